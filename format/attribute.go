@@ -1,0 +1,221 @@
+package format
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// AttrKind is the type of an attribute's values.
+type AttrKind uint8
+
+const (
+	// AttrLabel: a string out of few, for class balance and filters.
+	AttrLabel AttrKind = 0
+	// AttrInteger: a signed 64-bit integer.
+	AttrInteger AttrKind = 1
+	// AttrNumber: a float64.
+	AttrNumber AttrKind = 2
+)
+
+func (k AttrKind) String() string {
+	return [...]string{"label", "integer", "number"}[k]
+}
+
+// Attribute is a value that samples have outside their fields: kept in the index, read without reading the samples.
+type Attribute struct {
+	Name string
+	Kind AttrKind
+}
+
+// AttrValue is one sample's value of one attribute. Of Label, Integer and Number the one counts that Kind says.
+type AttrValue struct {
+	Attribute
+	Label   string
+	Integer int64
+	Number  float64
+}
+
+// AttrColumn holds an attribute's values for all samples of a shard.
+type AttrColumn struct {
+	Attribute
+	bits   []uint64 // label number, zigzag integer or float bits; 0 where absent
+	labels []string // ascending
+	absent []byte   // bit i mod 8 of byte i/8: sample i has no value; nil when all have one
+}
+
+// At returns sample i's value, and whether it has one.
+func (c *AttrColumn) At(i int) (AttrValue, bool) {
+	v := AttrValue{Attribute: c.Attribute}
+	if c.absent != nil && c.absent[i/8]>>(i%8)&1 != 0 {
+		return v, false
+	}
+	switch x := c.bits[i]; c.Kind {
+	case AttrLabel:
+		v.Label = c.labels[x]
+	case AttrInteger:
+		v.Integer = int64(x>>1) ^ -int64(x&1)
+	default:
+		v.Number = math.Float64frombits(x)
+	}
+	return v, true
+}
+
+// Labels are the distinct values of a label attribute, ascending.
+func (c *AttrColumn) Labels() []string { return c.labels }
+
+// attrBuilder collects columns whose attributes may turn up at any sample.
+type attrBuilder struct {
+	id   map[string]int
+	cols []attrColumnBuilder
+}
+
+type attrColumnBuilder struct {
+	Attribute
+	bits    []uint64
+	present []bool
+	labelID map[string]uint64
+	labels  []string
+}
+
+// add takes the values of sample i.
+func (b *attrBuilder) add(i int, attrs []AttrValue) error {
+	for _, v := range attrs {
+		id, ok := b.id[v.Name]
+		if !ok {
+			if b.id == nil {
+				b.id = map[string]int{}
+			}
+			id = len(b.cols)
+			b.id[v.Name] = id
+			b.cols = append(b.cols, attrColumnBuilder{Attribute: v.Attribute})
+		}
+		c := &b.cols[id]
+		if c.Kind != v.Kind {
+			return fmt.Errorf("%w: attribute %q is a %v here and a %v in samples before", ErrMismatch, v.Name, v.Kind, c.Kind)
+		}
+		c.fill(i)
+		if len(c.bits) > i {
+			return fmt.Errorf("%w attribute %q", ErrDuplicate, v.Name)
+		}
+		c.bits = append(c.bits, c.encode(v))
+		c.present = append(c.present, true)
+	}
+	return nil
+}
+
+// fill marks the samples up to n that had no value.
+func (c *attrColumnBuilder) fill(n int) {
+	for len(c.bits) < n {
+		c.bits = append(c.bits, 0)
+		c.present = append(c.present, false)
+	}
+}
+
+func (c *attrColumnBuilder) encode(v AttrValue) uint64 {
+	switch v.Kind {
+	case AttrInteger:
+		return uint64(v.Integer<<1) ^ uint64(v.Integer>>63)
+	case AttrNumber:
+		return math.Float64bits(v.Number)
+	}
+	id, ok := c.labelID[v.Label]
+	if !ok {
+		if c.labelID == nil {
+			c.labelID = map[string]uint64{}
+		}
+		id = uint64(len(c.labels))
+		c.labelID[v.Label] = id
+		c.labels = append(c.labels, v.Label)
+	}
+	return id
+}
+
+// finish sorts attributes and labels, so that bytes depend on the set and not on the order of arrival.
+func (b *attrBuilder) finish(samples int) (attrs []Attribute, cols []AttrColumn) {
+	slices.SortFunc(b.cols, func(x, y attrColumnBuilder) int { return compareStrings(x.Name, y.Name) })
+	for i := range b.cols {
+		c := &b.cols[i]
+		c.fill(samples)
+		out := AttrColumn{Attribute: c.Attribute, bits: c.bits}
+		if slices.Contains(c.present, false) {
+			out.absent = make([]byte, (samples+7)/8)
+			for i, p := range c.present {
+				if !p {
+					out.absent[i/8] |= 1 << (i % 8)
+				}
+			}
+		}
+		if c.Kind == AttrLabel {
+			out.labels = slices.Clone(c.labels)
+			slices.Sort(out.labels)
+			for i, p := range c.present {
+				if p {
+					at, _ := slices.BinarySearch(out.labels, c.labels[c.bits[i]])
+					out.bits[i] = uint64(at)
+				}
+			}
+		}
+		attrs = append(attrs, out.Attribute)
+		cols = append(cols, out)
+	}
+	return attrs, cols
+}
+
+func (c *AttrColumn) sections(part uint32) []rawSection {
+	s := []rawSection{columnSection(typeAttr, part, false, c.bits)}
+	if c.Kind == AttrLabel {
+		l := rawSection{kind: typeLabels, part: part}
+		l.raw = appendUint32(nil, uint32(len(c.labels)))
+		l.raw = appendStrings(l.raw, c.labels, &l.cuts)
+		s = append(s, l)
+	}
+	if c.absent != nil {
+		s = append(s, rawSection{kind: typeAbsent, part: part, raw: c.absent})
+	}
+	return s
+}
+
+// decodeAttr reads one column for n samples. get returns nil bytes for a section that is not there.
+func decodeAttr(a Attribute, n int, get func(kind string) (*section, []byte, error)) (AttrColumn, error) {
+	c := AttrColumn{Attribute: a}
+	s, raw, err := get(typeAttr)
+	if err != nil {
+		return c, err
+	}
+	if s == nil {
+		return c, corruptf("no section %s for attribute %q", typeAttr, a.Name)
+	}
+	if c.bits, err = s.column(raw, n); err != nil {
+		return c, err
+	}
+	if s, raw, err = get(typeAbsent); err != nil {
+		return c, err
+	}
+	if s != nil {
+		if len(raw) != (n+7)/8 {
+			return c, corruptf("section %s has %d bytes for %d samples", typeAbsent, len(raw), n)
+		}
+		c.absent = raw
+	}
+	if a.Kind != AttrLabel {
+		return c, nil
+	}
+	if s, raw, err = get(typeLabels); err != nil {
+		return c, err
+	}
+	r := fieldReader{src: raw}
+	count := r.u32()
+	if s == nil || r.err != nil || uint64(count) > uint64(n) {
+		return c, corruptf("attribute %q has %d labels for %d samples", a.Name, count, n)
+	}
+	if c.labels, err = decodeStrings(r.src, int(count), maxStrings(len(raw))); err != nil {
+		return c, err
+	}
+	for i, x := range c.bits {
+		if x >= uint64(count) && (c.absent == nil || c.absent[i/8]>>(i%8)&1 == 0) {
+			return c, corruptf("sample %d has label %d of %d", i, x, count)
+		}
+	}
+	return c, nil
+}

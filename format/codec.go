@@ -1,0 +1,207 @@
+package format
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Level is how hard an Encoder tries. It changes no cut, no hash and no order, only the stored bytes.
+type Level int
+
+// The levels, which are those of klauspost/compress/zstd.
+const (
+	LevelDefault Level = iota
+	LevelFastest
+	LevelBetter
+	LevelBest
+)
+
+var levelNames = [...]string{LevelDefault: "default", LevelFastest: "fastest", LevelBetter: "better", LevelBest: "best"}
+
+func (l Level) String() string { return levelNames[l] }
+
+// ParseLevel takes the name of a level.
+func ParseLevel(s string) (Level, error) {
+	for l, name := range levelNames {
+		if s == name {
+			return Level(l), nil
+		}
+	}
+	return 0, fmt.Errorf("unknown level %q: use one of fastest, default, better, best", s)
+}
+
+func (l Level) zstd() zstd.EncoderLevel {
+	switch l {
+	case LevelFastest:
+		return zstd.SpeedFastest
+	case LevelBetter:
+		return zstd.SpeedBetterCompression
+	case LevelBest:
+		return zstd.SpeedBestCompression
+	}
+	return zstd.SpeedDefault
+}
+
+// Encoder compresses frames. It is for one goroutine; its output depends on nothing but level and input.
+type Encoder struct {
+	level  Level
+	single *zstd.Encoder // frames up to 8 MiB: Single_Segment
+	window *zstd.Encoder // larger ones: a window of 8 MiB; made at first use
+	probe  *zstd.Encoder // the two upper levels ask the fastest one first
+	buf    []byte
+}
+
+// NewEncoder makes an Encoder. Close frees it.
+func NewEncoder(level Level) *Encoder {
+	e := &Encoder{level: level, single: newZstd(level, true)}
+	if level >= LevelBetter {
+		e.probe = newZstd(LevelFastest, true)
+	}
+	return e
+}
+
+func newZstd(level Level, single bool) *zstd.Encoder {
+	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(level.zstd()), zstd.WithEncoderConcurrency(1),
+		zstd.WithSingleSegment(single), zstd.WithWindowSize(maxSingle), zstd.WithEncoderCRC(true))
+	if err != nil {
+		panic("format: zstd encoder options: " + err.Error()) // constant options
+	}
+	return z
+}
+
+// Close frees the encoders' memory. The Encoder is of no use afterwards.
+func (e *Encoder) Close() {
+	for _, z := range []*zstd.Encoder{e.single, e.window, e.probe} {
+		if z != nil {
+			z.Close()
+		}
+	}
+	*e = Encoder{}
+}
+
+// AppendFrame appends src, at most MaxFrame bytes, as one frame: compressed, or as raw blocks when compression would save
+// less than a 32nd of it. cuts and payloads are those of AppendRawFrame.
+func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, Codec, error) {
+	if len(src) > MaxFrame {
+		return dst, 0, fmt.Errorf("%w: frame of %d bytes", ErrTooLarge, len(src))
+	}
+	if e.probe != nil && e.hopeless(src, payloads) {
+		return AppendRawFrame(dst, src, cuts, payloads), CodecRaw, nil
+	}
+	z := e.single
+	if len(src) > maxSingle {
+		if e.window == nil {
+			e.window = newZstd(e.level, false)
+		}
+		z = e.window
+	}
+	at := len(dst)
+	dst = z.EncodeAll(src, dst)
+	if stored := len(dst) - at; stored > len(src)-len(src)/32 {
+		return AppendRawFrame(dst[:at], src, cuts, payloads), CodecRaw, nil
+	}
+	return dst, CodecZstd, nil
+}
+
+// hopeless probes three pieces of 16 KiB with the fastest level: the upper levels take up to 80 ms a MiB to find out that
+// nothing can be saved. The pieces begin at payloads, so that tar headers do not look like savings.
+func (e *Encoder) hopeless(src []byte, payloads []int) bool {
+	const piece = 16 << 10
+	if len(src) < 4*piece || len(payloads) == 0 {
+		return false
+	}
+	for i := range 3 {
+		at := min(payloads[len(payloads)*i/3]+i*len(src)/(3*len(payloads)), len(src)-piece)
+		e.buf = e.probe.EncodeAll(src[at:at+piece], e.buf[:0])
+		if len(e.buf) < piece-piece/32 {
+			return false
+		}
+	}
+	return true
+}
+
+// Decoder decodes frames. It is for one goroutine.
+type Decoder struct {
+	z *zstd.Decoder
+	// pieces of the last raw frame
+	pieces []rawPiece
+}
+
+// NewDecoder makes a Decoder. checkXXH also compares each frame's own xxh64, which CheckFrame's CRC-32C makes superfluous.
+func NewDecoder(checkXXH bool) *Decoder {
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.IgnoreChecksum(!checkXXH),
+		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(1<<30), zstd.WithDecoderMaxWindow(maxSingle*2))
+	if err != nil {
+		panic("format: zstd decoder options: " + err.Error()) // constant options
+	}
+	return &Decoder{z: z}
+}
+
+// Close frees the decoder's memory.
+func (d *Decoder) Close() { d.z.Close() }
+
+// CheckFrame compares a frame's stored bytes with its row: call it before any other use of the bytes.
+func CheckFrame(stored []byte, row Row) error {
+	if len(stored) != int(row.Stored) {
+		return corruptf("frame has %d bytes, its row says %d", len(stored), row.Stored)
+	}
+	if got := Checksum(stored); got != row.CRC {
+		return corruptf("checksum mismatch: CRC-32C is %08x, the index says %08x", got, row.CRC)
+	}
+	return nil
+}
+
+// Decode appends the frame's content, row.Decoded bytes, to dst. Give dst room for DecodeRoom(row) more bytes and nothing
+// is allocated.
+func (d *Decoder) Decode(dst, stored []byte, row Row) ([]byte, error) {
+	if row.Decoded > MaxFrame {
+		return dst, fmt.Errorf("%w: frame decodes to %d bytes", ErrTooLarge, row.Decoded)
+	}
+	at := len(dst)
+	switch row.Codec {
+	case CodecBytes:
+		dst = append(dst, stored...)
+	case CodecRaw:
+		var err error
+		d.pieces, err = parseRawFrame(d.pieces[:0], stored, int(row.Decoded))
+		if err != nil {
+			return dst, err
+		}
+		for _, p := range d.pieces {
+			dst = append(dst, stored[p.pos:p.pos+p.n]...)
+		}
+	case CodecZstd:
+		if uint64(row.Decoded) > maxExpand*uint64(row.Stored) {
+			return dst, corruptf("frame of %d bytes cannot decode to %d", row.Stored, row.Decoded)
+		}
+		if room := DecodeRoom(row); cap(dst)-at < room {
+			dst = append(make([]byte, 0, at+room), dst...)
+		}
+		// The capacity limits the decoder: a frame that decodes to more than its row says is refused, not followed.
+		out, err := d.z.DecodeAll(stored, dst[:at:at+DecodeRoom(row)])
+		if err != nil {
+			return dst[:at], fmt.Errorf("%w: %w", ErrCorrupt, zstdError(err))
+		}
+		dst = out
+	default:
+		return dst, fmt.Errorf("%w: codec %d", ErrVersion, row.Codec)
+	}
+	if len(dst)-at != int(row.Decoded) {
+		return dst[:at], corruptf("frame decodes to %d bytes, its row says %d", len(dst)-at, row.Decoded)
+	}
+	return dst, nil
+}
+
+// DecodeRoom is the capacity Decode wants for a row: the decoder copies in steps of up to 16 bytes.
+func DecodeRoom(row Row) int { return int(row.Decoded) + 16 }
+
+// zstdError gives the decoder's errors in our words where they say nothing to a user.
+func zstdError(err error) error {
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		return errors.New("zstd frame decodes to more than its row says")
+	}
+	return errors.New("zstd: " + strings.TrimPrefix(err.Error(), "zstd: "))
+}

@@ -1,0 +1,165 @@
+package format
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Sizes of frames (SPEC 3). They are part of the wire format.
+const (
+	// MaxFrame is the most a frame decodes to. A larger block has several frames.
+	MaxFrame = 16 << 20
+	// maxSingle is the most a frame with the Single_Segment flag decodes to: such a frame makes its decoder hold all of it,
+	// and the zstd tool refuses more than 128 MiB, others more than 8 MiB.
+	maxSingle = 8 << 20
+	// rawBlock is the largest block of zstd's own: 128 KiB (RFC 8878, 3.1.1.2.4).
+	rawBlock = 128 << 10
+	// maxExpand bounds decoded by stored bytes: a zstd block of 4 bytes can say 128 KiB.
+	maxExpand = rawBlock / 4
+	// frameOverhead is more than the header and checksum of any frame: 4 + 1 + 1 + 8 + 4.
+	frameOverhead = 18
+)
+
+// Codec says how a frame's bytes are stored (section BCDC).
+type Codec uint8
+
+const (
+	// CodecBytes: as they are (plain .tar shards).
+	CodecBytes Codec = 0
+	// CodecZstd: a zstd frame.
+	CodecZstd Codec = 1
+	// CodecRaw: a zstd frame of raw blocks only; its content can be read in place.
+	CodecRaw Codec = 2
+)
+
+func (c Codec) String() string {
+	switch c {
+	case CodecBytes:
+		return "bytes"
+	case CodecZstd:
+		return "zstd"
+	case CodecRaw:
+		return "raw"
+	}
+	return "unknown"
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Checksum is the CRC-32C that every frame, section, locator and table is guarded with.
+func Checksum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
+
+// eoaFrame decodes to 1,024 zero bytes, the end of a tar archive (SPEC 3.4).
+var eoaFrame = func() []byte {
+	// Frame_Header_Descriptor 0x64: content size in 2 bytes (less 256), single segment, checksum.
+	f := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x64, 0, 0}
+	binary.LittleEndian.PutUint16(f[5:], endOfTar-256)
+	const lastRLE = 1 | 1<<1
+	f = append(f, 0, 0, 0)
+	putUint24(f[7:], endOfTar<<3|lastRLE)
+	f = append(f, 0)
+	return binary.LittleEndian.AppendUint32(f, uint32(xxhash.Sum64(make([]byte, endOfTar))))
+}()
+
+func putUint24(p []byte, v uint32) { p[0], p[1], p[2] = byte(v), byte(v>>8), byte(v>>16) }
+
+// appendFrameHeader begins a zstd frame of n bytes with a content size and a checksum.
+func appendFrameHeader(dst []byte, n int) []byte {
+	dst = append(dst, 0x28, 0xb5, 0x2f, 0xfd)
+	const checksum, single = 0x04, 0x20
+	switch {
+	case n > maxSingle:
+		const window8MiB = (23 - 10) << 3
+		dst = append(dst, 2<<6|checksum, window8MiB)
+		return binary.LittleEndian.AppendUint32(dst, uint32(n))
+	case n < 256:
+		return append(dst, single|checksum, byte(n))
+	case n < 256+1<<16:
+		dst = append(dst, 1<<6|single|checksum)
+		return binary.LittleEndian.AppendUint16(dst, uint16(n-256))
+	}
+	dst = append(dst, 2<<6|single|checksum)
+	return binary.LittleEndian.AppendUint32(dst, uint32(n))
+}
+
+// AppendRawFrame appends a zstd frame that stores src as it is. cuts are offsets in src, ascending, at which members
+// begin; where it can, a raw block ends at one, and a payload of up to 128 KiB lies whole in one raw block, so that a
+// reader can use it where it is (SPEC 3.3). payloads[i] is where the content of the member that begins at cuts[i] starts.
+func AppendRawFrame(dst, src []byte, cuts, payloads []int) []byte {
+	dst = appendFrameHeader(dst, len(src))
+	begin := 0
+	emit := func(end int, last bool) {
+		for {
+			n := min(end-begin, rawBlock)
+			h := uint32(n) << 3
+			if last && begin+n == end {
+				h |= 1
+			}
+			dst = append(dst, byte(h), byte(h>>8), byte(h>>16))
+			dst = append(dst, src[begin:begin+n]...)
+			begin += n
+			if begin == end {
+				return
+			}
+		}
+	}
+	for i, cut := range cuts {
+		next := len(src)
+		if i+1 < len(cuts) {
+			next = cuts[i+1]
+		}
+		if next-begin <= rawBlock {
+			continue
+		}
+		if cut > begin {
+			emit(cut, false)
+		}
+		if next-cut <= rawBlock {
+			continue
+		}
+		if p := payloads[i]; p > begin && p < next {
+			emit(p, false) // the header alone, so that the payload begins a raw block
+		}
+		// Whole raw blocks of the payload; what is left goes on with the members that follow.
+		for next-begin > rawBlock {
+			emit(begin+rawBlock, false)
+		}
+	}
+	emit(len(src), true)
+	return binary.LittleEndian.AppendUint32(dst, uint32(xxhash.Sum64(src)))
+}
+
+// rawPiece is one raw block of a frame: content bytes [at, at+n) of the frame lie at stored[pos:].
+type rawPiece struct{ at, pos, n int }
+
+// parseRawFrame finds the raw blocks of a CodecRaw frame of the given decoded length.
+func parseRawFrame(pieces []rawPiece, frame []byte, decoded int) ([]rawPiece, error) {
+	head := appendFrameHeader(make([]byte, 0, frameOverhead), decoded)
+	if len(frame) < len(head)+4 || string(frame[:len(head)]) != string(head) {
+		return pieces, corruptf("frame of raw blocks has another header")
+	}
+	pos, at, end := len(head), 0, len(frame)-4
+	for {
+		if end-pos < 3 {
+			return pieces, corruptf("frame of raw blocks is cut")
+		}
+		h := uint32(frame[pos]) | uint32(frame[pos+1])<<8 | uint32(frame[pos+2])<<16
+		n := int(h >> 3)
+		pos += 3
+		if h>>1&3 != 0 || n > end-pos || n > rawBlock {
+			return pieces, corruptf("raw block of %d bytes, type %d", n, h>>1&3)
+		}
+		pieces = append(pieces, rawPiece{at: at, pos: pos, n: n})
+		pos += n
+		at += n
+		if h&1 != 0 {
+			break
+		}
+	}
+	if pos != end || at != decoded {
+		return pieces, corruptf("frame of raw blocks holds %d bytes, not %d", at, decoded)
+	}
+	return pieces, nil
+}

@@ -1,0 +1,366 @@
+package format
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// Row is what the index says of one frame. A row with 0 samples continues the block of the row before.
+type Row struct {
+	// Stored and Decoded are lengths in bytes, Decoded at most MaxFrame.
+	Stored, Decoded uint32
+	// Samples is the number of the block's samples, in its first row; 0 in the others.
+	Samples uint32
+	// CRC is the CRC-32C of the stored bytes.
+	CRC uint32
+	// Codec says how they are stored.
+	Codec Codec
+}
+
+// Schema names what the samples of a shard (or data set) have.
+type Schema struct {
+	// Fields are the field names in ascending byte order; a field's number is its place here.
+	Fields []string
+	// Shapes are the sets of fields that samples have, each ascending, in order of first appearance.
+	Shapes [][]uint32
+	// Attributes are in ascending order of names.
+	Attributes []Attribute
+}
+
+// ShardIndex is the whole index of a shard: what a writer collects and DecodeCold gives back.
+type ShardIndex struct {
+	Schema
+	// Rows has a row a frame, in file order.
+	Rows []Row
+	// Meta is free text about where the shard comes from; see SPEC 4.6.
+	Meta Metadata
+	// Keys of all samples in storage order.
+	Keys []string
+	// Sizes holds, for each field, the payload sizes of the samples that have it, in storage order.
+	Sizes [][]uint64
+	// ShapeOf is the number of each sample's shape; nil when there is one shape.
+	ShapeOf []uint64
+	// Gaps is the number of bytes before each payload since the end of the member before, in member order; nil when all are
+	// 512. Extended headers make it larger.
+	Gaps []uint64
+	// Attrs has a column an attribute.
+	Attrs []AttrColumn
+}
+
+// Samples is the number of samples.
+func (ix *ShardIndex) Samples() int { return len(ix.Keys) }
+
+// Shape returns the field numbers of sample i, ascending.
+func (ix *ShardIndex) Shape(i int) []uint32 {
+	if ix.ShapeOf == nil {
+		return ix.Shapes[0]
+	}
+	return ix.Shapes[ix.ShapeOf[i]]
+}
+
+// IndexBuilder collects a shard's index while its blocks are written. Samples and rows are added in storage order. The zero
+// value is ready; it is for one goroutine.
+type IndexBuilder struct {
+	fields  []string // in order of first appearance; sorted by Finish
+	fieldID map[string]uint32
+	sizes   [][]uint64
+	shapes  [][]uint32
+	shapeID map[string]uint64
+	shapeOf []uint64
+	gaps    []uint64
+	gapped  bool
+	keys    []string
+	rows    []Row
+	attrs   attrBuilder
+
+	shapeKey []byte
+}
+
+// FieldSize is a field's name and the length of its payload.
+type FieldSize struct {
+	Name string
+	Size int64
+}
+
+// AddSample adds a sample whose members are as AppendHeader writes them, its fields ascending by name. attrs may be nil.
+func (b *IndexBuilder) AddSample(key string, fields []FieldSize, attrs []AttrValue) error {
+	if b.fieldID == nil {
+		b.fieldID, b.shapeID = map[string]uint32{}, map[string]uint64{}
+	}
+	b.shapeKey = b.shapeKey[:0]
+	for _, f := range fields {
+		id, ok := b.fieldID[f.Name]
+		if !ok {
+			id = uint32(len(b.fields))
+			b.fieldID[f.Name] = id
+			b.fields = append(b.fields, f.Name)
+			b.sizes = append(b.sizes, nil)
+		}
+		b.sizes[id] = append(b.sizes[id], uint64(f.Size))
+		b.shapeKey = binary.LittleEndian.AppendUint32(b.shapeKey, id)
+		gap := uint64(HeaderLen(JoinName(key, f.Name)))
+		b.gaps = append(b.gaps, gap)
+		b.gapped = b.gapped || gap != tarBlock
+	}
+	id, ok := b.shapeID[string(b.shapeKey)]
+	if !ok {
+		id = uint64(len(b.shapes))
+		shape := make([]uint32, len(fields))
+		for i := range shape {
+			shape[i] = binary.LittleEndian.Uint32(b.shapeKey[4*i:])
+		}
+		b.shapes = append(b.shapes, shape)
+		b.shapeID[string(b.shapeKey)] = id
+	}
+	b.shapeOf = append(b.shapeOf, id)
+	if err := b.attrs.add(len(b.keys), attrs); err != nil {
+		return Position(err, "", -1, -1, key)
+	}
+	b.keys = append(b.keys, key)
+	return nil
+}
+
+// AddRow adds a frame.
+func (b *IndexBuilder) AddRow(r Row) { b.rows = append(b.rows, r) }
+
+// Finish returns the index. The builder is of no use afterwards.
+func (b *IndexBuilder) Finish(meta Metadata) *ShardIndex {
+	// Field numbers follow the names' order, whichever sample came first.
+	order := make([]uint32, len(b.fields))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortFunc(order, func(x, y uint32) int { return compareStrings(b.fields[x], b.fields[y]) })
+	ix := &ShardIndex{Rows: b.rows, Meta: meta, Keys: b.keys}
+	renumber := make([]uint32, len(order))
+	for to, from := range order {
+		renumber[from] = uint32(to)
+		ix.Fields = append(ix.Fields, b.fields[from])
+		ix.Sizes = append(ix.Sizes, b.sizes[from])
+	}
+	for _, shape := range b.shapes {
+		for i := range shape {
+			shape[i] = renumber[shape[i]]
+		}
+		ix.Shapes = append(ix.Shapes, shape)
+	}
+	if len(ix.Shapes) > 1 {
+		ix.ShapeOf = b.shapeOf
+	}
+	if b.gapped {
+		ix.Gaps = b.gaps
+	}
+	ix.Attributes, ix.Attrs = b.attrs.finish(len(b.keys))
+	return ix
+}
+
+func compareStrings(a, b string) int {
+	if a < b {
+		return -1
+	}
+	if a > b {
+		return 1
+	}
+	return 0
+}
+
+// hotSections and coldSections are the index as sections; their order is that of the file.
+func (ix *ShardIndex) hotSections() []rawSection {
+	s := []rawSection{{kind: typeSchema, critical: true, raw: ix.Schema.append(nil)}}
+	s = append(s, rowSections(0, ix.Rows)...)
+	return append(s, rawSection{kind: typeMeta, raw: ix.Meta.append(nil)})
+}
+
+func (ix *ShardIndex) coldSections() []rawSection {
+	var s []rawSection
+	for f, sizes := range ix.Sizes {
+		s = append(s, columnSection(typeSize, uint32(f), true, sizes))
+	}
+	if ix.ShapeOf != nil {
+		s = append(s, columnSection(typeShape, 0, true, ix.ShapeOf))
+	}
+	if ix.Gaps != nil {
+		s = append(s, columnSection(typeGap, 0, true, ix.Gaps))
+	}
+	keys := rawSection{kind: typeKeys, critical: true}
+	keys.raw = appendStrings(nil, ix.Keys, &keys.cuts)
+	s = append(s, keys)
+	for i := range ix.Attrs {
+		s = append(s, ix.Attrs[i].sections(uint32(i))...)
+	}
+	return s
+}
+
+// rowSections are the columns of rows; shard indexes and manifest tables share them.
+func rowSections(part uint32, rows []Row) []rawSection {
+	stored, decoded := make([]uint64, len(rows)), make([]uint64, len(rows))
+	samples, codec := make([]uint64, len(rows)), make([]uint64, len(rows))
+	crc := make([]byte, 0, 4*len(rows))
+	for i, r := range rows {
+		stored[i], decoded[i], samples[i], codec[i] = uint64(r.Stored), uint64(r.Decoded), uint64(r.Samples), uint64(r.Codec)
+		crc = binary.LittleEndian.AppendUint32(crc, r.CRC)
+	}
+	return []rawSection{
+		columnSection(typeStored, part, true, stored),
+		columnSection(typeDecoded, part, true, decoded),
+		columnSection(typeSamples, part, true, samples),
+		columnSection(typeCodec, part, true, codec),
+		{kind: typeCRC, part: part, critical: true, raw: crc},
+	}
+}
+
+// decodeRows puts the columns together again. get returns a section and its raw bytes.
+func decodeRows(n int, get func(kind string) (*section, []byte, error)) ([]Row, error) {
+	// The checksums come first: their length is what n is held against before anything is allocated.
+	_, crc, err := get(typeCRC)
+	if err != nil {
+		return nil, err
+	}
+	if len(crc) != 4*n {
+		return nil, corruptf("section %s has %d bytes for %d rows", typeCRC, len(crc), n)
+	}
+	rows := make([]Row, n)
+	read := func(kind string, limit uint64, set func(i int, v uint64)) error {
+		s, raw, err := get(kind)
+		if err != nil {
+			return err
+		}
+		v, err := s.column(raw, n)
+		if err != nil {
+			return err
+		}
+		for i, x := range v {
+			if x > limit {
+				return corruptf("row %d: %d in section %s, limit %d", i, x, kind, limit)
+			}
+			set(i, x)
+		}
+		return nil
+	}
+	const maxStored = MaxFrame + MaxFrame/8 // no frame of ours grows: raw blocks add 3 bytes in 128 KiB
+	err = read(typeStored, maxStored, func(i int, v uint64) { rows[i].Stored = uint32(v) })
+	if err == nil {
+		err = read(typeDecoded, MaxFrame, func(i int, v uint64) { rows[i].Decoded = uint32(v) })
+	}
+	if err == nil {
+		err = read(typeSamples, 1<<32-1, func(i int, v uint64) { rows[i].Samples = uint32(v) })
+	}
+	if err == nil {
+		err = read(typeCodec, 1<<8-1, func(i int, v uint64) { rows[i].Codec = Codec(v) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		rows[i].CRC = binary.LittleEndian.Uint32(crc[4*i:])
+	}
+	return rows, nil
+}
+
+// RowsTotal is what rows of one shard add up to.
+type RowsTotal struct {
+	Blocks, Samples, Stored, Decoded uint64
+}
+
+// CheckRows says whether rows can be those of one shard, and adds them up: codecs known, lengths possible, no more samples
+// than 512-byte headers fit, the first row of a block before its continuations.
+func CheckRows(rows []Row) (t RowsTotal, err error) {
+	block := uint64(0) // decoded bytes of the block at hand
+	samples := uint64(0)
+	for i, r := range rows {
+		if r.Codec > CodecRaw {
+			return t, fmt.Errorf("%w: codec %d of row %d is unknown here: use a newer shardtool", ErrVersion, r.Codec, i)
+		}
+		if r.Samples > 0 {
+			if samples*tarBlock > block {
+				return t, corruptf("row %d: %d samples in %d bytes", i-1, samples, block)
+			}
+			block, samples = 0, uint64(r.Samples)
+			t.Blocks++
+		} else if i == 0 {
+			return t, corruptf("the first row continues a block")
+		}
+		switch {
+		case r.Stored == 0 || r.Decoded == 0,
+			r.Codec == CodecBytes && r.Stored != r.Decoded,
+			r.Codec == CodecRaw && r.Stored <= r.Decoded,
+			r.Codec == CodecZstd && uint64(r.Decoded) > maxExpand*uint64(r.Stored):
+			return t, corruptf("row %d: %d stored bytes for %d decoded ones, codec %v", i, r.Stored, r.Decoded, r.Codec)
+		}
+		block += uint64(r.Decoded)
+		t.Samples += uint64(r.Samples)
+		t.Stored += uint64(r.Stored)
+		t.Decoded += uint64(r.Decoded)
+	}
+	if samples*tarBlock > block {
+		return t, corruptf("row %d: %d samples in %d bytes", len(rows)-1, samples, block)
+	}
+	return t, nil
+}
+
+func (s *Schema) append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.Fields)))
+	for _, f := range s.Fields {
+		dst = appendString(dst, f)
+	}
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.Shapes)))
+	for _, shape := range s.Shapes {
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(shape)))
+		for _, f := range shape {
+			dst = binary.LittleEndian.AppendUint32(dst, f)
+		}
+	}
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.Attributes)))
+	for _, a := range s.Attributes {
+		dst = append(appendString(dst, a.Name), byte(a.Kind))
+	}
+	return dst
+}
+
+func decodeSchema(src []byte) (Schema, error) {
+	r := fieldReader{src: src}
+	var s Schema
+	for i := range r.u32() {
+		f := r.str()
+		if r.err != nil {
+			break
+		}
+		if err := CheckField(f); err != nil {
+			return s, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		if i > 0 && f <= s.Fields[i-1] {
+			return s, corruptf("fields are not ascending: %q after %q", f, s.Fields[i-1])
+		}
+		s.Fields = append(s.Fields, f)
+	}
+	for range r.u32() {
+		n := r.u32()
+		if r.err != nil {
+			break
+		}
+		if n == 0 || uint64(n) > uint64(len(s.Fields)) {
+			return s, corruptf("shape of %d fields", n)
+		}
+		var shape []uint32
+		for i := range int(n) {
+			f := r.u32()
+			if int(f) >= len(s.Fields) || (i > 0 && f <= shape[i-1]) {
+				return s, corruptf("shape names field %d of %d", f, len(s.Fields))
+			}
+			shape = append(shape, f)
+		}
+		s.Shapes = append(s.Shapes, shape)
+	}
+	for i := range r.u32() {
+		a := Attribute{Name: r.str(), Kind: AttrKind(r.u8())}
+		if r.err != nil {
+			break
+		}
+		if a.Kind > AttrNumber || (i > 0 && a.Name <= s.Attributes[i-1].Name) {
+			return s, corruptf("attribute %q of kind %d", a.Name, a.Kind)
+		}
+		s.Attributes = append(s.Attributes, a)
+	}
+	return s, r.end()
+}

@@ -1,0 +1,191 @@
+package format
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"math/bits"
+	"sort"
+)
+
+// The keys table: sorted (hash of key, sample number) pairs, so that a read by key is one range here and one in a shard
+// (SPEC 8).
+//
+//	header 32 bytes: "SHRDKEY1" · major u16 · minor u16 · width u32 · entries u64 · group u32 · CRC-32C u32
+//	groups: up to 1,024 entries of hash (8 bytes, big-endian) and number (width bytes, little-endian) · CRC-32C u32
+const (
+	magicKeys    = "SHRDKEY1"
+	keyHeaderLen = 32
+	keyGroup     = 1024
+)
+
+// KeyHash is the first 8 bytes of the SHA-256 of a key, as a big-endian number.
+func KeyHash(key string) uint64 {
+	h := sha256.Sum256([]byte(key))
+	return binary.BigEndian.Uint64(h[:])
+}
+
+// KeyEntry is a row of the keys table.
+type KeyEntry struct{ Hash, Number uint64 }
+
+// Compare orders entries by hash, then number.
+func (e KeyEntry) Compare(o KeyEntry) int {
+	switch {
+	case e.Hash < o.Hash:
+		return -1
+	case e.Hash > o.Hash:
+		return 1
+	case e.Number < o.Number:
+		return -1
+	case e.Number > o.Number:
+		return 1
+	}
+	return 0
+}
+
+// KeyTable is the geometry of a keys table, a function of the number of entries alone.
+type KeyTable struct{ Entries uint64 }
+
+func (t KeyTable) width() int {
+	if t.Entries <= 1 {
+		return 1
+	}
+	return (bits.Len64(t.Entries-1) + 7) / 8
+}
+
+func (t KeyTable) entryLen() int64 { return 8 + int64(t.width()) }
+func (t KeyTable) groupLen() int64 { return keyGroup*t.entryLen() + 4 }
+
+// Groups is the number of groups, Size the length of the whole table in bytes.
+func (t KeyTable) Groups() int64 { return int64((t.Entries + keyGroup - 1) / keyGroup) }
+
+// Size is the length of the whole table in bytes.
+func (t KeyTable) Size() int64 {
+	return keyHeaderLen + int64(t.Entries)*t.entryLen() + 4*t.Groups()
+}
+
+// Range is where groups [from, to) lie.
+func (t KeyTable) Range(from, to int64) (off, n int64) {
+	off = keyHeaderLen + from*t.groupLen()
+	end := keyHeaderLen + to*t.groupLen()
+	if to >= t.Groups() {
+		end = t.Size()
+	}
+	return off, end - off
+}
+
+// Guess returns the groups [from, to) where a hash must be, as hashes are uniform: its expected place and six standard
+// deviations of a binomial to both sides. One in 10^9 look-ups has to widen it.
+func (t KeyTable) Guess(hash uint64) (from, to int64) {
+	p := float64(hash) / math.Pow(2, 64)
+	n := float64(t.Entries)
+	mean, dev := n*p, 6*math.Sqrt(n*p*(1-p))+8
+	from = max(0, int64((mean-dev)/keyGroup))
+	to = min(t.Groups(), int64((mean+dev)/keyGroup)+1)
+	return from, max(to, from)
+}
+
+func (t KeyTable) header() []byte {
+	h := append(make([]byte, 0, keyHeaderLen), magicKeys...)
+	h = binary.LittleEndian.AppendUint16(h, Major)
+	h = binary.LittleEndian.AppendUint16(h, Minor)
+	h = appendUint32(h, uint32(t.width()))
+	h = binary.LittleEndian.AppendUint64(h, t.Entries)
+	h = appendUint32(h, keyGroup)
+	return appendUint32(h, Checksum(h))
+}
+
+// Decode reads the entries of groups [from, to) out of the bytes that Range names and appends them to dst.
+func (t KeyTable) Decode(dst []KeyEntry, src []byte, from, to int64) ([]KeyEntry, error) {
+	off, n := t.Range(from, to)
+	if int64(len(src)) != n {
+		return dst, At(off, corruptf("%d bytes of the keys table, not %d", len(src), n))
+	}
+	width := t.width()
+	for len(src) > 0 {
+		size := min(t.groupLen(), int64(len(src)))
+		body := src[:size-4]
+		if Checksum(body) != binary.LittleEndian.Uint32(src[size-4:]) {
+			return dst, At(off, corruptf("checksum mismatch in the keys table"))
+		}
+		for ; len(body) > 0; body = body[8+width:] {
+			e := KeyEntry{Hash: binary.BigEndian.Uint64(body)}
+			for i := range width {
+				e.Number |= uint64(body[8+i]) << (8 * i)
+			}
+			if e.Number >= t.Entries || (len(dst) > 0 && e.Compare(dst[len(dst)-1]) <= 0) {
+				return dst, At(off, corruptf("keys table is not in order"))
+			}
+			dst = append(dst, e)
+		}
+		src = src[size:]
+		off += size
+	}
+	return dst, nil
+}
+
+// CheckHeader compares the first 32 bytes of a table with what they must be.
+func (t KeyTable) CheckHeader(src []byte) error {
+	if !bytes.Equal(src, t.header()) {
+		return At(0, corruptf("header of the keys table"))
+	}
+	return nil
+}
+
+// SearchKeys returns the numbers of a hash among sorted entries.
+func SearchKeys(entries []KeyEntry, hash uint64) (numbers []uint64) {
+	i := sort.Search(len(entries), func(i int) bool { return entries[i].Hash >= hash })
+	for ; i < len(entries) && entries[i].Hash == hash; i++ {
+		numbers = append(numbers, entries[i].Number)
+	}
+	return numbers
+}
+
+// KeyTableWriter writes a table from entries in ascending order. It is for one goroutine.
+type KeyTableWriter struct {
+	t     KeyTable
+	w     *bufio.Writer
+	last  KeyEntry
+	added uint64
+	crc   uint32
+	buf   []byte
+}
+
+// NewKeyTableWriter begins a table of exactly that many entries.
+func NewKeyTableWriter(w io.Writer, entries uint64) (*KeyTableWriter, error) {
+	k := &KeyTableWriter{t: KeyTable{entries}, w: bufio.NewWriterSize(w, 64<<10)}
+	_, err := k.w.Write(k.t.header())
+	return k, err
+}
+
+// Add takes the next entry.
+func (k *KeyTableWriter) Add(e KeyEntry) error {
+	if k.added > 0 && e.Compare(k.last) <= 0 {
+		return fmt.Errorf("format: keys table: entry %x after %x", e, k.last) // a bug of the caller
+	}
+	k.buf = binary.BigEndian.AppendUint64(k.buf[:0], e.Hash)
+	for i := range k.t.width() {
+		k.buf = append(k.buf, byte(e.Number>>(8*i)))
+	}
+	k.crc = crc32.Update(k.crc, castagnoli, k.buf)
+	k.last = e
+	if k.added++; k.added%keyGroup == 0 || k.added == k.t.Entries {
+		k.buf = appendUint32(k.buf, k.crc)
+		k.crc = 0
+	}
+	_, err := k.w.Write(k.buf)
+	return err
+}
+
+// Close writes what is buffered and checks the number of entries.
+func (k *KeyTableWriter) Close() error {
+	if k.added != k.t.Entries {
+		return fmt.Errorf("format: keys table: %d entries of %d", k.added, k.t.Entries) // a bug of the caller
+	}
+	return k.w.Flush()
+}

@@ -1,0 +1,281 @@
+package format
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// ManifestName is the only commit point of a data set: a generation exists when this object names its tables.
+const ManifestName = "manifest.json"
+
+// ManifestFormat is what member "format" of manifest.json says in this version.
+const ManifestFormat = "shardtool/1"
+
+// maxShardName bounds a shard's name in bytes.
+const maxShardName = 1024
+
+var (
+	tablesPattern = regexp.MustCompile(`^manifest-[0-9a-f]{16}\.bin$`)
+	keysPattern   = regexp.MustCompile(`^keys-[0-9a-f]{16}\.bin$`)
+)
+
+// TablesName is the object name of tables with that hash.
+func TablesName(h Hash) string { return "manifest-" + hex.EncodeToString(h[:8]) + ".bin" }
+
+// KeysName is the object name of a keys table with that hash.
+func KeysName(h Hash) string { return "keys-" + hex.EncodeToString(h[:8]) + ".bin" }
+
+// IsTablesName and IsKeysName recognise the objects of all generations.
+func IsTablesName(s string) bool { return tablesPattern.MatchString(s) }
+
+// IsKeysName recognises a keys table.
+func IsKeysName(s string) bool { return keysPattern.MatchString(s) }
+
+// CheckShardName refuses shard names that could lead outside the data set or are not ours.
+func CheckShardName(s string) error {
+	bad := s == "" || len(s) > maxShardName || s[0] == '/' || strings.ContainsAny(s, "\\\x00") || strings.Contains(s, "://")
+	for elem := range strings.SplitSeq(s, "/") {
+		bad = bad || elem == "" || elem == "." || elem == ".."
+	}
+	if bad {
+		return corruptf("shard name %q", s)
+	}
+	_, err := ShardFormat(s)
+	return err
+}
+
+// Summary is manifest.json: for people, and the name of the tables. Readers trust Format, Tables and Digest alone; the rest
+// must equal the tables.
+type Summary struct {
+	Format       string       `json:"format"`
+	Tables       string       `json:"tables"`
+	Digest       string       `json:"digest"`
+	Generation   uint64       `json:"generation"`
+	Samples      uint64       `json:"samples"`
+	Shards       uint64       `json:"shards"`
+	Blocks       uint64       `json:"blocks"`
+	Bytes        uint64       `json:"bytes"`
+	PayloadBytes uint64       `json:"payload_bytes"`
+	Fields       []FieldTotal `json:"fields"`
+}
+
+// Encode is the one way to write a summary: two-space JSON and a newline.
+func (s *Summary) Encode() []byte {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		panic("format: summary: " + err.Error()) // no value in it can fail
+	}
+	return append(b, '\n')
+}
+
+// DecodeSummary reads manifest.json. Unknown members are ignored, a format of another major is ErrVersion.
+func DecodeSummary(src []byte) (*Summary, error) {
+	var s Summary
+	if err := json.Unmarshal(src, &s); err != nil {
+		return nil, corruptf("%s: %v", ManifestName, err)
+	}
+	if s.Format != ManifestFormat {
+		if strings.HasPrefix(s.Format, "shardtool/") {
+			return nil, fmt.Errorf("%w: %s says %q, this program reads %q: use a newer shardtool", ErrVersion, ManifestName, s.Format, ManifestFormat)
+		}
+		return nil, corruptf("%s is no manifest of shardtool: format %q", ManifestName, s.Format)
+	}
+	if !IsTablesName(s.Tables) {
+		return nil, corruptf("%s names tables %q", ManifestName, s.Tables)
+	}
+	if _, err := ParseDigest(s.Digest); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// DigestString is a digest as users see it: "sha256:" and hexadecimal.
+func DigestString(h Hash) string { return "sha256:" + h.String() }
+
+// ParseDigest reads what DigestString wrote.
+func ParseDigest(s string) (Hash, error) {
+	rest, ok := strings.CutPrefix(s, "sha256:")
+	if !ok {
+		return Hash{}, corruptf("digest %q has no algorithm we know", s)
+	}
+	return ParseHash(rest)
+}
+
+// FieldTotal is what a field adds up to over a data set.
+type FieldTotal struct {
+	Name    string `json:"name"`
+	Samples uint64 `json:"samples"`
+	Bytes   uint64 `json:"bytes"`
+	Min     uint64 `json:"min"`
+	Max     uint64 `json:"max"`
+}
+
+// ShardInfo is what the manifest says of a shard, its rows apart.
+type ShardInfo struct {
+	// Name is relative to the manifest.
+	Name string
+	// Size is the length of the object, Tail that of its index: the end of a .tar.zst, or the whole sidecar of a .tar.
+	Size, Tail uint64
+	// Samples, Blocks and Rows count.
+	Samples, Blocks, Rows uint64
+	// Hash is the shard's identity.
+	Hash Hash
+	// FirstKey and LastKey are the least and greatest of its keys; both empty in a shard without samples.
+	FirstKey, LastKey string
+}
+
+// Plain says whether the shard is an uncompressed .tar with a sidecar.
+func (s *ShardInfo) Plain() bool { return !strings.HasSuffix(s.Name, ZstdSuffix) }
+
+// ShardEntry is a shard with its rows.
+type ShardEntry struct {
+	ShardInfo
+	Rows []Row
+}
+
+// Manifest is everything the tables of one generation say.
+type Manifest struct {
+	// Generation counts from 1; Parent names the tables of the generation before, empty for the first.
+	Generation uint64
+	Parent     string
+	Shards     []ShardEntry
+	Fields     []FieldTotal
+	Attributes []Attribute
+	Meta       Metadata
+	// Keys is the hash of the keys table; zero when there is none.
+	Keys Hash
+}
+
+// KeysName is the object name of the keys table, or empty.
+func (m *Manifest) KeysName() string {
+	if m.Keys == (Hash{}) {
+		return ""
+	}
+	return KeysName(m.Keys)
+}
+
+// Section types of the tables (SPEC 6.2), beside those of rows, schema and metadata.
+const (
+	magicTables   = "SHRDMAN1"
+	typeHead      = "HEAD" // generation, parent, digest, keys table
+	typeFields    = "FLDS" // totals a field
+	typeParts     = "PART" // totals a part
+	typeNames     = "NAME" // part: shard names
+	typeObjSize   = "OSIZ" // object sizes
+	typeTailLen   = "TLEN" // tail lengths
+	typeShardSmp  = "SSMP" // samples a shard
+	typeShardBlk  = "SBLK" // blocks a shard
+	typeShardRows = "SROW" // rows a shard
+	typeHashes    = "HASH" // identity a shard
+	typeKeyRange  = "KRNG" // first and last key a shard
+
+	// PartRows is the most rows in a part, unless one shard alone has more.
+	PartRows = 65536
+)
+
+var tablesSections = map[string]bool{
+	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeMeta: true, typeNames: true, typeObjSize: true,
+	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true,
+	typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
+}
+
+// Part is a range of consecutive shards whose rows are read together.
+type Part struct {
+	// FirstShard, FirstBlock and FirstSample place the part in the data set.
+	FirstShard, FirstBlock, FirstSample uint64
+	// Shards, Rows, Blocks and Samples count.
+	Shards, Rows, Blocks, Samples uint64
+	// Bytes is the length of the part's objects, sidecars included, Decoded that of their blocks once decoded.
+	Bytes, Decoded uint64
+}
+
+// EncodeTables returns the tables' bytes, their hash and the digest of the data set.
+func EncodeTables(m *Manifest) (tables []byte, name, digest Hash, err error) {
+	digest = Digest(m.Shards)
+	head := binary.LittleEndian.AppendUint64(nil, m.Generation)
+	head = appendString(head, m.Parent)
+	head = append(append(head, digest[:]...), m.Keys[:]...)
+
+	schema := Schema{Attributes: m.Attributes}
+	var smp, byt, lo, hi []uint64
+	for _, f := range m.Fields {
+		schema.Fields = append(schema.Fields, f.Name)
+		smp, byt, lo, hi = append(smp, f.Samples), append(byt, f.Bytes), append(lo, f.Min), append(hi, f.Max)
+	}
+	fields := rawSection{kind: typeFields, critical: true}
+	for _, col := range [][]uint64{smp, byt, lo, hi} {
+		fields.raw = appendPlanes(fields.raw, col, &fields.cuts)
+	}
+	var partCols [6][]uint64
+	var body []rawSection
+	for part, from := uint32(0), 0; from < len(m.Shards); part++ {
+		to, rows := from, 0
+		for to < len(m.Shards) && (to == from || rows+len(m.Shards[to].Rows) <= PartRows) {
+			rows += len(m.Shards[to].Rows)
+			to++
+		}
+		secs, p, err := partSections(part, m.Shards[from:to])
+		if err != nil {
+			return nil, name, digest, err
+		}
+		for i, v := range []uint64{p.Shards, p.Rows, p.Blocks, p.Samples, p.Bytes, p.Decoded} {
+			partCols[i] = append(partCols[i], v)
+		}
+		body = append(body, secs...)
+		from = to
+	}
+	parts := rawSection{kind: typeParts, critical: true, raw: appendUint32(nil, uint32(len(partCols[0])))}
+	for _, col := range partCols {
+		parts.raw = appendPlanes(parts.raw, col, &parts.cuts)
+	}
+	secs := append([]rawSection{
+		{kind: typeHead, critical: true, raw: head}, {kind: typeSchema, critical: true, raw: schema.append(nil)},
+		fields, parts, {kind: typeMeta, raw: m.Meta.append(nil)},
+	}, body...)
+	base := uint64(directoryLen(len(secs)))
+	payload, dir, err := appendSections(nil, base, secs)
+	if err != nil {
+		return nil, name, digest, err
+	}
+	tables = append(appendDirectory(nil, magicTables, dir), payload...)
+	return tables, BlockHash(tables), digest, nil
+}
+
+func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) {
+	var p Part
+	var names, keys []string
+	var size, tail, samples, blocks, nrows []uint64
+	var hashes []byte
+	var rows []Row
+	for i := range shards {
+		s := &shards[i]
+		total, err := CheckRows(s.Rows)
+		if err != nil {
+			return nil, p, Position(err, s.Name, -1, -1, "")
+		}
+		names, keys = append(names, s.Name), append(keys, s.FirstKey, s.LastKey)
+		size, tail = append(size, s.Size), append(tail, s.Tail)
+		samples, blocks, nrows = append(samples, s.Samples), append(blocks, s.Blocks), append(nrows, uint64(len(s.Rows)))
+		hashes = append(hashes, s.Hash[:]...)
+		rows = append(rows, s.Rows...)
+		p.Bytes += s.Size
+		if s.Plain() {
+			p.Bytes += s.Tail
+		}
+		p.Blocks, p.Samples, p.Decoded = p.Blocks+total.Blocks, p.Samples+total.Samples, p.Decoded+total.Decoded
+	}
+	p.Shards, p.Rows = uint64(len(shards)), uint64(len(rows))
+	name, krng := rawSection{kind: typeNames, part: part, critical: true}, rawSection{kind: typeKeyRange, part: part}
+	name.raw = appendStrings(nil, names, &name.cuts)
+	krng.raw = appendStrings(nil, keys, &krng.cuts)
+	secs := []rawSection{
+		name, columnSection(typeObjSize, part, true, size), columnSection(typeTailLen, part, true, tail),
+		columnSection(typeShardSmp, part, true, samples), columnSection(typeShardBlk, part, true, blocks),
+		columnSection(typeShardRows, part, true, nrows), {kind: typeHashes, part: part, critical: true, raw: hashes}, krng,
+	}
+	return append(secs, rowSections(part, rows)...), p, nil
+}

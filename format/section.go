@@ -1,0 +1,282 @@
+package format
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Version of the format that this package writes. A reader refuses another major and ignores a newer minor.
+const (
+	Major = 1
+	Minor = 0
+)
+
+// Section types (SPEC 4.2, 6.2).
+const (
+	typeSchema  = "SCHM" // field names, shapes, attributes
+	typeStored  = "BSTO" // a row a frame: stored length
+	typeDecoded = "BDEC" // decoded length
+	typeSamples = "BSMP" // samples; 0 continues the row before
+	typeCRC     = "BCRC" // CRC-32C of the stored bytes
+	typeCodec   = "BCDC" // codec
+	typeMeta    = "META" // key/values
+	typeSize    = "SIZE" // part = field: payload sizes
+	typeShape   = "SHAP" // shape a sample
+	typeGap     = "GAPS" // bytes before a payload
+	typeKeys    = "KEYS" // keys, front-coded
+	typeAttr    = "ATTR" // part = attribute: a value a sample
+	typeLabels  = "ATTL" // part = attribute: the labels that ATTR numbers
+	typeAbsent  = "ATTN" // part = attribute: a bit a sample, set where there is no value
+)
+
+// section is a directory row with what it points at. The payload is held either raw (when writing) or stored.
+type section struct {
+	kind     string
+	part     uint32
+	critical bool
+	codec    Codec
+	encoding Encoding
+	off      uint64
+	stored   uint32
+	raw      uint32
+	crc      uint32
+}
+
+const (
+	dirEntryLen  = 32
+	dirHeaderLen = 8 + 2 + 2 + 4 // magic, major, minor, sections
+	flagCritical = 1
+)
+
+// rawSection is a section to be written: its bytes, and where they change their nature (compressed apart).
+type rawSection struct {
+	kind     string
+	part     uint32
+	critical bool
+	encoding Encoding
+	raw      []byte
+	cuts     []int
+}
+
+// columnSection encodes integers the way that is smaller once compressed.
+func columnSection(kind string, part uint32, critical bool, v []uint64) rawSection {
+	s := rawSection{kind: kind, part: part, critical: critical}
+	s.raw = appendPlanes(nil, v, &s.cuts)
+	// With one plane the dictionary can save nothing that compression does not.
+	if len(s.cuts) < 2 {
+		return s
+	}
+	if d := dictionary(v); d != nil {
+		alt := rawSection{kind: kind, part: part, critical: critical, encoding: EncodingDictionary}
+		alt.raw = appendDictionary(nil, v, d)
+		alt.cuts = []int{1 + 8*len(d)}
+		if len(alt.compress()) < len(s.compress()) {
+			return alt
+		}
+	}
+	return s
+}
+
+// sectionZstd compresses sections: one level for all, whatever the blocks have, so that an index is a function of content.
+var sectionZstd = sync.OnceValue(func() *zstd.Encoder {
+	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
+		zstd.WithSingleSegment(true), zstd.WithWindowSize(maxSingle), zstd.WithEncoderCRC(false))
+	if err != nil {
+		panic("format: section encoder options: " + err.Error()) // constant options
+	}
+	return z
+})
+
+// compress returns zstd frames, one for each piece between cuts, at most 8 MiB each; or nil when that saves nothing.
+func (s *rawSection) compress() []byte {
+	if len(s.raw) < 64 {
+		return nil
+	}
+	var out []byte
+	begin := 0
+	for _, end := range append(slices.Clone(s.cuts), len(s.raw)) {
+		for begin < end {
+			n := min(end-begin, maxSingle)
+			out = sectionZstd().EncodeAll(s.raw[begin:begin+n], out)
+			begin += n
+		}
+	}
+	if len(out) >= len(s.raw) {
+		return nil
+	}
+	return out
+}
+
+// appendSections appends the payloads of secs to dst and returns their directory rows; base is the offset of dst[0].
+func appendSections(dst []byte, base uint64, secs []rawSection) ([]byte, []section, error) {
+	var dir []section
+	for i := range secs {
+		s := &secs[i]
+		stored, codec := s.raw, CodecBytes
+		if z := s.compress(); z != nil {
+			stored, codec = z, CodecZstd
+		}
+		if uint64(len(s.raw)) > math.MaxUint32 {
+			return nil, nil, fmt.Errorf("%w: section %s of %d bytes: use smaller shards", ErrTooLarge, s.kind, len(s.raw))
+		}
+		dir = append(dir, section{
+			kind: s.kind, part: s.part, critical: s.critical, codec: codec, encoding: s.encoding,
+			off: base + uint64(len(dst)), stored: uint32(len(stored)), raw: uint32(len(s.raw)), crc: Checksum(stored),
+		})
+		dst = append(dst, stored...)
+	}
+	return dst, dir, nil
+}
+
+// appendDirectory appends magic, version, rows and their checksum.
+func appendDirectory(dst []byte, magic string, dir []section) []byte {
+	at := len(dst)
+	dst = append(dst, magic...)
+	dst = binary.LittleEndian.AppendUint16(dst, Major)
+	dst = binary.LittleEndian.AppendUint16(dst, Minor)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(dir)))
+	for _, s := range dir {
+		flags := byte(0)
+		if s.critical {
+			flags = flagCritical
+		}
+		dst = append(dst, s.kind...)
+		dst = append(dst, flags, byte(s.codec), byte(s.encoding), 0)
+		dst = binary.LittleEndian.AppendUint32(dst, s.part)
+		dst = binary.LittleEndian.AppendUint64(dst, s.off)
+		dst = binary.LittleEndian.AppendUint32(dst, s.stored)
+		dst = binary.LittleEndian.AppendUint32(dst, s.raw)
+		dst = binary.LittleEndian.AppendUint32(dst, s.crc)
+	}
+	return binary.LittleEndian.AppendUint32(dst, Checksum(dst[at:]))
+}
+
+func directoryLen(n int) int { return dirHeaderLen + n*dirEntryLen + 4 }
+
+// decodeDirectoryHeader reads magic, version and the number of rows from the first 16 bytes.
+func decodeDirectoryHeader(src []byte, magic string) (sections int, err error) {
+	if len(src) < dirHeaderLen || string(src[:8]) != magic {
+		return 0, corruptf("no %q", magic)
+	}
+	major, n := binary.LittleEndian.Uint16(src[8:]), binary.LittleEndian.Uint32(src[12:])
+	if major != Major {
+		return 0, fmt.Errorf("%w: index of version %d, this program reads %d: use a newer shardtool", ErrVersion, major, Major)
+	}
+	if n > 1<<26 {
+		return 0, corruptf("directory of %d sections", n)
+	}
+	return int(n), nil
+}
+
+// decodeDirectory reads a directory from the front of src. known says which types this reader understands.
+func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]section, error) {
+	n, err := decodeDirectoryHeader(src, magic)
+	if err != nil {
+		return nil, err
+	}
+	if len(src) < directoryLen(n) {
+		return nil, corruptf("directory of %d sections is cut", n)
+	}
+	body := src[:directoryLen(n)-4]
+	if Checksum(body) != binary.LittleEndian.Uint32(src[len(body):]) {
+		return nil, corruptf("checksum mismatch in the directory")
+	}
+	dir := make([]section, 0, n)
+	for p := body[dirHeaderLen:]; len(p) > 0; p = p[dirEntryLen:] {
+		s := section{
+			kind: string(p[:4]), critical: p[4]&flagCritical != 0, codec: Codec(p[5]), encoding: Encoding(p[6]),
+			part: binary.LittleEndian.Uint32(p[8:]), off: binary.LittleEndian.Uint64(p[12:]),
+			stored: binary.LittleEndian.Uint32(p[20:]), raw: binary.LittleEndian.Uint32(p[24:]), crc: binary.LittleEndian.Uint32(p[28:]),
+		}
+		if !known(s.kind) {
+			if s.critical {
+				return nil, fmt.Errorf("%w: section %q is needed to read this index and unknown here: use a newer shardtool", ErrVersion, s.kind)
+			}
+			dir = append(dir, s)
+			continue
+		}
+		if s.codec > CodecZstd || s.encoding > EncodingDictionary {
+			return nil, fmt.Errorf("%w: section %s has codec %d, encoding %d", ErrVersion, s.kind, s.codec, s.encoding)
+		}
+		if p[7] != 0 || p[4]&^flagCritical != 0 || (s.codec == CodecBytes && s.raw != s.stored) ||
+			uint64(s.raw) > maxExpand*uint64(s.stored) {
+			return nil, corruptf("section %s of %d stored and %d raw bytes", s.kind, s.stored, s.raw)
+		}
+		dir = append(dir, s)
+	}
+	return dir, nil
+}
+
+// contiguous checks that sections follow one another from begin to end without a gap: every byte belongs to something that
+// is checked.
+func contiguous(dir []section, begin, end uint64) error {
+	for _, s := range dir {
+		if s.off != begin || uint64(s.stored) > end-begin {
+			return corruptf("section %s at %d, expected at %d", s.kind, s.off, begin)
+		}
+		begin += uint64(s.stored)
+	}
+	if begin != end {
+		return corruptf("sections end at %d, not %d", begin, end)
+	}
+	return nil
+}
+
+// sectionUnzstd decodes sections; DecodeAll may be called concurrently.
+var sectionUnzstd = sync.OnceValue(func() *zstd.Decoder {
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true),
+		zstd.WithDecoderMaxMemory(math.MaxUint32), zstd.WithDecoderMaxWindow(2*maxSingle))
+	if err != nil {
+		panic("format: section decoder options: " + err.Error()) // constant options
+	}
+	return z
+})
+
+// payload checks a section's stored bytes and returns the raw ones.
+func (s *section) payload(stored []byte) ([]byte, error) {
+	if len(stored) != int(s.stored) {
+		return nil, corruptf("section %s has %d bytes, not %d", s.kind, len(stored), s.stored)
+	}
+	if Checksum(stored) != s.crc {
+		return nil, corruptf("checksum mismatch in section %s, part %d", s.kind, s.part)
+	}
+	if s.codec == CodecBytes {
+		return stored, nil
+	}
+	raw, err := sectionUnzstd().DecodeAll(stored, make([]byte, 0, int(s.raw)+16))
+	if err != nil || len(raw) != int(s.raw) {
+		return nil, corruptf("section %s, part %d decodes to %d bytes, not %d", s.kind, s.part, len(raw), s.raw)
+	}
+	return raw, nil
+}
+
+// column reads n integers that fill a section.
+func (s *section) column(raw []byte, n int) ([]uint64, error) {
+	if s.encoding == EncodingDictionary {
+		v, err := decodeDictionary(raw, n)
+		if err != nil {
+			return nil, fmt.Errorf("section %s: %w", s.kind, err)
+		}
+		return v, nil
+	}
+	v, rest, err := decodePlanes(raw, n)
+	if err != nil {
+		return nil, fmt.Errorf("section %s: %w", s.kind, err)
+	}
+	if len(rest) != 0 {
+		return nil, corruptf("section %s has %d bytes too many", s.kind, len(rest))
+	}
+	return v, nil
+}
+
+// appendSkippable wraps a payload in a zstd skippable frame.
+func appendSkippable(dst []byte, magic uint32, payload []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, magic)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(payload)))
+	return append(dst, payload...)
+}

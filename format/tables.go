@@ -1,0 +1,368 @@
+package format
+
+import (
+	"fmt"
+	"slices"
+)
+
+// ReadRange fills p with an object's bytes from off on, or fails. It is how this package reads what is too large to be
+// handed over whole; the caller binds it to an object and a context.
+type ReadRange func(p []byte, off int64) error
+
+// Tables reads a generation's tables part by part: opening takes the directory and the totals, which is a range or two
+// whatever the size of the data set. Its methods may be called from many goroutines when ReadRange may.
+type Tables struct {
+	Generation uint64
+	Parent     string
+	Digest     Hash
+	// Keys is the hash of the keys table; zero when there is none.
+	Keys       Hash
+	Fields     []FieldTotal
+	Attributes []Attribute
+	Meta       Metadata
+	Parts      []Part
+	// Shards, Blocks, Samples, Bytes and Decoded are the sums over Parts.
+	Shards, Blocks, Samples, Bytes, Decoded uint64
+	// PayloadBytes is the sum over Fields.
+	PayloadBytes uint64
+
+	read ReadRange
+	size int64
+	dir  []section
+	at   map[sectionID]int
+}
+
+// firstRead is how much of the tables' front to read at once: directory and totals of a data set of some 500,000 blocks.
+const firstRead = 32 << 10
+
+// OpenTables reads the directory and the totals of tables of that size.
+func OpenTables(read ReadRange, size int64) (*Tables, error) {
+	t := &Tables{read: read, size: size}
+	if err := t.open(); err != nil {
+		return nil, At(0, err)
+	}
+	return t, nil
+}
+
+func (t *Tables) open() error {
+	if t.size < int64(directoryLen(0)) {
+		return corruptf("tables of %d bytes", t.size)
+	}
+	front := make([]byte, min(firstRead, t.size))
+	if err := t.read(front, 0); err != nil {
+		return err
+	}
+	n, err := decodeDirectoryHeader(front, magicTables)
+	if err != nil {
+		return err
+	}
+	if int64(directoryLen(n)) > t.size {
+		return corruptf("directory of %d sections in %d bytes", n, t.size)
+	}
+	if directoryLen(n) > len(front) {
+		front = make([]byte, directoryLen(n))
+		if err := t.read(front, 0); err != nil {
+			return err
+		}
+	}
+	if t.dir, err = decodeDirectory(front, magicTables, func(k string) bool { return tablesSections[k] }); err != nil {
+		return err
+	}
+	if t.at, err = indexSections(t.dir); err != nil {
+		return err
+	}
+	if err := contiguous(t.dir, uint64(directoryLen(n)), uint64(t.size)); err != nil {
+		return err
+	}
+	get := func(kind string) ([]byte, error) {
+		s := t.find(kind, 0)
+		if s == nil {
+			return nil, corruptf("no section %s", kind)
+		}
+		if end := s.off + uint64(s.stored); end <= uint64(len(front)) {
+			return s.payload(front[s.off:end])
+		}
+		return t.load(s)
+	}
+	return t.decodeTotals(get)
+}
+
+func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
+	raw, err := get(typeHead)
+	if err != nil {
+		return err
+	}
+	r := fieldReader{src: raw}
+	t.Generation, t.Parent = r.u64(), r.str()
+	copy(t.Digest[:], r.take(len(t.Digest)))
+	copy(t.Keys[:], r.take(len(t.Keys)))
+	if err := r.end(); err != nil {
+		return err
+	}
+	if t.Generation == 0 || (t.Parent != "" && !IsTablesName(t.Parent)) || (t.Parent == "") != (t.Generation == 1) {
+		return corruptf("generation %d with parent %q", t.Generation, t.Parent)
+	}
+	if raw, err = get(typeMeta); err != nil {
+		return err
+	}
+	if t.Meta, err = decodeMetadata(raw); err != nil {
+		return err
+	}
+	if raw, err = get(typeSchema); err != nil {
+		return err
+	}
+	schema, err := decodeSchema(raw)
+	if err != nil {
+		return err
+	}
+	t.Attributes = schema.Attributes
+	if raw, err = get(typeFields); err != nil {
+		return err
+	}
+	cols, err := decodeColumns(raw, 4, len(schema.Fields))
+	if err != nil {
+		return fmt.Errorf("section %s: %w", typeFields, err)
+	}
+	for i, name := range schema.Fields {
+		t.Fields = append(t.Fields, FieldTotal{Name: name, Samples: cols[0][i], Bytes: cols[1][i], Min: cols[2][i], Max: cols[3][i]})
+		t.PayloadBytes += cols[1][i]
+	}
+	if raw, err = get(typeParts); err != nil {
+		return err
+	}
+	return t.decodeParts(raw)
+}
+
+func (t *Tables) decodeParts(raw []byte) error {
+	r := fieldReader{src: raw}
+	n := int(r.u32())
+	if r.err != nil || n > len(t.dir) {
+		return corruptf("%d parts in %d sections", n, len(t.dir))
+	}
+	cols, err := decodeColumns(r.src, 6, n)
+	if err != nil {
+		return fmt.Errorf("section %s: %w", typeParts, err)
+	}
+	for i := range n {
+		p := Part{Shards: cols[0][i], Rows: cols[1][i], Blocks: cols[2][i], Samples: cols[3][i], Bytes: cols[4][i], Decoded: cols[5][i]}
+		p.FirstShard, p.FirstBlock, p.FirstSample = t.Shards, t.Blocks, t.Samples
+		const limit = 1 << 56 // keeps sums of 2^8 and more parts, and products with small factors, inside 64 bits
+		if p.Shards > limit || p.Rows > limit || p.Blocks > p.Rows || p.Samples > limit || p.Bytes > limit || p.Decoded > limit ||
+			t.Shards > limit || t.Samples > limit || t.Bytes > limit || t.Decoded > limit {
+			return corruptf("part %d has impossible totals", i)
+		}
+		t.Shards, t.Blocks, t.Samples = t.Shards+p.Shards, t.Blocks+p.Blocks, t.Samples+p.Samples
+		t.Bytes, t.Decoded = t.Bytes+p.Bytes, t.Decoded+p.Decoded
+		t.Parts = append(t.Parts, p)
+	}
+	return nil
+}
+
+// decodeColumns reads k columns of n integers that fill src.
+func decodeColumns(src []byte, k, n int) (cols [][]uint64, err error) {
+	for range k {
+		var v []uint64
+		if v, src, err = decodePlanes(src, n); err != nil {
+			return nil, err
+		}
+		cols = append(cols, v)
+	}
+	if len(src) != 0 {
+		return nil, corruptf("%d bytes too many", len(src))
+	}
+	return cols, nil
+}
+
+func (t *Tables) find(kind string, part uint32) *section {
+	if i, ok := t.at[sectionID{kind, part}]; ok {
+		return &t.dir[i]
+	}
+	return nil
+}
+
+func (t *Tables) load(s *section) ([]byte, error) {
+	stored := make([]byte, s.stored) // contiguous has held it against the object's size
+	if err := t.read(stored, int64(s.off)); err != nil {
+		return nil, err
+	}
+	raw, err := s.payload(stored)
+	return raw, At(int64(s.off), err)
+}
+
+// group reads the consecutive sections of one part that are of the given kinds with a single range.
+func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, []byte, error), error) {
+	var secs []*section
+	for _, k := range kinds {
+		s := t.find(k, uint32(part))
+		if s == nil {
+			return nil, corruptf("no section %s of part %d", k, part)
+		}
+		secs = append(secs, s)
+	}
+	slices.SortFunc(secs, func(a, b *section) int { return int(int64(a.off) - int64(b.off)) })
+	first, last := secs[0], secs[len(secs)-1]
+	buf := make([]byte, last.off+uint64(last.stored)-first.off)
+	if err := t.read(buf, int64(first.off)); err != nil {
+		return nil, err
+	}
+	return func(kind string) (*section, []byte, error) {
+		s := t.find(kind, uint32(part))
+		raw, err := s.payload(buf[s.off-first.off:][:s.stored])
+		return s, raw, At(int64(s.off), err)
+	}, nil
+}
+
+// LoadShards reads what the tables say of a part's shards, rows apart.
+func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
+	get, err := t.group(part, typeNames, typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows, typeHashes, typeKeyRange)
+	if err != nil {
+		return nil, err
+	}
+	p := t.Parts[part]
+	_, hashes, err := get(typeHashes)
+	if err != nil {
+		return nil, err
+	}
+	if uint64(len(hashes)) != p.Shards*uint64(len(Hash{})) || len(hashes)%len(Hash{}) != 0 {
+		return nil, corruptf("part %d has %d bytes of hashes for %d shards", part, len(hashes), p.Shards)
+	}
+	shards := make([]ShardInfo, p.Shards)
+	var samples, blocks, rows uint64
+	for kind, set := range map[string]func(s *ShardInfo, v uint64){
+		typeObjSize: func(s *ShardInfo, v uint64) { s.Size = v }, typeTailLen: func(s *ShardInfo, v uint64) { s.Tail = v },
+		typeShardSmp:  func(s *ShardInfo, v uint64) { s.Samples = v; samples += v },
+		typeShardBlk:  func(s *ShardInfo, v uint64) { s.Blocks = v; blocks += v },
+		typeShardRows: func(s *ShardInfo, v uint64) { s.Rows = v; rows += v },
+	} {
+		s, raw, err := get(kind)
+		if err != nil {
+			return nil, err
+		}
+		v, err := s.column(raw, len(shards))
+		if err != nil {
+			return nil, err
+		}
+		for i := range shards {
+			const limit = 1 << 40 // sums over all shards that fit in memory stay inside 64 bits
+			if v[i] > limit && kind != typeObjSize && kind != typeTailLen {
+				return nil, corruptf("shard %d of part %d has %d in section %s", i, part, v[i], kind)
+			}
+			set(&shards[i], v[i])
+		}
+	}
+	if samples != p.Samples || blocks != p.Blocks || rows != p.Rows {
+		return nil, corruptf("shards of part %d add up to %d samples, %d blocks, %d rows", part, samples, blocks, rows)
+	}
+	_, raw, err := get(typeNames)
+	if err != nil {
+		return nil, err
+	}
+	names, err := decodeStrings(raw, len(shards), maxStrings(len(raw)))
+	if err != nil {
+		return nil, err
+	}
+	if _, raw, err = get(typeKeyRange); err != nil {
+		return nil, err
+	}
+	keys, err := decodeStrings(raw, 2*len(shards), maxStrings(len(raw)))
+	if err != nil {
+		return nil, err
+	}
+	for i := range shards {
+		s := &shards[i]
+		s.Name, s.FirstKey, s.LastKey = names[i], keys[2*i], keys[2*i+1]
+		copy(s.Hash[:], hashes[i*len(s.Hash):])
+		if err := CheckShardName(s.Name); err != nil {
+			return nil, err
+		}
+		const limit = 1 << 56
+		if s.Size > limit || s.Tail > limit || (!s.Plain() && s.Tail > s.Size) {
+			return nil, Position(corruptf("object of %d bytes with an index of %d", s.Size, s.Tail), s.Name, -1, -1, "")
+		}
+	}
+	return shards, nil
+}
+
+// LoadRows reads the rows of all shards of a part, one after the other; shards is what LoadShards gave for it, and each
+// shard's rows have been held against it.
+func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
+	get, err := t.group(part, typeStored, typeDecoded, typeSamples, typeCodec, typeCRC)
+	if err != nil {
+		return nil, err
+	}
+	n := t.Parts[part].Rows
+	if s := t.find(typeCRC, uint32(part)); uint64(s.raw) != 4*n {
+		return nil, corruptf("part %d has %d bytes of checksums for %d rows", part, s.raw, n)
+	}
+	rows, err := decodeRows(int(n), get)
+	if err != nil {
+		return nil, err
+	}
+	decoded := uint64(0)
+	rest := rows
+	for _, s := range shards {
+		total, err := CheckRows(rest[:s.Rows])
+		if err == nil && (total.Samples != s.Samples || total.Blocks != s.Blocks ||
+			(!s.Plain() && total.Stored+uint64(len(eoaFrame))+s.Tail != s.Size) || (s.Plain() && total.Stored+endOfTar != s.Size)) {
+			err = corruptf("rows add up to %d bytes, %d blocks, %d samples; the tables say an object of %d, %d, %d",
+				total.Stored, total.Blocks, total.Samples, s.Size, s.Blocks, s.Samples)
+		}
+		if err != nil {
+			return nil, Position(err, s.Name, -1, -1, "")
+		}
+		decoded += total.Decoded
+		rest = rest[s.Rows:]
+	}
+	if decoded != t.Parts[part].Decoded {
+		return nil, corruptf("rows of part %d decode to %d bytes, not %d", part, decoded, t.Parts[part].Decoded)
+	}
+	return rows, nil
+}
+
+// LoadSamples reads the samples of each row of a part: all the order needs, about a byte a block.
+func (t *Tables) LoadSamples(part int) ([]uint64, error) {
+	s := t.find(typeSamples, uint32(part))
+	if s == nil {
+		return nil, corruptf("no section %s of part %d", typeSamples, part)
+	}
+	if n := t.Parts[part].Rows; n > uint64(maxExpand)*uint64(s.stored)+uint64(s.raw) {
+		return nil, corruptf("part %d has %d rows in a section of %d bytes", part, n, s.raw)
+	}
+	raw, err := t.load(s)
+	if err != nil {
+		return nil, err
+	}
+	return s.column(raw, int(t.Parts[part].Rows))
+}
+
+// Load reads all parts.
+func (t *Tables) Load() (*Manifest, error) {
+	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, Meta: t.Meta, Keys: t.Keys}
+	for part := range t.Parts {
+		infos, err := t.LoadShards(part)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := t.LoadRows(part, infos)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range infos {
+			m.Shards = append(m.Shards, ShardEntry{ShardInfo: s, Rows: rows[:s.Rows:s.Rows]})
+			rows = rows[s.Rows:]
+		}
+	}
+	return m, nil
+}
+
+// Summary is the manifest.json that publishes these tables under that name.
+func (t *Tables) Summary(name string) *Summary {
+	fields := t.Fields
+	if fields == nil {
+		fields = []FieldTotal{}
+	}
+	return &Summary{
+		Format: ManifestFormat, Tables: name, Digest: DigestString(t.Digest), Generation: t.Generation, Samples: t.Samples,
+		Shards: t.Shards, Blocks: t.Blocks, Bytes: t.Bytes, PayloadBytes: t.PayloadBytes, Fields: fields,
+	}
+}

@@ -1,0 +1,477 @@
+package format
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Names and sizes of what stands after the blocks (SPEC 4 and 5). They are part of the wire format.
+const (
+	magicLocator  = "SHRDLOC1"
+	magicHot      = "SHRDTOC1"
+	skippable     = 0x184D2A5B // one of the 16 magic numbers of zstd's skippable frames
+	seekSkippable = 0x184D2A5E // the one of the seekable format
+	seekMagic     = 0x8F92EAB1
+	skipHeader    = 8 // magic, length
+	seekFooter    = 9 // frames u32, descriptor u8, magic u32
+
+	locatorLen   = 8 + 2 + 2 + 4 + 6*8 + 4 + 4
+	locatorFrame = skipHeader + locatorLen
+
+	// flagForeign: the archive was written by another tool. Its members may be of any kind and stand anywhere.
+	flagForeign = 1 << 0
+	// flagsCritical are refused when set and unknown; the upper half may be ignored.
+	flagsCritical = 1<<16 - 1
+
+	// TailGuess is how much of an object's end to read first: it holds the hot index of a shard of some 4,000 blocks.
+	TailGuess = 64 << 10
+	// TarSuffix ends the name of a plain shard, ZstdSuffix that of a compressed one, SidecarSuffix that of a plain shard's index.
+	TarSuffix, ZstdSuffix, SidecarSuffix = ".tar", ".tar.zst", ".tar.shidx"
+)
+
+// EndOfArchive is what a writer puts after the last block: the two zero records of a plain tar, or the frame of them.
+func EndOfArchive(plain bool) []byte {
+	if plain {
+		return make([]byte, endOfTar)
+	}
+	return slices.Clone(eoaFrame)
+}
+
+// AppendTail appends the index of a shard, COLD to SEEK TABLE, as it stands after EndOfArchive in a compressed shard, or as
+// the whole sidecar of a plain one. The result has been decoded again and compared.
+func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
+	total, err := CheckRows(ix.Rows)
+	if err != nil {
+		return dst, err
+	}
+	dataLen := total.Stored
+	dataSize := dataLen + uint64(len(EndOfArchive(plain)))
+	cold, coldDir, err := appendSections(nil, dataSize+skipHeader, ix.coldSections())
+	if err != nil {
+		return dst, err
+	}
+	hotSecs := ix.hotSections()
+	hotOff := dataSize + skipHeader + uint64(len(cold)) + skipHeader
+	hotBase := hotOff + uint64(directoryLen(len(coldDir)+len(hotSecs)))
+	body, hotDir, err := appendSections(nil, hotBase, hotSecs)
+	if err != nil {
+		return dst, err
+	}
+	hot := append(appendDirectory(nil, magicHot, append(coldDir, hotDir...)), body...)
+	if uint64(len(cold)) > math.MaxUint32 || uint64(len(hot)) > math.MaxUint32 {
+		return dst, fmt.Errorf("%w: index of %d bytes: use smaller shards", ErrTooLarge, len(cold)+len(hot))
+	}
+	loc := Locator{DataSize: dataSize, HotOff: hotOff, HotLen: uint64(len(hot)), DataLen: dataLen, Samples: uint64(ix.Samples())}
+	if plain {
+		loc.IndexBase = dataSize
+	}
+	loc.hotCRC = Checksum(hot)
+
+	at := len(dst)
+	dst = appendSkippable(dst, skippable, cold)
+	dst = appendSkippable(dst, skippable, hot)
+	dst = appendSkippable(dst, skippable, loc.append(nil))
+	dst = append(dst, seekTable(ix.Rows, plain, len(cold), len(hot))...)
+
+	if err := checkTail(dst[at:], ix, plain); err != nil {
+		return dst[:at], fmt.Errorf("index just written does not read back: %w", err)
+	}
+	return dst, nil
+}
+
+// checkTail decodes a tail and encodes the result again: equal bytes say that nothing was lost.
+func checkTail(tail []byte, ix *ShardIndex, plain bool) error {
+	size := int64(len(tail))
+	if !plain {
+		size += int64(sumStored(ix.Rows)) + int64(len(eoaFrame))
+	}
+	t, need, err := ParseTail(tail, size)
+	if err != nil {
+		return err
+	}
+	if need != 0 {
+		return fmt.Errorf("%d more bytes wanted", need)
+	}
+	off, n := t.Cold()
+	from := off - (size - int64(len(tail)))
+	back, err := t.DecodeCold(tail[from : from+n])
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(back.Keys, ix.Keys) || !slices.Equal(back.Rows, ix.Rows) ||
+		!slices.EqualFunc(back.Sizes, ix.Sizes, slices.Equal[[]uint64]) {
+		return corruptf("keys, rows or sizes differ")
+	}
+	a, b := ix.coldSections(), back.coldSections()
+	a, b = append(a, ix.hotSections()...), append(b, back.hotSections()...)
+	if len(a) != len(b) {
+		return corruptf("%d sections became %d", len(a), len(b))
+	}
+	for i := range a {
+		if a[i].kind != b[i].kind || a[i].part != b[i].part || a[i].encoding != b[i].encoding || !bytes.Equal(a[i].raw, b[i].raw) {
+			return corruptf("section %s, part %d differs", a[i].kind, a[i].part)
+		}
+	}
+	return nil
+}
+
+func sumStored(rows []Row) (n uint64) {
+	for _, r := range rows {
+		n += uint64(r.Stored)
+	}
+	return n
+}
+
+// seekTable is the table of the zstd seekable format over every frame before it: frames that hold no data decode to 0 bytes.
+func seekTable(rows []Row, plain bool, cold, hot int) []byte {
+	n := len(rows) + 4
+	p := make([]byte, 0, n*8+seekFooter)
+	add := func(stored, decoded int) { p = appendUint32(appendUint32(p, uint32(stored)), uint32(decoded)) }
+	for _, r := range rows {
+		add(int(r.Stored), int(r.Decoded))
+	}
+	add(len(EndOfArchive(plain)), endOfTar)
+	add(skipHeader+cold, 0)
+	add(skipHeader+hot, 0)
+	add(locatorFrame, 0)
+	p = append(appendUint32(p, uint32(n)), 0)
+	return appendSkippable(nil, seekSkippable, appendUint32(p, seekMagic))
+}
+
+func appendUint32(dst []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(dst, v) }
+
+// Locator is the fixed-size frame that says where a shard's hot index is.
+type Locator struct {
+	// IndexBase is the offset all others count from: 0 in a shard; the size of the .tar in a sidecar, whose bytes are those
+	// that would follow the archive.
+	IndexBase uint64
+	// DataSize is the length of blocks and end-of-archive, DataLen that of the blocks alone.
+	DataSize, DataLen uint64
+	// HotOff and HotLen place the payload of HOT.
+	HotOff, HotLen uint64
+	Samples        uint64
+	// Foreign: the archive was written by another tool.
+	Foreign bool
+	hotCRC  uint32
+}
+
+func (l *Locator) append(dst []byte) []byte {
+	at := len(dst)
+	dst = append(dst, magicLocator...)
+	dst = binary.LittleEndian.AppendUint16(dst, Major)
+	dst = binary.LittleEndian.AppendUint16(dst, Minor)
+	flags := uint32(0)
+	if l.Foreign {
+		flags |= flagForeign
+	}
+	dst = appendUint32(dst, flags)
+	for _, v := range []uint64{l.IndexBase, l.DataSize, l.HotOff, l.HotLen, l.DataLen, l.Samples} {
+		dst = binary.LittleEndian.AppendUint64(dst, v)
+	}
+	dst = appendUint32(dst, l.hotCRC)
+	return appendUint32(dst, Checksum(dst[at:]))
+}
+
+func decodeLocator(src []byte) (l Locator, err error) {
+	if len(src) != locatorLen || string(src[:8]) != magicLocator {
+		return l, corruptf("no locator where the seek table's end places it: the object is cut, joined with another, or no shard")
+	}
+	if Checksum(src[:locatorLen-4]) != binary.LittleEndian.Uint32(src[locatorLen-4:]) {
+		return l, corruptf("checksum mismatch in the locator")
+	}
+	r := fieldReader{src: src[8:]}
+	major, _, flags := r.u16(), r.u16(), r.u32()
+	if major != Major || flags&flagsCritical&^flagForeign != 0 {
+		return l, fmt.Errorf("%w: shard of version %d with flags %#x: use a newer shardtool", ErrVersion, major, flags)
+	}
+	l = Locator{IndexBase: r.u64(), DataSize: r.u64(), HotOff: r.u64(), HotLen: r.u64(), DataLen: r.u64(), Samples: r.u64(),
+		Foreign: flags&flagForeign != 0, hotCRC: r.u32()}
+	return l, nil
+}
+
+// Tail is the hot part of a shard's index.
+type Tail struct {
+	Locator
+	Schema
+	Rows []Row
+	Meta Metadata
+	// Total is what Rows add up to.
+	Total RowsTotal
+	// Len is how many bytes the tail takes: from the beginning of COLD to the end of the object.
+	Len int64
+
+	size int64 // of the object that ends with the tail
+	dir  []section
+	at   map[sectionID]int
+}
+
+// sectionID names a section; a directory has each once.
+type sectionID struct {
+	kind string
+	part uint32
+}
+
+func indexSections(dir []section) (map[sectionID]int, error) {
+	at := make(map[sectionID]int, len(dir))
+	for i, s := range dir {
+		id := sectionID{s.kind, s.part}
+		if _, twice := at[id]; twice {
+			return nil, corruptf("section %s, part %d is there twice", s.kind, s.part)
+		}
+		at[id] = i
+	}
+	return at, nil
+}
+
+// Plain says whether this is the sidecar of a plain .tar.
+func (t *Tail) Plain() bool { return t.IndexBase != 0 }
+
+// ParseTail reads the hot index out of an object's last bytes; size is the object's length. When tail is too short it
+// returns how many of the last bytes are needed, and no error. Everything is checked before it is used to allocate: the
+// seek table against rows and frames, all lengths against size.
+func ParseTail(tail []byte, size int64) (t *Tail, need int64, err error) {
+	t, need, err = parseTail(tail, size)
+	if err == nil && need > size {
+		return nil, 0, At(size, fmt.Errorf("%w: %w: the tail begins %d bytes before the object", ErrCorrupt, io.ErrUnexpectedEOF, need-size))
+	}
+	return t, need, err
+}
+
+func parseTail(tail []byte, size int64) (*Tail, int64, error) {
+	if size < seekFooter {
+		return nil, 0, At(0, fmt.Errorf("%w: %w: %d bytes are no shard", ErrCorrupt, io.ErrUnexpectedEOF, size))
+	}
+	have := int64(len(tail))
+	if have > size {
+		return nil, 0, corruptf("tail of %d bytes of an object of %d", have, size)
+	}
+	if have < seekFooter {
+		return nil, min(TailGuess, size), nil
+	}
+	foot := tail[have-seekFooter:]
+	if binary.LittleEndian.Uint32(foot[5:]) != seekMagic || foot[4] != 0 {
+		return nil, 0, At(size-seekFooter, corruptf("no seek table at the end: the object is cut, has bytes after its end, or is no shard of ours"))
+	}
+	seekLen := skipHeader + 8*int64(binary.LittleEndian.Uint32(foot)) + seekFooter
+	if need := seekLen + locatorFrame; need > have {
+		return nil, need, nil
+	}
+	locAt := size - seekLen - locatorFrame
+	frame := tail[have-seekLen-locatorFrame : have-seekLen]
+	loc, err := decodeLocator(frame[skipHeader:])
+	if err != nil {
+		return nil, 0, At(locAt, err)
+	}
+	t := &Tail{Locator: loc, size: size}
+	// From here on positions in the object: offset less IndexBase, all of it below 2^62.
+	const limit = 1 << 62
+	if loc.IndexBase > limit || loc.DataSize > limit || loc.DataLen > limit || loc.HotOff > limit || loc.HotLen > limit ||
+		(loc.IndexBase != 0 && loc.IndexBase != loc.DataSize) || loc.DataLen > loc.DataSize ||
+		loc.HotOff < loc.DataSize+2*skipHeader || int64(loc.HotOff-loc.IndexBase)+int64(loc.HotLen) != locAt {
+		return nil, 0, At(locAt, corruptf("the locator's offsets do not fit an object of %d bytes", size))
+	}
+	t.Len = size - int64(loc.DataSize-loc.IndexBase)
+	hotAt := int64(loc.HotOff-loc.IndexBase) - skipHeader
+	if need := size - hotAt; need > have {
+		return nil, need, nil
+	}
+	hot := tail[hotAt-(size-have):][:skipHeader+int64(loc.HotLen)]
+	if err := t.decodeHot(hot[skipHeader:]); err != nil {
+		return nil, 0, At(hotAt, err)
+	}
+	// The frames' own headers and the seek table are a function of what is known now.
+	coldLen := int(loc.HotOff-loc.DataSize) - 2*skipHeader
+	want := seekTable(t.Rows, t.Plain(), coldLen, int(loc.HotLen))
+	if !bytes.Equal(want, tail[have-seekLen:]) {
+		return nil, 0, At(size-seekLen, corruptf("the seek table does not agree with the index"))
+	}
+	if !bytes.Equal(frame[:skipHeader], appendSkippable(nil, skippable, frame[skipHeader:])[:skipHeader]) ||
+		!bytes.Equal(hot[:skipHeader], appendSkippable(nil, skippable, hot[skipHeader:])[:skipHeader]) {
+		return nil, 0, At(hotAt, corruptf("header of a skippable frame"))
+	}
+	return t, 0, nil
+}
+
+var shardSections = map[string]bool{
+	typeSchema: true, typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true, typeMeta: true,
+	typeSize: true, typeShape: true, typeGap: true, typeKeys: true, typeAttr: true, typeLabels: true, typeAbsent: true,
+}
+
+func (t *Tail) decodeHot(hot []byte) (err error) {
+	if Checksum(hot) != t.hotCRC {
+		return corruptf("checksum mismatch in the hot index")
+	}
+	if t.dir, err = decodeDirectory(hot, magicHot, func(k string) bool { return shardSections[k] }); err != nil {
+		return err
+	}
+	if t.at, err = indexSections(t.dir); err != nil {
+		return err
+	}
+	body := t.HotOff + uint64(directoryLen(len(t.dir)))
+	split := slices.IndexFunc(t.dir, func(s section) bool { return s.off >= body })
+	if split < 0 {
+		return corruptf("no hot sections")
+	}
+	if err := contiguous(t.dir[:split], t.DataSize+skipHeader, t.HotOff-skipHeader); err != nil {
+		return err
+	}
+	if err := contiguous(t.dir[split:], body, t.HotOff+t.HotLen); err != nil {
+		return err
+	}
+	get := func(kind string) (*section, []byte, error) {
+		s := t.find(kind, 0)
+		if s == nil || s.off < body {
+			return nil, nil, corruptf("no section %s", kind)
+		}
+		raw, err := s.payload(hot[s.off-t.HotOff:][:s.stored])
+		return s, raw, err
+	}
+	_, raw, err := get(typeSchema)
+	if err != nil {
+		return err
+	}
+	if t.Schema, err = decodeSchema(raw); err != nil {
+		return err
+	}
+	crc := t.find(typeCRC, 0)
+	if crc == nil {
+		return corruptf("no section %s", typeCRC)
+	}
+	if t.Rows, err = decodeRows(int(crc.raw/4), get); err != nil {
+		return err
+	}
+	if t.Total, err = CheckRows(t.Rows); err != nil {
+		return err
+	}
+	eoa := uint64(len(EndOfArchive(t.Plain())))
+	if t.Total.Stored != t.DataLen || t.Total.Samples != t.Samples || (t.DataSize-t.DataLen != eoa && !t.Foreign) {
+		return corruptf("rows add up to %d bytes and %d samples, the locator says %d and %d",
+			t.Total.Stored, t.Total.Samples, t.DataLen, t.Samples)
+	}
+	for i, r := range t.Rows {
+		if (r.Codec == CodecBytes) != t.Plain() {
+			return corruptf("row %d has codec %v", i, r.Codec)
+		}
+	}
+	if len(t.Shapes) == 0 && t.Samples > 0 {
+		return corruptf("%d samples without a shape", t.Samples)
+	}
+	if t.find(typeMeta, 0) == nil {
+		return nil
+	}
+	if _, raw, err = get(typeMeta); err != nil {
+		return err
+	}
+	t.Meta, err = decodeMetadata(raw)
+	return err
+}
+
+func (t *Tail) find(kind string, part uint32) *section {
+	if i, ok := t.at[sectionID{kind, part}]; ok {
+		return &t.dir[i]
+	}
+	return nil
+}
+
+// Cold is where the COLD frame lies in the object that ParseTail saw the end of, its header included.
+func (t *Tail) Cold() (off, n int64) {
+	return int64(t.DataSize - t.IndexBase), int64(t.HotOff-t.DataSize) - skipHeader
+}
+
+// maxStrings bounds what front-coded strings of n raw bytes may name in all. Shared prefixes make it more than n.
+func maxStrings(n int) int64 { return 1<<20 + 1024*int64(n) }
+
+// DecodeCold reads the rest of the index out of the bytes that Cold names.
+func (t *Tail) DecodeCold(cold []byte) (*ShardIndex, error) {
+	off, n := t.Cold()
+	ix, err := t.decodeCold(cold, n)
+	return ix, At(off, err)
+}
+
+func (t *Tail) decodeCold(cold []byte, n int64) (*ShardIndex, error) {
+	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], appendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
+		return nil, corruptf("header of the cold index")
+	}
+	ix := &ShardIndex{Schema: t.Schema, Rows: t.Rows, Meta: t.Meta}
+	get := func(kind string, part uint32) (*section, []byte, error) {
+		s := t.find(kind, part)
+		if s == nil {
+			return nil, nil, nil
+		}
+		raw, err := s.payload(cold[s.off-t.DataSize:][:s.stored])
+		return s, raw, err
+	}
+	column := func(kind string, part uint32, n int) ([]uint64, error) {
+		s, raw, err := get(kind, part)
+		if s == nil || err != nil {
+			return nil, err
+		}
+		return s.column(raw, n)
+	}
+	samples := int(t.Samples)
+	_, raw, err := get(typeKeys, 0)
+	if err != nil {
+		return nil, err
+	}
+	if ix.Keys, err = decodeStrings(raw, samples, maxStrings(len(raw))); err != nil {
+		return nil, fmt.Errorf("section %s: %w", typeKeys, err)
+	}
+	for _, k := range ix.Keys {
+		if err := CheckKey(k); err != nil && !t.Foreign {
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+	}
+	if ix.ShapeOf, err = column(typeShape, 0, samples); err != nil {
+		return nil, err
+	}
+	members, perField := 0, make([]int, len(t.Fields))
+	for i := range samples {
+		if ix.ShapeOf != nil && ix.ShapeOf[i] >= uint64(len(t.Shapes)) {
+			return nil, corruptf("sample %d has shape %d of %d", i, ix.ShapeOf[i], len(t.Shapes))
+		}
+		for _, f := range ix.Shape(i) {
+			perField[f]++
+			members++
+		}
+		if uint64(members)*tarBlock > t.Total.Decoded {
+			return nil, corruptf("more than %d members in %d bytes", members, t.Total.Decoded)
+		}
+	}
+	for f, n := range perField {
+		sizes, err := column(typeSize, uint32(f), n)
+		if err != nil {
+			return nil, err
+		}
+		if len(sizes) != n {
+			return nil, corruptf("no section %s for field %q", typeSize, t.Fields[f])
+		}
+		ix.Sizes = append(ix.Sizes, sizes)
+	}
+	if ix.Gaps, err = column(typeGap, 0, members); err != nil {
+		return nil, err
+	}
+	for i, a := range t.Attributes {
+		c, err := decodeAttr(a, samples, func(kind string) (*section, []byte, error) { return get(kind, uint32(i)) })
+		if err != nil {
+			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
+		}
+		ix.Attrs = append(ix.Attrs, c)
+	}
+	return ix, nil
+}
+
+// ShardFormat tells a shard's kind by its name.
+func ShardFormat(name string) (plain bool, err error) {
+	switch {
+	case strings.HasSuffix(name, ZstdSuffix):
+		return false, nil
+	case strings.HasSuffix(name, TarSuffix):
+		return true, nil
+	}
+	return false, fmt.Errorf("%w: shard %q ends neither in %s nor in %s", ErrName, name, ZstdSuffix, TarSuffix)
+}
