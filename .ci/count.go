@@ -1,0 +1,123 @@
+// Command count reads what `go test -json` writes, prints what a person wants of
+// it, and ends with one line that counts: N passed, N failed, N skipped.
+//
+// Tests and subtests count one each. A package that fails without a failed test,
+// because it does not build or because it panics, counts as one failure. The exit
+// status is 1 where anything failed or nothing ran.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// event is one line of `go test -json` (go doc test2json).
+type event struct {
+	Action      string
+	Package     string
+	ImportPath  string // in place of Package, of build output
+	Test        string
+	Elapsed     float64
+	Output      string
+	FailedBuild string
+}
+
+// counts are the tests by how they ended.
+type counts struct {
+	passed, failed, skipped int
+}
+
+func main() {
+	n, err := count(os.Stdin, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "count:", err)
+	}
+	if n.passed+n.failed+n.skipped == 0 {
+		fmt.Println("no test ran")
+	}
+	fmt.Printf("%d passed, %d failed, %d skipped\n", n.passed, n.failed, n.skipped)
+	if err != nil || n.failed > 0 || n.passed == 0 {
+		os.Exit(1)
+	}
+}
+
+func count(r io.Reader, w io.Writer) (n counts, err error) {
+	output := make(map[string][]string) // of tests that have not ended, by package and test
+	failedIn := make(map[string]int)
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		if err == io.EOF && line == "" {
+			return n, nil
+		}
+		if err != nil && err != io.EOF {
+			return n, err
+		}
+		var e event
+		if json.Unmarshal([]byte(line), &e) != nil {
+			fmt.Fprint(w, line) // go itself spoke, not a test
+			continue
+		}
+		id := e.Package + " " + e.Test
+		switch e.Action {
+		case "build-output":
+			fmt.Fprint(w, e.Output)
+		case "output":
+			output[id] = append(output[id], e.Output)
+		case "pass", "fail", "skip":
+			if e.Test != "" {
+				n.add(e.Action)
+				if e.Action == "fail" {
+					failedIn[e.Package]++
+				}
+			} else {
+				endPackage(w, &n, e, failedIn[e.Package] > 0, output[id])
+			}
+			if e.Test != "" && e.Action != "pass" {
+				show(w, e, output[id])
+			}
+			delete(output, id)
+		}
+	}
+}
+
+func (n *counts) add(action string) {
+	switch action {
+	case "pass":
+		n.passed++
+	case "fail":
+		n.failed++
+	case "skip":
+		n.skipped++
+	}
+}
+
+// endPackage prints a package's line, and what it said where it failed without a
+// failed test.
+func endPackage(w io.Writer, n *counts, e event, testFailed bool, output []string) {
+	switch {
+	case e.Action == "skip": // no test files
+	case e.Action == "pass":
+		fmt.Fprintf(w, "ok    %s  %.1fs\n", e.Package, e.Elapsed)
+	default:
+		if !testFailed {
+			n.failed++
+			fmt.Fprint(w, strings.Join(output, ""))
+		}
+		fmt.Fprintf(w, "FAIL  %s  %.1fs\n", e.Package, e.Elapsed)
+	}
+}
+
+// show prints what a failed or skipped test said.
+func show(w io.Writer, e event, output []string) {
+	fmt.Fprintf(w, "%s  %s %s\n", strings.ToUpper(e.Action), e.Package, e.Test)
+	for _, line := range output {
+		if !strings.HasPrefix(line, "=== ") {
+			fmt.Fprint(w, line)
+		}
+	}
+}

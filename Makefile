@@ -1,0 +1,75 @@
+# make help lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+
+GO ?= go
+FUZZTIME ?= 10s
+TESTFLAGS ?=
+BENCHFLAGS ?=
+
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+
+# Pinned: a new release of a checker must not fail a build that passed yesterday.
+STATICCHECK   := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# ./... leaves folders named testdata out.
+PACKAGES := ./... ./testdata
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## the static binary, bin/shardtool
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/shardtool ./cmd/shardtool
+
+.PHONY: demo
+demo: build ## pack a small data set of images, look at it, read every sample back
+	@bash testdata/demo.sh bin/shardtool
+
+.PHONY: test
+test: ## every test; the last line counts them
+	@$(GO) test -json $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
+
+.PHONY: race
+race: ## every test under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) ./...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target in turn, each for FUZZTIME (10s)
+	@$(GO) list -f '{{$$p := .}}{{range .TestGoFiles}}{{$$p.ImportPath}} {{$$p.Dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$$p.ImportPath}} {{$$p.Dir}}/{{.}}{{"\n"}}{{end}}' ./... | \
+	while read -r package file; do \
+		if [ -n "$$file" ]; then sed -nE "s|^func (Fuzz[A-Za-z0-9_]*)\(.*|$$package \1|p" "$$file"; fi; \
+	done | { \
+	n=0; \
+	while read -r package target; do \
+		n=$$((n + 1)); \
+		echo "fuzz $$package $$target for $(FUZZTIME)"; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s "$$package" </dev/null; \
+	done; \
+	echo "$$n fuzz targets"; }
+
+.PHONY: vet
+vet: ## go vet
+	$(GO) vet $(PACKAGES)
+	$(GO) vet .ci/count.go
+
+.PHONY: lint
+lint: ## gofmt, vet, staticcheck, golangci-lint with the import rules
+	@unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	$(MAKE) --no-print-directory vet
+	$(GO) run $(STATICCHECK) $(PACKAGES)
+	$(GO) run $(GOLANGCI_LINT) run $(PACKAGES)
+
+.PHONY: bench
+bench: ## measure; BENCHFLAGS go to it
+	$(GO) run ./bench $(BENCHFLAGS)
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin dist out .cache coverage.*
