@@ -1,0 +1,373 @@
+package writer
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// block is one block on its way: laid out by Write, filled and compressed by a worker, written in order.
+type block struct {
+	layout  format.BlockBuilder
+	samples []blockSample
+	fills   []fill
+	// huge is the last sample of a block that decodes to more than one frame; its members are not in layout.
+	huge *Sample
+	// size is the decoded length, huge included.
+	size  int64
+	taken int64 // of the budget
+
+	// frames brings the worker's results, in order; done is closed behind them.
+	frames chan frame
+	hash   format.Hash
+	err    error
+
+	// end, when not nil, closes the shard behind this block.
+	end *shardEnd
+	// adopt, when not nil, stands for a whole shard that is in the store already; all else is empty.
+	adopt *adopted
+}
+
+// blockSample is what the index wants to know of a sample.
+type blockSample struct {
+	key     string
+	origin  string
+	fields  []format.FieldSize
+	attrs   []format.AttrValue
+	begin   int // of its first member in the layout
+	fill    int // index of its first fill
+	dropped bool
+}
+
+// fill is a payload to be read into the layout.
+type fill struct {
+	off, size int
+	from      Payload
+}
+
+// frame is a compressed frame, its row still without samples.
+type frame struct {
+	row    format.Row
+	stored []byte
+}
+
+// shardEnd is where the source stood around a shard.
+type shardEnd struct{ cursorStart, cursorEnd string }
+
+func (b *block) reset() {
+	b.layout.Reset()
+	b.samples, b.fills, b.huge = b.samples[:0], b.fills[:0], nil
+	b.size, b.taken, b.hash, b.err, b.end, b.adopt = 0, 0, format.Hash{}, nil, nil, nil
+	b.frames = make(chan frame, 1)
+}
+
+// add lays a sample out. fields must be sorted.
+func (b *block) add(s *Sample) {
+	size := int64(0)
+	fields := make([]format.FieldSize, len(s.Fields))
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		fields[i] = format.FieldSize{Name: f.Name, Size: f.size()}
+		size += format.MemberLen(format.JoinName(s.Key, f.Name), f.size())
+	}
+	b.samples = append(b.samples, blockSample{
+		key: s.Key, origin: s.Origin, fields: fields, attrs: slices.Clone(s.Attrs), begin: len(b.layout.Cuts), fill: len(b.fills),
+	})
+	b.size += size
+	if b.size > format.MaxFrame {
+		huge := *s
+		huge.Fields = slices.Clone(s.Fields)
+		for i := range huge.Fields {
+			huge.Fields[i].Data = slices.Clone(huge.Fields[i].Data)
+		}
+		b.huge = &huge
+		return
+	}
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		at := b.layout.Member(format.JoinName(s.Key, f.Name), int(fields[i].Size))
+		if f.Payload != nil {
+			b.fills = append(b.fills, fill{off: at, size: int(f.Size), from: f.Payload})
+		} else {
+			copy(b.layout.Buf[at:], f.Data)
+		}
+	}
+}
+
+// cost is how many bytes of memory the block takes on its way.
+func (b *block) cost() int64 {
+	if b.huge == nil {
+		return 2 * b.size
+	}
+	n := int64(len(b.layout.Buf)) + 4*format.MaxFrame // a frame being filled, its result, one in the channel, one being written
+	for _, f := range b.huge.Fields {
+		n += int64(len(f.Data))
+	}
+	return n
+}
+
+// process reads what is missing, hashes and compresses. skip, when not nil, is told of samples that cannot be read; they are
+// taken out of the block.
+func (b *block) process(ctx context.Context, enc *encoder, skip func(*SampleError)) {
+	defer close(b.frames)
+	if ctx.Err() != nil {
+		b.err = context.Cause(ctx)
+		return
+	}
+	if err := b.fill(ctx, skip); err != nil {
+		b.err = err
+		return
+	}
+	if b.huge != nil {
+		b.err = b.stream(ctx, enc, skip)
+		return
+	}
+	if len(b.layout.Buf) == 0 {
+		return
+	}
+	b.hash = format.BlockHash(b.layout.Buf)
+	f, err := enc.encode(b.layout.Buf, b.layout.Cuts, b.layout.Payloads)
+	if err != nil {
+		b.err = err
+		return
+	}
+	b.frames <- f // room for one
+}
+
+// fill reads payloads into the layout.
+func (b *block) fill(ctx context.Context, skip func(*SampleError)) error {
+	laid := len(b.samples)
+	if b.huge != nil {
+		laid--
+	}
+	dropped := false
+	for i := range laid {
+		s := &b.samples[i]
+		end := len(b.fills)
+		if i+1 < len(b.samples) {
+			end = b.samples[i+1].fill
+		}
+		for _, f := range b.fills[s.fill:end] {
+			err := f.from.ReadInto(ctx, b.layout.Buf[f.off:f.off+f.size])
+			if err == nil {
+				continue
+			}
+			se := &SampleError{Origin: s.origin, Key: s.key, Err: err}
+			if skip == nil || ctx.Err() != nil {
+				return se
+			}
+			skip(se)
+			s.dropped, dropped = true, true
+			break
+		}
+	}
+	if dropped {
+		b.compact(laid)
+	}
+	return nil
+}
+
+// compact takes dropped samples' members out of the layout.
+func (b *block) compact(laid int) {
+	var out format.BlockBuilder
+	out.Buf = b.layout.Buf[:0]
+	for i := range laid {
+		s := &b.samples[i]
+		endCut, end := len(b.layout.Cuts), len(b.layout.Buf)
+		if i+1 < laid {
+			endCut = b.samples[i+1].begin
+			end = b.layout.Cuts[endCut]
+		}
+		if s.dropped {
+			continue
+		}
+		begin := b.layout.Cuts[s.begin]
+		shift := begin - len(out.Buf)
+		for c := s.begin; c < endCut; c++ {
+			out.Cuts = append(out.Cuts, b.layout.Cuts[c]-shift)
+			out.Payloads = append(out.Payloads, b.layout.Payloads[c]-shift)
+		}
+		out.Buf = append(out.Buf, b.layout.Buf[begin:end]...) // moves to the left within one array
+	}
+	b.layout = out
+}
+
+// stream sends a block of several frames, holding one at a time.
+func (b *block) stream(ctx context.Context, enc *encoder, skip func(*SampleError)) error {
+	last := &b.samples[len(b.samples)-1]
+	w := &frameWriter{ctx: ctx, enc: enc, out: b.frames, buf: make([]byte, 0, format.MaxFrame)}
+	w.sum = sha256.New()
+	if _, err := w.Write(b.layout.Buf); err != nil {
+		return err
+	}
+	sent := false
+	for i := range b.huge.Fields {
+		f := &b.huge.Fields[i]
+		err := w.member(ctx, b.huge.Key, f, func() { sent = true })
+		if err == nil {
+			continue
+		}
+		var se *payloadError
+		if !errors.As(err, &se) {
+			return err
+		}
+		fail := &SampleError{Origin: last.origin, Key: last.key, Err: se.err}
+		if skip == nil || ctx.Err() != nil || sent {
+			return fail // what has been sent of the sample cannot be taken back
+		}
+		skip(fail)
+		last.dropped = true
+		break
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	w.sum.Sum(b.hash[:0])
+	return nil
+}
+
+// payloadError marks an error of the source, as against one of the pipeline.
+type payloadError struct{ err error }
+
+func (e *payloadError) Error() string { return e.err.Error() }
+
+// frameWriter cuts a stream of decoded bytes into frames of MaxFrame.
+type frameWriter struct {
+	ctx context.Context
+	enc *encoder
+	out chan<- frame
+	buf []byte
+	sum hash.Hash
+}
+
+func (w *frameWriter) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		k := min(len(p), format.MaxFrame-len(w.buf))
+		w.buf = append(w.buf, p[:k]...)
+		p = p[k:]
+		if len(w.buf) == format.MaxFrame {
+			if err := w.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return n, nil
+}
+
+func (w *frameWriter) flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	w.sum.Write(w.buf)
+	f, err := w.enc.encode(w.buf, nil, nil)
+	if err != nil {
+		return err
+	}
+	w.buf = w.buf[:0]
+	select {
+	case w.out <- f:
+		return nil
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	}
+}
+
+// member writes header, payload and padding. begun is called when the first byte of it is about to be written: before that
+// the payload has been opened.
+func (w *frameWriter) member(ctx context.Context, key string, f *Field, begun func()) error {
+	header := format.AppendHeader(nil, format.JoinName(key, f.Name), f.size())
+	if f.Payload == nil {
+		begun()
+		return errors.Join(first(w.Write(header)), first(w.Write(f.Data)), w.pad(f.size()))
+	}
+	r, err := f.Payload.Open(ctx)
+	if err != nil {
+		return &payloadError{err}
+	}
+	defer r.Close()
+	begun()
+	if _, err := w.Write(header); err != nil {
+		return err
+	}
+	left := f.Size
+	for {
+		if len(w.buf) == format.MaxFrame {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+		room := w.buf[len(w.buf):min(int64(format.MaxFrame), int64(len(w.buf))+max(left, 1))]
+		n, err := r.Read(room)
+		if int64(n) > left {
+			return &payloadError{fmt.Errorf("more than the %d bytes it had before", f.Size)}
+		}
+		w.buf = w.buf[:len(w.buf)+n]
+		left -= int64(n)
+		if err == io.EOF && left == 0 {
+			return w.pad(f.size())
+		}
+		if err == io.EOF {
+			err = fmt.Errorf("%w: %d of %d bytes", io.ErrUnexpectedEOF, f.Size-left, f.Size)
+		}
+		if err != nil {
+			return &payloadError{err}
+		}
+	}
+}
+
+func (w *frameWriter) pad(size int64) error {
+	_, err := w.Write(make([]byte, -size&511))
+	return err
+}
+
+func first(_ int, err error) error { return err }
+
+// encoder makes frames for one worker.
+type encoder struct {
+	plain bool
+	enc   *format.Encoder
+	pool  *buffers
+}
+
+func (e *encoder) encode(src []byte, cuts, payloads []int) (frame, error) {
+	f := frame{row: format.Row{Decoded: uint32(len(src))}, stored: e.pool.get(len(src) + len(src)/64 + 1024)}
+	var err error
+	if e.plain {
+		f.stored = append(f.stored, src...)
+	} else if f.stored, f.row.Codec, err = e.enc.AppendFrame(f.stored, src, cuts, payloads); err != nil {
+		return f, err
+	}
+	f.row.Stored, f.row.CRC = uint32(len(f.stored)), format.Checksum(f.stored)
+	return f, nil
+}
+
+// buffers keeps the memory of frames that have been written.
+type buffers struct{ free chan []byte }
+
+func (b *buffers) get(n int) []byte {
+	select {
+	case p := <-b.free:
+		if cap(p) >= n {
+			return p[:0]
+		}
+	default:
+	}
+	return make([]byte, 0, n)
+}
+
+func (b *buffers) put(p []byte) {
+	if cap(p) > 4<<20 { // rare sizes are left to the collector
+		return
+	}
+	select {
+	case b.free <- p:
+	default:
+	}
+}

@@ -1,0 +1,248 @@
+package writer
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/internal/extsort"
+)
+
+// emitter takes blocks in order and streams shards. It runs in one goroutine; what it has collected is read after the
+// pipeline has ended.
+type emitter struct {
+	w    *Writer
+	pool *buffers
+	keys *extsort.Sorter // (key hash, sample number) of this generation's own samples
+
+	shard   *openShard
+	opened  int // shards begun, adopted ones included
+	put     *putter
+	entries []format.ShardEntry
+	fields  map[string]*format.FieldTotal
+	attrs   map[string]format.AttrKind
+	prog    Progress
+	numbers uint64 // samples before the next one, those of the generation appended to included
+}
+
+func newEmitter(w *Writer, pool *buffers) *emitter {
+	e := &emitter{w: w, pool: pool, fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}}
+	e.keys = extsort.New(w.opt.TempDir, min(64<<20, w.opt.Memory/4))
+	e.put = newPutter(w)
+	if w.prior != nil && w.opt.Mode == Append {
+		for _, f := range w.prior.Fields {
+			e.fields[f.Name] = &f
+		}
+		for _, a := range w.prior.Attributes {
+			e.attrs[a.Name] = a.Kind
+		}
+		for i := range w.prior.Shards {
+			e.numbers += w.prior.Shards[i].Samples
+		}
+	}
+	return e
+}
+
+// run ends when order is closed; after a failure it only drains.
+func (e *emitter) run() {
+	for b := range e.w.order {
+		if e.w.ctx.Err() == nil {
+			if err := e.block(b); err != nil {
+				e.w.fail(err)
+			}
+		}
+		if b.adopt == nil {
+			for range b.frames { // lets a worker that is still at it come to its end
+			}
+		}
+		e.w.budget.give(b.taken)
+		select {
+		case e.w.free <- b:
+		default:
+		}
+	}
+	e.put.wait()
+}
+
+// close frees what run collected.
+func (e *emitter) close() {
+	if e.shard != nil {
+		e.shard.abort()
+	}
+}
+
+func (e *emitter) block(b *block) error {
+	if b.adopt != nil {
+		return e.adopt(b.adopt)
+	}
+	if err := e.open(); err != nil {
+		return err
+	}
+	kept := uint32(0)
+	rows := []format.Row{}
+	for f := range b.frames {
+		if err := e.shard.write(f.stored); err != nil {
+			return format.Position(err, e.shard.name, e.shard.blocks, e.shard.size, "")
+		}
+		rows = append(rows, f.row)
+		e.pool.put(f.stored)
+	}
+	if b.err != nil {
+		return b.err
+	}
+	for i := range b.samples {
+		s := &b.samples[i]
+		if s.dropped {
+			continue
+		}
+		kept++
+		if err := e.shard.index.AddSample(s.key, s.fields, s.attrs); err != nil {
+			return &SampleError{Origin: s.origin, Key: s.key, Err: err}
+		}
+		if err := e.sample(s.key, s.fields, s.attrs); err != nil {
+			return &SampleError{Origin: s.origin, Key: s.key, Err: err}
+		}
+		e.shard.key(s.key)
+	}
+	if len(rows) > 0 {
+		rows[0].Samples = kept
+		for _, r := range rows {
+			e.shard.index.AddRow(r)
+		}
+		e.shard.hasher.Add(b.hash)
+		e.shard.blocks++
+		e.prog.Blocks++
+	}
+	e.shard.samples += uint64(kept)
+	if b.end != nil {
+		if err := e.finish(b.end); err != nil {
+			return err
+		}
+	}
+	e.report()
+	return nil
+}
+
+// sample counts one sample into totals and keys.
+func (e *emitter) sample(key string, fields []format.FieldSize, attrs []format.AttrValue) error {
+	for _, f := range fields {
+		e.count(f.Name, uint64(f.Size))
+	}
+	for _, a := range attrs {
+		if err := e.attribute(a.Attribute); err != nil {
+			return err
+		}
+	}
+	return e.number(key)
+}
+
+func (e *emitter) count(field string, size uint64) {
+	t := e.fields[field]
+	if t == nil {
+		t = &format.FieldTotal{Name: field, Min: size}
+		e.fields[field] = t
+	}
+	t.Samples++
+	t.Bytes += size
+	t.Min, t.Max = min(t.Min, size), max(t.Max, size)
+	e.prog.PayloadBytes += int64(size)
+}
+
+func (e *emitter) attribute(a format.Attribute) error {
+	if kind, ok := e.attrs[a.Name]; ok && kind != a.Kind {
+		return fmt.Errorf("%w: attribute %q is a %v here and a %v in samples before", format.ErrMismatch, a.Name, a.Kind, kind)
+	}
+	e.attrs[a.Name] = a.Kind
+	return nil
+}
+
+// number gives a key the next sample number.
+func (e *emitter) number(key string) error {
+	var rec [16]byte
+	binary.BigEndian.PutUint64(rec[:], format.KeyHash(key))
+	binary.BigEndian.PutUint64(rec[8:], e.numbers)
+	e.numbers++
+	e.prog.Samples++
+	return e.keys.Add(rec[:])
+}
+
+// open begins the next shard's object.
+func (e *emitter) open() error {
+	if e.shard != nil {
+		return nil
+	}
+	name := e.w.shardName(e.opened)
+	e.opened++
+	up, err := e.w.store.Create(e.w.ctx, name, objstore.Condition{IfNoneMatch: true})
+	if err != nil {
+		return err
+	}
+	e.shard = newOpenShard(name, up)
+	return nil
+}
+
+// finish ends the open shard and hands it to the putter. A shard without samples (all of them were skipped) is dropped.
+func (e *emitter) finish(end *shardEnd) error {
+	s := e.shard
+	e.shard = nil
+	if s.samples == 0 {
+		return s.abort()
+	}
+	hash := s.hasher.Sum()
+	ix := s.index.Finish(e.shardMeta(hash, end))
+	eoa := format.EndOfArchive(e.w.opt.Plain)
+	if err := s.write(eoa); err != nil {
+		return format.Position(err, s.name, -1, s.size, "")
+	}
+	tail, err := format.AppendTail(nil, ix, e.w.opt.Plain)
+	if err != nil {
+		_ = s.abort()
+		return format.Position(err, s.name, -1, s.size, "")
+	}
+	if e.w.opt.Plain {
+		s.sidecar = tail
+	} else if err := s.write(tail); err != nil {
+		return format.Position(err, s.name, -1, s.size, "")
+	}
+	e.entries = append(e.entries, format.ShardEntry{
+		ShardInfo: format.ShardInfo{
+			Name: s.name, Size: uint64(s.size), Tail: uint64(len(tail)), Samples: s.samples, Blocks: uint64(s.blocks),
+			Rows: uint64(len(ix.Rows)), Hash: hash, FirstKey: s.first, LastKey: s.last,
+		},
+		Rows: ix.Rows,
+	})
+	e.prog.Shards++
+	e.prog.StoredBytes += s.size + int64(len(s.sidecar))
+	return e.put.send(e.w.ctx, s)
+}
+
+// shardMeta is the provenance of a shard (SPEC 4.6).
+func (e *emitter) shardMeta(hash format.Hash, end *shardEnd) format.Metadata {
+	m := format.Metadata{"tool": toolVersion(), "options": e.w.opt.canonical(), "content": hash.String()}
+	if e.w.fingerprint != "" {
+		m["source"], m["cursor_start"], m["cursor_end"] = e.w.fingerprint, end.cursorStart, end.cursorEnd
+	}
+	return m
+}
+
+func (e *emitter) report() {
+	if e.w.opt.Progress != nil {
+		p := e.prog
+		if e.shard != nil {
+			p.StoredBytes += e.shard.size
+		}
+		e.w.opt.Progress(p)
+	}
+}
+
+// wait for ctx or the channel: used by stages that hand work on.
+func sendTo[T any](ctx context.Context, ch chan<- T, v T) error {
+	select {
+	case ch <- v:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,221 @@
+// Package extsort sorts byte records that may not fit in memory: runs of them are sorted in memory and spilled to a
+// temporary file, then merged. Order is bytes.Compare of whole records, so a record begins with its sort key.
+package extsort
+
+import (
+	"bufio"
+	"bytes"
+	"container/heap"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+)
+
+// Sorter takes records, then gives them back in order, as often as asked. It is for one goroutine; iterators that All
+// returned may run one at a time.
+type Sorter struct {
+	dir    string
+	limit  int
+	arena  []byte
+	spans  []span
+	file   *os.File
+	runs   []run
+	count  int64
+	sealed bool
+	err    error
+}
+
+type span struct{ off, n uint32 }
+
+type run struct{ off, n int64 }
+
+const spanLen = 8
+
+// New makes a Sorter that holds up to limit bytes in memory (1 MiB to 1 GiB) and spills to a file in dir, or in the system's
+// folder for temporary files when dir is empty.
+func New(dir string, limit int64) *Sorter {
+	return &Sorter{dir: dir, limit: int(min(max(limit, 1<<20), 1<<30))}
+}
+
+// Add takes a record; rec may be used again afterwards.
+func (s *Sorter) Add(rec []byte) error {
+	if s.err != nil {
+		return s.err
+	}
+	if len(s.arena)+len(rec)+(len(s.spans)+1)*spanLen > s.limit && len(s.spans) > 0 {
+		if s.err = s.spill(); s.err != nil {
+			return s.err
+		}
+	}
+	s.spans = append(s.spans, span{uint32(len(s.arena)), uint32(len(rec))})
+	s.arena = append(s.arena, rec...)
+	s.count++
+	return nil
+}
+
+// Len is the number of records.
+func (s *Sorter) Len() int64 { return s.count }
+
+// Spilled is the number of bytes in the temporary file.
+func (s *Sorter) Spilled() (n int64) {
+	for _, r := range s.runs {
+		n += r.n
+	}
+	return n
+}
+
+func (s *Sorter) sort() {
+	slices.SortFunc(s.spans, func(a, b span) int { return bytes.Compare(s.record(a), s.record(b)) })
+}
+
+func (s *Sorter) record(p span) []byte { return s.arena[p.off : p.off+p.n] }
+
+func (s *Sorter) spill() error {
+	if s.file == nil {
+		f, err := os.CreateTemp(s.dir, "shardtool-sort-*")
+		if err != nil {
+			return fmt.Errorf("sorting needs a temporary file (set --temp-dir or TMPDIR): %w", err)
+		}
+		// Nobody else needs the name, and a killed process leaves nothing behind. Where a file in use cannot be removed,
+		// Close does it.
+		_ = os.Remove(f.Name())
+		s.file = f
+	}
+	s.sort()
+	begin := s.Spilled()
+	w := bufio.NewWriterSize(&offsetWriter{s.file, begin}, 256<<10)
+	var head [binary.MaxVarintLen64]byte
+	n := int64(0)
+	for _, p := range s.spans {
+		h := binary.PutUvarint(head[:], uint64(p.n))
+		w.Write(head[:h])
+		w.Write(s.record(p))
+		n += int64(h) + int64(p.n)
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("writing a temporary file for sorting: %w", err)
+	}
+	s.runs = append(s.runs, run{begin, n})
+	s.arena, s.spans = s.arena[:0], s.spans[:0]
+	return nil
+}
+
+type offsetWriter struct {
+	f  *os.File
+	at int64
+}
+
+func (w *offsetWriter) Write(p []byte) (int, error) {
+	n, err := w.f.WriteAt(p, w.at)
+	w.at += int64(n)
+	return n, err
+}
+
+// All yields the records in order. A record is valid until the next one. No record may be added after the first call.
+func (s *Sorter) All() iter.Seq2[[]byte, error] {
+	if !s.sealed && s.err == nil {
+		s.sealed = true
+		if len(s.runs) > 0 && len(s.spans) > 0 {
+			s.err = s.spill()
+		}
+		if len(s.runs) > 0 {
+			s.arena, s.spans = nil, nil
+		}
+		s.sort()
+	}
+	return func(yield func([]byte, error) bool) {
+		if s.err != nil {
+			yield(nil, s.err)
+			return
+		}
+		if len(s.runs) == 0 {
+			for _, p := range s.spans {
+				if !yield(s.record(p), nil) {
+					return
+				}
+			}
+			return
+		}
+		s.merge(yield)
+	}
+}
+
+// cursor reads one run.
+type cursor struct {
+	r   *bufio.Reader
+	rec []byte
+}
+
+func (c *cursor) next() error {
+	n, err := binary.ReadUvarint(c.r)
+	if err != nil {
+		return err
+	}
+	if uint64(cap(c.rec)) < n {
+		c.rec = make([]byte, n)
+	}
+	c.rec = c.rec[:n]
+	if _, err = io.ReadFull(c.r, c.rec); err != nil {
+		return fmt.Errorf("temporary file for sorting: %w", err)
+	}
+	return nil
+}
+
+type cursorHeap []*cursor
+
+func (h cursorHeap) Len() int           { return len(h) }
+func (h cursorHeap) Less(i, j int) bool { return bytes.Compare(h[i].rec, h[j].rec) < 0 }
+func (h cursorHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *cursorHeap) Push(x any)        { *h = append(*h, x.(*cursor)) }
+func (h *cursorHeap) Pop() any {
+	c := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return c
+}
+
+// merge reads all runs at once: the limit divided by their number each, 4 KiB at the least. With 1 GiB runs a limit of 64
+// MiB serves terabytes of records.
+func (s *Sorter) merge(yield func([]byte, error) bool) {
+	size := max(4<<10, min(1<<20, s.limit/len(s.runs)))
+	h := make(cursorHeap, 0, len(s.runs))
+	for _, r := range s.runs {
+		c := &cursor{r: bufio.NewReaderSize(io.NewSectionReader(s.file, r.off, r.n), size)}
+		if err := c.next(); err != nil {
+			yield(nil, err)
+			return
+		}
+		h = append(h, c)
+	}
+	heap.Init(&h)
+	for len(h) > 0 {
+		if !yield(h[0].rec, nil) {
+			return
+		}
+		switch err := h[0].next(); {
+		case err == nil:
+			heap.Fix(&h, 0)
+		case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+			heap.Pop(&h)
+		default:
+			yield(nil, err)
+			return
+		}
+	}
+}
+
+// Close frees memory and the temporary file.
+func (s *Sorter) Close() error {
+	s.arena, s.spans, s.runs, s.sealed = nil, nil, nil, true
+	s.err = errors.New("sorter is closed")
+	if s.file == nil {
+		return nil
+	}
+	err := s.file.Close()
+	_ = os.Remove(s.file.Name()) // gone already where open files can be removed
+	s.file = nil
+	return err
+}

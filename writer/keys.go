@@ -1,0 +1,209 @@
+package writer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// putKeys writes the keys table. Its name is the hash of its bytes, so they are produced twice: once to hash, once to store.
+func (w *Writer) putKeys(ctx context.Context, m *format.Manifest) (format.Hash, error) {
+	old, err := w.oldKeys(ctx)
+	if err != nil {
+		return format.Hash{}, err
+	}
+	defer old.close()
+	if !w.opt.KeepDuplicates {
+		if err := w.refuseDuplicates(ctx, m, old); err != nil {
+			return format.Hash{}, err
+		}
+	}
+	h := sha256.New()
+	if err := w.writeKeys(h, m, old); err != nil {
+		return format.Hash{}, err
+	}
+	sum := format.Hash(h.Sum(nil))
+	up, err := w.store.Create(ctx, format.KeysName(sum), objstore.Condition{IfNoneMatch: true})
+	if err != nil {
+		return sum, err
+	}
+	if err := w.writeKeys(up, m, old); err != nil {
+		return sum, errors.Join(err, up.Abort())
+	}
+	_, err = up.Commit(ctx)
+	if errors.Is(err, objstore.ErrExists) { // named by its content: one that is there is this one, or damaged
+		info, serr := w.store.Stat(ctx, format.KeysName(sum))
+		if serr == nil && info.Size == (format.KeyTable{Entries: w.emit.numbers}).Size() {
+			return sum, nil
+		}
+	}
+	return sum, err
+}
+
+func (w *Writer) writeKeys(to io.Writer, m *format.Manifest, old *keyStream) error {
+	t, err := format.NewKeyTableWriter(to, w.emit.numbers)
+	if err != nil {
+		return err
+	}
+	for e, err := range w.allKeys(old) {
+		if err != nil {
+			return err
+		}
+		if err := t.Add(e); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
+// allKeys merges the entries of the generation before with ours.
+func (w *Writer) allKeys(old *keyStream) iter.Seq2[format.KeyEntry, error] {
+	return func(yield func(format.KeyEntry, error) bool) {
+		old.rewind()
+		prior, more, err := old.next()
+		for rec, rerr := range w.emit.keys.All() {
+			if err = errors.Join(err, rerr); err != nil {
+				yield(format.KeyEntry{}, err)
+				return
+			}
+			e := format.KeyEntry{Hash: binary.BigEndian.Uint64(rec), Number: binary.BigEndian.Uint64(rec[8:])}
+			for more && err == nil && prior.Compare(e) < 0 {
+				if !yield(prior, nil) {
+					return
+				}
+				prior, more, err = old.next()
+			}
+			if err == nil && !yield(e, nil) {
+				return
+			}
+		}
+		for ; more && err == nil; prior, more, err = old.next() {
+			if !yield(prior, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(format.KeyEntry{}, err)
+		}
+	}
+}
+
+// keyStream reads a keys table from front to end, some groups at a time.
+type keyStream struct {
+	ctx   context.Context
+	obj   objstore.Object // nil: there is no table
+	name  string
+	t     format.KeyTable
+	group int64
+	ready []format.KeyEntry
+	buf   []byte
+	held  []format.KeyEntry
+}
+
+// oldKeys opens the keys table of the generation appended to.
+func (w *Writer) oldKeys(ctx context.Context) (*keyStream, error) {
+	s := &keyStream{ctx: ctx}
+	if w.opt.Mode != Append || w.prior == nil {
+		return s, nil
+	}
+	for i := range w.prior.Shards {
+		s.t.Entries += w.prior.Shards[i].Samples
+	}
+	s.name = w.prior.KeysName()
+	obj, err := w.store.Open(ctx, s.name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := obj.Info(ctx)
+	if err == nil && info.Size != s.t.Size() {
+		err = fmt.Errorf("%w: %s has %d bytes, %d samples need %d", format.ErrCorrupt, s.name, info.Size, s.t.Entries, s.t.Size())
+	}
+	if err != nil {
+		obj.Close()
+		return nil, err
+	}
+	s.obj = obj
+	return s, nil
+}
+
+func (s *keyStream) rewind() { s.group, s.ready = 0, nil }
+
+func (s *keyStream) next() (e format.KeyEntry, ok bool, err error) {
+	if len(s.ready) == 0 {
+		if s.obj == nil || s.group >= s.t.Groups() {
+			return e, false, nil
+		}
+		const step = 64 // groups: about 900 KB
+		to := min(s.group+step, s.t.Groups())
+		off, n := s.t.Range(s.group, to)
+		s.buf = slices.Grow(s.buf[:0], int(n))[:n]
+		if err := s.obj.ReadAt(s.ctx, s.buf, off); err != nil {
+			return e, false, err
+		}
+		if s.held, err = s.t.Decode(s.held[:0], s.buf, s.group, to); err != nil {
+			return e, false, format.Position(err, s.name, -1, -1, "")
+		}
+		s.ready, s.group = s.held, to
+	}
+	e, s.ready = s.ready[0], s.ready[1:]
+	return e, true, nil
+}
+
+func (s *keyStream) close() {
+	if s.obj != nil {
+		s.obj.Close()
+	}
+}
+
+// refuseDuplicates finds a key that is in two shards. Equal hashes are looked up: among 10^9 keys some pair may share one
+// by chance.
+func (w *Writer) refuseDuplicates(ctx context.Context, m *format.Manifest, old *keyStream) error {
+	var last format.KeyEntry
+	firstEntry := true
+	for e, err := range w.allKeys(old) {
+		if err != nil {
+			return err
+		}
+		if !firstEntry && e.Hash == last.Hash {
+			a, shardA, err := w.keyOf(ctx, m, last.Number)
+			if err != nil {
+				return err
+			}
+			b, shardB, err := w.keyOf(ctx, m, e.Number)
+			if err != nil {
+				return err
+			}
+			if a == b {
+				return fmt.Errorf("%w key %q: sample %d in %s and sample %d in %s; rename one, or use --duplicate-keys keep",
+					format.ErrDuplicate, a, last.Number, shardA, e.Number, shardB)
+			}
+		}
+		last, firstEntry = e, false
+	}
+	return nil
+}
+
+// keyOf reads the key of a sample number back from its shard.
+func (w *Writer) keyOf(ctx context.Context, m *format.Manifest, number uint64) (key, shard string, err error) {
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		if number >= s.Samples {
+			number -= s.Samples
+			continue
+		}
+		ix, _, err := loadIndex(ctx, w.store, s.Name)
+		if err != nil {
+			return "", s.Name, err
+		}
+		return ix.Keys[number], s.Name, nil
+	}
+	return "", "", fmt.Errorf("writer: sample number %d of none of %d shards", number, len(m.Shards)) // a bug
+}

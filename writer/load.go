@@ -1,0 +1,95 @@
+package writer
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// maxSummary bounds manifest.json, whose size grows with the number of fields alone.
+const maxSummary = 64 << 20
+
+// loadSummary reads manifest.json and what identifies this version of it.
+func loadSummary(ctx context.Context, store objstore.Store) (*format.Summary, objstore.Info, error) {
+	data, info, err := objstore.ReadAll(ctx, store, format.ManifestName, maxSummary)
+	if err != nil {
+		return nil, info, err
+	}
+	sum, err := format.DecodeSummary(data)
+	return sum, info, err
+}
+
+// loadTables opens the tables of a generation. The handle stays open until close is called.
+func loadTables(ctx context.Context, store objstore.Store, name string) (t *format.Tables, closeTables func() error, err error) {
+	obj, err := store.Open(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := obj.Info(ctx)
+	if err == nil {
+		t, err = format.OpenTables(func(p []byte, off int64) error { return obj.ReadAt(ctx, p, off) }, info.Size)
+	}
+	if err != nil {
+		obj.Close()
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return t, obj.Close, nil
+}
+
+func loadManifest(ctx context.Context, store objstore.Store, name string) (*format.Manifest, error) {
+	t, closeTables, err := loadTables(ctx, store, name)
+	if err != nil {
+		return nil, err
+	}
+	defer closeTables()
+	m, err := t.Load()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return m, nil
+}
+
+// loadIndex reads a shard's whole index: the end of a .tar.zst, or a sidecar. It returns its length, too.
+func loadIndex(ctx context.Context, store objstore.Store, shard string) (*format.ShardIndex, *format.Tail, error) {
+	plain, err := format.ShardFormat(shard)
+	if err != nil {
+		return nil, nil, err
+	}
+	name := shard
+	if plain {
+		name = sidecarName(shard)
+	}
+	obj, err := store.Open(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer obj.Close()
+	info, err := obj.Info(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	need := min(info.Size, format.TailGuess)
+	for {
+		buf := make([]byte, need)
+		if err := obj.ReadAt(ctx, buf, info.Size-need); err != nil {
+			return nil, nil, err
+		}
+		tail, more, err := format.ParseTail(buf, info.Size)
+		if err == nil && more == 0 && tail.Len > need { // the hot index is read, the cold one before it is not
+			more = tail.Len
+		}
+		if err != nil {
+			return nil, nil, format.Position(err, name, -1, -1, "")
+		}
+		if more > 0 {
+			need = more
+			continue
+		}
+		off, n := tail.Cold()
+		from := off - (info.Size - need)
+		ix, err := tail.DecodeCold(buf[from : from+n])
+		return ix, tail, format.Position(err, name, -1, -1, "")
+	}
+}

@@ -1,0 +1,181 @@
+package writer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// Mode says what New expects to find.
+type Mode int
+
+const (
+	// Create a data set where there is none.
+	Create Mode = iota
+	// Overwrite publishes a new generation in place of what is there, or the first one.
+	Overwrite
+	// Append publishes a new generation: the samples that are there, then the new ones.
+	Append
+)
+
+// OnError says what happens to a sample that cannot be read or stored.
+type OnError int
+
+const (
+	// OnErrorFail stops.
+	OnErrorFail OnError = iota
+	// OnErrorSkip leaves the sample out and counts it.
+	OnErrorSkip
+)
+
+// Errors a caller branches on.
+var (
+	// ErrExists: there is a data set, and the mode is Create.
+	ErrExists = errors.New("there is a data set already: use --overwrite or --append")
+	// ErrLost: another writer published first, or put other bytes under a name this one needs.
+	ErrLost = errors.New("another writer was here")
+	// ErrSkipped: more samples were skipped than Options allow.
+	ErrSkipped = errors.New("too many samples skipped")
+	// ErrSource: what Resume found was packed from other sources or with other options.
+	ErrSource = errors.New("leftovers of another pack")
+	// ErrEmpty: there was no sample to write.
+	ErrEmpty = errors.New("no samples")
+)
+
+// Options of a Writer; the zero value of each field is its documented default.
+type Options struct {
+	// Name begins the shards' names: "train" gives train-000000.tar.zst. Default "data".
+	Name string
+	// BlockSize closes a block at the sample that brings it to this many decoded bytes: 4 KiB to 16 MiB, default 1 MiB.
+	BlockSize int64
+	// ShardSize closes a shard likewise; at least BlockSize, default 256 MiB.
+	ShardSize int64
+	// SamplesPerShard closes a shard at this many samples; 0 sets no limit.
+	SamplesPerShard int64
+	// Level of compression.
+	Level format.Level
+	// Plain writes .tar shards with sidecars in place of .tar.zst.
+	Plain bool
+	Mode  Mode
+	// Resume adopts the shards that an interrupted run with the same sources and options left.
+	Resume bool
+	// KeepDuplicates lets a key come again in another shard.
+	KeepDuplicates bool
+	OnError        OnError
+	// MaxSkipped is the most samples OnErrorSkip may leave out; MaxSkippedShare the same as a share of all samples. Zero
+	// sets no limit.
+	MaxSkipped      int64
+	MaxSkippedShare float64
+	// Workers compress in parallel; 0 means GOMAXPROCS, which follows affinity and cgroup.
+	Workers int
+	// Memory bounds the bytes of blocks in flight, default 256 MiB. A block that is larger alone goes through all the same.
+	Memory int64
+	// TempDir is for sorting that does not fit in memory; default the system's.
+	TempDir string
+	// SourceOptions are settings of the source that bytes depend on; they go into the provenance.
+	SourceOptions map[string]string
+	// Progress, when not nil, is told after every block; it must return quickly and may be called from any goroutine.
+	Progress func(Progress)
+	// Skipped, when not nil, is told of every sample left out.
+	Skipped func(*SampleError)
+	// Log gets what a user should know beside errors; default discards.
+	Log *slog.Logger
+}
+
+// Progress counts what has been put so far.
+type Progress struct {
+	Samples, Blocks, Shards int64
+	// PayloadBytes are fields' bytes, StoredBytes those of shards.
+	PayloadBytes, StoredBytes int64
+	// Adopted is how many of Samples an earlier run had written, and AdoptedBytes their payload.
+	Adopted, AdoptedBytes int64
+}
+
+func (o Options) filled() (Options, error) {
+	def := func(p *int64, v int64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&o.BlockSize, 1<<20)
+	def(&o.ShardSize, 256<<20)
+	def(&o.Memory, 256<<20)
+	if o.Name == "" {
+		o.Name = "data"
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case o.BlockSize < 4<<10 || o.BlockSize > format.MaxFrame:
+		return o, fmt.Errorf("block size of %d bytes: use 4 KiB to 16 MiB", o.BlockSize)
+	case o.ShardSize < o.BlockSize:
+		return o, fmt.Errorf("shard size of %d bytes is below the block size of %d", o.ShardSize, o.BlockSize)
+	case o.SamplesPerShard < 0 || o.Workers < 0 || o.Memory < 0 || o.MaxSkipped < 0:
+		return o, errors.New("samples per shard, workers, memory and skipped samples cannot be negative")
+	case o.MaxSkippedShare < 0 || o.MaxSkippedShare > 1:
+		return o, fmt.Errorf("share of skipped samples %g is not between 0 and 1", o.MaxSkippedShare)
+	}
+	return o, checkName(o.Name)
+}
+
+// checkName keeps shard names plain: one path element that no tool trips over.
+func checkName(name string) error {
+	ok := len(name) <= 200 && !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "-") &&
+		name != "manifest" && name != "keys"
+	for _, c := range []byte(name) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		ok = ok && (letter || strings.IndexByte("._-", c) >= 0)
+	}
+	if !ok {
+		return fmt.Errorf("name %q of a data set: use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys", name)
+	}
+	return nil
+}
+
+// canonical is the options that bytes depend on, as they stand in META: the same text for the same bytes.
+func (o *Options) canonical() string {
+	kind := "tar.zst"
+	if o.Plain {
+		kind = "tar"
+	}
+	m := map[string]any{
+		"name": o.Name, "block_size": o.BlockSize, "shard_size": o.ShardSize, "samples_per_shard": o.SamplesPerShard,
+		"level": o.Level.String(), "format": kind,
+	}
+	for k, v := range o.SourceOptions {
+		m["source."+k] = v
+	}
+	b, err := json.Marshal(m) // map keys are sorted
+	if err != nil {
+		panic("writer: options: " + err.Error()) // strings and integers
+	}
+	return string(b)
+}
+
+// toolVersion is what META says wrote the data set.
+func toolVersion() string {
+	v := "shardtool"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range append(info.Deps, &info.Main) {
+			if m.Path == "github.com/shardtool/shardtool" && m.Version != "" {
+				v += " " + m.Version
+			}
+		}
+		for _, m := range info.Deps {
+			if m.Path == "github.com/klauspost/compress" {
+				v += ", compress " + m.Version // the bytes of frames depend on it
+			}
+		}
+	}
+	return v
+}

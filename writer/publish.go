@@ -1,0 +1,134 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// Result is what Close published.
+type Result struct {
+	// Tables is the object name of the generation's tables; its 16 hexadecimal digits name the generation after '@'.
+	Tables     string
+	Digest     format.Hash
+	Generation uint64
+	// Samples, Shards, Blocks and Bytes are of the whole generation.
+	Samples, Shards, Blocks, Bytes, PayloadBytes uint64
+	// Written, Adopted and Skipped are samples of this run: put, found in place, left out.
+	Written, Adopted, Skipped int64
+}
+
+// publish writes keys table, tables and manifest.json. All goroutines have ended.
+func (w *Writer) publish(ctx context.Context) (*Result, error) {
+	e := w.emit
+	defer e.keys.Close()
+	skipped := w.skipped.Load()
+	if share := w.opt.MaxSkippedShare; share > 0 && float64(skipped) > share*float64(e.prog.Samples+skipped) {
+		return nil, fmt.Errorf("%w: %d of %d, at most a share of %g is allowed", ErrSkipped, skipped, e.prog.Samples+skipped, share)
+	}
+	if e.prog.Samples == 0 {
+		return nil, fmt.Errorf("%w to write: nothing was published", ErrEmpty)
+	}
+	m := w.manifest()
+	if err := w.checkShards(ctx, m); err != nil {
+		return nil, err
+	}
+	var err error
+	if w.opt.Mode != Append || w.prior == nil || w.prior.Keys != (format.Hash{}) {
+		if m.Keys, err = w.putKeys(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	tables, name, digest, err := format.EncodeTables(m)
+	if err != nil {
+		return nil, err
+	}
+	tablesName := format.TablesName(name)
+	if err := putImmutable(ctx, w.store, tablesName, tables); err != nil {
+		return nil, err
+	}
+	t, err := format.OpenTables(func(p []byte, off int64) error { // what was written, read back
+		if off+int64(len(p)) > int64(len(tables)) {
+			return io.ErrUnexpectedEOF
+		}
+		copy(p, tables[off:])
+		return nil
+	}, int64(len(tables)))
+	if err == nil {
+		_, err = t.Load()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tables just written do not read back: %w", err)
+	}
+	cond := objstore.Condition{IfNoneMatch: true}
+	if w.prior != nil {
+		cond = objstore.Condition{IfMatch: w.priorTag.ETag}
+	}
+	_, err = objstore.Put(ctx, w.store, format.ManifestName, t.Summary(tablesName).Encode(), cond)
+	if errors.Is(err, objstore.ErrExists) || errors.Is(err, objstore.ErrChanged) {
+		return nil, fmt.Errorf("%w: it published %s in %v first; this pack has changed nothing (%w)", ErrLost, format.ManifestName, w.store, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Result{
+		Tables: tablesName, Digest: digest, Generation: m.Generation, Samples: t.Samples, Shards: t.Shards, Blocks: t.Blocks,
+		Bytes: t.Bytes, PayloadBytes: t.PayloadBytes, Written: e.prog.Samples - e.prog.Adopted, Adopted: e.prog.Adopted, Skipped: skipped,
+	}, nil
+}
+
+// manifest is the generation, its keys table apart.
+func (w *Writer) manifest() *format.Manifest {
+	m := &format.Manifest{Generation: w.Generation(), Parent: w.priorTab}
+	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.opt.canonical()}
+	maps.Copy(m.Meta, w.sourceMeta)
+	if w.fingerprint != "" {
+		m.Meta["source"] = w.fingerprint
+	}
+	if w.prior != nil && w.opt.Mode == Append {
+		m.Shards = slices.Clone(w.prior.Shards)
+	}
+	m.Shards = append(m.Shards, w.emit.entries...)
+	for _, name := range slices.Sorted(maps.Keys(w.emit.fields)) {
+		m.Fields = append(m.Fields, *w.emit.fields[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.emit.attrs)) {
+		m.Attributes = append(m.Attributes, format.Attribute{Name: name, Kind: w.emit.attrs[name]})
+	}
+	return m
+}
+
+// checkShards looks once more at what the manifest is about to name: a prune, or a person, may have been there meanwhile.
+func (w *Writer) checkShards(ctx context.Context, m *format.Manifest) error {
+	sizes := map[string]int64{}
+	for info, err := range w.store.List(ctx, "") {
+		if err != nil {
+			return err
+		}
+		sizes[info.Name] = info.Size
+	}
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		names, want := []string{s.Name}, []uint64{s.Size}
+		if s.Plain() {
+			names, want = append(names, sidecarName(s.Name)), append(want, s.Tail)
+		}
+		for j, name := range names {
+			size, ok := sizes[name]
+			if !ok {
+				return fmt.Errorf("%w: %s has gone since it was written: %w", ErrLost, name, fs.ErrNotExist)
+			}
+			if uint64(size) != want[j] {
+				return fmt.Errorf("%w: %s has %d bytes, %d were written", ErrLost, name, size, want[j])
+			}
+		}
+	}
+	return nil
+}

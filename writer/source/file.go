@@ -1,0 +1,202 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// root is a source folder. All names are opened below it: a link or a ".." that leads out fails (os.Root).
+type root struct {
+	*os.Root
+	path string
+}
+
+// roots are the source folders, and handles of the folders below them that files were read from lately: opening a name
+// below such a handle takes one look-up instead of one for each element of its path.
+type roots struct {
+	list []root
+
+	mu   sync.Mutex
+	dirs map[string]*dirHandle
+}
+
+// maxDirs is how many folders stay open.
+const maxDirs = 128
+
+type dirHandle struct {
+	root *os.Root
+	refs int
+	used bool // in the cache
+}
+
+func openRoots(folders []string) (*roots, error) {
+	r := &roots{dirs: map[string]*dirHandle{}}
+	for _, f := range folders {
+		h, err := os.OpenRoot(f)
+		if err != nil {
+			r.close()
+			return nil, fmt.Errorf("source: %w", err)
+		}
+		r.list = append(r.list, root{h, f})
+	}
+	return r, nil
+}
+
+func (r *roots) close() error {
+	var errs []error
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, d := range r.dirs {
+		errs = append(errs, d.root.Close())
+		delete(r.dirs, k)
+	}
+	for _, h := range r.list {
+		errs = append(errs, h.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// dir returns a handle of a folder; release gives it back.
+func (r *roots) dir(number int, path string) (d *dirHandle, release func(), err error) {
+	if path == "" {
+		return &dirHandle{root: r.list[number].Root}, func() {}, nil
+	}
+	key := fmt.Sprint(number, "/", path)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d = r.dirs[key]
+	if d == nil {
+		h, err := r.list[number].OpenRoot(filepath.FromSlash(path))
+		if err != nil {
+			return nil, nil, err
+		}
+		r.evict()
+		d = &dirHandle{root: h, used: true}
+		r.dirs[key] = d
+	}
+	d.refs++
+	return d, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if d.refs--; d.refs == 0 && !d.used {
+			d.root.Close()
+		}
+	}, nil
+}
+
+// evict drops some handle when there are too many; one in use is closed by its last user.
+func (r *roots) evict() {
+	if len(r.dirs) < maxDirs {
+		return
+	}
+	for k, d := range r.dirs {
+		delete(r.dirs, k)
+		if d.used = false; d.refs == 0 {
+			d.root.Close()
+		}
+		return
+	}
+}
+
+// file is the payload of one listed file.
+type file struct {
+	roots *roots
+	listed
+}
+
+// ErrChanged: a file is not what it was when it was listed.
+var errChanged = errors.New("the file changed while it was packed: pack again when nothing writes to it")
+
+func (f *file) open() (*os.File, error) {
+	d, release, err := f.roots.dir(f.root, dirOf(f.key))
+	if err != nil {
+		return nil, explain(err)
+	}
+	defer release()
+	h, err := d.root.Open(f.name)
+	if err != nil {
+		// A link may lead to another folder inside the source: that is for the root to judge.
+		if h, err2 := f.roots.list[f.root].Open(filepath.FromSlash(dirOf(f.key) + f.name)); err2 == nil {
+			return h, nil
+		}
+		return nil, explain(err)
+	}
+	return h, nil
+}
+
+func explain(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the file vanished while it was packed: %w", err)
+	}
+	return err
+}
+
+// check says whether the file still is what was listed. Called after its bytes were read: whatever changed before shows.
+func (f *file) check(h *os.File) error {
+	info, err := h.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() != f.size {
+		return fmt.Errorf("%w (it had %d bytes, now %d)", errChanged, f.size, info.Size())
+	}
+	if info.ModTime().UnixNano() != f.mtime {
+		return fmt.Errorf("%w (its modification time moved)", errChanged)
+	}
+	return nil
+}
+
+// ReadInto is writer.Payload's.
+func (f *file) ReadInto(_ context.Context, p []byte) error {
+	h, err := f.open()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if _, err := io.ReadFull(h, p); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("%w (it is shorter than the %d bytes it had)", errChanged, len(p))
+		}
+		return err
+	}
+	return f.check(h)
+}
+
+// Open is writer.Payload's.
+func (f *file) Open(context.Context) (io.ReadCloser, error) {
+	h, err := f.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := f.check(h); err != nil {
+		h.Close()
+		return nil, err
+	}
+	return &stream{f: f, h: h}, nil
+}
+
+// stream reads a file and checks it at its end.
+type stream struct {
+	f *file
+	h *os.File
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.h.Read(p)
+	if err == io.EOF {
+		if cerr := s.f.check(s.h); cerr != nil {
+			err = cerr
+		}
+	}
+	return n, err
+}
+
+func (s *stream) Close() error { return s.h.Close() }
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }

@@ -1,0 +1,149 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// walk lists all folders.
+func (f *Files) walk(ctx context.Context) error {
+	for _, pattern := range slices.Concat(f.opt.Include, f.opt.Exclude) {
+		if !doublestar.ValidatePattern(pattern) {
+			return fmt.Errorf("glob %q is malformed", pattern)
+		}
+	}
+	for i := range f.roots.list {
+		w := &walker{ctx: ctx, f: f, number: i, root: f.roots.list[i]}
+		if err := w.folder("."); err != nil {
+			return err
+		}
+	}
+	if f.opt.Found != nil {
+		f.opt.Found(f.list.Len())
+	}
+	return nil
+}
+
+type walker struct {
+	ctx    context.Context
+	f      *Files
+	number int
+	root   root
+	buf    []byte
+}
+
+// folder lists one folder and those below it. Entries are read some thousand at a time, so that a folder of millions does
+// not have to fit in memory.
+func (w *walker) folder(dir string) error {
+	h, err := w.root.Open(dir)
+	if err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	defer h.Close()
+	var below []string
+	for {
+		entries, err := h.ReadDir(4096)
+		for _, e := range entries {
+			rel := path.Join(dir, e.Name())
+			if strings.IndexByte(e.Name(), '.') == 0 && !w.hiddenWanted(rel) {
+				w.f.left.Hidden++
+				continue
+			}
+			if e.IsDir() {
+				below = append(below, rel)
+				continue
+			}
+			if !w.wanted(rel) {
+				w.f.left.Filtered++
+				continue
+			}
+			if err := w.file(rel, e); err != nil {
+				return err
+			}
+		}
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
+		if len(entries) == 0 || err != nil {
+			if err != nil && !isEOF(err) {
+				return fmt.Errorf("source: listing %s: %w", path.Join(w.root.path, dir), err)
+			}
+			break
+		}
+		if w.f.opt.Found != nil {
+			w.f.opt.Found(w.f.list.Len())
+		}
+	}
+	h.Close()
+	for _, rel := range below {
+		if err := w.folder(rel); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// file adds one name to the list.
+func (w *walker) file(rel string, e fs.DirEntry) error {
+	l := listed{root: w.number, name: e.Name()}
+	info, err := e.Info()
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		info, err = w.root.Stat(rel) // follows inside the folder only
+		if err == nil && info.IsDir() {
+			err = errors.New("a link to a folder is not followed: give that folder as a source of its own, or leave the link out with --exclude")
+		} else if err != nil {
+			err = fmt.Errorf("a link that leads out of %s, or nowhere, is not followed: copy the file, or leave the link out with --exclude (%w)", w.root.path, err)
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && info == nil:
+		return nil // gone between listing and looking: it was never there for us
+	case err != nil:
+		l.problem = err.Error()
+	case !info.Mode().IsRegular():
+		l.problem = "not a regular file: leave it out with --exclude"
+	default:
+		l.size, l.mtime = info.Size(), info.ModTime().UnixNano()
+	}
+	key, field := format.SplitName([]byte(rel))
+	l.key, l.field = string(key), string(field)
+	w.buf = w.f.encode(w.buf[:0], &l)
+	return w.f.list.Add(w.buf)
+}
+
+func (w *walker) wanted(rel string) bool {
+	in := len(w.f.opt.Include) == 0 || matchAny(w.f.opt.Include, rel)
+	return in && !matchAny(w.f.opt.Exclude, rel)
+}
+
+// hiddenWanted asks for an include glob that itself begins a path element with a dot.
+func (w *walker) hiddenWanted(rel string) bool {
+	for _, g := range w.f.opt.Include {
+		if (strings.HasPrefix(g, ".") || strings.Contains(g, "/.")) && (matchAny([]string{g}, rel) || strings.HasPrefix(g, rel+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
+func matchAny(globs []string, rel string) bool {
+	for _, g := range globs {
+		name := rel
+		if !strings.Contains(g, "/") {
+			name = path.Base(rel)
+		}
+		if doublestar.MatchUnvalidated(g, name) {
+			return true
+		}
+	}
+	return false
+}
