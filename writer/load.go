@@ -2,7 +2,10 @@ package writer
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -92,4 +95,28 @@ func loadIndex(ctx context.Context, store objstore.Store, shard string) (*format
 		ix, err := tail.DecodeCold(buf[from : from+n])
 		return ix, tail, format.Position(err, name, -1, -1, "")
 	}
+}
+
+// Classes are the names of the classes that a data set packed with a class field has, in the order of their numbers; nil
+// where there is no data set or it has no classes.
+func Classes(ctx context.Context, store objstore.Store) ([]string, error) {
+	sum, _, err := loadSummary(ctx, store)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t, closeTables, err := loadTables(ctx, store, sum.Tables)
+	if err != nil {
+		return nil, err
+	}
+	defer closeTables()
+	var classes []string
+	if text := t.Meta["classes"]; text != "" {
+		if err := json.Unmarshal([]byte(text), &classes); err != nil {
+			return nil, fmt.Errorf("%w: metadata classes of %s: %w", format.ErrCorrupt, sum.Tables, err)
+		}
+	}
+	return classes, nil
 }

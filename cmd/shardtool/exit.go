@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// Exit codes: a contract with scripts.
+const (
+	exitFailed   = 1
+	exitUsage    = 2
+	exitCorrupt  = 3
+	exitSkipped  = 4
+	exitStopped  = 5
+	exitNotFound = 6
+)
+
+const exitCodes = `  0  done
+  1  failed
+  2  wrong usage
+  3  corrupt data, or too many samples skipped
+  4  done, some samples skipped
+  5  stopped by a signal, what was finished is saved
+  6  not found: data set, key, field`
+
+// exitError carries an exit code of its own. Err may be nil when all has been said.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usagef is an error in what the user wrote.
+func usagef(msg string, args ...any) error { return &exitError{exitUsage, fmt.Errorf(msg, args...)} }
+
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usagef("%w; see `%s --help`", err, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// report prints an error and returns the exit code.
+func report(stderr io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	code := exitCode(err)
+	if code == 0 {
+		return 0
+	}
+	if msg := err.Error(); msg != "" {
+		fmt.Fprintf(stderr, "shardtool: %s\n", strings.TrimPrefix(msg, "shardtool: "))
+	}
+	return code
+}
+
+func exitCode(err error) int {
+	var e *exitError
+	switch {
+	case errors.As(err, &e):
+		return e.code
+	case errors.Is(err, syscall.EPIPE): // who reads our output has had enough
+		return 0
+	case errors.Is(err, format.ErrCorrupt), errors.Is(err, format.ErrVersion), errors.Is(err, format.ErrMismatch), errors.Is(err, writer.ErrSkipped):
+		return exitCorrupt
+	case errors.Is(err, fs.ErrNotExist):
+		return exitNotFound
+	}
+	return exitFailed
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/address"
+)
+
+// sizeFlag is a number of bytes written 64MiB, 1GB or 4096.
+type sizeFlag int64
+
+func (s *sizeFlag) String() string { return strings.ReplaceAll(humanize.IBytes(uint64(*s)), " ", "") }
+func (s *sizeFlag) Type() string   { return "size" }
+func (s *sizeFlag) Set(v string) error {
+	n, err := humanize.ParseBytes(v)
+	if err != nil || n > math.MaxInt64 {
+		return fmt.Errorf("size %q: write 64MiB, 1GB or a number of bytes", v)
+	}
+	*s = sizeFlag(n)
+	return nil
+}
+
+func sizeVar(cmd *cobra.Command, p *int64, name string, def int64, usage string) {
+	*p = def
+	cmd.Flags().Var((*sizeFlag)(p), name, usage)
+}
+
+// limitFlag is a number, or a share written 0.1%.
+type limitFlag struct {
+	n     int64
+	share float64
+}
+
+func (l *limitFlag) String() string {
+	if l.share > 0 {
+		return strconv.FormatFloat(l.share*100, 'g', -1, 64) + "%"
+	}
+	return strconv.FormatInt(l.n, 10)
+}
+func (l *limitFlag) Type() string { return "N|P%" }
+func (l *limitFlag) Set(v string) error {
+	if p, ok := strings.CutSuffix(v, "%"); ok {
+		f, err := strconv.ParseFloat(p, 64)
+		if err != nil || f <= 0 || f > 100 {
+			return fmt.Errorf("share %q: write a percentage such as 0.1%%", v)
+		}
+		*l = limitFlag{share: f / 100}
+		return nil
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < 0 {
+		return fmt.Errorf("limit %q: write a number, or a percentage such as 0.1%%", v)
+	}
+	*l = limitFlag{n: n}
+	return nil
+}
+
+// dataset splits DATASET[@generation] and opens the store.
+func dataset(arg string) (store objstore.Store, generation string, err error) {
+	addr := arg
+	if i := strings.LastIndexByte(arg, '@'); i >= 0 && isGeneration(arg[i+1:]) {
+		addr, generation = arg[:i], arg[i+1:]
+	}
+	store, err = address.Open(addr)
+	if err != nil {
+		return nil, "", usagef("%w", err)
+	}
+	return store, generation, nil
+}
+
+func isGeneration(s string) bool {
+	return len(s) == 16 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// printJSON writes one indented value.
+func printJSON(cmd *cobra.Command, v any) error {
+	enc := json.NewEncoder(cmd.OutOrStdout())
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// limitMemory tells the garbage collector to stay near a budget, unless the user set GOMEMLIMIT.
+func limitMemory(budget int64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		const rest = 32 << 20 // program, stacks, index of a shard
+		debug.SetMemoryLimit(budget + rest)
+	}
+}
+
+// terminal says whether a person watches the stream.
+func terminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+func bytesText(n uint64) string { return humanize.IBytes(n) }
+func countText(n uint64) string { return humanize.Comma(int64(n)) }

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+type packFlags struct {
+	opt        writer.Options
+	files      source.FilesOptions
+	level      string
+	kind       string
+	onError    string
+	duplicates string
+	maxSkipped limitFlag
+	shuffle    uint64
+	overwrite  bool
+	append     bool
+	json       bool
+	quiet      bool
+}
+
+func newPack() *cobra.Command {
+	var f packFlags
+	cmd := &cobra.Command{
+		Use:   "pack SRC… DATASET",
+		Short: "Pack folders of files into shards",
+		Long: `Pack folders of files into compressed tar shards with an index, and publish them under DATASET.
+
+Files that share a path up to the first dot of the base name are one sample: dog/7.jpg and dog/7.json are the
+sample dog/7 with the fields jpg and json. Names that begin with a dot are left out and counted.
+
+Nothing is visible before the end: the manifest is put last, and only if nobody else published meanwhile. A pack
+that was killed is continued by the same command with --resume, and its leftovers are removed by prune.
+The bytes written depend on the sources and on the options, never on --workers.
+
+Exit codes:
+` + exitCodes,
+		Example: `  shardtool pack photos/ out/ --name train
+  shardtool pack photos/ out/ --name train --pack-shuffle 7 --class-field cls
+  shardtool pack more/ out/ --append`,
+		Args: usageArgs(cobra.MinimumNArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error { return runPack(cmd, args, &f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.opt.Name, "name", "data", "what the shards' names begin with")
+	sizeVar(cmd, &f.opt.ShardSize, "shard-size", 256<<20, "close a shard at this many decoded bytes")
+	sizeVar(cmd, &f.opt.BlockSize, "block-size", 1<<20, "close a block at this many decoded bytes")
+	fl.Int64Var(&f.opt.SamplesPerShard, "samples-per-shard", 0, "close a shard at this many samples (0: no limit)")
+	fl.StringVar(&f.level, "level", "default", "compression: fastest, default, better or best")
+	fl.StringVar(&f.kind, "format", "tar.zst", "tar.zst, or tar: uncompressed with the index in a sidecar")
+	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files that match this glob (may be repeated)")
+	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files that match this glob (may be repeated)")
+	fl.StringVar(&f.files.ClassField, "class-field", "", "add this field with the number of the sample's first folder")
+	fl.Uint64Var(&f.shuffle, "pack-shuffle", 0, "put samples in a random order drawn by this seed")
+	fl.StringVar(&f.onError, "on-error", "fail", "a sample that cannot be read: fail, or skip it and count")
+	fl.Var(&f.maxSkipped, "max-skipped", "most samples to skip, a number or a share such as 0.1% (0: no limit)")
+	fl.StringVar(&f.duplicates, "duplicate-keys", "fail", "a key that comes again in another shard: fail or keep")
+	fl.IntVar(&f.opt.Workers, "workers", 0, "compress with this many threads (0: the CPUs this process may use)")
+	sizeVar(cmd, &f.opt.Memory, "memory", 256<<20, "bytes of blocks in flight")
+	fl.StringVar(&f.opt.TempDir, "temp-dir", "", "where sorting spills to (default: the system's)")
+	fl.BoolVar(&f.opt.Resume, "resume", false, "continue a pack of the same sources and options that was interrupted")
+	fl.BoolVar(&f.overwrite, "overwrite", false, "publish a new generation in place of what is there")
+	fl.BoolVar(&f.append, "append", false, "publish a new generation: what is there, then the new samples")
+	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
+	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
+	return cmd
+}
+
+// options turns flags into options.
+func (f *packFlags) options(cmd *cobra.Command) error {
+	level, err := format.ParseLevel(f.level)
+	if err != nil {
+		return usagef("--level: %w", err)
+	}
+	f.opt.Level = level
+	choose := func(flag, value, a, b string) (bool, error) {
+		if value != a && value != b {
+			return false, usagef("--%s %q: use %s or %s", flag, value, a, b)
+		}
+		return value == b, nil
+	}
+	var skip bool
+	if f.opt.Plain, err = choose("format", f.kind, "tar.zst", "tar"); err != nil {
+		return err
+	}
+	if skip, err = choose("on-error", f.onError, "fail", "skip"); err != nil {
+		return err
+	}
+	if f.opt.KeepDuplicates, err = choose("duplicate-keys", f.duplicates, "fail", "keep"); err != nil {
+		return err
+	}
+	if skip {
+		f.opt.OnError = writer.OnErrorSkip
+	}
+	f.opt.MaxSkipped, f.opt.MaxSkippedShare = f.maxSkipped.n, f.maxSkipped.share
+	switch {
+	case f.overwrite && f.append:
+		return usagef("--overwrite and --append exclude each other")
+	case f.overwrite:
+		f.opt.Mode = writer.Overwrite
+	case f.append:
+		f.opt.Mode = writer.Append
+	}
+	f.files.Shuffle, f.files.Seed = cmd.Flags().Changed("pack-shuffle"), f.shuffle
+	f.files.Memory, f.files.TempDir = f.opt.Memory/4, f.opt.TempDir
+	f.opt.SourceOptions = map[string]string{"class_field": f.files.ClassField, "on_error": f.onError}
+	if f.files.Shuffle {
+		f.opt.SourceOptions["shuffle"] = fmt.Sprint(f.shuffle)
+	}
+	return nil
+}
+
+func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
+	if err := f.options(cmd); err != nil {
+		return err
+	}
+	srcs, target := args[:len(args)-1], args[len(args)-1]
+	store, generation, err := dataset(target)
+	if err != nil {
+		return err
+	}
+	if generation != "" {
+		return usagef("pack writes a new generation: give %s without @%s", strings.TrimSuffix(target, "@"+generation), generation)
+	}
+	if err := checkSources(srcs, target); err != nil {
+		return err
+	}
+	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
+	limitMemory(f.opt.Memory)
+	if f.append && f.files.ClassField != "" {
+		if f.files.Classes, err = writer.Classes(ctx, store); err != nil {
+			return err
+		}
+	}
+	sweep(ctx, store)
+	begin := time.Now()
+	listing := newProgress(stderr, "listing", 0, f.quiet)
+	f.files.Found = func(n int64) { listing.set(0, countText(uint64(n))+" files") }
+	src, err := source.NewFiles(ctx, srcs, f.files)
+	listing.end()
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	samples, size := src.Total()
+	left := src.Left()
+	if !f.quiet {
+		fmt.Fprintf(stderr, "found %s samples, %s of files", countText(uint64(samples)), bytesText(uint64(size)))
+		if left.Hidden+left.Filtered > 0 {
+			fmt.Fprintf(stderr, " (left out: %d hidden, %d by --include and --exclude)", left.Hidden, left.Filtered)
+		}
+		fmt.Fprintln(stderr)
+	}
+	if samples == 0 {
+		return &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack; look at --include and --exclude", writer.ErrEmpty, strings.Join(srcs, ", "))}
+	}
+	bar := newProgress(stderr, "packing", size, f.quiet)
+	f.opt.Progress = func(p writer.Progress) {
+		bar.set(p.PayloadBytes, fmt.Sprintf("%s samples, %d shards", countText(uint64(p.Samples)), p.Shards))
+	}
+	f.opt.Skipped = skipPrinter(stderr)
+	f.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
+	res, err := writer.Pack(ctx, store, src, f.opt)
+	bar.end()
+	if err != nil {
+		if stopped(ctx) {
+			return fmt.Errorf("nothing was published; the same command with --resume goes on: %w", err)
+		}
+		return err
+	}
+	return f.print(cmd, store, res, time.Since(begin))
+}
+
+// checkSources refuses what would pack a data set into itself, and kinds of sources this version does not read.
+func checkSources(srcs []string, target string) error {
+	abs, err := filepath.Abs(target)
+	if err != nil {
+		return err
+	}
+	for _, s := range srcs {
+		info, err := os.Stat(s)
+		if err != nil {
+			if os.IsNotExist(err) {
+				return &exitError{exitNotFound, fmt.Errorf("source %s: %w", s, fs.ErrNotExist)}
+			}
+			return err
+		}
+		if !info.IsDir() {
+			return usagef("source %s is a file: give the folder that holds the samples' files", s)
+		}
+		src, err := filepath.Abs(s)
+		if err != nil {
+			return err
+		}
+		if rel, err := filepath.Rel(src, abs); err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+			return usagef("%s is inside the source %s and would be packed into itself: choose another place", target, s)
+		}
+	}
+	return nil
+}
+
+// sweep removes temporary files that killed uploads left.
+func sweep(ctx context.Context, store objstore.Store) {
+	if s, ok := store.(interface {
+		Sweep(ctx context.Context, olderThan time.Duration) (int, error)
+	}); ok {
+		_, _ = s.Sweep(ctx, time.Minute) // they are harmless where it fails
+	}
+}
+
+// skipPrinter prints the first samples skipped; the sum comes at the end.
+func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleError) {
+	const most = 20
+	var mu sync.Mutex
+	n := 0
+	return func(e *writer.SampleError) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch n++; {
+		case n <= most:
+			fmt.Fprintf(w, "skipped: %v\n", e)
+		case n == most+1:
+			fmt.Fprintln(w, "skipped: more follow, which are counted only")
+		}
+	}
+}
+
+func (f *packFlags) print(cmd *cobra.Command, store objstore.Store, res *writer.Result, took time.Duration) error {
+	if f.json {
+		err := printJSON(cmd, map[string]any{
+			"dataset": store.String(), "generation": res.Generation, "tables": res.Tables, "digest": format.DigestString(res.Digest),
+			"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,
+			"written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "seconds": took.Seconds(),
+		})
+		if err != nil {
+			return err
+		}
+	} else {
+		out := cmd.OutOrStdout()
+		ratio := float64(res.PayloadBytes) / float64(max(res.Bytes, 1))
+		fmt.Fprintf(out, "%s: %s samples in %d shards, %s (%.2fx smaller), %s\n", store, countText(res.Samples), res.Shards,
+			bytesText(res.Bytes), ratio, format.DigestString(res.Digest))
+		if res.Generation > 1 {
+			fmt.Fprintf(out, "generation %d, %s\n", res.Generation, res.Tables)
+		}
+		if res.Adopted > 0 {
+			fmt.Fprintf(out, "resumed: %s samples were there already, %s were read\n", countText(uint64(res.Adopted)), countText(uint64(res.Written)))
+		}
+		fmt.Fprintf(out, "took %.1fs\n", took.Seconds())
+	}
+	if res.Skipped > 0 {
+		return &exitError{exitSkipped, fmt.Errorf("%d samples were skipped", res.Skipped)}
+	}
+	return nil
+}
