@@ -1,0 +1,105 @@
+package local
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// makeDirs opens the store's directory and makes sure of dir below it, both created as needed. Every directory made
+// here is durable on return: its parent is synced. The caller closes the root.
+func (s *Store) makeDirs(dir string) (*os.Root, error) {
+	s.mkdir.Lock()
+	defer s.mkdir.Unlock()
+	root, err := os.OpenRoot(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = s.makeRoot(s.dir); err == nil {
+			root, err = os.OpenRoot(s.dir)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.makeBelow(root, dir); err != nil {
+		root.Close()
+		return nil, err
+	}
+	return root, nil
+}
+
+// makeRoot makes the directory at an absolute path, parents first.
+func (s *Store) makeRoot(dir string) error {
+	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := filepath.Dir(dir)
+	if err := s.makeRoot(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		if fi, statErr := os.Stat(dir); statErr == nil && fi.IsDir() {
+			return nil // another process was first
+		}
+		return err
+	}
+	if s.opts.NoSync {
+		return nil
+	}
+	f, err := os.Open(parent)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return syncDirectory(f)
+}
+
+func (s *Store) makeBelow(root *os.Root, dir string) error {
+	if fi, err := root.Stat(dir); err == nil && fi.IsDir() {
+		return nil
+	}
+	for end := 0; end < len(dir); end++ {
+		if next := strings.IndexByte(dir[end:], '/'); next >= 0 {
+			end += next
+		} else {
+			end = len(dir)
+		}
+		err := root.Mkdir(dir[:end], 0o777)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err == nil {
+			err = s.syncDir(root, path.Dir(dir[:end]))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncDir makes the names in a directory durable.
+func (s *Store) syncDir(root *os.Root, dir string) error {
+	if s.opts.NoSync {
+		return nil
+	}
+	f, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return syncDirectory(f)
+}
+
+// stillNamed reports whether the path leads to the very file that is open: a lock means nothing on one that was
+// removed or replaced before it was taken.
+func stillNamed(root *os.Root, name string, file *os.File) bool {
+	open, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := root.Lstat(name)
+	return err == nil && os.SameFile(open, named)
+}

@@ -1,0 +1,155 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// List yields the objects of the tree. It reads one directory at a time, so an object put or deleted meanwhile may or
+// may not be seen. Files whose names no store accepts are left out, like links that lead outside and files that are
+// neither regular nor links to such. A missing directory has no objects.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return func(yield func(objstore.Info, error) bool) {
+		err := s.walk(ctx, prefix, func(dir *os.Root, name string, entry fs.DirEntry) error {
+			if !strings.HasPrefix(name, prefix) || checkName(name) != nil {
+				return nil
+			}
+			fi, err := dir.Stat(entry.Name())
+			if err != nil && (errors.Is(err, fs.ErrNotExist) || entry.Type()&fs.ModeSymlink != 0) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if fi.Mode().IsRegular() && !yield(infoOf(name, fi), nil) {
+				return errStop
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			yield(objstore.Info{}, s.fail("list", prefix, err))
+		}
+	}
+}
+
+// errStop ends a walk whose consumer has enough.
+var errStop = errors.New("stop")
+
+// visitor sees one file: the directory that holds it, the name from the store's directory, the entry.
+type visitor func(dir *os.Root, name string, entry fs.DirEntry) error
+
+// walk visits, in ascending byte order of names, every file whose name could begin with prefix, the store's own
+// included. It never leaves the tree and follows no links.
+func (s *Store) walk(ctx context.Context, prefix string, visit visitor) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	defer root.Close()
+	w := walker{ctx: ctx, prefix: prefix, visit: visit}
+	slash := strings.LastIndexByte(prefix, '/')
+	if slash < 0 {
+		return w.directory(root, "")
+	}
+	// The directories that the prefix names in full are entered directly: their siblings may be many.
+	at := prefix[:slash]
+	if objstore.CheckName(at) != nil {
+		return nil // no object has such a name, so none begins with it
+	}
+	for end := range len(prefix) {
+		if prefix[end] != '/' {
+			continue
+		}
+		if fi, err := root.Lstat(prefix[:end]); err != nil || !fi.IsDir() {
+			return ignoreMissing(readError(err))
+		}
+	}
+	return w.enter(root, at, at+"/")
+}
+
+type walker struct {
+	ctx    context.Context
+	prefix string
+	visit  visitor
+}
+
+// enter walks a directory below dir. One that is gone by now has nothing to show.
+func (w *walker) enter(dir *os.Root, path, name string) error {
+	sub, err := dir.OpenRoot(path)
+	if err != nil {
+		return ignoreMissing(readError(err))
+	}
+	defer sub.Close()
+	return w.directory(sub, name)
+}
+
+// directory walks one directory, whose name is empty or ends in a slash.
+func (w *walker) directory(dir *os.Root, name string) error {
+	entries, err := readDir(dir)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	for _, entry := range entries {
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
+		full := name + entry.Name()
+		if !entry.IsDir() {
+			err = w.visit(dir, full, entry)
+		} else if !reserved(entry.Name()) && overlap(full+"/", w.prefix) {
+			err = w.enter(dir, entry.Name(), full+"/")
+			if full == "lost+found" && errors.Is(err, fs.ErrPermission) {
+				err = nil // belongs to the file system when the store is a mount point
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.ctx.Err()
+}
+
+// readDir returns the entries in the order of the names they stand for: a directory stands for names that go on with a
+// slash, so "a.tar" comes before what is in "a".
+func readDir(dir *os.Root) ([]fs.DirEntry, error) {
+	f, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(-1)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(sortKey(a), sortKey(b)) })
+	return entries, nil
+}
+
+func sortKey(entry fs.DirEntry) string {
+	if entry.IsDir() {
+		return entry.Name() + "/"
+	}
+	return entry.Name()
+}
+
+// overlap reports whether names that begin with dir can begin with prefix.
+func overlap(dir, prefix string) bool {
+	return strings.HasPrefix(dir, prefix) || strings.HasPrefix(prefix, dir)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,123 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// object reads one file through the descriptor it was opened with, whatever becomes of its name.
+type object struct {
+	store  *Store
+	file   *os.File
+	info   objstore.Info
+	closed atomic.Bool
+
+	mu     sync.Mutex // guards mapped against Close
+	mapped []byte
+}
+
+// ReadAt is one pread where the kernel gives all at once, and allocates nothing unless it fails.
+func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if err := o.usable(ctx); err != nil {
+		return o.fail(err)
+	}
+	if off < 0 || off > o.info.Size || int64(len(p)) > o.info.Size-off {
+		return o.fail(fmt.Errorf("%d bytes at %d of %d: %w", len(p), off, o.info.Size, io.ErrUnexpectedEOF))
+	}
+	n, err := o.file.ReadAt(p, off)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, io.EOF) {
+		return o.fail(err)
+	}
+	return o.fail(o.short(n, len(p), off))
+}
+
+// short explains a range inside the object that the file did not hold: it was cut in place, by someone else's hand.
+func (o *object) short(n, want int, off int64) error {
+	if fi, err := o.file.Stat(); err == nil && (fi.Size() != o.info.Size || !fi.ModTime().Equal(o.info.ModTime)) {
+		return fmt.Errorf("%w in place: %d bytes now, %d when it was opened", objstore.ErrChanged, fi.Size(), o.info.Size)
+	}
+	return fmt.Errorf("%d of %d bytes at %d: %w", n, want, off, io.ErrUnexpectedEOF)
+}
+
+// Info is what was found at Open.
+func (o *object) Info(ctx context.Context) (objstore.Info, error) {
+	if err := o.usable(ctx); err != nil {
+		return objstore.Info{}, o.fail(err)
+	}
+	return o.info, nil
+}
+
+// Map maps the file once. The store never changes a file it has put; should someone else cut it in place, touching
+// what is gone kills the process (SIGBUS), as with every mapping.
+func (o *object) Map() ([]byte, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed.Load() {
+		return nil, o.fail(fs.ErrClosed)
+	}
+	if o.mapped != nil || o.info.Size == 0 {
+		return o.mapped, nil
+	}
+	fi, err := o.file.Stat()
+	if err != nil {
+		return nil, o.fail(err)
+	}
+	if fi.Size() != o.info.Size {
+		return nil, o.fail(o.short(0, int(o.info.Size), 0))
+	}
+	mapped, err := mapFile(o.file, o.info.Size)
+	if err != nil {
+		return nil, o.fail(fmt.Errorf("map: %w", err))
+	}
+	o.mapped = mapped
+	return mapped, nil
+}
+
+// Close frees the descriptor and the mapping. A second Close does nothing.
+func (o *object) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed.Swap(true) {
+		return nil
+	}
+	err := unmap(o.mapped)
+	o.mapped = nil
+	return o.fail(errors.Join(err, o.file.Close()))
+}
+
+func (o *object) usable(ctx context.Context) error {
+	if o.closed.Load() {
+		return fs.ErrClosed
+	}
+	return ctx.Err()
+}
+
+func (o *object) fail(err error) error { return o.store.fail("get", o.info.Name, err) }
+
+func infoOf(name string, fi fs.FileInfo) objstore.Info {
+	return objstore.Info{Name: name, Size: fi.Size(), ETag: tagOf(fi), ModTime: fi.ModTime()}
+}
+
+// tagOf joins what identifies a version of a file; Store.Stat documents it.
+func tagOf(fi fs.FileInfo) string {
+	inode, changed := inodeOf(fi)
+	tag := make([]byte, 0, 64)
+	tag = strconv.AppendUint(tag, inode, 16)
+	for _, v := range [...]int64{fi.Size(), fi.ModTime().UnixNano(), changed} {
+		tag = append(tag, '-')
+		tag = strconv.AppendUint(tag, uint64(v), 16)
+	}
+	return string(tag)
+}

@@ -1,0 +1,136 @@
+package local
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+func openObject(t *testing.T, store *Store, name string) objstore.Object {
+	t.Helper()
+	object, err := store.Open(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { object.Close() })
+	return object
+}
+
+// TestCutInPlace cuts a file under an open handle, as a careless copy over it does.
+func TestCutInPlace(t *testing.T) {
+	dir := t.TempDir()
+	store := newStore(t, dir)
+	put(t, store, "x", strings.Repeat("abcd", 5000), objstore.Condition{})
+	object := openObject(t, store, "x")
+	if err := os.Truncate(filepath.Join(dir, "x"), 9000); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 4000)
+	if err := object.ReadAt(t.Context(), p, 4000); err != nil {
+		t.Fatal(err)
+	}
+	for _, off := range []int64{8000, 9000, 16000} {
+		err := object.ReadAt(t.Context(), p, off)
+		if !errors.Is(err, objstore.ErrChanged) {
+			t.Fatalf("at %d: %v", off, err)
+		}
+		wantText(t, err, "9000 bytes now, 20000 when it was opened")
+	}
+	if err := object.ReadAt(t.Context(), p, 18000); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatal(err)
+	}
+	mapper, ok := object.(objstore.Mapper)
+	if !ok {
+		t.Fatal("no Mapper")
+	}
+	if _, err := mapper.Map(); !errors.Is(err, objstore.ErrChanged) {
+		t.Fatal(err)
+	}
+}
+
+// TestInPlaceChangesTag rewrites a file in place and sets its time back: the tag tells all the same.
+func TestInPlaceChangesTag(t *testing.T) {
+	dir := t.TempDir()
+	store := newStore(t, dir)
+	before := put(t, store, "x", "1234", objstore.Condition{})
+	path := filepath.Join(dir, "x")
+	if err := os.WriteFile(path, []byte("5678"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, before.ModTime, before.ModTime); err != nil {
+		t.Fatal(err)
+	}
+	_, err := objstore.Put(t.Context(), store, "x", nil, objstore.Condition{IfMatch: before.ETag})
+	if !errors.Is(err, objstore.ErrChanged) {
+		t.Fatal(err)
+	}
+	expect(t, store, "x", "5678")
+}
+
+func TestReadAtAllocatesNothing(t *testing.T) {
+	store := newStore(t, t.TempDir())
+	put(t, store, "x", strings.Repeat("x", 100_000), objstore.Condition{})
+	object := openObject(t, store, "x")
+	ctx, p := t.Context(), make([]byte, 50_000)
+	allocs := testing.AllocsPerRun(100, func() {
+		if err := object.ReadAt(ctx, p, 33); err != nil {
+			t.Error(err)
+		}
+	})
+	if allocs != 0 {
+		t.Fatalf("%v allocations a read", allocs)
+	}
+}
+
+func TestMap(t *testing.T) {
+	store := newStore(t, t.TempDir())
+	want := strings.Repeat("mapped ", 3000)
+	put(t, store, "x", want, objstore.Condition{})
+	object := openObject(t, store, "x")
+	mapper, ok := object.(objstore.Mapper)
+	if !ok {
+		t.Fatal("no Mapper")
+	}
+	first, err := mapper.Map()
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The mapping outlives the name, and is made once.
+	put(t, store, "x", "other", objstore.Condition{})
+	second, err := mapper.Map()
+	if err != nil || string(second) != want || &first[0] != &second[0] {
+		t.Fatal(len(second), err)
+	}
+}
+
+// TestDirectoryInTheWay puts a name that is a directory, and one below an object.
+func TestDirectoryInTheWay(t *testing.T) {
+	dir := t.TempDir()
+	store := newStore(t, dir)
+	put(t, store, "a/b", "bytes", objstore.Condition{})
+	_, err := objstore.Put(t.Context(), store, "a", nil, objstore.Condition{})
+	wantText(t, err, "put a in", "directory of that name")
+	_, err = objstore.Put(t.Context(), store, "a/b/c", nil, objstore.Condition{})
+	wantText(t, err, "put a/b/c in", "an object stands where a directory is needed")
+	if found := temps(t, dir); len(found) > 0 {
+		t.Fatal(found)
+	}
+	// Delete takes no directory, not even an empty one.
+	if err := os.Mkdir(filepath.Join(dir, "hollow"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Delete(t.Context(), "hollow"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "hollow")); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,27 @@
+//go:build !(linux || darwin || freebsd || netbsd || openbsd || dragonfly || windows)
+
+package local
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+)
+
+const openNonblock = 0
+
+// tryLock fails: without locks only reading works here.
+func tryLock(*os.File) (held bool, err error) {
+	return false, fmt.Errorf("file locks on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}
+
+func releaseLock(*os.File) {}
+
+func mapFile(*os.File, int64) ([]byte, error) {
+	return nil, fmt.Errorf("mapping on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}
+
+func unmap([]byte) error { return nil }
+
+func syncDirectory(dir *os.File) error { return dir.Sync() }

@@ -1,0 +1,43 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+const openNonblock = 0
+
+// lockOffset is past any file's end: LockFileEx locks ranges, and holds off reads and writes inside them.
+const lockOffset = 1<<31 - 1
+
+func lockRange() *windows.Overlapped { return &windows.Overlapped{OffsetHigh: lockOffset} }
+
+// tryLock takes the exclusive lock on an open file unless someone has it.
+func tryLock(file *os.File) (held bool, err error) {
+	const flags = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
+	err = windows.LockFileEx(windows.Handle(file.Fd()), flags, 0, 1, 0, lockRange())
+	switch {
+	case errors.Is(err, windows.ERROR_LOCK_VIOLATION), errors.Is(err, windows.ERROR_IO_PENDING):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("LockFileEx: %w", err)
+	}
+	return true, nil
+}
+
+// releaseLock cannot fail on a lock that is held; Close would do the rest.
+func releaseLock(file *os.File) {
+	_ = windows.UnlockFileEx(windows.Handle(file.Fd()), 0, 1, 0, lockRange())
+}
+
+func mapFile(*os.File, int64) ([]byte, error) {
+	return nil, fmt.Errorf("mapping on Windows: %w", errors.ErrUnsupported)
+}
+
+func unmap([]byte) error { return nil }
+
+// syncDirectory does nothing: Windows has no sync of a directory, and NTFS journals names itself.
+func syncDirectory(*os.File) error { return nil }

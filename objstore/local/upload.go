@@ -1,0 +1,248 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// upload is a temporary file on its way to a name. It holds the store's directory open, so that Commit ends in the tree
+// where Create began.
+type upload struct {
+	store *Store
+	ctx   context.Context
+	name  string
+	cond  objstore.Condition
+
+	root *os.Root
+	temp string // path of the temporary file
+	file *os.File
+	back writeback
+	err  error // sticky; fs.ErrClosed once the upload is over
+}
+
+// Create makes the directories the name needs and a temporary file in the last of them. Directories stay when the upload
+// is aborted. The mode is 0644 less the umask. The context given here bounds the whole upload, beside that of Commit.
+func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
+	u, err := s.create(ctx, name, cond)
+	if err != nil {
+		return nil, s.fail("put", name, err)
+	}
+	return u, nil
+}
+
+func (s *Store) create(ctx context.Context, name string, cond objstore.Condition) (*upload, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	dir := path.Dir(name)
+	root, err := s.makeDirs(dir)
+	if err != nil {
+		return nil, writeError(err)
+	}
+	file, temp, err := createTemp(root, dir)
+	if err != nil {
+		root.Close()
+		return nil, writeError(err)
+	}
+	return &upload{store: s, ctx: ctx, name: name, cond: cond, root: root, temp: temp, file: file}, nil
+}
+
+// createTemp creates a temporary file and takes its lock, by which Sweep knows that it is in use. A sweep may come
+// between the two steps: then the file is gone or about to go, and another one is made.
+func createTemp(root *os.Root, dir string) (*os.File, string, error) {
+	const attempts = 100 // a sweep would have to hit the same few microseconds each time
+	for range attempts {
+		var random [8]byte
+		rand.Read(random[:]) // never fails, by its documentation
+		temp := path.Join(dir, tempPrefix+hex.EncodeToString(random[:]))
+		file, err := root.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		held, err := tryLock(file)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return file, temp, nil // Sweep cannot lock here either, and then removes nothing
+		}
+		if err == nil && held && stillNamed(root, temp, file) {
+			return file, temp, nil
+		}
+		file.Close()
+		if err != nil {
+			root.Remove(temp)
+			return nil, "", err
+		}
+	}
+	return nil, "", errors.New("cannot keep a temporary file: something removes them at once")
+}
+
+// Write passes p on to the file. The first failure is final.
+func (u *upload) Write(p []byte) (int, error) {
+	if u.err == nil {
+		u.err = u.ctx.Err()
+	}
+	if u.err != nil {
+		return 0, u.fail(u.err)
+	}
+	n, err := u.file.Write(p)
+	u.err = err
+	if err == nil && !u.store.opts.NoSync {
+		u.back.wrote(u.file, n)
+	}
+	return n, u.fail(err)
+}
+
+// Commit makes the object durable and visible. The lock is held over the sync of the directory, so that a writer who
+// then loses a condition to this object can rely on it.
+func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
+	if u.file == nil {
+		return objstore.Info{}, u.fail(fs.ErrClosed)
+	}
+	info, err := u.commit(ctx)
+	if err != nil {
+		err = u.fail(writeError(err))
+		// The cause is what the caller needs; a temporary file that cannot be removed is one more for Sweep.
+		_ = u.Abort()
+		return objstore.Info{}, err
+	}
+	return info, u.release()
+}
+
+func (u *upload) commit(ctx context.Context) (objstore.Info, error) {
+	if err := u.alive(ctx); err != nil {
+		return objstore.Info{}, err
+	}
+	now := time.Now()
+	if err := u.stamp(now); err != nil {
+		return objstore.Info{}, err
+	}
+	unlock, err := u.store.lock(ctx, u.root, path.Dir(u.name))
+	if err != nil {
+		return objstore.Info{}, err
+	}
+	defer unlock()
+
+	old, err := u.check()
+	if err != nil {
+		return objstore.Info{}, err
+	}
+	if old != nil && !now.After(old.ModTime()) {
+		// Tags tell versions apart by this time: see Store.Stat.
+		if err := u.stamp(old.ModTime().Add(1)); err != nil {
+			return objstore.Info{}, err
+		}
+	}
+	if err := u.alive(ctx); err != nil {
+		return objstore.Info{}, err
+	}
+	if err := u.root.Rename(u.temp, u.name); err != nil {
+		return objstore.Info{}, err
+	}
+	if err := u.store.syncDir(u.root, path.Dir(u.name)); err != nil {
+		return objstore.Info{}, u.undo(old, err)
+	}
+	fi, err := u.file.Stat()
+	if err != nil {
+		return objstore.Info{}, err
+	}
+	return infoOf(u.name, fi), nil
+}
+
+// check holds the condition against what is there, and returns that: nil for nothing.
+func (u *upload) check() (fs.FileInfo, error) {
+	old, err := u.root.Stat(u.name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		old = nil
+		if u.cond.IfMatch != "" {
+			return nil, fmt.Errorf("%w: it is gone", objstore.ErrChanged)
+		}
+	case err != nil && !escapes(err):
+		return nil, err
+	case err == nil && old.IsDir():
+		return nil, errors.New("a directory of that name is in the way; choose another name or remove it")
+	case u.cond.IfNoneMatch:
+		return nil, objstore.ErrExists
+	case u.cond.IfMatch != "" && (err != nil || tagOf(old) != u.cond.IfMatch):
+		return nil, objstore.ErrChanged
+	}
+	return old, nil
+}
+
+// undo takes back a rename that may not last. An object that was replaced is lost to us, so then the new one stays.
+func (u *upload) undo(old fs.FileInfo, cause error) error {
+	if old == nil && u.root.Remove(u.name) == nil {
+		return cause
+	}
+	return fmt.Errorf("the object is in place, but may not survive a power loss: %w", cause)
+}
+
+// stamp sets the time of modification and then makes bytes and time durable.
+func (u *upload) stamp(t time.Time) error {
+	if err := u.root.Chtimes(u.temp, t, t); err != nil {
+		return err
+	}
+	if u.store.opts.NoSync {
+		return nil
+	}
+	return u.file.Sync()
+}
+
+func (u *upload) alive(ctx context.Context) error {
+	if u.err != nil {
+		return u.err
+	}
+	if err := u.ctx.Err(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// Abort removes the temporary file.
+func (u *upload) Abort() error {
+	if u.file == nil {
+		return nil
+	}
+	err := u.root.Remove(u.temp)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(u.fail(err), u.release())
+}
+
+// release ends the upload. The file was synced or dropped, so its Close has nothing left to report.
+func (u *upload) release() error {
+	u.file.Close()
+	u.root.Close()
+	u.file, u.err = nil, fs.ErrClosed
+	return nil
+}
+
+func (u *upload) fail(err error) error { return u.store.fail("put", u.name, err) }
+
+// writeError says what stands in the way of a new file.
+func writeError(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EEXIST):
+		return fmt.Errorf("an object stands where a directory is needed: %w", err)
+	case escapes(err):
+		return errors.New("a symbolic link on its path leads out of the store, which is not followed; " +
+			"write to the directory it leads to")
+	}
+	return err
+}

@@ -1,0 +1,112 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// testContextEnded calls everything with a context that is over: nothing happens, and the error says why.
+func testContextEnded(t *testing.T, store objstore.Store) {
+	put(t, store, "there", []byte("bytes"))
+	object := open(t, store, "there")
+	upload, err := store.Create(t.Context(), "new", objstore.Condition{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := upload.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	abandoned, err := store.Create(ctx, "abandoned", objstore.Condition{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+
+	_, err = store.Open(ctx, "there")
+	wantError(t, "Open", err, context.Canceled)
+	_, err = store.Stat(ctx, "there")
+	wantError(t, "Stat", err, context.Canceled)
+	_, err = store.Create(ctx, "other", objstore.Condition{})
+	wantError(t, "Create", err, context.Canceled)
+	wantError(t, "Delete", store.Delete(ctx, "there"), context.Canceled)
+	wantError(t, "ReadAt", object.ReadAt(ctx, make([]byte, 1), 0), context.Canceled)
+	_, err = upload.Commit(ctx)
+	wantError(t, "Commit", err, context.Canceled)
+	steps := 0
+	for _, err := range store.List(ctx, "") {
+		steps++
+		wantError(t, "List", err, context.Canceled)
+	}
+	if steps != 1 {
+		t.Fatalf("List took %d steps, want one error", steps)
+	}
+	// The upload's own context is over, and Abort works all the same.
+	if err := abandoned.Abort(); err != nil {
+		t.Fatalf("Abort: %v", err)
+	}
+	for _, name := range []string{"new", "other", "abandoned"} {
+		absent(t, store, name)
+	}
+	expect(t, store, "there", []byte("bytes"))
+}
+
+// testContextRead ends the context under a reader: each read is right or says that it was cancelled.
+func testContextRead(t *testing.T, store objstore.Store) {
+	want := pattern(4, 1<<20)
+	put(t, store, "object", want)
+	object := open(t, store, "object")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	for {
+		got, err := readAt(ctx, object, 5, 500_000)
+		if err != nil {
+			wantError(t, "ReadAt", err, context.DeadlineExceeded)
+			break
+		}
+		if !bytes.Equal(got, want[5:500_005]) {
+			t.Fatal("other bytes")
+		}
+	}
+	// One call's context is not the handle's.
+	if _, err := readAt(t.Context(), object, 0, 10); err != nil {
+		t.Fatalf("a read after another was cancelled: %v", err)
+	}
+}
+
+// testContextCommit ends the context at many moments of a commit: the object is then absent, or whole. When Commit
+// succeeded it is whole.
+func testContextCommit(t *testing.T, store objstore.Store) {
+	want := pattern(6, 200_000)
+	for i := range 30 {
+		name := fmt.Sprintf("c/%d", i)
+		upload, err := store.Create(t.Context(), name, objstore.Condition{IfNoneMatch: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := upload.Write(want); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*i)*10*time.Microsecond)
+		_, err = upload.Commit(ctx)
+		cancel()
+		if err == nil {
+			expect(t, store, name, want)
+			continue
+		}
+		if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+			t.Fatalf("commit: %v", err)
+		}
+		if _, err := store.Stat(t.Context(), name); isMissing(err) {
+			absent(t, store, name)
+		} else {
+			expect(t, store, name, want)
+		}
+	}
+}
