@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+)
+
+func newGet() *cobra.Command {
+	var number int64
+	cmd := &cobra.Command{
+		Use:   "get DATASET KEY[.FIELD]",
+		Short: "Write one sample, or one field of it, to stdout",
+		Long: `Write one sample as a tar, or one field as its bytes, to stdout. With --number the sample is named by its place in
+storage order, and what follows DATASET is a field alone.
+
+Exit codes:
+` + exitCodes,
+		Example: "  shardtool get out/ dog/7.jpg > 7.jpg\n  shardtool get out/ dog/7 | tar -t\n  shardtool get out/ --number 41 .json",
+		Args:    usageArgs(cobra.RangeArgs(1, 2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			byNumber := cmd.Flags().Changed("number")
+			if !byNumber && len(args) < 2 {
+				return usagef("get needs a KEY, KEY.FIELD or --number N; see `%s --help`", cmd.CommandPath())
+			}
+			if byNumber && number < 0 {
+				return usagef("--number %d: samples count from 0", number)
+			}
+			return runGet(cmd, args, byNumber, uint64(number))
+		},
+	}
+	cmd.Flags().Int64Var(&number, "number", 0, "the sample of this number in storage order, from 0")
+	return cmd
+}
+
+func runGet(cmd *cobra.Command, args []string, byNumber bool, number uint64) error {
+	ctx := cmd.Context()
+	ds, err := openDataset(ctx, args[0], reader.Options{})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	field, wantField := "", false
+	if byNumber {
+		if len(args) > 1 {
+			field, wantField = strings.TrimPrefix(args[1], "."), true
+		}
+	} else {
+		key, f := format.SplitName([]byte(args[1]))
+		field, wantField = string(f), len(key) < len(args[1])
+		numbers, err := ds.Lookup(ctx, string(key))
+		if err != nil {
+			return err
+		}
+		if len(numbers) > 1 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %d samples have the key %q: %v; this is the first, --number picks another\n", len(numbers), key, numbers)
+		}
+		number = numbers[0]
+	}
+	if number >= ds.NumSamples() {
+		return &exitError{exitNotFound, fmt.Errorf("no sample number %d: %v has %d, counted from 0: %w", number, ds.Store(), ds.NumSamples(), fs.ErrNotExist)}
+	}
+	w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
+	if wantField {
+		err = ds.Field(ctx, number, field, w)
+	} else {
+		err = ds.WriteTar(ctx, number, w)
+	}
+	if err != nil {
+		return err
+	}
+	return w.Flush()
+}

@@ -1,0 +1,336 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/bits"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+)
+
+type inspectFlags struct {
+	shard   string
+	blocks  bool
+	against string
+	json    bool
+}
+
+func newInspect() *cobra.Command {
+	var f inspectFlags
+	cmd := &cobra.Command{
+		Use:   "inspect DATASET",
+		Short: "Show what a data set holds",
+		Long: `Show totals, fields, sizes, shards and where they come from. Reads the manifest, and the indexes of a few shards.
+
+Exit codes:
+` + exitCodes,
+		Example: "  shardtool inspect out/\n  shardtool inspect out/ --shard train-000003.tar.zst --blocks\n  shardtool inspect out/ --against copy/",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE:    func(cmd *cobra.Command, args []string) error { return runInspect(cmd, args[0], &f) },
+	}
+	cmd.Flags().StringVar(&f.shard, "shard", "", "show this shard alone")
+	cmd.Flags().BoolVar(&f.blocks, "blocks", false, "with --json: the samples of each block; else a line a block")
+	cmd.Flags().StringVar(&f.against, "against", "", "compare with this data set; exit 1 when their samples differ")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
+	return cmd
+}
+
+// openDataset opens what a user named.
+func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
+	store, generation, err := dataset(arg)
+	if err != nil {
+		return nil, err
+	}
+	opts.Generation = generation
+	return reader.Open(ctx, store, opts)
+}
+
+// shardJSON is a member of shard_list.
+type shardJSON struct {
+	Name         string   `json:"name"`
+	Samples      uint64   `json:"samples"`
+	Blocks       uint64   `json:"blocks"`
+	Bytes        uint64   `json:"bytes"`
+	BlockSamples []uint32 `json:"block_samples,omitempty"`
+}
+
+type inspectJSON struct {
+	FormatVersion string              `json:"format_version"`
+	Generation    uint64              `json:"generation"`
+	Tables        string              `json:"tables"`
+	Parent        string              `json:"parent,omitempty"`
+	Samples       uint64              `json:"samples"`
+	Shards        uint64              `json:"shards"`
+	Blocks        uint64              `json:"blocks"`
+	Bytes         uint64              `json:"bytes"`
+	DecodedBytes  uint64              `json:"decoded_bytes"`
+	PayloadBytes  uint64              `json:"payload_bytes"`
+	Digest        string              `json:"digest"`
+	Fields        []format.FieldTotal `json:"fields"`
+	Attributes    []string            `json:"attributes"`
+	Meta          map[string]string   `json:"meta"`
+	ShardList     []shardJSON         `json:"shard_list"`
+}
+
+func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
+	ctx := cmd.Context()
+	ds, err := openDataset(ctx, arg, reader.Options{})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	if f.against != "" {
+		return compare(cmd, ds, f)
+	}
+	shards, err := listShards(ctx, ds, f)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return printJSON(cmd, describe(ds, shards))
+	}
+	w := cmd.OutOrStdout()
+	if f.shard == "" {
+		if err := printDataset(ctx, w, ds); err != nil {
+			return err
+		}
+	}
+	return printShards(ctx, w, ds, shards, f)
+}
+
+func describe(ds *reader.Dataset, shards []shardJSON) inspectJSON {
+	sum := ds.Summary()
+	out := inspectJSON{
+		FormatVersion: fmt.Sprintf("%d.%d", format.Major, format.Minor), Generation: ds.Generation(), Tables: ds.Tables(), Parent: ds.Parent(),
+		Samples: sum.Samples, Shards: sum.Shards, Blocks: sum.Blocks, Bytes: sum.Bytes, DecodedBytes: ds.DecodedBytes(),
+		PayloadBytes: sum.PayloadBytes, Digest: sum.Digest, Fields: sum.Fields, Attributes: []string{}, Meta: ds.Meta(), ShardList: shards,
+	}
+	for _, a := range ds.Attributes() {
+		out.Attributes = append(out.Attributes, a.Name)
+	}
+	return out
+}
+
+// listShards reads what the manifest says of all shards, or of the one asked for.
+func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags) ([]shardJSON, error) {
+	list := []shardJSON{}
+	for i := range ds.NumShards() {
+		s, err := ds.Shard(ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		if f.shard != "" && s.Name != f.shard {
+			continue
+		}
+		out := shardJSON{Name: s.Name, Samples: s.Samples, Blocks: s.Blocks, Bytes: s.Size}
+		if f.blocks {
+			rows, err := ds.Rows(ctx, i)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range rows {
+				if r.Samples > 0 {
+					out.BlockSamples = append(out.BlockSamples, r.Samples)
+				}
+			}
+		}
+		list = append(list, out)
+	}
+	if f.shard != "" && len(list) == 0 {
+		return nil, &exitError{exitNotFound, fmt.Errorf("no shard %q in %v: `shardtool inspect` lists them", f.shard, ds.Store())}
+	}
+	return list, nil
+}
+
+func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
+	sum := ds.Summary()
+	ratio := float64(ds.DecodedBytes()) / float64(max(sum.Bytes, 1))
+	fmt.Fprintf(w, "%v, generation %d (%s)\n", ds.Store(), ds.Generation(), ds.Tables())
+	fmt.Fprintf(w, "%s samples in %s shards, %s blocks\n", countText(sum.Samples), countText(sum.Shards), countText(sum.Blocks))
+	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(sum.PayloadBytes), bytesText(sum.Bytes), ratio)
+	fmt.Fprintf(w, "%s\n\n", sum.Digest)
+	hist, looked, err := histograms(ctx, ds)
+	if err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %d shards)\n", looked)
+	for _, f := range sum.Fields {
+		name := f.Name
+		if name == "" {
+			name = `""`
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, countText(f.Samples), bytesText(f.Bytes), bytesText(f.Min),
+			bytesText(f.Bytes/max(f.Samples, 1)), bytesText(f.Max), sparkline(hist[f.Name]))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, a := range ds.Attributes() {
+		fmt.Fprintf(w, "attribute %s (%v)\n", a.Name, a.Kind)
+	}
+	meta := ds.Meta()
+	keys := make([]string, 0, len(meta))
+	for k := range meta {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	fmt.Fprintln(w)
+	for _, k := range keys {
+		fmt.Fprintf(w, "%s: %s\n", k, meta[k])
+	}
+	fmt.Fprintln(w)
+	return nil
+}
+
+// histograms counts field sizes by powers of two, over at most 32 shards spread evenly.
+func histograms(ctx context.Context, ds *reader.Dataset) (map[string]*[64]int, int, error) {
+	n := ds.NumShards()
+	look := min(n, 32)
+	out := map[string]*[64]int{}
+	for i := range look {
+		ix, err := ds.Index(ctx, i*n/look)
+		if err != nil {
+			return nil, 0, err
+		}
+		for f, sizes := range ix.Sizes {
+			h := out[ix.Fields[f]]
+			if h == nil {
+				h = &[64]int{}
+				out[ix.Fields[f]] = h
+			}
+			for _, s := range sizes {
+				h[min(bits.Len64(s), 63)]++
+			}
+		}
+	}
+	return out, look, nil
+}
+
+// sparkline draws a histogram from its least to its greatest power of two, such as "512 B ▂▅█▃▁ 64 KiB".
+func sparkline(h *[64]int) string {
+	if h == nil {
+		return ""
+	}
+	lo, hi, most := -1, 0, 0
+	for i, n := range h {
+		if n > 0 {
+			if lo < 0 {
+				lo = i
+			}
+			hi, most = i, max(most, n)
+		}
+	}
+	var b strings.Builder
+	edge := func(i int) string {
+		if i == 0 {
+			return "0 B"
+		}
+		return bytesText(1 << (i - 1))
+	}
+	b.WriteString(edge(lo) + " ")
+	marks := []rune("▁▂▃▄▅▆▇█")
+	for i := lo; i <= hi; i++ {
+		if h[i] == 0 {
+			b.WriteRune(' ')
+			continue
+		}
+		b.WriteRune(marks[(h[i]*len(marks)-1)/most])
+	}
+	return b.String() + " " + edge(hi+1)
+}
+
+func printShards(ctx context.Context, w io.Writer, ds *reader.Dataset, shards []shardJSON, f *inspectFlags) error {
+	const most = 20
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "SAMPLES\tBLOCKS\tBYTES\t  SHARD\t")
+	for i, s := range shards {
+		if i == most && f.shard == "" {
+			fmt.Fprintf(t, "\t\t\t  … and %d more (--json lists all)\t\n", len(shards)-most)
+			break
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t  %s\t\n", countText(s.Samples), countText(s.Blocks), bytesText(s.Bytes), s.Name)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if !f.blocks {
+		return nil
+	}
+	for i := range ds.NumShards() {
+		s, err := ds.Shard(ctx, i)
+		if err != nil {
+			return err
+		}
+		if f.shard != "" && s.Name != f.shard {
+			continue
+		}
+		rows, err := ds.Rows(ctx, i)
+		if err != nil {
+			return err
+		}
+		printRows(w, s.Name, rows)
+	}
+	return nil
+}
+
+func printRows(w io.Writer, name string, rows []format.Row) {
+	fmt.Fprintf(w, "\n%s\n", name)
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "BLOCK\tOFFSET\tSTORED\tDECODED\tSAMPLES\tCODEC\tCRC-32C\t")
+	block, off := -1, uint64(0)
+	for _, r := range rows {
+		if r.Samples > 0 {
+			block++
+		}
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%v\t%08x\t\n", block, off, r.Stored, r.Decoded, r.Samples, r.Codec, r.CRC)
+		off += uint64(r.Stored)
+	}
+	_ = t.Flush() // a failing stdout shows at the caller's next write
+}
+
+// compare says whether two data sets hold the same samples cut the same way, and where they part.
+func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
+	ctx := cmd.Context()
+	other, err := openDataset(ctx, f.against, reader.Options{})
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	same := ds.Digest() == other.Digest()
+	first := ""
+	for i := 0; !same && first == "" && i < max(ds.NumShards(), other.NumShards()); i++ {
+		if i >= ds.NumShards() || i >= other.NumShards() {
+			first = fmt.Sprintf("shard %d is in one of them only", i)
+			break
+		}
+		a, err := ds.Shard(ctx, i)
+		if err != nil {
+			return err
+		}
+		b, err := other.Shard(ctx, i)
+		if err != nil {
+			return err
+		}
+		if a.Hash != b.Hash || a.Samples != b.Samples {
+			first = fmt.Sprintf("shard %d differs: %s has %d samples, %s has %d", i, a.Name, a.Samples, b.Name, b.Samples)
+		}
+	}
+	if f.json {
+		err = printJSON(cmd, map[string]any{"same": same, "digest": format.DigestString(ds.Digest()), "against_digest": format.DigestString(other.Digest()),
+			"samples": ds.NumSamples(), "against_samples": other.NumSamples(), "first_difference": first})
+	} else if same {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "same samples, same blocks: %s\n", format.DigestString(ds.Digest()))
+	}
+	if err == nil && !same {
+		return &exitError{exitFailed, fmt.Errorf("the data sets differ: %d and %d samples; %s", ds.NumSamples(), other.NumSamples(), first)}
+	}
+	return err
+}

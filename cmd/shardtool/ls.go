@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+)
+
+func newLs() *cobra.Command {
+	var long, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "ls DATASET",
+		Short: "List keys in storage order",
+		Long: `List the keys of all samples in storage order, one a line. Reads the shards' indexes, no samples.
+
+Exit codes:
+` + exitCodes,
+		Example: "  shardtool ls out/ | head\n  shardtool ls out/ --long",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runLs(cmd, args[0], long, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&long, "long", false, "also number, shard, block, fields with their sizes, attributes")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "a JSON object a line, with all that --long shows")
+	return cmd
+}
+
+type lsLine struct {
+	Number     uint64            `json:"number"`
+	Shard      string            `json:"shard"`
+	Block      int               `json:"block"`
+	Key        string            `json:"key"`
+	Fields     map[string]uint64 `json:"fields"`
+	Attributes map[string]any    `json:"attributes,omitempty"`
+}
+
+func runLs(cmd *cobra.Command, arg string, long, asJSON bool) error {
+	ctx := cmd.Context()
+	ds, err := openDataset(ctx, arg, reader.Options{})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
+	number := uint64(0)
+	for i := range ds.NumShards() {
+		ix, err := ds.Index(ctx, i)
+		if err != nil {
+			return err
+		}
+		if !long && !asJSON {
+			for _, k := range ix.Keys {
+				w.WriteString(k)
+				w.WriteByte('\n')
+			}
+			continue
+		}
+		s, err := ds.Shard(ctx, i)
+		if err != nil {
+			return err
+		}
+		if number, err = listLong(w, s.Name, ix, number, asJSON); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// listLong prints the samples of one shard and returns the next one's number.
+func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint64, asJSON bool) (uint64, error) {
+	enc := json.NewEncoder(w)
+	at := make([]int, len(ix.Fields)) // samples so far that have the field
+	block, left, row := -1, 0, 0
+	for i, key := range ix.Keys {
+		for left == 0 {
+			if left = int(ix.Rows[row].Samples); left > 0 {
+				block++
+			}
+			row++
+		}
+		left--
+		line := lsLine{Number: number, Shard: shard, Block: block, Key: key, Fields: map[string]uint64{}}
+		var fields strings.Builder
+		for _, f := range ix.Shape(i) {
+			size := ix.Sizes[f][at[f]]
+			at[f]++
+			line.Fields[ix.Fields[f]] = size
+			fmt.Fprintf(&fields, " %s=%d", ix.Fields[f], size)
+		}
+		for a := range ix.Attrs {
+			v, ok := ix.Attrs[a].At(i)
+			if !ok {
+				continue
+			}
+			if line.Attributes == nil {
+				line.Attributes = map[string]any{}
+			}
+			line.Attributes[v.Name] = attrText(v)
+			fmt.Fprintf(&fields, " %s:%v", v.Name, attrText(v))
+		}
+		var err error
+		if asJSON {
+			err = enc.Encode(line)
+		} else {
+			_, err = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", number, shard, block, key, strings.TrimPrefix(fields.String(), " "))
+		}
+		if err != nil {
+			return number, err
+		}
+		number++
+	}
+	return number, nil
+}
+
+func attrText(v format.AttrValue) any {
+	switch v.Kind {
+	case format.AttrInteger:
+		return v.Integer
+	case format.AttrNumber:
+		return v.Number
+	}
+	return v.Label
+}

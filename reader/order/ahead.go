@@ -1,0 +1,78 @@
+package order
+
+import (
+	"errors"
+	"io"
+	"sort"
+)
+
+// LaneHead is where a lane stands at a position.
+type LaneHead struct {
+	Lane   int
+	Done   uint64 // samples of the lane before the position
+	Length uint64 // samples of the lane in the epoch
+	// Next is its next sample, and Shard the shard of that; valid while Done < Length.
+	Next  Ref
+	Shard int
+}
+
+// LaneHeads tells for every lane which sample comes next at a position of an epoch.
+func (p *Plan) LaneHeads(epoch, position uint64) ([]LaneHead, error) {
+	c, err := p.Seek(epoch, position)
+	if err != nil {
+		return nil, err
+	}
+	if c.epoch >= maxEpochs {
+		return nil, errors.New("order: the position is past the last epoch")
+	}
+	heads := make([]LaneHead, len(c.lanes))
+	var next []Ref
+	for l := range c.lanes {
+		h := &heads[l]
+		*h = LaneHead{Lane: l, Done: p.laneIndex(c.position, l), Length: p.laneLength(l)}
+		if h.Done == h.Length {
+			continue
+		}
+		next = c.lane(l).read(c, next[:0], h.Done, h.Done+1, false)
+		h.Next, h.Shard = next[0], p.ShardOf(next[0].Block)
+		// One lane's window at a time: nobody reads on.
+		c.lanes[l].leave(c)
+		c.opened, c.closed = c.opened[:0], c.closed[:0]
+	}
+	return heads, nil
+}
+
+// ShardOf is the shard of a block.
+func (p *Plan) ShardOf(block uint32) int {
+	// The last shard that begins at or before it: shards without blocks begin where the next one does.
+	return sort.Search(len(p.shards), func(i int) bool { return p.shards[i] > int(block) }) - 1
+}
+
+// BlocksAhead lists the blocks that a rank's first batches from a position draw from, each once, in order of first
+// use: what has to be fetched and decoded before they can be delivered. The list ends with the order, like the
+// batches.
+func (p *Plan) BlocksAhead(epoch, position uint64, s Split, batches int) ([]uint32, error) {
+	c, err := p.Seek(epoch, position)
+	if err != nil {
+		return nil, err
+	}
+	var blocks []uint32
+	var refs []Ref
+	seen := make(map[uint32]bool)
+	for range batches {
+		refs, _, err = c.NextBatch(refs[:0], s)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range refs {
+			if r := &refs[i]; !r.Padding && !seen[r.Block] {
+				seen[r.Block] = true
+				blocks = append(blocks, r.Block)
+			}
+		}
+	}
+	return blocks, nil
+}

@@ -1,0 +1,173 @@
+package order
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"strconv"
+)
+
+// CheckpointVersion is the version of the checkpoint this package writes, and the only one it reads.
+const CheckpointVersion = 1
+
+// Sizes of a checkpoint (SPEC.md, "Checkpoint").
+const (
+	// MaxCheckpoint bounds the text AppendCheckpoint writes, in bytes.
+	MaxCheckpoint = 1 << 10
+	// maxCheckpointRead leaves room for the blanks another tool may have put in.
+	maxCheckpointRead = 16 << 10
+	maxName           = 128 // digest, tables, skip_hash; three of them and all numbers stay below MaxCheckpoint
+)
+
+// Checkpoint is a place in an order and all that must agree for it to mean the same place. It counts samples
+// delivered to the consumer, never those read ahead. Any rank's restores all ranks.
+type Checkpoint struct {
+	Params
+	Epoch    uint64
+	Position uint64 // samples delivered of the epoch, over all ranks; below N
+	// GlobalBatch is the batch size in use, for the next start to take when none is given. 0 when unknown.
+	GlobalBatch int
+	// Sources are the data sets, one today.
+	Sources []SourceMark
+	// Tables names the tables object of the data set's generation, so that a resume opens that one. It is not compared:
+	// the same content packed with another codec has other tables.
+	Tables string
+	// SkipHash and Skipped are the hash and length of the ledger of skipped samples; "" and 0 when nothing was skipped.
+	SkipHash string
+	Skipped  uint64
+}
+
+// SourceMark identifies one source in a checkpoint.
+type SourceMark struct {
+	Digest  string
+	Samples uint64 // N
+	Weight  uint64 // share of the mix; 1 for a single source
+	Key     uint64 // of the source's random words; the seed for a single source
+}
+
+// Checkpoint returns the checkpoint of a place: position 0..N of an epoch. GlobalBatch, Tables and the ledger are left
+// for the caller to fill in.
+func (p *Plan) Checkpoint(epoch, position uint64) (Checkpoint, error) {
+	epoch, position, err := p.checkPlace(epoch, position)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	return Checkpoint{
+		Params: p.params, Epoch: epoch, Position: position,
+		Sources: []SourceMark{{Digest: p.digest, Samples: p.total, Weight: 1, Key: p.params.Seed}},
+	}, nil
+}
+
+// The text of a checkpoint: one JSON object with exactly these members. Numbers that programs read as floating point
+// and that use all their bits are strings.
+type checkpointText struct {
+	Version     int              `json:"version"`
+	Algorithm   string           `json:"algorithm"`
+	Seed        string           `json:"seed"`
+	Epoch       uint64           `json:"epoch"`
+	Position    uint64           `json:"position"`
+	Shuffle     bool             `json:"shuffle"`
+	Lanes       uint32           `json:"V"`
+	RunBlocks   uint32           `json:"E"`
+	Delay       uint32           `json:"W"`
+	Head        uint32           `json:"H"`
+	MixBlock    uint32           `json:"T"`
+	Affinity    Affinity         `json:"affinity"`
+	Tail        Tail             `json:"tail"`
+	GlobalBatch int              `json:"global_batch"`
+	Sources     []sourceMarkText `json:"sources"`
+	Tables      string           `json:"tables"`
+	SkipHash    string           `json:"skip_hash"`
+	Skipped     uint64           `json:"skipped"`
+	// Check is the CRC-32 (IEEE, eight hex digits) of the object without this member, written without blanks in this
+	// order of members.
+	Check string `json:"check,omitempty"`
+}
+
+type sourceMarkText struct {
+	Digest  string `json:"digest"`
+	Samples uint64 `json:"N"`
+	Weight  uint64 `json:"weight"`
+	Key     string `json:"key"`
+}
+
+// AppendCheckpoint appends the text of a checkpoint to dst: JSON in printable ASCII without blanks or a line feed, at
+// most MaxCheckpoint bytes. It refuses what DecodeCheckpoint would.
+func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
+	if err := c.validate(); err != nil {
+		return dst, err
+	}
+	check, err := c.sum()
+	if err != nil {
+		return dst, err
+	}
+	text, err := json.Marshal(c.text(check))
+	return append(dst, text...), err
+}
+
+// text is the checkpoint with a check, or for the check's own sake without.
+func (c *Checkpoint) text(check string) checkpointText {
+	t := checkpointText{
+		Version: CheckpointVersion, Algorithm: Algorithm, Seed: strconv.FormatUint(c.Seed, 10),
+		Epoch: c.Epoch, Position: c.Position,
+		Shuffle: c.Shuffle, Lanes: c.Lanes, RunBlocks: c.RunBlocks, Delay: c.Delay, Head: c.Head, MixBlock: c.MixBlock,
+		Affinity: c.Affinity, Tail: c.Tail, GlobalBatch: c.GlobalBatch,
+		Tables: c.Tables, SkipHash: c.SkipHash, Skipped: c.Skipped, Check: check,
+	}
+	for _, s := range c.Sources {
+		t.Sources = append(t.Sources, sourceMarkText{s.Digest, s.Samples, s.Weight, strconv.FormatUint(s.Key, 10)})
+	}
+	return t
+}
+
+func (c *Checkpoint) sum() (string, error) {
+	text, err := json.Marshal(c.text(""))
+	return fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)), err
+}
+
+func (c *Checkpoint) validate() error {
+	if err := c.Params.validate(); err != nil {
+		return fmt.Errorf("order: checkpoint: %w", err)
+	}
+	if len(c.Sources) != 1 {
+		return fmt.Errorf("order: checkpoint: sources: %d of them, this version reads exactly one", len(c.Sources))
+	}
+	s := c.Sources[0]
+	switch {
+	case s.Weight != 1:
+		return badMember("weight", s.Weight)
+	case s.Key != c.Seed:
+		return badMember("key", s.Key)
+	case s.Samples > math.MaxInt64:
+		return badMember("N", s.Samples)
+	case c.Position > 0 && c.Position >= s.Samples:
+		return badMember("position", c.Position)
+	case c.Epoch > maxEpochs || c.Epoch == maxEpochs && c.Position > 0:
+		return badMember("epoch", c.Epoch)
+	case c.GlobalBatch < 0 || c.GlobalBatch > math.MaxInt32:
+		return badMember("global_batch", c.GlobalBatch)
+	case !plain(s.Digest):
+		return badMember("digest", s.Digest)
+	case !plain(c.Tables):
+		return badMember("tables", c.Tables)
+	case !plain(c.SkipHash):
+		return badMember("skip_hash", c.SkipHash)
+	}
+	return nil
+}
+
+func badMember(name string, value any) error {
+	return fmt.Errorf("order: checkpoint: %s cannot be %.200q", name, fmt.Sprint(value))
+}
+
+// plain accepts names that JSON writes as they are, so that every language computes the same check.
+func plain(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
+			return false
+		}
+	}
+	return len(s) <= maxName
+}

@@ -1,0 +1,179 @@
+package order
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Defaults and limits of Choose (SPEC.md, "Parameters").
+const (
+	DefaultLanes  = 96
+	DefaultHead   = 4
+	DefaultMemory = 2 << 30 // bytes of decoded blocks, over all ranks
+
+	maxChosenRuns  = 1 << 24 // E doubles until a table has no more runs: 64 MiB of them
+	maxChosenDelay = 4096
+	// The window holds up to W+4 runs of a lane, so a budget of 5 runs a lane is the least with a delay of 1.
+	windowExtra = 4
+)
+
+// Choice is what a user asks for. The zero value of a field leaves it to Choose.
+type Choice struct {
+	Seed    uint64
+	Shuffle bool
+	// Memory is the shuffle memory in bytes of decoded blocks over all ranks; 0 is DefaultMemory. It sizes Delay, so
+	// an explicit Delay leaves it unused.
+	Memory uint64
+	// WholeShards makes each shard one run: the preset "shards".
+	WholeShards bool
+	// Lanes, RunBlocks, Delay and Head fix a parameter. An explicit Lanes is never lowered to fit Memory.
+	Lanes, RunBlocks, Delay, Head uint32
+	Affinity                      Affinity // "" is AffinityEpoch
+	Tail                          Tail     // "" is TailWrap
+	// GlobalBatch and World are those of the first start, 0 when unknown: they set MixBlock, and the lanes of unshuffled
+	// reading (1 for one rank, 96 for more). They are not frozen.
+	GlobalBatch, World int
+}
+
+// Choose fixes the parameters for a table: E = 1, doubled until there are at most 2^24 runs, then the largest W the
+// shuffle memory allows, with fewer lanes where it allows none. The result passes New; it is what a caller reports and
+// keeps in checkpoints, since another version may choose otherwise. The error of a memory that is too small states the
+// least that works.
+func Choose(t Table, c Choice) (Params, error) {
+	if err := t.validate(); err != nil {
+		return Params{}, err
+	}
+	p := Params{
+		Seed: c.Seed, Shuffle: c.Shuffle, Lanes: c.Lanes, RunBlocks: c.RunBlocks, Delay: c.Delay, Head: c.Head,
+		Affinity: c.Affinity, Tail: c.Tail,
+	}
+	if p.Affinity == "" {
+		p.Affinity = AffinityEpoch
+	}
+	if p.Tail == "" {
+		p.Tail = TailWrap
+	}
+	if c.WholeShards && c.RunBlocks != 0 {
+		return Params{}, fmt.Errorf("order: whole shards and runs of %d blocks: give one of them (--run-blocks)", c.RunBlocks)
+	}
+	if !c.WholeShards && p.RunBlocks == 0 {
+		p.RunBlocks = chooseRunBlocks(&t)
+	}
+	if c.Shuffle {
+		if err := p.chooseWindow(&t, c); err != nil {
+			return Params{}, err
+		}
+	} else {
+		p.chooseUnshuffled(c)
+	}
+	if c.GlobalBatch > 0 { // T is G/V of the first start
+		p.MixBlock = uint32(min(max(c.GlobalBatch/int(p.Lanes), 1), 1<<31))
+	}
+	if err := p.validate(); err != nil {
+		return Params{}, fmt.Errorf("order: %w", err)
+	}
+	return p, nil
+}
+
+func chooseRunBlocks(t *Table) uint32 {
+	var largest int
+	for i := range t.ShardFirst {
+		largest = max(largest, t.shardEnd(i)-t.ShardFirst[i])
+	}
+	e := 1
+	// Runs never span shards: past the largest shard, doubling changes nothing.
+	for e < largest && countRuns(t, e) > maxChosenRuns {
+		e *= 2
+	}
+	return uint32(e)
+}
+
+func countRuns(t *Table, e int) int {
+	var runs int
+	for i := range t.ShardFirst {
+		runs += (t.shardEnd(i) - t.ShardFirst[i] + e - 1) / e
+	}
+	return runs
+}
+
+func (p *Params) chooseUnshuffled(c Choice) {
+	if p.Lanes == 0 {
+		p.Lanes = 1
+		if c.World > 1 {
+			p.Lanes = DefaultLanes
+		}
+	}
+	if p.Delay == 0 {
+		p.Delay = 1
+	}
+	if p.Head == 0 {
+		p.Head = 1
+	}
+}
+
+func (p *Params) chooseWindow(t *Table, c Choice) error {
+	if p.Lanes == 0 {
+		p.Lanes = DefaultLanes
+	}
+	if p.Delay == 0 {
+		memory := c.Memory
+		if memory == 0 {
+			memory = DefaultMemory
+		}
+		run := p.runBytes(t)
+		runs := memory / run // that fit; ⌊⌊M/(E·B)⌋/V⌋ = ⌊M/(V·E·B)⌋
+		lanes, ok := fitLanes(p.Lanes, runs, c.Lanes != 0)
+		if !ok {
+			return tooSmall(memory, run, lanes)
+		}
+		p.Lanes = lanes
+		p.Delay = uint32(min(runs/uint64(lanes)-windowExtra, maxChosenDelay))
+	}
+	if p.Head == 0 {
+		p.Head = min(DefaultHead, p.Delay)
+	}
+	return nil
+}
+
+// fitLanes is the largest divisor of lanes for which each lane gets at least windowExtra+1 of runs; ok is false, and
+// the divisor the last one tried, when there is none.
+func fitLanes(lanes uint32, runs uint64, fixed bool) (uint32, bool) {
+	for v := lanes; v >= 1; v-- {
+		if lanes%v != 0 {
+			continue
+		}
+		if runs/uint64(v) > windowExtra {
+			return v, true
+		}
+		if fixed {
+			return v, false
+		}
+	}
+	return 1, false
+}
+
+// runBytes is the mean decoded size of a run: E·B with B = ⌈Σ decoded bytes / blocks⌉, or ⌈Σ decoded bytes / shards⌉
+// where a run is a shard. At least 1.
+func (p *Params) runBytes(t *Table) uint64 {
+	parts, e := uint64(len(t.Samples)), uint64(p.RunBlocks)
+	if p.RunBlocks == 0 {
+		parts, e = uint64(len(t.ShardFirst)), 1
+	}
+	if parts == 0 || t.Decoded == 0 {
+		return 1
+	}
+	b := (t.Decoded-1)/parts + 1
+	if b > 1<<62/e {
+		return 1 << 62 // no memory holds five of these; the exact figure does not matter
+	}
+	return e * b
+}
+
+func tooSmall(memory, run uint64, lanes uint32) error {
+	need := uint64(windowExtra+1) * uint64(lanes)
+	if run > 1<<63/need {
+		return errors.New("order: shuffle memory: a run is too large for any memory: give fewer --run-blocks")
+	}
+	return fmt.Errorf("order: shuffle memory of %d bytes is too small: at least %d bytes for %d lanes with runs of %d bytes (--shuffle-memory, or fewer --lanes, or fewer --run-blocks)",
+		memory, need*run, lanes, run)
+}

@@ -1,0 +1,90 @@
+package order
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrMismatch is what every *MismatchError is: a checkpoint that does not belong to this order.
+var ErrMismatch = errors.New("order: the checkpoint does not fit")
+
+// MismatchError says in what a checkpoint and an order differ.
+type MismatchError struct {
+	Field      string // the member of the checkpoint
+	Checkpoint string // its value there
+	Given      string // the value asked for, or that of the data set
+}
+
+// Error names the field, both values and what to do.
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("order: the checkpoint does not fit: %s is %s in the checkpoint, %s here: %s",
+		e.label(), e.Checkpoint, e.Given, e.advice())
+}
+
+// Is makes errors.Is(err, ErrMismatch) true.
+func (e *MismatchError) Is(target error) bool { return target == ErrMismatch }
+
+func (e *MismatchError) label() string {
+	switch e.Field {
+	case "V":
+		return "V (lanes)"
+	case "E":
+		return "E (run blocks)"
+	case "W":
+		return "W (delay)"
+	case "H":
+		return "H (head)"
+	case "T":
+		return "T (mixing block)"
+	case "N":
+		return "N (samples)"
+	}
+	return e.Field
+}
+
+func (e *MismatchError) advice() string {
+	if e.Field == "digest" || e.Field == "N" {
+		return "resume with the data set it was made with"
+	}
+	return "leave it to the checkpoint, or start anew without one"
+}
+
+// Compare returns a *MismatchError for the first parameter in which a checkpoint's parameters differ from those asked
+// for, nil when all agree. To check only what a user gave, ask for the checkpoint's own with those changed.
+func (p Params) Compare(asked Params) error {
+	for _, f := range []struct {
+		name       string
+		have, want any
+	}{
+		{"seed", p.Seed, asked.Seed},
+		{"shuffle", p.Shuffle, asked.Shuffle},
+		{"V", p.Lanes, asked.Lanes},
+		{"E", p.RunBlocks, asked.RunBlocks},
+		{"W", p.Delay, asked.Delay},
+		{"H", p.Head, asked.Head},
+		{"T", p.MixBlock, asked.MixBlock},
+		{"affinity", p.Affinity, asked.Affinity},
+		{"tail", p.Tail, asked.Tail},
+	} {
+		if f.have != f.want {
+			return &MismatchError{Field: f.name, Checkpoint: fmt.Sprint(f.have), Given: fmt.Sprint(f.want)}
+		}
+	}
+	return nil
+}
+
+// Fits returns a *MismatchError when the checkpoint does not name a place in the order of the plan: another content of
+// the data set, or another parameter. Batch size, world size and tables may differ.
+func (c *Checkpoint) Fits(p *Plan) error {
+	if len(c.Sources) != 1 {
+		return &MismatchError{Field: "sources", Checkpoint: fmt.Sprint(len(c.Sources)), Given: "1"}
+	}
+	s := c.Sources[0]
+	if s.Digest != p.digest {
+		return &MismatchError{Field: "digest", Checkpoint: s.Digest, Given: p.digest}
+	}
+	if s.Samples != p.total {
+		return &MismatchError{Field: "N", Checkpoint: fmt.Sprint(s.Samples), Given: fmt.Sprint(p.total)}
+	}
+	return c.Params.Compare(p.params)
+}

@@ -1,0 +1,107 @@
+package order
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Algorithm names the order this package computes. A change of a single bit of any order needs another name.
+const Algorithm = "lane-delay/1"
+
+// Affinity says whether lanes keep their data from epoch to epoch.
+type Affinity string
+
+// The affinities.
+const (
+	AffinityEpoch Affinity = "epoch" // runs are dealt to the lanes anew in every epoch
+	AffinityRun   Affinity = "run"   // a lane reads the same data in every epoch, so a node's cache stays useful
+)
+
+// Tail says what becomes of the rest of an epoch that does not fill a global batch.
+type Tail string
+
+// The tails.
+const (
+	TailShort Tail = "short" // a smaller last batch; a rank may get nothing of it
+	TailDrop  Tail = "drop"  // the rest is not delivered in this epoch
+	TailWrap  Tail = "wrap"  // the batch goes on with the next epoch, or with as many as it takes
+	TailPad   Tail = "pad"   // the rest is repeated until the batch is full; the repeats are marked Padding
+)
+
+// Params are the frozen parameters: with the table they decide the order, and every checkpoint carries them. They do
+// not depend on ranks, batch size, machine or store.
+type Params struct {
+	Seed uint64
+	// Shuffle false is storage order dealt to the lanes: no permutations, Delay and Head 1. With one lane, position g
+	// is sample g.
+	Shuffle bool
+	// Lanes is V, 1..2^24.
+	Lanes uint32
+	// RunBlocks is E, the blocks of a run; 0 makes each shard one run.
+	RunBlocks uint32
+	// Delay is W, the ticks over which a slot's samples are spread, at least 1.
+	Delay uint32
+	// Head is H, 1..Delay: how many runs of each lane the first batch draws from.
+	Head uint32
+	// MixBlock is T, lane positions mixed together when an order has several sources. With one it changes nothing.
+	MixBlock uint32
+	Affinity Affinity
+	Tail     Tail
+}
+
+// validate and its like leave the name of the package to their callers.
+func (p Params) validate() error {
+	switch {
+	case p.Lanes < 1 || p.Lanes > maxLanes:
+		return fmt.Errorf("%d lanes: give 1 to %d (--lanes)", p.Lanes, maxLanes)
+	case p.Delay < 1:
+		return errors.New("delay 0: give at least 1 (--delay)")
+	case !p.Shuffle && (p.Delay != 1 || p.Head != 1):
+		return fmt.Errorf("delay %d and head %d without shuffling: both must be 1, or give --shuffle", p.Delay, p.Head)
+	case p.Head < 1 || p.Head > p.Delay:
+		return fmt.Errorf("head %d: give 1 to %d, the delay (--head, --delay)", p.Head, p.Delay)
+	}
+	if err := p.Affinity.validate(); err != nil {
+		return err
+	}
+	return p.Tail.validate()
+}
+
+func (a Affinity) validate() error {
+	switch a {
+	case AffinityEpoch, AffinityRun:
+		return nil
+	}
+	return fmt.Errorf("affinity %q: give epoch or run (--affinity)", string(a))
+}
+
+func (t Tail) validate() error {
+	switch t {
+	case TailShort, TailDrop, TailWrap, TailPad:
+		return nil
+	}
+	return fmt.Errorf("tail %q: give short, drop, wrap or pad (--tail)", string(t))
+}
+
+// Split is how one global batch is divided. It is not part of the order: it may differ from call to call and from one
+// start to the next.
+type Split struct {
+	GlobalBatch int // G, samples of a batch over all ranks, below 2^31
+	Rank        int // r, the data-parallel rank, 0..World-1
+	World       int // R, the data-parallel ranks
+}
+
+func (s Split) validate() error {
+	switch {
+	case s.GlobalBatch < 1:
+		return fmt.Errorf("global batch %d: give at least 1 (--global-batch)", s.GlobalBatch)
+	case s.GlobalBatch > math.MaxInt32:
+		return fmt.Errorf("global batch %d: give at most %d (--global-batch)", s.GlobalBatch, math.MaxInt32)
+	case s.World < 1:
+		return fmt.Errorf("world size %d: give at least 1 (--world-size)", s.World)
+	case s.Rank < 0 || s.Rank >= s.World:
+		return fmt.Errorf("rank %d of %d: give 0 to %d (--rank, --world-size)", s.Rank, s.World, s.World-1)
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package order
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// Plan is an order: a data set and frozen parameters. It is immutable and safe for concurrent use. Making one costs a
+// pass over the table; it holds no more than 8 bytes a run beside it.
+type Plan struct {
+	params  Params
+	digest  string
+	samples []uint32 // of each block
+	shards  []int    // first block of each shard
+	numbers numbers
+	total   uint64
+	turn    []uint32
+	runs    runs
+}
+
+// runs are the runs with samples, in storage order. A run is known by a small number: with one block to a run that is
+// the block, so the commonest plan needs no table of its own.
+type runs struct {
+	samples []uint32 // by run
+	first   []uint32 // first block by run; nil when runs are blocks
+	count   int      // runs with samples
+}
+
+// New makes the plan of an order over one source. Errors say which parameter or which part of the table is wrong.
+func New(sources []Source, p Params) (*Plan, error) {
+	if len(sources) != 1 {
+		return nil, fmt.Errorf("order: %d sources: this version orders exactly one", len(sources))
+	}
+	t := sources[0].Table
+	if err := t.validate(); err != nil {
+		return nil, err
+	}
+	if err := p.validate(); err != nil {
+		return nil, fmt.Errorf("order: %w", err)
+	}
+	plan := &Plan{params: p, digest: sources[0].Digest, samples: t.Samples, shards: t.ShardFirst, turn: makeTurn(p.Lanes)}
+	plan.numbers, plan.total = newNumbers(t.Samples)
+	if plan.total > math.MaxInt64 {
+		return nil, fmt.Errorf("order: table: %d samples, at most %d", plan.total, int64(math.MaxInt64))
+	}
+	var err error
+	if plan.runs, err = cutRuns(&t, p.RunBlocks); err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// Params returns the frozen parameters.
+func (p *Plan) Params() Params { return p.params }
+
+// Samples is N, the samples of an epoch.
+func (p *Plan) Samples() uint64 { return p.total }
+
+// CheckSplit tells whether batches can be split so: a batch of at least 1, a rank of the world, and with TailDrop a
+// batch no larger than the epoch, which would drop every sample. Call it at open; NextBatch calls it each time.
+func (p *Plan) CheckSplit(s Split) error {
+	if err := s.validate(); err != nil {
+		return fmt.Errorf("order: %w", err)
+	}
+	if p.params.Tail == TailDrop && uint64(s.GlobalBatch) > p.total {
+		return fmt.Errorf("order: global batch %d with tail drop delivers nothing of %d samples: give a smaller --global-batch or another --tail",
+			s.GlobalBatch, p.total)
+	}
+	return nil
+}
+
+func cutRuns(t *Table, e uint32) (runs, error) {
+	if e == 1 {
+		r := runs{samples: t.Samples}
+		for _, n := range t.Samples {
+			if n > 0 {
+				r.count++
+			}
+		}
+		return r, nil
+	}
+	var r runs
+	for i := range t.ShardFirst {
+		end := t.shardEnd(i)
+		for first := t.ShardFirst[i]; first < end; {
+			stop := end
+			if e != 0 {
+				stop = min(end, first+int(e))
+			}
+			var sum uint64
+			for _, n := range t.Samples[first:stop] {
+				sum += uint64(n)
+			}
+			if sum > math.MaxUint32 { // BOUNDED draws below 2^32
+				return runs{}, fmt.Errorf("order: table: %d samples in the run of blocks %d to %d, at most %d: give fewer --run-blocks",
+					sum, first, stop-1, uint32(math.MaxUint32))
+			}
+			if sum > 0 {
+				r.first = append(r.first, uint32(first))
+				r.samples = append(r.samples, uint32(sum))
+			}
+			first = stop
+		}
+	}
+	r.count = len(r.samples)
+	if r.first == nil {
+		r.first = []uint32{} // nil would mean that runs are blocks
+	}
+	return r, nil
+}
+
+// firstBlock is the first block of a run.
+func (r *runs) firstBlock(run uint32) uint32 {
+	if r.first == nil {
+		return run
+	}
+	return r.first[run]
+}
+
+// appendAll appends the number of every run with samples, in storage order.
+func (r *runs) appendAll(dst []uint32) []uint32 {
+	if r.first != nil {
+		for i := range r.samples {
+			dst = append(dst, uint32(i))
+		}
+		return dst
+	}
+	for i, n := range r.samples {
+		if n > 0 {
+			dst = append(dst, uint32(i))
+		}
+	}
+	return dst
+}
+
+// makeTurn says at which point of a round of v positions each lane comes (SPEC.md, "turn"). Digit reversal in the
+// factors of v: lanes next to each other come far apart, so any few of them get their positions evenly.
+func makeTurn(v uint32) []uint32 {
+	var factors []uint32
+	rest := v
+	for p := uint32(2); p*p <= rest; p++ {
+		for rest%p == 0 {
+			factors = append(factors, p)
+			rest /= p
+		}
+	}
+	if rest > 1 {
+		factors = append(factors, rest)
+	}
+	turn := make([]uint32, v)
+	for i := range v {
+		var l uint32
+		w, x := v, i
+		for _, p := range factors {
+			w /= p
+			l += x % p * w
+			x /= p
+		}
+		turn[l] = i
+	}
+	return turn
+}
+
+// laneIndex is cnt(x, l): how many samples of lane l lie before global position x.
+func (p *Plan) laneIndex(x uint64, l int) uint64 {
+	v := uint64(p.params.Lanes)
+	return round{x / v, uint32(x % v)}.index(p.turn[l])
+}
+
+// round is a global position as rounds of all lanes and the turn reached in the next one.
+type round struct {
+	full uint64
+	turn uint32
+}
+
+func (r round) index(turn uint32) uint64 {
+	if turn < r.turn {
+		return r.full + 1
+	}
+	return r.full
+}
+
+// laneLength is the samples of lane l in an epoch: cnt(N, l).
+func (p *Plan) laneLength(l int) uint64 { return p.laneIndex(p.total, l) }
+
+// share is where rank r's part of a list begins: ⌊r·listed/world⌋; r may equal world.
+func share(listed uint64, r, world int) uint64 {
+	hi, lo := bits.Mul64(listed, uint64(r))
+	q, _ := bits.Div64(hi, lo, uint64(world)) // r ≤ world, so the quotient fits
+	return q
+}
+
+// checkPlace accepts the positions of an epoch, 0..N; N is position 0 of the next.
+func (p *Plan) checkPlace(epoch, position uint64) (uint64, uint64, error) {
+	if position > p.total {
+		return 0, 0, fmt.Errorf("order: position %d is past the %d samples of an epoch", position, p.total)
+	}
+	if position == p.total && p.total > 0 {
+		epoch, position = epoch+1, 0
+	}
+	if epoch > maxEpochs || epoch == maxEpochs && position > 0 {
+		return 0, 0, errors.New("order: epochs end at 4294967295: start again with another seed")
+	}
+	return epoch, position, nil
+}

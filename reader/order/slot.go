@@ -1,0 +1,123 @@
+package order
+
+// slot is a place of a lane's ring: one of the at most W slots that the current tick may draw from.
+type slot struct {
+	q       uint32 // its number in the lane
+	samples uint32 // n; 0 marks a free place
+	dealt   uint32 // u of its first sample that is still to come after the current tick
+	serial  uint64 // of its Span, 0 while none of its samples has been handed out
+	body    *body  // nil until a tick that is wanted draws from it
+}
+
+// body is what it takes to hand out samples of a slot. Bodies are pooled by the cursor: one exists for each slot that
+// is live in the lanes its rank touches, 4 bytes a sample.
+type body struct {
+	order  []uint32  // u → sample within the piece
+	number uint64    // of the piece's first sample
+	block  uint32    // of the piece's first sample
+	index  uint32    // of that sample in its block
+	last   uint32    // block of the piece's last sample
+	blocks *blockMap // for a piece of several blocks, else nil or empty
+}
+
+// blockMap finds the block of a sample of a piece. guide gives the part it is in or after, from the high bits of its
+// place in the piece; parts are walked from there, at most one on average, as there are no fewer guides than parts.
+type blockMap struct {
+	parts []part
+	guide []uint32
+	shift uint8
+}
+
+// part is a block with samples in a piece.
+type part struct {
+	block uint32
+	end   uint32 // place in the piece where the block ends; that of the last may be past the piece
+	// begin is the place in the piece where the block begins, modulo 2^32: before the piece when a cut goes through it.
+	begin uint32
+}
+
+// fill makes b the body of slot q of lane l.
+func (b *body) fill(o *epochOrder, l int, s *slot) {
+	p := o.plan
+	a := &o.arcs[l]
+	at := a.first + int(s.q)
+	run := o.slots[at]
+	var skip uint32
+	if at == a.head {
+		skip = a.skip
+	}
+	b.locate(p, p.runs.firstBlock(run), skip, s.samples)
+	b.number = p.numbers.first(b.block) + uint64(b.index)
+	if cap(b.order) < int(s.samples) {
+		b.order = make([]uint32, 0, int(s.samples)+int(s.samples)/4)
+	}
+	b.order = b.order[:s.samples]
+	for i := range b.order {
+		b.order[i] = uint32(i)
+	}
+	if p.params.Shuffle {
+		shuffle(b.order, newWords(p.params.Seed, domainSlot, uint32(l), o.epoch, s.q))
+	}
+}
+
+// locate finds the blocks of the n samples that follow the first skip samples of the run at block first.
+func (b *body) locate(p *Plan, first, skip, n uint32) {
+	block := first
+	for p.samples[block] <= skip {
+		skip -= p.samples[block]
+		block++
+	}
+	b.block, b.index, b.last = block, skip, block
+	if b.blocks != nil {
+		b.blocks.parts = b.blocks.parts[:0]
+	}
+	if n <= p.samples[block]-skip {
+		return
+	}
+	if b.blocks == nil {
+		b.blocks = new(blockMap)
+	}
+	b.last = b.blocks.fill(p, block, skip, n)
+}
+
+// fill maps the n samples from index skip of a block on, and returns the block of the last.
+func (m *blockMap) fill(p *Plan, block, skip, n uint32) uint32 {
+	for begin := -skip; ; block++ {
+		samples := p.samples[block]
+		if samples == 0 {
+			continue
+		}
+		end := begin + samples // at most 2^32-1: a run has no more samples
+		m.parts = append(m.parts, part{block: block, end: end, begin: begin})
+		if end >= n {
+			break
+		}
+		begin = end
+	}
+	m.shift = 0
+	for uint64(n-1)>>m.shift >= 2*uint64(len(m.parts)) {
+		m.shift++
+	}
+	m.guide = m.guide[:0]
+	part := uint32(0)
+	for g := uint32(0); g <= (n-1)>>m.shift; g++ {
+		for m.parts[part].end <= g<<m.shift {
+			part++
+		}
+		m.guide = append(m.guide, part)
+	}
+	return block
+}
+
+// find gives the block of the sample at a place of the piece, and its index there.
+func (b *body) find(place uint32) (block, index uint32) {
+	if b.block == b.last {
+		return b.block, b.index + place
+	}
+	m := b.blocks
+	i := m.guide[place>>m.shift]
+	for m.parts[i].end <= place {
+		i++
+	}
+	return m.parts[i].block, place - m.parts[i].begin
+}
