@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// index says what the index costs, in bytes a sample and a block, against the entropy of what it has to say.
+func (b *bench) index() error {
+	for _, kind := range []string{"text", "images", "triples"} {
+		dir, err := b.dataset(kind, false)
+		if err != nil {
+			return err
+		}
+		ds, err := b.open(dir, reader.Options{})
+		if err != nil {
+			return err
+		}
+		err = b.indexOf(kind, ds)
+		ds.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) indexOf(kind string, ds *reader.Dataset) error {
+	var tail, keys, blocks, samples float64
+	sizes := map[string][]uint64{}
+	for i := range ds.NumShards() {
+		s, err := ds.Shard(b.ctx, i)
+		if err != nil {
+			return err
+		}
+		ix, err := ds.Index(b.ctx, i)
+		if err != nil {
+			return err
+		}
+		tail += float64(s.Tail)
+		blocks += float64(s.Blocks)
+		samples += float64(s.Samples)
+		keys += float64(format.KeysLen(ix))
+		for f, v := range ix.Sizes {
+			sizes[ix.Fields[f]] = append(sizes[ix.Fields[f]], v...)
+		}
+	}
+	floor := 12 * blocks
+	bits := 0.0
+	for _, v := range sizes {
+		h := entropy(v)
+		bits += h * float64(len(v)) / samples
+		floor += 1.1 * h * float64(len(v)) / 8
+	}
+	b.atMost("index", kind+": whole tail without keys / (1.1 x entropy of sizes + 12 B a block)", one((tail-keys)/floor), "x", 1,
+		fmt.Sprintf("%.2f B a sample (entropy %.2f), keys %.1f B a sample, %.1f B a block in all; %d samples, %d blocks, %d shards",
+			(tail-keys)/samples, bits/8, keys/samples, tail/blocks, int(samples), int(blocks), ds.NumShards()))
+	return nil
+}
+
+// entropy is that of the lognormal distribution fitted to v, in bits a value, for values counted in whole bytes: what an
+// ideal coder that knows the distribution needs. Fields of few values have their empirical one.
+func entropy(v []uint64) float64 {
+	count := map[uint64]int{}
+	for _, x := range v {
+		count[x]++
+	}
+	if len(count) <= 256 {
+		h := 0.0
+		for _, n := range count {
+			p := float64(n) / float64(len(v))
+			h -= p * math.Log2(p)
+		}
+		return h
+	}
+	sum, sq, n := 0.0, 0.0, 0.0
+	for _, x := range v {
+		l := math.Log(float64(max(x, 1)))
+		sum, sq, n = sum+l, sq+l*l, n+1
+	}
+	mu := sum / n
+	sigma := math.Sqrt(sq/n - mu*mu)
+	return (mu + 0.5*math.Log(2*math.Pi*math.E*sigma*sigma)) / math.Ln2
+}

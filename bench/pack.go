@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/bench/corpus"
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore/local"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// pack measures writing against compressing and hashing the same blocks, and against reading and hashing the same files.
+func (b *bench) pack() error {
+	for _, level := range []format.Level{format.LevelFastest, format.LevelDefault} {
+		if err := b.packText(level); err != nil {
+			return err
+		}
+	}
+	for _, kind := range []string{"text", "images"} {
+		if err := b.packFiles(kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encodeAll compresses and hashes blocks in memory on all cores: the floor of packing text.
+func (b *bench) encodeAll(blocks [][]byte, level format.Level) func() error {
+	return func() error {
+		var next atomic.Int64
+		var g errgroup.Group
+		for range b.cores {
+			g.Go(func() error {
+				e := format.NewEncoder(level)
+				defer e.Close()
+				var out []byte
+				for {
+					i := int(next.Add(1)) - 1
+					if i >= len(blocks) {
+						return nil
+					}
+					sha256.Sum256(blocks[i])
+					var err error
+					if out, _, err = e.AppendFrame(out[:0], blocks[i], nil, nil); err != nil {
+						return err
+					}
+				}
+			})
+		}
+		return g.Wait()
+	}
+}
+
+// blocks decodes a data set.
+func (b *bench) blocks(dir string) (blocks [][]byte, total int64, err error) {
+	ds, err := b.open(dir, reader.Options{})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer ds.Close()
+	for f, err := range ds.Frames(b.ctx, reader.Range{}, reader.FrameOptions{}) {
+		if err != nil {
+			return nil, 0, err
+		}
+		blocks = append(blocks, append([]byte{}, f.Decoded...))
+		total += int64(len(f.Decoded))
+	}
+	return blocks, total, nil
+}
+
+func (b *bench) packText(level format.Level) error {
+	dir, err := b.dataset("text", false)
+	if err != nil {
+		return err
+	}
+	blocks, total, err := b.blocks(dir)
+	if err != nil {
+		return err
+	}
+	var all []writer.Sample
+	for s := range b.samples("text") {
+		out := sampleOf(s)
+		for i := range out.Fields {
+			out.Fields[i].Data = append([]byte{}, out.Fields[i].Data...)
+		}
+		all = append(all, out)
+	}
+	ours := func() error {
+		w, err := writer.New(b.ctx, mem.New(), writer.Options{Level: level, ShardSize: 64 << 20})
+		if err != nil {
+			return err
+		}
+		defer w.Abort()
+		for _, s := range all {
+			if err := w.Write(b.ctx, s); err != nil {
+				return err
+			}
+		}
+		_, err = w.Close(b.ctx)
+		return err
+	}
+	r, our, base, err := b.ratio(ours, b.encodeAll(blocks, level))
+	if err != nil {
+		return err
+	}
+	b.atLeast("pack", fmt.Sprintf("text 3 KB from memory, level %v / EncodeAll + SHA-256 on %d cores", level, b.cores), r, "x", 0.9,
+		fmt.Sprintf("%s of decoded blocks against %s", mbs(total, our.median()), mbs(total, base.median())))
+	return nil
+}
+
+// hashFiles reads and hashes files on all cores: the floor of packing what cannot be compressed.
+func (b *bench) hashFiles(files []string) func() error {
+	return func() error {
+		var next atomic.Int64
+		var g errgroup.Group
+		for range b.cores {
+			g.Go(func() error {
+				buf := make([]byte, 1<<20)
+				for {
+					i := int(next.Add(1)) - 1
+					if i >= len(files) {
+						return nil
+					}
+					f, err := os.Open(files[i])
+					if err != nil {
+						return err
+					}
+					h := sha256.New()
+					_, err = io.CopyBuffer(h, struct{ io.Reader }{f}, buf)
+					f.Close()
+					if err != nil {
+						return err
+					}
+				}
+			})
+		}
+		return g.Wait()
+	}
+}
+
+func (b *bench) packFiles(kind string) error {
+	src := filepath.Join(b.dir, "files-"+kind)
+	n, bytes, err := corpus.WriteFiles(src, b.samples(kind))
+	if err != nil {
+		return err
+	}
+	var files []string
+	err = filepath.WalkDir(src, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, p)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	run := 0
+	ours := func() error {
+		run++
+		out := filepath.Join(b.dir, fmt.Sprintf("packed-%s-%d", kind, run))
+		defer os.RemoveAll(out)
+		store, err := local.New(out, local.Options{NoSync: true})
+		if err != nil {
+			return err
+		}
+		return packFolder(b.ctx, store, src)
+	}
+	if kind == "images" {
+		r, our, base, err := b.ratio(ours, b.hashFiles(files))
+		if err != nil {
+			return err
+		}
+		b.atLeast("pack", fmt.Sprintf("incompressible files of 100 KB / read and SHA-256 on %d cores", b.cores), r, "x", 0.5,
+			fmt.Sprintf("%s against %s, %d files, listing included, without fsync", mbs(bytes, our.median()), mbs(bytes, base.median()), n))
+		return nil
+	}
+	dir, err := b.dataset("text", false)
+	if err != nil {
+		return err
+	}
+	blocks, total, err := b.blocks(dir)
+	if err != nil {
+		return err
+	}
+	r, our, base, err := b.ratio(ours, b.encodeAll(blocks, format.LevelDefault))
+	if err != nil {
+		return err
+	}
+	b.info("pack", "text files of 3 KB / EncodeAll + SHA-256 of the same blocks in memory", r, "x",
+		fmt.Sprintf("%s against %s, %d files, listing included, without fsync", mbs(total, our.median()), mbs(total, base.median()), n))
+	return b.againstTar(src, ours, dir)
+}
+
+func packFolder(ctx context.Context, store *local.Store, src string) error {
+	files, err := source.NewFiles(ctx, []string{src}, source.FilesOptions{})
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	_, err = writer.Pack(ctx, store, files, writer.Options{ShardSize: 64 << 20})
+	return err
+}
+
+// againstTar compares with the pipe people use, at the level that comes nearest in size.
+func (b *bench) againstTar(src string, ours func() error, dir string) error {
+	shards, err := shardFiles(dir)
+	if err != nil {
+		return err
+	}
+	size := int64(0)
+	for _, s := range shards {
+		info, err := os.Stat(s)
+		if err != nil {
+			return err
+		}
+		size += info.Size()
+	}
+	best, bestSize := 1, int64(0)
+	for level := 1; level <= 5; level++ {
+		out, err := exec.Command("sh", "-c", fmt.Sprintf("tar -C %s -cf - . | zstd -T0 -%d | wc -c", src, level)).Output()
+		if err != nil {
+			return err
+		}
+		var n int64
+		if _, err := fmt.Sscan(string(out), &n); err != nil {
+			return err
+		}
+		if bestSize == 0 || abs(n-size) < abs(bestSize-size) {
+			best, bestSize = level, n
+		}
+	}
+	pipe := command("sh", "-c", fmt.Sprintf("tar -C %s -cf - . | zstd -T0 -q -%d > /dev/null", src, best))
+	r, our, base, err := b.ratio(ours, pipe)
+	if err != nil {
+		return err
+	}
+	b.info("pack", fmt.Sprintf("text files of 3 KB / tar | zstd -T0 -%d", best), r, "x",
+		fmt.Sprintf("%.2f s against %.2f s; %d MB against %d MB stored; theirs has no index, hashes or checks", our.median(), base.median(), size/1e6, bestSize/1e6))
+	return nil
+}
+
+func abs(n int64) int64 { return max(n, -n) }

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"fmt"
+	"hash/crc32"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/reader"
+)
+
+// read measures streaming in storage order.
+func (b *bench) read() error {
+	if err := b.readText(); err != nil {
+		return err
+	}
+	if err := b.readImages(); err != nil {
+		return err
+	}
+	return b.readPython()
+}
+
+// scan reads every sample and touches it.
+func (b *bench) scan(dir string, opt reader.Options) func() error {
+	return func() error {
+		ds, err := b.open(dir, opt)
+		if err != nil {
+			return err
+		}
+		defer ds.Close()
+		n := uint64(0)
+		for s, err := range ds.Samples(b.ctx, reader.Range{}) {
+			if err != nil {
+				return err
+			}
+			n += uint64(len(s.Fields))
+		}
+		if n < ds.NumSamples() {
+			return fmt.Errorf("%d fields of %d samples", n, ds.NumSamples())
+		}
+		return nil
+	}
+}
+
+// decodeAll decodes frames that are in memory, on some goroutines: the floor that streaming is held against.
+func decodeAll(all []frame, goroutines int) func() error {
+	return func() error {
+		var next atomic.Int64
+		var g errgroup.Group
+		for range goroutines {
+			g.Go(func() error {
+				d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.IgnoreChecksum(true))
+				if err != nil {
+					return err
+				}
+				defer d.Close()
+				var out []byte
+				for {
+					i := int(next.Add(1)) - 1
+					if i >= len(all) {
+						return nil
+					}
+					if need := int(all[i].row.Decoded) + 16; cap(out) < need {
+						out = make([]byte, 0, need)
+					}
+					if out, err = d.DecodeAll(all[i].stored, out[:0]); err != nil {
+						return err
+					}
+				}
+			})
+		}
+		return g.Wait()
+	}
+}
+
+func (b *bench) readText() error {
+	dir, err := b.dataset("text", false)
+	if err != nil {
+		return err
+	}
+	ds, err := b.open(dir, reader.Options{})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	all, decoded, err := b.frames(ds, dir)
+	if err != nil {
+		return err
+	}
+	detail := func(our, base sample) string {
+		return fmt.Sprintf("%s against %s", mbs(decoded, our.median()), mbs(decoded, base.median()))
+	}
+	for _, c := range []struct {
+		n    int
+		goal float64
+	}{{1, 0.95}, {2, 0.93}} {
+		r, our, base, err := b.ratio(b.scan(dir, reader.Options{Workers: c.n}), decodeAll(all, c.n))
+		if err != nil {
+			return err
+		}
+		b.atLeast("read", fmt.Sprintf("text 3 KB, %d goroutines / DecodeAll of frames in memory", c.n), r, "x", c.goal, detail(our, base))
+	}
+	r, _, _, err := b.ratio(b.scan(dir, reader.Options{Workers: 2}), b.scan(dir, reader.Options{Workers: 1}))
+	if err != nil {
+		return err
+	}
+	r0, _, _, err := b.ratio(decodeAll(all, 2), decodeAll(all, 1))
+	if err != nil {
+		return err
+	}
+	b.atLeast("read", "text: two goroutines / one", r, "x", 1.85, fmt.Sprintf("DecodeAll alone gains %.2fx here", r0.median()))
+	r, _, _, err = b.ratio(b.scan(dir, reader.Options{Workers: 2}), b.scan(dir, reader.Options{Workers: 2, Unverified: true}))
+	if err != nil {
+		return err
+	}
+	b.atLeast("read", "text: verified / unverified", r, "x", 0.97, "CRC-32C of every frame")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := b.scan(dir, reader.Options{Workers: 2})(); err != nil {
+		return err
+	}
+	runtime.ReadMemStats(&after)
+	per := float64(after.Mallocs-before.Mallocs) / float64(ds.NumSamples())
+	b.atMost("read", "text: allocations a sample", one(per), "", 0.05, fmt.Sprintf("%d allocations in all, opening included, for %d samples", after.Mallocs-before.Mallocs, ds.NumSamples()))
+	return nil
+}
+
+// preadCRC reads the bytes of all frames from their files and sums them: the floor for data that is stored raw.
+func preadCRC(dir string, ds *reader.Dataset, b *bench, goroutines int) (func() error, int64, error) {
+	type piece struct {
+		f    *os.File
+		off  int64
+		size int
+	}
+	var pieces []piece
+	total := int64(0)
+	for i := range ds.NumShards() {
+		s, err := ds.Shard(b.ctx, i)
+		if err != nil {
+			return nil, 0, err
+		}
+		rows, err := ds.Rows(b.ctx, i)
+		if err != nil {
+			return nil, 0, err
+		}
+		f, err := os.Open(filepath.Join(dir, s.Name))
+		if err != nil {
+			return nil, 0, err
+		}
+		off := int64(0)
+		for _, r := range rows {
+			pieces = append(pieces, piece{f, off, int(r.Stored)})
+			off += int64(r.Stored)
+			total += int64(r.Stored)
+		}
+	}
+	table := crc32.MakeTable(crc32.Castagnoli)
+	return func() error {
+		var next atomic.Int64
+		var g errgroup.Group
+		for range goroutines {
+			g.Go(func() error {
+				var buf []byte
+				for {
+					i := int(next.Add(1)) - 1
+					if i >= len(pieces) {
+						return nil
+					}
+					p := pieces[i]
+					if cap(buf) < p.size {
+						buf = make([]byte, p.size)
+					}
+					if _, err := p.f.ReadAt(buf[:p.size], p.off); err != nil {
+						return err
+					}
+					crc32.Checksum(buf[:p.size], table)
+				}
+			})
+		}
+		return g.Wait()
+	}, total, nil
+}
+
+func (b *bench) readImages() error {
+	dir, err := b.dataset("images", false)
+	if err != nil {
+		return err
+	}
+	ds, err := b.open(dir, reader.Options{})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	base, total, err := preadCRC(dir, ds, b, 2)
+	if err != nil {
+		return err
+	}
+	r, our, bas, err := b.ratio(b.scan(dir, reader.Options{Workers: 2}), base)
+	if err != nil {
+		return err
+	}
+	b.atLeast("read", "incompressible 100 KB, 2 goroutines / pread + CRC-32C", r, "x", 0.75,
+		fmt.Sprintf("%s against %s", mbs(total, our.median()), mbs(total, bas.median())))
+	return nil
+}
+
+// readPython reads the same samples from plain tars with Python's tarfile, in its fastest form.
+func (b *bench) readPython() error {
+	dir, err := b.dataset("text", false)
+	if err != nil {
+		return err
+	}
+	plain, err := b.dataset("text", true)
+	if err != nil {
+		return err
+	}
+	files, err := shardFiles(plain)
+	if err != nil {
+		return err
+	}
+	const script = `
+import sys, tarfile, time
+t = time.perf_counter()
+n = 0
+for f in sys.argv[1:]:
+    with tarfile.open(f, "r:") as tar:
+        for m in tar:
+            n += len(tar.extractfile(m).read())
+            tar.members = []
+print(time.perf_counter() - t)
+`
+	args := []string{"-c", script}
+	for _, f := range files {
+		if strings.HasSuffix(f, ".tar") {
+			args = append(args, f)
+		}
+	}
+	var r, py sample
+	scan := b.scan(dir, reader.Options{Workers: 2})
+	for range 3 {
+		out, err := exec.Command("python3", args...).Output()
+		if err != nil {
+			return err
+		}
+		seconds, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+		if err != nil {
+			return err
+		}
+		our, err := seconds1(scan)
+		if err != nil {
+			return err
+		}
+		r, py = append(r, seconds/our), append(py, seconds)
+	}
+	b.atLeast("read", "text 3 KB, 2 goroutines / Python tarfile over plain tars", r, "x", 15, fmt.Sprintf("tarfile takes %.2f s in one process, start-up not counted", py.median()))
+	return nil
+}

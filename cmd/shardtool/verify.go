@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/reader"
+)
+
+type verifyFlags struct {
+	deep   bool
+	json   bool
+	quiet  bool
+	work   int
+	memory int64
+}
+
+func newVerify() *cobra.Command {
+	var f verifyFlags
+	cmd := &cobra.Command{
+		Use:   "verify DATASET",
+		Short: "Check that a data set is whole",
+		Long: `Check manifest, tables, the size of every object and the index of every shard; with --deep every byte: checksums,
+content against index, hashes against the manifest, the keys table. All faults are listed, not the first alone.
+
+Exit codes:
+` + exitCodes,
+		Example: "  shardtool verify out/\n  shardtool verify out/ --deep --json",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE:    func(cmd *cobra.Command, args []string) error { return runVerify(cmd, args[0], &f) },
+	}
+	cmd.Flags().BoolVar(&f.deep, "deep", false, "read and check every byte")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print the report as JSON")
+	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
+	cmd.Flags().IntVar(&f.work, "workers", 0, "check with this many threads (0: the CPUs this process may use)")
+	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks in flight")
+	return cmd
+}
+
+func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
+	store, generation, err := dataset(arg)
+	if err != nil {
+		return err
+	}
+	limitMemory(f.memory)
+	begin := time.Now()
+	var bar *progress
+	opts := reader.VerifyOptions{Deep: f.deep}
+	if f.deep && !f.quiet {
+		opts.Progress = func(p reader.Progress) {
+			if bar == nil {
+				bar = newProgress(cmd.ErrOrStderr(), "verifying", int64(p.TotalBytes), false)
+			}
+			bar.set(int64(p.Bytes), fmt.Sprintf("%d of %d shards, %d faults", p.Shards, p.TotalShards, p.Faults))
+		}
+	}
+	report, err := reader.Verify(cmd.Context(), store, reader.Options{Generation: generation, Workers: f.work, Memory: f.memory}, opts)
+	if bar != nil {
+		bar.end()
+	}
+	if err != nil {
+		return err
+	}
+	if f.json {
+		if report.Faults == nil {
+			report.Faults = []reader.Fault{}
+		}
+		err = printJSON(cmd, struct {
+			OK bool `json:"ok"`
+			*reader.Report
+			Seconds float64 `json:"seconds"`
+		}{report.OK(), report, time.Since(begin).Seconds()})
+	} else {
+		err = printReport(cmd.OutOrStdout(), report, time.Since(begin))
+	}
+	if err == nil && !report.OK() {
+		err = &exitError{exitCorrupt, fmt.Errorf("%v has %d faults: restore what is named from a copy, or pack it again", store, len(report.Faults)+report.Dropped)}
+	}
+	return err
+}
+
+func printReport(w io.Writer, r *reader.Report, took time.Duration) error {
+	for _, f := range r.Faults {
+		where := f.Shard
+		if f.Block >= 0 {
+			where += fmt.Sprintf(" block %d", f.Block)
+		}
+		if f.Offset >= 0 {
+			where += fmt.Sprintf(" at %d", f.Offset)
+		}
+		if f.Key != "" {
+			where += fmt.Sprintf(" (sample %q)", f.Key)
+		}
+		if where != "" {
+			where += ": "
+		}
+		fmt.Fprintf(w, "FAULT %s: %s%s\n", f.Kind, where, f.Detail)
+	}
+	if r.Dropped > 0 {
+		fmt.Fprintf(w, "and %d faults more\n", r.Dropped)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "note: %s\n", n)
+	}
+	depth := "manifest, sizes and indexes; --deep checks every byte"
+	if r.Deep {
+		depth = "every byte"
+	}
+	verdict := "whole"
+	if !r.OK() {
+		verdict = fmt.Sprintf("NOT WHOLE, %d faults", len(r.Faults)+r.Dropped)
+	}
+	rate := ""
+	if r.Deep && took > 0 {
+		rate = fmt.Sprintf(", %s/s", bytesText(uint64(float64(r.Bytes)/took.Seconds())))
+	}
+	_, err := fmt.Fprintf(w, "%s: %s samples, %s blocks, %s shards, %s read in %.1fs%s (%s)\n", verdict, countText(r.Samples), countText(r.Blocks),
+		countText(r.Shards), bytesText(r.Bytes), took.Seconds(), rate, depth)
+	return err
+}

@@ -1,0 +1,11 @@
+package format
+
+// KeysLen is how many bytes the keys take in a shard's index, stored: what an index costs beside them is Tail less KeysLen.
+func KeysLen(ix *ShardIndex) int {
+	s := rawSection{}
+	s.raw = appendStrings(nil, ix.Keys, &s.cuts)
+	if z := s.compress(); z != nil {
+		return len(z)
+	}
+	return len(s.raw)
+}

@@ -1,0 +1,104 @@
+package reader
+
+import (
+	"container/list"
+	"context"
+	"sync"
+)
+
+// cache keeps values that were loaded, up to a limit in bytes, and drops those that were used longest ago. What several
+// goroutines want at once is loaded once. Values are shared and never written again; dropping one takes it from nobody.
+type cache[K comparable, V any] struct {
+	limit int64
+
+	mu      sync.Mutex
+	used    int64
+	entries map[K]*cached[K, V]
+	order   list.List // of loaded entries, the one used last in front
+}
+
+type cached[K comparable, V any] struct {
+	key   K
+	value V
+	cost  int64
+	place *list.Element // in order; nil until loaded
+	users int           // goroutines in get that hold the entry
+	turn  chan struct{} // held by the one that loads
+}
+
+// get returns the value of a key, and calls load, under this caller's context, when it is not there. A failure is not
+// kept: whoever waits for the same key tries for itself.
+func (c *cache[K, V]) get(ctx context.Context, key K, load func(context.Context) (V, int64, error)) (V, error) {
+	c.mu.Lock()
+	e := c.entries[key]
+	if e == nil {
+		e = &cached[K, V]{key: key, turn: make(chan struct{}, 1)}
+		if c.entries == nil {
+			c.entries = map[K]*cached[K, V]{}
+		}
+		c.entries[key] = e
+	}
+	if e.place != nil {
+		c.order.MoveToFront(e.place)
+		v := e.value
+		c.mu.Unlock()
+		return v, nil
+	}
+	e.users++
+	c.mu.Unlock()
+	defer c.leave(e)
+
+	var zero V
+	select {
+	case e.turn <- struct{}{}:
+	case <-ctx.Done():
+		return zero, context.Cause(ctx)
+	}
+	defer func() { <-e.turn }()
+	c.mu.Lock()
+	v, loaded := e.value, e.place != nil
+	c.mu.Unlock()
+	if loaded {
+		return v, nil
+	}
+	v, cost, err := load(ctx)
+	if err != nil {
+		return zero, err
+	}
+	c.add(e, v, cost)
+	return v, nil
+}
+
+// peek returns a value only if it is there.
+func (c *cache[K, V]) peek(key K) (v V, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[key]
+	if e == nil || e.place == nil {
+		return v, false
+	}
+	c.order.MoveToFront(e.place)
+	return e.value, true
+}
+
+func (c *cache[K, V]) add(e *cached[K, V], v V, cost int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e.value, e.cost = v, cost
+	e.place = c.order.PushFront(e)
+	c.used += cost
+	for c.used > c.limit && c.order.Len() > 1 {
+		last := c.order.Remove(c.order.Back()).(*cached[K, V])
+		c.used -= last.cost
+		delete(c.entries, last.key)
+	}
+}
+
+// leave forgets an entry that nobody could load.
+func (c *cache[K, V]) leave(e *cached[K, V]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.users--; e.users == 0 && e.place == nil {
+		delete(c.entries, e.key)
+	}
+}

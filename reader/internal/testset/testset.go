@@ -1,0 +1,276 @@
+// Package testset makes data sets for the reader's tests: what a writer makes, out of package format alone, since the
+// reader's tests must not need the writer.
+package testset
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// Field is a named piece of a sample.
+type Field struct {
+	Name string
+	Data []byte
+}
+
+// Sample is a key and its fields, in ascending order of names.
+type Sample struct {
+	Key    string
+	Fields []Field
+}
+
+// Options say how samples become shards.
+type Options struct {
+	// BlockSize closes a block, FrameSize divides it, ShardSize closes a shard: in decoded bytes. Zero: 1 MiB, 16 MiB, 256 MiB.
+	BlockSize, FrameSize, ShardSize int
+	// Plain makes .tar shards with sidecars.
+	Plain bool
+	// NoKeys leaves the keys table out.
+	NoKeys bool
+	// Raw stores frames without compressing them, whatever they hold.
+	Raw bool
+	// Level is that of the encoder.
+	Level format.Level
+	// KeyHash replaces format.KeyHash in the keys table, to make hashes collide.
+	KeyHash func(key string) uint64
+	// Edit, when not nil, changes the manifest before its tables are written.
+	Edit func(*format.Manifest)
+}
+
+// Set is what Build made.
+type Set struct {
+	Manifest *format.Manifest
+	Tables   string
+	Summary  *format.Summary
+}
+
+// Build packs samples into a store. It keeps one shard in memory.
+func Build(ctx context.Context, store objstore.Store, samples iter.Seq[Sample], o Options) (*Set, error) {
+	if o.BlockSize == 0 {
+		o.BlockSize = 1 << 20
+	}
+	if o.FrameSize == 0 {
+		o.FrameSize = format.MaxFrame
+	}
+	if o.ShardSize == 0 {
+		o.ShardSize = 256 << 20
+	}
+	if o.KeyHash == nil {
+		o.KeyHash = format.KeyHash
+	}
+	b := builder{ctx: ctx, store: store, o: o, encoder: format.NewEncoder(o.Level), totals: map[string]*format.FieldTotal{},
+		manifest: &format.Manifest{Generation: 1, Meta: format.Metadata{"tool": "testset"}}}
+	defer b.encoder.Close()
+	for s := range samples {
+		if err := b.add(s); err != nil {
+			return nil, err
+		}
+	}
+	return b.finish()
+}
+
+type builder struct {
+	ctx      context.Context
+	store    objstore.Store
+	o        Options
+	encoder  *format.Encoder
+	manifest *format.Manifest
+	totals   map[string]*format.FieldTotal
+	keys     []format.KeyEntry
+
+	shard   []byte
+	decoded int
+	index   *format.IndexBuilder
+	hash    format.ShardHasher
+	names   []string
+	block   format.BlockBuilder
+	samples uint32
+	blocks  uint64
+}
+
+func (b *builder) add(s Sample) error {
+	if b.index == nil {
+		b.index = &format.IndexBuilder{}
+	}
+	var sizes []format.FieldSize
+	for _, f := range s.Fields {
+		at := b.block.Member(format.JoinName(s.Key, f.Name), len(f.Data))
+		copy(b.block.Buf[at:], f.Data)
+		sizes = append(sizes, format.FieldSize{Name: f.Name, Size: int64(len(f.Data))})
+		b.total(f)
+	}
+	if err := b.index.AddSample(s.Key, sizes, nil); err != nil {
+		return err
+	}
+	b.keys = append(b.keys, format.KeyEntry{Hash: b.o.KeyHash(s.Key), Number: uint64(len(b.keys))})
+	b.names = append(b.names, s.Key)
+	b.samples++
+	if len(b.block.Buf) >= b.o.BlockSize {
+		if err := b.endBlock(); err != nil {
+			return err
+		}
+		if b.decoded >= b.o.ShardSize {
+			return b.endShard()
+		}
+	}
+	return nil
+}
+
+func (b *builder) total(f Field) {
+	n := uint64(len(f.Data))
+	t := b.totals[f.Name]
+	if t == nil {
+		t = &format.FieldTotal{Name: f.Name, Min: n}
+		b.totals[f.Name] = t
+	}
+	t.Samples++
+	t.Bytes += n
+	t.Min, t.Max = min(t.Min, n), max(t.Max, n)
+}
+
+func (b *builder) endBlock() error {
+	if b.samples == 0 {
+		return nil
+	}
+	buf := b.block.Buf
+	b.hash.Add(format.BlockHash(buf))
+	for at := 0; at < len(buf); at += b.o.FrameSize {
+		piece := buf[at:min(len(buf), at+b.o.FrameSize)]
+		row := format.Row{Decoded: uint32(len(piece)), Samples: b.samples}
+		b.samples = 0
+		begin := len(b.shard)
+		var cuts, payloads []int
+		for i, c := range b.block.Cuts {
+			if c >= at && b.block.Payloads[i] < at+len(piece) {
+				cuts, payloads = append(cuts, c-at), append(payloads, b.block.Payloads[i]-at)
+			}
+		}
+		switch {
+		case b.o.Plain:
+			b.shard = append(b.shard, piece...)
+		case b.o.Raw:
+			b.shard, row.Codec = format.AppendRawFrame(b.shard, piece, cuts, payloads), format.CodecRaw
+		default:
+			var err error
+			if b.shard, row.Codec, err = b.encoder.AppendFrame(b.shard, piece, cuts, payloads); err != nil {
+				return err
+			}
+		}
+		row.Stored = uint32(len(b.shard) - begin)
+		row.CRC = format.Checksum(b.shard[begin:])
+		b.index.AddRow(row)
+	}
+	b.decoded += len(buf)
+	b.blocks++
+	b.block.Reset()
+	return nil
+}
+
+func (b *builder) endShard() error {
+	if err := b.endBlock(); err != nil {
+		return err
+	}
+	if b.index == nil {
+		return nil
+	}
+	info := format.ShardInfo{Samples: uint64(len(b.names)), Blocks: b.blocks, Hash: b.hash.Sum(),
+		FirstKey: slices.Min(b.names), LastKey: slices.Max(b.names)}
+	ix := b.index.Finish(format.Metadata{"content": info.Hash.String()})
+	info.Rows = uint64(len(ix.Rows))
+	b.shard = append(b.shard, format.EndOfArchive(b.o.Plain)...)
+	tail, err := format.AppendTail(nil, ix, b.o.Plain)
+	if err != nil {
+		return err
+	}
+	info.Tail = uint64(len(tail))
+	stem := fmt.Sprintf("train-%06d", len(b.manifest.Shards))
+	info.Name = stem + format.TarSuffix
+	if !b.o.Plain {
+		info.Name = stem + format.ZstdSuffix
+		b.shard = append(b.shard, tail...)
+	}
+	info.Size = uint64(len(b.shard))
+	if err := b.put(info.Name, b.shard); err != nil {
+		return err
+	}
+	if b.o.Plain {
+		if err := b.put(stem+format.SidecarSuffix, tail); err != nil {
+			return err
+		}
+	}
+	b.manifest.Shards = append(b.manifest.Shards, format.ShardEntry{ShardInfo: info, Rows: ix.Rows})
+	b.shard = nil // the store may keep it
+	b.decoded, b.index, b.hash, b.names, b.blocks = 0, nil, format.ShardHasher{}, nil, 0
+	return nil
+}
+
+func (b *builder) put(name string, data []byte) error {
+	_, err := objstore.Put(b.ctx, b.store, name, data, objstore.Condition{})
+	return err
+}
+
+func (b *builder) finish() (*Set, error) {
+	if err := b.endShard(); err != nil {
+		return nil, err
+	}
+	m := b.manifest
+	for _, t := range b.totals {
+		m.Fields = append(m.Fields, *t)
+	}
+	slices.SortFunc(m.Fields, func(x, y format.FieldTotal) int { return bytes.Compare([]byte(x.Name), []byte(y.Name)) })
+	if !b.o.NoKeys {
+		table, err := keysTable(b.keys)
+		if err != nil {
+			return nil, err
+		}
+		m.Keys = format.BlockHash(table)
+		if err := b.put(m.KeysName(), table); err != nil {
+			return nil, err
+		}
+	}
+	if b.o.Edit != nil {
+		b.o.Edit(m)
+	}
+	return Publish(b.ctx, b.store, m)
+}
+
+func keysTable(entries []format.KeyEntry) ([]byte, error) {
+	slices.SortFunc(entries, format.KeyEntry.Compare)
+	var out bytes.Buffer
+	w, err := format.NewKeyTableWriter(&out, uint64(len(entries)))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if err := w.Add(e); err != nil {
+			return nil, err
+		}
+	}
+	err = w.Close()
+	return out.Bytes(), err
+}
+
+// Publish writes a manifest's tables and manifest.json.
+func Publish(ctx context.Context, store objstore.Store, m *format.Manifest) (*Set, error) {
+	raw, name, _, err := format.EncodeTables(m)
+	if err != nil {
+		return nil, err
+	}
+	set := &Set{Manifest: m, Tables: format.TablesName(name)}
+	if _, err := objstore.Put(ctx, store, set.Tables, raw, objstore.Condition{}); err != nil {
+		return nil, err
+	}
+	t, err := format.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
+	if err != nil {
+		return nil, err
+	}
+	set.Summary = t.Summary(set.Tables)
+	_, err = objstore.Put(ctx, store, format.ManifestName, set.Summary.Encode(), objstore.Condition{})
+	return set, err
+}

@@ -1,0 +1,223 @@
+package reader
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// Lookup returns the numbers of the samples with that key, ascending: more than one only where a data set keeps
+// duplicates. With a keys table it is one range there and one block a candidate, which confirms the key (the table has
+// hashes); without one, the indexes of the shards whose range of keys has room for it. A key that is not there wraps
+// fs.ErrNotExist, and the message names its neighbours where that costs little.
+func (d *Dataset) Lookup(ctx context.Context, key string) ([]uint64, error) {
+	shards, known, err := d.candidates(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if known && len(shards) == 0 {
+		return nil, d.notFound(ctx, key, nil)
+	}
+	var numbers []uint64
+	if d.tables.Keys != (format.Hash{}) {
+		numbers, err = d.lookupTable(ctx, key)
+	} else {
+		if !known {
+			if shards, err = d.allCandidates(ctx, key); err != nil {
+				return nil, err
+			}
+		}
+		numbers, err = d.lookupIndexes(ctx, key, shards)
+	}
+	if err == nil && len(numbers) == 0 {
+		err = d.notFound(ctx, key, shards)
+	}
+	return numbers, err
+}
+
+// candidates returns the shards whose range of keys has room for a key, if that is known without reading more than one
+// part of the tables.
+func (d *Dataset) candidates(ctx context.Context, key string) (shards []int, known bool, err error) {
+	for part := range d.tables.Parts {
+		info, ok := d.infos.peek(part)
+		if !ok && len(d.tables.Parts) > 1 {
+			return nil, false, nil
+		}
+		if !ok {
+			if info, err = d.partInfo(ctx, part); err != nil {
+				return nil, false, err
+			}
+		}
+		shards = append(shards, d.inRange(part, info, key)...)
+	}
+	return shards, true, nil
+}
+
+func (d *Dataset) allCandidates(ctx context.Context, key string) (shards []int, err error) {
+	for part := range d.tables.Parts {
+		info, err := d.partInfo(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		shards = append(shards, d.inRange(part, info, key)...)
+	}
+	return shards, nil
+}
+
+func (d *Dataset) inRange(part int, info *partInfo, key string) (shards []int) {
+	for i := range info.shards {
+		if s := &info.shards[i]; s.Samples > 0 && s.FirstKey <= key && key <= s.LastKey {
+			shards = append(shards, int(d.tables.Parts[part].FirstShard)+i)
+		}
+	}
+	return shards
+}
+
+// lookupTable asks the keys table.
+func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error) {
+	table := format.KeyTable{Entries: d.tables.Samples}
+	h, err := d.shardObject(ctx, d.KeysTable(), uint64(table.Size()))
+	if err != nil {
+		return nil, err
+	}
+	defer d.objects.release(h)
+	hash := format.KeyHash(key)
+	entries, err := searchTable(ctx, h, table, hash)
+	if err != nil {
+		return nil, format.Position(err, h.name, -1, -1, "")
+	}
+	var numbers []uint64
+	for _, n := range format.SearchKeys(entries, hash) {
+		same, err := d.hasKey(ctx, n, key)
+		if err != nil {
+			return nil, err
+		}
+		if same {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers, nil
+}
+
+// searchTable reads the groups where a hash must be: those that Guess names, and their neighbours for as long as the
+// hash could lie there too.
+func searchTable(ctx context.Context, h *handle, table format.KeyTable, hash uint64) ([]format.KeyEntry, error) {
+	from, to := table.Guess(hash)
+	step := max(to-from, 1)
+	for {
+		off, n := table.Range(from, to)
+		raw := make([]byte, n)
+		if err := h.ReadAt(ctx, raw, off); err != nil {
+			return nil, err
+		}
+		entries, err := table.Decode(nil, raw, from, to)
+		if err != nil {
+			return nil, err
+		}
+		below := from > 0 && (len(entries) == 0 || entries[0].Hash >= hash)
+		above := to < table.Groups() && (len(entries) == 0 || entries[len(entries)-1].Hash <= hash)
+		if !below && !above {
+			return entries, nil
+		}
+		if below {
+			from = max(0, from-step)
+		}
+		if above {
+			to = min(table.Groups(), to+step)
+		}
+		step *= 2
+	}
+}
+
+// hasKey confirms that a sample has a key.
+func (d *Dataset) hasKey(ctx context.Context, number uint64, key string) (bool, error) {
+	j, index, err := d.locate(ctx, number)
+	if err != nil {
+		return false, err
+	}
+	if key < j.shard.FirstKey || key > j.shard.LastKey {
+		return false, nil
+	}
+	m := members{want: index}
+	same := false
+	m.member = func(k, _ []byte) bool {
+		same = string(k) == key
+		return true
+	}
+	// Through the same walk as Field: the block may be too large to be held whole.
+	return same, d.walk(ctx, j, &m)
+}
+
+// lookupIndexes searches the indexes of shards.
+func (d *Dataset) lookupIndexes(ctx context.Context, key string, shards []int) ([]uint64, error) {
+	var mu sync.Mutex
+	var numbers []uint64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(d.opts.Workers)
+	for _, n := range shards {
+		g.Go(func() error {
+			ix, err := d.Index(ctx, n)
+			if err != nil {
+				return err
+			}
+			first, err := d.FirstSample(ctx, n)
+			if err != nil {
+				return err
+			}
+			for i, k := range ix.Keys {
+				if k == key {
+					mu.Lock()
+					numbers = append(numbers, first+uint64(i))
+					mu.Unlock()
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	slices.Sort(numbers)
+	return numbers, err
+}
+
+// notFound names the keys before and after the one that is not there, from the index of one shard at most.
+func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error {
+	hint := ""
+	if len(shards) > 0 {
+		if ix, err := d.Index(ctx, shards[0]); err == nil {
+			hint = nearKeys(ix.Keys, key)
+		}
+	}
+	return fmt.Errorf("reader: no sample with key %q: %w%s", key, fs.ErrNotExist, hint)
+}
+
+// nearKeys says which keys look like one that is not there: the same in other letters, or else its neighbours.
+func nearKeys(keys []string, key string) string {
+	var before, after string
+	for _, k := range keys {
+		if strings.EqualFold(k, key) {
+			return fmt.Sprintf("; did you mean %q?", k)
+		}
+		if k < key && k > before {
+			before = k
+		}
+		if k > key && (after == "" || k < after) {
+			after = k
+		}
+	}
+	switch {
+	case before != "" && after != "":
+		return fmt.Sprintf("; the nearest are %q and %q", before, after)
+	case before != "":
+		return fmt.Sprintf("; the nearest is %q", before)
+	case after != "":
+		return fmt.Sprintf("; the nearest is %q", after)
+	}
+	return ""
+}

@@ -1,0 +1,195 @@
+package reader
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// tarRecord is the unit of the tar format.
+const tarRecord = 512
+
+// maxHeaders bounds a member's header records: twice what the longest name (format.MaxName) takes, with room.
+const maxHeaders = 16 << 10
+
+// visitor sees the members of a sample. Functions may be nil. What header, payload and padding return ends the walk.
+type visitor struct {
+	// member, asked at each member's header, ends the walk there when it says so.
+	member  func(key, field []byte) (stop bool)
+	header  func([]byte) error
+	payload func([]byte) error
+	padding func([]byte) error
+	// enough, asked after each member, ends the walk early.
+	enough func() bool
+}
+
+// members follows the members of a block whose decoded bytes come in pieces, and shows those of one sample to a visitor:
+// how a sample of gigabytes is read in little memory. It is for one goroutine.
+type members struct {
+	visitor
+	want int // number in the block of the sample to show
+
+	done   bool
+	begun  bool // a member was seen
+	sample int  // number in the block of the member at hand
+	key    []byte
+	head   []byte // header records of a member that have come so far
+	left   int64  // bytes of payload to come
+	pad    int64  // bytes of padding behind it
+	open   bool   // a member's payload or padding is not over
+}
+
+// errEnough ends a walk.
+var errEnough = errors.New("enough")
+
+// whole takes a block in one piece.
+func (m *members) whole(p []byte, place func(error) error) error {
+	if err := m.write(p, place); err != nil {
+		return err
+	}
+	return m.end(place)
+}
+
+// write takes the next piece. place adds the position to what is wrong with the block; errors of the visitor are
+// returned as they are.
+func (m *members) write(p []byte, place func(error) error) error {
+	for len(p) > 0 && !m.done {
+		var err error
+		if m.open {
+			p, err = m.content(p)
+		} else {
+			p, err = m.headers(p, place)
+		}
+		if err == errEnough {
+			m.done = true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end says whether the block held the sample.
+func (m *members) end(place func(error) error) error {
+	if m.done {
+		return nil
+	}
+	if m.open || len(m.head) > 0 {
+		return place(fmt.Errorf("%w: the block ends inside a member", format.ErrCorrupt))
+	}
+	if !m.begun || m.sample < m.want {
+		return place(fmt.Errorf("%w: the block ends before its sample %d", format.ErrCorrupt, m.want))
+	}
+	m.done = true
+	return nil
+}
+
+func (m *members) shown() bool { return m.sample == m.want }
+
+// content passes on payload and padding.
+func (m *members) content(p []byte) ([]byte, error) {
+	n := int(min(int64(len(p)), m.left))
+	if n > 0 && m.shown() && m.payload != nil {
+		if err := m.payload(p[:n]); err != nil {
+			return nil, err
+		}
+	}
+	m.left -= int64(n)
+	p = p[n:]
+	if m.left > 0 {
+		return p, nil
+	}
+	n = int(min(int64(len(p)), m.pad))
+	if n > 0 && m.shown() && m.padding != nil {
+		if err := m.padding(p[:n]); err != nil {
+			return nil, err
+		}
+	}
+	m.pad -= int64(n)
+	if m.pad == 0 {
+		m.open = false
+		if m.shown() && m.enough != nil && m.enough() {
+			return nil, errEnough
+		}
+	}
+	return p[n:], nil
+}
+
+// headers collects a member's header records until all are there.
+func (m *members) headers(p []byte, place func(error) error) ([]byte, error) {
+	need, err := m.headerLen()
+	if err != nil {
+		return nil, place(err)
+	}
+	n := min(len(p), need-len(m.head))
+	m.head = append(m.head, p[:n]...)
+	p = p[n:]
+	if need, err = m.headerLen(); err != nil {
+		return nil, place(err)
+	}
+	if len(m.head) < need {
+		return p, nil
+	}
+	// Partial: the payload is not there yet.
+	w := format.Walker{Buf: m.head, Partial: true}
+	var found format.Member
+	if ok, err := w.Next(&found); err != nil || !ok {
+		return nil, place(inBlock(err))
+	}
+	return p, m.begin(&found)
+}
+
+// headerLen is how long the headers are, as far as what has come says: a long name has a record of its own in front.
+func (m *members) headerLen() (int, error) {
+	need := tarRecord
+	for len(m.head) >= need {
+		h := m.head[need-tarRecord : need]
+		if h[156] != 'L' && h[156] != 'x' {
+			break
+		}
+		digits, _, _ := bytes.Cut(h[124:136], []byte{0})
+		size, err := strconv.ParseUint(string(digits), 8, 32)
+		if need += tarRecord + (int(size)+tarRecord-1)/tarRecord*tarRecord; err != nil || need > maxHeaders {
+			return 0, fmt.Errorf("%w: long name record of length %q", format.ErrCorrupt, digits)
+		}
+	}
+	return need, nil
+}
+
+func (m *members) begin(found *format.Member) error {
+	key, field := format.SplitName(found.Name)
+	switch {
+	case !m.begun:
+		m.begun = true
+	case !bytes.Equal(key, m.key):
+		if m.shown() {
+			return errEnough
+		}
+		m.sample++
+	}
+	m.key = append(m.key[:0], key...)
+	m.left, m.pad, m.open = found.Size, found.End()-found.Payload-found.Size, true
+	if m.shown() {
+		if m.member != nil && m.member(key, field) {
+			return errEnough
+		}
+		if m.header != nil {
+			if err := m.header(m.head); err != nil {
+				return err
+			}
+		}
+	}
+	m.head = m.head[:0]
+	if m.left == 0 && m.pad == 0 {
+		m.open = false
+		if m.shown() && m.enough != nil && m.enough() {
+			return errEnough
+		}
+	}
+	return nil
+}

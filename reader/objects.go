@@ -1,0 +1,214 @@
+package reader
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"io/fs"
+	"sync"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// maxOpen is how many objects are kept open. A process may have 1,024 descriptors by default; this leaves room for others.
+const maxOpen = 256
+
+// objects keeps objects open, the ones used last. A handle is shared by its users, and closed when it has none and others
+// were used since, or the data set is closed.
+type objects struct {
+	store objstore.Store
+	seed  maphash.Seed
+
+	mu     sync.Mutex
+	open   map[string]*handle
+	order  list.List         // of handles that are open, the one used last in front
+	seen   map[string]uint64 // hash of the ETag that an object had when it was first opened
+	closed bool
+}
+
+// handle is an object and how many use it.
+type handle struct {
+	objstore.Object
+	info objstore.Info
+
+	name  string
+	users int
+	place *list.Element // in order; nil until open, and after it was taken out
+	turn  chan struct{} // held by the one that opens
+}
+
+func newObjects(store objstore.Store) *objects {
+	return &objects{store: store, seed: maphash.MakeSeed(), open: map[string]*handle{}, seen: map[string]uint64{}}
+}
+
+// acquire returns an open object; release it. When several goroutines want one that is not open, one opens it.
+func (o *objects) acquire(ctx context.Context, name string) (*handle, error) {
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return nil, errClosed
+	}
+	h := o.open[name]
+	if h == nil {
+		h = &handle{name: name, turn: make(chan struct{}, 1)}
+		o.open[name] = h
+	}
+	h.users++
+	ready := h.Object != nil
+	if ready && h.place != nil {
+		o.order.MoveToFront(h.place)
+	}
+	o.mu.Unlock()
+	if ready {
+		return h, nil
+	}
+	if err := o.openFirst(ctx, h); err != nil {
+		o.release(h)
+		return nil, err
+	}
+	return h, nil
+}
+
+func (o *objects) openFirst(ctx context.Context, h *handle) error {
+	select {
+	case h.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-h.turn }()
+	o.mu.Lock()
+	ready := h.Object != nil
+	o.mu.Unlock()
+	if ready {
+		return nil
+	}
+	object, err := o.store.Open(ctx, h.name)
+	if err != nil {
+		return err
+	}
+	info, err := object.Info(ctx)
+	if err != nil {
+		object.Close()
+		return err
+	}
+	o.mu.Lock()
+	h.Object, h.info = object, info
+	var idle []*handle
+	if !o.closed {
+		h.place = o.order.PushFront(h)
+		idle = o.trim()
+	}
+	if _, known := o.seen[h.name]; !known {
+		o.seen[h.name] = maphash.String(o.seed, info.ETag)
+	}
+	o.mu.Unlock()
+	closeAll(idle)
+	return nil
+}
+
+// trim takes out handles beyond maxOpen that nobody uses.
+func (o *objects) trim() (idle []*handle) {
+	for e := o.order.Back(); e != nil && o.order.Len() > maxOpen; {
+		h, before := e.Value.(*handle), e.Prev()
+		if h.users == 0 {
+			o.order.Remove(e)
+			delete(o.open, h.name)
+			h.place = nil
+			idle = append(idle, h)
+		}
+		e = before
+	}
+	return idle
+}
+
+func (o *objects) release(h *handle) {
+	o.mu.Lock()
+	h.users--
+	var idle []*handle
+	switch {
+	case h.users > 0:
+	case h.Object == nil: // could not be opened
+		delete(o.open, h.name)
+	case o.closed:
+		idle = append(idle, h)
+	default:
+		idle = o.trim()
+	}
+	o.mu.Unlock()
+	closeAll(idle)
+}
+
+// replaced says whether an object is another one than when it was first opened. It explains bytes that do not fit; bytes
+// that do are right, whatever became of their object.
+func (o *objects) replaced(h *handle) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.seen[h.name] != maphash.String(o.seed, h.info.ETag)
+}
+
+// close closes what nobody uses; the rest follows when it is released.
+func (o *objects) close() {
+	o.mu.Lock()
+	o.closed = true
+	var idle []*handle
+	for e := o.order.Front(); e != nil; e = e.Next() {
+		h := e.Value.(*handle)
+		h.place = nil
+		if h.users == 0 {
+			idle = append(idle, h)
+		}
+	}
+	o.order.Init()
+	clear(o.open)
+	o.mu.Unlock()
+	closeAll(idle)
+}
+
+// closeAll closes objects that were only read: what fails then has no consequence.
+func closeAll(handles []*handle) {
+	for _, h := range handles {
+		h.Close()
+	}
+}
+
+// shardObject opens an object that the tables name and compares its size.
+func (d *Dataset) shardObject(ctx context.Context, name string, size uint64) (*handle, error) {
+	h, err := d.objects.acquire(ctx, name)
+	if err != nil {
+		return nil, d.missing(err, name)
+	}
+	if err := d.checkSize(h, size); err != nil {
+		d.objects.release(h)
+		return nil, err
+	}
+	return h, nil
+}
+
+// missing turns "no such object" into damage: the tables name it, so it has to be there. What it wraps is ErrCorrupt and
+// not fs.ErrNotExist, by which callers know that what they asked for does not exist.
+func (d *Dataset) missing(err error, name string) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = kindError{KindMissing, fmt.Errorf("%w: the object is missing, and %s names it: %v", format.ErrCorrupt, d.name, err)}
+	}
+	return format.Position(err, name, -1, -1, "")
+}
+
+func (d *Dataset) checkSize(h *handle, size uint64) error {
+	have := h.info.Size
+	if uint64(have) == size {
+		return nil
+	}
+	kind := KindSize
+	err := fmt.Errorf("%w: the object has %d bytes, %s says %d", format.ErrCorrupt, have, d.name, size)
+	if uint64(have) < size {
+		kind, err = KindTruncated, fmt.Errorf("%w: %w", err, io.ErrUnexpectedEOF)
+	}
+	if d.objects.replaced(h) {
+		err = fmt.Errorf("%w: %w", err, objstore.ErrChanged)
+	}
+	return format.Position(kindError{kind, err}, h.name, -1, -1, "")
+}

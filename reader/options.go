@@ -1,0 +1,58 @@
+package reader
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+const (
+	// defaultMemory is the budget of one iteration: some 60 blocks of ordinary size on every one of 4 cores.
+	defaultMemory = 256 << 20
+	// minMemory is the least budget accepted. One job is always let through, whatever it takes: see Options.Memory.
+	minMemory = 1 << 20
+	// maxWorkers keeps a mistaken number from starting a million goroutines.
+	maxWorkers = 4096
+)
+
+// Options say how a data set is opened and read. The zero value means the defaults.
+type Options struct {
+	// Generation picks a generation by the 16 hexadecimal digits in its tables' name. Empty: what manifest.json names.
+	Generation string
+	// Workers is how many goroutines fetch, check and decode for one iteration. 0: runtime.GOMAXPROCS(0), which follows
+	// the CPU affinity and the cgroup's limit.
+	Workers int
+	// Memory is the budget in bytes of one iteration for blocks, stored and decoded, and once more for all random reads
+	// together. 0: 256 MiB. At least 1 MiB; a frame larger than the budget is let through when it is alone, a block that
+	// would have to be held whole is refused with format.ErrTooLarge. Caches (tables, indexes) come on top: at most a
+	// quarter of it or 64 MiB each, whichever is more.
+	Memory int64
+	// Unverified leaves out the CRC-32C of frames. It exists to measure what checking costs.
+	Unverified bool
+}
+
+// filled validates the options and puts the defaults in.
+func (o Options) filled() (Options, error) {
+	if o.Generation != "" && !format.IsTablesName(tablesName(o.Generation)) {
+		return o, fmt.Errorf("reader: generation %q: give the 16 hexadecimal digits of a manifest-….bin, in lower case", o.Generation)
+	}
+	if o.Workers < 0 || o.Workers > maxWorkers {
+		return o, fmt.Errorf("reader: %d workers: give 1 to %d, or 0 for one a core", o.Workers, maxWorkers)
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Memory == 0 {
+		o.Memory = defaultMemory
+	}
+	if o.Memory < minMemory {
+		return o, fmt.Errorf("reader: memory budget of %d bytes: give at least %d, or 0 for %d", o.Memory, minMemory, defaultMemory)
+	}
+	return o, nil
+}
+
+func tablesName(generation string) string { return "manifest-" + generation + ".bin" }
+
+// cacheLimit bounds each of the caches of tables and indexes.
+func (o Options) cacheLimit() int64 { return max(64<<20, o.Memory/4) }

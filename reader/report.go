@@ -1,0 +1,187 @@
+package reader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// Kinds of faults.
+const (
+	// KindMissing: an object that the tables name is not there.
+	KindMissing = "missing"
+	// KindTruncated: an object is shorter than the tables say, KindSize: longer.
+	KindTruncated = "truncated"
+	KindSize      = "size"
+	// KindRead: the store failed to read. The bytes may be good.
+	KindRead = "read"
+	// KindChecksum: stored bytes are not those that were packed.
+	KindChecksum = "checksum"
+	// KindDecode: bytes with the right checksum that do not decode.
+	KindDecode = "decode"
+	// KindContent: decoded bytes that are not what index and tables say of them.
+	KindContent = "content"
+	// KindIndex: a shard's index is damaged, or belongs to another shard.
+	KindIndex = "index"
+	// KindManifest: manifest.json or the tables are damaged, or disagree.
+	KindManifest = "manifest"
+	// KindKeys: the keys table is damaged, or has other keys than the shards.
+	KindKeys = "keys"
+)
+
+// Fault is one thing that is wrong.
+type Fault struct {
+	// Shard is the name of the object; empty where it is none in particular.
+	Shard string `json:"shard"`
+	// Block is the block's number in the shard, or -1.
+	Block int `json:"block"`
+	// Offset is a byte offset in the object, or -1.
+	Offset int64 `json:"offset"`
+	// Key is that of the block's first sample, or of the sample concerned, where the index can be read.
+	Key string `json:"key"`
+	// Kind is one of the Kind constants.
+	Kind string `json:"kind"`
+	// Detail is for people.
+	Detail string `json:"detail"`
+
+	order int // shard's number, to sort by
+}
+
+// Report is what Verify found.
+type Report struct {
+	// Deep: every byte was read, and not the ends of objects alone.
+	Deep bool `json:"deep"`
+	// Shards, Blocks and Samples count what was looked at and is readable; Bytes, what was read of shards and tables.
+	Shards  uint64 `json:"shards"`
+	Blocks  uint64 `json:"blocks"`
+	Samples uint64 `json:"samples"`
+	Bytes   uint64 `json:"bytes"`
+	// Faults are in the order of the manifest, shards and keys table; at most MaxFaults of them.
+	Faults []Fault `json:"faults"`
+	// Dropped counts the faults beyond those.
+	Dropped int `json:"dropped,omitempty"`
+	// Notes say what is worth knowing and no fault: objects that this generation does not name, checks that could not be
+	// made.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// MaxFaults bounds a report: a data set on a broken disk has more faults than anyone reads.
+const MaxFaults = 10_000
+
+// OK says that nothing is wrong.
+func (r *Report) OK() bool { return len(r.Faults) == 0 }
+
+// VerifyOptions say how much Verify looks at.
+type VerifyOptions struct {
+	// Deep reads, decodes and compares every byte. Otherwise: manifest.json against the tables, the tables' own hash, the
+	// size of every object and the hot end of every shard.
+	Deep bool
+	// Progress, when not nil, is called now and then, by one goroutine at a time.
+	Progress func(Progress)
+}
+
+// Progress says how far Verify is.
+type Progress struct {
+	// Shards and Bytes of TotalShards and TotalBytes are done. Without Deep only shards count.
+	Shards, TotalShards uint64
+	Bytes, TotalBytes   uint64
+	Faults              int
+}
+
+// recorder collects a report from several goroutines.
+type recorder struct {
+	mu     sync.Mutex
+	report Report
+}
+
+// orderFirst and orderLast place faults that belong to no shard.
+const (
+	orderFirst = -1
+	orderLast  = math.MaxInt
+)
+
+func (r *recorder) add(f Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.report.Faults) == MaxFaults {
+		r.report.Dropped++
+		return
+	}
+	r.report.Faults = append(r.report.Faults, f)
+}
+
+// fail records an error. kind is what it is where the error itself does not say. The end of a context is no fault.
+func (r *recorder) fail(ctx context.Context, order int, kind, key string, err error) {
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	f := Fault{Block: -1, Offset: -1, Key: key, Kind: kind, Detail: err.Error(), order: order}
+	var k kindError
+	switch {
+	case errors.As(err, &k):
+		f.Kind = k.kind
+	case !isDamage(err):
+		f.Kind = KindRead
+	}
+	var at *format.PosError
+	if errors.As(err, &at) {
+		f.Shard, f.Block, f.Offset = at.Shard, at.Block, at.Offset
+		if at.Shard != "" {
+			f.Detail = at.Err.Error() // the place is in the other members
+		}
+		if at.Key != "" {
+			f.Key = at.Key
+		}
+	}
+	r.add(f)
+}
+
+// isDamage tells what the bytes are guilty of from what the store is.
+func isDamage(err error) bool {
+	return errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrMismatch) || errors.Is(err, format.ErrVersion) ||
+		errors.Is(err, format.ErrTooLarge) || errors.Is(err, format.ErrName) || errors.Is(err, format.ErrDuplicate)
+}
+
+func (r *recorder) note(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Notes = append(r.report.Notes, text)
+}
+
+// read counts bytes, count counts what was found good.
+func (r *recorder) read(bytes int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Bytes += uint64(bytes)
+}
+
+func (r *recorder) count(shards, blocks, samples uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Shards, r.report.Blocks, r.report.Samples = r.report.Shards+shards, r.report.Blocks+blocks, r.report.Samples+samples
+}
+
+// finish returns the report in order.
+func (r *recorder) finish() *Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.SortStableFunc(r.report.Faults, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.Block, b.Block), cmp.Compare(a.Offset, b.Offset))
+	})
+	report := r.report
+	return &report
+}
+
+// kindError says what kind of fault an error is.
+type kindError struct {
+	kind string
+	err  error
+}
+
+func (e kindError) Error() string { return e.err.Error() }
+func (e kindError) Unwrap() error { return e.err }

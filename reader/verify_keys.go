@@ -1,0 +1,196 @@
+package reader
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math/bits"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// indexed takes in a shard's index: totals of fields, keys, and what the tables say of them.
+func (v *verifier) indexed(ctx context.Context, s *shard, ix *format.ShardIndex) {
+	fault := func(block int, key string, err error) {
+		v.fail(ctx, s.number, KindIndex, key, format.Position(err, s.Name, block, -1, key))
+	}
+	for f, name := range ix.Fields {
+		v.addField(name, ix.Sizes[f])
+	}
+	for _, a := range ix.Attributes {
+		if !v.knows(a) {
+			fault(-1, "", fmt.Errorf("%w: attribute %q, a %v, is not one of the tables'", format.ErrMismatch, a.Name, a.Kind))
+		}
+	}
+	if len(ix.Keys) == 0 {
+		return
+	}
+	first, last, ascending := ix.Keys[0], ix.Keys[0], true
+	for i, k := range ix.Keys {
+		v.keys.add(format.KeyHash(k), s.first+uint64(i))
+		if i > 0 && k <= ix.Keys[i-1] {
+			ascending = false
+		}
+		first, last = min(first, k), max(last, k)
+	}
+	if first != s.FirstKey || last != s.LastKey {
+		fault(-1, "", fmt.Errorf("%w: keys from %q to %q, the tables say from %q to %q", format.ErrMismatch, first, last, s.FirstKey, s.LastKey))
+	}
+	if ascending {
+		return
+	}
+	seen := make(map[string]struct{}, len(ix.Keys))
+	for i, k := range ix.Keys {
+		if _, twice := seen[k]; twice {
+			fault(blockOf(s.rows, i), k, fmt.Errorf("%w key in the shard", format.ErrDuplicate))
+		}
+		seen[k] = struct{}{}
+	}
+}
+
+func (v *verifier) knows(a format.Attribute) bool {
+	for _, b := range v.d.tables.Attributes {
+		if a == b {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *verifier) addField(name string, sizes []uint64) {
+	if len(sizes) == 0 {
+		return
+	}
+	t := v.fields[name]
+	if t == nil {
+		t = &format.FieldTotal{Name: name, Min: sizes[0]}
+		v.fields[name] = t
+	}
+	t.Samples += uint64(len(sizes))
+	for _, n := range sizes {
+		t.Bytes += n
+		t.Min, t.Max = min(t.Min, n), max(t.Max, n)
+	}
+}
+
+// fieldTotals compares the totals of fields.
+func (v *verifier) fieldTotals(ctx context.Context) {
+	for _, want := range v.d.tables.Fields {
+		got := v.fields[want.Name]
+		if got == nil {
+			got = &format.FieldTotal{Name: want.Name}
+		}
+		delete(v.fields, want.Name)
+		if *got != want {
+			v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: field %q adds up to %d samples, %d bytes, sizes from %d to %d; the tables say %d, %d, %d to %d",
+				format.ErrMismatch, v.d.name, want.Name, got.Samples, got.Bytes, got.Min, got.Max, want.Samples, want.Bytes, want.Min, want.Max))
+		}
+	}
+	for name := range v.fields {
+		v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: the shards have a field %q that the tables do not name",
+			format.ErrMismatch, v.d.name, name))
+	}
+}
+
+// multiset is a set of (hash, number) pairs of which only a sum of 128 bits is kept: each pair is mixed into 128 bits that
+// look random, and these are added. Sums of two different sets of pairs agree by chance once in 2^128; making them agree on
+// purpose is no threat here, since the table's own SHA-256 is compared as well. With the table in strictly ascending order
+// (no pair twice) and as many entries as there are samples, equal sums say: exactly the samples' keys, each with its
+// number. So a table of any size is compared in constant memory and one pass.
+type multiset struct{ hi, lo uint64 }
+
+func (m *multiset) add(hash, number uint64) {
+	// Two rounds of SplitMix64's finaliser over each half, with constants of their own.
+	lo := mix(hash ^ mix(number+0x9e3779b97f4a7c15))
+	hi := mix(number ^ mix(hash+0xd1b54a32d192ed03) ^ lo)
+	var carry uint64
+	m.lo, carry = bits.Add64(m.lo, lo, 0)
+	m.hi, _ = bits.Add64(m.hi, hi, carry)
+}
+
+// mix is the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// keysTable checks the keys table: size and header, and with Deep its hash, its order and its entries.
+func (v *verifier) keysTable(ctx context.Context) {
+	name := v.d.KeysTable()
+	if name == "" {
+		return
+	}
+	table := format.KeyTable{Entries: v.d.tables.Samples}
+	fail := func(err error) { v.fail(ctx, orderLast, KindKeys, "", format.Position(err, name, -1, -1, "")) }
+	h, err := v.d.shardObject(ctx, name, uint64(table.Size()))
+	if err != nil {
+		fail(err)
+		return
+	}
+	defer v.d.objects.release(h)
+	header := make([]byte, table.Size()-tableBody(table))
+	if err := h.ReadAt(ctx, header, 0); err != nil {
+		fail(err)
+		return
+	}
+	if err := table.CheckHeader(header); err != nil {
+		fail(err)
+	} else if v.o.Deep {
+		v.keyEntries(ctx, h, table, header, fail)
+	}
+}
+
+// tableBody is the length of all groups.
+func tableBody(t format.KeyTable) int64 {
+	_, n := t.Range(0, t.Groups())
+	return n
+}
+
+func (v *verifier) keyEntries(ctx context.Context, h *handle, table format.KeyTable, header []byte, fail func(error)) {
+	const step = 64 // groups of 1,024 entries: less than 1 MiB
+	sum := sha256.New()
+	sum.Write(header)
+	var buf []byte
+	var entries []format.KeyEntry
+	var set multiset
+	repeated := 0
+	for from := int64(0); from < table.Groups(); from += step {
+		to := min(from+step, table.Groups())
+		off, n := table.Range(from, to)
+		if int64(cap(buf)) < n {
+			buf = make([]byte, n)
+		}
+		buf = buf[:n]
+		if err := h.ReadAt(ctx, buf, off); err != nil {
+			fail(err)
+			return
+		}
+		sum.Write(buf)
+		v.read(len(buf))
+		// The last entry of the step before stays in front: the order is checked across steps too.
+		keep := min(len(entries), 1)
+		entries = append(entries[:0], entries[len(entries)-keep:]...)
+		var err error
+		if entries, err = table.Decode(entries, buf, from, to); err != nil {
+			fail(err)
+			return
+		}
+		for i, e := range entries[keep:] {
+			set.add(e.Hash, e.Number)
+			if i+keep > 0 && entries[i+keep-1].Hash == e.Hash {
+				repeated++
+			}
+		}
+	}
+	if got := format.Hash(sum.Sum(nil)); !bytes.Equal(got[:], v.d.tables.Keys[:]) {
+		fail(fmt.Errorf("%w: the table's hash is %v, %s says %v", format.ErrCorrupt, got, v.d.name, v.d.tables.Keys))
+	}
+	if repeated > 0 {
+		v.note(fmt.Sprintf("%d keys have the hash of another: duplicates across shards", repeated))
+	}
+	if v.unindexed == 0 && v.complete && set != v.keys {
+		fail(fmt.Errorf("%w: the table does not hold exactly the keys of the samples", format.ErrMismatch))
+	}
+}

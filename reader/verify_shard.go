@@ -1,0 +1,301 @@
+package reader
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"iter"
+	"sort"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// shardCheck is a shard on its way through a deep Verify. The goroutine that gives out jobs makes it; then each block's
+// worker writes that block's hash, and the consumer does the rest.
+type shardCheck struct {
+	v *verifier
+	s *shard
+	// index is nil when it cannot be read; then contents are held against the tables alone.
+	index   *format.ShardIndex
+	cursors []format.FieldCursor // a block
+	firsts  []int                // first sample of each block, in the shard
+	hashes  []format.Hash        // a block
+	bad     bool                 // a block is not what it should be: the shard's hash says nothing new
+
+	// Of a block of several frames, whose bytes the consumer looks at in order.
+	sum     hash.Hash
+	content *format.ContentChecker
+}
+
+// deep reads every byte of all shards.
+func (v *verifier) deep(ctx context.Context) {
+	p := v.d.newPipeline()
+	p.keepGoing = true
+	p.check = checkBlock
+	for u, err := range p.run(ctx, v.jobs(ctx)) {
+		if err != nil {
+			if ctx.Err() == nil {
+				v.fail(ctx, orderLast, KindRead, "", err)
+			}
+			break
+		}
+		c, read := u.job.shard.check, 0
+		for i := range u.results {
+			c.take(ctx, &u.results[i])
+			read += u.results[i].Stored
+		}
+		v.read(read)
+		if u.job.to == len(c.s.rows) {
+			c.finish(ctx)
+		}
+		v.step(0)
+	}
+	if v.unindexed > 0 {
+		v.note(fmt.Sprintf("the totals of fields and the keys table were not compared with the samples: the indexes of %d shards cannot be read", v.unindexed))
+		return
+	}
+	if ctx.Err() == nil && v.complete {
+		v.fieldTotals(ctx)
+	}
+}
+
+// jobs is storage order, with each shard's ends looked at before its blocks are read. It runs ahead of the workers, so
+// that they need not wait for an index.
+func (v *verifier) jobs(ctx context.Context) iter.Seq2[job, error] {
+	return func(yield func(job, error) bool) {
+		v.complete = v.eachShard(ctx, func(s *shard) bool {
+			c := v.begin(ctx, s)
+			if c == nil {
+				return ctx.Err() == nil
+			}
+			return c.s.jobs(false, yield)
+		})
+	}
+}
+
+// begin checks all of a shard but its blocks. It returns nil when none of them can be read.
+func (v *verifier) begin(ctx context.Context, s *shard) *shardCheck {
+	c := &shardCheck{v: v, s: s}
+	s.check = c
+	size, there := v.measure(ctx, s)
+	if there && size >= int64(s.Size) {
+		v.endOfArchive(ctx, s)
+	}
+	if there || s.Plain() {
+		v.indexOf(ctx, c, size)
+	}
+	if c.index == nil {
+		v.unindexed++
+	}
+	if !there {
+		return nil
+	}
+	if size < int64(s.Size) {
+		c.cut(size)
+	}
+	samples := 0
+	for _, r := range c.s.rows {
+		if r.Samples > 0 {
+			c.firsts = append(c.firsts, samples)
+			samples += int(r.Samples)
+		}
+	}
+	c.hashes = make([]format.Hash, len(c.firsts))
+	if c.index != nil {
+		c.cursors = c.index.Cursors(c.firsts)
+	}
+	if len(c.s.rows) == 0 {
+		c.finish(ctx)
+	}
+	return c
+}
+
+// measure compares the size of a shard's object.
+func (v *verifier) measure(ctx context.Context, s *shard) (size int64, there bool) {
+	h, err := v.d.objects.acquire(ctx, s.Name)
+	if err != nil {
+		v.fail(ctx, s.number, KindRead, "", v.d.missing(err, s.Name))
+		return 0, false
+	}
+	defer v.d.objects.release(h)
+	if err := v.d.checkSize(h, s.Size); err != nil {
+		v.fail(ctx, s.number, KindSize, "", err)
+	}
+	return h.info.Size, true
+}
+
+// cut leaves the whole blocks of an object that is too short.
+func (c *shardCheck) cut(size int64) {
+	s := *c.s
+	end, whole := int64(0), 0
+	for i, r := range s.rows {
+		if r.Samples > 0 {
+			whole = i
+		}
+		if end += int64(r.Stored); end > size {
+			s.rows = s.rows[:whole]
+			break
+		}
+	}
+	c.s, c.bad = &s, true
+}
+
+// endOfArchive compares what stands behind the last block.
+func (v *verifier) endOfArchive(ctx context.Context, s *shard) {
+	want := format.EndOfArchive(s.Plain())
+	off := int64(0)
+	for _, r := range s.rows {
+		off += int64(r.Stored)
+	}
+	h, err := v.d.objects.acquire(ctx, s.Name)
+	if err == nil {
+		defer v.d.objects.release(h)
+		got := make([]byte, len(want))
+		if err = h.ReadAt(ctx, got, off); err == nil && !bytes.Equal(got, want) {
+			err = kindError{KindChecksum, fmt.Errorf("%w: the end of the archive has other bytes", format.ErrCorrupt)}
+		}
+		v.read(len(got))
+	}
+	v.fail(ctx, s.number, KindRead, "", format.Position(err, s.Name, -1, off, ""))
+}
+
+// indexOf reads a shard's index and compares it with the tables.
+func (v *verifier) indexOf(ctx context.Context, c *shardCheck, size int64) {
+	s := c.s
+	if !s.Plain() && size < int64(s.Size) {
+		return // cut off, and reported as that
+	}
+	name := indexObject(s.ShardInfo)
+	if s.Plain() && !v.size(ctx, s.number, name, s.Tail) {
+		return
+	}
+	h, err := v.d.objects.acquire(ctx, name)
+	if err != nil {
+		v.fail(ctx, s.number, KindRead, "", v.d.missing(err, name))
+		return
+	}
+	defer v.d.objects.release(h)
+	raw := make([]byte, s.Tail)
+	if err := h.ReadAt(ctx, raw, int64(indexObjectSize(s.ShardInfo)-s.Tail)); err != nil {
+		v.fail(ctx, s.number, KindRead, "", format.Position(err, name, -1, -1, ""))
+		return
+	}
+	v.read(len(raw))
+	t, err := parseTail(s, raw)
+	if err == nil {
+		c.index, err = decodeCold(s, t, raw)
+	}
+	if err != nil {
+		c.index = nil
+		v.fail(ctx, s.number, KindIndex, "", format.Position(err, name, -1, -1, ""))
+		return
+	}
+	v.indexed(ctx, s, c.index)
+}
+
+// checkBlock runs on the workers: the identity and the content of a block of one frame.
+func checkBlock(f *Frame) error {
+	if f.Samples == 0 || !f.Last {
+		return nil
+	}
+	c := f.shard.check
+	c.hashes[f.Block] = format.BlockHash(f.Decoded)
+	if c.index == nil {
+		return nil
+	}
+	k := format.NewContentChecker(c.cursors[f.Block], f.Samples)
+	err := k.Write(f.Decoded)
+	if err == nil {
+		err = k.End()
+	}
+	if err != nil {
+		return format.Position(kindError{KindContent, err}, f.shard.Name, f.Block, f.Offset, "")
+	}
+	return nil
+}
+
+// take is the consumer's part for one frame.
+func (c *shardCheck) take(ctx context.Context, r *result) {
+	switch {
+	case r.err != nil:
+		c.fail(ctx, r, r.err)
+	case r.Samples == 0 || !r.Last:
+		c.piece(ctx, r)
+	default:
+		c.count(r)
+	}
+}
+
+// piece takes a frame of a block of several.
+func (c *shardCheck) piece(ctx context.Context, r *result) {
+	if r.Samples > 0 {
+		c.sum, c.content = sha256.New(), nil
+		if c.index != nil {
+			c.content = format.NewContentChecker(c.cursors[r.Block], r.Samples)
+		}
+	}
+	if c.sum == nil {
+		return // an earlier frame of this block was bad
+	}
+	c.sum.Write(r.Decoded)
+	if c.content != nil {
+		err := c.content.Write(r.Decoded)
+		if err == nil && r.Last {
+			err = c.content.End()
+		}
+		if err != nil {
+			c.fail(ctx, r, kindError{KindContent, err})
+			return
+		}
+	}
+	if r.Last {
+		c.sum.Sum(c.hashes[r.Block][:0])
+		c.count(r)
+	}
+}
+
+func (c *shardCheck) count(r *result) {
+	c.v.count(0, 1, uint64(blockSamples(c.s.rows, r.Row)))
+}
+
+// fail records a fault in a block, with the key of its first sample.
+func (c *shardCheck) fail(ctx context.Context, r *result, err error) {
+	c.bad, c.sum = true, nil
+	key := ""
+	if c.index != nil && r.Block < len(c.firsts) {
+		key = c.index.Keys[c.firsts[r.Block]]
+	}
+	c.v.fail(ctx, c.s.number, KindRead, key, format.Position(err, c.s.Name, r.Block, r.Offset, ""))
+}
+
+// finish compares the shard's identity, when all of its blocks are there.
+func (c *shardCheck) finish(ctx context.Context) {
+	c.v.step(1)
+	if c.bad {
+		return
+	}
+	c.v.count(1, 0, 0)
+	var h format.ShardHasher
+	for _, b := range c.hashes {
+		h.Add(b)
+	}
+	if got := h.Sum(); got != c.s.Hash {
+		c.v.fail(ctx, c.s.number, KindContent, "", format.Position(fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
+			"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got, c.s.Hash), c.s.Name, -1, -1, ""))
+	}
+}
+
+// blockOf is the block that sample i of the shard is in.
+func blockOf(rows []format.Row, i int) int {
+	ends := 0
+	var firsts []int
+	for _, r := range rows {
+		if r.Samples > 0 {
+			firsts = append(firsts, ends)
+			ends += int(r.Samples)
+		}
+	}
+	return sort.SearchInts(firsts, i+1) - 1
+}
