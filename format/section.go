@@ -75,7 +75,7 @@ func columnSection(kind string, part uint32, critical bool, v []uint64) rawSecti
 		alt := rawSection{kind: kind, part: part, critical: critical, encoding: EncodingDictionary}
 		alt.raw = appendDictionary(nil, v, d)
 		alt.cuts = []int{1 + 8*len(d)}
-		if len(alt.compress()) < len(s.compress()) {
+		if alt.storedLen() < s.storedLen() {
 			return alt
 		}
 	}
@@ -85,7 +85,8 @@ func columnSection(kind string, part uint32, critical bool, v []uint64) rawSecti
 // sectionZstd compresses sections: one level for all, whatever the blocks have, so that an index is a function of content.
 var sectionZstd = sync.OnceValue(func() *zstd.Encoder {
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
-		zstd.WithSingleSegment(true), zstd.WithWindowSize(maxSingle), zstd.WithEncoderCRC(false))
+		zstd.WithSingleSegment(true), zstd.WithWindowSize(maxSingle), zstd.WithEncoderCRC(false),
+		zstd.WithAllLitEntropyCompression(true)) // planes have no repeats, only skewed bytes
 	if err != nil {
 		panic("format: section encoder options: " + err.Error()) // constant options
 	}
@@ -110,6 +111,14 @@ func (s *rawSection) compress() []byte {
 		return nil
 	}
 	return out
+}
+
+// storedLen is how many bytes the section takes in the file.
+func (s *rawSection) storedLen() int {
+	if z := s.compress(); z != nil {
+		return len(z)
+	}
+	return len(s.raw)
 }
 
 // appendSections appends the payloads of secs to dst and returns their directory rows; base is the offset of dst[0].
@@ -229,7 +238,7 @@ func contiguous(dir []section, begin, end uint64) error {
 
 // sectionUnzstd decodes sections; DecodeAll may be called concurrently.
 var sectionUnzstd = sync.OnceValue(func() *zstd.Decoder {
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true),
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true),
 		zstd.WithDecoderMaxMemory(math.MaxUint32), zstd.WithDecoderMaxWindow(2*maxSingle))
 	if err != nil {
 		panic("format: section decoder options: " + err.Error()) // constant options

@@ -39,6 +39,7 @@ type handle struct {
 	users int
 	place *list.Element // in order; nil until open, and after it was taken out
 	turn  chan struct{} // held by the one that opens
+	stale bool          // forgotten: closed by its last user
 }
 
 func newObjects(store objstore.Store) *objects {
@@ -133,10 +134,27 @@ func (o *objects) release(h *handle) {
 	case h.users > 0:
 	case h.Object == nil: // could not be opened
 		delete(o.open, h.name)
-	case o.closed:
+	case o.closed, h.stale:
 		idle = append(idle, h)
 	default:
 		idle = o.trim()
+	}
+	o.mu.Unlock()
+	closeAll(idle)
+}
+
+// forget makes the next acquire open the object anew: for a second opinion on bytes that looked damaged.
+func (o *objects) forget(name string) {
+	o.mu.Lock()
+	h := o.open[name]
+	var idle []*handle
+	if h != nil && h.Object != nil && h.place != nil {
+		delete(o.open, name)
+		o.order.Remove(h.place)
+		h.place, h.stale = nil, true
+		if h.users == 0 {
+			idle = append(idle, h)
+		}
 	}
 	o.mu.Unlock()
 	closeAll(idle)

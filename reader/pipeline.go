@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"runtime"
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
@@ -159,6 +160,9 @@ func (p *pipeline) serve(ctx context.Context) {
 			}
 			u.results = s.run(ctx, &u.job, u.plan, u.buf, u.results)
 			u.done <- struct{}{}
+			// With a worker on every core nobody else gets one until a worker has nothing to do, which is when the
+			// consumer has fallen behind: let it, and the dispatcher, run now. They take microseconds.
+			runtime.Gosched()
 		case <-ctx.Done():
 			return
 		}

@@ -16,6 +16,8 @@ type Sample struct {
 	Key    []byte
 	// Fields are in ascending order of names, as they were packed.
 	Fields []format.FieldView
+	// Padding: the sample only fills the batch (order.TailPad) and has neither key nor fields.
+	Padding bool
 }
 
 // Field returns the data of a field, or nil and false.

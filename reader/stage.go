@@ -14,7 +14,7 @@ const (
 	// make a request that a disk or an object store serves at full speed, and that still fits the processor's cache.
 	fetchMost = 1 << 20
 	// decodeMost is the most decoded bytes of such a read; rowsMost bounds the rows of blocks that are tiny.
-	decodeMost = 1 << 20
+	decodeMost = 2 << 20
 	rowsMost   = 256
 	// room is what the decoder wants behind the decoded bytes, see format.DecodeRoom.
 	room = 16

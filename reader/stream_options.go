@@ -1,0 +1,171 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// OnCorrupt says what happens to a block whose damage a second read confirmed.
+type OnCorrupt int
+
+const (
+	// CorruptFails ends the stream with the error, at the batch that needs the block.
+	CorruptFails OnCorrupt = iota
+	// CorruptSkips leaves the block's samples out: holes, which move no other sample. Errors that are no proven damage (the
+	// store fails, an object was replaced) end the stream all the same.
+	CorruptSkips
+)
+
+// Errors of streams that a caller branches on.
+var (
+	// ErrSkipped: more samples were skipped than StreamOptions allow.
+	ErrSkipped = errors.New("too many samples skipped")
+	// ErrHeld: the consumer holds as many batches as StreamOptions.Hold allows and asks for one more.
+	ErrHeld = errors.New("too many batches held")
+	// ErrFields: the data set lacks a field that StreamOptions.Expect names.
+	ErrFields = errors.New("missing fields")
+)
+
+// StreamOptions say which samples a stream delivers, in which order, and with what means. The zero value of a field is its
+// documented default.
+type StreamOptions struct {
+	// Shuffle, Seed, ShuffleMemory, WholeShards, Lanes, RunBlocks, Delay, Head, Affinity and Tail choose the order, see
+	// order.Choice. Tail defaults to wrap when shuffled and short otherwise. With a Checkpoint they are what it says, and
+	// what is set here is ignored: compare with order.Params.Compare what a user asked for.
+	Shuffle                       bool
+	Seed                          uint64
+	ShuffleMemory                 uint64
+	WholeShards                   bool
+	Lanes, RunBlocks, Delay, Head uint32
+	Affinity                      order.Affinity
+	Tail                          order.Tail
+	// Epoch is the first epoch; Epochs is how many follow one another, 0 for no end.
+	Epoch, Epochs uint64
+	// GlobalBatch is the number of samples of a batch over all ranks; default that of the checkpoint, or 256.
+	GlobalBatch int
+	// Rank and World are the data-parallel rank and their number; World 0 is 1. Tensor, pipeline or context parallel peers
+	// have the same rank here: they build the same stream.
+	Rank, World int
+	// Checkpoint, when not nil, is where to go on.
+	Checkpoint *order.Checkpoint
+	// Memory bounds the blocks held and in flight, in bytes. Default: what the order keeps live for this rank and half as
+	// much again to run ahead, at least 64 MiB. With less, blocks are evicted and read again: slower, never another order.
+	Memory int64
+	// Workers fetch and decode; default Options.Workers.
+	Workers int
+	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release. With 0 a batch is valid
+	// until the next call of Next.
+	Hold int
+	// Map, when not nil, is called with every sample, from several goroutines, before its batch is delivered; it may
+	// replace Fields by others that it allocates. An error ends the stream at that batch.
+	Map func(ctx context.Context, s *Sample) error
+	// Expect are fields that must be in the data set; every sample of it, unless Partial.
+	Expect    []string
+	OnCorrupt OnCorrupt
+	// MaxSkipped is the most samples of an epoch that CorruptSkips may leave out; MaxSkippedShare the same as a share of
+	// the data set, default 0.001 when both are zero.
+	MaxSkipped      uint64
+	MaxSkippedShare float64
+	// Skipped is the ledger of an earlier run that this one goes on from.
+	Skipped []SkippedBlock
+}
+
+func (o StreamOptions) filled(d *Dataset) (StreamOptions, error) {
+	if o.World == 0 {
+		o.World = 1
+	}
+	if o.Checkpoint != nil && o.GlobalBatch == 0 {
+		o.GlobalBatch = o.Checkpoint.GlobalBatch
+	}
+	if o.GlobalBatch == 0 {
+		o.GlobalBatch = 256
+	}
+	if o.Workers == 0 {
+		o.Workers = d.opts.Workers
+	}
+	if o.Tail == "" {
+		o.Tail = order.TailShort
+		if o.Shuffle {
+			o.Tail = order.TailWrap
+		}
+	}
+	if o.MaxSkipped == 0 && o.MaxSkippedShare == 0 {
+		o.MaxSkippedShare = 0.001
+	}
+	switch {
+	case o.Workers < 0 || o.Workers > maxWorkers:
+		return o, fmt.Errorf("reader: %d workers: give 1 to %d, or 0 for one a core", o.Workers, maxWorkers)
+	case o.Hold < 0:
+		return o, fmt.Errorf("reader: hold %d batches: give how many, or 0", o.Hold)
+	case o.Memory < 0 || (o.Memory > 0 && o.Memory < minMemory):
+		return o, fmt.Errorf("reader: memory budget of %d bytes: give at least %d, or 0 to have it sized by the order", o.Memory, minMemory)
+	}
+	return o, d.expect(o.Expect)
+}
+
+// expect refuses a data set without the named fields.
+func (d *Dataset) expect(fields []string) error {
+	for _, want := range fields {
+		i := slices.IndexFunc(d.tables.Fields, func(f format.FieldTotal) bool { return f.Name == want })
+		if i < 0 {
+			have := make([]string, len(d.tables.Fields))
+			for j := range have {
+				have[j] = d.tables.Fields[j].Name
+			}
+			return fmt.Errorf("reader: %w: %v has no field %q, it has %q", ErrFields, d.store, want, have)
+		}
+		if n := d.tables.Fields[i].Samples; n != d.tables.Samples {
+			return fmt.Errorf("reader: %w: field %q is in %d of %d samples of %v", ErrFields, want, n, d.tables.Samples, d.store)
+		}
+	}
+	return nil
+}
+
+// choice is what the order is chosen by.
+func (o *StreamOptions) choice() order.Choice {
+	return order.Choice{
+		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
+		Delay: o.Delay, Head: o.Head, Affinity: o.Affinity, Tail: o.Tail, GlobalBatch: o.GlobalBatch, World: o.World,
+	}
+}
+
+// LocalWorkers is how many workers one of several local ranks should use: the CPUs this process may use, less one a rank for
+// the training step, divided by the ranks; at least 1.
+func LocalWorkers(localRanks int) int {
+	localRanks = max(localRanks, 1)
+	return max(1, (runtime.GOMAXPROCS(0)-localRanks)/localRanks)
+}
+
+// OrderTable reads what the order needs of the manifest: the samples of every block.
+func (d *Dataset) OrderTable(ctx context.Context) (order.Table, error) {
+	t := order.Table{Decoded: d.tables.Decoded, Samples: make([]uint32, 0, d.tables.Blocks), ShardFirst: make([]int, 0, d.tables.Shards)}
+	for part := range d.tables.Parts {
+		info, err := d.partInfo(ctx, part)
+		if err != nil {
+			return t, err
+		}
+		samples, err := loadInBackground(ctx, d, func() ([]uint64, error) { return d.tables.LoadSamples(part) })
+		if err != nil {
+			return t, err
+		}
+		for i := range info.shards {
+			t.ShardFirst = append(t.ShardFirst, len(t.Samples))
+			before := len(t.Samples)
+			for _, n := range samples[info.firstRow[i]:info.firstRow[i+1]] {
+				if n > 0 { // a row without samples continues the block before
+					t.Samples = append(t.Samples, uint32(n))
+				}
+			}
+			if uint64(len(t.Samples)-before) != info.shards[i].Blocks {
+				return t, d.inTables(fmt.Errorf("%w: %s has %d blocks with samples, %d are told", format.ErrCorrupt, info.shards[i].Name, len(t.Samples)-before, info.shards[i].Blocks))
+			}
+		}
+	}
+	return t, nil
+}
