@@ -23,6 +23,7 @@ type Batch struct {
 	// Holes is how many samples of this rank's part were skipped.
 	Holes int
 
+	places   []int32 // of Samples in this rank's part, when there are holes
 	s        *Stream
 	refs     []order.Ref
 	uses     []*piece
@@ -42,6 +43,14 @@ func (b *Batch) Release() {
 		b.released = true
 		b.s.release(b)
 	}
+}
+
+// Place is where sample i of Samples stands in this rank's part: i, and further back behind holes.
+func (b *Batch) Place(i int) int {
+	if len(b.places) > 0 {
+		return int(b.places[i])
+	}
+	return i
 }
 
 // Clone returns samples that stay valid.
@@ -131,6 +140,7 @@ func (s *Stream) view(ctx context.Context, b *Batch) error {
 		r := &b.refs[i]
 		if r.Padding {
 			b.Samples = append(b.Samples, Sample{Number: r.Number, Padding: true})
+			b.place(i)
 			continue
 		}
 		smp, err := s.pick(b, r, b.uses[b.use[i]])
@@ -139,9 +149,21 @@ func (s *Stream) view(ctx context.Context, b *Batch) error {
 		}
 		if smp != nil {
 			b.Samples = append(b.Samples, *smp)
+			b.place(i)
 		}
 	}
 	return nil
+}
+
+// place notes where the sample added last stands, once there is a hole before it.
+func (b *Batch) place(at int) {
+	if b.Holes == 0 {
+		return
+	}
+	for n := len(b.places); n < len(b.Samples)-1; n++ { // those before the first hole
+		b.places = append(b.places, int32(n))
+	}
+	b.places = append(b.places, int32(at))
 }
 
 // pick returns a ref's sample, or nil for a hole.
@@ -200,6 +222,7 @@ func (s *Stream) gather(ctx context.Context, b *Batch) error {
 		for i := range b.Samples {
 			if !missing[i] {
 				kept = append(kept, b.Samples[i])
+				b.places = append(b.places, int32(i))
 			}
 		}
 		b.Samples = kept

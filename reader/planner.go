@@ -350,6 +350,6 @@ func (s *Stream) newBatch() *Batch {
 	b := s.batches[n-1]
 	s.batches = s.batches[:n-1]
 	old := *b
-	*b = Batch{s: s, Samples: old.Samples[:0], refs: old.refs[:0], uses: old.uses[:0], use: old.use[:0], closing: old.closing[:0]}
+	*b = Batch{s: s, Samples: old.Samples[:0], refs: old.refs[:0], places: old.places[:0], arena: old.arena[:0], fields: old.fields[:0], uses: old.uses[:0], use: old.use[:0], closing: old.closing[:0]}
 	return b
 }

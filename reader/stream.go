@@ -74,7 +74,7 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 	s := &Stream{d: d, opts: o, epoch: o.Epoch, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
 	if cp := o.Checkpoint; cp != nil {
 		s.params = cp.Params
-	} else if s.params, err = order.Choose(table, o.choice()); err != nil {
+	} else if s.params, err = order.Choose(table, o.Choice()); err != nil {
 		return nil, err
 	}
 	if s.plan, err = order.New([]order.Source{{Table: table, Digest: format.DigestString(d.Digest())}}, s.params); err != nil {

@@ -127,8 +127,8 @@ func (d *Dataset) expect(fields []string) error {
 	return nil
 }
 
-// choice is what the order is chosen by.
-func (o *StreamOptions) choice() order.Choice {
+// Choice is what the order is chosen by when there is no checkpoint.
+func (o *StreamOptions) Choice() order.Choice {
 	return order.Choice{
 		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
 		Delay: o.Delay, Head: o.Head, Affinity: o.Affinity, Tail: o.Tail, GlobalBatch: o.GlobalBatch, World: o.World,

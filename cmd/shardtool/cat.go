@@ -15,36 +15,72 @@ import (
 )
 
 type catFlags struct {
-	limit  int64
-	json   bool
-	memory int64
-	work   int
+	order       orderFlags
+	json        bool
+	memory      int64
+	work        int
+	out         string
+	checkpoints bool
+	onError     string
+	maxSkipped  limitFlag
 }
 
 func newCat() *cobra.Command {
 	var f catFlags
 	cmd := &cobra.Command{
 		Use:   "cat DATASET",
-		Short: "Stream all samples as one tar",
-		Long: `Stream samples to stdout as a plain tar, in storage order; every byte is checked before it is written. After
-an error the archive has no end: what was written until then is right, and tar says that the rest is missing.
+		Short: "Stream samples as one tar",
+		Long: `Stream samples to stdout as a plain tar, in the order the flags ask for; every byte is checked before it is
+written. After an error the archive has no end: what was written until then is right, and tar says that the rest
+is missing.
+
+With --checkpoint-out FILE, FILE is replaced after each batch has been written; the same command with
+--checkpoint-in FILE goes on behind that batch, also with another --rank, --world-size or --global-batch. After a
+kill the batch in flight may come twice. A consumer that must see each sample once reads the stream with
+--checkpoints: a member ` + checkpointMember + ` (or a line {"checkpoint":…} with --json) stands behind
+every batch; what follows the last one it has read, it drops. SIGTERM, SIGINT and SIGUSR1 end the batch in hand,
+save, and exit 5.
 
 Exit codes:
 ` + exitCodes,
-		Example: "  shardtool cat out/ | tar -x -C photos/\n  shardtool cat out/ --json --limit 10",
-		Args:    usageArgs(cobra.ExactArgs(1)),
-		RunE:    func(cmd *cobra.Command, args []string) error { return runCat(cmd, args[0], &f) },
+		Example: `  shardtool cat out/ | tar -x -C photos/
+  shardtool cat out/ --shuffle --seed 7 --epochs 0 --world-size 8 --rank 3 --checkpoint-out ckpt.json | train
+  shardtool cat out/ --json --limit 10`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return runCat(cmd, args[0], &f) },
 	}
-	cmd.Flags().Int64Var(&f.limit, "limit", 0, "stop after this many samples (0: all)")
+	f.order.add(cmd)
+	f.order.addCheckpointIn(cmd)
+	cmd.Flags().StringVar(&f.out, "checkpoint-out", "", "replace this file after each batch by where it ends")
+	cmd.Flags().BoolVar(&f.checkpoints, "checkpoints", false, "put the checkpoint into the stream after each batch")
+	cmd.Flags().StringVar(&f.onError, "on-error", "fail", "a damaged block, confirmed by a second read: fail, or skip its samples")
+	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples to skip, a number or a share (default 0.1%)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "a JSON object a sample in place of the tar; payloads are read and checked")
 	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
-	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks in flight")
+	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (with an order: sized by it)")
 	return cmd
 }
 
 func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
-	if f.limit < 0 {
-		return usagef("--limit %d: use a number of samples, or 0 for all", f.limit)
+	if err := f.order.fill(); err != nil {
+		return err
+	}
+	switch f.onError {
+	case "fail":
+	case "skip":
+		f.order.opt.OnCorrupt = reader.CorruptSkips
+		f.order.opt.MaxSkippedShare = f.maxSkipped.share
+		f.order.opt.MaxSkipped = uint64(f.maxSkipped.n)
+	default:
+		return usagef("--on-error %q: use fail or skip", f.onError)
+	}
+	if f.order.orderSaid || f.checkpoints || f.out != "" || f.onError == "skip" {
+		if !cmd.Flags().Changed("memory") {
+			f.memory = 0
+		} else {
+			limitMemory(f.memory)
+		}
+		return catStream(cmd, arg, f)
 	}
 	limitMemory(f.memory)
 	ctx := cmd.Context()
@@ -55,9 +91,9 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	defer ds.Close()
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
 	if f.json {
-		err = catJSON(ctx, w, ds, f.limit)
+		err = catJSON(ctx, w, ds, f.order.limit)
 	} else {
-		err = catTar(ctx, w, ds, f.limit)
+		err = catTar(ctx, w, ds, f.order.limit)
 	}
 	// What is whole goes out even when something behind it failed.
 	if ferr := w.Flush(); err == nil {
@@ -73,7 +109,8 @@ type orderLine struct {
 	Shard    string `json:"shard"`
 	Block    int    `json:"block"`
 	Number   uint64 `json:"number"`
-	Key      string `json:"key"`
+	Key      string `json:"key,omitempty"`
+	Padding  bool   `json:"padding,omitempty"`
 }
 
 func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) error {

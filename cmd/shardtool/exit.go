@@ -11,17 +11,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 )
 
 // Exit codes: a contract with scripts.
 const (
-	exitFailed   = 1
-	exitUsage    = 2
-	exitCorrupt  = 3
-	exitSkipped  = 4
-	exitStopped  = 5
-	exitNotFound = 6
+	exitFailed     = 1
+	exitUsage      = 2
+	exitCorrupt    = 3
+	exitSkipped    = 4
+	exitStopped    = 5
+	exitNotFound   = 6
+	exitCheckpoint = 7
 )
 
 const exitCodes = `  0  done
@@ -30,7 +32,8 @@ const exitCodes = `  0  done
   3  corrupt data, or too many samples skipped
   4  done, some samples skipped
   5  stopped by a signal, what was finished is saved
-  6  not found: data set, key, field`
+  6  not found: data set, key, field
+  7  the checkpoint does not fit`
 
 // exitError carries an exit code of its own. Err may be nil when all has been said.
 type exitError struct {
@@ -81,7 +84,8 @@ func exitCode(err error) int {
 		return e.code
 	case errors.Is(err, syscall.EPIPE): // who reads our output has had enough
 		return 0
-	case errors.Is(err, format.ErrCorrupt), errors.Is(err, format.ErrVersion), errors.Is(err, format.ErrMismatch), errors.Is(err, writer.ErrSkipped):
+	case errors.Is(err, format.ErrCorrupt), errors.Is(err, format.ErrVersion), errors.Is(err, format.ErrMismatch), errors.Is(err, writer.ErrSkipped),
+		errors.Is(err, reader.ErrSkipped):
 		return exitCorrupt
 	case errors.Is(err, fs.ErrNotExist):
 		return exitNotFound

@@ -54,7 +54,7 @@ Exit codes:
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
 	})
-	root.AddCommand(newPack(), newInspect(), newLs(), newVerify(), newGet(), newCat(), newDoctor(), newPrune(), newVersion())
+	root.AddCommand(newPack(), newInspect(), newLs(), newVerify(), newGet(), newCat(), newOrder(), newDoctor(), newPrune(), newVersion())
 	return root
 }
 

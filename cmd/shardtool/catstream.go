@@ -1,0 +1,277 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// checkpointMember is the name of the member that carries a checkpoint in a tar stream. Loaders pass over names that begin
+// and end with two underscores.
+const checkpointMember = "__shardtool__/checkpoint.json"
+
+// saveWithin is how long a signal waits for the batch in hand to be taken by whoever reads stdout.
+const saveWithin = 8 * time.Second
+
+// catStream writes batches in an order, and where they end.
+func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
+	if f.order.opt.OnCorrupt == reader.CorruptSkips && f.order.in != "" {
+		skipped, err := readLedger(f.order.in)
+		if err != nil {
+			return err
+		}
+		f.order.opt.Skipped = skipped
+	}
+	ctx := cmd.Context()
+	quiet := context.WithoutCancel(ctx) // a signal lets the batch in hand end
+	ds, err := f.order.open(ctx, arg, reader.Options{Workers: f.work})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	f.order.opt.Memory = f.memory
+	s, err := f.order.stream(ctx, ds)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if !cmd.Flags().Changed("memory") {
+		limitMemory(s.Memory())
+	}
+	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
+	out := &batchWriter{ds: ds, w: w, json: f.json, left: f.order.limit}
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(saveWithin, func() {
+			fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: nobody takes the output; stopped behind the last batch that was taken")
+			os.Exit(exitStopped)
+		})
+	})()
+	err = out.run(ctx, quiet, s, f)
+	if err == nil && !f.json && !out.cut {
+		_, err = w.Write(format.EndOfArchive(true))
+	}
+	if ferr := w.Flush(); err == nil {
+		err = ferr
+	}
+	if n := s.Stats().Skipped; err == nil && n > 0 {
+		for _, b := range s.Skipped() {
+			fmt.Fprintf(cmd.ErrOrStderr(), "skipped: %s block %d, samples %d to %d: %s\n", b.Shard, b.Block, b.First, b.First+b.Samples-1, b.Reason)
+		}
+		err = &exitError{exitSkipped, fmt.Errorf("%d samples in %d damaged blocks were left out", n, len(s.Skipped()))}
+	}
+	return err
+}
+
+// batchWriter writes samples to a stream.
+type batchWriter struct {
+	ds    *reader.Dataset
+	w     *bufio.Writer
+	json  bool
+	left  int64 // samples still to write; 0: no limit
+	cut   bool  // stopped in the middle: no end of archive
+	buf   []byte
+	place placer
+}
+
+func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFlags) error {
+	for {
+		if stopped(ctx) {
+			o.cut = true
+			return context.Cause(ctx)
+		}
+		b, err := s.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			o.cut = true
+			return err
+		}
+		whole, err := o.batch(quiet, b)
+		if err != nil || !whole {
+			return err
+		}
+		if !f.checkpoints && f.out == "" {
+			continue
+		}
+		cp, err := b.Checkpoint()
+		if err != nil {
+			return err
+		}
+		text, err := order.AppendCheckpoint(nil, cp)
+		if err != nil {
+			return err
+		}
+		if f.checkpoints {
+			if err := o.checkpoint(text); err != nil {
+				return err
+			}
+		}
+		if f.out != "" {
+			if err := o.w.Flush(); err != nil { // what the file says was written, was
+				return err
+			}
+			if err := replaceFile(f.out, text); err != nil {
+				return err
+			}
+			if err := writeLedger(f.out, s.Skipped()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// batch writes the samples of a batch. whole is false when the limit cut it.
+func (o *batchWriter) batch(ctx context.Context, b *reader.Batch) (whole bool, err error) {
+	for i := range b.Samples {
+		smp := &b.Samples[i]
+		if o.json {
+			err = o.line(ctx, b, i)
+		} else if !smp.Padding {
+			err = o.members(smp)
+		}
+		if err != nil {
+			return false, err
+		}
+		if o.left > 0 {
+			if o.left--; o.left == 0 {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+func (o *batchWriter) members(s *reader.Sample) error {
+	for _, f := range s.Fields {
+		o.buf = format.AppendHeader(o.buf[:0], format.JoinName(string(s.Key), string(f.Name)), int64(len(f.Data)))
+		if err := o.member(o.buf, f.Data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var zeros [512]byte
+
+func (o *batchWriter) member(header, payload []byte) error {
+	if _, err := o.w.Write(header); err != nil {
+		return err
+	}
+	if _, err := o.w.Write(payload); err != nil {
+		return err
+	}
+	_, err := o.w.Write(zeros[:-len(payload)&511])
+	return err
+}
+
+func (o *batchWriter) line(ctx context.Context, b *reader.Batch, i int) error {
+	s := &b.Samples[i]
+	shard, block, err := o.place.find(ctx, o.ds, s.Number)
+	if err != nil {
+		return err
+	}
+	epoch, position := placeInOrder(b.Epoch, b.Position+uint64(b.First+b.Place(i)), o.ds.NumSamples(), s.Padding)
+	line := orderLine{Epoch: epoch, Position: position, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), Padding: s.Padding}
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	_, err = o.w.Write(append(text, '\n'))
+	return err
+}
+
+// placeInOrder moves a position behind an epoch's end into the epoch it belongs to: a batch that wraps has samples of both.
+// Padding belongs to the epoch it fills.
+func placeInOrder(epoch, position, samples uint64, padding bool) (uint64, uint64) {
+	if padding {
+		return epoch, position
+	}
+	return epoch + position/samples, position % samples
+}
+
+// checkpoint puts a checkpoint into the stream.
+func (o *batchWriter) checkpoint(text []byte) error {
+	if o.json {
+		_, err := fmt.Fprintf(o.w, "{\"checkpoint\":%s}\n", text)
+		return err
+	}
+	return o.member(format.AppendHeader(nil, checkpointMember, int64(len(text))), text)
+}
+
+// placer finds shard and block of sample numbers.
+type placer struct {
+	shard int
+	name  string
+}
+
+func (p *placer) find(ctx context.Context, ds *reader.Dataset, number uint64) (name string, block int, err error) {
+	at, err := ds.Locate(ctx, number)
+	if err != nil {
+		return "", 0, err
+	}
+	if p.name == "" || p.shard != at.Shard {
+		info, err := ds.Shard(ctx, at.Shard)
+		if err != nil {
+			return "", 0, err
+		}
+		p.shard, p.name = at.Shard, info.Name
+	}
+	return p.name, at.Block, nil
+}
+
+// replaceFile puts a file in place of the old one in one step. It does not wait for the disk: a machine that loses power
+// goes on from an older checkpoint.
+func replaceFile(name string, data []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+	}
+	return err
+}
+
+// ledgerName is the file beside a checkpoint that names the blocks left out so far.
+func ledgerName(checkpoint string) string { return checkpoint + ".skipped" }
+
+func readLedger(checkpoint string) ([]reader.SkippedBlock, error) {
+	text, err := os.ReadFile(ledgerName(checkpoint))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return reader.DecodeLedger(text)
+}
+
+func writeLedger(checkpoint string, blocks []reader.SkippedBlock) error {
+	if len(blocks) == 0 {
+		return nil
+	}
+	text, err := reader.AppendLedger(nil, blocks)
+	if err != nil {
+		return err
+	}
+	return replaceFile(ledgerName(checkpoint), text)
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+func newOrder() *cobra.Command {
+	var f orderFlags
+	var keys bool
+	cmd := &cobra.Command{
+		Use:   "order DATASET",
+		Short: "Print which sample comes when, without reading samples",
+		Long: `Print the samples of one rank in the order they are delivered, a JSON object a line. Only the manifest is read, and
+with --keys the shards' indexes.
+
+Exit codes:
+` + exitCodes,
+		Example: "  shardtool order out/ --shuffle --seed 7 --world-size 8 --rank 3 --limit 20",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.fill(); err != nil {
+				return err
+			}
+			ds, err := f.open(cmd.Context(), args[0], reader.Options{})
+			if err != nil {
+				return err
+			}
+			defer ds.Close()
+			w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
+			err = printOrder(cmd.Context(), w, ds, &f, keys)
+			if ferr := w.Flush(); err == nil {
+				err = ferr
+			}
+			return err
+		},
+	}
+	f.add(cmd)
+	f.addCheckpointIn(cmd)
+	cmd.Flags().BoolVar(&keys, "keys", false, "also print keys")
+	return cmd
+}
+
+func printOrder(ctx context.Context, w io.Writer, ds *reader.Dataset, f *orderFlags, keys bool) error {
+	plan, cur, err := f.plan(ctx, ds)
+	if err != nil {
+		return err
+	}
+	split := order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}
+	if err := plan.CheckSplit(split); err != nil {
+		return err
+	}
+	enc := json.NewEncoder(w)
+	var refs []order.Ref
+	var place placer
+	indexes := keyReader{ds: ds, at: -1}
+	left := f.limit
+	for {
+		var b order.Batch
+		if refs, b, err = cur.NextBatch(refs[:0], split); errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range refs {
+			r := &refs[i]
+			shard, block, err := place.find(ctx, ds, r.Number)
+			if err != nil {
+				return err
+			}
+			epoch, position := placeInOrder(b.Epoch, b.Position+uint64(b.First+i), plan.Samples(), r.Padding)
+			line := orderLine{Epoch: epoch, Position: position, Shard: shard, Block: block, Number: r.Number, Padding: r.Padding}
+			if keys {
+				if line.Key, err = indexes.key(ctx, place.shard, r.Number); err != nil {
+					return err
+				}
+			}
+			if err := enc.Encode(line); err != nil {
+				return err
+			}
+			if left > 0 {
+				if left--; left == 0 {
+					return nil
+				}
+			}
+		}
+	}
+}
+
+// plan makes the order that the flags ask for, and a cursor at its beginning.
+func (f *orderFlags) plan(ctx context.Context, ds *reader.Dataset) (*order.Plan, *order.Cursor, error) {
+	table, err := ds.OrderTable(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	o := &f.opt
+	epoch, position := o.Epoch, uint64(0)
+	var params order.Params
+	if cp := o.Checkpoint; cp != nil {
+		params, epoch, position = cp.Params, cp.Epoch, cp.Position
+	} else if params, err = order.Choose(table, o.Choice()); err != nil {
+		return nil, nil, err
+	}
+	plan, err := order.New([]order.Source{{Table: table, Digest: format.DigestString(ds.Digest())}}, params)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Checkpoint != nil {
+		if err := o.Checkpoint.Fits(plan); err != nil {
+			return nil, nil, &exitError{exitCheckpoint, err}
+		}
+	}
+	cur, err := plan.Seek(epoch, position)
+	if err == nil && o.Epochs > 0 {
+		cur.Until(o.Epoch + o.Epochs)
+	}
+	return plan, cur, err
+}
+
+// keyReader reads keys from the indexes of shards.
+type keyReader struct {
+	ds    *reader.Dataset
+	at    int
+	index *format.ShardIndex
+	first uint64
+}
+
+func (k *keyReader) key(ctx context.Context, shard int, number uint64) (string, error) {
+	if k.at != shard {
+		ix, err := k.ds.Index(ctx, shard)
+		if err != nil {
+			return "", err
+		}
+		first, err := k.ds.FirstSample(ctx, shard)
+		if err != nil {
+			return "", err
+		}
+		k.at, k.index, k.first = shard, ix, first
+	}
+	return k.index.Keys[number-k.first], nil
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// orderFlags are the flags that say which samples come when: the same in every command that asks.
+type orderFlags struct {
+	opt       reader.StreamOptions
+	memory    int64 // shuffle memory
+	affinity  string
+	tail      string
+	limit     int64
+	fromEnv   bool
+	in        string // checkpoint file
+	changed   func(flag string) bool
+	orderSaid bool // any flag was given that plain storage order does not have
+}
+
+var orderFlagNames = []string{
+	"shuffle", "seed", "epoch", "epochs", "global-batch", "rank", "world-size", "shuffle-memory", "whole-shards", "lanes", "run-blocks",
+	"delay", "head", "affinity", "tail", "rank-from-env", "checkpoint-in",
+}
+
+func (f *orderFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.BoolVar(&f.opt.Shuffle, "shuffle", false, "shuffle; without it the order is that of storage")
+	fl.Uint64Var(&f.opt.Seed, "seed", 0, "seed of the shuffle")
+	fl.Uint64Var(&f.opt.Epoch, "epoch", 0, "first epoch")
+	fl.Uint64Var(&f.opt.Epochs, "epochs", 1, "epochs from the first on (0: no end)")
+	fl.IntVar(&f.opt.GlobalBatch, "global-batch", 256, "samples of a batch over all ranks")
+	fl.IntVar(&f.opt.Rank, "rank", 0, "this data-parallel rank, from 0")
+	fl.IntVar(&f.opt.World, "world-size", 1, "number of data-parallel ranks")
+	fl.BoolVar(&f.fromEnv, "rank-from-env", false, "take rank and world size from torchrun, Slurm, Open MPI or a Kubernetes Indexed Job")
+	sizeVar(cmd, &f.memory, "shuffle-memory", order.DefaultMemory, "decoded bytes to shuffle among, over all ranks")
+	fl.BoolVar(&f.opt.WholeShards, "whole-shards", false, "read whole shards at a time: for disks that seek, or shards in a cache")
+	fl.Uint32Var(&f.opt.Lanes, "lanes", 0, "V: lanes (0: 96, or fewer for a small memory)")
+	fl.Uint32Var(&f.opt.RunBlocks, "run-blocks", 0, "E: blocks read together (0: chosen)")
+	fl.Uint32Var(&f.opt.Delay, "delay", 0, "W: ticks a run is spread over (0: what the shuffle memory allows)")
+	fl.Uint32Var(&f.opt.Head, "head", 0, "H: runs of each lane that the first batch draws from (0: 4)")
+	fl.StringVar(&f.affinity, "affinity", "epoch", "epoch: lanes get other data in every epoch; run: the same, for node caches")
+	fl.StringVar(&f.tail, "tail", "short", "the last batch of an epoch: short, drop, wrap or pad")
+	fl.Int64Var(&f.limit, "limit", 0, "stop after this many samples of this rank (0: all)")
+	f.changed = cmd.Flags().Changed
+}
+
+func (f *orderFlags) addCheckpointIn(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.in, "checkpoint-in", "", "go on from the checkpoint in this file")
+}
+
+// fill checks the flags and turns them into options.
+func (f *orderFlags) fill() error {
+	for _, name := range orderFlagNames {
+		f.orderSaid = f.orderSaid || f.changed(name)
+	}
+	switch {
+	case f.limit < 0:
+		return usagef("--limit %d: use a number of samples, or 0 for all", f.limit)
+	case f.opt.GlobalBatch < 1:
+		return usagef("--global-batch %d: a batch has at least 1 sample", f.opt.GlobalBatch)
+	case f.memory < 1:
+		return usagef("--shuffle-memory: give a size such as 2GiB")
+	}
+	f.opt.ShuffleMemory = uint64(f.memory)
+	f.opt.Affinity, f.opt.Tail = order.Affinity(f.affinity), order.Tail(f.tail)
+	if f.opt.Affinity != order.AffinityEpoch && f.opt.Affinity != order.AffinityRun {
+		return usagef("--affinity %q: use epoch or run", f.affinity)
+	}
+	switch f.opt.Tail {
+	case order.TailShort, order.TailDrop, order.TailWrap, order.TailPad:
+	default:
+		return usagef("--tail %q: use short, drop, wrap or pad", f.tail)
+	}
+	if f.fromEnv {
+		r, err := reader.RanksFromEnvironment(os.Getenv)
+		if err != nil {
+			return usagef("--rank-from-env: %w", err)
+		}
+		if !f.changed("rank") {
+			f.opt.Rank = r.Rank
+		}
+		if !f.changed("world-size") {
+			if r.World == 0 {
+				return usagef("--rank-from-env: a %s does not tell its size: give --world-size", r.Launcher)
+			}
+			f.opt.World = r.World
+		}
+	}
+	switch {
+	case f.opt.World < 1:
+		return usagef("--world-size %d: there is at least 1 rank", f.opt.World)
+	case f.opt.Rank < 0 || f.opt.Rank >= f.opt.World:
+		return usagef("--rank %d: ranks are 0 to %d with --world-size %d", f.opt.Rank, f.opt.World-1, f.opt.World)
+	}
+	return nil
+}
+
+// open opens the data set; with a checkpoint, the generation that it names, and the checkpoint is held against the flags.
+func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
+	if f.in == "" {
+		return openDataset(ctx, arg, opts)
+	}
+	cp, err := readCheckpoint(f.in)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.against(cp); err != nil {
+		return nil, &exitError{exitCheckpoint, err}
+	}
+	f.opt.Checkpoint = cp
+	if !f.changed("global-batch") && cp.GlobalBatch > 0 {
+		f.opt.GlobalBatch = cp.GlobalBatch
+	}
+	store, generation, err := dataset(arg)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Generation = generation; generation == "" {
+		if g := strings.TrimSuffix(strings.TrimPrefix(cp.Tables, "manifest-"), ".bin"); isGeneration(g) {
+			opts.Generation = g
+		}
+	}
+	ds, err := reader.Open(ctx, store, opts)
+	if errors.Is(err, fs.ErrNotExist) && generation == "" && opts.Generation != "" {
+		// Pruned since, or a copy packed anew: the current generation will do when its content is the same.
+		opts.Generation = ""
+		ds, err = reader.Open(ctx, store, opts)
+	}
+	return ds, err
+}
+
+// against refuses flags that say something else than the checkpoint.
+func (f *orderFlags) against(cp *order.Checkpoint) error {
+	asked := cp.Params
+	set := func(flag string, do func()) {
+		if f.changed(flag) {
+			do()
+		}
+	}
+	set("shuffle", func() { asked.Shuffle = f.opt.Shuffle })
+	set("seed", func() { asked.Seed = f.opt.Seed })
+	set("lanes", func() { asked.Lanes = f.opt.Lanes })
+	set("run-blocks", func() { asked.RunBlocks = f.opt.RunBlocks })
+	set("delay", func() { asked.Delay = f.opt.Delay })
+	set("head", func() { asked.Head = f.opt.Head })
+	set("affinity", func() { asked.Affinity = f.opt.Affinity })
+	set("tail", func() { asked.Tail = f.opt.Tail })
+	set("whole-shards", func() {
+		if f.opt.WholeShards {
+			asked.RunBlocks = 0
+		}
+	})
+	if err := cp.Params.Compare(asked); err != nil {
+		return fmt.Errorf("%s: %w", f.in, err)
+	}
+	if f.changed("epoch") && f.opt.Epoch > cp.Epoch {
+		return fmt.Errorf("%s: it stands in epoch %d, --epoch says to begin with %d", f.in, cp.Epoch, f.opt.Epoch)
+	}
+	return nil
+}
+
+// readCheckpoint reads a checkpoint file.
+func readCheckpoint(file string) (*order.Checkpoint, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, &exitError{exitNotFound, fmt.Errorf("no checkpoint %s: start without --checkpoint-in, or name the right file", file)}
+		}
+		return nil, err
+	}
+	cp, err := order.DecodeCheckpoint(text)
+	if err != nil {
+		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", file, err)}
+	}
+	return &cp, nil
+}
+
+// stream opens the stream that the flags ask for.
+func (f *orderFlags) stream(ctx context.Context, ds *reader.Dataset) (*reader.Stream, error) {
+	s, err := ds.Stream(ctx, f.opt)
+	if errors.Is(err, order.ErrMismatch) || errors.Is(err, order.ErrEdited) {
+		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
+	}
+	return s, err
+}
