@@ -49,7 +49,7 @@ var groups = []struct {
 	name string
 	run  func(*bench) error
 }{
-	{"read", (*bench).read}, {"verify", (*bench).verify}, {"get", (*bench).get}, {"index", (*bench).index}, {"pack", (*bench).pack}, {"memory", (*bench).memory},
+	{"read", (*bench).read}, {"stream", (*bench).stream}, {"verify", (*bench).verify}, {"get", (*bench).get}, {"index", (*bench).index}, {"pack", (*bench).pack}, {"memory", (*bench).memory},
 }
 
 func main() {

@@ -65,6 +65,9 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	if err := f.order.fill(); err != nil {
 		return err
 	}
+	if err := checkRun(f.memory, f.work); err != nil {
+		return err
+	}
 	switch f.onError {
 	case "fail":
 	case "skip":

@@ -10,7 +10,9 @@ import (
 	"image/png"
 	"io"
 	"os"
+	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,7 +30,7 @@ func newDoctor() *cobra.Command {
 		Short: "Say what would go wrong, and what to do",
 		Long: `Look through folders before they are packed, or through a data set, for what trips training jobs later: names that
 divide into key and field in an unexpected place, duplicate keys, samples that lack a field, empty fields, JSON, JPEG
-and PNG that do not decode, shards too small to stream well. Exits 1 when something was found.
+and PNG that do not decode, shards too small to stream well. Exits 1 when something was found, 3 when it is corrupt.
 
 Exit codes:
 ` + exitCodes,
@@ -45,6 +47,9 @@ Exit codes:
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print findings as JSON")
 	return cmd
 }
+
+// mostRead is the largest file that is looked into: it is read whole.
+const mostRead = 256 << 20
 
 // finding is one kind of trouble.
 type finding struct {
@@ -102,6 +107,7 @@ func (c *checkup) folders(ctx context.Context, folders []string) error {
 	}
 	defer src.Close()
 	keys := map[string]string{}
+	var data []byte
 	for {
 		s, err := src.Next(ctx)
 		var se *writer.SampleError
@@ -109,6 +115,9 @@ func (c *checkup) folders(ctx context.Context, folders []string) error {
 		case errors.Is(err, io.EOF):
 			if left := src.Left(); left.Hidden > 0 {
 				c.found("hidden", "names that begin with a dot are left out; --include '.*' takes them", fmt.Sprintf("%d files or folders", left.Hidden))
+			}
+			if len(c.kinds) == 0 && c.samples == 0 {
+				return &exitError{exitNotFound, fmt.Errorf("no samples in %s: nothing to look at", strings.Join(folders, ", "))}
 			}
 			c.shapesDiffer()
 			return nil
@@ -122,13 +131,16 @@ func (c *checkup) folders(ctx context.Context, folders []string) error {
 			c.found("name", "rename it: it cannot be a key", s.Origin+": "+err.Error())
 		}
 		if first, twice := keys[s.Key]; twice {
-			c.found("duplicate-key", "pack refuses the second; rename one, or --duplicate-keys keep", first+" and "+s.Origin)
+			c.found("duplicate-key", "pack refuses the second: rename one, or pack the folders apart (--duplicate-keys keep allows it between shards)", first+" and "+s.Origin)
 		}
 		keys[s.Key] = s.Origin
 		var names []string
 		for _, f := range s.Fields {
 			names = append(names, f.Name)
-			data := make([]byte, f.Size)
+			if f.Size > mostRead {
+				continue
+			}
+			data = slices.Grow(data[:0], int(f.Size))[:f.Size]
 			if err := f.Payload.ReadInto(ctx, data); err != nil {
 				c.found("unreadable", "pack stops here; mend it, --exclude it, or --on-error skip", s.Origin+": "+err.Error())
 				continue
@@ -168,7 +180,13 @@ func (c *checkup) dataset(ctx context.Context, arg string) error {
 // sample looks at which fields there are.
 func (c *checkup) sample(where string, names []string) {
 	c.samples++
-	shape := strings.Join(names, " ")
+	shown := slices.Clone(names)
+	for i, n := range shown {
+		if n == "" || strings.ContainsAny(n, " \n") {
+			shown[i] = strconv.Quote(n)
+		}
+	}
+	shape := strings.Join(shown, " ")
 	c.shapes[shape]++
 	if c.shapeOf[shape] == "" {
 		c.shapeOf[shape] = where
@@ -192,10 +210,15 @@ func (c *checkup) shapesDiffer() {
 	for s := range c.shapes {
 		shapes = append(shapes, s)
 	}
-	sort.Slice(shapes, func(i, j int) bool { return c.shapes[shapes[i]] > c.shapes[shapes[j]] })
+	sort.Slice(shapes, func(i, j int) bool {
+		if a, b := c.shapes[shapes[i]], c.shapes[shapes[j]]; a != b {
+			return a > b
+		}
+		return shapes[i] < shapes[j]
+	})
 	for _, s := range shapes[1:] {
 		c.found("fields-differ", "a training step that expects one set of fields fails on the other: add what is missing, or pack apart",
-			fmt.Sprintf("%d samples have [%s], most have [%s]; the first: %s", c.shapes[s], s, shapes[0], c.shapeOf[s]))
+			fmt.Sprintf("%d with [%s], most with [%s]; the first: %s", c.shapes[s], s, shapes[0], c.shapeOf[s]))
 	}
 }
 
@@ -250,12 +273,16 @@ func (c *checkup) print(cmd *cobra.Command, asJSON bool) error {
 				fmt.Fprintf(w, "    %s\n", e)
 			}
 		}
-		fmt.Fprintf(w, "looked at %s samples: ", countText(uint64(c.samples)))
-		if len(list) == 0 {
-			fmt.Fprintln(w, "nothing found")
-		} else {
-			fmt.Fprintf(w, "%d kinds of trouble\n", len(list))
+		verdict := "nothing found"
+		if len(list) > 0 {
+			verdict = plural(len(list), "kind") + " of trouble"
 		}
+		if _, err := fmt.Fprintf(w, "looked at %s: %s\n", plural(c.samples, "sample"), verdict); err != nil {
+			return err
+		}
+	}
+	if c.kinds["corrupt"] != nil {
+		return &exitError{code: exitCorrupt}
 	}
 	if len(list) > 0 {
 		return &exitError{code: exitFailed}

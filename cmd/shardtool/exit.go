@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
@@ -55,11 +56,45 @@ func usagef(msg string, args ...any) error { return &exitError{exitUsage, fmt.Er
 
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usagef("%w; see `%s --help`", err, cmd.CommandPath())
+		if check(cmd, args) != nil {
+			given := "no argument was given"
+			if len(args) > 0 {
+				given = fmt.Sprintf("given: %q", args)
+			}
+			return usagef("write `%s`; %s; see `%s --help`", strings.TrimSuffix(cmd.UseLine(), " [flags]"), given, cmd.CommandPath())
 		}
 		return nil
 	}
+}
+
+// flagError names the flag that was wrong, and what to write.
+func flagError(cmd *cobra.Command, err error) error {
+	see := fmt.Sprintf("; see `%s --help`", cmd.CommandPath())
+	var value *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &value):
+		f := value.GetFlag()
+		return usagef("--%s %q: %s%s", f.Name, value.GetValue(), wanted(f, value.Unwrap()), see)
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		return usagef("%w; write -- before a name that begins with a dash%s", err, see)
+	}
+	return usagef("%w%s", err, see)
+}
+
+// wanted says what a flag takes.
+func wanted(f *pflag.Flag, err error) string {
+	switch f.Value.Type() {
+	case "int", "int64":
+		return "write a whole number"
+	case "uint", "uint32", "uint64":
+		return "write a whole number, 0 or more"
+	case "bool":
+		return "write true or false"
+	case "duration":
+		return "write a duration such as 30s or 5m"
+	}
+	return err.Error()
 }
 
 // report prints an error and returns the exit code.

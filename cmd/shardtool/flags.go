@@ -2,7 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
+	"errors"
 	"math"
 	"os"
 	"runtime/debug"
@@ -20,12 +20,14 @@ import (
 // sizeFlag is a number of bytes written 64MiB, 1GB or 4096.
 type sizeFlag int64
 
-func (s *sizeFlag) String() string { return strings.ReplaceAll(humanize.IBytes(uint64(*s)), " ", "") }
-func (s *sizeFlag) Type() string   { return "size" }
+func (s *sizeFlag) String() string {
+	return strings.ReplaceAll(strings.Replace(humanize.IBytes(uint64(*s)), ".0 ", " ", 1), " ", "")
+}
+func (s *sizeFlag) Type() string { return "size" }
 func (s *sizeFlag) Set(v string) error {
 	n, err := humanize.ParseBytes(v)
 	if err != nil || n > math.MaxInt64 {
-		return fmt.Errorf("size %q: write 64MiB, 1GB or a number of bytes", v)
+		return errors.New("write 64MiB, 1GB or a number of bytes")
 	}
 	*s = sizeFlag(n)
 	return nil
@@ -53,14 +55,14 @@ func (l *limitFlag) Set(v string) error {
 	if p, ok := strings.CutSuffix(v, "%"); ok {
 		f, err := strconv.ParseFloat(p, 64)
 		if err != nil || f <= 0 || f > 100 {
-			return fmt.Errorf("share %q: write a percentage such as 0.1%%", v)
+			return errors.New("write a number, or a percentage such as 0.1%")
 		}
 		*l = limitFlag{share: f / 100}
 		return nil
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n < 0 {
-		return fmt.Errorf("limit %q: write a number, or a percentage such as 0.1%%", v)
+		return errors.New("write a number, or a percentage such as 0.1%")
 	}
 	*l = limitFlag{n: n}
 	return nil
@@ -68,6 +70,9 @@ func (l *limitFlag) Set(v string) error {
 
 // dataset splits DATASET[@generation] and opens the store.
 func dataset(arg string) (store objstore.Store, generation string, err error) {
+	if arg == "-" {
+		return nil, "", usagef("a data set cannot be - (stdin or stdout): name its folder")
+	}
 	addr := arg
 	if i := strings.LastIndexByte(arg, '@'); i >= 0 && isGeneration(arg[i+1:]) {
 		addr, generation = arg[:i], arg[i+1:]
@@ -106,3 +111,25 @@ func terminal(w any) bool {
 
 func bytesText(n uint64) string { return humanize.IBytes(n) }
 func countText(n uint64) string { return humanize.Comma(int64(n)) }
+
+// plural is "1 shard" or "2 shards".
+func plural[N ~int | ~int64 | ~uint64](n N, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return countText(uint64(n)) + " " + what
+}
+
+// minMemory is the least --memory: a block of ordinary size.
+const minMemory = 1 << 20
+
+// checkRun checks the flags that most commands share.
+func checkRun(memory int64, workers int) error {
+	if memory < minMemory {
+		return usagef("--memory %v: give 1MiB or more", (*sizeFlag)(&memory))
+	}
+	if workers < 0 || workers > 4096 {
+		return usagef("--workers %d: give 1 to 4096, or 0 for the CPUs this process may use", workers)
+	}
+	return nil
+}

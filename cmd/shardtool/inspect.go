@@ -19,7 +19,9 @@ type inspectFlags struct {
 	shard   string
 	blocks  bool
 	against string
-	json    bool
+	// checkpoint is a file to explain.
+	checkpoint string
+	json       bool
 }
 
 func newInspect() *cobra.Command {
@@ -38,6 +40,7 @@ Exit codes:
 	cmd.Flags().StringVar(&f.shard, "shard", "", "show this shard alone")
 	cmd.Flags().BoolVar(&f.blocks, "blocks", false, "with --json: the samples of each block; else a line a block")
 	cmd.Flags().StringVar(&f.against, "against", "", "compare with this data set; exit 1 when their samples differ")
+	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "say where the checkpoint in this file stands; exit 7 when it does not fit")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
 	return cmd
 }
@@ -80,6 +83,9 @@ type inspectJSON struct {
 }
 
 func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
+	if f.checkpoint != "" {
+		return inspectCheckpoint(cmd, arg, f)
+	}
 	ctx := cmd.Context()
 	ds, err := openDataset(ctx, arg, reader.Options{})
 	if err != nil {
@@ -153,7 +159,7 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	sum := ds.Summary()
 	ratio := float64(ds.DecodedBytes()) / float64(max(sum.Bytes, 1))
 	fmt.Fprintf(w, "%v, generation %d (%s)\n", ds.Store(), ds.Generation(), ds.Tables())
-	fmt.Fprintf(w, "%s samples in %s shards, %s blocks\n", countText(sum.Samples), countText(sum.Shards), countText(sum.Blocks))
+	fmt.Fprintf(w, "%s in %s, %s\n", plural(sum.Samples, "sample"), plural(sum.Shards, "shard"), plural(sum.Blocks, "block"))
 	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(sum.PayloadBytes), bytesText(sum.Bytes), ratio)
 	fmt.Fprintf(w, "%s\n\n", sum.Digest)
 	hist, looked, err := histograms(ctx, ds)
@@ -161,7 +167,7 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %d shards)\n", looked)
+	fmt.Fprintf(t, "FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)\n", plural(looked, "shard"))
 	for _, f := range sum.Fields {
 		name := f.Name
 		if name == "" {

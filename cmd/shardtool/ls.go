@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -18,6 +19,7 @@ func newLs() *cobra.Command {
 		Use:   "ls DATASET",
 		Short: "List keys in storage order",
 		Long: `List the keys of all samples in storage order, one a line. Reads the shards' indexes, no samples.
+Where keys may hold line breaks or tabs, --json is the form to parse.
 
 Exit codes:
 ` + exitCodes,
@@ -49,6 +51,15 @@ func runLs(cmd *cobra.Command, arg string, long, asJSON bool) error {
 	}
 	defer ds.Close()
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
+	err = listShardKeys(ctx, w, ds, long, asJSON)
+	// What could be read goes out even when something behind it failed.
+	if ferr := w.Flush(); err == nil {
+		err = ferr
+	}
+	return err
+}
+
+func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, long, asJSON bool) error {
 	number := uint64(0)
 	for i := range ds.NumShards() {
 		ix, err := ds.Index(ctx, i)
@@ -58,7 +69,9 @@ func runLs(cmd *cobra.Command, arg string, long, asJSON bool) error {
 		if !long && !asJSON {
 			for _, k := range ix.Keys {
 				w.WriteString(k)
-				w.WriteByte('\n')
+				if err := w.WriteByte('\n'); err != nil {
+					return err
+				}
 			}
 			continue
 		}
@@ -70,7 +83,7 @@ func runLs(cmd *cobra.Command, arg string, long, asJSON bool) error {
 			return err
 		}
 	}
-	return w.Flush()
+	return nil
 }
 
 // listLong prints the samples of one shard and returns the next one's number.

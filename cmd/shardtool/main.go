@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -29,7 +31,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if err != nil && stopped(ctx) {
-		err = &exitError{exitStopped, fmt.Errorf("%w: %w", context.Cause(ctx), err)}
+		err = stoppedError(ctx, err, "")
 	}
 	return report(stderr, err)
 }
@@ -48,14 +50,65 @@ Exit codes:
 		Example:       "  shardtool pack photos/ out/ --name train\n  shardtool inspect out/\n  shardtool verify out/ --deep",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          usageArgs(cobra.NoArgs),
+		Args:          knownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version:       version,
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
-	})
-	root.AddCommand(newPack(), newInspect(), newLs(), newVerify(), newGet(), newCat(), newOrder(), newDoctor(), newPrune(), newVersion())
+	root.SetVersionTemplate(versionText() + "\n")
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(newPack(), newInspect(), newLs(), newVerify(), newGet(), newCat(), newOrder(), newSimulate(), newDoctor(), newPrune(), newVersion())
+	finishDefaults(root)
 	return root
+}
+
+// finishDefaults makes the commands that cobra brings along behave like the others.
+func finishDefaults(root *cobra.Command) {
+	root.SuggestionsMinimumDistance = 2
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Example = "  shardtool help pack"
+			cmd.Run, cmd.RunE = nil, func(_ *cobra.Command, args []string) error {
+				about, rest, err := root.Find(args)
+				if err != nil || len(rest) > 0 {
+					return usagef("no command %q; see `shardtool --help`", strings.Join(args, " "))
+				}
+				about.InitDefaultHelpFlag()
+				return about.Help()
+			}
+		case "completion":
+			cmd.Example = "  source <(shardtool completion bash)"
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				if len(args) > 0 {
+					return usagef("no completion for %q: use bash, zsh, fish or powershell", args[0])
+				}
+				return cmd.Help()
+			}
+			cmd.Args = cobra.ArbitraryArgs
+			for _, shell := range cmd.Commands() {
+				shell.Example = "  shardtool completion " + shell.Name() + " > shardtool." + shell.Name()
+				shell.Args = usageArgs(cobra.NoArgs)
+				shell.Long += "\nExit codes:\n" + exitCodes
+			}
+		default:
+			continue
+		}
+		cmd.Long += "\n\nExit codes:\n" + exitCodes
+	}
+}
+
+// knownCommand refuses what is no command, and names what may have been meant.
+func knownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if like := root.SuggestionsFor(args[0]); len(like) > 0 {
+		hint = ": did you mean " + strings.Join(like, " or ") + "?"
+	}
+	return usagef("no command %q%s; see `shardtool --help`", args[0], hint)
 }
 
 // errSignal is the cause of a context that a signal ended.
@@ -63,10 +116,31 @@ var errSignal = errors.New("stopped by a signal")
 
 func stopped(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errSignal) }
 
-// withSignals cancels ctx at the first SIGINT, SIGTERM or SIGUSR1. A second one ends the process as usual.
+// stoppedError is what a command says that a signal ended. Err is told when it is more than the signal's echo.
+func stoppedError(ctx context.Context, err error, hint string) error {
+	var e *exitError
+	if errors.As(err, &e) && e.code == exitStopped {
+		return err
+	}
+	said := context.Cause(ctx)
+	if hint != "" {
+		said = fmt.Errorf("%w; %s", said, hint)
+	}
+	if !errors.Is(err, errSignal) && !errors.Is(err, context.Canceled) {
+		said = fmt.Errorf("%w: %w", said, err)
+	}
+	return &exitError{exitStopped, said}
+}
+
+// stopWithin is how long a signal waits for work in hand. Nothing that is cut off here can harm a data set.
+const stopWithin = 9 * time.Second
+
+// withSignals cancels ctx at the first SIGINT, SIGTERM or SIGUSR1. A second one ends the process as usual. A closed pipe is
+// an error of the write, not a signal.
 func withSignals(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ch := make(chan os.Signal, 1)
+	signal.Ignore(syscall.SIGPIPE)
 	signal.Notify(ch, os.Interrupt, syscall.SIGTERM, syscall.SIGUSR1)
 	done := make(chan struct{})
 	go func() {
@@ -74,6 +148,10 @@ func withSignals(ctx context.Context) (context.Context, func()) {
 		case s := <-ch:
 			cancel(fmt.Errorf("%w (%v)", errSignal, s))
 			signal.Stop(ch)
+			time.AfterFunc(stopWithin, func() {
+				fmt.Fprintf(os.Stderr, "shardtool: stopped by a signal (%v); gave up waiting for a read or write that does not end\n", s)
+				os.Exit(exitStopped)
+			})
 		case <-done:
 		}
 	}()

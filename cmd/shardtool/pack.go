@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/bmatcuk/doublestar/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
@@ -81,11 +80,45 @@ Exit codes:
 	return cmd
 }
 
+// packName is what writer accepts as the beginning of shards' names.
+var packName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$`)
+
+// check refuses values before anything is read, naming their flag.
+func (f *packFlags) check(cmd *cobra.Command) error {
+	o := &f.opt
+	switch {
+	case !packName.MatchString(o.Name) || o.Name == "manifest" || o.Name == "keys":
+		return usagef("--name %q: use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys", o.Name)
+	case o.BlockSize < 4<<10 || o.BlockSize > format.MaxFrame:
+		return usagef("--block-size %v: give 4KiB to 16MiB", (*sizeFlag)(&o.BlockSize))
+	case o.ShardSize < o.BlockSize:
+		return usagef("--shard-size %v: give at least --block-size, %v", (*sizeFlag)(&o.ShardSize), (*sizeFlag)(&o.BlockSize))
+	case o.SamplesPerShard < 0:
+		return usagef("--samples-per-shard %d: give a number of samples, or 0 for no limit", o.SamplesPerShard)
+	case cmd.Flags().Changed("max-skipped") && f.onError == "fail":
+		return usagef("--max-skipped: write --on-error skip too; without it the first bad sample ends the pack")
+	}
+	if c := f.files.ClassField; c != "" && (strings.ContainsAny(c, "/\x00") || strings.HasPrefix(c, ".")) {
+		return usagef("--class-field %q: give the name of a field, such as cls", c)
+	}
+	for flag, globs := range map[string][]string{"include": f.files.Include, "exclude": f.files.Exclude} {
+		for _, g := range globs {
+			if !doublestar.ValidatePattern(g) {
+				return usagef("--%s %q: not a glob; write one such as '*.jpg' or 'dog/**', with \\ before a [ that is meant as it stands", flag, g)
+			}
+		}
+	}
+	return checkRun(o.Memory, o.Workers)
+}
+
 // options turns flags into options.
 func (f *packFlags) options(cmd *cobra.Command) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
 	level, err := format.ParseLevel(f.level)
 	if err != nil {
-		return usagef("--level: %w", err)
+		return usagef("--level %q: use fastest, default, better or best", f.level)
 	}
 	f.opt.Level = level
 	choose := func(flag, value, a, b string) (bool, error) {
@@ -154,13 +187,13 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	src, err := source.NewFiles(ctx, srcs, f.files)
 	listing.end()
 	if err != nil {
-		return err
+		return packError(ctx, err)
 	}
 	defer src.Close()
 	samples, size := src.Total()
 	left := src.Left()
 	if !f.quiet {
-		fmt.Fprintf(stderr, "found %s samples, %s of files", countText(uint64(samples)), bytesText(uint64(size)))
+		fmt.Fprintf(stderr, "found %s, %s of files", plural(samples, "sample"), bytesText(uint64(size)))
 		if left.Hidden+left.Filtered > 0 {
 			fmt.Fprintf(stderr, " (left out: %d hidden, %d by --include and --exclude)", left.Hidden, left.Filtered)
 		}
@@ -171,47 +204,24 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	bar := newProgress(stderr, "packing", size, f.quiet)
 	f.opt.Progress = func(p writer.Progress) {
-		bar.set(p.PayloadBytes, fmt.Sprintf("%s samples, %d shards", countText(uint64(p.Samples)), p.Shards))
+		bar.set(p.PayloadBytes, fmt.Sprintf("%s, %s", plural(p.Samples, "sample"), plural(p.Shards, "shard")))
 	}
 	f.opt.Skipped = skipPrinter(stderr)
 	f.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	res, err := writer.Pack(ctx, store, src, f.opt)
 	bar.end()
 	if err != nil {
-		if stopped(ctx) {
-			return fmt.Errorf("nothing was published; the same command with --resume goes on: %w", err)
-		}
-		return err
+		return packError(ctx, err)
 	}
 	return f.print(cmd, store, res, time.Since(begin))
 }
 
-// checkSources refuses what would pack a data set into itself, and kinds of sources this version does not read.
-func checkSources(srcs []string, target string) error {
-	abs, err := filepath.Abs(target)
-	if err != nil {
-		return err
+// packError says what to do after a signal.
+func packError(ctx context.Context, err error) error {
+	if stopped(ctx) {
+		return stoppedError(ctx, err, "nothing was published; the same command with --resume goes on")
 	}
-	for _, s := range srcs {
-		info, err := os.Stat(s)
-		if err != nil {
-			if os.IsNotExist(err) {
-				return &exitError{exitNotFound, fmt.Errorf("source %s: %w", s, fs.ErrNotExist)}
-			}
-			return err
-		}
-		if !info.IsDir() {
-			return usagef("source %s is a file: give the folder that holds the samples' files", s)
-		}
-		src, err := filepath.Abs(s)
-		if err != nil {
-			return err
-		}
-		if rel, err := filepath.Rel(src, abs); err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
-			return usagef("%s is inside the source %s and would be packed into itself: choose another place", target, s)
-		}
-	}
-	return nil
+	return err
 }
 
 // sweep removes temporary files that killed uploads left.
@@ -252,19 +262,18 @@ func (f *packFlags) print(cmd *cobra.Command, store objstore.Store, res *writer.
 		}
 	} else {
 		out := cmd.OutOrStdout()
-		ratio := float64(res.PayloadBytes) / float64(max(res.Bytes, 1))
-		fmt.Fprintf(out, "%s: %s samples in %d shards, %s (%.2fx smaller), %s\n", store, countText(res.Samples), res.Shards,
-			bytesText(res.Bytes), ratio, format.DigestString(res.Digest))
+		fmt.Fprintf(out, "%s: %s in %s, %s of fields stored in %s, %s\n", store, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
+			bytesText(res.PayloadBytes), bytesText(res.Bytes), format.DigestString(res.Digest))
 		if res.Generation > 1 {
 			fmt.Fprintf(out, "generation %d, %s\n", res.Generation, res.Tables)
 		}
 		if res.Adopted > 0 {
-			fmt.Fprintf(out, "resumed: %s samples were there already, %s were read\n", countText(uint64(res.Adopted)), countText(uint64(res.Written)))
+			fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(res.Adopted, "sample"), countText(uint64(res.Written)))
 		}
 		fmt.Fprintf(out, "took %.1fs\n", took.Seconds())
 	}
 	if res.Skipped > 0 {
-		return &exitError{exitSkipped, fmt.Errorf("%d samples were skipped", res.Skipped)}
+		return &exitError{exitSkipped, fmt.Errorf("%s left out: the lines above say why", plural(res.Skipped, "sample"))}
 	}
 	return nil
 }

@@ -38,10 +38,14 @@ func newProgress(out io.Writer, what string, total int64, quiet bool) *progress 
 		return p
 	}
 	p.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(40), mpb.WithRefreshRate(200*time.Millisecond))
-	p.bar = p.bars.AddBar(total,
+	note := decor.Any(func(decor.Statistics) string { p.mu.Lock(); defer p.mu.Unlock(); return p.note })
+	if total == 0 {
+		p.bar = p.bars.New(0, mpb.NopStyle(), mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name(what+" "), note))
+		return p
+	}
+	p.bar = p.bars.AddBar(total, mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.Name(what+" "), decor.CountersKibiByte("% .1f / % .1f ")),
-		mpb.AppendDecorators(decor.Percentage(), decor.Name(" "), decor.EwmaETA(decor.ET_STYLE_GO, 30),
-			decor.Any(func(decor.Statistics) string { p.mu.Lock(); defer p.mu.Unlock(); return " " + p.note })))
+		mpb.AppendDecorators(decor.Percentage(), decor.Name(", "), decor.EwmaETA(decor.ET_STYLE_GO, 30), decor.Name(" left, "), note))
 	return p
 }
 

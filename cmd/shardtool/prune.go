@@ -39,6 +39,9 @@ Exit codes:
 			if err != nil {
 				return err
 			}
+			if len(res.Kept)+len(res.Objects)+len(res.Left) == 0 {
+				return &exitError{exitNotFound, fmt.Errorf("no data set in %v, and nothing that an unfinished pack left: check the path", store)}
+			}
 			if !opt.DryRun {
 				sweep(cmd.Context(), store)
 			}
@@ -55,7 +58,7 @@ Exit codes:
 			for _, o := range res.Left {
 				fmt.Fprintf(out, "left %s: named like a shard, but nothing in it says that shardtool wrote it\n", o.Name)
 			}
-			fmt.Fprintf(out, "%s %d objects, %s; kept %d generations\n", verb, len(res.Objects), bytesText(uint64(res.Bytes)), len(res.Kept))
+			fmt.Fprintf(out, "%s %s, %s; kept %s\n", verb, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)), plural(len(res.Kept), "generation"))
 			return nil
 		},
 	}

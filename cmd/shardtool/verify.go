@@ -41,6 +41,9 @@ Exit codes:
 }
 
 func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
+	if err := checkRun(f.memory, f.work); err != nil {
+		return err
+	}
 	store, generation, err := dataset(arg)
 	if err != nil {
 		return err
@@ -77,7 +80,7 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 		err = printReport(cmd.OutOrStdout(), report, time.Since(begin))
 	}
 	if err == nil && !report.OK() {
-		err = &exitError{exitCorrupt, fmt.Errorf("%v has %d faults: restore what is named from a copy, or pack it again", store, len(report.Faults)+report.Dropped)}
+		err = &exitError{exitCorrupt, fmt.Errorf("%v has %s: restore what is named from a copy, or pack it again", store, plural(len(report.Faults)+report.Dropped, "fault"))}
 	}
 	return err
 }
@@ -100,7 +103,7 @@ func printReport(w io.Writer, r *reader.Report, took time.Duration) error {
 		fmt.Fprintf(w, "FAULT %s: %s%s\n", f.Kind, where, f.Detail)
 	}
 	if r.Dropped > 0 {
-		fmt.Fprintf(w, "and %d faults more\n", r.Dropped)
+		fmt.Fprintf(w, "and %s more\n", plural(r.Dropped, "fault"))
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "note: %s\n", n)
@@ -111,13 +114,13 @@ func printReport(w io.Writer, r *reader.Report, took time.Duration) error {
 	}
 	verdict := "whole"
 	if !r.OK() {
-		verdict = fmt.Sprintf("NOT WHOLE, %d faults", len(r.Faults)+r.Dropped)
+		verdict = "NOT WHOLE, " + plural(len(r.Faults)+r.Dropped, "fault")
 	}
 	rate := ""
 	if r.Deep && took > 0 {
 		rate = fmt.Sprintf(", %s/s", bytesText(uint64(float64(r.Bytes)/took.Seconds())))
 	}
-	_, err := fmt.Fprintf(w, "%s: %s samples, %s blocks, %s shards, %s read in %.1fs%s (%s)\n", verdict, countText(r.Samples), countText(r.Blocks),
-		countText(r.Shards), bytesText(r.Bytes), took.Seconds(), rate, depth)
+	_, err := fmt.Fprintf(w, "%s: %s, %s, %s, %s read in %.1fs%s (%s)\n", verdict, plural(r.Samples, "sample"), plural(r.Blocks, "block"),
+		plural(r.Shards, "shard"), bytesText(r.Bytes), took.Seconds(), rate, depth)
 	return err
 }

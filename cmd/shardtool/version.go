@@ -12,19 +12,28 @@ import (
 func newVersion() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "version",
-		Short:   "Print the versions of module, format and Go",
+		Use:   "version",
+		Short: "Print the versions of module, format and Go",
+		Long: `Print the versions of module, format and Go.
+
+Exit codes:
+` + exitCodes,
 		Example: "  shardtool version --json",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f := fmt.Sprintf("%d.%d", format.Major, format.Minor)
 			if asJSON {
-				return printJSON(cmd, map[string]string{"version": version, "format": f, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
+				return printJSON(cmd, map[string]string{"version": version, "format": formatVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "shardtool %s, format %s, %s %s/%s\n", version, f, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return nil
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
+}
+
+func formatVersion() string { return fmt.Sprintf("%d.%d", format.Major, format.Minor) }
+
+func versionText() string {
+	return fmt.Sprintf("shardtool %s, format %s, %s %s/%s", version, formatVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

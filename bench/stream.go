@@ -1,0 +1,139 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/reader"
+)
+
+// streams reads some epochs on several ranks of one process, each with its own share of the workers.
+func (b *bench) streams(dir string, ranks, workers int, o reader.StreamOptions) func() error {
+	return func() error {
+		ds, err := b.open(dir, reader.Options{Workers: workers})
+		if err != nil {
+			return err
+		}
+		defer ds.Close()
+		var g errgroup.Group
+		seen := make([]uint64, ranks)
+		for rank := range ranks {
+			g.Go(func() error {
+				o := o
+				o.Rank, o.World, o.Epochs, o.Workers = rank, ranks, epochs, workers
+				s, err := ds.Stream(b.ctx, o)
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				for {
+					batch, err := s.Next(b.ctx)
+					if errors.Is(err, io.EOF) {
+						return nil
+					}
+					if err != nil {
+						return err
+					}
+					seen[rank] += uint64(len(batch.Samples))
+				}
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		total := uint64(0)
+		for _, n := range seen {
+			total += n
+		}
+		if total != epochs*ds.NumSamples() {
+			return fmt.Errorf("%d samples of %d came", total, ds.NumSamples())
+		}
+		return nil
+	}
+}
+
+// epochs is how many are streamed for a figure: memory is taken from the system in the first, as in any long run.
+const epochs = 4
+
+// repeat runs the floor as often as a stream has epochs.
+func repeat(f func() error) func() error {
+	return func() error {
+		for range epochs {
+			if err := f(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// shuffled is the order that the figures are for: a memory that a training host has, and the default lanes.
+var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Tail: "short"}
+
+// stream measures shuffled streaming against decoding alone.
+func (b *bench) stream() error {
+	text, err := b.dataset("text", false)
+	if err != nil {
+		return err
+	}
+	ds, err := b.open(text, reader.Options{})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	all, decoded, err := b.frames(ds, text)
+	if err != nil {
+		return err
+	}
+	rates := func(n int64, our, base sample) string {
+		return fmt.Sprintf("%s against %s", mbs(n, our.median()), mbs(n, base.median()))
+	}
+	r, our, base, err := b.ratio(b.streams(text, 2, 1, shuffled), repeat(decodeAll(all, 2)))
+	if err != nil {
+		return err
+	}
+	b.atLeast("stream", "text 3 KB, shuffled, verified, 2 ranks in a process / DecodeAll, 2 goroutines", r, "x", 0.93, rates(epochs*decoded, our, base))
+	plain := shuffled
+	plain.Shuffle = false
+	r, _, _, err = b.ratio(b.streams(text, 2, 1, shuffled), b.streams(text, 2, 1, plain))
+	if err != nil {
+		return err
+	}
+	b.atLeast("stream", "text 3 KB: shuffled / unshuffled", r, "x", 0.95, "2 ranks in a process")
+	r, _, _, err = b.ratio(b.streams(text, 8, 1, shuffled), b.streams(text, 1, 2, shuffled))
+	if err != nil {
+		return err
+	}
+	b.atLeast("stream", "text 3 KB: 8 ranks on this host / one rank with 2 workers", r, "x", 0.95, "total rate")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := b.streams(text, 1, 2, shuffled)(); err != nil {
+		return err
+	}
+	runtime.ReadMemStats(&after)
+	per := float64(after.Mallocs-before.Mallocs) / float64(epochs*ds.NumSamples())
+	b.atMost("stream", "text 3 KB: allocations a sample", one(per), "", 0.05, fmt.Sprintf("%d in all for %d samples, opening included", after.Mallocs-before.Mallocs, ds.NumSamples()))
+
+	images, err := b.dataset("images", false)
+	if err != nil {
+		return err
+	}
+	ids, err := b.open(images, reader.Options{})
+	if err != nil {
+		return err
+	}
+	defer ids.Close()
+	floor, total, err := preadCRC(images, ids, b, 2)
+	if err != nil {
+		return err
+	}
+	if r, our, base, err = b.ratio(b.streams(images, 2, 1, shuffled), repeat(floor)); err != nil {
+		return err
+	}
+	b.atLeast("stream", "incompressible 100 KB, shuffled, verified, 2 ranks / pread + CRC-32C", r, "x", 0.75, rates(epochs*total, our, base))
+	return nil
+}

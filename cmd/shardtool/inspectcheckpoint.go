@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// laneJSON is where a lane goes on.
+type laneJSON struct {
+	Lane   int    `json:"lane"`
+	Done   uint64 `json:"done"`
+	Length uint64 `json:"length"`
+	// Shard, Block, Index and Number place its next sample; Offset is where the block's bytes begin in the shard.
+	Shard  string `json:"shard,omitempty"`
+	Block  int    `json:"block"`
+	Offset int64  `json:"offset"`
+	Index  uint32 `json:"index"`
+	Number uint64 `json:"number"`
+}
+
+// inspectCheckpoint says where a checkpoint stands in a data set.
+func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
+	ctx := cmd.Context()
+	flags := orderFlags{in: f.checkpoint, changed: func(string) bool { return false }}
+	ds, err := flags.open(ctx, arg, reader.Options{})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	plan, _, err := flags.plan(ctx, ds)
+	if err != nil {
+		return err
+	}
+	cp := flags.opt.Checkpoint
+	heads, err := plan.LaneHeads(cp.Epoch, cp.Position)
+	if err != nil {
+		return err
+	}
+	lanes := make([]laneJSON, 0, len(heads))
+	for _, h := range heads {
+		l := laneJSON{Lane: h.Lane, Done: h.Done, Length: h.Length}
+		if h.Done < h.Length {
+			info, err := ds.Shard(ctx, h.Shard)
+			if err != nil {
+				return err
+			}
+			rows, err := ds.Rows(ctx, h.Shard)
+			if err != nil {
+				return err
+			}
+			at, err := ds.Locate(ctx, h.Next.Number)
+			if err != nil {
+				return err
+			}
+			l.Shard, l.Block, l.Index, l.Number, l.Offset = info.Name, at.Block, h.Next.Index, h.Next.Number, blockOffset(rows, at.Block)
+		}
+		lanes = append(lanes, l)
+	}
+	if f.json {
+		return printJSON(cmd, map[string]any{
+			"epoch": cp.Epoch, "position": cp.Position, "samples": plan.Samples(), "global_batch": cp.GlobalBatch, "tables": cp.Tables,
+			"digest": format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params), "lanes": lanes,
+		})
+	}
+	w := cmd.OutOrStdout()
+	fmt.Fprintf(w, "%s: epoch %d, position %s of %s (%.1f%%), batches of %d\n", f.checkpoint, cp.Epoch, countText(cp.Position),
+		countText(plan.Samples()), 100*float64(cp.Position)/float64(max(plan.Samples(), 1)), cp.GlobalBatch)
+	fmt.Fprintf(w, "it fits %v, %s; %s\n", ds.Store(), ds.Tables(), paramsText(cp.Params))
+	if cp.Skipped > 0 {
+		fmt.Fprintf(w, "%d samples were skipped so far\n", cp.Skipped)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\nLANE\tDONE\tOF\tNEXT NUMBER\tINDEX\tBLOCK\tOFFSET\t  SHARD\t")
+	for _, l := range lanes {
+		if l.Done == l.Length {
+			fmt.Fprintf(t, "%d\t%d\t%d\t\t\t\t\t  (done)\t\n", l.Lane, l.Done, l.Length)
+			continue
+		}
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\t\n", l.Lane, l.Done, l.Length, l.Number, l.Index, l.Block, l.Offset, l.Shard)
+	}
+	return t.Flush()
+}
+
+// blockOffset is where a block's stored bytes begin.
+func blockOffset(rows []format.Row, block int) (off int64) {
+	n := -1
+	for _, r := range rows {
+		if r.Samples > 0 {
+			if n++; n == block {
+				return off
+			}
+		}
+		off += int64(r.Stored)
+	}
+	return off
+}
+
+func paramsJSON(p order.Params) map[string]any {
+	return map[string]any{
+		"seed": p.Seed, "shuffle": p.Shuffle, "lanes": p.Lanes, "run_blocks": p.RunBlocks, "delay": p.Delay, "head": p.Head,
+		"affinity": p.Affinity, "tail": p.Tail,
+	}
+}
+
+func paramsText(p order.Params) string {
+	if !p.Shuffle {
+		return fmt.Sprintf("storage order in %d lanes, tail %s", p.Lanes, p.Tail)
+	}
+	runs := fmt.Sprintf("%d blocks", p.RunBlocks)
+	if p.RunBlocks == 0 {
+		runs = "a shard"
+	}
+	return fmt.Sprintf("shuffled with seed %d: %d lanes, runs of %s, delay %d, head %d, affinity %s, tail %s", p.Seed, p.Lanes, runs, p.Delay, p.Head, p.Affinity, p.Tail)
+}
