@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs the images of testdata/demo, looks at the data set, and reads every sample back.
+# Packs the images of testdata/demo, looks at the data set, reads every sample back, and streams through a kill.
 # Usage: demo.sh SHARDTOOL
 set -euo pipefail
 
@@ -70,5 +70,8 @@ mkdir "$work/back"
 run "shardtool cat $dataset | tar -xf - -C $work/back"
 run "diff -r $source $work/back"
 [ "$(find "$work/back" -type f | wc -l)" -eq "$files" ] || die "not $files files"
+
+# shellcheck source=testdata/demo-resume.sh
+. testdata/demo-resume.sh
 
 printf '\n%d samples, %d files: every sample read back, byte for byte.\n' "$samples" "$files"
