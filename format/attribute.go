@@ -78,8 +78,26 @@ type attrColumnBuilder struct {
 	labels  []string
 }
 
-// add takes the values of sample i.
-func (b *attrBuilder) add(i int, attrs []AttrValue) error {
+// check says whether add can take the values of a sample.
+func (b *attrBuilder) check(attrs []AttrValue) error {
+	for i, v := range attrs {
+		if v.Kind > AttrNumber {
+			return fmt.Errorf("format: attribute %q of kind %d", v.Name, uint8(v.Kind)) // a bug of the caller
+		}
+		if id, ok := b.id[v.Name]; ok && b.cols[id].Kind != v.Kind {
+			return fmt.Errorf("%w: attribute %q is a %v here and a %v in samples before", ErrMismatch, v.Name, v.Kind, b.cols[id].Kind)
+		}
+		for _, o := range attrs[:i] {
+			if o.Name == v.Name {
+				return fmt.Errorf("%w attribute %q", ErrDuplicate, v.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// add takes the values of sample i, which check has seen.
+func (b *attrBuilder) add(i int, attrs []AttrValue) {
 	for _, v := range attrs {
 		id, ok := b.id[v.Name]
 		if !ok {
@@ -91,17 +109,10 @@ func (b *attrBuilder) add(i int, attrs []AttrValue) error {
 			b.cols = append(b.cols, attrColumnBuilder{Attribute: v.Attribute})
 		}
 		c := &b.cols[id]
-		if c.Kind != v.Kind {
-			return fmt.Errorf("%w: attribute %q is a %v here and a %v in samples before", ErrMismatch, v.Name, v.Kind, c.Kind)
-		}
 		c.fill(i)
-		if len(c.bits) > i {
-			return fmt.Errorf("%w attribute %q", ErrDuplicate, v.Name)
-		}
 		c.bits = append(c.bits, c.encode(v))
 		c.present = append(c.present, true)
 	}
-	return nil
 }
 
 // fill marks the samples up to n that had no value.
@@ -176,20 +187,14 @@ func (c *AttrColumn) sections(part uint32) []rawSection {
 	return s
 }
 
-// decodeAttr reads one column for n samples. get returns nil bytes for a section that is not there.
-func decodeAttr(a Attribute, n int, get func(kind string) (*section, []byte, error)) (AttrColumn, error) {
-	c := AttrColumn{Attribute: a}
-	s, raw, err := get(typeAttr)
+// maxLabels bounds an attribute's labels by the raw length of their section: shared prefixes let few bytes name many.
+func maxLabels(raw int) int64 { return 1<<20 + 256*int64(raw) }
+
+// decodeAttr makes a column of n samples' values and the sections beside them. get returns nil bytes for a section that is not there.
+func decodeAttr(a Attribute, n int, bits []uint64, get func(kind string) (*section, []byte, error)) (AttrColumn, error) {
+	c := AttrColumn{Attribute: a, bits: bits}
+	s, raw, err := get(typeAbsent)
 	if err != nil {
-		return c, err
-	}
-	if s == nil {
-		return c, corruptf("no section %s for attribute %q", typeAttr, a.Name)
-	}
-	if c.bits, err = s.column(raw, n); err != nil {
-		return c, err
-	}
-	if s, raw, err = get(typeAbsent); err != nil {
 		return c, err
 	}
 	if s != nil {
@@ -209,7 +214,7 @@ func decodeAttr(a Attribute, n int, get func(kind string) (*section, []byte, err
 	if s == nil || r.err != nil || uint64(count) > uint64(n) {
 		return c, corruptf("attribute %q has %d labels for %d samples", a.Name, count, n)
 	}
-	if c.labels, err = decodeStrings(r.src, int(count), maxStrings(len(raw))); err != nil {
+	if c.labels, err = decodeStrings(r.src, int(count), maxLabels(len(raw))); err != nil {
 		return c, err
 	}
 	for i, x := range c.bits {

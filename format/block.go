@@ -40,7 +40,8 @@ type FieldView struct {
 	Name, Data []byte
 }
 
-// SampleIter goes through the samples of a block's decoded bytes. It allocates only for names of more than 100 bytes.
+// SampleIter goes through the samples of a whole block's decoded bytes; its Walker's Partial must not be set. It allocates
+// only for names of more than 100 bytes.
 //
 //	it := format.SampleIter{Walker: format.Walker{Buf: decoded}}
 //	for it.Next() { use(it.Key, it.Fields) }
@@ -102,7 +103,6 @@ type FieldCursor struct {
 	// Sample is the number in the shard; at holds, for each field, how many samples before it have that field.
 	Sample int
 	at     []int
-	member int // members before it
 }
 
 // Cursors returns a cursor at each of the given sample numbers, which ascend.
@@ -123,7 +123,6 @@ func (ix *ShardIndex) Cursors(samples []int) []FieldCursor {
 func (c *FieldCursor) next() {
 	for _, f := range c.ix.Shape(c.Sample) {
 		c.at[f]++
-		c.member++
 	}
 	c.Sample++
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -110,11 +111,15 @@ func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, Co
 // nothing can be saved. The pieces begin at payloads, so that tar headers do not look like savings.
 func (e *Encoder) hopeless(src []byte, payloads []int) bool {
 	const piece = 16 << 10
-	if len(src) < 4*piece || len(payloads) == 0 {
+	if len(src) < 4*piece {
 		return false
 	}
 	for i := range 3 {
-		at := min(payloads[len(payloads)*i/3]+i*len(src)/(3*len(payloads)), len(src)-piece)
+		at := i * len(src) / 3 // a frame within one payload
+		if len(payloads) > 0 {
+			at = payloads[len(payloads)*i/3] + at/len(payloads)
+		}
+		at = min(at, len(src)-piece)
 		e.buf = e.probe.EncodeAll(src[at:at+piece], e.buf[:0])
 		if len(e.buf) < piece-piece/32 {
 			return false
@@ -125,7 +130,8 @@ func (e *Encoder) hopeless(src []byte, payloads []int) bool {
 
 // Decoder decodes frames. It is for one goroutine.
 type Decoder struct {
-	z *zstd.Decoder
+	z        *zstd.Decoder
+	checkXXH bool
 	// pieces of the last raw frame
 	pieces []rawPiece
 }
@@ -137,7 +143,7 @@ func NewDecoder(checkXXH bool) *Decoder {
 	if err != nil {
 		panic("format: zstd decoder options: " + err.Error()) // constant options
 	}
-	return &Decoder{z: z}
+	return &Decoder{z: z, checkXXH: checkXXH}
 }
 
 // Close frees the decoder's memory.
@@ -165,13 +171,16 @@ func (d *Decoder) Decode(dst, stored []byte, row Row) ([]byte, error) {
 	case CodecBytes:
 		dst = append(dst, stored...)
 	case CodecRaw:
-		var err error
-		d.pieces, err = parseRawFrame(d.pieces[:0], stored, int(row.Decoded))
+		pieces, sum, err := parseRawFrame(d.pieces[:0], stored, int(row.Decoded))
+		d.pieces = pieces
 		if err != nil {
 			return dst, err
 		}
-		for _, p := range d.pieces {
+		for _, p := range pieces {
 			dst = append(dst, stored[p.pos:p.pos+p.n]...)
+		}
+		if d.checkXXH && uint32(xxhash.Sum64(dst[at:])) != sum {
+			return dst[:at], corruptf("xxh64 mismatch in a frame of raw blocks")
 		}
 	case CodecZstd:
 		if uint64(row.Decoded) > maxExpand*uint64(row.Stored) {

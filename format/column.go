@@ -1,10 +1,10 @@
 package format
 
 import (
-	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"slices"
+	"strings"
 )
 
 // Encoding is how the integers of a section's column lie in its raw bytes (SPEC 4.3).
@@ -164,32 +164,27 @@ func decodeStrings(src []byte, n int, max int64) ([]string, error) {
 		}
 		prev = shared[i] + rest[i]
 		if total += int64(prev); total > max {
-			return nil, At(-1, corruptf("strings of more than %d bytes", max))
+			return nil, corruptf("strings of more than %d bytes", max)
 		}
 	}
 	// One buffer for all: strings are slices of it.
-	buf := bytes.NewBuffer(make([]byte, 0, total))
-	var last []byte
-	for i := range shared {
+	var buf strings.Builder
+	buf.Grow(int(total))
+	out := make([]string, n)
+	last := ""
+	for i := range out {
 		at := buf.Len()
 		if rest[i] > uint64(len(src)) {
 			return nil, corruptf("string %d has %d more bytes, %d are left", i, rest[i], len(src))
 		}
-		buf.Write(last[:shared[i]])
+		buf.WriteString(last[:shared[i]])
 		buf.Write(src[:rest[i]])
 		src = src[rest[i]:]
-		last = buf.Bytes()[at:]
+		last = buf.String()[at:]
+		out[i] = last
 	}
 	if len(src) != 0 {
 		return nil, corruptf("%d bytes after the last string", len(src))
-	}
-	all := buf.String()
-	out := make([]string, n)
-	at := uint64(0)
-	for i := range out {
-		n := shared[i] + rest[i]
-		out[i] = all[at : at+n]
-		at += n
 	}
 	return out, nil
 }

@@ -18,6 +18,8 @@ const (
 	rawBlock = 128 << 10
 	// maxExpand bounds decoded by stored bytes: a zstd block of 4 bytes can say 128 KiB.
 	maxExpand = rawBlock / 4
+	// zstdMagic begins every zstd frame; checksumFlag is a bit of the descriptor that follows (RFC 8878, 3.1.1.1).
+	zstdMagic, checksumFlag = 0xFD2FB528, 0x04
 	// frameOverhead is more than the header and checksum of any frame: 4 + 1 + 1 + 8 + 4.
 	frameOverhead = 18
 )
@@ -67,8 +69,8 @@ func putUint24(p []byte, v uint32) { p[0], p[1], p[2] = byte(v), byte(v>>8), byt
 
 // appendFrameHeader begins a zstd frame of n bytes with a content size and a checksum.
 func appendFrameHeader(dst []byte, n int) []byte {
-	dst = append(dst, 0x28, 0xb5, 0x2f, 0xfd)
-	const checksum, single = 0x04, 0x20
+	const checksum, single = checksumFlag, 0x20
+	dst = appendUint32(dst, zstdMagic)
 	switch {
 	case n > maxSingle:
 		const window8MiB = (23 - 10) << 3
@@ -134,22 +136,22 @@ func AppendRawFrame(dst, src []byte, cuts, payloads []int) []byte {
 // rawPiece is one raw block of a frame: content bytes [at, at+n) of the frame lie at stored[pos:].
 type rawPiece struct{ at, pos, n int }
 
-// parseRawFrame finds the raw blocks of a CodecRaw frame of the given decoded length.
-func parseRawFrame(pieces []rawPiece, frame []byte, decoded int) ([]rawPiece, error) {
-	head := appendFrameHeader(make([]byte, 0, frameOverhead), decoded)
-	if len(frame) < len(head)+4 || string(frame[:len(head)]) != string(head) {
-		return pieces, corruptf("frame of raw blocks has another header")
+// parseRawFrame finds the raw blocks of a CodecRaw frame of the given decoded length, and the xxh64 that ends it.
+func parseRawFrame(pieces []rawPiece, frame []byte, decoded int) ([]rawPiece, uint32, error) {
+	pos, err := frameHeaderLen(frame, decoded)
+	if err != nil {
+		return pieces, 0, err
 	}
-	pos, at, end := len(head), 0, len(frame)-4
+	at, end := 0, len(frame)-4
 	for {
 		if end-pos < 3 {
-			return pieces, corruptf("frame of raw blocks is cut")
+			return pieces, 0, corruptf("frame of raw blocks is cut")
 		}
 		h := uint32(frame[pos]) | uint32(frame[pos+1])<<8 | uint32(frame[pos+2])<<16
 		n := int(h >> 3)
 		pos += 3
 		if h>>1&3 != 0 || n > end-pos || n > rawBlock {
-			return pieces, corruptf("raw block of %d bytes, type %d", n, h>>1&3)
+			return pieces, 0, corruptf("raw block of %d bytes, type %d", n, h>>1&3)
 		}
 		pieces = append(pieces, rawPiece{at: at, pos: pos, n: n})
 		pos += n
@@ -159,7 +161,34 @@ func parseRawFrame(pieces []rawPiece, frame []byte, decoded int) ([]rawPiece, er
 		}
 	}
 	if pos != end || at != decoded {
-		return pieces, corruptf("frame of raw blocks holds %d bytes, not %d", at, decoded)
+		return pieces, 0, corruptf("frame of raw blocks holds %d bytes, not %d", at, decoded)
 	}
-	return pieces, nil
+	return pieces, binary.LittleEndian.Uint32(frame[end:]), nil
+}
+
+// frameHeaderLen is the length of a zstd frame's header (RFC 8878, 3.1.1.1), which must give a checksum and a content size,
+// the one expected, and no dictionary.
+func frameHeaderLen(frame []byte, decoded int) (int, error) {
+	const fixed = 4 + 1 // magic, descriptor
+	if len(frame) < fixed+1+8+4 {
+		frame = append(make([]byte, 0, frameOverhead), frame...)[:frameOverhead] // short: zeros may be read, never used
+	}
+	d := frame[4]
+	single := d >> 5 & 1
+	sizeLen := [...]int{int(single), 2, 4, 8}[d>>6]
+	n := fixed + int(1-single) + sizeLen
+	if binary.LittleEndian.Uint32(frame) != zstdMagic || d&0x1f != checksumFlag || sizeLen == 0 {
+		return 0, corruptf("frame of raw blocks has no zstd header with size and checksum")
+	}
+	size := uint64(0)
+	for i, c := range frame[n-sizeLen : n] {
+		size |= uint64(c) << (8 * i)
+	}
+	if sizeLen == 2 {
+		size += 256
+	}
+	if size != uint64(decoded) {
+		return 0, corruptf("frame of raw blocks says %d bytes, its row %d", size, decoded)
+	}
+	return n, nil
 }

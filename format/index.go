@@ -84,7 +84,11 @@ type FieldSize struct {
 }
 
 // AddSample adds a sample whose members are as AppendHeader writes them, its fields ascending by name. attrs may be nil.
+// After an error the sample is not in the index.
 func (b *IndexBuilder) AddSample(key string, fields []FieldSize, attrs []AttrValue) error {
+	if err := b.check(key, fields, attrs); err != nil {
+		return Position(err, "", -1, -1, key)
+	}
 	if b.fieldID == nil {
 		b.fieldID, b.shapeID = map[string]uint32{}, map[string]uint64{}
 	}
@@ -99,7 +103,7 @@ func (b *IndexBuilder) AddSample(key string, fields []FieldSize, attrs []AttrVal
 		}
 		b.sizes[id] = append(b.sizes[id], uint64(f.Size))
 		b.shapeKey = binary.LittleEndian.AppendUint32(b.shapeKey, id)
-		gap := uint64(HeaderLen(JoinName(key, f.Name)))
+		gap := uint64(fieldHeaderLen(key, f.Name))
 		b.gaps = append(b.gaps, gap)
 		b.gapped = b.gapped || gap != tarBlock
 	}
@@ -114,11 +118,28 @@ func (b *IndexBuilder) AddSample(key string, fields []FieldSize, attrs []AttrVal
 		b.shapeID[string(b.shapeKey)] = id
 	}
 	b.shapeOf = append(b.shapeOf, id)
-	if err := b.attrs.add(len(b.keys), attrs); err != nil {
-		return Position(err, "", -1, -1, key)
-	}
+	b.attrs.add(len(b.keys), attrs)
 	b.keys = append(b.keys, key)
 	return nil
+}
+
+func (b *IndexBuilder) check(key string, fields []FieldSize, attrs []AttrValue) error {
+	if len(fields) == 0 {
+		return fmt.Errorf("%w: no fields", ErrName)
+	}
+	for i, f := range fields {
+		switch {
+		case i > 0 && f.Name == fields[i-1].Name:
+			return fmt.Errorf("%w field %q", ErrDuplicate, f.Name)
+		case i > 0 && f.Name < fields[i-1].Name:
+			return fmt.Errorf("format: field %q after %q", f.Name, fields[i-1].Name) // a bug of the caller
+		case len(key)+1+len(f.Name) > MaxName:
+			return fmt.Errorf("%w: key and field %q are longer than %d bytes", ErrName, f.Name, MaxName)
+		case f.Size < 0:
+			return fmt.Errorf("format: field %q of %d bytes", f.Name, f.Size) // a bug of the caller
+		}
+	}
+	return b.attrs.check(attrs)
 }
 
 // AddRow adds a frame.
@@ -299,6 +320,16 @@ func CheckRows(rows []Row) (t RowsTotal, err error) {
 	return t, nil
 }
 
+// checkCodecs says whether the rows' codecs suit a plain or a compressed shard.
+func checkCodecs(rows []Row, plain bool) error {
+	for i, r := range rows {
+		if (r.Codec == CodecBytes) != plain {
+			return corruptf("row %d has codec %v", i, r.Codec)
+		}
+	}
+	return nil
+}
+
 func (s *Schema) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.Fields)))
 	for _, f := range s.Fields {
@@ -357,8 +388,11 @@ func decodeSchema(src []byte) (Schema, error) {
 		if r.err != nil {
 			break
 		}
-		if a.Kind > AttrNumber || (i > 0 && a.Name <= s.Attributes[i-1].Name) {
-			return s, corruptf("attribute %q of kind %d", a.Name, a.Kind)
+		if a.Kind > AttrNumber {
+			return s, fmt.Errorf("%w: attribute %q of kind %d: use a newer shardtool", ErrVersion, a.Name, a.Kind)
+		}
+		if i > 0 && a.Name <= s.Attributes[i-1].Name {
+			return s, corruptf("attributes are not ascending: %q after %q", a.Name, s.Attributes[i-1].Name)
 		}
 		s.Attributes = append(s.Attributes, a)
 	}

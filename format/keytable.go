@@ -129,10 +129,20 @@ func (t KeyTable) Decode(dst []KeyEntry, src []byte, from, to int64) ([]KeyEntry
 	return dst, nil
 }
 
-// CheckHeader compares the first 32 bytes of a table with what they must be.
+// CheckHeader compares the first 32 bytes of a table with what they must be. Another minor version is no error.
 func (t KeyTable) CheckHeader(src []byte) error {
-	if !bytes.Equal(src, t.header()) {
-		return At(0, corruptf("header of the keys table"))
+	want := t.header()
+	if len(src) != keyHeaderLen || !bytes.Equal(src[:8], want[:8]) {
+		return At(0, corruptf("no %q", magicKeys))
+	}
+	if Checksum(src[:keyHeaderLen-4]) != binary.LittleEndian.Uint32(src[keyHeaderLen-4:]) {
+		return At(0, corruptf("checksum mismatch in the header of the keys table"))
+	}
+	if major := binary.LittleEndian.Uint16(src[8:]); major != Major {
+		return At(0, fmt.Errorf("%w: keys table of version %d: use a newer shardtool", ErrVersion, major))
+	}
+	if !bytes.Equal(src[12:keyHeaderLen-4], want[12:keyHeaderLen-4]) {
+		return At(0, corruptf("keys table is not one of %d entries", t.Entries))
 	}
 	return nil
 }

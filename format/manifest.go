@@ -131,6 +131,14 @@ type ShardInfo struct {
 // Plain says whether the shard is an uncompressed .tar with a sidecar.
 func (s *ShardInfo) Plain() bool { return !strings.HasSuffix(s.Name, ZstdSuffix) }
 
+// objects is the length of the shard's objects: the sidecar of a plain one counts.
+func (s *ShardInfo) objects() uint64 {
+	if s.Plain() {
+		return s.Size + s.Tail
+	}
+	return s.Size
+}
+
 // ShardEntry is a shard with its rows.
 type ShardEntry struct {
 	ShardInfo
@@ -262,10 +270,7 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 		samples, blocks, nrows = append(samples, s.Samples), append(blocks, s.Blocks), append(nrows, uint64(len(s.Rows)))
 		hashes = append(hashes, s.Hash[:]...)
 		rows = append(rows, s.Rows...)
-		p.Bytes += s.Size
-		if s.Plain() {
-			p.Bytes += s.Tail
-		}
+		p.Bytes += s.objects()
 		p.Blocks, p.Samples, p.Decoded = p.Blocks+total.Blocks, p.Samples+total.Samples, p.Decoded+total.Decoded
 	}
 	p.Shards, p.Rows = uint64(len(shards)), uint64(len(rows))

@@ -2,7 +2,7 @@ package format
 
 import (
 	"fmt"
-	"slices"
+	"math"
 )
 
 // ReadRange fills p with an object's bytes from off on, or fails. It is how this package reads what is too large to be
@@ -102,11 +102,13 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if t.Generation == 0 || (t.Parent != "" && !IsTablesName(t.Parent)) || (t.Parent == "") != (t.Generation == 1) {
 		return corruptf("generation %d with parent %q", t.Generation, t.Parent)
 	}
-	if raw, err = get(typeMeta); err != nil {
-		return err
-	}
-	if t.Meta, err = decodeMetadata(raw); err != nil {
-		return err
+	if t.find(typeMeta, 0) != nil {
+		if raw, err = get(typeMeta); err != nil {
+			return err
+		}
+		if t.Meta, err = decodeMetadata(raw); err != nil {
+			return err
+		}
 	}
 	if raw, err = get(typeSchema); err != nil {
 		return err
@@ -148,7 +150,7 @@ func (t *Tables) decodeParts(raw []byte) error {
 		p.FirstShard, p.FirstBlock, p.FirstSample = t.Shards, t.Blocks, t.Samples
 		const limit = 1 << 56 // keeps sums of 2^8 and more parts, and products with small factors, inside 64 bits
 		if p.Shards > limit || p.Rows > limit || p.Blocks > p.Rows || p.Samples > limit || p.Bytes > limit || p.Decoded > limit ||
-			t.Shards > limit || t.Samples > limit || t.Bytes > limit || t.Decoded > limit {
+			t.Shards > limit || t.Blocks > limit || t.Samples > limit || t.Bytes > limit || t.Decoded > limit {
 			return corruptf("part %d has impossible totals", i)
 		}
 		t.Shards, t.Blocks, t.Samples = t.Shards+p.Shards, t.Blocks+p.Blocks, t.Samples+p.Samples
@@ -199,15 +201,17 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, 
 		}
 		secs = append(secs, s)
 	}
-	slices.SortFunc(secs, func(a, b *section) int { return int(int64(a.off) - int64(b.off)) })
-	first, last := secs[0], secs[len(secs)-1]
-	buf := make([]byte, last.off+uint64(last.stored)-first.off)
-	if err := t.read(buf, int64(first.off)); err != nil {
+	begin, end := secs[0].off, uint64(0)
+	for _, s := range secs {
+		begin, end = min(begin, s.off), max(end, s.off+uint64(s.stored))
+	}
+	buf := make([]byte, end-begin) // contiguous has held both against the object's size
+	if err := t.read(buf, int64(begin)); err != nil {
 		return nil, err
 	}
 	return func(kind string) (*section, []byte, error) {
 		s := t.find(kind, uint32(part))
-		raw, err := s.payload(buf[s.off-first.off:][:s.stored])
+		raw, err := s.payload(buf[s.off-begin:][:s.stored])
 		return s, raw, At(int64(s.off), err)
 	}, nil
 }
@@ -257,17 +261,18 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := decodeStrings(raw, len(shards), maxStrings(len(raw)))
+	names, err := decodeStrings(raw, len(shards), int64(len(shards))*maxShardName)
 	if err != nil {
 		return nil, err
 	}
 	if _, raw, err = get(typeKeyRange); err != nil {
 		return nil, err
 	}
-	keys, err := decodeStrings(raw, 2*len(shards), maxStrings(len(raw)))
+	keys, err := decodeStrings(raw, 2*len(shards), 2*int64(len(shards))*MaxName)
 	if err != nil {
 		return nil, err
 	}
+	bytes := uint64(0)
 	for i := range shards {
 		s := &shards[i]
 		s.Name, s.FirstKey, s.LastKey = names[i], keys[2*i], keys[2*i+1]
@@ -279,6 +284,10 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 		if s.Size > limit || s.Tail > limit || (!s.Plain() && s.Tail > s.Size) {
 			return nil, Position(corruptf("object of %d bytes with an index of %d", s.Size, s.Tail), s.Name, -1, -1, "")
 		}
+		bytes += s.objects()
+	}
+	if bytes != p.Bytes {
+		return nil, corruptf("shards of part %d add up to %d bytes, not %d", part, bytes, p.Bytes)
 	}
 	return shards, nil
 }
@@ -302,6 +311,9 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	rest := rows
 	for _, s := range shards {
 		total, err := CheckRows(rest[:s.Rows])
+		if err == nil {
+			err = checkCodecs(rest[:s.Rows], s.Plain())
+		}
 		if err == nil && (total.Samples != s.Samples || total.Blocks != s.Blocks ||
 			(!s.Plain() && total.Stored+uint64(len(eoaFrame))+s.Tail != s.Size) || (s.Plain() && total.Stored+endOfTar != s.Size)) {
 			err = corruptf("rows add up to %d bytes, %d blocks, %d samples; the tables say an object of %d, %d, %d",
@@ -325,17 +337,35 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 	if s == nil {
 		return nil, corruptf("no section %s of part %d", typeSamples, part)
 	}
-	if n := t.Parts[part].Rows; n > uint64(maxExpand)*uint64(s.stored)+uint64(s.raw) {
-		return nil, corruptf("part %d has %d rows in a section of %d bytes", part, n, s.raw)
+	// At least a byte a row: where all samples are 0 there is no row.
+	p := t.Parts[part]
+	if p.Rows > uint64(s.raw) {
+		return nil, corruptf("part %d has %d rows in a section of %d bytes", part, p.Rows, s.raw)
 	}
 	raw, err := t.load(s)
 	if err != nil {
 		return nil, err
 	}
-	return s.column(raw, int(t.Parts[part].Rows))
+	rows, err := s.column(raw, int(p.Rows))
+	if err != nil {
+		return nil, err
+	}
+	var samples, blocks uint64
+	for _, n := range rows {
+		if n > math.MaxUint32 {
+			return nil, corruptf("block of %d samples in part %d", n, part)
+		}
+		if samples += n; n > 0 {
+			blocks++
+		}
+	}
+	if samples != p.Samples || blocks != p.Blocks {
+		return nil, corruptf("rows of part %d have %d samples in %d blocks, not %d in %d", part, samples, blocks, p.Samples, p.Blocks)
+	}
+	return rows, nil
 }
 
-// Load reads all parts.
+// Load reads all parts and holds the digest against them.
 func (t *Tables) Load() (*Manifest, error) {
 	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, Meta: t.Meta, Keys: t.Keys}
 	for part := range t.Parts {
@@ -351,6 +381,9 @@ func (t *Tables) Load() (*Manifest, error) {
 			m.Shards = append(m.Shards, ShardEntry{ShardInfo: s, Rows: rows[:s.Rows:s.Rows]})
 			rows = rows[s.Rows:]
 		}
+	}
+	if d := Digest(m.Shards); d != t.Digest {
+		return nil, corruptf("the shards' digest is %v, section %s says %v", d, typeHead, t.Digest)
 	}
 	return m, nil
 }

@@ -272,7 +272,7 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	const limit = 1 << 62
 	if loc.IndexBase > limit || loc.DataSize > limit || loc.DataLen > limit || loc.HotOff > limit || loc.HotLen > limit ||
 		(loc.IndexBase != 0 && loc.IndexBase != loc.DataSize) || loc.DataLen > loc.DataSize ||
-		loc.HotOff < loc.DataSize+2*skipHeader || int64(loc.HotOff-loc.IndexBase)+int64(loc.HotLen) != locAt {
+		loc.HotOff < loc.DataSize+2*skipHeader || loc.HotOff-loc.DataSize > math.MaxUint32 || loc.HotLen > math.MaxUint32 || int64(loc.HotOff-loc.IndexBase)+int64(loc.HotLen) != locAt {
 		return nil, 0, At(locAt, corruptf("the locator's offsets do not fit an object of %d bytes", size))
 	}
 	t.Len = size - int64(loc.DataSize-loc.IndexBase)
@@ -353,10 +353,8 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 		return corruptf("rows add up to %d bytes and %d samples, the locator says %d and %d",
 			t.Total.Stored, t.Total.Samples, t.DataLen, t.Samples)
 	}
-	for i, r := range t.Rows {
-		if (r.Codec == CodecBytes) != t.Plain() {
-			return corruptf("row %d has codec %v", i, r.Codec)
-		}
+	if err := checkCodecs(t.Rows, t.Plain()); err != nil {
+		return err
 	}
 	if len(t.Shapes) == 0 && t.Samples > 0 {
 		return corruptf("%d samples without a shape", t.Samples)
@@ -376,93 +374,6 @@ func (t *Tail) find(kind string, part uint32) *section {
 		return &t.dir[i]
 	}
 	return nil
-}
-
-// Cold is where the COLD frame lies in the object that ParseTail saw the end of, its header included.
-func (t *Tail) Cold() (off, n int64) {
-	return int64(t.DataSize - t.IndexBase), int64(t.HotOff-t.DataSize) - skipHeader
-}
-
-// maxStrings bounds what front-coded strings of n raw bytes may name in all. Shared prefixes make it more than n.
-func maxStrings(n int) int64 { return 1<<20 + 1024*int64(n) }
-
-// DecodeCold reads the rest of the index out of the bytes that Cold names.
-func (t *Tail) DecodeCold(cold []byte) (*ShardIndex, error) {
-	off, n := t.Cold()
-	ix, err := t.decodeCold(cold, n)
-	return ix, At(off, err)
-}
-
-func (t *Tail) decodeCold(cold []byte, n int64) (*ShardIndex, error) {
-	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], appendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
-		return nil, corruptf("header of the cold index")
-	}
-	ix := &ShardIndex{Schema: t.Schema, Rows: t.Rows, Meta: t.Meta}
-	get := func(kind string, part uint32) (*section, []byte, error) {
-		s := t.find(kind, part)
-		if s == nil {
-			return nil, nil, nil
-		}
-		raw, err := s.payload(cold[s.off-t.DataSize:][:s.stored])
-		return s, raw, err
-	}
-	column := func(kind string, part uint32, n int) ([]uint64, error) {
-		s, raw, err := get(kind, part)
-		if s == nil || err != nil {
-			return nil, err
-		}
-		return s.column(raw, n)
-	}
-	samples := int(t.Samples)
-	_, raw, err := get(typeKeys, 0)
-	if err != nil {
-		return nil, err
-	}
-	if ix.Keys, err = decodeStrings(raw, samples, maxStrings(len(raw))); err != nil {
-		return nil, fmt.Errorf("section %s: %w", typeKeys, err)
-	}
-	for _, k := range ix.Keys {
-		if err := CheckKey(k); err != nil && !t.Foreign {
-			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
-		}
-	}
-	if ix.ShapeOf, err = column(typeShape, 0, samples); err != nil {
-		return nil, err
-	}
-	members, perField := 0, make([]int, len(t.Fields))
-	for i := range samples {
-		if ix.ShapeOf != nil && ix.ShapeOf[i] >= uint64(len(t.Shapes)) {
-			return nil, corruptf("sample %d has shape %d of %d", i, ix.ShapeOf[i], len(t.Shapes))
-		}
-		for _, f := range ix.Shape(i) {
-			perField[f]++
-			members++
-		}
-		if uint64(members)*tarBlock > t.Total.Decoded {
-			return nil, corruptf("more than %d members in %d bytes", members, t.Total.Decoded)
-		}
-	}
-	for f, n := range perField {
-		sizes, err := column(typeSize, uint32(f), n)
-		if err != nil {
-			return nil, err
-		}
-		if len(sizes) != n {
-			return nil, corruptf("no section %s for field %q", typeSize, t.Fields[f])
-		}
-		ix.Sizes = append(ix.Sizes, sizes)
-	}
-	if ix.Gaps, err = column(typeGap, 0, members); err != nil {
-		return nil, err
-	}
-	for i, a := range t.Attributes {
-		c, err := decodeAttr(a, samples, func(kind string) (*section, []byte, error) { return get(kind, uint32(i)) })
-		if err != nil {
-			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
-		}
-		ix.Attrs = append(ix.Attrs, c)
-	}
-	return ix, nil
 }
 
 // ShardFormat tells a shard's kind by its name.

@@ -87,7 +87,7 @@ func (b *buffers) reserve(n int64) { b.limit -= min(n, b.limit/2) }
 // scratch is what one goroutine needs to turn stored bytes into samples.
 type scratch struct {
 	decoder *decoder
-	stored  []byte // fetchMost bytes, made when first needed
+	stored  []byte // up to fetchMost bytes
 	decoded []byte // of random reads
 }
 

@@ -57,14 +57,25 @@ type frame struct {
 	stored []byte
 }
 
-// shardEnd is where the source stood around a shard.
-type shardEnd struct{ cursorStart, cursorEnd string }
+// shardEnd is where the source stood around a shard, and how many samples of it were left out.
+type shardEnd struct {
+	cursorStart, cursorEnd string
+	skipped                int64
+}
 
 func (b *block) reset() {
 	b.layout.Reset()
 	b.samples, b.fills, b.huge = b.samples[:0], b.fills[:0], nil
 	b.size, b.taken, b.hash, b.err, b.end, b.adopt = 0, 0, format.Hash{}, nil, nil, nil
 	b.frames = make(chan frame, 1)
+}
+
+// shrink lets go of memory that an uncommonly large sample took: the budget does not count blocks that wait for their next use.
+func (b *block) shrink(blockSize int64) {
+	if int64(cap(b.layout.Buf)) > max(4<<20, 2*blockSize) {
+		b.layout = format.BlockBuilder{}
+	}
+	b.huge = nil
 }
 
 // add lays a sample out. fields must be sorted.
@@ -201,35 +212,56 @@ func (b *block) compact(laid int) {
 // stream sends a block of several frames, holding one at a time.
 func (b *block) stream(ctx context.Context, enc *encoder, skip func(*SampleError)) error {
 	last := &b.samples[len(b.samples)-1]
-	w := &frameWriter{ctx: ctx, enc: enc, out: b.frames, buf: make([]byte, 0, format.MaxFrame)}
-	w.sum = sha256.New()
+	w := &frameWriter{ctx: ctx, enc: enc, out: b.frames, buf: make([]byte, 0, format.MaxFrame), sum: sha256.New()}
 	if _, err := w.Write(b.layout.Buf); err != nil {
 		return err
 	}
-	sent := false
-	for i := range b.huge.Fields {
-		f := &b.huge.Fields[i]
-		err := w.member(ctx, b.huge.Key, f, func() { sent = true })
-		if err == nil {
-			continue
+	payloads, err := openPayloads(ctx, b.huge.Fields)
+	defer closePayloads(payloads)
+	switch {
+	case err == nil:
+		err = w.sample(b.huge, payloads)
+		var pe *payloadError
+		if errors.As(err, &pe) {
+			err = &SampleError{Origin: last.origin, Key: last.key, Err: pe.err}
+			if skip != nil && ctx.Err() == nil { // what has been sent of the sample cannot be taken back
+				err = fmt.Errorf("%w; a sample of this size cannot be skipped once its reading has begun: leave it out and pack again", err)
+			}
 		}
-		var se *payloadError
-		if !errors.As(err, &se) {
-			return err
-		}
-		fail := &SampleError{Origin: last.origin, Key: last.key, Err: se.err}
-		if skip == nil || ctx.Err() != nil || sent {
-			return fail // what has been sent of the sample cannot be taken back
-		}
-		skip(fail)
+	case skip == nil || ctx.Err() != nil:
+		err = &SampleError{Origin: last.origin, Key: last.key, Err: err}
+	default:
+		skip(&SampleError{Origin: last.origin, Key: last.key, Err: err})
 		last.dropped = true
-		break
+		err = nil
 	}
-	if err := w.flush(); err != nil {
-		return err
+	if err == nil {
+		err = w.flush()
 	}
 	w.sum.Sum(b.hash[:0])
-	return nil
+	return err
+}
+
+// openPayloads opens all payloads of a sample before the first byte of it goes out: until then it can be left out.
+func openPayloads(ctx context.Context, fields []Field) (open []io.ReadCloser, err error) {
+	open = make([]io.ReadCloser, len(fields))
+	for i := range fields {
+		if fields[i].Payload == nil {
+			continue
+		}
+		if open[i], err = fields[i].Payload.Open(ctx); err != nil {
+			return open, err
+		}
+	}
+	return open, nil
+}
+
+func closePayloads(open []io.ReadCloser) {
+	for _, r := range open {
+		if r != nil {
+			r.Close()
+		}
+	}
 }
 
 // payloadError marks an error of the source, as against one of the pipeline.
@@ -279,23 +311,28 @@ func (w *frameWriter) flush() error {
 	}
 }
 
-// member writes header, payload and padding. begun is called when the first byte of it is about to be written: before that
-// the payload has been opened.
-func (w *frameWriter) member(ctx context.Context, key string, f *Field, begun func()) error {
-	header := format.AppendHeader(nil, format.JoinName(key, f.Name), f.size())
-	if f.Payload == nil {
-		begun()
-		return errors.Join(first(w.Write(header)), first(w.Write(f.Data)), w.pad(f.size()))
+// sample writes all members; payloads[i] is that of field i, nil where its data is in memory.
+func (w *frameWriter) sample(s *Sample, payloads []io.ReadCloser) error {
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		_, err := w.Write(format.AppendHeader(nil, format.JoinName(s.Key, f.Name), f.size()))
+		if err == nil && payloads[i] == nil {
+			_, err = w.Write(f.Data)
+		} else if err == nil {
+			err = w.payload(f, payloads[i])
+		}
+		if err == nil {
+			_, err = w.Write(make([]byte, -f.size()&511)) // padding
+		}
+		if err != nil {
+			return err
+		}
 	}
-	r, err := f.Payload.Open(ctx)
-	if err != nil {
-		return &payloadError{err}
-	}
-	defer r.Close()
-	begun()
-	if _, err := w.Write(header); err != nil {
-		return err
-	}
+	return nil
+}
+
+// payload copies exactly f.Size bytes and sees to it that there are no more.
+func (w *frameWriter) payload(f *Field, r io.Reader) error {
 	left := f.Size
 	for {
 		if len(w.buf) == format.MaxFrame {
@@ -311,7 +348,7 @@ func (w *frameWriter) member(ctx context.Context, key string, f *Field, begun fu
 		w.buf = w.buf[:len(w.buf)+n]
 		left -= int64(n)
 		if err == io.EOF && left == 0 {
-			return w.pad(f.size())
+			return nil
 		}
 		if err == io.EOF {
 			err = fmt.Errorf("%w: %d of %d bytes", io.ErrUnexpectedEOF, f.Size-left, f.Size)
@@ -321,13 +358,6 @@ func (w *frameWriter) member(ctx context.Context, key string, f *Field, begun fu
 		}
 	}
 }
-
-func (w *frameWriter) pad(size int64) error {
-	_, err := w.Write(make([]byte, -size&511))
-	return err
-}
-
-func first(_ int, err error) error { return err }
 
 // encoder makes frames for one worker.
 type encoder struct {

@@ -3,7 +3,7 @@ package writer
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
+	"strconv"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -38,9 +38,7 @@ func newEmitter(w *Writer, pool *buffers) *emitter {
 		for _, a := range w.prior.Attributes {
 			e.attrs[a.Name] = a.Kind
 		}
-		for i := range w.prior.Shards {
-			e.numbers += w.prior.Shards[i].Samples
-		}
+		e.numbers = sumSamples(w.prior.Shards)
 	}
 	return e
 }
@@ -58,6 +56,7 @@ func (e *emitter) run() {
 			}
 		}
 		e.w.budget.give(b.taken)
+		b.shrink(e.w.opt.BlockSize)
 		select {
 		case e.w.free <- b:
 		default:
@@ -95,6 +94,7 @@ func (e *emitter) block(b *block) error {
 	for i := range b.samples {
 		s := &b.samples[i]
 		if s.dropped {
+			e.shard.skipped++
 			continue
 		}
 		kept++
@@ -151,11 +151,11 @@ func (e *emitter) count(field string, size uint64) {
 }
 
 func (e *emitter) attribute(a format.Attribute) error {
-	if kind, ok := e.attrs[a.Name]; ok && kind != a.Kind {
-		return fmt.Errorf("%w: attribute %q is a %v here and a %v in samples before", format.ErrMismatch, a.Name, a.Kind, kind)
+	err := sameKind(e.attrs, a)
+	if err == nil {
+		e.attrs[a.Name] = a.Kind
 	}
-	e.attrs[a.Name] = a.Kind
-	return nil
+	return err
 }
 
 // number gives a key the next sample number.
@@ -190,20 +190,21 @@ func (e *emitter) finish(end *shardEnd) error {
 	if s.samples == 0 {
 		return s.abort()
 	}
+	end.skipped += s.skipped
 	hash := s.hasher.Sum()
 	ix := s.index.Finish(e.shardMeta(hash, end))
-	eoa := format.EndOfArchive(e.w.opt.Plain)
-	if err := s.write(eoa); err != nil {
-		return format.Position(err, s.name, -1, s.size, "")
-	}
-	tail, err := format.AppendTail(nil, ix, e.w.opt.Plain)
-	if err != nil {
-		_ = s.abort()
-		return format.Position(err, s.name, -1, s.size, "")
+	err := s.write(format.EndOfArchive(e.w.opt.Plain))
+	var tail []byte
+	if err == nil {
+		tail, err = format.AppendTail(nil, ix, e.w.opt.Plain)
 	}
 	if e.w.opt.Plain {
 		s.sidecar = tail
-	} else if err := s.write(tail); err != nil {
+	} else if err == nil {
+		err = s.write(tail)
+	}
+	if err != nil {
+		_ = s.abort() // the first failure is the one to report
 		return format.Position(err, s.name, -1, s.size, "")
 	}
 	e.entries = append(e.entries, format.ShardEntry{
@@ -224,7 +225,22 @@ func (e *emitter) shardMeta(hash format.Hash, end *shardEnd) format.Metadata {
 	if e.w.fingerprint != "" {
 		m["source"], m["cursor_start"], m["cursor_end"] = e.w.fingerprint, end.cursorStart, end.cursorEnd
 	}
+	setSkipped(m, end.skipped)
 	return m
+}
+
+// setSkipped notes how many samples were left out, so that a run that takes the shard over knows it, too.
+func setSkipped(m format.Metadata, n int64) {
+	if n > 0 {
+		m["skipped"] = strconv.FormatInt(n, 10)
+	}
+}
+
+func sumSamples(shards []format.ShardEntry) (n uint64) {
+	for i := range shards {
+		n += shards[i].Samples
+	}
+	return n
 }
 
 func (e *emitter) report() {

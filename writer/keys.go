@@ -114,9 +114,7 @@ func (w *Writer) oldKeys(ctx context.Context) (*keyStream, error) {
 	if w.opt.Mode != Append || w.prior == nil {
 		return s, nil
 	}
-	for i := range w.prior.Shards {
-		s.t.Entries += w.prior.Shards[i].Samples
-	}
+	s.t.Entries = sumSamples(w.prior.Shards)
 	s.name = w.prior.KeysName()
 	obj, err := w.store.Open(ctx, s.name)
 	if err != nil {

@@ -24,6 +24,8 @@ const (
 	Append
 )
 
+func (m Mode) String() string { return [...]string{"create", "overwrite", "append"}[m] }
+
 // OnError says what happens to a sample that cannot be read or stored.
 type OnError int
 
@@ -122,7 +124,10 @@ func (o Options) filled() (Options, error) {
 		return o, fmt.Errorf("shard size of %d bytes is below the block size of %d", o.ShardSize, o.BlockSize)
 	case o.SamplesPerShard < 0 || o.Workers < 0 || o.Memory < 0 || o.MaxSkipped < 0:
 		return o, errors.New("samples per shard, workers, memory and skipped samples cannot be negative")
-	case o.MaxSkippedShare < 0 || o.MaxSkippedShare > 1:
+	case o.Level < format.LevelDefault || o.Level > format.LevelBest || o.Mode < Create || o.Mode > Append ||
+		o.OnError < OnErrorFail || o.OnError > OnErrorSkip:
+		return o, fmt.Errorf("level %d, mode %d or on-error %d is none of this package's constants", o.Level, o.Mode, o.OnError)
+	case !(o.MaxSkippedShare >= 0 && o.MaxSkippedShare <= 1): // NaN too
 		return o, fmt.Errorf("share of skipped samples %g is not between 0 and 1", o.MaxSkippedShare)
 	}
 	return o, checkName(o.Name)

@@ -9,13 +9,18 @@ import (
 )
 
 // Pack writes all samples of a source and publishes them. With Options.Resume the shards that an interrupted Pack of the
-// same source and options left are taken over without reading their part of the source again; at most one shard's worth is
-// read twice. The source is not closed.
+// same source and options left are taken over without reading their part of the source again: what is read twice is at most
+// a shard's worth and the blocks that were in flight. Where that Pack came as far as publishing, the result is what it
+// published. The source is not closed.
 func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*Result, error) {
-	w, err := newWriter(ctx, store, opt, src)
+	w, err := prepare(ctx, store, opt, src)
 	if err != nil {
 		return nil, err
 	}
+	if opt.Resume && w.finished() {
+		return w.published(ctx)
+	}
+	w.start(ctx)
 	defer w.Abort()
 	w.shardCursor = src.Cursor()
 	resuming := opt.Resume
@@ -41,8 +46,7 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 		case errors.Is(err, io.EOF):
 			return w.Close(ctx)
 		case errors.As(err, &se) && opt.OnError == OnErrorSkip:
-			w.skip(se)
-			err = w.usable()
+			err = w.leaveOut(se)
 		}
 		if err != nil {
 			return nil, err

@@ -80,15 +80,14 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	if opt.DryRun {
 		return res, nil
 	}
-	// Another pack may have published while we listed; its objects would be among ours to delete.
-	if _, now, err := loadSummary(ctx, store); !errors.Is(err, fs.ErrNotExist) && (err != nil || now.ETag != tag.ETag) {
-		return nil, fmt.Errorf("%w: the data set changed while pruning, nothing was deleted: run prune again (%w)", ErrLost, orNil(err))
-	}
 	// Tables go first: a generation whose tables are gone cannot be opened, and so is never found incomplete.
 	for _, tables := range []bool{true, false} {
 		for _, info := range res.Objects {
 			if format.IsTablesName(info.Name) != tables {
 				continue
+			}
+			if err := unchanged(ctx, store, tag); err != nil {
+				return nil, err
 			}
 			if err := store.Delete(ctx, info.Name); err != nil {
 				return nil, err
@@ -96,6 +95,19 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 		}
 	}
 	return res, nil
+}
+
+// unchanged asks whether manifest.json is still the one found at first, or still missing. Another pack may have published
+// since, and what it published may be among what is to go. Asking before each deletion leaves it a moment, not minutes.
+func unchanged(ctx context.Context, store objstore.Store, found objstore.Info) error {
+	now, err := store.Stat(ctx, format.ManifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		now, err = objstore.Info{}, nil
+	}
+	if err == nil && now.ETag != found.ETag {
+		err = fmt.Errorf("%w: the data set changed while pruning; run prune again (%w)", ErrLost, objstore.ErrChanged)
+	}
+	return err
 }
 
 // written says whether a shard's own index tells that a Writer put it. A name alone is no proof: people keep archives of
@@ -112,14 +124,16 @@ func written(ctx context.Context, store objstore.Store, name string) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	return !tail.Foreign && ix.Meta["content"] != "", nil
-}
-
-func orNil(err error) error {
-	if err != nil {
-		return err
+	if tail.Plain() { // the sidecar speaks for itself; for an archive only when it is the one described
+		info, err := store.Stat(ctx, shard)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+		if name == shard && (err != nil || uint64(info.Size) != tail.DataSize) {
+			return false, nil
+		}
 	}
-	return objstore.ErrChanged
+	return !tail.Foreign && ix.Meta["content"] != "", nil
 }
 
 // keepGenerations marks what the newest generations name. A parent that has been pruned before ends the chain.

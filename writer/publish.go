@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,6 @@ type Result struct {
 // publish writes keys table, tables and manifest.json. All goroutines have ended.
 func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	e := w.emit
-	defer e.keys.Close()
 	skipped := w.skipped.Load()
 	if share := w.opt.MaxSkippedShare; share > 0 && float64(skipped) > share*float64(e.prog.Samples+skipped) {
 		return nil, fmt.Errorf("%w: %d of %d, at most a share of %g is allowed", ErrSkipped, skipped, e.prog.Samples+skipped, share)
@@ -37,16 +37,13 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 		return nil, fmt.Errorf("%w to write: nothing was published", ErrEmpty)
 	}
 	m := w.manifest()
-	if err := w.checkShards(ctx, m); err != nil {
-		return nil, err
-	}
 	var err error
 	if w.opt.Mode != Append || w.prior == nil || w.prior.Keys != (format.Hash{}) {
 		if m.Keys, err = w.putKeys(ctx, m); err != nil {
 			return nil, err
 		}
 	}
-	tables, name, digest, err := format.EncodeTables(m)
+	tables, name, _, err := format.EncodeTables(m)
 	if err != nil {
 		return nil, err
 	}
@@ -67,27 +64,40 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tables just written do not read back: %w", err)
 	}
+	if err := w.checkObjects(ctx, m, tablesName); err != nil {
+		return nil, err
+	}
 	cond := objstore.Condition{IfNoneMatch: true}
 	if w.prior != nil {
 		cond = objstore.Condition{IfMatch: w.priorTag.ETag}
 	}
-	_, err = objstore.Put(ctx, w.store, format.ManifestName, t.Summary(tablesName).Encode(), cond)
+	summary := t.Summary(tablesName).Encode()
+	_, err = objstore.Put(ctx, w.store, format.ManifestName, summary, cond)
 	if errors.Is(err, objstore.ErrExists) || errors.Is(err, objstore.ErrChanged) {
 		return nil, fmt.Errorf("%w: it published %s in %v first; this pack has changed nothing (%w)", ErrLost, format.ManifestName, w.store, err)
 	}
-	if err != nil {
-		return nil, err
+	if err != nil { // perhaps it is the answer alone that was lost
+		if there, _, rerr := objstore.ReadAll(ctx, w.store, format.ManifestName, maxSummary); rerr != nil || !bytes.Equal(there, summary) {
+			return nil, err
+		}
 	}
+	res := resultOf(t, tablesName)
+	res.Written, res.Adopted, res.Skipped = e.prog.Samples-e.prog.Adopted, e.prog.Adopted, skipped
+	return res, nil
+}
+
+func resultOf(t *format.Tables, name string) *Result {
 	return &Result{
-		Tables: tablesName, Digest: digest, Generation: m.Generation, Samples: t.Samples, Shards: t.Shards, Blocks: t.Blocks,
-		Bytes: t.Bytes, PayloadBytes: t.PayloadBytes, Written: e.prog.Samples - e.prog.Adopted, Adopted: e.prog.Adopted, Skipped: skipped,
-	}, nil
+		Tables: name, Digest: t.Digest, Generation: t.Generation, Samples: t.Samples, Shards: t.Shards, Blocks: t.Blocks,
+		Bytes: t.Bytes, PayloadBytes: t.PayloadBytes,
+	}
 }
 
 // manifest is the generation, its keys table apart.
 func (w *Writer) manifest() *format.Manifest {
 	m := &format.Manifest{Generation: w.Generation(), Parent: w.priorTab}
-	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.opt.canonical()}
+	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.opt.canonical(), "mode": w.opt.Mode.String()}
+	setSkipped(m.Meta, w.skipped.Load())
 	maps.Copy(m.Meta, w.sourceMeta)
 	if w.fingerprint != "" {
 		m.Meta["source"] = w.fingerprint
@@ -105,14 +115,19 @@ func (w *Writer) manifest() *format.Manifest {
 	return m
 }
 
-// checkShards looks once more at what the manifest is about to name: a prune, or a person, may have been there meanwhile.
-func (w *Writer) checkShards(ctx context.Context, m *format.Manifest) error {
+// checkObjects looks once more at what manifest.json is about to lead to: a prune, or a person, may have been there meanwhile.
+func (w *Writer) checkObjects(ctx context.Context, m *format.Manifest, tables string) error {
 	sizes := map[string]int64{}
 	for info, err := range w.store.List(ctx, "") {
 		if err != nil {
 			return err
 		}
 		sizes[info.Name] = info.Size
+	}
+	for _, name := range []string{tables, m.KeysName()} {
+		if _, ok := sizes[name]; !ok && name != "" {
+			return fmt.Errorf("%w: %s has gone since it was written: %w", ErrLost, name, fs.ErrNotExist)
+		}
 	}
 	for i := range m.Shards {
 		s := &m.Shards[i]

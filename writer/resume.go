@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 )
@@ -13,6 +15,50 @@ import (
 type adopted struct {
 	entry format.ShardEntry
 	index *format.ShardIndex
+}
+
+// finished says whether the generation that is there is what this pack would publish. The run that published it may have
+// died, or lost its connection, before it could say so.
+func (w *Writer) finished() bool {
+	if w.prior == nil || w.fingerprint == "" {
+		return false
+	}
+	m := w.prior.Meta
+	return m["source"] == w.fingerprint && m["options"] == w.opt.canonical() && m["tool"] == toolVersion() &&
+		m["mode"] == w.opt.Mode.String()
+}
+
+// published is the result of the pack that finished has found.
+func (w *Writer) published(ctx context.Context) (*Result, error) {
+	if err := w.checkObjects(ctx, w.prior, w.priorTab); err != nil {
+		return nil, err
+	}
+	t, closeTables, err := loadTables(ctx, w.store, w.priorTab)
+	if err != nil {
+		return nil, err
+	}
+	defer closeTables()
+	res := resultOf(t, w.priorTab)
+	for i := range w.prior.Shards {
+		if s := &w.prior.Shards[i]; strings.HasPrefix(s.Name, shardPrefix(w.opt.Name, t.Generation)) {
+			res.Adopted += int64(s.Samples)
+		}
+	}
+	res.Skipped, err = skippedBefore(t.Meta)
+	return res, err
+}
+
+// skippedBefore is how many samples the run that wrote META left out.
+func skippedBefore(meta format.Metadata) (int64, error) {
+	text, ok := meta["skipped"]
+	if !ok {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%w: metadata skipped is %q", format.ErrCorrupt, text)
+	}
+	return n, nil
 }
 
 // atShardStart says whether the next sample begins a shard.
@@ -37,7 +83,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		return "", false, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("%w; `shardtool prune` removes what an unfinished pack left", err)
+		return "", false, fmt.Errorf("%w; it is no part of a data set: remove it, and pack again", err)
 	}
 	if err := w.sameOrigin(name, ix.Meta); err != nil {
 		return "", false, err
@@ -48,11 +94,23 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	}
 	hash, err := format.ParseHash(ix.Meta["content"])
 	if err == nil && info.Size != want {
-		err = fmt.Errorf("%w: object of %d bytes, its index says %d", format.ErrCorrupt, info.Size, want)
+		err = fmt.Errorf("%w: object of %d bytes, its index says %d; it is no part of a data set: remove it, and pack again",
+			format.ErrCorrupt, info.Size, want)
+	}
+	skipped := int64(0)
+	if err == nil {
+		skipped, err = skippedBefore(ix.Meta)
+	}
+	for _, at := range ix.Attributes {
+		if err == nil {
+			err = sameKind(w.attrs, at)
+			w.attrs[at.Name] = at.Kind
+		}
 	}
 	if err != nil {
 		return "", false, format.Position(err, name, -1, -1, "")
 	}
+	w.countSkipped(skipped, fmt.Errorf("the run before, in %s", name))
 	a := &adopted{index: ix, entry: format.ShardEntry{Rows: ix.Rows, ShardInfo: format.ShardInfo{
 		Name: name, Size: uint64(info.Size), Tail: uint64(tail.Len), Samples: tail.Samples, Blocks: tail.Total.Blocks,
 		Rows: uint64(len(ix.Rows)), Hash: hash,

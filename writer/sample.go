@@ -102,6 +102,7 @@ func checkSample(s *Sample) error {
 		s.Fields = slices.Clone(s.Fields)
 		slices.SortFunc(s.Fields, compareFields)
 	}
+	room := int64(maxSample)
 	for i := range s.Fields {
 		f := &s.Fields[i]
 		if err := format.CheckField(f.Name); err != nil {
@@ -115,6 +116,27 @@ func checkSample(s *Sample) error {
 		}
 		if f.size() < 0 {
 			return fmt.Errorf("field %q has a size of %d", f.Name, f.size())
+		}
+		if f.size() > room {
+			return fmt.Errorf("%w: sample of more than %d bytes", format.ErrTooLarge, int64(maxSample))
+		}
+		room -= f.size()
+	}
+	return checkAttrs(s.Attrs)
+}
+
+// maxSample keeps sums of sizes inside 64 bits, those of the manifest's parts too (SPEC 6).
+const maxSample = 1 << 55
+
+func checkAttrs(attrs []format.AttrValue) error {
+	for i, a := range attrs {
+		if a.Kind > format.AttrNumber {
+			return fmt.Errorf("attribute %q is of no known kind: %d", a.Name, uint8(a.Kind))
+		}
+		for _, o := range attrs[:i] {
+			if o.Name == a.Name {
+				return fmt.Errorf("%w attribute %q", format.ErrDuplicate, a.Name)
+			}
 		}
 	}
 	return nil

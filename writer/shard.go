@@ -20,6 +20,7 @@ type openShard struct {
 	index   format.IndexBuilder
 	hasher  format.ShardHasher
 	samples uint64
+	skipped int64 // by workers
 	blocks  int
 	// first and last are the least and greatest key.
 	first, last string

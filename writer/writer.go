@@ -30,6 +30,9 @@ type Writer struct {
 	shardKeys   map[string]struct{}
 	shardNumber int
 	shardCursor string
+	// shardSkipped counts samples of the shard that Write and the source left out.
+	shardSkipped int64
+	attrs        map[string]format.AttrKind // of all samples so far
 
 	budget *budget
 	free   chan *block
@@ -40,31 +43,34 @@ type Writer struct {
 	group  sync.WaitGroup
 	emit   *emitter
 
-	given   int64 // samples that Write took
 	skipped atomic.Int64
 	closed  bool
-	over    bool
 }
 
 // New begins a generation. It reads what is there: with Create a data set is ErrExists; Overwrite and Append remember which
 // generation they follow, and Close publishes only if that is still the current one.
 func New(ctx context.Context, store objstore.Store, opt Options) (*Writer, error) {
-	return newWriter(ctx, store, opt, nil)
+	w, err := prepare(ctx, store, opt, nil)
+	if err == nil {
+		w.start(ctx)
+	}
+	return w, err
 }
 
-func newWriter(ctx context.Context, store objstore.Store, opt Options, src Source) (*Writer, error) {
+// prepare makes a Writer whose goroutines do not run yet.
+func prepare(ctx context.Context, store objstore.Store, opt Options, src Source) (*Writer, error) {
 	opt, err := opt.filled()
 	if err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
-	w := &Writer{store: store, opt: opt, cursor: func() string { return "" }, shardKeys: map[string]struct{}{}}
+	w := &Writer{store: store, opt: opt, cursor: func() string { return "" }, shardKeys: map[string]struct{}{},
+		attrs: map[string]format.AttrKind{}}
 	if src != nil {
 		w.cursor, w.fingerprint, w.sourceMeta = src.Cursor, src.Fingerprint(), src.Meta()
 	}
 	if err := w.readPrior(ctx); err != nil {
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}
-	w.start(ctx)
 	return w, nil
 }
 
@@ -80,11 +86,20 @@ func (w *Writer) readPrior(ctx context.Context) error {
 		}
 		return err
 	}
-	if w.opt.Mode == Create {
-		return fmt.Errorf("%w (generation %d, %d samples)", ErrExists, sum.Generation, sum.Samples)
+	exists := fmt.Errorf("%w (generation %d, %d samples)", ErrExists, sum.Generation, sum.Samples)
+	if w.opt.Mode == Create && !w.opt.Resume {
+		return exists
 	}
 	w.prior, err = loadManifest(ctx, w.store, sum.Tables)
 	w.priorTag, w.priorTab = info, sum.Tables
+	if err == nil && w.opt.Mode == Create && !w.finished() {
+		return exists
+	}
+	if err == nil && w.opt.Mode == Append {
+		for _, a := range w.prior.Attributes {
+			w.attrs[a.Name] = a.Kind
+		}
+	}
 	return err
 }
 
@@ -123,15 +138,19 @@ func (w *Writer) Generation() uint64 {
 
 // shardName is the object name of shard i of this generation.
 func (w *Writer) shardName(i int) string {
-	name := w.opt.Name
-	if g := w.Generation(); g > 1 {
-		name += fmt.Sprintf("-v%04d", g)
-	}
 	suffix := format.ZstdSuffix
 	if w.opt.Plain {
 		suffix = format.TarSuffix
 	}
-	return fmt.Sprintf("%s-%06d%s", name, i, suffix)
+	return fmt.Sprintf("%s%06d%s", shardPrefix(w.opt.Name, w.Generation()), i, suffix)
+}
+
+// shardPrefix begins the names of the shards that a generation adds.
+func shardPrefix(name string, generation uint64) string {
+	if generation > 1 {
+		name += fmt.Sprintf("-v%04d", generation)
+	}
+	return name + "-"
 }
 
 // Write adds a sample. Data has been copied when it returns; payloads may be read until Close returns. A *SampleError
@@ -140,18 +159,17 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	if err := w.usable(); err != nil {
 		return err
 	}
-	w.given++
 	if err := w.check(&s); err != nil {
 		se := &SampleError{Origin: s.Origin, Key: s.Key, Err: err}
 		if w.opt.OnError == OnErrorSkip {
-			w.skip(se)
-			return w.usable()
+			return w.leaveOut(se)
 		}
 		w.fail(se)
 		return se
 	}
 	if w.cur == nil {
 		if err := w.begin(ctx); err != nil {
+			w.fail(err)
 			return err
 		}
 	}
@@ -172,7 +190,22 @@ func (w *Writer) check(s *Sample) error {
 	if _, twice := w.shardKeys[s.Key]; twice {
 		return fmt.Errorf("%w key: it is in this shard already (%s)", format.ErrDuplicate, w.shardName(w.shardNumber))
 	}
+	for _, a := range s.Attrs {
+		if err := sameKind(w.attrs, a.Attribute); err != nil {
+			return err
+		}
+	}
+	for _, a := range s.Attrs {
+		w.attrs[a.Name] = a.Kind
+	}
 	w.shardKeys[s.Key] = struct{}{}
+	return nil
+}
+
+func sameKind(kinds map[string]format.AttrKind, a format.Attribute) error {
+	if kind, ok := kinds[a.Name]; ok && kind != a.Kind {
+		return fmt.Errorf("%w: attribute %q is a %v here and a %v in samples before", format.ErrMismatch, a.Name, a.Kind, kind)
+	}
 	return nil
 }
 
@@ -192,8 +225,8 @@ func (w *Writer) dispatch(ctx context.Context, endShard bool) error {
 	w.cur = nil
 	if endShard {
 		end := w.cursor()
-		b.end = &shardEnd{w.shardCursor, end}
-		w.shardCursor = end
+		b.end = &shardEnd{cursorStart: w.shardCursor, cursorEnd: end, skipped: w.shardSkipped}
+		w.shardCursor, w.shardSkipped = end, 0
 		w.shardNumber++
 		w.shardBytes = 0
 		clear(w.shardKeys)
@@ -245,13 +278,25 @@ func (w *Writer) fail(err error) {
 	}
 }
 
+// leaveOut skips a sample before it is laid out.
+func (w *Writer) leaveOut(e *SampleError) error {
+	w.shardSkipped++
+	w.skip(e)
+	return w.usable()
+}
+
+// skip may be called from any goroutine.
 func (w *Writer) skip(e *SampleError) {
-	n := w.skipped.Add(1)
 	if w.opt.Skipped != nil {
 		w.opt.Skipped(e)
 	}
+	w.countSkipped(1, e)
+}
+
+func (w *Writer) countSkipped(more int64, last error) {
+	n := w.skipped.Add(more)
 	if w.opt.MaxSkipped > 0 && n > w.opt.MaxSkipped {
-		w.fail(fmt.Errorf("%w: %d, at most %d are allowed; the last: %w", ErrSkipped, n, w.opt.MaxSkipped, e))
+		w.fail(fmt.Errorf("%w: %d, at most %d are allowed; the last: %w", ErrSkipped, n, w.opt.MaxSkipped, last))
 	}
 }
 
@@ -262,7 +307,7 @@ func (w *Writer) Abort() error {
 	}
 	w.cancel(errors.New("writer: aborted"))
 	w.stop()
-	return nil
+	return w.emit.keys.Close()
 }
 
 // stop ends all goroutines.
@@ -289,6 +334,7 @@ func (w *Writer) Close(ctx context.Context) (*Result, error) {
 		_ = w.dispatch(ctx, true) // a failure sticks
 	}
 	w.stop()
+	defer w.emit.keys.Close()
 	if err := context.Cause(w.ctx); err != nil {
 		return nil, err
 	}

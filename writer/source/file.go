@@ -119,13 +119,27 @@ func (f *file) open() (*os.File, error) {
 		return nil, explain(err)
 	}
 	defer release()
-	h, err := d.root.Open(f.name)
+	h, err := d.root.OpenFile(f.name, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
 		// A link may lead to another folder inside the source: that is for the root to judge.
-		if h, err2 := f.roots.list[f.root].Open(filepath.FromSlash(dirOf(f.key) + f.name)); err2 == nil {
-			return h, nil
+		path := filepath.FromSlash(dirOf(f.key) + f.name)
+		if h, err2 := f.roots.list[f.root].OpenFile(path, os.O_RDONLY|openNonblock, 0); err2 == nil {
+			return f.regular(h)
 		}
 		return nil, explain(err)
+	}
+	return f.regular(h)
+}
+
+// regular refuses what has taken the place of a file since it was listed, before a read of it could block.
+func (f *file) regular(h *os.File) (*os.File, error) {
+	info, err := h.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%w (it is no regular file any more)", errChanged)
+	}
+	if err != nil {
+		h.Close()
+		return nil, err
 	}
 	return h, nil
 }

@@ -60,6 +60,7 @@ type Files struct {
 	bytes   int64
 	sum     format.Hash
 	classes []string
+	classNo map[string]int // the number of each
 
 	next func() (listed, error, bool)
 	stop func()
@@ -123,19 +124,29 @@ func (f *Files) encode(dst []byte, l *listed) []byte {
 	return append(dst, l.problem...)
 }
 
+// errDamaged: the temporary file that the list is in gave back something else.
+var errDamaged = errors.New("source: list of files is damaged")
+
 func (f *Files) decode(rec []byte) (l listed, err error) {
+	head := 4
 	if f.opt.Shuffle {
-		rec = rec[8:]
+		head += 8
 	}
-	l.root = int(binary.BigEndian.Uint32(rec))
-	rec = rec[4:]
+	if len(rec) < head {
+		return l, errDamaged
+	}
+	l.root = int(binary.BigEndian.Uint32(rec[head-4:]))
+	rec = rec[head:]
 	for _, s := range []*string{&l.key, &l.field, &l.name} {
 		i := bytes.IndexByte(rec, 0)
 		if i < 0 {
-			return l, errors.New("source: list of files is damaged")
+			return l, errDamaged
 		}
 		*s = string(rec[:i])
 		rec = rec[i+1:]
+	}
+	if len(rec) < 16 {
+		return l, errDamaged
 	}
 	l.size, l.mtime = int64(binary.LittleEndian.Uint64(rec)), int64(binary.LittleEndian.Uint64(rec[8:]))
 	l.problem = string(rec[16:])
@@ -164,7 +175,7 @@ func (f *Files) survey(ctx context.Context) error {
 		if f.samples == 0 || l.key != prev.key || l.root != prev.root {
 			f.samples++
 		}
-		if class := classOf(l.key); class != "" && !seen[class] {
+		if class := classOf(l.key); class != "" {
 			seen[class] = true
 		}
 		prev = l
@@ -173,12 +184,17 @@ func (f *Files) survey(ctx context.Context) error {
 		f.classes = slices.Clone(f.opt.Classes)
 		var more []string
 		for c := range seen {
-			if !slices.Contains(f.classes, c) {
+			if !slices.Contains(f.opt.Classes, c) {
 				more = append(more, c)
 			}
 		}
 		slices.Sort(more)
 		f.classes = append(f.classes, more...)
+		f.classNo = make(map[string]int, len(f.classes))
+		for i, c := range f.classes {
+			f.classNo[c] = i
+		}
+		fmt.Fprintf(h, "%q %q", f.opt.ClassField, f.classes)
 	}
 	h.Sum(f.sum[:0])
 	return nil
@@ -226,8 +242,7 @@ func (f *Files) Next(ctx context.Context) (writer.Sample, error) {
 		if class == "" {
 			return fail(fmt.Errorf("no class: the file is in no folder below %s, and a class field is wanted", f.roots.list[first.root].path))
 		}
-		n := slices.Index(f.classes, class)
-		s.Fields = append(s.Fields, writer.Field{Name: f.opt.ClassField, Data: strconv.AppendInt(nil, int64(n), 10)})
+		s.Fields = append(s.Fields, writer.Field{Name: f.opt.ClassField, Data: strconv.AppendInt(nil, int64(f.classNo[class]), 10)})
 		s.Attrs = []format.AttrValue{{Attribute: format.Attribute{Name: "class", Kind: format.AttrLabel}, Label: class}}
 	}
 	return s, nil
@@ -309,7 +324,7 @@ func (f *Files) all() iter.Seq2[listed, error] {
 	}
 }
 
-// Fingerprint covers names, sizes and modification times of all files, and their order.
+// Fingerprint covers names, sizes and modification times of all files, their order, and the numbers of classes.
 func (f *Files) Fingerprint() string { return "files:" + f.sum.String() }
 
 // Meta names the classes, when there is a class field.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -44,9 +45,12 @@ type walker struct {
 // folder lists one folder and those below it. Entries are read some thousand at a time, so that a folder of millions does
 // not have to fit in memory.
 func (w *walker) folder(dir string) error {
-	h, err := w.root.Open(dir)
+	h, err := w.root.OpenFile(dir, os.O_RDONLY|openNonblock, 0)
+	if errors.Is(err, fs.ErrNotExist) && dir != "." {
+		return nil // gone since its folder was listed: it was never there for us
+	}
 	if err != nil {
-		return fmt.Errorf("source: %w", err)
+		return fmt.Errorf("source: listing %s: %w", path.Join(w.root.path, dir), err)
 	}
 	defer h.Close()
 	var below []string
@@ -96,17 +100,18 @@ func (w *walker) folder(dir string) error {
 func (w *walker) file(rel string, e fs.DirEntry) error {
 	l := listed{root: w.number, name: e.Name()}
 	info, err := e.Info()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // gone between listing and looking: it was never there for us
+	}
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		info, err = w.root.Stat(rel) // follows inside the folder only
 		if err == nil && info.IsDir() {
 			err = errors.New("a link to a folder is not followed: give that folder as a source of its own, or leave the link out with --exclude")
 		} else if err != nil {
-			err = fmt.Errorf("a link that leads out of %s, or nowhere, is not followed: copy the file, or leave the link out with --exclude (%w)", w.root.path, err)
+			err = fmt.Errorf("a link that leads out of its source folder, or nowhere, is not followed: copy the file, or leave the link out with --exclude (%w)", err)
 		}
 	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && info == nil:
-		return nil // gone between listing and looking: it was never there for us
 	case err != nil:
 		l.problem = err.Error()
 	case !info.Mode().IsRegular():

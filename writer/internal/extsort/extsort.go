@@ -31,7 +31,8 @@ type Sorter struct {
 
 type span struct{ off, n uint32 }
 
-type run struct{ off, n int64 }
+// run is a sorted part of the file: n bytes that hold that many records.
+type run struct{ off, n, records int64 }
 
 const spanLen = 8
 
@@ -99,7 +100,7 @@ func (s *Sorter) spill() error {
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("writing a temporary file for sorting: %w", err)
 	}
-	s.runs = append(s.runs, run{begin, n})
+	s.runs = append(s.runs, run{begin, n, int64(len(s.spans))})
 	s.arena, s.spans = s.arena[:0], s.spans[:0]
 	return nil
 }
@@ -146,23 +147,36 @@ func (s *Sorter) All() iter.Seq2[[]byte, error] {
 
 // cursor reads one run.
 type cursor struct {
-	r   *bufio.Reader
-	rec []byte
+	r    *bufio.Reader
+	left int64 // records
+	rec  []byte
 }
 
-func (c *cursor) next() error {
+// next returns false at the end of the run.
+func (c *cursor) next() (bool, error) {
+	if c.left == 0 {
+		return false, nil
+	}
+	c.left--
 	n, err := binary.ReadUvarint(c.r)
 	if err != nil {
-		return err
+		return false, cut(err)
 	}
 	if uint64(cap(c.rec)) < n {
 		c.rec = make([]byte, n)
 	}
 	c.rec = c.rec[:n]
 	if _, err = io.ReadFull(c.r, c.rec); err != nil {
-		return fmt.Errorf("temporary file for sorting: %w", err)
+		return false, cut(err)
 	}
-	return nil
+	return true, nil
+}
+
+func cut(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("temporary file for sorting: %w", err)
 }
 
 type cursorHeap []*cursor
@@ -183,8 +197,8 @@ func (s *Sorter) merge(yield func([]byte, error) bool) {
 	size := max(4<<10, min(1<<20, s.limit/len(s.runs)))
 	h := make(cursorHeap, 0, len(s.runs))
 	for _, r := range s.runs {
-		c := &cursor{r: bufio.NewReaderSize(io.NewSectionReader(s.file, r.off, r.n), size)}
-		if err := c.next(); err != nil {
+		c := &cursor{r: bufio.NewReaderSize(io.NewSectionReader(s.file, r.off, r.n), size), left: r.records}
+		if _, err := c.next(); err != nil { // no run is empty
 			yield(nil, err)
 			return
 		}
@@ -195,14 +209,14 @@ func (s *Sorter) merge(yield func([]byte, error) bool) {
 		if !yield(h[0].rec, nil) {
 			return
 		}
-		switch err := h[0].next(); {
-		case err == nil:
-			heap.Fix(&h, 0)
-		case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
-			heap.Pop(&h)
-		default:
+		switch more, err := h[0].next(); {
+		case err != nil:
 			yield(nil, err)
 			return
+		case more:
+			heap.Fix(&h, 0)
+		default:
+			heap.Pop(&h)
 		}
 	}
 }
