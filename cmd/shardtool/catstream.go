@@ -266,7 +266,10 @@ func readLedger(checkpoint string) ([]reader.SkippedBlock, error) {
 }
 
 func writeLedger(checkpoint string, blocks []reader.SkippedBlock) error {
-	if len(blocks) == 0 {
+	if len(blocks) == 0 { // one that an earlier job left says nothing of this one
+		if err := os.Remove(ledgerName(checkpoint)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		return nil
 	}
 	text, err := reader.AppendLedger(nil, blocks)
