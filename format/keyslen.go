@@ -4,8 +4,5 @@ package format
 func KeysLen(ix *ShardIndex) int {
 	s := rawSection{}
 	s.raw = appendStrings(nil, ix.Keys, &s.cuts)
-	if z := s.compress(); z != nil {
-		return len(z)
-	}
-	return len(s.raw)
+	return s.storedLen()
 }

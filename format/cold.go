@@ -1,0 +1,190 @@
+package format
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// Cold is where the COLD frame lies in the object that ParseTail saw the end of, its header included.
+func (t *Tail) Cold() (off, n int64) {
+	return int64(t.DataSize - t.IndexBase), int64(t.HotOff-t.DataSize) - skipHeader
+}
+
+// DecodeCold reads the rest of the index out of the bytes that Cold names. Columns may share memory: they are to be read
+// only.
+func (t *Tail) DecodeCold(cold []byte) (*ShardIndex, error) {
+	off, n := t.Cold()
+	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], appendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
+		return nil, At(off, corruptf("header of the cold index"))
+	}
+	d := coldDecoder{Tail: t, cold: cold, samples: int(t.Samples)}
+	ix, err := d.decode()
+	if err != nil {
+		return nil, At(off, err)
+	}
+	return ix, nil
+}
+
+type coldDecoder struct {
+	*Tail
+	cold    []byte
+	samples int
+	zero    []uint64 // shared by all columns of zeros, which take no bytes that would bound them
+}
+
+func (d *coldDecoder) decode() (*ShardIndex, error) {
+	// Sections that nothing below looks at are compared too: no byte of a shard is without a guard.
+	for i := range d.dir {
+		if s := &d.dir[i]; s.off < d.HotOff && Checksum(d.stored(s)) != s.crc {
+			return nil, corruptf("checksum mismatch in section %s, part %d", s.kind, s.part)
+		}
+	}
+	ix := &ShardIndex{Schema: d.Schema, Rows: d.Rows, Meta: d.Meta}
+	if err := d.keys(ix); err != nil {
+		return nil, fmt.Errorf("section %s: %w", typeKeys, err)
+	}
+	perField, err := d.shapes(ix)
+	if err != nil {
+		return nil, err
+	}
+	members := 0
+	for f, n := range perField {
+		sizes, err := d.column(typeSize, uint32(f), n)
+		if err != nil {
+			return nil, err
+		}
+		if sizes == nil {
+			return nil, corruptf("no section %s for field %q", typeSize, d.Fields[f])
+		}
+		ix.Sizes = append(ix.Sizes, sizes)
+		members += n
+	}
+	if ix.Gaps, err = d.column(typeGap, 0, members); err != nil {
+		return nil, err
+	}
+	if err := d.layout(ix); err != nil {
+		return nil, err
+	}
+	for i, a := range d.Attributes {
+		bits, err := d.column(typeAttr, uint32(i), d.samples)
+		if err == nil && bits == nil {
+			err = corruptf("no section %s", typeAttr)
+		}
+		var c AttrColumn
+		if err == nil {
+			c, err = decodeAttr(a, d.samples, bits, func(kind string) (*section, []byte, error) { return d.get(kind, uint32(i)) })
+		}
+		if err != nil {
+			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
+		}
+		ix.Attrs = append(ix.Attrs, c)
+	}
+	return ix, nil
+}
+
+func (d *coldDecoder) stored(s *section) []byte { return d.cold[s.off-d.DataSize:][:s.stored] }
+
+// get returns a section and its raw bytes, or nil when there is none of that name in COLD.
+func (d *coldDecoder) get(kind string, part uint32) (*section, []byte, error) {
+	s := d.find(kind, part)
+	if s == nil || s.off >= d.HotOff {
+		return nil, nil, nil
+	}
+	raw, err := s.payload(d.stored(s))
+	return s, raw, err
+}
+
+// column reads a section of n integers; nil when there is none.
+func (d *coldDecoder) column(kind string, part uint32, n int) ([]uint64, error) {
+	s, raw, err := d.get(kind, part)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	if s.encoding == EncodingPlanes && len(raw) == 1 && raw[0] == 0 {
+		if len(d.zero) < n || d.zero == nil {
+			d.zero = make([]uint64, n)
+		}
+		return d.zero[:n:n], nil
+	}
+	return s.column(raw, n)
+}
+
+func (d *coldDecoder) keys(ix *ShardIndex) error {
+	s, raw, err := d.get(typeKeys, 0)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		return corruptf("missing")
+	}
+	// Every key stands in a tar header, so that the blocks bound them.
+	if ix.Keys, err = decodeStrings(raw, d.samples, int64(d.Total.Decoded)); err != nil || d.Foreign {
+		return err
+	}
+	for _, k := range ix.Keys {
+		if err := CheckKey(k); err != nil {
+			return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+	}
+	return nil
+}
+
+// shapes reads the samples' shapes and counts the samples that have each field.
+func (d *coldDecoder) shapes(ix *ShardIndex) (perField []int, err error) {
+	if ix.ShapeOf, err = d.column(typeShape, 0, d.samples); err != nil {
+		return nil, err
+	}
+	if ix.ShapeOf == nil && len(d.Shapes) > 1 {
+		return nil, corruptf("no section %s for %d shapes", typeShape, len(d.Shapes))
+	}
+	members := uint64(0)
+	perField = make([]int, len(d.Fields))
+	for i := range d.samples {
+		if ix.ShapeOf != nil && ix.ShapeOf[i] >= uint64(len(d.Shapes)) {
+			return nil, corruptf("sample %d has shape %d of %d", i, ix.ShapeOf[i], len(d.Shapes))
+		}
+		shape := ix.Shape(i)
+		if members += uint64(len(shape)); members*tarBlock > d.Total.Decoded {
+			return nil, corruptf("more than %d members in %d bytes", members, d.Total.Decoded)
+		}
+		for _, f := range shape {
+			perField[f]++
+		}
+	}
+	return perField, nil
+}
+
+// layout adds up members and holds each block against its rows: an offset that is computed from sizes is one that exists.
+func (d *coldDecoder) layout(ix *ShardIndex) error {
+	at := make([]int, len(ix.Fields))
+	sample, member := 0, 0
+	for row := 0; row < len(ix.Rows); {
+		first, end := row, sample+int(ix.Rows[row].Samples)
+		room := uint64(ix.Rows[row].Decoded)
+		for row++; row < len(ix.Rows) && ix.Rows[row].Samples == 0; row++ {
+			room += uint64(ix.Rows[row].Decoded)
+		}
+		for ; sample < end; sample++ {
+			for _, f := range ix.Shape(sample) {
+				size := ix.Sizes[f][at[f]]
+				at[f]++
+				gap := uint64(tarBlock)
+				if ix.Gaps != nil {
+					gap = ix.Gaps[member]
+				}
+				member++
+				if !d.Foreign && gap != uint64(fieldHeaderLen(ix.Keys[sample], ix.Fields[f])) {
+					return corruptf("sample %d: %d bytes before a payload of field %q", sample, gap, ix.Fields[f])
+				}
+				if size > room || gap > room || gap+size+uint64(padding(int64(size))) > room {
+					return corruptf("row %d: sample %d ends beyond its block", first, sample)
+				}
+				room -= gap + size + uint64(padding(int64(size)))
+			}
+		}
+		if room != 0 && !d.Foreign {
+			return corruptf("row %d: %d bytes after the block's last sample", first, room)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package format
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+// memberNames are names on every side of the limits of tar's header fields.
+func memberNames() []string {
+	dirs := func(n int) string { return strings.Repeat("directory/", n/10+1)[:n] }
+	n := []string{
+		"a", "a.b", "a.b.c", "dir/a.txt", "with space.txt", "new\nline.txt", "tab\t.x", "quote\"'.x", "back\\slash.x", "dots.in.field.tar.gz",
+		"utf8/ä€😀.txt", "caf\xe9.txt", "\xff\xfe/\x80.\xc3\x28", "\x01\x7f.x", " leading.x", "trailing .x ", "-dash.x", "a:b*c?.x", "%2e.x",
+		strings.Repeat("x", 300) + ".x", dirs(99) + "/" + strings.Repeat("\xe9", 200), dirs(300) + "x.y",
+		"first/" + strings.Repeat("y", 96) + ".z", strings.Repeat("p", 154) + "/" + strings.Repeat("q", 100),
+		dirs(99) + "/tail that begins behind byte 100.txt", strings.Repeat("ä/", 40) + "ä.txt",
+	}
+	for _, size := range []int{99, 100, 101, 102, 155, 156, 157, 200, 254, 255, 256, 257, 258, 511, 512, 513, 1023, 1024, MaxName} {
+		n = append(n, strings.Repeat("x", size), strings.Repeat("long name of a directory/", size)[:size-2]+"zz")
+	}
+	return n
+}
+
+// TestHeaderAgainstArchiveTar: Go's reader finds name, size and the fixed fields of every header of ours.
+func TestHeaderAgainstArchiveTar(t *testing.T) {
+	for _, name := range memberNames() {
+		for _, size := range []int64{0, 1, 511, 512, 1 << 20, maxOctalSize, maxOctalSize + 1, 1 << 40} {
+			h := AppendHeader(nil, name, size)
+			if int64(len(h)) != HeaderLen(name) {
+				t.Fatalf("%q: header of %d bytes, HeaderLen says %d", name, len(h), HeaderLen(name))
+			}
+			got, err := tar.NewReader(bytes.NewReader(h)).Next()
+			if err != nil {
+				t.Fatalf("%q, %d bytes: %v", name, size, err)
+			}
+			if got.Name != name || got.Size != size || got.Mode != 0o444 || got.Uid != 0 || got.Gid != 0 || got.ModTime.Unix() != 0 || got.Typeflag != tar.TypeReg {
+				t.Fatalf("%q, %d bytes: archive/tar reads %+v", name, size, got)
+			}
+			w, m := Walker{Buf: h, Partial: true}, Member{}
+			if ok, err := w.Next(&m); !ok || err != nil || string(m.Name) != name || m.Size != size || m.Payload != int64(len(h)) {
+				t.Fatalf("%q, %d bytes: walker reads %+v, %v, %v", name, size, m, ok, err)
+			}
+			f, m := Walker{Buf: h, Partial: true, Foreign: true}, Member{}
+			if ok, err := f.Next(&m); !ok || err != nil || string(m.Name) != name || m.Size != size {
+				t.Fatalf("%q, %d bytes: foreign walker reads %+v, %v, %v", name, size, m, ok, err)
+			}
+			key, field := SplitName([]byte(name))
+			if n := fieldHeaderLen(string(key), string(field)); n != HeaderLen(name) {
+				t.Fatalf("%q: fieldHeaderLen %d, HeaderLen %d", name, n, HeaderLen(name))
+			}
+		}
+	}
+}
+
+// TestArchiveAgainstArchiveTar: a block and an end-of-archive are an archive whose contents Go reads.
+func TestArchiveAgainstArchiveTar(t *testing.T) {
+	var b BlockBuilder
+	for i, name := range memberNames() {
+		data := noise(uint64(i), i*37)
+		at := b.Member(name, len(data))
+		copy(b.Buf[at:], data)
+	}
+	r := tar.NewReader(bytes.NewReader(append(b.Buf, EndOfArchive(true)...)))
+	for i, name := range memberNames() {
+		h, err := r.Next()
+		if err != nil || h.Name != name {
+			t.Fatalf("member %d: %v, %v, want %q", i, h, err, name)
+		}
+		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, noise(uint64(i), i*37)) {
+			t.Fatalf("member %q: %d bytes, %v", name, len(got), err)
+		}
+	}
+	if _, err := r.Next(); err != io.EOF {
+		t.Fatalf("after the last member: %v", err)
+	}
+}
+
+// TestNames: every name splits and joins to itself, but for the one that ends in the dot of an empty field.
+func TestNames(t *testing.T) {
+	for _, c := range []struct{ name, key, field string }{
+		{"a/b.c.jpg", "a/b", "c.jpg"}, {"a.d/b", "a.d/b", ""}, {"a.d/b.c", "a.d/b", "c"}, {"b", "b", ""}, {"b.", "b", ""},
+		{".hidden", "", "hidden"}, {"d/.hidden", "d/", "hidden"}, {"a..b", "a", ".b"}, {"", "", ""}, {"d.x/", "d.x/", ""},
+	} {
+		key, field := SplitName([]byte(c.name))
+		if string(key) != c.key || string(field) != c.field {
+			t.Errorf("%q splits into %q and %q, want %q and %q", c.name, key, field, c.key, c.field)
+		}
+		if back := JoinName(c.key, c.field); back != strings.TrimSuffix(c.name, ".") {
+			t.Errorf("%q joins to %q", c.name, back)
+		}
+	}
+	for _, key := range []string{"a", "a/b", "a.b/c", "ä", "\xff", " ", "a b\nc", "...x/y", strings.Repeat("k", MaxName)} {
+		if err := CheckKey(key); err != nil {
+			t.Errorf("key %.20q: %v", key, err)
+		}
+	}
+	for _, key := range []string{"", "/", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "./a", "a/./b", "a.b", "d/a.b", "a\x00", strings.Repeat("k", MaxName+1)} {
+		if err := CheckKey(key); !errors.Is(err, ErrName) {
+			t.Errorf("key %.20q: error %v", key, err)
+		}
+	}
+	for _, field := range []string{"", "a", "a.b", ".", "..", "\xff", strings.Repeat("f", MaxName)} {
+		if err := CheckField(field); err != nil {
+			t.Errorf("field %.20q: %v", field, err)
+		}
+	}
+	for _, field := range []string{"a/b", "/", "a\x00", strings.Repeat("f", MaxName+1)} {
+		if err := CheckField(field); !errors.Is(err, ErrName) {
+			t.Errorf("field %.20q: error %v", field, err)
+		}
+	}
+}
+
+// TestWalkerRefuses: in blocks of ours nothing is passed over.
+func TestWalkerRefuses(t *testing.T) {
+	good := AppendHeader(nil, "a.txt", 3)
+	good = append(append(good, "abc"...), make([]byte, 509)...)
+	long := AppendHeader(nil, strings.Repeat("d/", 200)+"x", 0)
+	edit := func(base []byte, at int, with string) []byte {
+		b := bytes.Clone(base)
+		copy(b[at:], with)
+		return b
+	}
+	for name, b := range map[string][]byte{
+		"cut header":               good[:511],
+		"cut payload":              good[:1023],
+		"bytes after the member":   append(bytes.Clone(good), 1),
+		"end of archive inside":    append(bytes.Clone(good), make([]byte, 1024)...),
+		"no magic":                 edit(good, 257, "xstar"),
+		"directory":                edit(good, 156, "5"),
+		"symbolic link":            edit(good, 156, "2"),
+		"old regular file":         edit(good, 156, "\x00"),
+		"extended header":          edit(good, 156, "x"),
+		"size with a letter":       edit(good, 124, "0000000000g"),
+		"no size":                  edit(good, 124, strings.Repeat("\x00", 12)),
+		"size beyond the end":      edit(good, 124, "00000001001"),
+		"negative size":            edit(good, 124, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+		"size of 2^62":             edit(good, 124, "\x80\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00"),
+		"size of 2^63":             edit(good, 124, "\x80\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00"),
+		"long name without member": long[:1024],
+		"long name twice":          append(bytes.Clone(long[:1024]), long...),
+		"long name without NUL":    edit(long, 124, "00000000620"),
+		"long name with tail":      edit(long, 512+5, "\x00"),
+	} {
+		w, m := Walker{Buf: b}, Member{}
+		var err error
+		for ok := true; ok && err == nil; {
+			ok, err = w.Next(&m)
+		}
+		if !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+// TestSampleIter: members of one key are one sample; fields are found by name.
+func TestSampleIter(t *testing.T) {
+	var b BlockBuilder
+	for _, name := range []string{"a", "a.x", "a.y", "b/a.x", "b.x", "a.x"} {
+		copy(b.Buf[b.Member(name, len(name)):], name)
+	}
+	var got []string
+	it := SampleIter{Walker: Walker{Buf: b.Buf}}
+	for it.Next() {
+		got = append(got, fmt.Sprintf("%s@%d:%d", it.Key, it.Offset/1024, len(it.Fields)))
+		for _, f := range it.Fields {
+			if data, ok := it.Field(string(f.Name)); !ok || string(data) != JoinName(string(it.Key), string(f.Name)) {
+				t.Errorf("field %q of %q holds %q", f.Name, it.Key, data)
+			}
+		}
+		if _, ok := it.Field("none"); ok {
+			t.Error("found a field that is not there")
+		}
+	}
+	if s := strings.Join(got, " "); s != "a@0:3 b/a@3:1 b@4:1 a@5:1" || it.Err() != nil {
+		t.Errorf("samples %s, error %v", s, it.Err())
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		it := SampleIter{Walker: Walker{Buf: b.Buf}, Fields: it.Fields}
+		for it.Next() {
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestBlockBuilder: memory that is used again leaves nothing of the block before in padding.
+func TestBlockBuilder(t *testing.T) {
+	var b BlockBuilder
+	for round := range 3 {
+		b.Reset()
+		for i, n := range []int{1000, 1, 513, 0, 512} {
+			at := b.Member(fmt.Sprintf("%d.x", i), n)
+			copy(b.Buf[at:at+n], bytes.Repeat([]byte{0xaa}, n))
+		}
+		it := Walker{Buf: b.Buf}
+		var m Member
+		for {
+			ok, err := it.Next(&m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			if !allZero(b.Buf[m.Payload+m.Size : m.End()]) {
+				t.Errorf("round %d: padding of %s is not zero", round, m.Name)
+			}
+		}
+		b.Buf = append(b.Buf[:0], bytes.Repeat([]byte{0xff}, cap(b.Buf))...)
+	}
+}

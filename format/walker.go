@@ -1,0 +1,251 @@
+package format
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strconv"
+)
+
+// Member is a regular file in a block. Name is valid as long as the bytes it was found in.
+type Member struct {
+	Name []byte
+	// Header is the offset of the first header record, Payload that of the content.
+	Header, Payload int64
+	Size            int64
+}
+
+// End is the offset of the next member.
+func (m *Member) End() int64 { return m.Payload + m.Size + padding(m.Size) }
+
+// Walker finds the members of decoded tar bytes. Set Buf, then call Next. It allocates only for names of more than 100
+// bytes.
+type Walker struct {
+	// Buf is a block's decoded bytes, or its beginning: see Partial.
+	Buf []byte
+	// Off is where the next header is looked for.
+	Off int64
+	// Foreign accepts what other tools write: ustar, GNU and PAX headers; directories, links and devices are passed over, and
+	// so is the end-of-archive. Header checksums are compared, as nothing else guards them. Otherwise anything but regular
+	// files and the long names of SPEC 2.2 is corrupt.
+	Foreign bool
+	// Partial lets a member's payload end beyond Buf: used where a block is read a frame at a time.
+	Partial bool
+	// Ended says that a foreign archive's end-of-archive was met. Where it is missing at the end of the object, the archive was
+	// cut.
+	Ended bool
+
+	long  []byte // name from a long name record or extended header, for the next member
+	sized bool   // size is that of the next member, from an extended header
+	size  int64
+	ext   bool // a record that belongs to the next member was read
+}
+
+// Next finds the next member. It returns false with a nil error at the end of Buf.
+func (w *Walker) Next(m *Member) (bool, error) {
+	m.Header = w.Off
+	for {
+		if w.Off == int64(len(w.Buf)) {
+			if w.ext {
+				return false, At(w.Off, corruptf("long name or extended header without a member"))
+			}
+			return false, nil
+		}
+		if int64(len(w.Buf))-w.Off < tarBlock {
+			return false, At(w.Off, corruptf("%d bytes where a tar header should be", int64(len(w.Buf))-w.Off))
+		}
+		h := w.Buf[w.Off : w.Off+tarBlock : w.Off+tarBlock]
+		if string(h[257:262]) != "ustar" {
+			if w.Foreign && allZero(h) {
+				// Tools stop here and lose what follows, as in joined archives. We say so.
+				if rest := w.Buf[w.Off:]; !allZero(rest) {
+					return false, At(w.Off, corruptf("data after the end of the archive: archives were joined, or this one is damaged"))
+				}
+				w.Off, w.Ended = int64(len(w.Buf)), true
+				continue
+			}
+			return false, At(w.Off, corruptf("no tar header"))
+		}
+		kind, size, err := w.header(h)
+		if err != nil {
+			return false, At(w.Off, err)
+		}
+		payload := w.Off + tarBlock
+		end := payload + size + padding(size)
+		regular := kind == '0'
+		if end < payload || (end > int64(len(w.Buf)) && !(regular && w.Partial)) {
+			return false, At(w.Off, corruptf("member of %d bytes ends beyond its block", size))
+		}
+		switch {
+		case regular:
+			m.Payload, m.Size, m.Name = payload, size, w.memberName(h)
+			w.forget()
+			w.Off = end
+			return true, nil
+		case kind == 'L':
+			name, rest, _ := bytes.Cut(w.Buf[payload:payload+size], []byte{0})
+			if !w.Foreign && (len(rest) > 0 || w.ext || int64(len(name)) != size-1) {
+				return false, At(w.Off, corruptf("long name record"))
+			}
+			w.long, w.ext = append([]byte{}, name...), true
+		case w.Foreign && kind == 'x':
+			if err := w.readPax(w.Buf[payload : payload+size]); err != nil {
+				return false, At(w.Off, err)
+			}
+			w.ext = true
+		case w.Foreign && (kind == 'K' || kind == 'g'):
+		case w.Foreign:
+			w.forget()
+			m.Header = end
+		default:
+			return false, At(w.Off, corruptf("member of type %q", kind))
+		}
+		w.Off = end
+	}
+}
+
+func (w *Walker) forget() { w.long, w.sized, w.ext = nil, false, false }
+
+// header reads a header's type and size. Types that mean a regular file are '0'.
+func (w *Walker) header(h []byte) (kind byte, size int64, err error) {
+	kind = h[156]
+	if !w.Foreign {
+		size, err = parseSize(h[124:136])
+		return kind, size, err
+	}
+	if err := checkHeaderSum(h); err != nil {
+		return kind, 0, err
+	}
+	switch kind {
+	case 0, '7':
+		if kind = '0'; h[156] == 0 && bytes.HasSuffix(w.memberName(h), []byte{'/'}) {
+			kind = '5' // how archives before POSIX name a directory
+		}
+	case '1', '2', '3', '4', '5', '6':
+		return kind, 0, nil // links, devices, directories and pipes have no payload, whatever their size says
+	case 'S':
+		return kind, 0, corruptf("sparse file: pack this archive again without sparse files")
+	}
+	if w.sized && kind == '0' {
+		return kind, w.size, nil
+	}
+	size, err = parseSize(h[124:136])
+	return kind, size, err
+}
+
+// checkHeaderSum compares a header's checksum: the sum of its bytes, unsigned as POSIX says or signed as some old tools
+// had it, the checksum's own field taken as spaces.
+func checkHeaderSum(h []byte) error {
+	unsigned, signed := int64(8*' '), int64(8*' ')
+	for i, c := range h {
+		if i < 148 || i >= 156 {
+			unsigned += int64(c)
+			signed += int64(int8(c))
+		}
+	}
+	want, err := parseOctal(h[148:156])
+	if err != nil || (want != unsigned && want != signed) {
+		return corruptf("checksum mismatch in a tar header")
+	}
+	return nil
+}
+
+func (w *Walker) memberName(h []byte) []byte {
+	if w.long != nil {
+		return w.long
+	}
+	name := h[:tarNameLen]
+	if i := bytes.IndexByte(name, 0); i >= 0 {
+		name = name[:i]
+	}
+	if h[345] == 0 || string(h[257:263]) != "ustar\x00" { // GNU's own format has other fields in place of the prefix
+		return name
+	}
+	prefix := h[345 : 345+tarPreLen]
+	if i := bytes.IndexByte(prefix, 0); i >= 0 {
+		prefix = prefix[:i]
+	}
+	// A fresh slice: Name stays valid with the block, whatever Next does later.
+	joined := make([]byte, 0, len(prefix)+1+len(name))
+	return append(append(append(joined, prefix...), '/'), name...)
+}
+
+// readPax takes path and size out of an extended header's records.
+func (w *Walker) readPax(rec []byte) error {
+	for len(rec) > 0 {
+		sp := bytes.IndexByte(rec, ' ')
+		if sp <= 0 || sp > 10 {
+			return corruptf("extended header record without a length")
+		}
+		n, err := strconv.ParseUint(string(rec[:sp]), 10, 31)
+		if err != nil || int(n) > len(rec) || int(n) < sp+3 || rec[n-1] != '\n' {
+			return corruptf("extended header record of length %q", rec[:sp])
+		}
+		key, value, ok := bytes.Cut(rec[sp+1:n-1], []byte{'='})
+		if !ok {
+			return corruptf("extended header record without '='")
+		}
+		switch {
+		case string(key) == "path" && len(value) > 0:
+			w.long = append([]byte{}, value...)
+		case string(key) == "size":
+			size, err := strconv.ParseUint(string(value), 10, 62)
+			if err != nil {
+				return corruptf("extended header gives a size of %q", value)
+			}
+			w.size, w.sized = int64(size), true
+		case bytes.HasPrefix(key, []byte("GNU.sparse.")):
+			return corruptf("sparse file: pack this archive again without sparse files")
+		}
+		rec = rec[n:]
+	}
+	return nil
+}
+
+// parseSize reads the size field: octal digits, or GNU's base-256.
+func parseSize(f []byte) (int64, error) {
+	if f[0] == 0x80 {
+		for _, c := range f[1:4] {
+			if c != 0 {
+				return 0, corruptf("member size above 2^63")
+			}
+		}
+		v := binary.BigEndian.Uint64(f[4:12])
+		if v >= 1<<62 {
+			return 0, corruptf("member size above 2^62")
+		}
+		return int64(v), nil
+	}
+	return parseOctal(f)
+}
+
+func parseOctal(f []byte) (int64, error) {
+	v := uint64(0)
+	digits := 0
+	for _, c := range f {
+		if d := c - '0'; d < 8 {
+			v = v<<3 | uint64(d)
+			digits++
+			continue
+		}
+		if c == 0 || (c == ' ' && digits > 0) {
+			break
+		}
+		if c == ' ' {
+			continue
+		}
+		return 0, corruptf("no octal number in a tar header")
+	}
+	if digits == 0 {
+		return 0, corruptf("empty number in a tar header")
+	}
+	return int64(v), nil
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}

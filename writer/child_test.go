@@ -1,0 +1,109 @@
+package writer_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore/local"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// childJob is a pack that another process does.
+type childJob struct {
+	Dir    string
+	Tag    string // of the payloads; also the seed, and the beginning of keys
+	Items  int
+	Mode   writer.Mode
+	Plain  bool
+	Resume bool
+	// Pause is slept before each payload, so that a kill can fall anywhere.
+	Pause time.Duration
+}
+
+// childResult is what it prints: the last line of stdout.
+type childResult struct {
+	Result    *writer.Result
+	Lost      bool // ErrLost or ErrExists
+	Error     string
+	BytesRead int64
+}
+
+func (j *childJob) source() *synth {
+	seed := uint64(0)
+	for _, c := range j.Tag {
+		seed = seed*131 + uint64(c)
+	}
+	s := &synth{items: makeItems(j.Items, 12<<10, seed), tag: j.Tag}
+	for i := range s.items {
+		s.items[i].key = j.Tag + "/" + s.items[i].key
+	}
+	if j.Pause > 0 {
+		s.begin = func(context.Context, int) error { time.Sleep(j.Pause); return nil }
+	}
+	return s
+}
+
+func (j *childJob) options() writer.Options {
+	opt := small("d")
+	opt.Mode, opt.Plain, opt.Resume = j.Mode, j.Plain, j.Resume
+	return opt
+}
+
+func child(text string) int {
+	var job childJob
+	if err := json.Unmarshal([]byte(text), &job); err != nil {
+		panic(err)
+	}
+	st, err := local.New(job.Dir, local.Options{NoSync: true})
+	if err != nil {
+		panic(err)
+	}
+	src := job.source()
+	fmt.Println("begin")
+	var out childResult
+	out.Result, err = writer.Pack(context.Background(), st, src, job.options())
+	if err != nil {
+		out.Error = err.Error()
+		out.Lost = errors.Is(err, writer.ErrLost) || errors.Is(err, writer.ErrExists)
+	}
+	out.BytesRead = src.bytes.Load()
+	_ = json.NewEncoder(os.Stdout).Encode(out)
+	return 0
+}
+
+func (j *childJob) command(t *testing.T) *exec.Cmd {
+	t.Helper()
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+func parseChild(t *testing.T, stdout []byte) childResult {
+	t.Helper()
+	lines := bytes.Split(bytes.TrimSpace(stdout), []byte("\n"))
+	var out childResult
+	if err := json.Unmarshal(lines[len(lines)-1], &out); err != nil {
+		t.Fatalf("%v in %q", err, stdout)
+	}
+	return out
+}
+
+func (j *childJob) run(t *testing.T) childResult {
+	t.Helper()
+	out, err := j.command(t).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parseChild(t, out)
+}

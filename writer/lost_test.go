@@ -1,0 +1,171 @@
+package writer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// TestTwoPacksOneTarget lets two packs run into one place at once, in all pairs of modes and with equal or other sources.
+// One of them publishes; the other hears of it and has changed nothing.
+func TestTwoPacksOneTarget(t *testing.T) {
+	modes := []writer.Mode{writer.Create, writer.Overwrite, writer.Append}
+	for _, existing := range []bool{false, true} {
+		for _, a := range modes {
+			for _, b := range modes {
+				for _, same := range []bool{true, false} {
+					t.Run(fmt.Sprintf("existing=%v/%v/%v/same=%v", existing, a, b, same), func(t *testing.T) {
+						for round := range 3 {
+							raceTwo(t, existing, a, b, same, round)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+func raceTwo(t *testing.T, existing bool, a, b writer.Mode, same bool, round int) {
+	st := mem.New()
+	if existing {
+		base := childJob{Tag: "base", Items: 8}
+		opt := small("d")
+		opt.Plain = true
+		mustPack(t, st, base.source(), opt)
+	}
+	jobs := [2]childJob{{Tag: "a", Items: 20}, {Tag: "a", Items: 20}}
+	if !same {
+		jobs[1].Tag = "b"
+	}
+	// Nobody reads before both have seen what is there.
+	var ready sync.WaitGroup
+	ready.Add(2)
+	var results [2]*writer.Result
+	var errs [2]error
+	var wg sync.WaitGroup
+	for i, mode := range []writer.Mode{a, b} {
+		wg.Go(func() {
+			src := jobs[i].source()
+			var once sync.Once
+			meet := func() { once.Do(func() { ready.Done(); ready.Wait() }) }
+			src.begin = func(context.Context, int) error { meet(); return nil }
+			opt := small("d")
+			opt.Plain, opt.Mode, opt.Workers = round > 0, mode, 1+round
+			results[i], errs[i] = writer.Pack(t.Context(), st, src, opt)
+			once.Do(ready.Done) // it failed before it read anything
+		})
+	}
+	wg.Wait()
+	won := 0
+	set := mustLoad(t, st)
+	for i, mode := range []writer.Mode{a, b} {
+		if errs[i] == nil {
+			won++
+			if set.Digest != results[i].Digest {
+				t.Fatalf("%v says it published %v, %v is there", mode, results[i].Digest, set.Digest)
+			}
+			src := []*synth{jobs[i].source()}
+			if base := (&childJob{Tag: "base", Items: 8}); existing && mode == writer.Append {
+				src = append([]*synth{base.source()}, src...)
+			}
+			checkSet(t, set, nil, src...)
+		} else if !errors.Is(errs[i], writer.ErrLost) && !errors.Is(errs[i], writer.ErrExists) {
+			t.Fatalf("%v: %v", mode, errs[i])
+		}
+	}
+	want := 1
+	if existing && a == writer.Create && b == writer.Create {
+		want = 0
+	}
+	if won != want {
+		t.Fatalf("%d packs say they published: %v, %v", won, errs[0], errs[1])
+	}
+}
+
+// TestTwoProcessesOneTarget is the same with processes and a local store.
+func TestTwoProcessesOneTarget(t *testing.T) {
+	base := t.TempDir()
+	if r := (&childJob{Dir: base, Tag: "base", Items: 8}).run(t); r.Error != "" {
+		t.Fatal(r.Error)
+	}
+	for _, c := range []struct {
+		existing bool
+		a, b     writer.Mode
+		tagB     string
+	}{
+		{false, writer.Create, writer.Create, "a"}, {false, writer.Create, writer.Create, "b"}, {false, writer.Overwrite, writer.Append, "b"},
+		{true, writer.Overwrite, writer.Append, "b"}, {true, writer.Append, writer.Append, "b"}, {true, writer.Append, writer.Append, "a"},
+	} {
+		t.Run(fmt.Sprintf("existing=%v/%v/%v/%s", c.existing, c.a, c.b, c.tagB), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if c.existing {
+				dir = copyDir(t, base)
+			}
+			jobs := [2]childJob{{Dir: dir, Tag: "a", Items: 60, Pause: 2e6}, {Dir: dir, Tag: c.tagB, Items: 60, Pause: 2e6}}
+			jobs[0].Mode, jobs[1].Mode = c.a, c.b
+			var results [2]childResult
+			var wg sync.WaitGroup
+			for i := range jobs {
+				wg.Go(func() {
+					out, err := jobs[i].command(t).Output()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					results[i] = parseChild(t, out)
+				})
+			}
+			wg.Wait()
+			set := mustLoad(t, localStore(t, dir))
+			won := 0
+			for i, r := range results {
+				switch {
+				case r.Error == "":
+					won++
+					if r.Result.Digest != set.Digest {
+						t.Errorf("process %d published %v, %v is there", i, r.Result.Digest, set.Digest)
+					}
+				case !r.Lost:
+					t.Errorf("process %d: %s", i, r.Error)
+				}
+			}
+			// A process that began when the other had ended builds on its data set: then both published.
+			if won == 2 && results[0].Result.Generation == results[1].Result.Generation || won == 0 {
+				t.Errorf("%d processes published one generation: %+v", won, results)
+			}
+		})
+	}
+}
+
+// TestGoneBeforePublish: somebody deletes a shard while the pack runs. Nothing that lacks it is published.
+func TestGoneBeforePublish(t *testing.T) {
+	for _, suffix := range []string{".tar.zst", ".tar", ".tar.shidx"} {
+		st := mem.New()
+		src := (&childJob{Tag: "a", Items: 60}).source()
+		name := "d-000000" + suffix
+		gone := false
+		src.begin = func(ctx context.Context, i int) error {
+			if _, err := st.Stat(ctx, name); err == nil {
+				gone = true
+				return st.Delete(ctx, name)
+			}
+			return nil
+		}
+		opt := small("d")
+		opt.Plain, opt.Workers, opt.Memory = suffix != ".tar.zst", 1, 64<<10
+		_, err := writer.Pack(t.Context(), st, src, opt)
+		if !gone || !errors.Is(err, writer.ErrLost) {
+			t.Fatalf("%s gone %v: %v", name, gone, err)
+		}
+		if _, err := objstore.Put(t.Context(), st, "manifest.json", nil, objstore.Condition{IfNoneMatch: true}); err != nil {
+			t.Fatal("a manifest is there")
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package writer_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// generations is a store with n generations, each an overwrite of the one before; every second one is plain.
+func generations(t *testing.T, n int) (st *mem.Store, results []*writer.Result) {
+	t.Helper()
+	st = mem.New()
+	for i := range n {
+		opt := small("d")
+		opt.Plain = i%2 == 1
+		if i > 0 {
+			opt.Mode = writer.Overwrite
+		}
+		results = append(results, mustPack(t, st, &synth{items: makeItems(12, 12<<10, uint64(i)), tag: string(rune('a' + i))}, opt))
+	}
+	return st, results
+}
+
+func names(t *testing.T, st objstore.Store) []string { return slices.Sorted(maps.Keys(objects(t, st))) }
+
+func TestPruneKeepsGenerations(t *testing.T) {
+	const n = 4
+	for keep := 1; keep <= n+1; keep++ {
+		st, results := generations(t, n)
+		before := objects(t, st)
+		dry, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: keep, DryRun: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameObjects(t, "dry run", objects(t, st), before)
+		res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: keep})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(res.Objects, dry.Objects) || res.Bytes != dry.Bytes || len(res.Kept) != min(keep, n) {
+			t.Fatalf("keep %d: %+v, dry run %+v", keep, res, dry)
+		}
+		for _, o := range res.Objects {
+			if _, ok := before[o.Name]; !ok {
+				t.Fatalf("%s was never there", o.Name)
+			}
+			delete(before, o.Name)
+		}
+		sameObjects(t, "pruned", objects(t, st), before)
+		mustLoad(t, st)
+		for i, r := range results {
+			if _, ok := before[r.Tables]; ok != (i >= n-keep) {
+				t.Fatalf("keep %d: tables of generation %d: there %v", keep, i+1, ok)
+			}
+		}
+		if keep >= n != (len(res.Objects) == 0) {
+			t.Fatalf("keep %d deleted %d objects", keep, len(res.Objects))
+		}
+		// A chain whose older part was pruned is no error.
+		if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: n + 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestPruneAfterAppend: shards of the generations appended to are named by the new one.
+func TestPruneAfterAppend(t *testing.T) {
+	st, _ := generations(t, 1)
+	src := &synth{items: makeItems(12, 12<<10, 9)}
+	for i := range src.items {
+		src.items[i].key = "b/" + src.items[i].key
+	}
+	opt := small("d")
+	opt.Mode = writer.Append
+	mustPack(t, st, src, opt)
+	res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range res.Objects {
+		if strings.Contains(o.Name, ".tar") {
+			t.Fatalf("%s was deleted", o.Name)
+		}
+	}
+	if len(res.Objects) != 2 || len(mustLoad(t, st).Samples) != 24 { // tables and keys
+		t.Fatalf("%+v", res.Objects)
+	}
+}
+
+// TestPruneLeavesOthers: what a Writer has not put stays, whatever it is called.
+func TestPruneLeavesOthers(t *testing.T) {
+	opt := small("left")
+	opt.Plain = true
+	left := interrupted(t, 58, opt)
+	whole := objects(t, left)
+	st, _ := generations(t, 1)
+	for name, data := range whole {
+		replace(t, st, name, data)
+	}
+	users := map[string][]byte{
+		"x-000001.tar": []byte("a user's archive"), "photos-000000.tar.zst": whole["left-000000.tar"], "notes.txt": []byte("n"), "sub/left-000000.tar": whole["left-000000.tar"],
+		"left-000001.tar.bak": {}, "manifest.json.old": {}, "keys-0123.bin": {}, ".hidden-000000.tar": {}, "x.tar.shidx": {}, "y-000000.tar.shidx": []byte("none"),
+		// A sidecar of ours beside an archive that is not the one it describes.
+		"z-000000.tar": []byte("mine"), "z-000000.tar.shidx": whole["left-000000.tar.shidx"],
+	}
+	for name, data := range users {
+		replace(t, st, name, data)
+	}
+	res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := objects(t, st)
+	for name, data := range users {
+		if string(rest[name]) != string(data) && name != "z-000000.tar.shidx" {
+			t.Fatalf("%s is gone", name)
+		}
+	}
+	for name := range whole {
+		if _, ok := rest[name]; ok {
+			t.Fatalf("the leftover %s is there", name)
+		}
+	}
+	var said []string
+	for _, o := range res.Left {
+		said = append(said, o.Name)
+	}
+	if !slices.Equal(said, []string{"photos-000000.tar.zst", "x-000001.tar", "y-000000.tar.shidx", "z-000000.tar"}) {
+		t.Fatalf("left: %q", said)
+	}
+	mustLoad(t, st)
+}
+
+func TestPruneWithoutManifest(t *testing.T) {
+	opt := small("left")
+	st := interrupted(t, 58, opt)
+	replace(t, st, "mine-000000.tar.zst", []byte("mine"))
+	res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1})
+	if err != nil || len(res.Objects) == 0 || len(res.Kept) != 0 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if left := names(t, st); !slices.Equal(left, []string{"mine-000000.tar.zst"}) {
+		t.Fatalf("%q is there", left)
+	}
+}
+
+// TestPruneRefuses: where it is not known what the data set names, nothing is deleted.
+func TestPruneRefuses(t *testing.T) {
+	if _, err := writer.Prune(t.Context(), mem.New(), writer.PruneOptions{}); err == nil {
+		t.Fatal("kept nothing")
+	}
+	for what, damage := range map[string]func(st *mem.Store, r *writer.Result){
+		"empty":      func(st *mem.Store, _ *writer.Result) { replace(t, st, format.ManifestName, nil) },
+		"other json": func(st *mem.Store, _ *writer.Result) { replace(t, st, format.ManifestName, []byte("{}")) },
+		"cut": func(st *mem.Store, _ *writer.Result) {
+			replace(t, st, format.ManifestName, objects(t, st)[format.ManifestName][:50])
+		},
+		"newer": func(st *mem.Store, _ *writer.Result) {
+			replace(t, st, format.ManifestName, []byte(strings.Replace(string(objects(t, st)[format.ManifestName]), "shardtool/1", "shardtool/2", 1)))
+		},
+		"no tables":      func(st *mem.Store, r *writer.Result) { _ = st.Delete(t.Context(), r.Tables) },
+		"damaged tables": func(st *mem.Store, r *writer.Result) { replace(t, st, r.Tables, objects(t, st)[r.Tables][1:]) },
+	} {
+		st, results := generations(t, 2)
+		damage(st, results[1])
+		before := objects(t, st)
+		if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1}); err == nil {
+			t.Fatalf("%s: pruned", what)
+		}
+		sameObjects(t, what, objects(t, st), before)
+	}
+}
+
+// TestPruneGrace spares what is young and unnamed.
+func TestPruneGrace(t *testing.T) {
+	st := interrupted(t, 58, small("left"))
+	n := len(names(t, st))
+	if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: time.Hour}); err != nil || len(names(t, st)) != n {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond)
+	if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: time.Millisecond}); err != nil || len(names(t, st)) != 0 {
+		t.Fatal(err)
+	}
+}
+
+// thenStore calls then when the n-th Delete has been done, or when a List has ended where n is 0.
+type thenStore struct {
+	objstore.Store
+	then func()
+	n    int
+}
+
+func (s *thenStore) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return func(yield func(objstore.Info, error) bool) {
+		for info, err := range s.Store.List(ctx, prefix) {
+			if !yield(info, err) {
+				return
+			}
+		}
+		if s.n == 0 {
+			s.then()
+		}
+	}
+}
+
+func (s *thenStore) Delete(ctx context.Context, name string) error {
+	err := s.Store.Delete(ctx, name)
+	if s.n--; s.n == 0 {
+		s.then()
+	}
+	return err
+}
+
+// TestPruneWhilePublished: a pack publishes between the listing and a deletion. What it published stays whole.
+func TestPruneWhilePublished(t *testing.T) {
+	for _, mode := range []writer.Mode{writer.Create, writer.Overwrite} {
+		for n := range 3 {
+			st, opt := mem.New(), small("d")
+			if mode == writer.Overwrite {
+				st, _ = generations(t, 1)
+			}
+			opt.Mode = mode
+			src := resumeSource()
+			src.items[58].open = errRead
+			if _, err := writer.Pack(t.Context(), st, src, opt); !errors.Is(err, errRead) {
+				t.Fatal(err)
+			}
+			opt.Resume = true
+			during := &thenStore{Store: st, n: n, then: func() { mustPack(t, st, resumeSource(), opt) }}
+			if _, err := writer.Prune(t.Context(), during, writer.PruneOptions{Keep: 1}); !errors.Is(err, writer.ErrLost) {
+				t.Fatalf("after %d deletions: %v", n, err)
+			}
+			checkSet(t, mustLoad(t, st), nil, resumeSource())
+		}
+	}
+}
+
+// TestPublishWhilePruned: tables, keys table or a shard are deleted just before they would be published.
+func TestPublishWhilePruned(t *testing.T) {
+	for _, prefix := range []string{"manifest-", "keys-", "d-000000"} {
+		st := &vanishing{Store: mem.New(), prefix: prefix}
+		if _, err := writer.Pack(t.Context(), st, resumeSource(), small("d")); !errors.Is(err, writer.ErrLost) || !strings.Contains(err.Error(), prefix) {
+			t.Fatalf("%s: %v", prefix, err)
+		}
+		if digestOf(t, st) != "" {
+			t.Fatal("published")
+		}
+	}
+}
+
+// vanishing is a store in which objects of a prefix do not last.
+type vanishing struct {
+	*mem.Store
+	prefix string
+}
+
+func (v *vanishing) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return func(yield func(objstore.Info, error) bool) {
+		for info, err := range v.Store.List(ctx, prefix) {
+			if !strings.HasPrefix(info.Name, v.prefix) && !yield(info, err) {
+				return
+			}
+		}
+	}
+}
