@@ -22,7 +22,6 @@ type piece struct {
 	id    pieceID
 	job   job
 	plan  plan
-	cost  int64 // of memory, when it is there
 	first int   // number in the shard of its first block
 	count int   // blocks
 

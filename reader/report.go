@@ -183,5 +183,17 @@ type kindError struct {
 	err  error
 }
 
+// ofKind marks an error, inside of its position where it has one: what stands around a position does not survive
+// format.Position.
+func ofKind(kind string, err error) error {
+	var at *format.PosError
+	if !errors.As(err, &at) {
+		return kindError{kind, err}
+	}
+	marked := *at
+	marked.Err = kindError{kind, at.Err}
+	return &marked
+}
+
 func (e kindError) Error() string { return e.err.Error() }
 func (e kindError) Unwrap() error { return e.err }

@@ -203,7 +203,7 @@ func blockSamples(rows []format.Row, i int) uint32 {
 func (s *stage) decode(dst, stored []byte, r format.Row) ([]byte, error) {
 	if !s.d.opts.Unverified || s.keepGoing {
 		if err := format.CheckFrame(stored, r); err != nil {
-			return nil, kindError{KindChecksum, err}
+			return nil, ofKind(KindChecksum, err)
 		}
 	}
 	if r.Codec == format.CodecBytes && cap(dst) > 0 && &dst[:1][0] == &stored[0] {
@@ -211,7 +211,7 @@ func (s *stage) decode(dst, stored []byte, r format.Row) ([]byte, error) {
 	}
 	out, err := s.decoder.decode(dst, stored, r)
 	if err != nil {
-		return nil, kindError{KindDecode, err}
+		return nil, ofKind(KindDecode, err)
 	}
 	return out, nil
 }

@@ -211,7 +211,7 @@ func checkBlock(f *Frame) error {
 		err = k.End()
 	}
 	if err != nil {
-		return format.Position(kindError{KindContent, err}, f.shard.Name, f.Block, f.Offset, "")
+		return format.Position(ofKind(KindContent, err), f.shard.Name, f.Block, f.Offset, "")
 	}
 	return nil
 }
@@ -246,7 +246,7 @@ func (c *shardCheck) piece(ctx context.Context, r *result) {
 			err = c.content.End()
 		}
 		if err != nil {
-			c.fail(ctx, r, kindError{KindContent, err})
+			c.fail(ctx, r, ofKind(KindContent, err))
 			return
 		}
 	}

@@ -1,9 +1,15 @@
 package reader
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
 func verify(t testing.TB, store objstore.Store, deep bool) *Report {
@@ -27,6 +33,245 @@ func TestVerifyClean(t *testing.T) {
 			if r.Shards != uint64(d.NumShards()) || r.Blocks != d.NumBlocks() || r.Samples != d.NumSamples() {
 				t.Fatalf("deep %v: %+v", deep, r)
 			}
+			if deep && r.Bytes < d.Bytes() {
+				t.Fatalf("%d bytes of %d were read", r.Bytes, d.Bytes())
+			}
 		}
 	})
+}
+
+func TestVerifyProgress(t *testing.T) {
+	store := build(t, mixed(200), testset.Options{BlockSize: 2000, ShardSize: 20000})
+	d := open(t, store, Options{Workers: 3})
+	for _, deep := range []bool{false, true} {
+		var last Progress
+		r, err := d.Verify(t.Context(), VerifyOptions{Deep: deep, Progress: func(p Progress) {
+			if p.Shards < last.Shards || p.Bytes < last.Bytes || p.Bytes > p.TotalBytes {
+				t.Errorf("%+v after %+v", p, last)
+			}
+			last = p
+		}})
+		if err != nil || !r.OK() || last.Shards != last.TotalShards || last.Shards != uint64(d.NumShards()) {
+			t.Fatalf("%v %+v", err, last)
+		}
+	}
+}
+
+// TestVerifyManifest makes data sets whose tables are whole and lie.
+func TestVerifyManifest(t *testing.T) {
+	samples := mixed(200)
+	for _, c := range []struct {
+		name, kind, says string
+		shallow          bool // seen without Deep
+		edit             func(m *format.Manifest)
+	}{
+		{"hash", KindIndex, "content", true, func(m *format.Manifest) { m.Shards[1].Hash[3] ^= 1 }},
+		{"row checksum", KindIndex, "rows", true, func(m *format.Manifest) { m.Shards[1].Rows[2].CRC ^= 1 }},
+		{"row samples", KindIndex, "rows", true, func(m *format.Manifest) { r := m.Shards[1].Rows; r[0].Samples++; r[1].Samples-- }},
+		{"first key", KindIndex, "keys from", false, func(m *format.Manifest) { m.Shards[1].FirstKey = "a" }},
+		{"last key", KindIndex, "keys from", false, func(m *format.Manifest) { m.Shards[1].LastKey = "zz" }},
+		{"field bytes", KindManifest, `"jpg" adds up`, false, func(m *format.Manifest) { m.Fields[2].Bytes++ }},
+		{"field samples", KindManifest, `"jpg" adds up`, false, func(m *format.Manifest) { m.Fields[2].Samples-- }},
+		{"field max", KindManifest, `"txt" adds up`, false, func(m *format.Manifest) { m.Fields[3].Max++ }},
+		{"field gone", KindManifest, "do not name", false, func(m *format.Manifest) { m.Fields = m.Fields[:3] }},
+		{"field more", KindManifest, "adds up to 0", false, func(m *format.Manifest) {
+			m.Fields = append(m.Fields, format.FieldTotal{Name: "zip", Samples: 1})
+		}},
+		{"keys gone", KindMissing, "missing", true, func(m *format.Manifest) { m.Keys[0] ^= 1 }},
+		{"shards in another order", "", "", true, func(m *format.Manifest) { m.Shards[1], m.Shards[2] = m.Shards[2], m.Shards[1] }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			store := build(t, samples, testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(m *format.Manifest) {
+				for i := range m.Shards {
+					m.Shards[i].Rows = slices.Clone(m.Shards[i].Rows)
+				}
+				c.edit(m)
+			}})
+			if r := verify(t, store, false); r.OK() == c.shallow && c.kind != "" {
+				t.Fatalf("shallow: %+v", r.Faults)
+			}
+			r := verify(t, store, true)
+			if c.kind == "" { // the numbers of samples are others now, which the keys table alone knows
+				if len(r.Faults) != 1 || r.Faults[0].Kind != KindKeys {
+					t.Fatalf("%+v", r.Faults)
+				}
+				return
+			}
+			if !slices.ContainsFunc(r.Faults, func(f Fault) bool { return f.Kind == c.kind && strings.Contains(f.Detail, c.says) }) {
+				t.Fatalf("%+v", r.Faults)
+			}
+		})
+	}
+}
+
+// TestVerifyKeys makes keys tables that are whole and lie.
+func TestVerifyKeys(t *testing.T) {
+	samples := mixed(3000)
+	base := testset.Options{BlockSize: 20000, ShardSize: 200000}
+	for name, hash := range map[string]func(string) uint64{
+		"one key": func(k string) uint64 { return format.KeyHash(k) + map[bool]uint64{true: 1}[k == samples[5].Key] },
+		"swapped": func(k string) uint64 {
+			return format.KeyHash(strings.NewReplacer(samples[1].Key, samples[2].Key, samples[2].Key, samples[1].Key).Replace(k))
+		},
+		"all zero": func(string) uint64 { return 0 },
+	} {
+		o := base
+		o.KeyHash = hash
+		r := verify(t, build(t, samples, o), true)
+		if len(r.Faults) != 1 || r.Faults[0].Kind != KindKeys || !strings.Contains(r.Faults[0].Detail, "exactly the keys") {
+			t.Fatalf("%s: %+v", name, r.Faults)
+		}
+	}
+	store := build(t, samples, base)
+	d := open(t, store, Options{})
+	table := object(t, store, d.KeysTable())
+	for at := 0; at < len(table); at += 1 + at/50 {
+		data := slices.Clone(table)
+		data[at] ^= 4
+		r := verify(t, damaged(t, store, d.KeysTable(), data), true)
+		if len(r.Faults) != 1 || r.Faults[0].Kind != KindKeys || r.Faults[0].Shard != d.KeysTable() {
+			t.Fatalf("byte %d: %+v", at, r.Faults)
+		}
+	}
+}
+
+// TestVerifyDuplicates has a key twice in a shard, which no writer of ours makes.
+func TestVerifyDuplicates(t *testing.T) {
+	var samples []testset.Sample
+	for i := range 30 {
+		samples = append(samples, testset.Sample{Key: fmt.Sprintf("k%02d", (i*7)%29), Fields: []testset.Field{{Name: "x"}}})
+	}
+	r := verify(t, build(t, samples, testset.Options{BlockSize: 2048}), true)
+	if len(r.Faults) != 1 || r.Faults[0].Kind != KindIndex || r.Faults[0].Key != "k00" || r.Faults[0].Block != 7 ||
+		!strings.Contains(r.Faults[0].Detail, "duplicate") || len(r.Notes) != 1 {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// TestVerifyContent has blocks that are whole and hold other samples than the index says.
+func TestVerifyContent(t *testing.T) {
+	for kind, o := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			samples := mixed(100)
+			good := build(t, samples, o)
+			samples[40].Fields[0].Data = append(slices.Clone(samples[40].Fields[0].Data), 'x') // another size, in the same block
+			other := samples[41].Key
+			samples[41].Key += "x"
+			bad := build(t, samples, o)
+			samples[41].Key = other
+			d := open(t, bad, Options{})
+			p, err := d.Locate(t.Context(), 40)
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, _ := d.Shard(t.Context(), p.Shard)
+			// The index of the good shard over the blocks of the bad one would not parse: rows differ. What can be had is the
+			// good shard in a manifest of the bad one, and the other way round.
+			r := verify(t, damaged(t, bad, info.Name, object(t, good, info.Name)), true)
+			if r.OK() {
+				t.Fatal("nothing is found")
+			}
+		})
+	}
+	// An index that lies about content, with everything else agreeing: names in the tar headers.
+	store := lyingIndex(t)
+	r := verify(t, store, true)
+	if len(r.Faults) != 1 || r.Faults[0].Kind != KindContent || r.Faults[0].Block != 0 || r.Faults[0].Key != "b" ||
+		!strings.Contains(r.Faults[0].Detail, "header") {
+		t.Fatalf("%+v", r)
+	}
+	if r := verify(t, store, false); !r.OK() {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// lyingIndex is a shard with samples "a" and "c" whose index, tables and keys table say "a" and "b".
+func lyingIndex(t *testing.T) *mem.Store {
+	var block format.BlockBuilder
+	var index format.IndexBuilder
+	for i, key := range []string{"a", "b"} {
+		block.Member([]string{"a", "c"}[i]+".x", 0)
+		if err := index.AddSample(key, []format.FieldSize{{Name: "x"}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := format.NewEncoder(format.LevelDefault)
+	defer e.Close()
+	shard, codec, err := e.AppendFrame(nil, block.Buf, block.Cuts, block.Payloads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := format.Row{Stored: uint32(len(shard)), Decoded: uint32(len(block.Buf)), Samples: 2, CRC: format.Checksum(shard), Codec: codec}
+	index.AddRow(row)
+	var h format.ShardHasher
+	h.Add(format.BlockHash(block.Buf))
+	shard = append(shard, format.EndOfArchive(false)...)
+	data := len(shard)
+	if shard, err = format.AppendTail(shard, index.Finish(nil), false); err != nil {
+		t.Fatal(err)
+	}
+	store := mem.New()
+	put(t, store, "s.tar.zst", shard)
+	m := &format.Manifest{Generation: 1, Fields: []format.FieldTotal{{Name: "x", Samples: 2}}, Shards: []format.ShardEntry{{
+		ShardInfo: format.ShardInfo{Name: "s.tar.zst", Size: uint64(len(shard)), Tail: uint64(len(shard) - data), Samples: 2, Blocks: 1, Rows: 1,
+			Hash: h.Sum(), FirstKey: "a", LastKey: "b"},
+		Rows: []format.Row{row},
+	}}}
+	if _, err := testset.Publish(t.Context(), store, m); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// TestVerifyParts damages the tables' second half: the shards of whole parts are verified, the others are a fault.
+func TestVerifyParts(t *testing.T) {
+	var m *format.Manifest
+	store := build(t, mixed(200), testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(e *format.Manifest) { m = e }})
+	d := open(t, store, Options{})
+	raw := slices.Clone(object(t, store, d.Tables()))
+	raw[len(raw)-1] ^= 1 // the last section: checksums of the only part
+	r := verify(t, damaged(t, store, d.Tables(), raw), true)
+	if len(r.Faults) != 2 || r.Faults[0].Kind != KindManifest || r.Faults[1].Kind != KindManifest ||
+		!strings.Contains(r.Faults[1].Detail, fmt.Sprintf("%d shards from number 0", len(m.Shards))) {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// TestVerifyBounded: faults beyond the limit are counted.
+func TestVerifyBounded(t *testing.T) {
+	var r recorder
+	for i := range MaxFaults + 5 {
+		r.fail(t.Context(), i, KindIndex, "", format.ErrCorrupt)
+	}
+	if report := r.finish(); len(report.Faults) != MaxFaults || report.Dropped != 5 || report.OK() {
+		t.Fatalf("%d faults, %d dropped", len(report.Faults), report.Dropped)
+	}
+}
+
+// TestMultiset: order does not matter, everything else does.
+func TestMultiset(t *testing.T) {
+	var a, b multiset
+	for i := range uint64(1000) {
+		a.add(i*i, i)
+		b.add((999-i)*(999-i), 999-i)
+	}
+	if a != b {
+		t.Fatal("the order matters")
+	}
+	c := b
+	c.add(0, 0)
+	if c == b {
+		t.Fatal("(0, 0) counts for nothing")
+	}
+	// Exchanged numbers, and the same pair twice instead of two.
+	var p, q, twice multiset
+	p.add(1, 2)
+	p.add(3, 4)
+	q.add(1, 4)
+	q.add(3, 2)
+	twice.add(1, 2)
+	twice.add(1, 2)
+	if p == q || p == twice {
+		t.Fatal("different sets are equal")
+	}
 }

@@ -1,0 +1,166 @@
+package reader
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+)
+
+// TestMemory reads blocks of 1 to 24 MiB in a budget of 8 MiB: what is handed out never exceeds it, but for a job that is
+// alone.
+func TestMemory(t *testing.T) {
+	const budget = 8 << 20
+	noise := rand.NewChaCha8([32]byte{1})
+	var samples []testset.Sample
+	for i, mib := range []int{1, 1, 2, 24, 1, 5, 1, 1, 7, 3, 1} {
+		s := testset.Sample{Key: fmt.Sprint(i), Fields: []testset.Field{{Name: "x", Data: bytes.Repeat([]byte("abc "), mib<<18)}}}
+		if i%2 == 0 {
+			noise.Read(s.Fields[0].Data)
+		}
+		samples = append(samples, s)
+	}
+	for _, o := range []testset.Options{{}, {FrameSize: 1 << 20}, {Plain: true}} {
+		d := open(t, build(t, samples, o), Options{Workers: 3, Memory: budget})
+		p := d.newPipeline()
+		var peak, alone atomic.Int64
+		p.check = func(f *Frame) error {
+			p.buffers.mu.Lock()
+			defer p.buffers.mu.Unlock()
+			if p.buffers.out == 1 {
+				alone.Store(max(alone.Load(), p.buffers.total))
+			} else {
+				peak.Store(max(peak.Load(), p.buffers.total))
+			}
+			return nil
+		}
+		frames := 0
+		for u, err := range p.run(t.Context(), d.storageOrder(t.Context(), Range{}, false)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range u.results {
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				frames++
+			}
+		}
+		if peak.Load() > budget || peak.Load() == 0 && alone.Load() == 0 {
+			t.Fatalf("%+v: %d frames, peak %d, alone %d", o, frames, peak.Load(), alone.Load())
+		}
+		if alone.Load() > 2*format.MaxFrame+1<<20 {
+			t.Fatalf("%+v: a single job took %d", o, alone.Load())
+		}
+	}
+	// In one piece the block of 24 MiB is too much; its frames are not.
+	d := open(t, build(t, samples, testset.Options{}), Options{Memory: budget})
+	n := 0
+	var last error
+	for s, err := range d.Samples(t.Context(), Range{}) {
+		if last = err; err == nil {
+			if err := equal(s, n, samples[n]); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+	}
+	var at *format.PosError
+	if n != 3 || !errors.Is(last, format.ErrTooLarge) || !errors.As(last, &at) || at.Block != 3 || !strings.Contains(last.Error(), "8388608") {
+		t.Fatalf("%d samples, %v", n, last)
+	}
+	if _, err := d.Get(t.Context(), 3); !errors.Is(err, format.ErrTooLarge) {
+		t.Fatal(err)
+	}
+	for i, want := range samples {
+		var out bytes.Buffer
+		if err := d.Field(t.Context(), uint64(i), "x", &out); err != nil || !bytes.Equal(out.Bytes(), want.Fields[0].Data) {
+			t.Fatalf("sample %d: %d bytes, %v", i, out.Len(), err)
+		}
+	}
+	if r, err := d.Verify(t.Context(), VerifyOptions{Deep: true}); err != nil || !r.OK() {
+		t.Fatalf("%v %+v", err, r)
+	}
+}
+
+// TestAllocations: walking samples allocates nothing, whatever their number.
+func TestAllocations(t *testing.T) {
+	for name, o := range map[string]testset.Options{"zstd": {BlockSize: 256 << 10}, "raw": {BlockSize: 256 << 10, Raw: true}, "plain": {BlockSize: 256 << 10, Plain: true}} {
+		measure := func(n int) (allocs uint64) {
+			var samples []testset.Sample
+			for i := range n {
+				samples = append(samples, testset.Sample{Key: fmt.Sprintf("a/%06d", i), Fields: []testset.Field{
+					{Name: "cls", Data: []byte("7")}, {Name: "txt", Data: bytes.Repeat([]byte("text "), 100)}}})
+			}
+			d := open(t, build(t, samples, o), Options{Workers: 2})
+			var before, after runtime.MemStats
+			read := func() {
+				for _, err := range d.Samples(context.Background(), Range{}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			read() // caches and pools
+			runtime.ReadMemStats(&before)
+			read()
+			runtime.ReadMemStats(&after)
+			return after.Mallocs - before.Mallocs
+		}
+		// 8,000 samples more are some 50 blocks more.
+		few, many := measure(2_000), measure(10_000)
+		if many > few+200 {
+			t.Errorf("%s: %d allocations for 2,000 samples, %d for 10,000", name, few, many)
+		}
+	}
+}
+
+// TestStreamingHuge passes a sample that is much larger than the budget through Field, without holding it.
+func TestStreamingHuge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("64 MiB")
+	}
+	data := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
+	d := open(t, build(t, []testset.Sample{
+		{Key: "small", Fields: []testset.Field{{Name: "x", Data: []byte("1")}}},
+		{Key: "huge", Fields: []testset.Field{{Name: "x", Data: data}, {Name: "y", Data: []byte("2")}}},
+	}, testset.Options{FrameSize: 1 << 20}), Options{Memory: 4 << 20, Workers: 2})
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	w := &comparer{want: data}
+	if err := d.Field(t.Context(), 1, "x", w); err != nil || len(w.want) != 0 {
+		t.Fatalf("%v, %d bytes left", err, len(w.want))
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 16<<20 {
+		t.Fatalf("%d bytes were allocated", used)
+	}
+	var y bytes.Buffer
+	if err := d.Field(t.Context(), 1, "y", &y); err != nil || y.String() != "2" {
+		t.Fatal(y.String(), err)
+	}
+	if n, err := d.Lookup(t.Context(), "huge"); err != nil || n[0] != 1 {
+		t.Fatal(n, err)
+	}
+}
+
+// comparer is a writer that wants certain bytes.
+type comparer struct{ want []byte }
+
+func (c *comparer) Write(p []byte) (int, error) {
+	if !bytes.HasPrefix(c.want, p) {
+		return 0, io.ErrUnexpectedEOF
+	}
+	c.want = c.want[len(p):]
+	return len(p), nil
+}
