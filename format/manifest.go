@@ -44,8 +44,10 @@ func CheckShardName(s string) error {
 	if bad {
 		return corruptf("shard name %q", s)
 	}
-	_, err := ShardFormat(s)
-	return err
+	if _, err := ShardFormat(s); err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return nil
 }
 
 // Summary is manifest.json: for people, and the name of the tables. Readers trust Format, Tables and Digest alone; the rest

@@ -233,7 +233,7 @@ func checkData(t *Tail, data, index []byte) ([]testSample, error) {
 		samples = append(samples, got...)
 		first += n
 	}
-	if want := hasher.Sum(); t.Meta["content"] != want.String() {
+	if want := hasher.Sum(); t.Meta != nil && t.Meta["content"] != want.String() { // an index needs no metadata
 		return nil, corruptf("content %v, the index says %v", want, t.Meta["content"])
 	}
 	for i := range samples {
