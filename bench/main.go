@@ -28,7 +28,6 @@ type bench struct {
 	cores int
 	rows  []row
 	data  map[string]string
-	text  map[string]string // notes under the table
 	bin   string
 }
 

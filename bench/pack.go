@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -16,7 +17,7 @@ import (
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore/local"
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -98,13 +99,21 @@ func (b *bench) packText(level format.Level) error {
 		}
 		all = append(all, out)
 	}
+	const passes = 4 // over the same data with other keys: what counts is the rate of a long run, not its start
+	keys := make([]string, passes*len(all))
+	for i := range keys {
+		keys[i] = fmt.Sprint(i/len(all), "/", all[i%len(all)].Key)
+	}
 	ours := func() error {
-		w, err := writer.New(b.ctx, mem.New(), writer.Options{Level: level, ShardSize: 64 << 20})
+		store := storetest.NewDiscard(func(name string) bool { return strings.HasSuffix(name, format.ZstdSuffix) })
+		w, err := writer.New(b.ctx, store, writer.Options{Level: level})
 		if err != nil {
 			return err
 		}
 		defer w.Abort()
-		for _, s := range all {
+		for i, key := range keys {
+			s := all[i%len(all)]
+			s.Key = key
 			if err := w.Write(b.ctx, s); err != nil {
 				return err
 			}
@@ -112,12 +121,19 @@ func (b *bench) packText(level format.Level) error {
 		_, err = w.Close(b.ctx)
 		return err
 	}
-	r, our, base, err := b.ratio(ours, b.encodeAll(blocks, level))
+	r, our, base, err := b.ratio(ours, func() error {
+		for range passes {
+			if err := b.encodeAll(blocks, level)(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
 	b.atLeast("pack", fmt.Sprintf("text 3 KB from memory, level %v / EncodeAll + SHA-256 on %d cores", level, b.cores), r, "x", 0.9,
-		fmt.Sprintf("%s of decoded blocks against %s", mbs(total, our.median()), mbs(total, base.median())))
+		fmt.Sprintf("%s of decoded blocks against %s", mbs(passes*total, our.median()), mbs(passes*total, base.median())))
 	return nil
 }
 

@@ -234,15 +234,19 @@ func (u *blockingUpload) Commit(ctx context.Context) (objstore.Info, error) {
 // TestCancel ends a pack whose store or source hangs: promptly, with the cause, with nothing published and no goroutine left.
 func TestCancel(t *testing.T) {
 	for _, op := range []string{"create", "write", "commit", "keys", "payload"} {
-		for _, memory := range []int64{1, 1 << 30} {
+		for _, c := range []struct {
+			memory  int64
+			samples int
+		}{{1, 60}, {1 << 30, 60}, {1 << 30, 1}} { // Write waits for the budget, or for a channel, or Close waits
 			st := &blocking{mem.New(), op, make(chan struct{}, 1)}
 			src := resumeSource()
+			src.items = src.items[:c.samples]
 			src.begin = func(ctx context.Context, _ int) error { return st.wait(ctx, "payload") }
 			cause := errors.New("the reason")
 			ctx, cancel := context.WithCancelCause(t.Context())
 			go func() { <-st.reached; time.Sleep(5 * time.Millisecond); cancel(cause) }()
 			opt := small("d")
-			opt.Plain, opt.Memory = true, memory
+			opt.Plain, opt.Memory = true, c.memory
 			begin := time.Now()
 			_, err := writer.Pack(ctx, st, src, opt)
 			if !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {

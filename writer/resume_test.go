@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -226,9 +227,12 @@ func TestResumeDamaged(t *testing.T) {
 		}
 		whole := objects(t, interrupted(t, 58, opt))
 		for what, data := range map[string][]byte{
-			"cut": whole[name][:len(whole[name])-100], "empty": {}, "longer": append(whole[name][:len(whole[name]):len(whole[name])], 0), "text": []byte("hello"),
+			"cut": whole[name][:len(whole[name])-100], "empty": {}, "longer": append(whole[name][:len(whole[name]):len(whole[name])], 0), "text": []byte("hello"), "flipped": flipped(whole[name]),
 		} {
 			for _, resume := range []bool{false, true} {
+				if resume && what == "flipped" {
+					continue // blocks are not read again to be taken over: their checksums speak when they are read
+				}
 				st := interrupted(t, 58, opt)
 				replace(t, st, name, data)
 				again := opt
@@ -246,6 +250,12 @@ func TestResumeDamaged(t *testing.T) {
 			}
 		}
 	}
+}
+
+func flipped(b []byte) []byte {
+	b = slices.Clone(b)
+	b[len(b)/3] ^= 1
+	return b
 }
 
 // TestResumeWithoutSidecar: a process died between a plain shard and its sidecar. The shard is written again, found equal,

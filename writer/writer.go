@@ -215,6 +215,9 @@ func (w *Writer) begin(ctx context.Context) error {
 	default:
 		w.cur = &block{}
 	}
+	if w.cur.layout.Buf == nil { // room for a block and the end of its last sample, rather than growing step by step
+		w.cur.layout.Buf = make([]byte, 0, w.opt.BlockSize+w.opt.BlockSize/8)
+	}
 	w.cur.reset()
 	return ctx.Err()
 }

@@ -71,7 +71,9 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	switch f.onError {
 	case "fail":
 	case "skip":
-		f.order.opt.OnCorrupt = reader.CorruptSkips
+		if f.maxSkipped.share > 0 || f.maxSkipped.n > 0 || !cmd.Flags().Changed("max-skipped") { // at most 0 is: fail
+			f.order.opt.OnCorrupt = reader.CorruptSkips
+		}
 		f.order.opt.MaxSkippedShare = f.maxSkipped.share
 		f.order.opt.MaxSkipped = uint64(f.maxSkipped.n)
 	default:

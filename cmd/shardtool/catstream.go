@@ -28,7 +28,7 @@ const saveWithin = 8 * time.Second
 
 // catStream writes batches in an order, and where they end.
 func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
-	if f.order.opt.OnCorrupt == reader.CorruptSkips && f.order.in != "" {
+	if f.order.in != "" {
 		skipped, err := readLedger(f.order.in)
 		if err != nil {
 			return err
@@ -48,11 +48,14 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 		return err
 	}
 	defer s.Close()
+	if f.order.behind() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, f.order.opt.Checkpoint.Epoch)
+	}
 	if !cmd.Flags().Changed("memory") {
 		limitMemory(s.Memory())
 	}
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
-	out := &batchWriter{ds: ds, w: w, json: f.json, left: f.order.limit}
+	out := &batchWriter{ds: ds, w: w, json: f.json, left: f.order.limit, saved: -1}
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(saveWithin, func() {
 			fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: nobody takes the output; stopped behind the last batch that was taken")
@@ -81,9 +84,11 @@ type batchWriter struct {
 	w     *bufio.Writer
 	json  bool
 	left  int64 // samples still to write; 0: no limit
+	full  bool  // the limit was reached
 	cut   bool  // stopped in the middle: no end of archive
 	buf   []byte
 	place placer
+	saved int // blocks in the ledger beside the checkpoint file; -1: unknown
 }
 
 func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFlags) error {
@@ -104,39 +109,52 @@ func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFl
 		if err != nil || !whole {
 			return err
 		}
-		if !f.checkpoints && f.out == "" {
-			continue
-		}
-		cp, err := b.Checkpoint()
-		if err != nil {
+		if err := o.save(s, b, f); err != nil || o.full {
 			return err
-		}
-		text, err := order.AppendCheckpoint(nil, cp)
-		if err != nil {
-			return err
-		}
-		if f.checkpoints {
-			if err := o.checkpoint(text); err != nil {
-				return err
-			}
-		}
-		if f.out != "" {
-			if err := o.w.Flush(); err != nil { // what the file says was written, was
-				return err
-			}
-			if err := replaceFile(f.out, text); err != nil {
-				return err
-			}
-			if err := writeLedger(f.out, s.Skipped()); err != nil {
-				return err
-			}
 		}
 	}
+}
+
+// save says where a batch ends, in the stream or in a file.
+func (o *batchWriter) save(s *reader.Stream, b *reader.Batch, f *catFlags) error {
+	if !f.checkpoints && f.out == "" {
+		return nil
+	}
+	cp, err := b.Checkpoint()
+	if err != nil {
+		return err
+	}
+	text, err := order.AppendCheckpoint(nil, cp)
+	if err != nil {
+		return err
+	}
+	if f.checkpoints {
+		if err := o.checkpoint(text); err != nil {
+			return err
+		}
+	}
+	if f.out == "" {
+		return nil
+	}
+	if err := o.w.Flush(); err != nil { // what the file says was written, was
+		return err
+	}
+	// The ledger first: one that is ahead of its checkpoint names blocks that will be found again.
+	if skipped := s.Skipped(); len(skipped) != o.saved {
+		if err := writeLedger(f.out, skipped); err != nil {
+			return err
+		}
+		o.saved = len(skipped)
+	}
+	return replaceFile(f.out, text)
 }
 
 // batch writes the samples of a batch. whole is false when the limit cut it.
 func (o *batchWriter) batch(ctx context.Context, b *reader.Batch) (whole bool, err error) {
 	for i := range b.Samples {
+		if o.full {
+			return false, nil
+		}
 		smp := &b.Samples[i]
 		if o.json {
 			err = o.line(ctx, b, i)
@@ -147,9 +165,8 @@ func (o *batchWriter) batch(ctx context.Context, b *reader.Batch) (whole bool, e
 			return false, err
 		}
 		if o.left > 0 {
-			if o.left--; o.left == 0 {
-				return false, nil
-			}
+			o.left--
+			o.full = o.left == 0
 		}
 	}
 	return true, nil

@@ -114,6 +114,7 @@ func report(stderr io.Writer, err error) int {
 
 func exitCode(err error) int {
 	var e *exitError
+	var sample *writer.SampleError
 	switch {
 	case errors.As(err, &e):
 		return e.code
@@ -122,6 +123,8 @@ func exitCode(err error) int {
 	case errors.Is(err, format.ErrCorrupt), errors.Is(err, format.ErrVersion), errors.Is(err, format.ErrMismatch), errors.Is(err, writer.ErrSkipped),
 		errors.Is(err, reader.ErrSkipped):
 		return exitCorrupt
+	case errors.As(err, &sample): // a file that vanished while it was packed
+		return exitFailed
 	case errors.Is(err, fs.ErrNotExist):
 		return exitNotFound
 	}

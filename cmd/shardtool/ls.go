@@ -68,8 +68,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 		}
 		if !long && !asJSON {
 			for _, k := range ix.Keys {
-				w.WriteString(k)
-				if err := w.WriteByte('\n'); err != nil {
+				if _, err := fmt.Fprintln(w, k); err != nil {
 					return err
 				}
 			}

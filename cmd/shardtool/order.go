@@ -57,7 +57,7 @@ func printOrder(ctx context.Context, w io.Writer, ds *reader.Dataset, f *orderFl
 	}
 	split := order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}
 	if err := plan.CheckSplit(split); err != nil {
-		return err
+		return usage(err)
 	}
 	enc := json.NewEncoder(w)
 	var refs []order.Ref
@@ -80,7 +80,7 @@ func printOrder(ctx context.Context, w io.Writer, ds *reader.Dataset, f *orderFl
 			}
 			epoch, position := placeInOrder(b.Epoch, b.Position+uint64(b.First+i), plan.Samples(), r.Padding)
 			line := orderLine{Epoch: epoch, Position: position, Shard: shard, Block: block, Number: r.Number, Padding: r.Padding}
-			if keys {
+			if keys && !r.Padding {
 				if line.Key, err = indexes.key(ctx, place.shard, r.Number); err != nil {
 					return err
 				}
@@ -109,22 +109,25 @@ func (f *orderFlags) plan(ctx context.Context, ds *reader.Dataset) (*order.Plan,
 	if cp := o.Checkpoint; cp != nil {
 		params, epoch, position = cp.Params, cp.Epoch, cp.Position
 	} else if params, err = order.Choose(table, o.Choice()); err != nil {
-		return nil, nil, err
+		return nil, nil, usage(err)
 	}
 	plan, err := order.New([]order.Source{{Table: table, Digest: format.DigestString(ds.Digest())}}, params)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, usage(err)
 	}
 	if o.Checkpoint != nil {
 		if err := o.Checkpoint.Fits(plan); err != nil {
-			return nil, nil, &exitError{exitCheckpoint, err}
+			return nil, nil, f.explain(err)
 		}
 	}
 	cur, err := plan.Seek(epoch, position)
-	if err == nil && o.Epochs > 0 {
-		cur.Until(o.Epoch + o.Epochs)
+	if err != nil {
+		return nil, nil, usage(err)
 	}
-	return plan, cur, err
+	if o.Epochs > 0 {
+		cur.Until(o.End())
+	}
+	return plan, cur, nil
 }
 
 // keyReader reads keys from the indexes of shards.

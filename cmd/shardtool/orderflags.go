@@ -136,8 +136,37 @@ func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) 
 		opts.Generation = ""
 		ds, err = reader.Open(ctx, store, opts)
 	}
+	if err == nil && f.changed("shuffle-memory") && cp.Shuffle {
+		if err = f.sameWindow(ctx, ds, cp); err != nil {
+			ds.Close()
+			return nil, err
+		}
+	}
 	return ds, err
 }
+
+// sameWindow refuses a shuffle memory that makes another window than the checkpoint has.
+func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset, cp *order.Checkpoint) error {
+	table, err := ds.OrderTable(ctx)
+	if err != nil {
+		return err
+	}
+	o := f.opt
+	o.Shuffle = true
+	chosen, err := order.Choose(table, o.Choice())
+	if err != nil {
+		return usage(err)
+	}
+	asked := cp.Params
+	asked.Lanes, asked.RunBlocks, asked.Delay, asked.Head = chosen.Lanes, chosen.RunBlocks, chosen.Delay, chosen.Head
+	if err := cp.Params.Compare(asked); err != nil {
+		return &exitError{exitCheckpoint, fmt.Errorf("%s: --shuffle-memory %v: %w", f.in, (*sizeFlag)(&f.memory), err)}
+	}
+	return nil
+}
+
+// usage makes an error one in what the user wrote.
+func usage(err error) error { return &exitError{exitUsage, err} }
 
 // against refuses flags that say something else than the checkpoint.
 func (f *orderFlags) against(cp *order.Checkpoint) error {
@@ -149,10 +178,15 @@ func (f *orderFlags) against(cp *order.Checkpoint) error {
 	}
 	set("shuffle", func() { asked.Shuffle = f.opt.Shuffle })
 	set("seed", func() { asked.Seed = f.opt.Seed })
-	set("lanes", func() { asked.Lanes = f.opt.Lanes })
-	set("run-blocks", func() { asked.RunBlocks = f.opt.RunBlocks })
-	set("delay", func() { asked.Delay = f.opt.Delay })
-	set("head", func() { asked.Head = f.opt.Head })
+	number := func(flag string, value uint32, to *uint32) {
+		if f.changed(flag) && value != 0 { // 0 leaves it to us
+			*to = value
+		}
+	}
+	number("lanes", f.opt.Lanes, &asked.Lanes)
+	number("run-blocks", f.opt.RunBlocks, &asked.RunBlocks)
+	number("delay", f.opt.Delay, &asked.Delay)
+	number("head", f.opt.Head, &asked.Head)
 	set("affinity", func() { asked.Affinity = f.opt.Affinity })
 	set("tail", func() { asked.Tail = f.opt.Tail })
 	set("whole-shards", func() {
@@ -188,8 +222,21 @@ func readCheckpoint(file string) (*order.Checkpoint, error) {
 // stream opens the stream that the flags ask for.
 func (f *orderFlags) stream(ctx context.Context, ds *reader.Dataset) (*reader.Stream, error) {
 	s, err := ds.Stream(ctx, f.opt)
-	if errors.Is(err, order.ErrMismatch) || errors.Is(err, order.ErrEdited) {
-		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
+	return s, f.explain(err)
+}
+
+// explain gives an error of the order its exit code.
+func (f *orderFlags) explain(err error) error {
+	switch {
+	case errors.Is(err, order.ErrMismatch):
+		return &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
+	case errors.Is(err, reader.ErrOptions):
+		return usage(err)
 	}
-	return s, err
+	return err
+}
+
+// behind says whether a checkpoint is where the epochs end that were asked for, or past it.
+func (f *orderFlags) behind() bool {
+	return f.opt.Checkpoint != nil && f.opt.Epochs > 0 && f.opt.Checkpoint.Epoch >= f.opt.End()
 }

@@ -78,6 +78,16 @@ var meddlings = map[string]struct {
 	why string
 }{
 	"grows": {func(t *testing.T, path, data string) { put(t, filepath.Dir(path), filepath.Base(path), data+"more") }, "changed"},
+	"grows and keeps its time": {func(t *testing.T, path, data string) {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, filepath.Dir(path), filepath.Base(path), data+"more")
+		if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+	}, "changed"},
 	"shrinks": {func(t *testing.T, path, data string) {
 		if err := os.Truncate(path, int64(len(data)/2)); err != nil {
 			t.Fatal(err)

@@ -23,20 +23,36 @@ type roots struct {
 	list []root
 
 	mu   sync.Mutex
-	dirs map[string]*dirHandle
+	dirs map[dirName]*dirHandle
+}
+
+// dirName is a folder below the source of that number.
+type dirName struct {
+	number int
+	path   string
 }
 
 // maxDirs is how many folders stay open.
 const maxDirs = 128
 
 type dirHandle struct {
+	open sync.Once // outside the lock: a slow file system opens many at once
 	root *os.Root
+	err  error
+
 	refs int
 	used bool // in the cache
 }
 
+func (d *dirHandle) close() error {
+	if d.root == nil {
+		return nil
+	}
+	return d.root.Close()
+}
+
 func openRoots(folders []string) (*roots, error) {
-	r := &roots{dirs: map[string]*dirHandle{}}
+	r := &roots{dirs: map[dirName]*dirHandle{}}
 	for _, f := range folders {
 		h, err := os.OpenRoot(f)
 		if err != nil {
@@ -53,7 +69,7 @@ func (r *roots) close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k, d := range r.dirs {
-		errs = append(errs, d.root.Close())
+		errs = append(errs, d.close())
 		delete(r.dirs, k)
 	}
 	for _, h := range r.list {
@@ -67,27 +83,35 @@ func (r *roots) dir(number int, path string) (d *dirHandle, release func(), err 
 	if path == "" {
 		return &dirHandle{root: r.list[number].Root}, func() {}, nil
 	}
-	key := fmt.Sprint(number, "/", path)
+	name := dirName{number, path}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	d = r.dirs[key]
+	d = r.dirs[name]
 	if d == nil {
-		h, err := r.list[number].OpenRoot(filepath.FromSlash(path))
-		if err != nil {
-			return nil, nil, err
-		}
 		r.evict()
-		d = &dirHandle{root: h, used: true}
-		r.dirs[key] = d
+		d = &dirHandle{used: true}
+		r.dirs[name] = d
 	}
 	d.refs++
-	return d, func() {
+	r.mu.Unlock()
+	release = func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if d.refs--; d.refs == 0 && !d.used {
-			d.root.Close()
+			d.close()
 		}
-	}, nil
+	}
+	d.open.Do(func() { d.root, d.err = r.list[number].OpenRoot(filepath.FromSlash(path)) })
+	if d.err == nil {
+		return d, release, nil
+	}
+	r.mu.Lock()
+	if r.dirs[name] == d { // the next one may try again
+		delete(r.dirs, name)
+		d.used = false
+	}
+	r.mu.Unlock()
+	release()
+	return nil, nil, d.err
 }
 
 // evict drops some handle when there are too many; one in use is closed by its last user.
@@ -98,7 +122,7 @@ func (r *roots) evict() {
 	for k, d := range r.dirs {
 		delete(r.dirs, k)
 		if d.used = false; d.refs == 0 {
-			d.root.Close()
+			d.close()
 		}
 		return
 	}

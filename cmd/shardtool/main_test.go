@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain makes this test binary the command shardtool: scripts, and tests that need a process to kill, find it in PATH.
+func TestMain(m *testing.M) {
+	if os.Getenv("GORACE") == "" { // under the race detector a process sleeps a second before it ends
+		os.Setenv("GORACE", "atexit_sleep_ms=0")
+	}
+	testscript.Main(m, map[string]func(){"shardtool": func() {
+		code := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+		if file := os.Getenv(peakFile); file != "" {
+			status, err := os.ReadFile("/proc/self/status")
+			if err != nil || os.WriteFile(file, status, 0o644) != nil {
+				code = 99
+			}
+		}
+		os.Exit(code)
+	}})
+}
+
+// peakFile names the variable that has a process leave its memory figures in a file. Those that wait returns count the
+// memory of the parent before exec too.
+const peakFile = "SHARDTOOL_TEST_STATUS"
+
+// TestScripts runs testdata/script: one shell session a file, with exit codes.
+func TestScripts(t *testing.T) {
+	demo, err := filepath.Abs("../../testdata/demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("DEMO", demo)
+			env.Setenv("LC_ALL", "C.UTF-8")
+			env.Setenv("GORACE", os.Getenv("GORACE"))
+			env.Setenv("TMPDIR", env.WorkDir+"/.tmp")
+			return os.MkdirAll(env.WorkDir+"/.tmp", 0o755)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code": cmdCode, "json": cmdJSON, "members": cmdMembers, "numbering": cmdNumbering, "flip": cmdFlip, "random": cmdRandom,
+		},
+	})
+}
