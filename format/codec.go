@@ -3,6 +3,7 @@ package format
 import (
 	"errors"
 	"fmt"
+	"sort"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -51,22 +52,22 @@ type Encoder struct {
 	level  Level
 	single *zstd.Encoder // frames up to 8 MiB: Single_Segment
 	window *zstd.Encoder // larger ones: a window of 8 MiB; made at first use
-	probe  *zstd.Encoder // the two upper levels ask the fastest one first
+	probe  *zstd.Encoder // asked first whether there is anything to save
 	buf    []byte
 }
 
 // NewEncoder makes an Encoder. Close frees it.
 func NewEncoder(level Level) *Encoder {
-	e := &Encoder{level: level, single: newZstd(level, true)}
-	if level >= LevelBetter {
-		e.probe = newZstd(LevelFastest, true)
+	return &Encoder{
+		level: level, single: newZstd(level, true),
+		// The two upper levels also save where bytes are skewed and nothing repeats: their probe must see that.
+		probe: newZstd(LevelFastest, true, zstd.WithAllLitEntropyCompression(level >= LevelBetter)),
 	}
-	return e
 }
 
-func newZstd(level Level, single bool) *zstd.Encoder {
-	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(level.zstd()), zstd.WithEncoderConcurrency(1),
-		zstd.WithSingleSegment(single), zstd.WithWindowSize(maxSingle), zstd.WithEncoderCRC(true))
+func newZstd(level Level, single bool, more ...zstd.EOption) *zstd.Encoder {
+	z, err := zstd.NewWriter(nil, append([]zstd.EOption{zstd.WithEncoderLevel(level.zstd()), zstd.WithEncoderConcurrency(1),
+		zstd.WithSingleSegment(single), zstd.WithWindowSize(maxSingle), zstd.WithEncoderCRC(true)}, more...)...)
 	if err != nil {
 		panic("format: zstd encoder options: " + err.Error()) // constant options
 	}
@@ -89,7 +90,7 @@ func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, Co
 	if len(src) > MaxFrame {
 		return dst, 0, fmt.Errorf("%w: frame of %d bytes", ErrTooLarge, len(src))
 	}
-	if e.probe != nil && e.hopeless(src, payloads) {
+	if e.hopeless(src, cuts, payloads) {
 		return AppendRawFrame(dst, src, cuts, payloads), CodecRaw, nil
 	}
 	z := e.single
@@ -107,25 +108,34 @@ func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, Co
 	return dst, CodecZstd, nil
 }
 
-// hopeless probes three pieces of 16 KiB with the fastest level: the upper levels take up to 80 ms a MiB to find out that
-// nothing can be saved. The pieces begin at payloads, so that tar headers do not look like savings.
-func (e *Encoder) hopeless(src []byte, payloads []int) bool {
-	const piece = 16 << 10
-	if len(src) < 4*piece {
+// hopeless probes eight pieces of 4 KiB, evenly spread, with the fastest level: finding out that a MiB of JPEG cannot be
+// compressed takes the default level 1 ms, twice what hashing it takes, and the best one 80 ms. Pieces lie within payloads,
+// so that tar headers do not look like savings; where payloads are too small for that, the level itself must try.
+func (e *Encoder) hopeless(src []byte, cuts, payloads []int) bool {
+	const pieces, piece = 8, 4 << 10
+	if len(src) < 4*pieces*piece {
 		return false
 	}
-	for i := range 3 {
-		at := i * len(src) / 3 // a frame within one payload
-		if len(payloads) > 0 {
-			at = payloads[len(payloads)*i/3] + at/len(payloads)
+	stored := 0
+	for i := range pieces {
+		at := (2*i + 1) * len(src) / (2 * pieces)
+		begin, end := 0, len(src)
+		if n := sort.SearchInts(payloads, at+1); n > 0 {
+			begin = payloads[n-1]
+			if n < len(cuts) {
+				end = cuts[n]
+			}
+		} else if len(payloads) > 0 {
+			return false // the first member begins behind this place: no frame of ours
 		}
-		at = min(at, len(src)-piece)
-		e.buf = e.probe.EncodeAll(src[at:at+piece], e.buf[:0])
-		if len(e.buf) < piece-piece/32 {
+		if end -= tarBlock; end-begin < piece { // up to 511 bytes are padding
 			return false
 		}
+		at = min(at, end-piece)
+		e.buf = e.probe.EncodeAll(src[at:at+piece], e.buf[:0])
+		stored += len(e.buf)
 	}
-	return true
+	return stored > pieces*piece-pieces*piece/32
 }
 
 // Decoder decodes frames. It is for one goroutine.

@@ -128,7 +128,7 @@ func writeGolden(t *testing.T) {
 		m.Fields = append(m.Fields, *totals[name])
 	}
 	m.Attributes = []Attribute{{"age", AttrInteger}, {"class", AttrLabel}, {"weight", AttrNumber}}
-	table := keyTable(t, keys)
+	table := goldenKeys(t, keys)
 	m.Keys = BlockHash(table)
 	put(m.KeysName(), table)
 	tables, name, _, err := EncodeTables(m)
@@ -148,7 +148,7 @@ func writeGolden(t *testing.T) {
 	put("expect.json", append(text, '\n'))
 }
 
-func keyTable(t testing.TB, keys []KeyEntry) []byte {
+func goldenKeys(t testing.TB, keys []KeyEntry) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := NewKeyTableWriter(&b, uint64(len(keys)))
@@ -219,7 +219,7 @@ func TestGolden(t *testing.T) {
 		}
 		got = append(got, goldenOf(samples)...)
 	}
-	if table := keyTable(t, keys); !bytes.Equal(table, read(m.KeysName())) {
+	if table := goldenKeys(t, keys); !bytes.Equal(table, read(m.KeysName())) {
 		t.Error("the keys table is not that of the keys")
 	}
 	again, err := json.MarshalIndent(got, "", " ")

@@ -51,7 +51,7 @@ func TestWorkedBytes(t *testing.T) {
 	if made := pack(t, samples, packOptions{}).object(); !bytes.Equal(made, shard) {
 		t.Errorf("the shard is written differently today:\n%x\n%x", made, shard)
 	}
-	if want := keyTable(t, []KeyEntry{{KeyHash("a"), 0}, {KeyHash("b"), 1}}); !bytes.Equal(keys, want) {
+	if want := goldenKeys(t, []KeyEntry{{KeyHash("a"), 0}, {KeyHash("b"), 1}}); !bytes.Equal(keys, want) {
 		t.Errorf("keys table: %x, not %x", want, keys)
 	}
 	opened, err := OpenTables(readBytes(tables), int64(len(tables)))
