@@ -83,7 +83,11 @@ func TestTruncated(t *testing.T) {
 		for info := range store.List(t.Context(), "") {
 			t.Run(kind+"/"+info.Name, func(t *testing.T) {
 				whole := object(t, store, info.Name)
-				for n := range whole {
+				step := 1 // every byte of the ordinary kind
+				if kind != "zstd" || testing.Short() {
+					step = 11
+				}
+				for n := 0; n < len(whole); n += step {
 					cut := damaged(t, store, info.Name, whole[:n])
 					err := readAll(t, cut, Options{Workers: 1}, samples)
 					archive := strings.HasSuffix(info.Name, ".zst") || strings.HasSuffix(info.Name, ".tar")
@@ -95,7 +99,7 @@ func TestTruncated(t *testing.T) {
 						if r.OK() {
 							t.Fatalf("cut to %d of %d bytes: deep %v finds nothing", n, len(whole), deep)
 						}
-						if archive && (r.Faults[0].Kind != KindTruncated || r.Faults[0].Shard != info.Name) {
+						if archive && (len(r.Faults) != 1 || r.Faults[0].Kind != KindTruncated || r.Faults[0].Shard != info.Name) {
 							t.Fatalf("cut to %d of %d bytes: %+v", n, len(whole), r.Faults)
 						}
 					}

@@ -36,9 +36,22 @@ func (s SkippedBlock) compare(o SkippedBlock) int {
 type ledger struct {
 	limit uint64 // most samples
 
-	mu      sync.Mutex
-	blocks  []SkippedBlock // in order
+	mu     sync.Mutex
+	blocks []SkippedBlock // as they were found
+	known  map[blockID]bool
+	last   ledgerMark
+}
+
+type blockID struct {
+	shard string
+	block int
+}
+
+// ledgerMark is what the ledger was behind a batch: its first blocks.
+type ledgerMark struct {
+	blocks  int
 	samples uint64
+	hash    string // of the blocks; what a checkpoint keeps of them
 }
 
 func newLedger(d *Dataset, o StreamOptions) *ledger {
@@ -54,58 +67,58 @@ func newLedger(d *Dataset, o StreamOptions) *ledger {
 
 // enter adds a block unless it is there; l.mu is held, or not needed yet.
 func (l *ledger) enter(b SkippedBlock) {
-	at, there := slices.BinarySearchFunc(l.blocks, b, SkippedBlock.compare)
-	if !there {
-		l.blocks = slices.Insert(l.blocks, at, b)
-		l.samples += b.Samples
+	if id := (blockID{b.Shard, b.Block}); !l.known[id] {
+		if l.known == nil {
+			l.known = map[blockID]bool{}
+		}
+		l.known[id] = true
+		l.blocks = append(l.blocks, b)
+		l.last.samples += b.Samples
 	}
 }
 
-// hole counts one sample of a damaged block. It returns the error that ends the stream, if that is what it is.
+// hole counts the block of one sample that is missing. It returns the error that ends the stream, if that is what it is.
 func (l *ledger) hole(p *piece, r *order.Ref, cause error) error {
-	if !confirmed(cause) {
-		return cause
-	}
-	block := p.job.block + int(r.Block) - p.first
-	rows := p.job.shard.rows
-	entry := SkippedBlock{Shard: p.job.shard.Name, Block: block, First: r.Number - uint64(r.Index), Reason: cause.Error()}
-	for i, n := 0, -1; i < len(rows); i++ {
-		if rows[i].Samples > 0 {
-			if n++; n == block {
-				entry.Samples = uint64(rows[i].Samples)
-				break
-			}
-		}
-	}
+	j := p.job.shard.blockRange(p.job.block+int(r.Block)-p.first, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.enter(entry)
-	if l.samples > l.limit {
-		return fmt.Errorf("%w: %d samples in %d damaged blocks, at most %d are allowed; the last: %w", ErrSkipped, l.samples, len(l.blocks), l.limit, cause)
+	l.enter(SkippedBlock{
+		Shard: j.shard.Name, Block: j.block, First: j.first, Samples: uint64(j.shard.rows[j.from].Samples), Reason: cause.Error(),
+	})
+	if l.last.samples > l.limit {
+		return fmt.Errorf("%w: %d samples in %d damaged blocks, at most %d are allowed; the last: %w",
+			ErrSkipped, l.last.samples, len(l.blocks), l.limit, cause)
 	}
 	return nil
 }
 
-// mark is what a checkpoint keeps of the ledger.
-func (l *ledger) mark() (hash string, samples uint64) {
+// mark is the ledger as it is now.
+func (l *ledger) mark() ledgerMark {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.blocks) == 0 {
-		return "", 0
+	if l.last.blocks != len(l.blocks) {
+		h := sha256.New()
+		for _, b := range sorted(l.blocks) {
+			fmt.Fprintf(h, "%s\x00%d\n", b.Shard, b.Block)
+		}
+		l.last.blocks, l.last.hash = len(l.blocks), hex.EncodeToString(h.Sum(nil)[:16])
 	}
-	h := sha256.New()
-	for _, b := range l.blocks {
-		fmt.Fprintf(h, "%s\x00%d\n", b.Shard, b.Block)
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16]), l.samples
+	return l.last
 }
 
-// Skipped is the ledger: the blocks left out so far, those of StreamOptions.Skipped included, by shard and block. It may be
-// called from any goroutine.
+func sorted(blocks []SkippedBlock) []SkippedBlock {
+	return slices.SortedFunc(slices.Values(blocks), SkippedBlock.compare)
+}
+
+// Skipped is the ledger: the blocks that samples of the batches delivered so far were left out with, those of
+// StreamOptions.Skipped included, by shard and block. It may be called from any goroutine.
 func (s *Stream) Skipped() []SkippedBlock {
+	s.mu.Lock()
+	n := s.skipped.blocks
+	s.mu.Unlock()
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
-	return slices.Clone(s.ledger.blocks)
+	return sorted(s.ledger.blocks[:n])
 }
 
 // AppendLedger appends a ledger as text, a JSON object a line.
@@ -122,10 +135,10 @@ func AppendLedger(dst []byte, blocks []SkippedBlock) ([]byte, error) {
 
 // DecodeLedger reads what AppendLedger wrote.
 func DecodeLedger(text []byte) (blocks []SkippedBlock, err error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
 	for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
-		if line == "" && len(text) == 0 {
-			return nil, nil
-		}
 		var b SkippedBlock
 		if err := json.Unmarshal([]byte(line), &b); err != nil {
 			return nil, fmt.Errorf("reader: ledger of skipped blocks, line %d: %w", i+1, err)

@@ -20,8 +20,8 @@ func TestLedgerHash(t *testing.T) {
 		for _, b := range c.blocks {
 			l.enter(b)
 		}
-		if hash, samples := l.mark(); hash != c.hash || samples != c.samples {
-			t.Errorf("%v: %s of %d samples, want %s of %d", c.blocks, hash, samples, c.hash, c.samples)
+		if m := l.mark(); m.hash != c.hash || m.samples != c.samples {
+			t.Errorf("%v: %s of %d samples, want %s of %d", c.blocks, m.hash, m.samples, c.hash, c.samples)
 		}
 		text, err := AppendLedger(nil, l.blocks)
 		if err != nil {

@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/shardtool/shardtool/format"
 )
 
 // mapAll calls the user's function for every sample of a batch, on as many goroutines as there are workers. The first error
@@ -26,9 +24,6 @@ func (s *Stream) mapAll(ctx context.Context, b *Batch) error {
 				smp := &b.Samples[i]
 				if smp.Padding {
 					continue
-				}
-				if !b.copied { // Fields of a view are shared with other epochs' batches: what Map sets must not stay
-					smp.Fields = append(make([]format.FieldView, 0, len(smp.Fields)), smp.Fields...)
 				}
 				if failed[i] = s.callMap(ctx, smp); failed[i] != nil {
 					return nil

@@ -1,9 +1,11 @@
 package reader
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -16,85 +18,115 @@ const pieceBlocks = 8
 // pieceID names a piece: blocks [number*size, (number+1)*size) of a shard, where size is the stream's.
 type pieceID struct{ shard, number int }
 
-// piece is consecutive blocks of a shard that are in memory together, or are to be. Its counters are guarded by
-// Stream.mu; what a worker fills in is read after done is closed.
+// piece is consecutive blocks of a shard that are in memory together, or are to be. Stream.mu guards its counters. What a
+// worker fills in is read once landed is set.
 type piece struct {
 	id    pieceID
 	job   job
 	plan  plan
-	first int   // number in the shard of its first block
-	count int   // blocks
+	first int // number in the data set of its first block
+	count int // blocks
 
-	pins    int  // batches that use it and are not released
-	open    int  // slots that may still draw from it
-	here    bool // it has its share of the budget: fetched, or being fetched
-	mark    uint64
+	pins    int    // batches that use it and are not released
+	open    int    // slots that may still draw from it
+	here    bool   // it has its memory: fetched, or being fetched
+	at      int    // in Stream.resident
+	mark    uint64 // the batch that found it last, and where in its uses
 	markUse int32
-	at      int // in Stream.resident
 
-	done    chan struct{}
-	buf     []byte
-	mapped  *handle // holds the mapping that buf is part of
+	landed atomic.Bool
+	buf    []byte
+	mapped *handle // holds the mapping that buf is part of
+	*sampleTable
+}
+
+// sampleTable says where the samples of a piece are. It has no pointers into the blocks, and takes a few bytes a sample: there are
+// as many of them in memory as the order keeps live.
+type sampleTable struct {
 	blocks  []pieceBlock
-	samples []Sample
-	fields  []format.FieldView
-	results []result
+	starts  []uint32 // of each sample: its first member; and of each block, where the last one's end
+	members []member
+	names   [][]byte // the long ones
 }
 
-// pieceBlock is a decoded block: where its samples are, or what is wrong with it.
+// pieceBlock is a decoded block, or what is wrong with it.
 type pieceBlock struct {
-	samples int // index of its first one
-	count   int
-	err     error
+	data   []byte
+	number uint64 // of its first sample
+	from   int    // in starts
+	count  int    // samples
+	err    error
 }
 
-// sample returns a ref's sample.
-func (p *piece) sample(r *order.Ref) (*Sample, error) {
+// member is a field of a sample.
+type member struct {
+	payload, size int64 // in the block
+	long          int32 // 1 + its name's place in names; 0: the name is where the header begins, 512 bytes before the payload
+	name, key     uint16
+}
+
+// sample appends the fields of a ref's sample, which are slices of the block, and returns its key.
+func (p *piece) sample(r *order.Ref, fields []format.FieldView) (key []byte, _ []format.FieldView, err error) {
 	b := &p.blocks[int(r.Block)-p.first]
 	if b.err != nil {
-		return nil, b.err
+		return nil, fields, b.err
 	}
-	if int(r.Index) >= b.count || p.samples[b.samples+int(r.Index)].Number != r.Number {
-		return nil, format.Position(fmt.Errorf("%w: sample %d of block %d is not number %d", format.ErrMismatch, r.Index, r.Block, r.Number),
-			p.job.shard.Name, int(r.Block)-p.first+p.job.block, -1, "")
+	if int(r.Index) >= b.count || b.number+uint64(r.Index) != r.Number {
+		err := fmt.Errorf("%w: sample %d of the block is not number %d", format.ErrMismatch, r.Index, r.Number)
+		return nil, fields, format.Position(err, p.job.shard.Name, p.job.block+int(r.Block)-p.first, -1, "")
 	}
-	return &p.samples[b.samples+int(r.Index)], nil
+	i := b.from + int(r.Index)
+	members := p.members[p.starts[i]:p.starts[i+1]]
+	for j := range members {
+		m := &members[j]
+		var name []byte
+		if m.long == 0 {
+			at := m.payload - 512
+			name = b.data[at : at+int64(m.name) : at+int64(m.name)]
+		} else {
+			name = p.names[m.long-1]
+		}
+		key = name[:m.key:m.key]
+		fields = append(fields, format.FieldView{Name: name[min(m.key+1, m.name):], Data: b.data[m.payload : m.payload+m.size : m.payload+m.size]})
+	}
+	return key, fields, nil
 }
 
 // fetch fills the piece: read, checked, decoded, its samples found. Damage is believed when a second read, by a new handle,
-// finds it again.
-func (p *piece) fetch(ctx context.Context, s *Stream, st *stage) {
-	p.results = p.results[:0]
+// finds it again. The results are only scratch.
+func (p *piece) fetch(ctx context.Context, s *Stream, st *stage, results []result) []result {
+	results = results[:0]
 	if p.mapped != nil {
-		p.results = st.mapped(&p.job, p.buf, p.results)
+		results = st.mapped(&p.job, p.buf, results)
 	} else {
-		p.results = st.run(ctx, &p.job, p.plan, p.buf, p.results)
+		results = st.run(ctx, &p.job, p.plan, p.buf, results)
 	}
-	for i := range p.results {
-		if err := p.results[i].err; err != nil && isDamage(err) && ctx.Err() == nil {
+	for i := range results {
+		if err := results[i].err; err != nil && isDamage(err) && ctx.Err() == nil {
 			s.stats.rereads.Add(1)
 			s.d.objects.forget(p.job.shard.Name)
 			if p.mapped != nil { // read, not mapped, this time; the mapping itself stays until the piece goes
 				p.buf = make([]byte, p.plan.size)
 			}
-			p.results = st.run(ctx, &p.job, p.plan, p.buf, p.results[:0])
+			results = st.run(ctx, &p.job, p.plan, p.buf, results[:0])
 			break
 		}
 	}
-	p.blocks, p.samples, p.fields = p.blocks[:0], p.samples[:0], p.fields[:0]
-	at := 0
-	for i := 0; i < len(p.results); {
-		j := i + 1 // the rows of one block
-		for j < len(p.results) && p.results[j].Samples == 0 {
+	rest := p.buf
+	for i := 0; i < len(results); {
+		j, size := i, 0
+		for ok := true; ok; ok = j < len(results) && results[j].Samples == 0 { // the rows of one block
+			size += int(p.job.shard.rows[results[j].Row].Decoded)
 			j++
 		}
-		p.blocks = append(p.blocks, p.index(p.results[i:j], &at))
+		p.blocks = append(p.blocks, p.index(results[i:j], rest[:size:size]))
+		rest = rest[size:]
 		i = j
 	}
 	if len(p.blocks) != p.count { // an object that cannot be opened is one result for all
 		err := errors.New("reader: no result")
-		if len(p.results) > 0 && p.results[0].err != nil {
-			err = p.results[0].err
+		if len(results) > 0 && results[0].err != nil {
+			err = results[0].err
 		}
 		p.blocks = p.blocks[:0]
 		for range p.count {
@@ -103,6 +135,49 @@ func (p *piece) fetch(ctx context.Context, s *Stream, st *stage) {
 	}
 	s.stats.blocks.Add(uint64(p.count))
 	s.stats.stored.Add(uint64(p.plan.stored))
+	return results
+}
+
+// index finds the samples of one block, whose rows lie one after the other.
+func (p *piece) index(rows []result, decoded []byte) pieceBlock {
+	head := &rows[0]
+	for i := range rows {
+		if rows[i].err != nil {
+			return pieceBlock{err: rows[i].err}
+		}
+	}
+	b := pieceBlock{data: decoded, number: head.FirstSample, from: len(p.starts)}
+	walk := format.Walker{Buf: decoded}
+	var m format.Member
+	var last []byte // key
+	for {
+		ok, err := walk.Next(&m)
+		if err == nil && ok && len(m.Name) > format.MaxName {
+			err = fmt.Errorf("%w: a name of %d bytes", format.ErrCorrupt, len(m.Name))
+		}
+		if err == nil && !ok && b.count != head.Samples {
+			err = fmt.Errorf("%w: %d samples, the tables say %d", format.ErrCorrupt, b.count, head.Samples)
+		}
+		if err != nil {
+			return pieceBlock{err: format.Position(err, head.shard.Name, head.Block, head.Offset, "")}
+		}
+		if !ok {
+			p.starts = append(p.starts, uint32(len(p.members)))
+			return b
+		}
+		key, _ := format.SplitName(m.Name)
+		if b.count == 0 || !bytes.Equal(key, last) {
+			p.starts = append(p.starts, uint32(len(p.members)))
+			b.count++
+			last = key
+		}
+		f := member{payload: m.Payload, size: m.Size, name: uint16(len(m.Name)), key: uint16(len(key))}
+		if len(m.Name) > 0 && &m.Name[0] != &decoded[m.Payload-512] {
+			p.names = append(p.names, m.Name)
+			f.long = int32(len(p.names))
+		}
+		p.members = append(p.members, f)
+	}
 }
 
 // mapped checks rows that are mapped into memory.
@@ -129,7 +204,7 @@ func (s *stage) mapped(j *job, stored []byte, out []result) []result {
 // mapPiece maps a piece of a plain shard, where that can be done; otherwise it is read like any other.
 func (s *Stream) mapPiece(ctx context.Context, p *piece) {
 	s.mu.Lock()
-	need := !p.here && p.mapped == nil && p.pins > 0
+	need := !p.here && p.mapped == nil && p.pins > 0 && (s.mapped[p.id.shard] > 0 || len(s.mapped) < maxMapped)
 	s.mu.Unlock()
 	if !need {
 		return
@@ -142,6 +217,7 @@ func (s *Stream) mapPiece(ctx context.Context, p *piece) {
 		if all, err := m.Map(); err == nil && p.job.offset+int64(p.plan.stored) <= int64(len(all)) {
 			s.mu.Lock()
 			p.mapped, p.buf = h, all[p.job.offset:][:p.plan.stored:p.plan.stored]
+			s.mapped[p.id.shard]++
 			s.mu.Unlock()
 			return
 		}
@@ -149,40 +225,16 @@ func (s *Stream) mapPiece(ctx context.Context, p *piece) {
 	s.d.objects.release(h)
 }
 
-// index finds the samples of one block, whose frames lie one after the other in buf from at on.
-func (p *piece) index(rows []result, at *int) (b pieceBlock) {
-	head := &rows[0]
-	size := 0
-	for i := range rows {
-		size += int(head.shard.rows[rows[i].Row].Decoded)
+// maxMapped is how many shards of a stream are mapped at a time: each keeps a descriptor open.
+const maxMapped = maxOpen / 2
+
+// unmap ends a piece's use of a mapping; s.mu is held.
+func (s *Stream) unmap(p *piece) {
+	if s.mapped[p.id.shard]--; s.mapped[p.id.shard] == 0 {
+		delete(s.mapped, p.id.shard)
 	}
-	from := *at
-	*at += size
-	for i := range rows {
-		if rows[i].err != nil {
-			return pieceBlock{err: rows[i].err}
-		}
-	}
-	decoded := p.buf[from : from+size : from+size]
-	b.samples = len(p.samples)
-	it := format.SampleIter{Walker: format.Walker{Buf: decoded}}
-	for it.Next() {
-		at := len(p.fields)
-		p.fields = append(p.fields, it.Fields...)
-		p.samples = append(p.samples, Sample{
-			Number: head.FirstSample + uint64(b.count), Key: it.Key, Fields: p.fields[at:len(p.fields):len(p.fields)],
-		})
-		b.count++
-	}
-	err := it.Err()
-	if err == nil && b.count != head.Samples {
-		err = fmt.Errorf("%w: %d samples, the tables say %d", format.ErrCorrupt, b.count, head.Samples)
-	}
-	if err != nil {
-		p.samples = p.samples[:b.samples]
-		return pieceBlock{err: format.Position(err, head.shard.Name, head.Block, head.Offset, "")}
-	}
-	return b
+	s.d.objects.release(p.mapped)
+	p.mapped = nil
 }
 
 // confirmed says whether an error is proven damage of stored bytes: no failure of the store, no replaced object.

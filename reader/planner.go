@@ -7,49 +7,64 @@ import (
 	"io"
 	"slices"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
 // slot is a span of the order that is open: its pieces stay while there is room.
 type slot struct {
-	first  int // global number of the first block of pieces[0]
+	first  int // number in the data set of the first block of pieces[0]
 	pieces []*piece
+}
+
+// draft is a batch as it was planned. Its memory is used again once the batch is released.
+type draft struct {
+	Batch   *Batch
+	refs    []order.Ref
+	uses    []*piece // pinned for it
+	use     []int32  // of each ref: its piece in uses
+	closing []*slot
+	// copied: its samples are copied out of pieces one after the other, so that these need not be in memory together;
+	// gathered is how many of them were.
+	copied   bool
+	gathered int
+	err      error
 }
 
 // planner is the state of the goroutine that runs ahead.
 type planner struct {
 	s      *Stream
-	slots  map[uint64]*slot
+	slots  []*slot // by serial number from first on; nil where closed
+	first  uint64
 	seq    uint64 // of the batch at hand
 	shards map[int]*shard
 	uses   []*piece // of the batch at hand
-	copied bool     // it is to be copied
 }
 
 // planAhead plans batches, asks for their pieces in order of first use, and ends with the order.
 func (s *Stream) planAhead(ctx context.Context) {
 	defer close(s.planned)
 	defer close(s.fetches)
-	p := &planner{s: s, slots: map[uint64]*slot{}, shards: map[int]*shard{}}
+	p := &planner{s: s, first: 1, shards: map[int]*shard{}}
 	for {
-		b := s.newBatch()
-		more, err := p.batch(ctx, b)
+		d := s.newDraft()
+		more, err := p.batch(ctx, d)
 		if !more && err == nil {
 			return
 		}
-		b.err = err
-		// The batch is the assembler's from here on, and the consumer may release it before this loop has gone over it.
-		p.uses, p.copied = append(p.uses[:0], b.uses...), b.copied
+		d.err = err
+		// The draft is the assembler's from here on, and the consumer may release it before this loop has gone over it.
+		p.uses = append(p.uses[:0], d.uses...)
 		select {
-		case s.planned <- b: // first: the assembler must see the batch while its pieces are being fetched
+		case s.planned <- d: // first: the assembler must see the batch while its pieces are being fetched
 		case <-ctx.Done():
 			return
 		}
 		if err != nil {
 			return
 		}
-		for _, piece := range p.uses {
-			if err := p.bring(ctx, piece); err != nil {
+		for i, piece := range p.uses {
+			if !p.bring(ctx, d, i, piece) {
 				return // ctx has ended
 			}
 		}
@@ -57,30 +72,35 @@ func (s *Stream) planAhead(ctx context.Context) {
 }
 
 // batch plans the next batch. more is false behind the last one.
-func (p *planner) batch(ctx context.Context, b *Batch) (more bool, err error) {
+func (p *planner) batch(ctx context.Context, d *draft) (more bool, err error) {
 	s := p.s
-	refs, info, err := s.cursor.NextBatch(b.refs[:0], s.split)
-	b.refs = refs
+	refs, info, err := s.cursor.NextBatch(d.refs, s.split)
+	d.refs = refs
 	if errors.Is(err, io.EOF) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	b.Epoch, b.Position, b.NextEpoch, b.NextPosition = info.Epoch, info.Position, info.NextEpoch, info.NextPosition
-	b.Global, b.First = info.Global, info.First
+	d.Batch = &Batch{
+		Epoch: info.Epoch, Position: info.Position, NextEpoch: info.NextEpoch, NextPosition: info.NextPosition,
+		Global: info.Global, First: info.First, s: s, draft: d,
+	}
 	for i := range info.Opened {
 		if err := p.open(ctx, &info.Opened[i]); err != nil {
-			return false, err
+			return true, err
 		}
 	}
-	p.use(b)
+	if err := p.use(d); err != nil {
+		return true, err
+	}
 	for i := range info.Closed {
-		id := info.Closed[i].Slot
-		if sl := p.slots[id]; sl != nil {
-			b.closing = append(b.closing, sl)
-			delete(p.slots, id)
-		}
+		at := info.Closed[i].Slot - p.first
+		d.closing = append(d.closing, p.slots[at])
+		p.slots[at] = nil
+	}
+	for len(p.slots) > 0 && p.slots[0] == nil {
+		p.slots, p.first = p.slots[1:], p.first+1
 	}
 	return true, nil
 }
@@ -100,12 +120,13 @@ func (p *planner) open(ctx context.Context, span *order.Span) error {
 		}
 		p.shards[number] = sh
 	}
-	base := s.first[number]
+	base := s.firstBlocks[number]
 	from := (int(span.Block) - base) / s.per
 	to := (int(span.Block+span.Blocks-1) - base) / s.per
-	sl := &slot{first: base + from*s.per}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	sl := take(&s.idleSlots)
+	*sl = slot{first: base + from*s.per, pieces: sl.pieces[:0]}
 	for n := from; n <= to; n++ {
 		id := pieceID{number, n}
 		pc := s.pieces[id]
@@ -115,25 +136,18 @@ func (p *planner) open(ctx context.Context, span *order.Span) error {
 		pc.open++
 		sl.pieces = append(sl.pieces, pc)
 	}
-	p.slots[span.Slot] = sl
+	p.slots = append(p.slots, sl) // serial numbers count up
 	return nil
 }
 
 // newPiece makes a piece known; s.mu is held.
 func (s *Stream) newPiece(id pieceID, sh *shard, base int) *piece {
-	var p *piece
-	if n := len(s.idle); n > 0 {
-		p = s.idle[n-1]
-		s.idle = s.idle[:n-1]
-	} else {
-		p = &piece{}
-	}
-	*p = piece{id: id, blocks: p.blocks, samples: p.samples, fields: p.fields, results: p.results}
+	p := take(&s.idlePieces)
 	first := id.number * s.per
-	p.count = min(s.per, int(sh.Blocks)-first)
-	p.first = base + first
+	p.id, p.first, p.count = id, base+first, min(s.per, int(sh.Blocks)-first)
 	p.job = sh.blockRange(first, p.count)
 	p.plan = p.job.plan()
+	p.mark = 0
 	s.pieces[id] = p
 	return p
 }
@@ -159,48 +173,57 @@ func (s *shard) blockRange(first, count int) job {
 	return j
 }
 
+// of is the piece of a ref.
+func (p *planner) of(r *order.Ref) *piece {
+	sl := p.slots[r.Slot-p.first]
+	if len(sl.pieces) == 1 {
+		return sl.pieces[0]
+	}
+	return sl.pieces[(int(r.Block)-sl.first)/p.s.per]
+}
+
 // use finds the pieces of a batch's refs and pins them.
-func (p *planner) use(b *Batch) {
+func (p *planner) use(d *draft) error {
 	s := p.s
 	p.seq++
 	total := int64(0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range b.refs {
-		r := &b.refs[i]
-		if r.Padding {
-			b.use = append(b.use, -1)
+	for i := range d.refs {
+		if d.refs[i].Padding {
+			d.use = append(d.use, -1)
 			continue
 		}
-		sl := p.slots[r.Slot]
-		pc := sl.pieces[(int(r.Block)-sl.first)/s.per]
+		pc := p.of(&d.refs[i])
 		if pc.mark != p.seq {
-			pc.mark, pc.markUse = p.seq, int32(len(b.uses))
-			pc.pins++
-			if pc.done == nil {
-				pc.done = make(chan struct{})
+			if int64(pc.plan.size) > s.opts.Memory {
+				if err := s.fits(pc); err != nil {
+					return err
+				}
 			}
-			b.uses = append(b.uses, pc)
-			total += int64(pc.plan.size)
+			pc.mark, pc.markUse = p.seq, int32(len(d.uses))
+			pc.pins++
+			d.uses = append(d.uses, pc)
+			total += int64(bufferSize(pc.plan.size))
 		}
-		b.use = append(b.use, pc.markUse)
+		d.use = append(d.use, pc.markUse)
 	}
-	b.pinned = true
 	s.coming++
-	// A batch whose pieces would fill the budget has its samples copied, so that the pieces can go one by one: those that
-	// are here first, which makes room for the others.
-	if b.copied = total > s.buffers.limit/2; b.copied {
-		slices.SortStableFunc(b.uses, func(x, y *piece) int { return absent(x) - absent(y) })
-		for i, pc := range b.uses {
+	// What batches in hand use cannot be evicted. So that there is always room for one more, a batch may keep a share of the
+	// budget; one that needs more has its samples copied, and its pieces go one by one: those that are here first, which
+	// makes room for the others.
+	if d.copied = total > s.memory.limit/int64(2*max(s.opts.Hold, 1)); d.copied {
+		slices.SortStableFunc(d.uses, func(x, y *piece) int { return absent(x) - absent(y) })
+		for i, pc := range d.uses {
 			pc.markUse = int32(i)
 		}
-		for i := range b.refs {
-			if r := &b.refs[i]; !r.Padding {
-				sl := p.slots[r.Slot]
-				b.use[i] = sl.pieces[(int(r.Block)-sl.first)/s.per].markUse
+		for i := range d.refs {
+			if r := &d.refs[i]; !r.Padding {
+				d.use[i] = p.of(r).markUse
 			}
 		}
 	}
+	return nil
 }
 
 func absent(p *piece) int {
@@ -210,146 +233,65 @@ func absent(p *piece) int {
 	return 1
 }
 
-// bring gives a piece memory and has it fetched, unless it is there.
-func (p *planner) bring(ctx context.Context, pc *piece) error {
+// fits refuses a block that is larger than the budget.
+func (s *Stream) fits(p *piece) error {
+	for i := range p.count {
+		j := p.job.shard.blockRange(p.job.block+i, 1)
+		if need := j.plan(); int64(need.size) > s.opts.Memory {
+			err := fmt.Errorf("%w: the block has %d bytes, and the memory budget is %d: raise it to at least %d",
+				format.ErrTooLarge, need.decoded, s.opts.Memory, need.size)
+			return format.Position(err, j.shard.Name, j.block, j.offset, "")
+		}
+	}
+	return nil
+}
+
+// bring gives a piece memory and has it fetched, unless it is there. It is the i-th of the batch. It returns false when ctx
+// has ended.
+func (p *planner) bring(ctx context.Context, d *draft, i int, pc *piece) bool {
 	s := p.s
 	if pc.job.shard.Plain() {
 		s.mapPiece(ctx, pc)
 	}
 	for {
 		s.mu.Lock()
-		if pc.here || pc.pins == 0 {
-			s.mu.Unlock()
-			return nil
-		}
-		// Nobody else can give memory back when the consumer waits for this very batch. Until then, wait for it.
-		last := s.waiting && s.coming == 1
-		ok := pc.mapped != nil
-		if !ok && (!p.copied || last) {
-			pc.buf = s.buffers.try(pc.plan.size)
-			ok = pc.buf != nil
-		}
-		if ok {
-			pc.here, pc.at = true, len(s.resident)
-			s.resident = append(s.resident, pc)
-			s.mu.Unlock()
+		there := pc.here || pc.pins == 0 // or was, and has done its service
+		admitted := !there && s.admit(pc, d, i)
+		s.mu.Unlock()
+		switch {
+		case there:
+			return true
+		case admitted:
 			select {
 			case s.fetches <- pc:
-				return nil
+				return true
 			case <-ctx.Done():
-				return context.Cause(ctx)
+				return false
 			}
-		}
-		evicted := last && s.evict()
-		stuck := last && !evicted && !p.copied && s.held > 0
-		held := s.held
-		s.mu.Unlock()
-		if evicted {
-			continue
-		}
-		if stuck {
-			err := fmt.Errorf("reader: %w: the %d batches in hand fill the memory budget of %d bytes: release them, or raise the budget", ErrHeld, held, s.opts.Memory)
-			s.cancel(err)
-			return err
 		}
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false
 		}
 	}
 }
 
-// evict takes the memory of a piece that no batch in hand uses; s.mu is held. Which one matters little: in a window every
-// run is drawn from at nearly every tick.
-func (s *Stream) evict() bool {
-	for i := len(s.resident) - 1; i >= 0; i-- {
-		if pc := s.resident[i]; pc.pins == 0 {
-			s.stats.evicted.Add(uint64(pc.count))
-			s.drop(pc)
-			pc.done = nil
-			return true
-		}
-	}
-	return false
-}
-
-// drop gives a piece's memory back; s.mu is held.
-func (s *Stream) drop(p *piece) {
-	last := s.resident[len(s.resident)-1]
-	s.resident[p.at], last.at = last, p.at
-	s.resident = s.resident[:len(s.resident)-1]
-	if p.mapped != nil {
-		s.d.objects.release(p.mapped)
-		p.mapped = nil
-	} else {
-		s.buffers.put(p.buf)
-	}
-	p.buf, p.here = nil, false
-}
-
-// letGo forgets a piece that nothing will draw from any more; s.mu is held.
-func (s *Stream) letGo(p *piece) {
-	if p.pins > 0 || p.open > 0 {
-		return
-	}
-	if p.here {
-		s.drop(p)
-	}
-	delete(s.pieces, p.id)
-	if len(s.idle) < 256 {
-		s.idle = append(s.idle, p)
-	}
-}
-
-// unpin ends a batch's use of one piece.
-func (s *Stream) unpin(p *piece) {
-	s.mu.Lock()
-	p.pins--
-	s.letGo(p)
-	s.mu.Unlock()
-	s.nudge()
-}
-
-// release takes a delivered batch back.
-func (s *Stream) release(b *Batch) {
-	s.mu.Lock()
-	if s.pieces == nil { // closed
-		s.mu.Unlock()
-		return
-	}
-	if b.pinned {
-		for _, p := range b.uses {
-			p.pins--
-			s.letGo(p)
-		}
-	}
-	for _, sl := range b.closing {
-		for _, p := range sl.pieces {
-			p.open--
-			s.letGo(p)
-		}
-	}
-	if b.copied {
-		s.buffers.charge(-int64(cap(b.arena)))
-	}
-	s.held--
-	s.batches = append(s.batches, b)
-	s.mu.Unlock()
-	s.nudge()
-}
-
-// newBatch takes an old batch's memory where there is one.
-func (s *Stream) newBatch() *Batch {
+// newDraft takes an old draft's memory where there is one.
+func (s *Stream) newDraft() *draft {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := len(s.batches)
-	if n == 0 {
-		return &Batch{s: s}
+	d := take(&s.idleDrafts)
+	*d = draft{refs: d.refs[:0], uses: d.uses[:0], use: d.use[:0], closing: d.closing[:0]}
+	return d
+}
+
+// take takes the last of those that are idle, or makes a new one.
+func take[T any](idle *[]*T) *T {
+	if n := len(*idle); n > 0 {
+		t := (*idle)[n-1]
+		*idle = (*idle)[:n-1]
+		return t
 	}
-	b := s.batches[n-1]
-	s.batches = s.batches[:n-1]
-	old := *b
-	*b = Batch{s: s, Samples: old.Samples[:0], refs: old.refs[:0], places: old.places[:0], arena: old.arena[:0], fields: old.fields[:0], uses: old.uses[:0], use: old.use[:0], closing: old.closing[:0]}
-	return b
+	return new(T)
 }

@@ -122,6 +122,22 @@ func TestMembersInPieces(t *testing.T) {
 	}
 }
 
+// TestMembersHostile: a long name record that says gigabytes is refused before they are waited for.
+func TestMembersHostile(t *testing.T) {
+	header := format.AppendHeader(nil, strings.Repeat("n", 300), 0)[:512]
+	copy(header[124:], "17777777777\x00")
+	m := members{}
+	for range 100 {
+		if err := m.write(header, func(err error) error { return err }); err != nil {
+			if !errors.Is(err, format.ErrCorrupt) || len(m.head) > maxHeaders {
+				t.Fatalf("%d bytes kept: %v", len(m.head), err)
+			}
+			return
+		}
+	}
+	t.Fatalf("%d bytes are kept", len(m.head))
+}
+
 // TestLookupCollisions gives all keys few hashes: the samples themselves say which one is meant, and the window around the
 // guess has to grow.
 func TestLookupCollisions(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -13,11 +14,11 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Stream delivers batches in the order of StreamOptions. Next, Checkpoint, Batches and Close are for one goroutine; the
-// release of batches may come from others.
+// Stream delivers batches in the order of StreamOptions. Next, Checkpoint and Batches are for one goroutine; batches may be
+// released and the stream closed by others.
 //
 //	plan (order, budget) -> pieces -> workers: fetch, check, decode, index
-//	     -> batches, in order -> assemble: wait for pieces, point into them, Map -> Next
+//	     -> drafts of batches, in order -> assemble: wait for pieces, point into them, Map -> Next
 //
 // The order is decided by package order before anything runs concurrently. The planner asks for memory in the order of first
 // use, runs ahead as far as the budget goes, and evicts only what no batch in hand uses.
@@ -37,35 +38,42 @@ type Stream struct {
 	ledger          *ledger
 	stats           streamStats
 
-	mu       sync.Mutex
-	wake     chan struct{} // one token: memory was given back
-	pieces   map[pieceID]*piece
-	resident []*piece // that have a share of the budget
-	held     int      // batches delivered and not released
-	coming   int      // batches planned and not delivered
-	waiting  bool     // Next waits
-	first    []int    // of each shard: its first block in the data set
-	buffers  *buffers
-	idle     []*piece // for reuse
-	batches  []*Batch // for reuse
+	mu          sync.Mutex
+	memory      memory
+	pieces      map[pieceID]*piece // nil when closed
+	resident    []*piece           // that have their memory
+	mapped      map[int]int        // of each shard: its pieces that are mapped
+	held        int                // batches delivered and not released
+	coming      int                // batches planned and not delivered
+	waiting     bool               // Next waits
+	skipped     ledgerMark         // behind the last batch delivered
+	firstBlocks []int              // of each shard: its first block in the data set
+	// What is used again.
+	idlePieces []*piece
+	idleTables []*sampleTable
+	idleSlots  []*slot
+	idleDrafts []*draft
+	idleViews  []*views
 
+	wake    chan struct{} // one token: memory was given back, or Next waits
+	landing chan struct{} // one token: a piece has landed
 	fetches chan *piece
-	planned chan *Batch
-	ready   chan *Batch
+	planned chan *draft
+	ready   chan *draft
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	wg      sync.WaitGroup
 	end     func()
 }
 
-// Stream opens a stream over the data set, which must stay open as long. Close it.
+// Stream opens a stream over the data set, which must stay open as long. Close it. The context is for opening alone.
 //
-// Errors: those of order.Choose and order.New say which parameter does not fit; a checkpoint of other content, or of another
-// order, wraps order.ErrMismatch and names the member.
+// Errors: options that cannot be, or do not fit the data set, wrap ErrOptions; a checkpoint of other content, or of another order,
+// wraps order.ErrMismatch and names the member.
 func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
 	o, err := o.filled(d)
 	if err != nil {
-		return nil, err
+		return nil, optionsError{err}
 	}
 	table, err := d.OrderTable(ctx)
 	if err != nil {
@@ -75,10 +83,10 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 	if cp := o.Checkpoint; cp != nil {
 		s.params = cp.Params
 	} else if s.params, err = order.Choose(table, o.Choice()); err != nil {
-		return nil, err
+		return nil, optionsError{err}
 	}
 	if s.plan, err = order.New([]order.Source{{Table: table, Digest: format.DigestString(d.Digest())}}, s.params); err != nil {
-		return nil, err
+		return nil, optionsError{err}
 	}
 	if cp := o.Checkpoint; cp != nil {
 		if err := cp.Fits(s.plan); err != nil {
@@ -87,15 +95,15 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 		s.epoch, s.position = cp.Epoch, cp.Position
 	}
 	if err := s.plan.CheckSplit(s.split); err != nil {
-		return nil, err
+		return nil, optionsError{err}
 	}
 	if s.cursor, err = s.plan.Seek(s.epoch, s.position); err != nil {
-		return nil, err
+		return nil, optionsError{err}
 	}
 	if o.Epochs > 0 {
-		s.cursor.Until(o.Epoch + o.Epochs)
+		s.cursor.Until(o.End())
 	}
-	s.first = table.ShardFirst
+	s.firstBlocks = table.ShardFirst
 	s.start(ctx, table)
 	return s, nil
 }
@@ -114,33 +122,31 @@ func (s *Stream) Memory() int64 { return s.opts.Memory }
 
 // start begins to read ahead.
 func (s *Stream) start(ctx context.Context, t order.Table) {
-	s.per = pieceBlocks
-	if e := int(s.params.RunBlocks); s.params.Shuffle && e > 0 {
-		for s.per = min(e, pieceBlocks); e%s.per != 0; s.per-- {
-		}
-	}
-	blocks := max(uint64(len(t.Samples)), 1)
-	perBlock := float64(t.Decoded)/float64(blocks) + 1
-	perSample := float64(sampleCost)
+	blocks := max(float64(len(t.Samples)), 1)
+	samples := float64(s.d.tables.Samples)
+	fields := 0.0 // of a sample
 	for _, f := range s.d.tables.Fields {
-		perSample += fieldCost * float64(f.Samples) / float64(max(s.d.tables.Samples, 1))
+		fields += float64(f.Samples) / max(samples, 1)
 	}
-	tables := perSample * float64(s.d.tables.Samples) / float64(blocks) // bytes of sample tables a block
+	perBlock := float64(t.Decoded)/blocks + 1
+	tables := (startCost + memberCost*fields) * samples / blocks // bytes of sample tables a block
 	if s.opts.Memory == 0 {
 		s.opts.Memory = s.defaultMemory(perBlock + tables)
 	}
-	// The buffers' share of the budget: what the sample tables beside them take is proportional.
-	s.buffers = newBuffers(int64(float64(s.opts.Memory) * perBlock / (perBlock + tables)))
-	s.buffers.reserve(int64(s.opts.Workers) * fetchMost)
 	local := s.opts.GlobalBatch/s.opts.World + 1
-	ahead := min(max(64<<10/local, 2), 64)
-	s.pieces, s.wake = map[pieceID]*piece{}, make(chan struct{}, 1)
-	s.fetches, s.planned, s.ready = make(chan *piece, 4*s.opts.Workers), make(chan *Batch, ahead), make(chan *Batch, 2)
+	ahead := min(max(64<<10/local, 2), 1024)
+	// What is not blocks: stored bytes that a worker has in hand, and batches that are planned or assembled.
+	rest := int64(s.opts.Workers)*fetchMost + int64(local)*(int64(ahead)*refCost+int64(s.opts.Hold+3)*int64(sampleCost+fieldCost*fields))
+	// The buffers' share of what remains: what the sample tables beside them take is proportional.
+	s.memory.limit = int64(float64(s.opts.Memory-min(rest, s.opts.Memory/2)) * perBlock / (perBlock + tables))
+	s.per = pieceSize(s.params, int(float64(s.memory.limit)/8/perBlock))
+	s.pieces, s.mapped = map[pieceID]*piece{}, map[int]int{}
+	s.wake, s.landing = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.fetches, s.planned, s.ready = make(chan *piece, 4*s.opts.Workers), make(chan *draft, ahead), make(chan *draft, 2)
 	s.ledger = newLedger(s.d, s.opts)
-	var end func()
-	s.ctx, end = s.d.scope(context.WithoutCancel(ctx))
+	s.skipped = s.ledger.mark()
+	s.ctx, s.end = s.d.scope(context.WithoutCancel(ctx))
 	s.ctx, s.cancel = context.WithCancelCause(s.ctx)
-	s.end = end
 	s.wg.Go(func() { s.planAhead(s.ctx) })
 	s.wg.Go(func() { s.assemble(s.ctx) })
 	for range s.opts.Workers {
@@ -148,8 +154,19 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	}
 }
 
-// sampleCost and fieldCost are the bytes of a Sample and of a FieldView.
-const sampleCost, fieldCost = 64, 48
+// pieceSize is how many blocks make a piece: at most that many, and a divisor of a run's.
+func pieceSize(p order.Params, most int) int {
+	n := max(min(pieceBlocks, most), 1)
+	if e := int(p.RunBlocks); p.Shuffle && e > 0 {
+		for n = min(e, n); e%n != 0; n-- {
+		}
+	}
+	return n
+}
+
+// Bytes of what is held for each sample and field: of a start and a member in a sampleTable; of a ref and its use in a draft; of a
+// Sample and a FieldView in a batch.
+const startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 36, 64, 48
 
 // defaultMemory is what the order keeps live for this rank, and half as much to run ahead; at least 64 MiB, and no more than
 // the whole data set takes.
@@ -166,21 +183,27 @@ func (s *Stream) defaultMemory(perBlock float64) int64 {
 	}
 	batch := perBlock * float64(s.opts.GlobalBatch) / float64(s.opts.World)
 	want := 1.5*live + batch + float64(s.opts.Workers)*2*fetchMost
-	return int64(max(64<<20, min(want, all+float64(s.opts.Workers)*2*fetchMost)))
+	var largest float64 // sample there can be, and so nearly the largest block
+	for _, f := range s.d.tables.Fields {
+		largest += float64(f.Max)
+	}
+	return int64(max(64<<20, 2*largest, min(want, all+float64(s.opts.Workers)*2*fetchMost)))
 }
 
 // serve is one worker.
 func (s *Stream) serve(ctx context.Context) {
 	st := stage{d: s.d, scratch: s.d.scratch.get(), keepGoing: true}
 	defer func() { s.d.scratch.put(st.scratch) }()
+	var results []result
 	for {
 		select {
 		case p, more := <-s.fetches:
 			if !more {
 				return
 			}
-			p.fetch(ctx, s, &st)
-			close(p.done)
+			results = p.fetch(ctx, s, &st, results)
+			p.landed.Store(true)
+			signal(s.landing)
 		case <-ctx.Done():
 			return
 		}
@@ -188,7 +211,8 @@ func (s *Stream) serve(ctx context.Context) {
 }
 
 // Next returns the next batch, or io.EOF behind the last. The batch before it is released unless StreamOptions.Hold is set.
-// An error sticks. A batch with an error delivers nothing of itself, and all batches before it have been delivered.
+// An error sticks, but for that of ctx and ErrHeld. A batch with an error delivers nothing of itself, and all batches before it have
+// been delivered.
 func (s *Stream) Next(ctx context.Context) (*Batch, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -197,57 +221,61 @@ func (s *Stream) Next(ctx context.Context) (*Batch, error) {
 		s.last.Release()
 		s.last = nil
 	}
-	if s.opts.Hold > 0 {
-		s.mu.Lock()
-		held := s.held
-		s.mu.Unlock()
-		if held >= s.opts.Hold {
-			return nil, fmt.Errorf("reader: %w: %d are held and none was released; call Release on them, or raise Hold", ErrHeld, held)
-		}
+	if held := s.wants(true); s.opts.Hold > 0 && held >= s.opts.Hold {
+		s.wants(false)
+		return nil, fmt.Errorf("reader: %w: %d are held and none was released; call Release on them, or raise Hold", ErrHeld, held)
 	}
-	s.wait(true)
-	defer s.wait(false)
+	defer s.wants(false)
 	select {
-	case b, more := <-s.ready:
+	case d, more := <-s.ready:
 		switch {
+		case s.ctx.Err() != nil: // closed, and what the batch points to is gone
+			s.err = context.Cause(s.ctx)
 		case !more:
 			s.err = io.EOF
-			if err := context.Cause(s.ctx); err != nil {
-				s.err = err
-			}
-		case b.err != nil:
-			s.err = b.err
+		case d.err != nil:
+			s.err = d.err
 		default:
-			s.mu.Lock()
-			s.held++
-			s.coming--
-			s.mu.Unlock()
-			s.epoch, s.position, s.last = b.NextEpoch, b.NextPosition, b
-			return b, nil
+			s.deliver(d.Batch)
+			return d.Batch, nil
 		}
-		return nil, s.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-s.ctx.Done():
 		s.err = context.Cause(s.ctx)
-		return nil, s.err
 	}
+	return nil, s.err
 }
 
-// wait tells the planner whether the consumer waits: only then is memory taken from what will be needed later.
-func (s *Stream) wait(waiting bool) {
+func (s *Stream) deliver(b *Batch) {
 	s.mu.Lock()
-	s.waiting = waiting
+	s.held++
+	s.coming--
+	s.skipped = b.skipped
 	s.mu.Unlock()
-	if waiting {
+	s.epoch, s.position, s.last = b.NextEpoch, b.NextPosition, b
+}
+
+// wants tells the planner whether the consumer waits: only then is memory taken from what will be needed later. It returns how
+// many batches are held.
+func (s *Stream) wants(batch bool) (held int) {
+	s.mu.Lock()
+	s.waiting = batch
+	held = s.held
+	s.mu.Unlock()
+	if batch {
 		s.nudge()
 	}
+	return held
 }
 
 // nudge wakes the planner.
-func (s *Stream) nudge() {
+func (s *Stream) nudge() { signal(s.wake) }
+
+// signal leaves a token for whoever looks next, unless there is one.
+func signal(token chan struct{}) {
 	select {
-	case s.wake <- struct{}{}:
+	case token <- struct{}{}:
 	default:
 	}
 }
@@ -269,35 +297,42 @@ func (s *Stream) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 
 // Checkpoint is the place behind the last batch that Next returned: samples delivered, whatever has been read ahead. It is
 // the same for all ranks that are at the same step.
-func (s *Stream) Checkpoint() (order.Checkpoint, error) { return s.checkpoint(s.epoch, s.position) }
+func (s *Stream) Checkpoint() (order.Checkpoint, error) {
+	s.mu.Lock()
+	skipped := s.skipped
+	s.mu.Unlock()
+	return s.checkpoint(s.epoch, s.position, skipped)
+}
 
-func (s *Stream) checkpoint(epoch, position uint64) (order.Checkpoint, error) {
+func (s *Stream) checkpoint(epoch, position uint64, skipped ledgerMark) (order.Checkpoint, error) {
 	cp, err := s.plan.Checkpoint(epoch, position)
 	if err != nil {
 		return cp, err
 	}
 	cp.GlobalBatch, cp.Tables = s.split.GlobalBatch, s.d.Tables()
-	cp.SkipHash, cp.Skipped = s.ledger.mark()
+	cp.SkipHash, cp.Skipped = skipped.hash, skipped.samples
 	return cp, nil
 }
 
-// Close ends the stream; batches in hand are of no use afterwards. All goroutines have ended when it returns.
+// errStreamClosed is what Next returns after Close.
+var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClosed)
+
+// Close ends the stream, from any goroutine and as often as wanted. Samples of batches in hand must not be touched any more: their
+// memory may be gone. A Next that waits returns an error that wraps fs.ErrClosed. All goroutines have ended when Close returns, so
+// it waits for calls of Map.
 func (s *Stream) Close() error {
-	if s.err == nil {
-		s.err = errors.New("reader: the stream is closed")
-	}
-	s.cancel(s.err)
+	s.cancel(errStreamClosed)
 	s.wg.Wait()
 	s.end()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.resident {
 		if p.mapped != nil {
-			s.d.objects.release(p.mapped)
-			p.mapped = nil
+			s.unmap(p)
 		}
 	}
-	s.pieces, s.resident, s.idle, s.batches = nil, nil, nil, nil
+	s.memory = memory{most: s.memory.most}
+	s.pieces, s.resident, s.idlePieces, s.idleTables, s.idleSlots, s.idleDrafts, s.idleViews = nil, nil, nil, nil, nil, nil, nil
 	return nil
 }
 
@@ -314,13 +349,16 @@ type StreamStats struct {
 	Evicted uint64
 	// Rereads are reads repeated because the first gave damaged bytes.
 	Rereads uint64
-	// Skipped samples are holes.
+	// Skipped samples are those of all blocks in the ledger.
 	Skipped uint64
+	// Held is the most bytes of blocks that were held at once.
+	Held int64
 }
 
 // Stats counts what the stream has done so far. It may be called from any goroutine.
 func (s *Stream) Stats() StreamStats {
-	_, skipped := s.ledger.mark()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return StreamStats{Blocks: s.stats.blocks.Load(), StoredBytes: s.stats.stored.Load(), Evicted: s.stats.evicted.Load(),
-		Rereads: s.stats.rereads.Load(), Skipped: skipped}
+		Rereads: s.stats.rereads.Load(), Skipped: s.skipped.samples, Held: s.memory.most}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 
@@ -28,6 +29,8 @@ var (
 	ErrSkipped = errors.New("too many samples skipped")
 	// ErrHeld: the consumer holds as many batches as StreamOptions.Hold allows and asks for one more.
 	ErrHeld = errors.New("too many batches held")
+	// ErrOptions: the options cannot be, or do not fit the data set.
+	ErrOptions = errors.New("stream options")
 	// ErrFields: the data set lacks a field that StreamOptions.Expect names.
 	ErrFields = errors.New("missing fields")
 )
@@ -74,6 +77,20 @@ type StreamOptions struct {
 	MaxSkippedShare float64
 	// Skipped is the ledger of an earlier run that this one goes on from.
 	Skipped []SkippedBlock
+}
+
+// optionsError is an ErrOptions that says only what the error below it does.
+type optionsError struct{ error }
+
+func (e optionsError) Unwrap() error        { return e.error }
+func (e optionsError) Is(target error) bool { return target == ErrOptions }
+
+// End is the epoch to end before, when Epochs is not 0.
+func (o *StreamOptions) End() uint64 {
+	if o.Epochs > math.MaxUint64-o.Epoch {
+		return math.MaxUint64
+	}
+	return o.Epoch + o.Epochs
 }
 
 func (o StreamOptions) filled(d *Dataset) (StreamOptions, error) {

@@ -1,6 +1,9 @@
 package reader
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -125,13 +128,26 @@ func TestVerifyKeys(t *testing.T) {
 	store := build(t, samples, base)
 	d := open(t, store, Options{})
 	table := object(t, store, d.KeysTable())
-	for at := 0; at < len(table); at += 1 + at/50 {
+	for at := 0; at < len(table); at += 1 + at/8 {
 		data := slices.Clone(table)
 		data[at] ^= 4
 		r := verify(t, damaged(t, store, d.KeysTable(), data), true)
 		if len(r.Faults) != 1 || r.Faults[0].Kind != KindKeys || r.Faults[0].Shard != d.KeysTable() {
 			t.Fatalf("byte %d: %+v", at, r.Faults)
 		}
+	}
+}
+
+// TestVerifyKeysHash: a keys table of another minor version may hold the right entries; it is not the one that was made.
+func TestVerifyKeysHash(t *testing.T) {
+	store := build(t, mixed(50), testset.Options{})
+	d := open(t, store, Options{})
+	data := slices.Clone(object(t, store, d.KeysTable()))
+	data[10]++
+	binary.LittleEndian.PutUint32(data[28:], format.Checksum(data[:28]))
+	r := verify(t, damaged(t, store, d.KeysTable(), data), true)
+	if len(r.Faults) != 1 || r.Faults[0].Kind != KindKeys || !strings.Contains(r.Faults[0].Detail, "hash") {
+		t.Fatalf("%+v", r)
 	}
 }
 
@@ -173,8 +189,12 @@ func TestVerifyContent(t *testing.T) {
 			}
 		})
 	}
-	// An index that lies about content, with everything else agreeing: names in the tar headers.
-	store := lyingIndex(t)
+}
+
+// TestLies has a shard in which all checksums are right and one thing is not what tables or index say.
+func TestLies(t *testing.T) {
+	// The index names another key than the tar header.
+	store := lie(t, "b", func(*format.ShardEntry) {})
 	r := verify(t, store, true)
 	if len(r.Faults) != 1 || r.Faults[0].Kind != KindContent || r.Faults[0].Block != 0 || r.Faults[0].Key != "b" ||
 		!strings.Contains(r.Faults[0].Detail, "header") {
@@ -183,15 +203,41 @@ func TestVerifyContent(t *testing.T) {
 	if r := verify(t, store, false); !r.OK() {
 		t.Fatalf("%+v", r)
 	}
+	// The tables have another identity, and the index none.
+	r = verify(t, lie(t, "c", func(s *format.ShardEntry) { s.Hash[5] ^= 1 }), true)
+	if len(r.Faults) != 1 || r.Faults[0].Kind != KindContent || !strings.Contains(r.Faults[0].Detail, "identity") {
+		t.Fatalf("%+v", r)
+	}
+	// The rows of the tables say fewer or more samples than the block has.
+	for _, n := range []uint32{1, 3} {
+		store := lie(t, "c", func(s *format.ShardEntry) { s.Rows[0].Samples, s.Samples = n, uint64(n) })
+		d := open(t, store, Options{})
+		seen := uint32(0)
+		var last error
+		for _, err := range d.Samples(t.Context(), Range{}) {
+			if last = err; err == nil {
+				seen++
+			}
+		}
+		if !errors.Is(last, format.ErrCorrupt) || seen != min(n, 2) {
+			t.Fatalf("%d samples said, %d seen: %v", n, seen, last)
+		}
+		if r := verify(t, store, true); r.OK() {
+			t.Fatalf("%d samples said: nothing is found", n)
+		}
+	}
+	if r := verify(t, lie(t, "c", func(*format.ShardEntry) {}), true); !r.OK() {
+		t.Fatalf("the truth: %+v", r)
+	}
 }
 
-// lyingIndex is a shard with samples "a" and "c" whose index, tables and keys table say "a" and "b".
-func lyingIndex(t *testing.T) *mem.Store {
+// lie is a shard with samples "a" and "c" whose index calls the second one otherwise, in tables that were edited.
+func lie(t *testing.T, second string, edit func(*format.ShardEntry)) *mem.Store {
 	var block format.BlockBuilder
 	var index format.IndexBuilder
-	for i, key := range []string{"a", "b"} {
-		block.Member([]string{"a", "c"}[i]+".x", 0)
-		if err := index.AddSample(key, []format.FieldSize{{Name: "x"}}, nil); err != nil {
+	for i, key := range []string{"a", second} {
+		block.Member([]string{"a", "c"}[i]+".x", 1)
+		if err := index.AddSample(key, []format.FieldSize{{Name: "x", Size: 1}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -212,15 +258,44 @@ func lyingIndex(t *testing.T) *mem.Store {
 	}
 	store := mem.New()
 	put(t, store, "s.tar.zst", shard)
-	m := &format.Manifest{Generation: 1, Fields: []format.FieldTotal{{Name: "x", Samples: 2}}, Shards: []format.ShardEntry{{
+	m := &format.Manifest{Generation: 1, Fields: []format.FieldTotal{{Name: "x", Samples: 2, Bytes: 2, Min: 1, Max: 1}}, Shards: []format.ShardEntry{{
 		ShardInfo: format.ShardInfo{Name: "s.tar.zst", Size: uint64(len(shard)), Tail: uint64(len(shard) - data), Samples: 2, Blocks: 1, Rows: 1,
-			Hash: h.Sum(), FirstKey: "a", LastKey: "b"},
+			Hash: h.Sum(), FirstKey: "a", LastKey: second},
 		Rows: []format.Row{row},
 	}}}
+	edit(&m.Shards[0])
 	if _, err := testset.Publish(t.Context(), store, m); err != nil {
 		t.Fatal(err)
 	}
 	return store
+}
+
+// TestVerifyDigest has tables that are whole and name another digest than that of their shards.
+func TestVerifyDigest(t *testing.T) {
+	store := build(t, mixed(50), testset.Options{})
+	d := open(t, store, Options{})
+	raw := slices.Clone(object(t, store, d.Tables()))
+	digest := d.Digest()
+	at := bytes.Index(raw, digest[:])
+	// SPEC 6: a directory of 16 bytes, then 32 a section; HEAD is the first one, its offset at 12, stored length at 20, checksum at 28.
+	sections := binary.LittleEndian.Uint32(raw[12:])
+	off, stored := binary.LittleEndian.Uint64(raw[16+12:]), binary.LittleEndian.Uint32(raw[16+20:])
+	if at < int(off) || at > int(off)+int(stored) {
+		t.Fatalf("the digest is at %d, the head at %d", at, off)
+	}
+	raw[at] ^= 1
+	binary.LittleEndian.PutUint32(raw[16+28:], format.Checksum(raw[off:off+uint64(stored)]))
+	end := 16 + 32*sections
+	binary.LittleEndian.PutUint32(raw[end:], format.Checksum(raw[:end]))
+	name := format.TablesName(format.BlockHash(raw))
+	put(t, store, name, raw)
+	generation := strings.TrimSuffix(strings.TrimPrefix(name, "manifest-"), ".bin")
+	for _, deep := range []bool{false, true} {
+		r, err := Verify(t.Context(), store, Options{Generation: generation}, VerifyOptions{Deep: deep})
+		if err != nil || len(r.Faults) != 1 || r.Faults[0].Kind != KindManifest || !strings.Contains(r.Faults[0].Detail, "digest") {
+			t.Fatalf("%v %+v", err, r)
+		}
+	}
 }
 
 // TestVerifyParts damages the tables' second half: the shards of whole parts are verified, the others are a fault.

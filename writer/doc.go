@@ -27,6 +27,7 @@
 //
 // # Memory
 //
-// Blocks in flight are bounded by Options.Memory. Beside them stand the index of the shard at hand (some 20 bytes a sample
-// and its key), sorting of key hashes (bounded, spilled to a temporary file), and a row of 16 bytes for every block written.
+// Blocks in flight are bounded by Options.Memory. Beside them stand the block being laid out, an encoder for each worker, the
+// index of the shard at hand (some 20 bytes a sample and its key), sorting of key hashes (bounded, spilled to a temporary
+// file), and a row of 16 bytes for every block written.
 package writer

@@ -40,11 +40,7 @@ func TestNineGiB(t *testing.T) {
 	st := mem.New()
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(16<<20 + 32<<20)) // as the command does
 	peak := watchHeap(t)
-	w, err := writer.New(t.Context(), st, writer.Options{Memory: 16 << 20, Level: format.LevelFastest})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Abort()
+	w := newWriter(t, st, writer.Options{Memory: 16 << 20, Level: format.LevelFastest})
 	for _, s := range []writer.Sample{
 		{Key: "a", Fields: []writer.Field{{Name: "txt", Data: []byte("before")}}},
 		{Key: "b", Fields: []writer.Field{{Name: "zero", Payload: zeros{size}, Size: size}, {Name: "cls", Data: []byte("7")}}},

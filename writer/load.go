@@ -25,7 +25,7 @@ func loadSummary(ctx context.Context, store objstore.Store) (*format.Summary, ob
 }
 
 // loadTables opens the tables of a generation. The handle stays open until close is called.
-func loadTables(ctx context.Context, store objstore.Store, name string) (t *format.Tables, closeTables func() error, err error) {
+func loadTables(ctx context.Context, store objstore.Store, name string) (t *format.Tables, closeTables func(), err error) {
 	obj, err := store.Open(ctx, name)
 	if err != nil {
 		return nil, nil, err
@@ -38,7 +38,7 @@ func loadTables(ctx context.Context, store objstore.Store, name string) (t *form
 		obj.Close()
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return t, obj.Close, nil
+	return t, func() { _ = obj.Close() }, nil // read only: nothing is lost
 }
 
 func loadManifest(ctx context.Context, store objstore.Store, name string) (*format.Manifest, error) {

@@ -1,10 +1,12 @@
 package writer_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -52,8 +54,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		{"mixed", true, 8, []int64{100, 5 << 20, 3000, 700 << 10}},
 		{"frames", true, 8, []int64{15 << 20}},
 		{"several frames", true, 8, []int64{20 << 20, 100}},
-		// Each of the blocks that take turns gets the large sample once.
-		{"now and then large", true, 8, []int64{15 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20}},
+		{"now and then large", true, 8, nowAndThen()},
 		// An encoder takes memory of its own, beside the budget: few workers.
 		{"small", false, 2, []int64{3000}},
 	} {
@@ -61,33 +62,56 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
+func sum(sizes []int64) (n int64) {
+	for _, s := range sizes {
+		n += s
+	}
+	return n
+}
+
+// nowAndThen has a large sample in an irregular rhythm: each of the blocks that take turns gets it once.
+func nowAndThen() []int64 {
+	sizes := slices.Repeat([]int64{1 << 20}, 90)
+	for _, i := range []int{0, 11, 20, 27, 37, 45, 56, 62, 71, 79, 85} {
+		sizes[i] = 15 << 20
+	}
+	return sizes
+}
+
+// slowZeros take a while, so that as many blocks as the budget allows are under way.
+type slowZeros struct{ zeros }
+
+func (z slowZeros) ReadInto(ctx context.Context, p []byte) error {
+	if len(p) >= 1<<20 {
+		time.Sleep(2 * time.Millisecond)
+	}
+	return z.zeros.ReadInto(ctx, p)
+}
+
 func packZeros(t *testing.T, plain bool, workers int, sizes []int64) {
 	const budget = 16 << 20
+	most := max(10*budget, sum(sizes))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(budget + 32<<20)) // as the command does: garbage is not what is measured
 	st := newDiscard()
 	peak := watchHeap(t)
-	w, err := writer.New(t.Context(), st, writer.Options{Memory: budget, Workers: workers, Plain: plain, ShardSize: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Abort()
-	for i, total := 0, int64(0); total < 18*budget; i++ {
+	w := newWriter(t, st, writer.Options{Memory: budget, Workers: workers, Plain: plain, ShardSize: 64 << 20})
+	for i, total := 0, int64(0); total < most; i++ {
 		n := sizes[i%len(sizes)]
 		total += n
-		s := writer.Sample{Key: fmt.Sprint(i), Fields: []writer.Field{{Name: "z", Payload: zeros{n}, Size: n}}}
+		s := writer.Sample{Key: fmt.Sprint(i), Fields: []writer.Field{{Name: "z", Payload: slowZeros{zeros{n}}, Size: n}}}
 		if err := w.Write(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
 	res, err := w.Close(t.Context())
-	if err != nil || res.PayloadBytes < 18*budget {
+	if err != nil || int64(res.PayloadBytes) < most {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	limit := int64(budget + 64<<20)
 	if n := 2 * sizes[0]; n > budget {
 		limit += n // one block larger than the budget goes alone
 	}
-	if most := peak(); most > limit {
-		t.Errorf("peak of the heap is %d MiB with a budget of %d", most>>20, budget>>20)
+	if high := peak(); high > limit {
+		t.Errorf("peak of the heap is %d MiB with a budget of %d", high>>20, budget>>20)
 	}
 }

@@ -65,7 +65,8 @@ type Options struct {
 	// Plain writes .tar shards with sidecars in place of .tar.zst.
 	Plain bool
 	Mode  Mode
-	// Resume adopts the shards that an interrupted run with the same sources and options left.
+	// Resume adopts the shards that an interrupted run with the same sources and options left. Where that run came as far as
+	// publishing, and what it published is still current, its result is returned.
 	Resume bool
 	// KeepDuplicates lets a key come again in another shard.
 	KeepDuplicates bool

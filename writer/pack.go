@@ -21,7 +21,7 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 		return w.published(ctx)
 	}
 	w.start(ctx)
-	defer w.Abort()
+	defer func() { _ = w.Abort() }()
 	w.shardCursor = src.Cursor()
 	resuming := opt.Resume
 	for {

@@ -33,7 +33,7 @@ func newOpenShard(name string, up objstore.Upload) *openShard {
 }
 
 func (s *openShard) write(p []byte) error {
-	s.sum.Write(p)
+	_, _ = s.sum.Write(p)
 	n, err := s.up.Write(p)
 	s.size += int64(n)
 	return err
@@ -134,7 +134,7 @@ func sameObject(ctx context.Context, store objstore.Store, name string, size int
 		if err := obj.ReadAt(ctx, buf, off); err != nil {
 			return err
 		}
-		h.Write(buf)
+		_, _ = h.Write(buf)
 	}
 	if h.Sum64() != sum {
 		return lost

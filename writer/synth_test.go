@@ -3,7 +3,6 @@ package writer_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -171,5 +170,3 @@ func (p *payload) Open(ctx context.Context) (io.ReadCloser, error) {
 type failing struct{ err error }
 
 func (f *failing) Read([]byte) (int, error) { return 0, f.err }
-
-func sumOf(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }

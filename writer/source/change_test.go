@@ -140,31 +140,27 @@ func TestChangedBeforeRead(t *testing.T) {
 	for _, size := range []int{5000, 17 << 20} {
 		for what, c := range meddlings {
 			t.Run(what, func(t *testing.T) {
-				run := func() (*source.Files, writer.Source) {
+				run := func() writer.Source {
 					dir := tree(t, "a.txt", "victims/v.txt", "z.txt")
 					data := strings.Repeat("x", size)
 					put(t, dir, "victims/v.txt", data)
-					files := open(t, source.FilesOptions{}, dir)
 					var once sync.Once
-					return files, &meddled{Files: files, before: func(key string) {
+					return &meddled{Files: open(t, source.FilesOptions{}, dir), before: func(key string) {
 						if key == "victims/v" {
 							once.Do(func() { c.do(t, filepath.Join(dir, "victims/v.txt"), data) })
 						}
 					}, during: func(string) {}}
 				}
-				files, src := run()
-				_, err := writer.Pack(t.Context(), newStore(), src, packOptions())
+				_, err := writer.Pack(t.Context(), newStore(), run(), packOptions())
 				if err == nil || !strings.Contains(err.Error(), "victims/v.txt") || !strings.Contains(err.Error(), c.why) {
 					t.Fatalf("want %q: %v", c.why, err)
 				}
-				files, src = run()
 				opt := packOptions()
 				opt.OnError = writer.OnErrorSkip
-				set, res := pack(t, src, opt)
+				set, res := pack(t, run(), opt)
 				if res.Skipped != 1 || !slices.Equal(set.Keys(), []string{"a", "z"}) {
 					t.Fatalf("%+v %q", res, set.Keys())
 				}
-				_ = files
 			})
 		}
 	}

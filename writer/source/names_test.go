@@ -52,7 +52,7 @@ func TestTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := open(t, source.FilesOptions{}, dir)
-	if se := fails(t, src, elem, "longer than 4096"); !errors.Is(se, format.ErrName) {
+	if se := failure(t, src, elem, "longer than 4096"); !errors.Is(se, format.ErrName) {
 		t.Fatal(se)
 	}
 	skips(t, src, []string{"a"}, strings.Repeat(elem+"/", 22)+"x")
@@ -63,7 +63,7 @@ func TestTrailingDot(t *testing.T) {
 	for _, name := range []string{"a.", "sub/a.", "a."} {
 		dir := tree(t, "b.txt", name)
 		src := open(t, source.FilesOptions{}, dir)
-		if se := fails(t, src, name, "ends with a dot"); !errors.Is(se, format.ErrName) {
+		if se := failure(t, src, name, "ends with a dot"); !errors.Is(se, format.ErrName) {
 			t.Fatal(se)
 		}
 		key, _ := format.SplitName([]byte(name))

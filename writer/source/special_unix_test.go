@@ -48,7 +48,7 @@ func TestLinks(t *testing.T) {
 			dir := tree(t, "a.txt", "sub/b.txt")
 			link(t, target, dir, name+".txt")
 			src := open(t, source.FilesOptions{}, dir)
-			se := fails(t, src, name+".txt", "link")
+			se := failure(t, src, name+".txt", "link")
 			if se.Key != name || !strings.Contains(se.Error(), "--exclude") {
 				t.Fatal(se)
 			}
@@ -177,7 +177,7 @@ func TestUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := open(t, source.FilesOptions{}, dir)
-	if se := fails(t, src, "locked.txt", "permission denied"); !errors.Is(se, fs.ErrPermission) {
+	if se := failure(t, src, "locked.txt", "permission denied"); !errors.Is(se, fs.ErrPermission) {
 		t.Fatal(se)
 	}
 	skips(t, src, []string{"a", "sub/b"}, "locked")
@@ -186,7 +186,7 @@ func TestUnreadable(t *testing.T) {
 	if err := os.Chmod(dir+"/sub", 0); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Chmod(dir+"/sub", 0o755)
+	defer func() { _ = os.Chmod(dir+"/sub", 0o755) }()
 	fails(t, src, "sub/b.txt", "permission denied")
 	skips(t, src, []string{"a"}, "sub/b")
 	if _, err := source.NewFiles(t.Context(), []string{dir}, source.FilesOptions{}); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "sub") {

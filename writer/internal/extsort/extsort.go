@@ -93,8 +93,8 @@ func (s *Sorter) spill() error {
 	n := int64(0)
 	for _, p := range s.spans {
 		h := binary.PutUvarint(head[:], uint64(p.n))
-		w.Write(head[:h])
-		w.Write(s.record(p))
+		_, _ = w.Write(head[:h]) // the first failure sticks until Flush
+		_, _ = w.Write(s.record(p))
 		n += int64(h) + int64(p.n)
 	}
 	if err := w.Flush(); err != nil {

@@ -1,0 +1,192 @@
+package reader
+
+import (
+	"context"
+	"slices"
+
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// assemble turns drafts into batches, in order. It is one goroutine of a stream.
+func (s *Stream) assemble(ctx context.Context) {
+	defer close(s.ready)
+	for d := range s.planned {
+		if d.err == nil {
+			d.err = s.fill(ctx, d)
+		}
+		failed := d.err != nil
+		select {
+		case s.ready <- d: // the consumer's from here on
+		case <-ctx.Done():
+			return
+		}
+		if failed {
+			return
+		}
+	}
+}
+
+// fill puts the samples into a batch.
+func (s *Stream) fill(ctx context.Context, d *draft) error {
+	b := d.Batch
+	s.mu.Lock()
+	v := take(&s.idleViews)
+	s.mu.Unlock()
+	*v = views{samples: v.samples[:0], fields: v.fields[:0], places: v.places[:0], copies: v.copies[:0]}
+	b.views = v
+	var err error
+	if d.copied {
+		err = s.gather(ctx, d, v)
+	} else {
+		err = s.view(ctx, d, v)
+	}
+	if err != nil {
+		return err
+	}
+	b.Samples, b.skipped = v.samples, s.ledger.mark()
+	if s.opts.Map != nil {
+		return s.mapAll(ctx, b)
+	}
+	return nil
+}
+
+// wait waits for a piece to be decoded, or to have failed.
+func (s *Stream) wait(ctx context.Context, p *piece) error {
+	for !p.landed.Load() {
+		select {
+		case <-s.landing:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// view points the batch's samples into its pieces.
+func (s *Stream) view(ctx context.Context, d *draft, v *views) error {
+	for _, p := range d.uses {
+		if err := s.wait(ctx, p); err != nil {
+			return err
+		}
+	}
+	for i := range d.refs {
+		r := &d.refs[i]
+		if r.Padding {
+			v.samples = append(v.samples, Sample{Number: r.Number, Padding: true})
+			d.Batch.place(v, i)
+			continue
+		}
+		there, err := s.pick(d, v, r, d.uses[d.use[i]])
+		if err != nil {
+			return err
+		}
+		if there {
+			d.Batch.place(v, i)
+		}
+	}
+	return nil
+}
+
+// place notes where the sample added last stands, once there is a hole before it.
+func (b *Batch) place(v *views, at int) {
+	if b.Holes == 0 {
+		return
+	}
+	for n := len(v.places); n < len(v.samples)-1; n++ { // those before the first hole
+		v.places = append(v.places, int32(n))
+	}
+	v.places = append(v.places, int32(at))
+}
+
+// pick appends a ref's sample, unless it is a hole.
+func (s *Stream) pick(d *draft, v *views, r *order.Ref, p *piece) (there bool, err error) {
+	at := len(v.fields)
+	key, fields, err := p.sample(r, v.fields)
+	switch {
+	case err == nil:
+		v.fields = fields
+		v.samples = append(v.samples, Sample{Number: r.Number, Key: key, Fields: fields[at:len(fields):len(fields)]})
+		return true, nil
+	case s.opts.OnCorrupt == CorruptSkips && confirmed(err):
+		d.Batch.Holes++
+		return false, s.ledger.hole(p, r, err)
+	}
+	return false, err
+}
+
+// gather copies the batch's samples out of its pieces, one piece after the other, so that they need not be in memory
+// together.
+func (s *Stream) gather(ctx context.Context, d *draft, v *views) error {
+	byPiece := make([]int32, 0, len(d.refs)) // places of refs
+	places := make([]int32, 0, len(d.refs))  // of v.samples
+	for i := range d.refs {
+		if r := &d.refs[i]; !r.Padding {
+			byPiece = append(byPiece, int32(i))
+		} else {
+			v.samples = append(v.samples, Sample{Number: r.Number, Padding: true})
+			places = append(places, int32(i))
+		}
+	}
+	slices.SortStableFunc(byPiece, func(x, y int32) int { return int(d.use[x] - d.use[y]) })
+	var failed error
+	failedAt := int32(len(d.refs))
+	for u, p := range d.uses {
+		if err := s.wait(ctx, p); err != nil {
+			return err
+		}
+		first := len(v.samples)
+		for ; len(byPiece) > 0 && d.use[byPiece[0]] == int32(u); byPiece = byPiece[1:] {
+			i := byPiece[0]
+			there, err := s.pick(d, v, &d.refs[i], p)
+			switch {
+			case err != nil && i < failedAt: // the error is that of the first sample that has one
+				failed, failedAt = err, i
+			case there:
+				places = append(places, i)
+			}
+		}
+		s.copyOut(v, v.samples[first:])
+		s.gathered(d, p)
+	}
+	if failed != nil {
+		return failed
+	}
+	v.arrange(places)
+	if d.Batch.Holes > 0 {
+		v.places = append(v.places, places...)
+	}
+	return nil
+}
+
+// copyOut moves samples from their piece to memory of the batch.
+func (s *Stream) copyOut(v *views, samples []Sample) {
+	n := 0
+	for i := range samples {
+		n += bytesOf(&samples[i])
+	}
+	if n == 0 {
+		return
+	}
+	s.mu.Lock()
+	arena := s.memory.force(n)[:0]
+	s.mu.Unlock()
+	v.copies = append(v.copies, arena)
+	for i := range samples {
+		arena = copyBytes(&samples[i], arena)
+	}
+}
+
+// arrange sorts samples by their places, and the places with them.
+func (v *views) arrange(places []int32) {
+	order := make([]int32, len(places))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(x, y int32) int { return int(places[x] - places[y]) })
+	sorted := make([]Sample, len(order))
+	for i, from := range order {
+		sorted[i] = v.samples[from]
+	}
+	v.samples = append(v.samples[:0], sorted...)
+	slices.Sort(places)
+}
