@@ -126,9 +126,6 @@ func TestAllocations(t *testing.T) {
 
 // TestStreamingHuge passes a sample that is much larger than the budget through Field, without holding it.
 func TestStreamingHuge(t *testing.T) {
-	if testing.Short() {
-		t.Skip("64 MiB")
-	}
 	data := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
 	d := open(t, build(t, []testset.Sample{
 		{Key: "small", Fields: []testset.Field{{Name: "x", Data: []byte("1")}}},

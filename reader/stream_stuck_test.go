@@ -256,12 +256,11 @@ func TestStreamClosed(t *testing.T) {
 			store.read = func(name string, _ []byte, _ int64) error { <-gate; return nil }
 			store.mu.Unlock()
 			time.AfterFunc(5*time.Millisecond, func() {
+				time.AfterFunc(5*time.Millisecond, func() { close(gate) }) // Close waits for reads
 				if how == "stream" {
-					time.AfterFunc(5*time.Millisecond, func() { close(gate) }) // Close waits for reads
 					s.Close()
 				} else {
 					set.Close()
-					close(gate)
 				}
 			})
 			var err error

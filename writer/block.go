@@ -16,6 +16,7 @@ import (
 type block struct {
 	layout  format.BlockBuilder
 	samples []blockSample
+	sizes   []format.FieldSize // of all samples, one after the other
 	fills   []fill
 	// huge is the last sample of a block that decodes to more than one frame; its members are not in layout.
 	huge *Sample
@@ -65,7 +66,7 @@ type shardEnd struct {
 
 func (b *block) reset() {
 	b.layout.Reset()
-	b.samples, b.fills, b.huge = b.samples[:0], b.fills[:0], nil
+	b.samples, b.sizes, b.fills, b.huge = b.samples[:0], b.sizes[:0], b.fills[:0], nil
 	b.size, b.taken, b.hash, b.err, b.end, b.adopt = 0, 0, format.Hash{}, nil, nil, nil
 	b.frames = make(chan frame, 1)
 }
@@ -80,13 +81,13 @@ func (b *block) shrink(blockSize int64) {
 
 // add lays a sample out. fields must be sorted.
 func (b *block) add(s *Sample) {
-	size := int64(0)
-	fields := make([]format.FieldSize, len(s.Fields))
+	size, first := int64(0), len(b.sizes)
 	for i := range s.Fields {
 		f := &s.Fields[i]
-		fields[i] = format.FieldSize{Name: f.Name, Size: f.size()}
+		b.sizes = append(b.sizes, format.FieldSize{Name: f.Name, Size: f.size()})
 		size += format.MemberLen(format.JoinName(s.Key, f.Name), f.size())
 	}
+	fields := b.sizes[first:len(b.sizes):len(b.sizes)]
 	b.samples = append(b.samples, blockSample{
 		key: s.Key, origin: s.Origin, fields: fields, attrs: slices.Clone(s.Attrs), begin: len(b.layout.Cuts), fill: len(b.fills),
 	})

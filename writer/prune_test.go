@@ -127,6 +127,9 @@ func TestPruneLeavesOthers(t *testing.T) {
 		}
 	}
 	for name := range whole {
+		if base, plain := strings.CutSuffix(name, ".tar"); plain && whole[base+".tar.shidx"] == nil {
+			continue // stopped between a tar and its sidecar: nothing says whose it is
+		}
 		if _, ok := rest[name]; ok {
 			t.Fatalf("the leftover %s is there", name)
 		}

@@ -1,0 +1,105 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// streamEpochs is how many epochs a measured stream has: in the first, memory is taken from the system, as in any long run.
+const streamEpochs = 4
+
+// benchOrder is the order that figures are for: a memory that a training host has, and the default lanes.
+var benchOrder = StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Tail: "short", Epochs: streamEpochs}
+
+// streamAllRanks streams all epochs on several ranks of one process.
+func streamAllRanks(b testing.TB, d *Dataset, ranks int, o StreamOptions) {
+	var wg sync.WaitGroup
+	for rank := range ranks {
+		o := o
+		o.Rank, o.World = rank, ranks
+		wg.Go(func() {
+			s, err := d.Stream(context.Background(), o)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer s.Close()
+			for {
+				if _, err := s.Next(context.Background()); err != nil {
+					if !errors.Is(err, io.EOF) {
+						b.Error(err)
+					}
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// streamRanks is the same as a side of a comparison.
+func streamRanks(store objstore.Store, ranks int, o StreamOptions) side {
+	return func(b testing.TB) int64 {
+		d, err := Open(context.Background(), store, Options{Workers: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer d.Close()
+		streamAllRanks(b, d, ranks, o)
+		return streamEpochs * int64(d.DecodedBytes())
+	}
+}
+
+// timesEpochs repeats a side as often as a stream has epochs.
+func timesEpochs(of side) side {
+	return func(b testing.TB) (size int64) {
+		for range streamEpochs {
+			size += of(b)
+		}
+		return size
+	}
+}
+
+// BenchmarkStream is streaming shuffled, verified, by ranks of one process with a worker each.
+func BenchmarkStream(b *testing.B) {
+	for name := range corpora {
+		for _, ranks := range []int{1, 2, 8} {
+			b.Run(fmt.Sprintf("%s/ranks=%d", name, ranks), func(b *testing.B) {
+				d := open(b, pack(b, name), Options{Workers: 1})
+				b.SetBytes(streamEpochs * int64(d.DecodedBytes()))
+				b.ReportAllocs()
+				for b.Loop() {
+					streamAllRanks(b, d, ranks, benchOrder)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkStreamRatio holds streaming against what the machine can do. The goals are in the names.
+func BenchmarkStreamRatio(b *testing.B) {
+	text, images := pack(b, "text"), pack(b, "images")
+	inMemory := frames(b, text)
+	unshuffled := benchOrder
+	unshuffled.Shuffle = false
+	b.Run("text/ranks=2/goal=0.93", func(b *testing.B) {
+		compare(b, streamRanks(text, 2, benchOrder), timesEpochs(decodeAll(inMemory, 2)))
+	})
+	b.Run("text/shuffled-to-not/goal=0.95", func(b *testing.B) {
+		compare(b, streamRanks(text, 2, benchOrder), streamRanks(text, 2, unshuffled))
+	})
+	b.Run("text/ranks=8-to-1/goal=0.95", func(b *testing.B) {
+		one := benchOrder
+		one.Workers = 2
+		compare(b, streamRanks(text, 8, benchOrder), streamRanks(text, 1, one))
+	})
+	b.Run("images/ranks=2/goal=0.75", func(b *testing.B) {
+		compare(b, streamRanks(images, 2, benchOrder), timesEpochs(readCheck(b, images, 2)))
+	})
+}
