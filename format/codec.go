@@ -47,10 +47,14 @@ func (l Level) zstd() zstd.EncoderLevel {
 	return zstd.SpeedDefault
 }
 
+// smallFrame is the largest frame of the encoder that takes 3 to 7 MiB (best: 38) instead of 17 to 52.
+const smallFrame = 2 << 20
+
 // Encoder compresses frames. It is for one goroutine; its output depends on nothing but level and input.
 type Encoder struct {
 	level  Level
-	single *zstd.Encoder // frames up to 8 MiB: Single_Segment
+	small  *zstd.Encoder // frames up to 2 MiB, which are nearly all: Single_Segment, and little memory
+	single *zstd.Encoder // frames up to 8 MiB: Single_Segment; made at first use
 	window *zstd.Encoder // larger ones: a window of 8 MiB; made at first use
 	probe  *zstd.Encoder // asked first whether there is anything to save
 	buf    []byte
@@ -59,9 +63,9 @@ type Encoder struct {
 // NewEncoder makes an Encoder. Close frees it.
 func NewEncoder(level Level) *Encoder {
 	return &Encoder{
-		level: level, single: newZstd(level, true),
+		level: level, small: newZstd(level, true, zstd.WithWindowSize(smallFrame), zstd.WithLowerEncoderMem(true)),
 		// The two upper levels also save where bytes are skewed and nothing repeats: their probe must see that.
-		probe: newZstd(LevelFastest, true, zstd.WithAllLitEntropyCompression(level >= LevelBetter)),
+		probe: newZstd(LevelFastest, true, zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true), zstd.WithAllLitEntropyCompression(level >= LevelBetter)),
 	}
 }
 
@@ -76,7 +80,7 @@ func newZstd(level Level, single bool, more ...zstd.EOption) *zstd.Encoder {
 
 // Close frees the encoders' memory. The Encoder is of no use afterwards.
 func (e *Encoder) Close() {
-	for _, z := range []*zstd.Encoder{e.single, e.window, e.probe} {
+	for _, z := range []*zstd.Encoder{e.small, e.single, e.window, e.probe} {
 		if z != nil {
 			z.Close()
 		}
@@ -93,12 +97,18 @@ func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, Co
 	if e.hopeless(src, cuts, payloads) {
 		return AppendRawFrame(dst, src, cuts, payloads), CodecRaw, nil
 	}
-	z := e.single
-	if len(src) > maxSingle {
+	z := e.small
+	switch {
+	case len(src) > maxSingle:
 		if e.window == nil {
 			e.window = newZstd(e.level, false)
 		}
 		z = e.window
+	case len(src) > smallFrame:
+		if e.single == nil {
+			e.single = newZstd(e.level, true)
+		}
+		z = e.single
 	}
 	at := len(dst)
 	dst = z.EncodeAll(src, dst)

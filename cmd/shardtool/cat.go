@@ -83,11 +83,11 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 		if !cmd.Flags().Changed("memory") {
 			f.memory = 0
 		} else {
-			limitMemory(f.memory)
+			limitMemory(f.memory, 0)
 		}
 		return catStream(cmd, arg, f)
 	}
-	limitMemory(f.memory)
+	limitMemory(f.memory, 0)
 	ctx := cmd.Context()
 	ds, err := openDataset(ctx, arg, reader.Options{Memory: f.memory, Workers: f.work})
 	if err != nil {

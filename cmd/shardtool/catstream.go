@@ -52,7 +52,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, f.order.opt.Checkpoint.Epoch)
 	}
 	if !cmd.Flags().Changed("memory") {
-		limitMemory(s.Memory())
+		limitMemory(s.Memory(), 0)
 	}
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
 	out := &batchWriter{ds: ds, w: w, json: f.json, left: f.order.limit, saved: -1}

@@ -95,11 +95,12 @@ func printJSON(cmd *cobra.Command, v any) error {
 	return enc.Encode(v)
 }
 
-// limitMemory tells the garbage collector to stay near a budget, unless the user set GOMEMLIMIT.
-func limitMemory(budget int64) {
+// limitMemory tells the garbage collector to stay near a budget, unless the user set GOMEMLIMIT. more is what stands beside
+// the budget: encoders, say.
+func limitMemory(budget, more int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		const rest = 32 << 20 // program, stacks, index of a shard
-		debug.SetMemoryLimit(budget + rest)
+		debug.SetMemoryLimit(budget + rest + more)
 	}
 }
 

@@ -174,7 +174,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		return err
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
-	limitMemory(f.opt.Memory)
+	limitMemory(f.opt.Memory, encoderMemory(&f.opt))
 	if f.append && f.files.ClassField != "" {
 		if f.files.Classes, err = writer.Classes(ctx, store); err != nil {
 			return err
@@ -276,4 +276,17 @@ func (f *packFlags) print(cmd *cobra.Command, store objstore.Store, res *writer.
 		return &exitError{exitSkipped, fmt.Errorf("%s left out: the lines above say why", plural(res.Skipped, "sample"))}
 	}
 	return nil
+}
+
+// encoderMemory is what the workers' encoders hold: some 7 MiB each, 40 at the best level.
+func encoderMemory(o *writer.Options) int64 {
+	workers := o.Workers
+	if workers == 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	each := int64(7 << 20)
+	if o.Level == format.LevelBest {
+		each = 40 << 20
+	}
+	return int64(workers) * each
 }

@@ -48,7 +48,7 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 	if err != nil {
 		return err
 	}
-	limitMemory(f.memory)
+	limitMemory(f.memory, 0)
 	begin := time.Now()
 	var bar *progress
 	opts := reader.VerifyOptions{Deep: f.deep}
