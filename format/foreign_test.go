@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -114,7 +115,7 @@ func TestForeignArchiveTar(t *testing.T) {
 			}
 		}
 		add(&tar.Header{Typeflag: tar.TypeDir, Name: "dir/"}, "")
-		for _, name := range sorted(want) {
+		for _, name := range slices.Sorted(maps.Keys(want)) {
 			add(&tar.Header{Typeflag: tar.TypeReg, Name: name}, want[name])
 			add(&tar.Header{Typeflag: tar.TypeSymlink, Name: "link", Linkname: "a.txt"}, "")
 			add(&tar.Header{Typeflag: tar.TypeLink, Name: "hard", Linkname: "a.txt"}, "")
@@ -124,14 +125,6 @@ func TestForeignArchiveTar(t *testing.T) {
 		}
 		t.Run(format.String(), func(t *testing.T) { checkForeign(t, buf.Bytes(), want) })
 	}
-}
-
-func sorted(m map[string]string) (names []string) {
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // TestForeignTools: archives of GNU tar, bsdtar, busybox and Python, with directories and links among the files.

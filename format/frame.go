@@ -20,8 +20,6 @@ const (
 	maxExpand = rawBlock / 4
 	// zstdMagic begins every zstd frame; checksumFlag is a bit of the descriptor that follows (RFC 8878, 3.1.1.1).
 	zstdMagic, checksumFlag = 0xFD2FB528, 0x04
-	// frameOverhead is more than the header and checksum of any frame: 4 + 1 + 1 + 8 + 4.
-	frameOverhead = 18
 )
 
 // Codec says how a frame's bytes are stored (section BCDC).
@@ -166,18 +164,11 @@ func parseRawFrame(pieces []rawPiece, frame []byte, decoded int) ([]rawPiece, ui
 	return pieces, binary.LittleEndian.Uint32(frame[end:]), nil
 }
 
-// frameHeaderLen is the length of a zstd frame's header (RFC 8878, 3.1.1.1), which must give a checksum and a content size,
-// the one expected, and no dictionary.
+// frameHeaderLen is the length of a zstd frame's header, which must give a checksum and a content size, the one expected,
+// and no dictionary.
 func frameHeaderLen(frame []byte, decoded int) (int, error) {
-	const fixed = 4 + 1 // magic, descriptor
-	if len(frame) < fixed+1+8+4 {
-		frame = append(make([]byte, 0, frameOverhead), frame...)[:frameOverhead] // short: zeros may be read, never used
-	}
-	d := frame[4]
-	single := d >> 5 & 1
-	sizeLen := [...]int{int(single), 2, 4, 8}[d>>6]
-	n := fixed + int(1-single) + sizeLen
-	if binary.LittleEndian.Uint32(frame) != zstdMagic || d&0x1f != checksumFlag || sizeLen == 0 {
+	n, sizeLen, ok := zstdHeader(frame)
+	if !ok || frame[4]&0x1f != checksumFlag || sizeLen == 0 {
 		return 0, corruptf("frame of raw blocks has no zstd header with size and checksum")
 	}
 	size := uint64(0)
@@ -191,4 +182,51 @@ func frameHeaderLen(frame []byte, decoded int) (int, error) {
 		return 0, corruptf("frame of raw blocks says %d bytes, its row %d", size, decoded)
 	}
 	return n, nil
+}
+
+// zstdHeader is the length of a frame's header and of the content size at its end (RFC 8878, 3.1.1.1).
+func zstdHeader(frame []byte) (n, sizeLen int, ok bool) {
+	if len(frame) < 5 || binary.LittleEndian.Uint32(frame) != zstdMagic {
+		return 0, 0, false
+	}
+	d := frame[4]
+	single := int(d >> 5 & 1)
+	sizeLen = [...]int{single, 2, 4, 8}[d>>6]
+	n = 4 + 1 + (1 - single) + [...]int{0, 1, 2, 4}[d&3] + sizeLen
+	return n, sizeLen, n <= len(frame)
+}
+
+// contentBound is the most that zstd frames can hold, by the headers of their blocks; 0 where those cannot be followed. A
+// length that someone says is held against it before memory is taken.
+func contentBound(frames []byte) (total uint64) {
+	for len(frames) > 0 {
+		n, _, ok := zstdHeader(frames)
+		if !ok {
+			return 0
+		}
+		checksum := int(frames[4] & checksumFlag) // 4 bytes
+		for last := false; !last; {
+			if len(frames)-n < 3 {
+				return 0
+			}
+			h := uint32(frames[n]) | uint32(frames[n+1])<<8 | uint32(frames[n+2])<<16
+			size := int(h >> 3)
+			n, last = n+3, h&1 != 0
+			switch h >> 1 & 3 {
+			case 0: // raw
+				n, total = n+size, total+uint64(size)
+			case 1: // one byte, repeated
+				n, total = n+1, total+uint64(size)
+			case 2: // compressed
+				n, total = n+size, total+rawBlock
+			default:
+				return 0
+			}
+		}
+		if n += checksum; n > len(frames) {
+			return 0
+		}
+		frames = frames[n:]
+	}
+	return total
 }

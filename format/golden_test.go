@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -124,7 +126,7 @@ func writeGolden(t *testing.T) {
 		m.Shards = append(m.Shards, e)
 		expect = append(expect, goldenOf(g.samples)...)
 	}
-	for _, name := range sortedNames(totals) {
+	for _, name := range slices.Sorted(maps.Keys(totals)) {
 		m.Fields = append(m.Fields, *totals[name])
 	}
 	m.Attributes = []Attribute{{"age", AttrInteger}, {"class", AttrLabel}, {"weight", AttrNumber}}
@@ -136,7 +138,7 @@ func writeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(TablesName(name), tables)
-	opened, err := OpenTables(readBytes(tables), int64(len(tables)))
+	opened, err := OpenTables(readFrom(tables), int64(len(tables)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,20 +152,9 @@ func writeGolden(t *testing.T) {
 
 func goldenKeys(t testing.TB, keys []KeyEntry) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	w, err := NewKeyTableWriter(&b, uint64(len(keys)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range sortedKeys(keys) {
-		if err := w.Add(e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
+	keys = slices.Clone(keys)
+	slices.SortFunc(keys, KeyEntry.Compare)
+	return keyTable(t, keys)
 }
 
 // TestGolden reads the data set that was written once, and finds every value that was put in.
@@ -187,7 +178,7 @@ func TestGolden(t *testing.T) {
 	if TablesName(BlockHash(tables)) != sum.Tables {
 		t.Errorf("%s does not have the hash of its name", sum.Tables)
 	}
-	opened, err := OpenTables(readBytes(tables), int64(len(tables)))
+	opened, err := OpenTables(readFrom(tables), int64(len(tables)))
 	if err != nil {
 		t.Fatal(err)
 	}

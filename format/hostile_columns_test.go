@@ -125,3 +125,36 @@ func TestManyNames(t *testing.T) {
 		t.Errorf("keys that are longer than the blocks: %v", err)
 	}
 }
+
+// TestContentBound: what a section says it holds is held against the headers of its zstd blocks before memory is taken.
+func TestContentBound(t *testing.T) {
+	z := sectionZstd()
+	for _, n := range []int{0, 1, 100, rawBlock, rawBlock + 1, 1 << 20} {
+		for _, data := range [][]byte{noise(1, n), words(1, n), make([]byte, n)} {
+			frames := z.EncodeAll(data, z.EncodeAll(data, nil))
+			if got := contentBound(frames); got < uint64(2*n) || got > uint64(2*n+4*rawBlock) {
+				t.Errorf("two frames of %d bytes hold at most %d", n, got)
+			}
+			for cut := 1; cut < min(len(frames), 200); cut++ {
+				if got := contentBound(frames[:len(frames)-cut]); got != 0 && cut < len(frames)/2 {
+					t.Errorf("without the last %d bytes of %d they hold at most %d", cut, len(frames), got)
+				}
+			}
+		}
+	}
+	if got := contentBound(eoaFrame); got != endOfTar {
+		t.Errorf("the end-of-archive holds at most %d", got)
+	}
+	s := section{kind: "TEST", codec: CodecZstd, stored: uint32(len(eoaFrame)), raw: 15 * maxExpand, crc: Checksum(eoaFrame)}
+	if n := allocated(func() {
+		if _, err := s.payload(eoaFrame); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("a section of %d bytes in %d: %v", s.raw, s.stored, err)
+		}
+	}); n > 4096 {
+		t.Errorf("%d bytes allocated", n)
+	}
+	s.raw = endOfTar
+	if got, err := s.payload(eoaFrame); err != nil || !allZero(got) || len(got) != endOfTar {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}

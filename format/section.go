@@ -257,6 +257,9 @@ func (s *section) payload(stored []byte) ([]byte, error) {
 	if s.codec == CodecBytes {
 		return stored, nil
 	}
+	if most := contentBound(stored); uint64(s.raw) > most {
+		return nil, corruptf("section %s, part %d holds at most %d bytes, not %d", s.kind, s.part, most, s.raw)
+	}
 	raw, err := sectionUnzstd().DecodeAll(stored, make([]byte, 0, int(s.raw)+16))
 	if err != nil || len(raw) != int(s.raw) {
 		return nil, corruptf("section %s, part %d decodes to %d bytes, not %d", s.kind, s.part, len(raw), s.raw)

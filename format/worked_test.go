@@ -54,7 +54,7 @@ func TestWorkedBytes(t *testing.T) {
 	if want := goldenKeys(t, []KeyEntry{{KeyHash("a"), 0}, {KeyHash("b"), 1}}); !bytes.Equal(keys, want) {
 		t.Errorf("keys table: %x, not %x", want, keys)
 	}
-	opened, err := OpenTables(readBytes(tables), int64(len(tables)))
+	opened, err := OpenTables(readFrom(tables), int64(len(tables)))
 	if err != nil {
 		t.Fatal(err)
 	}

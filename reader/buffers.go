@@ -74,13 +74,6 @@ func (b *buffers) put(buf []byte) {
 	}
 }
 
-// charge counts n bytes of memory that is not handed out here; negative gives them back.
-func (b *buffers) charge(n int64) {
-	b.mu.Lock()
-	b.total += n
-	b.mu.Unlock()
-}
-
 // reserve takes n bytes off the limit for memory that is not handed out here.
 func (b *buffers) reserve(n int64) { b.limit -= min(n, b.limit/2) }
 

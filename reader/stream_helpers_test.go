@@ -63,7 +63,6 @@ type follower struct {
 	*Stream
 	set    *streamed
 	cursor *order.Cursor
-	refs   []order.Ref
 }
 
 func (d *streamed) follow(t testing.TB, o StreamOptions) *follower {

@@ -84,7 +84,7 @@ func createTemp(root *os.Root, dir string) (*os.File, string, error) {
 		}
 		file.Close()
 		if err != nil {
-			root.Remove(temp)
+			_ = root.Remove(temp)
 			return nil, "", err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"slices"
@@ -83,7 +82,7 @@ func RunRead(t *testing.T, open func(t *testing.T, objects map[string][]byte) ob
 func pattern(seed uint64, size int) []byte {
 	data := make([]byte, size)
 	source := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
-	source.Read(data)
+	_, _ = source.Read(data)
 	return data
 }
 
@@ -186,5 +185,3 @@ func readAt(ctx context.Context, object objstore.Object, off int64, n int) ([]by
 	}
 	return buffer[guard : guard+n], err
 }
-
-func isShort(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }

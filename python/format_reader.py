@@ -1,0 +1,446 @@
+"""A second reader of the format, written from SPEC.md alone. It is for checking, not for speed."""
+
+import hashlib
+import json
+import struct
+import subprocess
+
+
+class Corrupt(Exception):
+    """The bytes are not what a writer put there."""
+
+
+class Version(Exception):
+    """A newer format, or a critical part that is unknown."""
+
+
+def need(ok, why):
+    if not ok:
+        raise Corrupt(why)
+
+
+def make_crc_table():
+    table = []
+    for n in range(256):
+        for _ in range(8):
+            n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
+        table.append(n)
+    return table
+
+
+CRC_TABLE = make_crc_table()
+
+
+def crc32c(data):
+    c = 0xFFFFFFFF
+    for b in data:
+        c = CRC_TABLE[(c ^ b) & 0xFF] ^ c >> 8
+    return c ^ 0xFFFFFFFF
+
+
+def unzstd(data):
+    done = subprocess.run(["zstd", "-dcq"], input=data, capture_output=True, check=False)
+    need(done.returncode == 0, "zstd: " + done.stderr.decode(errors="replace").strip())
+    return done.stdout
+
+
+class Fields:
+    """Fixed fields from the front of bytes."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, n):
+        need(0 <= n <= len(self.data) - self.at, "cut")
+        self.at += n
+        return self.data[self.at - n : self.at]
+
+    def u8(self):
+        return self.take(1)[0]
+
+    def u16(self):
+        return struct.unpack("<H", self.take(2))[0]
+
+    def u32(self):
+        return struct.unpack("<I", self.take(4))[0]
+
+    def u64(self):
+        return struct.unpack("<Q", self.take(8))[0]
+
+    def text(self):
+        return self.take(self.u32())
+
+    def planes(self, n):
+        mask = self.u8()
+        out = [0] * n
+        for p in range(8):
+            if mask >> p & 1:
+                for i, c in enumerate(self.take(n)):
+                    out[i] |= c << 8 * p
+        return out
+
+    def strings(self, n):
+        shared, more = self.planes(n), self.planes(n)
+        out, last = [], b""
+        for s, m in zip(shared, more):
+            need(s <= len(last), "string shares too much")
+            last = last[:s] + self.take(m)
+            out.append(last)
+        return out
+
+    def end(self):
+        need(self.at == len(self.data), "bytes left over")
+
+
+class Sections:
+    """A directory and the sections it names (4.1)."""
+
+    def __init__(self, data, magic, known, origin=0, payload=None):
+        f = Fields(data)
+        need(f.take(8) == magic, "magic")
+        major, _minor, n = f.u16(), f.u16(), f.u32()
+        if major != 1:
+            raise Version("major %d" % major)
+        need(n * 32 + 4 <= len(data) - f.at, "directory is cut")
+        self.rows, self.by = [], {}
+        for _ in range(n):
+            kind, flags, codec, encoding, zero = f.take(4).decode("latin-1"), f.u8(), f.u8(), f.u8(), f.u8()
+            row = (kind, codec, encoding, f.u32(), f.u64(), f.u32(), f.u32(), f.u32(), flags, zero)
+            self.rows.append(row)
+        self.length = f.at + 4
+        need(len({(r[0], r[3]) for r in self.rows}) == n, "section twice")
+        need(f.u32() == crc32c(data[: self.length - 4]), "directory checksum")
+        for row in self.rows:
+            kind, codec, encoding, part, _off, stored, raw, _crc, flags, zero = row
+            if kind not in known:
+                if flags & 1:
+                    raise Version("section " + kind)
+                continue
+            need(flags < 2 and zero == 0, "section " + kind)
+            if codec > 1 or encoding > 1:
+                raise Version("section %s codec" % kind)
+            need(raw <= 32768 * stored and (codec or raw == stored), "lengths of section " + kind)
+            self.by[kind, part] = row
+        self.data, self.origin, self.payload = data, origin, payload
+
+    def get(self, kind, part=0):
+        row = self.by.get((kind, part))
+        if row is None:
+            return None
+        _, codec, _, _, off, stored, raw, crc, _, _ = row
+        data = self.payload(off, stored)
+        need(len(data) == stored and crc32c(data) == crc, "checksum of " + kind)
+        if codec == 1:
+            data = unzstd(data)
+        need(len(data) == raw, "length of " + kind)
+        return data
+
+    def want(self, kind, part=0):
+        data = self.get(kind, part)
+        need(data is not None, "no section " + kind)
+        return data
+
+    def column(self, kind, n, part=0):
+        data = self.want(kind, part)
+        f = Fields(data)
+        if self.by[kind, part][2] == 0:
+            out = f.planes(n)
+        else:
+            values = [0] * (f.u8() + 1)
+            for i in range(len(values)):
+                values[i] = f.u64()
+            need(values == sorted(set(values)), "dictionary")
+            index = f.take(n)
+            need(not index or max(index) < len(values), "dictionary index")
+            out = [values[i] for i in index]
+        f.end()
+        return out
+
+    def contiguous(self, begin, end):
+        for row in self.rows:
+            if begin <= row[4] < end or (row[5] == 0 and row[4] == begin):
+                need(row[4] == begin, "gap before " + row[0])
+                begin += row[5]
+        need(begin == end, "sections end elsewhere")
+
+
+SHARD = {"SCHM", "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "META", "SIZE", "SHAP", "GAPS", "KEYS", "ATTR", "ATTL", "ATTN"}
+TABLES = {"HEAD", "SCHM", "FLDS", "PART", "META", "NAME", "OSIZ", "TLEN", "SSMP", "SBLK", "SROW", "HASH", "KRNG"} | {
+    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC"}
+
+
+def check_key(key):
+    parts = key.split(b"/")
+    need(0 < len(key) <= 4096 and b"\0" not in key and not {b"", b".", b".."} & set(parts) and b"." not in parts[-1], "key")
+
+
+def header(name, size, kind=b"0"):
+    """The bytes before a payload (2.2)."""
+    prefix, front = b"", b""
+    if len(name) > 100:
+        cut = name.find(b"/", len(name) - 101)
+        if 0 < cut <= 155:
+            prefix, name = name[:cut], name[cut + 1 :]
+        else:
+            front = header(b"././@LongLink", len(name) + 1, b"L") + pad(name + b"\0")
+            name = name[:100]
+    h = bytearray(512)
+    length = b"%011o\0" % size if size < 8 << 30 else b"\x80\0\0\0" + struct.pack(">Q", size)
+    for at, field in ((0, name), (100, b"0000444"), (108, b"0000000"), (116, b"0000000"), (124, length), (136, b"00000000000"),
+                      (148, b" " * 8), (156, kind), (257, b"ustar\x0000"), (329, b"0000000"), (337, b"0000000"), (345, prefix)):
+        h[at : at + len(field)] = field
+    h[148:156] = b"%06o\0 " % sum(h)
+    return front + bytes(h)
+
+
+def pad(data):
+    return data + bytes(-len(data) % 512)
+
+
+def schema(data):
+    f = Fields(data)
+    fields = [f.text() for _ in range(f.u32())]
+    need(fields == sorted(set(fields)) and not any(b"/" in x or b"\0" in x for x in fields), "fields")
+    shapes = [[f.u32() for _ in range(f.u32())] for _ in range(f.u32())]
+    need(all(x and x == sorted(set(x)) and x[-1] < len(fields) for x in shapes), "shapes")
+    attrs = [(f.text(), f.u8()) for _ in range(f.u32())]
+    f.end()
+    names = [a[0] for a in attrs]
+    if any(kind > 2 for _, kind in attrs):
+        raise Version("kind of attribute")
+    need(names == sorted(set(names)), "attributes")
+    return fields, shapes, attrs
+
+
+def rows_of(sections, part=0):
+    crc = sections.want("BCRC", part)
+    need(len(crc) % 4 == 0, "BCRC")
+    n = len(crc) // 4
+    cols = [sections.column(kind, n, part) for kind in ("BSTO", "BDEC", "BSMP", "BCDC")]
+    return list(zip(*cols, struct.unpack("<%dI" % n, crc)))
+
+
+def check_rows(rows, plain):
+    for i, (stored, decoded, samples, codec, _) in enumerate(rows):
+        if codec > 2:
+            raise Version("codec")
+        need((codec == 0) == plain and 0 < stored <= 18 << 20 and 0 < decoded <= 16 << 20 and (samples or i), "row")
+        need(decoded <= 32768 * stored and (codec or stored == decoded) and (codec != 2 or stored > decoded), "lengths in a row")
+
+
+def check_shard_name(name):
+    bad = {b"", b".", b".."} & set(name.split(b"/")) or b"\\" in name or b"\0" in name or b"://" in name or len(name) > 1024
+    need(not bad and name.endswith((b".tar", b".tar.zst")), "shard name")
+
+
+class Tail:
+    """The index at the end of an object (5)."""
+
+    def __init__(self, obj):
+        size = len(obj)
+        need(size >= 9, "short")
+        n, desc, magic = struct.unpack("<IBI", obj[-9:])
+        need(magic == 0x8F92EAB1 and desc == 0, "no seek table")
+        seek = 17 + 8 * n
+        need(seek + 80 <= size, "seek table")
+        loc_at = size - seek - 80
+        loc = obj[loc_at + 8 : loc_at + 80]
+        need(loc[:8] == b"SHRDLOC1" and crc32c(loc[:68]) == struct.unpack("<I", loc[68:])[0], "locator")
+        f = Fields(loc[8:])
+        major, _, flags = f.u16(), f.u16(), f.u32()
+        if major != 1 or flags & 0xFFFE:
+            raise Version("locator")
+        self.base, self.data_size, hot_off, hot_len, self.data_len, self.samples = (f.u64() for _ in range(6))
+        hot_crc = f.u32()
+        need(self.base in (0, self.data_size), "index_base")
+        need(hot_off - self.base + hot_len == loc_at and hot_off >= self.data_size + 16 and self.data_len <= self.data_size, "offsets")
+        hot = obj[hot_off - self.base : loc_at]
+        need(crc32c(hot) == hot_crc, "HOT checksum")
+
+        def payload(off, n):
+            return obj[off - self.base : off - self.base + n]
+
+        self.sections = Sections(hot, b"SHRDTOC1", SHARD, payload=payload)
+        body = hot_off + self.sections.length
+        self.sections.contiguous(self.data_size + 8, hot_off - 8)
+        self.sections.contiguous(body, hot_off + hot_len)
+        self.fields, self.shapes, self.attrs = schema(self.sections.want("SCHM"))
+        self.rows = rows_of(self.sections)
+        self.plain = self.base != 0
+        need(sum(r[0] for r in self.rows) == self.data_len and sum(r[2] for r in self.rows) == self.samples, "rows")
+        check_rows(self.rows, self.plain)
+        need(self.data_size - self.data_len == (1024 if self.plain else 15) or flags & 1, "end of archive")
+        frames = [(r[0], r[1]) for r in self.rows]
+        frames += [(1024 if self.plain else 15, 1024), (hot_off - 8 - self.data_size, 0), (8 + hot_len, 0), (80, 0)]
+        table = b"".join(struct.pack("<II", *p) for p in frames) + struct.pack("<IBI", len(frames), 0, 0x8F92EAB1)
+        need(obj[-seek:] == struct.pack("<II", 0x184D2A5E, len(table)) + table, "seek table")
+        cold = self.data_size - self.base
+        for at, n in ((cold, hot_off - self.data_size - 16), (hot_off - self.base - 8, hot_len), (loc_at, 72)):
+            need(obj[at : at + 8] == struct.pack("<II", 0x184D2A5B, n), "skippable frame")
+
+    def index(self):
+        """Keys, and for each sample its fields' names and sizes."""
+        for kind, _, _, _, off, stored, _, crc, _, _ in self.sections.rows:
+            need(crc32c(self.sections.payload(off, stored)) == crc, "checksum of " + kind)
+        f = Fields(self.sections.want("KEYS"))
+        keys = f.strings(self.samples)
+        f.end()
+        for key in keys:
+            check_key(key)
+        shapes = [0] * self.samples
+        need(("SHAP", 0) in self.sections.by or len(self.shapes) < 2, "no SHAP")
+        if ("SHAP", 0) in self.sections.by:
+            shapes = self.sections.column("SHAP", self.samples)
+        per = [0] * len(self.fields)
+        for s in shapes:
+            need(s < len(self.shapes), "shape")
+            for field in self.shapes[s]:
+                per[field] += 1
+        sizes = [iter(self.sections.column("SIZE", n, i)) for i, n in enumerate(per)]
+        members = [[(self.fields[field], next(sizes[field])) for field in self.shapes[s]] for s in shapes]
+        gaps = [512] * sum(per)
+        if ("GAPS", 0) in self.sections.by:
+            gaps = self.sections.column("GAPS", sum(per))
+        heads = [len(header(member_name(key, n), size)) for key, m in zip(keys, members) for n, size in m]
+        need(gaps == heads, "gaps")
+        return keys, members, self.attributes()
+
+    def attributes(self):
+        out = [{} for _ in range(self.samples)]
+        for i, (name, kind) in enumerate(self.attrs):
+            values = self.sections.column("ATTR", self.samples, i)
+            absent = self.sections.get("ATTN", i)
+            if kind == 0:
+                f = Fields(self.sections.want("ATTL", i))
+                labels = f.strings(f.u32())
+                f.end()
+            need(absent is None or len(absent) == (self.samples + 7) // 8, "ATTN")
+            for s, v in enumerate(values):
+                if absent is not None and absent[s // 8] >> s % 8 & 1:
+                    continue
+                if kind == 0:
+                    need(v < len(labels), "label")
+                    v = labels[v].decode()
+                elif kind == 1:
+                    v = str(v >> 1 ^ -(v & 1))
+                else:
+                    v = struct.unpack("<d", struct.pack("<Q", v))[0]
+                out[s][name.decode()] = v
+        return out
+
+
+def member_name(key, field):
+    return key + b"." + field if field else key
+
+
+def read_shard(tail, data):
+    """All samples of a shard, checked; and its hash."""
+    keys, members, attrs = tail.index()
+    need(len(data) == tail.data_size, "length of the data")
+    at, blocks, counts = 0, [], []
+    for stored, decoded, samples, codec, crc in tail.rows:
+        frame = data[at : at + stored]
+        need(crc32c(frame) == crc, "frame checksum")
+        frame = frame if codec == 0 else unzstd(frame)
+        need(len(frame) == decoded, "frame length")
+        if samples:
+            blocks.append(b"")
+            counts.append(samples)
+        blocks[-1] += frame
+        at += stored
+    end = bytes(1024) if tail.plain else bytes.fromhex("28b52ffd640003032000" + "00" + "cdac85f0")
+    need(data[tail.data_len :] == end, "end of archive")
+    out, todo = [], iter(zip(keys, members, attrs))
+    for block, count in zip(blocks, counts):
+        f = Fields(block)
+        for _ in range(count):
+            key, sizes, values = next(todo)
+            fields = {}
+            for field, size in sizes:
+                want = header(member_name(key, field), size)
+                need(f.take(len(want)) == want, "tar header")
+                fields[field] = f.take(size)
+                need(not any(f.take(-size % 512)), "padding")
+            out.append((key, fields, values))
+        f.end()
+    digest = hashlib.sha256(b"".join(hashlib.sha256(b).digest() for b in blocks)).digest()
+    return out, digest
+
+
+def read_tables(data):
+    t = Sections(data, b"SHRDMAN1", TABLES, payload=lambda off, n: data[off : off + n])
+    t.contiguous(t.length, len(data))
+    f = Fields(t.want("HEAD"))
+    head = (f.u64(), f.text(), f.take(32), f.take(32))
+    f.end()
+    need(head[0] >= 1 and (head[1] == b"") == (head[0] == 1), "parent")
+    fields, _, _ = schema(t.want("SCHM"))
+    f = Fields(t.want("FLDS"))
+    totals = list(zip(fields, *[f.planes(len(fields)) for _ in range(4)]))
+    f.end()
+    f = Fields(t.want("PART"))
+    n = f.u32()
+    parts = list(zip(*[f.planes(n) for _ in range(6)]))
+    f.end()
+    shards = []
+    for p, part in enumerate(parts):
+        count = part[0]
+        f = Fields(t.want("NAME", p))
+        names = f.strings(count)
+        f.end()
+        cols = [t.column(k, count, p) for k in ("OSIZ", "TLEN", "SSMP", "SBLK", "SROW")]
+        hashes, rows = t.want("HASH", p), rows_of(t, p)
+        need(len(rows) == part[1] == sum(cols[4]) and sum(cols[3]) == part[2] and sum(cols[2]) == part[3], "part")
+        need(len(hashes) == 32 * count, "hashes")
+        f = Fields(t.want("KRNG", p))
+        f.strings(2 * count)
+        f.end()
+        for i in range(count):
+            own, rows = rows[: cols[4][i]], rows[cols[4][i] :]
+            check_shard_name(names[i])
+            plain = names[i].endswith(b".tar")
+            stored = sum(r[0] for r in own)
+            need(cols[0][i] == stored + (1024 if plain else 15 + cols[1][i]), "size of a shard")
+            need(sum(r[2] for r in own) == cols[2][i] and sum(1 for r in own if r[2]) == cols[3][i], "samples of a shard")
+            check_rows(own, plain)
+            shards.append((names[i].decode(), cols[0][i], cols[1][i], own, hashes[32 * i : 32 * i + 32]))
+    h = hashlib.sha256(b"shardtool-content-1\n" + struct.pack("<Q", len(shards)))
+    for _, _, _, own, digest in shards:
+        blocks = [r[2] for r in own if r[2]]
+        h.update(struct.pack("<QQ", sum(blocks), len(blocks)) + struct.pack("<%dI" % len(blocks), *blocks) + digest)
+    need(h.digest() == head[2], "digest")
+    return head, totals, shards
+
+
+def read_summary(data):
+    try:
+        s = json.loads(data)
+    except ValueError as e:
+        raise Corrupt(str(e)) from e
+    if s.get("format") != "shardtool/1":
+        raise (Version if str(s.get("format")).startswith("shardtool/") else Corrupt)("format")
+    name = s["tables"]
+    need(len(name) == 29 and name.startswith("manifest-") and name.endswith(".bin") and set(name[9:25]) <= set("0123456789abcdef"), "tables")
+    need(s["digest"].startswith("sha256:") and len(s["digest"]) == 71, "digest")
+    return s
+
+
+def read_keys(data, entries):
+    width = max(1, ((entries - 1).bit_length() + 7) // 8)
+    f = Fields(data)
+    head = f.take(28)
+    need(head[:8] == b"SHRDKEY1" and f.u32() == crc32c(head), "header")
+    if head[8:10] != b"\1\0":
+        raise Version("keys table")
+    need(head[12:] == struct.pack("<IQI", width, entries, 1024), "geometry")
+    out = []
+    while len(out) < entries:
+        n = min(1024, entries - len(out))
+        group = f.take(n * (8 + width))
+        need(f.u32() == crc32c(group), "group checksum")
+        for i in range(n):
+            e = group[i * (8 + width) :][: 8 + width]
+            out.append((int.from_bytes(e[:8], "big"), int.from_bytes(e[8:], "little")))
+    f.end()
+    need(out == sorted(set(out)) and all(num < entries for _, num in out), "order")
+    return out
