@@ -41,7 +41,7 @@ func (b *bench) dataset(kind string, plain bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := b.write(store, b.samples(kind), writer.Options{Plain: plain, ShardSize: 64 << 20}); err != nil {
+	if _, err := b.write(store, b.samples(kind), writer.Options{Plain: plain}); err != nil {
 		return "", err
 	}
 	b.data[name] = dir

@@ -226,7 +226,7 @@ func packFolder(ctx context.Context, store *local.Store, src string) error {
 		return err
 	}
 	defer files.Close()
-	_, err = writer.Pack(ctx, store, files, writer.Options{ShardSize: 64 << 20})
+	_, err = writer.Pack(ctx, store, files, writer.Options{})
 	return err
 }
 

@@ -153,7 +153,8 @@ func testMap(t *testing.T, store objstore.Store, objects map[string][]byte) {
 		object := open(t, store, name)
 		mapper, ok := object.(objstore.Mapper)
 		if !ok {
-			t.Skip("the objects are no Mappers")
+			t.Log("the objects are no Mappers")
+			return
 		}
 		got, err := mapper.Map()
 		if errors.Is(err, errors.ErrUnsupported) {
