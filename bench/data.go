@@ -19,6 +19,9 @@ import (
 // samples is a corpus of about mib MiB: 3 KB of text, 100 KB that cannot be compressed, or three fields a sample.
 func (b *bench) samples(kind string) iter.Seq[corpus.Sample] {
 	size := int64(b.mib) << 20
+	if large, ok := strings.CutPrefix(kind, "large "); ok { // many times what a shuffled stream holds
+		kind, size = large, 4*size
+	}
 	switch kind {
 	case "text":
 		return corpus.Text(corpus.Options{Samples: int(size / 4000), Seed: 1})
@@ -32,7 +35,7 @@ func (b *bench) samples(kind string) iter.Seq[corpus.Sample] {
 
 // dataset packs a corpus once and returns where it is.
 func (b *bench) dataset(kind string, plain bool) (string, error) {
-	name := fmt.Sprintf("%s-plain=%v", kind, plain)
+	name := fmt.Sprintf("%s-plain=%v", strings.ReplaceAll(kind, " ", "-"), plain)
 	if dir, ok := b.data[name]; ok {
 		return dir, nil
 	}

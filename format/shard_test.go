@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 )
 
@@ -180,6 +181,8 @@ func checkSidecar(tar, sidecar []byte) ([]testSample, error) {
 	return checkData(t, tar, sidecar)
 }
 
+var decoders = sync.Pool{New: func() any { return NewDecoder(true) }}
+
 func checkData(t *Tail, data, index []byte) ([]testSample, error) {
 	off, n := t.Cold()
 	ix, err := t.DecodeCold(index[off : off+n])
@@ -189,8 +192,8 @@ func checkData(t *Tail, data, index []byte) ([]testSample, error) {
 	if !bytes.Equal(data[t.DataLen:], EndOfArchive(t.Plain())) {
 		return nil, At(int64(t.DataLen), corruptf("no end of archive"))
 	}
-	d := NewDecoder(true)
-	defer d.Close()
+	d := decoders.Get().(*Decoder)
+	defer decoders.Put(d)
 	var (
 		samples []testSample
 		hasher  ShardHasher

@@ -134,7 +134,6 @@ func (s *Stream) gather(ctx context.Context, d *draft, v *views) error {
 		if err := s.wait(ctx, p); err != nil {
 			return err
 		}
-		first := len(v.samples)
 		for ; len(byPiece) > 0 && d.use[byPiece[0]] == int32(u); byPiece = byPiece[1:] {
 			i := byPiece[0]
 			there, err := s.pick(d, v, &d.refs[i], p)
@@ -143,9 +142,9 @@ func (s *Stream) gather(ctx context.Context, d *draft, v *views) error {
 				failed, failedAt = err, i
 			case there:
 				places = append(places, i)
+				s.copyOut(d, v, &v.samples[len(v.samples)-1])
 			}
 		}
-		s.copyOut(v, v.samples[first:])
 		s.gathered(d, p)
 	}
 	if failed != nil {
@@ -158,22 +157,25 @@ func (s *Stream) gather(ctx context.Context, d *draft, v *views) error {
 	return nil
 }
 
-// copyOut moves samples from their piece to memory of the batch.
-func (s *Stream) copyOut(v *views, samples []Sample) {
-	n := 0
-	for i := range samples {
-		n += bytesOf(&samples[i])
+// copyOut moves a sample from its piece to memory of the batch: to the chunk at hand, where it fits.
+func (s *Stream) copyOut(d *draft, v *views, smp *Sample) {
+	n := bytesOf(smp)
+	if cap(v.chunk)-len(v.chunk) < n {
+		s.mu.Lock()
+		size := max(n, min(max(int(s.memory.limit/64), 4<<10), 1<<20)) // of few sizes, for the next batch to use again
+		buf := s.memory.take(size)
+		if buf == nil {
+			buf = s.makeRoom(size)
+		}
+		if buf == nil {
+			buf = s.memory.force(size)
+		}
+		d.copies += int64(cap(buf))
+		s.mu.Unlock()
+		v.copies = append(v.copies, buf)
+		v.chunk = buf[:0]
 	}
-	if n == 0 {
-		return
-	}
-	s.mu.Lock()
-	arena := s.memory.force(n)[:0]
-	s.mu.Unlock()
-	v.copies = append(v.copies, arena)
-	for i := range samples {
-		arena = copyBytes(&samples[i], arena)
-	}
+	v.chunk = copyBytes(smp, v.chunk)
 }
 
 // arrange sorts samples by their places, and the places with them.

@@ -30,7 +30,8 @@ type views struct {
 	samples []Sample
 	fields  []format.FieldView
 	places  []int32  // of samples in this rank's part, from the first hole on
-	copies  [][]byte // samples, when they are not in pieces
+	copies  [][]byte // what samples are in, when they are not in pieces
+	chunk   []byte   // the last of them, as far as it is used
 }
 
 // Release gives the batch's memory back. Samples must not be used afterwards. Releasing twice does nothing. It may be called

@@ -7,6 +7,7 @@ import "math/bits"
 type memory struct {
 	limit int64
 	used  int64 // handed out, or free for the next
+	lent  int64 // handed out
 	most  int64 // that used has ever been
 	out   int   // handed out
 	free  [][]byte
@@ -44,6 +45,7 @@ func (m *memory) reuse(size int) []byte {
 		if buf := m.free[i]; cap(buf) == size {
 			m.free = append(m.free[:i], m.free[i+1:]...)
 			m.out++
+			m.lent += int64(size)
 			return buf
 		}
 	}
@@ -57,6 +59,7 @@ func (m *memory) reuse(size int) []byte {
 
 func (m *memory) grow(size int) []byte {
 	m.used += int64(size)
+	m.lent += int64(size)
 	m.most = max(m.most, m.used)
 	m.out++
 	return make([]byte, size)
@@ -64,5 +67,6 @@ func (m *memory) grow(size int) []byte {
 
 func (m *memory) put(buf []byte) {
 	m.out--
+	m.lent -= int64(cap(buf))
 	m.free = append(m.free, buf[:cap(buf)])
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
@@ -147,6 +148,8 @@ func (p *piece) index(rows []result, decoded []byte) pieceBlock {
 		}
 	}
 	b := pieceBlock{data: decoded, number: head.FirstSample, from: len(p.starts)}
+	room := min(head.Samples, len(decoded)/512) + 1
+	p.starts, p.members = slices.Grow(p.starts, room), slices.Grow(p.members, room)
 	walk := format.Walker{Buf: decoded}
 	var m format.Member
 	var last []byte // key

@@ -25,10 +25,11 @@ type draft struct {
 	use     []int32  // of each ref: its piece in uses
 	closing []*slot
 	// copied: its samples are copied out of pieces one after the other, so that these need not be in memory together;
-	// gathered is how many of them were.
-	copied   bool
-	gathered int
-	err      error
+	// gathered is how many of them were. bytes is about what the samples take, copies what they have so far.
+	copied        bool
+	gathered      int
+	bytes, copies int64
+	err           error
 }
 
 // planner is the state of the goroutine that runs ahead.
@@ -213,6 +214,7 @@ func (p *planner) use(d *draft) error {
 	// budget; one that needs more has its samples copied, and its pieces go one by one: those that are here first, which
 	// makes room for the others.
 	if d.copied = total > s.memory.limit/int64(2*max(s.opts.Hold, 1)); d.copied {
+		d.bytes = int64(len(d.refs)) * int64(s.d.tables.Decoded/max(s.d.tables.Samples, 1))
 		slices.SortStableFunc(d.uses, func(x, y *piece) int { return absent(x) - absent(y) })
 		for i, pc := range d.uses {
 			pc.markUse = int32(i)

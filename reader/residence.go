@@ -7,18 +7,15 @@ package reader
 func (s *Stream) admit(pc *piece, d *draft, brought int) bool {
 	if pc.mapped == nil {
 		last := s.waiting && s.coming == 1
-		if d.copied && !last {
-			return false
-		}
-		if pc.buf = s.memory.take(pc.plan.size); pc.buf == nil && last {
-			for pc.buf == nil && s.evict() {
-				pc.buf = s.memory.take(pc.plan.size)
+		switch {
+		case !d.copied:
+			if pc.buf = s.memory.take(pc.plan.size); pc.buf == nil && last {
+				if pc.buf = s.makeRoom(pc.plan.size); pc.buf == nil { // batches in hand leave no room for one large piece
+					pc.buf = s.memory.force(pc.plan.size)
+				}
 			}
-			// Everything is in use. By the pieces before, when those of a copied batch make room for one another; else by
-			// batches in hand, which leave room for a batch that is not copied, but not always for one large piece.
-			if pc.buf == nil && (!d.copied || d.gathered == brought) {
-				pc.buf = s.memory.force(pc.plan.size)
-			}
+		case last:
+			pc.buf = s.admitCopied(pc.plan.size, d, brought)
 		}
 		if pc.buf == nil {
 			return false
@@ -28,6 +25,32 @@ func (s *Stream) admit(pc *piece, d *draft, brought int) bool {
 	pc.here, pc.at = true, len(s.resident)
 	s.resident = append(s.resident, pc)
 	return true
+}
+
+// admitCopied is the memory of a piece whose samples are copied. What of the batch is still to be copied has its room first: only
+// when all pieces before are gone does one come that has none.
+func (s *Stream) admitCopied(size int, d *draft, brought int) []byte {
+	rest := max(d.bytes-d.copies, 0)
+	for s.memory.lent+rest+int64(bufferSize(size)) > s.memory.limit && s.evict() {
+		continue
+	}
+	if d.gathered == brought {
+		return s.memory.force(size)
+	}
+	if s.memory.lent+rest+int64(bufferSize(size)) > s.memory.limit {
+		return nil
+	}
+	return s.memory.take(size)
+}
+
+// makeRoom evicts until there is room for n bytes. It returns nil when all that is left is in use.
+func (s *Stream) makeRoom(n int) []byte {
+	for s.evict() {
+		if buf := s.memory.take(n); buf != nil {
+			return buf
+		}
+	}
+	return nil
 }
 
 // evict takes the memory of a piece that no batch in hand uses. Which one matters little: in a window every run is drawn from

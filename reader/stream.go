@@ -135,11 +135,11 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	}
 	local := s.opts.GlobalBatch/s.opts.World + 1
 	ahead := min(max(64<<10/local, 2), 1024)
-	// What is not blocks: stored bytes that a worker has in hand, and batches that are planned or assembled.
-	rest := int64(s.opts.Workers)*fetchMost + int64(local)*(int64(ahead)*refCost+int64(s.opts.Hold+3)*int64(sampleCost+fieldCost*fields))
+	// What is not blocks: a worker's scratch, and batches that are planned or assembled.
+	rest := int64(s.opts.Workers)*scratchCost + int64(local)*(int64(ahead)*refCost+int64(s.opts.Hold+3)*int64(sampleCost+fieldCost*fields))
 	// The buffers' share of what remains: what the sample tables beside them take is proportional.
 	s.memory.limit = int64(float64(s.opts.Memory-min(rest, s.opts.Memory/2)) * perBlock / (perBlock + tables))
-	s.per = pieceSize(s.params, int(float64(s.memory.limit)/8/perBlock))
+	s.per = pieceSize(s.params, int(float64(s.memory.limit)/perBlock), s.localLanes())
 	s.pieces, s.mapped = map[pieceID]*piece{}, map[int]int{}
 	s.wake, s.landing = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.fetches, s.planned, s.ready = make(chan *piece, 4*s.opts.Workers), make(chan *draft, ahead), make(chan *draft, 2)
@@ -154,10 +154,19 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	}
 }
 
-// pieceSize is how many blocks make a piece: at most that many, and a divisor of a run's.
-func pieceSize(p order.Params, most int) int {
-	n := max(min(pieceBlocks, most), 1)
-	if e := int(p.RunBlocks); p.Shuffle && e > 0 {
+// localLanes is about how many lanes this rank draws from.
+func (s *Stream) localLanes() int {
+	return int(min(s.params.Lanes, s.params.Lanes/uint32(s.opts.World)+2))
+}
+
+// pieceSize is how many blocks make a piece, when so many fit the budget: a divisor of a run's, and few enough for every lane to have
+// the piece that it is at and the next one.
+func pieceSize(p order.Params, fit, lanes int) int {
+	if !p.Shuffle {
+		return max(min(pieceBlocks, fit/max(8, 2*lanes)), 1)
+	}
+	n := max(min(pieceBlocks, fit/8), 1)
+	if e := int(p.RunBlocks); e > 0 {
 		for n = min(e, n); e%n != 0; n-- {
 		}
 	}
@@ -168,26 +177,29 @@ func pieceSize(p order.Params, most int) int {
 // Sample and a FieldView in a batch.
 const startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 36, 64, 48
 
+// scratchCost is what a worker holds: a decoder, and stored bytes.
+const scratchCost = 6 << 20
+
 // defaultMemory is what the order keeps live for this rank, and half as much to run ahead; at least 64 MiB, and no more than
 // the whole data set takes.
 func (s *Stream) defaultMemory(perBlock float64) int64 {
 	all := perBlock * float64(s.d.tables.Blocks) * 9 / 8
-	live := perBlock * 16
+	lanes := float64(s.localLanes())
+	live := perBlock * max(16, 2*lanes)
 	if s.params.Shuffle {
 		runs := float64(max(s.params.RunBlocks, 1))
 		if s.params.RunBlocks == 0 {
 			runs = float64(s.d.tables.Blocks) / float64(max(s.d.tables.Shards, 1))
 		}
-		lanes := min(float64(s.params.Lanes), float64(s.params.Lanes)/float64(s.opts.World)+2)
 		live = perBlock * runs * lanes * float64(s.params.Delay+4)
 	}
 	batch := perBlock * float64(s.opts.GlobalBatch) / float64(s.opts.World)
-	want := 1.5*live + batch + float64(s.opts.Workers)*2*fetchMost
+	want := 1.5*live + batch + float64(s.opts.Workers)*scratchCost
 	var largest float64 // sample there can be, and so nearly the largest block
 	for _, f := range s.d.tables.Fields {
 		largest += float64(f.Max)
 	}
-	return int64(max(64<<20, 2*largest, min(want, all+float64(s.opts.Workers)*2*fetchMost)))
+	return int64(max(64<<20, 2*largest, min(want, all+float64(s.opts.Workers)*scratchCost)))
 }
 
 // serve is one worker.

@@ -57,16 +57,20 @@ type StreamOptions struct {
 	Rank, World int
 	// Checkpoint, when not nil, is where to go on.
 	Checkpoint *order.Checkpoint
-	// Memory bounds the blocks held and in flight, in bytes. Default: what the order keeps live for this rank and half as
-	// much again to run ahead, at least 64 MiB. With less, blocks are evicted and read again: slower, never another order.
+	// Memory bounds, in bytes, what is held of blocks, in hand, decoded ahead and in flight, with what finds samples in them.
+	// Default: what the order keeps live for this rank and half as much again to run ahead, at least 64 MiB. With less, blocks
+	// are evicted and read again, and the samples of a batch are copied out of blocks when those would fill the budget: slower,
+	// never another order. A block larger than Memory is an error that wraps format.ErrTooLarge; a batch larger than Memory, and
+	// batches in hand when Hold is set, come on top. Shards that are mapped into memory (plain ones, on disk) do not count: their
+	// pages are the system's.
 	Memory int64
 	// Workers fetch and decode; default Options.Workers.
 	Workers int
-	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release. With 0 a batch is valid
-	// until the next call of Next.
+	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release, and a Next beyond is
+	// ErrHeld. With 0 a batch is valid until the next call of Next.
 	Hold int
 	// Map, when not nil, is called with every sample, from several goroutines, before its batch is delivered; it may
-	// replace Fields by others that it allocates. An error ends the stream at that batch.
+	// replace Fields by others that it allocates, but not write to the bytes they had. An error ends the stream at that batch.
 	Map func(ctx context.Context, s *Sample) error
 	// Expect are fields that must be in the data set; every sample of it, unless Partial.
 	Expect    []string

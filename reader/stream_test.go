@@ -1,7 +1,9 @@
 package reader
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 
@@ -29,6 +31,32 @@ func TestStreamEvictsWhenItMust(t *testing.T) {
 	f.rest(t)
 	if stats := f.Stats(); stats.Evicted != 0 || stats.Blocks > 2*(set.NumBlocks()+uint64(o.Lanes)) {
 		t.Errorf("%+v: each of %d blocks is to be read once an epoch, those that an end of a lane cuts twice", stats, set.NumBlocks())
+	}
+}
+
+// TestStreamUnshuffledOnRanks: every rank of two reads from 48 arcs at a time; each block comes once, within the default budget and in
+// a tight one.
+func TestStreamUnshuffledOnRanks(t *testing.T) {
+	watch(t)
+	samples := make([]testset.Sample, 900)
+	for i := range samples {
+		samples[i] = testset.Sample{Key: fmt.Sprint(i), Fields: []testset.Field{{Name: "x", Data: bytes.Repeat([]byte{byte(i)}, 100_000)}}}
+	}
+	set := newStreamed(t, mem.New(), samples, testset.Options{BlockSize: 400_000, ShardSize: 8 << 20})
+	for _, memory := range []int64{0, 48 << 20} {
+		blocks := uint64(0)
+		for rank := range 2 {
+			f := set.follow(t, StreamOptions{GlobalBatch: 64, Rank: rank, World: 2, Epochs: 2, Memory: memory, Workers: 1})
+			f.rest(t)
+			stats := f.Stats()
+			if blocks += stats.Blocks; stats.Evicted != 0 {
+				t.Errorf("memory %d: %+v", memory, stats)
+			}
+			f.Close()
+		}
+		if most := 2 * (set.NumBlocks() + 96 + 2); blocks > most {
+			t.Errorf("memory %d: %d blocks were read, want at most %d", memory, blocks, most)
+		}
 	}
 }
 

@@ -73,7 +73,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 		for _, b := range s.Skipped() {
 			fmt.Fprintf(cmd.ErrOrStderr(), "skipped: %s block %d, samples %d to %d: %s\n", b.Shard, b.Block, b.First, b.First+b.Samples-1, b.Reason)
 		}
-		err = &exitError{exitSkipped, fmt.Errorf("%d samples in %d damaged blocks were left out", n, len(s.Skipped()))}
+		err = &exitError{exitSkipped, fmt.Errorf("%s in %s were left out", plural(n, "sample"), plural(len(s.Skipped()), "damaged block"))}
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -94,6 +95,9 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	worlds, err := parseWorlds(f.worlds)
 	if err != nil {
 		return err
+	}
+	if !f.order.changed("world-size") && !f.order.fromEnv { // it decides the lanes of storage order
+		f.order.opt.World = slices.Max(worlds)
 	}
 	ds, err := f.order.open(ctx, arg, reader.Options{})
 	if err != nil {
