@@ -151,10 +151,30 @@ func (d *Dataset) noTables(ctx context.Context, err error) error {
 	case ctx.Err() != nil || !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("reader: %w", err)
 	case d.stated == nil:
-		return fmt.Errorf("reader: no generation %s in %s: %w", d.opts.Generation, d.store, err)
+		return fmt.Errorf("reader: no generation %s in %s: %w: %s", d.opts.Generation, d.store, err, d.generations(ctx))
 	}
 	// Named by the manifest, so damage: not an absent data set.
 	return fmt.Errorf("reader: %w: %s names tables that are missing: %v", format.ErrCorrupt, format.ManifestName, err)
+}
+
+// generations says which ones there are.
+func (d *Dataset) generations(ctx context.Context) string {
+	const most = 8
+	var names []string
+	for info, err := range d.store.List(ctx, "manifest-") {
+		if err != nil {
+			return "see `shardtool inspect` for the one that is published"
+		}
+		if g, ok := strings.CutSuffix(strings.TrimPrefix(info.Name, "manifest-"), ".bin"); ok {
+			if names = append(names, g); len(names) == most {
+				break
+			}
+		}
+	}
+	if len(names) == 0 {
+		return "there is none"
+	}
+	return "there are " + strings.Join(names, ", ")
 }
 
 // inTables says that an error lies in the tables.

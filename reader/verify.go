@@ -199,14 +199,14 @@ func (v *verifier) eachShard(ctx context.Context, f func(s *shard) bool) (all bo
 
 // digest compares the identity of the whole with what the tables' shards and rows add up to.
 func (v *verifier) digest(ctx context.Context) {
-	var all []format.ShardEntry
+	d := format.NewDigester(int(v.d.tables.Shards))
 	if !v.eachShard(ctx, func(s *shard) bool {
-		all = append(all, format.ShardEntry{ShardInfo: *s.ShardInfo, Rows: s.rows})
+		d.Add(&format.ShardEntry{ShardInfo: *s.ShardInfo, Rows: s.rows})
 		return true
 	}) {
 		return // which is a fault already
 	}
-	if digest := format.Digest(all); digest != v.d.tables.Digest {
+	if digest := d.Sum(); digest != v.d.tables.Digest {
 		v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: the shards' digest is %s, the head says %s", format.ErrMismatch,
 			v.d.name, format.DigestString(digest), format.DigestString(v.d.tables.Digest)))
 	}

@@ -188,7 +188,7 @@ func (w *Writer) check(s *Sample) error {
 		return err
 	}
 	if _, twice := w.shardKeys[s.Key]; twice {
-		return fmt.Errorf("%w key: it is in this shard already (%s)", format.ErrDuplicate, w.shardName(w.shardNumber))
+		return fmt.Errorf("%w key: it is in this shard already (%s): rename one of the samples; a shard cannot hold both", format.ErrDuplicate, w.shardName(w.shardNumber))
 	}
 	for _, a := range s.Attrs {
 		if err := sameKind(w.attrs, a.Attribute); err != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -115,7 +116,16 @@ type orderLine struct {
 	Block    int    `json:"block"`
 	Number   uint64 `json:"number"`
 	Key      string `json:"key,omitempty"`
+	KeyBytes []byte `json:"key_base64,omitempty"`
 	Padding  bool   `json:"padding,omitempty"`
+}
+
+// keyBytes are the bytes of a key that is not UTF-8, which JSON has no string for.
+func keyBytes[K ~string | ~[]byte](key K) []byte {
+	if utf8.Valid([]byte(key)) {
+		return nil
+	}
+	return []byte(key)
 }
 
 func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) error {
@@ -136,7 +146,7 @@ func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) 
 			}
 			shard, last = at.Shard, info.Name
 		}
-		if err := enc.Encode(orderLine{Position: s.Number, Shard: last, Block: at.Block, Number: s.Number, Key: string(s.Key)}); err != nil {
+		if err := enc.Encode(orderLine{Position: s.Number, Shard: last, Block: at.Block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key)}); err != nil {
 			return err
 		}
 		if limit > 0 && int64(s.Number)+1 >= limit {

@@ -202,7 +202,7 @@ func (o *batchWriter) line(ctx context.Context, b *reader.Batch, i int) error {
 		return err
 	}
 	epoch, position := placeInOrder(b.Epoch, b.Position+uint64(b.First+b.Place(i)), o.ds.NumSamples(), s.Padding)
-	line := orderLine{Epoch: epoch, Position: position, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), Padding: s.Padding}
+	line := orderLine{Epoch: epoch, Position: position, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key), Padding: s.Padding}
 	text, err := json.Marshal(line)
 	if err != nil {
 		return err

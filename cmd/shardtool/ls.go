@@ -39,6 +39,7 @@ type lsLine struct {
 	Shard      string            `json:"shard"`
 	Block      int               `json:"block"`
 	Key        string            `json:"key"`
+	KeyBytes   []byte            `json:"key_base64,omitempty"`
 	Fields     map[string]uint64 `json:"fields"`
 	Attributes map[string]any    `json:"attributes,omitempty"`
 }
@@ -98,7 +99,7 @@ func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint6
 			row++
 		}
 		left--
-		line := lsLine{Number: number, Shard: shard, Block: block, Key: key, Fields: map[string]uint64{}}
+		line := lsLine{Number: number, Shard: shard, Block: block, Key: key, KeyBytes: keyBytes(key), Fields: map[string]uint64{}}
 		var fields strings.Builder
 		for _, f := range ix.Shape(i) {
 			size := ix.Sizes[f][at[f]]

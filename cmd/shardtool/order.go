@@ -84,6 +84,7 @@ func printOrder(ctx context.Context, w io.Writer, ds *reader.Dataset, f *orderFl
 				if line.Key, err = indexes.key(ctx, place.shard, r.Number); err != nil {
 					return err
 				}
+				line.KeyBytes = keyBytes(line.Key)
 			}
 			if err := enc.Encode(line); err != nil {
 				return err
