@@ -25,6 +25,7 @@ func (b *bench) memory() error {
 	}
 	out := filepath.Join(b.dir, "packed-memory")
 	defer os.RemoveAll(src)
+	checkpoint := filepath.Join(b.dir, "checkpoint-memory")
 	for _, c := range []struct {
 		name string
 		args []string
@@ -32,6 +33,9 @@ func (b *bench) memory() error {
 		{"pack", []string{"pack", src, out, "--quiet"}},
 		{"verify --deep", []string{"verify", out, "--deep", "--quiet"}},
 		{"cat", []string{"cat", out}},
+		{"cat --shuffle through two epochs' turns", []string{"cat", out, "--shuffle", "--epochs", "3", "--limit", "15000"}},
+		{"one of 8 ranks, 96 lanes", []string{"cat", out, "--shuffle", "--world-size", "8", "--limit", "200", "--checkpoint-out", checkpoint}},
+		{"one process resumes all 96 lanes", []string{"cat", out, "--checkpoint-in", checkpoint, "--limit", "3000"}},
 	} {
 		peak, err := peakMemory(exec.Command(bin, append(c.args, "--memory", fmt.Sprintf("%dMiB", budget))...))
 		if err != nil {

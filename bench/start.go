@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// start measures how long a job waits for its first batch, new and resumed.
+func (b *bench) start() error {
+	dir, err := b.dataset("large text", false)
+	if err != nil {
+		return err
+	}
+	ds, err := b.open(dir, reader.Options{Workers: 2})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	o := shuffled
+	o.World, o.Workers, o.ShuffleMemory = 1, 2, 512<<20
+	s, err := ds.Stream(b.ctx, o)
+	if err != nil {
+		return err
+	}
+	plan := s.Plan()
+	defer s.Close()
+	middle, err := plan.Checkpoint(0, plan.Samples()/2)
+	if err != nil {
+		return err
+	}
+	resumed := o
+	resumed.Checkpoint = &middle
+	split := order.Split{GlobalBatch: o.GlobalBatch, World: 1}
+	cold, blocks, err := b.fetchDecode(ds, dir, plan, 0, split)
+	if err != nil {
+		return err
+	}
+	r, our, _, err := b.ratio(cold, b.firstBatch(ds, o)) // the other way round: time over time
+	if err != nil {
+		return err
+	}
+	b.atMost("start", "first batch / fetch and decode of the blocks it needs", r, "x", 1.2, fmt.Sprintf("%d blocks of 1 MiB, %.1f ms without the reader, 2 goroutines", blocks, 1000*our.median()))
+	again, blocks, err := b.fetchDecode(ds, dir, plan, middle.Position, split)
+	if err != nil {
+		return err
+	}
+	if r, our, _, err = b.ratio(again, b.firstBatch(ds, resumed)); err != nil {
+		return err
+	}
+	b.atMost("start", "the same, resumed in the middle of an epoch", r, "x", 1.2, fmt.Sprintf("%d blocks, %.1f ms", blocks, 1000*our.median()))
+	if r, _, _, err = b.ratio(b.batches(ds, o, 200), b.batches(ds, resumed, 200)); err != nil {
+		return err
+	}
+	b.atMost("start", "200 batches, resumed / from an epoch's beginning", r, "x", 1.1, fmt.Sprintf("V=%d, E=%d, W=%d", plan.Params().Lanes, plan.Params().RunBlocks, plan.Params().Delay))
+	return nil
+}
+
+func (b *bench) firstBatch(ds *reader.Dataset, o reader.StreamOptions) func() error {
+	return b.batches(ds, o, 1)
+}
+
+// batches opens a stream and takes some batches.
+func (b *bench) batches(ds *reader.Dataset, o reader.StreamOptions, n int) func() error {
+	return func() error {
+		s, err := ds.Stream(b.ctx, o)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		for range n {
+			if _, err := s.Next(b.ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// fetchDecode reads, checks and decodes the blocks that the first batch from a position draws from, as the planner lists them.
+func (b *bench) fetchDecode(ds *reader.Dataset, dir string, plan *order.Plan, position uint64, split order.Split) (func() error, int, error) {
+	list, err := plan.BlocksAhead(0, position, split, 1)
+	if err != nil {
+		return nil, 0, err
+	}
+	type place struct {
+		file   *os.File
+		offset int64
+		row    format.Row
+	}
+	var all []place // of all blocks
+	for i := range ds.NumShards() {
+		s, err := ds.Shard(b.ctx, i)
+		if err != nil {
+			return nil, 0, err
+		}
+		rows, err := ds.Rows(b.ctx, i)
+		if err != nil {
+			return nil, 0, err
+		}
+		f, err := os.Open(filepath.Join(dir, s.Name))
+		if err != nil {
+			return nil, 0, err
+		}
+		offset := int64(0)
+		for _, r := range rows {
+			all = append(all, place{f, offset, r})
+			offset += int64(r.Stored)
+		}
+	}
+	return func() error {
+		var next atomic.Int64
+		var g errgroup.Group
+		for range 2 {
+			g.Go(func() error {
+				d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.IgnoreChecksum(true))
+				if err != nil {
+					return err
+				}
+				defer d.Close()
+				var stored []byte
+				for {
+					i := int(next.Add(1)) - 1
+					if i >= len(list) {
+						return nil
+					}
+					p := &all[list[i]]
+					if cap(stored) < int(p.row.Stored) {
+						stored = make([]byte, p.row.Stored)
+					}
+					stored = stored[:p.row.Stored]
+					if _, err := p.file.ReadAt(stored, p.offset); err != nil {
+						return err
+					}
+					if err := format.CheckFrame(stored, p.row); err != nil {
+						return err
+					}
+					// Each block has memory of its own: the batch points into all of them.
+					if _, err := d.DecodeAll(stored, make([]byte, 0, int(p.row.Decoded)+16)); err != nil {
+						return err
+					}
+				}
+			})
+		}
+		return g.Wait()
+	}, len(list), nil
+}
