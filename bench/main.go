@@ -29,6 +29,8 @@ type bench struct {
 	rows  []row
 	data  map[string]string
 	bin   string
+	// before, when not nil, runs before each measurement, uncounted.
+	before func()
 }
 
 // row is a line of the table.
@@ -147,6 +149,9 @@ func (s sample) median() float64 {
 // both. Both run once before, uncounted.
 func (b *bench) ratio(ours, base func() error) (r sample, our, bas sample, err error) {
 	time1 := func(f func() error) (float64, error) {
+		if b.before != nil {
+			b.before()
+		}
 		runtime.GC()
 		begin := time.Now()
 		err := f()
