@@ -81,6 +81,13 @@ type Store interface {
 	String() string
 }
 
+// Remote is a Store whose requests take time: readers keep Requests of them in flight.
+type Remote interface {
+	Store
+	// Requests is how many requests the store sends at once; more wait their turn inside it. It never changes.
+	Requests() int
+}
+
 // Object reads one version of one object. ReadAt may be called from many goroutines; Close ends all of them.
 type Object interface {
 	// ReadAt fills p with the bytes from off on, or fails: a range that ends past the object wraps io.ErrUnexpectedEOF,

@@ -80,7 +80,7 @@ func (b *buffers) reserve(n int64) { b.limit -= min(n, b.limit/2) }
 // scratch is what one goroutine needs to turn stored bytes into samples.
 type scratch struct {
 	decoder *decoder
-	stored  []byte // up to fetchMost bytes
+	stored  []byte // up to what is read at once
 	decoded []byte // of random reads
 }
 

@@ -35,7 +35,7 @@ func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 // readBlock reads a whole block and calls use with it. The bytes are valid until use returns.
 func (d *Dataset) readBlock(ctx context.Context, j job, use func(*scratch, *Frame) error) error {
 	j.whole = true
-	p := j.plan()
+	p := j.plan(d.joined())
 	need := int64(p.size)
 	if need > d.opts.Memory && j.to-j.from > 1 {
 		return (&pipeline{memory: d.opts.Memory}).fits(&j, p)

@@ -26,7 +26,7 @@ func (d *Dataset) Index(ctx context.Context, i int) (*format.ShardIndex, error) 
 		}
 		defer d.objects.release(h)
 		raw := make([]byte, s.Tail)
-		if err := h.ReadAt(ctx, raw, h.info.Size-int64(s.Tail)); err != nil {
+		if err := h.ReadAt(ctx, raw, int64(indexObjectSize(s.ShardInfo)-s.Tail)); err != nil {
 			return nil, 0, format.Position(err, h.name, -1, -1, "")
 		}
 		t, err := parseTail(s, raw)

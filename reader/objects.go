@@ -20,8 +20,9 @@ const maxOpen = 256
 // objects keeps objects open, the ones used last. A handle is shared by its users, and closed when it has none and others
 // were used since, or the data set is closed.
 type objects struct {
-	store objstore.Store
-	seed  maphash.Seed
+	store  objstore.Store
+	remote bool // asking for an object's size costs a request
+	seed   maphash.Seed
 
 	mu     sync.Mutex
 	open   map[string]*handle
@@ -33,7 +34,9 @@ type objects struct {
 // handle is an object and how many use it.
 type handle struct {
 	objstore.Object
-	info objstore.Info
+	info objstore.Info // once objects.known has said so
+
+	known bool // info is there; guarded by objects.mu
 
 	name  string
 	users int
@@ -43,7 +46,8 @@ type handle struct {
 }
 
 func newObjects(store objstore.Store) *objects {
-	return &objects{store: store, seed: maphash.MakeSeed(), open: map[string]*handle{}, seen: map[string]uint64{}}
+	_, remote := store.(objstore.Remote)
+	return &objects{store: store, remote: remote, seed: maphash.MakeSeed(), open: map[string]*handle{}, seen: map[string]uint64{}}
 }
 
 // acquire returns an open object; release it. When several goroutines want one that is not open, one opens it.
@@ -91,23 +95,52 @@ func (o *objects) openFirst(ctx context.Context, h *handle) error {
 	if err != nil {
 		return err
 	}
-	info, err := object.Info(ctx)
-	if err != nil {
-		object.Close()
-		return err
+	var info objstore.Info
+	if !o.remote {
+		if info, err = object.Info(ctx); err != nil {
+			object.Close()
+			return err
+		}
 	}
 	o.mu.Lock()
-	h.Object, h.info = object, info
+	h.Object = object
+	if !o.remote {
+		o.learn(h, info)
+	}
 	var idle []*handle
 	if !o.closed {
 		h.place = o.order.PushFront(h)
 		idle = o.trim()
 	}
+	o.mu.Unlock()
+	closeAll(idle)
+	return nil
+}
+
+// learn notes what an open object is; o.mu is held.
+func (o *objects) learn(h *handle, info objstore.Info) {
+	h.info, h.known = info, true
 	if _, known := o.seen[h.name]; !known {
 		o.seen[h.name] = maphash.String(o.seed, info.ETag)
 	}
+}
+
+// stat makes sure that h.info is there. A remote object's is not asked for when it is opened: what the tables say of it is enough
+// to read it, and its first answer brings it along.
+func (o *objects) stat(ctx context.Context, h *handle) error {
+	o.mu.Lock()
+	known := h.known
 	o.mu.Unlock()
-	closeAll(idle)
+	if known {
+		return nil
+	}
+	info, err := h.Info(ctx)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	o.learn(h, info)
+	o.mu.Unlock()
 	return nil
 }
 
@@ -165,6 +198,9 @@ func (o *objects) forget(name string) {
 func (o *objects) replaced(h *handle) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !h.known {
+		return false // a remote store refuses to read on in an object that was replaced
+	}
 	return o.seen[h.name] != maphash.String(o.seed, h.info.ETag)
 }
 
@@ -193,13 +229,16 @@ func closeAll(handles []*handle) {
 	}
 }
 
-// shardObject opens an object that the tables name and compares its size.
+// shardObject opens an object that the tables name and compares its size, unless that would cost a request.
 func (d *Dataset) shardObject(ctx context.Context, name string, size uint64) (*handle, error) {
 	h, err := d.objects.acquire(ctx, name)
 	if err != nil {
 		return nil, d.missing(err, name)
 	}
-	if err := d.checkSize(h, size); err != nil {
+	if d.objects.remote {
+		return h, nil
+	}
+	if err := d.checkSize(ctx, h, size); err != nil {
 		d.objects.release(h)
 		return nil, err
 	}
@@ -215,7 +254,10 @@ func (d *Dataset) missing(err error, name string) error {
 	return format.Position(err, name, -1, -1, "")
 }
 
-func (d *Dataset) checkSize(h *handle, size uint64) error {
+func (d *Dataset) checkSize(ctx context.Context, h *handle, size uint64) error {
+	if err := d.objects.stat(ctx, h); err != nil {
+		return d.missing(err, h.name)
+	}
 	have := h.info.Size
 	if uint64(have) == size {
 		return nil

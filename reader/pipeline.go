@@ -25,6 +25,7 @@ type pipeline struct {
 	// keepGoing delivers errors as results and goes on; otherwise the first one ends the iteration.
 	keepGoing bool
 	check     func(*Frame) error
+	flight    *flight // of a remote store
 
 	buffers *buffers
 	idle    chan *unit
@@ -53,19 +54,29 @@ func (p *pipeline) run(ctx context.Context, jobs iter.Seq2[job, error]) iter.Seq
 	return func(yield func(*unit, error) bool) {
 		ctx, end := p.d.scope(ctx)
 		var wg sync.WaitGroup
+		defer func() {
+			if p.flight != nil {
+				p.flight.land(p.d)
+			}
+		}()
 		defer wg.Wait()
 		defer end()
 		// Two units a worker keep it busy while the consumer is at one; more would only push bytes out of the caches.
-		ahead := 2*p.workers + 1
+		ahead, goroutines := 2*p.workers+1, p.workers
+		p.buffers = newBuffers(p.memory)
+		if n := p.d.requests(); n > 0 {
+			ahead, goroutines = n+ahead, n
+			p.flight = p.d.newFlight(p.workers, p.memory/4)
+			p.buffers.reserve(p.memory / 4)
+		}
 		p.idle, p.order = make(chan *unit, ahead), make(chan *unit, ahead)
 		p.work = make(chan *unit, ahead)
 		for range ahead {
 			p.idle <- &unit{done: make(chan struct{}, 1)}
 		}
-		p.buffers = newBuffers(p.memory)
 		p.buffers.reserve(int64(p.workers) * fetchMost)
 		wg.Go(func() { p.dispatch(ctx, jobs) })
-		for range p.workers {
+		for range goroutines {
 			wg.Go(func() { p.serve(ctx) })
 		}
 		p.consume(ctx, yield)
@@ -118,7 +129,7 @@ func (p *pipeline) dispatch(ctx context.Context, jobs iter.Seq2[job, error]) {
 			return
 		}
 		if err == nil {
-			u.plan = j.plan()
+			u.plan = j.plan(p.d.joined())
 			if j.whole {
 				err = p.fits(&j, u.plan)
 			}
@@ -150,8 +161,11 @@ func (p *pipeline) fits(j *job, need plan) error {
 
 // serve is one worker.
 func (p *pipeline) serve(ctx context.Context) {
-	s := stage{d: p.d, scratch: p.d.scratch.get(), keepGoing: p.keepGoing, check: p.check}
-	defer func() { p.d.scratch.put(s.scratch) }()
+	s := stage{d: p.d, flight: p.flight, keepGoing: p.keepGoing, check: p.check}
+	if s.flight == nil {
+		s.scratch = p.d.scratch.get()
+		defer func() { p.d.scratch.put(s.scratch) }()
+	}
 	for {
 		select {
 		case u, more := <-p.work:

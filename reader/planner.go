@@ -147,7 +147,7 @@ func (s *Stream) newPiece(id pieceID, sh *shard, base int) *piece {
 	first := id.number * s.per
 	p.id, p.first, p.count = id, base+first, min(s.per, int(sh.Blocks)-first)
 	p.job = sh.blockRange(first, p.count)
-	p.plan = p.job.plan()
+	p.plan = p.job.plan(s.d.joined())
 	p.mark = 0
 	s.pieces[id] = p
 	return p
@@ -239,7 +239,7 @@ func absent(p *piece) int {
 func (s *Stream) fits(p *piece) error {
 	for i := range p.count {
 		j := p.job.shard.blockRange(p.job.block+i, 1)
-		if need := j.plan(); int64(need.size) > s.opts.Memory {
+		if need := j.plan(s.d.joined()); int64(need.size) > s.opts.Memory {
 			err := fmt.Errorf("%w: the block has %d bytes, and the memory budget is %d: raise it to at least %d",
 				format.ErrTooLarge, need.decoded, s.opts.Memory, need.size)
 			return format.Position(err, j.shard.Name, j.block, j.offset, "")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -42,7 +43,8 @@ type plan struct {
 	size            int // of the buffer
 }
 
-func (j *job) plan() (p plan) {
+// plan is made for reads of so many stored bytes at most.
+func (j *job) plan(most int) (p plan) {
 	p.inPlace = true
 	for _, r := range j.shard.rows[j.from:j.to] {
 		p.stored += int(r.Stored)
@@ -55,7 +57,7 @@ func (j *job) plan() (p plan) {
 		// Frames of raw blocks are longer than what they hold: decoded where they were read to, each byte moves forward by
 		// a few bytes at most, and nothing is overwritten before it was used.
 		p.size = p.stored + room
-	case p.stored <= fetchMost:
+	case p.stored <= most:
 		p.size = p.decoded + room // stored bytes go to the goroutine's own scratch, which stays in its cache
 	default:
 		p.size = p.decoded + room + p.largest // and large ones behind the decoded ones, a row at a time
@@ -73,6 +75,8 @@ type result struct {
 type stage struct {
 	d *Dataset
 	*scratch
+	// flight, when not nil, has the scratch: one is held only for decoding.
+	flight *flight
 	// keepGoing goes on with the next row after an error; otherwise the first error is a job's last result.
 	keepGoing bool
 	// check runs on every frame that is right so far.
@@ -87,25 +91,54 @@ func (s *stage) run(ctx context.Context, j *job, p plan, buf []byte, out []resul
 	}
 	defer s.d.objects.release(h)
 	r := rowReader{stage: s, handle: h, job: j, inPlace: p.inPlace, buf: buf}
+	if !p.inPlace && p.stored > s.d.joined() {
+		r.at = buf[p.decoded+room:]
+		return s.decodes(ctx, &r, out)
+	}
 	switch {
 	case p.inPlace:
 		r.at = buf[:p.stored]
-	case p.stored <= fetchMost:
+	case s.flight != nil:
+		if r.at, err = s.flight.take(ctx, p.stored); err != nil {
+			return append(out, s.failed(j, j.from, j.block, j.offset, err))
+		}
+		defer func(b []byte) { s.flight.give(b) }(r.at)
+	default:
 		if cap(s.stored) < p.stored {
-			s.stored = make([]byte, min(p.stored+p.stored/4, fetchMost))
+			s.stored = make([]byte, p.stored+p.stored/4)
 		}
 		r.at = s.stored[:p.stored]
-	default:
-		r.at = buf[p.decoded+room:]
-		return r.run(ctx, out)
 	}
-	switch err := h.ReadAt(ctx, r.at, j.offset); {
+	switch err := s.read(ctx, h, r.at, j.offset); {
 	case err == nil:
 		r.fetched = true
-	case !s.keepGoing || j.to-j.from == 1:
+	case !s.keepGoing || j.to-j.from == 1 || (s.d.objects.remote && !isDamage(err)):
 		return append(out, s.failed(j, j.from, j.block, j.offset, err))
 	}
 	// With an error and keepGoing, one of the rows cannot be read: each is tried alone.
+	return s.decodes(ctx, &r, out)
+}
+
+// read reads from an object. One that is shorter than the tables say is damage; where its size was not asked for, this is where
+// that comes out.
+func (s *stage) read(ctx context.Context, h *handle, p []byte, offset int64) error {
+	err := h.ReadAt(ctx, p, offset)
+	if s.d.objects.remote && errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, objstore.ErrChanged) {
+		return kindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt, s.d.name, err)}
+	}
+	return err
+}
+
+// decodes takes a turn for the rows where there are more goroutines than workers.
+func (s *stage) decodes(ctx context.Context, r *rowReader, out []result) []result {
+	if s.flight != nil {
+		turn, err := s.flight.decode(ctx)
+		if err != nil {
+			return append(out, s.failed(r.job, r.job.from, r.job.block, r.job.offset, err))
+		}
+		s.scratch = turn
+		defer func() { s.flight.done(turn) }()
+	}
 	return r.run(ctx, out)
 }
 
@@ -188,7 +221,7 @@ func (r *rowReader) next(ctx context.Context, row format.Row, offset int64) ([]b
 	if r.fetched {
 		return stored, nil
 	}
-	return stored, r.handle.ReadAt(ctx, stored, offset)
+	return stored, r.read(ctx, r.handle, stored, offset)
 }
 
 // blockSamples is the number of samples of the block that row i belongs to.

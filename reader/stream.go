@@ -64,6 +64,8 @@ type Stream struct {
 	cancel  context.CancelCauseFunc
 	wg      sync.WaitGroup
 	end     func()
+	flight  *flight // of a remote store
+	closing sync.Once
 }
 
 // Stream opens a stream over the data set, which must stay open as long. Close it. The context is for opening alone.
@@ -137,19 +139,26 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	ahead := min(max(64<<10/local, 2), 1024)
 	// What is not blocks: a worker's scratch, and batches that are planned or assembled.
 	rest := int64(s.opts.Workers)*scratchCost + int64(local)*(int64(ahead)*refCost+int64(s.opts.Hold+3)*int64(sampleCost+fieldCost*fields))
+	requests := s.d.requests()
+	if requests > 0 { // and stored bytes on their way
+		stored := float64(s.d.tables.Bytes) / blocks * s.runAhead()
+		fly := max(min(s.opts.Memory/4, int64(float64(requests)*stored)), 1<<20)
+		s.flight = s.d.newFlight(s.opts.Workers, fly)
+		rest += fly
+	}
 	// The buffers' share of what remains: what the sample tables beside them take is proportional.
 	s.memory.limit = int64(float64(s.opts.Memory-min(rest, s.opts.Memory/2)) * perBlock / (perBlock + tables))
 	s.per = pieceSize(s.params, int(float64(s.memory.limit)/perBlock), s.localLanes())
 	s.pieces, s.mapped = map[pieceID]*piece{}, map[int]int{}
 	s.wake, s.landing = make(chan struct{}, 1), make(chan struct{}, 1)
-	s.fetches, s.planned, s.ready = make(chan *piece, 4*s.opts.Workers), make(chan *draft, ahead), make(chan *draft, 2)
+	s.fetches, s.planned, s.ready = make(chan *piece, max(4*s.opts.Workers, requests)), make(chan *draft, ahead), make(chan *draft, 2)
 	s.ledger = newLedger(s.d, s.opts)
 	s.skipped = s.ledger.mark()
 	s.ctx, s.end = s.d.scope(context.WithoutCancel(ctx))
 	s.ctx, s.cancel = context.WithCancelCause(s.ctx)
 	s.wg.Go(func() { s.planAhead(s.ctx) })
 	s.wg.Go(func() { s.assemble(s.ctx) })
-	for range s.opts.Workers {
+	for range max(s.opts.Workers, requests) {
 		s.wg.Go(func() { s.serve(s.ctx) })
 	}
 }
@@ -157,6 +166,14 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 // localLanes is about how many lanes this rank draws from.
 func (s *Stream) localLanes() int {
 	return int(min(s.params.Lanes, s.params.Lanes/uint32(s.opts.World)+2))
+}
+
+// runAhead is how many blocks a request asks for, if memory allows.
+func (s *Stream) runAhead() float64 {
+	if !s.params.Shuffle || s.params.RunBlocks == 0 {
+		return pieceBlocks
+	}
+	return float64(min(pieceBlocks, s.params.RunBlocks))
 }
 
 // pieceSize is how many blocks make a piece, when so many fit the budget: a divisor of a run's, and few enough for every lane to have
@@ -195,7 +212,8 @@ func (s *Stream) defaultMemory(perBlock float64) int64 {
 	}
 	batch := perBlock * float64(s.opts.GlobalBatch) / float64(s.opts.World)
 	want := 1.5*live + batch + float64(s.opts.Workers)*scratchCost
-	var largest float64 // sample there can be, and so nearly the largest block
+	want += 4. / 3 * float64(s.d.requests()) * perBlock * s.runAhead() // what is asked for, decoded, and a quarter for it stored
+	var largest float64                                                // sample there can be, and so nearly the largest block
 	for _, f := range s.d.tables.Fields {
 		largest += float64(f.Max)
 	}
@@ -204,8 +222,11 @@ func (s *Stream) defaultMemory(perBlock float64) int64 {
 
 // serve is one worker.
 func (s *Stream) serve(ctx context.Context) {
-	st := stage{d: s.d, scratch: s.d.scratch.get(), keepGoing: true}
-	defer func() { s.d.scratch.put(st.scratch) }()
+	st := stage{d: s.d, flight: s.flight, keepGoing: true}
+	if st.flight == nil {
+		st.scratch = s.d.scratch.get()
+		defer func() { s.d.scratch.put(st.scratch) }()
+	}
 	var results []result
 	for {
 		select {
@@ -336,6 +357,11 @@ func (s *Stream) Close() error {
 	s.cancel(errStreamClosed)
 	s.wg.Wait()
 	s.end()
+	s.closing.Do(func() {
+		if s.flight != nil {
+			s.flight.land(s.d)
+		}
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.resident {

@@ -40,7 +40,7 @@ func blocksOf(t testing.TB, d *Dataset) (all []located) {
 		}
 		for b := range int(info.Blocks) {
 			j := sh.blockRange(b, 1)
-			all = append(all, located{info, b, j.offset, j.plan().stored, j.first, uint64(sh.rows[j.from].Samples)})
+			all = append(all, located{info, b, j.offset, j.plan(fetchMost).stored, j.first, uint64(sh.rows[j.from].Samples)})
 		}
 	}
 	return all

@@ -134,7 +134,7 @@ func leastFor(t *testing.T, set *streamed, number uint64) int64 {
 		t.Fatal(err)
 	}
 	j := sh.blockRange(place.Block, 1)
-	need := j.plan()
+	need := j.plan(fetchMost)
 	return int64(need.size)
 }
 

@@ -247,12 +247,16 @@ func (v *verifier) shallowShard(ctx context.Context, s *shard) {
 
 // size compares an object's size.
 func (v *verifier) size(ctx context.Context, order int, name string, size uint64) bool {
-	h, err := v.d.shardObject(ctx, name, size)
+	h, err := v.d.objects.acquire(ctx, name)
 	if err != nil {
+		v.fail(ctx, order, KindRead, "", v.d.missing(err, name))
+		return false
+	}
+	defer v.d.objects.release(h)
+	if err := v.d.checkSize(ctx, h, size); err != nil {
 		v.fail(ctx, order, KindRead, "", err)
 		return false
 	}
-	v.d.objects.release(h)
 	return true
 }
 

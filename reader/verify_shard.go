@@ -120,7 +120,11 @@ func (v *verifier) measure(ctx context.Context, s *shard) (size int64, there boo
 		return 0, false
 	}
 	defer v.d.objects.release(h)
-	if err := v.d.checkSize(h, s.Size); err != nil {
+	if err := v.d.objects.stat(ctx, h); err != nil {
+		v.fail(ctx, s.number, KindRead, "", v.d.missing(err, s.Name))
+		return 0, false
+	}
+	if err := v.d.checkSize(ctx, h, s.Size); err != nil {
 		v.fail(ctx, s.number, KindSize, "", err)
 	}
 	return h.info.Size, true

@@ -1,0 +1,200 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+)
+
+// far is a store that is as slow to answer as a remote one, and counts.
+type far struct {
+	objstore.Store
+	requests                         int
+	delay                            time.Duration
+	reads, infos, flying, mostFlying atomic.Int64
+	down                             atomic.Bool
+}
+
+var errDown = errors.New("the network is down")
+
+func (f *far) Requests() int { return f.requests }
+
+func (f *far) Open(ctx context.Context, name string) (objstore.Object, error) {
+	o, err := f.Store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &farObject{o, f}, nil
+}
+
+type farObject struct {
+	objstore.Object
+	f *far
+}
+
+func (o *farObject) Info(ctx context.Context) (objstore.Info, error) {
+	o.f.infos.Add(1)
+	return o.Object.Info(ctx)
+}
+
+func (o *farObject) ReadAt(ctx context.Context, p []byte, off int64) error {
+	o.f.reads.Add(1)
+	n := o.f.flying.Add(1)
+	defer o.f.flying.Add(-1)
+	for most := o.f.mostFlying.Load(); n > most && !o.f.mostFlying.CompareAndSwap(most, n); most = o.f.mostFlying.Load() {
+		continue
+	}
+	select {
+	case <-time.After(time.Duration(rand.Int64N(int64(2*o.f.delay) + 1))):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if o.f.down.Load() {
+		return errDown
+	}
+	return o.Object.ReadAt(ctx, p, off)
+}
+
+// TestRemoteStreams: many requests in flight with two workers, one a piece, none for sizes; the same batches.
+func TestRemoteStreams(t *testing.T) {
+	watch(t)
+	store := &far{Store: mem.New(), requests: 16, delay: time.Millisecond}
+	for _, kind := range []testset.Options{{BlockSize: 16 << 10, ShardSize: 200 << 10}, {BlockSize: 16 << 10, ShardSize: 200 << 10, Plain: true}} {
+		store.Store = mem.New()
+		set := newStreamed(t, store, mixed(2000), kind)
+		for _, o := range []StreamOptions{
+			{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 2},
+			{Shuffle: true, Lanes: 8, RunBlocks: 4, Delay: 2, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1},
+			{GlobalBatch: 100, Epochs: 1},
+			{GlobalBatch: 100, Epochs: 1, World: 3},
+			{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1, Memory: 1 << 20},
+		} {
+			o.Workers = 2
+			store.reads.Store(0)
+			store.infos.Store(0)
+			store.mostFlying.Store(0)
+			f := set.follow(t, o)
+			f.rest(t)
+			stats := f.Stats()
+			f.Close()
+			if n := store.mostFlying.Load(); n > 16 || (n <= 4 && o.Memory == 0) {
+				t.Errorf("%+v: %d requests in flight, want up to 16", o, n)
+			}
+			if n := store.infos.Load(); n > 0 {
+				t.Errorf("%+v: asked for the sizes of %d objects", o, n)
+			}
+			if n := uint64(store.reads.Load()); n > stats.Blocks+uint64(set.NumShards()) {
+				t.Errorf("%+v: %d reads for %d blocks", o, n, stats.Blocks)
+			}
+			if o.Memory > 0 && stats.Held > o.Memory {
+				t.Errorf("%+v: %d bytes held", o, stats.Held)
+			}
+		}
+	}
+}
+
+// TestRemoteStorageOrder: the same for samples in storage order and for Verify.
+func TestRemoteStorageOrder(t *testing.T) {
+	watch(t)
+	samples := mixed(2000)
+	store := &far{Store: build(t, samples, testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10}), requests: 16, delay: time.Millisecond}
+	for _, memory := range []int64{0, 1 << 20} {
+		d := open(t, store, Options{Workers: 2, Memory: memory})
+		n := 0
+		for s, err := range d.Samples(t.Context(), Range{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := equal(s, n, samples[n]); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != len(samples) {
+			t.Fatalf("%d samples of %d", n, len(samples))
+		}
+		if n := store.mostFlying.Swap(0); n > 17 || n <= 4 { // and the tables
+			t.Errorf("%d requests in flight, want up to 16", n)
+		}
+		for _, deep := range []bool{false, true} {
+			report, err := d.Verify(t.Context(), VerifyOptions{Deep: deep})
+			if err != nil || !report.OK() {
+				t.Fatal(err, report.Faults)
+			}
+		}
+		d.Close()
+	}
+}
+
+// TestRemoteIsDown: whatever a store's own retries cannot mend ends the stream, also where damage would be skipped, and leaves no
+// goroutine.
+func TestRemoteIsDown(t *testing.T) {
+	watch(t)
+	store := &far{Store: mem.New(), requests: 8, delay: time.Millisecond}
+	set := newStreamed(t, store, mixed(1000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
+	s := set.stream(t, StreamOptions{Shuffle: true, Lanes: 8, GlobalBatch: 16, Epochs: 0, OnCorrupt: CorruptSkips, MaxSkippedShare: 1, Workers: 2})
+	for i := 0; ; i++ {
+		_, err := s.Next(t.Context())
+		if err == nil {
+			store.down.Store(i >= 3)
+			continue
+		}
+		if !errors.Is(err, errDown) || s.Stats().Skipped > 0 {
+			t.Fatal(err, s.Stats())
+		}
+		break
+	}
+	for _, err := range set.Samples(t.Context(), Range{}) {
+		if err != nil && !errors.Is(err, errDown) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRemoteFindsDamage: an object that was cut, one with a bit turned, one that is missing.
+func TestRemoteFindsDamage(t *testing.T) {
+	watch(t)
+	samples := mixed(400)
+	whole := build(t, samples, testset.Options{BlockSize: 9000, ShardSize: 60_000})
+	set := &streamed{open(t, whole, Options{}), samples}
+	for i, l := range blocksOf(t, set.Dataset) {
+		if i%5 != 0 {
+			continue
+		}
+		copied := whole.Clone()
+		store := &far{Store: copied, requests: 8}
+		switch i % 3 {
+		case 0:
+			set.flipped(t, copied, l)
+		case 1:
+			put(t, copied, l.shard.Name, object(t, whole, l.shard.Name)[:l.offset+int64(l.stored)-1])
+		case 2:
+			if err := copied.Delete(t.Context(), l.shard.Name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		damaged := &streamed{open(t, store, Options{Workers: 2}), samples}
+		f := damaged.follow(t, StreamOptions{Shuffle: true, Lanes: 3, Delay: 2, GlobalBatch: 8, Epochs: 1, Seed: uint64(i)})
+		if i%3 == 0 {
+			if err := f.untilNeeded(t, l.has); !isDamage(err) {
+				t.Fatal(err)
+			}
+			continue
+		}
+		var err error
+		for err == nil {
+			_, err = f.Next(t.Context())
+		}
+		if errors.Is(err, io.EOF) || !isDamage(err) {
+			t.Fatalf("block %d: %v", i, err)
+		}
+	}
+}
