@@ -12,6 +12,9 @@ import (
 // ErrTooLarge: the object is larger than the caller allows.
 var ErrTooLarge = errors.New("object is larger than allowed")
 
+// ErrNoList: the store cannot list its objects; those whose names are known can be read all the same.
+var ErrNoList = errors.New("store cannot list its objects")
+
 // Error is what every store returns: which operation failed on which object of which store, and why.
 type Error struct {
 	// Op is what was asked: get, stat, put, list or delete.

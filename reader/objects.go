@@ -3,6 +3,9 @@ package reader
 import (
 	"container/list"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -25,9 +28,9 @@ type objects struct {
 	seed   maphash.Seed
 
 	mu     sync.Mutex
-	open   map[string]*handle
-	order  list.List         // of handles that are open, the one used last in front
-	seen   map[string]uint64 // hash of the ETag that an object had when it was first opened
+	open   map[string]*handle // by handle.key
+	order  list.List          // of handles that are open, the one used last in front
+	seen   map[string]uint64  // hash of the ETag that an object had when it was first opened
 	closed bool
 }
 
@@ -38,11 +41,12 @@ type handle struct {
 
 	known bool // info is there; guarded by objects.mu
 
-	name  string
-	users int
-	place *list.Element // in order; nil until open, and after it was taken out
-	turn  chan struct{} // held by the one that opens
-	stale bool          // forgotten: closed by its last user
+	name     string
+	identity string // of the content, for stores that keep it
+	users    int
+	place    *list.Element // in order; nil until open, and after it was taken out
+	turn     chan struct{} // held by the one that opens
+	stale    bool          // forgotten: closed by its last user
 }
 
 func newObjects(store objstore.Store) *objects {
@@ -52,15 +56,33 @@ func newObjects(store objstore.Store) *objects {
 
 // acquire returns an open object; release it. When several goroutines want one that is not open, one opens it.
 func (o *objects) acquire(ctx context.Context, name string) (*handle, error) {
+	return o.acquireAs(ctx, name, "")
+}
+
+// opener is a store that keeps what was read, by what it is: see package cache.
+type opener interface {
+	OpenAs(ctx context.Context, name, identity string) (objstore.Object, error)
+}
+
+// forgetter is an object of such a store. Where bytes are damaged it has to be told, or it would give them again.
+type forgetter interface {
+	Forget(ctx context.Context, off int64, n int)
+}
+
+func (h *handle) key() string { return h.name + "\x00" + h.identity }
+
+// acquireAs is acquire for an object whose content the caller knows.
+func (o *objects) acquireAs(ctx context.Context, name, identity string) (*handle, error) {
 	o.mu.Lock()
 	if o.closed {
 		o.mu.Unlock()
 		return nil, errClosed
 	}
-	h := o.open[name]
-	if h == nil {
-		h = &handle{name: name, turn: make(chan struct{}, 1)}
-		o.open[name] = h
+	h := &handle{name: name, identity: identity, turn: make(chan struct{}, 1)}
+	if there := o.open[h.key()]; there != nil {
+		h = there
+	} else {
+		o.open[h.key()] = h
 	}
 	h.users++
 	ready := h.Object != nil
@@ -91,7 +113,7 @@ func (o *objects) openFirst(ctx context.Context, h *handle) error {
 	if ready {
 		return nil
 	}
-	object, err := o.store.Open(ctx, h.name)
+	object, err := o.openObject(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -115,6 +137,13 @@ func (o *objects) openFirst(ctx context.Context, h *handle) error {
 	o.mu.Unlock()
 	closeAll(idle)
 	return nil
+}
+
+func (o *objects) openObject(ctx context.Context, h *handle) (objstore.Object, error) {
+	if s, ok := o.store.(opener); ok && h.identity != "" {
+		return s.OpenAs(ctx, h.name, h.identity)
+	}
+	return o.store.Open(ctx, h.name)
 }
 
 // learn notes what an open object is; o.mu is held.
@@ -150,7 +179,7 @@ func (o *objects) trim() (idle []*handle) {
 		h, before := e.Value.(*handle), e.Prev()
 		if h.users == 0 {
 			o.order.Remove(e)
-			delete(o.open, h.name)
+			delete(o.open, h.key())
 			h.place = nil
 			idle = append(idle, h)
 		}
@@ -166,7 +195,7 @@ func (o *objects) release(h *handle) {
 	switch {
 	case h.users > 0:
 	case h.Object == nil: // could not be opened
-		delete(o.open, h.name)
+		delete(o.open, h.key())
 	case o.closed, h.stale:
 		idle = append(idle, h)
 	default:
@@ -177,12 +206,12 @@ func (o *objects) release(h *handle) {
 }
 
 // forget makes the next acquire open the object anew: for a second opinion on bytes that looked damaged.
-func (o *objects) forget(name string) {
+func (o *objects) forget(name, identity string) {
 	o.mu.Lock()
-	h := o.open[name]
+	h := o.open[(&handle{name: name, identity: identity}).key()]
 	var idle []*handle
 	if h != nil && h.Object != nil && h.place != nil {
-		delete(o.open, name)
+		delete(o.open, h.key())
 		o.order.Remove(h.place)
 		h.place, h.stale = nil, true
 		if h.users == 0 {
@@ -231,7 +260,11 @@ func closeAll(handles []*handle) {
 
 // shardObject opens an object that the tables name and compares its size, unless that would cost a request.
 func (d *Dataset) shardObject(ctx context.Context, name string, size uint64) (*handle, error) {
-	h, err := d.objects.acquire(ctx, name)
+	return d.shardObjectAs(ctx, name, size, "")
+}
+
+func (d *Dataset) shardObjectAs(ctx context.Context, name string, size uint64, identity string) (*handle, error) {
+	h, err := d.objects.acquireAs(ctx, name, identity)
 	if err != nil {
 		return nil, d.missing(err, name)
 	}
@@ -271,4 +304,21 @@ func (d *Dataset) checkSize(ctx context.Context, h *handle, size uint64) error {
 		err = fmt.Errorf("%w: %w", err, objstore.ErrChanged)
 	}
 	return format.Position(kindError{kind, err}, h.name, -1, -1, "")
+}
+
+// identify says what the blocks of a shard are, down to the last stored byte: their lengths and checksums with the shard's hash. It
+// is for stores that keep blocks by it, and empty for others. The index is not in it.
+func (d *Dataset) identify(s *shard) string {
+	if _, ok := d.store.(opener); !ok {
+		return ""
+	}
+	h := sha256.New()
+	buf := append([]byte("shardtool-blocks-1\n"), s.Hash[:]...)
+	buf = binary.LittleEndian.AppendUint64(buf, s.Size)
+	for _, r := range s.rows {
+		buf = binary.LittleEndian.AppendUint32(buf, r.Stored)
+		buf = binary.LittleEndian.AppendUint32(buf, r.CRC)
+	}
+	h.Write(buf)
+	return hex.EncodeToString(h.Sum(nil))
 }

@@ -25,7 +25,9 @@ type shard struct {
 	number int
 	first  uint64 // number of its first sample
 	rows   []format.Row
-	check  *shardCheck // of Verify
+	// identity is what its blocks are, see identify.
+	identity string
+	check    *shardCheck // of Verify
 }
 
 // loadInBackground runs load in a goroutine of the data set and waits for it as long as ctx lasts: the tables read under
@@ -100,7 +102,9 @@ func (d *Dataset) shard(ctx context.Context, number int) (*shard, error) {
 		return nil, err
 	}
 	from, to := info.firstRow[at], info.firstRow[at+1]
-	return &shard{ShardInfo: &info.shards[at], number: number, first: info.firstSample[at], rows: rows[from:to:to]}, nil
+	s := &shard{ShardInfo: &info.shards[at], number: number, first: info.firstSample[at], rows: rows[from:to:to]}
+	s.identity = d.identify(s)
+	return s, nil
 }
 
 // Shard returns what the tables say of shard number i, counted from 0 in storage order.

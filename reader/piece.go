@@ -105,11 +105,13 @@ func (p *piece) fetch(ctx context.Context, s *Stream, st *stage, results []resul
 	for i := range results {
 		if err := results[i].err; err != nil && isDamage(err) && ctx.Err() == nil {
 			s.stats.rereads.Add(1)
-			s.d.objects.forget(p.job.shard.Name)
+			s.d.objects.forget(p.job.shard.Name, p.job.shard.identity)
 			if p.mapped != nil { // read, not mapped, this time; the mapping itself stays until the piece goes
 				p.buf = make([]byte, p.plan.size)
 			}
+			st.anew = true
 			results = st.run(ctx, &p.job, p.plan, p.buf, results[:0])
+			st.anew = false
 			break
 		}
 	}

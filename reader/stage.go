@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -81,10 +82,24 @@ type stage struct {
 	keepGoing bool
 	// check runs on every frame that is right so far.
 	check func(*Frame) error
+	// anew reads past what a store has kept: its bytes looked damaged.
+	anew bool
 }
 
 // run appends the results of a job to out. buf has plan().size bytes.
 func (s *stage) run(ctx context.Context, j *job, p plan, buf []byte, out []result) []result {
+	before := len(out)
+	out = s.try(ctx, j, p, buf, out)
+	if j.shard.identity == "" || s.anew || !slices.ContainsFunc(out[before:], func(r result) bool { return isDamage(r.err) }) {
+		return out
+	}
+	// Damaged bytes that the store had kept: what it has below may be right.
+	s.anew = true
+	defer func() { s.anew = false }()
+	return s.try(ctx, j, p, buf, out[:before])
+}
+
+func (s *stage) try(ctx context.Context, j *job, p plan, buf []byte, out []result) []result {
 	h, err := s.object(ctx, j.shard)
 	if err != nil {
 		return append(out, s.failed(j, j.from, j.block, j.offset, err))
@@ -122,6 +137,9 @@ func (s *stage) run(ctx context.Context, j *job, p plan, buf []byte, out []resul
 // read reads from an object. One that is shorter than the tables say is damage; where its size was not asked for, this is where
 // that comes out.
 func (s *stage) read(ctx context.Context, h *handle, p []byte, offset int64) error {
+	if f, ok := h.Object.(forgetter); ok && s.anew {
+		f.Forget(ctx, offset, len(p))
+	}
 	err := h.ReadAt(ctx, p, offset)
 	if s.d.objects.remote && errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, objstore.ErrChanged) {
 		return kindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt, s.d.name, err)}
@@ -148,7 +166,7 @@ func (s *stage) object(ctx context.Context, of *shard) (*handle, error) {
 		h, err := s.d.objects.acquire(ctx, of.Name)
 		return h, s.d.missing(err, of.Name)
 	}
-	return s.d.shardObject(ctx, of.Name, of.Size)
+	return s.d.shardObjectAs(ctx, of.Name, of.Size, of.identity)
 }
 
 // rowReader takes a job's rows one after the other.

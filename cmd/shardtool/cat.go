@@ -16,6 +16,7 @@ import (
 )
 
 type catFlags struct {
+	cache       cacheFlags
 	order       orderFlags
 	json        bool
 	memory      int64
@@ -52,6 +53,7 @@ Exit codes:
 	}
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
+	f.cache.add(cmd)
 	cmd.Flags().StringVar(&f.out, "checkpoint-out", "", "replace this file after each batch by where it ends")
 	cmd.Flags().BoolVar(&f.checkpoints, "checkpoints", false, "put the checkpoint into the stream after each batch")
 	cmd.Flags().StringVar(&f.onError, "on-error", "fail", "a damaged block, confirmed by a second read: fail, or skip its samples")
@@ -63,6 +65,14 @@ Exit codes:
 }
 
 func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
+	ctx, c, err := f.cache.open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		defer c.Close()
+		cmd.SetContext(ctx)
+	}
 	if err := f.order.fill(); err != nil {
 		return err
 	}
@@ -89,7 +99,6 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 		return catStream(cmd, arg, f)
 	}
 	limitMemory(f.memory, 0)
-	ctx := cmd.Context()
 	ds, err := openDataset(ctx, arg, reader.Options{Memory: f.memory, Workers: f.work})
 	if err != nil {
 		return err

@@ -82,7 +82,7 @@ func (c *checkup) found(kind, advice, example string) {
 func (c *checkup) look(ctx context.Context, args []string) error {
 	c.shapeOf = map[string]string{}
 	if len(args) == 1 {
-		store, _, err := dataset(args[0])
+		store, _, err := dataset(ctx, args[0])
 		if err != nil {
 			return err
 		}

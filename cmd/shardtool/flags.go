@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"math"
 	"os"
 	"runtime/debug"
@@ -68,8 +70,11 @@ func (l *limitFlag) Set(v string) error {
 	return nil
 }
 
+// warnings takes what stores find odd and yet no error.
+var warnings = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+
 // dataset splits DATASET[@generation] and opens the store.
-func dataset(arg string) (store objstore.Store, generation string, err error) {
+func dataset(ctx context.Context, arg string) (store objstore.Store, generation string, err error) {
 	if arg == "-" {
 		return nil, "", usagef("a data set cannot be - (stdin or stdout): name its folder")
 	}
@@ -77,9 +82,12 @@ func dataset(arg string) (store objstore.Store, generation string, err error) {
 	if i := strings.LastIndexByte(arg, '@'); i >= 0 && isGeneration(arg[i+1:]) {
 		addr, generation = arg[:i], arg[i+1:]
 	}
-	store, err = address.Open(addr)
+	store, err = address.Open(ctx, addr, address.Options{Logger: warnings})
 	if err != nil {
 		return nil, "", usagef("%w", err)
+	}
+	if c := cacheOf(ctx); c != nil {
+		store = c.Wrap(store)
 	}
 	return store, generation, nil
 }

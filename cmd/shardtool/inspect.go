@@ -47,7 +47,7 @@ Exit codes:
 
 // openDataset opens what a user named.
 func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
-	store, generation, err := dataset(arg)
+	store, generation, err := dataset(ctx, arg)
 	if err != nil {
 		return nil, err
 	}

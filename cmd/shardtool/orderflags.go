@@ -121,7 +121,7 @@ func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) 
 	if !f.changed("global-batch") && cp.GlobalBatch > 0 {
 		f.opt.GlobalBatch = cp.GlobalBatch
 	}
-	store, generation, err := dataset(arg)
+	store, generation, err := dataset(ctx, arg)
 	if err != nil {
 		return nil, err
 	}

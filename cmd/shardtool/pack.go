@@ -164,7 +164,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		return err
 	}
 	srcs, target := args[:len(args)-1], args[len(args)-1]
-	store, generation, err := dataset(target)
+	store, generation, err := dataset(cmd.Context(), target)
 	if err != nil {
 		return err
 	}

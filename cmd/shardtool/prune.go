@@ -28,7 +28,7 @@ Exit codes:
 			if opt.Keep < 1 {
 				return usagef("--keep %d: the current generation always stays; use 1 or more", opt.Keep)
 			}
-			store, generation, err := dataset(args[0])
+			store, generation, err := dataset(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

@@ -44,7 +44,7 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 	if err := checkRun(f.memory, f.work); err != nil {
 		return err
 	}
-	store, generation, err := dataset(arg)
+	store, generation, err := dataset(cmd.Context(), arg)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestOpenPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not yet")
 	for _, addr := range []string{dir, dir + "/", dir + "/sub://dir"} {
-		store, err := address.Open(addr)
+		store, err := address.Open(t.Context(), addr, address.Options{})
 		if err != nil || store.String() != addr {
 			t.Fatal(addr, err)
 		}
@@ -26,7 +26,7 @@ func TestOpenPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := address.Open(filepath.Join(dir, "x"))
+	_, err := address.Open(t.Context(), filepath.Join(dir, "x"), address.Options{})
 	if err == nil || !strings.Contains(err.Error(), "give the directory that holds the data set") {
 		t.Fatal(err)
 	}
@@ -35,26 +35,58 @@ func TestOpenPath(t *testing.T) {
 func TestOpenScheme(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for addr, want := range map[string]string{
-		"s3://bucket/prefix":    "unsupported scheme s3",
-		"S3://bucket":           "unsupported scheme s3",
-		"https://host/data":     "unsupported scheme https",
-		"git+ssh://host":        "unsupported scheme git+ssh",
+		"gs://bucket/prefix":    "unsupported scheme gs://; give a directory, s3://bucket/prefix or https://host/prefix",
+		"git+ssh://u:p@host":    "unsupported scheme git+ssh",
 		"file:///data/imagenet": "give the path itself: /data/imagenet",
 	} {
-		_, err := address.Open(addr)
+		_, err := address.Open(t.Context(), addr, address.Options{})
 		if !errors.Is(err, address.ErrScheme) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", addr, err, want)
 		}
 	}
-	if _, err := address.Open(""); err == nil {
+	if _, err := address.Open(t.Context(), "", address.Options{}); err == nil {
 		t.Error("the empty address was opened")
 	}
 	for _, addr := range []string{"a b://c", "1s://x", "://x", "c:/data"} {
-		if _, err := address.Open(addr); err != nil {
+		if _, err := address.Open(t.Context(), addr, address.Options{}); err != nil {
 			t.Errorf("%s: %v", addr, err)
 		}
 	}
 	if entries, err := os.ReadDir("."); err != nil || len(entries) > 0 {
 		t.Error("opening made something", entries, err)
+	}
+}
+
+func TestOpenURL(t *testing.T) {
+	t.Setenv("AWS_REGION", "eu-west-1")
+	for addr, want := range map[string]string{
+		"s3://bucket":      "s3://bucket",
+		"S3://bucket/a/b/": "s3://bucket/a/b",
+		"s3://bucket/a?endpoint=http://127.0.0.1:1": "s3://bucket/a",
+		"s3://bucket/a?anonymous=true&path_style=0": "s3://bucket/a",
+		"https://host/data/":                        "https://host/data",
+		"https://name:secret@host/data?sig=secret":  "https://host/data",
+	} {
+		store, err := address.Open(t.Context(), addr, address.Options{})
+		if err != nil || store.String() != want {
+			t.Errorf("%s: %v, %v, want %s", addr, store, err, want)
+			continue
+		}
+		if _, ok := store.(objstore.Remote); !ok {
+			t.Errorf("%s is no remote store", addr)
+		}
+	}
+	for addr, want := range map[string]string{
+		"s3://":                                "bucket",
+		"s3://bucket/x?sorcery=secret":         "there is no such option; there are anonymous, endpoint, path_style, profile, region",
+		"s3://bucket/x?anonymous=secret":       "give true or false",
+		"s3://bucket/x?%zz=secret":             "no list of name=value",
+		"s3://bucket/x?endpoint=u:secret@host": "the endpoint is no URL",
+		"https://":                             "no URL",
+	} {
+		_, err := address.Open(t.Context(), addr, address.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v; want %q", addr, err, want)
+		}
 	}
 }

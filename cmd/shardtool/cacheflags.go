@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/objstore/cache"
+)
+
+// cacheFlags are those of commands that can read through a cache on local disk.
+type cacheFlags struct {
+	dir  string
+	size int64
+}
+
+func (f *cacheFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.dir, "cache", "", "keep what is read in this folder, for later epochs and other ranks of the host")
+	sizeVar(cmd, &f.size, "cache-size", 100<<30, "most bytes that the cache takes, over all that use the folder")
+}
+
+type cacheKey struct{}
+
+// open opens the cache, if one was asked for. Data sets opened with the context that it returns read through it.
+func (f *cacheFlags) open(ctx context.Context) (context.Context, *cache.Cache, error) {
+	if f.dir == "" {
+		return ctx, nil, nil
+	}
+	if f.size < 1 {
+		return ctx, nil, usagef("--cache-size: give a size such as 100GiB")
+	}
+	c, err := cache.New(f.dir, cache.Options{Size: f.size, Log: warnings})
+	if err != nil {
+		return ctx, nil, usagef("--cache: %w", err)
+	}
+	return context.WithValue(ctx, cacheKey{}, c), c, nil
+}
+
+// cacheOf is the cache that a context brings, or nil.
+func cacheOf(ctx context.Context) *cache.Cache {
+	c, _ := ctx.Value(cacheKey{}).(*cache.Cache)
+	return c
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/objstore/cache"
+	"github.com/shardtool/shardtool/reader"
+)
+
+type stageFlags struct {
+	order  orderFlags
+	cache  cacheFlags
+	memory int64
+	work   int
+	quiet  bool
+	json   bool
+}
+
+func newStage() *cobra.Command {
+	var f stageFlags
+	cmd := &cobra.Command{
+		Use:   "stage DATASET",
+		Short: "Fill the local cache before a job",
+		Long: `Read what a job is going to read, through the cache that it is going to use: the same DATASET, order flags and
+--cache, and --memory where the job gives one. What is fetched is checked. It ends with the epochs asked for, or
+when the cache takes no more: what it holds then stays for the job.
+
+Give no rank to fetch all of the data set; on a host of one rank of many, give its --rank and --world-size, with
+--affinity run if later epochs are to find the same data.
+
+Exit codes:
+` + exitCodes,
+		Example: `  shardtool stage s3://bucket/train --cache /nvme/cache --cache-size 500GiB
+  shardtool stage s3://bucket/train --cache /nvme/cache --shuffle --affinity run --world-size 16 --rank 3`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return runStage(cmd, args[0], &f) },
+	}
+	f.order.add(cmd)
+	f.order.addCheckpointIn(cmd)
+	f.cache.add(cmd)
+	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
+	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (default: sized by the order)")
+	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
+	return cmd
+}
+
+// stageJSON is what stage reports.
+type stageJSON struct {
+	Samples uint64 `json:"samples"`
+	Blocks  uint64 `json:"blocks"`
+	// Fetched reads went to the source, found ones did not.
+	Fetched int64 `json:"fetched"`
+	Found   int64 `json:"found"`
+	// Bytes is what came from the source; Used is what the cache holds, of all data sets, and Size what it may.
+	Bytes int64 `json:"bytes"`
+	Used  int64 `json:"used"`
+	Size  int64 `json:"size"`
+	// Full: the cache took no more before the end.
+	Full bool `json:"full"`
+}
+
+func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
+	if f.cache.dir == "" {
+		return usagef("give --cache DIR: the folder to fill, the same that the job uses")
+	}
+	if err := f.order.fill(); err != nil {
+		return err
+	}
+	if err := checkRun(f.memory, f.work); err != nil {
+		return err
+	}
+	if f.order.opt.Epochs == 0 {
+		f.order.opt.Epochs = 1
+	}
+	ctx, c, err := f.cache.open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ds, err := f.order.open(ctx, arg, reader.Options{Workers: f.work})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	if cmd.Flags().Changed("memory") {
+		f.order.opt.Memory = f.memory
+	}
+	s, err := f.order.stream(ctx, ds)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	limitMemory(s.Memory(), 0)
+	begin := time.Now()
+	bar := newProgress(cmd.ErrOrStderr(), "stage", 0, f.quiet)
+	r, err := f.fill(cmd, s, c, bar)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return printJSON(cmd, r)
+	}
+	state := "all of it is in the cache"
+	if r.Full {
+		state = "the cache is full, the rest will come from the source: see --cache-size"
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s read in %v: %s found, %s fetched (%s); %s of %s in use; %s\n",
+		plural(r.Samples, "sample"), time.Since(begin).Round(100*time.Millisecond), plural(r.Found, "range"), plural(r.Fetched, "range"), bytesText(uint64(r.Bytes)),
+		bytesText(uint64(r.Used)), bytesText(uint64(r.Size)), state)
+	return err
+}
+
+// fill reads until the end, or until nothing more is kept.
+func (f *stageFlags) fill(cmd *cobra.Command, s *reader.Stream, c *cache.Cache, bar *progress) (r stageJSON, err error) {
+	ctx := cmd.Context()
+	for {
+		b, err := s.Next(ctx)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return r, err
+		}
+		if err == nil {
+			r.Samples += uint64(len(b.Samples))
+		}
+		st := c.Stats()
+		bar.set(st.MissBytes+st.HitBytes, fmt.Sprintf("%s, %s kept", bytesText(uint64(st.MissBytes+st.HitBytes)), bytesText(uint64(st.Used))))
+		r.Full = st.Refused > 0
+		// A few refused ones may be large pieces beside which smaller ones still fit.
+		if full := st.Refused > 64 && st.Refused > st.Kept/8; err != nil || full || (f.order.limit > 0 && r.Samples >= uint64(f.order.limit)) {
+			r.Blocks, r.Fetched, r.Found, r.Bytes, r.Used, r.Size = s.Stats().Blocks, st.Misses, st.Hits+st.Shared, st.MissBytes, st.Used, st.Size
+			if st.Errors > 0 {
+				return r, fmt.Errorf("--cache %s: %d failures to use the folder: see the warnings above", f.cache.dir, st.Errors)
+			}
+			return r, nil
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package cache
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// TestConcurrent reads, plans and forgets from many goroutines through two Caches on one folder that holds a fraction,
+// while two data sets come into and go out of use: every byte is right, and the bound holds.
+func TestConcurrent(t *testing.T) {
+	const size, piece, limit = 200_000, 5_000, 150_000
+	dir := t.TempDir()
+	var sources []*counting
+	var contents [][]byte
+	for i := range 3 {
+		source, data := dataset(t, fmt.Sprintf("far:%d", i), uint64(i), size)
+		sources, contents = append(sources, source), append(contents, data)
+	}
+	caches := []*Cache{newCache(t, dir, limit), newCache(t, dir, limit)}
+	var group errgroup.Group
+	for worker := range 12 {
+		random := rand.New(rand.NewPCG(7, uint64(worker)))
+		group.Go(func() error {
+			for range 6 {
+				which := random.IntN(3)
+				store := caches[worker%2].Wrap(sources[which])
+				if err := readRandomly(t.Context(), store, random, contents[which], piece); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	done := make(chan error)
+	go func() { done <- group.Wait() }()
+	third := newCache(t, dir, limit)
+	for running := true; running; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+			running = false
+		case <-time.After(5 * time.Millisecond):
+		}
+		if err := third.checkCount(t.Context(), limit); err != nil && !errors.Is(err, errBusy) {
+			t.Error(err)
+		}
+	}
+	for _, c := range caches {
+		if s := c.Stats(); s.Damaged != 0 || s.Errors != 0 || s.Kept == 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// checkCount counts the folder, which stands still meanwhile, and compares.
+func (c *Cache) checkCount(ctx context.Context, limit int64) error {
+	return c.locked(ctx, func(s *state) error {
+		there, err := c.count()
+		if err == nil && (s.total != there.total || there.total > limit) {
+			return fmt.Errorf("%d bytes counted, %d there, limit %d", s.total, there.total, limit)
+		}
+		return err
+	})
+}
+
+func readRandomly(ctx context.Context, store objstore.Store, random *rand.Rand, data []byte, piece int) error {
+	object, err := store.(Opener).OpenAs(ctx, "shard", store.String())
+	if err != nil {
+		return err
+	}
+	defer object.Close()
+	p := make([]byte, piece)
+	for range 40 {
+		off := random.IntN(len(data)/piece) * piece
+		switch random.IntN(8) {
+		case 0:
+			object.(Forgetter).Forget(ctx, int64(off), piece)
+		case 1:
+			object.(Planner).Need(int64(off), piece, random.Uint64N(1000))
+		}
+		if err := object.ReadAt(ctx, p, int64(off)); err != nil {
+			return err
+		}
+		if !bytes.Equal(p, data[off:off+piece]) {
+			return fmt.Errorf("other bytes at %d", off)
+		}
+	}
+	return nil
+}
+
+// TestCloseUnderReaders closes the cache, and then the objects, while they are read.
+func TestCloseUnderReaders(t *testing.T) {
+	source, data := dataset(t, "far:", 1, 100_000)
+	c := newCache(t, t.TempDir(), 50_000)
+	object := open(t, c.Wrap(source), "shard", "hash")
+	closed := make(chan struct{})
+	end := sync.OnceFunc(func() { close(closed) })
+	var group errgroup.Group
+	for worker := range 4 {
+		group.Go(func() error {
+			defer end()
+			random := rand.New(rand.NewPCG(8, uint64(worker)))
+			p := make([]byte, 1000)
+			for i := 0; ; i++ {
+				off := random.IntN(100) * 1000
+				switch err := object.ReadAt(t.Context(), p, int64(off)); {
+				case errors.Is(err, fs.ErrClosed):
+					return nil
+				case err != nil:
+					return err
+				case !bytes.Equal(p, data[off:off+1000]):
+					return errors.New("other bytes")
+				}
+				if i == 50 && worker == 0 {
+					if err := c.Close(); err != nil {
+						return err
+					}
+					end()
+				}
+			}
+		})
+	}
+	<-closed
+	for range 50 {
+		expect(t, object, 0, 1000, data)
+	}
+	if err := object.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := object.ReadAt(t.Context(), make([]byte, 1), 0); !errors.Is(err, fs.ErrClosed) {
+		t.Fatal(err)
+	}
+	if _, err := object.Info(t.Context()); !errors.Is(err, fs.ErrClosed) {
+		t.Fatal(err)
+	}
+}
+
+// TestNeeds keeps a plan for ranges that another process removes, that come back, and that are more than are noted.
+func TestNeeds(t *testing.T) {
+	source, data := dataset(t, "far:", 1, 10_000)
+	dir := t.TempDir()
+	c := newCache(t, dir, 2*grain)
+	object := open(t, c.Wrap(source), "shard", "hash")
+	read := func(off int, when uint64) {
+		t.Helper()
+		object.(Planner).Need(int64(off), 100, when)
+		expect(t, object, off, 100, data)
+	}
+	kept := func(want ...int) {
+		t.Helper()
+		found := pieces(t, dir)
+		for _, off := range want {
+			k := key{id: identityGiven("hash"), off: int64(off), n: 100}
+			if _, err := os.Stat(filepath.Join(dir, k.path(c.groupOf("far:")))); err != nil {
+				t.Fatal(err, found)
+			}
+		}
+		if len(found) != len(want) {
+			t.Fatal(found)
+		}
+	}
+	read(0, 10)
+	read(100, 20)
+	read(200, 30) // later than both
+	kept(0, 100)
+	read(300, 15)
+	kept(0, 300)
+	read(0, math.MaxUint64) // not needed again: the next takes its room
+	read(400, 1000)
+	kept(300, 400)
+	for _, path := range pieces(t, dir) {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// They are gone though the plan has them: asking again finds that out, and the folder is full by the count.
+	read(300, 5)
+	read(400, 6)
+	if err := c.locked(t.Context(), func(s *state) (err error) { *s, err = c.count(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	c.victims.hint.set(0, time.Time{})
+	read(300, 5)
+	read(400, 6)
+	kept(300, 400)
+
+	for i := range maxNeeds + 1000 {
+		object.(Planner).Need(int64(i), 1, uint64(i))
+	}
+	if n := len(c.needs.announced); n != maxNeeds {
+		t.Fatalf("%d ranges noted", n)
+	}
+	expect(t, object, 7, 1, data)
+	if n := len(c.needs.announced); n != maxNeeds-1 {
+		t.Fatalf("%d ranges noted", n)
+	}
+}

@@ -1,0 +1,255 @@
+package cache
+
+import (
+	"cmp"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// hopelessFor is how long ranges are refused without a look once nothing could be removed; at most a share of
+	// 1/hopelessShare of the time goes into looking.
+	hopelessFor   = 100 * time.Millisecond
+	hopelessShare = 32
+
+	// A look at data sets in use ends after so many directories or so much time: it holds the lock.
+	lookBuckets = 8
+	lookTime    = 5 * time.Millisecond
+)
+
+// victims are files that may go, found one directory at a time, since nobody keeps a list of all that is in the folder.
+type victims struct {
+	queue []victim
+	idle  string // the data set out of use that is being removed
+	next  int    // its next directory
+	hint  hint   // that there are none
+}
+
+type victim struct {
+	name string
+	used time.Time
+	idle bool // used does not matter
+}
+
+// room is what to make room for.
+type room struct {
+	need  int64
+	when  uint64 // what is needed later makes way for it
+	force bool   // down to the size, whatever it takes
+}
+
+// makeRoom removes what has gone out of use until need fits. The lock is held.
+func (c *Cache) makeRoom(s *state, r room) bool {
+	if s.total+r.need <= c.size {
+		return true
+	}
+	began := c.now()
+	c.sweep(s)
+	c.letGoUnused()
+	// Files are left over from the last time, of a data set that may be in use again.
+	if v := &c.victims; v.idle != "" && !c.idle(v.idle) {
+		v.queue, v.idle = nil, ""
+	}
+	if began.UnixNano()-s.counted >= int64(recount) {
+		if counted, err := c.count(); err == nil {
+			*s = counted
+		}
+	}
+	for looked := 0; s.total+r.need > c.size; {
+		if len(c.victims.queue) > 0 {
+			v := c.victims.queue[0]
+			c.victims.queue = c.victims.queue[1:]
+			if err := c.evict(v, s); err != nil {
+				c.victims.queue = nil
+				c.cannotWrite(err)
+				return false
+			}
+			continue
+		}
+		more := c.lookIdle() || c.lookUsed(began, &looked) || c.lookLater(r.when) || r.force && c.lookAny()
+		if !more {
+			now := c.now()
+			c.victims.hint.set(r.need, now.Add(max(hopelessFor, hopelessShare*now.Sub(began))))
+			return false
+		}
+	}
+	if r.force {
+		c.victims.queue = nil // they are in use
+	}
+	return true
+}
+
+// evict removes one file, unless it was used since it was found, or is none of the cache's own. It fails only where
+// nothing can be removed at all.
+func (c *Cache) evict(v victim, s *state) error {
+	fi, ok := regular(c.root, v.name)
+	if !ok || !v.idle && fi.ModTime().After(v.used) || !own(c.root, v.name) {
+		return nil
+	}
+	if err := c.root.Remove(v.name); err != nil {
+		return ignoreMissing(err)
+	}
+	s.total -= counted(v.name, fi)
+	c.evicted.Add(1)
+	return nil
+}
+
+// lookIdle queues the files of one more directory of a data set that no process reads. It reports whether there may be
+// more to find.
+func (c *Cache) lookIdle() bool {
+	v := &c.victims
+	if v.idle == "" || !c.idle(v.idle) {
+		v.idle, v.next = c.oldestIdle(), 0
+		if v.idle == "" {
+			return false
+		}
+	}
+	for ; v.next < buckets; v.next++ {
+		dir := bucketDir(v.idle, v.next)
+		c.queue(dir, func(fs.FileInfo) bool { return true }, true)
+		if len(v.queue) > 0 {
+			v.next++
+			return true
+		}
+		_ = c.root.Remove(dir)
+	}
+	c.removeGroup(v.idle)
+	v.idle = ""
+	return true
+}
+
+// removeGroup removes what is left of a data set all of whose files are gone. A directory that holds something else
+// stays, and is passed over from then on.
+func (c *Cache) removeGroup(dir string) {
+	for bucket := range buckets {
+		_ = c.root.Remove(bucketDir(dir, bucket))
+	}
+	if name := path.Join(dir, liveName); c.idle(dir) {
+		if _, ok := regular(c.root, name); ok {
+			_ = c.root.Remove(name)
+		}
+	}
+	_ = c.root.Remove(dir)
+}
+
+// oldestIdle returns the data set out of use that was opened longest ago. One without its .live file was emptied before
+// and holds what is not the cache's, or has lost it: then its files are in their places.
+func (c *Cache) oldestIdle() (oldest string) {
+	var when time.Time
+	_ = c.eachName(".", func(name string) bool {
+		if !isGroup(name) || !c.idle(name) || !c.hasPieces(name) {
+			return true
+		}
+		var opened time.Time
+		if fi, ok := regular(c.root, path.Join(name, liveName)); ok {
+			opened = fi.ModTime()
+		}
+		if oldest == "" || opened.Before(when) {
+			oldest, when = name, opened
+		}
+		return true
+	})
+	return oldest
+}
+
+// hasPieces reports whether there is anything to remove in a data set's folder.
+func (c *Cache) hasPieces(group string) (has bool) {
+	_ = c.eachName(group, func(bucket string) bool {
+		if isBucket(bucket) {
+			_ = c.eachPiece(path.Join(group, bucket), func(in *os.Root, name string, _ fs.FileInfo) bool {
+				has = own(in, name)
+				return !has
+			})
+		}
+		return !has
+	})
+	return has
+}
+
+// lookUsed queues files of this process's data sets that were not read for much longer than ranges take to come back. It
+// looks through a few directories and goes on where it left off the next time.
+func (c *Cache) lookUsed(now time.Time, looked *int) bool {
+	v := &c.victims
+	for _, g := range c.heldGroups() {
+		dead, known := g.reuse.dead()
+		for ; known && *looked < lookBuckets && c.now().Sub(now) < lookTime && len(v.queue) == 0; *looked++ {
+			dir := bucketDir(g.dir, int(g.cursor))
+			g.cursor++
+			c.queue(dir, func(fi fs.FileInfo) bool { return now.Sub(fi.ModTime()) > dead }, false)
+		}
+	}
+	return len(v.queue) > 0
+}
+
+// lookLater queues a range that is needed later than when, if one is known.
+func (c *Cache) lookLater(when uint64) bool {
+	name, ok := c.needs.takeLater(when)
+	if ok {
+		c.victims.queue = append(c.victims.queue, victim{name: name, idle: true})
+	}
+	return ok
+}
+
+// lookAny queues files of data sets in use, for a folder that is to become smaller.
+func (c *Cache) lookAny() bool {
+	var groups []string
+	_ = c.eachName(".", func(name string) bool {
+		if isGroup(name) {
+			groups = append(groups, name)
+		}
+		return true
+	})
+	for _, group := range groups {
+		for bucket := range buckets {
+			c.queue(bucketDir(group, bucket), func(fs.FileInfo) bool { return true }, true)
+			if len(c.victims.queue) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// queue takes the files of a directory that may go, those used longest ago first.
+func (c *Cache) queue(dir string, may func(fs.FileInfo) bool, idle bool) {
+	found := c.victims.queue[:0]
+	_ = c.eachPiece(dir, func(in *os.Root, name string, fi fs.FileInfo) bool {
+		if may(fi) && own(in, name) {
+			found = append(found, victim{name: path.Join(dir, name), used: fi.ModTime(), idle: idle})
+		}
+		return true
+	})
+	slices.SortFunc(found, func(a, b victim) int { return cmp.Compare(a.used.UnixNano(), b.used.UnixNano()) })
+	c.victims.queue = found
+}
+
+// heldGroups are the data sets that this process reads. The lock is held.
+func (c *Cache) heldGroups() (held []*group) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range c.groups {
+		if g.live != nil {
+			held = append(held, g)
+		}
+	}
+	return held
+}
+
+func bucketDir(group string, bucket int) string {
+	return group + "/" + string(appendHex(nil, []byte{byte(bucket)}))
+}
+
+// counted is what a file counted when it was published: its name says how long it was. Had somebody made it longer or
+// shorter since, the lesser is right or too little, so that the sum stays an upper bound.
+func counted(name string, fi fs.FileInfo) int64 {
+	n, err := strconv.ParseUint(name[strings.LastIndexByte(name, '-')+1:], 16, 31)
+	if err != nil {
+		return 0
+	}
+	return min(charge(fi.Size()), charge(headerSize+int64(n)))
+}

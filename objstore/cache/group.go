@@ -1,0 +1,124 @@
+package cache
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"sync/atomic"
+	"time"
+)
+
+// unusedAfter is how long a process goes on to claim a data set of which it has nothing open.
+const unusedAfter = 10 * time.Minute
+
+// group is one data set as far as the cache is concerned: the objects of one address.
+type group struct {
+	dir   string // its folder
+	reuse reuse
+
+	open     atomic.Int64 // objects
+	closedAt atomic.Int64 // when there were none left, nanoseconds since 1970
+	held     atomic.Bool  // whether live is locked
+
+	// live is locked shared while this process reads the data set; cursor is the next directory to look through for what
+	// has gone out of use. Both are guarded by Cache.turn.
+	live   *os.File
+	cursor byte
+}
+
+// groupOf returns the group of an address, and marks it as in use.
+func (c *Cache) groupOf(address string) *group {
+	sum := sha256.Sum256([]byte(address))
+	dir := fmt.Sprintf("%s%x", groupPrefix, sum[:groupHash])
+	c.mu.Lock()
+	g := c.groups[dir]
+	if g == nil {
+		g = &group{dir: dir}
+		g.closedAt.Store(c.now().UnixNano())
+		c.groups[dir] = g
+	}
+	c.mu.Unlock()
+	c.markLive(g)
+	return g
+}
+
+// opened and closedOne count the objects of a data set.
+func (c *Cache) opened(g *group) {
+	g.open.Add(1)
+	c.markLive(g)
+}
+
+func (c *Cache) closedOne(g *group) {
+	g.closedAt.Store(c.now().UnixNano())
+	g.open.Add(-1)
+}
+
+// markLive takes the shared lock that says that the data set is in use, unless this process has it.
+func (c *Cache) markLive(g *group) {
+	if g.held.Load() || !c.usable() || !c.pause.over(c.now()) {
+		return
+	}
+	err := c.locked(context.Background(), func(*state) error { return c.hold(g) })
+	if err != nil {
+		c.cannotWrite(err)
+	}
+}
+
+// hold is markLive with the lock of the folder held. The file's time of modification is when the data set was last
+// opened, so that of those out of use the oldest goes first.
+func (c *Cache) hold(g *group) error {
+	if g.live != nil {
+		return nil
+	}
+	name := path.Join(g.dir, liveName)
+	if err := c.makeParent(name); err != nil {
+		return err
+	}
+	file, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE|openNonblock, fileMode)
+	if err != nil {
+		return err
+	}
+	held, err := tryLock(file, false)
+	if err != nil || !held {
+		return errors.Join(err, release(file))
+	}
+	now := c.now()
+	_ = c.root.Chtimes(name, now, now)
+	g.live = file
+	g.held.Store(true)
+	return nil
+}
+
+// letGo gives the lock of a data set back.
+func (c *Cache) letGo(g *group) error {
+	err := release(g.live)
+	g.live = nil
+	g.held.Store(false)
+	return err
+}
+
+// letGoUnused gives back the locks of data sets that this process does not read any more. The lock of the folder is held.
+func (c *Cache) letGoUnused() {
+	for _, g := range c.heldGroups() {
+		if g.open.Load() == 0 && c.now().UnixNano()-g.closedAt.Load() > int64(unusedAfter) {
+			_ = c.letGo(g) // closing a file that nothing was written to
+			if g.open.Load() > 0 {
+				_ = c.hold(g) // opened just now, by one who found it held still; the next range kept tries again
+			}
+		}
+	}
+}
+
+// idle reports whether no process reads the data set. The lock of the folder is held.
+func (c *Cache) idle(dir string) bool {
+	file, err := c.root.OpenFile(path.Join(dir, liveName), os.O_RDWR|openNonblock, 0)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	held, err := tryLock(file, true)
+	return errors.Join(err, release(file)) == nil && held
+}

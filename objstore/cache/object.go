@@ -1,0 +1,228 @@
+package cache
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+var errAbandoned = errors.New("the read was given up")
+
+// object reads one version of one object: its source's bytes, or the cache's under that version's identity.
+type object struct {
+	store *store
+	name  string
+	// id is what the content is known by. It is nil until it is found out, and then never changes; noIdentity means that
+	// nothing tells versions apart.
+	id     atomic.Pointer[identity]
+	closed atomic.Bool
+
+	// turn is held while the source is opened or asked what it is, so that one request does for all readers.
+	turn chan struct{}
+
+	mu     sync.Mutex // guards source against Close
+	source objstore.Object
+}
+
+// ReadAt takes the range from the cache if it is there and right, from the source otherwise.
+func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
+	if err := o.usable(ctx); err != nil {
+		return o.fail("get", err)
+	}
+	c := o.store.cache
+	if len(p) == 0 || off < 0 || !c.usable() {
+		return o.readSource(ctx, p, off)
+	}
+	id := o.identity(ctx)
+	if id == nil {
+		return o.readSource(ctx, p, off)
+	}
+	key := key{id: *id, off: off, n: len(p)}
+	for {
+		flight, first := c.flights.join(key, p, o)
+		if first {
+			return o.lead(ctx, flight, key, p)
+		}
+		done, err := flight.wait(ctx, p, o)
+		switch {
+		case done && err == nil:
+			c.shared.Add(1)
+			return nil
+		case done:
+			return err
+		case ctx.Err() != nil:
+			return o.fail("get", ctx.Err())
+		case o.closed.Load():
+			return o.fail("get", fs.ErrClosed)
+		}
+		// The read waited for was given up by its own caller.
+	}
+}
+
+// lead reads the range for itself and for those who join the flight meanwhile.
+func (o *object) lead(ctx context.Context, f *flight, key key, p []byte) (err error) {
+	c := o.store.cache
+	settled := false
+	defer func() {
+		if !settled {
+			// Without an error there was a panic in the source, which is for this caller alone.
+			own := err == nil || ctx.Err() != nil || o.closed.Load()
+			f.settle(nil, cmp.Or(err, errAbandoned), !own)
+		}
+		c.flights.end(key, f)
+	}()
+	found, replace := c.load(o.store.group, key, p)
+	if !found {
+		if err := o.readSource(ctx, p, key.off); err != nil {
+			return err
+		}
+	}
+	settled = true
+	f.settle(p, nil, true)
+	if !found {
+		c.keep(ctx, o.store.group, key, p, replace)
+	}
+	return nil
+}
+
+// readSource reads from the source, opening it first if need be.
+func (o *object) readSource(ctx context.Context, p []byte, off int64) error {
+	source, err := o.opened(ctx)
+	if err != nil {
+		return err
+	}
+	o.store.cache.misses.Add(1)
+	o.store.cache.missBytes.Add(int64(len(p)))
+	return source.ReadAt(ctx, p, off)
+}
+
+// Info is the source's.
+func (o *object) Info(ctx context.Context) (objstore.Info, error) {
+	if err := o.usable(ctx); err != nil {
+		return objstore.Info{}, o.fail("stat", err)
+	}
+	source, err := o.opened(ctx)
+	if err != nil {
+		return objstore.Info{}, err
+	}
+	return source.Info(ctx)
+}
+
+// Forget is Forgetter's.
+func (o *object) Forget(ctx context.Context, off int64, n int) {
+	c := o.store.cache
+	id := o.id.Load()
+	if id == nil || *id == noIdentity || n <= 0 || off < 0 || !c.usable() {
+		return
+	}
+	c.forget(ctx, o.store.group, key{id: *id, off: off, n: n})
+}
+
+// Close closes the source too. A second Close does nothing.
+func (o *object) Close() error {
+	if o.closed.Swap(true) {
+		return nil
+	}
+	o.store.cache.closedOne(o.store.group)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.source == nil {
+		return nil
+	}
+	return o.source.Close()
+}
+
+// opened returns the source's handle. All readers wait for one Open, each as long as its context allows.
+func (o *object) opened(ctx context.Context) (objstore.Object, error) {
+	if source := o.handle(); source != nil {
+		return source, nil
+	}
+	if err := o.take(ctx); err != nil {
+		return nil, o.fail("get", err)
+	}
+	defer func() { <-o.turn }()
+	if source := o.handle(); source != nil {
+		return source, nil
+	}
+	source, err := o.store.Store.Open(ctx, o.name)
+	if err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed.Load() {
+		source.Close()
+		return nil, o.fail("get", fs.ErrClosed)
+	}
+	o.source = source
+	return source, nil
+}
+
+func (o *object) handle() objstore.Object {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.source
+}
+
+func (o *object) take(ctx context.Context) error {
+	select {
+	case o.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// identity returns what the content is known by, or nil if it cannot be told. A source that does not answer is asked
+// again by the next read; this one goes to the source, whose error is the one to report.
+func (o *object) identity(ctx context.Context) *identity {
+	id := o.id.Load()
+	if id == nil {
+		id = o.ask(ctx)
+	}
+	if id == nil || *id == noIdentity {
+		return nil
+	}
+	return id
+}
+
+func (o *object) ask(ctx context.Context) *identity {
+	if o.take(ctx) != nil {
+		return nil
+	}
+	defer func() { <-o.turn }()
+	if id := o.id.Load(); id != nil {
+		return id
+	}
+	source := o.handle()
+	if source == nil {
+		return nil
+	}
+	info, err := source.Info(ctx)
+	if err != nil {
+		return nil
+	}
+	id := identityOf(o.store.String(), o.name, info)
+	o.id.Store(&id)
+	return &id
+}
+
+func (o *object) usable(ctx context.Context) error {
+	if o.closed.Load() {
+		return fs.ErrClosed
+	}
+	return ctx.Err()
+}
+
+func (o *object) fail(op string, err error) error {
+	return objstore.NewError(op, o.store.String(), o.name, err)
+}
+
+// weak reports whether a tag promises less than equal bytes (RFC 9110, section 8.8.1).
+func weak(tag string) bool { return tag == "" || strings.HasPrefix(tag, "W/") }

@@ -1,0 +1,142 @@
+package cache
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// A file is a header, all integers little-endian, and then the bytes:
+//
+//	 0  magic and version, 8 bytes
+//	 8  identity, 32 bytes
+//	40  offset, 8 bytes
+//	48  length, 4 bytes
+//	52  CRC-32C of the bytes, 4 bytes
+//	56  zero, 4 bytes
+//	60  CRC-32C of the 60 bytes above, 4 bytes
+const (
+	magic      = "stcache\x01"
+	headerSize = 64
+
+	// maxPiece is the longest range that is kept: its length fits the header, and its file an int everywhere.
+	maxPiece = 1<<31 - 1 - headerSize
+
+	// grain is what sizes are rounded up to when they are counted: the block of most file systems.
+	grain = 4096
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// identity is what the content of an object is known by.
+type identity [sha256.Size]byte
+
+// noIdentity stands for content that nothing tells apart from another version's.
+var noIdentity identity
+
+// identityGiven hashes what a caller of OpenAs gives.
+func identityGiven(given string) identity { return sha256.Sum256([]byte("given " + given)) }
+
+// identityOf is made of all that a store says of a version, since the tags of two stores may agree by chance. Times go in
+// as whole seconds: stores may know them finer in one answer than in another.
+func identityOf(address, name string, info objstore.Info) identity {
+	if weak(info.ETag) {
+		return noIdentity
+	}
+	return sha256.Sum256(fmt.Appendf(nil, "found %q %q %q %d %d", address, name, info.ETag, info.Size, info.ModTime.Unix()))
+}
+
+// key is one range of one object.
+type key struct {
+	id  identity
+	off int64
+	n   int
+}
+
+// path is the file's, below the folder.
+func (k key) path(g *group) string {
+	return pieceName(g, k.bucket(), k.id[:nameHash], k.off, int64(k.n))
+}
+
+// bucket is taken from all of the key, since small data sets have few identities.
+func (k key) bucket() byte { return byte(k.hash() >> 24) }
+
+func pieceName(g *group, bucket byte, id []byte, off, n int64) string {
+	name := make([]byte, 0, 128)
+	name = append(name, g.dir...)
+	name = append(name, '/')
+	name = appendHex(name, []byte{bucket})
+	name = append(name, '/')
+	name = appendHex(name, id)
+	name = append(name, '-')
+	name = strconv.AppendInt(name, off, 16)
+	name = append(name, '-')
+	name = strconv.AppendInt(name, n, 16)
+	return string(name)
+}
+
+// header appends the file's header.
+func (k key) header(dst []byte, sum uint32) []byte {
+	start := len(dst)
+	dst = append(dst, magic...)
+	dst = append(dst, k.id[:]...)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(k.off))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(k.n))
+	dst = binary.LittleEndian.AppendUint32(dst, sum)
+	dst = binary.LittleEndian.AppendUint32(dst, 0)
+	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
+}
+
+var errDamaged = errors.New("damaged")
+
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(format, args...))
+}
+
+// readPiece fills p from an open file that should hold key. What is wrong with the file is errDamaged; p then holds
+// nothing of use.
+func readPiece(file *os.File, fi os.FileInfo, key key, p []byte) error {
+	if !fi.Mode().IsRegular() {
+		return damaged("it is no regular file (%s)", fi.Mode().Type())
+	}
+	if want := int64(headerSize + key.n); fi.Size() != want {
+		return damaged("it has %d bytes, not %d", fi.Size(), want)
+	}
+	var buf, expected [headerSize]byte
+	if err := readFull(file, buf[:], 0); err != nil {
+		return err
+	}
+	// All of the header follows from the key but the sum of the bytes.
+	sum := binary.LittleEndian.Uint32(buf[52:])
+	if !bytes.Equal(buf[:], key.header(expected[:0], sum)) {
+		return damaged("its header is not that of this range")
+	}
+	if err := readFull(file, p, headerSize); err != nil {
+		return err
+	}
+	if crc32.Checksum(p, castagnoli) != sum {
+		return damaged("checksum mismatch")
+	}
+	return nil
+}
+
+func readFull(file *os.File, p []byte, off int64) error {
+	_, err := file.ReadAt(p, off)
+	if errors.Is(err, io.EOF) {
+		return damaged("it was cut short")
+	}
+	return err
+}
+
+// charge is what a file of that size counts.
+func charge(size int64) int64 { return (size + grain - 1) / grain * grain }
+
+func (k key) charge() int64 { return charge(headerSize + int64(k.n)) }

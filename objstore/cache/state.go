@@ -1,0 +1,238 @@
+package cache
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path"
+	"time"
+)
+
+// The record in the state file, all integers little-endian:
+//
+//	 0  magic and version, 8 bytes
+//	 8  bytes in use, 8 bytes
+//	16  when the folder was last counted, nanoseconds since 1970, 8 bytes
+//	24  1 while a process changes the folder, 4 bytes
+//	28  CRC-32C of the 28 bytes above, 4 bytes
+const (
+	stateMagic = "stcstat\x01"
+	stateSize  = 32
+
+	// lockPatience is how long a reader waits for the folder's lock before it does without. Holders need microseconds,
+	// or as long as it takes to count the folder.
+	lockPatience = time.Second
+
+	// recount is after how long a full folder is counted again.
+	recount = 6 * time.Hour
+)
+
+// state is what the processes share: the bytes in use.
+type state struct {
+	total   int64
+	counted int64
+}
+
+func (s state) append(dst []byte, dirty bool) []byte {
+	start := len(dst)
+	dst = append(dst, stateMagic...)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.total))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.counted))
+	flag := uint32(0)
+	if dirty {
+		flag = 1
+	}
+	dst = binary.LittleEndian.AppendUint32(dst, flag)
+	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
+}
+
+// readState reports whether the record is whole and no process died while it changed the folder.
+func readState(file *os.File) (s state, ok bool) {
+	var buf [stateSize]byte
+	if n, _ := file.ReadAt(buf[:], 0); n < stateSize {
+		return s, false
+	}
+	s.total = int64(binary.LittleEndian.Uint64(buf[8:]))
+	s.counted = int64(binary.LittleEndian.Uint64(buf[16:]))
+	return s, s.total >= 0 && string(buf[:]) == string(s.append(nil, false))
+}
+
+var errBusy = errors.New("another process holds the folder's lock and does not let go")
+
+// locked runs f while no other process changes the folder. What f leaves in the state is written back. It waits for a
+// while only: a caller that does not get the lock does without.
+func (c *Cache) locked(ctx context.Context, f func(*state) error) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, errBusy)
+	defer cancel()
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if c.closed.Load() {
+		return fs.ErrClosed
+	}
+	if err := c.lockState(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock(c.state)) }()
+	s, ok := readState(c.state)
+	if !ok {
+		if s, err = c.count(); err != nil {
+			return err
+		}
+	}
+	if _, err := c.state.WriteAt(s.append(nil, true), 0); err != nil {
+		return err
+	}
+	err = f(&s)
+	c.usedBytes.Store(s.total)
+	_, writeErr := c.state.WriteAt(s.append(nil, false), 0)
+	return errors.Join(err, writeErr)
+}
+
+// lockState polls, since a flock that blocks cannot be called off.
+func (c *Cache) lockState(ctx context.Context) error {
+	const first, longest = 50 * time.Microsecond, 5 * time.Millisecond
+	for wait := first; ; wait = min(2*wait, longest) {
+		held, err := c.tryState()
+		if held || err != nil {
+			return err
+		}
+		timer := time.NewTimer(wait/2 + rand.N(wait))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// tryState locks the state file, which it opens, and makes, as needed. A lock on a file that has lost its name is none.
+func (c *Cache) tryState() (held bool, err error) {
+	if c.state == nil {
+		file, err := c.root.OpenFile(stateName, os.O_RDWR|os.O_CREATE|openNonblock, fileMode)
+		if err != nil {
+			return false, err
+		}
+		c.state = file
+	}
+	held, err = tryLock(c.state, true)
+	if !held || err != nil {
+		return false, err
+	}
+	named, err := c.root.Lstat(stateName)
+	open, openErr := c.state.Stat()
+	if err == nil && openErr == nil && os.SameFile(named, open) && named.Mode().IsRegular() {
+		return true, nil
+	}
+	errs := release(c.state)
+	c.state = nil
+	if err == nil && !named.Mode().IsRegular() {
+		return false, fmt.Errorf("%s is no regular file; remove it", stateName)
+	}
+	return false, errors.Join(errs, openErr, ignoreMissing(err))
+}
+
+// begin counts the folder if this process has it alone, and cuts it down to its size.
+func (c *Cache) begin() {
+	err := c.locked(context.Background(), func(s *state) (err error) {
+		file, err := c.root.OpenFile(aliveName, os.O_RDWR|os.O_CREATE|openNonblock, fileMode)
+		if err != nil {
+			return err
+		}
+		alone, err := tryLock(file, true)
+		if err == nil && alone {
+			*s, err = c.count()
+		}
+		if err == nil {
+			_, err = tryLock(file, false)
+		}
+		if err != nil {
+			return errors.Join(err, release(file))
+		}
+		c.alive = file
+		if s.total > c.size {
+			c.makeRoom(s, room{when: math.MaxUint64, force: true})
+		}
+		return nil
+	})
+	if err != nil {
+		c.cannotWrite(err)
+	}
+}
+
+// count adds up the folder and removes what dead writers left. The lock is held.
+func (c *Cache) count() (s state, err error) {
+	s.counted = c.now().UnixNano()
+	add := func(_ *os.Root, _ string, fi fs.FileInfo) bool {
+		s.total += charge(fi.Size())
+		return true
+	}
+	var errs []error
+	note := func(err error) { errs = append(errs, err) }
+	c.sweep(nil)
+	note(c.eachName(tempDir, func(name string) bool {
+		if fi, ok := regular(c.root, path.Join(tempDir, name)); ok && isHex(name, tempHash) {
+			s.total += charge(fi.Size())
+		}
+		return true
+	}))
+	note(c.eachName(".", func(group string) bool {
+		if !isGroup(group) {
+			return true
+		}
+		note(c.eachName(group, func(bucket string) bool {
+			if isBucket(bucket) {
+				note(c.eachPiece(path.Join(group, bucket), add))
+			}
+			return true
+		}))
+		return true
+	}))
+	return s, errors.Join(errs...)
+}
+
+// sweep removes the files of writers that died: nobody has their locks. The lock of the folder is held, without which no
+// writer begins or ends.
+func (c *Cache) sweep(s *state) {
+	var dead []string
+	_ = c.eachName(tempDir, func(name string) bool {
+		if isHex(name, tempHash) {
+			dead = append(dead, path.Join(tempDir, name))
+		}
+		return len(dead) < 1024
+	})
+	for _, name := range dead {
+		fi, ok := regular(c.root, name)
+		if !ok {
+			continue
+		}
+		file, err := c.root.OpenFile(name, os.O_RDWR|openNonblock, 0)
+		if err != nil {
+			continue
+		}
+		held, err := tryLock(file, true)
+		_ = release(file)
+		if err == nil && held && c.root.Remove(name) == nil && s != nil {
+			s.total -= charge(fi.Size())
+		}
+	}
+}
+
+// release unlocks before it closes: a child that is being forked holds a copy of the descriptor until its exec.
+func release(file *os.File) error {
+	if file == nil {
+		return nil
+	}
+	err := unlock(file)
+	return errors.Join(err, file.Close())
+}

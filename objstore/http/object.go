@@ -1,0 +1,240 @@
+package httpstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
+)
+
+// object reads one version; package ranged does.
+type object struct {
+	store *Store
+	name  string
+	*ranged.Object
+}
+
+// Open sends nothing: that the object is missing is what the first read, or Info, says.
+func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
+	if err := check(ctx, name); err != nil {
+		return nil, s.fail("get", name, err)
+	}
+	o := &object{store: s, name: name}
+	o.Object = s.reader.Object(o.get, func(ctx context.Context) (ranged.Meta, error) { return s.head(ctx, name) })
+	return o, nil
+}
+
+func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return o.store.fail("get", o.name, o.Object.ReadAt(ctx, p, off))
+}
+
+func (o *object) Info(ctx context.Context) (objstore.Info, error) {
+	meta, err := o.Object.Info(ctx)
+	if err != nil {
+		return objstore.Info{}, o.store.fail("get", o.name, err)
+	}
+	return infoOf(o.name, meta), nil
+}
+
+func (o *object) Close() error {
+	o.Object.Close()
+	return nil
+}
+
+// Stat is one HEAD; where the server does not answer those, a GET of one byte.
+func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
+	if err := check(ctx, name); err != nil {
+		return objstore.Info{}, s.fail("stat", name, err)
+	}
+	var meta ranged.Meta
+	err := s.reader.Do(ctx, func(ctx context.Context) (err error) {
+		meta, err = s.head(ctx, name)
+		return err
+	})
+	if err != nil {
+		return objstore.Info{}, s.fail("stat", name, err)
+	}
+	return infoOf(name, meta), nil
+}
+
+func infoOf(name string, meta ranged.Meta) objstore.Info {
+	return objstore.Info{Name: name, Size: meta.Size, ETag: meta.ETag, ModTime: meta.ModTime}
+}
+
+// get is the engine's ranged.Getter.
+func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+	header := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", off, off+n-1)}}
+	if etag != "" {
+		header.Set("If-Range", etag)
+	}
+	answer, err := o.store.send(ctx, http.MethodGet, o.name, header)
+	if err != nil {
+		return nil, ranged.Meta{}, err
+	}
+	meta, err := rangeMeta(answer, off, n, etag)
+	if err != nil {
+		answer.Body.Close()
+		return nil, ranged.Meta{}, err
+	}
+	return answer.Body, meta, nil
+}
+
+// rangeMeta holds an answer to a range against what was asked.
+func rangeMeta(answer *http.Response, off, n int64, etag string) (ranged.Meta, error) {
+	meta, known := validator(answer.Header)
+	contentRange := answer.Header.Get("Content-Range")
+	if answer.StatusCode == http.StatusOK {
+		contentRange = ""
+		if etag != "" && known == nil && meta.ETag != etag {
+			return ranged.Meta{}, objstore.ErrChanged // If-Range has it that the whole new object is sent
+		}
+	} else if contentRange == "" {
+		return ranged.Meta{}, errors.New("the answer has status 206 and no Content-Range: several ranges at once, or none; " +
+			"use a server that serves single ranges")
+	}
+	size, err := ranged.CheckBody(off, n, contentRange, answer.ContentLength, answer.Header.Get("Content-Type"))
+	if err != nil {
+		return ranged.Meta{}, err
+	}
+	if known != nil {
+		return ranged.Meta{}, known
+	}
+	meta.Size = size
+	return meta, nil
+}
+
+// head describes an object by one request, or by two where the server answers GET alone.
+func (s *Store) head(ctx context.Context, name string) (ranged.Meta, error) {
+	answer, err := s.send(ctx, http.MethodHead, name, nil)
+	if err == nil {
+		answer.Body.Close()
+		meta, err := validator(answer.Header)
+		if err != nil {
+			return ranged.Meta{}, err
+		}
+		if answer.ContentLength >= 0 {
+			meta.Size = answer.ContentLength
+			return meta, nil
+		}
+	} else if refused, ok := errors.AsType[*refusal](err); !ok || refused.status == http.StatusUnauthorized {
+		return ranged.Meta{}, err
+	}
+	answer, err = s.send(ctx, http.MethodGet, name, http.Header{"Range": {"bytes=0-0"}})
+	if err != nil {
+		return ranged.Meta{}, err
+	}
+	answer.Body.Close()
+	return rangeMeta(answer, 0, 1, "")
+}
+
+// send sends one request and gives back an answer of status 200 or 206, whose body the caller closes.
+func (s *Store) send(ctx context.Context, method, name string, header http.Header) (*http.Response, error) {
+	u := s.base
+	var escaped strings.Builder
+	for i, element := range strings.Split(name, "/") {
+		if i > 0 {
+			escaped.WriteByte('/')
+		}
+		escaped.WriteString(url.PathEscape(element))
+	}
+	base := s.base.EscapedPath()
+	u.Path, u.RawPath = s.base.Path+name, base+escaped.String()
+	request, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: no URL can be made of it", objstore.ErrName)
+	}
+	for _, from := range []http.Header{s.header, header} {
+		for key, values := range from {
+			request.Header[http.CanonicalHeaderKey(key)] = values
+		}
+	}
+	// Ranges of what is compressed on the way would be ranges of something else.
+	request.Header.Set("Accept-Encoding", "identity")
+	answer, err := s.client.Do(request)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, ranged.TransportError(err)
+	}
+	if err := checkAnswer(answer); err != nil {
+		answer.Body.Close()
+		return nil, err
+	}
+	return answer, nil
+}
+
+// refusal is a status that is final and has no meaning of its own.
+type refusal struct {
+	status int
+	advice string
+}
+
+func (r *refusal) Error() string {
+	text := fmt.Sprintf("the server answers %d %s", r.status, http.StatusText(r.status))
+	if r.advice != "" {
+		text += "; " + r.advice
+	}
+	return text
+}
+
+func checkAnswer(answer *http.Response) error {
+	status := answer.StatusCode
+	switch {
+	case status == http.StatusOK || status == http.StatusPartialContent:
+		if encoding := answer.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+			return errors.New("the server compresses what it sends, though it was asked not to; switch that off for the data set")
+		}
+		return nil
+	case ranged.TransientStatus(status):
+		return &ranged.Transient{
+			Err:       &refusal{status: status},
+			After:     ranged.RetryAfter(answer.Header),
+			Throttled: ranged.Throttling(status),
+			Answered:  true,
+		}
+	case status == http.StatusNotFound || status == http.StatusGone:
+		return fs.ErrNotExist
+	case status == http.StatusPreconditionFailed:
+		return objstore.ErrChanged
+	case status == http.StatusRequestedRangeNotSatisfiable:
+		return io.ErrUnexpectedEOF
+	case status == http.StatusUnauthorized:
+		return &refusal{status, "give a user and password in the address, or a header that authorizes"}
+	case status == http.StatusForbidden:
+		return &refusal{status, "these credentials may not read it, or the signature in the address has expired"}
+	case status == http.StatusProxyAuthRequired:
+		return &refusal{status, "give the proxy's user and password in HTTPS_PROXY"}
+	case status/100 == 3:
+		return &refusal{status, "the server sends elsewhere without an end: check the address"}
+	}
+	return &refusal{status: status}
+}
+
+// validator is what tells this version from others: a strong ETag, else the time of modification.
+func validator(header http.Header) (ranged.Meta, error) {
+	var meta ranged.Meta
+	modified := header.Get("Last-Modified")
+	if at, err := http.ParseTime(modified); err == nil {
+		meta.ModTime = at
+		meta.ETag = modified
+	}
+	if etag := header.Get("ETag"); len(etag) > 2 && etag[0] == '"' {
+		meta.ETag = etag
+	}
+	if meta.ETag != "" {
+		return meta, nil
+	}
+	if ranged.IsPage(header.Get("Content-Type")) {
+		return meta, ranged.ErrPage
+	}
+	return meta, errors.New("the server sends neither a strong ETag nor Last-Modified, so a replaced object would not be " +
+		"noticed; use one that does")
+}

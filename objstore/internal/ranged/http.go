@@ -1,0 +1,179 @@
+package ranged
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Tune sets up a transport for requests connections at once. HTTP/1.1: one connection each, so that the loss of one costs
+// one request, and none shares another's window. There is no limit on a whole request: the watchdogs set theirs by bytes.
+func Tune(t *http.Transport, connections int) {
+	t.Proxy = http.ProxyFromEnvironment
+	t.MaxIdleConns = 0 // no limit but that of the host
+	t.MaxIdleConnsPerHost = connections
+	t.IdleConnTimeout = 90 * time.Second
+	t.TLSHandshakeTimeout = 5 * time.Second
+	t.ExpectContinueTimeout = time.Second
+	t.DisableCompression = true
+	t.ForceAttemptHTTP2 = false
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	t.WriteBufferSize = 64 << 10
+}
+
+// TuneDialer sets up the dialler of such a transport.
+func TuneDialer(d *net.Dialer) {
+	d.Timeout = 5 * time.Second
+	d.KeepAlive = 30 * time.Second
+}
+
+// TransientStatus reports whether an HTTP status may pass when the request is sent again.
+func TransientStatus(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// Throttling reports whether an HTTP status asks for less load.
+func Throttling(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
+// RetryAfter is what an answer asks to wait, in seconds or until a date; 0 for nothing and for nonsense.
+func RetryAfter(header http.Header) time.Duration {
+	value := header.Get("Retry-After")
+	if value == "" {
+		return 0
+	}
+	if seconds, err := strconv.ParseInt(value, 10, 32); err == nil {
+		return max(0, time.Duration(seconds)*time.Second)
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}
+
+// CheckBody holds the head of an answer to a request for n bytes from off on, and returns the object's size. Content-Range
+// has to be the range asked for, cut at the object's end; without one, as with status 200, the answer has to be the whole
+// object and that has to be what was asked for. contentType tells a page of a proxy from an object.
+func CheckBody(off, n int64, contentRange string, length int64, contentType string) (size int64, err error) {
+	if contentRange == "" {
+		switch {
+		case off == 0 && length == n:
+			return n, nil
+		case length == 0:
+			return 0, nil // servers leave Range out of account where there is nothing
+		case IsPage(contentType):
+			return 0, ErrPage
+		}
+		return 0, errors.New("the server ignores Range: it answers a request for a part with the whole object; " +
+			"use a server that serves ranges")
+	}
+	first, last, size, err := parseContentRange(contentRange)
+	if err != nil {
+		return 0, err
+	}
+	want := min(n, size-off) // both positive, as first == off < size shows
+	if first != off || last-first+1 != want || length >= 0 && length != want {
+		return 0, fmt.Errorf("the server answers another range: asked for %d bytes at %d, got bytes %d-%d of %d (Content-Length %d)",
+			n, off, first, last, size, length)
+	}
+	return size, nil
+}
+
+// ErrPage: an HTML page came where an object was asked for.
+var ErrPage = errors.New("the answer is an HTML page with status 200, not the object: something between here and " +
+	"the store answers in its place; check the address, and the proxy and its login")
+
+// IsPage reports whether a Content-Type is that of HTML.
+func IsPage(contentType string) bool {
+	kind, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "text/html")
+}
+
+// parseContentRange reads "bytes first-last/size", with first <= last < size.
+func parseContentRange(s string) (first, last, size int64, err error) {
+	bad := fmt.Errorf("the answer's Content-Range %q is not one of bytes", cutShort(s))
+	span, ok := strings.CutPrefix(s, "bytes ")
+	if !ok {
+		return 0, 0, 0, bad
+	}
+	span, total, ok := strings.Cut(span, "/")
+	from, to, ok2 := strings.Cut(span, "-")
+	if !ok || !ok2 {
+		return 0, 0, 0, bad
+	}
+	var errs [3]error
+	first, errs[0] = parseDigits(from)
+	last, errs[1] = parseDigits(to)
+	size, errs[2] = parseDigits(total)
+	if errors.Join(errs[:]...) != nil || first > last || last >= size {
+		return 0, 0, 0, bad
+	}
+	return first, last, size, nil
+}
+
+func parseDigits(s string) (int64, error) {
+	v, err := strconv.ParseUint(s, 10, 63)
+	return int64(v), err
+}
+
+// TransportError makes of a failure below HTTP one that says no more than it should: without the URL, which may carry a
+// signature. Certificates that do not fit, and servers that speak no TLS, are final; the rest is Transient.
+func TransportError(err error) error {
+	if wrapper, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapper.Err
+	}
+	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return &Transient{Err: errors.New("the connection was closed before an answer came")}
+	}
+	_, cert := errors.AsType[*tls.CertificateVerificationError](err)
+	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
+	if cert || authority {
+		return fmt.Errorf("%s; check the host's name, or give the authority that signed its certificate "+
+			"(AWS_CA_BUNDLE for S3, SSL_CERT_FILE else)", Scrub(err.Error()))
+	}
+	_, record := errors.AsType[tls.RecordHeaderError](err)
+	if record || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+		return errors.New("the server speaks no TLS; check the address: http:// may be meant")
+	}
+	// Without the cause: a timeout of a dialler would pass for the end of the caller's context.
+	return &Transient{Err: errors.New(Scrub(err.Error()))}
+}
+
+var (
+	userinfo = regexp.MustCompile(`://[^/\s"@]*@`)
+	query    = regexp.MustCompile(`\?[^\s"]*`)
+)
+
+// Scrub takes user names, passwords and query strings off the URLs in a text, and cuts it at 500 bytes.
+func Scrub(text string) string {
+	text = userinfo.ReplaceAllString(text, "://")
+	text = query.ReplaceAllString(text, "")
+	const most = 500
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}
+
+func cutShort(s string) string {
+	if len(s) > 100 {
+		return s[:100]
+	}
+	return s
+}

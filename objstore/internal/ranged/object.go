@@ -1,0 +1,243 @@
+package ranged
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// Object reads one version of one object. It may be used from many goroutines.
+type Object struct {
+	r    *Reader
+	get  Getter
+	stat func(ctx context.Context) (Meta, error)
+
+	life context.Context // ends with Close
+	end  context.CancelCauseFunc
+
+	mu    sync.Mutex
+	meta  Meta
+	known bool
+}
+
+// Object returns a handle that has sent nothing yet. stat describes the object by one request; the engine retries it.
+func (r *Reader) Object(get Getter, stat func(ctx context.Context) (Meta, error)) *Object {
+	life, end := context.WithCancelCause(context.Background())
+	return &Object{r: r, get: get, stat: stat, life: life, end: end}
+}
+
+// Close ends the reads under way with fs.ErrClosed, and all later ones.
+func (o *Object) Close() { o.end(fs.ErrClosed) }
+
+// scope is ctx that ends with the object too.
+func (o *Object) scope(ctx context.Context) (context.Context, func(), error) {
+	if o.life.Err() != nil {
+		return nil, nil, fs.ErrClosed
+	}
+	if ctx.Err() != nil {
+		return nil, nil, ended(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(o.life, func() { cancel(fs.ErrClosed) })
+	return ctx, func() { stop(); cancel(nil) }, nil
+}
+
+// Info describes the version that is pinned, and pins what is there now when none is.
+func (o *Object) Info(ctx context.Context) (Meta, error) {
+	ctx, done, err := o.scope(ctx)
+	if err != nil {
+		return Meta{}, err
+	}
+	defer done()
+	return o.info(ctx)
+}
+
+func (o *Object) info(ctx context.Context) (Meta, error) {
+	if meta, known := o.pinned(); known {
+		return meta, nil
+	}
+	var meta Meta
+	err := o.r.Do(ctx, func(ctx context.Context) (err error) {
+		meta, err = o.stat(ctx)
+		return err
+	})
+	if err != nil {
+		return Meta{}, err
+	}
+	if err := o.pin(meta); err != nil {
+		return Meta{}, err
+	}
+	meta, _ = o.pinned()
+	return meta, nil
+}
+
+// ReadAt fills p from off on, or fails; see [objstore.Object]. What is larger than a part is read in equal parts, in
+// parallel as far as the store's limiter lets it.
+func (o *Object) ReadAt(ctx context.Context, p []byte, off int64) error {
+	ctx, done, err := o.scope(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	meta, known := o.pinned()
+	if !known && len(p) == 0 {
+		if meta, err = o.info(ctx); err != nil {
+			return err
+		}
+		known = true
+	}
+	if off < 0 || off > math.MaxInt64-int64(len(p)) || known && int64(len(p)) > meta.Size-off {
+		return outside(int64(len(p)), off, meta, known)
+	}
+	if int64(len(p)) <= o.r.opts.PartSize {
+		return o.fill(ctx, p, off)
+	}
+	return o.fillParts(ctx, p, off)
+}
+
+func (o *Object) fillParts(ctx context.Context, p []byte, off int64) error {
+	parts := (int64(len(p)) + o.r.opts.PartSize - 1) / o.r.opts.PartSize
+	group, ctx := errgroup.WithContext(ctx)
+	// The goroutines beyond would only wait for slots.
+	group.SetLimit(o.r.opts.Concurrency)
+	for i := range parts {
+		from, to := cut(int64(len(p)), parts, i), cut(int64(len(p)), parts, i+1)
+		group.Go(func() error { return o.fill(ctx, p[from:to], off+from) })
+	}
+	return group.Wait()
+}
+
+// cut is where part i of n begins: parts differ by a byte at most. It divides first, so that nothing overflows.
+func cut(total, n, i int64) int64 { return total/n*i + min(total%n, i) }
+
+// fill reads one part: attempt after attempt for what is missing.
+func (o *Object) fill(ctx context.Context, p []byte, off int64) error {
+	t := o.r.newTrail(len(p))
+	for done := 0; done < len(p); {
+		n, err := o.attempt(ctx, p[done:], off+int64(done), t)
+		done += n
+		o.r.stats.bytes.Add(int64(n))
+		if err == nil {
+			continue
+		}
+		if err := t.next(ctx, n, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attempt sends a request for all of p and returns how much of it was filled; an error when not all.
+func (o *Object) attempt(ctx context.Context, p []byte, off int64, t *trail) (int, error) {
+	asked := time.Now()
+	release, err := o.r.acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	t.waited(time.Since(asked))
+	t.begin()
+	s, err := o.race(ctx, off, int64(len(p)), t.stalls, release)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, known := o.pinned(); known { // the range lies inside the version that was
+			return 0, objstore.ErrChanged
+		}
+		return 0, outside(int64(len(p)), off, Meta{}, false)
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer s.close()
+	if !o.r.stats.answered.Load() {
+		o.r.stats.answered.Store(true)
+	}
+	if s.hedge {
+		o.r.stats.hedgesWon.Add(1)
+	}
+	if err := o.pin(s.meta); err != nil {
+		return 0, err
+	}
+	if int64(len(p)) > s.meta.Size-off {
+		return 0, outside(int64(len(p)), off, s.meta, true)
+	}
+	n, err := o.receive(s, p)
+	if n == len(p) {
+		return n, nil
+	}
+	return n, s.explain(&Transient{Err: broken(err), Answered: true})
+}
+
+// receive copies the head and reads the rest of the body straight into p.
+func (o *Object) receive(s *stream, p []byte) (int, error) {
+	now := time.Now()
+	first := now.Sub(s.start)
+	pace := o.r.newPace(now)
+	n, err := copy(p, s.head), s.rest
+	for n < len(p) && err == nil {
+		var read int
+		read, err = s.body.Read(p[n:])
+		if read == 0 {
+			continue
+		}
+		n += read
+		s.watch.progress()
+		if !pace.read(time.Now(), read) && n < len(p) {
+			o.r.stats.stalls.Add(1)
+			return n, &stalled{slow: true}
+		}
+	}
+	if n == len(p) {
+		o.r.succeeded()
+		o.r.latency.observeFirst(first)
+		if pace.reads > 1 {
+			o.r.latency.observeGap(pace.longest)
+		}
+	}
+	return n, err
+}
+
+func (o *Object) pinned() (Meta, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.meta, o.known
+}
+
+func (o *Object) etag() string {
+	meta, _ := o.pinned()
+	return meta.ETag
+}
+
+// pin holds an answer to the version of the first one.
+func (o *Object) pin(meta Meta) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case meta.ETag == "":
+		return errors.New("the answer has no ETag, so a replaced object would not be noticed; " +
+			"serve it from a store that sends one")
+	case meta.Size < 0:
+		return fmt.Errorf("the answer says the object has %d bytes", meta.Size)
+	case !o.known:
+		o.meta, o.known = meta, true
+	case meta.ETag != o.meta.ETag || meta.Size != o.meta.Size:
+		return objstore.ErrChanged
+	case o.meta.ModTime.IsZero():
+		o.meta.ModTime = meta.ModTime
+	}
+	return nil
+}
+
+func outside(n, off int64, meta Meta, known bool) error {
+	if !known {
+		return fmt.Errorf("%d bytes at %d: %w", n, off, io.ErrUnexpectedEOF)
+	}
+	return fmt.Errorf("%d bytes at %d of %d: %w", n, off, meta.Size, io.ErrUnexpectedEOF)
+}

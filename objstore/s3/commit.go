@@ -1,0 +1,159 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/middleware"
+	smithymiddleware "github.com/aws/smithy-go/middleware"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
+)
+
+// conflicts is how often a commit is sent again that met another one under way (409).
+const conflicts = 6
+
+// publish sends the one request that makes the object visible, again where it met another, and finds out what became of
+// it where the answer does not say. A request that is on its way cannot be taken back: when ctx ends under it, its answer
+// is waited for a little, so that an error nearly always means that nothing was put.
+func (u *upload) publish(ctx context.Context) (objstore.Info, error) {
+	lingering, stop := linger(ctx, min(grace, u.store.opts.WriteTimeout))
+	defer stop()
+	for attempt := 0; ; attempt++ {
+		info, err := u.commit(lingering)
+		if err == nil {
+			return info, nil
+		}
+		if ctx.Err() != nil {
+			return objstore.Info{}, ctx.Err()
+		}
+		err = u.store.explain("put", err)
+		if !errors.Is(err, errConflict) || attempt == conflicts {
+			return u.resolve(ctx, err)
+		}
+		if err := sleep(ctx, rand.N(50*time.Millisecond<<attempt)); err != nil {
+			return objstore.Info{}, err
+		}
+	}
+}
+
+// commit is one PutObject or CompleteMultipartUpload. The SDK sends it again after failures that may pass.
+func (u *upload) commit(ctx context.Context) (objstore.Info, error) {
+	var noneMatch, match *string
+	if u.cond.IfNoneMatch {
+		noneMatch = aws.String("*")
+	}
+	if u.cond.IfMatch != "" {
+		match = aws.String(quoteTag(u.cond.IfMatch))
+	}
+	if complete := u.parts.complete; complete != nil {
+		complete.IfNoneMatch, complete.IfMatch = noneMatch, match
+		out, err := u.store.client.CompleteMultipartUpload(ctx, complete)
+		if err != nil {
+			return objstore.Info{}, err
+		}
+		return u.info(out.ETag, out.ResultMetadata), nil
+	}
+	put := u.parts.put
+	if _, err := put.Body.(io.Seeker).Seek(0, io.SeekStart); err != nil {
+		return objstore.Info{}, err
+	}
+	put.IfNoneMatch, put.IfMatch = noneMatch, match
+	out, err := u.store.client.PutObject(ctx, put)
+	if err != nil {
+		return objstore.Info{}, err
+	}
+	return u.info(out.ETag, out.ResultMetadata), nil
+}
+
+func (u *upload) info(tag *string, answer smithymiddleware.Metadata) objstore.Info {
+	at, ok := middleware.GetServerTime(answer)
+	if !ok {
+		at = time.Now()
+	}
+	return objstore.Info{Name: u.name, Size: u.size, ETag: plainTag(tag), ModTime: at}
+}
+
+// resolve finds out what a commit that failed with cause has done. An answer may be lost after the object was put, and
+// the repeated request is then told that the condition does not hold, or that the upload is gone: the tag in the
+// object's metadata says whether it is this upload's.
+func (u *upload) resolve(ctx context.Context, cause error) (objstore.Info, error) {
+	if !u.ambiguous(cause) {
+		return objstore.Info{}, final(cause)
+	}
+	var head described
+	err := u.store.reader.Do(ctx, func(ctx context.Context) (err error) {
+		head, err = u.store.head(ctx, "put", u.key)
+		return err
+	})
+	if err == nil && head.metadata[tagKey] == u.tag && head.meta.Size == u.size {
+		return infoOf(u.name, head.meta), nil
+	}
+	there, missing := err == nil, isMissing(err)
+	noneMatch, match := u.cond.IfNoneMatch, u.cond.IfMatch
+	switch {
+	case ctx.Err() != nil:
+		return objstore.Info{}, ctx.Err()
+	case noneMatch && (there || errors.Is(cause, errPrecondition)):
+		return objstore.Info{}, objstore.ErrExists
+	case match != "" && (missing || there && head.meta.ETag != match || errors.Is(cause, errPrecondition)):
+		return objstore.Info{}, objstore.ErrChanged
+	case there || missing:
+		return objstore.Info{}, final(cause)
+	}
+	return objstore.Info{}, fmt.Errorf("%w (and whether it was put cannot be seen: %v)", final(cause), err)
+}
+
+// ambiguous reports whether the object may be there although the commit failed, or whether the cause has to be told from
+// others of the same answer. A plain refusal is neither.
+func (u *upload) ambiguous(cause error) bool {
+	_, transient := errors.AsType[*ranged.Transient](cause)
+	return transient || isMissing(cause) || errors.Is(cause, errPrecondition) || errors.Is(cause, errConflict) ||
+		errors.Is(cause, errUploadGone)
+}
+
+// final takes off the mark of what may pass, once nobody tries again.
+func final(err error) error {
+	if transient, ok := err.(*ranged.Transient); ok {
+		return fmt.Errorf("%w; see that the network and the store are up, then run again", transient.Err)
+	}
+	return err
+}
+
+// grace is how long the answer to a commit is waited for when the context has ended.
+const grace = 5 * time.Second
+
+// linger returns a context that ends some time after ctx.
+func linger(ctx context.Context, after time.Duration) (context.Context, func()) {
+	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var timer *time.Timer
+	started := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		timer = time.AfterFunc(after, cancel)
+		close(started)
+	})
+	return lingering, func() {
+		if !stop() {
+			<-started
+			timer.Stop()
+		}
+		cancel()
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

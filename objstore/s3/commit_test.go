@@ -1,0 +1,286 @@
+package s3_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/s3"
+)
+
+// lost lets the server do what a request asks, and then breaks the connection instead of answering.
+func lost(s *server, w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	again := r.Clone(r.Context())
+	again.Body = io.NopCloser(bytes.NewReader(body))
+	s.setHook(nil)
+	s.ServeHTTP(httptest.NewRecorder(), again)
+	panic(http.ErrAbortHandler)
+}
+
+// isCommit tells the request that publishes from the others.
+func isCommit(r *http.Request) bool {
+	probe := strings.Contains(r.URL.Path, ".shardtool-probe-")
+	return !probe && (r.Method == http.MethodPut && !r.URL.Query().Has("uploadId") ||
+		r.Method == http.MethodPost && r.URL.Query().Has("uploadId"))
+}
+
+// TestLostAnswer loses the answer to a commit: the repeated request is told that the condition does not hold or that the
+// upload is gone, and Commit finds out that the object is its own.
+func TestLostAnswer(t *testing.T) {
+	for _, size := range []int{1000, 6 << 20} {
+		for _, cond := range []string{"none", "IfNoneMatch", "IfMatch"} {
+			t.Run(fmt.Sprintf("%s/size=%d", cond, size), func(t *testing.T) {
+				s := newServer(t)
+				store := open(t, s.URL, "", quick(s.URL))
+				condition := objstore.Condition{IfNoneMatch: cond == "IfNoneMatch"}
+				if cond == "IfMatch" {
+					old, err := objstore.Put(t.Context(), store, "a", []byte("old"), objstore.Condition{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					condition.IfMatch = old.ETag
+				}
+				s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+					if isCommit(r) {
+						lost(s, w, r)
+					}
+					return false
+				})
+				data := bytes.Repeat([]byte("x"), size)
+				info, err := objstore.Put(t.Context(), store, "a", data, condition)
+				if err != nil {
+					t.Fatal(err)
+				}
+				stat, err := store.Stat(t.Context(), "a")
+				if err != nil || stat.ETag != info.ETag || stat.Size != int64(size) || info.Size != int64(size) {
+					t.Fatalf("%+v, %+v, %v", info, stat, err)
+				}
+			})
+		}
+	}
+}
+
+// TestLostAnswerOfAnother: the answer is lost, nothing was put, and meanwhile another writer came first.
+func TestLostAnswerOfAnother(t *testing.T) {
+	s := newServer(t)
+	store := open(t, s.URL, "", quick(s.URL))
+	other := open(t, s.URL, "", quick(s.URL))
+	if err := other.CheckConditional(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var once atomic.Bool
+	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+		if !isCommit(r) || once.Swap(true) {
+			return false
+		}
+		if _, err := objstore.Put(t.Context(), other, "a", []byte("same size"), objstore.Condition{IfNoneMatch: true}); err != nil {
+			t.Error(err)
+		}
+		panic(http.ErrAbortHandler)
+	})
+	_, err := objstore.Put(t.Context(), store, "a", []byte("size same"), objstore.Condition{IfNoneMatch: true})
+	if !errors.Is(err, objstore.ErrExists) {
+		t.Fatal(err)
+	}
+}
+
+// TestConflict answers 409 for a while: the commit is sent again. One that never ends is an error, or what is there.
+func TestConflict(t *testing.T) {
+	s := newServer(t)
+	store := open(t, s.URL, "", quick(s.URL))
+	var left atomic.Int64
+	hook := func(w http.ResponseWriter, r *http.Request) bool {
+		if !isCommit(r) || left.Add(-1) < 0 {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		refuse(w, r, http.StatusConflict, "ConditionalRequestConflict")
+		return true
+	}
+	s.setHook(hook)
+	left.Store(3)
+	for _, size := range []int{10, 6 << 20} {
+		if _, err := objstore.Put(t.Context(), store, fmt.Sprint(size), make([]byte, size), objstore.Condition{IfNoneMatch: true}); err != nil {
+			t.Fatal(err)
+		}
+		left.Store(3)
+	}
+	left.Store(1 << 30)
+	_, err := objstore.Put(t.Context(), store, "new", []byte("x"), objstore.Condition{IfNoneMatch: true})
+	if err == nil || errors.Is(err, objstore.ErrExists) || !strings.Contains(err.Error(), "another writer is committing") {
+		t.Fatal(err)
+	}
+	if _, err = objstore.Put(t.Context(), store, "10", []byte("x"), objstore.Condition{IfNoneMatch: true}); !errors.Is(err, objstore.ErrExists) {
+		t.Fatal(err)
+	}
+}
+
+// TestUnconditional: a server that overwrites in spite of the condition is found out before anything is published, and
+// the probe is removed. Unconditional commits go on.
+func TestUnconditional(t *testing.T) {
+	s := newServer(t)
+	s.unconditional = true
+	store := open(t, s.URL, "p", quick(s.URL))
+	if err := store.CheckConditional(t.Context()); !errors.Is(err, s3.ErrUnconditional) {
+		t.Fatal(err)
+	}
+	for _, cond := range []objstore.Condition{{IfNoneMatch: true}, {IfMatch: "x"}} {
+		_, err := objstore.Put(t.Context(), store, "a", []byte("x"), cond)
+		if !errors.Is(err, s3.ErrUnconditional) || !strings.Contains(err.Error(), "nothing was published") {
+			t.Fatal(err)
+		}
+	}
+	if len(s.objects) != 0 {
+		t.Fatalf("left: %v", s.objects)
+	}
+	if _, err := objstore.Put(t.Context(), store, "a", []byte("x"), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	good := newServer(t)
+	store = open(t, good.URL, "p", quick(good.URL))
+	for range 3 {
+		if err := store.CheckConditional(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if puts := good.requests("PUT"); len(puts) != 3 || len(good.objects) != 0 {
+		t.Fatalf("probed by %q, left %v", puts, good.objects)
+	}
+}
+
+// TestAbortDropsParts: nothing of an upload stays that was aborted, whose context ended, or whose part was refused.
+func TestAbortDropsParts(t *testing.T) {
+	s := newServer(t)
+	store := open(t, s.URL, "", quick(s.URL))
+	begin := func(ctx context.Context) objstore.Upload {
+		upload, err := store.Create(ctx, "a", objstore.Condition{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := upload.Write(make([]byte, 12<<20)); err != nil {
+			t.Fatal(err)
+		}
+		return upload
+	}
+	if err := begin(t.Context()).Abort(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	upload := begin(ctx)
+	cancel()
+	if _, err := upload.Write(make([]byte, 20<<20)); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if _, err := upload.Commit(t.Context()); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	upload = begin(t.Context())
+	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+		refused := r.URL.Query().Get("partNumber") != ""
+		if refused {
+			_, _ = io.Copy(io.Discard, r.Body)
+			refuse(w, r, http.StatusForbidden, "AccessDenied")
+		}
+		return refused
+	})
+	var err error
+	for i := 0; err == nil && i < 100; i++ {
+		_, err = upload.Write(make([]byte, 5<<20))
+	}
+	if err == nil || !strings.Contains(err.Error(), "s3:PutObject") {
+		t.Fatal(err)
+	}
+	if err := upload.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	s.setHook(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.uploads) != 0 || len(s.objects) != 0 {
+		t.Fatalf("left: %d uploads, %d objects", len(s.uploads), len(s.objects))
+	}
+}
+
+// TestStalledUpload: a server that takes a part and never answers is cut off and asked again.
+func TestStalledUpload(t *testing.T) {
+	s := newServer(t)
+	opts := quick(s.URL)
+	opts.WriteTimeout = 500 * time.Millisecond
+	store := open(t, s.URL, "", opts)
+	var once atomic.Bool
+	s.setHook(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut || once.Swap(true) {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+		return true
+	})
+	if _, err := objstore.Put(t.Context(), store, "a", []byte("x"), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if puts := s.requests("PUT"); len(puts) < 2 {
+		t.Fatalf("put by %q", puts)
+	}
+}
+
+// TestHungCommit ends the context under a commit that is never answered: Commit returns, and what was sent is dropped.
+func TestHungCommit(t *testing.T) {
+	s := newServer(t)
+	opts := quick(s.URL)
+	opts.WriteTimeout = time.Second
+	store := open(t, s.URL, "", opts)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.setHook(func(_ http.ResponseWriter, r *http.Request) bool {
+		if !isCommit(r) {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		cancel()
+		<-r.Context().Done()
+		return true
+	})
+	if _, err := objstore.Put(ctx, store, "a", make([]byte, 6<<20), objstore.Condition{}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.uploads) != 0 || len(s.objects) != 0 {
+		t.Fatalf("left: %d uploads, %d objects", len(s.uploads), len(s.objects))
+	}
+}
+
+// TestSegments: parts grow from one segment to the next, and sizes around the segments' ends come out whole.
+func TestSegments(t *testing.T) {
+	const part = 5 << 20
+	s := newServer(t)
+	store := open(t, s.URL, "", quick(s.URL))
+	store.SetSegmentParts(2)
+	for _, size := range []int{part - 1, part, 2*part - 1, 2 * part, 2*part + 1, 6*part + 1, 10 * part, 10*part + 5} {
+		data := make([]byte, size)
+		for i := 0; i < size; i += 4096 {
+			data[i] = byte(i >> 12)
+			data[min(i+1, size-1)] = byte(i >> 20)
+		}
+		info, err := objstore.Put(t.Context(), store, "a", data, objstore.Condition{})
+		if err != nil || info.Size != int64(size) {
+			t.Fatalf("%d: %+v, %v", size, info, err)
+		}
+		s.mu.Lock()
+		stored, left := s.objects["a"].data, len(s.uploads)
+		s.mu.Unlock()
+		if !bytes.Equal(stored, data) || left != 0 {
+			t.Fatalf("put %d bytes, stored %d, %d uploads left", size, len(stored), left)
+		}
+	}
+}

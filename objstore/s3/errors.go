@@ -1,0 +1,242 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
+)
+
+// errConflict: another conditional request for the same key is under way (409). It passes.
+var errConflict = errors.New("another writer is committing the same object; run again")
+
+// errPrecondition: the condition of a put did not hold (412), whichever it was.
+var errPrecondition = errors.New("the condition of the put did not hold")
+
+// errUploadGone: the parts are no longer there (404 NoSuchUpload): the upload was completed, or aborted by someone.
+var errUploadGone = errors.New("the multipart upload is gone: aborted by another, or by a lifecycle rule; run again")
+
+// answer is a refusal by the server, reduced to what may be shown.
+type answer struct {
+	status  int
+	code    string
+	message string
+	region  string // the bucket's, where the answer tells
+	request string // the id that support asks for
+	after   time.Duration
+}
+
+// explain turns an error of the SDK into one of the store: a [*ranged.Transient], a sentinel, or a text that says what to
+// do. op is get, stat, put, list or delete. The SDK's own text is left out: it repeats URLs, and what servers echo.
+func (s *Store) explain(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if a, ok := s.answerOf(err); ok {
+		return s.explainAnswer(op, a)
+	}
+	if ended, ok := errors.AsType[*smithy.CanceledError](err); ok {
+		return ended.Err
+	}
+	if isCredentials(err) {
+		if isContext(err) {
+			return contextError(err)
+		}
+		return fmt.Errorf("no credentials: %s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, "+
+			"or read a public bucket anonymously", s.redact(rootText(err)))
+	}
+	if sent, ok := errors.AsType[*smithyhttp.RequestSendError](err); ok {
+		return ranged.TransportError(sent.Err)
+	}
+	if idle, ok := errors.AsType[*idleError](err); ok {
+		return &ranged.Transient{Err: idle}
+	}
+	if isContext(err) {
+		return contextError(err)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return &ranged.Transient{Err: errors.New("the answer broke off"), Answered: true}
+	}
+	if _, ok := errors.AsType[*smithy.DeserializationError](err); ok {
+		return errors.New("the answer is none of S3: something between here and the store answers in its place; " +
+			"check the endpoint, and the proxy and its login")
+	}
+	return errors.New(s.redact(rootText(err)))
+}
+
+// answerOf finds the server's refusal in an error of the SDK. An answer that only could not be understood is none.
+func (s *Store) answerOf(err error) (answer, bool) {
+	response, ok := errors.AsType[*awshttp.ResponseError](err)
+	if !ok || response.Response == nil || response.HTTPStatusCode() < 300 {
+		// A commit may be refused with status 200, in the body.
+		api, isAPI := errors.AsType[smithy.APIError](err)
+		if !isAPI || response == nil || response.Response == nil || response.HTTPStatusCode() == 0 {
+			return answer{}, false
+		}
+		return answer{status: http.StatusInternalServerError, code: clean(api.ErrorCode()), message: s.redact(api.ErrorMessage())}, true
+	}
+	a := answer{
+		status:  response.HTTPStatusCode(),
+		region:  clean(response.Response.Header.Get("X-Amz-Bucket-Region")),
+		request: s.redact(clean(response.RequestID)),
+		after:   ranged.RetryAfter(response.Response.Header),
+	}
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		a.code, a.message = clean(api.ErrorCode()), api.ErrorMessage()
+	}
+	if a.region == "" {
+		if found := expecting.FindStringSubmatch(a.message); found != nil {
+			a.region = found[1]
+		}
+	}
+	a.message = s.redact(a.message)
+	return a, true
+}
+
+// expecting is how S3 words the region it wanted: "the region 'us-east-1' is wrong; expecting 'eu-west-1'".
+var expecting = regexp.MustCompile(`expecting '([a-z0-9-]{1,40})'`)
+
+func (s *Store) explainAnswer(op string, a answer) error {
+	switch {
+	case a.code == "RequestTimeout" || a.code == "SlowDown" || a.code == "InternalError",
+		ranged.TransientStatus(a.status) && a.code != "NotImplemented":
+		return &ranged.Transient{
+			Err:       errors.New(a.text()),
+			After:     a.after,
+			Throttled: ranged.Throttling(a.status) || a.code == "SlowDown",
+			Answered:  true,
+		}
+	case a.code == "NoSuchBucket":
+		return fmt.Errorf("the bucket %s does not exist; check its name and the endpoint", s.bucket)
+	case a.code == "NoSuchUpload":
+		return errUploadGone
+	case a.status == http.StatusNotFound:
+		return fs.ErrNotExist
+	case a.status == http.StatusPreconditionFailed && op == "put":
+		return errPrecondition
+	case a.status == http.StatusPreconditionFailed:
+		return objstore.ErrChanged
+	case a.status == http.StatusRequestedRangeNotSatisfiable:
+		return io.ErrUnexpectedEOF
+	case a.status == http.StatusConflict && (a.code == "ConditionalRequestConflict" || a.code == "OperationAborted"):
+		return errConflict
+	case a.code == "KeyTooLongError" || a.code == "KeyTooLong":
+		return fmt.Errorf("%w: the server refuses a key of this length", objstore.ErrName)
+	case a.code == "EntityTooLarge":
+		return fmt.Errorf("%w: it is larger than the server takes", objstore.ErrTooLarge)
+	}
+	if advice := s.advice(op, a); advice != "" {
+		return fmt.Errorf("%s; %s", a.text(), advice)
+	}
+	return errors.New(a.text())
+}
+
+// advice says what to do about a refusal that no code can act on.
+func (s *Store) advice(op string, a answer) string {
+	moved := a.status == http.StatusMovedPermanently || a.status == http.StatusTemporaryRedirect ||
+		a.code == "AuthorizationHeaderMalformed" || a.code == "IllegalLocationConstraintException"
+	switch {
+	case a.region != "" && a.region != s.region && (moved || a.code == "BadRequest"):
+		return fmt.Sprintf("the bucket is in region %s, asked was %s: set AWS_REGION=%s", a.region, s.region, a.region)
+	case moved:
+		return fmt.Sprintf("the bucket is not in region %s or not at this endpoint: set AWS_REGION to the bucket's", s.region)
+	case a.code == "InvalidAccessKeyId":
+		return "the server does not know the access key: check AWS_ACCESS_KEY_ID or the profile, and the endpoint"
+	case a.code == "SignatureDoesNotMatch":
+		return "the secret key does not fit the access key: check AWS_SECRET_ACCESS_KEY or the profile"
+	case a.code == "ExpiredToken" || a.code == "TokenRefreshRequired":
+		return "the session token has expired: log in again and run again"
+	case a.code == "InvalidToken":
+		return "the session token is not one: check AWS_SESSION_TOKEN or the profile"
+	case a.code == "RequestTimeTooSkewed":
+		return "the clock of this machine is wrong: set it"
+	case a.status == http.StatusForbidden || a.status == http.StatusUnauthorized:
+		return s.adviceDenied(op)
+	case a.code == "NotImplemented" && op == "put":
+		return "the server knows no conditional puts or no multipart uploads: use one that does"
+	}
+	return ""
+}
+
+func (s *Store) adviceDenied(op string) string {
+	action := map[string]string{
+		"get":    "s3:GetObject, and s3:ListBucket to tell what is missing from what is forbidden",
+		"stat":   "s3:GetObject, and s3:ListBucket to tell what is missing from what is forbidden",
+		"list":   "s3:ListBucket",
+		"put":    "s3:PutObject and s3:AbortMultipartUpload",
+		"delete": "s3:DeleteObject",
+	}[op]
+	who := "these credentials lack the permission"
+	if s.opts.Anonymous {
+		who = "anonymous users lack the permission"
+	}
+	return who + " (" + action + "): ask the owner of the bucket, or use others"
+}
+
+// text is the refusal in words: "403 AccessDenied: Access Denied (request 4442587FB7D0A2F9)".
+func (a answer) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "the server answers %d", a.status)
+	if a.code != "" {
+		b.WriteString(" " + a.code)
+	}
+	if a.message != "" && a.message != a.code {
+		b.WriteString(": " + a.message)
+	}
+	if a.request != "" {
+		b.WriteString(" (request " + a.request + ")")
+	}
+	return b.String()
+}
+
+// clean keeps what a code, a region or an id is made of.
+func clean(text string) string {
+	const most = 80
+	for i, c := range []byte(text) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
+		if i >= most || !letter && !strings.ContainsRune("-_./+=:", rune(c)) {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+func isCredentials(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "get identity: ") || strings.Contains(text, "get credentials: ")
+}
+
+// rootText is the innermost error's, where the SDK's wrappers say nothing of use.
+func rootText(err error) string {
+	if op, ok := errors.AsType[*smithy.OperationError](err); ok {
+		err = op.Err
+	}
+	text := err.Error()
+	text = strings.TrimPrefix(text, "get identity: ")
+	return strings.TrimPrefix(text, "get credentials: ")
+}
+
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func contextError(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return context.DeadlineExceeded
+	}
+	return context.Canceled
+}
+
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

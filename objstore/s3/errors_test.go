@@ -1,0 +1,247 @@
+package s3_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/s3"
+)
+
+// operations runs everything once and returns what each said.
+func operations(t *testing.T, store *s3.Store) map[string]error {
+	t.Helper()
+	said := map[string]error{}
+	_, said["stat"] = store.Stat(t.Context(), "a")
+	object, err := store.Open(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer object.Close()
+	said["get"] = object.ReadAt(t.Context(), make([]byte, 10), 5)
+	_, said["info"] = object.Info(t.Context())
+	for _, err := range store.List(t.Context(), "a") {
+		said["list"] = err
+	}
+	said["delete"] = store.Delete(t.Context(), "a")
+	_, said["put"] = objstore.Put(t.Context(), store, "a", []byte("x"), objstore.Condition{})
+	_, said["put new"] = objstore.Put(t.Context(), store, "a", []byte("x"), objstore.Condition{IfNoneMatch: true})
+	_, said["put large"] = objstore.Put(t.Context(), store, "a", make([]byte, 6<<20), objstore.Condition{})
+	said["probe"] = store.CheckConditional(t.Context())
+	return said
+}
+
+// TestRefusals: every refusal says what to do, and shows nothing of the credentials, whatever the server echoes.
+func TestRefusals(t *testing.T) {
+	for code, c := range map[string]struct {
+		status int
+		want   string
+		header string
+	}{
+		"InvalidAccessKeyId":           {403, "check AWS_ACCESS_KEY_ID", ""},
+		"SignatureDoesNotMatch":        {403, "check AWS_SECRET_ACCESS_KEY", ""},
+		"ExpiredToken":                 {400, "log in again", ""},
+		"InvalidToken":                 {400, "check AWS_SESSION_TOKEN", ""},
+		"RequestTimeTooSkewed":         {403, "clock", ""},
+		"AccessDenied":                 {403, "lack the permission", ""},
+		"NoSuchBucket":                 {404, "bucket bucket does not exist", ""},
+		"PermanentRedirect":            {301, "set AWS_REGION=eu-west-3", "eu-west-3"},
+		"AuthorizationHeaderMalformed": {400, "set AWS_REGION=eu-central-1", ""},
+		"SomethingElse":                {400, "400 SomethingElse", ""},
+	} {
+		t.Run(code, func(t *testing.T) {
+			s := newServer(t)
+			s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if c.header != "" {
+					w.Header().Set("x-amz-bucket-region", c.header)
+				}
+				w.Header().Set("x-amz-request-id", token)
+				refuseSaying(w, r, c.status, code, "the region 'us-east-1' is wrong; expecting 'eu-central-1' "+
+					keyID+" "+secret+" "+token+" http://u:"+secret+"@h/?X-Amz-Signature="+token)
+				return true
+			})
+			var log bytes.Buffer
+			opts := quick(s.URL)
+			opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			for op, err := range operations(t, open(t, s.URL, "", opts)) {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s: %v; want %q", op, err, c.want)
+				}
+				expectNoSecret(t, fmt.Sprintf("%s: %v %+v %#v", op, err, err, err))
+				if errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s: %v: passes for a missing object", op, err)
+				}
+			}
+			expectNoSecret(t, log.String())
+		})
+	}
+}
+
+func expectNoSecret(t *testing.T, text string) {
+	t.Helper()
+	for _, marked := range []string{keyID, secret, token, "X-Amz-Signature"} {
+		if strings.Contains(text, marked) {
+			t.Errorf("shows %s: %s", marked, text)
+		}
+	}
+}
+
+// TestFailures: broken connections, pages of proxies and servers that are down, with no secret in any error.
+func TestFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(w http.ResponseWriter, r *http.Request)
+		want   []string
+	}{
+		"reset": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{"then run again"}},
+		"503":   {func(w http.ResponseWriter, r *http.Request) { refuse(w, r, 503, "SlowDown") }, []string{"then run again"}},
+		"page": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, "<html><body>Please log in, ", token)
+		}, []string{"answers in its place", "gives no id", "ETag"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+				_, _ = io.Copy(io.Discard, r.Body)
+				c.answer(w, r)
+				return true
+			})
+			opts := quick(s.URL)
+			opts.MaxAttempts = 3
+			store := open(t, s.URL, "", opts)
+			_, statErr := store.Stat(t.Context(), "a")
+			object, _ := store.Open(t.Context(), "a")
+			defer object.Close()
+			readErr := object.ReadAt(t.Context(), make([]byte, 10), 5)
+			var listErr error
+			for _, err := range store.List(t.Context(), "") {
+				listErr = err
+			}
+			for op, err := range map[string]error{"stat": statErr, "get": readErr, "list": listErr} {
+				ok := false
+				for _, want := range c.want {
+					ok = ok || err != nil && strings.Contains(err.Error(), want)
+				}
+				if !ok {
+					t.Errorf("%s: %v; want one of %q", op, err, c.want)
+				}
+				expectNoSecret(t, fmt.Sprint(err))
+			}
+		})
+	}
+}
+
+// TestMissingKey: one request more tells a missing object from a missing bucket, and only until the bucket is known.
+func TestMissingKey(t *testing.T) {
+	s := newServer(t)
+	store := open(t, s.URL, "", quick(s.URL))
+	for range 2 {
+		if _, err := store.Stat(t.Context(), "none"); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	if heads, gets := s.requests("HEAD"), s.requests("GET"); len(heads) != 2 || len(gets) != 1 {
+		t.Fatalf("%q, %q", heads, gets)
+	}
+}
+
+// TestNoCredentials: what the chain says, and what to do.
+func TestNoCredentials(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
+	s := newServer(t)
+	store := open(t, s.URL, "", quick(s.URL))
+	_, err := store.Stat(t.Context(), "a")
+	if err == nil || !strings.Contains(err.Error(), "no credentials") || !strings.Contains(err.Error(), "AWS_ACCESS_KEY_ID") {
+		t.Fatal(err)
+	}
+	opts := quick(s.URL)
+	opts.Anonymous = true
+	if _, err := open(t, s.URL, "", opts).Stat(t.Context(), "a"); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+}
+
+// TestBadOptions: each is refused by New, without showing what may be secret.
+func TestBadOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		bucket, prefix string
+		opts           s3.Options
+	}{
+		"no bucket":       {"", "", s3.Options{}},
+		"bucket":          {"a/b", "", s3.Options{}},
+		"dots":            {"..", "", s3.Options{}},
+		"prefix":          {"bucket", "a/../b", s3.Options{}},
+		"endpoint":        {"bucket", "", s3.Options{Endpoint: "host:9000"}},
+		"user":            {"bucket", "", s3.Options{Endpoint: "http://u:" + secret + "@host"}},
+		"query":           {"bucket", "", s3.Options{Endpoint: "http://host/?X-Amz-Signature=" + secret}},
+		"checksums":       {"bucket", "", s3.Options{RequestChecksums: "always"}},
+		"small parts":     {"bucket", "", s3.Options{UploadPartSize: 1 << 20}},
+		"large parts":     {"bucket", "", s3.Options{UploadPartSize: 1 << 30}},
+		"no such profile": {"bucket", "", s3.Options{Profile: "none-of-that-name"}},
+	} {
+		_, err := s3.New(t.Context(), c.bucket, c.prefix, c.opts)
+		if err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+		expectNoSecret(t, fmt.Sprint(err))
+	}
+	t.Setenv("AWS_ENDPOINT_URL", "http://u:"+secret+"@host")
+	_, err := s3.New(t.Context(), "bucket", "", s3.Options{})
+	if err == nil {
+		t.Fatal("accepted a password in AWS_ENDPOINT_URL")
+	}
+	expectNoSecret(t, fmt.Sprint(err))
+}
+
+// TestHostileLists: a server that lists in circles, out of order or outside the prefix ends the list with an error.
+func TestHostileLists(t *testing.T) {
+	key := func(k string) string { return "<Contents><Key>" + k + "</Key><Size>1</Size></Contents>" }
+	more := "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+	for name, body := range map[string]string{
+		"circle":   more + key("p/a"),
+		"empty":    more,
+		"no token": "<IsTruncated>true</IsTruncated>" + key("p/a"),
+		"order":    key("p/b") + key("p/a"),
+		"twice":    key("p/a") + key("p/a"),
+		"outside":  key("q/a"),
+		"encoding": "<EncodingType>url</EncodingType>" + key("p/%zz"),
+	} {
+		s := newServer(t)
+		s.setHook(func(w http.ResponseWriter, _ *http.Request) bool {
+			fmt.Fprintf(w, "<ListBucketResult>%s</ListBucketResult>", body)
+			return true
+		})
+		var last error
+		for _, err := range open(t, s.URL, "p", quick(s.URL)).List(t.Context(), "") {
+			last = err
+		}
+		if last == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	// Keys that are no names are left out.
+	s := newServer(t)
+	s.setHook(func(w http.ResponseWriter, _ *http.Request) bool {
+		fmt.Fprintf(w, "<ListBucketResult>%s%s%s</ListBucketResult>", key("p/"), key("p/a"), key("p/dir/"))
+		return true
+	})
+	var names []string
+	for info, err := range open(t, s.URL, "p", quick(s.URL)).List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, info.Name)
+	}
+	if len(names) != 1 || names[0] != "a" {
+		t.Fatalf("%q", names)
+	}
+}

@@ -1,0 +1,141 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/url"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// List asks for a page of at most 1,000 keys at a time, when the one before is used up. Keys that are no names, such as
+// the "dir/" that consoles put for folders, are left out.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
+	return func(yield func(objstore.Info, error) bool) {
+		if err := ctx.Err(); err != nil {
+			yield(objstore.Info{}, s.fail("list", prefix, err))
+			return
+		}
+		if len(s.prefix)+len(prefix) > objstore.MaxNameLen {
+			return // no key is that long
+		}
+		l := lister{store: s, prefix: s.prefix + prefix}
+		for more := true; more; {
+			page, err := l.next(ctx)
+			if err != nil {
+				yield(objstore.Info{}, s.fail("list", prefix, err))
+				return
+			}
+			for _, info := range page {
+				if err := ctx.Err(); err != nil {
+					yield(objstore.Info{}, s.fail("list", prefix, err))
+					return
+				}
+				if !yield(info, nil) {
+					return
+				}
+			}
+			more = l.token != ""
+		}
+		if err := ctx.Err(); err != nil {
+			yield(objstore.Info{}, s.fail("list", prefix, err))
+		}
+	}
+}
+
+// lister walks the pages. It holds the server to ascending keys, without which a caller that merges lists goes wrong, and
+// one that is sent in circles never ends.
+type lister struct {
+	store  *Store
+	prefix string
+	token  string
+	last   string // key
+	empty  int    // pages in a row
+}
+
+func (l *lister) next(ctx context.Context) ([]objstore.Info, error) {
+	s := l.store
+	in := &s3.ListObjectsV2Input{
+		Bucket: &s.bucket,
+		// Keys may hold what XML cannot.
+		EncodingType: types.EncodingTypeUrl,
+	}
+	if l.prefix != "" {
+		in.Prefix = &l.prefix
+	}
+	if l.token != "" {
+		in.ContinuationToken = &l.token
+	}
+	var out *s3.ListObjectsV2Output
+	err := s.reader.Do(ctx, func(ctx context.Context) (err error) {
+		out, err = s.client.ListObjectsV2(unguarded(ctx), in, once)
+		return s.explain("list", err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.found.Store(true)
+	page := make([]objstore.Info, 0, len(out.Contents))
+	for _, object := range out.Contents {
+		info, ok, err := l.info(object, out.EncodingType == types.EncodingTypeUrl)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			page = append(page, info)
+		}
+	}
+	return page, l.advance(out, len(out.Contents))
+}
+
+// advance takes the token of the page after this one, "" when there is none.
+func (l *lister) advance(out *s3.ListObjectsV2Output, keys int) error {
+	if !aws.ToBool(out.IsTruncated) {
+		l.token = ""
+		return nil
+	}
+	const most = 1000
+	if l.empty++; keys > 0 {
+		l.empty = 0
+	}
+	token := aws.ToString(out.NextContinuationToken)
+	if token == "" || token == l.token || l.empty > most {
+		return errors.New("the server says that there is more and does not say how to go on; use one that lists in pages")
+	}
+	l.token = token
+	return nil
+}
+
+// info is one key; ok is false for one that is no name.
+func (l *lister) info(object types.Object, encoded bool) (info objstore.Info, ok bool, err error) {
+	key := aws.ToString(object.Key)
+	if encoded {
+		plain, err := url.QueryUnescape(key)
+		if err != nil {
+			return info, false, fmt.Errorf("the server lists a key that is not URL-encoded as it says: %.100q", key)
+		}
+		key = plain
+	}
+	if !strings.HasPrefix(key, l.prefix) {
+		return info, false, fmt.Errorf("the server lists %.100q, which does not begin with the prefix asked for", key)
+	}
+	if l.last != "" && key <= l.last {
+		return info, false, fmt.Errorf("the server lists %.100q after %.100q; only servers that list in ascending order "+
+			"of keys are supported, which directory buckets of S3 do not", key, l.last)
+	}
+	l.last = key
+	info = objstore.Info{
+		Name:    key[len(l.store.prefix):],
+		Size:    aws.ToInt64(object.Size),
+		ETag:    plainTag(object.ETag),
+		ModTime: aws.ToTime(object.LastModified),
+	}
+	return info, checkName(info.Name) == nil && info.Size >= 0, nil
+}

@@ -1,0 +1,171 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
+)
+
+// object reads one version; package ranged does.
+type object struct {
+	store *Store
+	name  string
+	key   string
+	*ranged.Object
+}
+
+// Open sends nothing: that the object is missing is what the first read, or Info, says.
+func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
+	key, err := s.key(ctx, name)
+	if err != nil {
+		return nil, s.fail("get", name, err)
+	}
+	o := &object{store: s, name: name, key: key}
+	o.Object = s.reader.Object(o.get, func(ctx context.Context) (ranged.Meta, error) {
+		head, err := s.head(ctx, "get", key)
+		return head.meta, err
+	})
+	return o, nil
+}
+
+func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return o.store.fail("get", o.name, o.Object.ReadAt(ctx, p, off))
+}
+
+func (o *object) Info(ctx context.Context) (objstore.Info, error) {
+	meta, err := o.Object.Info(ctx)
+	if err != nil {
+		return objstore.Info{}, o.store.fail("get", o.name, err)
+	}
+	return infoOf(o.name, meta), nil
+}
+
+func (o *object) Close() error {
+	o.Object.Close()
+	return nil
+}
+
+// get is the engine's ranged.Getter.
+func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+	s := o.store
+	in := &s3.GetObjectInput{
+		Bucket: &s.bucket,
+		Key:    &o.key,
+		Range:  aws.String(fmt.Sprintf("bytes=%d-%d", off, off+n-1)),
+	}
+	if etag != "" {
+		in.IfMatch = aws.String(quoteTag(etag))
+	}
+	out, err := s.client.GetObject(unguarded(ctx), in, once)
+	if err != nil {
+		return nil, ranged.Meta{}, s.explain("get", err)
+	}
+	size, err := ranged.CheckBody(off, n, aws.ToString(out.ContentRange), lengthOf(out.ContentLength), aws.ToString(out.ContentType))
+	if err != nil {
+		out.Body.Close()
+		return nil, ranged.Meta{}, err
+	}
+	meta := ranged.Meta{Size: size, ETag: plainTag(out.ETag), ModTime: aws.ToTime(out.LastModified)}
+	return out.Body, meta, nil
+}
+
+func lengthOf(n *int64) int64 {
+	if n == nil {
+		return -1
+	}
+	return *n
+}
+
+// described is what a HEAD says.
+type described struct {
+	meta     ranged.Meta
+	metadata map[string]string
+}
+
+// Stat is one HEAD.
+func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
+	key, err := s.key(ctx, name)
+	if err != nil {
+		return objstore.Info{}, s.fail("stat", name, err)
+	}
+	var head described
+	err = s.reader.Do(ctx, func(ctx context.Context) (err error) {
+		head, err = s.head(ctx, "stat", key)
+		return err
+	})
+	if err != nil {
+		return objstore.Info{}, s.fail("stat", name, err)
+	}
+	return infoOf(name, head.meta), nil
+}
+
+// head sends one HEAD. Its answer has no body to say what is wrong, so a refusal that may have many reasons is asked
+// again by a GET of one byte, whose has.
+func (s *Store) head(ctx context.Context, op, key string) (described, error) {
+	ctx = unguarded(ctx)
+	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key}, once)
+	if err != nil {
+		return described{}, s.headError(ctx, op, key, err)
+	}
+	if plainTag(out.ETag) == "" {
+		if ranged.IsPage(aws.ToString(out.ContentType)) {
+			return described{}, ranged.ErrPage
+		}
+		return described{}, errors.New("the server gives the object no ETag, so that its versions cannot be told apart; " +
+			"use one that does")
+	}
+	s.found.Store(true)
+	size := aws.ToInt64(out.ContentLength)
+	if out.ContentLength == nil || size < 0 {
+		return described{}, errors.New("the server does not say how large the object is; use one that sends Content-Length")
+	}
+	return described{
+		meta:     ranged.Meta{Size: size, ETag: plainTag(out.ETag), ModTime: aws.ToTime(out.LastModified)},
+		metadata: out.Metadata,
+	}, nil
+}
+
+func (s *Store) headError(ctx context.Context, op, key string, cause error) error {
+	a, ok := s.answerOf(cause)
+	vague := ok && (a.status == 301 || a.status == 307 || a.status == 400 || a.status == 403 ||
+		a.status == 404 && !s.found.Load())
+	if !vague {
+		return s.explain(op, cause)
+	}
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key, Range: aws.String("bytes=0-0")}, once)
+	if err == nil {
+		out.Body.Close()
+		return s.explain(op, cause)
+	}
+	if b, ok := s.answerOf(err); ok && b.code == "NoSuchKey" {
+		s.found.Store(true)
+	}
+	err = s.explain(op, err)
+	if err == io.ErrUnexpectedEOF { // an empty object
+		return s.explain(op, cause)
+	}
+	return err
+}
+
+func infoOf(name string, meta ranged.Meta) objstore.Info {
+	return objstore.Info{Name: name, Size: meta.Size, ETag: meta.ETag, ModTime: meta.ModTime}
+}
+
+// plainTag takes the quotes off an ETag, since servers do not agree on them from one call to the next.
+func plainTag(tag *string) string { return strings.Trim(aws.ToString(tag), `"`) }
+
+// quoteTag puts them on again, as HTTP has it.
+func quoteTag(tag string) string {
+	if strings.Contains(tag, `"`) { // W/"weak"
+		return tag
+	}
+	return `"` + tag + `"`
+}

@@ -1,0 +1,160 @@
+package s3
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
+)
+
+// Options say how a store is reached. The zero value is right for AWS: the SDK's default chain gives credentials, region
+// and endpoint from the environment (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL and so on), the shared files, or the role
+// of the machine.
+type Options struct {
+	// Region of the bucket. Empty: as the chain says, else us-east-1.
+	Region string
+	// Endpoint is the URL of a server that is not AWS, without a path. Empty: as the chain says.
+	Endpoint string
+	// PathStyle puts the bucket into the path of URLs and not into the host. Nil: when the endpoint is not of AWS.
+	PathStyle *bool
+	// Anonymous sends unsigned requests, for public buckets.
+	Anonymous bool
+	// Profile of the shared configuration files.
+	Profile string
+	// RequestChecksums is when_supported or when_required: whether uploads carry checksums that the operation does not
+	// ask for. Empty: when_required where the endpoint is not of AWS, since not all servers understand them; else as the
+	// chain says.
+	RequestChecksums string
+
+	// Concurrency is how many reading requests are in flight at once, default 64.
+	Concurrency int
+	// PartSize is the largest range read by one request, in bytes, default 8 MiB.
+	PartSize int64
+	// UploadPartSize is that of the first 2,000 parts of an upload, at least 5 MiB, default 8 MiB; objects up to it are
+	// put by one request. Every further 2,000 parts are four times as large, so that 10,000 hold 5 TiB.
+	UploadPartSize int64
+	// UploadConcurrency is how many parts of one upload are sent at once, default 4. An upload of more than one part
+	// holds one part more than that in memory, up to 2,000 parts; beyond, parts are larger and fewer are sent at once.
+	UploadConcurrency int
+
+	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and NoHedge bound how long
+	// a read may take and how it is tried again. Defaults: 10 s to the first byte and 5 s between bytes, both shortened
+	// by what is observed; 1,024 bytes a second at least (negative: none); given up after 20 requests in a row without
+	// a byte, or after 60 s in which 64 KiB did not come; 20 ms to 5 s between retries.
+	FirstByteTimeout, StallTimeout time.Duration
+	MinRate                        int64
+	MaxAttempts                    int
+	MaxElapsed                     time.Duration
+	BackoffMin, BackoffMax         time.Duration
+	NoHedge                        bool
+	// WriteTimeout is how long a request of an upload may go without a byte in either direction, default 60 s.
+	WriteTimeout time.Duration
+
+	// HTTPClient sends the requests, for tests; nil for the store's own.
+	HTTPClient *http.Client
+	// Logger takes what is odd and yet no error, nil for none. No secret is logged.
+	Logger *slog.Logger
+}
+
+const (
+	minPart         = 5 << 20 // S3's limit for all parts but the last
+	maxPart         = 16 << 20
+	defaultPart     = 8 << 20
+	defaultPartsOut = 4
+)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Concurrency <= 0 {
+		o.Concurrency = 64
+	}
+	if o.UploadPartSize == 0 {
+		o.UploadPartSize = defaultPart
+	}
+	// 256 times the first size has to stay below the 5 GiB of a part.
+	if o.UploadPartSize < minPart || o.UploadPartSize > maxPart {
+		return o, fmt.Errorf("the upload part size is %d bytes; give %d to %d", o.UploadPartSize, minPart, maxPart)
+	}
+	if o.UploadConcurrency <= 0 {
+		o.UploadConcurrency = defaultPartsOut
+	}
+	if o.WriteTimeout <= 0 {
+		o.WriteTimeout = time.Minute
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch o.RequestChecksums {
+	case "", "when_supported", "when_required":
+	default:
+		return o, errors.New("request checksums are when_supported or when_required")
+	}
+	return o, checkEndpoint(o.Endpoint)
+}
+
+// checkEndpoint refuses what an endpoint cannot have, without repeating it: there may be a password in it.
+func checkEndpoint(endpoint string) error {
+	if endpoint == "" {
+		return nil
+	}
+	u, err := url.Parse(endpoint)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return errors.New("the endpoint is no URL; give one like https://host:port")
+	case u.User != nil:
+		return errors.New("the endpoint has a user or password in it; give credentials by the environment or a profile")
+	case u.RawQuery != "" || u.Fragment != "":
+		return errors.New("the endpoint has a query or fragment; give scheme, host and port")
+	}
+	return nil
+}
+
+// ofAWS reports whether an endpoint is one of AWS itself; an empty one is.
+func ofAWS(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if endpoint == "" || err != nil {
+		return endpoint == ""
+	}
+	host := strings.ToLower(u.Hostname())
+	if net.ParseIP(host) != nil {
+		return false
+	}
+	for _, domain := range []string{"amazonaws.com", "amazonaws.com.cn", "api.aws", "amazonaws.eu"} {
+		if host == domain || strings.HasSuffix(host, "."+domain) {
+			return true
+		}
+	}
+	return false
+}
+
+func (o Options) checksums(custom bool, chain aws.RequestChecksumCalculation) aws.RequestChecksumCalculation {
+	switch {
+	case o.RequestChecksums == "when_supported":
+		return aws.RequestChecksumCalculationWhenSupported
+	case o.RequestChecksums == "when_required" || custom:
+		return aws.RequestChecksumCalculationWhenRequired
+	}
+	return chain
+}
+
+func (o Options) engine() ranged.Options {
+	return ranged.Options{
+		Concurrency:      o.Concurrency,
+		PartSize:         o.PartSize,
+		FirstByteTimeout: o.FirstByteTimeout,
+		StallTimeout:     o.StallTimeout,
+		MinRate:          o.MinRate,
+		MaxAttempts:      o.MaxAttempts,
+		MaxElapsed:       o.MaxElapsed,
+		BackoffMin:       o.BackoffMin,
+		BackoffMax:       o.BackoffMax,
+		NoHedge:          o.NoHedge,
+	}
+}

@@ -1,0 +1,83 @@
+package s3_test
+
+import (
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/s3"
+	"github.com/shardtool/shardtool/objstore/storetest"
+)
+
+const (
+	keyID  = "AKIDMARKED1"
+	secret = "marked-secret-key-7d1"
+	token  = "marked-session-token-99"
+)
+
+func TestMain(m *testing.M) {
+	// Nothing of the machine's own configuration may decide a test.
+	for _, variable := range os.Environ() {
+		if len(variable) > 4 && variable[:4] == "AWS_" {
+			name, _, _ := cut(variable)
+			os.Unsetenv(name)
+		}
+	}
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": keyID, "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": token,
+		"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
+	} {
+		os.Setenv(name, value)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func cut(variable string) (name, value string, ok bool) {
+	for i := range variable {
+		if variable[i] == '=' {
+			return variable[:i], variable[i+1:], true
+		}
+	}
+	return variable, "", false
+}
+
+// quick are options whose failures come soon. Retries are as many as by default.
+func quick(endpoint string) s3.Options {
+	return s3.Options{
+		Endpoint:         endpoint,
+		UploadPartSize:   5 << 20,
+		BackoffMin:       time.Millisecond,
+		BackoffMax:       5 * time.Millisecond,
+		FirstByteTimeout: 20 * time.Second,
+	}
+}
+
+func open(t *testing.T, endpoint, prefix string, opts s3.Options) *s3.Store {
+	t.Helper()
+	client := &http.Client{
+		Transport:     &http.Transport{MaxIdleConnsPerHost: 100},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	opts.Endpoint, opts.HTTPClient = endpoint, client
+	store, err := s3.New(t.Context(), "bucket", prefix, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func TestStore(t *testing.T) {
+	for _, prefix := range []string{"", "some/prefix"} {
+		t.Run("prefix="+prefix, func(t *testing.T) {
+			storetest.Run(t, func(t *testing.T) objstore.Store {
+				server := newServer(t)
+				return open(t, server.URL, prefix, quick(server.URL))
+			})
+		})
+	}
+}

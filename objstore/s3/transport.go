@@ -1,0 +1,113 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
+)
+
+// newHTTPClient is one whose pool holds a connection for every request in flight. It is the SDK's own kind, since that
+// takes AWS_CA_BUNDLE.
+func newHTTPClient(o Options) aws.HTTPClient {
+	if o.HTTPClient != nil {
+		return o.HTTPClient
+	}
+	connections := o.Concurrency + ranged.Extra(o.Concurrency) + 4*o.UploadConcurrency
+	return awshttp.NewBuildableClient().
+		WithDialerOptions(ranged.TuneDialer).
+		WithTransportOptions(func(t *http.Transport) { ranged.Tune(t, connections) })
+}
+
+// guard ends a request of an upload when no byte moves for idle. Calls of the engine have a watchdog of their own.
+type guard struct {
+	client interface {
+		Do(*http.Request) (*http.Response, error)
+	}
+	idle time.Duration
+}
+
+type unguardedKey struct{}
+
+// unguarded marks the calls of the engine.
+func unguarded(ctx context.Context) context.Context {
+	return context.WithValue(ctx, unguardedKey{}, true)
+}
+
+// idleError is a timeout to the SDK, which retries those.
+type idleError struct{ waited time.Duration }
+
+func (e *idleError) Error() string   { return fmt.Sprintf("no byte moved for %v", e.waited) }
+func (e *idleError) Timeout() bool   { return true }
+func (e *idleError) Temporary() bool { return true }
+
+func (g *guard) Do(r *http.Request) (*http.Response, error) {
+	if r.Context().Value(unguardedKey{}) != nil {
+		return g.client.Do(r)
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	w := &watch{ctx: ctx, cancel: cancel, idle: g.idle}
+	w.timer = time.AfterFunc(g.idle, func() { cancel(&idleError{g.idle}) })
+	guarded := r.WithContext(ctx)
+	if r.Body != nil && r.Body != http.NoBody {
+		guarded.Body = &watchedBody{ReadCloser: r.Body, watch: w}
+	}
+	response, err := g.client.Do(guarded)
+	if err != nil {
+		w.stop()
+		return response, w.reason(err)
+	}
+	response.Body = &watchedBody{ReadCloser: response.Body, watch: w, last: true}
+	return response, nil
+}
+
+type watch struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	idle   time.Duration
+	timer  *time.Timer
+}
+
+func (w *watch) stop() {
+	w.timer.Stop()
+	w.cancel(nil)
+}
+
+func (w *watch) reason(err error) error {
+	if idle, ok := errors.AsType[*idleError](context.Cause(w.ctx)); ok && !errors.Is(err, io.EOF) {
+		return idle
+	}
+	return err
+}
+
+type watchedBody struct {
+	io.ReadCloser
+	watch *watch
+	last  bool // the answer's: with it the request ends
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 && b.watch.ctx.Err() == nil {
+		b.watch.timer.Reset(b.watch.idle)
+	}
+	if err != nil {
+		err = b.watch.reason(err)
+	}
+	return n, err
+}
+
+func (b *watchedBody) Close() error {
+	err := b.ReadCloser.Close()
+	if b.last {
+		b.watch.stop()
+	}
+	return err
+}
