@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/order"
@@ -163,29 +166,57 @@ func LocalWorkers(localRanks int) int {
 	return max(1, (runtime.GOMAXPROCS(0)-localRanks)/localRanks)
 }
 
-// OrderTable reads what the order needs of the manifest: the samples of every block.
+// OrderTable reads what the order needs of the manifest: the samples of every block. Parts of the tables are read side by side where
+// a request takes time.
 func (d *Dataset) OrderTable(ctx context.Context) (order.Table, error) {
+	parts := make([]order.Table, len(d.tables.Parts))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(d.requests(), 1))
+	from := 0
+	if len(parts) > 0 {
+		from = rand.IntN(len(parts)) // ranks that start together ask for other parts first
+	}
+	for i := range parts {
+		part := (from + i) % len(parts)
+		g.Go(func() (err error) {
+			parts[part], err = d.orderPart(gctx, part)
+			return err
+		})
+	}
 	t := order.Table{Decoded: d.tables.Decoded, Samples: make([]uint32, 0, d.tables.Blocks), ShardFirst: make([]int, 0, d.tables.Shards)}
-	for part := range d.tables.Parts {
-		info, err := d.partInfo(ctx, part)
-		if err != nil {
-			return t, err
+	if err := g.Wait(); err != nil {
+		return t, err
+	}
+	for i := range parts {
+		for _, first := range parts[i].ShardFirst {
+			t.ShardFirst = append(t.ShardFirst, len(t.Samples)+first)
 		}
-		samples, err := loadInBackground(ctx, d, func() ([]uint64, error) { return d.tables.LoadSamples(part) })
-		if err != nil {
-			return t, err
+		t.Samples = append(t.Samples, parts[i].Samples...)
+		parts[i] = order.Table{}
+	}
+	return t, nil
+}
+
+// orderPart is OrderTable for the shards of one part, as if there were no others.
+func (d *Dataset) orderPart(ctx context.Context, part int) (t order.Table, err error) {
+	info, err := d.partInfo(ctx, part)
+	if err != nil {
+		return t, err
+	}
+	samples, err := loadInBackground(ctx, d, func() ([]uint64, error) { return d.tables.LoadSamples(part) })
+	if err != nil {
+		return t, err
+	}
+	for i := range info.shards {
+		t.ShardFirst = append(t.ShardFirst, len(t.Samples))
+		before := len(t.Samples)
+		for _, n := range samples[info.firstRow[i]:info.firstRow[i+1]] {
+			if n > 0 { // a row without samples continues the block before
+				t.Samples = append(t.Samples, uint32(n))
+			}
 		}
-		for i := range info.shards {
-			t.ShardFirst = append(t.ShardFirst, len(t.Samples))
-			before := len(t.Samples)
-			for _, n := range samples[info.firstRow[i]:info.firstRow[i+1]] {
-				if n > 0 { // a row without samples continues the block before
-					t.Samples = append(t.Samples, uint32(n))
-				}
-			}
-			if uint64(len(t.Samples)-before) != info.shards[i].Blocks {
-				return t, d.inTables(fmt.Errorf("%w: %s has %d blocks with samples, %d are told", format.ErrCorrupt, info.shards[i].Name, len(t.Samples)-before, info.shards[i].Blocks))
-			}
+		if uint64(len(t.Samples)-before) != info.shards[i].Blocks {
+			return t, d.inTables(fmt.Errorf("%w: %s has %d blocks with samples, %d are told", format.ErrCorrupt, info.shards[i].Name, len(t.Samples)-before, info.shards[i].Blocks))
 		}
 	}
 	return t, nil
