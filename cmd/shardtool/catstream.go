@@ -63,6 +63,9 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 		})
 	})()
 	err = out.run(ctx, quiet, s, f)
+	if errors.Is(err, reader.ErrSkipped) {
+		err = fmt.Errorf("%w (--max-skipped allows more)", err)
+	}
 	if err == nil && !f.json && !out.cut {
 		_, err = w.Write(format.EndOfArchive(true))
 	}
