@@ -144,7 +144,7 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 		stored := float64(s.d.tables.Bytes) / blocks * s.runAhead()
 		fly := max(min(s.opts.Memory/4, int64(float64(requests)*stored)), 1<<20)
 		s.flight = s.d.newFlight(s.opts.Workers, fly)
-		rest += fly
+		rest += fly + int64(requests)*requestCost
 	}
 	// The buffers' share of what remains: what the sample tables beside them take is proportional.
 	s.memory.limit = int64(float64(s.opts.Memory-min(rest, s.opts.Memory/2)) * perBlock / (perBlock + tables))
@@ -193,6 +193,9 @@ func pieceSize(p order.Params, fit, lanes int) int {
 // Bytes of what is held for each sample and field: of a start and a member in a sampleTable; of a ref and its use in a draft; of a
 // Sample and a FieldView in a batch.
 const startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 36, 64, 48
+
+// requestCost is what a request in flight holds: buffers of its connection, its goroutines' stacks.
+const requestCost = 64 << 10
 
 // scratchCost is what a worker holds: a decoder, and stored bytes.
 const scratchCost = 6 << 20
