@@ -58,7 +58,7 @@ func TestCachedEpochs(t *testing.T) {
 	}
 }
 
-// TestCachedHalf: a cache of half the data set finds nearly half of it in every later epoch.
+// TestCachedHalf: a cache of half the data set finds nearly half of it in every later epoch. The stream has little memory of its own.
 func TestCachedHalf(t *testing.T) {
 	watch(t)
 	samples := incompressible(3000)
@@ -67,7 +67,7 @@ func TestCachedHalf(t *testing.T) {
 		for rank := range 2 {
 			c := newCache(t, 3000*3600/2/2) // a host each, with half of its half
 			set := &streamed{open(t, c.Wrap(source), Options{Workers: 2}), samples}
-			f := set.follow(t, StreamOptions{Shuffle: true, Lanes: 8, Delay: 2, GlobalBatch: 64, Epochs: 4, Affinity: affinity, World: 2, Rank: rank, Workers: 2})
+			f := set.follow(t, StreamOptions{Shuffle: true, Lanes: 8, Delay: 2, GlobalBatch: 64, Epochs: 4, Affinity: affinity, World: 2, Rank: rank, Workers: 2, Memory: 1 << 20})
 			f.rest(t)
 			st := c.Stats()
 			if st.Used > st.Size {
