@@ -6,6 +6,9 @@
 //
 //	local  a directory; Create writes a temporary file, syncs it, renames it, syncs the directory
 //	mem    a map, for tests
+//	s3     a bucket of S3, or of a server that speaks its protocol
+//	http   objects behind a web server, to read
+//	cache  a folder on local disk between a reader and any of them
 //
 // Package storetest holds the suite every Store passes, and a store that fails its k-th operation.
 //

@@ -19,6 +19,10 @@ import (
 // conflicts is how often a commit is sent again that met another one under way (409).
 const conflicts = 6
 
+// errNoTag: the commit was answered with success and nothing else.
+var errNoTag = errors.New("the server answers the put without an ETag, and the object is not there: it may be none of S3; " +
+	"check the endpoint")
+
 // publish sends the one request that makes the object visible, again where it met another, and finds out what became of
 // it where the answer does not say. A request that is on its way cannot be taken back: when ctx ends under it, its answer
 // is waited for a little, so that an error nearly always means that nothing was put.
@@ -27,8 +31,11 @@ func (u *upload) publish(ctx context.Context) (objstore.Info, error) {
 	defer stop()
 	for attempt := 0; ; attempt++ {
 		info, err := u.commit(lingering)
-		if err == nil {
+		switch {
+		case err == nil && info.ETag != "":
 			return info, nil
+		case err == nil:
+			return u.resolve(ctx, errNoTag)
 		}
 		if ctx.Err() != nil {
 			return objstore.Info{}, ctx.Err()
@@ -115,7 +122,7 @@ func (u *upload) resolve(ctx context.Context, cause error) (objstore.Info, error
 func (u *upload) ambiguous(cause error) bool {
 	_, transient := errors.AsType[*ranged.Transient](cause)
 	return transient || isMissing(cause) || errors.Is(cause, errPrecondition) || errors.Is(cause, errConflict) ||
-		errors.Is(cause, errUploadGone)
+		errors.Is(cause, errUploadGone) || errors.Is(cause, errNoTag)
 }
 
 // final takes off the mark of what may pass, once nobody tries again.

@@ -57,6 +57,9 @@ func (s *Store) explain(op string, err error) error {
 		return fmt.Errorf("no credentials: %s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, "+
 			"or read a public bucket anonymously", s.redact(rootText(err)))
 	}
+	if _, ok := errors.AsType[pageError](err); ok {
+		return ranged.ErrPage
+	}
 	if sent, ok := errors.AsType[*smithyhttp.RequestSendError](err); ok {
 		return ranged.TransportError(sent.Err)
 	}
@@ -66,14 +69,19 @@ func (s *Store) explain(op string, err error) error {
 	if isContext(err) {
 		return contextError(err)
 	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return &ranged.Transient{Err: errors.New("the answer broke off"), Answered: true}
-	}
-	if _, ok := errors.AsType[*smithy.DeserializationError](err); ok {
-		return errors.New("the answer is none of S3: something between here and the store answers in its place; " +
-			"check the endpoint, and the proxy and its login")
+	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok && response.Response != nil && response.HTTPStatusCode()/100 == 2 {
+		// XML that was cut short or is none, which the parser does not tell apart, or a connection lost in the middle.
+		return &ranged.Transient{Answered: true, Err: errors.New("the answer cannot be read: it broke off, or something " +
+			"between here and the store answers in its place (check the endpoint, and the proxy and its login)")}
 	}
 	return errors.New(s.redact(rootText(err)))
+}
+
+// brokeOff reports whether err is an answer that came and could not be read.
+func (s *Store) brokeOff(err error) bool {
+	transient, ok := errors.AsType[*ranged.Transient](s.explain("put", err))
+	_, refused := s.answerOf(err)
+	return ok && transient.Answered && !refused
 }
 
 // answerOf finds the server's refusal in an error of the SDK. An answer that only could not be understood is none.

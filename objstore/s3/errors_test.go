@@ -105,7 +105,7 @@ func TestFailures(t *testing.T) {
 		"page": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, "<html><body>Please log in, ", token)
-		}, []string{"answers in its place", "gives no id", "ETag"}},
+		}, []string{"the proxy and its login"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -125,7 +125,11 @@ func TestFailures(t *testing.T) {
 			for _, err := range store.List(t.Context(), "") {
 				listErr = err
 			}
-			for op, err := range map[string]error{"stat": statErr, "get": readErr, "list": listErr} {
+			said := map[string]error{"stat": statErr, "get": readErr, "list": listErr}
+			if name == "page" { // the others are tried again by the SDK for long
+				said = operations(t, store)
+			}
+			for op, err := range said {
 				ok := false
 				for _, want := range c.want {
 					ok = ok || err != nil && strings.Contains(err.Error(), want)

@@ -25,6 +25,7 @@ const (
 // of their own. It also joins the segments: several runs of the manager fill one multipart upload.
 type parts struct {
 	*s3.Client
+	store *Store
 
 	mu       sync.Mutex
 	uploadID string
@@ -77,6 +78,10 @@ func (p *parts) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipar
 		return &s3.CreateMultipartUploadOutput{Bucket: in.Bucket, Key: in.Key, UploadId: &id}, nil
 	}
 	out, err := p.Client.CreateMultipartUpload(ctx, in, opts...)
+	// The SDK sends it again unless there was an answer; one that broke off leaves an upload without parts behind.
+	for again := 0; err != nil && again < 3 && ctx.Err() == nil && p.store.brokeOff(err); again++ {
+		out, err = p.Client.CreateMultipartUpload(ctx, in, opts...)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,35 @@ func (e *idleError) Error() string   { return fmt.Sprintf("no byte moved for %v"
 func (e *idleError) Timeout() bool   { return true }
 func (e *idleError) Temporary() bool { return true }
 
+// pageError: a page of HTML answers what no page can, such as a put, with success. The SDK would take it for one, since it
+// looks at the status alone.
+type pageError struct{}
+
+func (pageError) Error() string        { return ranged.ErrPage.Error() }
+func (pageError) RetryableError() bool { return false }
+
+// checkPage lets pages pass where they may be objects: reads of those look closer.
+func checkPage(r *http.Request, response *http.Response) error {
+	read := r.Method == http.MethodHead || r.Method == http.MethodGet && !r.URL.Query().Has("list-type")
+	if read || response.StatusCode/100 != 2 || !ranged.IsPage(response.Header.Get("Content-Type")) {
+		return nil
+	}
+	response.Body.Close()
+	return pageError{}
+}
+
 func (g *guard) Do(r *http.Request) (*http.Response, error) {
+	response, err := g.do(r)
+	if err == nil {
+		err = checkPage(r, response)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return response, nil
+}
+
+func (g *guard) do(r *http.Request) (*http.Response, error) {
 	if r.Context().Value(unguardedKey{}) != nil {
 		return g.client.Do(r)
 	}
@@ -61,8 +89,9 @@ func (g *guard) Do(r *http.Request) (*http.Response, error) {
 	}
 	response, err := g.client.Do(guarded)
 	if err != nil {
+		err = w.reason(err)
 		w.stop()
-		return response, w.reason(err)
+		return nil, err
 	}
 	response.Body = &watchedBody{ReadCloser: response.Body, watch: w, last: true}
 	return response, nil

@@ -50,7 +50,7 @@ func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition
 	if err != nil {
 		return nil, s.fail("put", name, err)
 	}
-	u := &upload{store: s, name: name, key: key, cond: cond, tag: randomTag(), parts: &parts{Client: s.client}}
+	u := &upload{store: s, name: name, key: key, cond: cond, tag: randomTag(), parts: &parts{Client: s.client, store: s}}
 	u.ctx, u.cancel = context.WithCancel(ctx)
 	return u, nil
 }

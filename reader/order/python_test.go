@@ -163,9 +163,9 @@ func randomPythonCase(rnd *rand.Rand, i int) (Table, Params, pythonCase) {
 	if total == 0 && p.Tail == TailDrop {
 		p.Tail = TailWrap
 	}
-	c := pythonCase{Blocks: table.Samples, ShardFirst: table.ShardFirst, Params: pythonOf(p), Bound: maxEpochs}
+	c := pythonCase{Blocks: table.Samples, ShardFirst: append(append([]int{}, table.ShardFirst...), len(table.Samples)), Params: pythonOf(p), Bound: maxEpochs}
 	if c.Blocks == nil {
-		c.Blocks, c.ShardFirst = []uint32{}, append([]int{}, table.ShardFirst...)
+		c.Blocks = []uint32{}
 	}
 	c.Epoch, c.Position = uint64(rnd.IntN(3)), uint64(rnd.IntN(total+1))
 	switch i % 7 {
