@@ -21,7 +21,8 @@ type Options struct {
 	// Generation picks a generation by the 16 hexadecimal digits in its tables' name. Empty: what manifest.json names.
 	Generation string
 	// Workers is how many goroutines fetch, check and decode for one iteration. 0: runtime.GOMAXPROCS(0), which follows
-	// the CPU affinity and the cgroup's limit.
+	// the CPU affinity and the cgroup's limit. Of a remote store (objstore.Remote) as many requests are in flight as it asks
+	// for, and Workers of their answers are checked and decoded at a time.
 	Workers int
 	// Memory is the budget in bytes of one iteration for blocks, stored and decoded, and once more for all random reads
 	// together. 0: 256 MiB. At least 1 MiB; a frame larger than the budget is let through when it is alone, a block that
