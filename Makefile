@@ -21,7 +21,7 @@ PACKAGES := ./... ./testdata
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## the static binary, bin/shardtool
@@ -72,6 +72,20 @@ lint: ## gofmt, vet, staticcheck, golangci-lint with the import rules
 	$(MAKE) --no-print-directory vet
 	$(GO) run $(STATICCHECK) $(PACKAGES)
 	$(GO) run $(GOLANGCI_LINT) run $(PACKAGES)
+	cd test && $(GO) run $(GOLANGCI_LINT) run ./...
+
+# The module in test has the S3 servers as dependencies, so that go.mod has not.
+.PHONY: test-s3
+test-s3: ## the stores against S3 servers and through bad networks
+	cd test && $(GO) vet ./... && $(GO) test $(TESTFLAGS) ./...
+
+.PHONY: demo-s3
+demo-s3: build ## the demo on an S3 server of its own
+	@cd test && $(GO) run ./cmd/s3demo -C .. bash testdata/demo-s3.sh bin/shardtool
+
+.PHONY: bench-s3
+bench-s3: ## measure reading from S3; BENCHFLAGS go to it
+	cd test && $(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: bench
 bench: ## measure; BENCHFLAGS go to it

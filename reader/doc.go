@@ -10,8 +10,9 @@
 // # Trust
 //
 // Stored bytes are compared with the CRC-32C that the tables give for them before anything else is done with them, and an
-// object's size is compared with the tables when it is opened. Bytes that are handed over are the bytes that were packed,
-// or an error comes in their place: [format.ErrCorrupt] with shard, block and offset.
+// object's size is compared with the tables when it is opened; where asking for it takes a request, what is missing comes
+// out when it is read, and Verify asks. Bytes that are handed over are the bytes that were packed, or an error comes in
+// their place: [format.ErrCorrupt] with shard, block and offset.
 //
 // # Concurrency
 //

@@ -73,12 +73,12 @@ func RetryAfter(header http.Header) time.Duration {
 func CheckBody(off, n int64, contentRange string, length int64, contentType string) (size int64, err error) {
 	if contentRange == "" {
 		switch {
+		case IsPage(contentType) && length != 0:
+			return 0, ErrPage // of whatever length
 		case off == 0 && length == n:
 			return n, nil
 		case length == 0:
 			return 0, nil // servers leave Range out of account where there is nothing
-		case IsPage(contentType):
-			return 0, ErrPage
 		}
 		return 0, errors.New("the server ignores Range: it answers a request for a part with the whole object; " +
 			"use a server that serves ranges")

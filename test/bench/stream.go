@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/shardtool/shardtool/bench/corpus"
+	s3store "github.com/shardtool/shardtool/objstore/s3"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// epochs is how many are streamed: what happens at their turn counts too.
+const epochs = 2
+
+// shuffled is the order of a stream, with a memory that a training host has.
+var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Epochs: epochs, Tail: "short"}
+
+// stream measures shuffled streaming over the throttled network: as fast as it goes, and for a consumer that needs 80 %
+// of the cap.
+func (b *bench) stream() error {
+	if err := b.pack(); err != nil {
+		return err
+	}
+	if err := b.proxy.Set(b.network()); err != nil {
+		return err
+	}
+	var share, waits sample
+	var batches int
+	var came, delivered int64
+	for range b.times {
+		b.proxy.ResetCounts()
+		free, err := b.consume(0)
+		if err != nil {
+			return err
+		}
+		share = append(share, float64(free.bytes)/free.seconds/float64(b.total))
+		came, delivered = b.proxy.Counts().Methods[http.MethodGet].Down, free.bytes
+		paced, err := b.consume(0.8 * float64(b.total))
+		if err != nil {
+			return err
+		}
+		waits = append(waits, paced.waited/paced.seconds)
+		batches = paced.batches
+	}
+	b.info("stream", "shuffled, 100 KB a sample, verified / cap", share, "x",
+		fmt.Sprintf("%s; opening and the first batch included, %d epochs; %d MB came for %d MB delivered",
+			mbs(share.median()*float64(b.total)), epochs, came/1e6, delivered/1e6))
+	b.atMost("stream", "wait share of a consumer that needs 80 % of the cap", waits, "", 0.02,
+		fmt.Sprintf("after the first of %d batches, through an epoch's turn", batches))
+	return nil
+}
+
+const streamPrefix = "stream"
+
+// pack writes the data set straight to the server: samples that cannot be compressed, as many as are read in one
+// measurement over all epochs.
+func (b *bench) pack() error {
+	store, err := s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.server.Endpoint, Region: b.server.Region})
+	if err != nil {
+		return err
+	}
+	w, err := writer.New(b.ctx, store, writer.Options{})
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	for s := range corpus.Images(corpus.Options{Samples: (b.mib << 20) / epochs / 100_000, Seed: 2}) {
+		out := writer.Sample{Key: s.Key}
+		for _, f := range s.Fields {
+			out.Fields = append(out.Fields, writer.Field{Name: f.Name, Data: f.Data})
+		}
+		if err := w.Write(b.ctx, out); err != nil {
+			return err
+		}
+	}
+	_, err = w.Close(b.ctx)
+	return err
+}
+
+// consumed is what a consumer saw.
+type consumed struct {
+	batches int
+	bytes   int64
+	seconds float64 // all of it, or with a rate since the first batch
+	waited  float64 // in Next, after the first batch
+}
+
+// consume streams to the end. With a rate the consumer works on every batch for as long as that takes at so many bytes a
+// second.
+func (b *bench) consume(rate float64) (c consumed, err error) {
+	store, err := s3store.New(b.ctx, b.server.Bucket, streamPrefix,
+		s3store.Options{Endpoint: b.proxy.URL, Region: b.server.Region, Concurrency: b.inFlight})
+	if err != nil {
+		return c, err
+	}
+	begin := time.Now()
+	ds, err := reader.Open(b.ctx, store, reader.Options{})
+	if err != nil {
+		return c, err
+	}
+	defer ds.Close()
+	s, err := ds.Stream(b.ctx, shuffled)
+	if err != nil {
+		return c, err
+	}
+	defer s.Close()
+	for {
+		asked := time.Now()
+		batch, err := s.Next(b.ctx)
+		if errors.Is(err, io.EOF) {
+			c.seconds = time.Since(begin).Seconds()
+			return c, nil
+		}
+		if err != nil {
+			return c, err
+		}
+		if c.batches++; c.batches > 1 {
+			c.waited += time.Since(asked).Seconds()
+		} else if rate > 0 {
+			begin = time.Now()
+		}
+		size := int64(0)
+		for i := range batch.Samples {
+			for _, f := range batch.Samples[i].Fields {
+				size += int64(len(f.Data))
+			}
+		}
+		c.bytes += size
+		if rate > 0 {
+			time.Sleep(time.Duration(float64(size) / rate * float64(time.Second)))
+		}
+	}
+}

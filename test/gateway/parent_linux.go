@@ -1,0 +1,15 @@
+package gateway
+
+import (
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+// pinToParent has the kernel kill the process when this one dies, however it does: by a panic or by SIGKILL. The kernel
+// watches the thread that starts it, so the goroutine keeps its thread until the returned function is called.
+func pinToParent(cmd *exec.Cmd) (release func()) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	return runtime.UnlockOSThread
+}

@@ -1,0 +1,63 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"sync"
+
+	"golang.org/x/time/rate"
+)
+
+// bufferSize is what is read and written at once without a throttle: a few system calls a MiB.
+const bufferSize = 256 << 10
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// limiter is a token bucket of bytes that holds 20 ms of its rate: sleeps that come a little late are made up for.
+func limiter(perSecond int64) *rate.Limiter {
+	if perSecond <= 0 {
+		return nil
+	}
+	return rate.NewLimiter(rate.Limit(perSecond), int(max(perSecond/50, 1)))
+}
+
+// copy sends the body, at the rates set.
+func (e *exchange) copy(src io.Reader) error {
+	buffer := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buffer)
+	piece := buffer[:]
+	limits := make([]*rate.Limiter, 0, 2)
+	if e.matched && e.setup.PerConn > 0 {
+		// A connection carries one answer at a time: a bucket for the answer, empty at first, is one for the connection.
+		own := limiter(e.setup.PerConn)
+		own.AllowN(e.begin, own.Burst())
+		limits = append(limits, own)
+	}
+	if e.setup.total != nil {
+		limits = append(limits, e.setup.total)
+	}
+	for _, l := range limits {
+		piece = piece[:min(len(piece), l.Burst(), 64<<10)]
+	}
+	for {
+		n, err := src.Read(piece)
+		for _, l := range limits {
+			if waitErr := l.WaitN(e.r.Context(), n); waitErr != nil {
+				return waitErr
+			}
+		}
+		if n > 0 {
+			written, writeErr := e.w.Write(piece[:n])
+			e.traffic.down.Add(int64(written))
+			if writeErr != nil {
+				return writeErr
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

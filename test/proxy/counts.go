@@ -1,0 +1,82 @@
+package proxy
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Counts are what a proxy has seen and done since it was made, or since ResetCounts.
+type Counts struct {
+	// Methods has the traffic of each HTTP method.
+	Methods map[string]Traffic
+	// MaxInFlight is the largest number of requests under way at one time.
+	MaxInFlight int64
+
+	// The rest counts requests that met a fault.
+	Resets, Lost, StalledHeaders, StalledBodies, Busy, Short, Cut, WrongRanges, HTML int64
+}
+
+// Traffic is that of one method.
+type Traffic struct {
+	Requests int64
+	// Up and Down are bytes of requests' and answers' bodies.
+	Up, Down int64
+}
+
+// Faults is the number of requests that met one.
+func (c Counts) Faults() int64 {
+	return c.Resets + c.Lost + c.StalledHeaders + c.StalledBodies + c.Busy + c.Short + c.Cut + c.WrongRanges + c.HTML
+}
+
+// traffic is Traffic being counted.
+type traffic struct{ requests, up, down atomic.Int64 }
+
+type counters struct {
+	mu       sync.Mutex
+	methods  map[string]*traffic
+	inFlight atomic.Int64
+	most     atomic.Int64
+	faults   [faults]atomic.Int64
+}
+
+func (c *counters) method(name string) *traffic {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.methods[name]
+	if t == nil {
+		t = new(traffic)
+		c.methods[name] = t
+	}
+	return t
+}
+
+func (c *counters) enter() {
+	n := c.inFlight.Add(1)
+	for {
+		most := c.most.Load()
+		if n <= most || c.most.CompareAndSwap(most, n) {
+			return
+		}
+	}
+}
+
+func (c *counters) leave() { c.inFlight.Add(-1) }
+
+// Counts reads the counters. Requests under way are in it as far as they have come.
+func (p *Proxy) Counts() Counts {
+	c := p.counters.Load()
+	out := Counts{Methods: map[string]Traffic{}, MaxInFlight: c.most.Load()}
+	c.mu.Lock()
+	for name, t := range c.methods {
+		out.Methods[name] = Traffic{t.requests.Load(), t.up.Load(), t.down.Load()}
+	}
+	c.mu.Unlock()
+	for f, n := range map[fault]*int64{reset: &out.Resets, lost: &out.Lost, stallHeaders: &out.StalledHeaders,
+		stallBody: &out.StalledBodies, busy: &out.Busy, short: &out.Short, cut: &out.Cut, wrongRange: &out.WrongRanges, html: &out.HTML} {
+		*n = c.faults[f].Load()
+	}
+	return out
+}
+
+// ResetCounts begins all counters anew. Requests under way count to neither side in full.
+func (p *Proxy) ResetCounts() { p.counters.Store(&counters{methods: map[string]*traffic{}}) }

@@ -1,0 +1,129 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+)
+
+// Options say what a proxy does to what passes through it. The zero value passes everything on as it is.
+type Options struct {
+	// Seed and a request's number among those of Match decide its fault: the same sequence meets the same faults.
+	Seed uint64
+	// Match picks the requests that faults and delays apply to; nil picks all. It must be safe for concurrent use.
+	Match func(*http.Request) bool
+
+	// FirstByte is the time from a request's arrival to the first byte of its answer.
+	FirstByte time.Duration
+	// PerConn bounds the bytes a second of the answers' bodies on one connection, Total those of the whole proxy. 0 is no
+	// bound.
+	PerConn int64
+	Total   int64
+
+	// Faults are the shares of requests that meet a fault: each request meets at most one.
+	Faults Faults
+	// RetryAfter is sent with the answers of Faults.Busy, when not empty: seconds, or a date.
+	RetryAfter string
+
+	// IgnoreRange asks the server for whole objects and answers 200, as a server does that knows no ranges.
+	IgnoreRange bool
+	// IgnoreConditions takes If-Match, If-None-Match and If-Range off all requests, those of Match or not.
+	IgnoreConditions bool
+	// Signer signs again what the proxy has altered. Its keys, like Region, are those of the server behind. The faults
+	// that alter a request need it.
+	Signer aws.CredentialsProvider
+	// Region is part of a signature.
+	Region string
+
+	// Before, when not nil, is called with each request of Match and its number, from 0, before it is passed on: to replace
+	// the object that is being read, say. It must be safe for concurrent use.
+	Before func(n int64, r *http.Request)
+}
+
+// Faults are shares of requests, between 0 and 1. Their sum is at most 1. Those that concern an answer's body leave an
+// answer without one, and every failed answer, as it is.
+type Faults struct {
+	// Reset cuts the connection (RST) after a random number of bytes of the body.
+	Reset float64
+	// Lost has the server carry the request out and then cuts the connection without an answer.
+	Lost float64
+	// StallHeaders never answers; StallBody stops after a random number of bytes. Both keep the connection until the
+	// client goes away or the proxy closes.
+	StallHeaders float64
+	StallBody    float64
+	// Busy answers 503 SlowDown without asking the server.
+	Busy float64
+	// Short ends the connection after a random number of bytes, fewer than Content-Length.
+	Short float64
+	// Cut ends the body early and lets Content-Length agree with it, as for an object cut short, unlike Content-Range.
+	Cut float64
+	// WrongRange asks the server for a range one byte further on: Content-Range says so, and the bytes are that range's.
+	WrongRange float64
+	// HTML answers 200 with a page, as a captive portal does.
+	HTML float64
+}
+
+// fault is what happens to one request.
+type fault int
+
+const (
+	none fault = iota
+	reset
+	lost
+	stallHeaders
+	stallBody
+	busy
+	short
+	cut
+	wrongRange
+	html
+	faults // their number
+)
+
+// shares are in the order of the constants.
+func (f Faults) shares() [faults]float64 {
+	return [faults]float64{reset: f.Reset, lost: f.Lost, stallHeaders: f.StallHeaders, stallBody: f.StallBody, busy: f.Busy,
+		short: f.Short, cut: f.Cut, wrongRange: f.WrongRange, html: f.HTML}
+}
+
+// check is called once for each Set.
+func (o Options) check() error {
+	sum := 0.0
+	for _, share := range o.Faults.shares() {
+		if !(share >= 0 && share <= 1) {
+			return fmt.Errorf("proxy: a share of %v; give one between 0 and 1", share)
+		}
+		sum += share
+	}
+	switch {
+	case sum > 1+1e-9:
+		return fmt.Errorf("proxy: the shares of faults add up to %v; a request meets one at most", sum)
+	case o.FirstByte < 0 || o.PerConn < 0 || o.Total < 0:
+		return errors.New("proxy: negative time or rate")
+	case o.Signer == nil && (o.IgnoreRange || o.IgnoreConditions || o.Faults.WrongRange > 0):
+		return errors.New("proxy: altered requests need a new signature; set Signer and Region")
+	}
+	return nil
+}
+
+// draw decides the fault of request n, and where in its body it strikes: a share of the length.
+func (o *Options) draw(n int64) (f fault, at float64) {
+	u := unit(o.Seed, uint64(2*n))
+	for f, share := range o.Faults.shares() {
+		if u -= share; share > 0 && u < 0 {
+			return fault(f), unit(o.Seed, uint64(2*n+1))
+		}
+	}
+	return none, 0
+}
+
+// unit maps a seed and a number to [0, 1): splitmix64's mixing of their sum.
+func unit(seed, n uint64) float64 {
+	z := seed*0xd1342543de82ef95 + (n+1)*0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return float64((z^z>>31)>>11) / (1 << 53)
+}

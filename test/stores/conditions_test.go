@@ -1,0 +1,160 @@
+package stores_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore"
+	s3store "github.com/shardtool/shardtool/objstore/s3"
+	"github.com/shardtool/shardtool/test/proxy"
+)
+
+// writers is more than the connections of one upload and fewer than a server's limits.
+const writers = 32
+
+// race puts one name from many goroutines, each by a store of its own, as processes on many machines would. Exactly one
+// may win. It returns the winner's Info.
+func race(t *testing.T, stores []*s3store.Store, name string, round, size int, cond objstore.Condition, lost error) objstore.Info {
+	t.Helper()
+	var group sync.WaitGroup
+	infos, errs := make([]objstore.Info, len(stores)), make([]error, len(stores))
+	data := func(writer int) []byte { return pattern(uint64(1000+round*len(stores)+writer), size+writer) }
+	start := make(chan struct{})
+	for i, store := range stores {
+		group.Go(func() {
+			<-start
+			infos[i], errs[i] = objstore.Put(t.Context(), store, name, data(i), cond)
+		})
+	}
+	close(start)
+	group.Wait()
+	winner := -1
+	for i, err := range errs {
+		switch {
+		case err == nil && winner >= 0:
+			t.Fatalf("round %d: writers %d and %d both won", round, winner, i)
+		case err == nil:
+			winner = i
+		case !errors.Is(err, lost):
+			t.Fatalf("round %d: writer %d: %v; want %v", round, i, err, lost)
+		}
+	}
+	if winner < 0 {
+		t.Fatalf("round %d: nobody won: %v", round, errs[0])
+	}
+	got, info, err := objstore.ReadAll(t.Context(), stores[0], name, 64<<20)
+	if err != nil || !bytes.Equal(got, data(winner)) || info.ETag != infos[winner].ETag {
+		t.Fatalf("round %d: writer %d won with %+v, there is %+v: %v", round, winner, infos[winner], info, err)
+	}
+	return info
+}
+
+// TestRaces races conditional puts, small and in parts, also where answers are lost after the server has acted: who won
+// must then be found out.
+func TestRaces(t *testing.T) {
+	s, _ := versity(t)
+	for name, opt := range map[string]proxy.Options{
+		"clean": {},
+		"lost":  {Faults: proxy.Faults{Lost: 0.06, Busy: 0.02}, Match: func(r *http.Request) bool { return r.Method != http.MethodGet }},
+	} {
+		for kind, size := range map[string]int{"put": 20_000, "parts": 5<<20 + 100} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				opt.Seed = 21
+				through, p := s.faulty(t, opt)
+				bucket := s.bucket(t)
+				n, rounds := writers, 3
+				if kind == "parts" {
+					n, rounds = 6, 2 // each holds some MiB
+				}
+				stores := make([]*s3store.Store, n)
+				for i := range stores {
+					stores[i] = through.open(t, bucket, "p", s3store.Options{UploadPartSize: 5 << 20})
+				}
+				for round := range rounds {
+					race(t, stores, fmt.Sprintf("new/%d", round), round, size, objstore.Condition{IfNoneMatch: true}, objstore.ErrExists)
+				}
+				info, err := objstore.Put(t.Context(), stores[0], "replaced", []byte("start"), objstore.Condition{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for round := range rounds {
+					info = race(t, stores, "replaced", round, size, objstore.Condition{IfMatch: info.ETag}, objstore.ErrChanged)
+				}
+				if opt.Faults != (proxy.Faults{}) && p.Counts().Lost == 0 {
+					t.Error("no answer was lost")
+				}
+			})
+		}
+	}
+}
+
+// TestIgnoredConditions writes to a server that ignores conditional headers. It is found out before anything is
+// overwritten.
+func TestIgnoredConditions(t *testing.T) {
+	s, _ := versity(t)
+	bucket := s.bucket(t)
+	direct := s.open(t, bucket, "", s3store.Options{})
+	info, err := objstore.Put(t.Context(), direct, "manifest", []byte("precious"), objstore.Condition{IfNoneMatch: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, cond := range map[string]objstore.Condition{
+		"exists": {IfNoneMatch: true}, "other tag": {IfMatch: "0123456789abcdef0123456789abcdef"}, "its tag": {IfMatch: info.ETag},
+	} {
+		t.Run(name, func(t *testing.T) {
+			through, _ := s.faulty(t, proxy.Options{IgnoreConditions: true, Signer: s.keys(), Region: s.region})
+			store := through.open(t, bucket, "", s3store.Options{})
+			for _, target := range []string{"manifest", "new"} {
+				_, err := objstore.Put(t.Context(), store, target, []byte("other"), cond)
+				if !errors.Is(err, s3store.ErrUnconditional) {
+					t.Fatalf("%s: %v", target, err)
+				}
+				wantText(t, s, err, "ignores If-", "nothing was published", "use a server that honours it")
+			}
+			got, now, err := objstore.ReadAll(t.Context(), direct, "manifest", 100)
+			if err != nil || string(got) != "precious" || now.ETag != info.ETag {
+				t.Fatalf("there is %q, %+v, %v", got, now, err)
+			}
+			var names []string
+			for info, err := range direct.List(t.Context(), "") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				names = append(names, info.Name)
+			}
+			if len(names) != 1 {
+				t.Errorf("the question left something behind: %q", names)
+			}
+		})
+	}
+}
+
+// TestIgnoredConditionsOnRead replaces an object under a handle on a server that ignores If-Match: what the answer's tag
+// says is believed, not what was asked for.
+func TestIgnoredConditionsOnRead(t *testing.T) {
+	s, _ := versity(t)
+	bucket := s.bucket(t)
+	direct := s.open(t, bucket, "", s3store.Options{})
+	if _, err := objstore.Put(t.Context(), direct, "object", pattern(1, 10_000), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	through, _ := s.faulty(t, proxy.Options{IgnoreConditions: true, Signer: s.keys(), Region: s.region})
+	object, err := through.open(t, bucket, "", s3store.Options{}).Open(t.Context(), "object")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer object.Close()
+	if err := object.ReadAt(t.Context(), make([]byte, 100), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := objstore.Put(t.Context(), direct, "object", pattern(2, 10_000), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := object.ReadAt(t.Context(), make([]byte, 100), 200); !errors.Is(err, objstore.ErrChanged) {
+		t.Fatalf("a read from the version that replaced it: %v", err)
+	}
+}

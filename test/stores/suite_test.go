@@ -1,0 +1,56 @@
+package stores_test
+
+import (
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore"
+	s3store "github.com/shardtool/shardtool/objstore/s3"
+	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/test/proxy"
+)
+
+func TestFake(t *testing.T) {
+	s := fake(t)
+	storetest.Run(t, func(t *testing.T) objstore.Store { return s.open(t, s.bucket(t), "", s3store.Options{}) })
+}
+
+func TestVersity(t *testing.T) {
+	s, _ := versity(t)
+	storetest.Run(t, func(t *testing.T) objstore.Store { return s.open(t, s.bucket(t), "", s3store.Options{}) })
+}
+
+// TestVersityPrefix has other objects before, beside and behind the prefix.
+func TestVersityPrefix(t *testing.T) {
+	s, _ := versity(t)
+	storetest.Run(t, func(t *testing.T) objstore.Store {
+		bucket := s.bucket(t)
+		beside := s.open(t, bucket, "", s3store.Options{})
+		for _, name := range []string{"a", "dat", "data/set", "data/sets0/x", "z/data/sets/x"} {
+			if _, err := objstore.Put(t.Context(), beside, name, []byte("beside"), objstore.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s.open(t, bucket, "data/sets", s3store.Options{})
+	})
+}
+
+// mixed are all faults that a network or a busy server has. All of them pass.
+var mixed = proxy.Faults{Reset: 0.04, Lost: 0.02, Busy: 0.03, Short: 0.02}
+
+// TestVersityFaults is the whole suite through a bad network.
+func TestVersityFaults(t *testing.T) {
+	s, _ := versity(t)
+	storetest.Run(t, func(t *testing.T) objstore.Store {
+		through, _ := s.faulty(t, proxy.Options{Seed: 11, Faults: mixed})
+		return through.open(t, s.bucket(t), "p", s3store.Options{})
+	})
+}
+
+// TestFakeFaults is the same with the other server.
+func TestFakeFaults(t *testing.T) {
+	s := fake(t)
+	storetest.Run(t, func(t *testing.T) objstore.Store {
+		through, _ := s.faulty(t, proxy.Options{Seed: 12, Faults: mixed})
+		return through.open(t, s.bucket(t), "p", s3store.Options{})
+	})
+}
