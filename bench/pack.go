@@ -21,6 +21,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/tar"
 )
 
 // pack measures writing against compressing and hashing the same blocks, and against reading and hashing the same files.
@@ -29,6 +30,9 @@ func (b *bench) pack() error {
 		if err := b.packText(level); err != nil {
 			return err
 		}
+	}
+	if err := b.packTar(); err != nil {
+		return err
 	}
 	for _, kind := range []string{"text", "images"} {
 		if err := b.packFiles(kind); err != nil {
@@ -134,6 +138,42 @@ func (b *bench) packText(level format.Level) error {
 	}
 	b.atLeast("pack", fmt.Sprintf("text 3 KB from memory, level %v / EncodeAll + SHA-256 on %d cores", level, b.cores), r, "x", 0.9,
 		fmt.Sprintf("%s of decoded blocks against %s", mbs(passes*total, our.median()), mbs(passes*total, base.median())))
+	return nil
+}
+
+// packTar turns a plain archive into shards.
+func (b *bench) packTar() error {
+	plain, err := b.dataset("text", true)
+	if err != nil {
+		return err
+	}
+	archives, err := filepath.Glob(filepath.Join(plain, "*.tar"))
+	if err != nil {
+		return err
+	}
+	dir, err := b.dataset("text", false)
+	if err != nil {
+		return err
+	}
+	blocks, total, err := b.blocks(dir)
+	if err != nil {
+		return err
+	}
+	r, our, base, err := b.ratio(func() error {
+		src, err := tar.New(b.ctx, archives, tar.Options{})
+		if err != nil {
+			return err
+		}
+		defer src.Close()
+		store := storetest.NewDiscard(func(name string) bool { return strings.HasSuffix(name, format.ZstdSuffix) })
+		_, err = writer.Pack(b.ctx, store, src, writer.Options{})
+		return err
+	}, b.encodeAll(blocks, format.LevelDefault))
+	if err != nil {
+		return err
+	}
+	b.atLeast("pack", fmt.Sprintf("a tar of 3 KB texts to shards / EncodeAll + SHA-256 on %d cores", b.cores), r, "x", 0.8,
+		fmt.Sprintf("%s of decoded blocks against %s", mbs(total, our.median()), mbs(total, base.median())))
 	return nil
 }
 

@@ -1,0 +1,95 @@
+package tar
+
+import (
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// maxExpanded bounds what braces and globs stand for.
+const maxExpanded = 1 << 20
+
+// Expand lists what a pattern stands for: braces as in train-{000000..000099}.tar or {train,val}.tar, then globs as those of
+// path/filepath. Braces name files that must be there; a glob names what is there, in order of names, at least one.
+func Expand(pattern string) ([]string, error) {
+	words, err := braces(pattern)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, w := range words {
+		if !strings.ContainsAny(w, "*?[") {
+			paths = append(paths, w)
+			continue
+		}
+		found, err := filepath.Glob(w)
+		if err != nil {
+			return nil, fmt.Errorf("source: %q: %w", w, err)
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("source: %w: nothing is named like %q", fs.ErrNotExist, w)
+		}
+		if paths = append(paths, found...); len(paths) > maxExpanded {
+			return nil, fmt.Errorf("source: %q stands for more than %d files", pattern, maxExpanded)
+		}
+	}
+	return paths, nil
+}
+
+// braces expands the first pair, and then the rest.
+func braces(pattern string) ([]string, error) {
+	open := strings.IndexByte(pattern, '{')
+	if open < 0 {
+		return []string{pattern}, nil
+	}
+	length := strings.IndexByte(pattern[open:], '}')
+	if length < 0 {
+		return nil, fmt.Errorf("source: %q: a { without its }", pattern)
+	}
+	inner := pattern[open+1 : open+length]
+	if strings.Contains(inner, "{") {
+		return nil, fmt.Errorf("source: %q: braces within braces are not understood", pattern)
+	}
+	words, err := alternatives(inner)
+	if err != nil {
+		return nil, fmt.Errorf("source: %q: %w", pattern, err)
+	}
+	rest, err := braces(pattern[open+length+1:])
+	if err != nil {
+		return nil, err
+	}
+	if len(words)*len(rest) > maxExpanded {
+		return nil, fmt.Errorf("source: %q stands for more than %d files", pattern, maxExpanded)
+	}
+	var all []string
+	for _, w := range words {
+		for _, r := range rest {
+			all = append(all, pattern[:open]+w+r)
+		}
+	}
+	return all, nil
+}
+
+// alternatives are a..b, as wide as the wider of both where one begins with 0, or words with commas.
+func alternatives(inner string) ([]string, error) {
+	first, last, ok := strings.Cut(inner, "..")
+	if !ok {
+		return strings.Split(inner, ","), nil
+	}
+	from, err := strconv.ParseUint(first, 10, 63)
+	to, err2 := strconv.ParseUint(last, 10, 63)
+	if err != nil || err2 != nil || from > to || to-from >= maxExpanded {
+		return nil, fmt.Errorf("{%s}: give numbers, the lesser first, as in {000000..000099}", inner)
+	}
+	width := 0
+	if (len(first) > 1 && first[0] == '0') || (len(last) > 1 && last[0] == '0') {
+		width = max(len(first), len(last))
+	}
+	var words []string
+	for n := from; n <= to; n++ {
+		words = append(words, fmt.Sprintf("%0*d", width, n))
+	}
+	return words, nil
+}

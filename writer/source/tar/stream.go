@@ -1,0 +1,240 @@
+package tar
+
+import (
+	"archive/tar"
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// stream is an archive that is being read.
+type stream struct {
+	archive *archive
+	file    *os.File
+	unzip   io.Closer
+	in      *offsetReader
+	tar     *tar.Reader
+	plain   bool
+	end     error           // io.EOF behind a whole archive
+	chunk   []byte          // what small members are read to, as far as it is free
+	refused map[int64]error // by offset: members that cannot be packed
+}
+
+// blockSize is that of tar's headers.
+const blockSize = 512
+
+// chunkSize is what small members are read to together.
+const chunkSize = 256 << 10
+
+// maxWindow bounds what a zstd archive makes its decoder hold: that of `zstd --long=27`.
+const maxWindow = 128 << 20
+
+func newStream(a *archive) (*stream, error) {
+	f, err := os.Open(a.path)
+	if err != nil {
+		return nil, fmt.Errorf("source: %w", err)
+	}
+	s := &stream{archive: a, file: f, refused: map[int64]error{}}
+	info, err := f.Stat()
+	if err != nil || info.Size() != a.info.Size() || !info.ModTime().Equal(a.info.ModTime()) {
+		f.Close()
+		return nil, fmt.Errorf("source: %s changed since it was listed: pack again when nobody writes to it", a.path)
+	}
+	var r io.Reader = f
+	switch kindOf(a.path) {
+	case "tar":
+		s.plain = true
+	case "gzip":
+		z, err := gzip.NewReader(bufio.NewReaderSize(f, 256<<10))
+		if err != nil {
+			f.Close()
+			return nil, s.damaged(0, err)
+		}
+		r, s.unzip = z, z
+	case "zstd":
+		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			f.Close()
+			return nil, s.damaged(0, err)
+		}
+		r, s.unzip = z, z.IOReadCloser()
+	}
+	s.in = &offsetReader{r: bufio.NewReaderSize(r, 256<<10)}
+	if s.plain {
+		s.in.file = f
+	}
+	s.tar = tar.NewReader(s.in)
+	return s, nil
+}
+
+func (s *stream) close() {
+	if s.unzip != nil {
+		s.unzip.Close()
+	}
+	s.file.Close()
+}
+
+// damaged is an error of the archive as a whole.
+func (s *stream) damaged(offset int64, err error) error {
+	if !errors.Is(err, format.ErrCorrupt) && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) {
+		err = fmt.Errorf("%w: the archive was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF)
+	} else if !errors.Is(err, format.ErrCorrupt) {
+		err = fmt.Errorf("%w: %w", format.ErrCorrupt, err)
+	}
+	return fmt.Errorf("source: %s at %d: %w; fetch or make the archive again", s.archive.path, offset, err)
+}
+
+// next reads a member: its data too, up to most bytes, unless it can be read later.
+func (s *stream) next(most int64) (m member, err error) {
+	for s.end == nil {
+		before := s.in.off
+		s.in.zeros = 0 // content is no end
+		h, err := s.tar.Next()
+		if errors.Is(err, io.EOF) {
+			s.end = s.ended()
+			continue
+		}
+		if err != nil {
+			return m, s.damaged(before, err)
+		}
+		before = s.in.off - blockSize
+		name := clean(h.Name)
+		switch h.Typeflag {
+		case tar.TypeDir, tar.TypeXGlobalHeader:
+			continue
+		case tar.TypeReg, tar.TypeGNUSparse:
+		default:
+			m = member{name: h.Name, key: name, offset: before}
+			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed", kindName(h.Typeflag))
+			return m, nil
+		}
+		key, field := format.SplitName([]byte(name))
+		m = member{name: h.Name, key: string(key), field: string(field), offset: before, size: h.Size}
+		if err := format.CheckKey(m.key); err != nil {
+			s.refused[before] = fmt.Errorf("%w: rename it in the archive", err)
+			return m, nil
+		}
+		return m, s.content(&m, h, most)
+	}
+	return m, s.end
+}
+
+// content gets at a member's bytes.
+func (s *stream) content(m *member, h *tar.Header, most int64) error {
+	sparse := h.Typeflag == tar.TypeGNUSparse || h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != ""
+	if s.plain && !sparse && m.size > inline {
+		m.payload = s.in.off // right behind the header: the reader takes no more than that
+		if end := m.payload + m.size; end > s.archive.info.Size() {
+			return s.damaged(m.offset, io.ErrUnexpectedEOF)
+		}
+		return nil
+	}
+	if m.size > most {
+		if _, err := io.Copy(io.Discard, s.tar); err != nil {
+			return s.damaged(m.offset, err)
+		}
+		s.refused[m.offset] = fmt.Errorf("%w: a sample of more than %d bytes in a compressed archive: decompress the archive first", format.ErrTooLarge, most)
+		return nil
+	}
+	if m.size <= chunkSize/8 {
+		if int64(len(s.chunk)) < m.size {
+			s.chunk = make([]byte, chunkSize)
+		}
+		m.data, s.chunk = s.chunk[:m.size:m.size], s.chunk[m.size:]
+		if _, err := io.ReadFull(s.tar, m.data); err != nil {
+			return s.damaged(m.offset, io.ErrUnexpectedEOF)
+		}
+		return nil
+	}
+	// The header's size is believed as the bytes come, not before.
+	const step = 4 << 20
+	data := make([]byte, 0, min(m.size, step))
+	for int64(len(data)) < m.size {
+		n := len(data)
+		want := int(min(m.size-int64(n), step))
+		if cap(data)-n < want {
+			data = append(make([]byte, 0, min(int64(2*cap(data)+want), m.size)), data...)
+		}
+		got, err := io.ReadFull(s.tar, data[n:n+want])
+		if data = data[:n+got]; err != nil {
+			return s.damaged(m.offset, io.ErrUnexpectedEOF)
+		}
+	}
+	m.data = data
+	return nil
+}
+
+// ended looks at how the archive ends. tar's reader takes the end of the file for that of the archive; two blocks of zeros make the
+// difference between an archive and one cut between two members.
+func (s *stream) ended() error {
+	if s.in.zeros < 2*blockSize {
+		return s.damaged(s.in.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+	}
+	at := s.in.off
+	rest := make([]byte, 32<<10)
+	for {
+		n, err := s.in.Read(rest)
+		for i, c := range rest[:n] {
+			if c != 0 {
+				return s.damaged(at+int64(i), fmt.Errorf("%w: there is something behind the end of the archive: archives were joined; name them one by one", format.ErrCorrupt))
+			}
+		}
+		at += int64(n)
+		if errors.Is(err, io.EOF) {
+			return io.EOF
+		}
+		if err != nil {
+			return s.damaged(at, err)
+		}
+	}
+}
+
+// offsetReader knows where it stands, and how many zeros came last.
+type offsetReader struct {
+	r     *bufio.Reader
+	file  *os.File // of a plain archive: to seek in
+	off   int64
+	zeros int64
+}
+
+func (o *offsetReader) Read(p []byte) (int, error) {
+	n, err := o.r.Read(p)
+	o.off += int64(n)
+	tail := p[:n]
+	i := len(tail)
+	for i > 0 && tail[i-1] == 0 && len(tail)-i < 1024 {
+		i--
+	}
+	if zeros := int64(len(tail) - i); i > 0 || zeros >= 1024 {
+		o.zeros = zeros
+	} else {
+		o.zeros += zeros
+	}
+	return n, err
+}
+
+// Seek is for tar's reader, which passes over content by it: forward alone.
+func (o *offsetReader) Seek(offset int64, whence int) (int64, error) {
+	if o.file == nil || whence != io.SeekCurrent || offset < 0 {
+		return 0, errors.ErrUnsupported
+	}
+	o.zeros = 0
+	if offset <= int64(o.r.Buffered()) {
+		n, err := o.r.Discard(int(offset))
+		o.off += int64(n)
+		return o.off, err
+	}
+	if _, err := o.file.Seek(o.off+offset, io.SeekStart); err != nil {
+		return o.off, err
+	}
+	o.off += offset
+	o.r.Reset(o.file)
+	return o.off, nil
+}

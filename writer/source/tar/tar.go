@@ -1,0 +1,297 @@
+// Package tar has the samples of tar archives as a writer.Source: those of WebDataset, plain, gzip or zstd, and what tar makes of
+// folders.
+//
+// A sample is the members, one behind the other, that share the path up to the first dot of the base name. Members of a sample
+// that do not stand together would be halves of samples elsewhere: here they are an error that names both places, as is an
+// archive that was cut between two members, which to most programs looks like a shorter one.
+//
+//	src, err := tar.New(ctx, paths, tar.Options{})
+//	result, err := writer.Pack(ctx, store, src, writer.Options{})
+package tar
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// Options change how archives are read.
+type Options struct {
+	// MemberMemory is the most bytes of a sample that are held in memory, default 1 GiB. In plain archives members above
+	// 256 KiB are read where they lie and do not count; a sample of a compressed one that needs more is an error.
+	MemberMemory int64
+}
+
+const (
+	defaultMemberMemory = 1 << 30
+	// inline is the largest member of a plain archive that is read in passing; larger ones are left to the writer's workers.
+	inline = 256 << 10
+	// maxSeen bounds the keys of an archive that are remembered to find samples that are torn apart: 64 MiB or so. Beyond, what
+	// is torn far apart comes up as a duplicate key in the writer.
+	maxSeen = 4 << 20
+)
+
+// Tar is the samples of archives, in the order of the paths and of the members. It is for one goroutine; payloads may be read from
+// others.
+type Tar struct {
+	opt      Options
+	archives []archive
+	total    int64
+	sum      string
+	seed     maphash.Seed
+
+	at    int // archive
+	given int // samples of it
+	open  *stream
+	held  *member // read, and of the next sample
+	seen  map[uint64]struct{}
+}
+
+// archive is one of the paths.
+type archive struct {
+	path string
+	info os.FileInfo
+}
+
+// member is a regular file of an archive.
+type member struct {
+	key, field string
+	name       string
+	offset     int64 // of its header in the (decompressed) archive
+	size       int64
+	data       []byte
+	payload    int64 // where it lies in a plain archive, when data is nil and size is not 0
+}
+
+// New opens archives: paths to files that end in .tar, .tar.gz, .tgz or .tar.zst. It reads no member yet. The same path twice is an
+// error.
+func New(ctx context.Context, paths []string, opt Options) (*Tar, error) {
+	if opt.MemberMemory == 0 {
+		opt.MemberMemory = defaultMemberMemory
+	}
+	if opt.MemberMemory < 0 {
+		return nil, fmt.Errorf("source: memory of %d bytes for a sample: give a positive size", opt.MemberMemory)
+	}
+	t := &Tar{opt: opt, seed: maphash.MakeSeed()}
+	h := sha256.New()
+	known := map[string]bool{}
+	for _, path := range paths {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("source: %w", err)
+		}
+		switch {
+		case known[path]:
+			return nil, fmt.Errorf("source: %s is named twice: its samples would come twice", path)
+		case !info.Mode().IsRegular():
+			return nil, fmt.Errorf("source: %s is no regular file: copy it to one first, since an archive is read again after a crash", path)
+		case kindOf(path) == "":
+			return nil, fmt.Errorf("source: %s: give archives that end in .tar, .tar.gz, .tgz or .tar.zst", path)
+		}
+		known[path] = true
+		t.archives = append(t.archives, archive{path, info})
+		t.total += info.Size()
+		fmt.Fprintf(h, "%q %d %d\n", path, info.Size(), info.ModTime().UnixNano())
+	}
+	t.sum = hex.EncodeToString(h.Sum(nil))
+	return t, nil
+}
+
+// Is says whether a path has the name of an archive that New reads.
+func Is(path string) bool { return kindOf(path) != "" }
+
+func kindOf(path string) string {
+	low := strings.ToLower(path)
+	for suffix, kind := range map[string]string{".tar": "tar", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd", ".tar.zstd": "zstd"} {
+		if strings.HasSuffix(low, suffix) {
+			return kind
+		}
+	}
+	return ""
+}
+
+// Next is writer.Source's. What is wrong with an archive as a whole ends the source; a member that cannot be packed is a
+// *writer.SampleError.
+func (t *Tar) Next(ctx context.Context) (writer.Sample, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return writer.Sample{}, err
+		}
+		if t.at == len(t.archives) {
+			return writer.Sample{}, io.EOF
+		}
+		if t.open == nil {
+			if err := t.begin(); err != nil {
+				return writer.Sample{}, err
+			}
+		}
+		group, err := t.group()
+		if err != nil {
+			return writer.Sample{}, err
+		}
+		if group == nil {
+			t.end()
+			t.at, t.given = t.at+1, 0
+			continue
+		}
+		t.given++
+		return t.sample(group)
+	}
+}
+
+// group reads the members of the next sample; none at the end of the archive. Members that are no regular files come alone, with
+// no size, to be refused.
+func (t *Tar) group() (group []member, err error) {
+	held := int64(0)
+	for {
+		if t.held == nil {
+			m, err := t.open.next(t.opt.MemberMemory - held)
+			if errors.Is(err, io.EOF) {
+				return group, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			t.held = &m
+		}
+		if len(group) > 0 && t.held.key != group[0].key {
+			return group, nil
+		}
+		held += int64(len(t.held.data))
+		group = append(group, *t.held)
+		t.held = nil
+	}
+}
+
+// sample turns members into a sample.
+func (t *Tar) sample(group []member) (writer.Sample, error) {
+	a := &t.archives[t.at]
+	first := &group[0]
+	s := writer.Sample{Key: first.key, Origin: a.path + " at " + strconv.FormatInt(first.offset, 10) + ": " + first.name}
+	fail := func(m *member, err error) (writer.Sample, error) {
+		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.path, m.offset, m.name), Key: m.key, Err: err}
+	}
+	if len(t.seen) < maxSeen {
+		h := maphash.String(t.seed, first.key)
+		if _, torn := t.seen[h]; torn {
+			return fail(first, fmt.Errorf("%w key: its members do not stand together in the archive, or it comes twice: sort the members by name, "+
+				"or rename one of the samples", format.ErrDuplicate))
+		}
+		t.seen[h] = struct{}{}
+	}
+	for i := range group {
+		m := &group[i]
+		if err := t.open.refused[m.offset]; err != nil {
+			delete(t.open.refused, m.offset)
+			return fail(m, err)
+		}
+		f := writer.Field{Name: m.field, Data: m.data}
+		if m.data == nil && m.size > 0 {
+			f.Size, f.Payload = m.size, &span{archive: a, member: *m}
+		}
+		s.Fields = append(s.Fields, f)
+	}
+	return s, nil
+}
+
+func (t *Tar) begin() (err error) {
+	t.open, err = newStream(&t.archives[t.at])
+	t.seen, t.held = map[uint64]struct{}{}, nil
+	return err
+}
+
+func (t *Tar) end() {
+	if t.open != nil {
+		t.open.close()
+		t.open = nil
+	}
+}
+
+// Cursor is the archive's number, and how many of its samples were given.
+func (t *Tar) Cursor() string { return fmt.Sprintf("%d:%d", t.at, t.given) }
+
+// Seek goes to a cursor. Within an archive it reads over what comes before.
+func (t *Tar) Seek(ctx context.Context, cursor string) error {
+	left, right, ok := strings.Cut(cursor, ":")
+	at, err := strconv.Atoi(left)
+	given, err2 := strconv.Atoi(right)
+	if !ok || err != nil || err2 != nil || at < 0 || at > len(t.archives) || given < 0 || (at == len(t.archives) && given > 0) {
+		return fmt.Errorf("source: cursor %q is none of %d archives", cursor, len(t.archives))
+	}
+	t.end()
+	t.at, t.given = at, 0
+	for t.given < given {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if t.open == nil {
+			if err := t.begin(); err != nil {
+				return err
+			}
+		}
+		group, err := t.group()
+		if err != nil {
+			return err
+		}
+		if group == nil {
+			return fmt.Errorf("source: cursor %q: %s has %d samples only: it is not the archive it was", cursor, t.archives[at].path, t.given)
+		}
+		t.given++
+		clear(t.open.refused)
+		if len(t.seen) < maxSeen {
+			t.seen[maphash.String(t.seed, group[0].key)] = struct{}{}
+		}
+	}
+	return nil
+}
+
+// Fingerprint covers paths, sizes and modification times of the archives, in order.
+func (t *Tar) Fingerprint() string { return "tar:" + t.sum }
+
+// Meta is empty.
+func (t *Tar) Meta() format.Metadata { return nil }
+
+// Total is the size of the archives; how many samples there are is not known.
+func (t *Tar) Total() (samples, bytes int64) { return 0, t.total }
+
+// Close closes the archive at hand.
+func (t *Tar) Close() error {
+	t.end()
+	t.at = len(t.archives)
+	return nil
+}
+
+// clean is a member's name as the key of a sample has it.
+func clean(name string) string {
+	for strings.HasPrefix(name, "./") {
+		name = strings.TrimLeft(name[2:], "/")
+	}
+	return name
+}
+
+// kindName says what a member is that is no regular file.
+func kindName(flag byte) string {
+	switch flag {
+	case tar.TypeLink:
+		return "a hard link"
+	case tar.TypeSymlink:
+		return "a symbolic link"
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		return "a device or pipe"
+	}
+	return fmt.Sprintf("a member of type %q", flag)
+}
