@@ -188,7 +188,7 @@ func (b *bench) hashFiles(files []string, copyTo string) func() error {
 		for core := range b.cores {
 			g.Go(func() error {
 				buf := make([]byte, 1<<20)
-				var w io.Writer = io.Discard
+				w := io.Discard
 				if copyTo != "" {
 					f, err := os.Create(filepath.Join(copyTo, fmt.Sprintf("floor-%d-%d", run, core)))
 					if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -22,6 +23,7 @@ import (
 type packFlags struct {
 	opt        writer.Options
 	files      source.FilesOptions
+	parquet    parquetFlags
 	level      string
 	kind       string
 	onError    string
@@ -38,11 +40,18 @@ func newPack() *cobra.Command {
 	var f packFlags
 	cmd := &cobra.Command{
 		Use:   "pack SRC… DATASET",
-		Short: "Pack folders of files into shards",
-		Long: `Pack folders of files into compressed tar shards with an index, and publish them under DATASET.
+		Short: "Pack folders of files, tar archives or Parquet files into shards",
+		Long: `Pack folders of files, tar archives or Parquet files into compressed tar shards with an index, and publish them under
+DATASET.
 
 Files that share a path up to the first dot of the base name are one sample: dog/7.jpg and dog/7.json are the
-sample dog/7 with the fields jpg and json. Names that begin with a dot are left out and counted.
+sample dog/7 with the fields jpg and json. Of folders, names that begin with a dot are left out and counted.
+Archives (.tar, .tar.gz, .tgz, .tar.zst, those of WebDataset too) are read in the order given, and may be named by
+globs and braces: 'train-{000000..000099}.tar'. One that was cut is an error.
+
+Of Parquet files, globs of them, folders that hold nothing else, and s3://bucket/prefix/*.parquet, each row is a sample
+and each column a field: strings and bytes as they are, images with their extension, lists of numbers as .npy,
+numbers as text, all else as JSON.
 
 Nothing is visible before the end: the manifest is put last, and only if nobody else published meanwhile. A pack
 that was killed is continued by the same command with --resume, and its leftovers are removed by prune.
@@ -52,7 +61,9 @@ Exit codes:
 ` + exitCodes,
 		Example: `  shardtool pack photos/ out/ --name train
   shardtool pack photos/ out/ --name train --pack-shuffle 7 --class-field cls
-  shardtool pack more/ out/ --append`,
+  shardtool pack more/ out/ --append
+  shardtool pack 'wds/train-{000000..000099}.tar' out/
+  shardtool pack 'data/*.parquet' out/ --key id --attr label=label --where 'width>=256'`,
 		Args: usageArgs(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error { return runPack(cmd, args, &f) },
 	}
@@ -67,6 +78,7 @@ Exit codes:
 	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files that match this glob (may be repeated)")
 	fl.StringVar(&f.files.ClassField, "class-field", "", "add this field with the number of the sample's first folder")
 	fl.Uint64Var(&f.shuffle, "pack-shuffle", 0, "put samples in a random order drawn by this seed")
+	f.parquet.add(cmd)
 	fl.StringVar(&f.onError, "on-error", "fail", "a sample that cannot be read: fail, or skip it and count")
 	fl.Var(&f.maxSkipped, "max-skipped", "most samples to skip, a number or a share such as 0.1% (0: no limit)")
 	fl.StringVar(&f.duplicates, "duplicate-keys", "fail", "a key that comes again in another shard: fail or keep")
@@ -156,7 +168,8 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	if f.files.Shuffle {
 		f.opt.SourceOptions["shuffle"] = fmt.Sprint(f.shuffle)
 	}
-	return nil
+	f.parquet.provenance(f.opt.SourceOptions)
+	return f.parquet.options()
 }
 
 func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
@@ -171,7 +184,25 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	if generation != "" {
 		return usagef("pack writes a new generation: give %s without @%s", strings.TrimSuffix(target, "@"+generation), generation)
 	}
-	if err := checkSources(srcs, target); err != nil {
+	rows, err := findParquet(cmd, srcs)
+	if err != nil {
+		return err
+	}
+	var archives []string
+	if rows == nil {
+		if archives, err = findArchives(srcs); err != nil {
+			return err
+		}
+	}
+	switch {
+	case rows != nil:
+		err = checkParquet(srcs, target)
+	case archives != nil:
+		err = notForArchives(cmd)
+	default:
+		err = checkSources(srcs, target)
+	}
+	if err != nil {
 		return err
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
@@ -183,25 +214,22 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	sweep(ctx, store)
 	begin := time.Now()
-	listing := newProgress(stderr, "listing", 0, f.quiet)
-	f.files.Found = func(n int64) { listing.set(0, countText(uint64(n))+" files") }
-	src, err := source.NewFiles(ctx, srcs, f.files)
-	listing.end()
+	var src writer.Source
+	switch {
+	case rows != nil:
+		src, err = openParquet(ctx, rows, f, stderr)
+	case archives != nil:
+		src, err = openArchives(ctx, archives, f, stderr)
+	default:
+		src, err = openFiles(ctx, srcs, f, stderr)
+	}
 	if err != nil {
 		return packError(ctx, err)
 	}
 	defer src.Close()
-	samples, size := src.Total()
-	left := src.Left()
-	if !f.quiet {
-		fmt.Fprintf(stderr, "found %s, %s of files", plural(samples, "sample"), bytesText(uint64(size)))
-		if left.Hidden+left.Filtered > 0 {
-			fmt.Fprintf(stderr, " (left out: %d hidden, %d by --include and --exclude)", left.Hidden, left.Filtered)
-		}
-		fmt.Fprintln(stderr)
-	}
-	if samples == 0 {
-		return &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack; look at --include and --exclude", writer.ErrEmpty, strings.Join(srcs, ", "))}
+	_, size := src.Total()
+	if archives != nil && !allPlain(archives) {
+		size = 0 // what they hold is not known before
 	}
 	bar := newProgress(stderr, "packing", size, f.quiet)
 	f.opt.Progress = func(p writer.Progress) {
@@ -221,6 +249,9 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 func packError(ctx context.Context, err error) error {
 	if stopped(ctx) {
 		return stoppedError(ctx, err, "nothing was published; the same command with --resume goes on")
+	}
+	if errors.Is(err, writer.ErrEmpty) { // sources there were, and a filter or errors left nothing of them
+		return &exitError{exitNotFound, err}
 	}
 	return err
 }

@@ -1,0 +1,125 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	pq "github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/file"
+	"github.com/apache/arrow/go/v17/parquet/schema"
+)
+
+// randomRows writes a Parquet file of rows that do not compress, in row groups of 40.
+func randomRows(name string, rows, size int) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	root, err := schema.NewGroupNode("schema", pq.Repetitions.Required, schema.FieldList{
+		schema.NewInt64Node("id", pq.Repetitions.Required, -1), schema.NewByteArrayNode("data", pq.Repetitions.Required, -1),
+	}, -1)
+	if err != nil {
+		return err
+	}
+	w := file.NewParquetWriter(f, root, file.WithWriterProps(pq.NewWriterProperties(pq.WithDictionaryDefault(false), pq.WithBatchSize(4))))
+	rng := rand.NewChaCha8([32]byte{7})
+	const group = 40
+	for first := 0; first < rows; first += group {
+		var ids []int64
+		var cells []pq.ByteArray
+		for i := range min(group, rows-first) {
+			cell := make([]byte, size)
+			_, _ = rng.Read(cell)
+			ids, cells = append(ids, int64(first+i)), append(cells, cell)
+		}
+		g := w.AppendRowGroup()
+		c, err := g.NextColumn()
+		if err != nil {
+			return err
+		}
+		if _, err := c.(*file.Int64ColumnChunkWriter).WriteBatch(ids, nil, nil); err != nil {
+			return err
+		}
+		if err := c.Close(); err != nil {
+			return err
+		}
+		if c, err = g.NextColumn(); err != nil {
+			return err
+		}
+		if _, err := c.(*file.ByteArrayColumnChunkWriter).WriteBatch(cells, nil, nil); err != nil {
+			return err
+		}
+		if err := c.Close(); err != nil {
+			return err
+		}
+		if err := g.Close(); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// TestParquetKilled kills packs of Parquet at random moments: nothing is visible, and --resume takes over what is there and
+// makes the bytes of a pack that was left alone.
+func TestParquetKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	src, want := filepath.Join(dir, "src"), filepath.Join(dir, "want")
+	if err := os.Mkdir(src, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const rows = 400
+	for i := range 2 {
+		if err := randomRows(filepath.Join(src, fmt.Sprintf("part-%d.parquet", i)), rows/2, 100_000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code := runCode(t, packCommand(src, want, "--quiet")); code != 0 {
+		t.Fatalf("exit %d", code)
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM} {
+		out := filepath.Join(t.TempDir(), "out")
+		shards := 1 + rand.IntN(12)
+		code, _, words := stopInside(t, packCommand(src, out), out, shards, sig)
+		t.Logf("%v after %d shards: exit %d", sig, shards, code)
+		if sig == syscall.SIGTERM && (code != exitStopped || !strings.Contains(words, "the same command with --resume goes on")) {
+			t.Errorf("%v: exit %d: %s", sig, code, words)
+		}
+		if code := runCode(t, exec.Command("shardtool", "ls", out)); code != exitNotFound {
+			t.Fatalf("%v: ls exits %d: something was published", sig, code)
+		}
+		if code := runCode(t, packCommand(src, out, "--resume", "--quiet", "--columns", "data")); code == 0 {
+			t.Error("resumed with other columns")
+		}
+		cmd := packCommand(src, out, "--resume", "--json", "--quiet")
+		cmd.Stderr = os.Stderr
+		text, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v: %v", sig, err)
+		}
+		var res struct{ Adopted, Written, Samples int }
+		if err := json.Unmarshal(text, &res); err != nil {
+			t.Fatal(err)
+		}
+		if res.Samples != rows || res.Adopted < 1 || res.Adopted+res.Written != rows {
+			t.Errorf("%v: %+v: nothing taken over, or something lost", sig, res)
+		}
+		for _, c := range []*exec.Cmd{
+			exec.Command("diff", "-r", "-x", ".*", want, out), exec.Command("shardtool", "verify", out, "--deep"),
+		} {
+			if text, err := c.CombinedOutput(); err != nil {
+				t.Errorf("%v: %v: %v\n%s", sig, c.Args, err, text)
+			}
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package parquet
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/andybalholm/brotli"
+	"github.com/apache/arrow/go/v17/parquet/compress"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/snappy"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+)
+
+// lz4Raw is the codec of that name, LZ4 blocks without a frame. The library knows the number from files only.
+const lz4Raw = compress.Compression(7)
+
+// The library's own codecs panic on bad input and trust the sizes it claims; lz4Raw it lacks. These decode into a buffer of
+// the size that the page's header gives, and allocate nothing by what the data says.
+func init() { compress.RegisterCodec(lz4Raw, lz4Codec{}) }
+
+// errLength: a page decodes to another length than its header says.
+var errLength = errors.New("it does not decode to the length that the page's header gives")
+
+// zstds decode one page each at a time, in memory no larger than the page.
+var zstds = sync.Pool{New: func() any {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(1<<31))
+	if err != nil {
+		panic("parquet: " + err.Error()) // a bug: the options are constant
+	}
+	return d
+}}
+
+// knownCodec says whether decompress takes a codec.
+func knownCodec(codec compress.Compression) error {
+	c := compress.Codecs
+	switch codec {
+	case c.Uncompressed, c.Snappy, c.Gzip, c.Brotli, c.Zstd, c.Lz4, lz4Raw:
+		return nil
+	case c.Lzo:
+		return errors.New("it is compressed with LZO, which this version does not read: write the file again with zstd or snappy")
+	}
+	return fmt.Errorf("it is compressed with codec number %d, which this version does not know", int(codec))
+}
+
+// decompress fills dst from src, which must decode to exactly its length.
+func decompress(codec compress.Compression, dst, src []byte) error {
+	if len(dst) == 0 && len(src) == 0 { // version 2 of data pages: nothing but nulls
+		return nil
+	}
+	switch codec {
+	case compress.Codecs.Snappy:
+		n, err := snappy.DecodedLen(src)
+		if err != nil || n != len(dst) {
+			return errLength
+		}
+		if len(dst) == 0 {
+			return nil
+		}
+		_, err = snappy.Decode(dst, src)
+		return err
+	case compress.Codecs.Zstd:
+		d := zstds.Get().(*zstd.Decoder)
+		defer zstds.Put(d)
+		out, err := d.DecodeAll(src, dst[:0:len(dst)])
+		if err == nil && len(out) != len(dst) {
+			err = errLength
+		}
+		return err
+	case compress.Codecs.Gzip:
+		r, err := gzip.NewReader(bytes.NewReader(src))
+		if err != nil {
+			return err
+		}
+		return fill(dst, r)
+	case compress.Codecs.Brotli:
+		return fill(dst, brotli.NewReader(bytes.NewReader(src)))
+	case lz4Raw:
+		return lz4Block(dst, src)
+	case compress.Codecs.Lz4:
+		return lz4Hadoop(dst, src)
+	}
+	return knownCodec(codec)
+}
+
+// fill wants exactly len(dst) bytes of r.
+func fill(dst []byte, r io.Reader) error {
+	if _, err := io.ReadFull(r, dst); err != nil {
+		return err
+	}
+	var more [1]byte
+	switch n, err := io.ReadFull(r, more[:]); {
+	case n > 0:
+		return errLength
+	case err != io.EOF:
+		return err
+	}
+	return nil
+}
+
+// snappyStream decodes a snappy block as it is read, where holding all of it besides what it decodes to would take too much.
+func snappyStream(dst []byte, r *bufio.Reader) error {
+	n, err := binary.ReadUvarint(r)
+	if err != nil || n != uint64(len(dst)) {
+		return errLength
+	}
+	number := func(bytes int) (v int, err error) {
+		for i := range bytes {
+			b, err := r.ReadByte()
+			if err != nil {
+				return 0, io.ErrUnexpectedEOF
+			}
+			v |= int(b) << (8 * i)
+		}
+		return v, nil
+	}
+	for at := 0; at < len(dst); {
+		tag, err := number(1)
+		if err != nil {
+			return err
+		}
+		length, offset := tag>>2+1, 0
+		switch tag & 3 {
+		case 0: // bytes as they are; long ones have their length behind the tag
+			if length > 60 {
+				if length, err = number(length - 60); err != nil {
+					return err
+				}
+				length++
+			}
+			if length > len(dst)-at {
+				return errLength
+			}
+			if _, err := io.ReadFull(r, dst[at:at+length]); err != nil {
+				return err
+			}
+			at += length
+			continue
+		case 1:
+			length = 4 + tag>>2&7
+			offset, err = number(1)
+			offset |= tag >> 5 << 8
+		case 2:
+			offset, err = number(2)
+		default:
+			offset, err = number(4)
+		}
+		if err != nil {
+			return err
+		}
+		if offset == 0 || offset > at || length > len(dst)-at {
+			return errors.New("it refers to bytes that are not there")
+		}
+		for end := at + length; at < end; { // the source may reach into what is being written
+			at += copy(dst[at:end], dst[at-offset:at])
+		}
+	}
+	if _, err := r.ReadByte(); err != io.EOF {
+		return errLength
+	}
+	return nil
+}
+
+func lz4Block(dst, src []byte) error {
+	if len(dst) == 0 && len(src) <= 1 { // an empty block is a zero byte, or nothing
+		return nil
+	}
+	n, err := lz4.UncompressBlock(src, dst)
+	if err == nil && n != len(dst) {
+		err = errLength
+	}
+	return err
+}
+
+// lz4Hadoop reads what the retired codec LZ4 stands for: blocks, each behind its decoded and its stored length as big-endian
+// 32 bits, as Hadoop writes them; or a bare block, as other writers took it.
+func lz4Hadoop(dst, src []byte) error {
+	out, in := dst, src
+	for len(in) >= 8 {
+		raw, stored := binary.BigEndian.Uint32(in), binary.BigEndian.Uint32(in[4:])
+		in = in[8:]
+		if uint64(raw) > uint64(len(out)) || uint64(stored) > uint64(len(in)) || lz4Block(out[:raw], in[:stored]) != nil {
+			break
+		}
+		out, in = out[raw:], in[stored:]
+		if len(in) == 0 && len(out) == 0 {
+			return nil
+		}
+	}
+	return lz4Block(dst, src)
+}
+
+// lz4Codec is the library's interface over the same blocks.
+type lz4Codec struct{}
+
+func (lz4Codec) NewReader(r io.Reader) io.ReadCloser {
+	src, err := io.ReadAll(r)
+	if err != nil {
+		panic(err)
+	}
+	return io.NopCloser(bytes.NewReader(lz4Codec{}.Decode(nil, src)))
+}
+
+func (lz4Codec) NewWriter(w io.Writer) io.WriteCloser { return &lz4Writer{w: w} }
+
+func (lz4Codec) NewWriterLevel(w io.Writer, _ int) (io.WriteCloser, error) {
+	return &lz4Writer{w: w}, nil
+}
+
+// lz4Writer compresses on Close: a block has to be seen whole.
+type lz4Writer struct {
+	w   io.Writer
+	buf []byte
+}
+
+func (w *lz4Writer) Write(p []byte) (int, error) { w.buf = append(w.buf, p...); return len(p), nil }
+func (w *lz4Writer) Close() error {
+	_, err := w.w.Write(lz4Codec{}.Encode(nil, w.buf))
+	return err
+}
+
+func (lz4Codec) Encode(dst, src []byte) []byte {
+	if bound := lz4.CompressBlockBound(len(src)); cap(dst) < bound {
+		dst = make([]byte, bound)
+	}
+	n, err := lz4.CompressBlock(src, dst[:cap(dst)], nil)
+	if err != nil {
+		panic(err)
+	}
+	return dst[:n]
+}
+
+func (c lz4Codec) EncodeLevel(dst, src []byte, _ int) []byte { return c.Encode(dst, src) }
+func (lz4Codec) CompressBound(n int64) int64                 { return int64(lz4.CompressBlockBound(int(n))) }
+
+// Decode panics on bad input, as the library expects of a codec.
+func (lz4Codec) Decode(dst, src []byte) []byte {
+	if len(dst) == 0 {
+		dst = make([]byte, 255*len(src)+64) // what a block can decode to at most
+	}
+	n, err := lz4.UncompressBlock(src, dst)
+	if err != nil {
+		panic(err)
+	}
+	return dst[:n]
+}

@@ -1,0 +1,86 @@
+package parquet
+
+import (
+	"bufio"
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/apache/arrow/go/v17/parquet/compress"
+	"github.com/klauspost/compress/snappy"
+)
+
+// TestSnappyStream decodes what the block decoder decodes, and refuses what it refuses.
+func TestSnappyStream(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 300 {
+		raw := make([]byte, rng.IntN(200_000))
+		period := 1 + rng.IntN(300)
+		for i := range raw {
+			raw[i] = byte(rng.Uint32())
+			if i >= period && rng.IntN(10) > round%10 {
+				raw[i] = raw[i-period]
+			}
+		}
+		stored := snappy.Encode(nil, raw)
+		got := make([]byte, len(raw))
+		if err := snappyStream(got, bufio.NewReader(bytes.NewReader(stored))); err != nil || !bytes.Equal(got, raw) {
+			t.Fatalf("round %d, %d bytes: %v", round, len(raw), err)
+		}
+		if err := snappyStream(make([]byte, len(raw)+1), bufio.NewReader(bytes.NewReader(stored))); err == nil {
+			t.Fatal("another length is taken")
+		}
+		if len(raw) == 0 {
+			continue
+		}
+		bad := bytes.Clone(stored)
+		bad[rng.IntN(len(bad))] ^= byte(1 + rng.IntN(255))
+		want, wantErr := snappy.Decode(nil, bad)
+		err := snappyStream(got, bufio.NewReader(bytes.NewReader(bad)))
+		if wantErr == nil && len(want) == len(raw) && (err != nil || !bytes.Equal(got, want)) {
+			t.Fatalf("round %d: %v where the block decoder takes it", round, err)
+		}
+		if wantErr != nil && err == nil {
+			t.Fatalf("round %d: taken where the block decoder says %v", round, wantErr)
+		}
+		if err := snappyStream(got, bufio.NewReader(bytes.NewReader(stored[:rng.IntN(len(stored))]))); err == nil {
+			t.Fatal("a cut block is taken")
+		}
+	}
+}
+
+// TestDecompress: every codec gives back what was stored, and nothing else passes.
+func TestDecompress(t *testing.T) {
+	raw := bytes.Repeat([]byte("some text that comes again, "), 500)
+	for _, codec := range []compress.Compression{compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Brotli, compress.Codecs.Zstd, lz4Raw} {
+		c, err := compress.GetCodec(codec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := bytes.Clone(c.Encode(make([]byte, c.CompressBound(int64(len(raw)))), raw))
+		for want, size := range map[bool]int{true: len(raw), false: len(raw) - 1} {
+			dst := make([]byte, size)
+			if err := decompress(codec, dst, stored); (err == nil) != want || want && !bytes.Equal(dst, raw) {
+				t.Errorf("%v into %d bytes: %v", codec, size, err)
+			}
+		}
+		if decompress(codec, make([]byte, len(raw)+1), stored) == nil || decompress(codec, make([]byte, len(raw)), stored[:len(stored)/2]) == nil {
+			t.Errorf("%v: another length, or half of it, is taken", codec)
+		}
+		if codec == lz4Raw {
+			hadoop := append([]byte{0, 0, byte(len(raw) >> 8), byte(len(raw)), 0, 0, byte(len(stored) >> 8), byte(len(stored))}, stored...)
+			for _, in := range [][]byte{hadoop, stored} {
+				dst := make([]byte, len(raw))
+				if err := decompress(compress.Codecs.Lz4, dst, in); err != nil || !bytes.Equal(dst, raw) {
+					t.Errorf("lz4 as Hadoop frames it: %v", err)
+				}
+			}
+			if out := c.Decode(nil, stored); !bytes.Equal(out, raw) {
+				t.Error("the codec that is registered decodes something else")
+			}
+		}
+	}
+	if decompress(compress.Codecs.Lzo, make([]byte, 1), []byte{1}) == nil || knownCodec(99) == nil {
+		t.Error("an unknown codec is taken")
+	}
+}

@@ -1,0 +1,181 @@
+package parquet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	pq "github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/schema"
+)
+
+// The library takes lengths and counts of delta encodings as they come, allocates by them, and does not know
+// BYTE_STREAM_SPLIT. Values in these encodings are made plain before it sees them.
+
+var (
+	errDelta  = errors.New("its delta-coded values end early")
+	errBlocks = errors.New("the head of its delta-coded values is none that the format allows")
+)
+
+// byteStreamSplit is the encoding of that name.
+const byteStreamSplit = pq.Encoding(9)
+
+// plain appends the n values in p, which have been read with an encoding, to dst in plain encoding. done is false for encodings
+// that the library decodes itself. room is the most bytes the result may have. last is the last value of the page before, and
+// becomes that of this one: prefixes of the first value refer to it in what some writers make (PARQUET-246).
+func plain(dst, p []byte, encoding pq.Encoding, col *schema.Column, n int, room int64, last *[]byte) (out []byte, done bool, err error) {
+	size := fixedSize(col)
+	switch encoding {
+	case pq.Encodings.DeltaBinaryPacked:
+		if size != 4 && size != 8 || col.PhysicalType() == pq.Types.FixedLenByteArray {
+			return dst, true, fmt.Errorf("its values are of type %v, which %v cannot hold", col.PhysicalType(), encoding)
+		}
+		if int64(n)*16 > room {
+			return dst, true, errDelta
+		}
+		values, _, err := deltas(p, n)
+		for _, v := range values {
+			if size == 4 {
+				dst = binary.LittleEndian.AppendUint32(dst, uint32(v))
+			} else {
+				dst = binary.LittleEndian.AppendUint64(dst, uint64(v))
+			}
+		}
+		return dst, true, err
+	case pq.Encodings.DeltaLengthByteArray, pq.Encodings.DeltaByteArray:
+		if size > 0 && (col.PhysicalType() != pq.Types.FixedLenByteArray || encoding == pq.Encodings.DeltaLengthByteArray) {
+			return dst, true, fmt.Errorf("its values are of type %v, which %v cannot hold", col.PhysicalType(), encoding)
+		}
+		if int64(n)*16 > room {
+			return dst, true, errDelta
+		}
+		dst, err = deltaBytes(dst, p, encoding == pq.Encodings.DeltaByteArray, size, n, room, last)
+		return dst, true, err
+	case byteStreamSplit:
+		if size == 0 || col.PhysicalType() == pq.Types.Int96 || int64(len(p)) != int64(n)*int64(size) {
+			return dst, true, errors.New("its bytes do not divide into as many streams as values have bytes")
+		}
+		at := len(dst)
+		dst = append(dst, p...)
+		for k := range size {
+			for i, b := range p[k*n : (k+1)*n] {
+				dst[at+i*size+k] = b
+			}
+		}
+		return dst, true, nil
+	}
+	return dst, false, nil
+}
+
+// fixedSize is the length of a plain value in bytes, 0 where it varies.
+func fixedSize(col *schema.Column) int {
+	switch col.PhysicalType() {
+	case pq.Types.Int32, pq.Types.Float:
+		return 4
+	case pq.Types.Int64, pq.Types.Double:
+		return 8
+	case pq.Types.Int96:
+		return 12
+	case pq.Types.FixedLenByteArray:
+		return col.TypeLength()
+	}
+	return 0
+}
+
+// deltas decodes n integers of DELTA_BINARY_PACKED and returns what follows them.
+func deltas(p []byte, n int) (values []int64, rest []byte, err error) {
+	uvarint := func() (v uint64) {
+		v, k := binary.Uvarint(p)
+		if k <= 0 {
+			err = errDelta
+			return 0
+		}
+		p = p[k:]
+		return v
+	}
+	zigzag := func() int64 { v := uvarint(); return int64(v>>1) ^ -int64(v&1) }
+	block, minis, total, last := uvarint(), uvarint(), uvarint(), zigzag()
+	const most = 1 << 16 // values of a block; writers use 128 to 1,024
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case block == 0 || block > most || minis == 0 || minis > block || block%minis != 0 || block/minis%8 != 0:
+		return nil, nil, errBlocks
+	case total != uint64(n):
+		return nil, nil, fmt.Errorf("it holds %d delta-coded values, its levels say %d", total, n)
+	case n == 0:
+		return nil, p, nil
+	}
+	values = make([]int64, 1, n)
+	values[0] = last
+	perMini := int(block / minis)
+	for len(values) < n {
+		least := zigzag()
+		if err != nil || len(p) < int(minis) {
+			return nil, nil, errDelta
+		}
+		widths := p[:minis]
+		p = p[minis:]
+		for _, w := range widths {
+			take := min(perMini, n-len(values))
+			if take == 0 {
+				break // widths without values: their bytes are not there
+			}
+			width := int(w)
+			size := min(perMini*width/8, len(p))
+			if width > 64 || (take*width+7)/8 > size {
+				return nil, nil, errDelta
+			}
+			for i := range take {
+				if width > 0 {
+					last += int64(bitsAt(p[:size], i*width, width))
+				}
+				last += least
+				values = append(values, last)
+			}
+			p = p[size:]
+		}
+	}
+	return values, p, nil
+}
+
+// deltaBytes decodes byte strings whose lengths are delta-coded, and, with prefixes, share their beginnings with the one before.
+func deltaBytes(dst, p []byte, prefixes bool, size, n int, room int64, before *[]byte) ([]byte, error) {
+	var shared []int64
+	var err error
+	if prefixes {
+		if shared, p, err = deltas(p, n); err != nil {
+			return dst, err
+		}
+	}
+	lengths, p, err := deltas(p, n)
+	if err != nil {
+		return dst, err
+	}
+	last, begin := *before, len(dst)
+	for i, length := range lengths {
+		prefix := int64(0)
+		if prefixes {
+			prefix = shared[i]
+		}
+		if length < 0 || length > int64(len(p)) || prefix < 0 || prefix > int64(len(last)) {
+			return dst, errDelta
+		}
+		if size > 0 && prefix+length != int64(size) {
+			return dst, fmt.Errorf("it has a value of %d bytes, the schema says %d", prefix+length, size)
+		}
+		if int64(len(dst)-begin)+4+prefix+length > room {
+			return dst, fmt.Errorf("its values decode to more than %d bytes, which its size does not make likely", room)
+		}
+		if size == 0 {
+			dst = binary.LittleEndian.AppendUint32(dst, uint32(prefix+length))
+		}
+		at := len(dst)
+		dst = append(append(dst, last[:prefix]...), p[:length]...)
+		last, p = dst[at:], p[length:]
+	}
+	if prefixes {
+		*before = append((*before)[:0], last...)
+	}
+	return dst, nil
+}

@@ -1,0 +1,242 @@
+package parquet
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+
+	pq "github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/file"
+	"github.com/apache/arrow/go/v17/parquet/metadata"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+const (
+	// footerTail is the length of the footer and the magic behind it.
+	footerTail = 8
+	// minFile is a magic in front, and an empty footer.
+	minFile = 4 + footerTail
+	// tailGuess is read from the end of a file: most footers fit.
+	tailGuess = 64 << 10
+	// maxFooter and maxStructs bound what a footer may hold: 100,000 row groups of 10 columns have some 50 MiB.
+	maxFooter  = 256 << 20
+	maxStructs = 8 << 20
+	// maxDepth bounds how deep columns nest: the library recurses.
+	maxDepth = 100
+)
+
+// corruptf is an error in a file's content.
+func corruptf(msg string, args ...any) error {
+	return fmt.Errorf("%w: %w", format.ErrCorrupt, fmt.Errorf(msg, args...))
+}
+
+// errEncrypted: there is no key for it here.
+var errEncrypted = errors.New("the file is encrypted, which this version does not read: decrypt it first")
+
+// protect runs f, and makes an error of a panic: the library panics on some files that are damaged.
+func protect(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			if cause, ok := r.(error); ok {
+				var own runtime.Error
+				if errors.As(cause, &own) {
+					err = corruptf("it does not decode (%w)", own)
+					return
+				}
+				err = corruptf("it does not decode: %w", cause)
+				return
+			}
+			err = corruptf("it does not decode: %v", r)
+		}
+	}()
+	return f()
+}
+
+// readerAt is an object as the library wants it. The context is that of the call under way.
+type readerAt struct {
+	ctx context.Context
+	obj objstore.Object
+	// err is the store's error, which is none of the file's content.
+	err error
+}
+
+func (r *readerAt) ReadAt(p []byte, off int64) (int, error) {
+	if err := r.obj.ReadAt(r.ctx, p, off); err != nil {
+		r.err = err
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// readFooter reads and checks the footer of a file of so many bytes.
+func readFooter(r *readerAt, size int64) (meta *metadata.FileMetaData, err error) {
+	if size < minFile {
+		return nil, corruptf("%d bytes are too few for a Parquet file", size)
+	}
+	tail := make([]byte, min(size, tailGuess))
+	if _, err := r.ReadAt(tail, size-int64(len(tail))); err != nil {
+		return nil, err
+	}
+	switch magic := string(tail[len(tail)-4:]); magic {
+	case "PAR1":
+	case "PARE":
+		return nil, errEncrypted
+	default:
+		return nil, corruptf("it ends with %q instead of \"PAR1\": it is cut, or no Parquet file", magic)
+	}
+	n := int64(binary.LittleEndian.Uint32(tail[len(tail)-footerTail:]))
+	switch {
+	case n > size-minFile:
+		return nil, corruptf("its last bytes say that the footer has %d bytes, the file has %d", n, size)
+	case n > maxFooter:
+		return nil, fmt.Errorf("its footer has %d bytes, this version reads %d: write larger row groups", n, maxFooter)
+	case n+footerTail > int64(len(tail)):
+		tail = make([]byte, n+footerTail)
+		if _, err := r.ReadAt(tail, size-int64(len(tail))); err != nil {
+			return nil, err
+		}
+	}
+	footer := tail[int64(len(tail))-footerTail-n : len(tail)-footerTail]
+	if err := checkFooter(footer); err != nil {
+		return nil, corruptf("its footer: %w", err)
+	}
+	err = protect(func() error {
+		if meta, err = metadata.NewFileMetaData(footer, nil); err != nil {
+			return corruptf("its footer: %w", err)
+		}
+		if meta.IsSetEncryptionAlgorithm() {
+			return errEncrypted
+		}
+		if meta.Schema == nil || meta.Schema.Root() == nil {
+			return corruptf("its footer: the columns do not make a schema")
+		}
+		return checkGroups(meta, size)
+	})
+	return meta, err
+}
+
+// checkFooter walks over a footer before the library builds it: the library recurses by the numbers of children that it finds
+// there, and allocates by them.
+func checkFooter(footer []byte) error {
+	c := compact{b: footer}
+	var children []int64
+	c.fields(func(id int, kind byte) bool {
+		if id != 2 || kind != typeList || children != nil {
+			return false
+		}
+		n, elem := c.list()
+		if elem != typeStruct {
+			c.fail(errThrift)
+		}
+		for ; n > 0 && c.err == nil; n-- {
+			kids := int64(0)
+			c.fields(func(id int, kind byte) bool {
+				if id != 5 || kind != typeI32 {
+					return false
+				}
+				kids = c.integer()
+				return true
+			})
+			children = append(children, kids)
+		}
+		return true
+	})
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.structs > maxStructs:
+		return fmt.Errorf("it has %d structures, this version reads %d", c.structs, maxStructs)
+	case len(children) < 2:
+		return errors.New("there are no columns")
+	}
+	return checkTree(children)
+}
+
+// checkTree wants the numbers of children, in depth-first order, to make one tree.
+func checkTree(children []int64) error {
+	open := []int64{1} // children that are still to come, of each node from the root on
+	for _, n := range children {
+		for len(open) > 0 && open[len(open)-1] == 0 {
+			open = open[:len(open)-1]
+		}
+		if len(open) == 0 || n < 0 || n > int64(len(children)) {
+			return errors.New("the columns do not make a tree")
+		}
+		open[len(open)-1]--
+		if n > 0 {
+			open = append(open, n)
+		}
+		if len(open) > maxDepth {
+			return fmt.Errorf("columns nest deeper than %d", maxDepth)
+		}
+	}
+	for _, n := range open {
+		if n != 0 {
+			return errors.New("the columns do not make a tree")
+		}
+	}
+	return nil
+}
+
+// checkGroups holds row groups against the schema and the file.
+func checkGroups(meta *metadata.FileMetaData, size int64) error {
+	total := int64(0)
+	for i, g := range meta.RowGroups {
+		bad := func(msg string, args ...any) error {
+			return corruptf("row group %d: %w", i, fmt.Errorf(msg, args...))
+		}
+		rows, columns := g.GetNumRows(), meta.Schema.NumColumns()
+		if rows < 0 || rows > 1<<56 || len(g.Columns) != columns {
+			return bad("its footer says %d rows and %d columns, the schema has %d columns", rows, len(g.Columns), columns)
+		}
+		total += rows
+		if total > 1<<56 {
+			return bad("its footer says more rows than there can be")
+		}
+		group := meta.RowGroup(i)
+		for k := range columns {
+			col := meta.Schema.Column(k)
+			if g.Columns[k].CryptoMetadata != nil {
+				return errEncrypted
+			}
+			chunk, err := group.ColumnChunk(k)
+			if err != nil {
+				return bad("column %s: %w", col.Path(), err)
+			}
+			start, length := chunkRange(chunk)
+			values := chunk.NumValues()
+			switch {
+			case chunk.FilePath() != "":
+				return bad("column %s: it is in another file, which this version does not read", col.Path())
+			case chunk.Type() != col.PhysicalType():
+				return bad("column %s: its values are of type %v, the schema says %v", col.Path(), chunk.Type(), col.PhysicalType())
+			case col.PhysicalType() == pq.Types.FixedLenByteArray && col.TypeLength() <= 0:
+				return bad("column %s: its values are %d bytes long", col.Path(), col.TypeLength())
+			case values < 0 || col.MaxRepetitionLevel() == 0 && values != rows || values < rows:
+				return bad("column %s: the footer says %d values in %d rows", col.Path(), values, rows)
+			case values > 0 && (start < 4 || length <= 0 || start > size-footerTail || length > size-footerTail-start):
+				return bad("column %s: the footer says %d bytes at %d, the file has %d", col.Path(), length, start, size)
+			}
+		}
+	}
+	return nil
+}
+
+// chunkRange is where a column chunk's pages are.
+func chunkRange(chunk *metadata.ColumnChunkMetaData) (start, length int64) {
+	start = chunk.DataPageOffset()
+	if at := chunk.DictionaryPageOffset(); chunk.HasDictionaryPage() && at > 0 && at < start {
+		start = at
+	}
+	return start, chunk.TotalCompressedSize()
+}
+
+// openFile makes the library's reader over a footer that has been read.
+func openFile(r *readerAt, size int64, meta *metadata.FileMetaData) (*file.Reader, error) {
+	return file.NewParquetReader(io.NewSectionReader(r, 0, size), file.WithMetadata(meta))
+}

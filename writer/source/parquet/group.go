@@ -1,0 +1,408 @@
+package parquet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+
+	pq "github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/file"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// group reads the rows of one row group.
+type group struct {
+	plan  *plan
+	path  string // of the file, for errors
+	stem  string
+	first int64 // number in the file of its first row
+	no    int
+	rows  int64
+	row   int64 // next
+	ahead *ahead
+	// bad is what stopped the reading of it: no later row can be had.
+	bad error
+
+	fields []writer.Field
+	attrs  []format.AttrValue
+	buf    []byte
+}
+
+// errNever: no row of a row group can match.
+var errNever = errors.New("no row matches")
+
+// openGroup makes leaves of the columns that are wanted.
+func (f *openedFile) openGroup(p *Parquet, no int) (*group, error) {
+	g := &group{plan: p.plan, path: f.of.Path, stem: f.of.stem, no: no, rows: f.of.rows[no]}
+	for _, n := range f.of.rows[:no] {
+		g.first += n
+	}
+	rg := f.reader.RowGroup(no)
+	meta := rg.MetaData()
+	for _, c := range p.plan.columns {
+		c.node, c.leaves = nil, nil
+		if n := f.of.column(c.name); n != nil && c.wanted && !n.isNull() {
+			c.node = n
+		}
+	}
+	for _, w := range p.plan.filters {
+		if w.col.node == nil || w.col.node.shape != shapeScalar {
+			continue
+		}
+		chunk, err := meta.ColumnChunk(w.col.node.first)
+		if err != nil {
+			return nil, err
+		}
+		never := false
+		_ = protect(func() error { // statistics that cannot be read say nothing
+			stats, err := chunk.Statistics()
+			never = err == nil && w.never(&w.col.node.leaf, stats, g.rows)
+			return nil
+		})
+		if never {
+			return g, errNever
+		}
+	}
+	return g, g.open(p, f, rg)
+}
+
+func (g *group) open(p *Parquet, f *openedFile, rg *file.RowGroupReader) error {
+	meta := rg.MetaData()
+	var chunks []chunk
+	for _, c := range g.plan.columns {
+		for i := 0; c.node != nil && i <= c.node.last-c.node.first; i++ {
+			m, err := meta.ColumnChunk(c.node.first + i)
+			if err != nil {
+				return err
+			}
+			start, length := chunkRange(m)
+			chunks = append(chunks, chunk{start, length})
+		}
+	}
+	if f.remote {
+		g.ahead = newAhead(f.at, chunks)
+	}
+	props := pq.NewReaderProperties(nil)
+	props.BufferedStreamEnabled = true
+	props.BufferSize = 64 << 10
+	next := 0
+	for _, c := range g.plan.columns {
+		for i := 0; c.node != nil && i <= c.node.last-c.node.first; i++ {
+			m, err := meta.ColumnChunk(c.node.first + i)
+			if err != nil {
+				return err
+			}
+			if err := knownCodec(m.Compression()); err != nil {
+				return g.fail(c, err)
+			}
+			var from io.ReaderAt = f.at
+			at := chunks[next]
+			if g.ahead != nil {
+				from = g.ahead.ranges[at]
+			}
+			next++
+			stream, err := props.GetStream(from, at.start, at.length)
+			if err != nil {
+				return err
+			}
+			for len(c.bufs) <= i {
+				c.bufs = append(c.bufs, &pageBuffers{stored: &p.stored})
+				c.parts = append(c.parts, &entries{})
+			}
+			const slack = 64 << 10 // some writers count headers, some do not
+			pages := &pageReader{col: f.reader.MetaData().Schema.Column(c.node.first + i), stream: stream, left: at.length, codec: m.Compression(),
+				values: m.NumValues(), most: max(m.TotalUncompressedSize(), m.TotalCompressedSize()) + slack, bufs: c.bufs[i], dictionary: -1}
+			c.leaves = append(c.leaves, newLeaf(pages.col, pages))
+		}
+	}
+	return nil
+}
+
+func (g *group) close() {
+	if g.ahead != nil {
+		g.ahead.close()
+	}
+}
+
+// fail says where in the file something went wrong.
+func (g *group) fail(c *column, err error) error {
+	return fmt.Errorf("row group %d, column %s, row %d: %w", g.no, c.name, g.row, err)
+}
+
+// origin names the row at hand.
+func (g *group) origin() string {
+	b := make([]byte, 0, len(g.path)+40)
+	b = append(append(b, g.path...), ": row group "...)
+	b = strconv.AppendInt(b, int64(g.no), 10)
+	b = append(b, ", row "...)
+	return string(strconv.AppendInt(b, g.row, 10))
+}
+
+// load reads a column's value of the next row.
+func (c *column) load() (err error) {
+	if c.node == nil {
+		c.null = true
+		return nil
+	}
+	def := int16(0)
+	switch {
+	case c.node.shape == shapeScalar:
+		_, def, c.v, err = c.leaves[0].next()
+	case c.form == formFile:
+		def, err = c.loadFile()
+	default:
+		for i, l := range c.leaves {
+			if err := c.parts[i].gather(l); err != nil {
+				return err
+			}
+		}
+		def = c.node.def // of one too large nothing may be there
+		if e := c.parts[0]; len(e.defs) > 0 {
+			def = e.defs[0]
+		}
+	}
+	c.null = def < c.node.def
+	return err
+}
+
+// loadFile reads bytes and path of a struct of both.
+func (c *column) loadFile() (def int16, err error) {
+	content, name := c.node.fileParts()
+	c.v, c.path = value{}, value{}
+	for _, part := range []struct {
+		n   *node
+		dst *value
+	}{{content, &c.v}, {name, &c.path}} {
+		_, d, v, err := c.leaves[part.n.first-c.node.first].next()
+		if err != nil {
+			return 0, err
+		}
+		def = max(def, d)
+		if d >= part.n.def && !part.n.isNull() {
+			if v.b == nil {
+				v.b = []byte{}
+			}
+			*part.dst = v
+		}
+	}
+	return def, nil
+}
+
+// next reads a row. It is no sample where a filter says so.
+func (g *group) next() (s writer.Sample, ok bool, err error) {
+	origin := g.origin()
+	skip := func(err error) (writer.Sample, bool, error) {
+		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Err: err}
+	}
+	if g.bad == nil {
+		if err := g.load(); err != nil {
+			g.bad = err
+		}
+	}
+	if g.bad != nil {
+		g.row++
+		return skip(g.bad)
+	}
+	row := g.first + g.row
+	g.row++
+	for _, f := range g.plan.filters {
+		if !f.holds() {
+			return s, false, nil
+		}
+	}
+	if s.Key, err = g.key(row); err != nil {
+		return skip(err)
+	}
+	s.Origin = origin
+	if err := g.sample(); err != nil {
+		return skip(err)
+	}
+	s.Fields, s.Attrs = g.fields, g.attrs
+	return s, true, nil
+}
+
+// sample makes fields and attributes of the values that have been loaded.
+func (g *group) sample() error {
+	var at *column
+	g.buf, g.fields, g.attrs = g.buf[:0], g.fields[:0], g.attrs[:0]
+	err := protect(func() error {
+		for _, at = range g.plan.columns {
+			if !at.field || at.node == nil || at.null {
+				continue
+			}
+			name, data, err := g.field(at)
+			if err != nil {
+				return err
+			}
+			g.fields = append(g.fields, writer.Field{Name: name, Data: data})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("column %s: %w", at.name, err)
+	}
+	if len(g.fields) == 0 {
+		return errors.New("all columns are null: there is nothing to store; leave such rows out with --where")
+	}
+	for i := range g.plan.attrs {
+		if v, ok := g.plan.attrs[i].value(); ok {
+			g.attrs = append(g.attrs, v)
+		}
+	}
+	return nil
+}
+
+// load reads all columns of the next row. What the library panics with is an error of the column.
+func (g *group) load() error {
+	var at *column
+	err := protect(func() error {
+		for _, at = range g.plan.columns {
+			if !at.wanted {
+				continue
+			}
+			if err := at.load(); err != nil {
+				if err == io.EOF {
+					err = fmt.Errorf("it ends %d rows early", g.rows-g.row)
+				}
+				return corruptf("%w", err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return g.fail(at, err)
+	}
+	return nil
+}
+
+func (g *group) key(row int64) (string, error) {
+	c := g.plan.key
+	if c == nil {
+		b := make([]byte, 0, len(g.stem)+10)
+		b = append(append(b, g.stem...), '/')
+		for limit := int64(1e8); limit > 1 && row < limit; limit /= 10 {
+			b = append(b, '0')
+		}
+		return string(strconv.AppendInt(b, row, 10)), nil
+	}
+	if c.null {
+		return "", fmt.Errorf("the key, column %s, is null: leave such rows out with --where '%s is not null'", c.name, c.name)
+	}
+	key := string(c.node.leaf.appendText(nil, c.v))
+	if key == "" {
+		return "", fmt.Errorf("the key, column %s, is empty: leave such rows out with --where '%s!='", c.name, c.name)
+	}
+	if err := format.CheckKey(key); err != nil {
+		return key, fmt.Errorf("the key, column %s: %w, or take another column for --key, or none", c.name, err)
+	}
+	return key, nil
+}
+
+// field makes a field of a column's value.
+func (g *group) field(c *column) (name string, data []byte, err error) {
+	begin := len(g.buf)
+	switch c.form {
+	case formRaw:
+		return c.fieldName(c.extensions()[0]), c.v.b, nil
+	case formText:
+		g.buf = c.node.leaf.appendText(g.buf, c.v)
+		return c.fieldName(c.extensions()[0]), g.buf[begin:len(g.buf):len(g.buf)], nil
+	case formFile:
+		if c.v.b == nil {
+			return "", nil, fmt.Errorf("its bytes are null, and the file %q is somewhere else: write the data set again with the files embedded", c.path.b)
+		}
+		return c.fieldName(extension(c.path.b, c.v.b)), c.v.b, nil
+	}
+	for _, e := range c.parts[:len(c.leaves)] {
+		if e.large {
+			return "", nil, fmt.Errorf("%w: its value takes more than %d MiB to put together", format.ErrTooLarge, maxCell>>20)
+		}
+	}
+	a := assembly{root: c.node, leaves: c.parts[:len(c.leaves)]}
+	if c.form == formNumpy {
+		out, ok := a.numpy(g.buf)
+		if ok {
+			g.buf = out
+			return c.fieldName("npy"), g.buf[begin:len(g.buf):len(g.buf)], nil
+		}
+	}
+	if g.buf, err = a.json(g.buf); err != nil {
+		return "", nil, corruptf("%w", err)
+	}
+	return c.fieldName("json"), g.buf[begin:len(g.buf):len(g.buf)], nil
+}
+
+// extension of a file in a column: its name's, or what its first bytes say.
+func extension(name, content []byte) string {
+	ext := strings.ToLower(strings.TrimPrefix(path.Ext(string(name)), "."))
+	plain := len(ext) > 0 && len(ext) <= 5
+	for _, r := range ext {
+		plain = plain && (r >= 'a' && r <= 'z' || r >= '0' && r <= '9')
+	}
+	if plain {
+		return ext
+	}
+	has := func(at int, magic string) bool {
+		return len(content) >= at+len(magic) && string(content[at:at+len(magic)]) == magic
+	}
+	switch {
+	case has(0, "\x89PNG\r\n\x1a\n"):
+		return "png"
+	case has(0, "\xff\xd8\xff"):
+		return "jpg"
+	case has(0, "GIF87a"), has(0, "GIF89a"):
+		return "gif"
+	case has(0, "RIFF") && has(8, "WEBP"):
+		return "webp"
+	case has(0, "RIFF") && has(8, "WAVE"):
+		return "wav"
+	case has(0, "fLaC"):
+		return "flac"
+	case has(0, "OggS"):
+		return "ogg"
+	case has(0, "ID3"), has(0, "\xff\xfb"):
+		return "mp3"
+	}
+	return "bin"
+}
+
+// value is the attribute's of the row at hand.
+func (a *attr) value() (v format.AttrValue, ok bool) {
+	c := a.col
+	if c.null || c.node == nil {
+		return v, false
+	}
+	v.Attribute = a.Attribute
+	s := c.node.leaf.scalar
+	switch a.Kind {
+	case format.AttrNumber:
+		v.Number = s.float(c.v)
+	case format.AttrInteger:
+		v.Integer = s.integer(c.v)
+	default:
+		if n := s.integer(c.v); c.labels != nil && s.family() == "integer" {
+			if n < 0 || n >= int64(len(c.labels)) { // Hugging Face marks a missing label with -1
+				return v, false
+			}
+			v.Label = c.labels[n]
+		} else {
+			v.Label = string(c.v.b)
+		}
+	}
+	return v, true
+}
+
+// skip passes over rows whose samples have been written.
+func (g *group) skip(rows int64) {
+	for g.row < min(rows, g.rows) {
+		if g.bad == nil {
+			g.bad = g.load()
+		}
+		g.row++
+	}
+}

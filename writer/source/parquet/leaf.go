@@ -1,0 +1,268 @@
+package parquet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+
+	"github.com/apache/arrow/go/v17/arrow/memory"
+	pq "github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/file"
+	"github.com/apache/arrow/go/v17/parquet/schema"
+)
+
+// batch is how many values are read at a time.
+const batch = 128
+
+// leaf reads the values of one column chunk with their levels. Values are valid until the next one is read.
+type leaf struct {
+	col            *schema.Column
+	maxDef, maxRep int16
+	pages          *pageReader
+	rd             file.ColumnChunkReader
+
+	n, at, vat int
+	defs, reps [batch]int16
+	i32        []int32
+	i64        []int64
+	i96        []pq.Int96
+	f32        []float32
+	f64        []float64
+	bools      []bool
+	bytes      []pq.ByteArray
+	fixed      []pq.FixedLenByteArray
+}
+
+// scratch is what the library wants for skipping, which is not used.
+var scratch = sync.Pool{New: func() any { return memory.NewResizableBuffer(memory.DefaultAllocator) }}
+
+// newLeaf makes a leaf of the pages of a column chunk.
+func newLeaf(col *schema.Column, pages *pageReader) *leaf {
+	l := &leaf{col: col, maxDef: col.MaxDefinitionLevel(), maxRep: col.MaxRepetitionLevel(), pages: pages}
+	l.rd = file.NewColumnReader(col, pages, memory.DefaultAllocator, &scratch)
+	switch l.rd.(type) {
+	case *file.Int32ColumnChunkReader:
+		l.i32 = make([]int32, batch)
+	case *file.Int64ColumnChunkReader:
+		l.i64 = make([]int64, batch)
+	case *file.Int96ColumnChunkReader:
+		l.i96 = make([]pq.Int96, batch)
+	case *file.Float32ColumnChunkReader:
+		l.f32 = make([]float32, batch)
+	case *file.Float64ColumnChunkReader:
+		l.f64 = make([]float64, batch)
+	case *file.BooleanColumnChunkReader:
+		l.bools = make([]bool, batch)
+	case *file.ByteArrayColumnChunkReader:
+		l.bytes = make([]pq.ByteArray, batch)
+	case *file.FixedLenByteArrayColumnChunkReader:
+		l.fixed = make([]pq.FixedLenByteArray, batch)
+	}
+	return l
+}
+
+// fill reads the next batch, of one page: values point into its buffer, which the next page takes. io.EOF ends the chunk.
+func (l *leaf) fill() error {
+	l.n, l.at, l.vat = 0, 0, 0
+	if l.pages.inPage == 0 && !l.rd.HasNext() {
+		err := l.pages.err
+		if err == nil {
+			err = l.rd.Err()
+		}
+		switch {
+		case err == nil && l.pages.values > 0:
+			return errors.New("it ends early")
+		case err == nil:
+			return io.EOF
+		}
+		return err
+	}
+	want := min(batch, l.pages.inPage)
+	l.pages.hold = true // having read all of a page, the library asks for the next, whose bytes would take the place of these
+	got, values, err := l.read(want)
+	l.pages.hold = false
+	if err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("a page gave %d of %d values", got, want)
+	}
+	full := int(want)
+	if l.maxDef > 0 {
+		full = 0
+		for i := range want {
+			def, rep := l.defs[i], l.reps[i]
+			if def == l.maxDef {
+				full++
+			}
+			if def < 0 || def > l.maxDef || l.maxRep > 0 && (rep < 0 || rep > l.maxRep) {
+				return fmt.Errorf("a value has the levels %d and %d, the schema allows %d and %d", def, rep, l.maxDef, l.maxRep)
+			}
+		}
+	}
+	if values != full {
+		return fmt.Errorf("a page gave %d of %d values", values, full)
+	}
+	l.pages.inPage -= want
+	l.n = int(want)
+	return nil
+}
+
+// read calls the library.
+func (l *leaf) read(n int64) (total int64, values int, err error) {
+	defs, reps := l.defs[:], l.reps[:]
+	switch rd := l.rd.(type) {
+	case *file.Int32ColumnChunkReader:
+		return rd.ReadBatch(n, l.i32, defs, reps)
+	case *file.Int64ColumnChunkReader:
+		return rd.ReadBatch(n, l.i64, defs, reps)
+	case *file.Int96ColumnChunkReader:
+		return rd.ReadBatch(n, l.i96, defs, reps)
+	case *file.Float32ColumnChunkReader:
+		return rd.ReadBatch(n, l.f32, defs, reps)
+	case *file.Float64ColumnChunkReader:
+		return rd.ReadBatch(n, l.f64, defs, reps)
+	case *file.BooleanColumnChunkReader:
+		return rd.ReadBatch(n, l.bools, defs, reps)
+	case *file.ByteArrayColumnChunkReader:
+		return rd.ReadBatch(n, l.bytes, defs, reps)
+	case *file.FixedLenByteArrayColumnChunkReader:
+		return rd.ReadBatch(n, l.fixed, defs, reps)
+	}
+	return 0, 0, fmt.Errorf("its type %v is not known", l.col.PhysicalType())
+}
+
+// next is the next value with its levels. v counts only where def is the greatest there is.
+func (l *leaf) next() (rep, def int16, v value, err error) {
+	if l.at == l.n {
+		if err = l.fill(); err != nil {
+			return 0, 0, v, err
+		}
+	}
+	def = l.maxDef
+	if l.maxDef > 0 {
+		def = l.defs[l.at]
+	}
+	if l.maxRep > 0 {
+		rep = l.reps[l.at]
+	}
+	l.at++
+	if def == l.maxDef {
+		v = l.value(l.vat)
+		l.vat++
+	}
+	return rep, def, v, nil
+}
+
+// inRow says whether the next value belongs to the row of the one before.
+func (l *leaf) inRow() (bool, error) {
+	if l.maxRep == 0 {
+		return false, nil
+	}
+	if l.at == l.n {
+		if err := l.fill(); err == io.EOF {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return l.reps[l.at] > 0, nil
+}
+
+func (l *leaf) value(i int) value {
+	switch {
+	case l.bytes != nil:
+		return value{b: l.bytes[i]}
+	case l.i64 != nil:
+		return value{u: uint64(l.i64[i])}
+	case l.i32 != nil:
+		return value{u: uint64(uint32(l.i32[i]))}
+	case l.f32 != nil:
+		return value{u: uint64(math.Float32bits(l.f32[i]))}
+	case l.f64 != nil:
+		return value{u: math.Float64bits(l.f64[i])}
+	case l.fixed != nil:
+		return value{b: l.fixed[i]}
+	case l.bools != nil:
+		if l.bools[i] {
+			return value{u: 1}
+		}
+		return value{}
+	}
+	return value{b: l.i96[i][:]}
+}
+
+// maxCell is the most bytes that the values of a list or struct may take in one row: they are put together in memory.
+const maxCell = 256 << 20
+
+// entries are all values of a leaf in one row.
+type entries struct {
+	reps, defs []int16
+	nums       []uint64
+	ends       []int // of byte strings in bytes
+	bytes      []byte
+	large      bool // more than maxCell: what came later is not there
+
+	at, vat int // of the assembly
+}
+
+// gather reads the values of the next row.
+func (e *entries) gather(l *leaf) error {
+	*e = entries{reps: e.reps[:0], defs: e.defs[:0], nums: e.nums[:0], ends: e.ends[:0], bytes: e.bytes[:0]}
+	for first := true; ; first = false {
+		rep, def, v, err := l.next()
+		if err != nil {
+			return err
+		}
+		if first && rep != 0 {
+			return errors.New("a row begins in the middle of a list")
+		}
+		if e.large = e.large || 20*len(e.defs)+len(e.bytes)+len(v.b) > maxCell; !e.large {
+			e.add(l, rep, def, v)
+		}
+		if more, err := l.inRow(); err != nil || !more {
+			return err
+		}
+	}
+}
+
+func (e *entries) add(l *leaf, rep, def int16, v value) {
+	e.reps, e.defs = append(e.reps, rep), append(e.defs, def)
+	switch {
+	case def < l.maxDef:
+	case l.bytes != nil || l.fixed != nil || l.i96 != nil:
+		e.bytes = append(e.bytes, v.b...)
+		e.ends = append(e.ends, len(e.bytes))
+	default:
+		e.nums = append(e.nums, v.u)
+	}
+}
+
+// value is the value of that number among those that are there.
+func (e *entries) value(i int) (value, bool) {
+	switch {
+	case i < len(e.nums):
+		return value{u: e.nums[i]}, true
+	case i < len(e.ends):
+		begin := 0
+		if i > 0 {
+			begin = e.ends[i-1]
+		}
+		return value{b: e.bytes[begin:e.ends[i]]}, true
+	}
+	return value{}, false
+}
+
+// appendRaw appends a number as NumPy stores it.
+func (s scalar) appendRaw(dst []byte, v value) []byte {
+	_, size := s.dtype()
+	if s.class == classHalf {
+		return append(dst, v.b...)
+	}
+	var raw [8]byte
+	binary.LittleEndian.PutUint64(raw[:], v.u)
+	return append(dst, raw[:size]...)
+}

@@ -1,0 +1,232 @@
+package parquet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// errUneven: the leaves of a column do not agree on how many elements a row has.
+var errUneven = errors.New("the parts of a row have different numbers of elements")
+
+// assembly puts the values of one row of a column together again. Levels say where lists begin and what is null: the way of
+// Dremel (Melnik et al., VLDB 2010).
+type assembly struct {
+	root   *node
+	leaves []*entries // of root, in order
+	err    error
+}
+
+// json appends the row as JSON.
+func (a *assembly) json(dst []byte) ([]byte, error) {
+	for _, e := range a.leaves {
+		e.at, e.vat = 0, 0
+	}
+	dst = a.value(dst, a.root)
+	for _, e := range a.leaves {
+		if e.at != len(e.defs) {
+			a.fail(errUneven)
+		}
+	}
+	return dst, a.err
+}
+
+func (a *assembly) fail(err error) {
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+// lead is the first leaf of a node: its levels stand for those of the others.
+func (a *assembly) lead(n *node) *entries { return a.leaves[n.first-a.root.first] }
+
+// level is the definition level of what comes next in a node; -1 behind the end.
+func (a *assembly) level(n *node) int16 {
+	e := a.lead(n)
+	if e.at >= len(e.defs) {
+		a.fail(errUneven)
+		return -1
+	}
+	return e.defs[e.at]
+}
+
+// pass goes over one entry of each leaf of a node that has nothing there.
+func (a *assembly) pass(n *node) {
+	for _, e := range a.leaves[n.first-a.root.first : n.last-a.root.first+1] {
+		e.at++
+	}
+}
+
+func (a *assembly) value(dst []byte, n *node) []byte {
+	level := a.level(n)
+	if a.err != nil {
+		return dst
+	}
+	if level < n.def {
+		a.pass(n)
+		return append(dst, "null"...)
+	}
+	switch n.shape {
+	case shapeScalar:
+		e := a.lead(n)
+		v, ok := e.value(e.vat)
+		if !ok {
+			a.fail(errUneven)
+			return dst
+		}
+		e.at++
+		e.vat++
+		return n.leaf.appendJSON(dst, v)
+	case shapeStruct:
+		dst = append(dst, '{')
+		for i, k := range n.kids {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(appendQuoted(dst, []byte(k.name)), ':')
+			dst = a.value(dst, k)
+		}
+		return append(dst, '}')
+	case shapeMap:
+		return a.pairs(dst, n)
+	}
+	dst = append(dst, '[')
+	dst = a.elements(dst, n, func(dst []byte) []byte { return a.value(dst, n.kids[0]) })
+	return append(dst, ']')
+}
+
+// elements calls f for each element of a list or map, with commas between them.
+func (a *assembly) elements(dst []byte, n *node, f func([]byte) []byte) []byte {
+	if a.level(n) < n.elem {
+		a.pass(n)
+		return dst
+	}
+	e := a.lead(n)
+	for first := true; a.err == nil; first = false {
+		if !first {
+			if e.at >= len(e.reps) || e.reps[e.at] < n.rep {
+				break
+			}
+			if e.reps[e.at] > n.rep {
+				a.fail(errUneven)
+				break
+			}
+			dst = append(dst, ',')
+		}
+		begin := e.at
+		dst = f(dst)
+		if e.at == begin {
+			a.fail(errUneven)
+		}
+	}
+	return dst
+}
+
+// pairs appends a map: an object where keys are strings, else a list of pairs.
+func (a *assembly) pairs(dst []byte, n *node) []byte {
+	key, val := n.kids[0], n.kids[1]
+	object := key.shape == shapeScalar && key.leaf.scalar.class == classText
+	ends := "[]"
+	if object {
+		ends = "{}"
+	}
+	dst = append(dst, ends[0])
+	dst = a.elements(dst, n, func(dst []byte) []byte {
+		if object {
+			return a.value(append(a.value(dst, key), ':'), val)
+		}
+		dst = a.value(append(dst, '['), key)
+		return append(a.value(append(dst, ','), val), ']')
+	})
+	return append(dst, ends[1])
+}
+
+// numpy appends the row as a .npy file, version 1.0; ok is false where a list of numbers is ragged or has nulls.
+func (a *assembly) numpy(dst []byte) (out []byte, ok bool) {
+	e := a.leaves[0]
+	var lists []*node
+	n := a.root
+	for ; n.shape == shapeList; n = n.kids[0] {
+		lists = append(lists, n)
+	}
+	dims := make([]int, len(lists))
+	count := len(e.nums) + len(e.ends)
+	switch {
+	case len(e.defs) == 1 && e.defs[0] < lists[0].elem: // empty
+	case count == 0 && len(lists) == 2 && !anyOther(e.defs, lists[1].def): // rows without columns
+		dims[0] = len(e.defs)
+	case count != len(e.defs):
+		return dst, false
+	default:
+		if !rectangle(e.reps, dims) {
+			return dst, false
+		}
+	}
+	name, _ := n.leaf.scalar.dtype()
+	dst = appendHeader(dst, name, dims)
+	for i := range count {
+		v, _ := e.value(i)
+		dst = n.leaf.scalar.appendRaw(dst, v)
+	}
+	return dst, true
+}
+
+func anyOther(levels []int16, level int16) bool {
+	for _, l := range levels {
+		if l != level {
+			return true
+		}
+	}
+	return false
+}
+
+// rectangle finds the dimensions of nested lists whose values have these repetition levels: an element of list k begins where
+// the level is at most k, and in a rectangle that is at equal distances.
+func rectangle(reps []int16, dims []int) bool {
+	stride := make([]int, len(dims)+1)
+	begun := make([]int, len(dims)+1) // elements that begin at level k or below
+	for _, r := range reps {
+		for k := int(r); k <= len(dims); k++ {
+			begun[k]++
+		}
+	}
+	for k := range stride {
+		if begun[k] == 0 || len(reps)%begun[k] != 0 {
+			return false
+		}
+		stride[k] = len(reps) / begun[k]
+	}
+	for i, r := range reps {
+		if i%stride[r] != 0 || r > 0 && i%stride[r-1] == 0 {
+			return false
+		}
+	}
+	for k := range dims {
+		dims[k] = stride[k] / stride[k+1]
+	}
+	return true
+}
+
+// appendHeader appends the head of a .npy file: magic, version, and a Python literal padded to a multiple of 64 bytes.
+func appendHeader(dst []byte, dtype string, dims []int) []byte {
+	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (", dtype)
+	for i, d := range dims {
+		if i > 0 {
+			text += ", "
+		}
+		text += fmt.Sprint(d)
+	}
+	if len(dims) == 1 {
+		text += ","
+	}
+	text += "), }"
+	const head = 10 // magic, version, length of what follows
+	pad := (64 - (head+len(text)+1)%64) % 64
+	dst = append(dst, "\x93NUMPY\x01\x00"...)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(text)+pad+1))
+	dst = append(dst, text...)
+	for range pad {
+		dst = append(dst, ' ')
+	}
+	return append(dst, '\n')
+}

@@ -1,0 +1,396 @@
+package parquet
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+
+	"github.com/apache/arrow/go/v17/arrow/memory"
+	pq "github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/compress"
+	"github.com/apache/arrow/go/v17/parquet/file"
+	"github.com/apache/arrow/go/v17/parquet/schema"
+)
+
+// Limits on what a page may make us hold.
+const (
+	// maxPageHeader bounds a page's header, which may hold the least and greatest value.
+	maxPageHeader = 16 << 20
+	// freeDecoded is what a page may decode to whatever its stored size; above that, at most maxRatio times the stored size.
+	freeDecoded = 64 << 20
+	maxRatio    = 32
+	// largeStored is the size from which on a page is decoded while it is read, where its codec allows.
+	largeStored = 16 << 20
+)
+
+// Kinds of pages, as in the format.
+const (
+	pageData       = 0
+	pageDictionary = 2
+	pageDataV2     = 3
+)
+
+// pageHeader is what is wanted of a page's header.
+type pageHeader struct {
+	kind           int64
+	decoded        int64 // uncompressed_page_size
+	stored         int64 // compressed_page_size
+	crc            uint32
+	hasCRC         bool
+	described      bool // there is the header of its kind
+	values         int64
+	encoding       int64
+	defLevels      int64 // encoding, of version 1
+	repLevels      int64
+	nulls, rows    int64
+	defLen, repLen int64 // bytes, of version 2
+	plain          bool  // version 2, not compressed
+}
+
+// parsePageHeader reads a header from the beginning of p and returns its length. errShort says that p does not hold all of it.
+func parsePageHeader(p []byte) (h pageHeader, n int, err error) {
+	c := compact{b: p}
+	integer := func(dst *int64, kind byte) bool {
+		if kind != typeI32 && kind != typeI64 && kind != typeI16 {
+			c.fail(errThrift)
+			return true
+		}
+		*dst = c.integer()
+		return true
+	}
+	nested := func(of int64, names ...*int64) bool {
+		c.fields(func(id int, kind byte) bool {
+			if of == pageDataV2 && id == 7 && (kind == typeTrue || kind == typeFalse) {
+				h.plain = kind == typeFalse
+				return true
+			}
+			if id < 1 || id > len(names) || names[id-1] == nil {
+				return false
+			}
+			return integer(names[id-1], kind)
+		})
+		h.described = h.described || of == h.kind
+		return true
+	}
+	h.kind = -1
+	c.fields(func(id int, kind byte) bool {
+		switch {
+		case id == 1:
+			return integer(&h.kind, kind)
+		case id == 2:
+			return integer(&h.decoded, kind)
+		case id == 3:
+			return integer(&h.stored, kind)
+		case id == 4 && kind == typeI32:
+			h.crc, h.hasCRC = uint32(c.integer()), true
+			return true
+		case id == 5 && kind == typeStruct && h.kind == pageData:
+			return nested(pageData, &h.values, &h.encoding, &h.defLevels, &h.repLevels)
+		case id == 7 && kind == typeStruct && h.kind == pageDictionary:
+			return nested(pageDictionary, &h.values, &h.encoding)
+		case id == 8 && kind == typeStruct && h.kind == pageDataV2:
+			return nested(pageDataV2, &h.values, &h.nulls, &h.rows, &h.encoding, &h.defLen, &h.repLen)
+		}
+		return false
+	})
+	return h, c.off, c.err
+}
+
+// pageBuffers are what pages of a column are read into, again and again: values point into them until the next page.
+type pageBuffers struct {
+	data, dictionary, plain []byte
+	stored                  *[]byte // of all columns: compressed bytes are wanted for a moment only
+}
+
+// resize returns a buffer of n bytes whose content does not matter. Small ones get some room, so that the next page fits.
+func resize(buf []byte, n int) []byte {
+	const small = 8 << 20
+	switch {
+	case cap(buf) >= n:
+		return buf[:n]
+	case n < small:
+		return make([]byte, n, n+n/8)
+	}
+	return make([]byte, n)
+}
+
+// pageReader gives the library's column reader the pages of one column chunk, each checked.
+type pageReader struct {
+	col    *schema.Column
+	stream pq.BufferedReader
+	left   int64 // stored bytes that have not been read
+	codec  compress.Compression
+	values int64 // to come, as the footer has it
+	most   int64 // what a page can decode to, as the footer has it
+	bufs   *pageBuffers
+
+	dictionary int // values of the dictionary, -1 while there is none
+	inPage     int64
+	hold       bool // no new page: values of this one are being handed out
+	cur        file.Page
+	pages      int
+	last       []byte // value of the page before, where values share their beginnings
+	err        error
+}
+
+var _ file.PageReader = (*pageReader)(nil)
+
+// SetMaxPageHeaderSize does nothing: there is a limit already.
+func (p *pageReader) SetMaxPageHeaderSize(int) {}
+
+// Reset is for readers that are used again, which these are not.
+func (p *pageReader) Reset(pq.BufferedReader, int64, compress.Compression, *file.CryptoContext) {
+	p.err = errors.New("the pages of a column cannot be read twice")
+}
+
+func (p *pageReader) Page() file.Page { return p.cur }
+func (p *pageReader) Err() error      { return p.err }
+
+// Next goes to the next page with something in it.
+func (p *pageReader) Next() bool {
+	if p.hold {
+		return false
+	}
+	p.cur = nil
+	for p.err == nil && p.values > 0 {
+		if p.left == 0 {
+			p.err = fmt.Errorf("it ends with %d values missing", p.values)
+			break
+		}
+		h, err := p.header()
+		if err == nil {
+			err = p.check(&h)
+		}
+		if err == nil {
+			err = p.read(&h)
+		}
+		if err != nil {
+			p.err = fmt.Errorf("page %d: %w", p.pages, err)
+			break
+		}
+		p.pages++
+		if p.cur != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *pageReader) header() (h pageHeader, err error) {
+	for size := int64(256); ; size *= 4 {
+		view, err := p.stream.Peek(int(min(size, p.left)))
+		if err != nil && err != io.EOF {
+			return h, err
+		}
+		h, n, err := parsePageHeader(view)
+		if errors.Is(err, errShort) && size < p.left && size < maxPageHeader {
+			continue
+		}
+		if err != nil {
+			return h, fmt.Errorf("its header cannot be read: %w", err)
+		}
+		_, err = p.stream.Discard(n)
+		p.left -= int64(n)
+		return h, err
+	}
+}
+
+// check holds a header against the footer before memory is taken by it.
+func (p *pageReader) check(h *pageHeader) error {
+	known := h.kind == pageData || h.kind == pageDictionary || h.kind == pageDataV2
+	switch {
+	case h.stored < 0 || h.stored > p.left:
+		return fmt.Errorf("its header says %d stored bytes, %d are left in its column chunk", h.stored, p.left)
+	case h.decoded < 0 || h.decoded > math.MaxInt32 || h.decoded > p.most:
+		return fmt.Errorf("its header says %d decoded bytes, the footer %d for the whole column chunk", h.decoded, p.most)
+	case h.decoded > decodedRoom(h.stored):
+		return fmt.Errorf("its header says that %d stored bytes decode to %d: write the file again with pages of less than %d MiB", h.stored, h.decoded, freeDecoded>>20)
+	case known && !h.described:
+		return errors.New("its header lacks the part that its kind has")
+	case h.values < 0 || h.encoding < 0:
+		return errors.New("its header has a negative number")
+	case h.kind != pageDictionary && h.values > p.values:
+		return fmt.Errorf("its header says %d values, the footer leaves %d for it", h.values, p.values)
+	case h.defLen < 0 || h.repLen < 0 || h.defLen+h.repLen > min(h.decoded, h.stored):
+		return errors.New("its header says more bytes of levels than it has")
+	case (h.plain || p.codec == compress.Codecs.Uncompressed) && known && h.stored != h.decoded:
+		return fmt.Errorf("its header says %d stored and %d decoded bytes of a page that is not compressed", h.stored, h.decoded)
+	}
+	return nil
+}
+
+// decodedRoom is what so many stored bytes may decode to.
+func decodedRoom(stored int64) int64 { return max(freeDecoded, maxRatio*stored) }
+
+// read takes a page's bytes.
+func (p *pageReader) read(h *pageHeader) error {
+	buf := &p.bufs.data
+	switch h.kind {
+	case pageDictionary:
+		buf = &p.bufs.dictionary
+	case pageData, pageDataV2:
+	default: // an index, or of a later version: nothing that values depend on
+		n, err := p.stream.Discard(int(h.stored))
+		p.left -= int64(n)
+		return err
+	}
+	*buf = resize(*buf, int(h.decoded))
+	data := *buf
+	if err := p.body(h, data); err != nil {
+		return err
+	}
+	if h.kind == pageDictionary {
+		return p.dictionaryPage(h, data)
+	}
+	if h.values == 0 {
+		return nil
+	}
+	return p.dataPage(h, data)
+}
+
+// body reads stored bytes and decodes them to data.
+func (p *pageReader) body(h *pageHeader, data []byte) error {
+	levels := int(h.defLen + h.repLen) // of version 2: never compressed
+	compressed := p.codec != compress.Codecs.Uncompressed && !h.plain
+	if compressed && p.codec == compress.Codecs.Snappy && h.stored > largeStored {
+		return p.decodeStream(h, data, levels)
+	}
+	stored := data
+	if compressed {
+		*p.bufs.stored = resize(*p.bufs.stored, int(h.stored))
+		stored = *p.bufs.stored
+	}
+	n, err := io.ReadFull(p.stream, stored)
+	p.left -= int64(n)
+	if err != nil {
+		return err
+	}
+	if h.hasCRC && crc32.ChecksumIEEE(stored) != h.crc {
+		return errors.New("its checksum does not match its bytes")
+	}
+	if !compressed {
+		return nil
+	}
+	copy(data[:levels], stored[:levels])
+	if err := decompress(p.codec, data[levels:], stored[levels:]); err != nil {
+		return fmt.Errorf("it does not decompress: %w", err)
+	}
+	return nil
+}
+
+// decodeStream decodes a large page without holding its stored bytes.
+func (p *pageReader) decodeStream(h *pageHeader, data []byte, levels int) error {
+	sum := crc32.NewIEEE()
+	stored := &io.LimitedReader{R: p.stream, N: h.stored}
+	r := bufio.NewReaderSize(io.TeeReader(stored, sum), 64<<10)
+	_, err := io.ReadFull(r, data[:levels])
+	if err == nil {
+		err = snappyStream(data[levels:], r)
+	}
+	p.left -= h.stored - stored.N
+	if err != nil {
+		return fmt.Errorf("it does not decompress: %w", err)
+	}
+	if h.hasCRC && sum.Sum32() != h.crc {
+		return errors.New("its checksum does not match its bytes")
+	}
+	return nil
+}
+
+func (p *pageReader) dictionaryPage(h *pageHeader, data []byte) error {
+	each := int64(fixedSize(p.col))
+	if p.col.PhysicalType() == pq.Types.ByteArray {
+		each = 4
+	}
+	switch {
+	case p.dictionary >= 0:
+		return errors.New("it is a second dictionary")
+	case each == 0:
+		return fmt.Errorf("it is a dictionary of type %v", p.col.PhysicalType())
+	case h.values > int64(len(data))/each:
+		return fmt.Errorf("its header says %d values, its %d bytes hold fewer", h.values, len(data))
+	}
+	p.dictionary = int(h.values)
+	p.cur = file.NewDictionaryPage(memory.NewBufferBytes(data), int32(h.values), pq.Encoding(h.encoding))
+	return nil
+}
+
+// dataPage checks levels and indexes, and makes plain what the library does not decode safely.
+func (p *pageReader) dataPage(h *pageHeader, data []byte) error {
+	levels, values, err := p.levels(h, data)
+	if err != nil {
+		return err
+	}
+	encoding := pq.Encoding(h.encoding)
+	rest := data[levels:]
+	switch encoding {
+	case pq.Encodings.PlainDict, pq.Encodings.RLEDict:
+		if p.dictionary < 0 {
+			return errors.New("it refers to a dictionary, and there is none before it")
+		}
+		if err := checkIndexes(rest, values, p.dictionary); err != nil {
+			return err
+		}
+	default:
+		out, done, err := plain(append(p.bufs.plain[:0], data[:levels]...), rest, encoding, p.col, values, decodedRoom(h.stored), &p.last)
+		if err != nil {
+			return err
+		}
+		if done {
+			p.bufs.plain, data, encoding = out, out, pq.Encodings.Plain
+		}
+	}
+	p.values -= h.values
+	p.inPage = h.values
+	buf := memory.NewBufferBytes(data)
+	if h.kind == pageDataV2 {
+		p.cur = file.NewDataPageV2(buf, int32(h.values), int32(h.nulls), int32(h.rows), encoding, int32(h.defLen), int32(h.repLen), int32(len(data)), false)
+		return nil
+	}
+	p.cur = file.NewDataPageV1(buf, int32(h.values), encoding, pq.Encoding(h.defLevels), pq.Encoding(h.repLevels), int32(len(data)))
+	return nil
+}
+
+// levels checks the levels at the beginning of a page: their length, and how many values there are besides nulls.
+func (p *pageReader) levels(h *pageHeader, data []byte) (length, values int, err error) {
+	n := int(h.values)
+	values = n
+	maxRep, maxDef := p.col.MaxRepetitionLevel(), p.col.MaxDefinitionLevel()
+	if h.kind == pageDataV2 {
+		if maxRep > 0 {
+			_, err = checkLevels(data[:h.repLen], maxRep, n)
+		}
+		if maxDef > 0 && err == nil {
+			values, err = checkLevels(data[h.repLen:h.repLen+h.defLen], maxDef, n)
+		}
+		return int(h.defLen + h.repLen), values, err
+	}
+	for _, l := range []struct {
+		most     int16
+		encoding int64
+	}{{maxRep, h.repLevels}, {maxDef, h.defLevels}} {
+		if l.most == 0 {
+			continue
+		}
+		if pq.Encoding(l.encoding) != pq.Encodings.RLE {
+			return 0, 0, fmt.Errorf("its levels are encoded as %v, which nobody has written since 2014: write the file again", pq.Encoding(l.encoding))
+		}
+		rest := data[length:]
+		if len(rest) < 4 || uint64(binary.LittleEndian.Uint32(rest)) > uint64(len(rest)-4) {
+			return 0, 0, errLevels
+		}
+		size := int(binary.LittleEndian.Uint32(rest))
+		if values, err = checkLevels(rest[4:4+size], l.most, n); err != nil {
+			return 0, 0, err
+		}
+		length += 4 + size
+	}
+	if maxDef == 0 {
+		values = n
+	}
+	return length, values, nil
+}

@@ -1,0 +1,350 @@
+package parquet
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/big"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/apache/arrow/go/v17/arrow/float16"
+	pq "github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/schema"
+)
+
+// class is what values of a column mean.
+type class int
+
+const (
+	classBinary class = iota
+	classText
+	classJSON
+	classBSON
+	classInteger
+	classUnsigned
+	classHalf
+	classFloat
+	classDouble
+	classBool
+	classDecimal
+	classDate
+	classTime
+	classTimestamp
+	classLegacyTime // the 96-bit timestamps of old writers
+	classUUID
+	classNull
+)
+
+var classNames = map[class]string{
+	classBinary: "binary", classText: "string", classJSON: "json", classBSON: "bson", classHalf: "float16", classFloat: "float32",
+	classDouble: "float64", classBool: "bool", classDecimal: "decimal", classDate: "date", classTime: "time", classTimestamp: "timestamp",
+	classLegacyTime: "timestamp", classUUID: "uuid", classNull: "null",
+}
+
+// scalar is the type of a leaf.
+type scalar struct {
+	class class
+	bits  int           // of integers
+	scale int           // of decimals
+	unit  time.Duration // of times and timestamps
+}
+
+// value is one value: numbers in u as the low bits of their physical type, byte strings in b.
+type value struct {
+	u uint64
+	b []byte
+}
+
+func scalarOf(n *schema.PrimitiveNode) scalar {
+	physical := n.PhysicalType()
+	switch t := n.LogicalType().(type) {
+	case schema.StringLogicalType, schema.EnumLogicalType:
+		return scalar{class: classText}
+	case schema.JSONLogicalType:
+		return scalar{class: classJSON}
+	case schema.BSONLogicalType:
+		return scalar{class: classBSON}
+	case *schema.IntLogicalType:
+		if t.IsSigned() {
+			return scalar{class: classInteger, bits: int(t.BitWidth())}
+		}
+		return scalar{class: classUnsigned, bits: int(t.BitWidth())}
+	case *schema.DecimalLogicalType:
+		return scalar{class: classDecimal, scale: int(t.Scale())}
+	case schema.DateLogicalType:
+		return scalar{class: classDate}
+	case *schema.TimeLogicalType:
+		return scalar{class: classTime, unit: unitOf(t.TimeUnit())}
+	case *schema.TimestampLogicalType:
+		return scalar{class: classTimestamp, unit: unitOf(t.TimeUnit())}
+	case schema.UUIDLogicalType:
+		return scalar{class: classUUID}
+	case schema.Float16LogicalType:
+		return scalar{class: classHalf}
+	case schema.NullLogicalType:
+		return scalar{class: classNull}
+	}
+	switch physical {
+	case pq.Types.Boolean:
+		return scalar{class: classBool}
+	case pq.Types.Int32:
+		return scalar{class: classInteger, bits: 32}
+	case pq.Types.Int64:
+		return scalar{class: classInteger, bits: 64}
+	case pq.Types.Int96:
+		return scalar{class: classLegacyTime}
+	case pq.Types.Float:
+		return scalar{class: classFloat}
+	case pq.Types.Double:
+		return scalar{class: classDouble}
+	}
+	return scalar{class: classBinary}
+}
+
+func unitOf(u schema.TimeUnitType) time.Duration {
+	switch u {
+	case schema.TimeUnitMillis:
+		return time.Millisecond
+	case schema.TimeUnitMicros:
+		return time.Microsecond
+	}
+	return time.Nanosecond
+}
+
+// String names the type as Arrow does.
+func (s scalar) String() string {
+	switch s.class {
+	case classInteger:
+		return fmt.Sprintf("int%d", s.bits)
+	case classUnsigned:
+		return fmt.Sprintf("uint%d", s.bits)
+	}
+	return classNames[s.class]
+}
+
+// family is the same for types that files may have for one column.
+func (s scalar) family() string {
+	switch s.class {
+	case classInteger, classUnsigned:
+		return "integer"
+	case classHalf, classFloat, classDouble:
+		return "float"
+	}
+	return classNames[s.class]
+}
+
+// raw says that values are fields as they are.
+func (s scalar) raw() bool {
+	return s.class == classBinary || s.class == classText || s.class == classJSON || s.class == classBSON
+}
+
+// integer is the value of an integer or bool, sign included.
+func (s scalar) integer(v value) int64 {
+	switch {
+	case s.class == classBool:
+		return int64(v.u & 1)
+	case s.class == classUnsigned && s.bits == 64:
+		return int64(v.u)
+	case s.class == classUnsigned:
+		return int64(v.u & (1<<s.bits - 1))
+	case s.bits == 64 || s.bits == 0:
+		return int64(v.u)
+	}
+	return int64(v.u<<(64-s.bits)) >> (64 - s.bits)
+}
+
+// float is the value of a floating-point number.
+func (s scalar) float(v value) float64 {
+	switch s.class {
+	case classHalf:
+		if len(v.b) < 2 {
+			return math.NaN()
+		}
+		return float64(float16.FromLEBytes(v.b).Float32())
+	case classFloat:
+		return float64(math.Float32frombits(uint32(v.u)))
+	}
+	return math.Float64frombits(v.u)
+}
+
+// instant is the time of a date or timestamp.
+func (s scalar) instant(v value) time.Time {
+	switch s.class {
+	case classDate:
+		return time.Unix(int64(int32(v.u))*86400, 0).UTC()
+	case classLegacyTime: // nanoseconds of the day, and the Julian day
+		if len(v.b) < 12 {
+			return time.Time{}
+		}
+		const epoch = 2440588 // the Julian day of 1970-01-01
+		nanos, day := binary.LittleEndian.Uint64(v.b), binary.LittleEndian.Uint32(v.b[8:])
+		return time.Unix((int64(day)-epoch)*86400+int64(nanos/1e9), int64(nanos%1e9)).UTC()
+	}
+	perSecond := int64(time.Second / s.unit)
+	n := int64(v.u)
+	seconds := n / perSecond
+	if n%perSecond < 0 {
+		seconds--
+	}
+	return time.Unix(seconds, (n-seconds*perSecond)*int64(s.unit)).UTC()
+}
+
+// unscaled is a decimal's integer.
+func unscaled(v value, physical pq.Type) *big.Int {
+	switch physical {
+	case pq.Types.Int32:
+		return big.NewInt(int64(int32(v.u)))
+	case pq.Types.Int64:
+		return big.NewInt(int64(v.u))
+	}
+	n := new(big.Int).SetBytes(v.b)
+	if len(v.b) > 0 && v.b[0] >= 0x80 { // two's complement
+		n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*len(v.b))))
+	}
+	return n
+}
+
+func appendDecimal(dst []byte, n *big.Int, scale int) []byte {
+	if n.Sign() < 0 {
+		dst = append(dst, '-')
+		n = new(big.Int).Neg(n)
+	}
+	digits := n.String()
+	for len(digits) <= scale {
+		digits = "0" + digits
+	}
+	dst = append(dst, digits[:len(digits)-scale]...)
+	if scale > 0 {
+		dst = append(append(dst, '.'), digits[len(digits)-scale:]...)
+	}
+	return dst
+}
+
+// appendText appends a value as people write it.
+func (l *leafType) appendText(dst []byte, v value) []byte {
+	s := l.scalar
+	switch s.class {
+	case classInteger:
+		return strconv.AppendInt(dst, s.integer(v), 10)
+	case classUnsigned:
+		return strconv.AppendUint(dst, uint64(s.integer(v)), 10)
+	case classHalf, classFloat:
+		return strconv.AppendFloat(dst, s.float(v), 'g', -1, 32)
+	case classDouble:
+		return strconv.AppendFloat(dst, s.float(v), 'g', -1, 64)
+	case classBool:
+		return strconv.AppendBool(dst, v.u&1 != 0)
+	case classDecimal:
+		return appendDecimal(dst, unscaled(v, l.physical), s.scale)
+	case classDate:
+		return s.instant(v).AppendFormat(dst, time.DateOnly)
+	case classTime:
+		n := int64(v.u)
+		if l.physical == pq.Types.Int32 {
+			n = int64(int32(v.u))
+		}
+		return time.Unix(0, n*int64(s.unit)).UTC().AppendFormat(dst, "15:04:05.999999999")
+	case classTimestamp, classLegacyTime:
+		return s.instant(v).AppendFormat(dst, time.RFC3339Nano)
+	case classUUID:
+		if len(v.b) == 16 {
+			return fmt.Appendf(dst, "%x-%x-%x-%x-%x", v.b[:4], v.b[4:6], v.b[6:8], v.b[8:10], v.b[10:])
+		}
+	}
+	return append(dst, v.b...)
+}
+
+// appendJSON appends a value of JSON. Bytes are in base64, numbers that JSON does not have are strings.
+func (l *leafType) appendJSON(dst []byte, v value) []byte {
+	s := l.scalar
+	switch s.class {
+	case classInteger, classUnsigned, classBool:
+		return l.appendText(dst, v)
+	case classHalf, classFloat, classDouble:
+		switch f := s.float(v); {
+		case math.IsNaN(f):
+			return append(dst, `"NaN"`...)
+		case math.IsInf(f, 1):
+			return append(dst, `"Infinity"`...)
+		case math.IsInf(f, -1):
+			return append(dst, `"-Infinity"`...)
+		}
+		return l.appendText(dst, v)
+	case classBinary, classBSON:
+		dst = append(dst, '"')
+		dst = base64.StdEncoding.AppendEncode(dst, v.b)
+		return append(dst, '"')
+	case classJSON:
+		if json.Valid(v.b) {
+			return append(dst, v.b...)
+		}
+	}
+	return appendQuoted(dst, l.appendText(nil, v))
+}
+
+// appendQuoted appends a JSON string; what is no UTF-8 becomes U+FFFD.
+func appendQuoted(dst, text []byte) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for _, r := range string(text) { // ranging replaces invalid bytes
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r == '\n':
+			dst = append(dst, `\n`...)
+		case r < 0x20 || r == 0x7f:
+			dst = append(dst, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
+		default:
+			dst = append(dst, string(r)...)
+		}
+	}
+	return append(dst, '"')
+}
+
+// dtype is NumPy's name of the type and its size in bytes; "" where it has none.
+func (s scalar) dtype() (name string, size int) {
+	switch s.class {
+	case classInteger, classUnsigned:
+		kind := "i"
+		if s.class == classUnsigned {
+			kind = "u"
+		}
+		order := "<"
+		if s.bits == 8 {
+			order = "|"
+		}
+		return order + kind + strconv.Itoa(s.bits/8), s.bits / 8
+	case classHalf:
+		return "<f2", 2
+	case classFloat:
+		return "<f4", 4
+	case classDouble:
+		return "<f8", 8
+	case classBool:
+		return "|b1", 1
+	}
+	return "", 0
+}
+
+// known are names of fields that say by themselves what is in them.
+var known = []string{
+	"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "avif", "jxl", "wav", "flac", "mp3", "ogg", "opus", "m4a", "mp4", "webm",
+	"mkv", "avi", "mov", "pdf", "svg", "txt", "json", "cls", "npy", "npz", "bin", "bson",
+}
+
+// fieldName is the name of a column's field: its own where that says what is in it, else with an extension.
+func fieldName(base, ext string) string {
+	for i := range base {
+		if base[i] == '.' {
+			return base
+		}
+	}
+	if slices.Contains(known, base) {
+		return base
+	}
+	return base + "." + ext
+}
