@@ -34,6 +34,8 @@ func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 
 // readBlock reads a whole block and calls use with it. The bytes are valid until use returns.
 func (d *Dataset) readBlock(ctx context.Context, j job, use func(*scratch, *Frame) error) error {
+	ctx, end := d.scope(ctx) // a Close in the middle ends the read
+	defer end()
 	j.whole = true
 	p := j.plan(d.joined())
 	need := int64(p.size)

@@ -15,7 +15,9 @@ import (
 // sidecar of a .tar, whose rows have been compared with the tables'. Indexes are shared and kept, up to a limit: do not
 // write to them.
 func (d *Dataset) Index(ctx context.Context, i int) (*format.ShardIndex, error) {
-	return d.indexes.get(ctx, i, func(ctx context.Context) (*format.ShardIndex, int64, error) {
+	ctx, end := d.scope(ctx) // a Close in the middle ends the read
+	defer end()
+	ix, err := d.indexes.get(ctx, i, func(ctx context.Context) (*format.ShardIndex, int64, error) {
 		s, err := d.shard(ctx, i)
 		if err != nil {
 			return nil, 0, err
@@ -36,6 +38,10 @@ func (d *Dataset) Index(ctx context.Context, i int) (*format.ShardIndex, error) 
 		ix, err := decodeCold(s, t, raw)
 		return ix, indexCost(ix), format.Position(err, h.name, -1, -1, "")
 	})
+	if err != nil {
+		return nil, d.afterClose(err)
+	}
+	return ix, nil
 }
 
 // indexObject is the object that a shard's index lies in, indexObjectSize its length.
