@@ -112,6 +112,37 @@ func (b *bench) frames(ds *reader.Dataset, dir string) (all []frame, decoded int
 	return all, decoded, nil
 }
 
+// place is where a block's stored bytes are.
+type place struct {
+	file   *os.File
+	offset int64
+	row    format.Row
+}
+
+// places lists the blocks of a data set. The files stay open: there are few, and the process ends soon.
+func (b *bench) places(ds *reader.Dataset, dir string) (all []place, err error) {
+	for i := range ds.NumShards() {
+		s, err := ds.Shard(b.ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := ds.Rows(b.ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		f, err := os.Open(filepath.Join(dir, s.Name))
+		if err != nil {
+			return nil, err
+		}
+		offset := int64(0)
+		for _, r := range rows {
+			all = append(all, place{f, offset, r})
+			offset += int64(r.Stored)
+		}
+	}
+	return all, nil
+}
+
 // binary builds the command once.
 func (b *bench) binary() (string, error) {
 	if b.bin != "" {

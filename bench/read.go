@@ -3,9 +3,7 @@ package main
 import (
 	"fmt"
 	"hash/crc32"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -137,32 +135,13 @@ func (b *bench) readText() error {
 //
 // With a window, what is read goes to that much memory of a goroutine in turn, as a shuffled stream has to: no cache holds it.
 func preadCRC(dir string, ds *reader.Dataset, b *bench, goroutines, window int) (func() error, int64, error) {
-	type piece struct {
-		f    *os.File
-		off  int64
-		size int
+	pieces, err := b.places(ds, dir)
+	if err != nil {
+		return nil, 0, err
 	}
-	var pieces []piece
 	total := int64(0)
-	for i := range ds.NumShards() {
-		s, err := ds.Shard(b.ctx, i)
-		if err != nil {
-			return nil, 0, err
-		}
-		rows, err := ds.Rows(b.ctx, i)
-		if err != nil {
-			return nil, 0, err
-		}
-		f, err := os.Open(filepath.Join(dir, s.Name))
-		if err != nil {
-			return nil, 0, err
-		}
-		off := int64(0)
-		for _, r := range rows {
-			pieces = append(pieces, piece{f, off, int(r.Stored)})
-			off += int64(r.Stored)
-			total += int64(r.Stored)
-		}
+	for _, p := range pieces {
+		total += int64(p.row.Stored)
 	}
 	table := crc32.MakeTable(crc32.Castagnoli)
 	bufs := make([][]byte, goroutines)
@@ -182,15 +161,16 @@ func preadCRC(dir string, ds *reader.Dataset, b *bench, goroutines, window int) 
 						return nil
 					}
 					p := pieces[i]
-					if len(bufs[k]) < p.size {
-						bufs[k] = make([]byte, p.size)
+					size := int(p.row.Stored)
+					if len(bufs[k]) < size {
+						bufs[k] = make([]byte, size)
 					}
-					if at+p.size > len(bufs[k]) {
+					if at+size > len(bufs[k]) {
 						at = 0
 					}
-					buf := bufs[k][at : at+p.size]
-					at += p.size
-					if _, err := p.f.ReadAt(buf, p.off); err != nil {
+					buf := bufs[k][at : at+size]
+					at += size
+					if _, err := p.file.ReadAt(buf, p.offset); err != nil {
 						return err
 					}
 					crc32.Checksum(buf, table)

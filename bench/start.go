@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 
 	"github.com/klauspost/compress/zstd"
@@ -91,30 +89,9 @@ func (b *bench) fetchDecode(ds *reader.Dataset, dir string, plan *order.Plan, po
 	if err != nil {
 		return nil, 0, err
 	}
-	type place struct {
-		file   *os.File
-		offset int64
-		row    format.Row
-	}
-	var all []place // of all blocks
-	for i := range ds.NumShards() {
-		s, err := ds.Shard(b.ctx, i)
-		if err != nil {
-			return nil, 0, err
-		}
-		rows, err := ds.Rows(b.ctx, i)
-		if err != nil {
-			return nil, 0, err
-		}
-		f, err := os.Open(filepath.Join(dir, s.Name))
-		if err != nil {
-			return nil, 0, err
-		}
-		offset := int64(0)
-		for _, r := range rows {
-			all = append(all, place{f, offset, r})
-			offset += int64(r.Stored)
-		}
+	all, err := b.places(ds, dir)
+	if err != nil {
+		return nil, 0, err
 	}
 	return func() error {
 		var next atomic.Int64

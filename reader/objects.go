@@ -28,9 +28,9 @@ type objects struct {
 	seed   maphash.Seed
 
 	mu     sync.Mutex
-	open   map[string]*handle // by handle.key
-	order  list.List          // of handles that are open, the one used last in front
-	seen   map[string]uint64  // hash of the ETag that an object had when it was first opened
+	open   map[handleKey]*handle
+	order  list.List         // of handles that are open, the one used last in front
+	seen   map[string]uint64 // hash of the ETag that an object had when it was first opened
 	closed bool
 }
 
@@ -41,17 +41,16 @@ type handle struct {
 
 	known bool // info is there; guarded by objects.mu
 
-	name     string
-	identity string // of the content, for stores that keep it
-	users    int
-	place    *list.Element // in order; nil until open, and after it was taken out
-	turn     chan struct{} // held by the one that opens
-	stale    bool          // forgotten: closed by its last user
+	handleKey
+	users int
+	place *list.Element // in order; nil until open, and after it was taken out
+	turn  chan struct{} // held by the one that opens
+	stale bool          // forgotten: closed by its last user
 }
 
 func newObjects(store objstore.Store) *objects {
 	_, remote := store.(objstore.Remote)
-	return &objects{store: store, remote: remote, seed: maphash.MakeSeed(), open: map[string]*handle{}, seen: map[string]uint64{}}
+	return &objects{store: store, remote: remote, seed: maphash.MakeSeed(), open: map[handleKey]*handle{}, seen: map[string]uint64{}}
 }
 
 // acquire returns an open object; release it. When several goroutines want one that is not open, one opens it.
@@ -69,7 +68,11 @@ type forgetter interface {
 	Forget(ctx context.Context, off int64, n int)
 }
 
-func (h *handle) key() string { return h.name + "\x00" + h.identity }
+// handleKey is what handles are shared by.
+type handleKey struct {
+	name     string
+	identity string // of the content, for stores that keep it
+}
 
 // acquireAs is acquire for an object whose content the caller knows.
 func (o *objects) acquireAs(ctx context.Context, name, identity string) (*handle, error) {
@@ -78,11 +81,11 @@ func (o *objects) acquireAs(ctx context.Context, name, identity string) (*handle
 		o.mu.Unlock()
 		return nil, errClosed
 	}
-	h := &handle{name: name, identity: identity, turn: make(chan struct{}, 1)}
-	if there := o.open[h.key()]; there != nil {
-		h = there
-	} else {
-		o.open[h.key()] = h
+	key := handleKey{name, identity}
+	h := o.open[key]
+	if h == nil {
+		h = &handle{handleKey: key, turn: make(chan struct{}, 1)}
+		o.open[key] = h
 	}
 	h.users++
 	ready := h.Object != nil
@@ -179,7 +182,7 @@ func (o *objects) trim() (idle []*handle) {
 		h, before := e.Value.(*handle), e.Prev()
 		if h.users == 0 {
 			o.order.Remove(e)
-			delete(o.open, h.key())
+			delete(o.open, h.handleKey)
 			h.place = nil
 			idle = append(idle, h)
 		}
@@ -195,7 +198,7 @@ func (o *objects) release(h *handle) {
 	switch {
 	case h.users > 0:
 	case h.Object == nil: // could not be opened
-		delete(o.open, h.key())
+		delete(o.open, h.handleKey)
 	case o.closed, h.stale:
 		idle = append(idle, h)
 	default:
@@ -208,10 +211,10 @@ func (o *objects) release(h *handle) {
 // forget makes the next acquire open the object anew: for a second opinion on bytes that looked damaged.
 func (o *objects) forget(name, identity string) {
 	o.mu.Lock()
-	h := o.open[(&handle{name: name, identity: identity}).key()]
+	h := o.open[handleKey{name, identity}]
 	var idle []*handle
 	if h != nil && h.Object != nil && h.place != nil {
-		delete(o.open, h.key())
+		delete(o.open, h.handleKey)
 		o.order.Remove(h.place)
 		h.place, h.stale = nil, true
 		if h.users == 0 {

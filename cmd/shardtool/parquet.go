@@ -121,12 +121,7 @@ func findParquet(cmd *cobra.Command, srcs []string) ([]parquet.Input, error) {
 	case u.files == nil:
 		return nil, nil
 	}
-	for _, flag := range []string{"include", "exclude", "class-field", "pack-shuffle"} {
-		if cmd.Flags().Changed(flag) {
-			return nil, usagef("--%s is for folders of files, not for Parquet: --columns and --where choose, and reading shuffles", flag)
-		}
-	}
-	return u.files, nil
+	return u.files, onlyForFiles(cmd, "Parquet", func(string) string { return "--columns and --where choose, and reading shuffles" })
 }
 
 // parquetFiles are the files of one source, nil where it is no Parquet; why says what else is in a folder.

@@ -103,17 +103,29 @@ func findArchives(srcs []string) (archives []string, err error) {
 	return archives, nil
 }
 
-// notForArchives refuses flags that choose among files of folders.
-func notForArchives(cmd *cobra.Command) error {
-	for flag, why := range map[string]string{
-		"include": "extract what is wanted", "exclude": "extract what is wanted", "class-field": "their fields come as they are",
-		"pack-shuffle": "they are read from front to back; extract them to a folder to shuffle them, or rely on the shuffle when reading",
-	} {
+// filesOnly are flags that choose among files of folders.
+var filesOnly = []string{"include", "exclude", "class-field", "pack-shuffle"}
+
+// onlyForFiles refuses them for other kinds of sources; instead says what to do.
+func onlyForFiles(cmd *cobra.Command, kind string, instead func(flag string) string) error {
+	for _, flag := range filesOnly {
 		if cmd.Flags().Changed(flag) {
-			return usagef("--%s is for folders of files, not for archives: %s", flag, why)
+			return usagef("--%s is for folders of files, not for %s: %s", flag, kind, instead(flag))
 		}
 	}
 	return nil
+}
+
+func notForArchives(cmd *cobra.Command) error {
+	return onlyForFiles(cmd, "archives", func(flag string) string {
+		switch flag {
+		case "pack-shuffle":
+			return "they are read from front to back; extract them to a folder to shuffle them, or rely on the shuffle when reading"
+		case "class-field":
+			return "their fields come as they are"
+		}
+		return "extract what is wanted"
+	})
 }
 
 func allPlain(archives []string) bool {
