@@ -68,6 +68,16 @@ type Source interface {
 	Close() error
 }
 
+// Splitter is a Source that can be divided, so that many machines pack one data set.
+type Splitter interface {
+	Source
+	// Split limits the source to one of so many parts, counted from 0, and goes to its beginning; it is called at most once and
+	// before Next. The parts are disjoint, in order, and together the whole; where they are divided depends on content and
+	// options alone. A part may be empty. Fingerprint and Meta stay those of the whole; Total is that of the part. Cursors are
+	// good in the same part only.
+	Split(part, parts int) error
+}
+
 // SampleError is the failure of one sample that can be left out with OnErrorSkip.
 type SampleError struct {
 	// Origin and Key name the sample.

@@ -3,10 +3,8 @@ package parquet
 import (
 	"errors"
 	"fmt"
-	"path"
-	"strings"
 
-	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/source"
 )
 
 // ErrOption is wrapped by errors in Options: a column that no file has, a filter that cannot be read.
@@ -17,12 +15,10 @@ func optionf(msg string, args ...any) error {
 }
 
 // Input is one Parquet file: an object of a store.
-type Input struct {
-	Store objstore.Store
-	Name  string
-	// Path is what errors call the file and keys are made of: slashes, without secrets. Default: Name.
-	Path string
-}
+type Input = source.Input
+
+// suffixes are those of Parquet files' names.
+var suffixes = []string{".parquet", ".parq", ".pq"}
 
 // Options say which rows become samples and how. The zero value takes all columns of all rows.
 type Options struct {
@@ -40,45 +36,4 @@ type Options struct {
 	// Where keeps rows for which all of these hold: "col=value", "col!=value", "col<n", "<=", ">", ">=", "col is null",
 	// "col is not null". A comparison with null does not hold.
 	Where []string
-}
-
-// stems gives each file the beginning of its keys: its name without the suffix, and as many folders as tell files apart.
-func stems(inputs []Input) ([]string, error) {
-	parts := make([][]string, len(inputs))
-	for i, in := range inputs {
-		name := strings.TrimLeft(path.Clean(strings.ReplaceAll(in.Path, "\\", "/")), "/")
-		if _, rest, ok := strings.Cut(name, ":/"); ok { // the scheme of a URL
-			name = strings.TrimLeft(rest, "/")
-		}
-		for _, suffix := range []string{".parquet", ".parq", ".pq"} {
-			if rest, ok := strings.CutSuffix(name, suffix); ok && path.Base(rest) != "." && rest != "" {
-				name = rest
-				break
-			}
-		}
-		for element := range strings.SplitSeq(name, "/") {
-			if element != "." && element != ".." && element != "" {
-				parts[i] = append(parts[i], element)
-			}
-		}
-	}
-	out := make([]string, len(inputs))
-	for elements := 1; ; elements++ {
-		seen := map[string]int{}
-		same, longer := -1, false
-		for i, p := range parts {
-			out[i] = strings.Join(p[max(0, len(p)-elements):], "/")
-			longer = longer || len(p) > elements
-			if _, ok := seen[out[i]]; ok && same < 0 {
-				same = i
-			}
-			seen[out[i]] = i
-		}
-		if same < 0 {
-			return out, nil
-		}
-		if !longer {
-			return nil, optionf("inputs: %s is given twice", inputs[same].Path)
-		}
-	}
 }

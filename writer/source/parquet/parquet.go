@@ -17,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 )
 
 // Parquet is the rows of Parquet files as samples, file by file in the order they are given. It is a writer.Source, for one
@@ -76,9 +77,9 @@ func New(ctx context.Context, inputs []Input, opt Options) (*Parquet, error) {
 			inputs[i].Path = inputs[i].Name
 		}
 	}
-	begins, err := stems(inputs)
+	begins, err := source.Stems(inputs, suffixes...)
 	if err != nil {
-		return nil, err
+		return nil, optionf("inputs: %w", err)
 	}
 	p := &Parquet{files: make([]*parquetFile, len(inputs))}
 	const together = 8 // requests in flight, and footers in memory

@@ -1,0 +1,63 @@
+package source
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// Input is one file that a source reads: an object of a store, the local disk's among them. The store is the caller's to close.
+type Input struct {
+	Store objstore.Store
+	Name  string
+	// Path is what errors call the file and keys are made of: slashes, without secrets. Default: Name.
+	Path string
+}
+
+// Stems gives each file the beginning of its samples' keys: its name without the first of suffixes that it ends in, and as many
+// folders before it as tell the files apart. Where an input comes twice that is impossible, and an error.
+func Stems(inputs []Input, suffixes ...string) ([]string, error) {
+	parts := make([][]string, len(inputs))
+	for i, in := range inputs {
+		shown := in.Path
+		if shown == "" {
+			shown = in.Name
+		}
+		name := strings.TrimLeft(path.Clean(strings.ReplaceAll(shown, "\\", "/")), "/")
+		if _, rest, ok := strings.Cut(name, ":/"); ok { // the scheme of a URL
+			name = strings.TrimLeft(rest, "/")
+		}
+		for _, suffix := range suffixes {
+			if rest, ok := strings.CutSuffix(name, suffix); ok && path.Base(rest) != "." && rest != "" {
+				name = rest
+				break
+			}
+		}
+		for element := range strings.SplitSeq(name, "/") {
+			if element != "." && element != ".." && element != "" {
+				parts[i] = append(parts[i], element)
+			}
+		}
+	}
+	out := make([]string, len(inputs))
+	for elements := 1; ; elements++ {
+		seen := map[string]int{}
+		same, longer := -1, false
+		for i, p := range parts {
+			out[i] = strings.Join(p[max(0, len(p)-elements):], "/")
+			longer = longer || len(p) > elements
+			if _, ok := seen[out[i]]; ok && same < 0 {
+				same = i
+			}
+			seen[out[i]] = i
+		}
+		if same < 0 {
+			return out, nil
+		}
+		if !longer {
+			return nil, fmt.Errorf("%s is given twice", inputs[same].Path)
+		}
+	}
+}
