@@ -49,7 +49,7 @@ sample dog/7 with the fields jpg and json. Of folders, names that begin with a d
 Archives (.tar, .tar.gz, .tgz, .tar.zst, those of WebDataset too) are read in the order given, and may be named by
 globs and braces: 'train-{000000..000099}.tar'. One that was cut is an error.
 
-Of Parquet files, globs of them, folders that hold nothing else, and s3://bucket/prefix/*.parquet, each row is a sample
+Of Parquet files, globs of them, folders that hold nothing else (of archives too), and s3://bucket/prefix/*.parquet, each row is a sample
 and each column a field: strings and bytes as they are, images with their extension, lists of numbers as .npy,
 numbers as text, all else as JSON.
 
@@ -184,23 +184,9 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	if generation != "" {
 		return usagef("pack writes a new generation: give %s without @%s", strings.TrimSuffix(target, "@"+generation), generation)
 	}
-	rows, err := findParquet(cmd, srcs)
-	if err != nil {
-		return err
-	}
-	var archives []string
-	if rows == nil {
-		if archives, err = findArchives(srcs); err != nil {
-			return err
-		}
-	}
-	switch {
-	case rows != nil:
-		err = checkParquet(srcs, target)
-	case archives != nil:
-		err = notForArchives(cmd)
-	default:
-		err = checkSources(srcs, target)
+	found, err := findSources(cmd, f, srcs)
+	if err == nil {
+		err = found.checkTarget(target)
 	}
 	if err != nil {
 		return err
@@ -214,23 +200,11 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	sweep(ctx, store)
 	begin := time.Now()
-	var src writer.Source
-	switch {
-	case rows != nil:
-		src, err = openParquet(ctx, rows, f, stderr)
-	case archives != nil:
-		src, err = openArchives(ctx, archives, f, stderr)
-	default:
-		src, err = openFiles(ctx, srcs, f, stderr)
-	}
+	src, size, err := found.kind.open(ctx, found, f, stderr)
 	if err != nil {
 		return packError(ctx, err)
 	}
 	defer src.Close()
-	_, size := src.Total()
-	if archives != nil && !allPlain(archives) {
-		size = 0 // what they hold is not known before
-	}
 	bar := newProgress(stderr, "packing", size, f.quiet)
 	f.opt.Progress = func(p writer.Progress) {
 		bar.set(p.PayloadBytes, fmt.Sprintf("%s, %s", plural(p.Samples, "sample"), plural(p.Shards, "shard")))

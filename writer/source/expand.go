@@ -1,20 +1,23 @@
-package tar
+package source
 
 import (
 	"fmt"
 	"io/fs"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
 )
 
 // maxExpanded bounds what braces and globs stand for.
 const maxExpanded = 1 << 20
 
-// Expand lists what a pattern stands for: braces as in train-{000000..000099}.tar or {train,val}.tar, then globs as those of
-// path/filepath. Braces name files that must be there; a glob names what is there, in order of names, at least one.
+// Expand lists what a pattern stands for on the local disk: braces as in train-{000000..000099}.tar or {train,val}.tar, then
+// globs, where ** goes into folders. Braces name files, whether they are there or not; a glob names what is there but folders, in
+// order of names, at least one.
 func Expand(pattern string) ([]string, error) {
-	words, err := braces(pattern)
+	words, err := Braces(pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -24,13 +27,14 @@ func Expand(pattern string) ([]string, error) {
 			paths = append(paths, w)
 			continue
 		}
-		found, err := filepath.Glob(w)
+		found, err := doublestar.FilepathGlob(w, doublestar.WithFilesOnly())
 		if err != nil {
 			return nil, fmt.Errorf("source: %q: %w", w, err)
 		}
 		if len(found) == 0 {
 			return nil, fmt.Errorf("source: %w: nothing is named like %q", fs.ErrNotExist, w)
 		}
+		slices.Sort(found)
 		if paths = append(paths, found...); len(paths) > maxExpanded {
 			return nil, fmt.Errorf("source: %q stands for more than %d files", pattern, maxExpanded)
 		}
@@ -38,8 +42,8 @@ func Expand(pattern string) ([]string, error) {
 	return paths, nil
 }
 
-// braces expands the first pair, and then the rest.
-func braces(pattern string) ([]string, error) {
+// Braces expands the braces of a pattern, the first pair slowest, and leaves globs as they are.
+func Braces(pattern string) ([]string, error) {
 	open := strings.IndexByte(pattern, '{')
 	if open < 0 {
 		return []string{pattern}, nil
@@ -56,7 +60,7 @@ func braces(pattern string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("source: %q: %w", pattern, err)
 	}
-	rest, err := braces(pattern[open+length+1:])
+	rest, err := Braces(pattern[open+length+1:])
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/shardtool/shardtool/objstore/address"
+	"github.com/shardtool/shardtool/objstore/local"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// lookAtDisk finds what a path, glob or braces lead to.
+func lookAtDisk(ctx context.Context, f *packFlags, src string) (*kind, []source.Input, string, error) {
+	info, err := os.Stat(src)
+	switch {
+	case err == nil && info.IsDir():
+		return lookAtFolder(ctx, f, src)
+	case err != nil && strings.ContainsAny(src, "*?[{"):
+		k, files, err := expand(src)
+		return k, files, "", err
+	}
+	if k := kindOf(src); k != nil {
+		in, err := localInput(src)
+		return k, []source.Input{in}, "", err
+	}
+	return &filesKind, nil, "", nil // which says what is wrong with it
+}
+
+// expand takes globs and braces.
+func expand(src string) (*kind, []source.Input, error) {
+	names, err := source.Expand(src)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, &exitError{exitNotFound, err}
+	}
+	if err != nil {
+		return nil, nil, usagef("%w; write one such as 'data/*.parquet' or 'train-{000000..000099}.tar'", err)
+	}
+	k, err := sameKind(src, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	var files []source.Input
+	for _, name := range names {
+		in, err := localInput(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, in)
+	}
+	return k, files, nil
+}
+
+// localInput follows a link: caches of downloads are full of them, and a store does not follow those that lead out of it.
+func localInput(name string) (source.Input, error) {
+	target, err := filepath.EvalSymlinks(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return source.Input{}, &exitError{exitNotFound, fmt.Errorf("source %s: %w", name, fs.ErrNotExist)}
+	}
+	if err != nil {
+		return source.Input{}, err
+	}
+	store, err := local.New(filepath.Dir(target), local.Options{})
+	return source.Input{Store: store, Name: filepath.Base(target), Path: filepath.ToSlash(name)}, err
+}
+
+// lookAtFolder takes a folder all of whose files are of a kind, but for names that begin with a dot or an underscore. The first
+// file of another kind ends the search: folders may be large.
+func lookAtFolder(ctx context.Context, f *packFlags, dir string) (k *kind, files []source.Input, why string, err error) {
+	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		hidden := name != dir && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_"))
+		switch {
+		case err != nil:
+			return err
+		case hidden && d.IsDir():
+			return fs.SkipDir
+		case hidden || d.IsDir():
+			return nil
+		}
+		of := kindOf(d.Name())
+		if of != nil && of.whole != nil && !of.whole(f) {
+			of = nil
+		}
+		if of == nil || k != nil && k != of {
+			why = fmt.Sprintf(" (it holds %s)", name)
+			files = nil
+			return fs.SkipAll
+		}
+		k = of
+		in, err := localInput(name)
+		files = append(files, in)
+		return err
+	})
+	if err != nil && ctx.Err() != nil {
+		return nil, nil, "", err
+	}
+	if files == nil || err != nil { // whoever reads the folder as files says what is wrong with it
+		return &filesKind, nil, why, nil
+	}
+	return k, files, "", nil
+}
+
+// lookAtStore lists objects of a store: one, those of a glob, or all below a prefix that are of a kind. What follows a ? are
+// options of the address, never part of a glob.
+func lookAtStore(ctx context.Context, src string) (k *kind, files []source.Input, err error) {
+	place, query, _ := strings.Cut(src, "?")
+	if query != "" {
+		query = "?" + query
+	}
+	scheme, rest, _ := strings.Cut(place, "://")
+	host, name, _ := strings.Cut(rest, "/")
+	glob := strings.ContainsAny(name, "*[{")
+	dir, pattern := name, "**"
+	if glob || kindOf(name) != nil {
+		end := len(name)
+		if glob {
+			end = strings.IndexAny(name, "*[{")
+		}
+		end = strings.LastIndexByte(name[:end], '/') + 1
+		dir, pattern = name[:end], name[end:]
+	}
+	base := scheme + "://" + host
+	if dir = strings.TrimSuffix(dir, "/"); dir != "" {
+		base += "/" + dir
+	}
+	store, err := address.Open(ctx, base+query, address.Options{Logger: warnings})
+	if err != nil {
+		return nil, nil, usagef("%w", err)
+	}
+	shown := strings.TrimSuffix(store.String(), "/") + "/"
+	input := func(name string) source.Input { return source.Input{Store: store, Name: name, Path: shown + name} }
+	if !glob && kindOf(name) != nil {
+		return kindOf(name), []source.Input{input(pattern)}, nil
+	}
+	words, err := source.Braces(pattern)
+	if err != nil {
+		return nil, nil, usagef("%w", err)
+	}
+	var names []string
+	for _, word := range words {
+		if !strings.ContainsAny(word, "*[?\\") {
+			names = append(names, word) // named one by one; opening finds those that are not there
+			continue
+		}
+		if !doublestar.ValidatePattern(word) {
+			return nil, nil, usagef("source %s%s: not a glob; write one such as s3://bucket/prefix/*.parquet", shown, word)
+		}
+		prefix := word[:strings.IndexAny(word, "*[?\\")] // common to all names
+		for info, err := range store.List(ctx, prefix) {
+			if err != nil {
+				return nil, nil, err
+			}
+			if match, _ := doublestar.Match(word, info.Name); match && kindOf(info.Name) != nil {
+				names = append(names, info.Name)
+			}
+		}
+	}
+	if names == nil {
+		return nil, nil, &exitError{exitNotFound, fmt.Errorf("source %s%s: neither %s there: %w", shown, pattern, kindNames(), fs.ErrNotExist)}
+	}
+	if k, err = sameKind(shown+pattern, names); err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		files = append(files, input(name))
+	}
+	return k, files, nil
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// kind is one of the kinds of sources that pack knows.
+type kind struct {
+	// name and one stand in messages: "Parquet files", "a Parquet file".
+	name, one string
+	// match says whether a file is of this kind, by its name. Folders of single files match nothing.
+	match func(name string) bool
+	// whole says whether a folder in which all files match is taken as one of this kind; nil: always.
+	whole func(f *packFlags) bool
+	// flags are those of pack that some kinds know and this one does.
+	flags []string
+	// instead says what to do in place of a flag that it does not know.
+	instead func(flag string) string
+	// open makes the source, and says what was found. size is what progress is measured against, 0 when it is not known.
+	open func(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (src writer.Source, size int64, err error)
+}
+
+// fileKinds go by names of files, in order.
+var fileKinds = []*kind{&parquetKind, &tarKind}
+
+// allKinds are those and folders of files.
+func allKinds() []*kind { return append(slices.Clone(fileKinds), &filesKind) }
+
+func kindOf(name string) *kind {
+	for _, k := range fileKinds {
+		if k.match(name) {
+			return k
+		}
+	}
+	return nil
+}
+
+// found is what sources turned out to be.
+type found struct {
+	kind *kind
+	srcs []string
+	// files are those of a kind that goes by names, in the order of srcs.
+	files []source.Input
+}
+
+// findSources says what the sources are: all of one kind.
+func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*found, error) {
+	all := &found{srcs: srcs}
+	first := ""
+	for _, src := range srcs {
+		if src == "" {
+			return nil, usagef("a source is empty: give a folder of files, or archives or files of rows")
+		}
+		k, files, why, err := lookAt(cmd.Context(), f, src)
+		if err != nil {
+			return nil, err
+		}
+		if all.kind == nil {
+			all.kind, first = k, src
+		}
+		if k != all.kind {
+			return nil, usagef("source %s is %s and %s is %s%s: pack one kind, then the other with --append", first, all.kind.one, src, k.one, why)
+		}
+		if err := k.knows(cmd, src, why); err != nil {
+			return nil, err
+		}
+		all.files = append(all.files, files...)
+	}
+	return all, nil
+}
+
+// checkTarget refuses a target inside a folder of sources: a later pack would take it for a source. Of folders of files it is
+// checked that they are there.
+func (all *found) checkTarget(target string) error {
+	var folders []string
+	for _, src := range all.srcs {
+		if info, err := os.Stat(src); all.kind == &filesKind || err == nil && info.IsDir() {
+			folders = append(folders, src)
+		}
+	}
+	return checkSources(folders, target)
+}
+
+// knows refuses flags that are for other kinds.
+func (k *kind) knows(cmd *cobra.Command, src, why string) error {
+	for _, other := range allKinds() {
+		for _, flag := range other.flags {
+			if cmd.Flags().Changed(flag) && !slices.Contains(k.flags, flag) {
+				return usagef("--%s is for %s, and source %s is %s%s: %s", flag, whoKnows(flag), src, k.one, why, k.instead(flag))
+			}
+		}
+	}
+	return nil
+}
+
+func whoKnows(flag string) string {
+	var names []string
+	for _, k := range allKinds() {
+		if slices.Contains(k.flags, flag) {
+			names = append(names, k.name)
+		}
+	}
+	if n := len(names) - 1; n > 0 {
+		return strings.Join(names[:n], ", ") + " and " + names[n]
+	}
+	return names[0]
+}
+
+// lookAt finds the kind of one source, and its files where they go by names. why says in a message why a folder is none of those.
+func lookAt(ctx context.Context, f *packFlags, src string) (k *kind, files []source.Input, why string, err error) {
+	if strings.Contains(src, "://") {
+		k, files, err = lookAtStore(ctx, src)
+		return k, files, "", err
+	}
+	return lookAtDisk(ctx, f, src)
+}
+
+// sameKind is the kind of a list of names, all of which must be of one.
+func sameKind(src string, names []string) (*kind, error) {
+	var k *kind
+	for _, name := range names {
+		of := kindOf(name)
+		switch {
+		case of == nil:
+			return nil, usagef("source %s stands for %s, among others: globs and braces are for %s; name folders one by one", src, name, kindNames())
+		case k == nil:
+			k = of
+		case k != of:
+			return nil, usagef("source %s stands for %s and %s: pack one kind, then the other with --append", src, names[0], name)
+		}
+	}
+	return k, nil
+}
+
+// kindNames lists what goes by names.
+func kindNames() string {
+	var names []string
+	for _, k := range fileKinds {
+		names = append(names, k.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// known prints how much there is.
+func (f *packFlags) known(stderr io.Writer, format string, args ...any) {
+	if !f.quiet {
+		fmt.Fprintf(stderr, "found "+format+"\n", args...)
+	}
+}
