@@ -79,7 +79,8 @@ func (d *coldDecoder) decode() (*ShardIndex, error) {
 		}
 		ix.Attrs = append(ix.Attrs, c)
 	}
-	return ix, nil
+	_, ix.Skipped, err = d.get(typeSkipped, 0)
+	return ix, err
 }
 
 func (d *coldDecoder) stored(s *section) []byte { return d.cold[s.off-d.DataSize:][:s.stored] }

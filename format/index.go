@@ -46,6 +46,8 @@ type ShardIndex struct {
 	Gaps []uint64
 	// Attrs has a column an attribute.
 	Attrs []AttrColumn
+	// Skipped lists samples that were left out of the shard when it was written, a line of JSON each (SPEC 6.4); mostly empty.
+	Skipped []byte
 }
 
 // Samples is the number of samples.
@@ -209,6 +211,9 @@ func (ix *ShardIndex) coldSections() []rawSection {
 	s = append(s, keys)
 	for i := range ix.Attrs {
 		s = append(s, ix.Attrs[i].sections(uint32(i))...)
+	}
+	if len(ix.Skipped) > 0 {
+		s = append(s, rawSection{kind: typeSkipped, raw: ix.Skipped})
 	}
 	return s
 }

@@ -19,8 +19,9 @@ const ManifestFormat = "shardtool/1"
 const maxShardName = 1024
 
 var (
-	tablesPattern = regexp.MustCompile(`^manifest-[0-9a-f]{16}\.bin$`)
-	keysPattern   = regexp.MustCompile(`^keys-[0-9a-f]{16}\.bin$`)
+	tablesPattern  = regexp.MustCompile(`^manifest-[0-9a-f]{16}\.bin$`)
+	keysPattern    = regexp.MustCompile(`^keys-[0-9a-f]{16}\.bin$`)
+	skippedPattern = regexp.MustCompile(`^skipped-[0-9a-f]{16}\.jsonl$`)
 )
 
 // TablesName is the object name of tables with that hash.
@@ -28,6 +29,12 @@ func TablesName(h Hash) string { return "manifest-" + hex.EncodeToString(h[:8]) 
 
 // KeysName is the object name of a keys table with that hash.
 func KeysName(h Hash) string { return "keys-" + hex.EncodeToString(h[:8]) + ".bin" }
+
+// SkippedName is the object name of a list of samples left out with that hash.
+func SkippedName(h Hash) string { return "skipped-" + hex.EncodeToString(h[:8]) + ".jsonl" }
+
+// IsSkippedName recognises a list of samples left out.
+func IsSkippedName(s string) bool { return skippedPattern.MatchString(s) }
 
 // IsTablesName and IsKeysName recognise the objects of all generations.
 func IsTablesName(s string) bool { return tablesPattern.MatchString(s) }

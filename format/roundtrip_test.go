@@ -125,6 +125,37 @@ func checkOffsets(t *testing.T, s *testShard, samples []testSample) {
 }
 
 // TestBigBlocks: blocks of several frames, on both sides of the limits for Single_Segment and for frames.
+// TestSkippedSection: the list of samples left out comes back, also for readers that know nothing of it.
+func TestSkippedSection(t *testing.T) {
+	var b IndexBuilder
+	if err := b.AddSample("k", []FieldSize{{Name: "txt"}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.AddRow(Row{Stored: 512, Decoded: 512, Samples: 1})
+	ix := b.Finish(nil)
+	ix.Skipped = bytes.Repeat([]byte("{\"reason\":\"no\"}\n"), 1000)
+	p, err := AppendTail(nil, ix, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tail, need, err := ParseTail(p, int64(len(p)))
+	if err != nil || need != 0 {
+		t.Fatal(need, err)
+	}
+	off, n := tail.Cold()
+	back, err := tail.DecodeCold(p[off:][:n])
+	if err != nil || !bytes.Equal(back.Skipped, ix.Skipped) {
+		t.Fatalf("%d bytes, %v", len(back.Skipped), err)
+	}
+	if len(p) > 2000 {
+		t.Fatalf("%d bytes: the list is not compressed", len(p))
+	}
+	at := bytes.Index(p, []byte("SKIP"))
+	if at < 0 || p[at+4]&flagCritical != 0 {
+		t.Fatal("no section, or one that others must know")
+	}
+}
+
 func TestBigBlocks(t *testing.T) {
 	for _, n := range []int{maxSingle - 1024, maxSingle + 1, MaxFrame - 512, MaxFrame - 511, 2*MaxFrame + 777} {
 		for _, text := range []bool{false, true} {

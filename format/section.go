@@ -32,6 +32,7 @@ const (
 	typeAttr    = "ATTR" // part = attribute: a value a sample
 	typeLabels  = "ATTL" // part = attribute: the labels that ATTR numbers
 	typeAbsent  = "ATTN" // part = attribute: a bit a sample, set where there is no value
+	typeSkipped = "SKIP" // list of the samples left out
 )
 
 // section is a directory row with what it points at. The payload is held either raw (when writing) or stored.

@@ -299,7 +299,7 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 
 var shardSections = map[string]bool{
 	typeSchema: true, typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true, typeMeta: true,
-	typeSize: true, typeShape: true, typeGap: true, typeKeys: true, typeAttr: true, typeLabels: true, typeAbsent: true,
+	typeSize: true, typeShape: true, typeGap: true, typeKeys: true, typeAttr: true, typeLabels: true, typeAbsent: true, typeSkipped: true,
 }
 
 func (t *Tail) decodeHot(hot []byte) (err error) {

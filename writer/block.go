@@ -33,6 +33,10 @@ type block struct {
 	end *shardEnd
 	// adopt, when not nil, stands for a whole shard that is in the store already; all else is empty.
 	adopt *adopted
+
+	// left lists samples that never came into the block; unlisted counts those for which there was no room.
+	left     []leftOut
+	unlisted int64
 }
 
 // blockSample is what the index wants to know of a sample.
@@ -41,9 +45,11 @@ type blockSample struct {
 	origin  string
 	fields  []format.FieldSize
 	attrs   []format.AttrValue
-	begin   int // of its first member in the layout
-	fill    int // index of its first fill
-	dropped bool
+	begin   int          // of its first member in the layout
+	fill    int          // index of its first fill
+	dropped *SampleError // why a worker left it out
+	source  string
+	row     int64
 }
 
 // fill is a payload to be read into the layout.
@@ -68,6 +74,7 @@ func (b *block) reset() {
 	b.layout.Reset()
 	b.samples, b.sizes, b.fills, b.huge = b.samples[:0], b.sizes[:0], b.fills[:0], nil
 	b.size, b.taken, b.hash, b.err, b.end, b.adopt = 0, 0, format.Hash{}, nil, nil, nil
+	b.left, b.unlisted = nil, 0
 	b.frames = make(chan frame, 1)
 }
 
@@ -90,6 +97,7 @@ func (b *block) add(s *Sample) {
 	fields := b.sizes[first:len(b.sizes):len(b.sizes)]
 	b.samples = append(b.samples, blockSample{
 		key: s.Key, origin: s.Origin, fields: fields, attrs: slices.Clone(s.Attrs), begin: len(b.layout.Cuts), fill: len(b.fills),
+		source: s.Source, row: s.Row,
 	})
 	b.size += size
 	if b.size > format.MaxFrame {
@@ -152,6 +160,10 @@ func (b *block) process(ctx context.Context, enc *encoder, skip func(*SampleErro
 	b.frames <- f // room for one
 }
 
+func (s *blockSample) failed(err error) *SampleError {
+	return &SampleError{Origin: s.origin, Key: s.key, Source: s.source, Row: s.row, Err: err}
+}
+
 // fill reads payloads into the layout.
 func (b *block) fill(ctx context.Context, skip func(*SampleError)) error {
 	laid := len(b.samples)
@@ -170,12 +182,12 @@ func (b *block) fill(ctx context.Context, skip func(*SampleError)) error {
 			if err == nil {
 				continue
 			}
-			se := &SampleError{Origin: s.origin, Key: s.key, Err: err}
+			se := s.failed(err)
 			if skip == nil || ctx.Err() != nil {
 				return se
 			}
 			skip(se)
-			s.dropped, dropped = true, true
+			s.dropped, dropped = se, true
 			break
 		}
 	}
@@ -196,7 +208,7 @@ func (b *block) compact(laid int) {
 			endCut = b.samples[i+1].begin
 			end = b.layout.Cuts[endCut]
 		}
-		if s.dropped {
+		if s.dropped != nil {
 			continue
 		}
 		begin := b.layout.Cuts[s.begin]
@@ -224,16 +236,16 @@ func (b *block) stream(ctx context.Context, enc *encoder, skip func(*SampleError
 		err = w.sample(b.huge, payloads)
 		var pe *payloadError
 		if errors.As(err, &pe) {
-			err = &SampleError{Origin: last.origin, Key: last.key, Err: pe.err}
+			err = last.failed(pe.err)
 			if skip != nil && ctx.Err() == nil { // what has been sent of the sample cannot be taken back
 				err = fmt.Errorf("%w; a sample of this size cannot be skipped once its reading has begun: leave it out and pack again", err)
 			}
 		}
 	case skip == nil || ctx.Err() != nil:
-		err = &SampleError{Origin: last.origin, Key: last.key, Err: err}
+		err = last.failed(err)
 	default:
-		skip(&SampleError{Origin: last.origin, Key: last.key, Err: err})
-		last.dropped = true
+		last.dropped = last.failed(err)
+		skip(last.dropped)
 		err = nil
 	}
 	if err == nil {

@@ -24,11 +24,13 @@ type emitter struct {
 	fields  map[string]*format.FieldTotal
 	attrs   map[string]format.AttrKind
 	prog    Progress
+	lists   quarantine
 	numbers uint64 // samples before the next one, those of the generation appended to included
 }
 
 func newEmitter(w *Writer, pool *buffers) *emitter {
 	e := &emitter{w: w, pool: pool, fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}}
+	e.lists.dir = w.opt.TempDir
 	e.keys = extsort.New(w.opt.TempDir, min(64<<20, w.opt.Memory/4))
 	e.put = newPutter(w)
 	if w.prior != nil && w.opt.Mode == Append {
@@ -91,18 +93,23 @@ func (e *emitter) block(b *block) error {
 	if b.err != nil {
 		return b.err
 	}
+	left := b.left
 	for i := range b.samples {
 		s := &b.samples[i]
-		if s.dropped {
+		for ; len(left) > 0 && left[0].before <= i; left = left[1:] {
+			e.shard.list.add(left[0].line)
+		}
+		if s.dropped != nil {
 			e.shard.skipped++
+			e.shard.list.add(skippedLine(s.dropped))
 			continue
 		}
 		kept++
 		if err := e.shard.index.AddSample(s.key, s.fields, s.attrs); err != nil {
-			return &SampleError{Origin: s.origin, Key: s.key, Err: err}
+			return s.failed(err)
 		}
 		if err := e.sample(s.key, s.fields, s.attrs); err != nil {
-			return &SampleError{Origin: s.origin, Key: s.key, Err: err}
+			return s.failed(err)
 		}
 		e.shard.key(s.key)
 	}
@@ -115,6 +122,10 @@ func (e *emitter) block(b *block) error {
 		e.shard.blocks++
 		e.prog.Blocks++
 	}
+	for _, l := range left {
+		e.shard.list.add(l.line)
+	}
+	e.shard.list.more += b.unlisted
 	e.shard.samples += uint64(kept)
 	if b.end != nil {
 		if err := e.finish(b.end); err != nil {
@@ -187,12 +198,18 @@ func (e *emitter) open() error {
 func (e *emitter) finish(end *shardEnd) error {
 	s := e.shard
 	e.shard = nil
+	list := s.list.text()
+	if err := e.lists.add(list); err != nil {
+		_ = s.abort() // the first failure is the one to report
+		return err
+	}
 	if s.samples == 0 {
 		return s.abort()
 	}
 	end.skipped += s.skipped
 	hash := s.hasher.Sum()
 	ix := s.index.Finish(e.shardMeta(hash, end))
+	ix.Skipped = list
 	err := s.write(format.EndOfArchive(e.w.opt.Plain))
 	var tail []byte
 	if err == nil {

@@ -60,7 +60,7 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 		if err != nil {
 			return nil, err
 		}
-		mine := ours.MatchString(info.Name) || format.IsTablesName(info.Name) || format.IsKeysName(info.Name)
+		mine := ours.MatchString(info.Name) || format.IsTablesName(info.Name) || format.IsKeysName(info.Name) || format.IsSkippedName(info.Name)
 		if !mine || keep[info.Name] || (opt.Grace > 0 && time.Since(info.ModTime) < opt.Grace) {
 			continue
 		}
@@ -149,6 +149,9 @@ func keepGenerations(ctx context.Context, store objstore.Store, tables string, n
 		res.Kept = append(res.Kept, tables)
 		keep[tables] = true
 		keep[m.KeysName()] = true
+		for _, name := range skippedLists(m) {
+			keep[name] = true
+		}
 		for j := range m.Shards {
 			s := &m.Shards[j]
 			keep[s.Name] = true

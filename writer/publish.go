@@ -24,6 +24,8 @@ type Result struct {
 	Samples, Shards, Blocks, Bytes, PayloadBytes uint64
 	// Written, Adopted and Skipped are samples of this run: put, found in place, left out.
 	Written, Adopted, Skipped int64
+	// SkippedList is the object that lists the samples skipped (SPEC 6.4); empty when there are none.
+	SkippedList string
 }
 
 // publish writes keys table, tables and manifest.json. All goroutines have ended.
@@ -37,7 +39,10 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 		return nil, fmt.Errorf("%w to write: nothing was published", ErrEmpty)
 	}
 	m := w.manifest()
-	var err error
+	list, err := w.putSkipped(ctx, m)
+	if err != nil {
+		return nil, err
+	}
 	if w.opt.Mode != Append || w.prior == nil || w.prior.Keys != (format.Hash{}) {
 		if m.Keys, err = w.putKeys(ctx, m); err != nil {
 			return nil, err
@@ -83,6 +88,7 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	}
 	res := resultOf(t, tablesName)
 	res.Written, res.Adopted, res.Skipped = e.prog.Samples-e.prog.Adopted, e.prog.Adopted, skipped
+	res.SkippedList = list
 	return res, nil
 }
 
@@ -124,7 +130,7 @@ func (w *Writer) checkObjects(ctx context.Context, m *format.Manifest, tables st
 		}
 		sizes[info.Name] = info.Size
 	}
-	for _, name := range []string{tables, m.KeysName()} {
+	for _, name := range append(skippedLists(m), tables, m.KeysName()) {
 		if _, ok := sizes[name]; !ok && name != "" {
 			return fmt.Errorf("%w: %s has gone since it was written: %w", ErrLost, name, fs.ErrNotExist)
 		}

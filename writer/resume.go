@@ -44,6 +44,9 @@ func (w *Writer) published(ctx context.Context) (*Result, error) {
 			res.Adopted += int64(s.Samples)
 		}
 	}
+	if t.Meta["skipped"] != "" {
+		res.SkippedList = lastWord(t.Meta[metaSkippedList])
+	}
 	res.Skipped, err = skippedBefore(t.Meta)
 	return res, err
 }
@@ -146,6 +149,9 @@ func (e *emitter) adopt(a *adopted) error {
 	ix := a.index
 	e.opened++
 	before := e.prog.PayloadBytes
+	if err := e.lists.add(ix.Skipped); err != nil {
+		return err
+	}
 	for f, sizes := range ix.Sizes {
 		for _, n := range sizes {
 			e.count(ix.Fields[f], n)

@@ -19,6 +19,10 @@ type Sample struct {
 	Attrs []format.AttrValue
 	// Origin says in errors where the sample comes from, such as a path; may be empty.
 	Origin string
+	// Source and Row are the same for programs: a file, and the number of the row, line or sample in it, from 1; 0 where it has
+	// none. Where Source is empty, Origin stands for it.
+	Source string
+	Row    int64
 }
 
 // Field is a named payload, in memory or to be read later by a worker.
@@ -82,7 +86,10 @@ type Splitter interface {
 type SampleError struct {
 	// Origin and Key name the sample.
 	Origin, Key string
-	Err         error
+	// Source and Row are as in Sample.
+	Source string
+	Row    int64
+	Err    error
 }
 
 // Error names origin and key.

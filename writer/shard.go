@@ -21,6 +21,7 @@ type openShard struct {
 	hasher  format.ShardHasher
 	samples uint64
 	skipped int64 // by workers
+	list    skippedList
 	blocks  int
 	// first and last are the least and greatest key.
 	first, last string

@@ -32,7 +32,11 @@ type Writer struct {
 	shardCursor string
 	// shardSkipped counts samples of the shard that Write and the source left out.
 	shardSkipped int64
-	attrs        map[string]format.AttrKind // of all samples so far
+	// left and unlisted are those left out since the block before; leftBytes is how much they take.
+	left      []leftOut
+	leftBytes int
+	unlisted  int64
+	attrs     map[string]format.AttrKind // of all samples so far
 
 	budget *budget
 	free   chan *block
@@ -160,7 +164,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		return err
 	}
 	if err := w.check(&s); err != nil {
-		se := &SampleError{Origin: s.Origin, Key: s.Key, Err: err}
+		se := &SampleError{Origin: s.Origin, Key: s.Key, Source: s.Source, Row: s.Row, Err: err}
 		if w.opt.OnError == OnErrorSkip {
 			return w.leaveOut(se)
 		}
@@ -226,6 +230,8 @@ func (w *Writer) begin(ctx context.Context) error {
 func (w *Writer) dispatch(ctx context.Context, endShard bool) error {
 	b := w.cur
 	w.cur = nil
+	b.left, b.unlisted = w.left, w.unlisted
+	w.left, w.leftBytes, w.unlisted = nil, 0, 0
 	if endShard {
 		end := w.cursor()
 		b.end = &shardEnd{cursorStart: w.shardCursor, cursorEnd: end, skipped: w.shardSkipped}
@@ -284,6 +290,16 @@ func (w *Writer) fail(err error) {
 // leaveOut skips a sample before it is laid out.
 func (w *Writer) leaveOut(e *SampleError) error {
 	w.shardSkipped++
+	at := 0
+	if w.cur != nil {
+		at = len(w.cur.samples)
+	}
+	line := skippedLine(e)
+	if w.leftBytes += len(line); w.leftBytes <= maxBlockList {
+		w.left = append(w.left, leftOut{at, line})
+	} else {
+		w.unlisted++
+	}
 	w.skip(e)
 	return w.usable()
 }
@@ -310,6 +326,7 @@ func (w *Writer) Abort() error {
 	}
 	w.cancel(errors.New("writer: aborted"))
 	w.stop()
+	w.emit.lists.close()
 	return w.emit.keys.Close()
 }
 
@@ -338,6 +355,7 @@ func (w *Writer) Close(ctx context.Context) (*Result, error) {
 	}
 	w.stop()
 	defer w.emit.keys.Close()
+	defer w.emit.lists.close()
 	if err := context.Cause(w.ctx); err != nil {
 		return nil, err
 	}

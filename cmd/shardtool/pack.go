@@ -261,7 +261,7 @@ func (f *packFlags) print(cmd *cobra.Command, store objstore.Store, res *writer.
 		err := printJSON(cmd, map[string]any{
 			"dataset": store.String(), "generation": res.Generation, "tables": res.Tables, "digest": format.DigestString(res.Digest),
 			"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,
-			"written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "seconds": took.Seconds(),
+			"written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "skipped_list": res.SkippedList, "seconds": took.Seconds(),
 		})
 		if err != nil {
 			return err
@@ -279,7 +279,7 @@ func (f *packFlags) print(cmd *cobra.Command, store objstore.Store, res *writer.
 		fmt.Fprintf(out, "took %.1fs\n", took.Seconds())
 	}
 	if res.Skipped > 0 {
-		return &exitError{exitSkipped, fmt.Errorf("%s left out: the lines above say why", plural(res.Skipped, "sample"))}
+		return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(res.Skipped, "sample"), strings.TrimSuffix(store.String(), "/")+"/"+res.SkippedList)}
 	}
 	return nil
 }

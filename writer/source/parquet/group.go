@@ -195,9 +195,9 @@ func (c *column) loadFile() (def int16, err error) {
 
 // next reads a row. It is no sample where a filter says so.
 func (g *group) next() (s writer.Sample, ok bool, err error) {
-	origin := g.origin()
+	origin, row := g.origin(), g.first+g.row
 	skip := func(err error) (writer.Sample, bool, error) {
-		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Err: err}
+		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Source: g.path, Row: row + 1, Err: err}
 	}
 	if g.bad == nil {
 		if err := g.load(); err != nil {
@@ -208,7 +208,6 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 		g.row++
 		return skip(g.bad)
 	}
-	row := g.first + g.row
 	g.row++
 	for _, f := range g.plan.filters {
 		if !f.holds() {
@@ -218,7 +217,7 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 	if s.Key, err = g.key(row); err != nil {
 		return skip(err)
 	}
-	s.Origin = origin
+	s.Origin, s.Source, s.Row = origin, g.path, row+1
 	if err := g.sample(); err != nil {
 		return skip(err)
 	}

@@ -181,9 +181,9 @@ func (t *Tar) group() (group []member, err error) {
 func (t *Tar) sample(group []member) (writer.Sample, error) {
 	a := &t.archives[t.at]
 	first := &group[0]
-	s := writer.Sample{Key: first.key, Origin: a.path + " at " + strconv.FormatInt(first.offset, 10) + ": " + first.name}
+	s := writer.Sample{Key: first.key, Origin: a.path + " at " + strconv.FormatInt(first.offset, 10) + ": " + first.name, Source: a.path, Row: int64(t.given)}
 	fail := func(m *member, err error) (writer.Sample, error) {
-		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.path, m.offset, m.name), Key: m.key, Err: err}
+		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.path, m.offset, m.name), Source: a.path, Row: int64(t.given), Key: m.key, Err: err}
 	}
 	if len(t.seen) < maxSeen {
 		h := maphash.String(t.seed, first.key)

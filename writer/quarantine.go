@@ -1,0 +1,201 @@
+package writer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// Of the samples that OnErrorSkip leaves out there is a list, a line of JSON each, in the order of the source: beside the data set
+// as a whole, and in every shard's index the part that belongs to it, so that a run that takes the shard over has it too (SPEC 6.4).
+
+const (
+	// maxBlockList and maxShardList bound what is listed of a block and of a shard; what is beyond is counted.
+	maxBlockList = 1 << 20
+	maxShardList = 4 << 20
+	// maxReason keeps a reason that quotes its cause at length from filling the list.
+	maxReason = 4 << 10
+	// maxListMemory of the list as a whole is held in memory, the rest in a temporary file.
+	maxListMemory = 1 << 20
+)
+
+// leftOut is a line of the list, and the number of the block's sample it stands before.
+type leftOut struct {
+	before int
+	line   []byte
+}
+
+// skippedLine is a sample's line.
+func skippedLine(e *SampleError) []byte {
+	line := struct {
+		Source    string `json:"source"`
+		Row       int64  `json:"row,omitempty"`
+		Key       string `json:"key,omitempty"`
+		KeyBase64 []byte `json:"key_base64,omitempty"`
+		Reason    string `json:"reason"`
+	}{Source: e.Source, Row: e.Row, Key: e.Key, Reason: e.Err.Error()}
+	if line.Source == "" {
+		line.Source = e.Origin
+	}
+	if len(line.Reason) > maxReason {
+		line.Reason = strings.ToValidUTF8(line.Reason[:maxReason], "") + "…"
+	}
+	if !utf8.ValidString(line.Key) { // JSON has no other way for it
+		line.KeyBase64 = []byte(line.Key)
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(&line); err != nil { // strings and a number always encode
+		panic(err)
+	}
+	return out.Bytes()
+}
+
+// skippedList is the list of a shard being written.
+type skippedList struct {
+	lines []byte
+	more  int64
+}
+
+func (l *skippedList) add(line []byte) {
+	if len(l.lines)+len(line) > maxShardList {
+		l.more++
+		return
+	}
+	l.lines = append(l.lines, line...)
+}
+
+// text ends the list with how many are not in it.
+func (l *skippedList) text() []byte {
+	if l.more > 0 {
+		l.lines = fmt.Appendf(l.lines, "{\"more\":%d}\n", l.more)
+		l.more = 0
+	}
+	return l.lines
+}
+
+// quarantine collects the lists of all shards.
+type quarantine struct {
+	dir  string
+	mem  []byte
+	file *os.File
+	sum  hash.Hash
+	size int64
+}
+
+func (q *quarantine) add(lines []byte) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	if q.sum == nil {
+		q.sum = sha256.New()
+	}
+	q.sum.Write(lines)
+	q.size += int64(len(lines))
+	if q.file == nil && len(q.mem)+len(lines) <= maxListMemory {
+		q.mem = append(q.mem, lines...)
+		return nil
+	}
+	if q.file == nil {
+		f, err := os.CreateTemp(q.dir, "shardtool-skipped-")
+		if err != nil {
+			return fmt.Errorf("the list of skipped samples: %w", err)
+		}
+		q.file = f
+		if _, err := f.Write(q.mem); err != nil {
+			return fmt.Errorf("the list of skipped samples: %w", err)
+		}
+		q.mem = nil
+	}
+	if _, err := q.file.Write(lines); err != nil {
+		return fmt.Errorf("the list of skipped samples: %w", err)
+	}
+	return nil
+}
+
+// put writes the list beside the data set; its name is empty when nothing was skipped.
+func (q *quarantine) put(ctx context.Context, store objstore.Store) (name string, err error) {
+	if q.size == 0 {
+		return "", nil
+	}
+	name = format.SkippedName(format.Hash(q.sum.Sum(nil)))
+	if q.file == nil {
+		return name, putImmutable(ctx, store, name, q.mem)
+	}
+	if _, err := q.file.Seek(0, io.SeekStart); err != nil {
+		return "", fmt.Errorf("the list of skipped samples: %w", err)
+	}
+	up, err := store.Create(ctx, name, objstore.Condition{IfNoneMatch: true})
+	if err != nil {
+		return "", err
+	}
+	if _, err := io.Copy(up, q.file); err != nil {
+		return "", errors.Join(err, up.Abort())
+	}
+	_, err = up.Commit(ctx)
+	if errors.Is(err, objstore.ErrExists) { // named by its content: one that is there is this one, or damaged
+		if info, serr := store.Stat(ctx, name); serr == nil && info.Size == q.size {
+			return name, nil
+		}
+	}
+	return name, err
+}
+
+func (q *quarantine) close() {
+	if q.file != nil {
+		q.file.Close()
+		os.Remove(q.file.Name())
+	}
+}
+
+// metaSkippedList is the metadata of a generation that names its lists: those of the generations it appends to, then its own.
+const metaSkippedList = "skipped_list"
+
+// putSkipped puts the list of this generation, and names it in m.
+func (w *Writer) putSkipped(ctx context.Context, m *format.Manifest) (name string, err error) {
+	rest := skippedList{more: w.unlisted} // behind the last shard
+	for _, l := range w.left {
+		rest.add(l.line)
+	}
+	if err := w.emit.lists.add(rest.text()); err != nil {
+		return "", err
+	}
+	if name, err = w.emit.lists.put(ctx, w.store); err != nil {
+		return "", err
+	}
+	var names []string
+	if w.prior != nil && w.opt.Mode == Append {
+		names = skippedLists(w.prior)
+	}
+	if name != "" {
+		names = append(names, name)
+	}
+	if len(names) > 0 {
+		m.Meta[metaSkippedList] = strings.Join(names, " ")
+	}
+	return name, nil
+}
+
+// skippedLists are the lists that a generation names. Metadata is free text: what is no such name is none.
+func skippedLists(m *format.Manifest) (names []string) {
+	for _, name := range strings.Fields(m.Meta[metaSkippedList]) {
+		if format.IsSkippedName(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func lastWord(s string) string { return s[strings.LastIndexByte(s, ' ')+1:] }
