@@ -42,10 +42,12 @@ func (c conditions) network() proxy.Options {
 // bench is one run.
 type bench struct {
 	ctx context.Context
+	dir string // for what is written
 	conditions
 	server *gateway.Server
 	proxy  *proxy.Proxy
 	data   *dataset
+	packed bool // the data set of the streams is on the server
 	rows   []row
 }
 
@@ -54,6 +56,7 @@ var groups = []struct {
 	run  func(*bench) error
 }{
 	{"throttled", (*bench).throttled}, {"faults", (*bench).faults}, {"loopback", (*bench).loopback}, {"stream", (*bench).stream},
+	{"cache", (*bench).cached}, {"memory", (*bench).memory},
 }
 
 func main() {
@@ -88,7 +91,7 @@ func run(c conditions, only, dir string, asJSON bool) (err error) {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	b := &bench{ctx: ctx, conditions: c}
+	b := &bench{ctx: ctx, dir: tmp, conditions: c}
 	if b.server, err = gateway.Start(ctx, filepath.Join(tmp, "s3")); err != nil {
 		return err
 	}

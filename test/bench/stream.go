@@ -59,6 +59,9 @@ const streamPrefix = "stream"
 // pack writes the data set straight to the server: samples that cannot be compressed, as many as are read in one
 // measurement over all epochs.
 func (b *bench) pack() error {
+	if b.packed {
+		return nil
+	}
 	store, err := s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.server.Endpoint, Region: b.server.Region})
 	if err != nil {
 		return err
@@ -78,6 +81,7 @@ func (b *bench) pack() error {
 		}
 	}
 	_, err = w.Close(b.ctx)
+	b.packed = err == nil
 	return err
 }
 

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	diskcache "github.com/shardtool/shardtool/objstore/cache"
+	s3store "github.com/shardtool/shardtool/objstore/s3"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// cached streams epochs over the throttled network through a cache on local disk: one that holds the data set, and one of half its
+// size.
+func (b *bench) cached() error {
+	if err := b.pack(); err != nil {
+		return err
+	}
+	if err := b.proxy.Set(b.network()); err != nil {
+		return err
+	}
+	whole, err := b.throughCache(2, 2)
+	if err != nil {
+		return err
+	}
+	b.atMost("cache", "second epoch, cache of the whole data set: requests to the store", sample{float64(whole[1].requests)}, "", 0,
+		fmt.Sprintf("%d in the first; %s, then %s", whole[0].requests, mbs(whole[0].rate), mbs(whole[1].rate)))
+	half, err := b.throughCache(0.5, 4)
+	if err != nil {
+		return err
+	}
+	var rates sample
+	for _, e := range half[1:] {
+		rates = append(rates, e.hitRate)
+	}
+	b.atLeast("cache", "hit rate of a later epoch, cache of half the data set, affinity run", rates, "", 0.45,
+		fmt.Sprintf("epochs 2 to %d; %.2f in the first", len(half), half[0].hitRate))
+	return nil
+}
+
+// cachedEpoch is what an epoch through a cache cost.
+type cachedEpoch struct {
+	requests int64
+	hitRate  float64
+	rate     float64 // bytes a second
+}
+
+// throughCache streams epochs with a cache of so many times the data set.
+func (b *bench) throughCache(share float64, epochs int) (out []cachedEpoch, err error) {
+	dir, err := os.MkdirTemp(b.dir, "cache-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	store, err := s3store.New(b.ctx, b.server.Bucket, streamPrefix,
+		s3store.Options{Endpoint: b.proxy.URL, Region: b.server.Region, Concurrency: b.inFlight})
+	if err != nil {
+		return nil, err
+	}
+	plain, err := reader.Open(b.ctx, store, reader.Options{})
+	if err != nil {
+		return nil, err
+	}
+	size := int64(share * float64(plain.Bytes()))
+	if err := plain.Close(); err != nil {
+		return nil, err
+	}
+	c, err := diskcache.New(dir, diskcache.Options{Size: size})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	ds, err := reader.Open(b.ctx, c.Wrap(store), reader.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer ds.Close()
+	for epoch := range epochs {
+		b.proxy.ResetCounts()
+		before, begin := c.Stats(), time.Now()
+		opt := shuffled
+		opt.Epoch, opt.Epochs, opt.Affinity = uint64(epoch), 1, "run"
+		bytes, err := drain(b, ds, opt)
+		if err != nil {
+			return nil, err
+		}
+		after := c.Stats()
+		hits, misses := after.Hits+after.Shared-before.Hits-before.Shared, after.Misses-before.Misses
+		out = append(out, cachedEpoch{
+			requests: b.proxy.Counts().Methods[http.MethodGet].Requests + b.proxy.Counts().Methods[http.MethodHead].Requests,
+			hitRate:  float64(hits) / float64(max(hits+misses, 1)), rate: float64(bytes) / time.Since(begin).Seconds(),
+		})
+	}
+	return out, nil
+}
+
+// drain streams to the end, and counts.
+func drain(b *bench, ds *reader.Dataset, opt reader.StreamOptions) (bytes int64, err error) {
+	s, err := ds.Stream(b.ctx, opt)
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	for {
+		batch, err := s.Next(b.ctx)
+		if errors.Is(err, io.EOF) {
+			return bytes, nil
+		}
+		if err != nil {
+			return bytes, err
+		}
+		for i := range batch.Samples {
+			for _, f := range batch.Samples[i].Fields {
+				bytes += int64(len(f.Data))
+			}
+		}
+	}
+}
+
+// memory measures the peak of resident memory of a process that reads from the store with all its requests in flight.
+func (b *bench) memory() error {
+	if err := b.pack(); err != nil {
+		return err
+	}
+	if err := b.proxy.Set(b.network()); err != nil {
+		return err
+	}
+	bin := filepath.Join(b.dir, "shardtool")
+	build := exec.CommandContext(b.ctx, "go", "build", "-o", bin, "./cmd/shardtool")
+	build.Dir, build.Stderr = "..", os.Stderr // the command is of the module above
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("building the command: %w", err)
+	}
+	const budget = 64 // MiB
+	address := fmt.Sprintf("s3://%s/%s?endpoint=%s&region=%s&path_style=true", b.server.Bucket, streamPrefix, b.proxy.URL, b.server.Region)
+	for _, order := range []string{"in storage order", "shuffled"} {
+		args := []string{"cat", address, "--memory", fmt.Sprintf("%dMiB", budget)}
+		if order == "shuffled" {
+			args = append(args, "--shuffle", "--shuffle-memory", "48MiB")
+		}
+		b.proxy.ResetCounts()
+		peak, err := peakMemory(exec.CommandContext(b.ctx, bin, args...))
+		if err != nil {
+			return err
+		}
+		b.atMost("memory", "cat "+order+": peak resident memory less the budget", sample{peak - budget}, "MiB", 64,
+			fmt.Sprintf("%.0f MiB with --memory %dMiB; %d requests in flight at most", peak, budget, b.proxy.Counts().MaxInFlight))
+	}
+	return nil
+}
+
+// peakMemory runs a process and returns the most memory it had resident, in MiB, by the kernel's high-water mark.
+func peakMemory(cmd *exec.Cmd) (peak float64, err error) {
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	for {
+		select {
+		case err := <-done:
+			return peak, err
+		case <-time.After(2 * time.Millisecond):
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(status)) {
+			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+				var kib float64
+				if _, err := fmt.Sscan(rest, &kib); err == nil {
+					peak = max(peak, kib/1024)
+				}
+			}
+		}
+	}
+}
