@@ -74,11 +74,9 @@ Exit codes:
 	fl.Int64Var(&f.opt.SamplesPerShard, "samples-per-shard", 0, "close a shard at this many samples (0: no limit)")
 	fl.StringVar(&f.level, "level", "default", "compression: fastest, default, better or best")
 	fl.StringVar(&f.kind, "format", "tar.zst", "tar.zst, or tar: uncompressed with the index in a sidecar")
-	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files that match this glob (may be repeated)")
-	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files that match this glob (may be repeated)")
+	f.addSources(cmd)
 	fl.StringVar(&f.files.ClassField, "class-field", "", "add this field with the number of the sample's first folder")
 	fl.Uint64Var(&f.shuffle, "pack-shuffle", 0, "put samples in a random order drawn by this seed")
-	f.parquet.add(cmd)
 	fl.StringVar(&f.onError, "on-error", "fail", "a sample that cannot be read: fail, or skip it and count")
 	fl.Var(&f.maxSkipped, "max-skipped", "most samples to skip, a number or a share such as 0.1% (0: no limit)")
 	fl.StringVar(&f.duplicates, "duplicate-keys", "fail", "a key that comes again in another shard: fail or keep")
@@ -91,6 +89,26 @@ Exit codes:
 	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	return cmd
+}
+
+// addSources adds the flags that say what becomes a sample, and how; doctor has them too.
+func (f *packFlags) addSources(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files that match this glob (may be repeated)")
+	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files that match this glob (may be repeated)")
+	f.parquet.add(cmd)
+}
+
+// sourceOptions turns those flags into options.
+func (f *packFlags) sourceOptions(*cobra.Command) error {
+	for flag, globs := range map[string][]string{"include": f.files.Include, "exclude": f.files.Exclude} {
+		for _, g := range globs {
+			if !doublestar.ValidatePattern(g) {
+				return usagef("--%s %q: not a glob; write one such as '*.jpg' or 'dog/**', with \\ before a [ that is meant as it stands", flag, g)
+			}
+		}
+	}
+	return f.parquet.options()
 }
 
 // packName is what writer accepts as the beginning of shards' names.
@@ -113,13 +131,6 @@ func (f *packFlags) check(cmd *cobra.Command) error {
 	}
 	if c := f.files.ClassField; c != "" && (strings.ContainsAny(c, "/\x00") || strings.HasPrefix(c, ".")) {
 		return usagef("--class-field %q: give the name of a field, such as cls", c)
-	}
-	for flag, globs := range map[string][]string{"include": f.files.Include, "exclude": f.files.Exclude} {
-		for _, g := range globs {
-			if !doublestar.ValidatePattern(g) {
-				return usagef("--%s %q: not a glob; write one such as '*.jpg' or 'dog/**', with \\ before a [ that is meant as it stands", flag, g)
-			}
-		}
 	}
 	return checkRun(o.Memory, o.Workers)
 }
@@ -169,7 +180,7 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 		f.opt.SourceOptions["shuffle"] = fmt.Sprint(f.shuffle)
 	}
 	f.parquet.provenance(f.opt.SourceOptions)
-	return f.parquet.options()
+	return f.sourceOptions(cmd)
 }
 
 func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
