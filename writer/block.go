@@ -26,6 +26,8 @@ type block struct {
 
 	// frames brings the worker's results, in order; done is closed behind them.
 	frames chan frame
+	// filled, when not nil, is closed when all payloads of the layout have been read.
+	filled chan struct{}
 	hash   format.Hash
 	err    error
 
@@ -74,7 +76,7 @@ func (b *block) reset() {
 	b.layout.Reset()
 	b.samples, b.sizes, b.fills, b.huge = b.samples[:0], b.sizes[:0], b.fills[:0], nil
 	b.size, b.taken, b.hash, b.err, b.end, b.adopt = 0, 0, format.Hash{}, nil, nil, nil
-	b.left, b.unlisted = nil, 0
+	b.left, b.unlisted, b.filled = nil, 0, nil
 	b.frames = make(chan frame, 1)
 }
 
@@ -132,16 +134,24 @@ func (b *block) cost() int64 {
 	return n
 }
 
-// process reads what is missing, hashes and compresses. skip, when not nil, is told of samples that cannot be read; they are
-// taken out of the block.
+// readPayloads reads what is missing in the layout. skip, when not nil, is told of samples that cannot be read; they are taken out
+// of the block.
+func (b *block) readPayloads(ctx context.Context, p *pace, skip func(*SampleError)) {
+	defer close(b.filled)
+	b.err = p.read(ctx, len(b.fills), func() error { return b.fill(ctx, skip) })
+}
+
+// process waits until the layout is filled, hashes and compresses. skip, when not nil, is told of a sample too large for the layout
+// that cannot be read.
 func (b *block) process(ctx context.Context, enc *encoder, skip func(*SampleError)) {
 	defer close(b.frames)
-	if ctx.Err() != nil {
-		b.err = context.Cause(ctx)
-		return
+	if b.filled != nil {
+		<-b.filled
 	}
-	if err := b.fill(ctx, skip); err != nil {
-		b.err = err
+	if b.err == nil && ctx.Err() != nil {
+		b.err = context.Cause(ctx)
+	}
+	if b.err != nil {
 		return
 	}
 	if b.huge != nil {

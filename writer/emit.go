@@ -58,6 +58,7 @@ func (e *emitter) run() {
 			}
 		}
 		e.w.budget.give(b.taken)
+		e.w.pace.end()
 		b.shrink(e.w.opt.BlockSize)
 		select {
 		case e.w.free <- b:

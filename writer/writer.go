@@ -40,6 +40,8 @@ type Writer struct {
 
 	budget *budget
 	free   chan *block
+	pace   *pace
+	read   chan *block
 	work   chan *block
 	order  chan *block
 	cancel context.CancelCauseFunc
@@ -111,20 +113,29 @@ func (w *Writer) start(ctx context.Context) {
 	// Work goes on when the context of New ends; each call brings its own.
 	w.ctx, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	w.budget = newBudget(w.opt.Memory)
-	inFlight := 2*w.opt.Workers + 2
-	w.free = make(chan *block, inFlight+1)
-	w.work, w.order = make(chan *block, inFlight), make(chan *block, inFlight)
-	pool := &buffers{free: make(chan []byte, inFlight)}
+	w.pace = newPace(w.opt.Workers)
+	near, far := w.pace.most()
+	w.free = make(chan *block, near+1)
+	// The pace bounds what is in them: sending never waits.
+	w.read, w.work, w.order = make(chan *block, far), make(chan *block, far), make(chan *block, far)
+	pool := &buffers{free: make(chan []byte, near)}
 	w.emit = newEmitter(w, pool)
+	var skip func(*SampleError)
+	if w.opt.OnError == OnErrorSkip {
+		skip = w.skip
+	}
+	for range w.pace.readers() {
+		w.group.Go(func() {
+			for b := range w.read {
+				b.readPayloads(w.ctx, w.pace, skip)
+			}
+		})
+	}
 	for range w.opt.Workers {
 		w.group.Go(func() {
 			enc := &encoder{plain: w.opt.Plain, enc: format.NewEncoder(w.opt.Level), pool: pool}
 			defer enc.enc.Close()
 			for b := range w.work {
-				var skip func(*SampleError)
-				if w.opt.OnError == OnErrorSkip {
-					skip = w.skip
-				}
 				b.process(w.ctx, enc, skip)
 			}
 		})
@@ -250,20 +261,18 @@ func (w *Writer) send(ctx context.Context, b *block, cost int64) error {
 	taken, err := w.budget.take(wait, cost)
 	if err == nil {
 		b.taken = taken
-		if b.adopt == nil {
-			select {
-			case w.work <- b:
-			case <-wait.Done():
-				err = wait.Err()
-			}
-		}
+		err = w.pace.begin(wait)
 	}
 	if err == nil {
-		select {
-		case w.order <- b:
-			return nil
-		case <-wait.Done():
+		if len(b.fills) > 0 {
+			b.filled = make(chan struct{})
+			w.read <- b
 		}
+		if b.adopt == nil {
+			w.work <- b
+		}
+		w.order <- b
+		return nil
 	}
 	w.fail(context.Cause(wait))
 	return w.usable()
@@ -333,6 +342,7 @@ func (w *Writer) Abort() error {
 // stop ends all goroutines.
 func (w *Writer) stop() {
 	w.closed = true
+	close(w.read)
 	close(w.work)
 	close(w.order)
 	w.group.Wait()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer/source"
@@ -109,9 +110,31 @@ func lookAtFolder(ctx context.Context, f *packFlags, dir string) (k *kind, files
 	return k, files, "", nil
 }
 
-// lookAtStore lists objects of a store: one, those of a glob, or all below a prefix that are of a kind. What follows a ? are
-// options of the address, never part of a glob.
-func lookAtStore(ctx context.Context, src string) (k *kind, files []source.Input, err error) {
+// lookAtObjects takes what is below a prefix as lookAtFolder takes a folder: all of a kind, or files.
+func lookAtObjects(ctx context.Context, f *packFlags, store objstore.Store, input func(string) source.Input) (k *kind, files []source.Input, err error) {
+	asFiles := []source.Input{{Store: store}}
+	for info, err := range store.List(ctx, "") {
+		if err != nil {
+			return nil, nil, err
+		}
+		if strings.HasSuffix(info.Name, "/") || strings.ContainsAny(info.Name[:1], "._") || strings.Contains(info.Name, "/.") || strings.Contains(info.Name, "/_") {
+			continue
+		}
+		of := kindOf(info.Name)
+		if of == nil || k != nil && k != of || of.whole != nil && !of.whole(f) {
+			return &filesKind, asFiles, nil
+		}
+		k, files = of, append(files, input(info.Name))
+	}
+	if files == nil {
+		return &filesKind, asFiles, nil
+	}
+	return k, files, nil
+}
+
+// lookAtStore lists objects of a store: one, those of a glob, or all below a prefix. What follows a ? are options of the address,
+// never part of a glob.
+func lookAtStore(ctx context.Context, f *packFlags, src string) (k *kind, files []source.Input, err error) {
 	place, query, _ := strings.Cut(src, "?")
 	if query != "" {
 		query = "?" + query
@@ -119,7 +142,7 @@ func lookAtStore(ctx context.Context, src string) (k *kind, files []source.Input
 	scheme, rest, _ := strings.Cut(place, "://")
 	host, name, _ := strings.Cut(rest, "/")
 	glob := strings.ContainsAny(name, "*[{")
-	dir, pattern := name, "**"
+	dir, pattern := name, ""
 	if glob || kindOf(name) != nil {
 		end := len(name)
 		if glob {
@@ -140,6 +163,9 @@ func lookAtStore(ctx context.Context, src string) (k *kind, files []source.Input
 	input := func(name string) source.Input { return source.Input{Store: store, Name: name, Path: shown + name} }
 	if !glob && kindOf(name) != nil {
 		return kindOf(name), []source.Input{input(pattern)}, nil
+	}
+	if !glob {
+		return lookAtObjects(ctx, f, store, input)
 	}
 	words, err := source.Braces(pattern)
 	if err != nil {

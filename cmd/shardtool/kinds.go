@@ -49,7 +49,7 @@ func kindOf(name string) *kind {
 type found struct {
 	kind *kind
 	srcs []string
-	// files are those of a kind that goes by names, in the order of srcs.
+	// files are those of a kind that goes by names, in the order of srcs; of folders of files those that are stores, by Store alone.
 	files []source.Input
 }
 
@@ -76,6 +76,9 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*found, error
 		}
 		all.files = append(all.files, files...)
 	}
+	if all.kind == &filesKind && len(all.files) > 0 && len(all.files) < len(srcs) {
+		return nil, usagef("some sources are folders on this machine and some are not: pack the ones, then the others with --append")
+	}
 	return all, nil
 }
 
@@ -84,6 +87,13 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*found, error
 func (all *found) checkTarget(target string) error {
 	var folders []string
 	for _, src := range all.srcs {
+		if place, _, _ := strings.Cut(src, "?"); strings.Contains(place, "://") {
+			to, _, _ := strings.Cut(target, "?")
+			if strings.HasPrefix(strings.TrimRight(to, "/")+"/", strings.TrimRight(place, "/")+"/") {
+				return usagef("%s is inside the source %s and would be packed into itself: choose another place", to, place)
+			}
+			continue
+		}
 		if info, err := os.Stat(src); all.kind == &filesKind || err == nil && info.IsDir() {
 			folders = append(folders, src)
 		}
@@ -119,7 +129,7 @@ func whoKnows(flag string) string {
 // lookAt finds the kind of one source, and its files where they go by names. why says in a message why a folder is none of those.
 func lookAt(ctx context.Context, f *packFlags, src string) (k *kind, files []source.Input, why string, err error) {
 	if strings.Contains(src, "://") {
-		k, files, err = lookAtStore(ctx, src)
+		k, files, err = lookAtStore(ctx, f, src)
 		return k, files, "", err
 	}
 	return lookAtDisk(ctx, f, src)

@@ -45,13 +45,13 @@ func newPack() *cobra.Command {
 DATASET.
 
 Files that share a path up to the first dot of the base name are one sample: dog/7.jpg and dog/7.json are the
-sample dog/7 with the fields jpg and json. Of folders, names that begin with a dot are left out and counted.
-Archives (.tar, .tar.gz, .tgz, .tar.zst, those of WebDataset too) are read in the order given, and may be named by
-globs and braces: 'train-{000000..000099}.tar'. One that was cut is an error.
+sample dog/7 with the fields jpg and json. Names that begin with a dot are left out and counted. A prefix of an
+object store, s3://bucket/raw, is a folder too.
 
-Of Parquet files, globs of them, folders that hold nothing else (of archives too), and s3://bucket/prefix/*.parquet, each row is a sample
-and each column a field: strings and bytes as they are, images with their extension, lists of numbers as .npy,
-numbers as text, all else as JSON.
+Files of samples are named one by one, by globs and braces such as 'train-{000000..000099}.tar', or by a folder or
+prefix that holds nothing else. Archives (.tar, .tar.gz, .tgz, .tar.zst, those of WebDataset too) are read in the order
+given; one that was cut is an error. Of Parquet files each row is a sample and each column a field: strings and bytes
+as they are, images with their extension, lists of numbers as .npy, numbers as text, all else as JSON.
 
 Nothing is visible before the end: the manifest is put last, and only if nobody else published meanwhile. A pack
 that was killed is continued by the same command with --resume, and its leftovers are removed by prune.
@@ -61,6 +61,7 @@ Exit codes:
 ` + exitCodes,
 		Example: `  shardtool pack photos/ out/ --name train
   shardtool pack photos/ out/ --name train --pack-shuffle 7 --class-field cls
+  shardtool pack s3://bucket/raw s3://bucket/shards
   shardtool pack more/ out/ --append
   shardtool pack 'wds/train-{000000..000099}.tar' out/
   shardtool pack 'data/*.parquet' out/ --key id --attr label=label --where 'width>=256'`,

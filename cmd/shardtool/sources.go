@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/tar"
@@ -117,7 +118,17 @@ func openArchives(ctx context.Context, found *found, f *packFlags, stderr io.Wri
 func openFiles(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	listing := newProgress(stderr, "listing", 0, f.quiet)
 	f.files.Found = func(n int64) { listing.set(0, countText(uint64(n))+" files") }
-	src, err := source.NewFiles(ctx, found.srcs, f.files)
+	var src *source.Files
+	var err error
+	if len(found.files) > 0 {
+		var stores []objstore.Store
+		for _, in := range found.files {
+			stores = append(stores, in.Store)
+		}
+		src, err = source.NewObjects(ctx, stores, f.files)
+	} else {
+		src, err = source.NewFiles(ctx, found.srcs, f.files)
+	}
 	listing.end()
 	if err != nil {
 		return nil, 0, err

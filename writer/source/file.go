@@ -9,12 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/shardtool/shardtool/objstore"
 )
 
-// root is a source folder. All names are opened below it: a link or a ".." that leads out fails (os.Root).
+// root is a source folder. All names are opened below it: a link or a ".." that leads out fails (os.Root). Or it is a store.
 type root struct {
 	*os.Root
-	path string
+	path  string
+	store objstore.Store
 }
 
 // roots are the source folders, and handles of the folders below them that files were read from lately: opening a name
@@ -59,7 +62,7 @@ func openRoots(folders []string) (*roots, error) {
 			r.close()
 			return nil, fmt.Errorf("source: %w", err)
 		}
-		r.list = append(r.list, root{h, f})
+		r.list = append(r.list, root{Root: h, path: f})
 	}
 	return r, nil
 }
@@ -73,7 +76,9 @@ func (r *roots) close() error {
 		delete(r.dirs, k)
 	}
 	for _, h := range r.list {
-		errs = append(errs, h.Close())
+		if h.Root != nil {
+			errs = append(errs, h.Close())
+		}
 	}
 	return errors.Join(errs...)
 }

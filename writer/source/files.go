@@ -48,7 +48,7 @@ type Left struct {
 	Hidden, Filtered int64
 }
 
-// Files is the files of folders as samples: files that share the path up to the first dot of the base name are one sample.
+// Files is the files of folders, or the objects of stores, as samples: files that share the path up to the first dot of the base name are one sample.
 // Samples come in the order of the folders given, then of keys, or shuffled over all of them.
 type Files struct {
 	opt   FilesOptions
@@ -71,18 +71,23 @@ type Files struct {
 // NewFiles lists folders. Links are followed inside their folder only; a link that leads out, a link to a folder, and what
 // is no regular file come up from Next as *writer.SampleError.
 func NewFiles(ctx context.Context, folders []string, opt FilesOptions) (*Files, error) {
+	r, err := openRoots(folders)
+	if err != nil {
+		return nil, err
+	}
+	return newFiles(ctx, r, opt)
+}
+
+// newFiles takes the roots over.
+func newFiles(ctx context.Context, r *roots, opt FilesOptions) (*Files, error) {
 	if opt.Memory == 0 {
 		opt.Memory = 64 << 20
 	}
-	if err := format.CheckField(opt.ClassField); err != nil {
-		return nil, err
+	f := &Files{opt: opt, roots: r, list: extsort.New(opt.TempDir, opt.Memory)}
+	err := format.CheckField(opt.ClassField)
+	if err == nil {
+		err = f.walk(ctx)
 	}
-	f := &Files{opt: opt, list: extsort.New(opt.TempDir, opt.Memory)}
-	var err error
-	if f.roots, err = openRoots(folders); err != nil {
-		return nil, err
-	}
-	err = f.walk(ctx)
 	if err == nil {
 		err = f.survey(ctx)
 	}
@@ -102,7 +107,7 @@ type listed struct {
 	key, field string
 	name       string // base name as it is on disk
 	size       int64
-	mtime      int64 // nanoseconds
+	mtime      int64 // nanoseconds; of an object its version
 	problem    string
 }
 
@@ -235,7 +240,7 @@ func (f *Files) Next(ctx context.Context) (writer.Sample, error) {
 			return fail(fmt.Errorf("%w: the name ends with a dot, which tar would give back as %q: rename the file",
 				format.ErrName, strings.TrimSuffix(l.name, ".")))
 		}
-		s.Fields = append(s.Fields, writer.Field{Name: l.field, Size: l.size, Payload: &file{roots: f.roots, listed: *l}})
+		s.Fields = append(s.Fields, writer.Field{Name: l.field, Size: l.size, Payload: f.payload(l)})
 	}
 	if f.opt.ClassField != "" {
 		class := classOf(s.Key)
@@ -277,7 +282,17 @@ func (f *Files) group() ([]listed, error) {
 	return group, nil
 }
 
+func (f *Files) payload(l *listed) writer.Payload {
+	if s := f.roots.list[l.root].store; s != nil {
+		return &object{s, *l}
+	}
+	return &file{roots: f.roots, listed: *l}
+}
+
 func (f *Files) path(l *listed) string {
+	if r := &f.roots.list[l.root]; r.store != nil {
+		return r.path + "/" + dirOf(l.key) + l.name
+	}
 	return filepath.Join(f.roots.list[l.root].path, filepath.FromSlash(dirOf(l.key)), l.name)
 }
 

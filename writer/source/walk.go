@@ -24,7 +24,11 @@ func (f *Files) walk(ctx context.Context) error {
 	}
 	for i := range f.roots.list {
 		w := &walker{ctx: ctx, f: f, number: i, root: f.roots.list[i]}
-		if err := w.folder("."); err != nil {
+		list := func() error { return w.folder(".") }
+		if w.root.store != nil {
+			list = w.objects
+		}
+		if err := list(); err != nil {
 			return err
 		}
 	}
@@ -119,9 +123,13 @@ func (w *walker) file(rel string, e fs.DirEntry) error {
 	default:
 		l.size, l.mtime = info.Size(), info.ModTime().UnixNano()
 	}
+	return w.add(rel, &l)
+}
+
+func (w *walker) add(rel string, l *listed) error {
 	key, field := format.SplitName([]byte(rel))
 	l.key, l.field = string(key), string(field)
-	w.buf = w.f.encode(w.buf[:0], &l)
+	w.buf = w.f.encode(w.buf[:0], l)
 	return w.f.list.Add(w.buf)
 }
 

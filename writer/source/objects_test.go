@@ -1,0 +1,172 @@
+package source_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// bucket has objects whose contents are their names where none is given.
+func bucket(t testing.TB, names ...string) *mem.Store {
+	t.Helper()
+	st := mem.New()
+	for _, n := range names {
+		name, data, ok := strings.Cut(n, "\n")
+		if !ok {
+			data = "<" + name + ">"
+		}
+		if _, err := objstore.Put(t.Context(), st, name, []byte(data), objstore.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return st
+}
+
+func openObjects(t testing.TB, opt source.FilesOptions, stores ...objstore.Store) *source.Files {
+	t.Helper()
+	f, err := source.NewObjects(t.Context(), stores, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// TestObjects: what a folder of files gives, objects of the same names give too, for every option.
+func TestObjects(t *testing.T) {
+	names := []string{"b.json", "b.jpg", "a/x.tar.gz", "a/x", "a/y.v1.txt", "a.d/z.txt", "a!/q.txt", "empty-named", ".hidden", "a/.git/x.txt", "a/e.txt\n"}
+	dir := t.TempDir()
+	for _, n := range names {
+		name, data, ok := strings.Cut(n, "\n")
+		if !ok {
+			data = "<" + name + ">"
+		}
+		put(t, dir, name, data)
+	}
+	st := bucket(t, names...)
+	for _, opt := range []source.FilesOptions{
+		{}, {Shuffle: true, Seed: 3}, {Include: []string{"*.txt"}}, {Exclude: []string{"a/**"}},
+		{Include: []string{"a*/**"}, ClassField: "cls"},
+	} {
+		files, objects := open(t, opt, dir), openObjects(t, opt, st)
+		fromFiles, _ := pack(t, files, packOptions())
+		fromObjects, _ := pack(t, objects, packOptions())
+		expect(t, fromObjects, lines(fromFiles)...)
+		a, n := files.Total()
+		if b, m := objects.Total(); a != b || n != m {
+			t.Errorf("%+v: %d samples of %d bytes, want %d of %d", opt, b, m, a, n)
+		}
+		if files.Left().Filtered != objects.Left().Filtered {
+			t.Errorf("%+v: left %+v, want %+v", opt, objects.Left(), files.Left())
+		}
+	}
+}
+
+// TestObjectsOfTwoStores come one store after the other.
+func TestObjectsOfTwoStores(t *testing.T) {
+	set, _ := pack(t, openObjects(t, source.FilesOptions{}, bucket(t, "b.txt"), bucket(t, "a.txt", "c.txt")), packOptions())
+	expect(t, set, "b txt=<b.txt>", "a txt=<a.txt>", "c txt=<c.txt>")
+}
+
+// TestObjectReplaced: one that is not the object it was when it was listed is an error of its sample, also where its size is the same.
+func TestObjectReplaced(t *testing.T) {
+	for name, change := range map[string]func(st *mem.Store) error{
+		"same size": func(st *mem.Store) error {
+			_, err := objstore.Put(t.Context(), st, "b.txt", []byte("<B.txt>"), objstore.Condition{})
+			return err
+		},
+		"longer": func(st *mem.Store) error {
+			_, err := objstore.Put(t.Context(), st, "b.txt", []byte("<b.txt> and more"), objstore.Condition{})
+			return err
+		},
+		"shorter": func(st *mem.Store) error {
+			_, err := objstore.Put(t.Context(), st, "b.txt", []byte("<"), objstore.Condition{})
+			return err
+		},
+		"gone": func(st *mem.Store) error { return st.Delete(t.Context(), "b.txt") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := bucket(t, "a.txt", "b.txt", "c.txt")
+			src := openObjects(t, source.FilesOptions{}, st)
+			if err := change(st); err != nil {
+				t.Fatal(err)
+			}
+			_, err := writer.Pack(t.Context(), mem.New(), src, packOptions())
+			var se *writer.SampleError
+			if !errors.As(err, &se) || se.Key != "b" || !strings.HasSuffix(se.Origin, "mem:/b.txt") {
+				t.Fatal(err)
+			}
+			if err := src.Seek(t.Context(), "0"); err != nil {
+				t.Fatal(err)
+			}
+			opt := packOptions()
+			opt.OnError = writer.OnErrorSkip
+			set, res := pack(t, src, opt)
+			if expect(t, set, "a txt=<a.txt>", "c txt=<c.txt>"); res.Skipped != 1 {
+				t.Fatal(res)
+			}
+		})
+	}
+}
+
+// TestObjectHuge reads an object that is larger than a block piece by piece.
+func TestObjectHuge(t *testing.T) {
+	data := make([]byte, 40<<20+5)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
+	st := bucket(t, "a.txt", "c.txt")
+	if _, err := objstore.Put(t.Context(), st, "b.bin", data, objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	set, _ := pack(t, openObjects(t, source.FilesOptions{}, st), packOptions())
+	if len(set.Samples) != 3 || string(set.Samples[1].Fields[0].Data) != string(data) {
+		t.Fatal("other bytes")
+	}
+}
+
+// TestObjectsFaults: every operation of the store fails once; the pack then fails with what happened, or is whole.
+func TestObjectsFaults(t *testing.T) {
+	st := bucket(t, "a.txt", "b.txt", "b.json", "c/d.txt\n")
+	n := storetest.EachFault(t, func(*testing.T) objstore.Store { return st.Clone() }, storetest.Fault{}, func(t *testing.T, faulty *storetest.Faulty) {
+		err := func() error {
+			src, err := source.NewObjects(t.Context(), []objstore.Store{faulty}, source.FilesOptions{})
+			if err != nil {
+				return err
+			}
+			defer src.Close()
+			_, err = writer.Pack(t.Context(), mem.New(), src, packOptions())
+			return err
+		}()
+		if faulty.Fired() != errors.Is(err, storetest.ErrInjected) {
+			t.Fatalf("fired %v: %v", faulty.Fired(), err)
+		}
+	})
+	if n < 8 {
+		t.Fatalf("%d operations", n)
+	}
+}
+
+// TestObjectsCancelled ends listing and reading.
+func TestObjectsCancelled(t *testing.T) {
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprintf("%03d.txt", i))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := source.NewObjects(ctx, []objstore.Store{bucket(t, names...)}, source.FilesOptions{}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
