@@ -32,15 +32,14 @@ func newEmitter(w *Writer, pool *buffers) *emitter {
 	e := &emitter{w: w, pool: pool, fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}}
 	e.lists.dir = w.opt.TempDir
 	e.keys = extsort.New(w.opt.TempDir, min(64<<20, w.opt.Memory/4))
-	e.put = newPutter(w)
-	if w.prior != nil && w.opt.Mode == Append {
-		for _, f := range w.prior.Fields {
+	if base := w.base(); base != nil {
+		for _, f := range base.Fields {
 			e.fields[f.Name] = &f
 		}
-		for _, a := range w.prior.Attributes {
+		for _, a := range base.Attributes {
 			e.attrs[a.Name] = a.Kind
 		}
-		e.numbers = sumSamples(w.prior.Shards)
+		e.numbers = sumSamples(base.Shards)
 	}
 	return e
 }

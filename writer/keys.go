@@ -110,13 +110,17 @@ type keyStream struct {
 
 // oldKeys opens the keys table of the generation appended to.
 func (w *Writer) oldKeys(ctx context.Context) (*keyStream, error) {
-	s := &keyStream{ctx: ctx}
-	if w.opt.Mode != Append || w.prior == nil {
-		return s, nil
+	base := w.base()
+	if base == nil {
+		return &keyStream{ctx: ctx}, nil
 	}
-	s.t.Entries = sumSamples(w.prior.Shards)
-	s.name = w.prior.KeysName()
-	obj, err := w.store.Open(ctx, s.name)
+	return openKeys(ctx, w.store, base.KeysName(), sumSamples(base.Shards))
+}
+
+// openKeys opens a keys table of that many samples.
+func openKeys(ctx context.Context, store objstore.Store, name string, entries uint64) (*keyStream, error) {
+	s := &keyStream{ctx: ctx, name: name, t: format.KeyTable{Entries: entries}}
+	obj, err := store.Open(ctx, s.name)
 	if err != nil {
 		return nil, err
 	}
@@ -135,24 +139,30 @@ func (w *Writer) oldKeys(ctx context.Context) (*keyStream, error) {
 func (s *keyStream) rewind() { s.group, s.ready = 0, nil }
 
 func (s *keyStream) next() (e format.KeyEntry, ok bool, err error) {
-	if len(s.ready) == 0 {
-		if s.obj == nil || s.group >= s.t.Groups() {
-			return e, false, nil
-		}
-		const step = 64 // groups: about 900 KB
-		to := min(s.group+step, s.t.Groups())
-		off, n := s.t.Range(s.group, to)
-		s.buf = slices.Grow(s.buf[:0], int(n))[:n]
-		if err := s.obj.ReadAt(s.ctx, s.buf, off); err != nil {
-			return e, false, err
-		}
-		if s.held, err = s.t.Decode(s.held[:0], s.buf, s.group, to); err != nil {
-			return e, false, format.Position(err, s.name, -1, -1, "")
-		}
-		s.ready, s.group = s.held, to
+	if err := s.fill(); err != nil || len(s.ready) == 0 {
+		return e, false, err
 	}
 	e, s.ready = s.ready[0], s.ready[1:]
 	return e, true, nil
+}
+
+// fill sees to it that there are entries ready; none at the end.
+func (s *keyStream) fill() (err error) {
+	if len(s.ready) > 0 || s.obj == nil || s.group >= s.t.Groups() {
+		return nil
+	}
+	const step = 64 // groups: about 900 KB
+	to := min(s.group+step, s.t.Groups())
+	off, n := s.t.Range(s.group, to)
+	s.buf = slices.Grow(s.buf[:0], int(n))[:n]
+	if err := s.obj.ReadAt(s.ctx, s.buf, off); err != nil {
+		return err
+	}
+	if s.held, err = s.t.Decode(s.held[:0], s.buf, s.group, to); err != nil {
+		return format.Position(err, s.name, -1, -1, "")
+	}
+	s.ready, s.group = s.held, to
+	return nil
 }
 
 func (s *keyStream) close() {

@@ -89,6 +89,9 @@ type Options struct {
 	Skipped func(*SampleError)
 	// Log gets what a user should know beside errors; default discards.
 	Log *slog.Logger
+
+	// part and parts are set by PackPart; parts is 0 where one pack does all.
+	part, parts int
 }
 
 // Progress counts what has been put so far.
@@ -157,6 +160,9 @@ func (o *Options) canonical() string {
 	m := map[string]any{
 		"name": o.Name, "block_size": o.BlockSize, "shard_size": o.ShardSize, "samples_per_shard": o.SamplesPerShard,
 		"level": o.Level.String(), "format": kind,
+	}
+	if o.parts > 0 {
+		m["parts"] = o.parts
 	}
 	for k, v := range o.SourceOptions {
 		m["source."+k] = v

@@ -22,17 +22,25 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 	}
 	w.start(ctx)
 	defer func() { _ = w.Abort() }()
+	if err := w.writeAll(ctx, src); err != nil {
+		return nil, err
+	}
+	return w.Close(ctx)
+}
+
+// writeAll writes what the source has from here to its end. With Resume it first takes over the shards that are in place.
+func (w *Writer) writeAll(ctx context.Context, src Source) error {
 	w.shardCursor = src.Cursor()
-	resuming := opt.Resume
+	resuming := w.opt.Resume
 	for {
 		if resuming && w.atShardStart() {
 			cursor, ok, err := w.adopt(ctx)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if ok {
 				if err := src.Seek(ctx, cursor); err != nil {
-					return nil, err
+					return err
 				}
 				continue
 			}
@@ -44,12 +52,12 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 		case err == nil:
 			err = w.Write(ctx, s)
 		case errors.Is(err, io.EOF):
-			return w.Close(ctx)
-		case errors.As(err, &se) && opt.OnError == OnErrorSkip:
+			return nil
+		case errors.As(err, &se) && w.opt.OnError == OnErrorSkip:
 			err = w.leaveOut(se)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 }

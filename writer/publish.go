@@ -26,14 +26,15 @@ type Result struct {
 	Written, Adopted, Skipped int64
 	// SkippedList is the object that lists the samples skipped (SPEC 6.4); empty when there are none.
 	SkippedList string
+	// Already says that nothing was left to do: an equal run had published before.
+	Already bool
 }
 
 // publish writes keys table, tables and manifest.json. All goroutines have ended.
 func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	e := w.emit
-	skipped := w.skipped.Load()
-	if share := w.opt.MaxSkippedShare; share > 0 && float64(skipped) > share*float64(e.prog.Samples+skipped) {
-		return nil, fmt.Errorf("%w: %d of %d, at most a share of %g is allowed", ErrSkipped, skipped, e.prog.Samples+skipped, share)
+	if err := w.checkSkipped(); err != nil {
+		return nil, err
 	}
 	if e.prog.Samples == 0 {
 		return nil, fmt.Errorf("%w to write: nothing was published", ErrEmpty)
@@ -43,31 +44,17 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.opt.Mode != Append || w.prior == nil || w.prior.Keys != (format.Hash{}) {
+	if base := w.base(); base == nil || base.Keys != (format.Hash{}) {
 		if m.Keys, err = w.putKeys(ctx, m); err != nil {
 			return nil, err
 		}
 	}
-	tables, name, _, err := format.EncodeTables(m)
+	tables, tablesName, t, err := encodeTables(m)
 	if err != nil {
 		return nil, err
 	}
-	tablesName := format.TablesName(name)
 	if err := putImmutable(ctx, w.store, tablesName, tables); err != nil {
 		return nil, err
-	}
-	t, err := format.OpenTables(func(p []byte, off int64) error { // what was written, read back
-		if off+int64(len(p)) > int64(len(tables)) {
-			return io.ErrUnexpectedEOF
-		}
-		copy(p, tables[off:])
-		return nil
-	}, int64(len(tables)))
-	if err == nil {
-		_, err = t.Load()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("tables just written do not read back: %w", err)
 	}
 	if err := w.checkObjects(ctx, m, tablesName); err != nil {
 		return nil, err
@@ -78,18 +65,53 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	}
 	summary := t.Summary(tablesName).Encode()
 	_, err = objstore.Put(ctx, w.store, format.ManifestName, summary, cond)
-	if errors.Is(err, objstore.ErrExists) || errors.Is(err, objstore.ErrChanged) {
-		return nil, fmt.Errorf("%w: it published %s in %v first; this pack has changed nothing (%w)", ErrLost, format.ManifestName, w.store, err)
-	}
-	if err != nil { // perhaps it is the answer alone that was lost
-		if there, _, rerr := objstore.ReadAll(ctx, w.store, format.ManifestName, maxSummary); rerr != nil || !bytes.Equal(there, summary) {
-			return nil, err
+	lost := errors.Is(err, objstore.ErrExists) || errors.Is(err, objstore.ErrChanged)
+	res := resultOf(t, tablesName)
+	if err != nil && (!lost || w.common != nil) { // perhaps it is the answer alone that was lost, or an equal commit was first
+		if there, _, rerr := objstore.ReadAll(ctx, w.store, format.ManifestName, maxSummary); rerr == nil && bytes.Equal(there, summary) {
+			res.Already, err = lost, nil
 		}
 	}
-	res := resultOf(t, tablesName)
-	res.Written, res.Adopted, res.Skipped = e.prog.Samples-e.prog.Adopted, e.prog.Adopted, skipped
+	if err != nil && lost {
+		return nil, fmt.Errorf("%w: it published %s in %v first; this pack has changed nothing (%w)", ErrLost, format.ManifestName, w.store, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	res.Written, res.Adopted, res.Skipped = e.prog.Samples-e.prog.Adopted, e.prog.Adopted, w.skipped.Load()
 	res.SkippedList = list
 	return res, nil
+}
+
+// checkSkipped holds what was left out against the share that is allowed.
+func (w *Writer) checkSkipped() error {
+	skipped, samples := w.skipped.Load(), w.emit.prog.Samples
+	if share := w.opt.MaxSkippedShare; share > 0 && float64(skipped) > share*float64(samples+skipped) {
+		return fmt.Errorf("%w: %d of %d, at most a share of %g is allowed", ErrSkipped, skipped, samples+skipped, share)
+	}
+	return nil
+}
+
+// encodeTables makes the tables of a generation, and reads them back.
+func encodeTables(m *format.Manifest) (tables []byte, name string, t *format.Tables, err error) {
+	tables, hash, _, err := format.EncodeTables(m)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	t, err = format.OpenTables(func(p []byte, off int64) error {
+		if off+int64(len(p)) > int64(len(tables)) {
+			return io.ErrUnexpectedEOF
+		}
+		copy(p, tables[off:])
+		return nil
+	}, int64(len(tables)))
+	if err == nil {
+		_, err = t.Load()
+	}
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("tables just made do not read back: %w", err)
+	}
+	return tables, format.TablesName(hash), t, nil
 }
 
 func resultOf(t *format.Tables, name string) *Result {
@@ -103,13 +125,16 @@ func resultOf(t *format.Tables, name string) *Result {
 func (w *Writer) manifest() *format.Manifest {
 	m := &format.Manifest{Generation: w.Generation(), Parent: w.priorTab}
 	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.opt.canonical(), "mode": w.opt.Mode.String()}
-	setSkipped(m.Meta, w.skipped.Load())
 	maps.Copy(m.Meta, w.sourceMeta)
 	if w.fingerprint != "" {
 		m.Meta["source"] = w.fingerprint
 	}
-	if w.prior != nil && w.opt.Mode == Append {
-		m.Shards = slices.Clone(w.prior.Shards)
+	if w.common != nil {
+		m.Meta = maps.Clone(w.common)
+	}
+	setSkipped(m.Meta, w.skipped.Load())
+	if base := w.base(); base != nil {
+		m.Shards = slices.Clone(base.Shards)
 	}
 	m.Shards = append(m.Shards, w.emit.entries...)
 	for _, name := range slices.Sorted(maps.Keys(w.emit.fields)) {
@@ -123,18 +148,35 @@ func (w *Writer) manifest() *format.Manifest {
 
 // checkObjects looks once more at what manifest.json is about to lead to: a prune, or a person, may have been there meanwhile.
 func (w *Writer) checkObjects(ctx context.Context, m *format.Manifest, tables string) error {
-	sizes := map[string]int64{}
-	for info, err := range w.store.List(ctx, "") {
-		if err != nil {
-			return err
-		}
-		sizes[info.Name] = info.Size
+	sizes, err := listSizes(ctx, w.store, "")
+	if err != nil {
+		return err
 	}
 	for _, name := range append(skippedLists(m), tables, m.KeysName()) {
 		if _, ok := sizes[name]; !ok && name != "" {
-			return fmt.Errorf("%w: %s has gone since it was written: %w", ErrLost, name, fs.ErrNotExist)
+			return goneError(name)
 		}
 	}
+	return checkShards(sizes, m)
+}
+
+func listSizes(ctx context.Context, store objstore.Store, prefix string) (map[string]int64, error) {
+	sizes := map[string]int64{}
+	for info, err := range store.List(ctx, prefix) {
+		if err != nil {
+			return nil, err
+		}
+		sizes[info.Name] = info.Size
+	}
+	return sizes, nil
+}
+
+func goneError(name string) error {
+	return fmt.Errorf("%w: %s has gone since it was written: %w", ErrLost, name, fs.ErrNotExist)
+}
+
+// checkShards holds the objects of shards against what the manifest says of them.
+func checkShards(sizes map[string]int64, m *format.Manifest) error {
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		names, want := []string{s.Name}, []uint64{s.Size}
@@ -144,7 +186,7 @@ func (w *Writer) checkObjects(ctx context.Context, m *format.Manifest, tables st
 		for j, name := range names {
 			size, ok := sizes[name]
 			if !ok {
-				return fmt.Errorf("%w: %s has gone since it was written: %w", ErrLost, name, fs.ErrNotExist)
+				return goneError(name)
 			}
 			if uint64(size) != want[j] {
 				return fmt.Errorf("%w: %s has %d bytes, %d were written", ErrLost, name, size, want[j])

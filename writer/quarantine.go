@@ -176,8 +176,8 @@ func (w *Writer) putSkipped(ctx context.Context, m *format.Manifest) (name strin
 		return "", err
 	}
 	var names []string
-	if w.prior != nil && w.opt.Mode == Append {
-		names = skippedLists(w.prior)
+	if base := w.base(); base != nil {
+		names = skippedLists(base)
 	}
 	if name != "" {
 		names = append(names, name)

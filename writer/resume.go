@@ -39,6 +39,7 @@ func (w *Writer) published(ctx context.Context) (*Result, error) {
 	}
 	defer closeTables()
 	res := resultOf(t, w.priorTab)
+	res.Already = true
 	for i := range w.prior.Shards {
 		if s := &w.prior.Shards[i]; strings.HasPrefix(s.Name, shardPrefix(w.opt.Name, t.Generation)) {
 			res.Adopted += int64(s.Samples)

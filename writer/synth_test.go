@@ -32,6 +32,8 @@ type synth struct {
 	tag   string // part of the fingerprint, and of the payloads
 	attrs bool
 	at    int
+	// end is behind the last item of the part that Split has limited the source to; nil for the whole.
+	end *int
 	// begin is called when the payload of sample i is about to be read.
 	begin func(ctx context.Context, i int) error
 	bytes atomic.Int64 // of payloads read
@@ -52,7 +54,7 @@ func makeItems(n int, most int64, seed uint64) []item {
 }
 
 func (s *synth) Next(ctx context.Context) (writer.Sample, error) {
-	if s.at == len(s.items) {
+	if s.at == len(s.items) || (s.end != nil && s.at == *s.end) {
 		return writer.Sample{}, io.EOF
 	}
 	i := s.at
@@ -83,6 +85,13 @@ func (s *synth) Seek(_ context.Context, cursor string) error {
 		return fmt.Errorf("cursor %q", cursor)
 	}
 	s.at = n
+	return nil
+}
+
+// Split is writer.Splitter's.
+func (s *synth) Split(part, parts int) error {
+	end := len(s.items) * (part + 1) / parts
+	s.at, s.end = len(s.items)*part/parts, &end
 	return nil
 }
 

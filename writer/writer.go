@@ -20,6 +20,8 @@ type Writer struct {
 	cursor      func() string
 	fingerprint string
 	sourceMeta  format.Metadata
+	// common, when not nil, is the metadata that the parts being committed share: it stands for that of this run.
+	common format.Metadata
 
 	prior    *format.Manifest // of the generation before; nil for the first
 	priorTag objstore.Info    // of its manifest.json
@@ -101,7 +103,7 @@ func (w *Writer) readPrior(ctx context.Context) error {
 	if err == nil && w.opt.Mode == Create && !w.finished() {
 		return exists
 	}
-	if err == nil && w.opt.Mode == Append {
+	if err == nil && w.opt.Mode == Append { // a part's attributes, too, must go with those before
 		for _, a := range w.prior.Attributes {
 			w.attrs[a.Name] = a.Kind
 		}
@@ -120,6 +122,7 @@ func (w *Writer) start(ctx context.Context) {
 	w.read, w.work, w.order = make(chan *block, far), make(chan *block, far), make(chan *block, far)
 	pool := &buffers{free: make(chan []byte, near)}
 	w.emit = newEmitter(w, pool)
+	w.emit.put = newPutter(w)
 	var skip func(*SampleError)
 	if w.opt.OnError == OnErrorSkip {
 		skip = w.skip
@@ -157,7 +160,19 @@ func (w *Writer) shardName(i int) string {
 	if w.opt.Plain {
 		suffix = format.TarSuffix
 	}
-	return fmt.Sprintf("%s%06d%s", shardPrefix(w.opt.Name, w.Generation()), i, suffix)
+	prefix := shardPrefix(w.opt.Name, w.Generation())
+	if w.opt.parts > 0 {
+		prefix = partPrefix(w.opt.Name, w.Generation(), w.opt.part)
+	}
+	return fmt.Sprintf("%s%06d%s", prefix, i, suffix)
+}
+
+// base is the generation whose shards come before ours in what is being written; nil where there is none.
+func (w *Writer) base() *format.Manifest {
+	if w.opt.Mode == Append && w.opt.parts == 0 {
+		return w.prior
+	}
+	return nil
 }
 
 // shardPrefix begins the names of the shards that a generation adds.
@@ -350,9 +365,18 @@ func (w *Writer) stop() {
 }
 
 // Close writes what is left, publishes the generation and returns what it holds. After an error nothing has been published.
-func (w *Writer) Close(ctx context.Context) (*Result, error) {
+func (w *Writer) Close(ctx context.Context) (res *Result, err error) {
+	err = w.end(ctx, func() (err error) {
+		res, err = w.publish(ctx)
+		return err
+	})
+	return res, err
+}
+
+// end writes what is left and has publish do the rest, when all goroutines have ended and all went well.
+func (w *Writer) end(ctx context.Context, publish func() error) error {
 	if w.closed {
-		return nil, errors.New("writer: used after Close or Abort")
+		return errors.New("writer: used after Close or Abort")
 	}
 	defer context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })()
 	if w.cur == nil && w.shardBytes > 0 && context.Cause(w.ctx) == nil {
@@ -367,9 +391,9 @@ func (w *Writer) Close(ctx context.Context) (*Result, error) {
 	defer w.emit.keys.Close()
 	defer w.emit.lists.close()
 	if err := context.Cause(w.ctx); err != nil {
-		return nil, err
+		return err
 	}
-	res, err := w.publish(ctx)
+	err := publish()
 	w.cancel(errors.New("writer: closed"))
-	return res, err
+	return err
 }

@@ -65,8 +65,12 @@ type Files struct {
 	next func() (listed, error, bool)
 	stop func()
 	peek *listed
-	at   int64 // samples given
+	at   int64 // samples given, those before begin included
+	// begin and end limit the samples to those of a part.
+	begin, end int64
 }
+
+var _ writer.Splitter = (*Files)(nil)
 
 // NewFiles lists folders. Links are followed inside their folder only; a link that leads out, a link to a folder, and what
 // is no regular file come up from Next as *writer.SampleError.
@@ -92,6 +96,7 @@ func newFiles(ctx context.Context, r *roots, opt FilesOptions) (*Files, error) {
 		err = f.survey(ctx)
 	}
 	if err == nil {
+		f.end = f.samples
 		err = f.Seek(ctx, "0")
 	}
 	if err != nil {
@@ -218,6 +223,9 @@ func (f *Files) Next(ctx context.Context) (writer.Sample, error) {
 	if err := ctx.Err(); err != nil {
 		return writer.Sample{}, err
 	}
+	if f.at >= f.end {
+		return writer.Sample{}, io.EOF
+	}
 	group, err := f.group()
 	if err != nil {
 		return writer.Sample{}, err
@@ -296,14 +304,14 @@ func (f *Files) path(l *listed) string {
 	return filepath.Join(f.roots.list[l.root].path, filepath.FromSlash(dirOf(l.key)), l.name)
 }
 
-// Cursor is the number of samples given.
+// Cursor is the number of samples given, in a part those of the parts before it included.
 func (f *Files) Cursor() string { return strconv.FormatInt(f.at, 10) }
 
 // Seek goes to a cursor: forward over the list, without opening a file.
 func (f *Files) Seek(ctx context.Context, cursor string) error {
 	to, err := strconv.ParseInt(cursor, 10, 64)
-	if err != nil || to < 0 || to > f.samples {
-		return fmt.Errorf("source: cursor %q is none of a list of %d samples", cursor, f.samples)
+	if err != nil || to < f.begin || to > f.end {
+		return fmt.Errorf("source: cursor %q is none of samples %d to %d", cursor, f.begin, f.end)
 	}
 	if f.stop == nil || to < f.at {
 		if f.stop != nil {
@@ -354,8 +362,39 @@ func (f *Files) Meta() format.Metadata {
 	return format.Metadata{"classes": string(b)}
 }
 
-// Total counts samples, and bytes of files.
-func (f *Files) Total() (samples, size int64) { return f.samples, f.bytes }
+// Split limits the source to one of so many parts, counted from 0, and goes to its beginning. Part i is the samples from
+// ⌊samples × i ÷ parts⌋ on, in the order that they come in, up to the next part's first.
+func (f *Files) Split(part, parts int) error {
+	if parts < 1 || part < 0 || part >= parts {
+		return fmt.Errorf("source: there is no part %d of %d: parts count from 0", part, parts)
+	}
+	share := func(i int) int64 { // of a product that may not fit
+		n, of := f.samples, int64(parts)
+		return n/of*int64(i) + n%of*int64(i)/of
+	}
+	f.begin, f.end = share(part), share(part+1)
+	f.bytes = 0
+	n := int64(0)
+	var prev listed
+	for l, err := range f.all() {
+		if err != nil {
+			return err
+		}
+		if n == 0 || l.key != prev.key || l.root != prev.root {
+			n++
+		}
+		if prev = l; n > f.end {
+			break
+		}
+		if n > f.begin {
+			f.bytes += l.size
+		}
+	}
+	return f.Seek(context.Background(), strconv.FormatInt(f.begin, 10))
+}
+
+// Total counts samples, and bytes of files: those of the part after Split.
+func (f *Files) Total() (samples, size int64) { return f.end - f.begin, f.bytes }
 
 // Left counts what was passed over.
 func (f *Files) Left() Left { return f.left }

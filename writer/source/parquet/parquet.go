@@ -33,7 +33,7 @@ type Parquet struct {
 	stored         []byte // compressed pages, of all columns in turn
 }
 
-var _ writer.Source = (*Parquet)(nil)
+var _ writer.Splitter = (*Parquet)(nil)
 
 // parquetFile is what stays in memory of a file: its row groups' sizes, and its columns, which files of one schema share.
 type parquetFile struct {

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"math/bits"
 	"os"
 	"strconv"
 	"strings"
@@ -47,9 +48,10 @@ const (
 type Tar struct {
 	opt      Options
 	archives []archive
-	total    int64
 	sum      string
 	seed     maphash.Seed
+
+	from, to int // archives of the part
 
 	at    int // archive
 	given int // samples of it
@@ -104,12 +106,13 @@ func New(ctx context.Context, paths []string, opt Options) (*Tar, error) {
 		}
 		known[path] = true
 		t.archives = append(t.archives, archive{path, info})
-		t.total += info.Size()
 		fmt.Fprintf(h, "%q %d %d\n", path, info.Size(), info.ModTime().UnixNano())
 	}
-	t.sum = hex.EncodeToString(h.Sum(nil))
+	t.sum, t.to = hex.EncodeToString(h.Sum(nil)), len(t.archives)
 	return t, nil
 }
+
+var _ writer.Splitter = (*Tar)(nil)
 
 // Is says whether a path has the name of an archive that New reads.
 func Is(path string) bool { return kindOf(path) != "" }
@@ -131,7 +134,7 @@ func (t *Tar) Next(ctx context.Context) (writer.Sample, error) {
 		if err := ctx.Err(); err != nil {
 			return writer.Sample{}, err
 		}
-		if t.at == len(t.archives) {
+		if t.at >= t.to {
 			return writer.Sample{}, io.EOF
 		}
 		if t.open == nil {
@@ -144,7 +147,7 @@ func (t *Tar) Next(ctx context.Context) (writer.Sample, error) {
 			return writer.Sample{}, err
 		}
 		if group == nil {
-			t.end()
+			t.leave()
 			t.at, t.given = t.at+1, 0
 			continue
 		}
@@ -214,7 +217,7 @@ func (t *Tar) begin() (err error) {
 	return err
 }
 
-func (t *Tar) end() {
+func (t *Tar) leave() {
 	if t.open != nil {
 		t.open.close()
 		t.open = nil
@@ -229,10 +232,10 @@ func (t *Tar) Seek(ctx context.Context, cursor string) error {
 	left, right, ok := strings.Cut(cursor, ":")
 	at, err := strconv.Atoi(left)
 	given, err2 := strconv.Atoi(right)
-	if !ok || err != nil || err2 != nil || at < 0 || at > len(t.archives) || given < 0 || (at == len(t.archives) && given > 0) {
-		return fmt.Errorf("source: cursor %q is none of %d archives", cursor, len(t.archives))
+	if !ok || err != nil || err2 != nil || at < t.from || at > t.to || given < 0 || (at == t.to && given > 0) {
+		return fmt.Errorf("source: cursor %q is none of archives %d to %d", cursor, t.from, t.to)
 	}
-	t.end()
+	t.leave()
 	t.at, t.given = at, 0
 	for t.given < given {
 		if err := ctx.Err(); err != nil {
@@ -265,13 +268,51 @@ func (t *Tar) Fingerprint() string { return "tar:" + t.sum }
 // Meta is empty.
 func (t *Tar) Meta() format.Metadata { return nil }
 
-// Total is the size of the archives; how many samples there are is not known.
-func (t *Tar) Total() (samples, bytes int64) { return 0, t.total }
+// Split limits the source to one of so many parts, counted from 0, and goes to its beginning. Parts are runs of whole archives:
+// an archive belongs to part ⌊first byte × parts ÷ bytes⌋, where bytes are those of the archives as they are stored, counted
+// over all of them. A part may be empty.
+func (t *Tar) Split(part, parts int) error {
+	if parts < 1 || part < 0 || part >= parts {
+		return fmt.Errorf("source: there is no part %d of %d: parts count from 0", part, parts)
+	}
+	t.leave()
+	t.from, t.to = 0, len(t.archives)
+	_, total := t.Total()
+	first, begin, end := int64(0), 0, 0
+	for i := range t.archives {
+		of := 0
+		if first < total { // empty archives behind the last byte go to part 0 if all are, else to the last
+			hi, lo := bits.Mul64(uint64(first), uint64(parts))
+			quotient, _ := bits.Div64(hi, lo, uint64(total))
+			of = int(quotient)
+		} else if total > 0 {
+			of = parts - 1
+		}
+		if of < part {
+			begin = i + 1
+		}
+		if of <= part {
+			end = i + 1
+		}
+		first += t.archives[i].info.Size()
+	}
+	t.from, t.to = begin, end
+	t.at, t.given = begin, 0
+	return nil
+}
+
+// Total is the size of the archives, those of the part after Split; how many samples there are is not known.
+func (t *Tar) Total() (samples, bytes int64) {
+	for i := t.from; i < t.to; i++ {
+		bytes += t.archives[i].info.Size()
+	}
+	return 0, bytes
+}
 
 // Close closes the archive at hand.
 func (t *Tar) Close() error {
-	t.end()
-	t.at = len(t.archives)
+	t.leave()
+	t.at = t.to
 	return nil
 }
 

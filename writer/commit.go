@@ -1,0 +1,239 @@
+package writer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/internal/extsort"
+)
+
+// CommitOptions say what Commit publishes.
+type CommitOptions struct {
+	// Name is that of the shards; it may be empty where all parts in the store have one name.
+	Name string
+	// Parts is the number of parts the pack was divided into.
+	Parts int
+	// KeepDuplicates lets a key come again in another shard.
+	KeepDuplicates bool
+	// Memory bounds the sorting of key hashes, as that of a Writer does; default 256 MiB. Beside it stand the rows of all
+	// shards, 16 bytes a block. TempDir is where sorting spills to; default the system's.
+	Memory  int64
+	TempDir string
+}
+
+// Commit publishes what PackPart has put: the shards of all parts in the order of parts, as one generation. Where a part is
+// missing it publishes nothing, and the error wraps ErrMissing and names all that are; parts that do not go together are
+// ErrSource, as in Missing; a key that comes again in another part is format.ErrDuplicate.
+//
+// Shards are not read: a part's manifest and its keys table say all. What is published is a function of the parts, so Commit
+// may be repeated, and two may run at once: the result of all of them is the same generation.
+func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Result, error) {
+	s, err := findParts(ctx, store, opt.Name, opt.Parts)
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.writer(store, opt)
+	if err != nil {
+		return nil, err
+	}
+	if s.report.Published {
+		res, err := w.published(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("writer: %v: %w", store, err)
+		}
+		res.Adopted = 0
+		return res, nil
+	}
+	if len(s.report.Missing) > 0 {
+		return nil, s.report.missing()
+	}
+	defer w.emit.keys.Close()
+	defer w.emit.lists.close()
+	if err := s.merge(w); err != nil {
+		return nil, err
+	}
+	if err := s.joinLists(ctx, w); err != nil {
+		return nil, fmt.Errorf("writer: %v: %w", store, err)
+	}
+	if err := s.sortKeys(ctx, w); err != nil {
+		return nil, fmt.Errorf("writer: %v: %w", store, err)
+	}
+	return w.publish(ctx)
+}
+
+// missing is the error that names the parts that are not there.
+func (r *PartsReport) missing() error {
+	text := fmt.Sprintf("%d of %d: %s", len(r.Missing), r.Parts, PartList(r.Missing))
+	for _, part := range r.Missing {
+		if why := r.Damaged[part]; why != "" {
+			text += fmt.Sprintf(" (part %d: %s)", part, why)
+			break
+		}
+	}
+	if r.stale > 0 {
+		text += fmt.Sprintf("; %d manifests of parts are here that do not follow %s: another pack has published since, or the name is another one",
+			r.stale, generationText(r.parent))
+	}
+	return fmt.Errorf("%w, %s: pack them, then commit again", ErrMissing, text)
+}
+
+// PartList is parts as `sbatch --array` takes them: "2,7".
+func PartList(parts []int) string {
+	text := make([]string, len(parts))
+	for i, p := range parts {
+		text[i] = strconv.Itoa(p)
+	}
+	return strings.Join(text, ",")
+}
+
+// writer is a Writer that has no samples of its own to write.
+func (s *partSet) writer(store objstore.Store, opt CommitOptions) (*Writer, error) {
+	all := Options{Name: s.report.Name, KeepDuplicates: opt.KeepDuplicates, Memory: opt.Memory, TempDir: opt.TempDir}
+	switch mode := s.common["mode"]; mode {
+	case Overwrite.String():
+		all.Mode = Overwrite
+	case Append.String():
+		all.Mode = Append
+	case Create.String(), "":
+	default:
+		return nil, fmt.Errorf("writer: %w: mode %q of the parts is none of this version", format.ErrCorrupt, mode)
+	}
+	all, err := all.filled()
+	if err != nil {
+		return nil, fmt.Errorf("writer: %w", err)
+	}
+	w := &Writer{store: store, opt: all, prior: s.prior, priorTag: s.tag, priorTab: s.tables, common: s.common}
+	w.emit = newEmitter(w, nil)
+	return w, nil
+}
+
+// merge adds up what the parts' manifests say, in the order of parts.
+func (s *partSet) merge(w *Writer) error {
+	e := w.emit
+	for part, m := range s.parts {
+		e.entries = append(e.entries, m.Shards...)
+		for _, f := range m.Fields {
+			e.add(f)
+		}
+		for _, a := range m.Attributes {
+			if err := e.attribute(a); err != nil {
+				return fmt.Errorf("%w (part %d)", err, part)
+			}
+		}
+		skipped, err := skippedBefore(m.Meta)
+		if err != nil {
+			return format.Position(err, s.object(part), -1, -1, "")
+		}
+		w.skipped.Add(skipped)
+	}
+	return nil
+}
+
+// joinLists puts the parts' lists of samples left out one behind the other.
+func (s *partSet) joinLists(ctx context.Context, w *Writer) error {
+	for _, m := range s.parts {
+		for _, name := range skippedLists(m) {
+			if err := copyList(ctx, w, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func copyList(ctx context.Context, w *Writer, name string) error {
+	obj, err := w.store.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer obj.Close()
+	info, err := obj.Info(ctx)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, min(info.Size, 1<<20))
+	for off := int64(0); off < info.Size; off += int64(len(buf)) {
+		buf = buf[:min(int64(len(buf)), info.Size-off)]
+		if err := obj.ReadAt(ctx, buf, off); err != nil {
+			return err
+		}
+		if err := w.emit.lists.add(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add counts what a field adds up to elsewhere.
+func (e *emitter) add(f format.FieldTotal) {
+	t := e.fields[f.Name]
+	if t == nil {
+		e.fields[f.Name] = &f
+		return
+	}
+	t.Samples += f.Samples
+	t.Bytes += f.Bytes
+	t.Min, t.Max = min(t.Min, f.Min), max(t.Max, f.Max)
+}
+
+// sortKeys reads the parts' keys tables, some at a time, and gives their samples the numbers they have in the whole.
+func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
+	const together = 8
+	work, workCtx := errgroup.WithContext(ctx)
+	work.SetLimit(together)
+	var mu sync.Mutex
+	first := w.emit.numbers
+	for part, m := range s.parts {
+		from, samples := first, sumSamples(m.Shards)
+		if first += samples; samples == 0 {
+			continue
+		}
+		if m.Keys == (format.Hash{}) {
+			return errors.Join(work.Wait(), format.Position(fmt.Errorf("%w: it names no keys table", format.ErrCorrupt), s.object(part), -1, -1, ""))
+		}
+		work.Go(func() error {
+			keys, err := openKeys(workCtx, w.store, m.KeysName(), samples)
+			if err != nil {
+				return err
+			}
+			defer keys.close()
+			return addKeys(w.emit.keys, &mu, keys, from)
+		})
+	}
+	if err := work.Wait(); err != nil {
+		return err
+	}
+	w.emit.prog.Samples = int64(first - w.emit.numbers)
+	w.emit.numbers = first
+	return nil
+}
+
+// addKeys takes over a keys table; from is the number of its first sample.
+func addKeys(to *extsort.Sorter, mu *sync.Mutex, keys *keyStream, from uint64) error {
+	for {
+		if err := keys.fill(); err != nil || len(keys.ready) == 0 {
+			return err
+		}
+		mu.Lock()
+		for _, e := range keys.ready {
+			var rec [16]byte
+			binary.BigEndian.PutUint64(rec[:], e.Hash)
+			binary.BigEndian.PutUint64(rec[8:], from+e.Number)
+			if err := to.Add(rec[:]); err != nil {
+				mu.Unlock()
+				return err
+			}
+		}
+		mu.Unlock()
+		keys.ready = nil
+	}
+}

@@ -1,0 +1,211 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// MaxParts is the most parts that a pack can be divided into.
+const MaxParts = 1_000_000
+
+// PartResult is what PackPart put, or found in place.
+type PartResult struct {
+	// Object names the part's manifest; empty when Published.
+	Object string
+	// Generation is the one that Commit will publish, or has.
+	Generation uint64
+	// Samples, Shards, Blocks and Bytes are of the part.
+	Samples, Shards, Blocks, Bytes, PayloadBytes uint64
+	// Written, Adopted and Skipped are samples of this run, as in Result. Of a part found in place Written is 0 and Skipped is
+	// what the run that packed it left out.
+	Written, Adopted, Skipped int64
+	// SkippedList is the object that lists the samples skipped; Commit joins those of all parts.
+	SkippedList string
+	// Already says that the part was packed before: nothing was done. Published says that it was committed, too; counts are
+	// not known any more then.
+	Already, Published bool
+}
+
+// PackPart packs one of so many parts of a source, counted from 0, into shards of its own and puts the part's manifest behind
+// them. Nothing is visible to readers before [Commit] has found all parts. Parts may be packed on any machines, in any order,
+// at the same time.
+//
+// It may be called again at any time. A part that is there already, packed from the same sources with the same options, is
+// left alone; what a killed run left of it is adopted, as with Options.Resume. Of two runs of one part at once both may work:
+// they put the same bytes, and where they do not, since one had to skip a sample that the other could read, one of them gets
+// ErrLost. Leftovers of other sources or options are ErrSource.
+//
+// The bytes of a part depend on the source, the options and the number of parts. MaxSkipped and MaxSkippedShare hold for each
+// part. With Overwrite and Append the parts follow the generation that is there, and Commit publishes only if that is still the
+// current one; a pack in parts whose generation is the current one counts as done, for these modes too. The source must not
+// have been divided or read; it is not closed.
+func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, parts int, opt Options) (*PartResult, error) {
+	if parts < 1 || parts > MaxParts || part < 0 || part >= parts {
+		return nil, fmt.Errorf("writer: there is no part %d of %d: parts count from 0, and there are at most %d", part, parts, MaxParts)
+	}
+	opt.part, opt.parts, opt.Resume = part, parts, true
+	w, err := prepare(ctx, store, opt, src)
+	if err != nil {
+		return nil, err
+	}
+	if w.finished() {
+		return &PartResult{Generation: w.prior.Generation, Already: true, Published: true}, nil
+	}
+	if res, err := w.packedBefore(ctx); res != nil || err != nil {
+		return res, err
+	}
+	if err := src.Split(part, parts); err != nil {
+		return nil, err
+	}
+	w.start(ctx)
+	defer func() { _ = w.Abort() }()
+	if err := w.writeAll(ctx, src); err != nil {
+		return nil, err
+	}
+	var res *PartResult
+	err = w.end(ctx, func() (err error) {
+		res, err = w.putPart(ctx)
+		return err
+	})
+	return res, err
+}
+
+// partPrefix begins the names of the shards of a part.
+func partPrefix(name string, generation uint64, part int) string {
+	return fmt.Sprintf("%sp%04d-", shardPrefix(name, generation), part)
+}
+
+// partObject is the name of a part's manifest. Its bytes are tables (SPEC 6.2) of the part's shards alone; its keys table
+// numbers the part's samples from 0.
+func partObject(name string, generation uint64, part, parts int) string {
+	return fmt.Sprintf("part-%s%04d-of-%04d.bin", shardPrefix(name, generation), part, parts)
+}
+
+// putPart puts keys table and manifest of a part whose shards are in place. A part may have no samples.
+func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
+	if err := w.checkSkipped(); err != nil {
+		return nil, err
+	}
+	m := w.manifest()
+	m.Meta["part"] = strconv.Itoa(w.opt.part)
+	list, err := w.putSkipped(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	if w.emit.numbers > 0 {
+		if m.Keys, err = w.putKeys(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	data, _, t, err := encodeTables(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.checkPart(ctx, m); err != nil {
+		return nil, err
+	}
+	object := partObject(w.opt.Name, m.Generation, w.opt.part, w.opt.parts)
+	if err := putImmutable(ctx, w.store, object, data); err != nil {
+		return nil, err
+	}
+	res := partResultOf(t, object)
+	res.Written, res.Adopted, res.Skipped = w.emit.prog.Samples-w.emit.prog.Adopted, w.emit.prog.Adopted, w.skipped.Load()
+	res.SkippedList = list
+	return res, nil
+}
+
+func partResultOf(t *format.Tables, object string) *PartResult {
+	return &PartResult{
+		Object: object, Generation: t.Generation, Samples: t.Samples, Shards: t.Shards, Blocks: t.Blocks, Bytes: t.Bytes,
+		PayloadBytes: t.PayloadBytes,
+	}
+}
+
+// packedBefore finds the part packed by an earlier run; nil when it is not there, or not whole any more.
+func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
+	object := partObject(w.opt.Name, w.Generation(), w.opt.part, w.opt.parts)
+	t, closeTables, err := loadTables(ctx, w.store, object)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w; it is no part of a data set: remove it, and pack the part again", err)
+	}
+	defer closeTables()
+	if err := w.samePart(object, t); err != nil {
+		return nil, err
+	}
+	m, err := t.Load()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; it is no part of a data set: remove it, and pack the part again", object, err)
+	}
+	if err := w.checkPart(ctx, m); errors.Is(err, ErrLost) {
+		w.opt.Log.Warn("packing a part again that is not whole any more", "part", w.opt.part, "why", err)
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	res := partResultOf(t, object)
+	res.Already = true
+	res.SkippedList = t.Meta[metaSkippedList]
+	res.Skipped, err = skippedBefore(t.Meta)
+	return res, err
+}
+
+// checkPart looks whether the objects of a part are there.
+func (w *Writer) checkPart(ctx context.Context, m *format.Manifest) error {
+	sizes, err := listSizes(ctx, w.store, partPrefix(w.opt.Name, m.Generation, w.opt.part))
+	if err == nil {
+		err = checkShards(sizes, m)
+	}
+	for _, name := range besides(m) {
+		if err == nil {
+			_, err = w.store.Stat(ctx, name)
+		}
+		if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrLost) {
+			err = goneError(name)
+		}
+	}
+	return err
+}
+
+// besides are the objects that a part has beside its shards: keys table and list of samples left out.
+func besides(m *format.Manifest) []string {
+	names := skippedLists(m)
+	if keys := m.KeysName(); keys != "" {
+		names = append(names, keys)
+	}
+	return names
+}
+
+// samePart compares what a part's manifest says of where it comes from with this run.
+func (w *Writer) samePart(object string, t *format.Tables) error {
+	if t.Generation != w.Generation() || t.Parent != w.priorTab {
+		return fmt.Errorf("%w: %s was packed to follow %s, the data set is at %s: remove it with `shardtool prune`", ErrSource, object,
+			generationText(t.Parent), generationText(w.priorTab))
+	}
+	for _, c := range []struct{ what, key, want string }{
+		{"sources", "source", w.fingerprint}, {"options", "options", w.opt.canonical()}, {"tool version", "tool", toolVersion()},
+		{"mode", "mode", w.opt.Mode.String()}, {"part", "part", strconv.Itoa(w.opt.part)},
+	} {
+		if t.Meta[c.key] != c.want {
+			return fmt.Errorf("%w: %s was packed with other %s (%s; now %s): pack all parts with one set of sources and options, or remove "+
+				"what the others left with `shardtool prune`", ErrSource, object, c.what, t.Meta[c.key], c.want)
+		}
+	}
+	return nil
+}
+
+// generationText says which generation tables are of.
+func generationText(tables string) string {
+	if tables == "" {
+		return "no data set"
+	}
+	return tables
+}
