@@ -25,11 +25,14 @@ type childJob struct {
 	Resume bool
 	// Pause is slept before each payload, so that a kill can fall anywhere.
 	Pause time.Duration
+	// Parts, when not 0, has it pack one part of so many; part -1 is the commit.
+	Part, Parts int
 }
 
 // childResult is what it prints: the last line of stdout.
 type childResult struct {
 	Result    *writer.Result
+	Part      *writer.PartResult
 	Lost      bool // ErrLost or ErrExists
 	Error     string
 	BytesRead int64
@@ -68,7 +71,14 @@ func child(text string) int {
 	src := job.source()
 	fmt.Println("begin")
 	var out childResult
-	out.Result, err = writer.Pack(context.Background(), st, src, job.options())
+	switch {
+	case job.Parts > 0 && job.Part < 0:
+		out.Result, err = writer.Commit(context.Background(), st, writer.CommitOptions{Parts: job.Parts})
+	case job.Parts > 0:
+		out.Part, err = writer.PackPart(context.Background(), st, src, job.Part, job.Parts, job.options())
+	default:
+		out.Result, err = writer.Pack(context.Background(), st, src, job.options())
+	}
 	if err != nil {
 		out.Error = err.Error()
 		out.Lost = errors.Is(err, writer.ErrLost) || errors.Is(err, writer.ErrExists)
