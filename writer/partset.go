@@ -223,44 +223,63 @@ func (s *partSet) take(part int, m *format.Manifest) error {
 	return nil
 }
 
-// agree holds the parts' metadata against each other: what many runs put must be what one would have.
+// agree holds the parts' metadata against each other: what many runs put must be what one would have. Where they differ the
+// fewer are taken to be wrong.
 func (s *partSet) agree() error {
-	first := -1
+	all := make([]format.Metadata, len(s.parts))
+	var kinds []int // a part of each kind there is
+	count := map[int]int{}
 	for part, m := range s.parts {
 		if m == nil {
 			continue
 		}
-		common := maps.Clone(m.Meta)
-		delete(common, "part")
-		delete(common, "skipped")
-		delete(common, metaSkippedList)
-		if first < 0 {
-			first, s.common = part, common
-			continue
+		all[part] = maps.Clone(m.Meta)
+		for _, own := range []string{"part", "skipped", metaSkippedList} {
+			delete(all[part], own)
 		}
-		if maps.Equal(common, s.common) {
-			continue
+		like := slices.IndexFunc(kinds, func(k int) bool { return maps.Equal(all[k], all[part]) })
+		if like < 0 {
+			like = len(kinds)
+			kinds = append(kinds, part)
 		}
-		keys := slices.Sorted(maps.Keys(common))
-		keys = append(keys, slices.Sorted(maps.Keys(s.common))...)
-		for _, key := range keys {
-			if common[key] != s.common[key] {
-				return fmt.Errorf("%w: parts %d and %d do not go together: their %s differs (%s and %s); remove %s and the shards %s*, then pack "+
-					"part %d again (or those of part %d, if that is the wrong one)", ErrSource, first, part, metaText(key), s.common[key], common[key],
-					s.object(part), partPrefix(s.report.Name, s.report.Generation, part), part, first)
-			}
+		count[kinds[like]]++
+	}
+	if len(kinds) == 0 {
+		return nil
+	}
+	right := slices.MaxFunc(kinds, func(a, b int) int { return count[a] - count[b] })
+	s.common = all[right]
+	for _, part := range kinds {
+		if part != right {
+			return s.disagree(part, right, all)
 		}
 	}
 	return nil
+}
+
+func (s *partSet) disagree(wrong, right int, all []format.Metadata) error {
+	what := ""
+	both := maps.Clone(all[right])
+	maps.Copy(both, all[wrong])
+	for _, key := range slices.Sorted(maps.Keys(both)) {
+		if all[wrong][key] != all[right][key] {
+			what = fmt.Sprintf("%s %s, not %s", metaText(key), all[wrong][key], all[right][key])
+			break
+		}
+	}
+	return fmt.Errorf("%w: part %d does not go with part %d and others like it: its %s; remove %s and the shards %s*, and pack part %d again",
+		ErrSource, wrong, right, what, s.object(wrong), partPrefix(s.report.Name, s.report.Generation, wrong), wrong)
 }
 
 // metaText is a key of metadata in words.
 func metaText(key string) string {
 	switch key {
 	case "source":
-		return "fingerprint of the sources"
+		return "fingerprint of the sources is"
 	case "tool":
-		return "tool version"
+		return "tool version is"
+	case "options":
+		return "options are"
 	}
-	return key
+	return key + " is"
 }

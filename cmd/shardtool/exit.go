@@ -33,7 +33,7 @@ const exitCodes = `  0  done
   3  corrupt data, or too many samples skipped
   4  done, some samples skipped
   5  stopped by a signal, what was finished is saved
-  6  not found: data set, key, field
+  6  not found: data set, key, field, parts of a pack
   7  the checkpoint does not fit`
 
 // exitError carries an exit code of its own. Err may be nil when all has been said.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"regexp"
 	"runtime"
 	"strings"
@@ -32,6 +33,7 @@ type packFlags struct {
 	shuffle    uint64
 	overwrite  bool
 	append     bool
+	parts      partFlags
 	json       bool
 	quiet      bool
 }
@@ -57,6 +59,10 @@ Nothing is visible before the end: the manifest is put last, and only if nobody 
 that was killed is continued by the same command with --resume, and its leftovers are removed by prune.
 The bytes written depend on the sources and on the options, never on --workers.
 
+Many machines pack one data set together with --parts N: each task packs one part (its number comes from Slurm or
+Kubernetes, or is --part), may be killed and started again, and commit publishes all of them at the end; missing says
+which are not there. With --on-error skip the limit of --max-skipped holds for each part.
+
 Exit codes:
 ` + exitCodes,
 		Example: `  shardtool pack photos/ out/ --name train
@@ -64,7 +70,8 @@ Exit codes:
   shardtool pack s3://bucket/raw s3://bucket/shards
   shardtool pack more/ out/ --append
   shardtool pack 'wds/train-{000000..000099}.tar' out/
-  shardtool pack 'data/*.parquet' out/ --key id --attr label=label --where 'width>=256'`,
+  shardtool pack 'data/*.parquet' out/ --key id --attr label=label --where 'width>=256'
+  shardtool pack photos/ out/ --parts 8 --part 3`,
 		Args: usageArgs(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error { return runPack(cmd, args, &f) },
 	}
@@ -87,6 +94,7 @@ Exit codes:
 	fl.BoolVar(&f.opt.Resume, "resume", false, "continue a pack of the same sources and options that was interrupted")
 	fl.BoolVar(&f.overwrite, "overwrite", false, "publish a new generation in place of what is there")
 	fl.BoolVar(&f.append, "append", false, "publish a new generation: what is there, then the new samples")
+	f.parts.add(cmd)
 	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	return cmd
@@ -115,12 +123,20 @@ func (f *packFlags) sourceOptions(*cobra.Command) error {
 // packName is what writer accepts as the beginning of shards' names.
 var packName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$`)
 
+func validName(name string) bool {
+	return packName.MatchString(name) && name != "manifest" && name != "keys"
+}
+
+func nameError(name string) error {
+	return usagef("--name %q: use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys", name)
+}
+
 // check refuses values before anything is read, naming their flag.
 func (f *packFlags) check(cmd *cobra.Command) error {
 	o := &f.opt
 	switch {
-	case !packName.MatchString(o.Name) || o.Name == "manifest" || o.Name == "keys":
-		return usagef("--name %q: use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys", o.Name)
+	case !validName(o.Name):
+		return nameError(o.Name)
 	case o.BlockSize < 4<<10 || o.BlockSize > format.MaxFrame:
 		return usagef("--block-size %v: give 4KiB to 16MiB", (*sizeFlag)(&o.BlockSize))
 	case o.ShardSize < o.BlockSize:
@@ -139,6 +155,9 @@ func (f *packFlags) check(cmd *cobra.Command) error {
 // options turns flags into options.
 func (f *packFlags) options(cmd *cobra.Command) error {
 	if err := f.check(cmd); err != nil {
+		return err
+	}
+	if err := f.parts.resolve(cmd, os.Getenv); err != nil {
 		return err
 	}
 	level, err := format.ParseLevel(f.level)
@@ -210,25 +229,33 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 			return err
 		}
 	}
-	sweep(ctx, store)
+	if f.parts.parts == 0 { // beside the other parts there may be uploads on machines whose locks are not seen here
+		sweep(ctx, store)
+	}
 	begin := time.Now()
 	src, size, err := found.kind.open(ctx, found, f, stderr)
 	if err != nil {
 		return packError(ctx, err)
 	}
 	defer src.Close()
+	if f.parts.parts > 0 {
+		size /= int64(f.parts.parts) // about
+	}
 	bar := newProgress(stderr, "packing", size, f.quiet)
 	f.opt.Progress = func(p writer.Progress) {
 		bar.set(p.PayloadBytes, fmt.Sprintf("%s, %s", plural(p.Samples, "sample"), plural(p.Shards, "shard")))
 	}
 	f.opt.Skipped = skipPrinter(stderr)
 	f.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
+	if f.parts.parts > 0 {
+		return f.packPart(cmd, store, found, src, bar, begin)
+	}
 	res, err := writer.Pack(ctx, store, src, f.opt)
 	bar.end()
 	if err != nil {
 		return packError(ctx, err)
 	}
-	return f.print(cmd, store, res, time.Since(begin))
+	return printResult(cmd, f.json, store, res, time.Since(begin))
 }
 
 // packError says what to do after a signal.
@@ -268,12 +295,13 @@ func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleE
 	}
 }
 
-func (f *packFlags) print(cmd *cobra.Command, store objstore.Store, res *writer.Result, took time.Duration) error {
-	if f.json {
+// printResult says what was published.
+func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *writer.Result, took time.Duration) error {
+	if asJSON {
 		err := printJSON(cmd, map[string]any{
 			"dataset": store.String(), "generation": res.Generation, "tables": res.Tables, "digest": format.DigestString(res.Digest),
 			"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,
-			"written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "skipped_list": res.SkippedList, "seconds": took.Seconds(),
+			"written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "skipped_list": res.SkippedList, "already": res.Already, "seconds": took.Seconds(),
 		})
 		if err != nil {
 			return err
@@ -291,7 +319,7 @@ func (f *packFlags) print(cmd *cobra.Command, store objstore.Store, res *writer.
 		fmt.Fprintf(out, "took %.1fs\n", took.Seconds())
 	}
 	if res.Skipped > 0 {
-		return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(res.Skipped, "sample"), strings.TrimSuffix(store.String(), "/")+"/"+res.SkippedList)}
+		return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(res.Skipped, "sample"), objectText(store, res.SkippedList))}
 	}
 	return nil
 }

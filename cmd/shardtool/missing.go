@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer"
+)
+
+func newMissing() *cobra.Command {
+	var p partsCommand
+	cmd := &cobra.Command{
+		Use:   "missing DATASET",
+		Short: "Say which parts of a pack in parts are not there yet",
+		Long: `Print the numbers of the parts that are not there, or not whole any more, as 2,7: what an array job takes. With
+nothing missing it prints nothing and exits with 0; with parts missing it exits with 6.
+
+Parts that do not go together, packed from other sources, with other options or by another version, are an error.
+
+Exit codes:
+` + exitCodes,
+		Example: "  shardtool missing out/ --parts 8\n  sbatch --array=$(shardtool missing out/ --parts 8) deploy/slurm/pack.sbatch 8 photos/ out/",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := p.store(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			r, err := writer.Missing(cmd.Context(), store, p.name, p.parts)
+			if err != nil {
+				return partsError(err)
+			}
+			return p.printMissing(cmd, store, r)
+		},
+	}
+	p.add(cmd)
+	return cmd
+}
+
+func (p *partsCommand) printMissing(cmd *cobra.Command, store objstore.Store, r *writer.PartsReport) error {
+	if p.json {
+		missing := r.Missing
+		if missing == nil {
+			missing = []int{}
+		}
+		damaged := map[string]string{}
+		for part, why := range r.Damaged {
+			damaged[strconv.Itoa(part)] = why
+		}
+		err := printJSON(cmd, map[string]any{
+			"dataset": store.String(), "name": r.Name, "parts": r.Parts, "generation": r.Generation, "published": r.Published, "missing": missing,
+			"damaged": damaged, "samples": r.Samples, "shards": r.Shards, "bytes": r.Bytes,
+		})
+		if err != nil {
+			return err
+		}
+	} else if len(r.Missing) > 0 {
+		fmt.Fprintln(cmd.OutOrStdout(), writer.PartList(r.Missing))
+	}
+	stderr := cmd.ErrOrStderr()
+	for _, part := range r.Missing {
+		if why := r.Damaged[part]; why != "" {
+			fmt.Fprintf(stderr, "part %d was packed, but is not whole any more: %s\n", part, why)
+		}
+	}
+	switch {
+	case r.Published:
+		fmt.Fprintf(stderr, "generation %d of %s has been published of these %s\n", r.Generation, store, plural(r.Parts, "part"))
+	case len(r.Missing) > 0:
+		return &exitError{exitNotFound, fmt.Errorf("%s of %d missing", plural(len(r.Missing), "part"), r.Parts)}
+	default:
+		fmt.Fprintf(stderr, "nothing is missing: publish with `shardtool commit %s --parts %d`\n", store, r.Parts)
+	}
+	return nil
+}

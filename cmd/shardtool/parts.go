@@ -1,0 +1,184 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// partFlags say which part of a pack this is; parts is 0 where one pack does all.
+type partFlags struct{ part, parts int }
+
+func (p *partFlags) add(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&p.parts, "parts", 0, "pack one of so many parts of the sources; commit publishes them all")
+	cmd.Flags().IntVar(&p.part, "part", 0, "which part, from 0 (default with --parts: the number of the Slurm array task or of the pod)")
+}
+
+// taskNumbers are what engines call the number of a task, counted from 0 where the job is written so.
+var taskNumbers = []string{"SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"}
+
+// resolve checks the flags, and takes a part that was not given from the environment. Without --parts the environment says
+// nothing: a pack in some array job is not divided unless it was asked to be.
+func (p *partFlags) resolve(cmd *cobra.Command, getenv func(string) string) error {
+	given := cmd.Flags().Changed("part")
+	if !cmd.Flags().Changed("parts") {
+		if given {
+			return usagef("--part %d: write --parts N too, the same N for all of them", p.part)
+		}
+		return nil
+	}
+	if err := checkParts(p.parts); err != nil {
+		return err
+	}
+	from := ""
+	if !given {
+		var err error
+		if p.part, from, err = taskNumber(getenv); err != nil {
+			return err
+		}
+	}
+	if p.part < 0 || p.part >= p.parts {
+		if from != "" {
+			return usagef("%s is %d: parts count from 0, so that --parts %d takes the numbers 0-%d", from, p.part, p.parts, p.parts-1)
+		}
+		return usagef("--part %d: give 0 to %d with --parts %d", p.part, p.parts-1, p.parts)
+	}
+	return nil
+}
+
+func checkParts(parts int) error {
+	if parts < 1 || parts > writer.MaxParts {
+		return usagef("--parts %d: give a number from 1 to %d", parts, writer.MaxParts)
+	}
+	return nil
+}
+
+// taskNumber asks the engine that runs this task.
+func taskNumber(getenv func(string) string) (part int, from string, err error) {
+	for _, name := range taskNumbers {
+		text := getenv(name)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return 0, "", usagef("%s is %q, no number: write --part", name, text)
+		}
+		if from != "" && n != part {
+			return 0, "", usagef("%s is %d and %s is %d: write --part", from, part, name, n)
+		}
+		part, from = n, name
+	}
+	if from == "" {
+		return 0, "", usagef("--parts: write --part too; outside a Slurm array or an Indexed Job of Kubernetes nothing says which part this is (%s)",
+			strings.Join(taskNumbers, ", "))
+	}
+	return part, from, nil
+}
+
+// packPart packs one part.
+func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, found *found, src writer.Source, bar *progress, begin time.Time) error {
+	ctx := cmd.Context()
+	whole, ok := src.(writer.Splitter)
+	if !ok {
+		return usagef("--parts: %s cannot be divided", found.kind.name)
+	}
+	res, err := writer.PackPart(ctx, store, whole, f.parts.part, f.parts.parts, f.opt)
+	bar.end()
+	if err != nil {
+		if stopped(ctx) {
+			return stoppedError(ctx, err, "the same command goes on")
+		}
+		return err
+	}
+	if f.json {
+		err = printJSON(cmd, map[string]any{
+			"dataset": store.String(), "generation": res.Generation, "part": f.parts.part, "parts": f.parts.parts, "manifest": res.Object,
+			"already": res.Already, "published": res.Published, "samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks,
+			"bytes": res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written, "adopted": res.Adopted, "skipped": res.Skipped,
+			"skipped_list": res.SkippedList, "seconds": time.Since(begin).Seconds(),
+		})
+		if err != nil {
+			return err
+		}
+	} else {
+		f.printPart(cmd.OutOrStdout(), store, res, time.Since(begin))
+	}
+	if res.Skipped > 0 && !res.Already {
+		return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(res.Skipped, "sample"), objectText(store, res.SkippedList))}
+	}
+	return nil
+}
+
+func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.PartResult, took time.Duration) {
+	what := fmt.Sprintf("%s: part %d of %d", store, f.parts.part, f.parts.parts)
+	switch {
+	case res.Published:
+		fmt.Fprintf(out, "%s is packed already, and published in generation %d\n", what, res.Generation)
+		return
+	case res.Already:
+		fmt.Fprintf(out, "%s is packed already: %s in %s\n", what, plural(res.Samples, "sample"), plural(res.Shards, "shard"))
+		return
+	}
+	fmt.Fprintf(out, "%s: %s in %s, %s of fields stored in %s\n", what, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
+		bytesText(res.PayloadBytes), bytesText(res.Bytes))
+	if res.Adopted > 0 {
+		fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(res.Adopted, "sample"), countText(uint64(res.Written)))
+	}
+	fmt.Fprintf(out, "took %.1fs; when all parts are there: shardtool commit %s --parts %d\n", took.Seconds(), store, f.parts.parts)
+}
+
+// objectText is the address of an object as a user would write it.
+func objectText(store objstore.Store, name string) string {
+	return strings.TrimSuffix(store.String(), "/") + "/" + name
+}
+
+// partsCommand has what missing and commit share.
+type partsCommand struct {
+	parts int
+	name  string
+	json  bool
+}
+
+func (p *partsCommand) add(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&p.parts, "parts", 0, "how many parts the pack was divided into")
+	cmd.Flags().StringVar(&p.name, "name", "", "what the shards' names begin with (default: what the parts that are there say)")
+	cmd.Flags().BoolVar(&p.json, "json", false, "print the result as JSON")
+}
+
+// store opens the data set, and checks the flags.
+func (p *partsCommand) store(cmd *cobra.Command, arg string) (objstore.Store, error) {
+	if !cmd.Flags().Changed("parts") {
+		return nil, usagef("write --parts N, the number that the parts were packed with")
+	}
+	if err := checkParts(p.parts); err != nil {
+		return nil, err
+	}
+	if cmd.Flags().Changed("name") && !validName(p.name) {
+		return nil, nameError(p.name)
+	}
+	store, generation, err := dataset(cmd.Context(), arg)
+	if err != nil {
+		return nil, err
+	}
+	if generation != "" {
+		return nil, usagef("%s works on the whole data set: give it without @%s", cmd.Name(), generation)
+	}
+	return store, nil
+}
+
+// partsError gives what is missing its exit code, whatever else the error says.
+func partsError(err error) error {
+	if errors.Is(err, writer.ErrMissing) {
+		return &exitError{exitNotFound, err}
+	}
+	return err
+}
