@@ -77,7 +77,11 @@ lint: ## gofmt, vet, staticcheck, golangci-lint with the import rules
 # The module in test has the S3 servers as dependencies, so that go.mod has not.
 .PHONY: test-s3
 test-s3: ## the stores against S3 servers and through bad networks
-	cd test && $(GO) vet ./... && $(GO) test $(TESTFLAGS) ./...
+	cd test && $(GO) vet ./... && $(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v -e /slurm -e /kubernetes)
+
+.PHONY: test-slurm
+test-slurm: ## deploy: pack under a Slurm of its own (needs slurm-wlm and munge), check the manifests for Kubernetes
+	cd test && $(GO) test -count=1 $(TESTFLAGS) ./slurm ./kubernetes
 
 .PHONY: demo-s3
 demo-s3: build ## the demo on an S3 server of its own

@@ -22,7 +22,7 @@ Parts that do not go together, packed from other sources, with other options or 
 
 Exit codes:
 ` + exitCodes,
-		Example: "  shardtool missing out/ --parts 8\n  sbatch --array=$(shardtool missing out/ --parts 8) deploy/slurm/pack.sbatch 8 photos/ out/",
+		Example: "  shardtool missing out/ --parts 8\n  sbatch --array=$(shardtool missing out/ --parts 8) deploy/slurm/pack.sbatch 8 out/ photos/",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, err := p.store(cmd, args[0])
