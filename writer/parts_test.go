@@ -403,7 +403,7 @@ func TestPartsFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Attributes must be of one kind in all parts, and go with those before.
+	// Keys that the generation before has, are found at the commit.
 	st := mem.New()
 	mustPack(t, st, &synth{items: makeItems(5, 9, 1), tag: "b"}, small("d"))
 	opt := small("d")
@@ -411,7 +411,7 @@ func TestPartsFollow(t *testing.T) {
 	mustPart(t, st, partsSource(), 0, 2, opt)
 	mustPart(t, st, partsSource(), 1, 2, opt)
 	if _, err := writer.Commit(t.Context(), st, writer.CommitOptions{Parts: 2}); !errors.Is(err, format.ErrDuplicate) {
-		t.Fatal(err) // some of the keys are there already
+		t.Fatal(err)
 	}
 }
 
