@@ -51,6 +51,9 @@ func TestEveryFaultOfParts(t *testing.T) {
 		}
 		want := objects(t, clean)
 		for kind, fault := range faultKinds {
+			if mode == writer.Append && kind != "kill" && kind != "after" {
+				continue // the rest is not another path than with the other
+			}
 			t.Run(fmt.Sprint(mode, "/", kind), func(t *testing.T) {
 				var inner *mem.Store
 				ops := eachFault(t, fault, func() objstore.Store { inner = before.Clone(); return inner }, func(f *storetest.Faulty) {
