@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
 // group reads the rows of one row group.
@@ -282,12 +283,7 @@ func (g *group) load() error {
 func (g *group) key(row int64) (string, error) {
 	c := g.plan.key
 	if c == nil {
-		b := make([]byte, 0, len(g.stem)+10)
-		b = append(append(b, g.stem...), '/')
-		for limit := int64(1e8); limit > 1 && row < limit; limit /= 10 {
-			b = append(b, '0')
-		}
-		return string(strconv.AppendInt(b, row, 10)), nil
+		return string(fields.AppendRowKey(make([]byte, 0, len(g.stem)+10), g.stem, row)), nil
 	}
 	if c.null {
 		return "", fmt.Errorf("the key, column %s, is null: leave such rows out with --where '%s is not null'", c.name, c.name)

@@ -1,9 +1,9 @@
 package parquet
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
+
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
 // errUneven: the leaves of a column do not agree on how many elements a row has.
@@ -163,7 +163,7 @@ func (a *assembly) numpy(dst []byte) (out []byte, ok bool) {
 		}
 	}
 	name, _ := n.leaf.scalar.dtype()
-	dst = appendHeader(dst, name, dims)
+	dst = fields.AppendNumpyHeader(dst, name, dims)
 	for i := range count {
 		v, _ := e.value(i)
 		dst = n.leaf.scalar.appendRaw(dst, v)
@@ -205,28 +205,4 @@ func rectangle(reps []int16, dims []int) bool {
 		dims[k] = stride[k] / stride[k+1]
 	}
 	return true
-}
-
-// appendHeader appends the head of a .npy file: magic, version, and a Python literal padded to a multiple of 64 bytes.
-func appendHeader(dst []byte, dtype string, dims []int) []byte {
-	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (", dtype)
-	for i, d := range dims {
-		if i > 0 {
-			text += ", "
-		}
-		text += fmt.Sprint(d)
-	}
-	if len(dims) == 1 {
-		text += ","
-	}
-	text += "), }"
-	const head = 10 // magic, version, length of what follows
-	pad := (64 - (head+len(text)+1)%64) % 64
-	dst = append(dst, "\x93NUMPY\x01\x00"...)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(text)+pad+1))
-	dst = append(dst, text...)
-	for range pad {
-		dst = append(dst, ' ')
-	}
-	return append(dst, '\n')
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
 // form is what becomes of a column's values.
@@ -91,11 +92,12 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 		return nil, err
 	}
 	for _, text := range opt.Where {
-		f, err := parseFilter(text)
+		cond, err := fields.ParseCondition(text)
 		if err != nil {
-			return nil, err
+			return nil, optionf("%w", err)
 		}
-		c, err := find(fmt.Sprintf("where %q", text), f.column)
+		f := &filter{Condition: cond}
+		c, err := find(fmt.Sprintf("where %q", text), f.Column)
 		if err == nil {
 			err = f.bind(c)
 		}
@@ -232,9 +234,6 @@ func (c *column) setForm() {
 	}
 }
 
-// classColumns are names that columns of class numbers go by.
-var classColumns = []string{"label", "labels", "class", "cls", "target"}
-
 // extensions are those that the column's fields can have. The one of files is known when they are seen.
 func (c *column) extensions() []string {
 	switch c.form {
@@ -249,7 +248,7 @@ func (c *column) extensions() []string {
 		}
 		return []string{"bin"}
 	case formText:
-		if c.first.leaf.scalar.family() == "integer" && (c.labels != nil || slices.Contains(classColumns, c.name)) {
+		if c.first.leaf.scalar.family() == "integer" && (c.labels != nil || fields.IsClass(c.name)) {
 			return []string{"cls"}
 		}
 		return []string{"txt"}
@@ -265,14 +264,10 @@ func (c *column) extensions() []string {
 func (c *column) fieldName(ext string) string {
 	name, ok := c.names[ext]
 	if !ok {
-		base := c.base
-		if c.form == formNumpy && ext == "json" { // a ragged list in a column that is named for .npy
-			if base == "npy" {
-				base = "json"
-			}
-			base = strings.TrimSuffix(base, ".npy")
+		name = fields.Name(c.base, ext)
+		if c.form == formNumpy && ext == "json" { // a ragged list
+			name = fields.JSONName(c.base)
 		}
-		name = fieldName(base, ext)
 		if len(c.names) < 1000 {
 			c.names[ext] = name
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"slices"
 	"strconv"
 	"time"
 
@@ -328,23 +327,4 @@ func (s scalar) dtype() (name string, size int) {
 		return "|b1", 1
 	}
 	return "", 0
-}
-
-// known are names of fields that say by themselves what is in them.
-var known = []string{
-	"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "avif", "jxl", "wav", "flac", "mp3", "ogg", "opus", "m4a", "mp4", "webm",
-	"mkv", "avi", "mov", "pdf", "svg", "txt", "json", "cls", "npy", "npz", "bin", "bson",
-}
-
-// fieldName is the name of a column's field: its own where that says what is in it, else with an extension.
-func fieldName(base, ext string) string {
-	for i := range base {
-		if base[i] == '.' {
-			return base
-		}
-	}
-	if slices.Contains(known, base) {
-		return base
-	}
-	return base + "." + ext
 }

@@ -7,21 +7,19 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/metadata"
+
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
 // filter is one condition on a row.
 type filter struct {
-	text   string
-	column string
-	op     string
-	word   string // what the user compares with
-	col    *column
-	with   operand
+	fields.Condition
+	col  *column
+	with operand
 }
 
 // operand is the word in every form that a column's type may want.
@@ -35,60 +33,14 @@ type operand struct {
 	r        *big.Rat
 }
 
-// The operators, longer ones first.
-var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
-
-// parseFilter reads a condition. A word may stand in single or double quotes.
-func parseFilter(text string) (*filter, error) {
-	f := &filter{text: text}
-	words := strings.Fields(text)
-	if n := len(words); n >= 3 && strings.EqualFold(words[n-2], "is") && strings.EqualFold(words[n-1], "null") {
-		f.op = "is null"
-		f.column = strings.TrimSpace(text[:len(text)-len(lastWords(text, 2))])
-		return f, nil
-	} else if n >= 4 && strings.EqualFold(strings.Join(words[n-3:], " "), "is not null") {
-		f.op = "is not null"
-		f.column = strings.TrimSpace(text[:len(text)-len(lastWords(text, 3))])
-		return f, nil
-	}
-	at := strings.IndexAny(text, "!=<>")
-	if at > 0 {
-		for _, op := range operators {
-			if rest, ok := strings.CutPrefix(text[at:], op); ok {
-				f.column, f.op, f.word = strings.TrimSpace(text[:at]), op, strings.TrimSpace(rest)
-				break
-			}
-		}
-	}
-	if f.op == "" || f.column == "" {
-		return nil, optionf("where %q: write a column, one of = != < <= > >=, and a value; or `col is null`, `col is not null`", text)
-	}
-	if n := len(f.word); n >= 2 && (f.word[0] == '"' || f.word[0] == '\'') && f.word[n-1] == f.word[0] {
-		f.word = f.word[1 : n-1]
-	}
-	return f, nil
-}
-
-// lastWords is the end of text that begins with its nth last word.
-func lastWords(text string, n int) string {
-	end := strings.TrimRight(text, " \t")
-	for range n {
-		end = strings.TrimRight(end, " \t")
-		end = end[:strings.LastIndexAny(end, " \t")+1]
-	}
-	return text[len(end):]
-}
-
-func (f *filter) nulls() bool { return f.op == "is null" || f.op == "is not null" }
-
 // bind reads the word as a value of the column.
 func (f *filter) bind(c *column) error {
 	f.col = c
-	if f.nulls() || c.first == nil {
+	if f.Nulls() || c.first == nil {
 		return nil
 	}
 	bad := func(want string) error {
-		return optionf("where %q: column %s is of type %v: %s", f.text, c.name, c.first, want)
+		return optionf("where %q: column %s is of type %v: %s", f.Text, c.name, c.first, want)
 	}
 	if c.first.shape != shapeScalar {
 		return bad("only `is null` and `is not null` go with it")
@@ -96,28 +48,28 @@ func (f *filter) bind(c *column) error {
 	var err error
 	switch c.first.leaf.scalar.class {
 	case classInteger, classUnsigned:
-		if i := slices.Index(c.labels, f.word); i >= 0 {
-			f.word = strconv.Itoa(i)
+		if i := slices.Index(c.labels, f.Word); i >= 0 {
+			f.Word = strconv.Itoa(i)
 		}
-		f.with.i, err = strconv.ParseInt(f.word, 10, 64)
+		f.with.i, err = strconv.ParseInt(f.Word, 10, 64)
 		f.with.isI = err == nil
 		if err != nil {
-			f.with.u, err = strconv.ParseUint(f.word, 10, 64)
+			f.with.u, err = strconv.ParseUint(f.Word, 10, 64)
 			f.with.isU = err == nil
 		}
 		if err != nil {
-			f.with.f, err = strconv.ParseFloat(f.word, 64)
+			f.with.f, err = strconv.ParseFloat(f.Word, 64)
 		}
 		if err != nil {
 			return bad("compare it with a number")
 		}
 	case classHalf, classFloat, classDouble:
-		if f.with.f, err = strconv.ParseFloat(f.word, 64); err != nil {
+		if f.with.f, err = strconv.ParseFloat(f.Word, 64); err != nil {
 			return bad("compare it with a number")
 		}
 	case classBool:
-		is, err := strconv.ParseBool(f.word)
-		if err != nil || f.op != "=" && f.op != "!=" {
+		is, err := strconv.ParseBool(f.Word)
+		if err != nil || f.Op != "=" && f.Op != "!=" {
 			return bad("write =true or =false")
 		}
 		if is {
@@ -126,19 +78,19 @@ func (f *filter) bind(c *column) error {
 		f.with.isI = true
 	case classDecimal:
 		var ok bool
-		if f.with.r, ok = new(big.Rat).SetString(f.word); !ok {
+		if f.with.r, ok = new(big.Rat).SetString(f.Word); !ok {
 			return bad("compare it with a number")
 		}
 	case classDate, classTimestamp, classLegacyTime:
-		f.with.t, err = time.Parse(time.RFC3339Nano, f.word)
+		f.with.t, err = time.Parse(time.RFC3339Nano, f.Word)
 		if err != nil {
-			f.with.t, err = time.Parse(time.DateOnly, f.word)
+			f.with.t, err = time.Parse(time.DateOnly, f.Word)
 		}
 		if err != nil {
 			return bad("compare it with a date such as 2024-12-31 or a time such as 2024-12-31T23:59:59Z")
 		}
 	default:
-		f.with.b = []byte(f.word)
+		f.with.b = []byte(f.Word)
 	}
 	return nil
 }
@@ -180,31 +132,11 @@ func (f *filter) compare(l *leafType, v value) (order int, ok bool) {
 
 // holds says whether a condition holds for the row that its column has loaded.
 func (f *filter) holds() bool {
-	null := f.col.null
-	switch {
-	case f.op == "is null":
-		return null
-	case f.op == "is not null":
-		return !null
-	case null:
-		return false
+	if f.Nulls() || f.col.null {
+		return f.Holds(f.col.null, 0, false)
 	}
 	order, ok := f.compare(&f.col.node.leaf, f.col.v)
-	switch {
-	case f.op == "!=":
-		return !ok || order != 0
-	case !ok:
-		return false
-	case f.op == "=":
-		return order == 0
-	case f.op == "<":
-		return order < 0
-	case f.op == "<=":
-		return order <= 0
-	case f.op == ">":
-		return order > 0
-	}
-	return order >= 0
+	return f.Holds(false, order, ok)
 }
 
 // never says that no row of a group can match, by what its statistics say of the column.
@@ -214,13 +146,13 @@ func (f *filter) never(l *leafType, stats metadata.TypedStatistics, rows int64) 
 	}
 	if stats.HasNullCount() {
 		switch n := stats.NullCount(); {
-		case f.op == "is null":
+		case f.Op == "is null":
 			return n == 0
 		case n == rows:
 			return true
 		}
 	}
-	if f.nulls() || !stats.HasMinMax() {
+	if f.Nulls() || !stats.HasMinMax() {
 		return false
 	}
 	least, ok := plainValue(l.physical, stats.EncodeMin())
@@ -238,7 +170,7 @@ func (f *filter) never(l *leafType, stats metadata.TypedStatistics, rows int64) 
 	if !ok || !ok2 {
 		return false
 	}
-	switch f.op {
+	switch f.Op {
 	case "=":
 		return low > 0 || high < 0
 	case "!=":

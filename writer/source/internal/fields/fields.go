@@ -1,0 +1,76 @@
+// Package fields is what sources of rows have in common: how fields are called, how rows are numbered, the conditions of
+// filters, and .npy.
+package fields
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// known are names of fields that say by themselves what is in them.
+var known = []string{
+	"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "avif", "jxl", "wav", "flac", "mp3", "ogg", "opus", "m4a", "mp4", "webm",
+	"mkv", "avi", "mov", "pdf", "svg", "txt", "json", "cls", "npy", "npz", "bin", "bson",
+}
+
+// Name is the name of a column's field: its own where that says what is in it, else with an extension.
+func Name(base, ext string) string {
+	if strings.IndexByte(base, '.') >= 0 || slices.Contains(known, base) {
+		return base
+	}
+	return base + "." + ext
+}
+
+// JSONName is that of a column named for arrays in a row whose value is none, but JSON.
+func JSONName(base string) string {
+	if base == "npy" {
+		return "json"
+	}
+	return Name(strings.TrimSuffix(base, ".npy"), "json")
+}
+
+// IsClass says whether a column of integers goes by a name of class numbers.
+func IsClass(column string) bool {
+	switch column {
+	case "label", "labels", "class", "cls", "target":
+		return true
+	}
+	return false
+}
+
+// AppendRowKey appends the key of a row that has none of its own: the stem of its file, a slash, and its number in nine digits.
+func AppendRowKey(dst []byte, stem string, row int64) []byte {
+	dst = append(append(dst, stem...), '/')
+	for limit := int64(1e8); limit > 1 && row < limit; limit /= 10 {
+		dst = append(dst, '0')
+	}
+	return strconv.AppendInt(dst, row, 10)
+}
+
+// AppendNumpyHeader appends the head of a .npy file, version 1.0: magic, version, and a Python literal padded to a multiple of
+// 64 bytes.
+func AppendNumpyHeader(dst []byte, dtype string, dims []int) []byte {
+	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (", dtype)
+	for i, d := range dims {
+		if i > 0 {
+			text += ", "
+		}
+		text += strconv.Itoa(d)
+	}
+	if len(dims) == 1 {
+		text += ","
+	}
+	text += "), }"
+	const head = 10 // magic, version, length of what follows
+	pad := (64 - (head+len(text)+1)%64) % 64
+	dst = append(dst, "\x93NUMPY\x01\x00"...)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(text)+pad+1))
+	dst = append(dst, text...)
+	for range pad {
+		dst = append(dst, ' ')
+	}
+	return append(dst, '\n')
+}

@@ -1,0 +1,273 @@
+package lines
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// place is where a row begins: the file, its offset in decoded bytes, its line from 1, and its number from 0. Where line is 0 the
+// row is the first one at off or behind it, and is still to be found.
+type place struct {
+	file           int
+	off, line, row int64
+}
+
+// chunkSize is what a chunk has of whole rows, about: it stays in a core's cache, and what bad rows of two bytes make of it is
+// bounded.
+const chunkSize = 256 << 10
+
+// span is a row of CSV in a chunk.
+type span struct {
+	begin, end int
+	line, row  int64
+	lines      int64 // that it takes
+	bad        error
+}
+
+// cutter divides the bytes of a file into chunks of whole rows. It is for one goroutine.
+type cutter struct {
+	in    io.Reader
+	comma byte
+	limit int // of a row
+	size  int // of a chunk
+	buf   []byte
+	lo    int // buf[lo:] is read and not handed out yet
+	eof   bool
+	at    place // of buf[lo]
+	// Rows that begin before from or not before stop are left out.
+	from, stop int64
+	scanned    int64 // bytes looked at in vain for the end of a quote
+}
+
+func newCutter(in io.Reader, comma byte, limit int64, at place) *cutter {
+	return &cutter{in: in, comma: comma, limit: int(min(limit, math.MaxInt32)), size: chunkSize, at: at, stop: math.MaxInt64}
+}
+
+// next fills a chunk with copies of the next rows, or returns io.EOF.
+func (u *cutter) next(c *chunk) error {
+	cut := u.lines
+	if u.comma != 0 {
+		cut = u.rows
+	}
+	for {
+		c.reset()
+		if u.at.off >= u.stop {
+			return io.EOF
+		}
+		for want := u.size; ; want = 2 * max(u.size, len(u.buf)-u.lo) {
+			if err := u.fill(want); err != nil {
+				return err
+			}
+			if u.lo == len(u.buf) {
+				return io.EOF
+			}
+			if done, err := cut(c); err != nil {
+				return err
+			} else if done {
+				break
+			}
+		}
+		if len(c.buf) > 0 || c.long {
+			return nil
+		}
+	}
+}
+
+// fill reads until there are so many bytes. Memory grows with what comes.
+func (u *cutter) fill(want int) error {
+	begin := u.at.off == 0
+	if u.lo > 0 && (len(u.buf)-u.lo < want) {
+		u.buf = append(u.buf[:0], u.buf[u.lo:]...)
+		u.lo = 0
+		if cap(u.buf) > 8<<20 && len(u.buf) < u.size { // behind a long row
+			u.buf = append(make([]byte, 0, 2*u.size), u.buf...)
+		}
+	}
+	for !u.eof && len(u.buf)-u.lo < want {
+		if len(u.buf) == cap(u.buf) {
+			u.buf = append(make([]byte, 0, 2*max(u.size, len(u.buf))), u.buf...)
+		}
+		n, err := u.in.Read(u.buf[len(u.buf):cap(u.buf)])
+		u.buf = u.buf[:len(u.buf)+n]
+		if errors.Is(err, io.EOF) {
+			u.eof = true
+		} else if err != nil {
+			return err
+		}
+	}
+	if !begin {
+		return nil
+	}
+	switch {
+	case bytes.HasPrefix(u.buf, []byte("\xef\xbb\xbf")):
+		u.take(nil, 3)
+	case bytes.HasPrefix(u.buf, []byte("\xff\xfe")), bytes.HasPrefix(u.buf, []byte("\xfe\xff")):
+		return fmt.Errorf("%w: it is UTF-16: convert it with `iconv -f utf-16 -t utf-8`", format.ErrCorrupt)
+	}
+	return nil
+}
+
+// take hands out bytes; without a chunk they are dropped.
+func (u *cutter) take(c *chunk, n int) {
+	if c != nil {
+		c.buf = append(c.buf, u.buf[u.lo:u.lo+n]...)
+	}
+	u.lo += n
+	u.at.off += int64(n)
+}
+
+// takeLines is take for whole lines, which it counts.
+func (u *cutter) takeLines(c *chunk, n int) {
+	lines := int64(bytes.Count(u.buf[u.lo:u.lo+n], newline))
+	u.take(c, n)
+	u.at.line, u.at.row = u.at.line+lines, u.at.row+lines
+}
+
+var newline = []byte{'\n'}
+
+// lines cuts behind the last line of JSON; false when more bytes are needed.
+func (u *cutter) lines(c *chunk) (bool, error) {
+	w := u.buf[u.lo:]
+	first := min(len(w), u.size)
+	end := bytes.LastIndexByte(w[:first], '\n') + 1
+	if end == 0 {
+		if k := bytes.IndexByte(w[first:], '\n'); k >= 0 {
+			end = first + k + 1
+		}
+	}
+	switch {
+	case end == 0 && len(w) > u.limit:
+		return true, u.tooLong(c)
+	case end == 0 && u.eof:
+		end = len(w)
+	case end == 0:
+		return false, nil
+	}
+	// What begins before from is dropped: the first line that counts begins behind the line end at from-1 or later.
+	if before := u.from - u.at.off - 1; before >= 0 {
+		drop := end
+		if before < int64(end) {
+			if k := bytes.IndexByte(w[before:end], '\n'); k >= 0 {
+				drop = int(before) + k + 1
+			}
+		}
+		u.takeLines(nil, drop)
+		w, end = w[drop:], end-drop
+	}
+	if over := u.at.off + int64(end) - u.stop; over > 0 { // the last line that counts begins before stop
+		last := u.stop - u.at.off - 1
+		if last < 0 {
+			end = 0
+		} else if k := bytes.IndexByte(w[last:end], '\n'); k >= 0 {
+			end = int(last) + k + 1
+		}
+	}
+	c.place = u.at
+	u.takeLines(c, end)
+	return true, nil
+}
+
+// tooLong makes a chunk of one bad row, the line that comes next.
+func (u *cutter) tooLong(c *chunk) error {
+	c.place, c.long = u.at, u.at.off >= u.from
+	for {
+		end := lineEnd(u.buf[u.lo:])
+		whole := end > 0 || u.eof
+		if end == 0 {
+			end = len(u.buf) - u.lo
+		}
+		if u.take(nil, end); whole {
+			u.at.line, u.at.row = u.at.line+1, u.at.row+1
+			c.after = u.at
+			return nil
+		}
+		if err := u.fill(u.size); err != nil {
+			return err
+		}
+	}
+}
+
+// rows finds the rows of CSV that are whole; false when there is none yet.
+func (u *cutter) rows(c *chunk) (bool, error) {
+	c.place = u.at
+	w := u.buf[u.lo:]
+	at, pos, quote := u.at, 0, -1
+	for pos < min(len(w), u.size) && at.off < u.stop {
+		if quote < pos { // where the next one is
+			if quote = bytes.IndexByte(w[pos:], '"'); quote < 0 {
+				quote = len(w) - pos
+			}
+			quote += pos
+		}
+		s, err := u.row(w[pos:], quote-pos, at)
+		if err != nil {
+			return false, err
+		}
+		if s.end == 0 && pos == 0 {
+			if s.bad != nil {
+				return true, u.tooLong(c)
+			}
+			return false, nil
+		}
+		if s.end == 0 {
+			break
+		}
+		s.begin, s.end = pos, pos+s.end
+		blank := len(trimEnd(w[s.begin:s.end])) == 0
+		if !blank && at.off >= u.from {
+			c.spans = append(c.spans, s)
+		}
+		at.off, at.line = at.off+int64(s.end-pos), at.line+s.lines
+		if pos = s.end; !blank {
+			at.row++
+		}
+	}
+	if len(c.spans) == 0 {
+		u.take(nil, pos)
+	} else {
+		u.take(c, pos)
+	}
+	u.at = at
+	return true, nil
+}
+
+// row finds the end of the row that b begins with, where the first quote is at quote. Where the end is not there it is 0; bad then
+// says that even the line is too long. A bad row ends with its first line, so that it takes no other rows with it.
+func (u *cutter) row(b []byte, quote int, at place) (s span, err error) {
+	s = span{line: at.line, row: at.row, lines: 1}
+	line := lineEnd(b)
+	if line == 0 && u.eof {
+		line = len(b)
+	}
+	if line > 0 && line <= quote { // no quotes
+		if s.end = line; line > u.limit {
+			s.bad = tooLongError(u.limit)
+		}
+		return s, nil
+	}
+	end, wrong, state := scanRow(b, u.comma, u.eof)
+	switch {
+	case state == rowWhole && end <= u.limit:
+		s.end = end
+		s.lines = max(1, int64(bytes.Count(b[:end], newline)))
+		return s, nil
+	case state == rowCut && len(b) <= u.limit, line == 0 && len(b) <= u.limit:
+		return s, nil
+	case state == rowQuoted, state == rowOpen:
+		s.bad = quoteError(b, wrong, end, at.line, state)
+	default:
+		s.bad = tooLongError(u.limit)
+		end = len(b)
+	}
+	s.end = line
+	// What a bad row was looked at for is looked at again.
+	if u.scanned += int64(end); u.scanned > 8*(at.off+int64(len(b)))+4*int64(u.limit) {
+		return s, fmt.Errorf("line %d: %w: too many quotes are not closed to tell where rows end; are quotes in cells doubled?", at.line, format.ErrCorrupt)
+	}
+	return s, nil
+}

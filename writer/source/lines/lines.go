@@ -1,0 +1,259 @@
+package lines
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/stream"
+)
+
+// Lines is the rows of files as samples, file by file in the order they are given. It is a writer.Source, for one goroutine; a
+// sample is valid until the next call.
+type Lines struct {
+	files []*textFile
+	plan  *plan
+	sum   format.Hash
+
+	at, end  place
+	whole    bool // Split was not called
+	part     [2]int64
+	over     bool
+	run      *pipeline
+	cur      *chunk // whose rows are handed out, from next on
+	next     int
+	isParsed bool
+}
+
+var _ writer.Splitter = (*Lines)(nil)
+
+// textFile is one of the files.
+type textFile struct {
+	source.Input
+	stem   string
+	info   objstore.Info
+	remote bool
+	coding stream.Coding
+	comma  byte     // between cells; 0 in JSON Lines
+	header []string // of CSV, which files of one header share
+	first  place    // of the rows
+}
+
+// New reads what comes before the rows of each file, and fits the options to it. Errors that wrap ErrOption are the caller's, those
+// that wrap format.ErrCorrupt a file's; each names the file. Files of CSV whose columns differ, and files of JSON Lines beside
+// them, are taken together: what a row lacks is null. The stores stay open, and are the caller's to close.
+func New(ctx context.Context, inputs []source.Input, opt Options) (*Lines, error) {
+	opt, err := opt.filled()
+	if err != nil {
+		return nil, fmt.Errorf("lines: %w", err)
+	}
+	if len(inputs) == 0 {
+		return nil, fmt.Errorf("lines: %w", optionf("inputs: there are none"))
+	}
+	inputs = slices.Clone(inputs)
+	for i := range inputs {
+		if inputs[i].Path == "" {
+			inputs[i].Path = inputs[i].Name
+		}
+	}
+	begins, err := stems(inputs)
+	if err != nil {
+		return nil, fmt.Errorf("lines: %w", err)
+	}
+	s := &Lines{files: make([]*textFile, len(inputs)), whole: true}
+	const together = 8 // requests in flight
+	work, workCtx := errgroup.WithContext(ctx)
+	work.SetLimit(together)
+	failed := make([]error, len(inputs))
+	for i, in := range inputs {
+		f := &textFile{Input: in, stem: begins[i]}
+		s.files[i] = f
+		work.Go(func() error {
+			if err := f.survey(workCtx, opt.MaxLine); err != nil {
+				failed[i] = fmt.Errorf("%s: %w", in.Path, err)
+			}
+			return failed[i]
+		})
+	}
+	if err := work.Wait(); err != nil {
+		for _, first := range failed { // rather than the one that came first
+			if first != nil && !errors.Is(first, context.Canceled) {
+				return nil, first
+			}
+		}
+		return nil, err
+	}
+	s.share()
+	s.end = place{file: len(s.files)}
+	s.at = s.begin(0)
+	if s.plan, err = newPlan(s.files, &opt); err == nil {
+		err = s.chooseKinds(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lines: %w", err)
+	}
+	return s, s.measure(&opt)
+}
+
+// begin is where the rows of a file begin.
+func (s *Lines) begin(file int) place {
+	if file >= len(s.files) {
+		return place{file: file}
+	}
+	at := s.files[file].first
+	at.file = file
+	return at
+}
+
+// share lets files of one header have it once.
+func (s *Lines) share() {
+	var last *textFile
+	for _, f := range s.files {
+		if last != nil && slices.Equal(last.header, f.header) {
+			f.header = last.header
+		}
+		last = f
+	}
+}
+
+// measure makes the fingerprint.
+func (s *Lines) measure(opt *Options) error {
+	h := sha256.New()
+	options, err := json.Marshal(opt) // maps in order of keys
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(h, "%s\n", options)
+	for _, f := range s.files {
+		version := f.info.ETag
+		if !f.remote {
+			version = fmt.Sprint(f.info.ModTime.UnixNano()) // a copy of a file is the same file
+		}
+		fmt.Fprintf(h, "%q %d %q %d %d\n", f.stem, f.info.Size, version, f.comma, f.coding)
+	}
+	h.Sum(s.sum[:0])
+	return nil
+}
+
+// Next is writer.Source's.
+func (s *Lines) Next(ctx context.Context) (writer.Sample, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return writer.Sample{}, err
+		}
+		if s.over {
+			return writer.Sample{}, io.EOF
+		}
+		ok, err := s.ready(ctx)
+		if err != nil {
+			return writer.Sample{}, err
+		}
+		if !ok {
+			s.over = true
+			s.halt()
+			continue
+		}
+		c := s.cur
+		if s.next == len(c.rows) {
+			s.cur = nil
+			s.run.release(c)
+			continue
+		}
+		r := &c.rows[s.next]
+		s.next++
+		s.at = r.after
+		s.at.file = c.file
+		key, origin := c.keys[r.firstKey:r.lastKey], c.of.Path+": line "+strconv.FormatInt(r.line, 10)
+		if r.err != nil {
+			return writer.Sample{}, &writer.SampleError{Origin: origin, Key: key, Err: r.err}
+		}
+		return writer.Sample{
+			Key: key, Origin: origin, Fields: c.fields[r.firstField:r.lastField:r.lastField], Attrs: c.attrs[r.firstAttr:r.lastAttr:r.lastAttr],
+		}, nil
+	}
+}
+
+// ready waits for the chunk that comes next, unless there is one; false at the end.
+func (s *Lines) ready(ctx context.Context) (bool, error) {
+	if s.run == nil {
+		s.run = s.start(s.at)
+	}
+	if s.cur == nil {
+		select {
+		case c, ok := <-s.run.order:
+			if !ok {
+				return false, nil
+			}
+			s.cur, s.next, s.isParsed = c, 0, false
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	if !s.isParsed {
+		select {
+		case <-s.cur.ready:
+			s.isParsed = true
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	if err := s.cur.err; err != nil { // the store's, not a row's: it may well be there later
+		s.halt()
+		return false, err
+	}
+	return true, nil
+}
+
+// halt ends what runs in the background; the place stays.
+func (s *Lines) halt() {
+	if s.run != nil {
+		s.run.stop()
+		s.run, s.cur = nil, nil
+	}
+}
+
+// Cursor is the file, the offset in its decoded bytes, the line and the row that come next, with slashes between them.
+func (s *Lines) Cursor() string {
+	return fmt.Sprintf("%d/%d/%d/%d", s.at.file, s.at.off, s.at.line, s.at.row)
+}
+
+// Seek goes to a cursor. Of a plain file nothing before it is read, of a compressed one all of it.
+func (s *Lines) Seek(ctx context.Context, cursor string) error {
+	var to place
+	n, err := fmt.Sscanf(cursor, "%d/%d/%d/%d", &to.file, &to.off, &to.line, &to.row)
+	valid := err == nil && n == 4 && to.file >= 0 && to.off >= 0 && to.line >= 0 && to.row >= 0 && to.file <= len(s.files)
+	if valid && to.file < len(s.files) && s.files[to.file].coding == stream.Plain {
+		valid = to.off <= s.files[to.file].info.Size
+	}
+	if !valid || to.file == len(s.files) && to.off > 0 {
+		return fmt.Errorf("lines: cursor %q is no place in these %d files", cursor, len(s.files))
+	}
+	s.halt()
+	s.at, s.over = to, false
+	return ctx.Err()
+}
+
+// Fingerprint covers options, and names, sizes and versions of all files in their order. The version of a local file is its
+// modification time, that of an object its tag.
+func (s *Lines) Fingerprint() string { return "lines:" + s.sum.String() }
+
+// Meta is empty.
+func (s *Lines) Meta() format.Metadata { return nil }
+
+// Close ends what runs in the background. The stores are the caller's.
+func (s *Lines) Close() error {
+	s.halt()
+	s.over = true
+	return nil
+}

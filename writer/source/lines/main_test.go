@@ -1,0 +1,149 @@
+package lines
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"go.uber.org/goleak"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// inputs puts files, given as name and content in turn, into a store; those that end in .gz and .zst are compressed.
+func inputs(t testing.TB, files ...string) []source.Input {
+	t.Helper()
+	store := mem.New()
+	var out []source.Input
+	for i := 0; i < len(files); i += 2 {
+		put(t, store, files[i], pack(t, files[i], files[i+1]))
+		out = append(out, source.Input{Store: store, Name: files[i]})
+	}
+	return out
+}
+
+func put(t testing.TB, store objstore.Store, name string, content []byte) {
+	t.Helper()
+	if _, err := objstore.Put(t.Context(), store, name, content, objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pack(t testing.TB, name, content string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	var w io.WriteCloser
+	switch low := strings.ToLower(name); {
+	case strings.HasSuffix(low, ".gz"):
+		w = gzip.NewWriter(&b)
+	case strings.HasSuffix(low, ".zst"):
+		var err error
+		if w, err = zstd.NewWriter(&b); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		return []byte(content)
+	}
+	_, err := io.WriteString(w, content)
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func open(t testing.TB, opt Options, in []source.Input) *Lines {
+	t.Helper()
+	s, err := New(t.Context(), in, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// show is a sample in one line: its key, and fields and attributes with their values.
+func show(s writer.Sample) string {
+	var b strings.Builder
+	b.WriteString(s.Key)
+	for _, f := range s.Fields {
+		data := string(f.Data)
+		if head, rest, ok := strings.Cut(data, "\n"); ok && strings.HasPrefix(head, "\x93NUMPY") {
+			head = head[strings.IndexByte(head, '{'):]
+			data = fmt.Sprintf("%s %x", strings.TrimRight(head, " "), rest)
+		}
+		fmt.Fprintf(&b, " | %s=%s", f.Name, data)
+	}
+	for _, a := range s.Attrs {
+		switch a.Kind {
+		case format.AttrLabel:
+			fmt.Fprintf(&b, " | @%s=%q", a.Name, a.Label)
+		case format.AttrInteger:
+			fmt.Fprintf(&b, " | @%s=%d", a.Name, a.Integer)
+		default:
+			fmt.Fprintf(&b, " | @%s=%g.", a.Name, a.Number)
+		}
+	}
+	return b.String()
+}
+
+// all reads to the end. Errors of rows are lines that begin with "! ".
+func all(t testing.TB, s *Lines) []string {
+	t.Helper()
+	out, err := some(t.Context(), s, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// some reads so many rows, all for -1.
+func some(ctx context.Context, s *Lines, n int) (out []string, err error) {
+	for ; n != 0; n-- {
+		sample, err := s.Next(ctx)
+		var bad *writer.SampleError
+		switch {
+		case errors.As(err, &bad):
+			out = append(out, "! "+err.Error())
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case err != nil:
+			return out, err
+		default:
+			out = append(out, show(sample))
+		}
+	}
+	return out, nil
+}
+
+// same compares lines. A wanted one that begins with "! " may be part of the error there is.
+func same(t *testing.T, got, want []string) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		switch {
+		case i >= len(got):
+			t.Errorf("%d is missing: %s", i, want[i])
+		case i >= len(want):
+			t.Errorf("%d is too many: %s", i, got[i])
+		case strings.HasPrefix(want[i], "! "):
+			for part := range strings.SplitSeq(want[i][2:], " … ") {
+				if !strings.HasPrefix(got[i], "! ") || !strings.Contains(got[i], part) {
+					t.Errorf("%d: %q is not in: %s", i, part, got[i])
+				}
+			}
+		case got[i] != want[i]:
+			t.Errorf("%d:\n got %s\nwant %s", i, got[i], want[i])
+		}
+	}
+}

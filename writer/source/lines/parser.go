@@ -1,0 +1,327 @@
+package lines
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
+)
+
+// extension is that of a field's name.
+type extension int
+
+const (
+	extText extension = iota
+	extClass
+	extNumpy
+	extJSON
+)
+
+var extensions = [...]string{"txt", "cls", "npy", "json"}
+
+// column is what a parser remembers of a member or column, and its value in the row at hand.
+type column struct {
+	name   string
+	base   string // the field's name, before an extension
+	class  bool   // integers are class numbers
+	field  bool   // it becomes a field
+	wanted bool   // for that or anything else
+	names  [len(extensions)]string
+	row    int64 // the last row that had it
+	v      value
+}
+
+// fieldName is the name of the column's field with an extension.
+func (c *column) fieldName(ext extension) (string, error) {
+	if name := c.names[ext]; name != "" {
+		return name, nil
+	}
+	name := fields.Name(c.base, extensions[ext])
+	if ext == extJSON {
+		name = fields.JSONName(c.base)
+	}
+	if err := format.CheckField(name); err != nil || c.base == "" {
+		if err == nil {
+			err = fmt.Errorf("%w: it is empty", format.ErrName)
+		}
+		return "", fmt.Errorf("column %s cannot be the name of a field (%w): give it another one with --rename, or leave it out with --columns", quoted(c.name), err)
+	}
+	c.names[ext] = name
+	return name, nil
+}
+
+// quoted is a name as messages show it.
+func quoted(name string) string {
+	if len(name) > 100 {
+		return fmt.Sprintf("%q…", name[:100])
+	}
+	return fmt.Sprintf("%q", name)
+}
+
+// parser makes samples of the rows of chunks. It is for one goroutine.
+type parser struct {
+	plan    *plan
+	columns map[string]*column
+	named   map[string]*column // those that options name
+	key     *column
+	attrs   []*column // in the order of the plan's
+	filters []*column
+
+	file    *textFile // whose header cells are for
+	cells   []*column
+	valid   bool // all of the chunk is UTF-8
+	row     int64
+	present []*column // in the row at hand
+	scratch []byte
+	stack   []byte
+	array   array
+	seen    func() // when not nil, called for each row that could be read
+}
+
+func newParser(p *plan) *parser {
+	out := &parser{plan: p, columns: map[string]*column{}, named: map[string]*column{}}
+	name := func(name string) *column {
+		if out.named[name] == nil {
+			out.named[name] = p.column(name)
+			out.columns[name] = out.named[name]
+		}
+		return out.named[name]
+	}
+	if p.opt.Key != "" {
+		out.key = name(p.opt.Key)
+	}
+	for _, a := range p.attrs {
+		out.attrs = append(out.attrs, name(a.column))
+	}
+	for _, f := range p.filters {
+		out.filters = append(out.filters, name(f.Column))
+	}
+	return out
+}
+
+// find is the column of a name. Where lines bring ever new names, those that no option names are forgotten.
+func (p *parser) find(name string) *column {
+	if c := p.columns[name]; c != nil {
+		return c
+	}
+	return p.add(name)
+}
+
+func (p *parser) add(name string) *column {
+	c := p.plan.column(name)
+	p.columns[name] = c
+	return c
+}
+
+// forget is called between rows.
+func (p *parser) forget() {
+	if len(p.columns) > maxNamed {
+		clear(p.columns)
+		for name, c := range p.named {
+			p.columns[name] = c
+		}
+	}
+}
+
+// chunk makes samples of a chunk's rows.
+func (p *parser) chunk(c *chunk) {
+	p.valid = utf8.Valid(c.buf)
+	switch {
+	case c.long:
+		c.add(c.line, c.after, tooLongError(int(p.plan.opt.MaxLine)))
+	case c.of.comma != 0:
+		for _, s := range c.spans {
+			after := place{off: c.off + int64(s.end), line: s.line + s.lines, row: s.row + 1}
+			err := s.bad
+			if err == nil {
+				p.reset()
+				err = p.csvRow(c, c.buf[s.begin:s.end])
+			}
+			p.finish(c, place{line: s.line, row: s.row}, after, err)
+		}
+	default:
+		p.lines(c)
+	}
+	c.keys = string(c.names)
+}
+
+// lines reads lines of JSON.
+func (p *parser) lines(c *chunk) {
+	at := c.place
+	for b := c.buf; len(b) > 0; {
+		end := lineEnd(b)
+		if end == 0 {
+			end = len(b)
+		}
+		line := b[:end]
+		b = b[end:]
+		begin := at
+		at.off, at.line, at.row = at.off+int64(end), at.line+1, at.row+1
+		p.reset()
+		var err error
+		if int64(end) > p.plan.opt.MaxLine {
+			err = tooLongError(int(p.plan.opt.MaxLine))
+		} else if blank, bad := p.jsonLine(c, line); blank {
+			continue
+		} else if bad != nil {
+			err = bad
+		}
+		p.finish(c, begin, at, err)
+	}
+}
+
+// reset makes ready for the next row.
+func (p *parser) reset() {
+	p.forget()
+	p.row++
+	p.present = p.present[:0]
+}
+
+// value is the column's in the row at hand.
+func (p *parser) value(c *column) value {
+	if c.row != p.row {
+		return value{}
+	}
+	return c.v
+}
+
+// finish makes a sample of what the row has, unless filters leave it out.
+func (p *parser) finish(c *chunk, at, after place, err error) {
+	if err != nil {
+		c.add(at.line, after, err)
+		return
+	}
+	if p.seen != nil {
+		p.seen()
+	}
+	for i, f := range p.plan.filters {
+		if !f.holds(p.value(p.filters[i])) {
+			return
+		}
+	}
+	r := c.add(at.line, after, nil)
+	if r.err = p.appendKey(c, at.row); r.err == nil {
+		r.lastKey = int32(len(c.names))
+		r.err = p.sample(c)
+	}
+	r.lastField, r.lastAttr = int32(len(c.fields)), int32(len(c.attrs))
+}
+
+// add adds a row.
+func (c *chunk) add(line int64, after place, err error) *row {
+	key, field, attr := int32(len(c.names)), int32(len(c.fields)), int32(len(c.attrs))
+	c.rows = append(c.rows, row{err: err, line: line, after: after, firstKey: key, lastKey: key, firstField: field, lastField: field, firstAttr: attr, lastAttr: attr})
+	return &c.rows[len(c.rows)-1]
+}
+
+func (p *parser) appendKey(c *chunk, number int64) error {
+	col := p.key
+	if col == nil {
+		c.names = fields.AppendRowKey(c.names, c.of.stem, number)
+		return nil
+	}
+	v := p.value(col)
+	name := quoted(col.name)
+	switch v.kind {
+	case kindText, kindCell, kindInteger:
+	case kindNull:
+		what := "null"
+		if col.row != p.row {
+			what = "missing"
+		}
+		return fmt.Errorf("the key, column %s, is %s: leave such rows out with --where '%s is not null'", name, what, col.name)
+	default:
+		return fmt.Errorf("the key, column %s, is %s: a key is a string or an integer", name, kindNames[v.kind])
+	}
+	if len(v.b) == 0 {
+		return fmt.Errorf("the key, column %s, is empty: leave such rows out with --where '%s!='", name, col.name)
+	}
+	if len(v.b) > format.MaxName {
+		return fmt.Errorf("%w: the key, column %s, has %d bytes, and may have %d", format.ErrName, name, len(v.b), format.MaxName)
+	}
+	begin := len(c.names)
+	c.names = append(c.names, v.b...)
+	if err := format.CheckKey(string(c.names[begin:])); err != nil {
+		return fmt.Errorf("the key, column %s: %w, or take another column for --key, or none", name, err)
+	}
+	return nil
+}
+
+// sample makes fields and attributes of the values.
+func (p *parser) sample(c *chunk) error {
+	first := len(c.fields)
+	for _, col := range p.present {
+		if !col.field || col.v.kind == kindNull {
+			continue
+		}
+		if err := p.field(c, col); err != nil {
+			return err
+		}
+	}
+	made := c.fields[first:]
+	if len(made) == 0 {
+		return p.nothing()
+	}
+	slices.SortFunc(made, func(a, b writer.Field) int { return strings.Compare(a.Name, b.Name) })
+	for i, a := range p.plan.attrs {
+		v := p.value(p.attrs[i])
+		if v.kind == kindNull {
+			continue
+		}
+		out, err := a.value(v)
+		if err != nil {
+			return err
+		}
+		c.attrs = append(c.attrs, out)
+	}
+	return nil
+}
+
+// nothing says what the row has, where --columns takes nothing of it.
+func (p *parser) nothing() error {
+	if p.plan.take == nil || len(p.present) == 0 {
+		return errNothing
+	}
+	var names []string
+	for _, col := range p.present[:min(len(p.present), 10)] {
+		names = append(names, quoted(col.name))
+	}
+	return fmt.Errorf("%w; it has %s", errNothing, strings.Join(names, ", "))
+}
+
+// field makes a field of a column's value.
+func (p *parser) field(c *chunk, col *column) error {
+	ext, data := extText, col.v.b
+	switch col.v.kind {
+	case kindInteger:
+		if col.class {
+			ext = extClass
+		}
+	case kindCell:
+		if col.class && digitsOnly(data) {
+			ext = extClass
+		}
+	case kindObject:
+		ext = extJSON
+	case kindList:
+		ext = extJSON
+		if p.array.read(data) {
+			if p.array.size() > maxArray {
+				return fmt.Errorf("%w: column %s: an array of %d bytes", format.ErrTooLarge, quoted(col.name), p.array.size())
+			}
+			begin := len(c.side)
+			c.side = p.array.append(c.side)
+			ext, data = extNumpy, c.side[begin:len(c.side):len(c.side)]
+		}
+	}
+	name, err := col.fieldName(ext)
+	if err != nil {
+		return err
+	}
+	c.fields = append(c.fields, writer.Field{Name: name, Data: data})
+	return nil
+}

@@ -1,0 +1,201 @@
+package lines
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/internal/stream"
+)
+
+// chunk is some rows of a file, and what became of them.
+type chunk struct {
+	of *textFile
+	place
+	buf   []byte
+	spans []span // of CSV
+	// long says that the chunk stands for one row that is too long, and has nothing of it; after is behind that.
+	long  bool
+	after place
+	err   error // the stream's; nothing comes behind
+
+	rows   []row
+	fields []writer.Field
+	attrs  []format.AttrValue
+	side   []byte // what fields have that does not stand in buf
+	names  []byte // keys
+	keys   string // the same; it stays as long as a shard is written, and has nothing else
+
+	cost  int64
+	ready chan struct{}
+}
+
+// row is a sample, or what is wrong with it.
+type row struct {
+	err                   error
+	line                  int64
+	firstKey, lastKey     int32 // in keys
+	firstField, lastField int32
+	firstAttr, lastAttr   int32
+	after                 place
+}
+
+func (c *chunk) reset() {
+	clear(c.fields) // they hold on to names
+	clear(c.rows)
+	*c = chunk{of: c.of, buf: c.buf[:0], spans: c.spans[:0], rows: c.rows[:0], fields: c.fields[:0], attrs: c.attrs[:0], side: c.side[:0],
+		names: c.names[:0], ready: c.ready}
+	if cap(c.buf) > 4<<20 || cap(c.side) > 4<<20 { // behind a long row
+		c.buf, c.side = nil, nil
+	}
+}
+
+// inFlight bounds the bytes of chunks that are under way; a longer one goes alone.
+const inFlight = 64 << 20
+
+// pipeline reads from a place on.
+type pipeline struct {
+	cancel context.CancelFunc
+	group  sync.WaitGroup
+	free   chan *chunk
+	work   chan *chunk
+	order  chan *chunk
+	memory *semaphore.Weighted
+}
+
+func (s *Lines) start(at place) *pipeline {
+	ctx, cancel := context.WithCancel(context.Background())
+	n := s.plan.opt.Workers + 3
+	p := &pipeline{cancel: cancel, free: make(chan *chunk, n), work: make(chan *chunk, n), order: make(chan *chunk, n), memory: semaphore.NewWeighted(inFlight)}
+	for range n {
+		p.free <- &chunk{ready: make(chan struct{}, 1)}
+	}
+	for range s.plan.opt.Workers {
+		p.group.Go(func() {
+			parser := newParser(s.plan)
+			for c := range p.work {
+				if ctx.Err() == nil {
+					parser.chunk(c)
+				}
+				c.ready <- struct{}{}
+			}
+		})
+	}
+	p.group.Go(func() {
+		defer close(p.order)
+		defer close(p.work)
+		s.produce(ctx, p, at)
+	})
+	return p
+}
+
+func (p *pipeline) stop() {
+	p.cancel()
+	p.group.Wait()
+}
+
+// release gives back a chunk whose samples have been handed out.
+func (p *pipeline) release(c *chunk) {
+	p.memory.Release(c.cost)
+	c.reset()
+	p.free <- c
+}
+
+// produce sends the chunks of all files. An error is sent as a chunk.
+func (s *Lines) produce(ctx context.Context, p *pipeline, at place) {
+	for at.file < len(s.files) && (at.file < s.end.file || at.file == s.end.file && s.end.off > 0) {
+		if err := s.produceFile(ctx, p, at); err != nil {
+			if ctx.Err() != nil {
+				return
+			}
+			c := &chunk{err: fmt.Errorf("%s: %w", s.files[at.file].Path, err), ready: make(chan struct{}, 1)}
+			c.ready <- struct{}{}
+			select {
+			case p.order <- c:
+			case <-ctx.Done():
+			}
+			return
+		}
+		at = s.begin(at.file + 1)
+	}
+}
+
+func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
+	f := s.files[at.file]
+	obj, err := f.Store.Open(ctx, f.Name)
+	if err != nil {
+		return err
+	}
+	defer obj.Close()
+	info, err := obj.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if err := f.same(info); err != nil {
+		return err
+	}
+	from := int64(0)
+	if at.line == 0 { // rows before it are counted, not parsed
+		from, at = at.off, s.begin(at.file)
+	}
+	in, err := stream.Open(ctx, obj, info.Size, f.remote, f.coding, at.off)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	u := newCutter(in, f.comma, s.plan.opt.MaxLine, at)
+	u.from, u.size = from, s.plan.opt.chunk
+	if at.file == s.end.file {
+		u.stop = s.end.off
+	}
+	for {
+		var c *chunk
+		select {
+		case c = <-p.free:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		c.of = f
+		if err := u.next(c); err != nil {
+			if err == io.EOF {
+				p.free <- c
+				return s.unchanged(ctx, f)
+			}
+			if u.at.line > 1 {
+				err = fmt.Errorf("behind line %d: %w", u.at.line-1, err)
+			}
+			return err
+		}
+		c.cost = min(int64(len(c.buf)), inFlight)
+		if err := p.memory.Acquire(ctx, c.cost); err != nil {
+			return err
+		}
+		p.order <- c // there is room for all chunks
+		p.work <- c
+	}
+}
+
+// unchanged looks at a file on disk again that has been read: to others a store sees to it itself.
+func (s *Lines) unchanged(ctx context.Context, f *textFile) error {
+	if f.remote {
+		return nil
+	}
+	info, err := f.Store.Stat(ctx, f.Name)
+	if err != nil {
+		return err
+	}
+	return f.same(info)
+}
+
+func (f *textFile) same(info objstore.Info) error {
+	if info.Size != f.info.Size || info.ETag != f.info.ETag {
+		return fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
+	}
+	return nil
+}

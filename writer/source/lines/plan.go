@@ -1,0 +1,234 @@
+package lines
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/stream"
+)
+
+// plan is what is made of rows. It does not change once there is one.
+type plan struct {
+	opt     Options
+	take    map[string]bool // columns that become fields; nil: all but the key
+	attrs   []attr
+	filters []*condition
+}
+
+// attr is an attribute and the column of its values.
+type attr struct {
+	format.Attribute
+	column string
+}
+
+// newPlan fits options to the files. What members lines of JSON have is not known before they are read: names are looked up only
+// where all files are CSV.
+func newPlan(files []*textFile, opt *Options) (*plan, error) {
+	p := &plan{opt: *opt}
+	columns, json := columnsOf(files)
+	find := func(option, name string) error {
+		if json || slices.Contains(columns, name) {
+			return nil
+		}
+		return optionf("%s: there is no column %q; there are: %s", option, name, strings.Join(columns, ", "))
+	}
+	if opt.Columns != nil {
+		p.take = map[string]bool{}
+	}
+	for _, name := range opt.Columns {
+		if err := find("columns", name); err != nil {
+			return nil, err
+		}
+		p.take[name] = true
+	}
+	for _, from := range slices.Sorted(maps.Keys(opt.Rename)) {
+		if err := find("rename", from); err != nil {
+			return nil, err
+		}
+	}
+	if opt.Key != "" {
+		if err := p.checkKey(files); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(opt.Attrs)) {
+		from := opt.Attrs[name]
+		if name == "" {
+			return nil, optionf("attr: column %s is given for an attribute without a name", from)
+		}
+		if err := find("attr "+name, from); err != nil {
+			return nil, err
+		}
+		p.attrs = append(p.attrs, attr{format.Attribute{Name: name}, from})
+	}
+	for _, text := range opt.Where {
+		c, err := newCondition(text)
+		if err != nil {
+			return nil, err
+		}
+		if err := find(fmt.Sprintf("where %q", text), c.Column); err != nil {
+			return nil, err
+		}
+		p.filters = append(p.filters, c)
+	}
+	return p, p.checkNames(columns)
+}
+
+// columnsOf lists the columns of all headers; json says that there are files without.
+func columnsOf(files []*textFile) (columns []string, json bool) {
+	seen := map[string]bool{}
+	var last []string
+	for _, f := range files {
+		json = json || f.comma == 0
+		if len(f.header) > 0 && len(last) > 0 && &f.header[0] == &last[0] {
+			continue
+		}
+		last = f.header
+		for _, name := range f.header {
+			if !seen[name] {
+				seen[name] = true
+				columns = append(columns, name)
+			}
+		}
+	}
+	return columns, json
+}
+
+func (p *plan) checkKey(files []*textFile) error {
+	for _, f := range files {
+		if f.comma != 0 && !slices.Contains(f.header, p.opt.Key) {
+			return fmt.Errorf("%s: %w", f.Path, optionf("key: the file has no column %q; it has: %s", p.opt.Key, strings.Join(f.header, ", ")))
+		}
+	}
+	return nil
+}
+
+// checkNames sees to it that the columns of headers can be fields, and do not become the same one.
+func (p *plan) checkNames(columns []string) error {
+	taken := map[string]string{}
+	for i, name := range columns {
+		c := p.column(name)
+		if !c.field {
+			continue
+		}
+		if name == "" {
+			return optionf("columns: column %d has no name (an index, perhaps): name the others with --columns", i+1)
+		}
+		for _, ext := range []extension{extText, extClass} {
+			full, err := c.fieldName(ext)
+			if err != nil {
+				return optionf("columns: %w", err)
+			}
+			if other, ok := taken[full]; ok && other != name {
+				return optionf("columns: %q and %q would both become the field %s: rename one of them", other, name, full)
+			}
+			taken[full] = name
+		}
+	}
+	return nil
+}
+
+// column makes what a parser remembers of a column.
+func (p *plan) column(name string) *column {
+	c := &column{name: name, base: name, class: fields.IsClass(name)}
+	if to, ok := p.opt.Rename[name]; ok {
+		c.base = to
+	}
+	c.field = p.take == nil && (name != p.opt.Key || p.opt.Key == "") || p.take[name]
+	c.wanted = c.field || name == p.opt.Key && p.opt.Key != ""
+	for _, a := range p.attrs {
+		c.wanted = c.wanted || a.column == name
+	}
+	for _, f := range p.filters {
+		c.wanted = c.wanted || f.Column == name
+	}
+	return c
+}
+
+// chooseKinds finds out what attributes are, by the first rows of the first file that has values for them.
+func (s *Lines) chooseKinds(ctx context.Context) error {
+	left := len(s.plan.attrs)
+	known := make([]bool, left)
+	for _, f := range s.files {
+		if left == 0 {
+			break
+		}
+		kinds, err := s.kindsIn(ctx, f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+		for i, kind := range kinds {
+			if kind >= 0 && !known[i] {
+				s.plan.attrs[i].Kind, known[i] = kind.attr(), true
+				left--
+			}
+		}
+	}
+	return nil
+}
+
+// kindsIn looks at the first chunk of a file.
+func (s *Lines) kindsIn(ctx context.Context, f *textFile) ([]evidence, error) {
+	obj, err := f.Store.Open(ctx, f.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer obj.Close()
+	in, err := stream.Open(ctx, obj, f.info.Size, false, f.coding, f.first.off)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	c := chunk{of: f}
+	kinds := make([]evidence, len(s.plan.attrs))
+	for i := range kinds {
+		kinds[i] = -1
+	}
+	u := newCutter(in, f.comma, s.plan.opt.MaxLine, f.first)
+	u.size = 1 << 20
+	if err := u.next(&c); err != nil {
+		if err == io.EOF {
+			return kinds, nil
+		}
+		return nil, err
+	}
+	parser := newParser(s.plan)
+	parser.seen = func() {
+		for i, col := range parser.attrs {
+			if col.row == parser.row && col.v.kind != kindNull {
+				kinds[i] = kinds[i].and(col.v)
+			}
+		}
+	}
+	parser.chunk(&c)
+	return kinds, nil
+}
+
+// evidence is the least kind that fits all values seen; -1 where there was none.
+type evidence int
+
+const (
+	onlyIntegers evidence = iota
+	onlyNumbers
+	anyText
+)
+
+func (e evidence) and(v value) evidence {
+	fits := anyText
+	if _, ok := v.integer(); ok {
+		fits = onlyIntegers
+	} else if _, ok := v.number(); ok {
+		fits = onlyNumbers
+	}
+	return max(e, fits)
+}
+
+func (e evidence) attr() format.AttrKind {
+	return [...]format.AttrKind{format.AttrInteger, format.AttrNumber, format.AttrLabel}[e]
+}

@@ -1,0 +1,85 @@
+package lines
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/source/internal/stream"
+)
+
+// survey finds out what a file is, and of CSV reads the header.
+func (f *textFile) survey(ctx context.Context, maxLine int64) (err error) {
+	var ok bool
+	if f.comma, f.coding, _, ok = kindOf(f.Path); !ok {
+		f.comma, f.coding, _, _ = kindOf(f.Name)
+	}
+	f.first.line = 1
+	_, f.remote = f.Store.(objstore.Remote)
+	obj, err := f.Store.Open(ctx, f.Name)
+	if err != nil {
+		return err
+	}
+	defer obj.Close()
+	if f.info, err = obj.Info(ctx); err != nil || f.comma == 0 {
+		return err
+	}
+	in, err := stream.Open(ctx, obj, f.info.Size, false, f.coding, 0) // little of it: nothing is read ahead
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	u := newCutter(in, f.comma, maxLine, f.first)
+	u.size = 32 << 10
+	var c chunk
+	if err := u.next(&c); err != nil {
+		if err == io.EOF {
+			return fmt.Errorf("%w: it is empty: its first line has to name the columns", format.ErrCorrupt)
+		}
+		return err
+	}
+	if c.long {
+		return fmt.Errorf("line 1: %w", tooLongError(u.limit))
+	}
+	h := c.spans[0]
+	if h.bad != nil {
+		return fmt.Errorf("line %d: %w", h.line, h.bad)
+	}
+	f.first = place{off: c.off + int64(h.end), line: h.line + h.lines}
+	return f.readHeader(c.buf[h.begin:h.end], h.line)
+}
+
+// readHeader takes the names of columns, each of which has to be there once.
+func (f *textFile) readHeader(b []byte, line int64) error {
+	bad := func(msg string, args ...any) error {
+		return fmt.Errorf("line %d, the header: %w", line, corruptf(msg, args...))
+	}
+	if !utf8.Valid(b) {
+		return bad("it is not UTF-8: convert the file, such as with `iconv -f latin1 -t utf-8`")
+	}
+	seen := map[string]int{}
+	var side []byte
+	row := cells{b: trimEnd(b), comma: f.comma}
+	for !row.over {
+		cell, _, grown := row.next(side)
+		side = grown
+		name := string(cell)
+		n := len(f.header) + 1
+		if first, twice := seen[name]; twice && name != "" {
+			return bad("columns %d and %d are both called %q: rename one of them", first, n, name)
+		}
+		if strings.ContainsRune(name, '\r') {
+			return bad("lines end with CR alone: convert the file, such as with `tr '\\r' '\\n'`")
+		}
+		if n > maxColumns {
+			return bad("it has more than %d columns", maxColumns)
+		}
+		seen[name] = n
+		f.header = append(f.header, name)
+	}
+	return nil
+}

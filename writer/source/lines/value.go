@@ -1,0 +1,186 @@
+package lines
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"strconv"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
+)
+
+// kind is what a value is.
+type kind uint8
+
+const (
+	kindNull    kind = iota
+	kindText         // a string of JSON, decoded
+	kindCell         // a cell of CSV
+	kindInteger      // a number of JSON without point and exponent
+	kindNumber       // another one
+	kindBool
+	kindList
+	kindObject
+)
+
+var kindNames = [...]string{"null", "a string", "a cell", "an integer", "a number", "a truth value", "a list", "an object"}
+
+// value is a value: text, or JSON as it stands in the file.
+type value struct {
+	kind kind
+	b    []byte
+}
+
+// integer is a value as an attribute of integers has it.
+func (v value) integer() (int64, bool) {
+	switch v.kind {
+	case kindBool:
+		if v.b[0] == 't' {
+			return 1, true
+		}
+		return 0, true
+	case kindInteger, kindCell:
+		if v.kind == kindCell && !isNumber(v.b) {
+			return 0, false
+		}
+		n, err := strconv.ParseInt(string(v.b), 10, 64)
+		return n, err == nil
+	}
+	return 0, false
+}
+
+// number is a value as an attribute of numbers has it.
+func (v value) number() (float64, bool) {
+	switch v.kind {
+	case kindInteger, kindNumber:
+	case kindCell:
+		if !isNumber(v.b) {
+			return 0, false
+		}
+	default:
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(string(v.b), 64)
+	return f, err == nil
+}
+
+// isNumber says whether text is a number in decimal digits: not every word that strconv takes for one is meant as one.
+func isNumber(b []byte) bool {
+	digits := 0
+	for i, c := range b {
+		switch {
+		case c >= '0' && c <= '9':
+			digits++
+		case c == '-' || c == '+':
+			if i > 0 && b[i-1] != 'e' && b[i-1] != 'E' {
+				return false
+			}
+		case c != '.' && (c != 'e' && c != 'E' || digits == 0):
+			return false
+		}
+	}
+	return digits > 0
+}
+
+// digitsOnly says whether a cell is an integer.
+func digitsOnly(b []byte) bool {
+	if len(b) > 0 && b[0] == '-' {
+		b = b[1:]
+	}
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+// attr is the value of an attribute.
+func (a *attr) value(v value) (out format.AttrValue, err error) {
+	out.Attribute = a.Attribute
+	ok := true
+	switch a.Kind {
+	case format.AttrInteger:
+		out.Integer, ok = v.integer()
+	case format.AttrNumber:
+		out.Number, ok = v.number()
+	default:
+		ok = v.kind != kindList && v.kind != kindObject
+		out.Label = string(v.b)
+	}
+	if !ok {
+		text := v.b
+		if len(text) > 40 {
+			text = append(bytes.Clone(text[:40]), "…"...)
+		}
+		want := map[format.AttrKind]string{format.AttrInteger: "an integer", format.AttrNumber: "a number", format.AttrLabel: "a string or number"}[a.Kind]
+		err = fmt.Errorf("attribute %s, column %s: %s is not %s, as in the first rows: leave such rows out with --where", a.Name, a.column, text, want)
+	}
+	return out, err
+}
+
+// condition is one condition on a row.
+type condition struct {
+	fields.Condition
+	word    []byte
+	number  float64
+	integer int64
+	// isNumber and isInteger say that the word is one.
+	isNumber, isInteger bool
+}
+
+func newCondition(text string) (*condition, error) {
+	parsed, err := fields.ParseCondition(text)
+	if err != nil {
+		return nil, optionf("%w", err)
+	}
+	c := &condition{Condition: parsed, word: []byte(parsed.Word)}
+	if !c.Quoted && isNumber(c.word) {
+		c.number, err = strconv.ParseFloat(c.Word, 64)
+		c.isNumber = err == nil
+		c.integer, err = strconv.ParseInt(c.Word, 10, 64)
+		c.isInteger = err == nil
+	}
+	return c, nil
+}
+
+// holds says whether the condition holds for a value. Strings of JSON are compared as bytes, numbers as numbers; a cell of CSV as a
+// number where the word is one that does not stand in quotes.
+func (c *condition) holds(v value) bool {
+	if v.kind == kindNull {
+		return c.Holds(true, 0, false)
+	}
+	order, ok := c.compare(v)
+	return c.Holds(false, order, ok)
+}
+
+func (c *condition) compare(v value) (order int, ok bool) {
+	switch v.kind {
+	case kindText:
+		return bytes.Compare(v.b, c.word), true
+	case kindBool:
+		want, err := strconv.ParseBool(c.Word)
+		if err != nil || c.Op != "=" && c.Op != "!=" {
+			return 0, false
+		}
+		if want == (v.b[0] == 't') {
+			return 0, true
+		}
+		return 1, true
+	case kindCell:
+		if !c.isNumber {
+			return bytes.Compare(v.b, c.word), true
+		}
+	case kindList, kindObject:
+		return 0, false
+	}
+	if !c.isNumber {
+		return 0, false
+	}
+	if n, ok := v.integer(); ok && c.isInteger {
+		return cmp.Compare(n, c.integer), true
+	}
+	f, ok := v.number()
+	return cmp.Compare(f, c.number), ok
+}
