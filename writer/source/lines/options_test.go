@@ -1,0 +1,149 @@
+package lines
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+const (
+	people = `{"id":"a","age":7,"score":1.5,"ok":true,"tags":[1],"name":"Zoë"}
+{"id":"b/c","age":30,"score":2,"ok":false,"name":"Bob"}
+{"id":12,"age":null,"name":"10"}
+{"age":-1,"name":"","id":null}
+`
+	peopleCSV = "id,age,score,name,zip\na,7,1.5,Zoë,007\nb/c,30,2,Bob,10115\n12,,,10,x\n,-1,3,\"\",\n"
+)
+
+// TestOptions: keys, columns, names, attributes and filters.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		file, text string
+		opt        Options
+		want       []string
+	}{
+		"key": {"x.jsonl", people, Options{Key: "id", Columns: []string{"name"}}, []string{
+			"a | name.txt=Zoë", "b/c | name.txt=Bob", "12 | name.txt=10", "! line 4: the key, column \"id\", is null: leave such rows out with --where 'id is not null'",
+		}},
+		"key and column": {"x.jsonl", people, Options{Key: "id", Columns: []string{"id"}, Rename: map[string]string{"id": "txt"}, Where: []string{"id is not null"}}, []string{
+			"a | txt=a", "b/c | txt=b/c", "12 | txt=12",
+		}},
+		"bad keys": {"x.jsonl", `{"a":1}` + "\n" + `{"k":1.5}` + "\n" + `{"k":true}` + "\n" + `{"k":["a"]}` + "\n" + `{"k":""}` + "\n" + `{"k":"x.y"}` + "\n" + `{"k":"../a"}`, Options{Key: "k"}, []string{
+			"! line 1: the key, column \"k\", is missing", "! is a number: a key is a string or an integer", "! is a truth value", "! is a list", "! is empty: leave such rows out with --where 'k!='",
+			"! has a dot in its last element", "! path element \"..\"",
+		}},
+		"CSV key": {"x.csv", peopleCSV, Options{Key: "id", Columns: []string{"name"}}, []string{
+			"a | name.txt=Zoë", "b/c | name.txt=Bob", "12 | name.txt=10", "! line 5: the key, column \"id\", is null",
+		}},
+		"key alone": {"x.csv", "k\n1\n", Options{Key: "k"}, []string{"! line 2 … nothing to store"}},
+		"attributes": {"x.jsonl", people, Options{Columns: []string{"name"}, Attrs: map[string]string{"n": "age", "s": "score", "ok": "ok", "l": "name"}}, []string{
+			`x/000000000 | name.txt=Zoë | @l="Zoë" | @n=7 | @ok=1 | @s=1.5.`, `x/000000001 | name.txt=Bob | @l="Bob" | @n=30 | @ok=0 | @s=2.`,
+			`x/000000002 | name.txt=10 | @l="10"`, `x/000000003 | name.txt= | @l="" | @n=-1`,
+		}},
+		"CSV attributes": {"x.csv", peopleCSV, Options{Columns: []string{"name"}, Attrs: map[string]string{"n": "age", "s": "score", "z": "zip"}}, []string{
+			`x/000000000 | name.txt=Zoë | @n=7 | @s=1.5. | @z="007"`, `x/000000001 | name.txt=Bob | @n=30 | @s=2. | @z="10115"`,
+			`x/000000002 | name.txt=10 | @z="x"`, `x/000000003 | name.txt= | @n=-1 | @s=3.`,
+		}},
+		"filters":       {"x.jsonl", people, Options{Columns: []string{"id"}, Where: []string{"age>=7", "score<2"}}, []string{"x/000000000 | id.txt=a"}},
+		"equal numbers": {"x.jsonl", people, Options{Columns: []string{"id"}, Where: []string{"score=2.0"}}, []string{"x/000000001 | id.txt=b/c"}},
+		"strings":       {"x.jsonl", people, Options{Columns: []string{"id"}, Where: []string{"name<B", "name!="}}, []string{"x/000000002 | id.txt=12"}},
+		"truth":         {"x.jsonl", people, Options{Columns: []string{"id"}, Where: []string{"ok=false"}}, []string{"x/000000001 | id.txt=b/c"}},
+		"null":          {"x.jsonl", people, Options{Columns: []string{"age"}, Where: []string{"score is null", "age is not null"}}, []string{"x/000000003 | age.txt=-1"}},
+		"other types":   {"x.jsonl", people, Options{Columns: []string{"age"}, Where: []string{"tags!=1", "age!=x"}}, []string{"x/000000000 | age.txt=7"}},
+		"CSV numbers":   {"x.csv", peopleCSV, Options{Columns: []string{"id"}, Where: []string{"age>8"}}, []string{"x/000000001 | id.txt=b/c"}},
+		"CSV as number": {"x.csv", peopleCSV, Options{Columns: []string{"id"}, Where: []string{"zip=7"}}, []string{"x/000000000 | id.txt=a"}},
+		"CSV as text":   {"x.csv", peopleCSV, Options{Columns: []string{"id"}, Where: []string{"zip='7'"}}, nil},
+		"CSV null":      {"x.csv", peopleCSV, Options{Columns: []string{"age"}, Where: []string{"zip is null"}}, []string{"x/000000003 | age.txt=-1"}},
+		"late float":    {"x.jsonl", "{\"a\":1}\n{\"a\":1.5}\n", Options{Attrs: map[string]string{"n": "a"}}, []string{"x/000000000 | a.txt=1 | @n=1.", "x/000000001 | a.txt=1.5 | @n=1.5."}},
+		"no columns":    {"x.jsonl", people, Options{Columns: []string{"nme"}, Where: []string{"name=Bob"}}, []string{`! nothing to store … it has "id", "age", "score", "ok", "name"`}},
+		"two of a name": {"x.jsonl", `{"a":1,"a.txt":2}`, Options{}, []string{"x/000000000 | a.txt=1 | a.txt=2"}}, // the writer refuses it
+	} {
+		t.Run(name, func(t *testing.T) { same(t, all(t, open(t, c.opt, inputs(t, c.file, c.text))), c.want) })
+	}
+	// What the first rows say holds for all.
+	text := strings.Repeat("{\"a\":1}\n", 300_000) + "{\"a\":1.5}\n"
+	got := all(t, open(t, Options{Attrs: map[string]string{"n": "a"}}, inputs(t, "x.jsonl", text)))
+	same(t, got[300_000:], []string{"! attribute n, column a: 1.5 is not an integer, as in the first rows"})
+	same(t, got[:1], []string{"x/000000000 | a.txt=1 | @n=1"})
+}
+
+// TestBadOptions are told before anything is read.
+func TestBadOptions(t *testing.T) {
+	t.Parallel()
+	for want, opt := range map[string]Options{
+		"lines: option columns: there is no column \"b\"; there are: a": {Columns: []string{"b"}},
+		"columns: \"a\" is there twice":                                 {Columns: []string{"a", "a"}},
+		"rename: there is no column \"b\"":                              {Rename: map[string]string{"b": "c"}},
+		"rename: column \"a\" gets an empty name":                       {Rename: map[string]string{"a": ""}},
+		"rename: column \"a\" becomes no field":                         {Key: "a", Rename: map[string]string{"a": "c"}},
+		"x.csv: option key: the file has no column \"b\"; it has: a":    {Key: "b"},
+		"attr n: there is no column \"b\"":                              {Attrs: map[string]string{"n": "b"}},
+		"where \"b=1\": there is no column \"b\"":                       {Where: []string{"b=1"}},
+		"where \"a~1\": write a column, one of":                         {Where: []string{"a~1"}},
+		"give positive numbers":                                         {MaxLine: -1},
+	} {
+		_, err := New(t.Context(), inputs(t, "x.csv", "a\n1\n"), opt)
+		if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	for want, in := range map[string][]source.Input{
+		"inputs: there are none": nil,
+		"inputs: x.json: give files that end in .jsonl, .ndjson, .csv": inputs(t, "x.json", "{}"),
+		"is given twice": append(inputs(t, "x.csv", "a"), inputs(t, "x.csv", "a")...),
+	} {
+		if _, err := New(t.Context(), in, Options{}); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if _, err := New(t.Context(), []source.Input{{Store: mem.New(), Name: "x.csv", Path: "dir/x.csv"}}, Options{}); err == nil || !strings.Contains(err.Error(), "dir/x.csv") {
+		t.Error(err)
+	}
+	for _, name := range []string{"a.jsonl", "a.NDJSON", "a.b.csv", "a.tsv.gz", "a.JSONL.ZST", "a.csv.zstd"} {
+		if !Is(name) {
+			t.Errorf("%s is not taken", name)
+		}
+	}
+	for _, name := range []string{"a.json", "jsonl", ".jsonl", "a.csv.bz2", "a.gz", "a.txt", ".csv.gz"} {
+		if Is(name) {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+// TestFiles: files that differ in columns, in extension, or in folder.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	in := inputs(t, "d/a.csv", "x,y\n1,2\n", "e/a.csv", "y,z\n3,4\n", "e/b.JSONL", "{\"x\":5}")
+	whole := open(t, Options{Columns: []string{"x", "y"}}, in)
+	same(t, all(t, whole), []string{"d/a/000000000 | x.txt=1 | y.txt=2", "e/a/000000000 | y.txt=3", "e/b/000000000 | x.txt=5"})
+	if n, size := whole.Total(); n != 0 || size != 8+8+7 {
+		t.Error(n, size)
+	}
+	got := all(t, open(t, Options{}, inputs(t, "a.csv", "x\n1\n", "a.jsonl", "{\"x\":2}", "a.jsonl.gz", "{\"x\":3}")))
+	same(t, got, []string{"a.csv/000000000 | x.txt=1", "a.jsonl/000000000 | x.txt=2", "a.jsonl.gz/000000000 | x.txt=3"})
+
+	// What may change what comes changes the fingerprint.
+	seen := map[string]string{whole.Fingerprint(): "first"}
+	for name, s := range map[string]*Lines{
+		"options": open(t, Options{Columns: []string{"x"}}, in),
+		"order":   open(t, Options{Columns: []string{"x", "y"}}, []source.Input{in[1], in[0], in[2]}),
+		"fewer":   open(t, Options{Columns: []string{"x", "y"}}, in[:2]),
+	} {
+		if other := seen[s.Fingerprint()]; other != "" {
+			t.Errorf("%s has the fingerprint of %s", name, other)
+		}
+		seen[s.Fingerprint()] = name
+	}
+	if _, err := objstore.Put(t.Context(), in[0].Store, "d/a.csv", []byte("x,y\n1,3\n"), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if same := open(t, Options{Columns: []string{"x", "y"}}, in); same.Fingerprint() == whole.Fingerprint() {
+		t.Error("another file has the same fingerprint")
+	}
+}
