@@ -31,7 +31,7 @@ type kind struct {
 }
 
 // fileKinds go by names of files, in order.
-var fileKinds = []*kind{&parquetKind, &tarKind}
+var fileKinds = []*kind{&parquetKind, &linesKind, &tarKind}
 
 // allKinds are those and folders of files.
 func allKinds() []*kind { return append(slices.Clone(fileKinds), &filesKind) }

@@ -24,7 +24,7 @@ import (
 type packFlags struct {
 	opt        writer.Options
 	files      source.FilesOptions
-	parquet    parquetFlags
+	rows       rowFlags
 	level      string
 	kind       string
 	onError    string
@@ -42,9 +42,9 @@ func newPack() *cobra.Command {
 	var f packFlags
 	cmd := &cobra.Command{
 		Use:   "pack SRC… DATASET",
-		Short: "Pack folders of files, tar archives or Parquet files into shards",
-		Long: `Pack folders of files, tar archives or Parquet files into compressed tar shards with an index, and publish them under
-DATASET.
+		Short: "Pack folders of files, tar archives, Parquet, JSON Lines or CSV into shards",
+		Long: `Pack folders of files, tar archives or files of rows (Parquet, JSON Lines, CSV) into compressed tar shards with an
+index, and publish them under DATASET.
 
 Files that share a path up to the first dot of the base name are one sample: dog/7.jpg and dog/7.json are the
 sample dog/7 with the fields jpg and json. Names that begin with a dot are left out and counted. A prefix of an
@@ -52,8 +52,9 @@ object store, s3://bucket/raw, is a folder too.
 
 Files of samples are named one by one, by globs and braces such as 'train-{000000..000099}.tar', or by a folder or
 prefix that holds nothing else. Archives (.tar, .tar.gz, .tgz, .tar.zst, those of WebDataset too) are read in the order
-given; one that was cut is an error. Of Parquet files each row is a sample and each column a field: strings and bytes
-as they are, images with their extension, lists of numbers as .npy, numbers as text, all else as JSON.
+given; one that was cut is an error. Of Parquet, JSON Lines (.jsonl, .ndjson) and CSV (.csv, .tsv), the last two also
+with .gz or .zst, each row is a sample and each column or member a field: strings and bytes as they are, images with
+their extension, lists of numbers as .npy, numbers as text, all else as JSON.
 
 Nothing is visible before the end: the manifest is put last, and only if nobody else published meanwhile. A pack
 that was killed is continued by the same command with --resume, and its leftovers are removed by prune.
@@ -71,6 +72,7 @@ Exit codes:
   shardtool pack more/ out/ --append
   shardtool pack 'wds/train-{000000..000099}.tar' out/
   shardtool pack 'data/*.parquet' out/ --key id --attr label=label --where 'width>=256'
+  shardtool pack corpus.jsonl.zst out/ --key id --columns text
   shardtool pack photos/ out/ --parts 8 --part 3`,
 		Args: usageArgs(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error { return runPack(cmd, args, &f) },
@@ -105,7 +107,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files that match this glob (may be repeated)")
 	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files that match this glob (may be repeated)")
-	f.parquet.add(cmd)
+	f.rows.add(cmd)
 }
 
 // sourceOptions turns those flags into options.
@@ -117,7 +119,7 @@ func (f *packFlags) sourceOptions(*cobra.Command) error {
 			}
 		}
 	}
-	return f.parquet.options()
+	return f.rows.options()
 }
 
 // packName is what writer accepts as the beginning of shards' names.
@@ -199,7 +201,7 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	if f.files.Shuffle {
 		f.opt.SourceOptions["shuffle"] = fmt.Sprint(f.shuffle)
 	}
-	f.parquet.provenance(f.opt.SourceOptions)
+	f.rows.provenance(f.opt.SourceOptions)
 	return f.sourceOptions(cmd)
 }
 

@@ -2,7 +2,6 @@ package lines
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -38,6 +37,7 @@ type cutter struct {
 	buf   []byte
 	lo    int // buf[lo:] is read and not handed out yet
 	eof   bool
+	err   error // behind what is read
 	at    place // of buf[lo]
 	// Rows that begin before from or not before stop are left out.
 	from, stop int64
@@ -80,6 +80,9 @@ func (u *cutter) next(c *chunk) error {
 
 // fill reads until there are so many bytes. Memory grows with what comes.
 func (u *cutter) fill(want int) error {
+	if u.err != nil {
+		return u.err
+	}
 	begin := u.at.off == 0
 	if u.lo > 0 && (len(u.buf)-u.lo < want) {
 		u.buf = append(u.buf[:0], u.buf[u.lo:]...)
@@ -88,15 +91,18 @@ func (u *cutter) fill(want int) error {
 			u.buf = append(make([]byte, 0, 2*u.size), u.buf...)
 		}
 	}
-	for !u.eof && len(u.buf)-u.lo < want {
+	for !u.eof && u.err == nil && len(u.buf)-u.lo < want {
 		if len(u.buf) == cap(u.buf) {
 			u.buf = append(make([]byte, 0, 2*max(u.size, len(u.buf))), u.buf...)
 		}
 		n, err := u.in.Read(u.buf[len(u.buf):cap(u.buf)])
 		u.buf = u.buf[:len(u.buf)+n]
-		if errors.Is(err, io.EOF) {
+		switch {
+		case err == io.EOF:
 			u.eof = true
-		} else if err != nil {
+		case err != nil && len(u.buf) > u.lo: // the rows before it first
+			u.err = err
+		case err != nil:
 			return err
 		}
 	}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/shardtool/shardtool/writer"
+	rowlines "github.com/shardtool/shardtool/writer/source/lines"
+)
+
+// linesKind is files of text whose lines are rows.
+var linesKind = kind{
+	name:    "files of JSON Lines and CSV",
+	one:     "a file of JSON Lines or CSV",
+	match:   rowlines.Is,
+	flags:   rowsOnly,
+	instead: func(string) string { return "--columns and --where choose, and reading shuffles" },
+	open:    openLines,
+}
+
+func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
+	r := &f.rows
+	src, err := rowlines.New(ctx, found.files, rowlines.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where})
+	if err != nil {
+		return nil, 0, optionError(err, rowlines.ErrOption, "lines: ")
+	}
+	_, size := src.Total()
+	text := plural(len(found.files), "file") + " of JSON Lines or CSV"
+	if size > 0 {
+		text += ", " + bytesText(uint64(size))
+	}
+	f.known(stderr, "%s", text)
+	return src, size, nil
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// rowFlags say what becomes of rows, of any kind of file that has some.
+type rowFlags struct {
+	key            string
+	columns, where []string
+	rename, attrs  []string // as given
+	renamed        map[string]string
+	attributes     map[string]string
+}
+
+// rowsOnly are their names.
+var rowsOnly = []string{"key", "columns", "rename", "attr", "where"}
+
+func (f *rowFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.key, "key", "", "rows: the column of keys, strings or integers (default: file name and row number)")
+	fl.StringSliceVar(&f.columns, "columns", nil, "rows: take only these columns, as a,b")
+	fl.StringArrayVar(&f.rename, "rename", nil, "rows: call a column's field otherwise, as column=name (may be repeated)")
+	fl.StringArrayVar(&f.attrs, "attr", nil, "rows: keep a column in the index, as attribute=column (may be repeated)")
+	fl.StringArrayVar(&f.where, "where", nil, "rows: take rows for which this holds, as 'column>=value' (may be repeated)")
+}
+
+// options reads pairs.
+func (f *rowFlags) options() error {
+	pairs := func(flag, want string, list []string) (map[string]string, error) {
+		var out map[string]string
+		for _, text := range list {
+			a, b, ok := strings.Cut(text, "=")
+			if _, twice := out[a]; !ok || a == "" || b == "" || twice {
+				return nil, usagef("--%s %q: write %s, each once", flag, text, want)
+			}
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[a] = b
+		}
+		return out, nil
+	}
+	var err error
+	if f.renamed, err = pairs("rename", "column=name", f.rename); err != nil {
+		return err
+	}
+	f.attributes, err = pairs("attr", "attribute=column", f.attrs)
+	return err
+}
+
+// provenance is what the data set keeps of the options.
+func (f *rowFlags) provenance(to map[string]string) {
+	list := func(name string, values []string) {
+		if len(values) > 0 {
+			to[name] = fmt.Sprintf("%q", values)
+		}
+	}
+	if f.key != "" {
+		to["key"] = f.key
+	}
+	list("columns", f.columns)
+	list("rename", slices.Sorted(slices.Values(f.rename)))
+	list("attr", slices.Sorted(slices.Values(f.attrs)))
+	list("where", f.where)
+}
+
+// optionError turns an error in a source's options into one of the flags that gave them.
+func optionError(err, option error, pkg string) error {
+	if !errors.Is(err, option) {
+		return err
+	}
+	return usagef("%s", strings.Replace(strings.TrimPrefix(err.Error(), pkg), option.Error()+" ", "--", 1))
+}
