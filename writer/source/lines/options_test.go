@@ -66,9 +66,9 @@ func TestOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) { same(t, all(t, open(t, c.opt, inputs(t, c.file, c.text))), c.want) })
 	}
 	// What the first rows say holds for all.
-	text := strings.Repeat("{\"a\":1}\n", 300_000) + "{\"a\":1.5}\n"
+	text := strings.Repeat("{\"a\":1"+strings.Repeat(" ", 200)+"}\n", 10_000) + "{\"a\":1.5}\n"
 	got := all(t, open(t, Options{Attrs: map[string]string{"n": "a"}}, inputs(t, "x.jsonl", text)))
-	same(t, got[300_000:], []string{"! attribute n, column a: 1.5 is not an integer, as in the first rows"})
+	same(t, got[10_000:], []string{"! attribute n, column a: 1.5 is not an integer, as in the first rows"})
 	same(t, got[:1], []string{"x/000000000 | a.txt=1 | @n=1"})
 }
 

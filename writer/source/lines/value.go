@@ -99,7 +99,7 @@ func digitsOnly(b []byte) bool {
 // attr is the value of an attribute.
 func (a *attr) value(v value) (out format.AttrValue, err error) {
 	out.Attribute = a.Attribute
-	ok := true
+	var ok bool
 	switch a.Kind {
 	case format.AttrInteger:
 		out.Integer, ok = v.integer()
