@@ -13,14 +13,14 @@ var linesKind = kind{
 	name:    "files of JSON Lines and CSV",
 	one:     "a file of JSON Lines or CSV",
 	match:   rowlines.Is,
-	flags:   rowsOnly,
+	flags:   append([]string{"delimiter"}, rowsOnly...),
 	instead: func(string) string { return "--columns and --where choose, and reading shuffles" },
 	open:    openLines,
 }
 
 func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	r := &f.rows
-	src, err := rowlines.New(ctx, found.files, rowlines.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where})
+	src, err := rowlines.New(ctx, found.files, rowlines.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where, Delimiter: r.delimiter})
 	if err != nil {
 		return nil, 0, optionError(err, rowlines.ErrOption, "lines: ")
 	}

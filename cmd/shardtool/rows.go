@@ -14,6 +14,7 @@ type rowFlags struct {
 	key            string
 	columns, where []string
 	rename, attrs  []string // as given
+	delimiter      string
 	renamed        map[string]string
 	attributes     map[string]string
 }
@@ -28,6 +29,7 @@ func (f *rowFlags) add(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.rename, "rename", nil, "rows: call a column's field otherwise, as column=name (may be repeated)")
 	fl.StringArrayVar(&f.attrs, "attr", nil, "rows: keep a column in the index, as attribute=column (may be repeated)")
 	fl.StringArrayVar(&f.where, "where", nil, "rows: take rows for which this holds, as 'column>=value' (may be repeated)")
+	fl.StringVar(&f.delimiter, "delimiter", "", "CSV: what divides cells, such as ';' (default: a comma, in .tsv a tab)")
 }
 
 // options reads pairs.
@@ -63,6 +65,9 @@ func (f *rowFlags) provenance(to map[string]string) {
 	}
 	if f.key != "" {
 		to["key"] = f.key
+	}
+	if f.delimiter != "" {
+		to["delimiter"] = f.delimiter
 	}
 	list("columns", f.columns)
 	list("rename", slices.Sorted(slices.Values(f.rename)))

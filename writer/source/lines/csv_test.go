@@ -3,6 +3,7 @@ package lines
 import (
 	"bytes"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -88,6 +89,23 @@ func TestBadHeaders(t *testing.T) {
 		_, err := New(t.Context(), inputs(t, "x.csv", text), Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %s", text, err, want)
+		}
+	}
+	for _, c := range []struct{ name, text, delimiter, want string }{
+		{"x.csv", "a;b\n\"1;2\";3,4\n", ";", "x/000000000 | a.txt=1;2 | b.txt=3,4"},
+		{"x.tsv", "a|b\n1\t2|3\n", "|", "x/000000000 | a.txt=1\t2 | b.txt=3"},
+		{"x.csv", "a;b\n1\n", ",", "x/000000000 | a;b.txt=1"},
+		{"x.csv", "a b\n1 \"2 3\"\n", " ", "x/000000000 | a.txt=1 | b.txt=2 3"},
+	} {
+		same(t, all(t, open(t, Options{Delimiter: c.delimiter}, inputs(t, c.name, c.text))), []string{c.want})
+	}
+	_, err := New(t.Context(), inputs(t, "x.csv", "a;b\n1;2\n"), Options{})
+	if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), `x.csv: line 1, the header: option delimiter: it names one column, "a;b", and cells are divided by ','; if by ';', say so`) {
+		t.Error(err)
+	}
+	for _, d := range []string{"\"", "\n", "\r", "é", ";;", "\xff"} {
+		if _, err := New(t.Context(), inputs(t, "x.csv", "a\n"), Options{Delimiter: d}); !errors.Is(err, ErrOption) {
+			t.Errorf("%q: %v", d, err)
 		}
 	}
 	same(t, all(t, open(t, Options{Columns: []string{"a"}}, inputs(t, "x.csv", ",a\n0,1\n"))), []string{"x/000000000 | a.txt=1"})

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// hex4 is the code unit of \uXXXX, which b begins with.
+// hex4 is the code unit of the escape of four hex digits that b begins with.
 func hex4(b []byte) (unit rune, ok bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false

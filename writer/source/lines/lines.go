@@ -80,7 +80,7 @@ func New(ctx context.Context, inputs []source.Input, opt Options) (*Lines, error
 		f := &textFile{Input: in, stem: begins[i]}
 		s.files[i] = f
 		work.Go(func() error {
-			if err := f.survey(workCtx, opt.MaxLine); err != nil {
+			if err := f.survey(workCtx, &opt); err != nil {
 				failed[i] = fmt.Errorf("%s: %w", in.Path, err)
 			}
 			return failed[i]

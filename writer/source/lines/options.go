@@ -35,6 +35,8 @@ type Options struct {
 	// Where keeps rows for which all of these hold: "col=value", "col!=value", "col<n", "<=", ">", ">=", "col is null",
 	// "col is not null". A comparison with null does not hold.
 	Where []string
+	// Delimiter divides cells, default a comma in .csv and a tab in .tsv. JSON Lines have none.
+	Delimiter string
 	// MaxLine is the most bytes that a row may have, default 1 GiB. Longer ones are errors.
 	MaxLine int64
 	// Workers is how many goroutines parse, default GOMAXPROCS.
@@ -63,6 +65,9 @@ func (o Options) filled() (Options, error) {
 	}
 	if o.MaxLine < 0 || o.Workers < 0 {
 		return o, optionf("lines of %d bytes and %d workers: give positive numbers", o.MaxLine, o.Workers)
+	}
+	if d := o.Delimiter; len(d) > 1 || d != "" && (d[0] >= 0x80 || strings.Contains("\"\r\n", d)) {
+		return o, optionf("delimiter %q: give one character of ASCII, such as ; or |, that is no quote and no line end", d)
 	}
 	for i, name := range o.Columns {
 		if slices.Contains(o.Columns[:i], name) {

@@ -13,10 +13,13 @@ import (
 )
 
 // survey finds out what a file is, and of CSV reads the header.
-func (f *textFile) survey(ctx context.Context, maxLine int64) (err error) {
+func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 	var ok bool
 	if f.comma, f.coding, _, ok = kindOf(f.Path); !ok {
 		f.comma, f.coding, _, _ = kindOf(f.Name)
+	}
+	if f.comma != 0 && opt.Delimiter != "" {
+		f.comma = opt.Delimiter[0]
 	}
 	f.first.line = 1
 	_, f.remote = f.Store.(objstore.Remote)
@@ -33,7 +36,7 @@ func (f *textFile) survey(ctx context.Context, maxLine int64) (err error) {
 		return err
 	}
 	defer in.Close()
-	u := newCutter(in, f.comma, maxLine, f.first)
+	u := newCutter(in, f.comma, opt.MaxLine, f.first)
 	u.size = 32 << 10
 	var c chunk
 	if err := u.next(&c); err != nil {
@@ -50,7 +53,14 @@ func (f *textFile) survey(ctx context.Context, maxLine int64) (err error) {
 		return fmt.Errorf("line %d: %w", h.line, h.bad)
 	}
 	f.first = place{off: c.off + int64(h.end), line: h.line + h.lines}
-	return f.readHeader(c.buf[h.begin:h.end], h.line)
+	if err := f.readHeader(c.buf[h.begin:h.end], h.line); err != nil {
+		return err
+	}
+	if at := strings.IndexAny(f.header[0], ";\t|,"); at >= 0 && len(f.header) == 1 && opt.Delimiter == "" {
+		return fmt.Errorf("line %d, the header: %w", h.line, optionf("delimiter: it names one column, %s, and cells are divided by %q; if by %q, say so, or say the first",
+			quoted(f.header[0]), f.comma, f.header[0][at]))
+	}
+	return nil
 }
 
 // readHeader takes the names of columns, each of which has to be there once.
