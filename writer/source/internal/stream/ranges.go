@@ -7,12 +7,11 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-const (
-	// window is what one request to a remote store asks for, and ahead how many are under way: 32 MiB in flight keep a link of
-	// 10 Gbit/s busy at 25 ms.
-	window = 8 << 20
-	ahead  = 4
-)
+// window is what one request to a remote store asks for; a variable for tests.
+var window int64 = 8 << 20
+
+// ahead is how many are under way: 32 MiB in flight keep a link of 10 Gbit/s busy at 25 ms.
+const ahead = 4
 
 // ranges reads an object from front to back. From a store that takes its time some ranges are read ahead.
 type ranges struct {

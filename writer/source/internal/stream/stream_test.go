@@ -1,0 +1,113 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"go.uber.org/goleak"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+)
+
+func TestMain(m *testing.M) {
+	window = 64 << 10
+	goleak.VerifyTestMain(m)
+}
+
+func object(t *testing.T, content []byte) objstore.Object {
+	t.Helper()
+	store := mem.New()
+	if _, err := objstore.Put(t.Context(), store, "x", content, objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	obj, err := store.Open(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { obj.Close() })
+	return obj
+}
+
+// TestOffsets: what is read from an offset on is the tail of the decoded bytes, near or far, over several ranges.
+func TestOffsets(t *testing.T) {
+	t.Parallel()
+	text := make([]byte, 3*window+1234)
+	for i := range text {
+		text[i] = byte(rand.IntN(20))
+	}
+	var zipped, zst bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&zipped, 1)
+	_, err := z.Write(text)
+	if err = errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	e, err := zstd.NewWriter(&zst, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Write(text)
+	if err = errors.Join(err, e.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for coding, stored := range map[Coding][]byte{Plain: text, Gzip: zipped.Bytes(), Zstd: zst.Bytes()} {
+		for _, remote := range []bool{false, true} {
+			for _, off := range []int{0, 1, int(window), len(text) - 1, len(text)} {
+				s, err := Open(t.Context(), object(t, stored), int64(len(stored)), remote, coding, int64(off))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(s)
+				if err != nil || !bytes.Equal(got, text[off:]) {
+					t.Errorf("coding %d, remote %v, from %d: %d bytes, want %d; %v", coding, remote, off, len(got), len(text)-off, err)
+				}
+				s.Close()
+			}
+			if _, err := Open(t.Context(), object(t, stored), int64(len(stored)), remote, coding, int64(len(text)+1)); coding != Plain && !errors.Is(err, objstore.ErrChanged) {
+				t.Errorf("coding %d behind the end: %v", coding, err)
+			}
+		}
+	}
+}
+
+// slow is an object whose reads last until their context ends.
+type slow struct{ objstore.Object }
+
+func (slow) ReadAt(ctx context.Context, _ []byte, _ int64) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestClose ends reads that are under way, and joins them.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := Open(ctx, slow{object(t, nil)}, 10*window, true, Plain, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := s.Read(make([]byte, 10)); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	s.Close()
+}
+
+func TestSuffixes(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]struct {
+		rest   string
+		coding Coding
+	}{"a.gz": {"a", Gzip}, "a.b.GZ": {"a.b", Gzip}, "a.zst": {"a", Zstd}, "a.Zstd": {"a", Zstd}, ".gz": {".gz", Plain}, "gz": {"gz", Plain}, "a.bz2": {"a.bz2", Plain}} {
+		if rest, coding := CutSuffix(name); rest != want.rest || coding != want.coding {
+			t.Errorf("%s: %s, %d", name, rest, coding)
+		}
+	}
+}
