@@ -114,6 +114,9 @@ func (s *Stream) fail(err error) error {
 		return s.raw.err
 	case errors.Is(err, io.EOF) && s.r != nil:
 		return io.EOF
+	case errors.Is(err, zstd.ErrWindowSizeExceeded):
+		return fmt.Errorf("%w: it was compressed with a window above %d MiB, which takes as much memory to read: make another file of it with `zstd -dc --long=31 FILE | zstd -o NEW`",
+			format.ErrTooLarge, maxWindow>>20)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%w: its %s stream was cut behind %d decoded bytes: %w; fetch or make the file again", format.ErrCorrupt, name, s.off, io.ErrUnexpectedEOF)
 	}

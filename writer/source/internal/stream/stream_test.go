@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"go.uber.org/goleak"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 )
@@ -98,6 +99,48 @@ func TestClose(t *testing.T) {
 		t.Error(err)
 	}
 	s.Close()
+}
+
+// TestJoined: compressed files laid one behind the other are one, as their tools have it; a window beyond the limit is told as such.
+func TestJoined(t *testing.T) {
+	t.Parallel()
+	var zipped, zst bytes.Buffer
+	for _, part := range []string{"one ", "", "two"} {
+		z := gzip.NewWriter(&zipped)
+		_, err := io.WriteString(z, part)
+		if err = errors.Join(err, z.Close()); err != nil {
+			t.Fatal(err)
+		}
+		e, err := zstd.NewWriter(&zst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.WriteString(e, part)
+		if err = errors.Join(err, e.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(coding Coding, stored []byte) (string, error) {
+		s, err := Open(t.Context(), object(t, stored), int64(len(stored)), false, coding, 0)
+		if err != nil {
+			return "", err
+		}
+		defer s.Close()
+		got, err := io.ReadAll(s)
+		return string(got), err
+	}
+	for coding, stored := range map[Coding][]byte{Gzip: zipped.Bytes(), Zstd: zst.Bytes()} {
+		if got, err := read(coding, stored); err != nil || got != "one two" {
+			t.Errorf("coding %d: %q, %v", coding, got, err)
+		}
+		if _, err := read(coding, append(bytes.Clone(stored), "garbage"...)); !errors.Is(err, format.ErrCorrupt) {
+			t.Errorf("coding %d with garbage behind it: %v", coding, err)
+		}
+	}
+	// RFC 8878: magic, a descriptor of nothing, a window of 2^(10+18) bytes, an empty last block.
+	if _, err := read(Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 18 << 3, 1, 0, 0}); !errors.Is(err, format.ErrTooLarge) || errors.Is(err, format.ErrCorrupt) {
+		t.Error(err)
+	}
 }
 
 func TestSuffixes(t *testing.T) {
