@@ -151,11 +151,14 @@ func (p *plan) column(name string) *column {
 	return c
 }
 
-// chooseKinds finds out what attributes are, by the first rows of the first file that has values for them.
+// kindFiles is how many files are looked at for the kinds of attributes: there may be many, and far away.
+const kindFiles = 32
+
+// chooseKinds finds out what attributes are, by the first rows of the first file that has values for them; labels, where none has.
 func (s *Lines) chooseKinds(ctx context.Context) error {
 	left := len(s.plan.attrs)
 	known := make([]bool, left)
-	for _, f := range s.files {
+	for _, f := range s.files[:min(len(s.files), kindFiles)] {
 		if left == 0 {
 			break
 		}
