@@ -5,7 +5,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/npy"
 )
 
 const (
@@ -121,7 +121,7 @@ func (a *array) size() int64 {
 func (a *array) append(dst []byte) []byte {
 	switch {
 	case a.kinds[kindBool]:
-		dst = fields.AppendNumpyHeader(dst, "|b1", a.dims)
+		dst = npy.AppendHeader(dst, "|b1", a.dims...)
 		a.each(func(v value) {
 			b := byte(0)
 			if v.b[0] == 't' {
@@ -130,13 +130,13 @@ func (a *array) append(dst []byte) []byte {
 			dst = append(dst, b)
 		})
 	case a.kinds[kindNumber]:
-		dst = fields.AppendNumpyHeader(dst, "<f8", a.dims)
+		dst = npy.AppendHeader(dst, "<f8", a.dims...)
 		a.each(func(v value) {
 			f, _ := strconv.ParseFloat(string(v.b), 64)
 			dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(f))
 		})
 	default:
-		dst = fields.AppendNumpyHeader(dst, "<i8", a.dims)
+		dst = npy.AppendHeader(dst, "<i8", a.dims...)
 		a.each(func(v value) {
 			n, _ := strconv.ParseInt(string(v.b), 10, 64)
 			dst = binary.LittleEndian.AppendUint64(dst, uint64(n))

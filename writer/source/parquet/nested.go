@@ -3,7 +3,7 @@ package parquet
 import (
 	"errors"
 
-	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/npy"
 )
 
 // errUneven: the leaves of a column do not agree on how many elements a row has.
@@ -163,7 +163,7 @@ func (a *assembly) numpy(dst []byte) (out []byte, ok bool) {
 		}
 	}
 	name, _ := n.leaf.scalar.dtype()
-	dst = fields.AppendNumpyHeader(dst, name, dims)
+	dst = npy.AppendHeader(dst, name, dims...)
 	for i := range count {
 		v, _ := e.value(i)
 		dst = n.leaf.scalar.appendRaw(dst, v)

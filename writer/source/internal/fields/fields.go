@@ -1,10 +1,8 @@
 // Package fields is what sources of rows have in common: how fields are called, how rows are numbered, the conditions of
-// filters, and .npy.
+// filters.
 package fields
 
 import (
-	"encoding/binary"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,29 +46,4 @@ func AppendRowKey(dst []byte, stem string, row int64) []byte {
 		dst = append(dst, '0')
 	}
 	return strconv.AppendInt(dst, row, 10)
-}
-
-// AppendNumpyHeader appends the head of a .npy file, version 1.0: magic, version, and a Python literal padded to a multiple of
-// 64 bytes.
-func AppendNumpyHeader(dst []byte, dtype string, dims []int) []byte {
-	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (", dtype)
-	for i, d := range dims {
-		if i > 0 {
-			text += ", "
-		}
-		text += strconv.Itoa(d)
-	}
-	if len(dims) == 1 {
-		text += ","
-	}
-	text += "), }"
-	const head = 10 // magic, version, length of what follows
-	pad := (64 - (head+len(text)+1)%64) % 64
-	dst = append(dst, "\x93NUMPY\x01\x00"...)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(text)+pad+1))
-	dst = append(dst, text...)
-	for range pad {
-		dst = append(dst, ' ')
-	}
-	return append(dst, '\n')
 }

@@ -1,0 +1,115 @@
+package npy
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// header is one of a version with any text.
+func header(version byte, text string) []byte {
+	out := append([]byte(Magic), version, 0)
+	if version == 1 {
+		out = binary.LittleEndian.AppendUint16(out, uint16(len(text)))
+	} else {
+		out = binary.LittleEndian.AppendUint32(out, uint32(len(text)))
+	}
+	return append(out, text...)
+}
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want Header
+	}{
+		{"{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }\n", Header{Kind: 'u', Size: 2, Shape: []int64{3}, Descr: "<u2"}},
+		{`{"shape":(2L, 3),"descr":">i8","fortran_order":True}`, Header{Kind: 'i', Size: 8, Big: true, Fortran: true, Shape: []int64{2, 3}, Descr: ">i8"}},
+		{"{'descr': '|b1', 'fortran_order': False, 'shape': ()}", Header{Kind: 'b', Size: 1, Descr: "|b1"}},
+		{"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", Header{Kind: 'O', Shape: []int64{1}, Descr: "|O"}},
+		{"{'descr': '<U17', 'fortran_order': False, 'shape': (1,)}", Header{Kind: 'U', Shape: []int64{1}, Descr: "<U17"}},
+		{"{'descr': [('a', '<i4'), ('b)', '<f8', (2, 2))], 'fortran_order': False, 'shape': (1,)}", Header{Shape: []int64{1}, Descr: "[('a', '<i4'), ('b)', '<f8', (2, 2))]"}},
+	} {
+		for version := byte(1); version <= 3; version++ {
+			h, err := Parse(header(version, c.text))
+			if err != nil || h.Kind != c.want.Kind || h.Size != c.want.Size || h.Big != c.want.Big || h.Fortran != c.want.Fortran || h.Descr != c.want.Descr || !slices.Equal(h.Shape, c.want.Shape) {
+				t.Errorf("%q: %+v %v", c.text, h, err)
+			}
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	const good = "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }"
+	swap := func(old, new string) []byte { return header(1, strings.Replace(good, old, new, 1)) }
+	for want, content := range map[string][]byte{
+		"it is no .npy file":                       []byte("{\"a\": 1}"),
+		`begins with "" instead`:                   nil,
+		"less than any header":                     []byte(Magic + "\x01\x00"),
+		"its version is 9.0":                       header(9, good),
+		"claims 4294967295 bytes":                  append([]byte(Magic+"\x02\x00"), 0xff, 0xff, 0xff, 0xff),
+		"a dictionary is wanted at byte 0":         header(1, "[1]"),
+		"a key is wanted":                          swap("'descr'", "descr"),
+		`key "x" is none of`:                       swap("descr", "x"),
+		`key "shape" comes twice`:                  header(1, "{'shape': (), 'shape': ()}"),
+		"is missing":                               header(1, "{}"),
+		"a comma is wanted":                        swap("False,", "False"),
+		"True or False is wanted":                  swap("False", "0"),
+		"the shape's tuple is wanted":              swap("(3,)", "3"),
+		"a dimension below 2^63 is wanted":         swap("3", "9223372036854775808"),
+		"a dimension below 2^63 is wanted at byte": swap("3", "-1"),
+		"a type is wanted":                         swap("'<u2'", "None"),
+		`type "<"`:                                 swap("<u2", "<"),
+		`type "<u0"`:                               swap("<u2", "<u0"),
+		`type "<q2"`:                               swap("<u2", "<q2"),
+		`type "u2" does not say which byte`:        swap("<u2", "u2"),
+		"its end is wanted":                        header(1, good+"x"),
+		"the end of the type is wanted":            swap("'<u2'", "[('a'"),
+		"the end of a text is wanted":              swap("'<u2'", `['a\'`),
+		"its header has 66 bytes instead of 67":    header(1, good)[:66],
+		"dimension":                                swap("3", strings.Repeat("1, ", 65)),
+	} {
+		if _, err := Parse(content); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", content, err, want)
+		}
+	}
+}
+
+// TestAppendHeader: what is written is read, and begins arrays at multiples of 64 bytes.
+func TestAppendHeader(t *testing.T) {
+	for _, shape := range [][]int64{{}, {0}, {2048}, {1 << 40, 7}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1 << 62}} {
+		head := AppendHeader([]byte("x"), "<u2", shape...)[1:]
+		h, err := Parse(head)
+		if err != nil || len(head)%64 != 0 || !slices.Equal(h.Shape, shape) || h.Kind != 'u' || h.Size != 2 || h.Fortran {
+			t.Errorf("%v: %q: %+v %v", shape, head, h, err)
+		}
+	}
+}
+
+// FuzzParse: no header makes a panic; what is accepted can be written and read again.
+func FuzzParse(f *testing.F) {
+	f.Add(header(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }\n"))
+	f.Add(header(3, "{'descr': [('é', '<i4')], 'fortran_order': True, 'shape': (2L, 3)}"))
+	f.Add(AppendHeader(nil, "|u1", int64(7)))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		n, err := HeaderLen(content[:min(Lead, len(content))])
+		if err != nil || n > int64(len(content)) {
+			return
+		}
+		h, err := Parse(content[:n])
+		if err != nil {
+			return
+		}
+		if h.Size < 0 || h.Size > 64 || len(h.Shape) > maxDims || slices.ContainsFunc(h.Shape, func(d int64) bool { return d < 0 }) {
+			t.Fatalf("%+v", h)
+		}
+		if strings.ContainsAny(h.Descr, "'\"\\\n") || bytes.ContainsAny([]byte(h.Descr), "[(") {
+			return
+		}
+		back, err := Parse(AppendHeader(nil, h.Descr, h.Shape...))
+		if err != nil || back.Descr != h.Descr || !slices.Equal(back.Shape, h.Shape) {
+			t.Fatalf("%+v came back as %+v, %v", h, back, err)
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package tokens
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/source/internal/npy"
+)
+
+// array is what is known of a file.
+type array struct {
+	Input
+	stem   string
+	info   objstore.Info
+	remote bool
+
+	layout
+	data    int64   // where ids begin
+	row     []int64 // dimensions of a row; nil where there is one dimension
+	rows    int64   // of samples that are as long as length
+	length  int64   // tokens of a sample
+	rest    int64   // tokens behind them
+	samples int64
+}
+
+// tokens is how many samples have, all together.
+func (a *array) tokens() int64 { return a.rows*a.length + a.rest }
+
+// survey reads the header.
+func (a *array) survey(ctx context.Context, opt *Options) error {
+	obj, err := a.Store.Open(ctx, a.Name)
+	if err != nil {
+		return err
+	}
+	defer obj.Close()
+	if a.info, err = obj.Info(ctx); err != nil {
+		return err
+	}
+	_, a.remote = a.Store.(objstore.Remote)
+	var shape []int64
+	if strings.HasSuffix(strings.ToLower(a.Name), ".npy") {
+		if shape, err = a.header(ctx, obj); err != nil {
+			return err
+		}
+	} else if shape, err = a.raw(ctx, obj, opt.Raw); err != nil {
+		return err
+	}
+	return a.cut(shape, opt)
+}
+
+// guess is how much of a file is read at first: NumPy's own headers are shorter.
+const guess = 256
+
+// header reads that of a .npy file, and holds the array's size against the file's.
+func (a *array) header(ctx context.Context, obj objstore.Object) (shape []int64, err error) {
+	first := make([]byte, min(guess, a.info.Size))
+	if err := obj.ReadAt(ctx, first, 0); err != nil {
+		return nil, err
+	}
+	if a.data, err = npy.HeaderLen(first[:min(npy.Lead, len(first))]); err != nil {
+		return nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
+	}
+	if a.data > a.info.Size {
+		return nil, fmt.Errorf("%w: its header of %d bytes is cut: the file has %d", format.ErrCorrupt, a.data, a.info.Size)
+	}
+	if a.data > int64(len(first)) {
+		first = make([]byte, a.data)
+		if err := obj.ReadAt(ctx, first, 0); err != nil {
+			return nil, err
+		}
+	}
+	h, err := npy.Parse(first[:a.data])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
+	}
+	if a.layout, err = layoutOf(&h); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(h.Shape) == 0:
+		return nil, fmt.Errorf("it is a single number: give an array of token ids")
+	case h.Fortran && len(h.Shape) > 1:
+		return nil, fmt.Errorf("its rows do not lie one behind the other (Fortran order): save np.ascontiguousarray(array)")
+	}
+	have := a.info.Size - a.data
+	want, ok := sizeOf(h.Shape, a.size())
+	switch {
+	case !ok || want > have:
+		return nil, fmt.Errorf("%w: an array of shape %s needs more than the %d bytes that are there: the file is cut", format.ErrCorrupt, shapeText(h.Shape), have)
+	case want < have:
+		return nil, fmt.Errorf("%w: %d bytes follow an array of shape %s: save one array to a file", format.ErrCorrupt, have-want, shapeText(h.Shape))
+	}
+	return h.Shape, nil
+}
+
+// sizeOf is what an array takes; not ok where that is more than any file has.
+func sizeOf(shape []int64, size int64) (int64, bool) {
+	for _, d := range shape {
+		if d == 0 {
+			return 0, true
+		}
+	}
+	for _, d := range shape {
+		high, low := bits.Mul64(uint64(size), uint64(d))
+		if high > 0 || low > 1<<62 {
+			return 0, false
+		}
+		size = int64(low)
+	}
+	return size, true
+}
+
+func shapeText(shape []int64) string {
+	text := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(shape[:min(len(shape), 8)]), "[]")), ", ")
+	if len(shape) == 1 {
+		text += ","
+	}
+	return "(" + text + ")"
+}
+
+// raw takes a file of nothing but ids, or one with the header that llm.c writes.
+func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64, error) {
+	first := make([]byte, min(npy.Lead, a.info.Size))
+	if err := obj.ReadAt(ctx, first, 0); err != nil {
+		return nil, err
+	}
+	count := int64(-1)
+	if has, n := llmHeader(first); has != 0 {
+		if t != 0 && t != has {
+			return nil, optionf("raw: %s has a header that says %v, not %v", a.Path, has, t)
+		}
+		t, count, a.data = has, n, llmHeaderLen
+	}
+	switch {
+	case t == 0:
+		return nil, optionf("raw: %s does not end in .npy: say what type its ids are", a.Path)
+	case strings.HasPrefix(string(first), npy.Magic):
+		return nil, fmt.Errorf("it is a .npy file: let its name end in .npy")
+	}
+	a.layout = layout{DType: t}
+	have := a.info.Size - a.data
+	if have < 0 {
+		return nil, fmt.Errorf("%w: the header is cut: the file has %d bytes", format.ErrCorrupt, a.info.Size)
+	}
+	if have%t.size() != 0 {
+		return nil, fmt.Errorf("%w: %d bytes are no whole number of %v: the file is cut, or of another type", format.ErrCorrupt, have, t)
+	}
+	if n := have / t.size(); count >= 0 && n != count {
+		return nil, fmt.Errorf("%w: it has %d ids, its header says %d: the file is cut, or another was put behind it", format.ErrCorrupt, n, count)
+	}
+	return []int64{have / t.size()}, nil
+}
+
+// llmHeaderLen is the length of the header that llm.c puts before ids: 256 integers of 4 bytes.
+const llmHeaderLen = 1024
+
+// llmHeader reads its first three: what marks it, a version, and the number of ids. Zero where there is none. The marks are those of
+// dev/data/data_common.py in karpathy/llm.c.
+func llmHeader(first []byte) (t DType, ids int64) {
+	if len(first) < 12 {
+		return 0, 0
+	}
+	mark, version := binary.LittleEndian.Uint32(first), binary.LittleEndian.Uint32(first[4:])
+	switch {
+	case mark == 20240520 && version == 1:
+		t = Uint16
+	case mark == 20240801 && version == 7:
+		t = Uint32
+	}
+	return t, int64(binary.LittleEndian.Uint32(first[8:]))
+}
+
+// cut divides the array into samples.
+func (a *array) cut(shape []int64, opt *Options) error {
+	first := shape[0]
+	if len(shape) > 1 {
+		a.row = shape[1:]
+		size, _ := sizeOf(a.row, 1)
+		if first > 0 && size == 0 {
+			return fmt.Errorf("%w: its %d rows are empty: the shape is %s", format.ErrCorrupt, first, shapeText(shape))
+		}
+		if first > 0 && opt.Length > 0 && size != opt.Length {
+			return optionf("length: %s has rows of %d tokens, not %d: rows are packed as they are without a length, and joined as documents are with a separator",
+				a.Path, size, opt.Length)
+		}
+		a.rows, a.samples, a.length = first, first, size
+		return nil
+	}
+	a.length = opt.Length
+	if a.length == 0 {
+		a.length = max(1, first)
+	}
+	a.rows, a.rest = first/a.length, first%a.length
+	if opt.Remainder == Drop {
+		a.rest = 0
+	}
+	if a.samples = a.rows; a.rest > 0 {
+		a.samples++
+	}
+	return nil
+}
+
+// dropped is how many tokens Drop leaves out.
+func (a *array) dropped() int64 { return (a.info.Size-a.data)/a.size() - a.tokens() }

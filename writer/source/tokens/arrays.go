@@ -1,0 +1,328 @@
+package tokens
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"slices"
+	"sort"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/npy"
+)
+
+// Arrays is arrays of token ids as samples, file by file in the order they are given. It is a writer.Splitter, for one goroutine;
+// payloads may be read from others, after Close too.
+type Arrays struct {
+	opt    Options
+	arrays []*array
+	before []int64 // samples of the arrays before each, and of all
+	sum    format.Hash
+
+	begin, at, end int64 // samples of all arrays
+	file           int   // the array that at is in, or the first behind it
+	extent         *extent
+	head           []byte // of samples as long as headFor says
+	headFor        *array
+}
+
+var _ writer.Splitter = (*Arrays)(nil)
+
+// suffixes are those that keys do without.
+var suffixes = []string{".npy", ".bin"}
+
+// NewArrays reads the headers of all files. Errors that wrap ErrOption are the caller's, those that wrap format.ErrCorrupt a
+// file's; each names the file. The stores stay open, and are the caller's to close, behind the last payload.
+//
+// The key of a sample is the file's name without .npy, a slash, and its number in the file in nine digits; as many folders come
+// before the name as tell files apart. Without a length, a one-dimensional array has the file's name alone.
+func NewArrays(ctx context.Context, inputs []Input, opt Options) (*Arrays, error) {
+	opt, err := opt.filled()
+	if err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
+	if len(inputs) == 0 {
+		return nil, fmt.Errorf("tokens: %w", optionf("inputs: there are none"))
+	}
+	inputs = slices.Clone(inputs)
+	for i := range inputs {
+		if inputs[i].Path == "" {
+			inputs[i].Path = inputs[i].Name
+		}
+	}
+	stems, err := source.Stems(inputs, suffixes...)
+	if err != nil {
+		return nil, fmt.Errorf("tokens: %w", optionf("inputs: %w", err))
+	}
+	a := &Arrays{opt: opt, arrays: make([]*array, len(inputs))}
+	for i := range inputs {
+		a.arrays[i] = &array{Input: inputs[i], stem: stems[i]}
+	}
+	if err := a.survey(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.agree(); err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
+	return a, a.measure()
+}
+
+// survey reads the headers, some at a time.
+func (a *Arrays) survey(ctx context.Context) error {
+	const together = 16
+	work, workCtx := errgroup.WithContext(ctx)
+	work.SetLimit(together)
+	failed := make([]error, len(a.arrays))
+	for i, f := range a.arrays {
+		if workCtx.Err() != nil {
+			break
+		}
+		work.Go(func() error {
+			if err := f.survey(workCtx, &a.opt); err != nil {
+				failed[i] = err
+				if !errors.Is(err, ErrOption) { // these name it
+					failed[i] = fmt.Errorf("%s: %w", f.Path, err)
+				}
+			}
+			return failed[i]
+		})
+	}
+	err := work.Wait()
+	for _, first := range failed { // rather than the one that came first
+		if first != nil && !errors.Is(first, context.Canceled) {
+			return first
+		}
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	return err
+}
+
+// agree finds the type of the ids in samples.
+func (a *Arrays) agree() error {
+	if a.opt.Mixed {
+		return nil
+	}
+	if a.opt.DType == 0 {
+		first := a.arrays[0]
+		for _, f := range a.arrays {
+			if f.DType != first.DType {
+				return optionf("dtype: %s has %v and %s has %v: say which type samples are to have", first.Path, first.DType, f.Path, f.DType)
+			}
+		}
+		a.opt.DType = first.DType
+	}
+	if a.opt.Remainder == Pad && !a.opt.DType.fits(a.opt.PadID) {
+		return optionf("pad: id %d does not fit into %v", a.opt.PadID, a.opt.DType)
+	}
+	return nil
+}
+
+// measure counts samples and makes the fingerprint.
+func (a *Arrays) measure() error {
+	h := sha256.New()
+	options, err := json.Marshal(a.opt)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(h, "arrays %s\n", options)
+	a.before = make([]int64, len(a.arrays)+1)
+	for i, f := range a.arrays {
+		version := f.info.ETag
+		if !f.remote {
+			version = fmt.Sprint(f.info.ModTime.UnixNano()) // a copy of a file is the same file
+		}
+		fmt.Fprintf(h, "%q %d %q %v %t %v %d %d\n", f.stem, f.info.Size, version, f.DType, f.big, f.row, f.rows, f.rest)
+		if a.before[i+1] = a.before[i] + f.samples; a.before[i+1] < 0 {
+			return errors.New("tokens: more than 2^63 samples")
+		}
+	}
+	h.Sum(a.sum[:0])
+	a.end = a.before[len(a.arrays)]
+	return nil
+}
+
+// Next is writer.Source's.
+func (a *Arrays) Next(ctx context.Context) (writer.Sample, error) {
+	if err := ctx.Err(); err != nil {
+		return writer.Sample{}, err
+	}
+	if a.at == a.end {
+		return writer.Sample{}, io.EOF
+	}
+	for a.before[a.file+1] <= a.at {
+		a.file++
+	}
+	f := a.arrays[a.file]
+	number := a.at - a.before[a.file]
+	a.at++
+	return a.sample(f, number), nil
+}
+
+// sample is one of an array's, by its number there.
+func (a *Arrays) sample(f *array, number int64) writer.Sample {
+	to := a.typeOf(f)
+	s := &span{of: f, first: number * f.length, n: f.length, to: to}
+	out := writer.Sample{Key: f.stem, Source: f.Path, Row: number + 1}
+	if a.opt.Length > 0 || f.row != nil {
+		out.Key = numbered(f.stem, number)
+	}
+	if number < f.rows {
+		if a.headFor != f {
+			shape := f.row
+			if shape == nil {
+				shape = []int64{f.length}
+			}
+			a.head, a.headFor = npy.AppendHeader(nil, to.descr(), shape...), f // payloads hold the old one
+		}
+		s.head = a.head
+	} else {
+		s.n = f.rest
+		if a.opt.Remainder == Pad {
+			s.pad, s.padID = f.length-f.rest, a.opt.PadID
+			out.Attrs = []format.AttrValue{realTokens(s.n)}
+		}
+		s.head = npy.AppendHeader(nil, to.descr(), s.n+s.pad)
+	}
+	s.extent = a.share(s)
+	out.Origin = f.Path + ": tokens " + strconv.FormatInt(s.first, 10) + " to " + strconv.FormatInt(s.first+s.n-1, 10)
+	out.Fields = []writer.Field{{Name: a.opt.Field, Payload: s, Size: s.size()}}
+	return out
+}
+
+// numbered is a key: a name and a number of at least nine digits.
+func numbered(name string, number int64) string {
+	key := append(make([]byte, 0, len(name)+20), name...)
+	key = append(key, "/000000000"...)
+	digits := strconv.FormatInt(number, 10)
+	key = key[:len(key)-min(9, len(digits))]
+	return string(append(key, digits...))
+}
+
+// typeOf is the type of an array's ids in samples.
+func (a *Arrays) typeOf(f *array) DType {
+	if a.opt.DType == 0 {
+		return f.DType
+	}
+	return a.opt.DType
+}
+
+func realTokens(n int64) format.AttrValue {
+	return format.AttrValue{Attribute: format.Attribute{Name: RealTokens, Kind: format.AttrInteger}, Integer: n}
+}
+
+// Cursor is the number of the sample that comes next.
+func (a *Arrays) Cursor() string { return strconv.FormatInt(a.at, 10) }
+
+// Seek goes to a cursor; it reads nothing.
+func (a *Arrays) Seek(ctx context.Context, cursor string) error {
+	var to int64
+	if n, err := fmt.Sscanf(cursor, "%d", &to); err != nil || n != 1 || fmt.Sprint(to) != cursor || to < a.begin || to > a.end {
+		return fmt.Errorf("tokens: cursor %q is none of the samples %d to %d", cursor, a.begin, a.end)
+	}
+	a.goTo(to)
+	return ctx.Err()
+}
+
+func (a *Arrays) goTo(at int64) {
+	a.at, a.extent = at, nil
+	a.file = max(0, sort.Search(len(a.before), func(i int) bool { return a.before[i] > at })-1)
+	a.file = min(a.file, len(a.arrays)-1)
+}
+
+// Split limits the source to one of so many parts. Sample i of n belongs to part ⌊i × parts ÷ n⌋.
+func (a *Arrays) Split(part, parts int) error {
+	if parts < 1 || part < 0 || part >= parts {
+		return fmt.Errorf("tokens: there is no part %d of %d: parts count from 0", part, parts)
+	}
+	first := func(part int) int64 { // the least i that belongs to it: ⌈part × n ÷ parts⌉
+		high, low := bits.Mul64(uint64(part), uint64(a.before[len(a.arrays)]))
+		low, carry := bits.Add64(low, uint64(parts-1), 0)
+		i, _ := bits.Div64(high+carry, low, uint64(parts))
+		return int64(i)
+	}
+	a.begin, a.end = first(part), first(part+1)
+	a.goTo(a.begin)
+	return nil
+}
+
+// Fingerprint covers options, and names, sizes, versions and types of all files in their order. The version of a local file is
+// its modification time, that of an object its tag.
+func (a *Arrays) Fingerprint() string { return "tokens:" + a.sum.String() }
+
+// Meta is empty.
+func (a *Arrays) Meta() format.Metadata { return nil }
+
+// Total counts samples and the bytes of their fields, without padding: those of the part after Split.
+func (a *Arrays) Total() (samples, bytes int64) {
+	_, bytes = a.count()
+	samples = a.end - a.begin
+	head := int64(len(npy.AppendHeader(nil, Int64.descr(), int64(1))))
+	return samples, bytes + samples*head
+}
+
+// count is of the tokens in samples between begin and end, and of the bytes that they take there.
+func (a *Arrays) count() (tokens, bytes int64) {
+	add := func(upTo, sign int64) {
+		for i, f := range a.arrays {
+			n := f.tokens()
+			if a.before[i+1] > upTo {
+				n = (upTo - a.before[i]) * f.length
+			}
+			tokens, bytes = tokens+sign*n, bytes+sign*n*a.typeOf(f).size()
+			if a.before[i+1] > upTo {
+				return
+			}
+		}
+	}
+	add(a.end, 1)
+	add(a.begin, -1)
+	return tokens, bytes
+}
+
+// Summary is what there is in all files, for people.
+type Summary struct {
+	Samples int64
+	// Tokens are those of samples, without what they are padded with.
+	Tokens int64
+	// Short is how many samples are shorter than Options.Length, before they are padded.
+	Short int64
+	// Dropped is how many tokens Drop leaves out.
+	Dropped int64
+	// DType is the type of the ids in samples; of the first array where Options.Mixed lets them differ.
+	DType DType
+	// Whole is the path of the first one-dimensional array that is one sample, for want of a length; empty where there is none.
+	Whole string
+}
+
+// Summary counts all files, whatever the part.
+func (a *Arrays) Summary() Summary {
+	s := Summary{Samples: a.before[len(a.arrays)], DType: a.typeOf(a.arrays[0])}
+	for _, f := range a.arrays {
+		if a.opt.Length == 0 && f.row == nil && s.Whole == "" {
+			s.Whole = f.Path
+		}
+		s.Tokens += f.tokens()
+		s.Dropped += f.dropped()
+		if f.rest > 0 {
+			s.Short++
+		}
+	}
+	return s
+}
+
+// Close lets go of what is held. The stores are the caller's.
+func (a *Arrays) Close() error {
+	a.at, a.extent = a.end, nil
+	return nil
+}

@@ -1,0 +1,302 @@
+package tokens
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/internal/npy"
+)
+
+// smallDocument is the most that is read into memory at once; larger documents are streamed.
+const smallDocument = 16 << 20
+
+// document is the tokens of one sample of the source.
+type document struct {
+	key    string
+	cursor string // the place before it in the source
+	tokens int64
+	at     int64 // tokens given
+	reader idReader
+}
+
+// idReader gives the ids of a document one after the other.
+type idReader interface {
+	// append appends the next n ids, which are there.
+	append(dst []byte, n int64) ([]byte, error)
+	// count goes to the end and counts ids; it fails where one does not fit.
+	count() (int64, error)
+	close()
+}
+
+// content is the bytes of a field.
+type content struct {
+	ctx     context.Context
+	data    []byte         // where they are in memory
+	payload writer.Payload // where they are streamed; nil otherwise
+	size    int64
+}
+
+// open begins to stream the payload, as often as it is called.
+
+func (c *content) open() (io.Reader, func(), error) {
+	r, err := c.payload.Open(c.ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, func() { r.Close() }, nil
+}
+
+// openDocument finds the tokens of a sample. Errors are the sample's, found before the first of its tokens is given.
+func (j *Join) openDocument(ctx context.Context, u *upcoming) (*document, error) {
+	if err := format.CheckKey(u.sample.Key); err != nil {
+		return nil, err
+	}
+	f := &u.field
+	c := &content{ctx: ctx, size: int64(len(f.Data))}
+	if f.Payload != nil {
+		c.size = f.Size
+	}
+	var err error
+	if f.Payload != nil && f.Size > j.ahead.small {
+		c.payload = f.Payload
+	} else if c.data, err = j.ahead.bytes(ctx, u); err != nil {
+		return nil, err
+	}
+	d := &document{key: u.sample.Key, cursor: u.cursor}
+	if d.reader, d.tokens, err = j.openIDs(c); err != nil {
+		return nil, fmt.Errorf("field %q: %w", f.Name, err)
+	}
+	d.tokens += int64(len(j.opt.Separator))
+	return d, nil
+}
+
+// chooseField finds the field of tokens.
+func chooseField(fields []writer.Field, from string) (*writer.Field, error) {
+	find := func(is func(name string) bool) (found *writer.Field, n int) {
+		for i := range fields {
+			if is(fields[i].Name) {
+				found = &fields[i]
+				n++
+			}
+		}
+		return found, n
+	}
+	if from != "" {
+		for _, suffix := range []string{"", ".npy", ".json"} {
+			if f, n := find(func(name string) bool { return name == from+suffix }); n > 0 {
+				return f, nil
+			}
+		}
+		return nil, fmt.Errorf("there is no field %q of tokens; there are: %s", from, fieldNames(fields))
+	}
+	for _, kind := range []string{"npy", "json"} {
+		f, n := find(func(name string) bool { return extension(name) == kind })
+		if n == 1 {
+			return f, nil
+		}
+		if n > 1 {
+			return nil, fmt.Errorf("%d fields could be the tokens, %s: say which (--tokens-field)", n, fieldNames(fields))
+		}
+	}
+	return nil, fmt.Errorf("no field is an array or a JSON list; there are: %s", fieldNames(fields))
+}
+
+// extension is what follows the last dot, or the whole name.
+func extension(name string) string { return name[bytes.LastIndexByte([]byte(name), '.')+1:] }
+
+func fieldNames(fields []writer.Field) string {
+	text := ""
+	for i, f := range fields {
+		if i == 8 {
+			return text + ", …"
+		}
+		if i > 0 {
+			text += ", "
+		}
+		text += fmt.Sprintf("%q", f.Name)
+	}
+	return text
+}
+
+// openIDs looks at what the content is, and through all of it where an id might not fit.
+func (j *Join) openIDs(c *content) (r idReader, n int64, err error) {
+	if c.size == 0 {
+		return nil, 0, errors.New("it is empty: an array of no tokens has a header, a list of none has brackets")
+	}
+	first := c.data
+	if c.payload != nil {
+		in, done, err := c.open()
+		if err != nil {
+			return nil, 0, err
+		}
+		first = make([]byte, 1)
+		_, err = io.ReadFull(in, first)
+		done()
+		if err != nil {
+			return nil, 0, err
+		}
+	}
+	if first[0] == npy.Magic[0] {
+		return j.openArray(c)
+	}
+	return openList(c, j.opt.DType)
+}
+
+// arrayReader reads a .npy file.
+type arrayReader struct {
+	from layout
+	to   DType
+	data []byte // in memory: ids to come
+	in   io.Reader
+	done func()
+	buf  []byte
+	left int64 // ids in in
+}
+
+// openArray reads the header and, where ids may be too large, goes through them all before the first is given.
+func (j *Join) openArray(c *content) (idReader, int64, error) {
+	r, n, err := j.newArrayReader(c)
+	if err != nil || r.from.sure(r.to) {
+		return r, n, err
+	}
+	_, err = r.count()
+	r.close()
+	if err != nil {
+		return nil, 0, err
+	}
+	r, n, err = j.newArrayReader(c)
+	return r, n, err
+}
+
+func (j *Join) newArrayReader(c *content) (r *arrayReader, n int64, err error) {
+	in, done := io.Reader(nil), func() {}
+	var h npy.Header
+	var begin int64
+	if c.payload == nil {
+		h, begin, err = j.headerOf(c.data)
+	} else if in, done, err = c.open(); err == nil {
+		h, begin, err = readHeader(in, c.size)
+	}
+	r = &j.array
+	*r = arrayReader{to: j.opt.DType, in: in, done: done, buf: r.buf}
+	if err == nil {
+		r.from, err = layoutOf(&h)
+	}
+	if err == nil {
+		r.left, err = documentLength(&h, c.size-begin)
+	}
+	if err != nil {
+		if done != nil {
+			done()
+		}
+		return nil, 0, err
+	}
+	if c.payload == nil {
+		r.data = c.data[begin:]
+	}
+	return r, r.left, nil
+}
+
+// headerOf is readHeader of what is in memory. Documents of one length, or two, have the same header again and again.
+func (j *Join) headerOf(data []byte) (h npy.Header, begin int64, err error) {
+	if n := len(j.known); n > 0 && bytes.HasPrefix(data, j.known) {
+		return j.header, int64(n), nil
+	}
+	h, begin, err = readHeader(bytes.NewReader(data), int64(len(data)))
+	if err == nil {
+		j.known, j.header = append(j.known[:0], data[:begin]...), h
+	}
+	return h, begin, err
+}
+
+func readHeader(in io.Reader, size int64) (h npy.Header, begin int64, err error) {
+	head := make([]byte, min(npy.Lead, size))
+	if _, err := io.ReadFull(in, head); err != nil {
+		return h, 0, err
+	}
+	begin, err = npy.HeaderLen(head)
+	if err == nil && begin > size {
+		err = fmt.Errorf("its header of %d bytes is cut: it has %d in all", begin, size)
+	}
+	if err != nil {
+		return h, 0, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
+	}
+	head = append(head, make([]byte, max(0, begin-npy.Lead))...)
+	if _, err := io.ReadFull(in, head[min(npy.Lead, len(head)):]); err != nil {
+		return h, 0, err
+	}
+	if h, err = npy.Parse(head[:begin]); err != nil {
+		return h, 0, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
+	}
+	return h, begin, nil
+}
+
+// documentLength is how many ids an array of one row has. Tokenizers put a dimension of 1 before it.
+func documentLength(h *npy.Header, have int64) (int64, error) {
+	n, long := int64(1), 0
+	for _, d := range h.Shape {
+		if d != 1 {
+			n, long = d, long+1
+		}
+	}
+	if len(h.Shape) == 0 || long > 1 {
+		return 0, fmt.Errorf("an array of shape %s is no list of tokens: give each row as a document", shapeText(h.Shape))
+	}
+	want, ok := sizeOf([]int64{n}, int64(h.Size))
+	if !ok || want != have {
+		return 0, fmt.Errorf("%w: %d bytes are there for an array of shape %s", format.ErrCorrupt, have, shapeText(h.Shape))
+	}
+	return n, nil
+}
+
+func (r *arrayReader) append(dst []byte, n int64) (out []byte, err error) {
+	size := r.from.size()
+	if r.in == nil {
+		src := r.data[:n*size]
+		r.data = r.data[n*size:]
+		return convert(dst, src, r.from, r.to)
+	}
+	for n > 0 {
+		some := min(n, (256<<10)/size)
+		r.buf = slices.Grow(r.buf[:0], int(some*size))[:some*size]
+		if _, err := io.ReadFull(r.in, r.buf); err != nil {
+			return dst, err
+		}
+		if dst, err = convert(dst, r.buf, r.from, r.to); err != nil {
+			return dst, err
+		}
+		r.left -= some
+		n -= some
+	}
+	if r.left == 0 { // a payload says at its end, not before, whether it is still what it was
+		if n, err := io.ReadFull(r.in, make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+			return dst, fmt.Errorf("behind the array: %w", err)
+		}
+	}
+	return dst, nil
+}
+
+func (r *arrayReader) count() (n int64, err error) {
+	var buf []byte
+	total := r.left
+	for n < total {
+		some := min(total-n, 32<<10)
+		if buf, err = r.append(buf[:0], some); err != nil {
+			var m *misfit
+			if errors.As(err, &m) {
+				m.at += n
+			}
+			return n, err
+		}
+		n += some
+	}
+	return n, nil
+}
+
+func (r *arrayReader) close() { r.done() }

@@ -1,0 +1,7 @@
+package tokens
+
+// Stream lets documents of more than so many bytes be streamed.
+func Stream(j *Join, above int64) { j.ahead.small = above }
+
+// Far says whether documents are read before their turn.
+func Far(j *Join) bool { return j.ahead.far }

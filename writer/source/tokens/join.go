@@ -1,0 +1,313 @@
+package tokens
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/internal/npy"
+)
+
+// Join lays the documents of a source end to end and cuts them into samples. It is a writer.Splitter where its source is one, for one
+// goroutine; a sample is valid until the next call.
+//
+// A sample has the fields tokens.npy and, unless NoMap, documents.json. Its key is the key of the document that it begins in, a slash, and
+// the number of its first token in that document in nine digits: train/000000017/000001536.
+//
+// A document that cannot be read, or has an id that does not fit, is found before the first of its tokens is given: it is a
+// *writer.SampleError, and leaving it out leaves out all of it.
+type Join struct {
+	ahead ahead
+	opt   JoinOptions
+	sum   format.Hash
+	// array is the reader of documents that are arrays, header the last header in memory, and known its bytes.
+	array  arrayReader
+	header npy.Header
+	known  []byte
+
+	doc    *document // being read; nil between documents
+	head   []byte    // of a whole sample
+	buf    []byte    // the sample being filled, header first
+	filled int64     // tokens in it
+	pieces []Piece
+	begin  place // where it begins
+	mapped []byte
+	failed error
+
+	documents, tokens, dropped int64
+}
+
+// place is a token of a document.
+type place struct {
+	cursor string // of the source, before the document
+	token  int64
+}
+
+var _ writer.Splitter = (*Join)(nil)
+
+// NewJoin joins the documents of src, which it closes. Errors wrap ErrOption.
+func NewJoin(src writer.Source, opt JoinOptions) (*Join, error) {
+	opt, err := opt.filled()
+	if err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
+	options, err := json.Marshal(opt)
+	if err != nil {
+		return nil, err
+	}
+	j := &Join{ahead: ahead{src: src, from: opt.From, small: smallDocument}, opt: opt}
+	j.sum = sha256.Sum256(fmt.Appendf(nil, "join %s\n%s", options, src.Fingerprint()))
+	j.head = npy.AppendHeader(nil, opt.DType.descr(), opt.Length)
+	return j, nil
+}
+
+// Next is writer.Source's.
+func (j *Join) Next(ctx context.Context) (writer.Sample, error) {
+	if j.failed != nil {
+		return writer.Sample{}, j.failed
+	}
+	if err := ctx.Err(); err != nil {
+		return writer.Sample{}, err
+	}
+	if j.filled == j.opt.Length {
+		j.restart()
+	}
+	for j.filled < j.opt.Length {
+		if j.doc == nil {
+			err := j.nextDocument(ctx)
+			if errors.Is(err, io.EOF) {
+				return j.last()
+			}
+			if err != nil {
+				return writer.Sample{}, err
+			}
+			continue
+		}
+		if err := j.take(min(j.opt.Length-j.filled, j.doc.tokens-j.doc.at)); err != nil {
+			// Tokens of this document have been given already: it cannot be left out any more.
+			j.failed = fmt.Errorf("document %q, at token %d of %d: %w", j.doc.key, j.doc.at, j.doc.tokens, err)
+			return writer.Sample{}, j.failed
+		}
+	}
+	return j.sample(), nil
+}
+
+// restart begins a sample.
+func (j *Join) restart() { j.buf, j.filled, j.pieces = j.buf[:0], 0, j.pieces[:0] }
+
+// nextDocument opens the next document that has a token.
+func (j *Join) nextDocument(ctx context.Context) error {
+	u, err := j.ahead.next(ctx)
+	if err != nil {
+		return err
+	}
+	if u.err != nil {
+		return u.err
+	}
+	d, err := j.openDocument(ctx, u)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		s := &u.sample
+		return &writer.SampleError{Origin: s.Origin, Key: s.Key, Source: s.Source, Row: s.Row, Err: err}
+	}
+	j.documents++
+	if j.doc = d; d.tokens == 0 {
+		j.closeDocument()
+	}
+	return nil
+}
+
+func (j *Join) closeDocument() {
+	if j.doc != nil {
+		j.doc.reader.close()
+		j.doc = nil
+	}
+}
+
+// take moves the document's next n tokens into the sample.
+func (j *Join) take(n int64) (err error) {
+	d := j.doc
+	if j.filled == 0 {
+		j.begin = place{d.cursor, d.at}
+		j.buf = append(j.buf[:0], j.head...)
+	}
+	ids := d.tokens - int64(len(j.opt.Separator)) - d.at // that are not the separator's
+	if some := min(n, ids); some > 0 {
+		if j.buf, err = d.reader.append(j.buf, some); err != nil {
+			return err
+		}
+	}
+	for i := max(0, -ids); i < n-ids; i++ {
+		j.buf = j.opt.DType.append(j.buf, j.opt.Separator[i])
+	}
+	j.pieces = append(j.pieces, Piece{Document: d.key, Offset: d.at, Start: j.filled, Length: n})
+	d.at, j.filled = d.at+n, j.filled+n
+	if d.at == d.tokens {
+		j.closeDocument()
+	}
+	return nil
+}
+
+// last is what is left at the end of the source.
+func (j *Join) last() (writer.Sample, error) {
+	switch {
+	case j.filled == 0:
+		return writer.Sample{}, io.EOF
+	case j.opt.Remainder == Drop:
+		j.dropped += j.filled
+		j.restart()
+		return writer.Sample{}, io.EOF
+	}
+	n := j.filled
+	if j.opt.Remainder == Pad {
+		for ; j.filled < j.opt.Length; j.filled++ {
+			j.buf = j.opt.DType.append(j.buf, j.opt.PadID)
+		}
+		s := j.sample()
+		s.Attrs = []format.AttrValue{realTokens(n)}
+		j.tokens -= j.filled - n
+		return s, nil
+	}
+	ids := append([]byte{}, j.buf[len(j.head):]...)
+	j.buf = append(npy.AppendHeader(j.buf[:0], j.opt.DType.descr(), n), ids...)
+	s := j.sample()
+	j.filled = j.opt.Length // nothing is to come: what is filled has been given
+	return s, nil
+}
+
+// sample is what has been filled.
+func (j *Join) sample() writer.Sample {
+	j.tokens += j.filled
+	first := &j.pieces[0]
+	s := writer.Sample{
+		Key:    numbered(first.Document, first.Offset),
+		Origin: "tokens from " + strconv.FormatInt(first.Offset, 10) + " of document " + first.Document + " on",
+		Fields: []writer.Field{{Name: DefaultField, Data: j.buf}},
+	}
+	if !j.opt.NoMap {
+		j.mapped = AppendPieces(j.mapped[:0], j.pieces)
+		s.Fields = []writer.Field{{Name: MapField, Data: j.mapped}, s.Fields[0]}
+	}
+	return s
+}
+
+// Cursor is the number of a token in a document, a colon, and the source's cursor before that document.
+func (j *Join) Cursor() string {
+	at := place{}
+	switch {
+	case j.filled > 0 && j.filled < j.opt.Length: // a document in it was refused; the sample begins where it began
+		at = j.begin
+	case j.doc != nil:
+		at = place{j.doc.cursor, j.doc.at}
+	default:
+		at.cursor = j.ahead.cursor()
+	}
+	return strconv.FormatInt(at.token, 10) + ":" + at.cursor
+}
+
+// Seek goes to a cursor. Of the document that it leads into, the tokens before are read over.
+func (j *Join) Seek(ctx context.Context, cursor string) error {
+	number, inner, ok := strings.Cut(cursor, ":")
+	token, err := strconv.ParseInt(number, 10, 64)
+	if !ok || err != nil || token < 0 {
+		return fmt.Errorf("tokens: cursor %q is no place in documents", cursor)
+	}
+	j.closeDocument()
+	j.restart()
+	j.ahead.reset()
+	j.failed = nil
+	j.documents, j.tokens, j.dropped = 0, 0, 0
+	if err := j.ahead.src.Seek(ctx, inner); err != nil {
+		return err
+	}
+	if token == 0 {
+		return nil
+	}
+	if err := j.nextDocument(ctx); err != nil {
+		return fmt.Errorf("tokens: cursor %q: its document cannot be had any more: %w", cursor, noEOF(err))
+	}
+	if j.doc == nil || token >= j.doc.tokens {
+		j.closeDocument()
+		return fmt.Errorf("tokens: cursor %q: its document has too few tokens: it is not what it was", cursor)
+	}
+	return j.skip(token)
+}
+
+// skip reads over tokens.
+func (j *Join) skip(n int64) error {
+	d := j.doc
+	ids := min(n, d.tokens-int64(len(j.opt.Separator)))
+	var buf []byte
+	for done := int64(0); done < ids; {
+		some := min(ids-done, 32<<10)
+		var err error
+		if buf, err = d.reader.append(buf[:0], some); err != nil {
+			return fmt.Errorf("tokens: document %q, at token %d: %w", d.key, done, err)
+		}
+		done += some
+	}
+	d.at = n
+	return nil
+}
+
+// Split divides the source, where it can be divided: each part has documents of its own, and a remainder.
+func (j *Join) Split(part, parts int) error {
+	s, ok := j.ahead.src.(writer.Splitter)
+	if !ok {
+		return errors.New("tokens: the source of documents cannot be divided into parts")
+	}
+	j.closeDocument()
+	j.restart()
+	j.ahead.reset()
+	return s.Split(part, parts)
+}
+
+// Fingerprint covers the options and the source's.
+func (j *Join) Fingerprint() string { return "documents:" + j.sum.String() }
+
+// Meta is empty.
+func (j *Join) Meta() format.Metadata { return nil }
+
+// Total is known where the source is Arrays.
+func (j *Join) Total() (samples, bytes int64) {
+	a, ok := j.ahead.src.(*Arrays)
+	if !ok {
+		return 0, 0
+	}
+	documents, _ := a.Total()
+	tokens, _ := a.count()
+	tokens += documents * int64(len(j.opt.Separator))
+	if samples = tokens / j.opt.Length; tokens%j.opt.Length > 0 && j.opt.Remainder != Drop {
+		samples++
+	}
+	return samples, tokens*j.opt.DType.size() + samples*int64(len(j.head))
+}
+
+// Counts are of what has been read since the source was opened or last sent elsewhere by Seek.
+type Counts struct {
+	// Documents that were opened, those without tokens among them.
+	Documents int64
+	// Tokens in the samples given, separators among them, padding not.
+	Tokens int64
+	// Dropped is how many the remainder Drop has left out.
+	Dropped int64
+}
+
+// Counts says how far it has come.
+func (j *Join) Counts() Counts { return Counts{j.documents, j.tokens, j.dropped} }
+
+// Close closes the source.
+func (j *Join) Close() error {
+	j.closeDocument()
+	j.ahead.reset()
+	return j.ahead.src.Close()
+}

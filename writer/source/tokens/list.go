@@ -1,0 +1,186 @@
+package tokens
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// listReader reads a JSON list of integers.
+type listReader struct {
+	to   DType
+	in   io.Reader
+	done func()
+	buf  []byte
+	i    int // bytes of buf that were read
+	end  bool
+	at   int64 // elements read
+}
+
+// openList goes through the list once, to count and to find what is wrong with it before its first id is given.
+func openList(c *content, to DType) (idReader, int64, error) {
+	r, err := newListReader(c, to)
+	if err != nil {
+		return nil, 0, err
+	}
+	n, err := r.count()
+	r.close()
+	if err != nil {
+		return nil, 0, err
+	}
+	r, err = newListReader(c, to)
+	return r, n, err
+}
+
+func newListReader(c *content, to DType) (*listReader, error) {
+	if c.payload == nil {
+		return &listReader{to: to, buf: c.data, end: true, done: func() {}}, nil
+	}
+	in, done, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	return &listReader{to: to, in: in, buf: make([]byte, 0, 64<<10), done: done}, nil
+}
+
+// peek is the next byte; at the end io.EOF.
+func (r *listReader) peek() (byte, error) {
+	for r.i == len(r.buf) {
+		if r.end {
+			return 0, io.EOF
+		}
+		n, err := r.in.Read(r.buf[:cap(r.buf)])
+		r.buf, r.i = r.buf[:n], 0
+		if errors.Is(err, io.EOF) {
+			r.end = true
+		} else if err != nil {
+			return 0, err
+		}
+	}
+	return r.buf[r.i], nil
+}
+
+// mark goes past spaces; it is the byte behind them.
+func (r *listReader) mark() (byte, error) {
+	for {
+		c, err := r.peek()
+		if err != nil || c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+			return c, err
+		}
+		r.i++
+	}
+}
+
+// bad is what is wrong at the byte that comes next.
+func (r *listReader) bad(c byte, err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: the JSON list ends in the middle, behind %d elements", format.ErrCorrupt, r.at)
+	case err != nil:
+		return err
+	case r.at == 0 && c == '{':
+		return errors.New("it is a JSON object: give a list of integers")
+	}
+	return fmt.Errorf("element %d of the JSON list is no integer: %q stands where one is wanted", r.at, c)
+}
+
+// next is the next element; more is false behind the last, where the content ends.
+func (r *listReader) next() (id int64, more bool, err error) {
+	c, err := r.mark()
+	switch {
+	case r.at == 0 && err == nil && c == '[':
+		r.i++
+		if c, err = r.mark(); err == nil && c == ']' {
+			return 0, false, r.last()
+		}
+	case r.at > 0 && err == nil && c == ',':
+		r.i++
+		c, err = r.mark()
+	case r.at > 0 && err == nil && c == ']':
+		return 0, false, r.last()
+	default:
+		return 0, false, r.bad(c, err)
+	}
+	if err != nil {
+		return 0, false, r.bad(c, err)
+	}
+	id, err = r.integer()
+	r.at++
+	return id, err == nil, err
+}
+
+// last goes past the bracket, behind which nothing may come.
+func (r *listReader) last() error {
+	r.i++
+	c, err := r.mark()
+	if err == nil {
+		return fmt.Errorf("%w: %q follows the JSON list", format.ErrCorrupt, c)
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func (r *listReader) integer() (int64, error) {
+	negative, digits := false, 0
+	value := uint64(0)
+	for {
+		c, err := r.peek()
+		switch {
+		case err != nil && (digits == 0 || !errors.Is(err, io.EOF)):
+			return 0, r.bad(c, err)
+		case err == nil && c == '-' && digits == 0 && !negative:
+			negative = true
+			r.i++
+			continue
+		case err == nil && c >= '0' && c <= '9':
+			if value > (math.MaxInt64-uint64(c-'0'))/10 {
+				return 0, &misfit{at: r.at, id: fmt.Sprintf("%d%c…", value, c), to: r.to}
+			}
+			value = 10*value + uint64(c-'0')
+			digits++
+			r.i++
+			continue
+		case digits == 0 || err == nil && c != ',' && c != ']' && c != ' ' && c != '\n' && c != '\t' && c != '\r':
+			return 0, r.bad(c, nil)
+		}
+		id := int64(value)
+		if negative {
+			id = -id
+		}
+		if !r.to.fits(id) {
+			return 0, &misfit{at: r.at, id: fmt.Sprint(id), to: r.to}
+		}
+		return id, nil
+	}
+}
+
+func (r *listReader) append(dst []byte, n int64) ([]byte, error) {
+	for range n {
+		id, more, err := r.next()
+		if err == nil && !more {
+			err = fmt.Errorf("%w: it had more tokens before", io.ErrUnexpectedEOF)
+		}
+		if err != nil {
+			return dst, err
+		}
+		dst = r.to.append(dst, id)
+	}
+	return dst, nil
+}
+
+func (r *listReader) count() (n int64, err error) {
+	for {
+		_, more, err := r.next()
+		if err != nil || !more {
+			return n, err
+		}
+		n++
+	}
+}
+
+func (r *listReader) close() { r.done() }

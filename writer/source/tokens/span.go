@@ -1,0 +1,236 @@
+package tokens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer"
+)
+
+const (
+	// localExtent and remoteExtent are how many bytes of a file are read at once, for the samples in them together. A request to
+	// an object store takes some 20 ms, in which 8 MiB come along.
+	localExtent  = 1 << 20
+	remoteExtent = 8 << 20
+)
+
+// span is the payload of a sample: a header, ids of an array, and what it is padded with.
+type span struct {
+	of       *array
+	extent   *extent // nil where the sample is read alone
+	head     []byte
+	first, n int64 // tokens of the array
+	to       DType
+	pad      int64
+	padID    int64
+}
+
+var _ writer.Payload = (*span)(nil)
+
+func (s *span) size() int64 { return int64(len(s.head)) + (s.n+s.pad)*s.to.size() }
+
+// bytes is where the ids lie in the file.
+func (s *span) bytes() (off, n int64) {
+	return s.of.data + s.first*s.of.layout.size(), s.n * s.of.layout.size()
+}
+
+// place counts the place of an id that does not fit from the beginning of the array. The file is named by the sample's origin.
+func (s *span) place(done int64, err error) error {
+	var m *misfit
+	if errors.As(err, &m) {
+		m.at += s.first + done
+	}
+	return err
+}
+
+// ReadInto is writer.Payload's.
+func (s *span) ReadInto(ctx context.Context, p []byte) error {
+	if s.extent == nil {
+		return s.fill(ctx, p)
+	}
+	off, n := s.bytes()
+	src, err := s.extent.bytes(ctx, off, n)
+	if err != nil {
+		return err
+	}
+	dst, err := convert(append(p[:0], s.head...), src, s.of.layout, s.to)
+	s.extent.give()
+	if err != nil {
+		return s.place(0, err)
+	}
+	s.padding(dst, s.pad)
+	return nil
+}
+
+func (s *span) padding(dst []byte, n int64) []byte {
+	for range n {
+		dst = s.to.append(dst, s.padID)
+	}
+	return dst
+}
+
+// fill reads a sample that is large, piece by piece.
+func (s *span) fill(ctx context.Context, p []byte) error {
+	r, err := s.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.ReadFull(r, p)
+	return err
+}
+
+// Open is writer.Payload's.
+func (s *span) Open(ctx context.Context) (io.ReadCloser, error) {
+	obj, err := s.of.Store.Open(ctx, s.of.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &spanReader{span: s, ctx: ctx, obj: obj, ready: s.head, left: s.pad}, nil
+}
+
+// spanReader streams a sample, an extent at a time.
+type spanReader struct {
+	*span
+	ctx   context.Context
+	obj   objstore.Object
+	ready []byte // to be given
+	out   []byte // what ready is part of
+	src   []byte
+	done  int64 // tokens
+	left  int64 // padding
+	err   error
+}
+
+func (r *spanReader) Read(p []byte) (int, error) {
+	for len(r.ready) == 0 {
+		if r.err == nil {
+			r.err = r.more()
+		}
+		if r.err != nil {
+			return 0, r.err
+		}
+	}
+	n := copy(p, r.ready)
+	r.ready = r.ready[n:]
+	return n, nil
+}
+
+// more converts the next ids.
+func (r *spanReader) more() error {
+	of := r.of
+	n := min(r.n-r.done, of.extentSize()/of.layout.size())
+	if n > 0 {
+		r.src = slices.Grow(r.src[:0], int(n*of.layout.size()))[:n*of.layout.size()]
+		if err := r.obj.ReadAt(r.ctx, r.src, of.data+(r.first+r.done)*of.layout.size()); err != nil {
+			return err
+		}
+		if err := of.unchanged(r.ctx, r.obj); err != nil {
+			return err
+		}
+		var err error
+		if r.out, err = convert(r.out[:0], r.src, of.layout, r.to); err != nil {
+			return r.place(r.done, err)
+		}
+		r.ready, r.done = r.out, r.done+n
+		return nil
+	}
+	if r.left == 0 {
+		return io.EOF
+	}
+	n = min(r.left, localExtent)
+	r.out = r.padding(r.out[:0], n)
+	r.ready, r.left = r.out, r.left-n
+	return nil
+}
+
+func (r *spanReader) Close() error { return r.obj.Close() }
+
+func (a *array) extentSize() int64 {
+	if a.remote {
+		return remoteExtent
+	}
+	return localExtent
+}
+
+// unchanged compares the file with what it was when its header was read. It is called behind a read, and a local file is looked at
+// anew: whatever changed before shows.
+func (a *array) unchanged(ctx context.Context, obj objstore.Object) error {
+	info, err := obj.Info(ctx)
+	if err == nil && !a.remote {
+		info, err = a.Store.Stat(ctx, a.Name)
+	}
+	if err == nil && (info.Size != a.info.Size || info.ETag != a.info.ETag) {
+		err = fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
+	}
+	return err
+}
+
+// extent is a piece of a file that several samples lie in. The first of them to be read reads it; behind the last it is let go.
+type extent struct {
+	of     *array
+	off, n int64
+
+	mu   sync.Mutex
+	data []byte
+	left int64 // samples that have not been read
+}
+
+// share finds the extent of a sample: that of the sample before, or a new one that begins here.
+func (a *Arrays) share(s *span) *extent {
+	off, n := s.bytes()
+	if e := a.extent; e != nil && e.of == s.of && off >= e.off && off+n <= e.off+e.n {
+		return e
+	}
+	each := s.of.length * s.of.layout.size()
+	if each > s.of.extentSize()/2 {
+		a.extent = nil
+		return nil
+	}
+	// Whole samples, no more than the array and the part have.
+	samples := min(s.of.extentSize()/each, a.before[a.file+1]-a.at+1, a.end-a.at+1)
+	end := min(off+samples*each, s.of.data+s.of.tokens()*s.of.layout.size())
+	a.extent = &extent{of: s.of, off: off, n: end - off, left: samples}
+	return a.extent
+}
+
+// bytes is part of the extent, valid until give.
+func (e *extent) bytes(ctx context.Context, off, n int64) ([]byte, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.data == nil {
+		data, err := e.read(ctx)
+		if err != nil {
+			return nil, err // not kept: the next sample may have more luck
+		}
+		e.data = data
+	}
+	return e.data[off-e.off:][:n], nil
+}
+
+func (e *extent) read(ctx context.Context) ([]byte, error) {
+	obj, err := e.of.Store.Open(ctx, e.of.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer obj.Close()
+	data := make([]byte, e.n)
+	if err := obj.ReadAt(ctx, data, e.off); err != nil {
+		return nil, err
+	}
+	return data, e.of.unchanged(ctx, obj)
+}
+
+// give says that a sample has been read.
+func (e *extent) give() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.left--; e.left <= 0 {
+		e.data = nil
+	}
+}
