@@ -78,7 +78,7 @@ func (c *checkup) look(cmd *cobra.Command, f *packFlags, args []string) error {
 	stderr := cmd.ErrOrStderr()
 	quiet := f.quiet
 	f.quiet = true // what was found comes as the result
-	src, size, err := found.kind.open(ctx, found, f, stderr)
+	src, size, err := found.open(ctx, f, stderr)
 	if err != nil {
 		return err
 	}

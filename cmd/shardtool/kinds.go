@@ -18,6 +18,8 @@ import (
 type kind struct {
 	// name and one stand in messages: "Parquet files", "a Parquet file".
 	name, one string
+	// tokens says that its files hold token ids and nothing else.
+	tokens bool
 	// match says whether a file is of this kind, by its name. Folders of single files match nothing.
 	match func(name string) bool
 	// whole says whether a folder in which all files match is taken as one of this kind; nil: always.
@@ -31,7 +33,7 @@ type kind struct {
 }
 
 // fileKinds go by names of files, in order.
-var fileKinds = []*kind{&parquetKind, &linesKind, &tarKind}
+var fileKinds = []*kind{&parquetKind, &linesKind, &tarKind, &tokensKind}
 
 // allKinds are those and folders of files.
 func allKinds() []*kind { return append(slices.Clone(fileKinds), &filesKind) }
@@ -51,6 +53,8 @@ type found struct {
 	srcs []string
 	// files are those of a kind that goes by names, in the order of srcs; of folders of files those that are stores, by Store alone.
 	files []source.Input
+	// why says in messages why a folder is taken as one of files.
+	why string
 }
 
 // findSources says what the sources are: all of one kind.
@@ -74,7 +78,7 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*found, error
 		if err := k.knows(cmd, src, why); err != nil {
 			return nil, err
 		}
-		all.files = append(all.files, files...)
+		all.files, all.why = append(all.files, files...), all.why+why
 	}
 	if all.kind == &filesKind && len(all.files) > 0 && len(all.files) < len(srcs) {
 		return nil, usagef("some sources are folders on this machine and some are not: pack the ones, then the others with --append")

@@ -25,6 +25,7 @@ type packFlags struct {
 	opt        writer.Options
 	files      source.FilesOptions
 	rows       rowFlags
+	tokens     tokenFlags
 	level      string
 	kind       string
 	onError    string
@@ -42,9 +43,9 @@ func newPack() *cobra.Command {
 	var f packFlags
 	cmd := &cobra.Command{
 		Use:   "pack SRC… DATASET",
-		Short: "Pack folders of files, tar archives, Parquet, JSON Lines or CSV into shards",
-		Long: `Pack folders of files, tar archives or files of rows (Parquet, JSON Lines, CSV) into compressed tar shards with an
-index, and publish them under DATASET.
+		Short: "Pack folders of files, tar archives, files of rows or token arrays into shards",
+		Long: `Pack folders of files, tar archives, files of rows (Parquet, JSON Lines, CSV) or arrays of token ids into compressed
+tar shards with an index, and publish them under DATASET.
 
 Files that share a path up to the first dot of the base name are one sample: dog/7.jpg and dog/7.json are the
 sample dog/7 with the fields jpg and json. Names that begin with a dot are left out and counted. A prefix of an
@@ -55,6 +56,9 @@ prefix that holds nothing else. Archives (.tar, .tar.gz, .tgz, .tar.zst, those o
 given; one that was cut is an error. Of Parquet, JSON Lines (.jsonl, .ndjson) and CSV (.csv, .tsv), the last two also
 with .gz or .zst, each row is a sample and each column or member a field: strings and bytes as they are, images with
 their extension, lists of numbers as .npy, numbers as text, all else as JSON.
+
+Of arrays of token ids (.npy, or .bin with --raw-dtype), each row is a sample. --pack-tokens L cuts arrays of one
+dimension into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
 
 Nothing is visible before the end: the manifest is put last, and only if nobody else published meanwhile. A pack
 that was killed is continued by the same command with --resume, and its leftovers are removed by prune.
@@ -73,6 +77,8 @@ Exit codes:
   shardtool pack 'wds/train-{000000..000099}.tar' out/
   shardtool pack 'data/*.parquet' out/ --key id --attr label=label --where 'width>=256'
   shardtool pack corpus.jsonl.zst out/ --key id --columns text
+  shardtool pack 'tokens-*.npy' out/ --pack-tokens 2048
+  shardtool pack 'docs/*.parquet' out/ --pack-tokens 8192 --separator 50256 --tokens-field input_ids
   shardtool pack photos/ out/ --parts 8 --part 3`,
 		Args: usageArgs(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error { return runPack(cmd, args, &f) },
@@ -108,16 +114,20 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files that match this glob (may be repeated)")
 	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files that match this glob (may be repeated)")
 	f.rows.add(cmd)
+	f.tokens.add(cmd)
 }
 
 // sourceOptions turns those flags into options.
-func (f *packFlags) sourceOptions(*cobra.Command) error {
+func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 	for flag, globs := range map[string][]string{"include": f.files.Include, "exclude": f.files.Exclude} {
 		for _, g := range globs {
 			if !doublestar.ValidatePattern(g) {
 				return usagef("--%s %q: not a glob; write one such as '*.jpg' or 'dog/**', with \\ before a [ that is meant as it stands", flag, g)
 			}
 		}
+	}
+	if err := f.tokens.options(cmd); err != nil {
+		return err
 	}
 	return f.rows.options()
 }
@@ -202,6 +212,7 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 		f.opt.SourceOptions["shuffle"] = fmt.Sprint(f.shuffle)
 	}
 	f.rows.provenance(f.opt.SourceOptions)
+	f.tokens.provenance(cmd, f.opt.SourceOptions)
 	return f.sourceOptions(cmd)
 }
 
@@ -235,7 +246,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		sweep(ctx, store)
 	}
 	begin := time.Now()
-	src, size, err := found.kind.open(ctx, found, f, stderr)
+	src, size, err := found.open(ctx, f, stderr)
 	if err != nil {
 		return packError(ctx, err)
 	}
@@ -250,13 +261,16 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	f.opt.Skipped = skipPrinter(stderr)
 	f.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	if f.parts.parts > 0 {
-		return f.packPart(cmd, store, found, src, bar, begin)
+		err := f.packPart(cmd, store, found, src, bar, begin)
+		f.dropped(src, stderr)
+		return err
 	}
 	res, err := writer.Pack(ctx, store, src, f.opt)
 	bar.end()
 	if err != nil {
 		return packError(ctx, err)
 	}
+	f.dropped(src, stderr)
 	return printResult(cmd, f.json, store, res, time.Since(begin))
 }
 

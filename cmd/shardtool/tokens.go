@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/tokens"
+)
+
+// tokenFlags say how token ids become samples.
+type tokenFlags struct {
+	length    int64
+	separator string
+	field     string
+	dtype     string
+	raw       string
+	remainder string
+	pad       int64
+
+	arrays tokens.Options
+	join   tokens.JoinOptions
+	// narrowed says that the columns of rows were chosen by the field of tokens.
+	narrowed bool
+}
+
+// tokenOnly are flags that mean something only with --pack-tokens.
+var tokenOnly = []string{"separator", "tokens-field", "pack-remainder", "pad-id"}
+
+func (f *tokenFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.Int64Var(&f.length, "pack-tokens", 0, "tokens: make samples of this many token ids, of arrays or of documents")
+	fl.StringVar(&f.separator, "separator", "", "tokens: join documents, with this id (or a,b) behind each, or none")
+	fl.StringVar(&f.field, "tokens-field", "", "tokens: the field or column of documents that has their ids")
+	fl.StringVar(&f.dtype, "token-dtype", "", "tokens: type of ids in samples, uint8 to int64 (default: the arrays', int32 for documents)")
+	fl.StringVar(&f.remainder, "pack-remainder", "keep", "tokens: too few at the end for a sample: keep as a shorter one, pad or drop")
+	fl.Int64Var(&f.pad, "pad-id", 0, "tokens: what --pack-remainder pad fills up with (default: the separator)")
+	fl.StringVar(&f.raw, "raw-dtype", "", "tokens: type of ids in .bin files without a header")
+}
+
+// joins says whether documents are joined.
+func (f *tokenFlags) joins(k *kind) bool { return f.length > 0 && (!k.tokens || f.separator != "") }
+
+// options reads values and holds them against each other.
+func (f *tokenFlags) options(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	if given("pack-tokens") && f.length < 1 {
+		return usagef("--pack-tokens %d: give the number of tokens of a sample, such as 2048", f.length)
+	}
+	for _, flag := range tokenOnly {
+		if given(flag) && f.length == 0 {
+			return usagef("--%s goes with --pack-tokens: say how many tokens a sample has", flag)
+		}
+	}
+	dtype := func(flag, name string) (tokens.DType, error) {
+		if !given(flag) {
+			return 0, nil
+		}
+		t, err := tokens.ParseDType(name)
+		if err != nil {
+			return 0, usagef("--%s: %w", flag, err)
+		}
+		return t, nil
+	}
+	to, err := dtype("token-dtype", f.dtype)
+	if err != nil {
+		return err
+	}
+	raw, err := dtype("raw-dtype", f.raw)
+	if err != nil {
+		return err
+	}
+	rest, err := tokens.ParseRemainder(f.remainder)
+	if err != nil {
+		return usagef("--pack-%w", err)
+	}
+	separator, err := f.separators()
+	if err != nil {
+		return err
+	}
+	switch {
+	case given("pad-id") && rest != tokens.Pad:
+		return usagef("--pad-id goes with --pack-remainder pad")
+	case rest == tokens.Pad && !given("pad-id") && len(separator) == 0:
+		return usagef("--pack-remainder pad: say which id fills up, with --pad-id")
+	case rest == tokens.Pad && !given("pad-id"):
+		f.pad = separator[len(separator)-1]
+	}
+	f.arrays = tokens.Options{Length: f.length, Remainder: rest, PadID: f.pad, DType: to, Raw: raw}
+	f.join = tokens.JoinOptions{Length: f.length, Separator: separator, From: f.field, DType: to, Remainder: rest, PadID: f.pad}
+	return nil
+}
+
+// separators reads ids.
+func (f *tokenFlags) separators() (ids []int64, err error) {
+	if f.separator == "" || f.separator == "none" {
+		return nil, nil
+	}
+	for text := range strings.SplitSeq(f.separator, ",") {
+		id, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		if err != nil {
+			return nil, usagef("--separator %q: give a token id, several as a,b, or none", f.separator)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// provenance is what the data set keeps of the options.
+func (f *tokenFlags) provenance(cmd *cobra.Command, to map[string]string) {
+	for _, flag := range []string{"pack-tokens", "separator", "tokens-field", "token-dtype", "pack-remainder", "pad-id", "raw-dtype"} {
+		if fl := cmd.Flags().Lookup(flag); fl.Changed {
+			to[strings.ReplaceAll(flag, "-", "_")] = fl.Value.String()
+		}
+	}
+}
+
+// tokensKind is files of token ids.
+var tokensKind = kind{
+	name:   "arrays of token ids (.npy, .bin)",
+	one:    "an array of token ids",
+	tokens: true,
+	match: func(name string) bool {
+		lower := strings.ToLower(name)
+		return strings.HasSuffix(lower, ".npy") || strings.HasSuffix(lower, ".bin")
+	},
+	// Folders of .npy files are samples of files to most; with a separator each of the files is a document.
+	whole: func(f *packFlags) bool {
+		return f.tokens.length > 0 && (f.tokens.separator == "" || f.tokens.raw != "")
+	},
+	instead: func(flag string) string {
+		switch flag {
+		case "pack-shuffle":
+			return "reading shuffles"
+		case "include", "exclude":
+			return "name the files that are wanted, by a glob"
+		}
+		return "arrays have token ids and nothing else"
+	},
+	open: openArrays,
+}
+
+func openArrays(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
+	opt := f.tokens.arrays
+	if f.tokens.field != "" {
+		return nil, 0, usagef("--tokens-field is for documents with several fields: source %s is %s", found.first(), found.kind.one)
+	}
+	if f.tokens.joins(found.kind) {
+		opt = tokens.Options{Raw: opt.Raw, Mixed: true} // each array, or row of one, is a document
+	}
+	src, err := tokens.NewArrays(ctx, found.files, opt)
+	if err != nil {
+		return nil, 0, tokensError(err)
+	}
+	sum := src.Summary()
+	if f.tokens.length == 0 && sum.Whole != "" {
+		src.Close()
+		return nil, 0, usagef("source %s is one row of tokens: say how long samples are with --pack-tokens, such as --pack-tokens 2048", sum.Whole)
+	}
+	text := fmt.Sprintf("%s of %v in %s", plural(sum.Tokens, "token"), sum.DType, plural(len(found.files), "array"))
+	if opt.Length > 0 {
+		text += fmt.Sprintf(": %s of %s", plural(sum.Samples, "sample"), plural(opt.Length, "token"))
+		switch {
+		case sum.Dropped > 0:
+			text += fmt.Sprintf("; %s at the ends are dropped", plural(sum.Dropped, "token"))
+		case sum.Short > 0 && opt.Remainder == tokens.Pad:
+			text += fmt.Sprintf(", %s padded", countText(uint64(sum.Short)))
+		case sum.Short > 0:
+			text += fmt.Sprintf(", %s shorter (--pack-remainder pads or drops them, --separator joins arrays as documents)", countText(uint64(sum.Short)))
+		}
+	}
+	f.known(stderr, "%s", text)
+	if sum.Tokens == 0 {
+		src.Close()
+		return nil, 0, &exitError{exitNotFound, fmt.Errorf("%w in %s: nothing to pack", writer.ErrEmpty, plural(len(found.files), "array"))}
+	}
+	_, size := src.Total()
+	return src, size, nil
+}
+
+// open makes the source, and joins its documents where that is wanted. size is what progress is measured against, 0 when it is
+// not known.
+func (all *found) open(ctx context.Context, f *packFlags, stderr io.Writer) (src writer.Source, size int64, err error) {
+	t := &f.tokens
+	if t.raw != "" && !all.kind.tokens {
+		return nil, 0, usagef("--raw-dtype is for .bin files of token ids: source %s is %s", all.first(), all.kind.one)
+	}
+	if !t.joins(all.kind) {
+		if f.tokens.dtype != "" && !all.kind.tokens {
+			return nil, 0, usagef("--token-dtype goes with --pack-tokens: source %s is %s", all.first(), all.kind.one)
+		}
+		return all.kind.open(ctx, all, f, stderr)
+	}
+	switch {
+	case t.separator == "":
+		return nil, 0, usagef("--pack-tokens joins documents, since source %s is %s%s: say what stands behind each, with --separator ID, or "+
+			"--separator none where they end with such an id already", all.first(), all.kind.one, all.why)
+	case len(f.rows.attrs) > 0 || f.files.ClassField != "":
+		return nil, 0, usagef("--attr and --class-field describe documents, of which a sample of --pack-tokens holds several: leave them out")
+	}
+	t.chooseColumn(f, all.kind)
+	src, _, err = all.kind.open(ctx, all, f, stderr)
+	if err != nil {
+		if exit, ok := errors.AsType[*exitError](err); ok && t.narrowed && exit.code == exitUsage {
+			err = usagef("%s", strings.Replace(err.Error(), "--columns", "--tokens-field", 1))
+		}
+		return nil, 0, err
+	}
+	j, err := tokens.NewJoin(src, t.join)
+	if err != nil {
+		src.Close()
+		return nil, 0, tokensError(err)
+	}
+	_, size = j.Total()
+	return j, size, nil
+}
+
+// first is a source for messages, without the options of an address, where secrets are.
+func (all *found) first() string {
+	if place, _, _ := strings.Cut(all.srcs[0], "?"); strings.Contains(place, "://") {
+		return place
+	}
+	return all.srcs[0]
+}
+
+// chooseColumn reads no other columns than that of the tokens.
+func (f *tokenFlags) chooseColumn(of *packFlags, k *kind) {
+	rows := k == &parquetKind || k == &linesKind
+	if r := &of.rows; rows && f.field != "" && !strings.Contains(f.field, ".") && r.columns == nil && r.renamed == nil {
+		r.columns, f.narrowed = []string{f.field}, true
+	}
+}
+
+// dropped tells how many tokens were left out at the end.
+func (f *packFlags) dropped(src writer.Source, stderr io.Writer) {
+	if j, ok := src.(*tokens.Join); ok && !f.quiet {
+		if n := j.Counts().Dropped; n > 0 {
+			fmt.Fprintf(stderr, "%s behind the last whole sample were dropped\n", plural(n, "token"))
+		}
+	}
+}
+
+// tokensError names flags in place of options.
+func tokensError(err error) error {
+	if !errors.Is(err, tokens.ErrOption) {
+		return err
+	}
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "tokens: "), tokens.ErrOption.Error()+" ")
+	name, rest, _ := strings.Cut(text, ":")
+	flag := map[string]string{"length": "pack-tokens", "raw": "raw-dtype", "dtype": "token-dtype", "pad": "pad-id", "remainder": "pack-remainder", "separator": "separator"}[name]
+	if flag == "" {
+		return usagef("%s", text)
+	}
+	return usagef("--%s:%s", flag, rest)
+}

@@ -1,0 +1,120 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// randomTokens writes a .npy file of ids that do not compress.
+func randomTokens(name string, n int, seed byte) error {
+	head := fmt.Sprintf("{'descr': '<u2', 'fortran_order': False, 'shape': (%d,), }", n)
+	head += strings.Repeat(" ", 128-10-1-len(head)) + "\n"
+	out := append([]byte("\x93NUMPY\x01\x00"), byte(len(head)), 0)
+	ids := make([]byte, 2*n)
+	if _, err := rand.NewChaCha8([32]byte{seed}).Read(ids); err != nil {
+		return err
+	}
+	return os.WriteFile(name, append(append(out, head...), ids...), 0o644)
+}
+
+// TestTokensKilled kills packs of arrays, and of documents being joined, at random moments: nothing is visible, and --resume takes over
+// what is there and makes the bytes of a pack that was left alone.
+func TestTokensKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	src := filepath.Join(dir, "src")
+	if err := os.Mkdir(src, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 { // some shards end inside a file, others with it
+		if err := randomTokens(filepath.Join(src, fmt.Sprintf("%d.npy", i)), 6_000_001+i, byte(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, flags := range map[string][]string{
+		"cut":    {"--pack-tokens", "20000"},
+		"joined": {"--pack-tokens", "20000", "--separator", "7", "--token-dtype", "uint32"},
+	} {
+		want := filepath.Join(dir, "want-"+what)
+		if code := runCode(t, packCommand(src, want, append(flags, "--quiet")...)); code != 0 {
+			t.Fatalf("%s: exit %d", what, code)
+		}
+		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM} {
+			out := filepath.Join(t.TempDir(), "out")
+			shards := 1 + rand.IntN(10)
+			code, _, words := stopInside(t, packCommand(src, out, flags...), out, shards, sig)
+			t.Logf("%s: %v after %d shards: exit %d", what, sig, shards, code)
+			if sig == syscall.SIGTERM && (code != exitStopped || !strings.Contains(words, "the same command with --resume goes on")) {
+				t.Errorf("%s, %v: exit %d: %s", what, sig, code, words)
+			}
+			if code := runCode(t, exec.Command("shardtool", "ls", out)); code != exitNotFound {
+				t.Fatalf("%s, %v: ls exits %d: something was published", what, sig, code)
+			}
+			other := append([]string{"--resume", "--quiet", "--pack-tokens", "19999"}, flags[2:]...)
+			if code := runCode(t, packCommand(src, out, other...)); code == 0 {
+				t.Error("resumed with another length")
+			}
+			cmd := packCommand(src, out, append(flags, "--resume", "--json", "--quiet")...)
+			cmd.Stderr = os.Stderr
+			text, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%s, %v: %v", what, sig, err)
+			}
+			var res struct{ Adopted, Written, Samples int }
+			if err := json.Unmarshal(text, &res); err != nil {
+				t.Fatal(err)
+			}
+			if res.Samples < 900 || res.Adopted < 1 || res.Adopted+res.Written != res.Samples {
+				t.Errorf("%s, %v: %+v: nothing taken over, or something lost", what, sig, res)
+			}
+			for _, c := range []*exec.Cmd{
+				exec.Command("diff", "-r", "-x", ".*", want, out), exec.Command("shardtool", "verify", out, "--deep"),
+			} {
+				if text, err := c.CombinedOutput(); err != nil {
+					t.Errorf("%s, %v: %v: %v\n%s", what, sig, c.Args, err, text)
+				}
+			}
+		}
+	}
+}
+
+// TestTokensOverHTTP packs arrays of a web server.
+func TestTokensOverHTTP(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := randomTokens(filepath.Join(dir, "ids.npy"), 700_000, 1); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	defer server.Close()
+	var digests [][]byte
+	for i, src := range []string{server.URL + "/ids.npy", filepath.Join(dir, "ids.npy")} {
+		for _, flags := range [][]string{{"--pack-tokens", "100"}, {"--pack-tokens", "100", "--separator", "1"}} {
+			out := filepath.Join(t.TempDir(), "out")
+			text, err := exec.Command("shardtool", append([]string{"pack", src, out, "--json", "--quiet"}, flags...)...).Output()
+			if err != nil {
+				t.Fatalf("%s %v: %v", src, flags, err)
+			}
+			var res struct{ Digest json.RawMessage }
+			if err := json.Unmarshal(text, &res); err != nil {
+				t.Fatal(err)
+			}
+			digests = append(digests, res.Digest)
+		}
+		if i == 1 && (!bytes.Equal(digests[0], digests[2]) || !bytes.Equal(digests[1], digests[3]) || bytes.Equal(digests[0], digests[1])) {
+			t.Errorf("%s", digests)
+		}
+	}
+}
