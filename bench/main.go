@@ -50,7 +50,21 @@ var groups = []struct {
 	name string
 	run  func(*bench) error
 }{
-	{"read", (*bench).read}, {"stream", (*bench).stream}, {"start", (*bench).start}, {"order", (*bench).order}, {"verify", (*bench).verify}, {"get", (*bench).get}, {"index", (*bench).index}, {"pack", (*bench).pack}, {"parquet", (*bench).parquet}, {"lines", (*bench).lines}, {"parts", (*bench).parts}, {"memory", (*bench).memory}, {"webdataset", (*bench).webdataset}, {"packers", (*bench).packers},
+	{"read", (*bench).read},
+	{"stream", (*bench).stream},
+	{"start", (*bench).start},
+	{"order", (*bench).order},
+	{"verify", (*bench).verify},
+	{"get", (*bench).get},
+	{"index", (*bench).index},
+	{"pack", (*bench).pack},
+	{"parquet", (*bench).parquet},
+	{"lines", (*bench).lines},
+	{"tokens", (*bench).tokens},
+	{"parts", (*bench).parts},
+	{"memory", (*bench).memory},
+	{"webdataset", (*bench).webdataset},
+	{"packers", (*bench).packers},
 }
 
 func main() {
