@@ -160,7 +160,7 @@ func (b *bench) packTar() error {
 		return err
 	}
 	r, our, base, err := b.ratio(func() error {
-		src, err := tar.New(b.ctx, archives, tar.Options{})
+		src, err := tarSource(b, archives)
 		if err != nil {
 			return err
 		}
@@ -331,3 +331,16 @@ func (b *bench) againstTar(src string, ours func() error, dir string) error {
 }
 
 func abs(n int64) int64 { return max(n, -n) }
+
+// tarSource is archives on disk.
+func tarSource(b *bench, paths []string) (*tar.Tar, error) {
+	var inputs []source.Input
+	for _, p := range paths {
+		in, err := source.LocalInput(p)
+		if err != nil {
+			return nil, err
+		}
+		inputs = append(inputs, in)
+	}
+	return tar.New(b.ctx, inputs, tar.Options{})
+}

@@ -11,7 +11,6 @@ import (
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/parquet"
-	"github.com/shardtool/shardtool/writer/source/tar"
 )
 
 // parts measures a pack in eight parts, one after the other on this machine, and their commit, against one pack. Each part looks at
@@ -37,7 +36,7 @@ func (b *bench) parts() error {
 		return err
 	}
 	err = b.partsOf(fmt.Sprintf("texts of 3 KB in %d archives", len(archives)), 1.1, func() (writer.Splitter, error) {
-		return tar.New(b.ctx, archives, tar.Options{})
+		return tarSource(b, archives)
 	})
 	if err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
-	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -58,17 +57,12 @@ func expand(src string) (*kind, []source.Input, error) {
 	return k, files, nil
 }
 
-// localInput follows a link: caches of downloads are full of them, and a store does not follow those that lead out of it.
 func localInput(name string) (source.Input, error) {
-	target, err := filepath.EvalSymlinks(name)
+	in, err := source.LocalInput(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return source.Input{}, &exitError{exitNotFound, fmt.Errorf("source %s: %w", name, fs.ErrNotExist)}
+		err = &exitError{exitNotFound, fmt.Errorf("source %s: %w", name, fs.ErrNotExist)}
 	}
-	if err != nil {
-		return source.Input{}, err
-	}
-	store, err := local.New(filepath.Dir(target), local.Options{})
-	return source.Input{Store: store, Name: filepath.Base(target), Path: filepath.ToSlash(name)}, err
+	return in, err
 }
 
 // lookAtFolder takes a folder all of whose files are of a kind, but for names that begin with a dot or an underscore. The first

@@ -94,21 +94,16 @@ var tarKind = kind{
 }
 
 func openArchives(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
-	var paths []string
 	plain := true
 	for _, in := range found.files {
-		if strings.Contains(in.Path, "://") {
-			return nil, 0, usagef("source %s: archives are read from the local disk: copy it there first", in.Path)
-		}
-		paths = append(paths, filepath.FromSlash(in.Path))
-		plain = plain && strings.HasSuffix(strings.ToLower(in.Path), ".tar")
+		plain = plain && strings.HasSuffix(strings.ToLower(in.Name), ".tar")
 	}
-	src, err := tar.New(ctx, paths, tar.Options{MemberMemory: max(f.opt.Memory, 64<<20)})
+	src, err := tar.New(ctx, found.files, tar.Options{MemberMemory: max(f.opt.Memory, 64<<20)})
 	if err != nil {
 		return nil, 0, err
 	}
 	_, size := src.Total()
-	f.known(stderr, "%s, %s", plural(len(paths), "archive"), bytesText(uint64(size)))
+	f.known(stderr, "%s, %s", plural(len(found.files), "archive"), bytesText(uint64(size)))
 	if !plain {
 		size = 0 // what they hold is not known before
 	}

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
+	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // span is the content of a member of a plain archive: a writer.Payload. It opens the archive when it is read, since there may be more
@@ -21,61 +22,63 @@ var _ writer.Payload = (*span)(nil)
 
 var errChanged = errors.New("the archive changed while it was packed")
 
-func (s *span) unchanged(f *os.File) error {
-	info, err := f.Stat()
-	if err == nil && (info.Size() != s.archive.info.Size() || !info.ModTime().Equal(s.archive.info.ModTime())) {
-		err = errChanged
-	}
-	return err
-}
-
 func (s *span) fail(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
-	return fmt.Errorf("%s at %d: %s: %w", s.archive.path, s.member.offset, s.member.name, err)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("%w: %w", errChanged, err)
+	}
+	return fmt.Errorf("%s at %d: %s: %w", s.archive.Path, s.member.offset, s.member.name, err)
 }
 
 // ReadInto is writer.Payload's.
 func (s *span) ReadInto(ctx context.Context, p []byte) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	f, err := os.Open(s.archive.path)
+	obj, err := s.archive.Store.Open(ctx, s.archive.Name)
 	if err != nil {
 		return s.fail(err)
 	}
-	defer f.Close()
-	if _, err := f.ReadAt(p, s.member.payload); err != nil {
-		return s.fail(fmt.Errorf("%w: %w", errChanged, err))
+	defer obj.Close()
+	if err := obj.ReadAt(ctx, p, s.member.payload); err != nil {
+		return s.fail(err)
 	}
-	return s.fail(s.unchanged(f))
+	return s.fail(s.archive.unchanged(ctx, obj))
 }
 
 // Open is writer.Payload's.
-func (s *span) Open(context.Context) (io.ReadCloser, error) {
-	f, err := os.Open(s.archive.path)
+func (s *span) Open(ctx context.Context) (io.ReadCloser, error) {
+	obj, err := s.archive.Store.Open(ctx, s.archive.Name)
 	if err != nil {
 		return nil, s.fail(err)
 	}
-	return &spanReader{io.NewSectionReader(f, s.member.payload, s.member.size), s, f}, nil
+	end := s.member.payload + s.member.size
+	r, err := decoded.Open(ctx, obj, end, s.archive.remote, decoded.Plain, s.member.payload)
+	if err != nil {
+		obj.Close()
+		return nil, s.fail(err)
+	}
+	return &spanReader{ctx: ctx, in: r, span: s, obj: obj}, nil
 }
 
 type spanReader struct {
-	*io.SectionReader
+	ctx  context.Context
+	in   *decoded.Stream
 	span *span
-	file *os.File
+	obj  objstore.Object
 }
 
 // Read fails at the end when the archive is not what it was.
 func (r *spanReader) Read(p []byte) (int, error) {
-	n, err := r.SectionReader.Read(p)
+	n, err := r.in.Read(p)
 	if errors.Is(err, io.EOF) {
-		if changed := r.span.unchanged(r.file); changed != nil {
+		if changed := r.span.archive.unchanged(r.ctx, r.obj); changed != nil {
 			err = changed
 		}
 	}
 	return n, r.span.fail(err)
 }
 
-func (r *spanReader) Close() error { return r.file.Close() }
+func (r *spanReader) Close() error {
+	r.in.Close()
+	return r.obj.Close()
+}

@@ -3,22 +3,22 @@ package tar
 import (
 	"archive/tar"
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // stream is an archive that is being read.
 type stream struct {
 	archive *archive
-	file    *os.File
-	unzip   io.Closer
+	ctx     context.Context
+	cancel  context.CancelFunc
+	obj     objstore.Object
 	in      *offsetReader
 	tar     *tar.Reader
 	plain   bool
@@ -33,62 +33,49 @@ const blockSize = 512
 // chunkSize is what small members are read to together.
 const chunkSize = 256 << 10
 
-// maxWindow bounds what a zstd archive makes its decoder hold: that of `zstd --long=27`.
-const maxWindow = 128 << 20
-
-func newStream(a *archive) (*stream, error) {
-	f, err := os.Open(a.path)
+// newStream begins at the front of an archive. Reading goes on when ctx has ended, until cancel.
+func newStream(ctx context.Context, a *archive) (*stream, error) {
+	obj, err := a.Store.Open(ctx, a.Name)
 	if err != nil {
-		return nil, fmt.Errorf("source: %w", err)
+		return nil, fmt.Errorf("source: %s: %w", a.Path, err)
 	}
-	s := &stream{archive: a, file: f, refused: map[int64]error{}}
-	info, err := f.Stat()
-	if err != nil || info.Size() != a.info.Size() || !info.ModTime().Equal(a.info.ModTime()) {
-		f.Close()
-		return nil, fmt.Errorf("source: %s changed since it was listed: pack again when nobody writes to it", a.path)
-	}
-	var r io.Reader = f
-	switch kindOf(a.path) {
-	case "tar":
-		s.plain = true
-	case "gzip":
-		z, err := gzip.NewReader(bufio.NewReaderSize(f, 256<<10))
-		if err != nil {
-			f.Close()
-			return nil, s.damaged(0, err)
+	s := &stream{archive: a, obj: obj, refused: map[int64]error{}, plain: a.coding == decoded.Plain}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := a.unchanged(ctx, obj); err != nil {
+		s.close()
+		if errors.Is(err, errChanged) {
+			err = fmt.Errorf("changed since it was listed: pack again when nobody writes to it (%w)", err)
 		}
-		r, s.unzip = z, z
-	case "zstd":
-		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
-		if err != nil {
-			f.Close()
-			return nil, s.damaged(0, err)
-		}
-		r, s.unzip = z, z.IOReadCloser()
+		return nil, fmt.Errorf("source: %s %w", a.Path, err)
 	}
-	s.in = &offsetReader{r: bufio.NewReaderSize(r, 256<<10)}
-	if s.plain {
-		s.in.file = f
+	s.in = &offsetReader{s: s, r: bufio.NewReaderSize(nil, 256<<10)}
+	if err := s.in.begin(0); err != nil {
+		s.close()
+		return nil, s.damaged(0, err)
 	}
 	s.tar = tar.NewReader(s.in)
 	return s, nil
 }
 
 func (s *stream) close() {
-	if s.unzip != nil {
-		s.unzip.Close()
+	s.cancel()
+	if s.in != nil && s.in.from != nil {
+		s.in.from.Close()
 	}
-	s.file.Close()
+	s.obj.Close()
 }
 
 // damaged is an error of the archive as a whole.
 func (s *stream) damaged(offset int64, err error) error {
+	if s.in != nil && s.in.failed != nil { // below the archive, which says what to do
+		return fmt.Errorf("source: %s at %d: %w", s.archive.Path, offset, s.in.failed)
+	}
 	if !errors.Is(err, format.ErrCorrupt) && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) {
 		err = fmt.Errorf("%w: the archive was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF)
 	} else if !errors.Is(err, format.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", format.ErrCorrupt, err)
 	}
-	return fmt.Errorf("source: %s at %d: %w; fetch or make the archive again", s.archive.path, offset, err)
+	return fmt.Errorf("source: %s at %d: %w; fetch or make the archive again", s.archive.Path, offset, err)
 }
 
 // next reads a member: its data too, up to most bytes, unless it can be read later.
@@ -129,9 +116,10 @@ func (s *stream) next(most int64) (m member, err error) {
 // content gets at a member's bytes.
 func (s *stream) content(m *member, h *tar.Header, most int64) error {
 	sparse := h.Typeflag == tar.TypeGNUSparse || h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != ""
-	if s.plain && !sparse && m.size > inline {
+	// What lies behind a network is read in passing, as far as there is room: skipping it would throw away what was read ahead.
+	if s.plain && !sparse && m.size > inline && (!s.archive.remote || m.size > most) {
 		m.payload = s.in.off // right behind the header: the reader takes no more than that
-		if end := m.payload + m.size; end > s.archive.info.Size() {
+		if end := m.payload + m.size; end > s.archive.info.Size {
 			return s.damaged(m.offset, io.ErrUnexpectedEOF)
 		}
 		return nil
@@ -198,10 +186,36 @@ func (s *stream) ended() error {
 
 // offsetReader knows where it stands, and how many zeros came last.
 type offsetReader struct {
-	r     *bufio.Reader
-	file  *os.File // of a plain archive: to seek in
-	off   int64
-	zeros int64
+	s      *stream
+	from   *decoded.Stream
+	r      *bufio.Reader
+	off    int64
+	zeros  int64
+	failed error // of the store, or of the compressed stream
+}
+
+// begin reads from an offset on.
+func (o *offsetReader) begin(off int64) (err error) {
+	a := o.s.archive
+	if o.from != nil {
+		o.from.Close()
+	}
+	o.from, err = decoded.Open(o.s.ctx, o.s.obj, a.info.Size, a.remote, a.coding, off)
+	if err != nil {
+		o.from = nil
+		return o.note(err)
+	}
+	o.off = off
+	o.r.Reset(o.from)
+	return nil
+}
+
+// note keeps an error from below.
+func (o *offsetReader) note(err error) error {
+	if err != nil && !errors.Is(err, io.EOF) {
+		o.failed = err
+	}
+	return err
 }
 
 func (o *offsetReader) Read(p []byte) (int, error) {
@@ -217,12 +231,12 @@ func (o *offsetReader) Read(p []byte) (int, error) {
 	} else {
 		o.zeros += zeros
 	}
-	return n, err
+	return n, o.note(err)
 }
 
 // Seek is for tar's reader, which passes over content by it: forward alone.
 func (o *offsetReader) Seek(offset int64, whence int) (int64, error) {
-	if o.file == nil || whence != io.SeekCurrent || offset < 0 {
+	if !o.s.plain || whence != io.SeekCurrent || offset < 0 {
 		return 0, errors.ErrUnsupported
 	}
 	o.zeros = 0
@@ -231,10 +245,6 @@ func (o *offsetReader) Seek(offset int64, whence int) (int64, error) {
 		o.off += int64(n)
 		return o.off, err
 	}
-	if _, err := o.file.Seek(o.off+offset, io.SeekStart); err != nil {
-		return o.off, err
-	}
-	o.off += offset
-	o.r.Reset(o.file)
-	return o.off, nil
+	err := o.begin(o.off + offset)
+	return o.off, err
 }

@@ -5,12 +5,14 @@
 // that do not stand together would be halves of samples elsewhere: here they are an error that names both places, as is an
 // archive that was cut between two members, which to most programs looks like a shorter one.
 //
-//	src, err := tar.New(ctx, paths, tar.Options{})
+//	in, err := source.LocalInput("train-000000.tar")
+//	src, err := tar.New(ctx, []source.Input{in}, tar.Options{})
 //	result, err := writer.Pack(ctx, store, src, writer.Options{})
 package tar
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -19,18 +21,23 @@ import (
 	"hash/maphash"
 	"io"
 	"math/bits"
-	"os"
 	"strconv"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
+	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // Options change how archives are read.
 type Options struct {
-	// MemberMemory is the most bytes of a sample that are held in memory, default 1 GiB. In plain archives members above
-	// 256 KiB are read where they lie and do not count; a sample of a compressed one that needs more is an error.
+	// MemberMemory is the most bytes of a sample that are held in memory, default 1 GiB. In plain archives on disk members above
+	// 256 KiB are read where they lie and do not count, behind a network those that would be too many; a sample of a compressed one
+	// that needs more is an error.
 	MemberMemory int64
 }
 
@@ -38,12 +45,14 @@ const (
 	defaultMemberMemory = 1 << 30
 	// inline is the largest member of a plain archive that is read in passing; larger ones are left to the writer's workers.
 	inline = 256 << 10
+	// together is how many archives are asked for their sizes at once.
+	together = 16
 	// maxSeen bounds the keys of an archive that are remembered to find samples that are torn apart: 64 MiB or so. Beyond, what
 	// is torn far apart comes up as a duplicate key in the writer.
 	maxSeen = 4 << 20
 )
 
-// Tar is the samples of archives, in the order of the paths and of the members. It is for one goroutine; payloads may be read from
+// Tar is the samples of archives, in the order of the inputs and of the members. It is for one goroutine; payloads may be read from
 // others.
 type Tar struct {
 	opt      Options
@@ -56,14 +65,34 @@ type Tar struct {
 	at    int // archive
 	given int // samples of it
 	open  *stream
+	err   error   // reading ended in the middle of an archive
 	held  *member // read, and of the next sample
 	seen  map[uint64]struct{}
 }
 
-// archive is one of the paths.
+// archive is one of the inputs.
 type archive struct {
-	path string
-	info os.FileInfo
+	source.Input
+	info   objstore.Info
+	coding decoded.Coding
+	remote bool
+}
+
+// version is what the archive is told apart by from another of its name and size: its tag, or on this machine its time, which is the
+// same for all machines that see the file.
+func (a *archive) version(info objstore.Info) string {
+	if a.remote {
+		return info.ETag
+	}
+	return strconv.FormatInt(info.ModTime.UnixNano(), 10)
+}
+
+func (a *archive) unchanged(ctx context.Context, obj objstore.Object) error {
+	info, err := obj.Info(ctx)
+	if err == nil && (info.Size != a.info.Size || a.version(info) != a.version(a.info)) {
+		err = errChanged
+	}
+	return err
 }
 
 // member is a regular file of an archive.
@@ -76,74 +105,91 @@ type member struct {
 	payload    int64 // where it lies in a plain archive, when data is nil and size is not 0
 }
 
-// New opens archives: paths to files that end in .tar, .tar.gz, .tgz or .tar.zst. It reads no member yet. The same path twice is an
-// error.
-func New(ctx context.Context, paths []string, opt Options) (*Tar, error) {
+// New asks for the sizes of archives: inputs whose names end in .tar, .tar.gz, .tgz or .tar.zst. It reads no member yet. The same
+// archive twice is an error. The stores stay the caller's.
+func New(ctx context.Context, inputs []source.Input, opt Options) (*Tar, error) {
 	if opt.MemberMemory == 0 {
 		opt.MemberMemory = defaultMemberMemory
 	}
 	if opt.MemberMemory < 0 {
 		return nil, fmt.Errorf("source: memory of %d bytes for a sample: give a positive size", opt.MemberMemory)
 	}
-	t := &Tar{opt: opt, seed: maphash.MakeSeed()}
-	h := sha256.New()
+	t := &Tar{opt: opt, seed: maphash.MakeSeed(), archives: make([]archive, len(inputs)), to: len(inputs)}
 	known := map[string]bool{}
-	for _, path := range paths {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	for i, in := range inputs {
+		if in.Path == "" {
+			in.Path = in.Name
 		}
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, fmt.Errorf("source: %w", err)
+		a := &t.archives[i]
+		a.Input = in
+		_, a.remote = in.Store.(objstore.Remote)
+		var ok bool
+		if a.coding, ok = codingOf(in.Name); !ok {
+			return nil, fmt.Errorf("source: %s: give archives that end in .tar, .tar.gz, .tgz or .tar.zst", in.Path)
 		}
-		switch {
-		case known[path]:
-			return nil, fmt.Errorf("source: %s is named twice: its samples would come twice", path)
-		case !info.Mode().IsRegular():
-			return nil, fmt.Errorf("source: %s is no regular file: copy it to one first, since an archive is read again after a crash", path)
-		case kindOf(path) == "":
-			return nil, fmt.Errorf("source: %s: give archives that end in .tar, .tar.gz, .tgz or .tar.zst", path)
+		if known[in.Path] {
+			return nil, fmt.Errorf("source: %s is named twice: its samples would come twice", in.Path)
 		}
-		known[path] = true
-		t.archives = append(t.archives, archive{path, info})
-		fmt.Fprintf(h, "%q %d %d\n", path, info.Size(), info.ModTime().UnixNano())
+		known[in.Path] = true
 	}
-	t.sum, t.to = hex.EncodeToString(h.Sum(nil)), len(t.archives)
+	if err := t.measure(ctx); err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	for i := range t.archives {
+		a := &t.archives[i]
+		fmt.Fprintf(h, "%q %d %s\n", a.Path, a.info.Size, a.version(a.info))
+	}
+	t.sum = hex.EncodeToString(h.Sum(nil))
 	return t, nil
+}
+
+// measure asks for sizes.
+func (t *Tar) measure(ctx context.Context) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(together)
+	for i := range t.archives {
+		a := &t.archives[i]
+		g.Go(func() (err error) {
+			if a.info, err = a.Store.Stat(gctx, a.Name); err != nil {
+				return fmt.Errorf("source: %s: %w", a.Path, err)
+			}
+			return nil
+		})
+	}
+	return cmp.Or(g.Wait(), ctx.Err())
 }
 
 var _ writer.Splitter = (*Tar)(nil)
 
-// Is says whether a path has the name of an archive that New reads.
-func Is(path string) bool { return kindOf(path) != "" }
+// Is says whether a name is that of an archive that New reads.
+func Is(name string) bool {
+	_, ok := codingOf(name)
+	return ok
+}
 
-func kindOf(path string) string {
-	low := strings.ToLower(path)
-	for suffix, kind := range map[string]string{".tar": "tar", ".tar.gz": "gzip", ".tgz": "gzip", ".tar.zst": "zstd", ".tar.zstd": "zstd"} {
-		if strings.HasSuffix(low, suffix) {
-			return kind
-		}
+func codingOf(name string) (c decoded.Coding, ok bool) {
+	rest, c := decoded.CutSuffix(name)
+	low := strings.ToLower(rest)
+	if c == decoded.Plain && strings.HasSuffix(low, ".tgz") {
+		return decoded.Gzip, true
 	}
-	return ""
+	return c, strings.HasSuffix(low, ".tar")
 }
 
 // Next is writer.Source's. What is wrong with an archive as a whole ends the source; a member that cannot be packed is a
 // *writer.SampleError.
 func (t *Tar) Next(ctx context.Context) (writer.Sample, error) {
 	for {
-		if err := ctx.Err(); err != nil {
+		if err := cmp.Or(t.err, ctx.Err()); err != nil {
 			return writer.Sample{}, err
 		}
 		if t.at >= t.to {
 			return writer.Sample{}, io.EOF
 		}
-		if t.open == nil {
-			if err := t.begin(); err != nil {
-				return writer.Sample{}, err
-			}
-		}
-		group, err := t.group()
+		group, err := t.group(ctx)
 		if err != nil {
+			t.err = err
 			return writer.Sample{}, err
 		}
 		if group == nil {
@@ -158,7 +204,19 @@ func (t *Tar) Next(ctx context.Context) (writer.Sample, error) {
 
 // group reads the members of the next sample; none at the end of the archive. Members that are no regular files come alone, with
 // no size, to be refused.
-func (t *Tar) group() (group []member, err error) {
+func (t *Tar) group(ctx context.Context) (group []member, err error) {
+	if t.open == nil {
+		if err := t.begin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	open := t.open
+	defer context.AfterFunc(ctx, open.cancel)()
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = ctx.Err()
+		}
+	}()
 	held := int64(0)
 	for {
 		if t.held == nil {
@@ -184,9 +242,9 @@ func (t *Tar) group() (group []member, err error) {
 func (t *Tar) sample(group []member) (writer.Sample, error) {
 	a := &t.archives[t.at]
 	first := &group[0]
-	s := writer.Sample{Key: first.key, Origin: a.path + " at " + strconv.FormatInt(first.offset, 10) + ": " + first.name, Source: a.path, Row: int64(t.given)}
+	s := writer.Sample{Key: first.key, Origin: a.Path + " at " + strconv.FormatInt(first.offset, 10) + ": " + first.name, Source: a.Path, Row: int64(t.given)}
 	fail := func(m *member, err error) (writer.Sample, error) {
-		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.path, m.offset, m.name), Source: a.path, Row: int64(t.given), Key: m.key, Err: err}
+		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.Path, m.offset, m.name), Source: a.Path, Row: int64(t.given), Key: m.key, Err: err}
 	}
 	if len(t.seen) < maxSeen {
 		h := maphash.String(t.seed, first.key)
@@ -211,8 +269,8 @@ func (t *Tar) sample(group []member) (writer.Sample, error) {
 	return s, nil
 }
 
-func (t *Tar) begin() (err error) {
-	t.open, err = newStream(&t.archives[t.at])
+func (t *Tar) begin(ctx context.Context) (err error) {
+	t.open, err = newStream(ctx, &t.archives[t.at])
 	t.seen, t.held = map[uint64]struct{}{}, nil
 	return err
 }
@@ -236,22 +294,18 @@ func (t *Tar) Seek(ctx context.Context, cursor string) error {
 		return fmt.Errorf("source: cursor %q is none of archives %d to %d", cursor, t.from, t.to)
 	}
 	t.leave()
-	t.at, t.given = at, 0
+	t.at, t.given, t.err = at, 0, nil
 	for t.given < given {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if t.open == nil {
-			if err := t.begin(); err != nil {
-				return err
-			}
-		}
-		group, err := t.group()
+		group, err := t.group(ctx)
 		if err != nil {
+			t.err = err
 			return err
 		}
 		if group == nil {
-			return fmt.Errorf("source: cursor %q: %s has %d samples only: it is not the archive it was", cursor, t.archives[at].path, t.given)
+			return fmt.Errorf("source: cursor %q: %s has %d samples only: it is not the archive it was", cursor, t.archives[at].Path, t.given)
 		}
 		t.given++
 		clear(t.open.refused)
@@ -262,7 +316,7 @@ func (t *Tar) Seek(ctx context.Context, cursor string) error {
 	return nil
 }
 
-// Fingerprint covers paths, sizes and modification times of the archives, in order.
+// Fingerprint covers paths, sizes and modification times (in a store, tags) of the archives, in order.
 func (t *Tar) Fingerprint() string { return "tar:" + t.sum }
 
 // Meta is empty.
@@ -294,7 +348,7 @@ func (t *Tar) Split(part, parts int) error {
 		if of <= part {
 			end = i + 1
 		}
-		first += t.archives[i].info.Size()
+		first += t.archives[i].info.Size
 	}
 	t.from, t.to = begin, end
 	t.at, t.given = begin, 0
@@ -304,7 +358,7 @@ func (t *Tar) Split(part, parts int) error {
 // Total is the size of the archives, those of the part after Split; how many samples there are is not known.
 func (t *Tar) Total() (samples, bytes int64) {
 	for i := t.from; i < t.to; i++ {
-		bytes += t.archives[i].info.Size()
+		bytes += t.archives[i].info.Size
 	}
 	return 0, bytes
 }

@@ -21,9 +21,12 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
+	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // entry is a member to make.
@@ -68,12 +71,12 @@ func write(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	var b bytes.Buffer
-	switch kindOf(name) {
-	case "gzip":
+	switch coding, _ := codingOf(name); coding {
+	case decoded.Gzip:
 		z := gzip.NewWriter(&b)
 		_, _ = z.Write(data)
 		z.Close()
-	case "zstd":
+	case decoded.Zstd:
 		z, err := zstd.NewWriter(&b)
 		if err != nil {
 			t.Fatal(err)
@@ -137,12 +140,29 @@ func rest(t testing.TB, src *Tar) (all []string, bad []error, err error) {
 
 func open(t testing.TB, opt Options, paths ...string) *Tar {
 	t.Helper()
-	src, err := New(t.Context(), paths, opt)
+	src, err := New(t.Context(), inputs(t, paths...), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { src.Close() })
 	return src
+}
+
+// inputs are files on this machine; what is none is named as it is, for New to refuse.
+func inputs(t testing.TB, paths ...string) (all []source.Input) {
+	t.Helper()
+	for _, path := range paths {
+		in, err := source.LocalInput(path)
+		if err != nil {
+			dir, lerr := local.New(t.TempDir(), local.Options{})
+			if lerr != nil {
+				t.Fatal(lerr)
+			}
+			in = source.Input{Store: dir, Name: filepath.Base(path), Path: path}
+		}
+		all = append(all, in)
+	}
+	return all
 }
 
 func samples() (entries []entry, want []string) {
@@ -305,12 +325,12 @@ func TestJoinedAndNot(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, paths := range [][]string{{dir}, {filepath.Join(dir, "none.tar")}, {write(t, "a.zip", one)}, {write(t, "a.tar", one), ""}} {
-		if _, err := New(t.Context(), paths, Options{}); err == nil {
+		if _, err := New(t.Context(), inputs(t, paths...), Options{}); err == nil {
 			t.Errorf("%q were accepted", paths)
 		}
 	}
 	path := write(t, "a.tar", one)
-	if _, err := New(t.Context(), []string{path, path}, Options{}); err == nil || !strings.Contains(err.Error(), "named twice") {
+	if _, err := New(t.Context(), inputs(t, path, path), Options{}); err == nil || !strings.Contains(err.Error(), "named twice") {
 		t.Error(err)
 	}
 }
