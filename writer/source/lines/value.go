@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/internal/where"
 )
 
 // kind is what a value is.
@@ -122,7 +122,7 @@ func (a *attr) value(v value) (out format.AttrValue, err error) {
 
 // condition is one condition on a row.
 type condition struct {
-	fields.Condition
+	where.Condition
 	word    []byte
 	number  float64
 	integer int64
@@ -131,7 +131,7 @@ type condition struct {
 }
 
 func newCondition(text string) (*condition, error) {
-	parsed, err := fields.ParseCondition(text)
+	parsed, err := where.Parse(text)
 	if err != nil {
 		return nil, optionf("%w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
@@ -92,7 +93,7 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 		return nil, err
 	}
 	for _, text := range opt.Where {
-		cond, err := fields.ParseCondition(text)
+		cond, err := where.Parse(text)
 		if err != nil {
 			return nil, optionf("%w", err)
 		}

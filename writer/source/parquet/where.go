@@ -12,12 +12,12 @@ import (
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 
-	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/internal/where"
 )
 
 // filter is one condition on a row.
 type filter struct {
-	fields.Condition
+	where.Condition
 	col  *column
 	with operand
 }

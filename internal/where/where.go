@@ -1,19 +1,20 @@
-package fields
+// Package where reads conditions such as width>=256 or `label is null`, which sources filter by.
+package where
 
 import (
 	"fmt"
 	"strings"
 )
 
-// Condition is one condition on a row, as a user writes it.
+// Condition is one condition on a row or sample, as a user writes it.
 type Condition struct {
 	// Text is all of it.
 	Text string
-	// Column is the name left of Op.
+	// Column is the name left of Op: that of a column, or an attribute.
 	Column string
 	// Op is one of = != < <= > >=, "is null" and "is not null".
 	Op string
-	// Word is what the column is compared with.
+	// Word is what it is compared with.
 	Word string
 	// Quoted says that the word stood in quotes.
 	Quoted bool
@@ -22,8 +23,8 @@ type Condition struct {
 // The operators, longer ones first.
 var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
 
-// ParseCondition reads a condition. A word may stand in single or double quotes.
-func ParseCondition(text string) (Condition, error) {
+// Parse reads a condition. A word may stand in single or double quotes.
+func Parse(text string) (Condition, error) {
 	c := Condition{Text: text}
 	words := strings.Fields(text)
 	if n := len(words); n >= 3 && strings.EqualFold(words[n-2], "is") && strings.EqualFold(words[n-1], "null") {
