@@ -120,6 +120,15 @@ func (ix *ShardIndex) Cursors(samples []int) []FieldCursor {
 	return out
 }
 
+// Fields appends the sample's fields with their sizes to dst, and goes on to the next sample.
+func (c *FieldCursor) Fields(dst []FieldSize) []FieldSize {
+	for _, f := range c.ix.Shape(c.Sample) {
+		dst = append(dst, FieldSize{Name: c.ix.Fields[f], Size: int64(c.ix.Sizes[f][c.at[f]])})
+	}
+	c.next()
+	return dst
+}
+
 func (c *FieldCursor) next() {
 	for _, f := range c.ix.Shape(c.Sample) {
 		c.at[f]++

@@ -39,7 +39,7 @@ func (d *coldDecoder) decode() (*ShardIndex, error) {
 			return nil, corruptf("checksum mismatch in section %s, part %d", s.kind, s.part)
 		}
 	}
-	ix := &ShardIndex{Schema: d.Schema, Rows: d.Rows, Meta: d.Meta}
+	ix := &ShardIndex{Schema: d.Schema, Rows: d.Rows, Meta: d.Meta, Foreign: d.Foreign}
 	if err := d.keys(ix); err != nil {
 		return nil, fmt.Errorf("section %s: %w", typeKeys, err)
 	}
@@ -157,6 +157,9 @@ func (d *coldDecoder) shapes(ix *ShardIndex) (perField []int, err error) {
 
 // layout adds up members and holds each block against its rows: an offset that is computed from sizes is one that exists.
 func (d *coldDecoder) layout(ix *ShardIndex) error {
+	if d.Foreign {
+		return d.places(ix)
+	}
 	at := make([]int, len(ix.Fields))
 	sample, member := 0, 0
 	for row := 0; row < len(ix.Rows); {
@@ -174,7 +177,7 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 					gap = ix.Gaps[member]
 				}
 				member++
-				if !d.Foreign && gap != uint64(fieldHeaderLen(ix.Keys[sample], ix.Fields[f])) {
+				if gap != uint64(fieldHeaderLen(ix.Keys[sample], ix.Fields[f])) {
 					return corruptf("sample %d: %d bytes before a payload of field %q", sample, gap, ix.Fields[f])
 				}
 				if size > room || gap > room || gap+size+uint64(padding(int64(size))) > room {
@@ -183,8 +186,35 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 				room -= gap + size + uint64(padding(int64(size)))
 			}
 		}
-		if room != 0 && !d.Foreign {
+		if room != 0 {
 			return corruptf("row %d: %d bytes after the block's last sample", first, room)
+		}
+	}
+	return nil
+}
+
+// places is layout for a foreign archive: each payload lies inside its block.
+func (d *coldDecoder) places(ix *ShardIndex) error {
+	if ix.End = d.DataSize - d.DataLen; ix.Gaps == nil && d.samples > 0 {
+		return corruptf("no section %s in the index of a foreign archive", typeGap)
+	}
+	at := make([]int, len(ix.Fields))
+	sample, member := 0, 0
+	for row := 0; row < len(ix.Rows); {
+		first, end := row, sample+int(ix.Rows[row].Samples)
+		room := uint64(ix.Rows[row].Decoded)
+		for row++; row < len(ix.Rows) && ix.Rows[row].Samples == 0; row++ {
+			room += uint64(ix.Rows[row].Decoded)
+		}
+		for ; sample < end; sample++ {
+			for _, f := range ix.Shape(sample) {
+				size, place := ix.Sizes[f][at[f]], ix.Gaps[member]
+				at[f]++
+				member++
+				if place < tarBlock || place > room || size > room-place || size+uint64(padding(int64(size))) > room-place {
+					return corruptf("row %d: field %q of sample %d, %d bytes at %d, lies outside its block", first, ix.Fields[f], sample, size, place)
+				}
+			}
 		}
 	}
 	return nil

@@ -100,7 +100,7 @@ func mend(obj []byte) []byte {
 	if l, err := decodeLocator(loc); err == nil && l.HotOff >= l.DataSize+2*skipHeader && l.DataLen <= l.DataSize {
 		t := Tail{Locator: l}
 		if from := hotOff - base; from <= locAt && hotLen <= locAt-from && t.decodeHot(obj[from:from+hotLen]) == nil {
-			if want := seekTable(t.Rows, t.Plain(), int(l.HotOff-l.DataSize)-2*skipHeader, int(l.HotLen)); len(want) == int(seek) {
+			if want := seekTable(t.Rows, int(l.DataSize-l.DataLen), int(l.HotOff-l.DataSize)-2*skipHeader, int(l.HotLen)); len(want) == int(seek) {
 				copy(obj[size-seek:], want)
 			}
 		}

@@ -75,7 +75,7 @@ func (p *indexParts) build() []byte {
 	obj = appendSkippable(obj, skippable, cold)
 	obj = appendSkippable(obj, skippable, hot)
 	obj = appendSkippable(obj, skippable, loc.append(nil))
-	seek := seekTable(p.rows, p.plain, len(cold), len(hot))
+	seek := seekTable(p.rows, len(EndOfArchive(p.plain)), len(cold), len(hot))
 	if p.editSeek != nil {
 		p.editSeek(seek)
 	}
@@ -348,7 +348,7 @@ func TestVersions(t *testing.T) {
 	for _, c := range []struct {
 		at, with int
 		want     error
-	}{{8, 2, ErrVersion}, {8, 0, ErrVersion}, {10, 9, nil}, {12, 2, ErrVersion}, {13, 0x80, ErrVersion}, {14, 1, nil}, {15, 0x80, nil}, {12, flagForeign, nil}} {
+	}{{8, 2, ErrVersion}, {8, 0, ErrVersion}, {10, 9, nil}, {12, 2, ErrVersion}, {13, 0x80, ErrVersion}, {14, 1, nil}, {15, 0x80, nil}, {12, flagForeign, ErrCorrupt}} {
 		o := bytes.Clone(obj)
 		l := locator(o)
 		l[c.at] = byte(c.with)

@@ -42,8 +42,12 @@ type ShardIndex struct {
 	// ShapeOf is the number of each sample's shape; nil when there is one shape.
 	ShapeOf []uint64
 	// Gaps is the number of bytes before each payload since the end of the member before, in member order; nil when all are
-	// 512. Extended headers make it larger.
+	// 512. Extended headers make it larger. Of a foreign archive it is where each payload lies in its block, in the order of
+	// samples and their fields, and never nil where there are samples.
 	Gaps []uint64
+	// Foreign: the archive was written by another tool; End is the length of what stands behind its last block.
+	Foreign bool
+	End     uint64
 	// Attrs has a column an attribute.
 	Attrs []AttrColumn
 	// Skipped lists samples that were left out of the shard when it was written, a line of JSON each (SPEC 6.4); mostly empty.
@@ -88,6 +92,16 @@ type FieldSize struct {
 // AddSample adds a sample whose members are as AppendHeader writes them, its fields ascending by name. attrs may be nil.
 // After an error the sample is not in the index.
 func (b *IndexBuilder) AddSample(key string, fields []FieldSize, attrs []AttrValue) error {
+	return b.add(key, fields, nil, attrs)
+}
+
+// AddForeign adds a sample of another tool's archive, its fields ascending by name, and where the payload of each lies in the
+// block. Samples of one shard are all foreign or none.
+func (b *IndexBuilder) AddForeign(key string, fields []FieldSize, places []uint64) error {
+	return b.add(key, fields, places, nil)
+}
+
+func (b *IndexBuilder) add(key string, fields []FieldSize, places []uint64, attrs []AttrValue) error {
 	if err := b.check(key, fields, attrs); err != nil {
 		return Position(err, "", -1, -1, key)
 	}
@@ -95,7 +109,7 @@ func (b *IndexBuilder) AddSample(key string, fields []FieldSize, attrs []AttrVal
 		b.fieldID, b.shapeID = map[string]uint32{}, map[string]uint64{}
 	}
 	b.shapeKey = b.shapeKey[:0]
-	for _, f := range fields {
+	for i, f := range fields {
 		id, ok := b.fieldID[f.Name]
 		if !ok {
 			id = uint32(len(b.fields))
@@ -106,8 +120,11 @@ func (b *IndexBuilder) AddSample(key string, fields []FieldSize, attrs []AttrVal
 		b.sizes[id] = append(b.sizes[id], uint64(f.Size))
 		b.shapeKey = binary.LittleEndian.AppendUint32(b.shapeKey, id)
 		gap := uint64(fieldHeaderLen(key, f.Name))
+		if places != nil {
+			gap = places[i]
+		}
 		b.gaps = append(b.gaps, gap)
-		b.gapped = b.gapped || gap != tarBlock
+		b.gapped = b.gapped || gap != tarBlock || places != nil
 	}
 	id, ok := b.shapeID[string(b.shapeKey)]
 	if !ok {

@@ -135,6 +135,8 @@ type ShardInfo struct {
 	Hash Hash
 	// FirstKey and LastKey are the least and greatest of its keys; both empty in a shard without samples.
 	FirstKey, LastKey string
+	// Foreign: a plain .tar that another tool wrote, indexed where it lies.
+	Foreign bool
 }
 
 // Plain says whether the shard is an uncompressed .tar with a sidecar.
@@ -189,6 +191,7 @@ const (
 	typeShardRows = "SROW" // rows a shard
 	typeHashes    = "HASH" // identity a shard
 	typeKeyRange  = "KRNG" // first and last key a shard
+	typeForeign   = "FRGN" // a bit a shard
 
 	// PartRows is the most rows in a part, unless one shard alone has more.
 	PartRows = 65536
@@ -196,7 +199,7 @@ const (
 
 var tablesSections = map[string]bool{
 	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeMeta: true, typeNames: true, typeObjSize: true,
-	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true,
+	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true, typeForeign: true,
 	typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
 }
 
@@ -268,8 +271,12 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 	var size, tail, samples, blocks, nrows []uint64
 	var hashes []byte
 	var rows []Row
+	foreign := make([]byte, (len(shards)+7)/8)
 	for i := range shards {
 		s := &shards[i]
+		if s.Foreign {
+			foreign[i/8] |= 1 << (i % 8)
+		}
 		total, err := CheckRows(s.Rows)
 		if err != nil {
 			return nil, p, Position(err, s.Name, -1, -1, "")
@@ -290,6 +297,9 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 		name, columnSection(typeObjSize, part, true, size), columnSection(typeTailLen, part, true, tail),
 		columnSection(typeShardSmp, part, true, samples), columnSection(typeShardBlk, part, true, blocks),
 		columnSection(typeShardRows, part, true, nrows), {kind: typeHashes, part: part, critical: true, raw: hashes}, krng,
+	}
+	if !allZero(foreign) {
+		secs = append(secs, rawSection{kind: typeForeign, part: part, critical: true, raw: foreign})
 	}
 	return append(secs, rowSections(part, rows)...), p, nil
 }

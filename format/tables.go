@@ -218,7 +218,12 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, 
 
 // LoadShards reads what the tables say of a part's shards, rows apart.
 func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
-	get, err := t.group(part, typeNames, typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows, typeHashes, typeKeyRange)
+	kinds := []string{typeNames, typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows, typeHashes, typeKeyRange}
+	foreign := t.find(typeForeign, uint32(part)) != nil
+	if foreign {
+		kinds = append(kinds, typeForeign)
+	}
+	get, err := t.group(part, kinds...)
 	if err != nil {
 		return nil, err
 	}
@@ -257,6 +262,18 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	if samples != p.Samples || blocks != p.Blocks || rows != p.Rows {
 		return nil, corruptf("shards of part %d add up to %d samples, %d blocks, %d rows", part, samples, blocks, rows)
 	}
+	if foreign {
+		_, bits, err := get(typeForeign)
+		if err != nil {
+			return nil, err
+		}
+		if len(bits) != (len(shards)+7)/8 || len(shards)%8 != 0 && bits[len(bits)-1]>>(len(shards)%8) != 0 {
+			return nil, corruptf("section %s of part %d has %d bytes for %d shards, or bits of none", typeForeign, part, len(bits), len(shards))
+		}
+		for i := range shards {
+			shards[i].Foreign = bits[i/8]>>(i%8)&1 != 0
+		}
+	}
 	_, raw, err := get(typeNames)
 	if err != nil {
 		return nil, err
@@ -281,7 +298,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 			return nil, err
 		}
 		const limit = 1 << 56
-		if s.Size > limit || s.Tail > limit || (!s.Plain() && s.Tail > s.Size) {
+		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign)) {
 			return nil, Position(corruptf("object of %d bytes with an index of %d", s.Size, s.Tail), s.Name, -1, -1, "")
 		}
 		bytes += s.objects()
@@ -315,7 +332,8 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 			err = checkCodecs(rest[:s.Rows], s.Plain())
 		}
 		if err == nil && (total.Samples != s.Samples || total.Blocks != s.Blocks ||
-			(!s.Plain() && total.Stored+uint64(len(eoaFrame))+s.Tail != s.Size) || (s.Plain() && total.Stored+endOfTar != s.Size)) {
+			(!s.Plain() && total.Stored+uint64(len(eoaFrame))+s.Tail != s.Size) || (s.Plain() && !s.Foreign && total.Stored+endOfTar != s.Size) ||
+			(s.Foreign && total.Stored+endOfTar > s.Size)) {
 			err = corruptf("rows add up to %d bytes, %d blocks, %d samples; the tables say an object of %d, %d, %d",
 				total.Stored, total.Blocks, total.Samples, s.Size, s.Blocks, s.Samples)
 		}

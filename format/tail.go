@@ -28,6 +28,9 @@ const (
 	// flagsCritical are refused when set and unknown; the upper half may be ignored.
 	flagsCritical = 1<<16 - 1
 
+	// maxForeignEnd bounds what stands behind the last block of a foreign archive.
+	maxForeignEnd = 1 << 30
+
 	// TailGuess is how much of an object's end to read first: it holds the hot index of a shard of some 4,000 blocks.
 	TailGuess = 64 << 10
 	// TarSuffix ends the name of a plain shard, ZstdSuffix that of a compressed one, SidecarSuffix that of a plain shard's index.
@@ -50,7 +53,13 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 		return dst, err
 	}
 	dataLen := total.Stored
-	dataSize := dataLen + uint64(len(EndOfArchive(plain)))
+	end := uint64(len(EndOfArchive(plain)))
+	if ix.Foreign {
+		if end = ix.End; !plain || end > maxForeignEnd {
+			return dst, fmt.Errorf("format: foreign archive with an end of %d bytes, plain %v", end, plain) // a bug of the caller
+		}
+	}
+	dataSize := dataLen + end
 	cold, coldDir, err := appendSections(nil, dataSize+skipHeader, ix.coldSections())
 	if err != nil {
 		return dst, err
@@ -66,7 +75,7 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	if uint64(len(cold)) > math.MaxUint32 || uint64(len(hot)) > math.MaxUint32 {
 		return dst, fmt.Errorf("%w: index of %d bytes: use smaller shards", ErrTooLarge, len(cold)+len(hot))
 	}
-	loc := Locator{DataSize: dataSize, HotOff: hotOff, HotLen: uint64(len(hot)), DataLen: dataLen, Samples: uint64(ix.Samples())}
+	loc := Locator{DataSize: dataSize, HotOff: hotOff, HotLen: uint64(len(hot)), DataLen: dataLen, Samples: uint64(ix.Samples()), Foreign: ix.Foreign}
 	if plain {
 		loc.IndexBase = dataSize
 	}
@@ -76,7 +85,7 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	dst = appendSkippable(dst, skippable, cold)
 	dst = appendSkippable(dst, skippable, hot)
 	dst = appendSkippable(dst, skippable, loc.append(nil))
-	dst = append(dst, seekTable(ix.Rows, plain, len(cold), len(hot))...)
+	dst = append(dst, seekTable(ix.Rows, int(end), len(cold), len(hot))...)
 
 	if err := checkTail(dst[at:], ix, plain); err != nil {
 		return dst[:at], fmt.Errorf("index just written does not read back: %w", err)
@@ -128,14 +137,19 @@ func sumStored(rows []Row) (n uint64) {
 }
 
 // seekTable is the table of the zstd seekable format over every frame before it: frames that hold no data decode to 0 bytes.
-func seekTable(rows []Row, plain bool, cold, hot int) []byte {
+// end is the length of the end-of-archive.
+func seekTable(rows []Row, end, cold, hot int) []byte {
 	n := len(rows) + 4
 	p := make([]byte, 0, n*8+seekFooter)
 	add := func(stored, decoded int) { p = appendUint32(appendUint32(p, uint32(stored)), uint32(decoded)) }
 	for _, r := range rows {
 		add(int(r.Stored), int(r.Decoded))
 	}
-	add(len(EndOfArchive(plain)), endOfTar)
+	if end == len(eoaFrame) { // of a compressed shard; that of a tar is a multiple of 512
+		add(end, endOfTar)
+	} else {
+		add(end, end)
+	}
 	add(skipHeader+cold, 0)
 	add(skipHeader+hot, 0)
 	add(locatorFrame, 0)
@@ -286,7 +300,7 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	}
 	// The frames' own headers and the seek table are a function of what is known now.
 	coldLen := int(loc.HotOff-loc.DataSize) - 2*skipHeader
-	want := seekTable(t.Rows, t.Plain(), coldLen, int(loc.HotLen))
+	want := seekTable(t.Rows, int(loc.DataSize-loc.DataLen), coldLen, int(loc.HotLen))
 	if !bytes.Equal(want, tail[have-seekLen:]) {
 		return nil, 0, At(size-seekLen, corruptf("the seek table does not agree with the index"))
 	}
@@ -349,7 +363,8 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 		return err
 	}
 	eoa := uint64(len(EndOfArchive(t.Plain())))
-	if t.Total.Stored != t.DataLen || t.Total.Samples != t.Samples || (t.DataSize-t.DataLen != eoa && !t.Foreign) {
+	if t.Total.Stored != t.DataLen || t.Total.Samples != t.Samples ||
+		(t.DataSize-t.DataLen != eoa && !t.Foreign) || (t.Foreign && (!t.Plain() || t.DataSize-t.DataLen > maxForeignEnd)) {
 		return corruptf("rows add up to %d bytes and %d samples, the locator says %d and %d",
 			t.Total.Stored, t.Total.Samples, t.DataLen, t.Samples)
 	}

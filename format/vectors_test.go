@@ -174,7 +174,7 @@ func makeVectors(t *testing.T) (out []vector) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seekLen := len(seekTable(shard.Index.Rows, false, 0, 0))
+	seekLen := len(seekTable(shard.Index.Rows, len(eoaFrame), 0, 0))
 	loc := len(obj) - seekLen - locatorLen
 	// relocate edits the locator and puts its checksum right again.
 	relocate := func(f func(l []byte)) []byte {

@@ -25,7 +25,7 @@ type Walker struct {
 	// Off is where the next header is looked for.
 	Off int64
 	// Foreign accepts what other tools write: ustar, GNU and PAX headers; directories, links and devices are passed over, and
-	// so is the end-of-archive. Header checksums are compared, as nothing else guards them. Otherwise anything but regular
+	// so is the end-of-archive; names are without a leading "./". Header checksums are compared, as nothing else guards them. Otherwise anything but regular
 	// files and the long names of SPEC 2.2 is corrupt.
 	Foreign bool
 	// Partial lets a member's payload end beyond Buf: used where a block is read a frame at a time.
@@ -81,17 +81,10 @@ func (w *Walker) Next(m *Member) (bool, error) {
 			w.forget()
 			w.Off = end
 			return true, nil
-		case kind == 'L':
-			name, rest, _ := bytes.Cut(w.Buf[payload:payload+size], []byte{0})
-			if !w.Foreign && (len(rest) > 0 || w.ext || int64(len(name)) != size-1) {
-				return false, At(w.Off, corruptf("long name record"))
-			}
-			w.long, w.ext = append([]byte{}, name...), true
-		case w.Foreign && kind == 'x':
-			if err := w.readPax(w.Buf[payload : payload+size]); err != nil {
+		case kind == 'L' || w.Foreign && kind == 'x':
+			if err := w.extension(kind, w.Buf[payload:payload+size]); err != nil {
 				return false, At(w.Off, err)
 			}
-			w.ext = true
 		case w.Foreign && (kind == 'K' || kind == 'g'):
 		case w.Foreign:
 			w.forget()
@@ -117,7 +110,7 @@ func (w *Walker) header(h []byte) (kind byte, size int64, err error) {
 	}
 	switch kind {
 	case 0, '7':
-		if kind = '0'; h[156] == 0 && bytes.HasSuffix(w.memberName(h), []byte{'/'}) {
+		if kind = '0'; h[156] == 0 && bytes.HasSuffix(w.storedName(h), []byte{'/'}) {
 			kind = '5' // how archives before POSIX name a directory
 		}
 	case '1', '2', '3', '4', '5', '6':
@@ -150,6 +143,17 @@ func checkHeaderSum(h []byte) error {
 }
 
 func (w *Walker) memberName(h []byte) []byte {
+	name := w.storedName(h)
+	for w.Foreign && len(name) > 2 && name[0] == '.' && name[1] == '/' {
+		if name = bytes.TrimLeft(name[2:], "/"); len(name) == 0 {
+			break
+		}
+	}
+	return name
+}
+
+// storedName is the name as it stands in the archive.
+func (w *Walker) storedName(h []byte) []byte {
 	if w.long != nil {
 		return w.long
 	}

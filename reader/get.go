@@ -112,7 +112,7 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 			_, err := w.Write(b)
 			return err
 		},
-		// Members are sorted by field: behind the one wanted there is nothing to look for.
+		// Behind the one wanted there is nothing to look for.
 		enough: func() bool { return found },
 	})
 	if err == nil && !found {
@@ -145,6 +145,7 @@ func (d *Dataset) visit(ctx context.Context, number uint64, v visitor) error {
 
 // walk runs a block through a walk over its members, whole or in pieces.
 func (d *Dataset) walk(ctx context.Context, j job, m *members) error {
+	m.foreign = j.shard.Foreign
 	place := func(err error) error {
 		return format.Position(err, j.shard.Name, j.block, j.offset, "")
 	}

@@ -71,7 +71,7 @@ func parseTail(s *shard, last []byte) (*format.Tail, error) {
 		return nil, needMore(need)
 	case t.Len != int64(s.Tail):
 		return nil, fmt.Errorf("%w: an index of %d bytes, the tables say %d", format.ErrMismatch, t.Len, s.Tail)
-	case t.Plain() != s.Plain():
+	case t.Plain() != s.Plain() || t.Foreign != s.Foreign:
 		return nil, fmt.Errorf("%w: the index of a shard of another kind", format.ErrMismatch)
 	case s.Plain() && t.DataSize != s.Size:
 		return nil, fmt.Errorf("%w: an index over %d bytes, the shard has %d", format.ErrMismatch, t.DataSize, s.Size)

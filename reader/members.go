@@ -30,7 +30,8 @@ type visitor struct {
 // how a sample of gigabytes is read in little memory. It is for one goroutine.
 type members struct {
 	visitor
-	want int // number in the block of the sample to show
+	want    int  // number in the block of the sample to show
+	foreign bool // the archive is another tool's
 
 	done   bool
 	begun  bool // a member was seen
@@ -122,6 +123,9 @@ func (m *members) content(p []byte) ([]byte, error) {
 
 // headers collects a member's header records until all are there.
 func (m *members) headers(p []byte, place func(error) error) ([]byte, error) {
+	if m.foreign {
+		return m.foreignHeaders(p, place)
+	}
 	need, err := m.headerLen()
 	if err != nil {
 		return nil, place(err)
@@ -142,6 +146,30 @@ func (m *members) headers(p []byte, place func(error) error) ([]byte, error) {
 		return nil, place(inBlock(err))
 	}
 	return p, m.begin(&found)
+}
+
+// foreignHeaders is headers for what other tools write. Entries that are no regular files are passed over.
+func (m *members) foreignHeaders(p []byte, place func(error) error) ([]byte, error) {
+	e, need, err := format.ReadForeignEntry(m.head)
+	if err == nil && need > 0 {
+		n := min(need-len(m.head), len(p))
+		m.head = append(m.head, p[:n]...)
+		p = p[n:]
+		e, need, err = format.ReadForeignEntry(m.head)
+	}
+	switch {
+	case err == nil && e.Type == 0 && need == 0:
+		err = fmt.Errorf("%w: the archive ends inside the block", format.ErrCorrupt)
+		fallthrough
+	case err != nil:
+		return nil, place(inBlock(err))
+	case need > 0:
+		return p, nil
+	case e.Type != '0':
+		m.head = m.head[:0]
+		return p, nil
+	}
+	return p, m.begin(&e.Member)
 }
 
 // headerLen is how long the headers are, as far as what has come says: a long name has a record of its own in front.

@@ -152,7 +152,8 @@ func (p *piece) index(rows []result, decoded []byte) pieceBlock {
 	b := pieceBlock{data: decoded, number: head.FirstSample, from: len(p.starts)}
 	room := min(head.Samples, len(decoded)/512) + 1
 	p.starts, p.members = slices.Grow(p.starts, room), slices.Grow(p.members, room)
-	walk := format.Walker{Buf: decoded}
+	foreign := head.shard.Foreign
+	walk := format.Walker{Buf: decoded, Foreign: foreign}
 	var m format.Member
 	var last []byte // key
 	for {
@@ -167,22 +168,33 @@ func (p *piece) index(rows []result, decoded []byte) pieceBlock {
 			return pieceBlock{err: format.Position(err, head.shard.Name, head.Block, head.Offset, "")}
 		}
 		if !ok {
+			p.sortLast(b.count, foreign)
 			p.starts = append(p.starts, uint32(len(p.members)))
 			return b
 		}
 		key, _ := format.SplitName(m.Name)
 		if b.count == 0 || !bytes.Equal(key, last) {
+			p.sortLast(b.count, foreign)
 			p.starts = append(p.starts, uint32(len(p.members)))
 			b.count++
 			last = key
 		}
 		f := member{payload: m.Payload, size: m.Size, name: uint16(len(m.Name)), key: uint16(len(key))}
-		if len(m.Name) > 0 && &m.Name[0] != &decoded[m.Payload-512] {
+		if foreign || len(m.Name) > 0 && &m.Name[0] != &decoded[m.Payload-512] {
 			p.names = append(p.names, m.Name)
 			f.long = int32(len(p.names))
 		}
 		p.members = append(p.members, f)
 	}
+}
+
+// sortLast puts the members of the last sample so far in the order of their fields, where another tool may have left them in any.
+func (p *sampleTable) sortLast(samples int, foreign bool) {
+	if !foreign || samples == 0 {
+		return
+	}
+	members := p.members[p.starts[len(p.starts)-1]:]
+	slices.SortFunc(members, func(a, b member) int { return bytes.Compare(p.names[a.long-1], p.names[b.long-1]) })
 }
 
 // mapped checks rows that are mapped into memory.

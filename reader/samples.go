@@ -1,10 +1,12 @@
 package reader
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 )
@@ -75,7 +77,7 @@ type sampleWalk struct {
 
 // begin sets the walk to a block's first sample.
 func (w *sampleWalk) begin(f *Frame) {
-	w.it = format.SampleIter{Walker: format.Walker{Buf: f.Decoded}, Fields: w.it.Fields}
+	w.it = format.SampleIter{Walker: format.Walker{Buf: f.Decoded, Foreign: f.shard.Foreign}, Fields: w.it.Fields}
 	w.frame, w.left, w.err = f, f.Samples, nil
 	w.sample.Number = f.FirstSample - 1 // next counts up
 }
@@ -92,6 +94,9 @@ func (w *sampleWalk) next() bool {
 	}
 	w.left--
 	w.sample.Number++
+	if w.frame.shard.Foreign {
+		sortFields(w.it.Fields)
+	}
 	w.sample.Key, w.sample.Fields = w.it.Key, w.it.Fields
 	return true
 }
@@ -118,4 +123,12 @@ func inBlock(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w (offset %d in the decoded block)", at.Err, at.Offset)
+}
+
+// sortFields puts the fields of a foreign sample in order: its members may stand in any.
+func sortFields(fields []format.FieldView) {
+	less := func(a, b format.FieldView) int { return bytes.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(fields, less) {
+		slices.SortFunc(fields, less)
+	}
 }

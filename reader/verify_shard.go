@@ -26,7 +26,21 @@ type shardCheck struct {
 
 	// Of a block of several frames, whose bytes the consumer looks at in order.
 	sum     hash.Hash
-	content *format.ContentChecker
+	content contentChecker
+}
+
+// contentChecker compares a block with the index.
+type contentChecker interface {
+	Write(p []byte) error
+	End() error
+}
+
+// checker begins to compare a block.
+func (c *shardCheck) checker(block, samples int) contentChecker {
+	if c.index.Foreign {
+		return format.NewForeignChecker(c.cursors[block], samples)
+	}
+	return format.NewContentChecker(c.cursors[block], samples)
 }
 
 // deep reads every byte of all shards.
@@ -146,6 +160,9 @@ func (c *shardCheck) cut(size int64) {
 	c.s, c.bad = &s, true
 }
 
+// maxForeignEnd bounds what is read of the end of a foreign archive.
+const maxForeignEnd = 1 << 30
+
 // endOfArchive compares what stands behind the last block.
 func (v *verifier) endOfArchive(ctx context.Context, s *shard) {
 	want := format.EndOfArchive(s.Plain())
@@ -153,11 +170,22 @@ func (v *verifier) endOfArchive(ctx context.Context, s *shard) {
 	for _, r := range s.rows {
 		off += int64(r.Stored)
 	}
+	size := int64(len(want))
+	if s.Foreign {
+		size = int64(s.Size) - off
+	}
 	h, err := v.d.objects.acquire(ctx, s.Name)
-	if err == nil {
+	if err == nil && size > maxForeignEnd {
+		v.d.objects.release(h)
+		err = kindError{KindIndex, fmt.Errorf("%w: %d bytes behind the last block", format.ErrCorrupt, size)}
+	} else if err == nil {
 		defer v.d.objects.release(h)
-		got := make([]byte, len(want))
-		if err = h.ReadAt(ctx, got, off); err == nil && !bytes.Equal(got, want) {
+		got := make([]byte, size)
+		if err = h.ReadAt(ctx, got, off); err == nil && s.Foreign {
+			if err = format.CheckForeignEnd(got); err != nil {
+				err = ofKind(KindChecksum, err)
+			}
+		} else if err == nil && !bytes.Equal(got, want) {
 			err = kindError{KindChecksum, fmt.Errorf("%w: the end of the archive has other bytes", format.ErrCorrupt)}
 		}
 		v.read(len(got))
@@ -209,7 +237,7 @@ func checkBlock(f *Frame) error {
 	if c.index == nil {
 		return nil
 	}
-	k := format.NewContentChecker(c.cursors[f.Block], f.Samples)
+	k := c.checker(f.Block, f.Samples)
 	err := k.Write(f.Decoded)
 	if err == nil {
 		err = k.End()
@@ -237,7 +265,7 @@ func (c *shardCheck) piece(ctx context.Context, r *result) {
 	if r.Samples > 0 {
 		c.sum, c.content = sha256.New(), nil
 		if c.index != nil {
-			c.content = format.NewContentChecker(c.cursors[r.Block], r.Samples)
+			c.content = c.checker(r.Block, r.Samples)
 		}
 	}
 	if c.sum == nil {

@@ -172,7 +172,11 @@ func catTar(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) e
 			return err
 		}
 		if limit > 0 && f.FirstSample+uint64(f.Samples) > uint64(limit) {
-			return catPart(w, f.Decoded, uint64(limit)-f.FirstSample)
+			info, err := ds.Shard(ctx, f.Shard)
+			if err != nil {
+				return err
+			}
+			return catPart(w, format.Walker{Buf: f.Decoded, Partial: true, Foreign: info.Foreign}, uint64(limit)-f.FirstSample)
 		}
 		if _, err := w.Write(f.Decoded); err != nil {
 			return err
@@ -184,8 +188,8 @@ func catTar(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) e
 
 // catPart ends the archive with a block's first samples. They begin in its first frame: only the last one of a block can
 // reach beyond.
-func catPart(w io.Writer, block []byte, samples uint64) error {
-	walk := format.Walker{Buf: block, Partial: true}
+func catPart(w io.Writer, walk format.Walker, samples uint64) error {
+	block := walk.Buf
 	var m format.Member
 	var last []byte
 	for end := int64(0); ; end = m.End() {

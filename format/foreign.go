@@ -1,0 +1,212 @@
+package format
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+// MaxForeignHeaders is the most bytes of header records that a member of a foreign archive may have, long names and extended
+// headers included.
+const MaxForeignHeaders = 1 << 20
+
+// ForeignEntry is an entry of an archive of another tool: a regular file, or what stands between them.
+type ForeignEntry struct {
+	// Member is the entry; offsets count from where its first header record begins. Size is 0 for what is no regular file.
+	Member
+	// Type is '0' for a regular file, otherwise that of its header, and 0 for the end of the archive.
+	Type byte
+}
+
+// ReadForeignEntry reads the header records at the beginning of p, those that belong to the entry included. Where p is too short,
+// need is how many bytes are wanted, and there is no error. Names are without a leading "./".
+func ReadForeignEntry(p []byte) (e ForeignEntry, need int, err error) {
+	w := Walker{Foreign: true}
+	for {
+		at := int(w.Off)
+		if len(p) < at+tarBlock {
+			return e, at + tarBlock, nil
+		}
+		h := p[at : at+tarBlock : at+tarBlock]
+		if string(h[257:262]) != "ustar" {
+			switch {
+			case !allZero(h):
+				err = corruptf("no tar header")
+			case w.ext:
+				err = corruptf("long name or extended header without a member")
+			}
+			return e, 0, At(w.Off, err)
+		}
+		kind, size, err := w.header(h)
+		if err != nil {
+			return e, 0, At(w.Off, err)
+		}
+		w.Off += tarBlock
+		switch kind {
+		case 'L', 'x', 'K', 'g':
+			if size > MaxForeignHeaders-w.Off {
+				return e, 0, At(w.Off-tarBlock, corruptf("%d bytes of long name or extended header, at most %d are read", size, MaxForeignHeaders))
+			}
+			end := w.Off + size + padding(size)
+			if int64(len(p)) < end {
+				return e, int(end), nil
+			}
+			if err := w.extension(kind, p[w.Off:w.Off+size]); err != nil {
+				return e, 0, At(w.Off-tarBlock, err)
+			}
+			w.Off = end
+		default:
+			e.Member = Member{Name: w.memberName(h), Payload: w.Off}
+			if e.Type = kind; kind == '0' {
+				e.Size = size
+			}
+			return e, 0, nil
+		}
+	}
+}
+
+// extension takes a record that belongs to the next member.
+func (w *Walker) extension(kind byte, rec []byte) error {
+	switch kind {
+	case 'L':
+		name, rest, _ := bytes.Cut(rec, []byte{0})
+		if !w.Foreign && (len(rest) > 0 || w.ext || len(name) != len(rec)-1) {
+			return corruptf("long name record")
+		}
+		w.long, w.ext = append([]byte{}, name...), true
+	case 'x':
+		w.ext = true
+		return w.readPax(rec)
+	}
+	return nil
+}
+
+// CheckForeignEnd says whether what stands behind the last regular file of a foreign archive is its end: at least two records of
+// zeros and nothing else, but for entries that are no regular files before them.
+func CheckForeignEnd(p []byte) error {
+	for len(p) >= tarBlock && string(p[257:262]) == "ustar" {
+		e, need, err := ReadForeignEntry(p)
+		switch {
+		case err != nil:
+			return err
+		case need > 0:
+			return corruptf("the archive ends inside a header")
+		case e.Type == '0':
+			return corruptf("a regular file stands behind the last block")
+		case e.Type == 0:
+			return corruptf("long name or extended header without a member")
+		}
+		p = p[e.Payload:]
+	}
+	switch {
+	case !allZero(p):
+		return corruptf("data after the end of the archive: archives were joined, or this one is damaged")
+	case len(p) < endOfTar:
+		return corruptf("the archive has no end: it was cut between two members")
+	}
+	return nil
+}
+
+// ForeignChecker compares the members of a block of a foreign archive with what its index says: names, sizes, and where payloads
+// lie. Bytes may come in pieces. It is for one goroutine.
+type ForeignChecker struct {
+	ix     *ShardIndex
+	cur    FieldCursor
+	end    int            // sample after the block's last
+	member int            // of the sample at hand, in the index
+	left   map[string]int // fields of the sample at hand that have not come: their place among its members
+	sizes  []FieldSize
+	head   []byte
+	skip   int64 // payload and padding to come
+	off    int64
+}
+
+// NewForeignChecker begins at a block: a cursor at its first sample, and its number of samples. The cursor stays as it is.
+func NewForeignChecker(at FieldCursor, samples int) *ForeignChecker {
+	at.at = slices.Clone(at.at)
+	c := &ForeignChecker{ix: at.ix, cur: at, end: at.Sample + samples, left: map[string]int{}}
+	for _, n := range at.at {
+		c.member += n
+	}
+	return c
+}
+
+// Write takes the next piece.
+func (c *ForeignChecker) Write(p []byte) error {
+	for len(p) > 0 {
+		if c.skip > 0 {
+			n := min(c.skip, int64(len(p)))
+			c.skip, c.off, p = c.skip-n, c.off+n, p[n:]
+			continue
+		}
+		e, need, err := ReadForeignEntry(c.head)
+		if err != nil {
+			return c.fail(err)
+		}
+		if need > 0 {
+			n := min(need-len(c.head), len(p))
+			c.head, p = append(c.head, p[:n]...), p[n:]
+			if e, need, err = ReadForeignEntry(c.head); err != nil {
+				return c.fail(err)
+			}
+		}
+		if need > 0 {
+			continue
+		}
+		if err := c.entry(&e); err != nil {
+			return c.fail(err)
+		}
+	}
+	return nil
+}
+
+// entry compares an entry whose headers have come.
+func (c *ForeignChecker) entry(e *ForeignEntry) error {
+	payload := c.off + e.Payload
+	c.off, c.skip = payload, e.Size+padding(e.Size)
+	defer func() { c.head = c.head[:0] }()
+	if e.Type != '0' {
+		if e.Type == 0 {
+			return corruptf("the archive ends inside the block")
+		}
+		return nil
+	}
+	key, field := SplitName(e.Name)
+	if len(c.left) == 0 {
+		if c.cur.Sample >= c.end {
+			return corruptf("a member after the block's last sample")
+		}
+		c.member += len(c.sizes)
+		if string(key) != c.ix.Keys[c.cur.Sample] {
+			return corruptf("sample %q, the index says %q", key, c.ix.Keys[c.cur.Sample])
+		}
+		c.sizes = c.cur.Fields(c.sizes[:0])
+		for i, f := range c.sizes {
+			c.left[f.Name] = i
+		}
+	} else if string(key) != c.ix.Keys[c.cur.Sample-1] {
+		return corruptf("sample %q ends before all of its members", c.ix.Keys[c.cur.Sample-1])
+	}
+	i, ok := c.left[string(field)]
+	if !ok || c.sizes[i].Size != e.Size || c.ix.Gaps == nil || c.ix.Gaps[c.member+i] != uint64(payload) {
+		return corruptf("field %q of %d bytes at %d is not what the index says", field, e.Size, payload)
+	}
+	delete(c.left, string(field))
+	return nil
+}
+
+// End says whether the block was whole.
+func (c *ForeignChecker) End() error {
+	if c.skip > 0 || len(c.head) > 0 || len(c.left) > 0 || c.cur.Sample < c.end {
+		return c.fail(corruptf("block ends before its last sample"))
+	}
+	return nil
+}
+
+func (c *ForeignChecker) fail(err error) error {
+	key := ""
+	if i := max(c.cur.Sample-1, 0); i < len(c.ix.Keys) {
+		key = c.ix.Keys[i]
+	}
+	return Position(fmt.Errorf("%w (offset %d in the decoded block)", err, c.off), "", -1, -1, key)
+}

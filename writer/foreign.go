@@ -1,0 +1,207 @@
+package writer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// Index makes a data set of plain tars that another tool wrote, where they lie: names are objects of the store, in order, that end
+// in .tar. Only their indexes are written, beside them, and the tables and manifest over all. The archives are read once and not
+// changed; from then on they must not be changed by others either, which reading finds out.
+//
+// Members that share the path up to the first dot of the base name are a sample, and stand together. What cannot be indexed is an
+// error that names archive, offset and member: samples torn apart, links and sparse files, names that are no keys, archives that
+// were cut or joined. An archive without samples is left out, with a warning to Options.Log.
+//
+// Of the options Mode, KeepDuplicates, BlockSize, Workers, TempDir, Progress and Log count. With Overwrite indexes that are there
+// are replaced, for archives that did change; otherwise one with other bytes is ErrLost. With Append the archives follow those
+// that are there. After an interruption the same call does the work again, and what it puts is the same.
+func Index(ctx context.Context, store objstore.Store, names []string, opt Options) (*Result, error) {
+	opt.Plain = true
+	w, err := prepare(ctx, store, opt, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.indexable(names); err != nil {
+		return nil, err
+	}
+	if w.fingerprint, err = archivesSum(ctx, store, names); err != nil {
+		return nil, err
+	}
+	w.start(ctx)
+	defer func() { _ = w.Abort() }()
+	if err := w.indexAll(ctx, names); err != nil {
+		return nil, err
+	}
+	res, err := w.Close(ctx)
+	if err == nil {
+		res.Written, res.Adopted = w.emit.prog.Samples, 0 // there were none before
+	}
+	return res, err
+}
+
+// indexable refuses names that cannot be shards, or are ones already.
+func (w *Writer) indexable(names []string) error {
+	if len(names) == 0 {
+		return fmt.Errorf("%w: there is no archive to index", ErrEmpty)
+	}
+	seen := map[string]bool{}
+	if w.prior != nil && w.opt.Mode == Append {
+		for i := range w.prior.Shards {
+			seen[w.prior.Shards[i].Name] = true
+		}
+	}
+	for _, name := range names {
+		if err := format.CheckShardName(name); err != nil {
+			return err
+		}
+		if plain, err := format.ShardFormat(name); err != nil || !plain {
+			return fmt.Errorf("writer: %s is no plain tar: pack it", name)
+		}
+		if seen[name] {
+			return fmt.Errorf("writer: %s is in the data set already, or named twice", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// archivesSum is the fingerprint of archives: names, sizes and versions.
+func archivesSum(ctx context.Context, store objstore.Store, names []string) (string, error) {
+	h := sha256.New()
+	for _, name := range names {
+		info, err := store.Stat(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%q %d\n", name, info.Size)
+	}
+	return "archives:" + hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// indexAll reads archives side by side and hands over their indexes in order.
+func (w *Writer) indexAll(ctx context.Context, names []string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	type done struct {
+		a   *adopted
+		err error
+	}
+	ahead := make(chan chan done, w.opt.Workers)
+	turns := make(chan struct{}, w.opt.Workers)
+	ended := make(chan struct{})
+	defer func() { // all that was begun has ended
+		cancel()
+		for out := range ahead {
+			<-out
+		}
+		<-ended
+	}()
+	go func() {
+		defer close(ended)
+		defer close(ahead)
+		for _, name := range names {
+			out := make(chan done, 1)
+			select {
+			case ahead <- out:
+			case <-ctx.Done():
+				return
+			}
+			turns <- struct{}{}
+			go func() {
+				defer func() { <-turns }()
+				a, err := w.indexOne(ctx, name)
+				out <- done{a, err}
+			}()
+		}
+	}()
+	for range names {
+		var d done
+		select {
+		case out := <-ahead:
+			d = <-out
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if d.err != nil {
+			return d.err
+		}
+		if d.a == nil {
+			continue
+		}
+		for _, f := range d.a.index.Fields {
+			if err := format.CheckField(f); err != nil {
+				return format.Position(err, d.a.entry.Name, -1, -1, "")
+			}
+		}
+		if err := w.send(ctx, &block{adopt: d.a}, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// indexOne reads one archive and puts its index; nil when it has no sample.
+func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
+	obj, err := w.store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer obj.Close()
+	info, err := obj.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	in := &foreignTar{ctx: ctx, obj: obj, size: info.Size, blockSize: w.opt.BlockSize, readSize: 1 << 20, names: map[string]string{}, keys: map[string]int64{}}
+	if _, remote := w.store.(objstore.Remote); remote {
+		in.readSize = 8 << 20 // each read is a request
+	}
+	if err := in.read(); err != nil {
+		return nil, format.Position(err, name, -1, -1, "")
+	}
+	if in.samples == 0 {
+		w.opt.Log.Warn("an archive has no samples and is left out", "archive", name)
+		return nil, nil
+	}
+	hash := in.hasher.Sum()
+	ix := in.index.Finish(format.Metadata{"tool": toolVersion(), "content": hash.String()})
+	ix.Foreign, ix.End = true, uint64(info.Size-in.begin)
+	tail, err := format.AppendTail(nil, ix, true)
+	if err != nil {
+		return nil, format.Position(err, name, -1, -1, "")
+	}
+	now, err := w.store.Stat(ctx, name)
+	if err == nil && (now.Size != info.Size || now.ETag != info.ETag) {
+		err = fmt.Errorf("%s: %w while it was indexed: index it when nothing writes to it", name, objstore.ErrChanged)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := w.putSidecar(ctx, name, tail); err != nil {
+		return nil, err
+	}
+	e := format.ShardEntry{Rows: ix.Rows, ShardInfo: format.ShardInfo{
+		Name: name, Size: uint64(info.Size), Tail: uint64(len(tail)), Samples: uint64(in.samples), Blocks: uint64(in.blocks),
+		Rows: uint64(len(ix.Rows)), Hash: hash, Foreign: true,
+	}}
+	e.FirstKey, e.LastKey = in.first, in.last
+	return &adopted{index: ix, entry: e}, nil
+}
+
+// putSidecar puts the index of an archive, in place of an older one where that is asked for.
+func (w *Writer) putSidecar(ctx context.Context, name string, tail []byte) error {
+	err := putImmutable(ctx, w.store, sidecarName(name), tail)
+	switch {
+	case !errors.Is(err, ErrLost):
+		return err
+	case w.opt.Mode == Overwrite:
+		_, err = objstore.Put(ctx, w.store, sidecarName(name), tail, objstore.Condition{})
+		return err
+	}
+	return fmt.Errorf("%w: %s is an index of other bytes: the archive changed since, or --block-size did; --overwrite replaces it", ErrLost, sidecarName(name))
+}

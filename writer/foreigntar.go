@@ -1,0 +1,307 @@
+package writer
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// foreignTar reads an archive from front to back and collects its index.
+//
+//	| headers | payload, padding | … | headers | payload, padding | … | end of archive |
+//	|<---------- block ------------->|<----------- block ------------>|
+//
+// A block ends before the first member of a sample. What is no regular file, directories say, belongs to the block that it stands in.
+type foreignTar struct {
+	ctx       context.Context
+	obj       objstore.Object
+	size      int64
+	blockSize int64
+
+	readSize int    // how much is read at once
+	buf      []byte // memory of window
+	window   []byte // bytes from off on that were read
+	off      int64
+
+	begin int64     // of the block at hand, or where the last one ended
+	open  int64     // bytes of it so far
+	sum   hash.Hash // of it
+	row   format.Row
+	rows  []format.Row // of it
+	count uint32       // samples of it
+
+	sample  foreignSample     // whose members are being read
+	names   map[string]string // of fields, each once in memory
+	keys    map[string]int64  // and where their first members are
+	index   format.IndexBuilder
+	hasher  format.ShardHasher
+	samples int
+	blocks  int
+
+	first, last string // least and greatest key
+}
+
+// foreignSample is a sample and where its payloads lie in the block.
+type foreignSample struct {
+	key    string
+	fields []format.FieldSize
+	places []uint64
+}
+
+const tarRecord = 512
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// read goes through the archive.
+func (t *foreignTar) read() error {
+	t.begin = 0
+	t.newBlock()
+	for {
+		if err := t.ctx.Err(); err != nil {
+			return context.Cause(t.ctx)
+		}
+		e, err := t.entry()
+		if err != nil {
+			return err
+		}
+		if e.Type == 0 {
+			break
+		}
+	}
+	if err := t.endSample(); err != nil {
+		return err
+	}
+	if err := t.endBlock(); err != nil {
+		return err
+	}
+	return t.checkEnd()
+}
+
+// peek sees to it that n bytes are in the window, or fewer at the end of the archive.
+func (t *foreignTar) peek(n int) error {
+	if len(t.window) >= n || t.off+int64(len(t.window)) >= t.size {
+		return nil
+	}
+	have := len(t.window)
+	want := int(min(int64(max(n, t.readSize)), t.size-t.off))
+	if cap(t.buf) < want {
+		t.buf = append(make([]byte, 0, want), t.window...)
+	} else {
+		copy(t.buf[:have], t.window) // towards the front
+	}
+	t.window = t.buf[:want]
+	return t.obj.ReadAt(t.ctx, t.window[have:], t.off+int64(have))
+}
+
+// entry reads the next entry; its Type is 0 at the end of the archive, which is not taken.
+func (t *foreignTar) entry() (e format.ForeignEntry, err error) {
+	need := tarRecord
+	for need > 0 {
+		if err := t.peek(need); err != nil {
+			return e, err
+		}
+		if len(t.window) == 0 {
+			return e, format.At(t.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+		}
+		if len(t.window) < need {
+			return e, format.At(t.off, fmt.Errorf("%w: the archive ends inside a header: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+		}
+		if e, need, err = format.ReadForeignEntry(t.window); err != nil {
+			return e, moved(err, t.off)
+		}
+	}
+	switch e.Type {
+	case 0:
+		return e, nil
+	case '0':
+		return e, t.member(&e)
+	case '5':
+		t.take(int(e.Payload))
+		return e, nil
+	}
+	return e, format.At(t.off, fmt.Errorf("%w: member %q is %s, and only regular files can be indexed: extract the archive, and pack the folder",
+		format.ErrName, e.Name, typeName(e.Type)))
+}
+
+// moved makes an offset in an entry one in the archive.
+func moved(err error, by int64) error {
+	var at *format.PosError
+	if errors.As(err, &at) {
+		return format.At(by+max(at.Offset, 0), at.Err)
+	}
+	return format.At(by, err)
+}
+
+func typeName(kind byte) string {
+	switch kind {
+	case '1':
+		return "a hard link"
+	case '2':
+		return "a symbolic link"
+	case '3', '4', '6':
+		return "a device or pipe"
+	}
+	return fmt.Sprintf("of type %q", kind)
+}
+
+// member takes a regular file.
+func (t *foreignTar) member(e *format.ForeignEntry) error {
+	key, field := format.SplitName(e.Name)
+	name, ok := t.names[string(field)]
+	if !ok {
+		if err := format.CheckField(string(field)); err != nil {
+			return format.At(t.off, err)
+		}
+		name = string(field)
+		t.names[name] = name
+	}
+	start := t.off
+	if t.sample.key != string(key) || len(t.sample.fields) == 0 {
+		if err := t.endSample(); err != nil {
+			return err
+		}
+		if t.open > 0 && t.count > 0 && t.open >= t.blockSize {
+			if err := t.endBlock(); err != nil {
+				return err
+			}
+		}
+		if err := t.beginSample(string(key), e); err != nil {
+			return err
+		}
+	}
+	if i := slices.IndexFunc(t.sample.fields, func(f format.FieldSize) bool { return f.Name == name }); i >= 0 {
+		return format.At(start, fmt.Errorf("%w field %q in sample %q: rename a member, or pack the archive", format.ErrDuplicate, field, key))
+	}
+	end := e.Payload + e.Size + (tarRecord-e.Size%tarRecord)%tarRecord
+	if end < 0 || end > t.size-start {
+		return format.At(start, fmt.Errorf("%w: member %q of %d bytes ends beyond the archive: it was cut: %w", format.ErrCorrupt, e.Name, e.Size, io.ErrUnexpectedEOF))
+	}
+	t.sample.fields = append(t.sample.fields, format.FieldSize{Name: name, Size: e.Size})
+	t.sample.places = append(t.sample.places, uint64(start+e.Payload-t.begin))
+	for left := end; left > 0; {
+		if err := t.peek(int(min(left, int64(t.readSize)))); err != nil {
+			return err
+		}
+		n := int(min(left, int64(len(t.window))))
+		t.take(n)
+		left -= int64(n)
+	}
+	return nil
+}
+
+// beginSample takes a key that was not there.
+func (t *foreignTar) beginSample(key string, e *format.ForeignEntry) error {
+	if err := format.CheckKey(key); err != nil {
+		return format.At(t.off, fmt.Errorf("member %q: %w", e.Name, err))
+	}
+	if first, twice := t.keys[key]; twice {
+		return format.At(t.off, fmt.Errorf("%w key %q: member %q belongs to the sample that begins at %d, and others stand between: pack the archive sorted by name",
+			format.ErrDuplicate, key, e.Name, first))
+	}
+	t.keys[key] = t.off
+	t.sample.key = key
+	return nil
+}
+
+// endSample adds the sample to the block.
+func (t *foreignTar) endSample() error {
+	s := &t.sample
+	if len(s.fields) == 0 {
+		return nil
+	}
+	for i := 1; i < len(s.fields); i++ { // they are few, and mostly in order
+		for j := i; j > 0 && s.fields[j].Name < s.fields[j-1].Name; j-- {
+			s.fields[j], s.fields[j-1] = s.fields[j-1], s.fields[j]
+			s.places[j], s.places[j-1] = s.places[j-1], s.places[j]
+		}
+	}
+	if err := t.index.AddForeign(s.key, s.fields, s.places); err != nil {
+		return err
+	}
+	if t.samples == 0 {
+		t.first, t.last = s.key, s.key
+	}
+	t.first, t.last = min(t.first, s.key), max(t.last, s.key)
+	t.samples++
+	t.count++
+	s.key, s.fields, s.places = "", s.fields[:0], s.places[:0]
+	return nil
+}
+
+// take moves n bytes of the window into the block.
+func (t *foreignTar) take(n int) {
+	p := t.window[:n]
+	t.window, t.off = t.window[n:], t.off+int64(n)
+	t.sum.Write(p)
+	t.open += int64(n)
+	for len(p) > 0 {
+		k := min(len(p), format.MaxFrame-int(t.row.Decoded))
+		t.row.CRC = crc32.Update(t.row.CRC, castagnoli, p[:k])
+		t.row.Decoded += uint32(k)
+		if p = p[k:]; t.row.Decoded == format.MaxFrame {
+			t.endRow()
+		}
+	}
+}
+
+func (t *foreignTar) endRow() {
+	if t.row.Decoded > 0 {
+		t.row.Stored, t.row.Codec = t.row.Decoded, format.CodecBytes
+		t.rows = append(t.rows, t.row)
+	}
+	t.row = format.Row{}
+}
+
+func (t *foreignTar) newBlock() {
+	t.sum, t.open, t.rows, t.row, t.count = sha256.New(), 0, nil, format.Row{}, 0
+}
+
+// endBlock closes the block behind its last sample.
+func (t *foreignTar) endBlock() error {
+	if t.count > 0 {
+		t.endRow()
+		t.rows[0].Samples = t.count
+		for _, r := range t.rows {
+			t.index.AddRow(r)
+		}
+		t.hasher.Add(format.Hash(t.sum.Sum(nil)))
+		t.blocks++
+		t.begin += t.open
+	}
+	t.newBlock()
+	return nil
+}
+
+// checkEnd reads what stands behind the last entry: zeros, of which two records end an archive.
+func (t *foreignTar) checkEnd() error {
+	if t.size-t.begin > maxForeignEnd {
+		return format.At(t.off, fmt.Errorf("%w: %d bytes behind the last member", format.ErrTooLarge, t.size-t.begin))
+	}
+	if t.size-t.off < 2*tarRecord {
+		return format.At(t.off, fmt.Errorf("%w: the archive has half an end: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+	}
+	for t.off < t.size {
+		if err := t.peek(1); err != nil {
+			return err
+		}
+		for i, c := range t.window {
+			if c != 0 {
+				return format.At(t.off+int64(i), fmt.Errorf("%w: there is something behind the end of the archive: archives were joined; index or pack them one by one", format.ErrCorrupt))
+			}
+		}
+		t.off += int64(len(t.window))
+		t.window = nil
+	}
+	return nil
+}
+
+// maxForeignEnd is as in SPEC 5.
+const maxForeignEnd = 1 << 30
