@@ -55,7 +55,7 @@ Exit codes:
 func (c *checkup) look(cmd *cobra.Command, f *packFlags, args []string) error {
 	ctx := cmd.Context()
 	if len(args) == 1 {
-		is, err := isDataset(ctx, args[0])
+		is, err := hasManifest(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (c *checkup) look(cmd *cobra.Command, f *packFlags, args []string) error {
 	}
 	found, err := findSources(cmd, f, args)
 	if err == nil {
-		err = found.checkTarget("")
+		err = found.checkTarget(ctx, "")
 	}
 	if err != nil {
 		return err
@@ -88,8 +88,8 @@ func (c *checkup) look(cmd *cobra.Command, f *packFlags, args []string) error {
 	return c.source(ctx, src, args, bar)
 }
 
-// isDataset says whether an argument leads to a manifest of ours. What does not lead to a store is none.
-func isDataset(ctx context.Context, arg string) (bool, error) {
+// hasManifest says whether an argument leads to a manifest, be it one that cannot be read. What does not lead to a store is none.
+func hasManifest(ctx context.Context, arg string) (bool, error) {
 	if strings.ContainsAny(arg, "*{[") {
 		return false, nil
 	}

@@ -35,8 +35,8 @@ type kind struct {
 // fileKinds go by names of files, in order.
 var fileKinds = []*kind{&parquetKind, &linesKind, &tarKind, &tokensKind}
 
-// allKinds are those and folders of files.
-func allKinds() []*kind { return append(slices.Clone(fileKinds), &filesKind) }
+// allKinds are those, folders of files, and data sets.
+func allKinds() []*kind { return append(slices.Clone(fileKinds), &filesKind, &datasetKind) }
 
 func kindOf(name string) *kind {
 	for _, k := range fileKinds {
@@ -88,7 +88,10 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*found, error
 
 // checkTarget refuses a target inside a folder of sources: a later pack would take it for a source. Of folders of files it is
 // checked that they are there.
-func (all *found) checkTarget(target string) error {
+func (all *found) checkTarget(ctx context.Context, target string) error {
+	if all.kind == &datasetKind {
+		return checkDatasets(ctx, all.srcs, target)
+	}
 	var folders []string
 	for _, src := range all.srcs {
 		if place, _, _ := strings.Cut(src, "?"); strings.Contains(place, "://") {
@@ -132,6 +135,9 @@ func whoKnows(flag string) string {
 
 // lookAt finds the kind of one source, and its files where they go by names. why says in a message why a folder is none of those.
 func lookAt(ctx context.Context, f *packFlags, src string) (k *kind, files []source.Input, why string, err error) {
+	if is, err := isDataset(ctx, src); is || err != nil {
+		return &datasetKind, nil, "", err
+	}
 	if strings.Contains(src, "://") {
 		k, files, err = lookAtStore(ctx, f, src)
 		return k, files, "", err

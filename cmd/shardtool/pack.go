@@ -17,6 +17,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )
@@ -25,6 +26,8 @@ type packFlags struct {
 	opt        writer.Options
 	files      source.FilesOptions
 	rows       rowFlags
+	share      shareFlags
+	shareOf    reshard.Share
 	tokens     tokenFlags
 	level      string
 	kind       string
@@ -43,9 +46,9 @@ func newPack() *cobra.Command {
 	var f packFlags
 	cmd := &cobra.Command{
 		Use:   "pack SRC… DATASET",
-		Short: "Pack folders of files, tar archives, files of rows or token arrays into shards",
-		Long: `Pack folders of files, tar archives, files of rows (Parquet, JSON Lines, CSV) or arrays of token ids into compressed
-tar shards with an index, and publish them under DATASET.
+		Short: "Pack folders of files, tar archives, files of rows, token arrays or data sets into shards",
+		Long: `Pack folders of files, tar archives, files of rows (Parquet, JSON Lines, CSV), arrays of token ids or data sets into
+compressed tar shards with an index, and publish them under DATASET.
 
 Files that share a path up to the first dot of the base name are one sample: dog/7.jpg and dog/7.json are the
 sample dog/7 with the fields jpg and json. Names that begin with a dot are left out and counted. A prefix of an
@@ -59,6 +62,9 @@ their extension, lists of numbers as .npy, numbers as text, all else as JSON.
 
 Of arrays of token ids (.npy, or .bin with --raw-dtype), each row is a sample. --pack-tokens L cuts arrays of one
 dimension into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
+
+Data sets, on disk or in a store, are packed again: to cut their shards anew, to join several, to take a part of one by
+--share (of all keys), --include and --exclude (keys), --where (attributes), --columns (fields).
 
 Nothing is visible before the end: the manifest is put last, and only if nobody else published meanwhile. A pack
 that was killed is continued by the same command with --resume, and its leftovers are removed by prune.
@@ -79,6 +85,8 @@ Exit codes:
   shardtool pack corpus.jsonl.zst out/ --key id --columns text
   shardtool pack 'tokens-*.npy' out/ --pack-tokens 2048
   shardtool pack 'docs/*.parquet' out/ --pack-tokens 8192 --separator 50256 --tokens-field input_ids
+  shardtool pack old/ new/ --shard-size 64MiB
+  shardtool pack all/ train/ --share 0%..90%
   shardtool pack photos/ out/ --parts 8 --part 3`,
 		Args: usageArgs(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error { return runPack(cmd, args, &f) },
@@ -91,6 +99,7 @@ Exit codes:
 	fl.StringVar(&f.level, "level", "default", "compression: fastest, default, better or best")
 	fl.StringVar(&f.kind, "format", "tar.zst", "tar.zst, or tar: uncompressed with the index in a sidecar")
 	f.addSources(cmd)
+	f.share.add(cmd)
 	fl.StringVar(&f.files.ClassField, "class-field", "", "add this field with the number of the sample's first folder")
 	fl.Uint64Var(&f.shuffle, "pack-shuffle", 0, "put samples in a random order drawn by this seed")
 	fl.StringVar(&f.onError, "on-error", "fail", "a sample that cannot be read: fail, or skip it and count")
@@ -111,8 +120,8 @@ Exit codes:
 // addSources adds the flags that say what becomes a sample, and how; doctor has them too.
 func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files that match this glob (may be repeated)")
-	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files that match this glob (may be repeated)")
+	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files, or keys of a data set, that match this glob (may be repeated)")
+	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
 	f.rows.add(cmd)
 	f.tokens.add(cmd)
 }
@@ -212,6 +221,10 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 		f.opt.SourceOptions["shuffle"] = fmt.Sprint(f.shuffle)
 	}
 	f.rows.provenance(f.opt.SourceOptions)
+	f.share.provenance(f.opt.SourceOptions)
+	if f.shareOf, err = f.share.options(cmd); err != nil {
+		return err
+	}
 	f.tokens.provenance(cmd, f.opt.SourceOptions)
 	return f.sourceOptions(cmd)
 }
@@ -230,14 +243,14 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	found, err := findSources(cmd, f, srcs)
 	if err == nil {
-		err = found.checkTarget(target)
+		err = found.checkTarget(cmd.Context(), target)
 	}
 	if err != nil {
 		return err
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
 	limitMemory(f.opt.Memory, encoderMemory(&f.opt))
-	if f.append && f.files.ClassField != "" {
+	if f.append && (f.files.ClassField != "" || found.kind == &datasetKind) {
 		if f.files.Classes, err = writer.Classes(ctx, store); err != nil {
 			return err
 		}

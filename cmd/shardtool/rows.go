@@ -25,10 +25,10 @@ var rowsOnly = []string{"key", "columns", "rename", "attr", "where"}
 func (f *rowFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.key, "key", "", "rows: the column of keys, strings or integers (default: file name and row number)")
-	fl.StringSliceVar(&f.columns, "columns", nil, "rows: take only these columns, as a,b")
-	fl.StringArrayVar(&f.rename, "rename", nil, "rows: call a column's field otherwise, as column=name (may be repeated)")
+	fl.StringSliceVar(&f.columns, "columns", nil, "rows: take only these columns; data sets: these fields; as a,b")
+	fl.StringArrayVar(&f.rename, "rename", nil, "rows: call a column's field otherwise, data sets: a field, as column=name (may be repeated)")
 	fl.StringArrayVar(&f.attrs, "attr", nil, "rows: keep a column in the index, as attribute=column (may be repeated)")
-	fl.StringArrayVar(&f.where, "where", nil, "rows: take rows for which this holds, as 'column>=value' (may be repeated)")
+	fl.StringArrayVar(&f.where, "where", nil, "rows: take rows for which this holds, data sets: samples by attribute, as 'column>=value' (may be repeated)")
 	fl.StringVar(&f.delimiter, "delimiter", "", "CSV: what divides cells, such as ';' (default: a comma, in .tsv a tab)")
 }
 

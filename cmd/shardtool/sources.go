@@ -9,14 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/tar"
 )
 
-// checkSources refuses what would pack a data set into itself, and kinds of sources this version does not read.
+// checkSources refuses what would pack a data set into itself, and what is no folder.
 func checkSources(srcs []string, target string) error {
 	abs, err := realPath(target)
 	if err != nil {
@@ -39,11 +38,6 @@ func checkSources(srcs []string, target string) error {
 		}
 		if rel, err := filepath.Rel(src, abs); err == nil && !strings.Contains(target, "://") && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
 			return usagef("%s is inside the source %s and would be packed into itself: choose another place", target, s)
-		}
-		if text, err := os.ReadFile(filepath.Join(s, format.ManifestName)); err == nil {
-			if _, err := format.DecodeSummary(text); err == nil {
-				return usagef("source %s is a data set: this version packs files; `shardtool cat %s | tar -x -C DIR` makes them", s, s)
-			}
 		}
 	}
 	return nil

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reshard"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// shareFlags divide data sets by their keys.
+type shareFlags struct {
+	share, salt, by string
+}
+
+func (f *shareFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.share, "share", "", "data sets: take the samples whose key's hash is in this share, as 0%..90%")
+	fl.StringVar(&f.salt, "share-salt", "", "data sets: hash this text before each key, for a division independent of others")
+	fl.StringVar(&f.by, "share-by", "key", "data sets: hash the key, or its folder, which keeps the samples of a folder together")
+}
+
+// options reads the share.
+func (f *shareFlags) options(cmd *cobra.Command) (reshard.Share, error) {
+	if f.share == "" {
+		for _, flag := range []string{"share-salt", "share-by"} {
+			if cmd.Flags().Changed(flag) {
+				return reshard.Share{}, usagef("--%s goes with --share: write that too, as in --share 0%%..90%%", flag)
+			}
+		}
+		return reshard.Share{}, nil
+	}
+	s, err := reshard.ParseShare(f.share)
+	if err != nil {
+		return s, usagef("--%w", err)
+	}
+	if f.by != "key" && f.by != "folder" {
+		return s, usagef("--share-by %q: use key or folder", f.by)
+	}
+	s.Salt, s.Folders = f.salt, f.by == "folder"
+	return s, nil
+}
+
+// datasetKind is data sets, whole or in part.
+var datasetKind = kind{
+	name:  "data sets",
+	one:   "a data set",
+	flags: []string{"include", "exclude", "columns", "rename", "where", "share", "share-salt", "share-by"},
+	instead: func(flag string) string {
+		switch flag {
+		case "pack-shuffle":
+			return "rely on the shuffle when reading"
+		case "class-field":
+			return "its fields come as they are, with the names of its classes"
+		}
+		return "its samples have their keys and attributes"
+	},
+	open: openDatasets,
+}
+
+// isDataset says whether a source is a data set: by its manifest, or because a generation is named.
+func isDataset(ctx context.Context, src string) (bool, error) {
+	place, _, _ := strings.Cut(src, "?")
+	if kindOf(place) != nil || strings.Contains(place, "://") && strings.ContainsAny(place, "*[{") {
+		return false, nil
+	}
+	if !strings.Contains(src, "://") {
+		if _, err := os.Stat(src); err == nil { // a folder may well have an @ in its name
+			text, err := os.ReadFile(filepath.Join(src, format.ManifestName))
+			return err == nil && isSummary(text), nil
+		}
+		dir, _, ok := cutGeneration(src)
+		info, err := os.Stat(dir)
+		return ok && err == nil && info.IsDir(), nil
+	}
+	if _, _, ok := cutGeneration(src); ok {
+		return true, nil
+	}
+	store, _, err := dataset(ctx, src)
+	if err != nil {
+		return false, err
+	}
+	text, _, err := objstore.ReadAll(ctx, store, format.ManifestName, 64<<20)
+	return err == nil && isSummary(text), ctx.Err() // where it cannot be read, what is listed says more
+}
+
+// isSummary says whether a text is the manifest of a data set, be it one that this version does not read.
+func isSummary(text []byte) bool {
+	_, err := format.DecodeSummary(text)
+	return err == nil || errors.Is(err, format.ErrVersion)
+}
+
+// cutGeneration splits DATASET@<16 hex>.
+func cutGeneration(arg string) (addr, generation string, ok bool) {
+	if i := strings.LastIndexByte(arg, '@'); i >= 0 && isGeneration(arg[i+1:]) {
+		return arg[:i], arg[i+1:], true
+	}
+	return arg, "", false
+}
+
+// checkDatasets refuses to pack a data set into itself. Without a target there is nothing to refuse.
+func checkDatasets(ctx context.Context, srcs []string, target string) error {
+	if target == "" {
+		return nil
+	}
+	for _, src := range srcs {
+		addr, _, _ := cutGeneration(src)
+		same := false
+		if from, err := realPath(addr); err == nil && !strings.Contains(addr, "://") && !strings.Contains(target, "://") {
+			to, err := realPath(target)
+			rel, rerr := filepath.Rel(from, to)
+			same = err == nil && rerr == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+		} else if from, _, err := dataset(ctx, addr); err == nil {
+			to, _, err := dataset(ctx, target)
+			same = err == nil && strings.TrimSuffix(from.String(), "/") == strings.TrimSuffix(to.String(), "/")
+		}
+		if same {
+			return usagef("the data set %s would be packed into itself: choose another place than %s", src, target)
+		}
+	}
+	return nil
+}
+
+// datasetSource closes the data sets with the source.
+type datasetSource struct {
+	*reshard.Source
+	sets []*reader.Dataset
+}
+
+// Close ends the source, then the data sets.
+func (s *datasetSource) Close() error {
+	err := s.Source.Close()
+	for _, d := range s.sets {
+		err = errors.Join(err, d.Close())
+	}
+	return err
+}
+
+func openDatasets(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
+	src := &datasetSource{}
+	size, err := src.open(ctx, found.srcs, f, stderr)
+	if err != nil {
+		for _, d := range src.sets {
+			d.Close()
+		}
+		return nil, 0, err
+	}
+	return src, size, nil
+}
+
+func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, stderr io.Writer) (size int64, err error) {
+	memory := max(f.opt.Memory/2, minMemory)
+	limitMemory(f.opt.Memory+memory, encoderMemory(&f.opt))
+	for _, src := range srcs {
+		d, err := openDataset(ctx, src, reader.Options{Workers: f.opt.Workers, Memory: memory})
+		if err != nil {
+			return 0, err
+		}
+		s.sets = append(s.sets, d)
+	}
+	opt := reshard.Options{
+		Fields: f.rows.columns, Rename: f.rows.renamed, Where: f.rows.where,
+		Include: f.files.Include, Exclude: f.files.Exclude, Share: f.shareOf, Classes: f.files.Classes,
+	}
+	s.Source, err = reshard.New(ctx, s.sets, opt)
+	if errors.Is(err, reshard.ErrOption) {
+		text := strings.Replace(strings.TrimPrefix(err.Error(), "reshard: "), reshard.ErrOption.Error()+" ", "--", 1)
+		return 0, usagef("%s", strings.Replace(text, "--fields", "--columns", 1))
+	}
+	if err != nil {
+		return 0, err
+	}
+	all := uint64(0)
+	for _, d := range s.sets {
+		all += d.NumSamples()
+	}
+	_, size = s.Total()
+	of := ""
+	if size > 0 {
+		of = ", " + bytesText(uint64(size)) + " of fields"
+	}
+	if opt.Share != (reshard.Share{}) || len(opt.Where)+len(opt.Include)+len(opt.Exclude) > 0 {
+		of += " to choose from"
+	}
+	f.known(stderr, "%s in %s%s", plural(all, "sample"), plural(len(s.sets), "data set"), of)
+	return size, nil
+}
+
+// provenance is what the data set keeps of the share.
+func (f *shareFlags) provenance(to map[string]string) {
+	for key, value := range map[string]string{"share": f.share, "share_salt": f.salt, "share_by": f.by} {
+		if f.share != "" && value != "" {
+			to[key] = value
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDatasetOverHTTP packs a data set of a web server, one generation of it by name too.
+func TestDatasetOverHTTP(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	src, out := filepath.Join(dir, "src"), filepath.Join(dir, "out")
+	if text, err := exec.Command("shardtool", "pack", "../../testdata/demo", src, "--shard-size", "2MiB").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	tables, err := filepath.Glob(filepath.Join(src, "manifest-*.bin"))
+	if err != nil || len(tables) != 1 {
+		t.Fatal(tables, err)
+	}
+	generation := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(tables[0]), "manifest-"), ".bin")
+	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	defer server.Close()
+	for i, from := range []string{server.URL + "/src", server.URL + "/src/@" + generation} {
+		to := out + string(rune('a'+i))
+		if text, err := exec.Command("shardtool", "pack", from, to, "--shard-size", "2MiB").CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", from, err, text)
+		}
+		if text, err := exec.Command("shardtool", "inspect", to, "--against", src).CombinedOutput(); err != nil || !strings.Contains(string(text), "same samples, same blocks") {
+			t.Errorf("%s: %v: %s", from, err, text)
+		}
+	}
+	cmd := exec.Command("shardtool", "pack", server.URL+"/src@0123456789abcdef", out+"c")
+	if text, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != exitNotFound {
+		t.Errorf("exit %d: %s", cmd.ProcessState.ExitCode(), text)
+	}
+}

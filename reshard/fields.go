@@ -1,0 +1,144 @@
+package reshard
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+func optionf(msg string, args ...any) error {
+	return fmt.Errorf("reshard: %w %w", ErrOption, fmt.Errorf(msg, args...))
+}
+
+// fieldChoice is which fields are taken.
+type fieldChoice struct {
+	fields []string
+	rename map[string]string
+}
+
+func (c fieldChoice) String() string { return strings.Join(c.fields, ", ") }
+
+// chooseFields checks that the fields named are there.
+func (s *Source) chooseFields(opt Options) error {
+	s.shape = fieldChoice{opt.Fields, opt.Rename}
+	have := map[string]bool{}
+	for _, of := range s.sets {
+		for _, f := range of.Fields() {
+			have[f.Name] = true
+		}
+	}
+	for option, names := range map[string][]string{"fields": opt.Fields, "rename": slices.Sorted(maps.Keys(opt.Rename))} {
+		for _, name := range names {
+			if !have[name] {
+				return optionf("%s: there is no field %q, there are %q", option, name, slices.Sorted(maps.Keys(have)))
+			}
+			if err := format.CheckField(name); err != nil {
+				return optionf("%s: %w", option, err)
+			}
+		}
+	}
+	became := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		n := s.name(name)
+		if n.drop {
+			continue
+		}
+		if other, twice := became[n.name]; twice {
+			return optionf("rename: fields %q and %q would both be %q", other, name, n.name)
+		}
+		if err := format.CheckField(n.name); err != nil {
+			return optionf("rename: %w", err)
+		}
+		became[n.name] = name
+	}
+	return nil
+}
+
+// name says what becomes of a field.
+func (s *Source) name(field string) *fieldName {
+	n := s.names[field]
+	if n == nil {
+		n = &fieldName{name: field, drop: len(s.shape.fields) > 0 && !slices.Contains(s.shape.fields, field)}
+		if to, ok := s.shape.rename[field]; ok {
+			n.name = to
+		}
+		s.names[field] = n
+	}
+	return n
+}
+
+// writers are the keys of metadata that every pack notes itself.
+var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped"}
+
+// mergeMeta keeps what all sets agree on. Names of classes may grow at the end from one set to the next.
+func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
+	out := format.Metadata{}
+	for key, value := range sets[0].Meta() {
+		same := !slices.ContainsFunc(sets, func(of *set) bool { return of.Meta()[key] != value })
+		if same && !slices.Contains(writers, key) {
+			out[key] = value
+		}
+	}
+	delete(out, "classes")
+	from := "the data set that is there"
+	for _, of := range sets {
+		var more []string
+		text := of.Meta()["classes"]
+		if text == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(text), &more); err != nil {
+			return nil, fmt.Errorf("reshard: %s: %w: metadata classes: %w", of.path, format.ErrCorrupt, err)
+		}
+		n := min(len(classes), len(more))
+		for i := range n {
+			if classes[i] != more[i] {
+				return nil, fmt.Errorf("reshard: %w: class %d is %q in %s and %q in %s: their class numbers would be mixed up; pack them from "+
+					"their files together, with one --class-field", errClasses, i, classes[i], from, more[i], of.path)
+			}
+		}
+		if len(more) > len(classes) {
+			classes, from = more, of.path
+		}
+	}
+	if len(classes) > 0 {
+		text, err := json.Marshal(classes)
+		if err != nil {
+			return nil, err
+		}
+		out["classes"] = string(text)
+	}
+	return out, nil
+}
+
+// errClasses: the data sets number classes otherwise.
+var errClasses = fmt.Errorf("%w of class names", format.ErrMismatch)
+
+// fingerprint covers what samples come, and in which order.
+func fingerprint(sets []*set, opt Options) string {
+	h := sha256.New()
+	for _, of := range sets {
+		fmt.Fprintf(h, "%s %s\n", format.DigestString(of.Digest()), of.Tables())
+	}
+	opt.Classes = nil // they change no sample
+	text, err := json.Marshal(opt)
+	if err != nil {
+		panic("reshard: options: " + err.Error()) // strings and integers
+	}
+	_, _ = h.Write(text)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// fraction is ⌊n × part ÷ parts⌋.
+func fraction(n uint64, part, parts int) uint64 {
+	hi, lo := bits.Mul64(n, uint64(part))
+	q, _ := bits.Div64(hi, lo, uint64(parts))
+	return q
+}

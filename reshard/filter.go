@@ -1,0 +1,189 @@
+package reshard
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/where"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// filter says which samples are wanted. Its methods may be called from many goroutines.
+type filter struct {
+	opt   Options
+	conds []condition
+}
+
+// condition is a where.Condition with its word in every form that an attribute's kind may want.
+type condition struct {
+	where.Condition
+	integer   int64
+	isInteger bool
+	number    float64
+	isNumber  bool
+}
+
+func newFilter(sets []*set, opt Options) (*filter, error) {
+	f := &filter{opt: opt}
+	for name, globs := range map[string][]string{"include": opt.Include, "exclude": opt.Exclude} {
+		for _, g := range globs {
+			if !doublestar.ValidatePattern(g) {
+				return nil, optionf("%s %q: not a glob", name, g)
+			}
+		}
+	}
+	if err := opt.Share.check(); err != nil {
+		return nil, err
+	}
+	for _, text := range opt.Where {
+		parsed, err := where.Parse(text)
+		if err != nil {
+			return nil, optionf("%w", err)
+		}
+		c := condition{Condition: parsed}
+		c.integer, err = strconv.ParseInt(c.Word, 10, 64)
+		c.isInteger = err == nil
+		c.number, err = strconv.ParseFloat(c.Word, 64)
+		c.isNumber = err == nil
+		if err := c.bind(sets); err != nil {
+			return nil, err
+		}
+		f.conds = append(f.conds, c)
+	}
+	return f, nil
+}
+
+// bind checks that the attribute is there, and can be compared with the word.
+func (c *condition) bind(sets []*set) error {
+	found := false
+	var names []string
+	for _, of := range sets {
+		for _, a := range of.Attributes() {
+			if !slices.Contains(names, a.Name) {
+				names = append(names, a.Name)
+			}
+			if a.Name != c.Column {
+				continue
+			}
+			found = true
+			if a.Kind != format.AttrLabel && !c.Nulls() && !c.isNumber {
+				return optionf("where %q: attribute %s is a %v: compare it with a number", c.Text, a.Name, a.Kind)
+			}
+		}
+	}
+	switch {
+	case found:
+		return nil
+	case names == nil:
+		return optionf("where %q: the samples have no attributes; --attr keeps them when rows are packed", c.Text)
+	}
+	return optionf("where %q: there is no attribute %q, there are %q", c.Text, c.Column, names)
+}
+
+// holds compares a value.
+func (c *condition) holds(v format.AttrValue, there bool) bool {
+	order, ordered := 0, true
+	switch {
+	case !there || c.Nulls():
+	case v.Kind == format.AttrLabel:
+		order = strings.Compare(v.Label, c.Word)
+	case v.Kind == format.AttrInteger && c.isInteger:
+		order = cmp.Compare(v.Integer, c.integer)
+	default:
+		x := v.Number
+		if v.Kind == format.AttrInteger {
+			x = float64(v.Integer)
+		}
+		order, ordered = cmp.Compare(x, c.number), x == x && c.number == c.number
+	}
+	return c.Holds(!there, order, ordered)
+}
+
+// selective: the number of samples is not known beforehand, nor can it be guessed.
+func (f *filter) selective() bool {
+	return len(f.conds)+len(f.opt.Include)+len(f.opt.Exclude) > 0
+}
+
+// key says whether a key is wanted.
+func (f *filter) key(key []byte) bool {
+	if !f.opt.Share.all() && !f.opt.Share.holds(key) {
+		return false
+	}
+	if len(f.opt.Include)+len(f.opt.Exclude) == 0 {
+		return true
+	}
+	name := string(key)
+	return (len(f.opt.Include) == 0 || matchAny(f.opt.Include, name)) && !matchAny(f.opt.Exclude, name)
+}
+
+// matchAny holds globs against a key as --include does against paths.
+func matchAny(globs []string, key string) bool {
+	for _, g := range globs {
+		name := key
+		if !strings.Contains(g, "/") {
+			name = key[strings.LastIndexByte(key, '/')+1:]
+		}
+		if doublestar.MatchUnvalidated(g, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// noAttributes says whether the conditions hold for a sample without attributes.
+func (f *filter) noAttributes() bool { return f.attributes(nil, 0) }
+
+// attributes says whether the conditions hold for sample i of a shard.
+func (f *filter) attributes(ix *format.ShardIndex, i int) bool {
+	for c := range f.conds {
+		v, there := attribute(ix, f.conds[c].Column, i)
+		if !f.conds[c].holds(v, there) {
+			return false
+		}
+	}
+	return true
+}
+
+// attribute is a sample's value of the attribute of that name.
+func attribute(ix *format.ShardIndex, name string, i int) (format.AttrValue, bool) {
+	if ix == nil {
+		return format.AttrValue{}, false
+	}
+	at, ok := slices.BinarySearchFunc(ix.Attributes, name, func(a format.Attribute, name string) int { return cmp.Compare(a.Name, name) })
+	if !ok {
+		return format.AttrValue{}, false
+	}
+	return ix.Attrs[at].At(i)
+}
+
+// take leaves out blocks none of whose samples is wanted, by what the index says; nil where that would not pay.
+func (f *filter) take(of *set) func(context.Context, *reader.Block) (bool, error) {
+	if !f.selective() {
+		return nil
+	}
+	return func(ctx context.Context, b *reader.Block) (bool, error) {
+		ix, err := of.Index(ctx, b.Shard)
+		if reader.Damaged(err) {
+			return true, nil // the block, once read, says so of each sample
+		}
+		if err != nil {
+			return false, err
+		}
+		first, err := of.FirstSample(ctx, b.Shard)
+		if err != nil {
+			return false, err
+		}
+		for i := int(b.First - first); i < int(b.First-first)+b.Samples; i++ {
+			if f.attributes(ix, i) && f.key([]byte(ix.Keys[i])) {
+				return true, nil
+			}
+		}
+		return false, nil
+	}
+}
