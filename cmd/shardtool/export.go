@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/export"
+)
+
+type exportFlags struct {
+	as, out string
+	workers int
+	memory  int64
+	json    bool
+	quiet   bool
+}
+
+func newExport() *cobra.Command {
+	var f exportFlags
+	cmd := &cobra.Command{
+		Use:   "export DATASET --out DIR",
+		Short: "Write plain tars, and indexes, for other systems",
+		Long: `Write each shard as a plain tar that every tar, WebDataset and Hugging Face datasets read, to a folder or a store:
+
+  tar    the archives
+  dali   an .idx file beside each, for NVIDIA DALI's fn.readers.webdataset. Names cannot have spaces
+  wids   wids.json beside them, for wids.ShardListDataset
+
+Every byte is checked on the way. export-FORM.json, which lists the archives and their samples, is written last: without
+it the export is not complete. Several forms may share a place. The same command again goes on after an interruption: archives that are there are compared
+with the data set and kept. Of a data set packed with --format tar the shards are such tars already; give its own
+folder as --out to add indexes only.
+
+Exit codes:
+` + exitCodes,
+		Example: `  shardtool export out/ --out tars/
+  shardtool export s3://bucket/train --as dali --out /nvme/train`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return runExport(cmd, args[0], &f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.as, "as", string(export.Tar), "tar, dali or wids")
+	fl.StringVar(&f.out, "out", "", "the folder or store to write to")
+	fl.IntVar(&f.workers, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
+	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks in flight")
+	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
+	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
+	return cmd
+}
+
+func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
+	if f.out == "" {
+		return usagef("give --out DIR: the folder or store to write to")
+	}
+	if err := checkRun(f.memory, f.workers); err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	to, generation, err := dataset(ctx, f.out)
+	if err != nil {
+		return err
+	}
+	if generation != "" {
+		return usagef("--out %s: give a folder, not a generation of a data set", f.out)
+	}
+	if f.workers == 0 {
+		f.workers = runtime.GOMAXPROCS(0)
+	}
+	// A shard is written by one goroutine: several at once keep the disk busy, and more than a few only wait for it.
+	parallel := min(f.workers, 8, max(1, int(f.memory/(32<<20))))
+	ds, err := openDataset(ctx, arg, reader.Options{Workers: (f.workers + parallel - 1) / parallel, Memory: max(f.memory/int64(parallel), minMemory)})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	limitMemory(f.memory, 0)
+	sweep(ctx, to)
+	begin := time.Now()
+	bar := newProgress(cmd.ErrOrStderr(), "exporting", int64(ds.DecodedBytes()), f.quiet)
+	res, err := export.Run(ctx, ds, to, export.Options{Form: export.Form(f.as), Parallel: parallel, Progress: func(p export.Progress) {
+		bar.set(p.Bytes, fmt.Sprintf("%s of %d", plural(p.Shards, "archive"), ds.NumShards()))
+	}})
+	bar.end()
+	switch {
+	case errors.Is(err, export.ErrForm):
+		return usagef("--as %q: use tar, dali or wids", f.as)
+	case err != nil && stopped(ctx):
+		return stoppedError(ctx, err, "the same command goes on")
+	case err != nil:
+		return err
+	}
+	took := time.Since(begin)
+	if f.json {
+		return printJSON(cmd, map[string]any{
+			"dataset": ds.Store().String(), "out": to.String(), "as": res.Form, "digest": res.Digest, "samples": res.Samples, "shards": len(res.Shards),
+			"bytes": res.Bytes, "found": res.Found, "shard_list": res.Shards, "seconds": took.Seconds(),
+		})
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s, %s%s\ntook %.1fs\n", strings.TrimSuffix(to.String(), "/"), plural(res.Samples, "sample"),
+		plural(len(res.Shards), "archive"), bytesText(uint64(res.Bytes)), foundText(res.Found), took.Seconds())
+	return err
+}
+
+// foundText says what an earlier run had written.
+func foundText(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s there already", plural(n, "archive"))
+}

@@ -1,0 +1,136 @@
+package export
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"io/fs"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// archive is one that is being written or compared.
+type archive struct {
+	*Archive
+	e      *exporter
+	number int
+	sum    hash.Hash // MD5, where the form wants it
+}
+
+// write puts the archive, or finds it in place.
+func (w *archive) write(ctx context.Context) error {
+	rows, err := w.e.d.Rows(ctx, w.number)
+	if err != nil {
+		return err
+	}
+	end := format.EndOfArchive(true)
+	w.Bytes = int64(len(end))
+	for _, r := range rows {
+		w.Bytes += int64(r.Decoded)
+	}
+	if w.e.o.Form == WIDS {
+		w.sum = md5.New()
+		defer func() { w.md5 = hex.EncodeToString(w.sum.Sum(nil)) }()
+	}
+	info, err := w.e.to.Stat(ctx, w.Name)
+	switch {
+	case err == nil:
+		return w.compare(ctx, info, rows)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	up, err := w.e.to.Create(ctx, w.Name, objstore.Condition{IfNoneMatch: true})
+	if err != nil {
+		return err
+	}
+	if err := w.stream(ctx, up, end); err != nil {
+		_ = up.Abort() // the first failure is the one to report
+		return err
+	}
+	if _, err = up.Commit(ctx); errors.Is(err, objstore.ErrExists) {
+		return w.e.other(w.Name)
+	}
+	return err
+}
+
+// stream writes all frames of the shard, and the end.
+func (w *archive) stream(ctx context.Context, up objstore.Upload, end []byte) error {
+	put := func(p []byte) error {
+		if w.sum != nil {
+			w.sum.Write(p)
+		}
+		n, err := up.Write(p)
+		w.e.report(0, int64(n))
+		return err
+	}
+	for f, err := range w.e.d.Frames(ctx, reader.Range{From: w.number, To: w.number + 1}, reader.FrameOptions{}) {
+		if err == nil {
+			err = put(f.Decoded)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return put(end)
+}
+
+// compare reads an archive that is there, block by block, and compares it with the shard's identity.
+func (w *archive) compare(ctx context.Context, info objstore.Info, rows []format.Row) error {
+	shard, err := w.e.d.Shard(ctx, w.number)
+	if err != nil {
+		return err
+	}
+	if info.Size != w.Bytes {
+		return w.e.other(w.Name)
+	}
+	obj, err := w.e.to.Open(ctx, w.Name)
+	if err != nil {
+		return err
+	}
+	defer obj.Close()
+	var all format.ShardHasher
+	var buf []byte
+	off := int64(0)
+	read := func(n int) error {
+		if cap(buf) < n {
+			buf = make([]byte, n+n/4)
+		}
+		buf = buf[:n]
+		err := obj.ReadAt(ctx, buf, off)
+		off += int64(n)
+		if w.sum != nil {
+			w.sum.Write(buf)
+		}
+		w.e.report(0, int64(n))
+		return err
+	}
+	for i := 0; i < len(rows); {
+		block := sha256.New()
+		for first := true; i < len(rows) && (first || rows[i].Samples == 0); i++ {
+			if err := read(int(rows[i].Decoded)); err != nil {
+				return err
+			}
+			block.Write(buf)
+			first = false
+		}
+		all.Add(format.Hash(block.Sum(nil)))
+	}
+	if err := read(len(format.EndOfArchive(true))); err != nil {
+		return err
+	}
+	for _, c := range buf {
+		if c != 0 {
+			return w.e.other(w.Name)
+		}
+	}
+	if all.Sum() != shard.Hash {
+		return w.e.other(w.Name)
+	}
+	w.found = true
+	return nil
+}

@@ -1,0 +1,71 @@
+package export
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// record is the unit of tar.
+const record = 512
+
+// daliVersion begins an index as DALI 1.x reads it.
+const daliVersion = "v1.2"
+
+// daliIndex is the text beside an archive: the number of samples, then a line a sample with, for each member, its extension, where
+// its payload lies, how long it is, and its name. Words stand between spaces, so that names cannot have any.
+func daliIndex(ix *format.ShardIndex) ([]byte, error) {
+	out := fmt.Appendf(nil, "%s %d\n", daliVersion, ix.Samples())
+	at := ix.Cursors([]int{0})[0]
+	var fields []format.FieldSize
+	sample, member := 0, 0
+	var first, begin, offset int64 // where the block at hand begins, the next row, and what comes next
+	for _, r := range ix.Rows {
+		if r.Samples > 0 {
+			first, offset = begin, begin
+		}
+		begin += int64(r.Decoded)
+		for range r.Samples {
+			key := ix.Keys[sample]
+			if strings.ContainsFunc(key, unicode.IsSpace) {
+				return nil, fmt.Errorf("%w: key %q has a space, and DALI's index cannot: pack the data set again with other keys", ErrName, key)
+			}
+			fields = at.Fields(fields[:0])
+			for i, f := range fields {
+				switch {
+				case ix.Foreign:
+					offset = first + int64(ix.Gaps[member])
+				case ix.Gaps != nil:
+					offset += int64(ix.Gaps[member])
+				default:
+					offset += record
+				}
+				if i > 0 {
+					out = append(out, ' ')
+				}
+				out = strconv.AppendInt(append(append(out, f.Name...), ' '), offset, 10)
+				out = strconv.AppendInt(append(out, ' '), f.Size, 10)
+				out = append(append(out, ' '), format.JoinName(key, f.Name)...)
+				offset += (f.Size + record - 1) / record * record
+				member++
+			}
+			out = append(out, '\n')
+			sample++
+		}
+	}
+	return out, nil
+}
+
+// daliField refuses fields that DALI's index cannot name.
+func daliField(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: some samples have a field without a name, and DALI wants an extension: pack again with --rename, or without it", ErrName)
+	case strings.ContainsFunc(name, unicode.IsSpace):
+		return fmt.Errorf("%w: field %q has a space, and DALI's index cannot: pack again with --rename", ErrName, name)
+	}
+	return nil
+}

@@ -1,0 +1,271 @@
+// Package export writes data sets in the forms that other programs read: plain tar archives, with the indexes that NVIDIA DALI or
+// wids want beside them.
+//
+//	train-000000.tar     the members of a shard as they were packed, and an end of archive
+//	train-000000.idx     for DALI: where each member's payload lies
+//	wids.json            for wids: the archives with their samples and MD5
+//	export-FORM.json     put last: what was exported. Without it the export is not complete
+//
+// An archive is put whole or not at all, and its bytes are a function of the data set. An export that was interrupted is therefore
+// simply done again: archives that are there are read, compared with the data set's hashes, and kept.
+package export
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// Form is what an export is made for.
+type Form string
+
+// The forms.
+const (
+	// Tar is archives for everything that reads tar: WebDataset, Hugging Face datasets, tar.
+	Tar Form = "tar"
+	// DALI adds an .idx file to each archive, as DALI's wds2idx makes them.
+	DALI Form = "dali"
+	// WIDS adds wids.json.
+	WIDS Form = "wids"
+)
+
+// WIDSName is the index of wids.
+const WIDSName = "wids.json"
+
+// ListName is the object that is put last: several forms may share a place.
+func ListName(f Form) string { return "export-" + string(f) + ".json" }
+
+// Errors a caller branches on.
+var (
+	// ErrForm: there is no such form.
+	ErrForm = errors.New("unknown form")
+	// ErrName: a sample has a name that the form cannot hold.
+	ErrName = errors.New("name that this form cannot hold")
+	// ErrExists: there is an object of a name that is needed, with other bytes.
+	ErrExists = errors.New("other bytes are there")
+)
+
+// Options say what to make, and how.
+type Options struct {
+	// Form defaults to Tar.
+	Form Form
+	// Parallel is how many shards are written at once, default 1. Each is read with the data set's Options.Workers and
+	// Options.Memory.
+	Parallel int
+	// Progress, when not nil, is told of bytes of archives written or found so far, from one goroutine at a time.
+	Progress func(Progress)
+}
+
+// Progress counts archives and their bytes.
+type Progress struct{ Shards, Bytes int64 }
+
+// Archive is one archive of an export.
+type Archive struct {
+	Name    string `json:"name"`
+	Samples uint64 `json:"samples"`
+	Bytes   int64  `json:"bytes"`
+
+	md5   string
+	found bool
+}
+
+// Result is what was exported.
+type Result struct {
+	Format  string    `json:"format"`
+	Form    Form      `json:"as"`
+	Digest  string    `json:"digest"`
+	Samples uint64    `json:"samples"`
+	Bytes   int64     `json:"bytes"`
+	Shards  []Archive `json:"shards"`
+	// Found is how many archives an earlier run had written.
+	Found int `json:"-"`
+}
+
+// listFormat is the version of what is put last.
+const listFormat = "shardtool-export/1"
+
+// Run exports a data set to a store. Shards become archives of their names. What cannot be exported is found before anything is
+// written, but for damage.
+//
+// Errors wrap ErrForm, ErrName, ErrExists, or those of package reader: format.ErrCorrupt with shard, block and offset.
+func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (*Result, error) {
+	if o.Form == "" {
+		o.Form = Tar
+	}
+	if o.Form != Tar && o.Form != DALI && o.Form != WIDS {
+		return nil, fmt.Errorf("export: %w %q: there are %s, %s and %s", ErrForm, o.Form, Tar, DALI, WIDS)
+	}
+	e := &exporter{d: d, to: to, o: o, res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples()}}
+	if err := e.names(ctx); err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	if err := e.shards(ctx); err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	if err := e.finish(ctx); err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	return e.res, nil
+}
+
+type exporter struct {
+	d   *reader.Dataset
+	to  objstore.Store
+	o   Options
+	res *Result
+
+	mu   sync.Mutex
+	prog Progress
+}
+
+// names gives each shard the name of its archive, and refuses those that two have.
+func (e *exporter) names(ctx context.Context) error {
+	seen := map[string]string{}
+	for i := range e.d.NumShards() {
+		info, err := e.d.Shard(ctx, i)
+		if err != nil {
+			return err
+		}
+		name := strings.TrimSuffix(strings.TrimSuffix(info.Name, format.ZstdSuffix), format.TarSuffix) + format.TarSuffix
+		if other, twice := seen[name]; twice {
+			return fmt.Errorf("shards %s and %s would both be %s: pack the data set again, with one --format", other, info.Name, name)
+		}
+		seen[name] = info.Name
+		e.res.Shards = append(e.res.Shards, Archive{Name: name, Samples: info.Samples})
+	}
+	if e.o.Form != DALI {
+		return nil
+	}
+	for _, f := range e.d.Fields() {
+		if err := daliField(f.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shards writes all archives.
+func (e *exporter) shards(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(e.o.Parallel, 1))
+	for i := range e.res.Shards {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return e.shard(ctx, i)
+		})
+	}
+	return g.Wait()
+}
+
+// shard writes one archive, with what belongs to it.
+func (e *exporter) shard(ctx context.Context, i int) error {
+	a := &e.res.Shards[i]
+	var idx []byte
+	if e.o.Form == DALI { // first: it may find a name that cannot be
+		ix, err := e.d.Index(ctx, i)
+		if err != nil {
+			return err
+		}
+		if idx, err = daliIndex(ix); err != nil {
+			return fmt.Errorf("%s: %w", a.Name, err)
+		}
+	}
+	w := &archive{e: e, number: i, Archive: a}
+	if err := w.write(ctx); err != nil {
+		return err
+	}
+	if idx != nil {
+		if err := e.put(ctx, strings.TrimSuffix(a.Name, format.TarSuffix)+".idx", idx); err != nil {
+			return err
+		}
+	}
+	e.report(1, 0)
+	return nil
+}
+
+// finish puts what is over all archives.
+func (e *exporter) finish(ctx context.Context) error {
+	for _, a := range e.res.Shards {
+		e.res.Bytes += a.Bytes
+		if a.found {
+			e.res.Found++
+		}
+	}
+	if e.o.Form == WIDS {
+		if err := e.putJSON(ctx, WIDSName, e.wids()); err != nil {
+			return err
+		}
+	}
+	return e.putJSON(ctx, ListName(e.o.Form), e.res)
+}
+
+// wids is the index that wids reads.
+func (e *exporter) wids() any {
+	type shard struct {
+		URL      string `json:"url"`
+		MD5      string `json:"md5sum"`
+		Samples  uint64 `json:"nsamples"`
+		FileSize int64  `json:"filesize"`
+	}
+	list := []shard{}
+	for _, a := range e.res.Shards {
+		list = append(list, shard{a.Name, a.md5, a.Samples, a.Bytes})
+	}
+	return struct {
+		Kind    string  `json:"__kind__"`
+		Version int     `json:"wids_version"`
+		Name    string  `json:"name"`
+		Shards  []shard `json:"shardlist"`
+	}{"wids-shard-index-v1", 1, path.Base(strings.TrimSuffix(e.d.Store().String(), "/")), list}
+}
+
+func (e *exporter) putJSON(ctx context.Context, name string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return e.put(ctx, name, append(text, '\n'))
+}
+
+// put puts a small object, or finds it in place with the same bytes.
+func (e *exporter) put(ctx context.Context, name string, data []byte) error {
+	_, err := objstore.Put(ctx, e.to, name, data, objstore.Condition{IfNoneMatch: true})
+	if !errors.Is(err, objstore.ErrExists) {
+		return err
+	}
+	there, _, err := objstore.ReadAll(ctx, e.to, name, int64(len(data)))
+	if err == nil && string(there) == string(data) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, objstore.ErrTooLarge) {
+		return err
+	}
+	return e.other(name)
+}
+
+// other is the error of an object that is not what would be put.
+func (e *exporter) other(name string) error {
+	return fmt.Errorf("%s in %v: %w: it is of another data set or form, or was changed: export to an empty place, or remove it", name, e.to, ErrExists)
+}
+
+func (e *exporter) report(shards, bytes int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.prog.Shards += shards
+	e.prog.Bytes += bytes
+	if e.o.Progress != nil {
+		e.o.Progress(e.prog)
+	}
+}

@@ -1,0 +1,375 @@
+package export
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/local"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// some are n samples of several shapes, with long names among them.
+func some(n int) (samples []testset.Sample) {
+	for i := range n {
+		s := testset.Sample{Key: fmt.Sprintf("dir%d/%05d", i%3, i)}
+		if i%11 == 4 {
+			s.Key += "-" + strings.Repeat("long/", 40) + "end"
+		}
+		if i%4 != 1 {
+			s.Fields = append(s.Fields, testset.Field{Name: "jpg", Data: bytes.Repeat([]byte{byte(i), 3}, i*7%900)})
+		}
+		s.Fields = append(s.Fields, testset.Field{Name: "seg.png", Data: []byte(fmt.Sprint("mask ", i))})
+		samples = append(samples, s)
+	}
+	return samples
+}
+
+var kinds = map[string]testset.Options{
+	"zstd":   {BlockSize: 3000, ShardSize: 30000},
+	"frames": {BlockSize: 6000, FrameSize: 1500, ShardSize: 40000},
+	"plain":  {BlockSize: 3000, FrameSize: 2048, ShardSize: 30000, Plain: true},
+	"one":    {},
+}
+
+func build(t testing.TB, samples []testset.Sample, o testset.Options) *mem.Store {
+	t.Helper()
+	store := mem.New()
+	if _, err := testset.Build(t.Context(), store, slices.Values(samples), o); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func open(t testing.TB, store objstore.Store) *reader.Dataset {
+	t.Helper()
+	d, err := reader.Open(t.Context(), store, reader.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func get(t testing.TB, store objstore.Store, name string) []byte {
+	t.Helper()
+	data, _, err := objstore.ReadAll(t.Context(), store, name, 1<<40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func objects(t testing.TB, store objstore.Store) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for info, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[info.Name] = string(get(t, store, info.Name))
+	}
+	return out
+}
+
+// TestForms: the archives hold what was packed, and the indexes say where.
+func TestForms(t *testing.T) {
+	samples := some(150)
+	for kind, o := range kinds {
+		for _, form := range []Form{Tar, DALI, WIDS} {
+			t.Run(kind+"/"+string(form), func(t *testing.T) {
+				d, to := open(t, build(t, samples, o)), mem.New()
+				var last Progress
+				res, err := Run(t.Context(), d, to, Options{Form: form, Parallel: 3, Progress: func(p Progress) { last = p }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res.Samples != 150 || res.Found != 0 || len(res.Shards) != d.NumShards() || last.Bytes != res.Bytes || last.Shards != int64(len(res.Shards)) {
+					t.Errorf("%+v, progress %+v", res, last)
+				}
+				checkArchives(t, to, res, samples, form)
+			})
+		}
+	}
+}
+
+// checkArchives reads an export with archive/tar, and holds the indexes against it.
+func checkArchives(t *testing.T, to objstore.Store, res *Result, samples []testset.Sample, form Form) {
+	t.Helper()
+	n := 0
+	files := 1 // the list
+	for _, a := range res.Shards {
+		data := get(t, to, a.Name)
+		files++
+		r := bytes.NewReader(data)
+		in := tar.NewReader(r)
+		var lines [][]string
+		first := n
+		for n < first+int(a.Samples) {
+			var line []string
+			for _, f := range samples[n].Fields {
+				h, err := in.Next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				at := len(data) - r.Len()
+				got, err := io.ReadAll(in)
+				if err != nil || h.Name != samples[n].Key+"."+f.Name || !bytes.Equal(got, f.Data) {
+					t.Fatalf("%s: member %s of %d bytes, %v; want %s.%s", a.Name, h.Name, len(got), err, samples[n].Key, f.Name)
+				}
+				line = append(line, f.Name, fmt.Sprint(at), fmt.Sprint(len(got)), h.Name)
+			}
+			lines = append(lines, line)
+			n++
+		}
+		if _, err := in.Next(); !errors.Is(err, io.EOF) || r.Len() != 0 {
+			t.Errorf("%s goes on: %v, %d bytes left", a.Name, err, r.Len())
+		}
+		if form != DALI {
+			continue
+		}
+		files++
+		want := fmt.Sprintf("v1.2 %d\n", len(lines))
+		for _, line := range lines {
+			want += strings.Join(line, " ") + "\n"
+		}
+		if got := string(get(t, to, strings.TrimSuffix(a.Name, ".tar")+".idx")); got != want {
+			t.Errorf("%s has the index\n%s\nwant\n%s", a.Name, got, want)
+		}
+	}
+	if n != len(samples) {
+		t.Errorf("%d samples of %d", n, len(samples))
+	}
+	if form == WIDS {
+		files++
+		var index struct {
+			Kind      string `json:"__kind__"`
+			Version   int    `json:"wids_version"`
+			Shardlist []struct {
+				URL, MD5sum        string
+				Nsamples, Filesize int64
+			}
+		}
+		if err := json.Unmarshal(get(t, to, WIDSName), &index); err != nil || index.Kind != "wids-shard-index-v1" || index.Version != 1 || len(index.Shardlist) != len(res.Shards) {
+			t.Fatalf("%+v, %v", index, err)
+		}
+		for i, s := range index.Shardlist {
+			data := get(t, to, s.URL)
+			if s.URL != res.Shards[i].Name || s.Filesize != int64(len(data)) || s.Nsamples != int64(res.Shards[i].Samples) || s.MD5sum != md5Of(data) {
+				t.Errorf("%+v", s)
+			}
+		}
+	}
+	var list Result
+	if err := json.Unmarshal(get(t, to, ListName(form)), &list); err != nil || list.Samples != res.Samples || len(list.Shards) != len(res.Shards) || list.Digest != res.Digest {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if got := objects(t, to); len(got) != files {
+		t.Errorf("objects %q, want %d", slices.Sorted(maps.Keys(got)), files)
+	}
+}
+
+// TestAgain: an export goes on where it was interrupted, at any operation, and the end is the same; forms share a place.
+func TestAgain(t *testing.T) {
+	samples := some(100)
+	d := open(t, build(t, samples, kinds["zstd"]))
+	for _, form := range []Form{DALI, WIDS} {
+		whole := mem.New()
+		if _, err := Run(t.Context(), d, whole, Options{Form: form}); err != nil {
+			t.Fatal(err)
+		}
+		want := objects(t, whole)
+		for k := 0; ; k++ {
+			to := mem.New()
+			_, err := Run(t.Context(), d, storetest.NewFaulty(to, storetest.Fault{At: k, After: k%2 == 1, Kill: k%3 == 0}), Options{Form: form})
+			if err == nil {
+				break
+			}
+			if _, err := to.Stat(t.Context(), ListName(form)); !errors.Is(err, fs.ErrNotExist) && len(objects(t, to)) != len(want) {
+				t.Fatalf("operation %d failed, and the list is there: %v", k, err)
+			}
+			before := 0
+			for name := range objects(t, to) {
+				if strings.HasSuffix(name, ".tar") {
+					before++
+				}
+			}
+			res, err := Run(t.Context(), d, to, Options{Form: form, Parallel: 2})
+			if err != nil || res.Found != before || !maps.Equal(objects(t, to), want) {
+				t.Fatalf("after a failure of operation %d: %+v, %v", k, res, err)
+			}
+		}
+		res, err := Run(t.Context(), d, whole, Options{Form: form})
+		if err != nil || res.Found != len(res.Shards) || !maps.Equal(objects(t, whole), want) {
+			t.Errorf("done again: %+v, %v", res, err)
+		}
+		if _, err := Run(t.Context(), d, whole, Options{Form: Tar}); err != nil {
+			t.Errorf("another form: %v", err)
+		}
+	}
+}
+
+// TestInPlace: the shards of a plain data set are the archives.
+func TestInPlace(t *testing.T) {
+	store := build(t, some(100), kinds["plain"])
+	d := open(t, store)
+	res, err := Run(t.Context(), d, store, Options{Form: DALI})
+	if err != nil || res.Found != d.NumShards() {
+		t.Fatal(res, err)
+	}
+	if r, err := d.Verify(t.Context(), reader.VerifyOptions{Deep: true}); err != nil || !r.OK() {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestRefused: other bytes in the place, names that DALI cannot have, damage.
+func TestRefused(t *testing.T) {
+	samples := some(60)
+	d := open(t, build(t, samples, kinds["zstd"]))
+	for name, change := range map[string]func(p []byte) []byte{
+		"shorter": func(p []byte) []byte { return p[:len(p)-512] },
+		"flipped": func(p []byte) []byte { p[700] ^= 1; return p },
+		"its end": func(p []byte) []byte { p[len(p)-1] = 1; return p },
+	} {
+		to := mem.New()
+		if _, err := Run(t.Context(), d, to, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		archive := slices.Collect(maps.Keys(objects(t, to)))
+		slices.Sort(archive)
+		archive = slices.DeleteFunc(archive, func(name string) bool { return !strings.HasSuffix(name, ".tar") })
+		data := change(slices.Clone(get(t, to, archive[0])))
+		if _, err := objstore.Put(t.Context(), to, archive[0], data, objstore.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(t.Context(), d, to, Options{}); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), archive[0]) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, s := range map[string]testset.Sample{
+		"key":      {Key: "a b", Fields: []testset.Field{{Name: "jpg"}}},
+		"newline":  {Key: "a\nb", Fields: []testset.Field{{Name: "jpg"}}},
+		"field":    {Key: "a", Fields: []testset.Field{{Name: "a jpg"}}},
+		"no field": {Key: "a", Fields: []testset.Field{{Name: ""}}},
+	} {
+		bad, to := open(t, build(t, []testset.Sample{s}, testset.Options{})), mem.New()
+		if _, err := Run(t.Context(), bad, to, Options{Form: DALI}); !errors.Is(err, ErrName) || len(objects(t, to)) != 0 {
+			t.Errorf("%s: %v, and %d objects", name, err, len(objects(t, to)))
+		}
+		if _, err := Run(t.Context(), bad, to, Options{}); err != nil {
+			t.Errorf("%s as tar: %v", name, err)
+		}
+	}
+	if _, err := Run(t.Context(), d, mem.New(), Options{Form: "zip"}); !errors.Is(err, ErrForm) {
+		t.Error(err)
+	}
+	store := build(t, samples, kinds["zstd"])
+	info, err := open(t, store).Shard(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := slices.Clone(get(t, store, info.Name))
+	data[100] ^= 1
+	if _, err := objstore.Put(t.Context(), store, info.Name, data, objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	to := mem.New()
+	_, err = Run(t.Context(), open(t, store), to, Options{})
+	if _, there := objects(t, to)[strings.TrimSuffix(info.Name, ".zst")]; !errors.Is(err, format.ErrCorrupt) || there {
+		t.Errorf("damage: %v; the archive is there: %v", err, there)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, d, mem.New(), Options{Parallel: 2}); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+}
+
+// TestTarfile: Python's tarfile and GNU tar read the archives whole, in silence.
+func TestTarfile(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal("python3 is not installed")
+	}
+	samples := some(120)
+	dir := t.TempDir()
+	to, err := local.New(dir, local.Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := Run(t.Context(), open(t, build(t, samples, kinds["zstd"])), to, Options{Form: DALI})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ""
+	for _, s := range samples {
+		for _, f := range s.Fields {
+			want += fmt.Sprintf("%s.%s %d\n", s.Key, f.Name, len(f.Data))
+		}
+	}
+	const list = `
+import sys, tarfile
+for name in sys.argv[1:]:
+    with tarfile.open(name, "r:") as t:
+        where = {}
+        for m in t:
+            assert m.isreg() and len(t.extractfile(m).read()) == m.size
+            where[m.name] = (m.offset_data, m.size)
+            print(m.name, m.size)
+    lines = open(name[:-4] + ".idx").read().splitlines()
+    assert lines[0] == "v1.2 %d" % (len(lines) - 1)
+    for line in lines[1:]:
+        w = line.split(" ")
+        for ext, off, size, name in zip(w[::4], w[1::4], w[2::4], w[3::4]):
+            assert name.endswith("." + ext) and where.pop(name) == (int(off), int(size)), name
+    assert not where
+`
+	args := []string{"-c", list}
+	got := ""
+	for _, a := range res.Shards {
+		args = append(args, filepath.Join(dir, a.Name))
+		text, err := exec.Command("tar", "-tf", filepath.Join(dir, a.Name)).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		got += string(text)
+	}
+	text, err := exec.Command(python, args...).CombinedOutput()
+	if err != nil || string(text) != want {
+		t.Errorf("%v: %d bytes, want %d: %.300s", err, len(text), len(want), text)
+	}
+	if lines := strings.Count(got, "\n"); lines != strings.Count(want, "\n") {
+		t.Errorf("tar lists %d members", lines)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ListName(DALI))); err != nil {
+		t.Error(err)
+	}
+}
+
+func md5Of(data []byte) string {
+	sum := md5.Sum(data)
+	return hex.EncodeToString(sum[:])
+}
