@@ -58,6 +58,8 @@ var groups = []struct {
 	{"get", (*bench).get},
 	{"index", (*bench).index},
 	{"pack", (*bench).pack},
+	{"reshard", (*bench).reshard},
+	{"foreign", (*bench).foreign},
 	{"parquet", (*bench).parquet},
 	{"lines", (*bench).lines},
 	{"tokens", (*bench).tokens},
