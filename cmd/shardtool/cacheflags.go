@@ -8,6 +8,9 @@ import (
 	"github.com/shardtool/shardtool/objstore/cache"
 )
 
+// defaultCacheSize is the bound of a cache that was given none.
+const defaultCacheSize = 100 << 30
+
 // cacheFlags are those of commands that can read through a cache on local disk.
 type cacheFlags struct {
 	dir  string
@@ -16,7 +19,7 @@ type cacheFlags struct {
 
 func (f *cacheFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.dir, "cache", "", "keep what is read in this folder, for later epochs and other ranks of the host")
-	sizeVar(cmd, &f.size, "cache-size", 100<<30, "most bytes that the cache takes, over all that use the folder")
+	sizeVar(cmd, &f.size, "cache-size", defaultCacheSize, "most bytes that the cache takes, over all that use the folder")
 }
 
 type cacheKey struct{}

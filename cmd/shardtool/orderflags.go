@@ -114,13 +114,33 @@ func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) 
 	if err != nil {
 		return nil, err
 	}
+	if err := f.resume(cp); err != nil {
+		return nil, err
+	}
+	ds, err := openAt(ctx, arg, opts, cp)
+	if err == nil {
+		if err = f.sameWindow(ctx, ds); err != nil {
+			ds.Close()
+			return nil, err
+		}
+	}
+	return ds, err
+}
+
+// resume goes on from a checkpoint, which is held against the flags.
+func (f *orderFlags) resume(cp *order.Checkpoint) error {
 	if err := f.against(cp); err != nil {
-		return nil, &exitError{exitCheckpoint, err}
+		return &exitError{exitCheckpoint, err}
 	}
 	f.opt.Checkpoint = cp
 	if !f.changed("global-batch") && cp.GlobalBatch > 0 {
 		f.opt.GlobalBatch = cp.GlobalBatch
 	}
+	return nil
+}
+
+// openAt opens the generation that a checkpoint names, or that of the argument.
+func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Checkpoint) (*reader.Dataset, error) {
 	store, generation, err := dataset(ctx, arg)
 	if err != nil {
 		return nil, err
@@ -136,17 +156,15 @@ func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) 
 		opts.Generation = ""
 		ds, err = reader.Open(ctx, store, opts)
 	}
-	if err == nil && f.changed("shuffle-memory") && cp.Shuffle {
-		if err = f.sameWindow(ctx, ds, cp); err != nil {
-			ds.Close()
-			return nil, err
-		}
-	}
 	return ds, err
 }
 
 // sameWindow refuses a shuffle memory that makes another window than the checkpoint has.
-func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset, cp *order.Checkpoint) error {
+func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset) error {
+	cp := f.opt.Checkpoint
+	if !f.changed("shuffle-memory") || !cp.Shuffle {
+		return nil
+	}
 	table, err := ds.OrderTable(ctx)
 	if err != nil {
 		return err

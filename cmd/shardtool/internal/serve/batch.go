@@ -1,0 +1,161 @@
+package serve
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/shardtool/shardtool/reader"
+)
+
+// Sizes of the tables in a batch's region.
+const (
+	headerSize = 128
+	rowSize    = 64
+	pairSize   = 16
+	dataAlign  = 64
+)
+
+// parcel is a batch on its way to a region: what goes into it, and where.
+type parcel struct {
+	batch      *reader.Batch
+	columns    *columns
+	checkpoint []byte
+	ledger     []byte // nil: as it was
+
+	size                                 int
+	numbers, keys, rows, text, keysBytes int // offsets
+	places                               []place
+}
+
+// place is where a column lies in the region.
+type place struct{ typ, pairs, data, length int }
+
+// plan finds the place of everything.
+func (p *parcel) plan() error {
+	n := len(p.batch.Samples)
+	at := headerSize
+	take := func(size, to int) int {
+		at = align(at, to)
+		from := at
+		at += size
+		return from
+	}
+	p.rows = take(rowSize*len(p.columns.made), 8)
+	p.numbers = take(8*n, 8)
+	p.keys = take(pairSize*n, 8)
+	p.places = p.places[:0]
+	for i := range p.columns.made {
+		p.places = append(p.places, place{pairs: take(pairSize*n, 8), typ: take(len(p.columns.made[i].typ), 1)})
+	}
+	p.text = take(len(p.checkpoint)+len(p.ledger), 8)
+	keys := 0
+	for i := range p.batch.Samples {
+		keys += len(p.batch.Samples[i].Key)
+	}
+	p.keysBytes = take(keys, 8)
+	for i := range p.columns.made {
+		length := p.columns.made[i].length()
+		if at > maxRegion-length {
+			return fmt.Errorf("serve: a batch of more than %d bytes", maxRegion)
+		}
+		p.places[i].length, p.places[i].data = length, take(length, dataAlign)
+	}
+	p.size = at
+	return nil
+}
+
+// length is the bytes of a column's data.
+func (m *column) length() int {
+	if m.flags&columnFixed != 0 {
+		return m.stride * len(m.views)
+	}
+	to, n := m.align(), 0
+	for _, v := range m.views {
+		n = align(n, to) + len(v)
+	}
+	return n
+}
+
+// align is what payloads that are not fixed begin at multiples of.
+func (m *column) align() int {
+	if m.kind == columnBytes {
+		return 1
+	}
+	return dataAlign
+}
+
+// write fills the region.
+func (p *parcel) write(dst []byte) {
+	b := p.batch
+	le := binary.LittleEndian
+	clear(dst[:headerSize])
+	le.PutUint64(dst[0:], b.Epoch)
+	le.PutUint64(dst[8:], b.Position)
+	le.PutUint64(dst[16:], b.NextEpoch)
+	le.PutUint64(dst[24:], b.NextPosition)
+	le.PutUint32(dst[32:], uint32(b.Global))
+	le.PutUint32(dst[36:], uint32(b.First))
+	le.PutUint32(dst[40:], uint32(len(b.Samples)))
+	le.PutUint32(dst[44:], uint32(b.Holes))
+	le.PutUint32(dst[48:], uint32(len(p.columns.made)))
+	le.PutUint64(dst[56:], uint64(p.text))
+	le.PutUint32(dst[64:], uint32(len(p.checkpoint)))
+	le.PutUint32(dst[68:], uint32(len(p.ledger)))
+	le.PutUint64(dst[72:], uint64(p.text+len(p.checkpoint)))
+	le.PutUint64(dst[80:], uint64(p.numbers))
+	le.PutUint64(dst[88:], uint64(p.keys))
+	le.PutUint64(dst[96:], uint64(p.rows))
+	copy(dst[p.text:], p.checkpoint)
+	copy(dst[p.text+len(p.checkpoint):], p.ledger)
+	key, padding := p.keysBytes, uint32(0)
+	for i := range b.Samples {
+		s := &b.Samples[i]
+		le.PutUint64(dst[p.numbers+8*i:], s.Number)
+		if s.Padding {
+			padding++
+			putPair(dst[p.keys+pairSize*i:], key, absent)
+			continue
+		}
+		putPair(dst[p.keys+pairSize*i:], key, len(s.Key))
+		key += copy(dst[key:], s.Key)
+	}
+	le.PutUint32(dst[52:], padding)
+	for i := range p.columns.made {
+		p.columns.made[i].write(dst, p.rows+rowSize*i, &p.places[i])
+	}
+}
+
+// write puts a column's row, pairs and data.
+func (m *column) write(dst []byte, row int, at *place) {
+	le := binary.LittleEndian
+	r := dst[row : row+rowSize]
+	clear(r)
+	le.PutUint16(r[0:], m.kind)
+	le.PutUint16(r[2:], m.flags)
+	le.PutUint32(r[4:], uint32(len(m.typ)))
+	le.PutUint64(r[8:], uint64(at.typ))
+	le.PutUint64(r[16:], uint64(at.data))
+	le.PutUint64(r[24:], uint64(at.length))
+	le.PutUint64(r[32:], uint64(at.pairs))
+	le.PutUint64(r[40:], uint64(m.stride))
+	copy(dst[at.typ:], m.typ)
+	to, n := m.align(), at.data
+	fixed := m.flags&columnFixed != 0
+	for i, v := range m.views {
+		pair := dst[at.pairs+pairSize*i:]
+		if fixed {
+			n = at.data + m.stride*i
+		} else {
+			n = align(n, to)
+		}
+		if v == nil {
+			putPair(pair, n, absent)
+			if fixed {
+				clear(dst[n : n+m.stride]) // a row of padding
+			}
+			continue
+		}
+		putPair(pair, n, len(v))
+		n += copy(dst[n:], v)
+	}
+}

@@ -1,0 +1,224 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/shardtool/shardtool/reader"
+)
+
+// Kinds of columns, and flags of their rows.
+const (
+	columnBytes  = 0
+	columnArray  = 1
+	columnArrays = 2
+	columnNpy    = 3
+
+	columnFixed  = 1
+	columnAbsent = 2
+)
+
+// columns turns samples into views of payloads, column by column. It keeps its memory from batch to batch, and the views are those of the
+// samples: valid as long. It is for one goroutine.
+type columns struct {
+	wanted []Column
+	made   []column
+	arena  []byte // numbers that were text
+}
+
+// column is what was found of one field in the samples of a batch.
+type column struct {
+	views  [][]byte // by sample; nil: absent
+	kind   uint16
+	flags  uint16
+	stride int    // of all payloads when fixed
+	typ    []byte // JSON of the array's type; empty for bytes
+	hint   int    // where the field was in the sample before
+
+	header  []byte // of the npy file before, and its type
+	npyType []byte
+	npySize int // bytes of data; -1: what has no plain type
+}
+
+func newColumns(wanted []Column) (*columns, error) {
+	c := &columns{wanted: wanted, made: make([]column, len(wanted))}
+	for i := range wanted {
+		if w := &wanted[i]; w.ItemSize > 0 {
+			typ, err := json.Marshal(arrayType{Dtype: w.Dtype, Shape: w.Shape})
+			if err != nil {
+				return nil, err
+			}
+			c.made[i].typ = typ
+		}
+	}
+	return c, nil
+}
+
+// gather finds the payloads of all columns.
+func (c *columns) gather(samples []reader.Sample) error {
+	if need := 8 * len(samples) * len(c.made); cap(c.arena) < need {
+		c.arena = make([]byte, 0, need)
+	}
+	c.arena = c.arena[:0]
+	for i := range c.made {
+		if err := c.column(&c.made[i], &c.wanted[i], samples); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *columns) column(m *column, w *Column, samples []reader.Sample) error {
+	m.views, m.flags, m.kind, m.stride = m.views[:0], 0, columnBytes, 0
+	for i := range samples {
+		s := &samples[i]
+		data, ok := m.field(s, w.Name)
+		if !ok && !w.Optional && !s.Padding {
+			return &decodeError{string(s.Key), w.Name, errors.New("the sample has no such field")}
+		}
+		if !ok {
+			m.views = append(m.views, nil)
+			m.flags |= columnAbsent
+			continue
+		}
+		view, err := c.decode(w, data)
+		if err != nil {
+			return &decodeError{string(s.Key), w.Name, err}
+		}
+		m.views = append(m.views, view)
+	}
+	switch {
+	case w.Decode == "npy":
+		return m.npy(w, samples)
+	case w.row > 0 || w.row == 0 && w.ItemSize > 0:
+		m.kind, m.flags, m.stride = columnArray, m.flags|columnFixed, w.row
+		return nil
+	case w.row < 0:
+		m.kind = columnArrays
+	}
+	m.fixed()
+	return nil
+}
+
+// field finds a field where it was in the sample before, or anywhere.
+func (m *column) field(s *reader.Sample, name string) (data []byte, ok bool) {
+	if m.hint < len(s.Fields) && string(s.Fields[m.hint].Name) == name {
+		data, ok = s.Fields[m.hint].Data, true
+	} else {
+		for i := range s.Fields {
+			if string(s.Fields[i].Name) == name {
+				m.hint, data, ok = i, s.Fields[i].Data, true
+				break
+			}
+		}
+	}
+	if ok && data == nil {
+		data = []byte{} // there, and empty
+	}
+	return data, ok
+}
+
+// fixed sets the flag where all payloads are there and of one size. Arrays that begin at multiples of 64 have gaps otherwise.
+func (m *column) fixed() {
+	if m.flags&columnAbsent != 0 || len(m.views) == 0 {
+		return
+	}
+	n := len(m.views[0])
+	for _, v := range m.views {
+		if len(v) != n {
+			return
+		}
+	}
+	if m.kind == columnBytes || n%dataAlign == 0 {
+		m.flags, m.stride = m.flags|columnFixed, n
+	}
+}
+
+// decode turns one payload into what is handed on: itself, or a number.
+func (c *columns) decode(w *Column, data []byte) ([]byte, error) {
+	switch w.Decode {
+	case "int":
+		v, err := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%.40q is no whole number of 64 bits", data)
+		}
+		return c.number(uint64(v)), nil
+	case "float":
+		v, err := strconv.ParseFloat(string(bytes.TrimSpace(data)), 64)
+		if err != nil && !errors.Is(err, strconv.ErrRange) {
+			return nil, fmt.Errorf("%.40q is no number", data)
+		}
+		return c.number(math.Float64bits(v)), nil
+	case "array":
+		switch {
+		case w.row >= 0 && len(data) != w.row:
+			return nil, fmt.Errorf("%d bytes, an array of %s and shape %v has %d", len(data), w.Dtype, w.Shape, w.row)
+		case len(data)%w.ItemSize != 0:
+			return nil, fmt.Errorf("%d bytes are no whole number of items of %d bytes", len(data), w.ItemSize)
+		}
+	}
+	return data, nil
+}
+
+func (c *columns) number(v uint64) []byte {
+	at := len(c.arena)
+	c.arena = binary.LittleEndian.AppendUint64(c.arena, v)
+	return c.arena[at:]
+}
+
+// npy takes the headers off where all are the same.
+func (m *column) npy(w *Column, samples []reader.Sample) error {
+	m.kind = columnArray
+	same := m.flags&columnAbsent == 0 || !w.Optional
+	var first []byte
+	for i, file := range m.views {
+		if file == nil {
+			continue
+		}
+		header, data, err := cutNpy(file)
+		if err == nil && (m.header == nil || !bytes.Equal(header, m.header)) {
+			err = m.newHeader(header)
+		}
+		if err == nil && m.npySize >= 0 && len(data) != m.npySize {
+			err = fmt.Errorf("an npy file with %d bytes of data, its header says %d", len(data), m.npySize)
+		}
+		if err != nil {
+			return &decodeError{string(samples[i].Key), w.Name, err}
+		}
+		if first == nil {
+			first = m.header
+		}
+		same = same && m.npySize >= 0 && bytes.Equal(first, m.header)
+	}
+	if !same || m.header == nil || m.npySize < 0 {
+		m.kind, m.typ = columnNpy, nil
+		m.fixed()
+		return nil
+	}
+	for i, file := range m.views {
+		if file != nil {
+			_, m.views[i], _ = cutNpy(file)
+		}
+	}
+	m.typ, m.flags, m.stride = m.npyType, m.flags|columnFixed, m.npySize
+	return nil
+}
+
+// newHeader learns what a header says.
+func (m *column) newHeader(header []byte) error {
+	t, size, plain, err := parseNpy(header)
+	if err != nil {
+		return err
+	}
+	m.header, m.npySize, m.npyType = bytes.Clone(header), -1, nil // what is compared with the next one outlives the batch
+	if plain {
+		m.npySize = size
+		m.npyType, err = json.Marshal(t)
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// ErrConfig: what the parent asks for cannot be. Options.Code gives it the exit code of wrong usage.
+var ErrConfig = errors.New("configuration")
+
+// configError is an ErrConfig that says only what the error below it does.
+type configError struct{ error }
+
+func (e configError) Unwrap() error        { return e.error }
+func (e configError) Is(target error) bool { return target == ErrConfig }
+
+func configf(msg string, args ...any) error { return configError{fmt.Errorf(msg, args...)} }
+
+// errHeld: a batch is waited for, and what is held leaves no room for it.
+var errHeld = errors.New("held")
+
+// decodeError: a payload is not what its column declares.
+type decodeError struct {
+	key, field string
+	err        error
+}
+
+func (e *decodeError) Error() string {
+	return fmt.Sprintf("serve: sample %q: field %q: %v", e.key, e.field, e.err)
+}
+
+func (e *decodeError) Unwrap() error { return e.err }
+
+// problem is the body of ERROR.
+type problem struct {
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
+	Shard   string `json:"shard,omitempty"`
+	Block   *int   `json:"block,omitempty"`
+	Offset  *int64 `json:"offset,omitempty"`
+	Key     string `json:"key,omitempty"`
+	Field   string `json:"field,omitempty"`
+}
+
+// Exit codes of the command line that kinds of errors are told by.
+const (
+	codeFailed     = 1
+	codeUsage      = 2
+	codeCorrupt    = 3
+	codeNotFound   = 6
+	codeCheckpoint = 7
+)
+
+// describe says what the parent is told of an error. code is that of the command line, which knows most errors.
+func describe(err error, code int) (p problem, _ uint32) {
+	p.Message = err.Error()
+	var protocol protocolError
+	var decode *decodeError
+	switch {
+	case errors.As(err, &protocol):
+		p.Kind, code = "protocol", codeUsage
+	case errors.Is(err, errHeld):
+		p.Kind, code = "held", codeFailed
+	case errors.As(err, &decode):
+		p.Kind, p.Key, p.Field, code = "decode", decode.key, decode.field, codeFailed
+	case errors.Is(err, ErrConfig), code == codeUsage:
+		p.Kind, code = "config", codeUsage
+	case errors.Is(err, reader.ErrSkipped):
+		p.Kind = "skipped"
+	case code == codeCorrupt:
+		p.Kind = "corrupt"
+	case code == codeNotFound:
+		p.Kind = "not_found"
+	case code == codeCheckpoint:
+		p.Kind = "checkpoint"
+	default:
+		p.Kind, code = "failed", codeFailed
+	}
+	var at *format.PosError
+	if errors.As(err, &at) {
+		p.Shard, p.Key = at.Shard, at.Key
+		if at.Block >= 0 {
+			p.Block = &at.Block
+		}
+		if at.Offset >= 0 {
+			p.Offset = &at.Offset
+		}
+	}
+	return p, uint32(code)
+}

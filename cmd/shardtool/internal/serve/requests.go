@@ -1,0 +1,220 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// OpenRequest is the body of OPEN.
+type OpenRequest struct {
+	// Address is a DATASET of the command line.
+	Address string `json:"address"`
+	// Checkpoint, when not empty, names the generation to open.
+	Checkpoint string `json:"checkpoint"`
+	// Cache is a folder, and CacheSize its bound in bytes; 0 is the default.
+	Cache     string `json:"cache"`
+	CacheSize int64  `json:"cache_size"`
+	// Memory in bytes and Workers are those of reader.Options.
+	Memory  int64 `json:"memory"`
+	Workers int   `json:"workers"`
+	// LocalRanks is how many processes share this host's CPUs.
+	LocalRanks int `json:"local_ranks"`
+}
+
+// StartRequest is the body of START. Members that are nil were not given.
+type StartRequest struct {
+	Columns []Column `json:"columns"`
+
+	Shuffle       *bool   `json:"shuffle"`
+	Seed          *uint64 `json:"seed"`
+	Epoch         *uint64 `json:"epoch"`
+	Epochs        *uint64 `json:"epochs"`
+	GlobalBatch   *int    `json:"global_batch"`
+	BatchSize     *int    `json:"batch_size"`
+	Rank          *int    `json:"rank"`
+	WorldSize     *int    `json:"world_size"`
+	ShuffleMemory *uint64 `json:"shuffle_memory"`
+	WholeShards   *bool   `json:"whole_shards"`
+	Lanes         *uint32 `json:"lanes"`
+	RunBlocks     *uint32 `json:"run_blocks"`
+	Delay         *uint32 `json:"delay"`
+	Head          *uint32 `json:"head"`
+	Affinity      *string `json:"affinity"`
+	Tail          *string `json:"tail"`
+
+	// Checkpoint and Ledger are their texts. Begin moves the checkpoint's place to the beginning of an epoch.
+	Checkpoint string  `json:"checkpoint"`
+	Ledger     string  `json:"ledger"`
+	Begin      *uint64 `json:"begin"`
+
+	OnError         string  `json:"on_error"`
+	MaxSkipped      uint64  `json:"max_skipped"`
+	MaxSkippedShare float64 `json:"max_skipped_share"`
+	Memory          int64   `json:"memory"`
+	Workers         int     `json:"workers"`
+
+	// Prefetch is how many batches are made ahead of the one asked for; nil is 4. Ring bounds all segments, in bytes; 0 is 1 GiB.
+	Prefetch *int  `json:"prefetch"`
+	Ring     int64 `json:"ring"`
+}
+
+// Column is one field that is wanted, and what it is decoded to.
+type Column struct {
+	Name   string `json:"name"`
+	Decode string `json:"decode"`
+	// Optional: samples without the field have none, in place of an error.
+	Optional bool `json:"optional"`
+	// Dtype, ItemSize in bytes and Shape are those of an array. Dtype is the parent's own word for it.
+	Dtype    string `json:"dtype"`
+	ItemSize int    `json:"item_size"`
+	Shape    []int  `json:"shape"`
+
+	row int // bytes of an array; -1 where the shape leaves it open
+}
+
+// decodeBody reads a JSON body. A member that this version does not know is one that the parent relies on.
+func decodeBody(body []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return configf("serve: the request: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return configf("serve: the request: more than one JSON value")
+	}
+	return nil
+}
+
+// check validates what no option of the reader does.
+func (q *StartRequest) check() error {
+	if q.Prefetch == nil {
+		four := 4
+		q.Prefetch = &four
+	}
+	if q.Ring == 0 {
+		q.Ring = 1 << 30
+	}
+	switch {
+	case *q.Prefetch < 0 || *q.Prefetch > maxPrefetch:
+		return configf("prefetch %d: give 0 to %d batches", *q.Prefetch, maxPrefetch)
+	case q.Ring < minRing:
+		return configf("ring_memory of %d bytes: give at least %d", q.Ring, minRing)
+	case q.BatchSize != nil && q.GlobalBatch != nil:
+		return configf("batch_size and global_batch: give one of them")
+	case q.BatchSize != nil && *q.BatchSize < 1:
+		return configf("batch_size %d: a batch has at least 1 sample", *q.BatchSize)
+	}
+	seen := map[string]bool{}
+	for i := range q.Columns {
+		c := &q.Columns[i]
+		if seen[c.Name] {
+			return configf("field %q is asked for twice", c.Name)
+		}
+		seen[c.Name] = true
+		if err := c.check(); err != nil {
+			return configf("field %q: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+// maxPrefetch keeps BATCH frames from filling the socket while nobody reads; minRing is a batch of small samples.
+const maxPrefetch, minRing = 64, 64 << 10
+
+func (c *Column) check() error {
+	switch c.Decode {
+	case "bytes", "npy":
+		return nil
+	case "int":
+		c.Dtype, c.ItemSize, c.Shape = "<i8", 8, []int{}
+	case "float":
+		c.Dtype, c.ItemSize, c.Shape = "<f8", 8, []int{}
+	case "array":
+	default:
+		return fmt.Errorf("no decoding %q", c.Decode)
+	}
+	if c.ItemSize < 1 || c.ItemSize > 1<<10 {
+		return fmt.Errorf("items of %d bytes", c.ItemSize)
+	}
+	if c.row = c.ItemSize; slices.Equal(c.Shape, []int{-1}) {
+		c.row = -1
+		return nil
+	}
+	if c.Optional {
+		return errors.New("an array of a fixed shape cannot be optional: its rows are in every batch; decode it as bytes or npy")
+	}
+	for _, n := range c.Shape {
+		if n < 0 || n > math.MaxInt32 || c.row > 0 && n > math.MaxInt32/c.row {
+			return fmt.Errorf("shape %v: give sizes from 0 on, below 2 GiB together; or [-1] for arrays that differ in length", c.Shape)
+		}
+		c.row *= n
+	}
+	return nil
+}
+
+// Info is the body of INFO.
+type Info struct {
+	Samples      uint64 `json:"samples"`
+	Shards       int    `json:"shards"`
+	Blocks       uint64 `json:"blocks"`
+	Bytes        uint64 `json:"bytes"`
+	DecodedBytes uint64 `json:"decoded_bytes"`
+	Digest       string `json:"digest"`
+	Tables       string `json:"tables"`
+	Generation   uint64 `json:"generation"`
+	// Fields are in ascending order of names.
+	Fields []format.FieldTotal `json:"fields"`
+	// Ranks is what the environment says.
+	Ranks Ranks `json:"ranks"`
+}
+
+func infoOf(ds *reader.Dataset) *Info {
+	return &Info{
+		Samples: ds.NumSamples(), Shards: ds.NumShards(), Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), DecodedBytes: ds.DecodedBytes(),
+		Digest: format.DigestString(ds.Digest()), Tables: ds.Tables(), Generation: ds.Generation(),
+		Fields: append([]format.FieldTotal{}, ds.Fields()...), // never null
+		Ranks:  ranksFrom(os.Getenv),
+	}
+}
+
+// Ranks is a process's place in a job, 0 of 1 where no launcher tells one; or why that is not known.
+type Ranks struct {
+	Rank      int    `json:"rank"`
+	WorldSize int    `json:"world_size"`
+	Launcher  string `json:"launcher,omitempty"`
+	Error     string `json:"error,omitempty"`
+}
+
+func ranksFrom(getenv func(string) string) Ranks {
+	r, err := reader.RanksFromEnvironment(getenv)
+	switch {
+	case errors.Is(err, reader.ErrNoRanks):
+		return Ranks{WorldSize: 1}
+	case err != nil:
+		return Ranks{Error: err.Error()}
+	case r.World == 0:
+		return Ranks{Error: "a " + r.Launcher + " does not tell its size: give rank and world_size"}
+	}
+	return Ranks{Rank: r.Rank, WorldSize: r.World, Launcher: r.Launcher}
+}
+
+// Started is the body of STARTED. Options.Stream fills in what it knows of ranks.
+type Started struct {
+	Rank        int    `json:"rank"`
+	WorldSize   int    `json:"world_size"`
+	GlobalBatch int    `json:"global_batch"`
+	Tail        string `json:"tail"`
+	Samples     uint64 `json:"samples"`
+	Memory      int64  `json:"memory"`
+	Workers     int    `json:"workers"`
+	Checkpoint  string `json:"checkpoint"`
+}

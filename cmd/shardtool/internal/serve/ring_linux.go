@@ -1,0 +1,227 @@
+package serve
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// pageSize is what regions are multiples of.
+const pageSize = 4096
+
+// ring is the memory that batches travel in: segments, each a file of memory mapped by both ends, from which regions are taken and to which
+// they come back in any order. It grows up to a bound. It is safe for concurrent use.
+//
+// Pages are taken from the system when they are first written. The lowest place that fits is taken first, so that a consumer that keeps up
+// sees the same few pages, warm in its processor's cache, again and again.
+type ring struct {
+	// announce passes a new segment on; retired says that one is gone. Both are called in order, with the ring locked.
+	announce func(number uint32, fd int, size int) error
+	retired  func(number uint32) error
+
+	mu       sync.Mutex
+	bound    int
+	total    int // bytes of all segments
+	out      int // regions in use
+	segments []*segment
+	next     uint32
+	freed    chan struct{} // closed when something comes back; nil while nobody waits
+}
+
+// segment is one of them.
+type segment struct {
+	number uint32
+	data   []byte
+	free   []extent       // ascending, never touching one another
+	used   map[uint64]int // lengths of regions, by offset
+}
+
+type extent struct{ at, size int }
+
+func newRing(announce func(uint32, int, int) error, retired func(uint32) error) *ring {
+	return &ring{announce: announce, retired: retired}
+}
+
+// limit sets the bound, in bytes of all segments. What is there already stays.
+func (r *ring) limit(bytes int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bound = bytes
+}
+
+// get takes a region of at least n bytes. ok is false when there is no room now; when nothing is in use, there never will be.
+func (r *ring) get(n int) (reg region, ok bool, err error) {
+	n = align(max(n, 1), pageSize)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.segments {
+		if at, ok := s.get(n); ok {
+			r.out++
+			return region{s.number, uint64(at), s.data[at : at+n : at+n]}, true, nil
+		}
+	}
+	s, err := r.grow(n)
+	if s == nil || err != nil {
+		return region{}, false, err
+	}
+	s.get(n)
+	r.out++
+	return region{s.number, 0, s.data[:n:n]}, true, nil
+}
+
+// grow adds a segment that has room for n bytes, if the bound allows. Each is as large as all before it together, so that there are few.
+func (r *ring) grow(n int) (*segment, error) {
+	for i := 0; r.bound-r.total < n && i < len(r.segments); {
+		if s := r.segments[i]; len(s.used) > 0 {
+			i++
+		} else if err := r.retire(i, s); err != nil {
+			return nil, err
+		}
+	}
+	room := r.bound - r.total
+	if room < n {
+		return nil, nil
+	}
+	const least = 8 << 20
+	size := align(min(max(4*n, r.total, least), room), pageSize)
+	if size > room {
+		size = n // the bound is no multiple of a page
+	}
+	s, fd, err := newSegment(r.next, size)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd) // the mapping stays
+	if err := r.announce(s.number, fd, size); err != nil {
+		return nil, err
+	}
+	r.next++
+	r.total += size
+	r.segments = append(r.segments, s)
+	return s, nil
+}
+
+// retire takes away a segment without regions.
+func (r *ring) retire(i int, s *segment) error {
+	r.total -= len(s.data)
+	r.segments = slices.Delete(r.segments, i, i+1)
+	if err := unix.Munmap(s.data); err != nil {
+		return fmt.Errorf("serve: unmap a segment: %w", err)
+	}
+	return r.retired(s.number)
+}
+
+// release gives a region back. The parent names it, so it may not exist.
+func (r *ring) release(number uint32, offset uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.segments, func(s *segment) bool { return s.number == number })
+	if i < 0 || !r.segments[i].put(offset) {
+		return protocolError(fmt.Sprintf("a RELEASE of %d in segment %d, which is not in use", offset, number))
+	}
+	r.out--
+	if r.freed != nil {
+		close(r.freed)
+		r.freed = nil
+	}
+	return nil
+}
+
+// wait tells whether nothing is in use, and returns a channel that is closed at the next release. Ask before get: a release between the two
+// is then not missed.
+func (r *ring) wait() (idle bool, freed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.freed == nil {
+		r.freed = make(chan struct{})
+	}
+	return r.out == 0, r.freed
+}
+
+// close unmaps everything. Nobody may write to regions any more.
+func (r *ring) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.segments {
+		_ = unix.Munmap(s.data)
+	}
+	r.segments = nil
+}
+
+// newSegment makes a file of memory that keeps its size for ever, and maps it.
+func newSegment(number uint32, size int) (*segment, int, error) {
+	fail := func(what string, err error) (*segment, int, error) {
+		return nil, -1, fmt.Errorf("serve: %d bytes of shared memory: %w", size, os.NewSyscallError(what, err))
+	}
+	fd, err := unix.MemfdCreate("shardtool", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return fail("memfd_create", err)
+	}
+	if err = unix.Ftruncate(fd, int64(size)); err != nil {
+		unix.Close(fd)
+		return fail("ftruncate", err)
+	}
+	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		unix.Close(fd)
+		return fail("fcntl", err)
+	}
+	data, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return fail("mmap", err)
+	}
+	return &segment{number: number, data: data, free: []extent{{0, size}}, used: map[uint64]int{}}, fd, nil
+}
+
+// get takes the first extent that is large enough.
+func (s *segment) get(n int) (at int, ok bool) {
+	for i := range s.free {
+		e := &s.free[i]
+		if e.size < n {
+			continue
+		}
+		at = e.at
+		if e.at, e.size = e.at+n, e.size-n; e.size == 0 {
+			s.free = slices.Delete(s.free, i, i+1)
+		}
+		s.used[uint64(at)] = n
+		return at, true
+	}
+	return 0, false
+}
+
+// put gives back what get took at an offset, and joins it with its neighbours.
+func (s *segment) put(offset uint64) bool {
+	n, ok := s.used[offset]
+	if !ok {
+		return false
+	}
+	delete(s.used, offset)
+	at := int(offset)
+	i, _ := slices.BinarySearchFunc(s.free, at, func(e extent, at int) int { return e.at - at })
+	joinsNext := i < len(s.free) && s.free[i].at == at+n
+	joinsLast := i > 0 && s.free[i-1].at+s.free[i-1].size == at
+	switch {
+	case joinsNext && joinsLast:
+		s.free[i-1].size += n + s.free[i].size
+		s.free = slices.Delete(s.free, i, i+1)
+	case joinsNext:
+		s.free[i] = extent{at, n + s.free[i].size}
+	case joinsLast:
+		s.free[i-1].size += n
+	default:
+		s.free = slices.Insert(s.free, i, extent{at, n})
+	}
+	return true
+}
+
+// signal leaves a token for whoever looks next, unless there is one.
+func signal(token chan struct{}) {
+	select {
+	case token <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,215 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// errPipe is what a write to a socket says that nobody reads any more.
+var errPipe = unix.EPIPE
+
+// run is a stream being delivered: all batches from one START on.
+type run struct {
+	s        *server
+	id       uint64
+	stream   *reader.Stream
+	prefetch uint64
+	parcel   parcel
+	skipped  uint64 // samples of the ledger as the parent knows it
+
+	// asked is one more than the batch that the parent waits for; asks counts how often it asked.
+	asked, asks atomic.Uint64
+	next        atomic.Uint64 // number of the next batch
+	token       chan struct{} // the parent asked
+	cancel      context.CancelFunc
+	done        sync.WaitGroup
+}
+
+// start ends the run before and begins another.
+func (s *server) start(ctx context.Context, id uint64, body []byte) error {
+	var q StartRequest
+	if err := decodeBody(body, &q); err != nil {
+		return err
+	}
+	if err := q.check(); err != nil {
+		return err
+	}
+	if s.data == nil {
+		return protocolError("a START before OPEN")
+	}
+	s.stopRun()
+	cols, err := newColumns(q.Columns)
+	if err != nil {
+		return err
+	}
+	out := Started{Samples: s.data.Dataset.NumSamples()}
+	stream, err := s.opts.Stream(ctx, s.data, &q, &out)
+	if err != nil {
+		return err
+	}
+	s.ring.limit(int(q.Ring))
+	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
+	r.parcel.columns = cols
+	if err := r.started(&out); err != nil {
+		stream.Close()
+		return err
+	}
+	ctx, r.cancel = context.WithCancel(ctx)
+	s.run.Store(r)
+	r.done.Go(func() {
+		err := r.deliver(ctx)
+		if err != nil && ctx.Err() == nil {
+			_ = s.fail(kindStart, id, err)
+		}
+		r.asked.Store(0) // what comes is answered, nobody waits for this run
+	})
+	return nil
+}
+
+// started answers START.
+func (r *run) started(out *Started) error {
+	cp, err := r.stream.Checkpoint()
+	if err != nil {
+		return err
+	}
+	text, err := order.AppendCheckpoint(nil, cp)
+	if err != nil {
+		return err
+	}
+	out.GlobalBatch, out.Tail, out.Memory, out.Checkpoint = r.stream.GlobalBatch(), string(cp.Tail), r.stream.Memory(), string(text)
+	return r.s.sendJSON(kindStarted, r.id, out)
+}
+
+// stopRun ends the run there is. Its batches with the parent stay valid until they are released.
+func (s *server) stopRun() {
+	r := s.run.Swap(nil)
+	if r == nil {
+		return
+	}
+	r.cancel()
+	r.done.Wait()
+	r.stream.Close()
+}
+
+// ask notes that the parent waits for a batch.
+func (r *run) ask(number uint64) {
+	r.asked.Store(number + 1)
+	r.asks.Add(1)
+	signal(r.token)
+}
+
+// awaited says that the parent waits for the next batch.
+func (r *run) awaited() bool { return r.asked.Load() > r.next.Load() }
+
+// deliver sends batch after batch. It ends with the stream, or with the first error.
+func (r *run) deliver(ctx context.Context) error {
+	for {
+		for r.next.Load() >= r.asked.Load()+r.prefetch {
+			select {
+			case <-r.token:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		b, err := r.stream.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return r.s.send(newFrame(kindEnd, 0, 0).set64(8, r.id).set64(16, r.next.Load()), nil)
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.batch(ctx, b); err != nil {
+			return err
+		}
+	}
+}
+
+// batch puts one batch into the ring and sends it.
+func (r *run) batch(ctx context.Context, b *reader.Batch) error {
+	p := &r.parcel
+	p.batch = b
+	if err := p.columns.gather(b.Samples); err != nil {
+		return err
+	}
+	cp, err := b.Checkpoint()
+	if err != nil {
+		return err
+	}
+	if p.checkpoint, err = order.AppendCheckpoint(p.checkpoint[:0], cp); err != nil {
+		return err
+	}
+	flags := uint16(0)
+	if p.ledger = nil; cp.Skipped != r.skipped {
+		if p.ledger, err = reader.AppendLedger(nil, r.stream.Skipped()); err != nil {
+			return err
+		}
+		r.skipped, flags = cp.Skipped, flagLedger
+	}
+	if r.last(b, &cp) {
+		flags |= flagLast
+	}
+	if err := p.plan(); err != nil {
+		return err
+	}
+	reg, err := r.room(ctx, p.size)
+	if err != nil {
+		return err
+	}
+	p.write(reg.data)
+	f := reg.in(newFrame(kindBatch, flags, 0)).set64(8, r.next.Load()).set32(20, uint32(len(b.Samples)))
+	f = f.set64(40, b.Epoch).set64(48, b.NextEpoch).set64(56, b.NextPosition)
+	b.Release()
+	r.next.Add(1)
+	return r.s.send(f, nil)
+}
+
+// last says whether a batch is the last that begins in its epoch.
+func (r *run) last(b *reader.Batch, cp *order.Checkpoint) bool {
+	n := cp.Sources[0].Samples
+	return b.NextEpoch > b.Epoch || cp.Tail == order.TailDrop && n-b.NextPosition < uint64(r.stream.GlobalBatch())
+}
+
+// room takes a region for a batch. It waits for what the parent holds as long as the parent waits for no batch; when it does, that is an
+// error the parent is told of, once for each time it asks.
+func (r *run) room(ctx context.Context, size int) (region, error) {
+	told := uint64(0)
+	for {
+		asks := r.asks.Load()
+		idle, freed := r.s.ring.wait()
+		reg, ok, err := r.s.ring.get(size)
+		if ok || err != nil {
+			return reg, err
+		}
+		if idle {
+			return reg, tooLarge("batch", size)
+		}
+		if asks > told && r.awaited() {
+			told = asks
+			err := fmt.Errorf("serve: %w: batches that are still in use leave no room for one of %d bytes: let go of them, copy what you keep, or raise ring_memory", errHeld, size)
+			if err := r.s.fail(kindStart, r.id, err); err != nil {
+				return reg, err
+			}
+		}
+		select {
+		case <-freed:
+		case <-r.token:
+		case <-ctx.Done():
+			return reg, ctx.Err()
+		}
+	}
+}
+
+// tooLarge is the error of what the ring has no room for though nothing else is in it.
+func tooLarge(what string, size int) error {
+	return configf("serve: a %s of %d bytes does not fit into ring_memory: raise it: %w", what, size, format.ErrTooLarge)
+}

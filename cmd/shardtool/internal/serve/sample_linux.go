@@ -1,0 +1,107 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"strconv"
+
+	"github.com/shardtool/shardtool/reader"
+)
+
+func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+// get answers a GET in a goroutine of its own, so that a parent that asks for many has them read side by side.
+func (s *server) get(ctx context.Context, q request) error {
+	if s.data == nil {
+		return protocolError("a GET before OPEN")
+	}
+	select {
+	case s.getting <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	ds := s.data.Dataset
+	s.gets.Go(func() {
+		err := s.sample(ctx, ds, &q)
+		<-s.getting
+		s.pending.Add(-1)
+		if err != nil && ctx.Err() == nil {
+			_ = s.fail(kindGet, q.u64(8), err)
+		}
+	})
+	return nil
+}
+
+// sample reads one sample and sends it.
+func (s *server) sample(ctx context.Context, ds *reader.Dataset, q *request) error {
+	number := q.u64(16)
+	if q.flags()&flagKey != 0 {
+		numbers, err := ds.Lookup(ctx, string(q.body))
+		if err != nil {
+			return err
+		}
+		number = numbers[0]
+	} else if n := ds.NumSamples(); number >= n {
+		return fmt.Errorf("serve: no sample number %d: there are %d, counted from 0: %w", number, n, fs.ErrNotExist)
+	}
+	sample, err := ds.Get(ctx, number)
+	if err != nil {
+		return err
+	}
+	reg, err := s.sampleRoom(ctx, sampleSize(sample))
+	if err != nil {
+		return err
+	}
+	writeSample(reg.data, sample)
+	f := reg.in(newFrame(kindSample, 0, 0)).set64(8, q.u64(8)).set32(20, uint32(len(sample.Fields))).set64(40, sample.Number)
+	return s.send(f, nil)
+}
+
+// sampleRoom waits for a region.
+func (s *server) sampleRoom(ctx context.Context, size int) (region, error) {
+	for {
+		idle, freed := s.ring.wait()
+		reg, ok, err := s.ring.get(size)
+		if ok || err != nil {
+			return reg, err
+		}
+		if idle {
+			return reg, tooLarge("sample", size)
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return reg, ctx.Err()
+		}
+	}
+}
+
+// parts are the pieces of a sample in the order they stand in its region: the key, then names and payloads.
+func parts(s *reader.Sample) [][]byte {
+	all := [][]byte{s.Key}
+	for i := range s.Fields {
+		all = append(all, s.Fields[i].Name, s.Fields[i].Data)
+	}
+	return all
+}
+
+// sampleSize is the bytes of a sample's region: the pairs, then the pieces.
+func sampleSize(s *reader.Sample) int {
+	all := parts(s)
+	n := pairSize * len(all)
+	for _, p := range all {
+		n = align(n, dataAlign) + len(p)
+	}
+	return n
+}
+
+func writeSample(dst []byte, s *reader.Sample) {
+	all := parts(s)
+	at := pairSize * len(all)
+	for i, p := range all {
+		at = align(at, dataAlign)
+		putPair(dst[pairSize*i:], at, len(p))
+		at += copy(dst[at:], p)
+	}
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
+	"github.com/shardtool/shardtool/objstore/cache"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+func runServe(cmd *cobra.Command, fd, parent int) error {
+	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
+	return serve.Serve(context.WithoutCancel(cmd.Context()), fd, serve.Options{
+		Version: version, Open: serveOpen, Stream: serveStream, Parent: parent,
+		Code: func(err error) int {
+			if errors.Is(err, serve.ErrConfig) {
+				return exitUsage
+			}
+			return exitCode(err)
+		},
+	})
+}
+
+// serveOpen opens the data set of OPEN.
+func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error) {
+	if q.Workers == 0 {
+		local := q.LocalRanks
+		if r, err := reader.RanksFromEnvironment(os.Getenv); local == 0 && err == nil {
+			local = r.LocalWorld
+		}
+		q.Workers = reader.LocalWorkers(local)
+	}
+	// Workers decode; one more puts batches together. The rest of the host belongs to the training step and to other ranks.
+	runtime.GOMAXPROCS(min(runtime.NumCPU(), max(q.Workers, 1)+1))
+	caches := cacheFlags{dir: q.Cache, size: q.CacheSize}
+	if caches.size == 0 {
+		caches.size = defaultCacheSize
+	}
+	ctx, c, err := caches.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	closeCache := func() {
+		if c != nil {
+			closeQuietly(c)
+		}
+	}
+	opts := reader.Options{Workers: q.Workers, Memory: q.Memory}
+	var ds *reader.Dataset
+	if q.Checkpoint == "" {
+		ds, err = openDataset(ctx, q.Address, opts)
+	} else {
+		var cp *order.Checkpoint
+		if cp, err = serveCheckpoint(q.Checkpoint); err == nil {
+			ds, err = openAt(ctx, q.Address, opts, cp)
+		}
+	}
+	if err != nil {
+		closeCache()
+		return nil, err
+	}
+	return &serve.Opened{Dataset: ds, Workers: q.Workers, Close: func() {
+		ds.Close()
+		closeCache()
+	}}, nil
+}
+
+func closeQuietly(c *cache.Cache) {
+	if err := c.Close(); err != nil {
+		warnings.Warn("closing the cache", "error", err)
+	}
+}
+
+func serveCheckpoint(text string) (*order.Checkpoint, error) {
+	cp, err := order.DecodeCheckpoint([]byte(text))
+	if err != nil {
+		return nil, &exitError{exitCheckpoint, err}
+	}
+	return &cp, nil
+}
+
+// serveStream opens the stream of START. What binds and what is compared is decided by the code behind the order flags.
+func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, out *serve.Started) (*reader.Stream, error) {
+	f, err := serveFlags(q)
+	if err != nil {
+		return nil, err
+	}
+	if q.Checkpoint != "" {
+		cp, err := serveCheckpoint(q.Checkpoint)
+		if err != nil {
+			return nil, err
+		}
+		if err := f.resume(cp); err != nil {
+			return nil, err
+		}
+		if err := f.sameWindow(ctx, o.Dataset); err != nil {
+			return nil, err
+		}
+		if q.Begin != nil {
+			cp.Epoch, cp.Position = *q.Begin, 0
+		}
+	} else if q.Begin != nil {
+		end := f.opt.End()
+		if f.opt.Epochs > 0 && *q.Begin >= end {
+			return nil, usagef("epoch %d: the epochs asked for end before %d", *q.Begin, end)
+		}
+		if f.opt.Epochs > 0 {
+			f.opt.Epochs = end - *q.Begin
+		}
+		f.opt.Epoch = *q.Begin
+	}
+	if f.opt.Skipped, err = reader.DecodeLedger([]byte(q.Ledger)); err != nil {
+		return nil, &exitError{exitCheckpoint, err}
+	}
+	s, err := f.stream(ctx, o.Dataset)
+	if err != nil {
+		return nil, err
+	}
+	out.Rank, out.WorldSize, out.Workers = f.opt.Rank, f.opt.World, f.opt.Workers
+	if out.Workers == 0 {
+		out.Workers = o.Workers
+	}
+	limitMemory(s.Memory(), 0)
+	return s, nil
+}
+
+// serveFlags turns START into the order flags it stands for.
+func serveFlags(q *serve.StartRequest) (*orderFlags, error) {
+	given := map[string]bool{}
+	f := &orderFlags{in: "resume", changed: func(flag string) bool { return given[flag] }}
+	o := &f.opt
+	set(given, "shuffle", q.Shuffle, &o.Shuffle)
+	set(given, "seed", q.Seed, &o.Seed)
+	set(given, "epoch", q.Epoch, &o.Epoch)
+	set(given, "epochs", q.Epochs, &o.Epochs)
+	set(given, "shuffle-memory", q.ShuffleMemory, &o.ShuffleMemory)
+	set(given, "whole-shards", q.WholeShards, &o.WholeShards)
+	set(given, "lanes", q.Lanes, &o.Lanes)
+	set(given, "run-blocks", q.RunBlocks, &o.RunBlocks)
+	set(given, "delay", q.Delay, &o.Delay)
+	set(given, "head", q.Head, &o.Head)
+	set(given, "affinity", q.Affinity, (*string)(&o.Affinity))
+	set(given, "tail", q.Tail, (*string)(&o.Tail))
+	set(given, "rank", q.Rank, &o.Rank)
+	set(given, "world-size", q.WorldSize, &o.World)
+	set(given, "global-batch", q.GlobalBatch, &o.GlobalBatch)
+	f.memory = int64(min(o.ShuffleMemory, 1<<62))
+	switch {
+	case q.Rank == nil && q.WorldSize == nil:
+		o.World = 1
+	case q.Rank == nil || q.WorldSize == nil || o.World < 1 || o.Rank < 0 || o.Rank >= o.World:
+		return nil, usagef("rank and world_size: give both, the rank from 0 to one less than the world size, or neither to be the only one")
+	}
+	if q.BatchSize != nil {
+		given["global-batch"] = true
+		if o.GlobalBatch = *q.BatchSize * o.World; o.GlobalBatch/o.World != *q.BatchSize {
+			return nil, usagef("a batch_size of %d on %d ranks: too large", *q.BatchSize, o.World)
+		}
+	}
+	o.Memory, o.Workers = q.Memory, q.Workers
+	for i := range q.Columns {
+		if c := &q.Columns[i]; !c.Optional {
+			o.Expect = append(o.Expect, c.Name)
+		}
+	}
+	switch q.OnError {
+	case "", "fail":
+	case "skip":
+		o.OnCorrupt, o.MaxSkipped, o.MaxSkippedShare = reader.CorruptSkips, q.MaxSkipped, q.MaxSkippedShare
+	default:
+		return nil, usagef("on_error %q: use fail or skip", q.OnError)
+	}
+	return f, nil
+}
+
+func set[T any](given map[string]bool, flag string, from, to *T) {
+	if from != nil {
+		*to, given[flag] = *from, true
+	}
+}

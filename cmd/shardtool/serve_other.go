@@ -1,0 +1,14 @@
+//go:build !linux
+
+package main
+
+import (
+	"errors"
+	"runtime"
+
+	"github.com/spf13/cobra"
+)
+
+func runServe(*cobra.Command, int, int) error {
+	return errors.New("serve shares memory in a way that only Linux has, this is " + runtime.GOOS)
+}

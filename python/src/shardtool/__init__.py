@@ -1,0 +1,53 @@
+"""shardtool: training data in compressed shards, shuffled, split over ranks, resumable at the exact sample.
+
+::
+
+    import shardtool
+
+    loader = shardtool.Loader("out/", batch_size=64, shuffle=True, seed=7, fields={"jpg": "bytes", "cls": "int"})
+    for batch in loader:
+        train(batch["jpg"], batch["cls"])
+
+The work is done by the program ``shardtool`` in a child process; this package needs nothing but Python. numpy and torch are used where
+they are asked for.
+"""
+
+from .batch import Batch
+from .dataset import Dataset, Sample, open
+from .errors import (
+    BinaryError,
+    CheckpointError,
+    ClosedError,
+    ConfigError,
+    CorruptError,
+    DataError,
+    DecodeError,
+    HeldError,
+    KeyNotFoundError,
+    NotFoundError,
+    ServerDiedError,
+    ShardtoolError,
+    SkippedError,
+)
+from .loader import Loader
+
+__all__ = [
+    "Batch",
+    "BinaryError",
+    "CheckpointError",
+    "ClosedError",
+    "ConfigError",
+    "CorruptError",
+    "DataError",
+    "Dataset",
+    "DecodeError",
+    "HeldError",
+    "KeyNotFoundError",
+    "Loader",
+    "NotFoundError",
+    "Sample",
+    "ServerDiedError",
+    "ShardtoolError",
+    "SkippedError",
+    "open",
+]

@@ -1,0 +1,343 @@
+"""The child process: starting and ending it, the frames, the segments."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import logging
+import mmap
+import os
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections import deque
+from typing import Any, Deque, Dict, Optional, Tuple, Union
+
+from . import _binary, _protocol as proto
+from .errors import BinaryError, ClosedError, ConfigError, ServerDiedError, ShardtoolError, from_body
+
+logger = logging.getLogger("shardtool")
+
+#: Seconds without a frame after which a child that is waited for counts as dead: it sends one every second.
+SILENCE = 60.0
+
+#: What a frame unpacks to, see _protocol.frame.
+Frame = Tuple[int, int, int, int, int, int, int, int, int, int, int]
+
+
+class _Ref(weakref.ref):  # type: ignore[type-arg]
+    """Tells when nothing refers to a region any more."""
+
+    __slots__ = ("place",)
+    place: Tuple[int, int]
+
+
+class Client:
+    """One child and the conversation with it. Methods are not for several threads at a time; regions may be let go of by any.
+
+    Nothing of it survives a fork: the forked process closes its copy of the socket and must not use it.
+    """
+
+    def __init__(self) -> None:
+        if sys.byteorder != "little" or not hasattr(os, "memfd_create"):
+            raise ConfigError("shardtool's Python package needs Linux on a little-endian processor")
+        self.pid = os.getpid()
+        self.binary = _binary.find()
+        self.version = ""
+        self.dirty = False  # an exception came in the middle of a frame
+        self._frame = bytearray(proto.FRAME)
+        self._view = memoryview(self._frame)
+        self._segments: Dict[int, Tuple[mmap.mmap, Any]] = {}
+        self._released: Deque[Tuple[int, int]] = deque()
+        self._live: Dict[Tuple[int, int], _Ref] = {}
+        self._spawn()
+        _clients.add(self)
+        try:
+            self._hello()
+        except BaseException:
+            self.close()
+            raise
+
+    def _spawn(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Not a pipe: nobody would read it. What the child writes is looked at when there is a reason.
+        self._stderr = os.memfd_create("shardtool-stderr", os.MFD_CLOEXEC)
+        fcntl.fcntl(self._stderr, fcntl.F_SETFL, os.O_APPEND)
+        fd = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
+        try:
+            self.process = subprocess.Popen(
+                [self.binary, "serve", "--fd", str(fd), "--parent", str(self.pid)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                pass_fds=(fd,),
+            )
+        except OSError as err:
+            ours.close()
+            os.close(self._stderr)
+            raise BinaryError(f"{self.binary} does not start: {err.strerror}") from err
+        finally:
+            os.close(fd)
+            theirs.close()
+        ours.settimeout(SILENCE)
+        self._sock = ours
+
+    def _hello(self) -> None:
+        try:
+            kind, _, size, magic, protocol, *_ = self.receive()
+        except ServerDiedError as err:
+            raise BinaryError(
+                f"{self.binary} is not a shardtool that this package can talk to; package and binary must be of one version. {err}"
+            ) from err
+        if kind != proto.HELLO or magic != proto.MAGIC or size > proto.MAX_BODY:
+            raise BinaryError(f"{self.binary} does not answer as shardtool does: correct SHARDTOOL_BINARY or PATH")
+        self.version = self.body(size).decode("utf-8", "replace")
+        if protocol != proto.PROTOCOL:
+            raise BinaryError(
+                f"{self.binary} is shardtool {self.version} and speaks protocol {protocol}, this Python package speaks"
+                f" {proto.PROTOCOL}: install package and binary of one version"
+            )
+
+    # Frames
+
+    def send(self, data: bytes) -> None:
+        """Sends frames, behind the RELEASEs that have gathered."""
+        self.dirty = True
+        if self._released:
+            data = self._releases() + data
+        try:
+            self._sock.sendall(data)
+        except (BrokenPipeError, ConnectionError):
+            raise self._died("the child ended") from None
+        self.dirty = False
+
+    def _releases(self) -> bytes:
+        out = []
+        while self._released:
+            out.append(proto.pack_release(*self._released.popleft()))
+        return b"".join(out)
+
+    def receive(self) -> Frame:
+        """The next frame; its body has to be taken with body(). The child may be slow, but not silent."""
+        self.dirty = True
+        got = 0
+        patience = True
+        while got < proto.FRAME:
+            try:
+                n = self._sock.recv_into(self._view[got:] if got else self._view)
+            except socket.timeout:
+                # Both processes may have been stopped together: the child then speaks at once.
+                if patience:
+                    patience = False
+                    time.sleep(2.5)
+                    continue
+                raise self._died(f"the child gave no sign of life for {SILENCE:.0f} s") from None
+            except ConnectionError:
+                n = 0
+            if n == 0:
+                raise self._died("the child ended")
+            got += n
+        self.dirty = False
+        return proto.frame.unpack(self._frame)  # type: ignore[return-value]
+
+    def body(self, size: int) -> bytes:
+        """The body of the frame received last."""
+        self.dirty = True
+        out = bytearray(size)
+        view = memoryview(out)
+        while view:
+            try:
+                n = self._sock.recv_into(view)
+            except (socket.timeout, ConnectionError):
+                n = 0
+            if n == 0:
+                raise self._died("the child ended in the middle of a message")
+            view = view[n:]
+        self.dirty = False
+        return bytes(out)
+
+    def expect(self, kind: int, of: int, ident: int) -> Frame:
+        """The next frame of a kind, or END of the run of that number. Errors that answer the request ``of`` of that number are raised; what
+        belongs to an earlier one is dropped."""
+        while True:
+            frame = self.receive()
+            got = frame[0]
+            if got == kind or (got == proto.END and kind == proto.BATCH and frame[3] == ident):
+                return frame
+            err = self._aside(frame)
+            if err is not None and frame[5] == of and frame[3] == ident:
+                raise err
+
+    def gather(self, idents: range) -> "Dict[int, Union[Frame, ShardtoolError]]":
+        """The answers to GETs, by their numbers. Each SAMPLE has to be released."""
+        out: Dict[int, Union[Frame, ShardtoolError]] = {}
+        while len(out) < len(idents):
+            frame = self.receive()
+            if frame[0] == proto.SAMPLE and frame[3] in idents:
+                out[frame[3]] = frame
+                continue
+            err = self._aside(frame)
+            if err is not None and frame[5] == proto.GET and frame[3] in idents:
+                out[frame[3]] = err
+        return out
+
+    def _aside(self, frame: Frame) -> Optional[ShardtoolError]:
+        """Deals with a frame that nobody waits for. An error of a request is returned, one of the connection raised."""
+        kind = frame[0]
+        if kind == proto.SEGMENT:
+            self._map(frame[4], frame[7])
+        elif kind == proto.RETIRE:
+            self._segments.pop(frame[4], None)
+        elif kind == proto.HEARTBEAT:
+            self._heartbeat()
+        elif kind in (proto.BATCH, proto.SAMPLE):
+            self._released.append((frame[4], frame[6]))
+        elif kind == proto.ERROR:
+            err = from_body(json.loads(self.body(frame[2])), frame[4])
+            if frame[5] == 0:
+                raise err
+            return err
+        elif kind in (proto.INFO, proto.STARTED):
+            self.body(frame[2])
+        elif kind != proto.END:
+            raise BinaryError(f"{self.binary} sent a message of kind {kind}, which this package does not know: install both of one version")
+        return None
+
+    def call(self, request: bytes, kind: int, of: int, ident: int = 0) -> Any:
+        """Sends a request and returns the JSON of its answer."""
+        self.send(request)
+        frame = self.expect(kind, of, ident)
+        return json.loads(self.body(frame[2]))
+
+    def _heartbeat(self) -> None:
+        waited = proto.words.unpack(self._frame)[4] / 1000
+        if waited in (30, 120, 600) or waited % 3600 == 0:
+            logger.warning("waiting for data for %d s: the store is slow, or stuck; shardtool's child process %d lives", waited, self.process.pid)
+        self.forward()
+
+    # Segments
+
+    def _map(self, number: int, length: int) -> None:
+        self.dirty = True
+        _, ancillary, _, _ = self._sock.recvmsg(1, socket.CMSG_SPACE(4), getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+        if not ancillary:
+            raise self._died("no descriptor came with a segment")
+        fd = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
+        try:
+            mapped = mmap.mmap(fd, length)  # shared, to read and write
+        finally:
+            os.close(fd)
+        self._segments[number] = (mapped, ctypes.c_char * length)
+        self.dirty = False
+
+    def claim(self, segment: int, offset: int) -> Any:
+        """The segment as a buffer. The region goes back to the child when nothing refers to the buffer any
+        more, be it through memoryviews, arrays or tensors over it."""
+        mapped, kind = self._segments[segment]
+        # numpy looks through chains of its own arrays, so the hook is on what lies below all of them.
+        anchor = kind.from_buffer(mapped)
+        place = (segment, offset)
+        live, released = self._live, self._released
+
+        def gone(ref: Any) -> None:
+            live.pop(ref.place, None)
+            released.append(ref.place)
+
+        ref = _Ref(anchor, gone)
+        ref.place = place
+        live[place] = ref
+        return anchor
+
+    def mapped(self, segment: int) -> mmap.mmap:
+        """The segment, to copy from."""
+        return self._segments[segment][0]
+
+    def release(self, segment: int, offset: int) -> None:
+        """Gives back a region that was not claimed."""
+        self._released.append((segment, offset))
+
+    # The end
+
+    def forward(self) -> None:
+        """Passes on what the child has written to stderr: warnings."""
+        text = self._said()
+        if text:
+            os.ftruncate(self._stderr, 0)
+            for line in text.splitlines():
+                logger.warning("%s", line)
+
+    def _said(self, most: int = 64 << 10) -> str:
+        try:
+            size = os.fstat(self._stderr).st_size
+            return os.pread(self._stderr, most, max(0, size - most)).decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+
+    def _died(self, what: str) -> ShardtoolError:
+        if self.pid != os.getpid():
+            return ClosedError("this reader belongs to the process that forked this one: make or iterate one here")
+        self._sock.close()
+        try:
+            status = self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            how = "it was killed"
+        else:
+            how = f"killed by signal {-status}" if status < 0 else f"exit code {status}"
+            if status == -9:
+                how += ": the out-of-memory killer does that, look at `dmesg`"
+        said = "\n".join(self._said().splitlines()[-20:])
+        return ServerDiedError(f"shardtool's child process {self.process.pid}: {what} ({how})" + (f"; it said last:\n{said}" if said else ""))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the conversation can go on."""
+        return self.pid == os.getpid() and not self.dirty and self._sock.fileno() >= 0
+
+    def close(self) -> None:
+        """Ends the child. What lies in regions that are in use stays readable."""
+        _clients.discard(self)
+        if self.pid != os.getpid():
+            return
+        if self._sock.fileno() >= 0:
+            try:
+                self._sock.settimeout(1)
+                self._sock.sendall(proto.pack(proto.STOP))
+            except OSError:
+                pass
+            self._sock.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self._stderr >= 0:
+            self.forward()
+            os.close(self._stderr)
+            self._stderr = -1
+        self._segments.clear()
+
+    def forget(self) -> None:
+        """In a forked process: leaves the child to the process that has it."""
+        self._sock.close()
+        if self._stderr >= 0:
+            os.close(self._stderr)
+            self._stderr = -1
+        self.process.returncode = 0  # not ours to wait for
+
+
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client.forget()
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+

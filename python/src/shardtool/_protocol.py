@@ -1,0 +1,50 @@
+"""The bytes of docs/serve-protocol.md, as far as this end needs them."""
+
+from __future__ import annotations
+
+import struct
+
+PROTOCOL = 1
+MAGIC = int.from_bytes(b"SHRDSRV1", "little")
+FRAME = 64
+MAX_BODY = 4 << 20
+
+HELLO, INFO, STARTED, SEGMENT, RETIRE, BATCH, END, SAMPLE, ERROR, HEARTBEAT = range(1, 11)
+OPEN, START, NEXT, RELEASE, GET, STOP = range(33, 39)
+
+#: Flags of BATCH and GET.
+LAST, LEDGER, BY_KEY = 1, 2, 1
+
+#: kind, flags, body, number, segment, samples, offset, length, then three of 64 bits: what BATCH has. Other kinds use part of it.
+frame = struct.Struct("<HHIQIIQQQQQ")
+#: The same, for frames with 64-bit fields alone.
+words = struct.Struct("<HHIQQQQQQQ")
+
+#: The header of a batch's region: epoch, position, next epoch, next position; global size, first, samples, holes, columns, padding;
+#: checkpoint, its length, ledger's length, ledger; numbers, keys, columns.
+header = struct.Struct("<QQQQIIIIIIQIIQQQQ")
+#: Part of it, and where that stands: checkpoint, its length, ledger's length, ledger.
+texts = struct.Struct("<QIIQ")
+TEXTS = 56
+#: A column's row: kind, flags, type's length; type, data, data's length, pairs, stride.
+row = struct.Struct("<HHIQQQQQ")
+ROW = 64
+
+#: Kinds of columns, and flags.
+BYTES, ARRAY, ARRAYS, NPY = range(4)
+FIXED, ABSENT = 1, 2
+
+
+def pack(kind: int, a: int = 0, b: int = 0, c: int = 0, *, flags: int = 0, body: bytes = b"") -> bytes:
+    """A frame of words, with its body."""
+    return words.pack(kind, flags, len(body), a, b, c, 0, 0, 0, 0) + body
+
+
+def pack_release(segment: int, offset: int) -> bytes:
+    """A RELEASE."""
+    return frame.pack(RELEASE, 0, 0, 0, segment, 0, offset, 0, 0, 0, 0)
+
+
+def pack_open(body: bytes) -> bytes:
+    """An OPEN."""
+    return frame.pack(OPEN, 0, len(body), 0, PROTOCOL, 0, 0, 0, 0, 0, 0) + body

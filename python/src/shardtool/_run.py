@@ -1,0 +1,67 @@
+"""A run: batch after batch from one START on."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+from . import _protocol as proto
+from ._client import Client, Frame
+from .batch import Batch, Layout
+from .errors import HeldError
+from .fields import Field
+
+_idents = itertools.count(1)
+
+#: A batch; checkpoint and ledger behind it; the place there; whether it is the last that begins in its epoch.
+Taken = Tuple[Batch, str, Optional[str], Tuple[int, int], bool]
+
+
+class Run:
+    """One run of a client. A client has one at a time: a new one ends the one before."""
+
+    def __init__(self, client: Client, request: Dict[str, Any], fields: Sequence[Field], out: str, copy: bool) -> None:
+        self.client = client
+        self._ident = next(_idents)
+        self._layout = Layout(fields, out, copy)
+        self._number = 0  # of the next batch
+        body = json.dumps(dict(request, columns=[f.column() for f in fields])).encode()
+        #: What STARTED says.
+        self.started: Dict[str, Any] = client.call(proto.pack(proto.START, self._ident, body=body), proto.STARTED, proto.START, self._ident)
+
+    def take(self, ledger: Optional[str]) -> Optional[Taken]:
+        """Waits for the next batch; None at the end. ledger is that behind the batch before."""
+        frame = self._wait()
+        kind, flags, _, _, segment, size, offset, length, epoch, next_epoch, next_position = frame
+        if kind == proto.END:
+            return None
+        client = self.client
+        mapped = client.mapped(segment)
+        at, n, ledger_n, ledger_at = proto.texts.unpack_from(mapped, offset + proto.TEXTS)
+        checkpoint = str(mapped[offset + at : offset + at + n], "ascii")
+        if flags & proto.LEDGER:
+            ledger = str(mapped[offset + ledger_at : offset + ledger_at + ledger_n], "utf-8")
+        buffer: Any
+        if self._layout.copy:
+            with memoryview(mapped) as whole:
+                buffer = bytearray(whole[offset : offset + length])
+            client.release(segment, offset)
+            offset = 0
+        else:
+            buffer = client.claim(segment, offset)
+        self._number += 1
+        batch = Batch(self._layout, buffer, offset, size, epoch, ledger)
+        return batch, checkpoint, ledger, (next_epoch, next_position), bool(flags & proto.LAST)
+
+    def _wait(self) -> Frame:
+        request = proto.pack(proto.NEXT, self._ident, self._number)
+        self.client.send(request)
+        try:
+            return self.client.expect(proto.BATCH, proto.START, self._ident)
+        except HeldError:
+            if not gc.collect():  # batches in cycles, such as an exception's frames
+                raise
+        self.client.send(request)
+        return self.client.expect(proto.BATCH, proto.START, self._ident)

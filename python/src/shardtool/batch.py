@@ -1,0 +1,197 @@
+"""A batch: this rank's part of a global batch, field by field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from . import _dtypes, _protocol as proto
+from .errors import ClosedError
+from .fields import Field
+
+
+class Layout:
+    """What all batches of a run have in common."""
+
+    __slots__ = ("fields", "index", "out", "copy", "types")
+
+    def __init__(self, fields: Sequence[Field], out: str, copy: bool) -> None:
+        self.fields = list(fields)
+        self.index = {f.name: i for i, f in enumerate(self.fields)}
+        self.out = out
+        self.copy = copy
+        self.types: Dict[bytes, Tuple[_dtypes.Dtype, Tuple[int, ...], bool]] = {}
+
+    def type_of(self, text: bytes) -> "Tuple[_dtypes.Dtype, Tuple[int, ...], bool]":
+        """The type that a column's row points to."""
+        known = self.types.get(text)
+        if known is None:
+            said = json.loads(text)
+            known = _dtypes.by_descr(said["dtype"]), tuple(said["shape"]), bool(said["fortran_order"])
+            self.types[text] = known
+        return known
+
+
+class Batch(Mapping):  # type: ignore[type-arg]
+    """The samples of one step: a mapping from field names to what the field was declared as, an array or a list of one value a sample.
+
+    Values are made when they are first asked for. With ``copy=True`` they are yours. With ``copy=False`` they lie in memory that is shared
+    with the child process; it is not written again as long as anything refers to it, but as it is bounded, let go of values soon.
+
+    A batch may be empty on some ranks (``tail="short"``); it then has lists and arrays without samples.
+    """
+
+    __slots__ = ("size", "epoch", "_layout", "_buffer", "_base", "_cache", "_facts", "_ledger", "__weakref__")
+
+    def __init__(self, layout: Layout, buffer: Any, base: int, size: int, epoch: int, ledger: Optional[str]) -> None:
+        #: How many samples it has.
+        self.size = size
+        #: The epoch in which its global batch begins.
+        self.epoch = epoch
+        self._layout = layout
+        self._buffer = buffer
+        self._base = base
+        self._cache: Dict[Any, Any] = {}
+        self._facts: Optional[Tuple[int, ...]] = None
+        self._ledger = ledger
+
+    # The mapping
+
+    def __getitem__(self, name: str) -> Any:
+        cache = self._cache
+        if name in cache:
+            return cache[name]
+        index = self._layout.index.get(name)
+        if index is not None:
+            value = self._column(index)
+        elif name == "__key__":
+            return self.sample_keys
+        else:
+            raise KeyError(name)
+        cache[name] = value
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layout.index)
+
+    def __len__(self) -> int:
+        return len(self._layout.index)
+
+    def __repr__(self) -> str:
+        return f"<shardtool.Batch of {self.size} samples, epoch {self.epoch}, fields {', '.join(self._layout.index)}>"
+
+    # Facts
+
+    def _header(self) -> "Tuple[int, ...]":
+        if self._facts is None:
+            self._facts = proto.header.unpack_from(self._buffer, self._base)
+        return self._facts
+
+    @property
+    def position(self) -> int:
+        """Where its global batch begins: samples of the epoch before it, over all ranks."""
+        return self._header()[1]
+
+    @property
+    def next_place(self) -> Tuple[int, int]:
+        """Epoch and position of the global batch after it."""
+        return self._header()[2], self._header()[3]
+
+    @property
+    def global_size(self) -> int:
+        """Samples of the global batch, over all ranks."""
+        return self._header()[4]
+
+    @property
+    def first(self) -> int:
+        """Place of this rank's first sample in the global batch."""
+        return self._header()[5]
+
+    @property
+    def holes(self) -> int:
+        """Samples of this rank's part that were skipped, as ``on_error="skip"`` allows."""
+        return self._header()[7]
+
+    @property
+    def padding(self) -> int:
+        """Samples at its end that only fill the batch (``tail="pad"``): lists have None there, arrays zeros."""
+        return self._header()[9]
+
+    @property
+    def checkpoint(self) -> str:
+        """The place behind this batch, as the text that SPEC.md 9.10 defines."""
+        at, length = self._header()[10], self._header()[11]
+        return str(self._view()[at : at + length], "ascii")
+
+    def state_dict(self) -> Dict[str, Any]:
+        """What ``Loader.state_dict()`` is right after this batch: for whoever reads ahead."""
+        return {"version": 1, "checkpoint": self.checkpoint, "ledger": self._ledger, "begin": None}
+
+    @property
+    def numbers(self) -> "List[int]":
+        """The samples' numbers in storage order."""
+        if "#" not in self._cache:
+            at = self._header()[14]
+            self._cache["#"] = self._view()[at : at + 8 * self.size].cast("Q").tolist()
+        return self._cache["#"]  # type: ignore[no-any-return]
+
+    @property
+    def sample_keys(self) -> "List[Optional[str]]":
+        """The samples' keys; None for padding. Bytes that are no UTF-8 become surrogates, as in file names. Also ``batch["__key__"]``."""
+        if 0 not in self._cache:
+            view = self._view()
+            self._cache[0] = [None if s < 0 else str(view[o : o + s], "utf-8", "surrogateescape") for o, s in self._pairs(self._header()[15])]
+        return self._cache[0]  # type: ignore[no-any-return]
+
+    # Payloads
+
+    def _view(self) -> memoryview:
+        if self._buffer is None:
+            raise ClosedError("the batch was released: take what you need from it before")
+        return memoryview(self._buffer).cast("B")[self._base :]
+
+    def _pairs(self, at: int) -> "List[Tuple[int, int]]":
+        flat = self._view()[at : at + 16 * self.size].cast("q").tolist()
+        return list(zip(flat[::2], flat[1::2]))
+
+    def _row(self, index: int) -> "Tuple[int, ...]":
+        return proto.row.unpack_from(self._buffer, self._base + self._header()[16] + proto.ROW * index)
+
+    def payloads(self, name: str) -> "List[Optional[memoryview]]":
+        """The payloads of a field one by one, undecoded, without a copy; None where a sample has none. Of arrays they are the numbers alone."""
+        view = self._view()
+        return [None if s < 0 else view[o : o + s] for o, s in self._pairs(self._row(self._layout.index[name])[6])]
+
+    def data(self, name: str) -> memoryview:
+        """The payloads of a field one behind the other, without a copy: see ``payloads`` for where each is."""
+        row = self._row(self._layout.index[name])
+        return self._view()[row[4] : row[4] + row[5]]
+
+    def _column(self, index: int) -> Any:
+        view = self._view()
+        kind, _, type_size, type_at, data, length, _, _ = self._row(index)
+        field, layout = self._layout.fields[index], self._layout
+        if kind != proto.ARRAY:
+            return field.many(self.payloads(field.name), self._key_of, layout.out, layout.copy)
+        dtype, shape, fortran = layout.type_of(bytes(view[type_at : type_at + type_size]))
+        if field.dtype is not None:
+            dtype = field.dtype  # which an npy file cannot always name
+        full = (self.size, *shape)
+        if fortran and len(shape) > 1:  # each row is transposed
+            turned = _dtypes.array(self._buffer, self._base + data, length, dtype, (self.size, *reversed(shape)), False, layout.out)
+            if layout.out == "bytes":
+                return turned
+            axes = (0, *range(len(shape), 0, -1))
+            return turned.permute(axes) if layout.out == "torch" else turned.transpose(axes)
+        return _dtypes.array(self._buffer, self._base + data, length, dtype, full, False, layout.out)
+
+    def _key_of(self, index: int) -> str:
+        return str(self.sample_keys[index])
+
+    def release(self) -> None:
+        """Lets go of the batch's own references before the batch itself goes. The memory goes back when no value that was taken from it is in
+        use any more; the batch cannot be read afterwards."""
+        self._header()  # facts stay
+        self._cache.clear()
+        self._buffer = None

@@ -1,0 +1,221 @@
+"""Random access: samples by number and by key."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+import struct
+import weakref
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
+
+from . import _config, _protocol as proto
+from ._client import Client, Frame
+from ._config import Size
+from .errors import ClosedError, DecodeError, KeyNotFoundError, NotFoundError
+from .fields import Field, Spec, parse
+
+#: Requests that are sent before the first answer is waited for.
+_AHEAD = 64
+
+
+class Sample(Dict[str, Any]):
+    """A sample: a dict of its fields, and
+
+    ``key``: its key; bytes that are no UTF-8 become surrogates, as in file names;
+    ``number``: its number in storage order, from 0.
+    """
+
+    key: str
+    number: int
+
+
+class Dataset:
+    """A data set, open for random access: ``ds[i]`` by number in storage order, ``ds["key"]`` by key, ``len(ds)`` samples.
+
+    Each access reads and checks one block, in a child process that the first one starts. It can be pickled and copied to processes however
+    they are started; each has a child of its own. To go through all samples use a Loader, which is far faster.
+
+    Args:
+        url: As for Loader.
+        fields: As for Loader, but for each sample by itself. None: all fields there are, as bytes.
+        out: What arrays are: "torch", "numpy", or "bytes" for memoryviews.
+        memory, workers, cache, cache_size: As for Loader.
+    """
+
+    def __init__(
+        self,
+        url: "Union[str, os.PathLike[str]]",
+        *,
+        fields: "Union[None, Iterable[str], Mapping[str, Spec]]" = None,
+        out: str = "torch",
+        memory: Optional[Size] = None,
+        workers: Optional[int] = None,
+        cache: "Union[None, str, os.PathLike[str]]" = None,
+        cache_size: Optional[Size] = None,
+    ) -> None:
+        self.url = os.fspath(url)
+        self._fields = parse(fields)
+        self._out = _config.check_out(out, self._fields)
+        self._open = _config.drop_none({
+            "address": self.url, "memory": _config.size_of("memory", memory), "workers": workers,
+            "cache": None if cache is None else os.fspath(cache), "cache_size": _config.size_of("cache_size", cache_size),
+        })  # fmt: skip
+        self._closed = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._client: Optional[Client] = None
+        self._finalizer: Optional[Any] = None
+        self._info: Dict[str, Any] = {}
+        self._asked = 1  # number of the next request
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {name: getattr(self, name) for name in ("url", "_fields", "_out", "_open", "_closed")}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    def __repr__(self) -> str:
+        return f"shardtool.open({self.url!r})"
+
+    def _connect(self) -> Client:
+        if self._closed:
+            raise ClosedError("the data set is closed")
+        if self._client is None or not self._client.alive:
+            self._disconnect()
+            client = Client()
+            self._client, self._finalizer = client, weakref.finalize(self, client.close)
+            try:
+                self._info = client.call(proto.pack_open(json.dumps(self._open).encode()), proto.INFO, proto.OPEN)
+            except BaseException:
+                self._disconnect()
+                raise
+        assert self._client is not None
+        return self._client
+
+    def _disconnect(self) -> None:
+        client, finalizer = self._client, self._finalizer
+        self._reset()
+        if finalizer is not None:
+            finalizer.detach()
+        if client is not None:
+            client.close()
+
+    @property
+    def info(self) -> Dict[str, Any]:
+        """What the data set is: samples, shards, blocks, bytes, decoded_bytes, digest, tables, generation, fields."""
+        self._connect()
+        return {k: v for k, v in self._info.items() if k != "ranks"}
+
+    def __len__(self) -> int:
+        self._connect()
+        return int(self._info["samples"])
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, str):
+            return False
+        try:
+            self[key]
+        except KeyNotFoundError:
+            return False
+        return True
+
+    @overload
+    def __getitem__(self, which: Union[int, str]) -> Sample: ...
+
+    @overload
+    def __getitem__(self, which: Union[slice, Sequence[int]]) -> List[Sample]: ...
+
+    def __getitem__(self, which: Any) -> Any:
+        """The sample of a number or key; a list of samples for a slice or a list. IndexError and KeyNotFoundError say what is not there."""
+        if isinstance(which, str):
+            return self._get([which])[0]
+        if isinstance(which, slice):
+            return self._get(range(len(self))[which])
+        if isinstance(which, (list, tuple, range)):
+            return self._get(which)
+        return self._get([which])[0]
+
+    def __getitems__(self, which: Sequence[int]) -> List[Sample]:
+        """Many samples at once: torch's DataLoader asks this way."""
+        return self._get(which)
+
+    def __iter__(self) -> Iterator[Sample]:
+        """All samples in storage order."""
+        total = len(self)
+        for first in range(0, total, _AHEAD):
+            yield from self._get(range(first, min(first + _AHEAD, total)))
+
+    def _get(self, which: "Sequence[Union[int, str]]") -> List[Sample]:
+        out: List[Sample] = []
+        client, total = self._connect(), len(self)
+        for first in range(0, len(which), _AHEAD):
+            part = which[first : first + _AHEAD]
+            idents = range(self._asked, self._asked + len(part))
+            client.send(b"".join(_request(i, w, total) for i, w in zip(idents, part)))
+            self._asked = idents.stop
+            answers = client.gather(idents)
+            samples = {i: _take(client, a) for i, a in answers.items() if isinstance(a, tuple)}
+            for i, asked in zip(idents, part):
+                answer = answers[i]
+                if not isinstance(answer, tuple):
+                    if isinstance(answer, NotFoundError) and isinstance(asked, str):
+                        raise KeyNotFoundError(answer.message, key=asked)
+                    raise answer
+                out.append(self._decode(samples[i]))
+        return out
+
+    def _decode(self, raw: Sample) -> Sample:
+        if self._fields is None:
+            return raw
+        done = Sample()
+        done.key, done.number = raw.key, raw.number
+        for field in self._fields:
+            payload = raw.get(field.name)
+            if payload is None and not field.optional:
+                raise DecodeError(f"sample {raw.key!r} has no field {field.name!r}, it has {', '.join(map(repr, raw))}", key=raw.key, field=field.name)
+            try:
+                done[field.name] = None if payload is None else field.one(memoryview(payload), self._out, True)
+            except (ValueError, OSError) as err:
+                raise DecodeError(f"sample {raw.key!r}: field {field.name!r}: {err}", key=raw.key, field=field.name) from err
+        return done
+
+    def close(self) -> None:
+        """Ends the child. A second call does nothing."""
+        self._closed = True
+        self._disconnect()
+
+    def __enter__(self) -> "Dataset":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _request(ident: int, which: Any, total: int) -> bytes:
+    if isinstance(which, str):
+        key = which.encode("utf-8", "surrogateescape")
+        return proto.pack(proto.GET, ident, flags=proto.BY_KEY, body=key)
+    number = operator.index(which)
+    if not -total <= number < total:
+        raise IndexError(f"sample {number}: there are {total}, counted from 0")
+    return proto.pack(proto.GET, ident, number % total)
+
+
+def _take(client: Client, frame: Frame) -> Sample:
+    """Copies a sample out of its region and gives that back."""
+    _, _, _, _, segment, fields, offset, length, number, _, _ = frame
+    data = client.mapped(segment)[offset : offset + length]
+    client.release(segment, offset)
+    pairs = struct.unpack_from(f"<{2 * (1 + 2 * fields)}q", data)
+    parts = [data[o : o + n] for o, n in zip(pairs[::2], pairs[1::2])]
+    sample = Sample(zip((str(p, "utf-8", "surrogateescape") for p in parts[1::2]), parts[2::2]))
+    sample.key, sample.number = str(parts[0], "utf-8", "surrogateescape"), number
+    return sample
+
+
+def open(url: "Union[str, os.PathLike[str]]", **options: Any) -> Dataset:
+    """A data set for random access: see Dataset, which takes the same arguments."""
+    return Dataset(url, **options)

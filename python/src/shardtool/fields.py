@@ -1,0 +1,150 @@
+"""What becomes of the payloads of a field.
+
+========================  =====================================================================================================
+``"bytes"``               bytes as they were packed (with ``copy=False`` a memoryview of them)
+``"txt"`` or ``"str"``    text, UTF-8
+``"json"``                the value that the JSON text has
+``"int"`` or ``"cls"``    a whole number written as text; a batch has one array of int64
+``"float"``               a number written as text; a batch has one array of float64
+``"npy"``                 an array from an npy file; a batch has one array of shape (samples, ...) if all have the same type and
+                          shape, else a list
+``("uint8", (3, 8, 8))``  raw numbers of that type and shape, row by row; a batch has one array of shape (samples, 3, 8, 8)
+``("int32", (-1,))``      raw numbers; a batch has a list of arrays that may differ in length
+``"image"``               an image, by Pillow, which must be installed
+``"auto"``                by the field's name: .txt, .json, .cls, .npy, and bytes for all others
+a function                what it returns for the payload, a bytes-like object
+========================  =====================================================================================================
+
+A ``?`` behind the word ("json?") makes a field optional: samples without it have None.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _dtypes
+from .errors import ConfigError, DecodeError
+
+#: How a field is declared.
+Spec = Union[str, Tuple[Any, Sequence[int]], Callable[[Any], Any]]
+
+_WORDS = {"bytes": "bytes", "txt": "txt", "str": "txt", "json": "json", "int": "int", "cls": "int", "float": "float", "npy": "npy", "image": "image"}
+_AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
+
+
+class Field:
+    """One field, and how its payloads are decoded."""
+
+    __slots__ = ("name", "decode", "optional", "dtype", "shape", "function")
+
+    def __init__(self, name: str, spec: Spec) -> None:
+        self.name = name
+        self.optional = False
+        self.dtype: Optional[_dtypes.Dtype] = None
+        self.shape: Tuple[int, ...] = ()
+        self.function: Optional[Callable[[Any], Any]] = None
+        if isinstance(spec, str):
+            self.optional = spec.endswith("?")
+            word = spec.rstrip("?")
+            if word == "auto":
+                word = _AUTO.get(name.rsplit(".", 1)[-1], "bytes")
+            if word not in _WORDS:
+                raise ConfigError(f"field {name!r}: {spec!r}: write one of {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function")
+            self.decode = _WORDS[word]
+        elif callable(spec):
+            self.decode, self.function = "function", spec
+        else:
+            try:
+                given, shape = spec
+                self.shape = tuple(int(n) for n in shape)
+            except (TypeError, ValueError):
+                raise ConfigError(f"field {name!r}: {spec!r}: write a word, (dtype, shape) such as ('uint8', (3, 224, 224)), or a function") from None
+            self.decode, self.dtype = "array", _dtypes.dtype_of(given)
+        if self.decode in ("int", "float"):
+            self.dtype = _dtypes.dtype_of("int64" if self.decode == "int" else "float64")
+
+    @property
+    def needs_array(self) -> bool:
+        """Whether batches have arrays of it."""
+        return self.dtype is not None or self.decode == "npy"
+
+    def column(self) -> Dict[str, Any]:
+        """What START says of it."""
+        out: Dict[str, Any] = {"name": self.name, "optional": self.optional}
+        out["decode"] = self.decode if self.decode in ("int", "float", "npy", "array") else "bytes"
+        if self.decode == "array" and self.dtype:
+            out.update(dtype=self.dtype.descr or self.dtype.name, item_size=self.dtype.size, shape=list(self.shape))
+        return out
+
+    def one(self, data: memoryview, out: str, copy: bool) -> Any:
+        """Decodes one payload. Errors say what is wrong, not where."""
+        decode = self.decode
+        if decode == "bytes":
+            return bytes(data) if copy else data
+        if decode == "txt":
+            return str(data, "utf-8")
+        if decode == "json":
+            return json.loads(bytes(data))
+        if decode == "image":
+            return _image(data)
+        if self.function is not None:
+            return self.function(bytes(data) if copy else data)
+        if decode == "int":
+            return int(bytes(data))
+        if decode == "float":
+            return float(bytes(data))
+        if decode == "npy":
+            dtype, shape, fortran, start = _dtypes.parse_npy(data)
+            buffer = bytearray(data) if copy else data
+            return _dtypes.array(buffer, start, len(data) - start, dtype, shape, fortran, out)
+        assert self.dtype is not None
+        return _dtypes.array(bytearray(data) if copy else data, 0, len(data), self.dtype, self._shape(len(data)), False, out)
+
+    def _shape(self, size: int) -> Tuple[int, ...]:
+        assert self.dtype is not None
+        if self.shape == (-1,):
+            return (size // self.dtype.size,)
+        count = self.dtype.size
+        for n in self.shape:
+            count *= n
+        if count != size:
+            raise ValueError(f"{size} bytes, an array of {self.dtype.name} and shape {self.shape} has {count}")
+        return self.shape
+
+    def many(self, payloads: "Iterable[Optional[memoryview]]", keys: "Callable[[int], str]", out: str, copy: bool) -> List[Any]:
+        """Decodes the payloads of a batch; None stays None. keys tells the key of a sample, for errors."""
+        if self.decode == "bytes":
+            if copy:
+                return [None if p is None else bytes(p) for p in payloads]
+            return list(payloads)
+        values: List[Any] = []
+        for p in payloads:
+            try:
+                values.append(None if p is None else self.one(p, out, copy))
+            except (ValueError, OSError) as err:
+                key = keys(len(values))
+                raise DecodeError(f"sample {key!r}: field {self.name!r}: {err}", key=key, field=self.name) from err
+        return values
+
+
+def _image(data: memoryview) -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ConfigError("images are decoded by Pillow, which is missing: pip install pillow, or read the field as bytes") from None
+    image = Image.open(io.BytesIO(data))
+    image.load()
+    return image
+
+
+def parse(fields: "Union[None, Iterable[str], Mapping[str, Spec]]") -> "Optional[List[Field]]":
+    """The fields that a user asks for; None: all of them, as bytes."""
+    if fields is None:
+        return None
+    if isinstance(fields, str):
+        raise ConfigError(f"fields={fields!r}: give a list of names, or a dict of names and what they are decoded to")
+    if isinstance(fields, Mapping):
+        return [Field(str(name), spec) for name, spec in fields.items()]
+    return [Field(str(name), "bytes") for name in fields]

@@ -1,0 +1,382 @@
+"""The loader: batches of a data set, in an order, for one rank of a training job."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+import weakref
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
+
+from . import _config, _protocol as proto
+from ._client import Client
+from ._config import Size
+from ._run import Run
+from .batch import Batch
+from .errors import CheckpointError, ClosedError, ConfigError, HeldError
+from .fields import Field, Spec, parse
+
+
+class Loader:
+    """Batches of a data set, shuffled, split over ranks, resumable at the exact sample.
+
+    ::
+
+        with shardtool.Loader("s3://bucket/train", batch_size=64, shuffle=True, seed=7, fields={"jpg": "bytes", "cls": "int"}) as loader:
+            for epoch in range(loader.epoch, 90):
+                for batch in loader:
+                    train(batch["jpg"], batch["cls"])
+                    saved = loader.state_dict()
+
+    Making a loader starts nothing: it can be pickled, and copied to processes however they are started. The first iteration, or
+    ``len()``, starts a child process, which reads, checks and decodes ahead; it ends with ``close()``, with the loader, or with this process.
+
+    **Epochs.** One iteration is one epoch: all batches that begin in it. The next iteration is the next epoch. An iteration that was left
+    before its end is over: the next one is the epoch after it, from its beginning. To go on in the middle instead, say so:
+    ``loader.load_state_dict(loader.state_dict())``. After an error of the loader itself the next iteration goes on behind the last batch that was
+    delivered.
+
+    **Order.** It depends on the data set, the seed and the sizes of the batches alone: batches and keys are those of
+    ``shardtool cat --json`` with the same flags. All ranks get the same number of batches.
+
+    Args:
+        url: Where the data set is, as on the command line: ``out/``, ``s3://bucket/prefix``, ``https://host/prefix``;
+            ``@0123456789abcdef`` behind it picks a generation.
+        batch_size: Samples of a batch on this rank. The global batch is ``batch_size * world_size``.
+        global_batch: In place of ``batch_size``: samples of a batch over all ranks. With a checkpoint both may be left out.
+        fields: What to deliver, and as what: see ``shardtool.fields``. None: all fields of the data set, as bytes, None where a sample
+            lacks one.
+        shuffle, seed, epoch, tail, shuffle_memory, whole_shards, lanes, run_blocks, delay, head, affinity: The order, as the flags of
+            ``shardtool cat``. What is left out has the default of the Go reader, or is what the checkpoint says; what is given
+            must agree with it. ``tail`` is "wrap" when shuffled and "short" when not.
+        epochs: How many epochs there are, from ``epoch`` on; None: no end. With a number nothing is read ahead behind the last.
+        rank, world_size: Data-parallel rank and their number. Left out: those of torch.distributed if it is initialised when the child is
+            started, else the environment (torchrun, Open MPI, Slurm), else 0 and 1.
+        out: What arrays are: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
+        copy: True: batches are copied out of the memory that is shared with the child; keep them as long as you like. False: they are
+            views into it, which stay valid as long as something refers to them; what is still referred to counts against ``ring_memory``.
+        map: A function that is called with each batch; the iteration yields what it returns.
+        on_error: A damaged block, confirmed by a second read: "fail", or "skip" its samples.
+        max_skipped: With "skip", the most samples to skip, a whole number or, as a float, a share; default 0.001.
+        memory: Bytes of blocks that the child holds ahead; default: sized by the order.
+        ring_memory: Bound on the memory that batches travel in, in bytes; default 1 GiB. Only what is used is taken.
+        prefetch: Batches that are made ready ahead.
+        workers: Threads that decode; default: the CPUs this process may use, divided by the ranks on this host.
+        cache, cache_size: A folder on local disk that keeps what is read, for later epochs and other ranks, and its bound in bytes.
+
+    Sizes may be written "64MiB". Errors are those of ``shardtool.errors``. A loader is for one thread at a time; batches are for any.
+    """
+
+    def __init__(
+        self,
+        url: "Union[str, os.PathLike[str]]",
+        batch_size: Optional[int] = None,
+        *,
+        global_batch: Optional[int] = None,
+        fields: "Union[None, Iterable[str], Mapping[str, Spec]]" = None,
+        shuffle: Optional[bool] = None,
+        seed: Optional[int] = None,
+        epoch: int = 0,
+        epochs: Optional[int] = None,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        tail: Optional[str] = None,
+        shuffle_memory: Optional[Size] = None,
+        whole_shards: Optional[bool] = None,
+        lanes: Optional[int] = None,
+        run_blocks: Optional[int] = None,
+        delay: Optional[int] = None,
+        head: Optional[int] = None,
+        affinity: Optional[str] = None,
+        out: str = "torch",
+        copy: bool = True,
+        map: Optional[Callable[[Batch], Any]] = None,
+        on_error: str = "fail",
+        max_skipped: "Union[None, int, float]" = None,
+        memory: Optional[Size] = None,
+        ring_memory: Optional[Size] = None,
+        prefetch: int = 4,
+        workers: Optional[int] = None,
+        cache: "Union[None, str, os.PathLike[str]]" = None,
+        cache_size: Optional[Size] = None,
+    ) -> None:
+        if batch_size is not None and global_batch is not None:
+            raise ConfigError("batch_size and global_batch: give one of them")
+        if epoch < 0 or (epochs is not None and epochs < 1):
+            raise ConfigError(f"epoch={epoch}, epochs={epochs}: epochs count from 0, and there is at least one")
+        self.url = os.fspath(url)
+        self._fields = parse(fields)
+        self._out = _config.check_out(out, self._fields)
+        self._copy = bool(copy)
+        self._map = map
+        self._ranks = _config.ranks(rank, world_size) if rank is not None or world_size is not None else (None, None)
+        self._first_epoch, self._epochs = epoch, epochs
+        self._open = _config.drop_none({
+            "address": self.url, "memory": _config.size_of("memory", memory), "workers": workers,
+            "cache": None if cache is None else os.fspath(cache), "cache_size": _config.size_of("cache_size", cache_size),
+        })  # fmt: skip
+        self._order = _config.drop_none({
+            "batch_size": batch_size, "global_batch": global_batch, "shuffle": shuffle, "seed": seed, "epoch": epoch or None, "epochs": epochs or 0,
+            "tail": tail, "shuffle_memory": _config.size_of("shuffle_memory", shuffle_memory), "whole_shards": whole_shards, "lanes": lanes,
+            "run_blocks": run_blocks, "delay": delay, "head": head, "affinity": affinity, "prefetch": prefetch, "memory": self._open.get("memory"),
+            "ring": _config.size_of("ring_memory", ring_memory), "workers": workers, **_config.skip_limit(on_error, max_skipped),
+        })  # fmt: skip
+        # The place: behind the last batch delivered.
+        self._checkpoint: Optional[str] = None
+        self._ledger: Optional[str] = None
+        self._place: Optional[Tuple[int, int]] = None
+        self._begin: Optional[int] = None  # epoch that set_epoch asked for
+        self._closed = False
+        self._reset()
+
+    def _reset(self) -> None:
+        """What does not survive pickling and forks."""
+        self._client: Optional[Client] = None
+        self._finalizer: Optional[Any] = None
+        self._info: Dict[str, Any] = {}  # of the data set, once the client has it open
+        self._run: Optional[Run] = None  # delivers what comes at the place
+        self._pass: Optional[Epoch] = None  # the iteration begun last
+
+    def __getstate__(self) -> Dict[str, Any]:
+        kept = ("url", "_fields", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order", "_checkpoint", "_ledger",
+                "_place", "_begin", "_closed")  # fmt: skip
+        return {name: getattr(self, name) for name in kept}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    def __repr__(self) -> str:
+        return f"shardtool.Loader({self.url!r}, at epoch {self.epoch})"
+
+    # The child
+
+    def _connect(self) -> Client:
+        """The client, with the data set open."""
+        if self._closed:
+            raise ClosedError("the loader is closed")
+        if self._client is not None and self._client.alive:
+            return self._client
+        self._disconnect()
+        client = Client()
+        self._client, self._finalizer = client, weakref.finalize(self, client.close)
+        body = dict(self._open)
+        if self._checkpoint is not None:
+            body["checkpoint"] = self._checkpoint
+        try:
+            self._info = client.call(proto.pack_open(json.dumps(body).encode()), proto.INFO, proto.OPEN)
+        except BaseException:
+            self._disconnect()
+            raise
+        return client
+
+    def _disconnect(self) -> None:
+        client, finalizer = self._client, self._finalizer
+        if finalizer is not None:
+            finalizer.detach()
+        self._reset()
+        if client is not None:
+            client.close()
+
+    def _start(self, begin: Optional[int]) -> None:
+        """Begins a run at the place, or at the beginning of an epoch."""
+        client = self._connect()
+        fields = self._fields
+        if fields is None:
+            fields = [Field(f["name"], "bytes" if f["samples"] == self._info["samples"] else "bytes?") for f in self._info["fields"]]
+        rank, world_size = self._resolve()
+        body = dict(self._order, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
+        if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
+            raise ConfigError("give batch_size, or global_batch")
+        self._run = None
+        self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy)
+        said = json.loads(run.started["checkpoint"])
+        self._checkpoint, self._place = run.started["checkpoint"], (said["epoch"], said["position"])
+
+    def _resolve(self) -> "Tuple[int, int]":
+        """Rank and world size, the environment's where nothing else tells them."""
+        rank, world_size = self._ranks if self._ranks[0] is not None else _config.ranks(None, None)
+        if rank is None or world_size is None:
+            self._connect()
+            said = self._info["ranks"]
+            if said.get("error"):
+                raise ConfigError(said["error"])
+            rank, world_size = said["rank"], said["world_size"]
+        return rank, world_size
+
+    # Iterating
+
+    def __iter__(self) -> "Epoch":
+        """Begins an epoch, or goes on in the one that the state loaded stands in."""
+        if self._client is not None and not self._client.alive:
+            self._disconnect()
+        last, begin = self._pass, self._begin
+        if begin is None and last is not None and self._run is not None and last.under_way:
+            begin = last.epoch + 1
+        if begin is not None or self._run is None:
+            self._start(begin)
+        self._begin = None
+        self._pass = Epoch(self)
+        return self._pass
+
+    def _next(self, it: "Epoch") -> Any:
+        if it.finished:
+            raise StopIteration
+        run, self._run = self._run, None  # until the batch is delivered: what fails begins anew at the place
+        if run is None or it is not self._pass or not run.client.alive:
+            if it is not self._pass:
+                self._run = run
+            raise ClosedError(
+                "this iteration is over: it failed, another one began, the loader was closed or given another state, or the process was"
+                " forked; iterate anew"
+            )
+        try:
+            taken = run.take(self._ledger)
+        except HeldError:
+            self._run = run
+            raise
+        if taken is None:
+            self._run, it.finished = run, True
+            if it.delivered == 0:
+                warnings.warn("no epoch is left, or the data set is empty: the iteration has no batches", stacklevel=3)
+            raise StopIteration
+        batch, checkpoint, ledger, place, last = taken
+        out = batch if self._map is None else self._map(batch)
+        self._checkpoint, self._ledger, self._place = checkpoint, ledger, place
+        it.epoch, it.delivered, it.finished = batch.epoch, it.delivered + 1, last
+        self._run = run
+        return out
+
+    def __len__(self) -> int:
+        """How many batches the epoch has, that of the iteration under way or else the next one; the same on all ranks. Those before the
+        place that was resumed from count, too."""
+        self._connect()
+        samples, size = int(self._info["samples"]), self._global_batch()
+        position = self._position()
+        if self._told("tail") == "drop":
+            if samples - position < size:
+                position = 0
+            return position // size + (samples - position) // size
+        return position // size - (position - samples) // size
+
+    def _position(self) -> int:
+        """The position in the epoch that len() is about."""
+        it = self._pass
+        if self._begin is not None or self._place is None:
+            return 0
+        if it is not None and it.finished and self._place[0] == it.epoch:
+            return 0  # the rest was dropped
+        return self._place[1]
+
+    def _told(self, member: str) -> Any:
+        """A parameter of the order: as given, as the checkpoint says, or as it is when nothing does."""
+        if member in self._order:
+            return self._order[member]
+        if self._checkpoint is not None:
+            return json.loads(self._checkpoint)[member]
+        return "wrap" if self._order.get("shuffle") else "short"
+
+    def _global_batch(self) -> int:
+        if "batch_size" in self._order:
+            return int(self._order["batch_size"]) * self._resolve()[1]
+        if self._checkpoint is None and "global_batch" not in self._order:
+            raise ConfigError("give batch_size, or global_batch")
+        return int(self._told("global_batch"))
+
+    # What is known
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the iteration under way; when there is none, that of the next one. The first, where nothing tells another."""
+        it = self._pass
+        if self._begin is not None:
+            return self._begin
+        if it is not None and it.under_way:
+            return it.epoch
+        if self._place is None:
+            return self._first_epoch
+        if it is not None and it.finished and it.delivered and self._place[0] == it.epoch:
+            return it.epoch + 1  # the rest was dropped
+        return self._place[0]
+
+    @property
+    def rank(self) -> int:
+        """The data-parallel rank. Starts the child where only the environment tells it."""
+        return self._resolve()[0]
+
+    @property
+    def world_size(self) -> int:
+        """The number of data-parallel ranks, found as ``rank`` is."""
+        return self._resolve()[1]
+
+    @property
+    def info(self) -> Dict[str, Any]:
+        """The data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables, generation, fields. Starts the child."""
+        self._connect()
+        return {k: v for k, v in self._info.items() if k != "ranks"}
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iteration that of an epoch, from its beginning. It changes nothing where the next iteration is in that epoch anyway: so
+        one that was resumed in the middle goes on there."""
+        if epoch < 0:
+            raise ConfigError(f"epoch {epoch}: epochs count from 0")
+        it = self._pass
+        self._begin = None
+        left = it is not None and it.under_way and self._run is not None
+        if left or epoch != self.epoch:
+            self._begin = epoch
+
+    # The place
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The place behind the last batch delivered, as a dict of text and numbers, below 2 KiB unless samples were skipped. The states of all
+        ranks after a step are the same, and any number of ranks resumes from one. What is read ahead is not in it."""
+        return {"version": 1, "checkpoint": self._checkpoint, "ledger": self._ledger, "begin": self._begin}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes the next iteration go on at a place that ``state_dict`` gave: in the middle of an epoch where it stands there, on another
+        number of ranks, or with batches of another size. Raises CheckpointError for what is no state; whether it fits is found when the iteration begins."""
+        try:
+            version, checkpoint, ledger, begin = state["version"], state["checkpoint"], state["ledger"], state["begin"]
+            said = None if checkpoint is None else json.loads(checkpoint)
+            place = None if said is None else (int(said["epoch"]), int(said["position"]))
+        except (KeyError, TypeError, ValueError) as err:
+            raise CheckpointError(f"this is no state of a shardtool.Loader: {type(err).__name__}: {err}") from None
+        if version != 1:
+            raise CheckpointError(f"a state of version {version!r}, this package reads version 1: use the package that wrote it, or a newer one")
+        self._disconnect()  # it may name another generation
+        self._checkpoint, self._ledger, self._begin, self._place = checkpoint, ledger, begin, place
+
+    def close(self) -> None:
+        """Ends the child. Batches in hand stay valid, and ``state_dict`` goes on telling the place. A second call does nothing."""
+        self._closed = True
+        self._disconnect()
+
+    def __enter__(self) -> "Loader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Epoch:
+    """One iteration of a loader."""
+
+    __slots__ = ("_loader", "epoch", "delivered", "finished")
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self.epoch = 0  # of the batch before
+        self.delivered = 0
+        self.finished = False
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it is in the middle of its epoch."""
+        return self.delivered > 0 and not self.finished
+
+    def __iter__(self) -> "Epoch":
+        return self
+
+    def __next__(self) -> Any:
+        return self._loader._next(self)
