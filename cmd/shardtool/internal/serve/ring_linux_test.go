@@ -1,0 +1,99 @@
+package serve
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestRing takes and gives back regions of random sizes in random order: none overlaps another, the bound holds, segments that are in the way
+// are retired, and when all is back there is as much room as in the beginning.
+func TestRing(t *testing.T) {
+	const bound = 40 << 20
+	rng := rand.New(rand.NewPCG(1, 2))
+	announced, retired := map[uint32]int{}, 0
+	r := newRing(func(n uint32, fd, size int) error {
+		if _, twice := announced[n]; twice || fd < 0 {
+			t.Fatalf("segment %d is announced twice, or without a file", n)
+		}
+		announced[n] = size
+		total := 0
+		for _, size := range announced {
+			total += size
+		}
+		if total > bound {
+			t.Fatalf("%d bytes of segments", total)
+		}
+		return nil
+	}, func(n uint32) error {
+		delete(announced, n)
+		retired++
+		return nil
+	})
+	r.limit(bound)
+	defer r.close()
+	var held []region
+	marks := map[*byte]byte{}
+	refused := 0
+	largest := 1 << 20
+	for step := range 20000 {
+		if step == 10000 {
+			largest = 12 << 20 // larger than the first segments
+		}
+		n := 1 + rng.IntN(largest)
+		idle, freed := r.wait()
+		reg, ok, err := r.get(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			if len(reg.data) < n || len(reg.data)%pageSize != 0 {
+				t.Fatalf("a region of %d bytes for %d", len(reg.data), n)
+			}
+			mark := byte(1 + rng.IntN(255))
+			reg.data[0], reg.data[len(reg.data)-1] = mark, mark
+			marks[&reg.data[0]] = mark
+			held = append(held, reg)
+		} else if refused++; idle {
+			t.Fatalf("%d bytes do not fit into an empty ring", n)
+		}
+		for len(held) > 0 && (!ok || rng.IntN(3) == 0) {
+			i := rng.IntN(len(held))
+			reg := held[i]
+			if mark := marks[&reg.data[0]]; reg.data[0] != mark || reg.data[len(reg.data)-1] != mark {
+				t.Fatal("a region was written to by another")
+			}
+			if err := r.release(reg.segment, reg.offset); err != nil {
+				t.Fatal(err)
+			}
+			held[i] = held[len(held)-1]
+			held = held[:len(held)-1]
+			select {
+			case <-freed:
+			default:
+				t.Fatal("nobody was told of a release")
+			}
+			if ok = ok || rng.IntN(4) == 0; ok {
+				break
+			}
+		}
+	}
+	for _, reg := range held {
+		if err := r.release(reg.segment, reg.offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if idle, _ := r.wait(); !idle || refused == 0 || retired == 0 {
+		t.Errorf("idle %v, refused %d times, %d segments retired", idle, refused, retired)
+	}
+	for _, s := range r.segments {
+		if len(s.free) != 1 || s.free[0] != (extent{0, len(s.data)}) || len(s.used) != 0 {
+			t.Errorf("segment %d: free %v", s.number, s.free)
+		}
+	}
+	if reg, ok, err := r.get(bound); !ok || err != nil || len(reg.data) != bound {
+		t.Errorf("all of it: %v, %v", ok, err)
+	}
+	if err := r.release(0, 12345); err == nil {
+		t.Error("a release of nothing passes")
+	}
+}
