@@ -31,6 +31,13 @@ func runServe(cmd *cobra.Command, fd, parent int) error {
 
 // serveOpen opens the data set of OPEN.
 func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error) {
+	memory := q.Memory
+	if memory == 0 { // the default
+		memory = minMemory
+	}
+	if err := checkRun(memory, q.Workers); err != nil {
+		return nil, err
+	}
 	if q.Workers == 0 {
 		local := q.LocalRanks
 		if r, err := reader.RanksFromEnvironment(os.Getenv); local == 0 && err == nil {

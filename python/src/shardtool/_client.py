@@ -16,7 +16,8 @@ import weakref
 from collections import deque
 from typing import Any, Deque, Dict, Optional, Tuple, Union
 
-from . import _binary, _protocol as proto
+from . import _binary
+from . import _protocol as proto
 from .errors import BinaryError, ClosedError, ConfigError, ServerDiedError, ShardtoolError, from_body
 
 logger = logging.getLogger("shardtool")
@@ -89,9 +90,7 @@ class Client:
         try:
             kind, _, size, magic, protocol, *_ = self.receive()
         except ServerDiedError as err:
-            raise BinaryError(
-                f"{self.binary} is not a shardtool that this package can talk to; package and binary must be of one version. {err}"
-            ) from err
+            raise BinaryError(f"{self.binary} is not a shardtool that this package can talk to; package and binary must be of one version. {err}") from err
         if kind != proto.HELLO or magic != proto.MAGIC or size > proto.MAX_BODY:
             raise BinaryError(f"{self.binary} does not answer as shardtool does: correct SHARDTOOL_BINARY or PATH")
         self.version = self.body(size).decode("utf-8", "replace")
@@ -141,7 +140,7 @@ class Client:
                 raise self._died("the child ended")
             got += n
         self.dirty = False
-        return proto.frame.unpack(self._frame)  # type: ignore[return-value]
+        return proto.frame.unpack(self._frame)
 
     def body(self, size: int) -> bytes:
         """The body of the frame received last."""
@@ -340,4 +339,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-

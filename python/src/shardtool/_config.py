@@ -56,7 +56,7 @@ def drop_none(given: Dict[str, Any]) -> Dict[str, Any]:
     return {k: v for k, v in given.items() if v is not None}
 
 
-def skip_limit(on_error: str, max_skipped: "Union[None, int, float]") -> Dict[str, Any]:
+def skip_limit(on_error: str, max_skipped: "Union[int, float, None]") -> Dict[str, Any]:
     """on_error and max_skipped as START has them. A limit of 0 is to fail."""
     if on_error not in ("fail", "skip"):
         raise ConfigError(f"on_error={on_error!r}: write fail or skip")

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from . import _dtypes, _protocol as proto
+from . import _dtypes
+from . import _protocol as proto
 from .errors import ClosedError
 from .fields import Field
 
@@ -14,7 +15,7 @@ from .fields import Field
 class Layout:
     """What all batches of a run have in common."""
 
-    __slots__ = ("fields", "index", "out", "copy", "types")
+    __slots__ = ("copy", "fields", "index", "out", "types")
 
     def __init__(self, fields: Sequence[Field], out: str, copy: bool) -> None:
         self.fields = list(fields)
@@ -42,7 +43,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
     A batch may be empty on some ranks (``tail="short"``); it then has lists and arrays without samples.
     """
 
-    __slots__ = ("size", "epoch", "_layout", "_buffer", "_base", "_cache", "_facts", "_ledger", "__weakref__")
+    __slots__ = ("__weakref__", "_base", "_buffer", "_cache", "_facts", "_layout", "_ledger", "epoch", "size")
 
     def __init__(self, layout: Layout, buffer: Any, base: int, size: int, epoch: int, ledger: Optional[str]) -> None:
         #: How many samples it has.

@@ -9,11 +9,12 @@ import struct
 import weakref
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
 
-from . import _config, _protocol as proto
+from . import _config
+from . import _protocol as proto
 from ._client import Client, Frame
 from ._config import Size
 from .errors import ClosedError, DecodeError, KeyNotFoundError, NotFoundError
-from .fields import Field, Spec, parse
+from .fields import Spec, parse
 
 #: Requests that are sent before the first answer is waited for.
 _AHEAD = 64
@@ -47,11 +48,11 @@ class Dataset:
         self,
         url: "Union[str, os.PathLike[str]]",
         *,
-        fields: "Union[None, Iterable[str], Mapping[str, Spec]]" = None,
+        fields: "Union[Iterable[str], Mapping[str, Spec], None]" = None,
         out: str = "torch",
         memory: Optional[Size] = None,
         workers: Optional[int] = None,
-        cache: "Union[None, str, os.PathLike[str]]" = None,
+        cache: "Union[str, os.PathLike[str], None]" = None,
         cache_size: Optional[Size] = None,
     ) -> None:
         self.url = os.fspath(url)

@@ -37,7 +37,7 @@ _AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
 class Field:
     """One field, and how its payloads are decoded."""
 
-    __slots__ = ("name", "decode", "optional", "dtype", "shape", "function")
+    __slots__ = ("decode", "dtype", "function", "name", "optional", "shape")
 
     def __init__(self, name: str, spec: Spec) -> None:
         self.name = name
@@ -139,7 +139,7 @@ def _image(data: memoryview) -> Any:
     return image
 
 
-def parse(fields: "Union[None, Iterable[str], Mapping[str, Spec]]") -> "Optional[List[Field]]":
+def parse(fields: "Union[Iterable[str], Mapping[str, Spec], None]") -> "Optional[List[Field]]":
     """The fields that a user asks for; None: all of them, as bytes."""
     if fields is None:
         return None

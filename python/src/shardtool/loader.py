@@ -8,7 +8,8 @@ import warnings
 import weakref
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
-from . import _config, _protocol as proto
+from . import _config
+from . import _protocol as proto
 from ._client import Client
 from ._config import Size
 from ._run import Run
@@ -73,7 +74,7 @@ class Loader:
         batch_size: Optional[int] = None,
         *,
         global_batch: Optional[int] = None,
-        fields: "Union[None, Iterable[str], Mapping[str, Spec]]" = None,
+        fields: "Union[Iterable[str], Mapping[str, Spec], None]" = None,
         shuffle: Optional[bool] = None,
         seed: Optional[int] = None,
         epoch: int = 0,
@@ -92,12 +93,12 @@ class Loader:
         copy: bool = True,
         map: Optional[Callable[[Batch], Any]] = None,
         on_error: str = "fail",
-        max_skipped: "Union[None, int, float]" = None,
+        max_skipped: "Union[int, float, None]" = None,
         memory: Optional[Size] = None,
         ring_memory: Optional[Size] = None,
         prefetch: int = 4,
         workers: Optional[int] = None,
-        cache: "Union[None, str, os.PathLike[str]]" = None,
+        cache: "Union[str, os.PathLike[str], None]" = None,
         cache_size: Optional[Size] = None,
     ) -> None:
         if batch_size is not None and global_batch is not None:
@@ -211,7 +212,7 @@ class Loader:
         if self._client is not None and not self._client.alive:
             self._disconnect()
         last, begin = self._pass, self._begin
-        if begin is None and last is not None and self._run is not None and last.under_way:
+        if begin is None and last is not None and self._run is not None and last.left:
             begin = last.epoch + 1
         if begin is not None or self._run is None:
             self._start(begin)
@@ -220,15 +221,15 @@ class Loader:
         return self._pass
 
     def _next(self, it: "Epoch") -> Any:
-        if it.finished:
+        if it.last:
+            it.ended = True
             raise StopIteration
         run, self._run = self._run, None  # until the batch is delivered: what fails begins anew at the place
         if run is None or it is not self._pass or not run.client.alive:
             if it is not self._pass:
                 self._run = run
             raise ClosedError(
-                "this iteration is over: it failed, another one began, the loader was closed or given another state, or the process was"
-                " forked; iterate anew"
+                "this iteration is over: it failed, another one began, the loader was closed or given another state, or the process was forked; iterate anew"
             )
         try:
             taken = run.take(self._ledger)
@@ -236,14 +237,16 @@ class Loader:
             self._run = run
             raise
         if taken is None:
-            self._run, it.finished = run, True
+            self._run, it.last, it.ended = run, True, True
             if it.delivered == 0:
                 warnings.warn("no epoch is left, or the data set is empty: the iteration has no batches", stacklevel=3)
             raise StopIteration
         batch, checkpoint, ledger, place, last = taken
         out = batch if self._map is None else self._map(batch)
+        if it.delivered == 0:
+            it.epoch, it.position = batch.epoch, batch.position
         self._checkpoint, self._ledger, self._place = checkpoint, ledger, place
-        it.epoch, it.delivered, it.finished = batch.epoch, it.delivered + 1, last
+        it.delivered, it.last = it.delivered + 1, last
         self._run = run
         return out
 
@@ -252,21 +255,28 @@ class Loader:
         place that was resumed from count, too."""
         self._connect()
         samples, size = int(self._info["samples"]), self._global_batch()
-        position = self._position()
+        it = self._pass
+        if it is not None and it.under_way and self._begin is None:
+            position = it.position
+        else:
+            position = self._upcoming()[1]
         if self._told("tail") == "drop":
-            if samples - position < size:
-                position = 0
             return position // size + (samples - position) // size
         return position // size - (position - samples) // size
 
-    def _position(self) -> int:
-        """The position in the epoch that len() is about."""
+    def _upcoming(self) -> Tuple[int, int]:
+        """Where the next iteration begins."""
         it = self._pass
-        if self._begin is not None or self._place is None:
-            return 0
-        if it is not None and it.finished and self._place[0] == it.epoch:
-            return 0  # the rest was dropped
-        return self._place[1]
+        if self._begin is not None:
+            return self._begin, 0
+        if self._checkpoint is None or self._place is None:
+            return self._first_epoch, 0
+        if it is not None and it.left and self._run is not None:
+            return it.epoch + 1, 0
+        epoch, position = self._place
+        if self._told("tail") == "drop" and json.loads(self._checkpoint)["sources"][0]["N"] - position < self._global_batch():
+            return epoch + 1, 0  # the rest is dropped
+        return epoch, position
 
     def _told(self, member: str) -> Any:
         """A parameter of the order: as given, as the checkpoint says, or as it is when nothing does."""
@@ -289,15 +299,9 @@ class Loader:
     def epoch(self) -> int:
         """The epoch of the iteration under way; when there is none, that of the next one. The first, where nothing tells another."""
         it = self._pass
-        if self._begin is not None:
-            return self._begin
-        if it is not None and it.under_way:
+        if it is not None and it.under_way and self._begin is None:
             return it.epoch
-        if self._place is None:
-            return self._first_epoch
-        if it is not None and it.finished and it.delivered and self._place[0] == it.epoch:
-            return it.epoch + 1  # the rest was dropped
-        return self._place[0]
+        return self._upcoming()[0]
 
     @property
     def rank(self) -> int:
@@ -322,8 +326,7 @@ class Loader:
             raise ConfigError(f"epoch {epoch}: epochs count from 0")
         it = self._pass
         self._begin = None
-        left = it is not None and it.under_way and self._run is not None
-        if left or epoch != self.epoch:
+        if (it is not None and it.left and self._run is not None) or epoch != self._upcoming()[0]:
             self._begin = epoch
 
     # The place
@@ -362,18 +365,24 @@ class Loader:
 class Epoch:
     """One iteration of a loader."""
 
-    __slots__ = ("_loader", "epoch", "delivered", "finished")
+    __slots__ = ("_loader", "delivered", "ended", "epoch", "last", "position")
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self.epoch = 0  # of the batch before
+        self.epoch = self.position = 0  # of its first batch
         self.delivered = 0
-        self.finished = False
+        self.last = False  # the last batch was delivered
+        self.ended = False  # and then one more was asked for
+
+    @property
+    def left(self) -> bool:
+        """Whether another iteration would leave batches of this one."""
+        return self.delivered > 0 and not self.last
 
     @property
     def under_way(self) -> bool:
-        """Whether it is in the middle of its epoch."""
-        return self.delivered > 0 and not self.finished
+        """Whether a loop over it is being gone through, as far as that can be told."""
+        return self.delivered > 0 and not self.ended
 
     def __iter__(self) -> "Epoch":
         return self

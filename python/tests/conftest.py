@@ -1,0 +1,96 @@
+"""Data sets to read, made by the program itself."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+os.environ.setdefault("SHARDTOOL_BINARY", str(ROOT / "bin" / "shardtool"))
+for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK"):
+    os.environ.pop(name, None)
+
+SAMPLES = 1000
+
+
+def run(*args: object, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    """Runs shardtool."""
+    return subprocess.run([os.environ["SHARDTOOL_BINARY"], *map(str, args)], check=check, capture_output=True, text=True, timeout=60)
+
+
+def cat(*args: object) -> List[Dict[str, Any]]:
+    """The lines of `shardtool cat --json`."""
+    return [json.loads(line) for line in run("cat", "--json", *args).stdout.splitlines()]
+
+
+def npy(descr: str, shape: "tuple[int, ...]", data: bytes) -> bytes:
+    """An npy file."""
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + data
+
+
+def payload(i: int) -> Dict[str, bytes]:
+    """The fields of sample i of the data set `small`."""
+    rng = random.Random(i)
+    fields = {
+        "txt": f"document {i} é ".encode() * (1 + i % 7),
+        "json": json.dumps({"number": i, "even": i % 2 == 0}).encode(),
+        "cls": b"%d" % (i % 10),
+        "x.npy": npy("<f4", (2, 3), rng.randbytes(24)),
+        "ragged.npy": npy("<i2", (i % 4,), rng.randbytes(2 * (i % 4))),
+        "tokens": rng.randbytes(4 * 16),
+        "pieces": rng.randbytes(4 * (i % 5)),
+        "bin": rng.randbytes(rng.randrange(200)),
+    }
+    if i % 3 == 0:
+        fields["extra"] = b"extra %d" % i
+    return fields
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """1,000 samples of all kinds of fields, in several shards of many blocks."""
+    base = tmp_path_factory.mktemp("small")
+    source, out = base / "src", base / "out"
+    source.mkdir()
+    for i in range(SAMPLES):
+        for name, data in payload(i).items():
+            (source / f"s{i:04d}.{name}").write_bytes(data)
+    run("pack", source, out, "--quiet", "--block-size", "16KiB", "--shard-size", "512KiB")
+    shutil.rmtree(source)
+    return out
+
+
+@pytest.fixture(scope="session")
+def damaged(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with one flipped byte in the second shard."""
+    out = tmp_path_factory.mktemp("damaged") / "out"
+    shutil.copytree(small, out)
+    shard = sorted(out.glob("*.tar.zst"))[1]
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    shard.chmod(0o644)
+    shard.write_bytes(data)
+    return out
+
+
+def children() -> List[int]:
+    """Child processes of this one, the ones not waited for included."""
+    return [int(p) for task in os.listdir("/proc/self/task") for p in Path(f"/proc/self/task/{task}/children").read_text().split()]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No test leaves a child behind."""
+    yield
+    gc.collect()
+    assert children() == []

@@ -1,0 +1,195 @@
+"""What iterating again, leaving, failing and resuming mean."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+from conftest import SAMPLES
+
+import shardtool
+from shardtool import CheckpointError, ConfigError, Loader
+
+
+def make(small: Path, **options: Any) -> Loader:
+    return Loader(small, 100, **{"shuffle": True, "seed": 1, "tail": "short", "fields": [], **options})
+
+
+def epoch_of(small: Path, epoch: int) -> List[List[int]]:
+    with make(small, epoch=epoch) as loader:
+        return [b.numbers for b in loader]
+
+
+def test_epochs_follow(small: Path) -> None:
+    want = [epoch_of(small, e) for e in range(3)]
+    assert want[0] != want[1]
+    with make(small) as loader:
+        for e in range(3):
+            assert [b.numbers for b in loader] == want[e]
+
+
+def test_left_in_the_middle(small: Path) -> None:
+    """An iteration that was left is over; with its own state loaded it goes on."""
+    want = [epoch_of(small, e) for e in range(3)]
+    with make(small) as loader:
+        first = [b.numbers for b in itertools.islice(loader, 4)]
+        assert first == want[0][:4]
+        assert loader.epoch == 0
+        loader.load_state_dict(loader.state_dict())
+        assert [b.numbers for b in loader] == want[0][4:]
+        assert next(iter(loader)).numbers == want[1][0]
+        assert [b.numbers for b in loader] == want[2]  # the rest of epoch 1 is gone
+
+
+def test_taken_to_the_last(small: Path) -> None:
+    """A loop that stops after the last batch, without looking for one more, has left nothing."""
+    with make(small) as loader:
+        assert len([b for b in itertools.islice(loader, len(loader))]) == 10
+        assert next(iter(loader)).numbers == epoch_of(small, 1)[0]
+
+
+def test_begun_twice(small: Path) -> None:
+    """An iteration that delivered nothing has left nothing; the older of two iterators is over."""
+    with make(small) as loader:
+        old, new = iter(loader), iter(loader)
+        assert next(new).numbers == epoch_of(small, 0)[0]
+        with pytest.raises(shardtool.ClosedError, match="another one began"):
+            next(old)
+        assert next(new).numbers == epoch_of(small, 0)[1]
+
+
+def test_set_epoch(small: Path) -> None:
+    with make(small) as loader:
+        loader.set_epoch(2)
+        assert loader.epoch == 2
+        assert [b.numbers for b in loader] == epoch_of(small, 2)
+        loader.set_epoch(3)  # the next anyway
+        assert [b.numbers for b in itertools.islice(loader, 2)] == epoch_of(small, 3)[:2]
+        loader.set_epoch(3)  # anew
+        assert [b.numbers for b in loader] == epoch_of(small, 3)
+        loader.set_epoch(0)
+        assert [b.numbers for b in itertools.islice(loader, 2)] == epoch_of(small, 0)[:2]
+        state = loader.state_dict()
+    with make(small) as loader:
+        loader.load_state_dict(state)
+        loader.set_epoch(0)  # resumed in the middle of it: goes on
+        assert [b.numbers for b in loader] == epoch_of(small, 0)[2:]
+    with make(small) as loader:
+        loader.load_state_dict(state)
+        loader.set_epoch(1)
+        state = loader.state_dict()
+    with make(small) as loader:
+        loader.load_state_dict(state)
+        assert [b.numbers for b in loader] == epoch_of(small, 1)
+
+
+@pytest.mark.parametrize("tail", ["short", "drop", "pad", "wrap"])
+def test_resume_at_every_step(small: Path, tail: str) -> None:
+    """From the state after each batch, and before the first, on: the rest of the uninterrupted run, epoch by epoch."""
+    options = {"tail": tail, "global_batch": 160, "seed": 5, "shuffle": True, "fields": []}
+    with Loader(small, epochs=2, **options) as loader:
+        states, batches, bounds = [loader.state_dict()], [], []
+        for _ in range(2):
+            for batch in loader:
+                batches.append(batch.numbers)
+                states.append(loader.state_dict())
+            bounds.append(len(batches))
+    for i, state in enumerate(states):
+        with Loader(small, epochs=2, **options) as loader:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+            got = []
+            for bound in bounds:
+                if i < bound:
+                    assert loader.epoch == (bound == bounds[1])
+                    assert len(loader) == bound - (bounds[0] if bound == bounds[1] else 0)
+                    loader.set_epoch(loader.epoch)
+                    got += [b.numbers for b in loader]
+            assert got == batches[i:]
+
+
+def test_no_epoch_left(small: Path) -> None:
+    with make(small, epochs=1) as loader:
+        assert sum(b.size for b in loader) == SAMPLES
+        with pytest.warns(UserWarning, match="no epoch is left"):
+            assert list(loader) == []
+
+
+def test_state_before_the_first_batch(small: Path) -> None:
+    loader = make(small, epoch=2)
+    assert loader.state_dict()["checkpoint"] is None
+    other = make(small, epoch=2)
+    other.load_state_dict(loader.state_dict())
+    iter(other)
+    assert json.loads(other.state_dict()["checkpoint"])["epoch"] == 2
+    assert next(iter(other)).numbers == epoch_of(small, 2)[0]
+    other.close()
+
+
+def test_checkpoint_refused(small: Path, tmp_path: Path) -> None:
+    with make(small) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    for bad in ({}, {"version": 1}, {**state, "checkpoint": "text"}, {**state, "version": 2}, {**state, "checkpoint": "[]"}):
+        with pytest.raises(CheckpointError):
+            make(small).load_state_dict(bad)
+    for options, member in [({"seed": 2}, "seed"), ({"shuffle": False}, "shuffle"), ({"tail": "pad"}, "tail"), ({"lanes": 5}, "lanes")]:
+        with make(small, **options) as loader:
+            loader.load_state_dict(state)
+            with pytest.raises(CheckpointError, match=member) as info:
+                iter(loader)
+            assert info.value.code == 7
+    edited = {**state, "checkpoint": state["checkpoint"].replace('"position":100', '"position":101')}
+    with make(small) as loader:
+        loader.load_state_dict(edited)
+        with pytest.raises(CheckpointError, match="edited or damaged"):
+            iter(loader)
+    # What is not given is the checkpoint's.
+    with Loader(small, fields=[]) as loader:
+        loader.load_state_dict(state)
+        assert len(loader) == 10
+        assert [b.numbers for b in loader] == epoch_of(small, 0)[1:]
+    # The path is no part of it, the content is.
+    from conftest import npy, run
+
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.npy").write_bytes(npy("<i4", (1,), b"1234"))
+    run("pack", tmp_path / "src", tmp_path / "out", "--quiet")
+    with make(tmp_path / "out") as loader:
+        loader.load_state_dict(state)
+        with pytest.raises(CheckpointError, match="digest"):
+            iter(loader)
+
+
+def test_config_refused(small: Path) -> None:
+    for options, want in [
+        ({"batch_size": 5, "global_batch": 5}, "one of them"),
+        ({"rank": 1}, "both or neither"),
+        ({"rank": 3, "world_size": 3}, "ranks are from 0"),
+        ({"out": "jax"}, "torch, numpy or bytes"),
+        ({"fields": "txt"}, "list of names"),
+        ({"fields": {"txt": "magic"}}, "write one of"),
+        ({"fields": {"txt": ("int3", (1,))}}, "dtype"),
+        ({"fields": {"txt": 5}}, "write a word"),
+        ({"memory": "much"}, "64MiB"),
+        ({"on_error": "ignore"}, "fail or skip"),
+        ({"max_skipped": 1.5}, "share"),
+        ({"epochs": 0}, "at least one"),
+    ]:
+        with pytest.raises(ConfigError, match=want):
+            Loader(small, **{"batch_size": None if "batch_size" not in options else 5, **options})
+    for options, want in [
+        ({}, "give batch_size"),
+        ({"batch_size": 5, "fields": ["jpg"]}, 'no field "jpg"'),
+        ({"batch_size": 5, "fields": ["extra"]}, "334 of 1000"),
+        ({"batch_size": 5000, "tail": "drop"}, "delivers nothing"),
+        ({"batch_size": 5, "tail": "long"}, "tail"),
+        ({"batch_size": 5, "memory": 5}, "memory"),
+        ({"batch_size": 5, "prefetch": 1000}, "prefetch"),
+    ]:
+        with Loader(small, **options) as loader, pytest.raises(ConfigError, match=want):
+            iter(loader)
+    with Loader(small / "none", 5) as loader, pytest.raises(shardtool.NotFoundError, match="no data set"):
+        iter(loader)
