@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import random
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
@@ -60,13 +62,14 @@ def payload(i: int) -> Dict[str, bytes]:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """1,000 samples of all kinds of fields, in several shards of many blocks."""
     base = tmp_path_factory.mktemp("small")
-    source, out = base / "src", base / "out"
-    source.mkdir()
-    for i in range(SAMPLES):
-        for name, data in payload(i).items():
-            (source / f"s{i:04d}.{name}").write_bytes(data)
+    source, out = base / "src.tar", base / "out"
+    with tarfile.open(source, "w") as tar:
+        for i in range(SAMPLES):
+            for name, data in sorted(payload(i).items()):
+                info = tarfile.TarInfo(f"s{i:04d}.{name}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
     run("pack", source, out, "--quiet", "--block-size", "16KiB", "--shard-size", "512KiB")
-    shutil.rmtree(source)
     return out
 
 
@@ -83,9 +86,14 @@ def damaged(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def children() -> List[int]:
-    """Child processes of this one, the ones not waited for included."""
-    return [int(p) for task in os.listdir("/proc/self/task") for p in Path(f"/proc/self/task/{task}/children").read_text().split()]
+def children(of: object = "self") -> List[int]:
+    """The serve processes that a process has, the ones not waited for included."""
+    out = []
+    for task in os.listdir(f"/proc/{of}/task"):
+        for pid in Path(f"/proc/{of}/task/{task}/children").read_text().split():
+            if (Path("/proc") / pid / "stat").read_text().split()[1] == "(shardtool)":
+                out.append(int(pid))
+    return out
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,8 @@ type column struct {
 
 	header  []byte // of the npy file before, and its type
 	npyType []byte
-	npySize int // bytes of data; -1: what has no plain type
+	npySize int  // bytes of data; -1: what has no plain type
+	uniform bool // the batch before was one array
 }
 
 func newColumns(wanted []Column) (*columns, error) {
@@ -195,7 +196,10 @@ func (m *column) npy(w *Column, samples []reader.Sample) error {
 		}
 		same = same && m.npySize >= 0 && bytes.Equal(first, m.header)
 	}
-	if !same || m.header == nil || m.npySize < 0 {
+	if first != nil {
+		m.uniform = same
+	}
+	if !m.uniform || !same { // without samples it is as it was before
 		m.kind, m.typ = columnNpy, nil
 		m.fixed()
 		return nil

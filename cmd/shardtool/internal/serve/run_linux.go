@@ -60,12 +60,12 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	s.ring.limit(int(q.Ring))
 	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
 	r.parcel.columns = cols
+	ctx, r.cancel = context.WithCancel(ctx)
+	s.run.Store(r) // before STARTED, which NEXT may follow at once
 	if err := r.started(&out); err != nil {
-		stream.Close()
+		s.stopRun()
 		return err
 	}
-	ctx, r.cancel = context.WithCancel(ctx)
-	s.run.Store(r)
 	r.done.Go(func() {
 		err := r.deliver(ctx)
 		if err != nil && ctx.Err() == nil {

@@ -1,0 +1,77 @@
+"""Random access by number and key."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from conftest import SAMPLES, payload
+
+import shardtool
+
+
+def test_access(small: Path) -> None:
+    with shardtool.open(small) as ds:
+        assert len(ds) == SAMPLES == ds.info["samples"]
+        assert [f["name"] for f in ds.info["fields"]] == sorted(payload(0))
+        for i in (0, 1, 500, 999):
+            assert dict(ds[i]) == payload(i)
+            assert (ds[i].key, ds[i].number) == (f"s{i:04d}", i)
+        assert ds[-1].number == 999
+        assert ds["s0123"].number == 123
+        assert [s.number for s in ds[10:30:7]] == [10, 17, 24]
+        assert [s.number for s in ds[[5, 5, -2]]] == [5, 5, 998]
+        assert [s.number for s in ds.__getitems__(list(range(300)))] == list(range(300))
+        assert [s.number for s in ds] == list(range(SAMPLES))
+        assert "s0001" in ds and "nothing" not in ds and 5 not in ds
+        for bad in (1000, -1001, [1, 5000]):
+            with pytest.raises(IndexError):
+                ds[bad]
+        with pytest.raises(KeyError, match="nearest") as info:
+            ds["s0123x"]
+        assert isinstance(info.value, shardtool.NotFoundError) and info.value.code == 6
+        with pytest.raises(TypeError):
+            ds[1.5]  # type: ignore[call-overload]
+        assert ds[3].number == 3  # after all that
+
+
+def test_decoded(small: Path) -> None:
+    with shardtool.open(small, fields={"json": "json", "cls": "int", "tokens": ("uint8", (64,)), "extra": "txt?"}, out="numpy") as ds:
+        s = ds[7]
+        assert s["json"] == {"number": 7, "even": False} and s["cls"] == 7 and s["extra"] is None
+        assert s["tokens"].tobytes() == payload(7)["tokens"]
+        s["tokens"][0] = 1  # ours
+        again = pickle.loads(pickle.dumps(s))
+        assert again.key == "s0007" and again.number == 7
+    with shardtool.open(small, fields=["extra"]) as ds, pytest.raises(shardtool.DecodeError, match="s0001"):
+        ds[1]
+
+
+def test_damage(damaged: Path) -> None:
+    """A damaged block fails by itself; all others can be read, by the same child."""
+    with shardtool.open(damaged) as ds:
+        bad = 0
+        for i in range(SAMPLES):
+            try:
+                assert dict(ds[i]) == payload(i)
+            except shardtool.CorruptError as err:
+                bad += 1
+                assert err.shard is not None
+        assert 0 < bad < 200
+        with pytest.raises(shardtool.CorruptError):
+            list(ds)
+        assert ds[0].number == 0
+
+
+def test_pickled(small: Path) -> None:
+    ds = shardtool.open(small)
+    copy = pickle.loads(pickle.dumps(ds))
+    assert ds[1] == copy[1]
+    ds.close()
+    with pytest.raises(shardtool.ClosedError):
+        ds[1]
+    assert json.loads(copy[2]["json"])["number"] == 2
+    copy.close()
+    copy.close()

@@ -1,0 +1,374 @@
+"""Processes that fork, die, are interrupted, and end."""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+from conftest import ROOT, SAMPLES, children
+
+import shardtool
+from shardtool import Loader, ServerDiedError
+
+
+def script(code: str, *args: object, **options: Any) -> "subprocess.Popen[str]":
+    """A Python process with the package."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src"), "PYTHONWARNINGS": "error"}
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, **options)
+
+
+def until(what: Any, seconds: float = 30) -> None:
+    """Waits for something to become true."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, waited for or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_nothing_starts_early(small: Path) -> None:
+    loader = Loader(small, 10, shuffle=True)
+    copy = pickle.loads(pickle.dumps(loader))
+    assert loader.epoch == 0 and loader.state_dict() and repr(loader)
+    assert children() == []
+    assert next(iter(copy)).size == 10
+    assert len(children()) == 1
+    copy.close()
+
+
+def test_child_killed(small: Path) -> None:
+    """The error comes, and then the same loader goes on with a new child, behind the last batch."""
+    loader = Loader(small, 10, fields=[], prefetch=0)
+    numbers: List[int] = []
+    for _ in range(5):
+        with pytest.raises(ServerDiedError, match="signal 9") as info:
+            for batch in loader:
+                numbers += batch.numbers
+                if len(numbers) % 50 == 0:
+                    assert loader._client is not None
+                    os.kill(loader._client.process.pid, signal.SIGKILL)
+        assert isinstance(info.value, shardtool.ShardtoolError)
+    for batch in loader:
+        numbers += batch.numbers
+        if len(numbers) == SAMPLES // 2:
+            state = loader.state_dict()
+    assert numbers == list(range(SAMPLES))
+    loader.close()
+    with Loader(small, 25, fields=[]) as other:
+        other.load_state_dict(state)
+        assert sum(b.size for b in other) == SAMPLES // 2
+
+
+def test_child_says_why(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the child wrote last is in the error."""
+    fake = tmp_path / "shardtool"
+    fake.write_text(f"#!/bin/sh\necho ignored; for i in 1 2 3; do echo line $i >&2; done; exec {os.environ['SHARDTOOL_BINARY']} cat --none\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
+    with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match=r"(?s)exit code 2.*line 3.*unknown flag"):
+        iter(loader)
+
+
+PARENT = """
+import sys, time, shardtool
+loader = shardtool.Loader(sys.argv[1], 10, copy=False)
+it = iter(loader)
+held = next(it)["txt"]
+print("ready", flush=True)
+if sys.argv[2] == "sleep":
+    time.sleep(600)
+if sys.argv[2] == "fork":
+    import os
+    if os.fork() == 0:
+        time.sleep(600)
+    time.sleep(600)
+if sys.argv[2] == "raise":
+    raise RuntimeError("in the loop")
+if sys.argv[2] == "loop":
+    n = 0
+    try:
+        while True:
+            for batch in loader:
+                n += 1
+                if n == 3: print("looping", flush=True)
+    except KeyboardInterrupt:
+        state = loader.state_dict()
+    at = batch.state_dict()
+    assert state == at, (state, at)
+    loader.load_state_dict(state)
+    assert next(iter(loader)).size == 10
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["sleep", "fork"])
+def test_parent_killed(small: Path, how: str) -> None:
+    """However the parent ends, the child ends: also when a process that the parent forked lives on."""
+    parent = script(PARENT, small, how, start_new_session=True)
+    assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
+    (serve,) = children(parent.pid)
+    os.kill(parent.pid, signal.SIGKILL)
+    until(lambda: gone(serve))
+    if how == "fork":
+        os.killpg(parent.pid, signal.SIGKILL)
+    parent.communicate()
+
+
+def test_signals_are_the_parents(small: Path) -> None:
+    """The child goes on through signals that launchers send to all processes of a job."""
+    with Loader(small, 10, fields=[], prefetch=0) as loader:
+        it = iter(loader)
+        next(it)
+        assert loader._client is not None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            os.kill(loader._client.process.pid, number)
+        assert sum(b.size for b in it) == SAMPLES - 10
+
+
+def test_interrupted(small: Path) -> None:
+    """Ctrl-C, to the whole group as a terminal sends it, at a random moment of the loop: the state is that of the last batch."""
+    for _ in range(3):
+        process = script(PARENT, small, "loop", start_new_session=True)
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        assert process.stdout.readline() == "looping\n"
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert out == "interrupted\n" and process.returncode == 0, err
+
+
+def test_exception_in_the_loop(small: Path) -> None:
+    """The process ends with its own error and nothing else."""
+    process = script(PARENT, small, "raise")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and err.splitlines()[-1] == "RuntimeError: in the loop"
+    assert err.count("Error") == 1, err
+    loader = Loader(small, 10, fields=[])
+    with pytest.raises(ZeroDivisionError):
+        for _ in loader:
+            1 / 0  # noqa: B018
+    loader.load_state_dict(loader.state_dict())
+    assert next(iter(loader)).numbers[0] == 10
+    loader.close()
+
+
+@pytest.mark.parametrize("held", ["", "held = [b['txt'] for b, _ in zip(loader, range(3))]", "it = iter(loader); next(it); del loader"])
+def test_global_at_exit(small: Path, held: str) -> None:
+    process = script(f"import sys, shardtool\nloader = shardtool.Loader(sys.argv[1], 10, copy=False)\nnext(iter(loader))\n{held}\nprint('end')", small)
+    out, err = process.communicate(timeout=60)
+    assert (out, err, process.returncode) == ("end\n", "", 0)
+
+
+FORKED = """
+import os, sys, json, shardtool
+loader = shardtool.Loader(sys.argv[1], 10, fields=["txt"], copy=False)
+it = iter(loader)
+first = next(it)
+def child(name, body):
+    r, w = os.pipe()
+    if os.fork() == 0:
+        try:
+            text = body()
+        except BaseException as err:
+            text = type(err).__name__ + ": " + str(err)
+        os.write(w, json.dumps(text).encode())
+        os._exit(0)
+    os.close(w)
+    with os.fdopen(r) as f:
+        out[name] = json.load(f)
+    os.wait()
+out = {}
+child("inherited", lambda: next(it).numbers)
+child("own", lambda: next(iter(loader)).numbers)
+child("view", lambda: bytes(first["txt"][0]).decode())
+child("gone", lambda: (globals().update(first=None, it=None, loader=None), "fine")[1])
+out["numbers"] = first.numbers + [n for b in it for n in b.numbers]
+print(json.dumps(out))
+loader.close()
+"""
+
+
+def test_fork(small: Path) -> None:
+    """A forked process takes nothing from its parent's reader, and has one of its own when it iterates anew."""
+    process = script(FORKED, small)
+    text, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    out = json.loads(text)
+    assert out["inherited"].startswith("ClosedError: ") and "forked" in out["inherited"]
+    assert out["own"] == list(range(10, 20))
+    assert out["view"].startswith("document 0") and out["gone"] == "fine"
+    assert out["numbers"] == list(range(SAMPLES))
+    assert err == ""
+
+
+def consume(loader: Loader, steps: int) -> Any:
+    numbers = []
+    for batch in loader:
+        numbers += batch.numbers
+        if len(numbers) >= 10 * steps:
+            break
+    state = loader.state_dict()
+    loader.close()
+    return numbers, state
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes(small: Path, method: str) -> None:
+    """A loader that has been iterated here goes to another process, goes on there, and its state comes back."""
+    loader = Loader(small, 10, fields=[])
+    assert next(iter(loader)).numbers == list(range(10))
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        numbers, state = pool.apply(consume, (loader, 4))
+        assert numbers == list(range(10, 50))
+        pool.close()
+        pool.join()
+    loader.load_state_dict(state)
+    assert next(iter(loader)).numbers == list(range(50, 60))
+    loader.close()
+
+
+def test_two_readers(small: Path) -> None:
+    with Loader(small, 10, fields=[], shuffle=True, seed=1) as a, Loader(small, 10, fields=[], shuffle=True, seed=1) as b:
+        for x, y in zip(a, b):
+            assert x.numbers == y.numbers
+        assert len(children()) == 2
+
+
+def test_held(small: Path) -> None:
+    """Views that are kept fill the ring to its bound; then that is an error, and the loop can go on once they are let go of."""
+    with Loader(small, 10, fields=["txt", "tokens"], copy=False, ring_memory="64KiB", prefetch=3) as loader:
+        it = iter(loader)
+        held: List[Any] = []
+        numbers: List[int] = []
+        refused = 0
+        while True:
+            try:
+                batch = next(it)
+            except shardtool.HeldError as err:
+                assert "ring_memory" in str(err) and len(held) > 2
+                refused += 1
+                held.clear()
+                continue
+            except StopIteration:
+                break
+            numbers += batch.numbers
+            held.append(batch["txt"])
+            del batch
+        assert numbers == list(range(SAMPLES)) and refused > 3
+        # What is only kept by cycles is found.
+        it = iter(loader)
+        gc.disable()
+        try:
+            for batch in it:
+                cycle: List[Any] = [batch["txt"]]
+                cycle.append(cycle)
+                del cycle, batch
+        finally:
+            gc.enable()
+
+
+def test_shared_memory_is_not_dev_shm(small: Path) -> None:
+    """Segments are no files of /dev/shm, so its size, 64 MB in containers, does not matter."""
+    before = set(os.listdir("/dev/shm"))
+    with Loader(small, 200, copy=False) as loader:
+        held = list(loader)
+        assert set(os.listdir("/dev/shm")) <= before
+        maps = Path("/proc/self/maps").read_text()
+        assert "memfd:shardtool" in maps
+        del held
+
+
+def test_no_leak(small: Path) -> None:
+    """100 loaders: neither descriptors, nor threads, nor children, nor maps stay."""
+
+    def counts() -> Any:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), threading.active_count(), children(), Path("/proc/self/maps").read_text().count("memfd:shardtool")
+
+    def cycle(i: int) -> None:
+        loader = Loader(small, 10, fields=["txt"], copy=i % 2 == 0)
+        it = iter(loader)
+        kept = [next(it)["txt"] for _ in range(i % 4)]
+        if i % 3:
+            loader.close()
+        del kept, it
+
+    cycle(3)
+    before = counts()
+    for i in range(100):
+        cycle(i)
+    assert counts() == before
+
+
+FAKE = """#!{python}
+import socket, struct, sys, time
+sock = socket.socket(fileno=int(sys.argv[sys.argv.index("--fd") + 1]))
+body = b"9.9.9"
+sock.sendall(struct.pack("<HHI8sI", 1, 0, len(body), b"{magic}", {protocol}).ljust(64, b"\\0") + body)
+sock.recv(1)
+"""
+
+
+@pytest.mark.parametrize(("magic", "protocol", "words"), [("SHRDSRV1", 2, "9.9.9 and speaks protocol 2, this Python package speaks 1"), ("SHRDSRVX", 1, "does not answer")])
+def test_version_mismatch(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: str, protocol: int, words: str) -> None:
+    fake = tmp_path / "shardtool"
+    fake.write_text(FAKE.format(python=sys.executable, magic=magic, protocol=protocol))
+    fake.chmod(0o755)
+    monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
+    with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match=words):
+        iter(loader)
+
+
+def test_binary(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which program is started, and what is said when it cannot be."""
+    from shardtool import _binary
+
+    for path, words in [(tmp_path, "no program"), (tmp_path / "none", "no program"), ("/bin/true", "one version")]:
+        monkeypatch.setenv("SHARDTOOL_BINARY", str(path))
+        with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match=words):
+            iter(loader)
+    (tmp_path / "shardtool").write_text("#!/none\n")
+    (tmp_path / "shardtool").chmod(0o755)
+    monkeypatch.setenv("SHARDTOOL_BINARY", str(tmp_path / "shardtool"))
+    with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match="does not start"):
+        iter(loader)
+    monkeypatch.delenv("SHARDTOOL_BINARY")
+    monkeypatch.setattr(_binary, "__file__", str(tmp_path / "package" / "_binary.py"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert _binary.find() == str(tmp_path / "shardtool")
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    with pytest.raises(shardtool.BinaryError, match="make build"):
+        _binary.find()
+    (tmp_path / "package" / "bin").mkdir(parents=True)
+    (tmp_path / "shardtool").rename(tmp_path / "package" / "bin" / "shardtool")
+    assert _binary.find() == str(tmp_path / "package" / "bin" / "shardtool")
+
+
+def test_errors_travel() -> None:
+    """Errors cross processes: pickled, and made from a message alone as torch does."""
+    from shardtool import errors
+
+    for name in dir(errors):
+        kind = getattr(errors, name)
+        if isinstance(kind, type) and issubclass(kind, errors.ShardtoolError):
+            err = kind("what", shard="x", block=3, offset=9, key="k", field="f")
+            again = pickle.loads(pickle.dumps(err))
+            assert type(again) is kind and str(again) == "what" and vars(again) == vars(err)
+            assert str(kind("alone")) == "alone"
