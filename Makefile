@@ -21,7 +21,7 @@ PACKAGES := ./... ./testdata
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## the static binary, bin/shardtool
@@ -83,6 +83,19 @@ test-s3: ## the stores against S3 servers and through bad networks
 test-slurm: ## deploy: pack under a Slurm of its own (needs slurm-wlm and munge), check the manifests for Kubernetes
 	cd test && $(GO) test -count=1 $(TESTFLAGS) ./slurm ./kubernetes
 
+PYTHON ?= python3
+VENV := .venv
+
+$(VENV)/ready: python/requirements-test.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+.PHONY: test-python
+test-python: build $(VENV)/ready ## the Python package: ruff, mypy, tests
+	cd python && ../$(VENV)/bin/ruff check src tests && ../$(VENV)/bin/ruff format --check src tests && ../$(VENV)/bin/mypy
+	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/pytest $(PYTESTFLAGS)
+
 .PHONY: demo-s3
 demo-s3: build ## the demo on an S3 server of its own
 	@cd test && $(GO) run ./cmd/s3demo -C .. bash testdata/demo-s3.sh bin/shardtool
@@ -97,4 +110,4 @@ bench: ## measure; BENCHFLAGS go to it
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin dist out .cache coverage.*
+	rm -rf bin dist out .cache .venv coverage.*

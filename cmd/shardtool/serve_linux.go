@@ -19,7 +19,7 @@ import (
 func runServe(cmd *cobra.Command, fd, parent int) error {
 	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
 	return serve.Serve(context.WithoutCancel(cmd.Context()), fd, serve.Options{
-		Version: version, Open: serveOpen, Stream: serveStream, Parent: parent,
+		Version: version, Open: serveOpen, Stream: serveStream, Parent: parent, GiveUp: func() { os.Exit(0) },
 		Code: func(err error) int {
 			if errors.Is(err, serve.ErrConfig) {
 				return exitUsage

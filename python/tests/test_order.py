@@ -36,7 +36,16 @@ def test_same_as_cat(small: Path, order: Dict[str, Any], world: int) -> None:
     tail = order.get("tail", "wrap" if order.get("shuffle") else "short")
     lengths = set()
     for rank in range(world):
-        said = cat(small, *flags(order), f"--tail={tail}", "--epochs=2", "--global-batch=96", f"--world-size={world}", f"--rank={rank}", "--checkpoints")
+        said = cat(
+            small,
+            *flags(order),
+            f"--tail={tail}",
+            "--epochs=2",
+            "--global-batch=96",
+            f"--world-size={world}",
+            f"--rank={rank}",
+            "--checkpoints",
+        )
         want: List[Any] = [[]]
         for line in said:
             if "checkpoint" in line:
@@ -138,7 +147,9 @@ def test_environment(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     with Loader(small, 25, fields=[]) as loader:
         assert (loader.rank, loader.world_size, len(loader)) == (2, 4, 10)
-        assert next(iter(loader)).numbers == [x["number"] for x in cat(small, "--global-batch=100", "--world-size=4", "--rank=2", "--limit=25")]
+        assert next(iter(loader)).numbers == [
+            x["number"] for x in cat(small, "--global-batch=100", "--world-size=4", "--rank=2", "--limit=25")
+        ]
     monkeypatch.setenv("RANK", "4")
     with Loader(small, 25, fields=[]) as loader, pytest.raises(shardtool.ConfigError, match="rank 4 of 4"):
         iter(loader)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import http.server
 import json
 import multiprocessing
 import os
@@ -25,7 +27,9 @@ from shardtool import Loader, ServerDiedError
 def script(code: str, *args: object, **options: Any) -> "subprocess.Popen[str]":
     """A Python process with the package."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src"), "PYTHONWARNINGS": "error"}
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, **options)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, **options
+    )
 
 
 def until(what: Any, seconds: float = 30) -> None:
@@ -63,8 +67,8 @@ def test_child_killed(small: Path) -> None:
             for batch in loader:
                 numbers += batch.numbers
                 if len(numbers) % 50 == 0:
-                    assert loader._client is not None
-                    os.kill(loader._client.process.pid, signal.SIGKILL)
+                    assert loader._session.client is not None
+                    os.kill(loader._session.client.process.pid, signal.SIGKILL)
         assert isinstance(info.value, shardtool.ShardtoolError)
     for batch in loader:
         numbers += batch.numbers
@@ -80,7 +84,9 @@ def test_child_killed(small: Path) -> None:
 def test_child_says_why(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the child wrote last is in the error."""
     fake = tmp_path / "shardtool"
-    fake.write_text(f"#!/bin/sh\necho ignored; for i in 1 2 3; do echo line $i >&2; done; exec {os.environ['SHARDTOOL_BINARY']} cat --none\n")
+    fake.write_text(
+        f"#!/bin/sh\necho ignored; for i in 1 2 3; do echo line $i >&2; done; exec {os.environ['SHARDTOOL_BINARY']} cat --none\n"
+    )
     fake.chmod(0o755)
     monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
     with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match=r"(?s)exit code 2.*line 3.*unknown flag"):
@@ -137,9 +143,9 @@ def test_signals_are_the_parents(small: Path) -> None:
     with Loader(small, 10, fields=[], prefetch=0) as loader:
         it = iter(loader)
         next(it)
-        assert loader._client is not None
+        assert loader._session.client is not None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-            os.kill(loader._client.process.pid, number)
+            os.kill(loader._session.client.process.pid, number)
         assert sum(b.size for b in it) == SAMPLES - 10
 
 
@@ -157,13 +163,13 @@ def test_interrupted(small: Path) -> None:
 def test_exception_in_the_loop(small: Path) -> None:
     """The process ends with its own error and nothing else."""
     process = script(PARENT, small, "raise")
-    out, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 1 and err.splitlines()[-1] == "RuntimeError: in the loop"
     assert err.count("Error") == 1, err
     loader = Loader(small, 10, fields=[])
     with pytest.raises(ZeroDivisionError):
         for _ in loader:
-            1 / 0  # noqa: B018
+            1 / 0
     loader.load_state_dict(loader.state_dict())
     assert next(iter(loader)).numbers[0] == 10
     loader.close()
@@ -171,7 +177,9 @@ def test_exception_in_the_loop(small: Path) -> None:
 
 @pytest.mark.parametrize("held", ["", "held = [b['txt'] for b, _ in zip(loader, range(3))]", "it = iter(loader); next(it); del loader"])
 def test_global_at_exit(small: Path, held: str) -> None:
-    process = script(f"import sys, shardtool\nloader = shardtool.Loader(sys.argv[1], 10, copy=False)\nnext(iter(loader))\n{held}\nprint('end')", small)
+    process = script(
+        f"import sys, shardtool\nloader = shardtool.Loader(sys.argv[1], 10, copy=False)\nnext(iter(loader))\n{held}\nprint('end')", small
+    )
     out, err = process.communicate(timeout=60)
     assert (out, err, process.returncode) == ("end\n", "", 0)
 
@@ -300,7 +308,12 @@ def test_no_leak(small: Path) -> None:
 
     def counts() -> Any:
         gc.collect()
-        return len(os.listdir("/proc/self/fd")), threading.active_count(), children(), Path("/proc/self/maps").read_text().count("memfd:shardtool")
+        return (
+            len(os.listdir("/proc/self/fd")),
+            threading.active_count(),
+            children(),
+            Path("/proc/self/maps").read_text().count("memfd:shardtool"),
+        )
 
     def cycle(i: int) -> None:
         loader = Loader(small, 10, fields=["txt"], copy=i % 2 == 0)
@@ -326,7 +339,10 @@ sock.recv(1)
 """
 
 
-@pytest.mark.parametrize(("magic", "protocol", "words"), [("SHRDSRV1", 2, "9.9.9 and speaks protocol 2, this Python package speaks 1"), ("SHRDSRVX", 1, "does not answer")])
+@pytest.mark.parametrize(
+    ("magic", "protocol", "words"),
+    [("SHRDSRV1", 2, "9.9.9 and speaks protocol 2, this Python package speaks 1"), ("SHRDSRVX", 1, "does not answer")],
+)
 def test_version_mismatch(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: str, protocol: int, words: str) -> None:
     fake = tmp_path / "shardtool"
     fake.write_text(FAKE.format(python=sys.executable, magic=magic, protocol=protocol))
@@ -359,6 +375,78 @@ def test_binary(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "package" / "bin").mkdir(parents=True)
     (tmp_path / "shardtool").rename(tmp_path / "package" / "bin" / "shardtool")
     assert _binary.find() == str(tmp_path / "package" / "bin" / "shardtool")
+
+
+class Slow(http.server.SimpleHTTPRequestHandler):
+    """Answers requests for shards after a while."""
+
+    delay = 0.0
+
+    def do_GET(self) -> None:
+        if ".tar" in self.path:
+            time.sleep(self.delay)
+        data = (Path(self.directory) / self.path.lstrip("/")).read_bytes()
+        first, last = 0, len(data) - 1
+        if ranged := self.headers.get("Range"):
+            a, b = ranged.split("=")[1].split("-")
+            first, last = int(a), min(int(b or last), last)
+        self.send_response(206 if ranged else 200)
+        self.send_header("Content-Length", str(last + 1 - first))
+        self.send_header("ETag", f'"{len(data)}"')
+        self.send_header("Accept-Ranges", "bytes")
+        if ranged:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data[first : last + 1])
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A slow store is waited for, since the child says that it lives; a child that says nothing is given up."""
+    from shardtool import _client
+
+    monkeypatch.setattr(_client, "SILENCE", 2)
+    handler = functools.partial(Slow, directory=str(small))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            monkeypatch.setattr(Slow, "delay", 5.0)
+            with Loader(f"http://127.0.0.1:{server.server_port}", 10, fields=["txt"]) as loader:
+                it = iter(loader)
+                begin = time.monotonic()
+                assert next(it).size == 10
+                assert time.monotonic() - begin > 4.5  # longer than a silent child is given
+        finally:
+            server.shutdown()
+            thread.join()
+    with Loader(small, 10, fields=["txt"], prefetch=0) as loader:
+        it = iter(loader)
+        next(it)
+        assert loader._session.client is not None
+        pid = loader._session.client.process.pid
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(ServerDiedError, match="no sign of life for 2 s"):
+            next(it)
+        assert not Path(f"/proc/{pid}").exists()
+        assert next(iter(loader)).numbers[0] == 10
+
+
+def test_batches_travel(small: Path) -> None:
+    """A pickled batch has its bytes and no others, and its state."""
+    with Loader(small, 10, fields={"txt": "txt", "tokens": ("int32", (16,))}, out="numpy", copy=False) as loader:
+        batch = next(iter(loader))
+        text = pickle.dumps(batch)
+        again = pickle.loads(text)
+        assert len(text) < 20_000 and again != batch and len({batch, again}) == 2
+        assert again["txt"] == batch["txt"] and (again["tokens"] == batch["tokens"]).all()
+        assert again.sample_keys == batch.sample_keys and again.state_dict() == batch.state_dict() == loader.state_dict()
 
 
 def test_errors_travel() -> None:

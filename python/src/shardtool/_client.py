@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -9,6 +10,7 @@ import logging
 import mmap
 import os
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -83,14 +85,17 @@ class Client:
         finally:
             os.close(fd)
             theirs.close()
-        ours.settimeout(SILENCE)
+        # The kernel's own time limit: Python's costs a poll() before every call.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(SILENCE), 0))
         self._sock = ours
 
     def _hello(self) -> None:
         try:
             kind, _, size, magic, protocol, *_ = self.receive()
         except ServerDiedError as err:
-            raise BinaryError(f"{self.binary} is not a shardtool that this package can talk to; package and binary must be of one version. {err}") from err
+            raise BinaryError(
+                f"{self.binary} is not a shardtool that this package can talk to; package and binary must be of one version. {err}"
+            ) from err
         if kind != proto.HELLO or magic != proto.MAGIC or size > proto.MAX_BODY:
             raise BinaryError(f"{self.binary} does not answer as shardtool does: correct SHARDTOOL_BINARY or PATH")
         self.version = self.body(size).decode("utf-8", "replace")
@@ -109,7 +114,7 @@ class Client:
             data = self._releases() + data
         try:
             self._sock.sendall(data)
-        except (BrokenPipeError, ConnectionError):
+        except ConnectionError:
             raise self._died("the child ended") from None
         self.dirty = False
 
@@ -122,18 +127,17 @@ class Client:
     def receive(self) -> Frame:
         """The next frame; its body has to be taken with body(). The child may be slow, but not silent."""
         self.dirty = True
-        got = 0
-        patience = True
+        got = flags = 0
         while got < proto.FRAME:
             try:
-                n = self._sock.recv_into(self._view[got:] if got else self._view)
-            except socket.timeout:
-                # Both processes may have been stopped together: the child then speaks at once.
-                if patience:
-                    patience = False
-                    time.sleep(2.5)
-                    continue
-                raise self._died(f"the child gave no sign of life for {SILENCE:.0f} s") from None
+                n = self._sock.recv_into(self._view[got:] if got else self._view, 0, flags)
+            except BlockingIOError:
+                if flags:
+                    raise self._died(f"the child gave no sign of life for {SILENCE:.0f} s") from None
+                # Both processes may have been stopped together: the child then speaks now.
+                time.sleep(2.5)
+                flags = socket.MSG_DONTWAIT
+                continue
             except ConnectionError:
                 n = 0
             if n == 0:
@@ -150,7 +154,7 @@ class Client:
         while view:
             try:
                 n = self._sock.recv_into(view)
-            except (socket.timeout, ConnectionError):
+            except (BlockingIOError, ConnectionError):
                 n = 0
             if n == 0:
                 raise self._died("the child ended in the middle of a message")
@@ -214,7 +218,9 @@ class Client:
     def _heartbeat(self) -> None:
         waited = proto.words.unpack(self._frame)[4] / 1000
         if waited in (30, 120, 600) or waited % 3600 == 0:
-            logger.warning("waiting for data for %d s: the store is slow, or stuck; shardtool's child process %d lives", waited, self.process.pid)
+            logger.warning(
+                "waiting for data for %d s: the store is slow, or stuck; shardtool's child process %d lives", waited, self.process.pid
+            )
         self.forward()
 
     # Segments
@@ -290,7 +296,9 @@ class Client:
             if status == -9:
                 how += ": the out-of-memory killer does that, look at `dmesg`"
         said = "\n".join(self._said().splitlines()[-20:])
-        return ServerDiedError(f"shardtool's child process {self.process.pid}: {what} ({how})" + (f"; it said last:\n{said}" if said else ""))
+        return ServerDiedError(
+            f"shardtool's child process {self.process.pid}: {what} ({how})" + (f"; it said last:\n{said}" if said else "")
+        )
 
     @property
     def alive(self) -> bool:
@@ -303,11 +311,8 @@ class Client:
         if self.pid != os.getpid():
             return
         if self._sock.fileno() >= 0:
-            try:
-                self._sock.settimeout(1)
-                self._sock.sendall(proto.pack(proto.STOP))
-            except OSError:
-                pass
+            with contextlib.suppress(OSError):
+                self._sock.send(proto.pack(proto.STOP), socket.MSG_DONTWAIT)
             self._sock.close()
         try:
             self.process.wait(5)

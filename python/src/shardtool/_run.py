@@ -52,7 +52,7 @@ class Run:
         else:
             buffer = client.claim(segment, offset)
         self._number += 1
-        batch = Batch(self._layout, buffer, offset, size, epoch, ledger)
+        batch = Batch(self._layout, buffer, offset, length, size, epoch, ledger)
         return batch, checkpoint, ledger, (next_epoch, next_position), bool(flags & proto.LAST)
 
     def _wait(self) -> Frame:

@@ -43,9 +43,9 @@ class Batch(Mapping):  # type: ignore[type-arg]
     A batch may be empty on some ranks (``tail="short"``); it then has lists and arrays without samples.
     """
 
-    __slots__ = ("__weakref__", "_base", "_buffer", "_cache", "_facts", "_layout", "_ledger", "epoch", "size")
+    __slots__ = ("__weakref__", "_base", "_buffer", "_cache", "_facts", "_layout", "_ledger", "_length", "epoch", "size")
 
-    def __init__(self, layout: Layout, buffer: Any, base: int, size: int, epoch: int, ledger: Optional[str]) -> None:
+    def __init__(self, layout: Layout, buffer: Any, base: int, length: int, size: int, epoch: int, ledger: Optional[str]) -> None:
         #: How many samples it has.
         self.size = size
         #: The epoch in which its global batch begins.
@@ -53,6 +53,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         self._layout = layout
         self._buffer = buffer
         self._base = base
+        self._length = length
         self._cache: Dict[Any, Any] = {}
         self._facts: Optional[Tuple[int, ...]] = None
         self._ledger = ledger
@@ -78,6 +79,13 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     def __len__(self) -> int:
         return len(self._layout.index)
+
+    __eq__ = object.__eq__  # not that of mappings, which would compare arrays
+    __hash__ = object.__hash__
+
+    def __reduce__(self) -> Any:
+        """Pickled, a batch is a copy of all its bytes, and of nothing else that lies in the shared memory."""
+        return Batch, (self._layout, bytearray(self._view()), 0, self._length, self.size, self.epoch, self._ledger)
 
     def __repr__(self) -> str:
         return f"<shardtool.Batch of {self.size} samples, epoch {self.epoch}, fields {', '.join(self._layout.index)}>"
@@ -142,7 +150,9 @@ class Batch(Mapping):  # type: ignore[type-arg]
         """The samples' keys; None for padding. Bytes that are no UTF-8 become surrogates, as in file names. Also ``batch["__key__"]``."""
         if 0 not in self._cache:
             view = self._view()
-            self._cache[0] = [None if s < 0 else str(view[o : o + s], "utf-8", "surrogateescape") for o, s in self._pairs(self._header()[15])]
+            self._cache[0] = [
+                None if s < 0 else str(view[o : o + s], "utf-8", "surrogateescape") for o, s in self._pairs(self._header()[15])
+            ]
         return self._cache[0]  # type: ignore[no-any-return]
 
     # Payloads
@@ -150,7 +160,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def _view(self) -> memoryview:
         if self._buffer is None:
             raise ClosedError("the batch was released: take what you need from it before")
-        return memoryview(self._buffer).cast("B")[self._base :]
+        return memoryview(self._buffer).cast("B")[self._base : self._base + self._length]
 
     def _pairs(self, at: int) -> "List[Tuple[int, int]]":
         flat = self._view()[at : at + 16 * self.size].cast("q").tolist()
@@ -160,7 +170,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
         return proto.row.unpack_from(self._buffer, self._base + self._header()[16] + proto.ROW * index)
 
     def payloads(self, name: str) -> "List[Optional[memoryview]]":
-        """The payloads of a field one by one, undecoded, without a copy; None where a sample has none. Of arrays they are the numbers alone."""
+        """The payloads of a field one by one, undecoded, without a copy; None where a sample has none. Of arrays they are the numbers
+        alone."""
         view = self._view()
         return [None if s < 0 else view[o : o + s] for o, s in self._pairs(self._row(self._layout.index[name])[6])]
 
@@ -191,8 +202,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
         return str(self.sample_keys[index])
 
     def release(self) -> None:
-        """Lets go of the batch's own references before the batch itself goes. The memory goes back when no value that was taken from it is in
-        use any more; the batch cannot be read afterwards."""
+        """Lets go of the batch's own references before the batch itself goes. The memory goes back when no value that was taken from it
+        is in use any more; the batch cannot be read afterwards."""
         self._header()  # facts stay
         self._cache.clear()
         self._buffer = None

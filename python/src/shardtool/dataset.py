@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import os
 import struct
-import weakref
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
 
 from . import _config
 from . import _protocol as proto
 from ._client import Client, Frame
 from ._config import Size
+from ._session import Session
 from .errors import ClosedError, DecodeError, KeyNotFoundError, NotFoundError
 from .fields import Spec, parse
 
@@ -66,9 +65,7 @@ class Dataset:
         self._reset()
 
     def _reset(self) -> None:
-        self._client: Optional[Client] = None
-        self._finalizer: Optional[Any] = None
-        self._info: Dict[str, Any] = {}
+        self._session = Session()
         self._asked = 1  # number of the next request
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -84,35 +81,17 @@ class Dataset:
     def _connect(self) -> Client:
         if self._closed:
             raise ClosedError("the data set is closed")
-        if self._client is None or not self._client.alive:
-            self._disconnect()
-            client = Client()
-            self._client, self._finalizer = client, weakref.finalize(self, client.close)
-            try:
-                self._info = client.call(proto.pack_open(json.dumps(self._open).encode()), proto.INFO, proto.OPEN)
-            except BaseException:
-                self._disconnect()
-                raise
-        assert self._client is not None
-        return self._client
-
-    def _disconnect(self) -> None:
-        client, finalizer = self._client, self._finalizer
-        self._reset()
-        if finalizer is not None:
-            finalizer.detach()
-        if client is not None:
-            client.close()
+        return self._session.connect(self, self._open)
 
     @property
     def info(self) -> Dict[str, Any]:
         """What the data set is: samples, shards, blocks, bytes, decoded_bytes, digest, tables, generation, fields."""
         self._connect()
-        return {k: v for k, v in self._info.items() if k != "ranks"}
+        return self._session.facts()
 
     def __len__(self) -> int:
         self._connect()
-        return int(self._info["samples"])
+        return int(self._session.info["samples"])
 
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, str):
@@ -176,7 +155,9 @@ class Dataset:
         for field in self._fields:
             payload = raw.get(field.name)
             if payload is None and not field.optional:
-                raise DecodeError(f"sample {raw.key!r} has no field {field.name!r}, it has {', '.join(map(repr, raw))}", key=raw.key, field=field.name)
+                raise DecodeError(
+                    f"sample {raw.key!r} has no field {field.name!r}, it has {', '.join(map(repr, raw))}", key=raw.key, field=field.name
+                )
             try:
                 done[field.name] = None if payload is None else field.one(memoryview(payload), self._out, True)
             except (ValueError, OSError) as err:
@@ -186,7 +167,7 @@ class Dataset:
     def close(self) -> None:
         """Ends the child. A second call does nothing."""
         self._closed = True
-        self._disconnect()
+        self._session.close()
 
     def __enter__(self) -> "Dataset":
         return self

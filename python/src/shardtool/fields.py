@@ -30,7 +30,17 @@ from .errors import ConfigError, DecodeError
 #: How a field is declared.
 Spec = Union[str, Tuple[Any, Sequence[int]], Callable[[Any], Any]]
 
-_WORDS = {"bytes": "bytes", "txt": "txt", "str": "txt", "json": "json", "int": "int", "cls": "int", "float": "float", "npy": "npy", "image": "image"}
+_WORDS = {
+    "bytes": "bytes",
+    "txt": "txt",
+    "str": "txt",
+    "json": "json",
+    "int": "int",
+    "cls": "int",
+    "float": "float",
+    "npy": "npy",
+    "image": "image",
+}
 _AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
 
 
@@ -51,7 +61,9 @@ class Field:
             if word == "auto":
                 word = _AUTO.get(name.rsplit(".", 1)[-1], "bytes")
             if word not in _WORDS:
-                raise ConfigError(f"field {name!r}: {spec!r}: write one of {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function")
+                raise ConfigError(
+                    f"field {name!r}: {spec!r}: write one of {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function"
+                )
             self.decode = _WORDS[word]
         elif callable(spec):
             self.decode, self.function = "function", spec
@@ -60,7 +72,9 @@ class Field:
                 given, shape = spec
                 self.shape = tuple(int(n) for n in shape)
             except (TypeError, ValueError):
-                raise ConfigError(f"field {name!r}: {spec!r}: write a word, (dtype, shape) such as ('uint8', (3, 224, 224)), or a function") from None
+                raise ConfigError(
+                    f"field {name!r}: {spec!r}: write a word, (dtype, shape) such as ('uint8', (3, 224, 224)), or a function"
+                ) from None
             self.decode, self.dtype = "array", _dtypes.dtype_of(given)
         if self.decode in ("int", "float"):
             self.dtype = _dtypes.dtype_of("int64" if self.decode == "int" else "float64")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import warnings
-import weakref
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 from . import _config
-from . import _protocol as proto
 from ._client import Client
 from ._config import Size
 from ._run import Run
+from ._session import Session
 from .batch import Batch
 from .errors import CheckpointError, ClosedError, ConfigError, HeldError
 from .fields import Field, Spec, parse
@@ -30,12 +29,12 @@ class Loader:
                     saved = loader.state_dict()
 
     Making a loader starts nothing: it can be pickled, and copied to processes however they are started. The first iteration, or
-    ``len()``, starts a child process, which reads, checks and decodes ahead; it ends with ``close()``, with the loader, or with this process.
+    ``len()``, starts a child process, which reads, checks and decodes ahead; it ends with ``close()``, the loader, or this process.
 
     **Epochs.** One iteration is one epoch: all batches that begin in it. The next iteration is the next epoch. An iteration that was left
     before its end is over: the next one is the epoch after it, from its beginning. To go on in the middle instead, say so:
-    ``loader.load_state_dict(loader.state_dict())``. After an error of the loader itself the next iteration goes on behind the last batch that was
-    delivered.
+    ``loader.load_state_dict(loader.state_dict())``. After an error of the loader itself, or of ``map``, the next iteration goes on
+    behind the last batch that was delivered.
 
     **Order.** It depends on the data set, the seed and the sizes of the batches alone: batches and keys are those of
     ``shardtool cat --json`` with the same flags. All ranks get the same number of batches.
@@ -117,10 +116,11 @@ class Loader:
             "cache": None if cache is None else os.fspath(cache), "cache_size": _config.size_of("cache_size", cache_size),
         })  # fmt: skip
         self._order = _config.drop_none({
-            "batch_size": batch_size, "global_batch": global_batch, "shuffle": shuffle, "seed": seed, "epoch": epoch or None, "epochs": epochs or 0,
-            "tail": tail, "shuffle_memory": _config.size_of("shuffle_memory", shuffle_memory), "whole_shards": whole_shards, "lanes": lanes,
-            "run_blocks": run_blocks, "delay": delay, "head": head, "affinity": affinity, "prefetch": prefetch, "memory": self._open.get("memory"),
-            "ring": _config.size_of("ring_memory", ring_memory), "workers": workers, **_config.skip_limit(on_error, max_skipped),
+            "batch_size": batch_size, "global_batch": global_batch, "shuffle": shuffle, "seed": seed, "epoch": epoch or None,
+            "epochs": epochs or 0, "tail": tail, "shuffle_memory": _config.size_of("shuffle_memory", shuffle_memory),
+            "whole_shards": whole_shards, "lanes": lanes, "run_blocks": run_blocks, "delay": delay, "head": head, "affinity": affinity,
+            "prefetch": prefetch, "memory": self._open.get("memory"), "ring": _config.size_of("ring_memory", ring_memory),
+            "workers": workers, **_config.skip_limit(on_error, max_skipped),
         })  # fmt: skip
         # The place: behind the last batch delivered.
         self._checkpoint: Optional[str] = None
@@ -132,9 +132,7 @@ class Loader:
 
     def _reset(self) -> None:
         """What does not survive pickling and forks."""
-        self._client: Optional[Client] = None
-        self._finalizer: Optional[Any] = None
-        self._info: Dict[str, Any] = {}  # of the data set, once the client has it open
+        self._session = Session()
         self._run: Optional[Run] = None  # delivers what comes at the place
         self._pass: Optional[Epoch] = None  # the iteration begun last
 
@@ -156,35 +154,23 @@ class Loader:
         """The client, with the data set open."""
         if self._closed:
             raise ClosedError("the loader is closed")
-        if self._client is not None and self._client.alive:
-            return self._client
-        self._disconnect()
-        client = Client()
-        self._client, self._finalizer = client, weakref.finalize(self, client.close)
-        body = dict(self._open)
-        if self._checkpoint is not None:
-            body["checkpoint"] = self._checkpoint
-        try:
-            self._info = client.call(proto.pack_open(json.dumps(body).encode()), proto.INFO, proto.OPEN)
-        except BaseException:
+        if self._session.lost:
             self._disconnect()
-            raise
-        return client
+        return self._session.connect(self, _config.drop_none({**self._open, "checkpoint": self._checkpoint}))
 
     def _disconnect(self) -> None:
-        client, finalizer = self._client, self._finalizer
-        if finalizer is not None:
-            finalizer.detach()
+        self._session.close()
         self._reset()
-        if client is not None:
-            client.close()
 
     def _start(self, begin: Optional[int]) -> None:
         """Begins a run at the place, or at the beginning of an epoch."""
         client = self._connect()
         fields = self._fields
         if fields is None:
-            fields = [Field(f["name"], "bytes" if f["samples"] == self._info["samples"] else "bytes?") for f in self._info["fields"]]
+            fields = [
+                Field(f["name"], "bytes" if f["samples"] == self._session.info["samples"] else "bytes?")
+                for f in self._session.info["fields"]
+            ]
         rank, world_size = self._resolve()
         body = dict(self._order, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
@@ -199,7 +185,7 @@ class Loader:
         rank, world_size = self._ranks if self._ranks[0] is not None else _config.ranks(None, None)
         if rank is None or world_size is None:
             self._connect()
-            said = self._info["ranks"]
+            said = self._session.info["ranks"]
             if said.get("error"):
                 raise ConfigError(said["error"])
             rank, world_size = said["rank"], said["world_size"]
@@ -209,7 +195,7 @@ class Loader:
 
     def __iter__(self) -> "Epoch":
         """Begins an epoch, or goes on in the one that the state loaded stands in."""
-        if self._client is not None and not self._client.alive:
+        if self._session.lost:
             self._disconnect()
         last, begin = self._pass, self._begin
         if begin is None and last is not None and self._run is not None and last.left:
@@ -229,7 +215,8 @@ class Loader:
             if it is not self._pass:
                 self._run = run
             raise ClosedError(
-                "this iteration is over: it failed, another one began, the loader was closed or given another state, or the process was forked; iterate anew"
+                "this iteration is over: it failed, another one began, the loader was closed or given another state, or the process was"
+                " forked; iterate anew"
             )
         try:
             taken = run.take(self._ledger)
@@ -254,15 +241,16 @@ class Loader:
         """How many batches the epoch has, that of the iteration under way or else the next one; the same on all ranks. Those before the
         place that was resumed from count, too."""
         self._connect()
-        samples, size = int(self._info["samples"]), self._global_batch()
+        samples, size = int(self._session.info["samples"]), self._global_batch()
         it = self._pass
-        if it is not None and it.under_way and self._begin is None:
-            position = it.position
-        else:
-            position = self._upcoming()[1]
+        running = it is not None and it.under_way and self._begin is None
+        position = it.position if it is not None and running else self._upcoming()[1]
         if self._told("tail") == "drop":
             return position // size + (samples - position) // size
         return position // size - (position - samples) // size
+
+    def __bool__(self) -> bool:
+        return True  # without asking for the length
 
     def _upcoming(self) -> Tuple[int, int]:
         """Where the next iteration begins."""
@@ -317,11 +305,11 @@ class Loader:
     def info(self) -> Dict[str, Any]:
         """The data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables, generation, fields. Starts the child."""
         self._connect()
-        return {k: v for k, v in self._info.items() if k != "ranks"}
+        return self._session.facts()
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iteration that of an epoch, from its beginning. It changes nothing where the next iteration is in that epoch anyway: so
-        one that was resumed in the middle goes on there."""
+        """Makes the next iteration that of an epoch, from its beginning. It changes nothing where the next iteration is in that epoch
+        anyway: so one that was resumed in the middle goes on there."""
         if epoch < 0:
             raise ConfigError(f"epoch {epoch}: epochs count from 0")
         it = self._pass
@@ -332,13 +320,14 @@ class Loader:
     # The place
 
     def state_dict(self) -> Dict[str, Any]:
-        """The place behind the last batch delivered, as a dict of text and numbers, below 2 KiB unless samples were skipped. The states of all
-        ranks after a step are the same, and any number of ranks resumes from one. What is read ahead is not in it."""
+        """The place behind the last batch delivered, as a dict of text and numbers, below 2 KiB unless samples were skipped. The states
+        of all ranks after a step are the same, and any number of ranks resumes from one. What is read ahead is not in it."""
         return {"version": 1, "checkpoint": self._checkpoint, "ledger": self._ledger, "begin": self._begin}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Makes the next iteration go on at a place that ``state_dict`` gave: in the middle of an epoch where it stands there, on another
-        number of ranks, or with batches of another size. Raises CheckpointError for what is no state; whether it fits is found when the iteration begins."""
+        number of ranks, or with batches of another size. Raises CheckpointError for what is no state; whether it fits is found when
+        the iteration begins."""
         try:
             version, checkpoint, ledger, begin = state["version"], state["checkpoint"], state["ledger"], state["begin"]
             said = None if checkpoint is None else json.loads(checkpoint)
@@ -346,7 +335,9 @@ class Loader:
         except (KeyError, TypeError, ValueError) as err:
             raise CheckpointError(f"this is no state of a shardtool.Loader: {type(err).__name__}: {err}") from None
         if version != 1:
-            raise CheckpointError(f"a state of version {version!r}, this package reads version 1: use the package that wrote it, or a newer one")
+            raise CheckpointError(
+                f"a state of version {version!r}, this package reads version 1: use the package that wrote it, or a newer one"
+            )
         self._disconnect()  # it may name another generation
         self._checkpoint, self._ledger, self._begin, self._place = checkpoint, ledger, begin, place
 

@@ -24,6 +24,8 @@ type Options struct {
 	Code func(error) int
 	// Parent is the process that started this one; 0 does not look whether it lives.
 	Parent int
+	// GiveUp, when not nil, is called when the conversation is over and a read that does not end keeps Serve from returning.
+	GiveUp func()
 }
 
 // Opened is a data set, and what frees it and all that it stands on.
@@ -35,6 +37,9 @@ type Opened struct {
 
 // beat is how often a parent that waits hears that the child lives, and how often the child looks for the parent.
 const beat = time.Second
+
+// grace is how long reads under way may take to end with the conversation. Nothing that is cut off can do harm.
+const grace = 2 * time.Second
 
 // server is one conversation.
 type server struct {
@@ -84,6 +89,9 @@ func (s *server) serve(ctx context.Context) error {
 		_ = s.fail(0, 0, err)
 	} else if ctx.Err() != nil || errors.Is(err, io.EOF) || gone(err) {
 		err = nil
+	}
+	if s.opts.GiveUp != nil {
+		defer time.AfterFunc(grace, s.opts.GiveUp).Stop()
 	}
 	cancel()
 	close(s.requests)

@@ -187,7 +187,8 @@ func TestRestart(t *testing.T) {
 	c := dial(t, text(t, 300))
 	c.info()
 	for run := uint64(1); run <= 30; run++ {
-		request := `{"batch_size":7,"columns":[{"name":"txt","decode":"bytes"}]}`
+		// Without reading ahead nothing comes but what is asked for, which happens as soon as STARTED is there.
+		request := fmt.Sprintf(`{"batch_size":7,"prefetch":%d,"columns":[{"name":"txt","decode":"bytes"}]}`, run%3)
 		c.send(newFrame(kindStart, 0, len(request)).set64(8, run), []byte(request))
 		for {
 			f, _ := c.next()
