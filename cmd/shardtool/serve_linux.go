@@ -16,6 +16,9 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
+// processors is what the affinity and the cgroup leave to this process; serve itself uses fewer.
+var processors = runtime.GOMAXPROCS(0)
+
 func runServe(cmd *cobra.Command, fd, parent int) error {
 	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
 	return serve.Serve(context.WithoutCancel(cmd.Context()), fd, serve.Options{
@@ -38,6 +41,7 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 	if err := checkRun(memory, q.Workers); err != nil {
 		return nil, err
 	}
+	runtime.GOMAXPROCS(processors)
 	if q.Workers == 0 {
 		local := q.LocalRanks
 		if r, err := reader.RanksFromEnvironment(os.Getenv); local == 0 && err == nil {
@@ -46,7 +50,7 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 		q.Workers = reader.LocalWorkers(local)
 	}
 	// Workers decode; one more puts batches together. The rest of the host belongs to the training step and to other ranks.
-	runtime.GOMAXPROCS(min(runtime.NumCPU(), max(q.Workers, 1)+1))
+	runtime.GOMAXPROCS(min(max(processors, q.Workers), q.Workers+1))
 	caches := cacheFlags{dir: q.Cache, size: q.CacheSize}
 	if caches.size == 0 {
 		caches.size = defaultCacheSize

@@ -252,6 +252,48 @@ def test_processes(small: Path, method: str) -> None:
     loader.close()
 
 
+def test_closed_by_another_thread(small: Path) -> None:
+    """A thread that waits for a batch is woken by close, and told."""
+    loader = Loader(small, 10, fields=[])
+    it = iter(loader)
+    next(it)
+    assert loader._session.client is not None
+    os.kill(loader._session.client.process.pid, signal.SIGSTOP)
+    out: List[Any] = []
+
+    def wait() -> None:
+        try:
+            while True:
+                next(it)
+        except shardtool.ShardtoolError as err:
+            out.append(err)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    pid = loader._session.client.process.pid
+    timer = threading.Timer(0.5, os.kill, (pid, signal.SIGCONT))
+    timer.start()
+    loader.close()
+    thread.join(30)
+    timer.join()
+    assert len(out) == 1 and isinstance(out[0], shardtool.ClosedError)
+
+
+def test_working_directory(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is that of the place where the loader was made."""
+    monkeypatch.chdir(small.parent)
+    with Loader("out/", 10, fields=[]) as loader, shardtool.open("out") as ds:
+        monkeypatch.chdir("/")
+        assert next(iter(loader)).size == 10 and len(ds) == SAMPLES
+        assert loader.url == "out/"
+    generation = next(small.glob("manifest-*.bin")).name[9:25]
+    monkeypatch.chdir(small.parent)
+    with Loader(f"out/@{generation}", 10, fields=[]) as loader:
+        assert len(loader) == 100
+    with Loader("out@0123456789abcdef", 10, fields=[]) as loader, pytest.raises(shardtool.NotFoundError, match="no generation"):
+        iter(loader)
+
+
 def test_two_readers(small: Path) -> None:
     with Loader(small, 10, fields=[], shuffle=True, seed=1) as a, Loader(small, 10, fields=[], shuffle=True, seed=1) as b:
         for x, y in zip(a, b):

@@ -51,6 +51,7 @@ class Client:
         self.binary = _binary.find()
         self.version = ""
         self.dirty = False  # an exception came in the middle of a frame
+        self._closed = False
         self._frame = bytearray(proto.FRAME)
         self._view = memoryview(self._frame)
         self._segments: Dict[int, Tuple[mmap.mmap, Any]] = {}
@@ -284,6 +285,8 @@ class Client:
     def _died(self, what: str) -> ShardtoolError:
         if self.pid != os.getpid():
             return ClosedError("this reader belongs to the process that forked this one: make or iterate one here")
+        if self._closed:
+            return ClosedError("the loader or data set was closed")
         self._sock.close()
         try:
             status = self.process.wait(5)
@@ -310,9 +313,11 @@ class Client:
         _clients.discard(self)
         if self.pid != os.getpid():
             return
+        self._closed = True
         if self._sock.fileno() >= 0:
             with contextlib.suppress(OSError):
                 self._sock.send(proto.pack(proto.STOP), socket.MSG_DONTWAIT)
+                self._sock.shutdown(socket.SHUT_RDWR)  # another thread may wait for a frame
             self._sock.close()
         try:
             self.process.wait(5)

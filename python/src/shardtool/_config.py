@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
 from typing import Any, Dict, List, Optional, Tuple, Union
@@ -14,6 +15,31 @@ from .fields import Field
 Size = Union[int, str]
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+
+
+def address(url: "Union[str, os.PathLike[str]]") -> str:
+    """Where a data set is, for a child that is started later: the working directory may be another then."""
+    text = os.fsdecode(url)
+    return text if "://" in text or not text else os.path.abspath(text)
+
+
+def opening(
+    url: "Union[str, os.PathLike[str]]",
+    memory: Optional[Size],
+    workers: Optional[int],
+    cache: "Union[str, os.PathLike[str], None]",
+    cache_size: Optional[Size],
+) -> Dict[str, Any]:
+    """The body of OPEN."""
+    return drop_none(
+        {
+            "address": address(url),
+            "memory": size_of("memory", memory),
+            "workers": workers,
+            "cache": None if cache is None else address(cache),
+            "cache_size": size_of("cache_size", cache_size),
+        }
+    )
 
 
 def size_of(name: str, given: Optional[Size]) -> Optional[int]:

@@ -54,13 +54,10 @@ class Dataset:
         cache: "Union[str, os.PathLike[str], None]" = None,
         cache_size: Optional[Size] = None,
     ) -> None:
-        self.url = os.fspath(url)
+        self.url = os.fsdecode(url)
         self._fields = parse(fields)
         self._out = _config.check_out(out, self._fields)
-        self._open = _config.drop_none({
-            "address": self.url, "memory": _config.size_of("memory", memory), "workers": workers,
-            "cache": None if cache is None else os.fspath(cache), "cache_size": _config.size_of("cache_size", cache_size),
-        })  # fmt: skip
+        self._open = _config.opening(url, memory, workers, cache, cache_size)
         self._closed = False
         self._reset()
 

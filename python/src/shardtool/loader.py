@@ -8,7 +8,7 @@ import warnings
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 from . import _config
-from ._client import Client
+from ._client import Client, logger
 from ._config import Size
 from ._run import Run
 from ._session import Session
@@ -104,17 +104,14 @@ class Loader:
             raise ConfigError("batch_size and global_batch: give one of them")
         if epoch < 0 or (epochs is not None and epochs < 1):
             raise ConfigError(f"epoch={epoch}, epochs={epochs}: epochs count from 0, and there is at least one")
-        self.url = os.fspath(url)
+        self.url = os.fsdecode(url)
         self._fields = parse(fields)
         self._out = _config.check_out(out, self._fields)
         self._copy = bool(copy)
         self._map = map
         self._ranks = _config.ranks(rank, world_size) if rank is not None or world_size is not None else (None, None)
         self._first_epoch, self._epochs = epoch, epochs
-        self._open = _config.drop_none({
-            "address": self.url, "memory": _config.size_of("memory", memory), "workers": workers,
-            "cache": None if cache is None else os.fspath(cache), "cache_size": _config.size_of("cache_size", cache_size),
-        })  # fmt: skip
+        self._open = _config.opening(url, memory, workers, cache, cache_size)
         self._order = _config.drop_none({
             "batch_size": batch_size, "global_batch": global_batch, "shuffle": shuffle, "seed": seed, "epoch": epoch or None,
             "epochs": epochs or 0, "tail": tail, "shuffle_memory": _config.size_of("shuffle_memory", shuffle_memory),
@@ -177,6 +174,7 @@ class Loader:
             raise ConfigError("give batch_size, or global_batch")
         self._run = None
         self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy)
+        logger.info("rank %d of %d, global batch %d, tail %s", rank, world_size, run.started["global_batch"], run.started["tail"])
         said = json.loads(run.started["checkpoint"])
         self._checkpoint, self._place = run.started["checkpoint"], (said["epoch"], said["position"])
 
