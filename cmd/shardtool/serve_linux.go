@@ -21,7 +21,7 @@ var processors = runtime.GOMAXPROCS(0)
 
 func runServe(cmd *cobra.Command, fd, parent int) error {
 	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
-	return serve.Serve(context.WithoutCancel(cmd.Context()), fd, serve.Options{
+	err := serve.Serve(context.WithoutCancel(cmd.Context()), fd, serve.Options{
 		Version: version, Open: serveOpen, Stream: serveStream, Parent: parent, GiveUp: func() { os.Exit(0) },
 		Code: func(err error) int {
 			if errors.Is(err, serve.ErrConfig) {
@@ -30,6 +30,10 @@ func runServe(cmd *cobra.Command, fd, parent int) error {
 			return exitCode(err)
 		},
 	})
+	if errors.Is(err, serve.ErrConfig) {
+		return usage(err)
+	}
+	return err
 }
 
 // serveOpen opens the data set of OPEN.

@@ -24,11 +24,10 @@ type conn struct {
 
 // connect takes over an inherited descriptor.
 func connect(fd int) (*net.UnixConn, error) {
-	unix.CloseOnExec(fd)
-	f := os.NewFile(uintptr(fd), "socket")
-	if f == nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
 		return nil, configf("--fd %d: no descriptor has that number", fd)
 	}
+	f := os.NewFile(uintptr(fd), "socket")
 	defer f.Close() // net.FileConn has its own
 	c, err := net.FileConn(f)
 	if err != nil {
