@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from conftest import SAMPLES, cat
+from conftest import ROOT, SAMPLES, cat
 
 import shardtool
 from shardtool import Loader
@@ -90,8 +93,15 @@ def test_payloads(small: Path) -> None:
     assert len(seen) == SAMPLES
 
 
+def whole_epochs(seen: List[int], epochs: int) -> None:
+    """Batches that were put together from their ranks' parts, in order: each sample comes once in each epoch."""
+    assert len(seen) >= epochs * SAMPLES
+    for epoch in range(epochs):
+        assert sorted(seen[epoch * SAMPLES : (epoch + 1) * SAMPLES]) == list(range(SAMPLES)), epoch
+
+
 def test_elastic(small: Path) -> None:
-    """Jobs of many sizes, each stopped somewhere, each resumed from any rank's state: every sample comes exactly once an epoch."""
+    """Jobs of many sizes, each stopped somewhere, each resumed from any rank's state."""
     rng = random.Random(5)
     seen: List[int] = []
     state: Any = None
@@ -99,29 +109,76 @@ def test_elastic(small: Path) -> None:
     while len(seen) < 3 * SAMPLES:
         job += 1
         world, steps = rng.choice([1, 2, 3, 5, 8]), rng.randrange(1, 9)
-        states = []
+        states, parts = [], []
         for rank in range(world):
             loader = Loader(small, 10 + job, rank=rank, world_size=world, shuffle=True, seed=11, tail="wrap", fields=[])
             if state is not None:
                 loader.load_state_dict(state)
-            numbers = []
-            done = 0
-            while done < steps:
+            numbers: List[List[int]] = []
+            while len(numbers) < steps:
                 for batch in loader:
-                    numbers += batch.numbers
-                    done += 1
-                    if done == steps:
+                    numbers.append(batch.numbers)
+                    if len(numbers) == steps:
                         break
-            seen += numbers
+            parts.append(numbers)
             states.append(loader.state_dict())
             loader.close()
+        for step in range(steps):
+            for numbers in parts:
+                seen += numbers[step]
         assert all(s == states[0] for s in states)
         state = json.loads(json.dumps(rng.choice(states)))
-    for epoch in range(3):
-        # Batches go on from one epoch to the next, so the samples of an epoch are told by their count.
-        assert sorted(seen[: 3 * SAMPLES]).count(epoch) == 3
+    whole_epochs(seen, 3)
     place = json.loads(state["checkpoint"])
     assert place["epoch"] * SAMPLES + place["position"] == len(seen)
+
+
+RANK = """
+import json, sys, shardtool
+url, rank, world, batch, state = sys.argv[1:]
+order = {"shuffle": True, "seed": 4, "tail": "wrap", "epochs": 2}
+loader = shardtool.Loader(url, int(batch), rank=int(rank), world_size=int(world), fields=["bin"], copy=False, **order)
+if state != "null":
+    loader.load_state_dict(json.loads(state))
+while loader.epoch < 2:
+    for b in loader:
+        b["bin"]
+        print(json.dumps([b.numbers, loader.state_dict()]), flush=True)
+"""
+
+
+def test_killed(small: Path) -> None:
+    """Jobs whose ranks are killed, each at a step of its own, resumed on other numbers of ranks from the last step that all ranks have
+    told of: each sample comes exactly once an epoch."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")}
+    state = "null"
+    seen: List[int] = []
+    rng = random.Random(9)
+    for world, batch in [(3, 11), (2, 24), (4, 9), (1, 30)]:
+        ranks = []
+        for rank in range(world):
+            args = [sys.executable, "-c", RANK, str(small), str(rank), str(world), str(batch), state]
+            ranks.append(subprocess.Popen(args, stdout=subprocess.PIPE, text=True, env=env))
+        told = []
+        for process in ranks:
+            assert process.stdout is not None
+            lines = []
+            stop = rng.randrange(6, 14) if world > 1 else 10**9
+            for line in process.stdout:
+                lines.append(json.loads(line))
+                if len(lines) == stop:
+                    process.kill()
+                    break
+            told.append(lines)
+            process.stdout.close()
+            assert process.wait(60) in ((-9, 0) if world > 1 else (0,))  # it may have been done
+        steps = min(map(len, told))
+        for step in range(steps):
+            assert len({json.dumps(lines[step][1]) for lines in told}) == 1
+            for lines in told:
+                seen += lines[step][0]
+        state = json.dumps(told[0][steps - 1][1])
+    whole_epochs(seen, 2)
 
 
 def test_length(small: Path) -> None:
