@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import tarfile
 from pathlib import Path
@@ -98,7 +99,14 @@ def children(of: object = "self") -> List[int]:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """No test leaves a child behind."""
+    """No test leaves a child behind, and none waits for ever."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError("the test takes longer than two minutes")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(120)
     yield
+    signal.alarm(0)
     gc.collect()
     assert children() == []

@@ -13,7 +13,6 @@ they are asked for.
 """
 
 from .batch import Batch
-from .dataset import Dataset, Sample, open
 from .errors import (
     BinaryError,
     CheckpointError,
@@ -30,6 +29,7 @@ from .errors import (
     SkippedError,
 )
 from .loader import Loader
+from .samples import Sample, Samples, open
 
 __all__ = [
     "Batch",
@@ -39,13 +39,13 @@ __all__ = [
     "ConfigError",
     "CorruptError",
     "DataError",
-    "Dataset",
     "DecodeError",
     "HeldError",
     "KeyNotFoundError",
     "Loader",
     "NotFoundError",
     "Sample",
+    "Samples",
     "ServerDiedError",
     "ShardtoolError",
     "SkippedError",

@@ -167,6 +167,7 @@ func TestDecodeErrors(t *testing.T) {
 		cl := dial(t, store)
 		cl.info()
 		cl.start(1, `{"batch_size":5,"columns":[`+c.column+`]}`)
+		cl.ask(1, 0)
 		if p := cl.wantError(kindStart, 1, "decode", codeFailed); p.Key != "s/0003" || p.Field != "x" || !strings.Contains(p.Message, c.want) {
 			t.Errorf("%s: %+v, want %q", c.column, p, c.want)
 		}

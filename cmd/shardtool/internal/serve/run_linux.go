@@ -27,12 +27,12 @@ type run struct {
 	parcel   parcel
 	skipped  uint64 // samples of the ledger as the parent knows it
 
-	// asked is one more than the batch that the parent waits for; asks counts how often it asked.
-	asked, asks atomic.Uint64
-	next        atomic.Uint64 // number of the next batch
-	token       chan struct{} // the parent asked
-	cancel      context.CancelFunc
-	done        sync.WaitGroup
+	// asked is one more than the batch that the parent waits for.
+	asked  atomic.Uint64
+	next   atomic.Uint64 // number of the next batch
+	token  chan struct{} // the parent asked
+	cancel context.CancelFunc
+	done   sync.WaitGroup
 }
 
 // start ends the run before and begins another.
@@ -66,13 +66,7 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 		s.stopRun()
 		return err
 	}
-	r.done.Go(func() {
-		err := r.deliver(ctx)
-		if err != nil && ctx.Err() == nil {
-			_ = s.fail(kindStart, id, err)
-		}
-		r.asked.Store(0) // what comes is answered, nobody waits for this run
-	})
+	r.done.Go(func() { r.run(ctx) })
 	return nil
 }
 
@@ -104,14 +98,40 @@ func (s *server) stopRun() {
 // ask notes that the parent waits for a batch.
 func (r *run) ask(number uint64) {
 	r.asked.Store(number + 1)
-	r.asks.Add(1)
 	signal(r.token)
 }
 
 // awaited says that the parent waits for the next batch.
 func (r *run) awaited() bool { return r.asked.Load() > r.next.Load() }
 
-// deliver sends batch after batch. It ends with the stream, or with the first error.
+// run delivers all batches, and then says how they ended whenever it is asked for another.
+func (r *run) run(ctx context.Context) {
+	err := r.deliver(ctx)
+	for {
+		for !r.awaited() {
+			select {
+			case <-r.token:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if r.answer(err) != nil {
+			return // nobody is there any more
+		}
+	}
+}
+
+// answer tells the parent, which waits, why no batch comes.
+func (r *run) answer(err error) error {
+	next := r.next.Load()
+	r.asked.Store(next) // first: it may ask again as soon as it has the answer
+	if errors.Is(err, io.EOF) {
+		return r.s.send(newFrame(kindEnd, 0, 0).set64(8, r.id).set64(16, next), nil)
+	}
+	return r.s.fail(kindStart, r.id, err)
+}
+
+// deliver sends batch after batch. It ends with the first error, which is io.EOF at the end of the stream.
 func (r *run) deliver(ctx context.Context) error {
 	for {
 		for r.next.Load() >= r.asked.Load()+r.prefetch {
@@ -122,9 +142,6 @@ func (r *run) deliver(ctx context.Context) error {
 			}
 		}
 		b, err := r.stream.Next(ctx)
-		if errors.Is(err, io.EOF) {
-			return r.s.send(newFrame(kindEnd, 0, 0).set64(8, r.id).set64(16, r.next.Load()), nil)
-		}
 		if err != nil {
 			return err
 		}
@@ -182,9 +199,9 @@ func (r *run) last(b *reader.Batch, cp *order.Checkpoint) bool {
 // room takes a region for a batch. It waits for what the parent holds as long as the parent waits for no batch; when it does, that is an
 // error the parent is told of, once for each time it asks.
 func (r *run) room(ctx context.Context, size int) (region, error) {
-	told := uint64(0)
 	for {
-		asks := r.asks.Load()
+		// Looked at before the attempt: what the parent gave back before it asked has then been counted.
+		awaited := r.awaited()
 		idle, freed := r.s.ring.wait()
 		reg, ok, err := r.s.ring.get(size)
 		if ok || err != nil {
@@ -193,12 +210,12 @@ func (r *run) room(ctx context.Context, size int) (region, error) {
 		if idle {
 			return reg, tooLarge("batch", size)
 		}
-		if asks > told && r.awaited() {
-			told = asks
+		if awaited {
 			err := fmt.Errorf("serve: %w: batches that are still in use leave no room for one of %d bytes: let go of them, copy what you keep, or raise ring_memory", errHeld, size)
-			if err := r.s.fail(kindStart, r.id, err); err != nil {
+			if err := r.answer(err); err != nil {
 				return reg, err
 			}
+			continue
 		}
 		select {
 		case <-freed:

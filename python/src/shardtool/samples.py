@@ -30,7 +30,7 @@ class Sample(Dict[str, Any]):
     number: int
 
 
-class Dataset:
+class Samples:
     """A data set, open for random access: ``ds[i]`` by number in storage order, ``ds["key"]`` by key, ``len(ds)`` samples.
 
     Each access reads and checks one block, in a child process that the first one starts. It can be pickled and copied to processes however
@@ -166,7 +166,7 @@ class Dataset:
         self._closed = True
         self._session.close()
 
-    def __enter__(self) -> "Dataset":
+    def __enter__(self) -> "Samples":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -195,6 +195,6 @@ def _take(client: Client, frame: Frame) -> Sample:
     return sample
 
 
-def open(url: "Union[str, os.PathLike[str]]", **options: Any) -> Dataset:
-    """A data set for random access: see Dataset, which takes the same arguments."""
-    return Dataset(url, **options)
+def open(url: "Union[str, os.PathLike[str]]", **options: Any) -> Samples:
+    """A data set for random access: see Samples, which takes the same arguments."""
+    return Samples(url, **options)
