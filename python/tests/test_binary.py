@@ -1,0 +1,71 @@
+"""Which program is started, and what is said when it is the wrong one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import shardtool
+from shardtool import Loader
+
+
+def test_child_says_why(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the child wrote last is in the error."""
+    fake = tmp_path / "shardtool"
+    fake.write_text(
+        f"#!/bin/sh\necho ignored; for i in 1 2 3; do echo line $i >&2; done; exec {os.environ['SHARDTOOL_BINARY']} cat --none\n"
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
+    with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match=r"(?s)exit code 2.*line 3.*unknown flag"):
+        iter(loader)
+
+
+FAKE = """#!{python}
+import socket, struct, sys, time
+sock = socket.socket(fileno=int(sys.argv[sys.argv.index("--fd") + 1]))
+body = b"9.9.9"
+sock.sendall(struct.pack("<HHI8sI", 1, 0, len(body), b"{magic}", {protocol}).ljust(64, b"\\0") + body)
+sock.recv(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("magic", "protocol", "words"),
+    [("SHRDSRV1", 2, "9.9.9 and speaks protocol 2, this Python package speaks 1"), ("SHRDSRVX", 1, "does not answer")],
+)
+def test_version_mismatch(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: str, protocol: int, words: str) -> None:
+    fake = tmp_path / "shardtool"
+    fake.write_text(FAKE.format(python=sys.executable, magic=magic, protocol=protocol))
+    fake.chmod(0o755)
+    monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
+    with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match=words):
+        iter(loader)
+
+
+def test_binary(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which program is started, and what is said when it cannot be."""
+    from shardtool import _binary
+
+    for path, words in [(tmp_path, "no program"), (tmp_path / "none", "no program"), ("/bin/true", "one version")]:
+        monkeypatch.setenv("SHARDTOOL_BINARY", str(path))
+        with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match=words):
+            iter(loader)
+    (tmp_path / "shardtool").write_text("#!/none\n")
+    (tmp_path / "shardtool").chmod(0o755)
+    monkeypatch.setenv("SHARDTOOL_BINARY", str(tmp_path / "shardtool"))
+    with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match="does not start"):
+        iter(loader)
+    monkeypatch.delenv("SHARDTOOL_BINARY")
+    monkeypatch.setattr(_binary, "__file__", str(tmp_path / "package" / "_binary.py"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert _binary.find() == str(tmp_path / "shardtool")
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    with pytest.raises(shardtool.BinaryError, match="make build"):
+        _binary.find()
+    (tmp_path / "package" / "bin").mkdir(parents=True)
+    (tmp_path / "shardtool").rename(tmp_path / "package" / "bin" / "shardtool")
+    assert _binary.find() == str(tmp_path / "package" / "bin" / "shardtool")
