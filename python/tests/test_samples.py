@@ -35,6 +35,8 @@ def test_access(small: Path) -> None:
         with pytest.raises(TypeError):
             ds[1.5]  # type: ignore[call-overload]
         assert ds[3].number == 3  # after all that
+        text = repr(ds[3])
+        assert text.startswith("<shardtool.Sample 3 's0003': {") and " bytes>" in text and len(text) < 500
 
 
 def test_decoded(small: Path) -> None:

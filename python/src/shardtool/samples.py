@@ -29,6 +29,16 @@ class Sample(Dict[str, Any]):
     key: str
     number: int
 
+    def __repr__(self) -> str:
+        def brief(value: Any) -> str:
+            if isinstance(value, (bytes, bytearray, memoryview)):
+                return f"<{len(value)} bytes>"
+            text = repr(value)
+            return text if len(text) <= 80 else text[:77] + "..."
+
+        inside = ", ".join(f"{name!r}: {brief(value)}" for name, value in self.items())
+        return f"<shardtool.Sample {self.number} {self.key!r}: {{{inside}}}>"
+
 
 class Samples:
     """A data set, open for random access: ``ds[i]`` by number in storage order, ``ds["key"]`` by key, ``len(ds)`` samples.
