@@ -55,6 +55,7 @@ func (j *childJob) source() *synth {
 
 func (j *childJob) options() writer.Options {
 	opt := small("d")
+	opt.Memory = 8 * opt.BlockSize // few blocks on their way: a run lasts as long as its pauses say
 	opt.Mode, opt.Plain, opt.Resume = j.Mode, j.Plain, j.Resume
 	return opt
 }

@@ -97,7 +97,7 @@ func TestPartKilled(t *testing.T) {
 			want := objects(t, localStore(t, job.Dir))
 			rng := rand.New(rand.NewPCG(3, 1))
 			adopted := int64(0)
-			for range 8 {
+			for round := 0; round < 8 || adopted == 0 && round < 100; round++ {
 				job.Dir = t.TempDir()
 				killAfter(t, &job, time.Duration(rng.Int64N(int64(took))))
 				st := localStore(t, job.Dir)
