@@ -15,6 +15,7 @@ func (s *Stream) assemble(ctx context.Context) {
 			d.err = s.fill(ctx, d)
 		}
 		failed := d.err != nil
+		s.stalls.hand(1)
 		select {
 		case s.ready <- d: // the consumer's from here on
 		case <-ctx.Done():
@@ -45,13 +46,24 @@ func (s *Stream) fill(ctx context.Context, d *draft) error {
 	}
 	b.Samples, b.skipped = v.samples, s.ledger.mark()
 	if s.opts.Map != nil {
+		s.stalls.maps(true)
+		defer s.stalls.maps(false)
 		return s.mapAll(ctx, b)
 	}
 	return nil
 }
 
-// wait waits for a piece to be decoded, or to have failed.
-func (s *Stream) wait(ctx context.Context, p *piece) error {
+// wait waits for a draft's piece to be decoded, or to have failed.
+func (s *Stream) wait(ctx context.Context, d *draft, p *piece) error {
+	before := d.brought
+	if p.broughtBy == d.seq {
+		d.brought += int64(p.plan.decoded)
+	}
+	if p.landed.Load() {
+		return nil
+	}
+	s.stalls.await(p, before > d.bytes) // what is beyond its own bytes is for the batches after it
+	defer s.stalls.await(nil, false)
 	for !p.landed.Load() {
 		select {
 		case <-s.landing:
@@ -65,7 +77,7 @@ func (s *Stream) wait(ctx context.Context, p *piece) error {
 // view points the batch's samples into its pieces.
 func (s *Stream) view(ctx context.Context, d *draft, v *views) error {
 	for _, p := range d.uses {
-		if err := s.wait(ctx, p); err != nil {
+		if err := s.wait(ctx, d, p); err != nil {
 			return err
 		}
 	}
@@ -106,6 +118,10 @@ func (s *Stream) pick(d *draft, v *views, r *order.Ref, p *piece) (there bool, e
 	case err == nil:
 		v.fields = fields
 		v.samples = append(v.samples, Sample{Number: r.Number, Key: key, Fields: fields[at:len(fields):len(fields)]})
+		d.samples++
+		for i := range fields[at:] {
+			d.delivers += int64(len(fields[at+i].Data))
+		}
 		return true, nil
 	case s.opts.OnCorrupt == CorruptSkips && confirmed(err):
 		d.Batch.Holes++
@@ -131,7 +147,7 @@ func (s *Stream) gather(ctx context.Context, d *draft, v *views) error {
 	var failed error
 	failedAt := int32(len(d.refs))
 	for u, p := range d.uses {
-		if err := s.wait(ctx, p); err != nil {
+		if err := s.wait(ctx, d, p); err != nil {
 			return err
 		}
 		for ; len(byPiece) > 0 && d.use[byPiece[0]] == int32(u); byPiece = byPiece[1:] {

@@ -35,7 +35,12 @@ type piece struct {
 	mark    uint64 // the batch that found it last, and where in its uses
 	markUse int32
 
-	landed atomic.Bool
+	landed    atomic.Bool
+	doing     atomic.Int32 // doing
+	phases    [objstore.Phases]atomic.Int32
+	evicted   atomic.Bool // it had to go, and comes again
+	broughtBy uint64      // the batch that asked for it
+
 	buf    []byte
 	mapped *handle // holds the mapping that buf is part of
 	*sampleTable
@@ -98,6 +103,7 @@ func (p *piece) sample(r *order.Ref, fields []format.FieldView) (key []byte, _ [
 func (p *piece) fetch(ctx context.Context, s *Stream, st *stage, results []result) []result {
 	results = results[:0]
 	if p.mapped != nil {
+		st.follow.at(pieceDecoding)
 		results = st.mapped(&p.job, p.buf, results)
 	} else {
 		results = st.run(ctx, &p.job, p.plan, p.buf, results)

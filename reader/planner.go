@@ -30,6 +30,10 @@ type draft struct {
 	gathered      int
 	bytes, copies int64
 	err           error
+	// For the accounts: its number, the samples and bytes that it delivers, and what was brought for it so far.
+	seq               uint64
+	samples           int
+	delivers, brought int64
 }
 
 // planner is the state of the goroutine that runs ahead.
@@ -113,7 +117,10 @@ func (p *planner) open(ctx context.Context, span *order.Span) error {
 	sh := p.shards[number]
 	if sh == nil {
 		var err error
-		if sh, err = s.d.shard(ctx, number); err != nil {
+		s.stalls.plan(planStore)
+		sh, err = s.d.shard(ctx, number)
+		s.stalls.plan(planOrder)
+		if err != nil {
 			return err
 		}
 		if len(p.shards) >= 4096 {
@@ -149,6 +156,7 @@ func (s *Stream) newPiece(id pieceID, sh *shard, base int) *piece {
 	p.job = sh.blockRange(first, p.count)
 	p.plan = p.job.plan(s.d.joined())
 	p.mark = 0
+	p.evicted.Store(false)
 	s.pieces[id] = p
 	return p
 }
@@ -187,6 +195,8 @@ func (p *planner) of(r *order.Ref) *piece {
 func (p *planner) use(d *draft) error {
 	s := p.s
 	p.seq++
+	d.seq = p.seq
+	d.bytes = int64(len(d.refs)) * int64(s.d.tables.Decoded/max(s.d.tables.Samples, 1))
 	total := int64(0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,6 +214,9 @@ func (p *planner) use(d *draft) error {
 			}
 			pc.mark, pc.markUse = p.seq, int32(len(d.uses))
 			pc.pins++
+			if !pc.here {
+				pc.broughtBy = p.seq
+			}
 			d.uses = append(d.uses, pc)
 			total += int64(bufferSize(pc.plan.size))
 		}
@@ -214,7 +227,6 @@ func (p *planner) use(d *draft) error {
 	// budget; one that needs more has its samples copied, and its pieces go one by one: those that are here first, which
 	// makes room for the others.
 	if d.copied = total > s.memory.limit/int64(2*max(s.opts.Hold, 1)); d.copied {
-		d.bytes = int64(len(d.refs)) * int64(s.d.tables.Decoded/max(s.d.tables.Samples, 1))
 		slices.SortStableFunc(d.uses, func(x, y *piece) int { return absent(x) - absent(y) })
 		for i, pc := range d.uses {
 			pc.markUse = int32(i)
@@ -253,8 +265,10 @@ func (s *Stream) fits(p *piece) error {
 func (p *planner) bring(ctx context.Context, d *draft, i int, pc *piece) bool {
 	s := p.s
 	if pc.job.shard.Plain() {
+		s.stalls.plan(planStore)
 		s.mapPiece(ctx, pc)
 	}
+	defer s.stalls.plan(planOrder)
 	for {
 		s.mu.Lock()
 		there := pc.here || pc.pins == 0 // or was, and has done its service
@@ -264,6 +278,8 @@ func (p *planner) bring(ctx context.Context, d *draft, i int, pc *piece) bool {
 		case there:
 			return true
 		case admitted:
+			s.stalls.plan(planQueue)
+			s.stalls.move(pc, pieceQueued)
 			select {
 			case s.fetches <- pc:
 				return true
@@ -271,6 +287,7 @@ func (p *planner) bring(ctx context.Context, d *draft, i int, pc *piece) bool {
 				return false
 			}
 		}
+		s.stalls.plan(planMemory)
 		select {
 		case <-s.wake:
 		case <-ctx.Done():

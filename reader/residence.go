@@ -59,6 +59,7 @@ func (s *Stream) evict() bool {
 	for i := len(s.resident) - 1; i >= 0; i-- {
 		if pc := s.resident[i]; pc.pins == 0 {
 			s.stats.evicted.Add(uint64(pc.count))
+			pc.evicted.Store(true)
 			s.drop(pc)
 			return true
 		}
@@ -85,6 +86,7 @@ func (s *Stream) drop(p *piece) {
 	}
 	p.buf, p.sampleTable, p.here = nil, nil, false
 	p.landed.Store(false)
+	s.stalls.move(p, pieceUnasked)
 }
 
 // letGo forgets a piece that nothing will draw from any more.

@@ -84,6 +84,8 @@ type stage struct {
 	check func(*Frame) error
 	// anew reads past what a store has kept: its bytes looked damaged.
 	anew bool
+	// follow, of streams, is told what the job is at.
+	follow *follow
 }
 
 // run appends the results of a job to out. buf has plan().size bytes.
@@ -100,6 +102,7 @@ func (s *stage) run(ctx context.Context, j *job, p plan, buf []byte, out []resul
 }
 
 func (s *stage) try(ctx context.Context, j *job, p plan, buf []byte, out []result) []result {
+	s.follow.at(pieceReading)
 	h, err := s.object(ctx, j.shard)
 	if err != nil {
 		return append(out, s.failed(j, j.from, j.block, j.offset, err))
@@ -114,6 +117,7 @@ func (s *stage) try(ctx context.Context, j *job, p plan, buf []byte, out []resul
 	case p.inPlace:
 		r.at = buf[:p.stored]
 	case s.flight != nil:
+		s.follow.at(pieceRoom)
 		if r.at, err = s.flight.take(ctx, p.stored); err != nil {
 			return append(out, s.failed(j, j.from, j.block, j.offset, err))
 		}
@@ -140,7 +144,9 @@ func (s *stage) read(ctx context.Context, h *handle, p []byte, offset int64) err
 	if f, ok := h.Object.(forgetter); ok && s.anew {
 		f.Forget(ctx, offset, len(p))
 	}
+	s.follow.at(pieceReading)
 	err := h.ReadAt(ctx, p, offset)
+	s.follow.at(pieceDecoding)
 	if s.d.objects.remote && errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, objstore.ErrChanged) {
 		return kindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt, s.d.name, err)}
 	}

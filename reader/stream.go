@@ -9,8 +9,10 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -37,6 +39,8 @@ type Stream struct {
 	err             error
 	ledger          *ledger
 	stats           streamStats
+	stalls          stallClock
+	opened          time.Time
 
 	mu          sync.Mutex
 	memory      memory
@@ -46,6 +50,7 @@ type Stream struct {
 	held        int                // batches delivered and not released
 	coming      int                // batches planned and not delivered
 	waiting     bool               // Next waits
+	ended       time.Duration      // how long the stream was open; 0: it is
 	skipped     ledgerMark         // behind the last batch delivered
 	firstBlocks []int              // of each shard: its first block in the data set
 	// What is used again.
@@ -81,7 +86,7 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{d: d, opts: o, epoch: o.Epoch, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
+	s := &Stream{d: d, opts: o, opened: time.Now(), epoch: o.Epoch, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
 	if cp := o.Checkpoint; cp != nil {
 		s.params = cp.Params
 	} else if s.params, err = order.Choose(table, o.Choice()); err != nil {
@@ -105,7 +110,7 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 	if o.Epochs > 0 {
 		s.cursor.Until(o.End())
 	}
-	s.firstBlocks = table.ShardFirst
+	s.firstBlocks, s.stalls.off = table.ShardFirst, o.noStalls
 	s.start(ctx, table)
 	return s, nil
 }
@@ -156,6 +161,9 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	s.skipped = s.ledger.mark()
 	s.ctx, s.end = s.d.scope(context.WithoutCancel(ctx))
 	s.ctx, s.cancel = context.WithCancelCause(s.ctx)
+	if o := s.opts; o.Log != nil {
+		s.wg.Go(func() { s.log(s.ctx) })
+	}
 	s.wg.Go(func() { s.planAhead(s.ctx) })
 	s.wg.Go(func() { s.assemble(s.ctx) })
 	for range max(s.opts.Workers, requests) {
@@ -225,7 +233,9 @@ func (s *Stream) defaultMemory(perBlock float64) int64 {
 
 // serve is one worker.
 func (s *Stream) serve(ctx context.Context) {
-	st := stage{d: s.d, flight: s.flight, keepGoing: true}
+	at := &follow{clock: &s.stalls}
+	st := stage{d: s.d, flight: s.flight, keepGoing: true, follow: at}
+	reads := objstore.WithTracer(ctx, at) // of its pieces
 	if st.flight == nil {
 		st.scratch = s.d.scratch.get()
 		defer func() { s.d.scratch.put(st.scratch) }()
@@ -237,7 +247,9 @@ func (s *Stream) serve(ctx context.Context) {
 			if !more {
 				return
 			}
-			results = p.fetch(ctx, s, &st, results)
+			at.piece = p
+			results = p.fetch(reads, s, &st, results)
+			at.at(pieceLanded)
 			p.landed.Store(true)
 			signal(s.landing)
 		case <-ctx.Done():
@@ -262,32 +274,57 @@ func (s *Stream) Next(ctx context.Context) (*Batch, error) {
 		return nil, fmt.Errorf("reader: %w: %d are held and none was released; call Release on them, or raise Hold", ErrHeld, held)
 	}
 	defer s.wants(false)
-	select {
-	case d, more := <-s.ready:
-		switch {
-		case s.ctx.Err() != nil: // closed, and what the batch points to is gone
-			s.err = context.Cause(s.ctx)
-		case !more:
-			s.err = io.EOF
-		case d.err != nil:
-			s.err = d.err
-		default:
-			s.deliver(d.Batch)
-			return d.Batch, nil
-		}
-	case <-ctx.Done():
+	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
-	case <-s.ctx.Done():
+	}
+	d, more, err := s.receive(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.ctx.Err() != nil: // closed, and what the batch points to is gone
 		s.err = context.Cause(s.ctx)
+	case !more:
+		s.err = io.EOF
+	case d.err != nil:
+		s.err = d.err
+	default:
+		s.deliver(d)
+		return d.Batch, nil
 	}
 	return nil, s.err
 }
 
-func (s *Stream) deliver(b *Batch) {
+// receive takes the next draft, assembled, and books the wait for it. more is false behind the last one. An error is that of ctx.
+func (s *Stream) receive(ctx context.Context) (d *draft, more bool, err error) {
+	select {
+	case d, more = <-s.ready:
+	default:
+		s.stalls.begin()
+		defer s.stalls.end()
+		select {
+		case d, more = <-s.ready:
+		case <-s.ctx.Done():
+		case <-ctx.Done():
+			return nil, false, context.Cause(ctx)
+		}
+	}
+	if more {
+		s.stalls.hand(-1)
+	}
+	return d, more, nil
+}
+
+func (s *Stream) deliver(d *draft) {
+	b := d.Batch
 	s.mu.Lock()
 	s.held++
 	s.coming--
 	s.skipped = b.skipped
+	if s.stats.batches++; s.stats.batches == 1 {
+		s.stats.firstWait = s.stalls.stalls().Total()
+	}
+	s.stats.samples += uint64(d.samples)
+	s.stats.bytes += uint64(d.delivers)
 	s.mu.Unlock()
 	s.epoch, s.position, s.last = b.NextEpoch, b.NextPosition, b
 }
@@ -373,33 +410,17 @@ func (s *Stream) Close() error {
 		}
 	}
 	s.memory = memory{most: s.memory.most}
+	if s.ended == 0 {
+		s.ended = time.Since(s.opened)
+	}
 	s.pieces, s.resident, s.idlePieces, s.idleTables, s.idleSlots, s.idleDrafts, s.idleViews = nil, nil, nil, nil, nil, nil, nil
 	return nil
 }
 
-// streamStats counts what a stream did.
+// streamStats counts what a stream did. Stream.mu guards what is delivered.
 type streamStats struct {
 	blocks, stored, evicted, rereads atomic.Uint64
-}
 
-// StreamStats counts what a stream has done so far.
-type StreamStats struct {
-	// Blocks and StoredBytes were fetched, the ones read again included.
-	Blocks, StoredBytes uint64
-	// Evicted blocks had to go while samples of them were still to come, for want of memory: they are read again.
-	Evicted uint64
-	// Rereads are reads repeated because the first gave damaged bytes.
-	Rereads uint64
-	// Skipped samples are those of all blocks in the ledger.
-	Skipped uint64
-	// Held is the most bytes of blocks that were held at once.
-	Held int64
-}
-
-// Stats counts what the stream has done so far. It may be called from any goroutine.
-func (s *Stream) Stats() StreamStats {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return StreamStats{Blocks: s.stats.blocks.Load(), StoredBytes: s.stats.stored.Load(), Evicted: s.stats.evicted.Load(),
-		Rereads: s.stats.rereads.Load(), Skipped: s.skipped.samples, Held: s.memory.most}
+	batches, samples, bytes uint64
+	firstWait               time.Duration
 }

@@ -99,7 +99,33 @@ func BenchmarkStreamRatio(b *testing.B) {
 		one.Workers = 2
 		compare(b, streamRanks(text, 8, benchOrder), streamRanks(text, 1, one))
 	})
+	b.Run("text/accounts-to-none/goal=0.99", func(b *testing.B) {
+		without := benchOrder
+		without.noStalls = true
+		compare(b, streamRanks(text, 2, benchOrder), streamRanks(text, 2, without))
+	})
 	b.Run("images/ranks=2/goal=0.75", func(b *testing.B) {
 		compare(b, streamRanks(images, 2, benchOrder), timesEpochs(readCheck(b, images, 2)))
 	})
+}
+
+// BenchmarkStallClock is what the account costs for a piece that the consumer waits for, from its place in the queue to the batch
+// handed over: it stands against some milliseconds of decoding.
+func BenchmarkStallClock(b *testing.B) {
+	c, p := &stallClock{}, &piece{}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.begin()
+		c.plan(planQueue)
+		c.move(p, pieceQueued)
+		c.plan(planOrder)
+		c.await(p, false)
+		for _, to := range []doing{pieceReading, pieceRoom, pieceReading, pieceDecoding, pieceLanded} {
+			c.move(p, to)
+		}
+		c.await(nil, false)
+		c.hand(1)
+		c.end()
+		c.hand(-1)
+	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -84,6 +86,12 @@ type StreamOptions struct {
 	MaxSkippedShare float64
 	// Skipped is the ledger of an earlier run that this one goes on from.
 	Skipped []SkippedBlock
+	// Log, when not nil, takes a line every StatsEvery, and one behind the last: batches and bytes a second, the share of the time
+	// that Next waited, and its main causes, see Stalls. StatsEvery defaults to a minute.
+	Log        *slog.Logger
+	StatsEvery time.Duration
+
+	noStalls bool // see stallClock.off
 }
 
 // optionsError is an ErrOptions that says only what the error below it does.
@@ -119,12 +127,17 @@ func (o StreamOptions) filled(d *Dataset) (StreamOptions, error) {
 			o.Tail = order.TailWrap
 		}
 	}
+	if o.StatsEvery == 0 {
+		o.StatsEvery = time.Minute
+	}
 	if o.MaxSkipped == 0 && o.MaxSkippedShare == 0 {
 		o.MaxSkippedShare = 0.001
 	}
 	switch {
 	case o.Workers < 0 || o.Workers > maxWorkers:
 		return o, fmt.Errorf("reader: %d workers: give 1 to %d, or 0 for one a core", o.Workers, maxWorkers)
+	case o.StatsEvery < 0:
+		return o, fmt.Errorf("reader: statistics every %v: give a time, or 0 for a minute", o.StatsEvery)
 	case o.Hold < 0:
 		return o, fmt.Errorf("reader: hold %d batches: give how many, or 0", o.Hold)
 	case o.Memory < 0 || (o.Memory > 0 && o.Memory < minMemory):

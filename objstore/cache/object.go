@@ -77,7 +77,9 @@ func (o *object) lead(ctx context.Context, f *flight, key key, p []byte) (err er
 		}
 		c.flights.end(key, f)
 	}()
+	objstore.Trace(ctx, objstore.PhaseCache, 1)
 	found, replace := c.load(o.store.group, key, p)
+	objstore.Trace(ctx, objstore.PhaseCache, -1)
 	if !found {
 		if err := o.readSource(ctx, p, key.off); err != nil {
 			return err
@@ -86,6 +88,8 @@ func (o *object) lead(ctx context.Context, f *flight, key key, p []byte) (err er
 	settled = true
 	f.settle(p, nil, true)
 	if !found {
+		objstore.Trace(ctx, objstore.PhaseCache, 1)
+		defer objstore.Trace(ctx, objstore.PhaseCache, -1)
 		c.keep(ctx, o.store.group, key, p, replace)
 	}
 	return nil

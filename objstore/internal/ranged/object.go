@@ -145,6 +145,8 @@ func (o *Object) attempt(ctx context.Context, p []byte, off int64, t *trail) (in
 	}
 	t.waited(time.Since(asked))
 	t.begin()
+	objstore.Trace(ctx, objstore.PhaseRequest, 1)
+	defer objstore.Trace(ctx, objstore.PhaseRequest, -1)
 	s, err := o.race(ctx, off, int64(len(p)), t.stalls, release)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		if _, known := o.pinned(); known { // the range lies inside the version that was

@@ -20,6 +20,8 @@ import (
 	"context"
 	"io"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // Meta describes the version of an object that an answer is about.
@@ -133,7 +135,11 @@ func (r *Reader) acquire(ctx context.Context) (release func(), err error) {
 	default:
 	}
 	start := time.Now()
-	defer func() { r.stats.waitSlot.Add(int64(time.Since(start))) }()
+	objstore.Trace(ctx, objstore.PhaseTurn, 1)
+	defer func() {
+		objstore.Trace(ctx, objstore.PhaseTurn, -1)
+		r.stats.waitSlot.Add(int64(time.Since(start)))
+	}()
 	select {
 	case r.slots <- struct{}{}:
 		return release, nil

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // Transient marks a failure of one request that the next may not meet: a reset, a timeout, 500, 502, 503, 504, 429.
@@ -147,7 +149,11 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 		}
 		return t.giveUp(cause.Err)
 	}
-	defer func(start time.Time) { c.waitRetry.Add(int64(time.Since(start))) }(time.Now())
+	objstore.Trace(ctx, objstore.PhasePause, 1)
+	defer func(start time.Time) {
+		objstore.Trace(ctx, objstore.PhasePause, -1)
+		c.waitRetry.Add(int64(time.Since(start)))
+	}(time.Now())
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {

@@ -1,0 +1,277 @@
+package reader
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// cause is what the consumer waits for at a moment; see Stalls.
+type cause int
+
+const (
+	causeRequest cause = iota
+	causeThrottled
+	causeCache
+	causeWindow
+	causeDecode
+	causeMemory
+	causeOrder
+	causeMap
+	causes
+)
+
+// String is the name in metrics and JSON.
+func (c cause) String() string {
+	return [causes]string{"request", "throttled", "cache", "window", "decode", "memory", "order", "map"}[c]
+}
+
+// doing is where a piece is on its way.
+type doing int32
+
+const (
+	pieceUnasked  doing = iota // it has no memory yet
+	pieceQueued                // it waits for a worker
+	pieceReading               // it is read, see piece.phases
+	pieceRoom                  // its stored bytes wait for room
+	pieceDecoding              // it is decoded, or waits its turn
+	pieceLanded
+	pieceStates
+)
+
+// planning is what the planner is at.
+type planning int32
+
+const (
+	planOrder  planning = iota // the order
+	planStore                  // reads tables of a shard, or opens one
+	planMemory                 // waits for memory of a piece
+	planQueue                  // waits for room in the queue of the workers
+)
+
+// stallClock gives every moment of the consumer's wait its cause. The assembler says which piece the next batch needs, the
+// planner and the workers what they are at. All of them only say so: the cause is looked for, under mu, whenever what it hangs on
+// may have changed, and only while the consumer waits. A stream calls it a few times a piece and twice a batch, never for a sample.
+type stallClock struct {
+	awaited atomic.Pointer[piece] // what the assembler waits for
+	planner atomic.Int32          // planning
+	at      [pieceStates]atomic.Int32
+	paused  atomic.Int32
+	off     bool // for the benchmark that tells what the account costs
+
+	mu      sync.Mutex
+	waiting bool // the consumer is in Next
+	since   time.Time
+	cause   cause
+	totals  [causes]time.Duration
+	fills   bool // the awaited piece is beyond the batch's own share
+	mapping bool
+	ready   int // batches that are assembled and not taken
+}
+
+// begin starts a wait of the consumer, end ends it.
+func (c *stallClock) begin() {
+	if c.off {
+		return
+	}
+	c.mu.Lock()
+	c.waiting, c.since, c.cause = true, time.Now(), c.find()
+	c.mu.Unlock()
+}
+
+func (c *stallClock) end() (waited time.Duration) {
+	if c.off {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.book()
+	c.waiting = false
+	for _, d := range c.totals {
+		waited += d
+	}
+	return waited
+}
+
+// book adds what has passed to its cause; c.mu is held.
+func (c *stallClock) book() {
+	now := time.Now()
+	c.totals[c.cause] += now.Sub(c.since)
+	c.since = now
+}
+
+// look finds out whether the cause is another now; c.mu is held.
+func (c *stallClock) look() {
+	if !c.waiting {
+		return
+	}
+	if found := c.find(); found != c.cause {
+		c.book()
+		c.cause = found
+	}
+}
+
+// find is the cause at this moment; c.mu is held.
+func (c *stallClock) find() cause {
+	p := c.awaited.Load()
+	switch {
+	case c.ready > 0:
+		return causeOrder
+	case c.mapping:
+		return causeMap
+	case p == nil:
+		return c.plans()
+	}
+	found := c.of(p)
+	switch found {
+	case causeThrottled, causeMemory, causeOrder:
+		return found
+	}
+	switch {
+	case p.evicted.Load():
+		return causeMemory
+	case c.fills:
+		return causeWindow
+	}
+	return found
+}
+
+// of is what a piece is at.
+func (c *stallClock) of(p *piece) cause {
+	switch doing(p.doing.Load()) {
+	case pieceUnasked:
+		return c.plans()
+	case pieceQueued:
+		return causeWindow
+	case pieceRoom:
+		return causeMemory
+	case pieceReading:
+		switch {
+		case p.phases[objstore.PhasePause].Load() > 0:
+			return causeThrottled
+		case p.phases[objstore.PhaseCache].Load() > 0:
+			return causeCache
+		case p.phases[objstore.PhaseTurn].Load() > 0 && p.phases[objstore.PhaseRequest].Load() == 0:
+			return causeWindow
+		}
+		return causeRequest
+	}
+	return causeDecode // landed too: the assembler waits for a processor
+}
+
+// plans is what the planner keeps everybody waiting with.
+func (c *stallClock) plans() cause {
+	switch planning(c.planner.Load()) {
+	case planStore:
+		return causeRequest
+	case planMemory:
+		return causeMemory
+	case planQueue:
+		return causeWindow
+	}
+	return causeOrder
+}
+
+// await says which piece the assembler waits for, nil for none.
+func (c *stallClock) await(p *piece, fills bool) {
+	if c.off {
+		return
+	}
+	c.awaited.Store(p)
+	c.mu.Lock()
+	c.fills = fills
+	c.look()
+	c.mu.Unlock()
+}
+
+// plan says what the planner is at.
+func (c *stallClock) plan(at planning) {
+	if !c.off && planning(c.planner.Swap(int32(at))) != at {
+		c.mu.Lock()
+		c.look()
+		c.mu.Unlock()
+	}
+}
+
+// maps says whether the assembler runs Map.
+func (c *stallClock) maps(on bool) {
+	if c.off {
+		return
+	}
+	c.mu.Lock()
+	c.mapping = on
+	c.look()
+	c.mu.Unlock()
+}
+
+// hand counts a batch that is ready (+1), or was taken (-1).
+func (c *stallClock) hand(delta int) {
+	if c.off {
+		return
+	}
+	c.mu.Lock()
+	c.ready += delta
+	c.look()
+	c.mu.Unlock()
+}
+
+// move says where a piece is.
+func (c *stallClock) move(p *piece, to doing) {
+	if c.off {
+		return
+	}
+	from := doing(p.doing.Swap(int32(to)))
+	c.at[from].Add(-1)
+	c.at[to].Add(1)
+	c.moved(p)
+}
+
+// moved looks for the cause again if it is the awaited piece that changed. Whoever changes a piece and whoever awaits it both look
+// afterwards, so that the later of them sees both.
+func (c *stallClock) moved(p *piece) {
+	if c.awaited.Load() == p {
+		c.mu.Lock()
+		c.look()
+		c.mu.Unlock()
+	}
+}
+
+// stalls is the account so far, the wait under way included.
+func (c *stallClock) stalls() Stalls {
+	c.mu.Lock()
+	if c.waiting {
+		c.book()
+	}
+	t := c.totals
+	c.mu.Unlock()
+	return Stalls{
+		Request: t[causeRequest], Throttled: t[causeThrottled], Cache: t[causeCache], Window: t[causeWindow], Decode: t[causeDecode],
+		Memory: t[causeMemory], Order: t[causeOrder], Map: t[causeMap],
+	}
+}
+
+// follow tells the clock what a worker's piece is at. The methods of nil do nothing.
+type follow struct {
+	clock *stallClock
+	piece *piece
+}
+
+func (f *follow) at(d doing) {
+	if f != nil {
+		f.clock.move(f.piece, d)
+	}
+}
+
+// Trace is objstore.Tracer's.
+func (f *follow) Trace(p objstore.Phase, delta int32) {
+	if p < 0 || p >= objstore.Phases {
+		return
+	}
+	if p == objstore.PhasePause {
+		f.clock.paused.Add(delta)
+	}
+	f.piece.phases[p].Add(delta)
+	f.clock.moved(f.piece)
+}

@@ -1,0 +1,165 @@
+package reader
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Stalls says what the consumer of a stream has waited for: the time in Next, divided by what held back the batch that was next. A
+// moment has one cause, so that the causes sum to the wait.
+type Stalls struct {
+	// Request: a block was being read from the store, over the network or from disk.
+	Request time.Duration
+	// Throttled: that read paused, because the store asked for less load, failed or broke off.
+	Throttled time.Duration
+	// Cache: that read used the cache on local disk, to find the block or to keep it.
+	Cache time.Duration
+	// Window: the batch needed more blocks than it holds bytes for. They fill the window that samples are shuffled in, at the
+	// beginning, after a resume, and at the turn of an epoch. So does a block that waits its turn behind others.
+	Window time.Duration
+	// Decode: a block was being checked, decoded and indexed, or waited for a processor to do it.
+	Decode time.Duration
+	// Memory: the budget was full. A block had no memory yet, or it had to go for want of memory and was read again.
+	Memory time.Duration
+	// Order: the batch was being planned, assembled or handed over.
+	Order time.Duration
+	// Map: StreamOptions.Map ran.
+	Map time.Duration
+}
+
+// All yields the causes by the names that metrics and JSON have for them, in the order of Stalls.
+func (s Stalls) All() iter.Seq2[string, time.Duration] {
+	return func(yield func(string, time.Duration) bool) {
+		for c, d := range [causes]time.Duration{s.Request, s.Throttled, s.Cache, s.Window, s.Decode, s.Memory, s.Order, s.Map} {
+			if !yield(cause(c).String(), d) {
+				return
+			}
+		}
+	}
+}
+
+// Total is the wait.
+func (s Stalls) Total() (d time.Duration) {
+	for _, of := range s.All() {
+		d += of
+	}
+	return d
+}
+
+// Sub is what came since before, an earlier reading of the same stream.
+func (s Stalls) Sub(before Stalls) Stalls {
+	return Stalls{
+		Request: s.Request - before.Request, Throttled: s.Throttled - before.Throttled, Cache: s.Cache - before.Cache,
+		Window: s.Window - before.Window, Decode: s.Decode - before.Decode, Memory: s.Memory - before.Memory,
+		Order: s.Order - before.Order, Map: s.Map - before.Map,
+	}
+}
+
+// PieceCounts says how many pieces, consecutive blocks that are read and held together, are where on their way at a moment.
+type PieceCounts struct {
+	// Queued pieces have their memory and wait for a worker.
+	Queued int
+	// Reading pieces are being read, Paused ones of them wait to ask again.
+	Reading, Paused int
+	// Decoding pieces are checked, decoded and indexed, or wait their turn for it.
+	Decoding int
+}
+
+// StreamStats counts what a stream has done so far.
+type StreamStats struct {
+	// Batches were delivered, with so many Samples, padding left out. Bytes are those of their fields, before Map.
+	Batches, Samples, Bytes uint64
+	// Elapsed is the time since the stream was opened, until it was closed.
+	Elapsed time.Duration
+	// Wait is the time that calls of Next have waited, FirstWait that of the first one. Stalls is the same by its causes.
+	Wait, FirstWait time.Duration
+	Stalls          Stalls
+	// Pieces is where pieces are now.
+	Pieces PieceCounts
+	// Blocks and StoredBytes were fetched, the ones read again included.
+	Blocks, StoredBytes uint64
+	// Evicted blocks had to go while samples of them were still to come, for want of memory: they are read again.
+	Evicted uint64
+	// Rereads are reads repeated because the first gave damaged bytes.
+	Rereads uint64
+	// Skipped samples are those of all blocks in the ledger.
+	Skipped uint64
+	// Held is the most bytes of blocks that were held at once.
+	Held int64
+}
+
+// Stats counts what the stream has done so far. It may be called from any goroutine.
+func (s *Stream) Stats() StreamStats {
+	c := &s.stalls
+	stalls := c.stalls()
+	at := func(d doing) int { return int(c.at[d].Load()) }
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	elapsed := s.ended
+	if elapsed == 0 {
+		elapsed = time.Since(s.opened)
+	}
+	return StreamStats{
+		Batches: s.stats.batches, Samples: s.stats.samples, Bytes: s.stats.bytes,
+		Elapsed: elapsed, Wait: stalls.Total(), FirstWait: s.stats.firstWait, Stalls: stalls,
+		Pieces: PieceCounts{
+			Queued: at(pieceQueued), Reading: at(pieceReading) + at(pieceRoom), Paused: int(c.paused.Load()), Decoding: at(pieceDecoding),
+		},
+		Blocks: s.stats.blocks.Load(), StoredBytes: s.stats.stored.Load(), Evicted: s.stats.evicted.Load(),
+		Rereads: s.stats.rereads.Load(), Skipped: s.skipped.samples, Held: s.memory.most,
+	}
+}
+
+// log writes a line at every interval, and one behind the last.
+func (s *Stream) log(ctx context.Context) {
+	tick := time.NewTicker(s.opts.StatsEvery)
+	defer tick.Stop()
+	var before StreamStats
+	for more := true; more; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			more = false
+		}
+		now := s.Stats()
+		if more || now.Batches > before.Batches {
+			s.logLine(before, now)
+		}
+		before = now
+	}
+}
+
+// logLine tells what happened between two readings.
+func (s *Stream) logLine(before, now StreamStats) {
+	took := max((now.Elapsed - before.Elapsed).Seconds(), 1e-9)
+	attrs := []any{
+		"rank", s.split.Rank, "batches", now.Batches, "batches_per_s", round3(float64(now.Batches-before.Batches) / took),
+		"mb_per_s", round3(float64(now.Bytes-before.Bytes) / 1e6 / took), "wait_share", round3((now.Wait - before.Wait).Seconds() / took),
+	}
+	stalls := now.Stalls.Sub(before.Stalls)
+	for range 2 { // the greatest first
+		most, of := "", time.Duration(0)
+		for name, d := range stalls.All() {
+			if d > of && d.Seconds() >= 0.001*took && !told(attrs, name) {
+				most, of = name, d
+			}
+		}
+		if most != "" {
+			attrs = append(attrs, most, round3(of.Seconds()/took))
+		}
+	}
+	s.opts.Log.Info("stream", attrs...)
+}
+
+func told(attrs []any, name string) bool {
+	for _, a := range attrs {
+		if a == name {
+			return true
+		}
+	}
+	return false
+}
+
+// round3 keeps three digits behind the point.
+func round3(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }

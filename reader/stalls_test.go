@@ -1,0 +1,342 @@
+package reader
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore"
+	httpstore "github.com/shardtool/shardtool/objstore/http"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+)
+
+// phased is a store whose reads of shards spend their time in a phase.
+type phased struct {
+	objstore.Store
+	phase objstore.Phase
+	delay time.Duration
+}
+
+func (p *phased) Open(ctx context.Context, name string) (objstore.Object, error) {
+	o, err := p.Store.Open(ctx, name)
+	if err != nil || !strings.HasSuffix(name, ".tar.zst") {
+		return o, err
+	}
+	return &phasedObject{o, p}, nil
+}
+
+type phasedObject struct {
+	objstore.Object
+	p *phased
+}
+
+func (o *phasedObject) ReadAt(ctx context.Context, p []byte, off int64) error {
+	objstore.Trace(ctx, o.p.phase, 1)
+	time.Sleep(o.p.delay)
+	objstore.Trace(ctx, o.p.phase, -1)
+	return o.Object.ReadAt(ctx, p, off)
+}
+
+// longText are samples that take long to decode and no time to read.
+func longText() (samples []testset.Sample) {
+	random := rand.New(rand.NewPCG(1, 2))
+	words := strings.Fields("the shard holds samples in blocks of about one mebibyte each and every block is checked before it is used")
+	for i := range 24 {
+		var text bytes.Buffer
+		for text.Len() < 512<<10 {
+			text.WriteString(words[random.IntN(len(words))])
+			text.WriteByte(' ')
+		}
+		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%04d", i), Fields: []testset.Field{{Name: "txt", Data: text.Bytes()}}})
+	}
+	return samples
+}
+
+// refusing serves objects and refuses each range once.
+func refusing(t *testing.T, store objstore.Store) objstore.Store {
+	var mu sync.Mutex
+	asked := map[string]bool{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(r.URL.Path, "/")
+		mu.Lock()
+		key := name + r.Header.Get("Range")
+		again := asked[key]
+		asked[key] = true
+		mu.Unlock()
+		if !again && strings.HasSuffix(name, ".tar.zst") {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		data, info, err := objstore.ReadAll(r.Context(), store, name, 1<<30)
+		if err != nil {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Header().Set("ETag", `"`+strings.Trim(info.ETag, `"`)+`"`)
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
+	}))
+	t.Cleanup(server.Close)
+	out, err := httpstore.New(server.URL, httpstore.Options{Concurrency: 8, BackoffMin: 40 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestStallCauses brings every cause about, and finds it to be the greatest.
+func TestStallCauses(t *testing.T) {
+	watch(t)
+	small := testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10}
+	slow := func(phase objstore.Phase) func(*testing.T) objstore.Store {
+		return func(*testing.T) objstore.Store { return &phased{mem.New(), phase, 4 * time.Millisecond} }
+	}
+	plain := func(*testing.T) objstore.Store { return mem.New() }
+	for _, c := range []struct {
+		cause   cause
+		store   func(*testing.T) objstore.Store
+		samples []testset.Sample
+		over    func(*testing.T, objstore.Store) objstore.Store
+		count   int // of samples, 800 when 0
+		opt     StreamOptions
+		first   bool // the first batch alone counts
+	}{
+		{cause: causeRequest, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: causeRequest, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 400, Shuffle: true, Lanes: 1, RunBlocks: 1, Delay: 1}},
+		{cause: causeThrottled, store: slow(objstore.PhasePause), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: causeThrottled, store: plain, over: refusing, count: 300, opt: StreamOptions{GlobalBatch: 100}},
+		{cause: causeCache, store: slow(objstore.PhaseCache), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: causeWindow, store: slow(objstore.PhaseTurn), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: causeWindow, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 8, Shuffle: true, Lanes: 24, Delay: 8, RunBlocks: 1, Memory: 64 << 20}, first: true},
+		{cause: causeDecode, store: plain, samples: longText(), opt: StreamOptions{GlobalBatch: 12, Epochs: 20}},
+		{cause: causeMemory, store: slow(objstore.PhaseRequest), count: 400, opt: StreamOptions{GlobalBatch: 16, Shuffle: true, Lanes: 96, Delay: 8, RunBlocks: 1, Memory: 1 << 20}},
+		{cause: causeMap, store: plain, count: 300, opt: StreamOptions{GlobalBatch: 64, Map: func(context.Context, *Sample) error {
+			time.Sleep(300 * time.Microsecond)
+			return nil
+		}}},
+	} {
+		t.Run(c.cause.String(), func(t *testing.T) {
+			if c.samples == nil {
+				c.samples = mixed(cmp.Or(c.count, 800))
+			}
+			store := c.store(t)
+			set := newStreamed(t, store, c.samples, small)
+			if c.over != nil {
+				set.Dataset = open(t, c.over(t, store), Options{Workers: 2})
+			}
+			c.opt.Workers, c.opt.Epochs = 1, max(c.opt.Epochs, 1)
+			s := set.stream(t, c.opt)
+			for n := 0; !c.first || n < 1; n++ {
+				if _, err := s.Next(t.Context()); errors.Is(err, io.EOF) {
+					break
+				} else if err != nil {
+					t.Fatal(err)
+				}
+			}
+			st := s.Stats()
+			if st.Wait != st.Stalls.Total() || st.Wait < st.FirstWait || st.Wait > st.Elapsed {
+				t.Fatalf("wait %v (first %v) of %v, stalls %+v", st.Wait, st.FirstWait, st.Elapsed, st.Stalls)
+			}
+			for name, d := range st.Stalls.All() {
+				if (name == c.cause.String()) != (d > st.Wait/2) {
+					t.Errorf("%s: %v of %v: %+v", name, d, st.Wait, st.Stalls)
+				}
+			}
+		})
+	}
+}
+
+// TestStallsSum holds the account against the time that calls of Next take.
+func TestStallsSum(t *testing.T) {
+	watch(t)
+	set := newStreamed(t, &phased{mem.New(), objstore.PhaseRequest, 2 * time.Millisecond}, mixed(2000), testset.Options{BlockSize: 8 << 10, ShardSize: 200 << 10})
+	for try := range 5 { // a process that is suspended between two readings of the clock measures something else
+		s := set.stream(t, StreamOptions{Shuffle: true, Lanes: 8, Delay: 4, GlobalBatch: 64, Epochs: 1, Workers: 1})
+		var outside time.Duration
+		var batches, samples, size uint64
+		for {
+			begin := time.Now()
+			b, err := s.Next(t.Context())
+			outside += time.Since(begin)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			batches++
+			samples += uint64(len(b.Samples))
+			for i := range b.Samples {
+				for _, f := range b.Samples[i].Fields {
+					size += uint64(len(f.Data))
+				}
+			}
+		}
+		st := s.Stats()
+		if st.Batches != batches || st.Samples != samples || st.Bytes != size || st.FirstWait == 0 {
+			t.Fatalf("%d batches, %d samples, %d bytes came, the account says %+v", batches, samples, size, st)
+		}
+		if st.Wait > outside {
+			t.Fatalf("%v waited, the account says %v", outside, st.Wait)
+		}
+		if st.Wait >= outside*98/100 {
+			return
+		}
+		t.Logf("try %d: %v waited, the account says %v", try, outside, st.Wait)
+	}
+	t.Fatal("the account does not come to the wait")
+}
+
+// TestStallClock takes the clock through what a stream seldom does.
+func TestStallClock(t *testing.T) {
+	c := &stallClock{}
+	p := &piece{}
+	want := func(what string, of cause) {
+		t.Helper()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.cause != of {
+			t.Errorf("%s: %v, want %v", what, c.cause, of)
+		}
+	}
+	c.begin()
+	want("nothing is known", causeOrder)
+	c.plan(planStore)
+	want("tables", causeRequest)
+	c.plan(planMemory)
+	want("the planner waits for memory", causeMemory)
+	c.await(p, false)
+	want("for a piece without memory", causeMemory)
+	c.plan(planQueue)
+	want("or one that nobody takes", causeWindow)
+	c.move(p, pieceQueued)
+	want("in the queue", causeWindow)
+	c.move(p, pieceReading)
+	want("read", causeRequest)
+	f := &follow{c, p}
+	f.Trace(objstore.PhaseTurn, 1)
+	want("its turn", causeWindow)
+	f.Trace(objstore.PhaseRequest, 1)
+	want("a part has its turn", causeRequest)
+	f.Trace(objstore.PhasePause, 1)
+	want("a part pauses", causeThrottled)
+	f.Trace(objstore.PhasePause, -1)
+	f.Trace(objstore.PhaseTurn, -1)
+	f.Trace(objstore.PhaseRequest, -1)
+	f.Trace(objstore.Phases, 1) // of a later version
+	c.move(p, pieceRoom)
+	want("its stored bytes have no room", causeMemory)
+	c.move(p, pieceDecoding)
+	want("decoded", causeDecode)
+	p.evicted.Store(true)
+	c.moved(p)
+	want("the second time", causeMemory)
+	p.evicted.Store(false)
+	c.await(p, true)
+	want("for later batches", causeWindow)
+	c.await(nil, false)
+	c.plan(planOrder)
+	want("assembled", causeOrder)
+	c.maps(true)
+	want("mapped", causeMap)
+	c.maps(false)
+	c.hand(1)
+	want("handed over", causeOrder)
+	c.hand(-1)
+	total := c.end()
+	if got := c.stalls().Total(); got != total {
+		t.Errorf("%v, want %v", got, total)
+	}
+	c.move(p, pieceReading)
+	if got := c.stalls().Total(); got != total {
+		t.Errorf("%v counted while nobody waited", got-total)
+	}
+	if c.at[pieceReading].Load() != 1 || c.at[pieceDecoding].Load() != 0 {
+		t.Errorf("pieces: %v", &c.at)
+	}
+}
+
+// TestStreamLog: lines come while it runs, and one behind the last batch.
+func TestStreamLog(t *testing.T) {
+	watch(t)
+	set := newStreamed(t, &phased{mem.New(), objstore.PhaseRequest, time.Millisecond}, mixed(500), testset.Options{BlockSize: 8 << 10})
+	lines := make(chan string, 1000)
+	log := slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+		select {
+		case lines <- string(p):
+		default:
+		}
+		return len(p), nil
+	}), nil))
+	s := set.stream(t, StreamOptions{GlobalBatch: 64, Epochs: 1, World: 2, Rank: 1, Log: log, StatsEvery: time.Millisecond})
+	last := ""
+	for _, err := s.Next(t.Context()); err == nil; _, err = s.Next(t.Context()) {
+		last = <-lines
+	}
+	s.Close()
+	close(lines)
+	for line := range lines {
+		last = line
+	}
+	for _, part := range []string{"msg=stream", "rank=1", "batches=8", "batches_per_s=", "mb_per_s=", "wait_share="} {
+		if !strings.Contains(last, part) {
+			t.Errorf("the last line lacks %s: %q", part, last)
+		}
+	}
+	if _, err := set.Stream(t.Context(), StreamOptions{Log: log, StatsEvery: -1}); !errors.Is(err, ErrOptions) {
+		t.Error(err)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestStatsWhileStreaming reads the account from elsewhere all the time.
+func TestStatsWhileStreaming(t *testing.T) {
+	watch(t)
+	store := &far{Store: mem.New(), requests: 8, delay: time.Millisecond}
+	set := newStreamed(t, store, mixed(1000), testset.Options{BlockSize: 8 << 10, ShardSize: 100 << 10})
+	s := set.stream(t, StreamOptions{Shuffle: true, Lanes: 8, Delay: 4, GlobalBatch: 64, Epochs: 2, Memory: 2 << 20, Map: mapKey})
+	var done atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		before := s.Stats()
+		for !done.Load() {
+			now := s.Stats()
+			for name, d := range now.Stalls.Sub(before.Stalls).All() {
+				if d < 0 {
+					t.Errorf("%s went back by %v", name, d)
+				}
+			}
+			if p := now.Pieces; p.Queued < 0 || p.Reading < 0 || p.Paused < 0 || p.Decoding < 0 {
+				t.Errorf("%+v", p)
+			}
+			before = now
+		}
+	})
+	for _, err := s.Next(t.Context()); err == nil; _, err = s.Next(t.Context()) {
+		continue
+	}
+	done.Store(true)
+	wg.Wait()
+	if p := s.Stats().Pieces; p != (PieceCounts{}) {
+		t.Errorf("at the end: %+v", p)
+	}
+	s.Close()
+	if a, b := s.Stats(), s.Stats(); a.Elapsed != b.Elapsed {
+		t.Errorf("a closed stream grows older: %v, %v", a.Elapsed, b.Elapsed)
+	}
+}
