@@ -18,6 +18,7 @@ import (
 type catFlags struct {
 	cache       cacheFlags
 	order       orderFlags
+	stats       statsFlags
 	json        bool
 	memory      int64
 	work        int
@@ -54,6 +55,7 @@ Exit codes:
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
 	f.cache.add(cmd)
+	f.stats.add(cmd)
 	cmd.Flags().StringVar(&f.out, "checkpoint-out", "", "replace this file after each batch by where it ends")
 	cmd.Flags().BoolVar(&f.checkpoints, "checkpoints", false, "put the checkpoint into the stream after each batch")
 	cmd.Flags().StringVar(&f.onError, "on-error", "fail", "a damaged block, confirmed by a second read: fail, or skip its samples")
@@ -90,7 +92,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	default:
 		return usagef("--on-error %q: use fail or skip", f.onError)
 	}
-	if f.order.orderSaid || f.checkpoints || f.out != "" || f.onError == "skip" {
+	if f.order.orderSaid || f.checkpoints || f.out != "" || f.onError == "skip" || f.stats.said() {
 		if !cmd.Flags().Changed("memory") {
 			f.memory = 0
 		} else {

@@ -43,11 +43,19 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	}
 	defer ds.Close()
 	f.order.opt.Memory = f.memory
+	if err := f.stats.fill(&f.order.opt, cmd.ErrOrStderr()); err != nil {
+		return err
+	}
 	s, err := f.order.stream(ctx, ds)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	stop, err := f.stats.watch(ctx, cmd.ErrOrStderr(), s, f.order.opt.Rank)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	if f.order.behind() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, f.order.opt.Checkpoint.Epoch)
 	}

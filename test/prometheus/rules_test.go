@@ -1,0 +1,53 @@
+// Package prometheus reads the example rules in deploy/prometheus as Prometheus does.
+package prometheus
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// rules is a file of alert rules, with nothing else in it: see "Defining recording rules" in Prometheus's documentation.
+type rules struct {
+	Groups []struct {
+		Name  string `json:"name"`
+		Rules []struct {
+			Alert       string            `json:"alert"`
+			Expr        string            `json:"expr"`
+			For         string            `json:"for"`
+			Labels      map[string]string `json:"labels"`
+			Annotations map[string]string `json:"annotations"`
+		} `json:"rules"`
+	} `json:"groups"`
+}
+
+func TestAlertRules(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/prometheus/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r rules
+	if err := yaml.UnmarshalStrict(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, g := range r.Groups {
+		for _, rule := range g.Rules {
+			if rule.Alert == "" || rule.Expr == "" || rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
+				t.Errorf("%+v", rule)
+			}
+			if _, err := time.ParseDuration(rule.For); rule.For != "" && err != nil {
+				t.Errorf("%s: %v", rule.Alert, err)
+			}
+			if seen[rule.Alert] {
+				t.Errorf("%s comes twice", rule.Alert)
+			}
+			seen[rule.Alert] = true
+		}
+	}
+	if len(seen) < 5 {
+		t.Errorf("%d alerts", len(seen))
+	}
+}
