@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,8 @@ func TestRemoteStreams(t *testing.T) {
 			{GlobalBatch: 100, Epochs: 1},
 			{GlobalBatch: 100, Epochs: 1, World: 3},
 			{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1, Memory: 1 << 20},
+			{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1, Requests: 3},
+			{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1, Requests: 1},
 		} {
 			o.Workers = 2
 			store.reads.Store(0)
@@ -87,8 +90,9 @@ func TestRemoteStreams(t *testing.T) {
 			f.rest(t)
 			stats := f.Stats()
 			f.Close()
-			if n := store.mostFlying.Load(); n > 16 || (n <= 4 && o.Memory == 0) {
-				t.Errorf("%+v: %d requests in flight, want up to 16", o, n)
+			most := cmp.Or(int64(o.Requests), 16)
+			if n := store.mostFlying.Load(); n > most || (n <= most/4 && o.Memory == 0) {
+				t.Errorf("%+v: %d requests in flight, want up to %d", o, n, most)
 			}
 			if n := store.infos.Load(); n > 0 {
 				t.Errorf("%+v: asked for the sizes of %d objects", o, n)

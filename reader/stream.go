@@ -144,7 +144,7 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	ahead := min(max(64<<10/local, 2), 1024)
 	// What is not blocks: a worker's scratch, and batches that are planned or assembled.
 	rest := int64(s.opts.Workers)*scratchCost + int64(local)*(int64(ahead)*refCost+int64(s.opts.Hold+3)*int64(sampleCost+fieldCost*fields))
-	requests := s.d.requests()
+	requests := s.requests()
 	if requests > 0 { // and stored bytes on their way
 		stored := float64(s.d.tables.Bytes) / blocks * s.runAhead()
 		fly := max(min(s.opts.Memory/4, int64(float64(requests)*stored)), 1<<20)
@@ -166,9 +166,22 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	}
 	s.wg.Go(func() { s.planAhead(s.ctx) })
 	s.wg.Go(func() { s.assemble(s.ctx) })
-	for range max(s.opts.Workers, requests) {
+	goroutines := max(s.opts.Workers, requests)
+	if requests > 0 && s.opts.Requests > 0 {
+		goroutines = requests
+	}
+	for range goroutines {
 		s.wg.Go(func() { s.serve(s.ctx) })
 	}
+}
+
+// requests is how many requests are kept in flight; 0 where reading is a matter of the processor.
+func (s *Stream) requests() int {
+	n := s.d.requests()
+	if s.opts.Requests > 0 {
+		n = min(n, s.opts.Requests)
+	}
+	return n
 }
 
 // localLanes is about how many lanes this rank draws from.
@@ -223,7 +236,7 @@ func (s *Stream) defaultMemory(perBlock float64) int64 {
 	}
 	batch := perBlock * float64(s.opts.GlobalBatch) / float64(s.opts.World)
 	want := 1.5*live + batch + float64(s.opts.Workers)*scratchCost
-	want += 4. / 3 * float64(s.d.requests()) * perBlock * s.runAhead() // what is asked for, decoded, and a quarter for it stored
+	want += 4. / 3 * float64(s.requests()) * perBlock * s.runAhead() // what is asked for, decoded, and a quarter for it stored
 	var largest float64                                                // sample there can be, and so nearly the largest block
 	for _, f := range s.d.tables.Fields {
 		largest += float64(f.Max)

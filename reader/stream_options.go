@@ -71,6 +71,8 @@ type StreamOptions struct {
 	Memory int64
 	// Workers fetch and decode; default Options.Workers.
 	Workers int
+	// Requests is how many requests of a remote store are kept in flight: at most what the store sends, which is the default.
+	Requests int
 	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release, and a Next beyond is
 	// ErrHeld. With 0 a batch is valid until the next call of Next.
 	Hold int
@@ -138,6 +140,8 @@ func (o StreamOptions) filled(d *Dataset) (StreamOptions, error) {
 		return o, fmt.Errorf("reader: %d workers: give 1 to %d, or 0 for one a core", o.Workers, maxWorkers)
 	case o.StatsEvery < 0:
 		return o, fmt.Errorf("reader: statistics every %v: give a time, or 0 for a minute", o.StatsEvery)
+	case o.Requests < 0:
+		return o, fmt.Errorf("reader: %d requests in flight: give how many, or 0 for what the store sends", o.Requests)
 	case o.Hold < 0:
 		return o, fmt.Errorf("reader: hold %d batches: give how many, or 0", o.Hold)
 	case o.Memory < 0 || (o.Memory > 0 && o.Memory < minMemory):

@@ -62,6 +62,7 @@ Exit codes:
 	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples to skip, a number or a share (default 0.1%)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "a JSON object a sample in place of the tar; payloads are read and checked")
 	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
+	cmd.Flags().IntVar(&f.order.opt.Requests, "requests", 0, "requests to a remote store in flight, in an order (0: 64)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (with an order: sized by it)")
 	return cmd
 }
