@@ -55,14 +55,15 @@ func (s *Stream) fill(ctx context.Context, d *draft) error {
 
 // wait waits for a draft's piece to be decoded, or to have failed.
 func (s *Stream) wait(ctx context.Context, d *draft, p *piece) error {
-	before := d.brought
+	before := d.window + d.brought
 	if p.broughtBy == d.seq {
 		d.brought += int64(p.plan.decoded)
 	}
 	if p.landed.Load() {
 		return nil
 	}
-	s.stalls.await(p, before > d.bytes) // what is beyond its own bytes is for the batches after it
+	// What makes the window larger than it was, its own share of the data left out, is for the batches behind it.
+	s.stalls.await(p, before >= d.most)
 	defer s.stalls.await(nil, false)
 	for !p.landed.Load() {
 		select {

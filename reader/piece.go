@@ -40,6 +40,8 @@ type piece struct {
 	phases    [objstore.Phases]atomic.Int32
 	evicted   atomic.Bool // it had to go, and comes again
 	broughtBy uint64      // the batch that asked for it
+	slots     int         // the planner's: slots that are open at the batch at hand
+	live      bool        // and: brought while they were
 
 	buf    []byte
 	mapped *handle // holds the mapping that buf is part of

@@ -30,10 +30,12 @@ type draft struct {
 	gathered      int
 	bytes, copies int64
 	err           error
-	// For the accounts: its number, the samples and bytes that it delivers, and what was brought for it so far.
+	// For the accounts: its number, the samples and bytes that it delivers, and what was brought for it so far; the bytes of the
+	// window before it, less its own share, and the most that they were before in the epoch.
 	seq               uint64
 	samples           int
 	delivers, brought int64
+	window, most      int64
 }
 
 // planner is the state of the goroutine that runs ahead.
@@ -44,6 +46,9 @@ type planner struct {
 	seq    uint64 // of the batch at hand
 	shards map[int]*shard
 	uses   []*piece // of the batch at hand
+	// The window: bytes of pieces that were brought and whose slots are open, and the most that it was in this epoch.
+	window, most int64
+	epoch        uint64
 }
 
 // planAhead plans batches, asks for their pieces in order of first use, and ends with the order.
@@ -102,6 +107,7 @@ func (p *planner) batch(ctx context.Context, d *draft) (more bool, err error) {
 	for i := range info.Closed {
 		at := info.Closed[i].Slot - p.first
 		d.closing = append(d.closing, p.slots[at])
+		p.close(p.slots[at])
 		p.slots[at] = nil
 	}
 	for len(p.slots) > 0 && p.slots[0] == nil {
@@ -142,6 +148,7 @@ func (p *planner) open(ctx context.Context, span *order.Span) error {
 			pc = s.newPiece(id, sh, base)
 		}
 		pc.open++
+		pc.slots++
 		sl.pieces = append(sl.pieces, pc)
 	}
 	p.slots = append(p.slots, sl) // serial numbers count up
@@ -157,6 +164,7 @@ func (s *Stream) newPiece(id pieceID, sh *shard, base int) *piece {
 	p.plan = p.job.plan(s.d.joined())
 	p.mark = 0
 	p.evicted.Store(false)
+	p.slots, p.live = 0, false
 	s.pieces[id] = p
 	return p
 }
@@ -195,8 +203,13 @@ func (p *planner) of(r *order.Ref) *piece {
 func (p *planner) use(d *draft) error {
 	s := p.s
 	p.seq++
-	d.seq = p.seq
+	if info := d.Batch; info.Epoch != p.epoch {
+		p.epoch, p.most = info.Epoch, p.window
+	}
+	p.most = max(p.most, p.window)
+	d.seq, d.most = p.seq, p.most
 	d.bytes = int64(len(d.refs)) * int64(s.d.tables.Decoded/max(s.d.tables.Samples, 1))
+	d.window = p.window - d.bytes
 	total := int64(0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,6 +229,10 @@ func (p *planner) use(d *draft) error {
 			pc.pins++
 			if !pc.here {
 				pc.broughtBy = p.seq
+			}
+			if !pc.live {
+				pc.live = true
+				p.window += int64(pc.plan.decoded)
 			}
 			d.uses = append(d.uses, pc)
 			total += int64(bufferSize(pc.plan.size))
@@ -245,6 +262,16 @@ func absent(p *piece) int {
 		return 0
 	}
 	return 1
+}
+
+// close takes a slot's pieces out of the window.
+func (p *planner) close(sl *slot) {
+	for _, pc := range sl.pieces {
+		if pc.slots--; pc.slots == 0 && pc.live {
+			pc.live = false
+			p.window -= int64(pc.plan.decoded)
+		}
+	}
 }
 
 // fits refuses a block that is larger than the budget.

@@ -237,7 +237,7 @@ func (s *Stream) defaultMemory(perBlock float64) int64 {
 	batch := perBlock * float64(s.opts.GlobalBatch) / float64(s.opts.World)
 	want := 1.5*live + batch + float64(s.opts.Workers)*scratchCost
 	want += 4. / 3 * float64(s.requests()) * perBlock * s.runAhead() // what is asked for, decoded, and a quarter for it stored
-	var largest float64                                                // sample there can be, and so nearly the largest block
+	var largest float64                                              // sample there can be, and so nearly the largest block
 	for _, f := range s.d.tables.Fields {
 		largest += float64(f.Max)
 	}

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/bench"
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/cache"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// began is about when the process started.
+var began = time.Now()
+
+type benchFlags struct {
+	order     orderFlags
+	cache     cacheFlags
+	memory    int64
+	work      int
+	step      time.Duration
+	batch     int
+	ranks     int
+	duration  time.Duration
+	batches   int
+	sweep     bool
+	sweepTime time.Duration
+	baseline  string
+	html      string
+	price     float64
+	quiet     bool
+	json      bool
+	process   bool // this is the process of one rank
+}
+
+func newBench() *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench DATASET",
+		Short: "Measure what training would wait for, and what to change",
+		Long: `Stream a data set as a training job would, with a step that only takes time, and measure how long each step waits for
+its batch. Every moment of the wait has a cause: the table of stalls says whether the store, the processors or the
+step itself holds training back. What comes with the first batch is told apart. Nothing is written but the report,
+and the cache if one is given.
+
+With --ranks each rank is a process, as in a job: give what one host runs. With --sweep, settings are tried in turn,
+without a step, to find where more of them gives little; one set of flags is recommended, with reasons.
+
+Figures are those of this machine at this time: what else runs on it, and what the page cache holds, is in them. The
+report names the host and its limits; --baseline holds it against an earlier one.
+
+Exit codes:
+` + exitCodes,
+		Example: `  shardtool bench s3://bucket/train --shuffle --step 250ms --batch 256 --ranks 8
+  shardtool bench out/ --shuffle --step 20ms --sweep --html report.html
+  shardtool bench out/ --shuffle --json > before.json; shardtool bench out/ --shuffle --baseline before.json`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.process {
+				return benchRank(cmd, args[0])
+			}
+			return runBench(cmd, args[0], &f)
+		},
+	}
+	f.order.add(cmd)
+	f.cache.add(cmd)
+	fl := cmd.Flags()
+	fl.DurationVar(&f.step, "step", 0, "how long the consumer takes over a batch (0: no time, for the most that comes)")
+	fl.IntVar(&f.batch, "batch", 0, "samples of a batch of one rank (0: the global batch divided by the ranks)")
+	fl.IntVar(&f.ranks, "ranks", 1, "processes, a rank each: --rank and those that follow, of --world-size (default: all)")
+	fl.DurationVar(&f.duration, "duration", 20*time.Second, "measure so long, from the first batch on")
+	fl.IntVar(&f.batches, "batches", 0, "measure so many batches in place of a time")
+	fl.IntVar(&f.work, "workers", 0, "decode with this many threads a rank (0: the CPUs this process may use, divided by the ranks)")
+	fl.IntVar(&f.order.opt.Requests, "requests", 0, "requests to a remote store in flight a rank (0: 64)")
+	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight a rank (default: sized by the order)")
+	fl.BoolVar(&f.sweep, "sweep", false, "try settings in turn and recommend one set")
+	fl.DurationVar(&f.sweepTime, "sweep-time", 3*time.Second, "measure each setting so long")
+	fl.StringVar(&f.baseline, "baseline", "", "compare with this file, an earlier --json")
+	fl.StringVar(&f.html, "html", "", "write a report with charts to this file")
+	fl.Float64Var(&f.price, "price", 0, "what a rank costs an hour, to say what waiting costs")
+	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
+	fl.BoolVar(&f.json, "json", false, "print as JSON")
+	fl.BoolVar(&f.process, "rank-process", false, "be the process of one rank")
+	for _, name := range []string{"rank-process", "epochs", "limit"} { // it ends by --duration
+		_ = fl.MarkHidden(name) // there is a flag of that name
+	}
+	return cmd
+}
+
+// check checks the flags and completes those of the order.
+func (f *benchFlags) check(cmd *cobra.Command) error {
+	changed := cmd.Flags().Changed
+	switch {
+	case changed("epochs") || changed("limit"):
+		return usagef("bench has no end but --duration or --batches: leave --epochs and --limit away")
+	case f.ranks < 1 || f.ranks > 1024:
+		return usagef("--ranks %d: give 1 to 1024", f.ranks)
+	case f.step < 0 || f.duration <= 0 || f.sweepTime <= 0:
+		return usagef("--step, --duration and --sweep-time are times such as 20ms, 30s")
+	case f.batches < 0 || f.batch < 0:
+		return usagef("--batches and --batch are numbers, 0 for none")
+	case f.batch > 0 && changed("global-batch"):
+		return usagef("--batch and --global-batch say the same: give one of them")
+	case f.price < 0:
+		return usagef("--price %v: give what a rank costs an hour", f.price)
+	case f.order.opt.Requests < 0:
+		return usagef("--requests %d: give a number, or 0 for what the store sends", f.order.opt.Requests)
+	}
+	if !changed("world-size") && !f.order.fromEnv {
+		f.order.opt.World = f.order.opt.Rank + f.ranks
+	}
+	if err := f.order.fill(); err != nil {
+		return err
+	}
+	if last := f.order.opt.Rank + f.ranks - 1; last >= f.order.opt.World {
+		return usagef("--ranks %d from --rank %d on: with --world-size %d ranks end at %d", f.ranks, f.order.opt.Rank, f.order.opt.World, f.order.opt.World-1)
+	}
+	if f.batch > 0 {
+		f.order.opt.GlobalBatch = f.batch * f.order.opt.World
+	}
+	f.order.opt.Epochs = 0
+	if f.work == 0 && f.ranks > 1 {
+		f.work = reader.LocalWorkers(f.ranks)
+	}
+	if !changed("memory") {
+		f.memory = 0
+		return checkRun(minMemory, f.work)
+	}
+	return checkRun(f.memory, f.work)
+}
+
+func (f *benchFlags) setting() bench.Setting {
+	o := &f.order.opt
+	return bench.Setting{
+		Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
+		Delay: o.Delay, Head: o.Head, Affinity: string(o.Affinity), Tail: string(o.Tail), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch,
+		World: o.World, Memory: f.memory, Workers: f.work, Requests: o.Requests, Cache: f.cache.dir, CacheSize: f.cache.size,
+	}
+}
+
+func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
+	ctx := cmd.Context()
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	r := &bench.Report{
+		Version: bench.Version, Time: began.UTC(), Tool: version, Host: bench.ThisHost(), Setting: f.setting(),
+		StepSeconds: f.step.Seconds(), Price: f.price,
+	}
+	if f.baseline != "" {
+		var err error
+		if r.Baseline, err = bench.Load(f.baseline); err != nil {
+			return usage(err)
+		}
+	}
+	if err := f.describe(ctx, arg, &r.Data); err != nil {
+		return err
+	}
+	command := func(ctx context.Context) *exec.Cmd { return rankProcess(ctx, arg, cmd.ErrOrStderr()) }
+	say := func(msg string, args ...any) {
+		if !f.quiet {
+			fmt.Fprintf(cmd.ErrOrStderr(), msg+"\n", args...)
+		}
+	}
+	say("%s, %s …", plural(f.ranks, "rank"), f.length())
+	job := bench.Job{Setting: r.Setting, Step: f.step, Duration: f.duration, Batches: f.batches}
+	var err error
+	if r.Ranks, err = bench.Spawn(ctx, command, job, f.order.opt.Rank, f.ranks); err != nil {
+		return rankFailed(err)
+	}
+	r.Finish()
+	if f.sweep {
+		if r.Sweep, err = f.sweeper(r, command, say).Sweep(ctx); err != nil {
+			return rankFailed(err)
+		}
+	}
+	if f.html != "" {
+		text, err := r.HTML()
+		if err != nil {
+			return err
+		}
+		if err := replaceFile(f.html, text); err != nil {
+			return err
+		}
+		say("the report is in %s", f.html)
+	}
+	if f.json {
+		return printJSON(cmd, r)
+	}
+	return r.Text(cmd.OutOrStdout())
+}
+
+func (f *benchFlags) length() string {
+	if f.batches > 0 {
+		return plural(f.batches, "batch")
+	}
+	return f.duration.String()
+}
+
+// describe looks at the data set, and refuses what no rank could read.
+func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data) error {
+	ds, err := f.order.open(ctx, arg, reader.Options{})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	if _, _, err := f.order.plan(ctx, ds); err != nil {
+		return err
+	}
+	*d = bench.Data{
+		Address: ds.Store().String(), Generation: ds.Generation(), Digest: format.DigestString(ds.Digest()), Samples: ds.NumSamples(),
+		Shards: ds.NumShards(), Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), Decoded: ds.DecodedBytes(),
+	}
+	if remote, ok := ds.Store().(objstore.Remote); ok {
+		d.Remote, d.Requests = true, remote.Requests()
+	}
+	if ds.NumSamples() == 0 {
+		return &exitError{exitNotFound, fmt.Errorf("%s has no samples: nothing to measure", arg)}
+	}
+	if f.cache.dir == "" {
+		return nil
+	}
+	_, c, err := f.cache.open(ctx)
+	if err != nil {
+		return err
+	}
+	d.CacheUsed = c.Stats().Used
+	return c.Close()
+}
+
+// sweeper tries settings around the one that was asked about.
+func (f *benchFlags) sweeper(r *bench.Report, command func(context.Context) *exec.Cmd, say func(string, ...any)) *bench.Sweeper {
+	s := &bench.Sweeper{
+		Base: r.Setting, Memory: r.Summary.Memory, CPUs: max(r.Host.Usable/f.ranks, 1), Requests: r.Data.Requests, Seconds: f.sweepTime.Seconds(), Cache: f.cache.dir,
+		Say: func(n, of int, what string) { say("sweep %d/%d: %s", n, of, what) },
+	}
+	if f.step > 0 {
+		s.Need = float64(r.Setting.GlobalBatch) / float64(r.Setting.World) * float64(f.ranks) / f.step.Seconds()
+	}
+	s.Run = func(ctx context.Context, t bench.Setting) (bench.Summary, error) {
+		ranks, err := bench.Spawn(ctx, command, bench.Job{Setting: t, Duration: f.sweepTime}, f.order.opt.Rank, f.ranks)
+		if err != nil {
+			return bench.Summary{}, err
+		}
+		return bench.Summarize(ranks), nil
+	}
+	return s
+}
+
+// rankProcess is this program once more, as one rank.
+func rankProcess(ctx context.Context, arg string, stderr io.Writer) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	cmd := exec.CommandContext(ctx, self, "bench", "--rank-process", "--", arg)
+	cmd.Args[0] = os.Args[0]
+	cmd.Stderr = stderr
+	return cmd
+}
+
+// rankFailed gives the error of a rank's process its exit code.
+func rankFailed(err error) error {
+	if rank, ok := errors.AsType[*bench.RankError](err); ok && rank.Code > 0 {
+		return &exitError{rank.Code, fmt.Errorf("%w: see above", err)}
+	}
+	return err
+}
+
+// benchRank is the process of one rank.
+func benchRank(cmd *cobra.Command, arg string) error {
+	job, err := bench.ReadJob(cmd.InOrStdin())
+	if err != nil {
+		return usagef("--rank-process is for bench itself: %w", err)
+	}
+	ctx := cmd.Context()
+	var c *cache.Cache
+	if job.Setting.Cache != "" {
+		f := cacheFlags{job.Setting.Cache, job.Setting.CacheSize}
+		if ctx, c, err = f.open(ctx); err != nil {
+			return err
+		}
+		defer c.Close()
+	}
+	ds, err := openDataset(ctx, arg, reader.Options{Workers: job.Setting.Workers})
+	if err != nil {
+		return err
+	}
+	defer ds.Close()
+	r, err := bench.Measure(ctx, ds, job, began, func(s *reader.Stream) { limitMemory(s.Memory(), 0) })
+	if errors.Is(err, reader.ErrOptions) {
+		return usage(err)
+	}
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		st := c.Stats()
+		r.CacheHits, r.CacheMisses = st.Hits+st.Shared, st.Misses
+	}
+	return bench.WriteRank(cmd.OutOrStdout(), r)
+}

@@ -1,0 +1,96 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// Host is the machine that figures are from. What is not known is empty or 0.
+type Host struct {
+	Name   string `json:"name"`
+	System string `json:"system"`
+	Go     string `json:"go"`
+	CPU    string `json:"cpu,omitempty"`
+	CPUs   int    `json:"cpus"`
+	// Usable is how many CPUs this process may use, after affinity and cgroup.
+	Usable int   `json:"usable_cpus"`
+	Memory int64 `json:"memory_bytes,omitempty"`
+	// CgroupCPU is cpu.max, in CPUs, and CgroupMemory memory.max, where they are limits: those of this process or of a group above.
+	CgroupCPU    float64 `json:"cgroup_cpus,omitempty"`
+	CgroupMemory int64   `json:"cgroup_memory_bytes,omitempty"`
+	// Load is the load average of the last minute, before the run: others may have been at work.
+	Load float64 `json:"load"`
+}
+
+// ThisHost looks at the machine.
+func ThisHost() Host {
+	h := Host{System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), CPUs: runtime.NumCPU(), Usable: runtime.GOMAXPROCS(0)}
+	h.Name, _ = os.Hostname()
+	h.CPU = strings.TrimSpace(field("/proc/cpuinfo", "model name"))
+	h.Memory = kib(field("/proc/meminfo", "MemTotal"))
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		first, _, _ := strings.Cut(string(text), " ")
+		h.Load, _ = strconv.ParseFloat(first, 64)
+	}
+	if text, err := os.ReadFile("/proc/self/cgroup"); err == nil {
+		h.CgroupCPU, h.CgroupMemory = cgroup("/sys/fs/cgroup", string(text))
+	}
+	return h
+}
+
+// cgroup finds the tightest limits on the way from this process's group to the root (cgroup v2).
+func cgroup(root, membership string) (cpus float64, memory int64) {
+	own := "/"
+	for line := range strings.Lines(membership) {
+		if path, ok := strings.CutPrefix(line, "0::"); ok {
+			own = strings.TrimSpace(path)
+		}
+	}
+	for dir := filepath.Clean(own); ; dir = filepath.Dir(dir) {
+		var quota, period float64
+		if text, err := os.ReadFile(filepath.Join(root, dir, "cpu.max")); err == nil {
+			if n, _ := fmt.Sscan(string(text), &quota, &period); n == 2 && period > 0 && (cpus == 0 || quota/period < cpus) {
+				cpus = quota / period
+			}
+		}
+		if text, err := os.ReadFile(filepath.Join(root, dir, "memory.max")); err == nil {
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && (memory == 0 || n < memory) {
+				memory = n
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return cpus, memory
+		}
+	}
+}
+
+// residentMost is the most memory that this process had, where the kernel tells. What getrusage says counts the parent's, from
+// before exec.
+func residentMost() int64 { return kib(field("/proc/self/status", "VmHWM")) }
+
+// field is what a file of lines "name: value" says first.
+func field(file, name string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// kib reads "123 kB".
+func kib(text string) int64 {
+	n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n << 10
+}

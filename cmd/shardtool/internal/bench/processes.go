@@ -1,0 +1,81 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// RankError: the process of a rank failed. It has said why on its stderr.
+type RankError struct {
+	// Rank is which, Code its exit code, -1 where a signal ended it.
+	Rank, Code int
+}
+
+func (e *RankError) Error() string {
+	if e.Code < 0 {
+		return fmt.Sprintf("the process of rank %d was killed", e.Rank)
+	}
+	return fmt.Sprintf("rank %d failed", e.Rank)
+}
+
+// Spawn runs ranks first to first+n-1 as processes, all at once, and collects what they measured. command makes the process of one
+// rank, which reads its job by [ReadJob] and answers by [WriteRank]. The first failure ends all.
+func Spawn(ctx context.Context, command func(context.Context) *exec.Cmd, j Job, first, n int) ([]Rank, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ranks := make([]Rank, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			own := j
+			own.Rank = first + i
+			if err := runRank(ctx, command, own, &ranks[i]); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	return ranks, context.Cause(ctx)
+}
+
+func runRank(ctx context.Context, command func(context.Context) *exec.Cmd, j Job, r *Rank) error {
+	text, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	cmd := command(ctx)
+	cmd.WaitDelay = 5 * time.Second
+	cmd.Stdin = bytes.NewReader(text)
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	err = cmd.Run()
+	if ctx.Err() != nil { // it was ended because of something else
+		return context.Cause(ctx)
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return &RankError{j.Rank, exit.ExitCode()}
+	}
+	if err != nil {
+		return fmt.Errorf("rank %d: %w", j.Rank, err)
+	}
+	if err := json.Unmarshal(out.Bytes(), r); err != nil {
+		return fmt.Errorf("rank %d: it says no measurement: %w", j.Rank, err)
+	}
+	return nil
+}
+
+// ReadJob is the beginning of a rank's process, WriteRank its end.
+func ReadJob(r io.Reader) (j Job, err error) {
+	err = json.NewDecoder(io.LimitReader(r, 1<<20)).Decode(&j)
+	return j, err
+}
+
+// WriteRank hands a measurement to the process that asked for it.
+func WriteRank(w io.Writer, r *Rank) error { return json.NewEncoder(w).Encode(r) }

@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/shardtool/shardtool/reader"
+)
+
+// errEnd: a stream without end has ended.
+var errEnd = errors.New("the stream gave no second batch")
+
+// Measure runs one rank: batch after batch, a step that only takes time, and what it had to wait. began is when the process did.
+// opened is called with the stream before anything is read. When ctx ends, what was measured until then is the result.
+func Measure(ctx context.Context, ds *reader.Dataset, j Job, began time.Time, opened func(*reader.Stream)) (*Rank, error) {
+	s, err := ds.Stream(ctx, j.Setting.Options(j.Rank))
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	opened(s)
+	if _, err := s.Next(ctx); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	cpu := processorSeconds()
+	first := s.Stats()
+	r := &Rank{Rank: j.Rank, First: start.Sub(began).Seconds(), FirstWait: first.Wait.Seconds(), FirstStalls: seconds(first.Stalls), Memory: s.Memory()}
+	m := &meter{s: s, line: newTimeline(j.Duration), start: start, last: first}
+	waits, err := m.run(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	if len(waits) == 0 {
+		return nil, fmt.Errorf("%w: give a longer --duration", errEnd)
+	}
+	end := s.Stats()
+	r.Elapsed = time.Since(start).Seconds()
+	r.Samples, r.Bytes = end.Samples-first.Samples, end.Bytes-first.Bytes
+	r.Stalls = seconds(end.Stalls.Sub(first.Stalls))
+	r.Stored, r.Evicted, r.Held = end.StoredBytes-first.StoredBytes, end.Evicted, end.Held
+	r.CPU, r.Resident = processorSeconds()-cpu, residentMost()
+	r.waits(waits)
+	r.Line = *m.line
+	return r, nil
+}
+
+// meter is a run of a rank.
+type meter struct {
+	s     *reader.Stream
+	line  *Timeline
+	start time.Time
+	last  reader.StreamStats
+}
+
+// run returns the waits of all batches behind the first. The step of the first batch begins at once.
+func (m *meter) run(ctx context.Context, j Job) (waits []float64, err error) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	var looks []look
+	wg.Go(func() { looks = m.look(done) })
+	defer func() {
+		close(done)
+		wg.Wait()
+		for _, l := range looks {
+			m.line.bucket(l.at).look(l.pieces)
+		}
+	}()
+	asked := step(ctx, m.start, j.Step)
+	m.line.spread(0, m.at(asked), func(b *Bucket, s, _ float64) { b.Step += s })
+	for {
+		_, err := m.s.Next(ctx)
+		came := time.Now()
+		if ctx.Err() != nil {
+			return waits, nil
+		}
+		if err != nil {
+			return waits, err
+		}
+		waits = append(waits, came.Sub(asked).Seconds())
+		now := m.s.Stats()
+		done := step(ctx, came, j.Step)
+		m.line.batch(m.at(asked), m.at(came), m.at(done), now.Stalls.Sub(m.last.Stalls), int(now.Samples-m.last.Samples), now.Bytes-m.last.Bytes)
+		m.last, asked = now, done
+		if ctx.Err() != nil || (j.Batches > 0 && len(waits) >= j.Batches) || (j.Batches == 0 && done.Sub(m.start) >= j.Duration) {
+			return waits, nil
+		}
+	}
+}
+
+func (m *meter) at(t time.Time) float64 { return t.Sub(m.start).Seconds() }
+
+// look is a count of pieces at a moment.
+type look struct {
+	at     float64
+	pieces reader.PieceCounts
+}
+
+// lookEvery keeps the counting below a thousandth of a processor, and some counts in each bucket of a run of ten seconds.
+const lookEvery = 10 * time.Millisecond
+
+func (m *meter) look(done <-chan struct{}) (all []look) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			all = append(all, look{m.at(now), m.s.Stats().Pieces})
+		case <-done:
+			return all
+		}
+	}
+}
+
+// step is busy until a step has passed since the batch came. It returns when it was done.
+func step(ctx context.Context, came time.Time, step time.Duration) time.Time {
+	now := time.Now()
+	left := step - now.Sub(came)
+	if left <= 0 {
+		return now
+	}
+	wait := time.NewTimer(left)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return time.Now()
+}

@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Data is the data set that was read.
+type Data struct {
+	Address string `json:"address"`
+	// Remote: requests take time. Requests is how many the store sends at once.
+	Remote     bool   `json:"remote"`
+	Requests   int    `json:"requests,omitempty"`
+	Generation uint64 `json:"generation"`
+	Digest     string `json:"digest"`
+	Samples    uint64 `json:"samples"`
+	Shards     int    `json:"shards"`
+	Blocks     uint64 `json:"blocks"`
+	Bytes      uint64 `json:"bytes"`
+	Decoded    uint64 `json:"decoded_bytes"`
+	// CacheUsed is what the cache held before the run, of all data sets.
+	CacheUsed int64 `json:"cache_used_bytes,omitempty"`
+}
+
+// Report is all that a run says.
+type Report struct {
+	Version int       `json:"version"`
+	Time    time.Time `json:"time"`
+	Tool    string    `json:"tool"`
+	Host    Host      `json:"host"`
+	Data    Data      `json:"data_set"`
+	Setting Setting   `json:"setting"`
+	// StepSeconds is what a step was to take; 0 for none.
+	StepSeconds float64 `json:"step_s"`
+	Summary     Summary `json:"summary"`
+	Verdict     Verdict `json:"verdict"`
+	Ranks       []Rank  `json:"ranks"`
+	Sweep       *Sweep  `json:"sweep,omitempty"`
+	// Price is what a rank costs an hour, Lost how much of that all ranks together wait away in an hour.
+	Price float64 `json:"price_per_rank_hour,omitempty"`
+	Lost  float64 `json:"lost_per_hour,omitempty"`
+	// Baseline is the earlier report that this one was held against.
+	Baseline *Report `json:"-"`
+}
+
+// Finish computes what follows from the measurements.
+func (r *Report) Finish() {
+	r.Summary = Summarize(r.Ranks)
+	r.Verdict = Judge(&r.Summary, r.StepSeconds)
+	r.Lost = r.Price * float64(r.Summary.Ranks) * r.Summary.Worst
+}
+
+// Load reads the JSON of an earlier report.
+func Load(file string) (*Report, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var r Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("%s: it is no report of `shardtool bench --json`: %w", file, err)
+	}
+	if r.Version != Version || len(r.Ranks) == 0 {
+		return nil, fmt.Errorf("%s: it is no report of `shardtool bench --json` that this version reads (version %d, want %d)", file, r.Version, Version)
+	}
+	return &r, nil
+}
+
+// Verdict says what holds training back.
+type Verdict struct {
+	// Holds is step, storage, cache, processors, memory, window, map or order.
+	Holds string `json:"holds_back"`
+	// Cause is the greatest of the stalls, and CauseShare its part of the wait.
+	Cause      string  `json:"cause,omitempty"`
+	CauseShare float64 `json:"cause_share,omitempty"`
+	Text       string  `json:"text"`
+}
+
+// Enough is the share of the time that may be waited without a word.
+const Enough = 0.01
+
+// holds maps a cause to what it is a matter of, and what to do first.
+var holds = map[string][2]string{
+	"request":   {"storage", "the store gives no more: read further ahead (--memory), keep more requests in flight, or use --cache"},
+	"throttled": {"storage", "the store asks for less load: fewer processes at once, more prefixes, or --cache"},
+	"cache":     {"cache", "the cache's disk is the slowest part: take a faster one, or none"},
+	"window":    {"window", "the shuffle window is being filled: measure longer than that takes, or make it smaller (--shuffle-memory, --head)"},
+	"decode":    {"processors", "checking and decoding need more processors: --workers, or more CPUs"},
+	"memory":    {"memory", "the budget is full: raise --memory, or make the shuffle window smaller"},
+	"order":     {"order", "planning and assembling take the time: larger samples or smaller batches, and a processor that is free"},
+	"map":       {"map", "the map function takes the time"},
+}
+
+// Judge finds out what holds a job back.
+func Judge(s *Summary, step float64) Verdict {
+	total := 0.0
+	cause := ""
+	for _, name := range Causes() {
+		total += s.Stalls[name]
+		if cause == "" || s.Stalls[name] > s.Stalls[cause] {
+			cause = name
+		}
+	}
+	v := Verdict{Holds: "step"}
+	if total > 0 {
+		v.Cause, v.CauseShare = cause, s.Stalls[cause]/total
+	}
+	switch {
+	case step > 0 && s.Worst <= Enough:
+		v.Text = fmt.Sprintf("the step holds training back, not the data: %s of the time is waited", percent(s.Worst))
+	case total == 0:
+		v.Text = "nothing was waited for"
+	case s.Ready > total:
+		v.Holds = "processors"
+		v.Text = fmt.Sprintf("%s of the time is waited, though the batches were there: the host gives the process no processor when it needs one, or the step is too short to measure", percent(s.Worst))
+	default:
+		v.Holds = holds[cause][0]
+		waited := fmt.Sprintf("%s of the time is waited", percent(s.Worst))
+		if step == 0 {
+			waited = fmt.Sprintf("without a step it comes to %s samples/s", number(s.Samples))
+		}
+		v.Text = fmt.Sprintf("%s; %s of the wait is %s: %s", waited, percent(v.CauseShare), cause, holds[cause][1])
+	}
+	return v
+}

@@ -1,0 +1,265 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Point is one setting of an axis, and what it came to without a step.
+type Point struct {
+	// Flags are what a user writes for it.
+	Flags   string  `json:"flags"`
+	Value   string  `json:"value"`
+	Samples float64 `json:"samples_per_s"`
+	Bytes   float64 `json:"bytes_per_s"`
+	First   float64 `json:"first_batch_s"`
+	Memory  int64   `json:"memory_budget"`
+	// Base: it is the setting that the sweep started from. Aside: it does not stand for choice. Failed: it could not be measured.
+	Base   bool `json:"base,omitempty"`
+	Aside  bool `json:"aside,omitempty"`
+	Failed bool `json:"failed,omitempty"`
+
+	apply func(*Setting)
+}
+
+// Axis is a setting in its values, the ones that cost least first.
+type Axis struct {
+	Name   string  `json:"name"`
+	Points []Point `json:"points"`
+	// Enough is the place of the first point behind which returns diminish: what comes after it costs more and gives less than the
+	// margin more. Order: the setting changes which sample comes when, so it is for new runs.
+	Enough int    `json:"enough"`
+	Order  bool   `json:"changes_order,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// Sweep is a search, one setting at a time, for the ceiling: the samples a second that come when the consumer takes no time.
+type Sweep struct {
+	// Seconds each setting was measured for.
+	Seconds float64 `json:"seconds"`
+	// Need is what the step asks for, in samples a second over the measured ranks; 0 without a step.
+	Need float64 `json:"need_samples_per_s,omitempty"`
+	// Base is the ceiling of the setting that was asked about: the mean of all times that it was measured, first, last and on the
+	// axes. Margin is by how much others have to differ: what lies between these times, and 5 % at least.
+	Base   float64 `json:"base_samples_per_s"`
+	Margin float64 `json:"margin"`
+	Axes   []Axis  `json:"axes"`
+	// Flags are recommended, empty for what was asked about. Best is what they came to.
+	Flags   []string `json:"recommended"`
+	Reasons []string `json:"reasons"`
+	Best    float64  `json:"recommended_samples_per_s"`
+}
+
+// Sweeper runs a Sweep.
+type Sweeper struct {
+	// Run measures a setting without a step.
+	Run func(ctx context.Context, s Setting) (Summary, error)
+	// Base is where it starts. Memory is the budget that it has, CPUs how many a rank may use, Requests what the store sends at once.
+	Base     Setting
+	Memory   int64
+	CPUs     int
+	Requests int
+	Need     float64
+	Seconds  float64
+	// Cache is a folder to try, empty for none.
+	Cache string
+	// Say is told before each measurement.
+	Say func(n, of int, what string)
+}
+
+// Axes are the settings to try.
+func (s *Sweeper) axes() []Axis {
+	var all []Axis
+	workers := Axis{Name: "workers"}
+	for n := 1; n <= 2*s.CPUs; n *= 2 {
+		workers.add(fmt.Sprint(n), fmt.Sprintf("--workers %d", n), n == s.Base.Workers || (s.Base.Workers == 0 && n == s.CPUs), func(t *Setting) { t.Workers = n })
+	}
+	all = append(all, workers)
+	if s.Requests > 0 {
+		requests := Axis{Name: "requests in flight"}
+		for n := max(s.Requests/16, 1); n <= s.Requests; n *= 2 {
+			requests.add(fmt.Sprint(n), fmt.Sprintf("--requests %d", n), n == s.Base.Requests || (s.Base.Requests == 0 && n == s.Requests), func(t *Setting) { t.Requests = n })
+		}
+		all = append(all, requests)
+	}
+	memory := Axis{Name: "memory"}
+	for _, quarter := range []int64{1, 2, 4, 8} {
+		n := max(s.Memory*quarter/4, 1<<20)
+		n = (n + 1<<20 - 1) &^ (1<<20 - 1)
+		memory.add(humanize.IBytes(uint64(n)), fmt.Sprintf("--memory %dMiB", n>>20), quarter == 4, func(t *Setting) { t.Memory = n })
+	}
+	all = append(all, memory)
+	if s.Base.Shuffle && !s.Base.WholeShards {
+		runs := Axis{Name: "run length", Order: true}
+		for _, n := range []uint32{1, 2, 4, 8, 16} {
+			runs.add(plural(int(n), "block"), fmt.Sprintf("--run-blocks %d", n), n == s.Base.RunBlocks, func(t *Setting) { t.RunBlocks = n })
+		}
+		all = append(all, runs)
+	}
+	if s.Cache != "" {
+		cache := Axis{Name: "cache"}
+		cache.add("none", "", s.Base.Cache == "", func(t *Setting) { t.Cache = "" })
+		cache.add("as it is", "", false, func(t *Setting) { t.Cache = s.Cache })
+		cache.Points[1].Aside = true
+		cache.add("the second time", "--cache "+s.Cache, s.Base.Cache != "", func(t *Setting) { t.Cache = s.Cache })
+		all = append(all, cache)
+	}
+	return all
+}
+
+func (a *Axis) add(value, flags string, base bool, apply func(*Setting)) {
+	a.Points = append(a.Points, Point{Value: value, Flags: flags, Base: base, apply: apply})
+}
+
+// Sweep measures all axes, one after the other, and then what they recommend together.
+func (s *Sweeper) Sweep(ctx context.Context) (*Sweep, error) {
+	axes := s.axes()
+	total, n := 3, 0
+	for i := range axes {
+		total += len(axes[i].Points)
+	}
+	run := func(t Setting, what string) (Summary, error) {
+		n++
+		s.Say(n, total, what)
+		return s.Run(ctx, t)
+	}
+	base, err := run(s.Base, "as asked")
+	if err != nil {
+		return nil, err
+	}
+	for i := range axes {
+		for j := range axes[i].Points {
+			p := &axes[i].Points[j]
+			t := s.Base
+			p.apply(&t)
+			of, err := run(t, axes[i].Name+" "+p.Value)
+			if failed, ok := errors.AsType[*RankError](err); ok && ctx.Err() == nil {
+				s.Say(n, total, failed.Error())
+				p.Failed, p.Aside = true, true
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s %s: %w", axes[i].Name, p.Value, err)
+			}
+			p.Samples, p.Bytes, p.First, p.Memory = of.Samples, of.Bytes, of.First, of.Memory
+		}
+	}
+	again, err := run(s.Base, "as asked, again")
+	if err != nil {
+		return nil, err
+	}
+	out := &Sweep{Seconds: s.Seconds, Need: s.Need, Axes: axes}
+	out.settle(base.Samples, again.Samples)
+	if len(out.Flags) == 0 {
+		return out, nil
+	}
+	t := s.Base
+	for i := range axes {
+		if p := axes[i].chosen(); p != nil {
+			p.apply(&t)
+		}
+	}
+	best, err := run(t, "as recommended")
+	if err != nil {
+		return nil, err
+	}
+	out.confirm(best.Samples)
+	return out, nil
+}
+
+// settle finds out for each axis where returns diminish, and what follows.
+func (s *Sweep) settle(first, last float64) {
+	same := []float64{first, last}
+	for i := range s.Axes {
+		for j := range s.Axes[i].Points {
+			if p := &s.Axes[i].Points[j]; p.Base && !p.Failed {
+				same = append(same, p.Samples)
+			}
+		}
+	}
+	for _, v := range same {
+		s.Base += v / float64(len(same))
+	}
+	s.Best, s.Margin = s.Base, 0.05
+	if s.Base > 0 {
+		s.Margin = min(max(s.Margin, (slices.Max(same)-slices.Min(same))/s.Base), 0.9)
+	}
+	for i := range s.Axes {
+		a := &s.Axes[i]
+		a.settle(s.Base, s.Need, s.Margin)
+		s.Reasons = append(s.Reasons, a.Name+": "+a.Reason)
+		if p := a.chosen(); p != nil {
+			s.Flags = append(s.Flags, p.Flags)
+		}
+	}
+}
+
+// confirm keeps a recommendation that is as good as it looked, and takes one back that is not.
+func (s *Sweep) confirm(got float64) {
+	if got >= (1-s.Margin)*s.Base || (s.Need > 0 && got >= headroom*s.Need) {
+		s.Best = got
+		return
+	}
+	s.Reasons = append(s.Reasons, fmt.Sprintf("together they came to %s samples/s, less than the %s without: nothing is recommended", number(got), number(s.Base)))
+	s.Flags, s.Best = nil, s.Base
+}
+
+// headroom is how much more than the step needs a ceiling should be.
+const headroom = 1.1
+
+// settle finds the cheapest point that does, and says why.
+func (a *Axis) settle(base, need, margin float64) {
+	best, baseAt := 0.0, -1
+	for i := range a.Points {
+		if p := &a.Points[i]; !p.Aside {
+			best = max(best, p.Samples)
+			if p.Base {
+				baseAt = i
+			}
+		}
+	}
+	want, goal := (1-margin)*best, "the best"
+	if enough := max(headroom, 1+margin) * need; need > 0 && best >= enough {
+		want, goal = min(want, enough), "what the step needs"
+	}
+	if a.Enough = slices.IndexFunc(a.Points, func(p Point) bool { return !p.Aside && p.Samples >= want }); a.Enough < 0 {
+		a.Reason = "nothing could be measured"
+		return
+	}
+	p := &a.Points[a.Enough]
+	switch {
+	case a.Order && p.Samples <= (1+margin)*base: // not worth another order
+		if baseAt >= 0 {
+			a.Enough = baseAt
+		} else {
+			a.Enough = -1
+		}
+		a.Reason = "no other gives more than the order's own choice"
+	case a.Enough == len(a.Points)-1:
+		a.Reason = fmt.Sprintf("%s gives %s samples/s, and less gives less", p.Value, number(p.Samples))
+	default:
+		a.Reason = fmt.Sprintf("%s gives %s samples/s, %s; more comes to %s at best", p.Value, number(p.Samples), goal, number(a.above()))
+	}
+}
+
+// above is the best of what costs more than enough.
+func (a *Axis) above() (best float64) {
+	for i := a.Enough + 1; i < len(a.Points); i++ {
+		if !a.Points[i].Aside {
+			best = max(best, a.Points[i].Samples)
+		}
+	}
+	return best
+}
+
+// chosen is the point to recommend, nil for what was asked about.
+func (a *Axis) chosen() *Point {
+	if a.Enough < 0 || a.Points[a.Enough].Base || a.Points[a.Enough].Flags == "" {
+		return nil
+	}
+	return &a.Points[a.Enough]
+}

@@ -1,0 +1,15 @@
+//go:build unix
+
+package bench
+
+import "golang.org/x/sys/unix"
+
+// processorSeconds is what this process has used so far.
+func processorSeconds() float64 {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	seconds := func(t unix.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
+	return seconds(u.Utime) + seconds(u.Stime)
+}
