@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -159,6 +160,11 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 		var err error
 		if r.Baseline, err = bench.Load(f.baseline); err != nil {
 			return usage(err)
+		}
+	}
+	if f.html != "" { // better now than after the measurement
+		if info, err := os.Stat(filepath.Dir(f.html)); err != nil || !info.IsDir() {
+			return usagef("--html %s: there is no folder %s", f.html, filepath.Dir(f.html))
 		}
 	}
 	if err := f.describe(ctx, arg, &r.Data); err != nil {
