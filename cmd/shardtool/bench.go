@@ -283,11 +283,12 @@ func rankFailed(err error) error {
 
 // benchRank is the process of one rank.
 func benchRank(cmd *cobra.Command, arg string) error {
-	job, err := bench.ReadJob(cmd.InOrStdin())
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	job, err := bench.ReadJob(cmd.InOrStdin(), cancel)
 	if err != nil {
 		return usagef("--rank-process is for bench itself: %w", err)
 	}
-	ctx := cmd.Context()
 	var c *cache.Cache
 	if job.Setting.Cache != "" {
 		f := cacheFlags{job.Setting.Cache, job.Setting.CacheSize}

@@ -77,6 +77,7 @@ type Rank struct {
 	Samples     uint64             `json:"samples"`
 	Bytes       uint64             `json:"bytes"`
 	Wait        float64            `json:"wait_s"`
+	Step        float64            `json:"step_mean_s"` // as it was
 	WaitP50     float64            `json:"wait_p50_s"`
 	WaitP99     float64            `json:"wait_p99_s"`
 	WaitMax     float64            `json:"wait_max_s"`
@@ -105,6 +106,7 @@ type Summary struct {
 	// First is that of the slowest rank.
 	First   float64 `json:"first_batch_s"`
 	Steps   int     `json:"steps"`
+	Step    float64 `json:"step_mean_s"` // of the rank whose is the longest
 	WaitP50 float64 `json:"wait_p50_s"`
 	WaitP99 float64 `json:"wait_p99_s"`
 	WaitMax float64 `json:"wait_max_s"`
@@ -131,6 +133,7 @@ func Summarize(ranks []Rank) Summary {
 		r := &ranks[i]
 		s.First, s.WaitP50, s.WaitP99, s.WaitMax = max(s.First, r.First), max(s.WaitP50, r.WaitP50), max(s.WaitP99, r.WaitP99), max(s.WaitMax, r.WaitMax)
 		s.Steps += r.Steps
+		s.Step = max(s.Step, r.Step)
 		s.Resident, s.Memory = max(s.Resident, r.Resident), max(s.Memory, r.Memory)
 		s.Evicted += r.Evicted
 		s.Ready += r.Ready

@@ -214,7 +214,7 @@ func TestSpawn(t *testing.T) {
 	shell := func(script string) func(context.Context) *exec.Cmd {
 		return func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, "sh", "-c", script) }
 	}
-	ranks, err := Spawn(t.Context(), shell(`cat >/dev/null; echo '{"steps":7}'`), Job{}, 2, 3)
+	ranks, err := Spawn(t.Context(), shell(`read job; echo '{"steps":7}'`), Job{}, 2, 3)
 	if err != nil || len(ranks) != 3 || ranks[2].Steps != 7 {
 		t.Errorf("%v: %+v", err, ranks)
 	}
@@ -226,6 +226,11 @@ func TestSpawn(t *testing.T) {
 	if _, err = Spawn(t.Context(), shell(`kill -9 $$`), Job{}, 0, 1); !errors.As(err, &failed) || failed.Code >= 0 || !strings.Contains(err.Error(), "killed") {
 		t.Error(err)
 	}
+	orphan := make(chan struct{})
+	if j, err := ReadJob(strings.NewReader(`{"rank":3}`), func() { close(orphan) }); err != nil || j.Rank != 3 {
+		t.Errorf("%v: %+v", err, j)
+	}
+	<-orphan
 	if _, err = Spawn(t.Context(), shell(`echo no`), Job{}, 0, 1); err == nil || !strings.Contains(err.Error(), "it says no measurement") {
 		t.Error(err)
 	}
@@ -284,7 +289,7 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(file + "x"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	if _, err := ReadJob(strings.NewReader("")); !errors.Is(err, io.EOF) {
+	if _, err := ReadJob(strings.NewReader(""), func() {}); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 }

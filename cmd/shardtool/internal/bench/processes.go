@@ -18,6 +18,7 @@ type RankError struct {
 	Rank, Code int
 }
 
+// Error says which rank, and what became of it.
 func (e *RankError) Error() string {
 	if e.Code < 0 {
 		return fmt.Sprintf("the process of rank %d was killed", e.Rank)
@@ -52,10 +53,12 @@ func runRank(ctx context.Context, command func(context.Context) *exec.Cmd, j Job
 	}
 	cmd := command(ctx)
 	cmd.WaitDelay = 5 * time.Second
-	cmd.Stdin = bytes.NewReader(text)
 	var out bytes.Buffer
 	cmd.Stdout = &out
-	err = cmd.Run()
+	err = start(cmd, text)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	if ctx.Err() != nil { // it was ended because of something else
 		return context.Cause(ctx)
 	}
@@ -71,10 +74,30 @@ func runRank(ctx context.Context, command func(context.Context) *exec.Cmd, j Job
 	return nil
 }
 
-// ReadJob is the beginning of a rank's process, WriteRank its end.
-func ReadJob(r io.Reader) (j Job, err error) {
-	err = json.NewDecoder(io.LimitReader(r, 1<<20)).Decode(&j)
-	return j, err
+// start hands a process its job. Its stdin stays open until it ends: a process that sees the end of it has lost its parent.
+func start(cmd *exec.Cmd, job []byte) error {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	_, _ = in.Write(append(job, '\n')) // one that ends without it says why
+	return nil
+}
+
+// ReadJob is the beginning of a rank's process, WriteRank its end. orphan is called when the process that asked is gone.
+func ReadJob(r io.Reader, orphan func()) (j Job, err error) {
+	d := json.NewDecoder(r)
+	if err := d.Decode(&j); err != nil {
+		return j, err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, r)
+		orphan()
+	}()
+	return j, nil
 }
 
 // WriteRank hands a measurement to the process that asked for it.

@@ -44,6 +44,7 @@ func Measure(ctx context.Context, ds *reader.Dataset, j Job, began time.Time, op
 	r.Stored, r.Evicted, r.Held = end.StoredBytes-first.StoredBytes, end.Evicted, end.Held
 	r.CPU, r.Resident = processorSeconds()-cpu, residentMost()
 	r.waits(waits)
+	r.Step = (r.Elapsed - r.Wait) / float64(r.Steps+1)
 	r.Line = *m.line
 	return r, nil
 }
@@ -54,6 +55,7 @@ type meter struct {
 	line  *Timeline
 	start time.Time
 	last  reader.StreamStats
+	late  time.Duration // by how much the last step was too long
 }
 
 // run returns the waits of all batches behind the first. The step of the first batch begins at once.
@@ -69,7 +71,7 @@ func (m *meter) run(ctx context.Context, j Job) (waits []float64, err error) {
 			m.line.bucket(l.at).look(l.pieces)
 		}
 	}()
-	asked := step(ctx, m.start, j.Step)
+	asked := m.step(ctx, m.start, j.Step)
 	m.line.spread(0, m.at(asked), func(b *Bucket, s, _ float64) { b.Step += s })
 	for {
 		_, err := m.s.Next(ctx)
@@ -82,7 +84,7 @@ func (m *meter) run(ctx context.Context, j Job) (waits []float64, err error) {
 		}
 		waits = append(waits, came.Sub(asked).Seconds())
 		now := m.s.Stats()
-		done := step(ctx, came, j.Step)
+		done := m.step(ctx, came, j.Step)
 		m.line.batch(m.at(asked), m.at(came), m.at(done), now.Stalls.Sub(m.last.Stalls), int(now.Samples-m.last.Samples), now.Bytes-m.last.Bytes)
 		m.last, asked = now, done
 		if ctx.Err() != nil || (j.Batches > 0 && len(waits) >= j.Batches) || (j.Batches == 0 && done.Sub(m.start) >= j.Duration) {
@@ -115,18 +117,23 @@ func (m *meter) look(done <-chan struct{}) (all []look) {
 	}
 }
 
-// step is busy until a step has passed since the batch came. It returns when it was done.
-func step(ctx context.Context, came time.Time, step time.Duration) time.Time {
+// step is busy until a step has passed since the batch came. It returns when it was done. A timer that rings late makes the next
+// steps shorter, as far as they can be: on a busy host short steps would be twice as long, and the job half as fast as asked.
+func (m *meter) step(ctx context.Context, came time.Time, step time.Duration) time.Time {
 	now := time.Now()
-	left := step - now.Sub(came)
-	if left <= 0 {
-		return now
+	due := came.Add(step - m.late)
+	left := due.Sub(now)
+	if left > 0 {
+		wait := time.NewTimer(left)
+		defer wait.Stop()
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+		}
+		now = time.Now()
 	}
-	wait := time.NewTimer(left)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-	case <-ctx.Done():
+	if step > 0 {
+		m.late = min(max(now.Sub(due), 0), step)
 	}
-	return time.Now()
+	return now
 }

@@ -19,6 +19,9 @@ func (r *Report) Text(w io.Writer) error {
 	fmt.Fprintf(t, "asked\t%s\n\n", r.asked())
 	fmt.Fprintf(t, "first batch\t%s\n", span(s.First))
 	fmt.Fprintf(t, "wait a step\tp50 %s, p99 %s, longest %s, over %s\n", span(s.WaitP50), span(s.WaitP99), span(s.WaitMax), plural(s.Steps, "step"))
+	if r.StepSeconds > 0 {
+		fmt.Fprintf(t, "step\t%s asked, %s taken\n", span(r.StepSeconds), span(s.Step))
+	}
 	fmt.Fprintf(t, "waited\t%s of the time; rank %d, which waits most, %s\n", percent(s.Share), s.WorstRank, percent(s.Worst))
 	fmt.Fprintf(t, "throughput\t%s samples/s, %s delivered, %s read\n", number(s.Samples), rate(s.Bytes), rate(s.Stored))
 	fmt.Fprintf(t, "cost\t%s CPU a sample, %s of memory a rank (budget %s)\n", span(s.CPU), size(s.Resident), size(s.Memory))
