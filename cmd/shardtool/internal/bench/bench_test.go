@@ -153,10 +153,20 @@ func TestSweep(t *testing.T) {
 	if s, err = base.Sweep(t.Context()); err != nil || strings.Join(s.Flags, " ") != "--workers 1 --requests 4 --memory 16MiB" || s.Best != 200 {
 		t.Errorf("%v: %+v", err, s)
 	}
-	// One that gets in the way of another is not recommended.
+	// One that gets in the way of another is left out, if it is only cheaper.
 	base.Need = 0
 	base.Run = host(func(s Setting) float64 {
 		if s.Workers > 2 && s.Memory > 0 && s.Memory < 64<<20 {
+			return 10
+		}
+		return saturates(s)
+	})
+	if s, err = base.Sweep(t.Context()); err != nil || strings.Join(s.Flags, " ") != "--workers 4" || s.Best != 3500 || !strings.Contains(strings.Join(s.Reasons, "\n"), "only cheaper") {
+		t.Errorf("%v: %+v", err, s)
+	}
+	// Where that does not do either, nothing is recommended.
+	base.Run = host(func(s Setting) float64 {
+		if s.Workers > 2 && runs > 16 {
 			return 10
 		}
 		return saturates(s)

@@ -35,6 +35,8 @@ type Axis struct {
 	Enough int    `json:"enough"`
 	Order  bool   `json:"changes_order,omitempty"`
 	Reason string `json:"reason"`
+
+	kept bool // as it was asked, in spite of all
 }
 
 // Sweep is a search, one setting at a time, for the ceiling: the samples a second that come when the consumer takes no time.
@@ -52,6 +54,8 @@ type Sweep struct {
 	Flags   []string `json:"recommended"`
 	Reasons []string `json:"reasons"`
 	Best    float64  `json:"recommended_samples_per_s"`
+
+	lean bool // only what gives more is left
 }
 
 // Sweeper runs a Sweep.
@@ -118,7 +122,7 @@ func (a *Axis) add(value, flags string, base bool, apply func(*Setting)) {
 // Sweep measures all axes, one after the other, and then what they recommend together.
 func (s *Sweeper) Sweep(ctx context.Context) (*Sweep, error) {
 	axes := s.axes()
-	total, n := 3, 0
+	total, n := 4, 0 // with the setting itself, twice, and what is recommended, twice at most
 	for i := range axes {
 		total += len(axes[i].Points)
 	}
@@ -154,20 +158,21 @@ func (s *Sweeper) Sweep(ctx context.Context) (*Sweep, error) {
 	}
 	out := &Sweep{Seconds: s.Seconds, Need: s.Need, Axes: axes}
 	out.settle(base.Samples, again.Samples)
-	if len(out.Flags) == 0 {
-		return out, nil
-	}
-	t := s.Base
-	for i := range axes {
-		if p := axes[i].chosen(); p != nil {
-			p.apply(&t)
+	for len(out.Flags) > 0 {
+		t := s.Base
+		for i := range axes {
+			if p := axes[i].chosen(); p != nil {
+				p.apply(&t)
+			}
+		}
+		best, err := run(t, "as recommended")
+		if err != nil {
+			return nil, err
+		}
+		if out.confirm(best.Samples) {
+			break
 		}
 	}
-	best, err := run(t, "as recommended")
-	if err != nil {
-		return nil, err
-	}
-	out.confirm(best.Samples)
 	return out, nil
 }
 
@@ -192,20 +197,41 @@ func (s *Sweep) settle(first, last float64) {
 		a := &s.Axes[i]
 		a.settle(s.Base, s.Need, s.Margin)
 		s.Reasons = append(s.Reasons, a.Name+": "+a.Reason)
-		if p := a.chosen(); p != nil {
+	}
+	s.choose()
+}
+
+func (s *Sweep) choose() {
+	s.Flags = []string{}
+	for i := range s.Axes {
+		if p := s.Axes[i].chosen(); p != nil {
 			s.Flags = append(s.Flags, p.Flags)
 		}
 	}
 }
 
-// confirm keeps a recommendation that is as good as it looked, and takes one back that is not.
-func (s *Sweep) confirm(got float64) {
+// confirm keeps a recommendation that is as good as it looked. Of one that is not, what gave more by itself is tried once more, without
+// what was only cheaper; otherwise nothing is recommended.
+func (s *Sweep) confirm(got float64) bool {
 	if got >= (1-s.Margin)*s.Base || (s.Need > 0 && got >= headroom*s.Need) {
 		s.Best = got
-		return
+		return true
 	}
-	s.Reasons = append(s.Reasons, fmt.Sprintf("together they came to %s samples/s, less than the %s without: nothing is recommended", number(got), number(s.Base)))
-	s.Flags, s.Best = nil, s.Base
+	flags := len(s.Flags)
+	for i := range s.Axes {
+		if a := &s.Axes[i]; a.chosen() != nil && (s.lean || a.chosen().Samples <= (1+s.Margin)*s.Base) {
+			a.kept = true
+		}
+	}
+	s.choose()
+	why := "nothing is recommended"
+	if s.lean = len(s.Flags) > 0 && len(s.Flags) < flags; s.lean {
+		why = "what was only cheaper is left as it was"
+	} else {
+		s.Flags = []string{}
+	}
+	s.Reasons = append(s.Reasons, fmt.Sprintf("together they came to %s samples/s, less than the %s without: %s", number(got), number(s.Base), why))
+	return false
 }
 
 // headroom is how much more than the step needs a ceiling should be.
@@ -258,7 +284,7 @@ func (a *Axis) above() (best float64) {
 
 // chosen is the point to recommend, nil for what was asked about.
 func (a *Axis) chosen() *Point {
-	if a.Enough < 0 || a.Points[a.Enough].Base || a.Points[a.Enough].Flags == "" {
+	if a.kept || a.Enough < 0 || a.Points[a.Enough].Base || a.Points[a.Enough].Flags == "" {
 		return nil
 	}
 	return &a.Points[a.Enough]
