@@ -89,6 +89,10 @@ func (r *Report) grid() *grid {
 		}
 		for j := range g.ranks[i] {
 			c, b := &g.columns[j], &g.ranks[i][j]
+			if b.Looks == 0 && j > 0 { // nobody looked: the process was too busy
+				last := &g.ranks[i][j-1]
+				b.Queued, b.Reading, b.Paused, b.Decoding = last.Queued, last.Reading, last.Paused, last.Decoding
+			}
 			queued, reading, paused, decoding := c.Queued+b.Queued, c.Reading+b.Reading, c.Paused+b.Paused, c.Decoding+b.Decoding
 			c.join(b)
 			c.Queued, c.Reading, c.Paused, c.Decoding = queued, reading, paused, decoding // of all ranks together

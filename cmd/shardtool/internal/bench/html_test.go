@@ -126,6 +126,23 @@ func TestHTML(t *testing.T) {
 	elements(t, page)
 }
 
+// TestGridLooks: where nobody looked, pieces are where they were.
+func TestGridLooks(t *testing.T) {
+	r := made(1)
+	line := &r.Ranks[0].Line
+	line.Buckets = line.Buckets[:3]
+	for i := range line.Buckets {
+		line.Buckets[i].Looks, line.Buckets[i].Reading = 1, 7
+	}
+	line.Buckets[1].Looks, line.Buckets[1].Reading = 0, 0
+	if g := r.grid(); g.columns[1].Reading != 7 {
+		t.Errorf("%v pieces are read", g.columns[1].Reading)
+	}
+	if strings.Contains(r.Verdict.Text, "--cache") {
+		t.Errorf("with a cache: %s", r.Verdict.Text)
+	}
+}
+
 // TestGrid: columns hold what the ranks' timelines do.
 func TestGrid(t *testing.T) {
 	r := made(3)

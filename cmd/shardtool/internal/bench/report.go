@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -49,6 +50,9 @@ type Report struct {
 func (r *Report) Finish() {
 	r.Summary = Summarize(r.Ranks)
 	r.Verdict = Judge(&r.Summary, r.StepSeconds)
+	if r.Setting.Cache != "" { // it is in use
+		r.Verdict.Text = strings.ReplaceAll(r.Verdict.Text, ", or use --cache", "")
+	}
 	r.Lost = r.Price * float64(r.Summary.Ranks) * r.Summary.Worst
 }
 
