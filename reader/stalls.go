@@ -15,8 +15,9 @@ type Stalls struct {
 	Throttled time.Duration
 	// Cache: that read used the cache on local disk, to find the block or to keep it.
 	Cache time.Duration
-	// Window: the batch needed more blocks than it holds bytes for. They fill the window that samples are shuffled in, at the
-	// beginning, after a resume, and at the turn of an epoch. So does a block that waits its turn behind others.
+	// Window: the batch needed more blocks than it holds bytes for, and they made the window that samples are shuffled in larger than
+	// it had been in the epoch: at the beginning, after a resume, and at the turn of an epoch. A block that waits its turn behind
+	// others counts here too.
 	Window time.Duration
 	// Decode: a block was being checked, decoded and indexed, or waited for a processor to do it.
 	Decode time.Duration
