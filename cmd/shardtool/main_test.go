@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -48,4 +50,15 @@ func TestScripts(t *testing.T) {
 			"code": cmdCode, "json": cmdJSON, "members": cmdMembers, "numbering": cmdNumbering, "flip": cmdFlip, "random": cmdRandom,
 		},
 	})
+}
+
+// runCode runs a command and returns its exit code.
+func runCode(t *testing.T, cmd *exec.Cmd) int {
+	t.Helper()
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode()
 }

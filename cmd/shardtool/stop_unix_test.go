@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -22,17 +21,6 @@ var packArgs = []string{"--shard-size", "2MiB", "--workers", "1"}
 
 func packCommand(src, out string, more ...string) *exec.Cmd {
 	return exec.Command("shardtool", append(append([]string{"pack", src, out}, packArgs...), more...)...)
-}
-
-// runCode runs a command and returns its exit code.
-func runCode(t *testing.T, cmd *exec.Cmd) int {
-	t.Helper()
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return cmd.ProcessState.ExitCode()
 }
 
 // stopInside starts a pack and sends a signal when shards many shards are there.
