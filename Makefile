@@ -4,11 +4,18 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
 GO ?= go
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
 FUZZTIME ?= 10s
 TESTFLAGS ?=
 BENCHFLAGS ?=
 
-VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+# On the commit that is tagged with it what VERSION says, on others 0.1.0.dev0+g<commit>: a version to Go, to pip and to people. Binary and
+# Python package have the same.
+VERSION := $(shell cat VERSION)
+ifneq ($(shell git describe --exact-match --dirty --match v$(VERSION) 2>/dev/null),v$(VERSION))
+VERSION := $(VERSION)+$(shell git describe --always --exclude '*' --abbrev=12 --dirty=.dirty 2>/dev/null | sed s/^/g/ | grep . || echo unknown)
+endif
+BIN ?= bin/shardtool
 
 # Pinned: a new release of a checker must not fail a build that passed yesterday.
 STATICCHECK   := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -25,7 +32,16 @@ help: ## list the targets
 
 .PHONY: build
 build: ## the static binary, bin/shardtool
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/shardtool ./cmd/shardtool
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN) ./cmd/shardtool
+
+.PHONY: version
+version:
+	@echo $(VERSION)
+
+# The same commit, Go and zlib give the same bytes.
+.PHONY: wheel
+wheel: .venv/done ## the Python package with the binary inside, dist/*.whl; GOARCH=arm64 makes that of aarch64
+	cd python && SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" ../.venv/bin/python -m hatchling build -t wheel -d ../dist
 
 .PHONY: demo
 demo: build ## pack a small data set of images, look at it, read every sample back
@@ -34,6 +50,12 @@ demo: build ## pack a small data set of images, look at it, read every sample ba
 .PHONY: test
 test: ## every test; the last line counts them
 	@$(GO) test -json $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
+
+# The tools are pinned; numpy and torch are those of the system where it has them.
+.venv/done: python/requirements-test.txt
+	$(PYTHON) -m venv --clear --system-site-packages .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r python/requirements-test.txt
+	@touch $@
 
 .PHONY: race
 race: ## every test under the race detector (needs a C compiler)

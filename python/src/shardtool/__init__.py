@@ -51,3 +51,14 @@ __all__ = [
     "SkippedError",
     "open",
 ]
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import metadata
+
+    try:
+        return metadata.version("shardtool")  # that of the binary in the wheel
+    except metadata.PackageNotFoundError:
+        return "0+unknown"  # a source tree in PYTHONPATH

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import Optional
 
 from .errors import BinaryError
 
@@ -18,10 +19,22 @@ def find() -> str:
     inside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "shardtool")
     if os.access(inside, os.X_OK):
         return inside
-    found = shutil.which("shardtool")
+    found = _in_path()
     if found is None:
         raise BinaryError(
             "the program shardtool is not there: install the wheel for Linux, which has it inside, or build it with"
             " `make build` and put it into PATH or name it in SHARDTOOL_BINARY"
         )
     return found
+
+
+def _in_path() -> Optional[str]:
+    """The program in PATH, but not the command that pip made of this package: that one looks for the program here."""
+    for folder in os.get_exec_path():
+        found = shutil.which("shardtool", path=folder)
+        if found is not None:
+            with open(found, "rb") as f:
+                start = f.read(4096)
+            if not (start.startswith(b"#!") and b"from shardtool" in start):
+                return found
+    return None

@@ -1,0 +1,77 @@
+"""Builds the wheel around the program: hatchling calls this.
+
+The version and the binary's flags are those of the Makefile at the top of the repository, so building needs the whole repository, Go and
+make. What `pip` is given are wheels: there is no source distribution, as it would have no Go source in it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: Architectures as Go and as wheels call them. A static binary asks nothing of the system but Linux: both tags are the oldest that there are
+#: for any C library of Python 3.9.
+TAGS = {go: f"py3-none-manylinux_2_17_{wheel}.musllinux_1_1_{wheel}" for go, wheel in (("amd64", "x86_64"), ("arm64", "aarch64"))}
+
+
+def run(*command: str, **env: str) -> str:
+    """What a command says, run at the top of the repository."""
+    if not (ROOT / "go.mod").exists():
+        raise SystemExit(f"shardtool is built from its whole repository, and {ROOT} is not that: install a wheel, or build one with `make wheel`")
+    try:
+        return subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    except FileNotFoundError:
+        raise SystemExit(f"building shardtool needs {command[0]}, which is missing: install a wheel, which needs neither Go nor make") from None
+
+
+def version() -> str:
+    """The version of the binary, which is that of the package."""
+    return run("make", "--silent", "--no-print-directory", "version")
+
+
+def licenses(goarch: str) -> str:
+    """The licences of everything that is linked into the binary."""
+    modules = run("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}\t{{.Dir}}{{end}}{{end}}", "./cmd/shardtool",
+                  GOOS="linux", GOARCH=goarch, CGO_ENABLED="0")  # fmt: skip
+    places = sorted({*filter(None, modules.splitlines()), "Go, runtime and standard library\t" + run("go", "env", "GOROOT")})
+    out: List[str] = []
+    for name, folder in (place.split("\t") for place in places):
+        files = sorted(p for p in Path(folder).iterdir() if p.is_file())
+        texts = [p for p in files if p.name.upper().startswith(("LICENSE", "LICENCE", "NOTICE", "COPYING"))]
+        texts = texts or [p for p in files if p.name.upper().startswith("README")]  # some have it there
+        if not texts:
+            raise SystemExit(f"{name} has no licence in {folder}")
+        out += [f"==== {name}: {p.name}\n\n{p.read_text('utf-8')}" for p in texts]
+    return "\n\n".join(out)
+
+
+class Hook(BuildHookInterface):  # type: ignore[type-arg]
+    """Puts binary and licences into a wheel and names what it runs on. An editable install has neither, see docs/python.md."""
+
+    def initialize(self, version: str, build_data: Dict[str, Any]) -> None:
+        """Before anything is packed."""
+        if self.target_name == "sdist":
+            raise SystemExit("shardtool has no source distribution: the binary is built from the whole repository. Build the wheel with `make wheel`")
+        if version == "editable":
+            return
+        goarch = run("go", "env", "GOARCH", GOOS="linux")
+        if goarch not in TAGS:
+            raise SystemExit(f"no wheel for {goarch}: GOARCH is to be one of {', '.join(TAGS)}")
+        work = ROOT / "dist" / goarch
+        work.mkdir(parents=True, exist_ok=True)
+        run("make", "--no-print-directory", "build", f"BIN={work}/shardtool", GOOS="linux", GOARCH=goarch)
+        (work / "THIRD_PARTY").write_text(licenses(goarch), "utf-8")
+        info = f"shardtool-{self.metadata.version}.dist-info/licenses"
+        build_data["tag"] = TAGS[goarch]
+        build_data["pure_python"] = False
+        build_data["force_include"].update({
+            str(work / "shardtool"): "shardtool/bin/shardtool",
+            str(ROOT / "LICENSE"): f"{info}/LICENSE",
+            str(work / "THIRD_PARTY"): f"{info}/THIRD_PARTY",
+        })  # fmt: skip

@@ -1,0 +1,25 @@
+"""The command ``shardtool`` as pip installs it, and ``python -m shardtool``: becomes the program."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import _binary
+from .errors import BinaryError
+
+
+def main() -> None:
+    """Does not return: this process becomes the program, with its arguments, signals and exit code."""
+    try:
+        binary = _binary.find()
+        os.execv(binary, ["shardtool", *sys.argv[1:]])
+    except BinaryError as err:
+        code, words = err.code, str(err)
+    except OSError as err:
+        code, words = 1, f"{binary} does not start: {err.strerror}"
+    sys.exit(print(f"shardtool: {words}", file=sys.stderr) or code)
+
+
+if __name__ == "__main__":
+    main()

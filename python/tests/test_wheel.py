@@ -1,0 +1,187 @@
+"""The wheel: its bytes, and what it is like to install and use it where there is nothing but Python."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+from typing import List
+
+import pytest
+from conftest import ROOT
+
+
+def build(out: Path, kind: str = "wheel", **env: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)],
+        cwd=ROOT / "python", env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000", **env}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+def built(out: Path, **env: str) -> Path:
+    done = build(out, **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("wheel"))
+
+
+class Installed:
+    """A virtual environment without access to anything but Python, with the wheel in it."""
+
+    def __init__(self, base: Path, wheel: Path) -> None:
+        self.work = base / "work"
+        self.work.mkdir()
+        self.bin = base / "venv" / "bin"
+        # What a shell of a user has, and no way to find this repository.
+        self.env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(base), "LC_ALL": "C.UTF-8"}
+        subprocess.run([sys.executable, "-m", "venv", str(base / "venv")], check=True, timeout=300)
+        self.run(self.bin / "python", "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", wheel)
+
+    def run(self, *args: object, code: int = 0) -> str:
+        done = subprocess.run(list(map(str, args)), cwd=self.work, env=self.env, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    def python(self, text: str) -> str:
+        return self.run(self.bin / "python", "-W", "error", "-c", text)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    env = Installed(tmp_path_factory.mktemp("installed"), wheel)
+    env.run("shardtool", "pack", ROOT / "testdata" / "demo", "out/demo", "--quiet")
+    return env
+
+
+def test_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    """Neither the clock nor the builder's settings are in it."""
+    old = os.umask(0o077)
+    try:
+        again = built(tmp_path, TZ="Asia/Tokyo", LC_ALL="C", HOME=str(tmp_path), GOCACHE=go("GOCACHE"), GOPATH=go("GOPATH"), GOMODCACHE=go("GOMODCACHE"))
+    finally:
+        os.umask(old)
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def go(name: str) -> str:
+    return subprocess.run(["go", "env", name], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+def test_contents(wheel: Path) -> None:
+    """RECORD has every file, the tags are those of the name, the program is static, and what is linked into it is licensed."""
+    with zipfile.ZipFile(wheel) as z:
+        assert z.testzip() is None
+        names = z.namelist()
+        (info,) = {n.split("/")[0] for n in names if ".dist-info/" in n}
+        record = {row[0]: row[1:] for row in csv.reader(io.StringIO(z.read(f"{info}/RECORD").decode()))}
+        assert sorted(record) == sorted(names)
+        for name, (digest, size) in record.items():
+            if name != f"{info}/RECORD":
+                data = z.read(name)
+                assert size == str(len(data))
+                assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        tags = re.findall("(?m)^Tag: (.*)$", z.read(f"{info}/WHEEL").decode())
+        machine = {"amd64": "x86_64", "arm64": "aarch64"}[go("GOARCH")]
+        assert sorted(tags) == [f"py3-none-manylinux_2_17_{machine}", f"py3-none-musllinux_1_1_{machine}"]
+        assert "Root-Is-Purelib: false" in z.read(f"{info}/WHEEL").decode()
+        assert wheel.name.endswith(f"-py3-none-manylinux_2_17_{machine}.musllinux_1_1_{machine}.whl")
+        assert z.getinfo("shardtool/bin/shardtool").external_attr >> 16 & 0o777 == 0o755
+        assert sorted(segments(z.read("shardtool/bin/shardtool"))) == [1]  # PT_LOAD; neither PT_INTERP nor PT_DYNAMIC
+        assert "py.typed" in {n.split("/")[-1] for n in names}
+        linked = z.read(f"{info}/licenses/THIRD_PARTY").decode()
+        for module in ("Go, runtime", "github.com/klauspost/compress ", "github.com/spf13/cobra ", "github.com/apache/arrow/go/v17 "):
+            assert f"==== {module}" in linked
+        assert z.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+
+
+def segments(elf: bytes) -> "set[int]":
+    """The kinds of segments that bear on loading: PT_LOAD, PT_DYNAMIC, PT_INTERP."""
+    assert elf[:6] == b"\x7fELF\x02\x01"
+    (at,) = struct.unpack_from("<Q", elf, 32)
+    size, count = struct.unpack_from("<HH", elf, 54)
+    return {kind for kind in (struct.unpack_from("<I", elf, at + size * i)[0] for i in range(count)) if kind in (1, 2, 3)}
+
+
+def test_version(installed: Installed, wheel: Path) -> None:
+    """One version for the file, the package and the program, which the package finds inside itself."""
+    said = json.loads(installed.run("shardtool", "version", "--json"))
+    assert wheel.name.split("-")[1] == said["version"]
+    package = installed.python("import shardtool; print(shardtool.__version__)")
+    assert package.strip() == said["version"]
+    assert installed.run(installed.bin / "python", "-m", "shardtool", "version") == installed.run("shardtool", "version")
+    found = installed.python("from shardtool import _binary; print(_binary.find())").strip()
+    assert found.endswith("/site-packages/shardtool/bin/shardtool")
+
+
+def test_command(installed: Installed) -> None:
+    """The command is the program: its exit codes and words, also without the program."""
+    assert "no sample" in installed.run("shardtool", "get", "out/demo", "nobody", code=6)
+    program = Path(installed.python("from shardtool import _binary; print(_binary.find())").strip())
+    program.rename(program.with_name("away"))
+    try:
+        assert "install the wheel for Linux" in installed.run("shardtool", "version", code=2)
+    finally:
+        program.with_name("away").rename(program)
+
+
+def examples(page: Path) -> List[str]:
+    """The Python that a page shows, block by block."""
+    return [textwrap.dedent(b) for b in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)]
+
+
+def test_five_lines(installed: Installed) -> None:
+    """The README's first program, as it stands there, on the data set that the README packs."""
+    (text,) = [b for b in examples(ROOT / "README.md") if "Loader(" in b]
+    lines = [line for line in text.splitlines() if line.strip()]
+    assert len(lines) <= 6
+    out = installed.python(text)
+    assert len(out.splitlines()) == 7  # batches of 32 of 205 samples
+
+
+def test_package_page(installed: Installed) -> None:
+    """The page of the package itself."""
+    (text,) = examples(ROOT / "python" / "README.md")
+    # Its data set has photos; the demo's are drawings, and no Pillow is here.
+    before = "n = []\ndef step(images, texts):\n    assert len(images) == len(texts)\n    n.extend(texts)\n"
+    text = text.replace("out/", "out/demo").replace('"jpg": "image"', '"png": "bytes"').replace('batch["jpg"]', 'batch["png"]')
+    # Shuffled, the last batch is filled from the next epoch.
+    assert installed.python(before + text + "print(len(n), saved['version'])") == "256 1\n"
+
+
+def test_no_source_distribution(tmp_path: Path) -> None:
+    done = build(tmp_path, "sdist")
+    assert done.returncode != 0
+    assert "no source distribution" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_machine(tmp_path: Path) -> None:
+    done = build(tmp_path, GOARCH="riscv64")
+    assert done.returncode != 0
+    assert "GOARCH is to be one of amd64, arm64" in done.stderr
+
+
+def test_outside_the_repository(tmp_path: Path) -> None:
+    """What there is of the package alone does not build, and says why."""
+    shutil.copytree(ROOT / "python", tmp_path / "python", ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
+    done = subprocess.run(command, cwd=tmp_path / "python", capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "install a wheel, or build one with `make wheel`" in done.stderr
