@@ -1,0 +1,142 @@
+"""Checkpoints and the hash of skipped blocks: sections 9.10 and 9.11 of SPEC.md."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zlib
+from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
+
+from ..errors import CheckpointError, ConfigError
+from ._parameters import AFFINITIES, MAX_BATCH, MAX_EPOCH, TAILS, Parameters
+from ._words import U32, U64
+
+# Printable ASCII without " \ < > &, at most 128 bytes
+PRINTABLE = r"[ !#-%'-;=?-\[\]-~]{0,128}"
+
+_LETTERS = (("V", "lanes"), ("E", "run_blocks"), ("W", "delay"), ("H", "head"), ("T", "mix_block"))
+
+
+def demand(condition: bool, reason: str) -> None:
+    """Refuses a checkpoint."""
+    if not condition:
+        raise CheckpointError(f"the checkpoint cannot be used: {reason}")
+
+
+class Checkpoint(NamedTuple):
+    """A place in an order, and all that the order depends on."""
+
+    parameters: Parameters
+    samples: int  #: Of the data set.
+    epoch: int  #: The place: epoch,
+    position: int  #: and samples of it that come before, over all ranks.
+    global_batch: int = 0  #: Of the batch before it; 0 where there was none.
+    digest: str = ""  #: Of the data set.
+    tables: str = ""  #: The object that names its generation.
+    skip_hash: str = ""  #: ``skip_hash`` of the blocks skipped so far.
+    skipped: int = 0  #: Samples skipped so far.
+
+    def text(self) -> str:
+        """The text that SPEC.md 9.10 defines, below 1 KiB."""
+        p, seed = self.parameters, str(self.parameters.seed)
+        values: Dict[str, Any] = {"version": 1, "algorithm": "lane-delay/1", "seed": seed, "epoch": self.epoch, "position": self.position}
+        values["shuffle"] = p.shuffle
+        values.update((letter, getattr(p, name)) for letter, name in _LETTERS)
+        values.update(affinity=p.affinity, tail=p.tail, global_batch=self.global_batch)
+        values["sources"] = [{"digest": self.digest, "N": self.samples, "weight": 1, "key": seed}]
+        values.update(tables=self.tables, skip_hash=self.skip_hash, skipped=self.skipped)
+        text = json.dumps(values, separators=(",", ":"))
+        return f'{text[:-1]},"check":"{zlib.crc32(text.encode("ascii")):08x}"}}'
+
+    def check(self) -> None:
+        """Raises CheckpointError where a reader would not accept it."""
+        read_checkpoint(self.text())
+
+
+class Number(str):
+    """A JSON number as it is written."""
+
+
+def no_duplicates(pairs: "List[Tuple[str, Any]]") -> Dict[str, Any]:
+    """A JSON object. A reader may refuse members that are given twice (9.10)."""
+    demand(len(dict(pairs)) == len(pairs), "a member is given twice")
+    return dict(pairs)
+
+
+def read_integer(values: Dict[str, Any], name: str, high: int) -> int:
+    """A member that is an integer."""
+    v = values.get(name)
+    demand(isinstance(v, Number) and re.fullmatch("0|[1-9][0-9]{0,19}", v) is not None, f"{name} is missing or no integer")
+    demand(int(str(v)) <= high, f"{name} is out of its limits")
+    return int(str(v))
+
+
+def read_string(values: Dict[str, Any], name: str, pattern: str) -> str:
+    """A member that is a string of a pattern."""
+    v = values.get(name)
+    demand(type(v) is str and re.fullmatch(pattern, v) is not None, f"{name} is missing, no string or out of its limits")
+    return str(v)
+
+
+def read_u64_string(values: Dict[str, Any], name: str) -> int:
+    """A member that is a string with a number of 64 bits."""
+    v = int(read_string(values, name, "0|[1-9][0-9]{0,19}"))
+    demand(v < U64, f"{name} is out of its limits")
+    return v
+
+
+def read_members(values: Dict[str, Any]) -> Checkpoint:
+    """9.10 the table."""
+    sources = values.get("sources")
+    demand(type(sources) is list and len(sources) == 1, "not one source")
+    source: Any = values["sources"][0]
+    demand(isinstance(source, dict) and read_integer(source, "weight", 1) == 1, "no source of weight 1")
+    numbers = {name: read_integer(values, letter, U32) for letter, name in _LETTERS}
+    p = Parameters(
+        read_u64_string(values, "seed"), values.get("shuffle"),  # type: ignore[arg-type]
+        affinity=read_string(values, "affinity", "|".join(AFFINITIES)), tail=read_string(values, "tail", "|".join(TAILS)), **numbers,
+    )  # fmt: skip
+    try:
+        p.check()
+    except ConfigError as err:
+        demand(False, str(err))
+    demand(read_u64_string(source, "key") == p.seed, "key is not the seed")
+    return Checkpoint(
+        p, read_integer(source, "N", 2**63 - 1), read_integer(values, "epoch", MAX_EPOCH), read_integer(values, "position", U64),
+        read_integer(values, "global_batch", MAX_BATCH), read_string(source, "digest", PRINTABLE),
+        read_string(values, "tables", PRINTABLE), read_string(values, "skip_hash", PRINTABLE), read_integer(values, "skipped", U64 - 1),
+    )  # fmt: skip
+
+
+def read_checkpoint(text: str) -> Checkpoint:
+    """The checkpoint that a text is: that of ``shardtool cat --checkpoint-out``, or the member "checkpoint" of ``Loader.state_dict()``.
+
+    Raises:
+        CheckpointError: It is damaged, or of a version that is not known.
+    """
+    demand(len(text.encode("utf-8", "surrogatepass")) <= 16384, "longer than 16,384 bytes")
+    try:
+        values = json.loads(text, object_pairs_hook=no_duplicates, parse_int=Number, parse_float=Number)
+    except CheckpointError:
+        raise
+    except (ValueError, RecursionError) as err:
+        raise CheckpointError(f"the checkpoint cannot be used: no JSON: {err}") from None
+    demand(isinstance(values, dict), "no JSON object")
+    demand(read_integer(values, "version", U64) == 1, "unknown version")  # before any other member
+    demand(read_string(values, "algorithm", r"(?s:.*)") == "lane-delay/1", "unknown algorithm")
+    made = read_members(values)
+    demand(made.position < max(made.samples, 1) and (made.epoch < MAX_EPOCH or made.position == 0), "the position is out of its limits")
+    written = json.loads(made.text())
+    source, known = values["sources"][0], written["sources"][0]
+    demand(set(values) == set(written) and set(source) == set(known), "members are missing or unknown")
+    demand(read_string(values, "check", "[0-9a-f]{8}") == written["check"], "the check differs")
+    return made
+
+
+def skip_hash(blocks: "Iterable[Tuple[str, int]]") -> str:
+    """The hash of skipped blocks, 9.11, over pairs of a shard's name and the number of a block in it; empty for none."""
+    listed = sorted({(name.encode("utf-8"), block) for name, block in blocks})
+    if not listed:
+        return ""
+    return hashlib.sha256(b"".join(b"%s\0%d\n" % b for b in listed)).hexdigest()[:32]

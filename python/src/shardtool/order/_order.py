@@ -1,0 +1,229 @@
+"""Epochs, batches and their split over ranks: sections 9.5 to 9.8 of SPEC.md."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from .._config import size_of
+from ..errors import CheckpointError
+from ._checkpoint import Checkpoint, read_checkpoint
+from ._parameters import MAX_BATCH, MAX_EPOCH, Parameters, Table, choose, demand
+from ._words import shuffle, words
+
+
+# ---- 9.5 An epoch ----
+def prime_factors(v: int) -> List[int]:
+    """Ascending, each as often as it divides v."""
+    factors, p = [], 2
+    while v > 1:
+        if v % p == 0:
+            factors.append(p)
+            v //= p
+        else:
+            p += 1
+    return factors
+
+
+def lanes_in_turn(lanes: int, count: int) -> List[int]:
+    """9.5 Turn: for i = 0..count-1 the lane l with turn[l] = i."""
+    factors, out = prime_factors(lanes), []
+    for i in range(count):
+        lane, w, x = 0, lanes, i
+        for p in factors:
+            w //= p
+            lane += x % p * w
+            x //= p
+        out.append(lane)
+    return out
+
+
+def cut_arcs(pieces: Sequence[range], lengths: Sequence[int]) -> List[List[range]]:
+    """9.5 Lanes and slots: the line of runs, cut into arcs of these lengths; an arc is a list of slots."""
+    arcs, queue = [], list(reversed(pieces))
+    for length in lengths:
+        slots, left = [], length
+        while left > 0:
+            piece = queue.pop()
+            slots.append(piece[:left])
+            if len(piece) > left:
+                queue.append(piece[left:])
+            left -= len(slots[-1])
+        arcs.append(slots)
+    return arcs
+
+
+def order_lane(p: Parameters, lane: int, epoch: int, slots: List[range]) -> Sequence[int]:
+    """9.5 from Slots to Ticks: the samples of a lane in their order."""
+    if not p.shuffle:
+        return slots[0]
+    seed, delay, m = p.seed, p.delay, len(slots)
+    if p.affinity == "run" and epoch > 0:
+        slots = shuffle(slots, words(seed, 1, lane, epoch, 1))
+    t0 = min(p.head, delay, m) - 1
+    ticks: List[List[int]] = [[] for _ in range(m)]
+    for q, slot in enumerate(slots):
+        for u, sample in enumerate(shuffle(slot, words(seed, 2, lane, epoch, q))):
+            t = q + u * delay // len(slot)
+            ticks[min(max(t, t0), m - 1)].append(sample)
+    out: List[int] = []
+    for t, listed in enumerate(ticks):
+        out += shuffle(listed, words(seed, 3, lane, epoch, t))
+    return out
+
+
+def split(samples: Sequence[int], world_size: int) -> List[Sequence[int]]:
+    """A global batch over ranks, 9.7: the parts of the ranks 0 to world_size - 1, which are contiguous and differ by one sample at most."""
+    demand(world_size >= 1, f"world_size={world_size}: there is at least one rank")
+    n = len(samples)
+    return [samples[r * n // world_size : (r + 1) * n // world_size] for r in range(world_size)]
+
+
+class GlobalBatch(NamedTuple):
+    """A batch over all ranks."""
+
+    epoch: int  #: The place where it begins: epoch,
+    position: int  #: and samples of it that come before, over all ranks.
+    next_epoch: int  #: The place behind it.
+    next_position: int
+    samples: List[int]  #: Numbers of its samples in storage order.
+    real: int  #: How many of them are no padding (``tail="pad"``).
+
+    def part(self, rank: int, world_size: int) -> Sequence[int]:
+        """The samples of a rank."""
+        demand(0 <= rank < world_size, f"rank={rank}, world_size={world_size}: ranks are from 0 to one less than the world size")
+        return split(self.samples, world_size)[rank]
+
+
+class Order:
+    """The order of a table under parameters.
+
+    ::
+
+        order = Order.of("out/", shuffle=True, seed=7, global_batch=256)
+        for batch in order.batches(256):
+            print(batch.epoch, batch.position, batch.part(rank=3, world_size=8))
+
+    It computes an epoch when it is first asked for a batch of it, in some microseconds a sample, and keeps the last one: 8 bytes a sample and
+    more. It may be pickled. Raises ConfigError for what SPEC.md says must be refused.
+    """
+
+    def __init__(self, table: Table, parameters: Parameters) -> None:
+        parameters.check()
+        table.check()
+        self.table = table
+        self.parameters = parameters
+        #: Samples of an epoch.
+        self.samples = sum(table.blocks)
+        self._runs = table.runs(parameters.run_blocks)
+        # Only lanes with samples (9.5: lane l has some where turn[l] < N): an empty lane changes nothing.
+        self._in_turn = lanes_in_turn(parameters.lanes, min(parameters.lanes, self.samples))
+        self._epochs: Dict[int, Dict[int, Sequence[int]]] = {}
+
+    @classmethod
+    def of(cls, url: str, *, checkpoint: "Union[Checkpoint, str, None]" = None, **given: Any) -> "Order":
+        """The order of a data set, which a Loader with the same arguments has.
+
+        Args:
+            url: As for Loader. The program ``shardtool`` reads the manifest; no sample is read.
+            checkpoint: A checkpoint, or its text: its parameters are the order's. Then nothing else is given. Its ``epoch`` and ``position`` are
+                what ``batches`` may begin with.
+            given: As for ``choose``; a size may be written "64MiB". By ``world_size`` and ``global_batch`` parameters are chosen, too: say what the
+                job has.
+
+        Raises:
+            CheckpointError: The checkpoint does not fit the data set.
+        """
+        table = Table.of(url)
+        if checkpoint is None:
+            if "shuffle_memory" in given:
+                given["shuffle_memory"] = size_of("shuffle_memory", given["shuffle_memory"])
+            return cls(table, choose(table, **given))
+        demand(not given, f"{', '.join(given)}: the checkpoint tells what the order is")
+        if isinstance(checkpoint, str):
+            checkpoint = read_checkpoint(checkpoint)
+        for name, theirs, ours in (("digest", checkpoint.digest, table.digest), ("N", checkpoint.samples, sum(table.blocks))):
+            if theirs != ours:
+                raise CheckpointError(f"the checkpoint is of another data set: {name} is {theirs}, that of {url} is {ours}")
+        return cls(table, checkpoint.parameters)
+
+    def __getstate__(self) -> Tuple[Table, Parameters]:
+        return self.table, self.parameters
+
+    def __setstate__(self, state: Tuple[Table, Parameters]) -> None:
+        Order.__init__(self, *state)
+
+    def _lanes(self, epoch: int) -> Dict[int, Sequence[int]]:
+        """9.5: lane number to its samples in their order."""
+        if epoch not in self._epochs:
+            n, v = self.samples, self.parameters.lanes
+            ascending = sorted((lane, (n + v - 1 - turn) // v) for turn, lane in enumerate(self._in_turn))
+            arcs = cut_arcs(self._line(epoch), [length for _, length in ascending])
+            self._epochs = {epoch: {lane: order_lane(self.parameters, lane, epoch, slots) for (lane, _), slots in zip(ascending, arcs)}}
+        return self._epochs[epoch]
+
+    def _line(self, epoch: int) -> Sequence[range]:
+        """9.5 Runs, and Unshuffled: then the cuts between runs do not matter."""
+        p = self.parameters
+        if not p.shuffle:
+            return [range(self.samples)]
+        return shuffle(self._runs, words(p.seed, 1, 0, 0 if p.affinity == "run" else epoch, 0))
+
+    def _part(self, epoch: int, position: int, n: int) -> List[int]:
+        """9.7: the samples at n positions, lane by lane."""
+        lanes, v = self._lanes(epoch), self.parameters.lanes
+        where = sorted((self._in_turn[g % v], g // v) for g in range(position, position + n))
+        return [lanes[lane][k] for lane, k in where]
+
+    def place(self, epoch: int, position: int) -> Tuple[int, int]:
+        """A place as checkpoints write it, 9.6: the end of an epoch is the beginning of the next one."""
+        inside = 0 <= epoch < MAX_EPOCH and 0 <= position <= self.samples
+        demand(inside or (epoch, position) == (MAX_EPOCH, 0), f"epoch {epoch}, position {position}: an epoch has {self.samples} samples")
+        return (epoch + 1, 0) if position == self.samples > 0 else (epoch, position)  # but 9.10: position 0 stays where N is 0
+
+    def batch(self, epoch: int, position: int, global_batch: int, until: int = MAX_EPOCH) -> Optional[GlobalBatch]:
+        """The global batch at a place, 9.8; None at the end of the order, which epoch ``until`` is."""
+        demand(1 <= global_batch <= MAX_BATCH, f"global_batch={global_batch}: give 1 to {MAX_BATCH}")
+        size, tail, g = self.samples, self.parameters.tail, global_batch
+        demand(tail != "drop" or g <= size, f"tail='drop' with batches of {g}, the data set has {size} samples: all would be dropped")
+        epoch, position = self.place(epoch, position)
+        if tail == "drop" and size - position < g:
+            epoch, position = epoch + 1, 0
+        n = min(g, size - position)
+        if n == 0 or epoch >= min(until, MAX_EPOCH) or (tail == "wrap" and epoch + (position + g - 1) // size >= MAX_EPOCH):
+            return None
+        samples, following = self._part(epoch, position, n), self.place(epoch, position + n)
+        while tail == "wrap" and len(samples) < g:
+            n = min(g - len(samples), size)
+            samples += self._part(following[0], 0, n)
+            following = self.place(following[0], n)
+        real = len(samples)
+        if tail == "pad":
+            samples = [samples[k % real] for k in range(g)]
+        return GlobalBatch(epoch, position, *following, samples, real)
+
+    def batches(self, global_batch: int, *, epoch: int = 0, position: int = 0, epochs: Optional[int] = 1) -> Iterator[GlobalBatch]:
+        """The global batches from a place on: all that begin in so many epochs, that of the place among them; None: without an end."""
+        until = MAX_EPOCH if epochs is None else epoch + epochs
+        while True:
+            batch = self.batch(epoch, position, global_batch, until)
+            if batch is None:
+                return
+            yield batch
+            epoch, position = batch.next_epoch, batch.next_position
+
+    def locate(self, sample: int) -> Tuple[int, int]:
+        """Where a sample is stored: number of its shard, and of its block in that shard (blocks without samples not counted)."""
+        demand(0 <= sample < self.samples, f"sample {sample}: there are {self.samples}, counted from 0")
+        if not hasattr(self, "_ends"):
+            self._ends = list(itertools.accumulate(self.table.blocks))
+        block = bisect.bisect_right(self._ends, sample)
+        shard = bisect.bisect_right(self.table.shard_first_block, block) - 1
+        return shard, block - self.table.shard_first_block[shard]
+
+    def checkpoint(self, epoch: int, position: int, global_batch: int = 0, *, skip_hash: str = "", skipped: int = 0) -> Checkpoint:
+        """The checkpoint of a place: ``text()`` of it is what readers resume from."""
+        made = Checkpoint(self.parameters, self.samples, *self.place(epoch, position), global_batch, self.table.digest, self.table.tables, skip_hash, skipped)
+        made.check()
+        return made

@@ -1,0 +1,149 @@
+"""Parameters, tables and their limits: sections 9.1 to 9.3 of SPEC.md."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from ..errors import ConfigError
+from ._words import U32, U64
+
+MAX_BATCH, MAX_EPOCH = 2**31 - 1, 2**32  # 9.2; epoch 2^32 with position 0 stands for "after the last"
+AFFINITIES, TAILS = ("epoch", "run"), ("short", "drop", "wrap", "pad")
+
+#: Shuffle memory where none is given, in bytes.
+MEMORY = 2**31
+
+
+def demand(condition: bool, reason: str) -> None:
+    """Refuses what the specification says must be refused."""
+    if not condition:
+        raise ConfigError(reason)
+
+
+class Parameters(NamedTuple):
+    """All that decides an order but the table: section 9.1 of SPEC.md. A checkpoint carries them."""
+
+    seed: int = 0  #: 0 to 2^64 - 1
+    shuffle: bool = False
+    lanes: int = 1  #: V
+    run_blocks: int = 1  #: E, 0 for whole shards
+    delay: int = 1  #: W
+    head: int = 1  #: H
+    mix_block: int = 0  #: T
+    affinity: str = "epoch"  #: "epoch" or "run"
+    tail: str = "short"  #: "short", "drop", "wrap" or "pad"
+
+    def check(self) -> None:
+        """Raises ConfigError where a parameter is out of its limits."""
+        for name, low, high in (("seed", 0, U64 - 1), ("lanes", 1, 2**24), ("run_blocks", 0, U32 - 1), ("delay", 1, U32 - 1),
+                                ("head", 1, self.delay), ("mix_block", 0, U32 - 1)):  # fmt: skip
+            demand(low <= getattr(self, name) <= high, f"{name}={getattr(self, name)!r} is out of its limits, {low} to {high}")
+        demand(isinstance(self.shuffle, bool), f"shuffle={self.shuffle!r} is no bool")
+        demand(self.shuffle or self.delay == self.head == 1, "delay and head are 1 without shuffle")
+        demand(self.affinity in AFFINITIES, f"affinity={self.affinity!r}: write {' or '.join(AFFINITIES)}")
+        demand(self.tail in TAILS, f"tail={self.tail!r}: write one of {', '.join(TAILS)}")
+
+
+class Table(NamedTuple):
+    """What an order is over: section 9.2 of SPEC.md. ``Table.of`` asks a data set for its own."""
+
+    blocks: Sequence[int]  #: Samples of each block, in storage order. Blocks without samples may be left out.
+    shard_first_block: Sequence[int]  #: For each shard the number of its first block, and last the number of blocks.
+    decoded: int = 0  #: Bytes of all blocks, decoded. Only ``choose`` looks at it.
+    digest: str = ""  #: Of the data set, as checkpoints have it.
+    tables: str = ""  #: The object that a checkpoint names as the data set's generation.
+    shards: Sequence[str] = ()  #: Names of the shards.
+
+    @classmethod
+    def of(cls, url: str) -> "Table":
+        """The table of a data set, by ``shardtool inspect``: only the manifest is read. Raises what opening it raises."""
+        from ._inspect import inspect
+
+        return cls(*inspect(url))
+
+    def check(self) -> None:
+        """Raises ConfigError where it is no table."""
+        demand(len(self.blocks) < U32 and all(0 <= n < U32 for n in self.blocks), "too many blocks, or samples of a block")
+        demand(sum(self.blocks) < 2**63, "too many samples")
+        f = self.shard_first_block
+        demand(len(f) > 0 and f[0] == 0 and f[-1] == len(self.blocks) and list(f) == sorted(f), "shard_first_block does not fit")
+
+    def runs(self, run_blocks: int) -> "List[range]":
+        """9.5 Runs: ranges of sample numbers in storage order, those without samples removed."""
+        runs, sample = [], 0
+        for begin, end in zip(self.shard_first_block, self.shard_first_block[1:]):
+            size = run_blocks or max(1, end - begin)
+            for b in range(begin, end, size):
+                n = sum(self.blocks[b : min(b + size, end)])
+                demand(n < U32, "a run has too many samples")
+                if n > 0:
+                    runs.append(range(sample, sample + n))
+                sample += n
+        return runs
+
+
+# ---- 9.3 Parameters from a shuffle memory ----
+def choose_run_blocks(shards: Sequence[int], explicit: int, whole_shards: bool) -> int:
+    """9.3 step 1."""
+    demand(not (whole_shards and explicit), "whole_shards and run_blocks: give one of them")
+    if whole_shards or explicit:
+        return explicit  # 0 for whole shards
+    size = 1
+    while size < max(shards, default=0) and sum(-(-blocks // size) for blocks in shards) > 2**24:
+        size *= 2
+    return size
+
+
+def choose_window(shards: Sequence[int], decoded: int, run_blocks: int, lanes: int, memory: int) -> Tuple[int, int]:
+    """9.3 step 4 without an explicit W: V and W. The "next smaller divisors" are those of 96, as its list shows."""
+    number = sum(shards) if run_blocks else len(shards)
+    size = max(run_blocks, 1) * -(-decoded // number) if decoded and number else 1
+    for v in [lanes] if lanes else [d for d in range(96, 0, -1) if 96 % d == 0]:
+        f = memory // (v * size)
+        if f >= 5:
+            return v, min(f - 4, 4096)
+    raise ConfigError(f"the shuffle memory is too small: {5 * v * size} bytes would do")
+
+
+def choose(
+    table: Table,
+    *,
+    seed: Optional[int] = None,
+    shuffle: Optional[bool] = None,
+    shuffle_memory: Optional[int] = None,
+    whole_shards: Optional[bool] = None,
+    lanes: Optional[int] = None,
+    run_blocks: Optional[int] = None,
+    delay: Optional[int] = None,
+    head: Optional[int] = None,
+    affinity: Optional[str] = None,
+    tail: Optional[str] = None,
+    global_batch: Optional[int] = None,
+    world_size: Optional[int] = None,
+) -> Parameters:
+    """The parameters that readers choose: section 9.3 of SPEC.md. None, 0 and "" leave the choice.
+
+    Args:
+        table: What the order is over; of its blocks only their number counts.
+        seed, shuffle, whole_shards, lanes, run_blocks, delay, head, affinity, tail, global_batch, world_size: As for ``shardtool.Loader``.
+        shuffle_memory: In bytes; default 2 GiB.
+
+    Raises:
+        ConfigError: They do not go together, or are out of their limits.
+    """
+    f = table.shard_first_block
+    shards = [end - begin for begin, end in zip(f, f[1:])]
+    batch, world = global_batch or 0, world_size or 1
+    demand(sum(shards) < U32 and 0 <= batch <= MAX_BATCH and world >= 1, "out of the limits of the order")
+    demand(all((n or 0) >= 0 for n in (lanes, run_blocks, delay, head, shuffle_memory)), "a negative parameter")
+    e = choose_run_blocks(shards, run_blocks or 0, bool(whole_shards))  # step 1
+    v, w, h = lanes or 0, delay or 0, head or 0
+    if not shuffle:  # step 2
+        v, w, h = v or (96 if world > 1 else 1), w or 1, h or 1
+    elif not w:  # steps 3 and 4
+        v, w = choose_window(shards, table.decoded, e, v, shuffle_memory or MEMORY)
+    v, h = v or 96, h or min(4, w)  # steps 3 and 5
+    t = min(max(1, batch // v), 2**31) if batch else 0  # step 6
+    p = Parameters(seed or 0, bool(shuffle), v, e, w, h, t, affinity or "epoch", tail or ("wrap" if shuffle else "short"))
+    p.check()  # step 7
+    return p
