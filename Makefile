@@ -5,9 +5,11 @@ SHELL := bash
 
 GO ?= go
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
+VENV := .venv
 FUZZTIME ?= 10s
 TESTFLAGS ?=
 BENCHFLAGS ?=
+PYTESTFLAGS ?=
 
 # On the commit that is tagged with it what VERSION says, on others 0.1.0.dev0+g<commit>: a version to Go, to pip and to people. Binary and
 # Python package have the same.
@@ -40,8 +42,8 @@ version:
 
 # The same commit, Go and zlib give the same bytes.
 .PHONY: wheel
-wheel: .venv/done ## the Python package with the binary inside, dist/*.whl; GOARCH=arm64 makes that of aarch64
-	cd python && SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" ../.venv/bin/python -m hatchling build -t wheel -d ../dist
+wheel: $(VENV)/ready ## the Python package with the binary inside, dist/*.whl; GOARCH=arm64 makes that of aarch64
+	cd python && SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" ../$(VENV)/bin/python -m hatchling build -t wheel -d ../dist
 
 .PHONY: demo
 demo: build ## pack a small data set of images, look at it, read every sample back
@@ -50,12 +52,6 @@ demo: build ## pack a small data set of images, look at it, read every sample ba
 .PHONY: test
 test: ## every test; the last line counts them
 	@$(GO) test -json $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
-
-# The tools are pinned; numpy and torch are those of the system where it has them.
-.venv/done: python/requirements-test.txt
-	$(PYTHON) -m venv --clear --system-site-packages .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r python/requirements-test.txt
-	@touch $@
 
 .PHONY: race
 race: ## every test under the race detector (needs a C compiler)
@@ -105,18 +101,16 @@ test-s3: ## the stores against S3 servers and through bad networks
 test-slurm: ## deploy: pack under a Slurm of its own (needs slurm-wlm and munge), check the manifests for Kubernetes
 	cd test && $(GO) test -count=1 $(TESTFLAGS) ./slurm ./kubernetes
 
-PYTHON ?= python3
-VENV := .venv
-
+# numpy and torch are those of the system where it has them.
 $(VENV)/ready: python/requirements-test.txt
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
-	touch $@
+	$(PYTHON) -m venv --clear --system-site-packages $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 .PHONY: test-python
-test-python: build $(VENV)/ready ## the Python package: ruff, mypy, tests
-	cd python && ../$(VENV)/bin/ruff check src tests && ../$(VENV)/bin/ruff format --check src tests && ../$(VENV)/bin/mypy
-	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/pytest $(PYTESTFLAGS)
+test-python: build $(VENV)/ready ## the Python package: ruff, mypy and its tests, the wheel among them; PYTESTFLAGS go to pytest
+	cd python && ../$(VENV)/bin/ruff check && ../$(VENV)/bin/ruff format --check && ../$(VENV)/bin/mypy
+	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS)
 
 .PHONY: demo-s3
 demo-s3: build ## the demo on an S3 server of its own

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// The second implementation of the order, python/order_check.py, was written from SPEC.md alone. What it and this package
-// agree on, the text says; where they differ, the text or one of them is wrong.
+// The second implementation of the order, python/src/shardtool/order, was written from SPEC.md alone. What it and this package
+// agree on, the text says; where they differ, the text or one of them is wrong. python/order_check.py asks it.
 
 // runPython runs the second implementation and returns what it writes to stdout.
 func runPython(t *testing.T, stdin []byte, arguments ...string) string {
