@@ -43,6 +43,7 @@ version:
 # The same commit, Go and zlib give the same bytes.
 .PHONY: wheel
 wheel: $(VENV)/ready ## the Python package with the binary inside, dist/*.whl; GOARCH=arm64 makes that of aarch64
+	@mkdir -p dist && find dist -name 'shardtool-*.whl' ! -name 'shardtool-$(VERSION)-*' -delete
 	cd python && SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" ../$(VENV)/bin/python -m hatchling build -t wheel -d ../dist
 
 .PHONY: demo

@@ -15,19 +15,23 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Architectures as Go and as wheels call them. A static binary asks nothing of the system but Linux: both tags are the oldest that there are
-#: for any C library of Python 3.9.
+#: Architectures as Go and as wheels call them. A static binary asks nothing of the system but Linux: of the tags of both C libraries
+#: these are the oldest that Python 3.9 knows.
 TAGS = {go: f"py3-none-manylinux_2_17_{wheel}.musllinux_1_1_{wheel}" for go, wheel in (("amd64", "x86_64"), ("arm64", "aarch64"))}
 
 
 def run(*command: str, **env: str) -> str:
     """What a command says, run at the top of the repository."""
     if not (ROOT / "go.mod").exists():
-        raise SystemExit(f"shardtool is built from its whole repository, and {ROOT} is not that: install a wheel, or build one with `make wheel`")
+        raise SystemExit(
+            f"shardtool is built from its whole repository, and {ROOT} is not that: install a wheel, or build one with `make wheel`"
+        )
     try:
         return subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     except FileNotFoundError:
-        raise SystemExit(f"building shardtool needs {command[0]}, which is missing: install a wheel, which needs neither Go nor make") from None
+        raise SystemExit(
+            f"building shardtool needs {command[0]}, which is missing: install a wheel, which needs neither Go nor make"
+        ) from None
 
 
 def version() -> str:
@@ -37,8 +41,8 @@ def version() -> str:
 
 def licenses(goarch: str) -> str:
     """The licences of everything that is linked into the binary."""
-    modules = run("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}\t{{.Dir}}{{end}}{{end}}", "./cmd/shardtool",
-                  GOOS="linux", GOARCH=goarch, CGO_ENABLED="0")  # fmt: skip
+    form = "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}\t{{.Dir}}{{end}}{{end}}"
+    modules = run("go", "list", "-deps", "-f", form, "./cmd/shardtool", GOOS="linux", GOARCH=goarch, CGO_ENABLED="0")
     places = sorted({*filter(None, modules.splitlines()), "Go, runtime and standard library\t" + run("go", "env", "GOROOT")})
     out: List[str] = []
     for name, folder in (place.split("\t") for place in places):
@@ -57,7 +61,9 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: Dict[str, Any]) -> None:
         """Before anything is packed."""
         if self.target_name == "sdist":
-            raise SystemExit("shardtool has no source distribution: the binary is built from the whole repository. Build the wheel with `make wheel`")
+            raise SystemExit(
+                "shardtool has no source distribution: the binary is built from the whole repository. Build the wheel with `make wheel`"
+            )
         if version == "editable":
             return
         goarch = run("go", "env", "GOARCH", GOOS="linux")

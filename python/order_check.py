@@ -99,7 +99,9 @@ def answer_place(c, answer):
     if "steps" in c:
         answer["steps"] = steps
     if "checkpoint" in c:
-        answer["checkpoint"] = order.checkpoint(*place, about["global_batch"], skip_hash=about["skip_hash"], skipped=about["skipped"]).text()
+        answer["checkpoint"] = order.checkpoint(
+            *place, about["global_batch"], skip_hash=about["skip_hash"], skipped=about["skipped"]
+        ).text()
 
 
 def answer_choose(c):

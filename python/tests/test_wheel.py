@@ -23,10 +23,9 @@ from conftest import ROOT
 
 
 def build(out: Path, kind: str = "wheel", **env: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)],
-        cwd=ROOT / "python", env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000", **env}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
+    env = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000", **env}
+    return subprocess.run(command, cwd=ROOT / "python", env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 def built(out: Path, **env: str) -> Path:
@@ -73,7 +72,15 @@ def test_same_bytes(wheel: Path, tmp_path: Path) -> None:
     """Neither the clock nor the builder's settings are in it."""
     old = os.umask(0o077)
     try:
-        again = built(tmp_path, TZ="Asia/Tokyo", LC_ALL="C", HOME=str(tmp_path), GOCACHE=go("GOCACHE"), GOPATH=go("GOPATH"), GOMODCACHE=go("GOMODCACHE"))
+        again = built(
+            tmp_path,
+            TZ="Asia/Tokyo",
+            LC_ALL="C",
+            HOME=str(tmp_path),
+            GOCACHE=go("GOCACHE"),
+            GOPATH=go("GOPATH"),
+            GOMODCACHE=go("GOMODCACHE"),
+        )
     finally:
         os.umask(old)
     assert again.name == wheel.name

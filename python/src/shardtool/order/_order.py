@@ -105,8 +105,8 @@ class Order:
         for batch in order.batches(256):
             print(batch.epoch, batch.position, batch.part(rank=3, world_size=8))
 
-    It computes an epoch when it is first asked for a batch of it, in some microseconds a sample, and keeps the last one: 8 bytes a sample and
-    more. It may be pickled. Raises ConfigError for what SPEC.md says must be refused.
+    It computes an epoch when it is first asked for a batch of it, in some microseconds a sample, and keeps the last one, some tens of bytes
+    a sample. It may be pickled. Raises ConfigError for what SPEC.md says must be refused.
     """
 
     def __init__(self, table: Table, parameters: Parameters) -> None:
@@ -127,10 +127,10 @@ class Order:
 
         Args:
             url: As for Loader. The program ``shardtool`` reads the manifest; no sample is read.
-            checkpoint: A checkpoint, or its text: its parameters are the order's. Then nothing else is given. Its ``epoch`` and ``position`` are
-                what ``batches`` may begin with.
-            given: As for ``choose``; a size may be written "64MiB". By ``world_size`` and ``global_batch`` parameters are chosen, too: say what the
-                job has.
+            checkpoint: A checkpoint, or its text: its parameters are the order's. Then nothing else is given. Its ``epoch`` and
+                ``position`` are what ``batches`` may begin with.
+            given: As for ``choose``; a size may be written "64MiB". By ``world_size`` and ``global_batch`` parameters are chosen, too: say
+                what the job has.
 
         Raises:
             CheckpointError: The checkpoint does not fit the data set.
@@ -224,6 +224,15 @@ class Order:
 
     def checkpoint(self, epoch: int, position: int, global_batch: int = 0, *, skip_hash: str = "", skipped: int = 0) -> Checkpoint:
         """The checkpoint of a place: ``text()`` of it is what readers resume from."""
-        made = Checkpoint(self.parameters, self.samples, *self.place(epoch, position), global_batch, self.table.digest, self.table.tables, skip_hash, skipped)
+        made = Checkpoint(
+            self.parameters,
+            self.samples,
+            *self.place(epoch, position),
+            global_batch,
+            self.table.digest,
+            self.table.tables,
+            skip_hash,
+            skipped,
+        )
         made.check()
         return made
