@@ -27,6 +27,8 @@ func (b *bench) samples(kind string) iter.Seq[corpus.Sample] {
 		return corpus.Text(corpus.Options{Samples: int(size / 4000), Seed: 1})
 	case "images":
 		return corpus.Images(corpus.Options{Samples: int(size / 100_000), Seed: 2})
+	case "tensors":
+		return corpus.Tensors(corpus.Options{Samples: int(size / 2 / 150_528), Seed: 4})
 	case "triples":
 		return corpus.Triples(corpus.Options{Samples: int(size / 100_000), Seed: 3})
 	}

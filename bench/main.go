@@ -67,6 +67,7 @@ var groups = []struct {
 	{"memory", (*bench).memory},
 	{"webdataset", (*bench).webdataset},
 	{"packers", (*bench).packers},
+	{"python", (*bench).pythonPackage},
 }
 
 func main() {

@@ -4,6 +4,7 @@
 //	Text     txt             English prose, zstd makes it 2.5 to 3.5 times smaller
 //	Images   jpg             nothing makes it smaller
 //	Triples  jpg, json, cls  an image, its description, its class
+//	Tensors  u8              numbers of a fixed count; nothing makes them smaller
 //
 // Sizes are lognormal about a mean. Keys look like hashes, below class folders
 // of at most a thousand files, so that the order of the keys says nothing of the
@@ -70,6 +71,18 @@ func Text(o Options) iter.Seq[Sample] {
 func Images(o Options) iter.Seq[Sample] {
 	return o.samples(100_000, 1, func(g *generator, s *Sample, _ int) {
 		s.Fields = append(s.Fields, Field{"jpg", g.image(0, g.size())})
+	})
+}
+
+// Tensors yields samples of one field, u8: MeanSize random bytes each, by default as
+// many as three planes of 224 by 224 have.
+func Tensors(o Options) iter.Seq[Sample] {
+	size := o.MeanSize
+	if size == 0 {
+		size = 3 * 224 * 224
+	}
+	return o.samples(size, 1, func(g *generator, s *Sample, _ int) {
+		s.Fields = append(s.Fields, Field{"u8", g.random(0, size, "")})
 	})
 }
 

@@ -27,6 +27,7 @@ var kinds = []struct {
 }{
 	{"text", Text, []string{"txt"}, 3_000, "4f0de4d6d32b538ba004c30907fdf939f34d8cfb12d5da665a1dc33304532263"},
 	{"images", Images, []string{"jpg"}, 100_000, "3a81f8241aa1543f85c39d66b1a77e3d8ebe9c4fa321c6d344974c0ba29698bf"},
+	{"tensors", Tensors, []string{"u8"}, 150_528, "b0a7aec57db87be62984c56a761cb292f737b0bcb63da62d363c68f70f01cb51"},
 	{"triples", Triples, []string{"cls", "jpg", "json"}, 100_000, "9f8347a23d435808ff540afad63df128d9bfc90cdcffdfd2f229d479a9774546"},
 }
 
@@ -115,6 +116,12 @@ func TestSamples(t *testing.T) {
 			}
 			if mean := float64(total) / n; mean < 1_900 || mean > 2_100 {
 				t.Errorf("mean size %.0f, want about 2000", mean)
+			}
+			if k.name == "tensors" {
+				if largest != 2_000 {
+					t.Errorf("the largest has %d bytes, all should have 2000", largest)
+				}
+				return
 			}
 			if largest < 10_000 || largest > 100_000 {
 				t.Errorf("largest sample %d bytes: not the tail of a lognormal", largest)

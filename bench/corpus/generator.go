@@ -84,7 +84,11 @@ func (g *generator) text(field, size int) []byte {
 
 // image is the start of a JPEG file and random bytes, size bytes together.
 func (g *generator) image(field, size int) []byte {
-	size = max(size, len(jfif))
+	return g.random(field, max(size, len(jfif)), jfif)
+}
+
+// random is size random bytes, the first of them head.
+func (g *generator) random(field, size int, head string) []byte {
 	b := g.buf[field]
 	if cap(b) < size {
 		b = make([]byte, size+size/2)
@@ -92,7 +96,7 @@ func (g *generator) image(field, size int) []byte {
 	b = b[:size]
 	// ChaCha8.Read never returns an error, and keeps part of a word for the
 	// next call: the bytes do not depend on how they are asked for.
-	_, _ = g.noise.Read(b[copy(b, jfif):])
+	_, _ = g.noise.Read(b[copy(b, head):])
 	g.buf[field] = b
 	return b
 }

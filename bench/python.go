@@ -1,0 +1,346 @@
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore/local"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/writer"
+)
+
+//go:embed python.py
+var pythonScript string
+
+// litdataVersion is the newest that imports with the torch that Debian 12 has, 1.13.
+const litdataVersion = "0.2.47"
+
+// pythonEpochs is how many epochs a reading is of, behind one that is not counted: memory is taken and workers are started in it.
+const pythonEpochs = 3
+
+// pythonRun is what the script says of a reading.
+type pythonRun struct {
+	Seconds, CPU            sample
+	Batches, Samples, Bytes int64
+}
+
+// pythonBench is what the group has in common.
+type pythonBench struct {
+	*bench
+	interpreter, script string
+	peers               []pythonPeer
+}
+
+type pythonPeer struct {
+	id, shown string
+	goals     map[string]float64
+	pack      bool // it has a format of its own
+}
+
+// pythonKind is data of one kind: in plain tars, and compressed by ours.
+type pythonKind struct {
+	id, shown, corpus string
+	batch             int
+	plain, packed     string
+}
+
+// pythonPackage measures the Python package: against other loaders of PyTorch, against the Go reader, and what it costs by itself.
+func (b *bench) pythonPackage() error {
+	script := filepath.Join(b.dir, "python.py")
+	if err := os.WriteFile(script, []byte(pythonScript), 0o600); err != nil {
+		return err
+	}
+	interpreter, err := b.pythonWithTorch("webdataset=="+webdatasetVersion, "mosaicml-streaming=="+mosaicmlVersion, "litdata=="+litdataVersion,
+		"braceexpand", "pyyaml", "lightning-utilities", "filelock", "requests", "tifffile")
+	if err != nil {
+		return err
+	}
+	if interpreter == "" {
+		fmt.Fprintln(os.Stderr, "bench: the group python is left out: it needs torch and torchvision; Debian's python3-torch and python3-torchvision will do")
+		return nil
+	}
+	p := &pythonBench{bench: b, interpreter: interpreter, script: script, peers: []pythonPeer{
+		{"webdataset", "WebDataset " + webdatasetVersion, map[string]float64{"text": 25, "images": 5, "tensors": 5}, false},
+		{"mosaicml", "MosaicML Streaming " + mosaicmlVersion, map[string]float64{"text": 5, "images": 5, "tensors": 5}, true},
+		{"litdata", "LitData " + litdataVersion, map[string]float64{"text": 5, "images": 5, "tensors": 5}, true},
+	}}
+	for _, k := range []pythonKind{
+		{id: "text", shown: "text 3 KB", corpus: "text", batch: 256},
+		{id: "images", shown: "incompressible 100 KB", corpus: "large images", batch: 64},
+		{id: "tensors", shown: "uint8 tensors of 3 x 224 x 224", corpus: "large tensors", batch: 64},
+	} {
+		if err := p.measure(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pythonBench) measure(k pythonKind) (err error) {
+	// Shards of 32 MiB, that the others' workers have some each.
+	if k.plain, err = p.pack(k, writer.Options{ShardSize: 32 << 20, Plain: true}); err != nil {
+		return err
+	}
+	if k.packed, err = p.pack(k, writer.Options{ShardSize: 32 << 20}); err != nil {
+		return err
+	}
+	defer os.RemoveAll(k.plain)
+	defer os.RemoveAll(k.packed)
+	for _, peer := range p.peers {
+		if err := p.against(k, peer); err != nil {
+			return err
+		}
+	}
+	if err := p.againstGo(k); err != nil {
+		return err
+	}
+	return p.cost(k)
+}
+
+// pack writes a corpus.
+func (p *pythonBench) pack(k pythonKind, opt writer.Options) (string, error) {
+	dir := filepath.Join(p.dir, fmt.Sprintf("python-%s-plain=%v", k.id, opt.Plain))
+	store, err := local.New(dir, local.Options{NoSync: true})
+	if err != nil {
+		return "", err
+	}
+	_, err = p.write(store, p.samples(k.corpus), opt)
+	return dir, err
+}
+
+// call runs the script, with the package of this repository and its binary.
+func (p *pythonBench) call(args ...string) ([]byte, error) {
+	bin, err := p.binary()
+	if err != nil {
+		return nil, err
+	}
+	source, err := filepath.Abs("python/src")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(p.ctx, p.interpreter, append([]string{p.script}, args...)...)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin, "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return nil, fmt.Errorf("%v: %w\n%s", args[:3], err, exit.Stderr)
+		}
+		return nil, err
+	}
+	return out, nil
+}
+
+// read has a loader go through a data set.
+func (p *pythonBench) read(loader string, k pythonKind, workers int, from ...string) (r pythonRun, err error) {
+	args := append([]string{"read", loader, k.id, strconv.Itoa(workers), strconv.Itoa(pythonEpochs)}, from...)
+	out, err := p.call(args...)
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(out, &r)
+}
+
+// against reads the same samples by another loader, at its best of some settings, and by ours in turn with that.
+func (p *pythonBench) against(k pythonKind, peer pythonPeer) error {
+	from, err := filepath.Glob(filepath.Join(k.plain, "*.tar"))
+	if err != nil {
+		return err
+	}
+	if peer.pack {
+		out := filepath.Join(p.dir, "python-"+peer.id)
+		defer os.RemoveAll(out)
+		if _, err := p.call(append([]string{"pack", peer.id, k.id, out}, from...)...); err != nil {
+			return err
+		}
+		from = []string{out}
+	}
+	best, workers := sample(nil), 0
+	for w := range 3 {
+		r, err := p.read(peer.id, k, w, from...)
+		if err != nil {
+			return err
+		}
+		if best == nil || r.Seconds.median() < best.median() {
+			best, workers = r.Seconds, w
+		}
+	}
+	for _, c := range []struct {
+		dir, shown string
+		goal       float64
+	}{{k.plain, "from plain tars", peer.goals[k.id]}, {k.packed, "compressed", 0}} {
+		var ratios, ours sample
+		for range 3 {
+			theirs, err := p.read(peer.id, k, workers, from...)
+			if err != nil {
+				return err
+			}
+			our, err := p.read("shardtool", k, 2, c.dir)
+			if err != nil {
+				return err
+			}
+			if our.Samples != theirs.Samples || our.Bytes != theirs.Bytes {
+				return fmt.Errorf("%s read %d samples of %d bytes, ours %d of %d", peer.shown, theirs.Samples, theirs.Bytes, our.Samples, our.Bytes)
+			}
+			ratios, ours = append(ratios, theirs.Seconds.median()/our.Seconds.median()), append(ours, our.Seconds.median())
+			best = theirs.Seconds
+		}
+		name := fmt.Sprintf("%s: shuffled, verified batches %s / %s", k.shown, c.shown, peer.shown)
+		n := float64(p.count(k))
+		detail := fmt.Sprintf("%.0f against %.0f samples/s: its best of 0, 1 and 2 workers is %d, prefetch_factor 4, persistent workers, from a local disk, no shuffling, no compression; batches of %d; the first epoch is not counted",
+			n/ours.median(), n/best.median(), workers, k.batch)
+		if c.goal > 0 {
+			p.atLeast("python", name, ratios, "x", c.goal, detail)
+		} else {
+			p.info("python", name, ratios, "x", detail)
+		}
+	}
+	return nil
+}
+
+// count is the number of samples of a kind.
+func (p *pythonBench) count(k pythonKind) (n int) {
+	for range p.bench.samples(k.corpus) {
+		n++
+	}
+	return n
+}
+
+// order is that of the script.
+func (k *pythonKind) order() reader.StreamOptions {
+	return reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: k.batch, ShuffleMemory: 128 << 20, Tail: "short", Workers: 2, World: 1}
+}
+
+// goReader streams as the script does, an epoch uncounted and then some that are, and returns seconds an epoch.
+func (p *pythonBench) goReader(k pythonKind, dir string) (sample, error) {
+	ds, err := p.open(dir, reader.Options{Workers: 2})
+	if err != nil {
+		return nil, err
+	}
+	defer ds.Close()
+	o := k.order()
+	o.Epochs = pythonEpochs + 1
+	s, err := ds.Stream(p.ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	var took sample
+	begin, samples, bytes := time.Now(), uint64(0), 0
+	for {
+		batch, err := s.Next(p.ctx)
+		if errors.Is(err, io.EOF) {
+			return took[1:], nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range batch.Samples {
+			bytes += len(batch.Samples[i].Fields[0].Data)
+		}
+		if samples += uint64(len(batch.Samples)); samples == ds.NumSamples() {
+			took, begin, samples = append(took, time.Since(begin).Seconds()), time.Now(), 0
+		}
+	}
+}
+
+// againstGo holds views and copies against the Go reader, in turn.
+func (p *pythonBench) againstGo(k pythonKind) error {
+	goal := map[string]float64{"text": 0.7, "tensors": 0.9}[k.id]
+	for _, c := range []struct {
+		loader, shown string
+		goal          float64
+	}{{"views", "views", goal}, {"shardtool", "copies", 0}} {
+		for _, dir := range []string{k.packed, k.plain} {
+			if c.goal == 0 && dir == k.plain {
+				continue
+			}
+			var ratios, theirs, ours sample
+			for range p.times {
+				our, err := p.read(c.loader, k, 2, dir)
+				if err != nil {
+					return err
+				}
+				runtime.GC()
+				their, err := p.goReader(k, dir)
+				if err != nil {
+					return err
+				}
+				ratios = append(ratios, their.median()/our.Seconds.median())
+				theirs, ours = append(theirs, their.median()), append(ours, our.Seconds.median())
+			}
+			name, n := fmt.Sprintf("%s: %s / the Go reader", k.shown, c.shown), float64(p.count(k))
+			detail := fmt.Sprintf("%.0f against %.0f samples/s, 2 workers each, the same order", n/ours.median(), n/theirs.median())
+			switch {
+			case dir == k.plain:
+				p.info("python", name+", plain tars", ratios, "x", detail)
+			case c.goal > 0:
+				p.atLeast("python", name, ratios, "x", c.goal, detail)
+			default:
+				p.info("python", name, ratios, "x", detail)
+			}
+		}
+	}
+	return nil
+}
+
+// cost is what this process pays for a batch, and how soon there is one.
+func (p *pythonBench) cost(k pythonKind) error {
+	var cpu, copied sample
+	for range 3 {
+		r, err := p.read("views", k, 2, k.packed)
+		if err != nil {
+			return err
+		}
+		cpu = append(cpu, 1e6*r.CPU.median()/float64(r.Batches))
+		if r, err = p.read("shardtool", k, 2, k.packed); err != nil {
+			return err
+		}
+		copied = append(copied, 1e6*r.CPU.median()/float64(r.Batches))
+	}
+	p.atMost("python", k.shown+": CPU of the training process for a batch of views", cpu, "µs", 20,
+		fmt.Sprintf("batches of %d; with copies %.0f µs", k.batch, copied.median()))
+	if k.id == "tensors" {
+		return nil
+	}
+	var late sample
+	for range 3 {
+		out, err := p.call("start", "shardtool", k.id, k.packed)
+		if err != nil {
+			return err
+		}
+		var r pythonRun
+		if err := json.Unmarshal(out, &r); err != nil {
+			return err
+		}
+		ours := slices.Min(r.Seconds)
+		theirs := []float64{}
+		for range 5 {
+			took, err := seconds1(func() error {
+				ds, err := p.open(k.packed, reader.Options{Workers: 2})
+				if err != nil {
+					return err
+				}
+				defer ds.Close()
+				return p.batches(ds, k.order(), 1)()
+			})
+			if err != nil {
+				return err
+			}
+			theirs = append(theirs, took)
+		}
+		late = append(late, 1000*(ours-slices.Min(theirs)))
+	}
+	p.atMost("python", k.shown+": first batch, more than the Go reader's", late, "ms", 50, "the child's start among it; the best of 5 each")
+	return nil
+}
