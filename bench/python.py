@@ -121,7 +121,7 @@ def read_views(kind, workers, files):
     loader = loader_of(kind, workers, files[0], copy=False)
     if kind == "tensors":
         return lambda: (batch[FIELDS[kind]] for batch in loader)
-    return lambda: ((batch.size, batch.data(FIELDS[kind])) for batch in loader)
+    return lambda: ((batch.size, batch.data(FIELDS[kind])) for batch in loader)  # and payloads() where each is needed by itself
 
 
 READERS = {"webdataset": read_webdataset, "mosaicml": read_mosaicml, "litdata": read_litdata, "shardtool": read_shardtool, "views": read_views}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run
 
 
 def build(out: Path, kind: str = "wheel", **env: str) -> "subprocess.CompletedProcess[str]":
@@ -170,6 +170,18 @@ def test_package_page(installed: Installed) -> None:
     text = text.replace("out/", "out/demo").replace('"jpg": "image"', '"png": "bytes"').replace('batch["jpg"]', 'batch["png"]')
     # Shuffled, the last batch is filled from the next epoch.
     assert installed.python(before + text + "print(len(n), saved['version'])") == "256 1\n"
+
+
+def test_python_page(tmp_path: Path) -> None:
+    """Every program of docs/python.md, one after the other, as it stands there."""
+    run("pack", ROOT / "testdata" / "demo", tmp_path / "out" / "demo", "--quiet")
+    blocks = examples(ROOT / "docs" / "python.md")
+    assert len(blocks) >= 7
+    text = "def train(*fields): assert len(set(map(len, fields))) == 1\n" + "\n".join(blocks)
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")}
+    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("nobody\n0 0 [")
 
 
 def test_no_source_distribution(tmp_path: Path) -> None:
