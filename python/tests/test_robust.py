@@ -267,6 +267,18 @@ def test_closed_by_another_thread(small: Path) -> None:
     assert len(out) == 1 and isinstance(out[0], shardtool.ClosedError)
 
 
+def test_closed_between_messages(small: Path) -> None:
+    """The same, with the thread at any other place."""
+    loader = Loader(small, 10, fields=[])
+    next(iter(loader))
+    client = loader._session.client
+    assert client is not None
+    loader.close()
+    for call in (lambda: client.send(b""), client.receive, lambda: client.body(1), lambda: client.mapped(1), lambda: client.claim(1, 0)):
+        with pytest.raises(shardtool.ClosedError):
+            call()
+
+
 def test_working_directory(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A relative path is that of the place where the loader was made."""
     monkeypatch.chdir(small.parent)

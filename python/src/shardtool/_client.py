@@ -115,7 +115,7 @@ class Client:
             data = self._releases() + data
         try:
             self._sock.sendall(data)
-        except ConnectionError:
+        except OSError:  # also that another thread has closed it
             raise self._died("the child ended") from None
         self.dirty = False
 
@@ -139,7 +139,7 @@ class Client:
                 time.sleep(2.5)
                 flags = socket.MSG_DONTWAIT
                 continue
-            except ConnectionError:
+            except OSError:
                 n = 0
             if n == 0:
                 raise self._died("the child ended")
@@ -155,7 +155,7 @@ class Client:
         while view:
             try:
                 n = self._sock.recv_into(view)
-            except (BlockingIOError, ConnectionError):
+            except OSError:
                 n = 0
             if n == 0:
                 raise self._died("the child ended in the middle of a message")
@@ -242,7 +242,7 @@ class Client:
     def claim(self, segment: int, offset: int) -> Any:
         """The segment as a buffer. The region goes back to the child when nothing refers to the buffer any
         more, be it through memoryviews, arrays or tensors over it."""
-        mapped, kind = self._segments[segment]
+        mapped, kind = self._segment(segment)
         # numpy looks through chains of its own arrays, so the hook is on what lies below all of them.
         anchor = kind.from_buffer(mapped)
         place = (segment, offset)
@@ -259,7 +259,13 @@ class Client:
 
     def mapped(self, segment: int) -> mmap.mmap:
         """The segment, to copy from."""
-        return self._segments[segment][0]
+        return self._segment(segment)[0]
+
+    def _segment(self, number: int) -> "Tuple[mmap.mmap, Any]":
+        found = self._segments.get(number)
+        if found is None:  # another thread has closed the client meanwhile
+            raise self._died("the child sent a batch in a segment that is not there")
+        return found
 
     def release(self, segment: int, offset: int) -> None:
         """Gives back a region that was not claimed."""
