@@ -240,13 +240,19 @@ def test_processes(small: Path, method: str) -> None:
     loader.close()
 
 
+def stop(pid: int) -> None:
+    """Stops a child, and waits until all its threads are."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+
+
 def test_closed_by_another_thread(small: Path) -> None:
     """A thread that waits for a batch is woken by close, and told."""
     loader = Loader(small, 10, fields=[])
     it = iter(loader)
     next(it)
     assert loader._session.client is not None
-    os.kill(loader._session.client.process.pid, signal.SIGSTOP)
+    stop(loader._session.client.process.pid)
     out: List[Any] = []
 
     def wait() -> None:
@@ -426,7 +432,7 @@ def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyt
         next(it)
         assert loader._session.client is not None
         pid = loader._session.client.process.pid
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
         with pytest.raises(ServerDiedError, match="no sign of life for 2 s"):
             next(it)
         assert not Path(f"/proc/{pid}").exists()
