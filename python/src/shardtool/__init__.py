@@ -12,6 +12,8 @@ The work is done by the program ``shardtool`` in a child process; this package n
 they are asked for.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from .batch import Batch
 from .errors import (
     BinaryError,
@@ -31,6 +33,9 @@ from .errors import (
 from .loader import Loader
 from .samples import Sample, Samples, open
 
+if TYPE_CHECKING:
+    from .torch import Dataset
+
 __all__ = [
     "Batch",
     "BinaryError",
@@ -39,6 +44,7 @@ __all__ = [
     "ConfigError",
     "CorruptError",
     "DataError",
+    "Dataset",
     "DecodeError",
     "HeldError",
     "KeyNotFoundError",
@@ -53,12 +59,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
-    if name != "__version__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import metadata
+def __getattr__(name: str) -> Any:
+    if name == "Dataset":  # torch is imported where it is asked for
+        try:
+            from .torch import Dataset
+        except ImportError as err:
+            raise AttributeError(f"shardtool.Dataset is for torch's DataLoader, and torch cannot be imported ({err}): install it, or use shardtool.Loader") from err
+        return Dataset
+    if name == "__version__":
+        from importlib import metadata
 
-    try:
-        return metadata.version("shardtool")  # that of the binary in the wheel
-    except metadata.PackageNotFoundError:
-        return "0+unknown"  # a source tree in PYTHONPATH
+        try:
+            return metadata.version("shardtool")  # that of the binary in the wheel
+        except metadata.PackageNotFoundError:
+            return "0+unknown"  # a source tree in PYTHONPATH
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

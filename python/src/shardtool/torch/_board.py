@@ -1,0 +1,78 @@
+"""What a data set's process and the DataLoader's workers tell each other beside the batches: where an iteration begins, and where it is.
+
+It is a file of memory with three notes. Each has one writer: ``MAIN`` the process that owns the data set, the others worker 0 of the iteration
+begun last. Nothing waits for anything here; notes that are being written are read again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import struct
+import time
+import zlib
+from multiprocessing import context, reduction
+from typing import Any, Dict, Optional
+
+from ..errors import ShardtoolError
+
+#: What the owner asked for: {"asked": number of the request, "state": where to begin, "ranks": rank and world size}.
+MAIN = 0
+#: The iteration begun last: see relay.
+ITERATION = 1
+#: Where worker 0 listens.
+RELAY = 2
+
+_SPAN = 1 << 30  # offsets; memory is taken only for what is written
+_head = struct.Struct("<II")  # length, CRC-32
+
+
+class Board:
+    """The notes. It travels to processes that multiprocessing starts, by fork or otherwise; a plain pickle of it is refused."""
+
+    def __init__(self) -> None:
+        #: The process that owns it, which is the parent of the workers that use it.
+        self.owner = os.getpid()
+        #: What the members of one data set have in common, and others cannot know.
+        self.secret = secrets.token_hex(16)
+        #: Counts the processes that it was handed to, so that workers of one iterator know each other.
+        self.ticket = 0
+        self._fd = os.memfd_create("shardtool-board", os.MFD_CLOEXEC)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        if context.get_spawning_popen() is None:
+            raise TypeError("a board goes to processes that multiprocessing starts, and nowhere else")
+        return {**self.__dict__, "_fd": reduction.DupFd(self._fd)}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._fd = state["_fd"].detach()
+
+    def __del__(self) -> None:
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        if isinstance(fd, int) and fd >= 0:
+            os.close(fd)
+
+    def write(self, note: int, value: Dict[str, Any]) -> None:
+        """Replaces a note. Only its writer does."""
+        data = json.dumps(value).encode()
+        os.pwrite(self._fd, _head.pack(len(data), zlib.crc32(data)) + data, note * _SPAN)
+
+    def read(self, note: int) -> Optional[Dict[str, Any]]:
+        """A note; None if it was never written."""
+        for _ in range(2000):
+            head = os.pread(self._fd, _head.size, note * _SPAN)
+            if len(head) < _head.size:
+                return None
+            length, crc = _head.unpack(head)
+            if length == 0:
+                return None  # what lies before a later note
+            data = os.pread(self._fd, length, note * _SPAN + _head.size)
+            if zlib.crc32(data) == crc and len(data) == length:
+                value: Dict[str, Any] = json.loads(data)
+                return value
+            time.sleep(0.001)
+        raise ShardtoolError(
+            "a worker of the DataLoader was stopped while it wrote down where the iteration is: say where to go on, by load_state_dict or set_epoch"
+        )

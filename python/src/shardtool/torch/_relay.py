@@ -1,0 +1,306 @@
+"""Worker 0's part in sharing one reader: a thread that has the Loader and hands its batches to all workers, itself included.
+
+The DataLoader asks its workers in turn, so worker k of n has to deliver batches k, k+n, k+2n, ... of the iteration. A worker asks for its next
+batch when it needs one; the relay takes batches from the Loader in order up to the highest number asked for and keeps those whose worker has
+not asked yet. The DataLoader never has more than ``prefetch_factor`` batches under way for each worker, which bounds them.
+
+What happens in an iteration stands on the board, so that the next one begins in the right place, be it in this process or another.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import threading
+from multiprocessing import util
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ..batch import Batch
+from ..errors import ClosedError, ConfigError
+from ..loader import Loader
+from . import _board as notes
+from . import _wire as wire
+from ._board import Board
+
+
+def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
+    """Where the next iteration begins: the number of what the owner asked for last, and a state, None at the very beginning."""
+    main = board.read(notes.MAIN) or {}
+    asked = int(main.get("asked", 0))
+    last = board.read(notes.ITERATION)
+    if last is None or last["asked"] != asked:
+        return asked, main.get("state")
+    if not last["broken"] and not last["closed"] and not last["ended"] and started(last["pid"]) != last["started"]:
+        last["broken"] = "worker 0 was killed"
+    if last["broken"]:
+        raise ConfigError(
+            f"the iteration before failed in epoch {last['epoch']} ({last['broken']}), and its workers had read ahead of your loop: say where to go on, by"
+            " dataset.load_state_dict(batch.state_dict()) with the last batch you got, or by dataset.set_epoch"
+        )
+    if last["ended"] or last["batches"] == 0:
+        return asked, last["place"]
+    return asked, {**last["place"], "begin": last["epoch"] + 1}
+
+
+def started(pid: int) -> str:
+    """When a process was started, to tell it from a later one of the same number; "" if it has ended."""
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return ""
+    return "" if said[0] in "ZX" else said[19]
+
+
+class _Peer:
+    """A worker, as the relay sees it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.id = -1  # until it has said
+        self.pid = 0
+        self.iteration = 0
+        self.state: Optional[Dict[str, Any]] = None
+        self.asked = 0  # batches asked for in this iteration
+        self.number = 0  # the batch it waits for
+        self.waits = False
+        self.told = False  # that the iteration has ended
+
+
+class Relay:
+    """The thread. It ends with the process."""
+
+    def __init__(self, board: Board, loader: Loader, workers: int) -> None:
+        self._board, self._loader, self._workers = board, loader, workers
+        loader._map = None  # each worker does that by itself
+        self._listener, name = wire.listen()
+        self._peers: Dict[int, _Peer] = {}  # by descriptor
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._iteration = 0
+        self._begun = False
+        self._lock = threading.Lock()
+        self._note: Dict[str, Any] = {}  # on the board
+        self._left = False
+        self._clear()
+        board.write(notes.RELAY, {"ticket": board.ticket, "name": name, "workers": workers})
+        threading.Thread(target=self._run, name="shardtool-relay", daemon=True).start()
+        util.Finalize(self, self._leave, exitpriority=10)
+
+    def _clear(self) -> None:
+        self._begun = False
+        self._first = 0  # the worker that has batch 0
+        self._base = 0  # sequence number of batch 0
+        self._ready: Dict[int, Batch] = {}
+        self._taken = 0
+        self._handed = 0
+        self._end: Optional[int] = None
+        self._error: Optional[BaseException] = None  # in place of batch _taken
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        finally:  # nobody waits for a thread that is not there
+            for peer in self._peers.values():
+                peer.sock.close()
+            self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            while self._answer():
+                pass
+            for key, _ in self._selector.select():
+                if key.fileobj is self._listener:
+                    self._accept()
+                else:
+                    self._hear(self._peers[key.fd])
+
+    # What workers say
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        if not wire.ours(sock):
+            sock.close()
+            return
+        self._peers[sock.fileno()] = _Peer(sock)
+        self._selector.register(sock, selectors.EVENT_READ)
+
+    def _hear(self, peer: _Peer) -> None:
+        try:
+            message, _ = wire.receive(peer.sock)
+        except wire.Gone:
+            if peer.id >= 0 and peer.iteration == self._iteration:
+                self._break(f"worker {peer.id}, process {peer.pid}, was killed", self._taken)
+            self._drop(peer)
+            return
+        what = message.get("what")
+        if what == "join" and message.get("secret") == self._board.secret:
+            self._join(peer, message)
+        elif peer.id < 0:
+            self._drop(peer)
+        elif what == "next":
+            peer.number = peer.asked * self._workers + (peer.id - self._first) % self._workers
+            peer.asked, peer.waits = peer.asked + 1, True
+        elif what == "failed":
+            self._break(f"{message['error']} in worker {peer.id}", peer.number)
+        elif what == "bye":
+            self._drop(peer)
+
+    def _join(self, peer: _Peer, message: Dict[str, Any]) -> None:
+        ident = int(message["id"])
+        if any(p.id == ident and p is not peer for p in self._peers.values()):
+            self._say(peer, {"what": "refused"})  # a worker of another iterator
+            return
+        peer.id, peer.pid, peer.iteration, peer.state = ident, message["pid"], message["iteration"], message["state"]
+        peer.asked, peer.waits, peer.told = 0, False, False
+        if peer.iteration > self._iteration:
+            self._iteration = peer.iteration
+            self._clear()
+        self._say(peer, {"what": "welcome", "iteration": peer.iteration})
+
+    def _drop(self, peer: _Peer) -> None:
+        self._selector.unregister(peer.sock)
+        del self._peers[peer.sock.fileno()]
+        peer.sock.close()
+
+    def _say(self, peer: _Peer, message: Dict[str, Any], body: Any = b"") -> None:
+        try:
+            wire.send(peer.sock, message, body)
+        except wire.Gone:
+            pass  # comes as the end of what it says
+
+    # What they get
+
+    def _answer(self) -> bool:
+        """Answers who can be answered. Whether something was done, after which others may be."""
+        present = [p for p in self._peers.values() if p.iteration == self._iteration and p.id >= 0]
+        if not self._begun and not self._begin(present):
+            return False
+        done = False
+        for peer in present:
+            if peer.waits:
+                done = self._give(peer) or done
+            elif self._end is not None and not peer.told and peer.id != 0 and self._next_of(peer) >= self._end:
+                peer.told = done = True  # now: later this process may have ended
+                self._say(peer, {"what": "end", "iteration": self._iteration})
+        for peer in self._peers.values():
+            if peer.waits and peer.iteration < self._iteration:
+                peer.waits = False
+                self._say(peer, {"what": "end", "iteration": peer.iteration})
+        if self._error is None and self._end is None and any(p.waits and p.number >= self._taken for p in present):
+            self._take()
+            return True
+        return done
+
+    def _next_of(self, peer: _Peer) -> int:
+        return peer.asked * self._workers + (peer.id - self._first) % self._workers
+
+    def _give(self, peer: _Peer) -> bool:
+        number = peer.number
+        batch = self._ready.pop(number, None)
+        if batch is not None:
+            self._handed += 1
+            message = {"what": "batch", "sequence": self._base + number, "size": batch.size, "epoch": batch.epoch, "ledger": batch._ledger}
+            if self._loader._fields is None:
+                message["fields"] = [[f.name, "bytes?" if f.optional else "bytes"] for f in batch._layout.fields]
+            self._say(peer, message, batch._buffer)
+        elif self._error is not None:
+            self._say(peer, {"what": "error", **wire.pack_error(self._error)})
+        elif self._end is not None and number >= self._end:
+            # When worker 0 says that it is through, the DataLoader may end this process: not before all have what is theirs.
+            if peer.id == 0 and (self._handed < self._end or any(not p.told for p in self._peers.values() if p.id > 0)):
+                return False
+            peer.told = True
+            self._say(peer, {"what": "end", "iteration": self._iteration})
+        else:
+            return False
+        peer.waits = False
+        return True
+
+    def _begin(self, present: List[_Peer]) -> bool:
+        """Begins the iteration, if it is known where."""
+        zero = next((p for p in present if p.id == 0), None)
+        if zero is None or (zero.state is not None and len(present) < self._workers):
+            return False  # a state was loaded: into all workers
+        self._begun = True
+        pid = os.getpid()
+        note = {"pid": pid, "started": started(pid), "batches": 0, "ended": False, "broken": "", "closed": False}
+        try:
+            last = self._board.read(notes.ITERATION)
+            asked, place = begin_at(self._board) if zero.state is None else self._restore([p.state for p in present if p.state is not None])
+            if self._end is not None:
+                self._mark(**note, asked=asked, place=place, epoch=0)
+                self._mark(ended=True)
+                return True
+            # In the same process the Loader goes on by itself, and has read ahead.
+            live = zero.state is None and last is not None and (last["pid"], last["asked"]) == (pid, asked) and self._loader._run is not None
+            if not live and place is not None:
+                self._loader.load_state_dict(place)
+            main = self._board.read(notes.MAIN) or {}
+            if main.get("ranks") and self._loader._ranks[0] is None:
+                self._loader._ranks = tuple(main["ranks"])
+            self._epoch = iter(self._loader)
+            place = self._loader.state_dict()
+            self._mark(**note, asked=asked, began=place, place=place, epoch=self._loader.epoch)
+        except Exception as err:
+            self._error = err
+        return True
+
+    def _restore(self, states: "List[Dict[str, Any]]") -> "Tuple[int, Dict[str, Any]]":
+        """The place behind the last batch that a state tells of; its worker had the turn before."""
+        asked = int((self._board.read(notes.MAIN) or {}).get("asked", 0))
+        delivered = [s for s in states if s["sequence"] is not None]
+        last = max(delivered, key=lambda s: int(s["sequence"])) if delivered else next(s for s in states if s["worker"] == 0)
+        if delivered:
+            self._first, self._base = (last["worker"] + 1) % self._workers, last["sequence"] + 1
+        if any(s["ended"] for s in states):
+            self._end = 0
+        for p in self._peers.values():  # who asked already
+            p.number = (p.id - self._first) % self._workers
+        return asked, strip(last)
+
+    def _take(self) -> None:
+        try:
+            self._ready[self._taken] = batch = next(self._epoch)
+        except StopIteration:
+            self._end = self._taken
+            self._mark(place=self._loader.state_dict(), ended=True)
+        except Exception as err:
+            self._error = err
+            self._break(type(err).__name__, self._taken)
+        else:
+            self._taken += 1
+            self._mark(place=self._loader.state_dict(), epoch=batch.epoch if self._taken == 1 else None, batches=self._taken)
+
+    # The board
+
+    def _mark(self, **facts: Any) -> None:
+        with self._lock:
+            if not self._left:
+                self._note.update({k: v for k, v in facts.items() if v is not None})
+                self._board.write(notes.ITERATION, self._note)
+
+    def _break(self, why: str, after: int) -> None:
+        """Ends the iteration behind a batch, which was not delivered."""
+        if self._begun and self._note:
+            self._mark(broken=why)
+        if self._error is None:
+            self._error = ClosedError(f"this iteration is over: {why}")
+        self._ready = {number: batch for number, batch in self._ready.items() if number < after}
+
+    def _leave(self) -> None:
+        """At an orderly end of the process."""
+        with self._lock:
+            self._left = True
+            last = self._board.read(notes.ITERATION)
+            if last is not None and last["pid"] == os.getpid():
+                self._board.write(notes.ITERATION, {**last, "closed": True})
+
+
+def strip(state: "Mapping[str, Any]") -> Dict[str, Any]:
+    """What a Loader has of a worker's state."""
+    return {name: state[name] for name in ("version", "checkpoint", "ledger", "begin")}

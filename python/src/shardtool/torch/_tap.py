@@ -1,0 +1,178 @@
+"""A worker's end of the relay: it gives the batches that are this worker's to deliver."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import time
+from multiprocessing import util
+from typing import Any, Dict, Mapping, Optional
+
+from ..batch import Batch, Layout
+from ..errors import CheckpointError, ClosedError, ConfigError, ServerDiedError
+from ..fields import Field
+from ..loader import Loader
+from . import _board as notes
+from . import _wire as wire
+from ._board import Board
+from ._relay import Relay, begin_at
+
+#: Seconds to look for worker 0, which may have to import a lot before it begins.
+PATIENCE = 300.0
+#: Seconds after which a worker 0 that may be another iterator's is asked, too.
+DOUBT = 2.0
+
+
+class Tap:
+    """One for each worker process. Not for several threads at a time."""
+
+    def __init__(self, board: Board, loader: Loader, ident: int, workers: int) -> None:
+        parent = multiprocessing.parent_process()
+        if parent is None or parent.pid != board.owner:
+            raise ConfigError("the workers of a DataLoader have to be children of the process that iterates it")
+        self.pid = os.getpid()
+        self._parent = parent
+        self._board, self._loader, self._id, self._workers = board, loader, ident, workers
+        self._relay: Optional[Relay] = None
+        self._sock: Optional[socket.socket] = None
+        self._iteration = 0
+        self._joined = False
+        self._ended = False
+        self._layout: Optional[Layout] = None
+        self._loaded: Optional[Dict[str, Any]] = None  # state for the next iteration
+        self._from: Optional[Dict[str, Any]] = None  # state that this iteration began with
+        self._state: Optional[Dict[str, Any]] = None
+        self.sequence = 0  # of the batch given last
+
+    # The state of this worker, as StatefulDataLoader keeps it
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The place behind the batch that this worker delivered last, and which it was."""
+        if self._loaded is not None:
+            return self._loaded
+        if self._state is not None:
+            return self._state
+        # Before the first batch worker 0 speaks for all.
+        place = begin_at(self._board)[1] if self._id == 0 and not self._joined else None
+        fresh = {"version": 1, "checkpoint": None, "ledger": None, "begin": None}
+        return {**(place or fresh), "worker": self._id, "sequence": None, "ended": False}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes a state of the worker of the same number. All workers get theirs."""
+        if "sequence" not in state or state.get("worker") != self._id:
+            raise CheckpointError(f"this is no state of worker {self._id} of a DataLoader: give it to the StatefulDataLoader as a whole, with the same num_workers")
+        self._loaded = dict(state)
+
+    def delivered(self, batch: Batch) -> None:
+        """Says that a batch is on its way."""
+        self._state = {**batch.state_dict(), "worker": self._id, "sequence": self.sequence, "ended": False}
+
+    # Batches
+
+    def begin(self) -> int:
+        """Begins an iteration. Waits for nothing."""
+        self._iteration += 1
+        self._joined = self._ended = False
+        self._state = self._from = self._loaded
+        self._loaded = None
+        return self._iteration
+
+    def next(self, iteration: int) -> Optional[Batch]:
+        """The next batch of this worker; None at the end."""
+        if iteration != self._iteration:
+            raise ClosedError("this iteration is over: another one began")
+        if self._ended:
+            return None
+        message, body = self._ask()
+        if message["what"] == "error":
+            raise wire.unpack_error(message)
+        if message["what"] == "end":
+            self._ended = True
+            self._state = {**self.state_dict(), "ended": True}
+            return None
+        if self._layout is None:
+            fields = self._loader._fields
+            if fields is None:
+                fields = [Field(name, spec) for name, spec in message["fields"]]
+            self._layout = Layout(fields, self._loader._out, True)
+        self.sequence = message["sequence"]
+        return Batch(self._layout, body, 0, len(body), message["size"], message["epoch"], message["ledger"])
+
+    def _ask(self) -> Any:
+        try:
+            if not self._joined:
+                self._join()
+            assert self._sock is not None
+            if not wire.waiting(self._sock):
+                try:
+                    wire.send(self._sock, {"what": "next"})
+                except wire.Gone:
+                    pass  # it may have told the end before
+            while True:
+                message, body = wire.receive(self._sock)
+                if message.get("iteration", self._iteration) == self._iteration:
+                    return message, body
+        except wire.Gone:
+            raise ServerDiedError(f"worker 0 of the DataLoader has ended, which reads for worker {self._id}, too") from None
+
+    def failed(self, err: BaseException) -> None:
+        """Says that the batch given last is not delivered, so that nothing behind it is."""
+        try:
+            if self._sock is not None:
+                wire.send(self._sock, {"what": "failed", "error": type(err).__name__})
+        except wire.Gone:
+            pass
+
+    def _join(self) -> None:
+        if self._id == 0 and self._relay is None:
+            self._relay = Relay(self._board, self._loader, self._workers)
+        if self._sock is not None:
+            if not self._hello(self._sock):
+                raise wire.Gone
+        else:
+            self._sock = self._find()
+            util.Finalize(self, self._bye, exitpriority=10)
+        self._joined = True
+
+    def _hello(self, sock: socket.socket) -> bool:
+        wire.send(sock, {
+            "what": "join", "secret": self._board.secret, "id": self._id, "pid": self.pid, "iteration": self._iteration, "state": self._from,
+        })  # fmt: skip
+        while True:
+            message, _ = wire.receive(sock)
+            if message["what"] == "refused":
+                return False
+            if message["what"] == "welcome" and message["iteration"] == self._iteration:
+                return True
+
+    def _find(self) -> socket.socket:
+        """Finds worker 0 of this iterator: it was handed the board as many times before this worker as their numbers say. Only where processes
+        were started in between, by other threads, this is not so; then it is the one that has no worker of this number yet."""
+        first = time.monotonic()
+        while True:
+            said = self._board.read(notes.RELAY)
+            waited = time.monotonic() - first
+            if said is not None and said["workers"] == self._workers:
+                apart = self._board.ticket - said["ticket"]
+                if apart == self._id or (apart > self._id and waited > DOUBT):
+                    sock = wire.connect(said["name"])
+                    if sock is not None:
+                        try:
+                            if wire.ours(sock) and self._hello(sock):
+                                return sock
+                        except wire.Gone:
+                            pass
+                        sock.close()
+            if not self._parent.is_alive():
+                raise ClosedError("the process that iterates the DataLoader has ended")
+            if waited > PATIENCE:
+                raise ServerDiedError(f"worker 0 of the DataLoader, which reads for worker {self._id}, too, did not begin within {PATIENCE:.0f} s")
+            time.sleep(0.005)
+
+    def _bye(self) -> None:
+        try:
+            if self._sock is not None:
+                wire.send(self._sock, {"what": "bye"})
+        except wire.Gone:
+            pass

@@ -1,0 +1,288 @@
+"""The data set for torch's DataLoader and torchdata's StatefulDataLoader."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import threading
+import weakref
+from multiprocessing import context
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
+
+import torch.utils.data
+
+from .. import _config
+from ..batch import Batch
+from ..errors import ConfigError
+from ..loader import Loader
+from . import _board as notes
+from ._board import Board
+from ._named import named
+from ._relay import begin_at
+from ._tap import Tap
+
+
+class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,unused-ignore]
+    """Batches of a data set for a DataLoader: the batches of ``shardtool.Loader``, the same in the same order for any number of workers.
+
+    ::
+
+        ds = shardtool.Dataset("s3://bucket/train", batch_size=64, shuffle=True, seed=7, fields={"jpg": "image", "cls": "int"}, map=augment)
+        dl = torch.utils.data.DataLoader(ds, batch_size=None, num_workers=8)
+        for epoch in range(ds.epoch, 90):
+            for batch in dl:
+                train(batch["jpg"], batch["cls"])
+                saved = batch.state_dict()
+
+    ``batch_size=None`` tells the DataLoader that batches come ready-made; it is refused without.
+
+    **Workers** decode images and run ``map`` in parallel; all share one reader, which has threads of its own. With fields that need no Python,
+    such as arrays and bytes, ``num_workers=0`` is the fastest: the reader runs in a process of its own anyway.
+
+    **Epochs.** Each iteration of the DataLoader is the next epoch, as of a Loader. ``set_epoch`` works before an iteration, also with
+    persistent workers.
+
+    **Place.** ``batch.state_dict()`` is the place behind a batch, whatever the workers have read ahead; ``load_state_dict`` goes on there. With a
+    StatefulDataLoader use its own ``state_dict``.
+
+    Args:
+        map: A function that is called with each ``shardtool.Batch``, in the worker. What it returns is delivered, as a dict with
+            ``state_dict()`` if it is a dict. None: the batch as a dict of its fields.
+        All others are those of ``shardtool.Loader``. There is no ``copy``: batches are copied.
+
+    It can be pickled, and is for one thread at a time.
+    """
+
+    def __init__(
+        self, url: "Union[str, os.PathLike[str]]", batch_size: Optional[int] = None, *, map: Optional[Callable[[Batch], Any]] = None, **options: Any
+    ) -> None:
+        if "copy" in options:
+            raise ConfigError("copy: batches of a Dataset are copied; shardtool.Loader has it")
+        self._delivery = _Delivery(map)
+        self._loader = Loader(url, batch_size, map=self._delivery, **options)
+        self._asked = 0  # how often workers were told where to begin
+        self._reset()
+
+    def _reset(self) -> None:
+        self._board: Optional[Board] = None
+        self._tap: Optional[Tap] = None
+        self._lock = threading.Lock()
+        self._length: Tuple[str, int] = ("", 0)
+        _alive.add(self)
+
+    # Processes
+
+    def _hand_out(self) -> Board:
+        """The board, for a process that is about to be started."""
+        with self._lock:
+            if self._board is None or self._board.owner != os.getpid():
+                self._board = Board()
+                self._tell()
+            elif (self._handed, self._ranks) != (self._upcoming(), _config.ranks(None, None)):
+                self._tell()
+            self._board.ticket += 1
+            return self._board
+
+    def _tell(self) -> None:
+        """Makes the next iteration of workers begin where that of this process would."""
+        self._handed, self._ranks = self._upcoming(), _config.ranks(None, None)
+        if self._board is not None and self._board.owner == os.getpid():
+            self._asked += 1
+            self._board.write(notes.MAIN, {"asked": self._asked, "state": self._handed, "ranks": self._ranks if self._ranks[0] is not None else None})
+
+    def _upcoming(self) -> Dict[str, Any]:
+        """The state that the next iteration in this process begins at."""
+        loader, state = self._loader, self._loader.state_dict()
+        if state["begin"] is None and loader._run is not None and loader._pass is not None and loader._pass.left:
+            state["begin"] = loader._pass.epoch + 1
+        return state
+
+    def __getstate__(self) -> Dict[str, Any]:
+        state = {"_delivery": self._delivery, "_loader": self._loader, "_asked": self._asked, "_board": None}
+        if context.get_spawning_popen() is not None and torch.utils.data.get_worker_info() is None:
+            state["_board"] = self._hand_out()
+        return state
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self._reset()
+        self.__dict__.update(state)
+
+    # Iterating
+
+    def __iter__(self) -> "Iterator[Any]":
+        """Begins an epoch, or goes on in the one that the state loaded stands in."""
+        worker = torch.utils.data.get_worker_info()
+        if worker is None:
+            if self._ahead() is not None:
+                assert self._board is not None
+                state = begin_at(self._board)[1]
+                assert state is not None
+                self._loader.load_state_dict(state)
+            return _Turn(self._delivery, None, iter(self._loader))
+        tap = self._open_tap(worker)
+        return _Turn(self._delivery, tap, tap.begin())
+
+    def _open_tap(self, worker: Any) -> Tap:
+        if self._tap is None or self._tap.pid != os.getpid():
+            if self._board is None:
+                raise ConfigError("this data set was made in a worker of a DataLoader: make it in the process that has the DataLoader")
+            self._tap = Tap(self._board, self._loader, worker.id, worker.num_workers)
+        return self._tap
+
+    # Where it is
+
+    def _ahead(self) -> Optional[Dict[str, Any]]:
+        """What the board says of the workers' iteration, if workers have gone on from where this process stands."""
+        if self._board is None or self._board.owner != os.getpid():
+            return None
+        last = self._board.read(notes.ITERATION)
+        return last if last is not None and last["asked"] == self._asked else None
+
+    def _probe(self) -> Loader:
+        """A loader that stands in the iteration under way, or before the next one. It has to be closed."""
+        loader = copy.copy(self._loader)
+        last = self._ahead()
+        if last is None:
+            loader.load_state_dict(self._upcoming())
+        else:
+            loader.load_state_dict(last["place"] if last["ended"] or "began" not in last else last["began"])
+        return loader
+
+    def __len__(self) -> int:
+        """How many batches the epoch has: see Loader."""
+        if self._ahead() is None and self._loader._session.client is not None:
+            return len(self._loader)
+        with self._probe() as loader:
+            key = repr(loader.state_dict())
+            if self._length[0] != key:
+                self._length = key, len(loader)
+        return self._length[1]
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the iteration under way; when there is none, that of the next one."""
+        if self._ahead() is None:
+            return self._loader.epoch
+        with self._probe() as loader:
+            return loader.epoch
+
+    @property
+    def info(self) -> Dict[str, Any]:
+        """The data set, as Loader has it."""
+        with copy.copy(self._loader) as loader:
+            return loader.info
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iteration that of an epoch, from its beginning. It changes nothing where the next iteration is in that epoch
+        anyway: so one that was resumed in the middle goes on there."""
+        last = self._ahead()
+        if last is not None:
+            left = last["broken"] or (last["batches"] and not last["ended"])
+            self._loader.load_state_dict({**last["place"], "begin": epoch} if left else last["place"])
+            if left:
+                self._tell()
+                return
+        self._loader.set_epoch(epoch)
+        self._tell()
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The place behind the last batch delivered, where that is known: without workers, and in a worker, where StatefulDataLoader asks.
+        Raises ConfigError where workers have read ahead: then each batch has its own ``state_dict()``."""
+        if torch.utils.data.get_worker_info() is not None and self._tap is not None:
+            return self._tap.state_dict()
+        if self._ahead() is not None:
+            raise ConfigError(
+                "the DataLoader's workers have read ahead, so the data set cannot tell which batch you got last: use batch.state_dict(),"
+                " shardtool.torch.state_of(batch), or a StatefulDataLoader's own state_dict()"
+            )
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes the next iteration go on at a place: that of a batch, of a data set, or of a ``shardtool.Loader``, on any number of ranks and
+        workers."""
+        worker = torch.utils.data.get_worker_info()
+        if worker is not None:
+            self._open_tap(worker).load_state_dict(state)
+            return
+        self._loader.load_state_dict(state)
+        self._tell()
+
+    def close(self) -> None:
+        """Ends the reader of this process. Workers end theirs with the DataLoader."""
+        self._loader.close()
+
+
+class _Delivery:
+    """Makes what is delivered of a batch."""
+
+    def __init__(self, map: Optional[Callable[[Batch], Any]]) -> None:
+        self.map = map
+
+    def __call__(self, batch: Batch) -> Any:
+        out = batch if self.map is None else self.map(batch)
+        return named(out, batch) if isinstance(out, Batch) or type(out) is dict else out
+
+
+class _Turn:
+    """An iteration, in one process."""
+
+    def __init__(self, delivery: "_Delivery", tap: Optional[Tap], iteration: Any) -> None:
+        self._delivery, self._tap, self._iteration = delivery, tap, iteration
+        self._checked = False
+
+    def __iter__(self) -> "_Turn":
+        return self
+
+    def __next__(self) -> Any:
+        if not self._checked:
+            _check_caller(sys._getframe(1).f_locals.get("self"))
+            self._checked = True
+        if self._tap is None:
+            return next(self._iteration)
+        try:
+            batch = self._tap.next(self._iteration)
+            if batch is None:
+                raise StopIteration
+            out = self._delivery(batch)
+        except StopIteration:
+            raise
+        except BaseException as err:
+            self._tap.failed(err)
+            raise
+        self._tap.delivered(batch)
+        return out
+
+
+def _check_caller(caller: object) -> None:
+    """Refuses what would make batches of batches, or divide them among ranks once more. Both can only be seen in who asks."""
+    if getattr(caller, "auto_collation", False):
+        raise ConfigError(
+            "batches come ready-made: give batch_size to shardtool.Dataset, and batch_size=None to the DataLoader (left out it is 1, which would"
+            " make batches of batches)"
+        )
+    if type(caller).__name__ == "IterableDatasetShard":
+        raise ConfigError(
+            "this rank's batches would be divided among the ranks once more: each process has to iterate a loader of its own, which a Trainer's"
+            " get_train_dataloader returns, and which Accelerate does not prepare; docs/pytorch.md has both"
+        )
+
+
+_alive: "weakref.WeakSet[Dataset]" = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    if torch.utils.data.get_worker_info() is None:
+        for dataset in list(_alive):
+            dataset._hand_out()
+
+
+def _after_fork() -> None:
+    for dataset in list(_alive):
+        dataset._lock = threading.Lock()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
