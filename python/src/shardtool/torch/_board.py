@@ -1,7 +1,6 @@
 """What a data set's process and the DataLoader's workers tell each other beside the batches: where an iteration begins, and where it is.
 
-It is a file of memory with three notes. Each has one writer: ``MAIN`` the process that owns the data set, the others worker 0 of the iteration
-begun last. Nothing waits for anything here; notes that are being written are read again.
+It is a file of memory with notes. Each has one writer: the process that owns the data set, or a worker. Nothing waits for anything here; notes that are being written are read again.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ MAIN = 0
 ITERATION = 1
 #: Where worker 0 listens.
 RELAY = 2
+#: From here on, one for each worker: the state that it was given for the iteration after the one that ITERATION tells of.
+RESTORED = 3
 
 _SPAN = 1 << 30  # offsets; memory is taken only for what is written
 _head = struct.Struct("<II")  # length, CRC-32

@@ -29,6 +29,9 @@ def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
     """Where the next iteration begins: the number of what the owner asked for last, and a state, None at the very beginning."""
     main = board.read(notes.MAIN) or {}
     asked = int(main.get("asked", 0))
+    states = restored(board)
+    if states:
+        return asked, strip(latest(states))
     last = board.read(notes.ITERATION)
     if last is None or last["asked"] != asked:
         return asked, main.get("state")
@@ -51,6 +54,30 @@ def started(pid: int) -> str:
     except OSError:
         return ""
     return "" if said[0] in "ZX" else said[19]
+
+
+def latest(states: "List[Dict[str, Any]]") -> Dict[str, Any]:
+    """Of the states of all workers that of the batch that was delivered last, or worker 0's before the first."""
+    delivered = [s for s in states if s["sequence"] is not None]
+    return max(delivered, key=lambda s: int(s["sequence"])) if delivered else next(s for s in states if s["worker"] == 0)
+
+
+def restored(board: Board) -> "List[Dict[str, Any]]":
+    """The states that workers were given and that no iteration has begun with."""
+    now = turn(board)
+    out: List[Dict[str, Any]] = []
+    while True:
+        note = board.read(notes.RESTORED + len(out))
+        if note is None or note["turn"] != now:
+            return out
+        out.append(note["state"])
+
+
+def turn(board: Board) -> List[int]:
+    """What tells iterations apart: how often the owner has said where to begin, and how many began since."""
+    asked = int((board.read(notes.MAIN) or {}).get("asked", 0))
+    last = board.read(notes.ITERATION)
+    return [asked, last["turn"] if last is not None and last["asked"] == asked else 0]
 
 
 class _Peer:
@@ -204,7 +231,8 @@ class Relay:
         batch = self._ready.pop(number, None)
         if batch is not None:
             self._handed += 1
-            message = {"what": "batch", "sequence": self._base + number, "size": batch.size, "epoch": batch.epoch, "ledger": batch._ledger}
+            message = {"what": "batch", "sequence": self._base + number, "size": batch.size, "epoch": batch.epoch, "ledger": batch._ledger,
+                       "last": self._epoch.last and number + 1 == self._taken}  # fmt: skip
             if self._loader._fields is None:
                 message["fields"] = [[f.name, "bytes?" if f.optional else "bytes"] for f in batch._layout.fields]
             self._say(peer, message, batch._buffer)
@@ -228,13 +256,16 @@ class Relay:
             return False  # a state was loaded: into all workers
         self._begun = True
         pid = os.getpid()
-        note = {"pid": pid, "started": started(pid), "batches": 0, "ended": False, "broken": "", "closed": False}
         try:
             last = self._board.read(notes.ITERATION)
-            asked, place = begin_at(self._board) if zero.state is None else self._restore([p.state for p in present if p.state is not None])
+            asked, began = turn(self._board)
+            note = {"pid": pid, "started": started(pid), "asked": asked, "turn": began + 1, "batches": 0, "broken": "", "closed": False}
+            if zero.state is None:
+                _, place = begin_at(self._board)
+            else:
+                place = self._restore([p.state for p in present if p.state is not None])
             if self._end is not None:
-                self._mark(**note, asked=asked, place=place, epoch=0)
-                self._mark(ended=True)
+                self._mark(**note, place=place, epoch=0, ended=True)
                 return True
             # In the same process the Loader goes on by itself, and has read ahead.
             live = zero.state is None and last is not None and (last["pid"], last["asked"]) == (pid, asked) and self._loader._run is not None
@@ -245,23 +276,21 @@ class Relay:
                 self._loader._ranks = tuple(main["ranks"])
             self._epoch = iter(self._loader)
             place = self._loader.state_dict()
-            self._mark(**note, asked=asked, began=place, place=place, epoch=self._loader.epoch)
+            self._mark(**note, began=place, place=place, epoch=self._loader.epoch, ended=False)
         except Exception as err:
             self._error = err
         return True
 
-    def _restore(self, states: "List[Dict[str, Any]]") -> "Tuple[int, Dict[str, Any]]":
+    def _restore(self, states: "List[Dict[str, Any]]") -> Dict[str, Any]:
         """The place behind the last batch that a state tells of; its worker had the turn before."""
-        asked = int((self._board.read(notes.MAIN) or {}).get("asked", 0))
-        delivered = [s for s in states if s["sequence"] is not None]
-        last = max(delivered, key=lambda s: int(s["sequence"])) if delivered else next(s for s in states if s["worker"] == 0)
-        if delivered:
+        last = latest(states)
+        if last["sequence"] is not None:
             self._first, self._base = (last["worker"] + 1) % self._workers, last["sequence"] + 1
-        if any(s["ended"] for s in states):
+        if last["ended"]:
             self._end = 0
         for p in self._peers.values():  # who asked already
             p.number = (p.id - self._first) % self._workers
-        return asked, strip(last)
+        return strip(last)
 
     def _take(self) -> None:
         try:

@@ -16,7 +16,7 @@ from ..loader import Loader
 from . import _board as notes
 from . import _wire as wire
 from ._board import Board
-from ._relay import Relay, begin_at
+from ._relay import Relay, begin_at, turn
 
 #: Seconds to look for worker 0, which may have to import a lot before it begins.
 PATIENCE = 300.0
@@ -43,7 +43,8 @@ class Tap:
         self._loaded: Optional[Dict[str, Any]] = None  # state for the next iteration
         self._from: Optional[Dict[str, Any]] = None  # state that this iteration began with
         self._state: Optional[Dict[str, Any]] = None
-        self.sequence = 0  # of the batch given last
+        self._sequence = 0  # of the batch given last
+        self._last = False  # whether it is the last of its iteration
 
     # The state of this worker, as StatefulDataLoader keeps it
 
@@ -66,7 +67,7 @@ class Tap:
 
     def delivered(self, batch: Batch) -> None:
         """Says that a batch is on its way."""
-        self._state = {**batch.state_dict(), "worker": self._id, "sequence": self.sequence, "ended": False}
+        self._state = {**batch.state_dict(), "worker": self._id, "sequence": self._sequence, "ended": self._last}
 
     # Batches
 
@@ -76,6 +77,8 @@ class Tap:
         self._joined = self._ended = False
         self._state = self._from = self._loaded
         self._loaded = None
+        if self._from is not None:  # for the next iteration, if nothing is asked for in this one
+            self._board.write(notes.RESTORED + self._id, {"turn": turn(self._board), "state": self._from})
         return self._iteration
 
     def next(self, iteration: int) -> Optional[Batch]:
@@ -96,7 +99,7 @@ class Tap:
             if fields is None:
                 fields = [Field(name, spec) for name, spec in message["fields"]]
             self._layout = Layout(fields, self._loader._out, True)
-        self.sequence = message["sequence"]
+        self._sequence, self._last = message["sequence"], message["last"]
         return Batch(self._layout, body, 0, len(body), message["size"], message["epoch"], message["ledger"])
 
     def _ask(self) -> Any:
