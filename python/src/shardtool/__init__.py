@@ -64,7 +64,9 @@ def __getattr__(name: str) -> Any:
         try:
             from .torch import Dataset
         except ImportError as err:
-            raise AttributeError(f"shardtool.Dataset is for torch's DataLoader, and torch cannot be imported ({err}): install it, or use shardtool.Loader") from err
+            raise AttributeError(
+                f"shardtool.Dataset is for torch's DataLoader, and torch cannot be imported ({err}): install it, or use shardtool.Loader"
+            ) from err
         return Dataset
     if name == "__version__":
         from importlib import metadata

@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from ._named import NamedBatch, state_of
 from .dataset import Dataset
+from .prefetch import Prefetcher
 
-__all__ = ["Dataset", "NamedBatch", "state_of"]
+__all__ = ["Dataset", "NamedBatch", "Prefetcher", "state_of"]

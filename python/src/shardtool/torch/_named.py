@@ -70,10 +70,14 @@ def place_of(batch: Mapping[Any, Any]) -> Place:
     for key in batch:
         if isinstance(key, Name):
             return key.place
-    raise CheckpointError("this batch has lost its place: a dict with the keys of a batch of shardtool.Dataset has it; what `map` returns has to be a dict")
+    raise CheckpointError(
+        "this batch has lost its place: a dict with the keys of a batch of shardtool.Dataset has it; what `map` returns has to be a dict"
+    )
 
 
 def state_of(batch: Mapping[Any, Any]) -> Dict[str, Any]:
     """The state behind a batch: of any mapping that has the keys of a batch that a ``shardtool.Dataset`` gave. Raises CheckpointError for others."""
+    if isinstance(batch, Batch):
+        return batch.state_dict()
     place = place_of(batch)
     return {"version": 1, "checkpoint": place.checkpoint, "ledger": place.ledger, "begin": None}

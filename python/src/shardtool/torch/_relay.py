@@ -268,7 +268,9 @@ class Relay:
                 self._mark(**note, place=place, epoch=0, ended=True)
                 return True
             # In the same process the Loader goes on by itself, and has read ahead.
-            live = zero.state is None and last is not None and (last["pid"], last["asked"]) == (pid, asked) and self._loader._run is not None
+            live = (
+                zero.state is None and last is not None and (last["pid"], last["asked"]) == (pid, asked) and self._loader._run is not None
+            )
             if not live and place is not None:
                 self._loader.load_state_dict(place)
             main = self._board.read(notes.MAIN) or {}

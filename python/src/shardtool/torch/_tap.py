@@ -62,7 +62,9 @@ class Tap:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes a state of the worker of the same number. All workers get theirs."""
         if "sequence" not in state or state.get("worker") != self._id:
-            raise CheckpointError(f"this is no state of worker {self._id} of a DataLoader: give it to the StatefulDataLoader as a whole, with the same num_workers")
+            raise CheckpointError(
+                f"this is no state of worker {self._id} of a DataLoader: give it to the StatefulDataLoader as a whole, with the same num_workers"
+            )
         self._loaded = dict(state)
 
     def delivered(self, batch: Batch) -> None:
@@ -170,7 +172,9 @@ class Tap:
             if not self._parent.is_alive():
                 raise ClosedError("the process that iterates the DataLoader has ended")
             if waited > PATIENCE:
-                raise ServerDiedError(f"worker 0 of the DataLoader, which reads for worker {self._id}, too, did not begin within {PATIENCE:.0f} s")
+                raise ServerDiedError(
+                    f"worker 0 of the DataLoader, which reads for worker {self._id}, too, did not begin within {PATIENCE:.0f} s"
+                )
             time.sleep(0.005)
 
     def _bye(self) -> None:

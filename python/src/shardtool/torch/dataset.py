@@ -55,7 +55,12 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
     """
 
     def __init__(
-        self, url: "Union[str, os.PathLike[str]]", batch_size: Optional[int] = None, *, map: Optional[Callable[[Batch], Any]] = None, **options: Any
+        self,
+        url: "Union[str, os.PathLike[str]]",
+        batch_size: Optional[int] = None,
+        *,
+        map: Optional[Callable[[Batch], Any]] = None,
+        **options: Any,
     ) -> None:
         if "copy" in options:
             raise ConfigError("copy: batches of a Dataset are copied; shardtool.Loader has it")
@@ -89,7 +94,9 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
         self._handed, self._ranks = self._upcoming(), _config.ranks(None, None)
         if self._board is not None and self._board.owner == os.getpid():
             self._asked += 1
-            self._board.write(notes.MAIN, {"asked": self._asked, "state": self._handed, "ranks": self._ranks if self._ranks[0] is not None else None})
+            self._board.write(
+                notes.MAIN, {"asked": self._asked, "state": self._handed, "ranks": self._ranks if self._ranks[0] is not None else None}
+            )
 
     def _upcoming(self) -> Dict[str, Any]:
         """The state that the next iteration in this process begins at."""
