@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import json
@@ -91,9 +92,10 @@ def children(of: object = "self") -> List[int]:
     """The serve processes that a process has, the ones not waited for included."""
     out = []
     for task in os.listdir(f"/proc/{of}/task"):
-        for pid in Path(f"/proc/{of}/task/{task}/children").read_text().split():
-            if (Path("/proc") / pid / "stat").read_text().split()[1] == "(shardtool)":
-                out.append(int(pid))
+        with contextlib.suppress(FileNotFoundError):  # the thread has ended
+            for pid in Path(f"/proc/{of}/task/{task}/children").read_text().split():
+                if (Path("/proc") / pid / "stat").read_text().split()[1] == "(shardtool)":
+                    out.append(int(pid))
     return out
 
 

@@ -22,8 +22,17 @@ MAIN = 0
 ITERATION = 1
 #: Where worker 0 listens.
 RELAY = 2
-#: From here on, one for each worker: the state that it was given for the iteration after the one that ITERATION tells of.
-RESTORED = 3
+
+
+def restored_by(worker: int) -> int:
+    """The note of a worker with the state that it was given for the iteration after the one that ITERATION tells of."""
+    return 3 + 2 * worker
+
+
+def left_by(worker: int) -> int:
+    """The note of a worker that ended in order, without ever having asked for a batch."""
+    return 4 + 2 * worker
+
 
 _SPAN = 1 << 30  # offsets; memory is taken only for what is written
 _head = struct.Struct("<II")  # length, CRC-32

@@ -9,6 +9,7 @@ What happens in an iteration stands on the board, so that the next one begins in
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import socket
@@ -35,15 +36,14 @@ def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
     last = board.read(notes.ITERATION)
     if last is None or last["asked"] != asked:
         return asked, main.get("state")
-    if not last["broken"] and not last["closed"] and not last["ended"] and started(last["pid"]) != last["started"]:
-        last["broken"] = "worker 0 was killed"
-    if last["broken"]:
-        raise ConfigError(
-            f"the iteration before failed in epoch {last['epoch']} ({last['broken']}), and its workers had read ahead of your loop: say where to go on, by"
-            " dataset.load_state_dict(batch.state_dict()) with the last batch you got, or by dataset.set_epoch"
-        )
     if last["ended"] or last["batches"] == 0:
         return asked, last["place"]
+    why = last["broken"] or _missing(board, last)
+    if why:
+        raise ConfigError(
+            f"the iteration before failed in epoch {last['epoch']} ({why}), and its workers had read ahead of your loop: say where to go on,"
+            " by dataset.load_state_dict(batch.state_dict()) with the last batch you got, or by dataset.set_epoch"
+        )
     return asked, {**last["place"], "begin": last["epoch"] + 1}
 
 
@@ -54,6 +54,19 @@ def started(pid: int) -> str:
     except OSError:
         return ""
     return "" if said[0] in "ZX" else said[19]
+
+
+def _missing(board: Board, last: Dict[str, Any]) -> str:
+    """Which worker of an iteration that was left did not end in order."""
+    if last["pid"] == os.getpid():
+        return ""  # they live on
+    if not last["closed"] and started(last["pid"]) != last["started"]:
+        return "worker 0 was killed"
+    for worker in range(1, last["workers"]):
+        note = board.read(notes.left_by(worker))
+        if worker not in last["joined"] and (note is None or note["ticket"] != last["ticket"]):
+            return f"worker {worker} was killed"
+    return ""
 
 
 def latest(states: "List[Dict[str, Any]]") -> Dict[str, Any]:
@@ -67,7 +80,7 @@ def restored(board: Board) -> "List[Dict[str, Any]]":
     now = turn(board)
     out: List[Dict[str, Any]] = []
     while True:
-        note = board.read(notes.RESTORED + len(out))
+        note = board.read(notes.restored_by(len(out)))
         if note is None or note["turn"] != now:
             return out
         out.append(note["state"])
@@ -187,6 +200,8 @@ class Relay:
         if peer.iteration > self._iteration:
             self._iteration = peer.iteration
             self._clear()
+        elif self._note and ident not in self._note["joined"]:
+            self._mark(joined=[*self._note["joined"], ident])
         self._say(peer, {"what": "welcome", "iteration": peer.iteration})
 
     def _drop(self, peer: _Peer) -> None:
@@ -195,10 +210,8 @@ class Relay:
         peer.sock.close()
 
     def _say(self, peer: _Peer, message: Dict[str, Any], body: Any = b"") -> None:
-        try:
+        with contextlib.suppress(wire.Gone):  # it is dropped when that is heard
             wire.send(peer.sock, message, body)
-        except wire.Gone:
-            pass  # comes as the end of what it says
 
     # What they get
 
@@ -259,7 +272,10 @@ class Relay:
         try:
             last = self._board.read(notes.ITERATION)
             asked, began = turn(self._board)
-            note = {"pid": pid, "started": started(pid), "asked": asked, "turn": began + 1, "batches": 0, "broken": "", "closed": False}
+            note = {
+                "pid": pid, "started": started(pid), "ticket": self._board.ticket, "workers": self._workers,
+                "joined": [p.id for p in present], "asked": asked, "turn": began + 1, "batches": 0, "broken": "", "closed": False,
+            }  # fmt: skip
             if zero.state is None:
                 _, place = begin_at(self._board)
             else:

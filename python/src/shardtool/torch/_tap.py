@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import socket
@@ -32,6 +33,7 @@ class Tap:
         if parent is None or parent.pid != board.owner:
             raise ConfigError("the workers of a DataLoader have to be children of the process that iterates it")
         self.pid = os.getpid()
+        util.Finalize(self, self._bye, exitpriority=10)
         self._parent = parent
         self._board, self._loader, self._id, self._workers = board, loader, ident, workers
         self._relay: Optional[Relay] = None
@@ -80,7 +82,7 @@ class Tap:
         self._state = self._from = self._loaded
         self._loaded = None
         if self._from is not None:  # for the next iteration, if nothing is asked for in this one
-            self._board.write(notes.RESTORED + self._id, {"turn": turn(self._board), "state": self._from})
+            self._board.write(notes.restored_by(self._id), {"turn": turn(self._board), "state": self._from})
         return self._iteration
 
     def next(self, iteration: int) -> Optional[Batch]:
@@ -110,10 +112,8 @@ class Tap:
                 self._join()
             assert self._sock is not None
             if not wire.waiting(self._sock):
-                try:
+                with contextlib.suppress(wire.Gone):  # it may have told the end before
                     wire.send(self._sock, {"what": "next"})
-                except wire.Gone:
-                    pass  # it may have told the end before
             while True:
                 message, body = wire.receive(self._sock)
                 if message.get("iteration", self._iteration) == self._iteration:
@@ -123,11 +123,9 @@ class Tap:
 
     def failed(self, err: BaseException) -> None:
         """Says that the batch given last is not delivered, so that nothing behind it is."""
-        try:
-            if self._sock is not None:
+        if self._sock is not None:
+            with contextlib.suppress(wire.Gone):
                 wire.send(self._sock, {"what": "failed", "error": type(err).__name__})
-        except wire.Gone:
-            pass
 
     def _join(self) -> None:
         if self._id == 0 and self._relay is None:
@@ -137,7 +135,6 @@ class Tap:
                 raise wire.Gone
         else:
             self._sock = self._find()
-            util.Finalize(self, self._bye, exitpriority=10)
         self._joined = True
 
     def _hello(self, sock: socket.socket) -> bool:
@@ -178,8 +175,9 @@ class Tap:
             time.sleep(0.005)
 
     def _bye(self) -> None:
-        try:
-            if self._sock is not None:
-                wire.send(self._sock, {"what": "bye"})
-        except wire.Gone:
-            pass
+        """At an orderly end of the process."""
+        if self._sock is None:
+            self._board.write(notes.left_by(self._id), {"ticket": self._board.ticket - self._id})
+            return
+        with contextlib.suppress(wire.Gone):
+            wire.send(self._sock, {"what": "bye"})

@@ -1,0 +1,387 @@
+"""One reader behind all workers of a DataLoader: the batches of a Loader, whatever the workers are."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import json
+import os
+import pickle
+import signal
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import pytest
+import torch
+import torch.utils.data
+from conftest import SAMPLES, children, payload
+from torch.utils.data import DataLoader
+from torch_help import BOOK, expected, failing, make, numbers
+
+import shardtool
+from shardtool import ConfigError, Dataset, DecodeError, Loader
+from shardtool.torch import NamedBatch, state_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+def loop(dataset: Dataset, **options: Any) -> "DataLoader[Any]":
+    return DataLoader(dataset, batch_size=None, **options)
+
+
+@contextlib.contextmanager
+def ended(it: Any) -> Iterator[Any]:
+    """An iteration that fails. What the error's traceback holds is collected in an order in which torch waits seconds for its workers."""
+    try:
+        yield it
+    finally:
+        getattr(it, "_shutdown_workers", int)()
+
+
+def seen(batches: Any) -> List[List[int]]:
+    return [b["n"].tolist() for b in batches]
+
+
+@pytest.mark.parametrize(
+    ("method", "workers", "persistent", "ahead"),
+    [("fork", 0, False, None)]
+    + [("fork", n, p, a) for n in (1, 2, 4) for p in (False, True) for a in (2, 7)]
+    + [("spawn", 1, False, 2), ("spawn", 2, True, 1), ("forkserver", 1, True, 2), ("forkserver", 2, False, 2)],
+)
+def test_the_same_batches(small: Path, method: str, workers: int, persistent: bool, ahead: Any) -> None:
+    """Neither batches nor order depend on how many workers there are, how they are started, and how far they read ahead."""
+    dataset = make(small)
+    options: Dict[str, Any] = {}
+    if workers:
+        options = {"num_workers": workers, "multiprocessing_context": method, "persistent_workers": persistent, "prefetch_factor": ahead}
+    batches = loop(dataset, **options)
+    for epoch in range(3):
+        assert dataset.epoch == epoch
+        assert len(batches) == len(expected(small, epoch))
+        assert seen(batches) == expected(small, epoch)
+    assert children() == [] or not workers
+    dataset.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("tail", ["short", "drop", "pad", "wrap"])
+def test_resumed_from_each_batch(small: Path, workers: int, tail: str) -> None:
+    """A batch's own state resumes behind that batch, however far the workers had read, also over the border of an epoch."""
+    options = {"tail": tail, "global_batch": 160, "seed": 5, "batch_size": None}
+    with Loader(small, shuffle=True, fields=["txt"], **options) as loader:  # type: ignore[arg-type]
+        want = [b.numbers for _ in range(2) for b in loader]
+    dataset = make(small, **options)
+    dl = loop(dataset, num_workers=workers)
+    states = [dataset.state_dict()]
+    got = []
+    for _ in range(2):
+        for batch in dl:
+            got.append(batch["n"].tolist())
+            states.append(json.loads(json.dumps(batch.state_dict())))
+    assert got == want
+    dataset.close()
+    for i in range(0, len(want), 3):
+        dataset = make(small, **options)
+        dataset.load_state_dict(states[i])
+        rest = seen(itertools.chain(loop(dataset, num_workers=workers), loop(dataset, num_workers=workers)))
+        assert rest[: len(want) - i] == want[i:]
+        dataset.close()
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_epochs(small: Path, workers: int, persistent: bool) -> None:
+    """set_epoch reaches workers that live on; an iteration that was left is over."""
+    dataset = make(small)
+    dl = loop(dataset, num_workers=workers, persistent_workers=persistent)
+    dataset.set_epoch(2)
+    assert dataset.epoch == 2
+    assert seen(dl) == expected(small, 2)
+    assert dataset.epoch == 3
+    dataset.set_epoch(3)  # the next anyway
+    assert seen(itertools.islice(dl, 3)) == expected(small, 3)[:3]
+    assert seen(itertools.islice(dl, 2)) == expected(small, 4)[:2]
+    dataset.set_epoch(4)  # anew
+    assert seen(itertools.islice(dl, 1)) == expected(small, 4)[:1]
+    dataset.set_epoch(0)
+    for batch in itertools.islice(dl, 4):
+        state = state_of(batch)
+    dataset.load_state_dict(state)
+    dataset.set_epoch(0)  # resumed in the middle of it: goes on
+    assert seen(dl) == expected(small, 0)[4:]
+    assert seen(dl) == expected(small, 1)
+    dataset.close()
+
+
+@pytest.mark.filterwarnings("ignore:no epoch is left")
+def test_epochs_run_out(small: Path) -> None:
+    dataset = make(small, epochs=1)
+    dl = loop(dataset, num_workers=2)
+    assert len(seen(dl)) == len(expected(small, 0))
+    assert seen(dl) == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_from_one_process_to_workers_and_back(small: Path, workers: int) -> None:
+    """Iterations with and without workers follow each other."""
+    dataset = make(small)
+    assert seen(loop(dataset)) == expected(small, 0)
+    assert seen(loop(dataset, num_workers=2)) == expected(small, 1)
+    assert seen(loop(dataset)) == expected(small, 2)
+    assert seen(itertools.islice(loop(dataset, num_workers=3), 2)) == expected(small, 3)[:2]
+    assert seen(itertools.islice(loop(dataset, num_workers=workers), 2)) == expected(small, 4)[:2]
+    assert seen(loop(dataset, num_workers=1)) == expected(small, 5)
+    dataset.close()
+
+
+def test_state_of_the_data_set(small: Path) -> None:
+    """Without workers the data set tells the place. With workers it says that it cannot, and who can."""
+    dataset = make(small)
+    next(iter(loop(dataset)))
+    with Loader(small, shuffle=True, seed=3, fields=["txt"], batch_size=100) as loader:
+        loader.load_state_dict(dataset.state_dict())
+        assert [b.numbers for b in loader] == expected(small, 0)[1:]
+    list(loop(dataset, num_workers=1))
+    with pytest.raises(ConfigError, match=r"batch\.state_dict\(\)"):
+        dataset.state_dict()
+    dataset.set_epoch(1)
+    assert seen(itertools.islice(loop(dataset), 1)) == expected(small, 1)[:1]
+    dataset.close()
+
+
+def test_what_a_batch_is(small: Path) -> None:
+    """A dict of tensors and lists, whose place survives the taking apart that others do."""
+    fields = {"cls": "int", "x.npy": "npy", "txt": "txt", "bin": "bytes", "extra": "bytes?"}
+    for workers in (0, 1):
+        dataset = Dataset(small, 10, fields=fields)
+        (batch, *_) = itertools.islice(loop(dataset, num_workers=workers), 1)
+        assert isinstance(batch, NamedBatch) and list(batch) == list(fields)
+        assert batch["cls"].tolist() == list(range(10)) and batch["cls"].dtype == torch.int64
+        assert batch["x.npy"].shape == (10, 2, 3)
+        assert batch["bin"] == [payload(i)["bin"] for i in range(10)]
+        assert batch["extra"][:4] == [b"extra 0", None, None, b"extra 3"]
+        assert (batch.epoch, batch.position, batch.size) == (0, 0, 10)
+        for other in (copy.copy(batch), pickle.loads(pickle.dumps(batch)), {k: v for k, v in batch.items()}, type(batch)({**batch})):
+            assert state_of(other) == batch.state_dict()
+        with pytest.raises(shardtool.CheckpointError, match="lost its place"):
+            state_of({"cls": 1})
+        dataset.close()
+    # All fields there are; a map that returns what is no dict.
+    dataset = Dataset(small, 10, map=numbers)
+    assert list(itertools.islice(loop(dataset, num_workers=1), 1))[0].keys() == {"n"}
+    dataset = Dataset(small, 10)
+    assert set(itertools.islice(loop(dataset, num_workers=2), 2).__next__()) == {*payload(0)}
+    dataset = Dataset(small, 10, fields=[], map=len)
+    assert list(itertools.islice(loop(dataset, num_workers=1), 2)) == [0, 0]
+
+
+class IterableDatasetShard(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    """What transformers and Accelerate have under this name."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        for element in self.dataset:  # noqa: UP028
+            yield element
+
+
+class Around(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    """A data set over ours."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(dict, self.dataset)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_refused(small: Path, workers: int) -> None:
+    """What would silently be something else."""
+
+    def refused(error: Any, words: str, batches: Any) -> None:
+        with pytest.raises(error, match=words), ended(iter(batches)) as it:
+            next(it)
+
+    refused(ConfigError, "batch_size=None", DataLoader(make(small), num_workers=workers))
+    refused(ConfigError, "once more", loop(IterableDatasetShard(make(small)), num_workers=workers))  # type: ignore[arg-type]
+    refused(shardtool.NotFoundError, "no data set", loop(make(small / "none"), num_workers=workers))
+    with pytest.raises(ConfigError, match="copied"):
+        make(small, copy=False)
+    assert seen(loop(Around(make(small)), num_workers=workers)) == expected(small, 0)  # type: ignore[arg-type]
+
+
+def test_ranks_of_torch_distributed(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of a new interpreter read for the rank that their parent has, which their environment does not tell."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
+    with Loader(small, shuffle=True, seed=3, fields=["txt"], global_batch=90, tail="short") as loader:
+        want = [b.numbers for b in loader]
+    dataset = make(small, batch_size=None, global_batch=90)
+    assert len(want[0]) == 30
+    dl = loop(dataset, num_workers=1, multiprocessing_context="forkserver")
+    assert seen(itertools.islice(dl, 3)) == want[:3]
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_ranks(small: Path, rank: int) -> None:
+    options = {"batch_size": None, "global_batch": 90, "rank": rank, "world_size": 3}
+    with Loader(small, shuffle=True, seed=3, fields=["txt"], tail="short", **options) as loader:  # type: ignore[arg-type]
+        want = [b.numbers for b in loader]
+    assert seen(loop(make(small, **options), num_workers=2)) == want
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_damage(damaged: Path, workers: int) -> None:
+    """All batches before the damage come, then the error with its place; then nothing of that iteration."""
+    with Loader(damaged, 20, fields=["txt"]) as loader, pytest.raises(shardtool.CorruptError):
+        want: List[List[int]] = []
+        for b in loader:
+            want.append(b.numbers)
+    dataset = Dataset(damaged, 20, fields=["txt"], map=numbers)
+    got: List[List[int]] = []
+    with ended(iter(loop(dataset, num_workers=workers))) as it:
+        with pytest.raises(shardtool.CorruptError, match="shard"):
+            for b in it:
+                got.append(b["n"].tolist())
+        assert got == want and 0 < len(got) < 50
+        with pytest.raises(shardtool.ShardtoolError):
+            next(it)
+    dataset.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_map_fails(small: Path, workers: int) -> None:
+    """The error comes in its turn, nothing behind it comes, and going on needs a place where workers had read ahead."""
+    dataset = make(small, map=failing, batch_size=20, shuffle=False, seed=None)
+    got = []
+    with ended(iter(loop(dataset, num_workers=workers))) as it:
+        with pytest.raises(DecodeError, match="bad luck"):
+            for b in it:
+                got.append(b["n"].tolist())
+                state = b.state_dict()
+        assert got == [list(range(i, i + 20)) for i in range(0, 500, 20)]
+        with pytest.raises(shardtool.ShardtoolError):
+            for _ in range(5):
+                next(it)
+    if workers:
+        with ended(iter(loop(dataset, num_workers=workers))) as it, pytest.raises(ConfigError, match="say where to go on"):
+            next(it)
+        dataset.load_state_dict(state)
+    with ended(iter(loop(dataset, num_workers=workers))) as it, pytest.raises(DecodeError):
+        next(it)
+    dataset.set_epoch(1)
+    with ended(iter(loop(dataset, num_workers=workers))) as it:
+        assert next(it)["n"].tolist() == list(range(20))
+    dataset.close()
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_worker_killed(small: Path, victim: int) -> None:
+    """The DataLoader says so. The next iteration needs a place, and goes on there."""
+    dataset = make(small, map=slow)
+    it = iter(loop(dataset, num_workers=2))
+    got = [next(it)["n"].tolist()]
+    state = None
+    os.kill(it._workers[victim].pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    with ended(it), pytest.raises(RuntimeError, match="exited unexpectedly|killed by signal"):
+        for batch in it:
+            got.append(batch["n"].tolist())
+            state = batch.state_dict()
+    assert got == expected(small, 0)[: len(got)] and len(got) < 10
+    with ended(iter(loop(dataset, num_workers=2))) as it, pytest.raises(ConfigError, match="say where to go on"):
+        next(it)
+    if state is None:
+        dataset.set_epoch(0)
+        got = []
+    else:
+        dataset.load_state_dict(state)
+    assert got + seen(loop(dataset, num_workers=2)) == expected(small, 0)
+
+
+def slow(batch: shardtool.Batch) -> Any:
+    time.sleep(0.05)
+    return numbers(batch)
+
+
+def test_no_worker_stays(small: Path) -> None:
+    """However an iteration ends, its workers and their reader end."""
+
+    def running() -> List[int]:
+        out = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    if b"shardtool\0serve" in (entry / "cmdline").read_bytes() and parent(entry) in workers:
+                        out.append(int(entry.name))
+                except (OSError, ValueError):
+                    pass
+        return out
+
+    def parent(entry: Path) -> int:
+        return int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+
+    dataset = make(small)
+    it = iter(loop(dataset, num_workers=2))
+    next(it)
+    workers = {w.pid for w in it._workers}  # type: ignore[attr-defined]
+    (reader,) = running()
+    with pytest.raises(ZeroDivisionError):
+        for _ in it:
+            1 / 0  # noqa: B018
+    del it
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in (reader, *workers)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_two_loops_at_once(small: Path) -> None:
+    """Each has its own epoch and its own reader; training and validation data do not meet."""
+    dataset, other = make(small), make(small, seed=BOOK["seed"] + 1)
+    a, b = iter(loop(dataset, num_workers=2)), iter(loop(other, num_workers=2))
+    got = [(next(a)["n"].tolist(), next(b)["n"].tolist()) for _ in range(5)]
+    assert [x for x, _ in got] == expected(small, 0)[:5]
+    assert [y for _, y in got] != expected(small, 0)[:5]
+    # A second iteration of the same, which begins while the first goes on.
+    c = iter(loop(dataset, num_workers=2))
+    assert seen(itertools.islice(c, 3)) == expected(small, 1)[:3]
+    assert seen(a) == expected(small, 0)[5:]
+    assert seen(c) == expected(small, 1)[3:]
+
+
+def test_same_seed(small: Path) -> None:
+    """Iterators that torch gave the same seed do not meet either."""
+    dataset = make(small)
+    for epoch in range(3):
+        torch.manual_seed(1)
+        assert seen(loop(dataset, num_workers=2)) == expected(small, epoch)
+
+
+def in_process(dataset: Dataset, workers: int) -> Any:
+    return seen(itertools.islice(loop(dataset, num_workers=workers), 3)), seen(loop(dataset, num_workers=workers)), dataset.epoch
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_made_before_the_ranks(small: Path, method: str) -> None:
+    """A data set that goes to processes which then have workers of their own: they have nothing in common."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    dataset = make(small)
+    dataset.set_epoch(1)
+    with ProcessPoolExecutor(2, mp_context=get_context(method)) as pool:
+        for result in pool.map(in_process, [dataset, dataset], [2, 1]):
+            assert result == (expected(small, 1)[:3], expected(small, 2), 3)
+    assert seen(loop(dataset, num_workers=1)) == expected(small, 1)
+
+
+def test_nothing_starts_early(small: Path) -> None:
+    dataset = pickle.loads(pickle.dumps(make(small)))
+    dl = loop(dataset, num_workers=1)
+    assert dataset.epoch == 0 and children() == []
+    assert len(dl) == 10 and children() == []
+    assert sum(len(b["n"]) for b in dl) == SAMPLES

@@ -1,0 +1,38 @@
+"""What the tests with torch have in common. Spawned workers import it."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, Dict, List
+
+import torch
+
+from shardtool import Batch, Dataset, DecodeError, Loader
+
+#: The order that the tests go through.
+BOOK: Dict[str, Any] = {"shuffle": True, "seed": 3, "tail": "short"}
+
+
+def numbers(batch: Batch) -> Any:
+    """The samples' numbers."""
+    return {"n": torch.tensor(batch.numbers)}
+
+
+def failing(batch: Batch) -> Any:
+    """Fails at sample 510."""
+    if 510 in batch.numbers:
+        raise DecodeError("bad luck", key="s0510")
+    return numbers(batch)
+
+
+def make(url: Path, **options: Any) -> Dataset:
+    """The data set, 100 samples a batch."""
+    return Dataset(url, **{"batch_size": 100, "fields": ["txt"], "map": numbers, **BOOK, **options})
+
+
+@functools.lru_cache(maxsize=None)
+def expected(url: Path, epoch: int) -> List[List[int]]:
+    """The batches of an epoch, as a plain Loader has them."""
+    with Loader(url, 100, fields=["txt"], epoch=epoch, **BOOK) as loader:
+        return [b.numbers for b in loader]
