@@ -1,0 +1,159 @@
+"""Batches ahead of the loop, and the place of the loop all the same."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+import time
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+import torch
+from conftest import SAMPLES, payload
+from torch.utils.data import DataLoader
+from torch_help import BOOK, expected, failing, make, numbers
+
+import shardtool
+from shardtool import ConfigError, DecodeError, Loader
+from shardtool.torch import NamedBatch, Prefetcher
+
+
+def over(kind: str, url: Path, **options: Any) -> Prefetcher:
+    """A prefetcher over each of what it is for."""
+    if kind == "loader":
+        return Prefetcher(Loader(url, **{"batch_size": 100, "fields": ["txt"], "map": numbers, "copy": False, **BOOK, **options}), "cpu", ahead=3)
+    workers = int(kind[0])
+    return Prefetcher(DataLoader(make(url, **options), batch_size=None, num_workers=workers, persistent_workers=kind.endswith("p")), "cpu")
+
+
+def seen(batches: Any) -> List[List[int]]:
+    return [b["n"].tolist() for b in batches]
+
+
+KINDS = ["loader", "0 workers", "2 workers", "2 workers p"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_epochs(small: Path, kind: str) -> None:
+    """An iteration is an epoch; one that was left is over; set_epoch and the length are the loader's."""
+    with over(kind, small) as batches:
+        for epoch in range(2):
+            assert batches.epoch == epoch
+            assert seen(batches) == expected(small, epoch)
+        assert len(batches) == 10 and batches
+        assert seen(itertools.islice(batches, 4)) == expected(small, 2)[:4]
+        assert seen(itertools.islice(batches, 9)) == expected(small, 3)[:9]
+        batches.set_epoch(3)  # anew
+        assert seen(itertools.islice(batches, 10)) == expected(small, 3)
+        batches.set_epoch(1)
+        assert batches.epoch == 1
+        iter(batches)  # which delivers nothing
+        assert seen(batches) == expected(small, 1)
+        assert seen(batches) == expected(small, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_place(small: Path, kind: str) -> None:
+    """The state is that of the loop, whatever has been read ahead: as Lightning and Accelerate keep it."""
+    want = [b for e in range(3) for b in expected(small, e)]
+    for at in (0, 3, 10, 12):
+        with over(kind, small) as batches:
+            state = batches.state_dict()
+            for i, _ in enumerate(itertools.chain(batches, batches), 1):
+                if i > at:
+                    break
+                time.sleep(0.002)  # lets it read ahead
+                state = batches.state_dict()
+        with over(kind, small) as batches:
+            batches.load_state_dict(state)
+            assert batches.state_dict() == state
+            got = seen(batches) + seen(batches)
+            assert got == want[at : at + len(got)]
+            batches.load_state_dict(state)
+            assert seen(itertools.islice(batches, 1)) == want[at : at + 1]
+
+
+@pytest.mark.parametrize("kind", ["loader", "0 workers", "2 workers"])
+def test_error(small: Path, kind: str) -> None:
+    """An error comes behind the batches before it; the next iteration is at the same place."""
+    with over(kind, small, map=failing, batch_size=20, shuffle=False, seed=None) as batches:
+        for _ in range(2):
+            got = []
+            with pytest.raises(DecodeError, match="bad luck"):
+                for b in batches:
+                    got.append(b["n"].tolist())
+            getattr(batches.loader, "_iterator", None)
+        assert got == []
+        batches.set_epoch(1)
+        assert seen(itertools.islice(batches, 2))[1] == list(range(20, 40))
+
+
+def test_batches_of_a_loader(small: Path) -> None:
+    """Dicts of tensors, also where their memory is shared with the reader."""
+    fields = {"tokens": ("uint8", (64,)), "cls": "int", "ragged.npy": "npy", "bin": "bytes"}
+    with Prefetcher(Loader(small, 10, fields=fields, copy=False, ring_memory="8MiB"), "cpu", ahead=4) as batches:
+        i = 0
+        for batch in batches:
+            assert isinstance(batch, NamedBatch)
+            assert batch["tokens"].shape == (10, 64) and bytes(batch["tokens"][3].numpy()) == payload(i + 3)["tokens"]
+            assert batch["cls"].tolist() == [n % 10 for n in range(i, i + 10)]
+            assert len(batch["ragged.npy"]) == 10 and bytes(batch["bin"][2]) == payload(i + 2)["bin"]
+            assert batch.state_dict() == batches.state_dict()
+            i += 10
+        assert i == SAMPLES
+
+
+def test_tuples(small: Path) -> None:
+    """What a map returns may be anything; a Loader knows its place all the same, workers do not."""
+    with Prefetcher(Loader(small, 100, fields=["cls"], map=pair, shuffle=True, seed=3), "cpu") as batches:
+        first = next(iter(batches))
+        assert isinstance(first, tuple) and first[1] == 100
+        assert batches.state_dict()["checkpoint"] is not None
+    with Prefetcher(DataLoader(make(small, map=pair), batch_size=None, num_workers=1), "cpu") as batches:
+        next(iter(batches))
+        with pytest.raises(shardtool.CheckpointError, match="return dicts"):
+            batches.state_dict()
+        with pytest.raises(ConfigError, match="return dicts"):
+            iter(batches)
+
+
+def pair(batch: shardtool.Batch) -> Any:
+    return torch.tensor(batch.numbers), batch.size
+
+
+def test_refused(small: Path) -> None:
+    with pytest.raises(ConfigError, match="not list"):
+        Prefetcher([1])
+    with pytest.raises(ConfigError, match="at least one"):
+        Prefetcher(Loader(small, 1), ahead=0)
+
+
+def test_no_thread_stays(small: Path) -> None:
+    """Left, dropped or closed: the thread ends."""
+
+    def threads() -> List[str]:
+        return [t.name for t in threading.enumerate() if t.name == "shardtool-prefetch"]
+
+    batches = over("loader", small)
+    for batch in batches:
+        assert threads()
+        break
+    old = iter(batches)
+    new = iter(batches)
+    next(new)
+    with pytest.raises(shardtool.ClosedError, match="another one began"):
+        next(old)
+    batches.close()
+    assert not threads()
+    with pytest.raises(shardtool.ClosedError):
+        next(iter(batches))
+    batches = over("loader", small)
+    next(iter(batches))
+    del batches, batch, old, new
+    gc.collect()
+    deadline = time.monotonic() + 30
+    while threads():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

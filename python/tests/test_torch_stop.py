@@ -1,0 +1,93 @@
+"""Ctrl-C in a loop over workers, and the process killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from torch_help import expected
+
+LOOP = """
+import json, sys, torch
+from torch.utils.data import DataLoader
+from torch_help import make
+
+class Twice(Exception):
+    pass
+
+dataset = make(sys.argv[1], batch_size=10)
+got, state = [], dataset.state_dict()
+while True:
+    try:
+        for batch in DataLoader(dataset, batch_size=None, num_workers=2):
+            step = batch["n"].tolist(), batch.state_dict()  # both or neither
+            got.append(step)
+            print(len(got), flush=True)
+        break
+    except KeyboardInterrupt:
+        if got:
+            dataset.load_state_dict(got[-1][1])
+        print("interrupted", flush=True)
+print(json.dumps([n for step in got for n in step[0]]))
+"""
+
+
+def start(small: Path) -> "subprocess.Popen[str]":
+    path = os.pathsep.join([str(ROOT / "python" / "src"), str(ROOT / "python" / "tests")])
+    env = {**os.environ, "PYTHONPATH": path}
+    return subprocess.Popen([sys.executable, "-c", LOOP, str(small)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True)
+
+
+def lines(process: "subprocess.Popen[str]", until: str) -> None:
+    assert process.stdout is not None
+    while True:
+        line = process.stdout.readline()
+        assert line, process.stderr and process.stderr.read()
+        if line.strip() == until:
+            return
+
+
+@pytest.mark.parametrize("at", [1, 23])
+def test_interrupted(small: Path, at: int) -> None:
+    """Ctrl-C, sent to all processes as a terminal does: the state of the last batch goes on, nothing is lost or repeated."""
+    process = start(small)
+    lines(process, str(at))
+    os.killpg(process.pid, signal.SIGINT)
+    lines(process, "interrupted")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert json.loads(out.splitlines()[-1]) == [n for b in expected(small, 0, batch_size=10) for n in b]
+
+
+def session(of: int) -> Any:
+    """The processes of a session that run."""
+    out = set()
+    for entry in Path("/proc").iterdir():
+        try:
+            said = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+        except (OSError, IndexError):
+            continue
+        if entry.name.isdigit() and int(said[3]) == of and said[0] not in "ZX":
+            out.add(int(entry.name))
+    return out
+
+
+def test_killed(small: Path) -> None:
+    """When the process is killed, its workers and their reader end by themselves."""
+    process = start(small)
+    lines(process, "5")
+    assert len(session(process.pid)) >= 4
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 60
+    while session(process.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
