@@ -113,6 +113,28 @@ test-python: build $(VENV)/ready ## the Python package: ruff, mypy and its tests
 	cd python && ../$(VENV)/bin/ruff check && ../$(VENV)/bin/ruff format --check && ../$(VENV)/bin/mypy
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS)
 
+# torch comes from the system, Debian's python3-torch: the packages of pip are gigabytes.
+TORCH_PYTHON ?= /usr/bin/python3
+
+.venv-torch/ready: python/requirements-torch.txt python/requirements-test.txt
+	$(TORCH_PYTHON) -m venv --system-site-packages .venv-torch
+	.venv-torch/bin/pip install --quiet --disable-pip-version-check $$(grep '^pytest==' python/requirements-test.txt)
+	.venv-torch/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<
+	touch $@
+
+.PHONY: test-torch
+test-torch: build .venv-torch/ready ## the Python package with PyTorch, which python3-torch has to be installed for
+	cd python && SHARDTOOL_TEST_TORCH=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-torch/bin/pytest $(PYTESTFLAGS) tests/test_torch_*.py
+
+.venv-frameworks/ready: python/requirements-frameworks.txt .venv-torch/ready
+	$(TORCH_PYTHON) -m venv --system-site-packages .venv-frameworks
+	.venv-frameworks/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<
+	touch $@
+
+.PHONY: test-frameworks
+test-frameworks: build .venv-frameworks/ready ## the snippets of docs/pytorch.md: Lightning, transformers, Accelerate
+	cd python && SHARDTOOL_TEST_FRAMEWORKS=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-frameworks/bin/pytest $(PYTESTFLAGS) tests/test_torch_frameworks.py
+
 .PHONY: demo-s3
 demo-s3: build ## the demo on an S3 server of its own
 	@cd test && $(GO) run ./cmd/s3demo -C .. bash testdata/demo-s3.sh bin/shardtool

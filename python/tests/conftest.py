@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.util
 import io
 import json
 import os
@@ -21,6 +22,12 @@ ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault("SHARDTOOL_BINARY", str(ROOT / "bin" / "shardtool"))
 for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK"):
     os.environ.pop(name, None)
+
+# Where torch is missing, `make test-torch` runs these.
+if "SHARDTOOL_TEST_TORCH" not in os.environ and importlib.util.find_spec("torch") is None:
+    collect_ignore_glob = ["test_torch_*.py"]
+# `make test-frameworks` runs these.
+collect_ignore = [] if "SHARDTOOL_TEST_FRAMEWORKS" in os.environ else ["test_torch_frameworks.py"]
 
 SAMPLES = 1000
 

@@ -169,7 +169,7 @@ def test_what_a_batch_is(small: Path) -> None:
         dataset.close()
     # All fields there are; a map that returns what is no dict.
     dataset = Dataset(small, 10, map=numbers)
-    assert list(itertools.islice(loop(dataset, num_workers=1), 1))[0].keys() == {"n"}
+    assert next(iter(loop(dataset, num_workers=1))).keys() == {"n"}
     dataset = Dataset(small, 10)
     assert set(itertools.islice(loop(dataset, num_workers=2), 2).__next__()) == {*payload(0)}
     dataset = Dataset(small, 10, fields=[], map=len)
@@ -287,7 +287,7 @@ def test_worker_killed(small: Path, victim: int) -> None:
     got = [next(it)["n"].tolist()]
     state = None
     os.kill(it._workers[victim].pid, signal.SIGKILL)  # type: ignore[attr-defined]
-    with ended(it), pytest.raises(RuntimeError, match="exited unexpectedly|killed by signal"):
+    with ended(it), pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"):
         for batch in it:
             got.append(batch["n"].tolist())
             state = batch.state_dict()
@@ -331,7 +331,7 @@ def test_no_worker_stays(small: Path) -> None:
     (reader,) = running()
     with pytest.raises(ZeroDivisionError):
         for _ in it:
-            1 / 0  # noqa: B018
+            1 / 0
     del it
     deadline = time.monotonic() + 30
     while any(Path(f"/proc/{pid}").exists() for pid in (reader, *workers)):

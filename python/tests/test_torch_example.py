@@ -1,5 +1,5 @@
-"""The example: trained, killed with SIGKILL in the middle of an epoch, resumed on another number of ranks, with the curve of a run that nothing
-happened to."""
+"""The example: trained, killed with SIGKILL in the middle of an epoch, resumed on another number of ranks, with the
+curve of a run that nothing happened to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--redirects", "1", "
 def start(args: List[Any], **options: Any) -> "subprocess.Popen[str]":
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src"), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, start_new_session=True, **options
+        [sys.executable, *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=env,
+        start_new_session=True,
+        **options,
     )
 
 
@@ -40,10 +46,8 @@ def descendants(pid: int) -> Set[int]:
     parents: Dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            try:
+            with contextlib.suppress(OSError, IndexError):
                 parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except (OSError, IndexError):
-                pass
     out = {pid}
     while True:
         more = {p for p, parent in parents.items() if parent in out} - out

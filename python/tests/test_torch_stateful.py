@@ -34,8 +34,8 @@ def seen(batches: Any) -> List[List[int]]:
     ("workers", "persistent", "every"), [(0, False, 1), (1, False, 1), (2, False, 1), (2, True, 1), (2, False, 4), (3, True, 4)]
 )
 def test_resumed(small: Path, workers: int, persistent: bool, every: int) -> None:
-    """From the state after any batch, and that after an epoch: the rest of the uninterrupted run. Where it was the last of its epoch, the loop
-    that is resumed may have no batches."""
+    """From the state after any batch, and that after an epoch: the rest of the uninterrupted run. Where it was the
+    last of its epoch, the loop that is resumed may have no batches."""
     want = [b for epoch in range(2) for b in expected(small, epoch, batch_size=60, tail="wrap")]
     dl = loop(small, workers, persistent, every)
     got, states = [], [dl.state_dict()]

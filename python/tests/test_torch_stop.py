@@ -43,7 +43,9 @@ print(json.dumps([n for step in got for n in step[0]]))
 def start(small: Path) -> "subprocess.Popen[str]":
     path = os.pathsep.join([str(ROOT / "python" / "src"), str(ROOT / "python" / "tests")])
     env = {**os.environ, "PYTHONPATH": path}
-    return subprocess.Popen([sys.executable, "-c", LOOP, str(small)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", LOOP, str(small)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True
+    )
 
 
 def lines(process: "subprocess.Popen[str]", until: str) -> None:

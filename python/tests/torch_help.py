@@ -31,7 +31,7 @@ def make(url: Path, **options: Any) -> Dataset:
     return Dataset(url, **{"batch_size": 100, "fields": ["txt"], "map": numbers, **BOOK, **options})
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def expected(url: Path, epoch: int, **options: Any) -> List[List[int]]:
     """The batches of an epoch, as a plain Loader has them."""
     with Loader(url, **{"batch_size": 100, "fields": ["txt"], **BOOK, **options}) as loader:

@@ -2,9 +2,8 @@
 
     python prepare.py ../../../testdata/text/prose.txt /tmp/authors
 
-Each sample has the fields ``txt``, about 300 characters, and ``cls``, 0 for Jane Austen and 1 for Isaac Newton: two small files, as such data often
-comes. ``shardtool pack`` makes a data set of them.
-"""
+Each sample has the fields ``txt``, about 300 characters, and ``cls``, 0 for Jane Austen and 1 for Isaac Newton: two
+small files, as such data often comes. ``shardtool pack`` makes a data set of them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Trains a small classifier: which of two authors wrote a piece of text. It can be killed at any moment, and resumed on any number of ranks.
+"""Trains a small classifier: which of two authors wrote a piece of text. It can be killed at any moment, and resumed
+on any number of ranks.
 
     python prepare.py ../../../testdata/text/prose.txt /tmp/authors
     python -m torch.distributed.run --standalone --nproc_per_node 2 train.py /tmp/authors/data /tmp/authors/run
     ... kill -9 it, then go on with three ranks, or without torchrun with one:
     python -m torch.distributed.run --standalone --nproc_per_node 3 train.py /tmp/authors/data /tmp/authors/run
 
-The loss curve, RUN/curve.jsonl, is the same whatever the number of ranks and however often it was killed: the global batches are the same, and
-the loss is the mean over the global batch. Only the order in which numbers are added differs.
-"""
+The loss curve, RUN/curve.jsonl, is the same whatever the number of ranks and however often it was killed: the global
+batches are the same, and the loss is the mean over the global batch. Only the order in which numbers are added
+differs."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from .loader import Loader
 from .samples import Sample, Samples, open
 
 if TYPE_CHECKING:
-    from .torch import Dataset
+    from .torch import Dataset as Dataset  # not in __all__, which must not need torch
 
 __all__ = [
     "Batch",
@@ -44,7 +44,6 @@ __all__ = [
     "ConfigError",
     "CorruptError",
     "DataError",
-    "Dataset",
     "DecodeError",
     "HeldError",
     "KeyNotFoundError",

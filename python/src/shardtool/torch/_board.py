@@ -1,6 +1,7 @@
 """What a data set's process and the DataLoader's workers tell each other beside the batches: where an iteration begins, and where it is.
 
-It is a file of memory with notes. Each has one writer: the process that owns the data set, or a worker. Nothing waits for anything here; notes that are being written are read again.
+It is a file of memory with notes. Each has one writer: the process that owns the data set, or a worker. Nothing
+waits for anything here; notes that are being written are read again.
 """
 
 from __future__ import annotations
@@ -84,5 +85,6 @@ class Board:
                 return value
             time.sleep(0.001)
         raise ShardtoolError(
-            "a worker of the DataLoader was stopped while it wrote down where the iteration is: say where to go on, by load_state_dict or set_epoch"
+            "a worker of the DataLoader was stopped while it wrote down where the iteration is: say where to"
+            " go on, by load_state_dict or set_epoch"
         )

@@ -76,7 +76,8 @@ def place_of(batch: Mapping[Any, Any]) -> Place:
 
 
 def state_of(batch: Mapping[Any, Any]) -> Dict[str, Any]:
-    """The state behind a batch: of any mapping that has the keys of a batch that a ``shardtool.Dataset`` gave. Raises CheckpointError for others."""
+    """The state behind a batch: of any mapping that has the keys of a batch that a ``shardtool.Dataset`` gave.
+    Raises CheckpointError for others."""
     if isinstance(batch, Batch):
         return batch.state_dict()
     place = place_of(batch)

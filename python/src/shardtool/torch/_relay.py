@@ -1,8 +1,9 @@
 """Worker 0's part in sharing one reader: a thread that has the Loader and hands its batches to all workers, itself included.
 
-The DataLoader asks its workers in turn, so worker k of n has to deliver batches k, k+n, k+2n, ... of the iteration. A worker asks for its next
-batch when it needs one; the relay takes batches from the Loader in order up to the highest number asked for and keeps those whose worker has
-not asked yet. The DataLoader never has more than ``prefetch_factor`` batches under way for each worker, which bounds them.
+The DataLoader asks its workers in turn, so worker k of n has to deliver batches k, k+n, k+2n, ... of the iteration. A
+worker asks for its next batch when it needs one; the relay takes batches from the Loader in order up to the highest
+number asked for and keeps those whose worker has not asked yet. The DataLoader never has more than
+``prefetch_factor`` batches under way for each worker, which bounds them.
 
 What happens in an iteration stands on the board, so that the next one begins in the right place, be it in this process or another.
 """
@@ -41,7 +42,8 @@ def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
     why = last["broken"] or _missing(board, last)
     if why:
         raise ConfigError(
-            f"the iteration before failed in epoch {last['epoch']} ({why}), and its workers had read ahead of your loop: say where to go on,"
+            f"the iteration before failed in epoch {last['epoch']} ({why}), and its workers had read ahead of"
+            f" your loop: say where to go on,"
             " by dataset.load_state_dict(batch.state_dict()) with the last batch you got, or by dataset.set_epoch"
         )
     return asked, {**last["place"], "begin": last["epoch"] + 1}

@@ -65,7 +65,8 @@ class Tap:
         """Takes a state of the worker of the same number. All workers get theirs."""
         if "sequence" not in state or state.get("worker") != self._id:
             raise CheckpointError(
-                f"this is no state of worker {self._id} of a DataLoader: give it to the StatefulDataLoader as a whole, with the same num_workers"
+                f"this is no state of worker {self._id} of a DataLoader: give it to the StatefulDataLoader as"
+                f" a whole, with the same num_workers"
             )
         self._loaded = dict(state)
 
@@ -138,9 +139,8 @@ class Tap:
         self._joined = True
 
     def _hello(self, sock: socket.socket) -> bool:
-        wire.send(sock, {
-            "what": "join", "secret": self._board.secret, "id": self._id, "pid": self.pid, "iteration": self._iteration, "state": self._from,
-        })  # fmt: skip
+        me = {"id": self._id, "pid": self.pid, "iteration": self._iteration, "state": self._from}
+        wire.send(sock, {"what": "join", "secret": self._board.secret, **me})
         while True:
             message, _ = wire.receive(sock)
             if message["what"] == "refused":
@@ -149,8 +149,9 @@ class Tap:
                 return True
 
     def _find(self) -> socket.socket:
-        """Finds worker 0 of this iterator: it was handed the board as many times before this worker as their numbers say. Only where processes
-        were started in between, by other threads, this is not so; then it is the one that has no worker of this number yet."""
+        """Finds worker 0 of this iterator: it was handed the board as many times before this worker as their numbers
+        say. Only where processes were started in between, by other threads, this is not so; then it is the one that
+        has no worker of this number yet."""
         first = time.monotonic()
         while True:
             said = self._board.read(notes.RELAY)

@@ -37,22 +37,22 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
 
     ``batch_size=None`` tells the DataLoader that batches come ready-made; it is refused without.
 
-    **Workers** decode images and run ``map`` in parallel; all share one reader, which has threads of its own. With fields that need no Python,
-    such as arrays and bytes, ``num_workers=0`` is the fastest: the reader runs in a process of its own anyway.
+    **Workers** decode images and run ``map`` in parallel; all share one reader, which has threads of its own. With
+    fields that need no Python, such as arrays and bytes, ``num_workers=0`` is the fastest: the reader runs in a
+    process of its own anyway.
 
     **Epochs.** Each iteration of the DataLoader is the next epoch, as of a Loader. ``set_epoch`` works before an iteration, also with
     persistent workers.
 
-    **Place.** ``batch.state_dict()`` is the place behind a batch, whatever the workers have read ahead; ``load_state_dict`` goes on there. With a
-    StatefulDataLoader use its own ``state_dict``.
+    **Place.** ``batch.state_dict()`` is the place behind a batch, whatever the workers have read ahead;
+    ``load_state_dict`` goes on there. With a StatefulDataLoader use its own ``state_dict``.
 
     Args:
         map: A function that is called with each ``shardtool.Batch``, in the worker. What it returns is delivered, as a dict with
             ``state_dict()`` if it is a dict. None: the batch as a dict of its fields.
         All others are those of ``shardtool.Loader``. There is no ``copy``: batches are copied.
 
-    It can be pickled, and is for one thread at a time.
-    """
+    It can be pickled, and is for one thread at a time."""
 
     def __init__(
         self,
@@ -209,8 +209,8 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
         return self._loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iteration go on at a place: that of a batch, of a data set, or of a ``shardtool.Loader``, on any number of ranks and
-        workers."""
+        """Makes the next iteration go on at a place: that of a batch, of a data set, or of a ``shardtool.Loader``, on
+        any number of ranks and workers."""
         worker = torch.utils.data.get_worker_info()
         if worker is not None:
             self._open_tap(worker).load_state_dict(state)
@@ -268,12 +268,14 @@ def _check_caller(caller: object) -> None:
     """Refuses what would make batches of batches, or divide them among ranks once more. Both can only be seen in who asks."""
     if getattr(caller, "auto_collation", False):
         raise ConfigError(
-            "batches come ready-made: give batch_size to shardtool.Dataset, and batch_size=None to the DataLoader (left out it is 1, which would"
+            "batches come ready-made: give batch_size to shardtool.Dataset, and batch_size=None to the"
+            " DataLoader (left out it is 1, which would"
             " make batches of batches)"
         )
     if type(caller).__name__ == "IterableDatasetShard":
         raise ConfigError(
-            "this rank's batches would be divided among the ranks once more: each process has to iterate a loader of its own, which a Trainer's"
+            "this rank's batches would be divided among the ranks once more: each process has to iterate a"
+            " loader of its own, which a Trainer's"
             " get_train_dataloader returns, and which Accelerate does not prepare; docs/pytorch.md has both"
         )
 

@@ -26,30 +26,32 @@ class Prefetcher:
         with shardtool.torch.Prefetcher(loader, device) as batches:
             for epoch in range(batches.epoch, 90):
                 for batch in batches:
-                    loss = model(batch["image"]) ...
+                    train(batch["image"], batch["cls"])
                     saved = batches.state_dict()
 
     On a GPU tensors are put into pinned memory and copied from there on a stream of their own; the loop's stream waits for the copy, the
     processor does not. On the CPU nothing is copied, and all else is the same.
 
-    It stands for the loader: an iteration is one epoch, and ``state_dict`` is the place behind the batch that the *loop* got last, whatever has been
-    read ahead. That holds over a DataLoader with workers, too, as long as batches are dicts.
+    It stands for the loader: an iteration is one epoch, and ``state_dict`` is the place behind the batch that the
+    *loop* got last, whatever has been read ahead. That holds over a DataLoader with workers, too, as long as batches
+    are dicts.
 
     Args:
         loader: A ``shardtool.Loader``, or a DataLoader of a ``shardtool.Dataset``. Only the prefetcher may use it from now on.
-        device: Where tensors go, as torch has it: "cuda", "cuda:1", torch.device(...). None: the current CUDA device if there is one, else the CPU.
+        device: Where tensors go: "cuda", "cuda:1", torch.device(...). None: the current CUDA device if there is one, else the CPU.
         ahead: Batches made ready beyond the one in the loop, at least 1. They take memory on the device.
 
-    Batches of a Loader come as dicts (``NamedBatch``). Tensors in dicts, lists and tuples are moved; all else stays as it is. A batch may be
-    used on the stream that was current when it was asked for.
-    """
+    Batches of a Loader come as dicts (``NamedBatch``). Tensors in dicts, lists and tuples are moved; all else stays
+    as it is. A batch may be used on the stream that was current when it was asked for."""
 
     def __init__(self, loader: Any, device: "Union[str, torch.device, None]" = None, *, ahead: int = 2) -> None:
         if ahead < 1:
             raise ConfigError(f"ahead={ahead}: at least one batch has to be ahead")
         target = loader if isinstance(loader, Loader) else getattr(loader, "dataset", loader)
         if not isinstance(target, (Loader, Dataset)):
-            raise ConfigError(f"a Prefetcher is for a shardtool.Loader, or a DataLoader of a shardtool.Dataset, not {type(loader).__name__}")
+            raise ConfigError(
+                f"a Prefetcher is for a shardtool.Loader, or a DataLoader of a shardtool.Dataset, not {type(loader).__name__}"
+            )
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.loader = loader
@@ -63,6 +65,7 @@ class Prefetcher:
         self._lost = False  # the batch delivered last has no state
         self._delivered = 0  # in the iteration under way
         self._epoch = 0  # of the batch delivered last
+        self._length: Optional[int] = None  # of the iteration under way
 
     # Iterating
 
@@ -72,7 +75,10 @@ class Prefetcher:
         if self._state is None and not self._lost:
             self._state = self._ask_target()
         self._delivered, self._epoch = 0, self._target.epoch
-        self._thread = thread = _Reader(iter(self.loader), self._target, self.device, self._ahead)
+        source = iter(self.loader)
+        # The thread has the loader from now on, unless workers do.
+        self._length = None if getattr(self.loader, "num_workers", 0) else len(self._target)
+        self._thread = thread = _Reader(source, self._target, self.device, self._ahead)
         weakref.finalize(self, thread.cancel)
         thread.start()
         return self._pass(thread)
@@ -94,15 +100,16 @@ class Prefetcher:
             yield got.wait()
 
     def _settle(self, epoch: Optional[int] = None) -> bool:
-        """Ends an iteration under way. The loader, which is ahead of it, is put where it would be without that: at the beginning of the epoch
-        after it, or of the one that is asked for."""
+        """Ends an iteration under way. The loader, which is ahead of it, is put where it would be without that: at
+        the beginning of the epoch after it, or of the one that is asked for."""
         thread, self._thread = self._thread, None
         if thread is None:
             return False
         thread.stop()
         if self._state is None:
             raise ConfigError(
-                "the loop was left, and its batches do not tell where that was: have `map` return dicts, or say where to go on, by load_state_dict"
+                "the loop was left, and its batches do not tell where that was: have `map` return dicts, or"
+                " say where to go on, by load_state_dict"
             )
         if self._delivered == 0:
             self._target.load_state_dict(self._state)
@@ -119,6 +126,8 @@ class Prefetcher:
 
     def __len__(self) -> int:
         """How many batches the epoch has: see Loader."""
+        if self._thread is not None and self._length is not None:
+            return self._length
         return len(self._target)
 
     def __bool__(self) -> bool:
