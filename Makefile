@@ -133,7 +133,7 @@ test-torch: build .venv-torch/ready ## the Python package with PyTorch, which py
 
 .PHONY: test-frameworks
 test-frameworks: build .venv-frameworks/ready ## the snippets of docs/pytorch.md: Lightning, transformers, Accelerate
-	cd python && SHARDTOOL_TEST_FRAMEWORKS=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-frameworks/bin/pytest $(PYTESTFLAGS) tests/test_torch_frameworks.py
+	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-frameworks/bin/pytest $(PYTESTFLAGS) tests/frameworks.py
 
 .PHONY: demo-s3
 demo-s3: build ## the demo on an S3 server of its own

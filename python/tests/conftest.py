@@ -26,8 +26,6 @@ for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROC
 # Where torch is missing, `make test-torch` runs these.
 if "SHARDTOOL_TEST_TORCH" not in os.environ and importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_torch_*.py"]
-# `make test-frameworks` runs these.
-collect_ignore = [] if "SHARDTOOL_TEST_FRAMEWORKS" in os.environ else ["test_torch_frameworks.py"]
 
 SAMPLES = 1000
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import json
 import pathlib
 import re
@@ -98,15 +100,14 @@ def test_accelerate(small: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
 def sharded_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python 3.11 refuses a data class of torch 1.13 that Lightning imports, for a default that has no hash: it gets one."""
-    import dataclasses
-
     process = dataclasses._process_class  # type: ignore[attr-defined]
+
+    def hashed(cls: Any, init: Any, repr: Any, eq: Any, order: Any, _: Any, *rest: Any) -> Any:
+        return process(cls, init, repr, eq, order, cls.__name__ == "TensorProperties", *rest)
+
     with monkeypatch.context() as patched:
-        patched.setattr(
-            dataclasses,
-            "_process_class",
-            lambda cls, init, repr, eq, order, _, *rest: process(cls, init, repr, eq, order, cls.__name__ == "TensorProperties", *rest),
-        )
+        patched.setattr(dataclasses, "_process_class", hashed)
+        importlib.import_module("torch.distributed._shard.sharded_tensor")
 
 
 def test_lightning(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
