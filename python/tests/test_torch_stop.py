@@ -20,9 +20,6 @@ import json, sys, torch
 from torch.utils.data import DataLoader
 from torch_help import make
 
-class Twice(Exception):
-    pass
-
 dataset = make(sys.argv[1], batch_size=10)
 got, state = [], dataset.state_dict()
 while True:
