@@ -102,10 +102,12 @@ test-s3: ## the stores against S3 servers and through bad networks
 test-slurm: ## deploy: pack under a Slurm of its own (needs slurm-wlm and munge), check the manifests for Kubernetes
 	cd test && $(GO) test -count=1 $(TESTFLAGS) ./slurm ./kubernetes
 
-# numpy and torch are those of the system where it has them.
-$(VENV)/ready: python/requirements-test.txt
+# numpy and torch are those of the system where it has them, such as Debian's python3-torch: the packages of pip are gigabytes.
+$(VENV)/ready: python/requirements-test.txt python/requirements-torch.txt
 	$(PYTHON) -m venv --clear --system-site-packages $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	if $(VENV)/bin/python -c 'import torch' 2>/dev/null; then \
+		$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r python/requirements-torch.txt; fi
 	@touch $@
 
 .PHONY: test-python
@@ -113,23 +115,15 @@ test-python: build $(VENV)/ready ## the Python package: ruff, mypy and its tests
 	cd python && ../$(VENV)/bin/ruff check && ../$(VENV)/bin/ruff format --check && ../$(VENV)/bin/mypy
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS)
 
-# torch comes from the system, Debian's python3-torch: the packages of pip are gigabytes.
-TORCH_PYTHON ?= /usr/bin/python3
-
-.venv-torch/ready: python/requirements-torch.txt python/requirements-test.txt
-	$(TORCH_PYTHON) -m venv --system-site-packages .venv-torch
-	.venv-torch/bin/pip install --quiet --disable-pip-version-check $$(grep '^pytest==' python/requirements-test.txt)
-	.venv-torch/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<
-	touch $@
-
 .PHONY: test-torch
-test-torch: build .venv-torch/ready ## the Python package with PyTorch, which python3-torch has to be installed for
-	cd python && SHARDTOOL_TEST_TORCH=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-torch/bin/pytest $(PYTESTFLAGS) tests/test_torch_*.py
+test-torch: build $(VENV)/ready ## the tests of PyTorch among them alone; an error where there is none
+	cd python && SHARDTOOL_TEST_TORCH=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) tests/test_torch_*.py
 
-.venv-frameworks/ready: python/requirements-frameworks.txt .venv-torch/ready
-	$(TORCH_PYTHON) -m venv --system-site-packages .venv-frameworks
+.venv-frameworks/ready: python/requirements-frameworks.txt $(VENV)/ready
+	$(PYTHON) -m venv --system-site-packages .venv-frameworks
+	.venv-frameworks/bin/pip install --quiet --disable-pip-version-check $$(grep '^pytest==' python/requirements-test.txt)
 	.venv-frameworks/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<
-	touch $@
+	@touch $@
 
 .PHONY: test-frameworks
 test-frameworks: build .venv-frameworks/ready ## the snippets of docs/pytorch.md: Lightning, transformers, Accelerate
