@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from pathlib import Path
 from typing import Any, List
 
@@ -108,6 +109,46 @@ def test_resume_at_every_step(small: Path, tail: str) -> None:
                     loader.set_epoch(loader.epoch)
                     got += [b.numbers for b in loader]
             assert got == batches[i:]
+
+
+def test_set_epoch_after_state(small: Path) -> None:
+    """A state that was taken between set_epoch and the iteration has that epoch before it; asked for another, it begins that one."""
+    want = [epoch_of(small, e) for e in range(3)]
+    with make(small) as loader:
+        assert [b.numbers for b in itertools.islice(loader, 4)] == want[0][:4]
+        loader.set_epoch(1)
+        state = loader.state_dict()
+    for epoch in (None, 1, 0, 2):
+        with make(small) as loader:
+            loader.load_state_dict(state)
+            if epoch is not None:
+                loader.set_epoch(epoch)
+            assert loader.epoch == (1 if epoch is None else epoch)
+            assert [b.numbers for b in loader] == want[1 if epoch is None else epoch]
+
+
+def test_length_from_another_thread(small: Path) -> None:
+    """Asking for the length disturbs no iteration that waits for a batch."""
+    with make(small) as loader:
+        stop = threading.Event()
+        lengths: List[int] = []
+
+        def ask() -> None:
+            while not stop.is_set():
+                lengths.append(len(loader))
+
+        it = iter(loader)
+        got = [next(it).numbers]
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            for _ in range(3):
+                got += [b.numbers for b in it]
+                it = iter(loader)
+        finally:
+            stop.set()
+            asking.join()
+    assert got == [numbers for e in range(3) for numbers in epoch_of(small, e)] and set(lengths) == {10}
 
 
 def test_no_epoch_left(small: Path) -> None:

@@ -155,6 +155,12 @@ class Loader:
             self._disconnect()
         return self._session.connect(self, _config.drop_none({**self._open, "checkpoint": self._checkpoint}))
 
+    def _facts(self) -> Dict[str, Any]:
+        """INFO. What is known is not asked again: another thread may be waiting for a batch."""
+        if not self._session.info:
+            self._connect()
+        return self._session.info
+
     def _disconnect(self) -> None:
         self._session.close()
         self._reset()
@@ -182,8 +188,7 @@ class Loader:
         """Rank and world size, the environment's where nothing else tells them."""
         rank, world_size = self._ranks if self._ranks[0] is not None else _config.ranks(None, None)
         if rank is None or world_size is None:
-            self._connect()
-            said = self._session.info["ranks"]
+            said = self._facts()["ranks"]
             if said.get("error"):
                 raise ConfigError(said["error"])
             rank, world_size = said["rank"], said["world_size"]
@@ -238,8 +243,7 @@ class Loader:
     def __len__(self) -> int:
         """How many batches the epoch has, that of the iteration under way or else the next one; the same on all ranks. Those before the
         place that was resumed from count, too."""
-        self._connect()
-        samples, size = int(self._session.info["samples"]), self._global_batch()
+        samples, size = int(self._facts()["samples"]), self._global_batch()
         it = self._pass
         running = it is not None and it.under_way and self._begin is None
         position = it.position if it is not None and running else self._upcoming()[1]
@@ -311,8 +315,8 @@ class Loader:
         if epoch < 0:
             raise ConfigError(f"epoch {epoch}: epochs count from 0")
         it = self._pass
-        self._begin = None
-        if (it is not None and it.left and self._run is not None) or epoch != self._upcoming()[0]:
+        leaves = it is not None and it.left and self._run is not None
+        if self._begin is not None or leaves or epoch != self._upcoming()[0]:
             self._begin = epoch
 
     # The place
