@@ -58,7 +58,7 @@ func skippedLine(e *SampleError) []byte {
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(&line); err != nil { // strings and a number always encode
-		panic(err)
+		panic("writer: list of skipped samples: " + err.Error())
 	}
 	return out.Bytes()
 }
