@@ -22,26 +22,32 @@ type simulateFlags struct {
 	worlds string
 	label  string
 	json   bool
+	needs  needFlags
 }
 
 func newSimulate() *cobra.Command {
 	var f simulateFlags
 	cmd := &cobra.Command{
 		Use:   "simulate DATASET",
-		Short: "Walk through an epoch without data: steps, mixing, what each node reads",
+		Short: "Walk through an epoch without data: steps, mixing, what nodes read and the store must give",
 		Long: `Enumerate one epoch of the order that the flags ask for and say what a job would meet: the steps of each rank, how
 well samples are mixed (against their label, or their place in storage), the blocks that every node reads for a list
 of world sizes, and whether each sample comes exactly once. Only the manifest is read, and with --label the indexes.
+With a rate it says what each node and the store must give for it, how long an epoch takes, and with prices its cost.
 
 The mixing figure is the variance inflation of the label counts of a batch: 1 is a uniform permutation, 16 mixes as
 if a batch had a sixteenth of its samples. Adjacency is how often two samples in a row have the same label.
 
 Exit codes:
 ` + exitCodes,
-		Example: "  shardtool simulate out/ --shuffle --global-batch 1024 --worlds 1,8,64\n  shardtool simulate out/ --shuffle --label class",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Example: "  shardtool simulate out/ --shuffle --global-batch 1024 --worlds 1,8,64\n  shardtool simulate out/ --shuffle --label class\n" +
+			"  shardtool simulate s3://bucket/train --shuffle --worlds 64,256 --samples-per-second 50000 --price 30",
+		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.order.fill(); err != nil {
+				return err
+			}
+			if err := f.needs.fill(); err != nil {
 				return err
 			}
 			return runSimulate(cmd, args[0], &f)
@@ -52,6 +58,7 @@ Exit codes:
 	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
 	cmd.Flags().StringVar(&f.label, "label", "", "a label attribute to measure the mixing of (default: place in storage, in 100 parts)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
+	f.needs.add(cmd)
 	return cmd
 }
 
@@ -85,6 +92,7 @@ type worldJSON struct {
 	Most          uint64  `json:"samples_most"`
 	Blocks        uint64  `json:"blocks_per_rank"`
 	Amplification float64 `json:"read_amplification"`
+	Needs         needs   `json:"needs"`
 
 	samples []uint64
 	blocks  [][]uint64 // a bit a block, for each rank
@@ -117,10 +125,14 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 		return err
 	}
 	sim.Label, sim.Parameters = f.label, paramsJSON(plan.Params())
+	sim.plan(ds, plan.Params(), &f.needs)
 	if f.json {
 		return printJSON(cmd, sim)
 	}
-	return sim.print(cmd.OutOrStdout(), plan)
+	if err := sim.print(cmd.OutOrStdout(), plan); err != nil {
+		return err
+	}
+	return sim.printPlan(cmd.OutOrStdout(), &f.needs)
 }
 
 func parseWorlds(text string) (worlds []int, err error) {
@@ -228,6 +240,14 @@ func enumerate(ctx context.Context, plan *order.Plan, epoch uint64, batch int, b
 			own = own[:left]
 		}
 		sim.batch(own, refs, b.Global)
+		for i := range sim.Worlds {
+			if sim.Batches == 1 {
+				sim.Worlds[i].firstBatch()
+			}
+			if b.Position <= n/2 && n/2 < b.Position+uint64(len(own)) {
+				sim.Worlds[i].resumeBatch(refs, b.Global)
+			}
+		}
 		mix.batch(own)
 	}
 	for _, w := range sim.seen {
