@@ -18,6 +18,9 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 
+# A job in the background of a shell begins with SIGINT ignored, and processes that it starts inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault("SHARDTOOL_BINARY", str(ROOT / "bin" / "shardtool"))
 for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK"):
