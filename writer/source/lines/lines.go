@@ -176,10 +176,10 @@ func (s *Lines) Next(ctx context.Context) (writer.Sample, error) {
 		s.at.file = c.file
 		key, origin := c.keys[r.firstKey:r.lastKey], c.of.Path+": line "+strconv.FormatInt(r.line, 10)
 		if r.err != nil {
-			return writer.Sample{}, &writer.SampleError{Origin: origin, Key: key, Err: r.err}
+			return writer.Sample{}, &writer.SampleError{Origin: origin, Key: key, Source: c.of.Path, Row: r.line, Err: r.err}
 		}
 		return writer.Sample{
-			Key: key, Origin: origin, Fields: c.fields[r.firstField:r.lastField:r.lastField], Attrs: c.attrs[r.firstAttr:r.lastAttr:r.lastAttr],
+			Key: key, Origin: origin, Source: c.of.Path, Row: r.line, Fields: c.fields[r.firstField:r.lastField:r.lastField], Attrs: c.attrs[r.firstAttr:r.lastAttr:r.lastAttr],
 		}, nil
 	}
 }
