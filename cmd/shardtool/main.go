@@ -42,7 +42,8 @@ func newRoot() *cobra.Command {
 		Short: "Training data as compressed shards: pack, look, check, read back",
 		Long: `shardtool packs files into zstd-compressed tar shards with an index, and reads them back.
 
-DATASET is the folder that holds the shards and their manifest; DATASET@0123456789abcdef picks a generation.
+DATASET is where the shards and their manifest are: a folder, s3://bucket/prefix or https://host/prefix;
+DATASET@0123456789abcdef picks a generation.
 Sizes are written 64MiB or 1GB, durations 30s.
 
 Exit codes:
