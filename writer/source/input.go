@@ -1,10 +1,16 @@
 package source
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
@@ -27,6 +33,41 @@ func LocalInput(path string) (Input, error) {
 	}
 	store, err := local.New(filepath.Dir(target), local.Options{})
 	return Input{Store: store, Name: filepath.Base(target), Path: filepath.ToSlash(path)}, err
+}
+
+// Named returns the inputs with a Path each.
+func Named(inputs []Input) []Input {
+	named := slices.Clone(inputs)
+	for i := range named {
+		if named[i].Path == "" {
+			named[i].Path = named[i].Name
+		}
+	}
+	return named
+}
+
+// Survey calls look for the numbers 0 to n-1, so many at a time, and ends the others' context when one fails. The error is the
+// first in the order of the numbers that is not merely what that did to others: not the one that happened to come first.
+func Survey(ctx context.Context, n, together int, look func(ctx context.Context, i int) error) error {
+	work, workCtx := errgroup.WithContext(ctx)
+	work.SetLimit(together)
+	failed := make([]error, n)
+	for i := range n {
+		if workCtx.Err() != nil {
+			break
+		}
+		work.Go(func() error {
+			failed[i] = look(workCtx, i)
+			return failed[i]
+		})
+	}
+	err := work.Wait()
+	for _, first := range failed {
+		if first != nil && !errors.Is(first, context.Canceled) {
+			return first
+		}
+	}
+	return cmp.Or(err, ctx.Err())
 }
 
 // Stems gives each file the beginning of its samples' keys: its name without the first of suffixes that it ends in, and as many

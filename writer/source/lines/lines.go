@@ -4,13 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -61,37 +58,22 @@ func New(ctx context.Context, inputs []source.Input, opt Options) (*Lines, error
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("lines: %w", optionf("inputs: there are none"))
 	}
-	inputs = slices.Clone(inputs)
-	for i := range inputs {
-		if inputs[i].Path == "" {
-			inputs[i].Path = inputs[i].Name
-		}
-	}
+	inputs = source.Named(inputs)
 	begins, err := stems(inputs)
 	if err != nil {
 		return nil, fmt.Errorf("lines: %w", err)
 	}
 	s := &Lines{files: make([]*textFile, len(inputs)), whole: true}
 	const together = 8 // requests in flight
-	work, workCtx := errgroup.WithContext(ctx)
-	work.SetLimit(together)
-	failed := make([]error, len(inputs))
-	for i, in := range inputs {
-		f := &textFile{Input: in, stem: begins[i]}
+	err = source.Survey(ctx, len(inputs), together, func(ctx context.Context, i int) error {
+		f := &textFile{Input: inputs[i], stem: begins[i]}
 		s.files[i] = f
-		work.Go(func() error {
-			if err := f.survey(workCtx, &opt); err != nil {
-				failed[i] = fmt.Errorf("%s: %w", in.Path, err)
-			}
-			return failed[i]
-		})
-	}
-	if err := work.Wait(); err != nil {
-		for _, first := range failed { // rather than the one that came first
-			if first != nil && !errors.Is(first, context.Canceled) {
-				return nil, first
-			}
+		if err := f.survey(ctx, &opt); err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
 		}
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	s.share()

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/apache/arrow/go/v17/parquet/file"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -71,44 +70,22 @@ func New(ctx context.Context, inputs []Input, opt Options) (*Parquet, error) {
 	if len(inputs) == 0 {
 		return nil, optionf("inputs: there are none")
 	}
-	inputs = slices.Clone(inputs)
-	for i := range inputs {
-		if inputs[i].Path == "" {
-			inputs[i].Path = inputs[i].Name
-		}
-	}
+	inputs = source.Named(inputs)
 	begins, err := source.Stems(inputs, suffixes...)
 	if err != nil {
 		return nil, optionf("inputs: %w", err)
 	}
 	p := &Parquet{files: make([]*parquetFile, len(inputs))}
 	const together = 8 // requests in flight, and footers in memory
-	work, workCtx := errgroup.WithContext(ctx)
-	work.SetLimit(together)
-	failed := make([]error, len(inputs))
-	for i, in := range inputs {
-		if workCtx.Err() != nil {
-			break
+	err = source.Survey(ctx, len(inputs), together, func(ctx context.Context, i int) error {
+		f := &parquetFile{Input: inputs[i], stem: begins[i]}
+		p.files[i] = f
+		if err := f.survey(ctx); err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
 		}
-		work.Go(func() error {
-			f := &parquetFile{Input: in, stem: begins[i]}
-			p.files[i] = f
-			if err := f.survey(workCtx); err != nil {
-				failed[i] = fmt.Errorf("%s: %w", in.Path, err)
-				return failed[i]
-			}
-			return nil
-		})
-	}
-	if err := work.Wait(); err != nil {
-		for _, first := range failed { // rather than the one that came first
-			if first != nil && !errors.Is(first, context.Canceled) {
-				return nil, first
-			}
-		}
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	p.share()

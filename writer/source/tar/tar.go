@@ -24,8 +24,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
@@ -116,10 +114,7 @@ func New(ctx context.Context, inputs []source.Input, opt Options) (*Tar, error) 
 	}
 	t := &Tar{opt: opt, seed: maphash.MakeSeed(), archives: make([]archive, len(inputs)), to: len(inputs)}
 	known := map[string]bool{}
-	for i, in := range inputs {
-		if in.Path == "" {
-			in.Path = in.Name
-		}
+	for i, in := range source.Named(inputs) {
 		a := &t.archives[i]
 		a.Input = in
 		_, a.remote = in.Store.(objstore.Remote)
@@ -146,18 +141,13 @@ func New(ctx context.Context, inputs []source.Input, opt Options) (*Tar, error) 
 
 // measure asks for sizes.
 func (t *Tar) measure(ctx context.Context) error {
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(together)
-	for i := range t.archives {
+	return source.Survey(ctx, len(t.archives), together, func(ctx context.Context, i int) (err error) {
 		a := &t.archives[i]
-		g.Go(func() (err error) {
-			if a.info, err = a.Store.Stat(gctx, a.Name); err != nil {
-				return fmt.Errorf("source: %s: %w", a.Path, err)
-			}
-			return nil
-		})
-	}
-	return cmp.Or(g.Wait(), ctx.Err())
+		if a.info, err = a.Store.Stat(ctx, a.Name); err != nil {
+			return fmt.Errorf("source: %s: %w", a.Path, err)
+		}
+		return nil
+	})
 }
 
 var _ writer.Splitter = (*Tar)(nil)

@@ -8,11 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"slices"
 	"sort"
 	"strconv"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer"
@@ -53,12 +50,7 @@ func NewArrays(ctx context.Context, inputs []Input, opt Options) (*Arrays, error
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("tokens: %w", optionf("inputs: there are none"))
 	}
-	inputs = slices.Clone(inputs)
-	for i := range inputs {
-		if inputs[i].Path == "" {
-			inputs[i].Path = inputs[i].Name
-		}
-	}
+	inputs = source.Named(inputs)
 	stems, err := source.Stems(inputs, suffixes...)
 	if err != nil {
 		return nil, fmt.Errorf("tokens: %w", optionf("inputs: %w", err))
@@ -79,33 +71,14 @@ func NewArrays(ctx context.Context, inputs []Input, opt Options) (*Arrays, error
 // survey reads the headers, some at a time.
 func (a *Arrays) survey(ctx context.Context) error {
 	const together = 16
-	work, workCtx := errgroup.WithContext(ctx)
-	work.SetLimit(together)
-	failed := make([]error, len(a.arrays))
-	for i, f := range a.arrays {
-		if workCtx.Err() != nil {
-			break
+	return source.Survey(ctx, len(a.arrays), together, func(ctx context.Context, i int) error {
+		f := a.arrays[i]
+		err := f.survey(ctx, &a.opt)
+		if err != nil && !errors.Is(err, ErrOption) { // these name it
+			err = fmt.Errorf("%s: %w", f.Path, err)
 		}
-		work.Go(func() error {
-			if err := f.survey(workCtx, &a.opt); err != nil {
-				failed[i] = err
-				if !errors.Is(err, ErrOption) { // these name it
-					failed[i] = fmt.Errorf("%s: %w", f.Path, err)
-				}
-			}
-			return failed[i]
-		})
-	}
-	err := work.Wait()
-	for _, first := range failed { // rather than the one that came first
-		if first != nil && !errors.Is(first, context.Canceled) {
-			return first
-		}
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	return err
+		return err
+	})
 }
 
 // agree finds the type of the ids in samples.
