@@ -164,10 +164,8 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 	sample, member := 0, 0
 	for row := 0; row < len(ix.Rows); {
 		first, end := row, sample+int(ix.Rows[row].Samples)
-		room := uint64(ix.Rows[row].Decoded)
-		for row++; row < len(ix.Rows) && ix.Rows[row].Samples == 0; row++ {
-			room += uint64(ix.Rows[row].Decoded)
-		}
+		var room uint64
+		room, row = blockAt(ix.Rows, row)
 		for ; sample < end; sample++ {
 			for _, f := range ix.Shape(sample) {
 				size := ix.Sizes[f][at[f]]
@@ -193,6 +191,15 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 	return nil
 }
 
+// blockAt is the decoded bytes of the block that begins with a row, and the row behind it.
+func blockAt(rows []Row, row int) (decoded uint64, next int) {
+	decoded = uint64(rows[row].Decoded)
+	for next = row + 1; next < len(rows) && rows[next].Samples == 0; next++ {
+		decoded += uint64(rows[next].Decoded)
+	}
+	return decoded, next
+}
+
 // places is layout for a foreign archive: each payload lies inside its block.
 func (d *coldDecoder) places(ix *ShardIndex) error {
 	if ix.End = d.DataSize - d.DataLen; ix.Gaps == nil && d.samples > 0 {
@@ -202,10 +209,8 @@ func (d *coldDecoder) places(ix *ShardIndex) error {
 	sample, member := 0, 0
 	for row := 0; row < len(ix.Rows); {
 		first, end := row, sample+int(ix.Rows[row].Samples)
-		room := uint64(ix.Rows[row].Decoded)
-		for row++; row < len(ix.Rows) && ix.Rows[row].Samples == 0; row++ {
-			room += uint64(ix.Rows[row].Decoded)
-		}
+		var room uint64
+		room, row = blockAt(ix.Rows, row)
 		for ; sample < end; sample++ {
 			for _, f := range ix.Shape(sample) {
 				size, place := ix.Sizes[f][at[f]], ix.Gaps[member]
