@@ -31,21 +31,8 @@ func (w *Writer) putKeys(ctx context.Context, m *format.Manifest) (format.Hash, 
 		return format.Hash{}, err
 	}
 	sum := format.Hash(h.Sum(nil))
-	up, err := w.store.Create(ctx, format.KeysName(sum), objstore.Condition{IfNoneMatch: true})
-	if err != nil {
-		return sum, err
-	}
-	if err := w.writeKeys(up, m, old); err != nil {
-		return sum, errors.Join(err, up.Abort())
-	}
-	_, err = up.Commit(ctx)
-	if errors.Is(err, objstore.ErrExists) { // named by its content: one that is there is this one, or damaged
-		info, serr := w.store.Stat(ctx, format.KeysName(sum))
-		if serr == nil && info.Size == (format.KeyTable{Entries: w.emit.numbers}).Size() {
-			return sum, nil
-		}
-	}
-	return sum, err
+	size := (format.KeyTable{Entries: w.emit.numbers}).Size()
+	return sum, putNamed(ctx, w.store, format.KeysName(sum), size, func(to io.Writer) error { return w.writeKeys(to, m, old) })
 }
 
 func (w *Writer) writeKeys(to io.Writer, m *format.Manifest, old *keyStream) error {

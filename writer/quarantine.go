@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -137,20 +136,10 @@ func (q *quarantine) put(ctx context.Context, store objstore.Store) (name string
 	if _, err := q.file.Seek(0, io.SeekStart); err != nil {
 		return "", fmt.Errorf("the list of skipped samples: %w", err)
 	}
-	up, err := store.Create(ctx, name, objstore.Condition{IfNoneMatch: true})
-	if err != nil {
-		return "", err
-	}
-	if _, err := io.Copy(up, q.file); err != nil {
-		return "", errors.Join(err, up.Abort())
-	}
-	_, err = up.Commit(ctx)
-	if errors.Is(err, objstore.ErrExists) { // named by its content: one that is there is this one, or damaged
-		if info, serr := store.Stat(ctx, name); serr == nil && info.Size == q.size {
-			return name, nil
-		}
-	}
-	return name, err
+	return name, putNamed(ctx, store, name, q.size, func(to io.Writer) error {
+		_, err := io.Copy(to, q.file)
+		return err
+	})
 }
 
 func (q *quarantine) close() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -108,6 +109,24 @@ func putImmutable(ctx context.Context, store objstore.Store, name string, data [
 	_, err := objstore.Put(ctx, store, name, data, objstore.Condition{IfNoneMatch: true})
 	if errors.Is(err, objstore.ErrExists) {
 		return sameObject(ctx, store, name, int64(len(data)), xxhash.Sum64(data))
+	}
+	return err
+}
+
+// putNamed puts an object whose name is the hash of its bytes, which write writes: one that is there with so many bytes is this one.
+func putNamed(ctx context.Context, store objstore.Store, name string, size int64, write func(to io.Writer) error) error {
+	up, err := store.Create(ctx, name, objstore.Condition{IfNoneMatch: true})
+	if err != nil {
+		return err
+	}
+	if err := write(up); err != nil {
+		return errors.Join(err, up.Abort())
+	}
+	_, err = up.Commit(ctx)
+	if errors.Is(err, objstore.ErrExists) {
+		if info, serr := store.Stat(ctx, name); serr == nil && info.Size == size {
+			return nil
+		}
 	}
 	return err
 }
