@@ -5,10 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/shardtool/shardtool/bench/corpus"
+	"github.com/shardtool/shardtool/bench/peak"
 )
 
 // memory measures the peak of resident memory of processes on data ten times their budget.
@@ -37,42 +36,12 @@ func (b *bench) memory() error {
 		{"one of 8 ranks, 96 lanes", []string{"cat", out, "--shuffle", "--world-size", "8", "--limit", "200", "--checkpoint-out", checkpoint}},
 		{"one process resumes all 96 lanes", []string{"cat", out, "--checkpoint-in", checkpoint, "--limit", "3000"}},
 	} {
-		peak, err := peakMemory(exec.Command(bin, append(c.args, "--memory", fmt.Sprintf("%dMiB", budget))...))
+		most, err := peak.Memory(exec.Command(bin, append(c.args, "--memory", fmt.Sprintf("%dMiB", budget))...))
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		b.atMost("memory", c.name+": peak resident memory less the budget", one(peak-budget), "MiB", 64,
-			fmt.Sprintf("%.0f MiB with --memory %dMiB on %d MB", peak, budget, bytes/1e6))
+		b.atMost("memory", c.name+": peak resident memory less the budget", one(most-budget), "MiB", 64,
+			fmt.Sprintf("%.0f MiB with --memory %dMiB on %d MB", most, budget, bytes/1e6))
 	}
 	return nil
-}
-
-// peakMemory runs a process and returns the most memory it had resident, in MiB. It asks the kernel for the high-water mark
-// while the process runs: the figure that wait returns counts what this process had when it forked, too.
-func peakMemory(cmd *exec.Cmd) (float64, error) {
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	peak := 0.0
-	for {
-		select {
-		case err := <-done:
-			return peak, err
-		case <-time.After(2 * time.Millisecond):
-		}
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(status)) {
-			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-				var kib float64
-				if _, err := fmt.Sscan(rest, &kib); err == nil {
-					peak = max(peak, kib/1024)
-				}
-			}
-		}
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/file"
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
+	"github.com/shardtool/shardtool/bench/peak"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest"
@@ -205,11 +206,11 @@ func (b *bench) parquetMemory() error {
 	if err := writeParquet(src, size); err != nil {
 		return err
 	}
-	peak, err := peakMemory(exec.Command(bin, "pack", src, out, "--quiet"))
+	most, err := peak.Memory(exec.Command(bin, "pack", src, out, "--quiet"))
 	if err != nil {
 		return err
 	}
-	b.atMost("parquet", "pack: peak resident memory", one(peak), "MiB", 256,
+	b.atMost("parquet", "pack: peak resident memory", one(most), "MiB", 256,
 		fmt.Sprintf("a file of %d MiB with row groups of %d MiB, default flags", size>>20, parquetGroup>>20))
 	return nil
 }

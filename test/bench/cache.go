@@ -8,9 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/shardtool/shardtool/bench/peak"
 	diskcache "github.com/shardtool/shardtool/objstore/cache"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/reader"
@@ -145,41 +145,14 @@ func (b *bench) memory() error {
 			args = append(args, "--shuffle", "--shuffle-memory", "48MiB")
 		}
 		b.proxy.ResetCounts()
-		peak, err := peakMemory(exec.CommandContext(b.ctx, bin, args...))
+		cat := exec.CommandContext(b.ctx, bin, args...)
+		cat.Stderr = os.Stderr
+		most, err := peak.Memory(cat)
 		if err != nil {
 			return err
 		}
-		b.atMost("memory", "cat "+order+": peak resident memory less the budget", sample{peak - budget}, "MiB", 64,
-			fmt.Sprintf("%.0f MiB with --memory %dMiB; %d requests in flight at most", peak, budget, b.proxy.Counts().MaxInFlight))
+		b.atMost("memory", "cat "+order+": peak resident memory less the budget", sample{most - budget}, "MiB", 64,
+			fmt.Sprintf("%.0f MiB with --memory %dMiB; %d requests in flight at most", most, budget, b.proxy.Counts().MaxInFlight))
 	}
 	return nil
-}
-
-// peakMemory runs a process and returns the most memory it had resident, in MiB, by the kernel's high-water mark.
-func peakMemory(cmd *exec.Cmd) (peak float64, err error) {
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	for {
-		select {
-		case err := <-done:
-			return peak, err
-		case <-time.After(2 * time.Millisecond):
-		}
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(status)) {
-			if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-				var kib float64
-				if _, err := fmt.Sscan(rest, &kib); err == nil {
-					peak = max(peak, kib/1024)
-				}
-			}
-		}
-	}
 }
