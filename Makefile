@@ -141,6 +141,11 @@ bench-s3: ## measure reading from S3; BENCHFLAGS go to it
 bench: ## measure; BENCHFLAGS go to it
 	$(GO) run ./bench $(BENCHFLAGS)
 
+.PHONY: soak
+soak: ## a consumer that needs 90 % of what can come, ten minutes each from disk and from S3: what it waits, what the process takes
+	$(GO) run ./bench -run paced -long 10m $(BENCHFLAGS)
+	cd test && $(GO) run ./bench -run paced -long 10m $(BENCHFLAGS)
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin dist out .cache .venv coverage.*

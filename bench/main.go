@@ -4,6 +4,7 @@
 //	go run ./bench                 everything
 //	go run ./bench -run read,pack  some groups
 //	go run ./bench -mib 64         smaller data, for a quick look
+//	go run ./bench -run paced -long 10m
 package main
 
 import (
@@ -22,9 +23,10 @@ import (
 // bench is one run.
 type bench struct {
 	ctx   context.Context
-	dir   string // for data sets and files
-	mib   int    // size of a corpus
-	times int    // pairs measured for a ratio
+	dir   string        // for data sets and files
+	mib   int           // size of a corpus
+	times int           // pairs measured for a ratio
+	long  time.Duration // of a paced run
 	cores int
 	rows  []row
 	data  map[string]string
@@ -65,6 +67,7 @@ var groups = []struct {
 	{"tokens", (*bench).tokens},
 	{"parts", (*bench).parts},
 	{"memory", (*bench).memory},
+	{"paced", (*bench).pacedRows},
 	{"webdataset", (*bench).webdataset},
 	{"packers", (*bench).packers},
 	{"python", (*bench).pythonPackage},
@@ -78,22 +81,23 @@ func main() {
 	only := flag.String("run", strings.Join(names, ","), "groups to run")
 	mib := flag.Int("mib", 256, "size of each corpus in MiB")
 	times := flag.Int("times", 7, "pairs measured for a ratio; the median counts")
+	long := flag.Duration("long", time.Minute, "how long a paced consumer is measured")
 	dir := flag.String("dir", "", "where data goes (default: the system's folder for temporary files)")
 	asJSON := flag.Bool("json", false, "print as JSON")
 	flag.Parse()
-	if err := run(*only, *mib, *times, *dir, *asJSON); err != nil {
+	if err := run(*only, *mib, *times, *long, *dir, *asJSON); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(only string, mib, times int, dir string, asJSON bool) error {
+func run(only string, mib, times int, long time.Duration, dir string, asJSON bool) error {
 	tmp, err := os.MkdirTemp(dir, "shardtool-bench-*")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	b := &bench{ctx: context.Background(), dir: tmp, mib: mib, times: times, cores: runtime.GOMAXPROCS(0), data: map[string]string{}}
+	b := &bench{ctx: context.Background(), dir: tmp, mib: mib, times: times, long: long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}}
 	fmt.Printf("%s %s/%s, %d CPUs for this process, data in %s, %d MiB a corpus, page cache warm (each input is read once before)\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, b.cores, fsKind(tmp), mib)
 	for _, g := range groups {

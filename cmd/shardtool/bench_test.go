@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"os/exec"
+	"runtime"
 	"testing"
 	"time"
 
@@ -47,8 +48,13 @@ func TestBenchAccounts(t *testing.T) {
 	}
 	for _, k := range r.Ranks {
 		var line, stalls, steps, samples float64
+		var seen bench.Bucket
 		for _, b := range k.Line.Buckets {
 			line, steps, samples = line+b.Wait, steps+b.Step, samples+b.Samples
+			seen.Resident, seen.Goroutines, seen.Files = max(seen.Resident, b.Resident), max(seen.Goroutines, b.Goroutines), max(seen.Files, b.Files)
+		}
+		if runtime.GOOS == "linux" && (seen.Resident < 1<<20 || seen.Resident > k.Resident || seen.Goroutines < 2 || seen.Files < 3) {
+			t.Errorf("rank %d: %d bytes are resident, of %d at most, %d goroutines, %d files", k.Rank, seen.Resident, k.Resident, seen.Goroutines, seen.Files)
 		}
 		for _, d := range k.Stalls {
 			stalls += d

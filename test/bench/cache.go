@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"time"
 
 	"github.com/shardtool/shardtool/bench/peak"
@@ -131,16 +130,13 @@ func (b *bench) memory() error {
 	if err := b.proxy.Set(b.network()); err != nil {
 		return err
 	}
-	bin := filepath.Join(b.dir, "shardtool")
-	build := exec.CommandContext(b.ctx, "go", "build", "-o", bin, "./cmd/shardtool")
-	build.Dir, build.Stderr = "..", os.Stderr // the command is of the module above
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("building the command: %w", err)
+	bin, err := b.binary()
+	if err != nil {
+		return err
 	}
 	const budget = 64 // MiB
-	address := fmt.Sprintf("s3://%s/%s?endpoint=%s&region=%s&path_style=true", b.server.Bucket, streamPrefix, b.proxy.URL, b.server.Region)
 	for _, order := range []string{"in storage order", "shuffled"} {
-		args := []string{"cat", address, "--memory", fmt.Sprintf("%dMiB", budget)}
+		args := []string{"cat", b.address(), "--memory", fmt.Sprintf("%dMiB", budget)}
 		if order == "shuffled" {
 			args = append(args, "--shuffle", "--shuffle-memory", "48MiB")
 		}

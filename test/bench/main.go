@@ -32,6 +32,7 @@ type conditions struct {
 	perConn   int64 // of one connection
 	firstByte time.Duration
 	inFlight  int
+	long      time.Duration // of a paced run
 }
 
 // network is a proxy's options for these conditions.
@@ -56,7 +57,7 @@ var groups = []struct {
 	run  func(*bench) error
 }{
 	{"throttled", (*bench).throttled}, {"faults", (*bench).faults}, {"loopback", (*bench).loopback}, {"stream", (*bench).stream},
-	{"cache", (*bench).cached}, {"memory", (*bench).memory},
+	{"cache", (*bench).cached}, {"memory", (*bench).memory}, {"paced", (*bench).pacedRows},
 }
 
 func main() {
@@ -72,6 +73,7 @@ func main() {
 	flag.Int64Var(&c.perConn, "conn", 20, "rate of one connection in MB/s")
 	flag.DurationVar(&c.firstByte, "first-byte", 30*time.Millisecond, "time to the first byte of every answer")
 	flag.IntVar(&c.inFlight, "in-flight", 64, "requests in flight, of every client")
+	flag.DurationVar(&c.long, "long", time.Minute, "how long a paced consumer is measured")
 	dir := flag.String("dir", "", "where the server's data goes (default: the system's folder for temporary files)")
 	asJSON := flag.Bool("json", false, "print as JSON")
 	flag.Parse()

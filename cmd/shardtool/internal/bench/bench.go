@@ -10,8 +10,6 @@
 package bench
 
 import (
-	"math"
-	"slices"
 	"time"
 
 	"github.com/shardtool/shardtool/reader"
@@ -175,21 +173,9 @@ func seconds(s reader.Stalls) map[string]float64 {
 	return out
 }
 
-// quantile of sorted values; 0 of none.
-func quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[int(math.Ceil(q*float64(len(sorted))))-1]
-}
-
-func (r *Rank) waits(all []float64) {
-	slices.Sort(all)
-	r.Steps = len(all)
-	r.WaitP50, r.WaitP99, r.WaitMax = quantile(all, 0.5), quantile(all, 0.99), quantile(all, 1)
-	for _, w := range all {
-		r.Wait += w
-	}
+func (r *Rank) waits(w *waitCounts) {
+	r.Steps = int(w.n)
+	r.WaitP50, r.WaitP99, r.WaitMax, r.Wait = w.quantile(0.5), w.quantile(0.99), w.most, w.sum
 	r.Ready = r.Wait
 	for _, d := range r.Stalls {
 		r.Ready -= d

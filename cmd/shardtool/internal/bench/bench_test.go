@@ -32,7 +32,7 @@ func TestTimeline(t *testing.T) {
 		line.batch(at, at+w, at+w+s, reader.Stalls{Request: time.Duration(w * 0.75 * 1e9)}, 3, 100)
 		at += w + s
 		wait, step, request, size = wait+w, step+s, request+float64(time.Duration(w*0.75*1e9))/1e9, size+100
-		line.bucket(at).look(reader.PieceCounts{Reading: 4})
+		line.bucket(at).join(&Bucket{Reading: 4, Looks: 1})
 	}
 	var got Bucket
 	for i := range line.Buckets {
@@ -52,19 +52,51 @@ func TestTimeline(t *testing.T) {
 
 func TestSummarize(t *testing.T) {
 	a := Rank{Rank: 3, First: 2, Elapsed: 10, Samples: 1000, Bytes: 5000, CPU: 1, Stalls: map[string]float64{"decode": 1}, Memory: 7, Resident: 9}
-	a.waits([]float64{0.5, 0.1, 0.1, 0.3})
+	a.waits(counted(0.5, 0.1, 0.1, 0.3))
 	b := Rank{Rank: 4, First: 1, Elapsed: 5, Samples: 1000, Bytes: 5000, CPU: 1, Stalls: map[string]float64{"decode": 1, "request": 2}}
-	b.waits([]float64{1, 2})
+	b.waits(counted(1, 2))
 	s := Summarize([]Rank{a, b})
-	if s.Ranks != 2 || s.First != 2 || s.Steps != 6 || s.WaitP50 != 1 || s.WaitP99 != 2 || s.WorstRank != 4 || !near(s.Worst, 0.6) || !near(s.Share, 4./15) ||
+	if s.Ranks != 2 || s.First != 2 || s.Steps != 6 || !close100(s.WaitP50, 1) || s.WaitP99 != 2 || s.WorstRank != 4 || !near(s.Worst, 0.6) || !near(s.Share, 4./15) ||
 		!near(s.Samples, 300) || !near(s.Bytes, 1500) || !near(s.CPU, 0.001) || s.Stalls["decode"] != 2 || s.Stalls["request"] != 2 {
 		t.Errorf("%+v", s)
 	}
-	if a.WaitP50 != 0.1 || a.WaitP99 != 0.5 || a.WaitMax != 0.5 || !near(a.Wait, 1) {
+	if !close100(a.WaitP50, 0.1) || a.WaitP99 != 0.5 || a.WaitMax != 0.5 || !near(a.Wait, 1) {
 		t.Errorf("%+v", a)
 	}
-	if quantile(nil, 0.5) != 0 {
+}
+
+// counted is the distribution of some waits.
+func counted(all ...float64) *waitCounts {
+	w := new(waitCounts)
+	for _, s := range all {
+		w.add(s)
+	}
+	return w
+}
+
+// close100: got is want, or up to a hundredth more.
+func close100(got, want float64) bool { return got >= want*(1-1e-9) && got <= 1.0101*want }
+
+// TestWaitCounts: quantiles are a hundredth off at most, whatever the waits.
+func TestWaitCounts(t *testing.T) {
+	if new(waitCounts).quantile(0.5) != 0 {
 		t.Error("the median of nothing")
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	all := []float64{0, -1e-9, 1e-12, 3e10} // a clock may be set back; and a wait of a thousand years
+	for range 5000 {
+		all = append(all, 1e-9*math.Pow(10, 12*random.Float64()))
+	}
+	w := counted(all...)
+	slices.Sort(all)
+	for _, q := range []float64{0.001, 0.1, 0.5, 0.9, 0.99, 0.9995} {
+		want := all[int(math.Ceil(q*float64(len(all))))-1]
+		if got := w.quantile(q); want > 1e-9 && !close100(got, want) {
+			t.Errorf("the %v-quantile is %v, want %v", q, got, want)
+		}
+	}
+	if w.n != uint64(len(all)) || w.most != 3e10 || w.quantile(1) > w.most {
+		t.Errorf("%d waits, the longest %v", w.n, w.most)
 	}
 }
 
@@ -265,7 +297,7 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	r := Report{Version: Version, Time: time.Now().UTC(), StepSeconds: 0.02, Price: 4, Ranks: []Rank{{Elapsed: 10, Samples: 100, Stalls: map[string]float64{"decode": 1}}}, Data: Data{Digest: "a"}}
-	r.Ranks[0].waits([]float64{1, 0.5})
+	r.Ranks[0].waits(counted(1, 0.5))
 	r.Finish()
 	if !near(r.Lost, 0.6) {
 		t.Errorf("lost %v", r.Lost)

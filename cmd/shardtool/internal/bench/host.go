@@ -72,6 +72,18 @@ func cgroup(root, membership string) (cpus float64, memory int64) {
 // before exec.
 func residentMost() int64 { return kib(field("/proc/self/status", "VmHWM")) }
 
+// resident is what this process takes now, 0 where the system does not say.
+func resident() int64 { return kib(field("/proc/self/status", "VmRSS")) }
+
+// openFiles is how many descriptors this process has, 0 where the system does not say.
+func openFiles() int {
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(all) - 1 // without the one that reads the folder
+}
+
 // field is what a file of lines "name: value" says first.
 func field(file, name string) string {
 	text, err := os.ReadFile(file)

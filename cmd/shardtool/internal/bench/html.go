@@ -24,6 +24,7 @@ type pageData struct {
 	Ranked         chart // the timeline of every rank
 	Throughput     chart
 	Waits, Stages  chart
+	Memory         chart // without lines where the system does not say
 	Stalls         []stallRow
 	Bars           []bars
 	Unlike         []string
@@ -40,7 +41,7 @@ func (r *Report) HTML() ([]byte, error) {
 	grid := r.grid()
 	d := pageData{
 		Report: r, Asked: r.asked(), Machine: r.Host.text(), Ranked: r.rankChart(grid), Throughput: grid.throughput(), Waits: grid.waits(len(r.Ranks)),
-		Stages: grid.stages(), Stalls: r.stallRows(),
+		Stages: grid.stages(), Memory: grid.memory(), Stalls: r.stallRows(),
 	}
 	if r.Sweep != nil {
 		d.Bars = r.Sweep.bars()
@@ -93,9 +94,13 @@ func (r *Report) grid() *grid {
 				last := &g.ranks[i][j-1]
 				b.Queued, b.Reading, b.Paused, b.Decoding = last.Queued, last.Reading, last.Paused, last.Decoding
 			}
+			if b.Resident == 0 && j > 0 {
+				b.Resident = g.ranks[i][j-1].Resident
+			}
+			resident := c.Resident + b.Resident
 			queued, reading, paused, decoding := c.Queued+b.Queued, c.Reading+b.Reading, c.Paused+b.Paused, c.Decoding+b.Decoding
 			c.join(b)
-			c.Queued, c.Reading, c.Paused, c.Decoding = queued, reading, paused, decoding // of all ranks together
+			c.Queued, c.Reading, c.Paused, c.Decoding, c.Resident = queued, reading, paused, decoding, resident // of all ranks together
 		}
 	}
 	return g
@@ -185,6 +190,25 @@ func (g *grid) waits(ranks int) chart {
 		lower[i], upper[i] = c.y(below[i], top), c.y(max(below[i], g.columns[i].Wait/all), top)
 	}
 	c.Areas = append(c.Areas, shape{"(it was ready)", "ready", band(c.Frame.Left, width, upper, lower)})
+	return c
+}
+
+func (g *grid) memory() chart {
+	c := newChart(80, g.seconds(), "Resident memory of all ranks over time")
+	most := 1.0
+	for i := range g.columns {
+		most = max(most, float64(g.columns[i].Resident))
+	}
+	top := roundUp(most)
+	c.scale(top, func(v float64) string { return size(int64(v)) })
+	ys := make([]float64, len(g.columns))
+	for i := range g.columns {
+		ys[i] = c.y(float64(g.columns[i].Resident), top)
+	}
+	if most == 1 {
+		return chart{}
+	}
+	c.Lines = append(c.Lines, shape{"resident", "stage-reading", line(c.Frame.Left, c.Frame.Width/float64(len(ys)), ys)})
 	return c
 }
 

@@ -30,12 +30,12 @@ func made(ranks int) *Report {
 			s := reader.Stalls{Request: time.Duration(w * 5e8), Decode: time.Duration(w * 3e8)}
 			line.batch(at, at+w, at+w+0.02, s, 8, 1000)
 			stalls = stalls.Sub(reader.Stalls{}.Sub(s))
-			line.bucket(at).look(reader.PieceCounts{Reading: i, Queued: 3})
+			line.bucket(at).join(&Bucket{Reading: float64(i), Queued: 3, Looks: 1, Resident: int64(100+i) << 20, Goroutines: 9, Files: 5})
 			waits = append(waits, w)
 			at += w + 0.02
 		}
 		k := Rank{Rank: i, First: 1, FirstStalls: seconds(reader.Stalls{Window: time.Second}), Elapsed: at, Samples: 8 * uint64(len(waits)), Stalls: seconds(stalls), Line: *line}
-		k.waits(waits)
+		k.waits(counted(waits...))
 		r.Ranks = append(r.Ranks, k)
 	}
 	r.Finish()
@@ -99,7 +99,7 @@ func TestHTML(t *testing.T) {
 		}
 		count := elements(t, page)
 		rows := min(ranks, mostRows)
-		if count["svg"] != 5 || count["script"]+count["img"]+count["link"]+count["iframe"] != 0 || count["path"] < rows+5 || count["tr"] < ranks {
+		if count["svg"] != 6 || count["script"]+count["img"]+count["link"]+count["iframe"] != 0 || count["path"] < rows+5 || count["tr"] < ranks {
 			t.Errorf("%d ranks: %v", ranks, count)
 		}
 		text := string(page)
@@ -124,6 +124,9 @@ func TestHTML(t *testing.T) {
 		t.Fatal(err)
 	}
 	elements(t, page)
+	if strings.Contains(string(page), `id="memory"`) {
+		t.Error("memory is drawn that nobody measured")
+	}
 }
 
 // TestGridLooks: where nobody looked, pieces are where they were.
@@ -137,6 +140,10 @@ func TestGridLooks(t *testing.T) {
 	line.Buckets[1].Looks, line.Buckets[1].Reading = 0, 0
 	if g := r.grid(); g.columns[1].Reading != 7 {
 		t.Errorf("%v pieces are read", g.columns[1].Reading)
+	}
+	line.Buckets[1].Resident = 0
+	if g := r.grid(); g.columns[1].Resident != line.Buckets[0].Resident || g.columns[0].Resident == 0 {
+		t.Errorf("%d bytes are resident", g.columns[1].Resident)
 	}
 	if strings.Contains(r.Verdict.Text, "--cache") {
 		t.Errorf("with a cache: %s", r.Verdict.Text)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ func Measure(ctx context.Context, ds *reader.Dataset, j Job, began time.Time, op
 	if err != nil {
 		return nil, err
 	}
-	if len(waits) == 0 {
+	if waits.n == 0 {
 		return nil, fmt.Errorf("%w: give a longer --duration", errEnd)
 	}
 	end := s.Stats()
@@ -52,27 +53,28 @@ func Measure(ctx context.Context, ds *reader.Dataset, j Job, began time.Time, op
 // meter is a run of a rank.
 type meter struct {
 	s     *reader.Stream
-	line  *Timeline
 	start time.Time
 	last  reader.StreamStats
 	late  time.Duration // by how much the last step was too long
+
+	mu   sync.Mutex
+	line *Timeline
 }
 
 // run returns the waits of all batches behind the first. The step of the first batch begins at once.
-func (m *meter) run(ctx context.Context, j Job) (waits []float64, err error) {
+func (m *meter) run(ctx context.Context, j Job) (*waitCounts, error) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	var looks []look
-	wg.Go(func() { looks = m.look(done) })
+	wg.Go(func() { m.look(done) })
 	defer func() {
 		close(done)
 		wg.Wait()
-		for _, l := range looks {
-			m.line.bucket(l.at).look(l.pieces)
-		}
 	}()
+	waits := new(waitCounts)
 	asked := m.step(ctx, m.start, j.Step)
+	m.mu.Lock()
 	m.line.spread(0, m.at(asked), func(b *Bucket, s, _ float64) { b.Step += s })
+	m.mu.Unlock()
 	for {
 		_, err := m.s.Next(ctx)
 		came := time.Now()
@@ -82,12 +84,14 @@ func (m *meter) run(ctx context.Context, j Job) (waits []float64, err error) {
 		if err != nil {
 			return waits, err
 		}
-		waits = append(waits, came.Sub(asked).Seconds())
+		waits.add(came.Sub(asked).Seconds())
 		now := m.s.Stats()
 		done := m.step(ctx, came, j.Step)
+		m.mu.Lock()
 		m.line.batch(m.at(asked), m.at(came), m.at(done), now.Stalls.Sub(m.last.Stalls), int(now.Samples-m.last.Samples), now.Bytes-m.last.Bytes)
+		m.mu.Unlock()
 		m.last, asked = now, done
-		if ctx.Err() != nil || (j.Batches > 0 && len(waits) >= j.Batches) || (j.Batches == 0 && done.Sub(m.start) >= j.Duration) {
+		if ctx.Err() != nil || (j.Batches > 0 && waits.n >= uint64(j.Batches)) || (j.Batches == 0 && done.Sub(m.start) >= j.Duration) {
 			return waits, nil
 		}
 	}
@@ -95,24 +99,30 @@ func (m *meter) run(ctx context.Context, j Job) (waits []float64, err error) {
 
 func (m *meter) at(t time.Time) float64 { return t.Sub(m.start).Seconds() }
 
-// look is a count of pieces at a moment.
-type look struct {
-	at     float64
-	pieces reader.PieceCounts
-}
+// lookEvery keeps the counting below a thousandth of a processor, and some counts in each bucket of a run of ten seconds. What the
+// process takes of the system is read once in so many looks.
+const (
+	lookEvery  = 10 * time.Millisecond
+	usageEvery = 50
+)
 
-// lookEvery keeps the counting below a thousandth of a processor, and some counts in each bucket of a run of ten seconds.
-const lookEvery = 10 * time.Millisecond
-
-func (m *meter) look(done <-chan struct{}) (all []look) {
+func (m *meter) look(done <-chan struct{}) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
+	for n := 0; ; n++ {
 		select {
 		case now := <-tick.C:
-			all = append(all, look{m.at(now), m.s.Stats().Pieces})
+			seen := Bucket{Looks: 1}
+			pieces := m.s.Stats().Pieces
+			seen.Queued, seen.Reading, seen.Paused, seen.Decoding = float64(pieces.Queued), float64(pieces.Reading), float64(pieces.Paused), float64(pieces.Decoding)
+			if n%usageEvery == 0 {
+				seen.Resident, seen.Goroutines, seen.Files = resident(), runtime.NumGoroutine(), openFiles()
+			}
+			m.mu.Lock()
+			m.line.bucket(m.at(now)).join(&seen)
+			m.mu.Unlock()
 		case <-done:
-			return all
+			return
 		}
 	}
 }

@@ -25,6 +25,11 @@ type Bucket struct {
 	Paused   float64 `json:"paused"`
 	Decoding float64 `json:"decoding"`
 	Looks    int     `json:"looks"` // how often pieces were counted
+
+	// Resident bytes, Goroutines and open Files are the most that the process had when somebody looked; 0: nobody did.
+	Resident   int64 `json:"resident_bytes,omitempty"`
+	Goroutines int   `json:"goroutines,omitempty"`
+	Files      int   `json:"open_files,omitempty"`
 }
 
 const (
@@ -72,6 +77,7 @@ func (b *Bucket) join(o *Bucket) {
 		b.Queued, b.Reading, b.Paused, b.Decoding = mean(b.Queued, o.Queued), mean(b.Reading, o.Reading), mean(b.Paused, o.Paused), mean(b.Decoding, o.Decoding)
 	}
 	b.Looks += o.Looks
+	b.Resident, b.Goroutines, b.Files = max(b.Resident, o.Resident), max(b.Goroutines, o.Goroutines), max(b.Files, o.Files)
 }
 
 func (b *Bucket) stall(cause int, d float64) {
@@ -79,11 +85,6 @@ func (b *Bucket) stall(cause int, d float64) {
 		b.Stalls = make([]float64, len(Causes()))
 	}
 	b.Stalls[cause] += d
-}
-
-// look adds one count of pieces.
-func (b *Bucket) look(p reader.PieceCounts) {
-	b.join(&Bucket{Queued: float64(p.Queued), Reading: float64(p.Reading), Paused: float64(p.Paused), Decoding: float64(p.Decoding), Looks: 1})
 }
 
 // spread divides a span of time over the buckets it touches: part gets a bucket and its share of the span.

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/shardtool/shardtool/bench/paced"
+)
+
+// pacedCeiling is how long the ceiling of a paced consumer is measured.
+const pacedCeiling = 20 * time.Second
+
+// pacedRows measures, over the throttled network, how long a consumer waits that needs 90 % of what comes at best, and whether what
+// its process takes stays level.
+func (b *bench) pacedRows() error {
+	if err := b.pack(); err != nil {
+		return err
+	}
+	if err := b.proxy.Set(b.network()); err != nil {
+		return err
+	}
+	bin, err := b.binary()
+	if err != nil {
+		return err
+	}
+	r, err := paced.Run(b.ctx, paced.Options{
+		Binary: bin, Need: 0.9, Ceiling: min(pacedCeiling, b.long), Duration: b.long,
+		Args: []string{b.address(), "--shuffle", "--tail", "wrap", "--shuffle-memory", "64MiB", "--requests", fmt.Sprint(b.inFlight)},
+	})
+	if err != nil {
+		return err
+	}
+	for _, row := range r.Rows(fmt.Sprintf("S3, 100 KB, 90 %% of the ceiling for %v", b.long)) {
+		b.atMost("paced", row.Name, sample{row.Value}, row.Unit, row.Most, row.Detail)
+	}
+	return nil
+}
+
+// address is the data set of the streams behind the proxy, as the command takes it.
+func (b *bench) address() string {
+	return fmt.Sprintf("s3://%s/%s?endpoint=%s&region=%s&path_style=true", b.server.Bucket, streamPrefix, b.proxy.URL, b.server.Region)
+}
+
+// binary builds the command once.
+func (b *bench) binary() (string, error) {
+	bin := filepath.Join(b.dir, "shardtool")
+	if _, err := os.Stat(bin); err == nil {
+		return bin, nil
+	}
+	build := exec.CommandContext(b.ctx, "go", "build", "-o", bin, "./cmd/shardtool")
+	build.Dir, build.Stderr = "..", os.Stderr // the command is of the module above
+	if err := build.Run(); err != nil {
+		return "", fmt.Errorf("building the command: %w", err)
+	}
+	return bin, nil
+}
