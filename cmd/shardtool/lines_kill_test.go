@@ -3,12 +3,9 @@
 package main
 
 import (
-	"encoding/json"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 )
@@ -34,42 +31,9 @@ func TestLinesKilled(t *testing.T) {
 	if out, err := prepare.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	skip := []string{"--quiet", "--on-error", "skip"}
-	if code := runCode(t, packCommand(src, want, skip...)); code != exitSkipped {
-		t.Fatalf("exit %d", code)
+	pack := killedPack{
+		src: src, want: want, flags: []string{"--on-error", "skip"}, other: []string{"--columns", "text"}, shards: 7, samples: 4 * rows, skipped: 3,
+		signals: []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM},
 	}
-	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM} {
-		out := filepath.Join(t.TempDir(), "out")
-		shards := 1 + rand.IntN(7)
-		code, _, words := stopInside(t, packCommand(src, out, "--on-error", "skip"), out, shards, sig)
-		t.Logf("%v after %d shards: exit %d", sig, shards, code)
-		if sig == syscall.SIGTERM && (code != exitStopped || !strings.Contains(words, "the same command with --resume goes on")) {
-			t.Errorf("%v: exit %d: %s", sig, code, words)
-		}
-		if code := runCode(t, exec.Command("shardtool", "ls", out)); code != exitNotFound {
-			t.Fatalf("%v: ls exits %d: something was published", sig, code)
-		}
-		if code := runCode(t, packCommand(src, out, "--resume", "--quiet", "--columns", "text")); code == 0 {
-			t.Error("resumed with other columns")
-		}
-		cmd := packCommand(src, out, append(skip, "--resume", "--json")...)
-		text, _ := cmd.Output()
-		if code := cmd.ProcessState.ExitCode(); code != exitSkipped {
-			t.Fatalf("%v: exit %d", sig, code)
-		}
-		var res struct{ Adopted, Written, Samples, Skipped int }
-		if err := json.Unmarshal(text, &res); err != nil {
-			t.Fatal(err)
-		}
-		if res.Samples != 4*rows || res.Skipped != 3 || res.Adopted < 1 || res.Adopted+res.Written != 4*rows {
-			t.Errorf("%v: %+v: nothing taken over, or something lost", sig, res)
-		}
-		for _, c := range []*exec.Cmd{
-			exec.Command("diff", "-r", "-x", ".*", want, out), exec.Command("shardtool", "verify", out, "--deep"),
-		} {
-			if text, err := c.CombinedOutput(); err != nil {
-				t.Errorf("%v: %v: %v\n%s", sig, c.Args, err, text)
-			}
-		}
-	}
+	pack.run(t)
 }

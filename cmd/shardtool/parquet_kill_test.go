@@ -3,13 +3,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -84,42 +81,9 @@ func TestParquetKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code := runCode(t, packCommand(src, want, "--quiet")); code != 0 {
-		t.Fatalf("exit %d", code)
+	pack := killedPack{
+		src: src, want: want, other: []string{"--columns", "data"}, shards: 12, samples: rows,
+		signals: []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM},
 	}
-	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM} {
-		out := filepath.Join(t.TempDir(), "out")
-		shards := 1 + rand.IntN(12)
-		code, _, words := stopInside(t, packCommand(src, out), out, shards, sig)
-		t.Logf("%v after %d shards: exit %d", sig, shards, code)
-		if sig == syscall.SIGTERM && (code != exitStopped || !strings.Contains(words, "the same command with --resume goes on")) {
-			t.Errorf("%v: exit %d: %s", sig, code, words)
-		}
-		if code := runCode(t, exec.Command("shardtool", "ls", out)); code != exitNotFound {
-			t.Fatalf("%v: ls exits %d: something was published", sig, code)
-		}
-		if code := runCode(t, packCommand(src, out, "--resume", "--quiet", "--columns", "data")); code == 0 {
-			t.Error("resumed with other columns")
-		}
-		cmd := packCommand(src, out, "--resume", "--json", "--quiet")
-		cmd.Stderr = os.Stderr
-		text, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%v: %v", sig, err)
-		}
-		var res struct{ Adopted, Written, Samples int }
-		if err := json.Unmarshal(text, &res); err != nil {
-			t.Fatal(err)
-		}
-		if res.Samples != rows || res.Adopted < 1 || res.Adopted+res.Written != rows {
-			t.Errorf("%v: %+v: nothing taken over, or something lost", sig, res)
-		}
-		for _, c := range []*exec.Cmd{
-			exec.Command("diff", "-r", "-x", ".*", want, out), exec.Command("shardtool", "verify", out, "--deep"),
-		} {
-			if text, err := c.CombinedOutput(); err != nil {
-				t.Errorf("%v: %v: %v\n%s", sig, c.Args, err, text)
-			}
-		}
-	}
+	pack.run(t)
 }

@@ -4,9 +4,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,46 +55,11 @@ func TestPackResumed(t *testing.T) {
 	if err := randomFiles(src, 600, 100_000); err != nil {
 		t.Fatal(err)
 	}
-	if code := runCode(t, packCommand(src, want, "--quiet")); code != 0 {
-		t.Fatalf("exit %d", code)
+	pack := killedPack{
+		src: src, want: want, shards: 15, samples: 600,
+		signals: []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1},
 	}
-	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1} {
-		out := filepath.Join(t.TempDir(), "out")
-		shards := 1 + rand.IntN(15)
-		code, took, words := stopInside(t, packCommand(src, out), out, shards, sig)
-		t.Logf("%v after %d shards: exit %d after %v", sig, shards, code, took)
-		if sig != syscall.SIGKILL {
-			if code != exitStopped || took > 10*time.Second {
-				t.Errorf("%v: exit %d after %v, want %d within 10 s", sig, code, took, exitStopped)
-			}
-			if !strings.Contains(words, "nothing was published; the same command with --resume goes on") || strings.Count(words, "stopped by a signal") != 1 {
-				t.Errorf("%v: no advice, or twice: %s", sig, words)
-			}
-		}
-		if code := runCode(t, exec.Command("shardtool", "ls", out)); code != exitNotFound {
-			t.Fatalf("%v: ls exits %d: something was published", sig, code)
-		}
-		cmd := packCommand(src, out, "--resume", "--json", "--quiet")
-		cmd.Stderr = os.Stderr
-		text, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%v: %v", sig, err)
-		}
-		var res struct{ Adopted, Written, Samples int }
-		if err := json.Unmarshal(text, &res); err != nil {
-			t.Fatal(err)
-		}
-		if res.Samples != 600 || res.Adopted < 1 || res.Adopted+res.Written != 600 {
-			t.Errorf("%v: %+v: nothing taken over, or something lost", sig, res)
-		}
-		for _, c := range []*exec.Cmd{
-			exec.Command("diff", "-r", "-x", ".*", want, out), exec.Command("shardtool", "verify", out, "--deep"),
-		} {
-			if text, err := c.CombinedOutput(); err != nil {
-				t.Errorf("%v: %v: %v\n%s", sig, c.Args, err, text)
-			}
-		}
-	}
+	pack.run(t)
 }
 
 // TestUnreadOutput: a signal ends commands whose output nobody takes.

@@ -47,46 +47,11 @@ func TestTokensKilled(t *testing.T) {
 		"cut":    {"--pack-tokens", "20000"},
 		"joined": {"--pack-tokens", "20000", "--separator", "7", "--token-dtype", "uint32"},
 	} {
-		want := filepath.Join(dir, "want-"+what)
-		if code := runCode(t, packCommand(src, want, append(flags, "--quiet")...)); code != 0 {
-			t.Fatalf("%s: exit %d", what, code)
+		pack := killedPack{
+			src: src, want: filepath.Join(dir, "want-"+what), flags: flags, other: append([]string{"--pack-tokens", "19999"}, flags[2:]...), shards: 10,
+			signals: []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM},
 		}
-		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL, syscall.SIGTERM} {
-			out := filepath.Join(t.TempDir(), "out")
-			shards := 1 + rand.IntN(10)
-			code, _, words := stopInside(t, packCommand(src, out, flags...), out, shards, sig)
-			t.Logf("%s: %v after %d shards: exit %d", what, sig, shards, code)
-			if sig == syscall.SIGTERM && (code != exitStopped || !strings.Contains(words, "the same command with --resume goes on")) {
-				t.Errorf("%s, %v: exit %d: %s", what, sig, code, words)
-			}
-			if code := runCode(t, exec.Command("shardtool", "ls", out)); code != exitNotFound {
-				t.Fatalf("%s, %v: ls exits %d: something was published", what, sig, code)
-			}
-			other := append([]string{"--resume", "--quiet", "--pack-tokens", "19999"}, flags[2:]...)
-			if code := runCode(t, packCommand(src, out, other...)); code == 0 {
-				t.Error("resumed with another length")
-			}
-			cmd := packCommand(src, out, append(flags, "--resume", "--json", "--quiet")...)
-			cmd.Stderr = os.Stderr
-			text, err := cmd.Output()
-			if err != nil {
-				t.Fatalf("%s, %v: %v", what, sig, err)
-			}
-			var res struct{ Adopted, Written, Samples int }
-			if err := json.Unmarshal(text, &res); err != nil {
-				t.Fatal(err)
-			}
-			if res.Samples < 900 || res.Adopted < 1 || res.Adopted+res.Written != res.Samples {
-				t.Errorf("%s, %v: %+v: nothing taken over, or something lost", what, sig, res)
-			}
-			for _, c := range []*exec.Cmd{
-				exec.Command("diff", "-r", "-x", ".*", want, out), exec.Command("shardtool", "verify", out, "--deep"),
-			} {
-				if text, err := c.CombinedOutput(); err != nil {
-					t.Errorf("%s, %v: %v: %v\n%s", what, sig, c.Args, err, text)
-				}
-			}
-		}
+		t.Run(what, pack.run)
 	}
 }
 

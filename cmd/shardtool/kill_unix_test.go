@@ -1,0 +1,88 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// killedPack is a pack that is stopped inside and goes on.
+type killedPack struct {
+	src, want string   // the source, and what a pack makes of it that is left alone: this one makes it
+	flags     []string // of every pack
+	other     []string // flags, in place of these, with which a stopped pack must not go on
+	shards    int      // it is stopped behind 1 to so many shards
+	samples   int      // that come of it, 0: not told
+	skipped   int      // that do not
+	signals   []syscall.Signal
+}
+
+// run stops the pack at random moments: nothing is visible, and --resume takes over what is there and makes the bytes of a pack that was
+// left alone.
+func (p *killedPack) run(t *testing.T) {
+	t.Helper()
+	done := 0
+	if p.skipped > 0 {
+		done = exitSkipped
+	}
+	if code := runCode(t, packCommand(p.src, p.want, slices.Concat(p.flags, []string{"--quiet"})...)); code != done {
+		t.Fatalf("exit %d", code)
+	}
+	for _, sig := range p.signals {
+		out := filepath.Join(t.TempDir(), "out")
+		shards := 1 + rand.IntN(p.shards)
+		code, took, words := stopInside(t, packCommand(p.src, out, p.flags...), out, shards, sig)
+		t.Logf("%v after %d shards: exit %d after %v", sig, shards, code, took)
+		if sig != syscall.SIGKILL {
+			if code != exitStopped || took > 10*time.Second {
+				t.Errorf("%v: exit %d after %v, want %d within 10 s", sig, code, took, exitStopped)
+			}
+			if !strings.Contains(words, "nothing was published; the same command with --resume goes on") || strings.Count(words, "stopped by a signal") != 1 {
+				t.Errorf("%v: no advice, or twice: %s", sig, words)
+			}
+		}
+		if code := runCode(t, exec.Command("shardtool", "ls", out)); code != exitNotFound {
+			t.Fatalf("%v: ls exits %d: something was published", sig, code)
+		}
+		if p.other != nil {
+			if code := runCode(t, packCommand(p.src, out, slices.Concat(p.other, []string{"--resume", "--quiet"})...)); code == 0 {
+				t.Errorf("%v: resumed with %q", sig, p.other)
+			}
+		}
+		p.resume(t, sig, out, done)
+	}
+}
+
+// resume goes on with a stopped pack and compares what came of it.
+func (p *killedPack) resume(t *testing.T, sig syscall.Signal, out string, done int) {
+	t.Helper()
+	cmd := packCommand(p.src, out, slices.Concat(p.flags, []string{"--resume", "--json", "--quiet"})...)
+	cmd.Stderr = os.Stderr
+	text, err := cmd.Output()
+	if code := cmd.ProcessState.ExitCode(); code != done {
+		t.Fatalf("%v: exit %d: %v", sig, code, err)
+	}
+	var res struct{ Adopted, Written, Samples, Skipped int }
+	if err := json.Unmarshal(text, &res); err != nil {
+		t.Fatal(err)
+	}
+	if (p.samples > 0 && res.Samples != p.samples) || res.Skipped != p.skipped || res.Adopted < 1 || res.Adopted+res.Written != res.Samples {
+		t.Errorf("%v: %+v: nothing taken over, or something lost", sig, res)
+	}
+	for _, c := range []*exec.Cmd{
+		exec.Command("diff", "-r", "-x", ".*", p.want, out), exec.Command("shardtool", "verify", out, "--deep"),
+	} {
+		if text, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v: %v\n%s", sig, c.Args, err, text)
+		}
+	}
+}
