@@ -5,7 +5,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/shardtool/shardtool/writer/source/internal/npy"
+	"github.com/shardtool/shardtool/internal/npy"
 )
 
 const (

@@ -201,7 +201,7 @@ type lz4Codec struct{}
 func (lz4Codec) NewReader(r io.Reader) io.ReadCloser {
 	src, err := io.ReadAll(r)
 	if err != nil {
-		panic(err)
+		panic(fmt.Errorf("LZ4: %w", err)) // the interface has no error; whoever reads a page recovers
 	}
 	return io.NopCloser(bytes.NewReader(lz4Codec{}.Decode(nil, src)))
 }

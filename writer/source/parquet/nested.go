@@ -3,7 +3,7 @@ package parquet
 import (
 	"errors"
 
-	"github.com/shardtool/shardtool/writer/source/internal/npy"
+	"github.com/shardtool/shardtool/internal/npy"
 )
 
 // errUneven: the leaves of a column do not agree on how many elements a row has.

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/source/internal/npy"
 )
 
 // array is what is known of a file.

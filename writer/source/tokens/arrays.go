@@ -12,9 +12,9 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
-	"github.com/shardtool/shardtool/writer/source/internal/npy"
 )
 
 // Arrays is arrays of token ids as samples, file by file in the order they are given. It is a writer.Splitter, for one goroutine;

@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source/internal/npy"
 )
 
 // smallDocument is the most that is read into memory at once; larger documents are streamed.

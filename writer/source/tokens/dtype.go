@@ -7,7 +7,7 @@ import (
 	"math/bits"
 	"strconv"
 
-	"github.com/shardtool/shardtool/writer/source/internal/npy"
+	"github.com/shardtool/shardtool/internal/npy"
 )
 
 // DType is a type of integers, by NumPy's names. The zero value stands for "not said".

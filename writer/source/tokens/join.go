@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source/internal/npy"
 )
 
 // Join lays the documents of a source end to end and cuts them into samples. It is a writer.Splitter where its source is one, for one

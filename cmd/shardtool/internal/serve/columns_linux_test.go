@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -27,7 +28,7 @@ func npyFile(descr, shape string, data []byte) []byte {
 		header += " "
 	}
 	header += "\n"
-	out := append([]byte(npyMagic), 1, 0, byte(len(header)), byte(len(header)>>8))
+	out := append([]byte(npy.Magic), 1, 0, byte(len(header)), byte(len(header)>>8))
 	return append(append(out, header...), data...)
 }
 
@@ -146,7 +147,7 @@ func TestDecodeErrors(t *testing.T) {
 		{`{"name":"x","decode":"float"}`, []byte("one"), `"one" is no number`},
 		{`{"name":"x","decode":"array","dtype":"<i4","item_size":4,"shape":[3]}`, []byte("1"), "shape [3] has 12"},
 		{`{"name":"x","decode":"array","dtype":"<i4","item_size":4,"shape":[-1]}`, []byte("1"), "items of 4"},
-		{`{"name":"x","decode":"npy"}`, []byte("text"), "no npy file"},
+		{`{"name":"x","decode":"npy"}`, []byte("text"), "it is no .npy file"},
 		{`{"name":"x","decode":"npy"}`, good[:50], "cut short in its header"},
 		{`{"name":"x","decode":"npy"}`, good[:len(good)-1], "11 bytes of data, its header says 12"},
 		{`{"name":"x","decode":"npy"}`, append(bytes.Clone(good), 0), "13 bytes of data"},

@@ -1,7 +1,9 @@
 package serve
 
 import (
+	"encoding/binary"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -34,7 +36,7 @@ func TestParseNpy(t *testing.T) {
 		{header: "{'descr': '<f4', 'fortran_order': False, 'shape': (" + strings.Repeat("1,", 65) + ")}", bad: true},
 		{header: "{'other': '<f4', 'fortran_order': False, 'shape': (3,)}", bad: true},
 	} {
-		got, size, plain, err := parseNpy([]byte(c.header))
+		got, size, plain, err := parseNpy(slices.Concat([]byte("\x93NUMPY\x01\x00"), binary.LittleEndian.AppendUint16(nil, uint16(len(c.header))), []byte(c.header)))
 		if (err != nil) != c.bad || plain != c.plain || size != c.size || plain && !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, %d bytes, plain %v, %v", c.header, got, size, plain, err)
 		}
