@@ -18,6 +18,7 @@ type block struct {
 	samples []blockSample
 	sizes   []format.FieldSize // of all samples, one after the other
 	fills   []fill
+	names   []string // of the members of the sample at hand
 	// huge is the last sample of a block that decodes to more than one frame; its members are not in layout.
 	huge *Sample
 	// size is the decoded length, huge included.
@@ -91,10 +92,12 @@ func (b *block) shrink(blockSize int64) {
 // add lays a sample out. fields must be sorted.
 func (b *block) add(s *Sample) {
 	size, first := int64(0), len(b.sizes)
+	b.names = b.names[:0]
 	for i := range s.Fields {
 		f := &s.Fields[i]
 		b.sizes = append(b.sizes, format.FieldSize{Name: f.Name, Size: f.size()})
-		size += format.MemberLen(format.JoinName(s.Key, f.Name), f.size())
+		b.names = append(b.names, format.JoinName(s.Key, f.Name))
+		size += format.MemberLen(b.names[i], f.size())
 	}
 	fields := b.sizes[first:len(b.sizes):len(b.sizes)]
 	b.samples = append(b.samples, blockSample{
@@ -113,7 +116,7 @@ func (b *block) add(s *Sample) {
 	}
 	for i := range s.Fields {
 		f := &s.Fields[i]
-		at := b.layout.Member(format.JoinName(s.Key, f.Name), int(fields[i].Size))
+		at := b.layout.Member(b.names[i], int(fields[i].Size))
 		if f.Payload != nil {
 			b.fills = append(b.fills, fill{off: at, size: int(f.Size), from: f.Payload})
 		} else {

@@ -29,7 +29,7 @@ type Writer struct {
 
 	cur         *block
 	shardBytes  int64 // decoded, of the shard being laid out
-	shardKeys   map[string]struct{}
+	shardKeys   keySet
 	shardNumber int
 	shardCursor string
 	// shardSkipped counts samples of the shard that Write and the source left out.
@@ -71,8 +71,7 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source)
 	if err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
-	w := &Writer{store: store, opt: opt, cursor: func() string { return "" }, shardKeys: map[string]struct{}{},
-		attrs: map[string]format.AttrKind{}}
+	w := &Writer{store: store, opt: opt, cursor: func() string { return "" }, attrs: map[string]format.AttrKind{}}
 	if src != nil {
 		w.cursor, w.fingerprint, w.sourceMeta = src.Cursor, src.Fingerprint(), src.Meta()
 	}
@@ -206,7 +205,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	before := w.cur.size
 	w.cur.add(&s)
 	w.shardBytes += w.cur.size - before
-	full := w.shardBytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && int64(len(w.shardKeys)) >= w.opt.SamplesPerShard)
+	full := w.shardBytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && int64(w.shardKeys.len()) >= w.opt.SamplesPerShard)
 	if !full && w.cur.size < w.opt.BlockSize {
 		return nil
 	}
@@ -217,7 +216,7 @@ func (w *Writer) check(s *Sample) error {
 	if err := checkSample(s); err != nil {
 		return err
 	}
-	if _, twice := w.shardKeys[s.Key]; twice {
+	if w.shardKeys.has(s.Key) {
 		return fmt.Errorf("%w key: it is in this shard already (%s): rename one of the samples; a shard cannot hold both", format.ErrDuplicate, w.shardName(w.shardNumber))
 	}
 	for _, a := range s.Attrs {
@@ -228,7 +227,7 @@ func (w *Writer) check(s *Sample) error {
 	for _, a := range s.Attrs {
 		w.attrs[a.Name] = a.Kind
 	}
-	w.shardKeys[s.Key] = struct{}{}
+	w.shardKeys.add(s.Key)
 	return nil
 }
 
@@ -264,7 +263,7 @@ func (w *Writer) dispatch(ctx context.Context, endShard bool) error {
 		w.shardCursor, w.shardSkipped = end, 0
 		w.shardNumber++
 		w.shardBytes = 0
-		clear(w.shardKeys)
+		w.shardKeys.reset()
 	}
 	return w.send(ctx, b, b.cost())
 }
