@@ -31,6 +31,8 @@ type bench struct {
 	rows  []row
 	data  map[string]string
 	bin   string
+	// twice is the share of blocks that the last stream read more than once an epoch.
+	twice float64
 	// before, when not nil, runs before each measurement, uncounted.
 	before func()
 }
