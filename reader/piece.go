@@ -173,7 +173,7 @@ func (p *piece) index(rows []result, decoded []byte) pieceBlock {
 			err = fmt.Errorf("%w: %d samples, the tables say %d", format.ErrCorrupt, b.count, head.Samples)
 		}
 		if err != nil {
-			return pieceBlock{err: format.Position(err, head.shard.Name, head.Block, head.Offset, "")}
+			return pieceBlock{err: format.Position(inBlock(err), head.shard.Name, head.Block, head.Offset, "")}
 		}
 		if !ok {
 			p.sortLast(b.count, foreign)
