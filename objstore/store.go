@@ -91,6 +91,16 @@ type Remote interface {
 	Requests() int
 }
 
+// Elastic is a Remote that sends more requests at once where its users ask for them: those who measure what they are good for.
+type Elastic interface {
+	Remote
+	// MostRequests is how many requests it sends at once at most, whoever asks; at least Requests. It never changes.
+	MostRequests() int
+	// Allow lets it send so many more at once than before, up to MostRequests, or so many fewer, down to Requests. What users ask for
+	// adds up, so each gives back what it was allowed. It may be called from many goroutines and does not wait.
+	Allow(delta int)
+}
+
 // Object reads one version of one object. ReadAt may be called from many goroutines; Close ends all of them.
 type Object interface {
 	// ReadAt fills p with the bytes from off on, or fails: a range that ends past the object wraps io.ErrUnexpectedEOF,

@@ -12,6 +12,8 @@ const (
 	PhaseTurn
 	// PhasePause: the read waits before it asks again, because the store asked for less load, failed or broke off.
 	PhasePause
+	// PhaseThrottled: that pause, where an answer asked for less load.
+	PhaseThrottled
 	// PhaseCache: the read uses a cache on local disk.
 	PhaseCache
 	// Phases is how many there are.

@@ -75,6 +75,9 @@ func TestOpenURL(t *testing.T) {
 		if _, ok := store.(objstore.Remote); !ok {
 			t.Errorf("%s is no remote store", addr)
 		}
+		if e, ok := store.(objstore.Elastic); !ok || e.MostRequests() <= e.Requests() {
+			t.Errorf("%s cannot send more requests than it does", addr)
+		}
 	}
 	for addr, want := range map[string]string{
 		"s3://":                                "bucket",

@@ -165,12 +165,16 @@ func (c *Cache) Close() error {
 }
 
 // Wrap gives a store that reads source through the cache. Its objects are not Mappers. It is an [Opener], and an
-// [objstore.Remote] if source is one. The address of source tells data sets apart for the question which is in use, and
+// [objstore.Remote] or [objstore.Elastic] if source is one. The address of source tells data sets apart for the question which is in use, and
 // is part of the identity of objects opened without one.
 func (c *Cache) Wrap(source objstore.Store) objstore.Store {
 	s := &store{Store: source, cache: c, group: c.groupOf(source.String())}
 	if remote, ok := source.(objstore.Remote); ok {
-		return &remoteStore{store: s, remote: remote}
+		known := &remoteStore{store: s, remote: remote}
+		if elastic, ok := source.(objstore.Elastic); ok {
+			return &elasticStore{known, elastic}
+		}
+		return known
 	}
 	return s
 }

@@ -169,6 +169,31 @@ type remote struct{ objstore.Store }
 
 func (remote) Requests() int { return 7 }
 
+// elastic sends more on demand.
+type elastic struct {
+	remote
+	allowed *int
+}
+
+func (elastic) MostRequests() int { return 70 }
+func (e elastic) Allow(delta int) { *e.allowed += delta }
+
+// TestElastic: what a store can do beyond reading at any time is not hidden by the cache, nor made up.
+func TestElastic(t *testing.T) {
+	c := newCache(t, t.TempDir(), 1<<20)
+	allowed := 0
+	e, ok := c.Wrap(elastic{remote{mem.New()}, &allowed}).(objstore.Elastic)
+	if !ok || e.Requests() != 7 || e.MostRequests() != 70 {
+		t.Fatal(ok)
+	}
+	if e.Allow(5); allowed != 5 {
+		t.Errorf("allowed %d, want 5", allowed)
+	}
+	if _, ok := c.Wrap(remote{mem.New()}).(objstore.Elastic); ok {
+		t.Error("a store with a fixed number of requests became elastic")
+	}
+}
+
 func TestRemote(t *testing.T) {
 	c := newCache(t, t.TempDir(), 1<<20)
 	if r, ok := c.Wrap(remote{mem.New()}).(objstore.Remote); !ok || r.Requests() != 7 {

@@ -41,6 +41,18 @@ type remoteStore struct {
 // Requests is the source's.
 func (s *remoteStore) Requests() int { return s.remote.Requests() }
 
+// elasticStore is the same for one that can send more of them.
+type elasticStore struct {
+	*remoteStore
+	elastic objstore.Elastic
+}
+
+// MostRequests is the source's.
+func (s *elasticStore) MostRequests() int { return s.elastic.MostRequests() }
+
+// Allow is the source's.
+func (s *elasticStore) Allow(delta int) { s.elastic.Allow(delta) }
+
 // Open opens the object at the source: what it is called there is part of the key.
 func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	source, err := s.Store.Open(ctx, name)

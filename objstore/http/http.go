@@ -28,6 +28,9 @@ type Stats = ranged.Stats
 type Options struct {
 	// Concurrency is how many requests are in flight at once, default 64.
 	Concurrency int
+	// MostConcurrency is how many of them a reader may ask for that measures what they are good for (objstore.Elastic). Default: 256
+	// where Concurrency is the default, else Concurrency.
+	MostConcurrency int
 	// PartSize is the largest range read by one request, in bytes, default 8 MiB.
 	PartSize int64
 
@@ -77,6 +80,7 @@ func New(base string, opts Options) (*Store, error) {
 		client:  opts.HTTPClient,
 		reader: ranged.New(ranged.Options{
 			Concurrency:      opts.Concurrency,
+			MostConcurrency:  opts.MostConcurrency,
 			PartSize:         opts.PartSize,
 			FirstByteTimeout: opts.FirstByteTimeout,
 			StallTimeout:     opts.StallTimeout,
@@ -89,7 +93,7 @@ func New(base string, opts Options) (*Store, error) {
 		}),
 	}
 	if s.client == nil {
-		s.client = newClient(s.reader.Requests())
+		s.client = newClient(s.reader.MostRequests())
 	}
 	return s, nil
 }
@@ -107,6 +111,12 @@ func (s *Store) String() string { return s.address }
 
 // Requests is the Concurrency of the Options.
 func (s *Store) Requests() int { return s.reader.Requests() }
+
+// MostRequests is the MostConcurrency of the Options.
+func (s *Store) MostRequests() int { return s.reader.MostRequests() }
+
+// Allow is [objstore.Elastic]'s.
+func (s *Store) Allow(delta int) { s.reader.Allow(delta) }
 
 // Stats returns the counters of all reads so far; Stat counts as a request too.
 func (s *Store) Stats() Stats { return s.reader.Stats() }

@@ -36,6 +36,9 @@ type Options struct {
 
 	// Concurrency is how many reading requests are in flight at once, default 64.
 	Concurrency int
+	// MostConcurrency is how many of them a reader may ask for that measures what they are good for (objstore.Elastic). Default: 256
+	// where Concurrency is the default, else Concurrency.
+	MostConcurrency int
 	// PartSize is the largest range read by one request, in bytes, default 8 MiB.
 	PartSize int64
 	// UploadPartSize is that of the first 2,000 parts of an upload, at least 5 MiB, default 8 MiB; objects up to it are
@@ -73,8 +76,12 @@ const (
 
 func (o Options) withDefaults() (Options, error) {
 	if o.Concurrency <= 0 {
-		o.Concurrency = 64
+		o.Concurrency = ranged.DefaultConcurrency
+		if o.MostConcurrency <= 0 {
+			o.MostConcurrency = ranged.DefaultMost
+		}
 	}
+	o.MostConcurrency = max(o.MostConcurrency, o.Concurrency)
 	if o.UploadPartSize == 0 {
 		o.UploadPartSize = defaultPart
 	}
@@ -147,6 +154,7 @@ func (o Options) checksums(custom bool, chain aws.RequestChecksumCalculation) aw
 func (o Options) engine() ranged.Options {
 	return ranged.Options{
 		Concurrency:      o.Concurrency,
+		MostConcurrency:  o.MostConcurrency,
 		PartSize:         o.PartSize,
 		FirstByteTimeout: o.FirstByteTimeout,
 		StallTimeout:     o.StallTimeout,

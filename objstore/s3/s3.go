@@ -149,6 +149,12 @@ func (s *Store) String() string { return s.address }
 // Requests is the Concurrency of the Options.
 func (s *Store) Requests() int { return s.reader.Requests() }
 
+// MostRequests is the MostConcurrency of the Options.
+func (s *Store) MostRequests() int { return s.reader.MostRequests() }
+
+// Allow is [objstore.Elastic]'s.
+func (s *Store) Allow(delta int) { s.reader.Allow(delta) }
+
 // Stats returns the counters of all reads so far; Stat, List and Delete count as requests too.
 func (s *Store) Stats() Stats { return s.reader.Stats() }
 

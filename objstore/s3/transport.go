@@ -20,7 +20,7 @@ func newHTTPClient(o Options) aws.HTTPClient {
 	if o.HTTPClient != nil {
 		return o.HTTPClient
 	}
-	connections := o.Concurrency + ranged.Extra(o.Concurrency) + 4*o.UploadConcurrency
+	connections := o.MostConcurrency + ranged.Extra(o.MostConcurrency) + 4*o.UploadConcurrency
 	return awshttp.NewBuildableClient().
 		WithDialerOptions(ranged.TuneDialer).
 		WithTransportOptions(func(t *http.Transport) { ranged.Tune(t, connections) })

@@ -44,6 +44,8 @@ type Getter func(ctx context.Context, off, n int64, etag string) (io.ReadCloser,
 type Options struct {
 	// Concurrency is how many requests are in flight at once, default 64. Hedges may add an eighth.
 	Concurrency int
+	// MostConcurrency is how many Allow may raise that to. Default: 256 where Concurrency is the default, else Concurrency.
+	MostConcurrency int
 	// PartSize is the largest range asked for by one request, default 8 MiB. Larger reads are split.
 	PartSize int64
 	// FirstByteTimeout is the longest wait for the first byte of an answer, default 10 s. What was observed shortens it,
@@ -68,8 +70,18 @@ type Options struct {
 	NoHedge bool
 }
 
+// DefaultConcurrency and DefaultMost are the defaults of Concurrency and, where that is left to us, MostConcurrency.
+const (
+	DefaultConcurrency = 64
+	DefaultMost        = 256
+)
+
 func (o Options) withDefaults() Options {
-	def(&o.Concurrency, 64)
+	if o.Concurrency <= 0 {
+		def(&o.MostConcurrency, DefaultMost)
+	}
+	def(&o.Concurrency, DefaultConcurrency)
+	o.MostConcurrency = max(o.MostConcurrency, o.Concurrency)
 	def(&o.PartSize, 8<<20)
 	def(&o.FirstByteTimeout, 10*time.Second)
 	def(&o.StallTimeout, 5*time.Second)
@@ -93,7 +105,7 @@ func def[T ~int | ~int64](field *T, value T) {
 // from many goroutines, runs none of its own, and needs no closing.
 type Reader struct {
 	opts    Options
-	slots   chan struct{}
+	slots   *slots
 	extra   chan struct{} // for hedges: they go out when all slots are taken, which is when tails are long
 	hedges  share
 	cuts    share
@@ -107,7 +119,7 @@ func New(opts Options) *Reader {
 	opts = opts.withDefaults()
 	r := &Reader{
 		opts:  opts,
-		slots: make(chan struct{}, opts.Concurrency),
+		slots: newSlots(opts.Concurrency, opts.MostConcurrency),
 		extra: make(chan struct{}, Extra(opts.Concurrency)),
 		// 5 % of the requests may be hedged, 10 % cut before StallTimeout; a burst of a few at once.
 		hedges: share{part: 0.05, most: max(2, float64(opts.Concurrency)/8)},
@@ -123,14 +135,20 @@ func New(opts Options) *Reader {
 // Extra is how many requests hedges may add to a concurrency.
 func Extra(concurrency int) int { return (concurrency + 7) / 8 }
 
-// Requests is the number of requests in flight at most, hedges left out.
+// Requests is the number of requests in flight at most, hedges left out, while nobody asked for more.
 func (r *Reader) Requests() int { return r.opts.Concurrency }
+
+// MostRequests is how many Allow can make of them.
+func (r *Reader) MostRequests() int { return r.opts.MostConcurrency }
+
+// Allow is [objstore.Elastic]'s.
+func (r *Reader) Allow(delta int) { r.slots.allow(delta) }
 
 // acquire waits for a slot. The returned function gives it back and is called once.
 func (r *Reader) acquire(ctx context.Context) (release func(), err error) {
-	release = func() { <-r.slots }
+	release = r.slots.release
 	select {
-	case r.slots <- struct{}{}:
+	case r.slots.taken <- struct{}{}:
 		return release, nil
 	default:
 	}
@@ -141,7 +159,7 @@ func (r *Reader) acquire(ctx context.Context) (release func(), err error) {
 		r.stats.waitSlot.Add(int64(time.Since(start)))
 	}()
 	select {
-	case r.slots <- struct{}{}:
+	case r.slots.taken <- struct{}{}:
 		return release, nil
 	case <-ctx.Done():
 		return nil, ended(ctx)

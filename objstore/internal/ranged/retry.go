@@ -150,8 +150,14 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 		return t.giveUp(cause.Err)
 	}
 	objstore.Trace(ctx, objstore.PhasePause, 1)
+	if cause.Throttled {
+		objstore.Trace(ctx, objstore.PhaseThrottled, 1)
+	}
 	defer func(start time.Time) {
 		objstore.Trace(ctx, objstore.PhasePause, -1)
+		if cause.Throttled {
+			objstore.Trace(ctx, objstore.PhaseThrottled, -1)
+		}
 		c.waitRetry.Add(int64(time.Since(start)))
 	}(time.Now())
 	timer := time.NewTimer(wait)
