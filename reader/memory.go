@@ -70,3 +70,12 @@ func (m *memory) put(buf []byte) {
 	m.lent -= int64(cap(buf))
 	m.free = append(m.free, buf[:cap(buf)])
 }
+
+// trim gives back what is free.
+func (m *memory) trim() {
+	for i, buf := range m.free {
+		m.used -= int64(cap(buf))
+		m.free[i] = nil
+	}
+	m.free = m.free[:0]
+}

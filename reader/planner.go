@@ -56,7 +56,7 @@ func (s *Stream) planAhead(ctx context.Context) {
 	defer close(s.planned)
 	defer close(s.fetches)
 	p := &planner{s: s, first: 1, shards: map[int]*shard{}}
-	for {
+	for s.keepBack(ctx) {
 		d := s.newDraft()
 		more, err := p.batch(ctx, d)
 		if !more && err == nil {
@@ -65,6 +65,7 @@ func (s *Stream) planAhead(ctx context.Context) {
 		d.err = err
 		// The draft is the assembler's from here on, and the consumer may release it before this loop has gone over it.
 		p.uses = append(p.uses[:0], d.uses...)
+		epoch := p.epoch
 		select {
 		case s.planned <- d: // first: the assembler must see the batch while its pieces are being fetched
 		case <-ctx.Done():
@@ -73,11 +74,15 @@ func (s *Stream) planAhead(ctx context.Context) {
 		if err != nil {
 			return
 		}
+		brought := 0
 		for i, piece := range p.uses {
-			if !p.bring(ctx, d, i, piece) {
+			came, ok := p.bring(ctx, d, i, piece)
+			if !ok {
 				return // ctx has ended
 			}
+			brought += came
 		}
+		s.load.batch(epoch, brought)
 	}
 }
 
@@ -287,9 +292,9 @@ func (s *Stream) fits(p *piece) error {
 	return nil
 }
 
-// bring gives a piece memory and has it fetched, unless it is there. It is the i-th of the batch. It returns false when ctx
-// has ended.
-func (p *planner) bring(ctx context.Context, d *draft, i int, pc *piece) bool {
+// bring gives a piece memory and has it fetched, unless it is there. It is the i-th of the batch. It returns how many it brought, and
+// false when ctx has ended.
+func (p *planner) bring(ctx context.Context, d *draft, i int, pc *piece) (brought int, ok bool) {
 	s := p.s
 	if pc.job.shard.Plain() {
 		s.stalls.plan(planStore)
@@ -303,22 +308,22 @@ func (p *planner) bring(ctx context.Context, d *draft, i int, pc *piece) bool {
 		s.mu.Unlock()
 		switch {
 		case there:
-			return true
+			return 0, true
 		case admitted:
 			s.stalls.plan(planQueue)
 			s.stalls.move(pc, pieceQueued)
 			select {
 			case s.fetches <- pc:
-				return true
+				return 1, true
 			case <-ctx.Done():
-				return false
+				return 0, false
 			}
 		}
 		s.stalls.plan(planMemory)
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
-			return false
+			return 0, false
 		}
 	}
 }

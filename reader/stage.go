@@ -160,6 +160,7 @@ func (s *stage) decodes(ctx context.Context, r *rowReader, out []result) []resul
 		if err != nil {
 			return append(out, s.failed(r.job, r.job.from, r.job.block, r.job.offset, err))
 		}
+		s.follow.turn()
 		s.scratch = turn
 		defer func() { s.flight.done(turn) }()
 	}

@@ -252,16 +252,52 @@ func (c *stallClock) stalls() Stalls {
 	}
 }
 
-// follow tells the clock what a worker's piece is at. The methods of nil do nothing.
+// follow tells the clock what a worker's piece is at, and the meters how long that took. The methods of nil do nothing.
 type follow struct {
-	clock *stallClock
-	piece *piece
+	clock  *stallClock
+	piece  *piece
+	meters *meters // nil where nobody wants to know
+	is     doing
+	since  time.Time
+	took   [pieceStates]time.Duration
+}
+
+// begin turns to another piece.
+func (f *follow) begin(p *piece) {
+	f.piece = p
+	if f.meters != nil {
+		f.is, f.since, f.took = pieceQueued, time.Now(), [pieceStates]time.Duration{}
+	}
 }
 
 func (f *follow) at(d doing) {
-	if f != nil {
-		f.clock.move(f.piece, d)
+	if f == nil {
+		return
 	}
+	f.clock.move(f.piece, d)
+	if f.meters == nil {
+		return
+	}
+	f.pass(f.is)
+	if f.is = d; d == pieceLanded {
+		f.meters.pieces.Add(1)
+		f.meters.read.Add(int64(f.took[pieceReading]))
+		f.meters.decode.Add(int64(f.took[pieceDecoding]))
+	}
+}
+
+// turn says that decoding begins now: what it waited to do so is not its time.
+func (f *follow) turn() {
+	if f != nil && f.meters != nil {
+		f.pass(pieceQueued)
+	}
+}
+
+// pass books the time since the last call.
+func (f *follow) pass(as doing) {
+	now := time.Now()
+	f.took[as] += now.Sub(f.since)
+	f.since = now
 }
 
 // Trace is objstore.Tracer's.
@@ -271,6 +307,9 @@ func (f *follow) Trace(p objstore.Phase, delta int32) {
 	}
 	if p == objstore.PhasePause {
 		f.clock.paused.Add(delta)
+	}
+	if p == objstore.PhaseThrottled && delta > 0 && f.meters != nil {
+		f.meters.throttled.Add(1)
 	}
 	f.piece.phases[p].Add(delta)
 	f.clock.moved(f.piece)

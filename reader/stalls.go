@@ -78,6 +78,11 @@ type StreamStats struct {
 	Stalls          Stalls
 	// Pieces is where pieces are now.
 	Pieces PieceCounts
+	// Requests is how many pieces of a remote store are fetched at once at most, 0 where reading is a matter of the processor; Depth how
+	// many batches may be planned and asked for before the consumer takes them. Decisions counts the changes that autotuning has made
+	// to them.
+	Requests, Depth int
+	Decisions       uint64
 	// Blocks and StoredBytes were fetched, the ones read again included.
 	Blocks, StoredBytes uint64
 	// Evicted blocks had to go while samples of them were still to come, for want of memory: they are read again.
@@ -95,6 +100,7 @@ func (s *Stream) Stats() StreamStats {
 	c := &s.stalls
 	stalls := c.stalls()
 	at := func(d doing) int { return int(c.at[d].Load()) }
+	requests := s.gate.limited()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	elapsed := s.ended
@@ -107,6 +113,7 @@ func (s *Stream) Stats() StreamStats {
 		Pieces: PieceCounts{
 			Queued: at(pieceQueued), Reading: at(pieceReading) + at(pieceRoom), Paused: int(c.paused.Load()), Decoding: at(pieceDecoding),
 		},
+		Requests: requests, Depth: s.depth, Decisions: s.stats.decisions.Load(),
 		Blocks: s.stats.blocks.Load(), StoredBytes: s.stats.stored.Load(), Evicted: s.stats.evicted.Load(),
 		Rereads: s.stats.rereads.Load(), Skipped: s.skipped.samples, Held: s.memory.most,
 	}

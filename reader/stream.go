@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,12 @@ type Stream struct {
 	stats           streamStats
 	stalls          stallClock
 	opened          time.Time
+	tuned           bool
+	returned        time.Time // Next, for the last time; of the consumer's goroutine
+	meters          meters
+	load            load
+	gate            *gate // of requests; nil where reading is a matter of the processor
+	asked           int   // of an elastic store; the tuner's
 
 	mu          sync.Mutex
 	memory      memory
@@ -50,6 +57,8 @@ type Stream struct {
 	held        int                // batches delivered and not released
 	coming      int                // batches planned and not delivered
 	waiting     bool               // Next waits
+	depth       int                // coming that the planner goes to
+	kept        bool               // the planner waits for that
 	ended       time.Duration      // how long the stream was open; 0: it is
 	skipped     ledgerMark         // behind the last batch delivered
 	firstBlocks []int              // of each shard: its first block in the data set
@@ -60,7 +69,8 @@ type Stream struct {
 	idleDrafts []*draft
 	idleViews  []*views
 
-	wake    chan struct{} // one token: memory was given back, or Next waits
+	wake    chan struct{} // one token: memory was given back, a batch was taken, or Next waits
+	kick    chan struct{} // one token: the tuner shall look now
 	landing chan struct{} // one token: a piece has landed
 	fetches chan *piece
 	planned chan *draft
@@ -144,29 +154,36 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	ahead := min(max(64<<10/local, 2), 1024)
 	// What is not blocks: a worker's scratch, and batches that are planned or assembled.
 	rest := int64(s.opts.Workers)*scratchCost + int64(local)*(int64(ahead)*refCost+int64(s.opts.Hold+3)*int64(sampleCost+fieldCost*fields))
-	requests := s.requests()
+	requests, most := s.requests(), 0
 	if requests > 0 { // and stored bytes on their way
 		stored := float64(s.d.tables.Bytes) / blocks * s.runAhead()
-		fly := max(min(s.opts.Memory/4, int64(float64(requests)*stored)), 1<<20)
+		most = s.mostRequests(requests, stored)
+		fly := max(min(s.opts.Memory/4, int64(float64(most)*stored)), 1<<20)
 		s.flight = s.d.newFlight(s.opts.Workers, fly)
-		rest += fly + int64(requests)*requestCost
+		rest += fly + int64(most)*requestCost
 	}
 	// The buffers' share of what remains: what the sample tables beside them take is proportional.
 	s.memory.limit = int64(float64(s.opts.Memory-min(rest, s.opts.Memory/2)) * perBlock / (perBlock + tables))
 	s.per = pieceSize(s.params, int(float64(s.memory.limit)/perBlock), s.localLanes())
 	s.pieces, s.mapped = map[pieceID]*piece{}, map[int]int{}
-	s.wake, s.landing = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.wake, s.landing, s.kick = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	s.fetches, s.planned, s.ready = make(chan *piece, max(4*s.opts.Workers, requests)), make(chan *draft, ahead), make(chan *draft, 2)
 	s.ledger = newLedger(s.d, s.opts)
 	s.skipped = s.ledger.mark()
 	s.ctx, s.end = s.d.scope(context.WithoutCancel(ctx))
 	s.ctx, s.cancel = context.WithCancelCause(s.ctx)
+	batch := perBlock * float64(local) / max(samples/blocks, 1e-9)
+	room := max(float64(s.memory.limit)-s.live(perBlock), float64(s.memory.limit)/8) / max(batch, 1)
+	s.tunes(tuneLimits{
+		start: requests, most: most, deepest: cmp.Or(s.opts.Depth, ahead+4), fixedRequests: s.opts.Requests > 0, fixedDepth: s.opts.Depth > 0,
+		workers: s.opts.Workers, room: room,
+	})
 	if o := s.opts; o.Log != nil {
 		s.wg.Go(func() { s.log(s.ctx) })
 	}
 	s.wg.Go(func() { s.planAhead(s.ctx) })
 	s.wg.Go(func() { s.assemble(s.ctx) })
-	goroutines := max(s.opts.Workers, requests)
+	goroutines := max(s.opts.Workers, most)
 	if requests > 0 && s.opts.Requests > 0 {
 		goroutines = requests
 	}
@@ -175,78 +192,12 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	}
 }
 
-// requests is how many requests are kept in flight; 0 where reading is a matter of the processor.
-func (s *Stream) requests() int {
-	n := s.d.requests()
-	if s.opts.Requests > 0 {
-		n = min(n, s.opts.Requests)
-	}
-	return n
-}
-
-// localLanes is about how many lanes this rank draws from.
-func (s *Stream) localLanes() int {
-	return int(min(s.params.Lanes, s.params.Lanes/uint32(s.opts.World)+2))
-}
-
-// runAhead is how many blocks a request asks for, if memory allows.
-func (s *Stream) runAhead() float64 {
-	if !s.params.Shuffle || s.params.RunBlocks == 0 {
-		return pieceBlocks
-	}
-	return float64(min(pieceBlocks, s.params.RunBlocks))
-}
-
-// pieceSize is how many blocks make a piece, when so many fit the budget: a divisor of a run's, and few enough for every lane to have
-// the piece that it is at and the next one.
-func pieceSize(p order.Params, fit, lanes int) int {
-	if !p.Shuffle {
-		return max(min(pieceBlocks, fit/max(8, 2*lanes)), 1)
-	}
-	n := max(min(pieceBlocks, fit/8), 1)
-	if e := int(p.RunBlocks); e > 0 {
-		for n = min(e, n); e%n != 0; n-- {
-		}
-	}
-	return n
-}
-
-// Bytes of what is held for each sample and field: of a start and a member in a sampleTable; of a ref and its use in a draft; of a
-// Sample and a FieldView in a batch.
-const startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 36, 64, 48
-
-// requestCost is what a request in flight holds: buffers of its connection, its goroutines' stacks.
-const requestCost = 64 << 10
-
-// scratchCost is what a worker holds: a decoder, and stored bytes.
-const scratchCost = 6 << 20
-
-// defaultMemory is what the order keeps live for this rank, and half as much to run ahead; at least 64 MiB, and no more than
-// the whole data set takes.
-func (s *Stream) defaultMemory(perBlock float64) int64 {
-	all := perBlock * float64(s.d.tables.Blocks) * 9 / 8
-	lanes := float64(s.localLanes())
-	live := perBlock * max(16, 2*lanes)
-	if s.params.Shuffle {
-		runs := float64(max(s.params.RunBlocks, 1))
-		if s.params.RunBlocks == 0 {
-			runs = float64(s.d.tables.Blocks) / float64(max(s.d.tables.Shards, 1))
-		}
-		live = perBlock * runs * lanes * float64(s.params.Delay+4)
-	}
-	batch := perBlock * float64(s.opts.GlobalBatch) / float64(s.opts.World)
-	want := 1.5*live + batch + float64(s.opts.Workers)*scratchCost
-	want += 4. / 3 * float64(s.requests()) * perBlock * s.runAhead() // what is asked for, decoded, and a quarter for it stored
-	var largest float64                                              // sample there can be, and so nearly the largest block
-	for _, f := range s.d.tables.Fields {
-		largest += float64(f.Max)
-	}
-	return int64(max(64<<20, 2*largest, min(want, all+float64(s.opts.Workers)*scratchCost)))
-}
-
 // serve is one worker.
 func (s *Stream) serve(ctx context.Context) {
 	at := &follow{clock: &s.stalls}
+	if s.tuned {
+		at.meters = &s.meters
+	}
 	st := stage{d: s.d, flight: s.flight, keepGoing: true, follow: at}
 	reads := objstore.WithTracer(ctx, at) // of its pieces
 	if st.flight == nil {
@@ -260,11 +211,17 @@ func (s *Stream) serve(ctx context.Context) {
 			if !more {
 				return
 			}
-			at.piece = p
+			if s.gate != nil && !s.gate.enter(ctx) {
+				return
+			}
+			at.begin(p)
 			results = p.fetch(reads, s, &st, results)
 			at.at(pieceLanded)
 			p.landed.Store(true)
 			signal(s.landing)
+			if s.gate != nil {
+				s.gate.leave()
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -277,6 +234,10 @@ func (s *Stream) serve(ctx context.Context) {
 func (s *Stream) Next(ctx context.Context) (*Batch, error) {
 	if s.err != nil {
 		return nil, s.err
+	}
+	if s.tuned {
+		s.stepped(time.Now())
+		defer func() { s.returned = time.Now() }()
 	}
 	if s.opts.Hold == 0 && s.last != nil {
 		s.last.Release()
@@ -313,7 +274,7 @@ func (s *Stream) receive(ctx context.Context) (d *draft, more bool, err error) {
 	case d, more = <-s.ready:
 	default:
 		s.stalls.begin()
-		defer s.stalls.end()
+		defer s.waited(time.Now())
 		select {
 		case d, more = <-s.ready:
 		case <-s.ctx.Done():
@@ -327,11 +288,29 @@ func (s *Stream) receive(ctx context.Context) (d *draft, more bool, err error) {
 	return d, more, nil
 }
 
+// waited ends a wait of the consumer.
+func (s *Stream) waited(since time.Time) {
+	s.stalls.end()
+	if !s.tuned || time.Since(since) < noticed {
+		return
+	}
+	s.mu.Lock()
+	held := s.kept && s.stats.batches > 0
+	s.mu.Unlock()
+	if held {
+		s.meters.held.Store(true)
+		signal(s.kick)
+	}
+}
+
 func (s *Stream) deliver(d *draft) {
 	b := d.Batch
 	s.mu.Lock()
 	s.held++
 	s.coming--
+	if s.kept {
+		s.nudge()
+	}
 	s.skipped = b.skipped
 	if s.stats.batches++; s.stats.batches == 1 {
 		s.stats.firstWait = s.stalls.stalls().Total()
@@ -411,6 +390,7 @@ func (s *Stream) Close() error {
 	s.wg.Wait()
 	s.end()
 	s.closing.Do(func() {
+		s.ask(0)
 		if s.flight != nil {
 			s.flight.land(s.d)
 		}
@@ -432,7 +412,7 @@ func (s *Stream) Close() error {
 
 // streamStats counts what a stream did. Stream.mu guards what is delivered.
 type streamStats struct {
-	blocks, stored, evicted, rereads atomic.Uint64
+	blocks, stored, evicted, rereads, decisions atomic.Uint64
 
 	batches, samples, bytes uint64
 	firstWait               time.Duration

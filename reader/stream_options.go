@@ -71,8 +71,17 @@ type StreamOptions struct {
 	Memory int64
 	// Workers fetch and decode; default Options.Workers.
 	Workers int
-	// Requests is how many requests of a remote store are kept in flight: at most what the store sends, which is the default.
+	// Requests is how many requests of a remote store are kept in flight. Default: what the store sends, and what the autotuning makes
+	// of it. One that is set stays; it is at most what the store sends, or can be asked to (objstore.Elastic).
 	Requests int
+	// Depth, when not 0, is how many batches are planned, and their pieces asked for, before the consumer takes them, if Memory allows.
+	Depth int
+	// NoAutotune leaves Requests and Depth as they are: by default as many requests as the store sends, and as many batches as Memory
+	// has room for. Otherwise those of the two that are 0 follow what is measured of the store and of the consumer's step: more while
+	// it waits and more helps, fewer where the store asks for less load or the step has no use for them. A store that is
+	// objstore.Elastic may get more requests than it sends by default, out of an eighth of Memory. Order and bytes of batches do not
+	// depend on it, nor does Memory.
+	NoAutotune bool
 	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release, and a Next beyond is
 	// ErrHeld. With 0 a batch is valid until the next call of Next.
 	Hold int
@@ -89,11 +98,14 @@ type StreamOptions struct {
 	// Skipped is the ledger of an earlier run that this one goes on from.
 	Skipped []SkippedBlock
 	// Log, when not nil, takes a line every StatsEvery, and one behind the last: batches and bytes a second, the share of the time
-	// that Next waited, and its main causes, see Stalls. StatsEvery defaults to a minute.
+	// that Next waited, and its main causes, see Stalls. StatsEvery defaults to a minute. It also takes a line for each decision of
+	// the autotuning, with its reason and what it was measured by.
 	Log        *slog.Logger
 	StatsEvery time.Duration
 
-	noStalls bool // see stallClock.off
+	noStalls  bool                     // see stallClock.off
+	tune      func(measure) []decision // decides in place of the tuner
+	tuneEvery time.Duration            // in place of the constant
 }
 
 // optionsError is an ErrOptions that says only what the error below it does.
@@ -142,6 +154,8 @@ func (o StreamOptions) filled(d *Dataset) (StreamOptions, error) {
 		return o, fmt.Errorf("reader: statistics every %v: give a time, or 0 for a minute", o.StatsEvery)
 	case o.Requests < 0:
 		return o, fmt.Errorf("reader: %d requests in flight: give how many, or 0 for what the store sends", o.Requests)
+	case o.Depth < 0:
+		return o, fmt.Errorf("reader: depth of %d batches: give how many, or 0 for what the step and the store need", o.Depth)
 	case o.Hold < 0:
 		return o, fmt.Errorf("reader: hold %d batches: give how many, or 0", o.Hold)
 	case o.Memory < 0 || (o.Memory > 0 && o.Memory < minMemory):

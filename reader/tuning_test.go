@@ -1,0 +1,296 @@
+package reader
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+)
+
+// elastic is a far store that can send more, and a quota beyond which it asks for less load.
+type elastic struct {
+	far
+	most    int
+	mu      sync.Mutex
+	allowed int
+	asked   int // most that was allowed
+}
+
+func (e *elastic) MostRequests() int { return e.most }
+
+func (e *elastic) Allow(delta int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.allowed += delta
+	e.asked = max(e.asked, e.allowed)
+}
+
+// wild makes decisions without any sense, and often.
+func wild(seed uint64) func(o *StreamOptions, most int) {
+	return func(o *StreamOptions, most int) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		o.tuneEvery = time.Millisecond
+		depth, requests := firstDepth, most
+		o.tune = func(measure) (all []decision) {
+			if most > 0 {
+				all = append(all, decision{of: tunedRequests, from: requests, to: 1 + r.IntN(most)})
+				requests = all[0].to
+			}
+			all = append(all, decision{of: tunedDepth, from: depth, to: r.IntN(20)})
+			depth = all[len(all)-1].to
+			return all
+		}
+	}
+}
+
+// sums hashes all batches of a stream, with their places. It takes some and goes on from a checkpoint, several times.
+func sums(t *testing.T, set *streamed, o StreamOptions, pieces int) (all []string) {
+	t.Helper()
+	seed := fixedSeed
+	for {
+		s, err := set.Stream(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; pieces == 0 || n < pieces; n++ {
+			b, err := s.Next(t.Context())
+			if errors.Is(err, io.EOF) {
+				s.Close()
+				return all
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var h maphash.Hash
+			h.SetSeed(seed)
+			for i := range b.Samples {
+				h.Write(b.Samples[i].Key)
+				for _, f := range b.Samples[i].Fields {
+					h.Write(f.Name)
+					h.Write(f.Data)
+				}
+			}
+			all = append(all, fmt.Sprint(b.Epoch, b.Position, len(b.Samples), h.Sum64()))
+		}
+		cp, err := s.Checkpoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		o.Checkpoint = &cp
+	}
+}
+
+var fixedSeed = maphash.MakeSeed()
+
+// TestAutotuneLeavesTheOrder: with it, without it, with settings that change all the time and make no sense, in one go and resumed
+// many times, batches are the same, byte by byte; and the budget holds.
+func TestAutotuneLeavesTheOrder(t *testing.T) {
+	watch(t)
+	for _, remote := range []bool{false, true} {
+		below := mem.New()
+		store, most := objstore.Store(below), 0
+		if remote {
+			store, most = &elastic{far: far{Store: below, requests: 8, delay: 200 * time.Microsecond}, most: 24}, 24
+		}
+		set := newStreamed(t, store, mixed(1200), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
+		for _, o := range []StreamOptions{
+			{Shuffle: true, Lanes: 12, Delay: 3, GlobalBatch: 32, Epochs: 2},
+			{Shuffle: true, Lanes: 8, RunBlocks: 4, Delay: 2, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1},
+			{GlobalBatch: 50, Epochs: 2},
+			{Shuffle: true, Lanes: 12, Delay: 3, GlobalBatch: 32, Epochs: 1, Memory: 1 << 20},
+		} {
+			o.Workers = 2
+			off := o
+			off.NoAutotune = true
+			want := sums(t, set, off, 0)
+			for name, change := range map[string]func(*StreamOptions){
+				"on":       func(o *StreamOptions) { o.tuneEvery = time.Millisecond },
+				"wild":     func(o *StreamOptions) { wild(7)(o, most) },
+				"depth":    func(o *StreamOptions) { o.Depth = 1 },
+				"requests": func(o *StreamOptions) { o.Requests = 1; o.tuneEvery = time.Millisecond },
+			} {
+				for _, pieces := range []int{0, 7} {
+					with := o
+					change(&with)
+					if name == "requests" && !remote {
+						continue
+					}
+					got := sums(t, set, with, pieces)
+					if len(got) != len(want) {
+						t.Fatalf("%+v, %s: %d batches, want %d", o, name, len(got), len(want))
+					}
+					for i := range got {
+						if got[i] != want[i] {
+							t.Fatalf("%+v, %s, %d at a time: batch %d is %s, want %s", o, name, pieces, i, got[i], want[i])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestAutotuneKeepsTheBudget: also where settings change all the time, and blocks have to go for want of memory.
+func TestAutotuneKeepsTheBudget(t *testing.T) {
+	watch(t)
+	store := &elastic{far: far{Store: mem.New(), requests: 8, delay: 100 * time.Microsecond}, most: 64}
+	set := newStreamed(t, store, mixed(2000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
+	for _, memory := range []int64{1 << 20, 2 << 20, 64 << 20} {
+		for seed := range uint64(3) {
+			o := StreamOptions{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 2, Memory: memory, Workers: 2}
+			wild(seed)(&o, 64)
+			f := set.follow(t, o)
+			f.rest(t)
+			if st := f.Stats(); st.Held > memory {
+				t.Errorf("%d bytes held of %d", st.Held, memory)
+			}
+			f.Close()
+		}
+	}
+	if n := store.mostFlying.Load(); n > 64 {
+		t.Errorf("%d requests in flight of 64", n)
+	}
+	if store.allowed != 0 {
+		t.Errorf("streams that are closed keep %d requests of the store", store.allowed)
+	}
+}
+
+// TestAutotuneGate: no more at a time than said, whatever the number does, and nobody is left waiting.
+func TestAutotuneGate(t *testing.T) {
+	watch(t)
+	g := &gate{limit: 3}
+	var wg sync.WaitGroup
+	for range 40 {
+		wg.Go(func() {
+			for range 50 {
+				if !g.enter(t.Context()) {
+					t.Error("the context has not ended")
+					return
+				}
+				g.mu.Lock()
+				if g.inside > 9 {
+					t.Errorf("%d inside", g.inside)
+				}
+				g.mu.Unlock()
+				g.leave()
+			}
+		})
+	}
+	for i := range 100 {
+		g.set(1 + i%9)
+		time.Sleep(10 * time.Microsecond)
+	}
+	wg.Wait()
+	if g.inside != 0 || len(g.waiting) != 0 {
+		t.Errorf("%d inside, %d wait", g.inside, len(g.waiting))
+	}
+	g.set(1)
+	g.enter(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if g.enter(ctx) {
+		t.Error("a second one entered, of one")
+	}
+}
+
+// slowly takes batches with a step, until the stream says what it should or the batches end.
+func slowly(t *testing.T, s *Stream, step time.Duration, until func(StreamStats) bool) (st StreamStats) {
+	t.Helper()
+	for {
+		_, err := s.Next(t.Context())
+		if errors.Is(err, io.EOF) {
+			t.Fatalf("it did not come to that: %+v", s.Stats())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st = s.Stats(); until(st) {
+			return st
+		}
+		time.Sleep(step)
+	}
+}
+
+// TestAutotuneSavesForASlowStep: a consumer that is slow has fewer batches ahead and fewer requests in flight than one that takes all
+// it gets; what is decided is told, with its reason.
+func TestAutotuneSavesForASlowStep(t *testing.T) {
+	watch(t)
+	store := &elastic{far: far{Store: mem.New(), requests: 32, delay: time.Millisecond}, most: 64}
+	set := newStreamed(t, store, mixed(4000), testset.Options{BlockSize: 8 << 10, ShardSize: 200 << 10})
+	var told bytes.Buffer
+	o := StreamOptions{
+		Shuffle: true, Lanes: 16, Delay: 4, GlobalBatch: 8, Workers: 2, tuneEvery: time.Millisecond,
+		Log: slog.New(slog.NewTextHandler(&told, nil)), StatsEvery: time.Hour,
+	}
+	s := set.stream(t, o)
+	if st := s.Stats(); st.Requests != 32 || st.Depth != firstDepth {
+		t.Errorf("begins with %d requests, %d batches ahead", st.Requests, st.Depth)
+	}
+	st := slowly(t, s, 5*time.Millisecond, func(st StreamStats) bool { return st.Requests <= 16 && st.Decisions > 1 })
+	if st.Depth > 700 { // a second and a half of steps, and a margin
+		t.Errorf("%d batches ahead", st.Depth)
+	}
+	s.Close()
+	for _, want := range []string{"msg=autotune", "setting=requests from=32", "why=\"" + whySlack, "step_ms=", "fetch_ms="} {
+		if !strings.Contains(told.String(), want) {
+			t.Errorf("no %s in\n%s", want, told.String())
+		}
+	}
+	if n := strings.Count(told.String(), "msg=autotune"); uint64(n) != s.Stats().Decisions {
+		t.Errorf("%d lines for %d decisions", n, s.Stats().Decisions)
+	}
+}
+
+// TestAutotuneTakesMore: a consumer that takes all it gets from a store that is far away gets more requests than the store sends by
+// default, and the store has them back in the end. What the user has set, and no autotuning, leave the numbers alone.
+func TestAutotuneTakesMore(t *testing.T) {
+	watch(t)
+	store := &elastic{far: far{Store: mem.New(), requests: 4, delay: 2 * time.Millisecond}, most: 64}
+	set := newStreamed(t, store, mixed(3000), testset.Options{BlockSize: 4 << 10, ShardSize: 200 << 10})
+	o := StreamOptions{Shuffle: true, Lanes: 32, Delay: 4, GlobalBatch: 16, Workers: 2, tuneEvery: 5 * time.Millisecond}
+	s := set.stream(t, o)
+	slowly(t, s, 0, func(st StreamStats) bool { return st.Requests >= 16 })
+	s.Close()
+	if store.allowed != 0 || store.asked < 12 {
+		t.Errorf("the store was asked for %d more, and has not got back %d", store.asked, store.allowed)
+	}
+	for _, fixed := range []func(*StreamOptions){
+		func(o *StreamOptions) { o.NoAutotune = true },
+		func(o *StreamOptions) { o.Requests, o.Depth = 3, 40 },
+		func(o *StreamOptions) { o.Requests, o.Depth = 30, 40 },
+		func(o *StreamOptions) { o.Requests, o.NoAutotune = 1000, true },
+	} {
+		o := o
+		o.Epochs = 1
+		fixed(&o)
+		f := set.follow(t, o)
+		before := f.Stats()
+		f.rest(t)
+		after := f.Stats()
+		if before.Requests != min(cmp.Or(o.Requests, 4), 64) || before.Requests != after.Requests || before.Depth != after.Depth || after.Decisions != 0 || (o.Depth > 0 && after.Depth != o.Depth) {
+			t.Errorf("%d requests and a depth of %d became %d and %d", before.Requests, before.Depth, after.Requests, after.Depth)
+		}
+		store.mu.Lock()
+		if store.allowed != max(o.Requests-4, 0) && store.allowed != 60 {
+			t.Errorf("%d requests are set, the store may send %d more than 4", o.Requests, store.allowed)
+		}
+		store.mu.Unlock()
+		if f.Close(); store.allowed != 0 {
+			t.Errorf("the store has not got back %d", store.allowed)
+		}
+	}
+}
