@@ -157,7 +157,10 @@ func (s *Stream) logLine(before, now StreamStats) {
 			attrs = append(attrs, most, round3(of.Seconds()/took))
 		}
 	}
-	s.opts.Log.Info("stream", attrs...)
+	if now.Requests > 0 {
+		attrs = append(attrs, "requests", now.Requests)
+	}
+	s.opts.Log.Info("stream", append(attrs, "depth", now.Depth)...)
 }
 
 func told(attrs []any, name string) bool {

@@ -24,7 +24,7 @@ import (
 //	     -> drafts of batches, in order -> assemble: wait for pieces, point into them, Map -> Next
 //
 // The order is decided by package order before anything runs concurrently. The planner asks for memory in the order of first
-// use, runs ahead as far as the budget goes, and evicts only what no batch in hand uses.
+// use, runs ahead as far as the budget goes and the step needs, and evicts only what no batch in hand uses.
 type Stream struct {
 	d      *Dataset
 	opts   StreamOptions

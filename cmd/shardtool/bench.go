@@ -25,6 +25,7 @@ var began = time.Now()
 type benchFlags struct {
 	order     orderFlags
 	cache     cacheFlags
+	tune      tuneFlags
 	memory    int64
 	work      int
 	step      time.Duration
@@ -80,7 +81,7 @@ Exit codes:
 	fl.DurationVar(&f.duration, "duration", 20*time.Second, "measure so long, from the first batch on")
 	fl.IntVar(&f.batches, "batches", 0, "measure so many batches in place of a time")
 	fl.IntVar(&f.work, "workers", 0, "decode with this many threads a rank (0: the CPUs this process may use, divided by the ranks)")
-	fl.IntVar(&f.order.opt.Requests, "requests", 0, "requests to a remote store in flight a rank (0: 64)")
+	f.tune.add(cmd)
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight a rank (default: sized by the order)")
 	fl.BoolVar(&f.sweep, "sweep", false, "try settings in turn and recommend one set")
 	fl.DurationVar(&f.sweepTime, "sweep-time", 3*time.Second, "measure each setting so long")
@@ -112,8 +113,9 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 		return usagef("--batch and --global-batch say the same: give one of them")
 	case f.price < 0:
 		return usagef("--price %v: give what a rank costs an hour", f.price)
-	case f.order.opt.Requests < 0:
-		return usagef("--requests %d: give a number, or 0 for what the store sends", f.order.opt.Requests)
+	}
+	if err := f.tune.fill(&f.order.opt); err != nil {
+		return err
 	}
 	if !changed("world-size") && !f.order.fromEnv {
 		f.order.opt.World = f.order.opt.Rank + f.ranks
@@ -143,7 +145,8 @@ func (f *benchFlags) setting() bench.Setting {
 	return bench.Setting{
 		Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
 		Delay: o.Delay, Head: o.Head, Affinity: string(o.Affinity), Tail: string(o.Tail), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch,
-		World: o.World, Memory: f.memory, Workers: f.work, Requests: o.Requests, Cache: f.cache.dir, CacheSize: f.cache.size,
+		World: o.World, Memory: f.memory, Workers: f.work, Requests: o.Requests,
+		Depth: o.Depth, NoAutotune: o.NoAutotune, Cache: f.cache.dir, CacheSize: f.cache.size,
 	}
 }
 
@@ -206,7 +209,7 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 
 func (f *benchFlags) length() string {
 	if f.batches > 0 {
-		return plural(f.batches, "batch")
+		return plural(f.batches, "step")
 	}
 	return f.duration.String()
 }

@@ -19,6 +19,7 @@ type catFlags struct {
 	cache       cacheFlags
 	order       orderFlags
 	stats       statsFlags
+	tune        tuneFlags
 	json        bool
 	memory      int64
 	work        int
@@ -62,7 +63,7 @@ Exit codes:
 	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples to skip, a number or a share (default 0.1%)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "a JSON object a sample in place of the tar; payloads are read and checked")
 	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
-	cmd.Flags().IntVar(&f.order.opt.Requests, "requests", 0, "requests to a remote store in flight, in an order (0: 64)")
+	f.tune.add(cmd)
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (with an order: sized by it)")
 	return cmd
 }
@@ -77,6 +78,9 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 		cmd.SetContext(ctx)
 	}
 	if err := f.order.fill(); err != nil {
+		return err
+	}
+	if err := f.tune.fill(&f.order.opt); err != nil {
 		return err
 	}
 	if err := checkRun(f.memory, f.work); err != nil {

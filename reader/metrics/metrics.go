@@ -74,6 +74,7 @@ func add(to *reader.StreamStats, s reader.StreamStats) {
 	to.Evicted += s.Evicted
 	to.Rereads += s.Rereads
 	to.Skipped += s.Skipped
+	to.Decisions += s.Decisions
 }
 
 // metric is a figure of a rank.
@@ -99,6 +100,9 @@ var figures = []metric{
 	newMetric(counter, "evicted_blocks_total", "Blocks that had to go for want of memory while they were still needed.", func(s *reader.StreamStats) float64 { return float64(s.Evicted) }),
 	newMetric(counter, "rereads_total", "Reads repeated because the first gave damaged bytes.", func(s *reader.StreamStats) float64 { return float64(s.Rereads) }),
 	newMetric(counter, "skipped_samples_total", "Samples left out because their block is damaged.", func(s *reader.StreamStats) float64 { return float64(s.Skipped) }),
+	newMetric(counter, "tunings_total", "Changes that autotuning has made to the requests in flight and the batches ahead.", func(s *reader.StreamStats) float64 { return float64(s.Decisions) }),
+	newMetric(gauge, "requests_limit", "Pieces of a remote store fetched at once at most.", func(s *reader.StreamStats) float64 { return float64(s.Requests) }),
+	newMetric(gauge, "depth_batches", "Batches that may be asked for before the consumer takes them.", func(s *reader.StreamStats) float64 { return float64(s.Depth) }),
 	newMetric(gauge, "first_wait_seconds", "Wait for the first batch of the stream.", func(s *reader.StreamStats) float64 { return s.FirstWait.Seconds() }),
 	newMetric(gauge, "held_bytes_max", "Most bytes of blocks that were held at once.", func(s *reader.StreamStats) float64 { return float64(s.Held) }),
 }
@@ -147,6 +151,7 @@ func (c *Collector) read() map[int]reader.StreamStats {
 			s := w.Stats()
 			add(&sum, s)
 			sum.FirstWait, sum.Held = max(sum.FirstWait, s.FirstWait), max(sum.Held, s.Held)
+			sum.Requests, sum.Depth = sum.Requests+s.Requests, max(sum.Depth, s.Depth)
 			sum.Pieces.Queued += s.Pieces.Queued
 			sum.Pieces.Reading += s.Pieces.Reading
 			sum.Pieces.Paused += s.Pieces.Paused

@@ -50,7 +50,8 @@ func TestCollector(t *testing.T) {
 		t.Fatalf("nothing is watched: %v", got)
 	}
 	one := counted{Batches: 3, Samples: 30, Bytes: 300, Elapsed: 2 * time.Second, FirstWait: time.Second, Held: 7,
-		Stalls: reader.Stalls{Request: 250 * time.Millisecond, Map: time.Second}, Pieces: reader.PieceCounts{Reading: 2, Paused: 1}, Evicted: 5}
+		Stalls: reader.Stalls{Request: 250 * time.Millisecond, Map: time.Second}, Pieces: reader.PieceCounts{Reading: 2, Paused: 1}, Evicted: 5,
+		Requests: 24, Depth: 9, Decisions: 2}
 	stop := c.Watch(one, 4)
 	defer c.Watch(counted{Batches: 1}, 5)()
 	for range 3 {
@@ -59,7 +60,7 @@ func TestCollector(t *testing.T) {
 			"shardtool_stream_batches_total rank=4": 3, "shardtool_stream_batches_total rank=5": 1, "shardtool_stream_bytes_total rank=4": 300,
 			"shardtool_stream_wait_seconds_total cause=request rank=4": 0.25, "shardtool_stream_wait_seconds_total cause=map rank=4": 1,
 			"shardtool_stream_wait_seconds_total cause=throttled rank=5": 0, "shardtool_stream_open_seconds_total rank=4": 2,
-			"shardtool_stream_evicted_blocks_total rank=4": 5,
+			"shardtool_stream_evicted_blocks_total rank=4": 5, "shardtool_stream_tunings_total rank=4": 2,
 		} {
 			if v, there := got[name]; !there || v != want {
 				t.Errorf("%s is %v (%v), want %v", name, v, there, want)
@@ -73,7 +74,8 @@ func TestCollector(t *testing.T) {
 	defer c.Watch(one, 4)()
 	got := gather(t, c)
 	if got["shardtool_stream_batches_total rank=4"] != 6 || got["shardtool_stream_pieces at=reading rank=4"] != 2 || got["shardtool_stream_first_wait_seconds rank=4"] != 1 ||
-		got["shardtool_stream_held_bytes_max rank=4"] != 7 || got["shardtool_stream_pieces at=paused rank=4"] != 1 {
+		got["shardtool_stream_held_bytes_max rank=4"] != 7 || got["shardtool_stream_pieces at=paused rank=4"] != 1 ||
+		got["shardtool_stream_requests_limit rank=4"] != 24 || got["shardtool_stream_depth_batches rank=4"] != 9 || got["shardtool_stream_tunings_total rank=4"] != 4 {
 		t.Errorf("the next stream of the rank: %v", got)
 	}
 }

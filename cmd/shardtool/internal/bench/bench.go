@@ -34,10 +34,13 @@ type Setting struct {
 	Epoch         uint64 `json:"epoch"`
 	GlobalBatch   int    `json:"global_batch"`
 	World         int    `json:"world_size"`
-	// Memory is in bytes, Workers and Requests are per rank; 0 leaves them to the reader.
-	Memory   int64 `json:"memory"`
-	Workers  int   `json:"workers"`
-	Requests int   `json:"requests"`
+	// Memory is in bytes, Workers, Requests and Depth are per rank; 0 leaves them to the reader, which changes the last two as it goes
+	// unless NoAutotune.
+	Memory     int64 `json:"memory"`
+	Workers    int   `json:"workers"`
+	Requests   int   `json:"requests"`
+	Depth      int   `json:"depth,omitempty"`
+	NoAutotune bool  `json:"no_autotune,omitempty"`
 	// Cache is the folder, empty for none.
 	Cache     string `json:"cache,omitempty"`
 	CacheSize int64  `json:"cache_size,omitempty"`
@@ -49,6 +52,7 @@ func (s *Setting) Options(rank int) reader.StreamOptions {
 		Shuffle: s.Shuffle, Seed: s.Seed, ShuffleMemory: s.ShuffleMemory, WholeShards: s.WholeShards, Lanes: s.Lanes, RunBlocks: s.RunBlocks,
 		Delay: s.Delay, Head: s.Head, Affinity: order.Affinity(s.Affinity), Tail: order.Tail(s.Tail), Epoch: s.Epoch,
 		GlobalBatch: s.GlobalBatch, World: s.World, Rank: rank, Memory: s.Memory, Workers: s.Workers, Requests: s.Requests,
+		Depth: s.Depth, NoAutotune: s.NoAutotune,
 	}
 }
 
@@ -88,10 +92,14 @@ type Rank struct {
 	Stored  uint64 `json:"stored_bytes"`
 	Evicted uint64 `json:"evicted_blocks"`
 	// Memory is the budget in use, Held the most of it that blocks took, Resident the most that the process took.
-	Memory   int64   `json:"memory_budget"`
-	Held     int64   `json:"held_bytes"`
-	Resident int64   `json:"resident_bytes,omitempty"`
-	CPU      float64 `json:"cpu_s,omitempty"`
+	Memory   int64 `json:"memory_budget"`
+	Held     int64 `json:"held_bytes"`
+	Resident int64 `json:"resident_bytes,omitempty"`
+	// Requests in flight and Depth, the batches ahead, are as they were in the end, after so many Decisions to change one of them.
+	Requests  int     `json:"requests,omitempty"`
+	Depth     int     `json:"depth"`
+	Decisions uint64  `json:"decisions"`
+	CPU       float64 `json:"cpu_s,omitempty"`
 	// CacheHits and CacheMisses are reads that the cache served and did not.
 	CacheHits   int64    `json:"cache_hits,omitempty"`
 	CacheMisses int64    `json:"cache_misses,omitempty"`
@@ -121,6 +129,10 @@ type Summary struct {
 	Resident  int64              `json:"resident_bytes,omitempty"` // of the largest rank
 	Memory    int64              `json:"memory_budget"`            // of a rank
 	Evicted   uint64             `json:"evicted_blocks,omitempty"`
+	// Requests and Depth are the most that a rank had in the end, Decisions those of all ranks.
+	Requests  int    `json:"requests,omitempty"`
+	Depth     int    `json:"depth,omitempty"`
+	Decisions uint64 `json:"decisions,omitempty"`
 }
 
 // Summarize sums ranks up; there is at least one. The p50 and p99 are those of the rank whose are the greatest.
@@ -134,6 +146,7 @@ func Summarize(ranks []Rank) Summary {
 		s.Step = max(s.Step, r.Step)
 		s.Resident, s.Memory = max(s.Resident, r.Resident), max(s.Memory, r.Memory)
 		s.Evicted += r.Evicted
+		s.Requests, s.Depth, s.Decisions = max(s.Requests, r.Requests), max(s.Depth, r.Depth), s.Decisions+r.Decisions
 		s.Ready += r.Ready
 		wait, elapsed, cpu, samples = wait+r.Wait, elapsed+r.Elapsed, cpu+r.CPU, samples+float64(r.Samples)
 		if r.Share > s.Worst {

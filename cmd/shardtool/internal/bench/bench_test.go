@@ -180,6 +180,11 @@ func TestSweep(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
+	for _, p := range s.Axes[1].Points {
+		if p.Base != (p.Value == "as tuned") {
+			t.Errorf("%+v", p)
+		}
+	}
 	// With a step less is enough.
 	base.Need = 100
 	if s, err = base.Sweep(t.Context()); err != nil || strings.Join(s.Flags, " ") != "--workers 1 --requests 4 --memory 16MiB" || s.Best != 200 {
@@ -209,7 +214,7 @@ func TestSweep(t *testing.T) {
 	var text strings.Builder
 	r := Report{Sweep: s, Ranks: []Rank{{Elapsed: 1, Steps: 1}}}
 	r.Finish()
-	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "128 MiB         failed") {
+	if err := r.Text(&text); err != nil || !strings.Contains(strings.Join(strings.Fields(text.String()), " "), "128 MiB failed") {
 		t.Errorf("%v: %s", err, text.String())
 	}
 	// Another order only for a reason.

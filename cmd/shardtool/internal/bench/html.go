@@ -20,14 +20,14 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 // pageData is what the page shows.
 type pageData struct {
 	*Report
-	Asked, Machine string
-	Ranked         chart // the timeline of every rank
-	Throughput     chart
-	Waits, Stages  chart
-	Memory         chart // without lines where the system does not say
-	Stalls         []stallRow
-	Bars           []bars
-	Unlike         []string
+	Asked, Machine, Tuning string
+	Ranked                 chart // the timeline of every rank
+	Throughput             chart
+	Waits, Stages          chart
+	Memory                 chart // without lines where the system does not say
+	Stalls                 []stallRow
+	Bars                   []bars
+	Unlike                 []string
 }
 
 type stallRow struct {
@@ -40,7 +40,7 @@ type stallRow struct {
 func (r *Report) HTML() ([]byte, error) {
 	grid := r.grid()
 	d := pageData{
-		Report: r, Asked: r.asked(), Machine: r.Host.text(), Ranked: r.rankChart(grid), Throughput: grid.throughput(), Waits: grid.waits(len(r.Ranks)),
+		Report: r, Asked: r.asked(), Machine: r.Host.text(), Tuning: r.tuning(), Ranked: r.rankChart(grid), Throughput: grid.throughput(), Waits: grid.waits(len(r.Ranks)),
 		Stages: grid.stages(), Memory: grid.memory(), Stalls: r.stallRows(),
 	}
 	if r.Sweep != nil {

@@ -43,6 +43,7 @@ func Measure(ctx context.Context, ds *reader.Dataset, j Job, began time.Time, op
 	r.Samples, r.Bytes = end.Samples-first.Samples, end.Bytes-first.Bytes
 	r.Stalls = seconds(end.Stalls.Sub(first.Stalls))
 	r.Stored, r.Evicted, r.Held = end.StoredBytes-first.StoredBytes, end.Evicted, end.Held
+	r.Requests, r.Depth, r.Decisions = end.Requests, end.Depth, end.Decisions
 	r.CPU, r.Resident = processorSeconds()-cpu, residentMost()
 	r.waits(waits)
 	r.Step = (r.Elapsed - r.Wait) / float64(r.Steps+1)

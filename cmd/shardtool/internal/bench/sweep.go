@@ -86,7 +86,11 @@ func (s *Sweeper) axes() []Axis {
 	if s.Requests > 0 {
 		requests := Axis{Name: "requests in flight"}
 		for n := max(s.Requests/16, 1); n <= s.Requests; n *= 2 {
-			requests.add(fmt.Sprint(n), fmt.Sprintf("--requests %d", n), n == s.Base.Requests || (s.Base.Requests == 0 && n == s.Requests), func(t *Setting) { t.Requests = n })
+			base := n == s.Base.Requests || s.Base.NoAutotune && s.Base.Requests == 0 && n == s.Requests
+			requests.add(fmt.Sprint(n), fmt.Sprintf("--requests %d", n), base, func(t *Setting) { t.Requests = n })
+		}
+		if s.Base.Requests == 0 && !s.Base.NoAutotune { // which may take more than all of these
+			requests.add("as tuned", "", true, func(*Setting) {})
 		}
 		all = append(all, requests)
 	}

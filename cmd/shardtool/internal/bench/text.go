@@ -25,6 +25,7 @@ func (r *Report) Text(w io.Writer) error {
 	fmt.Fprintf(t, "waited\t%s of the time; rank %d, which waits most, %s\n", percent(s.Share), s.WorstRank, percent(s.Worst))
 	fmt.Fprintf(t, "throughput\t%s samples/s, %s delivered, %s read\n", number(s.Samples), rate(s.Bytes), rate(s.Stored))
 	fmt.Fprintf(t, "cost\t%s CPU a sample, %s of memory a rank (budget %s)\n", span(s.CPU), size(s.Resident), size(s.Memory))
+	fmt.Fprintf(t, "tuning\t%s\n", r.tuning())
 	if r.Price > 0 {
 		fmt.Fprintf(t, "lost\t%.2f an hour, at %g for a rank\n", r.Lost, r.Price)
 	}
@@ -173,6 +174,19 @@ func (h *Host) text() string {
 	return t + fmt.Sprintf(", load %.2f before", h.Load)
 }
 
+// tuning is what the ranks came to, in words.
+func (r *Report) tuning() string {
+	s, t := &r.Summary, ""
+	if s.Requests > 0 {
+		t = "up to " + plural(s.Requests, "request") + " in flight, "
+	}
+	t += fmt.Sprintf("a depth of %s batches, ", humanize.Comma(int64(s.Depth)))
+	if r.Setting.NoAutotune {
+		return t + "fixed"
+	}
+	return t + "after " + plural(int(s.Decisions), "decision")
+}
+
 // asked is the run in words.
 func (r *Report) asked() string {
 	t := plural(r.Summary.Ranks, "rank")
@@ -188,8 +202,8 @@ func (r *Report) asked() string {
 	if r.Setting.Shuffle {
 		t += ", shuffled"
 	}
-	if r.Data.Remote {
-		t += fmt.Sprintf(", up to %d requests", r.Data.Requests)
+	if r.Data.Remote && r.Setting.Requests > 0 {
+		t += fmt.Sprintf(", %d requests in flight", r.Setting.Requests)
 	}
 	if r.Setting.Cache != "" {
 		hits, misses := int64(0), int64(0)
