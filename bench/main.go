@@ -56,6 +56,7 @@ var groups = []struct {
 }{
 	{"read", (*bench).read},
 	{"stream", (*bench).stream},
+	{"autotune", (*bench).autotune},
 	{"start", (*bench).start},
 	{"order", (*bench).order},
 	{"verify", (*bench).verify},
