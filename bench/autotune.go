@@ -109,13 +109,22 @@ func (b *bench) autotune() error {
 			fmt.Sprintf("%.0f MB/s decoded against %.0f with 64 requests; %d requests and a depth of %d after %v", of(on, rate).median()/1e6, of(off, rate).median()/1e6,
 				last.requests, last.depth, tunedFor))
 	}
+	held := func(t taken) float64 { return float64(t.held) }
+	waited := func(t taken) float64 { return t.waited }
+	for _, step := range []time.Duration{4 * time.Millisecond, 10 * time.Millisecond} {
+		on, off, err := both(200*time.Millisecond, step)
+		if err != nil {
+			return err
+		}
+		last := on[len(on)-1]
+		b.atMost("autotune", fmt.Sprintf("200ms to a byte, a step of %v: share waited, tuned", step), of(on, waited), "", 0.01,
+			fmt.Sprintf("%.4f fixed; from the second batch on, through turns of epochs; %d requests and a depth of %d after %v", of(off, waited).median(), last.requests, last.depth, tunedFor))
+	}
 	const step = 250 * time.Millisecond
 	on, off, err := both(200*time.Millisecond, step)
 	if err != nil {
 		return err
 	}
-	held := func(t taken) float64 { return float64(t.held) }
-	waited := func(t taken) float64 { return t.waited }
 	flying := func(t taken) float64 { return t.flying }
 	last := on[len(on)-1]
 	detail := fmt.Sprintf("%d requests and a depth of %d after %v", last.requests, last.depth, tunedFor)

@@ -34,6 +34,8 @@ type measure struct {
 	// planner back.
 	stalled time.Duration
 	held    bool
+	// partial: the window is not over yet. Only the depth is looked at, and the window comes again.
+	partial bool
 	// pieces came, after so much reading and decoding, summed; so many times an answer asked for less load.
 	pieces       int
 	read, decode time.Duration
@@ -84,8 +86,8 @@ const (
 
 // tuner decides. It is a function of what it is told: it reads no clock and starts nothing.
 //
-// Requests. While the consumer waits with all of them in flight, they are raised by half, and what that brought is measured: too
-// little, and they go back, and stay for a time that doubles. Where the store asks for less load they are lowered by a third, in the
+// Requests. While the consumer waits with all of them in flight, they are doubled, later raised by half, and what that brought is
+// measured: too little, and they go back, and stay for a time that doubles. Where the store asks for less load they are lowered by a third, in the
 // same way. While the consumer does not wait they follow its step by Little's law: requests in flight = pieces a second × seconds a
 // piece.
 //
@@ -114,27 +116,30 @@ type tuner struct {
 // probe is a number of requests that is tried.
 type probe struct {
 	from          int
-	rate, busy    float64 // pieces a second, and the throttled share, before
+	rate, fetch   float64 // pieces a second and seconds a piece before
+	busy          float64 // the throttled share before
 	settle, lower bool
 }
 
 func newTuner(l tuneLimits) *tuner {
-	t := &tuner{tuneLimits: l, tuning: tuning{requests: l.start, depth: min(firstDepth, l.deepest)}, best: l.start, backoff: holdFirst}
+	t := &tuner{tuneLimits: l, tuning: tuning{requests: l.start, depth: min(max(int(l.room/4), firstDepth), l.deepest)}, best: l.start, backoff: holdFirst}
 	if l.fixedDepth {
 		t.depth = l.deepest
 	}
 	return t
 }
 
-// firstDepth is the depth until a step has been measured, which is when the second batch is asked for.
+// firstDepth is the least depth until a step has been measured, which is when the second batch is asked for; a quarter of what the
+// budget has room for, if that is more.
 const firstDepth = 8
 
 // decide takes the measure of a window and says what changes; t.tuning has changed already.
 func (t *tuner) decide(m measure) (all []decision) {
 	before := t.tuning
-	t.observe(&m)
 	why := ""
-	if t.most > 0 && !t.fixedRequests {
+	if m.partial {
+		t.glimpse(&m)
+	} else if t.observe(&m); t.most > 0 && !t.fixedRequests {
 		why = t.tuneRequests(&m)
 	}
 	if t.requests != before.requests {
@@ -173,6 +178,16 @@ func (t *tuner) observe(m *measure) {
 		t.calm++
 	}
 	t.hold, t.relief = max(t.hold-1, 0), max(t.relief-1, 0)
+}
+
+// glimpse learns from a window that is not over what is not known at all, and that the step has become shorter.
+func (t *tuner) glimpse(m *measure) {
+	if step := m.busy.Seconds() / max(float64(m.steps), 1); m.steps > 0 && (t.step == 0 || step < t.step) {
+		t.step = step
+	}
+	if t.fetch == 0 && m.pieces > 0 {
+		t.fetch, t.decode = (m.read+m.decode).Seconds()/float64(m.pieces), m.decode.Seconds()/float64(m.pieces)
+	}
 }
 
 // blend moves a mean half way; the first value is taken as it is.
@@ -244,7 +259,11 @@ func (t *tuner) climb(m *measure) string {
 	if t.hold > 0 || t.requests >= t.most {
 		return ""
 	}
-	t.try(m, min(max(t.requests*3/2, t.requests+2), t.most), false)
+	more := t.requests * 3 / 2
+	if t.backoff == holdFirst { // nothing was in vain so far
+		more = 2 * t.requests
+	}
+	t.try(m, min(max(more, t.requests+2), t.most), false)
 	return whyFaster
 }
 
@@ -254,7 +273,7 @@ func changed(was, is, factor float64) bool {
 }
 
 func (t *tuner) try(m *measure, requests int, lower bool) {
-	t.probe = &probe{from: t.requests, rate: m.rate(), busy: m.busyShare(), settle: true, lower: lower}
+	t.probe = &probe{from: t.requests, rate: m.rate(), fetch: t.fetch, busy: m.busyShare(), settle: true, lower: lower}
 	t.requests = requests
 }
 
@@ -286,7 +305,7 @@ func (t *tuner) judge(m *measure) string {
 	}
 	t.requests, t.best = p.from, p.from
 	t.hold, t.backoff = t.backoff, min(2*t.backoff, holdMost)
-	t.heldRate, t.heldFetch = p.rate, t.fetch
+	t.heldRate, t.heldFetch = p.rate, p.fetch
 	return whyNoGain
 }
 
@@ -295,16 +314,25 @@ func (t *tuner) follow(m *measure) string {
 	if t.step <= 0 || t.fetch <= 0 || m.perBatch <= 0 {
 		return ""
 	}
-	// The burst has half the time that the budget can run ahead.
-	ahead := min(max(t.room*t.step/2, 2*t.fetch), 10)
 	most := t.most
 	if t.hold > 0 {
 		most = max(t.best, t.requests)
 	}
-	need := 1.5*t.fetch*(t.demand(m)+m.burst/ahead) + leastFlying
+	// The burst has half the time that the budget can run ahead, and is no reason for more than there are at first.
+	ahead := min(max(t.room*t.step/2, 2*t.fetch), 10)
+	flying := func(rate float64) float64 {
+		need := 1.5*t.fetch*rate + leastFlying
+		return max(need, min(need+1.5*t.fetch*m.burst/ahead, float64(t.start)/margin))
+	}
+	need := flying(t.demand(m))
 	enough := int(min(math.Ceil(need*margin), float64(most)))
 	switch {
 	case need > float64(t.requests) && enough > t.requests:
+		// A step that is kept by decoding, or by its own map, takes no more than it does.
+		need = flying(min(t.demand(m), 2*m.rate()))
+		if enough = int(min(math.Ceil(need*margin), float64(enough))); enough <= t.requests {
+			return ""
+		}
 		t.requests = enough
 		return whyStep
 	case t.calm >= calmWindows && need < float64(t.requests)/2 && enough < t.requests:

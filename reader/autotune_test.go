@@ -70,7 +70,7 @@ func (m *model) run(t *tuner, windows int) (all, late int) {
 }
 
 func limits() tuneLimits {
-	return tuneLimits{start: 64, most: 256, deepest: 1000, workers: 4, room: 200}
+	return tuneLimits{start: 64, most: 256, deepest: 1000, workers: 4, room: 60}
 }
 
 // within checks a tuning that was come to.

@@ -111,10 +111,10 @@ func (l *load) read(drain float64) (perBatch, burst float64) {
 }
 
 const (
-	// tuneEvery is how often is looked whether a window is full: when twice as many pieces came as are fetched at once, or after
-	// tuneWithin.
+	// tuneEvery is how often is looked whether a window is over: when as many pieces came as are fetched at once, or after tuneWithin
+	// times as long.
 	tuneEvery  = 200 * time.Millisecond
-	tuneWithin = 2 * time.Second
+	tuneWithin = 10
 	// firstSteps are looked at one by one.
 	firstSteps = 3
 	// noticed is the least wait that the depth is blamed for.
@@ -158,11 +158,12 @@ func (s *Stream) autotune(ctx context.Context, t *tuner) {
 			return
 		}
 		now := s.readMeters()
-		full := now.pieces-was.pieces >= int64(2*max(t.requests, 1)) || now.at-was.at >= 10*every
+		full := now.pieces-was.pieces >= int64(max(t.requests, s.opts.Workers)) && now.at-was.at >= every || now.at-was.at >= tuneWithin*every
 		if now.batches == 0 || now.at == was.at || !full && !urgent {
 			continue
 		}
 		m := now.since(&was)
+		m.partial = !full
 		m.held = s.heldBack(&m)
 		m.perBatch, m.burst = s.load.read(t.power() * t.step)
 		decide := t.decide
@@ -172,7 +173,9 @@ func (s *Stream) autotune(ctx context.Context, t *tuner) {
 		for _, d := range decide(m) {
 			s.apply(d, t, &m)
 		}
-		was = now
+		if full {
+			was = now
+		}
 	}
 }
 
@@ -213,6 +216,7 @@ type reading struct {
 	at                                           time.Duration
 	pieces, read, decode, throttled, steps, busy int64
 	stalled                                      time.Duration
+	first                                        time.Duration // of stalled, about: the wait for the first batch
 	batches                                      uint64
 }
 
@@ -222,7 +226,7 @@ func (s *Stream) readMeters() (r reading) {
 	r.pieces, r.read, r.decode, r.throttled = m.pieces.Load(), m.read.Load(), m.decode.Load(), m.throttled.Load()
 	r.steps, r.busy = m.steps.Load(), m.busy.Load()
 	s.mu.Lock()
-	r.at, r.batches = time.Since(s.opened), s.stats.batches
+	r.at, r.batches, r.first = time.Since(s.opened), s.stats.batches, s.stats.firstWait
 	s.mu.Unlock()
 	return r
 }
@@ -234,7 +238,7 @@ func (r *reading) since(was *reading) measure {
 		throttled: int(r.throttled - was.throttled),
 	}
 	if was.batches == 0 { // the wait for the first batch says nothing of those to come
-		m.stalled = 0
+		m.stalled = max(m.stalled-r.first, 0)
 	}
 	return m
 }

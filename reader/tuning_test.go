@@ -237,7 +237,7 @@ func TestAutotuneSavesForASlowStep(t *testing.T) {
 		Log: slog.New(slog.NewTextHandler(&told, nil)), StatsEvery: time.Hour,
 	}
 	s := set.stream(t, o)
-	if st := s.Stats(); st.Requests != 32 || st.Depth != firstDepth {
+	if st := s.Stats(); st.Requests != 32 || st.Depth < firstDepth {
 		t.Errorf("begins with %d requests, %d batches ahead", st.Requests, st.Depth)
 	}
 	st := slowly(t, s, 5*time.Millisecond, func(st StreamStats) bool { return st.Requests <= 16 && st.Decisions > 1 })
