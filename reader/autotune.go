@@ -329,7 +329,7 @@ func (t *tuner) follow(m *measure) string {
 	switch {
 	case need > float64(t.requests) && enough > t.requests:
 		// A step that is kept by decoding, or by its own map, takes no more than it does.
-		need = flying(min(t.demand(m), 2*m.rate()))
+		need = flying(min(t.demand(m), 1.25*m.rate()))
 		if enough = int(min(math.Ceil(need*margin), float64(enough))); enough <= t.requests {
 			return ""
 		}

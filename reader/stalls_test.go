@@ -241,7 +241,7 @@ func TestStallClock(t *testing.T) {
 	c.move(p, pieceDecoding)
 	want("decoded", causeDecode)
 	p.evicted.Store(true)
-	c.moved(p)
+	c.moved(p, false)
 	want("the second time", causeMemory)
 	p.evicted.Store(false)
 	c.await(p, true)
@@ -255,10 +255,8 @@ func TestStallClock(t *testing.T) {
 	c.hand(1)
 	want("handed over", causeOrder)
 	c.hand(-1)
-	total := c.end()
-	if got := c.stalls().Total(); got != total {
-		t.Errorf("%v, want %v", got, total)
-	}
+	c.end()
+	total := c.stalls().Total()
 	c.move(p, pieceReading)
 	if got := c.stalls().Total(); got != total {
 		t.Errorf("%v counted while nobody waited", got-total)

@@ -120,7 +120,7 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 	if o.Epochs > 0 {
 		s.cursor.Until(o.End())
 	}
-	s.firstBlocks, s.stalls.off = table.ShardFirst, o.noStalls
+	s.firstBlocks, s.stalls.off, s.stalls.again = table.ShardFirst, o.noStalls, o.stallsAgain
 	s.start(ctx, table)
 	return s, nil
 }

@@ -103,9 +103,10 @@ type StreamOptions struct {
 	Log        *slog.Logger
 	StatsEvery time.Duration
 
-	noStalls  bool                     // see stallClock.off
-	tune      func(measure) []decision // decides in place of the tuner
-	tuneEvery time.Duration            // in place of the constant
+	noStalls    bool // see stallClock.off
+	stallsAgain int
+	tune        func(measure) []decision // decides in place of the tuner
+	tuneEvery   time.Duration            // in place of the constant
 }
 
 // optionsError is an ErrOptions that says only what the error below it does.
