@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -57,6 +58,7 @@ var groups = []struct {
 	{"read", (*bench).read},
 	{"stream", (*bench).stream},
 	{"autotune", (*bench).autotune},
+	{"accounts", (*bench).accounts},
 	{"start", (*bench).start},
 	{"order", (*bench).order},
 	{"verify", (*bench).verify},
@@ -149,6 +151,12 @@ func (b *bench) atLeast(group, name string, s sample, unit string, goal float64,
 func (b *bench) atMost(group, name string, s sample, unit string, goal float64, detail string) {
 	met := s.median() <= goal
 	b.add(group, name, s, unit, fmt.Sprintf("≤ %g", goal), &met, detail)
+}
+
+// within adds a row whose goal is 1, give or take.
+func (b *bench) within(group, name string, s sample, unit string, off float64, detail string) {
+	met := math.Abs(s.median()-1) <= off
+	b.add(group, name, s, unit, fmt.Sprintf("1 ± %g", off), &met, detail)
 }
 
 func (b *bench) info(group, name string, s sample, unit, detail string) {

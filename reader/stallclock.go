@@ -73,28 +73,36 @@ type stallClock struct {
 	ready   int // batches that are assembled and not taken
 }
 
-// begin starts a wait of the consumer, end ends it.
-func (c *stallClock) begin() {
+// begin says that the consumer, which came at that time, has to wait.
+func (c *stallClock) begin(entered time.Time) {
 	if c.off {
 		return
 	}
 	for range 1 + c.again {
 		c.mu.Lock()
-		c.waiting, c.since, c.cause = true, time.Now(), c.find()
+		c.waiting, c.since, c.cause = true, entered, c.find()
 		c.mu.Unlock()
 	}
 }
 
-func (c *stallClock) end() {
+// end says that the consumer, which came at that time, goes, and returns the time. If it has not waited, the batch was handed over.
+func (c *stallClock) end(entered time.Time) (now time.Time) {
 	if c.off {
-		return
+		return time.Now()
 	}
-	for range 1 + c.again {
+	waited := false
+	for i := range 1 + c.again {
 		c.mu.Lock()
-		c.book()
+		if waited = waited || c.waiting; waited {
+			c.book()
+			now = c.since
+		} else if now = time.Now(); i == 0 {
+			c.totals[causeOrder] += now.Sub(entered)
+		}
 		c.waiting = false
 		c.mu.Unlock()
 	}
+	return now
 }
 
 // book adds what has passed to its cause; c.mu is held.

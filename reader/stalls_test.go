@@ -211,7 +211,7 @@ func TestStallClock(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, c.cause, of)
 		}
 	}
-	c.begin()
+	c.begin(time.Now())
 	want("nothing is known", causeOrder)
 	c.plan(planStore)
 	want("tables", causeRequest)
@@ -255,7 +255,7 @@ func TestStallClock(t *testing.T) {
 	c.hand(1)
 	want("handed over", causeOrder)
 	c.hand(-1)
-	c.end()
+	c.end(time.Now())
 	total := c.stalls().Total()
 	c.move(p, pieceReading)
 	if got := c.stalls().Total(); got != total {

@@ -235,10 +235,15 @@ func (s *Stream) Next(ctx context.Context) (*Batch, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	if s.tuned {
-		s.stepped(time.Now())
-		defer func() { s.returned = time.Now() }()
-	}
+	entered := time.Now()
+	s.stepped(entered)
+	b, err := s.next(ctx, entered)
+	s.returned = s.stalls.end(entered)
+	return b, err
+}
+
+// next is Next between the times that it is called and that it returns.
+func (s *Stream) next(ctx context.Context, entered time.Time) (*Batch, error) {
 	if s.opts.Hold == 0 && s.last != nil {
 		s.last.Release()
 		s.last = nil
@@ -251,7 +256,7 @@ func (s *Stream) Next(ctx context.Context) (*Batch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	d, more, err := s.receive(ctx)
+	d, more, err := s.receive(ctx, entered)
 	switch {
 	case err != nil:
 		return nil, err
@@ -268,13 +273,14 @@ func (s *Stream) Next(ctx context.Context) (*Batch, error) {
 	return nil, s.err
 }
 
-// receive takes the next draft, assembled, and books the wait for it. more is false behind the last one. An error is that of ctx.
-func (s *Stream) receive(ctx context.Context) (d *draft, more bool, err error) {
+// receive takes the next draft, assembled, and begins the account of the wait for it. more is false behind the last one. An error is
+// that of ctx.
+func (s *Stream) receive(ctx context.Context, entered time.Time) (d *draft, more bool, err error) {
 	select {
 	case d, more = <-s.ready:
 	default:
-		s.stalls.begin()
-		defer s.waited(time.Now())
+		s.stalls.begin(entered)
+		defer s.waited(entered)
 		select {
 		case d, more = <-s.ready:
 		case <-s.ctx.Done():
@@ -288,9 +294,8 @@ func (s *Stream) receive(ctx context.Context) (d *draft, more bool, err error) {
 	return d, more, nil
 }
 
-// waited ends a wait of the consumer.
+// waited tells the tuner of a wait that the depth may be to blame for.
 func (s *Stream) waited(since time.Time) {
-	s.stalls.end()
 	if !s.tuned || time.Since(since) < noticed {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -152,7 +153,7 @@ func BenchmarkStallClock(b *testing.B) {
 	c, p := &stallClock{}, &piece{}
 	b.ReportAllocs()
 	for b.Loop() {
-		c.begin()
+		c.begin(time.Now())
 		c.plan(planQueue)
 		c.move(p, pieceQueued)
 		c.plan(planOrder)
@@ -162,7 +163,7 @@ func BenchmarkStallClock(b *testing.B) {
 		}
 		c.await(nil, false)
 		c.hand(1)
-		c.end()
+		c.end(time.Time{})
 		c.hand(-1)
 	}
 }
