@@ -118,6 +118,7 @@ type probe struct {
 	from          int
 	rate, fetch   float64 // pieces a second and seconds a piece before
 	busy          float64 // the throttled share before
+	refusals      float64 // and how many answers asked for less load before a piece came
 	settle, lower bool
 }
 
@@ -210,6 +211,8 @@ func (m *measure) busyShare() float64 {
 	return float64(m.throttled) / max(float64(m.pieces+m.throttled), 1)
 }
 
+func (m *measure) refusals() float64 { return float64(m.throttled) / max(float64(m.pieces), 1) }
+
 func (t *tuner) starved(m *measure) bool {
 	return m.stalled.Seconds() > starvedShare*m.span.Seconds()
 }
@@ -273,7 +276,7 @@ func changed(was, is, factor float64) bool {
 }
 
 func (t *tuner) try(m *measure, requests int, lower bool) {
-	t.probe = &probe{from: t.requests, rate: m.rate(), fetch: t.fetch, busy: m.busyShare(), settle: true, lower: lower}
+	t.probe = &probe{from: t.requests, rate: m.rate(), fetch: t.fetch, busy: m.busyShare(), refusals: m.refusals(), settle: true, lower: lower}
 	t.requests = requests
 }
 
@@ -286,8 +289,8 @@ func (t *tuner) judge(m *measure) string {
 	}
 	t.probe = nil
 	if p.lower {
-		if m.busyShare() <= 0.7*p.busy || m.rate() >= p.rate {
-			t.best, t.hold, t.backoff = t.requests, t.backoff, min(2*t.backoff, holdMost)
+		if m.refusals() <= 0.8*p.refusals || m.rate() >= 0.97*p.rate {
+			t.best, t.hold = t.requests, max(t.backoff, 2*holdFirst)
 			return ""
 		}
 		t.requests, t.relief = p.from, holdMost

@@ -128,7 +128,7 @@ func TestTunerFollowsTheStore(t *testing.T) {
 	m.run(tuner, 60)
 	within(t, "with a quota", tuner.requests, 10, 60)
 	m.quota = 0
-	m.run(tuner, 4*holdMost)
+	m.run(tuner, 120)
 	within(t, "without it again", tuner.requests, 120, 256)
 	m.step = 2
 	m.run(tuner, 60)

@@ -341,3 +341,30 @@ func TestStatsWhileStreaming(t *testing.T) {
 		t.Errorf("a closed stream grows older: %v, %v", a.Elapsed, b.Elapsed)
 	}
 }
+
+// TestStallsAreInNext: the account never has more than the time in Next, and a batch that was there when it was asked for is in it as
+// one that is handed over.
+func TestStallsAreInNext(t *testing.T) {
+	watch(t)
+	set := newStreamed(t, mem.New(), mixed(500), testset.Options{BlockSize: 8 << 10})
+	s := set.stream(t, StreamOptions{GlobalBatch: 8, Epochs: 1})
+	var inside time.Duration
+	for {
+		for len(s.ready) == 0 && s.Stats().Samples < 400 {
+			time.Sleep(10 * time.Microsecond)
+		}
+		before := s.Stats().Stalls
+		asked := time.Now()
+		_, err := s.Next(t.Context())
+		inside += time.Since(asked)
+		if got := s.Stats().Stalls; got.Total() > inside || got.Order <= before.Order && got.Total() <= before.Total() {
+			t.Fatalf("%+v, %+v before, %v in Next", got, before, inside)
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,34 @@ type elastic struct {
 	mu      sync.Mutex
 	allowed int
 	asked   int // most that was allowed
+	quota   atomic.Int64
+	said    atomic.Int64 // how often it asked for less load
+}
+
+func (e *elastic) Open(ctx context.Context, name string) (objstore.Object, error) {
+	o, err := e.far.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &elasticObject{o, e}, nil
+}
+
+type elasticObject struct {
+	objstore.Object
+	e *elastic
+}
+
+// ReadAt asks for less load as long as more requests are in flight than the quota.
+func (o *elasticObject) ReadAt(ctx context.Context, p []byte, off int64) error {
+	for quota := o.e.quota.Load(); quota > 0 && o.e.flying.Load() >= quota && ctx.Err() == nil; quota = o.e.quota.Load() {
+		o.e.said.Add(1)
+		for _, phase := range []objstore.Phase{objstore.PhasePause, objstore.PhaseThrottled} {
+			objstore.Trace(ctx, phase, 1)
+			defer objstore.Trace(ctx, phase, -1)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return o.Object.ReadAt(ctx, p, off)
 }
 
 func (e *elastic) MostRequests() int { return e.most }
@@ -292,5 +321,23 @@ func TestAutotuneTakesMore(t *testing.T) {
 		if f.Close(); store.allowed != 0 {
 			t.Errorf("the store has not got back %d", store.allowed)
 		}
+	}
+}
+
+// TestAutotuneAsksForLess: a store that asks for less load has fewer requests in flight, and the line says why.
+func TestAutotuneAsksForLess(t *testing.T) {
+	watch(t)
+	store := &elastic{far: far{Store: mem.New(), requests: 32, delay: 2 * time.Millisecond}, most: 64}
+	set := newStreamed(t, store, mixed(3000), testset.Options{BlockSize: 4 << 10, ShardSize: 200 << 10})
+	store.quota.Store(6)
+	var told bytes.Buffer
+	s := set.stream(t, StreamOptions{
+		Shuffle: true, Lanes: 32, Delay: 4, GlobalBatch: 16, Workers: 2, tuneEvery: 5 * time.Millisecond,
+		Log: slog.New(slog.NewTextHandler(&told, nil)), StatsEvery: time.Hour,
+	})
+	slowly(t, s, 0, func(st StreamStats) bool { return st.Requests <= 16 })
+	s.Close()
+	if store.said.Load() == 0 || !strings.Contains(told.String(), "why=\""+whyThrottled) {
+		t.Errorf("asked for less %d times:\n%s", store.said.Load(), told.String())
 	}
 }
