@@ -72,14 +72,15 @@ const (
 	starvedShare  = 0.02 // of the time waited, from which on the consumer counts as waiting
 	throttleShare = 0.05 // of the answers, from which on the store counts as busy
 	calmWindows   = 3    // without a wait before anything is lowered
-	leadLeast     = 1500 * time.Millisecond
-	// leadLeast covers a request that is given up after the second that an answer may be silent at least, and asked again.
+	// leadLeast is the least time that the depth covers: a request that is given up after a second of silence, and its second try.
+	leadLeast = 1500 * time.Millisecond
 	// margin is how much more than is needed is set. Lowered is what is twice what is needed: what is measured varies, and a setting
 	// should not with it.
 	margin      = 1.3
+	leastStep   = 0.001 // seconds
 	leastDepth  = 2
 	leastFlying = 2
-	holdFirst   = 8 // windows before what did not help is tried again; doubled each time
+	holdFirst   = 8 // windows before what did not help is tried again; doubled each time, to holdMost
 	holdMost    = 256
 	floorFor    = time.Minute // for which a depth is kept that a wait has led to; halved after that
 )
@@ -87,9 +88,9 @@ const (
 // tuner decides. It is a function of what it is told: it reads no clock and starts nothing.
 //
 // Requests. While the consumer waits with all of them in flight, they are doubled, later raised by half, and what that brought is
-// measured: too little, and they go back, and stay for a time that doubles. Where the store asks for less load they are lowered by a third, in the
-// same way. While the consumer does not wait they follow its step by Little's law: requests in flight = pieces a second × seconds a
-// piece.
+// measured: too little, and they go back, and stay for a time that doubles. Where the store asks for less load they are lowered by a
+// third, in the same way. While the consumer does not wait they follow its step by Little's law: requests in flight = pieces a second ×
+// seconds a piece.
 //
 // Depth. What the stream has to have ahead is what the store needs time for: two requests one after the other and, with what it can
 // do beyond the step's need, the burst of a new window. The time by the step is the depth. A wait doubles it.
@@ -181,9 +182,10 @@ func (t *tuner) observe(m *measure) {
 	t.hold, t.relief = max(t.hold-1, 0), max(t.relief-1, 0)
 }
 
-// glimpse learns from a window that is not over what is not known at all, and that the step has become shorter.
+// glimpse learns from a window that is not over what is not known at all, and that the step has become shorter. A consumer with a queue
+// of its own fills that at first, in no time: this says nothing of its step.
 func (t *tuner) glimpse(m *measure) {
-	if step := m.busy.Seconds() / max(float64(m.steps), 1); m.steps > 0 && (t.step == 0 || step < t.step) {
+	if step := m.busy.Seconds() / max(float64(m.steps), 1); step >= leastStep && (t.step == 0 || step < t.step) {
 		t.step = step
 	}
 	if t.fetch == 0 && m.pieces > 0 {

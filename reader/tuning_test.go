@@ -133,9 +133,9 @@ func TestAutotuneLeavesTheOrder(t *testing.T) {
 		below := mem.New()
 		store, most := objstore.Store(below), 0
 		if remote {
-			store, most = &elastic{far: far{Store: below, requests: 8, delay: 200 * time.Microsecond}, most: 24}, 24
+			store, most = &elastic{far: far{Store: below, requests: 8, delay: 50 * time.Microsecond}, most: 24}, 24
 		}
-		set := newStreamed(t, store, mixed(1200), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
+		set := newStreamed(t, store, mixed(400), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
 		for _, o := range []StreamOptions{
 			{Shuffle: true, Lanes: 12, Delay: 3, GlobalBatch: 32, Epochs: 2},
 			{Shuffle: true, Lanes: 8, RunBlocks: 4, Delay: 2, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1},
@@ -179,8 +179,8 @@ func TestAutotuneKeepsTheBudget(t *testing.T) {
 	store := &elastic{far: far{Store: mem.New(), requests: 8, delay: 100 * time.Microsecond}, most: 64}
 	set := newStreamed(t, store, mixed(2000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
 	for _, memory := range []int64{1 << 20, 2 << 20, 64 << 20} {
-		for seed := range uint64(3) {
-			o := StreamOptions{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 2, Memory: memory, Workers: 2}
+		for seed := range uint64(2) {
+			o := StreamOptions{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1, Memory: memory, Workers: 2}
 			wild(seed)(&o, 64)
 			f := set.follow(t, o)
 			f.rest(t)
@@ -288,7 +288,7 @@ func TestAutotuneSavesForASlowStep(t *testing.T) {
 // default, and the store has them back in the end. What the user has set, and no autotuning, leave the numbers alone.
 func TestAutotuneTakesMore(t *testing.T) {
 	watch(t)
-	store := &elastic{far: far{Store: mem.New(), requests: 4, delay: 2 * time.Millisecond}, most: 64}
+	store := &elastic{far: far{Store: mem.New(), requests: 4, delay: 5 * time.Millisecond}, most: 64}
 	set := newStreamed(t, store, mixed(3000), testset.Options{BlockSize: 4 << 10, ShardSize: 200 << 10})
 	o := StreamOptions{Shuffle: true, Lanes: 32, Delay: 4, GlobalBatch: 16, Workers: 2, tuneEvery: 5 * time.Millisecond}
 	s := set.stream(t, o)
@@ -297,6 +297,7 @@ func TestAutotuneTakesMore(t *testing.T) {
 	if store.allowed != 0 || store.asked < 12 {
 		t.Errorf("the store was asked for %d more, and has not got back %d", store.asked, store.allowed)
 	}
+	store.delay = 50 * time.Microsecond
 	for _, fixed := range []func(*StreamOptions){
 		func(o *StreamOptions) { o.NoAutotune = true },
 		func(o *StreamOptions) { o.Requests, o.Depth = 3, 40 },
