@@ -74,8 +74,8 @@ const requestCost = 64 << 10
 const scratchCost = 6 << 20
 
 // defaultMemory is what the order keeps live for this rank, and half as much to run ahead; at least 64 MiB, and no more than
-// the whole data set takes.
-func (s *Stream) defaultMemory(perBlock float64) int64 {
+// the whole data set takes, with the rest beside it.
+func (s *Stream) defaultMemory(perBlock float64, rest int64) int64 {
 	all := perBlock * float64(s.d.tables.Blocks) * 9 / 8
 	live := s.live(perBlock)
 	batch := perBlock * float64(s.opts.GlobalBatch) / float64(s.opts.World)
@@ -85,7 +85,7 @@ func (s *Stream) defaultMemory(perBlock float64) int64 {
 	for _, f := range s.d.tables.Fields {
 		largest += float64(f.Max)
 	}
-	return int64(max(64<<20, 2*largest, min(want, all+float64(s.opts.Workers)*scratchCost)))
+	return int64(max(64<<20, 2*largest, min(want, all+float64(rest))))
 }
 
 // live is about what the order keeps live for this rank, in bytes.

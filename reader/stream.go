@@ -147,18 +147,19 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	}
 	perBlock := float64(t.Decoded)/blocks + 1
 	tables := (startCost + memberCost*fields) * samples / blocks // bytes of sample tables a block
-	if s.opts.Memory == 0 {
-		s.opts.Memory = s.defaultMemory(perBlock + tables)
-	}
 	local := s.opts.GlobalBatch/s.opts.World + 1
 	ahead := min(max(64<<10/local, 2), 1024)
 	// What is not blocks: a worker's scratch, and batches that are planned or assembled.
 	rest := int64(s.opts.Workers)*scratchCost + int64(local)*(int64(ahead)*refCost+int64(s.opts.Hold+3)*int64(sampleCost+fieldCost*fields))
 	requests, most := s.requests(), 0
+	stored := float64(s.d.tables.Bytes) / blocks * s.runAhead() // bytes of a request
+	all := int64(s.d.tables.Bytes)                              // that can be on their way
+	if s.opts.Memory == 0 {
+		s.opts.Memory = s.defaultMemory(perBlock+tables, rest+min(int64(float64(requests)*stored), all)+int64(requests)*requestCost)
+	}
 	if requests > 0 { // and stored bytes on their way
-		stored := float64(s.d.tables.Bytes) / blocks * s.runAhead()
 		most = s.mostRequests(requests, stored)
-		fly := max(min(s.opts.Memory/4, int64(float64(most)*stored)), 1<<20)
+		fly := max(min(s.opts.Memory/4, int64(float64(most)*stored), all), 1<<20)
 		s.flight = s.d.newFlight(s.opts.Workers, fly)
 		rest += fly + int64(most)*requestCost
 	}

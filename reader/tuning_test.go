@@ -342,3 +342,29 @@ func TestAutotuneAsksForLess(t *testing.T) {
 		t.Errorf("asked for less %d times:\n%s", store.said.Load(), told.String())
 	}
 }
+
+// TestRemoteSmallDataSet: the default budget holds a small data set whole, with what is on its way beside it: no block is read twice in
+// an epoch.
+func TestRemoteSmallDataSet(t *testing.T) {
+	watch(t)
+	samples := make([]testset.Sample, 52*16)
+	random := rand.NewChaCha8([32]byte{1})
+	for i := range samples {
+		data := make([]byte, 64<<10)
+		_, _ = random.Read(data)
+		samples[i] = testset.Sample{Key: fmt.Sprintf("%04d", i), Fields: []testset.Field{{Name: "bin", Data: data}}}
+	}
+	store := &far{Store: mem.New(), requests: 64, delay: time.Millisecond}
+	set := newStreamed(t, store, samples, testset.Options{BlockSize: 1 << 20, ShardSize: 16 << 20})
+	s := set.stream(t, StreamOptions{Shuffle: true, Lanes: 48, GlobalBatch: 16, Epochs: 1, Workers: 2, NoAutotune: true})
+	n := 0
+	for b, err := range s.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(b.Samples)
+	}
+	if st := s.Stats(); st.Evicted > 0 || st.Blocks != set.NumBlocks() || n != len(samples) {
+		t.Errorf("%d samples; %d blocks were evicted, %d read of %d, with a budget of %d", n, st.Evicted, st.Blocks, set.NumBlocks(), s.Memory())
+	}
+}
