@@ -134,17 +134,21 @@ demo-s3: build ## the demo on an S3 server of its own
 	@cd test && $(GO) run ./cmd/s3demo -C .. bash testdata/demo-s3.sh bin/shardtool
 
 .PHONY: bench-s3
-bench-s3: ## measure reading from S3; BENCHFLAGS go to it
+bench-s3: ## measure reading from S3 alone; BENCHFLAGS go to it
 	cd test && $(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: bench
-bench: ## measure; BENCHFLAGS go to it
+bench: ## measure all there is, from S3 and against other systems too, in one table; BENCHFLAGS go to it
 	$(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: soak
 soak: ## a consumer that needs 90 % of what can come, ten minutes each from disk and from S3: what it waits, what the process takes
 	$(GO) run ./bench -run paced -long 10m $(BENCHFLAGS)
 	cd test && $(GO) run ./bench -run paced -long 10m $(BENCHFLAGS)
+
+.PHONY: benchmarks
+benchmarks: ## measure against other systems, and put the tables into docs/benchmarks.md; BENCHFLAGS go to it
+	$(GO) run ./bench -run peers -markdown docs/benchmarks.md $(BENCHFLAGS)
 
 .PHONY: clean
 clean: ## remove what was built

@@ -5,15 +5,19 @@
 //	go run ./bench -run read,pack  some groups
 //	go run ./bench -mib 64         smaller data, for a quick look
 //	go run ./bench -run paced -long 10m
+//	go run ./bench -markdown docs/benchmarks.md   and put the tables there
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
@@ -36,6 +40,10 @@ type bench struct {
 	twice float64
 	// before, when not nil, runs before each measurement, uncounted.
 	before func()
+	peers  []peerResult
+	// peersMachine and header say on what was measured.
+	peersMachine []string
+	header       string
 }
 
 // row is a line of the table.
@@ -49,6 +57,10 @@ type row struct {
 	Goal   string  `json:"goal"`
 	Met    *bool   `json:"met,omitempty"`
 	Detail string  `json:"detail"`
+	// Missing is why nothing was measured.
+	Missing string `json:"missing,omitempty"`
+	// Figures are others that were read at the same time.
+	Figures map[string]float64 `json:"figures,omitempty"`
 }
 
 var groups = []struct {
@@ -76,6 +88,8 @@ var groups = []struct {
 	{"webdataset", (*bench).webdataset},
 	{"packers", (*bench).packers},
 	{"python", (*bench).pythonPackage},
+	{"s3", (*bench).s3},
+	{"peers", (*bench).peersGroup},
 }
 
 func main() {
@@ -83,63 +97,128 @@ func main() {
 	for i, g := range groups {
 		names[i] = g.name
 	}
-	only := flag.String("run", strings.Join(names, ","), "groups to run")
-	mib := flag.Int("mib", 256, "size of each corpus in MiB")
-	times := flag.Int("times", 7, "pairs measured for a ratio; the median counts")
-	long := flag.Duration("long", time.Minute, "how long a paced consumer is measured")
-	dir := flag.String("dir", "", "where data goes (default: the system's folder for temporary files)")
-	asJSON := flag.Bool("json", false, "print as JSON")
+	var o options
+	only := flag.String("run", "all", "groups to run, of "+strings.Join(names, ", "))
+	flag.IntVar(&o.mib, "mib", 256, "size of each corpus in MiB")
+	flag.IntVar(&o.times, "times", 7, "pairs measured for a ratio; the median counts")
+	flag.DurationVar(&o.long, "long", time.Minute, "how long a paced consumer is measured")
+	flag.StringVar(&o.dir, "dir", "", "where data goes (default: the system's folder for temporary files)")
+	flag.BoolVar(&o.asJSON, "json", false, "print as JSON")
+	flag.StringVar(&o.markdown, "markdown", "", "put tables into this Markdown `file`, between the comments that say where")
 	flag.Parse()
-	if err := run(*only, *mib, *times, *long, *dir, *asJSON); err != nil {
+	if o.only = strings.Split(*only, ","); *only == "all" {
+		o.only, o.all = names, true
+	}
+	for _, name := range o.only {
+		if !slices.Contains(names, name) {
+			fmt.Fprintf(os.Stderr, "bench: no group %q; there are %s\n", name, strings.Join(names, ", "))
+			os.Exit(2)
+		}
+	}
+	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(only string, mib, times int, long time.Duration, dir string, asJSON bool) error {
-	tmp, err := os.MkdirTemp(dir, "shardtool-bench-*")
+// options are the flags.
+type options struct {
+	only          []string // groups
+	all           bool     // of them
+	dir, markdown string
+	mib, times    int
+	long          time.Duration
+	asJSON        bool
+}
+
+func run(o options) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second interrupt ends it at once
+	tmp, err := os.MkdirTemp(o.dir, "shardtool-bench-*")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	b := &bench{ctx: context.Background(), dir: tmp, mib: mib, times: times, long: long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}}
-	fmt.Printf("%s %s/%s, %d CPUs for this process, data in %s, %d MiB a corpus, page cache warm (each input is read once before)\n",
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, b.cores, fsKind(tmp), mib)
+	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, long: o.long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}}
+	b.header = fmt.Sprintf("%s %s/%s, %d CPUs for this process, data in %s, %d MiB a corpus, page cache warm (each input is read once before)",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, b.cores, fsKind(tmp), o.mib)
+	head := io.Writer(os.Stdout)
+	if o.asJSON {
+		head = os.Stderr
+	}
+	fmt.Fprintln(head, b.header)
+	// A group that fails does not take the figures of the others with it.
+	var failed []error
 	for _, g := range groups {
-		if !slices.Contains(strings.Split(only, ","), g.name) {
+		if !slices.Contains(o.only, g.name) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "bench: %s …\n", g.name)
 		if err := g.run(b); err != nil {
-			return fmt.Errorf("%s: %w", g.name, err)
+			failed = append(failed, fmt.Errorf("%s: %w", g.name, err))
+			b.leftOut(g.name, "failed: "+err.Error())
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	if asJSON {
+	if o.markdown != "" && ctx.Err() == nil {
+		failed = append(failed, b.writeMarkdown(o.markdown, o.all))
+	}
+	if o.asJSON {
 		enc := json.NewEncoder(os.Stdout)
 		enc.SetIndent("", "  ")
-		return enc.Encode(b.rows)
+		failed = append(failed, enc.Encode(b.rows))
+	} else {
+		failed = append(failed, b.print())
 	}
-	return b.print()
+	return errors.Join(failed...)
 }
 
 func (b *bench) print() error {
 	t := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "\nGROUP\tWHAT\tMEASURED\tRANGE\tGOAL\t\tDETAIL")
 	for _, r := range b.rows {
-		mark := ""
-		if r.Met != nil {
-			mark = "met"
-			if !*r.Met {
-				mark = "SHORT"
-			}
-		}
-		span := ""
-		if r.Low != r.High {
-			span = fmt.Sprintf("%.3g–%.3g", r.Low, r.High)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%.3g %s\t%s\t%s\t%s\t%s\n", r.Group, r.Name, r.Value, r.Unit, span, r.Goal, mark, r.Detail)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Group, r.Name, r.measured(), r.span(), r.Goal, r.mark(), r.Detail)
+	}
+	if len(b.peersMachine) > 0 {
+		fmt.Fprintln(t, "\npeers: "+strings.Join(b.peersMachine, "\npeers: "))
 	}
 	return t.Flush()
+}
+
+// measured, span and mark are cells of the table.
+func (r row) measured() string {
+	if r.Missing != "" {
+		return "nothing: " + r.Missing
+	}
+	return strings.TrimSpace(figure(r.Value) + " " + r.Unit)
+}
+
+// figure is a number to three digits.
+func figure(v float64) string {
+	if v >= 1000 {
+		return count(v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+func (r row) span() string {
+	if r.Low == r.High {
+		return ""
+	}
+	return figure(r.Low) + "–" + figure(r.High)
+}
+
+func (r row) mark() string {
+	switch {
+	case r.Met == nil:
+		return ""
+	case *r.Met:
+		return "met"
+	}
+	return "SHORT"
 }
 
 // atLeast and atMost add a row with a goal, info one without.
@@ -164,7 +243,13 @@ func (b *bench) info(group, name string, s sample, unit, detail string) {
 }
 
 func (b *bench) add(group, name string, s sample, unit, goal string, met *bool, detail string) {
-	b.rows = append(b.rows, row{group, name, s.median(), slices.Min(s), slices.Max(s), unit, goal, met, detail})
+	b.rows = append(b.rows, row{Group: group, Name: name, Value: s.median(), Low: slices.Min(s), High: slices.Max(s), Unit: unit, Goal: goal, Met: met, Detail: detail})
+}
+
+// leftOut says in the table, and at once, that something was not measured, and why.
+func (b *bench) leftOut(group, why string) {
+	fmt.Fprintf(os.Stderr, "bench: %s: nothing measured: %s\n", group, why)
+	b.rows = append(b.rows, row{Group: group, Missing: why})
 }
 
 // sample is repeated readings of one figure.

@@ -43,7 +43,7 @@ func (b *bench) packers() error {
 	if python != "" {
 		all = append(all, packer{"mosaicml", "MosaicML MDSWriter " + mosaicmlVersion, python, 5, "zstd:1"})
 	} else {
-		fmt.Fprintln(os.Stderr, "bench: MosaicML is left out: it needs torch and torchvision; Debian's python3-torch and python3-torchvision will do")
+		b.leftOut("packers", "MosaicML: "+needsTorch)
 	}
 	for _, c := range []struct{ kind, name string }{{"text", "text 3 KB"}, {"images", "incompressible 100 KB"}} {
 		src := filepath.Join(b.dir, "files-packers-"+c.kind)
@@ -125,6 +125,9 @@ func (b *bench) packFolder(src, out string, plain bool) error {
 	}
 	return os.RemoveAll(out)
 }
+
+// needsTorch is why what pythonWithTorch is for is left out.
+const needsTorch = "it needs torch and torchvision; Debian's python3-torch and python3-torchvision will do"
 
 // pythonWithTorch makes a virtual environment over an interpreter of the system that has torch and torchvision, and returns its
 // interpreter; none where there is no such interpreter. What else the packages name is installed as far as it is needed here.

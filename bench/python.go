@@ -60,13 +60,12 @@ func (b *bench) pythonPackage() error {
 	if err := os.WriteFile(script, []byte(pythonScript), 0o600); err != nil {
 		return err
 	}
-	interpreter, err := b.pythonWithTorch("webdataset=="+webdatasetVersion, "mosaicml-streaming=="+mosaicmlVersion, "litdata=="+litdataVersion,
-		"braceexpand", "pyyaml", "lightning-utilities", "filelock", "requests", "tifffile")
+	interpreter, err := b.pythonWithTorch(peerPackages...)
 	if err != nil {
 		return err
 	}
 	if interpreter == "" {
-		fmt.Fprintln(os.Stderr, "bench: the group python is left out: it needs torch and torchvision; Debian's python3-torch and python3-torchvision will do")
+		b.leftOut("python", needsTorch)
 		return nil
 	}
 	p := &pythonBench{bench: b, interpreter: interpreter, script: script, peers: []pythonPeer{

@@ -108,7 +108,11 @@ func run(c conditions, only, dir string, asJSON bool) (err error) {
 	if err := environment(b.server); err != nil {
 		return err
 	}
-	fmt.Printf("%s %s/%s, %d CPUs for client, proxy and server together; versitygw on loopback, %d objects of %d MiB in the page cache\n"+
+	head := os.Stdout
+	if asJSON {
+		head = os.Stderr
+	}
+	fmt.Fprintf(head, "%s %s/%s, %d CPUs for client, proxy and server together; versitygw on loopback, %d objects of %d MiB in the page cache\n"+
 		"throttled: %v to the first byte, %d MB/s a connection, %d MB/s the whole server; %d requests in flight; %d MiB a measurement\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), objects, objectSize>>20,
 		c.firstByte, c.perConn/1e6, c.total/1e6, c.inFlight, c.mib)

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// peerPackages are what the comparison with other systems needs.
+var peerPackages = []string{"webdataset==" + webdatasetVersion, "mosaicml-streaming==" + mosaicmlVersion, "litdata==" + litdataVersion,
+	"braceexpand", "pyyaml", "lightning-utilities", "filelock", "requests", "tifffile"}
+
+// cpuModel names the processor, as far as the system says.
+func cpuModel() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				return strings.TrimSpace(value)
+			}
+		}
+	}
+	return "a processor without a name"
+}
+
+// memoryGiB is how much memory the machine has.
+func memoryGiB() float64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	var kib float64
+	if err == nil {
+		_, _ = fmt.Sscanf(string(text), "MemTotal: %f", &kib)
+	}
+	return kib / (1 << 20)
+}
+
+// says is the first line that a command prints, or what is wrong with it.
+func says(name string, args ...string) string {
+	out, err := exec.Command(name, args...).Output()
+	if err != nil {
+		return name + " is missing"
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return line
+}
+
+// machine says on what, and with which versions, others are measured.
+func (p *peersBench) machine() []string {
+	versions := says(p.interpreter, "-c", `import platform, torch, numpy, boto3; print(f"Python {platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}, boto3 {boto3.__version__}")`)
+	network := "S3 left out: " + p.noS3
+	if p.s3 != nil {
+		network = fmt.Sprintf("S3: versitygw on loopback behind a proxy: %v to the first byte of an answer, %d MB/s for all together, a connection may have all of it; every reading begins with an empty local cache; the server shares the CPUs", peersFirstByte, peersTotal)
+	}
+	return []string{
+		fmt.Sprintf("%s, %d CPUs, %.0f GiB of memory, %s", cpuModel(), p.cores, memoryGiB(), says("uname", "-sr")),
+		versions + "; " + strings.Trim(says("zstd", "--version"), "* ") + "; " + says("tar", "--version"),
+		fmt.Sprintf("%d MiB of samples of each kind, in eight shards; local files on %s, page cache warm", p.mib/2, fsKind(p.dir)),
+		network,
+	}
+}

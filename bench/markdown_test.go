@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	const page = "# A page\n\n<!-- table: peers -->\nold\n<!-- end: peers -->\nbehind\n"
+	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	met := true
+	b := &bench{rows: []row{{Group: "read", Name: "a | b", Value: 1234, Low: 1, High: 1, Unit: "x", Met: &met, Goal: "≥ 2"}}}
+	if err := b.writeMarkdown(path, true); err == nil || !strings.Contains(err.Error(), "table: peers") {
+		t.Errorf("a page without a place for what was measured: %v", err)
+	}
+	p := &peersBench{bench: b}
+	for _, r := range []peerResult{
+		{Store: "local", kind: "text 3 KB", system: "One", Setting: "defaults", Rates: sample{12_345}, Bytes: sample{5e7}, CPU: sample{2e-6},
+			Memory: sample{100, 120}, Whole: true, First: sample{0.05}, Resume: sample{1.5}, Way: "exact"},
+		{Store: "s3", kind: "text 3 KB", system: "Two", Reason: "no route"},
+		{Store: "local", kind: "images 100 KB", system: "Floor", Rates: sample{7}, Bytes: sample{7e5}, CPU: sample{1}},
+	} {
+		b.peers = append(b.peers, r)
+		p.addPeer(r)
+	}
+	if err := b.writeMarkdown(path, true); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	if !strings.HasPrefix(text, "# A page\n\n<!-- table: peers -->\n") || !strings.HasSuffix(text, "<!-- end: peers -->\nbehind\n") || strings.Contains(text, "old") {
+		t.Errorf("around the table:\n%s", text)
+	}
+	for _, want := range []string{
+		"### Text 3 KB, local disk", "| One | 12,300 | 50 | 2 µs | 120 MiB | 50 ms | 1.5 s, exact | defaults |",
+		"| Two | – | – | – | – | – | – | no route |", "| Floor | 7 | 1 | 1 s | – | – | – |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "a \\| b") {
+		t.Error("the table of all groups is in a page that has no place for it")
+	}
+
+	fresh := filepath.Join(t.TempDir(), "new.md")
+	if err := b.writeMarkdown(fresh, true); err != nil {
+		t.Fatal(err)
+	}
+	if data, err = os.ReadFile(fresh); err != nil || !strings.Contains(string(data), `| read | a \| b | 1,230 x |  | ≥ 2 | met |`) {
+		t.Errorf("a new page: %v\n%s", err, data)
+	}
+}
+
+func TestFigures(t *testing.T) {
+	for v, want := range map[float64]string{0.12345: "0.123", 999: "999", 1000: "1,000", 1234: "1,230", 99_960: "100,000", 1_234_567: "1,230,000"} {
+		if got := figure(v); got != want {
+			t.Errorf("%v is shown as %s, not %s", v, got, want)
+		}
+	}
+	for v, want := range map[float64]string{2.345: "2.35 s", 0.0512: "51.2 ms", 0.000001: "1 µs"} {
+		if got := duration(v); got != want {
+			t.Errorf("%v s is shown as %s, not %s", v, got, want)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// peersScripts measure one system each call: bench/peers/main.py says how.
+//
+//go:embed peers/*.py
+var peersScripts embed.FS
+
+// The network of the readings from S3. A connection has all of the rate: what is fetched by one request at a time is not
+// held back by that, as it would be by most stores.
+const (
+	peersFirstByte = 30 * time.Millisecond
+	peersTotal     = 200 // MB/s
+)
+
+// peerSystems are measured on data of every kind, in this order.
+var peerSystems = []struct{ id, shown string }{
+	{"shardtool", "shardtool, copies"},
+	{"views", "shardtool, views"},
+	{"webdataset", "WebDataset " + webdatasetVersion},
+	{"mosaicml", "MosaicML Streaming " + mosaicmlVersion},
+	{"litdata", "LitData " + litdataVersion},
+	{"files", "PyTorch DataLoader over files"},
+	{"tar", "zstd -dc, tar"},
+}
+
+// peerJob is what the script is told.
+type peerJob struct {
+	System   string   `json:"system"`
+	Kind     string   `json:"kind"`
+	Field    string   `json:"field"`
+	Batch    int      `json:"batch"`
+	Samples  int      `json:"samples"`
+	Bytes    int64    `json:"bytes"`
+	Shard    int64    `json:"shard"`
+	Plain    []string `json:"plain"`  // tars
+	Packed   string   `json:"packed"` // ours, compressed
+	Files    string   `json:"files"`  // a sample each
+	Mapped   string   `json:"mapped"` // one file of rows of tokens
+	Work     string   `json:"work"`
+	S3       *peerS3  `json:"s3"`
+	Readings int      `json:"readings"`
+	// Seconds: not counted before a reading from local disk, counted there, counted from S3 at most, after which a
+	// reading is the last of its kind, and that a process may take.
+	Warm     float64 `json:"warm"`
+	Window   float64 `json:"window"`
+	Longest  float64 `json:"longest"`
+	Patience float64 `json:"patience"`
+	Limit    float64 `json:"limit"`
+}
+
+type peerS3 struct {
+	Endpoint string `json:"endpoint"` // through the slow network
+	Direct   string `json:"direct"`
+	Bucket   string `json:"bucket"`
+	Region   string `json:"region"`
+}
+
+// peerResult is what the script says of a system on a store.
+type peerResult struct {
+	Store  string `json:"store"`
+	Reason string `json:"reason"` // why there is nothing else
+
+	Setting string   `json:"setting"`
+	Swept   [][2]any `json:"swept"`
+	Rates   sample   `json:"rates"` // samples a second
+	Bytes   sample   `json:"bytes"` // a second
+	CPU     sample   `json:"cpu"`   // seconds a sample, of all processes
+	Memory  sample   `json:"memory"`
+	Whole   bool     `json:"whole"` // the readings reached an epoch's end
+	Note    string   `json:"note"`
+	First   sample   `json:"first"`  // seconds
+	Resume  sample   `json:"resume"` // seconds
+	Loaded  float64  `json:"loaded"` // of these, the start of Python and its packages
+	Way     string   `json:"way"`    // how it resumes
+
+	system string
+	kind   string
+}
+
+// peersBench is what the group has in common.
+type peersBench struct {
+	*bench
+	interpreter string
+	env         []string
+	temporary   string
+	s3          *peerS3
+	noS3        string // why it is not there
+}
+
+// peersGroup reads equal data by other systems and by ours, each at its best of some settings, from local disk and from S3.
+func (b *bench) peersGroup() error {
+	interpreter, err := b.pythonWithTorch(peerPackages...)
+	if err != nil {
+		return err
+	}
+	if interpreter == "" {
+		b.leftOut("peers", needsTorch)
+		return nil
+	}
+	p := &peersBench{bench: b, interpreter: interpreter}
+	if err := p.unpack(); err != nil {
+		return err
+	}
+	server, err := b.startS3("-first-byte", peersFirstByte.String(), "-total", fmt.Sprint(peersTotal))
+	if err != nil {
+		p.noS3 = err.Error()
+		b.leftOut("peers", "from S3: "+p.noS3)
+	} else {
+		defer server.stop()
+		p.env = append(p.env, server.env...)
+		p.s3 = &peerS3{Endpoint: server.value("AWS_ENDPOINT_URL"), Direct: server.value("DIRECT_ENDPOINT_URL"),
+			Bucket: server.value("BUCKET"), Region: server.value("AWS_REGION")}
+		p.env = append(p.env, "S3_ENDPOINT_URL="+p.s3.Endpoint, "AWS_DEFAULT_REGION="+p.s3.Region)
+	}
+	b.peersMachine = p.machine()
+	for _, line := range b.peersMachine {
+		fmt.Fprintln(os.Stderr, "bench: peers:", line)
+	}
+	for _, k := range peerKinds {
+		if err := p.measure(k); err != nil {
+			return fmt.Errorf("%s: %w", k.shown, err)
+		}
+	}
+	return nil
+}
+
+// unpack writes the scripts and settles their environment.
+func (p *peersBench) unpack() error {
+	bin, err := p.binary()
+	if err != nil {
+		return err
+	}
+	source, err := filepath.Abs("python/src")
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(p.dir, peersScripts); err != nil {
+		return err
+	}
+	p.env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin, "PYTHONDONTWRITEBYTECODE=1", "HF_HUB_OFFLINE=1",
+		"AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/none", "AWS_SHARED_CREDENTIALS_FILE=/none")
+	return nil
+}
+
+// measure has all systems read data of one kind.
+func (p *peersBench) measure(k peerKind) error {
+	job, err := p.prepare(k)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(job.Work)
+	for _, system := range peerSystems {
+		fmt.Fprintf(os.Stderr, "bench: peers: %s: %s …\n", k.shown, system.shown)
+		job.System = system.id
+		begin := time.Now()
+		results, err := p.call(job)
+		if p.ctx.Err() != nil {
+			return p.ctx.Err()
+		}
+		if err != nil {
+			// A system that fails is a row that says so.
+			for _, store := range p.stores()[len(results):] {
+				results = append(results, peerResult{Store: store, Reason: err.Error()})
+			}
+		}
+		fmt.Fprintf(os.Stderr, "bench: peers: took %.0f s\n", time.Since(begin).Seconds())
+		for _, r := range results {
+			r.system, r.kind = system.shown, k.shown
+			p.peers = append(p.peers, r)
+			p.addPeer(r)
+		}
+	}
+	return nil
+}
+
+func (p *peersBench) stores() []string {
+	if p.s3 == nil {
+		return []string{"local"}
+	}
+	return []string{"local", "s3"}
+}
+
+// call runs the script and returns what it has said, also when it fails then.
+func (p *peersBench) call(job peerJob) (results []peerResult, err error) {
+	in, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.interpreter, filepath.Join(p.dir, "peers", "main.py"))
+	cmd.Env, cmd.Stdin = append(p.env, "TMPDIR="+p.temporary), bytes.NewReader(in)
+	// It ends what it has started.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.Output()
+	for line := range bytes.Lines(out) {
+		var r peerResult
+		if err := json.Unmarshal(line, &r); err != nil {
+			return results, fmt.Errorf("it printed %q: %w", line, err)
+		}
+		results = append(results, r)
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		lines := strings.Split(strings.TrimSpace(string(exit.Stderr)), "\n")
+		return results, fmt.Errorf("%w: %s", err, lines[len(lines)-1])
+	}
+	return results, err
+}
+
+// storeNames are for people.
+var storeNames = map[string]string{"local": "local disk", "s3": "S3"}
+
+// addPeer adds a row to the table.
+func (p *peersBench) addPeer(r peerResult) {
+	name := fmt.Sprintf("%s, %s: %s", r.kind, storeNames[r.Store], r.system)
+	if r.Reason != "" {
+		p.rows = append(p.rows, row{Group: "peers", Name: name, Missing: r.Reason})
+		return
+	}
+	figures := map[string]float64{"bytes_per_second": r.Bytes.median(), "cpu_seconds_per_sample": r.CPU.median()}
+	detail := fmt.Sprintf("%.0f MB/s, %.3g µs of CPU a sample", r.Bytes.median()/1e6, 1e6*r.CPU.median())
+	if len(r.Memory) > 0 {
+		figures["memory_mib"] = slices.Max(r.Memory)
+		detail += fmt.Sprintf(", %.0f MiB", slices.Max(r.Memory))
+	}
+	if len(r.First) > 0 {
+		figures["first_batch_seconds"] = r.First.median()
+		detail += fmt.Sprintf(", first batch %.0f ms", 1000*r.First.median())
+	}
+	if len(r.Resume) > 0 {
+		figures["resume_seconds"], figures["imports_seconds"] = r.Resume.median(), r.Loaded
+		detail += fmt.Sprintf(", resumed after %.2f s", r.Resume.median())
+	}
+	for _, more := range []string{r.Way, r.Setting, r.Note, swept(r)} {
+		if more != "" {
+			detail += "; " + more
+		}
+	}
+	p.info("peers", name, r.Rates, "samples/s", detail)
+	p.rows[len(p.rows)-1].Figures = figures
+}
+
+// swept lists the settings tried and their rates.
+func swept(r peerResult) string {
+	var all []string
+	for _, s := range r.Swept {
+		if rate, ok := s[1].(float64); ok {
+			all = append(all, fmt.Sprintf("%v %.0f/s", s[0], rate))
+		} else {
+			all = append(all, fmt.Sprintf("%v %v", s[0], s[1]))
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return "tried: " + strings.Join(all, " | ")
+}

@@ -1,0 +1,146 @@
+"""Measures what runs in a child: time, processor time of all its processes, the most memory they had."""
+
+import atexit
+import contextlib
+import glob
+import os
+import pickle
+import select
+import signal
+import tempfile
+import threading
+import time
+import traceback
+
+TICK = os.sysconf("SC_CLK_TCK")
+SAMPLE = 0.1  # seconds between two looks at the memory
+
+
+class Failed(Exception):
+    """What was to be measured failed; the text says why."""
+
+
+def tree(pid):
+    """A process and all below it."""
+    found, todo = [], [pid]
+    while todo:
+        at = todo.pop()
+        found.append(at)
+        for path in glob.glob(f"/proc/{at}/task/*/children"):
+            with contextlib.suppress(OSError), open(path) as f:
+                todo += map(int, f.read().split())
+    return found
+
+
+def cpu():
+    """Seconds of processor time of this process, of all below it, and of those of them that have ended."""
+    used = time.process_time() + sum(os.times()[2:4])
+    for pid in tree(os.getpid())[1:]:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
+            used += sum(map(int, f.read().rpartition(")")[2].split()[11:15])) / TICK
+    return used
+
+
+def memory(pids):
+    """MiB that processes hold together: private and shared memory, each page once, and no mapped files."""
+    kib = 0
+    for pid in pids:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as f:
+            kib += sum(int(line.split()[1]) for line in f if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
+    return kib / 1024
+
+
+def since_start():
+    """Seconds since this process was started, its interpreter's own start among them."""
+    with open("/proc/self/stat") as f:
+        began = int(f.read().rpartition(")")[2].split()[19]) / TICK
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began
+
+
+def in_child(work, limit):
+    """Runs work in a fork, which has what is imported here, and returns its result and the peak of memory in MiB.
+
+    Failed when it raises, ends without a result, or takes longer than limit seconds. All processes that it started are ended.
+    """
+    out, into = os.pipe()
+    with tempfile.TemporaryFile() as log:
+        pid = os.fork()
+        if pid == 0:
+            os.close(out)
+            child(work, into, log)
+        os.close(into)
+        with contextlib.suppress(OSError):  # the child does it too: whoever is first
+            os.setpgid(pid, pid)
+        patience = 0  # with a child that is late, or when this process is told to end
+        try:
+            data, peak = watch(pid, out, time.monotonic() + limit)
+            patience = 0 if data is None else 4
+        finally:
+            os.close(out)
+            end(pid, patience)
+        if data is None:
+            raise Failed(f"no result after {limit:.0f} s")
+        ok, value = pickle.loads(data) if data else (False, None)
+        if not ok:
+            log.seek(0)
+            raise Failed(value or "it ended: " + last_line(log.read().decode(errors="replace")))
+    return value, peak
+
+
+def last_line(text):
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def reason(err):
+    """An error in a line. Those of a DataLoader's workers have theirs in the last line of many."""
+    text = last_line(str(err)) if " worker process " in str(err) else str(err).partition("\n")[0]
+    return text if " worker process " in str(err) else f"{type(err).__name__}: {text}"
+
+
+def child(work, into, log):
+    """The child's side: never returns."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    try:
+        result = True, work()
+    except BaseException as err:
+        traceback.print_exc()
+        result = False, reason(err)
+    with os.fdopen(into, "wb") as f:
+        pickle.dump(result, f)
+    # Loaders that hold shared memory give it back at the end of a process, and some wait for their workers there.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for pid in tree(os.getpid())[1:]:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    threading.Timer(3, os._exit, [0]).start()
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
+    os._exit(0)
+
+
+def watch(pid, out, deadline):
+    """Reads a child's result, None if it is late, and looks at its memory until there is one."""
+    data, peak = [], 0.0
+    while (left := deadline - time.monotonic()) > 0:
+        if not select.select([out], [], [], min(SAMPLE, left))[0]:
+            peak = max(peak, memory([os.getpid(), *tree(pid)]))
+            continue
+        part = os.read(out, 1 << 20)
+        if not part:
+            return b"".join(data), peak
+        data.append(part)
+    return None, peak
+
+
+def end(pid, patience):
+    """Waits for a child some seconds, and ends it and all of its group."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline and os.waitpid(pid, os.WNOHANG)[0] == 0:
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)

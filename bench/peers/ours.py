@@ -1,0 +1,44 @@
+"""shardtool's Python package, with its default settings: shuffled, every block checked."""
+
+import data
+import shardtool
+
+
+class Copies(data.System):
+    """Batches that are this process's own."""
+
+    copy = True
+
+    def prepare(self, store):
+        if store == "s3":
+            data.upload(self.job, self.job["packed"], f"packed/{self.kind}")
+
+    def open(self, place, setting, state=None):
+        url = self.job["packed"]
+        if place.s3:
+            url = (
+                f"s3://{place.s3['bucket']}/packed/{self.kind}?endpoint={place.s3['endpoint']}&region={place.s3['region']}&path_style=true"
+            )
+        field = self.job["field"]
+        spec = ("int16", (data.TOKENS,)) if self.kind == "tokens" else "bytes"
+        loader = shardtool.Loader(url, self.batch, fields={field: spec}, shuffle=True, seed=1, tail="short", copy=self.copy)
+        if state:
+            loader.load_state_dict(state)
+        return self.wrap(loader, field)
+
+    def wrap(self, loader, field):
+        return data.Loader(self.job["samples"], lambda: (batch[field] for batch in loader), lambda seen: loader.state_dict(), loader.close)
+
+
+class Views(Copies):
+    """Batches that stay where the child process has put them."""
+
+    copy = False
+
+    def wrap(self, loader, field):
+        if self.kind == "tokens":
+            return super().wrap(loader, field)
+        out = data.Loader(self.job["samples"], lambda: iter(loader), lambda seen: loader.state_dict(), loader.close)
+        out.count = lambda batch: (batch.size, len(batch.data(field)))
+        out.payloads = lambda batch: map(bytes, batch.payloads(field))
+        return out
