@@ -34,6 +34,16 @@ func memoryGiB() float64 {
 	return kib / (1 << 20)
 }
 
+// load is the mean number of processes that wanted to run in the last minute: what else the machine was busy with.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
+}
+
 // says is the first line that a command prints, or what is wrong with it.
 func says(name string, args ...string) string {
 	out, err := exec.Command(name, args...).Output()
@@ -52,7 +62,7 @@ func (p *peersBench) machine() []string {
 		network = fmt.Sprintf("S3: versitygw on loopback behind a proxy: %v to the first byte of an answer, %d MB/s for all together, a connection may have all of it; every reading begins with an empty local cache; the server shares the CPUs", peersFirstByte, peersTotal)
 	}
 	return []string{
-		fmt.Sprintf("%s, %d CPUs, %.0f GiB of memory, %s", cpuModel(), p.cores, memoryGiB(), says("uname", "-sr")),
+		fmt.Sprintf("%s, %d CPUs, %.0f GiB of memory, load %s before, %s", cpuModel(), p.cores, memoryGiB(), load(), says("uname", "-sr")),
 		versions + "; " + strings.Trim(says("zstd", "--version"), "* ") + "; " + says("tar", "--version"),
 		fmt.Sprintf("%d MiB of samples of each kind, in eight shards; local files on %s, page cache warm", p.mib/2, fsKind(p.dir)),
 		network,
