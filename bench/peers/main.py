@@ -179,7 +179,7 @@ class Bench:
         if len(settings) == 1:
             return settings[0], []
         rates, failed = {}, {}
-        windows = (0.3, 0.7) if store == "local" else (0, self.job["longest"] / 3)
+        windows = (0.3, 0.7) if store == "local" else (0, self.job["longest"] * 2 / 3)
         for i, setting in enumerate(settings):
             try:
                 got, _ = self.once(store, reading, setting, windows, limit=20)
