@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,19 +51,50 @@ func (f *statsFlags) watch(ctx context.Context, stderr io.Writer, s *reader.Stre
 	if f.addr == "" {
 		return func() {}, nil
 	}
-	host, port, err := net.SplitHostPort(f.addr)
+	listener, err := listenMetrics(ctx, f.addr, 1)
 	if err != nil {
-		return nil, usagef("--metrics %q: write an address such as :9400 or 0.0.0.0:9400", f.addr)
+		return nil, err
+	}
+	c := metrics.New()
+	c.Watch(s, rank)
+	fmt.Fprintf(stderr, "metrics at %s\n", metricsURL(listener))
+	return serveMetrics(listener, c, stderr), nil
+}
+
+// listenMetrics listens at an address, on this host only unless it names one, or at one of the next ports of so many in all: the processes of
+// a host that are given one address find one each.
+func listenMetrics(ctx context.Context, addr string, ports int) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, usagef("--metrics %q: write an address such as :9400 or 0.0.0.0:9400", addr)
 	}
 	if host == "" { // nobody else sees it who was not meant to
 		host = "127.0.0.1"
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	first, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	if err != nil {
-		return nil, usagef("--metrics %s: %w", f.addr, err)
+		return nil, usagef("--metrics %s: %w", addr, err)
 	}
-	c := metrics.New()
-	c.Watch(s, rank)
+	for n := first; ; n++ {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(n)))
+		switch {
+		case err == nil:
+			return listener, nil
+		case !errors.Is(err, syscall.EADDRINUSE) || first == 0 || ports == 1:
+			return nil, usagef("--metrics %s: %w", addr, err)
+		case n == first+ports-1 || n == 1<<16-1:
+			return nil, usagef("--metrics %s: all ports from %d to %d are in use: give another, or 0 for any", addr, first, n)
+		}
+	}
+}
+
+// metricsURL is where a listener's metrics are.
+func metricsURL(listener net.Listener) string {
+	return "http://" + listener.Addr().String() + "/metrics"
+}
+
+// serveMetrics serves what a collector sees until the function that it returns is called.
+func serveMetrics(listener net.Listener, c *metrics.Collector, stderr io.Writer) (stop func()) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
@@ -74,9 +107,8 @@ func (f *statsFlags) watch(ctx context.Context, stderr io.Writer, s *reader.Stre
 			fmt.Fprintf(stderr, "shardtool: metrics are not served any more: %v\n", err)
 		}
 	}()
-	fmt.Fprintf(stderr, "metrics at http://%s/metrics\n", listener.Addr())
 	return func() {
 		server.Close()
 		<-done
-	}, nil
+	}
 }

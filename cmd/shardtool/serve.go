@@ -7,6 +7,7 @@ import (
 // newServe is for programs, so the list of commands leaves it out.
 func newServe() *cobra.Command {
 	var fd, parent int
+	var metricsAddr string
 	cmd := &cobra.Command{
 		Use:    "serve --fd N",
 		Hidden: true,
@@ -17,6 +18,9 @@ end of a socket pair as the descriptor --fd. docs/serve-protocol.md says what bo
 It ends with the program, however that ends, and ignores SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2: they are the program's to
 answer.
 
+With --metrics it serves metrics for Prometheus, as cat does, from the moment that a data set is opened. Processes that are given the
+same port, such as the ranks of a host, take the first free one from it on, of 64.
+
 Exit codes:
 ` + exitCodes,
 		Example: "  shardtool serve --fd 3 3<>socket   # one end of a socket pair, in practice",
@@ -25,10 +29,11 @@ Exit codes:
 			if fd < 3 {
 				return usagef("--fd: give the number of the descriptor that is one end of a socket pair; programs start this command, see docs/serve-protocol.md")
 			}
-			return runServe(cmd, fd, parent)
+			return runServe(cmd, fd, parent, metricsAddr)
 		},
 	}
 	cmd.Flags().IntVar(&fd, "fd", -1, "descriptor of the socket")
 	cmd.Flags().IntVar(&parent, "parent", 0, "end when this process is no longer the parent (0: only when the socket is closed)")
+	cmd.Flags().StringVar(&metricsAddr, "metrics", "", "serve metrics for Prometheus at this address, as in :9400, or at the next free port (this host only, unless it names a host)")
 	return cmd
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -13,16 +14,19 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
 	"github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/metrics"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
 // processors is what the affinity and the cgroup leave to this process; serve itself uses fewer.
 var processors = runtime.GOMAXPROCS(0)
 
-func runServe(cmd *cobra.Command, fd, parent int) error {
+func runServe(cmd *cobra.Command, fd, parent int, metricsAddr string) error {
 	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
+	m := serveMeter{addr: metricsAddr, stderr: cmd.ErrOrStderr()}
+	defer m.close()
 	err := serve.Serve(context.WithoutCancel(cmd.Context()), fd, serve.Options{
-		Version: version, Open: serveOpen, Stream: serveStream, Parent: parent, GiveUp: func() { os.Exit(0) },
+		Version: version, Open: m.open, Stream: serveStream, Watch: m.watch, Parent: parent, GiveUp: func() { os.Exit(0) },
 		Code: func(err error) int {
 			if errors.Is(err, serve.ErrConfig) {
 				return exitUsage
@@ -34,6 +38,47 @@ func runServe(cmd *cobra.Command, fd, parent int) error {
 		return usage(err)
 	}
 	return err
+}
+
+// serveMeter serves metrics of the process, if an address for them was given.
+type serveMeter struct {
+	addr, url string
+	stderr    io.Writer
+	collector *metrics.Collector
+	stop      func()
+}
+
+// open is serveOpen. The first time it begins to listen: the parent hears an error only as an answer.
+func (m *serveMeter) open(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error) {
+	if m.addr != "" && m.collector == nil {
+		listener, err := listenMetrics(ctx, m.addr, metricsPorts)
+		if err != nil {
+			return nil, err
+		}
+		m.collector, m.url = metrics.New(), metricsURL(listener)
+		m.stop = serveMetrics(listener, m.collector, m.stderr)
+	}
+	o, err := serveOpen(ctx, q)
+	if err == nil {
+		o.Metrics = m.url
+	}
+	return o, err
+}
+
+// metricsPorts is how many ports a child tries: more than a host has ranks and loaders of theirs.
+const metricsPorts = 64
+
+func (m *serveMeter) watch(s interface{ Stats() reader.StreamStats }, rank int) (stop func()) {
+	if m.collector == nil {
+		return func() {}
+	}
+	return m.collector.Watch(s, rank)
+}
+
+func (m *serveMeter) close() {
+	if m.stop != nil {
+		m.stop()
+	}
 }
 
 // serveOpen opens the data set of OPEN.

@@ -21,10 +21,11 @@ type parcel struct {
 	columns    *columns
 	checkpoint []byte
 	ledger     []byte // nil: as it was
+	account    []byte
 
-	size                                 int
-	numbers, keys, rows, text, keysBytes int // offsets
-	places                               []place
+	size                                       int
+	numbers, keys, rows, text, keysBytes, told int // offsets; told is that of the account
+	places                                     []place
 }
 
 // place is where a column lies in the region.
@@ -47,6 +48,7 @@ func (p *parcel) plan() error {
 	for i := range p.columns.made {
 		p.places = append(p.places, place{pairs: take(pairSize*n, 8), typ: take(len(p.columns.made[i].typ), 1)})
 	}
+	p.told = take(accountSize, 8)
 	p.text = take(len(p.checkpoint)+len(p.ledger), 8)
 	keys := 0
 	for i := range p.batch.Samples {
@@ -105,6 +107,8 @@ func (p *parcel) write(dst []byte) {
 	le.PutUint64(dst[80:], uint64(p.numbers))
 	le.PutUint64(dst[88:], uint64(p.keys))
 	le.PutUint64(dst[96:], uint64(p.rows))
+	le.PutUint64(dst[104:], uint64(p.told))
+	copy(dst[p.told:], p.account)
 	copy(dst[p.text:], p.checkpoint)
 	copy(dst[p.text+len(p.checkpoint):], p.ledger)
 	key, padding := p.keysBytes, uint32(0)

@@ -33,8 +33,14 @@ type client struct {
 	sock     *net.UnixConn
 	done     chan error // what Serve returned
 	segments map[uint32][]byte
-	beats    int
+	beats    []beatSeen
 	retired  int
+}
+
+// beatSeen is a HEARTBEAT.
+type beatSeen struct {
+	frame
+	body []byte
 }
 
 // dial starts a server over a store.
@@ -150,13 +156,14 @@ func (c *client) next() (frame, []byte) {
 			}
 			delete(c.segments, f.u32(16))
 			continue
-		case kindHeartbeat:
-			c.beats++
-			continue
 		}
 		body := make([]byte, f.body())
 		if _, err := io.ReadFull(c.sock, body); err != nil {
 			c.t.Fatal(err)
+		}
+		if f.kind() == kindHeartbeat {
+			c.beats = append(c.beats, beatSeen{f, body})
+			continue
 		}
 		return f, body
 	}

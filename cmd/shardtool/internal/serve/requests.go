@@ -175,6 +175,8 @@ type Info struct {
 	Fields []format.FieldTotal `json:"fields"`
 	// Ranks is what the environment says.
 	Ranks Ranks `json:"ranks"`
+	// Metrics is the address that they are served at.
+	Metrics string `json:"metrics,omitempty"`
 }
 
 func infoOf(ds *reader.Dataset) *Info {

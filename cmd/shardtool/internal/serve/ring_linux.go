@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -15,12 +16,15 @@ const pageSize = 4096
 // ring is the memory that batches travel in: segments, each a file of memory mapped by both ends, from which regions are taken and to which
 // they come back in any order. It grows up to a bound. It is safe for concurrent use.
 //
-// Pages are taken from the system when they are first written. The lowest place that fits is taken first, so that a consumer that keeps up
-// sees the same few pages, warm in its processor's cache, again and again.
+// Pages are taken from the system before they are first written, and not with the write: that is a fault which ends the process where there
+// is no memory. The lowest place that fits is taken first, so that a consumer that keeps up sees the same few pages, warm in its
+// processor's cache, again and again.
 type ring struct {
 	// announce passes a new segment on; retired says that one is gone. Both are called in order, with the ring locked.
 	announce func(number uint32, fd int, size int) error
 	retired  func(number uint32) error
+	// back takes memory for a piece of a segment's file.
+	back func(fd int, offset, size int64) error
 
 	mu       sync.Mutex
 	bound    int
@@ -34,7 +38,9 @@ type ring struct {
 // segment is one of them.
 type segment struct {
 	number uint32
+	fd     int
 	data   []byte
+	backed int            // bytes from the beginning on that have memory
 	free   []extent       // ascending, never touching one another
 	used   map[uint64]int // lengths of regions, by offset
 }
@@ -42,7 +48,7 @@ type segment struct {
 type extent struct{ at, size int }
 
 func newRing(announce func(uint32, int, int) error, retired func(uint32) error) *ring {
-	return &ring{announce: announce, retired: retired}
+	return &ring{announce: announce, retired: retired, back: func(fd int, offset, size int64) error { return unix.Fallocate(fd, 0, offset, size) }}
 }
 
 // limit sets the bound, in bytes of all segments. What is there already stays.
@@ -59,17 +65,55 @@ func (r *ring) get(n int) (reg region, ok bool, err error) {
 	defer r.mu.Unlock()
 	for _, s := range r.segments {
 		if at, ok := s.get(n); ok {
-			r.out++
-			return region{s.number, uint64(at), s.data[at : at+n : at+n]}, true, nil
+			return r.take(s, at, n)
 		}
 	}
 	s, err := r.grow(n)
 	if s == nil || err != nil {
 		return region{}, false, err
 	}
-	s.get(n)
+	at, _ := s.get(n)
+	return r.take(s, at, n)
+}
+
+// take is the region of n bytes that a segment gave, with memory behind it.
+func (r *ring) take(s *segment, at, n int) (reg region, ok bool, err error) {
+	if err := r.fill(s, at+n); err != nil {
+		s.put(uint64(at))
+		return region{}, false, err
+	}
 	r.out++
-	return region{s.number, 0, s.data[:n:n]}, true, nil
+	return region{s.number, uint64(at), s.data[at : at+n : at+n]}, true, nil
+}
+
+// fill gives a segment memory up to an offset, and somewhat beyond.
+func (r *ring) fill(s *segment, to int) error {
+	if to <= s.backed {
+		return nil
+	}
+	const least, most = 1 << 20, 64 << 20 // of one call: a signal undoes what it has done
+	for to = min(align(to, least), len(s.data)); s.backed < to; {
+		n := min(to-s.backed, most)
+		err := r.back(s.fd, int64(s.backed), int64(n))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return r.noMemory(err)
+		}
+		s.backed += n
+	}
+	return nil
+}
+
+// noMemory is the error of a system that has none left for a batch.
+func (r *ring) noMemory(err error) error {
+	has := 0
+	for _, s := range r.segments {
+		has += s.backed
+	}
+	return fmt.Errorf("serve: the system gives no memory for another batch, batches have %d bytes so far: %w: make batches smaller, prefetch fewer or let"+
+		" go of them sooner, lower memory or shuffle_memory, or give the job more", has, os.NewSyscallError("fallocate", err))
 }
 
 // grow adds a segment that has room for n bytes, if the bound allows. Each is as large as all before it together, so that there are few.
@@ -90,12 +134,12 @@ func (r *ring) grow(n int) (*segment, error) {
 	if size > room {
 		size = n // the bound is no multiple of a page
 	}
-	s, fd, err := newSegment(r.next, size)
+	s, err := newSegment(r.next, size)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd) // the mapping stays
-	if err := r.announce(s.number, fd, size); err != nil {
+	if err := r.announce(s.number, s.fd, size); err != nil {
+		_ = s.close()
 		return nil, err
 	}
 	r.next++
@@ -108,7 +152,7 @@ func (r *ring) grow(n int) (*segment, error) {
 func (r *ring) retire(i int, s *segment) error {
 	r.total -= len(s.data)
 	r.segments = slices.Delete(r.segments, i, i+1)
-	if err := unix.Munmap(s.data); err != nil {
+	if err := s.close(); err != nil {
 		return fmt.Errorf("serve: unmap a segment: %w", err)
 	}
 	return r.retired(s.number)
@@ -146,15 +190,21 @@ func (r *ring) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.segments {
-		_ = unix.Munmap(s.data)
+		_ = s.close()
 	}
 	r.segments = nil
 }
 
+// close unmaps a segment. Its memory is free when the parent has done so, too.
+func (s *segment) close() error {
+	unix.Close(s.fd)
+	return unix.Munmap(s.data)
+}
+
 // newSegment makes a file of memory that keeps its size for ever, and maps it.
-func newSegment(number uint32, size int) (*segment, int, error) {
-	fail := func(what string, err error) (*segment, int, error) {
-		return nil, -1, fmt.Errorf("serve: %d bytes of shared memory: %w", size, os.NewSyscallError(what, err))
+func newSegment(number uint32, size int) (*segment, error) {
+	fail := func(what string, err error) (*segment, error) {
+		return nil, fmt.Errorf("serve: %d bytes of shared memory: %w", size, os.NewSyscallError(what, err))
 	}
 	fd, err := unix.MemfdCreate("shardtool", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -173,7 +223,7 @@ func newSegment(number uint32, size int) (*segment, int, error) {
 		unix.Close(fd)
 		return fail("mmap", err)
 	}
-	return &segment{number: number, data: data, free: []extent{{0, size}}, used: map[uint64]int{}}, fd, nil
+	return &segment{number: number, fd: fd, data: data, free: []extent{{0, size}}, used: map[uint64]int{}}, nil
 }
 
 // get takes the first extent that is large enough.

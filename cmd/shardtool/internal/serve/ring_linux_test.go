@@ -1,8 +1,12 @@
 package serve
 
 import (
+	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestRing takes and gives back regions of random sizes in random order: none overlaps another, the bound holds, segments that are in the way
@@ -95,5 +99,49 @@ func TestRing(t *testing.T) {
 	}
 	if err := r.release(0, 12345); err == nil {
 		t.Error("a release of nothing passes")
+	}
+}
+
+// TestNoMemory: where the system has no memory, that is an error before anything is written, and what is there stays of use.
+func TestNoMemory(t *testing.T) {
+	r := newRing(func(uint32, int, int) error { return nil }, func(uint32) error { return nil })
+	defer r.close()
+	r.limit(64 << 20)
+	left := int64(3 << 20)
+	allocate := r.back
+	interrupted := 0
+	r.back = func(fd int, at, size int64) error {
+		if interrupted++; interrupted%2 == 1 {
+			return unix.EINTR
+		}
+		if left < size {
+			return unix.ENOSPC
+		}
+		left -= size
+		return allocate(fd, at, size)
+	}
+	var held []region
+	for {
+		reg, ok, err := r.get(1 << 20)
+		if err != nil {
+			if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "prefetch fewer") || !strings.Contains(err.Error(), "have 3145728 bytes") {
+				t.Fatal(err)
+			}
+			break
+		}
+		if !ok {
+			t.Fatal("the bound comes first")
+		}
+		reg.data[0] = 1
+		held = append(held, reg)
+	}
+	if len(held) != 3 || r.out != 3 {
+		t.Fatalf("%d regions of 1 MiB in 3 MiB, %d counted", len(held), r.out)
+	}
+	if err := r.release(held[1].segment, held[1].offset); err != nil {
+		t.Fatal(err)
+	}
+	if reg, ok, err := r.get(1 << 20); err != nil || !ok || reg.offset != held[1].offset {
+		t.Fatalf("what was given back: %v %v %v", reg.offset, ok, err)
 	}
 }

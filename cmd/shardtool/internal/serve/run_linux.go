@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,6 +27,8 @@ type run struct {
 	prefetch uint64
 	parcel   parcel
 	skipped  uint64 // samples of the ledger as the parent knows it
+	account  account
+	unwatch  func()
 
 	// asked is one more than the batch that the parent waits for.
 	asked  atomic.Uint64
@@ -59,7 +62,10 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	}
 	s.ring.limit(int(q.Ring))
 	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
-	r.parcel.columns = cols
+	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
+	if s.opts.Watch != nil {
+		r.unwatch = s.opts.Watch(r, out.Rank)
+	}
 	ctx, r.cancel = context.WithCancel(ctx)
 	s.run.Store(r) // before STARTED, which NEXT may follow at once
 	if err := r.started(&out); err != nil {
@@ -92,12 +98,20 @@ func (s *server) stopRun() {
 	}
 	r.cancel()
 	r.done.Wait()
+	r.unwatch()
 	r.stream.Close()
 }
 
+// Stats is what the stream has done, and what the parent has got of it and waited for.
+func (r *run) Stats() reader.StreamStats { return r.account.stats() }
+
 // ask notes that the parent waits for a batch.
 func (r *run) ask(number uint64) {
-	r.asked.Store(number + 1)
+	r.account.mu.Lock()
+	if r.asked.Store(number + 1); r.awaited() {
+		r.account.begin()
+	}
+	r.account.mu.Unlock()
 	signal(r.token)
 }
 
@@ -123,12 +137,25 @@ func (r *run) run(ctx context.Context) {
 
 // answer tells the parent, which waits, why no batch comes.
 func (r *run) answer(err error) error {
+	if err := r.beat(0); err != nil { // what the wait was for
+		return err
+	}
 	next := r.next.Load()
+	r.account.mu.Lock()
 	r.asked.Store(next) // first: it may ask again as soon as it has the answer
+	r.account.end()
+	r.account.mu.Unlock()
 	if errors.Is(err, io.EOF) {
 		return r.s.send(newFrame(kindEnd, 0, 0).set64(8, r.id).set64(16, next), nil)
 	}
 	return r.s.fail(kindStart, r.id, err)
+}
+
+// beat sends a sign of life, with the account.
+func (r *run) beat(waited time.Duration) error {
+	stats := r.Stats()
+	f := newFrame(kindHeartbeat, 0, accountSize).set64(8, r.id).set64(16, uint64(waited.Milliseconds()))
+	return r.s.send(f.set64(24, stats.Blocks).set64(32, stats.StoredBytes), appendAccount(nil, &stats))
 }
 
 // deliver sends batch after batch. It ends with the first error, which is io.EOF at the end of the stream.
@@ -182,11 +209,16 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	if err != nil {
 		return err
 	}
+	stats := r.account.made()
+	p.account = appendAccount(p.account[:0], &stats)
 	p.write(reg.data)
 	f := reg.in(newFrame(kindBatch, flags, 0)).set64(8, r.next.Load()).set32(20, uint32(len(b.Samples)))
 	f = f.set64(40, b.Epoch).set64(48, b.NextEpoch).set64(56, b.NextPosition)
 	b.Release()
+	r.account.mu.Lock()
 	r.next.Add(1)
+	r.account.end()
+	r.account.mu.Unlock()
 	return r.s.send(f, nil)
 }
 

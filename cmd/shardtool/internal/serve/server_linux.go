@@ -20,6 +20,8 @@ type Options struct {
 	// Open opens a data set; Stream a stream over it, and fills in Started what it knows of ranks.
 	Open   func(ctx context.Context, q *OpenRequest) (*Opened, error)
 	Stream func(ctx context.Context, o *Opened, q *StartRequest, out *Started) (*reader.Stream, error)
+	// Watch, when not nil, shows how a stream of a rank goes until the function that it returns is called. Stats may be called at any time.
+	Watch func(s interface{ Stats() reader.StreamStats }, rank int) (stop func())
 	// Code is the exit code that the command line has for an error.
 	Code func(error) int
 	// Parent is the process that started this one; 0 does not look whether it lives.
@@ -31,7 +33,8 @@ type Options struct {
 // Opened is a data set, and what frees it and all that it stands on.
 type Opened struct {
 	Dataset *reader.Dataset
-	Workers int // of its streams
+	Workers int    // of its streams
+	Metrics string // where they are; empty: nowhere
 	Close   func()
 }
 
@@ -182,7 +185,9 @@ func (s *server) open(ctx context.Context, body []byte) error {
 		return err
 	}
 	s.data = data
-	return s.sendJSON(kindInfo, 0, infoOf(data.Dataset))
+	info := infoOf(data.Dataset)
+	info.Metrics = data.Metrics
+	return s.sendJSON(kindInfo, 0, info)
 }
 
 func (s *server) closeData() {
@@ -214,12 +219,11 @@ func (s *server) watch(ctx context.Context, cancel func()) {
 			continue
 		}
 		waited += beat
-		f := newFrame(kindHeartbeat, 0, 0).set64(16, uint64(waited.Milliseconds()))
 		if r != nil {
-			stats := r.stream.Stats()
-			f = f.set64(8, r.id).set64(24, stats.Blocks).set64(32, stats.StoredBytes)
+			_ = r.beat(waited)
+		} else {
+			_ = s.send(newFrame(kindHeartbeat, 0, 0).set64(16, uint64(waited.Milliseconds())), nil)
 		}
-		_ = s.send(f, nil)
 		last = s.sent.Load()
 	}
 }

@@ -1,0 +1,92 @@
+package serve
+
+import (
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/shardtool/shardtool/reader"
+)
+
+// accountSize is what an account takes as bytes: see docs/serve-protocol.md.
+const accountSize = 17 * 8
+
+// account says what the parent has got of a run, and what it has waited for. The stream's own account does not: batches are made ahead, and
+// as long as they are, nobody waits. It is safe for concurrent use.
+type account struct {
+	stream *reader.Stream
+
+	mu                      sync.Mutex
+	batches, samples, bytes uint64 // of the batches that were made
+	stalls                  reader.Stalls
+	first                   time.Duration // the first wait
+	waits                   bool
+	since                   time.Time
+	before                  reader.Stalls // the stream's account then
+}
+
+// begin starts a wait; a.mu is held.
+func (a *account) begin() {
+	if !a.waits {
+		a.waits, a.since = true, time.Now()
+		a.before = a.stream.Stats().Stalls
+	}
+}
+
+// end ends the wait, if there is one; a.mu is held. The stream has done nothing since it was looked at last.
+func (a *account) end() {
+	if !a.waits {
+		return
+	}
+	a.waits = false
+	a.stalls.Order += time.Since(a.since)
+	if a.first == 0 {
+		a.first = a.stalls.Total()
+	}
+}
+
+// settle gives what has passed of a wait its causes: those of the stream, and what the stream knows nothing of to handing over; a.mu is held.
+func (a *account) settle(s *reader.StreamStats) {
+	if !a.waits {
+		return
+	}
+	now := time.Now()
+	stalls := s.Stalls.Sub(a.before)
+	stalls.Order += max(0, now.Sub(a.since)-stalls.Total())
+	a.stalls = a.stalls.Sub(reader.Stalls{}.Sub(stalls))
+	a.since, a.before = now, s.Stalls
+}
+
+// stats is the stream's count with the parent's in place of what concerns a consumer.
+func (a *account) stats() reader.StreamStats { return a.read(false) }
+
+// made counts the batch that the stream gave last, which the parent gets next, and returns stats.
+func (a *account) made() reader.StreamStats { return a.read(true) }
+
+func (a *account) read(made bool) reader.StreamStats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.stream.Stats()
+	a.settle(&s)
+	if made {
+		a.batches, a.samples, a.bytes = s.Batches, s.Samples, s.Bytes
+	}
+	s.Batches, s.Samples, s.Bytes = a.batches, a.samples, a.bytes
+	s.Stalls, s.Wait, s.FirstWait = a.stalls, a.stalls.Total(), a.first
+	return s
+}
+
+// appendAccount appends an account.
+func appendAccount(dst []byte, s *reader.StreamStats) []byte {
+	le := binary.LittleEndian
+	for _, n := range [...]uint64{s.Batches, s.Samples, s.Bytes} {
+		dst = le.AppendUint64(dst, n)
+	}
+	for _, d := range s.Stalls.All() {
+		dst = le.AppendUint64(dst, uint64(max(0, d)))
+	}
+	for _, n := range [...]uint64{s.Blocks, s.StoredBytes, s.Evicted, s.Rereads, s.Skipped, uint64(s.Held)} {
+		dst = le.AppendUint64(dst, n)
+	}
+	return dst
+}
