@@ -32,6 +32,7 @@ from .errors import (
 )
 from .loader import Loader
 from .samples import Sample, Samples, open
+from .stats import Stalls, Stats
 
 if TYPE_CHECKING:
     from .torch import Dataset as Dataset  # not in __all__, which must not need torch
@@ -54,6 +55,8 @@ __all__ = [
     "ServerDiedError",
     "ShardtoolError",
     "SkippedError",
+    "Stalls",
+    "Stats",
     "open",
 ]
 

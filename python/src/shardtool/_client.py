@@ -16,7 +16,7 @@ import sys
 import time
 import weakref
 from collections import deque
-from typing import Any, Deque, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
 
 from . import _binary
 from . import _protocol as proto
@@ -44,20 +44,22 @@ class Client:
     Nothing of it survives a fork: the forked process closes its copy of the socket and must not use it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: str = "") -> None:
         if sys.byteorder != "little" or not hasattr(os, "memfd_create"):
             raise ConfigError("shardtool's Python package needs Linux on a little-endian processor")
         self.pid = os.getpid()
         self.binary = _binary.find()
         self.version = ""
         self.dirty = False  # an exception came in the middle of a frame
+        #: Is called with the number of a run and its account, when the child tells it beside a batch.
+        self.hear: Callable[[int, bytes], None] = lambda run, account: None
         self._closed = False
         self._frame = bytearray(proto.FRAME)
         self._view = memoryview(self._frame)
         self._segments: Dict[int, Tuple[mmap.mmap, Any]] = {}
         self._released: Deque[Tuple[int, int]] = deque()
         self._live: Dict[Tuple[int, int], _Ref] = {}
-        self._spawn()
+        self._spawn(["--metrics", metrics] if metrics else [])
         _clients.add(self)
         try:
             self._hello()
@@ -65,7 +67,7 @@ class Client:
             self.close()
             raise
 
-    def _spawn(self) -> None:
+    def _spawn(self, options: List[str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         # Not a pipe: nobody would read it. What the child writes is looked at when there is a reason.
         self._stderr = os.memfd_create("shardtool-stderr", os.MFD_CLOEXEC)
@@ -73,7 +75,7 @@ class Client:
         fd = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
         try:
             self.process = subprocess.Popen(
-                [self.binary, "serve", "--fd", str(fd), "--parent", str(self.pid)],
+                [self.binary, "serve", "--fd", str(fd), "--parent", str(self.pid), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
@@ -217,8 +219,11 @@ class Client:
         return json.loads(self.body(frame[2]))
 
     def _heartbeat(self) -> None:
-        waited = proto.words.unpack(self._frame)[4] / 1000
-        if waited in (30, 120, 600) or waited % 3600 == 0:
+        _, _, size, run, waited, *_ = proto.words.unpack(self._frame)
+        if size:
+            self.hear(run, self.body(size))
+        waited /= 1000
+        if waited in (30, 120, 600) or (waited and waited % 3600 == 0):
             logger.warning(
                 "waiting for data for %d s: the store is slow, or stuck; shardtool's child process %d lives", waited, self.process.pid
             )

@@ -26,6 +26,11 @@ header = struct.Struct("<QQQQIIIIIIQIIQQQQ")
 #: Part of it, and where that stands: checkpoint, its length, ledger's length, ledger.
 texts = struct.Struct("<QIIQ")
 TEXTS = 56
+#: Where it has the account's offset, and the account: batches, samples, bytes; eight causes of waits in nanoseconds; blocks, stored bytes,
+#: evicted, reread, skipped, held.
+TOLD = struct.Struct("<Q")
+TOLD_AT = 104
+account = struct.Struct("<17Q")
 #: A column's row: kind, flags, type's length; type, data, data's length, pairs, stride.
 row = struct.Struct("<HHIQQQQQ")
 ROW = 64

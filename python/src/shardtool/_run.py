@@ -24,12 +24,14 @@ class Run:
 
     def __init__(self, client: Client, request: Dict[str, Any], fields: Sequence[Field], out: str, copy: bool) -> None:
         self.client = client
-        self._ident = next(_idents)
+        self.ident = next(_idents)
         self._layout = Layout(fields, out, copy)
         self._number = 0  # of the next batch
+        #: The account behind the batch taken last.
+        self.account = b""
         body = json.dumps(dict(request, columns=[f.column() for f in fields])).encode()
         #: What STARTED says.
-        self.started: Dict[str, Any] = client.call(proto.pack(proto.START, self._ident, body=body), proto.STARTED, proto.START, self._ident)
+        self.started: Dict[str, Any] = client.call(proto.pack(proto.START, self.ident, body=body), proto.STARTED, proto.START, self.ident)
 
     def take(self, ledger: Optional[str]) -> Optional[Taken]:
         """Waits for the next batch; None at the end. ledger is that behind the batch before."""
@@ -41,6 +43,8 @@ class Run:
         mapped = client.mapped(segment)
         at, n, ledger_n, ledger_at = proto.texts.unpack_from(mapped, offset + proto.TEXTS)
         checkpoint = str(mapped[offset + at : offset + at + n], "ascii")
+        (told,) = proto.TOLD.unpack_from(mapped, offset + proto.TOLD_AT)
+        self.account = mapped[offset + told : offset + told + proto.account.size]
         if flags & proto.LEDGER:
             ledger = str(mapped[offset + ledger_at : offset + ledger_at + ledger_n], "utf-8")
         buffer: Any
@@ -56,12 +60,12 @@ class Run:
         return batch, checkpoint, ledger, (next_epoch, next_position), bool(flags & proto.LAST)
 
     def _wait(self) -> Frame:
-        request = proto.pack(proto.NEXT, self._ident, self._number)
+        request = proto.pack(proto.NEXT, self.ident, self._number)
         self.client.send(request)
         try:
-            return self.client.expect(proto.BATCH, proto.START, self._ident)
+            return self.client.expect(proto.BATCH, proto.START, self.ident)
         except HeldError:
             if not gc.collect():  # batches in cycles, such as an exception's frames
                 raise
         self.client.send(request)
-        return self.client.expect(proto.BATCH, proto.START, self._ident)
+        return self.client.expect(proto.BATCH, proto.START, self.ident)

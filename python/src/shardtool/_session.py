@@ -24,12 +24,12 @@ class Session:
         """Whether there was a client that cannot be used any more."""
         return self.client is not None and not self.client.alive
 
-    def connect(self, owner: object, request: Dict[str, Any]) -> Client:
+    def connect(self, owner: object, request: Dict[str, Any], metrics: str = "") -> Client:
         """The client, with the data set open. The child ends with its owner, and with this process."""
         if self.client is not None and self.client.alive:
             return self.client
         self.close()
-        self.client = Client()
+        self.client = Client(metrics)
         self._finalizer = weakref.finalize(owner, self.client.close)
         try:
             self.info = self.client.call(proto.pack_open(json.dumps(request).encode()), proto.INFO, proto.OPEN)
@@ -40,7 +40,7 @@ class Session:
 
     def facts(self) -> Dict[str, Any]:
         """INFO as users see it."""
-        return {name: value for name, value in self.info.items() if name != "ranks"}
+        return {name: value for name, value in self.info.items() if name not in ("ranks", "metrics")}
 
     def close(self) -> None:
         """Ends the child, if there is one."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import time
 import warnings
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
@@ -15,6 +17,7 @@ from ._session import Session
 from .batch import Batch
 from .errors import CheckpointError, ClosedError, ConfigError, HeldError
 from .fields import Field, Spec, parse
+from .stats import Meter, Stats
 
 
 class Loader:
@@ -63,6 +66,10 @@ class Loader:
         prefetch: Batches that are made ready ahead.
         workers: Threads that decode; default: the CPUs this process may use, divided by the ranks on this host.
         cache, cache_size: A folder on local disk that keeps what is read, for later epochs and other ranks, and its bound in bytes.
+        metrics: Serve metrics for Prometheus at this address, ":9400" or "0.0.0.0:9400" for other hosts; default: what the environment
+            variable SHARDTOOL_METRICS says. Each loader that iterates takes the first free port from that one on, of 64, and any with
+            port 0; ``metrics_url`` tells which. "": none.
+        stats_every: Seconds after which a line of ``stats`` goes to the log "shardtool", at level INFO; 0: never.
 
     Sizes may be written "64MiB". Errors are those of ``shardtool.errors``. A loader is for one thread at a time; batches are for any.
     """
@@ -99,6 +106,8 @@ class Loader:
         workers: Optional[int] = None,
         cache: "Union[str, os.PathLike[str], None]" = None,
         cache_size: Optional[Size] = None,
+        metrics: Optional[str] = None,
+        stats_every: float = 0.0,
     ) -> None:
         if batch_size is not None and global_batch is not None:
             raise ConfigError("batch_size and global_batch: give one of them")
@@ -111,6 +120,9 @@ class Loader:
         self._map = map
         self._ranks = _config.ranks(rank, world_size) if rank is not None or world_size is not None else (None, None)
         self._first_epoch, self._epochs = epoch, epochs
+        self._metrics = metrics
+        self._every = stats_every
+        self._meter = Meter()
         self._open = _config.opening(url, memory, workers, cache, cache_size)
         self._order = _config.drop_none({
             "batch_size": batch_size, "global_batch": global_batch, "shuffle": shuffle, "seed": seed, "epoch": epoch or None,
@@ -135,11 +147,12 @@ class Loader:
 
     def __getstate__(self) -> Dict[str, Any]:
         kept = ("url", "_fields", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order", "_checkpoint", "_ledger",
-                "_place", "_begin", "_closed")  # fmt: skip
+                "_place", "_begin", "_closed", "_metrics", "_every")  # fmt: skip
         return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._meter = Meter()
         self._reset()
 
     def __repr__(self) -> str:
@@ -153,7 +166,10 @@ class Loader:
             raise ClosedError("the loader is closed")
         if self._session.lost:
             self._disconnect()
-        return self._session.connect(self, _config.drop_none({**self._open, "checkpoint": self._checkpoint}))
+        return self._session.connect(self, _config.drop_none({**self._open, "checkpoint": self._checkpoint}), self._address())
+
+    def _address(self) -> str:
+        return os.environ.get("SHARDTOOL_METRICS", "") if self._metrics is None else self._metrics
 
     def _facts(self) -> Dict[str, Any]:
         """INFO. What is known is not asked again: another thread may be waiting for a batch."""
@@ -167,6 +183,9 @@ class Loader:
 
     def _start(self, begin: Optional[int]) -> None:
         """Begins a run at the place, or at the beginning of an epoch."""
+        since = time.perf_counter_ns()
+        if self._meter.pid != os.getpid():
+            self._meter = Meter()
         client = self._connect()
         fields = self._fields
         if fields is None:
@@ -180,6 +199,8 @@ class Loader:
             raise ConfigError("give batch_size, or global_batch")
         self._run = None
         self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy)
+        self._meter.opened(since, run.started["rank"], run.started["world_size"])
+        client.hear = functools.partial(self._meter.hear, run.ident)
         logger.info("rank %d of %d, global batch %d, tail %s", rank, world_size, run.started["global_batch"], run.started["tail"])
         said = json.loads(run.started["checkpoint"])
         self._checkpoint, self._place = run.started["checkpoint"], (said["epoch"], said["position"])
@@ -221,23 +242,35 @@ class Loader:
                 "this iteration is over: it failed, another one began, the loader was closed or given another state, or the process was"
                 " forked; iterate anew"
             )
+        meter, since = self._meter, time.perf_counter_ns()
         try:
             taken = run.take(self._ledger)
         except HeldError:
             self._run = run
             raise
+        finally:
+            got = time.perf_counter_ns()
+            meter.waited(run.account, got - since)
         if taken is None:
             self._run, it.last, it.ended = run, True, True
             if it.delivered == 0:
                 warnings.warn("no epoch is left, or the data set is empty: the iteration has no batches", stacklevel=3)
             raise StopIteration
         batch, checkpoint, ledger, place, last = taken
-        out = batch if self._map is None else self._map(batch)
+        if self._map is None:
+            out: Any = batch
+        else:
+            out = self._map(batch)
+            meter.mapped(time.perf_counter_ns() - got)
         if it.delivered == 0:
             it.epoch, it.position = batch.epoch, batch.position
         self._checkpoint, self._ledger, self._place = checkpoint, ledger, place
         it.delivered, it.last = it.delivered + 1, last
         self._run = run
+        if self._every:
+            said = self._meter.line(self._every)
+            if said is not None:
+                logger.info("%s", said)
         return out
 
     def __len__(self) -> int:
@@ -309,6 +342,19 @@ class Loader:
         self._connect()
         return self._session.facts()
 
+    @property
+    def metrics_url(self) -> Optional[str]:
+        """Where metrics are served, as ``metrics`` asks for; None without it, and while no child runs."""
+        return self._session.info.get("metrics")
+
+    def stats(self) -> Stats:
+        """What has been delivered, and what the loop has waited for, by causes: see Stats. It may be called at any time, from any thread:
+        before the first iteration, when all is zero, in the middle of a wait, and after ``close``. A loader that was copied to another
+        process counts for itself there."""
+        if self._meter.pid != os.getpid():
+            self._meter = Meter()
+        return self._meter.read(self._ranks if self._ranks[0] is not None else _config.ranks(None, None))
+
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of an epoch, from its beginning. It changes nothing where the next iteration is in that epoch
         anyway: so one that was resumed in the middle goes on there."""
@@ -347,6 +393,7 @@ class Loader:
         """Ends the child. Batches in hand stay valid, and ``state_dict`` goes on telling the place. A second call does nothing."""
         self._closed = True
         self._disconnect()
+        self._meter.close()
 
     def __enter__(self) -> "Loader":
         return self
