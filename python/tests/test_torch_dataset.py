@@ -114,6 +114,65 @@ def test_epochs(small: Path, workers: int, persistent: bool) -> None:
     dataset.close()
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(("workers", "persistent"), [(1, False), (2, True), (3, False)])
+def test_left_late(small: Path, method: str, workers: int, persistent: bool) -> None:
+    """Workers have read to the end of the epoch, which is filled from the next. Where the next begins hangs on what the loop has got, as
+    it does without workers: behind the last batch once that was delivered, else from its beginning."""
+    options: Dict[str, Any] = {"tail": "wrap", "batch_size": 300}
+    for leave in (0, 1, 3, 4, 5) if method == "fork" else (3, 4):  # of 4 batches, the last of which has 200 samples of the next epoch
+        plain = make(small, **options)
+        dataset = make(small, **options)
+        dl = loop(dataset, num_workers=workers, multiprocessing_context=method, persistent_workers=persistent, prefetch_factor=4)
+        want, got = iter(plain), iter(dl)
+        for _ in range(leave):
+            a, b = next(want, None), next(got, None)
+            assert (a is None) == (b is None) and (a is None or a["n"].tolist() == b["n"].tolist())  # type: ignore[index]
+        del got
+        for _ in range(2):
+            assert seen(dl) == seen(plain)
+        plain.close()
+        dataset.close()
+
+
+def test_left_late_then_without_workers(small: Path) -> None:
+    """The same where this process goes on, and where it says which epoch."""
+    options: Dict[str, Any] = {"tail": "wrap", "batch_size": 300}
+    for leave in (3, 4):
+        dataset = make(small, **options)
+        assert len(seen(itertools.islice(loop(dataset, num_workers=2, prefetch_factor=4), leave))) == leave
+        with make(small, **options)._loader as plain:
+            list(itertools.islice(plain, leave))
+            want = [b["n"].tolist() for b in plain]
+        assert seen(loop(dataset)) == want
+        dataset.close()
+        dataset = make(small, **options)
+        list(itertools.islice(loop(dataset, num_workers=2, prefetch_factor=4), leave))
+        dataset.set_epoch(1)
+        assert seen(loop(dataset, num_workers=2)) == want
+        dataset.close()
+
+
+def late(batch: shardtool.Batch) -> Any:
+    """Fails in the last batch."""
+    if batch.next_place[0] > batch.epoch:
+        raise DecodeError("bad luck")
+    return numbers(batch)
+
+
+def test_last_batch_fails(small: Path) -> None:
+    """Workers had come to the end of the epoch: where to go on has to be said nevertheless."""
+    dataset = make(small, map=late)
+    got = []
+    with ended(iter(loop(dataset, num_workers=2, prefetch_factor=8))) as it, pytest.raises(DecodeError, match="bad luck"):
+        for b in it:
+            got.append(b["n"].tolist())
+    assert got == expected(small, 0)[:-1]
+    with ended(iter(loop(dataset, num_workers=2))) as it, pytest.raises(ConfigError, match="say where to go on"):
+        next(it)
+    dataset.close()
+
+
 @pytest.mark.filterwarnings("ignore:no epoch is left")
 def test_epochs_run_out(small: Path) -> None:
     dataset = make(small, epochs=1)

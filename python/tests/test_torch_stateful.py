@@ -35,7 +35,7 @@ def seen(batches: Any) -> List[List[int]]:
 )
 def test_resumed(small: Path, workers: int, persistent: bool, every: int) -> None:
     """From the state after any batch, and that after an epoch: the rest of the uninterrupted run. Where it was the
-    last of its epoch, the loop that is resumed may have no batches."""
+    last of its epoch, the loop that is resumed is the next epoch, as of all that keeps a place here."""
     want = [b for epoch in range(2) for b in expected(small, epoch, batch_size=60, tail="wrap")]
     dl = loop(small, workers, persistent, every)
     got, states = [], [dl.state_dict()]
@@ -51,8 +51,7 @@ def test_resumed(small: Path, workers: int, persistent: bool, every: int) -> Non
         dl = loop(small, workers, persistent, every)
         dl.load_state_dict(state)
         rest = seen(dl)  # of this epoch
-        assert rest == got[i : i + len(rest)]
-        assert rest or i == border
+        assert rest == (got[i:border] if i < border else got[i:])
         again = json.loads(json.dumps(dl.state_dict()))
         rest += seen(dl)
         assert rest[: len(got) - i] == got[i:]

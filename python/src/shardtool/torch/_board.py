@@ -13,7 +13,7 @@ import struct
 import time
 import zlib
 from multiprocessing import context, reduction
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 from ..errors import ShardtoolError
 
@@ -23,16 +23,22 @@ MAIN = 0
 ITERATION = 1
 #: Where worker 0 listens.
 RELAY = 2
+#: How many batches loops have got: see loop.
+LOOPS = 3
+#: How a StatefulDataLoader resumes the iteration that its workers are started for: see loop.
+RESUMES = 4
+#: What all workers that read have counted: see Board.add.
+STATS = 5
 
 
 def restored_by(worker: int) -> int:
     """The note of a worker with the state that it was given for the iteration after the one that ITERATION tells of."""
-    return 3 + 2 * worker
+    return 6 + 2 * worker
 
 
 def left_by(worker: int) -> int:
     """The note of a worker that ended in order, without ever having asked for a batch."""
-    return 4 + 2 * worker
+    return 7 + 2 * worker
 
 
 _SPAN = 1 << 30  # offsets; memory is taken only for what is written
@@ -49,6 +55,8 @@ class Board:
         self.secret = secrets.token_hex(16)
         #: Counts the processes that it was handed to, so that workers of one iterator know each other.
         self.ticket = 0
+        #: What the owner knows of loops, by ticket and turn: batches.
+        self.loops: Dict[Tuple[int, int], int] = {}
         self._fd = os.memfd_create("shardtool-board", os.MFD_CLOEXEC)
 
     def __getstate__(self) -> Dict[str, Any]:

@@ -25,6 +25,7 @@ from ..loader import Loader
 from . import _board as notes
 from . import _wire as wire
 from ._board import Board
+from ._loop import delivered
 
 
 def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
@@ -37,9 +38,16 @@ def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
     last = board.read(notes.ITERATION)
     if last is None or last["asked"] != asked:
         return asked, main.get("state")
-    if last["ended"] or last["batches"] == 0:
+    if last["batches"] == 0:
         return asked, last["place"]
-    why = last["broken"] or _missing(board, last)
+    got = delivered(board, last["ticket"], last["iteration"])
+    if got is None and last["ended"]:
+        return asked, last["place"]
+    if got == last["batches"] and (last["ended"] or last["last"]):
+        return asked, last["place"]
+    if got == 0 and "began" in last:
+        return asked, last["began"]  # nobody has had anything of it
+    why = last["broken"] or ("" if last["ended"] else _missing(board, last))
     if why:
         raise ConfigError(
             f"the iteration before failed in epoch {last['epoch']} ({why}), and its workers had read ahead of"
@@ -47,6 +55,22 @@ def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
             " by dataset.load_state_dict(batch.state_dict()) with the last batch you got, or by dataset.set_epoch"
         )
     return asked, {**last["place"], "begin": last["epoch"] + 1}
+
+
+def upcoming(loader: Loader) -> Dict[str, Any]:
+    """The state that a loader's next iteration begins at."""
+    state = loader.state_dict()
+    if state["begin"] is None and loader._run is not None and loader._pass is not None and loader._pass.left:
+        state["begin"] = loader._pass.epoch + 1
+    return state
+
+
+def left(board: Board, last: Dict[str, Any]) -> bool:
+    """Whether an iteration was left before its loop had the last batch, or failed."""
+    got = delivered(board, last["ticket"], last["iteration"])
+    if got is None:
+        return bool(last["broken"] or (last["batches"] and not last["ended"]))
+    return bool(last["broken"] or 0 < got < last["batches"] or (got and not last["ended"] and not last["last"]))
 
 
 def started(pid: int) -> str:
@@ -138,6 +162,8 @@ class Relay:
         self._taken = 0
         self._handed = 0
         self._end: Optional[int] = None
+        self._epoch_from = 0  # the first batch of the epoch that the loop is in
+        self._passes: Optional[int] = None  # batches that the DataLoader passes over before its loop gets one
         self._error: Optional[BaseException] = None  # in place of batch _taken
 
     def _run(self) -> None:
@@ -276,7 +302,8 @@ class Relay:
             asked, began = turn(self._board)
             note = {
                 "pid": pid, "started": started(pid), "ticket": self._board.ticket, "workers": self._workers,
-                "joined": [p.id for p in present], "asked": asked, "turn": began + 1, "batches": 0, "broken": "", "closed": False,
+                "joined": [p.id for p in present], "asked": asked, "turn": began + 1, "iteration": self._iteration,
+                "batches": 0, "last": False, "broken": "", "closed": False,
             }  # fmt: skip
             if zero.state is None:
                 _, place = begin_at(self._board)
@@ -285,10 +312,11 @@ class Relay:
             if self._end is not None:
                 self._mark(**note, place=place, epoch=0, ended=True)
                 return True
-            # In the same process the Loader goes on by itself, and has read ahead.
+            # In the same process the Loader goes on by itself, and has read ahead; unless workers had taken more than the loop got.
             live = (
                 zero.state is None and last is not None and (last["pid"], last["asked"]) == (pid, asked) and self._loader._run is not None
-            )
+                and place == upcoming(self._loader)
+            )  # fmt: skip
             if not live and place is not None:
                 self._loader.load_state_dict(place)
             main = self._board.read(notes.MAIN) or {}
@@ -306,7 +334,11 @@ class Relay:
         last = latest(states)
         if last["sequence"] is not None:
             self._first, self._base = (last["worker"] + 1) % self._workers, last["sequence"] + 1
-        if last["ended"]:
+        resumes = self._board.read(notes.RESUMES) or {}
+        told = resumes.get("ticket") == self._board.ticket and self._iteration == 1
+        if told and not resumes["finished"]:
+            self._passes = resumes["passes"]  # an epoch without batches would be one more for the loop
+        elif last["ended"]:
             self._end = 0
         for p in self._peers.values():  # who asked already
             p.number = (p.id - self._first) % self._workers
@@ -316,6 +348,10 @@ class Relay:
         try:
             self._ready[self._taken] = batch = next(self._epoch)
         except StopIteration:
+            if self._passes is not None and self._taken == self._passes > 0:
+                # They were the rest of their epoch.
+                self._passes, self._epoch, self._epoch_from = None, iter(self._loader), self._taken
+                return
             self._end = self._taken
             self._mark(place=self._loader.state_dict(), ended=True)
         except Exception as err:
@@ -323,7 +359,8 @@ class Relay:
             self._break(type(err).__name__, self._taken)
         else:
             self._taken += 1
-            self._mark(place=self._loader.state_dict(), epoch=batch.epoch if self._taken == 1 else None, batches=self._taken)
+            epoch = batch.epoch if self._taken == self._epoch_from + 1 else None
+            self._mark(place=self._loader.state_dict(), epoch=epoch, batches=self._taken, last=self._epoch.last)
 
     # The board
 

@@ -18,8 +18,9 @@ from ..errors import ConfigError
 from ..loader import Loader
 from . import _board as notes
 from ._board import Board
+from ._loop import Loop, Waits, above, attached
 from ._named import named
-from ._relay import begin_at
+from ._relay import begin_at, left, upcoming
 from ._tap import Tap
 
 
@@ -74,6 +75,7 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
         self._tap: Optional[Tap] = None
         self._lock = threading.Lock()
         self._length: Tuple[str, int] = ("", 0)
+        self._waits = Waits()
         _alive.add(self)
 
     # Processes
@@ -84,26 +86,29 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
             if self._board is None or self._board.owner != os.getpid():
                 self._board = Board()
                 self._tell()
-            elif (self._handed, self._ranks) != (self._upcoming(), _config.ranks(None, None)):
+            elif (self._handed, self._ranks) != (upcoming(self._loader), _config.ranks(None, None)):
                 self._tell()
             self._board.ticket += 1
+            self._look_up()
             return self._board
+
+    def _look_up(self) -> None:
+        """Finds the DataLoader's iterator that this goes to the workers of."""
+        assert self._board is not None
+        found = above(self)
+        if found is not None and not attached(found[0]):
+            Loop(self._board, self._waits, found[0])
+            if found[1] is not None:
+                self._board.write(notes.RESUMES, {"ticket": self._board.ticket, **found[1]})
 
     def _tell(self) -> None:
         """Makes the next iteration of workers begin where that of this process would."""
-        self._handed, self._ranks = self._upcoming(), _config.ranks(None, None)
+        self._handed, self._ranks = upcoming(self._loader), _config.ranks(None, None)
         if self._board is not None and self._board.owner == os.getpid():
             self._asked += 1
             self._board.write(
                 notes.MAIN, {"asked": self._asked, "state": self._handed, "ranks": self._ranks if self._ranks[0] is not None else None}
             )
-
-    def _upcoming(self) -> Dict[str, Any]:
-        """The state that the next iteration in this process begins at."""
-        loader, state = self._loader, self._loader.state_dict()
-        if state["begin"] is None and loader._run is not None and loader._pass is not None and loader._pass.left:
-            state["begin"] = loader._pass.epoch + 1
-        return state
 
     def __getstate__(self) -> Dict[str, Any]:
         state = {"_delivery": self._delivery, "_loader": self._loader, "_asked": self._asked, "_board": None}
@@ -151,7 +156,7 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
         loader = copy.copy(self._loader)
         last = self._ahead()
         if last is None:
-            loader.load_state_dict(self._upcoming())
+            loader.load_state_dict(upcoming(self._loader))
         else:
             loader.load_state_dict(last["place"] if last["ended"] or "began" not in last else last["began"])
         return loader
@@ -188,9 +193,10 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
         anyway: so one that was resumed in the middle goes on there."""
         last = self._ahead()
         if last is not None:
-            left = last["broken"] or (last["batches"] and not last["ended"])
-            self._loader.load_state_dict({**last["place"], "begin": epoch} if left else last["place"])
-            if left:
+            assert self._board is not None
+            gone = left(self._board, last)
+            self._loader.load_state_dict({**last["place"], "begin": epoch} if gone else last["place"])
+            if gone:
                 self._tell()
                 return
         self._loader.set_epoch(epoch)
