@@ -71,24 +71,49 @@ class Stats(NamedTuple):
     #: The most bytes of blocks that the child held at once.
     held: int = 0
 
+    def __add__(self, other: object) -> "Stats":
+        """Both together, as of two loaders of one rank."""
+        if not isinstance(other, Stats):
+            return NotImplemented
+        stalls = Stalls(*(a + b for a, b in zip(self.stalls, other.stalls)))
+        return other._replace(
+            **{name: getattr(self, name) + getattr(other, name) for name in _COUNTED},
+            stalls=stalls,
+            wait=sum(stalls),
+            first_wait=self.first_wait or other.first_wait,
+            skipped=other.skipped or self.skipped,
+            held=max(self.held, other.held),
+            rank=self.rank if other.rank is None else other.rank,
+            world_size=self.world_size if other.world_size is None else other.world_size,
+        )
+
     @property
     def wait_share(self) -> float:
         """The share of the time that was waited, 0 to 1."""
         return min(1.0, self.wait / self.elapsed) if self.elapsed > 0 else 0.0
 
     def __sub__(self, before: "Stats") -> "Stats":
-        counted = ("batches", "samples", "bytes", "elapsed", "opening", "blocks", "stored_bytes", "evicted", "rereads", "skipped")
         stalls = Stalls(*(a - b for a, b in zip(self.stalls, before.stalls)))
         return self._replace(
-            **{name: getattr(self, name) - getattr(before, name) for name in counted},
+            **{name: getattr(self, name) - getattr(before, name) for name in _COUNTED},
             stalls=stalls,
             wait=sum(stalls),
             first_wait=0.0 if before.batches else self.first_wait,
+            skipped=self.skipped - before.skipped,
         )
 
     def as_dict(self) -> Dict[str, Any]:
         """The same as a dict of numbers, with a dict of the causes: for JSON, or for an experiment tracker."""
         return {**self._asdict(), "stalls": self.stalls._asdict()}
+
+    def seen_by(self, wait: int, first: int, rest: str) -> "Stats":
+        """The same for a loop that others read ahead for, and that waited so many nanoseconds itself: by the causes of those others as long
+        as they waited, and what goes beyond by the cause ``rest``. An estimate: whether both waited at the same time is not known."""
+        share = min(1.0, wait / 1e9 / self.wait) if self.wait else 0.0
+        causes = {name: s * share for name, s in self.stalls._asdict().items()}
+        causes[rest] += max(0.0, wait / 1e9 - sum(causes.values()))
+        stalls = Stalls(**causes)
+        return self._replace(stalls=stalls, wait=sum(stalls), first_wait=first / 1e9)
 
     def __str__(self) -> str:
         """One line for a log."""
@@ -106,13 +131,19 @@ _SKIPPED, _HELD = 15, 16
 _NONE = (0,) * 17
 
 
+#: Figures of Stats that only grow, one by one.
+_COUNTED = ("batches", "samples", "bytes", "elapsed", "opening", "blocks", "stored_bytes", "evicted", "rereads")
+
+
 class Meter:
     """Measures one loader. One thread at a time waits; ``read`` is for any."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._ranks: "Optional[Tuple[int, int]]" = None
-        self._begun = self._ended = 0
+        self._ended = 0
+        #: When the first iteration began, of time.perf_counter_ns; 0: none has.
+        self.begun = 0
         self._opening = 0
         # In one tuple, so that other threads see what belongs together: nanoseconds of wait, of map, and of the first wait; the account of
         # the run there is; the sum of those before.
@@ -125,7 +156,7 @@ class Meter:
         """Begins a run, which was asked for at that time of time.perf_counter_ns."""
         now = time.perf_counter_ns()
         self._ranks = rank, world_size
-        self._begun, self._ended = self._begun or begin, 0
+        self.begun, self._ended = self.begun or begin, 0
         self._opening += now - begin
         wait, mapped, first, account, past = self._told
         self._heard = b""
@@ -152,7 +183,7 @@ class Meter:
 
     def close(self) -> None:
         """Ends the time that counts."""
-        if self._begun and not self._ended:
+        if self.begun and not self._ended:
             self._ended = time.perf_counter_ns()
 
     def line(self, every: float) -> Optional[Stats]:
@@ -185,7 +216,7 @@ class Meter:
         rank, world_size = self._ranks or ranks
         return Stats(
             rank=rank, world_size=world_size, batches=n[0], samples=n[1], bytes=n[2],
-            elapsed=(until - self._begun) / 1e9 if self._begun else 0.0,
+            elapsed=(until - self.begun) / 1e9 if self.begun else 0.0,
             wait=sum(stalls), first_wait=first / 1e9, opening=self._opening / 1e9, stalls=stalls,
             blocks=n[11], stored_bytes=n[12], evicted=n[13], rereads=n[14], skipped=n[15], held=n[16],
         )  # fmt: skip

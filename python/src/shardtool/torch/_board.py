@@ -6,6 +6,8 @@ waits for anything here; notes that are being written are read again.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -16,6 +18,7 @@ from multiprocessing import context, reduction
 from typing import Any, Dict, Optional, Tuple
 
 from ..errors import ShardtoolError
+from ..stats import Stalls, Stats
 
 #: What the owner asked for: {"asked": number of the request, "state": where to begin, "ranks": rank and world size}.
 MAIN = 0
@@ -77,6 +80,20 @@ class Board:
         """Replaces a note. Only its writer does."""
         data = json.dumps(value).encode()
         os.pwrite(self._fd, _head.pack(len(data), zlib.crc32(data)) + data, note * _SPAN)
+
+    def add(self, note: int, more: Stats) -> None:
+        """Adds to figures that many processes count in one note."""
+        with contextlib.suppress(OSError, ShardtoolError):  # figures are no reason to fail
+            fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, note * _SPAN)
+            try:
+                self.write(note, (self.stats(note) + more).as_dict())
+            finally:
+                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, note * _SPAN)
+
+    def stats(self, note: int) -> Stats:
+        """Such figures."""
+        said = self.read(note)
+        return Stats(**{**said, "stalls": Stalls(**said["stalls"])}) if said else Stats()
 
     def read(self, note: int) -> Optional[Dict[str, Any]]:
         """A note; None if it was never written."""

@@ -15,6 +15,7 @@ import os
 import selectors
 import socket
 import threading
+import time
 from multiprocessing import util
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -22,6 +23,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from ..batch import Batch
 from ..errors import ClosedError, ConfigError
 from ..loader import Loader
+from ..stats import Stats
 from . import _board as notes
 from . import _wire as wire
 from ._board import Board
@@ -147,6 +149,8 @@ class Relay:
         self._iteration = 0
         self._begun = False
         self._lock = threading.Lock()
+        self._counted = Stats()  # of the Loader, as the board has it
+        self._due = 0.0
         self._note: Dict[str, Any] = {}  # on the board
         self._left = False
         self._clear()
@@ -348,6 +352,7 @@ class Relay:
         try:
             self._ready[self._taken] = batch = next(self._epoch)
         except StopIteration:
+            self._count()
             if self._passes is not None and self._taken == self._passes > 0:
                 # They were the rest of their epoch.
                 self._passes, self._epoch, self._epoch_from = None, iter(self._loader), self._taken
@@ -356,13 +361,23 @@ class Relay:
             self._mark(place=self._loader.state_dict(), ended=True)
         except Exception as err:
             self._error = err
+            self._count()
             self._break(type(err).__name__, self._taken)
         else:
+            if time.monotonic() >= self._due:
+                self._count()
             self._taken += 1
             epoch = batch.epoch if self._taken == self._epoch_from + 1 else None
             self._mark(place=self._loader.state_dict(), epoch=epoch, batches=self._taken, last=self._epoch.last)
 
     # The board
+
+    def _count(self) -> None:
+        """Adds what the Loader has counted since the last time."""
+        with self._lock:
+            stats = self._loader.stats()
+            self._board.add(notes.STATS, stats - self._counted)
+            self._counted, self._due = stats, time.monotonic() + 0.1
 
     def _mark(self, **facts: Any) -> None:
         with self._lock:
@@ -380,6 +395,7 @@ class Relay:
 
     def _leave(self) -> None:
         """At an orderly end of the process."""
+        self._count()
         with self._lock:
             self._left = True
             last = self._board.read(notes.ITERATION)

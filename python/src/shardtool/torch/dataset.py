@@ -6,6 +6,7 @@ import copy
 import os
 import sys
 import threading
+import time
 import weakref
 from multiprocessing import context
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
@@ -16,6 +17,7 @@ from .. import _config
 from ..batch import Batch
 from ..errors import ConfigError
 from ..loader import Loader
+from ..stats import Stats
 from . import _board as notes
 from ._board import Board
 from ._loop import Loop, Waits, above, attached
@@ -187,6 +189,25 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
         """The data set, as Loader has it."""
         with copy.copy(self._loader) as loader:
             return loader.info
+
+    def stats(self) -> Stats:
+        """What has been delivered and waited for, over all iterations in this process: see Stats.
+
+        With workers batches, samples and bytes are those that the reader gave to the workers, which are somewhat ahead of the loop. ``wait``
+        is what the loop waits in the DataLoader. Its causes are an estimate: those of the reader for as long as the workers waited for
+        it, and ``map`` for the rest, in which they decode, map and pass on. So where ``map`` is most of it there are too few workers, else
+        look at the reader. Where the loop cannot be seen, as when another data set is around this one, ``wait`` is what the workers
+        waited for the reader."""
+        own = self._loader.stats()
+        board, waits = self._board, self._waits
+        if board is None or board.owner != os.getpid():
+            return own
+        read = board.stats(notes.STATS)
+        if waits.batches:
+            read = read.seen_by(waits.wait, waits.first, "map")
+        both = own + read
+        begun = [at for at in (self._loader._meter.begun, waits.begun) if at]
+        return both._replace(elapsed=(time.perf_counter_ns() - min(begun)) / 1e9 if begun else 0.0)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of an epoch, from its beginning. It changes nothing where the next iteration is in that epoch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Mapping as AnyMapping
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Union
@@ -13,6 +14,7 @@ import torch
 from ..batch import Batch
 from ..errors import CheckpointError, ClosedError, ConfigError
 from ..loader import Loader
+from ..stats import Stats
 from ._named import named, state_of
 from .dataset import Dataset
 
@@ -66,6 +68,7 @@ class Prefetcher:
         self._delivered = 0  # in the iteration under way
         self._epoch = 0  # of the batch delivered last
         self._length: Optional[int] = None  # of the iteration under way
+        self._wait = self._first = self._begun = 0  # nanoseconds that the loop waited, and for its first batch; and when it began
 
     # Iterating
 
@@ -87,7 +90,10 @@ class Prefetcher:
         while True:
             if thread is not self._thread:
                 raise ClosedError("this iteration is over: another one began, or the prefetcher was closed or given another state")
+            begin = time.perf_counter_ns()
             got = thread.get()
+            took = time.perf_counter_ns() - begin
+            self._begun, self._wait, self._first = self._begun or begin, self._wait + took, self._first or took
             if not isinstance(got, _Ready):
                 self._thread, self._delivered = None, 0
                 if got is None:
@@ -149,6 +155,13 @@ class Prefetcher:
             thread.stop()
         self._target.load_state_dict(state)
         self._state, self._lost, self._delivered = dict(state), False, 0
+
+    def stats(self) -> Stats:
+        """What the loop has waited for: see Stats. ``wait`` is the loop's, not that of the thread that reads ahead. Its causes are an
+        estimate, those of the thread as long as it waited, and ``order`` for the rest, in which batches are pinned and copied. Batches,
+        samples and bytes are those of the thread, which is ``ahead`` of the loop."""
+        stats = self._target.stats().seen_by(self._wait, self._first, "order")
+        return stats._replace(elapsed=(time.perf_counter_ns() - self._begun) / 1e9 if self._begun else 0.0)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of an epoch: see Loader."""
