@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -42,8 +44,42 @@ def test_version_mismatch(small: Path, tmp_path: Path, monkeypatch: pytest.Monke
     fake.write_text(FAKE.format(python=sys.executable, magic=magic, protocol=protocol))
     fake.chmod(0o755)
     monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
-    with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match=words):
+    with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match=words) as info:
         iter(loader)
+    if protocol == 2:
+        assert isinstance(info.value, shardtool.VersionError) and info.value.program == "9.9.9"
+
+
+@pytest.mark.parametrize(
+    ("package", "refused", "warned"),
+    [("9.9.9", False, False), ("9.9.8", True, False), ("9.9.9.dev0+g12", True, False), ("9.9.9+g12", False, True), (None, False, False)],
+)
+def test_release_mismatch(
+    small: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    package: Optional[str],
+    refused: bool,
+    warned: bool,
+) -> None:
+    """The protocol is the same, the release is not: data may be read otherwise. Two builds of one release may be meant."""
+    fake = tmp_path / "shardtool"
+    fake.write_text(FAKE.format(python=sys.executable, magic="SHRDSRV1", protocol=1))
+    fake.chmod(0o755)
+    monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
+    if package is not None:
+        monkeypatch.setattr("importlib.metadata.version", lambda _: package)
+    for _ in range(2):  # told once
+        with Loader(small, 1) as loader, pytest.raises(shardtool.ShardtoolError) as info:
+            iter(loader)  # which ends at OPEN if not before
+        assert isinstance(info.value, shardtool.VersionError) == refused
+        if refused:
+            assert (info.value.package, info.value.program) == (package, "9.9.9")  # type: ignore[attr-defined]
+            assert f"is shardtool 9.9.9, as SHARDTOOL_BINARY says, this Python package is {package}: install" in str(info.value)
+            again = pickle.loads(pickle.dumps(info.value))
+            assert vars(again) == vars(info.value)
+    assert caplog.text.count("is build 9.9.9 of shardtool") == int(warned)
 
 
 def test_binary(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

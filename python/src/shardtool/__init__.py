@@ -29,6 +29,7 @@ from .errors import (
     ServerDiedError,
     ShardtoolError,
     SkippedError,
+    VersionError,
 )
 from .loader import Loader
 from .samples import Sample, Samples, open
@@ -57,6 +58,7 @@ __all__ = [
     "SkippedError",
     "Stalls",
     "Stats",
+    "VersionError",
     "open",
 ]
 
@@ -71,10 +73,7 @@ def __getattr__(name: str) -> Any:
             ) from err
         return Dataset
     if name == "__version__":
-        from importlib import metadata
+        from ._binary import package_version
 
-        try:
-            return metadata.version("shardtool")  # that of the binary in the wheel
-        except metadata.PackageNotFoundError:
-            return "0+unknown"  # a source tree in PYTHONPATH
+        return package_version() or "0+unknown"  # a source tree in PYTHONPATH
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
-from typing import Optional
+from typing import Optional, Set, Tuple
 
-from .errors import BinaryError
+from .errors import BinaryError, VersionError
 
 
 def find() -> str:
@@ -26,6 +27,37 @@ def find() -> str:
             " `make build` and put it into PATH or name it in SHARDTOOL_BINARY"
         )
     return found
+
+
+def package_version() -> str:
+    """The version of this package; empty in a source tree that is not installed."""
+    from importlib import metadata  # which takes milliseconds
+
+    try:
+        return metadata.version("shardtool")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def check_release(binary: str, program: str, package: str) -> None:
+    """Refuses a program of another release, which may read or order data otherwise. Of one release, builds may differ; that is told."""
+    if not package or program == package:
+        return
+    if program.partition("+")[0] != package.partition("+")[0]:
+        told = os.environ.get("SHARDTOOL_BINARY")
+        raise VersionError(
+            f"{binary} is shardtool {program}{', as SHARDTOOL_BINARY says' if told else ''}, this Python package is {package}:"
+            " install package and binary of one version"
+            + (", or unset SHARDTOOL_BINARY to use the one that the wheel has inside" if told else ""),
+            package=package,
+            program=program,
+        )
+    if (program, package) not in _told:
+        _told.add((program, package))
+        logging.getLogger("shardtool").warning("%s is build %s of shardtool, this Python package is build %s", binary, program, package)
+
+
+_told: "Set[Tuple[str, str]]" = set()
 
 
 def _in_path() -> Optional[str]:

@@ -20,7 +20,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
 
 from . import _binary
 from . import _protocol as proto
-from .errors import BinaryError, ClosedError, ConfigError, ServerDiedError, ShardtoolError, from_body
+from .errors import BinaryError, ClosedError, ConfigError, ServerDiedError, ShardtoolError, VersionError, from_body
 
 logger = logging.getLogger("shardtool")
 
@@ -93,6 +93,7 @@ class Client:
         self._sock = ours
 
     def _hello(self) -> None:
+        ours = _binary.package_version()  # while the child starts
         try:
             kind, _, size, magic, protocol, *_ = self.receive()
         except ServerDiedError as err:
@@ -103,10 +104,13 @@ class Client:
             raise BinaryError(f"{self.binary} does not answer as shardtool does: correct SHARDTOOL_BINARY or PATH")
         self.version = self.body(size).decode("utf-8", "replace")
         if protocol != proto.PROTOCOL:
-            raise BinaryError(
-                f"{self.binary} is shardtool {self.version} and speaks protocol {protocol}, this Python package speaks"
-                f" {proto.PROTOCOL}: install package and binary of one version"
+            raise VersionError(
+                f"{self.binary} is shardtool {self.version} and speaks protocol {protocol}, this Python package"
+                f" {ours and f'is {ours} and '}speaks {proto.PROTOCOL}: install package and binary of one version",
+                package=ours,
+                program=self.version,
             )
+        _binary.check_release(self.binary, self.version, ours)
 
     # Frames
 

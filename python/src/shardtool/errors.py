@@ -58,6 +58,17 @@ class BinaryError(ShardtoolError):
     code = 2
 
 
+class VersionError(BinaryError):
+    """Package and program are of two releases, ``package`` and ``program``, or do not speak one protocol: install both of one."""
+
+    def __init__(self, message: str = "", *, package: str = "", program: str = "", **place: Any) -> None:
+        super().__init__(message, **place)
+        #: Version of this package; empty in a source tree that is not installed.
+        self.package = package
+        #: Version of the program ``shardtool``.
+        self.program = program
+
+
 class DataError(ShardtoolError):
     """Something is wrong with the data."""
 

@@ -193,8 +193,8 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
     def stats(self) -> Stats:
         """What has been delivered and waited for, over all iterations in this process: see Stats.
 
-        With workers batches, samples and bytes are those that the reader gave to the workers, which are somewhat ahead of the loop. ``wait``
-        is what the loop waits in the DataLoader. Its causes are an estimate: those of the reader for as long as the workers waited for
+        With workers batches, samples and bytes are those that the reader gave to them, which are somewhat ahead of the loop. ``wait`` is
+        what the loop waits in the DataLoader. Its causes are an estimate: those of the reader for as long as the workers waited for
         it, and ``map`` for the rest, in which they decode, map and pass on. So where ``map`` is most of it there are too few workers, else
         look at the reader. Where the loop cannot be seen, as when another data set is around this one, ``wait`` is what the workers
         waited for the reader."""
