@@ -10,7 +10,8 @@
                           shape, else a list
 ``("uint8", (3, 8, 8))``  raw numbers of that type and shape, row by row; a batch has one array of shape (samples, 3, 8, 8)
 ``("int32", (-1,))``      raw numbers; a batch has a list of arrays that may differ in length
-``"image"``               an image, by Pillow, which must be installed
+``"image"``               a PIL.Image, decoded, by Pillow, which must be installed; of the mode and size it was packed with
+``"image:RGB"``           the same converted to a mode, for data sets in which a few images are gray, have a palette, or are CMYK
 ``"auto"``                by the field's name: .txt, .json, .cls, .npy, and bytes for all others
 a function                what it returns for the payload, a bytes-like object
 ========================  =====================================================================================================
@@ -20,6 +21,7 @@ A ``?`` behind the word ("json?") makes a field optional: samples without it hav
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
@@ -41,13 +43,15 @@ _WORDS = {
     "npy": "npy",
     "image": "image",
 }
+#: What Pillow converts any image to.
+_MODES = ("1", "L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "I", "F")
 _AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
 
 
 class Field:
     """One field, and how its payloads are decoded."""
 
-    __slots__ = ("decode", "dtype", "function", "name", "optional", "shape")
+    __slots__ = ("decode", "dtype", "function", "mode", "name", "optional", "shape")
 
     def __init__(self, name: str, spec: Spec) -> None:
         self.name = name
@@ -55,9 +59,14 @@ class Field:
         self.dtype: Optional[_dtypes.Dtype] = None
         self.shape: Tuple[int, ...] = ()
         self.function: Optional[Callable[[Any], Any]] = None
+        self.mode = ""  # of images; "": as they are
         if isinstance(spec, str):
             self.optional = spec.endswith("?")
             word = spec.rstrip("?")
+            if word.startswith("image:"):
+                word, self.mode = "image", word[6:]
+                if self.mode not in _MODES:
+                    raise ConfigError(f"field {name!r}: {spec!r}: the mode is one of {', '.join(_MODES)}")
             if word == "auto":
                 word = _AUTO.get(name.rsplit(".", 1)[-1], "bytes")
             if word not in _WORDS:
@@ -65,6 +74,11 @@ class Field:
                     f"field {name!r}: {spec!r}: write one of {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function"
                 )
             self.decode = _WORDS[word]
+            if self.decode == "image" and importlib.util.find_spec("PIL") is None:
+                raise ConfigError(
+                    f"field {name!r}: {spec!r}: images are decoded by Pillow, which is missing:"
+                    " pip install pillow, or read the field as bytes"
+                )
         elif callable(spec):
             self.decode, self.function = "function", spec
         else:
@@ -102,7 +116,7 @@ class Field:
         if decode == "json":
             return json.loads(bytes(data))
         if decode == "image":
-            return _image(data)
+            return _image(data, self.mode)
         if self.function is not None:
             return self.function(bytes(data) if copy else data)
         if decode == "int":
@@ -143,14 +157,17 @@ class Field:
         return values
 
 
-def _image(data: memoryview) -> Any:
+def _image(data: memoryview, mode: str) -> Any:
+    from PIL import Image
+
     try:
-        from PIL import Image
-    except ImportError:
-        raise ConfigError("images are decoded by Pillow, which is missing: pip install pillow, or read the field as bytes") from None
-    image = Image.open(io.BytesIO(data))
-    image.load()
-    return image
+        image = Image.open(io.BytesIO(data))
+        image.load()
+        return image.convert(mode) if mode and image.mode != mode else image
+    except MemoryError:
+        raise
+    except Exception as err:  # of many kinds: OSError, SyntaxError, struct.error, DecompressionBombError
+        raise ValueError(f"{len(data)} bytes that Pillow cannot decode as an image: {err}") from err
 
 
 def parse(fields: "Union[Iterable[str], Mapping[str, Spec], None]") -> "Optional[List[Field]]":
