@@ -84,4 +84,5 @@ def test_of_a_prefetcher(small: Path) -> None:
                 break
             stats = consistent(batches.stats())
             assert stats.wait <= waited
+        assert consistent(batches.stats()).stalls.map > 0  # of the thread, which maps
         assert consistent(batches.stats()).batches == 10 and loader.stats().stalls.map >= 10 * 0.02

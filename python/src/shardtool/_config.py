@@ -58,7 +58,9 @@ def check_out(out: str, fields: Optional[List[Field]]) -> str:
         raise ConfigError(f"out={out!r}: write torch, numpy or bytes")
     arrays = any(f.needs_array for f in fields or ())
     if arrays and out != "bytes" and out not in sys.modules and importlib.util.find_spec(out) is None:
-        raise ConfigError(f"out={out!r}: {out} is not installed; install it, or write out='numpy' or out='bytes'")
+        raise ConfigError(
+            f"arrays are to be of {out}, out={out!r}, which is not installed: install it, or write out='numpy' or out='bytes'"
+        )
     return out
 
 

@@ -201,6 +201,8 @@ class Loader:
         self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy)
         self._meter.opened(since, run.started["rank"], run.started["world_size"])
         client.hear = functools.partial(self._meter.hear, run.ident)
+        if self.metrics_url:
+            logger.info("metrics at %s", self.metrics_url)
         logger.info("rank %d of %d, global batch %d, tail %s", rank, world_size, run.started["global_batch"], run.started["tail"])
         said = json.loads(run.started["checkpoint"])
         self._checkpoint, self._place = run.started["checkpoint"], (said["epoch"], said["position"])

@@ -10,23 +10,25 @@ from . import _protocol as proto
 
 
 class Stalls(NamedTuple):
-    """The wait by its causes, in seconds. A moment has one cause, so they sum to the wait. docs/stalls.md says what helps against each."""
+    """The wait by its causes, in seconds. A moment has one cause, so they sum to the wait. docs/stalls.md says what helps against each.
 
-    #: A block was being read from the store, over the network or from disk.
+    request: A block was being read from the store, over the network or from disk.
+    throttled: That read paused, because the store asked for less load, failed or broke off.
+    cache: That read used the cache on local disk.
+    window: The window that samples are shuffled in was being filled: at the beginning, after a resume, at the turn of an epoch.
+    decode: A block was being checked, decoded and indexed.
+    memory: The budget of ``memory`` was full.
+    order: The batch was being planned, assembled and handed over: put into shared memory, told of, copied out.
+    map: The loader's ``map`` ran.
+    """
+
     request: float = 0.0
-    #: That read paused, because the store asked for less load, failed or broke off.
     throttled: float = 0.0
-    #: That read used the cache on local disk.
     cache: float = 0.0
-    #: The window that samples are shuffled in was being filled: at the beginning, after a resume, at the turn of an epoch.
     window: float = 0.0
-    #: A block was being checked, decoded and indexed.
     decode: float = 0.0
-    #: The budget of ``memory`` was full.
     memory: float = 0.0
-    #: The batch was being planned, assembled and handed over: put into shared memory, told of, copied out.
     order: float = 0.0
-    #: The loader's ``map`` ran.
     map: float = 0.0
 
 
@@ -40,35 +42,35 @@ class Stats(NamedTuple):
 
     ``later - before`` is what happened between two readings. The figures are those behind the batch delivered last; while one is waited for
     they are renewed every second.
+
+    rank, world_size: Data-parallel rank and the number of ranks; None before the first iteration, where only the environment tells them.
+    batches, samples, bytes: Delivered. Padding is left out; bytes are those of all fields of the samples, as they were packed.
+    elapsed: Seconds since the first iteration began, until the loader was closed.
+    wait, first_wait: Seconds that the loop has waited for batches, the sum of ``stalls``, and those of them for the first batch.
+    opening: Seconds that starting children and opening the data set took. They are not in ``wait``.
+    stalls: The wait by causes.
+    blocks, stored_bytes: Fetched, those read again included.
+    evicted: Blocks that had to go for want of memory while they were still needed, and were read again.
+    rereads: Reads repeated because the first gave damaged bytes.
+    skipped: Samples left out because their block is damaged, as the checkpoint has them.
+    held: The most bytes of blocks that the child held at once.
     """
 
-    #: Data-parallel rank and the number of ranks; None before the first iteration, where only the environment tells them.
     rank: Optional[int] = None
     world_size: Optional[int] = None
-    #: Batches delivered, samples in them, padding left out, and bytes of all fields of these samples as they were packed.
     batches: int = 0
     samples: int = 0
     bytes: int = 0
-    #: Seconds since the first iteration began, until the loader was closed.
     elapsed: float = 0.0
-    #: Seconds that the loop has waited for batches: the sum of ``stalls``.
     wait: float = 0.0
-    #: Seconds of that for the first batch.
     first_wait: float = 0.0
-    #: Seconds that starting children and opening the data set took. They are not in ``wait``.
     opening: float = 0.0
-    #: The wait by causes.
     stalls: Stalls = Stalls()
-    #: Blocks fetched and their stored bytes, those read again included.
     blocks: int = 0
     stored_bytes: int = 0
-    #: Blocks that had to go for want of memory while they were still needed, and were read again.
     evicted: int = 0
-    #: Reads repeated because the first gave damaged bytes.
     rereads: int = 0
-    #: Samples left out because their block is damaged, as the checkpoint has them.
     skipped: int = 0
-    #: The most bytes of blocks that the child held at once.
     held: int = 0
 
     def __add__(self, other: object) -> "Stats":
@@ -106,7 +108,7 @@ class Stats(NamedTuple):
         """The same as a dict of numbers, with a dict of the causes: for JSON, or for an experiment tracker."""
         return {**self._asdict(), "stalls": self.stalls._asdict()}
 
-    def seen_by(self, wait: int, first: int, rest: str) -> "Stats":
+    def _seen_by(self, wait: int, first: int, rest: str) -> "Stats":
         """The same for a loop that others read ahead for, and that waited so many nanoseconds itself: by the causes of those others as long
         as they waited, and what goes beyond by the cause ``rest``. An estimate: whether both waited at the same time is not known."""
         share = min(1.0, wait / 1e9 / self.wait) if self.wait else 0.0

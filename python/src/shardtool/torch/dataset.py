@@ -204,7 +204,7 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
             return own
         read = board.stats(notes.STATS)
         if waits.batches:
-            read = read.seen_by(waits.wait, waits.first, "map")
+            read = read._seen_by(waits.wait, waits.first, "map")
         both = own + read
         begun = [at for at in (self._loader._meter.begun, waits.begun) if at]
         return both._replace(elapsed=(time.perf_counter_ns() - min(begun)) / 1e9 if begun else 0.0)

@@ -69,6 +69,7 @@ class Prefetcher:
         self._epoch = 0  # of the batch delivered last
         self._length: Optional[int] = None  # of the iteration under way
         self._wait = self._first = self._begun = 0  # nanoseconds that the loop waited, and for its first batch; and when it began
+        self._spent = _Spent()
 
     # Iterating
 
@@ -81,7 +82,7 @@ class Prefetcher:
         source = iter(self.loader)
         # The thread has the loader from now on, unless workers do.
         self._length = None if getattr(self.loader, "num_workers", 0) else len(self._target)
-        self._thread = thread = _Reader(source, self._target, self.device, self._ahead)
+        self._thread = thread = _Reader(source, self._target, self.device, self._ahead, self._spent)
         weakref.finalize(self, thread.cancel)
         thread.start()
         return self._pass(thread)
@@ -158,9 +159,11 @@ class Prefetcher:
 
     def stats(self) -> Stats:
         """What the loop has waited for: see Stats. ``wait`` is the loop's, not that of the thread that reads ahead. Its causes are an
-        estimate, those of the thread as long as it waited, and ``order`` for the rest, in which batches are pinned and copied. Batches,
-        samples and bytes are those of the thread, which is ``ahead`` of the loop."""
-        stats = self._target.stats().seen_by(self._wait, self._first, "order")
+        estimate, from what the thread spends its time with: waiting by its causes, ``map`` where it decodes fields, ``order`` where it pins
+        and copies. Batches, samples and bytes are those of the thread, which is ``ahead`` of the loop."""
+        stats, spent = self._target.stats(), self._spent
+        stalls = stats.stalls._replace(map=stats.stalls.map + spent.decoding / 1e9, order=stats.stalls.order + spent.moving / 1e9)
+        stats = stats._replace(stalls=stalls, wait=sum(stalls))._seen_by(self._wait, self._first, "order")
         return stats._replace(elapsed=(time.perf_counter_ns() - self._begun) / 1e9 if self._begun else 0.0)
 
     def set_epoch(self, epoch: int) -> None:
@@ -208,12 +211,19 @@ class _Ready(NamedTuple):
         return self.batch
 
 
+class _Spent:
+    """Nanoseconds that threads have spent with batches they had got."""
+
+    def __init__(self) -> None:
+        self.decoding = self.moving = 0
+
+
 class _Reader(threading.Thread):
     """Goes through one iteration of a loader."""
 
-    def __init__(self, source: "Iterator[Any]", target: "Union[Loader, Dataset]", device: torch.device, ahead: int) -> None:
+    def __init__(self, source: "Iterator[Any]", target: "Union[Loader, Dataset]", device: torch.device, ahead: int, spent: _Spent) -> None:
         super().__init__(name="shardtool-prefetch", daemon=True)
-        self._source, self._target, self._device = source, target, device
+        self._source, self._target, self._device, self._spent = source, target, device, spent
         self._queue: "queue.Queue[Union[_Ready, BaseException, None]]" = queue.Queue()
         self._room = threading.Semaphore(ahead)
         self._stopped = False
@@ -239,13 +249,18 @@ class _Reader(threading.Thread):
                 batch = next(self._source)
             except StopIteration:
                 return
-            yield self._ready(batch)
-            del batch
+            begin = time.perf_counter_ns()
+            state = self._state(batch)
+            if isinstance(batch, Batch):
+                batch = named(batch, batch)
+            decoded = time.perf_counter_ns()
+            ready = self._ready(batch, state)
+            self._spent.decoding += decoded - begin
+            self._spent.moving += time.perf_counter_ns() - decoded
+            yield ready
+            del batch, ready
 
-    def _ready(self, batch: Any) -> _Ready:
-        state = self._state(batch)
-        if isinstance(batch, Batch):
-            batch = named(batch, batch)
+    def _ready(self, batch: Any, state: Optional[Dict[str, Any]]) -> _Ready:
         told = getattr(batch, "epoch", None)
         epoch = told if isinstance(told, int) else self._target.epoch
         moved: List[Any] = []
