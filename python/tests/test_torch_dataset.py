@@ -11,7 +11,7 @@ import pickle
 import signal
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 import torch
@@ -114,13 +114,16 @@ def test_epochs(small: Path, workers: int, persistent: bool) -> None:
     dataset.close()
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize(("workers", "persistent"), [(1, False), (2, True), (3, False)])
-def test_left_late(small: Path, method: str, workers: int, persistent: bool) -> None:
+@pytest.mark.parametrize(
+    ("method", "workers", "persistent", "leaves"),
+    # Of 4 batches, the last of which has 200 samples of the next epoch.
+    [("fork", 1, False, (0, 3, 4)), ("fork", 2, True, (0, 1, 3, 4, 5)), ("fork", 3, False, (1, 3, 4)), ("spawn", 1, True, (3,))],
+)
+def test_left_late(small: Path, method: str, workers: int, persistent: bool, leaves: Tuple[int, ...]) -> None:
     """Workers have read to the end of the epoch, which is filled from the next. Where the next begins hangs on what the loop has got, as
     it does without workers: behind the last batch once that was delivered, else from its beginning."""
     options: Dict[str, Any] = {"tail": "wrap", "batch_size": 300}
-    for leave in (0, 1, 3, 4, 5) if method == "fork" else (3, 4):  # of 4 batches, the last of which has 200 samples of the next epoch
+    for leave in leaves:
         plain = make(small, **options)
         dataset = make(small, **options)
         dl = loop(dataset, num_workers=workers, multiprocessing_context=method, persistent_workers=persistent, prefetch_factor=4)

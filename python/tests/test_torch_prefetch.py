@@ -11,7 +11,7 @@ from typing import Any, List
 
 import pytest
 import torch
-from conftest import SAMPLES, payload
+from conftest import ROOT, SAMPLES, payload
 from torch.utils.data import DataLoader
 from torch_help import BOOK, expected, failing, make, numbers
 
@@ -158,3 +158,18 @@ def test_no_thread_stays(small: Path) -> None:
     while threads():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_the_page(small: Path) -> None:
+    """The first program of docs/pytorch.md, as it stands there, with this data and without a GPU."""
+    text = (ROOT / "docs" / "pytorch.md").read_text().split("```python\n")[1].split("```")[0]
+    for here, there in [("s3://bucket/train", str(small)), ('"cuda"', '"cpu"'), ("batches.epoch, 90", "batches.epoch, 2")]:
+        assert here in text
+        text = text.replace(here, there)
+    shapes: List[Any] = []
+    scope = {"train": lambda x, cls: shapes.append((tuple(x.shape), tuple(cls.shape)))}
+    exec(text, scope)
+    assert shapes == [((64, 2, 3), (64,))] * len(shapes) and len(shapes) >= 2 * SAMPLES // 64
+    with Loader(small, 64, shuffle=True, seed=7, fields=[]) as loader:
+        loader.load_state_dict(scope["saved"])  # type: ignore[arg-type]
+        assert loader.epoch == 2
