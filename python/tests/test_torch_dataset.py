@@ -156,6 +156,25 @@ def test_left_late_then_without_workers(small: Path) -> None:
         dataset.close()
 
 
+def test_loop_not_found(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing tells how far the loop is, iterations follow each other all the same."""
+    from shardtool.torch import dataset as module
+
+    monkeypatch.setattr(module, "above", lambda _: None)
+    dataset = make(small)
+    dl = loop(dataset, num_workers=2, persistent_workers=True)
+    assert seen(dl) == expected(small, 0)
+    assert seen(itertools.islice(dl, 3)) == expected(small, 1)[:3]
+    assert seen(loop(dataset, num_workers=1)) == expected(small, 2)
+    deadline = time.monotonic() + 30
+    while dataset.stats().batches < 23:  # what workers that live on have counted comes a little later
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    stats = dataset.stats()
+    assert stats.wait == sum(stats.stalls) and stats.elapsed > 0
+    dataset.close()
+
+
 def late(batch: shardtool.Batch) -> Any:
     """Fails in the last batch."""
     if batch.next_place[0] > batch.epoch:

@@ -151,6 +151,7 @@ class Relay:
         self._lock = threading.Lock()
         self._counted = Stats()  # of the Loader, as the board has it
         self._due = 0.0
+        self._uncounted = False
         self._note: Dict[str, Any] = {}  # on the board
         self._left = False
         self._clear()
@@ -182,7 +183,10 @@ class Relay:
         while True:
             while self._answer():
                 pass
-            for key, _ in self._selector.select():
+            heard = self._selector.select(0.1 if self._uncounted else None)
+            if not heard:
+                self._count()
+            for key, _ in heard:
                 if key.fileobj is self._listener:
                     self._accept()
                 else:
@@ -364,6 +368,7 @@ class Relay:
             self._count()
             self._break(type(err).__name__, self._taken)
         else:
+            self._uncounted = True
             if time.monotonic() >= self._due:
                 self._count()
             self._taken += 1
@@ -377,7 +382,7 @@ class Relay:
         with self._lock:
             stats = self._loader.stats()
             self._board.add(notes.STATS, stats - self._counted)
-            self._counted, self._due = stats, time.monotonic() + 0.1
+            self._counted, self._due, self._uncounted = stats, time.monotonic() + 0.1, False
 
     def _mark(self, **facts: Any) -> None:
         with self._lock:

@@ -207,7 +207,7 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
             read = read._seen_by(waits.wait, waits.first, "map")
         both = own + read
         begun = [at for at in (self._loader._meter.begun, waits.begun) if at]
-        return both._replace(elapsed=(time.perf_counter_ns() - min(begun)) / 1e9 if begun else 0.0)
+        return both._replace(elapsed=(time.perf_counter_ns() - min(begun)) / 1e9 if begun else both.elapsed)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of an epoch, from its beginning. It changes nothing where the next iteration is in that epoch
