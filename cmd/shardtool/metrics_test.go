@@ -68,3 +68,30 @@ func TestMetrics(t *testing.T) {
 	}
 	_ = cmd.Wait() // it was killed
 }
+
+// TestMetricsPorts: processes that are given one port find one each, until there are no more.
+func TestMetricsPorts(t *testing.T) {
+	t.Parallel()
+	first, err := listenMetrics(t.Context(), ":0", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	address := first.Addr().String()
+	if _, err := listenMetrics(t.Context(), address, 1); err == nil || exitCode(err) != exitUsage {
+		t.Fatalf("one port for two: %v", err)
+	}
+	for n := 0; ; n++ {
+		next, err := listenMetrics(t.Context(), address, 3)
+		if err != nil {
+			if !strings.Contains(err.Error(), "all ports from") || exitCode(err) != exitUsage {
+				t.Fatal(err)
+			}
+			break
+		}
+		defer next.Close()
+		if n == 2 {
+			t.Fatalf("%s is the fourth of three", next.Addr())
+		}
+	}
+}

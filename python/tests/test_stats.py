@@ -243,6 +243,13 @@ def test_metrics(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert loader.metrics_url is None
 
 
+def test_options_refused(small: Path) -> None:
+    with pytest.raises(shardtool.ConfigError, match="write seconds"):
+        Loader(small, 10, stats_every=-1)
+    with pytest.raises(shardtool.ConfigError, match="address such as"):
+        Loader(small, 10, metrics=9400)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("address", "words"), [("nonsense", "write an address such as"), ("127.0.0.1:99999", "port"), ("192.0.2.1:0", "192.0.2.1")]
 )

@@ -113,6 +113,10 @@ class Loader:
             raise ConfigError("batch_size and global_batch: give one of them")
         if epoch < 0 or (epochs is not None and epochs < 1):
             raise ConfigError(f"epoch={epoch}, epochs={epochs}: epochs count from 0, and there is at least one")
+        if stats_every < 0:
+            raise ConfigError(f"stats_every={stats_every!r}: write seconds, or 0 for never")
+        if metrics is not None and not isinstance(metrics, str):
+            raise ConfigError(f"metrics={metrics!r}: write an address such as ':9400' or '0.0.0.0:9400'")
         self.url = os.fsdecode(url)
         self._fields = parse(fields)
         self._out = _config.check_out(out, self._fields)
