@@ -176,8 +176,9 @@ def test_loop_not_found(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def late(batch: shardtool.Batch) -> Any:
-    """Fails in the last batch."""
+    """Fails in the last batch, when the other workers are long through."""
     if batch.next_place[0] > batch.epoch:
+        time.sleep(0.5)
         raise DecodeError("bad luck")
     return numbers(batch)
 
@@ -193,6 +194,13 @@ def test_last_batch_fails(small: Path) -> None:
     with ended(iter(loop(dataset, num_workers=2))) as it, pytest.raises(ConfigError, match="say where to go on"):
         next(it)
     dataset.close()
+
+
+def test_fewer_batches_than_workers(small: Path) -> None:
+    """Worker 0, which has the only batch, waits for workers that come later than the end."""
+    dataset = make(small, batch_size=1000)
+    for epoch in range(5):
+        assert seen(loop(dataset, num_workers=4)) == expected(small, epoch, batch_size=1000)
 
 
 @pytest.mark.filterwarnings("ignore:no epoch is left")

@@ -58,8 +58,8 @@ class Board:
         self.secret = secrets.token_hex(16)
         #: Counts the processes that it was handed to, so that workers of one iterator know each other.
         self.ticket = 0
-        #: What the owner knows of loops, by ticket and turn: batches.
-        self.loops: Dict[Tuple[int, int], int] = {}
+        #: What the owner knows of loops, by ticket and turn: see loop.
+        self.loops: Dict[Tuple[int, int], Tuple[int, str]] = {}
         self._fd = os.memfd_create("shardtool-board", os.MFD_CLOEXEC)
 
     def __getstate__(self) -> Dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from torch.utils.data import dataloader
 
@@ -37,12 +37,13 @@ class Loop:
         self._iterator = weakref.ref(iterator)
         self._ticket = board.ticket  # that of its worker 0
         self._turn = self._delivered = 0
+        self._failed = ""
         waits.begun = waits.begun or time.perf_counter_ns()
         # On the object, so that others of its class are left alone. It must not refer to itself: torch ends workers with the iterator.
         iterator._next_data, iterator._reset = self._next_data, self._reset
 
     def _reset(self, *args: Any, **options: Any) -> Any:
-        self._turn, self._delivered = self._turn + 1, 0
+        self._turn, self._delivered, self._failed = self._turn + 1, 0, ""
         self._tell()
         iterator = self._iterator()
         return type(iterator)._reset(iterator, *args, **options)  # type: ignore[union-attr]
@@ -51,6 +52,12 @@ class Loop:
         iterator, waits, begin = self._iterator(), self._waits, time.perf_counter_ns()
         try:
             data = type(iterator)._next_data(iterator)  # type: ignore[union-attr]
+        except StopIteration:
+            raise
+        except Exception as err:
+            self._failed = type(err).__name__  # workers that have ended could not write it down
+            self._tell()
+            raise
         finally:
             took = time.perf_counter_ns() - begin
             waits.wait, waits.first = waits.wait + took, waits.first or took
@@ -62,17 +69,24 @@ class Loop:
         """Writes down where the loop is, beside what is known of a few iterations before."""
         known = self._board.loops
         known.pop((self._ticket, self._turn), None)
-        known[self._ticket, self._turn] = self._delivered
+        known[self._ticket, self._turn] = Got(self._delivered, self._failed)
         if len(known) > 4:
             del known[next(iter(known))]
-        self._board.write(notes.LOOPS, {"loops": [[*which, n] for which, n in known.items()]})
+        self._board.write(notes.LOOPS, {"loops": [[*which, *got] for which, got in known.items()]})
 
 
-def delivered(board: Board, ticket: int, turn: int) -> Optional[int]:
-    """How many batches of an iteration its loop has got; None if that is not known."""
-    for one, other, n in (board.read(notes.LOOPS) or {"loops": []})["loops"]:
+class Got(NamedTuple):
+    """How many batches of an iteration its loop has got, and what it failed with; "": it did not."""
+
+    batches: int
+    failed: str
+
+
+def got(board: Board, ticket: int, turn: int) -> Optional[Got]:
+    """What the loop over an iteration has got; None if that is not known."""
+    for one, other, batches, failed in (board.read(notes.LOOPS) or {"loops": []})["loops"]:
         if (one, other) == (ticket, turn):
-            return int(n)
+            return Got(batches, failed)
     return None
 
 

@@ -18,7 +18,7 @@ import threading
 import time
 from multiprocessing import util
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from ..batch import Batch
 from ..errors import ClosedError, ConfigError
@@ -27,7 +27,7 @@ from ..stats import Stats
 from . import _board as notes
 from . import _wire as wire
 from ._board import Board
-from ._loop import delivered
+from ._loop import got
 
 
 def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
@@ -42,14 +42,15 @@ def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
         return asked, main.get("state")
     if last["batches"] == 0:
         return asked, last["place"]
-    got = delivered(board, last["ticket"], last["iteration"])
-    if got is None and last["ended"]:
+    loop = got(board, last["ticket"], last["iteration"])
+    if loop is None:
+        if last["ended"]:
+            return asked, last["place"]
+    elif loop.batches == last["batches"] and (last["ended"] or last["last"]):
         return asked, last["place"]
-    if got == last["batches"] and (last["ended"] or last["last"]):
-        return asked, last["place"]
-    if got == 0 and "began" in last:
+    elif loop.batches == 0 and "began" in last:
         return asked, last["began"]  # nobody has had anything of it
-    why = last["broken"] or ("" if last["ended"] else _missing(board, last))
+    why = last["broken"] or (loop.failed if loop else "") or ("" if last["ended"] else _missing(board, last))
     if why:
         raise ConfigError(
             f"the iteration before failed in epoch {last['epoch']} ({why}), and its workers had read ahead of"
@@ -69,10 +70,12 @@ def upcoming(loader: Loader) -> Dict[str, Any]:
 
 def left(board: Board, last: Dict[str, Any]) -> bool:
     """Whether an iteration was left before its loop had the last batch, or failed."""
-    got = delivered(board, last["ticket"], last["iteration"])
-    if got is None:
+    loop = got(board, last["ticket"], last["iteration"])
+    if loop is None:
         return bool(last["broken"] or (last["batches"] and not last["ended"]))
-    return bool(last["broken"] or 0 < got < last["batches"] or (got and not last["ended"] and not last["last"]))
+    if loop.batches == last["batches"]:
+        return bool(last["broken"] or (loop.batches and not last["ended"] and not last["last"]))
+    return bool(last["broken"] or loop.failed or loop.batches)
 
 
 def started(pid: int) -> str:
@@ -163,6 +166,7 @@ class Relay:
         self._begun = False
         self._first = 0  # the worker that has batch 0
         self._base = 0  # sequence number of batch 0
+        self._through: Set[int] = set()  # workers that know the end, or have ended
         self._ready: Dict[int, Batch] = {}
         self._taken = 0
         self._handed = 0
@@ -241,6 +245,8 @@ class Relay:
         self._say(peer, {"what": "welcome", "iteration": peer.iteration})
 
     def _drop(self, peer: _Peer) -> None:
+        if peer.id > 0 and peer.iteration == self._iteration:
+            self._through.add(peer.id)
         self._selector.unregister(peer.sock)
         del self._peers[peer.sock.fileno()]
         peer.sock.close()
@@ -262,6 +268,7 @@ class Relay:
                 done = self._give(peer) or done
             elif self._end is not None and not peer.told and peer.id != 0 and self._next_of(peer) >= self._end:
                 peer.told = done = True  # now: later this process may have ended
+                self._through.add(peer.id)
                 self._say(peer, {"what": "end", "iteration": self._iteration})
         for peer in self._peers.values():
             if peer.waits and peer.iteration < self._iteration:
@@ -288,10 +295,13 @@ class Relay:
         elif self._error is not None:
             self._say(peer, {"what": "error", **wire.pack_error(self._error)})
         elif self._end is not None and number >= self._end:
-            # When worker 0 says that it is through, the DataLoader may end this process: not before all have what is theirs.
-            if peer.id == 0 and (self._handed < self._end or any(not p.told for p in self._peers.values() if p.id > 0)):
+            # When worker 0 says that it is through, the DataLoader may end this process: not before all have what is theirs, those
+            # included that have yet to come. They will: the DataLoader asks each of its workers.
+            if peer.id == 0 and (self._handed < self._end or len(self._through) < self._workers - 1):
                 return False
             peer.told = True
+            if peer.id > 0:
+                self._through.add(peer.id)
             self._say(peer, {"what": "end", "iteration": self._iteration})
         else:
             return False
