@@ -9,6 +9,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 
 from . import _protocol as proto
 from ._client import Client, Frame
+from ._own import Owner
 from .batch import Batch, Layout
 from .errors import HeldError
 from .fields import Field
@@ -22,10 +23,11 @@ Taken = Tuple[Batch, str, Optional[str], Tuple[int, int], bool]
 class Run:
     """One run of a client. A client has one at a time: a new one ends the one before."""
 
-    def __init__(self, client: Client, request: Dict[str, Any], fields: Sequence[Field], out: str, copy: bool) -> None:
+    def __init__(self, client: Client, request: Dict[str, Any], fields: Sequence[Field], out: str, copy: bool, whole: bool = False) -> None:
         self.client = client
         self.ident = next(_idents)
         self._layout = Layout(fields, out, copy)
+        self._owner = Owner(whole, self._layout.direct)
         self._number = 0  # of the next batch
         #: The account behind the batch taken last.
         self.account = b""
@@ -47,16 +49,13 @@ class Run:
         self.account = mapped[offset + told : offset + told + proto.account.size]
         if flags & proto.LEDGER:
             ledger = str(mapped[offset + ledger_at : offset + ledger_at + ledger_n], "utf-8")
-        buffer: Any
         if self._layout.copy:
-            with memoryview(mapped) as whole:
-                buffer = bytearray(whole[offset : offset + length])
+            buffer, length, own, shifts = self._owner.copy(mapped, offset, length, size)
             client.release(segment, offset)
-            offset = 0
+            batch = Batch(self._layout, buffer, 0, length, size, epoch, ledger, own, shifts)
         else:
-            buffer = client.claim(segment, offset)
+            batch = Batch(self._layout, client.claim(segment, offset), offset, length, size, epoch, ledger)
         self._number += 1
-        batch = Batch(self._layout, buffer, offset, length, size, epoch, ledger)
         return batch, checkpoint, ledger, (next_epoch, next_position), bool(flags & proto.LAST)
 
     def _wait(self) -> Frame:

@@ -8,20 +8,25 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import _dtypes
 from . import _protocol as proto
+from ._own import Values
 from .errors import ClosedError
 from .fields import Field
+
+_NONE: "Mapping[int, Any]" = {}
 
 
 class Layout:
     """What all batches of a run have in common."""
 
-    __slots__ = ("copy", "fields", "index", "out", "types")
+    __slots__ = ("copy", "direct", "fields", "index", "out", "types")
 
     def __init__(self, fields: Sequence[Field], out: str, copy: bool) -> None:
         self.fields = list(fields)
         self.index = {f.name: i for i, f in enumerate(self.fields)}
         self.out = out
         self.copy = copy
+        #: Which fields are lists of bytes, for which no other copy is needed.
+        self.direct = [i for i, f in enumerate(self.fields) if copy and f.decode == "bytes"]
         self.types: Dict[bytes, Tuple[_dtypes.Dtype, Tuple[int, ...], bool]] = {}
 
     def type_of(self, text: bytes) -> "Tuple[_dtypes.Dtype, Tuple[int, ...], bool]":
@@ -43,9 +48,20 @@ class Batch(Mapping):  # type: ignore[type-arg]
     A batch may be empty on some ranks (``tail="short"``); it then has lists and arrays without samples.
     """
 
-    __slots__ = ("__weakref__", "_base", "_buffer", "_cache", "_facts", "_layout", "_ledger", "_length", "epoch", "size")
+    __slots__ = ("__weakref__", "_base", "_buffer", "_cache", "_facts", "_layout", "_ledger", "_length", "_own", "_shifts", "epoch", "size")
 
-    def __init__(self, layout: Layout, buffer: Any, base: int, length: int, size: int, epoch: int, ledger: Optional[str]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        buffer: Any,
+        base: int,
+        length: int,
+        size: int,
+        epoch: int,
+        ledger: Optional[str],
+        own: "Mapping[int, Values]" = _NONE,
+        shifts: "Mapping[int, int]" = _NONE,
+    ) -> None:
         #: How many samples it has.
         self.size = size
         #: The epoch in which its global batch begins.
@@ -57,6 +73,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
         self._cache: Dict[Any, Any] = {}
         self._facts: Optional[Tuple[int, ...]] = None
         self._ledger = ledger
+        self._own = own  # columns that are not in the buffer
+        self._shifts = shifts  # of others, see _own.Owner
 
     # The mapping
 
@@ -85,7 +103,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     def __reduce__(self) -> Any:
         """Pickled, a batch is a copy of all its bytes, and of nothing else that lies in the shared memory."""
-        return Batch, (self._layout, bytearray(self._view()), 0, self._length, self.size, self.epoch, self._ledger)
+        data, own, shifts = bytearray(self._view()), dict(self._own), dict(self._shifts)
+        return Batch, (self._layout, data, 0, self._length, self.size, self.epoch, self._ledger, own, shifts)
 
     def __repr__(self) -> str:
         return f"<shardtool.Batch of {self.size} samples, epoch {self.epoch}, fields {', '.join(self._layout.index)}>"
@@ -172,17 +191,31 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def payloads(self, name: str) -> "List[Optional[memoryview]]":
         """The payloads of a field one by one, undecoded, without a copy; None where a sample has none. Of arrays they are the numbers
         alone."""
-        view = self._view()
-        return [None if s < 0 else view[o : o + s] for o, s in self._pairs(self._row(self._layout.index[name])[6])]
+        view, index = self._view(), self._layout.index[name]
+        own = self._own.get(index)
+        if own is not None:
+            return [None if p is None else memoryview(p) for p in own]
+        shift = self._shifts.get(index, 0)
+        return [None if s < 0 else view[o + shift : o + shift + s] for o, s in self._pairs(self._row(index)[6])]
 
     def data(self, name: str) -> memoryview:
-        """The payloads of a field one behind the other, without a copy: see ``payloads`` for where each is."""
-        row = self._row(self._layout.index[name])
-        return self._view()[row[4] : row[4] + row[5]]
+        """The payloads of a field one behind the other: see ``payloads`` for where each is. With ``copy=True`` a field of bytes is joined
+        anew; all else is not copied."""
+        view, index = self._view(), self._layout.index[name]
+        own = self._own.get(index)
+        if own is not None:
+            return memoryview(b"".join(p for p in own if p is not None))
+        at, length = self._row(index)[4:6]
+        at += self._shifts.get(index, 0)
+        return view[at : at + length]
 
     def _column(self, index: int) -> Any:
         view = self._view()
+        own = self._own.get(index)
+        if own is not None:
+            return list(own)
         kind, _, type_size, type_at, data, length, _, _ = self._row(index)
+        data += self._shifts.get(index, 0)
         field, layout = self._layout.fields[index], self._layout
         if kind != proto.ARRAY:
             return field.many(self.payloads(field.name), self._key_of, layout.out, layout.copy)
@@ -206,4 +239,4 @@ class Batch(Mapping):  # type: ignore[type-arg]
         is in use any more; the batch cannot be read afterwards."""
         self._header()  # facts stay
         self._cache.clear()
-        self._buffer = None
+        self._buffer, self._own = None, _NONE

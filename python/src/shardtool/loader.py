@@ -74,6 +74,8 @@ class Loader:
     Sizes may be written "64MiB". Errors are those of ``shardtool.errors``. A loader is for one thread at a time; batches are for any.
     """
 
+    _whole = False  # copies are one piece, for whoever passes them on
+
     def __init__(
         self,
         url: "Union[str, os.PathLike[str]]",
@@ -202,7 +204,7 @@ class Loader:
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
             raise ConfigError("give batch_size, or global_batch")
         self._run = None
-        self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy)
+        self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy, self._whole)
         self._meter.opened(since, run.started["rank"], run.started["world_size"])
         client.hear = functools.partial(self._meter.hear, run.ident)
         if self.metrics_url:

@@ -145,6 +145,7 @@ class Relay:
     def __init__(self, board: Board, loader: Loader, workers: int) -> None:
         self._board, self._loader, self._workers = board, loader, workers
         loader._map = None  # each worker does that by itself
+        loader._whole = True
         self._listener, name = wire.listen()
         self._peers: Dict[int, _Peer] = {}  # by descriptor
         self._selector = selectors.DefaultSelector()
@@ -291,7 +292,7 @@ class Relay:
                        "last": self._epoch.last and number + 1 == self._taken}  # fmt: skip
             if self._loader._fields is None:
                 message["fields"] = [[f.name, "bytes?" if f.optional else "bytes"] for f in batch._layout.fields]
-            self._say(peer, message, batch._buffer)
+            self._say(peer, message, batch._view())
         elif self._error is not None:
             self._say(peer, {"what": "error", **wire.pack_error(self._error)})
         elif self._end is not None and number >= self._end:
