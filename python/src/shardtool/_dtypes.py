@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+import math
+from typing import Any, Dict, NamedTuple, Sequence, Tuple
 
 from .errors import ConfigError
 
@@ -69,32 +70,55 @@ def array(buffer: Any, offset: int, size: int, dtype: Dtype, shape: Sequence[int
 def _ndarray(buffer: Any, offset: int, size: int, dtype: Dtype, shape: Sequence[int], fortran: bool) -> Any:
     import numpy
 
-    if not dtype.descr:
-        raise ConfigError(f"numpy has no {dtype.name}: use out='torch'")
-    kind = numpy.dtype(dtype.descr)
-    flat = numpy.frombuffer(buffer, kind, size // kind.itemsize, offset) if size else numpy.empty(0, kind)
-    if fortran:  # the rows of a batch stay outermost, which the caller has put first
-        return flat.reshape(tuple(shape), order="F")
-    return flat.reshape(tuple(shape))
+    kind = _numpy_types.get(dtype.descr)
+    if kind is None:
+        if not dtype.descr:
+            raise ConfigError(f"numpy has no {dtype.name}: use out='torch'")
+        kind = _numpy_types[dtype.descr] = numpy.dtype(dtype.descr)
+    if size // kind.itemsize != math.prod(shape):
+        raise ValueError(f"{size} bytes, an array of {kind.name} and shape {tuple(shape)} has {kind.itemsize * math.prod(shape)}")
+    # With Fortran's order the rows of a batch stay outermost, which the caller has put first.
+    return numpy.ndarray(shape, kind, buffer, offset, order="F" if fortran else "C") if size else numpy.empty(shape, kind)
 
 
 def _tensor(buffer: Any, offset: int, size: int, dtype: Dtype, shape: Sequence[int], fortran: bool) -> Any:
     import torch
 
-    kind: Optional[Any] = getattr(torch, dtype.name, None) if dtype.size else None
-    if kind is None or fortran:
-        if not dtype.descr:
-            raise ConfigError(f"this torch has no {dtype.name}")
-        flat = _ndarray(buffer, offset, size, dtype, shape, fortran)
-        if flat.dtype.byteorder == ">":
-            flat = flat.astype(flat.dtype.newbyteorder("<"))
-        try:
-            return torch.from_numpy(flat)
-        except TypeError as err:
-            raise ConfigError(f"this torch has no {dtype.name}: use out='numpy' ({err})") from None
-    if size == 0:
-        return torch.empty(tuple(shape), dtype=kind)
-    return torch.frombuffer(buffer, dtype=kind, count=size // dtype.size, offset=offset).reshape(tuple(shape))
+    kind = _torch_types.get(dtype)
+    if kind is None:
+        kind = _torch_types[dtype] = _torch_type(torch, dtype)
+    if kind is not True and not fortran:
+        if size == 0:
+            return torch.empty(tuple(shape), dtype=kind)
+        return torch.frombuffer(buffer, dtype=kind, count=size // dtype.size, offset=offset).reshape(tuple(shape))
+    if not dtype.descr:
+        raise ConfigError(f"this torch has no {dtype.name}")
+    flat = _ndarray(buffer, offset, size, dtype, shape, fortran)
+    if flat.dtype.byteorder == ">":
+        flat = flat.astype(flat.dtype.newbyteorder("<"))
+    try:
+        return torch.from_numpy(flat)
+    except TypeError as err:
+        raise ConfigError(f"this torch has no {dtype.name}: use out='numpy' ({err})") from None
+
+
+def _torch_type(torch: Any, dtype: Dtype) -> Any:
+    """Torch's own type for what numpy has no way to it; True: by way of numpy, which costs half as much."""
+    kind = getattr(torch, dtype.name, None) if dtype.size else None
+    if kind is None:
+        return True
+    try:
+        import numpy
+
+        torch.from_numpy(numpy.empty(0, dtype.descr or "V2"))
+    except (ImportError, TypeError, RuntimeError):
+        return kind
+    return True
+
+
+#: What was found of types.
+_numpy_types: Dict[str, Any] = {}
+_torch_types: "Dict[Dtype, Any]" = {}
 
 
 def parse_npy(data: memoryview) -> "Tuple[Dtype, Tuple[int, ...], bool, int]":
