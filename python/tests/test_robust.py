@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -338,6 +339,30 @@ def test_held(small: Path) -> None:
                 del cycle, batch
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+def test_not_asked_for_what_is_there(small: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int) -> None:
+    """A slow loop does not wake the child for each batch; what it does not ask for comes nevertheless, all of it, once."""
+    from shardtool._client import Client
+
+    sent = []
+    send = Client.send
+    monkeypatch.setattr(Client, "send", lambda self, data: (sent.append(data), send(self, data))[1])
+    with Loader(small, 10, fields=["txt"], shuffle=True, seed=1, tail="short", prefetch=prefetch) as loader:
+        numbers: List[int] = []
+        it = iter(loader)
+        client = loader._session.client
+        assert client is not None
+        before = len(sent)
+        for _ in range(100):
+            if prefetch:
+                select.select([client._sock], [], [], 10)
+            numbers += next(it).numbers
+        assert sorted(numbers) == list(range(SAMPLES))
+        asked = len(sent) - before
+        assert asked < 75 if prefetch == 4 else 100 <= asked <= 101
+        assert list(it) == []
 
 
 def test_shared_memory_is_not_dev_shm(small: Path) -> None:

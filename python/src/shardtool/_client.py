@@ -38,6 +38,16 @@ class _Ref(weakref.ref):  # type: ignore[type-arg]
     place: Tuple[int, int]
 
 
+def _gone(live: "Dict[Tuple[int, int], _Ref]", released: "Deque[Tuple[int, int]]") -> "Callable[[Any], None]":
+    """Notes that a region is to be given back."""
+
+    def gone(ref: _Ref) -> None:
+        live.pop(ref.place, None)
+        released.append(ref.place)
+
+    return gone
+
+
 class Client:
     """One child and the conversation with it. Methods are not for several threads at a time; regions may be let go of by any.
 
@@ -59,6 +69,9 @@ class Client:
         self._segments: Dict[int, Tuple[mmap.mmap, Any]] = {}
         self._released: Deque[Tuple[int, int]] = deque()
         self._live: Dict[Tuple[int, int], _Ref] = {}
+        self._gone = _gone(self._live, self._released)
+        #: Bytes of all segments.
+        self.mapped_bytes = 0
         self._spawn(["--metrics", metrics] if metrics else [])
         _clients.add(self)
         try:
@@ -131,10 +144,24 @@ class Client:
             out.append(proto.pack_release(*self._released.popleft()))
         return b"".join(out)
 
-    def receive(self) -> Frame:
-        """The next frame; its body has to be taken with body(). The child may be slow, but not silent."""
+    def ready(self) -> Optional[Frame]:
+        """The next frame if one is there, as receive() gives it; else None."""
         self.dirty = True
-        got = flags = 0
+        try:
+            got = self._sock.recv_into(self._view, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self.dirty = False
+            return None
+        except OSError:
+            got = 0
+        if got == 0:
+            raise self._died("the child ended")
+        return self.receive(got)
+
+    def receive(self, got: int = 0) -> Frame:
+        """The next frame, of which so many bytes are there; its body has to be taken with body(). The child may be slow, but not silent."""
+        self.dirty = True
+        flags = 0
         while got < proto.FRAME:
             try:
                 n = self._sock.recv_into(self._view[got:] if got else self._view, 0, flags)
@@ -177,7 +204,7 @@ class Client:
             got = frame[0]
             if got == kind or (got == proto.END and kind == proto.BATCH and frame[3] == ident):
                 return frame
-            err = self._aside(frame)
+            err = self.aside(frame)
             if err is not None and frame[5] == of and frame[3] == ident:
                 raise err
 
@@ -189,18 +216,18 @@ class Client:
             if frame[0] == proto.SAMPLE and frame[3] in idents:
                 out[frame[3]] = frame
                 continue
-            err = self._aside(frame)
+            err = self.aside(frame)
             if err is not None and frame[5] == proto.GET and frame[3] in idents:
                 out[frame[3]] = err
         return out
 
-    def _aside(self, frame: Frame) -> Optional[ShardtoolError]:
+    def aside(self, frame: Frame) -> Optional[ShardtoolError]:
         """Deals with a frame that nobody waits for. An error of a request is returned, one of the connection raised."""
         kind = frame[0]
         if kind == proto.SEGMENT:
             self._map(frame[4], frame[7])
         elif kind == proto.RETIRE:
-            self._segments.pop(frame[4], None)
+            self._unmap(frame[4])
         elif kind == proto.HEARTBEAT:
             self._heartbeat()
         elif kind in (proto.BATCH, proto.SAMPLE):
@@ -246,7 +273,13 @@ class Client:
         finally:
             os.close(fd)
         self._segments[number] = (mapped, ctypes.c_char * length)
+        self.mapped_bytes += length
         self.dirty = False
+
+    def _unmap(self, number: int) -> None:
+        gone = self._segments.pop(number, None)
+        if gone is not None:
+            self.mapped_bytes -= len(gone[0])
 
     def claim(self, segment: int, offset: int) -> Any:
         """The segment as a buffer. The region goes back to the child when nothing refers to the buffer any
@@ -254,16 +287,9 @@ class Client:
         mapped, kind = self._segment(segment)
         # numpy looks through chains of its own arrays, so the hook is on what lies below all of them.
         anchor = kind.from_buffer(mapped)
-        place = (segment, offset)
-        live, released = self._live, self._released
-
-        def gone(ref: Any) -> None:
-            live.pop(ref.place, None)
-            released.append(ref.place)
-
-        ref = _Ref(anchor, gone)
-        ref.place = place
-        live[place] = ref
+        ref = _Ref(anchor, self._gone)
+        ref.place = place = (segment, offset)
+        self._live[place] = ref
         return anchor
 
     def mapped(self, segment: int) -> mmap.mmap:

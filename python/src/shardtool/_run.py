@@ -31,6 +31,9 @@ class Run:
         self._number = 0  # of the next batch
         #: The account behind the batch taken last.
         self.account = b""
+        self._prefetch, self._ring = int(request["prefetch"]), int(request.get("ring") or 1 << 30)
+        self._unasked = 0  # batches that were there without being asked for, since the last NEXT
+        self._patience = 0  # batches until it is tried again whether one is there
         body = json.dumps(dict(request, columns=[f.column() for f in fields])).encode()
         #: What STARTED says.
         self.started: Dict[str, Any] = client.call(proto.pack(proto.START, self.ident, body=body), proto.STARTED, proto.START, self.ident)
@@ -59,6 +62,16 @@ class Run:
         return batch, checkpoint, ledger, (next_epoch, next_position), bool(flags & proto.LAST)
 
     def _wait(self) -> Frame:
+        """The next batch. One that is there is not asked for: a message wakes the child, and on a busy processor takes its turn from the
+        training step. The child reads on, and has its memory back, with a message for every few batches."""
+        if self._patience > 0:
+            self._patience -= 1
+        else:
+            frame = self._ready()
+            if frame is not None:
+                return frame
+            self._patience = 8  # who waits for this batch will wait for the next ones, too
+        self._unasked = 0
         request = proto.pack(proto.NEXT, self.ident, self._number)
         self.client.send(request)
         try:
@@ -68,3 +81,20 @@ class Run:
                 raise
         self.client.send(request)
         return self.client.expect(proto.BATCH, proto.START, self.ident)
+
+    def _ready(self) -> Optional[Frame]:
+        """The next batch, if it is there."""
+        client = self.client
+        while True:
+            frame = client.ready()
+            if frame is None:
+                return None
+            if frame[0] == proto.BATCH:
+                break
+            client.aside(frame)
+        self._unasked += 1
+        # At once where memory is short: the child may want what was given back.
+        if 2 * self._unasked >= self._prefetch or 2 * client.mapped_bytes > self._ring:
+            client.send(proto.pack(proto.NEXT, self.ident, self._number))
+            self._unasked = 0
+        return frame
