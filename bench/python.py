@@ -2,12 +2,16 @@
 
     python.py pack PEER KIND OUT TAR…                   prints the number of samples
     python.py read PEER KIND WORKERS EPOCHS OUT|TAR…    prints a line of JSON, of the epochs after the first
+    python.py start PEER KIND OUT                       seconds to the first batch
+    python.py ready PEER KIND OUT                       CPU for a batch that is there when it is wanted
+    python.py wake                                      CPU for being woken by a message, which is all that happens
 
 What comes out of every loader is the same: lists of bytes, or one tensor a batch, in this process.
 """
 
 import json
 import os
+import socket
 import sys
 import tarfile
 import time
@@ -170,14 +174,56 @@ def start(kind, files):
     return {"seconds": took[1:]}
 
 
+def ready(peer, kind, files):
+    """A loop that does something else between batches. Only the time of this thread while it takes one counts."""
+    batches = READERS[peer](kind, 2, files)
+    used = []
+    for _ in range(2):
+        it, cpu, count = iter(batches()), 0.0, 0
+        while True:
+            time.sleep(0.005)
+            begin = time.thread_time()
+            batch = next(it, None)
+            cpu += time.thread_time() - begin
+            if batch is None:
+                break
+            count += 1
+        used.append(cpu)
+    return {"seconds": used[1:], "cpu": used[1:], "batches": count, "samples": 0, "bytes": 0}
+
+
+def wake(times=1000):
+    """A process that sleeps until a message of 64 bytes comes, as often as it is worth."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        for _ in range(times):
+            end = time.perf_counter() + 0.001
+            while time.perf_counter() < end:  # as a reader at work: its processor does not sleep
+                pass
+            theirs.send(bytes(64))
+        os._exit(0)
+    buffer = bytearray(64)
+    begin = time.thread_time()
+    for _ in range(times):
+        ours.recv_into(buffer)
+    used = time.thread_time() - begin
+    os.waitpid(pid, 0)
+    return {"seconds": [used], "cpu": [used], "batches": times, "samples": 0, "bytes": 0}
+
+
 def main():
     warnings.simplefilter("ignore")
-    what, peer, kind, *rest = sys.argv[1:]
+    what, peer, kind, *rest = sys.argv[1:] if len(sys.argv) > 3 else [sys.argv[1], "", ""]
     if what == "pack":
         os.makedirs(rest[0], exist_ok=True)
         print({"mosaicml": pack_mosaicml, "litdata": pack_litdata}[peer](kind, rest[0], rest[1:]))
     elif what == "start":
         print(json.dumps(start(kind, rest)))
+    elif what == "ready":
+        print(json.dumps(ready(peer, kind, rest)))
+    elif what == "wake":
+        print(json.dumps(wake()))
     else:
         print(json.dumps(read(peer, kind, int(rest[0]), int(rest[1]), rest[2:])))
     sys.stdout.flush()
