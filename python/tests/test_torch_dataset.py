@@ -376,10 +376,13 @@ def test_worker_killed(small: Path, victim: int) -> None:
     got = [next(it)["n"].tolist()]
     state = None
     os.kill(it._workers[victim].pid, signal.SIGKILL)  # type: ignore[attr-defined]
-    with ended(it), pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"):
+    # PyTorch says EOFError or ConnectionError where the worker's tensors were on their way, and it is not known yet that it died.
+    with ended(it), pytest.raises((RuntimeError, EOFError, ConnectionError)) as info:
         for batch in it:
             got.append(batch["n"].tolist())
             state = batch.state_dict()
+    if isinstance(info.value, RuntimeError):
+        assert "exited unexpectedly" in str(info.value) or "killed by signal" in str(info.value)
     assert got == expected(small, 0)[: len(got)] and len(got) < 10
     with ended(iter(loop(dataset, num_workers=2))) as it, pytest.raises(ConfigError, match="say where to go on"):
         next(it)

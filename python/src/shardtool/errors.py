@@ -84,7 +84,8 @@ class SkippedError(CorruptError):
 
 
 class DecodeError(DataError, ValueError):
-    """A payload is not what ``fields`` declares it to be; ``key`` and ``field`` say which."""
+    """A payload is not what ``fields`` declares it to be; ``key`` and ``field`` say which. What the child decodes, numbers and arrays, has
+    ``shard`` and ``block`` too."""
 
 
 class NotFoundError(ShardtoolError, LookupError):

@@ -80,7 +80,7 @@ func (c *columns) column(m *column, w *Column, samples []reader.Sample) error {
 		s := &samples[i]
 		data, ok := m.field(s, w.Name)
 		if !ok && !w.Optional && !s.Padding {
-			return &decodeError{string(s.Key), w.Name, errors.New("the sample has no such field")}
+			return &decodeError{s.Number, string(s.Key), w.Name, errors.New("the sample has no such field")}
 		}
 		if !ok {
 			m.views = append(m.views, nil)
@@ -89,7 +89,7 @@ func (c *columns) column(m *column, w *Column, samples []reader.Sample) error {
 		}
 		view, err := c.decode(w, data)
 		if err != nil {
-			return &decodeError{string(s.Key), w.Name, err}
+			return &decodeError{s.Number, string(s.Key), w.Name, err}
 		}
 		m.views = append(m.views, view)
 	}
@@ -189,7 +189,7 @@ func (m *column) npy(w *Column, samples []reader.Sample) error {
 			err = fmt.Errorf("an npy file with %d bytes of data, its header says %d", len(data), m.npySize)
 		}
 		if err != nil {
-			return &decodeError{string(samples[i].Key), w.Name, err}
+			return &decodeError{samples[i].Number, string(samples[i].Key), w.Name, err}
 		}
 		if first == nil {
 			first = m.header

@@ -169,7 +169,7 @@ func TestDecodeErrors(t *testing.T) {
 		cl.info()
 		cl.start(1, `{"batch_size":5,"columns":[`+c.column+`]}`)
 		cl.ask(1, 0)
-		if p := cl.wantError(kindStart, 1, "decode", codeFailed); p.Key != "s/0003" || p.Field != "x" || !strings.Contains(p.Message, c.want) {
+		if p := cl.wantError(kindStart, 1, "decode", codeFailed); p.Key != "s/0003" || p.Field != "x" || p.Shard == "" || p.Block == nil || *p.Block != 0 || !strings.Contains(p.Message, c.want) {
 			t.Errorf("%s: %+v, want %q", c.column, p, c.want)
 		}
 		cl.end()

@@ -24,6 +24,7 @@ var errHeld = errors.New("held")
 
 // decodeError: a payload is not what its column declares.
 type decodeError struct {
+	number     uint64 // of the sample in the data set
 	key, field string
 	err        error
 }

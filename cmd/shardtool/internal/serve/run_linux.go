@@ -183,7 +183,7 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	p := &r.parcel
 	p.batch = b
 	if err := p.columns.gather(b.Samples); err != nil {
-		return err
+		return r.place(ctx, err)
 	}
 	cp, err := b.Checkpoint()
 	if err != nil {
@@ -220,6 +220,24 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	r.account.end()
 	r.account.mu.Unlock()
 	return r.s.send(f, nil)
+}
+
+// place adds shard and block to an error of a sample.
+func (r *run) place(ctx context.Context, err error) error {
+	var of *decodeError
+	if !errors.As(err, &of) {
+		return err
+	}
+	d := r.s.data.Dataset
+	at, locateErr := d.Locate(ctx, of.number)
+	if locateErr != nil {
+		return err
+	}
+	shard, locateErr := d.Shard(ctx, at.Shard)
+	if locateErr != nil {
+		return err
+	}
+	return format.Position(err, shard.Name, at.Block, -1, of.key)
 }
 
 // last says whether a batch is the last that begins in its epoch.
