@@ -73,10 +73,10 @@ const requestCost = 64 << 10
 // scratchCost is what a worker holds: a decoder, and stored bytes.
 const scratchCost = 6 << 20
 
-// defaultMemory is what the order keeps live for this rank, and half as much to run ahead; at least 64 MiB, and no more than
-// the whole data set takes, with the rest beside it.
+// defaultMemory is what the order keeps live for this rank, and half as much to run ahead; at least 64 MiB, and no more than a data set
+// needs that is held whole, with the rest beside it: what batches in hand use has half of the budget, and a batch may use all blocks.
 func (s *Stream) defaultMemory(perBlock float64, rest int64) int64 {
-	all := perBlock * float64(s.d.tables.Blocks) * 9 / 8
+	all := 2 * float64(max(s.opts.Hold, 1)) * perBlock * float64(s.d.tables.Blocks) * 9 / 8
 	live := s.live(perBlock)
 	batch := perBlock * float64(s.opts.GlobalBatch) / float64(s.opts.World)
 	want := 1.5*live + batch + float64(s.opts.Workers)*scratchCost

@@ -368,3 +368,28 @@ func TestRemoteSmallDataSet(t *testing.T) {
 		t.Errorf("%d samples; %d blocks were evicted, %d read of %d, with a budget of %d", n, st.Evicted, st.Blocks, set.NumBlocks(), s.Memory())
 	}
 }
+
+// TestSmallDataSet: with the default budget a data set is held whole that is smaller than what it is shuffled among, also where every
+// batch has samples of all blocks. None is read twice in an epoch.
+func TestSmallDataSet(t *testing.T) {
+	watch(t)
+	samples := make([]testset.Sample, 8192)
+	random := rand.NewChaCha8([32]byte{2})
+	for i := range samples {
+		data := make([]byte, 12<<10)
+		_, _ = random.Read(data)
+		samples[i] = testset.Sample{Key: fmt.Sprintf("%05d", i), Fields: []testset.Field{{Name: "bin", Data: data}}}
+	}
+	set := newStreamed(t, inDir(t), samples, testset.Options{BlockSize: 1 << 20, ShardSize: 32 << 20})
+	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 1024, Epochs: 3, Workers: 2})
+	n := 0
+	for b, err := range s.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(b.Samples)
+	}
+	if st := s.Stats(); st.Evicted > 0 || st.Blocks > 3*set.NumBlocks() || n != 3*len(samples) {
+		t.Errorf("%d samples; %d blocks were evicted, %d read of %d, with a budget of %d", n, st.Evicted, st.Blocks, set.NumBlocks(), s.Memory())
+	}
+}
