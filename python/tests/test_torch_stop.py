@@ -16,20 +16,23 @@ from conftest import ROOT
 from torch_help import expected
 
 LOOP = """
-import json, sys, torch
+import json, sys, time, torch
 from torch.utils.data import DataLoader
 from torch_help import make
 
 dataset = make(sys.argv[1], batch_size=10)
-got, state = [], dataset.state_dict()
+got, state, slow = [], dataset.state_dict(), int(sys.argv[2])
 while True:
     try:
         for batch in DataLoader(dataset, batch_size=None, num_workers=2):
             step = batch["n"].tolist(), batch.state_dict()  # both or neither
             got.append(step)
             print(len(got), flush=True)
+            if len(got) >= slow:  # else it may be over before the signal comes
+                time.sleep(0.05)
         break
     except KeyboardInterrupt:
+        slow = 1 << 30
         if got:
             dataset.load_state_dict(got[-1][1])
         print("interrupted", flush=True)
@@ -37,11 +40,16 @@ print(json.dumps([n for step in got for n in step[0]]))
 """
 
 
-def start(small: Path) -> "subprocess.Popen[str]":
+def start(small: Path, slow: int) -> "subprocess.Popen[str]":
     path = os.pathsep.join([str(ROOT / "python" / "src"), str(ROOT / "python" / "tests")])
     env = {**os.environ, "PYTHONPATH": path}
     return subprocess.Popen(
-        [sys.executable, "-c", LOOP, str(small)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True
+        [sys.executable, "-c", LOOP, str(small), str(slow)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        start_new_session=True,
     )
 
 
@@ -57,7 +65,7 @@ def lines(process: "subprocess.Popen[str]", until: str) -> None:
 @pytest.mark.parametrize("at", [1, 23])
 def test_interrupted(small: Path, at: int) -> None:
     """Ctrl-C, sent to all processes as a terminal does: the state of the last batch goes on, nothing is lost or repeated."""
-    process = start(small)
+    process = start(small, at)
     lines(process, str(at))
     os.killpg(process.pid, signal.SIGINT)
     lines(process, "interrupted")
@@ -81,7 +89,7 @@ def session(of: int) -> Any:
 
 def test_killed(small: Path) -> None:
     """When the process is killed, its workers and their reader end by themselves."""
-    process = start(small)
+    process = start(small, 5)
     lines(process, "5")
     assert len(session(process.pid)) >= 4
     process.kill()
