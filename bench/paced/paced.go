@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -17,19 +16,24 @@ import (
 
 // Options say what is streamed.
 type Options struct {
-	// Binary is shardtool's, Env what its environment has besides ours.
+	// Binary is shardtool's.
 	Binary string
-	Env    []string
 	// Args are those of shardtool bench: the data set, and how it is streamed.
 	Args []string
-	// Need is the share of the ceiling that the consumer needs.
-	Need float64
-	// Ceiling and Duration are how long is measured without and with a step, from the first batch on.
-	Ceiling, Duration time.Duration
+	// Duration is how long is measured, from the first batch on.
+	Duration time.Duration
 }
+
+// need is the share of the ceiling that the consumer needs, ceiling how long the ceiling is measured at most.
+const (
+	need    = 0.9
+	ceiling = 20 * time.Second
+)
 
 // Result is what came of it.
 type Result struct {
+	// Duration is that of Options.
+	Duration time.Duration
 	// Ceiling and Rate are samples a second without and with the step, Bytes the bytes a second of the latter.
 	Ceiling, Rate, Bytes float64
 	Step                 time.Duration
@@ -82,22 +86,23 @@ type bucket struct {
 
 // Run measures the ceiling, and then the consumer.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	free, err := o.bench(ctx, o.Ceiling, 0)
+	free, err := o.bench(ctx, min(ceiling, o.Duration), 0)
 	if err != nil {
 		return nil, err
 	}
 	if free.Summary.Samples <= 0 {
-		return nil, fmt.Errorf("%s: no sample came in %v", strings.Join(o.Args, " "), o.Ceiling)
+		return nil, fmt.Errorf("%s: no sample came in %v", strings.Join(o.Args, " "), min(ceiling, o.Duration))
 	}
 	batch := float64(free.Ranks[0].Samples) / float64(free.Ranks[0].Steps)
-	step := time.Duration(batch / (o.Need * free.Summary.Samples) * float64(time.Second))
+	step := time.Duration(batch / (need * free.Summary.Samples) * float64(time.Second))
 	paced, err := o.bench(ctx, o.Duration, step)
 	if err != nil {
 		return nil, err
 	}
 	k := &paced.Ranks[0]
 	r := &Result{
-		Ceiling: free.Summary.Samples, Rate: paced.Summary.Samples, Bytes: paced.Summary.Bytes, Step: step, Steps: k.Steps,
+		Duration: o.Duration,
+		Ceiling:  free.Summary.Samples, Rate: paced.Summary.Samples, Bytes: paced.Summary.Bytes, Step: step, Steps: k.Steps,
 		Share: k.Share, Wait: k.Wait, Worst: seconds(k.WaitMax), First: seconds(k.First), Stalls: k.Stalls, Unexplained: k.Ready, Memory: k.Memory,
 	}
 	if paced.Data.Samples > 0 {
@@ -128,7 +133,6 @@ func usage(all []bucket) (resident float64, goroutines, files, looks int) {
 func (o *Options) bench(ctx context.Context, d, step time.Duration) (*report, error) {
 	args := append([]string{"bench"}, o.Args...)
 	cmd := exec.CommandContext(ctx, o.Binary, append(args, "--json", "--quiet", "--duration", d.String(), "--step", step.String())...)
-	cmd.Env = append(os.Environ(), o.Env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

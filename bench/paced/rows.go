@@ -26,6 +26,7 @@ const (
 // Rows are the figures of a result; data says what was streamed.
 func (r *Result) Rows(data string) []Row {
 	const mib = 1 << 20
+	data = fmt.Sprintf("%s, %.0f %% of the ceiling for %v", data, 100*need, r.Duration)
 	rows := []Row{{
 		data + ": wait share after the first batch", r.Share, "", 0.01,
 		fmt.Sprintf("%d steps of %v, %.0f of %.0f samples/s, %.0f MB/s, through %.1f epochs; longest wait %v%s; memory budget %d MiB; first batch after %v",

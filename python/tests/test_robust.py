@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-import http.server
 import json
 import multiprocessing
 import os
@@ -20,6 +18,7 @@ from typing import Any, List
 
 import pytest
 from conftest import ROOT, SAMPLES, children
+from web import served
 
 import shardtool
 from shardtool import Loader, ServerDiedError
@@ -429,55 +428,16 @@ def test_no_leak(small: Path) -> None:
     assert counts() == before
 
 
-class Slow(http.server.SimpleHTTPRequestHandler):
-    """Answers requests for shards after a while."""
-
-    delay = 0.0
-
-    def do_GET(self) -> None:
-        if ".tar" in self.path:
-            time.sleep(self.delay)
-        data = (Path(self.directory) / self.path.lstrip("/")).read_bytes()
-        first, last = 0, len(data) - 1
-        if ranged := self.headers.get("Range"):
-            a, b = ranged.split("=")[1].split("-")
-            first, last = int(a), min(int(b or last), last)
-        self.send_response(206 if ranged else 200)
-        self.send_header("Content-Length", str(last + 1 - first))
-        self.send_header("ETag", f'"{len(data)}"')
-        self.send_header("Accept-Ranges", "bytes")
-        if ranged:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(data[first : last + 1])
-
-    do_HEAD = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A slow store is waited for, since the child says that it lives; a child that says nothing is given up."""
     from shardtool import _client
 
     monkeypatch.setattr(_client, "SILENCE", 2)
-    handler = functools.partial(Slow, directory=str(small))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            monkeypatch.setattr(Slow, "delay", 5.0)
-            with Loader(f"http://127.0.0.1:{server.server_port}", 10, fields=["txt"]) as loader:
-                it = iter(loader)
-                begin = time.monotonic()
-                assert next(it).size == 10
-                assert time.monotonic() - begin > 4.5  # longer than a silent child is given
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(small, lambda: time.sleep(5)) as address, Loader(address, 10, fields=["txt"]) as loader:
+        it = iter(loader)
+        begin = time.monotonic()
+        assert next(it).size == 10
+        assert time.monotonic() - begin > 4.5  # longer than a silent child is given
     with Loader(small, 10, fields=["txt"], prefetch=0) as loader:
         it = iter(loader)
         next(it)

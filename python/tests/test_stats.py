@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import json
 import logging
 import os
@@ -18,55 +16,24 @@ from typing import Any, Dict, List
 
 import pytest
 from conftest import SAMPLES, payload
+from web import served
 
 import shardtool
 from shardtool import Loader, Stats
 
-
-class Gate(http.server.SimpleHTTPRequestHandler):
-    """A web server that gives shards only while the gate is open."""
-
-    protocol_version = "HTTP/1.1"
-    opened = threading.Event()
-
-    def do_GET(self) -> None:
-        if ".tar" in self.path:
-            self.opened.wait(60)
-        data = (Path(self.directory) / self.path.lstrip("/")).read_bytes()
-        first, last = 0, len(data) - 1
-        if ranged := self.headers.get("Range"):
-            a, b = ranged.split("=")[1].split("-")
-            first, last = int(a), min(int(b or last), last)
-        self.send_response(206 if ranged else 200)
-        self.send_header("Content-Length", str(last + 1 - first))
-        self.send_header("ETag", f'"{len(data)}"')
-        self.send_header("Accept-Ranges", "bytes")
-        if ranged:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(data[first : last + 1])
-
-    do_HEAD = do_GET
-
-    def log_message(self, *_: object) -> None:
-        pass
+#: Whether the web server gives shards.
+opened = threading.Event()
 
 
 @pytest.fixture
 def gated(small: Path) -> Any:
     """The address of the data set behind the gate, which is closed."""
-    Gate.opened.clear()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Gate, directory=str(small))) as server:
-        server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    opened.clear()
+    with served(small, lambda: opened.wait(60)) as address:
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield address
         finally:
-            Gate.opened.set()
-            server.shutdown()
-            thread.join()
+            opened.set()
 
 
 def consistent(stats: Stats) -> Stats:
@@ -118,7 +85,7 @@ def test_while_waiting(small: Path, gated: str) -> None:
                     seen.append(stats)
                 time.sleep(0.01)
         finally:
-            Gate.opened.set()
+            opened.set()
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -5,13 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 
 	"github.com/shardtool/shardtool/bench/paced"
 )
-
-// pacedCeiling is how long the ceiling of a paced consumer is measured.
-const pacedCeiling = 20 * time.Second
 
 // pacedRows measures, over the throttled network, how long a consumer waits that needs 90 % of what comes at best, and whether what
 // its process takes stays level.
@@ -27,13 +23,13 @@ func (b *bench) pacedRows() error {
 		return err
 	}
 	r, err := paced.Run(b.ctx, paced.Options{
-		Binary: bin, Need: 0.9, Ceiling: min(pacedCeiling, b.long), Duration: b.long,
+		Binary: bin, Duration: b.long,
 		Args: []string{b.address(), "--shuffle", "--tail", "wrap", "--shuffle-memory", "64MiB", "--requests", fmt.Sprint(b.inFlight)},
 	})
 	if err != nil {
 		return err
 	}
-	for _, row := range r.Rows(fmt.Sprintf("S3, 100 KB, 90 %% of the ceiling for %v", b.long)) {
+	for _, row := range r.Rows("S3, 100 KB") {
 		b.atMost("paced", row.Name, sample{row.Value}, row.Unit, row.Most, row.Detail)
 	}
 	return nil
