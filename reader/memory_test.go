@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -160,4 +161,38 @@ func (c *comparer) Write(p []byte) (int, error) {
 	}
 	c.want = c.want[len(p):]
 	return len(p), nil
+}
+
+// TestStreamHeap: what a stream keeps alive is its budget and little more, also where blocks of many sizes come and go, and batches are copied
+// out of them. What lies idle must not keep memory that the budget no longer counts.
+func TestStreamHeap(t *testing.T) {
+	const budget = 4 << 20
+	noise := rand.New(rand.NewPCG(1, 2))
+	var samples []testset.Sample
+	for i := range 2000 {
+		s := testset.Sample{Key: fmt.Sprintf("%04d", i), Fields: []testset.Field{{Name: "x", Data: make([]byte, noise.IntN(24<<10))}}}
+		_, _ = rand.NewChaCha8([32]byte{byte(i), byte(i >> 8)}).Read(s.Fields[0].Data)
+		samples = append(samples, s)
+	}
+	d := newStreamed(t, inDir(t), samples, testset.Options{BlockSize: 40 << 10, ShardSize: 4 << 20})
+	before := usage(t, math.MaxInt).heap
+	s := d.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 128, ShuffleMemory: 16 << 20, Memory: budget, Tail: "wrap"})
+	copied := 0
+	for i := range 40 {
+		b, err := s.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if copied += len(b.views.copies); i%8 == 7 {
+			alive, counted := usage(t, math.MaxInt).heap-before, s.Stats().Held
+			t.Logf("%d bytes alive, %d counted", alive, counted)
+			if counted > budget || alive > counted+1<<20 {
+				t.Fatalf("after %d batches %d bytes are alive and at most %d were counted, with a budget of %d", i+1, alive, counted, budget)
+			}
+		}
+	}
+	if copied == 0 || s.Stats().Evicted == 0 {
+		t.Fatalf("%d copies, %+v", copied, s.Stats())
+	}
+	runtime.KeepAlive(samples) // they were there before
 }

@@ -136,6 +136,10 @@ func (s *Stream) release(b *Batch) {
 	for _, c := range b.views.copies {
 		s.memory.put(c)
 	}
+	// Nor may what lies idle keep buffers alive that the memory has given up.
+	clear(b.views.copies)
+	clear(b.views.samples)
+	clear(b.views.fields)
 	s.held--
 	s.idleDrafts, s.idleViews = append(s.idleDrafts, d), append(s.idleViews, b.views)
 	b.Samples, b.views = nil, nil
