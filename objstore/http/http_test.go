@@ -85,10 +85,17 @@ func quick() httpstore.Options {
 
 func open(t *testing.T, s *server, opts httpstore.Options) *httpstore.Store {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+	return openAt(t, s.URL, &http.Transport{}, opts)
+}
+
+// openAt is the store at a server's address, by a transport of its own.
+func openAt(t *testing.T, address string, transport *http.Transport, opts httpstore.Options) *httpstore.Store {
+	t.Helper()
+	transport.MaxIdleConnsPerHost = 100
+	client := &http.Client{Transport: transport}
 	t.Cleanup(client.CloseIdleConnections)
 	opts.HTTPClient = client
-	store, err := httpstore.New(s.URL+"/data/", opts)
+	store, err := httpstore.New(address+"/data/", opts)
 	if err != nil {
 		t.Fatal(err)
 	}

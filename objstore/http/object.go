@@ -214,6 +214,8 @@ func checkAnswer(answer *http.Response) error {
 		return &refusal{status, "give the proxy's user and password in HTTPS_PROXY"}
 	case status/100 == 3:
 		return &refusal{status, "the server sends elsewhere without an end: check the address"}
+	case status == http.StatusBadRequest && answer.Request.URL.Scheme == "http":
+		return &refusal{status, ranged.PerhapsTLS}
 	}
 	return &refusal{status: status}
 }

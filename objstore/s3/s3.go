@@ -55,6 +55,7 @@ type Store struct {
 	region  string
 	opts    Options
 	custom  bool // the endpoint is not of AWS
+	plain   bool // the endpoint has no TLS
 	secrets *secrets
 	reader  *ranged.Reader
 
@@ -126,7 +127,7 @@ func (s *Store) connect(ctx context.Context) error {
 			o.BaseEndpoint = &s.opts.Endpoint
 		}
 		endpoint = aws.ToString(o.BaseEndpoint)
-		s.custom = !ofAWS(endpoint)
+		s.custom, s.plain = !ofAWS(endpoint), strings.HasPrefix(endpoint, "http://")
 		o.UsePathStyle = s.custom
 		if s.opts.PathStyle != nil {
 			o.UsePathStyle = *s.opts.PathStyle

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -73,7 +74,30 @@ func (g *guard) Do(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	dropPlain(response)
 	return response, nil
+}
+
+// dropPlain takes away the body of a refusal that is no XML. It is not from S3 but from something before it, such as a server that is
+// spoken to without TLS. The SDK would take it for an answer that broke off, and send the request again; without a body the status counts.
+func dropPlain(response *http.Response) {
+	if response.StatusCode/100 != 4 || ranged.TransientStatus(response.StatusCode) {
+		return
+	}
+	head := make([]byte, 1)
+	n, _ := io.ReadFull(response.Body, head)
+	if n == 1 && head[0] == '<' && !ranged.IsPage(response.Header.Get("Content-Type")) {
+		response.Body = &unread{io.MultiReader(bytes.NewReader(head), response.Body), response.Body}
+		return
+	}
+	response.Body.Close()
+	response.Body, response.ContentLength = http.NoBody, 0
+}
+
+// unread is a body of which something was read, and is read again.
+type unread struct {
+	io.Reader
+	io.Closer
 }
 
 func (g *guard) do(r *http.Request) (*http.Response, error) {
@@ -89,12 +113,26 @@ func (g *guard) do(r *http.Request) (*http.Response, error) {
 	}
 	response, err := g.client.Do(guarded)
 	if err != nil {
-		err = w.reason(err)
+		err = lasting(w.reason(err))
 		w.stop()
 		return nil, err
 	}
 	response.Body = &watchedBody{ReadCloser: response.Body, watch: w, last: true}
 	return response, nil
+}
+
+// lastingError is a failure below HTTP that no second request can change. The SDK takes all of them for what may pass.
+type lastingError struct{ error }
+
+func (e *lastingError) Unwrap() error        { return e.error }
+func (e *lastingError) RetryableError() bool { return false }
+
+// lasting marks an error that is one, such as a certificate that is not trusted.
+func lasting(err error) error {
+	if _, passes := errors.AsType[*ranged.Transient](ranged.TransportError(err)); passes {
+		return err
+	}
+	return &lastingError{err}
 }
 
 type watch struct {

@@ -132,6 +132,9 @@ func parseDigits(s string) (int64, error) {
 	return int64(v), err
 }
 
+// PerhapsTLS is what a 400 without a reason says: servers answer so when they are spoken to without TLS.
+const PerhapsTLS = "if it speaks TLS, https:// is meant: check the address"
+
 // TransportError makes of a failure below HTTP one that says no more than it should: without the URL, which may carry a
 // signature. Certificates that do not fit, and servers that speak no TLS, are final; the rest is Transient.
 func TransportError(err error) error {
