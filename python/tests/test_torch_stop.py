@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from torch_help import expected
+from torch.utils.data import DataLoader
+from torch_help import expected, make
+
+from shardtool import Batch
 
 LOOP = """
 import json, sys, time, torch
@@ -72,6 +75,38 @@ def test_interrupted(small: Path, at: int) -> None:
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert json.loads(out.splitlines()[-1]) == [n for b in expected(small, 0, batch_size=10) for n in b]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_are_for_the_loop(small: Path, method: str, number: int) -> None:
+    """What a terminal or a scheduler sends to all processes stops no worker: the loop may want to go on, to save."""
+    loop = iter(DataLoader(make(small, batch_size=10), batch_size=None, num_workers=2, multiprocessing_context=method))
+    got = []
+    for i, batch in enumerate(loop):
+        got.append(batch["n"].tolist())
+        if i in (1, 7, 30):
+            for worker in loop._workers:  # type: ignore[attr-defined]
+                os.kill(worker.pid, number)
+    assert got == expected(small, 0, batch_size=10)
+
+
+def test_own_handlers_stay(small: Path) -> None:
+    """A handler that was set for a worker is the one it has."""
+    loop = DataLoader(make(small, map=handlers), batch_size=None, num_workers=1, worker_init_fn=handle)
+    assert next(iter(loop)) == [True, False]
+
+
+def handle(worker: int) -> None:
+    signal.signal(signal.SIGUSR1, handled)
+
+
+def handled(number: int, frame: object) -> None:
+    pass
+
+
+def handlers(batch: Batch) -> Any:
+    return [signal.getsignal(n) is handled for n in (signal.SIGUSR1, signal.SIGUSR2)]
 
 
 def session(of: int) -> Any:

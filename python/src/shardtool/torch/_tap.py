@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import socket
+import threading
 import time
 from multiprocessing import util
 from typing import Any, Dict, Mapping, Optional
@@ -33,6 +35,7 @@ class Tap:
         if parent is None or parent.pid != board.owner:
             raise ConfigError("the workers of a DataLoader have to be children of the process that iterates it")
         self.pid = os.getpid()
+        _leave_signals_to_the_loop()
         util.Finalize(self, self._bye, exitpriority=10)
         self._parent = parent
         self._board, self._loader, self._id, self._workers = board, loader, ident, workers
@@ -182,3 +185,18 @@ class Tap:
             return
         with contextlib.suppress(wire.Gone):
             wire.send(self._sock, {"what": "bye"})
+
+
+def _leave_signals_to_the_loop() -> None:
+    """Lets signals that go to a whole job pass by this worker: Ctrl-C, and those by which a scheduler announces the end. The process that
+    has the loop decides what they mean. One that goes on, to save, needs its workers; one that ends, ends them, and must not find a lock
+    that a worker held when it was interrupted, such as that of the event by which it tells them. Handlers that were set are kept."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGUSR1, signal.SIG_DFL), (signal.SIGUSR2, signal.SIG_DFL)):
+        if signal.getsignal(number) == usual:
+            signal.signal(number, _pass)  # not SIG_IGN: programs that map starts would inherit it
+
+
+def _pass(number: int, frame: object) -> None:
+    """Handles a signal by doing nothing."""
