@@ -226,6 +226,10 @@ func serveFlags(q *serve.StartRequest) (*orderFlags, error) {
 		}
 	}
 	o.Memory, o.Workers = q.Memory, q.Workers
+	tune := tuneFlags{requests: q.Requests, depth: q.Depth, auto: q.Autotune == nil || *q.Autotune}
+	if err := tune.fill(o); err != nil {
+		return nil, err
+	}
 	for i := range q.Columns {
 		if c := &q.Columns[i]; !c.Optional {
 			o.Expect = append(o.Expect, c.Name)

@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import pytest
 from conftest import SAMPLES, payload
@@ -210,11 +210,31 @@ def test_metrics(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert loader.metrics_url is None
 
 
+@pytest.mark.parametrize(
+    ("options", "requests", "depth"),
+    [({"requests": 3, "depth": 2}, 3, 2), ({"autotune": False}, 64, None), ({"autotune": False, "requests": 5}, 5, None)],
+)
+def test_fixed(small: Path, options: Dict[str, Any], requests: int, depth: Optional[int]) -> None:
+    """What is set for requests and depth stays, and changes no batch."""
+    options = {"metrics": "127.0.0.1:0", **options}
+    with served(small, lambda: None) as address, Loader(address, 10, **options) as loader, Loader(small, 10) as plain:
+        for batch, same in zip(loader, plain):
+            assert batch.sample_keys == same.sample_keys
+            said = scrape(str(loader.metrics_url))
+            assert said['shardtool_stream_requests_limit{rank="0"}'] == requests
+            depth = depth or int(said['shardtool_stream_depth_batches{rank="0"}'])  # what the memory allows
+            assert said['shardtool_stream_depth_batches{rank="0"}'] == depth
+            assert said['shardtool_stream_tunings_total{rank="0"}'] == 0
+
+
 def test_options_refused(small: Path) -> None:
     with pytest.raises(shardtool.ConfigError, match="write seconds"):
         Loader(small, 10, stats_every=-1)
     with pytest.raises(shardtool.ConfigError, match="address such as"):
         Loader(small, 10, metrics=9400)  # type: ignore[arg-type]
+    for option in ("requests", "depth"):
+        with pytest.raises(shardtool.ConfigError, match=f"{option}=0: write a number from 1 on"):
+            Loader(small, 10, **{option: 0})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

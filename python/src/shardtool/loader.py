@@ -64,6 +64,10 @@ class Loader:
         memory: Bytes of blocks that the child holds ahead; default: sized by the order.
         ring_memory: Bound on the memory that batches travel in, in bytes; default 1 GiB. Only what is used is taken.
         prefetch: Batches that are made ready ahead.
+        requests: Requests to a remote store in flight; None: 64 at first, then what store and step need.
+        depth: Batches that the reader plans ahead of those that are made ready, if ``memory`` allows; None: what store and step need.
+        autotune: False: ``requests`` and ``depth`` that are None stay at 64 and at what the memory allows. Batches and order do not depend
+            on any of the three.
         workers: Threads that decode; default: the CPUs this process may use, divided by the ranks on this host.
         cache, cache_size: A folder on local disk that keeps what is read, for later epochs and other ranks, and its bound in bytes.
         metrics: Serve metrics for Prometheus at this address, ":9400" or "0.0.0.0:9400" for other hosts; default: what the environment
@@ -105,6 +109,9 @@ class Loader:
         memory: Optional[Size] = None,
         ring_memory: Optional[Size] = None,
         prefetch: int = 4,
+        requests: Optional[int] = None,
+        depth: Optional[int] = None,
+        autotune: bool = True,
         workers: Optional[int] = None,
         cache: "Union[str, os.PathLike[str], None]" = None,
         cache_size: Optional[Size] = None,
@@ -115,6 +122,9 @@ class Loader:
             raise ConfigError("batch_size and global_batch: give one of them")
         if epoch < 0 or (epochs is not None and epochs < 1):
             raise ConfigError(f"epoch={epoch}, epochs={epochs}: epochs count from 0, and there is at least one")
+        for name, value in (("requests", requests), ("depth", depth)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value!r}: write a number from 1 on, or None for what store and step need")
         if stats_every < 0:
             raise ConfigError(f"stats_every={stats_every!r}: write seconds, or 0 for never")
         if metrics is not None and not isinstance(metrics, str):
@@ -134,7 +144,8 @@ class Loader:
             "batch_size": batch_size, "global_batch": global_batch, "shuffle": shuffle, "seed": seed, "epoch": epoch or None,
             "epochs": epochs or 0, "tail": tail, "shuffle_memory": _config.size_of("shuffle_memory", shuffle_memory),
             "whole_shards": whole_shards, "lanes": lanes, "run_blocks": run_blocks, "delay": delay, "head": head, "affinity": affinity,
-            "prefetch": prefetch, "memory": self._open.get("memory"), "ring": _config.size_of("ring_memory", ring_memory),
+            "prefetch": prefetch, "requests": requests, "depth": depth, "autotune": None if autotune else False,
+            "memory": self._open.get("memory"), "ring": _config.size_of("ring_memory", ring_memory),
             "workers": workers, **_config.skip_limit(on_error, max_skipped),
         })  # fmt: skip
         # The place: behind the last batch delivered.

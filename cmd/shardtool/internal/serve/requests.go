@@ -62,6 +62,11 @@ type StartRequest struct {
 	Memory          int64   `json:"memory"`
 	Workers         int     `json:"workers"`
 
+	// Requests, Depth and Autotune are those of the command line; Autotune nil is true.
+	Requests int   `json:"requests"`
+	Depth    int   `json:"depth"`
+	Autotune *bool `json:"autotune"`
+
 	// Prefetch is how many batches are made ahead of the one asked for; nil is 4. Ring bounds all segments, in bytes; 0 is 1 GiB.
 	Prefetch *int  `json:"prefetch"`
 	Ring     int64 `json:"ring"`
