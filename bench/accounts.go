@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
@@ -32,7 +33,7 @@ func (b *bench) accounts() error {
 		{"requests of 100ms are waited for", 100 * time.Millisecond, 0},
 		{"requests of 100ms, and a step that is too short for them", 100 * time.Millisecond, 2 * time.Millisecond},
 	} {
-		var share sample
+		var share table.Sample
 		var waited time.Duration
 		for range b.times {
 			ratio, took, err := b.accounted(dir, c.latency, c.step)
@@ -41,7 +42,7 @@ func (b *bench) accounts() error {
 			}
 			share, waited = append(share, ratio), took
 		}
-		b.within("accounts", "causes / wait measured from outside: "+c.name, share, "x", 0.02, fmt.Sprintf("%.1f s of waiting, the first batch included", waited.Seconds()))
+		b.Within("accounts", "causes / wait measured from outside: "+c.name, share, "x", 0.02, fmt.Sprintf("%.1f s of waiting, the first batch included", waited.Seconds()))
 	}
 	return nil
 }
@@ -107,7 +108,7 @@ func (b *bench) accountsCost() error {
 			return fmt.Errorf("the benchmark of the accounts: no cost in %q", line)
 		}
 		kind := strings.Split(fields[0], "/")[1]
-		b.atMost("accounts", "cost, of the processor time of a stream of "+kind, sample{found["cost-low"], median, found["cost-high"]}, "", 0.01,
+		b.AtMost("accounts", "cost, of the processor time of a stream of "+kind, table.Sample{found["cost-low"], median, found["cost-high"]}, "", 0.01,
 			"all of it done 60 times more in every other run; a sixtieth of the difference")
 		rows++
 	}

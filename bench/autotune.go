@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -83,13 +84,13 @@ func (b *bench) autotune() error {
 		}
 		return on, off, nil
 	}
-	of := func(all []taken, f func(taken) float64) (s sample) {
+	of := func(all []taken, f func(taken) float64) (s table.Sample) {
 		for _, t := range all {
 			s = append(s, f(t))
 		}
 		return s
 	}
-	over := func(on, off []taken, f func(taken) float64) (s sample) {
+	over := func(on, off []taken, f func(taken) float64) (s table.Sample) {
 		for i := range on {
 			s = append(s, f(on[i])/max(f(off[i]), 1e-9))
 		}
@@ -105,8 +106,8 @@ func (b *bench) autotune() error {
 		}
 		rate := func(t taken) float64 { return t.rate }
 		last := on[len(on)-1]
-		b.atLeast("autotune", fmt.Sprintf("%v to a byte, %.0f MB/s at most, no step: tuned / fixed", c.latency, distantRate/1e6), over(on, off, rate), "x", c.goal,
-			fmt.Sprintf("%.0f MB/s decoded against %.0f with 64 requests; %d requests and a depth of %d after %v", of(on, rate).median()/1e6, of(off, rate).median()/1e6,
+		b.AtLeast("autotune", fmt.Sprintf("%v to a byte, %.0f MB/s at most, no step: tuned / fixed", c.latency, distantRate/1e6), over(on, off, rate), "x", c.goal,
+			fmt.Sprintf("%.0f MB/s decoded against %.0f with 64 requests; %d requests and a depth of %d after %v", of(on, rate).Median()/1e6, of(off, rate).Median()/1e6,
 				last.requests, last.depth, tunedFor))
 	}
 	held := func(t taken) float64 { return float64(t.held) }
@@ -117,8 +118,8 @@ func (b *bench) autotune() error {
 			return err
 		}
 		last := on[len(on)-1]
-		b.atMost("autotune", fmt.Sprintf("200ms to a byte, a step of %v: share waited, tuned", step), of(on, waited), "", 0.02,
-			fmt.Sprintf("%.4f fixed; the start is in it, where one answer's time is 0.02; through turns of epochs; %d requests and a depth of %d after %v", of(off, waited).median(), last.requests, last.depth, tunedFor))
+		b.AtMost("autotune", fmt.Sprintf("200ms to a byte, a step of %v: share waited, tuned", step), of(on, waited), "", 0.02,
+			fmt.Sprintf("%.4f fixed; the start is in it, where one answer's time is 0.02; through turns of epochs; %d requests and a depth of %d after %v", of(off, waited).Median(), last.requests, last.depth, tunedFor))
 	}
 	const step = 250 * time.Millisecond
 	on, off, err := both(200*time.Millisecond, step)
@@ -128,10 +129,10 @@ func (b *bench) autotune() error {
 	flying := func(t taken) float64 { return t.flying }
 	last := on[len(on)-1]
 	detail := fmt.Sprintf("%d requests and a depth of %d after %v", last.requests, last.depth, tunedFor)
-	b.atMost("autotune", fmt.Sprintf("a step of %v: memory held, tuned / fixed", step), over(on, off, held), "x", 0.9,
-		fmt.Sprintf("%.0f MB against %.0f; %s", of(on, held).median()/1e6, of(off, held).median()/1e6, detail))
-	b.atMost("autotune", fmt.Sprintf("a step of %v: share waited, tuned", step), of(on, waited), "", 0.01, fmt.Sprintf("%.4f fixed", of(off, waited).median()))
-	b.info("autotune", fmt.Sprintf("a step of %v: requests in flight, tuned / fixed", step), over(on, off, flying), "x",
-		fmt.Sprintf("%.1f against %.1f in the mean, behind the first batch", of(on, flying).median(), of(off, flying).median()))
+	b.AtMost("autotune", fmt.Sprintf("a step of %v: memory held, tuned / fixed", step), over(on, off, held), "x", 0.9,
+		fmt.Sprintf("%.0f MB against %.0f; %s", of(on, held).Median()/1e6, of(off, held).Median()/1e6, detail))
+	b.AtMost("autotune", fmt.Sprintf("a step of %v: share waited, tuned", step), of(on, waited), "", 0.01, fmt.Sprintf("%.4f fixed", of(off, waited).Median()))
+	b.Info("autotune", fmt.Sprintf("a step of %v: requests in flight, tuned / fixed", step), over(on, off, flying), "x",
+		fmt.Sprintf("%.1f against %.1f in the mean, behind the first batch", of(on, flying).Median(), of(off, flying).Median()))
 	return nil
 }

@@ -55,8 +55,8 @@ func (b *bench) foreign() error {
 	if err != nil {
 		return err
 	}
-	b.info("foreign", fmt.Sprintf("index of tars of 3 KB texts / read, CRC-32C and SHA-256 on %d cores", b.cores), r, "x",
-		fmt.Sprintf("%s against %s", mbs(total, our.median()), mbs(total, base.median())))
+	b.Info("foreign", fmt.Sprintf("index of tars of 3 KB texts / read, CRC-32C and SHA-256 on %d cores", b.cores), r, "x",
+		fmt.Sprintf("%s against %s", mbs(total, our.Median()), mbs(total, base.Median())))
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
@@ -33,7 +34,7 @@ func (b *bench) get() error {
 		if err != nil {
 			return err
 		}
-		b.atMost("get", kind+": a random sample by number, p50", one(p50), "ms", 1, fmt.Sprintf("one ranged read of a block of 1 MiB decoded; p99 %.2f ms", p99))
+		b.AtMost("get", kind+": a random sample by number, p50", table.One(p50), "ms", 1, fmt.Sprintf("one ranged read of a block of 1 MiB decoded; p99 %.2f ms", p99))
 	}
 	return b.getMany()
 }
@@ -98,7 +99,7 @@ func (b *bench) getMany() error {
 	if err != nil {
 		return err
 	}
-	b.atMost("get", "1,000 shards, 10^6 samples: by key, p50", one(p50), "ms", 2, fmt.Sprintf("look-up and read; p99 %.2f ms; opening took %.1f ms once", p99, opening))
+	b.AtMost("get", "1,000 shards, 10^6 samples: by key, p50", table.One(p50), "ms", 2, fmt.Sprintf("look-up and read; p99 %.2f ms; opening took %.1f ms once", p99, opening))
 	bin, err := b.binary()
 	if err != nil {
 		return err
@@ -109,6 +110,6 @@ func (b *bench) getMany() error {
 	if err != nil {
 		return err
 	}
-	b.info("get", "the same as a process (`shardtool get`), p50", one(whole), "ms", "start of the program and opening in every one")
+	b.Info("get", "the same as a process (`shardtool get`), p50", table.One(whole), "ms", "start of the program and opening in every one")
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -56,10 +57,10 @@ func (b *bench) indexOf(kind string, ds *reader.Dataset) error {
 		bits += h * float64(len(v)) / samples
 		floor += 1.1 * h * float64(len(v)) / 8
 	}
-	b.atMost("index", kind+": whole tail without keys / (1.1 x entropy of sizes + 12 B a block)", one((tail-keys)/floor), "x", 1,
+	b.AtMost("index", kind+": whole tail without keys / (1.1 x entropy of sizes + 12 B a block)", table.One((tail-keys)/floor), "x", 1,
 		fmt.Sprintf("%.2f B a sample (entropy %.2f), keys %.1f B a sample, %.1f B a block in all; %d samples, %d blocks, %d shards",
 			(tail-keys)/samples, bits/8, keys/samples, tail/blocks, int(samples), int(blocks), ds.NumShards()))
-	b.info("index", kind+": the same without the seek table", one((tail-keys-seek)/floor), "x",
+	b.Info("index", kind+": the same without the seek table", table.One((tail-keys-seek)/floor), "x",
 		fmt.Sprintf("the table of the zstd seekable format takes %.1f B a block, uncompressed by its own rules", seek/blocks))
 	return nil
 }

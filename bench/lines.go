@@ -129,12 +129,12 @@ func (b *bench) packLines(name string) error {
 		return err
 	}
 	what, detail := fmt.Sprintf("%s of 3 KB texts to shards / EncodeAll + SHA-256 on %d cores", strings.TrimPrefix(name, "rows"), b.cores),
-		fmt.Sprintf("%s of decoded blocks against %s", mbs(total, our.median()), mbs(total, base.median()))
+		fmt.Sprintf("%s of decoded blocks against %s", mbs(total, our.Median()), mbs(total, base.Median()))
 	if strings.HasSuffix(name, ".zst") {
-		b.info("lines", what, r, "x", detail)
+		b.Info("lines", what, r, "x", detail)
 		return nil
 	}
-	b.atLeast("lines", what, r, "x", 0.5, detail)
+	b.AtLeast("lines", what, r, "x", 0.5, detail)
 	return b.readLines(name, path)
 }
 
@@ -166,8 +166,8 @@ func (b *bench) readLines(name, path string) error {
 	if err != nil {
 		return err
 	}
-	b.info("lines", fmt.Sprintf("%s read alone / the standard library on one core", strings.TrimPrefix(name, "rows")), r, "x",
-		fmt.Sprintf("%s against %s", mbs(info.Size(), our.median()), mbs(info.Size(), base.median())))
+	b.Info("lines", fmt.Sprintf("%s read alone / the standard library on one core", strings.TrimPrefix(name, "rows")), r, "x",
+		fmt.Sprintf("%s against %s", mbs(info.Size(), our.Median()), mbs(info.Size(), base.Median())))
 	return nil
 }
 

@@ -10,19 +10,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/shardtool/shardtool/bench/table"
 )
 
 // bench is one run.
@@ -33,9 +32,9 @@ type bench struct {
 	times int           // pairs measured for a ratio
 	long  time.Duration // of a paced run
 	cores int
-	rows  []row
-	data  map[string]string
-	bin   string
+	table.Table
+	data map[string]string
+	bin  string
 	// twice is the share of blocks that the last stream read more than once an epoch.
 	twice float64
 	// before, when not nil, runs before each measurement, uncounted.
@@ -44,23 +43,6 @@ type bench struct {
 	// peersMachine and header say on what was measured.
 	peersMachine []string
 	header       string
-}
-
-// row is a line of the table.
-type row struct {
-	Group  string  `json:"group"`
-	Name   string  `json:"name"`
-	Value  float64 `json:"value"`
-	Low    float64 `json:"low"`
-	High   float64 `json:"high"`
-	Unit   string  `json:"unit"`
-	Goal   string  `json:"goal"`
-	Met    *bool   `json:"met,omitempty"`
-	Detail string  `json:"detail"`
-	// Missing is why nothing was measured.
-	Missing string `json:"missing,omitempty"`
-	// Figures are others that were read at the same time.
-	Figures map[string]float64 `json:"figures,omitempty"`
 }
 
 var groups = []struct {
@@ -167,9 +149,7 @@ func run(o options) error {
 		failed = append(failed, b.writeMarkdown(o.markdown, o.all))
 	}
 	if o.asJSON {
-		enc := json.NewEncoder(os.Stdout)
-		enc.SetIndent("", "  ")
-		failed = append(failed, enc.Encode(b.rows))
+		failed = append(failed, b.JSON(os.Stdout))
 	} else {
 		failed = append(failed, b.print())
 	}
@@ -177,94 +157,22 @@ func run(o options) error {
 }
 
 func (b *bench) print() error {
-	t := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "\nGROUP\tWHAT\tMEASURED\tRANGE\tGOAL\t\tDETAIL")
-	for _, r := range b.rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Group, r.Name, r.measured(), r.span(), r.Goal, r.mark(), r.Detail)
+	err := b.Print(os.Stdout)
+	for _, line := range b.peersMachine {
+		fmt.Println("peers: " + line)
 	}
-	if len(b.peersMachine) > 0 {
-		fmt.Fprintln(t, "\npeers: "+strings.Join(b.peersMachine, "\npeers: "))
-	}
-	return t.Flush()
-}
-
-// measured, span and mark are cells of the table.
-func (r row) measured() string {
-	if r.Missing != "" {
-		return "nothing: " + r.Missing
-	}
-	return strings.TrimSpace(figure(r.Value) + " " + r.Unit)
-}
-
-// figure is a number to three digits.
-func figure(v float64) string {
-	if v >= 1000 {
-		return count(v)
-	}
-	return fmt.Sprintf("%.3g", v)
-}
-
-func (r row) span() string {
-	if r.Low == r.High {
-		return ""
-	}
-	return figure(r.Low) + "–" + figure(r.High)
-}
-
-func (r row) mark() string {
-	switch {
-	case r.Met == nil:
-		return ""
-	case *r.Met:
-		return "met"
-	}
-	return "SHORT"
-}
-
-// atLeast and atMost add a row with a goal, info one without.
-func (b *bench) atLeast(group, name string, s sample, unit string, goal float64, detail string) {
-	met := s.median() >= goal
-	b.add(group, name, s, unit, fmt.Sprintf("≥ %g", goal), &met, detail)
-}
-
-func (b *bench) atMost(group, name string, s sample, unit string, goal float64, detail string) {
-	met := s.median() <= goal
-	b.add(group, name, s, unit, fmt.Sprintf("≤ %g", goal), &met, detail)
-}
-
-// within adds a row whose goal is 1, give or take.
-func (b *bench) within(group, name string, s sample, unit string, off float64, detail string) {
-	met := math.Abs(s.median()-1) <= off
-	b.add(group, name, s, unit, fmt.Sprintf("1 ± %g", off), &met, detail)
-}
-
-func (b *bench) info(group, name string, s sample, unit, detail string) {
-	b.add(group, name, s, unit, "", nil, detail)
-}
-
-func (b *bench) add(group, name string, s sample, unit, goal string, met *bool, detail string) {
-	b.rows = append(b.rows, row{Group: group, Name: name, Value: s.median(), Low: slices.Min(s), High: slices.Max(s), Unit: unit, Goal: goal, Met: met, Detail: detail})
+	return err
 }
 
 // leftOut says in the table, and at once, that something was not measured, and why.
 func (b *bench) leftOut(group, why string) {
 	fmt.Fprintf(os.Stderr, "bench: %s: nothing measured: %s\n", group, why)
-	b.rows = append(b.rows, row{Group: group, Missing: why})
-}
-
-// sample is repeated readings of one figure.
-type sample []float64
-
-func one(v float64) sample { return sample{v} }
-
-func (s sample) median() float64 {
-	c := slices.Sorted(slices.Values(s))
-	return c[len(c)/2]
+	b.Rows = append(b.Rows, table.Row{Group: group, Missing: why})
 }
 
 // ratio measures base and ours in turn and returns how many times as fast ours is, pair by pair, and the median seconds of
 // both. Both run once before, uncounted.
-func (b *bench) ratio(ours, base func() error) (r sample, our, bas sample, err error) {
+func (b *bench) ratio(ours, base func() error) (r, our, bas table.Sample, err error) {
 	time1 := func(f func() error) (float64, error) {
 		if b.before != nil {
 			b.before()

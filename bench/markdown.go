@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/shardtool/shardtool/bench/table"
 )
 
 // writeMarkdown puts tables into a file, each between two comments that say which it is, and leaves all else as it is: that
@@ -91,17 +93,17 @@ func (b *bench) peersMarkdown() string {
 // markdown is a row of a table.
 func (r peerResult) markdown() string {
 	if r.Reason != "" {
-		return fmt.Sprintf("| %s | – | – | – | – | – | – | %s |\n", r.system, cell(r.Reason))
+		return fmt.Sprintf("| %s | – | – | – | – | – | – | %s |\n", r.system, table.Cell(r.Reason))
 	}
 	memory, first, resume := "–", "–", "–"
 	if len(r.Memory) > 0 {
 		memory = fmt.Sprintf("%.0f MiB", slices.Max(r.Memory))
 	}
 	if len(r.First) > 0 {
-		first = duration(r.First.median())
+		first = duration(r.First.Median())
 	}
 	if len(r.Resume) > 0 {
-		resume = duration(r.Resume.median())
+		resume = duration(r.Resume.Median())
 	}
 	if r.Way != "" {
 		resume += ", " + r.Way
@@ -113,27 +115,17 @@ func (r peerResult) markdown() string {
 	if !r.Whole {
 		setting += "; the readings ended before the epoch"
 	}
-	return fmt.Sprintf("| %s | %s | %.0f | %s | %s | %s | %s | %s |\n", r.system, count(r.Rates.median()), r.Bytes.median()/1e6,
-		duration(r.CPU.median()), memory, first, cell(resume), cell(setting))
+	return fmt.Sprintf("| %s | %s | %.0f | %s | %s | %s | %s | %s |\n", r.system, table.Count(r.Rates.Median()), r.Bytes.Median()/1e6,
+		duration(r.CPU.Median()), memory, first, table.Cell(resume), table.Cell(setting))
 }
 
 // goalsMarkdown is the whole table of a run.
 func (b *bench) goalsMarkdown() string {
 	var out strings.Builder
 	out.WriteString(stamp(cpuModel(), b.header))
-	out.WriteString("| group | what | measured | range | goal | | detail |\n|---|---|---:|---|---|---|---|\n")
-	for _, r := range b.rows {
-		if r.Group == "peers" {
-			continue // these have tables of their own
-		}
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s | %s |\n", r.Group, cell(r.Name), cell(r.measured()), r.span(), r.Goal, r.mark(), cell(r.Detail))
-	}
+	// Those of other systems have tables of their own.
+	out.WriteString(b.Markdown(func(group string) bool { return group != "peers" }))
 	return out.String() + "\n"
-}
-
-// cell makes text fit a table.
-func cell(s string) string {
-	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", `\|`)
 }
 
 // duration is seconds with a unit that suits, to three digits.
@@ -145,17 +137,4 @@ func duration(seconds float64) string {
 		return fmt.Sprintf("%.3g ms", 1e3*seconds)
 	}
 	return fmt.Sprintf("%.3g µs", 1e6*seconds)
-}
-
-// count is a whole number with commas, to three digits.
-func count(v float64) string {
-	scale := 1.0
-	for v/scale >= 1000 {
-		scale *= 10
-	}
-	digits := fmt.Sprintf("%.0f", scale*float64(int(v/scale+0.5)))
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/bench/table"
 )
 
 func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
@@ -14,16 +16,16 @@ func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	met := true
-	b := &bench{rows: []row{{Group: "read", Name: "a | b", Value: 1234, Low: 1, High: 1, Unit: "x", Met: &met, Goal: "≥ 2"}}}
+	b := &bench{Table: table.Table{Rows: []table.Row{{Group: "read", Name: "a | b", Value: 1234, Low: 1, High: 1, Unit: "x", Met: &met, Goal: "≥ 2"}}}}
 	if err := b.writeMarkdown(path, true); err == nil || !strings.Contains(err.Error(), "table: peers") {
 		t.Errorf("a page without a place for what was measured: %v", err)
 	}
 	p := &peersBench{bench: b}
 	for _, r := range []peerResult{
-		{Store: "local", kind: "text 3 KB", system: "One", Setting: "defaults", Rates: sample{12_345}, Bytes: sample{5e7}, CPU: sample{2e-6},
-			Memory: sample{100, 120}, Whole: true, First: sample{0.05}, Resume: sample{1.5}, Way: "exact"},
+		{Store: "local", kind: "text 3 KB", system: "One", Setting: "defaults", Rates: table.Sample{12_345}, Bytes: table.Sample{5e7}, CPU: table.Sample{2e-6},
+			Memory: table.Sample{100, 120}, Whole: true, First: table.Sample{0.05}, Resume: table.Sample{1.5}, Way: "exact"},
 		{Store: "s3", kind: "text 3 KB", system: "Two", Reason: "no route"},
-		{Store: "local", kind: "images 100 KB", system: "Floor", Rates: sample{7}, Bytes: sample{7e5}, CPU: sample{1}},
+		{Store: "local", kind: "images 100 KB", system: "Floor", Rates: table.Sample{7}, Bytes: table.Sample{7e5}, CPU: table.Sample{1}},
 	} {
 		b.peers = append(b.peers, r)
 		p.addPeer(r)
@@ -60,12 +62,7 @@ func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
 	}
 }
 
-func TestFigures(t *testing.T) {
-	for v, want := range map[float64]string{0.12345: "0.123", 999: "999", 1000: "1,000", 1234: "1,230", 99_960: "100,000", 1_234_567: "1,230,000"} {
-		if got := figure(v); got != want {
-			t.Errorf("%v is shown as %s, not %s", v, got, want)
-		}
-	}
+func TestDuration(t *testing.T) {
 	for v, want := range map[float64]string{2.345: "2.35 s", 0.0512: "51.2 ms", 0.000001: "1 µs"} {
 		if got := duration(v); got != want {
 			t.Errorf("%v s is shown as %s, not %s", v, got, want)

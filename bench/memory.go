@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/bench/peak"
+	"github.com/shardtool/shardtool/bench/table"
 )
 
 // memory measures the peak of resident memory of processes on data ten times their budget.
@@ -40,7 +41,7 @@ func (b *bench) memory() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		b.atMost("memory", c.name+": peak resident memory less the budget", one(most-budget), "MiB", 64,
+		b.AtMost("memory", c.name+": peak resident memory less the budget", table.One(most-budget), "MiB", 64,
 			fmt.Sprintf("%.0f MiB with --memory %dMiB on %d MB", most, budget, bytes/1e6))
 	}
 	return nil

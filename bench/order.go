@@ -7,11 +7,12 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// table is a data set of n samples that nobody packed: 300 to 366 in a block, 256 blocks in a shard.
-func table(n uint64) order.Table {
+// unpacked is a data set of n samples that nobody packed: 300 to 366 in a block, 256 blocks in a shard.
+func unpacked(n uint64) order.Table {
 	var t order.Table
 	for b := uint32(0); n > 0; b++ {
 		if b%256 == 0 {
@@ -48,11 +49,11 @@ func newPlan(t order.Table, c order.Choice) (*order.Plan, error) {
 // planSeek starts at places of an epoch of 10^9 samples.
 func (b *bench) planSeek() error {
 	const n = 1_000_000_000
-	t := table(n)
-	var slowest sample
+	t := unpacked(n)
+	var slowest table.Sample
 	var most float64
 	for _, permille := range []uint64{0, 1, 500, 999} {
-		var took sample
+		var took table.Sample
 		for range b.times {
 			var before, after runtime.MemStats
 			runtime.GC()
@@ -73,20 +74,20 @@ func (b *bench) planSeek() error {
 			runtime.ReadMemStats(&after)
 			most = max(most, float64(after.TotalAlloc-before.TotalAlloc+4*uint64(len(t.Samples)))/1e6)
 		}
-		if slowest == nil || took.median() > slowest.median() {
+		if slowest == nil || took.Median() > slowest.Median() {
 			slowest = took
 		}
 	}
-	b.atMost("order", "10^9 samples: plan, seek, first batch of references", slowest, "ms", 200, "the slowest of 0, 0.1 %, 50 %, 99.9 % of an epoch")
-	b.atMost("order", "10^9 samples: memory of the same, the table included", one(most), "MB", 64, fmt.Sprintf("all that is allocated on the way; %d blocks", len(t.Samples)))
+	b.AtMost("order", "10^9 samples: plan, seek, first batch of references", slowest, "ms", 200, "the slowest of 0, 0.1 %, 50 %, 99.9 % of an epoch")
+	b.AtMost("order", "10^9 samples: memory of the same, the table included", table.One(most), "MB", 64, fmt.Sprintf("all that is allocated on the way; %d blocks", len(t.Samples)))
 	return nil
 }
 
 // perSample goes through orders of growing size.
 func (b *bench) perSample() error {
-	var all []sample
+	var all []table.Sample
 	for _, n := range []uint64{1e5, 1e6, 1e7, 1e8, 1e9} {
-		plan, err := newPlan(table(n), order.Choice{})
+		plan, err := newPlan(unpacked(n), order.Choice{})
 		if err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func (b *bench) perSample() error {
 			return err
 		}
 		var refs []order.Ref
-		var per sample
+		var per table.Sample
 		for range b.times + 1 {
 			begin, samples := time.Now(), 0
 			for samples < 2_000_000 {
@@ -109,7 +110,7 @@ func (b *bench) perSample() error {
 		all = append(all, per[1:])
 	}
 	last := all[len(all)-1]
-	b.atMost("order", "10^9 samples: time a sample", last, "ns", 40, fmt.Sprintf("from 10^5 to 10^9: %.0f, %.0f, %.0f, %.0f, %.0f", all[0].median(), all[1].median(), all[2].median(), all[3].median(), last.median()))
+	b.AtMost("order", "10^9 samples: time a sample", last, "ns", 40, fmt.Sprintf("from 10^5 to 10^9: %.0f, %.0f, %.0f, %.0f, %.0f", all[0].Median(), all[1].Median(), all[2].Median(), all[3].Median(), last.Median()))
 	return nil
 }
 
@@ -136,7 +137,7 @@ func (b *bench) quality() error {
 	c.Until(1)
 	const share = 1.0 / classes
 	uniform := float64(g) * share * (1 - share) * (samples - g) / (samples - 1) * classes // hypergeometric
-	var first, rest sample
+	var first, rest table.Sample
 	counts := make([]int, classes)
 	var refs []order.Ref
 	for {
@@ -165,7 +166,7 @@ func (b *bench) quality() error {
 	for _, v := range rest {
 		mean += v / float64(len(rest))
 	}
-	b.atMost("order", "variance inflation of batches behind the head, sorted by class", one(mean), "", 1.05,
+	b.AtMost("order", "variance inflation of batches behind the head, sorted by class", table.One(mean), "", 1.05,
 		fmt.Sprintf("1.28 M samples, 10 a block, G=1024, V=96, E=1, W=24; the first ten batches %.2f", []float64(first)))
 	return nil
 }

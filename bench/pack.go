@@ -136,8 +136,8 @@ func (b *bench) packText(level format.Level) error {
 	if err != nil {
 		return err
 	}
-	b.atLeast("pack", fmt.Sprintf("text 3 KB from memory, level %v / EncodeAll + SHA-256 on %d cores", level, b.cores), r, "x", 0.9,
-		fmt.Sprintf("%s of decoded blocks against %s", mbs(passes*total, our.median()), mbs(passes*total, base.median())))
+	b.AtLeast("pack", fmt.Sprintf("text 3 KB from memory, level %v / EncodeAll + SHA-256 on %d cores", level, b.cores), r, "x", 0.9,
+		fmt.Sprintf("%s of decoded blocks against %s", mbs(passes*total, our.Median()), mbs(passes*total, base.Median())))
 	return nil
 }
 
@@ -172,8 +172,8 @@ func (b *bench) packTar() error {
 	if err != nil {
 		return err
 	}
-	b.atLeast("pack", fmt.Sprintf("a tar of 3 KB texts to shards / EncodeAll + SHA-256 on %d cores", b.cores), r, "x", 0.8,
-		fmt.Sprintf("%s of decoded blocks against %s", mbs(total, our.median()), mbs(total, base.median())))
+	b.AtLeast("pack", fmt.Sprintf("a tar of 3 KB texts to shards / EncodeAll + SHA-256 on %d cores", b.cores), r, "x", 0.8,
+		fmt.Sprintf("%s of decoded blocks against %s", mbs(total, our.Median()), mbs(total, base.Median())))
 	return nil
 }
 
@@ -257,12 +257,12 @@ func (b *bench) packFiles(kind string) error {
 		if err != nil {
 			return err
 		}
-		b.atLeast("pack", fmt.Sprintf("incompressible files of 100 KB / read and SHA-256 on %d cores", b.cores), r, "x", 0.5,
-			fmt.Sprintf("%s against %s, %d files, listing included, without fsync", mbs(bytes, our.median()), mbs(bytes, base.median()), n))
+		b.AtLeast("pack", fmt.Sprintf("incompressible files of 100 KB / read and SHA-256 on %d cores", b.cores), r, "x", 0.5,
+			fmt.Sprintf("%s against %s, %d files, listing included, without fsync", mbs(bytes, our.Median()), mbs(bytes, base.Median()), n))
 		if r, our, base, err = b.ratio(ours, b.hashFiles(files, packed)); err != nil {
 			return err
 		}
-		b.info("pack", "the same / read, SHA-256 and write", r, "x", fmt.Sprintf("%s against %s: as much is written as read", mbs(bytes, our.median()), mbs(bytes, base.median())))
+		b.Info("pack", "the same / read, SHA-256 and write", r, "x", fmt.Sprintf("%s against %s: as much is written as read", mbs(bytes, our.Median()), mbs(bytes, base.Median())))
 		return nil
 	}
 	dir, err := b.dataset("text", false)
@@ -277,8 +277,8 @@ func (b *bench) packFiles(kind string) error {
 	if err != nil {
 		return err
 	}
-	b.info("pack", "text files of 3 KB / EncodeAll + SHA-256 of the same blocks in memory", r, "x",
-		fmt.Sprintf("%s against %s, %d files, listing included, without fsync", mbs(total, our.median()), mbs(total, base.median()), n))
+	b.Info("pack", "text files of 3 KB / EncodeAll + SHA-256 of the same blocks in memory", r, "x",
+		fmt.Sprintf("%s against %s, %d files, listing included, without fsync", mbs(total, our.Median()), mbs(total, base.Median()), n))
 	return b.againstTar(src, ours, dir)
 }
 
@@ -325,8 +325,8 @@ func (b *bench) againstTar(src string, ours func() error, dir string) error {
 	if err != nil {
 		return err
 	}
-	b.info("pack", fmt.Sprintf("text files of 3 KB / tar | zstd -T0 -%d", best), r, "x",
-		fmt.Sprintf("%.2f s against %.2f s; %d MB against %d MB stored; theirs has no index, hashes or checks", our.median(), base.median(), size/1e6, bestSize/1e6))
+	b.Info("pack", fmt.Sprintf("text files of 3 KB / tar | zstd -T0 -%d", best), r, "x",
+		fmt.Sprintf("%.2f s against %.2f s; %d MB against %d MB stored; theirs has no index, hashes or checks", our.Median(), base.Median(), size/1e6, bestSize/1e6))
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/bench/corpus"
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -76,10 +77,10 @@ func (b *bench) against(p packer, name, compression, src string, files int, byte
 		return err
 	}
 	out := filepath.Join(b.dir, "packed-packers")
-	var best sample
+	var best table.Sample
 	setting := ""
 	for _, processes := range []string{"1", "2"} {
-		var took sample
+		var took table.Sample
 		for range 3 {
 			text, err := exec.Command(p.python, script, p.name, processes, compression, src, out).Output()
 			if err != nil {
@@ -92,11 +93,11 @@ func (b *bench) against(p packer, name, compression, src string, files int, byte
 			}
 			took = append(took, t)
 		}
-		if best == nil || took.median() < best.median() {
+		if best == nil || took.Median() < best.Median() {
 			best, setting = took, fmt.Sprintf("%s processes, compression %s", processes, compression)
 		}
 	}
-	var r sample
+	var r table.Sample
 	for i := range best {
 		our, err := seconds1(func() error { return b.packFolder(src, out, compression == "none") })
 		if err != nil {
@@ -104,8 +105,8 @@ func (b *bench) against(p packer, name, compression, src string, files int, byte
 		}
 		r = append(r, best[i]/our)
 	}
-	b.atLeast("packers", name+p.shown, r, "x", p.goal,
-		fmt.Sprintf("its best of 1 and 2 processes: %s, start-up not counted: %.2f s for %d files of %d MB in the page cache", setting, best.median(), files, bytes/1e6))
+	b.AtLeast("packers", name+p.shown, r, "x", p.goal,
+		fmt.Sprintf("its best of 1 and 2 processes: %s, start-up not counted: %.2f s for %d files of %d MB in the page cache", setting, best.Median(), files, bytes/1e6))
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
 	"github.com/shardtool/shardtool/bench/peak"
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest"
@@ -183,13 +184,13 @@ func (b *bench) parquetRate(path string) error {
 	if err != nil {
 		return err
 	}
-	detail := fmt.Sprintf("%s against %s (read) and %s (compress)", mbs(total, our.median()), mbs(total, readBase.median()), mbs(total, encodeBase.median()))
+	detail := fmt.Sprintf("%s against %s (read) and %s (compress)", mbs(total, our.Median()), mbs(total, readBase.Median()), mbs(total, encodeBase.Median()))
 	slower, other := read, encode
-	if encodeBase.median() > readBase.median() {
+	if encodeBase.Median() > readBase.Median() {
 		slower, other = encode, read
 	}
-	b.atLeast("parquet", fmt.Sprintf("rows of 10 KB to shards / the slower of parquet/file and EncodeAll + SHA-256 on %d cores", b.cores), slower, "x", 0.8, detail)
-	b.info("parquet", "the same / the faster of the two", other, "x", detail)
+	b.AtLeast("parquet", fmt.Sprintf("rows of 10 KB to shards / the slower of parquet/file and EncodeAll + SHA-256 on %d cores", b.cores), slower, "x", 0.8, detail)
+	b.Info("parquet", "the same / the faster of the two", other, "x", detail)
 	return nil
 }
 
@@ -210,7 +211,7 @@ func (b *bench) parquetMemory() error {
 	if err != nil {
 		return err
 	}
-	b.atMost("parquet", "pack: peak resident memory", one(most), "MiB", 256,
+	b.AtMost("parquet", "pack: peak resident memory", table.One(most), "MiB", 256,
 		fmt.Sprintf("a file of %d MiB with row groups of %d MiB, default flags", size>>20, parquetGroup>>20))
 	return nil
 }

@@ -112,11 +112,11 @@ func (b *bench) partsOf(what string, goal float64, open func() (writer.Splitter,
 		r[i] = 1 / r[i] // the time that ours takes, not its rate
 	}
 	name := fmt.Sprintf("%s: %d parts one after the other and commit / one pack", what, parts)
-	detail := fmt.Sprintf("%.2f s against %.2f s, into memory", our.median(), base.median())
+	detail := fmt.Sprintf("%.2f s against %.2f s, into memory", our.Median(), base.Median())
 	if goal == 0 {
-		b.info("parts", name, r, "x", detail+"; each part lists all files")
+		b.Info("parts", name, r, "x", detail+"; each part lists all files")
 		return nil
 	}
-	b.atMost("parts", name, r, "x", goal, detail)
+	b.AtMost("parts", name, r, "x", goal, detail)
 	return nil
 }

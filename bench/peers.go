@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/shardtool/shardtool/bench/table"
 )
 
 // peersScripts measure one system each call: bench/peers/main.py says how.
@@ -76,18 +78,18 @@ type peerResult struct {
 	Store  string `json:"store"`
 	Reason string `json:"reason"` // why there is nothing else
 
-	Setting string   `json:"setting"`
-	Swept   [][2]any `json:"swept"`
-	Rates   sample   `json:"rates"` // samples a second
-	Bytes   sample   `json:"bytes"` // a second
-	CPU     sample   `json:"cpu"`   // seconds a sample, of all processes
-	Memory  sample   `json:"memory"`
-	Whole   bool     `json:"whole"` // the readings reached an epoch's end
-	Note    string   `json:"note"`
-	First   sample   `json:"first"`  // seconds
-	Resume  sample   `json:"resume"` // seconds
-	Loaded  float64  `json:"loaded"` // of these, the start of Python and its packages
-	Way     string   `json:"way"`    // how it resumes
+	Setting string       `json:"setting"`
+	Swept   [][2]any     `json:"swept"`
+	Rates   table.Sample `json:"rates"` // samples a second
+	Bytes   table.Sample `json:"bytes"` // a second
+	CPU     table.Sample `json:"cpu"`   // seconds a sample, of all processes
+	Memory  table.Sample `json:"memory"`
+	Whole   bool         `json:"whole"` // the readings reached an epoch's end
+	Note    string       `json:"note"`
+	First   table.Sample `json:"first"`  // seconds
+	Resume  table.Sample `json:"resume"` // seconds
+	Loaded  float64      `json:"loaded"` // of these, the start of Python and its packages
+	Way     string       `json:"way"`    // how it resumes
 
 	system string
 	kind   string
@@ -231,30 +233,30 @@ var storeNames = map[string]string{"local": "local disk", "s3": "S3"}
 func (p *peersBench) addPeer(r peerResult) {
 	name := fmt.Sprintf("%s, %s: %s", r.kind, storeNames[r.Store], r.system)
 	if r.Reason != "" {
-		p.rows = append(p.rows, row{Group: "peers", Name: name, Missing: r.Reason})
+		p.Rows = append(p.Rows, table.Row{Group: "peers", Name: name, Missing: r.Reason})
 		return
 	}
-	figures := map[string]float64{"bytes_per_second": r.Bytes.median(), "cpu_seconds_per_sample": r.CPU.median()}
-	detail := fmt.Sprintf("%.0f MB/s, %.3g µs of CPU a sample", r.Bytes.median()/1e6, 1e6*r.CPU.median())
+	figures := map[string]float64{"bytes_per_second": r.Bytes.Median(), "cpu_seconds_per_sample": r.CPU.Median()}
+	detail := fmt.Sprintf("%.0f MB/s, %.3g µs of CPU a sample", r.Bytes.Median()/1e6, 1e6*r.CPU.Median())
 	if len(r.Memory) > 0 {
 		figures["memory_mib"] = slices.Max(r.Memory)
 		detail += fmt.Sprintf(", %.0f MiB", slices.Max(r.Memory))
 	}
 	if len(r.First) > 0 {
-		figures["first_batch_seconds"] = r.First.median()
-		detail += fmt.Sprintf(", first batch %.0f ms", 1000*r.First.median())
+		figures["first_batch_seconds"] = r.First.Median()
+		detail += fmt.Sprintf(", first batch %.0f ms", 1000*r.First.Median())
 	}
 	if len(r.Resume) > 0 {
-		figures["resume_seconds"], figures["imports_seconds"] = r.Resume.median(), r.Loaded
-		detail += fmt.Sprintf(", resumed after %.2f s", r.Resume.median())
+		figures["resume_seconds"], figures["imports_seconds"] = r.Resume.Median(), r.Loaded
+		detail += fmt.Sprintf(", resumed after %.2f s", r.Resume.Median())
 	}
 	for _, more := range []string{r.Way, r.Setting, r.Note, swept(r)} {
 		if more != "" {
 			detail += "; " + more
 		}
 	}
-	p.info("peers", name, r.Rates, "samples/s", detail)
-	p.rows[len(p.rows)-1].Figures = figures
+	p.Info("peers", name, r.Rates, "samples/s", detail)
+	p.Rows[len(p.Rows)-1].Figures = figures
 }
 
 // swept lists the settings tried and their rates.

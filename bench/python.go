@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
@@ -30,7 +31,7 @@ const pythonEpochs = 2
 
 // pythonRun is what the script says of a reading.
 type pythonRun struct {
-	Seconds, CPU            sample
+	Seconds, CPU            table.Sample
 	Batches, Samples, Bytes int64
 }
 
@@ -164,20 +165,20 @@ func (p *pythonBench) against(k pythonKind, peer pythonPeer) error {
 		}
 		from = []string{out}
 	}
-	best, workers := sample(nil), 0
+	best, workers := table.Sample(nil), 0
 	for w := range 3 {
 		r, err := p.read(peer.id, k, w, from...)
 		if err != nil {
 			return err
 		}
-		if best == nil || r.Seconds.median() < best.median() {
+		if best == nil || r.Seconds.Median() < best.Median() {
 			best, workers = r.Seconds, w
 		}
 	}
 	variants := []struct {
 		loader, dir, shown string
 		goal               float64
-		ratios, seconds    sample
+		ratios, seconds    table.Sample
 	}{
 		{loader: "views", dir: k.plain, shown: "views, from plain tars", goal: peer.goals[k.id]},
 		{loader: "shardtool", dir: k.plain, shown: "copies, from plain tars"},
@@ -197,19 +198,19 @@ func (p *pythonBench) against(k pythonKind, peer pythonPeer) error {
 			if our.Samples != theirs.Samples || (our.Bytes != theirs.Bytes && v.loader != "views") {
 				return fmt.Errorf("%s read %d samples of %d bytes, ours %d of %d", peer.shown, theirs.Samples, theirs.Bytes, our.Samples, our.Bytes)
 			}
-			v.ratios, v.seconds = append(v.ratios, theirs.Seconds.median()/our.Seconds.median()), append(v.seconds, our.Seconds.median())
+			v.ratios, v.seconds = append(v.ratios, theirs.Seconds.Median()/our.Seconds.Median()), append(v.seconds, our.Seconds.Median())
 		}
 	}
 	for _, v := range variants {
 		name := fmt.Sprintf("%s: %s / %s", k.shown, v.shown, peer.shown)
 		n := float64(theirs.Samples)
-		detail := fmt.Sprintf("%.0f against %.0f samples/s; ours shuffled and verified", n/v.seconds.median(), n/theirs.Seconds.median())
+		detail := fmt.Sprintf("%.0f against %.0f samples/s; ours shuffled and verified", n/v.seconds.Median(), n/theirs.Seconds.Median())
 		if v.goal > 0 {
 			detail += fmt.Sprintf("; its best of 0, 1 and 2 workers is %d (prefetch_factor 4, persistent), from a local disk, no shuffling, no compression, %.0f µs of CPU of the training process for a batch of %d; the first epoch is not counted",
-				workers, 1e6*theirs.CPU.median()/float64(theirs.Batches), k.batch)
-			p.atLeast("python", name, v.ratios, "x", v.goal, detail)
+				workers, 1e6*theirs.CPU.Median()/float64(theirs.Batches), k.batch)
+			p.AtLeast("python", name, v.ratios, "x", v.goal, detail)
 		} else {
-			p.info("python", name, v.ratios, "x", detail)
+			p.Info("python", name, v.ratios, "x", detail)
 		}
 	}
 	return nil
@@ -229,7 +230,7 @@ func (k *pythonKind) order() reader.StreamOptions {
 }
 
 // goReader streams as the script does, an epoch uncounted and then some that are, and returns seconds an epoch.
-func (p *pythonBench) goReader(k pythonKind, dir string) (sample, error) {
+func (p *pythonBench) goReader(k pythonKind, dir string) (table.Sample, error) {
 	ds, err := p.open(dir, reader.Options{Workers: 2})
 	if err != nil {
 		return nil, err
@@ -242,7 +243,7 @@ func (p *pythonBench) goReader(k pythonKind, dir string) (sample, error) {
 		return nil, err
 	}
 	defer s.Close()
-	var took sample
+	var took table.Sample
 	begin, samples, bytes := time.Now(), uint64(0), 0
 	for {
 		batch, err := s.Next(p.ctx)
@@ -272,7 +273,7 @@ func (p *pythonBench) againstGo(k pythonKind) error {
 			if c.goal == 0 && dir == k.plain {
 				continue
 			}
-			var ratios, theirs, ours sample
+			var ratios, theirs, ours table.Sample
 			for range p.times {
 				our, err := p.read(c.loader, k, 2, dir)
 				if err != nil {
@@ -283,18 +284,18 @@ func (p *pythonBench) againstGo(k pythonKind) error {
 				if err != nil {
 					return err
 				}
-				ratios = append(ratios, their.median()/our.Seconds.median())
-				theirs, ours = append(theirs, their.median()), append(ours, our.Seconds.median())
+				ratios = append(ratios, their.Median()/our.Seconds.Median())
+				theirs, ours = append(theirs, their.Median()), append(ours, our.Seconds.Median())
 			}
 			name, n := fmt.Sprintf("%s: %s / the Go reader", k.shown, c.shown), float64(p.count(k))
-			detail := fmt.Sprintf("%.0f against %.0f samples/s, 2 workers each, the same order", n/ours.median(), n/theirs.median())
+			detail := fmt.Sprintf("%.0f against %.0f samples/s, 2 workers each, the same order", n/ours.Median(), n/theirs.Median())
 			switch {
 			case dir == k.plain:
-				p.info("python", name+", plain tars", ratios, "x", detail)
+				p.Info("python", name+", plain tars", ratios, "x", detail)
 			case c.goal > 0:
-				p.atLeast("python", name, ratios, "x", c.goal, detail)
+				p.AtLeast("python", name, ratios, "x", c.goal, detail)
 			default:
-				p.info("python", name, ratios, "x", detail)
+				p.Info("python", name, ratios, "x", detail)
 			}
 		}
 	}
@@ -303,10 +304,10 @@ func (p *pythonBench) againstGo(k pythonKind) error {
 
 // cost is what this process pays for a batch, and how soon there is one.
 func (p *pythonBench) cost(k pythonKind) error {
-	var cpu, copied, ready, woken sample
+	var cpu, copied, ready, woken table.Sample
 	for range 3 {
 		for _, c := range []struct {
-			into *sample
+			into *table.Sample
 			args []string
 		}{
 			{&cpu, []string{"read", "views", k.id, "2", strconv.Itoa(pythonEpochs), k.packed}},
@@ -322,17 +323,17 @@ func (p *pythonBench) cost(k pythonKind) error {
 			if err := json.Unmarshal(out, &r); err != nil {
 				return err
 			}
-			*c.into = append(*c.into, 1e6*r.CPU.median()/float64(r.Batches))
+			*c.into = append(*c.into, 1e6*r.CPU.Median()/float64(r.Batches))
 		}
 	}
-	p.atMost("python", k.shown+": CPU of the training process for a batch of views", cpu, "µs", 20,
-		fmt.Sprintf("batches of %d, each waited for; to be woken by a message of 64 bytes and nothing else costs a process %.0f µs here; with copies %.0f µs", k.batch, woken.median(), copied.median()))
-	p.info("python", k.shown+": CPU of the training process for a batch of views that is there", ready, "µs",
+	p.AtMost("python", k.shown+": CPU of the training process for a batch of views", cpu, "µs", 20,
+		fmt.Sprintf("batches of %d, each waited for; to be woken by a message of 64 bytes and nothing else costs a process %.0f µs here; with copies %.0f µs", k.batch, woken.Median(), copied.Median()))
+	p.Info("python", k.shown+": CPU of the training process for a batch of views that is there", ready, "µs",
 		"in a loop that does something else for 5 ms between batches")
 	if k.id == "tensors" {
 		return nil
 	}
-	var late sample
+	var late table.Sample
 	for range 3 {
 		out, err := p.call("start", "shardtool", k.id, k.packed)
 		if err != nil {
@@ -360,6 +361,6 @@ func (p *pythonBench) cost(k pythonKind) error {
 		}
 		late = append(late, 1000*(ours-slices.Min(theirs)))
 	}
-	p.atMost("python", k.shown+": first batch, more than the Go reader's", late, "ms", 50, "the child's start among it; the best of 5 each")
+	p.AtMost("python", k.shown+": first batch, more than the Go reader's", late, "ms", 50, "the child's start among it; the best of 5 each")
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -93,8 +94,8 @@ func (b *bench) readText() error {
 	if err != nil {
 		return err
 	}
-	detail := func(our, base sample) string {
-		return fmt.Sprintf("%s against %s", mbs(decoded, our.median()), mbs(decoded, base.median()))
+	detail := func(our, base table.Sample) string {
+		return fmt.Sprintf("%s against %s", mbs(decoded, our.Median()), mbs(decoded, base.Median()))
 	}
 	for _, c := range []struct {
 		n    int
@@ -104,7 +105,7 @@ func (b *bench) readText() error {
 		if err != nil {
 			return err
 		}
-		b.atLeast("read", fmt.Sprintf("text 3 KB, %d goroutines / DecodeAll of frames in memory", c.n), r, "x", c.goal, detail(our, base))
+		b.AtLeast("read", fmt.Sprintf("text 3 KB, %d goroutines / DecodeAll of frames in memory", c.n), r, "x", c.goal, detail(our, base))
 	}
 	r, _, _, err := b.ratio(b.scan(dir, reader.Options{Workers: 2}), b.scan(dir, reader.Options{Workers: 1}))
 	if err != nil {
@@ -114,12 +115,12 @@ func (b *bench) readText() error {
 	if err != nil {
 		return err
 	}
-	b.atLeast("read", "text: two goroutines / one", r, "x", 1.85, fmt.Sprintf("DecodeAll alone gains %.2fx here", r0.median()))
+	b.AtLeast("read", "text: two goroutines / one", r, "x", 1.85, fmt.Sprintf("DecodeAll alone gains %.2fx here", r0.Median()))
 	r, _, _, err = b.ratio(b.scan(dir, reader.Options{Workers: 2}), b.scan(dir, reader.Options{Workers: 2, Unverified: true}))
 	if err != nil {
 		return err
 	}
-	b.atLeast("read", "text: verified / unverified", r, "x", 0.97, "CRC-32C of every frame")
+	b.AtLeast("read", "text: verified / unverified", r, "x", 0.97, "CRC-32C of every frame")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	if err := b.scan(dir, reader.Options{Workers: 2})(); err != nil {
@@ -127,7 +128,7 @@ func (b *bench) readText() error {
 	}
 	runtime.ReadMemStats(&after)
 	per := float64(after.Mallocs-before.Mallocs) / float64(ds.NumSamples())
-	b.atMost("read", "text: allocations a sample", one(per), "", 0.05, fmt.Sprintf("%d allocations in all, opening included, for %d samples", after.Mallocs-before.Mallocs, ds.NumSamples()))
+	b.AtMost("read", "text: allocations a sample", table.One(per), "", 0.05, fmt.Sprintf("%d allocations in all, opening included, for %d samples", after.Mallocs-before.Mallocs, ds.NumSamples()))
 	return nil
 }
 
@@ -199,8 +200,8 @@ func (b *bench) readImages() error {
 	if err != nil {
 		return err
 	}
-	b.atLeast("read", "incompressible 100 KB, 2 goroutines / pread + CRC-32C", r, "x", 0.75,
-		fmt.Sprintf("%s against %s", mbs(total, our.median()), mbs(total, bas.median())))
+	b.AtLeast("read", "incompressible 100 KB, 2 goroutines / pread + CRC-32C", r, "x", 0.75,
+		fmt.Sprintf("%s against %s", mbs(total, our.Median()), mbs(total, bas.Median())))
 	return nil
 }
 
@@ -236,7 +237,7 @@ print(time.perf_counter() - t)
 		}
 	}
 	for _, c := range []struct{ dir, name string }{{plain, "of the same tars"}, {dir, "compressed"}} {
-		var r, py sample
+		var r, py table.Sample
 		scan := b.scan(c.dir, reader.Options{Workers: 2})
 		if err := scan(); err != nil {
 			return err
@@ -257,11 +258,11 @@ print(time.perf_counter() - t)
 			r, py = append(r, seconds/our), append(py, seconds)
 		}
 		name := fmt.Sprintf("text 3 KB, 2 goroutines, %s / Python tarfile over plain tars", c.name)
-		detail := fmt.Sprintf("tarfile takes %.2f s in one process, start-up not counted", py.median())
+		detail := fmt.Sprintf("tarfile takes %.2f s in one process, start-up not counted", py.Median())
 		if c.dir == plain {
-			b.atLeast("read", name, r, "x", 15, detail)
+			b.AtLeast("read", name, r, "x", 15, detail)
 		} else {
-			b.info("read", name, r, "x", detail+"; bound by DecodeAll")
+			b.Info("read", name, r, "x", detail+"; bound by DecodeAll")
 		}
 	}
 	return nil

@@ -42,8 +42,8 @@ func (b *bench) reshard() error {
 	if err != nil {
 		return err
 	}
-	b.atLeast("reshard", fmt.Sprintf("a data set of 3 KB texts to other shards / EncodeAll + SHA-256 on %d cores", b.cores), r, "x", 0.5,
-		fmt.Sprintf("%s of decoded blocks against %s", mbs(total, our.median()), mbs(total, base.median())))
+	b.AtLeast("reshard", fmt.Sprintf("a data set of 3 KB texts to other shards / EncodeAll + SHA-256 on %d cores", b.cores), r, "x", 0.5,
+		fmt.Sprintf("%s of decoded blocks against %s", mbs(total, our.Median()), mbs(total, base.Median())))
 	share, err := reshard.ParseShare("0%..90%")
 	if err != nil {
 		return err
@@ -51,6 +51,6 @@ func (b *bench) reshard() error {
 	if r, our, base, err = b.ratio(again(reshard.Options{Share: share}), again(reshard.Options{})); err != nil {
 		return err
 	}
-	b.info("reshard", "90 % of it by the hash of the key / all of it", r, "x", fmt.Sprintf("%.2f s against %.2f s", our.median(), base.median()))
+	b.Info("reshard", "90 % of it by the hash of the key / all of it", r, "x", fmt.Sprintf("%.2f s against %.2f s", our.Median(), base.Median()))
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/shardtool/shardtool/bench/table"
 )
 
 // s3Module is where the S3 server is, and what is measured against it: a module of its own, so that this one does not need
@@ -47,13 +49,13 @@ func (b *bench) s3() error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	out, failed := cmd.Output()
-	var rows []row
+	var rows []table.Row
 	if err := json.Unmarshal(out, &rows); err != nil {
 		return errors.Join(failed, err)
 	}
 	for _, r := range rows {
 		r.Group = "s3 " + r.Group
-		b.rows = append(b.rows, r)
+		b.Rows = append(b.Rows, r)
 	}
 	return failed
 }

@@ -46,7 +46,7 @@ func (b *bench) start() error {
 	if err != nil {
 		return err
 	}
-	b.atMost("start", "first batch / fetch and decode of the blocks it needs", r, "x", 1.2, fmt.Sprintf("%d blocks of 1 MiB, %.1f ms without the reader, 2 goroutines", blocks, 1000*our.median()))
+	b.AtMost("start", "first batch / fetch and decode of the blocks it needs", r, "x", 1.2, fmt.Sprintf("%d blocks of 1 MiB, %.1f ms without the reader, 2 goroutines", blocks, 1000*our.Median()))
 	again, blocks, err := b.fetchDecode(ds, dir, plan, middle.Position, split)
 	if err != nil {
 		return err
@@ -54,11 +54,11 @@ func (b *bench) start() error {
 	if r, our, _, err = b.ratio(again, b.firstBatch(ds, resumed)); err != nil {
 		return err
 	}
-	b.atMost("start", "the same, resumed in the middle of an epoch", r, "x", 1.2, fmt.Sprintf("%d blocks, %.1f ms", blocks, 1000*our.median()))
+	b.AtMost("start", "the same, resumed in the middle of an epoch", r, "x", 1.2, fmt.Sprintf("%d blocks, %.1f ms", blocks, 1000*our.Median()))
 	if r, _, _, err = b.ratio(b.batches(ds, o, 200), b.batches(ds, resumed, 200)); err != nil {
 		return err
 	}
-	b.atMost("start", "200 batches, resumed / from an epoch's beginning", r, "x", 1.1, fmt.Sprintf("V=%d, E=%d, W=%d", plan.Params().Lanes, plan.Params().RunBlocks, plan.Params().Delay))
+	b.AtMost("start", "200 batches, resumed / from an epoch's beginning", r, "x", 1.1, fmt.Sprintf("V=%d, E=%d, W=%d", plan.Params().Lanes, plan.Params().RunBlocks, plan.Params().Delay))
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -100,31 +101,31 @@ func (b *bench) stream() error {
 	if err != nil {
 		return err
 	}
-	rates := func(n int64, our, base sample) string {
-		return fmt.Sprintf("%s against %s", mbs(n, our.median()), mbs(n, base.median()))
+	rates := func(n int64, our, base table.Sample) string {
+		return fmt.Sprintf("%s against %s", mbs(n, our.Median()), mbs(n, base.Median()))
 	}
 	r, our, base, err := b.ratio(b.streams(text, 2, 1, shuffled), repeat(decodeAll(all, 2)))
 	if err != nil {
 		return err
 	}
-	b.atLeast("stream", "text 3 KB, shuffled, verified, 2 ranks in a process / DecodeAll, 2 goroutines", r, "x", 0.93,
+	b.AtLeast("stream", "text 3 KB, shuffled, verified, 2 ranks in a process / DecodeAll, 2 goroutines", r, "x", 0.93,
 		fmt.Sprintf("%s; %.1f %% of blocks are read twice an epoch, where a lane ends in them", rates(epochs*decoded, our, base), 100*b.twice))
 	if r, our, base, err = b.ratio(b.streams(text, 2, 1, shuffled), repeat(least)); err != nil {
 		return err
 	}
-	b.info("stream", "the same / pread, CRC-32C and DecodeAll to 64 MiB in turn", r, "x", rates(epochs*decoded, our, base)+": the least that a stream does")
+	b.Info("stream", "the same / pread, CRC-32C and DecodeAll to 64 MiB in turn", r, "x", rates(epochs*decoded, our, base)+": the least that a stream does")
 	plain := shuffled
 	plain.Shuffle = false
 	r, _, _, err = b.ratio(b.streams(text, 2, 1, shuffled), b.streams(text, 2, 1, plain))
 	if err != nil {
 		return err
 	}
-	b.atLeast("stream", "text 3 KB: shuffled / unshuffled", r, "x", 0.95, "2 ranks in a process")
+	b.AtLeast("stream", "text 3 KB: shuffled / unshuffled", r, "x", 0.95, "2 ranks in a process")
 	r, _, _, err = b.ratio(b.streams(text, 8, 1, shuffled), b.streams(text, 1, 2, shuffled))
 	if err != nil {
 		return err
 	}
-	b.atLeast("stream", "text 3 KB: 8 ranks on this host / one rank with 2 workers", r, "x", 0.95, "total rate")
+	b.AtLeast("stream", "text 3 KB: 8 ranks on this host / one rank with 2 workers", r, "x", 0.95, "total rate")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	if err := b.streams(text, 1, 2, shuffled)(); err != nil {
@@ -132,7 +133,7 @@ func (b *bench) stream() error {
 	}
 	runtime.ReadMemStats(&after)
 	per := float64(after.Mallocs-before.Mallocs) / float64(epochs*ds.NumSamples())
-	b.atMost("stream", "text 3 KB: allocations a sample", one(per), "", 0.05, fmt.Sprintf("%d in all for %d samples, opening included", after.Mallocs-before.Mallocs, ds.NumSamples()))
+	b.AtMost("stream", "text 3 KB: allocations a sample", table.One(per), "", 0.05, fmt.Sprintf("%d in all for %d samples, opening included", after.Mallocs-before.Mallocs, ds.NumSamples()))
 
 	images, err := b.dataset("large images", false)
 	if err != nil {
@@ -150,14 +151,14 @@ func (b *bench) stream() error {
 	if r, our, base, err = b.ratio(b.streams(images, 2, 1, shuffled), repeat(floor)); err != nil {
 		return err
 	}
-	b.atLeast("stream", "incompressible 100 KB, shuffled, verified, 2 ranks / pread + CRC-32C", r, "x", 0.75, rates(epochs*total, our, base))
+	b.AtLeast("stream", "incompressible 100 KB, shuffled, verified, 2 ranks / pread + CRC-32C", r, "x", 0.75, rates(epochs*total, our, base))
 	if floor, _, err = preadCRC(images, ids, b, 2, 64<<20); err != nil {
 		return err
 	}
 	if r, our, base, err = b.ratio(b.streams(images, 2, 1, shuffled), repeat(floor)); err != nil {
 		return err
 	}
-	b.info("stream", "the same / pread + CRC-32C to 64 MiB in turn", r, "x", rates(epochs*total, our, base)+": a shuffled window fits no cache")
+	b.Info("stream", "the same / pread + CRC-32C to 64 MiB in turn", r, "x", rates(epochs*total, our, base)+": a shuffled window fits no cache")
 	return nil
 }
 

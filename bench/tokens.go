@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/bench/corpus"
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest"
@@ -136,8 +137,8 @@ func (b *bench) tokensRate(name string, open func() (writer.Source, error)) erro
 	if err != nil {
 		return err
 	}
-	b.atLeast("tokens", fmt.Sprintf("%s / EncodeAll + SHA-256 on %d cores", name, b.cores), r, "x", 0.8,
-		fmt.Sprintf("%s against %s, decoded", mbs(total, our.median()), mbs(total, base.median())))
+	b.AtLeast("tokens", fmt.Sprintf("%s / EncodeAll + SHA-256 on %d cores", name, b.cores), r, "x", 0.8,
+		fmt.Sprintf("%s against %s, decoded", mbs(total, our.Median()), mbs(total, base.Median())))
 	return nil
 }
 
@@ -159,7 +160,7 @@ func (b *bench) mapSize(path string) error {
 			}
 			stored[i] = res.Bytes
 		}
-		b.info("tokens", fmt.Sprintf("documents.json, at samples of %d uint16 tokens and documents of 512", length), one(100*(float64(stored[1])/float64(stored[0])-1)), "% of shards",
+		b.Info("tokens", fmt.Sprintf("documents.json, at samples of %d uint16 tokens and documents of 512", length), table.One(100*(float64(stored[1])/float64(stored[0])-1)), "% of shards",
 			fmt.Sprintf("%d MiB with, %d MiB without", stored[1]>>20, stored[0]>>20))
 	}
 	return nil

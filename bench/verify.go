@@ -61,9 +61,9 @@ func (b *bench) verify() error {
 		if err != nil {
 			return err
 		}
-		detail := fmt.Sprintf("%.2f s against %.2f s for %d MB stored; ours also compares SHA-256, headers and index", our.median(), base.median(), size/1e6)
+		detail := fmt.Sprintf("%.2f s against %.2f s for %d MB stored; ours also compares SHA-256, headers and index", our.Median(), base.Median(), size/1e6)
 		if kind == "large text" {
-			b.atLeast("verify", "text: verify --deep / zstd -t", r, "x", 1.3, detail)
+			b.AtLeast("verify", "text: verify --deep / zstd -t", r, "x", 1.3, detail)
 			ds, err := b.open(dir, reader.Options{})
 			if err != nil {
 				return err
@@ -76,9 +76,9 @@ func (b *bench) verify() error {
 			if r, _, _, err = b.ratio(decodeAndHash(all, b.cores), zstd); err != nil {
 				return err
 			}
-			b.info("verify", fmt.Sprintf("text: DecodeAll + SHA-256 of frames in memory on %d cores / zstd -t", b.cores), r, "x", "what verifying identities allows at best: zstd -t has no hash")
+			b.Info("verify", fmt.Sprintf("text: DecodeAll + SHA-256 of frames in memory on %d cores / zstd -t", b.cores), r, "x", "what verifying identities allows at best: zstd -t has no hash")
 		} else {
-			b.info("verify", "incompressible: verify --deep / zstd -t", r, "x", detail)
+			b.Info("verify", "incompressible: verify --deep / zstd -t", r, "x", detail)
 		}
 	}
 	return nil

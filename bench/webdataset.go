@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -59,10 +60,10 @@ func (b *bench) webdataset() error {
 		}
 		want := ds.NumSamples()
 		ds.Close()
-		var best sample
+		var best table.Sample
 		setting := ""
 		for _, processes := range []int{1, 2} {
-			var took sample
+			var took table.Sample
 			for range 3 {
 				out, err := exec.Command(python, append([]string{"-c", webdatasetScript, strconv.Itoa(processes)}, files...)...).Output()
 				if err != nil {
@@ -78,27 +79,27 @@ func (b *bench) webdataset() error {
 				}
 				took = append(took, seconds)
 			}
-			if best == nil || took.median() < best.median() {
+			if best == nil || took.Median() < best.Median() {
 				best, setting = took, fmt.Sprintf("%d processes", processes)
 			}
 		}
 		detail := fmt.Sprintf("WebDataset %s at its best of the settings tried: %s, plain tars, no shuffling, no decoding, start-up not counted: %.2f s for %d samples in %d shards",
-			webdatasetVersion, setting, best.median(), want, len(files))
+			webdatasetVersion, setting, best.Median(), want, len(files))
 		ours, err := b.timesAsFast(best, b.streams(plain, 2, 1, shuffled))
 		if err != nil {
 			return err
 		}
-		b.atLeast("webdataset", c.name+": shuffled, verified stream of the same tars, 2 ranks / WebDataset", ours, "x", c.goal, detail)
+		b.AtLeast("webdataset", c.name+": shuffled, verified stream of the same tars, 2 ranks / WebDataset", ours, "x", c.goal, detail)
 		if ours, err = b.timesAsFast(best, b.streams(dir, 2, 1, shuffled)); err != nil {
 			return err
 		}
-		b.info("webdataset", c.name+": the same, ours compressed", ours, "x", "WebDataset reads plain tars all the same")
+		b.Info("webdataset", c.name+": the same, ours compressed", ours, "x", "WebDataset reads plain tars all the same")
 	}
 	return nil
 }
 
 // timesAsFast measures streams that have some epochs against readings of one.
-func (b *bench) timesAsFast(other sample, streams func() error) (r sample, err error) {
+func (b *bench) timesAsFast(other table.Sample, streams func() error) (r table.Sample, err error) {
 	if err := streams(); err != nil {
 		return nil, err
 	}

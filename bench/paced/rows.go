@@ -5,16 +5,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/shardtool/shardtool/bench/table"
 )
 
-// Row is a figure with the most that it may be.
-type Row struct {
-	Name   string
-	Value  float64
-	Unit   string
-	Most   float64
-	Detail string
-}
+// group is the rows' in a table.
+const group = "paced"
 
 // What may grow between the second quarter of a run and its last: noise of a garbage collected heap, and connections of a store
 // that come and go. A leak of one in a hundred batches is far more.
@@ -23,25 +19,22 @@ const (
 	moreOf       = 1.1
 )
 
-// Rows are the figures of a result; data says what was streamed.
-func (r *Result) Rows(data string) []Row {
+// Add puts the figures of a result into a table; data says what was streamed.
+func (r *Result) Add(t *table.Table, data string) {
 	const mib = 1 << 20
 	data = fmt.Sprintf("%s, %.0f %% of the ceiling for %v", data, 100*need, r.Duration)
-	rows := []Row{{
-		data + ": wait share after the first batch", r.Share, "", 0.01,
+	t.AtMost(group, data+": wait share after the first batch", table.One(r.Share), "", 0.01,
 		fmt.Sprintf("%d steps of %v, %.0f of %.0f samples/s, %.0f MB/s, through %.1f epochs; longest wait %v%s; memory budget %d MiB; first batch after %v",
-			r.Steps, r.Step.Round(time.Microsecond), r.Rate, r.Ceiling, r.Bytes/1e6, r.Epochs, r.Worst.Round(time.Microsecond), r.causes(), r.Memory/mib, r.First.Round(time.Millisecond)),
-	}}
+			r.Steps, r.Step.Round(time.Microsecond), r.Rate, r.Ceiling, r.Bytes/1e6, r.Epochs, r.Worst.Round(time.Microsecond), r.causes(), r.Memory/mib, r.First.Round(time.Millisecond)))
 	if r.Looks[0] == 0 || r.Looks[1] == 0 {
-		return rows // the system says nothing
+		return // the system says nothing
 	}
-	return append(rows,
-		Row{data + ": resident memory, last quarter less second", (r.Resident[1] - r.Resident[0]) / mib, "MiB", moreResident,
-			fmt.Sprintf("%.0f and %.0f MiB, means of %d and %d looks", r.Resident[0]/mib, r.Resident[1]/mib, r.Looks[0], r.Looks[1])},
-		Row{data + ": goroutines, last quarter / second", float64(r.Goroutines[1]) / float64(max(r.Goroutines[0], 1)), "x", moreOf,
-			fmt.Sprintf("%d and %d at most", r.Goroutines[0], r.Goroutines[1])},
-		Row{data + ": open files, last quarter / second", float64(r.Files[1]) / float64(max(r.Files[0], 1)), "x", moreOf,
-			fmt.Sprintf("%d and %d at most", r.Files[0], r.Files[1])})
+	t.AtMost(group, data+": resident memory, last quarter less second", table.One((r.Resident[1]-r.Resident[0])/mib), "MiB", moreResident,
+		fmt.Sprintf("%.0f and %.0f MiB, means of %d and %d looks", r.Resident[0]/mib, r.Resident[1]/mib, r.Looks[0], r.Looks[1]))
+	t.AtMost(group, data+": goroutines, last quarter / second", table.One(float64(r.Goroutines[1])/float64(max(r.Goroutines[0], 1))), "x", moreOf,
+		fmt.Sprintf("%d and %d at most", r.Goroutines[0], r.Goroutines[1]))
+	t.AtMost(group, data+": open files, last quarter / second", table.One(float64(r.Files[1])/float64(max(r.Files[0], 1))), "x", moreOf,
+		fmt.Sprintf("%d and %d at most", r.Files[0], r.Files[1]))
 }
 
 // causes names what most of the wait was for.

@@ -10,35 +10,32 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/bench/peak"
+	"github.com/shardtool/shardtool/bench/table"
 	diskcache "github.com/shardtool/shardtool/objstore/cache"
-	s3store "github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/reader"
 )
 
 // cached streams epochs over the throttled network through a cache on local disk: one that holds the data set, and one of half its
 // size.
 func (b *bench) cached() error {
-	if err := b.pack(); err != nil {
-		return err
-	}
-	if err := b.proxy.Set(b.network()); err != nil {
+	if err := b.distant(); err != nil {
 		return err
 	}
 	whole, err := b.throughCache(2, 2)
 	if err != nil {
 		return err
 	}
-	b.atMost("cache", "second epoch, cache of the whole data set: requests to the store", sample{float64(whole[1].requests)}, "", 0,
+	b.AtMost("cache", "second epoch, cache of the whole data set: requests to the store", table.Sample{float64(whole[1].requests)}, "", 0,
 		fmt.Sprintf("%d in the first; %s, then %s", whole[0].requests, mbs(whole[0].rate), mbs(whole[1].rate)))
 	half, err := b.throughCache(0.5, 4)
 	if err != nil {
 		return err
 	}
-	var rates sample
+	var rates table.Sample
 	for _, e := range half[1:] {
 		rates = append(rates, e.hitRate)
 	}
-	b.atLeast("cache", "hit rate of a later epoch, cache of half the data set, affinity run", rates, "", 0.45,
+	b.AtLeast("cache", "hit rate of a later epoch, cache of half the data set, affinity run", rates, "", 0.45,
 		fmt.Sprintf("epochs 2 to %d; %.2f in the first", len(half), half[0].hitRate))
 	return nil
 }
@@ -57,8 +54,7 @@ func (b *bench) throughCache(share float64, epochs int) (out []cachedEpoch, err 
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	store, err := s3store.New(b.ctx, b.server.Bucket, streamPrefix,
-		s3store.Options{Endpoint: b.proxy.URL, Region: b.server.Region, Concurrency: b.inFlight})
+	store, err := b.far()
 	if err != nil {
 		return nil, err
 	}
@@ -124,10 +120,7 @@ func drain(b *bench, ds *reader.Dataset, opt reader.StreamOptions) (bytes int64,
 
 // memory measures the peak of resident memory of a process that reads from the store with all its requests in flight.
 func (b *bench) memory() error {
-	if err := b.pack(); err != nil {
-		return err
-	}
-	if err := b.proxy.Set(b.network()); err != nil {
+	if err := b.distant(); err != nil {
 		return err
 	}
 	bin, err := b.binary()
@@ -147,7 +140,7 @@ func (b *bench) memory() error {
 		if err != nil {
 			return err
 		}
-		b.atMost("memory", "cat "+order+": peak resident memory less the budget", sample{most - budget}, "MiB", 64,
+		b.AtMost("memory", "cat "+order+": peak resident memory less the budget", table.Sample{most - budget}, "MiB", 64,
 			fmt.Sprintf("%.0f MiB with --memory %dMiB; %d requests in flight at most", most, budget, b.proxy.Counts().MaxInFlight))
 	}
 	return nil

@@ -9,7 +9,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/test/gateway"
 	"github.com/shardtool/shardtool/test/proxy"
 )
@@ -49,7 +50,7 @@ type bench struct {
 	proxy  *proxy.Proxy
 	data   *dataset
 	packed bool // the data set of the streams is on the server
-	rows   []row
+	table.Table
 }
 
 var groups = []struct {
@@ -116,21 +117,27 @@ func run(c conditions, only, dir string, asJSON bool) (err error) {
 		"throttled: %v to the first byte, %d MB/s a connection, %d MB/s the whole server; %d requests in flight; %d MiB a measurement\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), objects, objectSize>>20,
 		c.firstByte, c.perConn/1e6, c.total/1e6, c.inFlight, c.mib)
+	var failed []error
 	for _, g := range groups {
 		if !slices.Contains(strings.Split(only, ","), g.name) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "bench: %s …\n", g.name)
+		// A group that fails does not take the figures of the others with it.
 		if err := g.run(b); err != nil {
-			return fmt.Errorf("%s: %w", g.name, err)
+			failed = append(failed, fmt.Errorf("%s: %w", g.name, err))
+			b.Rows = append(b.Rows, table.Row{Group: g.name, Missing: "failed: " + err.Error()})
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	if asJSON {
-		enc := json.NewEncoder(os.Stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(b.rows)
+		failed = append(failed, b.JSON(os.Stdout))
+	} else {
+		failed = append(failed, b.Print(os.Stdout))
 	}
-	return b.print()
+	return errors.Join(failed...)
 }
 
 // environment has the SDK's chain of credentials find the server, for the store under test.

@@ -12,10 +12,7 @@ import (
 // pacedRows measures, over the throttled network, how long a consumer waits that needs 90 % of what comes at best, and whether what
 // its process takes stays level.
 func (b *bench) pacedRows() error {
-	if err := b.pack(); err != nil {
-		return err
-	}
-	if err := b.proxy.Set(b.network()); err != nil {
+	if err := b.distant(); err != nil {
 		return err
 	}
 	bin, err := b.binary()
@@ -29,9 +26,7 @@ func (b *bench) pacedRows() error {
 	if err != nil {
 		return err
 	}
-	for _, row := range r.Rows("S3, 100 KB") {
-		b.atMost("paced", row.Name, sample{row.Value}, row.Unit, row.Most, row.Detail)
-	}
+	r.Add(&b.Table, "S3, 100 KB")
 	return nil
 }
 

@@ -29,8 +29,8 @@ func (b *bench) throttled() error {
 			return err
 		}
 		goal := map[int]float64{8 << 20: 0.95, 1 << 20: 0.85}[size]
-		b.atLeast("throttled", fmt.Sprintf("ranges of %d MiB, every byte checked / cap", size>>20), rates[0].by(float64(b.total)), "x", goal,
-			fmt.Sprintf("%s; bare client, nothing checked, %s; %d requests in flight at most", mbs(rates[0].median()), mbs(rates[1].median()), b.proxy.Counts().MaxInFlight))
+		b.AtLeast("throttled", fmt.Sprintf("ranges of %d MiB, every byte checked / cap", size>>20), rates[0].By(float64(b.total)), "x", goal,
+			fmt.Sprintf("%s; bare client, nothing checked, %s; %d requests in flight at most", mbs(rates[0].Median()), mbs(rates[1].Median()), b.proxy.Counts().MaxInFlight))
 		if size == 8<<20 {
 			if err := b.managers(ours, all, bytes); err != nil {
 				return err
@@ -47,10 +47,10 @@ func (b *bench) managers(ours client, all []piece, bytes int64) error {
 	if err != nil {
 		return err
 	}
-	b.atLeast("throttled", "ranges of 8 MiB / transfermanager, object after object", rates[0].over(rates[1]), "x", 2.5,
-		fmt.Sprintf("%s against %s: objects of %d MiB in parts of 8 MiB, concurrency %d", mbs(rates[0].median()), mbs(rates[1].median()), objectSize>>20, b.inFlight))
-	b.info("throttled", "ranges of 8 MiB / transfermanager, 4 objects at once", rates[0].over(rates[2]), "x",
-		fmt.Sprintf("%s against %s: concurrency %d each", mbs(rates[0].median()), mbs(rates[2].median()), b.inFlight/4))
+	b.AtLeast("throttled", "ranges of 8 MiB / transfermanager, object after object", rates[0].Over(rates[1]), "x", 2.5,
+		fmt.Sprintf("%s against %s: objects of %d MiB in parts of 8 MiB, concurrency %d", mbs(rates[0].Median()), mbs(rates[1].Median()), objectSize>>20, b.inFlight))
+	b.Info("throttled", "ranges of 8 MiB / transfermanager, 4 objects at once", rates[0].Over(rates[2]), "x",
+		fmt.Sprintf("%s against %s: concurrency %d each", mbs(rates[0].Median()), mbs(rates[2].Median()), b.inFlight/4))
 	return nil
 }
 
@@ -89,9 +89,9 @@ func (b *bench) faults() error {
 			return err
 		}
 		stats := store.Stats()
-		b.atLeast("faults", f.name+" / none", rates[0].over(rates[1]), "x", f.goal,
+		b.AtLeast("faults", f.name+" / none", rates[0].Over(rates[1]), "x", f.goal,
 			fmt.Sprintf("%s against %s, every byte checked; %d faults; of %d requests %d retries, %d resumed, %d stalls ended, %d hedges",
-				mbs(rates[0].median()), mbs(rates[1].median()), b.proxy.Counts().Faults(), stats.Requests, stats.Retries, stats.Resumes, stats.Stalls, stats.Hedges))
+				mbs(rates[0].Median()), mbs(rates[1].Median()), b.proxy.Counts().Faults(), stats.Requests, stats.Retries, stats.Resumes, stats.Stalls, stats.Hedges))
 	}
 	return nil
 }
@@ -112,8 +112,8 @@ func (b *bench) loopback() error {
 		if err != nil {
 			return err
 		}
-		b.atLeast("loopback", fmt.Sprintf("ranges of %d MiB, no proxy / bare client", size>>20), rates[0].over(rates[1]), "x", 0.9,
-			fmt.Sprintf("%s against %s; client and server share the cores", mbs(rates[0].median()), mbs(rates[1].median())))
+		b.AtLeast("loopback", fmt.Sprintf("ranges of %d MiB, no proxy / bare client", size>>20), rates[0].Over(rates[1]), "x", 0.9,
+			fmt.Sprintf("%s against %s; client and server share the cores", mbs(rates[0].Median()), mbs(rates[1].Median())))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/bench/corpus"
+	"github.com/shardtool/shardtool/bench/table"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
@@ -22,13 +23,10 @@ var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, Sh
 // stream measures shuffled streaming over the throttled network: as fast as it goes, and for a consumer that needs 80 %
 // of the cap.
 func (b *bench) stream() error {
-	if err := b.pack(); err != nil {
+	if err := b.distant(); err != nil {
 		return err
 	}
-	if err := b.proxy.Set(b.network()); err != nil {
-		return err
-	}
-	var share, waits sample
+	var share, waits table.Sample
 	var batches int
 	var came, delivered int64
 	for range b.times {
@@ -46,15 +44,28 @@ func (b *bench) stream() error {
 		waits = append(waits, paced.waited/paced.seconds)
 		batches = paced.batches
 	}
-	b.info("stream", "shuffled, 100 KB a sample, verified / cap", share, "x",
+	b.Info("stream", "shuffled, 100 KB a sample, verified / cap", share, "x",
 		fmt.Sprintf("%s; opening and the first batch included, %d epochs; %d MB came for %d MB delivered",
-			mbs(share.median()*float64(b.total)), epochs, came/1e6, delivered/1e6))
-	b.atMost("stream", "wait share of a consumer that needs 80 % of the cap", waits, "", 0.02,
+			mbs(share.Median()*float64(b.total)), epochs, came/1e6, delivered/1e6))
+	b.AtMost("stream", "wait share of a consumer that needs 80 % of the cap", waits, "", 0.02,
 		fmt.Sprintf("after the first of %d batches, through an epoch's turn", batches))
 	return nil
 }
 
 const streamPrefix = "stream"
+
+// distant has the data set of the streams on the server, behind the throttled network.
+func (b *bench) distant() error {
+	if err := b.pack(); err != nil {
+		return err
+	}
+	return b.proxy.Set(b.network())
+}
+
+// far is the store of that data set.
+func (b *bench) far() (*s3store.Store, error) {
+	return s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.proxy.URL, Region: b.server.Region, Concurrency: b.inFlight})
+}
 
 // pack writes the data set straight to the server: samples that cannot be compressed, as many as are read in one
 // measurement over all epochs.
@@ -96,8 +107,7 @@ type consumed struct {
 // consume streams to the end. With a rate the consumer works on every batch for as long as that takes at so many bytes a
 // second.
 func (b *bench) consume(rate float64) (c consumed, err error) {
-	store, err := s3store.New(b.ctx, b.server.Bucket, streamPrefix,
-		s3store.Options{Endpoint: b.proxy.URL, Region: b.server.Region, Concurrency: b.inFlight})
+	store, err := b.far()
 	if err != nil {
 		return c, err
 	}

@@ -1,0 +1,146 @@
+// Package table gathers the figures of a benchmark, with the goals they are held to, and prints them.
+package table
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Row is a line of a table, and its JSON.
+type Row struct {
+	Group string  `json:"group"`
+	Name  string  `json:"name"`
+	Value float64 `json:"value"` // the median
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+	Unit  string  `json:"unit"`
+	// Goal is for people; Met says whether it is. Without a goal they are "" and nil.
+	Goal   string `json:"goal"`
+	Met    *bool  `json:"met,omitempty"`
+	Detail string `json:"detail"`
+	// Missing is why nothing was measured.
+	Missing string `json:"missing,omitempty"`
+	// Figures are others that were read at the same time.
+	Figures map[string]float64 `json:"figures,omitempty"`
+}
+
+// Table is the rows of a run, in the order in which they were measured. Not for several goroutines.
+type Table struct {
+	Rows []Row
+}
+
+// AtLeast adds a row whose median has to reach a goal.
+func (t *Table) AtLeast(group, name string, s Sample, unit string, goal float64, detail string) {
+	met := s.Median() >= goal
+	t.add(group, name, s, unit, fmt.Sprintf("≥ %g", goal), &met, detail)
+}
+
+// AtMost adds a row whose median must not be above a goal.
+func (t *Table) AtMost(group, name string, s Sample, unit string, goal float64, detail string) {
+	met := s.Median() <= goal
+	t.add(group, name, s, unit, fmt.Sprintf("≤ %g", goal), &met, detail)
+}
+
+// Within adds a row whose goal is 1, give or take.
+func (t *Table) Within(group, name string, s Sample, unit string, off float64, detail string) {
+	met := math.Abs(s.Median()-1) <= off
+	t.add(group, name, s, unit, fmt.Sprintf("1 ± %g", off), &met, detail)
+}
+
+// Info adds a row without a goal.
+func (t *Table) Info(group, name string, s Sample, unit, detail string) {
+	t.add(group, name, s, unit, "", nil, detail)
+}
+
+func (t *Table) add(group, name string, s Sample, unit, goal string, met *bool, detail string) {
+	t.Rows = append(t.Rows, Row{
+		Group: group, Name: name, Value: s.Median(), Low: slices.Min(s), High: slices.Max(s), Unit: unit, Goal: goal, Met: met, Detail: detail,
+	})
+}
+
+// Print writes the table for people.
+func (t *Table) Print(w io.Writer) error {
+	out := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(out, "\nGROUP\tWHAT\tMEASURED\tRANGE\tGOAL\t\tDETAIL")
+	for _, r := range t.Rows {
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Group, r.Name, r.Measured(), r.Range(), r.Goal, r.Mark(), r.Detail)
+	}
+	return out.Flush()
+}
+
+// JSON writes the rows for programs, an array of them.
+func (t *Table) JSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(t.Rows)
+}
+
+// Markdown is the table for a page. A group that keep does not want is left out.
+func (t *Table) Markdown(keep func(group string) bool) string {
+	var out strings.Builder
+	out.WriteString("| group | what | measured | range | goal | | detail |\n|---|---|---:|---|---|---|---|\n")
+	for _, r := range t.Rows {
+		if keep(r.Group) {
+			fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s | %s |\n", r.Group, Cell(r.Name), Cell(r.Measured()), r.Range(), r.Goal, r.Mark(), Cell(r.Detail))
+		}
+	}
+	return out.String()
+}
+
+// Cell makes text fit a table of Markdown.
+func Cell(s string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", `\|`)
+}
+
+// Measured is the figure with its unit, or why there is none.
+func (r Row) Measured() string {
+	if r.Missing != "" {
+		return "nothing: " + r.Missing
+	}
+	return strings.TrimSpace(Figure(r.Value) + " " + r.Unit)
+}
+
+// Range is the lowest and the highest reading; "" when there is one.
+func (r Row) Range() string {
+	if r.Low == r.High {
+		return ""
+	}
+	return Figure(r.Low) + "–" + Figure(r.High)
+}
+
+// Mark says whether the goal is met; "" without one.
+func (r Row) Mark() string {
+	switch {
+	case r.Met == nil:
+		return ""
+	case *r.Met:
+		return "met"
+	}
+	return "SHORT"
+}
+
+// Figure is a number to three digits.
+func Figure(v float64) string {
+	if v >= 1000 {
+		return Count(v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+// Count is a whole number with commas, to three digits.
+func Count(v float64) string {
+	scale := 1.0
+	for v/scale >= 1000 {
+		scale *= 10
+	}
+	digits := fmt.Sprintf("%.0f", scale*float64(int(v/scale+0.5)))
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
