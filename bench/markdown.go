@@ -13,16 +13,9 @@ import (
 )
 
 // writeMarkdown puts tables into a file, each between two comments that say which it is, and leaves all else as it is: that
-// of the peers when they were measured, that of all groups when all of them were. A table whose comments the file does not
-// have is left out. A file that is not there is made, and has all of them.
+// of the peers when they were measured, and that of all other groups. In the latter, groups that were not measured keep their
+// rows, unless all were to be. A table whose comments the file does not have is left out. A file that is not there is made, and has both.
 func (b *bench) writeMarkdown(path string, all bool) error {
-	tables := map[string]string{}
-	if len(b.peers) > 0 {
-		tables["peers"] = b.peersMarkdown()
-	}
-	if all {
-		tables["goals"] = b.goalsMarkdown()
-	}
 	old, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		old = []byte(begin("peers") + end("peers") + "\n" + begin("goals") + end("goals"))
@@ -30,13 +23,19 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 		return err
 	}
 	text, written := string(old), 0
-	for name, table := range tables {
-		if replaced, ok := between(text, name, table); ok {
-			text, written = replaced, written+1
+	if was, ok := between(text, "peers"); ok && len(b.peers) > 0 {
+		text, written = strings.Replace(text, was, b.peersMarkdown(), 1), written+1
+	}
+	others := all || slices.ContainsFunc(b.Rows, func(r table.Row) bool { return r.Group != "peers" })
+	if was, ok := between(text, "goals"); ok && others {
+		table, err := b.goalsMarkdown(was, all)
+		if err != nil {
+			return fmt.Errorf("%s is as it was: %w", path, err)
 		}
+		text, written = strings.Replace(text, begin("goals")+was, begin("goals")+table, 1), written+1
 	}
 	if written == 0 {
-		return fmt.Errorf("%s is as it was: there are tables of the group peers and of all groups together, and each goes between lines such as %q and %q",
+		return fmt.Errorf("%s is as it was: there is a table of the group peers and one of all others, and each goes between lines such as %q and %q",
 			path, strings.TrimSpace(begin("peers")), strings.TrimSpace(end("peers")))
 	}
 	return os.WriteFile(path, []byte(text), 0o644)
@@ -46,16 +45,18 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 func begin(name string) string { return "<!-- table: " + name + " -->\n" }
 func end(name string) string   { return "<!-- end: " + name + " -->\n" }
 
-// between replaces what stands between the lines of a name, if they are there.
-func between(text, name, table string) (string, bool) {
-	head, rest, ok := strings.Cut(text, begin(name))
-	_, tail, ended := strings.Cut(rest, end(name))
-	return head + begin(name) + table + end(name) + tail, ok && ended
+// between is what stands between the lines of a name, if they are there.
+func between(text, name string) (string, bool) {
+	_, rest, ok := strings.Cut(text, begin(name))
+	within, _, ended := strings.Cut(rest, end(name))
+	return within, ok && ended
 }
 
-// stamp says when and on what something was measured, a line each.
+func today() string { return time.Now().UTC().Format("2 January 2006") }
+
+// stamp says on what something was measured, a line each.
 func stamp(lines ...string) string {
-	out := "\n- " + time.Now().UTC().Format("2 January 2006") + "\n"
+	out := "\n"
 	for _, line := range lines {
 		out += "- " + line + "\n"
 	}
@@ -65,7 +66,7 @@ func stamp(lines ...string) string {
 // peersMarkdown is a table for each kind of data and store, and what was tried.
 func (b *bench) peersMarkdown() string {
 	var out strings.Builder
-	out.WriteString(stamp(b.peersMachine...))
+	out.WriteString(stamp(append([]string{today()}, b.peersMachine...)...))
 	for _, k := range peerKinds {
 		for _, store := range []string{"local", "s3"} {
 			of := slices.DeleteFunc(slices.Clone(b.peers), func(r peerResult) bool { return r.kind != k.shown || r.Store != store })
@@ -119,13 +120,43 @@ func (r peerResult) markdown() string {
 		duration(r.CPU.Median()), memory, first, table.Cell(resume), table.Cell(setting))
 }
 
-// goalsMarkdown is the whole table of a run.
-func (b *bench) goalsMarkdown() string {
-	var out strings.Builder
-	out.WriteString(stamp(cpuModel(), b.header))
-	// Those of other systems have tables of their own.
-	out.WriteString(b.Markdown(func(group string) bool { return group != "peers" }))
-	return out.String() + "\n"
+// goalsMarkdown is the table of all groups but peers, which have their own. Unless all were to be measured, was is the table that has the rows
+// of others, which must have been measured on the same.
+func (b *bench) goalsMarkdown(was string, all bool) (string, error) {
+	head := stamp(cpuModel(), b.header) + table.MarkdownHead
+	var order []string
+	rows := map[string]string{}
+	add := func(group, row string) {
+		if rows[group] == "" {
+			order = append(order, group)
+		}
+		rows[group] += row
+	}
+	if kept, ok := strings.CutPrefix(was, head); ok && !all {
+		for row := range strings.Lines(kept) {
+			if cells := strings.SplitN(row, "|", 3); len(cells) == 3 {
+				add(strings.TrimSpace(cells[1]), row)
+			}
+		}
+	} else if was != "" && !all {
+		return "", fmt.Errorf("the rows of other groups were measured on something else than %s, %s: run all groups", cpuModel(), b.header)
+	}
+	for _, r := range b.Rows {
+		rows[r.Group] = ""
+		if !slices.Contains(order, r.Group) {
+			order = append(order, r.Group)
+		}
+	}
+	for _, r := range b.Rows {
+		rows[r.Group] += r.Markdown(today())
+	}
+	out := head
+	for _, group := range order {
+		if group != "peers" {
+			out += rows[group]
+		}
+	}
+	return out + "\n", nil
 }
 
 // duration is seconds with a unit that suits, to three digits.

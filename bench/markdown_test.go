@@ -49,7 +49,7 @@ func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, "a \\| b") {
+	if strings.Contains(text, "| read |") {
 		t.Error("the table of all groups is in a page that has no place for it")
 	}
 
@@ -59,6 +59,49 @@ func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
 	}
 	if data, err = os.ReadFile(fresh); err != nil || !strings.Contains(string(data), `| read | a \| b | 1,230 x |  | ≥ 2 | met |`) {
 		t.Errorf("a new page: %v\n%s", err, data)
+	}
+}
+
+// TestMarkdownOfSomeGroups has groups measured anew, which leave the rows of others alone.
+func TestMarkdownOfSomeGroups(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	write := func(header string, all bool, groups ...string) (string, error) {
+		b := &bench{header: header}
+		for _, group := range groups {
+			name, text, _ := strings.Cut(group, " ")
+			b.Info(name, text, table.One(1), "x", "")
+		}
+		failed := b.writeMarkdown(path, all)
+		page, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rows []string
+		for line := range strings.Lines(string(page)) {
+			if cells := strings.Split(line, " | "); len(cells) == 8 && cells[0] != "| group" {
+				rows = append(rows, strings.TrimPrefix(cells[0], "| ")+" "+cells[1])
+			}
+		}
+		return strings.Join(rows, ", "), failed
+	}
+	for _, step := range []struct {
+		all    bool
+		groups []string
+		want   string
+	}{
+		{true, []string{"a 1", "a 2", "b 1", "peers 1", "c 1"}, "a 1, a 2, b 1, c 1"},
+		{false, []string{"b 3", "b 4", "d 1"}, "a 1, a 2, b 3, b 4, c 1, d 1"},
+		{true, []string{"a 5", "c 2"}, "a 5, c 2"},
+	} {
+		if got, err := write("here", step.all, step.groups...); err != nil || got != step.want {
+			t.Errorf("%v: the page has %s, not %s: %v", step.groups, got, step.want, err)
+		}
+	}
+	if got, err := write("elsewhere", false, "peers 3"); err == nil || strings.Contains(err.Error(), "run all groups") || got != "a 5, c 2" {
+		t.Errorf("peers of another machine: %s, %v", got, err)
+	}
+	if got, err := write("elsewhere", false, "a 6"); err == nil || !strings.Contains(err.Error(), "run all groups") || got != "a 5, c 2" {
+		t.Errorf("rows of two machines: %s, %v", got, err)
 	}
 }
 

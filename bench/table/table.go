@@ -80,16 +80,13 @@ func (t *Table) JSON(w io.Writer) error {
 	return enc.Encode(t.Rows)
 }
 
-// Markdown is the table for a page. A group that keep does not want is left out.
-func (t *Table) Markdown(keep func(group string) bool) string {
-	var out strings.Builder
-	out.WriteString("| group | what | measured | range | goal | | detail |\n|---|---|---:|---|---|---|---|\n")
-	for _, r := range t.Rows {
-		if keep(r.Group) {
-			fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s | %s |\n", r.Group, Cell(r.Name), Cell(r.Measured()), r.Range(), r.Goal, r.Mark(), Cell(r.Detail))
-		}
-	}
-	return out.String()
+// MarkdownHead is what stands above the rows of a page's table.
+const MarkdownHead = "| group | what | measured | range | goal | | detail | on |\n|---|---|---:|---|---|---|---|---|\n"
+
+// Markdown is the row for a page's table, with the day on which it was measured.
+func (r Row) Markdown(day string) string {
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %s |\n",
+		r.Group, Cell(r.Name), Cell(r.Measured()), r.Range(), r.Goal, r.Mark(), Cell(r.Detail), day)
 }
 
 // Cell makes text fit a table of Markdown.
