@@ -146,23 +146,16 @@ func keyBytes[K ~string | ~[]byte](key K) []byte {
 
 func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) error {
 	enc := json.NewEncoder(w)
-	shard, last := -1, ""
+	var places placer
 	for s, err := range ds.Samples(ctx, reader.Range{}) {
 		if err != nil {
 			return err
 		}
-		at, err := ds.Locate(ctx, s.Number)
+		shard, block, err := places.find(ctx, ds, s.Number)
 		if err != nil {
 			return err
 		}
-		if at.Shard != shard {
-			info, err := ds.Shard(ctx, at.Shard)
-			if err != nil {
-				return err
-			}
-			shard, last = at.Shard, info.Name
-		}
-		if err := enc.Encode(orderLine{Position: s.Number, Shard: last, Block: at.Block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key)}); err != nil {
+		if err := enc.Encode(orderLine{Position: s.Number, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key)}); err != nil {
 			return err
 		}
 		if limit > 0 && int64(s.Number)+1 >= limit {
