@@ -40,8 +40,15 @@ type server struct {
 }
 
 func newServer(t *testing.T, objects map[string][]byte) *server {
+	s := unstarted(t, objects)
+	s.Start()
+	return s
+}
+
+// unstarted is a server that waits to be started, and is closed with the test.
+func unstarted(t *testing.T, objects map[string][]byte) *server {
 	s := &server{objects: objects, dated: time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)}
-	s.Server = httptest.NewServer(s)
+	s.Server = httptest.NewUnstartedServer(s)
 	t.Cleanup(s.Close)
 	return s
 }

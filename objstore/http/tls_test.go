@@ -4,7 +4,6 @@ import (
 	"io"
 	"log"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -14,11 +13,9 @@ import (
 
 // newTLSServer has a certificate that only its own client trusts.
 func newTLSServer(t *testing.T, objects map[string][]byte) *server {
-	s := newServer(t, objects)
-	s.Server = httptest.NewUnstartedServer(s)
+	s := unstarted(t, objects)
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not
 	s.StartTLS()
-	t.Cleanup(s.Close)
 	return s
 }
 

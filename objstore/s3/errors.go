@@ -172,7 +172,7 @@ func (s *Store) advice(op string, a answer) string {
 		return "the clock of this machine is wrong: set it"
 	case a.status == http.StatusForbidden || a.status == http.StatusUnauthorized:
 		return s.adviceDenied(op)
-	case a.status == http.StatusBadRequest && s.plain && (a.code == "" || a.code == "BadRequest" || a.code == "UnknownError"):
+	case a.status == http.StatusBadRequest && s.plain && a.code == "BadRequest": // the SDK's word for one without a code
 		return ranged.PerhapsTLS
 	case a.code == "NotImplemented" && op == "put":
 		return "the server knows no conditional puts or no multipart uploads: use one that does"

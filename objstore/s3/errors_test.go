@@ -85,6 +85,38 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestRefusalBodies: what S3 says counts, however it begins and is labelled; what something else says in its place is not taken for an answer
+// that broke off, which would be asked for again for long.
+func TestRefusalBodies(t *testing.T) {
+	const refusal = "<Error><Code>InvalidToken</Code><Message>no</Message></Error>"
+	for name, c := range map[string]struct{ contentType, body, want string }{
+		"XML behind spaces":      {"application/xml", "\r\n  " + refusal, "AWS_SESSION_TOKEN"},
+		"XML called a page":      {"text/html", `<?xml version="1.0"?>` + refusal, "AWS_SESSION_TOKEN"},
+		"XML called nothing":     {"", refusal, "AWS_SESSION_TOKEN"},
+		"text":                   {"text/plain", "Client sent an HTTP request to an HTTPS server.\n", "https:// is meant"},
+		"a page":                 {"text/html", "<html><hr>The plain HTTP request was sent to HTTPS port", "https:// is meant"},
+		"nothing":                {"", "", "https:// is meant"},
+		"more than is looked at": {"", strings.Repeat(" ", 1000), "https:// is meant"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", c.contentType)
+				w.WriteHeader(http.StatusBadRequest)
+				fmt.Fprint(w, c.body)
+				return true
+			})
+			said := operations(t, open(t, s.URL, "", quick(s.URL)))
+			for _, op := range []string{"get", "list", "delete", "put", "put new", "put large", "probe"} {
+				if err := said[op]; err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s: %v; want %q", op, err, c.want)
+				}
+			}
+		})
+	}
+}
+
 func expectNoSecret(t *testing.T, text string) {
 	t.Helper()
 	for _, marked := range []string{keyID, secret, token, "X-Amz-Signature"} {

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -78,24 +79,26 @@ func (g *guard) Do(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// dropPlain takes away the body of a refusal that is no XML. It is not from S3 but from something before it, such as a server that is
+// dropPlain takes away the body of a refusal that is no XML of S3's. It is not from there but from something before it, such as a server that is
 // spoken to without TLS. The SDK would take it for an answer that broke off, and send the request again; without a body the status counts.
 func dropPlain(response *http.Response) {
 	if response.StatusCode/100 != 4 || ranged.TransientStatus(response.StatusCode) {
 		return
 	}
-	head := make([]byte, 1)
-	n, _ := io.ReadFull(response.Body, head)
-	if n == 1 && head[0] == '<' && !ranged.IsPage(response.Header.Get("Content-Type")) {
-		response.Body = &unread{io.MultiReader(bytes.NewReader(head), response.Body), response.Body}
+	const enough = 64 // for spaces before the declaration, too
+	body := bufio.NewReaderSize(response.Body, enough)
+	head, _ := body.Peek(enough)
+	head = bytes.TrimLeft(head, "\ufeff \t\r\n")
+	if bytes.HasPrefix(head, []byte("<?xml")) || bytes.HasPrefix(head, []byte("<Error")) {
+		response.Body = &peeked{body, response.Body}
 		return
 	}
 	response.Body.Close()
 	response.Body, response.ContentLength = http.NoBody, 0
 }
 
-// unread is a body of which something was read, and is read again.
-type unread struct {
+// peeked is a body that was looked into.
+type peeked struct {
 	io.Reader
 	io.Closer
 }
