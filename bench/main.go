@@ -130,17 +130,12 @@ func run(o options) error {
 		head = os.Stderr
 	}
 	fmt.Fprintln(head, b.header)
-	// A group that fails does not take the figures of the others with it.
 	var failed []error
 	for _, g := range groups {
 		if !slices.Contains(o.only, g.name) {
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "bench: %s …\n", g.name)
-		if err := g.run(b); err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", g.name, err))
-			b.leftOut(g.name, "failed: "+err.Error())
-		}
+		failed = append(failed, b.Measure(g.name, func() error { return g.run(b) }))
 		if ctx.Err() != nil {
 			break
 		}
@@ -158,16 +153,10 @@ func run(o options) error {
 
 func (b *bench) print() error {
 	err := b.Print(os.Stdout)
-	for _, line := range b.peersMachine {
-		fmt.Println("peers: " + line)
+	if len(b.peersMachine) > 0 {
+		fmt.Println("\npeers: " + strings.Join(b.peersMachine, "\npeers: "))
 	}
 	return err
-}
-
-// leftOut says in the table, and at once, that something was not measured, and why.
-func (b *bench) leftOut(group, why string) {
-	fmt.Fprintf(os.Stderr, "bench: %s: nothing measured: %s\n", group, why)
-	b.Rows = append(b.Rows, table.Row{Group: group, Missing: why})
 }
 
 // ratio measures base and ours in turn and returns how many times as fast ours is, pair by pair, and the median seconds of

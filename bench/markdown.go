@@ -23,16 +23,27 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 		return err
 	}
 	text, written := string(old), 0
-	if was, ok := between(text, "peers"); ok && len(b.peers) > 0 {
-		text, written = strings.Replace(text, was, b.peersMarkdown(), 1), written+1
-	}
-	others := all || slices.ContainsFunc(b.Rows, func(r table.Row) bool { return r.Group != "peers" })
-	if was, ok := between(text, "goals"); ok && others {
-		table, err := b.goalsMarkdown(was, all)
+	put := func(name string, table func(was string) (string, error)) error {
+		head, was, tail, ok := between(text, name)
+		if !ok {
+			return nil
+		}
+		now, err := table(was)
 		if err != nil {
 			return fmt.Errorf("%s is as it was: %w", path, err)
 		}
-		text, written = strings.Replace(text, begin("goals")+was, begin("goals")+table, 1), written+1
+		text, written = head+now+tail, written+1
+		return nil
+	}
+	if len(b.peers) > 0 {
+		if err := put("peers", func(string) (string, error) { return b.peersMarkdown(), nil }); err != nil {
+			return err
+		}
+	}
+	if all || slices.ContainsFunc(b.Rows, func(r table.Row) bool { return r.Group != "peers" }) {
+		if err := put("goals", func(was string) (string, error) { return b.goalsMarkdown(was, all) }); err != nil {
+			return err
+		}
 	}
 	if written == 0 {
 		return fmt.Errorf("%s is as it was: there is a table of the group peers and one of all others, and each goes between lines such as %q and %q",
@@ -45,11 +56,11 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 func begin(name string) string { return "<!-- table: " + name + " -->\n" }
 func end(name string) string   { return "<!-- end: " + name + " -->\n" }
 
-// between is what stands between the lines of a name, if they are there.
-func between(text, name string) (string, bool) {
-	_, rest, ok := strings.Cut(text, begin(name))
-	within, _, ended := strings.Cut(rest, end(name))
-	return within, ok && ended
+// between is what stands between the lines of a name, if they are there, and the text before and behind it.
+func between(text, name string) (head, within, tail string, ok bool) {
+	head, rest, begun := strings.Cut(text, begin(name))
+	within, tail, ended := strings.Cut(rest, end(name))
+	return head + begin(name), within, end(name) + tail, begun && ended
 }
 
 func today() string { return time.Now().UTC().Format("2 January 2006") }
@@ -123,38 +134,37 @@ func (r peerResult) markdown() string {
 // goalsMarkdown is the table of all groups but peers, which have their own. Unless all were to be measured, was is the table that has the rows
 // of others, which must have been measured on the same.
 func (b *bench) goalsMarkdown(was string, all bool) (string, error) {
-	head := stamp(cpuModel(), b.header) + table.MarkdownHead
+	out := stamp(cpuModel(), b.header) + table.MarkdownHead
+	kept := ""
+	if !all && was != "" {
+		var same bool
+		if kept, same = strings.CutPrefix(was, out); !same {
+			return "", fmt.Errorf("the rows of other groups were measured on something else than %s, %s: run all groups", cpuModel(), b.header)
+		}
+	}
 	var order []string
-	rows := map[string]string{}
-	add := func(group, row string) {
-		if rows[group] == "" {
-			order = append(order, group)
-		}
-		rows[group] += row
-	}
-	if kept, ok := strings.CutPrefix(was, head); ok && !all {
-		for row := range strings.Lines(kept) {
-			if cells := strings.SplitN(row, "|", 3); len(cells) == 3 {
-				add(strings.TrimSpace(cells[1]), row)
-			}
-		}
-	} else if was != "" && !all {
-		return "", fmt.Errorf("the rows of other groups were measured on something else than %s, %s: run all groups", cpuModel(), b.header)
-	}
+	fresh, day := map[string]string{}, today()
 	for _, r := range b.Rows {
-		rows[r.Group] = ""
-		if !slices.Contains(order, r.Group) {
+		if r.Group == "peers" {
+			continue
+		}
+		if fresh[r.Group] == "" {
 			order = append(order, r.Group)
 		}
+		fresh[r.Group] += r.Markdown(day)
 	}
-	for _, r := range b.Rows {
-		rows[r.Group] += r.Markdown(today())
-	}
-	out := head
-	for _, group := range order {
-		if group != "peers" {
-			out += rows[group]
+	for row := range strings.Lines(strings.TrimSpace(kept)) {
+		_, cells, _ := strings.Cut(row, "| ")
+		group, _, _ := strings.Cut(cells, " |")
+		if rows, again := fresh[group]; again {
+			out += rows // in place of the first; nothing in place of the others
+			fresh[group] = ""
+		} else {
+			out += strings.TrimSpace(row) + "\n"
 		}
+	}
+	for _, group := range order {
+		out += fresh[group]
 	}
 	return out + "\n", nil
 }

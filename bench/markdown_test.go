@@ -60,6 +60,9 @@ func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
 	if data, err = os.ReadFile(fresh); err != nil || !strings.Contains(string(data), `| read | a \| b | 1,230 x |  | ≥ 2 | met |`) {
 		t.Errorf("a new page: %v\n%s", err, data)
 	}
+	if _, peers, _, ok := between(string(data), "peers"); !ok || !strings.Contains(peers, "### Text 3 KB") || !strings.HasPrefix(string(data), begin("peers")) {
+		t.Errorf("the table of the peers is not between its lines in a new page:\n%s", data)
+	}
 }
 
 // TestMarkdownOfSomeGroups has groups measured anew, which leave the rows of others alone.

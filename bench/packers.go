@@ -44,7 +44,7 @@ func (b *bench) packers() error {
 	if python != "" {
 		all = append(all, packer{"mosaicml", "MosaicML MDSWriter " + mosaicmlVersion, python, 5, "zstd:1"})
 	} else {
-		b.leftOut("packers", "MosaicML: "+needsTorch)
+		b.LeftOut("packers", "MosaicML: "+needsTorch)
 	}
 	for _, c := range []struct{ kind, name string }{{"text", "text 3 KB"}, {"images", "incompressible 100 KB"}} {
 		src := filepath.Join(b.dir, "files-packers-"+c.kind)

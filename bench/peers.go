@@ -112,7 +112,7 @@ func (b *bench) peersGroup() error {
 		return err
 	}
 	if interpreter == "" {
-		b.leftOut("peers", needsTorch)
+		b.LeftOut("peers", needsTorch)
 		return nil
 	}
 	p := &peersBench{bench: b, interpreter: interpreter}
@@ -122,7 +122,7 @@ func (b *bench) peersGroup() error {
 	server, err := b.startS3("-first-byte", peersFirstByte.String(), "-total", fmt.Sprint(peersTotal))
 	if err != nil {
 		p.noS3 = err.Error()
-		b.leftOut("peers", "from S3: "+p.noS3)
+		b.LeftOut("peers", "from S3: "+p.noS3)
 	} else {
 		defer server.stop()
 		p.env = append(p.env, server.env...)

@@ -66,7 +66,7 @@ func (b *bench) pythonPackage() error {
 		return err
 	}
 	if interpreter == "" {
-		b.leftOut("python", needsTorch)
+		b.LeftOut("python", needsTorch)
 		return nil
 	}
 	p := &pythonBench{bench: b, interpreter: interpreter, script: script, peers: []pythonPeer{

@@ -40,7 +40,7 @@ func (b *bench) s3() error {
 		if b.ctx.Err() != nil {
 			return err
 		}
-		b.leftOut("s3", err.Error())
+		b.LeftOut("s3", err.Error())
 		return nil
 	}
 	// Six times a corpus: the data of these is read over a network that is bounded, and has to last.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -61,6 +62,23 @@ func (t *Table) add(group, name string, s Sample, unit, goal string, met *bool, 
 	t.Rows = append(t.Rows, Row{
 		Group: group, Name: name, Value: s.Median(), Low: slices.Min(s), High: slices.Max(s), Unit: unit, Goal: goal, Met: met, Detail: detail,
 	})
+}
+
+// LeftOut says in the table, and at once, that something was not measured, and why.
+func (t *Table) LeftOut(group, why string) {
+	fmt.Fprintf(os.Stderr, "bench: %s: nothing measured: %s\n", group, why)
+	t.Rows = append(t.Rows, Row{Group: group, Missing: why})
+}
+
+// Measure runs a group and says so at once. When it fails that is a row, too, so that it does not take the figures of others with it.
+func (t *Table) Measure(group string, run func() error) error {
+	fmt.Fprintf(os.Stderr, "bench: %s …\n", group)
+	err := run()
+	if err == nil {
+		return nil
+	}
+	t.LeftOut(group, "failed: "+err.Error())
+	return fmt.Errorf("%s: %w", group, err)
 }
 
 // Print writes the table for people.

@@ -25,7 +25,7 @@ func (b *bench) cached() error {
 	if err != nil {
 		return err
 	}
-	b.AtMost("cache", "second epoch, cache of the whole data set: requests to the store", table.Sample{float64(whole[1].requests)}, "", 0,
+	b.AtMost("cache", "second epoch, cache of the whole data set: requests to the store", table.One(float64(whole[1].requests)), "", 0,
 		fmt.Sprintf("%d in the first; %s, then %s", whole[0].requests, mbs(whole[0].rate), mbs(whole[1].rate)))
 	half, err := b.throughCache(0.5, 4)
 	if err != nil {
@@ -140,7 +140,7 @@ func (b *bench) memory() error {
 		if err != nil {
 			return err
 		}
-		b.AtMost("memory", "cat "+order+": peak resident memory less the budget", table.Sample{most - budget}, "MiB", 64,
+		b.AtMost("memory", "cat "+order+": peak resident memory less the budget", table.One(most-budget), "MiB", 64,
 			fmt.Sprintf("%.0f MiB with --memory %dMiB; %d requests in flight at most", most, budget, b.proxy.Counts().MaxInFlight))
 	}
 	return nil

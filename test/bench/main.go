@@ -122,12 +122,7 @@ func run(c conditions, only, dir string, asJSON bool) (err error) {
 		if !slices.Contains(strings.Split(only, ","), g.name) {
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "bench: %s …\n", g.name)
-		// A group that fails does not take the figures of the others with it.
-		if err := g.run(b); err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", g.name, err))
-			b.Rows = append(b.Rows, table.Row{Group: g.name, Missing: "failed: " + err.Error()})
-		}
+		failed = append(failed, b.Measure(g.name, func() error { return g.run(b) }))
 		if ctx.Err() != nil {
 			break
 		}
