@@ -83,7 +83,7 @@ func (b *bench) accounted(dir string, latency, step time.Duration) (ratio float6
 	}
 }
 
-// accountsCost runs the benchmark of the package, which can do the account many times over.
+// accountsCost runs the benchmark of the package, which times the account's calls alone.
 func (b *bench) accountsCost() error {
 	test := exec.CommandContext(b.ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkAccounts$/./batch=256", "-benchtime", fmt.Sprintf("%dx", max(b.times, 3)), "./reader")
 	test.Stderr = os.Stderr
@@ -109,7 +109,7 @@ func (b *bench) accountsCost() error {
 		}
 		kind := strings.Split(fields[0], "/")[1]
 		b.AtMost("accounts", "cost, of the processor time of a stream of "+kind, table.Sample{found["cost-low"], median, found["cost-high"]}, "", 0.01,
-			"all of it done 60 times more in every other run; a sixtieth of the difference")
+			"the calls of the account timed alone, for every block and batch of the stream")
 		rows++
 	}
 	if rows != 2 {

@@ -15,7 +15,7 @@ func (s *Stream) assemble(ctx context.Context) {
 			d.err = s.fill(ctx, d)
 		}
 		failed := d.err != nil
-		s.stalls.hand(1)
+		s.clock.Hand(1)
 		select {
 		case s.ready <- d: // the consumer's from here on
 		case <-ctx.Done():
@@ -46,8 +46,8 @@ func (s *Stream) fill(ctx context.Context, d *draft) error {
 	}
 	b.Samples, b.skipped = v.samples, s.ledger.mark()
 	if s.opts.Map != nil {
-		s.stalls.maps(true)
-		defer s.stalls.maps(false)
+		s.clock.Map(true)
+		defer s.clock.Map(false)
 		return s.mapAll(ctx, b)
 	}
 	return nil
@@ -63,8 +63,8 @@ func (s *Stream) wait(ctx context.Context, d *draft, p *piece) error {
 		return nil
 	}
 	// What makes the window larger than it was, its own share of the data left out, is for the batches behind it.
-	s.stalls.await(p, before >= d.most)
-	defer s.stalls.await(nil, false)
+	s.clock.Await(&p.Piece, before >= d.most)
+	defer s.clock.Await(nil, false)
 	for !p.landed.Load() {
 		select {
 		case <-s.landing:

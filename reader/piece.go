@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -35,13 +36,11 @@ type piece struct {
 	mark    uint64 // the batch that found it last, and where in its uses
 	markUse int32
 
-	landed    atomic.Bool
-	doing     atomic.Int32 // doing
-	phases    [objstore.Phases]atomic.Int32
-	evicted   atomic.Bool // it had to go, and comes again
-	broughtBy uint64      // the batch that asked for it
-	slots     int         // the planner's: slots that are open at the batch at hand
-	live      bool        // and: brought while they were
+	landed atomic.Bool
+	account.Piece
+	broughtBy uint64 // the batch that asked for it
+	slots     int    // the planner's: slots that are open at the batch at hand
+	live      bool   // and: brought while they were
 
 	buf    []byte
 	mapped *handle // holds the mapping that buf is part of
@@ -105,7 +104,7 @@ func (p *piece) sample(r *order.Ref, fields []format.FieldView) (key []byte, _ [
 func (p *piece) fetch(ctx context.Context, s *Stream, st *stage, results []result) []result {
 	results = results[:0]
 	if p.mapped != nil {
-		st.follow.at(pieceDecoding)
+		st.follow.At(account.Decoding)
 		results = st.mapped(&p.job, p.buf, results)
 	} else {
 		results = st.run(ctx, &p.job, p.plan, p.buf, results)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -56,7 +57,7 @@ func (s *Stream) planAhead(ctx context.Context) {
 	defer close(s.planned)
 	defer close(s.fetches)
 	p := &planner{s: s, first: 1, shards: map[int]*shard{}}
-	for s.keepBack(ctx) {
+	for s.ahead.Wait(ctx) {
 		d := s.newDraft()
 		more, err := p.batch(ctx, d)
 		if !more && err == nil {
@@ -82,7 +83,7 @@ func (s *Stream) planAhead(ctx context.Context) {
 			}
 			brought += came
 		}
-		s.load.batch(epoch, brought)
+		s.load.Batch(epoch, brought)
 	}
 }
 
@@ -128,9 +129,9 @@ func (p *planner) open(ctx context.Context, span *order.Span) error {
 	sh := p.shards[number]
 	if sh == nil {
 		var err error
-		s.stalls.plan(planStore)
+		s.clock.Plan(account.PlanStore)
 		sh, err = s.d.shard(ctx, number)
-		s.stalls.plan(planOrder)
+		s.clock.Plan(account.PlanOrder)
 		if err != nil {
 			return err
 		}
@@ -168,7 +169,7 @@ func (s *Stream) newPiece(id pieceID, sh *shard, base int) *piece {
 	p.job = sh.blockRange(first, p.count)
 	p.plan = p.job.plan(s.d.joined())
 	p.mark = 0
-	p.evicted.Store(false)
+	p.SetEvicted(false)
 	p.slots, p.live = 0, false
 	s.pieces[id] = p
 	return p
@@ -244,7 +245,7 @@ func (p *planner) use(d *draft) error {
 		}
 		d.use = append(d.use, pc.markUse)
 	}
-	s.coming++
+	s.ahead.Plan()
 	// What batches in hand use cannot be evicted. So that there is always room for one more, a batch may keep a share of the
 	// budget; one that needs more has its samples copied, and its pieces go one by one: those that are here first, which
 	// makes room for the others.
@@ -297,10 +298,10 @@ func (s *Stream) fits(p *piece) error {
 func (p *planner) bring(ctx context.Context, d *draft, i int, pc *piece) (brought int, ok bool) {
 	s := p.s
 	if pc.job.shard.Plain() {
-		s.stalls.plan(planStore)
+		s.clock.Plan(account.PlanStore)
 		s.mapPiece(ctx, pc)
 	}
-	defer s.stalls.plan(planOrder)
+	defer s.clock.Plan(account.PlanOrder)
 	for {
 		s.mu.Lock()
 		there := pc.here || pc.pins == 0 // or was, and has done its service
@@ -310,8 +311,8 @@ func (p *planner) bring(ctx context.Context, d *draft, i int, pc *piece) (brough
 		case there:
 			return 0, true
 		case admitted:
-			s.stalls.plan(planQueue)
-			s.stalls.move(pc, pieceQueued)
+			s.clock.Plan(account.PlanQueue)
+			s.clock.Move(&pc.Piece, account.Queued)
 			select {
 			case s.fetches <- pc:
 				return 1, true
@@ -319,7 +320,7 @@ func (p *planner) bring(ctx context.Context, d *draft, i int, pc *piece) (brough
 				return 0, false
 			}
 		}
-		s.stalls.plan(planMemory)
+		s.clock.Plan(account.PlanMemory)
 		select {
 		case <-s.wake:
 		case <-ctx.Done():

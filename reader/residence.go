@@ -1,12 +1,14 @@
 package reader
 
+import "github.com/shardtool/shardtool/reader/internal/account"
+
 // What of the data set is in memory, who keeps it there, and what goes first. All of it is guarded by Stream.mu.
 
 // admit gives a piece its memory, if it can have it now. It is the one after brought others of the batch. Memory is taken from
 // what will be needed later only when the consumer waits for this very batch: nobody else can give any back then.
 func (s *Stream) admit(pc *piece, d *draft, brought int) bool {
 	if pc.mapped == nil {
-		last := s.waiting && s.coming == 1
+		last := s.waiting && s.ahead.Batches() == 1
 		switch {
 		case !d.copied:
 			if pc.buf = s.memory.take(pc.plan.size); pc.buf == nil && last {
@@ -59,7 +61,7 @@ func (s *Stream) evict() bool {
 	for i := len(s.resident) - 1; i >= 0; i-- {
 		if pc := s.resident[i]; pc.pins == 0 {
 			s.stats.evicted.Add(uint64(pc.count))
-			pc.evicted.Store(true)
+			pc.SetEvicted(true)
 			s.drop(pc)
 			return true
 		}
@@ -86,7 +88,7 @@ func (s *Stream) drop(p *piece) {
 	}
 	p.buf, p.sampleTable, p.here = nil, nil, false
 	p.landed.Store(false)
-	s.stalls.move(p, pieceUnasked)
+	s.clock.Move(&p.Piece, account.Unasked)
 }
 
 // letGo forgets a piece that nothing will draw from any more.

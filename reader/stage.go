@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader/internal/account"
 )
 
 const (
@@ -84,8 +85,8 @@ type stage struct {
 	check func(*Frame) error
 	// anew reads past what a store has kept: its bytes looked damaged.
 	anew bool
-	// follow, of streams, is told what the job is at.
-	follow *follow
+	// follow records the progress of a stream's job; nil elsewhere.
+	follow *account.Worker
 }
 
 // run appends the results of a job to out. buf has plan().size bytes.
@@ -102,7 +103,7 @@ func (s *stage) run(ctx context.Context, j *job, p plan, buf []byte, out []resul
 }
 
 func (s *stage) try(ctx context.Context, j *job, p plan, buf []byte, out []result) []result {
-	s.follow.at(pieceReading)
+	s.follow.At(account.Reading)
 	h, err := s.object(ctx, j.shard)
 	if err != nil {
 		return append(out, s.failed(j, j.from, j.block, j.offset, err))
@@ -117,7 +118,7 @@ func (s *stage) try(ctx context.Context, j *job, p plan, buf []byte, out []resul
 	case p.inPlace:
 		r.at = buf[:p.stored]
 	case s.flight != nil:
-		s.follow.at(pieceRoom)
+		s.follow.At(account.Room)
 		if r.at, err = s.flight.take(ctx, p.stored); err != nil {
 			return append(out, s.failed(j, j.from, j.block, j.offset, err))
 		}
@@ -144,9 +145,9 @@ func (s *stage) read(ctx context.Context, h *handle, p []byte, offset int64) err
 	if f, ok := h.Object.(forgetter); ok && s.anew {
 		f.Forget(ctx, offset, len(p))
 	}
-	s.follow.at(pieceReading)
+	s.follow.At(account.Reading)
 	err := h.ReadAt(ctx, p, offset)
-	s.follow.at(pieceDecoding)
+	s.follow.At(account.Decoding)
 	if s.d.objects.remote && errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, objstore.ErrChanged) {
 		return kindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt, s.d.name, err)}
 	}
@@ -160,7 +161,7 @@ func (s *stage) decodes(ctx context.Context, r *rowReader, out []result) []resul
 		if err != nil {
 			return append(out, s.failed(r.job, r.job.from, r.job.block, r.job.offset, err))
 		}
-		s.follow.turn()
+		s.follow.Turn()
 		s.scratch = turn
 		defer func() { s.flight.done(turn) }()
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"iter"
 	"time"
+
+	"github.com/shardtool/shardtool/reader/internal/account"
 )
 
 // Stalls says what the consumer of a stream has waited for: the time in Next, divided by what held back the batch that was next. A
@@ -32,11 +34,18 @@ type Stalls struct {
 // All yields the causes by the names that metrics and JSON have for them, in the order of Stalls.
 func (s Stalls) All() iter.Seq2[string, time.Duration] {
 	return func(yield func(string, time.Duration) bool) {
-		for c, d := range [causes]time.Duration{s.Request, s.Throttled, s.Cache, s.Window, s.Decode, s.Memory, s.Order, s.Map} {
-			if !yield(cause(c).String(), d) {
+		for c, d := range (account.Totals{s.Request, s.Throttled, s.Cache, s.Window, s.Decode, s.Memory, s.Order, s.Map}) {
+			if !yield(account.Cause(c).String(), d) {
 				return
 			}
 		}
+	}
+}
+
+func stallsOf(t account.Totals) Stalls {
+	return Stalls{
+		Request: t[account.Request], Throttled: t[account.Throttled], Cache: t[account.Cache], Window: t[account.Window],
+		Decode: t[account.Decode], Memory: t[account.Memory], Order: t[account.Order], Map: t[account.Map],
 	}
 }
 
@@ -97,10 +106,8 @@ type StreamStats struct {
 
 // Stats counts what the stream has done so far. It may be called from any goroutine.
 func (s *Stream) Stats() StreamStats {
-	c := &s.stalls
-	stalls := c.stalls()
-	at := func(d doing) int { return int(c.at[d].Load()) }
-	requests := s.gate.limited()
+	c := &s.clock
+	stalls := stallsOf(c.Totals())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	elapsed := s.ended
@@ -111,9 +118,10 @@ func (s *Stream) Stats() StreamStats {
 		Batches: s.stats.batches, Samples: s.stats.samples, Bytes: s.stats.bytes,
 		Elapsed: elapsed, Wait: stalls.Total(), FirstWait: s.stats.firstWait, Stalls: stalls,
 		Pieces: PieceCounts{
-			Queued: at(pieceQueued), Reading: at(pieceReading) + at(pieceRoom), Paused: int(c.paused.Load()), Decoding: at(pieceDecoding),
+			Queued: c.Count(account.Queued), Reading: c.Count(account.Reading) + c.Count(account.Room), Paused: c.Paused(),
+			Decoding: c.Count(account.Decoding),
 		},
-		Requests: requests, Depth: s.depth, Decisions: s.stats.decisions.Load(),
+		Requests: s.gate.Limit(), Depth: s.ahead.Depth(), Decisions: s.stats.decisions.Load(),
 		Blocks: s.stats.blocks.Load(), StoredBytes: s.stats.stored.Load(), Evicted: s.stats.evicted.Load(),
 		Rereads: s.stats.rereads.Load(), Skipped: s.skipped.samples, Held: s.memory.most,
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	httpstore "github.com/shardtool/shardtool/objstore/http"
 	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
@@ -105,7 +106,7 @@ func TestStallCauses(t *testing.T) {
 	}
 	plain := func(*testing.T) objstore.Store { return mem.New() }
 	for _, c := range []struct {
-		cause   cause
+		cause   account.Cause
 		store   func(*testing.T) objstore.Store
 		samples []testset.Sample
 		over    func(*testing.T, objstore.Store) objstore.Store
@@ -113,16 +114,16 @@ func TestStallCauses(t *testing.T) {
 		opt     StreamOptions
 		first   bool // the first batch alone counts
 	}{
-		{cause: causeRequest, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 100}},
-		{cause: causeRequest, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 400, Shuffle: true, Lanes: 1, RunBlocks: 1, Delay: 1}},
-		{cause: causeThrottled, store: slow(objstore.PhasePause), opt: StreamOptions{GlobalBatch: 100}},
-		{cause: causeThrottled, store: plain, over: refusing, count: 300, opt: StreamOptions{GlobalBatch: 100}},
-		{cause: causeCache, store: slow(objstore.PhaseCache), opt: StreamOptions{GlobalBatch: 100}},
-		{cause: causeWindow, store: slow(objstore.PhaseTurn), opt: StreamOptions{GlobalBatch: 100}},
-		{cause: causeWindow, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 8, Shuffle: true, Lanes: 24, Delay: 8, RunBlocks: 1, Memory: 64 << 20}, first: true},
-		{cause: causeDecode, store: plain, samples: longText(), opt: StreamOptions{GlobalBatch: 12, Epochs: 20}},
-		{cause: causeMemory, store: slow(objstore.PhaseRequest), count: 400, opt: StreamOptions{GlobalBatch: 16, Shuffle: true, Lanes: 96, Delay: 8, RunBlocks: 1, Memory: 1 << 20}},
-		{cause: causeMap, store: plain, count: 300, opt: StreamOptions{GlobalBatch: 64, Map: func(context.Context, *Sample) error {
+		{cause: account.Request, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: account.Request, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 400, Shuffle: true, Lanes: 1, RunBlocks: 1, Delay: 1}},
+		{cause: account.Throttled, store: slow(objstore.PhasePause), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: account.Throttled, store: plain, over: refusing, count: 300, opt: StreamOptions{GlobalBatch: 100}},
+		{cause: account.Cache, store: slow(objstore.PhaseCache), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: account.Window, store: slow(objstore.PhaseTurn), opt: StreamOptions{GlobalBatch: 100}},
+		{cause: account.Window, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 8, Shuffle: true, Lanes: 24, Delay: 8, RunBlocks: 1, Memory: 64 << 20}, first: true},
+		{cause: account.Decode, store: plain, samples: longText(), opt: StreamOptions{GlobalBatch: 12, Epochs: 20}},
+		{cause: account.Memory, store: slow(objstore.PhaseRequest), count: 400, opt: StreamOptions{GlobalBatch: 16, Shuffle: true, Lanes: 96, Delay: 8, RunBlocks: 1, Memory: 1 << 20}},
+		{cause: account.Map, store: plain, count: 300, opt: StreamOptions{GlobalBatch: 64, Map: func(context.Context, *Sample) error {
 			time.Sleep(300 * time.Microsecond)
 			return nil
 		}}},
@@ -197,73 +198,6 @@ func TestStallsSum(t *testing.T) {
 		t.Logf("try %d: %v waited, the account says %v", try, outside, st.Wait)
 	}
 	t.Fatal("the account does not come to the wait")
-}
-
-// TestStallClock takes the clock through what a stream seldom does.
-func TestStallClock(t *testing.T) {
-	c := &stallClock{}
-	p := &piece{}
-	want := func(what string, of cause) {
-		t.Helper()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.cause != of {
-			t.Errorf("%s: %v, want %v", what, c.cause, of)
-		}
-	}
-	c.begin(time.Now())
-	want("nothing is known", causeOrder)
-	c.plan(planStore)
-	want("tables", causeRequest)
-	c.plan(planMemory)
-	want("the planner waits for memory", causeMemory)
-	c.await(p, false)
-	want("for a piece without memory", causeMemory)
-	c.plan(planQueue)
-	want("or one that nobody takes", causeWindow)
-	c.move(p, pieceQueued)
-	want("in the queue", causeWindow)
-	c.move(p, pieceReading)
-	want("read", causeRequest)
-	f := &follow{clock: c, piece: p}
-	f.Trace(objstore.PhaseTurn, 1)
-	want("its turn", causeWindow)
-	f.Trace(objstore.PhaseRequest, 1)
-	want("a part has its turn", causeRequest)
-	f.Trace(objstore.PhasePause, 1)
-	want("a part pauses", causeThrottled)
-	f.Trace(objstore.PhasePause, -1)
-	f.Trace(objstore.PhaseTurn, -1)
-	f.Trace(objstore.PhaseRequest, -1)
-	f.Trace(objstore.Phases, 1) // of a later version
-	c.move(p, pieceRoom)
-	want("its stored bytes have no room", causeMemory)
-	c.move(p, pieceDecoding)
-	want("decoded", causeDecode)
-	p.evicted.Store(true)
-	c.moved(p, false)
-	want("the second time", causeMemory)
-	p.evicted.Store(false)
-	c.await(p, true)
-	want("for later batches", causeWindow)
-	c.await(nil, false)
-	c.plan(planOrder)
-	want("assembled", causeOrder)
-	c.maps(true)
-	want("mapped", causeMap)
-	c.maps(false)
-	c.hand(1)
-	want("handed over", causeOrder)
-	c.hand(-1)
-	c.end(time.Now())
-	total := c.stalls().Total()
-	c.move(p, pieceReading)
-	if got := c.stalls().Total(); got != total {
-		t.Errorf("%v counted while nobody waited", got-total)
-	}
-	if c.at[pieceReading].Load() != 1 || c.at[pieceDecoding].Load() != 0 {
-		t.Errorf("pieces: %v", &c.at)
-	}
 }
 
 // TestStreamLog: lines come while it runs, and one behind the last batch.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/reader/internal/tune"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -40,14 +42,14 @@ type Stream struct {
 	err             error
 	ledger          *ledger
 	stats           streamStats
-	stalls          stallClock
+	clock           account.Clock
 	opened          time.Time
-	tuned           bool
-	returned        time.Time // Next, for the last time; of the consumer's goroutine
-	meters          meters
-	load            load
-	gate            *gate // of requests; nil where reading is a matter of the processor
-	asked           int   // of an elastic store; the tuner's
+	returned        time.Time    // of the last Next; owned by the consumer's goroutine
+	meters          *tune.Meters // nil where nothing is tuned
+	load            tune.Load
+	gate            *tune.Gate // of requests; nil where the workers bound reading
+	ahead           *tune.Ahead
+	asked           int // extra requests granted by an elastic store; owned by the tuner goroutine
 
 	mu          sync.Mutex
 	memory      memory
@@ -55,11 +57,8 @@ type Stream struct {
 	resident    []*piece           // that have their memory
 	mapped      map[int]int        // of each shard: its pieces that are mapped
 	held        int                // batches delivered and not released
-	coming      int                // batches planned and not delivered
 	waiting     bool               // Next waits
-	depth       int                // coming that the planner goes to
-	kept        bool               // the planner waits for that
-	ended       time.Duration      // how long the stream was open; 0: it is
+	ended       time.Duration      // lifetime, set by Close; 0 while open
 	skipped     ledgerMark         // behind the last batch delivered
 	firstBlocks []int              // of each shard: its first block in the data set
 	// What is used again.
@@ -69,8 +68,7 @@ type Stream struct {
 	idleDrafts []*draft
 	idleViews  []*views
 
-	wake    chan struct{} // one token: memory was given back, a batch was taken, or Next waits
-	kick    chan struct{} // one token: the tuner shall look now
+	wake    chan struct{} // one token: memory was given back, or Next waits
 	landing chan struct{} // one token: a piece has landed
 	fetches chan *piece
 	planned chan *draft
@@ -120,7 +118,7 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 	if o.Epochs > 0 {
 		s.cursor.Until(o.End())
 	}
-	s.firstBlocks, s.stalls.off, s.stalls.again = table.ShardFirst, o.noStalls, o.stallsAgain
+	s.firstBlocks = table.ShardFirst
 	s.start(ctx, table)
 	return s, nil
 }
@@ -167,7 +165,7 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	s.memory.limit = int64(float64(s.opts.Memory-min(rest, s.opts.Memory/2)) * perBlock / (perBlock + tables))
 	s.per = pieceSize(s.params, int(float64(s.memory.limit)/perBlock), s.localLanes())
 	s.pieces, s.mapped = map[pieceID]*piece{}, map[int]int{}
-	s.wake, s.landing, s.kick = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	s.wake, s.landing = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.fetches, s.planned, s.ready = make(chan *piece, max(4*s.opts.Workers, requests)), make(chan *draft, ahead), make(chan *draft, 2)
 	s.ledger = newLedger(s.d, s.opts)
 	s.skipped = s.ledger.mark()
@@ -175,9 +173,9 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	s.ctx, s.cancel = context.WithCancelCause(s.ctx)
 	batch := perBlock * float64(local) / max(samples/blocks, 1e-9)
 	room := max(float64(s.memory.limit)-s.live(perBlock), float64(s.memory.limit)/8) / max(batch, 1)
-	s.tunes(tuneLimits{
-		start: requests, most: most, deepest: cmp.Or(s.opts.Depth, ahead+4), fixedRequests: s.opts.Requests > 0, fixedDepth: s.opts.Depth > 0,
-		workers: s.opts.Workers, room: room,
+	s.tune(tune.Limits{
+		Start: requests, Most: most, Deepest: cmp.Or(s.opts.Depth, ahead+4), FixedRequests: s.opts.Requests > 0, FixedDepth: s.opts.Depth > 0,
+		Workers: s.opts.Workers, Room: room,
 	})
 	if o := s.opts; o.Log != nil {
 		s.wg.Go(func() { s.log(s.ctx) })
@@ -195,9 +193,9 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 
 // serve is one worker.
 func (s *Stream) serve(ctx context.Context) {
-	at := &follow{clock: &s.stalls}
-	if s.tuned {
-		at.meters = &s.meters
+	at := account.NewWorker(&s.clock, nil)
+	if s.meters != nil {
+		at = account.NewWorker(&s.clock, s.meters)
 	}
 	st := stage{d: s.d, flight: s.flight, keepGoing: true, follow: at}
 	reads := objstore.WithTracer(ctx, at) // of its pieces
@@ -212,17 +210,15 @@ func (s *Stream) serve(ctx context.Context) {
 			if !more {
 				return
 			}
-			if s.gate != nil && !s.gate.enter(ctx) {
+			if !s.gate.Enter(ctx) {
 				return
 			}
-			at.begin(p)
+			at.Begin(&p.Piece)
 			results = p.fetch(reads, s, &st, results)
-			at.at(pieceLanded)
+			at.At(account.Landed)
 			p.landed.Store(true)
 			signal(s.landing)
-			if s.gate != nil {
-				s.gate.leave()
-			}
+			s.gate.Leave()
 		case <-ctx.Done():
 			return
 		}
@@ -237,9 +233,11 @@ func (s *Stream) Next(ctx context.Context) (*Batch, error) {
 		return nil, s.err
 	}
 	entered := time.Now()
-	s.stepped(entered)
+	if !s.returned.IsZero() {
+		s.meters.Stepped(entered.Sub(s.returned))
+	}
 	b, err := s.next(ctx, entered)
-	s.returned = s.stalls.end(entered)
+	s.returned = s.clock.End(entered)
 	return b, err
 }
 
@@ -280,7 +278,7 @@ func (s *Stream) receive(ctx context.Context, entered time.Time) (d *draft, more
 	select {
 	case d, more = <-s.ready:
 	default:
-		s.stalls.begin(entered)
+		s.clock.Begin(entered)
 		defer s.waited(entered)
 		select {
 		case d, more = <-s.ready:
@@ -290,22 +288,18 @@ func (s *Stream) receive(ctx context.Context, entered time.Time) (d *draft, more
 		}
 	}
 	if more {
-		s.stalls.hand(-1)
+		s.clock.Hand(-1)
 	}
 	return d, more, nil
 }
 
-// waited tells the tuner of a wait that the depth may be to blame for.
+// waited reports a wait to the tuner where a greater depth might have avoided it.
 func (s *Stream) waited(since time.Time) {
-	if !s.tuned || time.Since(since) < noticed {
-		return
-	}
 	s.mu.Lock()
-	held := s.kept && s.stats.batches > 0
+	first := s.stats.batches == 0
 	s.mu.Unlock()
-	if held {
-		s.meters.held.Store(true)
-		signal(s.kick)
+	if !first && s.ahead.Kept() {
+		s.meters.Waited(time.Since(since))
 	}
 }
 
@@ -313,17 +307,14 @@ func (s *Stream) deliver(d *draft) {
 	b := d.Batch
 	s.mu.Lock()
 	s.held++
-	s.coming--
-	if s.kept {
-		s.nudge()
-	}
 	s.skipped = b.skipped
 	if s.stats.batches++; s.stats.batches == 1 {
-		s.stats.firstWait = s.stalls.stalls().Total()
+		s.stats.firstWait = s.clock.Totals().Sum()
 	}
 	s.stats.samples += uint64(d.samples)
 	s.stats.bytes += uint64(d.delivers)
 	s.mu.Unlock()
+	s.ahead.Deliver()
 	s.epoch, s.position, s.last = b.NextEpoch, b.NextPosition, b
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader/internal/account"
 )
 
 // streamEpochs is how many epochs a measured stream has: in the first, memory is taken from the system, as in any long run.
@@ -101,41 +102,36 @@ func BenchmarkStreamRatio(b *testing.B) {
 		one.Workers = 2
 		compare(b, streamRanks(text, 8, benchOrder), streamRanks(text, 1, one))
 	})
-	b.Run("text/accounts-to-none/goal=0.99", func(b *testing.B) {
-		with := benchOrder
-		with.NoAutotune = true
-		without := with
-		without.noStalls = true
-		compare(b, streamRanks(text, 2, with), streamRanks(text, 2, without))
-	})
 	b.Run("images/ranks=2/goal=0.75", func(b *testing.B) {
 		compare(b, streamRanks(images, 2, benchOrder), timesEpochs(readCheck(b, images, 2)))
 	})
 }
 
-// BenchmarkAccounts is what the account takes of the processor time of a stream that never waits for anything else, as cost: 0.01 is
-// one per cent. It is far below what two runs of a stream differ by. So all that the account does is done sixty times more in one of
-// two runs, and a sixtieth of the difference is what it costs; a little less than that, since the caches are warm for what is repeated.
+// BenchmarkAccounts reports the share of a stream's processor time that the account of waits takes, as
+// cost: 0.01 is one per cent. Two runs of a stream differ by more than that, so the account's own
+// calls are timed alone, for a piece that the consumer waits for, and multiplied by the number of
+// blocks and batches: an upper bound, since a piece may have several blocks.
 func BenchmarkAccounts(b *testing.B) {
-	const again = 60
+	const calls = 100_000
 	for _, name := range []string{"text", "images"} {
 		for _, batch := range []int{256, 16} {
 			b.Run(fmt.Sprintf("%s/batch=%d/goal=0.01", name, batch), func(b *testing.B) {
 				o := benchOrder
 				o.GlobalBatch, o.NoAutotune = batch, true
-				more := o
-				more.stallsAgain = again
-				once, often := streamRanks(pack(b, name), 2, o), streamRanks(pack(b, name), 2, more)
+				d := open(b, pack(b, name), Options{Workers: 2})
+				units := streamEpochs * float64(d.NumBlocks()+d.NumSamples()/uint64(batch))
+				stream := streamRanks(pack(b, name), 2, o)
+				c, p := new(account.Clock), new(account.Piece)
 				var costs []float64
 				for b.Loop() {
-					var used [2]float64
-					for i, run := range []side{once, often} {
-						before := processorTime()
-						run(b)
-						used[i] = processorTime() - before
+					before := processorTime()
+					stream(b)
+					used := processorTime() - before
+					before = processorTime()
+					for range calls {
+						accountOf(c, p)
 					}
-					extra := (used[1] - used[0]) / again
-					costs = append(costs, extra/(used[0]-extra))
+					costs = append(costs, (processorTime()-before)/calls*units/used)
 				}
 				slices.Sort(costs)
 				b.ReportMetric(costs[len(costs)/2], "cost")
@@ -147,23 +143,20 @@ func BenchmarkAccounts(b *testing.B) {
 	}
 }
 
-// BenchmarkStallClock is what the account costs for a piece that the consumer waits for, from its place in the queue to the batch
-// handed over: it stands against some milliseconds of decoding.
-func BenchmarkStallClock(b *testing.B) {
-	c, p := &stallClock{}, &piece{}
-	b.ReportAllocs()
-	for b.Loop() {
-		c.begin(time.Now())
-		c.plan(planQueue)
-		c.move(p, pieceQueued)
-		c.plan(planOrder)
-		c.await(p, false)
-		for _, to := range []doing{pieceReading, pieceRoom, pieceReading, pieceDecoding, pieceLanded} {
-			c.move(p, to)
-		}
-		c.await(nil, false)
-		c.hand(1)
-		c.end(time.Time{})
-		c.hand(-1)
+// accountOf makes the calls for a piece that the consumer waits for, from its place in the queue to
+// the batch handed over.
+func accountOf(c *account.Clock, p *account.Piece) {
+	now := time.Now()
+	c.Begin(now)
+	c.Plan(account.PlanQueue)
+	c.Move(p, account.Queued)
+	c.Plan(account.PlanOrder)
+	c.Await(p, false)
+	for _, to := range []account.Stage{account.Reading, account.Room, account.Reading, account.Decoding, account.Landed} {
+		c.Move(p, to)
 	}
+	c.Await(nil, false)
+	c.Hand(1)
+	c.End(now)
+	c.Hand(-1)
 }

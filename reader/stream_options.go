@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/tune"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -103,10 +104,9 @@ type StreamOptions struct {
 	Log        *slog.Logger
 	StatsEvery time.Duration
 
-	noStalls    bool // see stallClock.off
-	stallsAgain int
-	tune        func(measure) []decision // decides in place of the tuner
-	tuneEvery   time.Duration            // in place of the constant
+	// Tests replace the tuner and its interval.
+	tune      func(tune.Measure) []tune.Decision
+	tuneEvery time.Duration
 }
 
 // optionsError is an ErrOptions that says only what the error below it does.

@@ -19,6 +19,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/testset"
+	"github.com/shardtool/shardtool/reader/internal/tune"
 )
 
 // elastic is a far store that can send more, and a quota beyond which it asks for less load.
@@ -72,14 +73,14 @@ func wild(seed uint64) func(o *StreamOptions, most int) {
 	return func(o *StreamOptions, most int) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		o.tuneEvery = time.Millisecond
-		depth, requests := firstDepth, most
-		o.tune = func(measure) (all []decision) {
+		depth, requests := 8, most
+		o.tune = func(tune.Measure) (all []tune.Decision) {
 			if most > 0 {
-				all = append(all, decision{of: tunedRequests, from: requests, to: 1 + r.IntN(most)})
-				requests = all[0].to
+				all = append(all, tune.Decision{Of: tune.Requests, From: requests, To: 1 + r.IntN(most)})
+				requests = all[0].To
 			}
-			all = append(all, decision{of: tunedDepth, from: depth, to: r.IntN(20)})
-			depth = all[len(all)-1].to
+			all = append(all, tune.Decision{Of: tune.Depth, From: depth, To: r.IntN(20)})
+			depth = all[len(all)-1].To
 			return all
 		}
 	}
@@ -198,44 +199,6 @@ func TestAutotuneKeepsTheBudget(t *testing.T) {
 	}
 }
 
-// TestAutotuneGate: no more at a time than said, whatever the number does, and nobody is left waiting.
-func TestAutotuneGate(t *testing.T) {
-	watch(t)
-	g := &gate{limit: 3}
-	var wg sync.WaitGroup
-	for range 40 {
-		wg.Go(func() {
-			for range 50 {
-				if !g.enter(t.Context()) {
-					t.Error("the context has not ended")
-					return
-				}
-				g.mu.Lock()
-				if g.inside > 9 {
-					t.Errorf("%d inside", g.inside)
-				}
-				g.mu.Unlock()
-				g.leave()
-			}
-		})
-	}
-	for i := range 100 {
-		g.set(1 + i%9)
-		time.Sleep(10 * time.Microsecond)
-	}
-	wg.Wait()
-	if g.inside != 0 || len(g.waiting) != 0 {
-		t.Errorf("%d inside, %d wait", g.inside, len(g.waiting))
-	}
-	g.set(1)
-	g.enter(t.Context())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if g.enter(ctx) {
-		t.Error("a second one entered, of one")
-	}
-}
-
 // slowly takes batches with a step, until the stream says what it should or the batches end.
 func slowly(t *testing.T, s *Stream, step time.Duration, until func(StreamStats) bool) (st StreamStats) {
 	t.Helper()
@@ -266,7 +229,7 @@ func TestAutotuneSavesForASlowStep(t *testing.T) {
 		Log: slog.New(slog.NewTextHandler(&told, nil)), StatsEvery: time.Hour,
 	}
 	s := set.stream(t, o)
-	if st := s.Stats(); st.Requests != 32 || st.Depth < firstDepth {
+	if st := s.Stats(); st.Requests != 32 || st.Depth < 8 {
 		t.Errorf("begins with %d requests, %d batches ahead", st.Requests, st.Depth)
 	}
 	st := slowly(t, s, 5*time.Millisecond, func(st StreamStats) bool { return st.Requests <= 16 && st.Decisions > 1 })
@@ -274,7 +237,7 @@ func TestAutotuneSavesForASlowStep(t *testing.T) {
 		t.Errorf("%d batches ahead", st.Depth)
 	}
 	s.Close()
-	for _, want := range []string{"msg=autotune", "setting=requests from=32", "why=\"" + whySlack, "step_ms=", "fetch_ms="} {
+	for _, want := range []string{"msg=autotune", "setting=requests from=32", "why=\"the step needs fewer requests", "step_ms=", "fetch_ms="} {
 		if !strings.Contains(told.String(), want) {
 			t.Errorf("no %s in\n%s", want, told.String())
 		}
@@ -338,7 +301,7 @@ func TestAutotuneAsksForLess(t *testing.T) {
 	})
 	slowly(t, s, 0, func(st StreamStats) bool { return st.Requests <= 16 })
 	s.Close()
-	if store.said.Load() == 0 || !strings.Contains(told.String(), "why=\""+whyThrottled) {
+	if store.said.Load() == 0 || !strings.Contains(told.String(), "why=\"the store asks for less load") {
 		t.Errorf("asked for less %d times:\n%s", store.said.Load(), told.String())
 	}
 }

@@ -1,4 +1,4 @@
-package reader
+package tune
 
 import (
 	"math/rand/v2"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// model is a store and a consumer on paper: what they would do in a window, for a number of requests in flight and a depth. It has no
-// clock but its own.
+// model simulates a store and a consumer: what they do in a window, for a number of requests in
+// flight and a depth. It has its own clock.
 type model struct {
 	latency  float64 // seconds a piece, with little load
 	capacity float64 // pieces a second of the whole store
@@ -26,7 +26,7 @@ func newModel(latency, capacity, step float64) *model {
 }
 
 // window is half a second of it.
-func (m *model) window(t tuning) measure {
+func (m *model) window(t *Tuner) Measure {
 	const span = 0.5
 	flying := float64(t.requests)
 	rate, throttled := min(flying/m.latency, m.capacity), m.busy
@@ -50,17 +50,17 @@ func (m *model) window(t tuning) measure {
 	m.at += time.Duration(span * float64(time.Second))
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	pieces := came * span * (1 + m.noise*(2*m.random.Float64()-1))
-	return measure{
-		at: m.at, span: seconds(span), steps: max(int(came*span/m.perBatch), 1), busy: seconds(float64(max(int(came*span/m.perBatch), 1)) * m.step),
-		stalled: seconds(m.waited * span), held: m.waited > starvedShare && came < rate, pieces: int(pieces), read: seconds(flying * span),
-		throttled: int(throttled / (1 - throttled) * pieces), perBatch: m.perBatch, burst: 40,
+	return Measure{
+		At: m.at, Span: seconds(span), Steps: max(int(came*span/m.perBatch), 1), Busy: seconds(float64(max(int(came*span/m.perBatch), 1)) * m.step),
+		Stalled: seconds(m.waited * span), Held: m.waited > starvedShare && came < rate, Pieces: int(pieces), Read: seconds(flying * span),
+		Throttled: int(throttled / (1 - throttled) * pieces), PerBatch: m.perBatch, Burst: 40,
 	}
 }
 
 // run goes on for some windows and counts decisions, those of the second half apart.
-func (m *model) run(t *tuner, windows int) (all, late int) {
+func (m *model) run(t *Tuner, windows int) (all, late int) {
 	for i := range windows {
-		n := len(t.decide(m.window(t.tuning)))
+		n := len(t.Decide(m.window(t)))
 		all += n
 		if i >= windows/2 {
 			late += n
@@ -69,11 +69,11 @@ func (m *model) run(t *tuner, windows int) (all, late int) {
 	return all, late
 }
 
-func limits() tuneLimits {
-	return tuneLimits{start: 64, most: 256, deepest: 1000, workers: 4, room: 60}
+func limits() Limits {
+	return Limits{Start: 64, Most: 256, Deepest: 1000, Workers: 4, Room: 60}
 }
 
-// within checks a tuning that was come to.
+// within checks a Settings that was come to.
 func within(t *testing.T, what string, got, low, high int) {
 	t.Helper()
 	if got < low || got > high {
@@ -81,8 +81,9 @@ func within(t *testing.T, what string, got, low, high int) {
 	}
 }
 
-// TestTunerComesToRest: for stores and steps of many kinds, the requests in flight become what the store or the step has use for, the
-// consumer waits no more than it has to, and then hardly anything changes any more.
+// TestTunerComesToRest checks for many stores and steps that the requests in flight become what the
+// store or the step can use, that the consumer waits no longer than necessary, and that the settings
+// then hardly change.
 func TestTunerComesToRest(t *testing.T) {
 	for name, c := range map[string]struct {
 		model
@@ -101,7 +102,7 @@ func TestTunerComesToRest(t *testing.T) {
 		"one that says busy whatever is asked":   {model{latency: 0.05, capacity: 2000, busy: 0.2, step: 1e-4, perBatch: 4, noise: 0.05, random: rand.New(rand.NewPCG(5, 6))}, 60, 256, 1000, 1},
 		"one with a quota of requests in flight": {model{latency: 0.05, capacity: 2000, quota: 20, step: 1e-4, perBatch: 4, noise: 0.05, random: rand.New(rand.NewPCG(7, 8))}, 8, 30, 1000, 1},
 	} {
-		tuner := newTuner(limits())
+		tuner := New(limits())
 		m := c.model
 		all, late := m.run(tuner, 4000)
 		within(t, name+": requests", tuner.requests, c.low, c.high)
@@ -116,9 +117,10 @@ func TestTunerComesToRest(t *testing.T) {
 	}
 }
 
-// TestTunerFollowsTheStore: fast, then far away, then with a quota, then fast again, while the consumer takes all it gets.
+// TestTunerFollowsTheStore changes the store: fast, far away, with a quota, fast again. The consumer
+// takes all it gets.
 func TestTunerFollowsTheStore(t *testing.T) {
-	tuner, m := newTuner(limits()), newModel(0.030, 3000, 1e-4)
+	tuner, m := New(limits()), newModel(0.030, 3000, 1e-4)
 	m.run(tuner, 100)
 	within(t, "fast", tuner.requests, 64, 160)
 	m.latency = 0.3
@@ -135,9 +137,10 @@ func TestTunerFollowsTheStore(t *testing.T) {
 	within(t, "and hardly used", tuner.requests, leastFlying, 20)
 }
 
-// TestTunerFollowsTheStep: a slow step needs little; when it gets fast, what was lowered is back within a few windows.
+// TestTunerFollowsTheStep checks that a slow step needs little, and that the settings recover within
+// a few windows when it becomes fast.
 func TestTunerFollowsTheStep(t *testing.T) {
-	tuner, m := newTuner(limits()), newModel(0.100, 1000, 1)
+	tuner, m := New(limits()), newModel(0.100, 1000, 1)
 	m.run(tuner, 50)
 	within(t, "slow: requests", tuner.requests, leastFlying, 12)
 	within(t, "slow: depth", tuner.depth, leastDepth, 8)
@@ -150,7 +153,7 @@ func TestTunerFollowsTheStep(t *testing.T) {
 	}
 	m.step = 30 // one long step, and it goes on as before
 	requests, depth := tuner.requests, tuner.depth
-	tuner.decide(m.window(tuner.tuning))
+	tuner.Decide(m.window(tuner))
 	m.step = 4 / 400.
 	m.run(tuner, 2)
 	within(t, "after a pause: requests", tuner.requests, requests*7/10, 256)
@@ -161,15 +164,15 @@ func TestTunerFollowsTheStep(t *testing.T) {
 	within(t, "slow again: depth", tuner.depth, leastDepth, 8)
 }
 
-// TestTunerWaitDoublesTheDepth: a wait that nothing explains makes the stream go further ahead, and it stays there for a while.
+// TestTunerWaitDoublesTheDepth checks that an unexplained wait doubles the depth for a while.
 func TestTunerWaitDoublesTheDepth(t *testing.T) {
-	tuner, m := newTuner(limits()), newModel(0.030, 1000, 1)
+	tuner, m := New(limits()), newModel(0.030, 1000, 1)
 	m.run(tuner, 50)
 	before := tuner.depth
-	w := m.window(tuner.tuning)
-	w.held, w.stalled = true, 50*time.Millisecond
-	all := tuner.decide(w)
-	if len(all) == 0 || all[len(all)-1] != (decision{tunedDepth, before, 2 * before, whyHeld}) {
+	w := m.window(tuner)
+	w.Held, w.Stalled = true, 50*time.Millisecond
+	all := tuner.Decide(w)
+	if len(all) == 0 || all[len(all)-1] != (Decision{Depth, before, 2 * before, whyHeld}) {
 		t.Fatalf("%+v, of a depth of %d", all, before)
 	}
 	m.run(tuner, int(2*floorFor.Seconds())-2)
@@ -182,18 +185,18 @@ func TestTunerWaitDoublesTheDepth(t *testing.T) {
 func TestTunerLeavesWhatWasSet(t *testing.T) {
 	for _, m := range []*model{newModel(0.3, 1e6, 1e-4), newModel(0.001, 1e6, 2), {latency: 0.1, capacity: 1000, quota: 5, step: 0.01, perBatch: 4, random: rand.New(rand.NewPCG(1, 1))}} {
 		l := limits()
-		l.start, l.most, l.fixedRequests = 10, 10, true
-		tuner := newTuner(l)
+		l.Start, l.Most, l.FixedRequests = 10, 10, true
+		tuner := New(l)
 		m.run(tuner, 300)
 		within(t, "requests", tuner.requests, 10, 10)
 		l = limits()
-		l.deepest, l.fixedDepth = 30, true
-		tuner = newTuner(l)
+		l.Deepest, l.FixedDepth = 30, true
+		tuner = New(l)
 		m.run(tuner, 300)
 		within(t, "depth", tuner.depth, 30, 30)
 		l = limits()
-		l.start, l.most = 0, 0 // a local store
-		tuner = newTuner(l)
+		l.Start, l.Most = 0, 0 // a local store
+		tuner = New(l)
 		m.run(tuner, 10)
 		within(t, "requests to a local store", tuner.requests, 0, 0)
 	}
@@ -206,18 +209,18 @@ func TestTunerStaysInBounds(t *testing.T) {
 		return []float64{0, 0, 1e-12, 1e-3, 0.1, 1, 10, 1e9}[r.IntN(8)] * r.Float64()
 	}
 	for range 300 {
-		l := tuneLimits{start: 1 + r.IntN(64), deepest: 2 + r.IntN(1000), workers: 1 + r.IntN(8), room: any()}
-		l.most = l.start + r.IntN(200)
-		tuner := newTuner(l)
+		l := Limits{Start: 1 + r.IntN(64), Deepest: 2 + r.IntN(1000), Workers: 1 + r.IntN(8), Room: any()}
+		l.Most = l.Start + r.IntN(200)
+		tuner := New(l)
 		for i := range 200 {
-			m := measure{
-				at: time.Duration(i) * time.Second, span: time.Duration(any() * 1e9), steps: int(any()), busy: time.Duration(any() * 1e9),
-				stalled: time.Duration(any() * 1e9), held: r.IntN(5) == 0, pieces: int(any()), read: time.Duration(any() * 1e9),
-				decode: time.Duration(any() * 1e9), throttled: int(any()), perBatch: any(), burst: any(),
+			m := Measure{
+				At: time.Duration(i) * time.Second, Span: time.Duration(any() * 1e9), Steps: int(any()), Busy: time.Duration(any() * 1e9),
+				Stalled: time.Duration(any() * 1e9), Held: r.IntN(5) == 0, Pieces: int(any()), Read: time.Duration(any() * 1e9),
+				Decode: time.Duration(any() * 1e9), Throttled: int(any()), PerBatch: any(), Burst: any(),
 			}
-			tuner.decide(m)
-			if tuner.requests < 1 || tuner.requests > l.most || tuner.depth < min(leastDepth, l.deepest) || tuner.depth > l.deepest {
-				t.Fatalf("%+v: %+v of %+v", m, tuner.tuning, l)
+			tuner.Decide(m)
+			if tuner.requests < 1 || tuner.requests > l.Most || tuner.depth < min(leastDepth, l.Deepest) || tuner.depth > l.Deepest {
+				t.Fatalf("%+v: %+v of %+v", m, tuner, l)
 			}
 		}
 	}

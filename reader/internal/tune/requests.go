@@ -1,20 +1,20 @@
-package reader
+package tune
 
 import "math"
 
-// tuneRequests changes t.requests and says why.
-func (t *tuner) tuneRequests(m *measure) string {
+// tuneRequests adjusts t.requests and returns the reason.
+func (t *Tuner) tuneRequests(m *Measure) string {
 	if t.probe != nil {
 		return t.judge(m)
 	}
-	if busy := m.busyShare(); busy > throttleShare && m.throttled > 1 && t.relief == 0 && t.requests > leastFlying {
+	if busy := m.busyShare(); busy > throttleShare && m.Throttled > 1 && t.relief == 0 && t.requests > leastFlying {
 		t.try(m, max(t.requests*2/3, leastFlying), true)
 		return whyThrottled
 	}
 	switch {
 	case t.starved(m) && t.saturated(m):
 		return t.climb(m)
-	case t.starved(m) && t.requests < t.best: // not even all are in flight, but more are about to be needed
+	case t.starved(m) && t.requests < t.best: // not all are in flight, but more will be needed
 		t.requests = t.best
 		return whyBefore
 	case t.starved(m):
@@ -23,8 +23,8 @@ func (t *tuner) tuneRequests(m *measure) string {
 	return t.follow(m)
 }
 
-// climb is for a consumer that waits while all requests are in flight.
-func (t *tuner) climb(m *measure) string {
+// climb raises the requests for a consumer that waits while all of them are in flight.
+func (t *Tuner) climb(m *Measure) string {
 	if t.requests < t.best {
 		t.requests = t.best
 		return whyBefore
@@ -32,29 +32,30 @@ func (t *tuner) climb(m *measure) string {
 	if changed(t.heldRate, m.rate(), 1.3) || changed(t.heldFetch, t.fetch, 1.5) {
 		t.hold, t.backoff, t.heldRate, t.heldFetch = 0, holdFirst, 0, 0
 	}
-	if t.hold > 0 || t.requests >= t.most {
+	if t.hold > 0 || t.requests >= t.Most {
 		return ""
 	}
 	more := t.requests * 3 / 2
-	if t.backoff == holdFirst { // nothing was in vain so far
+	if t.backoff == holdFirst { // every raise helped so far
 		more = 2 * t.requests
 	}
-	t.try(m, min(max(more, t.requests+2), t.most), false)
+	t.try(m, min(max(more, t.requests+2), t.Most), false)
 	return whyFaster
 }
 
-// changed says whether a value is another than it was, by a factor.
+// changed reports whether a value changed by more than a factor.
 func changed(was, is, factor float64) bool {
 	return was > 0 && is > 0 && (is > was*factor || is*factor < was)
 }
 
-func (t *tuner) try(m *measure, requests int, lower bool) {
+func (t *Tuner) try(m *Measure, requests int, lower bool) {
 	t.probe = &probe{from: t.requests, rate: m.rate(), fetch: t.fetch, busy: m.busyShare(), refusals: m.refusals(), settle: true, lower: lower}
 	t.requests = requests
 }
 
-// judge says what a probe has brought. The window in which it began is of both numbers, and says nothing.
-func (t *tuner) judge(m *measure) string {
+// judge ends a probe and returns the reason of a change back. The first window mixes both numbers
+// of requests and is not judged.
+func (t *Tuner) judge(m *Measure) string {
 	p := t.probe
 	if p.settle {
 		p.settle = false
@@ -69,14 +70,14 @@ func (t *tuner) judge(m *measure) string {
 		t.requests, t.relief = p.from, holdMost
 		return whyNoRelief
 	}
-	need := 1 + 0.2*(float64(t.requests)/float64(p.from)-1) // a fifth of what it would bring if the store had no bounds
+	need := 1 + 0.2*(float64(t.requests)/float64(p.from)-1) // a fifth of the gain from a store without limits
 	switch {
 	case m.busyShare() > max(throttleShare, 1.5*p.busy):
 	case m.rate() >= need*p.rate:
 		t.best, t.backoff = t.requests, holdFirst
 		return ""
 	case !t.starved(m):
-		t.best = t.requests // the wait has ended; what is too many comes out later
+		t.best = t.requests // the wait has ended; follow lowers what is too many
 		return ""
 	}
 	t.requests, t.best = p.from, p.from
@@ -85,26 +86,27 @@ func (t *tuner) judge(m *measure) string {
 	return whyNoGain
 }
 
-// follow is for a consumer that does not wait.
-func (t *tuner) follow(m *measure) string {
-	if t.step <= 0 || t.fetch <= 0 || m.perBatch <= 0 {
+// follow adapts the requests to the step of a consumer that does not wait.
+func (t *Tuner) follow(m *Measure) string {
+	if t.step <= 0 || t.fetch <= 0 || m.PerBatch <= 0 {
 		return ""
 	}
-	most := t.most
+	most := t.Most
 	if t.hold > 0 {
 		most = max(t.best, t.requests)
 	}
-	// The burst has half the time that the budget can run ahead, and is no reason for more than there are at first.
-	ahead := min(max(t.room*t.step/2, 2*t.fetch), 10)
+	// A burst has half the time that the budget can run ahead. It does not justify more requests than
+	// at the start.
+	ahead := min(max(t.Room*t.step/2, 2*t.fetch), 10)
 	flying := func(rate float64) float64 {
 		need := 1.5*t.fetch*rate + leastFlying
-		return max(need, min(need+1.5*t.fetch*m.burst/ahead, float64(t.start)/margin))
+		return max(need, min(need+1.5*t.fetch*m.Burst/ahead, float64(t.Start)/margin))
 	}
 	need := flying(t.demand(m))
 	enough := int(min(math.Ceil(need*margin), float64(most)))
 	switch {
 	case need > float64(t.requests) && enough > t.requests:
-		// A step that is kept by decoding, or by its own map, takes no more than it does.
+		// A step limited by decoding, or by its own map function, takes no more than now.
 		need = flying(min(t.demand(m), 1.25*m.rate()))
 		if enough = int(min(math.Ceil(need*margin), float64(enough))); enough <= t.requests {
 			return ""
