@@ -46,6 +46,22 @@ wheel: $(VENV)/ready ## the Python package with the binary inside, dist/*.whl; G
 	@mkdir -p dist && find dist -name 'shardtool-*.whl' ! -name 'shardtool-$(VERSION)-*' -delete
 	cd python && SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" ../$(VENV)/bin/python -m hatchling build -t wheel -d ../dist
 
+RELEASES := linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
+.PHONY: release
+release: ## binaries for linux and darwin, wheels, SBOM and checksums, in dist/release
+	rm -rf dist/release && mkdir -p dist/release
+	for target in $(RELEASES); do \
+		GOOS=$${target%-*} GOARCH=$${target#*-} $(MAKE) --no-print-directory build BIN=dist/release/shardtool-$$target; done
+	for arch in amd64 arm64; do GOARCH=$$arch $(MAKE) --no-print-directory wheel; done
+	cp dist/*.whl dist/release/
+	$(GO) run .ci/sbom.go dist/release/shardtool-linux-amd64 > dist/release/shardtool.cdx.json
+	cd dist/release && sha256sum * > SHA256SUMS
+
+IMAGE ?= shardtool
+.PHONY: image
+image: ## the container image, with podman or docker; IMAGEFLAGS go to its build
+	$$(command -v podman || echo docker) build -f deploy/Containerfile --build-arg VERSION=$(VERSION) -t $(IMAGE):$(subst +,-,$(VERSION)) $(IMAGEFLAGS) .
+
 .PHONY: demo
 demo: build ## pack a small data set of images, look at it, read every sample back
 	@bash testdata/demo.sh bin/shardtool
@@ -82,16 +98,25 @@ fuzz: ## every fuzz target in turn, each for FUZZTIME (10s)
 .PHONY: vet
 vet: ## go vet
 	$(GO) vet $(PACKAGES)
-	$(GO) vet .ci/count.go
+	for tool in .ci/*.go; do $(GO) vet $$tool; done
 
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck, golangci-lint with the import rules
+	$(GO) run .ci/licenses.go -check
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	$(MAKE) --no-print-directory vet
 	$(GO) run $(STATICCHECK) $(PACKAGES)
 	$(GO) run $(GOLANGCI_LINT) run $(PACKAGES)
 	cd test && $(GO) run $(GOLANGCI_LINT) run ./...
+
+.PHONY: licenses
+licenses: ## the licences of all modules in the binary, cmd/shardtool/licenses.txt; run it after changing go.mod
+	$(GO) run .ci/licenses.go
+
+.PHONY: house
+house: ## the structure of the code: lines, exports, dependencies between files, large structs, duplicates
+	@$(GO) run .ci/house.go
 
 # The module in test has the S3 servers as dependencies, so that go.mod has not.
 .PHONY: test-s3

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
@@ -39,22 +39,6 @@ def version() -> str:
     return run("make", "--silent", "--no-print-directory", "version")
 
 
-def licenses(goarch: str) -> str:
-    """The licences of everything that is linked into the binary."""
-    form = "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}\t{{.Dir}}{{end}}{{end}}"
-    modules = run("go", "list", "-deps", "-f", form, "./cmd/shardtool", GOOS="linux", GOARCH=goarch, CGO_ENABLED="0")
-    places = sorted(set(filter(None, modules.splitlines())))
-    out: List[str] = []
-    for name, folder in (place.split("\t") for place in places):
-        files = sorted(p for p in Path(folder).iterdir() if p.is_file())
-        texts = [p for p in files if p.name.upper().startswith(("LICENSE", "LICENCE", "NOTICE", "COPYING"))]
-        texts = texts or [p for p in files if p.name.upper().startswith("README")]  # some have it there
-        if not texts:
-            raise SystemExit(f"{name} has no licence in {folder}")
-        out += [f"==== {name}: {p.name}\n\n{p.read_text('utf-8')}" for p in texts]
-    return "Go's runtime and standard library have the licence of golang.org/x/sys.\n\n" + "\n\n".join(out)
-
-
 class Hook(BuildHookInterface):  # type: ignore[type-arg]
     """Puts binary and licences into a wheel and names what it runs on. An editable install has neither, see docs/python.md."""
 
@@ -72,12 +56,11 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
         work = ROOT / "dist" / goarch
         work.mkdir(parents=True, exist_ok=True)
         run("make", "--no-print-directory", "build", f"BIN={work}/shardtool", GOOS="linux", GOARCH=goarch)
-        (work / "THIRD_PARTY").write_text(licenses(goarch), "utf-8")
         info = f"shardtool-{self.metadata.version}.dist-info/licenses"
         build_data["tag"] = TAGS[goarch]
         build_data["pure_python"] = False
         build_data["force_include"].update({
             str(work / "shardtool"): "shardtool/bin/shardtool",
             str(ROOT / "LICENSE"): f"{info}/LICENSE",
-            str(work / "THIRD_PARTY"): f"{info}/THIRD_PARTY",
+            str(ROOT / "cmd/shardtool/licenses.txt"): f"{info}/THIRD_PARTY",
         })  # fmt: skip

@@ -10,7 +10,7 @@ import (
 )
 
 func newVersion() *cobra.Command {
-	var asJSON bool
+	var asJSON, texts bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of module, format and Go",
@@ -18,9 +18,13 @@ func newVersion() *cobra.Command {
 
 Exit codes:
 ` + exitCodes,
-		Example: "  shardtool version --json",
+		Example: "  shardtool version --json\n  shardtool version --licenses | less",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if texts {
+				_, err := fmt.Fprint(cmd.OutOrStdout(), licenses)
+				return err
+			}
 			if asJSON {
 				return printJSON(cmd, map[string]string{"version": version, "format": formatVersion(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
 			}
@@ -29,6 +33,8 @@ Exit codes:
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	cmd.Flags().BoolVar(&texts, "licenses", false, "print the licences of all software in the binary")
+	cmd.MarkFlagsMutuallyExclusive("json", "licenses")
 	return cmd
 }
 
