@@ -85,9 +85,21 @@ func (b *bench) batches(ds *reader.Dataset, o reader.StreamOptions, n int) func(
 
 // fetchDecode reads, checks and decodes the blocks that the first batch from a position draws from, as the planner lists them.
 func (b *bench) fetchDecode(ds *reader.Dataset, dir string, plan *order.Plan, position uint64, split order.Split) (func() error, int, error) {
-	list, err := plan.BlocksAhead(0, position, split, 1)
+	cursor, err := plan.Seek(0, position)
 	if err != nil {
 		return nil, 0, err
+	}
+	refs, _, err := cursor.NextBatch(nil, split)
+	if err != nil {
+		return nil, 0, err
+	}
+	var list []uint32 // in order of first use
+	seen := map[uint32]bool{}
+	for i := range refs {
+		if r := &refs[i]; !r.Padding && !seen[r.Block] {
+			seen[r.Block] = true
+			list = append(list, r.Block)
+		}
 	}
 	all, err := b.places(ds, dir)
 	if err != nil {

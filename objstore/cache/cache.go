@@ -50,8 +50,8 @@
 //     is learned from hits, and from a sample of the misses; it is what frees the ranges of replaced objects and of
 //     another cut of the epoch. Until it is known nothing is dropped.
 //
-// The argument fails where a host reads another part of the data set each epoch, or a range twice in one. A caller that
-// knows the order can say so (see [Planner]): then what is needed soonest stays, as in Belady's algorithm.
+// The argument fails where a host reads another part of the data set each epoch, or a range twice in one: there the hit
+// rate is lower than the best possible.
 //
 // # Trouble
 //
@@ -105,8 +105,6 @@ type Cache struct {
 
 	mu     sync.Mutex // guards groups
 	groups map[string]*group
-
-	needs needs
 }
 
 // New opens the cache in dir, making the folder if it is missing. The folder must be empty or a cache already: one with

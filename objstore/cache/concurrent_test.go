@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -88,11 +85,8 @@ func readRandomly(ctx context.Context, store objstore.Store, random *rand.Rand, 
 	p := make([]byte, piece)
 	for range 40 {
 		off := random.IntN(len(data)/piece) * piece
-		switch random.IntN(8) {
-		case 0:
+		if random.IntN(8) == 0 {
 			object.(Forgetter).Forget(ctx, int64(off), piece)
-		case 1:
-			object.(Planner).Need(int64(off), piece, random.Uint64N(1000))
 		}
 		if err := object.ReadAt(ctx, p, int64(off)); err != nil {
 			return err
@@ -151,66 +145,5 @@ func TestCloseUnderReaders(t *testing.T) {
 	}
 	if _, err := object.Info(t.Context()); !errors.Is(err, fs.ErrClosed) {
 		t.Fatal(err)
-	}
-}
-
-// TestNeeds keeps a plan for ranges that another process removes, that come back, and that are more than are noted.
-func TestNeeds(t *testing.T) {
-	source, data := dataset(t, "far:", 1, 10_000)
-	dir := t.TempDir()
-	c := newCache(t, dir, 2*grain)
-	object := open(t, c.Wrap(source), "shard", "hash")
-	read := func(off int, when uint64) {
-		t.Helper()
-		object.(Planner).Need(int64(off), 100, when)
-		expect(t, object, off, 100, data)
-	}
-	kept := func(want ...int) {
-		t.Helper()
-		found := pieces(t, dir)
-		for _, off := range want {
-			k := key{id: identityGiven("hash"), off: int64(off), n: 100}
-			if _, err := os.Stat(filepath.Join(dir, k.path(c.groupOf("far:")))); err != nil {
-				t.Fatal(err, found)
-			}
-		}
-		if len(found) != len(want) {
-			t.Fatal(found)
-		}
-	}
-	read(0, 10)
-	read(100, 20)
-	read(200, 30) // later than both
-	kept(0, 100)
-	read(300, 15)
-	kept(0, 300)
-	read(0, math.MaxUint64) // not needed again: the next takes its room
-	read(400, 1000)
-	kept(300, 400)
-	for _, path := range pieces(t, dir) {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// They are gone though the plan has them: asking again finds that out, and the folder is full by the count.
-	read(300, 5)
-	read(400, 6)
-	if err := c.locked(t.Context(), func(s *state) (err error) { *s, err = c.count(); return err }); err != nil {
-		t.Fatal(err)
-	}
-	c.victims.hint.set(0, time.Time{})
-	read(300, 5)
-	read(400, 6)
-	kept(300, 400)
-
-	for i := range maxNeeds + 1000 {
-		object.(Planner).Need(int64(i), 1, uint64(i))
-	}
-	if n := len(c.needs.announced); n != maxNeeds {
-		t.Fatalf("%d ranges noted", n)
-	}
-	expect(t, object, 7, 1, data)
-	if n := len(c.needs.announced); n != maxNeeds-1 {
-		t.Fatalf("%d ranges noted", n)
 	}
 }

@@ -36,16 +36,10 @@ type victim struct {
 	idle bool // used does not matter
 }
 
-// room is what to make room for.
-type room struct {
-	need  int64
-	when  uint64 // what is needed later makes way for it
-	force bool   // down to the size, whatever it takes
-}
-
-// makeRoom removes what has gone out of use until need fits. The lock is held.
-func (c *Cache) makeRoom(s *state, r room) bool {
-	if s.total+r.need <= c.size {
+// makeRoom removes what has gone out of use until need more bytes fit, and reports whether they do.
+// With force it also removes what is in use. The lock is held.
+func (c *Cache) makeRoom(s *state, need int64, force bool) bool {
+	if s.total+need <= c.size {
 		return true
 	}
 	began := c.now()
@@ -60,7 +54,7 @@ func (c *Cache) makeRoom(s *state, r room) bool {
 			*s = counted
 		}
 	}
-	for looked := 0; s.total+r.need > c.size; {
+	for looked := 0; s.total+need > c.size; {
 		if len(c.victims.queue) > 0 {
 			v := c.victims.queue[0]
 			c.victims.queue = c.victims.queue[1:]
@@ -71,14 +65,14 @@ func (c *Cache) makeRoom(s *state, r room) bool {
 			}
 			continue
 		}
-		more := c.lookIdle() || c.lookUsed(began, &looked) || c.lookLater(r.when) || r.force && c.lookAny()
+		more := c.lookIdle() || c.lookUsed(began, &looked) || force && c.lookAny()
 		if !more {
 			now := c.now()
-			c.victims.hint.set(r.need, now.Add(max(hopelessFor, hopelessShare*now.Sub(began))))
+			c.victims.hint.set(need, now.Add(max(hopelessFor, hopelessShare*now.Sub(began))))
 			return false
 		}
 	}
-	if r.force {
+	if force {
 		c.victims.queue = nil // they are in use
 	}
 	return true
@@ -184,15 +178,6 @@ func (c *Cache) lookUsed(now time.Time, looked *int) bool {
 		}
 	}
 	return len(v.queue) > 0
-}
-
-// lookLater queues a range that is needed later than when, if one is known.
-func (c *Cache) lookLater(when uint64) bool {
-	name, ok := c.needs.takeLater(when)
-	if ok {
-		c.victims.queue = append(c.victims.queue, victim{name: name, idle: true})
-	}
-	return ok
 }
 
 // lookAny queues files of data sets in use, for a folder that is to become smaller.

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -212,40 +211,5 @@ func TestSmaller(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// TestHitRatePlanned is a host that reads another random half of the blocks each epoch, with room for a quarter of all.
-// When its reader says when it needs each again, what it needs soonest stays: about twice as much is found.
-func TestHitRatePlanned(t *testing.T) {
-	const epochs = 12
-	rates := map[bool]float64{}
-	for _, planned := range []bool{false, true} {
-		random := rand.New(rand.NewPCG(3, 4))
-		var order []int
-		for range epochs {
-			order = append(order, random.Perm(simBlocks)[:simBlocks/2]...)
-		}
-		again := make([]uint64, len(order))
-		next := map[int]uint64{}
-		for i := len(order) - 1; i >= 0; i-- {
-			again[i] = math.MaxUint64
-			if position, ok := next[order[i]]; ok {
-				again[i] = position
-			}
-			next[order[i]] = uint64(i)
-		}
-		s := newSimulation(t, simBlocks/4)
-		object := s.open(t, "far:", "hash")
-		for i, block := range order {
-			if planned {
-				object.(Planner).Need(int64(block)*simBlock, simBlock, again[i])
-			}
-			rates[planned] += s.epoch(t, object, []int{block}) / float64(len(order))
-		}
-	}
-	t.Logf("hit rate %.3f without a plan, %.3f with one", rates[false], rates[true])
-	if rates[true] < 1.6*rates[false] {
-		t.Errorf("hit rate %.3f without a plan, %.3f with one", rates[false], rates[true])
 	}
 }

@@ -22,7 +22,6 @@ func (c *Cache) load(g *group, key key, p []byte) (found, replace bool) {
 	file, err := c.root.OpenFile(name, os.O_RDONLY|openNonblock, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		g.reuse.missed(key, c.now())
-		c.needs.missed(key)
 		return false, false
 	}
 	if err != nil {
@@ -44,7 +43,6 @@ func (c *Cache) load(g *group, key key, p []byte) (found, replace bool) {
 	}
 	c.hits.Add(1)
 	c.hitBytes.Add(int64(len(p)))
-	c.needs.found(g, key)
 	if now, last := c.now(), fi.ModTime(); now.Sub(last) >= touchAfter {
 		g.reuse.hit(now.Sub(last))
 		// On a folder that is read-only the time stays, which matters to nobody: nothing can be removed there.
@@ -58,10 +56,8 @@ func (c *Cache) load(g *group, key key, p []byte) (found, replace bool) {
 func (c *Cache) keep(ctx context.Context, g *group, key key, p []byte, replace bool) {
 	if c.tryKeep(ctx, g, key, p, replace) {
 		c.kept.Add(1)
-		c.needs.found(g, key)
 	} else {
 		c.refused.Add(1)
-		c.needs.refused(key)
 	}
 }
 
@@ -70,7 +66,7 @@ func (c *Cache) tryKeep(ctx context.Context, g *group, key key, p []byte, replac
 	if !c.usable() || len(p) > maxPiece || key.charge() > c.size || !c.pause.over(now) {
 		return false
 	}
-	if c.victims.hint.hopeless(key.charge(), now) && !replace && !c.needs.later(c.needs.when(key)) {
+	if c.victims.hint.hopeless(key.charge(), now) && !replace {
 		return false
 	}
 	temp, err := c.reserve(ctx, g, key, replace)
@@ -110,7 +106,7 @@ func (c *Cache) reserve(ctx context.Context, g *group, key key, replace bool) (t
 		if replace {
 			c.discard(key.path(g), s)
 		}
-		if !c.makeRoom(s, room{need: key.charge(), when: c.needs.when(key)}) {
+		if !c.makeRoom(s, key.charge(), false) {
 			return nil
 		}
 		if t, err = c.newTemp(headerSize + int64(key.n)); err != nil {

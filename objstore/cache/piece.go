@@ -140,3 +140,10 @@ func readFull(file *os.File, p []byte, off int64) error {
 func charge(size int64) int64 { return (size + grain - 1) / grain * grain }
 
 func (k key) charge() int64 { return charge(headerSize + int64(k.n)) }
+
+// hash spreads ranges where a collision only costs a less than best choice.
+func (k key) hash() uint64 {
+	// The identity is a hash already; the range is spread by Fibonacci hashing.
+	h := binary.LittleEndian.Uint64(k.id[:]) ^ (uint64(k.off)+uint64(k.n)<<40)*0x9e3779b97f4a7c15
+	return h ^ h>>32
+}

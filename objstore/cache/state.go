@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path"
@@ -161,7 +160,7 @@ func (c *Cache) begin() {
 		}
 		c.alive = file
 		if s.total > c.size {
-			c.makeRoom(s, room{when: math.MaxUint64, force: true})
+			c.makeRoom(s, 0, true)
 		}
 		return nil
 	})

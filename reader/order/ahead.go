@@ -2,7 +2,6 @@ package order
 
 import (
 	"errors"
-	"io"
 	"sort"
 )
 
@@ -46,33 +45,4 @@ func (p *Plan) LaneHeads(epoch, position uint64) ([]LaneHead, error) {
 func (p *Plan) ShardOf(block uint32) int {
 	// The last shard that begins at or before it: shards without blocks begin where the next one does.
 	return sort.Search(len(p.shards), func(i int) bool { return p.shards[i] > int(block) }) - 1
-}
-
-// BlocksAhead lists the blocks that a rank's first batches from a position draw from, each once, in order of first
-// use: what has to be fetched and decoded before they can be delivered. The list ends with the order, like the
-// batches.
-func (p *Plan) BlocksAhead(epoch, position uint64, s Split, batches int) ([]uint32, error) {
-	c, err := p.Seek(epoch, position)
-	if err != nil {
-		return nil, err
-	}
-	var blocks []uint32
-	var refs []Ref
-	seen := make(map[uint32]bool)
-	for range batches {
-		refs, _, err = c.NextBatch(refs[:0], s)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		for i := range refs {
-			if r := &refs[i]; !r.Padding && !seen[r.Block] {
-				seen[r.Block] = true
-				blocks = append(blocks, r.Block)
-			}
-		}
-	}
-	return blocks, nil
 }

@@ -2,11 +2,10 @@ package order
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
 
-func TestLaneHeadsAndBlocksAhead(t *testing.T) {
+func TestLaneHeads(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	table := tableOf(rnd, 700, 2)
 	p := Params{Seed: 5, Shuffle: true, Lanes: 12, RunBlocks: 2, Delay: 4, Head: 2, Affinity: AffinityEpoch, Tail: TailShort}
@@ -36,34 +35,5 @@ func TestLaneHeadsAndBlocksAhead(t *testing.T) {
 		if done != position {
 			t.Fatalf("lanes at %d have done %d", position, done)
 		}
-		ahead, err := plan.BlocksAhead(2, position, Split{50, 1, 3}, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := blocksOf(t, plan, position, Split{50, 1, 3}, 2)
-		if !slices.Equal(ahead, want) {
-			t.Fatalf("blocks ahead of %d: %d, want %d", position, ahead, want)
-		}
 	}
-}
-
-func blocksOf(t *testing.T, plan *Plan, position uint64, s Split, batches int) []uint32 {
-	t.Helper()
-	c, err := plan.Seek(2, position)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var blocks []uint32
-	for range batches {
-		refs, _, err := c.NextBatch(nil, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range refs {
-			if !slices.Contains(blocks, r.Block) {
-				blocks = append(blocks, r.Block)
-			}
-		}
-	}
-	return blocks
 }
