@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +37,10 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 		return nil
 	}
 	if len(b.peers) > 0 {
+		chart := filepath.Join(filepath.Dir(path), "speed.svg")
+		if err := os.WriteFile(chart, speedChart(b.peers, today()), 0o644); err != nil {
+			return err
+		}
 		if err := put("peers", func(string) (string, error) { return b.peersMarkdown(), nil }); err != nil {
 			return err
 		}
@@ -85,7 +90,7 @@ func (b *bench) peersMarkdown() string {
 				continue
 			}
 			fmt.Fprintf(&out, "### %s, %s\n\n", strings.ToUpper(k.shown[:1])+k.shown[1:], storeNames[store])
-			out.WriteString("| | samples/s | MB/s | CPU a sample | memory | first batch | resume | setting |\n|---|---:|---:|---:|---:|---:|---:|---|\n")
+			out.WriteString("| | samples/s | first epoch | MB/s | CPU a sample | memory | first batch | resume | setting |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n")
 			for _, r := range of {
 				out.WriteString(r.markdown())
 			}
@@ -105,9 +110,15 @@ func (b *bench) peersMarkdown() string {
 // markdown is a row of a table.
 func (r peerResult) markdown() string {
 	if r.Reason != "" {
-		return fmt.Sprintf("| %s | – | – | – | – | – | – | %s |\n", r.system, table.Cell(r.Reason))
+		return fmt.Sprintf("| %s | – | – | – | – | – | – | – | %s |\n", r.system, table.Cell(r.Reason))
 	}
-	memory, first, resume := "–", "–", "–"
+	cold, memory, first, resume := "–", "–", "–", "–"
+	switch {
+	case len(r.Cold) > 0:
+		cold = table.Count(r.Cold.Median())
+	case r.Store == "s3":
+		cold = table.Count(r.Rates.Median())
+	}
 	if len(r.Memory) > 0 {
 		memory = fmt.Sprintf("%.0f MiB", slices.Max(r.Memory))
 	}
@@ -127,7 +138,7 @@ func (r peerResult) markdown() string {
 	if !r.Whole {
 		setting += "; the readings ended before the epoch"
 	}
-	return fmt.Sprintf("| %s | %s | %.0f | %s | %s | %s | %s | %s |\n", r.system, table.Count(r.Rates.Median()), r.Bytes.Median()/1e6,
+	return fmt.Sprintf("| %s | %s | %s | %.0f | %s | %s | %s | %s | %s |\n", r.system, table.Count(r.Rates.Median()), cold, r.Bytes.Median()/1e6,
 		duration(r.CPU.Median()), memory, first, table.Cell(resume), table.Cell(setting))
 }
 

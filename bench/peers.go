@@ -34,6 +34,7 @@ const (
 var peerSystems = []struct{ id, shown string }{
 	{"shardtool", "shardtool, copies"},
 	{"views", "shardtool, views"},
+	{"held", "shardtool, views, data in memory"},
 	{"webdataset", "WebDataset " + webdatasetVersion},
 	{"mosaicml", "MosaicML Streaming " + mosaicmlVersion},
 	{"litdata", "LitData " + litdataVersion},
@@ -80,7 +81,8 @@ type peerResult struct {
 
 	Setting string       `json:"setting"`
 	Swept   [][2]any     `json:"swept"`
-	Rates   table.Sample `json:"rates"` // samples a second
+	Rates   table.Sample `json:"rates"` // samples per second; steady from local disk, of the first epoch from S3
+	Cold    table.Sample `json:"cold"`  // the same from local disk in the first epoch, its start included
 	Bytes   table.Sample `json:"bytes"` // a second
 	CPU     table.Sample `json:"cpu"`   // seconds a sample, of all processes
 	Memory  table.Sample `json:"memory"`
@@ -241,6 +243,10 @@ func (p *peersBench) addPeer(r peerResult) {
 	if len(r.Memory) > 0 {
 		figures["memory_mib"] = slices.Max(r.Memory)
 		detail += fmt.Sprintf(", %.0f MiB", slices.Max(r.Memory))
+	}
+	if len(r.Cold) > 0 {
+		figures["first_epoch_samples_per_second"] = r.Cold.Median()
+		detail += fmt.Sprintf(", first epoch %s samples/s", table.Count(r.Cold.Median()))
 	}
 	if len(r.First) > 0 {
 		figures["first_batch_seconds"] = r.First.Median()

@@ -20,6 +20,7 @@ import measure
 SYSTEMS = {
     "shardtool": ("ours", "Copies"),
     "views": ("ours", "Views"),
+    "held": ("ours", "Held"),
     "webdataset": ("others", "WebDataset"),
     "mosaicml": ("others", "MosaicML"),
     "litdata": ("others", "LitData"),
@@ -50,21 +51,24 @@ def endless(loader, expect):
         yield *held, True
 
 
-def read_local(loader, windows):
-    """The rate of a window of time, behind an epoch or some time that is not counted."""
+def read_local(loader, began, windows):
+    """The rate of the first epoch, from the making of the loader on, as far as it comes in the first window of time; and the
+    rate of a second window after that."""
     warm, window = windows
     batches = endless(loader, loader.samples)
-    late = time.perf_counter() + warm
-    for _, _, last in batches:
-        if last or time.perf_counter() > late:
+    cold = 0
+    for n, _, last in batches:
+        cold, now = cold + n, time.perf_counter()
+        if last or now > began[0] + warm:
             break
+    first_epoch = cold / (now - began[0])
     samples = size = 0
     used, start = measure.cpu(), time.perf_counter()
     for n, more, _ in batches:
         samples, size = samples + n, size + more
         if (now := time.perf_counter()) > start + window:
             break
-    return {"samples": samples, "bytes": size, "seconds": now - start, "cpu": measure.cpu() - used}
+    return {"samples": samples, "bytes": size, "seconds": now - start, "cpu": measure.cpu() - used, "cold": first_epoch}
 
 
 def read_remote(loader, began, windows):
@@ -95,7 +99,7 @@ def reading(system, place, setting, windows):
             yield batch
 
     loader.epoch = timed
-    got = read_local(loader, windows) if place.store == "local" else read_remote(loader, began, windows)
+    got = read_local(loader, began, windows) if place.store == "local" else read_remote(loader, began, windows)
     loader.close()
     return {**got, "first": first[0]}
 
@@ -167,6 +171,7 @@ class Bench:
         if not self.system.streams:
             return out
         out["first"] = [r["first"] for r in got]
+        out["cold"] = [r["cold"] for r in got if "cold" in r]
         try:
             out.update(self.resume(store, best, loaded))
         except measure.Failed as err:

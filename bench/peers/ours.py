@@ -1,4 +1,8 @@
-"""shardtool's Python package, with its default settings: shuffled, every block checked."""
+"""shardtool's Python package: shuffled, every block checked.
+
+The data is eight times as large as the window that samples are shuffled in, as it is in training: every block is read and
+decoded in every epoch. Held is the exception, which says what data smaller than the window gives.
+"""
 
 import data
 import shardtool
@@ -8,6 +12,7 @@ class Copies(data.System):
     """Batches that are this process's own."""
 
     copy = True
+    windows = 8  # as many windows as the data has
 
     def prepare(self, store):
         if store == "s3":
@@ -21,7 +26,8 @@ class Copies(data.System):
             )
         field = self.job["field"]
         spec = ("int16", (data.TOKENS,)) if self.kind == "tokens" else "bytes"
-        loader = shardtool.Loader(url, self.batch, fields={field: spec}, shuffle=True, seed=1, tail="short", copy=self.copy)
+        window = {"shuffle_memory": max(self.job["bytes"] // self.windows, 4 << 20)} if self.windows else {}
+        loader = shardtool.Loader(url, self.batch, fields={field: spec}, shuffle=True, seed=1, tail="short", copy=self.copy, **window)
         if state:
             loader.load_state_dict(state)
         return self.wrap(loader, field)
@@ -42,3 +48,12 @@ class Views(Copies):
         out.count = lambda batch: (batch.size, len(batch.data(field)))
         out.payloads = lambda batch: map(bytes, batch.payloads(field))
         return out
+
+
+class Held(Views):
+    """Views of data that fits into the window, and so stays decoded in memory after the first epoch."""
+
+    windows = 0
+
+    def unfit(self, store):
+        return "" if store == "local" else "the first epoch from S3 is the same whatever fits into memory"

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"html"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/bench/table"
+)
+
+// The drawing, in pixels: a panel for each kind of data, a bar for each system.
+const (
+	chartWidth  = 860
+	chartName   = 250 // width of the names
+	chartBar    = 22  // height of a bar with its gap
+	chartPanel  = 52  // height of a panel's title with its gap
+	chartFooter = 44
+)
+
+// chartLeft are systems without a bar: the floor without batches, and data that fits into memory.
+var chartLeft = []string{"tar", "held"}
+
+// speedChart draws the rates from local disk in the steady state as an SVG, which GitHub shows in a
+// page, in light and in dark. Rates of different kinds of data do not compare, so each panel has a
+// scale of its own.
+func speedChart(results []peerResult, day string) []byte {
+	var body bytes.Buffer
+	y := 0
+	for _, k := range peerKinds {
+		var rows []peerResult
+		for _, r := range results {
+			left := slices.ContainsFunc(chartLeft, func(id string) bool { return peerShown(id) == r.system })
+			if r.kind == k.shown && r.Store == "local" && len(r.Rates) > 0 && !left {
+				rows = append(rows, r)
+			}
+		}
+		if len(rows) == 0 {
+			continue
+		}
+		slices.SortStableFunc(rows, func(x, y peerResult) int { return cmp.Compare(y.Rates.Median(), x.Rates.Median()) })
+		y += chartPanel
+		fmt.Fprintf(&body, "<text class=\"head\" x=\"0\" y=\"%d\">%s: samples per second</text>\n", y-14, html.EscapeString(k.shown))
+		most := rows[0].Rates.Median()
+		for _, r := range rows {
+			width := max(1, r.Rates.Median()/most*(chartWidth-chartName-90))
+			class := "other"
+			if strings.HasPrefix(r.system, "shardtool") {
+				class = "ours"
+			}
+			fmt.Fprintf(&body, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>", chartName-10, y+15, html.EscapeString(r.system))
+			fmt.Fprintf(&body, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%d\"/>", class, chartName, y+3, width, chartBar-6)
+			fmt.Fprintf(&body, "<text x=\"%.0f\" y=\"%d\">%s</text>\n", chartName+width+8, y+15, table.Count(r.Rates.Median()))
+			y += chartBar
+		}
+	}
+	y += chartFooter
+	fmt.Fprintf(&body, "<text class=\"note\" x=\"0\" y=\"%d\">Python batches from local disk, steady state. shardtool shuffles, in a window of an eighth of the data, and checks every block;</text>\n", y-22)
+	fmt.Fprintf(&body, "<text class=\"note\" x=\"0\" y=\"%d\">the others do not shuffle. Two cores, page cache warm, %s. Settings: docs/benchmarks.md.</text>\n", y-6, day)
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"Samples per second of data loaders\">\n", chartWidth, y)
+	out.WriteString("<style>text{font:13px sans-serif;fill:#24292f}.head{font-weight:bold}.note{font-size:11px;fill:#57606a}.ours{fill:#0969da}.other{fill:#afb8c1}" +
+		"@media(prefers-color-scheme:dark){text{fill:#e6edf3}.note{fill:#9198a1}.ours{fill:#4493f8}.other{fill:#656c76}}</style>\n")
+	out.Write(body.Bytes())
+	out.WriteString("</svg>\n")
+	return out.Bytes()
+}
+
+// peerShown returns the name of a system in tables.
+func peerShown(id string) string {
+	for _, s := range peerSystems {
+		if s.id == id {
+			return s.shown
+		}
+	}
+	return ""
+}
