@@ -12,6 +12,7 @@ type Ref struct {
 	Slot    uint64
 	Block   uint32 // in the Table
 	Index   uint32 // in the block
+	Source  uint16 // in a mix, its number; otherwise 0
 	Padding bool   // a repeat that only fills the batch (TailPad)
 }
 
@@ -24,6 +25,7 @@ type Span struct {
 	Lane   uint32
 	Block  uint32 // its first block
 	Blocks uint32 // how many, all of one shard; those without samples in between count
+	Source uint16 // in a mix, its number; otherwise 0
 	// Place counts samples of this rank's part of the batch: in Opened those before the first of the span, in Closed
 	// those after which it may go.
 	Place int

@@ -1,0 +1,78 @@
+// Package block finds the samples of decoded blocks.
+//
+//	decoded bytes of a block ──Table.Add──▶ Samples ──At(i)──▶ key and fields, which point into the block
+//
+// A Table covers the blocks of a piece, which are in memory together. Samples answers the one
+// question that a batch asks of a block: where is sample i? Tar blocks are walked once, header by
+// header, when they are added. The places found take 28 bytes for each field and hold no pointers,
+// because as many of them are in memory as the order keeps live.
+package block
+
+import (
+	"fmt"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// Samples tells where the samples of one decoded block are.
+type Samples interface {
+	// Len returns the number of samples.
+	Len() int
+	// At appends the fields of sample i, in ascending order of their names, and returns its key. All
+	// of them are slices of the block.
+	At(i int, fields []format.FieldView) (key []byte, _ []format.FieldView)
+}
+
+// Table holds the samples of consecutive blocks. The zero value is empty. It is for one goroutine
+// until it is filled, and may then be read by several.
+type Table struct {
+	blocks []entry
+	headers
+}
+
+// entry is one block, or what is wrong with it.
+type entry struct {
+	number  uint64 // of its first sample in the data set
+	samples Samples
+	err     error
+}
+
+// Add adds a block, whose first sample has the given number. It has count samples, as the tables of
+// the data set say; another number is an error that wraps format.ErrCorrupt, as is any other damage.
+// foreign marks an archive written by another tool. After an error nothing was added.
+func (t *Table) Add(decoded []byte, number uint64, count int, foreign bool) error {
+	found, err := t.walk(decoded, count, foreign)
+	if err != nil {
+		return err
+	}
+	t.blocks = append(t.blocks, entry{number: number, samples: found})
+	return nil
+}
+
+// AddError adds a block that cannot be used. Sample returns err for every sample of it.
+func (t *Table) AddError(err error) { t.blocks = append(t.blocks, entry{err: err}) }
+
+// Len returns the number of blocks.
+func (t *Table) Len() int { return len(t.blocks) }
+
+// Reset removes all blocks and keeps the memory of the table, but not that of the blocks.
+func (t *Table) Reset() {
+	clear(t.blocks)
+	t.blocks = t.blocks[:0]
+	t.reset()
+}
+
+// Err returns the error of a block.
+func (t *Table) Err(block int) error { return t.blocks[block].err }
+
+// Sample appends the fields of a sample, which point into its block, and returns its key. index
+// counts samples of the block, number those of the data set; when they do not belong together the
+// error wraps format.ErrMismatch. Call it only where Err returns nil.
+func (t *Table) Sample(block, index int, number uint64, fields []format.FieldView) (key []byte, _ []format.FieldView, err error) {
+	b := &t.blocks[block]
+	if index >= b.samples.Len() || b.number+uint64(index) != number {
+		return nil, fields, fmt.Errorf("%w: sample %d of the block is not number %d", format.ErrMismatch, index, number)
+	}
+	key, fields = b.samples.At(index, fields)
+	return key, fields, nil
+}

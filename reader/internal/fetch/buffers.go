@@ -1,0 +1,119 @@
+package fetch
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// SizeOf returns the capacity of a buffer for n bytes: one of the eight steps between powers of two.
+// Sizes are few, so a buffer that came back fits the next use, and at most an eighth is wasted.
+func SizeOf(n int) int {
+	step := max(1<<bits.Len(uint(max(n, 1)-1))>>4, 512)
+	return (n + step - 1) &^ (step - 1)
+}
+
+// Pool hands out buffers and keeps those that come back for the next use. Limit bounds the bytes of
+// all of them, handed out and kept; kept buffers are freed to make room. It is not safe for
+// concurrent use.
+type Pool struct {
+	Limit int64
+
+	used int64 // bytes of all buffers
+	lent int64 // bytes handed out
+	most int64 // that used has ever been
+	out  int   // buffers handed out
+	free [][]byte
+}
+
+// Take returns a buffer of n bytes, or nil when there is no room. One buffer alone is always granted.
+func (p *Pool) Take(n int) []byte {
+	if size := int64(SizeOf(n)); p.lent+size > p.Limit && p.out > 0 {
+		return nil
+	}
+	return p.Force(n)
+}
+
+// Force returns a buffer of n bytes whether there is room or not.
+func (p *Pool) Force(n int) []byte {
+	size := SizeOf(n)
+	p.out++
+	p.lent += int64(size)
+	// The buffer put back last may still be in the processor's cache.
+	for i := len(p.free) - 1; i >= 0; i-- {
+		if buf := p.free[i]; cap(buf) == size {
+			p.free = append(p.free[:i], p.free[i+1:]...)
+			return buf[:n]
+		}
+	}
+	for p.used+int64(size) > p.Limit && len(p.free) > 0 {
+		p.used -= int64(cap(p.free[0]))
+		p.free[0] = nil
+		p.free = p.free[1:]
+	}
+	p.used += int64(size)
+	p.most = max(p.most, p.used)
+	return make([]byte, n, size)
+}
+
+// Put takes a buffer back.
+func (p *Pool) Put(buf []byte) {
+	p.out--
+	p.lent -= int64(cap(buf))
+	p.free = append(p.free, buf)
+}
+
+// Trim frees the buffers that are not handed out.
+func (p *Pool) Trim() {
+	for i, buf := range p.free {
+		p.used -= int64(cap(buf))
+		p.free[i] = nil
+	}
+	p.free = p.free[:0]
+}
+
+// Close frees everything but the record of Most.
+func (p *Pool) Close() { *p = Pool{Limit: p.Limit, most: p.most} }
+
+// Lent returns the bytes handed out.
+func (p *Pool) Lent() int64 { return p.lent }
+
+// Most returns the largest number of bytes held at any time.
+func (p *Pool) Most() int64 { return p.most }
+
+// Buffers is a Pool for several goroutines, which wait in turn for room.
+type Buffers struct {
+	room *semaphore.Weighted
+
+	mu   sync.Mutex
+	pool Pool
+}
+
+// NewBuffers returns buffers of at most limit bytes together.
+func NewBuffers(limit int64) *Buffers {
+	limit = max(limit, 1)
+	return &Buffers{room: semaphore.NewWeighted(limit), pool: Pool{Limit: limit}}
+}
+
+// Get returns a buffer of n bytes once there is room. A buffer larger than the limit is granted when
+// no other is handed out.
+func (b *Buffers) Get(ctx context.Context, n int) ([]byte, error) {
+	if err := b.room.Acquire(ctx, b.weight(SizeOf(n))); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pool.Force(n), nil
+}
+
+// Put takes a buffer back.
+func (b *Buffers) Put(buf []byte) {
+	b.mu.Lock()
+	b.pool.Put(buf)
+	b.mu.Unlock()
+	b.room.Release(b.weight(cap(buf)))
+}
+
+func (b *Buffers) weight(size int) int64 { return min(int64(size), b.pool.Limit) }

@@ -1,0 +1,77 @@
+package planner
+
+import (
+	"sync"
+
+	"github.com/shardtool/shardtool/reader/internal/window"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Draft is a batch as it was planned.
+type Draft struct {
+	window.Use
+	Refs []order.Ref
+	In   []int32 // of each reference its piece in Use.Pieces; -1 for padding
+	Info order.Batch
+	Err  error // in place of the batch; ends the stream
+
+	number  uint64 // of the batch
+	size    extent // of the window before the batch, its own samples left out
+	brought int64  // bytes that were brought for the batch so far
+}
+
+// Await counts a piece that the batch needs next. It reports whether a wait for the piece serves
+// later batches more than this one: whether it makes the window larger than it was in the epoch.
+func (d *Draft) Await(p *window.Piece) (ahead bool) {
+	ahead = d.size.now+d.brought >= d.size.most
+	if p.Note.BroughtBy == d.number {
+		d.brought += int64(p.Plan.Decoded)
+	}
+	return ahead
+}
+
+// extent is how large the window is: the bytes of pieces that were brought and whose slots are open,
+// and the most that it was in the epoch.
+type extent struct {
+	now, most int64
+	epoch     uint64
+}
+
+// enter turns to the epoch of a batch.
+func (e *extent) enter(epoch uint64) {
+	if epoch != e.epoch {
+		e.epoch, e.most = epoch, e.now
+	}
+	e.most = max(e.most, e.now)
+}
+
+// drafts keeps drafts for reuse. It is safe for concurrent use.
+type drafts struct {
+	mu   sync.Mutex
+	idle []*Draft
+}
+
+func (l *drafts) take() *Draft {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.idle)
+	if n == 0 {
+		return new(Draft)
+	}
+	d := l.idle[n-1]
+	l.idle = l.idle[:n-1]
+	*d = Draft{Use: d.Use, Refs: d.Refs[:0], In: d.In[:0]}
+	return d
+}
+
+// Release ends the use of a draft whose batch was delivered: its pieces, copies and closed slots go
+// back to the window, and the draft is used again. It may be called from any goroutine, once for
+// each draft.
+func (p *Planner) Release(d *Draft) {
+	if !p.Window.Release(&d.Use) {
+		return
+	}
+	p.idle.mu.Lock()
+	p.idle.idle = append(p.idle.idle, d)
+	p.idle.mu.Unlock()
+}

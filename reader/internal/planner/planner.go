@@ -1,0 +1,119 @@
+// Package planner runs ahead of the consumer: it lists the batches to come and has their blocks
+// brought into memory.
+//
+//	Order ──▶ batch: references, spans that open and close
+//	      ──▶ spans become window.Slots, references find their pieces, the batch pins them
+//	      ──▶ Drafts, for the assembler           (first, so that it sees the batch coming)
+//	      ──▶ window.Admit, piece by piece ──▶ Fetches, for the workers
+//
+// One goroutine plans. It asks for memory in the order in which batches need it, so whatever the
+// consumer waits for has its memory already or gets it next. It stops where tune.Ahead says that the
+// consumer needs no more yet.
+package planner
+
+import (
+	"context"
+
+	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/internal/tune"
+	"github.com/shardtool/shardtool/reader/internal/window"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Order lists one rank's part of the batches of a stream.
+type Order interface {
+	// Next appends the references of the next batch. The error is io.EOF after the last.
+	Next(refs []order.Ref) ([]order.Ref, order.Batch, error)
+}
+
+// Shards finds the shards of the sources.
+type Shards interface {
+	// Shard returns the shard of a source that holds a block, and the number of the shard's first
+	// block in the source.
+	Shard(ctx context.Context, source int, block uint32) (s *fetch.Shard, first int, err error)
+}
+
+// Source is what the planner has to know about a source.
+type Source struct {
+	PieceBlocks int   // blocks of a piece
+	SampleBytes int64 // mean decoded bytes of a sample
+	Joined      int   // most stored bytes of one read
+}
+
+// Planner plans the batches of one stream. Fill in the exported fields, then call Run.
+type Planner struct {
+	Order   Order
+	Shards  Shards
+	Sources []Source
+	Window  *window.Window
+	Clock   *account.Clock
+	Ahead   *tune.Ahead
+	Load    *tune.Load
+	// Limit is the memory budget: a larger block is an error. Share is the largest part of the window
+	// that the pieces of one batch may hold; the samples of a larger batch are copied.
+	Limit, Share int64
+
+	// Run closes both channels when it ends.
+	Drafts  chan<- *Draft
+	Fetches chan<- *window.Piece
+
+	idle drafts
+
+	// Owned by Run.
+	slots []slots // by source
+	batch uint64  // number of the batch at hand
+	uses  []*window.Piece
+	size  extent
+}
+
+// slots are the open slots of a source, by serial number from first on; nil where closed.
+type slots struct {
+	first uint64
+	open  []*span
+}
+
+// span is a slot with the number of the first block of its first piece.
+type span struct {
+	*window.Slot
+	first int
+}
+
+// Run plans until the order or ctx ends. An error becomes the last draft.
+func (p *Planner) Run(ctx context.Context) {
+	defer close(p.Drafts)
+	defer close(p.Fetches)
+	p.slots = make([]slots, len(p.Sources))
+	for i := range p.slots {
+		p.slots[i].first = 1 // serial numbers count from 1
+	}
+	for p.Ahead.Wait(ctx) {
+		d := p.idle.take()
+		more, err := p.plan(ctx, d)
+		if !more && err == nil {
+			return
+		}
+		d.Err = err
+		// From here on the draft is the assembler's, and the consumer may release it before this loop
+		// has gone over its pieces.
+		p.uses = append(p.uses[:0], d.Pieces...)
+		epoch := d.Info.Epoch
+		select {
+		case p.Drafts <- d:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+		brought := 0
+		for i, piece := range p.uses {
+			came, ok := p.bring(ctx, d, piece, i)
+			if !ok {
+				return // ctx has ended
+			}
+			brought += came
+		}
+		p.Load.Batch(epoch, brought)
+	}
+}

@@ -1,0 +1,181 @@
+package window
+
+import (
+	"slices"
+
+	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/reader/internal/block"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
+)
+
+// Outcome is what Admit did.
+type Outcome int
+
+const (
+	Wait     Outcome = iota // there is no room: try again after Freed
+	Present                 // the piece has its memory, or the batch has passed it
+	Admitted                // the piece got memory now and has to be fetched
+)
+
+// Admit gives p, the i-th piece of a batch, its memory. alone tells that no earlier batch is on its
+// way: when the consumer waits as well, it waits for this batch. The batch may be released already.
+func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.here || p.pins == 0 {
+		return Present
+	}
+	last := w.urgent && alone
+	switch n := p.Plan.Size; {
+	case u.Copied && last:
+		p.Buf = w.admitCopied(n, u, i)
+	case u.Copied:
+	case last:
+		p.Buf = w.get(n)
+	default:
+		p.Buf = w.pool.Take(n)
+	}
+	if p.Buf == nil {
+		return Wait
+	}
+	p.Table = take(&w.tables)
+	p.here, p.place = true, len(w.resident)
+	w.resident = append(w.resident, p)
+	return Admitted
+}
+
+// get returns n bytes for what the consumer waits for: free ones, those of pieces that no batch
+// uses, or more than the limit when batches in hand hold all of it.
+func (w *Window) get(n int) []byte {
+	for buf := w.pool.Take(n); ; buf = w.pool.Take(n) {
+		if buf != nil {
+			return buf
+		}
+		if !w.evict() {
+			return w.pool.Force(n)
+		}
+	}
+}
+
+// admitCopied returns memory for the i-th piece of a batch that is copied. What is still to be
+// copied has its room first; a piece beyond the limit is granted only when all before it are gone.
+func (w *Window) admitCopied(n int, u *Use, i int) []byte {
+	rest := max(u.Bytes-u.copied, 0) + int64(fetch.SizeOf(n))
+	for w.pool.Lent()+rest > w.pool.Limit && w.evict() {
+		continue
+	}
+	switch {
+	case u.gathered == i:
+		return w.pool.Force(n)
+	case w.pool.Lent()+rest > w.pool.Limit:
+		return nil
+	}
+	return w.pool.Take(n)
+}
+
+// Order sorts the pieces of a batch that is copied: those in memory first, which makes room for the
+// others.
+func (w *Window) Order(u *Use) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	absent := func(p *Piece) int {
+		if p.here {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(u.Pieces, func(x, y *Piece) int { return absent(x) - absent(y) })
+}
+
+// Copy returns a buffer of at least n bytes for copies of a batch's samples, up to its capacity.
+func (w *Window) Copy(u *Use, n int) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n = max(n, min(max(int(w.pool.Limit/64), 4<<10), 1<<20)) // of few sizes, for the next batch to use again
+	buf := w.get(n)
+	u.copies = append(u.copies, buf)
+	u.copied += int64(cap(buf))
+	return buf
+}
+
+// Gathered ends a copied batch's use of a piece.
+func (w *Window) Gathered(u *Use, p *Piece) {
+	w.mu.Lock()
+	u.gathered++
+	p.pins--
+	w.letGo(p)
+	w.mu.Unlock()
+	w.signal()
+}
+
+// Release ends a batch's use of its pieces, frees its copies and closes the slots that ended with
+// it. It reports whether the window is still open. Each Use is released once.
+func (w *Window) Release(u *Use) bool {
+	w.mu.Lock()
+	defer w.signal()
+	defer w.mu.Unlock()
+	if w.pieces == nil {
+		return false
+	}
+	if !u.Copied {
+		for _, p := range u.Pieces {
+			p.pins--
+			w.letGo(p)
+		}
+	}
+	for _, s := range u.Closed {
+		for _, p := range s.Pieces {
+			p.open--
+			w.letGo(p)
+		}
+		s.Pieces = s.Pieces[:0]
+		w.slots = append(w.slots, s)
+	}
+	for _, c := range u.copies {
+		w.pool.Put(c)
+	}
+	clear(u.copies) // a Use that is kept for reuse must not keep buffers alive
+	*u = Use{Pieces: u.Pieces[:0], Closed: u.Closed[:0], copies: u.copies[:0]}
+	return true
+}
+
+// evict frees the memory of a piece that no batch uses, and reports whether there was one. Which one
+// matters little: in a window every run is drawn from at nearly every tick.
+func (w *Window) evict() bool {
+	for i := len(w.resident) - 1; i >= 0; i-- {
+		if p := w.resident[i]; p.pins == 0 {
+			w.evicted += uint64(p.Blocks)
+			p.SetEvicted(true)
+			w.drop(p)
+			return true
+		}
+	}
+	return false
+}
+
+// letGo forgets a piece that nothing will draw from any more.
+func (w *Window) letGo(p *Piece) {
+	if p.pins > 0 || p.open > 0 {
+		return
+	}
+	if p.here {
+		w.drop(p)
+	}
+	delete(w.pieces, p.ID)
+	w.idle = append(w.idle, p)
+}
+
+// drop frees a piece's memory.
+func (w *Window) drop(p *Piece) {
+	last := w.resident[len(w.resident)-1]
+	w.resident[p.place], last.place = last, p.place
+	w.resident = w.resident[:len(w.resident)-1]
+	w.pool.Put(p.Buf)
+	p.Table.Reset()
+	if len(w.tables) <= len(w.resident) {
+		w.tables = append(w.tables, p.Table)
+	}
+	p.Buf, p.Table, p.here = nil, (*block.Table)(nil), false
+	p.landed.Store(false)
+	w.clock.Move(&p.Piece, account.Unasked)
+}

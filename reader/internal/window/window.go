@@ -1,0 +1,207 @@
+// Package window holds the blocks of a stream in memory: it decides what is in memory and what may
+// stay.
+//
+// Blocks are held in pieces, which are fetched, decoded and freed together. The planner opens a Slot
+// for each span of the order, and the pieces of open slots stay as long as there is room. It collects
+// the pieces of a batch in a Use, pins them, and has each admitted, in the order in which batches
+// need them:
+//
+//	Open(slot) ── Pin(use) ── Admit(piece) ── worker fills it ── Landed ── assembler reads it
+//	                             │                                             │
+//	                          no room: wait for Freed               Release(use, slots closed)
+//
+// When the budget is full and the consumer waits, pieces that no batch uses are evicted; they are
+// read again when their next batch comes. The samples of a batch that would fill the budget by itself
+// are copied out, piece by piece, into buffers of the batch.
+//
+// Sources share the window: an ID names source, shard and piece.
+package window
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/reader/internal/block"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
+)
+
+// ID names a piece: a number of consecutive blocks of a shard, which is the same for all pieces.
+type ID struct{ Source, Shard, Number int }
+
+// Piece is consecutive blocks of a shard that are in memory together, or are going to be.
+type Piece struct {
+	ID
+	account.Piece // its progress
+
+	// Set when the piece is opened.
+	Job    fetch.Job
+	Plan   fetch.Plan
+	First  int // number in the source of its first block
+	Blocks int
+
+	// Set by Admit, filled by a worker, and valid for others once Landed reports true.
+	Buf   []byte
+	Table *block.Table
+
+	// Note is the planner's.
+	Note struct {
+		Batch, BroughtBy uint64 // the last batch that uses the piece, and the one that asked for it
+		Use              int32  // place in that batch's Use
+		Slots            int    // open slots at the batch at hand
+		Counted          bool   // in the size of the planner's window
+	}
+
+	landed atomic.Bool
+
+	// Guarded by Window.mu.
+	pins  int  // batches that use it and are not released
+	open  int  // slots that may still draw from it
+	here  bool // it has its memory
+	place int  // in Window.resident
+}
+
+// Land marks a piece as filled. Its worker calls it last.
+func (p *Piece) Land() { p.landed.Store(true) }
+
+// Landed reports whether the piece is filled.
+func (p *Piece) Landed() bool { return p.landed.Load() }
+
+// Slot is a span of the order that is open, with its pieces in storage order.
+type Slot struct{ Pieces []*Piece }
+
+// Use is the pieces that one batch needs, each once.
+type Use struct {
+	Pieces []*Piece
+	// Copied: the samples are copied out of one piece after the other, so the pieces need not be in
+	// memory together. Bytes is about what the samples take.
+	Copied bool
+	Bytes  int64
+	Closed []*Slot // slots that no later batch draws from
+
+	gathered int      // pieces whose samples were copied; guarded by Window.mu
+	copies   [][]byte // what samples were copied to; guarded by Window.mu
+	copied   int64    // bytes of copies; guarded by Window.mu
+}
+
+// Window is the memory of one stream. All methods may be called from several goroutines at once.
+type Window struct {
+	clock *account.Clock
+	freed chan struct{}
+
+	mu       sync.Mutex
+	pool     fetch.Pool
+	pieces   map[ID]*Piece // nil when closed
+	resident []*Piece      // those with memory
+	urgent   bool          // the consumer waits for the batch that is being brought
+	evicted  uint64        // blocks
+	// Kept for reuse.
+	idle   []*Piece
+	tables []*block.Table
+	slots  []*Slot
+}
+
+// New returns an empty window that holds at most limit bytes of blocks and copies. It reports the
+// progress of evicted pieces to the clock.
+func New(limit int64, c *account.Clock) *Window {
+	return &Window{clock: c, freed: make(chan struct{}, 1), pool: fetch.Pool{Limit: limit}, pieces: map[ID]*Piece{}}
+}
+
+// Freed returns a channel that holds a token when Admit may succeed where it failed before. It is
+// for one goroutine.
+func (w *Window) Freed() <-chan struct{} { return w.freed }
+
+func (w *Window) signal() {
+	select {
+	case w.freed <- struct{}{}:
+	default:
+	}
+}
+
+// Urgent tells whether the consumer waits for a batch. Only then does Admit take memory from pieces
+// that later batches need, because nobody else can free any.
+func (w *Window) Urgent(on bool) {
+	w.mu.Lock()
+	w.urgent = on
+	w.mu.Unlock()
+	if on {
+		w.signal()
+	}
+}
+
+// OpenSlot returns an empty slot.
+func (w *Window) OpenSlot() *Slot {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return take(&w.slots)
+}
+
+// Open adds a piece to a slot. fill sets the exported fields of a piece that is new.
+func (w *Window) Open(s *Slot, id ID, fill func(*Piece)) *Piece {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.pieces[id]
+	if p == nil {
+		p = take(&w.idle)
+		p.ID, p.Note = id, struct {
+			Batch, BroughtBy uint64
+			Use              int32
+			Slots            int
+			Counted          bool
+		}{}
+		p.SetEvicted(false)
+		fill(p)
+		w.pieces[id] = p
+	}
+	p.open++
+	s.Pieces = append(s.Pieces, p)
+	return p
+}
+
+// Pin keeps the pieces of a batch in the window until its Release, and marks those that the batch
+// has to wait for.
+func (w *Window) Pin(u *Use, batch uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range u.Pieces {
+		p.pins++
+		if !p.here {
+			p.Note.BroughtBy = batch
+		}
+	}
+}
+
+// Size returns the limit of the window in bytes.
+func (w *Window) Size() int64 { return w.pool.Limit }
+
+// Trim frees the buffers that are kept for reuse.
+func (w *Window) Trim() {
+	w.mu.Lock()
+	w.pool.Trim()
+	w.mu.Unlock()
+}
+
+// Stats returns the blocks evicted so far, and the most bytes held at any time.
+func (w *Window) Stats() (evicted uint64, most int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.evicted, w.pool.Most()
+}
+
+// Close frees everything. Pieces and copies must not be used any more.
+func (w *Window) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pool.Close()
+	w.pieces, w.resident, w.idle, w.tables, w.slots = nil, nil, nil, nil, nil
+}
+
+// take takes the last of those that are kept for reuse, or makes a new one.
+func take[T any](idle *[]*T) *T {
+	if n := len(*idle); n > 0 {
+		t := (*idle)[n-1]
+		*idle = (*idle)[:n-1]
+		return t
+	}
+	return new(T)
+}
