@@ -76,7 +76,7 @@ func (b *bench) blocks(dir string) (blocks [][]byte, total int64, err error) {
 		return nil, 0, err
 	}
 	defer ds.Close()
-	for f, err := range ds.Frames(b.ctx, reader.Range{}, reader.FrameOptions{}) {
+	for f, err := range ds.Frames(b.ctx, reader.Range{}) {
 		if err != nil {
 			return nil, 0, err
 		}

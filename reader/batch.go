@@ -1,16 +1,22 @@
 package reader
 
 import (
+	"context"
+
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/assemble"
+	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Batch is this rank's part of a global batch. Samples are views into blocks: valid until Release, or until the next call
-// of Next when StreamOptions.Hold is 0. Clone keeps one longer. It is for one goroutine at a time.
+// Batch is this rank's part of a global batch. Samples are views into blocks: they are valid until
+// Release, or until the next call of Next when StreamOptions.Hold is 0. Clone keeps one longer. A
+// Batch is for one goroutine at a time.
 type Batch struct {
-	// Samples are in the order's order. Skipped ones are missing. Release takes them away.
+	// Samples are in the order of the stream. Skipped ones are missing. Release removes them.
 	Samples []Sample
-	// Epoch and Position are where the global batch begins: Position counts samples of the epoch over all ranks.
+	// Epoch and Position are where the global batch begins. Position counts the samples of the epoch
+	// over all ranks.
 	Epoch, Position uint64
 	// NextEpoch and NextPosition are where the next one begins.
 	NextEpoch, NextPosition uint64
@@ -20,33 +26,95 @@ type Batch struct {
 	Holes int
 
 	s       *Stream
-	draft   *draft // nil once released
-	views   *views
-	skipped ledgerMark // behind the batch
+	draft   *planner.Draft // nil once released
+	memory  *batchMemory
+	counts  assemble.Counts
+	skipped ledgerMark // after the batch
 }
 
-// views is the memory of a batch that was assembled: used again once it is released.
-type views struct {
+// batchMemory is the memory of a batch. It is used again once the batch is released.
+type batchMemory struct {
 	samples []Sample
-	fields  []format.FieldView
-	places  []int32  // of samples in this rank's part, from the first hole on
-	copies  [][]byte // what samples are in, when they are not in pieces
-	chunk   []byte   // the last of them, as far as it is used
+	places  []int32 // of samples in this rank's part; empty while no sample was skipped
+	assemble.Memory
 }
 
-// Release gives the batch's memory back. Samples must not be used afterwards. Releasing twice does nothing. It may be called
-// from any goroutine.
-func (b *Batch) Release() { b.s.release(b) }
+// newBatch returns an empty batch for a draft.
+func (s *Stream) newBatch(d *planner.Draft) *Batch {
+	b := &Batch{
+		Epoch: d.Info.Epoch, Position: d.Info.Position, NextEpoch: d.Info.NextEpoch, NextPosition: d.Info.NextPosition,
+		Global: d.Info.Global, First: d.Info.First, s: s, draft: d,
+	}
+	s.count.mu.Lock()
+	defer s.count.mu.Unlock()
+	if n := len(s.count.idle); n > 0 {
+		b.memory, s.count.idle = s.count.idle[n-1], s.count.idle[:n-1]
+	} else {
+		b.memory = new(batchMemory)
+	}
+	return b
+}
 
-// Place is where sample i of Samples stands in this rank's part: i, and further back behind holes.
+// fill finds the samples of the batch and applies the user's function.
+func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) (err error) {
+	s := b.s
+	if b.counts, err = a.Fill(ctx, b.draft, &b.memory.Memory, b.memory); err != nil {
+		return err
+	}
+	b.Samples, b.Holes, b.skipped = b.memory.samples, b.counts.Skipped, s.ledger.mark()
+	if s.opts.Map == nil {
+		return nil
+	}
+	s.clock.Map(true)
+	defer s.clock.Map(false)
+	return s.mapAll(ctx, b)
+}
+
+// Add implements assemble.Sink.
+func (m *batchMemory) Add(place int, r *order.Ref, key []byte, fields []format.FieldView) {
+	if n := len(m.samples); place != n && len(m.places) == 0 { // the first after a skipped one
+		for i := range n {
+			m.places = append(m.places, int32(i))
+		}
+	}
+	if len(m.places) > 0 || place != len(m.samples) {
+		m.places = append(m.places, int32(place))
+	}
+	m.samples = append(m.samples, Sample{Number: r.Number, Key: key, Fields: fields, Padding: r.Padding})
+}
+
+// Release frees the batch's memory. Its samples must not be used afterwards. Releasing twice does
+// nothing. Release may be called from any goroutine.
+func (b *Batch) Release() {
+	c := &b.s.count
+	c.mu.Lock()
+	d := b.draft
+	b.draft = nil
+	c.mu.Unlock()
+	if d == nil || !b.s.planner.Release(d) {
+		return
+	}
+	m := b.memory
+	b.Samples, b.memory = nil, nil
+	clear(m.samples) // what lies idle keeps no block alive
+	m.samples, m.places = m.samples[:0], m.places[:0]
+	m.Reset()
+	c.mu.Lock()
+	c.held--
+	c.idle = append(c.idle, m)
+	c.mu.Unlock()
+}
+
+// Place returns the place of sample i of Samples in this rank's part: i, or more after skipped
+// samples.
 func (b *Batch) Place(i int) int {
-	if len(b.views.places) > 0 {
-		return int(b.views.places[i])
+	if len(b.memory.places) > 0 {
+		return int(b.memory.places[i])
 	}
 	return i
 }
 
-// Clone returns samples that stay valid.
+// Clone returns copies of the samples that stay valid.
 func (b *Batch) Clone() []Sample {
 	out := make([]Sample, len(b.Samples))
 	for i := range b.Samples {
@@ -55,7 +123,7 @@ func (b *Batch) Clone() []Sample {
 	return out
 }
 
-// Checkpoint is the place behind this batch: a stream opened with it delivers what follows.
+// Checkpoint returns the place after this batch: a stream opened with it delivers what follows.
 func (b *Batch) Checkpoint() (order.Checkpoint, error) {
 	return b.s.checkpoint(b.NextEpoch, b.NextPosition, b.skipped)
 }
@@ -64,30 +132,6 @@ func (b *Batch) Checkpoint() (order.Checkpoint, error) {
 func (s *Sample) Clone() Sample {
 	out := *s
 	out.Fields = append([]format.FieldView(nil), s.Fields...)
-	copyBytes(&out, make([]byte, 0, bytesOf(&out)))
+	out.Key, _ = assemble.Copy(s.Key, out.Fields, make([]byte, 0, assemble.SizeOf(s.Key, s.Fields)))
 	return out
-}
-
-// bytesOf is what copyBytes needs.
-func bytesOf(s *Sample) int {
-	n := len(s.Key)
-	for i := range s.Fields {
-		n += len(s.Fields[i].Name) + len(s.Fields[i].Data)
-	}
-	return n
-}
-
-// copyBytes moves key, names and data of a sample behind arena, which has room for them. The slice of fields is the sample's.
-func copyBytes(s *Sample, arena []byte) []byte {
-	keep := func(p []byte) []byte {
-		at := len(arena)
-		arena = append(arena, p...)
-		return arena[at:len(arena):len(arena)]
-	}
-	s.Key = keep(s.Key)
-	for i := range s.Fields {
-		f := &s.Fields[i]
-		f.Name, f.Data = keep(f.Name), keep(f.Data)
-	}
-	return arena
 }

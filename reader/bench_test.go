@@ -18,6 +18,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
+	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
@@ -296,7 +297,7 @@ func BenchmarkVerify(b *testing.B) {
 			d := open(b, store, Options{})
 			b.SetBytes(int64(d.DecodedBytes()))
 			for b.Loop() {
-				r, err := d.Verify(context.Background(), VerifyOptions{Deep: true})
+				r, err := check.Verify(context.Background(), d.Store(), check.Options{Deep: true})
 				if err != nil || !r.OK() {
 					b.Fatal(err, r.Faults)
 				}

@@ -7,11 +7,12 @@ import (
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// Damaged says of an error of this package whether the bytes of the data set are to blame, rather than the store, the network, or
-// a context that ended.
-func Damaged(err error) bool { return isDamage(err) }
+// Damaged reports whether an error of this package blames the bytes of the data set, rather than the
+// store, the network, or a context that ended. A second read has confirmed the damage.
+func Damaged(err error) bool { return fetch.Damaged(err) }
 
 // BlockOptions say which blocks Dataset.Blocks reads.
 type BlockOptions struct {
@@ -69,15 +70,13 @@ func (d *Dataset) Blocks(ctx context.Context, o BlockOptions) iter.Seq2[*Block, 
 		var b Block
 		for w := (blockOrder{d: d, o: o, at: o.From}); w.at < o.To; {
 			w.large = nil
-			p := d.newPipeline()
-			p.keepGoing = true
-			for u, err := range p.run(ctx, w.jobs(ctx)) {
+			for u, err := range d.run(ctx, true, w.jobs(ctx)) {
 				if err != nil {
 					yield(nil, err)
 					return
 				}
-				for i := range u.results {
-					if !b.yield(&u.results[i], yield) {
+				for i := range u.Results {
+					if !b.yield(&u.Results[i], yield) {
 						return
 					}
 				}
@@ -90,15 +89,15 @@ func (d *Dataset) Blocks(ctx context.Context, o BlockOptions) iter.Seq2[*Block, 
 }
 
 // yield hands over a block that was read.
-func (b *Block) yield(r *result, yield func(*Block, error) bool) bool {
-	b.Shard, b.Number, b.First, b.Samples, b.Large = r.Shard, r.Block, r.FirstSample, r.Samples, false
-	if r.err == nil {
-		b.walk.begin(&r.Frame)
+func (b *Block) yield(r *fetch.Result, yield func(*Block, error) bool) bool {
+	b.Shard, b.Number, b.First, b.Samples, b.Large = r.Shard.Number, r.Block, r.First, r.Samples, false
+	if r.Err == nil {
+		b.walk.begin(r)
 	} else {
-		b.Samples = int(blockSamples(r.shard.rows, r.Row))
-		b.walk.err = r.err
+		b.Samples = int(r.Shard.SamplesOf(r.Row))
+		b.walk.err = r.Err
 	}
-	return yield(b, r.err) && (r.err == nil || isDamage(r.err))
+	return yield(b, r.Err) && (r.Err == nil || fetch.Damaged(r.Err))
 }
 
 // blockOrder is the order of jobs of Blocks. It ends where a large block stands in the way; the next call goes on behind it.
@@ -110,19 +109,19 @@ type blockOrder struct {
 }
 
 // jobs yields jobs up to the next large block, or the end.
-func (w *blockOrder) jobs(ctx context.Context) iter.Seq2[job, error] {
-	return func(yield func(job, error) bool) {
+func (w *blockOrder) jobs(ctx context.Context) iter.Seq2[fetch.Job, error] {
+	return func(yield func(fetch.Job, error) bool) {
 		for w.at < w.o.To && w.large == nil {
-			j, _, err := w.d.locate(ctx, w.at)
+			j, _, err := w.d.catalog.Locate(ctx, w.at)
 			if err == nil {
-				w.at = j.first
+				w.at = j.First
 				err = w.shard(ctx, &j, yield)
 			}
 			if err == errEnough {
 				return
 			}
 			if err != nil {
-				yield(job{}, err)
+				yield(fetch.Job{}, err)
 				return
 			}
 		}
@@ -130,31 +129,24 @@ func (w *blockOrder) jobs(ctx context.Context) iter.Seq2[job, error] {
 }
 
 // shard yields the jobs of the rest of a shard, from the block of j on.
-func (w *blockOrder) shard(ctx context.Context, j *job, yield func(job, error) bool) error {
-	s := j.shard
-	run := *j // blocks that are wanted, one behind the other
-	run.to = run.from
+func (w *blockOrder) shard(ctx context.Context, j *fetch.Job, yield func(fetch.Job, error) bool) error {
+	rows := j.Shard.Rows
+	run := *j // wanted blocks in a row
+	run.To = run.From
 	flush := func() error {
-		if run.to == run.from {
-			return nil
-		}
-		cut := *s
-		cut.rows = s.rows[:run.to]
-		run.shard = &cut
-		for run.from < len(cut.rows) {
-			cut.fill(&run, true)
-			if !yield(run, nil) {
+		for job := range run.Split() {
+			if !yield(job, nil) {
 				return errEnough
 			}
-			run.next()
 		}
 		return nil
 	}
-	for block := *j; block.from < len(s.rows) && w.at < w.o.To; block.next() {
-		for block.to = block.from + 1; block.to < len(s.rows) && s.rows[block.to].Samples == 0; block.to++ {
+	for block := range j.Rest() {
+		if w.at >= w.o.To {
+			break
 		}
-		b := Block{Shard: s.number, Number: block.block, First: block.first, Samples: int(s.rows[block.from].Samples)}
-		b.Large = block.to-block.from > 1 && int64(block.plan(w.d.joined()).size) > w.d.opts.Memory/4
+		b := Block{Shard: j.Shard.Number, Number: block.Block, First: block.First, Samples: int(rows[block.From].Samples)}
+		b.Large = block.To-block.From > 1 && int64(block.Plan(w.d.source.Joined()).Size) > w.d.opts.Memory/4
 		take := true
 		if w.o.Take != nil {
 			var err error
@@ -164,16 +156,16 @@ func (w *blockOrder) shard(ctx context.Context, j *job, yield func(job, error) b
 		}
 		w.at = b.First + uint64(b.Samples)
 		if take && !b.Large {
-			if run.to == run.from {
+			if run.To == run.From {
 				run = block
 			}
-			run.to = block.to
+			run.To = block.To
 			continue
 		}
 		if err := flush(); err != nil {
 			return err
 		}
-		run.from, run.to = 0, 0
+		run.To = run.From
 		if take {
 			w.large = &b
 			return errEnough

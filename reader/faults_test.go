@@ -13,6 +13,8 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/check"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
@@ -62,14 +64,14 @@ func readAll(t testing.TB, store objstore.Store, o Options, want []testset.Sampl
 }
 
 // found says whether Verify finds something: faults, or an error that is none of the store's.
-func found(t testing.TB, store objstore.Store, deep bool) *Report {
+func found(t testing.TB, store objstore.Store, deep bool) *check.Report {
 	t.Helper()
-	r, err := Verify(context.Background(), store, Options{Workers: 1}, VerifyOptions{Deep: deep})
+	r, err := check.Verify(context.Background(), store, check.Options{Workers: 1, Deep: deep})
 	if err != nil {
 		if !errors.Is(err, format.ErrVersion) && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatalf("verify: %v", err)
 		}
-		return &Report{Faults: []Fault{{Kind: KindManifest, Detail: err.Error()}}}
+		return &check.Report{Faults: []check.Fault{{Kind: check.KindManifest, Detail: err.Error()}}}
 	}
 	return r
 }
@@ -99,7 +101,7 @@ func TestTruncated(t *testing.T) {
 						if r.OK() {
 							t.Fatalf("cut to %d of %d bytes: deep %v finds nothing", n, len(whole), deep)
 						}
-						if archive && (len(r.Faults) != 1 || r.Faults[0].Kind != KindTruncated || r.Faults[0].Shard != info.Name) {
+						if archive && (len(r.Faults) != 1 || r.Faults[0].Kind != check.KindTruncated || r.Faults[0].Shard != info.Name) {
 							t.Fatalf("cut to %d of %d bytes: %+v", n, len(whole), r.Faults)
 						}
 					}
@@ -168,7 +170,7 @@ func TestFlippedBlock(t *testing.T) {
 					t.Fatalf("row %d: %+v", i, r1.Faults)
 				}
 				f := r1.Faults[0]
-				if f.Shard != info.Name || f.Block != block || f.Offset != offset || f.Kind != KindChecksum || f.Key != samples[sample].Key {
+				if f.Shard != info.Name || f.Block != block || f.Offset != offset || f.Kind != check.KindChecksum || f.Key != samples[sample].Key {
 					t.Fatalf("row %d: %+v; want block %d at %d, key %q", i, f, block, offset, samples[sample].Key)
 				}
 				if r1.Blocks != d.NumBlocks()-1 || r1.Shards != uint64(d.NumShards())-1 {
@@ -182,7 +184,7 @@ func TestFlippedBlock(t *testing.T) {
 				}
 				offset += int64(r.Stored)
 				if i+1 == len(rows) || rows[i+1].Samples > 0 {
-					sample += uint64(blockSamples(rows, i))
+					sample += uint64((&fetch.Shard{Rows: rows}).SamplesOf(i))
 				}
 			}
 		})
@@ -225,19 +227,19 @@ func TestWrongObjects(t *testing.T) {
 			kinds  []string
 			damage func(s *mem.Store)
 		}{
-			{"swapped", []string{KindTruncated, KindSize, KindChecksum, KindIndex}, func(s *mem.Store) {
+			{"swapped", []string{check.KindTruncated, check.KindSize, check.KindChecksum, check.KindIndex}, func(s *mem.Store) {
 				put(t, s, a.Name, dataB)
 				put(t, s, b.Name, dataA)
 			}},
-			{"missing", []string{KindMissing}, func(s *mem.Store) { s.Delete(ctx, a.Name) }},
-			{"renamed", []string{KindMissing}, func(s *mem.Store) {
+			{"missing", []string{check.KindMissing}, func(s *mem.Store) { s.Delete(ctx, a.Name) }},
+			{"renamed", []string{check.KindMissing}, func(s *mem.Store) {
 				s.Delete(ctx, a.Name)
 				put(t, s, "other-"+a.Name, dataA)
 			}},
-			{"joined", []string{KindSize}, func(s *mem.Store) { put(t, s, a.Name, slices.Concat(dataA, dataB)) }},
-			{"joined before", []string{KindSize}, func(s *mem.Store) { put(t, s, a.Name, slices.Concat(dataB, dataA)) }},
-			{"grown", []string{KindSize}, func(s *mem.Store) { put(t, s, a.Name, append(slices.Clone(dataA), 0)) }},
-			{"empty", []string{KindTruncated}, func(s *mem.Store) { put(t, s, a.Name, nil) }},
+			{"joined", []string{check.KindSize}, func(s *mem.Store) { put(t, s, a.Name, slices.Concat(dataA, dataB)) }},
+			{"joined before", []string{check.KindSize}, func(s *mem.Store) { put(t, s, a.Name, slices.Concat(dataB, dataA)) }},
+			{"grown", []string{check.KindSize}, func(s *mem.Store) { put(t, s, a.Name, append(slices.Clone(dataA), 0)) }},
+			{"empty", []string{check.KindTruncated}, func(s *mem.Store) { put(t, s, a.Name, nil) }},
 		} {
 			t.Run(fmt.Sprintf("plain=%v/%s", o.Plain, c.name), func(t *testing.T) {
 				bad := store.Clone()
@@ -327,7 +329,7 @@ func TestEditedSummary(t *testing.T) {
 			}
 			for _, deep := range []bool{false, true} {
 				r := found(t, bad, deep)
-				if len(r.Faults) != 1 || r.Faults[0].Kind != KindManifest {
+				if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindManifest {
 					t.Fatalf("%+v", r)
 				}
 			}
@@ -336,6 +338,20 @@ func TestEditedSummary(t *testing.T) {
 }
 
 // TestReplaced puts another object in the place of a shard while the data set is open.
+// reopen has the next read of an object open it again.
+func reopen(t *testing.T, d *Dataset, name string) {
+	t.Helper()
+	err := d.source.Twice(t.Context(), fetch.Key{Name: name}, func(anew bool) error {
+		if !anew {
+			return format.ErrCorrupt
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestReplaced(t *testing.T) {
 	samples := mixed(100)
 	store := build(t, samples, testset.Options{BlockSize: 2000, ShardSize: 20000})
@@ -350,13 +366,13 @@ func TestReplaced(t *testing.T) {
 	if _, err := d.Get(t.Context(), 0); err != nil {
 		t.Fatalf("the open handle: %v", err)
 	}
-	d.objects.forget(info.Name, "")
+	reopen(t, d, info.Name)
 	_, err := d.Get(t.Context(), 0)
 	if !errors.Is(err, objstore.ErrChanged) || !errors.Is(err, format.ErrCorrupt) {
 		t.Fatalf("another object: %v", err)
 	}
 	put(t, store, info.Name, data[:100])
-	d.objects.forget(info.Name, "")
+	reopen(t, d, info.Name)
 	if _, err := d.Get(t.Context(), 0); !errors.Is(err, objstore.ErrChanged) {
 		t.Fatalf("a shorter object: %v", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
 // Range is a part of a data set in storage order: shards [From, To). The zero value is all of it, and so is To 0: up to
@@ -29,35 +29,33 @@ type Frame struct {
 	// Decoded are tar members, valid until the next step of the iteration. Do not write to them.
 	Decoded []byte
 
-	shard *shard
+	shard *fetch.Shard
 }
 
-// FrameOptions say what else happens to frames.
-type FrameOptions struct {
-	// Check, when not nil, is called with every frame, on the goroutine that decoded it: several run at once, and not in
-	// order. An error it returns takes the frame's place.
-	Check func(*Frame) error
+func frameOf(r *fetch.Result) Frame {
+	return Frame{
+		Shard: r.Shard.Number, Block: r.Block, Row: r.Row, Offset: r.Offset, BlockOffset: r.BlockOffset, Stored: r.Stored,
+		FirstSample: r.First, Samples: r.Samples, Last: r.Last, Decoded: r.Decoded, shard: r.Shard,
+	}
 }
 
 // Frames reads the frames of a range of shards in storage order: fetched, compared with their CRC-32C and decoded on
 // Options.Workers goroutines, within Options.Memory. Nothing is read before the loop begins; when it ends, by a break
 // too, all goroutines have ended. An error comes in the place of the frame it belongs to, with shard, block and offset, and
 // is the last thing the loop sees. Every range over the result reads anew.
-func (d *Dataset) Frames(ctx context.Context, r Range, o FrameOptions) iter.Seq2[Frame, error] {
+func (d *Dataset) Frames(ctx context.Context, r Range) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
-		p := d.newPipeline()
-		p.check = o.Check
-		for u, err := range p.run(ctx, d.storageOrder(ctx, r, false)) {
+		for u, err := range d.run(ctx, false, d.storageOrder(ctx, r, false)) {
 			if err != nil {
 				yield(Frame{}, err)
 				return
 			}
-			for i := range u.results {
-				if err := u.results[i].err; err != nil {
+			for i := range u.Results {
+				if err := u.Results[i].Err; err != nil {
 					yield(Frame{}, err)
 					return
 				}
-				if !yield(u.results[i].Frame, nil) {
+				if !yield(frameOf(&u.Results[i]), nil) {
 					return
 				}
 			}
@@ -66,79 +64,34 @@ func (d *Dataset) Frames(ctx context.Context, r Range, o FrameOptions) iter.Seq2
 }
 
 // storageOrder is the order of jobs that reads a range of shards from front to end. whole keeps blocks in one piece.
-func (d *Dataset) storageOrder(ctx context.Context, r Range, whole bool) iter.Seq2[job, error] {
-	return func(yield func(job, error) bool) {
+func (d *Dataset) storageOrder(ctx context.Context, r Range, whole bool) iter.Seq2[fetch.Job, error] {
+	return func(yield func(fetch.Job, error) bool) {
 		if r.To == 0 {
 			r.To = d.NumShards()
 		}
 		if r.From < 0 || r.From > r.To || r.To > d.NumShards() {
-			yield(job{}, fmt.Errorf("reader: range of shards %d to %d of %d", r.From, r.To, d.NumShards()))
+			yield(fetch.Job{}, fmt.Errorf("reader: range of shards %d to %d of %d", r.From, r.To, d.NumShards()))
 			return
 		}
 		for n := r.From; n < r.To; n++ {
-			s, err := d.shard(ctx, n)
+			s, err := d.catalog.Shard(ctx, n)
 			if err != nil {
-				yield(job{}, err)
+				yield(fetch.Job{}, err)
 				return
 			}
-			if !s.jobs(whole, yield) {
+			if !s.Jobs(whole, yield) {
 				return
 			}
 		}
 	}
 }
 
-// jobs yields the jobs that read a shard, and false when yield said so.
-func (s *shard) jobs(whole bool, yield func(job, error) bool) bool {
-	j := job{shard: s, first: s.first}
-	for j.from < len(s.rows) {
-		s.fill(&j, whole)
-		if !yield(j, nil) {
-			return false
-		}
-		j.next()
+// run fetches jobs within the data set's options. Without keepGoing the first error ends the loop.
+func (d *Dataset) run(ctx context.Context, keepGoing bool, jobs iter.Seq2[fetch.Job, error]) iter.Seq2[*fetch.Unit, error] {
+	return func(yield func(*fetch.Unit, error) bool) {
+		ctx, end := d.catalog.Scope(ctx)
+		defer end()
+		p := &fetch.Pipeline{Source: d.source, Pool: &d.pool, Workers: d.opts.Workers, Memory: d.opts.Memory, KeepGoing: keepGoing}
+		p.Run(ctx, jobs)(yield)
 	}
-	return true
-}
-
-// fill sets where a job that begins at row from ends: small rows are joined, large ones stand alone.
-func (s *shard) fill(j *job, whole bool) {
-	stored, decoded := 0, 0
-	j.whole = false
-	j.to = j.from
-	for j.to < len(s.rows) {
-		// What cannot be divided: a row, or a block.
-		end, st, de := j.to, 0, 0
-		for end == j.to || (whole && end < len(s.rows) && s.rows[end].Samples == 0) {
-			st, de = st+int(s.rows[end].Stored), de+int(s.rows[end].Decoded)
-			end++
-		}
-		raw := s.rows[j.to].Codec != format.CodecZstd
-		if j.to > j.from && (stored+st > fetchMost || decoded+de > decodeMost || end-j.from > rowsMost ||
-			end-j.to > 1 || raw != (s.rows[j.from].Codec != format.CodecZstd)) {
-			return
-		}
-		stored, decoded = stored+st, decoded+de
-		multiple := end-j.to > 1
-		j.to = end
-		if multiple {
-			j.whole = true
-			return
-		}
-	}
-}
-
-// next moves a job to the rows behind it.
-func (j *job) next() {
-	rows := j.shard.rows
-	for i := j.from; i < j.to; i++ {
-		j.offset += int64(rows[i].Stored)
-		j.before += int64(rows[i].Decoded)
-		if i+1 < len(rows) && rows[i+1].Samples > 0 {
-			j.first += uint64(blockSamples(rows, i))
-			j.block++
-			j.before = 0
-		}
-	}
-	j.from = j.to
 }

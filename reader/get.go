@@ -8,17 +8,18 @@ import (
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
 // Get reads the sample of that number in storage order: one ranged read of its block. The sample is the caller's to keep.
 // A number that no sample has wraps fs.ErrNotExist; a block larger than Options.Memory wraps format.ErrTooLarge.
 func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
-	j, index, err := d.locate(ctx, number)
+	j, index, err := d.catalog.Locate(ctx, number)
 	if err != nil {
 		return nil, err
 	}
 	var sample *Sample
-	err = d.readBlock(ctx, j, func(s *scratch, f *Frame) error {
+	err = d.readBlock(ctx, j, func(s *fetch.Scratch, f *fetch.Result) error {
 		w := sampleWalk{}
 		w.begin(f)
 		for i := 0; i <= index; i++ {
@@ -26,71 +27,52 @@ func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 				return w.err
 			}
 		}
-		sample = s.detach(&w.sample)
+		sample = detach(s, &w.sample)
 		return nil
 	})
 	return sample, err
 }
 
 // readBlock reads a whole block and calls use with it. The bytes are valid until use returns.
-func (d *Dataset) readBlock(ctx context.Context, j job, use func(*scratch, *Frame) error) error {
-	ctx, end := d.scope(ctx) // a Close in the middle ends the read
+func (d *Dataset) readBlock(ctx context.Context, j fetch.Job, use func(*fetch.Scratch, *fetch.Result) error) error {
+	ctx, end := d.catalog.Scope(ctx) // a Close in the middle ends the read
 	defer end()
-	j.whole = true
-	p := j.plan(d.joined())
-	need := int64(p.size)
-	if need > d.opts.Memory && j.to-j.from > 1 {
-		return (&pipeline{memory: d.opts.Memory}).fits(&j, p)
+	j.Whole = true
+	p := j.Plan(d.source.Joined())
+	if err := j.Fits(p, d.opts.Memory); err != nil {
+		return err
 	}
-	need = min(need, d.opts.Memory)
+	need := min(int64(p.Size), d.opts.Memory)
 	if err := d.random.Acquire(ctx, need); err != nil {
 		return context.Cause(ctx)
 	}
 	defer d.random.Release(need)
-	s := stage{d: d, scratch: d.scratch.get()}
-	defer func() { d.scratch.put(s.scratch) }()
-	if cap(s.decoded) < p.size {
-		s.decoded = make([]byte, p.size+p.size/8)
+	w := fetch.Worker{Source: d.source, Scratch: d.pool.Get()}
+	defer func() { d.pool.Put(w.Scratch) }()
+	if cap(w.Scratch.Decoded) < p.Size {
+		w.Scratch.Decoded = make([]byte, p.Size+p.Size/8)
 	}
-	var one [1]result
-	results := s.run(ctx, &j, p, s.decoded[:p.size], one[:0])
-	if err := results[0].err; err != nil {
-		return d.afterClose(err)
+	var one [1]fetch.Result
+	results := w.Run(ctx, &j, p, w.Scratch.Decoded[:p.Size], one[:0])
+	if err := results[0].Err; err != nil {
+		return d.catalog.AfterClose(err)
 	}
-	return use(s.scratch, &results[0].Frame)
-}
-
-// afterClose says that the data set was closed where that is why a read failed.
-func (d *Dataset) afterClose(err error) error {
-	if d.ctx.Err() != nil {
-		return errClosed
-	}
-	return err
+	return use(w.Scratch, &results[0])
 }
 
 // detach copies a sample out of the scratch that holds it, or takes the memory along when the sample is most of it.
-func (s *scratch) detach(in *Sample) *Sample {
+func detach(s *fetch.Scratch, in *Sample) *Sample {
 	size := len(in.Key)
 	for i := range in.Fields {
 		size += len(in.Fields[i].Name) + len(in.Fields[i].Data)
 	}
 	out := &Sample{Number: in.Number}
-	if size > cap(s.decoded)/2 {
-		s.decoded = nil
+	if size > cap(s.Decoded)/2 {
+		s.Decoded = nil
 		*out = *in
 		return out
 	}
-	buf := make([]byte, 0, size)
-	keep := func(b []byte) []byte {
-		at := len(buf)
-		buf = append(buf, b...)
-		return buf[at:len(buf):len(buf)]
-	}
-	out.Key = keep(in.Key)
-	out.Fields = make([]format.FieldView, len(in.Fields))
-	for i, f := range in.Fields {
-		out.Fields[i] = format.FieldView{Name: keep(f.Name), Data: keep(f.Data)}
-	}
+	*out = in.Clone()
 	return out
 }
 
@@ -136,7 +118,7 @@ func (d *Dataset) WriteTar(ctx context.Context, number uint64, w io.Writer) erro
 
 // visit shows the members of one sample to a visitor.
 func (d *Dataset) visit(ctx context.Context, number uint64, v visitor) error {
-	j, index, err := d.locate(ctx, number)
+	j, index, err := d.catalog.Locate(ctx, number)
 	if err != nil {
 		return err
 	}
@@ -144,26 +126,25 @@ func (d *Dataset) visit(ctx context.Context, number uint64, v visitor) error {
 }
 
 // walk runs a block through a walk over its members, whole or in pieces.
-func (d *Dataset) walk(ctx context.Context, j job, m *members) error {
-	m.foreign = j.shard.Foreign
+func (d *Dataset) walk(ctx context.Context, j fetch.Job, m *members) error {
+	m.foreign = j.Shard.Foreign
 	place := func(err error) error {
-		return format.Position(err, j.shard.Name, j.block, j.offset, "")
+		return format.Position(err, j.Shard.Name, j.Block, j.Offset, "")
 	}
-	if j.to-j.from == 1 {
-		return d.readBlock(ctx, j, func(_ *scratch, f *Frame) error {
+	if j.To-j.From == 1 {
+		return d.readBlock(ctx, j, func(_ *fetch.Scratch, f *fetch.Result) error {
 			return m.whole(f.Decoded, place)
 		})
 	}
-	p := d.newPipeline()
-	for u, err := range p.run(ctx, j.rowByRow()) {
+	for u, err := range d.run(ctx, false, rowByRow(j)) {
 		if err != nil {
 			return err
 		}
-		for i := range u.results {
-			if err := u.results[i].err; err != nil {
+		for i := range u.Results {
+			if err := u.Results[i].Err; err != nil {
 				return err
 			}
-			if err := m.write(u.results[i].Decoded, place); err != nil || m.done {
+			if err := m.write(u.Results[i].Decoded, place); err != nil || m.done {
 				return err
 			}
 		}
@@ -171,17 +152,13 @@ func (d *Dataset) walk(ctx context.Context, j job, m *members) error {
 	return m.end(place)
 }
 
-// rowByRow is the order that reads a block of several frames in pieces.
-func (j *job) rowByRow() iter.Seq2[job, error] {
-	return func(yield func(job, error) bool) {
-		row := *j
-		row.whole = false
-		for row.from < j.to {
-			row.to = row.from + 1
+// rowByRow yields the jobs that read a block of several frames in pieces.
+func rowByRow(j fetch.Job) iter.Seq2[fetch.Job, error] {
+	return func(yield func(fetch.Job, error) bool) {
+		for row := range j.ByRow() {
 			if !yield(row, nil) {
 				return
 			}
-			row.next()
 		}
 	}
 }

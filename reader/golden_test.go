@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/objstore/local"
+	"github.com/shardtool/shardtool/reader/check"
 )
 
 // TestGolden: the data set that was written once, compressed and plain shards mixed, opens, is whole, and gives its samples.
@@ -14,7 +15,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := Verify(ctx, store, Options{}, VerifyOptions{Deep: true})
+	report, err := check.Verify(ctx, store, check.Options{Deep: true})
 	if err != nil {
 		t.Fatal(err)
 	}

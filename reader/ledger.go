@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -78,12 +79,12 @@ func (l *ledger) enter(b SkippedBlock) {
 }
 
 // hole counts the block of one sample that is missing. It returns the error that ends the stream, if that is what it is.
-func (l *ledger) hole(p *piece, r *order.Ref, cause error) error {
-	j := p.job.shard.blockRange(p.job.block+int(r.Block)-p.first, 1)
+func (l *ledger) hole(p *window.Piece, r *order.Ref, cause error) error {
+	j := p.Job.Shard.BlockRange(p.Job.Block+int(r.Block)-p.First, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.enter(SkippedBlock{
-		Shard: j.shard.Name, Block: j.block, First: j.first, Samples: uint64(j.shard.rows[j.from].Samples), Reason: cause.Error(),
+		Shard: j.Shard.Name, Block: j.Block, First: j.First, Samples: uint64(j.Shard.Rows[j.From].Samples), Reason: cause.Error(),
 	})
 	if l.last.samples > l.limit {
 		return fmt.Errorf("%w: %d samples in %d damaged blocks, at most %d are allowed; the last: %w",
@@ -113,9 +114,9 @@ func sorted(blocks []SkippedBlock) []SkippedBlock {
 // Skipped is the ledger: the blocks that samples of the batches delivered so far were left out with, those of
 // StreamOptions.Skipped included, by shard and block. It may be called from any goroutine.
 func (s *Stream) Skipped() []SkippedBlock {
-	s.mu.Lock()
-	n := s.skipped.blocks
-	s.mu.Unlock()
+	s.count.mu.Lock()
+	n := s.count.skipped.blocks
+	s.count.mu.Unlock()
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
 	return sorted(s.ledger.blocks[:n])

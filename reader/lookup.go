@@ -18,7 +18,7 @@ import (
 // hashes); without one, the indexes of the shards whose range of keys has room for it. A key that is not there wraps
 // fs.ErrNotExist, and the message names its neighbours where that costs little.
 func (d *Dataset) Lookup(ctx context.Context, key string) ([]uint64, error) {
-	shards, known, err := d.candidates(ctx, key)
+	shards, known, err := d.catalog.Candidates(ctx, key, false)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (d *Dataset) Lookup(ctx context.Context, key string) ([]uint64, error) {
 		numbers, err = d.lookupTable(ctx, key)
 	} else {
 		if !known {
-			if shards, err = d.allCandidates(ctx, key); err != nil {
+			if shards, _, err = d.catalog.Candidates(ctx, key, true); err != nil {
 				return nil, err
 			}
 		}
@@ -42,56 +42,12 @@ func (d *Dataset) Lookup(ctx context.Context, key string) ([]uint64, error) {
 	return numbers, err
 }
 
-// candidates returns the shards whose range of keys has room for a key, if that is known without reading more than one
-// part of the tables.
-func (d *Dataset) candidates(ctx context.Context, key string) (shards []int, known bool, err error) {
-	for part := range d.tables.Parts {
-		info, ok := d.infos.peek(part)
-		if !ok && len(d.tables.Parts) > 1 {
-			return nil, false, nil
-		}
-		if !ok {
-			if info, err = d.partInfo(ctx, part); err != nil {
-				return nil, false, err
-			}
-		}
-		shards = append(shards, d.inRange(part, info, key)...)
-	}
-	return shards, true, nil
-}
-
-func (d *Dataset) allCandidates(ctx context.Context, key string) (shards []int, err error) {
-	for part := range d.tables.Parts {
-		info, err := d.partInfo(ctx, part)
-		if err != nil {
-			return nil, err
-		}
-		shards = append(shards, d.inRange(part, info, key)...)
-	}
-	return shards, nil
-}
-
-func (d *Dataset) inRange(part int, info *partInfo, key string) (shards []int) {
-	for i := range info.shards {
-		if s := &info.shards[i]; s.Samples > 0 && s.FirstKey <= key && key <= s.LastKey {
-			shards = append(shards, int(d.tables.Parts[part].FirstShard)+i)
-		}
-	}
-	return shards
-}
-
 // lookupTable asks the keys table.
 func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error) {
-	table := format.KeyTable{Entries: d.tables.Samples}
-	h, err := d.shardObject(ctx, d.KeysTable(), uint64(table.Size()))
+	hash := format.KeyHash(key)
+	entries, err := d.catalog.SearchTable(ctx, hash)
 	if err != nil {
 		return nil, err
-	}
-	defer d.objects.release(h)
-	hash := format.KeyHash(key)
-	entries, err := searchTable(ctx, h, table, hash)
-	if err != nil {
-		return nil, format.Position(err, h.name, -1, -1, "")
 	}
 	var numbers []uint64
 	for _, n := range format.SearchKeys(entries, hash) {
@@ -106,43 +62,13 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 	return numbers, nil
 }
 
-// searchTable reads the groups where a hash must be: those that Guess names, and their neighbours for as long as the
-// hash could lie there too.
-func searchTable(ctx context.Context, h *handle, table format.KeyTable, hash uint64) ([]format.KeyEntry, error) {
-	from, to := table.Guess(hash)
-	step := max(to-from, 1)
-	for {
-		off, n := table.Range(from, to)
-		raw := make([]byte, n)
-		if err := h.ReadAt(ctx, raw, off); err != nil {
-			return nil, err
-		}
-		entries, err := table.Decode(nil, raw, from, to)
-		if err != nil {
-			return nil, err
-		}
-		below := from > 0 && (len(entries) == 0 || entries[0].Hash >= hash)
-		above := to < table.Groups() && (len(entries) == 0 || entries[len(entries)-1].Hash <= hash)
-		if !below && !above {
-			return entries, nil
-		}
-		if below {
-			from = max(0, from-step)
-		}
-		if above {
-			to = min(table.Groups(), to+step)
-		}
-		step *= 2
-	}
-}
-
 // hasKey confirms that a sample has a key.
 func (d *Dataset) hasKey(ctx context.Context, number uint64, key string) (bool, error) {
-	j, index, err := d.locate(ctx, number)
+	j, index, err := d.catalog.Locate(ctx, number)
 	if err != nil {
 		return false, err
 	}
-	if key < j.shard.FirstKey || key > j.shard.LastKey {
+	if key < j.Shard.FirstKey || key > j.Shard.LastKey {
 		return false, nil
 	}
 	m := members{want: index}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/window"
 )
 
 // tarRecord is the unit of the tar format.
@@ -143,7 +144,7 @@ func (m *members) headers(p []byte, place func(error) error) ([]byte, error) {
 	w := format.Walker{Buf: m.head, Partial: true}
 	var found format.Member
 	if ok, err := w.Next(&found); err != nil || !ok {
-		return nil, place(inBlock(err))
+		return nil, place(window.InBlock(err))
 	}
 	return p, m.begin(&found)
 }
@@ -162,7 +163,7 @@ func (m *members) foreignHeaders(p []byte, place func(error) error) ([]byte, err
 		err = fmt.Errorf("%w: the archive ends inside the block", format.ErrCorrupt)
 		fallthrough
 	case err != nil:
-		return nil, place(inBlock(err))
+		return nil, place(window.InBlock(err))
 	case need > 0:
 		return p, nil
 	case e.Type != '0':

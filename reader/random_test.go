@@ -82,7 +82,7 @@ func TestMembersInPieces(t *testing.T) {
 	samples := mixed(12)
 	d := open(t, build(t, samples, testset.Options{}), Options{})
 	var block []byte
-	for f, err := range d.Frames(t.Context(), Range{}, FrameOptions{}) {
+	for f, err := range d.Frames(t.Context(), Range{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

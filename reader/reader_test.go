@@ -3,13 +3,11 @@ package reader
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
 	"os"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -188,7 +186,7 @@ func TestFrames(t *testing.T) {
 		for from := range d.NumShards() {
 			var got []byte
 			rows, first, block := 0, uint64(0), -1
-			for f, err := range d.Frames(t.Context(), Range{From: from, To: from + 1}, FrameOptions{}) {
+			for f, err := range d.Frames(t.Context(), Range{From: from, To: from + 1}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -238,35 +236,4 @@ func TestGet(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestCheck: the function sees every frame once; its error takes the place of the frame.
-func TestCheck(t *testing.T) {
-	samples := mixed(200)
-	store := build(t, samples, testset.Options{BlockSize: 2000, ShardSize: 20000})
-	d := open(t, store, Options{Workers: 4})
-	mine := errors.New("mine")
-	for _, stop := range []int{-1, 0, 1, 17} {
-		var seen [1024]atomic.Int32
-		o := FrameOptions{Check: func(f *Frame) error {
-			seen[f.FirstSample].Add(1)
-			if int(f.FirstSample)/4 == stop {
-				return mine
-			}
-			return nil
-		}}
-		frames := 0
-		var last error
-		for f, err := range d.Frames(t.Context(), Range{}, o) {
-			if last = err; err != nil {
-				continue
-			}
-			if frames++; seen[f.FirstSample].Load() != 1 || int(f.FirstSample)/4 == stop {
-				t.Fatalf("frame %+v was checked %d times", f, seen[f.FirstSample].Load())
-			}
-		}
-		if (stop >= 0) != errors.Is(last, mine) || (stop < 0 && frames != int(d.NumBlocks())) {
-			t.Fatalf("stop at %d: %d frames, %v", stop, frames, last)
-		}
-	}
 }

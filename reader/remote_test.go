@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
@@ -131,7 +132,7 @@ func TestRemoteStorageOrder(t *testing.T) {
 			t.Errorf("%d requests in flight, want up to 16", n)
 		}
 		for _, deep := range []bool{false, true} {
-			report, err := d.Verify(t.Context(), VerifyOptions{Deep: deep})
+			report, err := check.Verify(t.Context(), d.Store(), check.Options{Deep: deep})
 			if err != nil || !report.OK() {
 				t.Fatal(err, report.Faults)
 			}
@@ -190,7 +191,7 @@ func TestRemoteFindsDamage(t *testing.T) {
 		damaged := &streamed{open(t, store, Options{Workers: 2}), samples}
 		f := damaged.follow(t, StreamOptions{Shuffle: true, Lanes: 3, Delay: 2, GlobalBatch: 8, Epochs: 1, Seed: uint64(i)})
 		if i%3 == 0 {
-			if err := f.untilNeeded(t, l.has); !isDamage(err) {
+			if err := f.untilNeeded(t, l.has); !Damaged(err) {
 				t.Fatal(err)
 			}
 			continue
@@ -199,7 +200,7 @@ func TestRemoteFindsDamage(t *testing.T) {
 		for err == nil {
 			_, err = f.Next(t.Context())
 		}
-		if errors.Is(err, io.EOF) || !isDamage(err) {
+		if errors.Is(err, io.EOF) || !Damaged(err) {
 			t.Fatalf("block %d: %v", i, err)
 		}
 	}

@@ -3,12 +3,13 @@ package reader
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/internal/window"
 )
 
 // Sample is a key and its fields.
@@ -37,20 +38,19 @@ func (s *Sample) Field(name string) ([]byte, bool) {
 // than Options.Memory is an error that wraps format.ErrTooLarge; Field and WriteTar read those.
 func (d *Dataset) Samples(ctx context.Context, r Range) iter.Seq2[*Sample, error] {
 	return func(yield func(*Sample, error) bool) {
-		p := d.newPipeline()
 		var w sampleWalk
-		for u, err := range p.run(ctx, d.storageOrder(ctx, r, true)) {
+		for u, err := range d.run(ctx, false, d.storageOrder(ctx, r, true)) {
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			for i := range u.results {
-				f := &u.results[i]
-				if f.err != nil {
-					yield(nil, f.err)
+			for i := range u.Results {
+				f := &u.Results[i]
+				if f.Err != nil {
+					yield(nil, f.Err)
 					return
 				}
-				w.begin(&f.Frame)
+				w.begin(f)
 				for w.next() {
 					if !yield(&w.sample, nil) {
 						return
@@ -71,15 +71,15 @@ type sampleWalk struct {
 	err    error
 
 	it    format.SampleIter
-	frame *Frame
+	block *fetch.Result
 	left  int
 }
 
 // begin sets the walk to a block's first sample.
-func (w *sampleWalk) begin(f *Frame) {
-	w.it = format.SampleIter{Walker: format.Walker{Buf: f.Decoded, Foreign: f.shard.Foreign}, Fields: w.it.Fields}
-	w.frame, w.left, w.err = f, f.Samples, nil
-	w.sample.Number = f.FirstSample - 1 // next counts up
+func (w *sampleWalk) begin(f *fetch.Result) {
+	w.it = format.SampleIter{Walker: format.Walker{Buf: f.Decoded, Foreign: f.Shard.Foreign}, Fields: w.it.Fields}
+	w.block, w.left, w.err = f, f.Samples, nil
+	w.sample.Number = f.First - 1 // next counts up
 }
 
 // next finds the next sample. The block must hold as many as its row says, no more and no fewer.
@@ -89,12 +89,12 @@ func (w *sampleWalk) next() bool {
 		return false
 	}
 	if w.left == 0 {
-		w.err = w.position(fmt.Errorf("%w: more than the %d samples that its row says", format.ErrCorrupt, w.frame.Samples))
+		w.err = w.position(fmt.Errorf("%w: more than the %d samples that its row says", format.ErrCorrupt, w.block.Samples))
 		return false
 	}
 	w.left--
 	w.sample.Number++
-	if w.frame.shard.Foreign {
+	if w.block.Shard.Foreign {
 		sortFields(w.it.Fields)
 	}
 	w.sample.Key, w.sample.Fields = w.it.Key, w.it.Fields
@@ -104,7 +104,7 @@ func (w *sampleWalk) next() bool {
 func (w *sampleWalk) fail() {
 	err := w.it.Err()
 	if err == nil && w.left > 0 {
-		err = fmt.Errorf("%w: %d samples, its row says %d", format.ErrCorrupt, w.frame.Samples-w.left, w.frame.Samples)
+		err = fmt.Errorf("%w: %d samples, its row says %d", format.ErrCorrupt, w.block.Samples-w.left, w.block.Samples)
 	}
 	w.err = w.position(err)
 }
@@ -113,16 +113,7 @@ func (w *sampleWalk) position(err error) error {
 	if err == nil {
 		return nil
 	}
-	return format.Position(inBlock(err), w.frame.shard.Name, w.frame.Block, w.frame.Offset, "")
-}
-
-// inBlock moves an offset in a decoded block from an error's position into its words: positions are those in the object.
-func inBlock(err error) error {
-	var at *format.PosError
-	if !errors.As(err, &at) || at.Offset < 0 {
-		return err
-	}
-	return fmt.Errorf("%w (offset %d in the decoded block)", at.Err, at.Offset)
+	return format.Position(window.InBlock(err), w.block.Shard.Name, w.block.Block, w.block.Offset, "")
 }
 
 // sortFields puts the fields of a foreign sample in order: its members may stand in any.

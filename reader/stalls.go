@@ -106,24 +106,25 @@ type StreamStats struct {
 
 // Stats counts what the stream has done so far. It may be called from any goroutine.
 func (s *Stream) Stats() StreamStats {
-	c := &s.clock
+	c, n := &s.clock, &s.count
 	stalls := stallsOf(c.Totals())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	elapsed := s.ended
+	evicted, most := s.window.Stats()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	elapsed := n.ended
 	if elapsed == 0 {
-		elapsed = time.Since(s.opened)
+		elapsed = time.Since(s.life.opened)
 	}
 	return StreamStats{
-		Batches: s.stats.batches, Samples: s.stats.samples, Bytes: s.stats.bytes,
-		Elapsed: elapsed, Wait: stalls.Total(), FirstWait: s.stats.firstWait, Stalls: stalls,
+		Batches: n.batches, Samples: n.samples, Bytes: n.bytes,
+		Elapsed: elapsed, Wait: stalls.Total(), FirstWait: n.firstWait, Stalls: stalls,
 		Pieces: PieceCounts{
 			Queued: c.Count(account.Queued), Reading: c.Count(account.Reading) + c.Count(account.Room), Paused: c.Paused(),
 			Decoding: c.Count(account.Decoding),
 		},
-		Requests: s.gate.Limit(), Depth: s.ahead.Depth(), Decisions: s.stats.decisions.Load(),
-		Blocks: s.stats.blocks.Load(), StoredBytes: s.stats.stored.Load(), Evicted: s.stats.evicted.Load(),
-		Rereads: s.stats.rereads.Load(), Skipped: s.skipped.samples, Held: s.memory.most,
+		Requests: s.tuning.gate.Limit(), Depth: s.tuning.ahead.Depth(), Decisions: n.decisions.Load(),
+		Blocks: n.blocks.Load(), StoredBytes: n.stored.Load(), Evicted: evicted,
+		Rereads: n.rereads.Load(), Skipped: n.skipped.samples, Held: most,
 	}
 }
 

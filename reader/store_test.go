@@ -19,6 +19,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/reader/check"
+	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
@@ -53,7 +55,7 @@ func uses(samples []testset.Sample) map[string]func(ctx context.Context, store o
 			return nil
 		}),
 		"frames": with(func(ctx context.Context, d *Dataset) error {
-			for _, err := range d.Frames(ctx, Range{}, FrameOptions{}) {
+			for _, err := range d.Frames(ctx, Range{}) {
 				if err != nil {
 					return err
 				}
@@ -132,7 +134,7 @@ func TestFaultyVerify(t *testing.T) {
 			for _, kill := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/deep=%v/kill=%v", kind, deep, kill), func(t *testing.T) {
 					storetest.EachFault(t, func(*testing.T) objstore.Store { return store }, storetest.Fault{Kill: kill}, func(t *testing.T, store *storetest.Faulty) {
-						r, err := Verify(t.Context(), store, Options{Workers: 2}, VerifyOptions{Deep: deep})
+						r, err := check.Verify(t.Context(), store, check.Options{Workers: 2, Deep: deep})
 						if err != nil {
 							if !errors.Is(err, storetest.ErrInjected) {
 								t.Fatal(err)
@@ -143,7 +145,7 @@ func TestFaultyVerify(t *testing.T) {
 							t.Fatalf("fired %v: %+v", store.Fired(), r)
 						}
 						for _, f := range r.Faults {
-							if !store.Fired() || f.Kind != KindRead && f.Kind != KindManifest || !strings.Contains(f.Detail, "injected") {
+							if !store.Fired() || f.Kind != check.KindRead && f.Kind != check.KindManifest || !strings.Contains(f.Detail, "injected") {
 								t.Fatalf("fired %v: %+v", store.Fired(), r)
 							}
 						}
@@ -214,7 +216,7 @@ func TestCancelled(t *testing.T) {
 		for _, deep := range []bool{false, true} {
 			hanging := &slow{Store: store, gate: make(chan struct{})}
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-			r, err := Verify(ctx, hanging, Options{}, VerifyOptions{Deep: deep})
+			r, err := check.Verify(ctx, hanging, check.Options{Deep: deep})
 			cancel()
 			if !errors.Is(err, context.DeadlineExceeded) || r == nil || len(r.Faults) != 0 {
 				t.Fatalf("deep %v: %v %+v", deep, err, r)
@@ -294,7 +296,7 @@ func TestBreak(t *testing.T) {
 					t.Fatal("the panic was lost")
 				}
 			}()
-			for range d.Frames(t.Context(), Range{}, FrameOptions{}) {
+			for range d.Frames(t.Context(), Range{}) {
 				panic("mine")
 			}
 		}()
@@ -306,7 +308,12 @@ func TestConcurrent(t *testing.T) {
 	samples := mixed(300)
 	eachKind(t, samples, func(t *testing.T, store objstore.Store) {
 		d := open(t, store, Options{Workers: 2, Memory: 1 << 20})
-		d.infos.limit, d.rows.limit, d.indexes.limit = 1, 1, 1
+		small, err := catalog.Open(t.Context(), d.source, "", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer small.Close()
+		d.catalog = small
 		var wg sync.WaitGroup
 		for g := range 16 {
 			wg.Go(func() {
@@ -346,15 +353,42 @@ func TestConcurrent(t *testing.T) {
 	})
 }
 
+// openCount counts the objects of a store that are open.
+type openCount struct {
+	objstore.Store
+	open, most atomic.Int64
+}
+
+type countedObject struct {
+	objstore.Object
+	of *openCount
+}
+
+func (c *openCount) Open(ctx context.Context, name string) (objstore.Object, error) {
+	o, err := c.Store.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	c.most.Store(max(c.most.Load(), c.open.Add(1)))
+	return &countedObject{o, c}, nil
+}
+
+func (o *countedObject) Close() error {
+	o.of.open.Add(-1)
+	return o.Object.Close()
+}
+
 // TestManyShards has more shards than objects are kept open, and opens with few requests.
 func TestManyShards(t *testing.T) {
-	const n = 2*maxOpen + 50
+	const most = 256 // what the documentation of Open promises
+	const n = 2*most + 50
 	samples := make([]testset.Sample, n)
 	for i := range samples {
 		samples[i] = testset.Sample{Key: fmt.Sprintf("k%05d", i), Fields: []testset.Field{{Name: "x", Data: []byte{byte(i)}}}}
 	}
 	inner := build(t, samples, testset.Options{BlockSize: 1, ShardSize: 1})
-	store := storetest.NewFaulty(inner, storetest.Fault{At: -1})
+	counted := &openCount{Store: inner}
+	store := storetest.NewFaulty(counted, storetest.Fault{At: -1})
 	d := open(t, store, Options{})
 	if d.NumShards() != n || store.Ops() > 8 {
 		t.Fatalf("%d shards, opened with %d operations", d.NumShards(), store.Ops())
@@ -368,8 +402,8 @@ func TestManyShards(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(d.objects.open) > maxOpen || d.objects.order.Len() > maxOpen {
-				t.Fatalf("%d objects are open", len(d.objects.open))
+			if n := counted.most.Load(); n > most+2 { // the tables, and the one being opened
+				t.Fatalf("%d objects are open", n)
 			}
 		}
 	}
@@ -388,7 +422,7 @@ func TestEmpty(t *testing.T) {
 		if d.NumSamples() != 0 || d.NumShards() != 0 || d.NumBlocks() != 0 {
 			t.Fatalf("%+v", d.Summary())
 		}
-		for range d.Frames(t.Context(), Range{}, FrameOptions{}) {
+		for range d.Frames(t.Context(), Range{}) {
 			t.Fatal("a frame")
 		}
 		if _, err := d.Get(t.Context(), 0); !errors.Is(err, fs.ErrNotExist) {
@@ -419,7 +453,7 @@ func TestOpenErrors(t *testing.T) {
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "pack --resume") {
 		t.Fatal(err)
 	}
-	if _, err = Verify(ctx, left, Options{}, VerifyOptions{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err = check.Verify(ctx, left, check.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
 	d := open(t, store, Options{})
@@ -428,7 +462,7 @@ func TestOpenErrors(t *testing.T) {
 	if err := readAll(t, left, Options{Generation: generation}, samples); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Verify(ctx, left, Options{Generation: generation}, VerifyOptions{Deep: true}); err != nil || !r.OK() || len(r.Notes) != 1 {
+	if r, err := check.Verify(ctx, left, check.Options{Generation: generation, Deep: true}); err != nil || !r.OK() || len(r.Notes) != 1 {
 		t.Fatal(r, err)
 	}
 	if _, err := Open(ctx, store, Options{Generation: strings.Repeat("0", 16)}); !errors.Is(err, fs.ErrNotExist) {

@@ -1,90 +1,71 @@
 package reader
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"iter"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/account"
-	"github.com/shardtool/shardtool/reader/internal/tune"
+	"github.com/shardtool/shardtool/reader/internal/assemble"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/internal/planner"
+	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Stream delivers batches in the order of StreamOptions. Next, Checkpoint and Batches are for one goroutine; batches may be
-// released and the stream closed by others.
+// Stream delivers batches in the order of StreamOptions. Next, Checkpoint and Batches are for one
+// goroutine. Batches may be released, and the stream may be closed, by others.
 //
-//	plan (order, budget) -> pieces -> workers: fetch, check, decode, index
-//	     -> drafts of batches, in order -> assemble: wait for pieces, point into them, Map -> Next
+//	planner: order ──▶ drafts of batches ──────────────────────────▶ assembler ──▶ ready ──▶ Next
+//	                └▶ window: pieces get memory ──▶ workers: fetch, check, decode ─┘
 //
-// The order is decided by package order before anything runs concurrently. The planner asks for memory in the order of first
-// use, runs ahead as far as the budget goes and the step needs, and evicts only what no batch in hand uses.
+// Package order decides the order before anything runs concurrently. Each package below
+// reader/internal documents its part.
 type Stream struct {
-	d      *Dataset
-	opts   StreamOptions
-	plan   *order.Plan
-	params order.Params
-	cursor *order.Cursor
-	split  order.Split
-	per    int // blocks of a piece
-
-	// epoch and position are behind the last batch delivered.
-	epoch, position uint64
-	last            *Batch
-	err             error
-	ledger          *ledger
-	stats           streamStats
-	clock           account.Clock
-	opened          time.Time
-	returned        time.Time    // of the last Next; owned by the consumer's goroutine
-	meters          *tune.Meters // nil where nothing is tuned
-	load            tune.Load
-	gate            *tune.Gate // of requests; nil where the workers bound reading
-	ahead           *tune.Ahead
-	asked           int // extra requests granted by an elastic store; owned by the tuner goroutine
-
-	mu          sync.Mutex
-	memory      memory
-	pieces      map[pieceID]*piece // nil when closed
-	resident    []*piece           // that have their memory
-	mapped      map[int]int        // of each shard: its pieces that are mapped
-	held        int                // batches delivered and not released
-	waiting     bool               // Next waits
-	ended       time.Duration      // lifetime, set by Close; 0 while open
-	skipped     ledgerMark         // behind the last batch delivered
-	firstBlocks []int              // of each shard: its first block in the data set
-	// What is used again.
-	idlePieces []*piece
-	idleTables []*sampleTable
-	idleSlots  []*slot
-	idleDrafts []*draft
-	idleViews  []*views
-
-	wake    chan struct{} // one token: memory was given back, or Next waits
-	landing chan struct{} // one token: a piece has landed
-	fetches chan *piece
-	planned chan *draft
-	ready   chan *draft
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	wg      sync.WaitGroup
-	end     func()
-	flight  *flight // of a remote store
-	closing sync.Once
+	d       *Dataset
+	opts    StreamOptions
+	plan    *order.Plan
+	split   order.Split
+	sizes   sizes
+	clock   account.Clock
+	window  *window.Window
+	planner *planner.Planner
+	tuning  tuning
+	ledger  *ledger
+	flow    flow
+	place   place     // owned by the consumer's goroutine
+	count   delivered // what was delivered
+	life    lifetime
 }
 
-// Stream opens a stream over the data set, which must stay open as long. Close it. The context is for opening alone.
+// flow is the channels between the goroutines of a stream.
+type flow struct {
+	fetches chan *window.Piece
+	drafts  chan *planner.Draft
+	landing chan struct{} // holds a token when a piece has landed
+	ready   chan assembled
+	flight  *fetch.Flight // of a remote store
+}
+
+// lifetime is when a stream began, and how it ends.
+type lifetime struct {
+	opened time.Time
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	end    func()
+	wg     sync.WaitGroup
+	once   sync.Once
+}
+
+// Stream opens a stream over the data set. The caller must Close the stream and keep d open until
+// then. The context is for opening alone.
 //
-// Errors: options that cannot be, or do not fit the data set, wrap ErrOptions; a checkpoint of other content, or of another order,
-// wraps order.ErrMismatch and names the member.
+// Errors: invalid options, or options that do not fit the data set, wrap ErrOptions. A checkpoint of
+// other content, or of another order, wraps order.ErrMismatch and names the member.
 func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
 	o, err := o.filled(d)
 	if err != nil {
@@ -94,247 +75,141 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{d: d, opts: o, opened: time.Now(), epoch: o.Epoch, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
+	s := &Stream{d: d, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
+	var params order.Params
+	s.place.epoch = o.Epoch
 	if cp := o.Checkpoint; cp != nil {
-		s.params = cp.Params
-	} else if s.params, err = order.Choose(table, o.Choice()); err != nil {
+		params = cp.Params
+	} else if params, err = order.Choose(table, o.Choice()); err != nil {
 		return nil, optionsError{err}
 	}
-	if s.plan, err = order.New([]order.Source{{Table: table, Digest: format.DigestString(d.Digest())}}, s.params); err != nil {
+	if s.plan, err = order.New([]order.Source{{Table: table, Digest: format.DigestString(d.Digest())}}, params); err != nil {
 		return nil, optionsError{err}
 	}
 	if cp := o.Checkpoint; cp != nil {
 		if err := cp.Fits(s.plan); err != nil {
 			return nil, err
 		}
-		s.epoch, s.position = cp.Epoch, cp.Position
+		s.place.epoch, s.place.position = cp.Epoch, cp.Position
 	}
 	if err := s.plan.CheckSplit(s.split); err != nil {
 		return nil, optionsError{err}
 	}
-	if s.cursor, err = s.plan.Seek(s.epoch, s.position); err != nil {
+	cursor, err := s.plan.Seek(s.place.epoch, s.place.position)
+	if err != nil {
 		return nil, optionsError{err}
 	}
 	if o.Epochs > 0 {
-		s.cursor.Until(o.End())
+		cursor.Until(o.End())
 	}
-	s.firstBlocks = table.ShardFirst
-	s.start(ctx, table)
+	s.start(ctx, table, cursor)
 	return s, nil
 }
 
-// Params are the frozen parameters of the order, as chosen or as the checkpoint had them.
-func (s *Stream) Params() order.Params { return s.params }
-
-// Plan is the order itself.
-func (s *Stream) Plan() *order.Plan { return s.plan }
-
-// GlobalBatch is the batch size in use.
-func (s *Stream) GlobalBatch() int { return s.split.GlobalBatch }
-
-// Memory is the budget in use, in bytes.
-func (s *Stream) Memory() int64 { return s.opts.Memory }
-
-// start begins to read ahead.
-func (s *Stream) start(ctx context.Context, t order.Table) {
-	blocks := max(float64(len(t.Samples)), 1)
-	samples := float64(s.d.tables.Samples)
-	fields := 0.0 // of a sample
-	for _, f := range s.d.tables.Fields {
-		fields += float64(f.Samples) / max(samples, 1)
-	}
-	perBlock := float64(t.Decoded)/blocks + 1
-	tables := (startCost + memberCost*fields) * samples / blocks // bytes of sample tables a block
-	local := s.opts.GlobalBatch/s.opts.World + 1
-	ahead := min(max(64<<10/local, 2), 1024)
-	// What is not blocks: a worker's scratch, and batches that are planned or assembled.
-	rest := int64(s.opts.Workers)*scratchCost + int64(local)*(int64(ahead)*refCost+int64(s.opts.Hold+3)*int64(sampleCost+fieldCost*fields))
-	requests, most := s.requests(), 0
-	stored := float64(s.d.tables.Bytes) / blocks * s.runAhead() // bytes of a request
-	all := int64(s.d.tables.Bytes)                              // that can be on their way
-	if s.opts.Memory == 0 {
-		s.opts.Memory = s.defaultMemory(perBlock+tables, rest+min(int64(float64(requests)*stored), all)+int64(requests)*requestCost)
-	}
-	if requests > 0 { // and stored bytes on their way
-		most = s.mostRequests(requests, stored)
-		fly := max(min(s.opts.Memory/4, int64(float64(most)*stored), all), 1<<20)
-		s.flight = s.d.newFlight(s.opts.Workers, fly)
-		rest += fly + int64(most)*requestCost
-	}
-	// The buffers' share of what remains: what the sample tables beside them take is proportional.
-	s.memory.limit = int64(float64(s.opts.Memory-min(rest, s.opts.Memory/2)) * perBlock / (perBlock + tables))
-	s.per = pieceSize(s.params, int(float64(s.memory.limit)/perBlock), s.localLanes())
-	s.pieces, s.mapped = map[pieceID]*piece{}, map[int]int{}
-	s.wake, s.landing = make(chan struct{}, 1), make(chan struct{}, 1)
-	s.fetches, s.planned, s.ready = make(chan *piece, max(4*s.opts.Workers, requests)), make(chan *draft, ahead), make(chan *draft, 2)
+// start wires the parts of the stream, and begins to read ahead.
+func (s *Stream) start(ctx context.Context, t order.Table, cursor *order.Cursor) {
+	s.life.opened = time.Now()
+	s.life.ctx, s.life.end = s.d.catalog.Scope(context.WithoutCancel(ctx))
+	s.life.ctx, s.life.cancel = context.WithCancelCause(s.life.ctx)
+	s.sizes = s.d.sizesOf(&s.opts, s.plan.Params(), t)
 	s.ledger = newLedger(s.d, s.opts)
-	s.skipped = s.ledger.mark()
-	s.ctx, s.end = s.d.scope(context.WithoutCancel(ctx))
-	s.ctx, s.cancel = context.WithCancelCause(s.ctx)
-	batch := perBlock * float64(local) / max(samples/blocks, 1e-9)
-	room := max(float64(s.memory.limit)-s.live(perBlock), float64(s.memory.limit)/8) / max(batch, 1)
-	s.tune(tune.Limits{
-		Start: requests, Most: most, Deepest: cmp.Or(s.opts.Depth, ahead+4), FixedRequests: s.opts.Requests > 0, FixedDepth: s.opts.Depth > 0,
-		Workers: s.opts.Workers, Room: room,
-	})
-	if o := s.opts; o.Log != nil {
-		s.wg.Go(func() { s.log(s.ctx) })
+	s.count.skipped = s.ledger.mark()
+	s.flow = flow{
+		fetches: make(chan *window.Piece, max(4*s.opts.Workers, s.sizes.requests)), drafts: make(chan *planner.Draft, s.sizes.ahead),
+		landing: make(chan struct{}, 1), ready: make(chan assembled, 2),
 	}
-	s.wg.Go(func() { s.planAhead(s.ctx) })
-	s.wg.Go(func() { s.assemble(s.ctx) })
-	goroutines := max(s.opts.Workers, most)
-	if requests > 0 && s.opts.Requests > 0 {
-		goroutines = requests
+	if s.sizes.requests > 0 {
+		s.flow.flight = fetch.NewFlight(&s.d.pool, s.opts.Workers, s.sizes.flight)
 	}
-	for range goroutines {
-		s.wg.Go(func() { s.serve(s.ctx) })
+	s.window = window.New(s.sizes.window, &s.clock)
+	s.tune()
+	s.planner = &planner.Planner{
+		Order: rankOrder{cursor, s.split}, Shards: &shards{d: s.d, plan: s.plan, first: t.ShardFirst},
+		Sources: []planner.Source{{PieceBlocks: s.sizes.piece, SampleBytes: int64(t.Decoded / max(s.d.tables.Samples, 1)), Joined: s.d.source.Joined()}},
+		Window:  s.window, Clock: &s.clock, Ahead: s.tuning.ahead, Load: &s.tuning.load,
+		Limit: s.sizes.memory, Share: s.sizes.window / int64(2*max(s.opts.Hold, 1)),
+		Drafts: s.flow.drafts, Fetches: s.flow.fetches,
 	}
+	if s.opts.Log != nil {
+		s.life.wg.Go(func() { s.log(s.life.ctx) })
+	}
+	s.life.wg.Go(func() { s.planner.Run(s.life.ctx) })
+	for range s.sizes.workers {
+		s.life.wg.Go(func() { s.work(s.life.ctx) })
+	}
+	s.life.wg.Go(func() { s.assemble(s.life.ctx) })
 }
 
-// serve is one worker.
-func (s *Stream) serve(ctx context.Context) {
+// rankOrder is one rank's part of an order.
+type rankOrder struct {
+	*order.Cursor
+	split order.Split
+}
+
+func (o rankOrder) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
+	return o.NextBatch(refs, o.split)
+}
+
+// shards finds the shards of a stream for the planner, and keeps those used last.
+type shards struct {
+	d     *Dataset
+	plan  *order.Plan
+	first []int // block of each shard in the data set
+	known map[int]*fetch.Shard
+}
+
+func (s *shards) Shard(ctx context.Context, _ int, block uint32) (*fetch.Shard, int, error) {
+	number := s.plan.ShardOf(block)
+	if sh := s.known[number]; sh != nil {
+		return sh, s.first[number], nil
+	}
+	sh, err := s.d.catalog.Shard(ctx, number)
+	if err != nil {
+		return nil, 0, err
+	}
+	if s.known == nil || len(s.known) >= 4096 {
+		s.known = map[int]*fetch.Shard{}
+	}
+	s.known[number] = sh
+	return sh, s.first[number], nil
+}
+
+// work is one worker: it fills pieces.
+func (s *Stream) work(ctx context.Context) {
 	at := account.NewWorker(&s.clock, nil)
-	if s.meters != nil {
-		at = account.NewWorker(&s.clock, s.meters)
+	if s.tuning.meters != nil {
+		at = account.NewWorker(&s.clock, s.tuning.meters)
 	}
-	st := stage{d: s.d, flight: s.flight, keepGoing: true, follow: at}
-	reads := objstore.WithTracer(ctx, at) // of its pieces
-	if st.flight == nil {
-		st.scratch = s.d.scratch.get()
-		defer func() { s.d.scratch.put(st.scratch) }()
+	w := fetch.Worker{
+		Source: s.d.source, Flight: s.flow.flight, KeepGoing: true, Account: at, Rereads: func() { s.count.rereads.Add(1) },
 	}
-	var results []result
+	if w.Flight == nil {
+		w.Scratch = s.d.pool.Get()
+		defer func() { s.d.pool.Put(w.Scratch) }()
+	}
+	ctx = objstore.WithTracer(ctx, at)
+	var results []fetch.Result
 	for {
 		select {
-		case p, more := <-s.fetches:
-			if !more {
-				return
-			}
-			if !s.gate.Enter(ctx) {
+		case p, more := <-s.flow.fetches:
+			if !more || !s.tuning.gate.Enter(ctx) {
 				return
 			}
 			at.Begin(&p.Piece)
-			results = p.fetch(reads, s, &st, results)
+			results = p.Fill(ctx, &w, results)
+			s.count.blocks.Add(uint64(p.Blocks))
+			s.count.stored.Add(uint64(p.Plan.Stored))
 			at.At(account.Landed)
-			p.landed.Store(true)
-			signal(s.landing)
-			s.gate.Leave()
+			p.Land()
+			signal(s.flow.landing)
+			s.tuning.gate.Leave()
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// Next returns the next batch, or io.EOF behind the last. The batch before it is released unless StreamOptions.Hold is set.
-// An error sticks, but for that of ctx and ErrHeld. A batch with an error delivers nothing of itself, and all batches before it have
-// been delivered.
-func (s *Stream) Next(ctx context.Context) (*Batch, error) {
-	if s.err != nil {
-		return nil, s.err
-	}
-	entered := time.Now()
-	if !s.returned.IsZero() {
-		s.meters.Stepped(entered.Sub(s.returned))
-	}
-	b, err := s.next(ctx, entered)
-	s.returned = s.clock.End(entered)
-	return b, err
-}
-
-// next is Next between the times that it is called and that it returns.
-func (s *Stream) next(ctx context.Context, entered time.Time) (*Batch, error) {
-	if s.opts.Hold == 0 && s.last != nil {
-		s.last.Release()
-		s.last = nil
-	}
-	if held := s.wants(true); s.opts.Hold > 0 && held >= s.opts.Hold {
-		s.wants(false)
-		return nil, fmt.Errorf("reader: %w: %d are held and none was released; call Release on them, or raise Hold", ErrHeld, held)
-	}
-	defer s.wants(false)
-	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
-	}
-	d, more, err := s.receive(ctx, entered)
-	switch {
-	case err != nil:
-		return nil, err
-	case s.ctx.Err() != nil: // closed, and what the batch points to is gone
-		s.err = context.Cause(s.ctx)
-	case !more:
-		s.err = io.EOF
-	case d.err != nil:
-		s.err = d.err
-	default:
-		s.deliver(d)
-		return d.Batch, nil
-	}
-	return nil, s.err
-}
-
-// receive takes the next draft, assembled, and begins the account of the wait for it. more is false behind the last one. An error is
-// that of ctx.
-func (s *Stream) receive(ctx context.Context, entered time.Time) (d *draft, more bool, err error) {
-	select {
-	case d, more = <-s.ready:
-	default:
-		s.clock.Begin(entered)
-		defer s.waited(entered)
-		select {
-		case d, more = <-s.ready:
-		case <-s.ctx.Done():
-		case <-ctx.Done():
-			return nil, false, context.Cause(ctx)
-		}
-	}
-	if more {
-		s.clock.Hand(-1)
-	}
-	return d, more, nil
-}
-
-// waited reports a wait to the tuner where a greater depth might have avoided it.
-func (s *Stream) waited(since time.Time) {
-	s.mu.Lock()
-	first := s.stats.batches == 0
-	s.mu.Unlock()
-	if !first && s.ahead.Kept() {
-		s.meters.Waited(time.Since(since))
-	}
-}
-
-func (s *Stream) deliver(d *draft) {
-	b := d.Batch
-	s.mu.Lock()
-	s.held++
-	s.skipped = b.skipped
-	if s.stats.batches++; s.stats.batches == 1 {
-		s.stats.firstWait = s.clock.Totals().Sum()
-	}
-	s.stats.samples += uint64(d.samples)
-	s.stats.bytes += uint64(d.delivers)
-	s.mu.Unlock()
-	s.ahead.Deliver()
-	s.epoch, s.position, s.last = b.NextEpoch, b.NextPosition, b
-}
-
-// wants tells the planner whether the consumer waits: only then is memory taken from what will be needed later. It returns how
-// many batches are held.
-func (s *Stream) wants(batch bool) (held int) {
-	s.mu.Lock()
-	s.waiting = batch
-	held = s.held
-	s.mu.Unlock()
-	if batch {
-		s.nudge()
-	}
-	return held
-}
-
-// nudge wakes the planner.
-func (s *Stream) nudge() { signal(s.wake) }
-
-// signal leaves a token for whoever looks next, unless there is one.
+// signal leaves a token in the channel unless one is there.
 func signal(token chan struct{}) {
 	select {
 	case token <- struct{}{}:
@@ -342,75 +217,69 @@ func signal(token chan struct{}) {
 	}
 }
 
-// Batches goes through all batches. It ends at the end of the stream, or behind an error.
-func (s *Stream) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
-	return func(yield func(*Batch, error) bool) {
-		for {
-			b, err := s.Next(ctx)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if !yield(b, err) || err != nil {
-				return
-			}
+// assembled is a batch, or the error that ends the stream.
+type assembled struct {
+	*Batch
+	err error
+}
+
+// assemble turns drafts into batches, in order.
+func (s *Stream) assemble(ctx context.Context) {
+	defer close(s.flow.ready)
+	a := assemble.Assembler{Window: s.window, Clock: &s.clock, Landing: s.flow.landing, Skip: s.skip}
+	for d := range s.flow.drafts {
+		out := assembled{err: d.Err}
+		if d.Err == nil {
+			out.Batch = s.newBatch(d)
+			out.err = out.fill(ctx, &a)
+		}
+		s.clock.Hand(1)
+		select {
+		case s.flow.ready <- out: // owned by the consumer from here on
+		case <-ctx.Done():
+			return
+		}
+		if out.err != nil {
+			return
 		}
 	}
 }
 
-// Checkpoint is the place behind the last batch that Next returned: samples delivered, whatever has been read ahead. It is
-// the same for all ranks that are at the same step.
-func (s *Stream) Checkpoint() (order.Checkpoint, error) {
-	s.mu.Lock()
-	skipped := s.skipped
-	s.mu.Unlock()
-	return s.checkpoint(s.epoch, s.position, skipped)
+// skip decides about a sample of a damaged block.
+func (s *Stream) skip(p *window.Piece, r *order.Ref, cause error) error {
+	if s.opts.OnCorrupt == CorruptSkips && fetch.Proven(cause) {
+		return s.ledger.hole(p, r, cause)
+	}
+	return cause
 }
 
-func (s *Stream) checkpoint(epoch, position uint64, skipped ledgerMark) (order.Checkpoint, error) {
-	cp, err := s.plan.Checkpoint(epoch, position)
-	if err != nil {
-		return cp, err
-	}
-	cp.GlobalBatch, cp.Tables = s.split.GlobalBatch, s.d.Tables()
-	cp.SkipHash, cp.Skipped = skipped.hash, skipped.samples
-	return cp, nil
-}
+// Params returns the frozen parameters of the order, as chosen or as in the checkpoint.
+func (s *Stream) Params() order.Params { return s.plan.Params() }
+
+// Plan returns the order itself.
+func (s *Stream) Plan() *order.Plan { return s.plan }
+
+// GlobalBatch returns the batch size in use.
+func (s *Stream) GlobalBatch() int { return s.split.GlobalBatch }
+
+// Memory returns the budget in use, in bytes.
+func (s *Stream) Memory() int64 { return s.sizes.memory }
 
 // errStreamClosed is what Next returns after Close.
 var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClosed)
 
-// Close ends the stream, from any goroutine and as often as wanted. Samples of batches in hand must not be touched any more: their
-// memory may be gone. A Next that waits returns an error that wraps fs.ErrClosed. All goroutines have ended when Close returns, so
-// it waits for calls of Map.
+// Close ends the stream. It may be called from any goroutine, and more than once. Samples of batches
+// in hand must not be used any more: their memory may be freed. A Next that waits returns an error
+// that wraps fs.ErrClosed. All goroutines have ended when Close returns, so it waits for calls of Map.
 func (s *Stream) Close() error {
-	s.cancel(errStreamClosed)
-	s.wg.Wait()
-	s.end()
-	s.closing.Do(func() {
-		s.ask(0)
-		if s.flight != nil {
-			s.flight.land(s.d)
-		}
+	s.life.cancel(errStreamClosed)
+	s.life.wg.Wait()
+	s.life.end()
+	s.life.once.Do(func() {
+		s.tuning.ask(s.d.source.Store, 0)
+		s.flow.flight.Land()
+		s.window.Close()
+		s.count.end(time.Since(s.life.opened))
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.resident {
-		if p.mapped != nil {
-			s.unmap(p)
-		}
-	}
-	s.memory = memory{most: s.memory.most}
-	if s.ended == 0 {
-		s.ended = time.Since(s.opened)
-	}
-	s.pieces, s.resident, s.idlePieces, s.idleTables, s.idleSlots, s.idleDrafts, s.idleViews = nil, nil, nil, nil, nil, nil, nil
 	return nil
-}
-
-// streamStats counts what a stream did. Stream.mu guards what is delivered.
-type streamStats struct {
-	blocks, stored, evicted, rereads, decisions atomic.Uint64
-
-	batches, samples, bytes uint64
-	firstWait               time.Duration
 }

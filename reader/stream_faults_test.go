@@ -34,13 +34,13 @@ func blocksOf(t testing.TB, d *Dataset) (all []located) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sh, err := d.shard(t.Context(), i)
+		sh, err := d.catalog.Shard(t.Context(), i)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for b := range int(info.Blocks) {
-			j := sh.blockRange(b, 1)
-			all = append(all, located{info, b, j.offset, j.plan(fetchMost).stored, j.first, uint64(sh.rows[j.from].Samples)})
+			j := sh.BlockRange(b, 1)
+			all = append(all, located{info, b, j.Offset, j.Plan(1 << 20).Stored, j.First, uint64(sh.Rows[j.From].Samples)})
 		}
 	}
 	return all
@@ -200,7 +200,7 @@ func TestStreamReplaced(t *testing.T) {
 		data[i] ^= 0x55
 	}
 	put(t, store, info.Name, data)
-	set.objects.forget(info.Name, "")
+	reopen(t, set.Dataset, info.Name)
 	first, _ := set.FirstSample(t.Context(), set.NumShards()-1)
 	for {
 		b, err := f.Next(t.Context())

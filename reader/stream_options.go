@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/tune"
@@ -67,8 +64,7 @@ type StreamOptions struct {
 	// Default: what the order keeps live for this rank and half as much again to run ahead, at least 64 MiB. With less, blocks
 	// are evicted and read again, and the samples of a batch are copied out of blocks when those would fill the budget: slower,
 	// never another order. A block larger than Memory is an error that wraps format.ErrTooLarge; a batch larger than Memory, and
-	// batches in hand when Hold is set, come on top. Shards that are mapped into memory (plain ones, on disk) do not count: their
-	// pages are the system's.
+	// batches in hand when Hold is set, come on top.
 	Memory int64
 	// Workers fetch and decode; default Options.Workers.
 	Workers int
@@ -174,10 +170,10 @@ func (d *Dataset) expect(fields []string) error {
 			for j := range have {
 				have[j] = d.tables.Fields[j].Name
 			}
-			return fmt.Errorf("reader: %w: %v has no field %q, it has %q", ErrFields, d.store, want, have)
+			return fmt.Errorf("reader: %w: %v has no field %q, it has %q", ErrFields, d.Store(), want, have)
 		}
 		if n := d.tables.Fields[i].Samples; n != d.tables.Samples {
-			return fmt.Errorf("reader: %w: field %q is in %d of %d samples of %v", ErrFields, want, n, d.tables.Samples, d.store)
+			return fmt.Errorf("reader: %w: field %q is in %d of %d samples of %v", ErrFields, want, n, d.tables.Samples, d.Store())
 		}
 	}
 	return nil
@@ -196,60 +192,4 @@ func (o *StreamOptions) Choice() order.Choice {
 func LocalWorkers(localRanks int) int {
 	localRanks = max(localRanks, 1)
 	return max(1, (runtime.GOMAXPROCS(0)-localRanks)/localRanks)
-}
-
-// OrderTable reads what the order needs of the manifest: the samples of every block. Parts of the tables are read side by side where
-// a request takes time.
-func (d *Dataset) OrderTable(ctx context.Context) (order.Table, error) {
-	parts := make([]order.Table, len(d.tables.Parts))
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(d.requests(), 1))
-	from := 0
-	if len(parts) > 0 {
-		from = rand.IntN(len(parts)) // ranks that start together ask for other parts first
-	}
-	for i := range parts {
-		part := (from + i) % len(parts)
-		g.Go(func() (err error) {
-			parts[part], err = d.orderPart(gctx, part)
-			return err
-		})
-	}
-	t := order.Table{Decoded: d.tables.Decoded, Samples: make([]uint32, 0, d.tables.Blocks), ShardFirst: make([]int, 0, d.tables.Shards)}
-	if err := g.Wait(); err != nil {
-		return t, err
-	}
-	for i := range parts {
-		for _, first := range parts[i].ShardFirst {
-			t.ShardFirst = append(t.ShardFirst, len(t.Samples)+first)
-		}
-		t.Samples = append(t.Samples, parts[i].Samples...)
-		parts[i] = order.Table{}
-	}
-	return t, nil
-}
-
-// orderPart is OrderTable for the shards of one part, as if there were no others.
-func (d *Dataset) orderPart(ctx context.Context, part int) (t order.Table, err error) {
-	info, err := d.partInfo(ctx, part)
-	if err != nil {
-		return t, err
-	}
-	samples, err := loadInBackground(ctx, d, func() ([]uint64, error) { return d.tables.LoadSamples(part) })
-	if err != nil {
-		return t, err
-	}
-	for i := range info.shards {
-		t.ShardFirst = append(t.ShardFirst, len(t.Samples))
-		before := len(t.Samples)
-		for _, n := range samples[info.firstRow[i]:info.firstRow[i+1]] {
-			if n > 0 { // a row without samples continues the block before
-				t.Samples = append(t.Samples, uint32(n))
-			}
-		}
-		if uint64(len(t.Samples)-before) != info.shards[i].Blocks {
-			return t, d.inTables(fmt.Errorf("%w: %s has %d blocks with samples, %d are told", format.ErrCorrupt, info.shards[i].Name, len(t.Samples)-before, info.shards[i].Blocks))
-		}
-	}
-	return t, nil
 }

@@ -129,13 +129,12 @@ func leastFor(t *testing.T, set *streamed, number uint64) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sh, err := set.shard(t.Context(), place.Shard)
+	sh, err := set.catalog.Shard(t.Context(), place.Shard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := sh.blockRange(place.Block, 1)
-	need := j.plan(fetchMost)
-	return int64(need.size)
+	j := sh.BlockRange(place.Block, 1)
+	return int64(j.Plan(set.source.Joined()).Size)
 }
 
 // TestStreamHeld: Next says how many are held, and goes on when one was released.
@@ -281,7 +280,7 @@ func TestStreamClosed(t *testing.T) {
 // TestStreamAbandoned: streams that are closed before their end leave no goroutine and no open file; TestMain looks.
 func TestStreamAbandoned(t *testing.T) {
 	watch(t)
-	store := inDir(t)
+	store := &openCount{Store: inDir(t)}
 	set := newStreamed(t, store, mixed(600), testset.Options{BlockSize: 5000, ShardSize: 40_000, Plain: true})
 	for i := range 30 {
 		s := set.stream(t, StreamOptions{Shuffle: i%2 == 0, GlobalBatch: 1 + i*7, Epochs: 0, Hold: i % 3, Workers: 1 + i%3})
@@ -298,12 +297,9 @@ func TestStreamAbandoned(t *testing.T) {
 		s.Close()
 		s.Close()
 	}
-	set.objects.mu.Lock()
-	defer set.objects.mu.Unlock()
-	for name, h := range set.objects.open {
-		if h.users != 0 {
-			t.Errorf("%s still has %d users", name, h.users)
-		}
+	set.Close()
+	if n := store.open.Load(); n != 0 {
+		t.Errorf("%d objects are still open", n)
 	}
 }
 

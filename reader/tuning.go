@@ -4,34 +4,60 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/tune"
 )
 
+// tuning is how far ahead a stream reads.
+type tuning struct {
+	ahead  *tune.Ahead
+	load   tune.Load
+	gate   *tune.Gate   // of requests; nil where the workers bound reading
+	meters *tune.Meters // nil where nothing is tuned
+	extra  int          // requests granted by an elastic store; owned by the tuner goroutine
+	sends  int          // requests that the store sends anyway
+}
+
 // tune sets the first requests and depth, and starts the tuner where one of them may change.
-func (s *Stream) tune(l tune.Limits) {
-	depth := tune.New(l).Depth()
-	if s.opts.NoAutotune {
-		depth = l.Deepest
+func (s *Stream) tune() {
+	z, o, t := &s.sizes, &s.opts, &s.tuning
+	limits := tune.Limits{
+		Start: z.requests, Most: z.most, Deepest: z.depth, FixedRequests: o.Requests > 0, FixedDepth: o.Depth > 0,
+		Workers: o.Workers, Room: z.room,
 	}
-	s.ahead = tune.NewAhead(depth)
-	if l.Most > 0 {
-		s.gate = tune.NewGate(l.Start)
-		s.ask(l.Start)
+	depth := tune.New(limits).Depth()
+	if o.NoAutotune {
+		depth = z.depth
 	}
-	if s.opts.NoAutotune || l.FixedDepth && (l.FixedRequests || l.Most == 0) {
+	t.ahead, t.sends = tune.NewAhead(depth), s.d.source.Requests()
+	if z.most > 0 {
+		t.gate = tune.NewGate(z.requests)
+		t.ask(s.d.source.Store, z.requests)
+	}
+	if o.NoAutotune || limits.FixedDepth && (limits.FixedRequests || z.most == 0) {
 		return
 	}
-	s.meters = tune.NewMeters()
+	t.meters = tune.NewMeters()
 	var log *slog.Logger
-	if s.opts.Log != nil {
-		log = s.opts.Log.With("rank", s.split.Rank)
+	if o.Log != nil {
+		log = o.Log.With("rank", s.split.Rank)
 	}
 	loop := &tune.Loop{
-		Limits: l, Stream: tuned{s}, Meters: s.meters, Load: &s.load, Ahead: s.ahead, Log: log,
-		Every: s.opts.tuneEvery, Decide: s.opts.tune,
+		Limits: limits, Stream: tuned{s}, Meters: t.meters, Load: &t.load, Ahead: t.ahead, Log: log,
+		Every: o.tuneEvery, Decide: o.tune,
 	}
-	s.wg.Go(func() { loop.Run(s.ctx, func() { s.stats.decisions.Add(1) }) })
+	s.life.wg.Go(func() { loop.Run(s.life.ctx, func() { s.count.decisions.Add(1) }) })
+}
+
+// ask has an elastic store send so many requests for this stream, where that is more than it sends
+// anyway.
+func (t *tuning) ask(store objstore.Store, requests int) {
+	elastic, ok := store.(objstore.Elastic)
+	if extra := max(requests-t.sends, 0); ok && extra != t.extra {
+		elastic.Allow(extra - t.extra)
+		t.extra = extra
+	}
 }
 
 // tuned is a Stream as the tuner drives it.
@@ -40,25 +66,23 @@ type tuned struct{ s *Stream }
 func (t tuned) Progress() tune.Progress {
 	s := t.s
 	c := s.clock.Totals()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.count.mu.Lock()
+	defer s.count.mu.Unlock()
 	return tune.Progress{
-		At: time.Since(s.opened), Batches: s.stats.batches, First: s.stats.firstWait, Waiting: s.waiting,
+		At: time.Since(s.life.opened), Batches: s.count.batches, First: s.count.firstWait, Waiting: s.count.waiting,
 		Stalled: c[account.Request] + c[account.Throttled] + c[account.Cache] + c[account.Window],
 	}
 }
 
 func (t tuned) SetRequests(n int) {
-	t.s.ask(n)
-	t.s.gate.Set(n)
+	t.s.tuning.ask(t.s.d.source.Store, n)
+	t.s.tuning.gate.Set(n)
 }
 
 func (t tuned) SetDepth(n int) {
-	lower := n < t.s.ahead.Depth()
-	t.s.ahead.SetDepth(n)
+	lower := n < t.s.tuning.ahead.Depth()
+	t.s.tuning.ahead.SetDepth(n)
 	if lower {
-		t.s.mu.Lock()
-		t.s.memory.trim()
-		t.s.mu.Unlock()
+		t.s.window.Trim()
 	}
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
-func verify(t testing.TB, store objstore.Store, deep bool) *Report {
+func verify(t testing.TB, store objstore.Store, deep bool) *check.Report {
 	t.Helper()
-	r, err := Verify(t.Context(), store, Options{}, VerifyOptions{Deep: deep})
+	r, err := check.Verify(t.Context(), store, check.Options{Deep: deep})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +48,8 @@ func TestVerifyProgress(t *testing.T) {
 	store := build(t, mixed(200), testset.Options{BlockSize: 2000, ShardSize: 20000})
 	d := open(t, store, Options{Workers: 3})
 	for _, deep := range []bool{false, true} {
-		var last Progress
-		r, err := d.Verify(t.Context(), VerifyOptions{Deep: deep, Progress: func(p Progress) {
+		var last check.Progress
+		r, err := check.Verify(t.Context(), d.Store(), check.Options{Deep: deep, Progress: func(p check.Progress) {
 			if p.Shards < last.Shards || p.Bytes < last.Bytes || p.Bytes > p.TotalBytes {
 				t.Errorf("%+v after %+v", p, last)
 			}
@@ -68,19 +69,19 @@ func TestVerifyManifest(t *testing.T) {
 		shallow          bool // seen without Deep
 		edit             func(m *format.Manifest)
 	}{
-		{"hash", KindIndex, "content", true, func(m *format.Manifest) { m.Shards[1].Hash[3] ^= 1 }},
-		{"row checksum", KindIndex, "rows", true, func(m *format.Manifest) { m.Shards[1].Rows[2].CRC ^= 1 }},
-		{"row samples", KindIndex, "rows", true, func(m *format.Manifest) { r := m.Shards[1].Rows; r[0].Samples++; r[1].Samples-- }},
-		{"first key", KindIndex, "keys from", false, func(m *format.Manifest) { m.Shards[1].FirstKey = "a" }},
-		{"last key", KindIndex, "keys from", false, func(m *format.Manifest) { m.Shards[1].LastKey = "zz" }},
-		{"field bytes", KindManifest, `"jpg" adds up`, false, func(m *format.Manifest) { m.Fields[2].Bytes++ }},
-		{"field samples", KindManifest, `"jpg" adds up`, false, func(m *format.Manifest) { m.Fields[2].Samples-- }},
-		{"field max", KindManifest, `"txt" adds up`, false, func(m *format.Manifest) { m.Fields[3].Max++ }},
-		{"field gone", KindManifest, "do not name", false, func(m *format.Manifest) { m.Fields = m.Fields[:3] }},
-		{"field more", KindManifest, "adds up to 0", false, func(m *format.Manifest) {
+		{"hash", check.KindIndex, "content", true, func(m *format.Manifest) { m.Shards[1].Hash[3] ^= 1 }},
+		{"row checksum", check.KindIndex, "rows", true, func(m *format.Manifest) { m.Shards[1].Rows[2].CRC ^= 1 }},
+		{"row samples", check.KindIndex, "rows", true, func(m *format.Manifest) { r := m.Shards[1].Rows; r[0].Samples++; r[1].Samples-- }},
+		{"first key", check.KindIndex, "keys from", false, func(m *format.Manifest) { m.Shards[1].FirstKey = "a" }},
+		{"last key", check.KindIndex, "keys from", false, func(m *format.Manifest) { m.Shards[1].LastKey = "zz" }},
+		{"field bytes", check.KindManifest, `"jpg" adds up`, false, func(m *format.Manifest) { m.Fields[2].Bytes++ }},
+		{"field samples", check.KindManifest, `"jpg" adds up`, false, func(m *format.Manifest) { m.Fields[2].Samples-- }},
+		{"field max", check.KindManifest, `"txt" adds up`, false, func(m *format.Manifest) { m.Fields[3].Max++ }},
+		{"field gone", check.KindManifest, "do not name", false, func(m *format.Manifest) { m.Fields = m.Fields[:3] }},
+		{"field more", check.KindManifest, "adds up to 0", false, func(m *format.Manifest) {
 			m.Fields = append(m.Fields, format.FieldTotal{Name: "zip", Samples: 1})
 		}},
-		{"keys gone", KindMissing, "missing", true, func(m *format.Manifest) { m.Keys[0] ^= 1 }},
+		{"keys gone", check.KindMissing, "missing", true, func(m *format.Manifest) { m.Keys[0] ^= 1 }},
 		{"shards in another order", "", "", true, func(m *format.Manifest) { m.Shards[1], m.Shards[2] = m.Shards[2], m.Shards[1] }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -95,12 +96,12 @@ func TestVerifyManifest(t *testing.T) {
 			}
 			r := verify(t, store, true)
 			if c.kind == "" { // the numbers of samples are others now, which the keys table alone knows
-				if len(r.Faults) != 1 || r.Faults[0].Kind != KindKeys {
+				if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindKeys {
 					t.Fatalf("%+v", r.Faults)
 				}
 				return
 			}
-			if !slices.ContainsFunc(r.Faults, func(f Fault) bool { return f.Kind == c.kind && strings.Contains(f.Detail, c.says) }) {
+			if !slices.ContainsFunc(r.Faults, func(f check.Fault) bool { return f.Kind == c.kind && strings.Contains(f.Detail, c.says) }) {
 				t.Fatalf("%+v", r.Faults)
 			}
 		})
@@ -121,7 +122,7 @@ func TestVerifyKeys(t *testing.T) {
 		o := base
 		o.KeyHash = hash
 		r := verify(t, build(t, samples, o), true)
-		if len(r.Faults) != 1 || r.Faults[0].Kind != KindKeys || !strings.Contains(r.Faults[0].Detail, "exactly the keys") {
+		if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindKeys || !strings.Contains(r.Faults[0].Detail, "exactly the keys") {
 			t.Fatalf("%s: %+v", name, r.Faults)
 		}
 	}
@@ -132,7 +133,7 @@ func TestVerifyKeys(t *testing.T) {
 		data := slices.Clone(table)
 		data[at] ^= 4
 		r := verify(t, damaged(t, store, d.KeysTable(), data), true)
-		if len(r.Faults) != 1 || r.Faults[0].Kind != KindKeys || r.Faults[0].Shard != d.KeysTable() {
+		if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindKeys || r.Faults[0].Shard != d.KeysTable() {
 			t.Fatalf("byte %d: %+v", at, r.Faults)
 		}
 	}
@@ -146,7 +147,7 @@ func TestVerifyKeysHash(t *testing.T) {
 	data[10]++
 	binary.LittleEndian.PutUint32(data[28:], format.Checksum(data[:28]))
 	r := verify(t, damaged(t, store, d.KeysTable(), data), true)
-	if len(r.Faults) != 1 || r.Faults[0].Kind != KindKeys || !strings.Contains(r.Faults[0].Detail, "hash") {
+	if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindKeys || !strings.Contains(r.Faults[0].Detail, "hash") {
 		t.Fatalf("%+v", r)
 	}
 }
@@ -158,7 +159,7 @@ func TestVerifyDuplicates(t *testing.T) {
 		samples = append(samples, testset.Sample{Key: fmt.Sprintf("k%02d", (i*7)%29), Fields: []testset.Field{{Name: "x"}}})
 	}
 	r := verify(t, build(t, samples, testset.Options{BlockSize: 2048}), true)
-	if len(r.Faults) != 1 || r.Faults[0].Kind != KindIndex || r.Faults[0].Key != "k00" || r.Faults[0].Block != 7 ||
+	if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindIndex || r.Faults[0].Key != "k00" || r.Faults[0].Block != 7 ||
 		!strings.Contains(r.Faults[0].Detail, "duplicate") || len(r.Notes) != 1 {
 		t.Fatalf("%+v", r)
 	}
@@ -196,7 +197,7 @@ func TestLies(t *testing.T) {
 	// The index names another key than the tar header.
 	store := lie(t, "b", func(*format.ShardEntry) {})
 	r := verify(t, store, true)
-	if len(r.Faults) != 1 || r.Faults[0].Kind != KindContent || r.Faults[0].Block != 0 || r.Faults[0].Key != "b" ||
+	if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindContent || r.Faults[0].Block != 0 || r.Faults[0].Key != "b" ||
 		!strings.Contains(r.Faults[0].Detail, "header") {
 		t.Fatalf("%+v", r)
 	}
@@ -205,7 +206,7 @@ func TestLies(t *testing.T) {
 	}
 	// The tables have another identity, and the index none.
 	r = verify(t, lie(t, "c", func(s *format.ShardEntry) { s.Hash[5] ^= 1 }), true)
-	if len(r.Faults) != 1 || r.Faults[0].Kind != KindContent || !strings.Contains(r.Faults[0].Detail, "identity") {
+	if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindContent || !strings.Contains(r.Faults[0].Detail, "identity") {
 		t.Fatalf("%+v", r)
 	}
 	// The rows of the tables say fewer or more samples than the block has.
@@ -291,8 +292,8 @@ func TestVerifyDigest(t *testing.T) {
 	put(t, store, name, raw)
 	generation := strings.TrimSuffix(strings.TrimPrefix(name, "manifest-"), ".bin")
 	for _, deep := range []bool{false, true} {
-		r, err := Verify(t.Context(), store, Options{Generation: generation}, VerifyOptions{Deep: deep})
-		if err != nil || len(r.Faults) != 1 || r.Faults[0].Kind != KindManifest || !strings.Contains(r.Faults[0].Detail, "digest") {
+		r, err := check.Verify(t.Context(), store, check.Options{Generation: generation, Deep: deep})
+		if err != nil || len(r.Faults) != 1 || r.Faults[0].Kind != check.KindManifest || !strings.Contains(r.Faults[0].Detail, "digest") {
 			t.Fatalf("%v %+v", err, r)
 		}
 	}
@@ -306,47 +307,8 @@ func TestVerifyParts(t *testing.T) {
 	raw := slices.Clone(object(t, store, d.Tables()))
 	raw[len(raw)-1] ^= 1 // the last section: checksums of the only part
 	r := verify(t, damaged(t, store, d.Tables(), raw), true)
-	if len(r.Faults) != 2 || r.Faults[0].Kind != KindManifest || r.Faults[1].Kind != KindManifest ||
+	if len(r.Faults) != 2 || r.Faults[0].Kind != check.KindManifest || r.Faults[1].Kind != check.KindManifest ||
 		!strings.Contains(r.Faults[1].Detail, fmt.Sprintf("%d shards from number 0", len(m.Shards))) {
 		t.Fatalf("%+v", r)
-	}
-}
-
-// TestVerifyBounded: faults beyond the limit are counted.
-func TestVerifyBounded(t *testing.T) {
-	var r recorder
-	for i := range MaxFaults + 5 {
-		r.fail(t.Context(), i, KindIndex, "", format.ErrCorrupt)
-	}
-	if report := r.finish(); len(report.Faults) != MaxFaults || report.Dropped != 5 || report.OK() {
-		t.Fatalf("%d faults, %d dropped", len(report.Faults), report.Dropped)
-	}
-}
-
-// TestMultiset: order does not matter, everything else does.
-func TestMultiset(t *testing.T) {
-	var a, b multiset
-	for i := range uint64(1000) {
-		a.add(i*i, i)
-		b.add((999-i)*(999-i), 999-i)
-	}
-	if a != b {
-		t.Fatal("the order matters")
-	}
-	c := b
-	c.add(0, 0)
-	if c == b {
-		t.Fatal("(0, 0) counts for nothing")
-	}
-	// Exchanged numbers, and the same pair twice instead of two.
-	var p, q, twice multiset
-	p.add(1, 2)
-	p.add(3, 4)
-	q.add(1, 4)
-	q.add(3, 2)
-	twice.add(1, 2)
-	twice.add(1, 2)
-	if p == q || p == twice {
-		t.Fatal("different sets are equal")
 	}
 }

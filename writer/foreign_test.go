@@ -20,6 +20,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/check"
 )
 
 // foreignMember is a file of an archive.
@@ -163,7 +164,7 @@ func testIndex(t *testing.T, f tar.Format, dot string) {
 		t.Errorf("%+v, want %d samples", res, len(keys))
 	}
 	d := readDataset(t, store, reader.Options{})
-	if r, err := d.Verify(t.Context(), reader.VerifyOptions{Deep: true}); err != nil || !r.OK() {
+	if r, err := check.Verify(t.Context(), d.Store(), check.Options{Deep: true}); err != nil || !r.OK() {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	n := 0
@@ -255,7 +256,7 @@ func TestIndexFlipped(t *testing.T) {
 			store := whole.Clone()
 			putObject(t, store, name, bad)
 			d := readDataset(t, store, reader.Options{Workers: 1})
-			r, err := d.Verify(t.Context(), reader.VerifyOptions{Deep: true})
+			r, err := check.Verify(t.Context(), d.Store(), check.Options{Deep: true})
 			if err != nil || r.OK() {
 				t.Fatalf("%s: bit %d of byte %d: nothing found, %v", name, bit%8, bit/8, err)
 			}
@@ -266,7 +267,7 @@ func TestIndexFlipped(t *testing.T) {
 			putObject(t, store, name, data[:n])
 			d := readDataset(t, store, reader.Options{Workers: 1})
 			for _, deep := range []bool{false, true} {
-				if r, err := d.Verify(t.Context(), reader.VerifyOptions{Deep: deep}); err != nil || r.OK() {
+				if r, err := check.Verify(t.Context(), d.Store(), check.Options{Deep: deep}); err != nil || r.OK() {
 					t.Fatalf("%s cut to %d bytes, deep %v: nothing found, %v", name, n, deep, err)
 				}
 			}
@@ -402,13 +403,13 @@ func TestIndexGenerations(t *testing.T) {
 		}
 	}
 	putObject(t, store, "a.tar", archive(t, tar.FormatUSTAR, "", a))
-	if r, err := readDataset(t, store, reader.Options{}).Verify(t.Context(), reader.VerifyOptions{}); err != nil || r.OK() {
+	if r, err := check.Verify(t.Context(), store, check.Options{}); err != nil || r.OK() {
 		t.Errorf("an archive that changed: %v", err)
 	}
 	if res, err := Index(t.Context(), store, []string{"a.tar", "b.tar"}, Options{Mode: Overwrite}); err != nil || res.Generation != 4 {
 		t.Fatal(res, err)
 	}
-	if r, err := readDataset(t, store, reader.Options{}).Verify(t.Context(), reader.VerifyOptions{Deep: true}); err != nil || !r.OK() {
+	if r, err := check.Verify(t.Context(), store, check.Options{Deep: true}); err != nil || !r.OK() {
 		t.Errorf("indexed again: %+v, %v", r, err)
 	}
 }
@@ -429,7 +430,7 @@ func TestIndexFaults(t *testing.T) {
 		if err != nil && !errors.Is(err, ErrExists) || err == nil && res.Samples != 5 {
 			t.Errorf("tried again: %+v, %v", res, err)
 		}
-		if r, err := readDataset(t, store, reader.Options{}).Verify(t.Context(), reader.VerifyOptions{Deep: true}); err != nil || !r.OK() {
+		if r, err := check.Verify(t.Context(), store, check.Options{Deep: true}); err != nil || !r.OK() {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})

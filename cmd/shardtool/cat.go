@@ -167,7 +167,7 @@ func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) 
 
 // catTar writes decoded blocks as they are: together they are the archive.
 func catTar(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) error {
-	for f, err := range ds.Frames(ctx, reader.Range{}, reader.FrameOptions{}) {
+	for f, err := range ds.Frames(ctx, reader.Range{}) {
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/check"
 )
 
 type verifyFlags struct {
@@ -51,16 +51,16 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 	limitMemory(f.memory, 0)
 	begin := time.Now()
 	var bar *progress
-	opts := reader.VerifyOptions{Deep: f.deep}
+	opts := check.Options{Deep: f.deep, Generation: generation, Workers: f.work, Memory: f.memory}
 	if f.deep && !f.quiet {
-		opts.Progress = func(p reader.Progress) {
+		opts.Progress = func(p check.Progress) {
 			if bar == nil {
 				bar = newProgress(cmd.ErrOrStderr(), "verifying", int64(p.TotalBytes), false)
 			}
 			bar.set(int64(p.Bytes), fmt.Sprintf("%d of %d shards, %d faults", p.Shards, p.TotalShards, p.Faults))
 		}
 	}
-	report, err := reader.Verify(cmd.Context(), store, reader.Options{Generation: generation, Workers: f.work, Memory: f.memory}, opts)
+	report, err := check.Verify(cmd.Context(), store, opts)
 	if bar != nil {
 		bar.end()
 	}
@@ -69,11 +69,11 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 	}
 	if f.json {
 		if report.Faults == nil {
-			report.Faults = []reader.Fault{}
+			report.Faults = []check.Fault{}
 		}
 		err = printJSON(cmd, struct {
 			OK bool `json:"ok"`
-			*reader.Report
+			*check.Report
 			Seconds float64 `json:"seconds"`
 		}{report.OK(), report, time.Since(begin).Seconds()})
 	} else {
@@ -85,7 +85,7 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 	return err
 }
 
-func printReport(w io.Writer, r *reader.Report, took time.Duration) error {
+func printReport(w io.Writer, r *check.Report, took time.Duration) error {
 	for _, f := range r.Faults {
 		where := f.Shard
 		if f.Block >= 0 {

@@ -68,7 +68,7 @@ func (w *archive) stream(ctx context.Context, up objstore.Upload, end []byte) er
 		w.e.report(0, int64(n))
 		return err
 	}
-	for f, err := range w.e.d.Frames(ctx, reader.Range{From: w.number, To: w.number + 1}, reader.FrameOptions{}) {
+	for f, err := range w.e.d.Frames(ctx, reader.Range{From: w.number, To: w.number + 1}) {
 		if err == nil {
 			err = put(f.Decoded)
 		}

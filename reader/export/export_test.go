@@ -27,6 +27,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
@@ -240,7 +241,7 @@ func TestInPlace(t *testing.T) {
 	if err != nil || res.Found != d.NumShards() {
 		t.Fatal(res, err)
 	}
-	if r, err := d.Verify(t.Context(), reader.VerifyOptions{Deep: true}); err != nil || !r.OK() {
+	if r, err := check.Verify(t.Context(), d.Store(), check.Options{Deep: true}); err != nil || !r.OK() {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

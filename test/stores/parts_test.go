@@ -12,6 +12,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/test/proxy"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -80,7 +81,7 @@ func TestParts(t *testing.T) {
 // whole checks every byte of a data set.
 func whole(t *testing.T, store objstore.Store) {
 	t.Helper()
-	rep, err := reader.Verify(t.Context(), store, reader.Options{}, reader.VerifyOptions{Deep: true})
+	rep, err := check.Verify(t.Context(), store, check.Options{Deep: true})
 	if err != nil || len(rep.Faults) > 0 {
 		t.Errorf("%+v, %v", rep, err)
 	}

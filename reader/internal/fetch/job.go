@@ -68,8 +68,8 @@ func (s *Shard) Jobs(whole bool, yield func(Job, error) bool) bool {
 	return true
 }
 
-// samplesOf returns the number of samples of the block that row i belongs to.
-func (s *Shard) samplesOf(i int) uint32 {
+// SamplesOf returns the number of samples of the block that row i belongs to.
+func (s *Shard) SamplesOf(i int) uint32 {
 	for s.Rows[i].Samples == 0 {
 		i--
 	}
@@ -98,6 +98,35 @@ func (j Job) Split() iter.Seq[Job] {
 				return
 			}
 			j.next()
+		}
+	}
+}
+
+// Rest yields a job for each block from that of j to the end of the shard.
+func (j Job) Rest() iter.Seq[Job] {
+	return func(yield func(Job) bool) {
+		rows := j.Shard.Rows
+		for block := j; block.From < len(rows); block.next() {
+			for block.To = block.From + 1; block.To < len(rows) && rows[block.To].Samples == 0; block.To++ {
+			}
+			if !yield(block) {
+				return
+			}
+		}
+	}
+}
+
+// ByRow yields a job for each row of j, for blocks that are too large to be held whole.
+func (j Job) ByRow() iter.Seq[Job] {
+	return func(yield func(Job) bool) {
+		row := j
+		row.Whole = false
+		for row.From < j.To {
+			row.To = row.From + 1
+			if !yield(row) {
+				return
+			}
+			row.next()
 		}
 	}
 }
@@ -137,7 +166,7 @@ func (j *Job) next() {
 		j.Offset += int64(rows[i].Stored)
 		j.Before += int64(rows[i].Decoded)
 		if i+1 < len(rows) && rows[i+1].Samples > 0 {
-			j.First += uint64(j.Shard.samplesOf(i))
+			j.First += uint64(j.Shard.SamplesOf(i))
 			j.Block++
 			j.Before = 0
 		}

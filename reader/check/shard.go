@@ -1,4 +1,4 @@
-package reader
+package check
 
 import (
 	"bytes"
@@ -10,13 +10,15 @@ import (
 	"sort"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/catalog"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
 // shardCheck is a shard on its way through a deep Verify. The goroutine that gives out jobs makes it; then each block's
 // worker writes that block's hash, and the consumer does the rest.
 type shardCheck struct {
 	v *verifier
-	s *shard
+	s *fetch.Shard
 	// index is nil when it cannot be read; then contents are held against the tables alone.
 	index   *format.ShardIndex
 	cursors []format.FieldCursor // a block
@@ -45,23 +47,26 @@ func (c *shardCheck) checker(block, samples int) contentChecker {
 
 // deep reads every byte of all shards.
 func (v *verifier) deep(ctx context.Context) {
-	p := v.d.newPipeline()
-	p.keepGoing = true
-	p.check = checkBlock
-	for u, err := range p.run(ctx, v.jobs(ctx)) {
+	var pool fetch.ScratchPool
+	defer pool.Close()
+	p := &fetch.Pipeline{
+		Source: v.c.Source, Pool: &pool, Workers: v.o.Workers, Memory: v.o.Memory, KeepGoing: true, Check: v.checkBlock,
+	}
+	for u, err := range p.Run(ctx, v.jobs(ctx)) {
 		if err != nil {
 			if ctx.Err() == nil {
 				v.fail(ctx, orderLast, KindRead, "", err)
 			}
 			break
 		}
-		c, read := u.job.shard.check, 0
-		for i := range u.results {
-			c.take(ctx, &u.results[i])
-			read += u.results[i].Stored
+		c, read := v.check(u.Job.Shard), 0
+		for i := range u.Results {
+			c.take(ctx, &u.Results[i])
+			read += u.Results[i].Stored
 		}
 		v.read(read)
-		if u.job.to == len(c.s.rows) {
+		if u.Job.To == len(c.s.Rows) {
+			v.shards.Delete(u.Job.Shard.Number)
 			c.finish(ctx)
 		}
 		v.step(0)
@@ -77,22 +82,22 @@ func (v *verifier) deep(ctx context.Context) {
 
 // jobs is storage order, with each shard's ends looked at before its blocks are read. It runs ahead of the workers, so
 // that they need not wait for an index.
-func (v *verifier) jobs(ctx context.Context) iter.Seq2[job, error] {
-	return func(yield func(job, error) bool) {
-		v.complete = v.eachShard(ctx, func(s *shard) bool {
+func (v *verifier) jobs(ctx context.Context) iter.Seq2[fetch.Job, error] {
+	return func(yield func(fetch.Job, error) bool) {
+		v.complete = v.eachShard(ctx, func(s *fetch.Shard) bool {
 			c := v.begin(ctx, s)
 			if c == nil {
 				return ctx.Err() == nil
 			}
-			return c.s.jobs(false, yield)
+			return c.s.Jobs(false, yield)
 		})
 	}
 }
 
 // begin checks all of a shard but its blocks. It returns nil when none of them can be read.
-func (v *verifier) begin(ctx context.Context, s *shard) *shardCheck {
+func (v *verifier) begin(ctx context.Context, s *fetch.Shard) *shardCheck {
+	s.Unchecked = true // what is there of an object of another size is read
 	c := &shardCheck{v: v, s: s}
-	s.check = c
 	size, there := v.measure(ctx, s)
 	if there && size >= int64(s.Size) {
 		v.endOfArchive(ctx, s)
@@ -110,7 +115,7 @@ func (v *verifier) begin(ctx context.Context, s *shard) *shardCheck {
 		c.cut(size)
 	}
 	samples := 0
-	for _, r := range c.s.rows {
+	for _, r := range c.s.Rows {
 		if r.Samples > 0 {
 			c.firsts = append(c.firsts, samples)
 			samples += int(r.Samples)
@@ -120,40 +125,37 @@ func (v *verifier) begin(ctx context.Context, s *shard) *shardCheck {
 	if c.index != nil {
 		c.cursors = c.index.Cursors(c.firsts)
 	}
-	if len(c.s.rows) == 0 {
+	if len(c.s.Rows) == 0 {
 		c.finish(ctx)
+		return nil
 	}
+	v.shards.Store(c.s.Number, c)
 	return c
 }
 
 // measure compares the size of a shard's object.
-func (v *verifier) measure(ctx context.Context, s *shard) (size int64, there bool) {
-	h, err := v.d.objects.acquire(ctx, s.Name)
+func (v *verifier) measure(ctx context.Context, s *fetch.Shard) (size int64, there bool) {
+	size, err := v.c.Source.Stat(ctx, s.Name)
 	if err != nil {
-		v.fail(ctx, s.number, KindRead, "", v.d.missing(err, s.Name))
+		v.fail(ctx, s.Number, KindRead, "", err)
 		return 0, false
 	}
-	defer v.d.objects.release(h)
-	if err := v.d.objects.stat(ctx, h); err != nil {
-		v.fail(ctx, s.number, KindRead, "", v.d.missing(err, s.Name))
-		return 0, false
+	if err := v.c.Source.CheckSize(ctx, s.Name, s.Size); err != nil {
+		v.fail(ctx, s.Number, KindSize, "", err)
 	}
-	if err := v.d.checkSize(ctx, h, s.Size); err != nil {
-		v.fail(ctx, s.number, KindSize, "", err)
-	}
-	return h.info.Size, true
+	return size, true
 }
 
 // cut leaves the whole blocks of an object that is too short.
 func (c *shardCheck) cut(size int64) {
 	s := *c.s
 	end, whole := int64(0), 0
-	for i, r := range s.rows {
+	for i, r := range s.Rows {
 		if r.Samples > 0 {
 			whole = i
 		}
 		if end += int64(r.Stored); end > size {
-			s.rows = s.rows[:whole]
+			s.Rows = s.Rows[:whole]
 			break
 		}
 	}
@@ -164,33 +166,34 @@ func (c *shardCheck) cut(size int64) {
 const maxForeignEnd = 1 << 30
 
 // endOfArchive compares what stands behind the last block.
-func (v *verifier) endOfArchive(ctx context.Context, s *shard) {
+func (v *verifier) endOfArchive(ctx context.Context, s *fetch.Shard) {
 	want := format.EndOfArchive(s.Plain())
 	off := int64(0)
-	for _, r := range s.rows {
+	for _, r := range s.Rows {
 		off += int64(r.Stored)
 	}
 	size := int64(len(want))
 	if s.Foreign {
 		size = int64(s.Size) - off
 	}
-	h, err := v.d.objects.acquire(ctx, s.Name)
-	if err == nil && size > maxForeignEnd {
-		v.d.objects.release(h)
-		err = kindError{KindIndex, fmt.Errorf("%w: %d bytes behind the last block", format.ErrCorrupt, size)}
-	} else if err == nil {
-		defer v.d.objects.release(h)
-		got := make([]byte, size)
-		if err = h.ReadAt(ctx, got, off); err == nil && s.Foreign {
-			if err = format.CheckForeignEnd(got); err != nil {
-				err = ofKind(KindChecksum, err)
+	var err error
+	if size > maxForeignEnd {
+		err = &fetch.KindError{Kind: KindIndex, Err: fmt.Errorf("%w: %d bytes behind the last block", format.ErrCorrupt, size)}
+	} else {
+		err = v.c.Source.ReadRange(ctx, s.Name, 0, off, size, func(got []byte) error {
+			v.read(len(got))
+			switch {
+			case s.Foreign:
+				if err := format.CheckForeignEnd(got); err != nil {
+					return fetch.OfKind(KindChecksum, err)
+				}
+			case !bytes.Equal(got, want):
+				return &fetch.KindError{Kind: KindChecksum, Err: fmt.Errorf("%w: the end of the archive has other bytes", format.ErrCorrupt)}
 			}
-		} else if err == nil && !bytes.Equal(got, want) {
-			err = kindError{KindChecksum, fmt.Errorf("%w: the end of the archive has other bytes", format.ErrCorrupt)}
-		}
-		v.read(len(got))
+			return nil
+		})
 	}
-	v.fail(ctx, s.number, KindRead, "", format.Position(err, s.Name, -1, off, ""))
+	v.fail(ctx, s.Number, KindRead, "", format.Position(err, s.Name, -1, off, ""))
 }
 
 // indexOf reads a shard's index and compares it with the tables.
@@ -199,40 +202,32 @@ func (v *verifier) indexOf(ctx context.Context, c *shardCheck, size int64) {
 	if !s.Plain() && size < int64(s.Size) {
 		return // cut off, and reported as that
 	}
-	name := indexObject(s.ShardInfo)
-	if s.Plain() && !v.size(ctx, s.number, name, s.Tail) {
+	name, _ := catalog.IndexObject(s.ShardInfo)
+	if s.Plain() && !v.size(ctx, s.Number, name, s.Tail) {
 		return
 	}
-	h, err := v.d.objects.acquire(ctx, name)
+	ix, n, err := v.c.ReadIndex(ctx, s, 0)
+	v.read(n)
 	if err != nil {
-		v.fail(ctx, s.number, KindRead, "", v.d.missing(err, name))
+		v.fail(ctx, s.Number, KindIndex, "", err)
 		return
 	}
-	defer v.d.objects.release(h)
-	raw := make([]byte, s.Tail)
-	if err := h.ReadAt(ctx, raw, int64(indexObjectSize(s.ShardInfo)-s.Tail)); err != nil {
-		v.fail(ctx, s.number, KindRead, "", format.Position(err, name, -1, -1, ""))
-		return
-	}
-	v.read(len(raw))
-	t, err := parseTail(s, raw)
-	if err == nil {
-		c.index, err = decodeCold(s, t, raw)
-	}
-	if err != nil {
-		c.index = nil
-		v.fail(ctx, s.number, KindIndex, "", format.Position(err, name, -1, -1, ""))
-		return
-	}
+	c.index = ix
 	v.indexed(ctx, s, c.index)
 }
 
+// check returns the check of a shard whose blocks are being read.
+func (v *verifier) check(s *fetch.Shard) *shardCheck {
+	c, _ := v.shards.Load(s.Number)
+	return c.(*shardCheck)
+}
+
 // checkBlock runs on the workers: the identity and the content of a block of one frame.
-func checkBlock(f *Frame) error {
+func (v *verifier) checkBlock(f *fetch.Result) error {
 	if f.Samples == 0 || !f.Last {
 		return nil
 	}
-	c := f.shard.check
+	c := v.check(f.Shard)
 	c.hashes[f.Block] = format.BlockHash(f.Decoded)
 	if c.index == nil {
 		return nil
@@ -243,16 +238,16 @@ func checkBlock(f *Frame) error {
 		err = k.End()
 	}
 	if err != nil {
-		return format.Position(ofKind(KindContent, err), f.shard.Name, f.Block, f.Offset, "")
+		return format.Position(fetch.OfKind(KindContent, err), f.Shard.Name, f.Block, f.Offset, "")
 	}
 	return nil
 }
 
 // take is the consumer's part for one frame.
-func (c *shardCheck) take(ctx context.Context, r *result) {
+func (c *shardCheck) take(ctx context.Context, r *fetch.Result) {
 	switch {
-	case r.err != nil:
-		c.fail(ctx, r, r.err)
+	case r.Err != nil:
+		c.fail(ctx, r, r.Err)
 	case r.Samples == 0 || !r.Last:
 		c.piece(ctx, r)
 	default:
@@ -261,7 +256,7 @@ func (c *shardCheck) take(ctx context.Context, r *result) {
 }
 
 // piece takes a frame of a block of several.
-func (c *shardCheck) piece(ctx context.Context, r *result) {
+func (c *shardCheck) piece(ctx context.Context, r *fetch.Result) {
 	if r.Samples > 0 {
 		c.sum, c.content = sha256.New(), nil
 		if c.index != nil {
@@ -278,7 +273,7 @@ func (c *shardCheck) piece(ctx context.Context, r *result) {
 			err = c.content.End()
 		}
 		if err != nil {
-			c.fail(ctx, r, ofKind(KindContent, err))
+			c.fail(ctx, r, fetch.OfKind(KindContent, err))
 			return
 		}
 	}
@@ -288,18 +283,18 @@ func (c *shardCheck) piece(ctx context.Context, r *result) {
 	}
 }
 
-func (c *shardCheck) count(r *result) {
-	c.v.count(0, 1, uint64(blockSamples(c.s.rows, r.Row)))
+func (c *shardCheck) count(r *fetch.Result) {
+	c.v.count(0, 1, uint64(c.s.SamplesOf(r.Row)))
 }
 
 // fail records a fault in a block, with the key of its first sample.
-func (c *shardCheck) fail(ctx context.Context, r *result, err error) {
+func (c *shardCheck) fail(ctx context.Context, r *fetch.Result, err error) {
 	c.bad, c.sum = true, nil
 	key := ""
 	if c.index != nil && r.Block < len(c.firsts) {
 		key = c.index.Keys[c.firsts[r.Block]]
 	}
-	c.v.fail(ctx, c.s.number, KindRead, key, format.Position(err, c.s.Name, r.Block, r.Offset, ""))
+	c.v.fail(ctx, c.s.Number, KindRead, key, format.Position(err, c.s.Name, r.Block, r.Offset, ""))
 }
 
 // finish compares the shard's identity, when all of its blocks are there.
@@ -314,7 +309,7 @@ func (c *shardCheck) finish(ctx context.Context) {
 		h.Add(b)
 	}
 	if got := h.Sum(); got != c.s.Hash {
-		c.v.fail(ctx, c.s.number, KindContent, "", format.Position(fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
+		c.v.fail(ctx, c.s.Number, KindContent, "", format.Position(fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
 			"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got, c.s.Hash), c.s.Name, -1, -1, ""))
 	}
 }

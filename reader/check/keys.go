@@ -1,4 +1,4 @@
-package reader
+package check
 
 import (
 	"bytes"
@@ -8,12 +8,13 @@ import (
 	"math/bits"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
 // indexed takes in a shard's index: totals of fields, keys, and what the tables say of them.
-func (v *verifier) indexed(ctx context.Context, s *shard, ix *format.ShardIndex) {
+func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *format.ShardIndex) {
 	fault := func(block int, key string, err error) {
-		v.fail(ctx, s.number, KindIndex, key, format.Position(err, s.Name, block, -1, key))
+		v.fail(ctx, s.Number, KindIndex, key, format.Position(err, s.Name, block, -1, key))
 	}
 	for f, name := range ix.Fields {
 		v.addField(name, ix.Sizes[f])
@@ -28,7 +29,7 @@ func (v *verifier) indexed(ctx context.Context, s *shard, ix *format.ShardIndex)
 	}
 	first, last, ascending := ix.Keys[0], ix.Keys[0], true
 	for i, k := range ix.Keys {
-		v.keys.add(format.KeyHash(k), s.first+uint64(i))
+		v.keys.add(format.KeyHash(k), s.First+uint64(i))
 		if i > 0 && k <= ix.Keys[i-1] {
 			ascending = false
 		}
@@ -43,14 +44,14 @@ func (v *verifier) indexed(ctx context.Context, s *shard, ix *format.ShardIndex)
 	seen := make(map[string]struct{}, len(ix.Keys))
 	for i, k := range ix.Keys {
 		if _, twice := seen[k]; twice {
-			fault(blockOf(s.rows, i), k, fmt.Errorf("%w key in the shard", format.ErrDuplicate))
+			fault(blockOf(s.Rows, i), k, fmt.Errorf("%w key in the shard", format.ErrDuplicate))
 		}
 		seen[k] = struct{}{}
 	}
 }
 
 func (v *verifier) knows(a format.Attribute) bool {
-	for _, b := range v.d.tables.Attributes {
+	for _, b := range v.c.Tables.Attributes {
 		if a == b {
 			return true
 		}
@@ -76,7 +77,7 @@ func (v *verifier) addField(name string, sizes []uint64) {
 
 // fieldTotals compares the totals of fields.
 func (v *verifier) fieldTotals(ctx context.Context) {
-	for _, want := range v.d.tables.Fields {
+	for _, want := range v.c.Tables.Fields {
 		got := v.fields[want.Name]
 		if got == nil {
 			got = &format.FieldTotal{Name: want.Name}
@@ -84,12 +85,12 @@ func (v *verifier) fieldTotals(ctx context.Context) {
 		delete(v.fields, want.Name)
 		if *got != want {
 			v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: field %q adds up to %d samples, %d bytes, sizes from %d to %d; the tables say %d, %d, %d to %d",
-				format.ErrMismatch, v.d.name, want.Name, got.Samples, got.Bytes, got.Min, got.Max, want.Samples, want.Bytes, want.Min, want.Max))
+				format.ErrMismatch, v.c.Name, want.Name, got.Samples, got.Bytes, got.Min, got.Max, want.Samples, want.Bytes, want.Min, want.Max))
 		}
 	}
 	for name := range v.fields {
 		v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: the shards have a field %q that the tables do not name",
-			format.ErrMismatch, v.d.name, name))
+			format.ErrMismatch, v.c.Name, name))
 	}
 }
 
@@ -118,27 +119,21 @@ func mix(x uint64) uint64 {
 
 // keysTable checks the keys table: size and header, and with Deep its hash, its order and its entries.
 func (v *verifier) keysTable(ctx context.Context) {
-	name := v.d.KeysTable()
+	name := v.c.KeysTable()
 	if name == "" {
 		return
 	}
-	table := format.KeyTable{Entries: v.d.tables.Samples}
+	table := format.KeyTable{Entries: v.c.Tables.Samples}
 	fail := func(err error) { v.fail(ctx, orderLast, KindKeys, "", format.Position(err, name, -1, -1, "")) }
-	h, err := v.d.shardObject(ctx, name, uint64(table.Size()))
+	var header []byte
+	err := v.c.Source.ReadRange(ctx, name, uint64(table.Size()), 0, table.Size()-tableBody(table), func(raw []byte) error {
+		header = raw
+		return table.CheckHeader(raw)
+	})
 	if err != nil {
 		fail(err)
-		return
-	}
-	defer v.d.objects.release(h)
-	header := make([]byte, table.Size()-tableBody(table))
-	if err := h.ReadAt(ctx, header, 0); err != nil {
-		fail(err)
-		return
-	}
-	if err := table.CheckHeader(header); err != nil {
-		fail(err)
 	} else if v.o.Deep {
-		v.keyEntries(ctx, h, table, header, fail)
+		v.keyEntries(ctx, table, header, fail)
 	}
 }
 
@@ -148,32 +143,27 @@ func tableBody(t format.KeyTable) int64 {
 	return n
 }
 
-func (v *verifier) keyEntries(ctx context.Context, h *handle, table format.KeyTable, header []byte, fail func(error)) {
+func (v *verifier) keyEntries(ctx context.Context, table format.KeyTable, header []byte, fail func(error)) {
 	const step = 64 // groups of 1,024 entries: less than 1 MiB
 	sum := sha256.New()
 	sum.Write(header)
-	var buf []byte
 	var entries []format.KeyEntry
 	var set multiset
 	repeated := 0
 	for from := int64(0); from < table.Groups(); from += step {
 		to := min(from+step, table.Groups())
 		off, n := table.Range(from, to)
-		if int64(cap(buf)) < n {
-			buf = make([]byte, n)
-		}
-		buf = buf[:n]
-		if err := h.ReadAt(ctx, buf, off); err != nil {
-			fail(err)
-			return
-		}
-		sum.Write(buf)
-		v.read(len(buf))
 		// The last entry of the step before stays in front: the order is checked across steps too.
 		keep := min(len(entries), 1)
 		entries = append(entries[:0], entries[len(entries)-keep:]...)
-		var err error
-		if entries, err = table.Decode(entries, buf, from, to); err != nil {
+		err := v.c.Source.ReadRange(ctx, v.c.KeysTable(), uint64(table.Size()), off, n, func(raw []byte) (err error) {
+			if entries, err = table.Decode(entries[:keep], raw, from, to); err == nil {
+				sum.Write(raw)
+			}
+			return err
+		})
+		v.read(int(n))
+		if err != nil {
 			fail(err)
 			return
 		}
@@ -184,8 +174,8 @@ func (v *verifier) keyEntries(ctx context.Context, h *handle, table format.KeyTa
 			}
 		}
 	}
-	if got := format.Hash(sum.Sum(nil)); !bytes.Equal(got[:], v.d.tables.Keys[:]) {
-		fail(fmt.Errorf("%w: the table's hash is %v, %s says %v", format.ErrCorrupt, got, v.d.name, v.d.tables.Keys))
+	if got := format.Hash(sum.Sum(nil)); !bytes.Equal(got[:], v.c.Tables.Keys[:]) {
+		fail(fmt.Errorf("%w: the table's hash is %v, %s says %v", format.ErrCorrupt, got, v.c.Name, v.c.Tables.Keys))
 	}
 	if repeated > 0 {
 		v.note(fmt.Sprintf("%d keys have the hash of another: duplicates across shards", repeated))

@@ -1,4 +1,4 @@
-package reader
+package catalog
 
 import (
 	"container/list"
@@ -6,15 +6,16 @@ import (
 	"sync"
 )
 
-// cache keeps values that were loaded, up to a limit in bytes, and drops those that were used longest ago. What several
-// goroutines want at once is loaded once. Values are shared and never written again; dropping one takes it from nobody.
+// cache keeps values that were loaded, up to a limit in bytes, and drops the least recently used.
+// What several goroutines want at once is loaded once. Values are shared and never written again, so
+// a dropped value stays valid for those who have it.
 type cache[K comparable, V any] struct {
 	limit int64
 
-	mu      sync.Mutex
-	used    int64
-	entries map[K]*cached[K, V]
-	order   list.List // of loaded entries, the one used last in front
+	mu     sync.Mutex
+	used   int64
+	loaded map[K]*cached[K, V]
+	order  list.List // the one used last in front
 }
 
 type cached[K comparable, V any] struct {
@@ -22,21 +23,21 @@ type cached[K comparable, V any] struct {
 	value V
 	cost  int64
 	place *list.Element // in order; nil until loaded
-	users int           // goroutines in get that hold the entry
+	users int           // goroutines in get that wait for it
 	turn  chan struct{} // held by the one that loads
 }
 
-// get returns the value of a key, and calls load, under this caller's context, when it is not there. A failure is not
-// kept: whoever waits for the same key tries for itself.
+// get returns the value of a key. When it is not there, get calls load under this caller's context. A
+// failure is not kept: whoever waits for the same key tries again.
 func (c *cache[K, V]) get(ctx context.Context, key K, load func(context.Context) (V, int64, error)) (V, error) {
 	c.mu.Lock()
-	e := c.entries[key]
+	e := c.loaded[key]
 	if e == nil {
 		e = &cached[K, V]{key: key, turn: make(chan struct{}, 1)}
-		if c.entries == nil {
-			c.entries = map[K]*cached[K, V]{}
+		if c.loaded == nil {
+			c.loaded = map[K]*cached[K, V]{}
 		}
-		c.entries[key] = e
+		c.loaded[key] = e
 	}
 	if e.place != nil {
 		c.order.MoveToFront(e.place)
@@ -69,11 +70,11 @@ func (c *cache[K, V]) get(ctx context.Context, key K, load func(context.Context)
 	return v, nil
 }
 
-// peek returns a value only if it is there.
+// peek returns a value that is there already.
 func (c *cache[K, V]) peek(key K) (v V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.entries[key]
+	e := c.loaded[key]
 	if e == nil || e.place == nil {
 		return v, false
 	}
@@ -90,15 +91,15 @@ func (c *cache[K, V]) add(e *cached[K, V], v V, cost int64) {
 	for c.used > c.limit && c.order.Len() > 1 {
 		last := c.order.Remove(c.order.Back()).(*cached[K, V])
 		c.used -= last.cost
-		delete(c.entries, last.key)
+		delete(c.loaded, last.key)
 	}
 }
 
-// leave forgets an entry that nobody could load.
+// leave forgets a key that nobody could load.
 func (c *cache[K, V]) leave(e *cached[K, V]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.users--; e.users == 0 && e.place == nil {
-		delete(c.entries, e.key)
+		delete(c.loaded, e.key)
 	}
 }

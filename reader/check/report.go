@@ -1,4 +1,4 @@
-package reader
+package check
 
 import (
 	"cmp"
@@ -9,29 +9,21 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// Kinds of faults.
+// The kinds of faults.
 const (
-	// KindMissing: an object that the tables name is not there.
-	KindMissing = "missing"
-	// KindTruncated: an object is shorter than the tables say, KindSize: longer.
-	KindTruncated = "truncated"
-	KindSize      = "size"
-	// KindRead: the store failed to read. The bytes may be good.
-	KindRead = "read"
-	// KindChecksum: stored bytes are not those that were packed.
-	KindChecksum = "checksum"
-	// KindDecode: bytes with the right checksum that do not decode.
-	KindDecode = "decode"
-	// KindContent: decoded bytes that are not what index and tables say of them.
-	KindContent = "content"
-	// KindIndex: a shard's index is damaged, or belongs to another shard.
-	KindIndex = "index"
-	// KindManifest: manifest.json or the tables are damaged, or disagree.
-	KindManifest = "manifest"
-	// KindKeys: the keys table is damaged, or has other keys than the shards.
-	KindKeys = "keys"
+	KindMissing   = fetch.KindMissing   // an object that the tables name is not there
+	KindTruncated = fetch.KindTruncated // an object is shorter than the tables say
+	KindSize      = fetch.KindSize      // an object is longer than the tables say
+	KindRead      = "read"              // the store failed to read; the bytes may be good
+	KindChecksum  = fetch.KindChecksum  // stored bytes are not those that were packed
+	KindDecode    = fetch.KindDecode    // bytes with the right checksum do not decode
+	KindContent   = "content"           // decoded bytes are not what index and tables say
+	KindIndex     = "index"             // a shard's index is damaged, or belongs to another shard
+	KindManifest  = "manifest"          // manifest.json or the tables are damaged, or disagree
+	KindKeys      = "keys"              // the keys table is damaged, or has other keys than the shards
 )
 
 // Fault is one thing that is wrong.
@@ -76,8 +68,15 @@ const MaxFaults = 10_000
 // OK says that nothing is wrong.
 func (r *Report) OK() bool { return len(r.Faults) == 0 }
 
-// VerifyOptions say how much Verify looks at.
-type VerifyOptions struct {
+// Options say how much Verify reads. The zero value means the defaults.
+type Options struct {
+	// Generation picks a generation by the 16 hexadecimal digits in its tables' name. Empty: the one
+	// that manifest.json names.
+	Generation string
+	// Workers is how many goroutines read, check and decode. 0: one for each processor.
+	Workers int
+	// Memory is the budget in bytes for blocks, at least 1 MiB. 0: 256 MiB.
+	Memory int64
 	// Deep reads, decodes and compares every byte. Otherwise: manifest.json against the tables, the tables' own hash, the
 	// size of every object and the hot end of every shard.
 	Deep bool
@@ -121,11 +120,11 @@ func (r *recorder) fail(ctx context.Context, order int, kind, key string, err er
 		return
 	}
 	f := Fault{Block: -1, Offset: -1, Key: key, Kind: kind, Detail: err.Error(), order: order}
-	var k kindError
+	var k *fetch.KindError
 	switch {
 	case errors.As(err, &k):
-		f.Kind = k.kind
-	case !isDamage(err):
+		f.Kind = k.Kind
+	case !fetch.Damaged(err):
 		f.Kind = KindRead
 	}
 	var at *format.PosError
@@ -139,12 +138,6 @@ func (r *recorder) fail(ctx context.Context, order int, kind, key string, err er
 		}
 	}
 	r.add(f)
-}
-
-// isDamage tells what the bytes are guilty of from what the store is.
-func isDamage(err error) bool {
-	return errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrMismatch) || errors.Is(err, format.ErrVersion) ||
-		errors.Is(err, format.ErrTooLarge) || errors.Is(err, format.ErrName) || errors.Is(err, format.ErrDuplicate)
 }
 
 func (r *recorder) note(text string) {
@@ -176,24 +169,3 @@ func (r *recorder) finish() *Report {
 	report := r.report
 	return &report
 }
-
-// kindError says what kind of fault an error is.
-type kindError struct {
-	kind string
-	err  error
-}
-
-// ofKind marks an error, inside of its position where it has one: what stands around a position does not survive
-// format.Position.
-func ofKind(kind string, err error) error {
-	var at *format.PosError
-	if !errors.As(err, &at) {
-		return kindError{kind, err}
-	}
-	marked := *at
-	marked.Err = kindError{kind, at.Err}
-	return &marked
-}
-
-func (e kindError) Error() string { return e.err.Error() }
-func (e kindError) Unwrap() error { return e.err }

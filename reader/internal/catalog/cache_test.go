@@ -1,4 +1,4 @@
-package reader
+package catalog
 
 import (
 	"context"
@@ -35,8 +35,8 @@ func TestCache(t *testing.T) {
 		t.Fatalf("%d loads", loads)
 	}
 	get(4, 1000) // larger than all: it is there until the next one
-	if v, ok := c.peek(4); !ok || v != 40 || len(c.entries) != 1 {
-		t.Fatalf("%d, %v, %d entries", v, ok, len(c.entries))
+	if v, ok := c.peek(4); !ok || v != 40 || len(c.loaded) != 1 {
+		t.Fatalf("%d, %v, %d entries", v, ok, len(c.loaded))
 	}
 	get(5, 1)
 	if _, ok := c.peek(4); ok || c.used != 1 {
@@ -68,8 +68,8 @@ func TestCacheOnce(t *testing.T) {
 	if loads.Load() != 2 {
 		t.Fatalf("%d loads", loads.Load())
 	}
-	if _, err := c.get(t.Context(), "other", func(context.Context) (int, int64, error) { return 0, 0, fail }); !errors.Is(err, fail) || len(c.entries) != 1 {
-		t.Fatalf("%v; %d entries", err, len(c.entries))
+	if _, err := c.get(t.Context(), "other", func(context.Context) (int, int64, error) { return 0, 0, fail }); !errors.Is(err, fail) || len(c.loaded) != 1 {
+		t.Fatalf("%v; %d entries", err, len(c.loaded))
 	}
 	// One who waits can be called off.
 	inside, ctx := make(chan struct{}), t.Context()

@@ -1,4 +1,4 @@
-package reader
+package window
 
 import (
 	"errors"
@@ -6,18 +6,22 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/block"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// TestPieceErrorsHavePlaces: what is wrong inside a block whose checksum is right is an error at the block's place in the object.
-func TestPieceErrorsHavePlaces(t *testing.T) {
+// TestErrorsHavePlaces checks that damage inside a block whose checksum is right is an error at the
+// block's place in the object.
+func TestErrorsHavePlaces(t *testing.T) {
 	var layout format.BlockBuilder
 	layout.Member("a.x", 1)
 	layout.Member("b.x", 1)
-	of := &shard{ShardInfo: &format.ShardInfo{Name: "s.tar.zst"}}
-	head := result{Frame: Frame{Block: 3, Offset: 8192, Samples: 2, shard: of}}
+	of := &fetch.Shard{ShardInfo: &format.ShardInfo{Name: "s.tar.zst"}}
+	head := fetch.Result{Shard: of, Block: 3, Offset: 8192, Samples: 2}
 	index := func() error {
-		p := piece{sampleTable: &sampleTable{}}
-		return p.index([]result{head}, layout.Buf).err
+		p := Piece{Table: new(block.Table)}
+		p.add([]fetch.Result{head}, layout.Buf)
+		return p.Table.Err(0)
 	}
 	if err := index(); err != nil {
 		t.Fatal(err)

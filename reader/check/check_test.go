@@ -1,0 +1,123 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"testing"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+)
+
+func build(t *testing.T, o testset.Options) objstore.Store {
+	t.Helper()
+	var samples []testset.Sample
+	for i := range 60 {
+		data := bytes.Repeat([]byte{byte(i), 7}, 200+i)
+		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%03d", i), Fields: []testset.Field{{Name: "x", Data: data}}})
+	}
+	store := mem.New()
+	if _, err := testset.Build(t.Context(), store, slices.Values(samples), o); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// TestEveryObject flips a bit in the middle of every object of a data set in turn, and removes every
+// object in turn: each is a fault, deep or at once.
+func TestEveryObject(t *testing.T) {
+	for _, o := range []testset.Options{{BlockSize: 4000, ShardSize: 12_000}, {BlockSize: 4000, ShardSize: 12_000, Plain: true}} {
+		store := build(t, o)
+		if r, err := Verify(t.Context(), store, Options{Deep: true}); err != nil || !r.OK() || r.Samples != 60 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		for info, err := range store.List(t.Context(), "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			good, _, err := objstore.ReadAll(t.Context(), store, info.Name, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad := slices.Clone(good)
+			bad[len(bad)/2] ^= 4
+			put(t, store, info.Name, bad)
+			if r, err := Verify(t.Context(), store, Options{Deep: true}); err == nil && r.OK() {
+				t.Errorf("%s: a flipped bit was not found", info.Name)
+			}
+			if err := store.Delete(t.Context(), info.Name); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Verify(t.Context(), store, Options{})
+			if info.Name == format.ManifestName {
+				if !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("no data set: %+v, %v", r, err)
+				}
+			} else if err != nil || r.OK() {
+				t.Errorf("%s is missing: %+v, %v", info.Name, r, err)
+			}
+			put(t, store, info.Name, good)
+		}
+	}
+}
+
+func put(t *testing.T, store objstore.Store, name string, data []byte) {
+	t.Helper()
+	if _, err := objstore.Put(t.Context(), store, name, data, objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEnds checks that the end of a context ends a verification with its cause.
+func TestEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Verify(ctx, build(t, testset.Options{}), Options{Deep: true}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestBounded checks that faults beyond the limit are counted.
+func TestBounded(t *testing.T) {
+	var r recorder
+	for i := range MaxFaults + 5 {
+		r.fail(t.Context(), i, KindIndex, "", format.ErrCorrupt)
+	}
+	if report := r.finish(); len(report.Faults) != MaxFaults || report.Dropped != 5 || report.OK() {
+		t.Fatalf("%d faults, %d dropped", len(report.Faults), report.Dropped)
+	}
+}
+
+// TestMultiset checks that the order of pairs does not matter, and everything else does.
+func TestMultiset(t *testing.T) {
+	var a, b multiset
+	for i := range uint64(1000) {
+		a.add(i*i, i)
+		b.add((999-i)*(999-i), 999-i)
+	}
+	if a != b {
+		t.Fatal("the order matters")
+	}
+	c := b
+	c.add(0, 0)
+	if c == b {
+		t.Fatal("(0, 0) counts for nothing")
+	}
+	// Exchanged numbers, and the same pair twice instead of two.
+	var p, q, twice multiset
+	p.add(1, 2)
+	p.add(3, 4)
+	q.add(1, 4)
+	q.add(3, 2)
+	twice.add(1, 2)
+	twice.add(1, 2)
+	if p == q || p == twice {
+		t.Fatal("different sets are equal")
+	}
+}

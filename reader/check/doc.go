@@ -1,0 +1,9 @@
+// Package check verifies that a data set is intact.
+//
+//	manifest.json ──▶ tables: name, hash, digest, totals ──▶ keys table: header, order, entries
+//	each shard ──▶ object: size, end ──▶ index: rows, keys, fields, attributes
+//	           ──▶ every block: checksum, decoded content against the index, identity    (Deep)
+//
+// It reports every fault with its place and kind, and goes on. Bytes that looked damaged once and not
+// when they were read again are a note and no fault.
+package check

@@ -1,0 +1,250 @@
+// Package catalog reads what a data set says about itself: the manifest, the tables, the indexes of
+// its shards, and the keys table.
+//
+//	manifest.json ──▶ tables ──▶ parts ──▶ shards with their rows ──▶ fetch.Job
+//	                                   ──▶ indexes (keys, sizes, attributes)
+//	                  keys table, or indexes ──▶ numbers of the samples with a key
+//
+// Opening reads the manifest and the front of the tables. Everything else is loaded when it is first
+// wanted, and kept up to a limit.
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
+)
+
+// MaxSummary bounds manifest.json, which holds a few hundred bytes and a line for each field.
+const MaxSummary = 16 << 20
+
+// Catalog is one generation of a data set. It may be used by several goroutines at once.
+type Catalog struct {
+	Source *fetch.Source
+	Name   string         // of the tables
+	Tables *format.Tables // loaded as far as Open needs them
+	// Object is the tables, and Size its bytes.
+	Object objstore.Object
+	Size   int64
+	// Stated is manifest.json as it was read, and Raw its bytes; nil when a generation was asked for.
+	Stated *format.Summary
+	Raw    []byte
+
+	infos   cache[int, *Part]
+	rows    cache[int, []format.Row]
+	indexes cache[int, *format.ShardIndex]
+	anew    atomic.Int32 // reads of the tables that go past what the store has kept
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	closed bool
+	wg     sync.WaitGroup // loads in the background
+}
+
+// Open opens the generation that manifest.json names, or the one with the given tables. limit bounds
+// each of the caches, in bytes. Errors are those of reader.Open.
+func Open(ctx context.Context, source *fetch.Source, tables string, limit int64) (*Catalog, error) {
+	c := &Catalog{Source: source}
+	c.infos.limit, c.rows.limit, c.indexes.limit = limit, limit, limit
+	// Loads in the background outlive the call that asks for them, not the catalog.
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	err := source.Twice(ctx, fetch.Key{Name: format.ManifestName}, func(anew bool) error {
+		if anew {
+			c.anew.Add(1)
+			defer c.anew.Add(-1)
+		}
+		return c.open(ctx, tables, anew)
+	})
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Catalog) open(ctx context.Context, tables string, anew bool) error {
+	if c.Name = tables; tables == "" {
+		if err := c.readSummary(ctx, anew); err != nil {
+			return err
+		}
+	}
+	c.Source.Tables = c.Name
+	object, err := c.Source.Store.Open(ctx, c.Name)
+	if err != nil {
+		return c.noTables(ctx, err)
+	}
+	if c.Object != nil {
+		c.Object.Close() // of the first attempt
+	}
+	c.Object = object
+	info, err := object.Info(ctx)
+	if err != nil {
+		return c.noTables(ctx, err)
+	}
+	c.Size = info.Size
+	// The tables read through this function as long as they live: under the caller's context while Open
+	// runs, and under the catalog's afterwards.
+	opening := ctx
+	read := func(p []byte, off int64) error {
+		if c.anew.Load() > 0 {
+			fetch.Forget(c.ctx, object, off, len(p))
+		}
+		if opening != nil {
+			return object.ReadAt(opening, p, off)
+		}
+		return object.ReadAt(c.ctx, p, off)
+	}
+	if c.Tables, err = format.OpenTables(read, info.Size); err != nil {
+		return c.inTables(err)
+	}
+	opening = nil
+	if c.Stated != nil && c.Stated.Digest != format.DigestString(c.Tables.Digest) {
+		return fmt.Errorf("reader: %w: %s has digest %s, %s has %s: one of them was edited or comes from another data set",
+			format.ErrMismatch, format.ManifestName, c.Stated.Digest, c.Name, format.DigestString(c.Tables.Digest))
+	}
+	return nil
+}
+
+// readSummary reads manifest.json, which names the tables.
+func (c *Catalog) readSummary(ctx context.Context, anew bool) error {
+	raw, err := c.Source.ReadWhole(ctx, format.ManifestName, MaxSummary, anew)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c.noDataset(ctx, err)
+	case errors.Is(err, objstore.ErrTooLarge):
+		return fmt.Errorf("reader: %w: %w", format.ErrCorrupt, err)
+	case err != nil:
+		return fmt.Errorf("reader: %w", err)
+	}
+	if c.Stated, err = format.DecodeSummary(raw); err != nil {
+		return fmt.Errorf("reader: %w", err)
+	}
+	c.Raw, c.Name = raw, c.Stated.Tables
+	return nil
+}
+
+// noDataset describes what is in the store instead of a data set.
+func (c *Catalog) noDataset(ctx context.Context, cause error) error {
+	const enough = 1000 // names to look at: a bucket may have millions
+	shards, n := 0, 0
+	for info, err := range c.Source.Store.List(ctx, "") {
+		if err != nil || n == enough {
+			break
+		}
+		n++
+		if strings.HasSuffix(info.Name, format.ZstdSuffix) || strings.HasSuffix(info.Name, format.TarSuffix) {
+			shards++
+		}
+	}
+	hint := "check the path; `shardtool pack` makes a data set"
+	if shards > 0 {
+		hint = fmt.Sprintf("there are %d archives: if a pack was interrupted, go on with `shardtool pack --resume`; "+
+			"if they are foreign, see `shardtool index`", shards)
+	}
+	return fmt.Errorf("reader: no data set in %s: %w: %s", c.Source.Store, cause, hint)
+}
+
+// noTables explains tables that cannot be opened.
+func (c *Catalog) noTables(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil || !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("reader: %w", err)
+	case c.Stated == nil:
+		generation := strings.TrimSuffix(strings.TrimPrefix(c.Name, "manifest-"), ".bin")
+		return fmt.Errorf("reader: no generation %s in %s: %w: %s", generation, c.Source.Store, err, c.generations(ctx))
+	}
+	// The manifest names the tables, so this is damage and not an absent data set.
+	return fmt.Errorf("reader: %w: %s names tables that are missing: %v", format.ErrCorrupt, format.ManifestName, err)
+}
+
+// generations lists the generations in the store.
+func (c *Catalog) generations(ctx context.Context) string {
+	const most = 8
+	var names []string
+	for info, err := range c.Source.Store.List(ctx, "manifest-") {
+		if err != nil {
+			return "see `shardtool inspect` for the one that is published"
+		}
+		if g, ok := strings.CutSuffix(strings.TrimPrefix(info.Name, "manifest-"), ".bin"); ok {
+			if names = append(names, g); len(names) == most {
+				break
+			}
+		}
+	}
+	if len(names) == 0 {
+		return "there is none"
+	}
+	return "there are " + strings.Join(names, ", ")
+}
+
+// inTables names the tables as the place of an error.
+func (c *Catalog) inTables(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("reader: %s: %w", c.Name, err)
+}
+
+// Close ends what runs in the background and waits for it. A second Close does nothing.
+func (c *Catalog) Close() error {
+	c.mu.Lock()
+	again := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if again {
+		return nil
+	}
+	c.cancel()
+	c.wg.Wait()
+	c.Source.Close()
+	if c.Object == nil {
+		return nil
+	}
+	return c.Object.Close()
+}
+
+// background runs f in a goroutine that Close waits for.
+func (c *Catalog) background(f func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fetch.ErrClosed
+	}
+	c.wg.Go(f)
+	return nil
+}
+
+// Scope returns a context that also ends with the catalog. The caller must call the function.
+func (c *Catalog) Scope(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(c.ctx, func() { cancel(fetch.ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// AfterClose returns err, or that the data set was closed where that is why a read failed.
+func (c *Catalog) AfterClose(err error) error {
+	if c.ctx.Err() != nil {
+		return fetch.ErrClosed
+	}
+	return err
+}
+
+// KeysTable returns the object name of the keys table; empty when there is none.
+func (c *Catalog) KeysTable() string {
+	return (&format.Manifest{Keys: c.Tables.Keys}).KeysName()
+}
+
+// Summary returns manifest.json as the tables say it must be.
+func (c *Catalog) Summary() *format.Summary { return c.Tables.Summary(c.Name) }

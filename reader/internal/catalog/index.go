@@ -1,0 +1,138 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
+)
+
+// Index returns the whole index of a shard: keys, sizes, attributes. It is one read, of the end of a
+// .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. Indexes
+// are shared and kept, up to a limit: do not write to them.
+func (c *Catalog) Index(ctx context.Context, number int) (*format.ShardIndex, error) {
+	ctx, end := c.Scope(ctx) // a Close in the middle ends the read
+	defer end()
+	ix, err := c.indexes.get(ctx, number, func(ctx context.Context) (*format.ShardIndex, int64, error) {
+		s, err := c.Shard(ctx, number)
+		if err != nil {
+			return nil, 0, err
+		}
+		_, size := IndexObject(s.ShardInfo)
+		ix, _, err := c.ReadIndex(ctx, s, size)
+		return ix, indexCost(ix), err
+	})
+	if err != nil {
+		return nil, c.AfterClose(err)
+	}
+	return ix, nil
+}
+
+// ReadIndex reads a shard's whole index, out of an object that must have the given size unless that
+// is 0. It returns how many bytes it read.
+func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard, size uint64) (ix *format.ShardIndex, n int, err error) {
+	name, whole := IndexObject(s.ShardInfo)
+	err = c.Source.ReadRange(ctx, name, size, int64(whole-s.Tail), int64(s.Tail), func(raw []byte) error {
+		n = len(raw)
+		t, err := parseTail(s, raw)
+		if err == nil {
+			ix, err = decodeCold(s, t, raw)
+		}
+		return err
+	})
+	return ix, n, err
+}
+
+// IndexObject returns the object that holds a shard's index, and the object's size.
+func IndexObject(s *format.ShardInfo) (name string, size uint64) {
+	if s.Plain() {
+		return strings.TrimSuffix(s.Name, format.TarSuffix) + format.SidecarSuffix, s.Tail
+	}
+	return s.Name, s.Size
+}
+
+// parseTail reads the hot index out of an object's last bytes and compares it with the tables.
+func parseTail(s *fetch.Shard, last []byte) (*format.Tail, error) {
+	_, size := IndexObject(s.ShardInfo)
+	t, need, err := format.ParseTail(last, int64(size))
+	switch {
+	case err != nil:
+		return nil, err
+	case need > int64(s.Tail):
+		return nil, fmt.Errorf("%w: an index of at least %d bytes, the tables say %d", format.ErrMismatch, need, s.Tail)
+	case need > 0:
+		return nil, needMore(need)
+	case t.Len != int64(s.Tail):
+		return nil, fmt.Errorf("%w: an index of %d bytes, the tables say %d", format.ErrMismatch, t.Len, s.Tail)
+	case t.Plain() != s.Plain() || t.Foreign != s.Foreign:
+		return nil, fmt.Errorf("%w: the index of a shard of another kind", format.ErrMismatch)
+	case s.Plain() && t.DataSize != s.Size:
+		return nil, fmt.Errorf("%w: an index over %d bytes, the shard has %d", format.ErrMismatch, t.DataSize, s.Size)
+	case t.Samples != s.Samples:
+		return nil, fmt.Errorf("%w: an index of %d samples, the tables say %d", format.ErrMismatch, t.Samples, s.Samples)
+	case !slices.Equal(t.Rows, s.Rows):
+		return nil, fmt.Errorf("%w: the index's rows are not those of the tables: the shard was exchanged", format.ErrMismatch)
+	}
+	// The identity is a note in the index, so it may be absent; when it is there it has to be the same.
+	if content, ok := t.Meta[metaContent]; ok && content != s.Hash.String() {
+		return nil, fmt.Errorf("%w: the index says content %s, the tables say %s", format.ErrMismatch, content, s.Hash)
+	}
+	return t, nil
+}
+
+// metaContent is the key in an index's metadata whose value is the shard's identity in hexadecimal.
+const metaContent = "content"
+
+// needMore is how many of the last bytes parseTail wants.
+type needMore int64
+
+func (n needMore) Error() string { return fmt.Sprintf("%d bytes of the index are wanted", int64(n)) }
+
+// decodeCold reads the rest out of all of the index's bytes.
+func decodeCold(s *fetch.Shard, t *format.Tail, raw []byte) (*format.ShardIndex, error) {
+	off, n := t.Cold()
+	_, size := IndexObject(s.ShardInfo)
+	from := off - (int64(size) - int64(s.Tail))
+	if from < 0 || n < 0 || from+n > int64(len(raw)) {
+		return nil, fmt.Errorf("%w: %w: the cold index lies outside", format.ErrCorrupt, io.ErrUnexpectedEOF)
+	}
+	return t.DecodeCold(raw[from : from+n])
+}
+
+// indexCost is what an index takes in memory, nearly.
+func indexCost(ix *format.ShardIndex) int64 {
+	if ix == nil {
+		return 0
+	}
+	n := 8 * int64(len(ix.ShapeOf)+len(ix.Gaps))
+	for _, k := range ix.Keys {
+		n += 16 + int64(len(k))
+	}
+	for _, s := range ix.Sizes {
+		n += 8 * int64(len(s))
+	}
+	return n + 8*int64(len(ix.Attrs)*len(ix.Keys))
+}
+
+// ReadHot reads the hot index alone: mostly 64 KiB, which is a part of most indexes. It also returns
+// the bytes that it read.
+func (c *Catalog) ReadHot(ctx context.Context, s *fetch.Shard) (t *format.Tail, last []byte, err error) {
+	name, size := IndexObject(s.ShardInfo)
+	for n := min(int64(s.Tail), format.TailGuess); ; {
+		err := c.Source.ReadRange(ctx, name, size, int64(size)-n, n, func(raw []byte) (err error) {
+			last = raw
+			t, err = parseTail(s, raw)
+			return err
+		})
+		var more needMore
+		if !errors.As(err, &more) {
+			return t, last, err
+		}
+		n = int64(more)
+	}
+}

@@ -1,0 +1,139 @@
+package fetch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// ErrClosed is returned by reads of a source that was closed. It wraps fs.ErrClosed.
+var ErrClosed = fmt.Errorf("reader: the data set is closed: %w", fs.ErrClosed)
+
+// Source reads the objects of one data set. It may be used by several goroutines at once.
+type Source struct {
+	Store  objstore.Store
+	Tables string // name of the tables, for errors
+
+	// Unverified leaves out the CRC-32C of blocks. It exists to measure what checking costs.
+	Unverified bool
+
+	objects *objects
+	flips   flips
+}
+
+// NewSource returns a source of the objects in a store.
+func NewSource(store objstore.Store) *Source {
+	return &Source{Store: store, objects: newObjects(store)}
+}
+
+// Close closes the objects that nobody uses; the others follow when their users are done.
+func (s *Source) Close() { s.objects.close() }
+
+// Remote reports whether the store is remote: asking for an object's size costs a request.
+func (s *Source) Remote() bool { return s.objects.remote }
+
+// Requests returns how many requests are kept in flight; 0 for a local store, where the workers
+// bound reading.
+func (s *Source) Requests() int {
+	if r, ok := s.Store.(objstore.Remote); ok {
+		return max(r.Requests(), 1)
+	}
+	return 0
+}
+
+// Joined returns the most stored bytes of one read.
+func (s *Source) Joined() int {
+	if s.Remote() {
+		return remoteMost
+	}
+	return joinMost
+}
+
+// open opens the object of a shard and compares its size, unless that would cost a request.
+func (s *Source) open(ctx context.Context, of *Shard) (*handle, error) {
+	h, err := s.objects.acquire(ctx, of.key())
+	if err != nil {
+		return nil, s.missing(err, of.Name)
+	}
+	if s.Remote() || of.Unchecked {
+		return h, nil
+	}
+	if err := s.checkSize(ctx, h, of.Size); err != nil {
+		s.objects.release(h)
+		return nil, err
+	}
+	return h, nil
+}
+
+// key returns the key that open acquires.
+func (s *Shard) key() Key {
+	if s.Unchecked {
+		return Key{Name: s.Name}
+	}
+	return Key{s.Name, s.Identity}
+}
+
+// Stat returns the size of an object that the tables name.
+func (s *Source) Stat(ctx context.Context, name string) (size int64, err error) {
+	h, err := s.objects.acquire(ctx, Key{Name: name})
+	if err != nil {
+		return 0, s.missing(err, name)
+	}
+	defer s.objects.release(h)
+	if err := s.objects.stat(ctx, h); err != nil {
+		return 0, s.missing(err, name)
+	}
+	return h.info.Size, nil
+}
+
+// CheckSize compares the size of an object with what the tables say.
+func (s *Source) CheckSize(ctx context.Context, name string, size uint64) error {
+	h, err := s.objects.acquire(ctx, Key{Name: name})
+	if err != nil {
+		return s.missing(err, name)
+	}
+	defer s.objects.release(h)
+	return s.checkSize(ctx, h, size)
+}
+
+func (s *Source) checkSize(ctx context.Context, h *handle, size uint64) error {
+	if err := s.objects.stat(ctx, h); err != nil {
+		return s.missing(err, h.Name)
+	}
+	have := h.info.Size
+	if uint64(have) == size {
+		return nil
+	}
+	kind := KindSize
+	err := fmt.Errorf("%w: the object has %d bytes, %s says %d", format.ErrCorrupt, have, s.Tables, size)
+	if uint64(have) < size {
+		kind, err = KindTruncated, fmt.Errorf("%w: %w", err, io.ErrUnexpectedEOF)
+	}
+	if s.objects.replaced(h) {
+		err = fmt.Errorf("%w: %w", err, objstore.ErrChanged)
+	}
+	return format.Position(&KindError{kind, err}, h.Name, -1, -1, "")
+}
+
+// Identify sets the identity of a shard: a hash over the lengths and checksums of its blocks and the
+// shard's own hash. Only stores that keep blocks by identity get one. It does not cover the index.
+func (s *Source) Identify(of *Shard) {
+	if _, ok := s.Store.(opener); !ok {
+		return
+	}
+	buf := append([]byte("shardtool-blocks-1\n"), of.Hash[:]...)
+	buf = binary.LittleEndian.AppendUint64(buf, of.Size)
+	for _, r := range of.Rows {
+		buf = binary.LittleEndian.AppendUint32(buf, r.Stored)
+		buf = binary.LittleEndian.AppendUint32(buf, r.CRC)
+	}
+	sum := sha256.Sum256(buf)
+	of.Identity = hex.EncodeToString(sum[:])
+}

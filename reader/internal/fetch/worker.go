@@ -1,0 +1,237 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader/internal/account"
+)
+
+// Result is a frame, or why there is none. A frame is a block of ordinary size, or a part of a
+// larger one.
+type Result struct {
+	Shard *Shard
+	// Block is the block's number in the shard, Row the frame's in Shard.Rows.
+	Block, Row int
+	// Offset is where the Stored bytes of the frame begin in the object, BlockOffset where the decoded
+	// ones do in the block: 0 in its first frame.
+	Offset, BlockOffset int64
+	Stored              int
+	// First is the number of the block's first sample. Samples is how many the block has, in its first
+	// frame; 0 in the frames that continue it.
+	First   uint64
+	Samples int
+	Last    bool // the block ends with this frame
+	Decoded []byte
+	Err     error
+}
+
+// Worker fetches, checks and decodes jobs. It is for one goroutine.
+type Worker struct {
+	Source *Source
+	// Exactly one of the two is set. Scratch is the goroutine's own. A Flight lends scratch for
+	// decoding alone.
+	Scratch *Scratch
+	Flight  *Flight
+	// KeepGoing goes on with the next row after an error; otherwise the first error is a job's last
+	// result.
+	KeepGoing bool
+	// Check, when not nil, is called with every result that is right so far; its error replaces it.
+	Check func(*Result) error
+	// Account records the progress of a stream's job; it may be nil. Rereads, when not nil, is called
+	// for each job that is read a second time.
+	Account *account.Worker
+	Rereads func()
+
+	anew bool // read past what a store has kept
+}
+
+// Run appends the results of a job to out. buf has p.Size bytes. Damage in the results has been
+// confirmed by a second read.
+func (w *Worker) Run(ctx context.Context, j *Job, p Plan, buf []byte, out []Result) []Result {
+	before := len(out)
+	_ = w.Source.Twice(ctx, j.Shard.key(), func(anew bool) error { // errors are in out
+		if w.anew = anew; anew && w.Rereads != nil {
+			w.Rereads()
+		}
+		out = w.run(ctx, j, p, buf, out[:before])
+		for i := range out[before:] {
+			if err := out[before+i].Err; Damaged(err) {
+				return err
+			}
+		}
+		return nil
+	})
+	w.anew = false
+	return out
+}
+
+func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Result) []Result {
+	w.Account.At(account.Reading)
+	h, err := w.Source.open(ctx, j.Shard)
+	if err != nil {
+		return append(out, j.failed(err))
+	}
+	defer w.Source.objects.release(h)
+	r := rows{Worker: w, handle: h, job: j, inPlace: p.inPlace, buf: buf}
+	if !p.inPlace && p.Stored > w.Source.Joined() {
+		r.at = buf[p.Decoded+room:]
+		return r.takeTurn(ctx, out)
+	}
+	switch {
+	case p.inPlace:
+		r.at = buf[:p.Stored]
+	case w.Flight != nil:
+		w.Account.At(account.Room)
+		if r.at, err = w.Flight.buffers.Get(ctx, p.Stored); err != nil {
+			return append(out, j.failed(err))
+		}
+		defer func(b []byte) { w.Flight.buffers.Put(b) }(r.at)
+	default:
+		if cap(w.Scratch.stored) < p.Stored {
+			w.Scratch.stored = make([]byte, p.Stored+p.Stored/4)
+		}
+		r.at = w.Scratch.stored[:p.Stored]
+	}
+	switch err := r.read(ctx, r.at, j.Offset); {
+	case err == nil:
+		r.fetched = true
+	case !w.KeepGoing || j.To-j.From == 1 || (w.Source.Remote() && !Damaged(err)):
+		return append(out, j.failed(err))
+	}
+	// With an error and KeepGoing, one of the rows cannot be read: each is tried alone.
+	return r.takeTurn(ctx, out)
+}
+
+// failed is the result of a job that could not be read.
+func (j *Job) failed(err error) Result {
+	return Result{
+		Shard: j.Shard, Block: j.Block, Row: j.From, Offset: j.Offset, First: j.First,
+		Err: format.Position(err, j.Shard.Name, j.Block, j.Offset, ""),
+	}
+}
+
+// rows takes the rows of a job one after the other.
+type rows struct {
+	*Worker
+	handle *handle
+	job    *Job
+	// at is where the stored bytes of the rows to come are, when fetched, or where they are read to.
+	at      []byte
+	fetched bool
+	inPlace bool
+	buf     []byte // decoded bytes go to its beginning
+}
+
+// takeTurn decodes the rows once it is this goroutine's turn.
+func (r *rows) takeTurn(ctx context.Context, out []Result) []Result {
+	if r.Flight == nil {
+		return r.run(ctx, r.Scratch, out)
+	}
+	s, err := r.Flight.turn(ctx)
+	if err != nil {
+		return append(out, r.job.failed(err))
+	}
+	defer r.Flight.done(s)
+	r.Account.Turn()
+	return r.run(ctx, s, out)
+}
+
+// read reads from the object. An object shorter than the tables say is damaged; where its size was
+// not asked for, the read finds that out.
+func (r *rows) read(ctx context.Context, p []byte, offset int64) error {
+	r.Account.At(account.Reading)
+	err := r.handle.read(ctx, p, offset, r.anew)
+	r.Account.At(account.Decoding)
+	if r.Source.Remote() && errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, objstore.ErrChanged) {
+		return &KindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt, r.Source.Tables, err)}
+	}
+	return err
+}
+
+func (r *rows) run(ctx context.Context, s *Scratch, out []Result) []Result {
+	j, all := r.job, r.job.Shard.Rows
+	next := Result{Shard: j.Shard, Block: j.Block, Offset: j.Offset, BlockOffset: j.Before, First: j.First}
+	decoded, before := 0, len(out)
+	for i := j.From; i < j.To; i++ {
+		row, res := all[i], next
+		res.Row, res.Samples, res.Stored = i, int(row.Samples), int(row.Stored)
+		res.Last = i+1 == len(all) || all[i+1].Samples > 0
+		stored, err := r.next(ctx, row, res.Offset)
+		if err == nil {
+			res.Decoded, err = r.decode(s, r.buf[decoded:decoded], stored, row)
+		}
+		switch {
+		case err != nil:
+			res.Err = r.explain(res.Block, res.Offset, err)
+		case r.Check != nil && !j.Whole:
+			res.Err = r.Check(&res)
+		}
+		if res.Err != nil && j.Whole {
+			return append(out[:before], res)
+		}
+		out = append(out, res)
+		if res.Err != nil && !r.KeepGoing {
+			return out
+		}
+		decoded += int(row.Decoded)
+		next.Offset += int64(row.Stored)
+		next.BlockOffset += int64(row.Decoded)
+		if res.Last {
+			next.First += uint64(j.Shard.SamplesOf(i))
+			next.Block++
+			next.BlockOffset = 0
+		}
+	}
+	if j.Whole {
+		// The rows lie one after the other: they are one frame now.
+		head := out[before]
+		head.Decoded, head.Last, head.Stored = r.buf[:decoded:decoded], true, int(next.Offset-j.Offset)
+		if r.Check != nil {
+			head.Err = r.Check(&head)
+		}
+		out = append(out[:before], head)
+	}
+	return out
+}
+
+// next returns a row's stored bytes.
+func (r *rows) next(ctx context.Context, row format.Row, offset int64) ([]byte, error) {
+	stored := r.at[:row.Stored]
+	if r.fetched || r.inPlace {
+		r.at = r.at[row.Stored:]
+	}
+	if r.fetched {
+		return stored, nil
+	}
+	return stored, r.read(ctx, stored, offset)
+}
+
+// decode checks a row's stored bytes and decodes them to dst, whose memory may be theirs.
+func (r *rows) decode(s *Scratch, dst, stored []byte, row format.Row) ([]byte, error) {
+	if !r.Source.Unverified || r.KeepGoing {
+		if err := format.CheckFrame(stored, row); err != nil {
+			return nil, OfKind(KindChecksum, err)
+		}
+	}
+	if row.Codec == format.CodecBytes && cap(dst) > 0 && &dst[:1][0] == &stored[0] {
+		return stored[:len(stored):len(stored)], nil
+	}
+	out, err := s.decoder.decode(dst, stored, row)
+	if err != nil {
+		return nil, OfKind(KindDecode, err)
+	}
+	return out, nil
+}
+
+// explain adds the position, and that the object was replaced where that is why its bytes do not fit.
+func (r *rows) explain(block int, offset int64, err error) error {
+	if errors.Is(err, format.ErrCorrupt) && r.Source.objects.replaced(r.handle) {
+		err = fmt.Errorf("%w: %w", err, objstore.ErrChanged)
+	}
+	return format.Position(err, r.job.Shard.Name, block, offset, "")
+}

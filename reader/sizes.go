@@ -1,0 +1,157 @@
+package reader
+
+import (
+	"cmp"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// sizes are how a stream divides its memory budget, and what follows from it.
+//
+//	memory = scratch of workers + batches planned and assembled + stored bytes on their way (flight)
+//	       + window: blocks, and in proportion to them the tables of their samples
+type sizes struct {
+	memory   int64 // the whole budget
+	window   int64 // of it, for blocks
+	flight   int64 // of it, for stored bytes of a remote store
+	requests int   // in flight at first; 0 where the workers bound reading
+	most     int   // requests that tuning may reach
+	workers  int   // goroutines that fetch
+	ahead    int   // drafts
+	depth    int   // batches that tuning may go ahead
+	piece    int   // blocks of a piece
+	room     float64
+}
+
+const (
+	// pieceBlocks is the most blocks that are fetched, decoded and held together: a run, or a part of one.
+	pieceBlocks = 8
+	// Bytes held for each sample and field: of a start and a member in a block.Table; of a reference and
+	// its use in a draft; of a Sample and a FieldView in a batch.
+	startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 36, 64, 48
+	// requestCost is what a request in flight holds: buffers of its connection, its goroutines' stacks.
+	requestCost = 64 << 10
+	// scratchCost is what a worker holds: a decoder, and stored bytes.
+	scratchCost = 6 << 20
+)
+
+// sizesOf divides the memory budget of a stream.
+func (d *Dataset) sizesOf(o *StreamOptions, p order.Params, t order.Table) (z sizes) {
+	blocks := max(float64(len(t.Samples)), 1)
+	samples := float64(d.tables.Samples)
+	fields := 0.0 // of a sample
+	for _, f := range d.tables.Fields {
+		fields += float64(f.Samples) / max(samples, 1)
+	}
+	perBlock := float64(t.Decoded)/blocks + 1
+	tables := (startCost + memberCost*fields) * samples / blocks // bytes of sample tables per block
+	local := o.GlobalBatch/o.World + 1
+	z.ahead = min(max(64<<10/local, 2), 1024)
+	z.depth = cmp.Or(o.Depth, z.ahead+4)
+	rest := int64(o.Workers)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+3)*int64(sampleCost+fieldCost*fields))
+	z.requests = requests(d.source.Store, d.source.Requests(), o.Requests)
+	stored := float64(d.tables.Bytes) / blocks * runAhead(p) // bytes of a request
+	all := int64(d.tables.Bytes)                             // that can be on their way
+	lanes := localLanes(p, o.World)
+	live := perBlock * liveBlocks(p, lanes, float64(d.tables.Blocks)/float64(max(d.tables.Shards, 1)))
+	if z.memory = o.Memory; z.memory == 0 {
+		onTheirWay := min(int64(float64(z.requests)*stored), all) + int64(z.requests)*requestCost
+		z.memory = d.defaultMemory(o, p, perBlock+tables, live*(perBlock+tables)/perBlock, z.requests, rest+onTheirWay)
+	}
+	z.workers = o.Workers
+	if z.requests > 0 { // and stored bytes on their way
+		z.most = z.requests
+		if o.Requests == 0 && !o.NoAutotune {
+			z.most = mostRequests(d.source.Store, z.requests, z.memory, stored)
+		}
+		z.flight = max(min(z.memory/4, int64(float64(z.most)*stored), all), 1<<20)
+		rest += z.flight + int64(z.most)*requestCost
+		z.workers = max(o.Workers, z.most)
+		if o.Requests > 0 {
+			z.workers = z.requests
+		}
+	}
+	z.window = int64(float64(z.memory-min(rest, z.memory/2)) * perBlock / (perBlock + tables))
+	z.piece = pieceSize(p, int(float64(z.window)/perBlock), lanes)
+	batch := perBlock * float64(local) / max(samples/blocks, 1e-9)
+	z.room = max(float64(z.window)-live, float64(z.window)/8) / max(batch, 1)
+	return z
+}
+
+// defaultMemory returns what the order keeps live for this rank and half as much to run ahead; at
+// least 64 MiB, and no more than holds the whole data set with the rest beside it. Batches in hand
+// have half of the budget, and a batch may use all blocks.
+func (d *Dataset) defaultMemory(o *StreamOptions, p order.Params, perBlock, live float64, requests int, rest int64) int64 {
+	all := 2 * float64(max(o.Hold, 1)) * perBlock * float64(d.tables.Blocks) * 9 / 8
+	batch := perBlock * float64(o.GlobalBatch) / float64(o.World)
+	want := 1.5*live + batch + float64(o.Workers)*scratchCost
+	want += 4. / 3 * float64(requests) * perBlock * runAhead(p) // asked for, decoded, and a quarter for it stored
+	var largest float64                                         // possible sample, and so nearly the largest block
+	for _, f := range d.tables.Fields {
+		largest += float64(f.Max)
+	}
+	return int64(max(64<<20, 2*largest, min(want, all+float64(rest))))
+}
+
+// localLanes returns about how many lanes one rank draws from.
+func localLanes(p order.Params, world int) int {
+	return int(min(p.Lanes, p.Lanes/uint32(world)+2))
+}
+
+// liveBlocks returns about how many blocks the order keeps live for one rank.
+func liveBlocks(p order.Params, lanes int, perShard float64) float64 {
+	if !p.Shuffle {
+		return max(16, 2*float64(lanes))
+	}
+	run := float64(p.RunBlocks)
+	if p.RunBlocks == 0 {
+		run = perShard
+	}
+	return run * float64(lanes) * float64(p.Delay+4)
+}
+
+// runAhead returns how many blocks a request asks for, if memory allows.
+func runAhead(p order.Params) float64 {
+	if !p.Shuffle || p.RunBlocks == 0 {
+		return pieceBlocks
+	}
+	return float64(min(pieceBlocks, p.RunBlocks))
+}
+
+// pieceSize returns how many blocks make a piece, when fit of them fit the budget: a divisor of a
+// run's, and few enough for every lane to have its current piece and the next one.
+func pieceSize(p order.Params, fit, lanes int) int {
+	if !p.Shuffle {
+		return max(min(pieceBlocks, fit/max(8, 2*lanes)), 1)
+	}
+	n := max(min(pieceBlocks, fit/8), 1)
+	if e := int(p.RunBlocks); e > 0 {
+		for n = min(e, n); e%n != 0; n-- {
+		}
+	}
+	return n
+}
+
+// requests returns how many requests are kept in flight: want where that is set, as far as the store
+// sends or can be asked to send so many.
+func requests(store objstore.Store, sends, want int) int {
+	if want == 0 || sends == 0 {
+		return sends
+	}
+	if elastic, ok := store.(objstore.Elastic); ok {
+		sends = max(sends, elastic.MostRequests())
+	}
+	return min(sends, want)
+}
+
+// mostRequests returns how many requests tuning may reach: more than at first where an eighth of the
+// memory holds their bytes.
+func mostRequests(store objstore.Store, requests int, memory int64, stored float64) int {
+	elastic, ok := store.(objstore.Elastic)
+	if !ok {
+		return requests
+	}
+	fit := int(min(float64(memory/8)/(stored+requestCost), 1<<20))
+	return min(max(fit, requests), max(elastic.MostRequests(), requests))
+}
