@@ -1,0 +1,220 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/internal/planner"
+	"github.com/shardtool/shardtool/reader/internal/tune"
+	"github.com/shardtool/shardtool/reader/internal/window"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// memory is a source of one shard whose blocks are made when they are wanted. Sample n has the key
+// n and a field of its key, repeated.
+type memory struct {
+	plan   *order.Plan
+	blocks [][]byte
+	shard  *fetch.Shard
+}
+
+func newMemory(t *testing.T, p order.Params, blocks, perBlock int) *memory {
+	t.Helper()
+	m := &memory{shard: &fetch.Shard{ShardInfo: &format.ShardInfo{Name: "s.tar", Blocks: uint64(blocks)}}}
+	table := order.Table{ShardFirst: []int{0}}
+	for b := range blocks {
+		var buf format.BlockBuilder
+		for i := range perBlock {
+			key := fmt.Sprint(b*perBlock + i)
+			data := slices.Repeat([]byte(key), 100)
+			at := buf.Member(format.JoinName(key, "x"), len(data))
+			copy(buf.Buf[at:], data)
+		}
+		m.blocks = append(m.blocks, buf.Buf)
+		table.Samples = append(table.Samples, uint32(perBlock))
+		table.Decoded += uint64(len(buf.Buf))
+		n := uint32(len(buf.Buf))
+		m.shard.Rows = append(m.shard.Rows, format.Row{Samples: uint32(perBlock), Stored: n, Decoded: n, Codec: format.CodecBytes})
+	}
+	var err error
+	if m.plan, err = order.New([]order.Source{{Table: table}}, p); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (m *memory) Shard(context.Context, int, uint32) (*fetch.Shard, int, error) {
+	return m.shard, 0, nil
+}
+
+// cursor is one rank's part of an order.
+type cursor struct {
+	*order.Cursor
+	split order.Split
+}
+
+func (c cursor) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
+	return c.NextBatch(refs, c.split)
+}
+
+// list collects a batch.
+type list struct {
+	keys, data []string
+	places     []int
+}
+
+func (l *list) Add(place int, r *order.Ref, key []byte, fields []format.FieldView) {
+	l.places = append(l.places, place)
+	l.keys = append(l.keys, string(key))
+	if len(fields) > 0 {
+		l.data = append(l.data, string(fields[0].Data))
+	}
+}
+
+// run streams all batches through planner, window and assembler.
+func run(t *testing.T, m *memory, split order.Split, limit int64, damaged int, skip bool, each func(planner.Draft, list)) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c, err := m.plan.Seek(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Until(2)
+	clock, landing := new(account.Clock), make(chan struct{}, 1)
+	drafts, fetches := make(chan *planner.Draft, 4), make(chan *window.Piece, 4)
+	w := window.New(limit, clock)
+	p := &planner.Planner{
+		Order: cursor{c, split}, Shards: m, Sources: []planner.Source{{PieceBlocks: 2, SampleBytes: 300, Joined: 1 << 20}},
+		Window: w, Clock: clock, Ahead: tune.NewAhead(4), Load: new(tune.Load), Limit: limit, Share: limit / 2, Drafts: drafts, Fetches: fetches,
+	}
+	go p.Run(ctx)
+	go func() {
+		for piece := range fetches {
+			for i := range piece.Blocks {
+				block := piece.First + i
+				if block == damaged {
+					piece.Table.AddError(fmt.Errorf("block %d: %w", block, format.ErrCorrupt))
+					continue
+				}
+				buf := slices.Clone(m.blocks[block])
+				if err := piece.Table.Add(buf, uint64(block)*uint64(m.shard.Rows[0].Samples), int(m.shard.Rows[block].Samples), false); err != nil {
+					t.Error(err)
+				}
+			}
+			piece.Land()
+			select {
+			case landing <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	a := Assembler{Window: w, Clock: clock, Landing: landing, Skip: func(_ *window.Piece, _ *order.Ref, cause error) error {
+		if skip {
+			return nil
+		}
+		return cause
+	}}
+	var mem Memory
+	for d := range drafts {
+		w.Urgent(true)
+		if d.Err != nil {
+			return d.Err
+		}
+		var got list
+		if _, err := a.Fill(ctx, d, &mem, &got); err != nil {
+			return err
+		}
+		p.Ahead.Deliver()
+		each(*d, got)
+		mem.Reset()
+		p.Release(d)
+	}
+	return nil
+}
+
+// TestOrder streams two epochs through windows from ample to tiny, and compares every batch with the
+// order itself.
+func TestOrder(t *testing.T) {
+	params := order.Params{Seed: 3, Shuffle: true, Lanes: 6, RunBlocks: 2, Delay: 3, Head: 2, Affinity: order.AffinityEpoch, Tail: order.TailPad}
+	m := newMemory(t, params, 40, 7)
+	split := order.Split{GlobalBatch: 33, Rank: 1, World: 2}
+	for _, limit := range []int64{1 << 20, 40 << 10, 17 << 10} {
+		want, err := m.plan.Seek(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Until(2)
+		copied := 0
+		err = run(t, m, split, limit, -1, false, func(d planner.Draft, got list) {
+			refs, _, err := want.NextBatch(nil, split)
+			if err != nil || len(got.keys) != len(refs) {
+				t.Fatalf("%d samples, want %d, %v", len(got.keys), len(refs), err)
+			}
+			data := got.data
+			for i, r := range refs {
+				key := fmt.Sprint(r.Number)
+				if r.Padding {
+					key = ""
+				}
+				if got.keys[i] != key || got.places[i] != i {
+					t.Fatalf("place %d has %q at %d, want %q", i, got.keys[i], got.places[i], key)
+				}
+				if !r.Padding {
+					if data[0] != string(slices.Repeat([]byte(key), 100)) {
+						t.Fatalf("sample %s has other data", key)
+					}
+					data = data[1:]
+				}
+			}
+			if d.Copied {
+				copied++
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := want.NextBatch(nil, split); !errors.Is(err, io.EOF) {
+			t.Errorf("batches are missing: %v", err)
+		}
+		if (copied > 0) != (limit < 1<<20) {
+			t.Errorf("limit %d: %d batches were copied", limit, copied)
+		}
+	}
+}
+
+// TestDamage checks that the samples of a damaged block are left out, or end the stream.
+func TestDamage(t *testing.T) {
+	params := order.Params{Seed: 3, Shuffle: true, Lanes: 2, RunBlocks: 1, Delay: 2, Head: 1, Affinity: order.AffinityEpoch, Tail: order.TailShort}
+	m := newMemory(t, params, 20, 5)
+	split := order.Split{GlobalBatch: 10, World: 1}
+	for _, limit := range []int64{1 << 20, 17 << 10} {
+		samples := 0
+		if err := run(t, m, split, limit, 7, true, func(d planner.Draft, got list) { samples += len(got.keys) }); err != nil {
+			t.Fatal(err)
+		}
+		if samples != 2*(100-5) {
+			t.Errorf("limit %d: %d samples, want %d", limit, samples, 2*(100-5))
+		}
+		if err := run(t, m, split, limit, 7, false, func(planner.Draft, list) {}); !errors.Is(err, format.ErrCorrupt) {
+			t.Errorf("limit %d: %v", limit, err)
+		}
+	}
+}
+
+// TestTooLarge checks that a block larger than the budget is refused with its place.
+func TestTooLarge(t *testing.T) {
+	m := newMemory(t, order.Params{Tail: order.TailShort, Lanes: 1, RunBlocks: 1, Delay: 1, Head: 1, Affinity: order.AffinityEpoch}, 4, 50)
+	err := run(t, m, order.Split{GlobalBatch: 10, World: 1}, 8<<10, -1, false, func(planner.Draft, list) {})
+	var at *format.PosError
+	if !errors.Is(err, format.ErrTooLarge) || !errors.As(err, &at) || at.Shard != "s.tar" || at.Block != 0 {
+		t.Errorf("%v", err)
+	}
+}

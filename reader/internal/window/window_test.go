@@ -1,0 +1,143 @@
+package window
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
+)
+
+// batch opens a slot of n pieces and pins them.
+func batch(w *Window, number uint64, from, n, size int) (*Use, *Slot) {
+	s := w.OpenSlot()
+	u := new(Use)
+	for i := range n {
+		u.Pieces = append(u.Pieces, w.Open(s, ID{Number: from + i}, func(p *Piece) {
+			p.Plan, p.Blocks = fetch.Plan{Size: size, Decoded: size}, 1
+		}))
+	}
+	w.Pin(u, number)
+	return u, s
+}
+
+// TestBudget runs batches through a window that has room for two of them. Nothing is evicted that a
+// batch uses, and what is held stays within the limit.
+func TestBudget(t *testing.T) {
+	const size, pieces = 4096, 4
+	w := New(2*pieces*size, new(account.Clock))
+	random := rand.New(rand.NewPCG(1, 2))
+	type held struct {
+		use  *Use
+		slot *Slot
+	}
+	var out []held
+	for number := range 2000 {
+		u, s := batch(w, uint64(number+1), random.IntN(40), pieces, size)
+		for len(out) > 0 && (len(out) == 2 || random.IntN(2) == 0) {
+			h := out[0]
+			out = out[1:]
+			h.use.Closed = append(h.use.Closed, h.slot)
+			if !w.Release(h.use) {
+				t.Fatal("the window is closed")
+			}
+		}
+		w.Urgent(len(out) == 0)
+		admitted := true
+		for i, p := range u.Pieces {
+			switch w.Admit(u, p, i, true) {
+			case Wait:
+				if len(out) == 0 {
+					t.Fatal("no room for what the consumer waits for")
+				}
+				admitted = false
+			case Admitted:
+				if len(p.Buf) != size || p.Landed() {
+					t.Fatalf("a buffer of %d bytes", len(p.Buf))
+				}
+				p.Land()
+			case Present:
+				if p.here && !p.Landed() {
+					t.Fatal("a piece is present and was never filled")
+				}
+			}
+		}
+		if !admitted { // as if the batch had been given up
+			u.Closed = append(u.Closed, s)
+			w.Release(u)
+			continue
+		}
+		for _, h := range out {
+			for _, p := range h.use.Pieces {
+				if !p.here || !p.Landed() {
+					t.Fatal("a piece of a batch in hand was evicted")
+				}
+			}
+		}
+		out = append(out, held{u, s})
+	}
+	evicted, most := w.Stats()
+	if most > w.Size() {
+		t.Errorf("%d bytes were held, the limit is %d", most, w.Size())
+	}
+	t.Logf("%d blocks evicted, %d bytes held at most", evicted, most)
+	w.Close()
+	if w.Release(out[0].use) {
+		t.Error("a batch was released after Close")
+	}
+}
+
+// TestEvict checks that a piece of an open slot makes way for what the consumer waits for, and only
+// then.
+func TestEvict(t *testing.T) {
+	w := New(4096, new(account.Clock))
+	first, _ := batch(w, 1, 0, 1, 4096)
+	if w.Admit(first, first.Pieces[0], 0, true) != Admitted {
+		t.Fatal("an empty window has no room")
+	}
+	p := first.Pieces[0]
+	p.Land()
+	w.Release(first) // its slot stays open
+	second, _ := batch(w, 2, 1, 1, 4096)
+	if got := w.Admit(second, second.Pieces[0], 0, true); got != Wait {
+		t.Fatalf("admitted (%d) though nobody waits", got)
+	}
+	w.Urgent(true)
+	<-w.Freed()
+	if got := w.Admit(second, second.Pieces[0], 0, false); got != Wait {
+		t.Fatalf("admitted (%d) though the consumer waits for an earlier batch", got)
+	}
+	if got := w.Admit(second, second.Pieces[0], 0, true); got != Admitted {
+		t.Fatalf("not admitted: %d", got)
+	}
+	if evicted, _ := w.Stats(); evicted != 1 || p.here || p.Landed() {
+		t.Errorf("%d blocks were evicted", evicted)
+	}
+}
+
+// TestCopies checks that the pieces of a copied batch follow one another in a window that holds only
+// one of them, beside the copies.
+func TestCopies(t *testing.T) {
+	const size = 8192
+	w := New(3*size, new(account.Clock))
+	u, _ := batch(w, 1, 0, 5, size)
+	u.Copied, u.Bytes = true, 5*1000
+	w.Order(u)
+	w.Urgent(true)
+	for i, p := range u.Pieces {
+		if got := w.Admit(u, p, i, true); got != Admitted {
+			t.Fatalf("piece %d: %d", i, got)
+		}
+		if buf := w.Copy(u, 1000); cap(buf) < 1000 {
+			t.Fatalf("a copy of %d bytes", cap(buf))
+		}
+		w.Gathered(u, p)
+	}
+	if _, most := w.Stats(); most > 3*size+5*4096 {
+		t.Errorf("%d bytes were held", most)
+	}
+	w.Release(u)
+	if w.pool.Lent() != 0 && w.pool.Lent() != int64(len(w.resident)*size) {
+		t.Errorf("%d bytes are still out", w.pool.Lent())
+	}
+}
