@@ -95,6 +95,11 @@ func New(base string, opts Options) (*Store, error) {
 	if s.client == nil {
 		s.client = newClient(s.reader.MostRequests())
 	}
+	if s.client.CheckRedirect == nil {
+		bounded := *s.client
+		bounded.CheckRedirect = ranged.CheckRedirect
+		s.client = &bounded
+	}
 	return s, nil
 }
 

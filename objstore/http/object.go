@@ -213,7 +213,7 @@ func checkAnswer(answer *http.Response) error {
 	case status == http.StatusProxyAuthRequired:
 		return &refusal{status, "give the proxy's user and password in HTTPS_PROXY"}
 	case status/100 == 3:
-		return &refusal{status, "the server sends elsewhere without an end: check the address"}
+		return &refusal{status, "the redirect names no address to follow: check the one given"}
 	case status == http.StatusBadRequest && answer.Request.URL.Scheme == "http":
 		return &refusal{status, ranged.PerhapsTLS}
 	}

@@ -28,6 +28,26 @@ func newHTTPClient(o Options) aws.HTTPClient {
 		WithTransportOptions(func(t *http.Transport) { ranged.Tune(t, connections) })
 }
 
+// boundRedirects adds a limit to the SDK's own client, which follows 307 and 308 without end.
+func boundRedirects(client aws.HTTPClient) aws.HTTPClient {
+	sdk, ok := client.(*awshttp.BuildableClient)
+	if !ok {
+		return client
+	}
+	frozen, ok := sdk.Freeze().(*http.Client)
+	if !ok {
+		return client
+	}
+	follow := frozen.CheckRedirect
+	frozen.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if err := follow(r, via); err != nil {
+			return err
+		}
+		return ranged.CheckRedirect(r, via)
+	}
+	return frozen
+}
+
 // guard ends a request of an upload when no byte moves for idle. Calls of the engine have a watchdog of their own.
 type guard struct {
 	client interface {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,32 @@ func Tune(t *http.Transport, connections int) {
 func TuneDialer(d *net.Dialer) {
 	d.Timeout = 5 * time.Second
 	d.KeepAlive = 30 * time.Second
+}
+
+// maxRedirects is how many redirects one request follows, as in browsers and net/http.
+const maxRedirects = 10
+
+// redirectError ends a chain of redirects. It is final: the same request would be sent the same way again.
+type redirectError struct {
+	to   string
+	loop bool
+}
+
+func (e *redirectError) Error() string {
+	if e.loop {
+		return fmt.Sprintf("the server redirects in a loop, back to %s; check the address", e.to)
+	}
+	return fmt.Sprintf("the server redirects more than %d times, at last to %s; check the address", maxRedirects, e.to)
+}
+
+// CheckRedirect is for [http.Client]. It stops at the first URL that comes up twice, and after ten redirects.
+func CheckRedirect(r *http.Request, via []*http.Request) error {
+	to := r.URL.String()
+	loop := slices.ContainsFunc(via, func(before *http.Request) bool { return before.URL.String() == to })
+	if loop || len(via) > maxRedirects {
+		return &redirectError{to: Scrub(to), loop: loop}
+	}
+	return nil
 }
 
 // TransientStatus reports whether an HTTP status may pass when the request is sent again.
@@ -136,10 +163,13 @@ func parseDigits(s string) (int64, error) {
 const PerhapsTLS = "if it speaks TLS, https:// is meant: check the address"
 
 // TransportError makes of a failure below HTTP one that says no more than it should: without the URL, which may carry a
-// signature. Certificates that do not fit, and servers that speak no TLS, are final; the rest is Transient.
+// signature. Certificates that do not fit, servers that speak no TLS, and endless redirects are final; the rest is Transient.
 func TransportError(err error) error {
 	if wrapper, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapper.Err
+	}
+	if endless, ok := errors.AsType[*redirectError](err); ok {
+		return endless
 	}
 	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return &Transient{Err: errors.New("the connection was closed before an answer came")}
