@@ -135,6 +135,7 @@ func (s *Store) connect(ctx context.Context) error {
 		o.RequestChecksumCalculation = s.opts.checksums(s.custom, o.RequestChecksumCalculation)
 		// What is read is checked by those who read it, in units they choose; S3's sums are of whole objects.
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		o.APIOptions = append(o.APIOptions, unsignedEncoding)
 		o.HTTPClient = &guard{client: boundRedirects(o.HTTPClient), idle: s.opts.WriteTimeout}
 		s.region = o.Region
 	})
