@@ -53,7 +53,7 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	case "s3":
 		return openS3(ctx, rest, o)
 	case "http", "https":
-		return httpstore.New(addr, httpstore.Options{})
+		return httpstore.New(addr, httpstore.Options{Logger: o.Logger})
 	case "file":
 		return nil, fmt.Errorf("objstore: open %s: %w file; give the path itself: %s", addr, ErrScheme, rest)
 	}

@@ -279,17 +279,6 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: an address where nothing answers is given up after few attempts.
-func TestNobodyThere(t *testing.T) {
-	s := newServer(t, nil)
-	store := open(t, s, quick())
-	s.Close()
-	_, err := store.Stat(t.Context(), "a")
-	if err == nil || !strings.Contains(err.Error(), "given up after 4 attempts") {
-		t.Fatal(err)
-	}
-}
-
 // TestRedirects: ten are followed, more are not, and a loop is named at once. None is tried again.
 func TestRedirects(t *testing.T) {
 	data := pattern(1, 1000)

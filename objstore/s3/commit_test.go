@@ -260,6 +260,31 @@ func TestHungCommit(t *testing.T) {
 	}
 }
 
+// TestBusyUpload: an upload is retried through an outage, and an outage without end is an error.
+func TestBusyUpload(t *testing.T) {
+	s := newServer(t)
+	var left atomic.Int64
+	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead || left.Add(-1) < 0 {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		refuse(w, r, http.StatusServiceUnavailable, "SlowDown")
+		return true
+	})
+	store := open(t, s.URL, "", quick(s.URL))
+	for _, size := range []int{1000, 6 << 20} {
+		left.Store(20)
+		if _, err := objstore.Put(t.Context(), store, "a", make([]byte, size), objstore.Condition{}); err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	left.Store(1 << 40)
+	if _, err := objstore.Put(t.Context(), store, "a", nil, objstore.Condition{}); err == nil || !strings.Contains(err.Error(), "SlowDown") {
+		t.Error(err)
+	}
+}
+
 // TestSegments: parts grow from one segment to the next, and sizes around the segments' ends come out whole.
 func TestSegments(t *testing.T) {
 	const part = 5 << 20

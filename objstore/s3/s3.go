@@ -88,7 +88,7 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, erro
 		return nil, objstore.NewError("open", s.address, "", err)
 	}
 	s.opts = opts
-	s.reader = ranged.New(opts.engine())
+	s.reader = ranged.New(opts.engine(s.address))
 	if err := s.connect(ctx); err != nil {
 		return nil, objstore.NewError("open", s.address, "", err)
 	}
@@ -100,8 +100,7 @@ func (s *Store) connect(ctx context.Context) error {
 	load := []func(*config.LoadOptions) error{
 		config.WithHTTPClient(newHTTPClient(s.opts)),
 		config.WithLogger(logging.Nop{}),
-		config.WithRetryMode(aws.RetryModeStandard),
-		config.WithRetryMaxAttempts(8),
+		config.WithRetryer(s.opts.retryer),
 		config.WithDefaultRegion("us-east-1"),
 	}
 	if s.opts.Region != "" {

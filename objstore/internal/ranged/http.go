@@ -1,6 +1,7 @@
 package ranged
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -20,6 +21,7 @@ import (
 // one request, and none shares another's window. There is no limit on a whole request: the watchdogs set theirs by bytes.
 func Tune(t *http.Transport, connections int) {
 	t.Proxy = http.ProxyFromEnvironment
+	t.OnProxyConnectResponse = proxyAnswer
 	t.MaxIdleConns = 0 // no limit but that of the host
 	t.MaxIdleConnsPerHost = connections
 	t.IdleConnTimeout = 90 * time.Second
@@ -163,7 +165,8 @@ func parseDigits(s string) (int64, error) {
 const PerhapsTLS = "if it speaks TLS, https:// is meant: check the address"
 
 // TransportError makes of a failure below HTTP one that says no more than it should: without the URL, which may carry a
-// signature. Certificates that do not fit, servers that speak no TLS, and endless redirects are final; the rest is Transient.
+// signature. What waiting cannot change is final: certificates, servers that speak no TLS, endless redirects, a proxy's refusal.
+// The rest is Transient.
 func TransportError(err error) error {
 	if wrapper, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapper.Err
@@ -184,8 +187,38 @@ func TransportError(err error) error {
 	if record || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		return errors.New("the server speaks no TLS; check the address: http:// may be meant")
 	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" && !strings.Contains(op.Error(), "internal error") {
+		return fmt.Errorf("the server refuses the TLS connection: %s; check the address, and what the server asks of clients", Scrub(op.Error()))
+	}
+	if _, ok := errors.AsType[*net.AddrError](err); ok {
+		return fmt.Errorf("%s; check the address", Scrub(err.Error()))
+	}
+	if refused, ok := errors.AsType[*proxyRefusal](err); ok {
+		return refused
+	}
+	dns, ok := errors.AsType[*net.DNSError](err)
+	noHost := ok && dns.IsNotFound && !dns.IsTemporary
 	// Without the cause: a timeout of a dialler would pass for the end of the caller's context.
-	return &Transient{Err: errors.New(Scrub(err.Error()))}
+	return &Transient{Err: errors.New(Scrub(err.Error())), NoHost: noHost}
+}
+
+// proxyRefusal is a proxy's final answer to the request for a tunnel.
+type proxyRefusal struct{ status int }
+
+func (p *proxyRefusal) Error() string {
+	advice := "check HTTPS_PROXY, or name the host in NO_PROXY"
+	if p.status == http.StatusProxyAuthRequired {
+		advice = "give the proxy's user and password in HTTPS_PROXY"
+	}
+	return fmt.Sprintf("the proxy answers %d %s; %s", p.status, http.StatusText(p.status), advice)
+}
+
+// proxyAnswer keeps the status of a proxy, which net/http reduces to a text.
+func proxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Response) error {
+	if answer.StatusCode/100 == 4 && !TransientStatus(answer.StatusCode) {
+		return &proxyRefusal{answer.StatusCode}
+	}
+	return nil
 }
 
 var (
