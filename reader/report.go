@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // Kinds of faults.
@@ -97,6 +98,7 @@ type Progress struct {
 type recorder struct {
 	mu     sync.Mutex
 	report Report
+	stop   func(error) // ends the verification with an error that is of no object
 }
 
 // orderFirst and orderLast place faults that belong to no shard.
@@ -121,6 +123,10 @@ func (r *recorder) fail(ctx context.Context, order int, kind, key string, err er
 		return
 	}
 	f := Fault{Block: -1, Offset: -1, Key: key, Kind: kind, Detail: err.Error(), order: order}
+	if errors.Is(err, objstore.ErrNoRanges) { // of the server, not of any object
+		r.stop(err)
+		return
+	}
 	var k kindError
 	switch {
 	case errors.As(err, &k):

@@ -96,8 +96,8 @@ func rangeMeta(answer *http.Response, off, n int64, etag string) (ranged.Meta, e
 			return ranged.Meta{}, objstore.ErrChanged // If-Range has it that the whole new object is sent
 		}
 	} else if contentRange == "" {
-		return ranged.Meta{}, errors.New("the answer has status 206 and no Content-Range: several ranges at once, or none; " +
-			"use a server that serves single ranges")
+		return ranged.Meta{}, fmt.Errorf("%w: the answer has status 206 and no Content-Range: several ranges at once, or none; "+
+			"use a server that serves single ranges", objstore.ErrNoRanges)
 	}
 	size, err := ranged.CheckBody(off, n, contentRange, answer.ContentLength, answer.Header.Get("Content-Type"))
 	if err != nil {

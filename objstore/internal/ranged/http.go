@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // Tune sets up a transport for requests connections at once. HTTP/1.1: one connection each, so that the loss of one costs
@@ -109,8 +111,8 @@ func CheckBody(off, n int64, contentRange string, length int64, contentType stri
 		case length == 0:
 			return 0, nil // servers leave Range out of account where there is nothing
 		}
-		return 0, errors.New("the server ignores Range: it answers a request for a part with the whole object; " +
-			"use a server that serves ranges")
+		return 0, fmt.Errorf("%w: it answers a request for a part with the whole object; use a server that serves ranges",
+			objstore.ErrNoRanges)
 	}
 	first, last, size, err := parseContentRange(contentRange)
 	if err != nil {
