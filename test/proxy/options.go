@@ -62,6 +62,8 @@ type Faults struct {
 	Cut float64
 	// WrongRange asks the server for a range one byte further on: Content-Range says so, and the bytes are that range's.
 	WrongRange float64
+	// Flip changes one bit of the body.
+	Flip float64
 	// HTML answers 200 with a page, as a captive portal does.
 	HTML float64
 }
@@ -80,13 +82,14 @@ const (
 	cut
 	wrongRange
 	html
+	flip
 	faults // their number
 )
 
 // shares are in the order of the constants.
 func (f Faults) shares() [faults]float64 {
 	return [faults]float64{reset: f.Reset, lost: f.Lost, stallHeaders: f.StallHeaders, stallBody: f.StallBody, busy: f.Busy,
-		short: f.Short, cut: f.Cut, wrongRange: f.WrongRange, html: f.HTML}
+		short: f.Short, cut: f.Cut, wrongRange: f.WrongRange, html: f.HTML, flip: f.Flip}
 }
 
 // check is called once for each Set.

@@ -32,6 +32,8 @@ type Meta struct {
 	// ETag identifies the version; equal tags mean equal bytes.
 	ETag    string
 	ModTime time.Time
+	// Sum is a checksum of the bytes, where the answer has one.
+	Sum *objstore.Sum
 }
 
 // Getter asks once for n bytes from off on, n > 0. When etag is not empty only that version will do. It returns the body
