@@ -11,7 +11,7 @@
 // Credentials, region and endpoint come as all programs on AWS's SDKs find them: AWS_ACCESS_KEY_ID and its like, AWS_PROFILE,
 // AWS_REGION, AWS_ENDPOINT_URL, the files in ~/.aws, the role of the machine. What goes with one data set can stand in its
 // address: s3://bucket/prefix?endpoint=https://host:9000&region=eu-west-1&profile=name&anonymous=true&path_style=true.
-// opaque_etags=true is for servers whose ETags look like MD5s of the content and are not.
+// unchecked=true is for servers whose ETags look like MD5s of the content and are not, or whose checksums are wrong.
 package address
 
 import (
@@ -81,8 +81,8 @@ func openS3(ctx context.Context, rest string, o Options) (objstore.Store, error)
 			opts.Profile = value
 		case "anonymous":
 			opts.Anonymous, err = strconv.ParseBool(value)
-		case "opaque_etags":
-			opts.OpaqueETags, err = strconv.ParseBool(value)
+		case "unchecked":
+			opts.Unchecked, err = strconv.ParseBool(value)
 		case "path_style":
 			var on bool
 			on, err = strconv.ParseBool(value)
@@ -97,7 +97,7 @@ func openS3(ctx context.Context, rest string, o Options) (objstore.Store, error)
 	return s3.New(ctx, bucket, prefix, opts)
 }
 
-var s3Options = slices.Sorted(slices.Values([]string{"endpoint", "region", "profile", "anonymous", "path_style", "opaque_etags"}))
+var s3Options = slices.Sorted(slices.Values([]string{"endpoint", "region", "profile", "anonymous", "path_style", "unchecked"}))
 
 // plain leaves the value out of what strconv says of it.
 func plain(err error) error {

@@ -32,9 +32,9 @@ type Options struct {
 	Anonymous bool
 	// Profile of the shared configuration files.
 	Profile string
-	// OpaqueETags compares no ETag with the MD5 of what is read. For servers whose ETags look like MD5s of the content and are
-	// not.
-	OpaqueETags bool
+	// Unchecked gives no checksums (objstore.Summed): for servers whose ETags look like MD5s of the content and are not, or whose
+	// checksums are wrong.
+	Unchecked bool
 	// RequestChecksums is when_supported or when_required: whether uploads carry checksums that the operation does not
 	// ask for. Empty: when_required where the endpoint is not of AWS, since not all servers understand them; else as the
 	// chain says.

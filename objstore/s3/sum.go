@@ -47,7 +47,7 @@ var (
 )
 
 const (
-	tagAdvice  = "if the server's ETags are no MD5s of the content, add opaque_etags=true to the store's address"
+	advice     = "if all of the server's values are wrong, such as ETags that are no MD5s, add unchecked=true to the store's address"
 	encryption = "X-Amz-Server-Side-Encryption"
 )
 
@@ -55,7 +55,7 @@ const (
 // for which the server is asked.
 func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
 	meta, err := o.Object.Info(ctx)
-	if err != nil || meta.Sum != nil {
+	if err != nil || meta.Sum != nil || o.store.opts.Unchecked {
 		return meta.Sum, o.store.fail("get", o.name, err)
 	}
 	sum, err := o.askSum(ctx, meta)
@@ -80,9 +80,9 @@ func (o *object) askSum(ctx context.Context, meta ranged.Meta) (*objstore.Sum, e
 		switch {
 		case text == "" || err != nil || len(value) != kept.new().Size():
 		case parts > 0:
-			return o.partsSum(ctx, meta, kept.algorithm, value, parts, "")
+			return o.partsSum(ctx, meta, kept.algorithm, value, parts)
 		case out.ChecksumType != types.ChecksumTypeComposite:
-			return &objstore.Sum{Name: kept.name, Want: value, New: kept.new}, nil
+			return &objstore.Sum{Name: kept.name, Want: value, New: kept.new, Advice: advice}, nil
 		}
 	}
 	text, parts := cutParts(meta.ETag)
@@ -90,16 +90,18 @@ func (o *object) askSum(ctx context.Context, meta ranged.Meta) (*objstore.Sum, e
 	if err != nil || len(value) != md5.Size || parts == 0 || !o.store.digests(out.ResultMetadata) {
 		return nil, nil
 	}
-	return o.partsSum(ctx, meta, md5Sum, value, parts, tagAdvice)
+	return o.partsSum(ctx, meta, md5Sum, value, parts)
 }
 
 // headSum asks for checksums, or for the size of a part. It returns neither an answer nor an error where the server refuses to tell: the
 // object can be read all the same.
 func (o *object) headSum(ctx context.Context, meta ranged.Meta, part int32) (out *s3.HeadObjectOutput, err error) {
 	s := o.store
-	in := &s3.HeadObjectInput{Bucket: &s.bucket, Key: &o.key, IfMatch: aws.String(quoteTag(meta.ETag)), ChecksumMode: types.ChecksumModeEnabled}
+	in := &s3.HeadObjectInput{Bucket: &s.bucket, Key: &o.key, ChecksumMode: types.ChecksumModeEnabled}
 	if part > 0 {
-		in.PartNumber = &part
+		in.PartNumber = &part // no If-Match: some servers compare it with the part's own tag
+	} else {
+		in.IfMatch = aws.String(quoteTag(meta.ETag))
 	}
 	err = s.reader.Do(ctx, func(ctx context.Context) (err error) {
 		out, err = s.client.HeadObject(unguarded(ctx), in, once)
@@ -127,7 +129,7 @@ func cutParts(text string) (value string, parts int64) {
 
 // partsSum is a digest of the digests of parts. It can be compared where all parts but the last have one size, as those that
 // the usual programs upload have: that of the first and of the last part tell it.
-func (o *object) partsSum(ctx context.Context, meta ranged.Meta, a algorithm, want []byte, parts int64, advice string) (*objstore.Sum, error) {
+func (o *object) partsSum(ctx context.Context, meta ranged.Meta, a algorithm, want []byte, parts int64) (*objstore.Sum, error) {
 	size := meta.Size // of one part
 	if size == 0 {
 		return nil, nil
@@ -195,14 +197,14 @@ func (s *Store) tagSum(etag string, answer smithymiddleware.Metadata) *objstore.
 	if err != nil || len(value) != md5.Size || !s.digests(answer) {
 		return nil
 	}
-	return &objstore.Sum{Name: md5Sum.name, Want: value, New: md5Sum.new, Advice: tagAdvice}
+	return &objstore.Sum{Name: md5Sum.name, Want: value, New: md5Sum.new, Advice: advice}
 }
 
 // digests reports whether the ETag of an answer is made of MD5s. It is not with SSE-KMS and SSE-C, with keys of the customer at Google,
 // in directory buckets, and for kinds of objects that others add, such as those that can be appended to (x-oss-object-type).
 func (s *Store) digests(answer smithymiddleware.Metadata) bool {
 	response, ok := middleware.GetRawResponse(answer).(*smithyhttp.Response)
-	if !ok || s.opts.OpaqueETags || strings.HasSuffix(s.bucket, "--x-s3") {
+	if !ok || s.opts.Unchecked || strings.HasSuffix(s.bucket, "--x-s3") {
 		return false
 	}
 	if how := response.Header.Get(encryption); how != "" && how != string(types.ServerSideEncryptionAes256) {
