@@ -12,10 +12,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/format"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
-	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/test/proxy"
 )
 
 // with makes buckets by requests.
@@ -88,27 +88,32 @@ func other(t *testing.T) *server {
 		t.Skip("SHARDTOOL_TEST_S3 names no server")
 	}
 	s := &server{endpoint: endpoint, region: "us-east-1", access: os.Getenv("AWS_ACCESS_KEY_ID"), secret: os.Getenv("AWS_SECRET_ACCESS_KEY")}
-	return s.with(t)
+	through, _ := s.faulty(t, proxy.Options{}) // it closes connections that the server would keep
+	return through.with(t)
 }
 
-// TestMoto writes, reads and compares. Its names and lists differ too much from S3's for the whole suite.
-func TestMoto(t *testing.T) {
-	s := moto(t)
+// exercise writes, verifies and compares. Names and lists of other servers differ too much from S3's for the suite of all stores.
+func exercise(t *testing.T, s *server, wrong ...string) (compared []string) {
+	t.Helper()
+	compared = compares(t, s, wrong...)
+	t.Logf("compared: %q", compared)
 	store := s.open(t, s.bucket(t), "packed", s3store.Options{})
 	packFiles(t, store)
 	report, err := reader.Verify(t.Context(), store, reader.Options{}, reader.VerifyOptions{Deep: true})
 	if err != nil || !report.OK() {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	if err := store.Delete(t.Context(), "manifest.json"); err != nil {
+	if err := store.Delete(t.Context(), format.ManifestName); err != nil {
 		t.Fatal(err)
 	}
+	return compared
+}
+
+func TestMoto(t *testing.T) {
 	// Without a library of AWS its CRC32C is a CRC32.
-	expectCompared(t, compares(t, s, "parts, CRC32C"), "put", "put, several ranges", "put, streamed", "parts", "parts, CRC32", "parts, SHA256 of each")
+	expectCompared(t, exercise(t, moto(t), "parts, CRC32C"), "put", "put, several ranges", "put, streamed", "parts", "parts, CRC32", "parts, SHA256 of each")
 }
 
 func TestOther(t *testing.T) {
-	s := other(t)
-	storetest.Run(t, func(t *testing.T) objstore.Store { return s.open(t, s.bucket(t), "", s3store.Options{}) })
-	t.Logf("compared: %q", compares(t, s))
+	exercise(t, other(t))
 }
