@@ -15,8 +15,8 @@ var ErrTooLarge = errors.New("object is larger than allowed")
 // ErrNoList: the store cannot list its objects; those whose names are known can be read all the same.
 var ErrNoList = errors.New("store cannot list its objects")
 
-// ErrNoRanges: the server answers a request for a part of an object with something else. No object can be read by ranges then,
-// whatever its bytes.
+// ErrNoRanges: the server answers a request for a part of an object with something else. No object
+// can be read by ranges then, whatever its bytes.
 var ErrNoRanges = errors.New("the server ignores Range")
 
 // Error is what every store returns: which operation failed on which object of which store, and why.

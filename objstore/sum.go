@@ -19,11 +19,13 @@ type Sum struct {
 	Want []byte
 	// New begins the computation of such a value.
 	New func() hash.Hash
-	// Advice, where not empty, is what else than other bytes may be the cause of a mismatch, and what to do about it.
+	// Advice, where not empty, is what else than other bytes may be the cause of a mismatch, and
+	// what to do about it.
 	Advice string
 }
 
-// Check returns an error that wraps [ErrChecksum] when h, which was made by New and has seen all bytes, has another value.
+// Check returns an error that wraps [ErrChecksum] when h, which was made by New and has seen all
+// bytes, has another value.
 func (s *Sum) Check(h hash.Hash) error {
 	got := h.Sum(nil)
 	if bytes.Equal(got, s.Want) {
@@ -39,8 +41,8 @@ func (s *Sum) Check(h hash.Hash) error {
 // Summed is an Object whose store may keep a checksum of its bytes.
 type Summed interface {
 	Object
-	// Sum returns the checksum of the version that the handle reads, and nil where there is none that can be compared. It may
-	// take requests.
+	// Sum returns the checksum of the version that the handle reads, and nil where there is none
+	// that can be compared. It may take requests.
 	Sum(ctx context.Context) (*Sum, error)
 }
 

@@ -8,10 +8,12 @@
 //
 // # S3
 //
-// Credentials, region and endpoint come as all programs on AWS's SDKs find them: AWS_ACCESS_KEY_ID and its like, AWS_PROFILE,
-// AWS_REGION, AWS_ENDPOINT_URL, the files in ~/.aws, the role of the machine. What goes with one data set can stand in its
-// address: s3://bucket/prefix?endpoint=https://host:9000&region=eu-west-1&profile=name&anonymous=true&path_style=true.
-// unchecked=true is for servers whose ETags look like MD5s of the content and are not, or whose checksums are wrong.
+// Credentials, region and endpoint come as all programs on AWS's SDKs find them: AWS_ACCESS_KEY_ID
+// and its like, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL, the files in ~/.aws, the role of the
+// machine. What goes with one data set can stand in its address:
+// s3://bucket/prefix?endpoint=https://host:9000&region=eu-west-1&profile=name&anonymous=true&path_style=true.
+// unchecked=true is for servers whose ETags look like MD5s of the content and are not, or whose
+// checksums are wrong.
 package address
 
 import (

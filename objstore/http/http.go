@@ -35,12 +35,13 @@ type Options struct {
 	// PartSize is the largest range read by one request, in bytes, default 8 MiB.
 	PartSize int64
 
-	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and NoHedge bound how long
-	// a read may take and how it is tried again. Defaults: 10 s to the first byte and 5 s between bytes, both shortened
-	// by what is observed; 1,024 bytes a second at least (negative: none); given up after 60 s in which 64 KiB did not
-	// come, whether the store went down or was down at the start; as many requests as fit (MaxAttempts limits those in a
-	// row without a byte); 20 ms to 5 s between retries. A host name that has no address is given up after four requests
-	// when the store has never answered.
+	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and
+	// NoHedge bound how long a read may take and how it is tried again. Defaults: 10 s to the first
+	// byte and 5 s between bytes, both shortened by what is observed; 1,024 bytes a second at least
+	// (negative: none); given up after 60 s in which 64 KiB did not come, whether the store went
+	// down or was down at the start; as many requests as fit (MaxAttempts limits those in a row
+	// without a byte); 20 ms to 5 s between retries. A host name that has no address is given up
+	// after four requests when the store has never answered.
 	FirstByteTimeout, StallTimeout time.Duration
 	MinRate                        int64
 	MaxAttempts                    int
@@ -52,7 +53,8 @@ type Options struct {
 	Header http.Header
 	// HTTPClient sends the requests; nil for the store's own.
 	HTTPClient *http.Client
-	// Logger takes what is odd and yet no error, such as a store that is waited for; nil for none. No secret is logged.
+	// Logger takes what is odd and yet no error, such as a store that is waited for; nil for none.
+	// No secret is logged.
 	Logger *slog.Logger
 }
 

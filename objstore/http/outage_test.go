@@ -71,7 +71,8 @@ func waits(t *testing.T, store *httpstore.Store, log *lines) {
 	}
 }
 
-// TestDownAtStart: a server that starts after its clients is waited for. The log tells that, for which store and why, and the end of it.
+// TestDownAtStart: a server that starts after its clients is waited for. The log tells that, for
+// which store and why, and the end of it.
 func TestDownAtStart(t *testing.T) {
 	data := pattern(1, 1000)
 	for name, use := range map[string]func(ctx context.Context, store *httpstore.Store) error{
@@ -131,7 +132,8 @@ type failing struct{ err error }
 
 func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
 
-// TestNotWaitedFor: what no wait can change ends at once. What may pass, from the first request on, is tried as often as is allowed.
+// TestNotWaitedFor: what no wait can change ends at once. What may pass, from the first request on,
+// is tried as often as is allowed.
 func TestNotWaitedFor(t *testing.T) {
 	const waited = 9
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }

@@ -32,8 +32,8 @@ type Options struct {
 	Anonymous bool
 	// Profile of the shared configuration files.
 	Profile string
-	// Unchecked gives no checksums (objstore.Summed): for servers whose ETags look like MD5s of the content and are not, or whose
-	// checksums are wrong.
+	// Unchecked gives no checksums (objstore.Summed): for servers whose ETags look like MD5s of the
+	// content and are not, or whose checksums are wrong.
 	Unchecked bool
 	// RequestChecksums is when_supported or when_required: whether uploads carry checksums that the operation does not
 	// ask for. Empty: when_required where the endpoint is not of AWS, since not all servers understand them; else as the
@@ -54,12 +54,13 @@ type Options struct {
 	// holds one part more than that in memory, up to 2,000 parts; beyond, parts are larger and fewer are sent at once.
 	UploadConcurrency int
 
-	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and NoHedge bound how long
-	// a read may take and how it is tried again. Defaults: 10 s to the first byte and 5 s between bytes, both shortened
-	// by what is observed; 1,024 bytes a second at least (negative: none); given up after 60 s in which 64 KiB did not
-	// come, whether the store went down or was down at the start; as many requests as fit (MaxAttempts limits those in a
-	// row without a byte); 20 ms to 5 s between retries. A host name that has no address is given up after four requests
-	// when the store has never answered.
+	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and
+	// NoHedge bound how long a read may take and how it is tried again. Defaults: 10 s to the first
+	// byte and 5 s between bytes, both shortened by what is observed; 1,024 bytes a second at least
+	// (negative: none); given up after 60 s in which 64 KiB did not come, whether the store went
+	// down or was down at the start; as many requests as fit (MaxAttempts limits those in a row
+	// without a byte); 20 ms to 5 s between retries. A host name that has no address is given up
+	// after four requests when the store has never answered.
 	FirstByteTimeout, StallTimeout time.Duration
 	MinRate                        int64
 	MaxAttempts                    int
@@ -159,8 +160,9 @@ func (o Options) checksums(custom bool, chain aws.RequestChecksumCalculation) aw
 	return chain
 }
 
-// retryer is for the requests of an upload. It retries for about a minute, as long as reads do: delays drawn from 0 to 1, 2, 4 and
-// then BackoffMax. The SDK's budget would end that sooner, for all uploads together.
+// retryer is for the requests of an upload. It retries for about a minute, as long as reads do:
+// delays drawn from 0 to 1, 2, 4 and then BackoffMax. The SDK's budget would end that sooner, for
+// all uploads together.
 func (o Options) retryer() aws.Retryer {
 	return retry.NewStandard(func(r *retry.StandardOptions) {
 		r.MaxAttempts = 26

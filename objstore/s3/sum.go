@@ -51,8 +51,8 @@ const (
 	encryption = "X-Amz-Server-Side-Encryption"
 )
 
-// Sum is [objstore.Summed]'s: the MD5 that an ETag is, which costs no request; else a checksum of the object, or of its parts,
-// for which the server is asked.
+// Sum is [objstore.Summed]'s: the MD5 that an ETag is, which costs no request; else a checksum of
+// the object, or of its parts, for which the server is asked.
 func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
 	meta, err := o.Object.Info(ctx)
 	if err != nil || meta.Sum != nil || o.store.opts.Unchecked {
@@ -93,8 +93,8 @@ func (o *object) askSum(ctx context.Context, meta ranged.Meta) (*objstore.Sum, e
 	return o.partsSum(ctx, meta, md5Sum, value, parts)
 }
 
-// headSum asks for checksums, or for the size of a part. It returns neither an answer nor an error where the server refuses to tell: the
-// object can be read all the same.
+// headSum asks for checksums, or for the size of a part. It returns neither an answer nor an error
+// where the server refuses to tell: the object can be read all the same.
 func (o *object) headSum(ctx context.Context, meta ranged.Meta, part int32) (out *s3.HeadObjectOutput, err error) {
 	s := o.store
 	in := &s3.HeadObjectInput{Bucket: &s.bucket, Key: &o.key, ChecksumMode: types.ChecksumModeEnabled}
@@ -114,7 +114,8 @@ func (o *object) headSum(ctx context.Context, meta ranged.Meta, part int32) (out
 	return out, err
 }
 
-// cutParts splits "value-7", as S3 writes a digest of the digests of 7 parts. parts is 0 where there is no such end.
+// cutParts splits "value-7", as S3 writes a digest of the digests of 7 parts. parts is 0 where
+// there is no such end.
 func cutParts(text string) (value string, parts int64) {
 	value, count, ok := strings.Cut(text, "-")
 	if !ok {
@@ -127,8 +128,9 @@ func cutParts(text string) (value string, parts int64) {
 	return value, parts
 }
 
-// partsSum is a digest of the digests of parts. It can be compared where all parts but the last have one size, as those that
-// the usual programs upload have: that of the first and of the last part tell it.
+// partsSum is a digest of the digests of parts. It can be compared where all parts but the last
+// have one size, as those that the usual programs upload have: that of the first and of the last
+// part tell it.
 func (o *object) partsSum(ctx context.Context, meta ranged.Meta, a algorithm, want []byte, parts int64) (*objstore.Sum, error) {
 	size := meta.Size // of one part
 	if size == 0 {
@@ -200,8 +202,9 @@ func (s *Store) tagSum(etag string, answer smithymiddleware.Metadata) *objstore.
 	return &objstore.Sum{Name: md5Sum.name, Want: value, New: md5Sum.new, Advice: advice}
 }
 
-// digests reports whether the ETag of an answer is made of MD5s. It is not with SSE-KMS and SSE-C, with keys of the customer at Google,
-// in directory buckets, and for kinds of objects that others add, such as those that can be appended to (x-oss-object-type).
+// digests reports whether the ETag of an answer is made of MD5s. It is not with SSE-KMS and SSE-C,
+// with keys of the customer at Google, in directory buckets, and for kinds of objects that others
+// add, such as those that can be appended to (x-oss-object-type).
 func (s *Store) digests(answer smithymiddleware.Metadata) bool {
 	response, ok := middleware.GetRawResponse(answer).(*smithyhttp.Response)
 	if !ok || s.opts.Unchecked || strings.HasSuffix(s.bucket, "--x-s3") {

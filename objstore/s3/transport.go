@@ -49,8 +49,8 @@ func boundRedirects(client aws.HTTPClient) aws.HTTPClient {
 	return frozen
 }
 
-// unsignedEncoding takes Accept-Encoding out of what is signed. Proxies may change it, and the front ends of Google Cloud Storage do.
-// The guard sets it when the request is signed.
+// unsignedEncoding takes Accept-Encoding out of what is signed. Proxies may change it, and the
+// front ends of Google Cloud Storage do. The guard sets it when the request is signed.
 func unsignedEncoding(stack *middleware.Stack) error {
 	const id = "DisableAcceptEncodingGzip"
 	if _, there := stack.Finalize.Get(id); !there {
@@ -89,8 +89,8 @@ type pageError struct{}
 func (pageError) Error() string        { return ranged.ErrPage.Error() }
 func (pageError) RetryableError() bool { return false }
 
-// checkPage lets pages pass where they may be objects: reads of those look closer. Without a body there is no page: some servers
-// label every answer HTML.
+// checkPage lets pages pass where they may be objects: reads of those look closer. Without a body
+// there is no page: some servers label every answer HTML.
 func checkPage(r *http.Request, response *http.Response) error {
 	read := r.Method == http.MethodHead || r.Method == http.MethodGet && !r.URL.Query().Has("list-type")
 	if read || response.StatusCode/100 != 2 || !ranged.IsPage(response.Header.Get("Content-Type")) {

@@ -151,7 +151,7 @@ func (e *exchange) body(res *http.Response) {
 // flipped changes one bit of what is read, at an offset.
 type flipped struct {
 	io.Reader
-	left int64 // bytes before it; negative behind it
+	left int64 // bytes before it; negative after it
 }
 
 func (f *flipped) Read(p []byte) (int, error) {

@@ -80,7 +80,8 @@ func answers(ctx context.Context, url string) bool {
 	return true
 }
 
-// other is a server that runs already: SHARDTOOL_TEST_S3 is its URL, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are its keys.
+// other is a server that runs already: SHARDTOOL_TEST_S3 is its URL, AWS_ACCESS_KEY_ID and
+// AWS_SECRET_ACCESS_KEY are its keys.
 func other(t *testing.T) *server {
 	t.Helper()
 	endpoint := os.Getenv("SHARDTOOL_TEST_S3")
@@ -92,7 +93,8 @@ func other(t *testing.T) *server {
 	return through.with(t)
 }
 
-// exercise writes, verifies and compares. Names and lists of other servers differ too much from S3's for the suite of all stores.
+// exercise writes, verifies and compares. Names and lists of other servers differ too much from
+// S3's for the suite of all stores.
 func exercise(t *testing.T, s *server, wrong ...string) (compared []string) {
 	t.Helper()
 	compared = compares(t, s, wrong...)

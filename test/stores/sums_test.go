@@ -40,7 +40,8 @@ func (s *server) sdk(t *testing.T) *awss3.Client {
 	})
 }
 
-// uploaded puts an object in one request, or in parts of these sizes, with a checksum of an algorithm, or without.
+// uploaded puts an object in one request, or in parts of these sizes, with a checksum of an
+// algorithm, or without.
 func (s *server) uploaded(t *testing.T, bucket, key string, data []byte, algorithm types.ChecksumAlgorithm, kind types.ChecksumType, parts ...int) error {
 	t.Helper()
 	client := s.sdk(t)
@@ -143,8 +144,9 @@ func packed(t *testing.T, src writer.Source) (map[string][32]byte, error) {
 	return sums, nil
 }
 
-// compares runs all uploads that a server takes: whole objects pass; a bit that is flipped each time never does, where the server
-// keeps something to compare with; one that is flipped once is read again, where that is possible. It returns the uploads that were compared.
+// compares runs all uploads that a server takes: whole objects pass; a bit that is flipped each
+// time never does, where the server keeps something to compare with; one that is flipped once is
+// read again, where that is possible. It returns the uploads that were compared.
 func compares(t *testing.T, s *server, wrong ...string) (compared []string) {
 	for _, name := range slices.Sorted(maps.Keys(uploads)) {
 		u := uploads[name]
@@ -217,7 +219,8 @@ func TestUnchecked(t *testing.T) {
 	}
 }
 
-// TestFlippedBitsOfStreams: what is read from the front of an object to its end is compared there, whatever is in it.
+// TestFlippedBitsOfStreams: what is read from the front of an object to its end is compared there,
+// whatever is in it.
 func TestFlippedBitsOfStreams(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)

@@ -16,9 +16,10 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// NewObjects is NewFiles over stores: the objects of each, by the names below it, are the files. Each is read by one request, and
-// one that was replaced since it was listed is an error of its sample; so is one that does not match the checksum that its store keeps. Names that end in a slash, as some tools put them for
-// folders, are passed over. The stores are the caller's to close.
+// NewObjects is NewFiles over stores: the objects of each, by the names below it, are the files.
+// Each is read by one request, and one that was replaced since it was listed is an error of its
+// sample; so is one that does not match the checksum that its store keeps. Names that end in a
+// slash, as some tools put them for folders, are passed over. The stores are the caller's to close.
 func NewObjects(ctx context.Context, stores []objstore.Store, opt FilesOptions) (*Files, error) {
 	r := &roots{}
 	for _, s := range stores {
@@ -99,7 +100,8 @@ func (o *object) check(ctx context.Context, h objstore.Object) error {
 	return nil
 }
 
-// ReadInto is writer.Payload's. Bytes that are not those of the store's checksum are read once more.
+// ReadInto is writer.Payload's. Bytes that are not those of the store's checksum are read once
+// more.
 func (o *object) ReadInto(ctx context.Context, p []byte) error {
 	err := o.read(ctx, p)
 	if errors.Is(err, objstore.ErrChecksum) {
@@ -165,8 +167,8 @@ func (o *object) Open(ctx context.Context) (io.ReadCloser, error) {
 // streamPiece is what is asked for at once of an object too large to hold: large enough that a store reads parts of it side by side.
 const streamPiece = 16 << 20
 
-// objectStream reads an object front to end. What it gives cannot be taken back: a mismatch with the store's checksum, which shows at
-// the end, is an error without a second read.
+// objectStream reads an object front to end. What it gives cannot be taken back: a mismatch with
+// the store's checksum, which shows at the end, is an error without a second read.
 type objectStream struct {
 	ctx  context.Context
 	o    *object

@@ -45,7 +45,8 @@ func TuneDialer(d *net.Dialer) {
 // maxRedirects is how many redirects one request follows, as in browsers and net/http.
 const maxRedirects = 10
 
-// redirectError ends a chain of redirects. It is final: the same request would be sent the same way again.
+// redirectError ends a chain of redirects. It is final: the same request would be sent the same way
+// again.
 type redirectError struct {
 	to   string
 	loop bool
@@ -58,7 +59,8 @@ func (e *redirectError) Error() string {
 	return fmt.Sprintf("the server redirects more than %d times, at last to %s; check the address", maxRedirects, e.to)
 }
 
-// CheckRedirect is for [http.Client]. It stops at the first URL that comes up twice, and after ten redirects.
+// CheckRedirect is for [http.Client]. It stops at the first URL that comes up twice, and after ten
+// redirects.
 func CheckRedirect(r *http.Request, via []*http.Request) error {
 	to := r.URL.String()
 	loop := slices.ContainsFunc(via, func(before *http.Request) bool { return before.URL.String() == to })
@@ -166,9 +168,9 @@ func parseDigits(s string) (int64, error) {
 // PerhapsTLS is what a 400 without a reason says: servers answer so when they are spoken to without TLS.
 const PerhapsTLS = "if it speaks TLS, https:// is meant: check the address"
 
-// TransportError makes of a failure below HTTP one that says no more than it should: without the URL, which may carry a
-// signature. What waiting cannot change is final: certificates, servers that speak no TLS, endless redirects, a proxy's refusal.
-// The rest is Transient.
+// TransportError makes of a failure below HTTP one that says no more than it should: without the
+// URL, which may carry a signature. What waiting cannot change is final: certificates, servers that
+// speak no TLS, endless redirects, a proxy's refusal. The rest is Transient.
 func TransportError(err error) error {
 	if wrapper, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapper.Err

@@ -60,18 +60,21 @@ type Options struct {
 	// MinRate is what a request has to deliver, in bytes per second over twice StallTimeout, to be left alone. Default
 	// 1024; negative for none.
 	MinRate int64
-	// MaxAttempts, when positive, is how many requests in a row may fail without a byte before a read is given up. Default:
-	// no limit but MaxElapsed. A host name without an address has four attempts until the store has answered once.
+	// MaxAttempts, when positive, is how many requests in a row may fail without a byte before a
+	// read is given up. Default: no limit but MaxElapsed. A host name without an address has four
+	// attempts until the store has answered once.
 	MaxAttempts int
-	// MaxElapsed is how long a read may go on without progress (64 KiB, or its end), default 60 s: the wait for a store that
-	// is down, from the start or since. Waiting for a slot of the limiter does not count.
+	// MaxElapsed is how long a read may go on without progress (64 KiB, or its end), default 60 s:
+	// the wait for a store that is down, from the start or since. Waiting for a slot of the limiter
+	// does not count.
 	MaxElapsed time.Duration
 	// BackoffMin and BackoffMax bound the pause before a retry, defaults 20 ms and 5 s. It is drawn evenly between 0 and
 	// a bound that doubles with every failure in a row.
 	BackoffMin, BackoffMax time.Duration
 	// NoHedge sends no second request for a late one.
 	NoHedge bool
-	// Logger takes a line when an outage of Store, the address that users know, lasts. Nil for none.
+	// Logger takes a line when an outage of Store, the address that users know, lasts. Nil for
+	// none.
 	Logger *slog.Logger
 	Store  string
 }

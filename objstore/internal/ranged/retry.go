@@ -20,7 +20,8 @@ type Transient struct {
 	Throttled bool
 	// Answered: there was an answer, so the address is right.
 	Answered bool
-	// NoHost: the name has no address. Until the store has answered once, a mistyped name is the likely cause.
+	// NoHost: the name has no address. Until the store has answered once, a mistyped name is the
+	// likely cause.
 	NoHost bool
 }
 
@@ -53,9 +54,11 @@ func (s *stalled) Timeout() bool { return true }
 const (
 	// progress is what restarts MaxElapsed. With the default of a minute it asks for about 1 KiB/s in the long run.
 	progress = 64 << 10
-	// unknownHost bounds the attempts on a name without an address, before the store has answered for the first time.
+	// unknownHost bounds the attempts on a name without an address, before the store has answered
+	// for the first time.
 	unknownHost = 4
-	// notable is the failure in a row from which on an outage is logged, after a second of backoff or so.
+	// notable is the failure in a row from which on an outage is logged, after a second of backoff
+	// or so.
 	notable = 8
 	// maxRetryAfter bounds what a server may ask to wait.
 	maxRetryAfter = 30 * time.Second
@@ -139,8 +142,8 @@ func (t *trail) book(n int) {
 func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error {
 	c := &t.r.stats
 	left := t.r.opts.MaxElapsed - time.Since(t.since)
-	// Answers that break after a few bytes each time slow down as well, at a quarter of the pace. The last attempt comes at
-	// the very end, so that all reads wait equally long.
+	// Answers that break after a few bytes each time slow down as well, at a quarter of the pace.
+	// The last attempt comes at the very end, so that all reads wait equally long.
 	wait := min(t.backoff(max(t.failures, t.small/4)), left)
 	if resumes {
 		c.resumes.Add(1)

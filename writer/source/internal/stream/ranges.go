@@ -33,7 +33,8 @@ type ranges struct {
 	skip int64 // bytes at the front that nobody asked for, but the sum
 }
 
-// verify has the store's checksum compared with what is read, if that is the whole object but for a front of one range at most.
+// verify has the store's checksum compared with what is read, if that is the whole object but for a
+// front of one range at most.
 func (r *ranges) verify() error {
 	if !r.remote || r.off > window {
 		return nil
