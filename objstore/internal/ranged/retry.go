@@ -57,9 +57,9 @@ const (
 	// unknownHost bounds the attempts on a name without an address, before the store has answered
 	// for the first time.
 	unknownHost = 4
-	// notable is the failure in a row from which on an outage is logged, after a second of backoff
-	// or so.
-	notable = 8
+	// notable failures in a row, or notableAfter without progress, are an outage that is logged.
+	notable      = 8
+	notableAfter = time.Second
 	// maxRetryAfter bounds what a server may ask to wait.
 	maxRetryAfter = 30 * time.Second
 )
@@ -143,22 +143,27 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 	c := &t.r.stats
 	left := t.r.opts.MaxElapsed - time.Since(t.since)
 	// Answers that break after a few bytes each time slow down as well, at a quarter of the pace.
-	// The last attempt comes at the very end, so that all reads wait equally long.
-	wait := min(t.backoff(max(t.failures, t.small/4)), left)
+	wait := t.backoff(max(t.failures, t.small/4))
 	if resumes {
 		c.resumes.Add(1)
 	} else {
 		c.retries.Add(1)
 		wait = max(wait, t.r.retries.take(time.Now()))
 	}
-	wait = max(wait, min(cause.After, maxRetryAfter))
+	// The last attempt is at the very end, whatever the budget: however many reads wait, all wait
+	// equally long.
 	if wait > left {
+		wait = left
 		if !resumes {
 			t.r.retries.giveBack()
 		}
+	}
+	asked := min(cause.After, maxRetryAfter)
+	if asked > left {
 		return t.giveUp(cause.Err)
 	}
-	if t.failures >= notable {
+	wait = max(wait, asked)
+	if t.failures >= notable || left < t.r.opts.MaxElapsed-notableAfter {
 		t.r.outage.notice(t.r.opts, left, cause.Err)
 	}
 	objstore.Trace(ctx, objstore.PhasePause, 1)
