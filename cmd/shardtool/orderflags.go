@@ -159,7 +159,8 @@ func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Chec
 	return ds, err
 }
 
-// sameWindow refuses a shuffle memory that makes another window than the checkpoint has.
+// sameWindow refuses a shuffle memory that makes another window than the checkpoint has. Lanes and runs are the
+// checkpoint's, whatever rules chose them: the memory alone then decides the delay.
 func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset) error {
 	cp := f.opt.Checkpoint
 	if !f.changed("shuffle-memory") || !cp.Shuffle {
@@ -170,13 +171,13 @@ func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset) error {
 		return err
 	}
 	o := f.opt
-	o.Shuffle = true
-	chosen, err := order.Choose(table, o.Choice())
-	if err != nil {
-		return usage(err)
-	}
+	o.Shuffle, o.Lanes, o.RunBlocks, o.WholeShards = true, cp.Lanes, cp.RunBlocks, cp.RunBlocks == 0
 	asked := cp.Params
-	asked.Lanes, asked.RunBlocks, asked.Delay, asked.Head = chosen.Lanes, chosen.RunBlocks, chosen.Delay, chosen.Head
+	if chosen, err := order.Choose(table, o.Choice()); err == nil {
+		asked.Delay, asked.Head = chosen.Delay, chosen.Head
+	} else { // a memory that is too small for these lanes
+		asked.Delay = 0
+	}
 	if err := cp.Params.Compare(asked); err != nil {
 		return &exitError{exitCheckpoint, fmt.Errorf("%s: --shuffle-memory %v: %w", f.in, (*sizeFlag)(&f.memory), err)}
 	}

@@ -318,7 +318,7 @@ func editedCheckpoints(rnd *rand.Rand, text string) []string {
 // TestPythonChoices compares the parameters chosen, and what is refused.
 func TestPythonChoices(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(23, 24))
-	many := pythonChoice{Shards: []int{1<<24 - 3, 0, 7, 1}, Decoded: 1 << 40, Shuffle: true, Memory: 1 << 34}
+	many := pythonChoice{Shards: []int{1<<24 - 3, 0, 7, 1}, Decoded: 1 << 44, Shuffle: true, Memory: 1 << 34}
 	choices := []pythonChoice{
 		many,
 		{Shards: []int{1 << 24}, Shuffle: true},
@@ -334,6 +334,10 @@ func TestPythonChoices(t *testing.T) {
 		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, V: 1<<24 + 1, W: 1},
 		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: math.MaxUint64},
 		{Shards: []int{1000}, Decoded: math.MaxUint64, Shuffle: true, E: math.MaxUint32},
+		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: 255e6},
+		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: 1536e6}, {Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: 1536e6 - 1},
+		{Shards: []int{3000, 3200}, Decoded: 6200 << 18, Shuffle: true}, {Shards: []int{3000, 3143}, Decoded: 6143 << 18, Shuffle: true},
+		{Shards: []int{3000, 3144}, Decoded: 6144 << 18, Shuffle: true, Memory: 1536 << 20}, {Shards: []int{6144}, Decoded: 6144 << 18, Shuffle: true, Memory: 1536<<20 - 1},
 		{Shards: []int{1000}, World: 2, GlobalBatch: 95}, {Shards: []int{1000}, World: 2, GlobalBatch: 193}, {Shards: []int{1000}, World: 1}, {Shards: []int{1000}, W: 2},
 	}
 	for range 120 {
