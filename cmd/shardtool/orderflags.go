@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -242,6 +243,23 @@ func readCheckpoint(file string) (*order.Checkpoint, error) {
 func (f *orderFlags) stream(ctx context.Context, ds *reader.Dataset) (*reader.Stream, error) {
 	s, err := ds.Stream(ctx, f.opt)
 	return s, f.explain(err)
+}
+
+// mixAdvice is what to say of an order that mixes little for batches of this size, else "".
+func mixAdvice(p order.Params, globalBatch int) string {
+	if !p.MixesLittle(globalBatch) {
+		return ""
+	}
+	return fmt.Sprintf("samples are drawn from V·W = %d runs at a time, fewer than 1.5 times the global batch of %d: if the data is stored class by "+
+		"class, the class mix of batches varies more than at random. Give more --shuffle-memory, or pack with a smaller --block-size or "+
+		"with --pack-shuffle; `shardtool simulate` measures it", p.Window(), globalBatch)
+}
+
+// adviseMix writes that advice where the order begins; one rank's is enough.
+func (f *orderFlags) adviseMix(stderr io.Writer, p order.Params) {
+	if advice := mixAdvice(p, f.opt.GlobalBatch); advice != "" && f.opt.Rank == 0 {
+		fmt.Fprintln(stderr, "shardtool: "+advice)
+	}
 }
 
 // explain gives an error of the order its exit code.
