@@ -49,6 +49,13 @@ func TestPythonVectors(t *testing.T) {
 	}
 }
 
+func TestPythonChoiceVectors(t *testing.T) {
+	n := len(readChoices(t))
+	if out, want := runPython(t, nil, "../../testdata/order/choice-vectors.json"), fmt.Sprintf("%d cases, %d checks, 0 differ\n", n, n); out != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+}
+
 // A case of the second implementation, and its answer.
 type (
 	pythonCase struct {
@@ -315,6 +322,21 @@ func editedCheckpoints(rnd *rand.Rand, text string) []string {
 	return texts
 }
 
+// choose is what this package chooses.
+func (c *pythonChoice) choose() (Params, error) {
+	table := Table{Decoded: c.Decoded}
+	blocks := 0
+	for _, n := range c.Shards {
+		table.ShardFirst = append(table.ShardFirst, blocks)
+		blocks += n
+	}
+	table.Samples = make([]uint32, blocks)
+	return Choose(table, Choice{
+		Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
+		Affinity: c.Affinity, Tail: c.Tail, GlobalBatch: c.GlobalBatch, World: c.World,
+	})
+}
+
 // TestPythonChoices compares the parameters chosen, and what is refused.
 func TestPythonChoices(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(23, 24))
@@ -365,17 +387,7 @@ func TestPythonChoices(t *testing.T) {
 			choices[i].Shards = []int{}
 		}
 		cases[i].Choose = &choices[i]
-		var table Table
-		blocks := 0
-		for _, n := range c.Shards {
-			table.ShardFirst = append(table.ShardFirst, blocks)
-			blocks += n
-		}
-		table.Samples, table.Decoded = make([]uint32, blocks), c.Decoded
-		p, err := Choose(table, Choice{
-			Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
-			Affinity: c.Affinity, Tail: c.Tail, GlobalBatch: c.GlobalBatch, World: c.World,
-		})
+		p, err := c.choose()
 		if err != nil {
 			refused++
 			continue
