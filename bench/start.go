@@ -90,7 +90,7 @@ func (b *bench) startSmall() error {
 		}
 		defer ds.Close()
 		o := shuffled
-		o.World = 1
+		o.World, o.ShuffleMemory = 1, 0 // the default, so that both have 96 lanes
 		of[i], stored[i] = b.firstBatch(ds, o), res.Bytes
 	}
 	r, small, large, err := b.ratio(of[1], of[0])
