@@ -10,8 +10,8 @@ import (
 // measuredSamples bounds what logOrder measures: some 50 ms of a processor, beside the first reads.
 const measuredSamples = 1 << 18
 
-// logOrder describes the order to the log at the start: its parameters, how this rank's share of it is mixed by place in
-// storage, and what the user should change.
+// logOrder describes the order to the log at the start: its parameters, how this rank's share of it
+// is mixed by place in storage, and what the user should change.
 func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	log, p := s.opts.Log, s.params
 	if !p.Shuffle {

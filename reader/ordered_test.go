@@ -30,8 +30,8 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// TestStreamLogsOrder: the log begins with the order, how it mixes this rank's share, and what should be changed. Advice is
-// in the library's terms.
+// TestStreamLogsOrder: the log begins with the order, how it mixes this rank's share, and what
+// should be changed. Advice is in the library's terms.
 func TestStreamLogsOrder(t *testing.T) {
 	set := newStreamed(t, mem.New(), mixed(1000), testset.Options{BlockSize: 8 << 10, ShardSize: 100 << 10})
 	for name, c := range map[string]struct {

@@ -19,7 +19,8 @@ func same(n int, decoded int64) *synth {
 	return cutItems(sizes...)
 }
 
-// TestDefaultBlocks: without a block size given, blocks of small samples are smaller; a size that was given is what it says.
+// TestDefaultBlocks: without a block size given, blocks of small samples are smaller; a size that
+// was given is what it says.
 func TestDefaultBlocks(t *testing.T) {
 	const kib = 1 << 10
 	for name, c := range map[string]struct {
@@ -47,8 +48,8 @@ func TestDefaultBlocks(t *testing.T) {
 	}
 }
 
-// TestDefaultBlocksApart: shards that earlier versions began with their default, 1 MiB whatever the samples, are not continued
-// with today's, and parts of both are not put together.
+// TestDefaultBlocksApart: shards that earlier versions began with their default, 1 MiB whatever the
+// samples, are not continued with today's, and parts of both are not put together.
 func TestDefaultBlocksApart(t *testing.T) {
 	src := func() *synth { return same(900, 3584) }
 	now := writer.Options{Name: "d", ShardSize: 1 << 20, Level: format.LevelFastest}

@@ -54,9 +54,10 @@ var (
 type Options struct {
 	// Name begins the shards' names: "train" gives train-000000.tar.zst. Default "data".
 	Name string
-	// BlockSize closes a block at the sample that brings it to this many decoded bytes: 4 KiB to 16 MiB. The default is
-	// DefaultBlockSize, and a quarter of that for small samples: a block closes then, too, at the sample with which it has
-	// both 256 KiB and 64 samples, so that shuffling moves fewer samples together.
+	// BlockSize closes a block at the sample that brings it to this many decoded bytes: 4 KiB to 16
+	// MiB. The default is DefaultBlockSize, and a quarter of that for small samples: a block closes
+	// then, too, at the sample with which it has both 256 KiB and 64 samples, so that shuffling
+	// moves fewer samples together.
 	BlockSize int64
 	// ShardSize closes a shard likewise; at least BlockSize, default 256 MiB.
 	ShardSize int64
@@ -94,15 +95,17 @@ type Options struct {
 
 	// part and parts are set by PackPart; parts is 0 where one pack does all.
 	part, parts int
-	// blockSamples is the number of samples at which a block of leastBlock closes; 0 where BlockSize was given.
+	// blockSamples is the number of samples at which a block of leastBlock closes; 0 where
+	// BlockSize was given.
 	blockSamples int
 }
 
 // DefaultBlockSize closes a block unless Options.BlockSize is set, in decoded bytes.
 const DefaultBlockSize = 1 << 20
 
-// Blocks of small samples close earlier by default. Blocks of less than leastBlock compress worse and take more requests
-// than the mixing is worth; with less than manySamples a block of DefaultBlockSize mixes well.
+// Blocks of small samples close earlier by default. Blocks of less than leastBlock compress worse
+// and take more requests than the mixing is worth; with less than manySamples a block of
+// DefaultBlockSize mixes well.
 const leastBlock, manySamples = DefaultBlockSize / 4, 64
 
 // blockFull reports whether a block of so many decoded bytes and samples closes.

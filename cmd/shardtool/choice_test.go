@@ -12,8 +12,9 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// TestEarlierChoice: a checkpoint whose lanes earlier rules chose goes on with them, with the very command that it was made
-// by, though the same memory gives a fresh run fewer lanes. Another memory is still refused.
+// TestEarlierChoice: a checkpoint whose lanes earlier rules chose resumes with them, by the command
+// that made it, though the same memory gives a fresh run fewer lanes. Another memory
+// is still refused.
 func TestEarlierChoice(t *testing.T) {
 	t.Parallel()
 	out := smallSet(t)

@@ -160,8 +160,8 @@ func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Chec
 	return ds, err
 }
 
-// sameWindow refuses a shuffle memory that makes another window than the checkpoint has. Lanes and runs are the
-// checkpoint's, whatever rules chose them: the memory alone then decides the delay.
+// sameWindow refuses a shuffle memory that makes another window than the checkpoint has. Lanes and
+// runs are the checkpoint's, whatever rules chose them: the memory alone then decides the delay.
 func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset) error {
 	cp := f.opt.Checkpoint
 	if !f.changed("shuffle-memory") || !cp.Shuffle {

@@ -60,7 +60,8 @@ type needs struct {
 	ReadBytes  uint64 `json:"read_bytes_per_node"`
 	Requests   uint64 `json:"requests_per_node"`
 	CacheBytes uint64 `json:"cache_bytes_per_node"`
-	// Amplification is what all nodes read together, each block once a node, over what the data set holds.
+	// Amplification is what all nodes read together, each block once a node, over what the data set
+	// holds.
 	Amplification float64 `json:"node_read_amplification"`
 	// First and Resume are what a rank must have before its first batch: at the beginning, and in the middle of the epoch.
 	First  uint64 `json:"first_batch_bytes"`

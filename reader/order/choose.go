@@ -16,13 +16,13 @@ const (
 	maxChosenDelay = 4096
 	// The window holds up to W+4 runs of a lane, so a budget of 5 runs a lane is the least with a delay of 1.
 	windowExtra = 4
-	// leastDelay is the least W for which a lane is worth having: with fewer ticks the runs that windowExtra pays for
-	// take a larger part of the memory than mixing does.
+	// leastDelay is the least W for which a lane is worth having: with fewer ticks the runs that
+	// windowExtra pays for take a larger part of the memory than mixing does.
 	leastDelay = 12
 	// A lane with that delay holds this many runs.
 	laneRuns = leastDelay + windowExtra
-	// Runs of less than enoughBytes are doubled, up to maxJoinedBlocks, where memory and table leave laneRuns for every
-	// lane: requests of 768 KiB to 1.5 MiB of decoded blocks.
+	// Runs of less than enoughBytes are doubled, up to maxJoinedBlocks, where memory and table
+	// leave laneRuns for every lane: requests of 768 KiB to 1.5 MiB of decoded blocks.
 	enoughBytes     = 3 << 18
 	maxJoinedBlocks = 8
 )
@@ -45,11 +45,12 @@ type Choice struct {
 	GlobalBatch, World int
 }
 
-// Choose fixes the parameters for a table, by the rules of SPEC.md 9.3: small blocks are joined to runs of about a
-// megabyte where that costs no mixing, then V is the largest divisor of 96 whose lanes get a delay of 12 or more from the
-// shuffle memory, and W what the memory allows. Neither the ranks nor the machine decide. The result passes New; it is
-// what a caller reports and keeps in checkpoints, since another version may choose otherwise. The error of a memory that
-// is too small states the least that works.
+// Choose fixes the parameters for a table, by the rules of SPEC.md 9.3: small blocks are joined to
+// runs of about a megabyte where each of 96 lanes still has 16 of them, then V is the largest divisor of 96 whose
+// lanes get a delay of 12 or more from the shuffle memory, and W what the memory allows. Neither
+// the ranks nor the machine decide. The result passes New; it is what a caller reports and keeps in
+// checkpoints, since another version may choose otherwise. The error of a memory that is too small
+// states the least that works.
 func Choose(t Table, c Choice) (Params, error) {
 	if err := t.validate(); err != nil {
 		return Params{}, err

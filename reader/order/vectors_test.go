@@ -186,7 +186,8 @@ func TestVectorsOfOrders(t *testing.T) {
 	}
 }
 
-// choiceVector is a table, what is asked for, and what SPEC.md 9.3 chooses; Want is nil where it refuses.
+// choiceVector is a table, what is asked for, and what SPEC.md 9.3 chooses; Want is nil where it
+// refuses.
 type choiceVector struct {
 	Name   string
 	Choose pythonChoice

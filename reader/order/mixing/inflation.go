@@ -4,10 +4,11 @@ import "github.com/shardtool/shardtool/reader/order"
 
 // inflation adds up the variance inflation of batches, or of ranks' parts of them.
 //
-// For a draw of g of N samples without replacement, the count c of a label of share p has the mean g·p and the variance
-// g·p·(1−p)·(N−g)/(N−1), the hypergeometric distribution. The inflation is the mean over the labels of (c − g·p)² divided
-// by that. With w = 1/(p·(1−p)) it is (Σ w·c² − 2g·Σ w·p·c + g²·Σ w·p²)·(N−1)/(g·(N−g)) over the number of labels, so only
-// the labels in the batch need be visited.
+// For a draw of g of N samples without replacement, the count c of a label of share p has the mean
+// g·p and the variance g·p·(1−p)·(N−g)/(N−1), the hypergeometric distribution. The inflation is the
+// mean over the labels of (c − g·p)² divided by that. With w = 1/(p·(1−p)) it is (Σ w·c² − 2g·Σ
+// w·p·c + g²·Σ w·p²)·(N−1)/(g·(N−g)) over the number of labels, so only the labels in the batch
+// need be visited.
 type inflation struct {
 	weight []float64 // w; 0 for a label that all samples have, or none
 	share  []float64 // p

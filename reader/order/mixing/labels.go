@@ -21,7 +21,8 @@ func NewLabels(of []uint16) *Labels {
 	return l
 }
 
-// Parts divides storage into up to 100 parts of equal length, as classes do a data set that is stored class by class.
+// Parts divides storage into up to 100 parts of equal length, as classes do a data set that is
+// stored class by class.
 func Parts(samples uint64) *Labels {
 	l := &Labels{total: samples, count: make([]uint64, min(100, max(samples, 1)))}
 	n := uint64(len(l.count))

@@ -6,7 +6,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Meter measures global batches that follow one another in an epoch. It is not safe for concurrent use.
+// Meter measures global batches that follow one another in an epoch. It is not safe for concurrent
+// use.
 type Meter struct {
 	labels  *Labels
 	global  inflation
@@ -17,10 +18,12 @@ type Meter struct {
 	worlds  []world
 }
 
-// maxRanks bounds what a world size takes: a bit a label for each of these ranks, and the time to look at their samples.
+// maxRanks bounds what a world size takes: a bit a label for each of these ranks, and the time to
+// look at their samples.
 const maxRanks = 256
 
-// NewMeter returns a Meter of the batches over all ranks, and of their parts for each of these world sizes.
+// NewMeter returns a Meter of the batches over all ranks, and of their parts for each of these
+// world sizes.
 func NewMeter(labels *Labels, worlds ...int) *Meter {
 	m := &Meter{labels: labels, global: newInflation(labels), last: -1}
 	for _, size := range worlds {
@@ -33,8 +36,8 @@ func NewMeter(labels *Labels, worlds ...int) *Meter {
 	return m
 }
 
-// Batch adds a global batch over all ranks. Its first own samples are of the epoch, and all that is measured; what follows
-// is padding, or of the next epoch. Ranks share the whole.
+// Batch adds a global batch over all ranks. Its first own samples are of the epoch, and all that is
+// measured; what follows is padding, or of the next epoch. Ranks share the whole.
 func (m *Meter) Batch(refs []order.Ref, own int) {
 	for i := range refs[:own] {
 		l := m.labels.Of(refs[i].Number)

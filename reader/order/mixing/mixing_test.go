@@ -64,7 +64,8 @@ func straight(of []uint16, numbers []uint64) float64 {
 // near compares figures that were added up in another order.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(b)) }
 
-// TestFigures counts everything again from the numbers that each rank gets, straight from the definitions.
+// TestFigures counts everything again from the numbers that each rank gets, straight from the
+// definitions.
 func TestFigures(t *testing.T) {
 	table, of := randomSet()
 	const g = 40
@@ -125,7 +126,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// refsOf is what a rank gets of an epoch, as one list and by batch. Padding and samples of the next epoch are left out.
+// refsOf is what a rank gets of an epoch, as one list and by batch. Padding and samples of the next
+// epoch are left out.
 func refsOf(t *testing.T, plan *order.Plan, epoch uint64, s order.Split, n uint64) (all []order.Ref, batches [][]uint64) {
 	t.Helper()
 	c, err := plan.Seek(epoch, 0)
@@ -167,7 +169,8 @@ func TestUniform(t *testing.T) {
 	}
 }
 
-// TestSmallBlocks: a rank of eight sees a part of the classes of a small data set, and more of them in smaller blocks.
+// TestSmallBlocks: a rank of eight sees a part of the classes of a small data set, and more of them
+// in smaller blocks.
 func TestSmallBlocks(t *testing.T) {
 	var seen []float64
 	for _, d := range []sorted{{196, 300, mib, 100}, {784, 75, 256 * kib, 100}} {
