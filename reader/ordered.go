@@ -18,8 +18,12 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 		return
 	}
 	if p.MixesLittle(s.split.GlobalBatch) {
+		remedy := "raise ShuffleMemory, or pack with smaller blocks or in a random order"
+		if p.RunBlocks > 1 { // smaller blocks would be joined again
+			remedy = "raise ShuffleMemory, or set RunBlocks to 1 for a new run, or pack in a random order"
+		}
 		log.Warn("stream: the window is small for the global batch: of data that is stored class by class, the class mix of batches varies more "+
-			"than at random; raise ShuffleMemory, or pack with smaller blocks or in a random order",
+			"than at random; "+remedy,
 			"lanes", p.Lanes, "delay", p.Delay, "window", p.Window(), "global_batch", s.split.GlobalBatch)
 	}
 	if s.split.World > int(p.Lanes) {

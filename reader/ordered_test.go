@@ -47,6 +47,10 @@ func TestStreamLogsOrder(t *testing.T) {
 			StreamOptions{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3},
 			[]string{"level=WARN", "window=12 global_batch=64", "raise ShuffleMemory, or pack with smaller blocks", `msg="stream: order"`}, []string{"--", "more ranks"},
 		},
+		"joined blocks": {
+			StreamOptions{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3, RunBlocks: 2},
+			[]string{"set RunBlocks to 1"}, []string{"smaller blocks", "--"},
+		},
 		"few lanes": {
 			StreamOptions{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 50, World: 6},
 			[]string{"more ranks than lanes", "reads_of_a_block=1.5"}, []string{"--", "small for"},

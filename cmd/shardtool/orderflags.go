@@ -250,9 +250,12 @@ func mixAdvice(p order.Params, globalBatch int) string {
 	if !p.MixesLittle(globalBatch) {
 		return ""
 	}
+	remedy := "Give more --shuffle-memory, or pack with a smaller --block-size or with --pack-shuffle"
+	if p.RunBlocks > 1 { // smaller blocks would be joined again
+		remedy = "Give more --shuffle-memory, or a new run --run-blocks 1, or pack with --pack-shuffle"
+	}
 	return fmt.Sprintf("samples are drawn from V·W = %d runs at a time, fewer than 1.5 times the global batch of %d: if the data is stored class by "+
-		"class, the class mix of batches varies more than at random. Give more --shuffle-memory, or pack with a smaller --block-size or "+
-		"with --pack-shuffle; `shardtool simulate` measures it", p.Window(), globalBatch)
+		"class, the class mix of batches varies more than at random. %s; `shardtool simulate` measures it", p.Window(), globalBatch, remedy)
 }
 
 // adviseMix writes that advice where the order begins; one rank's is enough.
