@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sort"
@@ -117,9 +118,6 @@ func (c *checkup) dataset(ctx context.Context, arg string) error {
 		c.found("tiny-shards", "each object costs a request and a listing entry: pack again with a larger --shard-size",
 			fmt.Sprintf("%d shards of %s on average", n, bytesText(ds.Bytes()/uint64(n))))
 	}
-	if err := c.mix(ctx, ds); err != nil {
-		return err
-	}
 	for s, err := range ds.Samples(ctx, reader.Range{}) {
 		if err == nil && c.done() {
 			break
@@ -136,7 +134,10 @@ func (c *checkup) dataset(ctx context.Context, arg string) error {
 		c.sample(string(s.Key), names)
 	}
 	c.shapesDiffer()
-	return nil
+	if c.kinds["corrupt"] != nil {
+		return nil
+	}
+	return c.mix(ctx, ds)
 }
 
 // mixJSON is how the default order mixes a data set, by place in storage; see package mixing.
@@ -161,9 +162,13 @@ func (c *checkup) mix(ctx context.Context, ds *reader.Dataset) error {
 	o := reader.StreamOptions{Shuffle: true, Epochs: 1, GlobalBatch: 256, World: 8}
 	f := orderFlags{opt: o}
 	plan, _, err := f.plan(ctx, ds)
-	if err != nil {
+	var refused *exitError
+	if errors.As(err, &refused) && refused.code == exitUsage { // blocks too large for the memory
 		c.found("no-order", "give a larger --shuffle-memory to the commands that shuffle, or pack again with a smaller --block-size", err.Error())
-		return ctx.Err()
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	labels, p := mixing.Parts(plan.Samples()), plan.Params()
 	m, err := mixing.Measure(plan, labels, o.GlobalBatch, []int{o.World}, mixing.Span{Most: 16 << 20, Stop: ctx.Err})
@@ -182,6 +187,7 @@ func (c *checkup) mix(ctx context.Context, ds *reader.Dataset) error {
 	return nil
 }
 
+// String is what doctor prints.
 func (m *mixJSON) String() string {
 	return fmt.Sprintf("mixing with --shuffle by place in storage, V=%d E=%d W=%d, batches of %d: variance inflation %.2f (1 is a uniform permutation); "+
 		"on %d ranks %.2f within a rank, which sees %d or more of %d parts of the data set; %.2f%% of neighbours are from the same block",
