@@ -83,3 +83,32 @@ func TestStreamLogsOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamJoinsBlocks: with default options the small blocks of a data set that has many are read
+// several at a time, and those of one that has few one by one.
+func TestStreamJoinsBlocks(t *testing.T) {
+	for _, c := range []struct {
+		blocks int
+		runs   uint32
+	}{{3200, 2}, {1000, 1}} {
+		store := &far{Store: mem.New(), requests: 8}
+		set := newStreamed(t, store, mixed(c.blocks), testset.Options{BlockSize: 1, ShardSize: 400_000})
+		s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tail: "short"})
+		if p := s.Params(); p.RunBlocks != c.runs {
+			t.Fatalf("%d blocks: %+v", c.blocks, p)
+		}
+		store.reads.Store(0)
+		samples := 0
+		for b, err := range s.Batches(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			samples += len(b.Samples)
+		}
+		reads, runs := int(store.reads.Load()), c.blocks/int(c.runs)
+		// A run at the end of a lane may be read for either lane; indexes and ends of shards are read too.
+		if most := runs + 96 + 3*int(set.NumShards()); samples != c.blocks || reads < runs || reads > most {
+			t.Errorf("%d blocks in runs of %d: %d samples, %d reads, want %d to %d", c.blocks, c.runs, samples, reads, runs, most)
+		}
+	}
+}
