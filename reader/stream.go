@@ -180,7 +180,8 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 		workers: s.opts.Workers, room: room,
 	})
 	if o := s.opts; o.Log != nil {
-		s.wg.Go(func() { s.log(s.ctx) })
+		epoch := s.epoch // Next moves it
+		s.wg.Go(func() { s.log(s.ctx, epoch) })
 	}
 	s.wg.Go(func() { s.planAhead(s.ctx) })
 	s.wg.Go(func() { s.assemble(s.ctx) })

@@ -97,9 +97,12 @@ type StreamOptions struct {
 	MaxSkippedShare float64
 	// Skipped is the ledger of an earlier run that this one goes on from.
 	Skipped []SkippedBlock
-	// Log, when not nil, takes a line every StatsEvery, and one behind the last: batches and bytes a second, the share of the time
-	// that Next waited, and its main causes, see Stalls. StatsEvery defaults to a minute. It also takes a line for each decision of
-	// the autotuning, with its reason and what it was measured by.
+	// Log, when not nil, takes a line about the order at the start: its parameters, and how well
+	// this rank's share is mixed, see package mixing (of large epochs measured in part); warnings
+	// where the window is small for the batch, or lanes are fewer than ranks. It takes a line every
+	// StatsEvery, and one behind the last: batches and bytes a second, the share of the time that
+	// Next waited, and its main causes, see Stalls. StatsEvery defaults to a minute. It also takes
+	// a line for each decision of the autotuning, with its reason and what it was measured by.
 	Log        *slog.Logger
 	StatsEvery time.Duration
 

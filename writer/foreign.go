@@ -157,7 +157,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &foreignTar{ctx: ctx, obj: obj, size: info.Size, blockSize: w.opt.BlockSize, readSize: 1 << 20, names: map[string]string{}, keys: map[string]int64{}}
+	in := &foreignTar{ctx: ctx, obj: obj, size: info.Size, opt: &w.opt, readSize: 1 << 20, names: map[string]string{}, keys: map[string]int64{}}
 	if _, remote := w.store.(objstore.Remote); remote {
 		in.readSize = 8 << 20 // each read is a request
 	}

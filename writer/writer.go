@@ -206,7 +206,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	w.cur.add(&s)
 	w.shardBytes += w.cur.size - before
 	full := w.shardBytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && int64(w.shardKeys.len()) >= w.opt.SamplesPerShard)
-	if !full && w.cur.size < w.opt.BlockSize {
+	if !full && !w.opt.blockFull(w.cur.size, len(w.cur.samples)) {
 		return nil
 	}
 	return w.dispatch(ctx, full)
@@ -245,7 +245,11 @@ func (w *Writer) begin(ctx context.Context) error {
 		w.cur = &block{}
 	}
 	if w.cur.layout.Buf == nil { // room for a block and the end of its last sample, rather than growing step by step
-		w.cur.layout.Buf = make([]byte, 0, w.opt.BlockSize+w.opt.BlockSize/8)
+		room := w.opt.BlockSize
+		if w.opt.blockSamples > 0 { // few blocks of larger samples grow it
+			room = leastBlock
+		}
+		w.cur.layout.Buf = make([]byte, 0, room+room/8)
 	}
 	w.cur.reset()
 	return ctx.Err()

@@ -56,6 +56,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 		return err
 	}
 	defer stop()
+	f.order.adviseMix(cmd.ErrOrStderr(), s.Params())
 	if f.order.behind() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, f.order.opt.Checkpoint.Epoch)
 	}

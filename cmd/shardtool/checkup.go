@@ -46,6 +46,7 @@ type checkup struct {
 	seed    maphash.Seed
 	keys    map[uint64]string // by hash: where a key comes from, as far as that is remembered
 	buf     []byte
+	mixed   *mixJSON // of a data set
 }
 
 func newCheckup(limit int64) *checkup {

@@ -51,7 +51,7 @@ Exit codes:
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.out, "out", "", "the folder or store of the data set: that of the archives, or above them (default: theirs)")
-	sizeVar(cmd, &f.pack.opt.BlockSize, "block-size", 1<<20, "close a block at this many bytes")
+	f.pack.addBlockSize(cmd)
 	fl.StringVar(&f.pack.duplicates, "duplicate-keys", "fail", "a key that comes again in another archive: fail or keep")
 	fl.IntVar(&f.pack.opt.Workers, "workers", 0, "read so many archives at once (0: the CPUs this process may use)")
 	fl.StringVar(&f.pack.opt.TempDir, "temp-dir", "", "where sorting spills to (default: the system's)")
@@ -65,8 +65,8 @@ Exit codes:
 // options checks the flags.
 func (f *indexFlags) options() error {
 	o := &f.pack.opt
-	if o.BlockSize < 4<<10 || o.BlockSize > format.MaxFrame {
-		return usagef("--block-size %v: give 4KiB to 16MiB", (*sizeFlag)(&o.BlockSize))
+	if err := f.pack.checkBlockSize(); err != nil {
+		return err
 	}
 	o.ShardSize = max(256<<20, o.BlockSize) // shards are as large as the archives
 	switch f.pack.duplicates {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -159,7 +160,8 @@ func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Chec
 	return ds, err
 }
 
-// sameWindow refuses a shuffle memory that makes another window than the checkpoint has.
+// sameWindow refuses a shuffle memory that makes another window than the checkpoint has. Lanes and
+// runs are the checkpoint's, whatever rules chose them: the memory alone then decides the delay.
 func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset) error {
 	cp := f.opt.Checkpoint
 	if !f.changed("shuffle-memory") || !cp.Shuffle {
@@ -170,13 +172,13 @@ func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset) error {
 		return err
 	}
 	o := f.opt
-	o.Shuffle = true
-	chosen, err := order.Choose(table, o.Choice())
-	if err != nil {
-		return usage(err)
-	}
+	o.Shuffle, o.Lanes, o.RunBlocks, o.WholeShards = true, cp.Lanes, cp.RunBlocks, cp.RunBlocks == 0
 	asked := cp.Params
-	asked.Lanes, asked.RunBlocks, asked.Delay, asked.Head = chosen.Lanes, chosen.RunBlocks, chosen.Delay, chosen.Head
+	if chosen, err := order.Choose(table, o.Choice()); err == nil {
+		asked.Delay, asked.Head = chosen.Delay, chosen.Head
+	} else { // a memory that is too small for these lanes
+		asked.Delay = 0
+	}
 	if err := cp.Params.Compare(asked); err != nil {
 		return &exitError{exitCheckpoint, fmt.Errorf("%s: --shuffle-memory %v: %w", f.in, (*sizeFlag)(&f.memory), err)}
 	}
@@ -241,6 +243,26 @@ func readCheckpoint(file string) (*order.Checkpoint, error) {
 func (f *orderFlags) stream(ctx context.Context, ds *reader.Dataset) (*reader.Stream, error) {
 	s, err := ds.Stream(ctx, f.opt)
 	return s, f.explain(err)
+}
+
+// mixAdvice is what to say of an order that mixes little for batches of this size, else "".
+func mixAdvice(p order.Params, globalBatch int) string {
+	if !p.MixesLittle(globalBatch) {
+		return ""
+	}
+	remedy := "Give more --shuffle-memory, or pack with a smaller --block-size or with --pack-shuffle"
+	if p.RunBlocks > 1 { // smaller blocks would be joined again
+		remedy = "Give more --shuffle-memory, or a new run --run-blocks 1, or pack with --pack-shuffle"
+	}
+	return fmt.Sprintf("samples are drawn from V·W = %d runs at a time, fewer than 1.5 times the global batch of %d: if the data is stored class by "+
+		"class, the class mix of batches varies more than at random. %s; `shardtool simulate` measures it", p.Window(), globalBatch, remedy)
+}
+
+// adviseMix writes that advice where the order begins; one rank's is enough.
+func (f *orderFlags) adviseMix(stderr io.Writer, p order.Params) {
+	if advice := mixAdvice(p, f.opt.GlobalBatch); advice != "" && f.opt.Rank == 0 {
+		fmt.Fprintln(stderr, "shardtool: "+advice)
+	}
 }
 
 // explain gives an error of the order its exit code.

@@ -50,6 +50,17 @@ type Params struct {
 	Tail     Tail
 }
 
+// Window is V·W: about how many runs samples are drawn from at a time.
+func (p Params) Window() uint64 { return uint64(p.Lanes) * uint64(p.Delay) }
+
+// MixesLittle reports whether the window is small for a global batch: V·W < 1.5·G. Of a data set
+// that is stored class by class, batches then have a class mix that varies noticeably more than
+// that of a uniform permutation; see package mixing for figures. More shuffle memory, smaller
+// blocks, or packing in a random order mend it.
+func (p Params) MixesLittle(globalBatch int) bool {
+	return p.Shuffle && 2*p.Window() < 3*uint64(max(globalBatch, 0))
+}
+
 // validate and its like leave the name of the package to their callers.
 func (p Params) validate() error {
 	switch {

@@ -49,6 +49,13 @@ func TestPythonVectors(t *testing.T) {
 	}
 }
 
+func TestPythonChoiceVectors(t *testing.T) {
+	n := len(readChoices(t))
+	if out, want := runPython(t, nil, "../../testdata/order/choice-vectors.json"), fmt.Sprintf("%d cases, %d checks, 0 differ\n", n, n); out != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+}
+
 // A case of the second implementation, and its answer.
 type (
 	pythonCase struct {
@@ -315,10 +322,25 @@ func editedCheckpoints(rnd *rand.Rand, text string) []string {
 	return texts
 }
 
+// choose is what this package chooses.
+func (c *pythonChoice) choose() (Params, error) {
+	table := Table{Decoded: c.Decoded}
+	blocks := 0
+	for _, n := range c.Shards {
+		table.ShardFirst = append(table.ShardFirst, blocks)
+		blocks += n
+	}
+	table.Samples = make([]uint32, blocks)
+	return Choose(table, Choice{
+		Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
+		Affinity: c.Affinity, Tail: c.Tail, GlobalBatch: c.GlobalBatch, World: c.World,
+	})
+}
+
 // TestPythonChoices compares the parameters chosen, and what is refused.
 func TestPythonChoices(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(23, 24))
-	many := pythonChoice{Shards: []int{1<<24 - 3, 0, 7, 1}, Decoded: 1 << 40, Shuffle: true, Memory: 1 << 34}
+	many := pythonChoice{Shards: []int{1<<24 - 3, 0, 7, 1}, Decoded: 1 << 44, Shuffle: true, Memory: 1 << 34}
 	choices := []pythonChoice{
 		many,
 		{Shards: []int{1 << 24}, Shuffle: true},
@@ -334,6 +356,10 @@ func TestPythonChoices(t *testing.T) {
 		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, V: 1<<24 + 1, W: 1},
 		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: math.MaxUint64},
 		{Shards: []int{1000}, Decoded: math.MaxUint64, Shuffle: true, E: math.MaxUint32},
+		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: 255e6},
+		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: 1536e6}, {Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: 1536e6 - 1},
+		{Shards: []int{3000, 3200}, Decoded: 6200 << 18, Shuffle: true}, {Shards: []int{3000, 3143}, Decoded: 6143 << 18, Shuffle: true},
+		{Shards: []int{3000, 3144}, Decoded: 6144 << 18, Shuffle: true, Memory: 1536 << 20}, {Shards: []int{6144}, Decoded: 6144 << 18, Shuffle: true, Memory: 1536<<20 - 1},
 		{Shards: []int{1000}, World: 2, GlobalBatch: 95}, {Shards: []int{1000}, World: 2, GlobalBatch: 193}, {Shards: []int{1000}, World: 1}, {Shards: []int{1000}, W: 2},
 	}
 	for range 120 {
@@ -361,17 +387,7 @@ func TestPythonChoices(t *testing.T) {
 			choices[i].Shards = []int{}
 		}
 		cases[i].Choose = &choices[i]
-		var table Table
-		blocks := 0
-		for _, n := range c.Shards {
-			table.ShardFirst = append(table.ShardFirst, blocks)
-			blocks += n
-		}
-		table.Samples, table.Decoded = make([]uint32, blocks), c.Decoded
-		p, err := Choose(table, Choice{
-			Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
-			Affinity: c.Affinity, Tail: c.Tail, GlobalBatch: c.GlobalBatch, World: c.World,
-		})
+		p, err := c.choose()
 		if err != nil {
 			refused++
 			continue
