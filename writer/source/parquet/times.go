@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"encoding/binary"
+	"math"
 	"time"
 
 	pq "github.com/apache/arrow/go/v17/parquet"
@@ -42,8 +43,8 @@ func legacy(v value) (nanos uint64, day uint32) {
 	return binary.LittleEndian.Uint64(v.b), binary.LittleEndian.Uint32(v.b[8:])
 }
 
-// checkTime refuses a time that is none of a day, and 96-bit timestamps beyond the years 0 to 9999: those of writers that
-// counted over the end of their numbers look so.
+// checkTime refuses a time that is none of a day, and 96-bit timestamps out of their range: writers that count over the end
+// of their numbers leave such, and any text of them is another time.
 func (l *leafType) checkTime(v value) error {
 	s := l.scalar
 	switch s.class {
@@ -52,12 +53,8 @@ func (l *leafType) checkTime(v value) error {
 			return corruptf("it has a time of %d times %v, which is no time of a day", n, s.unit)
 		}
 	case classLegacyTime:
-		nanos, day := legacy(v)
-		if nanos >= uint64(24*time.Hour) {
-			return corruptf("it has a 96-bit timestamp at %d nanoseconds of a day", nanos)
-		}
-		if year := s.instant(v).Year(); year < 0 || year > 9999 {
-			return corruptf("it has a 96-bit timestamp on the Julian day %d, in the year %d: the years 0 to 9999 are read", day, year)
+		if nanos, day := legacy(v); nanos >= uint64(24*time.Hour) || day > math.MaxInt32 {
+			return corruptf("it has a 96-bit timestamp at %d nanoseconds of the Julian day %d, which is no time", nanos, day)
 		}
 	}
 	return nil
