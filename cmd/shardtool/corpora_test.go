@@ -62,7 +62,8 @@ func command(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
-// packed packs a file, looks at what came of it with every command that reads it, and returns its members.
+// packed packs a file, looks at what came of it with every command that reads it, and returns its
+// members.
 func packed(t *testing.T, file string, flags ...string) (members map[string]string, code int, message string) {
 	t.Helper()
 	target := filepath.Join(t.TempDir(), "out")
@@ -154,8 +155,9 @@ func filesUnder(t *testing.T, dir string, endings ...string) (names []string) {
 	return names
 }
 
-// TestCorporaJSON takes the files of JSONTestSuite as members of a row: those of y_ are read and mean what another reader makes of
-// them, those of n_ are errors of their row, and of i_ either holds.
+// TestCorporaJSON takes the files of JSONTestSuite as members of a row: those of y_ are read and
+// mean what another reader makes of them, those of n_ are errors of their row, and of i_ either
+// holds.
 func TestCorporaJSON(t *testing.T) {
 	for _, dir := range append([]string{filepath.Join(corpora, "json-test-suite/test_parsing")}, full(t, "test_parsing")...) {
 		names := filesUnder(t, dir, ".json")
@@ -285,7 +287,8 @@ func full(t *testing.T, name string) (dirs []string) {
 	return dirs
 }
 
-// TestCorporaFull packs every Parquet file under $CORPORA: those that refused.tsv names are refused as it says, all others are read.
+// TestCorporaFull packs every Parquet file under $CORPORA: those that refused.tsv names are refused
+// as it says, all others are read.
 func TestCorporaFull(t *testing.T) {
 	table := expectations(t, "refused.tsv")
 	if os.Getenv("CORPORA") == "" {

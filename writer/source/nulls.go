@@ -2,7 +2,8 @@ package source
 
 import "errors"
 
-// Nulls says what becomes of a row that has no value in any column that becomes a field: a sample has at least one field.
+// Nulls says what becomes of a row that has no value in any column that becomes a field: a sample
+// has at least one field.
 type Nulls int
 
 const (
@@ -10,7 +11,8 @@ const (
 	NullsFail Nulls = iota
 	// NullsEmpty makes it a sample whose columns are fields of no bytes.
 	NullsEmpty
-	// NullsSkip leaves it out and counts it among the samples that were skipped, whatever is done on errors.
+	// NullsSkip leaves it out and counts it among the samples that were skipped, whatever is done on
+	// errors.
 	NullsSkip
 )
 

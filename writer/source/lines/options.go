@@ -35,7 +35,8 @@ type Options struct {
 	// Where keeps rows for which all of these hold: "col=value", "col!=value", "col<n", "<=", ">", ">=", "col is null",
 	// "col is not null". A comparison with null does not hold.
 	Where []string
-	// Nulls says what becomes of a row in which all members or columns that become fields are null or missing.
+	// Nulls says what becomes of a row in which all members or columns that become fields are null or
+	// missing.
 	Nulls source.Nulls `json:",omitempty"`
 	// Delimiter divides cells, default a comma in .csv and a tab in .tsv. JSON Lines have none.
 	Delimiter string

@@ -284,8 +284,8 @@ func (p *parser) sample(c *chunk) error {
 	return nil
 }
 
-// empty gives a row without a value the fields of no bytes that Options.Nulls asks for: of all columns that are chosen, else
-// of those that the row has.
+// empty gives a row without a value the fields of no bytes that Options.Nulls asks for: of all
+// columns that are chosen, else of those that the row has.
 func (p *parser) empty(c *chunk) error {
 	first := len(c.fields)
 	add := func(col *column) error {

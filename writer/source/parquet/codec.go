@@ -88,8 +88,9 @@ func decompress(codec compress.Compression, dst, src []byte) error {
 	return knownCodec(codec)
 }
 
-// expands says whether a page that claims an unlikely length decodes to it at all, so that no memory is taken on the word of
-// a header. Where a codec's format does not say, the page is decoded to nowhere first.
+// expands says whether a page that claims an unlikely length decodes to it at all, so that no
+// memory is taken on the word of a header. Where a codec's format does not say, the page is decoded
+// to nowhere first.
 func expands(codec compress.Compression, src []byte, decoded int64) error {
 	var most int64
 	switch codec {

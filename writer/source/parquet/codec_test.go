@@ -85,8 +85,8 @@ func TestDecompress(t *testing.T) {
 	}
 }
 
-// TestExpands: what a codec's bytes can decode to at most is never less than what they do decode to, and a claim beyond it is
-// refused before memory is taken.
+// TestExpands: what a codec's bytes can decode to at most is never less than what they do decode
+// to, and a claim beyond it is refused before memory is taken.
 func TestExpands(t *testing.T) {
 	codecs := []compress.Compression{compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Brotli, compress.Codecs.Zstd, lz4Raw}
 	for name, raw := range map[string][]byte{

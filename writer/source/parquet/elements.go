@@ -35,7 +35,8 @@ type element struct {
 	logical                     logical
 }
 
-// logical is a member of the union of logical types: its number in the format, 0 for none, and its parameters.
+// logical is a member of the union of logical types: its number in the format, 0 for none, and its
+// parameters.
 type logical struct {
 	id               int64
 	scale, precision int64 // of decimals
@@ -81,9 +82,10 @@ type cut struct {
 	with     []byte
 }
 
-// checkFooter walks over a footer before the library builds it: the library recurses by the numbers of children that it
-// finds there, allocates by them, and panics on a schema with types that it does not know. The footer that it returns is
-// without the annotations that the library does not know: such columns are of their physical types.
+// checkFooter walks over a footer before the library builds it: the library recurses by the numbers
+// of children that it finds there, allocates by them, and panics on a schema with types that it
+// does not know. The footer that it returns is without the annotations that the library does not
+// know: such columns are of their physical types.
 func checkFooter(footer []byte) ([]byte, error) {
 	c := compact{b: footer}
 	var children []int64
@@ -210,8 +212,8 @@ func (c *compact) logical() (l logical) {
 	return l
 }
 
-// check holds the types of a column against each other, as the library does, which fails without a reason where they do
-// not agree.
+// check holds the types of a column against each other, as the library does, which fails without a
+// reason where they do not agree.
 func (e *element) check() error {
 	bad := func(msg string, args ...any) error {
 		return fmt.Errorf("column %q: %w", e.name, fmt.Errorf(msg, args...))

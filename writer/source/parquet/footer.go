@@ -38,8 +38,8 @@ func corruptf(msg string, args ...any) error {
 // errEncrypted: there is no key for it here.
 var errEncrypted = errors.New("the file is encrypted, which this version does not read: decrypt it first")
 
-// protect runs f, and makes an error of a panic: the library panics on some files that are damaged. It is the only place
-// that recovers; callers add file, row group, column and row.
+// protect runs f, and makes an error of a panic: the library panics on some files that are damaged.
+// It is the only place that recovers; callers add file, row group, column and row.
 func protect(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -49,8 +49,8 @@ func protect(f func() error) (err error) {
 	return f()
 }
 
-// panicked is what the library panicked with. A failure of the Go run-time tells a user nothing about a file, so that the
-// text leaves it out; errors.As finds it.
+// panicked is what the library panicked with. A failure of the Go run-time tells a user nothing
+// about a file, so that the text leaves it out; errors.As finds it.
 type panicked struct{ value any }
 
 func (p *panicked) Error() string {
@@ -207,8 +207,8 @@ func chunkRange(chunk *metadata.ColumnChunkMetaData) (start, length int64) {
 	return start, chunk.TotalCompressedSize()
 }
 
-// uncounted is how many bytes of a column chunk its length may lack: parquet-mr before 1.2.9 left the head of the dictionary's
-// page out (PARQUET-816).
+// uncounted is how many bytes of a column chunk its length may lack: parquet-mr before 1.2.9 left
+// the head of the dictionary's page out (PARQUET-816).
 func uncounted(meta *metadata.FileMetaData) int64 {
 	if meta.WriterVersion().LessThan(metadata.NewAppVersionExplicit("parquet-mr", 1, 2, 9)) {
 		return 100

@@ -42,7 +42,8 @@ type Options struct {
 	Where []string
 	// Nulls says what becomes of a row in which all columns that become fields are null.
 	Nulls source.Nulls `json:",omitempty"`
-	// PageMemory is the most bytes that one page may decode to, default 256 MiB; pages of up to 64 MiB, and those that decode to
-	// at most 32 times what is stored of them, are read in any case. Of each column one page is held.
+	// PageMemory is the most bytes that one page may decode to, default 256 MiB; pages of up to 64
+	// MiB, and those that decode to at most 32 times what is stored of them, are read in any case. Of
+	// each column one page is held.
 	PageMemory int64 `json:"-"`
 }

@@ -269,7 +269,8 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
-// TestNulls: a row of nulls fails, is left out, or has fields of no bytes: one for each column, absent ones among them.
+// TestNulls: a row of nulls fails, is left out, or has fields of no bytes: one for each column,
+// absent ones among them.
 func TestNulls(t *testing.T) {
 	defs := []int16{0, 1}
 	content := write(t, table{

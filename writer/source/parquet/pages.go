@@ -20,8 +20,9 @@ import (
 const (
 	// maxPageHeader bounds a page's header, which may hold the least and greatest value.
 	maxPageHeader = 16 << 20
-	// freeDecoded is what a page may decode to whatever its stored size, and so is maxRatio times the stored size. A page that
-	// claims more is looked at before memory is taken for it, and may decode to Options.PageMemory.
+	// freeDecoded is what a page may decode to whatever its stored size, and so is maxRatio times the
+	// stored size. A page that claims more is looked at before memory is taken for it, and may decode
+	// to Options.PageMemory.
 	freeDecoded = 64 << 20
 	maxRatio    = 32
 	// defaultPageMemory is that of Options.
@@ -278,8 +279,8 @@ func (p *pageReader) streamed(h *pageHeader) bool {
 	return p.compressed(h) && p.codec == compress.Codecs.Snappy && h.stored > largeStored
 }
 
-// body reads a compressed page's stored bytes, and looks at those that claim to decode to more than is likely. It returns
-// nil for a page whose bytes are not wanted beside what they decode to.
+// body reads a compressed page's stored bytes, and looks at those that claim to decode to more than
+// is likely. It returns nil for a page whose bytes are not wanted beside what they decode to.
 func (p *pageReader) body(h *pageHeader) (stored []byte, err error) {
 	if !p.compressed(h) || p.streamed(h) {
 		return nil, nil

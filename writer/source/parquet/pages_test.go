@@ -28,8 +28,8 @@ func first(t testing.TB, content []byte, opt parquet.Options) (row, error) {
 	return copyOf(s), err
 }
 
-// TestLargePages: a page that decodes to more than 64 MiB from little is read where memory allows, and is too large, not
-// corrupt, where it does not.
+// TestLargePages: a page that decodes to more than 64 MiB from little is read where memory allows,
+// and is too large, not corrupt, where it does not.
 func TestLargePages(t *testing.T) {
 	const values, each = 66, 1 << 20
 	text := strings.Repeat("0123456789abcdef", each/16)

@@ -28,8 +28,8 @@ func edit(t testing.TB, content []byte, old, with string) []byte {
 	return append(binary.LittleEndian.AppendUint32(out, uint32(len(footer))), "PAR1"...)
 }
 
-// jsonElement is the end of a column of JSON as the writer of these tests puts it into the footer: field 6, the converted type
-// 19, and field 10, the union of logical types with its member 12.
+// jsonElement is the end of a column of JSON as the writer of these tests puts it into the footer:
+// field 6, the converted type 19, and field 10, the union of logical types with its member 12.
 const jsonElement = "\x25\x26\x4c\xcc\x00\x00"
 
 func jsonFile(t testing.TB) []byte {
@@ -43,7 +43,8 @@ func jsonFile(t testing.TB) []byte {
 	})
 }
 
-// TestUnknownTypes: a column of a type that came after this reader is one of its physical type, and all others are what they are.
+// TestUnknownTypes: a column of a type that came after this reader is one of its physical type, and
+// all others are what they are.
 func TestUnknownTypes(t *testing.T) {
 	content := jsonFile(t)
 	const geometry = "\x0c\x22\x00\x00" // the member 17, in the long form of a field's head
@@ -70,7 +71,8 @@ func TestUnknownTypes(t *testing.T) {
 	sameFields(t, "known converted type", got[0].fields, map[string]string{"shape.json": `{"x":1}`})
 }
 
-// TestSchemaErrors: what is wrong with the types of a schema is found before the library meets it, with the column.
+// TestSchemaErrors: what is wrong with the types of a schema is found before the library meets it,
+// with the column.
 func TestSchemaErrors(t *testing.T) {
 	content := jsonFile(t)
 	for what, c := range map[string]struct{ with, want string }{

@@ -43,8 +43,8 @@ func legacy(v value) (nanos uint64, day uint32) {
 	return binary.LittleEndian.Uint64(v.b), binary.LittleEndian.Uint32(v.b[8:])
 }
 
-// checkTime refuses a time that is none of a day, and 96-bit timestamps out of their range: writers that count over the end
-// of their numbers leave such, and any text of them is another time.
+// checkTime refuses a time that is none of a day, and 96-bit timestamps out of their range: writers
+// that count over the end of their numbers leave such, and any text of them is another time.
 func (l *leafType) checkTime(v value) error {
 	s := l.scalar
 	switch s.class {
