@@ -54,6 +54,10 @@ demo: build ## pack a small data set of images, look at it, read every sample ba
 test: ## every test; the last line counts them
 	@$(GO) test -json $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
 
+.PHONY: corpora
+corpora: ## test files of other projects (a part of make test); CORPORA=DIR takes whole clones of them, too
+	$(if $(CORPORA),CORPORA=$(abspath $(CORPORA))) $(GO) test -count=1 -timeout 60m $(TESTFLAGS) -run '^TestCorpora' ./cmd/shardtool
+
 .PHONY: race
 race: ## every test under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) ./...

@@ -90,6 +90,9 @@ type SampleError struct {
 	Source string
 	Row    int64
 	Err    error
+	// LeaveOut says that the source was asked to leave such samples out: they are skipped and counted
+	// whatever Options.OnError says.
+	LeaveOut bool
 }
 
 // Error names origin and key.

@@ -181,7 +181,7 @@ func (f *packFlags) check(cmd *cobra.Command) error {
 		return usagef("--shard-size %v: give at least --block-size, %v", (*sizeFlag)(&o.ShardSize), (*sizeFlag)(&block))
 	case o.SamplesPerShard < 0:
 		return usagef("--samples-per-shard %d: give a number of samples, or 0 for no limit", o.SamplesPerShard)
-	case cmd.Flags().Changed("max-skipped") && f.onError == "fail":
+	case cmd.Flags().Changed("max-skipped") && f.onError == "fail" && f.rows.nulls != "skip":
 		return usagef("--max-skipped: write --on-error skip too; without it the first bad sample ends the pack")
 	}
 	if c := f.files.ClassField; c != "" && (strings.ContainsAny(c, "/\x00") || strings.HasPrefix(c, ".")) {
@@ -312,7 +312,7 @@ func packError(ctx context.Context, err error) error {
 	if errors.Is(err, writer.ErrEmpty) { // sources there were, and a filter or errors left nothing of them
 		return &exitError{exitNotFound, err}
 	}
-	return err
+	return rowError(err)
 }
 
 // sweep removes temporary files that killed uploads left.
