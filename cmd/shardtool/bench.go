@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 // began is about when the process started.
@@ -144,7 +146,7 @@ func (f *benchFlags) setting() bench.Setting {
 	o := &f.order.opt
 	return bench.Setting{
 		Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
-		Delay: o.Delay, Head: o.Head, Affinity: string(o.Affinity), Tail: string(o.Tail), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch,
+		Delay: o.Delay, Head: o.Head, Affinity: string(o.Affinity), Tail: string(cmp.Or(o.Tail, order.DefaultTail(o.Epochs))), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch,
 		World: o.World, Memory: f.memory, Workers: f.work, Requests: o.Requests,
 		Depth: o.Depth, NoAutotune: o.NoAutotune, Cache: f.cache.dir, CacheSize: f.cache.size,
 	}

@@ -49,7 +49,7 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 	fl.Uint32Var(&f.opt.Delay, "delay", 0, "W: ticks a run is spread over (0: what the shuffle memory allows)")
 	fl.Uint32Var(&f.opt.Head, "head", 0, "H: runs of each lane that the first batch draws from (0: 4)")
 	fl.StringVar(&f.affinity, "affinity", "epoch", "epoch: lanes get other data in every epoch; run: the same, for node caches")
-	fl.StringVar(&f.tail, "tail", "short", "the last batch of an epoch: short, drop, wrap or pad")
+	fl.StringVar(&f.tail, "tail", "", "the last batch of an epoch: short, drop, wrap or pad (default: short, or wrap with --epochs 0)")
 	fl.Int64Var(&f.limit, "limit", 0, "stop after this many samples of this rank (0: all)")
 	f.changed = cmd.Flags().Changed
 }
@@ -77,7 +77,7 @@ func (f *orderFlags) fill() error {
 		return usagef("--affinity %q: use epoch or run", f.affinity)
 	}
 	switch f.opt.Tail {
-	case order.TailShort, order.TailDrop, order.TailWrap, order.TailPad:
+	case "", order.TailShort, order.TailDrop, order.TailWrap, order.TailPad:
 	default:
 		return usagef("--tail %q: use short, drop, wrap or pad", f.tail)
 	}

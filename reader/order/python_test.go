@@ -99,6 +99,7 @@ type (
 		H           uint32   `json:"H"`
 		Affinity    Affinity `json:"affinity"`
 		Tail        Tail     `json:"tail"`
+		Epochs      uint64   `json:"epochs"`
 		GlobalBatch int      `json:"global_batch"`
 		World       int      `json:"world_size"`
 	}
@@ -342,7 +343,7 @@ func TestPythonChoices(t *testing.T) {
 			V: []uint32{0, 0, 0, 1, 7, 96, 100}[rnd.IntN(7)], E: []uint32{0, 0, 0, 1, 3, 8}[rnd.IntN(6)],
 			W: []uint32{0, 0, 0, 1, 5}[rnd.IntN(5)], H: []uint32{0, 0, 0, 1, 6}[rnd.IntN(5)],
 			Affinity: []Affinity{"", AffinityEpoch, AffinityRun, "none"}[rnd.IntN(20)/6], Tail: []Tail{"", TailShort, TailPad, "none"}[rnd.IntN(20)/6],
-			GlobalBatch: rnd.IntN(3) * rnd.IntN(2000), World: rnd.IntN(4),
+			Epochs: rnd.Uint64N(3), GlobalBatch: rnd.IntN(3) * rnd.IntN(2000), World: rnd.IntN(4),
 		}
 		blocks := 0
 		for range rnd.IntN(9) {
@@ -370,7 +371,7 @@ func TestPythonChoices(t *testing.T) {
 		table.Samples, table.Decoded = make([]uint32, blocks), c.Decoded
 		p, err := Choose(table, Choice{
 			Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
-			Affinity: c.Affinity, Tail: c.Tail, GlobalBatch: c.GlobalBatch, World: c.World,
+			Affinity: c.Affinity, Tail: c.Tail, Epochs: c.Epochs, GlobalBatch: c.GlobalBatch, World: c.World,
 		})
 		if err != nil {
 			refused++
