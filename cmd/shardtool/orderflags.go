@@ -254,6 +254,27 @@ func (f *orderFlags) explain(err error) error {
 	return err
 }
 
+// samples is how many samples this rank gets from here on, of a data set of n: exact up to the last batches of epochs, 0
+// where there is no end.
+func (f *orderFlags) samples(n uint64) int64 {
+	if f.opt.Epochs == 0 || n == 0 {
+		return f.limit
+	}
+	epoch, position := f.opt.Epoch, uint64(0)
+	if cp := f.opt.Checkpoint; cp != nil {
+		epoch, position = cp.Epoch, cp.Position
+	}
+	if epoch >= f.opt.End() {
+		return 0
+	}
+	left := float64(f.opt.End()-epoch)*float64(n) - float64(position) // epochs may be more than 64 bits of samples
+	left = min(left/float64(f.opt.World), 1<<62)
+	if f.limit > 0 {
+		left = min(left, float64(f.limit))
+	}
+	return int64(max(left, 1))
+}
+
 // behind says whether a checkpoint is where the epochs end that were asked for, or past it.
 func (f *orderFlags) behind() bool {
 	return f.opt.Checkpoint != nil && f.opt.Epochs > 0 && f.opt.Checkpoint.Epoch >= f.opt.End()
