@@ -359,7 +359,7 @@ func (m *mixing) batch(refs []order.Ref) {
 }
 
 func (m *mixing) finish(s *simulation) {
-	s.VIFHead = m.head
+	s.VIFHead = append([]float64{}, m.head...) // an empty list rather than null in JSON
 	if m.n > 0 {
 		s.VIF = m.sum / float64(m.n)
 	} else {
