@@ -55,7 +55,7 @@ demo: build ## pack a small data set of images, look at it, read every sample ba
 	@bash testdata/demo.sh bin/shardtool
 
 .PHONY: test
-test: ## every test; the last line counts them
+test: ## every test; with what was left out, and why, and a last line that counts them
 	@$(GO) test -json $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
 
 .PHONY: race

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
@@ -343,10 +344,7 @@ func TestRefused(t *testing.T) {
 
 // TestTarfile: Python's tarfile and GNU tar read the archives whole, in silence.
 func TestTarfile(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal("python3 is not installed")
-	}
+	programs.Need(t, "python3")
 	samples := some(120)
 	dir := t.TempDir()
 	to, err := local.New(dir, local.Options{NoSync: true})
@@ -390,7 +388,7 @@ for name in sys.argv[1:]:
 		}
 		got += string(text)
 	}
-	text, err := exec.Command(python, args...).CombinedOutput()
+	text, err := exec.Command("python3", args...).CombinedOutput()
 	if err != nil || string(text) != want {
 		t.Errorf("%v: %d bytes, want %d: %.300s", err, len(text), len(want), text)
 	}

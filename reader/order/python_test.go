@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/shardtool/shardtool/internal/programs"
 )
 
 // The second implementation of the order, python/src/shardtool/order, was written from SPEC.md alone. What it and this package
@@ -23,11 +25,8 @@ import (
 // runPython runs the second implementation and returns what it writes to stdout.
 func runPython(t *testing.T, stdin []byte, arguments ...string) string {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal("no python3: the second implementation of the order needs it; install Python 3.9 or later, the standard library is enough")
-	}
-	c := exec.CommandContext(t.Context(), python, append([]string{"-I", "../../python/order_check.py"}, arguments...)...)
+	programs.Need(t, "python3") // 3.9 or later; the standard library is enough
+	c := exec.CommandContext(t.Context(), "python3", append([]string{"-I", "../../python/order_check.py"}, arguments...)...)
 	c.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), &stdout, &stderr
