@@ -37,9 +37,7 @@ def test_same_as_the_program(small: Path, order: Dict[str, Any], world: int) -> 
     ours = Order.of(str(small), epochs=2, global_batch=70, world_size=world, **given)
     batches = list(ours.batches(70, epoch=first, epochs=2))
     for rank in range(world):
-        lines = run(
-            "order", small, *flags(order), "--epochs=2", "--global-batch=70", f"--world-size={world}", f"--rank={rank}"
-        ).stdout
+        lines = run("order", small, *flags(order), "--epochs=2", "--global-batch=70", f"--world-size={world}", f"--rank={rank}").stdout
         got = []
         for b in batches:
             before = sum(len(b.part(r, world)) for r in range(rank))
