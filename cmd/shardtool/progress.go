@@ -21,6 +21,7 @@ type progress struct {
 	work  work
 	done  int64
 	note  string
+	waits bool // a bar that is not drawn yet
 	begin time.Time
 	last  time.Time
 	bars  *mpb.Progress
@@ -68,10 +69,14 @@ func newProgress(out io.Writer, what string, total int64, quiet bool) *progress 
 	return newProgressOf(out, what, bytesOf(total), quiet)
 }
 
-// newBar is a progress for commands whose stderr is otherwise empty: it appears on a terminal only, and not on one that
-// shows the command's data.
+// newBar is a progress for commands whose stderr is otherwise empty: it appears on a terminal only, not on one that shows
+// the command's data, and not before the work takes a second: a pipe may lead to a program that writes to the same terminal.
 func newBar(out, data io.Writer, what string, w work, quiet bool) *progress {
-	return newProgressOf(out, what, w, quiet || !movable(out) || isTerminal(data))
+	p := &progress{out: io.Discard, what: what, work: w, begin: time.Now(), last: time.Now()}
+	if !quiet && movable(out) && !isTerminal(data) {
+		p.out, p.waits = out, true
+	}
+	return p
 }
 
 func newProgressOf(out io.Writer, what string, w work, quiet bool) *progress {
@@ -79,37 +84,47 @@ func newProgressOf(out io.Writer, what string, w work, quiet bool) *progress {
 	if quiet {
 		p.out = io.Discard
 	}
-	if quiet || !movable(out) {
-		return p
+	if !quiet && movable(out) {
+		p.draw()
 	}
-	p.bars = mpb.New(mpb.WithOutput(fileOf(out)), mpb.WithWidth(40), mpb.WithRefreshRate(200*time.Millisecond))
+	return p
+}
+
+// draw puts the bar on the terminal.
+func (p *progress) draw() {
+	p.bars = mpb.New(mpb.WithOutput(fileOf(p.out)), mpb.WithWidth(40), mpb.WithRefreshRate(200*time.Millisecond))
 	note := decor.Any(func(decor.Statistics) string { p.mu.Lock(); defer p.mu.Unlock(); return p.note })
 	// A ^C that the terminal echoes moves the cursor: the line begins with a return to the first column.
-	title := decor.Name("\r" + what + " ")
-	if w.total == 0 {
+	title := decor.Name("\r" + p.what + " ")
+	if p.work.total == 0 {
 		p.bar = p.bars.New(0, mpb.NopStyle(), mpb.BarRemoveOnComplete(), mpb.PrependDecorators(title, note))
 		shownBar.Store(p)
-		return p
+		return
 	}
-	p.bar = p.bars.AddBar(w.total, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(title, w.of),
+	p.bar = p.bars.AddBar(p.work.total, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(title, p.work.of),
 		mpb.AppendDecorators(decor.Percentage(), decor.Name(", "), decor.EwmaETA(decor.ET_STYLE_GO, 30), decor.Name(" left, "), note))
 	shownBar.Store(p)
-	return p
 }
 
 // set says how much is done, and a short note.
 func (p *progress) set(done int64, note string) {
 	p.mu.Lock()
 	before, now := p.done, time.Now()
+	if p.waits && now.Sub(p.begin) >= time.Second {
+		p.waits = false
+		p.draw()
+		before = 0
+	}
 	p.done, p.note = max(p.done, done), note
 	took := now.Sub(p.last)
-	line := p.bar == nil && took >= every
-	if line || p.bar != nil {
+	bar := p.bar
+	line := bar == nil && !p.waits && took >= every
+	if line || bar != nil {
 		p.last = now
 	}
 	p.mu.Unlock()
-	if p.bar != nil {
-		p.bar.EwmaIncrInt64(max(0, done-before), took)
+	if bar != nil {
+		bar.EwmaIncrInt64(max(0, done-before), took)
 		return
 	}
 	if line {
