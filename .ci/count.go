@@ -127,10 +127,10 @@ func endPackage(w io.Writer, n *counts, e event, testFailed bool, output []strin
 	}
 }
 
-// where finds the place that go test puts before what a test says.
+// where matches the file and line that go test prints before a message.
 var where = regexp.MustCompile(`^\s*[\w-]+\.go:\d+: `)
 
-// reason is what a skipped test said last.
+// reason is the last message of a skipped test.
 func reason(output []string) string {
 	said := "no reason given"
 	for _, line := range output {

@@ -288,7 +288,7 @@ func rankProcess(ctx context.Context, arg string, stderr io.Writer) *exec.Cmd {
 	return cmd
 }
 
-// slowest returns a Tell that passes on the share of the rank that is behind all others.
+// slowest returns a Tell that passes on the share of the slowest rank.
 func slowest(first, ranks int, tell func(share float64)) func(rank int, share float64) {
 	var mu sync.Mutex
 	shares := make([]float64, ranks)

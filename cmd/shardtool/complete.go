@@ -78,7 +78,7 @@ func completeFlag(cmd *cobra.Command, flag string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, values) // fails for a flag that has one
 }
 
-// completeDataset completes the first argument: folders, and behind an @ the generations of a data set.
+// completeDataset completes the first argument: folders, and after an @ the generations of a data set.
 func completeDataset(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	addr, _, at := strings.Cut(word, "@")
 	if len(args) > 0 {
@@ -106,7 +106,7 @@ func completeDataset(cmd *cobra.Command, args []string, word string) ([]cobra.Co
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeKey completes the second argument of get: keys up to the next slash, and behind a key's dot its fields.
+// completeKey completes the second argument of get: keys up to the next slash, and after a key's dot its fields.
 func completeKey(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
@@ -159,7 +159,7 @@ func shardNames(ctx context.Context, ds *reader.Dataset, word string) (found []s
 	return found, nil
 }
 
-// keysOf lists keys that begin with word, each up to the first slash behind it.
+// keysOf lists keys that begin with word, each up to the first slash after it.
 func keysOf(ctx context.Context, ds *reader.Dataset, word string) (found []string, err error) {
 	seen := map[string]bool{}
 	for i := range ds.NumShards() {

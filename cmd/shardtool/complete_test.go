@@ -15,7 +15,7 @@ import (
 )
 
 // TestFlagValues: each word that completes a flag is one that its command takes, and one that does not is refused with
-// just these words. So a list here cannot lag behind the commands.
+// just these words. So a list here cannot become out of date.
 func TestFlagValues(t *testing.T) {
 	used := map[string]bool{}
 	for _, cmd := range newRoot().Commands() {
@@ -46,7 +46,7 @@ func TestFlagValues(t *testing.T) {
 	}
 }
 
-// tried is what a command says to a flag's value, with arguments that lead nowhere.
+// tried returns what a command prints for a flag's value, with arguments that lead nowhere.
 func tried(t *testing.T, cmd *cobra.Command, flag, value string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -35,7 +35,7 @@ Exit codes:
 	return cmd
 }
 
-// writeMan writes the pages of a tree of commands of its own, which it changes.
+// writeMan builds its own tree of commands, because it edits their texts, and writes the pages.
 func writeMan(dir string) error {
 	root := newRoot()
 	root.DisableAutoGenTag = true // the same program gives the same pages

@@ -295,7 +295,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s as tar: %v", name, err)
 		}
 	}
-	deep := strings.Repeat("deep/", 15) // 75 bytes: with the rest below, in ustar's prefix and name or in a record of its own
+	deep := strings.Repeat("deep/", 15) // 75 bytes: with the rest below, in ustar's prefix and name or in a separate record
 	for name, c := range map[string]struct {
 		key, field string
 		fits       bool

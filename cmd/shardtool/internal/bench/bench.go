@@ -71,7 +71,7 @@ type Job struct {
 	Tell    func(rank int, share float64) `json:"-"`
 }
 
-// done is the share of the job that is behind a rank.
+// done is the share of the job that a rank has completed.
 func (j *Job) done(batches uint64, elapsed time.Duration) float64 {
 	if j.Batches > 0 {
 		return min(float64(batches)/float64(j.Batches), 1)
