@@ -16,7 +16,8 @@ import (
 // snippet finds a block of Go. A block is a file without its package clause.
 var snippet = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
-// TestSnippets compiles each block in a package of this module, which exists only in the overlay of one build.
+// TestSnippets compiles each block in a package of this module, which exists only in the overlay of
+// one build.
 func TestSnippets(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/shardtool/shardtool/internal/programs"
 )
 
-// command runs in dir and returns what it prints; a word on stderr is a failure. Without the program the test is skipped.
+// command runs in dir and returns what it prints; a word on stderr is a failure. Without the
+// program the test is skipped.
 func command(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	programs.Need(t, args[0])

@@ -24,7 +24,8 @@ const (
 
 var integerTypes = []string{"uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"}
 
-// flagValues are the flags that take one of a few words. A test compares them with what the commands accept.
+// flagValues are the flags that take one of a few words. A test compares them with what the
+// commands accept.
 var flagValues = map[string][]string{
 	"affinity":       {"epoch", "run"},
 	"as":             {"tar", "dali", "wids"},
@@ -78,7 +79,8 @@ func completeFlag(cmd *cobra.Command, flag string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, values) // fails for a flag that has one
 }
 
-// completeDataset completes the first argument: folders, and after an @ the generations of a data set.
+// completeDataset completes the first argument: folders, and after an @ the generations of a data
+// set.
 func completeDataset(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	addr, _, at := strings.Cut(word, "@")
 	if len(args) > 0 {
@@ -106,7 +108,8 @@ func completeDataset(cmd *cobra.Command, args []string, word string) ([]cobra.Co
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeKey completes the second argument of get: keys up to the next slash, and after a key's dot its fields.
+// completeKey completes the second argument of get: keys up to the next slash, and after a key's
+// dot its fields.
 func completeKey(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
@@ -120,8 +123,8 @@ func completeKey(cmd *cobra.Command, args []string, word string) ([]cobra.Comple
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// withDataset completes from the data set that the line names. Names that a shell or terminal could take for something
-// else are left out.
+// withDataset completes from the data set that the line names. Names that a shell or terminal could
+// take for something else are left out.
 func withDataset(list func(context.Context, *reader.Dataset, string) ([]string, error), directive cobra.ShellCompDirective) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		directive := directive | cobra.ShellCompDirectiveNoFileComp

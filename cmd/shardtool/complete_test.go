@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestFlagValues: each word that completes a flag is one that its command takes, and one that does not is refused with
-// just these words. So a list here cannot become out of date.
+// TestFlagValues: each word that completes a flag is one that its command takes, and one that does
+// not is refused with just these words. So a list here cannot become out of date.
 func TestFlagValues(t *testing.T) {
 	used := map[string]bool{}
 	for _, cmd := range newRoot().Commands() {
@@ -81,8 +81,8 @@ func tried(t *testing.T, cmd *cobra.Command, flag, value string) string {
 	return stderr.String()
 }
 
-// TestCompleteStalled: a server that takes requests and answers none does not hold up the shell. Without a bound the
-// requests are repeated for minutes.
+// TestCompleteStalled: a server that takes requests and answers none does not hold up the shell.
+// Without a bound the requests are repeated for minutes.
 func TestCompleteStalled(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -17,8 +17,9 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/bench"
 )
 
-// jsonRuns are commands whose output, together, has every member that docs/json.md lists in the section of that name.
-// Those that begin with ! are shell commands that prepare the next ones. All run in the order of jsonSections.
+// jsonRuns are commands whose output, together, has every member that docs/json.md lists in the
+// section of that name. Those that begin with ! are shell commands that prepare the next ones. All
+// run in the order of jsonSections.
 var jsonRuns = map[string][]string{
 	"pack": {
 		`!mkdir src rows; for i in $(seq 10 39); do echo "text $i" > src/s$i.txt; done; : > src/s10.json; printf x > "src/$(printf 'k\377')"`,
@@ -87,7 +88,8 @@ func readJSONPage(t *testing.T) (members map[string]map[string]bool, sections []
 	return members, sections
 }
 
-// jsonPaths collects the paths of all values below v. Members of objects that the page has as path.* count as that.
+// jsonPaths collects the paths of all values below v. Members of objects that the page has as
+// path.* count as that.
 func jsonPaths(v any, path string, page, found map[string]bool) {
 	join := func(name string) string {
 		if path == "" {
@@ -138,7 +140,8 @@ func structPaths(t reflect.Type, path string, found map[string]bool) {
 	}
 }
 
-// TestJSONPage runs every command with --json: each member that appears is on docs/json.md, and each that is there appears.
+// TestJSONPage runs every command with --json: each member that appears is on docs/json.md, and
+// each that is there appears.
 func TestJSONPage(t *testing.T) {
 	t.Parallel()
 	page, sections := readJSONPage(t)

@@ -48,8 +48,8 @@ func writeMan(dir string) error {
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "shardtool " + version, Manual: "shardtool"}, dir)
 }
 
-// manText turns help, which is laid out for a terminal, into Markdown: a run of indented lines is a block that stays as it
-// is, and what Markdown would take for markup is escaped.
+// manText turns help, which is laid out for a terminal, into Markdown: a run of indented lines is a
+// block that stays as it is, and what Markdown would take for markup is escaped.
 func manText(help string) string {
 	var out strings.Builder
 	block := false

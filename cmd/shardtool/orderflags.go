@@ -254,8 +254,8 @@ func (f *orderFlags) explain(err error) error {
 	return err
 }
 
-// samples is how many samples this rank gets from here on, of a data set of n: exact up to the last batches of epochs, 0
-// where there is no end.
+// samples is how many samples this rank gets from here on, of a data set of n: exact up to the last
+// batches of epochs, 0 where there is no end.
 func (f *orderFlags) samples(n uint64) int64 {
 	if f.opt.Epochs == 0 || n == 0 {
 		return f.limit

@@ -12,8 +12,9 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// progress shows long work: a bar on a terminal, a line every ten seconds elsewhere, nothing when quiet. Bars have no
-// colours, so NO_COLOR changes nothing. Methods may be called from many goroutines.
+// progress shows long work: a bar on a terminal, a line every ten seconds elsewhere, nothing when
+// quiet. Bars have no colours, so NO_COLOR changes nothing. Methods may be called from many
+// goroutines.
 type progress struct {
 	mu    sync.Mutex
 	out   io.Writer
@@ -69,8 +70,9 @@ func newProgress(out io.Writer, what string, total int64, quiet bool) *progress 
 	return newProgressOf(out, what, bytesOf(total), quiet)
 }
 
-// newBar is a progress for commands whose stderr is otherwise empty: it appears on a terminal only, not on one that shows
-// the command's data, and not before the work takes a second: a pipe may lead to a program that writes to the same terminal.
+// newBar is a progress for commands whose stderr is otherwise empty: it appears on a terminal only,
+// not on one that shows the command's data, and not before the work takes a second: a pipe may lead
+// to a program that writes to the same terminal.
 func newBar(out, data io.Writer, what string, w work, quiet bool) *progress {
 	p := &progress{out: io.Discard, what: what, work: w, begin: time.Now(), last: time.Now()}
 	if !quiet && movable(out) && !isTerminal(data) {
@@ -94,7 +96,8 @@ func newProgressOf(out io.Writer, what string, w work, quiet bool) *progress {
 func (p *progress) draw() {
 	p.bars = mpb.New(mpb.WithOutput(fileOf(p.out)), mpb.WithWidth(40), mpb.WithRefreshRate(200*time.Millisecond))
 	note := decor.Any(func(decor.Statistics) string { p.mu.Lock(); defer p.mu.Unlock(); return p.note })
-	// A ^C that the terminal echoes moves the cursor: the line begins with a return to the first column.
+	// A ^C that the terminal echoes moves the cursor: the line begins with a return to the first
+	// column.
 	title := decor.Name("\r" + p.what + " ")
 	if p.work.total == 0 {
 		p.bar = p.bars.New(0, mpb.NopStyle(), mpb.BarRemoveOnComplete(), mpb.PrependDecorators(title, note))

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/internal/plain"
 )
 
-// screen is an output that people read: names from data cannot put escape sequences on it. Write may be called from many
-// goroutines.
+// screen is an output that people read: names from data cannot put escape sequences on it. Write
+// may be called from many goroutines.
 type screen struct {
 	mu    sync.Mutex
 	plain *plain.Writer
@@ -53,7 +53,8 @@ func isTerminal(w io.Writer) bool {
 // movable reports whether w is a terminal on which a line can be drawn again.
 func movable(w io.Writer) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }
 
-// refuseTar refuses to write an archive to a terminal, which would show it as noise. instead tells what to do.
+// refuseTar refuses to write an archive to a terminal, which would show it as noise. instead tells
+// what to do.
 func refuseTar(cmd *cobra.Command, instead string) error {
 	if !isTerminal(cmd.OutOrStdout()) {
 		return nil

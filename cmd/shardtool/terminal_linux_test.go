@@ -154,7 +154,8 @@ func shownLines(t *testing.T, text string) []string {
 	return out
 }
 
-// TestInterruptOnTerminal types ^C while there is a bar: nothing of it stays, nor of the ^C that the terminal echoes.
+// TestInterruptOnTerminal types ^C while there is a bar: nothing of it stays, nor of the ^C that
+// the terminal echoes.
 func TestInterruptOnTerminal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -252,7 +253,8 @@ func TestTarOnTerminal(t *testing.T) {
 	}
 }
 
-// TestNamesOnTerminal: names from data cannot act on the terminal, wherever they appear; programs get them exactly.
+// TestNamesOnTerminal: names from data cannot act on the terminal, wherever they appear; programs
+// get them exactly.
 func TestNamesOnTerminal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package plain makes text from data safe to print: names and keys may hold escape sequences that move a terminal's
-// cursor, change its title or reorder what a person reads.
+// Package plain makes text from data safe to print: names and keys may hold escape sequences that
+// move a terminal's cursor, change its title or reorder what a person reads.
 package plain
 
 import (
@@ -8,9 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns s with everything escaped that is not plain text: control characters (C0 with line breaks and tabs, DEL,
-// C1), line and paragraph separators, bidirectional controls and bytes that are not UTF-8. Text without them is returned
-// as it is. The escapes are those of Go and JSON strings: \n, \t, \u001b, \xff.
+// Text returns s with everything escaped that is not plain text: control characters (C0 with line
+// breaks and tabs, DEL, C1), line and paragraph separators, bidirectional controls and bytes that
+// are not UTF-8. Text without them is returned as it is. The escapes are those of Go and JSON
+// strings: \n, \t, \u001b, \xff.
 func Text(s string) string {
 	for i, r := range s {
 		if acts(r) || r == utf8.RuneError {
@@ -20,8 +21,9 @@ func Text(s string) string {
 	return s
 }
 
-// Writer passes text on to a terminal and escapes what Text escapes, apart from line breaks and tabs, which lay out the
-// output. Escapes of characters are valid in JSON strings. A Writer is for one goroutine at a time, like what it writes to.
+// Writer passes text on to a terminal and escapes what Text escapes, apart from line breaks and
+// tabs, which lay out the output. Escapes of characters are valid in JSON strings. A Writer is for
+// one goroutine at a time, like what it writes to.
 type Writer struct {
 	out  io.Writer
 	left []byte // the beginning of a character whose rest comes with the next Write

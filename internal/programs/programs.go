@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Need skips a test where one of the programs is not installed. Where SHARDTOOL_TEST_TOOLS is set, as where all of them
-// are to be installed, that is a failure.
+// Need skips a test where one of the programs is not installed. Where SHARDTOOL_TEST_TOOLS is set,
+// as where all of them are to be installed, that is a failure.
 func Need(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {

@@ -7,8 +7,8 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// What wids reads of a member's header: the name field alone, without the prefix and without the records of longer names,
-// as UTF-8; and a size in octal digits.
+// What wids reads of a member's header: the name field alone, without the prefix and without the
+// records of longer names, as UTF-8; and a size in octal digits.
 const (
 	widsName = 100
 	widsSize = 1<<33 - 1

@@ -30,7 +30,8 @@ type Choice struct {
 	Lanes, RunBlocks, Delay, Head uint32
 	Affinity                      Affinity // "" is AffinityEpoch
 	Tail                          Tail     // "" is DefaultTail(Epochs)
-	// Epochs is how many epochs are asked for, 0 for no end. It only chooses Tail and is not frozen.
+	// Epochs is how many epochs are asked for, 0 for no end. It only chooses Tail and is not
+	// frozen.
 	Epochs uint64
 	// GlobalBatch and World are those of the first start, 0 when unknown: they set MixBlock, and the lanes of unshuffled
 	// reading (1 for one rank, 96 for more). They are not frozen.

@@ -29,8 +29,8 @@ const (
 	TailPad   Tail = "pad"   // the rest is repeated until the batch is full; the repeats are marked Padding
 )
 
-// DefaultTail is the tail where the user gives none. A given number of epochs has each sample once in each of them: short.
-// Epochs without end (0) have full batches throughout: wrap.
+// DefaultTail is the tail where the user gives none. A given number of epochs has each sample once
+// in each of them: short. Epochs without end (0) have full batches throughout: wrap.
 func DefaultTail(epochs uint64) Tail {
 	if epochs == 0 {
 		return TailWrap

@@ -65,8 +65,8 @@ type Job struct {
 	Step     time.Duration `json:"step"`
 	Duration time.Duration `json:"duration"`
 	Batches  int           `json:"batches"`
-	// Watched has the process report how far it is, and Tell, when not nil, gets the shares from 0 to 1, of a rank in
-	// ascending order, of several ranks concurrently.
+	// Watched has the process report how far it is, and Tell, when not nil, gets the shares from 0
+	// to 1, of a rank in ascending order, of several ranks concurrently.
 	Watched bool                          `json:"watched,omitempty"`
 	Tell    func(rank int, share float64) `json:"-"`
 }
