@@ -19,7 +19,8 @@ func newLs() *cobra.Command {
 		Use:   "ls DATASET",
 		Short: "List keys in storage order",
 		Long: `List the keys of all samples in storage order, one a line. Reads the shards' indexes, no samples.
-Where keys may hold line breaks or tabs, --json is the form to parse.
+Where keys may hold line breaks or tabs, --json is the form to parse. A terminal gets control characters escaped;
+files and pipes get keys as they are.
 
 Exit codes:
 ` + exitCodes,
