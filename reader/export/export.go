@@ -138,7 +138,7 @@ func (e *exporter) names(ctx context.Context) error {
 		}
 		name := strings.TrimSuffix(strings.TrimSuffix(info.Name, format.ZstdSuffix), format.TarSuffix) + format.TarSuffix
 		if other, twice := seen[name]; twice {
-			return fmt.Errorf("shards %s and %s would both be %s: pack the data set again, with one --format", other, info.Name, name)
+			return fmt.Errorf("shards %s and %s would both be %s: pack the data set again, with all shards in one format", other, info.Name, name)
 		}
 		seen[name] = info.Name
 		e.res.Shards = append(e.res.Shards, Archive{Name: name, Samples: info.Samples})
