@@ -46,12 +46,16 @@ wheel: $(VENV)/ready ## the Python package with the binary inside, dist/*.whl; G
 	@mkdir -p dist && find dist -name 'shardtool-*.whl' ! -name 'shardtool-$(VERSION)-*' -delete
 	cd python && SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" ../$(VENV)/bin/python -m hatchling build -t wheel -d ../dist
 
+.PHONY: man
+man: build ## a man page of each command, dist/man1; man -l dist/man1/shardtool-pack.1 shows one
+	SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 0)" $(BIN) man --dir dist/man1
+
 .PHONY: demo
 demo: build ## pack a small data set of images, look at it, read every sample back
 	@bash testdata/demo.sh bin/shardtool
 
 .PHONY: test
-test: ## every test; the last line counts them
+test: ## every test; with what was left out, and why, and a last line that counts them
 	@$(GO) test -json $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
 
 .PHONY: corpora

@@ -44,7 +44,7 @@ var (
 // documented default.
 type StreamOptions struct {
 	// Shuffle, Seed, ShuffleMemory, WholeShards, Lanes, RunBlocks, Delay, Head, Affinity and Tail choose the order, see
-	// order.Choice. Tail defaults to wrap when shuffled and short otherwise. With a Checkpoint they are what it says, and
+	// order.Choice. Tail defaults to order.DefaultTail(Epochs). With a Checkpoint they are those of the checkpoint, and
 	// what is set here is ignored: compare with order.Params.Compare what a user asked for.
 	Shuffle                       bool
 	Seed                          uint64
@@ -139,12 +139,6 @@ func (o StreamOptions) filled(d *Dataset) (StreamOptions, error) {
 	if o.Workers == 0 {
 		o.Workers = d.opts.Workers
 	}
-	if o.Tail == "" {
-		o.Tail = order.TailShort
-		if o.Shuffle {
-			o.Tail = order.TailWrap
-		}
-	}
 	if o.StatsEvery == 0 {
 		o.StatsEvery = time.Minute
 	}
@@ -190,7 +184,7 @@ func (d *Dataset) expect(fields []string) error {
 func (o *StreamOptions) Choice() order.Choice {
 	return order.Choice{
 		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
-		Delay: o.Delay, Head: o.Head, Affinity: o.Affinity, Tail: o.Tail, GlobalBatch: o.GlobalBatch, World: o.World,
+		Delay: o.Delay, Head: o.Head, Affinity: o.Affinity, Tail: o.Tail, Epochs: o.Epochs, GlobalBatch: o.GlobalBatch, World: o.World,
 	}
 }
 

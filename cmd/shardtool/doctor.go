@@ -213,7 +213,7 @@ func (c *checkup) print(cmd *cobra.Command, asJSON bool) error {
 		for _, f := range list {
 			fmt.Fprintf(w, "%s: %d. %s\n", f.Kind, f.Count, f.Advice)
 			for _, e := range f.Examples {
-				fmt.Fprintf(w, "    %s\n", e)
+				fmt.Fprintf(w, "    %s\n", shown(e))
 			}
 		}
 		if c.mixed != nil {

@@ -50,7 +50,7 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 	fl.Uint32Var(&f.opt.Delay, "delay", 0, "W: ticks a run is spread over (0: what the shuffle memory allows)")
 	fl.Uint32Var(&f.opt.Head, "head", 0, "H: runs of each lane that the first batch draws from (0: 4)")
 	fl.StringVar(&f.affinity, "affinity", "epoch", "epoch: lanes get other data in every epoch; run: the same, for node caches")
-	fl.StringVar(&f.tail, "tail", "short", "the last batch of an epoch: short, drop, wrap or pad")
+	fl.StringVar(&f.tail, "tail", "", "the last batch of an epoch: short, drop, wrap or pad (default: short, or wrap with --epochs 0)")
 	fl.Int64Var(&f.limit, "limit", 0, "stop after this many samples of this rank (0: all)")
 	f.changed = cmd.Flags().Changed
 }
@@ -78,7 +78,7 @@ func (f *orderFlags) fill() error {
 		return usagef("--affinity %q: use epoch or run", f.affinity)
 	}
 	switch f.opt.Tail {
-	case order.TailShort, order.TailDrop, order.TailWrap, order.TailPad:
+	case "", order.TailShort, order.TailDrop, order.TailWrap, order.TailPad:
 	default:
 		return usagef("--tail %q: use short, drop, wrap or pad", f.tail)
 	}
@@ -274,6 +274,27 @@ func (f *orderFlags) explain(err error) error {
 		return usage(err)
 	}
 	return err
+}
+
+// samples is how many samples this rank gets from here on, of a data set of n: exact up to the last
+// batches of epochs, 0 where there is no end.
+func (f *orderFlags) samples(n uint64) int64 {
+	if f.opt.Epochs == 0 || n == 0 {
+		return f.limit
+	}
+	epoch, position := f.opt.Epoch, uint64(0)
+	if cp := f.opt.Checkpoint; cp != nil {
+		epoch, position = cp.Epoch, cp.Position
+	}
+	if epoch >= f.opt.End() {
+		return 0
+	}
+	left := float64(f.opt.End()-epoch)*float64(n) - float64(position) // epochs may be more than 64 bits of samples
+	left = min(left/float64(f.opt.World), 1<<62)
+	if f.limit > 0 {
+		left = min(left, float64(f.limit))
+	}
+	return int64(max(left, 1))
 }
 
 // behind says whether a checkpoint is where the epochs end that were asked for, or past it.

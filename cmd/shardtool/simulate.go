@@ -258,7 +258,8 @@ func enumerate(ctx context.Context, plan *order.Plan, epoch uint64, batch int, b
 
 // mixed takes the figures of mixing.
 func (s *simulation) mixed(f mixing.Figures) {
-	s.VIF, s.VIFHead, s.Adjacent, s.Expected = f.VIF, f.First, f.Adjacent, f.Expected
+	s.VIF, s.Adjacent, s.Expected = f.VIF, f.Adjacent, f.Expected
+	s.VIFHead = append([]float64{}, f.First...) // an empty list rather than null in JSON
 	for i, of := range f.Worlds {
 		w := &s.Worlds[i]
 		w.LocalVIF, w.LabelsLeast, w.LabelsMean, w.SameBlock, w.Measured = of.VIF, of.LabelsLeast, of.LabelsMean, of.SameBlock, of.Ranks

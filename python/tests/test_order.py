@@ -37,13 +37,11 @@ def flags(order: Dict[str, Any]) -> List[str]:
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
 @pytest.mark.parametrize("order", ORDERS)
 def test_same_as_cat(small: Path, order: Dict[str, Any], world: int) -> None:
-    tail = order.get("tail", "wrap" if order.get("shuffle") else "short")
     lengths = set()
     for rank in range(world):
         said = cat(
             small,
             *flags(order),
-            f"--tail={tail}",
             "--epochs=2",
             "--global-batch=96",
             f"--world-size={world}",

@@ -39,7 +39,10 @@ type Choice struct {
 	// Lanes, RunBlocks, Delay and Head fix a parameter. An explicit Lanes is never lowered to fit Memory.
 	Lanes, RunBlocks, Delay, Head uint32
 	Affinity                      Affinity // "" is AffinityEpoch
-	Tail                          Tail     // "" is TailWrap when shuffled, TailShort otherwise
+	Tail                          Tail     // "" is DefaultTail(Epochs)
+	// Epochs is how many epochs are asked for, 0 for no end. It only chooses Tail and is not
+	// frozen.
+	Epochs uint64
 	// GlobalBatch and World are those of the first start, 0 when unknown: they set MixBlock, and the lanes of unshuffled
 	// reading (1 for one rank, 96 for more). They are not frozen.
 	GlobalBatch, World int
@@ -63,10 +66,7 @@ func Choose(t Table, c Choice) (Params, error) {
 		p.Affinity = AffinityEpoch
 	}
 	if p.Tail == "" {
-		p.Tail = TailShort
-		if c.Shuffle {
-			p.Tail = TailWrap
-		}
+		p.Tail = DefaultTail(c.Epochs)
 	}
 	if c.WholeShards && c.RunBlocks != 0 {
 		return Params{}, fmt.Errorf("order: whole shards and runs of %d blocks: give one of them (--run-blocks)", c.RunBlocks)

@@ -66,6 +66,15 @@ func TestChoose(t *testing.T) {
 		}
 		mustPlan(t, c.table, p)
 	}
+	for _, c := range []struct {
+		epochs  uint64
+		shuffle bool
+		want    Tail
+	}{{0, true, TailWrap}, {0, false, TailWrap}, {1, true, TailShort}, {1, false, TailShort}, {7, true, TailShort}} {
+		if p, _ := Choose(thousand, Choice{Shuffle: c.shuffle, Epochs: c.epochs}); p.Tail != c.want {
+			t.Errorf("%d epochs, shuffled %v: tail %s, want %s", c.epochs, c.shuffle, p.Tail, c.want)
+		}
+	}
 	if p, _ := Choose(thousand, Choice{Shuffle: true, GlobalBatch: 1024, World: 8}); p.MixBlock != 10 {
 		t.Errorf("T = %d", p.MixBlock)
 	}

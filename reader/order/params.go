@@ -29,6 +29,15 @@ const (
 	TailPad   Tail = "pad"   // the rest is repeated until the batch is full; the repeats are marked Padding
 )
 
+// DefaultTail is the tail where the user gives none. A given number of epochs has each sample once
+// in each of them: short. Epochs without end (0) have full batches throughout: wrap.
+func DefaultTail(epochs uint64) Tail {
+	if epochs == 0 {
+		return TailWrap
+	}
+	return TailShort
+}
+
 // Params are the frozen parameters: with the table they decide the order, and every checkpoint carries them. They do
 // not depend on ranks, batch size, machine or store.
 type Params struct {

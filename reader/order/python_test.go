@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/shardtool/shardtool/internal/programs"
 )
 
 // The second implementation of the order, python/src/shardtool/order, was written from SPEC.md alone. What it and this package
@@ -23,11 +25,8 @@ import (
 // runPython runs the second implementation and returns what it writes to stdout.
 func runPython(t *testing.T, stdin []byte, arguments ...string) string {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal("no python3: the second implementation of the order needs it; install Python 3.9 or later, the standard library is enough")
-	}
-	c := exec.CommandContext(t.Context(), python, append([]string{"-I", "../../python/order_check.py"}, arguments...)...)
+	programs.Need(t, "python3") // 3.9 or later; the standard library is enough
+	c := exec.CommandContext(t.Context(), "python3", append([]string{"-I", "../../python/order_check.py"}, arguments...)...)
 	c.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), &stdout, &stderr
@@ -106,6 +105,7 @@ type (
 		H           uint32   `json:"H"`
 		Affinity    Affinity `json:"affinity"`
 		Tail        Tail     `json:"tail"`
+		Epochs      uint64   `json:"epochs"`
 		GlobalBatch int      `json:"global_batch"`
 		World       int      `json:"world_size"`
 	}
@@ -333,7 +333,7 @@ func (c *pythonChoice) choose() (Params, error) {
 	table.Samples = make([]uint32, blocks)
 	return Choose(table, Choice{
 		Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
-		Affinity: c.Affinity, Tail: c.Tail, GlobalBatch: c.GlobalBatch, World: c.World,
+		Affinity: c.Affinity, Tail: c.Tail, Epochs: c.Epochs, GlobalBatch: c.GlobalBatch, World: c.World,
 	})
 }
 
@@ -368,7 +368,7 @@ func TestPythonChoices(t *testing.T) {
 			V: []uint32{0, 0, 0, 1, 7, 96, 100}[rnd.IntN(7)], E: []uint32{0, 0, 0, 1, 3, 8}[rnd.IntN(6)],
 			W: []uint32{0, 0, 0, 1, 5}[rnd.IntN(5)], H: []uint32{0, 0, 0, 1, 6}[rnd.IntN(5)],
 			Affinity: []Affinity{"", AffinityEpoch, AffinityRun, "none"}[rnd.IntN(20)/6], Tail: []Tail{"", TailShort, TailPad, "none"}[rnd.IntN(20)/6],
-			GlobalBatch: rnd.IntN(3) * rnd.IntN(2000), World: rnd.IntN(4),
+			Epochs: rnd.Uint64N(3), GlobalBatch: rnd.IntN(3) * rnd.IntN(2000), World: rnd.IntN(4),
 		}
 		blocks := 0
 		for range rnd.IntN(9) {

@@ -132,6 +132,7 @@ def choose(
     head: Optional[int] = None,
     affinity: Optional[str] = None,
     tail: Optional[str] = None,
+    epochs: Optional[int] = None,
     global_batch: Optional[int] = None,
     world_size: Optional[int] = None,
 ) -> Parameters:
@@ -139,7 +140,8 @@ def choose(
 
     Args:
         table: What the order is over; of its blocks only their number counts.
-        seed, shuffle, whole_shards, lanes, run_blocks, delay, head, affinity, tail, global_batch, world_size: As for ``shardtool.Loader``.
+        seed, shuffle, whole_shards, lanes, run_blocks, delay, head, affinity, tail, epochs, global_batch, world_size: As for
+            ``shardtool.Loader``. ``epochs`` only chooses ``tail``.
         shuffle_memory: In bytes; default 2 GiB.
 
     Raises:
@@ -160,6 +162,6 @@ def choose(
         v, w = choose_window(shards, table.decoded, e, v, memory)
     v, h = v or 96, h or min(4, w)  # steps 4 and 6
     t = min(max(1, batch // v), 2**31) if batch else 0  # step 7
-    p = Parameters(seed or 0, bool(shuffle), v, e, w, h, t, affinity or "epoch", tail or ("wrap" if shuffle else "short"))
+    p = Parameters(seed or 0, bool(shuffle), v, e, w, h, t, affinity or "epoch", tail or ("short" if epochs else "wrap"))
     p.check()  # step 8
     return p
