@@ -88,7 +88,9 @@ func (w *Writer) readPrior(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		if w.opt.Mode == Create {
+		// Only an object that was read and makes no sense is a data set in the way; a bucket that is
+		// missing or a server that refuses is not.
+		if damaged := errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) || errors.Is(err, objstore.ErrTooLarge); damaged && w.opt.Mode == Create {
 			return fmt.Errorf("%w (and it cannot be read: %w)", ErrExists, err)
 		}
 		return err
