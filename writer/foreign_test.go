@@ -244,7 +244,7 @@ func TestIndexFlipped(t *testing.T) {
 	if _, err := Index(t.Context(), whole, []string{"a.tar"}, Options{BlockSize: 4096}); err != nil {
 		t.Fatal(err)
 	}
-	for name, step := range map[string]int{"a.tar": 331, "a.tar.shidx": 43} {
+	for name, step := range map[string]int{"a.tar": 331, sidecarOf(t, whole, "a.tar"): 43} {
 		data, _, err := objstore.ReadAll(t.Context(), whole, name, 1<<30)
 		if err != nil {
 			t.Fatal(err)
@@ -272,6 +272,99 @@ func TestIndexFlipped(t *testing.T) {
 			}
 		}
 	}
+}
+
+// sidecarOf is the only sidecar of an archive.
+func sidecarOf(t *testing.T, store objstore.Store, archive string) (name string) {
+	t.Helper()
+	for info, err := range store.List(t.Context(), archive+".") {
+		if err != nil || name != "" {
+			t.Fatal(name, info.Name, err)
+		}
+		name = info.Name
+	}
+	return name
+}
+
+// TestIndexOtherBlocks: an archive that is indexed with other blocks gets another sidecar, and the generation before
+// keeps the one it has.
+func TestIndexOtherBlocks(t *testing.T) {
+	store := mem.New()
+	putObject(t, store, "sub/a.tar", archive(t, tar.FormatPAX, "", foreignMembers("k", 40)))
+	var generations []string
+	for i, size := range []int64{4096, 8192, 4096} {
+		mode := Overwrite
+		if i == 0 {
+			mode = Create
+		}
+		res, err := Index(t.Context(), store, []string{"sub/a.tar"}, Options{BlockSize: size, Mode: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		generations = append(generations, strings.TrimSuffix(strings.TrimPrefix(res.Tables, "manifest-"), ".bin"))
+		for _, generation := range generations {
+			r, err := readDataset(t, store, reader.Options{Generation: generation}).Verify(t.Context(), reader.VerifyOptions{Deep: true})
+			if err != nil || !r.OK() {
+				t.Fatalf("block size %d: generation %s: %+v, %v", size, generation, r, err)
+			}
+		}
+	}
+	before := map[string]bool{}
+	for info, err := range store.List(t.Context(), "sub/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[info.Name] = true
+	}
+	if len(before) != 3 { // the archive and two sidecars: equal bytes have one name
+		t.Fatal(before)
+	}
+	// A sidecar that an index of a folder above put, one whose name has another hash, and one of old names.
+	kept := sidecarOf(t, mustIndex(t, "a.tar", archive(t, tar.FormatPAX, "", foreignMembers("k", 40))), "a.tar")
+	others := []string{"sub/" + kept, "sub/a.tar.0000000000000000.shidx", "sub/a-000001.tar.shidx"}
+	above := mustIndex(t, "a.tar", archive(t, tar.FormatPAX, "", foreignMembers("k", 40)))
+	data, _, err := objstore.ReadAll(t.Context(), above, kept, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range others {
+		putObject(t, store, name, data)
+	}
+	res, err := Prune(t.Context(), store, PruneOptions{Keep: 1, Grace: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := 0
+	for _, o := range res.Objects {
+		if strings.Contains(o.Name, ".tar") {
+			gone++
+			if !before[o.Name] || o.Name == "sub/a.tar" {
+				t.Errorf("prune deletes %s", o.Name)
+			}
+		}
+	}
+	if gone != 1 {
+		t.Errorf("prune deletes %+v", res.Objects)
+	}
+	for _, name := range others {
+		if _, err := store.Stat(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	if r, err := readDataset(t, store, reader.Options{}).Verify(t.Context(), reader.VerifyOptions{Deep: true}); err != nil || !r.OK() {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// mustIndex is a store with one indexed archive.
+func mustIndex(t *testing.T, name string, data []byte) *mem.Store {
+	t.Helper()
+	store := mem.New()
+	putObject(t, store, name, data)
+	if _, err := Index(t.Context(), store, []string{name}, Options{BlockSize: 16384}); err != nil {
+		t.Fatal(err)
+	}
+	return store
 }
 
 // TestIndexRefused: what cannot be indexed is an error that says where, and nothing is published.
@@ -392,7 +485,7 @@ func TestIndexGenerations(t *testing.T) {
 		}
 		checkForeignSample(t, s, keys, fields)
 	}
-	if res, err := Prune(t.Context(), store, PruneOptions{Keep: 1}); err != nil {
+	if res, err := Prune(t.Context(), store, PruneOptions{Keep: 1, Grace: -1}); err != nil {
 		t.Fatal(err)
 	} else {
 		for _, o := range res.Objects {

@@ -42,6 +42,8 @@ var (
 	ErrExists = errors.New("there is a data set already: use --overwrite or --append")
 	// ErrLost: another writer published first, or put other bytes under a name this one needs.
 	ErrLost = errors.New("another writer was here")
+	// ErrIncomplete: the generation was published, and objects that it names are gone or are not those that were put.
+	ErrIncomplete = errors.New("published, but incomplete")
 	// ErrSkipped: more samples were skipped than Options allow.
 	ErrSkipped = errors.New("too many samples skipped")
 	// ErrSource: what Resume found was packed from other sources or with other options.

@@ -14,8 +14,10 @@ import (
 
 // Writer writes one generation of a data set. Its methods are for one goroutine. The first error sticks.
 type Writer struct {
-	store objstore.Store
-	opt   Options
+	store   objstore.Store
+	puts    *puts
+	release func() // gives back the store's lock; once is enough, twice does no harm
+	opt     Options
 	// cursor and fingerprint are the source's, when Pack drives; see META in SPEC 4.6.
 	cursor      func() string
 	fingerprint string
@@ -65,17 +67,21 @@ func New(ctx context.Context, store objstore.Store, opt Options) (*Writer, error
 	return w, err
 }
 
-// prepare makes a Writer whose goroutines do not run yet.
+// prepare makes a Writer whose goroutines do not run yet. Whoever does not end it by Close or Abort calls release.
 func prepare(ctx context.Context, store objstore.Store, opt Options, src Source) (*Writer, error) {
 	opt, err := opt.filled()
 	if err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
-	w := &Writer{store: store, opt: opt, cursor: func() string { return "" }, attrs: map[string]format.AttrKind{}}
+	w := &Writer{store: store, puts: newPuts(store), opt: opt, cursor: func() string { return "" }, attrs: map[string]format.AttrKind{}}
 	if src != nil {
 		w.cursor, w.fingerprint, w.sourceMeta = src.Cursor, src.Fingerprint(), src.Meta()
 	}
+	if w.release, err = hold(ctx, store, opt.describe(), opt.Log); err != nil {
+		return nil, fmt.Errorf("writer: %w", err)
+	}
 	if err := w.readPrior(ctx); err != nil {
+		w.release()
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}
 	return w, nil
@@ -349,6 +355,7 @@ func (w *Writer) Abort() error {
 	if w.closed {
 		return nil
 	}
+	defer w.release()
 	w.cancel(errors.New("writer: aborted"))
 	w.stop()
 	w.emit.lists.close()
@@ -379,6 +386,7 @@ func (w *Writer) end(ctx context.Context, publish func() error) error {
 	if w.closed {
 		return errors.New("writer: used after Close or Abort")
 	}
+	defer w.release()
 	defer context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })()
 	if w.cur == nil && w.shardBytes > 0 && context.Cause(w.ctx) == nil {
 		if err := w.begin(ctx); err != nil { // the shard is open, its last block went already: close it with an empty one
