@@ -94,6 +94,7 @@ type Locker interface {
 	// holder to those it keeps out.
 	Share(ctx context.Context, who string) (release func(), err error)
 	// Exclude takes the lock alone. It does not wait: while others hold the lock the error wraps ErrBusy and names them.
+	// Where the store has no place yet, and so no objects, it is fs.ErrNotExist.
 	Exclude(ctx context.Context, who string) (release func(), err error)
 }
 

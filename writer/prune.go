@@ -58,6 +58,9 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	}
 	if locker, ok := store.(objstore.Locker); ok && !opt.DryRun {
 		release, err := locker.Exclude(ctx, "prune")
+		if errors.Is(err, fs.ErrNotExist) {
+			return &PruneResult{}, nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("writer: prune removes nothing while a pack or a commit runs in the same place: %w", err)
 		}

@@ -73,7 +73,9 @@ func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Du
 		if !likeOurs(name) || s.keep[name] {
 			continue
 		}
-		if young[name] && !s.old[name] {
+		// The manifest of a part that does not follow the current generation can no longer be committed.
+		past := s.old[name] || partObjects.MatchString(name) && s.packOf(name) == ""
+		if young[name] && !past {
 			res.Young = append(res.Young, info)
 			continue
 		}

@@ -22,38 +22,52 @@ const holdName = ".shardtool.users"
 // maxHolders bounds what is read of the file: it names holders, and is emptied by the first of them.
 const maxHolders = 64 << 10
 
-// Share is [objstore.Locker]'s. It makes the directory.
+// Share is [objstore.Locker]'s. It makes the directory, and removes it again when nothing was put into it.
 func (s *Store) Share(ctx context.Context, who string) (release func(), err error) {
-	root, err := s.makeDirs(".")
-	if err != nil {
-		return nil, s.fail("lock", "", writeError(err))
-	}
+	_, missing := os.Stat(s.dir)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		h := &hold{root: root}
-		held, err := h.share(who)
-		if err == nil && held {
-			return sync.OnceFunc(h.release), nil
+		h, err := s.tryShare(who)
+		if h != nil {
+			return sync.OnceFunc(func() { h.release(); s.unmake(missing) }), nil
 		}
-		h.close()
-		if err == nil {
+		if err == nil || errors.Is(err, fs.ErrNotExist) { // another holder made the directory and removed it
 			err = wait(ctx, pause)
 		}
 		if err != nil {
-			root.Close()
 			return nil, s.fail("lock", "", err)
 		}
 	}
 }
 
-// Exclude is [objstore.Locker]'s. Where the directory is missing there is nothing to lock.
+// tryShare returns nil while someone holds the lock alone.
+func (s *Store) tryShare(who string) (*hold, error) {
+	root, err := s.makeDirs(".")
+	if err != nil {
+		return nil, writeError(err)
+	}
+	h := &hold{root: root}
+	held, err := h.share(who)
+	if err == nil && held {
+		return h, nil
+	}
+	h.close()
+	root.Close()
+	return nil, err
+}
+
+// unmake removes the directory if it was missing at first and is empty.
+func (s *Store) unmake(missing error) {
+	if errors.Is(missing, fs.ErrNotExist) {
+		_ = os.Remove(s.dir)
+	}
+}
+
+// Exclude is [objstore.Locker]'s. It does not make the directory.
 func (s *Store) Exclude(ctx context.Context, who string) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, s.fail("lock", "", err)
 	}
 	root, err := os.OpenRoot(s.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return func() {}, nil
-	}
 	if err != nil {
 		return nil, s.fail("lock", "", err)
 	}
