@@ -30,6 +30,7 @@ type server struct {
 	next          int
 	seen          []string // method, path and query of every request
 	unconditional bool     // the conditions of puts are ignored
+	atCompletion  bool     // those of completions alone, as S3Mock does
 	hook          func(w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -171,6 +172,10 @@ func (s *server) complete(w http.ResponseWriter, r *http.Request, key, id string
 		}
 		last = part.PartNumber
 		data = append(data, bytes...)
+	}
+	if s.atCompletion {
+		r.Header.Del("If-None-Match")
+		r.Header.Del("If-Match")
 	}
 	if s.put(w, r, key, data, upload.tag) {
 		delete(s.uploads, id)
