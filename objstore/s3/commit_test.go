@@ -183,6 +183,12 @@ func TestUnconditionalParts(t *testing.T) {
 	if err := store.CheckConditional(t.Context()); !errors.Is(err, s3.ErrUnconditional) {
 		t.Fatal(err)
 	}
+	odd := newServer(t)
+	odd.notModified = true
+	err = open(t, odd.URL, "p", quick(odd.URL)).CheckConditional(t.Context())
+	if !errors.Is(err, s3.ErrUnconditional) || !strings.Contains(err.Error(), "with 304") {
+		t.Fatal(err)
+	}
 }
 
 // TestAbortDropsParts: nothing of an upload stays that was aborted, whose context ended, or whose part was refused.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 
@@ -129,10 +130,25 @@ func judge(what string, answer error) (verdict, err error) {
 	case answer == nil:
 		return fmt.Errorf("%w: it ignores %s, so writers could replace each other's data unseen; nothing was published; "+
 			"use a server that honours it, or pack to a local directory and copy", ErrUnconditional, what), nil
+	case errors.Is(answer, errNotModified):
+		return fmt.Errorf("%w: it answers %s that does not hold with 304, as S3 does not, and two writers at once may both "+
+			"succeed; nothing was published; use a server that answers 412, or pack to a local directory and copy", ErrUnconditional, what), nil
 	case errors.Is(answer, errPrecondition) || isMissing(answer):
 		return nil, nil
 	}
 	return nil, final(answer)
+}
+
+// errNotModified: a commit was answered as if it were a read. S3Mock does so at the completion of an
+// upload in parts, where it does not keep two of them apart.
+var errNotModified = errors.New("not modified")
+
+// explainProbe is explain for the answer to a commit of the probe.
+func (s *Store) explainProbe(err error) error {
+	if a, ok := s.answerOf(err); ok && a.status == http.StatusNotModified {
+		return errNotModified
+	}
+	return s.explain("put", err)
 }
 
 func (s *Store) putProbe(ctx context.Context, key string, noneMatch, match *string) error {
@@ -143,7 +159,7 @@ func (s *Store) putProbe(ctx context.Context, key string, noneMatch, match *stri
 		IfNoneMatch: noneMatch,
 		IfMatch:     match,
 	})
-	return s.explain("put", err)
+	return s.explainProbe(err)
 }
 
 // completeProbe overwrites the probe by an upload of one part, and drops the upload where that is refused.
@@ -176,5 +192,5 @@ func (s *Store) completeProbe(ctx context.Context, key string, noneMatch, match 
 	if _, dropErr := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.bucket, Key: &key, UploadId: begun.UploadId}); dropErr != nil {
 		s.opts.Logger.Debug("the probe's upload is left to the bucket's lifecycle rule", "store", s.address, "key", key, "error", s.explain("put", dropErr))
 	}
-	return s.explain("put", err)
+	return s.explainProbe(err)
 }
