@@ -356,6 +356,62 @@ func TestIndexOtherBlocks(t *testing.T) {
 	}
 }
 
+// TestIndexFirstReleases: a data set whose sidecars have the names of the first releases is read, added to and indexed anew, and
+// prune leaves those sidecars alone.
+func TestIndexFirstReleases(t *testing.T) {
+	store := mustIndex(t, "t-000000.tar", archive(t, tar.FormatPAX, "", foreignMembers("a", 40)))
+	sum, _, err := loadSummary(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := loadManifest(t.Context(), store, sum.Tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tagged := m.Shards[0].IndexObject()
+	sidecar, _, err := objstore.ReadAll(t.Context(), store, tagged, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Shards[0].Sidecar = format.SidecarTag{}
+	old := m.Shards[0].IndexObject()
+	tables, name, opened, err := encodeTables(m)
+	if err != nil || old != "t-000000.tar.shidx" || bytes.Contains(tables, []byte("SIDE")) {
+		t.Fatal(old, err)
+	}
+	putObject(t, store, old, sidecar)
+	putObject(t, store, name, tables)
+	putObject(t, store, format.ManifestName, opened.Summary(name).Encode())
+	if err := store.Delete(t.Context(), tagged); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string) {
+		t.Helper()
+		for _, generation := range []string{"", strings.TrimSuffix(strings.TrimPrefix(name, "manifest-"), ".bin")} {
+			r, err := readDataset(t, store, reader.Options{Generation: generation}).Verify(t.Context(), reader.VerifyOptions{Deep: true})
+			if err != nil || !r.OK() {
+				t.Fatalf("%s: %+v, %v", what, r, err)
+			}
+		}
+	}
+	check("of the first releases")
+	putObject(t, store, "u.tar", archive(t, tar.FormatPAX, "", foreignMembers("b", 9)))
+	if _, err := Index(t.Context(), store, []string{"u.tar"}, Options{Mode: Append}); err != nil {
+		t.Fatal(err)
+	}
+	check("added to")
+	if _, err := Index(t.Context(), store, []string{"t-000000.tar", "u.tar"}, Options{Mode: Overwrite, BlockSize: 4096}); err != nil {
+		t.Fatal(err)
+	}
+	check("indexed anew")
+	if _, err := Prune(t.Context(), store, PruneOptions{Keep: 1, Grace: -1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Stat(t.Context(), old); err != nil {
+		t.Error(err)
+	}
+}
+
 // mustIndex is a store with one indexed archive.
 func mustIndex(t *testing.T, name string, data []byte) *mem.Store {
 	t.Helper()
