@@ -86,15 +86,17 @@ type Store interface {
 	String() string
 }
 
-// Locker is a Store that those who write to it can lock: many share it while they add objects, and one alone removes
-// objects that nothing refers to. It is advisory, readers never take it, and it ends with the process that holds it.
+// Locker is a Store that those who write to it can lock: many share it while they add objects, and
+// one alone removes objects that nothing refers to. It is advisory, readers never take it, and it
+// ends with the process that holds it.
 type Locker interface {
 	Store
-	// Share takes the lock together with others who share it, and waits while someone holds it alone. who describes the
-	// holder to those it keeps out.
+	// Share takes the lock together with others who share it, and waits while someone holds it
+	// alone. who describes the holder to those it keeps out.
 	Share(ctx context.Context, who string) (release func(), err error)
-	// Exclude takes the lock alone. It does not wait: while others hold the lock the error wraps ErrBusy and names them.
-	// Where the store has no place yet, and so no objects, it is fs.ErrNotExist.
+	// Exclude takes the lock alone. It does not wait: while others hold the lock the error wraps
+	// ErrBusy and names them. Where the store has no place yet, and so no objects, it is
+	// fs.ErrNotExist.
 	Exclude(ctx context.Context, who string) (release func(), err error)
 }
 

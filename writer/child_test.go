@@ -25,7 +25,7 @@ type childJob struct {
 	Resume bool
 	// Pause is slept before each payload, so that a kill can fall anywhere.
 	Pause time.Duration
-	// Index, when not nil, has it index these archives with blocks of so many bytes.
+	// Index, when not nil, has it index these archives with blocks of BlockSize bytes.
 	Index     []string
 	BlockSize int64
 	// Parts, when not 0, has it pack one part of so many; part -1 is the commit.

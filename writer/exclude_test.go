@@ -15,10 +15,12 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// trials is how often the tests repeat what chance decides: by default as often as a test suite can bear.
+// trials is how often the tests repeat what chance decides: by default as often as a test suite can
+// bear.
 var trials = flag.Int("trials", 12, "trials of a prune beside a pack, and kills of an index")
 
-// TestPruneBesidePack: while a pack, a part, a commit or an index runs a prune deletes nothing and names it.
+// TestPruneBesidePack: while a pack, a part, a commit or an index runs a prune deletes nothing and
+// names it.
 func TestPruneBesidePack(t *testing.T) {
 	opt := small("d")
 	for name, run := range map[string]func(st objstore.Store, src *synth) error{
@@ -75,8 +77,8 @@ func TestPruneBesidePack(t *testing.T) {
 	}
 }
 
-// TestPruneRaces lets prunes without grace run all the time beside packs of other processes, some of them killed and
-// resumed. A pack that succeeds has published a whole data set.
+// TestPruneRaces lets prunes without grace run all the time beside packs of other processes, some
+// of them killed and resumed. A pack that succeeds has published a whole data set.
 func TestPruneRaces(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	published, refused, pruned, killed := 0, 0, 0, 0
@@ -134,8 +136,8 @@ func TestPruneRaces(t *testing.T) {
 	}
 }
 
-// TestPruneRacesParts is the same for parts that two processes pack, and their commit. Between two parts a prune may delete
-// what the first put: then the commit says so, and packing that part again puts it back.
+// TestPruneRacesParts is the same for parts, each packed by another process, and their commit.
+// Between two parts nobody holds the lock; then the default grace keeps what the first put.
 func TestPruneRacesParts(t *testing.T) {
 	for trial := range (*trials + 3) / 4 {
 		job := childJob{Dir: t.TempDir(), Tag: "p", Items: 30, Pause: 100 * time.Microsecond, Parts: 3}

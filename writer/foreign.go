@@ -18,9 +18,10 @@ import (
 // error that names archive, offset and member: samples torn apart, links and sparse files, names that are no keys, archives that
 // were cut or joined. An archive without samples is left out, with a warning to Options.Log.
 //
-// Of the options Mode, KeepDuplicates, BlockSize, Workers, TempDir, Progress and Log count. An index is named by its content and
-// never replaced: with Overwrite, archives that changed or are cut into other blocks get another index, and earlier generations
-// keep theirs. With Append the archives follow those that are there. After an interruption the same call does the work again,
+// Of the options Mode, KeepDuplicates, BlockSize, Workers, TempDir, Progress and Log count. An
+// index is named by its content and never replaced: with Overwrite, archives that changed or are
+// cut into other blocks get another index, and earlier generations keep theirs. With Append the
+// archives follow those that are there. After an interruption the same call does the work again,
 // and what it puts is the same.
 func Index(ctx context.Context, store objstore.Store, names []string, opt Options) (*Result, error) {
 	opt.Plain = true
@@ -195,6 +196,6 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	return &adopted{index: ix, entry: e}, nil
 }
 
-// metaArchive is the key of a sidecar's metadata with the archive's name in the data set. A prune goes by it: data sets
-// may lie in each other's folders and index the same archives.
+// metaArchive is the key of a sidecar's metadata with the archive's name in the data set. A prune
+// goes by it: data sets may lie in each other's folders and index the same archives.
 const metaArchive = "archive"

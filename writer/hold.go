@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// hold shares the store's lock, where it has one, until release is called: a prune would delete what a
-// pack has put and not yet published. Who may not write goes without: nothing will be put.
+// hold shares the store's lock, where it has one, until release is called: a prune would delete
+// what a pack has put and not yet published. Who may not write goes without: nothing will be put.
 func hold(ctx context.Context, store objstore.Store, who string, log *slog.Logger) (release func(), err error) {
 	locker, ok := store.(objstore.Locker)
 	if !ok {

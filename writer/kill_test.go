@@ -138,8 +138,8 @@ func TestKilledLeavesNoNames(t *testing.T) {
 	}
 }
 
-// TestKilledIndex kills processes that index archives anew, each with other blocks. The current generation and all before it
-// are whole after each kill, and one that is left alone ends well.
+// TestKilledIndex kills processes that index archives anew, each with other blocks. The current
+// generation and all before it are whole after each kill, and one that is left alone ends well.
 func TestKilledIndex(t *testing.T) {
 	dir := t.TempDir()
 	st := localStore(t, dir)

@@ -42,7 +42,8 @@ var (
 	ErrExists = errors.New("there is a data set already: use --overwrite or --append")
 	// ErrLost: another writer published first, or put other bytes under a name this one needs.
 	ErrLost = errors.New("another writer was here")
-	// ErrIncomplete: the generation was published, and objects that it names are gone or are not those that were put.
+	// ErrIncomplete: the generation was published, and objects that it names are gone or are not
+	// those that were put.
 	ErrIncomplete = errors.New("published, but incomplete")
 	// ErrSkipped: more samples were skipped than Options allow.
 	ErrSkipped = errors.New("too many samples skipped")
@@ -176,8 +177,8 @@ func (o *Options) canonical() string {
 	return string(b)
 }
 
-// toolVersion is the program that META names as the writer. Parts of one pack, and runs of one pack that
-// is resumed, must agree on it: what a version cuts and compresses may differ from the next.
+// toolVersion is the program that META names as the writer. Parts of one pack, and runs of one pack
+// that is resumed, must agree on it: what a version cuts and compresses may differ from the next.
 func toolVersion() string {
 	v := "shardtool " + build.Version()
 	if compress := build.Dependency("github.com/klauspost/compress"); compress != "" {

@@ -25,9 +25,9 @@ func listPresent(ctx context.Context, store objstore.Store, prefix string) (pres
 	return all, nil
 }
 
-// faults lists what is wrong with the objects that a generation or a part leads to: its shards with their sidecars, its
-// keys table and lists, and those named besides. done is what this run put, nil where it put nothing: an object with
-// another tag than it was given is read and compared.
+// faults lists what is wrong with the objects that a generation or a part leads to: its shards with
+// their sidecars, its keys table and lists, and those named besides. done is what this run put, nil
+// where it put nothing: an object with another tag than it was given is read and compared.
 func (all present) faults(ctx context.Context, m *format.Manifest, done *puts, besidesThem ...string) (faults []string, err error) {
 	check := func(name string, size int64) error {
 		info, ok := all[name]

@@ -12,9 +12,9 @@ import (
 )
 
 // DefaultGrace is the age below which Prune spares what no generation names. A pack puts its last
-// objects seconds before it publishes them, and its shards keep one another young while it runs; a day
-// also covers clocks that differ, parts that wait in a queue, and a night until a killed pack is
-// resumed.
+// objects seconds before it publishes them, and its shards keep one another young while it runs; a
+// day also covers clocks that differ, parts that wait in a queue, and a night until a killed pack
+// is resumed.
 const DefaultGrace = 24 * time.Hour
 
 // PruneOptions say what to keep.
@@ -36,19 +36,20 @@ type PruneResult struct {
 	Kept []string
 	// Young are objects that nothing refers to and that Grace spares.
 	Young []objstore.Info
-	// Left are objects that are named like ours and that nothing refers to, but whose content does not
-	// show that a Writer put them under that name: somebody's own archives or copies, or damaged
-	// leftovers.
+	// Left are objects that are named like ours and that nothing refers to, but whose content does
+	// not show that a Writer put them under that name: somebody's own archives or copies, or
+	// damaged leftovers.
 	Left []objstore.Info
 }
 
-// Prune deletes what no kept generation names: leftovers of unfinished packs, and generations beyond Keep. It never touches
-// manifest.json, what it leads to, or objects that no Writer put. Without a data set all of a Writer's objects are
-// leftovers. So are the manifests of parts once they are committed. Grace counts for leftovers alone; of a pack that
-// may still be published all objects are as young as the youngest, since it may take long from its first to its last.
+// Prune deletes what no kept generation names: leftovers of unfinished packs, and generations
+// beyond Keep. It never touches manifest.json, what it leads to, or objects that no Writer put.
+// Without a data set all of a Writer's objects are leftovers. So are the manifests of parts once
+// they are committed. Grace counts for leftovers alone; of a pack that may still be published all
+// objects are as young as the youngest, since it may take long from its first to its last.
 //
-// Where the store is an objstore.Locker nothing is deleted while a pack or commit runs: the error wraps objstore.ErrBusy and
-// names it.
+// Where the store is an objstore.Locker nothing is deleted while a pack or commit runs: the error
+// wraps objstore.ErrBusy and names it.
 func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneResult, error) {
 	if opt.Keep < 1 {
 		return nil, fmt.Errorf("writer: prune keeps %d generations: keep at least 1", opt.Keep)

@@ -210,8 +210,8 @@ func TestPruneRefuses(t *testing.T) {
 	}
 }
 
-// TestPruneGrace: by default what is young and unnamed stays and is reported, and with it the older shards of the pack it
-// belongs to; older generations go at once.
+// TestPruneGrace: by default what is young and unnamed stays and is reported, and with it the older
+// shards of the pack it belongs to; older generations go at once.
 func TestPruneGrace(t *testing.T) {
 	for _, mode := range []writer.Mode{writer.Create, writer.Overwrite} {
 		st := &aged{Store: mem.New(), ages: map[string]time.Duration{}}
@@ -326,8 +326,8 @@ func TestPublishWhilePruned(t *testing.T) {
 	}
 }
 
-// TestPublishedIncomplete: an object is gone or replaced at the moment when the manifest is put. The pack does not succeed,
-// and names it.
+// TestPublishedIncomplete: an object is gone or replaced at the moment when the manifest is put.
+// The pack does not succeed, and names it.
 func TestPublishedIncomplete(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -373,8 +373,8 @@ func (s *atPublish) Create(ctx context.Context, name string, cond objstore.Condi
 	return s.Store.Create(ctx, name, cond)
 }
 
-// TestReplacedBeforePublish: another writer replaced a shard by one of the same length, which a server that ignores
-// conditions allows. Nothing is published.
+// TestReplacedBeforePublish: another writer replaced a shard by one of the same length, which a
+// server that ignores conditions allows. Nothing is published.
 func TestReplacedBeforePublish(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		st, opt := mem.New(), small("d")

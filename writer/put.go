@@ -13,8 +13,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// puts puts immutable objects and remembers what it put, so that a commit can compare it with what the
-// store holds by then. Its methods may be called from many goroutines.
+// puts puts immutable objects and remembers what it put, so that a commit can compare it with what
+// the store holds by then. Its methods may be called from many goroutines.
 type puts struct {
 	store objstore.Store
 
@@ -37,8 +37,8 @@ func (p *puts) remember(name string, o placed) {
 	p.done[name] = o
 }
 
-// commit makes an upload visible. An object that is there already with the same bytes will do: a run
-// that was interrupted put it, or another one that puts the same.
+// commit makes an upload visible. An object that is there already with the same bytes will do: a
+// run that was interrupted put it, or another one that puts the same.
 func (p *puts) commit(ctx context.Context, up objstore.Upload, name string, size int64, sum uint64) error {
 	info, err := up.Commit(ctx)
 	o := placed{size, sum, info.ETag}

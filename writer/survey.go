@@ -22,7 +22,8 @@ type survey struct {
 	old     map[string]bool // named by generations before them
 }
 
-// ours matches the shards and sidecars that a Writer puts by number; other objects beside them are the user's.
+// ours matches the shards and sidecars that a Writer puts by number; other objects beside them are
+// the user's.
 var ours = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*-[0-9]{6,}(\.tar\.zst|\.tar|\.tar\.shidx)$`)
 
 // likeOurs reports whether an object is named as those that a Writer puts.
@@ -33,8 +34,8 @@ func likeOurs(name string) bool {
 }
 
 // generations marks what the newest n generations name as kept, and what those before them name as
-// old. A parent that is gone was pruned before and ends the chain; so does an old one that is damaged,
-// whose objects then count as leftovers.
+// old. A parent that is gone was pruned before and ends the chain; so does an old one that is
+// damaged, whose objects then count as leftovers.
 func (s *survey) generations(ctx context.Context, store objstore.Store, tables string, n int, res *PruneResult) error {
 	for i := 0; tables != ""; i++ {
 		m, err := loadManifest(ctx, store, tables)
@@ -61,8 +62,8 @@ func (s *survey) generations(ctx context.Context, store objstore.Store, tables s
 	return nil
 }
 
-// choose sorts all objects that are named like ours, and that no kept generation names, into those to delete, those that
-// are young and those that are not ours.
+// choose sorts all objects that are named like ours, and that no kept generation names, into those
+// to delete, those that are young and those that are not ours.
 func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Duration, res *PruneResult) error {
 	young, err := s.young(ctx, store, grace)
 	if err != nil {
@@ -73,7 +74,8 @@ func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Du
 		if !likeOurs(name) || s.keep[name] {
 			continue
 		}
-		// The manifest of a part that does not follow the current generation can no longer be committed.
+		// The manifest of a part that does not follow the current generation can no longer be
+		// committed.
 		past := s.old[name] || partObjects.MatchString(name) && s.packOf(name) == ""
 		if young[name] && !past {
 			res.Young = append(res.Young, info)
@@ -93,8 +95,8 @@ func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Du
 	return nil
 }
 
-// young finds the objects that grace spares: those that are younger, and with them the whole of a pack
-// that may still be published, its keys tables and lists too.
+// young finds the objects that grace spares: those that are younger, and with them the whole of a
+// pack that may still be published, its keys tables and lists too.
 func (s *survey) young(ctx context.Context, store objstore.Store, grace time.Duration) (map[string]bool, error) {
 	young, packs := map[string]bool{}, map[string]bool{}
 	for name, info := range s.all {
@@ -126,7 +128,8 @@ func (s *survey) young(ctx context.Context, store objstore.Store, grace time.Dur
 	return young, nil
 }
 
-// packOf is what the names of one pack of the generation to come have in common, empty for other objects.
+// packOf is what the names of one pack of the generation to come have in common, empty for other
+// objects.
 func (s *survey) packOf(name string) string {
 	m := partObjects.FindStringSubmatch(name)
 	if m == nil {

@@ -67,7 +67,8 @@ func New(ctx context.Context, store objstore.Store, opt Options) (*Writer, error
 	return w, err
 }
 
-// prepare makes a Writer whose goroutines do not run yet. Whoever does not end it by Close or Abort calls release.
+// prepare makes a Writer whose goroutines do not run yet. Whoever does not end it by Close or Abort
+// calls release.
 func prepare(ctx context.Context, store objstore.Store, opt Options, src Source) (*Writer, error) {
 	opt, err := opt.filled()
 	if err != nil {
@@ -94,8 +95,8 @@ func (w *Writer) readPrior(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		// Only an object that was read and makes no sense is a data set in the way; a bucket that is
-		// missing or a server that refuses is not.
+		// Only an object that was read and makes no sense is a data set in the way; a bucket that
+		// is missing or a server that refuses is not.
 		if damaged := errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) || errors.Is(err, objstore.ErrTooLarge); damaged && w.opt.Mode == Create {
 			return fmt.Errorf("%w (and it cannot be read: %w)", ErrExists, err)
 		}

@@ -15,12 +15,12 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// maxProof bounds what is read of an object beyond its index to see whose it is. Larger ones are known
-// by their structure alone.
+// maxProof bounds what is read of an object beyond its index to see whose it is. Larger ones are
+// known by their structure alone.
 const maxProof = 16 << 20
 
-// written reports whether an object's own content shows that a Writer put it under this name. A name
-// alone proves nothing: people keep archives and copies of shards beside a data set.
+// written reports whether an object's own content shows that a Writer put it under this name. A
+// name alone proves nothing: people keep archives and copies of shards beside a data set.
 func written(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
 	var ok bool
 	var err error
@@ -53,12 +53,14 @@ func written(ctx context.Context, store objstore.Store, info objstore.Info) (boo
 	return ok && err == nil, err
 }
 
-// notOurs reports whether an error in reading an object means that it is missing or not what its name says.
+// notOurs reports whether an error in reading an object means that it is missing or not what its
+// name says.
 func notOurs(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion)
 }
 
-// hashed reports whether an object's name is that of the hash of its bytes. One that is too large to be read is taken to be.
+// hashed reports whether an object's name is that of the hash of its bytes. One that is too large
+// to be read is taken to be.
 func hashed(ctx context.Context, store objstore.Store, info objstore.Info, nameOf func(format.Hash) string) (bool, error) {
 	if info.Size > maxProof {
 		return true, nil
@@ -77,7 +79,8 @@ func isKeys(ctx context.Context, store objstore.Store, info objstore.Info) (bool
 	return err == nil && table.Size() == info.Size, err
 }
 
-// isList reports whether the first line of an object is one of a list of samples left out (SPEC 6.4).
+// isList reports whether the first line of an object is one of a list of samples left out (SPEC
+// 6.4).
 func isList(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
 	head, err := readFront(ctx, store, info, maxBlockList)
 	if err != nil {
@@ -123,7 +126,8 @@ func writtenPart(ctx context.Context, store objstore.Store, name string) (bool, 
 	return ok && err == nil && partObject(from.Name, t.Generation, part, from.Parts) == name, nil
 }
 
-// writtenSidecar reads the sidecar of a foreign archive, which tells the archive and has its own hash in its name.
+// writtenSidecar reads the sidecar of a foreign archive, which tells the archive and has its own
+// hash in its name.
 func writtenSidecar(ctx context.Context, store objstore.Store, info objstore.Info, archive string, tag format.SidecarTag) (bool, error) {
 	ix, tail, err := loadIndex(ctx, store, info.Name)
 	if err != nil || !tail.Foreign || ix.Meta[metaArchive] != archive {
@@ -135,8 +139,8 @@ func writtenSidecar(ctx context.Context, store objstore.Store, info objstore.Inf
 // shardNumber is what follows the name of a data set in the names of its shards.
 var shardNumber = regexp.MustCompile(`^(-v[0-9]{4,})?(-p[0-9]{4,})?-[0-9]{6,}\.tar(\.zst|\.shidx)?$`)
 
-// writtenShard reads the index of a shard or of its sidecar. A plain archive is the one described if its length and its
-// first frame are.
+// writtenShard reads the index of a shard or of its sidecar. A plain archive is the one described
+// if its length and its first frame are.
 func writtenShard(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
 	index := info.Name
 	if !strings.HasSuffix(index, format.SidecarSuffix) {

@@ -10,8 +10,9 @@ import (
 // Module is the path of this module.
 const Module = "github.com/shardtool/shardtool"
 
-// Stamp is the version that the linker sets: -ldflags "-X github.com/shardtool/shardtool/internal/build.Stamp=0.1.0".
-// It is empty in programs that import the module and in those that `go install` built.
+// Stamp is the version that the linker sets: -ldflags "-X
+// github.com/shardtool/shardtool/internal/build.Stamp=0.1.0". It is empty in programs that import
+// the module and in those that `go install` built.
 var Stamp string
 
 // Version returns the version of this module in the running program: the stamp, or else what the go
@@ -27,8 +28,8 @@ func Version() string {
 	return "dev"
 }
 
-// recorded is the module's version in the build information. A replaced module has the version of its
-// replacement, which is empty for a folder.
+// recorded is the module's version in the build information. A replaced module has the version of
+// its replacement, which is empty for a folder.
 func recorded() string {
 	info := read()
 	if info == nil {
@@ -40,7 +41,8 @@ func recorded() string {
 	return dependency(info, Module)
 }
 
-// Dependency returns the version of another module in the running program, empty where it is unknown.
+// Dependency returns the version of another module in the running program, empty where it is
+// unknown.
 func Dependency(path string) string {
 	info := read()
 	if info == nil {

@@ -15,14 +15,16 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// holdName is the file that writers of a data set share and that a prune takes alone. It is apart from
-// the lock of single commits, which is held for two syncs; this one is held for a whole pack.
+// holdName is the file that writers of a data set share and that a prune takes alone. It is apart
+// from the lock of single commits, which is held for two syncs; this one is held for a whole pack.
 const holdName = ".shardtool.users"
 
-// maxHolders bounds what is read of the file: it names holders, and is emptied by the first of them.
+// maxHolders bounds what is read of the file: it names holders, and is emptied by the first of
+// them.
 const maxHolders = 64 << 10
 
-// Share is [objstore.Locker]'s. It makes the directory, and removes it again when nothing was put into it.
+// Share is [objstore.Locker]'s. It makes the directory, and removes it again when nothing was put
+// into it.
 func (s *Store) Share(ctx context.Context, who string) (release func(), err error) {
 	_, missing := os.Stat(s.dir)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -91,7 +93,8 @@ type hold struct {
 	file *os.File
 }
 
-// take opens the file and locks it, again where another holder removed the file between the two steps.
+// take opens the file and locks it, again where another holder removed the file between the two
+// steps.
 func (h *hold) take(alone bool) (held bool, err error) {
 	for {
 		if h.file, err = openLock(h.root, holdName); err != nil {
@@ -124,8 +127,8 @@ func (h *hold) share(who string) (held bool, err error) {
 	return tryLock(h.file, false)
 }
 
-// sign notes who holds the lock. Only the text of a refusal depends on it, so that failures do not matter: the file may be
-// another user's.
+// sign notes who holds the lock. Only the text of a refusal depends on it, so that failures do not
+// matter: the file may be another user's.
 func (h *hold) sign(who string, first bool) {
 	if first {
 		_ = h.file.Truncate(0)
@@ -157,8 +160,8 @@ func (h *hold) holders() string {
 	return b.String()
 }
 
-// release removes the file when nobody else holds it: a data set at rest has none. Whoever has opened it meanwhile finds
-// that it is no longer named, and opens the next one.
+// release removes the file when nobody else holds it: a data set at rest has none. Whoever has
+// opened it meanwhile finds that it is no longer named, and opens the next one.
 func (h *hold) release() {
 	if alone, err := tryLock(h.file, true); err == nil && alone && stillNamed(h.root, holdName, h.file) {
 		_ = h.root.Remove(holdName)

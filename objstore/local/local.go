@@ -11,13 +11,14 @@
 // removed: it lies beside the object rather than at the top of the store, so that two stores opened at different depths
 // of one tree exclude each other too. It is advisory: only writers that use this package are held off.
 //
-// [Store.Share] and [Store.Exclude] lock the whole store by dir/.shardtool.users, which is there only while someone holds
-// it or was killed while holding it. Readers take no lock.
+// [Store.Share] and [Store.Exclude] lock the whole store by dir/.shardtool.users, which is there
+// only while someone holds it or was killed while holding it. Readers take no lock.
 //
 // # Names
 //
-// An element is at most 255 bytes, as file systems have it. Elements that begin with ".tmp-", ".shardtool.lock" and
-// ".shardtool.users" belong to the store and are refused with [objstore.ErrName].
+// An element is at most 255 bytes, as file systems have it. Elements that begin with ".tmp-",
+// ".shardtool.lock" and ".shardtool.users" belong to the store and are refused with
+// [objstore.ErrName].
 //
 // # Symbolic links
 //

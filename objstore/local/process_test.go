@@ -318,7 +318,8 @@ func childHold(ctx context.Context, args []string) error {
 	return nil
 }
 
-// TestKilledHolder: the lock ends with the process that shares it, and the next refusal does not name the dead one.
+// TestKilledHolder: the lock ends with the process that shares it, and the next refusal does not
+// name the dead one.
 func TestKilledHolder(t *testing.T) {
 	store := newStore(t, t.TempDir())
 	for _, name := range []string{"first", "second"} {

@@ -15,8 +15,9 @@ const lockOffset = 1<<31 - 1
 
 func lockRange() *windows.Overlapped { return &windows.Overlapped{OffsetHigh: lockOffset} }
 
-// tryLock takes a lock on an open file, or turns the one it has into the other kind, unless another handle's is in the
-// way. Locks of one handle stack here, so that the one it has is given back first.
+// tryLock takes a lock on an open file, or turns the one it has into the other kind, unless another
+// handle's is in the way. Locks of one handle stack here, so that the one it has is given back
+// first.
 func tryLock(file *os.File, alone bool) (held bool, err error) {
 	releaseLock(file)
 	flags := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)

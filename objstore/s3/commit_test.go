@@ -158,8 +158,8 @@ func TestUnconditional(t *testing.T) {
 	}
 }
 
-// TestUnconditionalParts: a server that honours the conditions of puts and ignores those of completions is found out
-// before an upload in parts is published; small objects go on.
+// TestUnconditionalParts: a server that honours the conditions of puts and ignores those of
+// completions is found out before an upload in parts is published; small objects go on.
 func TestUnconditionalParts(t *testing.T) {
 	s := newServer(t)
 	s.atCompletion = true

@@ -21,7 +21,8 @@ const probePrefix = ".shardtool-probe-"
 // ErrUnconditional: the server ignores a condition of a put and would overwrite.
 var ErrUnconditional = errors.New("the server overwrites objects in spite of the condition")
 
-// probe is what is known of the server's conditional commits of one kind: by one put, or of an upload in parts.
+// probe is what is known of the server's conditional commits of one kind: by one put, or of an
+// upload in parts.
 type probe struct {
 	turn      chan struct{} // held while one goroutine asks
 	once      sync.Once
@@ -30,13 +31,14 @@ type probe struct {
 	match     error
 }
 
-// CheckConditional finds out whether the server honours If-None-Match and If-Match, both on a put and at the completion of
-// an upload in parts: some servers check the first alone. It puts a small object of a random name, tries to overwrite it
-// under both conditions in both ways, and deletes it. An error wraps [ErrUnconditional] when it could. The answers are
-// kept; where the question itself failed, the next call asks again.
+// CheckConditional finds out whether the server honours If-None-Match and If-Match, both on a put
+// and at the completion of an upload in parts: some servers check the first alone. It puts a small
+// object of a random name, tries to overwrite it under both conditions in both ways, and deletes
+// it. An error wraps [ErrUnconditional] when it could. The answers are kept; where the question
+// itself failed, the next call asks again.
 //
-// On endpoints that are not of AWS the question is asked before the first conditional commit of either kind, which then
-// publishes nothing.
+// On endpoints that are not of AWS the question is asked before the first conditional commit of
+// either kind, which then publishes nothing.
 func (s *Store) CheckConditional(ctx context.Context) error {
 	var found []error
 	for _, inParts := range []bool{false, true} {
@@ -139,8 +141,8 @@ func judge(what string, answer error) (verdict, err error) {
 	return nil, final(answer)
 }
 
-// errNotModified: a commit was answered as if it were a read. S3Mock does so at the completion of an
-// upload in parts, where it does not keep two of them apart.
+// errNotModified: a commit was answered as if it were a read. S3Mock does so at the completion of
+// an upload in parts, where it does not keep two of them apart.
 var errNotModified = errors.New("not modified")
 
 // explainProbe is explain for the answer to a commit of the probe.
@@ -162,7 +164,8 @@ func (s *Store) putProbe(ctx context.Context, key string, noneMatch, match *stri
 	return s.explainProbe(err)
 }
 
-// completeProbe overwrites the probe by an upload of one part, and drops the upload where that is refused.
+// completeProbe overwrites the probe by an upload of one part, and drops the upload where that is
+// refused.
 func (s *Store) completeProbe(ctx context.Context, key string, noneMatch, match *string) error {
 	begun, err := s.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &s.bucket, Key: &key})
 	if err != nil {

@@ -32,7 +32,8 @@ type Options struct {
 	IgnoreRange bool
 	// IgnoreConditions takes If-Match, If-None-Match and If-Range off all requests, those of Match or not.
 	IgnoreConditions bool
-	// IgnoreAtCompletion takes If-Match and If-None-Match off the completions of uploads in parts alone.
+	// IgnoreAtCompletion takes If-Match and If-None-Match off the completions of uploads in parts
+	// alone.
 	IgnoreAtCompletion bool
 	// Signer signs again what the proxy has altered. Its keys, like Region, are those of the server behind. The faults
 	// that alter a request need it.

@@ -134,8 +134,9 @@ func TestIgnoredConditions(t *testing.T) {
 	}
 }
 
-// TestIgnoredAtCompletion packs large shards to a server that ignores conditions when an upload in parts is completed, from
-// two writers at once: nobody publishes a data set whose shards the other could have replaced.
+// TestIgnoredAtCompletion packs large shards to a server that ignores conditions when an upload in
+// parts is completed, from two writers at once: nobody publishes a data set whose shards the other
+// could have replaced.
 func TestIgnoredAtCompletion(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)
@@ -169,7 +170,7 @@ func TestIgnoredAtCompletion(t *testing.T) {
 	}
 	group.Wait()
 	for info, err := range s.open(t, bucket, "packed", s3store.Options{}).List(t.Context(), "") {
-		t.Errorf("left behind: %+v, %v", info, err)
+		t.Errorf("left: %+v, %v", info, err)
 	}
 }
 

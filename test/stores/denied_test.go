@@ -101,7 +101,8 @@ func TestMissingKey(t *testing.T) {
 	}
 }
 
-// TestPackNowhere packs into a bucket that does not exist: the error names the bucket, and no data set.
+// TestPackNowhere packs into a bucket that does not exist: the error names the bucket, and no data
+// set.
 func TestPackNowhere(t *testing.T) {
 	s, _ := versity(t)
 	for name, s := range map[string]*server{"versity": s, "fake": fake(t)} {
