@@ -94,13 +94,14 @@ func TestPruneRaces(t *testing.T) {
 		}
 		st := localStore(t, job.Dir)
 		stop, done := make(chan struct{}), make(chan struct{})
+		pauses := rand.New(rand.NewPCG(uint64(trial), 8))
 		go func() {
 			defer close(done)
 			for {
 				select {
 				case <-stop:
 					return
-				case <-time.After(time.Duration(rng.IntN(2000)) * time.Microsecond):
+				case <-time.After(time.Duration(pauses.IntN(2000)) * time.Microsecond):
 				}
 				switch _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1}); {
 				case err == nil:
