@@ -219,9 +219,12 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, 
 // LoadShards reads what the tables say of a part's shards, rows apart.
 func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	kinds := []string{typeNames, typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows, typeHashes, typeKeyRange}
-	foreign := t.find(typeForeign, uint32(part)) != nil
+	foreign, sidecars := t.find(typeForeign, uint32(part)) != nil, t.find(typeSidecars, uint32(part)) != nil
 	if foreign {
 		kinds = append(kinds, typeForeign)
+	}
+	if sidecars {
+		kinds = append(kinds, typeSidecars)
 	}
 	get, err := t.group(part, kinds...)
 	if err != nil {
@@ -264,14 +267,20 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	}
 	if foreign {
 		_, bits, err := get(typeForeign)
+		if err == nil {
+			err = decodeForeign(bits, shards)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if len(bits) != (len(shards)+7)/8 || len(shards)%8 != 0 && bits[len(bits)-1]>>(len(shards)%8) != 0 {
-			return nil, corruptf("section %s of part %d has %d bytes for %d shards, or bits of none", typeForeign, part, len(bits), len(shards))
+	}
+	if sidecars {
+		_, tags, err := get(typeSidecars)
+		if err == nil {
+			err = decodeSidecars(tags, shards)
 		}
-		for i := range shards {
-			shards[i].Foreign = bits[i/8]>>(i%8)&1 != 0
+		if err != nil {
+			return nil, err
 		}
 	}
 	_, raw, err := get(typeNames)
@@ -298,7 +307,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 			return nil, err
 		}
 		const limit = 1 << 56
-		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign)) {
+		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign || s.Sidecar != SidecarTag{})) {
 			return nil, Position(corruptf("object of %d bytes with an index of %d", s.Size, s.Tail), s.Name, -1, -1, "")
 		}
 		bytes += s.objects()
@@ -307,6 +316,29 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 		return nil, corruptf("shards of part %d add up to %d bytes, not %d", part, bytes, p.Bytes)
 	}
 	return shards, nil
+}
+
+// decodeForeign reads which shards of a part are foreign: a bit each.
+func decodeForeign(bits []byte, shards []ShardInfo) error {
+	if len(bits) != (len(shards)+7)/8 || len(shards)%8 != 0 && bits[len(bits)-1]>>(len(shards)%8) != 0 {
+		return corruptf("section %s has %d bytes for %d shards, or bits of none", typeForeign, len(bits), len(shards))
+	}
+	for i := range shards {
+		shards[i].Foreign = bits[i/8]>>(i%8)&1 != 0
+	}
+	return nil
+}
+
+// decodeSidecars reads the tags in the names of a part's sidecars.
+func decodeSidecars(tags []byte, shards []ShardInfo) error {
+	const n = len(SidecarTag{})
+	if len(tags) != n*len(shards) {
+		return corruptf("section %s has %d bytes for %d shards", typeSidecars, len(tags), len(shards))
+	}
+	for i := range shards {
+		copy(shards[i].Sidecar[:], tags[n*i:])
+	}
+	return nil
 }
 
 // LoadRows reads the rows of all shards of a part, one after the other; shards is what LoadShards gave for it, and each

@@ -183,6 +183,14 @@ func editedManifests(t *testing.T) (out []vector) {
 	add("tables", "size-other", "corrupt", "objects that are longer than their rows", 0, replace(typeObjSize, appendPlanes(nil, []uint64{99999, 500, 99999}, nil)))
 	add("tables", "hash-other", "corrupt", "shard hashes that do not give the digest", 0, replace(typeHashes, bytes.Repeat([]byte{7}, 96)))
 	add("tables", "hash-short", "corrupt", "a hash too few", 0, replace(typeHashes, bytes.Repeat([]byte{7}, 64)))
+	sidecars := func(tags ...byte) []byte {
+		e := slices.Clone(secs)
+		at := slices.IndexFunc(e, func(s rawSection) bool { return s.kind == typeStored })
+		return buildTables(slices.Insert(e, at, rawSection{kind: typeSidecars, critical: true, raw: tags}), nil)
+	}
+	add("tables", "sidecar-tag", "ok", "a plain shard whose sidecar has its hash in its name", 0, sidecars(append([]byte("\x01tagtag\xff"), make([]byte, 16)...)...))
+	add("tables", "sidecar-short", "corrupt", "a tag too few", 0, sidecars(make([]byte, 16)...))
+	add("tables", "sidecar-compressed", "corrupt", "a sidecar of a compressed shard", 0, sidecars(bytes.Repeat([]byte{7}, 24)...))
 	head := binary.LittleEndian.AppendUint64(nil, 2)
 	head = append(appendString(head, ""), make([]byte, 64)...)
 	add("tables", "no-parent", "corrupt", "generation 2 without a parent", 0, replace(typeHead, head))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/shardtool/shardtool/format"
 )
@@ -45,12 +44,7 @@ func (d *Dataset) Index(ctx context.Context, i int) (*format.ShardIndex, error) 
 }
 
 // indexObject is the object that a shard's index lies in, indexObjectSize its length.
-func indexObject(s *format.ShardInfo) string {
-	if s.Plain() {
-		return strings.TrimSuffix(s.Name, format.TarSuffix) + format.SidecarSuffix
-	}
-	return s.Name
-}
+func indexObject(s *format.ShardInfo) string { return s.IndexObject() }
 
 func indexObjectSize(s *format.ShardInfo) uint64 {
 	if s.Plain() {

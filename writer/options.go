@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"runtime/debug"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/build"
 )
 
 // Mode says what New expects to find.
@@ -42,6 +42,9 @@ var (
 	ErrExists = errors.New("there is a data set already: use --overwrite or --append")
 	// ErrLost: another writer published first, or put other bytes under a name this one needs.
 	ErrLost = errors.New("another writer was here")
+	// ErrIncomplete: the generation was published, and objects that it names are gone or are not
+	// those that were put.
+	ErrIncomplete = errors.New("published, but incomplete")
 	// ErrSkipped: more samples were skipped than Options allow.
 	ErrSkipped = errors.New("too many samples skipped")
 	// ErrSource: what Resume found was packed from other sources or with other options.
@@ -198,20 +201,12 @@ func (o *Options) canonical() string {
 	return string(b)
 }
 
-// toolVersion is what META says wrote the data set.
+// toolVersion is the program that META names as the writer. Parts of one pack, and runs of one pack
+// that is resumed, must agree on it: what a version cuts and compresses may differ from the next.
 func toolVersion() string {
-	v := "shardtool"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range append(info.Deps, &info.Main) {
-			if m.Path == "github.com/shardtool/shardtool" && m.Version != "" {
-				v += " " + m.Version
-			}
-		}
-		for _, m := range info.Deps {
-			if m.Path == "github.com/klauspost/compress" {
-				v += ", compress " + m.Version // the bytes of frames depend on it
-			}
-		}
+	v := "shardtool " + build.Version()
+	if compress := build.Dependency("github.com/klauspost/compress"); compress != "" {
+		v += ", compress " + compress // the bytes of frames depend on it
 	}
 	return v
 }

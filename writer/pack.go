@@ -17,6 +17,7 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 	if err != nil {
 		return nil, err
 	}
+	defer w.release()
 	if opt.Resume && w.finished() {
 		return w.published(ctx)
 	}

@@ -82,7 +82,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	if err != nil {
 		return "", false, err
 	}
-	ix, tail, err := loadIndex(ctx, w.store, name)
+	ix, tail, err := loadIndex(ctx, w.store, (&format.ShardInfo{Name: name}).IndexObject())
 	if errors.Is(err, fs.ErrNotExist) { // a plain shard whose sidecar was not put any more: written again, and compared
 		return "", false, nil
 	}

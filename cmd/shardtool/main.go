@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/internal/build"
 )
 
-// version is set when building: -ldflags "-X main.version=…".
-var version = "dev"
+// version is that of the build.
+var version = build.Version()
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 

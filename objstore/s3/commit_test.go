@@ -153,8 +153,41 @@ func TestUnconditional(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if puts := good.requests("PUT"); len(puts) != 3 || len(good.objects) != 0 {
-		t.Fatalf("probed by %q, left %v", puts, good.objects)
+	if puts := good.requests("PUT"); len(puts) != 3+1+2 || len(good.objects) != 0 || len(good.uploads) != 0 {
+		t.Fatalf("probed by %q, left %v and %v", puts, good.objects, good.uploads)
+	}
+}
+
+// TestUnconditionalParts: a server that honours the conditions of puts and ignores those of
+// completions is found out before an upload in parts is published; small objects go on.
+func TestUnconditionalParts(t *testing.T) {
+	s := newServer(t)
+	s.atCompletion = true
+	store := open(t, s.URL, "p", quick(s.URL))
+	info, err := objstore.Put(t.Context(), store, "small", []byte("x"), objstore.Condition{IfNoneMatch: true})
+	if err != nil || len(s.requests("POST")) != 0 {
+		t.Fatalf("%v, asked about parts: %q", err, s.requests("POST"))
+	}
+	for name, cond := range map[string]objstore.Condition{"large": {IfNoneMatch: true}, "small": {IfMatch: info.ETag}} {
+		_, err := objstore.Put(t.Context(), store, name, make([]byte, 6<<20), cond)
+		if !errors.Is(err, s3.ErrUnconditional) || !strings.Contains(err.Error(), "at the completion of an upload in parts") || !strings.Contains(err.Error(), "nothing was published") {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if len(s.objects) != 1 || len(s.uploads) != 0 || string(s.objects["p/small"].data) != "x" {
+		t.Fatalf("left: %d objects, %d uploads", len(s.objects), len(s.uploads))
+	}
+	if _, err := objstore.Put(t.Context(), store, "large", make([]byte, 6<<20), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.CheckConditional(t.Context()); !errors.Is(err, s3.ErrUnconditional) {
+		t.Fatal(err)
+	}
+	odd := newServer(t)
+	odd.notModified = true
+	err = open(t, odd.URL, "p", quick(odd.URL)).CheckConditional(t.Context())
+	if !errors.Is(err, s3.ErrUnconditional) || !strings.Contains(err.Error(), "with 304") {
+		t.Fatal(err)
 	}
 }
 

@@ -12,9 +12,11 @@
 //	Write    parts of a multipart upload, in parallel, as they fill; less than one part stays in memory
 //	Commit   one PutObject or CompleteMultipartUpload, with If-None-Match or If-Match where asked
 //
-// An upload carries a random tag in its metadata. Where the answer to a commit is lost, or a repeated one is told that
-// the object exists, the tag says whose it is. A server that ignores the conditions would overwrite; on endpoints that
-// are not of AWS [Store.CheckConditional] finds out before the first conditional commit.
+// An upload carries a random tag in its metadata. Where the answer to a commit is lost, or a
+// repeated one is told that the object exists, the tag says whose it is. A server that ignores the
+// conditions would overwrite, and some ignore them at the completion of an upload in parts alone;
+// on endpoints that are not of AWS [Store.CheckConditional] finds out before the first conditional
+// commit of either kind.
 //
 // A process that dies leaves at most parts that no List shows; a lifecycle rule of the bucket
 // (AbortIncompleteMultipartUpload) removes them.
@@ -61,7 +63,8 @@ type Store struct {
 
 	segmentParts int // parts.go's, but for tests
 
-	probe probe
+	probe, partsProbe probe
+
 	found atomic.Bool // the bucket is there: it has answered for a key
 }
 
