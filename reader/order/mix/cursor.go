@@ -55,8 +55,7 @@ type Cursor struct {
 	// Scratch of a call, by source: counts before the batch, this rank's part, the end of the part
 	// and the end of the batch; and where a source's references are in listed.
 	before, low, high, after, next []uint64
-	steps                          steps
-	units                          []uint64
+	sequencer                      sequencer
 	listed                         []order.Ref
 	where                          []uint32 // of each of listed: its place in the rank's part
 	entries                        []uint32 // source of each place of the rank's part
@@ -86,7 +85,7 @@ func (p *Plan) Seek(position uint64, orders []*order.Plan) (*Cursor, error) {
 	n := len(orders)
 	return &Cursor{
 		plan: p, orders: orders, position: position, end: maxPosition, here: here, ahead: here,
-		sources: make([]*order.Cursor, n), moved: make([]uint64, n), next: make([]uint64, n), units: make([]uint64, n),
+		sources: make([]*order.Cursor, n), moved: make([]uint64, n), next: make([]uint64, n),
 	}, nil
 }
 
@@ -195,10 +194,9 @@ func (c *Cursor) interleave(from, to uint64) {
 	c.entries = c.entries[:0]
 	for from < to {
 		c.here.seek(from)
-		c.steps.start(&c.here.tree, c.units, from)
-		for stop := min(to, c.here.to); from < stop; from++ {
-			c.entries = append(c.entries, uint32(c.steps.next()))
-		}
+		stop := min(to, c.here.to)
+		c.entries = c.sequencer.append(c.entries, &c.here.tree, from, int(stop-from))
+		from = stop
 	}
 }
 

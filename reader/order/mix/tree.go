@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"math/bits"
+	"slices"
 )
 
 // tree is the split tree of one set of weights: a Huffman tree over the sources of weight > 0. Of the
@@ -147,45 +148,63 @@ func (t *tree) reach(i int, k uint64) (q uint64, ok bool) {
 	return q, q <= maxPosition
 }
 
-// steps yields the sources of one position after another. Setting it up costs as much as counts, a
-// step the depth of a leaf, without a division.
-type steps struct {
-	tree *tree
-	rest []uint64 // of each node: the remainder of the division that splits its units so far
+// sequencer finds the sources of consecutive positions. It costs one division for each node that has
+// a unit among them, and for each position the depth of its leaf, without branches to mispredict.
+type sequencer struct {
+	spans       []span
+	list, spare []uint32
 }
 
-// start makes the source of position q the next one. It uses units as scratch.
-func (s *steps) start(t *tree, units []uint64, q uint64) {
-	s.tree = t
-	s.rest = append(s.rest[:0], make([]uint64, len(t.nodes))...)
-	if len(t.nodes) == 0 {
+// span is a node's part of the list: its units there, and how many it had before.
+type span struct {
+	units    uint64
+	from, to int
+}
+
+// append appends the sources of n positions from q on. The list of places 0..n-1 is parted at the
+// root, and each part again at its node, until every leaf has the places that are its source's.
+func (x *sequencer) append(dst []uint32, t *tree, q uint64, n int) []uint32 {
+	first := len(dst)
+	dst = slices.Grow(dst, n)[:first+n]
+	x.list, x.spare = slices.Grow(x.list[:0], n)[:n], slices.Grow(x.spare[:0], n)[:n]
+	for i := range x.list {
+		x.list[i] = uint32(i)
+	}
+	x.spans = append(x.spans[:0], make([]span, len(t.nodes))...)
+	x.give(dst[first:], t, int32(len(t.nodes))-1, span{q, 0, n}) // without nodes that is leaf 0
+	for i := len(t.nodes) - 1; i >= 0; i-- {
+		if s := x.spans[i]; s.from < s.to {
+			left, middle := x.part(&t.nodes[i], s)
+			x.give(dst[first:], t, t.nodes[i].children[0], span{left, s.from, middle})
+			x.give(dst[first:], t, t.nodes[i].children[1], span{s.units - left, middle, s.to})
+		}
+	}
+	return dst
+}
+
+// part moves the places of a node's left child before those of its right one, and returns how many
+// units the left one had before, and where the right ones begin.
+func (x *sequencer) part(n *node, s span) (left uint64, middle int) {
+	left, rest := n.split(s.units)
+	list, spare := x.list[s.from:s.to], x.spare[:s.to-s.from]
+	var l, r uint64
+	for _, place := range list {
+		sum, toRight := bits.Sub64(rest+n.left, n.weight, 0)
+		rest = sum + n.weight&-toRight
+		list[l], spare[r] = place, place
+		l, r = l+1-toRight, r+toRight
+	}
+	copy(list[l:], spare[:r])
+	return left, s.from + int(l)
+}
+
+func (x *sequencer) give(dst []uint32, t *tree, child int32, s span) {
+	if child >= 0 {
+		x.spans[child] = s
 		return
 	}
-	units[len(t.nodes)-1] = q
-	for i := len(t.nodes) - 1; i >= 0; i-- {
-		n := &t.nodes[i]
-		var left uint64
-		left, s.rest[i] = n.split(units[i])
-		if c := n.children[0]; c >= 0 {
-			units[c] = left
-		}
-		if c := n.children[1]; c >= 0 {
-			units[c] = units[i] - left
-		}
+	source := uint32(t.leaves[^child].source)
+	for _, place := range x.list[s.from:s.to] {
+		dst[place] = source
 	}
-}
-
-// next returns the source of the next position. The tree has at least one leaf.
-func (s *steps) next() int {
-	at := int32(len(s.tree.nodes)) - 1
-	for at >= 0 {
-		n := &s.tree.nodes[at]
-		if s.rest[at] += n.left; s.rest[at] >= n.weight {
-			s.rest[at] -= n.weight
-			at = n.children[0]
-		} else {
-			at = n.children[1]
-		}
-	}
-	return s.tree.leaves[^at].source // without nodes at is -1: leaf 0
 }

@@ -17,7 +17,7 @@ type vectors struct {
 	SourceKey []struct{ Seed, Name, Key string } `json:"source_key"`
 	Tree      []struct {
 		Weights  []uint64
-		First    []int
+		First    []uint32
 		CountsAt []countsAt `json:"counts_at"`
 	}
 	Mix      []vectorMix
@@ -144,12 +144,7 @@ func TestVectorsOfTrees(t *testing.T) {
 	for _, c := range readVectors(t).Tree {
 		tr := newTree(c.Weights)
 		units := make([]uint64, len(c.Weights))
-		var s steps
-		s.start(&tr, units, 0)
-		var first []int
-		for range c.First {
-			first = append(first, s.next())
-		}
+		first := new(sequencer).append(nil, &tr, 0, len(c.First))
 		if !slices.Equal(first, c.First) {
 			t.Errorf("weights %d begin with %d, want %d", c.Weights, first, c.First)
 		}
