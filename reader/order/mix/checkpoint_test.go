@@ -66,6 +66,14 @@ func TestCheckpointRoundTrip(t *testing.T) {
 		if !reflect.DeepEqual(c, again) {
 			t.Fatalf("written %+v, read %+v", c, again)
 		}
+		for i := range again.Sources { // units before the epoch that the checkpoint names
+			for j := again.Sources[i].Base; j < again.Sources[i].First+3; j++ {
+				epoch, place := again.Sources[i].Place(j)
+				if e, p := w.Sources[i].Place(j); e != epoch || p != place {
+					t.Fatalf("unit %d of %+v is %d of epoch %d, want %d of epoch %d", j, again.Sources[i], place, epoch, p, e)
+				}
+			}
+		}
 		q := mustPlan(t, again.Mix)
 		for g := position; g <= min(p.End(), position+50); g++ {
 			want, _ := p.Counts(nil, g)
