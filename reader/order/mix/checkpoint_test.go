@@ -139,7 +139,11 @@ func edited(t testing.TB, text, old, replacement string) string {
 		t.Fatalf("no %s in %s", old, text)
 	}
 	plain := strings.Replace(text, old, replacement, 1)
-	plain = plain[:strings.LastIndex(plain, `,"check"`)] + "}"
+	return withCheck(plain[:strings.LastIndex(plain, `,"check"`)] + "}")
+}
+
+// withCheck adds a check that fits.
+func withCheck(plain string) string {
 	return fmt.Sprintf(`%s,"check":"%08x"}`, plain[:len(plain)-1], crc32.ChecksumIEEE([]byte(plain)))
 }
 
