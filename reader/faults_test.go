@@ -350,13 +350,13 @@ func TestReplaced(t *testing.T) {
 	if _, err := d.Get(t.Context(), 0); err != nil {
 		t.Fatalf("the open handle: %v", err)
 	}
-	d.objects.forget(info.Name, "")
+	d.objects.forget(handleKey{name: info.Name})
 	_, err := d.Get(t.Context(), 0)
 	if !errors.Is(err, objstore.ErrChanged) || !errors.Is(err, format.ErrCorrupt) {
 		t.Fatalf("another object: %v", err)
 	}
 	put(t, store, info.Name, data[:100])
-	d.objects.forget(info.Name, "")
+	d.objects.forget(handleKey{name: info.Name})
 	if _, err := d.Get(t.Context(), 0); !errors.Is(err, objstore.ErrChanged) {
 		t.Fatalf("a shorter object: %v", err)
 	}

@@ -83,15 +83,10 @@ func (d *Dataset) inRange(part int, info *partInfo, key string) (shards []int) {
 // lookupTable asks the keys table.
 func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error) {
 	table := format.KeyTable{Entries: d.tables.Samples}
-	h, err := d.shardObject(ctx, d.KeysTable(), uint64(table.Size()))
+	hash := format.KeyHash(key)
+	entries, err := d.searchTable(ctx, table, hash)
 	if err != nil {
 		return nil, err
-	}
-	defer d.objects.release(h)
-	hash := format.KeyHash(key)
-	entries, err := searchTable(ctx, h, table, hash)
-	if err != nil {
-		return nil, format.Position(err, h.name, -1, -1, "")
 	}
 	var numbers []uint64
 	for _, n := range format.SearchKeys(entries, hash) {
@@ -108,16 +103,15 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 
 // searchTable reads the groups where a hash must be: those that Guess names, and their neighbours for as long as the
 // hash could lie there too.
-func searchTable(ctx context.Context, h *handle, table format.KeyTable, hash uint64) ([]format.KeyEntry, error) {
+func (d *Dataset) searchTable(ctx context.Context, table format.KeyTable, hash uint64) (entries []format.KeyEntry, err error) {
 	from, to := table.Guess(hash)
 	step := max(to-from, 1)
 	for {
 		off, n := table.Range(from, to)
-		raw := make([]byte, n)
-		if err := h.ReadAt(ctx, raw, off); err != nil {
-			return nil, err
-		}
-		entries, err := table.Decode(nil, raw, from, to)
+		err := d.readRange(ctx, d.KeysTable(), uint64(table.Size()), off, n, func(raw []byte) (err error) {
+			entries, err = table.Decode(nil, raw, from, to)
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}

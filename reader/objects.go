@@ -6,11 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
-	"io/fs"
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
@@ -208,10 +206,10 @@ func (o *objects) release(h *handle) {
 	closeAll(idle)
 }
 
-// forget makes the next acquire open the object anew: for a second opinion on bytes that looked damaged.
-func (o *objects) forget(name, identity string) {
+// forget makes the next acquire open the object anew: for a second read of bytes that looked damaged.
+func (o *objects) forget(key handleKey) {
 	o.mu.Lock()
-	h := o.open[handleKey{name, identity}]
+	h := o.open[key]
 	var idle []*handle
 	if h != nil && h.Object != nil && h.place != nil {
 		delete(o.open, h.handleKey)
@@ -279,15 +277,6 @@ func (d *Dataset) shardObjectAs(ctx context.Context, name string, size uint64, i
 		return nil, err
 	}
 	return h, nil
-}
-
-// missing turns "no such object" into damage: the tables name it, so it has to be there. What it wraps is ErrCorrupt and
-// not fs.ErrNotExist, by which callers know that what they asked for does not exist.
-func (d *Dataset) missing(err error, name string) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		err = kindError{KindMissing, fmt.Errorf("%w: the object is missing, and %s names it: %v", format.ErrCorrupt, d.name, err)}
-	}
-	return format.Position(err, name, -1, -1, "")
 }
 
 func (d *Dataset) checkSize(ctx context.Context, h *handle, size uint64) error {

@@ -141,12 +141,6 @@ func (r *recorder) fail(ctx context.Context, order int, kind, key string, err er
 	r.add(f)
 }
 
-// isDamage tells what the bytes are guilty of from what the store is.
-func isDamage(err error) bool {
-	return errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrMismatch) || errors.Is(err, format.ErrVersion) ||
-		errors.Is(err, format.ErrTooLarge) || errors.Is(err, format.ErrName) || errors.Is(err, format.ErrDuplicate)
-}
-
 func (r *recorder) note(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
