@@ -40,8 +40,8 @@ type Dataset struct {
 	scratch scratchPool
 	random  *semaphore.Weighted // bytes of all random reads
 
-	flips   flips        // of bytes, on their way here
-	anew    atomic.Int32 // reads of the tables that go past what the store has kept
+	flips flips        // of bytes, on their way here
+	anew  atomic.Int32 // reads of the tables that go past what the store has kept
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc

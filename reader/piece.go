@@ -183,4 +183,3 @@ func (p *sampleTable) sortLast(samples int, foreign bool) {
 	members := p.members[p.starts[len(p.starts)-1]:]
 	slices.SortFunc(members, func(a, b member) int { return bytes.Compare(p.names[a.long-1], p.names[b.long-1]) })
 }
-

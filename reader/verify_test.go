@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -104,6 +105,35 @@ func TestVerifyManifest(t *testing.T) {
 				t.Fatalf("%+v", r.Faults)
 			}
 		})
+	}
+}
+
+// TestLookupWrongTable looks for keys in tables that are whole and lie: each is found or the table is called corrupt, and
+// "not found" is only what is not there.
+func TestLookupWrongTable(t *testing.T) {
+	samples := mixed(300)
+	other := func(k string) uint64 { return format.KeyHash("another data set's " + k) }
+	for name, hash := range map[string]func(string) uint64{
+		"one key": func(k string) uint64 { return format.KeyHash(k) + map[bool]uint64{true: 1}[k == samples[5].Key] },
+		"swapped": func(k string) uint64 {
+			return format.KeyHash(strings.NewReplacer(samples[1].Key, samples[2].Key, samples[2].Key, samples[1].Key).Replace(k))
+		},
+		"others": other, "all zero": func(string) uint64 { return 0 },
+	} {
+		d := open(t, build(t, samples, testset.Options{BlockSize: 20_000, ShardSize: 60_000, KeyHash: hash}), Options{})
+		wrong := 0
+		for i, s := range samples {
+			found, err := d.Lookup(t.Context(), s.Key)
+			if err == nil && slices.Equal(found, []uint64{uint64(i)}) {
+				continue
+			}
+			if wrong++; !errors.Is(err, format.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), d.KeysTable()) {
+				t.Fatalf("%s: %q: %v, %v", name, s.Key, found, err)
+			}
+		}
+		if wrong == 0 {
+			t.Errorf("%s: all keys were found", name)
+		}
 	}
 }
 
