@@ -119,7 +119,7 @@ func (d *coldDecoder) keys(ix *ShardIndex) error {
 		return corruptf("missing")
 	}
 	// Every key stands in a tar header, so that the blocks bound them.
-	if ix.Keys, err = decodeStrings(raw, d.samples, int64(d.Total.Decoded)); err != nil || d.Foreign {
+	if ix.Keys, err = decodeStrings(raw, d.samples, int64(d.Total.Decoded)); err != nil {
 		return err
 	}
 	for _, k := range ix.Keys {

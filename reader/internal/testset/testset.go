@@ -39,6 +39,8 @@ type Options struct {
 	Level format.Level
 	// KeyHash replaces format.KeyHash in the keys table, to make hashes collide.
 	KeyHash func(key string) uint64
+	// Member names the members of blocks in place of format.JoinName, so that headers say what the index does not.
+	Member func(key, field string) string
 	// Edit, when not nil, changes the manifest before its tables are written.
 	Edit func(*format.Manifest)
 }
@@ -63,6 +65,9 @@ func Build(ctx context.Context, store objstore.Store, samples iter.Seq[Sample], 
 	}
 	if o.KeyHash == nil {
 		o.KeyHash = format.KeyHash
+	}
+	if o.Member == nil {
+		o.Member = format.JoinName
 	}
 	b := builder{ctx: ctx, store: store, o: o, encoder: format.NewEncoder(o.Level), totals: map[string]*format.FieldTotal{},
 		manifest: &format.Manifest{Generation: 1, Meta: format.Metadata{"tool": "testset"}}}
@@ -100,7 +105,7 @@ func (b *builder) add(s Sample) error {
 	}
 	var sizes []format.FieldSize
 	for _, f := range s.Fields {
-		at := b.block.Member(format.JoinName(s.Key, f.Name), len(f.Data))
+		at := b.block.Member(b.o.Member(s.Key, f.Name), len(f.Data))
 		copy(b.block.Buf[at:], f.Data)
 		sizes = append(sizes, format.FieldSize{Name: f.Name, Size: int64(len(f.Data))})
 		b.total(f)
