@@ -226,6 +226,10 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	if foreign {
 		kinds = append(kinds, typeForeign)
 	}
+	indexed := t.find(typeIndexHash, uint32(part)) != nil
+	if indexed {
+		kinds = append(kinds, typeIndexHash)
+	}
 	get, err := t.group(part, kinds...)
 	if err != nil {
 		return nil, err
@@ -277,6 +281,11 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 			shards[i].Foreign = bits[i/8]>>(i%8)&1 != 0
 		}
 	}
+	if indexed {
+		if err := indexHashes(shards, get); err != nil {
+			return nil, err
+		}
+	}
 	_, raw, err := get(typeNames)
 	if err != nil {
 		return nil, err
@@ -310,6 +319,22 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 		return nil, corruptf("shards of part %d add up to %d bytes, not %d", part, bytes, p.Bytes)
 	}
 	return shards, nil
+}
+
+// indexHashes reads the identities of a part's indexes.
+func indexHashes(shards []ShardInfo, get func(kind string) (*section, []byte, error)) error {
+	_, raw, err := get(typeIndexHash)
+	if err != nil {
+		return err
+	}
+	if len(raw) != 2*len(Hash{})*len(shards) {
+		return corruptf("section %s has %d bytes for %d shards", typeIndexHash, len(raw), len(shards))
+	}
+	for i := range shards {
+		raw = raw[copy(shards[i].Index.Hot[:], raw):]
+		raw = raw[copy(shards[i].Index.Cold[:], raw):]
+	}
+	return nil
 }
 
 // LoadRows reads the rows of all shards of a part, one after the other; shards is what LoadShards gave for it, and each

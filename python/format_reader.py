@@ -166,7 +166,7 @@ class Sections:
 
 SHARD = {"SCHM", "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "META", "SIZE", "SHAP", "GAPS", "KEYS", "ATTR", "ATTL", "ATTN"}
 TABLES = {"HEAD", "SCHM", "FLDS", "PART", "META", "NAME", "OSIZ", "TLEN", "SSMP", "SBLK", "SROW", "HASH", "KRNG"} | {
-    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC"}
+    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "IHSH"}
 
 
 def check_key(key):
@@ -392,6 +392,7 @@ def read_tables(data):
         hashes, rows = t.want("HASH", p), rows_of(t, p)
         need(len(rows) == part[1] == sum(cols[4]) and sum(cols[3]) == part[2] and sum(cols[2]) == part[3], "part")
         need(len(hashes) == 32 * count, "hashes")
+        need(("IHSH", p) not in t.by or len(t.want("IHSH", p)) == 64 * count, "hashes of indexes")
         f = Fields(t.want("KRNG", p))
         f.strings(2 * count)
         f.end()

@@ -85,7 +85,7 @@ func parseTail(s *shard, last []byte) (*format.Tail, error) {
 	if content, ok := t.Meta[metaContent]; ok && content != s.Hash.String() {
 		return nil, fmt.Errorf("%w: the index says content %s, the tables say %s", format.ErrMismatch, content, s.Hash)
 	}
-	return t, nil
+	return t, s.Index.Check(t.Index)
 }
 
 // metaContent is the key in an index's metadata whose value is the shard's identity in hexadecimal.
@@ -103,7 +103,11 @@ func decodeCold(s *shard, t *format.Tail, raw []byte) (*format.ShardIndex, error
 	if from < 0 || n < 0 || from+n > int64(len(raw)) {
 		return nil, fmt.Errorf("%w: %w: the cold index lies outside", format.ErrCorrupt, io.ErrUnexpectedEOF)
 	}
-	return t.DecodeCold(raw[from : from+n])
+	ix, err := t.DecodeCold(raw[from : from+n])
+	if err == nil {
+		err = s.Index.Check(t.Index)
+	}
+	return ix, err
 }
 
 // indexCost is what an index takes in memory, nearly.

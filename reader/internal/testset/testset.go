@@ -39,6 +39,8 @@ type Options struct {
 	Level format.Level
 	// KeyHash replaces format.KeyHash in the keys table, to make hashes collide.
 	KeyHash func(key string) uint64
+	// Label, when not nil, gives each sample an attribute "label".
+	Label func(key string) string
 	// Member names the members of blocks in place of format.JoinName, so that headers say what the index does not.
 	Member func(key, field string) string
 	// Edit, when not nil, changes the manifest before its tables are written.
@@ -110,7 +112,7 @@ func (b *builder) add(s Sample) error {
 		sizes = append(sizes, format.FieldSize{Name: f.Name, Size: int64(len(f.Data))})
 		b.total(f)
 	}
-	if err := b.index.AddSample(s.Key, sizes, nil); err != nil {
+	if err := b.index.AddSample(s.Key, sizes, b.attributes(s.Key)); err != nil {
 		return err
 	}
 	b.keys = append(b.keys, format.KeyEntry{Hash: b.o.KeyHash(s.Key), Number: uint64(len(b.keys))})
@@ -125,6 +127,15 @@ func (b *builder) add(s Sample) error {
 		}
 	}
 	return nil
+}
+
+func (b *builder) attributes(key string) []format.AttrValue {
+	if b.o.Label == nil {
+		return nil
+	}
+	at := format.Attribute{Name: "label", Kind: format.AttrLabel}
+	b.manifest.Attributes = []format.Attribute{at}
+	return []format.AttrValue{{Attribute: at, Label: b.o.Label(key)}}
 }
 
 func (b *builder) total(f Field) {
@@ -193,7 +204,7 @@ func (b *builder) endShard() error {
 	if err != nil {
 		return err
 	}
-	info.Tail = uint64(len(tail))
+	info.Tail, info.Index = uint64(len(tail)), format.HashIndex(tail)
 	stem := fmt.Sprintf("train-%06d", len(b.manifest.Shards))
 	info.Name = stem + format.TarSuffix
 	if !b.o.Plain {
