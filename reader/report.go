@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // Kinds of faults.
@@ -97,6 +99,8 @@ type Progress struct {
 type recorder struct {
 	mu     sync.Mutex
 	report Report
+	// stop ends a run that cannot go on.
+	stop func(error)
 }
 
 // orderFirst and orderLast place faults that belong to no shard.
@@ -115,9 +119,14 @@ func (r *recorder) add(f Fault) {
 	r.report.Faults = append(r.report.Faults, f)
 }
 
-// fail records an error. kind is what it is where the error itself does not say. The end of a context is no fault.
+// fail records an error. kind is what it is where the error itself does not say. The end of a context is no fault, and what this
+// machine has run out of is none of the data set: it stops the run.
 func (r *recorder) fail(ctx context.Context, order int, kind, key string, err error) {
-	if err == nil || ctx.Err() != nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return
+	case objstore.Exhausted(err):
+		r.stop(fmt.Errorf("reader: verify could not go on, which says nothing about the data set: %w", err))
 		return
 	}
 	f := Fault{Block: -1, Offset: -1, Key: key, Kind: kind, Detail: err.Error(), order: order}

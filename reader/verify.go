@@ -33,11 +33,14 @@ func Verify(ctx context.Context, store objstore.Store, opts Options, o VerifyOpt
 }
 
 // Verify compares what is stored with what the tables say of it. Faults do not stop it: they are in the report. An error
-// says that ctx ended or the data set was closed; the report then holds what was found so far.
+// says that ctx ended, the data set was closed, or this process has run out of descriptors or memory; the report then holds what
+// was found so far.
 func (d *Dataset) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 	ctx, end := d.scope(ctx)
 	defer end()
-	v := &verifier{d: d, o: o, told: map[int]bool{}, fields: map[string]*format.FieldTotal{}}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	v := &verifier{recorder: recorder{stop: stop}, d: d, o: o, told: map[int]bool{}, fields: map[string]*format.FieldTotal{}}
 	v.report.Deep = o.Deep
 	v.summary(ctx)
 	v.tables(ctx)
