@@ -11,8 +11,8 @@ func (t *Tail) Cold() (off, n int64) {
 	return int64(t.DataSize - t.IndexBase), int64(t.HotOff-t.DataSize) - skipHeader
 }
 
-// DecodeCold reads the rest of the index out of the bytes that Cold names. It is for one goroutine. Columns may share memory: they are to be read
-// only.
+// DecodeCold reads the rest of the index out of the bytes that Cold names. It is for one goroutine.
+// Columns may share memory: they are to be read only.
 func (t *Tail) DecodeCold(cold []byte) (*ShardIndex, error) {
 	off, n := t.Cold()
 	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], appendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {

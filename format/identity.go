@@ -47,10 +47,11 @@ func (s *ShardHasher) Sum() (h Hash) {
 	return h
 }
 
-// IndexHash is the identity of a shard's index, attributes included: what the tables bind a shard's index by (SPEC 7). The
-// zero value is that of an index whose hash is not known.
+// IndexHash is the identity of a shard's index, attributes included: what the tables bind a shard's
+// index by (SPEC 7). The zero value is that of an index whose hash is not known.
 type IndexHash struct {
-	// Hot is the SHA-256 of HOT, LOCATOR and SEEK TABLE, Cold that of COLD: a reader of the end alone compares the first.
+	// Hot is the SHA-256 of HOT, LOCATOR and SEEK TABLE, Cold that of COLD: a reader of the end
+	// alone compares the first.
 	Hot, Cold Hash
 }
 
@@ -60,7 +61,8 @@ func HashIndex(tail []byte) IndexHash {
 	return IndexHash{Hot: sha256.Sum256(tail[cold:]), Cold: sha256.Sum256(tail[:cold])}
 }
 
-// Check compares the identity of an index with the one that the tables know. What is zero on either side is not compared.
+// Check compares the identity of an index with the one that the tables know. What is zero on either
+// side is not compared.
 func (want IndexHash) Check(got IndexHash) error {
 	for _, h := range [][2]Hash{{want.Hot, got.Hot}, {want.Cold, got.Cold}} {
 		if h[0] != h[1] && h[0] != (Hash{}) && h[1] != (Hash{}) {

@@ -147,7 +147,8 @@ func (t KeyTable) CheckHeader(src []byte) error {
 	return nil
 }
 
-// SearchKeys returns which of sorted entries, [from, to), have a hash; where none has, they would stand at from.
+// SearchKeys returns which of sorted entries, [from, to), have a hash; where none has, they would
+// stand at from.
 func SearchKeys(entries []KeyEntry, hash uint64) (from, to int) {
 	from = sort.Search(len(entries), func(i int) bool { return entries[i].Hash >= hash })
 	for to = from; to < len(entries) && entries[to].Hash == hash; to++ {

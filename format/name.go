@@ -64,8 +64,9 @@ func CheckKey(key string) error {
 	}
 }
 
-// CheckMember says whether the name of a member in a block gives a key that CheckKey accepts. The error wraps ErrCorrupt: no
-// writer puts another name there, and a tool that extracted it could be led outside its folder. It allocates only when it fails.
+// CheckMember says whether the name of a member in a block gives a key that CheckKey accepts. The
+// error wraps ErrCorrupt: no writer puts another name there, and a tool that extracted it could be
+// led outside its folder. It allocates only when it fails.
 func CheckMember(name []byte) error {
 	rest := name
 	bad := len(name) > MaxName || bytes.IndexByte(name, 0) >= 0

@@ -377,8 +377,8 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	return rows, nil
 }
 
-// LoadSamples reads the samples of each row of a part, held against the decoded bytes of its block: all the order needs, two
-// or three bytes a block.
+// LoadSamples reads the samples of each row of a part, held against the decoded bytes of its block:
+// all the order needs, two or three bytes a block.
 func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 	p := t.Parts[part]
 	get, err := t.group(part, typeDecoded, typeSamples)

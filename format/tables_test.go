@@ -355,8 +355,8 @@ func TestTablesVersion(t *testing.T) {
 	}
 }
 
-// TestSamplesBeyondBlocks gives a block of a few KiB 2^32-1 samples, in tables whose totals agree: what an order reads is held
-// against the decoded bytes.
+// TestSamplesBeyondBlocks gives a block of a few KiB 2^32-1 samples, in tables whose totals agree:
+// what an order reads is held against the decoded bytes.
 func TestSamplesBeyondBlocks(t *testing.T) {
 	raw := manySamples(t)
 	tables, err := OpenTables(readFrom(raw), int64(len(raw)))

@@ -217,7 +217,8 @@ type Tail struct {
 	Meta Metadata
 	// Total is what Rows add up to.
 	Total RowsTotal
-	// Index is the identity of the index: its Hot is known once the tail is parsed, its Cold once DecodeCold has run.
+	// Index is the identity of the index: its Hot is known once the tail is parsed, its Cold once
+	// DecodeCold has run.
 	Index IndexHash
 	// Len is how many bytes the tail takes: from the beginning of COLD to the end of the object.
 	Len int64

@@ -17,8 +17,8 @@ type Member struct {
 // End is the offset of the next member.
 func (m *Member) End() int64 { return m.Payload + m.Size + padding(m.Size) }
 
-// Walker finds the members of decoded tar bytes, and holds their names against CheckMember. Set Buf, then call Next. It allocates only for names of more than 100
-// bytes.
+// Walker finds the members of decoded tar bytes, and holds their names against CheckMember. Set
+// Buf, then call Next. It allocates only for names of more than 100 bytes.
 type Walker struct {
 	// Buf is a block's decoded bytes, or its beginning: see Partial.
 	Buf []byte

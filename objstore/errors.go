@@ -67,8 +67,8 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Exhausted reports whether an error means that the process or the machine has run out of descriptors or memory. It says nothing
-// about the object.
+// Exhausted reports whether an error means that the process or the machine has run out of
+// descriptors or memory. It says nothing about the object.
 func Exhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Damaged reports whether an error of this package blames the bytes of the data set, rather than the store, the network, or a
-// context that ended. A second read has confirmed the damage.
+// Damaged reports whether an error of this package blames the bytes of the data set, rather than
+// the store, the network, or a context that ended. A second read has confirmed the damage.
 func Damaged(err error) bool { return isDamage(err) }
 
 // isDamage tells what the bytes are guilty of from what the store is.
@@ -21,12 +21,14 @@ func isDamage(err error) bool {
 		errors.Is(err, format.ErrTooLarge) || errors.Is(err, format.ErrName) || errors.Is(err, format.ErrDuplicate)
 }
 
-// confirmed reports whether an error is proven damage of stored bytes: no failure of the store, no replaced object.
+// confirmed reports whether an error is proven damage of stored bytes: no failure of the store, no
+// replaced object.
 func confirmed(err error) bool { return isDamage(err) && !errors.Is(err, objstore.ErrChanged) }
 
-// twice calls read, and once more where the bytes looked damaged: the object is opened again, and anew tells read to go past
-// what a store has kept. Damage counts only when the second read finds it too. Every path that reads a data set has this
-// rule from here: one flipped bit on the way from a disk, a proxy or a network card ends none of them.
+// twice calls read, and once more where the bytes looked damaged: the object is opened again, and
+// anew tells read to go past what a store has kept. Damage counts only when the second read finds
+// it too. Every path that reads a data set has this rule from here: one flipped bit on the way from
+// a disk, a proxy or a network card ends none of them.
 func (d *Dataset) twice(ctx context.Context, key handleKey, read func(anew bool) error) error {
 	first := read(false)
 	if !isDamage(first) || ctx.Err() != nil {
@@ -80,20 +82,16 @@ func forget(ctx context.Context, o objstore.Object, off int64, n int) {
 	}
 }
 
-// readRange reads n bytes of an object that the tables name and calls use with them; what use finds damaged is read twice. The
-// object must have that size, unless it is 0. Errors have the object's name; use says more of the place.
+// readRange reads n bytes of an object that the tables name and calls use with them; what use finds
+// damaged is read twice. The object must have that size, unless it is 0. Errors have the object's
+// name; use says more of the place.
 func (d *Dataset) readRange(ctx context.Context, name string, size uint64, off, n int64, use func([]byte) error) error {
 	err := d.twice(ctx, handleKey{name: name}, func(anew bool) error {
-		h, err := d.objects.acquire(ctx, name)
+		h, err := d.shardObject(ctx, name, size, "")
 		if err != nil {
-			return d.missing(err, name)
+			return err
 		}
 		defer d.objects.release(h)
-		if size > 0 && !d.objects.remote {
-			if err := d.checkSize(ctx, h, size); err != nil {
-				return err
-			}
-		}
 		raw := make([]byte, n)
 		if err := h.read(ctx, raw, off, anew); err != nil {
 			return err
@@ -126,8 +124,9 @@ func (d *Dataset) readWhole(ctx context.Context, name string, most int64, anew b
 	return raw, o.ReadAt(ctx, raw, 0)
 }
 
-// missing turns "no such object" into damage: the tables name it, so it has to be there. What it wraps is ErrCorrupt and
-// not fs.ErrNotExist, by which callers know that what they asked for does not exist.
+// missing turns "no such object" into damage: the tables name it, so it has to be there. What it
+// wraps is ErrCorrupt and not fs.ErrNotExist, by which callers know that what they asked for does
+// not exist.
 func (d *Dataset) missing(err error, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = kindError{KindMissing, fmt.Errorf("%w: the object is missing, and %s names it: %v", format.ErrCorrupt, d.name, err)}

@@ -24,8 +24,9 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
-// TestChangedInPlace overwrites, or cuts, the shards of a data set while it is streamed and batches are held: batches in hand
-// keep their bytes, whatever comes later is right, and the error is ErrChanged with shard and block.
+// TestChangedInPlace overwrites, or cuts, the shards of a data set while it is streamed and batches
+// are held: batches in hand keep their bytes, whatever comes later is right, and the error is
+// ErrChanged with shard and block.
 func TestChangedInPlace(t *testing.T) {
 	watch(t)
 	samples := make([]testset.Sample, 300)
@@ -118,8 +119,8 @@ type remoteStore struct{ objstore.Store }
 
 func (remoteStore) Requests() int { return 4 }
 
-// TestFlippedOnce turns a bit in the first answer of every range of every object: all ways to read deliver the right bytes, and
-// Verify says that a second read was another.
+// TestFlippedOnce turns a bit in the first answer of every range of every object: all ways to read
+// deliver the right bytes, and Verify says that a second read was another.
 func TestFlippedOnce(t *testing.T) {
 	watch(t)
 	samples := mixed(150)
@@ -247,7 +248,7 @@ func verifies(ctx context.Context, d *Dataset, deep bool) error {
 	return err
 }
 
-// scarce is a store of a process that may have so many objects open.
+// scarce is a store of a process that may have only most objects open.
 type scarce struct {
 	objstore.Store
 	most int64
@@ -275,8 +276,8 @@ func (o *scarceObject) Close() error {
 	return o.Object.Close()
 }
 
-// TestFewDescriptors reads a data set of many shards with few descriptors: all ways do with what there is. With too few even for
-// that, the error is the machine's and no damage, from Verify too.
+// TestFewDescriptors reads a data set of many shards with few descriptors: all ways do with what
+// there is. With too few even for that, the error is the machine's and no damage, from Verify too.
 func TestFewDescriptors(t *testing.T) {
 	watch(t)
 	samples := mixed(400)

@@ -362,8 +362,8 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestNamesInBlocks changes names in headers alone, with checksums that fit: no way to read a sample delivers a key that no
-// writer accepts.
+// TestNamesInBlocks changes names in headers alone, with checksums that fit: no way to read a
+// sample delivers a key that no writer accepts.
 func TestNamesInBlocks(t *testing.T) {
 	watch(t)
 	samples := make([]testset.Sample, 9)

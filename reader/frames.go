@@ -39,10 +39,11 @@ type FrameOptions struct {
 	Check func(*Frame) error
 }
 
-// Frames reads the frames of a range of shards in storage order: fetched, compared with their CRC-32C, decoded and the names of
-// members checked on Options.Workers goroutines, within Options.Memory. Nothing is read before the loop begins; when it ends, by a break
-// too, all goroutines have ended. An error comes in the place of the frame it belongs to, with shard, block and offset, and
-// is the last thing the loop sees. Every range over the result reads anew.
+// Frames reads the frames of a range of shards in storage order: fetched, compared with their
+// CRC-32C, decoded and the names of members checked on Options.Workers goroutines, within
+// Options.Memory. Nothing is read before the loop begins; when it ends, by a break too, all
+// goroutines have ended. An error comes in the place of the frame it belongs to, with shard, block
+// and offset, and is the last thing the loop sees. Every range over the result reads anew.
 func (d *Dataset) Frames(ctx context.Context, r Range, o FrameOptions) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
 		p := d.newPipeline()

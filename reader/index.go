@@ -31,8 +31,8 @@ func (d *Dataset) Index(ctx context.Context, i int) (*format.ShardIndex, error) 
 	return ix, nil
 }
 
-// readIndex reads a shard's whole index, out of an object that must have that size unless it is 0, and returns how many bytes
-// that were.
+// readIndex reads a shard's whole index, out of an object that must have that size unless it is 0,
+// and returns how many bytes that were.
 func (d *Dataset) readIndex(ctx context.Context, s *shard, size uint64) (ix *format.ShardIndex, n int, err error) {
 	err = d.readRange(ctx, indexObject(s.ShardInfo), size, int64(indexObjectSize(s.ShardInfo)-s.Tail), int64(s.Tail), func(raw []byte) error {
 		n = len(raw)

@@ -102,8 +102,8 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 	if len(numbers) > 0 {
 		return numbers, nil
 	}
-	// The key is in no sample that the table leads to. That is an answer only if the table is right here: an entry that was
-	// changed in place stands beside where the key's own would be.
+	// The key is in no sample that the table leads to. That is an answer only if the table is right
+	// here: an entry that was changed in place stands beside where the key's own would be.
 	for _, e := range entries[max(from-1, 0):min(to+1, len(entries))] {
 		k, err := d.keyOf(ctx, e.Number)
 		if err == nil && format.KeyHash(k) != e.Hash {

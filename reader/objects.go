@@ -15,8 +15,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// maxOpen is how many objects are kept open. A process may have 1,024 descriptors by default; this leaves room for others. With
-// fewer, the number follows what the process turns out to have.
+// maxOpen is how many objects are kept open. A process may have 1,024 descriptors by default; this
+// leaves room for others. With fewer, the number follows what the process turns out to have.
 const maxOpen = 256
 
 // objects keeps objects open, the ones used last. A handle is shared by its users, and closed when it has none and others
@@ -179,8 +179,8 @@ func (o *objects) stat(ctx context.Context, h *handle) error {
 	return nil
 }
 
-// keepFewer closes half of the open objects, as far as nobody uses them, and keeps no more from now on. It returns false when
-// there was none to close.
+// keepFewer closes half of the open objects, as far as nobody uses them, and keeps no more from now
+// on. It returns false when there was none to close.
 func (o *objects) keepFewer() bool {
 	o.mu.Lock()
 	o.most = min(o.most, o.order.Len()/2)
@@ -222,7 +222,8 @@ func (o *objects) release(h *handle) {
 	closeAll(idle)
 }
 
-// forget makes the next acquire open the object anew: for a second read of bytes that looked damaged.
+// forget makes the next acquire open the object anew: for a second read of bytes that looked
+// damaged.
 func (o *objects) forget(key handleKey) {
 	o.mu.Lock()
 	h := o.open[key]
@@ -275,17 +276,14 @@ func closeAll(handles []*handle) {
 	}
 }
 
-// shardObject opens an object that the tables name and compares its size, unless that would cost a request.
-func (d *Dataset) shardObject(ctx context.Context, name string, size uint64) (*handle, error) {
-	return d.shardObjectAs(ctx, name, size, "")
-}
-
-func (d *Dataset) shardObjectAs(ctx context.Context, name string, size uint64, identity string) (*handle, error) {
+// shardObject opens an object that the tables name and compares its size, unless that would cost a
+// request or size is 0.
+func (d *Dataset) shardObject(ctx context.Context, name string, size uint64, identity string) (*handle, error) {
 	h, err := d.objects.acquireAs(ctx, name, identity)
 	if err != nil {
 		return nil, d.missing(err, name)
 	}
-	if d.objects.remote {
+	if d.objects.remote || size == 0 {
 		return h, nil
 	}
 	if err := d.checkSize(ctx, h, size); err != nil {

@@ -119,8 +119,9 @@ func (r *recorder) add(f Fault) {
 	r.report.Faults = append(r.report.Faults, f)
 }
 
-// fail records an error. kind is what it is where the error itself does not say. The end of a context is no fault, and what this
-// machine has run out of is none of the data set: it stops the run.
+// fail records an error. kind is what it is where the error itself does not say. The end of a
+// context is no fault, and what this machine has run out of is none of the data set: it stops the
+// run.
 func (r *recorder) fail(ctx context.Context, order int, kind, key string, err error) {
 	switch {
 	case err == nil || ctx.Err() != nil:

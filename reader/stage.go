@@ -90,7 +90,8 @@ type stage struct {
 	follow *follow
 }
 
-// run appends the results of a job to out. buf has plan().size bytes. Damage has been confirmed by Dataset.twice.
+// run appends the results of a job to out. buf has plan().size bytes. Damage has been confirmed by
+// Dataset.twice.
 func (s *stage) run(ctx context.Context, j *job, p plan, buf []byte, out []result) []result {
 	before := len(out)
 	_ = s.d.twice(ctx, s.key(j.shard), func(anew bool) error { // errors are in out
@@ -174,11 +175,12 @@ func (s *stage) decodes(ctx context.Context, r *rowReader, out []result) []resul
 
 // object opens a shard. Verify has compared its size, and reads what is there of one that has another.
 func (s *stage) object(ctx context.Context, of *shard) (*handle, error) {
+	size := of.Size
 	if of.check != nil {
-		h, err := s.d.objects.acquire(ctx, of.Name)
-		return h, s.d.missing(err, of.Name)
+		size = 0
 	}
-	return s.d.shardObjectAs(ctx, of.Name, of.Size, of.identity)
+	key := s.key(of)
+	return s.d.shardObject(ctx, key.name, size, key.identity)
 }
 
 // key is what object opens a shard by.

@@ -32,9 +32,9 @@ func Verify(ctx context.Context, store objstore.Store, opts Options, o VerifyOpt
 	return d.Verify(ctx, o)
 }
 
-// Verify compares what is stored with what the tables say of it. Faults do not stop it: they are in the report. An error
-// says that ctx ended, the data set was closed, or this process has run out of descriptors or memory; the report then holds what
-// was found so far.
+// Verify compares what is stored with what the tables say of it. Faults do not stop it: they are in
+// the report. An error says that ctx ended, the data set was closed, or this process has run out of
+// descriptors or memory; the report then holds what was found so far.
 func (d *Dataset) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 	ctx, end := d.scope(ctx)
 	defer end()

@@ -108,8 +108,8 @@ func TestVerifyManifest(t *testing.T) {
 	}
 }
 
-// TestLookupWrongTable looks for keys in tables that are whole and lie: each is found or the table is called corrupt, and
-// "not found" is only what is not there.
+// TestLookupWrongTable looks for keys in tables that are whole and lie: each is found or the table
+// is called corrupt, and "not found" is only what is not there.
 func TestLookupWrongTable(t *testing.T) {
 	samples := mixed(300)
 	other := func(k string) uint64 { return format.KeyHash("another data set's " + k) }
@@ -381,8 +381,9 @@ func TestMultiset(t *testing.T) {
 	}
 }
 
-// TestAttributesAreBound puts a shard in place of one that differs in attributes alone, with all of its own checksums right: the
-// tables tell. Those of an older program, which have no hashes of indexes, stay readable.
+// TestAttributesAreBound puts a shard in place of one that differs in attributes alone, with all of
+// its own checksums right: the tables tell. Those of an older program, which have no hashes of
+// indexes, stay readable.
 func TestAttributesAreBound(t *testing.T) {
 	samples := mixed(60)
 	label := func(first byte) func(string) string {

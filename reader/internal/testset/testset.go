@@ -41,7 +41,8 @@ type Options struct {
 	KeyHash func(key string) uint64
 	// Label, when not nil, gives each sample an attribute "label".
 	Label func(key string) string
-	// Member names the members of blocks in place of format.JoinName, so that headers say what the index does not.
+	// Member names the members of blocks in place of format.JoinName, so that headers say what the
+	// index does not.
 	Member func(key, field string) string
 	// Edit, when not nil, changes the manifest before its tables are written.
 	Edit func(*format.Manifest)
