@@ -3,6 +3,7 @@ package format
 import (
 	"bytes"
 	"fmt"
+	"slices"
 )
 
 // BlockBuilder lays out a block's members. It is for one goroutine; Reset makes it ready for the next block.
@@ -149,8 +150,10 @@ type ContentChecker struct {
 	off     int64
 }
 
-// NewContentChecker begins at a block: a cursor at its first sample, and its number of samples.
+// NewContentChecker begins at a block: a cursor at its first sample, and its number of samples. The
+// cursor stays as it is.
 func NewContentChecker(at FieldCursor, samples int) *ContentChecker {
+	at.at = slices.Clone(at.at)
 	return &ContentChecker{cur: at, end: at.Sample + samples}
 }
 

@@ -162,13 +162,13 @@ func (t KeyTable) CheckHeader(src []byte) error {
 	return nil
 }
 
-// SearchKeys returns the numbers of a hash among sorted entries.
-func SearchKeys(entries []KeyEntry, hash uint64) (numbers []uint64) {
-	i := sort.Search(len(entries), func(i int) bool { return entries[i].Hash >= hash })
-	for ; i < len(entries) && entries[i].Hash == hash; i++ {
-		numbers = append(numbers, entries[i].Number)
+// SearchKeys returns which of sorted entries, [from, to), have a hash; where none has, they would
+// stand at from.
+func SearchKeys(entries []KeyEntry, hash uint64) (from, to int) {
+	from = sort.Search(len(entries), func(i int) bool { return entries[i].Hash >= hash })
+	for to = from; to < len(entries) && entries[to].Hash == hash; to++ {
 	}
-	return numbers
+	return from, to
 }
 
 // KeyTableWriter writes a table from entries in ascending order. It is for one goroutine.

@@ -134,6 +134,8 @@ type ShardInfo struct {
 	Samples, Blocks, Rows uint64
 	// Hash is the shard's identity.
 	Hash Hash
+	// Index is the identity of the shard's index; zero where an older program wrote the tables.
+	Index IndexHash
 	// FirstKey and LastKey are the least and greatest of its keys; both empty in a shard without samples.
 	FirstKey, LastKey string
 	// Foreign: a plain .tar that another tool wrote, indexed where it lies.
@@ -227,6 +229,7 @@ const (
 	typeKeyRange  = "KRNG" // first and last key a shard
 	typeForeign   = "FRGN" // a bit a shard
 	typeSidecars  = "SIDE" // the tag in its sidecar's name, a shard
+	typeIndexHash = "IHSH" // identity of the index, a shard
 
 	// PartRows is the most rows in a part, unless one shard alone has more.
 	PartRows = 65536
@@ -234,7 +237,8 @@ const (
 
 var tablesSections = map[string]bool{
 	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeMeta: true, typeNames: true, typeObjSize: true,
-	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true, typeForeign: true, typeSidecars: true,
+	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true, typeForeign: true,
+	typeSidecars: true, typeIndexHash: true,
 	typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
 }
 
@@ -304,7 +308,7 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 	var p Part
 	var names, keys []string
 	var size, tail, samples, blocks, nrows []uint64
-	var hashes, sidecars []byte
+	var hashes, sidecars, indexes []byte
 	var rows []Row
 	foreign := make([]byte, (len(shards)+7)/8)
 	for i := range shards {
@@ -320,6 +324,7 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 		size, tail = append(size, s.Size), append(tail, s.Tail)
 		samples, blocks, nrows = append(samples, s.Samples), append(blocks, s.Blocks), append(nrows, uint64(len(s.Rows)))
 		hashes, sidecars = append(hashes, s.Hash[:]...), append(sidecars, s.Sidecar[:]...)
+		indexes = append(append(indexes, s.Index.Hot[:]...), s.Index.Cold[:]...)
 		rows = append(rows, s.Rows...)
 		p.Bytes += s.objects()
 		p.Blocks, p.Samples, p.Decoded = p.Blocks+total.Blocks, p.Samples+total.Samples, p.Decoded+total.Decoded
@@ -338,6 +343,9 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 	}
 	if !allZero(sidecars) {
 		secs = append(secs, rawSection{kind: typeSidecars, part: part, critical: true, raw: sidecars})
+	}
+	if !allZero(indexes) {
+		secs = append(secs, rawSection{kind: typeIndexHash, part: part, raw: indexes})
 	}
 	return append(secs, rowSections(part, rows)...), p, nil
 }

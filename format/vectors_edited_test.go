@@ -116,6 +116,10 @@ func editedVectors(t *testing.T) (out []vector) {
 		{"raw-pieces", "ok", "a raw frame in blocks of one byte", rawPieces},
 		{"header-mode", "corrupt", "a tar header with another mode", func(b []byte) []byte { b[105] = '6'; return AppendRawFrame(nil, b, nil, nil) }},
 		{"padding", "corrupt", "padding that is not zero", func(b []byte) []byte { b[1000] = 1; return AppendRawFrame(nil, b, nil, nil) }},
+		{"header-outside", "corrupt", "a tar header whose name leads outside", func(b []byte) []byte {
+			h := AppendHeader(nil, "../a.txt", 3)
+			return AppendRawFrame(nil, append(h, b[len(h):]...), nil, nil)
+		}},
 		{"frame-longer", "corrupt", "a frame that decodes to more than its row", func(b []byte) []byte { return AppendRawFrame(nil, append(b, make([]byte, 512)...), nil, nil) }},
 	} {
 		add("shard", c.name, c.expect, c.note, 0, withFirstFrame(t, shard, samples, c.edit))
@@ -194,6 +198,12 @@ func editedManifests(t *testing.T) (out []vector) {
 	head := binary.LittleEndian.AppendUint64(nil, 2)
 	head = append(appendString(head, ""), make([]byte, 64)...)
 	add("tables", "no-parent", "corrupt", "generation 2 without a parent", 0, replace(typeHead, head))
+
+	add("tables", "samples-huge", "corrupt", "2^32 - 1 samples in a block of 10 KiB; totals agree", 0, manySamples(t))
+	m.Shards[0].Index, m.Shards[2].Index = HashIndex(make([]byte, 8)), IndexHash{Hot: BlockHash(nil), Cold: BlockHash([]byte{1})}
+	secs = tableParts(t, encodeTables(t, m))
+	add("tables", "index-hashes", "ok", "hashes of two indexes; that of the third is not known", 0, buildTables(secs, nil))
+	add("tables", "index-hashes-short", "corrupt", "hashes of two indexes for three shards", 0, replace(typeIndexHash, bytes.Repeat([]byte{7}, 128)))
 
 	raw := keyTable(t, keyEntries(5))
 	keys := func(edit func(b []byte)) []byte {

@@ -71,6 +71,12 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Exhausted reports whether an error means that the process or the machine has run out of
+// descriptors or memory. It says nothing about the object.
+func Exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS)
+}
+
 // readOnlyError makes EROFS answer to ErrReadOnly without saying the same thing twice.
 type readOnlyError struct{ error }
 
@@ -102,6 +108,10 @@ func advice(err error) string {
 		return "mount it read-write or write elsewhere"
 	case errors.Is(err, syscall.EMFILE):
 		return "raise the limit on open files (ulimit -n)"
+	case errors.Is(err, syscall.ENFILE):
+		return "the whole machine has too many files open: end what holds them, or raise fs.file-max"
+	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.ENOBUFS):
+		return "the machine or its container is out of memory: free some, or give it more"
 	case errors.Is(err, fs.ErrPermission):
 		return "check the owner and the mode of the file and its directory"
 	}

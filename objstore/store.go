@@ -128,13 +128,6 @@ type Object interface {
 	Close() error
 }
 
-// Mapper is an Object whose bytes can be seen without a copy. The local store's objects are Mappers.
-type Mapper interface {
-	// Map returns the object's bytes, valid until Close and read-only. It fails where the platform or the file system
-	// cannot map; callers then use ReadAt.
-	Map() ([]byte, error)
-}
-
 // Upload is an object being written: bytes in order, then Commit or Abort. It is for one goroutine.
 type Upload interface {
 	io.Writer

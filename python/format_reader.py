@@ -166,7 +166,7 @@ class Sections:
 
 SHARD = {"SCHM", "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "META", "SIZE", "SHAP", "GAPS", "KEYS", "ATTR", "ATTL", "ATTN"}
 TABLES = {"HEAD", "SCHM", "FLDS", "PART", "META", "NAME", "OSIZ", "TLEN", "SSMP", "SBLK", "SROW", "HASH", "KRNG", "SIDE"} | {
-    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC"}
+    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "IHSH"}
 
 
 def check_key(key):
@@ -395,6 +395,7 @@ def read_tables(data):
         tags = t.get("SIDE", p)
         tags = bytes(8 * count) if tags is None else tags
         need(len(tags) == 8 * count, "tags of sidecars")
+        need(("IHSH", p) not in t.by or len(t.want("IHSH", p)) == 64 * count, "hashes of indexes")
         f = Fields(t.want("KRNG", p))
         f.strings(2 * count)
         f.end()

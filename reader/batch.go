@@ -5,8 +5,10 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Batch is this rank's part of a global batch. Samples are views into blocks: valid until Release, or until the next call
-// of Next when StreamOptions.Hold is 0. Clone keeps one longer. It is for one goroutine at a time.
+// Batch is this rank's part of a global batch. Samples are views into blocks: valid until Release,
+// or until the next call of Next when StreamOptions.Hold is 0. Clone keeps one longer. The blocks
+// are in memory of the stream, where they were checked: a file that changes meanwhile does not
+// change them. It is for one goroutine at a time.
 type Batch struct {
 	// Samples are in the order's order. Skipped ones are missing. Release takes them away.
 	Samples []Sample

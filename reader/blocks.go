@@ -9,10 +9,6 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// Damaged says of an error of this package whether the bytes of the data set are to blame, rather than the store, the network, or
-// a context that ended.
-func Damaged(err error) bool { return isDamage(err) }
-
 // BlockOptions say which blocks Dataset.Blocks reads.
 type BlockOptions struct {
 	// From and To are sample numbers: the blocks that hold samples of [From, To) are read, whole. To 0 means up to the last.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 
@@ -39,6 +40,9 @@ type Dataset struct {
 	scratch scratchPool
 	random  *semaphore.Weighted // bytes of all random reads
 
+	flips flips        // of bytes, on their way here
+	anew  atomic.Int32 // reads of the tables that go past what the store has kept
+
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	mu     sync.Mutex
@@ -61,20 +65,30 @@ func Open(ctx context.Context, store objstore.Store, opts Options) (*Dataset, er
 	d.infos.limit, d.rows.limit, d.indexes.limit = opts.cacheLimit(), opts.cacheLimit(), opts.cacheLimit()
 	// Loads in the background outlive the call that asks for them, not the data set.
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	if err := d.open(ctx); err != nil {
+	err = d.twice(ctx, handleKey{name: format.ManifestName}, func(anew bool) error {
+		if anew {
+			d.anew.Add(1)
+			defer d.anew.Add(-1)
+		}
+		return d.open(ctx, anew)
+	})
+	if err != nil {
 		d.Close()
 		return nil, err
 	}
 	return d, nil
 }
 
-func (d *Dataset) open(ctx context.Context) error {
-	if err := d.readSummary(ctx); err != nil {
+func (d *Dataset) open(ctx context.Context, anew bool) error {
+	if err := d.readSummary(ctx, anew); err != nil {
 		return err
 	}
 	object, err := d.store.Open(ctx, d.name)
 	if err != nil {
 		return d.noTables(ctx, err)
+	}
+	if d.object != nil {
+		d.object.Close() // of the first attempt
 	}
 	d.object = object
 	info, err := object.Info(ctx)
@@ -86,6 +100,9 @@ func (d *Dataset) open(ctx context.Context) error {
 	// the data set's afterwards.
 	opening := ctx
 	read := func(p []byte, off int64) error {
+		if d.anew.Load() > 0 {
+			forget(d.ctx, object, off, len(p))
+		}
 		if opening != nil {
 			return object.ReadAt(opening, p, off)
 		}
@@ -103,12 +120,12 @@ func (d *Dataset) open(ctx context.Context) error {
 }
 
 // readSummary finds out the tables' name.
-func (d *Dataset) readSummary(ctx context.Context) error {
+func (d *Dataset) readSummary(ctx context.Context, anew bool) error {
 	if d.opts.Generation != "" {
 		d.name = tablesName(d.opts.Generation)
 		return nil
 	}
-	raw, _, err := objstore.ReadAll(ctx, d.store, format.ManifestName, maxSummary)
+	raw, err := d.readWhole(ctx, format.ManifestName, maxSummary, anew)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return d.noDataset(ctx, err)

@@ -39,14 +39,26 @@ type FrameOptions struct {
 	Check func(*Frame) error
 }
 
-// Frames reads the frames of a range of shards in storage order: fetched, compared with their CRC-32C and decoded on
-// Options.Workers goroutines, within Options.Memory. Nothing is read before the loop begins; when it ends, by a break
-// too, all goroutines have ended. An error comes in the place of the frame it belongs to, with shard, block and offset, and
-// is the last thing the loop sees. Every range over the result reads anew.
+// Frames reads the frames of a range of shards in storage order: fetched, compared with their
+// CRC-32C, decoded and the names of members checked on Options.Workers goroutines, within
+// Options.Memory. Nothing is read before the loop begins; when it ends, by a break too, all
+// goroutines have ended. An error comes in the place of the frame it belongs to, with shard, block
+// and offset, and is the last thing the loop sees. Every range over the result reads anew.
 func (d *Dataset) Frames(ctx context.Context, r Range, o FrameOptions) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
 		p := d.newPipeline()
-		p.check = o.Check
+		p.check = func(f *Frame) error {
+			if f.Samples > 0 && f.Last {
+				if err := f.names(); err != nil {
+					return err
+				}
+			}
+			if o.Check != nil {
+				return o.Check(f)
+			}
+			return nil
+		}
+		var large members // of a block of several frames
 		for u, err := range p.run(ctx, d.storageOrder(ctx, r, false)) {
 			if err != nil {
 				yield(Frame{}, err)
@@ -57,12 +69,46 @@ func (d *Dataset) Frames(ctx context.Context, r Range, o FrameOptions) iter.Seq2
 					yield(Frame{}, err)
 					return
 				}
+				if err := large.pass(&u.results[i].Frame); err != nil {
+					yield(Frame{}, err)
+					return
+				}
 				if !yield(u.results[i].Frame, nil) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// names goes through the members of a whole block: the walker checks their names.
+func (f *Frame) names() error {
+	walk := format.Walker{Buf: f.Decoded, Foreign: f.shard.Foreign}
+	var m format.Member
+	for {
+		if ok, err := walk.Next(&m); err != nil || !ok {
+			return f.place(inBlock(err))
+		}
+	}
+}
+
+func (f *Frame) place(err error) error {
+	return format.Position(err, f.shard.Name, f.Block, f.Offset, "")
+}
+
+// pass is names for blocks of several frames, which come one by one.
+func (m *members) pass(f *Frame) error {
+	if f.Samples > 0 && f.Last {
+		return nil
+	}
+	if f.Samples > 0 {
+		*m = members{want: -1, foreign: f.shard.Foreign, head: m.head[:0], key: m.key[:0]}
+	}
+	err := m.write(f.Decoded, f.place)
+	if err == nil && f.Last {
+		err = m.end(f.place)
+	}
+	return err
 }
 
 // storageOrder is the order of jobs that reads a range of shards from front to end. whole keeps blocks in one piece.

@@ -21,26 +21,27 @@ func (d *Dataset) Index(ctx context.Context, i int) (*format.ShardIndex, error) 
 		if err != nil {
 			return nil, 0, err
 		}
-		h, err := d.shardObject(ctx, indexObject(s.ShardInfo), indexObjectSize(s.ShardInfo))
-		if err != nil {
-			return nil, 0, err
-		}
-		defer d.objects.release(h)
-		raw := make([]byte, s.Tail)
-		if err := h.ReadAt(ctx, raw, int64(indexObjectSize(s.ShardInfo)-s.Tail)); err != nil {
-			return nil, 0, format.Position(err, h.name, -1, -1, "")
-		}
-		t, err := parseTail(s, raw)
-		if err != nil {
-			return nil, 0, format.Position(err, h.name, -1, -1, "")
-		}
-		ix, err := decodeCold(s, t, raw)
-		return ix, indexCost(ix), format.Position(err, h.name, -1, -1, "")
+		ix, _, err := d.readIndex(ctx, s, indexObjectSize(s.ShardInfo))
+		return ix, indexCost(ix), err
 	})
 	if err != nil {
 		return nil, d.afterClose(err)
 	}
 	return ix, nil
+}
+
+// readIndex reads a shard's whole index, out of an object that must have that size unless it is 0,
+// and returns how many bytes that were.
+func (d *Dataset) readIndex(ctx context.Context, s *shard, size uint64) (ix *format.ShardIndex, n int, err error) {
+	err = d.readRange(ctx, indexObject(s.ShardInfo), size, int64(indexObjectSize(s.ShardInfo)-s.Tail), int64(s.Tail), func(raw []byte) error {
+		n = len(raw)
+		t, err := parseTail(s, raw)
+		if err == nil {
+			ix, err = decodeCold(s, t, raw)
+		}
+		return err
+	})
+	return ix, n, err
 }
 
 // indexObject is the object that a shard's index lies in, indexObjectSize its length.
@@ -78,7 +79,7 @@ func parseTail(s *shard, last []byte) (*format.Tail, error) {
 	if content, ok := t.Meta[metaContent]; ok && content != s.Hash.String() {
 		return nil, fmt.Errorf("%w: the index says content %s, the tables say %s", format.ErrMismatch, content, s.Hash)
 	}
-	return t, nil
+	return t, s.Index.Check(t.Index)
 }
 
 // metaContent is the key in an index's metadata whose value is the shard's identity in hexadecimal.
@@ -96,7 +97,11 @@ func decodeCold(s *shard, t *format.Tail, raw []byte) (*format.ShardIndex, error
 	if from < 0 || n < 0 || from+n > int64(len(raw)) {
 		return nil, fmt.Errorf("%w: %w: the cold index lies outside", format.ErrCorrupt, io.ErrUnexpectedEOF)
 	}
-	return t.DecodeCold(raw[from : from+n])
+	ix, err := t.DecodeCold(raw[from : from+n])
+	if err == nil {
+		err = s.Index.Check(t.Index)
+	}
+	return ix, err
 }
 
 // indexCost is what an index takes in memory, nearly.
@@ -115,24 +120,18 @@ func indexCost(ix *format.ShardIndex) int64 {
 }
 
 // readHot reads the hot index alone: mostly 64 KiB, which is a part of most indexes. It returns what was read, too.
-func (d *Dataset) readHot(ctx context.Context, s *shard) (*format.Tail, []byte, error) {
-	name, size := indexObject(s.ShardInfo), int64(indexObjectSize(s.ShardInfo))
-	h, err := d.shardObject(ctx, name, uint64(size))
-	if err != nil {
-		return nil, nil, err
-	}
-	defer d.objects.release(h)
+func (d *Dataset) readHot(ctx context.Context, s *shard) (t *format.Tail, last []byte, err error) {
+	size := indexObjectSize(s.ShardInfo)
 	for n := min(int64(s.Tail), format.TailGuess); ; {
-		raw := make([]byte, n)
-		if err := h.ReadAt(ctx, raw, size-n); err != nil {
-			return nil, nil, format.Position(err, name, -1, -1, "")
-		}
-		t, err := parseTail(s, raw)
+		err := d.readRange(ctx, indexObject(s.ShardInfo), size, int64(size)-n, n, func(raw []byte) (err error) {
+			last = raw
+			t, err = parseTail(s, raw)
+			return err
+		})
 		var more needMore
-		if errors.As(err, &more) {
-			n = int64(more)
-			continue
+		if !errors.As(err, &more) {
+			return t, last, err
 		}
-		return t, raw, format.Position(err, name, -1, -1, "")
+		n = int64(more)
 	}
 }

@@ -83,41 +83,55 @@ func (d *Dataset) inRange(part int, info *partInfo, key string) (shards []int) {
 // lookupTable asks the keys table.
 func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error) {
 	table := format.KeyTable{Entries: d.tables.Samples}
-	h, err := d.shardObject(ctx, d.KeysTable(), uint64(table.Size()))
+	hash := format.KeyHash(key)
+	entries, err := d.searchTable(ctx, table, hash)
 	if err != nil {
 		return nil, err
 	}
-	defer d.objects.release(h)
-	hash := format.KeyHash(key)
-	entries, err := searchTable(ctx, h, table, hash)
-	if err != nil {
-		return nil, format.Position(err, h.name, -1, -1, "")
-	}
+	from, to := format.SearchKeys(entries, hash)
 	var numbers []uint64
-	for _, n := range format.SearchKeys(entries, hash) {
-		same, err := d.hasKey(ctx, n, key)
+	for _, e := range entries[from:to] {
+		k, err := d.keyOf(ctx, e.Number)
 		if err != nil {
 			return nil, err
 		}
-		if same {
-			numbers = append(numbers, n)
+		if k == key {
+			numbers = append(numbers, e.Number)
 		}
 	}
-	return numbers, nil
+	if len(numbers) > 0 {
+		return numbers, nil
+	}
+	// The key is in no sample that the table leads to. That is an answer only if the table is right
+	// here: an entry that was changed in place stands beside where the key's own would be.
+	for _, e := range entries[max(from-1, 0):min(to+1, len(entries))] {
+		k, err := d.keyOf(ctx, e.Number)
+		if err == nil && format.KeyHash(k) != e.Hash {
+			err = d.wrongTable(fmt.Errorf("the entry %016x leads to sample %d, whose key %q has another hash", e.Hash, e.Number, k))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// wrongTable is the error of a keys table that contradicts the samples.
+func (d *Dataset) wrongTable(err error) error {
+	return format.Position(fmt.Errorf("%w: %w: restore the table from a copy, or pack again", format.ErrCorrupt, err), d.KeysTable(), -1, -1, "")
 }
 
 // searchTable reads the groups where a hash must be: those that Guess names, and their neighbours for as long as the
 // hash could lie there too.
-func searchTable(ctx context.Context, h *handle, table format.KeyTable, hash uint64) ([]format.KeyEntry, error) {
+func (d *Dataset) searchTable(ctx context.Context, table format.KeyTable, hash uint64) (entries []format.KeyEntry, err error) {
 	from, to := table.Guess(hash)
 	step := max(to-from, 1)
 	for {
 		off, n := table.Range(from, to)
-		raw := make([]byte, n)
-		if err := h.ReadAt(ctx, raw, off); err != nil {
-			return nil, err
-		}
-		entries, err := table.Decode(nil, raw, from, to)
+		err := d.readRange(ctx, d.KeysTable(), uint64(table.Size()), off, n, func(raw []byte) (err error) {
+			entries, err = table.Decode(nil, raw, from, to)
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -136,23 +150,19 @@ func searchTable(ctx context.Context, h *handle, table format.KeyTable, hash uin
 	}
 }
 
-// hasKey confirms that a sample has a key.
-func (d *Dataset) hasKey(ctx context.Context, number uint64, key string) (bool, error) {
+// keyOf reads the key of a sample.
+func (d *Dataset) keyOf(ctx context.Context, number uint64) (key string, err error) {
 	j, index, err := d.locate(ctx, number)
 	if err != nil {
-		return false, err
-	}
-	if key < j.shard.FirstKey || key > j.shard.LastKey {
-		return false, nil
+		return "", err
 	}
 	m := members{want: index}
-	same := false
 	m.member = func(k, _ []byte) bool {
-		same = string(k) == key
+		key = string(k)
 		return true
 	}
 	// Through the same walk as Field: the block may be too large to be held whole.
-	return same, d.walk(ctx, j, &m)
+	return key, d.walk(ctx, j, &m)
 }
 
 // lookupIndexes searches the indexes of shards.
@@ -191,6 +201,9 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 	hint := ""
 	if len(shards) > 0 {
 		if ix, err := d.Index(ctx, shards[0]); err == nil {
+			if slices.Contains(ix.Keys, key) { // the keys table was asked
+				return d.wrongTable(fmt.Errorf("it lacks the key %q of shard %d", key, shards[0]))
+			}
 			hint = nearKeys(ix.Keys, key)
 		}
 	}

@@ -6,18 +6,17 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
-	"io/fs"
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// maxOpen is how many objects are kept open. A process may have 1,024 descriptors by default; this leaves room for others.
+// maxOpen is how many objects are kept open. A process may have 1,024 descriptors by default; this
+// leaves room for others. With fewer, the number follows what the process turns out to have.
 const maxOpen = 256
 
 // objects keeps objects open, the ones used last. A handle is shared by its users, and closed when it has none and others
@@ -30,6 +29,7 @@ type objects struct {
 	mu     sync.Mutex
 	open   map[handleKey]*handle
 	order  list.List         // of handles that are open, the one used last in front
+	most   int               // that are kept
 	seen   map[string]uint64 // hash of the ETag that an object had when it was first opened
 	closed bool
 }
@@ -50,7 +50,7 @@ type handle struct {
 
 func newObjects(store objstore.Store) *objects {
 	_, remote := store.(objstore.Remote)
-	return &objects{store: store, remote: remote, seed: maphash.MakeSeed(), open: map[handleKey]*handle{}, seen: map[string]uint64{}}
+	return &objects{store: store, remote: remote, seed: maphash.MakeSeed(), open: map[handleKey]*handle{}, seen: map[string]uint64{}, most: maxOpen}
 }
 
 // acquire returns an open object; release it. When several goroutines want one that is not open, one opens it.
@@ -117,6 +117,9 @@ func (o *objects) openFirst(ctx context.Context, h *handle) error {
 		return nil
 	}
 	object, err := o.openObject(ctx, h)
+	for err != nil && objstore.Exhausted(err) && o.keepFewer() {
+		object, err = o.openObject(ctx, h)
+	}
 	if err != nil {
 		return err
 	}
@@ -176,9 +179,20 @@ func (o *objects) stat(ctx context.Context, h *handle) error {
 	return nil
 }
 
-// trim takes out handles beyond maxOpen that nobody uses.
+// keepFewer closes half of the open objects, as far as nobody uses them, and keeps no more from now
+// on. It returns false when there was none to close.
+func (o *objects) keepFewer() bool {
+	o.mu.Lock()
+	o.most = min(o.most, o.order.Len()/2)
+	idle := o.trim()
+	o.mu.Unlock()
+	closeAll(idle)
+	return len(idle) > 0
+}
+
+// trim takes out handles beyond those that are kept, which nobody uses.
 func (o *objects) trim() (idle []*handle) {
-	for e := o.order.Back(); e != nil && o.order.Len() > maxOpen; {
+	for e := o.order.Back(); e != nil && o.order.Len() > o.most; {
 		h, before := e.Value.(*handle), e.Prev()
 		if h.users == 0 {
 			o.order.Remove(e)
@@ -208,10 +222,11 @@ func (o *objects) release(h *handle) {
 	closeAll(idle)
 }
 
-// forget makes the next acquire open the object anew: for a second opinion on bytes that looked damaged.
-func (o *objects) forget(name, identity string) {
+// forget makes the next acquire open the object anew: for a second read of bytes that looked
+// damaged.
+func (o *objects) forget(key handleKey) {
 	o.mu.Lock()
-	h := o.open[handleKey{name, identity}]
+	h := o.open[key]
 	var idle []*handle
 	if h != nil && h.Object != nil && h.place != nil {
 		delete(o.open, h.handleKey)
@@ -261,17 +276,14 @@ func closeAll(handles []*handle) {
 	}
 }
 
-// shardObject opens an object that the tables name and compares its size, unless that would cost a request.
-func (d *Dataset) shardObject(ctx context.Context, name string, size uint64) (*handle, error) {
-	return d.shardObjectAs(ctx, name, size, "")
-}
-
-func (d *Dataset) shardObjectAs(ctx context.Context, name string, size uint64, identity string) (*handle, error) {
+// shardObject opens an object that the tables name and compares its size, unless that would cost a
+// request or size is 0.
+func (d *Dataset) shardObject(ctx context.Context, name string, size uint64, identity string) (*handle, error) {
 	h, err := d.objects.acquireAs(ctx, name, identity)
 	if err != nil {
 		return nil, d.missing(err, name)
 	}
-	if d.objects.remote {
+	if d.objects.remote || size == 0 {
 		return h, nil
 	}
 	if err := d.checkSize(ctx, h, size); err != nil {
@@ -279,15 +291,6 @@ func (d *Dataset) shardObjectAs(ctx context.Context, name string, size uint64, i
 		return nil, err
 	}
 	return h, nil
-}
-
-// missing turns "no such object" into damage: the tables name it, so it has to be there. What it wraps is ErrCorrupt and
-// not fs.ErrNotExist, by which callers know that what they asked for does not exist.
-func (d *Dataset) missing(err error, name string) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		err = kindError{KindMissing, fmt.Errorf("%w: the object is missing, and %s names it: %v", format.ErrCorrupt, d.name, err)}
-	}
-	return format.Position(err, name, -1, -1, "")
 }
 
 func (d *Dataset) checkSize(ctx context.Context, h *handle, size uint64) error {

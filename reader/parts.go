@@ -38,7 +38,14 @@ func loadInBackground[V any](ctx context.Context, d *Dataset, load func() (V, er
 	var failed error
 	if err := d.background(func() {
 		defer close(done)
-		got, failed = load()
+		failed = d.twice(d.ctx, handleKey{name: d.name}, func(anew bool) (err error) {
+			if anew {
+				d.anew.Add(1)
+				defer d.anew.Add(-1)
+			}
+			got, err = load()
+			return err
+		})
 	}); err != nil {
 		return v, err
 	}

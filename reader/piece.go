@@ -43,8 +43,7 @@ type piece struct {
 	slots     int         // the planner's: slots that are open at the batch at hand
 	live      bool        // and: brought while they were
 
-	buf    []byte
-	mapped *handle // holds the mapping that buf is part of
+	buf []byte
 	*sampleTable
 }
 
@@ -100,29 +99,9 @@ func (p *piece) sample(r *order.Ref, fields []format.FieldView) (key []byte, _ [
 	return key, fields, nil
 }
 
-// fetch fills the piece: read, checked, decoded, its samples found. Damage is believed when a second read, by a new handle,
-// finds it again. The results are only scratch.
+// fetch fills the piece: read, checked, decoded, its samples found. The results are only scratch.
 func (p *piece) fetch(ctx context.Context, s *Stream, st *stage, results []result) []result {
-	results = results[:0]
-	if p.mapped != nil {
-		st.follow.at(pieceDecoding)
-		results = st.mapped(&p.job, p.buf, results)
-	} else {
-		results = st.run(ctx, &p.job, p.plan, p.buf, results)
-	}
-	for i := range results {
-		if err := results[i].err; err != nil && isDamage(err) && ctx.Err() == nil {
-			s.stats.rereads.Add(1)
-			s.d.objects.forget(p.job.shard.Name, p.job.shard.identity)
-			if p.mapped != nil { // read, not mapped, this time; the mapping itself stays until the piece goes
-				p.buf = make([]byte, p.plan.size)
-			}
-			st.anew = true
-			results = st.run(ctx, &p.job, p.plan, p.buf, results[:0])
-			st.anew = false
-			break
-		}
-	}
+	results = st.run(ctx, &p.job, p.plan, p.buf, results[:0])
 	rest := p.buf
 	for i := 0; i < len(results); {
 		j, size := i, 0
@@ -204,63 +183,3 @@ func (p *sampleTable) sortLast(samples int, foreign bool) {
 	members := p.members[p.starts[len(p.starts)-1]:]
 	slices.SortFunc(members, func(a, b member) int { return bytes.Compare(p.names[a.long-1], p.names[b.long-1]) })
 }
-
-// mapped checks rows that are mapped into memory.
-func (s *stage) mapped(j *job, stored []byte, out []result) []result {
-	f := Frame{Shard: j.shard.number, Block: j.block, Offset: j.offset, FirstSample: j.first, shard: j.shard}
-	for i := j.from; i < j.to; i++ {
-		row := j.shard.rows[i]
-		if i > j.from && row.Samples > 0 {
-			f.FirstSample += uint64(blockSamples(j.shard.rows, i-1))
-			f.Block++
-		}
-		res := result{Frame: f}
-		res.Row, res.Samples, res.Stored, res.Decoded = i, int(row.Samples), int(row.Stored), stored[:row.Stored:row.Stored]
-		if !s.d.opts.Unverified {
-			res.err = format.Position(format.CheckFrame(res.Decoded, row), j.shard.Name, f.Block, f.Offset, "")
-		}
-		out = append(out, res)
-		stored = stored[row.Stored:]
-		f.Offset += int64(row.Stored)
-	}
-	return out
-}
-
-// mapPiece maps a piece of a plain shard, where that can be done; otherwise it is read like any other.
-func (s *Stream) mapPiece(ctx context.Context, p *piece) {
-	s.mu.Lock()
-	need := !p.here && p.mapped == nil && p.pins > 0 && (s.mapped[p.id.shard] > 0 || len(s.mapped) < maxMapped)
-	s.mu.Unlock()
-	if !need {
-		return
-	}
-	h, err := s.d.shardObject(ctx, p.job.shard.Name, p.job.shard.Size)
-	if err != nil {
-		return // fetch meets the same error, and places it
-	}
-	if m, ok := h.Object.(objstore.Mapper); ok {
-		if all, err := m.Map(); err == nil && p.job.offset+int64(p.plan.stored) <= int64(len(all)) {
-			s.mu.Lock()
-			p.mapped, p.buf = h, all[p.job.offset:][:p.plan.stored:p.plan.stored]
-			s.mapped[p.id.shard]++
-			s.mu.Unlock()
-			return
-		}
-	}
-	s.d.objects.release(h)
-}
-
-// maxMapped is how many shards of a stream are mapped at a time: each keeps a descriptor open.
-const maxMapped = maxOpen / 2
-
-// unmap ends a piece's use of a mapping; s.mu is held.
-func (s *Stream) unmap(p *piece) {
-	if s.mapped[p.id.shard]--; s.mapped[p.id.shard] == 0 {
-		delete(s.mapped, p.id.shard)
-	}
-	s.d.objects.release(p.mapped)
-	p.mapped = nil
-}
-
-// confirmed says whether an error is proven damage of stored bytes: no failure of the store, no replaced object.
-func confirmed(err error) bool { return isDamage(err) && !errors.Is(err, objstore.ErrChanged) }

@@ -296,10 +296,6 @@ func (s *Stream) fits(p *piece) error {
 // false when ctx has ended.
 func (p *planner) bring(ctx context.Context, d *draft, i int, pc *piece) (brought int, ok bool) {
 	s := p.s
-	if pc.job.shard.Plain() {
-		s.stalls.plan(planStore)
-		s.mapPiece(ctx, pc)
-	}
 	defer s.stalls.plan(planOrder)
 	for {
 		s.mu.Lock()

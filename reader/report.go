@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -117,9 +118,15 @@ func (r *recorder) add(f Fault) {
 	r.report.Faults = append(r.report.Faults, f)
 }
 
-// fail records an error. kind is what it is where the error itself does not say. The end of a context is no fault.
+// fail records an error. kind is what it is where the error itself does not say. The end of a
+// context is no fault, and what this machine has run out of is none of the data set: it stops the
+// run.
 func (r *recorder) fail(ctx context.Context, order int, kind, key string, err error) {
-	if err == nil || ctx.Err() != nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return
+	case objstore.Exhausted(err):
+		r.stop(fmt.Errorf("reader: verify could not go on, which says nothing about the data set: %w", err))
 		return
 	}
 	f := Fault{Block: -1, Offset: -1, Key: key, Kind: kind, Detail: err.Error(), order: order}
@@ -145,12 +152,6 @@ func (r *recorder) fail(ctx context.Context, order int, kind, key string, err er
 		}
 	}
 	r.add(f)
-}
-
-// isDamage tells what the bytes are guilty of from what the store is.
-func isDamage(err error) bool {
-	return errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrMismatch) || errors.Is(err, format.ErrVersion) ||
-		errors.Is(err, format.ErrTooLarge) || errors.Is(err, format.ErrName) || errors.Is(err, format.ErrDuplicate)
 }
 
 func (r *recorder) note(text string) {

@@ -5,21 +5,19 @@ package reader
 // admit gives a piece its memory, if it can have it now. It is the one after brought others of the batch. Memory is taken from
 // what will be needed later only when the consumer waits for this very batch: nobody else can give any back then.
 func (s *Stream) admit(pc *piece, d *draft, brought int) bool {
-	if pc.mapped == nil {
-		last := s.waiting && s.coming == 1
-		switch {
-		case !d.copied:
-			if pc.buf = s.memory.take(pc.plan.size); pc.buf == nil && last {
-				if pc.buf = s.makeRoom(pc.plan.size); pc.buf == nil { // batches in hand leave no room for one large piece
-					pc.buf = s.memory.force(pc.plan.size)
-				}
+	last := s.waiting && s.coming == 1
+	switch {
+	case !d.copied:
+		if pc.buf = s.memory.take(pc.plan.size); pc.buf == nil && last {
+			if pc.buf = s.makeRoom(pc.plan.size); pc.buf == nil { // batches in hand leave no room for one large piece
+				pc.buf = s.memory.force(pc.plan.size)
 			}
-		case last:
-			pc.buf = s.admitCopied(pc.plan.size, d, brought)
 		}
-		if pc.buf == nil {
-			return false
-		}
+	case last:
+		pc.buf = s.admitCopied(pc.plan.size, d, brought)
+	}
+	if pc.buf == nil {
+		return false
 	}
 	pc.sampleTable = take(&s.idleTables)
 	pc.here, pc.at = true, len(s.resident)
@@ -72,11 +70,7 @@ func (s *Stream) drop(p *piece) {
 	last := s.resident[len(s.resident)-1]
 	s.resident[p.at], last.at = last, p.at
 	s.resident = s.resident[:len(s.resident)-1]
-	if p.mapped != nil {
-		s.unmap(p)
-	} else {
-		s.memory.put(p.buf)
-	}
+	s.memory.put(p.buf)
 	t := p.sampleTable
 	clear(t.blocks) // a buffer that was put back may go
 	clear(t.names)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -84,21 +84,30 @@ type stage struct {
 	check func(*Frame) error
 	// anew reads past what a store has kept: its bytes looked damaged.
 	anew bool
+	// rereads, of streams, counts the jobs that were read a second time.
+	rereads *atomic.Uint64
 	// follow, of streams, is told what the job is at.
 	follow *follow
 }
 
-// run appends the results of a job to out. buf has plan().size bytes.
+// run appends the results of a job to out. buf has plan().size bytes. Damage has been confirmed by
+// Dataset.twice.
 func (s *stage) run(ctx context.Context, j *job, p plan, buf []byte, out []result) []result {
 	before := len(out)
-	out = s.try(ctx, j, p, buf, out)
-	if j.shard.identity == "" || s.anew || !slices.ContainsFunc(out[before:], func(r result) bool { return isDamage(r.err) }) {
-		return out
-	}
-	// Damaged bytes that the store had kept: what it has below may be right.
-	s.anew = true
-	defer func() { s.anew = false }()
-	return s.try(ctx, j, p, buf, out[:before])
+	_ = s.d.twice(ctx, s.key(j.shard), func(anew bool) error { // errors are in out
+		if s.anew = anew; anew && s.rereads != nil {
+			s.rereads.Add(1)
+		}
+		out = s.try(ctx, j, p, buf, out[:before])
+		for i := range out[before:] {
+			if err := out[before+i].err; isDamage(err) {
+				return err
+			}
+		}
+		return nil
+	})
+	s.anew = false
+	return out
 }
 
 func (s *stage) try(ctx context.Context, j *job, p plan, buf []byte, out []result) []result {
@@ -141,11 +150,8 @@ func (s *stage) try(ctx context.Context, j *job, p plan, buf []byte, out []resul
 // read reads from an object. One that is shorter than the tables say is damage; where its size was not asked for, this is where
 // that comes out.
 func (s *stage) read(ctx context.Context, h *handle, p []byte, offset int64) error {
-	if f, ok := h.Object.(forgetter); ok && s.anew {
-		f.Forget(ctx, offset, len(p))
-	}
 	s.follow.at(pieceReading)
-	err := h.ReadAt(ctx, p, offset)
+	err := h.read(ctx, p, offset, s.anew)
 	s.follow.at(pieceDecoding)
 	if s.d.objects.remote && errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, objstore.ErrChanged) {
 		return kindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt, s.d.name, err)}
@@ -169,11 +175,20 @@ func (s *stage) decodes(ctx context.Context, r *rowReader, out []result) []resul
 
 // object opens a shard. Verify has compared its size, and reads what is there of one that has another.
 func (s *stage) object(ctx context.Context, of *shard) (*handle, error) {
+	size := of.Size
 	if of.check != nil {
-		h, err := s.d.objects.acquire(ctx, of.Name)
-		return h, s.d.missing(err, of.Name)
+		size = 0
 	}
-	return s.d.shardObjectAs(ctx, of.Name, of.Size, of.identity)
+	key := s.key(of)
+	return s.d.shardObject(ctx, key.name, size, key.identity)
+}
+
+// key is what object opens a shard by.
+func (s *stage) key(of *shard) handleKey {
+	if of.check != nil {
+		return handleKey{name: of.Name}
+	}
+	return handleKey{of.Name, of.identity}
 }
 
 // rowReader takes a job's rows one after the other.

@@ -53,7 +53,6 @@ type Stream struct {
 	memory      memory
 	pieces      map[pieceID]*piece // nil when closed
 	resident    []*piece           // that have their memory
-	mapped      map[int]int        // of each shard: its pieces that are mapped
 	held        int                // batches delivered and not released
 	coming      int                // batches planned and not delivered
 	waiting     bool               // Next waits
@@ -166,7 +165,7 @@ func (s *Stream) start(ctx context.Context, t order.Table) {
 	// The buffers' share of what remains: what the sample tables beside them take is proportional.
 	s.memory.limit = int64(float64(s.opts.Memory-min(rest, s.opts.Memory/2)) * perBlock / (perBlock + tables))
 	s.per = pieceSize(s.params, int(float64(s.memory.limit)/perBlock), s.localLanes())
-	s.pieces, s.mapped = map[pieceID]*piece{}, map[int]int{}
+	s.pieces = map[pieceID]*piece{}
 	s.wake, s.landing, s.kick = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	s.fetches, s.planned, s.ready = make(chan *piece, max(4*s.opts.Workers, requests)), make(chan *draft, ahead), make(chan *draft, 2)
 	s.ledger = newLedger(s.d, s.opts)
@@ -200,7 +199,7 @@ func (s *Stream) serve(ctx context.Context) {
 	if s.tuned {
 		at.meters = &s.meters
 	}
-	st := stage{d: s.d, flight: s.flight, keepGoing: true, follow: at}
+	st := stage{d: s.d, flight: s.flight, keepGoing: true, follow: at, rereads: &s.stats.rereads}
 	reads := objstore.WithTracer(ctx, at) // of its pieces
 	if st.flight == nil {
 		st.scratch = s.d.scratch.get()
@@ -404,11 +403,6 @@ func (s *Stream) Close() error {
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.resident {
-		if p.mapped != nil {
-			s.unmap(p)
-		}
-	}
 	s.memory = memory{most: s.memory.most}
 	if s.ended == 0 {
 		s.ended = time.Since(s.opened)

@@ -200,7 +200,7 @@ func TestStreamReplaced(t *testing.T) {
 		data[i] ^= 0x55
 	}
 	put(t, store, info.Name, data)
-	set.objects.forget(info.Name, "")
+	set.objects.forget(handleKey{name: info.Name})
 	first, _ := set.FirstSample(t.Context(), set.NumShards()-1)
 	for {
 		b, err := f.Next(t.Context())

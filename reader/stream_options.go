@@ -66,8 +66,7 @@ type StreamOptions struct {
 	// Default: what the order keeps live for this rank and half as much again to run ahead, at least 64 MiB. With less, blocks
 	// are evicted and read again, and the samples of a batch are copied out of blocks when those would fill the budget: slower,
 	// never another order. A block larger than Memory is an error that wraps format.ErrTooLarge; a batch larger than Memory, and
-	// batches in hand when Hold is set, come on top. Shards that are mapped into memory (plain ones, on disk) do not count: their
-	// pages are the system's.
+	// batches in hand when Hold is set, come on top.
 	Memory int64
 	// Workers fetch and decode; default Options.Workers.
 	Workers int

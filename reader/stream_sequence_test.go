@@ -65,7 +65,7 @@ func TestStreamEqualsPlan(t *testing.T) {
 		runs = 16
 	}
 	var evicted uint64
-	copied, mapped := 0, 0
+	copied := 0
 	for i := range runs {
 		o := anyOrder(random)
 		set := sets[i%len(sets)]
@@ -94,9 +94,6 @@ func TestStreamEqualsPlan(t *testing.T) {
 				held[at].Release()
 				held[at].Release()
 				held = slices.Delete(held, at, at+1)
-				f.mu.Lock()
-				mapped = max(mapped, len(f.mapped))
-				f.mu.Unlock()
 			}
 			stats := f.Stats()
 			evicted += stats.Evicted
@@ -105,8 +102,8 @@ func TestStreamEqualsPlan(t *testing.T) {
 			}
 		})
 	}
-	if !testing.Short() && (evicted == 0 || copied == 0 || mapped == 0) {
-		t.Errorf("%d blocks evicted, %d batches copied, %d shards mapped: the test does not test them", evicted, copied, mapped)
+	if !testing.Short() && (evicted == 0 || copied == 0) {
+		t.Errorf("%d blocks evicted, %d batches copied: the test does not test them", evicted, copied)
 	}
 }
 

@@ -33,15 +33,15 @@ func Verify(ctx context.Context, store objstore.Store, opts Options, o VerifyOpt
 }
 
 // Verify compares what is stored with what the tables say of it. Faults do not stop it: they are in
-// the report. An error means that ctx ended, the data set was closed, or the server reads no ranges
-// ([objstore.ErrNoRanges]); the report then holds what was found so far.
+// the report. An error means that ctx ended, the data set was closed, the server reads no ranges
+// ([objstore.ErrNoRanges]), or this process has run out of descriptors or memory; the report then
+// holds what was found so far.
 func (d *Dataset) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 	ctx, end := d.scope(ctx)
 	defer end()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	v := &verifier{d: d, o: o, told: map[int]bool{}, fields: map[string]*format.FieldTotal{}}
-	v.stop = stop
+	v := &verifier{recorder: recorder{stop: stop}, d: d, o: o, told: map[int]bool{}, fields: map[string]*format.FieldTotal{}}
 	v.report.Deep = o.Deep
 	v.summary(ctx)
 	v.tables(ctx)
@@ -53,6 +53,9 @@ func (d *Dataset) Verify(ctx context.Context, o VerifyOptions) (*Report, error) 
 	v.digest(ctx)
 	v.keysTable(ctx)
 	v.others(ctx)
+	if text := d.flips.text(); text != "" {
+		v.note(text)
+	}
 	if ctx.Err() != nil {
 		return v.finish(), context.Cause(ctx)
 	}
@@ -79,43 +82,52 @@ type verifier struct {
 
 // summary holds manifest.json against the tables: every member, and the bytes.
 func (v *verifier) summary(ctx context.Context) {
-	raw, stated := v.d.raw, v.d.stated
-	if stated == nil { // a generation was asked for: it may be another one that is published
-		var err error
-		if raw, _, err = objstore.ReadAll(ctx, v.d.store, format.ManifestName, maxSummary); errors.Is(err, fs.ErrNotExist) {
-			v.note(format.ManifestName + " is missing: no generation is published")
-			return
-		}
-		if err == nil {
-			stated, err = format.DecodeSummary(raw)
-		}
-		if err != nil {
-			v.fail(ctx, orderFirst, KindManifest, "", err)
-			return
+	var faults []error
+	err := v.d.twice(ctx, handleKey{name: format.ManifestName}, func(anew bool) (err error) {
+		raw, stated := v.d.raw, v.d.stated
+		if stated == nil || anew { // a generation was asked for, and another one may be published; or what was read is damaged
+			if raw, err = v.d.readWhole(ctx, format.ManifestName, maxSummary, anew); err != nil {
+				return err
+			}
+			if stated, err = format.DecodeSummary(raw); err != nil {
+				return err
+			}
 		}
 		if stated.Tables != v.d.name {
 			v.note(fmt.Sprintf("%s publishes another generation: %s", format.ManifestName, stated.Tables))
-			return
+			return nil
 		}
+		faults = differences(raw, v.d.Summary().Encode())
+		return errors.Join(faults...)
+	})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		v.note(format.ManifestName + " is missing: no generation is published")
+	case err != nil && len(faults) == 0:
+		v.fail(ctx, orderFirst, KindManifest, "", err)
 	}
-	want := v.d.Summary().Encode()
+	for _, fault := range faults {
+		v.fail(ctx, orderFirst, KindManifest, "", fault)
+	}
+}
+
+// differences are the members of manifest.json that the tables contradict.
+func differences(raw, want []byte) (faults []error) {
 	if bytes.Equal(raw, want) {
-		return
+		return nil
 	}
 	has, should := jsonMembers(raw), jsonMembers(want)
-	found := false
 	for _, name := range sortedKeys(has, should) {
-		if bytes.Equal(has[name], should[name]) {
-			continue
+		if !bytes.Equal(has[name], should[name]) {
+			faults = append(faults, fmt.Errorf("%w: %s: member %q is %s, the tables say %s",
+				format.ErrMismatch, format.ManifestName, name, orAbsent(has[name]), orAbsent(should[name])))
 		}
-		found = true
-		v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: member %q is %s, the tables say %s",
-			format.ErrMismatch, format.ManifestName, name, orAbsent(has[name]), orAbsent(should[name])))
 	}
-	if !found {
-		v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s has the right members, not in the bytes that a writer puts there",
+	if len(faults) == 0 {
+		faults = append(faults, fmt.Errorf("%w: %s has the right members, not in the bytes that a writer puts there",
 			format.ErrMismatch, format.ManifestName))
 	}
+	return faults
 }
 
 // jsonMembers are the members of a JSON object, each in its compact form.
@@ -157,21 +169,25 @@ func orAbsent(b []byte) string {
 
 // tables compares the hash of the tables' bytes with the one in their name.
 func (v *verifier) tables(ctx context.Context) {
-	h := sha256.New()
-	buf := make([]byte, min(fetchMost, v.d.size))
-	for off := int64(0); off < v.d.size; off += int64(len(buf)) {
-		buf = buf[:min(int64(len(buf)), v.d.size-off)]
-		if err := v.d.object.ReadAt(ctx, buf, off); err != nil {
-			v.fail(ctx, orderFirst, KindManifest, "", err)
-			return
+	v.fail(ctx, orderFirst, KindManifest, "", v.d.twice(ctx, handleKey{name: v.d.name}, func(anew bool) error {
+		h := sha256.New()
+		buf := make([]byte, min(fetchMost, v.d.size))
+		for off := int64(0); off < v.d.size; off += int64(len(buf)) {
+			buf = buf[:min(int64(len(buf)), v.d.size-off)]
+			if anew {
+				forget(ctx, v.d.object, off, len(buf))
+			}
+			if err := v.d.object.ReadAt(ctx, buf, off); err != nil {
+				return err
+			}
+			h.Write(buf)
+			v.read(len(buf))
 		}
-		h.Write(buf)
-		v.read(len(buf))
-	}
-	if name := format.TablesName(format.Hash(h.Sum(nil))); name != v.d.name {
-		v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: the bytes of %s have a hash that belongs to the name %s",
-			format.ErrCorrupt, v.d.name, name))
-	}
+		if name := format.TablesName(format.Hash(h.Sum(nil))); name != v.d.name {
+			return fmt.Errorf("%w: the bytes of %s have a hash that belongs to the name %s", format.ErrCorrupt, v.d.name, name)
+		}
+		return nil
+	}))
 }
 
 // eachShard calls f for every shard that the tables can be read for, in order, until it says false. It returns whether f

@@ -124,21 +124,15 @@ func (v *verifier) keysTable(ctx context.Context) {
 	}
 	table := format.KeyTable{Entries: v.d.tables.Samples}
 	fail := func(err error) { v.fail(ctx, orderLast, KindKeys, "", format.Position(err, name, -1, -1, "")) }
-	h, err := v.d.shardObject(ctx, name, uint64(table.Size()))
+	var header []byte
+	err := v.d.readRange(ctx, name, uint64(table.Size()), 0, table.Size()-tableBody(table), func(raw []byte) error {
+		header = raw
+		return table.CheckHeader(raw)
+	})
 	if err != nil {
 		fail(err)
-		return
-	}
-	defer v.d.objects.release(h)
-	header := make([]byte, table.Size()-tableBody(table))
-	if err := h.ReadAt(ctx, header, 0); err != nil {
-		fail(err)
-		return
-	}
-	if err := table.CheckHeader(header); err != nil {
-		fail(err)
 	} else if v.o.Deep {
-		v.keyEntries(ctx, h, table, header, fail)
+		v.keyEntries(ctx, table, header, fail)
 	}
 }
 
@@ -148,32 +142,27 @@ func tableBody(t format.KeyTable) int64 {
 	return n
 }
 
-func (v *verifier) keyEntries(ctx context.Context, h *handle, table format.KeyTable, header []byte, fail func(error)) {
+func (v *verifier) keyEntries(ctx context.Context, table format.KeyTable, header []byte, fail func(error)) {
 	const step = 64 // groups of 1,024 entries: less than 1 MiB
 	sum := sha256.New()
 	sum.Write(header)
-	var buf []byte
 	var entries []format.KeyEntry
 	var set multiset
 	repeated := 0
 	for from := int64(0); from < table.Groups(); from += step {
 		to := min(from+step, table.Groups())
 		off, n := table.Range(from, to)
-		if int64(cap(buf)) < n {
-			buf = make([]byte, n)
-		}
-		buf = buf[:n]
-		if err := h.ReadAt(ctx, buf, off); err != nil {
-			fail(err)
-			return
-		}
-		sum.Write(buf)
-		v.read(len(buf))
 		// The last entry of the step before stays in front: the order is checked across steps too.
 		keep := min(len(entries), 1)
 		entries = append(entries[:0], entries[len(entries)-keep:]...)
-		var err error
-		if entries, err = table.Decode(entries, buf, from, to); err != nil {
+		err := v.d.readRange(ctx, v.d.KeysTable(), uint64(table.Size()), off, n, func(raw []byte) (err error) {
+			if entries, err = table.Decode(entries[:keep], raw, from, to); err == nil {
+				sum.Write(raw)
+			}
+			return err
+		})
+		v.read(int(n))
+		if err != nil {
 			fail(err)
 			return
 		}

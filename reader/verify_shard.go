@@ -174,21 +174,22 @@ func (v *verifier) endOfArchive(ctx context.Context, s *shard) {
 	if s.Foreign {
 		size = int64(s.Size) - off
 	}
-	h, err := v.d.objects.acquire(ctx, s.Name)
-	if err == nil && size > maxForeignEnd {
-		v.d.objects.release(h)
+	var err error
+	if size > maxForeignEnd {
 		err = kindError{KindIndex, fmt.Errorf("%w: %d bytes behind the last block", format.ErrCorrupt, size)}
-	} else if err == nil {
-		defer v.d.objects.release(h)
-		got := make([]byte, size)
-		if err = h.ReadAt(ctx, got, off); err == nil && s.Foreign {
-			if err = format.CheckForeignEnd(got); err != nil {
-				err = ofKind(KindChecksum, err)
+	} else {
+		err = v.d.readRange(ctx, s.Name, 0, off, size, func(got []byte) error {
+			v.read(len(got))
+			switch {
+			case s.Foreign:
+				if err := format.CheckForeignEnd(got); err != nil {
+					return ofKind(KindChecksum, err)
+				}
+			case !bytes.Equal(got, want):
+				return kindError{KindChecksum, fmt.Errorf("%w: the end of the archive has other bytes", format.ErrCorrupt)}
 			}
-		} else if err == nil && !bytes.Equal(got, want) {
-			err = kindError{KindChecksum, fmt.Errorf("%w: the end of the archive has other bytes", format.ErrCorrupt)}
-		}
-		v.read(len(got))
+			return nil
+		})
 	}
 	v.fail(ctx, s.number, KindRead, "", format.Position(err, s.Name, -1, off, ""))
 }
@@ -203,27 +204,13 @@ func (v *verifier) indexOf(ctx context.Context, c *shardCheck, size int64) {
 	if s.Plain() && !v.size(ctx, s.number, name, s.Tail) {
 		return
 	}
-	h, err := v.d.objects.acquire(ctx, name)
+	ix, n, err := v.d.readIndex(ctx, s, 0)
+	v.read(n)
 	if err != nil {
-		v.fail(ctx, s.number, KindRead, "", v.d.missing(err, name))
+		v.fail(ctx, s.number, KindIndex, "", err)
 		return
 	}
-	defer v.d.objects.release(h)
-	raw := make([]byte, s.Tail)
-	if err := h.ReadAt(ctx, raw, int64(indexObjectSize(s.ShardInfo)-s.Tail)); err != nil {
-		v.fail(ctx, s.number, KindRead, "", format.Position(err, name, -1, -1, ""))
-		return
-	}
-	v.read(len(raw))
-	t, err := parseTail(s, raw)
-	if err == nil {
-		c.index, err = decodeCold(s, t, raw)
-	}
-	if err != nil {
-		c.index = nil
-		v.fail(ctx, s.number, KindIndex, "", format.Position(err, name, -1, -1, ""))
-		return
-	}
+	c.index = ix
 	v.indexed(ctx, s, c.index)
 }
 

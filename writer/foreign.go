@@ -187,7 +187,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	sum := format.BlockHash(tail)
 	e := format.ShardEntry{Rows: ix.Rows, ShardInfo: format.ShardInfo{
 		Name: name, Size: uint64(info.Size), Tail: uint64(len(tail)), Samples: uint64(in.samples), Blocks: uint64(in.blocks),
-		Rows: uint64(len(ix.Rows)), Hash: hash, Foreign: true, Sidecar: format.SidecarTag(sum[:8]),
+		Rows: uint64(len(ix.Rows)), Hash: hash, Index: format.HashIndex(tail), Foreign: true, Sidecar: format.SidecarTag(sum[:8]),
 	}}
 	e.FirstKey, e.LastKey = in.first, in.last
 	if err := w.puts.immutable(ctx, e.IndexObject(), tail); err != nil {

@@ -117,7 +117,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	w.countSkipped(skipped, fmt.Errorf("the run before, in %s", name))
 	a := &adopted{index: ix, entry: format.ShardEntry{Rows: ix.Rows, ShardInfo: format.ShardInfo{
 		Name: name, Size: uint64(info.Size), Tail: uint64(tail.Len), Samples: tail.Samples, Blocks: tail.Total.Blocks,
-		Rows: uint64(len(ix.Rows)), Hash: hash,
+		Rows: uint64(len(ix.Rows)), Hash: hash, Index: tail.Index,
 	}}}
 	for i, k := range ix.Keys {
 		if i == 0 {

@@ -164,7 +164,7 @@ func (c *Cache) Close() error {
 	return nil
 }
 
-// Wrap gives a store that reads source through the cache. Its objects are not Mappers. It is an [Opener], and an
+// Wrap gives a store that reads source through the cache. It is an [Opener], and an
 // [objstore.Remote] or [objstore.Elastic] if source is one. The address of source tells data sets apart for the question which is in use, and
 // is part of the identity of objects opened without one.
 func (c *Cache) Wrap(source objstore.Store) objstore.Store {

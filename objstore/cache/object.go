@@ -118,11 +118,15 @@ func (o *object) Info(ctx context.Context) (objstore.Info, error) {
 	return source.Info(ctx)
 }
 
-// Forget is Forgetter's.
+// Forget is Forgetter's. It also works on a handle that has read nothing yet, as one does that was
+// opened for a second read.
 func (o *object) Forget(ctx context.Context, off int64, n int) {
 	c := o.store.cache
-	id := o.id.Load()
-	if id == nil || *id == noIdentity || n <= 0 || off < 0 || !c.usable() {
+	if n <= 0 || off < 0 || o.closed.Load() || !c.usable() {
+		return
+	}
+	id := o.identity(ctx)
+	if id == nil {
 		return
 	}
 	c.forget(ctx, o.store.group, key{id: *id, off: off, n: n})

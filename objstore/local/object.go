@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -20,9 +19,6 @@ type object struct {
 	file   *os.File
 	info   objstore.Info
 	closed atomic.Bool
-
-	mu     sync.Mutex // guards mapped against Close
-	mapped []byte
 }
 
 // ReadAt is one pread where the kernel gives all at once, and allocates nothing unless it fails.
@@ -59,42 +55,12 @@ func (o *object) Info(ctx context.Context) (objstore.Info, error) {
 	return o.info, nil
 }
 
-// Map maps the file once. The store never changes a file it has put; should someone else cut it in place, touching
-// what is gone kills the process (SIGBUS), as with every mapping.
-func (o *object) Map() ([]byte, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed.Load() {
-		return nil, o.fail(fs.ErrClosed)
-	}
-	if o.mapped != nil || o.info.Size == 0 {
-		return o.mapped, nil
-	}
-	fi, err := o.file.Stat()
-	if err != nil {
-		return nil, o.fail(err)
-	}
-	if fi.Size() != o.info.Size {
-		return nil, o.fail(o.short(0, int(o.info.Size), 0))
-	}
-	mapped, err := mapFile(o.file, o.info.Size)
-	if err != nil {
-		return nil, o.fail(fmt.Errorf("map: %w", err))
-	}
-	o.mapped = mapped
-	return mapped, nil
-}
-
-// Close frees the descriptor and the mapping. A second Close does nothing.
+// Close frees the descriptor. A second Close does nothing.
 func (o *object) Close() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	if o.closed.Swap(true) {
 		return nil
 	}
-	err := unmap(o.mapped)
-	o.mapped = nil
-	return o.fail(errors.Join(err, o.file.Close()))
+	return o.fail(o.file.Close())
 }
 
 func (o *object) usable(ctx context.Context) error {

@@ -44,13 +44,6 @@ func TestCutInPlace(t *testing.T) {
 	if err := object.ReadAt(t.Context(), p, 18000); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Fatal(err)
 	}
-	mapper, ok := object.(objstore.Mapper)
-	if !ok {
-		t.Fatal("no Mapper")
-	}
-	if _, err := mapper.Map(); !errors.Is(err, objstore.ErrChanged) {
-		t.Fatal(err)
-	}
 }
 
 // TestInPlaceChangesTag rewrites a file in place and sets its time back: the tag tells all the same.
@@ -84,30 +77,6 @@ func TestReadAtAllocatesNothing(t *testing.T) {
 	})
 	if allocs != 0 {
 		t.Fatalf("%v allocations a read", allocs)
-	}
-}
-
-func TestMap(t *testing.T) {
-	store := newStore(t, t.TempDir())
-	want := strings.Repeat("mapped ", 3000)
-	put(t, store, "x", want, objstore.Condition{})
-	object := openObject(t, store, "x")
-	mapper, ok := object.(objstore.Mapper)
-	if !ok {
-		t.Fatal("no Mapper")
-	}
-	first, err := mapper.Map()
-	if errors.Is(err, errors.ErrUnsupported) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The mapping outlives the name, and is made once.
-	put(t, store, "x", "other", objstore.Condition{})
-	second, err := mapper.Map()
-	if err != nil || string(second) != want || &first[0] != &second[0] {
-		t.Fatal(len(second), err)
 	}
 }
 

@@ -18,10 +18,4 @@ func tryLock(*os.File, bool) (held bool, err error) {
 
 func releaseLock(*os.File) {}
 
-func mapFile(*os.File, int64) ([]byte, error) {
-	return nil, fmt.Errorf("mapping on %s: %w", runtime.GOOS, errors.ErrUnsupported)
-}
-
-func unmap([]byte) error { return nil }
-
 func syncDirectory(dir *os.File) error { return dir.Sync() }

@@ -5,7 +5,6 @@ package local
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"syscall"
 
@@ -45,25 +44,6 @@ func tryLock(file *os.File, alone bool) (held bool, err error) {
 // releaseLock cannot fail on a lock that is held; Close would do the rest.
 func releaseLock(file *os.File) {
 	_ = control(file, func(fd int) error { return unix.Flock(fd, unix.LOCK_UN) })
-}
-
-// mapFile maps size bytes, more than none, for reading.
-func mapFile(file *os.File, size int64) (mapped []byte, err error) {
-	if size > math.MaxInt {
-		return nil, fmt.Errorf("%d bytes do not fit the address space: %w", size, errors.ErrUnsupported)
-	}
-	err = control(file, func(fd int) error {
-		mapped, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
-		return err
-	})
-	return mapped, err
-}
-
-func unmap(mapped []byte) error {
-	if mapped == nil {
-		return nil
-	}
-	return unix.Munmap(mapped)
 }
 
 // syncDirectory makes the names in an open directory durable. Some file systems (FUSE, SMB) refuse to sync directories

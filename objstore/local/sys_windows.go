@@ -39,11 +39,5 @@ func releaseLock(file *os.File) {
 	_ = windows.UnlockFileEx(windows.Handle(file.Fd()), 0, 1, 0, lockRange())
 }
 
-func mapFile(*os.File, int64) ([]byte, error) {
-	return nil, fmt.Errorf("mapping on Windows: %w", errors.ErrUnsupported)
-}
-
-func unmap([]byte) error { return nil }
-
 // syncDirectory does nothing: Windows has no sync of a directory, and NTFS journals names itself.
 func syncDirectory(*os.File) error { return nil }

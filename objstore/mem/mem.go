@@ -184,14 +184,6 @@ func (o *object) Info(ctx context.Context) (objstore.Info, error) {
 	return o.version.info, nil
 }
 
-// Map makes the object a [objstore.Mapper]: the store's own bytes, capped so that an append cannot reach them.
-func (o *object) Map() ([]byte, error) {
-	if err := o.usable(context.Background()); err != nil {
-		return nil, o.store.fail("get", o.version.info.Name, err)
-	}
-	return slices.Clip(o.version.data), nil
-}
-
 func (o *object) Close() error {
 	o.closed.Store(true)
 	return nil

@@ -62,33 +62,3 @@ func TestClone(t *testing.T) {
 		t.Fatalf("%q, %v", got, err)
 	}
 }
-
-// TestMapIsCapped appends to what Map gave: the store's bytes stay.
-func TestMapIsCapped(t *testing.T) {
-	store := mem.New()
-	upload, err := store.Create(t.Context(), "a", objstore.Condition{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if _, err := upload.Write([]byte("abcde")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := upload.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	object, err := store.Open(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer object.Close()
-	mapper, ok := object.(objstore.Mapper)
-	if !ok {
-		t.Fatal("no Mapper")
-	}
-	mapped, err := mapper.Map()
-	if err != nil || cap(mapped) != len(mapped) {
-		t.Fatalf("length %d, capacity %d: %v", len(mapped), cap(mapped), err)
-	}
-}

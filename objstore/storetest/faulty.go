@@ -31,7 +31,7 @@ type Fault struct {
 }
 
 // Faulty is an objstore.Store over another, of which one operation fails. It is as concurrent as the store below; the
-// order in which concurrent operations are counted is theirs. Its objects are no Mappers, so that every read counts.
+// order in which concurrent operations are counted is theirs.
 type Faulty struct {
 	inner objstore.Store
 	fault Fault

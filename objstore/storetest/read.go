@@ -146,28 +146,3 @@ func testReadAll(t *testing.T, store objstore.Store, objects map[string][]byte) 
 		wantError(t, "a limit one short of "+name, err, objstore.ErrTooLarge)
 	}
 }
-
-// testMap applies to objects that are Mappers.
-func testMap(t *testing.T, store objstore.Store, objects map[string][]byte) {
-	for name, want := range objects {
-		object := open(t, store, name)
-		mapper, ok := object.(objstore.Mapper)
-		if !ok {
-			t.Log("the objects are no Mappers")
-			return
-		}
-		got, err := mapper.Map()
-		if errors.Is(err, errors.ErrUnsupported) {
-			t.Skip(err)
-		}
-		if err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("%q: %d bytes: %v", name, len(got), err)
-		}
-		if err := object.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := mapper.Map(); err == nil {
-			t.Fatalf("%q: Map after Close succeeded", name)
-		}
-	}
-}
