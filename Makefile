@@ -34,7 +34,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## the static binary, bin/shardtool
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN) ./cmd/shardtool
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X github.com/shardtool/shardtool/internal/build.Stamp=$(VERSION)' -o $(BIN) ./cmd/shardtool
 
 .PHONY: version
 version:
@@ -62,13 +62,21 @@ IMAGE ?= shardtool
 image: ## the container image, with podman or docker; IMAGEFLAGS go to its build
 	$$(command -v podman || echo docker) build -f deploy/Containerfile --build-arg VERSION=$(VERSION) -t $(IMAGE):$(subst +,-,$(VERSION)) $(IMAGEFLAGS) .
 
+.PHONY: man
+man: build ## a man page of each command, dist/man1; man -l dist/man1/shardtool-pack.1 shows one
+	SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 0)" $(BIN) man --dir dist/man1
+
 .PHONY: demo
 demo: build ## pack a small data set of images, look at it, read every sample back
 	@bash testdata/demo.sh bin/shardtool
 
 .PHONY: test
-test: ## every test; the last line counts them
+test: ## every test; with what was left out, and why, and a last line that counts them
 	@$(GO) test -json $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
+
+.PHONY: corpora
+corpora: ## test files of other projects (a part of make test); CORPORA=DIR takes whole clones of them, too
+	$(if $(CORPORA),CORPORA=$(abspath $(CORPORA))) $(GO) test -count=1 -timeout 60m $(TESTFLAGS) -run '^TestCorpora' ./cmd/shardtool
 
 .PHONY: race
 race: ## every test under the race detector (needs a C compiler)

@@ -1,7 +1,8 @@
 // Command count reads what `go test -json` writes, prints what a person wants of
 // it, and ends with one line that counts: N passed, N failed, N skipped.
 //
-// Tests and subtests count one each. A package that fails without a failed test,
+// Skipped tests are listed by their reasons above that line: what this machine left
+// out. Tests and subtests count one each. A package that fails without a failed test,
 // because it does not build or because it panics, counts as one failure. The exit
 // status is 1 where anything failed or nothing ran.
 package main
@@ -11,7 +12,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -29,12 +33,19 @@ type event struct {
 // counts are the tests by how they ended.
 type counts struct {
 	passed, failed, skipped int
+	reasons                 map[string]int // of skipped tests
 }
 
 func main() {
 	n, err := count(os.Stdin, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "count:", err)
+	}
+	if n.skipped > 0 {
+		fmt.Println("left out:")
+		for _, reason := range slices.Sorted(maps.Keys(n.reasons)) {
+			fmt.Printf("  %d: %s\n", n.reasons[reason], reason)
+		}
 	}
 	if n.passed+n.failed+n.skipped == 0 {
 		fmt.Println("no test ran")
@@ -46,6 +57,7 @@ func main() {
 }
 
 func count(r io.Reader, w io.Writer) (n counts, err error) {
+	n.reasons = make(map[string]int)
 	output := make(map[string][]string) // of tests that have not ended, by package and test
 	failedIn := make(map[string]int)
 	lines := bufio.NewReader(r)
@@ -80,6 +92,9 @@ func count(r io.Reader, w io.Writer) (n counts, err error) {
 			if e.Test != "" && e.Action != "pass" {
 				show(w, e, output[id])
 			}
+			if e.Test != "" && e.Action == "skip" {
+				n.reasons[reason(output[id])]++
+			}
 			delete(output, id)
 		}
 	}
@@ -110,6 +125,24 @@ func endPackage(w io.Writer, n *counts, e event, testFailed bool, output []strin
 		}
 		fmt.Fprintf(w, "FAIL  %s  %.1fs\n", e.Package, e.Elapsed)
 	}
+}
+
+// where matches the file and line that go test prints before a message.
+var where = regexp.MustCompile(`^\s*[\w-]+\.go:\d+: `)
+
+// reason is the last message of a skipped test.
+func reason(output []string) string {
+	said := "no reason given"
+	for _, line := range output {
+		text := strings.TrimSpace(where.ReplaceAllString(line, ""))
+		if _, why, ok := strings.Cut(text, "] skip "); ok && strings.HasPrefix(text, "> [") { // a line of a script
+			text = strings.Trim(why, "'")
+		}
+		if text != "" && !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- ") {
+			said = text
+		}
+	}
+	return said
 }
 
 // show prints what a failed or skipped test said.

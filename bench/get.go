@@ -30,11 +30,12 @@ func (b *bench) get() error {
 			_, err := ds.Get(b.ctx, rng.Uint64N(ds.NumSamples()))
 			return err
 		})
+		kib := meanBlock(ds) >> 10
 		ds.Close()
 		if err != nil {
 			return err
 		}
-		b.AtMost("get", kind+": a random sample by number, p50", table.One(p50), "ms", 1, fmt.Sprintf("one ranged read of a block of 1 MiB decoded; p99 %.2f ms", p99))
+		b.AtMost("get", kind+": a random sample by number, p50", table.One(p50), "ms", 1, fmt.Sprintf("one ranged read of a block of %d KiB decoded; p99 %.2f ms", kib, p99))
 	}
 	return b.getMany()
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/shardtool/shardtool/internal/programs"
 )
 
 // TestReadingsInAChild holds the script's measuring against what is known: how long a child works, what it holds, how it fails.
@@ -53,6 +55,7 @@ while os.path.exists(f"/proc/{pid}") and open(f"/proc/{pid}/stat").read().split(
 out["alive"] = os.path.exists(f"/proc/{pid}") and open(f"/proc/{pid}/stat").read().split()[2] != "Z"
 json.dump(out, sys.stdout)
 `
+	programs.Need(t, "python3")
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "python3", "-B", "-c", script, t.TempDir()+"/pid")

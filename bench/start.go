@@ -2,14 +2,18 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/writer"
 )
 
 // start measures how long a job waits for its first batch, new and resumed.
@@ -46,7 +50,7 @@ func (b *bench) start() error {
 	if err != nil {
 		return err
 	}
-	b.AtMost("start", "first batch / fetch and decode of the blocks it needs", r, "x", 1.2, fmt.Sprintf("%d blocks of 1 MiB, %.1f ms without the reader, 2 goroutines", blocks, 1000*our.Median()))
+	b.AtMost("start", "first batch / fetch and decode of the blocks it needs", r, "x", 1.2, fmt.Sprintf("%d blocks of %d KiB, %.1f ms without the reader, 2 goroutines", blocks, meanBlock(ds)>>10, 1000*our.Median()))
 	again, blocks, err := b.fetchDecode(ds, dir, plan, middle.Position, split)
 	if err != nil {
 		return err
@@ -59,6 +63,42 @@ func (b *bench) start() error {
 		return err
 	}
 	b.AtMost("start", "200 batches, resumed / from an epoch's beginning", r, "x", 1.1, fmt.Sprintf("V=%d, E=%d, W=%d", plan.Params().Lanes, plan.Params().RunBlocks, plan.Params().Delay))
+	return b.startSmall()
+}
+
+// meanBlock is the mean decoded size of a block.
+func meanBlock(ds *reader.Dataset) uint64 { return ds.DecodedBytes() / max(ds.NumBlocks(), 1) }
+
+// startSmall measures what smaller blocks of small samples are worth: the first batch of a small
+// data set in a distant store, packed by default and in blocks of 1 MiB.
+func (b *bench) startSmall() error {
+	const latency = 20 * time.Millisecond
+	var of [2]func() error
+	var stored [2]uint64
+	for i, size := range []int64{writer.DefaultBlockSize, 0} {
+		near, err := local.New(filepath.Join(b.dir, fmt.Sprintf("blocks-%d", size)), local.Options{NoSync: true})
+		if err != nil {
+			return err
+		}
+		res, err := b.write(near, b.samples("text"), writer.Options{BlockSize: size})
+		if err != nil {
+			return err
+		}
+		ds, err := reader.Open(b.ctx, &distant{Store: near, latency: latency, rate: distantRate}, reader.Options{Workers: 2})
+		if err != nil {
+			return err
+		}
+		defer ds.Close()
+		o := shuffled
+		o.World, o.ShuffleMemory = 1, 0 // the default, so that both have 96 lanes
+		of[i], stored[i] = b.firstBatch(ds, o), res.Bytes
+	}
+	r, small, large, err := b.ratio(of[1], of[0])
+	if err != nil {
+		return err
+	}
+	b.AtLeast("start", fmt.Sprintf("3 KB of text, %v away, first batch: blocks of 1 MiB / the default", latency), r, "x", 2, fmt.Sprintf(
+		"%.0f ms and %.0f ms; the smaller blocks store %.1f %% more", 1000*large.Median(), 1000*small.Median(), 100*(float64(stored[1])/float64(stored[0])-1)))
 	return nil
 }
 

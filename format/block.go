@@ -150,7 +150,8 @@ type ContentChecker struct {
 	off     int64
 }
 
-// NewContentChecker begins at a block: a cursor at its first sample, and its number of samples. The cursor stays as it is.
+// NewContentChecker begins at a block: a cursor at its first sample, and its number of samples. The
+// cursor stays as it is.
 func NewContentChecker(at FieldCursor, samples int) *ContentChecker {
 	at.at = slices.Clone(at.at)
 	return &ContentChecker{cur: at, end: at.Sample + samples}

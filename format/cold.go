@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 )
 
@@ -10,13 +11,14 @@ func (t *Tail) Cold() (off, n int64) {
 	return int64(t.DataSize - t.IndexBase), int64(t.HotOff-t.DataSize) - skipHeader
 }
 
-// DecodeCold reads the rest of the index out of the bytes that Cold names. Columns may share memory: they are to be read
-// only.
+// DecodeCold reads the rest of the index out of the bytes that Cold names. It is for one goroutine.
+// Columns may share memory: they are to be read only.
 func (t *Tail) DecodeCold(cold []byte) (*ShardIndex, error) {
 	off, n := t.Cold()
 	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], appendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
 		return nil, At(off, corruptf("header of the cold index"))
 	}
+	t.Index.Cold = sha256.Sum256(cold)
 	d := coldDecoder{Tail: t, cold: cold, samples: int(t.Samples)}
 	ix, err := d.decode()
 	if err != nil {
@@ -119,7 +121,7 @@ func (d *coldDecoder) keys(ix *ShardIndex) error {
 		return corruptf("missing")
 	}
 	// Every key stands in a tar header, so that the blocks bound them.
-	if ix.Keys, err = decodeStrings(raw, d.samples, int64(d.Total.Decoded)); err != nil || d.Foreign {
+	if ix.Keys, err = decodeStrings(raw, d.samples, int64(d.Total.Decoded)); err != nil {
 		return err
 	}
 	for _, k := range ix.Keys {

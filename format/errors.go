@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/shardtool/shardtool/internal/plain"
 )
 
 // Errors a caller branches on; they come wrapped, mostly in a *PosError. Truncated input wraps io.ErrUnexpectedEOF as well
@@ -70,7 +72,7 @@ func Position(err error, shard string, block int, offset int64, key string) erro
 func (e *PosError) Error() string {
 	var b strings.Builder
 	if e.Shard != "" {
-		fmt.Fprintf(&b, "shard %s: ", e.Shard)
+		fmt.Fprintf(&b, "shard %s: ", plain.Text(e.Shard))
 	}
 	switch {
 	case e.Block >= 0 && e.Offset >= 0:

@@ -118,6 +118,7 @@ func TestForeignTables(t *testing.T) {
 	own.Size = uint64(len(data)) + endOfTar
 	foreign := entry("foreign.tar")
 	foreign.Foreign = true
+	foreign.Sidecar = SidecarTag{1, 2, 3, 4, 5, 6, 7, 8}
 	var shards []ShardEntry
 	for i := range 11 {
 		shards = append(shards, own)
@@ -133,16 +134,35 @@ func TestForeignTables(t *testing.T) {
 		if m.Shards[i].Foreign != shards[i].Foreign {
 			t.Errorf("shard %d: foreign is %v", i, m.Shards[i].Foreign)
 		}
+		want := map[bool]string{true: "foreign.tar.0102030405060708.shidx", false: "own.tar.shidx"}[m.Shards[i].Foreign]
+		if got := m.Shards[i].IndexObject(); got != want {
+			t.Errorf("shard %d: the sidecar is %s, want %s", i, got, want)
+		}
 	}
 	for name, bad := range map[string]func(s *ShardEntry){
 		"not foreign": func(s *ShardEntry) { s.Foreign = false },
-		"compressed":  func(s *ShardEntry) { s.Name = "foreign.tar.zst" },
+		"compressed":  func(s *ShardEntry) { s.Name, s.Sidecar = "foreign.tar.zst", SidecarTag{} },
+		"sidecar":     func(s *ShardEntry) { s.Name, s.Foreign = "own.tar.zst", false },
 		"no end":      func(s *ShardEntry) { s.Size = uint64(len(data)) },
 	} {
 		s := foreign
 		bad(&s)
 		if _, err := load(s); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestSidecarName: a name that has a tag gives it back, and no other name does.
+func TestSidecarName(t *testing.T) {
+	tag := SidecarTag{0xfe, 2, 3, 4, 5, 6, 7, 8}
+	name := SidecarName("sub/x.tar", tag)
+	if archive, got, ok := ParseSidecarName(name); !ok || archive != "sub/x.tar" || got != tag || name != "sub/x.tar.fe02030405060708.shidx" {
+		t.Fatal(name, archive, got, ok)
+	}
+	for _, other := range []string{"x.tar.shidx", ".tar.fe02030405060708.shidx", "x.tar.FE02030405060708.shidx", "x.tar.fe020304050607.shidx", "x.tar.zst.fe02030405060708.shidx", name + ".bak"} {
+		if _, _, ok := ParseSidecarName(other); ok {
+			t.Errorf("%s has a tag", other)
 		}
 	}
 }

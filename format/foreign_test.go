@@ -13,25 +13,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/shardtool/shardtool/internal/programs"
 )
 
-// tool finds a command that .ci/run installs. Its absence is a failure, but for a short run.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		if testing.Short() {
-			t.Skipf("%s is not installed", name)
-		}
-		t.Fatalf("%s is not installed: apt-get install libarchive-tools busybox zstd python3", name)
-	}
-	return path
-}
-
-// command runs in dir and returns what it prints; a word on stderr is a failure.
+// command runs in dir and returns what it prints; a word on stderr is a failure. Without the
+// program the test is skipped.
 func command(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	c := exec.Command(tool(t, args[0]), args[1:]...)
+	programs.Need(t, args[0])
+	c := exec.Command(args[0], args[1:]...)
 	c.Dir = dir
 	c.Env = append(os.Environ(), "LC_ALL=C")
 	var stderr bytes.Buffer

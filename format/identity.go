@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"hash"
 )
 
@@ -44,6 +45,32 @@ func (s *ShardHasher) Sum() (h Hash) {
 	}
 	s.h.Sum(h[:0])
 	return h
+}
+
+// IndexHash is the identity of a shard's index, attributes included: what the tables bind a shard's
+// index by (SPEC 7). The zero value is that of an index whose hash is not known.
+type IndexHash struct {
+	// Hot is the SHA-256 of HOT, LOCATOR and SEEK TABLE, Cold that of COLD: a reader of the end
+	// alone compares the first.
+	Hot, Cold Hash
+}
+
+// HashIndex is the identity of an index as AppendTail returned it.
+func HashIndex(tail []byte) IndexHash {
+	cold := skipHeader + int(binary.LittleEndian.Uint32(tail[4:]))
+	return IndexHash{Hot: sha256.Sum256(tail[cold:]), Cold: sha256.Sum256(tail[:cold])}
+}
+
+// Check compares the identity of an index with the one that the tables know. What is zero on either
+// side is not compared.
+func (want IndexHash) Check(got IndexHash) error {
+	for _, h := range [][2]Hash{{want.Hot, got.Hot}, {want.Cold, got.Cold}} {
+		if h[0] != h[1] && h[0] != (Hash{}) && h[1] != (Hash{}) {
+			return fmt.Errorf("%w: the index has the hash %v, the tables say %v: the shard was exchanged for one with other attributes, "+
+				"sizes or notes; restore it from a copy", ErrMismatch, h[1], h[0])
+		}
+	}
+	return nil
 }
 
 // digestPrefix begins what a data set's digest is taken over.

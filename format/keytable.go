@@ -129,6 +129,21 @@ func (t KeyTable) Decode(dst []KeyEntry, src []byte, from, to int64) ([]KeyEntry
 	return dst, nil
 }
 
+// KeyHeaderLen is how many bytes ParseKeyHeader needs.
+const KeyHeaderLen = keyHeaderLen
+
+// ParseKeyHeader reads the header of a keys table. Its Size must be that of the object.
+func ParseKeyHeader(src []byte) (KeyTable, error) {
+	if len(src) != keyHeaderLen {
+		return KeyTable{}, At(0, corruptf("header of %d bytes", len(src)))
+	}
+	t := KeyTable{Entries: binary.LittleEndian.Uint64(src[16:])}
+	if t.Entries > 1<<56 { // as in tables; keeps Size inside 64 bits
+		return KeyTable{}, At(0, corruptf("%d entries", t.Entries))
+	}
+	return t, t.CheckHeader(src)
+}
+
 // CheckHeader compares the first 32 bytes of a table with what they must be. Another minor version is no error.
 func (t KeyTable) CheckHeader(src []byte) error {
 	want := t.header()
@@ -147,13 +162,13 @@ func (t KeyTable) CheckHeader(src []byte) error {
 	return nil
 }
 
-// SearchKeys returns the numbers of a hash among sorted entries.
-func SearchKeys(entries []KeyEntry, hash uint64) (numbers []uint64) {
-	i := sort.Search(len(entries), func(i int) bool { return entries[i].Hash >= hash })
-	for ; i < len(entries) && entries[i].Hash == hash; i++ {
-		numbers = append(numbers, entries[i].Number)
+// SearchKeys returns which of sorted entries, [from, to), have a hash; where none has, they would
+// stand at from.
+func SearchKeys(entries []KeyEntry, hash uint64) (from, to int) {
+	from = sort.Search(len(entries), func(i int) bool { return entries[i].Hash >= hash })
+	for to = from; to < len(entries) && entries[to].Hash == hash; to++ {
 	}
-	return numbers
+	return from, to
 }
 
 // KeyTableWriter writes a table from entries in ascending order. It is for one goroutine.

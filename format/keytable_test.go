@@ -67,15 +67,15 @@ func TestKeyTable(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%d entries, groups %d to %d: %v", n, from, to, err)
 			}
-			if numbers := SearchKeys(got, e.Hash); !slices.Contains(numbers, e.Number) {
-				t.Fatalf("%d entries: hash %x in groups %d to %d: numbers %d, want %d", n, e.Hash, from, to, numbers, e.Number)
+			if a, b := SearchKeys(got, e.Hash); !slices.Contains(got[a:b], e) {
+				t.Fatalf("%d entries: hash %x in groups %d to %d: %v, want number %d", n, e.Hash, from, to, got[a:b], e.Number)
 			}
 			if to-from > 8 {
 				t.Errorf("%d entries: %d groups are read for one", n, to-from)
 			}
 		}
-		if got := SearchKeys(entries, 12345); got != nil {
-			t.Errorf("found %d for a hash that is not there", got)
+		if a, b := SearchKeys(entries, 12345); a != b {
+			t.Errorf("found %v for a hash that is not there", entries[a:b])
 		}
 		for _, h := range []uint64{0, 1, 1 << 63, 1<<64 - 1} {
 			if from, to := k.Guess(h); from < 0 || to > k.Groups() || from > to || (n > 0 && from == to) {

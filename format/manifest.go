@@ -22,6 +22,7 @@ var (
 	tablesPattern  = regexp.MustCompile(`^manifest-[0-9a-f]{16}\.bin$`)
 	keysPattern    = regexp.MustCompile(`^keys-[0-9a-f]{16}\.bin$`)
 	skippedPattern = regexp.MustCompile(`^skipped-[0-9a-f]{16}\.jsonl$`)
+	sidecarPattern = regexp.MustCompile(`^(.+\.tar)\.([0-9a-f]{16})\.shidx$`)
 )
 
 // TablesName is the object name of tables with that hash.
@@ -133,10 +134,45 @@ type ShardInfo struct {
 	Samples, Blocks, Rows uint64
 	// Hash is the shard's identity.
 	Hash Hash
+	// Index is the identity of the shard's index; zero where an older program wrote the tables.
+	Index IndexHash
 	// FirstKey and LastKey are the least and greatest of its keys; both empty in a shard without samples.
 	FirstKey, LastKey string
 	// Foreign: a plain .tar that another tool wrote, indexed where it lies.
 	Foreign bool
+	// Sidecar is the part of the sidecar's hash that its name has; zero where the name has none.
+	Sidecar SidecarTag
+}
+
+// SidecarTag is the first bytes of the SHA-256 of a sidecar. A sidecar whose name has it is never
+// replaced: an index with other bytes has another name.
+type SidecarTag [8]byte
+
+// IndexObject is the name of the object that ends with the shard's index: the shard itself, or the
+// sidecar of a plain one, x.tar.shidx or x.tar.<16 hex>.shidx for x.tar.
+func (s *ShardInfo) IndexObject() string {
+	switch {
+	case !s.Plain():
+		return s.Name
+	case s.Sidecar == SidecarTag{}:
+		return strings.TrimSuffix(s.Name, TarSuffix) + SidecarSuffix
+	}
+	return SidecarName(s.Name, s.Sidecar)
+}
+
+// SidecarName is the name of a sidecar of that archive that has the tag in its name.
+func SidecarName(archive string, tag SidecarTag) string {
+	return archive + "." + hex.EncodeToString(tag[:]) + ".shidx"
+}
+
+// ParseSidecarName is the inverse of SidecarName; ok is false for any other name.
+func ParseSidecarName(name string) (archive string, tag SidecarTag, ok bool) {
+	m := sidecarPattern.FindStringSubmatch(name)
+	if m == nil {
+		return "", tag, false
+	}
+	_, err := hex.Decode(tag[:], []byte(m[2]))
+	return m[1], tag, err == nil
 }
 
 // Plain says whether the shard is an uncompressed .tar with a sidecar.
@@ -192,6 +228,8 @@ const (
 	typeHashes    = "HASH" // identity a shard
 	typeKeyRange  = "KRNG" // first and last key a shard
 	typeForeign   = "FRGN" // a bit a shard
+	typeSidecars  = "SIDE" // the tag in its sidecar's name, a shard
+	typeIndexHash = "IHSH" // identity of the index, a shard
 
 	// PartRows is the most rows in a part, unless one shard alone has more.
 	PartRows = 65536
@@ -200,6 +238,7 @@ const (
 var tablesSections = map[string]bool{
 	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeMeta: true, typeNames: true, typeObjSize: true,
 	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true, typeForeign: true,
+	typeSidecars: true, typeIndexHash: true,
 	typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
 }
 
@@ -269,7 +308,7 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 	var p Part
 	var names, keys []string
 	var size, tail, samples, blocks, nrows []uint64
-	var hashes []byte
+	var hashes, sidecars, indexes []byte
 	var rows []Row
 	foreign := make([]byte, (len(shards)+7)/8)
 	for i := range shards {
@@ -284,7 +323,8 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 		names, keys = append(names, s.Name), append(keys, s.FirstKey, s.LastKey)
 		size, tail = append(size, s.Size), append(tail, s.Tail)
 		samples, blocks, nrows = append(samples, s.Samples), append(blocks, s.Blocks), append(nrows, uint64(len(s.Rows)))
-		hashes = append(hashes, s.Hash[:]...)
+		hashes, sidecars = append(hashes, s.Hash[:]...), append(sidecars, s.Sidecar[:]...)
+		indexes = append(append(indexes, s.Index.Hot[:]...), s.Index.Cold[:]...)
 		rows = append(rows, s.Rows...)
 		p.Bytes += s.objects()
 		p.Blocks, p.Samples, p.Decoded = p.Blocks+total.Blocks, p.Samples+total.Samples, p.Decoded+total.Decoded
@@ -300,6 +340,12 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 	}
 	if !allZero(foreign) {
 		secs = append(secs, rawSection{kind: typeForeign, part: part, critical: true, raw: foreign})
+	}
+	if !allZero(sidecars) {
+		secs = append(secs, rawSection{kind: typeSidecars, part: part, critical: true, raw: sidecars})
+	}
+	if !allZero(indexes) {
+		secs = append(secs, rawSection{kind: typeIndexHash, part: part, raw: indexes})
 	}
 	return append(secs, rowSections(part, rows)...), p, nil
 }

@@ -64,6 +64,27 @@ func CheckKey(key string) error {
 	}
 }
 
+// CheckMember says whether the name of a member in a block gives a key that CheckKey accepts. The
+// error wraps ErrCorrupt: no writer puts another name there, and a tool that extracted it could be
+// led outside its folder. It allocates only when it fails.
+func CheckMember(name []byte) error {
+	rest := name
+	bad := len(name) > MaxName || bytes.IndexByte(name, 0) >= 0
+	for !bad {
+		i := bytes.IndexByte(rest, '/')
+		if i < 0 {
+			break
+		}
+		elem := rest[:i]
+		bad = len(elem) == 0 || elem[0] == '.' && (len(elem) == 1 || len(elem) == 2 && elem[1] == '.')
+		rest = rest[i+1:]
+	}
+	if bad || len(rest) == 0 || rest[0] == '.' {
+		return corruptf("a member has the name %.100q, which is no key and field", name)
+	}
+	return nil
+}
+
 // CheckField says whether a field name can be stored: no slash, no NUL, at most MaxName bytes. The empty field is allowed.
 func CheckField(field string) error {
 	switch {

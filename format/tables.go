@@ -153,6 +153,9 @@ func (t *Tables) decodeParts(raw []byte) error {
 			t.Shards > limit || t.Blocks > limit || t.Samples > limit || t.Bytes > limit || t.Decoded > limit {
 			return corruptf("part %d has impossible totals", i)
 		}
+		if p.Rows > PartRows && p.Shards > 1 {
+			return corruptf("part %d has %d rows of %d shards, more than %d", i, p.Rows, p.Shards, PartRows)
+		}
 		t.Shards, t.Blocks, t.Samples = t.Shards+p.Shards, t.Blocks+p.Blocks, t.Samples+p.Samples
 		t.Bytes, t.Decoded = t.Bytes+p.Bytes, t.Decoded+p.Decoded
 		t.Parts = append(t.Parts, p)
@@ -219,9 +222,16 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, 
 // LoadShards reads what the tables say of a part's shards, rows apart.
 func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	kinds := []string{typeNames, typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows, typeHashes, typeKeyRange}
-	foreign := t.find(typeForeign, uint32(part)) != nil
+	foreign, sidecars := t.find(typeForeign, uint32(part)) != nil, t.find(typeSidecars, uint32(part)) != nil
 	if foreign {
 		kinds = append(kinds, typeForeign)
+	}
+	if sidecars {
+		kinds = append(kinds, typeSidecars)
+	}
+	indexed := t.find(typeIndexHash, uint32(part)) != nil
+	if indexed {
+		kinds = append(kinds, typeIndexHash)
 	}
 	get, err := t.group(part, kinds...)
 	if err != nil {
@@ -264,14 +274,25 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	}
 	if foreign {
 		_, bits, err := get(typeForeign)
+		if err == nil {
+			err = decodeForeign(bits, shards)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if len(bits) != (len(shards)+7)/8 || len(shards)%8 != 0 && bits[len(bits)-1]>>(len(shards)%8) != 0 {
-			return nil, corruptf("section %s of part %d has %d bytes for %d shards, or bits of none", typeForeign, part, len(bits), len(shards))
+	}
+	if sidecars {
+		_, tags, err := get(typeSidecars)
+		if err == nil {
+			err = decodeSidecars(tags, shards)
 		}
-		for i := range shards {
-			shards[i].Foreign = bits[i/8]>>(i%8)&1 != 0
+		if err != nil {
+			return nil, err
+		}
+	}
+	if indexed {
+		if err := indexHashes(shards, get); err != nil {
+			return nil, err
 		}
 	}
 	_, raw, err := get(typeNames)
@@ -298,7 +319,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 			return nil, err
 		}
 		const limit = 1 << 56
-		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign)) {
+		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign || s.Sidecar != SidecarTag{})) {
 			return nil, Position(corruptf("object of %d bytes with an index of %d", s.Size, s.Tail), s.Name, -1, -1, "")
 		}
 		bytes += s.objects()
@@ -307,6 +328,45 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 		return nil, corruptf("shards of part %d add up to %d bytes, not %d", part, bytes, p.Bytes)
 	}
 	return shards, nil
+}
+
+// decodeForeign reads which shards of a part are foreign: a bit each.
+func decodeForeign(bits []byte, shards []ShardInfo) error {
+	if len(bits) != (len(shards)+7)/8 || len(shards)%8 != 0 && bits[len(bits)-1]>>(len(shards)%8) != 0 {
+		return corruptf("section %s has %d bytes for %d shards, or bits of none", typeForeign, len(bits), len(shards))
+	}
+	for i := range shards {
+		shards[i].Foreign = bits[i/8]>>(i%8)&1 != 0
+	}
+	return nil
+}
+
+// decodeSidecars reads the tags in the names of a part's sidecars.
+func decodeSidecars(tags []byte, shards []ShardInfo) error {
+	const n = len(SidecarTag{})
+	if len(tags) != n*len(shards) {
+		return corruptf("section %s has %d bytes for %d shards", typeSidecars, len(tags), len(shards))
+	}
+	for i := range shards {
+		copy(shards[i].Sidecar[:], tags[n*i:])
+	}
+	return nil
+}
+
+// indexHashes reads the identities of a part's indexes.
+func indexHashes(shards []ShardInfo, get func(kind string) (*section, []byte, error)) error {
+	_, raw, err := get(typeIndexHash)
+	if err != nil {
+		return err
+	}
+	if len(raw) != 2*len(Hash{})*len(shards) {
+		return corruptf("section %s has %d bytes for %d shards", typeIndexHash, len(raw), len(shards))
+	}
+	for i := range shards {
+		raw = raw[copy(shards[i].Index.Hot[:], raw):]
+		raw = raw[copy(shards[i].Index.Cold[:], raw):]
+	}
+	return nil
 }
 
 // LoadRows reads the rows of all shards of a part, one after the other; shards is what LoadShards gave for it, and each
@@ -349,36 +409,48 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	return rows, nil
 }
 
-// LoadSamples reads the samples of each row of a part: all the order needs, about a byte a block.
+// LoadSamples reads the samples of each row of a part, held against the decoded bytes of its block:
+// all the order needs, two or three bytes a block.
 func (t *Tables) LoadSamples(part int) ([]uint64, error) {
-	s := t.find(typeSamples, uint32(part))
-	if s == nil {
-		return nil, corruptf("no section %s of part %d", typeSamples, part)
+	p := t.Parts[part]
+	get, err := t.group(part, typeDecoded, typeSamples)
+	if err != nil {
+		return nil, err
 	}
 	// At least a byte a row: where all samples are 0 there is no row.
-	p := t.Parts[part]
-	if p.Rows > uint64(s.raw) {
+	if s := t.find(typeSamples, uint32(part)); p.Rows > uint64(s.raw) {
 		return nil, corruptf("part %d has %d rows in a section of %d bytes", part, p.Rows, s.raw)
 	}
-	raw, err := t.load(s)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := s.column(raw, int(p.Rows))
-	if err != nil {
-		return nil, err
-	}
-	var samples, blocks uint64
-	for _, n := range rows {
-		if n > math.MaxUint32 {
-			return nil, corruptf("block of %d samples in part %d", n, part)
+	columns := map[string][]uint64{}
+	for _, kind := range []string{typeDecoded, typeSamples} {
+		s, raw, err := get(kind)
+		if err == nil {
+			columns[kind], err = s.column(raw, int(p.Rows))
 		}
-		if samples += n; n > 0 {
-			blocks++
+		if err != nil {
+			return nil, err
 		}
 	}
-	if samples != p.Samples || blocks != p.Blocks {
-		return nil, corruptf("rows of part %d have %d samples in %d blocks, not %d in %d", part, samples, blocks, p.Samples, p.Blocks)
+	rows, decoded := columns[typeSamples], columns[typeDecoded]
+	var blocks, samples, bytes uint64
+	for i := 0; i < len(rows); {
+		first, room := i, uint64(0)
+		for ok := true; ok; ok = i < len(rows) && rows[i] == 0 {
+			if decoded[i] > MaxFrame {
+				return nil, corruptf("row %d of part %d decodes to %d bytes", i, part, decoded[i])
+			}
+			room += decoded[i]
+			i++
+		}
+		n := rows[first]
+		if n == 0 || n > room/tarBlock || n > math.MaxUint32 {
+			return nil, corruptf("row %d of part %d: %d samples in %d bytes", first, part, n, room)
+		}
+		blocks, samples, bytes = blocks+1, samples+n, bytes+room
+	}
+	if samples != p.Samples || blocks != p.Blocks || bytes != p.Decoded {
+		return nil, corruptf("rows of part %d have %d samples in %d blocks of %d bytes, not %d in %d of %d",
+			part, samples, blocks, bytes, p.Samples, p.Blocks, p.Decoded)
 	}
 	return rows, nil
 }

@@ -354,3 +354,41 @@ func TestTablesVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestSamplesBeyondBlocks gives a block of a few KiB 2^32-1 samples, in tables whose totals agree:
+// what an order reads is held against the decoded bytes.
+func TestSamplesBeyondBlocks(t *testing.T) {
+	raw := manySamples(t)
+	tables, err := OpenTables(readFrom(raw), int64(len(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tables.LoadSamples(0); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("2^32-1 samples in a block of 10 KiB: %v", err)
+	}
+}
+
+func manySamples(t *testing.T) []byte {
+	secs := tableParts(t, encodeTables(t, testManifest(2)))
+	const many = 1<<32 - 1
+	old, err := OpenTables(readFrom(buildTables(secs, nil)), int64(len(buildTables(secs, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range secs {
+		p := old.Parts[0]
+		column := func(v ...uint64) { secs[i].raw, secs[i].encoding = appendPlanes(nil, v, nil), EncodingPlanes }
+		switch secs[i].kind {
+		case typeSamples:
+			column(many, 2)
+		case typeShardSmp:
+			column(many + 2)
+		case typeParts:
+			secs[i].raw = appendUint32(nil, 1)
+			for _, v := range []uint64{p.Shards, p.Rows, p.Blocks, many + 2, p.Bytes, p.Decoded} {
+				secs[i].raw = appendPlanes(secs[i].raw, []uint64{v}, nil)
+			}
+		}
+	}
+	return buildTables(secs, nil)
+}

@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -216,6 +217,9 @@ type Tail struct {
 	Meta Metadata
 	// Total is what Rows add up to.
 	Total RowsTotal
+	// Index is the identity of the index: its Hot is known once the tail is parsed, its Cold once
+	// DecodeCold has run.
+	Index IndexHash
 	// Len is how many bytes the tail takes: from the beginning of COLD to the end of the object.
 	Len int64
 
@@ -298,6 +302,7 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	if err := t.decodeHot(hot[skipHeader:]); err != nil {
 		return nil, 0, At(hotAt, err)
 	}
+	t.Index.Hot = sha256.Sum256(tail[hotAt-(size-have):])
 	// The frames' own headers and the seek table are a function of what is known now.
 	coldLen := int(loc.HotOff-loc.DataSize) - 2*skipHeader
 	want := seekTable(t.Rows, int(loc.DataSize-loc.DataLen), coldLen, int(loc.HotLen))

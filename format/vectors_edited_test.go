@@ -116,6 +116,10 @@ func editedVectors(t *testing.T) (out []vector) {
 		{"raw-pieces", "ok", "a raw frame in blocks of one byte", rawPieces},
 		{"header-mode", "corrupt", "a tar header with another mode", func(b []byte) []byte { b[105] = '6'; return AppendRawFrame(nil, b, nil, nil) }},
 		{"padding", "corrupt", "padding that is not zero", func(b []byte) []byte { b[1000] = 1; return AppendRawFrame(nil, b, nil, nil) }},
+		{"header-outside", "corrupt", "a tar header whose name leads outside", func(b []byte) []byte {
+			h := AppendHeader(nil, "../a.txt", 3)
+			return AppendRawFrame(nil, append(h, b[len(h):]...), nil, nil)
+		}},
 		{"frame-longer", "corrupt", "a frame that decodes to more than its row", func(b []byte) []byte { return AppendRawFrame(nil, append(b, make([]byte, 512)...), nil, nil) }},
 	} {
 		add("shard", c.name, c.expect, c.note, 0, withFirstFrame(t, shard, samples, c.edit))
@@ -183,9 +187,23 @@ func editedManifests(t *testing.T) (out []vector) {
 	add("tables", "size-other", "corrupt", "objects that are longer than their rows", 0, replace(typeObjSize, appendPlanes(nil, []uint64{99999, 500, 99999}, nil)))
 	add("tables", "hash-other", "corrupt", "shard hashes that do not give the digest", 0, replace(typeHashes, bytes.Repeat([]byte{7}, 96)))
 	add("tables", "hash-short", "corrupt", "a hash too few", 0, replace(typeHashes, bytes.Repeat([]byte{7}, 64)))
+	sidecars := func(tags ...byte) []byte {
+		e := slices.Clone(secs)
+		at := slices.IndexFunc(e, func(s rawSection) bool { return s.kind == typeStored })
+		return buildTables(slices.Insert(e, at, rawSection{kind: typeSidecars, critical: true, raw: tags}), nil)
+	}
+	add("tables", "sidecar-tag", "ok", "a plain shard whose sidecar has its hash in its name", 0, sidecars(append([]byte("\x01tagtag\xff"), make([]byte, 16)...)...))
+	add("tables", "sidecar-short", "corrupt", "a tag too few", 0, sidecars(make([]byte, 16)...))
+	add("tables", "sidecar-compressed", "corrupt", "a sidecar of a compressed shard", 0, sidecars(bytes.Repeat([]byte{7}, 24)...))
 	head := binary.LittleEndian.AppendUint64(nil, 2)
 	head = append(appendString(head, ""), make([]byte, 64)...)
 	add("tables", "no-parent", "corrupt", "generation 2 without a parent", 0, replace(typeHead, head))
+
+	add("tables", "samples-huge", "corrupt", "2^32 - 1 samples in a block of 10 KiB; totals agree", 0, manySamples(t))
+	m.Shards[0].Index, m.Shards[2].Index = HashIndex(make([]byte, 8)), IndexHash{Hot: BlockHash(nil), Cold: BlockHash([]byte{1})}
+	secs = tableParts(t, encodeTables(t, m))
+	add("tables", "index-hashes", "ok", "hashes of two indexes; that of the third is not known", 0, buildTables(secs, nil))
+	add("tables", "index-hashes-short", "corrupt", "hashes of two indexes for three shards", 0, replace(typeIndexHash, bytes.Repeat([]byte{7}, 128)))
 
 	raw := keyTable(t, keyEntries(5))
 	keys := func(edit func(b []byte)) []byte {

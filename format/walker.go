@@ -17,8 +17,8 @@ type Member struct {
 // End is the offset of the next member.
 func (m *Member) End() int64 { return m.Payload + m.Size + padding(m.Size) }
 
-// Walker finds the members of decoded tar bytes. Set Buf, then call Next. It allocates only for names of more than 100
-// bytes.
+// Walker finds the members of decoded tar bytes, and holds their names against CheckMember. Set
+// Buf, then call Next. It allocates only for names of more than 100 bytes.
 type Walker struct {
 	// Buf is a block's decoded bytes, or its beginning: see Partial.
 	Buf []byte
@@ -78,6 +78,9 @@ func (w *Walker) Next(m *Member) (bool, error) {
 		switch {
 		case regular:
 			m.Payload, m.Size, m.Name = payload, size, w.memberName(h)
+			if err := CheckMember(m.Name); err != nil {
+				return false, At(m.Header, err)
+			}
 			w.forget()
 			w.Off = end
 			return true, nil

@@ -15,6 +15,10 @@ var ErrTooLarge = errors.New("object is larger than allowed")
 // ErrNoList: the store cannot list its objects; those whose names are known can be read all the same.
 var ErrNoList = errors.New("store cannot list its objects")
 
+// ErrNoRanges: the server answers a request for a part of an object with something else. No object
+// can be read by ranges then, whatever its bytes.
+var ErrNoRanges = errors.New("the server ignores Range")
+
 // Error is what every store returns: which operation failed on which object of which store, and why.
 type Error struct {
 	// Op is what was asked: get, stat, put, list or delete.
@@ -67,6 +71,12 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Exhausted reports whether an error means that the process or the machine has run out of
+// descriptors or memory. It says nothing about the object.
+func Exhausted(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS)
+}
+
 // readOnlyError makes EROFS answer to ErrReadOnly without saying the same thing twice.
 type readOnlyError struct{ error }
 
@@ -98,6 +108,10 @@ func advice(err error) string {
 		return "mount it read-write or write elsewhere"
 	case errors.Is(err, syscall.EMFILE):
 		return "raise the limit on open files (ulimit -n)"
+	case errors.Is(err, syscall.ENFILE):
+		return "the whole machine has too many files open: end what holds them, or raise fs.file-max"
+	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.ENOBUFS):
+		return "the machine or its container is out of memory: free some, or give it more"
 	case errors.Is(err, fs.ErrPermission):
 		return "check the owner and the mode of the file and its directory"
 	}

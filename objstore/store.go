@@ -40,6 +40,8 @@ var (
 	ErrChanged = errors.New("object was replaced by another writer")
 	// ErrName: the name is not one a store accepts.
 	ErrName = errors.New("invalid object name")
+	// ErrBusy: others hold the lock that was to be taken alone.
+	ErrBusy = errors.New("in use")
 	// ErrReadOnly: the store takes no writes.
 	ErrReadOnly = errors.New("store is read-only")
 )
@@ -82,6 +84,20 @@ type Store interface {
 	Delete(ctx context.Context, name string) error
 	// String is the store's address as a user would write it, without secrets.
 	String() string
+}
+
+// Locker is a Store that those who write to it can lock: many share it while they add objects, and
+// one alone removes objects that nothing refers to. It is advisory, readers never take it, and it
+// ends with the process that holds it.
+type Locker interface {
+	Store
+	// Share takes the lock together with others who share it, and waits while someone holds it
+	// alone. who describes the holder to those it keeps out.
+	Share(ctx context.Context, who string) (release func(), err error)
+	// Exclude takes the lock alone. It does not wait: while others hold the lock the error wraps
+	// ErrBusy and names them. Where the store has no place yet, and so no objects, it is
+	// fs.ErrNotExist.
+	Exclude(ctx context.Context, who string) (release func(), err error)
 }
 
 // Remote is a Store whose requests take time: readers keep Requests of them in flight.

@@ -165,8 +165,8 @@ class Sections:
 
 
 SHARD = {"SCHM", "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "META", "SIZE", "SHAP", "GAPS", "KEYS", "ATTR", "ATTL", "ATTN"}
-TABLES = {"HEAD", "SCHM", "FLDS", "PART", "META", "NAME", "OSIZ", "TLEN", "SSMP", "SBLK", "SROW", "HASH", "KRNG"} | {
-    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC"}
+TABLES = {"HEAD", "SCHM", "FLDS", "PART", "META", "NAME", "OSIZ", "TLEN", "SSMP", "SBLK", "SROW", "HASH", "KRNG", "SIDE"} | {
+    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "IHSH"}
 
 
 def check_key(key):
@@ -392,6 +392,10 @@ def read_tables(data):
         hashes, rows = t.want("HASH", p), rows_of(t, p)
         need(len(rows) == part[1] == sum(cols[4]) and sum(cols[3]) == part[2] and sum(cols[2]) == part[3], "part")
         need(len(hashes) == 32 * count, "hashes")
+        tags = t.get("SIDE", p)
+        tags = bytes(8 * count) if tags is None else tags
+        need(len(tags) == 8 * count, "tags of sidecars")
+        need(("IHSH", p) not in t.by or len(t.want("IHSH", p)) == 64 * count, "hashes of indexes")
         f = Fields(t.want("KRNG", p))
         f.strings(2 * count)
         f.end()
@@ -399,6 +403,7 @@ def read_tables(data):
             own, rows = rows[: cols[4][i]], rows[cols[4][i] :]
             check_shard_name(names[i])
             plain = names[i].endswith(b".tar")
+            need(plain or not any(tags[8 * i : 8 * i + 8]), "sidecar of a compressed shard")
             stored = sum(r[0] for r in own)
             need(cols[0][i] == stored + (1024 if plain else 15 + cols[1][i]), "size of a shard")
             need(sum(r[2] for r in own) == cols[2][i] and sum(1 for r in own if r[2]) == cols[3][i], "samples of a shard")

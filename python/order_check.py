@@ -59,7 +59,17 @@ def case_checks(c):
         yield f"{c['name']}: rank {r}", want, ranks[r] if r < len(ranks) else None
 
 
+def choice_checks(c):
+    """What is chosen for a table (9.3); None for a refusal."""
+    got = answer_choose(c["choose"])
+    yield c["name"], c["want"], got and {name: got[name] for name in "VEWH"}
+
+
 def all_checks(v):
+    for c in v.get("choices", []):
+        yield from choice_checks(c)
+    if "philox" not in v:
+        return
     for e in v["philox"]:
         counter, key, out = ([int(x, 16) for x in e[m]] for m in ("counter", "key", "out"))
         yield f"philox {e['counter']}", out, list(philox(counter, key))
@@ -78,7 +88,7 @@ def check_vectors(v):
     differ = [check for check in checks if check[1] != check[2]]
     for name, want, got in differ:
         print(f"{name}: the vectors have {want}, here it is {got}")
-    print(f"{len(v['cases'])} cases, {len(checks)} checks, {len(differ)} differ")
+    print(f"{len(v.get('cases', v.get('choices')))} cases, {len(checks)} checks, {len(differ)} differ")
     return 1 if differ else 0
 
 

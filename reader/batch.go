@@ -10,8 +10,9 @@ import (
 )
 
 // Batch is this rank's part of a global batch. Samples are views into blocks: they are valid until
-// Release, or until the next call of Next when StreamOptions.Hold is 0. Clone keeps one longer. A
-// Batch is for one goroutine at a time.
+// Release, or until the next call of Next when StreamOptions.Hold is 0. Clone keeps one longer. The
+// blocks are in memory of the stream, where they were checked: a file that changes meanwhile does not
+// change them. A Batch is for one goroutine at a time.
 type Batch struct {
 	// Samples are in the order of the stream. Skipped ones are missing. Release removes them.
 	Samples []Sample

@@ -234,9 +234,6 @@ func BenchmarkRatio(b *testing.B) {
 			return one(b)
 		})
 	})
-	b.Run("text/verified/goal=0.97", func(b *testing.B) {
-		compare(b, readSamples(text, Options{Workers: 2}), readSamples(text, Options{Workers: 2, Unverified: true}))
-	})
 	for _, n := range []int{1, 2} {
 		b.Run(fmt.Sprintf("images/goroutines=%d/goal=0.75", n), func(b *testing.B) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))

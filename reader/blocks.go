@@ -70,7 +70,7 @@ func (d *Dataset) Blocks(ctx context.Context, o BlockOptions) iter.Seq2[*Block, 
 		var b Block
 		for w := (blockOrder{d: d, o: o, at: o.From}); w.at < o.To; {
 			w.large = nil
-			for u, err := range d.run(ctx, true, w.jobs(ctx)) {
+			for u, err := range d.run(ctx, pipelineOptions{keepGoing: true}, w.jobs(ctx)) {
 				if err != nil {
 					yield(nil, err)
 					return

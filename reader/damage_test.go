@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,8 +25,9 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
-// TestChangedInPlace overwrites, or cuts, the shards of a data set while it is streamed and batches are held: batches in hand
-// keep their bytes, whatever comes later is right, and the error is ErrChanged with shard and block.
+// TestChangedInPlace overwrites, or cuts, the shards of a data set while it is streamed and batches
+// are held: batches in hand keep their bytes, whatever comes later is right, and the error is
+// ErrChanged with shard and block.
 func TestChangedInPlace(t *testing.T) {
 	watch(t)
 	samples := make([]testset.Sample, 300)
@@ -115,8 +120,8 @@ type remoteStore struct{ objstore.Store }
 
 func (remoteStore) Requests() int { return 4 }
 
-// TestFlippedOnce turns a bit in the first answer of every range of every object: all ways to read deliver the right bytes, and
-// Verify says that a second read was another.
+// TestFlippedOnce turns a bit in the first answer of every range of every object: all ways to read
+// deliver the right bytes, and Verify says that a second read was another.
 func TestFlippedOnce(t *testing.T) {
 	watch(t)
 	samples := mixed(150)
@@ -243,4 +248,84 @@ func verifies(ctx context.Context, d *Dataset, deep bool) error {
 		err = fmt.Errorf("%+v", r)
 	}
 	return err
+}
+
+// scarce is a store of a process that may have only most objects open.
+type scarce struct {
+	objstore.Store
+	most int64
+	err  error
+	open atomic.Int64
+}
+
+func (s *scarce) Open(ctx context.Context, name string) (objstore.Object, error) {
+	if s.open.Add(1) > s.most {
+		s.open.Add(-1)
+		return nil, objstore.NewError("get", "test", name, s.err)
+	}
+	o, err := s.Store.Open(ctx, name)
+	return &scarceObject{Object: o, s: s}, err
+}
+
+type scarceObject struct {
+	objstore.Object
+	s    *scarce
+	once sync.Once
+}
+
+func (o *scarceObject) Close() error {
+	o.once.Do(func() { o.s.open.Add(-1) })
+	return o.Object.Close()
+}
+
+// TestFewDescriptors reads a data set of many shards with few descriptors: all ways do with what
+// there is. With too few even for that, the error is the machine's and no damage, from Verify too.
+func TestFewDescriptors(t *testing.T) {
+	watch(t)
+	samples := mixed(400)
+	inner := build(t, samples, testset.Options{BlockSize: 2000, ShardSize: 4000, Plain: true})
+	read := func(most int64, reason error, way func(context.Context, *Dataset, []testset.Sample) error) error {
+		store := &scarce{Store: inner, most: most, err: reason}
+		d, err := Open(t.Context(), store, Options{Workers: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		return way(t.Context(), d, samples)
+	}
+	whole := func(deep bool) func(context.Context, *Dataset, []testset.Sample) error {
+		return func(ctx context.Context, d *Dataset, _ []testset.Sample) error {
+			r, err := check.Verify(ctx, d.Store(), check.Options{Deep: deep})
+			if r != nil && !r.OK() {
+				t.Errorf("faults of a whole data set: %+v", r.Faults)
+			}
+			return err
+		}
+	}
+	ways := maps.Clone(waysToRead)
+	ways["verify"], ways["deep"] = whole(false), whole(true)
+	ways["stream"] = func(ctx context.Context, d *Dataset, want []testset.Sample) error {
+		s, err := d.Stream(ctx, StreamOptions{Shuffle: true, GlobalBatch: 16, Epochs: 1})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		for _, err := range s.Batches(ctx) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for way, f := range ways {
+		if err := read(24, syscall.EMFILE, f); err != nil { // Verify looks at 16 shards at a time
+			t.Errorf("%s, 24 descriptors: %v", way, err)
+		}
+		for _, reason := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+			err := read(1, reason, f) // the tables
+			if !errors.Is(err, reason) || Damaged(err) {
+				t.Errorf("%s, no descriptor: %v", way, err)
+			}
+		}
+	}
 }

@@ -377,3 +377,75 @@ func TestReplaced(t *testing.T) {
 		t.Fatalf("a shorter object: %v", err)
 	}
 }
+
+// TestNamesInBlocks changes names in headers alone, with checksums that fit: no way to read a
+// sample delivers a key that no writer accepts.
+func TestNamesInBlocks(t *testing.T) {
+	watch(t)
+	samples := make([]testset.Sample, 9)
+	for i := range samples {
+		samples[i] = testset.Sample{Key: fmt.Sprintf("dir/key%d", i), Fields: []testset.Field{{Name: "txt", Data: make([]byte, 300)}}}
+	}
+	ways := map[string]func(d *Dataset) error{
+		"stream": func(d *Dataset) error {
+			s, err := d.Stream(t.Context(), StreamOptions{GlobalBatch: 2, Epochs: 1})
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			for _, err := range s.Batches(t.Context()) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"field": func(d *Dataset) error { return d.Field(t.Context(), 5, "txt", io.Discard) },
+		"tar":   func(d *Dataset) error { return d.WriteTar(t.Context(), 5, io.Discard) },
+		"one":   func(d *Dataset) error { _, err := d.Get(t.Context(), 5); return err },
+		"all": func(d *Dataset) error {
+			for _, err := range d.Samples(t.Context(), Range{}) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"frames": func(d *Dataset) error { return waysToRead["frames"](t.Context(), d, nil) },
+		"blocks": func(d *Dataset) error {
+			for b, err := range d.Blocks(t.Context(), BlockOptions{}) {
+				for err == nil {
+					_, err = b.Next()
+				}
+				if err != io.EOF {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	for kind, o := range tinyKinds {
+		o.BlockSize, o.ShardSize = 3000, 1<<20
+		for _, name := range []string{"../key5.txt", "/dir/key5.txt", "dir//key5.txt", "dir/./key5.txt", "dir/../../key5.txt", "dir/.txt", "dir/../.txt"} {
+			o.Member = func(key, field string) string {
+				if key == "dir/key5" {
+					return name
+				}
+				return format.JoinName(key, field)
+			}
+			d := open(t, build(t, samples, o), Options{})
+			for way, read := range ways {
+				if err := read(d); !errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "train-000000") {
+					t.Errorf("%s, %q, %s: %v", kind, name, way, err)
+				}
+			}
+		}
+		o.Member = nil
+		d := open(t, build(t, samples, o), Options{})
+		for way, read := range ways {
+			if err := read(d); err != nil {
+				t.Errorf("%s, %s: %v", kind, way, err)
+			}
+		}
+	}
+}

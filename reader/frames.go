@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/internal/window"
 )
 
 // Range is a part of a data set in storage order: shards [From, To). The zero value is all of it, and so is To 0: up to
@@ -28,30 +30,34 @@ type Frame struct {
 	Last bool
 	// Decoded are tar members, valid until the next step of the iteration. Do not write to them.
 	Decoded []byte
-
-	shard *fetch.Shard
 }
 
 func frameOf(r *fetch.Result) Frame {
 	return Frame{
 		Shard: r.Shard.Number, Block: r.Block, Row: r.Row, Offset: r.Offset, BlockOffset: r.BlockOffset, Stored: r.Stored,
-		FirstSample: r.First, Samples: r.Samples, Last: r.Last, Decoded: r.Decoded, shard: r.Shard,
+		FirstSample: r.First, Samples: r.Samples, Last: r.Last, Decoded: r.Decoded,
 	}
 }
 
-// Frames reads the frames of a range of shards in storage order: fetched, compared with their CRC-32C and decoded on
-// Options.Workers goroutines, within Options.Memory. Nothing is read before the loop begins; when it ends, by a break
-// too, all goroutines have ended. An error comes in the place of the frame it belongs to, with shard, block and offset, and
-// is the last thing the loop sees. Every range over the result reads anew.
+// Frames reads the frames of a range of shards in storage order: fetched, compared with their
+// CRC-32C, decoded and the names of members checked on Options.Workers goroutines, within
+// Options.Memory. Nothing is read before the loop begins. When it ends, by a break too, all
+// goroutines have ended. An error comes in the place of the frame it belongs to, with shard, block
+// and offset, and is the last value of the loop. Every range over the result reads anew.
 func (d *Dataset) Frames(ctx context.Context, r Range) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
-		for u, err := range d.run(ctx, false, d.storageOrder(ctx, r, false)) {
+		var large members // of a block of several frames
+		for u, err := range d.run(ctx, pipelineOptions{check: checkNames}, d.storageOrder(ctx, r, false)) {
 			if err != nil {
 				yield(Frame{}, err)
 				return
 			}
 			for i := range u.Results {
-				if err := u.Results[i].Err; err != nil {
+				err := u.Results[i].Err
+				if err == nil {
+					err = large.pass(&u.Results[i])
+				}
+				if err != nil {
 					yield(Frame{}, err)
 					return
 				}
@@ -61,6 +67,41 @@ func (d *Dataset) Frames(ctx context.Context, r Range) iter.Seq2[Frame, error] {
 			}
 		}
 	}
+}
+
+// checkNames checks the names of the members of a whole block.
+func checkNames(f *fetch.Result) error {
+	if f.Samples == 0 || !f.Last {
+		return nil
+	}
+	walk := format.Walker{Buf: f.Decoded, Foreign: f.Shard.Foreign}
+	var m format.Member
+	for {
+		if ok, err := walk.Next(&m); err != nil || !ok {
+			return placed(f, window.InBlock(err))
+		}
+	}
+}
+
+// placed adds the place of a block to an error.
+func placed(f *fetch.Result, err error) error {
+	return format.Position(err, f.Shard.Name, f.Block, f.Offset, "")
+}
+
+// pass checks the names of the members of a block of several frames, which come one by one.
+func (m *members) pass(f *fetch.Result) error {
+	if f.Samples > 0 && f.Last {
+		return nil
+	}
+	if f.Samples > 0 {
+		*m = members{want: -1, foreign: f.Shard.Foreign, head: m.head[:0], key: m.key[:0]}
+	}
+	place := func(err error) error { return placed(f, err) }
+	err := m.write(f.Decoded, place)
+	if err == nil && f.Last {
+		err = m.end(place)
+	}
+	return err
 }
 
 // storageOrder is the order of jobs that reads a range of shards from front to end. whole keeps blocks in one piece.
@@ -86,12 +127,20 @@ func (d *Dataset) storageOrder(ctx context.Context, r Range, whole bool) iter.Se
 	}
 }
 
-// run fetches jobs within the data set's options. Without keepGoing the first error ends the loop.
-func (d *Dataset) run(ctx context.Context, keepGoing bool, jobs iter.Seq2[fetch.Job, error]) iter.Seq2[*fetch.Unit, error] {
+// pipelineOptions are how run differs between its callers.
+type pipelineOptions struct {
+	keepGoing bool                      // go on after an error
+	check     func(*fetch.Result) error // runs on the workers, for every frame that is right so far
+}
+
+// run fetches jobs within the data set's options.
+func (d *Dataset) run(ctx context.Context, o pipelineOptions, jobs iter.Seq2[fetch.Job, error]) iter.Seq2[*fetch.Unit, error] {
 	return func(yield func(*fetch.Unit, error) bool) {
 		ctx, end := d.catalog.Scope(ctx)
 		defer end()
-		p := &fetch.Pipeline{Source: d.source, Pool: &d.pool, Workers: d.opts.Workers, Memory: d.opts.Memory, KeepGoing: keepGoing}
+		p := &fetch.Pipeline{
+			Source: d.source, Pool: &d.pool, Workers: d.opts.Workers, Memory: d.opts.Memory, KeepGoing: o.keepGoing, Check: o.check,
+		}
 		p.Run(ctx, jobs)(yield)
 	}
 }

@@ -136,7 +136,7 @@ func (d *Dataset) walk(ctx context.Context, j fetch.Job, m *members) error {
 			return m.whole(f.Decoded, place)
 		})
 	}
-	for u, err := range d.run(ctx, false, rowByRow(j)) {
+	for u, err := range d.run(ctx, pipelineOptions{}, rowByRow(j)) {
 		if err != nil {
 			return err
 		}

@@ -49,36 +49,52 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 	if err != nil {
 		return nil, err
 	}
+	from, to := format.SearchKeys(entries, hash)
 	var numbers []uint64
-	for _, n := range format.SearchKeys(entries, hash) {
-		same, err := d.hasKey(ctx, n, key)
+	for _, e := range entries[from:to] {
+		k, err := d.keyOf(ctx, e.Number)
 		if err != nil {
 			return nil, err
 		}
-		if same {
-			numbers = append(numbers, n)
+		if k == key {
+			numbers = append(numbers, e.Number)
 		}
 	}
-	return numbers, nil
+	if len(numbers) > 0 {
+		return numbers, nil
+	}
+	// No sample that the table leads to has the key. That is an answer only if the table is right here:
+	// an entry that was changed in place is next to where the key's own would be.
+	for _, e := range entries[max(from-1, 0):min(to+1, len(entries))] {
+		k, err := d.keyOf(ctx, e.Number)
+		if err == nil && format.KeyHash(k) != e.Hash {
+			err = d.wrongTable(fmt.Errorf("the entry %016x leads to sample %d, whose key %q has another hash", e.Hash, e.Number, k))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
-// hasKey confirms that a sample has a key.
-func (d *Dataset) hasKey(ctx context.Context, number uint64, key string) (bool, error) {
+// wrongTable is the error of a keys table that contradicts the samples.
+func (d *Dataset) wrongTable(err error) error {
+	return format.Position(fmt.Errorf("%w: %w: restore the table from a copy, or pack again", format.ErrCorrupt, err), d.KeysTable(), -1, -1, "")
+}
+
+// keyOf reads the key of a sample.
+func (d *Dataset) keyOf(ctx context.Context, number uint64) (key string, err error) {
 	j, index, err := d.catalog.Locate(ctx, number)
 	if err != nil {
-		return false, err
-	}
-	if key < j.Shard.FirstKey || key > j.Shard.LastKey {
-		return false, nil
+		return "", err
 	}
 	m := members{want: index}
-	same := false
 	m.member = func(k, _ []byte) bool {
-		same = string(k) == key
+		key = string(k)
 		return true
 	}
 	// Through the same walk as Field: the block may be too large to be held whole.
-	return same, d.walk(ctx, j, &m)
+	return key, d.walk(ctx, j, &m)
 }
 
 // lookupIndexes searches the indexes of shards.
@@ -117,6 +133,9 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 	hint := ""
 	if len(shards) > 0 {
 		if ix, err := d.Index(ctx, shards[0]); err == nil {
+			if slices.Contains(ix.Keys, key) { // the keys table was asked
+				return d.wrongTable(fmt.Errorf("it lacks the key %q of shard %d", key, shards[0]))
+			}
 			hint = nearKeys(ix.Keys, key)
 		}
 	}

@@ -31,7 +31,7 @@ type visitor struct {
 // how a sample of gigabytes is read in little memory. It is for one goroutine.
 type members struct {
 	visitor
-	want    int  // number in the block of the sample to show
+	want    int  // number in the block of the sample to show; -1 for none
 	foreign bool // the archive is another tool's
 
 	done   bool
@@ -169,6 +169,9 @@ func (m *members) foreignHeaders(p []byte, place func(error) error) ([]byte, err
 	case e.Type != '0':
 		m.head = m.head[:0]
 		return p, nil
+	}
+	if err := format.CheckMember(e.Name); err != nil {
+		return nil, place(err)
 	}
 	return p, m.begin(&e.Member)
 }

@@ -29,8 +29,6 @@ type Options struct {
 	// would have to be held whole is refused with format.ErrTooLarge. Caches (tables, indexes) come on top: at most a
 	// quarter of it or 64 MiB each, whichever is more.
 	Memory int64
-	// Unverified leaves out the CRC-32C of frames. It exists to measure what checking costs.
-	Unverified bool
 }
 
 // filled validates the options and puts the defaults in.

@@ -39,7 +39,7 @@ func (s *Sample) Field(name string) ([]byte, bool) {
 func (d *Dataset) Samples(ctx context.Context, r Range) iter.Seq2[*Sample, error] {
 	return func(yield func(*Sample, error) bool) {
 		var w sampleWalk
-		for u, err := range d.run(ctx, false, d.storageOrder(ctx, r, true)) {
+		for u, err := range d.run(ctx, pipelineOptions{}, d.storageOrder(ctx, r, true)) {
 			if err != nil {
 				yield(nil, err)
 				return

@@ -128,8 +128,9 @@ func (s *Stream) Stats() StreamStats {
 	}
 }
 
-// log writes a line at every interval, and one behind the last.
-func (s *Stream) log(ctx context.Context) {
+// log describes the order, then writes a line at every interval, and one behind the last.
+func (s *Stream) log(ctx context.Context, epoch uint64) {
+	s.logOrder(ctx, epoch)
 	tick := time.NewTicker(s.opts.StatsEvery)
 	defer tick.Stop()
 	var before StreamStats

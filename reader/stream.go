@@ -131,7 +131,8 @@ func (s *Stream) start(ctx context.Context, t order.Table, cursor *order.Cursor)
 		Drafts: s.flow.drafts, Fetches: s.flow.fetches,
 	}
 	if s.opts.Log != nil {
-		s.life.wg.Go(func() { s.log(s.life.ctx) })
+		epoch := s.place.epoch // Next moves it
+		s.life.wg.Go(func() { s.log(s.life.ctx, epoch) })
 	}
 	s.life.wg.Go(func() { s.planner.Run(s.life.ctx) })
 	for range s.sizes.workers {

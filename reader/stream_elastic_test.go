@@ -168,7 +168,7 @@ func TestStreamResumesAnywhere(t *testing.T) {
 	watch(t)
 	samples := mixed(40)
 	set := newStreamed(t, mem.New(), samples, testset.Options{BlockSize: 2000, ShardSize: 9000})
-	o := StreamOptions{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 7, Epochs: 2}
+	o := StreamOptions{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 7, Epochs: 2, Tail: order.TailWrap}
 	plan := set.stream(t, o).Plan()
 	for epoch := range uint64(2) {
 		for position := range uint64(len(samples)) {

@@ -42,7 +42,7 @@ var (
 // documented default.
 type StreamOptions struct {
 	// Shuffle, Seed, ShuffleMemory, WholeShards, Lanes, RunBlocks, Delay, Head, Affinity and Tail choose the order, see
-	// order.Choice. Tail defaults to wrap when shuffled and short otherwise. With a Checkpoint they are what it says, and
+	// order.Choice. Tail defaults to order.DefaultTail(Epochs). With a Checkpoint they are those of the checkpoint, and
 	// what is set here is ignored: compare with order.Params.Compare what a user asked for.
 	Shuffle                       bool
 	Seed                          uint64
@@ -94,9 +94,12 @@ type StreamOptions struct {
 	MaxSkippedShare float64
 	// Skipped is the ledger of an earlier run that this one goes on from.
 	Skipped []SkippedBlock
-	// Log, when not nil, takes a line every StatsEvery, and one behind the last: batches and bytes a second, the share of the time
-	// that Next waited, and its main causes, see Stalls. StatsEvery defaults to a minute. It also takes a line for each decision of
-	// the autotuning, with its reason and what it was measured by.
+	// Log, when not nil, takes a line about the order at the start: its parameters, and how well
+	// this rank's share is mixed, see package mixing (of large epochs measured in part); warnings
+	// where the window is small for the batch, or lanes are fewer than ranks. It takes a line every
+	// StatsEvery, and one behind the last: batches and bytes a second, the share of the time that
+	// Next waited, and its main causes, see Stalls. StatsEvery defaults to a minute. It also takes
+	// a line for each decision of the autotuning, with its reason and what it was measured by.
 	Log        *slog.Logger
 	StatsEvery time.Duration
 
@@ -131,12 +134,6 @@ func (o StreamOptions) filled(d *Dataset) (StreamOptions, error) {
 	}
 	if o.Workers == 0 {
 		o.Workers = d.opts.Workers
-	}
-	if o.Tail == "" {
-		o.Tail = order.TailShort
-		if o.Shuffle {
-			o.Tail = order.TailWrap
-		}
 	}
 	if o.StatsEvery == 0 {
 		o.StatsEvery = time.Minute
@@ -183,7 +180,7 @@ func (d *Dataset) expect(fields []string) error {
 func (o *StreamOptions) Choice() order.Choice {
 	return order.Choice{
 		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
-		Delay: o.Delay, Head: o.Head, Affinity: o.Affinity, Tail: o.Tail, GlobalBatch: o.GlobalBatch, World: o.World,
+		Delay: o.Delay, Head: o.Head, Affinity: o.Affinity, Tail: o.Tail, Epochs: o.Epochs, GlobalBatch: o.GlobalBatch, World: o.World,
 	}
 }
 

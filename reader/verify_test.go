@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -105,6 +106,35 @@ func TestVerifyManifest(t *testing.T) {
 				t.Fatalf("%+v", r.Faults)
 			}
 		})
+	}
+}
+
+// TestLookupWrongTable looks for keys in tables that are whole and lie: each is found or the table
+// is called corrupt, and "not found" is only what is not there.
+func TestLookupWrongTable(t *testing.T) {
+	samples := mixed(300)
+	other := func(k string) uint64 { return format.KeyHash("another data set's " + k) }
+	for name, hash := range map[string]func(string) uint64{
+		"one key": func(k string) uint64 { return format.KeyHash(k) + map[bool]uint64{true: 1}[k == samples[5].Key] },
+		"swapped": func(k string) uint64 {
+			return format.KeyHash(strings.NewReplacer(samples[1].Key, samples[2].Key, samples[2].Key, samples[1].Key).Replace(k))
+		},
+		"others": other, "all zero": func(string) uint64 { return 0 },
+	} {
+		d := open(t, build(t, samples, testset.Options{BlockSize: 20_000, ShardSize: 60_000, KeyHash: hash}), Options{})
+		wrong := 0
+		for i, s := range samples {
+			found, err := d.Lookup(t.Context(), s.Key)
+			if err == nil && slices.Equal(found, []uint64{uint64(i)}) {
+				continue
+			}
+			if wrong++; !errors.Is(err, format.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), d.KeysTable()) {
+				t.Fatalf("%s: %q: %v, %v", name, s.Key, found, err)
+			}
+		}
+		if wrong == 0 {
+			t.Errorf("%s: all keys were found", name)
+		}
 	}
 }
 
@@ -310,5 +340,57 @@ func TestVerifyParts(t *testing.T) {
 	if len(r.Faults) != 2 || r.Faults[0].Kind != check.KindManifest || r.Faults[1].Kind != check.KindManifest ||
 		!strings.Contains(r.Faults[1].Detail, fmt.Sprintf("%d shards from number 0", len(m.Shards))) {
 		t.Fatalf("%+v", r)
+	}
+}
+
+// TestAttributesAreBound puts a shard in place of one that differs in attributes alone, with all of
+// its own checksums right: the tables tell. Those of an older program, which have no hashes of
+// indexes, stay readable.
+func TestAttributesAreBound(t *testing.T) {
+	samples := mixed(60)
+	label := func(first byte) func(string) string {
+		return func(key string) string { return string([]byte{first + key[len(key)-1]%3}) }
+	}
+	for _, plain := range []bool{false, true} {
+		o := testset.Options{BlockSize: 4000, ShardSize: 30_000, Plain: plain, Label: label('a')}
+		store := build(t, samples, o)
+		o.Label = label('p')
+		other := build(t, samples, o)
+		d := open(t, store, Options{})
+		info, _ := d.Shard(t.Context(), 1)
+		name := info.IndexObject()
+		swapped := damaged(t, store, name, object(t, other, name))
+		if len(object(t, store, name)) != len(object(t, other, name)) || bytes.Equal(object(t, store, name), object(t, other, name)) {
+			t.Fatal("the shards differ in more than their attributes, or not at all")
+		}
+		for _, deep := range []bool{false, true} {
+			if r := verify(t, swapped, deep); len(r.Faults) == 0 || r.Faults[0].Kind != check.KindIndex || !strings.Contains(r.Faults[0].Detail, "attributes") {
+				t.Errorf("plain=%v deep=%v: %+v", plain, deep, r.Faults)
+			}
+		}
+		if _, err := open(t, swapped, Options{}).Index(t.Context(), 1); !errors.Is(err, format.ErrMismatch) {
+			t.Errorf("the index of another shard: %v", err)
+		}
+		// COLD alone, as a reader of the whole index sees it.
+		raw := slices.Clone(object(t, store, name))
+		if want := format.HashIndex(raw[len(raw)-int(info.Tail):]); want != info.Index {
+			t.Errorf("%v, the tables have %v", want, info.Index)
+		}
+		o.Label = label('a')
+		o.Edit = func(m *format.Manifest) {
+			for i := range m.Shards {
+				m.Shards[i].Index = format.IndexHash{}
+			}
+		}
+		old := build(t, samples, o)
+		if bytes.Contains(object(t, old, open(t, old, Options{}).Tables()), []byte("IHSH")) {
+			t.Fatal("the tables have hashes of indexes")
+		}
+		if r := verify(t, old, true); !r.OK() {
+			t.Errorf("tables of an older program: %+v", r.Faults)
+		}
+		if _, err := open(t, old, Options{}).Index(t.Context(), 1); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -25,6 +25,9 @@ type childJob struct {
 	Resume bool
 	// Pause is slept before each payload, so that a kill can fall anywhere.
 	Pause time.Duration
+	// Index, when not nil, has it index these archives with blocks of BlockSize bytes.
+	Index     []string
+	BlockSize int64
 	// Parts, when not 0, has it pack one part of so many; part -1 is the commit.
 	Part, Parts int
 }
@@ -73,6 +76,8 @@ func child(text string) int {
 	fmt.Println("begin")
 	var out childResult
 	switch {
+	case job.Index != nil:
+		out.Result, err = writer.Index(context.Background(), st, job.Index, writer.Options{Mode: job.Mode, BlockSize: job.BlockSize, Workers: 2})
 	case job.Parts > 0 && job.Part < 0:
 		out.Result, err = writer.Commit(context.Background(), st, writer.CommitOptions{Parts: job.Parts})
 	case job.Parts > 0:

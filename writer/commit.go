@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,6 +38,11 @@ type CommitOptions struct {
 // Shards are not read: a part's manifest and its keys table say all. What is published is a function of the parts, so Commit
 // may be repeated, and two may run at once: the result of all of them is the same generation.
 func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Result, error) {
+	release, err := hold(ctx, store, fmt.Sprintf("commit of %d parts", opt.Parts), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, fmt.Errorf("writer: %w", err)
+	}
+	defer release()
 	s, err := findParts(ctx, store, opt.Name, opt.Parts)
 	if err != nil {
 		return nil, err
@@ -111,7 +117,7 @@ func (s *partSet) writer(store objstore.Store, opt CommitOptions) (*Writer, erro
 	if err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
-	w := &Writer{store: store, opt: all, prior: s.prior, priorTag: s.tag, priorTab: s.tables, common: s.common}
+	w := &Writer{store: store, puts: newPuts(store), opt: all, prior: s.prior, priorTag: s.tag, priorTab: s.tables, common: s.common}
 	w.emit = newEmitter(w, nil)
 	return w, nil
 }

@@ -227,7 +227,7 @@ func (e *emitter) finish(end *shardEnd) error {
 	e.entries = append(e.entries, format.ShardEntry{
 		ShardInfo: format.ShardInfo{
 			Name: s.name, Size: uint64(s.size), Tail: uint64(len(tail)), Samples: s.samples, Blocks: uint64(s.blocks),
-			Rows: uint64(len(ix.Rows)), Hash: hash, FirstKey: s.first, LastKey: s.last,
+			Rows: uint64(len(ix.Rows)), Hash: hash, Index: format.HashIndex(tail), FirstKey: s.first, LastKey: s.last,
 		},
 		Rows: ix.Rows,
 	})

@@ -165,7 +165,7 @@ func TestEveryFaultOfPrune(t *testing.T) {
 	}
 	digest := digestOf(t, before)
 	clean := before.Clone()
-	if _, err := writer.Prune(t.Context(), clean, writer.PruneOptions{Keep: 2}); err != nil {
+	if _, err := writer.Prune(t.Context(), clean, writer.PruneOptions{Keep: 2, Grace: -1}); err != nil {
 		t.Fatal(err)
 	}
 	want := objects(t, clean)
@@ -176,14 +176,14 @@ func TestEveryFaultOfPrune(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			var inner *mem.Store
 			eachFault(t, fault, func() objstore.Store { inner = before.Clone(); return inner }, func(f *storetest.Faulty) {
-				_, err := writer.Prune(t.Context(), f, writer.PruneOptions{Keep: 2})
+				_, err := writer.Prune(t.Context(), f, writer.PruneOptions{Keep: 2, Grace: -1})
 				if (err != nil) != f.Fired() {
 					t.Fatalf("fired %v, error %v", f.Fired(), err)
 				}
 				if digestOf(t, inner) != digest {
 					t.Fatal("another data set is there")
 				}
-				if _, err := writer.Prune(t.Context(), inner, writer.PruneOptions{Keep: 2}); err != nil {
+				if _, err := writer.Prune(t.Context(), inner, writer.PruneOptions{Keep: 2, Grace: -1}); err != nil {
 					t.Fatal(err)
 				}
 				sameObjects(t, "pruned again", objects(t, inner), want)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
@@ -19,15 +18,18 @@ import (
 // error that names archive, offset and member: samples torn apart, links and sparse files, names that are no keys, archives that
 // were cut or joined. An archive without samples is left out, with a warning to Options.Log.
 //
-// Of the options Mode, KeepDuplicates, BlockSize, Workers, TempDir, Progress and Log count. With Overwrite indexes that are there
-// are replaced, for archives that did change; otherwise one with other bytes is ErrLost. With Append the archives follow those
-// that are there. After an interruption the same call does the work again, and what it puts is the same.
+// Of the options Mode, KeepDuplicates, BlockSize, Workers, TempDir, Progress and Log count. An
+// index is named by its content and never replaced: with Overwrite, archives that changed or are
+// cut into other blocks get another index, and earlier generations keep theirs. With Append the
+// archives follow those that are there. After an interruption the same call does the work again,
+// and what it puts is the same.
 func Index(ctx context.Context, store objstore.Store, names []string, opt Options) (*Result, error) {
 	opt.Plain = true
 	w, err := prepare(ctx, store, opt, nil)
 	if err != nil {
 		return nil, err
 	}
+	defer w.release()
 	if err := w.indexable(names); err != nil {
 		return nil, err
 	}
@@ -157,7 +159,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &foreignTar{ctx: ctx, obj: obj, size: info.Size, blockSize: w.opt.BlockSize, readSize: 1 << 20, names: map[string]string{}, keys: map[string]int64{}}
+	in := &foreignTar{ctx: ctx, obj: obj, size: info.Size, opt: &w.opt, readSize: 1 << 20, names: map[string]string{}, keys: map[string]int64{}}
 	if _, remote := w.store.(objstore.Remote); remote {
 		in.readSize = 8 << 20 // each read is a request
 	}
@@ -169,7 +171,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 		return nil, nil
 	}
 	hash := in.hasher.Sum()
-	ix := in.index.Finish(format.Metadata{"tool": toolVersion(), "content": hash.String()})
+	ix := in.index.Finish(format.Metadata{"tool": toolVersion(), "content": hash.String(), metaArchive: name})
 	ix.Foreign, ix.End = true, uint64(info.Size-in.begin)
 	tail, err := format.AppendTail(nil, ix, true)
 	if err != nil {
@@ -182,26 +184,18 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.putSidecar(ctx, name, tail); err != nil {
-		return nil, err
-	}
+	sum := format.BlockHash(tail)
 	e := format.ShardEntry{Rows: ix.Rows, ShardInfo: format.ShardInfo{
 		Name: name, Size: uint64(info.Size), Tail: uint64(len(tail)), Samples: uint64(in.samples), Blocks: uint64(in.blocks),
-		Rows: uint64(len(ix.Rows)), Hash: hash, Foreign: true,
+		Rows: uint64(len(ix.Rows)), Hash: hash, Index: format.HashIndex(tail), Foreign: true, Sidecar: format.SidecarTag(sum[:8]),
 	}}
 	e.FirstKey, e.LastKey = in.first, in.last
+	if err := w.puts.immutable(ctx, e.IndexObject(), tail); err != nil {
+		return nil, err
+	}
 	return &adopted{index: ix, entry: e}, nil
 }
 
-// putSidecar puts the index of an archive, in place of an older one where that is asked for.
-func (w *Writer) putSidecar(ctx context.Context, name string, tail []byte) error {
-	err := putImmutable(ctx, w.store, sidecarName(name), tail)
-	switch {
-	case !errors.Is(err, ErrLost):
-		return err
-	case w.opt.Mode == Overwrite:
-		_, err = objstore.Put(ctx, w.store, sidecarName(name), tail, objstore.Condition{})
-		return err
-	}
-	return fmt.Errorf("%w: %s is an index of other bytes: the archive changed since, or --block-size did; --overwrite replaces it", ErrLost, sidecarName(name))
-}
+// metaArchive is the key of a sidecar's metadata with the archive's name in the data set. A prune
+// goes by it: data sets may lie in each other's folders and index the same archives.
+const metaArchive = "archive"

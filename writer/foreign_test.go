@@ -245,7 +245,7 @@ func TestIndexFlipped(t *testing.T) {
 	if _, err := Index(t.Context(), whole, []string{"a.tar"}, Options{BlockSize: 4096}); err != nil {
 		t.Fatal(err)
 	}
-	for name, step := range map[string]int{"a.tar": 331, "a.tar.shidx": 43} {
+	for name, step := range map[string]int{"a.tar": 331, sidecarOf(t, whole, "a.tar"): 43} {
 		data, _, err := objstore.ReadAll(t.Context(), whole, name, 1<<30)
 		if err != nil {
 			t.Fatal(err)
@@ -393,7 +393,7 @@ func TestIndexGenerations(t *testing.T) {
 		}
 		checkForeignSample(t, s, keys, fields)
 	}
-	if res, err := Prune(t.Context(), store, PruneOptions{Keep: 1}); err != nil {
+	if res, err := Prune(t.Context(), store, PruneOptions{Keep: 1, Grace: -1}); err != nil {
 		t.Fatal(err)
 	} else {
 		for _, o := range res.Objects {

@@ -21,10 +21,10 @@ import (
 //
 // A block ends before the first member of a sample. What is no regular file, directories say, belongs to the block that it stands in.
 type foreignTar struct {
-	ctx       context.Context
-	obj       objstore.Object
-	size      int64
-	blockSize int64
+	ctx  context.Context
+	obj  objstore.Object
+	size int64
+	opt  *Options // filled
 
 	readSize int    // how much is read at once
 	buf      []byte // memory of window
@@ -168,7 +168,7 @@ func (t *foreignTar) member(e *format.ForeignEntry) error {
 		if err := t.endSample(); err != nil {
 			return err
 		}
-		if t.open > 0 && t.count > 0 && t.open >= t.blockSize {
+		if t.open > 0 && t.count > 0 && t.opt.blockFull(t.open, int(t.count)) {
 			if err := t.endBlock(); err != nil {
 				return err
 			}

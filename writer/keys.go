@@ -32,7 +32,7 @@ func (w *Writer) putKeys(ctx context.Context, m *format.Manifest) (format.Hash, 
 	}
 	sum := format.Hash(h.Sum(nil))
 	size := (format.KeyTable{Entries: w.emit.numbers}).Size()
-	return sum, putNamed(ctx, w.store, format.KeysName(sum), size, func(to io.Writer) error { return w.writeKeys(to, m, old) })
+	return sum, w.puts.named(ctx, format.KeysName(sum), size, func(to io.Writer) error { return w.writeKeys(to, m, old) })
 }
 
 func (w *Writer) writeKeys(to io.Writer, m *format.Manifest, old *keyStream) error {
@@ -194,7 +194,7 @@ func (w *Writer) keyOf(ctx context.Context, m *format.Manifest, number uint64) (
 			number -= s.Samples
 			continue
 		}
-		ix, _, err := loadIndex(ctx, w.store, s.Name)
+		ix, _, err := loadIndex(ctx, w.store, s.IndexObject())
 		if err != nil {
 			return "", s.Name, err
 		}

@@ -1,14 +1,19 @@
 package writer_test
 
 import (
+	"archive/tar"
 	"bufio"
+	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -131,4 +136,100 @@ func TestKilledLeavesNoNames(t *testing.T) {
 			t.Fatalf("%s is there", name)
 		}
 	}
+}
+
+// TestKilledIndex kills processes that index archives anew, each with other blocks. The current
+// generation and all before it are whole after each kill, and one that is left alone ends well.
+func TestKilledIndex(t *testing.T) {
+	dir := t.TempDir()
+	st := localStore(t, dir)
+	job := childJob{Dir: dir, BlockSize: 4096}
+	for i := range 12 {
+		name := fmt.Sprintf("wds/%02d.tar", i)
+		replace(t, st, name, plainTar(t, fmt.Sprintf("%02d", i), 40))
+		job.Index = append(job.Index, name)
+	}
+	begin := time.Now()
+	if r := job.run(t); r.Error != "" {
+		t.Fatal(r.Error)
+	}
+	took := time.Since(begin)
+	job.Mode = writer.Overwrite
+	rng := rand.New(rand.NewPCG(3, 1))
+	killed, sidecars := 0, len(objects(t, st))
+	for trial := range *trials {
+		job.BlockSize = 4096 + 512*rng.Int64N(64)
+		if killAfter(t, &job, time.Duration(rng.Int64N(int64(took)))) {
+			killed++
+		}
+		checkGeneration(t, st, "")
+		if trial%10 == 9 || trial == *trials-1 {
+			checkGenerations(t, st)
+		}
+	}
+	sidecars = len(objects(t, st)) - sidecars
+	job.BlockSize = 8192
+	r := job.run(t)
+	if r.Error != "" {
+		t.Fatal(r.Error)
+	}
+	generations := checkGenerations(t, st)
+	if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1}); err != nil {
+		t.Fatal(err)
+	}
+	checkGeneration(t, st, "")
+	if n := len(objects(t, st)); n != 2*len(job.Index)+3 {
+		t.Errorf("%d objects after a prune: %q", n, names(t, st))
+	}
+	t.Logf("%d of %d were killed, %d objects more; %d generations are whole", killed, *trials, sidecars, generations)
+	if killed == 0 {
+		t.Error("none was killed")
+	}
+}
+
+// plainTar is an archive of n samples.
+func plainTar(t *testing.T, prefix string, n int) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for i := range n {
+		data := bytes.Repeat([]byte{byte(i)}, 300+i*97%2000)
+		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%s/%04d.bin", prefix, i), Mode: 0o644, Size: int64(len(data))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// checkGeneration reads all of a generation, the current one where it is not named.
+func checkGeneration(t *testing.T, st objstore.Store, generation string) {
+	t.Helper()
+	d, err := reader.Open(t.Context(), st, reader.Options{Generation: generation})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if r, err := d.Verify(t.Context(), reader.VerifyOptions{Deep: true}); err != nil || !r.OK() {
+		t.Fatalf("generation %d: %+v, %v", d.Generation(), r, err)
+	}
+}
+
+// checkGenerations reads all generations, and returns how many there are.
+func checkGenerations(t *testing.T, st objstore.Store) (n int) {
+	t.Helper()
+	for info, err := range st.List(t.Context(), "manifest-") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Tables that a killed process put and did not publish are whole, too.
+		checkGeneration(t, st, strings.TrimSuffix(strings.TrimPrefix(info.Name, "manifest-"), ".bin"))
+		n++
+	}
+	return n
 }

@@ -54,16 +54,8 @@ func loadManifest(ctx context.Context, store objstore.Store, name string) (*form
 	return m, nil
 }
 
-// loadIndex reads a shard's whole index: the end of a .tar.zst, or a sidecar. It returns its length, too.
-func loadIndex(ctx context.Context, store objstore.Store, shard string) (*format.ShardIndex, *format.Tail, error) {
-	plain, err := format.ShardFormat(shard)
-	if err != nil {
-		return nil, nil, err
-	}
-	name := shard
-	if plain {
-		name = sidecarName(shard)
-	}
+// loadIndex reads the whole index at the end of an object: a shard, or the sidecar of a plain one.
+func loadIndex(ctx context.Context, store objstore.Store, name string) (*format.ShardIndex, *format.Tail, error) {
 	obj, err := store.Open(ctx, name)
 	if err != nil {
 		return nil, nil, err

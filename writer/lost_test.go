@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -166,6 +167,25 @@ func TestGoneBeforePublish(t *testing.T) {
 		}
 		if _, err := objstore.Put(t.Context(), st, "manifest.json", nil, objstore.Condition{IfNoneMatch: true}); err != nil {
 			t.Fatal("a manifest is there")
+		}
+	}
+}
+
+// refusing is a store that answers nothing, such as a bucket that does not exist.
+type refusing struct{ *mem.Store }
+
+var errNoBucket = errors.New("the bucket does not exist")
+
+func (refusing) Open(context.Context, string) (objstore.Object, error) { return nil, errNoBucket }
+
+// TestNoStore: a store that cannot be read is not called a data set that is in the way.
+func TestNoStore(t *testing.T) {
+	for _, mode := range []writer.Mode{writer.Create, writer.Overwrite, writer.Append} {
+		opt := small("d")
+		opt.Mode = mode
+		_, err := writer.Pack(t.Context(), refusing{mem.New()}, resumeSource(), opt)
+		if !errors.Is(err, errNoBucket) || errors.Is(err, writer.ErrExists) || strings.Contains(err.Error(), "data set already") {
+			t.Errorf("%v: %v", mode, err)
 		}
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"runtime/debug"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/build"
 )
 
 // Mode says what New expects to find.
@@ -42,6 +42,9 @@ var (
 	ErrExists = errors.New("there is a data set already: use --overwrite or --append")
 	// ErrLost: another writer published first, or put other bytes under a name this one needs.
 	ErrLost = errors.New("another writer was here")
+	// ErrIncomplete: the generation was published, and objects that it names are gone or are not
+	// those that were put.
+	ErrIncomplete = errors.New("published, but incomplete")
 	// ErrSkipped: more samples were skipped than Options allow.
 	ErrSkipped = errors.New("too many samples skipped")
 	// ErrSource: what Resume found was packed from other sources or with other options.
@@ -54,7 +57,10 @@ var (
 type Options struct {
 	// Name begins the shards' names: "train" gives train-000000.tar.zst. Default "data".
 	Name string
-	// BlockSize closes a block at the sample that brings it to this many decoded bytes: 4 KiB to 16 MiB, default 1 MiB.
+	// BlockSize closes a block at the sample that brings it to this many decoded bytes: 4 KiB to 16
+	// MiB. The default is DefaultBlockSize, and a quarter of that for small samples: a block closes
+	// then, too, at the sample with which it has both 256 KiB and 64 samples, so that shuffling
+	// moves fewer samples together.
 	BlockSize int64
 	// ShardSize closes a shard likewise; at least BlockSize, default 256 MiB.
 	ShardSize int64
@@ -92,6 +98,22 @@ type Options struct {
 
 	// part and parts are set by PackPart; parts is 0 where one pack does all.
 	part, parts int
+	// blockSamples is the number of samples at which a block of leastBlock closes; 0 where
+	// BlockSize was given.
+	blockSamples int
+}
+
+// DefaultBlockSize closes a block unless Options.BlockSize is set, in decoded bytes.
+const DefaultBlockSize = 1 << 20
+
+// Blocks of small samples close earlier by default. Blocks of less than leastBlock compress worse
+// and take more requests than the mixing is worth; with less than manySamples a block of
+// DefaultBlockSize mixes well.
+const leastBlock, manySamples = DefaultBlockSize / 4, 64
+
+// blockFull reports whether a block of so many decoded bytes and samples closes.
+func (o *Options) blockFull(size int64, samples int) bool {
+	return size >= o.BlockSize || o.blockSamples > 0 && samples >= o.blockSamples && size >= leastBlock
 }
 
 // Progress counts what has been put so far.
@@ -109,7 +131,9 @@ func (o Options) filled() (Options, error) {
 			*p = v
 		}
 	}
-	def(&o.BlockSize, 1<<20)
+	if o.BlockSize == 0 {
+		o.BlockSize, o.blockSamples = DefaultBlockSize, manySamples
+	}
 	def(&o.ShardSize, 256<<20)
 	def(&o.Memory, 256<<20)
 	if o.Name == "" {
@@ -164,6 +188,9 @@ func (o *Options) canonical() string {
 	if o.parts > 0 {
 		m["parts"] = o.parts
 	}
+	if o.blockSamples > 0 { // shards cut by another rule are of other options
+		m["block_samples"], m["block_least"] = o.blockSamples, leastBlock
+	}
 	for k, v := range o.SourceOptions {
 		m["source."+k] = v
 	}
@@ -174,20 +201,12 @@ func (o *Options) canonical() string {
 	return string(b)
 }
 
-// toolVersion is what META says wrote the data set.
+// toolVersion is the program that META names as the writer. Parts of one pack, and runs of one pack
+// that is resumed, must agree on it: what a version cuts and compresses may differ from the next.
 func toolVersion() string {
-	v := "shardtool"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range append(info.Deps, &info.Main) {
-			if m.Path == "github.com/shardtool/shardtool" && m.Version != "" {
-				v += " " + m.Version
-			}
-		}
-		for _, m := range info.Deps {
-			if m.Path == "github.com/klauspost/compress" {
-				v += ", compress " + m.Version // the bytes of frames depend on it
-			}
-		}
+	v := "shardtool " + build.Version()
+	if compress := build.Dependency("github.com/klauspost/compress"); compress != "" {
+		v += ", compress " + compress // the bytes of frames depend on it
 	}
 	return v
 }

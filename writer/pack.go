@@ -17,6 +17,7 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 	if err != nil {
 		return nil, err
 	}
+	defer w.release()
 	if opt.Resume && w.finished() {
 		return w.published(ctx)
 	}
@@ -53,7 +54,7 @@ func (w *Writer) writeAll(ctx context.Context, src Source) error {
 			err = w.Write(ctx, s)
 		case errors.Is(err, io.EOF):
 			return nil
-		case errors.As(err, &se) && w.opt.OnError == OnErrorSkip:
+		case errors.As(err, &se) && (se.LeaveOut || w.opt.OnError == OnErrorSkip):
 			err = w.leaveOut(se)
 		}
 		if err != nil {

@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
 func TestPackDemo(t *testing.T) {
+	programs.Need(t, "zstd")
 	ctx := context.Background()
 	for _, plain := range []bool{false, true} {
 		dir := t.TempDir()

@@ -54,6 +54,7 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 	if err != nil {
 		return nil, err
 	}
+	defer w.release()
 	if w.finished() {
 		return &PartResult{Generation: w.prior.Generation, Already: true, Published: true}, nil
 	}
@@ -111,7 +112,7 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 		return nil, err
 	}
 	object := partObject(w.opt.Name, m.Generation, w.opt.part, w.opt.parts)
-	if err := putImmutable(ctx, w.store, object, data); err != nil {
+	if err := w.puts.immutable(ctx, object, data); err != nil {
 		return nil, err
 	}
 	res := partResultOf(t, object)
@@ -158,19 +159,25 @@ func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
 	return res, err
 }
 
-// checkPart looks whether the objects of a part are there.
+// checkPart looks whether the objects of a part are there, as this run put them.
 func (w *Writer) checkPart(ctx context.Context, m *format.Manifest) error {
-	sizes, err := listSizes(ctx, w.store, partPrefix(w.opt.Name, m.Generation, w.opt.part))
-	if err == nil {
-		err = checkShards(sizes, m)
+	all, err := listPresent(ctx, w.store, partPrefix(w.opt.Name, m.Generation, w.opt.part))
+	if err != nil {
+		return err
 	}
 	for _, name := range besides(m) {
-		if err == nil {
-			_, err = w.store.Stat(ctx, name)
+		info, err := w.store.Stat(ctx, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
-		if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrLost) {
-			err = goneError(name)
+		if err != nil {
+			return err
 		}
+		all[name] = info
+	}
+	faults, err := all.faults(ctx, m, w.puts)
+	if err == nil && len(faults) > 0 {
+		err = fmt.Errorf("%w: %s", ErrLost, faultsText(faults))
 	}
 	return err
 }

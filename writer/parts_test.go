@@ -122,7 +122,7 @@ func TestPartAgain(t *testing.T) {
 	}
 	sameObjects(t, "committed again", objects(t, st), before)
 	// The manifests of parts are not needed any more.
-	if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1}); err != nil {
+	if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1}); err != nil {
 		t.Fatal(err)
 	}
 	for name := range objects(t, st) {

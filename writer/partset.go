@@ -58,8 +58,7 @@ func Missing(ctx context.Context, store objstore.Store, name string, parts int) 
 // partSet is the parts of one pack.
 type partSet struct {
 	report *PartsReport
-	// names and sizes of all objects
-	sizes  map[string]int64
+	all    present
 	prior  *format.Manifest // the current generation, nil when there is none
 	tag    objstore.Info    // of its manifest.json
 	tables string
@@ -91,7 +90,7 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 	default:
 		s.report.Generation = s.prior.Generation + 1
 	}
-	if s.sizes, err = listSizes(ctx, store, ""); err != nil {
+	if s.all, err = listPresent(ctx, store, ""); err != nil {
 		return nil, err
 	}
 	traces, err := s.choose()
@@ -123,7 +122,7 @@ func (s *partSet) choose() (traces bool, err error) {
 	r := s.report
 	suffix := strings.TrimSuffix(shardPrefix("", r.Generation), "-")
 	names := map[string]bool{}
-	for object := range s.sizes {
+	for object := range s.all {
 		var name string
 		if m := partObjects.FindStringSubmatch(object); m != nil {
 			if of, err := strconv.Atoi(m[3]); err != nil || of != r.Parts {
@@ -176,7 +175,7 @@ func (s *partSet) load(ctx context.Context, store objstore.Store) error {
 	work.SetLimit(together)
 	var mu sync.Mutex
 	for part := range s.parts {
-		if _, ok := s.sizes[s.object(part)]; !ok {
+		if _, ok := s.all[s.object(part)]; !ok {
 			continue
 		}
 		work.Go(func() error {
@@ -186,7 +185,7 @@ func (s *partSet) load(ctx context.Context, store objstore.Store) error {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			return s.take(part, m)
+			return s.take(ctx, part, m)
 		})
 	}
 	if err := work.Wait(); err != nil {
@@ -196,19 +195,17 @@ func (s *partSet) load(ctx context.Context, store objstore.Store) error {
 }
 
 // take keeps the manifest of a part whose objects are all there.
-func (s *partSet) take(part int, m *format.Manifest) error {
+func (s *partSet) take(ctx context.Context, part int, m *format.Manifest) error {
 	if m.Generation != s.report.Generation || m.Parent != s.tables || m.Meta["part"] != strconv.Itoa(part) {
 		return fmt.Errorf("%w: %s is part %q of generation %d after %s: remove that object, and pack part %d again", ErrSource, s.object(part),
 			m.Meta["part"], m.Generation, generationText(m.Parent), part)
 	}
-	err := checkShards(s.sizes, m)
-	for _, name := range besides(m) {
-		if _, ok := s.sizes[name]; !ok && err == nil {
-			err = goneError(name)
-		}
-	}
+	faults, err := s.all.faults(ctx, m, nil)
 	if err != nil {
-		s.report.Damaged[part] = err.Error()
+		return err
+	}
+	if len(faults) > 0 {
+		s.report.Damaged[part] = faultsText(faults)
 		return nil
 	}
 	s.parts[part] = m

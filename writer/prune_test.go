@@ -38,12 +38,12 @@ func TestPruneKeepsGenerations(t *testing.T) {
 	for keep := 1; keep <= n+1; keep++ {
 		st, results := generations(t, n)
 		before := objects(t, st)
-		dry, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: keep, DryRun: true})
+		dry, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: keep, Grace: -1, DryRun: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		sameObjects(t, "dry run", objects(t, st), before)
-		res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: keep})
+		res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: keep, Grace: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestPruneKeepsGenerations(t *testing.T) {
 			t.Fatalf("keep %d deleted %d objects", keep, len(res.Objects))
 		}
 		// A chain whose older part was pruned is no error.
-		if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: n + 1}); err != nil {
+		if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: n + 1, Grace: -1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +83,7 @@ func TestPruneAfterAppend(t *testing.T) {
 	opt := small("d")
 	opt.Mode = writer.Append
 	mustPack(t, st, src, opt)
-	res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1})
+	res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,19 +110,29 @@ func TestPruneLeavesOthers(t *testing.T) {
 	users := map[string][]byte{
 		"x-000001.tar": []byte("a user's archive"), "photos-000000.tar.zst": whole["left-000000.tar"], "notes.txt": []byte("n"), "sub/left-000000.tar": whole["left-000000.tar"],
 		"left-000001.tar.bak": {}, "manifest.json.old": {}, "keys-0123.bin": {}, ".hidden-000000.tar": {}, "x.tar.shidx": {}, "y-000000.tar.shidx": []byte("none"),
-		// A sidecar of ours beside an archive that is not the one it describes.
-		"z-000000.tar": []byte("mine"), "z-000000.tar.shidx": whole["left-000000.tar.shidx"],
+		// Copies of a user's, whose content is ours and whose names are not.
+		"z-000000.tar": []byte("mine"), "z-000000.tar.shidx": whole["left-000000.tar.shidx"], "copy-000000.tar.zst": objects(t, st)["d-000000.tar.zst"],
+		"keys-0123456789abcdef.bin": ofPrefix(t, st, "keys-"), "manifest-0123456789abcdef.bin": ofPrefix(t, st, "manifest-"), "part-left-0000-of-0002.bin": ofPrefix(t, st, "manifest-"),
+		// Names of ours over something else.
+		"keys-00112233445566ff.bin": []byte("secret"), "manifest-00112233445566ff.bin": {}, "skipped-00112233445566ff.jsonl": []byte("{\"reason\": \"mine\"}\n"),
+		"skipped-a948904f2f0f479b.jsonl": []byte("hello world\n"), "x.tar.00112233445566ff.shidx": whole["left-000000.tar.shidx"],
 	}
+	// An archive of the length of ours beside our sidecar.
+	same := slices.Clone(whole["left-000001.tar"])
+	same[600] ^= 1
+	replace(t, st, "left-000001.tar", same)
+	users["left-000001.tar"] = same
+	delete(whole, "left-000001.tar")
 	for name, data := range users {
 		replace(t, st, name, data)
 	}
-	res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1})
+	res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rest := objects(t, st)
 	for name, data := range users {
-		if string(rest[name]) != string(data) && name != "z-000000.tar.shidx" {
+		if there, ok := rest[name]; !ok || string(there) != string(data) {
 			t.Fatalf("%s is gone", name)
 		}
 	}
@@ -138,17 +148,33 @@ func TestPruneLeavesOthers(t *testing.T) {
 	for _, o := range res.Left {
 		said = append(said, o.Name)
 	}
-	if !slices.Equal(said, []string{"photos-000000.tar.zst", "x-000001.tar", "y-000000.tar.shidx", "z-000000.tar"}) {
+	if !slices.Equal(said, []string{"copy-000000.tar.zst", "keys-00112233445566ff.bin", "keys-0123456789abcdef.bin", "left-000001.tar", "manifest-00112233445566ff.bin",
+		"manifest-0123456789abcdef.bin", "part-left-0000-of-0002.bin", "photos-000000.tar.zst", "skipped-00112233445566ff.jsonl", "skipped-a948904f2f0f479b.jsonl",
+		"x-000001.tar", "x.tar.00112233445566ff.shidx", "y-000000.tar.shidx", "z-000000.tar", "z-000000.tar.shidx"}) {
 		t.Fatalf("left: %q", said)
 	}
 	mustLoad(t, st)
+}
+
+// ofPrefix are the bytes of the only object of a prefix.
+func ofPrefix(t *testing.T, st objstore.Store, prefix string) (data []byte) {
+	t.Helper()
+	for name, bytes := range objects(t, st) {
+		if strings.HasPrefix(name, prefix) && strings.HasSuffix(name, ".bin") {
+			data = bytes
+		}
+	}
+	if data == nil {
+		t.Fatalf("no %s", prefix)
+	}
+	return data
 }
 
 func TestPruneWithoutManifest(t *testing.T) {
 	opt := small("left")
 	st := interrupted(t, 58, opt)
 	replace(t, st, "mine-000000.tar.zst", []byte("mine"))
-	res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1})
+	res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1})
 	if err != nil || len(res.Objects) == 0 || len(res.Kept) != 0 {
 		t.Fatalf("%+v, %v", res, err)
 	}
@@ -177,23 +203,61 @@ func TestPruneRefuses(t *testing.T) {
 		st, results := generations(t, 2)
 		damage(st, results[1])
 		before := objects(t, st)
-		if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1}); err == nil {
+		if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1}); err == nil {
 			t.Fatalf("%s: pruned", what)
 		}
 		sameObjects(t, what, objects(t, st), before)
 	}
 }
 
-// TestPruneGrace spares what is young and unnamed.
+// TestPruneGrace: by default what is young and unnamed stays and is reported, and with it the older
+// shards of the pack it belongs to; older generations go at once.
 func TestPruneGrace(t *testing.T) {
-	st := interrupted(t, 58, small("left"))
-	n := len(names(t, st))
-	if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: time.Hour}); err != nil || len(names(t, st)) != n {
-		t.Fatal(err)
-	}
-	time.Sleep(2 * time.Millisecond)
-	if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: time.Millisecond}); err != nil || len(names(t, st)) != 0 {
-		t.Fatal(err)
+	for _, mode := range []writer.Mode{writer.Create, writer.Overwrite} {
+		st := &aged{Store: mem.New(), ages: map[string]time.Duration{}}
+		var old map[string][]byte
+		opt := small("d")
+		if mode == writer.Overwrite {
+			mustPack(t, st, &synth{items: makeItems(5, 99, 1), tag: "a"}, opt)
+			old = objects(t, st)
+			opt.Mode = mode
+			mustPack(t, st, &synth{items: makeItems(5, 99, 2), tag: "b"}, opt)
+		}
+		named := objects(t, st)
+		src := resumeSource()
+		src.items[58].open = errRead
+		if _, err := writer.Pack(t.Context(), st, src, opt); !errors.Is(err, errRead) {
+			t.Fatal(err)
+		}
+		var left []string
+		for name := range objects(t, st) {
+			if named[name] == nil {
+				left = append(left, name)
+				st.ages[name] = 30 * time.Hour
+			}
+		}
+		slices.Sort(left)
+		st.ages[left[len(left)-1]] = writer.DefaultGrace - time.Minute
+		res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var young []string
+		for _, o := range res.Young {
+			young = append(young, o.Name)
+		}
+		if !slices.Equal(young, left) || (len(res.Objects) == 0) != (old == nil) {
+			t.Fatalf("%v: young %q of %q, deleted %+v", mode, young, left, res.Objects)
+		}
+		for _, o := range res.Objects {
+			if old[o.Name] == nil {
+				t.Errorf("%s is deleted", o.Name)
+			}
+		}
+		st.ages[left[len(left)-1]] += 2 * time.Minute
+		if res, err = writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1}); err != nil || len(res.Objects) != len(left) || len(res.Young) != 0 {
+			t.Fatalf("%+v, %v", res, err)
+		}
 	}
 }
 
@@ -241,7 +305,7 @@ func TestPruneWhilePublished(t *testing.T) {
 			}
 			opt.Resume = true
 			during := &thenStore{Store: st, n: n, then: func() { mustPack(t, st, resumeSource(), opt) }}
-			if _, err := writer.Prune(t.Context(), during, writer.PruneOptions{Keep: 1}); !errors.Is(err, writer.ErrLost) {
+			if _, err := writer.Prune(t.Context(), during, writer.PruneOptions{Keep: 1, Grace: -1}); !errors.Is(err, writer.ErrLost) {
 				t.Fatalf("after %d deletions: %v", n, err)
 			}
 			checkSet(t, mustLoad(t, st), nil, resumeSource())
@@ -258,6 +322,78 @@ func TestPublishWhilePruned(t *testing.T) {
 		}
 		if digestOf(t, st) != "" {
 			t.Fatal("published")
+		}
+	}
+}
+
+// TestPublishedIncomplete: an object is gone or replaced at the moment when the manifest is put.
+// The pack does not succeed, and names it.
+func TestPublishedIncomplete(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		harm       func(st *mem.Store, name string)
+	}{
+		{"d-000001.tar.zst", "d-000001.tar.zst is gone", func(st *mem.Store, name string) { _ = st.Delete(t.Context(), name) }},
+		{"d-000001.tar.zst", "d-000001.tar.zst was replaced by other bytes", func(st *mem.Store, name string) { replace(t, st, name, flipped(objects(t, st)[name])) }},
+		{"keys-", " is gone", func(st *mem.Store, name string) { _ = st.Delete(t.Context(), name) }},
+		{"manifest-", " was replaced by other bytes", func(st *mem.Store, name string) { replace(t, st, name, flipped(objects(t, st)[name])) }},
+		{"d-000001.tar.zst", "", func(st *mem.Store, name string) { replace(t, st, name, objects(t, st)[name]) }}, // the same bytes, another tag
+	} {
+		st := &atPublish{Store: mem.New()}
+		st.then = func() {
+			for name := range objects(t, st.Store) {
+				if strings.HasPrefix(name, c.name) && name != format.ManifestName {
+					c.harm(st.Store, name)
+				}
+			}
+		}
+		_, err := writer.Pack(t.Context(), st, resumeSource(), small("d"))
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("rewritten: %v", err)
+			}
+			continue
+		}
+		if !errors.Is(err, writer.ErrIncomplete) || !errors.Is(err, writer.ErrLost) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "generation 1 was published") {
+			t.Errorf("%s: %v", c.want, err)
+		}
+	}
+}
+
+// atPublish calls then before manifest.json is committed.
+type atPublish struct {
+	*mem.Store
+	then func()
+}
+
+func (s *atPublish) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
+	if name == format.ManifestName {
+		s.then()
+	}
+	return s.Store.Create(ctx, name, cond)
+}
+
+// TestReplacedBeforePublish: another writer replaced a shard by one of the same length, which a
+// server that ignores conditions allows. Nothing is published.
+func TestReplacedBeforePublish(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		st, opt := mem.New(), small("d")
+		opt.Plain, opt.Workers, opt.Memory = plain, 1, 64<<10
+		name := map[bool]string{false: "d-000000.tar.zst", true: "d-000000.tar"}[plain]
+		src, done := resumeSource(), false
+		src.begin = func(ctx context.Context, i int) error {
+			if data := objects(t, st)[name]; data != nil && !done {
+				done = true
+				replace(t, st, name, flipped(data))
+			}
+			return nil
+		}
+		_, err := writer.Pack(t.Context(), st, src, opt)
+		if !done || !errors.Is(err, writer.ErrLost) || !strings.Contains(err.Error(), name+" was replaced by other bytes") {
+			t.Errorf("replaced %v: %v", done, err)
+		}
+		if _, err := st.Stat(t.Context(), format.ManifestName); err == nil {
+			t.Error("published")
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"slices"
 
@@ -53,7 +52,7 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := putImmutable(ctx, w.store, tablesName, tables); err != nil {
+	if err := w.puts.immutable(ctx, tablesName, tables); err != nil {
 		return nil, err
 	}
 	if err := w.checkObjects(ctx, m, tablesName); err != nil {
@@ -77,6 +76,12 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if err := w.checkObjects(ctx, m, tablesName); errors.Is(err, ErrLost) {
+		return nil, fmt.Errorf("%w: generation %d was published in %v, and then: %w; another program removed or replaced them: "+
+			"do not read this generation, restore these objects or pack again in place of what is there", ErrIncomplete, res.Generation, w.store, err)
+	} else if err != nil {
+		w.opt.Log.Warn("the generation is published; whether all of it is still there could not be seen", "error", err)
 	}
 	res.Written, res.Adopted, res.Skipped = e.prog.Samples-e.prog.Adopted, e.prog.Adopted, w.skipped.Load()
 	res.SkippedList = list
@@ -144,54 +149,4 @@ func (w *Writer) manifest() *format.Manifest {
 		m.Attributes = append(m.Attributes, format.Attribute{Name: name, Kind: w.emit.attrs[name]})
 	}
 	return m
-}
-
-// checkObjects looks once more at what manifest.json is about to lead to: a prune, or a person, may have been there meanwhile.
-func (w *Writer) checkObjects(ctx context.Context, m *format.Manifest, tables string) error {
-	sizes, err := listSizes(ctx, w.store, "")
-	if err != nil {
-		return err
-	}
-	for _, name := range append(skippedLists(m), tables, m.KeysName()) {
-		if _, ok := sizes[name]; !ok && name != "" {
-			return goneError(name)
-		}
-	}
-	return checkShards(sizes, m)
-}
-
-func listSizes(ctx context.Context, store objstore.Store, prefix string) (map[string]int64, error) {
-	sizes := map[string]int64{}
-	for info, err := range store.List(ctx, prefix) {
-		if err != nil {
-			return nil, err
-		}
-		sizes[info.Name] = info.Size
-	}
-	return sizes, nil
-}
-
-func goneError(name string) error {
-	return fmt.Errorf("%w: %s has gone since it was written: %w", ErrLost, name, fs.ErrNotExist)
-}
-
-// checkShards holds the objects of shards against what the manifest says of them.
-func checkShards(sizes map[string]int64, m *format.Manifest) error {
-	for i := range m.Shards {
-		s := &m.Shards[i]
-		names, want := []string{s.Name}, []uint64{s.Size}
-		if s.Plain() {
-			names, want = append(names, sidecarName(s.Name)), append(want, s.Tail)
-		}
-		for j, name := range names {
-			size, ok := sizes[name]
-			if !ok {
-				return goneError(name)
-			}
-			if uint64(size) != want[j] {
-				return fmt.Errorf("%w: %s has %d bytes, %d were written", ErrLost, name, size, want[j])
-			}
-		}
-	}
-	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/objstore"
 )
 
 // Of the samples that OnErrorSkip leaves out there is a list, a line of JSON each, in the order of the source: beside the data set
@@ -125,18 +124,18 @@ func (q *quarantine) add(lines []byte) error {
 }
 
 // put writes the list beside the data set; its name is empty when nothing was skipped.
-func (q *quarantine) put(ctx context.Context, store objstore.Store) (name string, err error) {
+func (q *quarantine) put(ctx context.Context, to *puts) (name string, err error) {
 	if q.size == 0 {
 		return "", nil
 	}
 	name = format.SkippedName(format.Hash(q.sum.Sum(nil)))
 	if q.file == nil {
-		return name, putImmutable(ctx, store, name, q.mem)
+		return name, to.immutable(ctx, name, q.mem)
 	}
 	if _, err := q.file.Seek(0, io.SeekStart); err != nil {
 		return "", fmt.Errorf("the list of skipped samples: %w", err)
 	}
-	return name, putNamed(ctx, store, name, q.size, func(to io.Writer) error {
+	return name, to.named(ctx, name, q.size, func(to io.Writer) error {
 		_, err := io.Copy(to, q.file)
 		return err
 	})
@@ -161,7 +160,7 @@ func (w *Writer) putSkipped(ctx context.Context, m *format.Manifest) (name strin
 	if err := w.emit.lists.add(rest.text()); err != nil {
 		return "", err
 	}
-	if name, err = w.emit.lists.put(ctx, w.store); err != nil {
+	if name, err = w.emit.lists.put(ctx, w.puts); err != nil {
 		return "", err
 	}
 	var names []string

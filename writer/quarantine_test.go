@@ -129,7 +129,7 @@ func TestSkippedListGenerations(t *testing.T) {
 	}
 	prune := func() {
 		t.Helper()
-		if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1}); err != nil {
+		if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -82,7 +82,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	if err != nil {
 		return "", false, err
 	}
-	ix, tail, err := loadIndex(ctx, w.store, name)
+	ix, tail, err := loadIndex(ctx, w.store, (&format.ShardInfo{Name: name}).IndexObject())
 	if errors.Is(err, fs.ErrNotExist) { // a plain shard whose sidecar was not put any more: written again, and compared
 		return "", false, nil
 	}
@@ -117,7 +117,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	w.countSkipped(skipped, fmt.Errorf("the run before, in %s", name))
 	a := &adopted{index: ix, entry: format.ShardEntry{Rows: ix.Rows, ShardInfo: format.ShardInfo{
 		Name: name, Size: uint64(info.Size), Tail: uint64(tail.Len), Samples: tail.Samples, Blocks: tail.Total.Blocks,
-		Rows: uint64(len(ix.Rows)), Hash: hash,
+		Rows: uint64(len(ix.Rows)), Hash: hash, Index: tail.Index,
 	}}}
 	for i, k := range ix.Keys {
 		if i == 0 {

@@ -163,7 +163,7 @@ func TestResumeRefuses(t *testing.T) {
 			opt.Resume = true
 			c.edit(&opt, src)
 			if c.says == "" {
-				if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1}); err != nil || len(objects(t, st)) != 0 {
+				if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1}); err != nil || len(objects(t, st)) != 0 {
 					t.Fatal(err)
 				}
 				mustPack(t, st, src, opt)

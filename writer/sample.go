@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/plain"
 )
 
 // Sample is a key and its fields.
@@ -90,15 +91,18 @@ type SampleError struct {
 	Source string
 	Row    int64
 	Err    error
+	// LeaveOut says that the source was asked to leave such samples out: they are skipped and counted
+	// whatever Options.OnError says.
+	LeaveOut bool
 }
 
 // Error names origin and key.
 func (e *SampleError) Error() string {
 	switch {
 	case e.Origin != "" && e.Key != "":
-		return fmt.Sprintf("%s (sample %q): %v", e.Origin, e.Key, e.Err)
+		return fmt.Sprintf("%s (sample %q): %v", plain.Text(e.Origin), e.Key, e.Err)
 	case e.Origin != "":
-		return fmt.Sprintf("%s: %v", e.Origin, e.Err)
+		return fmt.Sprintf("%s: %v", plain.Text(e.Origin), e.Err)
 	}
 	return fmt.Sprintf("sample %q: %v", e.Key, e.Err)
 }

@@ -2,9 +2,6 @@ package writer
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -65,7 +62,7 @@ func newPutter(w *Writer) *putter {
 		for s := range p.ch {
 			if w.ctx.Err() != nil {
 				_ = s.abort()
-			} else if err := commitShard(w.ctx, w.store, s); err != nil {
+			} else if err := w.puts.shard(w.ctx, s); err != nil {
 				w.fail(err)
 			}
 		}
@@ -85,79 +82,4 @@ func (p *putter) send(ctx context.Context, s *openShard) error {
 func (p *putter) wait() {
 	close(p.ch)
 	<-p.done
-}
-
-func commitShard(ctx context.Context, store objstore.Store, s *openShard) error {
-	_, err := s.up.Commit(ctx)
-	if errors.Is(err, objstore.ErrExists) {
-		err = sameObject(ctx, store, s.name, s.size, s.sum.Sum64())
-	}
-	if err != nil || s.sidecar == nil {
-		return err
-	}
-	return putImmutable(ctx, store, sidecarName(s.name), s.sidecar)
-}
-
-// sidecarName is the index object of a plain shard: x.tar has x.tar.shidx.
-func sidecarName(shard string) string {
-	return shard[:len(shard)-len(format.TarSuffix)] + format.SidecarSuffix
-}
-
-// putImmutable puts an object whose bytes are a function of its name and of what the generation holds: one that is there
-// with the same bytes will do.
-func putImmutable(ctx context.Context, store objstore.Store, name string, data []byte) error {
-	_, err := objstore.Put(ctx, store, name, data, objstore.Condition{IfNoneMatch: true})
-	if errors.Is(err, objstore.ErrExists) {
-		return sameObject(ctx, store, name, int64(len(data)), xxhash.Sum64(data))
-	}
-	return err
-}
-
-// putNamed puts an object whose name is the hash of its bytes, which write writes: one that is there with so many bytes is this one.
-func putNamed(ctx context.Context, store objstore.Store, name string, size int64, write func(to io.Writer) error) error {
-	up, err := store.Create(ctx, name, objstore.Condition{IfNoneMatch: true})
-	if err != nil {
-		return err
-	}
-	if err := write(up); err != nil {
-		return errors.Join(err, up.Abort())
-	}
-	_, err = up.Commit(ctx)
-	if errors.Is(err, objstore.ErrExists) {
-		if info, serr := store.Stat(ctx, name); serr == nil && info.Size == size {
-			return nil
-		}
-	}
-	return err
-}
-
-// sameObject compares an object with the size and xxh64 of what we would have put.
-func sameObject(ctx context.Context, store objstore.Store, name string, size int64, sum uint64) error {
-	lost := fmt.Errorf("%w: %s is there with other bytes, and no manifest names it: it is from an unfinished pack with other "+
-		"sources or options, or from one that runs now; `shardtool prune` removes leftovers", ErrLost, name)
-	obj, err := store.Open(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer obj.Close()
-	info, err := obj.Info(ctx)
-	if err != nil {
-		return err
-	}
-	if info.Size != size {
-		return lost
-	}
-	h := xxhash.New()
-	buf := make([]byte, 1<<20)
-	for off := int64(0); off < size; off += int64(len(buf)) {
-		buf = buf[:min(int64(len(buf)), size-off)]
-		if err := obj.ReadAt(ctx, buf, off); err != nil {
-			return err
-		}
-		_, _ = h.Write(buf)
-	}
-	if h.Sum64() != sum {
-		return lost
-	}
-	return nil
 }

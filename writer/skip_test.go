@@ -189,7 +189,7 @@ func TestDuplicates(t *testing.T) {
 		t.Fatal(err)
 	}
 	more.at, opt.KeepDuplicates = 0, true
-	if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1}); err != nil {
+	if _, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1}); err != nil {
 		t.Fatal(err)
 	}
 	mustPack(t, st, more, opt)

@@ -14,8 +14,10 @@ import (
 
 // Writer writes one generation of a data set. Its methods are for one goroutine. The first error sticks.
 type Writer struct {
-	store objstore.Store
-	opt   Options
+	store   objstore.Store
+	puts    *puts
+	release func() // gives back the store's lock; once is enough, twice does no harm
+	opt     Options
 	// cursor and fingerprint are the source's, when Pack drives; see META in SPEC 4.6.
 	cursor      func() string
 	fingerprint string
@@ -65,17 +67,22 @@ func New(ctx context.Context, store objstore.Store, opt Options) (*Writer, error
 	return w, err
 }
 
-// prepare makes a Writer whose goroutines do not run yet.
+// prepare makes a Writer whose goroutines do not run yet. Whoever does not end it by Close or Abort
+// calls release.
 func prepare(ctx context.Context, store objstore.Store, opt Options, src Source) (*Writer, error) {
 	opt, err := opt.filled()
 	if err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
-	w := &Writer{store: store, opt: opt, cursor: func() string { return "" }, attrs: map[string]format.AttrKind{}}
+	w := &Writer{store: store, puts: newPuts(store), opt: opt, cursor: func() string { return "" }, attrs: map[string]format.AttrKind{}}
 	if src != nil {
 		w.cursor, w.fingerprint, w.sourceMeta = src.Cursor, src.Fingerprint(), src.Meta()
 	}
+	if w.release, err = hold(ctx, store, opt.describe(), opt.Log); err != nil {
+		return nil, fmt.Errorf("writer: %w", err)
+	}
 	if err := w.readPrior(ctx); err != nil {
+		w.release()
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}
 	return w, nil
@@ -88,7 +95,9 @@ func (w *Writer) readPrior(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		if w.opt.Mode == Create {
+		// Only an object that was read and makes no sense is a data set in the way; a bucket that
+		// is missing or a server that refuses is not.
+		if damaged := errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) || errors.Is(err, objstore.ErrTooLarge); damaged && w.opt.Mode == Create {
 			return fmt.Errorf("%w (and it cannot be read: %w)", ErrExists, err)
 		}
 		return err
@@ -206,7 +215,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	w.cur.add(&s)
 	w.shardBytes += w.cur.size - before
 	full := w.shardBytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && int64(w.shardKeys.len()) >= w.opt.SamplesPerShard)
-	if !full && w.cur.size < w.opt.BlockSize {
+	if !full && !w.opt.blockFull(w.cur.size, len(w.cur.samples)) {
 		return nil
 	}
 	return w.dispatch(ctx, full)
@@ -245,7 +254,11 @@ func (w *Writer) begin(ctx context.Context) error {
 		w.cur = &block{}
 	}
 	if w.cur.layout.Buf == nil { // room for a block and the end of its last sample, rather than growing step by step
-		w.cur.layout.Buf = make([]byte, 0, w.opt.BlockSize+w.opt.BlockSize/8)
+		room := w.opt.BlockSize
+		if w.opt.blockSamples > 0 { // few blocks of larger samples grow it
+			room = leastBlock
+		}
+		w.cur.layout.Buf = make([]byte, 0, room+room/8)
 	}
 	w.cur.reset()
 	return ctx.Err()
@@ -347,6 +360,7 @@ func (w *Writer) Abort() error {
 	if w.closed {
 		return nil
 	}
+	defer w.release()
 	w.cancel(errors.New("writer: aborted"))
 	w.stop()
 	w.emit.lists.close()
@@ -377,6 +391,7 @@ func (w *Writer) end(ctx context.Context, publish func() error) error {
 	if w.closed {
 		return errors.New("writer: used after Close or Abort")
 	}
+	defer w.release()
 	defer context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })()
 	if w.cur == nil && w.shardBytes > 0 && context.Cause(w.ctx) == nil {
 		if err := w.begin(ctx); err != nil { // the shard is open, its last block went already: close it with an empty one

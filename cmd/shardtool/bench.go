@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +20,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 // began is about when the process started.
@@ -144,7 +148,7 @@ func (f *benchFlags) setting() bench.Setting {
 	o := &f.order.opt
 	return bench.Setting{
 		Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
-		Delay: o.Delay, Head: o.Head, Affinity: string(o.Affinity), Tail: string(o.Tail), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch,
+		Delay: o.Delay, Head: o.Head, Affinity: string(o.Affinity), Tail: string(cmp.Or(o.Tail, order.DefaultTail(o.Epochs))), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch,
 		World: o.World, Memory: f.memory, Workers: f.work, Requests: o.Requests,
 		Depth: o.Depth, NoAutotune: o.NoAutotune, Cache: f.cache.dir, CacheSize: f.cache.size,
 	}
@@ -173,21 +177,27 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 	if err := f.describe(ctx, arg, &r.Data); err != nil {
 		return err
 	}
-	command := func(ctx context.Context) *exec.Cmd { return rankProcess(ctx, arg, cmd.ErrOrStderr()) }
 	say := func(msg string, args ...any) {
 		if !f.quiet {
 			fmt.Fprintf(cmd.ErrOrStderr(), msg+"\n", args...)
 		}
 	}
+	measure := func(ctx context.Context, job bench.Job) ([]bench.Rank, error) {
+		bar := newBar(cmd.ErrOrStderr(), nil, "measuring", shareOf(1), f.quiet)
+		defer bar.end()
+		job.Watched, job.Tell = true, slowest(f.order.opt.Rank, f.ranks, func(share float64) { bar.set(int64(1000*share), "") })
+		command := func(ctx context.Context) *exec.Cmd { return rankProcess(ctx, arg, cmd.ErrOrStderr()) }
+		return bench.Spawn(ctx, command, job, f.order.opt.Rank, f.ranks)
+	}
 	say("%s, %s …", plural(f.ranks, "rank"), f.length())
 	job := bench.Job{Setting: r.Setting, Step: f.step, Duration: f.duration, Batches: f.batches}
 	var err error
-	if r.Ranks, err = bench.Spawn(ctx, command, job, f.order.opt.Rank, f.ranks); err != nil {
+	if r.Ranks, err = measure(ctx, job); err != nil {
 		return rankFailed(err)
 	}
 	r.Finish()
 	if f.sweep {
-		if r.Sweep, err = f.sweeper(r, command, say).Sweep(ctx); err != nil {
+		if r.Sweep, err = f.sweeper(r, measure, say).Sweep(ctx); err != nil {
 			return rankFailed(err)
 		}
 	}
@@ -246,7 +256,7 @@ func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data) er
 }
 
 // sweeper tries settings around the one that was asked about.
-func (f *benchFlags) sweeper(r *bench.Report, command func(context.Context) *exec.Cmd, say func(string, ...any)) *bench.Sweeper {
+func (f *benchFlags) sweeper(r *bench.Report, measure func(context.Context, bench.Job) ([]bench.Rank, error), say func(string, ...any)) *bench.Sweeper {
 	s := &bench.Sweeper{
 		Base: r.Setting, Memory: r.Summary.Memory, CPUs: max(r.Host.Usable/f.ranks, 1), Requests: r.Data.Requests, Seconds: f.sweepTime.Seconds(), Cache: f.cache.dir,
 		Say: func(n, of int, what string) { say("sweep %d/%d: %s", n, of, what) },
@@ -255,7 +265,7 @@ func (f *benchFlags) sweeper(r *bench.Report, command func(context.Context) *exe
 		s.Need = float64(r.Setting.GlobalBatch) / float64(r.Setting.World) * float64(f.ranks) / f.step.Seconds()
 	}
 	s.Run = func(ctx context.Context, t bench.Setting) (bench.Summary, error) {
-		ranks, err := bench.Spawn(ctx, command, bench.Job{Setting: t, Duration: f.sweepTime}, f.order.opt.Rank, f.ranks)
+		ranks, err := measure(ctx, bench.Job{Setting: t, Duration: f.sweepTime})
 		if err != nil {
 			return bench.Summary{}, err
 		}
@@ -272,8 +282,22 @@ func rankProcess(ctx context.Context, arg string, stderr io.Writer) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(ctx, self, "bench", "--rank-process", "--", arg)
 	cmd.Args[0] = os.Args[0]
-	cmd.Stderr = stderr
+	if cmd.Stderr = stderr; fileOf(stderr) != nil {
+		cmd.Stderr = fileOf(stderr) // the process escapes what it writes there
+	}
 	return cmd
+}
+
+// slowest returns a Tell that passes on the share of the slowest rank.
+func slowest(first, ranks int, tell func(share float64)) func(rank int, share float64) {
+	var mu sync.Mutex
+	shares := make([]float64, ranks)
+	return func(rank int, share float64) {
+		mu.Lock()
+		defer mu.Unlock()
+		shares[rank-first] = share
+		tell(slices.Min(shares))
+	}
 }
 
 // rankFailed gives the error of a rank's process its exit code.
@@ -291,6 +315,9 @@ func benchRank(cmd *cobra.Command, arg string) error {
 	job, err := bench.ReadJob(cmd.InOrStdin(), cancel)
 	if err != nil {
 		return usagef("--rank-process is for bench itself: %w", err)
+	}
+	if job.Watched {
+		job.Tell = func(_ int, share float64) { bench.WriteShare(cmd.OutOrStdout(), share) }
 	}
 	var c *cache.Cache
 	if job.Setting.Cache != "" {

@@ -21,6 +21,7 @@ type catFlags struct {
 	stats       statsFlags
 	tune        tuneFlags
 	json        bool
+	quiet       bool
 	memory      int64
 	work        int
 	out         string
@@ -63,12 +64,18 @@ Exit codes:
 	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples to skip, a number or a share (default 0.1%)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "a JSON object a sample in place of the tar; payloads are read and checked")
 	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
+	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
 	f.tune.add(cmd)
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (with an order: sized by it)")
 	return cmd
 }
 
 func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
+	if !f.json {
+		if err := refuseTar(cmd, "add `| tar -t` to list the samples or `> FILE` to keep them, or give --json"); err != nil {
+			return err
+		}
+	}
 	ctx, c, err := f.cache.open(cmd.Context())
 	if err != nil {
 		return err
@@ -112,16 +119,23 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	}
 	defer ds.Close()
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
+	bar := f.bar(cmd, ds)
 	if f.json {
-		err = catJSON(ctx, w, ds, f.order.limit)
+		err = catJSON(ctx, w, ds, f.order.limit, bar)
 	} else {
-		err = catTar(ctx, w, ds, f.order.limit)
+		err = catTar(ctx, w, ds, f.order.limit, bar)
 	}
+	bar.end()
 	// What is whole goes out even when something behind it failed.
 	if ferr := w.Flush(); err == nil {
 		err = ferr
 	}
 	return err
+}
+
+// bar counts the samples of the order that the flags ask for.
+func (f *catFlags) bar(cmd *cobra.Command, ds *reader.Dataset) *progress {
+	return newBar(cmd.ErrOrStderr(), cmd.OutOrStdout(), "cat", samplesOf(f.order.samples(ds.NumSamples())), f.quiet)
 }
 
 // orderLine is a sample in an order, as `cat --json` prints it.
@@ -144,7 +158,7 @@ func keyBytes[K ~string | ~[]byte](key K) []byte {
 	return []byte(key)
 }
 
-func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) error {
+func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, bar *progress) error {
 	enc := json.NewEncoder(w)
 	var places placer
 	for s, err := range ds.Samples(ctx, reader.Range{}) {
@@ -161,12 +175,15 @@ func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) 
 		if limit > 0 && int64(s.Number)+1 >= limit {
 			return nil
 		}
+		if s.Number%1024 == 0 {
+			bar.set(int64(s.Number), "")
+		}
 	}
 	return nil
 }
 
 // catTar writes decoded blocks as they are: together they are the archive.
-func catTar(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) error {
+func catTar(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, bar *progress) error {
 	for f, err := range ds.Frames(ctx, reader.Range{}) {
 		if err != nil {
 			return err
@@ -181,6 +198,7 @@ func catTar(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64) e
 		if _, err := w.Write(f.Decoded); err != nil {
 			return err
 		}
+		bar.set(int64(f.FirstSample)+int64(f.Samples), "")
 	}
 	_, err := w.Write(format.EndOfArchive(true))
 	return err

@@ -56,6 +56,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 		return err
 	}
 	defer stop()
+	f.order.adviseMix(cmd.ErrOrStderr(), s.Params())
 	if f.order.behind() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, f.order.opt.Checkpoint.Epoch)
 	}
@@ -67,10 +68,12 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(saveWithin, func() {
 			fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: nobody takes the output; stopped behind the last batch that was taken")
-			os.Exit(exitStopped)
+			exit(exitStopped)
 		})
 	})()
+	out.bar = f.bar(cmd, ds)
 	err = out.run(ctx, quiet, s, f)
+	out.bar.end()
 	if errors.Is(err, reader.ErrSkipped) {
 		err = fmt.Errorf("%w (--max-skipped allows more)", err)
 	}
@@ -99,7 +102,9 @@ type batchWriter struct {
 	cut   bool  // stopped in the middle: no end of archive
 	buf   []byte
 	place placer
-	saved int // blocks in the ledger beside the checkpoint file; -1: unknown
+	bar   *progress
+	done  int64 // samples written
+	saved int   // blocks in the ledger beside the checkpoint file; -1: unknown
 }
 
 func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFlags) error {
@@ -120,6 +125,8 @@ func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFl
 		if err != nil || !whole {
 			return err
 		}
+		o.done += int64(len(b.Samples))
+		o.bar.set(o.done, "")
 		if err := o.save(s, b, f); err != nil || o.full {
 			return err
 		}

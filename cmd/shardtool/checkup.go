@@ -46,6 +46,7 @@ type checkup struct {
 	seed    maphash.Seed
 	keys    map[uint64]string // by hash: where a key comes from, as far as that is remembered
 	buf     []byte
+	mixed   *mixJSON // of a data set
 }
 
 func newCheckup(limit int64) *checkup {
@@ -78,6 +79,13 @@ func (c *checkup) source(ctx context.Context, src writer.Source, names []string,
 		switch {
 		case errors.Is(err, io.EOF):
 			return c.ended(src, names)
+		case errors.As(err, &se) && se.LeaveOut:
+			c.found("null", "--nulls skip leaves these rows out", se.Error())
+			continue
+		case errors.Is(err, source.ErrNulls):
+			c.found("null", "pack stops here; "+nullsHelp, se.Error())
+			c.samples++
+			continue
 		case errors.As(err, &se):
 			c.found("unreadable", pastReading, se.Error())
 			c.samples++

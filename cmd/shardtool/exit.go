@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -97,7 +98,7 @@ func wanted(f *pflag.Flag, err error) string {
 	return err.Error()
 }
 
-// report prints an error and returns the exit code.
+// report prints an error on one line and returns the exit code.
 func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return 0
@@ -107,7 +108,8 @@ func report(stderr io.Writer, err error) int {
 		return 0
 	}
 	if msg := err.Error(); msg != "" {
-		fmt.Fprintf(stderr, "shardtool: %s\n", strings.TrimPrefix(msg, "shardtool: "))
+		msg = strings.ReplaceAll(strings.TrimPrefix(msg, "shardtool: "), "\n", "; ") // errors that were joined
+		fmt.Fprintf(stderr, "shardtool: %s\n", plain.Text(msg))
 	}
 	return code
 }

@@ -30,7 +30,7 @@ func newExport() *cobra.Command {
 
   tar    the archives
   dali   an .idx file beside each, for NVIDIA DALI's fn.readers.webdataset. Names cannot have spaces
-  wids   wids.json beside them, for wids.ShardListDataset
+  wids   wids.json beside them, for wids.ShardListDataset. Names have at most 100 bytes
 
 Every byte is checked on the way. export-FORM.json, which lists the archives and their samples, is written last: without
 it the export is not complete. Several forms may share a place. The same command again goes on after an interruption: archives that are there are compared

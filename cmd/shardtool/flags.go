@@ -13,7 +13,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
@@ -110,12 +109,6 @@ func limitMemory(budget, more int64) {
 		const rest = 32 << 20 // program, stacks, index of a shard
 		debug.SetMemoryLimit(budget + rest + more)
 	}
-}
-
-// terminal says whether a person watches the stream.
-func terminal(w any) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
 func bytesText(n uint64) string { return humanize.IBytes(n) }

@@ -24,6 +24,8 @@ Exit codes:
 ` + exitCodes,
 		Example: "  shardtool get out/ dog/7.jpg > 7.jpg\n  shardtool get out/ dog/7 | tar -t\n  shardtool get out/ --number 41 .json",
 		Args:    usageArgs(cobra.RangeArgs(1, 2)),
+
+		ValidArgsFunction: completeKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			byNumber := cmd.Flags().Changed("number")
 			if !byNumber && len(args) < 2 {
@@ -32,11 +34,22 @@ Exit codes:
 			if byNumber && number < 0 {
 				return usagef("--number %d: samples count from 0", number)
 			}
+			if len(args) < 2 || !byNumber && !hasField(args[1]) {
+				if err := refuseTar(cmd, "add `| tar -t` to list the fields or `> FILE` to keep them, or name one field"); err != nil {
+					return err
+				}
+			}
 			return runGet(cmd, args, byNumber, uint64(number))
 		},
 	}
 	cmd.Flags().Int64Var(&number, "number", 0, "the sample of this number in storage order, from 0")
 	return cmd
+}
+
+// hasField reports whether a name is a key with a field.
+func hasField(name string) bool {
+	key, _ := format.SplitName([]byte(name))
+	return len(key) < len(name)
 }
 
 func runGet(cmd *cobra.Command, args []string, byNumber bool, number uint64) error {
@@ -53,7 +66,7 @@ func runGet(cmd *cobra.Command, args []string, byNumber bool, number uint64) err
 		}
 	} else {
 		key, f := format.SplitName([]byte(args[1]))
-		field, wantField = string(f), len(key) < len(args[1])
+		field, wantField = string(f), hasField(args[1])
 		numbers, err := ds.Lookup(ctx, string(key))
 		if err != nil {
 			return err

@@ -34,7 +34,8 @@ func newIndex() *cobra.Command {
 		Short: "Make a data set of tars that stay where they are",
 		Long: `Index plain tars that another tool wrote, WebDataset's say, where they lie, so that they stream, shuffle and resume like any
 data set. SRC is a folder or store of .tar files, or some of them by names, globs and braces. The archives are read once
-and not changed; beside each comes x.tar.shidx, and over all of them the manifest.
+and not changed. The index of x.tar lies beside it as x.tar.<16 hex>.shidx, named by its content and never replaced, and
+over all archives lies the manifest.
 
 The data set lies in the folder of the archives, or in --out, a folder above them. The archives must stay as they are:
 bytes that change later are found when they are read. Samples are as pack has them: members that share a name up to the
@@ -51,11 +52,11 @@ Exit codes:
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.out, "out", "", "the folder or store of the data set: that of the archives, or above them (default: theirs)")
-	sizeVar(cmd, &f.pack.opt.BlockSize, "block-size", 1<<20, "close a block at this many bytes")
+	f.pack.addBlockSize(cmd)
 	fl.StringVar(&f.pack.duplicates, "duplicate-keys", "fail", "a key that comes again in another archive: fail or keep")
 	fl.IntVar(&f.pack.opt.Workers, "workers", 0, "read so many archives at once (0: the CPUs this process may use)")
 	fl.StringVar(&f.pack.opt.TempDir, "temp-dir", "", "where sorting spills to (default: the system's)")
-	fl.BoolVar(&f.pack.overwrite, "overwrite", false, "publish a new generation in place of what is there; replaces indexes of archives that changed")
+	fl.BoolVar(&f.pack.overwrite, "overwrite", false, "publish a new generation in place of what is there, with new indexes of archives that changed")
 	fl.BoolVar(&f.pack.append, "append", false, "publish a new generation: what is there, then these archives")
 	fl.BoolVar(&f.pack.json, "json", false, "print the result as JSON")
 	fl.BoolVar(&f.pack.quiet, "quiet", false, "no progress")
@@ -65,8 +66,8 @@ Exit codes:
 // options checks the flags.
 func (f *indexFlags) options() error {
 	o := &f.pack.opt
-	if o.BlockSize < 4<<10 || o.BlockSize > format.MaxFrame {
-		return usagef("--block-size %v: give 4KiB to 16MiB", (*sizeFlag)(&o.BlockSize))
+	if err := f.pack.checkBlockSize(); err != nil {
+		return err
 	}
 	o.ShardSize = max(256<<20, o.BlockSize) // shards are as large as the archives
 	switch f.pack.duplicates {

@@ -169,7 +169,7 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)\n", plural(looked, "shard"))
 	for _, f := range sum.Fields {
-		name := f.Name
+		name := shown(f.Name)
 		if name == "" {
 			name = `""`
 		}
@@ -180,7 +180,7 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 		return err
 	}
 	for _, a := range ds.Attributes() {
-		fmt.Fprintf(w, "attribute %s (%v)\n", a.Name, a.Kind)
+		fmt.Fprintf(w, "attribute %s (%v)\n", shown(a.Name), a.Kind)
 	}
 	meta := ds.Meta()
 	keys := make([]string, 0, len(meta))
@@ -190,7 +190,7 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	slices.Sort(keys)
 	fmt.Fprintln(w)
 	for _, k := range keys {
-		fmt.Fprintf(w, "%s: %s\n", k, meta[k])
+		fmt.Fprintf(w, "%s: %s\n", shown(k), shown(meta[k]))
 	}
 	fmt.Fprintln(w)
 	return nil
@@ -262,7 +262,7 @@ func printShards(ctx context.Context, w io.Writer, ds *reader.Dataset, shards []
 			fmt.Fprintf(t, "\t\t\t  … and %d more (--json lists all)\t\n", len(shards)-most)
 			break
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t  %s\t\n", countText(s.Samples), countText(s.Blocks), bytesText(s.Bytes), s.Name)
+		fmt.Fprintf(t, "%s\t%s\t%s\t  %s\t\n", countText(s.Samples), countText(s.Blocks), bytesText(s.Bytes), shown(s.Name))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -288,7 +288,7 @@ func printShards(ctx context.Context, w io.Writer, ds *reader.Dataset, shards []
 }
 
 func printRows(w io.Writer, name string, rows []format.Row) {
-	fmt.Fprintf(w, "\n%s\n", name)
+	fmt.Fprintf(w, "\n%s\n", shown(name))
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "BLOCK\tOFFSET\tSTORED\tDECODED\tSAMPLES\tCODEC\tCRC-32C\t")
 	block, off := -1, uint64(0)

@@ -69,12 +69,14 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		})
 	}
 	w := cmd.OutOrStdout()
-	fmt.Fprintf(w, "%s: epoch %d, position %s of %s (%.1f%%), batches of %d\n", f.checkpoint, cp.Epoch, countText(cp.Position),
-		countText(plan.Samples()), 100*float64(cp.Position)/float64(max(plan.Samples(), 1)), cp.GlobalBatch)
-	fmt.Fprintf(w, "it fits %v, %s; %s\n", ds.Store(), ds.Tables(), paramsText(cp.Params))
-	if cp.Skipped > 0 {
-		fmt.Fprintf(w, "%d samples were skipped so far\n", cp.Skipped)
+	if cp.Epoch > 0 && cp.Position == 0 { // no lane has begun: a row each would tell nothing
+		_, err := fmt.Fprintf(w, "%s: %s done, %s each; epoch %d has not begun; batches of %d; it fits %v, %s; %s%s\n", shown(f.checkpoint), plural(cp.Epoch, "epoch"),
+			plural(plan.Samples(), "sample"), cp.Epoch, cp.GlobalBatch, ds.Store(), ds.Tables(), paramsText(cp.Params), skippedText(cp.Skipped))
+		return err
 	}
+	fmt.Fprintf(w, "%s: epoch %d, position %s of %s (%.1f%%), batches of %d\n", shown(f.checkpoint), cp.Epoch, countText(cp.Position),
+		countText(plan.Samples()), 100*float64(cp.Position)/float64(max(plan.Samples(), 1)), cp.GlobalBatch)
+	fmt.Fprintf(w, "it fits %v, %s; %s%s\n", ds.Store(), ds.Tables(), paramsText(cp.Params), skippedText(cp.Skipped))
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "\nLANE\tDONE\tOF\tNEXT NUMBER\tINDEX\tBLOCK\tOFFSET\t  SHARD\t")
 	for _, l := range lanes {
@@ -82,9 +84,16 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 			fmt.Fprintf(t, "%d\t%d\t%d\t\t\t\t\t  (done)\t\n", l.Lane, l.Done, l.Length)
 			continue
 		}
-		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\t\n", l.Lane, l.Done, l.Length, l.Number, l.Index, l.Block, l.Offset, l.Shard)
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\t\n", l.Lane, l.Done, l.Length, l.Number, l.Index, l.Block, l.Offset, shown(l.Shard))
 	}
 	return t.Flush()
+}
+
+func skippedText(samples uint64) string {
+	if samples == 0 {
+		return ""
+	}
+	return "; " + plural(samples, "sample") + " skipped so far"
 }
 
 // blockOffset is where a block's stored bytes begin.

@@ -20,7 +20,7 @@ var linesKind = kind{
 
 func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	r := &f.rows
-	src, err := rowlines.New(ctx, found.files, rowlines.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where, Delimiter: r.delimiter})
+	src, err := rowlines.New(ctx, found.files, rowlines.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where, Delimiter: r.delimiter, Nulls: r.onNulls})
 	if err != nil {
 		return nil, 0, optionError(err, rowlines.ErrOption, "lines: ")
 	}

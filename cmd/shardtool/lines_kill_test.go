@@ -8,12 +8,15 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/shardtool/shardtool/internal/programs"
 )
 
 // TestLinesKilled kills packs of JSON Lines and CSV, plain and compressed, at random moments: nothing is visible, and --resume
 // takes over what is there and makes the bytes of a pack that was left alone.
 func TestLinesKilled(t *testing.T) {
 	t.Parallel()
+	programs.Need(t, "gzip", "zstd")
 	dir := t.TempDir()
 	src, want := filepath.Join(dir, "src"), filepath.Join(dir, "want")
 	if err := os.Mkdir(src, 0o755); err != nil {

@@ -11,11 +11,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/internal/programs"
 )
 
 // TestLinesOverHTTP packs files of a web server, and never shows the query that lets it in.
 func TestLinesOverHTTP(t *testing.T) {
 	t.Parallel()
+	programs.Need(t, "gzip", "zstd")
 	const secret = "sig=very-secret"
 	dir := t.TempDir()
 	if err := randomLines(filepath.Join(dir, "rows.jsonl"), 300, 2000); err != nil {

@@ -19,7 +19,8 @@ func newLs() *cobra.Command {
 		Use:   "ls DATASET",
 		Short: "List keys in storage order",
 		Long: `List the keys of all samples in storage order, one a line. Reads the shards' indexes, no samples.
-Where keys may hold line breaks or tabs, --json is the form to parse.
+Where keys may hold line breaks or tabs, --json is the form to parse. A terminal gets control characters escaped;
+files and pipes get keys as they are.
 
 Exit codes:
 ` + exitCodes,
@@ -52,7 +53,11 @@ func runLs(cmd *cobra.Command, arg string, long, asJSON bool) error {
 	}
 	defer ds.Close()
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
-	err = listShardKeys(ctx, w, ds, long, asJSON)
+	show := func(key string) string { return key } // exact, for programs
+	if isTerminal(cmd.OutOrStdout()) {
+		show = shown[string] // a line break in a key must not look like another key
+	}
+	err = listShardKeys(ctx, w, ds, long, asJSON, show)
 	// What could be read goes out even when something behind it failed.
 	if ferr := w.Flush(); err == nil {
 		err = ferr
@@ -60,7 +65,7 @@ func runLs(cmd *cobra.Command, arg string, long, asJSON bool) error {
 	return err
 }
 
-func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, long, asJSON bool) error {
+func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, long, asJSON bool, show func(string) string) error {
 	number := uint64(0)
 	for i := range ds.NumShards() {
 		ix, err := ds.Index(ctx, i)
@@ -69,7 +74,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 		}
 		if !long && !asJSON {
 			for _, k := range ix.Keys {
-				if _, err := fmt.Fprintln(w, k); err != nil {
+				if _, err := fmt.Fprintln(w, show(k)); err != nil {
 					return err
 				}
 			}
@@ -79,7 +84,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 		if err != nil {
 			return err
 		}
-		if number, err = listLong(w, s.Name, ix, number, asJSON); err != nil {
+		if number, err = listLong(w, s.Name, ix, number, asJSON, show); err != nil {
 			return err
 		}
 	}
@@ -87,7 +92,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 }
 
 // listLong prints the samples of one shard and returns the next one's number.
-func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint64, asJSON bool) (uint64, error) {
+func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint64, asJSON bool, show func(string) string) (uint64, error) {
 	enc := json.NewEncoder(w)
 	at := make([]int, len(ix.Fields)) // samples so far that have the field
 	block, left, row := -1, 0, 0
@@ -122,7 +127,7 @@ func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint6
 		if asJSON {
 			err = enc.Encode(line)
 		} else {
-			_, err = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", number, shard, block, key, strings.TrimPrefix(fields.String(), " "))
+			_, err = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", number, show(shard), block, show(key), show(strings.TrimPrefix(fields.String(), " ")))
 		}
 		if err != nil {
 			return number, err

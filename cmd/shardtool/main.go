@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/internal/build"
 )
 
-// version is set when building: -ldflags "-X main.version=…".
-var version = "dev"
+// version is that of the build.
+var version = build.Version()
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
@@ -24,11 +26,14 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := withSignals(context.Background())
 	defer stop()
+	if completing(args) {
+		stderr = quietly() // what is written to it appears in the middle of the line that the user types
+	}
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(forPeople(stdout))
+	root.SetErr(newScreen(stderr))
 	err := root.ExecuteContext(ctx)
 	if err != nil && stopped(ctx) {
 		err = stoppedError(ctx, err, "")
@@ -57,8 +62,9 @@ Exit codes:
 	}
 	root.SetVersionTemplate(versionText() + "\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newPack(), newInspect(), newLs(), newVerify(), newGet(), newCat(), newStage(), newOrder(), newSimulate(), newBench(), newDoctor(), newMissing(), newCommit(), newPrune(), newExport(), newIndex(), newVersion(), newServe())
+	root.AddCommand(newPack(), newInspect(), newLs(), newVerify(), newGet(), newCat(), newStage(), newOrder(), newSimulate(), newBench(), newDoctor(), newMissing(), newCommit(), newPrune(), newExport(), newIndex(), newVersion(), newServe(), newMan())
 	finishDefaults(root)
+	complete(root)
 	return root
 }
 
@@ -151,7 +157,7 @@ func withSignals(ctx context.Context) (context.Context, func()) {
 			signal.Stop(ch)
 			time.AfterFunc(stopWithin, func() {
 				fmt.Fprintf(os.Stderr, "shardtool: stopped by a signal (%v); gave up waiting for a read or write that does not end\n", s)
-				os.Exit(exitStopped)
+				exit(exitStopped)
 			})
 		case <-done:
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -49,7 +50,7 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 	fl.Uint32Var(&f.opt.Delay, "delay", 0, "W: ticks a run is spread over (0: what the shuffle memory allows)")
 	fl.Uint32Var(&f.opt.Head, "head", 0, "H: runs of each lane that the first batch draws from (0: 4)")
 	fl.StringVar(&f.affinity, "affinity", "epoch", "epoch: lanes get other data in every epoch; run: the same, for node caches")
-	fl.StringVar(&f.tail, "tail", "short", "the last batch of an epoch: short, drop, wrap or pad")
+	fl.StringVar(&f.tail, "tail", "", "the last batch of an epoch: short, drop, wrap or pad (default: short, or wrap with --epochs 0)")
 	fl.Int64Var(&f.limit, "limit", 0, "stop after this many samples of this rank (0: all)")
 	f.changed = cmd.Flags().Changed
 }
@@ -77,7 +78,7 @@ func (f *orderFlags) fill() error {
 		return usagef("--affinity %q: use epoch or run", f.affinity)
 	}
 	switch f.opt.Tail {
-	case order.TailShort, order.TailDrop, order.TailWrap, order.TailPad:
+	case "", order.TailShort, order.TailDrop, order.TailWrap, order.TailPad:
 	default:
 		return usagef("--tail %q: use short, drop, wrap or pad", f.tail)
 	}
@@ -159,7 +160,8 @@ func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Chec
 	return ds, err
 }
 
-// sameWindow refuses a shuffle memory that makes another window than the checkpoint has.
+// sameWindow refuses a shuffle memory that makes another window than the checkpoint has. Lanes and
+// runs are the checkpoint's, whatever rules chose them: the memory alone then decides the delay.
 func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset) error {
 	cp := f.opt.Checkpoint
 	if !f.changed("shuffle-memory") || !cp.Shuffle {
@@ -170,13 +172,13 @@ func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset) error {
 		return err
 	}
 	o := f.opt
-	o.Shuffle = true
-	chosen, err := order.Choose(table, o.Choice())
-	if err != nil {
-		return usage(err)
-	}
+	o.Shuffle, o.Lanes, o.RunBlocks, o.WholeShards = true, cp.Lanes, cp.RunBlocks, cp.RunBlocks == 0
 	asked := cp.Params
-	asked.Lanes, asked.RunBlocks, asked.Delay, asked.Head = chosen.Lanes, chosen.RunBlocks, chosen.Delay, chosen.Head
+	if chosen, err := order.Choose(table, o.Choice()); err == nil {
+		asked.Delay, asked.Head = chosen.Delay, chosen.Head
+	} else { // a memory that is too small for these lanes
+		asked.Delay = 0
+	}
 	if err := cp.Params.Compare(asked); err != nil {
 		return &exitError{exitCheckpoint, fmt.Errorf("%s: --shuffle-memory %v: %w", f.in, (*sizeFlag)(&f.memory), err)}
 	}
@@ -243,6 +245,26 @@ func (f *orderFlags) stream(ctx context.Context, ds *reader.Dataset) (*reader.St
 	return s, f.explain(err)
 }
 
+// mixAdvice is what to say of an order that mixes little for batches of this size, else "".
+func mixAdvice(p order.Params, globalBatch int) string {
+	if !p.MixesLittle(globalBatch) {
+		return ""
+	}
+	remedy := "Give more --shuffle-memory, or pack with a smaller --block-size or with --pack-shuffle"
+	if p.RunBlocks > 1 { // smaller blocks would be joined again
+		remedy = "Give more --shuffle-memory, or a new run --run-blocks 1, or pack with --pack-shuffle"
+	}
+	return fmt.Sprintf("samples are drawn from V·W = %d runs at a time, fewer than 1.5 times the global batch of %d: if the data is stored class by "+
+		"class, the class mix of batches varies more than at random. %s; `shardtool simulate` measures it", p.Window(), globalBatch, remedy)
+}
+
+// adviseMix writes that advice where the order begins; one rank's is enough.
+func (f *orderFlags) adviseMix(stderr io.Writer, p order.Params) {
+	if advice := mixAdvice(p, f.opt.GlobalBatch); advice != "" && f.opt.Rank == 0 {
+		fmt.Fprintln(stderr, "shardtool: "+advice)
+	}
+}
+
 // explain gives an error of the order its exit code.
 func (f *orderFlags) explain(err error) error {
 	switch {
@@ -252,6 +274,27 @@ func (f *orderFlags) explain(err error) error {
 		return usage(err)
 	}
 	return err
+}
+
+// samples is how many samples this rank gets from here on, of a data set of n: exact up to the last
+// batches of epochs, 0 where there is no end.
+func (f *orderFlags) samples(n uint64) int64 {
+	if f.opt.Epochs == 0 || n == 0 {
+		return f.limit
+	}
+	epoch, position := f.opt.Epoch, uint64(0)
+	if cp := f.opt.Checkpoint; cp != nil {
+		epoch, position = cp.Epoch, cp.Position
+	}
+	if epoch >= f.opt.End() {
+		return 0
+	}
+	left := float64(f.opt.End()-epoch)*float64(n) - float64(position) // epochs may be more than 64 bits of samples
+	left = min(left/float64(f.opt.World), 1<<62)
+	if f.limit > 0 {
+		left = min(left, float64(f.limit))
+	}
+	return int64(max(left, 1))
 }
 
 // behind says whether a checkpoint is where the epochs end that were asked for, or past it.

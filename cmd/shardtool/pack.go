@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +95,7 @@ Exit codes:
 	fl := cmd.Flags()
 	fl.StringVar(&f.opt.Name, "name", "data", "what the shards' names begin with")
 	sizeVar(cmd, &f.opt.ShardSize, "shard-size", 256<<20, "close a shard at this many decoded bytes")
-	sizeVar(cmd, &f.opt.BlockSize, "block-size", 1<<20, "close a block at this many decoded bytes")
+	f.addBlockSize(cmd)
 	fl.Int64Var(&f.opt.SamplesPerShard, "samples-per-shard", 0, "close a shard at this many samples (0: no limit)")
 	fl.StringVar(&f.level, "level", "default", "compression: fastest, default, better or best")
 	fl.StringVar(&f.kind, "format", "tar.zst", "tar.zst, or tar: uncompressed with the index in a sidecar")
@@ -115,6 +116,20 @@ Exit codes:
 	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	return cmd
+}
+
+// addBlockSize adds the flag, whose default is a rule.
+func (f *packFlags) addBlockSize(cmd *cobra.Command) {
+	sizeVar(cmd, &f.opt.BlockSize, "block-size", 0, "close a block at this many decoded bytes; by default also at 256KiB once it has 64 samples")
+	cmd.Flags().Lookup("block-size").DefValue = "1MiB" // an explicit 1MiB has no second bound
+}
+
+// checkBlockSize refuses a size that writer does not accept.
+func (f *packFlags) checkBlockSize() error {
+	if n := f.opt.BlockSize; n != 0 && (n < 4<<10 || n > format.MaxFrame) {
+		return usagef("--block-size %v: give 4KiB to 16MiB", (*sizeFlag)(&n))
+	}
+	return nil
 }
 
 // addSources adds the flags that say what becomes a sample, and how; doctor has them too.
@@ -155,16 +170,18 @@ func nameError(name string) error {
 // check refuses values before anything is read, naming their flag.
 func (f *packFlags) check(cmd *cobra.Command) error {
 	o := &f.opt
+	if err := f.checkBlockSize(); err != nil {
+		return err
+	}
+	block := cmp.Or(o.BlockSize, writer.DefaultBlockSize)
 	switch {
 	case !validName(o.Name):
 		return nameError(o.Name)
-	case o.BlockSize < 4<<10 || o.BlockSize > format.MaxFrame:
-		return usagef("--block-size %v: give 4KiB to 16MiB", (*sizeFlag)(&o.BlockSize))
-	case o.ShardSize < o.BlockSize:
-		return usagef("--shard-size %v: give at least --block-size, %v", (*sizeFlag)(&o.ShardSize), (*sizeFlag)(&o.BlockSize))
+	case o.ShardSize < block:
+		return usagef("--shard-size %v: give at least --block-size, %v", (*sizeFlag)(&o.ShardSize), (*sizeFlag)(&block))
 	case o.SamplesPerShard < 0:
 		return usagef("--samples-per-shard %d: give a number of samples, or 0 for no limit", o.SamplesPerShard)
-	case cmd.Flags().Changed("max-skipped") && f.onError == "fail":
+	case cmd.Flags().Changed("max-skipped") && f.onError == "fail" && f.rows.nulls != "skip":
 		return usagef("--max-skipped: write --on-error skip too; without it the first bad sample ends the pack")
 	}
 	if c := f.files.ClassField; c != "" && (strings.ContainsAny(c, "/\x00") || strings.HasPrefix(c, ".")) {
@@ -295,7 +312,7 @@ func packError(ctx context.Context, err error) error {
 	if errors.Is(err, writer.ErrEmpty) { // sources there were, and a filter or errors left nothing of them
 		return &exitError{exitNotFound, err}
 	}
-	return err
+	return rowError(err)
 }
 
 // sweep removes temporary files that killed uploads left.

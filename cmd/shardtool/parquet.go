@@ -28,7 +28,8 @@ var parquetKind = kind{
 
 func openParquet(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	r := &f.rows
-	src, err := parquet.New(ctx, found.files, parquet.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where})
+	src, err := parquet.New(ctx, found.files, parquet.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where,
+		Nulls: r.onNulls, PageMemory: f.opt.Memory})
 	if err != nil {
 		return nil, 0, optionError(err, parquet.ErrOption, "parquet: ")
 	}

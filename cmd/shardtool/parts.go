@@ -97,7 +97,7 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, found *fo
 		if stopped(ctx) {
 			return stoppedError(ctx, err, "the same command goes on")
 		}
-		return err
+		return rowError(err)
 	}
 	if f.json {
 		err = printJSON(cmd, map[string]any{

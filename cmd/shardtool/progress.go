@@ -3,26 +3,63 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// progress shows long work: a bar on a terminal, a line every ten seconds elsewhere, nothing when quiet. Methods may be
-// called from many goroutines.
+// progress shows long work: a bar on a terminal, a line every ten seconds elsewhere, nothing when
+// quiet. Bars have no colours, so NO_COLOR changes nothing. Methods may be called from many
+// goroutines.
 type progress struct {
 	mu    sync.Mutex
 	out   io.Writer
 	what  string
-	total int64
+	work  work
 	done  int64
 	note  string
+	waits bool // a bar that is not drawn yet
 	begin time.Time
 	last  time.Time
 	bars  *mpb.Progress
 	bar   *mpb.Bar
+}
+
+// shownBar is the bar on the screen, for exits that nobody waits for.
+var shownBar atomic.Pointer[progress]
+
+// exit ends the process with the screen as it was before the bar.
+func exit(code int) {
+	if p := shownBar.Load(); p != nil {
+		p.end()
+	}
+	os.Exit(code)
+}
+
+// work is how much there is to do, 0 when that is not known, and how it is counted.
+type work struct {
+	total int64
+	text  func(n int64) string
+	of    decor.Decorator // "3 / 5 "
+}
+
+func bytesOf(total int64) work {
+	return work{total, func(n int64) string { return bytesText(uint64(n)) }, decor.CountersKibiByte("% .1f / % .1f ")}
+}
+
+func samplesOf(total int64) work {
+	return work{total, func(n int64) string { return plural(n, "sample") }, decor.Any(func(s decor.Statistics) string {
+		return countText(uint64(s.Current)) + " / " + plural(s.Total, "sample") + " "
+	})}
+}
+
+// shareOf is work that is measured in thousandths.
+func shareOf(parts int64) work {
+	return work{parts * 1000, func(n int64) string { return fmt.Sprintf("%d%%", n/(parts*10)) }, decor.Name("")}
 }
 
 // every is how often a line is printed where there is no terminal.
@@ -30,53 +67,83 @@ const every = 10 * time.Second
 
 // newProgress begins work on total bytes; 0 when that is not known.
 func newProgress(out io.Writer, what string, total int64, quiet bool) *progress {
-	p := &progress{out: out, what: what, total: total, begin: time.Now(), last: time.Now()}
-	if quiet {
-		p.out = io.Discard
+	return newProgressOf(out, what, bytesOf(total), quiet)
+}
+
+// newBar is a progress for commands whose stderr is otherwise empty: it appears on a terminal only,
+// not on one that shows the command's data, and not before the work takes a second: a pipe may lead
+// to a program that writes to the same terminal.
+func newBar(out, data io.Writer, what string, w work, quiet bool) *progress {
+	p := &progress{out: io.Discard, what: what, work: w, begin: time.Now(), last: time.Now()}
+	if !quiet && movable(out) && !isTerminal(data) {
+		p.out, p.waits = out, true
 	}
-	if quiet || !terminal(out) {
-		return p
-	}
-	p.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(40), mpb.WithRefreshRate(200*time.Millisecond))
-	note := decor.Any(func(decor.Statistics) string { p.mu.Lock(); defer p.mu.Unlock(); return p.note })
-	if total == 0 {
-		p.bar = p.bars.New(0, mpb.NopStyle(), mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name(what+" "), note))
-		return p
-	}
-	p.bar = p.bars.AddBar(total, mpb.BarRemoveOnComplete(),
-		mpb.PrependDecorators(decor.Name(what+" "), decor.CountersKibiByte("% .1f / % .1f ")),
-		mpb.AppendDecorators(decor.Percentage(), decor.Name(", "), decor.EwmaETA(decor.ET_STYLE_GO, 30), decor.Name(" left, "), note))
 	return p
 }
 
-// set says how many bytes are done, and a short note.
+func newProgressOf(out io.Writer, what string, w work, quiet bool) *progress {
+	p := &progress{out: out, what: what, work: w, begin: time.Now(), last: time.Now()}
+	if quiet {
+		p.out = io.Discard
+	}
+	if !quiet && movable(out) {
+		p.draw()
+	}
+	return p
+}
+
+// draw puts the bar on the terminal.
+func (p *progress) draw() {
+	p.bars = mpb.New(mpb.WithOutput(fileOf(p.out)), mpb.WithWidth(40), mpb.WithRefreshRate(200*time.Millisecond))
+	note := decor.Any(func(decor.Statistics) string { p.mu.Lock(); defer p.mu.Unlock(); return p.note })
+	// A ^C that the terminal echoes moves the cursor: the line begins with a return to the first
+	// column.
+	title := decor.Name("\r" + p.what + " ")
+	if p.work.total == 0 {
+		p.bar = p.bars.New(0, mpb.NopStyle(), mpb.BarRemoveOnComplete(), mpb.PrependDecorators(title, note))
+		shownBar.Store(p)
+		return
+	}
+	p.bar = p.bars.AddBar(p.work.total, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(title, p.work.of),
+		mpb.AppendDecorators(decor.Percentage(), decor.Name(", "), decor.EwmaETA(decor.ET_STYLE_GO, 30), decor.Name(" left, "), note))
+	shownBar.Store(p)
+}
+
+// set says how much is done, and a short note.
 func (p *progress) set(done int64, note string) {
 	p.mu.Lock()
 	before, now := p.done, time.Now()
+	if p.waits && now.Sub(p.begin) >= time.Second {
+		p.waits = false
+		p.draw()
+		before = 0
+	}
 	p.done, p.note = max(p.done, done), note
 	took := now.Sub(p.last)
-	line := p.bar == nil && took >= every
-	if line || p.bar != nil {
+	bar := p.bar
+	line := bar == nil && !p.waits && took >= every
+	if line || bar != nil {
 		p.last = now
 	}
 	p.mu.Unlock()
-	if p.bar != nil {
-		p.bar.EwmaIncrInt64(max(0, done-before), took)
+	if bar != nil {
+		bar.EwmaIncrInt64(max(0, done-before), took)
 		return
 	}
 	if line {
 		share := ""
-		if p.total > 0 {
-			share = fmt.Sprintf(" of %s (%d%%)", bytesText(uint64(p.total)), 100*done/p.total)
+		if p.work.total > 0 {
+			share = fmt.Sprintf(" of %s (%d%%)", p.work.text(p.work.total), 100*done/p.work.total)
 		}
-		fmt.Fprintf(p.out, "%s: %s%s, %s\n", p.what, bytesText(uint64(done)), share, note)
+		fmt.Fprintf(p.out, "%s: %s%s, %s\n", p.what, p.work.text(done), share, note)
 	}
 }
 
-// end takes the bar away.
+// end takes the bar away, with what was typed into its line.
 func (p *progress) end() {
-	if p.bars != nil {
+	if p.bars != nil && shownBar.CompareAndSwap(p, nil) {
 		p.bar.Abort(true)
 		p.bars.Wait()
+		fmt.Fprint(fileOf(p.out), "\r\x1b[J")
 	}
 }

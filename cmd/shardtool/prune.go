@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -15,18 +15,27 @@ func newPrune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune DATASET",
 		Short: "Delete shards that no kept generation names",
-		Long: `Delete objects that no kept generation names: what unfinished packs left, and older generations.
+		Long: `Delete objects that no kept generation names: older generations, and what unfinished packs left.
 
-Only objects that shardtool wrote are touched. Do not prune while a pack into the same place runs, or spare young
-objects with --grace; a pack that misses its shards fails and publishes nothing.
+Only objects are touched whose content shows that shardtool wrote them under that name; others are listed as left.
+
+In a folder, prune deletes nothing while a pack, a commit or an index into the same folder runs: it names them and fails.
+Object stores have no such lock. There --grace protects a pack that runs: leftovers younger than it stay, and so do all
+shards of a pack with an object as young. It must be longer than a pack may take to put a shard, and than parts of a pack
+wait for each other. A pack resumes from what stays; --grace 0s deletes that too.
+
+A pack whose objects were deleted all the same fails and names them.
 
 Exit codes:
 ` + exitCodes,
-		Example: "  shardtool prune out/ --dry-run\n  shardtool prune out/ --keep 2",
+		Example: "  shardtool prune out/ --dry-run\n  shardtool prune out/ --keep 2\n  shardtool prune out/ --grace 0s",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if opt.Keep < 1 {
 				return usagef("--keep %d: the current generation always stays; use 1 or more", opt.Keep)
+			}
+			if opt.Grace < 0 {
+				return usagef("--grace %v: write a duration such as 24h, or 0s to spare nothing", opt.Grace)
 			}
 			store, generation, err := dataset(cmd.Context(), args[0])
 			if err != nil {
@@ -35,18 +44,21 @@ Exit codes:
 			if generation != "" {
 				return usagef("prune works on the whole data set: give it without @%s", generation)
 			}
+			if opt.Grace == 0 {
+				opt.Grace = -1 // none; 0 is the library's default
+			}
 			res, err := writer.Prune(cmd.Context(), store, opt)
 			if err != nil {
 				return err
 			}
-			if len(res.Kept)+len(res.Objects)+len(res.Left) == 0 {
+			if len(res.Kept)+len(res.Objects)+len(res.Left)+len(res.Young) == 0 {
 				return &exitError{exitNotFound, fmt.Errorf("no data set in %v, and nothing that an unfinished pack left: check the path", store)}
 			}
 			if !opt.DryRun {
 				sweep(cmd.Context(), store)
 			}
 			if asJSON {
-				return printPruneJSON(cmd, res, opt.DryRun)
+				return printPruneJSON(cmd, res, &opt)
 			}
 			out, verb := cmd.OutOrStdout(), "deleted"
 			if opt.DryRun {
@@ -56,7 +68,11 @@ Exit codes:
 				fmt.Fprintf(out, "%s %s (%s)\n", verb, o.Name, bytesText(uint64(o.Size)))
 			}
 			for _, o := range res.Left {
-				fmt.Fprintf(out, "left %s: named like a shard, but nothing in it says that shardtool wrote it\n", o.Name)
+				fmt.Fprintf(out, "left %s: its content does not show that shardtool wrote it under this name\n", o.Name)
+			}
+			if n := len(res.Young); n > 0 {
+				fmt.Fprintf(out, "spared %s, %s: younger than %v, or of a pack that is, which may be resumed or still run; --grace 0s deletes them\n",
+					plural(n, "object"), bytesText(sumSizes(res.Young)), opt.Grace)
 			}
 			fmt.Fprintf(out, "%s %s, %s; kept %s\n", verb, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)), plural(len(res.Kept), "generation"))
 			return nil
@@ -64,21 +80,29 @@ Exit codes:
 	}
 	cmd.Flags().IntVar(&opt.Keep, "keep", 1, "generations to keep, the current one included")
 	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "say what would go, delete nothing")
-	cmd.Flags().DurationVar(&opt.Grace, "grace", 0*time.Second, "spare unnamed objects younger than this")
+	cmd.Flags().DurationVar(&opt.Grace, "grace", writer.DefaultGrace, "spare leftovers younger than this, and the pack they are of (0s: spare nothing)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
 }
 
-func printPruneJSON(cmd *cobra.Command, res *writer.PruneResult, dryRun bool) error {
-	names := func(n int, at func(i int) string) []string {
-		out := make([]string, n)
+func sumSizes(objects []objstore.Info) (n uint64) {
+	for i := range objects {
+		n += uint64(objects[i].Size)
+	}
+	return n
+}
+
+func printPruneJSON(cmd *cobra.Command, res *writer.PruneResult, opt *writer.PruneOptions) error {
+	names := func(objects []objstore.Info) []string {
+		out := make([]string, len(objects))
 		for i := range out {
-			out[i] = at(i)
+			out[i] = objects[i].Name
 		}
 		return out
 	}
+	kept := append([]string{}, res.Kept...) // [] rather than null
 	return printJSON(cmd, map[string]any{
-		"deleted": names(len(res.Objects), func(i int) string { return res.Objects[i].Name }), "bytes": res.Bytes, "dry_run": dryRun,
-		"left": names(len(res.Left), func(i int) string { return res.Left[i].Name }), "kept": names(len(res.Kept), func(i int) string { return res.Kept[i] }),
+		"deleted": names(res.Objects), "bytes": res.Bytes, "dry_run": opt.DryRun, "left": names(res.Left), "kept": kept,
+		"spared": names(res.Young), "spared_bytes": sumSizes(res.Young), "grace_seconds": max(0, opt.Grace.Seconds()),
 	})
 }

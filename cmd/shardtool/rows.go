@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
 // rowFlags say what becomes of rows, of any kind of file that has some.
@@ -15,12 +18,14 @@ type rowFlags struct {
 	columns, where []string
 	rename, attrs  []string // as given
 	delimiter      string
+	nulls          string
 	renamed        map[string]string
 	attributes     map[string]string
+	onNulls        source.Nulls
 }
 
 // rowsOnly are their names.
-var rowsOnly = []string{"key", "columns", "rename", "attr", "where"}
+var rowsOnly = []string{"key", "columns", "rename", "attr", "where", "nulls"}
 
 func (f *rowFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
@@ -29,6 +34,7 @@ func (f *rowFlags) add(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.rename, "rename", nil, "rows: call a column's field otherwise, data sets: a field, as column=name (may be repeated)")
 	fl.StringArrayVar(&f.attrs, "attr", nil, "rows: keep a column in the index, as attribute=column (may be repeated)")
 	fl.StringArrayVar(&f.where, "where", nil, "rows: take rows for which this holds, data sets: samples by attribute, as 'column>=value' (may be repeated)")
+	fl.StringVar(&f.nulls, "nulls", "fail", "rows: one whose columns are all null: fail, empty (its fields have no bytes) or skip it and count")
 	fl.StringVar(&f.delimiter, "delimiter", "", "CSV: what divides cells, such as ';' (default: a comma, in .tsv a tab)")
 }
 
@@ -38,7 +44,7 @@ func (f *rowFlags) options() error {
 		var out map[string]string
 		for _, text := range list {
 			a, b, ok := strings.Cut(text, "=")
-			if _, twice := out[a]; !ok || a == "" || b == "" || twice {
+			if _, twice := out[a]; !ok || a == "" && flag != "rename" || b == "" || twice {
 				return nil, usagef("--%s %q: write %s, each once", flag, text, want)
 			}
 			if out == nil {
@@ -47,6 +53,10 @@ func (f *rowFlags) options() error {
 			out[a] = b
 		}
 		return out, nil
+	}
+	var ok bool
+	if f.onNulls, ok = map[string]source.Nulls{"fail": source.NullsFail, "empty": source.NullsEmpty, "skip": source.NullsSkip}[f.nulls]; !ok {
+		return usagef("--nulls %q: use fail, empty or skip", f.nulls)
 	}
 	var err error
 	if f.renamed, err = pairs("rename", "column=name", f.rename); err != nil {
@@ -69,10 +79,27 @@ func (f *rowFlags) provenance(to map[string]string) {
 	if f.delimiter != "" {
 		to["delimiter"] = f.delimiter
 	}
+	if f.nulls != "fail" {
+		to["nulls"] = f.nulls
+	}
 	list("columns", f.columns)
 	list("rename", slices.Sorted(slices.Values(f.rename)))
 	list("attr", slices.Sorted(slices.Values(f.attrs)))
 	list("where", f.where)
+}
+
+// nullsHelp is what can be done about rows without a value.
+const nullsHelp = "--nulls empty keeps such rows, with fields of no bytes, --nulls skip leaves them out"
+
+// rowError names the flag that helps with a row.
+func rowError(err error) error {
+	switch {
+	case errors.Is(err, source.ErrNulls):
+		return fmt.Errorf("%w; %s", err, nullsHelp)
+	case errors.Is(err, parquet.ErrPageMemory):
+		return fmt.Errorf("%w; give more with --memory, or write the file again with smaller pages", err)
+	}
+	return err
 }
 
 // optionError turns an error in a source's options into one of the flags that gave them.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -183,6 +184,14 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 	s, err := f.stream(ctx, o.Dataset)
 	if err != nil {
 		return nil, err
+	}
+	if p := s.Params(); f.opt.Rank == 0 && p.MixesLittle(s.GlobalBatch()) { // in Python's terms
+		remedy := "Give more shuffle_memory, or pack with smaller blocks or in a random order"
+		if p.RunBlocks > 1 { // smaller blocks would be joined again
+			remedy = "Give more shuffle_memory, or a new run run_blocks=1, or pack in a random order"
+		}
+		warnings.Warn(fmt.Sprintf("samples are drawn from %d runs at a time, fewer than 1.5 times the global batch of %d: if the data is stored class "+
+			"by class, the class mix of batches varies more than at random. %s", p.Window(), s.GlobalBatch(), remedy))
 	}
 	out.Rank, out.WorldSize, out.Workers = f.opt.Rank, f.opt.World, f.opt.Workers
 	if out.Workers == 0 {

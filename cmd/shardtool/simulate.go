@@ -15,6 +15,7 @@ import (
 
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mixing"
 )
 
 type simulateFlags struct {
@@ -35,8 +36,10 @@ well samples are mixed (against their label, or their place in storage), the blo
 of world sizes, and whether each sample comes exactly once. Only the manifest is read, and with --label the indexes.
 With a rate it says what each node and the store must give for it, how long an epoch takes, and with prices its cost.
 
-The mixing figure is the variance inflation of the label counts of a batch: 1 is a uniform permutation, 16 mixes as
-if a batch had a sixteenth of its samples. Adjacency is how often two samples in a row have the same label.
+The mixing figure is the variance inflation (VIF) of the label counts of a batch: 1 is a uniform permutation, 16 mixes as
+if a batch had a sixteenth of its samples. Adjacency is how often two samples in a row have the same label. For each
+world size: the local VIF, that of the part of a batch that a rank gets; how many labels a rank sees in the epoch, the
+one that sees fewest and the mean; and how often two samples in a row of a rank are from the same block.
 
 Exit codes:
 ` + exitCodes,
@@ -79,8 +82,13 @@ type simulation struct {
 	Expected   float64     `json:"adjacency_expected"`
 	Parameters any         `json:"parameters"`
 	Worlds     []worldJSON `json:"worlds"`
+	// Window is V·W; MixesLittle that it is below 1.5 times the global batch.
+	Window      uint64 `json:"window"`
+	MixesLittle bool   `json:"mixes_little"`
 
-	seen []uint64
+	batch int    // samples of a global batch
+	bytes uint64 // stored, of the data set
+	seen  []uint64
 }
 
 // worldJSON is what one world size means.
@@ -93,6 +101,12 @@ type worldJSON struct {
 	Blocks        uint64  `json:"blocks_per_rank"`
 	Amplification float64 `json:"read_amplification"`
 	Needs         needs   `json:"needs"`
+	// What ranks see, see mixing.World.
+	LocalVIF    float64 `json:"local_vif"`
+	LabelsLeast int     `json:"labels_per_rank_least"`
+	LabelsMean  float64 `json:"labels_per_rank_mean"`
+	SameBlock   float64 `json:"same_block"`
+	Measured    int     `json:"ranks_measured"`
 
 	samples []uint64
 	blocks  [][]uint64 // a bit a block, for each rank
@@ -125,6 +139,7 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 		return err
 	}
 	sim.Label, sim.Parameters = f.label, paramsJSON(plan.Params())
+	sim.Window, sim.MixesLittle = plan.Params().Window(), plan.Params().MixesLittle(sim.batch)
 	sim.plan(ds, plan.Params(), &f.needs)
 	if f.json {
 		return printJSON(cmd, sim)
@@ -132,7 +147,7 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	if err := sim.print(cmd.OutOrStdout(), plan); err != nil {
 		return err
 	}
-	return sim.printPlan(cmd.OutOrStdout(), &f.needs)
+	return sim.printPlan(cmd.OutOrStdout(), plan.Params(), &f.needs)
 }
 
 func parseWorlds(text string) (worlds []int, err error) {
@@ -146,32 +161,13 @@ func parseWorlds(text string) (worlds []int, err error) {
 	return worlds, nil
 }
 
-// labelled gives every sample a label.
-type labelled struct {
-	of    []uint16 // nil: by place in storage
-	count []uint64
-	n     uint64
-}
-
-func (l *labelled) label(number uint64) int {
-	if l.of != nil {
-		return int(l.of[number])
-	}
-	return int(number * uint64(len(l.count)) / l.n)
-}
-
 // readLabels reads a label attribute from all indexes, or divides storage into 100 parts.
-func readLabels(ctx context.Context, ds *reader.Dataset, name string) (*labelled, error) {
-	l := &labelled{n: ds.NumSamples()}
+func readLabels(ctx context.Context, ds *reader.Dataset, name string) (*mixing.Labels, error) {
 	if name == "" {
-		l.count = make([]uint64, min(100, max(l.n, 1)))
-		for i := range l.n {
-			l.count[l.label(i)]++
-		}
-		return l, nil
+		return mixing.Parts(ds.NumSamples()), nil
 	}
 	numbers := map[string]uint16{}
-	l.of = make([]uint16, 0, l.n)
+	of := make([]uint16, 0, ds.NumSamples())
 	for i := range ds.NumShards() {
 		ix, err := ds.Index(ctx, i)
 		if err != nil {
@@ -196,19 +192,17 @@ func readLabels(ctx context.Context, ds *reader.Dataset, name string) (*labelled
 				}
 				id = uint16(len(numbers))
 				numbers[text] = id
-				l.count = append(l.count, 0)
 			}
-			l.of = append(l.of, id)
-			l.count[id]++
+			of = append(of, id)
 		}
 	}
-	return l, nil
+	return mixing.NewLabels(of), nil
 }
 
 // enumerate goes once through an epoch.
-func enumerate(ctx context.Context, plan *order.Plan, epoch uint64, batch int, blocks uint64, labels *labelled, worlds []int) (*simulation, error) {
+func enumerate(ctx context.Context, plan *order.Plan, epoch uint64, batch int, blocks uint64, labels *mixing.Labels, worlds []int) (*simulation, error) {
 	n := plan.Samples()
-	sim := &simulation{Epoch: epoch, Samples: n, Labels: len(labels.count), seen: make([]uint64, (n+63)/64)}
+	sim := &simulation{Epoch: epoch, Samples: n, Labels: labels.Len(), batch: batch, seen: make([]uint64, (n+63)/64)}
 	for _, w := range worlds {
 		out := worldJSON{World: w, samples: make([]uint64, w), blocks: make([][]uint64, w)}
 		for r := range out.blocks {
@@ -221,7 +215,7 @@ func enumerate(ctx context.Context, plan *order.Plan, epoch uint64, batch int, b
 		return nil, err
 	}
 	cur.Until(epoch + 1)
-	mix := newMixing(labels, batch)
+	meter := mixing.NewMeter(labels, worlds...)
 	var refs []order.Ref
 	for {
 		var b order.Batch
@@ -239,7 +233,7 @@ func enumerate(ctx context.Context, plan *order.Plan, epoch uint64, batch int, b
 		if left := n - b.Position; uint64(len(own)) > left { // the rest belongs to the next epoch, or is padding
 			own = own[:left]
 		}
-		sim.batch(own, refs, b.Global)
+		sim.add(own, refs, b.Global)
 		for i := range sim.Worlds {
 			if sim.Batches == 1 {
 				sim.Worlds[i].firstBatch()
@@ -248,22 +242,32 @@ func enumerate(ctx context.Context, plan *order.Plan, epoch uint64, batch int, b
 				sim.Worlds[i].resumeBatch(refs, b.Global)
 			}
 		}
-		mix.batch(own)
+		meter.Batch(refs, len(own))
 	}
 	for _, w := range sim.seen {
 		sim.Missing += uint64(64 - bits.OnesCount64(w))
 	}
 	sim.Missing -= uint64(len(sim.seen))*64 - n
 	sim.ExactlyOne = sim.Missing == 0 && sim.Repeated == 0
-	mix.finish(sim)
+	sim.mixed(meter.Figures())
 	for i := range sim.Worlds {
 		sim.Worlds[i].finish(sim.Batches, blocks)
 	}
 	return sim, nil
 }
 
-// batch counts one global batch: own are the samples of the epoch, refs those and what fills it.
-func (s *simulation) batch(own, refs []order.Ref, global int) {
+// mixed takes the figures of mixing.
+func (s *simulation) mixed(f mixing.Figures) {
+	s.VIF, s.Adjacent, s.Expected = f.VIF, f.Adjacent, f.Expected
+	s.VIFHead = append([]float64{}, f.First...) // an empty list rather than null in JSON
+	for i, of := range f.Worlds {
+		w := &s.Worlds[i]
+		w.LocalVIF, w.LabelsLeast, w.LabelsMean, w.SameBlock, w.Measured = of.VIF, of.LabelsLeast, of.LabelsMean, of.SameBlock, of.Ranks
+	}
+}
+
+// add counts one global batch: own are the samples of the epoch, refs those and what fills it.
+func (s *simulation) add(own, refs []order.Ref, global int) {
 	s.Batches++
 	for i := range refs {
 		r := &refs[i]
@@ -303,77 +307,6 @@ func (w *worldJSON) finish(steps, blocks uint64) {
 	w.Amplification = float64(read) / float64(max(blocks, 1))
 }
 
-// mixing measures how far label counts of batches stray.
-type mixing struct {
-	labels *labelled
-	count  []int
-	last   int
-	same   uint64
-	pairs  uint64
-	sum    float64
-	n      int
-	head   []float64
-}
-
-func newMixing(l *labelled, _ int) *mixing {
-	return &mixing{labels: l, count: make([]int, len(l.count)), last: -1}
-}
-
-// batch adds one batch. For a draw of g of N samples without replacement the count of a label of share p varies by
-// g·p·(1−p)·(N−g)/(N−1) (the hypergeometric distribution).
-func (m *mixing) batch(refs []order.Ref) {
-	clear(m.count)
-	for i := range refs {
-		l := m.labels.label(refs[i].Number)
-		m.count[l]++
-		if m.last >= 0 {
-			m.pairs++
-			if m.last == l {
-				m.same++
-			}
-		}
-		m.last = l
-	}
-	g, n := float64(len(refs)), float64(m.labels.n)
-	if g >= n {
-		return
-	}
-	sum, terms := 0.0, 0
-	for l, c := range m.count {
-		p := float64(m.labels.count[l]) / n
-		if v := g * p * (1 - p) * (n - g) / (n - 1); v > 0 {
-			d := float64(c) - g*p
-			sum += d * d / v
-			terms++
-		}
-	}
-	if terms == 0 {
-		return
-	}
-	if len(m.head) < 10 {
-		m.head = append(m.head, sum/float64(terms))
-	} else {
-		m.sum += sum / float64(terms)
-		m.n++
-	}
-}
-
-func (m *mixing) finish(s *simulation) {
-	s.VIFHead = m.head
-	if m.n > 0 {
-		s.VIF = m.sum / float64(m.n)
-	} else {
-		for _, v := range m.head {
-			s.VIF += v / float64(len(m.head))
-		}
-	}
-	s.Adjacent = float64(m.same) / float64(max(m.pairs, 1))
-	for _, c := range m.labels.count {
-		p := float64(c) / float64(max(m.labels.n, 1))
-		s.Expected += p * p
-	}
-}
-
 func (s *simulation) print(w io.Writer, plan *order.Plan) error {
 	fmt.Fprintf(w, "%s\n", paramsText(plan.Params()))
 	proof := "each sample comes exactly once (every one was looked at)"
@@ -392,15 +325,20 @@ func (s *simulation) print(w io.Writer, plan *order.Plan) error {
 	for _, v := range s.VIFHead {
 		fmt.Fprintf(w, " %.2f", v)
 	}
-	fmt.Fprintf(w, "\nneighbours with the same label: %.2f%% (a uniform permutation has %.2f%%)\n\n", 100*s.Adjacent, 100*s.Expected)
+	fmt.Fprintf(w, "\nneighbours with the same label: %.2f%% (a uniform permutation has %.2f%%)\n", 100*s.Adjacent, 100*s.Expected)
+	if advice := mixAdvice(plan.Params(), s.batch); advice != "" {
+		fmt.Fprintln(w, advice)
+	}
+	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "RANKS\tSTEPS\tSAMPLES A RANK\tBLOCKS A RANK\tREAD AMPLIFICATION\t")
+	fmt.Fprintln(t, "RANKS\tSTEPS\tSAMPLES A RANK\tBLOCKS A RANK\tREAD AMPLIFICATION\tLOCAL VIF\tLABELS A RANK\tSAME BLOCK\t")
 	for _, o := range s.Worlds {
 		samples := countText(o.Most)
 		if o.Least != o.Most {
 			samples = countText(o.Least) + "–" + samples
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%.2f\t\n", o.World, countText(o.Steps), samples, countText(o.Blocks), o.Amplification)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%.2f\t%.2f\t%d–%.1f\t%.2f%%\t\n", o.World, countText(o.Steps), samples, countText(o.Blocks), o.Amplification,
+			o.LocalVIF, o.LabelsLeast, o.LabelsMean, 100*o.SameBlock)
 	}
 	return t.Flush()
 }

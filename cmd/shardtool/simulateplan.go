@@ -60,6 +60,9 @@ type needs struct {
 	ReadBytes  uint64 `json:"read_bytes_per_node"`
 	Requests   uint64 `json:"requests_per_node"`
 	CacheBytes uint64 `json:"cache_bytes_per_node"`
+	// Amplification is what all nodes read together, each block once a node, over what the data set
+	// holds.
+	Amplification float64 `json:"node_read_amplification"`
 	// First and Resume are what a rank must have before its first batch: at the beginning, and in the middle of the epoch.
 	First  uint64 `json:"first_batch_bytes"`
 	Resume uint64 `json:"resume_bytes"`
@@ -111,6 +114,7 @@ func (w *worldJSON) resumeBatch(refs []order.Ref, global int) {
 
 // plan says what the epoch asks of nodes and store. The data set's blocks count with their mean.
 func (s *simulation) plan(ds *reader.Dataset, p order.Params, f *needFlags) {
+	s.bytes = ds.Bytes()
 	block := float64(ds.Bytes()) / float64(max(ds.NumBlocks(), 1))
 	run := 8.0 // blocks that are read together where nothing is shuffled
 	if p.Shuffle {
@@ -123,7 +127,7 @@ func (s *simulation) plan(ds *reader.Dataset, p order.Params, f *needFlags) {
 		w := &s.Worlds[i]
 		n := &w.Needs
 		n.Nodes = (w.World + f.perNode - 1) / f.perNode
-		allBlocks := uint64(0)
+		allBlocks, nodeBlocks := uint64(0), uint64(0)
 		for node := range n.Nodes {
 			ranks := w.blocks[node*f.perNode : min((node+1)*f.perNode, w.World)]
 			union := make([]uint64, len(ranks[0]))
@@ -137,8 +141,11 @@ func (s *simulation) plan(ds *reader.Dataset, p order.Params, f *needFlags) {
 			allBlocks += each
 			n.ReadBytes = max(n.ReadBytes, uint64(float64(each)*block))
 			n.Requests = max(n.Requests, uint64(float64(each)/run+0.999))
-			n.CacheBytes = max(n.CacheBytes, uint64(float64(popcount(union))*block))
+			once := popcount(union)
+			nodeBlocks += once
+			n.CacheBytes = max(n.CacheBytes, uint64(float64(once)*block))
 		}
+		n.Amplification = float64(nodeBlocks) / float64(max(ds.NumBlocks(), 1))
 		n.First, n.Resume = uint64(float64(n.first)*block), uint64(float64(n.resume)*block)
 		if f.getPrice > 0 {
 			n.Cost = float64(allBlocks) / run / 1000 * f.getPrice
@@ -155,7 +162,7 @@ func (s *simulation) plan(ds *reader.Dataset, p order.Params, f *needFlags) {
 }
 
 // printPlan prints what nodes and store must give.
-func (s *simulation) printPlan(out io.Writer, f *needFlags) error {
+func (s *simulation) printPlan(out io.Writer, p order.Params, f *needFlags) error {
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "\nRANKS\tNODES\tREAD A NODE\tREQUESTS\tCACHE A NODE\tFIRST BATCH\tAFTER A RESUME\t")
 	if f.rate > 0 {
@@ -180,6 +187,14 @@ func (s *simulation) printPlan(out io.Writer, f *needFlags) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	for i := range s.Worlds {
+		n := &s.Worlds[i].Needs
+		if uint64(n.Nodes) > uint64(p.Lanes) {
+			fmt.Fprintf(out, "%d nodes share %d lanes: with a cache in each node they still read %.1f times what the data set holds, %s more than once; "+
+				"more --shuffle-memory gives more lanes, up to %d, and --lanes any number\n", n.Nodes, p.Lanes, n.Amplification,
+				bytesText(uint64(max(n.Amplification-1, 0)*float64(s.bytes))), order.DefaultLanes)
+		}
 	}
 	_, err := fmt.Fprintln(out, "read and requests: an epoch without a cache; cache: what keeps a node from reading it again, with --affinity run in every epoch;\n"+
 		"first batch, after a resume: what a rank must have before it can begin; one S3 prefix gives some 5,500 requests/s")

@@ -98,7 +98,7 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	defer s.Close()
 	limitMemory(s.Memory(), 0)
 	begin := time.Now()
-	bar := newProgress(cmd.ErrOrStderr(), "stage", 0, f.quiet)
+	bar := newProgressOf(cmd.ErrOrStderr(), "stage", samplesOf(f.order.samples(ds.NumSamples())), f.quiet)
 	r, err := f.fill(cmd, s, c, bar)
 	bar.end()
 	if err != nil {
@@ -129,7 +129,7 @@ func (f *stageFlags) fill(cmd *cobra.Command, s *reader.Stream, c *cache.Cache, 
 			r.Samples += uint64(len(b.Samples))
 		}
 		st := c.Stats()
-		bar.set(st.MissBytes+st.HitBytes, fmt.Sprintf("%s, %s kept", bytesText(uint64(st.MissBytes+st.HitBytes)), bytesText(uint64(st.Used))))
+		bar.set(int64(r.Samples), fmt.Sprintf("%s, %s kept", bytesText(uint64(st.MissBytes+st.HitBytes)), bytesText(uint64(st.Used))))
 		r.Full = st.Refused > 0
 		// A few refused ones may be large pieces beside which smaller ones still fit.
 		if full := st.Refused > 64 && st.Refused > st.Kept/8; err != nil || full || (f.order.limit > 0 && r.Samples >= uint64(f.order.limit)) {

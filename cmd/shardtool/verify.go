@@ -87,7 +87,7 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 
 func printReport(w io.Writer, r *check.Report, took time.Duration) error {
 	for _, f := range r.Faults {
-		where := f.Shard
+		where := shown(f.Shard)
 		if f.Block >= 0 {
 			where += fmt.Sprintf(" block %d", f.Block)
 		}
@@ -100,13 +100,13 @@ func printReport(w io.Writer, r *check.Report, took time.Duration) error {
 		if where != "" {
 			where += ": "
 		}
-		fmt.Fprintf(w, "FAULT %s: %s%s\n", f.Kind, where, f.Detail)
+		fmt.Fprintf(w, "FAULT %s: %s%s\n", f.Kind, where, shown(f.Detail))
 	}
 	if r.Dropped > 0 {
 		fmt.Fprintf(w, "and %s more\n", plural(r.Dropped, "fault"))
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintf(w, "note: %s\n", n)
+		fmt.Fprintf(w, "note: %s\n", shown(n))
 	}
 	depth := "manifest, sizes and indexes; --deep checks every byte"
 	if r.Deep {

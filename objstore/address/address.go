@@ -8,9 +8,12 @@
 //
 // # S3
 //
-// Credentials, region and endpoint come as all programs on AWS's SDKs find them: AWS_ACCESS_KEY_ID and its like, AWS_PROFILE,
-// AWS_REGION, AWS_ENDPOINT_URL, the files in ~/.aws, the role of the machine. What goes with one data set can stand in its
-// address: s3://bucket/prefix?endpoint=https://host:9000&region=eu-west-1&profile=name&anonymous=true&path_style=true.
+// Credentials, region and endpoint come as all programs on AWS's SDKs find them: AWS_ACCESS_KEY_ID
+// and its like, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL, the files in ~/.aws, the role of the
+// machine. What goes with one data set can stand in its address:
+// s3://bucket/prefix?endpoint=https://host:9000&region=eu-west-1&profile=name&anonymous=true&path_style=true.
+// unchecked=true is for servers whose ETags look like MD5s of the content and are not, or whose
+// checksums are wrong.
 package address
 
 import (
@@ -53,7 +56,7 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	case "s3":
 		return openS3(ctx, rest, o)
 	case "http", "https":
-		return httpstore.New(addr, httpstore.Options{})
+		return httpstore.New(addr, httpstore.Options{Logger: o.Logger})
 	case "file":
 		return nil, fmt.Errorf("objstore: open %s: %w file; give the path itself: %s", addr, ErrScheme, rest)
 	}
@@ -80,6 +83,8 @@ func openS3(ctx context.Context, rest string, o Options) (objstore.Store, error)
 			opts.Profile = value
 		case "anonymous":
 			opts.Anonymous, err = strconv.ParseBool(value)
+		case "unchecked":
+			opts.Unchecked, err = strconv.ParseBool(value)
 		case "path_style":
 			var on bool
 			on, err = strconv.ParseBool(value)
@@ -94,7 +99,7 @@ func openS3(ctx context.Context, rest string, o Options) (objstore.Store, error)
 	return s3.New(ctx, bucket, prefix, opts)
 }
 
-var s3Options = slices.Sorted(slices.Values([]string{"endpoint", "region", "profile", "anonymous", "path_style"}))
+var s3Options = slices.Sorted(slices.Values([]string{"endpoint", "region", "profile", "anonymous", "path_style", "unchecked"}))
 
 // plain leaves the value out of what strconv says of it.
 func plain(err error) error {

@@ -64,6 +64,7 @@ func TestOpenURL(t *testing.T) {
 		"S3://bucket/a/b/": "s3://bucket/a/b",
 		"s3://bucket/a?endpoint=http://127.0.0.1:1": "s3://bucket/a",
 		"s3://bucket/a?anonymous=true&path_style=0": "s3://bucket/a",
+		"s3://bucket/a?unchecked=true":              "s3://bucket/a",
 		"https://host/data/":                        "https://host/data",
 		"https://name:secret@host/data?sig=secret":  "https://host/data",
 	} {
@@ -81,7 +82,7 @@ func TestOpenURL(t *testing.T) {
 	}
 	for addr, want := range map[string]string{
 		"s3://":                                "bucket",
-		"s3://bucket/x?sorcery=secret":         "there is no such option; there are anonymous, endpoint, path_style, profile, region",
+		"s3://bucket/x?sorcery=secret":         "there is no such option; there are anonymous, endpoint, unchecked, path_style, profile, region",
 		"s3://bucket/x?anonymous=secret":       "give true or false",
 		"s3://bucket/x?%zz=secret":             "no list of name=value",
 		"s3://bucket/x?endpoint=u:secret@host": "the endpoint is no URL",

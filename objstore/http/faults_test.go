@@ -279,14 +279,47 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: an address where nothing answers is given up after few attempts.
-func TestNobodyThere(t *testing.T) {
-	s := newServer(t, nil)
-	store := open(t, s, quick())
-	s.Close()
-	_, err := store.Stat(t.Context(), "a")
-	if err == nil || !strings.Contains(err.Error(), "given up after 4 attempts") {
-		t.Fatal(err)
+// TestRedirects: ten are followed, more are not, and a loop is named at once. None is tried again.
+func TestRedirects(t *testing.T) {
+	data := pattern(1, 1000)
+	for name, c := range map[string]struct {
+		next     func(step int) int
+		requests int
+		want     string
+	}{
+		"ten":    {func(step int) int { return min(step+1, 10) }, 11, ""},
+		"loop":   {func(step int) int { return (step + 1) % 3 }, 3, "redirects in a loop, back to "},
+		"itself": {func(int) int { return 0 }, 1, "redirects in a loop, back to "},
+		"chain":  {func(step int) int { return step + 1 }, 11, "redirects more than 10 times"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, map[string][]byte{"a": data})
+			s.hook = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+				step := 0
+				_, _ = fmt.Sscanf(r.URL.Query().Get("step"), "%d", &step)
+				if next := c.next(step); next != step || step == 0 {
+					u := *r.URL
+					u.RawQuery = fmt.Sprintf("step=%d", next)
+					if next == 0 {
+						u.RawQuery = ""
+					}
+					http.Redirect(w, r, u.String(), http.StatusFound)
+					return true
+				}
+				return false
+			}
+			p := make([]byte, len(data))
+			err := handle(t, open(t, s, quick()), "a").ReadAt(t.Context(), p, 0)
+			switch {
+			case c.want == "" && (err != nil || !bytes.Equal(p, data)):
+				t.Fatal(err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "step=")):
+				t.Fatal(err)
+			}
+			if n := len(s.asked()); n != c.requests {
+				t.Errorf("%d requests, want %d", n, c.requests)
+			}
+		})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -34,10 +35,13 @@ type Options struct {
 	// PartSize is the largest range read by one request, in bytes, default 8 MiB.
 	PartSize int64
 
-	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and NoHedge bound how long
-	// a read may take and how it is tried again. Defaults: 10 s to the first byte and 5 s between bytes, both shortened
-	// by what is observed; 1,024 bytes a second at least (negative: none); given up after 20 requests in a row without
-	// a byte, or after 60 s in which 64 KiB did not come; 20 ms to 5 s between retries.
+	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and
+	// NoHedge bound how long a read may take and how it is tried again. Defaults: 10 s to the first
+	// byte and 5 s between bytes, both shortened by what is observed; 1,024 bytes a second at least
+	// (negative: none); given up after 60 s in which 64 KiB did not come, whether the store went
+	// down or was down at the start; as many requests as fit (MaxAttempts limits those in a row
+	// without a byte); 20 ms to 5 s between retries. A host name that has no address is given up
+	// after four requests when the store has never answered.
 	FirstByteTimeout, StallTimeout time.Duration
 	MinRate                        int64
 	MaxAttempts                    int
@@ -49,6 +53,9 @@ type Options struct {
 	Header http.Header
 	// HTTPClient sends the requests; nil for the store's own.
 	HTTPClient *http.Client
+	// Logger takes what is odd and yet no error, such as a store that is waited for; nil for none.
+	// No secret is logged.
+	Logger *slog.Logger
 }
 
 // Store is an [objstore.Store] of the objects below a URL, and an [objstore.Remote]. Use [New]; it may be used from many
@@ -90,10 +97,17 @@ func New(base string, opts Options) (*Store, error) {
 			BackoffMin:       opts.BackoffMin,
 			BackoffMax:       opts.BackoffMax,
 			NoHedge:          opts.NoHedge,
+			Logger:           opts.Logger,
+			Store:            strings.TrimSuffix(shown.String(), "/"),
 		}),
 	}
 	if s.client == nil {
 		s.client = newClient(s.reader.MostRequests())
+	}
+	if s.client.CheckRedirect == nil {
+		bounded := *s.client
+		bounded.CheckRedirect = ranged.CheckRedirect
+		s.client = &bounded
 	}
 	return s, nil
 }

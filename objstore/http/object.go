@@ -96,8 +96,8 @@ func rangeMeta(answer *http.Response, off, n int64, etag string) (ranged.Meta, e
 			return ranged.Meta{}, objstore.ErrChanged // If-Range has it that the whole new object is sent
 		}
 	} else if contentRange == "" {
-		return ranged.Meta{}, errors.New("the answer has status 206 and no Content-Range: several ranges at once, or none; " +
-			"use a server that serves single ranges")
+		return ranged.Meta{}, fmt.Errorf("%w: the answer has status 206 and no Content-Range: several ranges at once, or none; "+
+			"use a server that serves single ranges", objstore.ErrNoRanges)
 	}
 	size, err := ranged.CheckBody(off, n, contentRange, answer.ContentLength, answer.Header.Get("Content-Type"))
 	if err != nil {
@@ -213,7 +213,7 @@ func checkAnswer(answer *http.Response) error {
 	case status == http.StatusProxyAuthRequired:
 		return &refusal{status, "give the proxy's user and password in HTTPS_PROXY"}
 	case status/100 == 3:
-		return &refusal{status, "the server sends elsewhere without an end: check the address"}
+		return &refusal{status, "the redirect names no address to follow: check the one given"}
 	case status == http.StatusBadRequest && answer.Request.URL.Scheme == "http":
 		return &refusal{status, ranged.PerhapsTLS}
 	}

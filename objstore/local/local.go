@@ -11,10 +11,14 @@
 // removed: it lies beside the object rather than at the top of the store, so that two stores opened at different depths
 // of one tree exclude each other too. It is advisory: only writers that use this package are held off.
 //
+// [Store.Share] and [Store.Exclude] lock the whole store by dir/.shardtool.users, which is there
+// only while someone holds it or was killed while holding it. Readers take no lock.
+//
 // # Names
 //
-// An element is at most 255 bytes, as file systems have it. Elements that begin with ".tmp-", and ".shardtool.lock",
-// belong to the store and are refused with [objstore.ErrName].
+// An element is at most 255 bytes, as file systems have it. Elements that begin with ".tmp-",
+// ".shardtool.lock" and ".shardtool.users" belong to the store and are refused with
+// [objstore.ErrName].
 //
 // # Symbolic links
 //
@@ -69,6 +73,8 @@ type Store struct {
 	// turn is held by the goroutine that waits for a lock file or has it: the others queue here, not by polling.
 	turn chan struct{}
 }
+
+var _ objstore.Locker = (*Store)(nil)
 
 // New returns the store in dir. The directory may be missing: reads then answer [fs.ErrNotExist], List yields nothing,
 // and Create makes it with its parents. A dir that is there and no directory is refused.
@@ -204,9 +210,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// reserved reports whether the element of a path belongs to the store: a temporary file or the lock.
+// reserved reports whether the element of a path belongs to the store: a temporary file or a lock.
 func reserved(element string) bool {
-	return strings.HasPrefix(element, tempPrefix) || element == lockName
+	return strings.HasPrefix(element, tempPrefix) || element == lockName || element == holdName
 }
 
 func checkRegular(fi fs.FileInfo) error {

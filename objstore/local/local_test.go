@@ -158,7 +158,7 @@ func TestRelative(t *testing.T) {
 func TestReservedNames(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
-	for _, name := range []string{".tmp-x", "a/.tmp-", ".tmp-d/a", ".shardtool.lock", "a/.shardtool.lock"} {
+	for _, name := range []string{".tmp-x", "a/.tmp-", ".tmp-d/a", ".shardtool.lock", "a/.shardtool.lock", ".shardtool.users"} {
 		_, err := store.Create(t.Context(), name, objstore.Condition{})
 		wantText(t, err, "reserved")
 		if _, statErr := store.Stat(t.Context(), name); !errors.Is(err, objstore.ErrName) || !errors.Is(statErr, objstore.ErrName) {
@@ -169,7 +169,7 @@ func TestReservedNames(t *testing.T) {
 	wantText(t, err, "256 bytes", "at most 255")
 
 	// What lies in the directory beside objects is not listed.
-	for _, name := range []string{"object", ".tmp-1", `back\slash`, ".shardtool.lock"} {
+	for _, name := range []string{"object", ".tmp-1", `back\slash`, ".shardtool.lock", ".shardtool.users"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -35,32 +35,47 @@ func (s *Store) lock(ctx context.Context, root *os.Root, dir string) (unlock fun
 // waitLock polls, since a flock that blocks cannot be called off. A holder needs two syncs at most, so the pause grows
 // from a fraction of one to about one, with jitter so that waiters do not march in step.
 func waitLock(ctx context.Context, root *os.Root, name string) (*os.File, error) {
-	const first, longest = 200 * time.Microsecond, 10 * time.Millisecond
-	for pause := first; ; pause = min(2*pause, longest) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		file, err := openLock(root, name)
 		if err != nil {
 			return nil, err
 		}
-		held, err := tryLock(file)
-		if errors.Is(err, errors.ErrUnsupported) {
-			err = fmt.Errorf("this file system has no locks, which a safe put needs "+
-				"(Lustre: mount with -o flock; NFS: without nolock); write elsewhere: %w", err)
-		}
+		held, err := tryLock(file, true)
 		if err == nil && held && stillNamed(root, name, file) {
 			return file, nil
 		}
 		file.Close()
 		if err != nil {
-			return nil, err
+			return nil, noLocks(err)
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, fmt.Errorf("waiting for the lock %s: %w", name, ctx.Err())
+		if err := wait(ctx, pause); err != nil {
+			return nil, fmt.Errorf("waiting for the lock %s: %w", name, err)
 		}
 	}
+}
+
+// firstPause and longestPause are the pauses of those who poll for a lock.
+const firstPause, longestPause = 200 * time.Microsecond, 10 * time.Millisecond
+
+// wait pauses for about that long.
+func wait(ctx context.Context, pause time.Duration) error {
+	timer := time.NewTimer(pause/2 + rand.N(pause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// noLocks adds what to do where the file system has no locks.
+func noLocks(err error) error {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("this file system has no locks, which a safe put needs "+
+			"(Lustre: mount with -o flock; NFS: without nolock); write elsewhere: %w", err)
+	}
+	return err
 }
 
 // openLock opens the lock file, creating it for all who may write to the directory. Another user's may be readable

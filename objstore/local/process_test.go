@@ -27,6 +27,7 @@ var children = map[string]func(ctx context.Context, args []string) error{
 	"count": childCount,
 	"put":   childPut,
 	"lock":  childLock,
+	"hold":  childHold,
 }
 
 const rounds = 60
@@ -299,4 +300,40 @@ func TestKillHolder(t *testing.T) {
 	holder.kill()
 	put(t, store, "x", "2", objstore.Condition{IfNoneMatch: true})
 	expect(t, store, "x", "2")
+}
+
+// childHold shares the store's lock until it is killed.
+func childHold(ctx context.Context, args []string) error {
+	store, err := New(args[0], Options{})
+	if err != nil {
+		return err
+	}
+	release, err := store.Share(ctx, "pack of "+args[1])
+	if err != nil {
+		return err
+	}
+	defer release()
+	fmt.Println("ready")
+	time.Sleep(time.Hour)
+	return nil
+}
+
+// TestKilledHolder: the lock ends with the process that shares it, and the next refusal does not
+// name the dead one.
+func TestKilledHolder(t *testing.T) {
+	store := newStore(t, t.TempDir())
+	for _, name := range []string{"first", "second"} {
+		c := startChild(t, "hold", store.dir, name)
+		_, err := store.Exclude(t.Context(), "prune")
+		if !errors.Is(err, objstore.ErrBusy) {
+			t.Fatal(err)
+		}
+		wantText(t, err, fmt.Sprintf("in use: pack of %s, process %d on ", name, c.cmd.Process.Pid))
+		c.kill()
+	}
+	release, err := store.Exclude(t.Context(), "prune")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
 }

@@ -37,7 +37,7 @@ func sweepFile(dir *os.Root, name string, limit time.Time) (removed bool, err er
 	if err != nil || fi.ModTime().After(limit) {
 		return false, err
 	}
-	held, err := tryLock(file)
+	held, err := tryLock(file, true)
 	if err != nil || !held {
 		return false, err
 	}

@@ -12,7 +12,7 @@ import (
 const openNonblock = 0
 
 // tryLock fails: without locks only reading works here.
-func tryLock(*os.File) (held bool, err error) {
+func tryLock(*os.File, bool) (held bool, err error) {
 	return false, fmt.Errorf("file locks on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 

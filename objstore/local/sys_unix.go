@@ -14,12 +14,17 @@ import (
 // openNonblock keeps an open from waiting for the writer of a named pipe. On regular files it means nothing.
 const openNonblock = syscall.O_NONBLOCK
 
-// tryLock takes the exclusive lock on an open file unless someone has it. The lock belongs to this descriptor, so it
-// also excludes other descriptors of the same process.
-func tryLock(file *os.File) (held bool, err error) {
+// tryLock takes a lock on an open file, or turns the one it has into the other kind, unless another
+// descriptor's is in the way. Locks that are not alone go together. The lock belongs to this
+// descriptor, so it also excludes other descriptors of the same process.
+func tryLock(file *os.File, alone bool) (held bool, err error) {
+	kind := unix.LOCK_SH
+	if alone {
+		kind = unix.LOCK_EX
+	}
 	err = control(file, func(fd int) error {
 		for {
-			err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+			err := unix.Flock(fd, kind|unix.LOCK_NB)
 			if !errors.Is(err, unix.EINTR) {
 				return err
 			}

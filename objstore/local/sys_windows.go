@@ -15,9 +15,15 @@ const lockOffset = 1<<31 - 1
 
 func lockRange() *windows.Overlapped { return &windows.Overlapped{OffsetHigh: lockOffset} }
 
-// tryLock takes the exclusive lock on an open file unless someone has it.
-func tryLock(file *os.File) (held bool, err error) {
-	const flags = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
+// tryLock takes a lock on an open file, or turns the one it has into the other kind, unless another
+// handle's is in the way. Locks of one handle stack here, so that the one it has is given back
+// first.
+func tryLock(file *os.File, alone bool) (held bool, err error) {
+	releaseLock(file)
+	flags := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
+	if alone {
+		flags |= windows.LOCKFILE_EXCLUSIVE_LOCK
+	}
 	err = windows.LockFileEx(windows.Handle(file.Fd()), flags, 0, 1, 0, lockRange())
 	switch {
 	case errors.Is(err, windows.ERROR_LOCK_VIOLATION), errors.Is(err, windows.ERROR_IO_PENDING):

@@ -75,7 +75,7 @@ func createTemp(root *os.Root, dir string) (*os.File, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		held, err := tryLock(file)
+		held, err := tryLock(file, true)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return file, temp, nil // Sweep cannot lock here either, and then removes nothing
 		}

@@ -153,8 +153,41 @@ func TestUnconditional(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if puts := good.requests("PUT"); len(puts) != 3 || len(good.objects) != 0 {
-		t.Fatalf("probed by %q, left %v", puts, good.objects)
+	if puts := good.requests("PUT"); len(puts) != 3+1+2 || len(good.objects) != 0 || len(good.uploads) != 0 {
+		t.Fatalf("probed by %q, left %v and %v", puts, good.objects, good.uploads)
+	}
+}
+
+// TestUnconditionalParts: a server that honours the conditions of puts and ignores those of
+// completions is found out before an upload in parts is published; small objects go on.
+func TestUnconditionalParts(t *testing.T) {
+	s := newServer(t)
+	s.atCompletion = true
+	store := open(t, s.URL, "p", quick(s.URL))
+	info, err := objstore.Put(t.Context(), store, "small", []byte("x"), objstore.Condition{IfNoneMatch: true})
+	if err != nil || len(s.requests("POST")) != 0 {
+		t.Fatalf("%v, asked about parts: %q", err, s.requests("POST"))
+	}
+	for name, cond := range map[string]objstore.Condition{"large": {IfNoneMatch: true}, "small": {IfMatch: info.ETag}} {
+		_, err := objstore.Put(t.Context(), store, name, make([]byte, 6<<20), cond)
+		if !errors.Is(err, s3.ErrUnconditional) || !strings.Contains(err.Error(), "at the completion of an upload in parts") || !strings.Contains(err.Error(), "nothing was published") {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if len(s.objects) != 1 || len(s.uploads) != 0 || string(s.objects["p/small"].data) != "x" {
+		t.Fatalf("left: %d objects, %d uploads", len(s.objects), len(s.uploads))
+	}
+	if _, err := objstore.Put(t.Context(), store, "large", make([]byte, 6<<20), objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.CheckConditional(t.Context()); !errors.Is(err, s3.ErrUnconditional) {
+		t.Fatal(err)
+	}
+	odd := newServer(t)
+	odd.notModified = true
+	err = open(t, odd.URL, "p", quick(odd.URL)).CheckConditional(t.Context())
+	if !errors.Is(err, s3.ErrUnconditional) || !strings.Contains(err.Error(), "with 304") {
+		t.Fatal(err)
 	}
 }
 
@@ -257,6 +290,31 @@ func TestHungCommit(t *testing.T) {
 	defer s.mu.Unlock()
 	if len(s.uploads) != 0 || len(s.objects) != 0 {
 		t.Fatalf("left: %d uploads, %d objects", len(s.uploads), len(s.objects))
+	}
+}
+
+// TestBusyUpload: an upload is retried through an outage, and an outage without end is an error.
+func TestBusyUpload(t *testing.T) {
+	s := newServer(t)
+	var left atomic.Int64
+	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead || left.Add(-1) < 0 {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		refuse(w, r, http.StatusServiceUnavailable, "SlowDown")
+		return true
+	})
+	store := open(t, s.URL, "", quick(s.URL))
+	for _, size := range []int{1000, 6 << 20} {
+		left.Store(20)
+		if _, err := objstore.Put(t.Context(), store, "a", make([]byte, size), objstore.Condition{}); err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	left.Store(1 << 40)
+	if _, err := objstore.Put(t.Context(), store, "a", nil, objstore.Condition{}); err == nil || !strings.Contains(err.Error(), "SlowDown") {
+		t.Error(err)
 	}
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -19,7 +21,8 @@ const probePrefix = ".shardtool-probe-"
 // ErrUnconditional: the server ignores a condition of a put and would overwrite.
 var ErrUnconditional = errors.New("the server overwrites objects in spite of the condition")
 
-// probe is what is known of the server's conditional puts.
+// probe is what is known of the server's conditional commits of one kind: by one put, or of an
+// upload in parts.
 type probe struct {
 	turn      chan struct{} // held while one goroutine asks
 	once      sync.Once
@@ -28,62 +31,74 @@ type probe struct {
 	match     error
 }
 
-// CheckConditional finds out whether the server honours If-None-Match and If-Match on puts: it puts a small object of a
-// random name, tries to overwrite it under both conditions, and deletes it. An error wraps [ErrUnconditional] when it
-// does not. The answer is kept; where the question itself failed, the next call asks again.
+// CheckConditional finds out whether the server honours If-None-Match and If-Match, both on a put
+// and at the completion of an upload in parts: some servers check the first alone. It puts a small
+// object of a random name, tries to overwrite it under both conditions in both ways, and deletes
+// it. An error wraps [ErrUnconditional] when it could. The answers are kept; where the question
+// itself failed, the next call asks again.
 //
-// On endpoints that are not of AWS it is called before the first conditional commit, which then publishes nothing.
+// On endpoints that are not of AWS the question is asked before the first conditional commit of
+// either kind, which then publishes nothing.
 func (s *Store) CheckConditional(ctx context.Context) error {
-	if err := s.ask(ctx); err != nil {
-		return s.fail("put", "", err)
+	var found []error
+	for _, inParts := range []bool{false, true} {
+		p, err := s.ask(ctx, inParts)
+		if err != nil {
+			return s.fail("put", "", err)
+		}
+		found = append(found, p.noneMatch, p.match)
 	}
-	return s.fail("put", "", errors.Join(s.probe.noneMatch, s.probe.match))
+	return s.fail("put", "", errors.Join(found...))
 }
 
 // checkCondition is for a commit under cond.
-func (s *Store) checkCondition(ctx context.Context, cond objstore.Condition) error {
-	if !s.custom {
+func (s *Store) checkCondition(ctx context.Context, cond objstore.Condition, inParts bool) error {
+	if !s.custom || cond == (objstore.Condition{}) {
 		return nil
 	}
-	if err := s.ask(ctx); err != nil {
+	p, err := s.ask(ctx, inParts)
+	if err != nil {
 		return err
 	}
-	if cond.IfNoneMatch && s.probe.noneMatch != nil {
-		return s.probe.noneMatch
+	if cond.IfNoneMatch && p.noneMatch != nil {
+		return p.noneMatch
 	}
-	if cond.IfMatch != "" && s.probe.match != nil {
-		return s.probe.match
+	if cond.IfMatch != "" && p.match != nil {
+		return p.match
 	}
 	return nil
 }
 
 // ask probes once, whoever comes first. On nil the probe's fields are set and stay.
-func (s *Store) ask(ctx context.Context) error {
+func (s *Store) ask(ctx context.Context, inParts bool) (*probe, error) {
 	p := &s.probe
+	if inParts {
+		p = &s.partsProbe
+	}
 	p.once.Do(func() { p.turn = make(chan struct{}, 1) })
 	select {
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	defer func() { <-p.turn }()
 	if p.known {
-		return nil
+		return p, nil
 	}
 	name := probePrefix + randomTag()
-	noneMatch, match, err := s.try(ctx, s.prefix+name)
+	noneMatch, match, err := s.try(ctx, s.prefix+name, inParts)
 	if err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
-		return fmt.Errorf("a probe whether the server honours conditional puts: %w", err)
+		return nil, fmt.Errorf("a probe whether the server honours conditional puts: %w", err)
 	}
 	p.noneMatch, p.match, p.known = noneMatch, match, true
-	return nil
+	return p, nil
 }
 
 // try puts the object under key, overwrites it under conditions that do not hold, and deletes it.
-func (s *Store) try(ctx context.Context, key string) (noneMatch, match, err error) {
+func (s *Store) try(ctx context.Context, key string, inParts bool) (noneMatch, match, err error) {
 	// The first answer may be lost, and the SDK's second request be told that the object exists, which is as good.
 	if err := s.putProbe(ctx, key, aws.String("*"), nil); err != nil && !errors.Is(err, errPrecondition) {
 		return nil, nil, final(err)
@@ -97,26 +112,45 @@ func (s *Store) try(ctx context.Context, key string) (noneMatch, match, err erro
 				"store", s.address, "key", key, "error", deleteErr)
 		}
 	}()
-	if noneMatch, err = judge("If-None-Match", s.putProbe(ctx, key, aws.String("*"), nil)); err != nil {
+	overwrite, where := s.putProbe, ""
+	if inParts {
+		overwrite, where = s.completeProbe, " at the completion of an upload in parts"
+	}
+	if noneMatch, err = judge("If-None-Match"+where, overwrite(ctx, key, aws.String("*"), nil)); err != nil {
 		return nil, nil, err
 	}
 	const other = `"00000000000000000000000000000000"`
-	if match, err = judge("If-Match", s.putProbe(ctx, key, nil, aws.String(other))); err != nil {
+	if match, err = judge("If-Match"+where, overwrite(ctx, key, nil, aws.String(other))); err != nil {
 		return nil, nil, err
 	}
 	return noneMatch, match, nil
 }
 
-// judge reads the answer to a put that has to be refused.
-func judge(header string, answer error) (verdict, err error) {
+// judge reads the answer to a commit that has to be refused.
+func judge(what string, answer error) (verdict, err error) {
 	switch {
 	case answer == nil:
 		return fmt.Errorf("%w: it ignores %s, so writers could replace each other's data unseen; nothing was published; "+
-			"use a server that honours it, or pack to a local directory and copy", ErrUnconditional, header), nil
+			"use a server that honours it, or pack to a local directory and copy", ErrUnconditional, what), nil
+	case errors.Is(answer, errNotModified):
+		return fmt.Errorf("%w: it answers %s that does not hold with 304, as S3 does not, and two writers at once may both "+
+			"succeed; nothing was published; use a server that answers 412, or pack to a local directory and copy", ErrUnconditional, what), nil
 	case errors.Is(answer, errPrecondition) || isMissing(answer):
 		return nil, nil
 	}
 	return nil, final(answer)
+}
+
+// errNotModified: a commit was answered as if it were a read. S3Mock does so at the completion of
+// an upload in parts, where it does not keep two of them apart.
+var errNotModified = errors.New("not modified")
+
+// explainProbe is explain for the answer to a commit of the probe.
+func (s *Store) explainProbe(err error) error {
+	if a, ok := s.answerOf(err); ok && a.status == http.StatusNotModified {
+		return errNotModified
+	}
+	return s.explain("put", err)
 }
 
 func (s *Store) putProbe(ctx context.Context, key string, noneMatch, match *string) error {
@@ -127,5 +161,39 @@ func (s *Store) putProbe(ctx context.Context, key string, noneMatch, match *stri
 		IfNoneMatch: noneMatch,
 		IfMatch:     match,
 	})
-	return s.explain("put", err)
+	return s.explainProbe(err)
+}
+
+// completeProbe overwrites the probe by an upload of one part, and drops the upload where that is
+// refused.
+func (s *Store) completeProbe(ctx context.Context, key string, noneMatch, match *string) error {
+	begun, err := s.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &s.bucket, Key: &key})
+	if err != nil {
+		return s.explain("put", err)
+	}
+	if aws.ToString(begun.UploadId) == "" {
+		return errNoUploadID
+	}
+	part, err := s.client.UploadPart(ctx, &s3.UploadPartInput{
+		Bucket: &s.bucket, Key: &key, UploadId: begun.UploadId, PartNumber: aws.Int32(1), Body: strings.NewReader("probe"),
+	})
+	if err == nil {
+		_, err = s.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
+			Bucket: &s.bucket, Key: &key, UploadId: begun.UploadId, IfNoneMatch: noneMatch, IfMatch: match,
+			MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{
+				PartNumber: aws.Int32(1), ETag: part.ETag,
+				ChecksumCRC32: part.ChecksumCRC32, ChecksumCRC32C: part.ChecksumCRC32C, ChecksumCRC64NVME: part.ChecksumCRC64NVME,
+				ChecksumSHA1: part.ChecksumSHA1, ChecksumSHA256: part.ChecksumSHA256,
+			}}},
+		})
+		if err == nil {
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+	defer cancel()
+	if _, dropErr := s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.bucket, Key: &key, UploadId: begun.UploadId}); dropErr != nil {
+		s.opts.Logger.Debug("the probe's upload is left to the bucket's lifecycle rule", "store", s.address, "key", key, "error", s.explain("put", dropErr))
+	}
+	return s.explainProbe(err)
 }

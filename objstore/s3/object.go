@@ -74,6 +74,7 @@ func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadClo
 		return nil, ranged.Meta{}, err
 	}
 	meta := ranged.Meta{Size: size, ETag: plainTag(out.ETag), ModTime: aws.ToTime(out.LastModified)}
+	meta.Sum = s.tagSum(meta.ETag, out.ResultMetadata)
 	return out.Body, meta, nil
 }
 
@@ -127,8 +128,9 @@ func (s *Store) head(ctx context.Context, op, key string) (described, error) {
 	if out.ContentLength == nil || size < 0 {
 		return described{}, errors.New("the server does not say how large the object is; use one that sends Content-Length")
 	}
+	tag := plainTag(out.ETag)
 	return described{
-		meta:     ranged.Meta{Size: size, ETag: plainTag(out.ETag), ModTime: aws.ToTime(out.LastModified)},
+		meta:     ranged.Meta{Size: size, ETag: tag, ModTime: aws.ToTime(out.LastModified), Sum: s.tagSum(tag, out.ResultMetadata)},
 		metadata: out.Metadata,
 	}, nil
 }

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
@@ -29,6 +32,9 @@ type Options struct {
 	Anonymous bool
 	// Profile of the shared configuration files.
 	Profile string
+	// Unchecked gives no checksums (objstore.Summed): for servers whose ETags look like MD5s of the
+	// content and are not, or whose checksums are wrong.
+	Unchecked bool
 	// RequestChecksums is when_supported or when_required: whether uploads carry checksums that the operation does not
 	// ask for. Empty: when_required where the endpoint is not of AWS, since not all servers understand them; else as the
 	// chain says.
@@ -48,10 +54,13 @@ type Options struct {
 	// holds one part more than that in memory, up to 2,000 parts; beyond, parts are larger and fewer are sent at once.
 	UploadConcurrency int
 
-	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and NoHedge bound how long
-	// a read may take and how it is tried again. Defaults: 10 s to the first byte and 5 s between bytes, both shortened
-	// by what is observed; 1,024 bytes a second at least (negative: none); given up after 20 requests in a row without
-	// a byte, or after 60 s in which 64 KiB did not come; 20 ms to 5 s between retries.
+	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and
+	// NoHedge bound how long a read may take and how it is tried again. Defaults: 10 s to the first
+	// byte and 5 s between bytes, both shortened by what is observed; 1,024 bytes a second at least
+	// (negative: none); given up after 60 s in which 64 KiB did not come, whether the store went
+	// down or was down at the start; as many requests as fit (MaxAttempts limits those in a row
+	// without a byte); 20 ms to 5 s between retries. A host name that has no address is given up
+	// after four requests when the store has never answered.
 	FirstByteTimeout, StallTimeout time.Duration
 	MinRate                        int64
 	MaxAttempts                    int
@@ -151,7 +160,18 @@ func (o Options) checksums(custom bool, chain aws.RequestChecksumCalculation) aw
 	return chain
 }
 
-func (o Options) engine() ranged.Options {
+// retryer is for the requests of an upload. It retries for about a minute, as long as reads do:
+// delays drawn from 0 to 1, 2, 4 and then BackoffMax. The SDK's budget would end that sooner, for
+// all uploads together.
+func (o Options) retryer() aws.Retryer {
+	return retry.NewStandard(func(r *retry.StandardOptions) {
+		r.MaxAttempts = 26
+		r.MaxBackoff = cmp.Or(o.BackoffMax, 5*time.Second)
+		r.RateLimiter = ratelimit.None
+	})
+}
+
+func (o Options) engine(address string) ranged.Options {
 	return ranged.Options{
 		Concurrency:      o.Concurrency,
 		MostConcurrency:  o.MostConcurrency,
@@ -164,5 +184,7 @@ func (o Options) engine() ranged.Options {
 		BackoffMin:       o.BackoffMin,
 		BackoffMax:       o.BackoffMax,
 		NoHedge:          o.NoHedge,
+		Logger:           o.Logger,
+		Store:            address,
 	}
 }

@@ -12,9 +12,11 @@
 //	Write    parts of a multipart upload, in parallel, as they fill; less than one part stays in memory
 //	Commit   one PutObject or CompleteMultipartUpload, with If-None-Match or If-Match where asked
 //
-// An upload carries a random tag in its metadata. Where the answer to a commit is lost, or a repeated one is told that
-// the object exists, the tag says whose it is. A server that ignores the conditions would overwrite; on endpoints that
-// are not of AWS [Store.CheckConditional] finds out before the first conditional commit.
+// An upload carries a random tag in its metadata. Where the answer to a commit is lost, or a
+// repeated one is told that the object exists, the tag says whose it is. A server that ignores the
+// conditions would overwrite, and some ignore them at the completion of an upload in parts alone;
+// on endpoints that are not of AWS [Store.CheckConditional] finds out before the first conditional
+// commit of either kind.
 //
 // A process that dies leaves at most parts that no List shows; a lifecycle rule of the bucket
 // (AbortIncompleteMultipartUpload) removes them.
@@ -61,7 +63,8 @@ type Store struct {
 
 	segmentParts int // parts.go's, but for tests
 
-	probe probe
+	probe, partsProbe probe
+
 	found atomic.Bool // the bucket is there: it has answered for a key
 }
 
@@ -88,7 +91,7 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, erro
 		return nil, objstore.NewError("open", s.address, "", err)
 	}
 	s.opts = opts
-	s.reader = ranged.New(opts.engine())
+	s.reader = ranged.New(opts.engine(s.address))
 	if err := s.connect(ctx); err != nil {
 		return nil, objstore.NewError("open", s.address, "", err)
 	}
@@ -100,8 +103,7 @@ func (s *Store) connect(ctx context.Context) error {
 	load := []func(*config.LoadOptions) error{
 		config.WithHTTPClient(newHTTPClient(s.opts)),
 		config.WithLogger(logging.Nop{}),
-		config.WithRetryMode(aws.RetryModeStandard),
-		config.WithRetryMaxAttempts(8),
+		config.WithRetryer(s.opts.retryer),
 		config.WithDefaultRegion("us-east-1"),
 	}
 	if s.opts.Region != "" {
@@ -135,7 +137,8 @@ func (s *Store) connect(ctx context.Context) error {
 		o.RequestChecksumCalculation = s.opts.checksums(s.custom, o.RequestChecksumCalculation)
 		// What is read is checked by those who read it, in units they choose; S3's sums are of whole objects.
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-		o.HTTPClient = &guard{client: o.HTTPClient, idle: s.opts.WriteTimeout}
+		o.APIOptions = append(o.APIOptions, unsignedEncoding)
+		o.HTTPClient = &guard{client: boundRedirects(o.HTTPClient), idle: s.opts.WriteTimeout}
 		s.region = o.Region
 	})
 	return checkEndpoint(endpoint)

@@ -30,6 +30,8 @@ type server struct {
 	next          int
 	seen          []string // method, path and query of every request
 	unconditional bool     // the conditions of puts are ignored
+	atCompletion  bool     // those of completions alone
+	notModified   bool     // completions under a condition are answered with 304, as S3Mock does
 	hook          func(w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -171,6 +173,14 @@ func (s *server) complete(w http.ResponseWriter, r *http.Request, key, id string
 		}
 		last = part.PartNumber
 		data = append(data, bytes...)
+	}
+	if s.notModified && (r.Header.Get("If-None-Match") != "" || r.Header.Get("If-Match") != "") {
+		refuse(w, r, http.StatusNotModified, "NotModified")
+		return
+	}
+	if s.atCompletion {
+		r.Header.Del("If-None-Match")
+		r.Header.Del("If-Match")
 	}
 	if s.put(w, r, key, data, upload.tag) {
 		delete(s.uploads, id)

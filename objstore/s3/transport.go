@@ -12,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go/middleware"
 
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
@@ -26,6 +27,37 @@ func newHTTPClient(o Options) aws.HTTPClient {
 	return awshttp.NewBuildableClient().
 		WithDialerOptions(ranged.TuneDialer).
 		WithTransportOptions(func(t *http.Transport) { ranged.Tune(t, connections) })
+}
+
+// boundRedirects adds a limit to the SDK's own client, which follows 307 and 308 without end.
+func boundRedirects(client aws.HTTPClient) aws.HTTPClient {
+	sdk, ok := client.(*awshttp.BuildableClient)
+	if !ok {
+		return client
+	}
+	frozen, ok := sdk.Freeze().(*http.Client)
+	if !ok {
+		return client
+	}
+	follow := frozen.CheckRedirect
+	frozen.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if err := follow(r, via); err != nil {
+			return err
+		}
+		return ranged.CheckRedirect(r, via)
+	}
+	return frozen
+}
+
+// unsignedEncoding takes Accept-Encoding out of what is signed. Proxies may change it, and the
+// front ends of Google Cloud Storage do. The guard sets it when the request is signed.
+func unsignedEncoding(stack *middleware.Stack) error {
+	const id = "DisableAcceptEncodingGzip"
+	if _, there := stack.Finalize.Get(id); !there {
+		return nil
+	}
+	_, err := stack.Finalize.Remove(id)
+	return err
 }
 
 // guard ends a request of an upload when no byte moves for idle. Calls of the engine have a watchdog of their own.
@@ -57,10 +89,16 @@ type pageError struct{}
 func (pageError) Error() string        { return ranged.ErrPage.Error() }
 func (pageError) RetryableError() bool { return false }
 
-// checkPage lets pages pass where they may be objects: reads of those look closer.
+// checkPage lets pages pass where they may be objects: reads of those look closer. Without a body
+// there is no page: some servers label every answer HTML.
 func checkPage(r *http.Request, response *http.Response) error {
 	read := r.Method == http.MethodHead || r.Method == http.MethodGet && !r.URL.Query().Has("list-type")
 	if read || response.StatusCode/100 != 2 || !ranged.IsPage(response.Header.Get("Content-Type")) {
+		return nil
+	}
+	body := bufio.NewReaderSize(response.Body, 16)
+	if _, err := body.Peek(1); errors.Is(err, io.EOF) {
+		response.Body = &peeked{body, response.Body}
 		return nil
 	}
 	response.Body.Close()
@@ -68,6 +106,7 @@ func checkPage(r *http.Request, response *http.Response) error {
 }
 
 func (g *guard) Do(r *http.Request) (*http.Response, error) {
+	r.Header.Set("Accept-Encoding", "identity")
 	response, err := g.do(r)
 	if err == nil {
 		err = checkPage(r, response)

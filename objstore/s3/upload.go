@@ -152,11 +152,14 @@ func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
 	if err == nil {
 		err = ctx.Err()
 	}
-	if err == nil && u.cond != (objstore.Condition{}) {
-		err = u.store.checkCondition(ctx, u.cond)
+	if err == nil {
+		err = u.store.checkCondition(ctx, u.cond, false)
 	}
 	if err == nil {
 		err = u.drain(ctx)
+	}
+	if err == nil && u.parts.complete != nil {
+		err = u.store.checkCondition(ctx, u.cond, true)
 	}
 	var info objstore.Info
 	if err == nil {

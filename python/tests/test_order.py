@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
 import random
@@ -36,13 +37,11 @@ def flags(order: Dict[str, Any]) -> List[str]:
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
 @pytest.mark.parametrize("order", ORDERS)
 def test_same_as_cat(small: Path, order: Dict[str, Any], world: int) -> None:
-    tail = order.get("tail", "wrap" if order.get("shuffle") else "short")
     lengths = set()
     for rank in range(world):
         said = cat(
             small,
             *flags(order),
-            f"--tail={tail}",
             "--epochs=2",
             "--global-batch=96",
             f"--world-size={world}",
@@ -212,3 +211,19 @@ def test_environment(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         iter(loader)
     with Loader(small, 25, rank=1, world_size=3, fields=[]) as loader:
         assert (loader.rank, loader.world_size) == (1, 3)
+
+
+def test_little_mixing(small: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A window that is small for the batch is reported before the first batch, by rank 0, in Python's terms."""
+
+    def said(**order: Any) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "shardtool"), Loader(small, global_batch=96, epochs=1, shuffle=True, **order) as loader:
+            next(iter(loader))
+            return "\n".join(r.getMessage() for r in caplog.records if "at a time" in r.getMessage())
+
+    text = said(lanes=4, delay=3)
+    assert "12 runs at a time, fewer than 1.5 times the global batch of 96" in text
+    assert "Give more shuffle_memory" in text and "--" not in text
+    assert not said(lanes=4, delay=3, rank=1, world_size=2)
+    assert not said()

@@ -151,7 +151,7 @@ def test_five_lines(installed: Installed) -> None:
     lines = [line for line in text.splitlines() if line.strip()]
     assert len(lines) <= 6
     out = installed.python(text)
-    assert len(out.splitlines()) == 7  # batches of 32 of 205 samples
+    assert [int(line.split()[0]) for line in out.splitlines()] == 6 * [32] + [13]  # each of the 205 samples once
 
 
 def test_package_page(installed: Installed) -> None:
@@ -160,8 +160,7 @@ def test_package_page(installed: Installed) -> None:
     # Its data set has photos; the demo's are drawings, and no Pillow is here.
     before = "n = []\ndef step(images, texts):\n    assert len(images) == len(texts)\n    n.extend(texts)\n"
     text = text.replace("out/", "out/demo").replace('"jpg": "image"', '"png": "bytes"').replace('batch["jpg"]', 'batch["png"]')
-    # Shuffled, the last batch is filled from the next epoch.
-    assert installed.python(before + text + "print(len(n), saved['version'])") == "256 1\n"
+    assert installed.python(before + text + "print(len(n), saved['version'])") == "205 1\n"
 
 
 def test_python_page(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ func TestEnds(t *testing.T) {
 
 // TestBounded checks that faults beyond the limit are counted.
 func TestBounded(t *testing.T) {
-	var r recorder
+	r := recorder{stop: func(error) {}}
 	for i := range MaxFaults + 5 {
 		r.fail(t.Context(), i, KindIndex, "", format.ErrCorrupt)
 	}

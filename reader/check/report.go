@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
@@ -96,6 +98,7 @@ type Progress struct {
 type recorder struct {
 	mu     sync.Mutex
 	report Report
+	stop   func(error) // ends the run with an error that is no fault of an object
 }
 
 // orderFirst and orderLast place faults that belong to no shard.
@@ -114,9 +117,17 @@ func (r *recorder) add(f Fault) {
 	r.report.Faults = append(r.report.Faults, f)
 }
 
-// fail records an error. kind is what it is where the error itself does not say. The end of a context is no fault.
+// fail records an error. kind is its kind where the error itself has none. The end of a context is no
+// fault. An error of this machine or of the server is no fault of the data set: it stops the run.
 func (r *recorder) fail(ctx context.Context, order int, kind, key string, err error) {
-	if err == nil || ctx.Err() != nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return
+	case objstore.Exhausted(err):
+		r.stop(fmt.Errorf("check: this process ran out of a resource, which tells nothing about the data set: %w", err))
+		return
+	case errors.Is(err, objstore.ErrNoRanges): // of the server, not of any object
+		r.stop(err)
 		return
 	}
 	f := Fault{Block: -1, Offset: -1, Key: key, Kind: kind, Detail: err.Error(), order: order}

@@ -23,8 +23,9 @@ import (
 
 // Verify opens a data set and compares what is stored with what its tables say. Faults do not stop
 // it: they are in the report, also damage that keeps the data set from being opened. An error means
-// that there is no data set, that a newer program wrote it, or that ctx ended; the report then holds
-// what was found so far, and may be nil.
+// that there is no data set, that a newer program wrote it, that ctx ended, that the server reads no
+// ranges ([objstore.ErrNoRanges]), or that this process ran out of descriptors or memory; the report
+// then holds what was found so far, and may be nil.
 func Verify(ctx context.Context, store objstore.Store, o Options) (*Report, error) {
 	o, err := o.filled()
 	if err != nil {
@@ -39,12 +40,14 @@ func Verify(ctx context.Context, store objstore.Store, o Options) (*Report, erro
 		if ctx.Err() != nil || errors.Is(err, format.ErrVersion) || !fetch.Damaged(err) {
 			return nil, err
 		}
-		r := recorder{report: Report{Deep: o.Deep}}
+		r := recorder{report: Report{Deep: o.Deep}, stop: func(error) {}}
 		r.fail(ctx, orderFirst, KindManifest, "", err)
 		return r.finish(), nil
 	}
 	defer c.Close()
-	v := &verifier{c: c, o: o, told: map[int]bool{}, fields: map[string]*format.FieldTotal{}}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	v := &verifier{recorder: recorder{stop: stop}, c: c, o: o, told: map[int]bool{}, fields: map[string]*format.FieldTotal{}}
 	return v.run(ctx)
 }
 

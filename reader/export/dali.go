@@ -59,13 +59,13 @@ func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 	return out, nil
 }
 
-// daliField refuses fields that DALI's index cannot name.
-func daliField(name string) error {
+// field refuses fields that a form cannot name.
+func (f Form) field(name string) error {
 	switch {
-	case name == "":
-		return fmt.Errorf("%w: some samples have a field without a name, and DALI wants an extension: pack again with --rename, or without it", ErrName)
-	case strings.ContainsFunc(name, unicode.IsSpace):
-		return fmt.Errorf("%w: field %q has a space, and DALI's index cannot: pack again with --rename", ErrName, name)
+	case f != Tar && name == "":
+		return fmt.Errorf("%w: some samples have a field without a name, and %s wants an extension: pack again with another name for it, or without it", ErrName, f)
+	case f == DALI && strings.ContainsFunc(name, unicode.IsSpace):
+		return fmt.Errorf("%w: field %q has a space, and DALI's index cannot: pack again with another name for it", ErrName, name)
 	}
 	return nil
 }

@@ -138,16 +138,13 @@ func (e *exporter) names(ctx context.Context) error {
 		}
 		name := strings.TrimSuffix(strings.TrimSuffix(info.Name, format.ZstdSuffix), format.TarSuffix) + format.TarSuffix
 		if other, twice := seen[name]; twice {
-			return fmt.Errorf("shards %s and %s would both be %s: pack the data set again, with one --format", other, info.Name, name)
+			return fmt.Errorf("shards %s and %s would both be %s: pack the data set again, with all shards in one format", other, info.Name, name)
 		}
 		seen[name] = info.Name
 		e.res.Shards = append(e.res.Shards, Archive{Name: name, Samples: info.Samples})
 	}
-	if e.o.Form != DALI {
-		return nil
-	}
 	for _, f := range e.d.Fields() {
-		if err := daliField(f.Name); err != nil {
+		if err := e.o.Form.field(f.Name); err != nil {
 			return err
 		}
 	}
@@ -173,12 +170,17 @@ func (e *exporter) shards(ctx context.Context) error {
 func (e *exporter) shard(ctx context.Context, i int) error {
 	a := &e.res.Shards[i]
 	var idx []byte
-	if e.o.Form == DALI { // first: it may find a name that cannot be
+	if e.o.Form != Tar { // first: it may find a name that cannot be
 		ix, err := e.d.Index(ctx, i)
 		if err != nil {
 			return err
 		}
-		if idx, err = daliIndex(ix); err != nil {
+		if e.o.Form == DALI {
+			idx, err = daliIndex(ix)
+		} else {
+			err = widsNames(ix)
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", a.Name, err)
 		}
 	}

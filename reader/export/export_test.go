@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
@@ -45,6 +46,14 @@ func some(n int) (samples []testset.Sample) {
 		}
 		s.Fields = append(s.Fields, testset.Field{Name: "seg.png", Data: []byte(fmt.Sprint("mask ", i))})
 		samples = append(samples, s)
+	}
+	return samples
+}
+
+// short gives keys that wids reads.
+func short(samples []testset.Sample) []testset.Sample {
+	for i := range samples {
+		samples[i].Key, _, _ = strings.Cut(samples[i].Key, "-")
 	}
 	return samples
 }
@@ -98,9 +107,12 @@ func objects(t testing.TB, store objstore.Store) map[string]string {
 
 // TestForms: the archives hold what was packed, and the indexes say where.
 func TestForms(t *testing.T) {
-	samples := some(150)
 	for kind, o := range kinds {
 		for _, form := range []Form{Tar, DALI, WIDS} {
+			samples := some(150)
+			if form == WIDS {
+				samples = short(samples)
+			}
 			t.Run(kind+"/"+string(form), func(t *testing.T) {
 				d, to := open(t, build(t, samples, o)), mem.New()
 				var last Progress
@@ -195,7 +207,7 @@ func checkArchives(t *testing.T, to objstore.Store, res *Result, samples []tests
 
 // TestAgain: an export goes on where it was interrupted, at any operation, and the end is the same; forms share a place.
 func TestAgain(t *testing.T) {
-	samples := some(100)
+	samples := short(some(100))
 	d := open(t, build(t, samples, kinds["zstd"]))
 	for _, form := range []Form{DALI, WIDS} {
 		whole := mem.New()
@@ -284,6 +296,28 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s as tar: %v", name, err)
 		}
 	}
+	deep := strings.Repeat("deep/", 15) // 75 bytes: with the rest below, in ustar's prefix and name or in a separate record
+	for name, c := range map[string]struct {
+		key, field string
+		fits       bool
+	}{
+		"100 bytes":     {deep + strings.Repeat("k", 21), "jpg", true},
+		"prefix":        {deep + strings.Repeat("k", 22), "jpg", false},
+		"long record":   {strings.Repeat("k", 120), "jpg", false},
+		"only one long": {"k", strings.Repeat("f", 99), false},
+		"not UTF-8":     {"k\xff", "jpg", false},
+		"no field":      {"k", "", false},
+	} {
+		s := []testset.Sample{{Key: "a", Fields: []testset.Field{{Name: "txt"}}}, {Key: c.key, Fields: []testset.Field{{Name: "aa"}, {Name: c.field}}}}
+		if c.field == "" {
+			s[1].Fields = s[1].Fields[1:]
+		}
+		from, to := open(t, build(t, s, testset.Options{})), mem.New()
+		_, err := Run(t.Context(), from, to, Options{Form: WIDS})
+		if c.fits && err != nil || !c.fits && (!errors.Is(err, ErrName) || len(objects(t, to)) != 0) {
+			t.Errorf("wids, %s: %v, and %d objects", name, err, len(objects(t, to)))
+		}
+	}
 	if _, err := Run(t.Context(), d, mem.New(), Options{Form: "zip"}); !errors.Is(err, ErrForm) {
 		t.Error(err)
 	}
@@ -311,10 +345,7 @@ func TestRefused(t *testing.T) {
 
 // TestTarfile: Python's tarfile and GNU tar read the archives whole, in silence.
 func TestTarfile(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal("python3 is not installed")
-	}
+	programs.Need(t, "python3")
 	samples := some(120)
 	dir := t.TempDir()
 	to, err := local.New(dir, local.Options{NoSync: true})
@@ -358,7 +389,7 @@ for name in sys.argv[1:]:
 		}
 		got += string(text)
 	}
-	text, err := exec.Command(python, args...).CombinedOutput()
+	text, err := exec.Command("python3", args...).CombinedOutput()
 	if err != nil || string(text) != want {
 		t.Errorf("%v: %d bytes, want %d: %.300s", err, len(text), len(want), text)
 	}

@@ -1,6 +1,7 @@
 package order
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -15,6 +16,15 @@ const (
 	maxChosenDelay = 4096
 	// The window holds up to W+4 runs of a lane, so a budget of 5 runs a lane is the least with a delay of 1.
 	windowExtra = 4
+	// leastDelay is the least W for which a lane is worth having: with fewer ticks the runs that
+	// windowExtra pays for take a larger part of the memory than mixing does.
+	leastDelay = 12
+	// A lane with that delay holds this many runs.
+	laneRuns = leastDelay + windowExtra
+	// Runs of less than enoughBytes are doubled, up to maxJoinedBlocks, where memory and table
+	// leave laneRuns for every lane: requests of 768 KiB to 1.5 MiB of decoded blocks.
+	enoughBytes     = 3 << 18
+	maxJoinedBlocks = 8
 )
 
 // Choice is what a user asks for. The zero value of a field leaves it to Choose.
@@ -29,16 +39,21 @@ type Choice struct {
 	// Lanes, RunBlocks, Delay and Head fix a parameter. An explicit Lanes is never lowered to fit Memory.
 	Lanes, RunBlocks, Delay, Head uint32
 	Affinity                      Affinity // "" is AffinityEpoch
-	Tail                          Tail     // "" is TailWrap when shuffled, TailShort otherwise
+	Tail                          Tail     // "" is DefaultTail(Epochs)
+	// Epochs is how many epochs are asked for, 0 for no end. It only chooses Tail and is not
+	// frozen.
+	Epochs uint64
 	// GlobalBatch and World are those of the first start, 0 when unknown: they set MixBlock, and the lanes of unshuffled
 	// reading (1 for one rank, 96 for more). They are not frozen.
 	GlobalBatch, World int
 }
 
-// Choose fixes the parameters for a table: E = 1, doubled until there are at most 2^24 runs, then the largest W the
-// shuffle memory allows, with fewer lanes where it allows none. The result passes New; it is what a caller reports and
-// keeps in checkpoints, since another version may choose otherwise. The error of a memory that is too small states the
-// least that works.
+// Choose fixes the parameters for a table, by the rules of SPEC.md 9.3: small blocks are joined to
+// runs of about a megabyte where each of 96 lanes still has 16 of them, then V is the largest divisor of 96 whose
+// lanes get a delay of 12 or more from the shuffle memory, and W what the memory allows. Neither
+// the ranks nor the machine decide. The result passes New; it is what a caller reports and keeps in
+// checkpoints, since another version may choose otherwise. The error of a memory that is too small
+// states the least that works.
 func Choose(t Table, c Choice) (Params, error) {
 	if err := t.validate(); err != nil {
 		return Params{}, err
@@ -51,16 +66,13 @@ func Choose(t Table, c Choice) (Params, error) {
 		p.Affinity = AffinityEpoch
 	}
 	if p.Tail == "" {
-		p.Tail = TailShort
-		if c.Shuffle {
-			p.Tail = TailWrap
-		}
+		p.Tail = DefaultTail(c.Epochs)
 	}
 	if c.WholeShards && c.RunBlocks != 0 {
 		return Params{}, fmt.Errorf("order: whole shards and runs of %d blocks: give one of them (--run-blocks)", c.RunBlocks)
 	}
 	if !c.WholeShards && p.RunBlocks == 0 {
-		p.RunBlocks = chooseRunBlocks(&t)
+		p.RunBlocks = chooseRunBlocks(&t, &c)
 	}
 	if c.Shuffle {
 		if err := p.chooseWindow(&t, c); err != nil {
@@ -78,7 +90,7 @@ func Choose(t Table, c Choice) (Params, error) {
 	return p, nil
 }
 
-func chooseRunBlocks(t *Table) uint32 {
+func chooseRunBlocks(t *Table, c *Choice) uint32 {
 	var largest int
 	for i := range t.ShardFirst {
 		largest = max(largest, t.shardEnd(i)-t.ShardFirst[i])
@@ -88,8 +100,19 @@ func chooseRunBlocks(t *Table) uint32 {
 	for e < largest && countRuns(t, e) > maxChosenRuns {
 		e *= 2
 	}
+	if !c.Shuffle || c.Delay != 0 || t.Decoded == 0 { // an explicit delay fixes how many runs are live, in any memory
+		return uint32(e)
+	}
+	lanes := uint64(cmp.Or(c.Lanes, DefaultLanes))
+	for e < min(largest, maxJoinedBlocks) && runBytes(t, uint32(e)) < enoughBytes &&
+		c.memory()/runBytes(t, uint32(2*e))/lanes >= laneRuns && uint64(countRuns(t, 2*e))/lanes >= laneRuns {
+		e *= 2
+	}
 	return uint32(e)
 }
+
+// memory is the shuffle memory in bytes.
+func (c *Choice) memory() uint64 { return cmp.Or(c.Memory, DefaultMemory) }
 
 func countRuns(t *Table, e int) int {
 	var runs int
@@ -119,18 +142,16 @@ func (p *Params) chooseWindow(t *Table, c Choice) error {
 		p.Lanes = DefaultLanes
 	}
 	if p.Delay == 0 {
-		memory := c.Memory
-		if memory == 0 {
-			memory = DefaultMemory
+		run := runBytes(t, p.RunBlocks)
+		runs := c.memory() / run // that fit; ⌊⌊M/(E·B)⌋/V⌋ = ⌊M/(V·E·B)⌋
+		if c.Lanes == 0 {
+			p.Lanes = fitLanes(runs)
 		}
-		run := p.runBytes(t)
-		runs := memory / run // that fit; ⌊⌊M/(E·B)⌋/V⌋ = ⌊M/(V·E·B)⌋
-		lanes, ok := fitLanes(p.Lanes, runs, c.Lanes != 0)
-		if !ok {
-			return tooSmall(memory, run, lanes)
+		each := runs / uint64(p.Lanes)
+		if each <= windowExtra {
+			return tooSmall(c.memory(), run, p.Lanes)
 		}
-		p.Lanes = lanes
-		p.Delay = uint32(min(runs/uint64(lanes)-windowExtra, maxChosenDelay))
+		p.Delay = uint32(min(each-windowExtra, maxChosenDelay))
 	}
 	if p.Head == 0 {
 		p.Head = min(DefaultHead, p.Delay)
@@ -138,28 +159,20 @@ func (p *Params) chooseWindow(t *Table, c Choice) error {
 	return nil
 }
 
-// fitLanes is the largest divisor of lanes for which each lane gets at least windowExtra+1 of runs; ok is false, and
-// the divisor the last one tried, when there is none.
-func fitLanes(lanes uint32, runs uint64, fixed bool) (uint32, bool) {
-	for v := lanes; v >= 1; v-- {
-		if lanes%v != 0 {
-			continue
-		}
-		if runs/uint64(v) > windowExtra {
-			return v, true
-		}
-		if fixed {
-			return v, false
-		}
+// fitLanes is the largest divisor of 96 that gives each lane laneRuns of runs, or 1.
+func fitLanes(runs uint64) uint32 {
+	v := uint32(DefaultLanes)
+	for v > 1 && (DefaultLanes%v != 0 || runs/uint64(v) < laneRuns) {
+		v--
 	}
-	return 1, false
+	return v
 }
 
 // runBytes is the mean decoded size of a run: E·B with B = ⌈Σ decoded bytes / blocks⌉, or ⌈Σ decoded bytes / shards⌉
 // where a run is a shard. At least 1.
-func (p *Params) runBytes(t *Table) uint64 {
-	parts, e := uint64(len(t.Samples)), uint64(p.RunBlocks)
-	if p.RunBlocks == 0 {
+func runBytes(t *Table, runBlocks uint32) uint64 {
+	parts, e := uint64(len(t.Samples)), uint64(runBlocks)
+	if runBlocks == 0 {
 		parts, e = uint64(len(t.ShardFirst)), 1
 	}
 	if parts == 0 || t.Decoded == 0 {

@@ -29,6 +29,15 @@ const (
 	TailPad   Tail = "pad"   // the rest is repeated until the batch is full; the repeats are marked Padding
 )
 
+// DefaultTail is the tail where the user gives none. A given number of epochs has each sample once
+// in each of them: short. Epochs without end (0) have full batches throughout: wrap.
+func DefaultTail(epochs uint64) Tail {
+	if epochs == 0 {
+		return TailWrap
+	}
+	return TailShort
+}
+
 // Params are the frozen parameters: with the table they decide the order, and every checkpoint carries them. They do
 // not depend on ranks, batch size, machine or store.
 type Params struct {
@@ -48,6 +57,17 @@ type Params struct {
 	MixBlock uint32
 	Affinity Affinity
 	Tail     Tail
+}
+
+// Window is V·W: about how many runs samples are drawn from at a time.
+func (p Params) Window() uint64 { return uint64(p.Lanes) * uint64(p.Delay) }
+
+// MixesLittle reports whether the window is small for a global batch: V·W < 1.5·G. Of a data set
+// that is stored class by class, batches then have a class mix that varies noticeably more than
+// that of a uniform permutation; see package mixing for figures. More shuffle memory, smaller
+// blocks, or packing in a random order mend it.
+func (p Params) MixesLittle(globalBatch int) bool {
+	return p.Shuffle && 2*p.Window() < 3*uint64(max(globalBatch, 0))
 }
 
 // validate and its like leave the name of the package to their callers.

@@ -9,7 +9,8 @@ const (
 	philoxW1 = 0xBB67AE85 // sqrt(3)-1
 )
 
-// Domains of WORDS (SPEC.md, "Random words"): which decision the words are for. 4 is kept for mixing sources.
+// Domains of WORDS (SPEC.md, "Random words"): which decision the words are for. 4 is not used, 5 and 6 are kept for
+// views and units, 7 is domainSeed.
 const (
 	domainRuns   = 1 // obj 0: the runs of an epoch; obj 1: the slots of a lane under AffinityRun
 	domainSlot   = 2 // obj q: the samples of slot q

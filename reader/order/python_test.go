@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/shardtool/shardtool/internal/programs"
 )
 
 // The second implementation of the order, python/src/shardtool/order, was written from SPEC.md alone. What it and this package
@@ -23,11 +25,8 @@ import (
 // runPython runs the second implementation and returns what it writes to stdout.
 func runPython(t *testing.T, stdin []byte, arguments ...string) string {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal("no python3: the second implementation of the order needs it; install Python 3.9 or later, the standard library is enough")
-	}
-	c := exec.CommandContext(t.Context(), python, append([]string{"-I", "../../python/order_check.py"}, arguments...)...)
+	programs.Need(t, "python3") // 3.9 or later; the standard library is enough
+	c := exec.CommandContext(t.Context(), "python3", append([]string{"-I", "../../python/order_check.py"}, arguments...)...)
 	c.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), &stdout, &stderr
@@ -45,6 +44,13 @@ func TestPythonVectors(t *testing.T) {
 		checks += len(c.CRCRanks)
 	}
 	if want := fmt.Sprintf("%d cases, %d checks, 0 differ\n", len(v.Cases), checks); out != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+}
+
+func TestPythonChoiceVectors(t *testing.T) {
+	n := len(readChoices(t))
+	if out, want := runPython(t, nil, "../../testdata/order/choice-vectors.json"), fmt.Sprintf("%d cases, %d checks, 0 differ\n", n, n); out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
 }
@@ -99,6 +105,7 @@ type (
 		H           uint32   `json:"H"`
 		Affinity    Affinity `json:"affinity"`
 		Tail        Tail     `json:"tail"`
+		Epochs      uint64   `json:"epochs"`
 		GlobalBatch int      `json:"global_batch"`
 		World       int      `json:"world_size"`
 	}
@@ -315,10 +322,25 @@ func editedCheckpoints(rnd *rand.Rand, text string) []string {
 	return texts
 }
 
+// choose is what this package chooses.
+func (c *pythonChoice) choose() (Params, error) {
+	table := Table{Decoded: c.Decoded}
+	blocks := 0
+	for _, n := range c.Shards {
+		table.ShardFirst = append(table.ShardFirst, blocks)
+		blocks += n
+	}
+	table.Samples = make([]uint32, blocks)
+	return Choose(table, Choice{
+		Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
+		Affinity: c.Affinity, Tail: c.Tail, Epochs: c.Epochs, GlobalBatch: c.GlobalBatch, World: c.World,
+	})
+}
+
 // TestPythonChoices compares the parameters chosen, and what is refused.
 func TestPythonChoices(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(23, 24))
-	many := pythonChoice{Shards: []int{1<<24 - 3, 0, 7, 1}, Decoded: 1 << 40, Shuffle: true, Memory: 1 << 34}
+	many := pythonChoice{Shards: []int{1<<24 - 3, 0, 7, 1}, Decoded: 1 << 44, Shuffle: true, Memory: 1 << 34}
 	choices := []pythonChoice{
 		many,
 		{Shards: []int{1 << 24}, Shuffle: true},
@@ -334,6 +356,10 @@ func TestPythonChoices(t *testing.T) {
 		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, V: 1<<24 + 1, W: 1},
 		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: math.MaxUint64},
 		{Shards: []int{1000}, Decoded: math.MaxUint64, Shuffle: true, E: math.MaxUint32},
+		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: 255e6},
+		{Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: 1536e6}, {Shards: []int{1000}, Decoded: 1e9, Shuffle: true, Memory: 1536e6 - 1},
+		{Shards: []int{3000, 3200}, Decoded: 6200 << 18, Shuffle: true}, {Shards: []int{3000, 3143}, Decoded: 6143 << 18, Shuffle: true},
+		{Shards: []int{3000, 3144}, Decoded: 6144 << 18, Shuffle: true, Memory: 1536 << 20}, {Shards: []int{6144}, Decoded: 6144 << 18, Shuffle: true, Memory: 1536<<20 - 1},
 		{Shards: []int{1000}, World: 2, GlobalBatch: 95}, {Shards: []int{1000}, World: 2, GlobalBatch: 193}, {Shards: []int{1000}, World: 1}, {Shards: []int{1000}, W: 2},
 	}
 	for range 120 {
@@ -342,7 +368,7 @@ func TestPythonChoices(t *testing.T) {
 			V: []uint32{0, 0, 0, 1, 7, 96, 100}[rnd.IntN(7)], E: []uint32{0, 0, 0, 1, 3, 8}[rnd.IntN(6)],
 			W: []uint32{0, 0, 0, 1, 5}[rnd.IntN(5)], H: []uint32{0, 0, 0, 1, 6}[rnd.IntN(5)],
 			Affinity: []Affinity{"", AffinityEpoch, AffinityRun, "none"}[rnd.IntN(20)/6], Tail: []Tail{"", TailShort, TailPad, "none"}[rnd.IntN(20)/6],
-			GlobalBatch: rnd.IntN(3) * rnd.IntN(2000), World: rnd.IntN(4),
+			Epochs: rnd.Uint64N(3), GlobalBatch: rnd.IntN(3) * rnd.IntN(2000), World: rnd.IntN(4),
 		}
 		blocks := 0
 		for range rnd.IntN(9) {
@@ -361,17 +387,7 @@ func TestPythonChoices(t *testing.T) {
 			choices[i].Shards = []int{}
 		}
 		cases[i].Choose = &choices[i]
-		var table Table
-		blocks := 0
-		for _, n := range c.Shards {
-			table.ShardFirst = append(table.ShardFirst, blocks)
-			blocks += n
-		}
-		table.Samples, table.Decoded = make([]uint32, blocks), c.Decoded
-		p, err := Choose(table, Choice{
-			Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
-			Affinity: c.Affinity, Tail: c.Tail, GlobalBatch: c.GlobalBatch, World: c.World,
-		})
+		p, err := c.choose()
 		if err != nil {
 			refused++
 			continue

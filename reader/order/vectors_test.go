@@ -186,6 +186,39 @@ func TestVectorsOfOrders(t *testing.T) {
 	}
 }
 
+// choiceVector is a table, what is asked for, and what SPEC.md 9.3 chooses; Want is nil where it
+// refuses.
+type choiceVector struct {
+	Name   string
+	Choose pythonChoice
+	Want   *struct{ V, E, W, H uint32 }
+}
+
+func readChoices(t *testing.T) []choiceVector {
+	t.Helper()
+	text, err := os.ReadFile("../../testdata/order/choice-vectors.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct{ Choices []choiceVector }
+	if err := json.Unmarshal(text, &v); err != nil || len(v.Choices) == 0 {
+		t.Fatalf("%d vectors, %v", len(v.Choices), err)
+	}
+	return v.Choices
+}
+
+func TestVectorsOfChoices(t *testing.T) {
+	for _, v := range readChoices(t) {
+		p, err := v.Choose.choose()
+		switch {
+		case v.Want == nil && err == nil:
+			t.Errorf("%s: %+v, want a refusal", v.Name, p)
+		case v.Want != nil && (err != nil || p.Lanes != v.Want.V || p.RunBlocks != v.Want.E || p.Delay != v.Want.W || p.Head != v.Want.H):
+			t.Errorf("%s: %+v, %v; want %+v", v.Name, p, err, *v.Want)
+		}
+	}
+}
+
 // TestRejection: the draws that BOUNDED repeats are too rare for the vectors to hold one.
 func TestRejection(t *testing.T) {
 	for _, c := range []struct {

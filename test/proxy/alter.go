@@ -22,7 +22,8 @@ func (e *exchange) alter(ctx context.Context, out *http.Request) error {
 			changed = true
 		}
 	}
-	if e.setup.IgnoreConditions {
+	completion := out.Method == http.MethodPost && out.URL.Query().Has("uploadId")
+	if e.setup.IgnoreConditions || e.setup.IgnoreAtCompletion && completion {
 		drop("If-Match")
 		drop("If-None-Match")
 		drop("If-Range")

@@ -13,7 +13,7 @@ type Counts struct {
 	MaxInFlight int64
 
 	// The rest counts requests that met a fault.
-	Resets, Lost, StalledHeaders, StalledBodies, Busy, Short, Cut, WrongRanges, HTML int64
+	Resets, Lost, StalledHeaders, StalledBodies, Busy, Short, Cut, WrongRanges, HTML, Flips int64
 }
 
 // Traffic is that of one method.
@@ -25,7 +25,7 @@ type Traffic struct {
 
 // Faults is the number of requests that met one.
 func (c Counts) Faults() int64 {
-	return c.Resets + c.Lost + c.StalledHeaders + c.StalledBodies + c.Busy + c.Short + c.Cut + c.WrongRanges + c.HTML
+	return c.Resets + c.Lost + c.StalledHeaders + c.StalledBodies + c.Busy + c.Short + c.Cut + c.WrongRanges + c.HTML + c.Flips
 }
 
 // traffic is Traffic being counted.
@@ -72,7 +72,7 @@ func (p *Proxy) Counts() Counts {
 	}
 	c.mu.Unlock()
 	for f, n := range map[fault]*int64{reset: &out.Resets, lost: &out.Lost, stallHeaders: &out.StalledHeaders,
-		stallBody: &out.StalledBodies, busy: &out.Busy, short: &out.Short, cut: &out.Cut, wrongRange: &out.WrongRanges, html: &out.HTML} {
+		stallBody: &out.StalledBodies, busy: &out.Busy, short: &out.Short, cut: &out.Cut, wrongRange: &out.WrongRanges, html: &out.HTML, flip: &out.Flips} {
 		*n = c.faults[f].Load()
 	}
 	return out

@@ -102,12 +102,15 @@ func (e *exchange) forward() {
 // body sends headers and body, up to where the fault strikes.
 func (e *exchange) body(res *http.Response) {
 	limit := res.ContentLength
-	strikes := false
+	strikes, flipAt := false, int64(-1)
 	if hasBody := limit > 0 && e.r.Method != http.MethodHead && res.StatusCode < 300; hasBody {
 		switch e.fault {
 		case reset, stallBody, short, cut:
 			strikes = true
 			limit = int64(e.at * float64(limit)) // less than all of it
+			e.count()
+		case flip:
+			flipAt = int64(e.at * float64(limit))
 			e.count()
 		}
 	}
@@ -121,6 +124,9 @@ func (e *exchange) body(res *http.Response) {
 	src := io.Reader(res.Body)
 	if strikes {
 		src = io.LimitReader(res.Body, limit)
+	}
+	if flipAt >= 0 {
+		src = &flipped{src, flipAt}
 	}
 	if err := e.copy(src); err != nil {
 		if !strikes {
@@ -140,6 +146,21 @@ func (e *exchange) body(res *http.Response) {
 		return
 	}
 	e.cutConnection(e.fault == reset)
+}
+
+// flipped changes one bit of what is read, at an offset.
+type flipped struct {
+	io.Reader
+	left int64 // bytes before it; negative after it
+}
+
+func (f *flipped) Read(p []byte) (int, error) {
+	n, err := f.Reader.Read(p)
+	if f.left >= 0 && f.left < int64(n) {
+		p[f.left] ^= 1
+	}
+	f.left -= int64(n)
+	return n, err
 }
 
 // count notes that the request has met its fault.

@@ -32,6 +32,9 @@ type Options struct {
 	IgnoreRange bool
 	// IgnoreConditions takes If-Match, If-None-Match and If-Range off all requests, those of Match or not.
 	IgnoreConditions bool
+	// IgnoreAtCompletion takes If-Match and If-None-Match off the completions of uploads in parts
+	// alone.
+	IgnoreAtCompletion bool
 	// Signer signs again what the proxy has altered. Its keys, like Region, are those of the server behind. The faults
 	// that alter a request need it.
 	Signer aws.CredentialsProvider
@@ -62,6 +65,8 @@ type Faults struct {
 	Cut float64
 	// WrongRange asks the server for a range one byte further on: Content-Range says so, and the bytes are that range's.
 	WrongRange float64
+	// Flip changes one bit of the body.
+	Flip float64
 	// HTML answers 200 with a page, as a captive portal does.
 	HTML float64
 }
@@ -80,13 +85,14 @@ const (
 	cut
 	wrongRange
 	html
+	flip
 	faults // their number
 )
 
 // shares are in the order of the constants.
 func (f Faults) shares() [faults]float64 {
 	return [faults]float64{reset: f.Reset, lost: f.Lost, stallHeaders: f.StallHeaders, stallBody: f.StallBody, busy: f.Busy,
-		short: f.Short, cut: f.Cut, wrongRange: f.WrongRange, html: f.HTML}
+		short: f.Short, cut: f.Cut, wrongRange: f.WrongRange, html: f.HTML, flip: f.Flip}
 }
 
 // check is called once for each Set.
@@ -103,7 +109,7 @@ func (o Options) check() error {
 		return fmt.Errorf("proxy: the shares of faults add up to %v; a request meets one at most", sum)
 	case o.FirstByte < 0 || o.PerConn < 0 || o.Total < 0:
 		return errors.New("proxy: negative time or rate")
-	case o.Signer == nil && (o.IgnoreRange || o.IgnoreConditions || o.Faults.WrongRange > 0):
+	case o.Signer == nil && (o.IgnoreRange || o.IgnoreConditions || o.IgnoreAtCompletion || o.Faults.WrongRange > 0):
 		return errors.New("proxy: altered requests need a new signature; set Signer and Region")
 	}
 	return nil

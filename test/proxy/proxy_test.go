@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -148,6 +149,27 @@ func TestBodyFaults(t *testing.T) {
 				t.Errorf("%d counted, %d faults", n, r.proxy.Counts().Faults())
 			}
 		})
+	}
+}
+
+// TestFlips: one bit of each body is another, in requests of all lengths.
+func TestFlips(t *testing.T) {
+	r := newRig(t, proxy.Options{Faults: proxy.Faults{Flip: 1}, Seed: 4})
+	for _, n := range []int{1, 1000, 700_000} {
+		_, got, err := r.get(t.Context(), 0, n)
+		if err != nil || len(got) != n {
+			t.Fatalf("%d bytes of %d, %v", len(got), n, err)
+		}
+		different := 0
+		for i := range got {
+			different += bits.OnesCount8(got[i] ^ r.data[i])
+		}
+		if different != 1 {
+			t.Errorf("%d bits of %d bytes are others", different, n)
+		}
+	}
+	if n := r.proxy.Counts().Flips; n != 3 {
+		t.Errorf("%d flips", n)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/test/proxy"
+	"github.com/shardtool/shardtool/writer"
 )
 
 // writers is more than the connections of one upload and fewer than a server's limits.
@@ -130,6 +131,46 @@ func TestIgnoredConditions(t *testing.T) {
 				t.Errorf("the question left something behind: %q", names)
 			}
 		})
+	}
+}
+
+// TestIgnoredAtCompletion packs large shards to a server that ignores conditions when an upload in
+// parts is completed, from two writers at once: nobody publishes a data set whose shards the other
+// could have replaced.
+func TestIgnoredAtCompletion(t *testing.T) {
+	s, _ := versity(t)
+	bucket := s.bucket(t)
+	through, _ := s.faulty(t, proxy.Options{IgnoreAtCompletion: true, Signer: s.keys(), Region: s.region})
+	small := through.open(t, bucket, "small", s3store.Options{})
+	for _, want := range []error{nil, objstore.ErrExists} {
+		if _, err := objstore.Put(t.Context(), small, "object", []byte("data"), objstore.Condition{IfNoneMatch: true}); !errors.Is(err, want) {
+			t.Fatalf("%v, want %v", err, want)
+		}
+	}
+	var group sync.WaitGroup
+	for i := range 2 {
+		store := through.open(t, bucket, "packed", s3store.Options{UploadPartSize: 5 << 20})
+		group.Go(func() {
+			w, err := writer.New(t.Context(), store, writer.Options{Plain: true, Workers: 1})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer w.Abort()
+			data := pattern(uint64(i), 6<<20)
+			if err := w.Write(t.Context(), writer.Sample{Key: "k", Fields: []writer.Field{{Name: "bin", Data: data}}}); err != nil {
+				t.Error(err)
+			}
+			_, err = w.Close(t.Context())
+			if !errors.Is(err, s3store.ErrUnconditional) {
+				t.Errorf("writer %d: %v", i, err)
+			}
+			wantText(t, s, err, "ignores If-None-Match at the completion of an upload in parts", "use a server that honours it")
+		})
+	}
+	group.Wait()
+	for info, err := range s.open(t, bucket, "packed", s3store.Options{}).List(t.Context(), "") {
+		t.Errorf("left: %+v, %v", info, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package stores_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/test/proxy"
+	"github.com/shardtool/shardtool/writer"
 )
 
 // operations are what a user of a store meets first, each as the call that says it.
@@ -95,6 +97,22 @@ func TestMissingKey(t *testing.T) {
 		wantText(t, s, err, operation+" object", "file does not exist")
 		if strings.Contains(err.Error(), "bucket ") {
 			t.Errorf("the bucket is blamed: %v", err)
+		}
+	}
+}
+
+// TestPackNowhere packs into a bucket that does not exist: the error names the bucket, and no data
+// set.
+func TestPackNowhere(t *testing.T) {
+	s, _ := versity(t)
+	for name, s := range map[string]*server{"versity": s, "fake": fake(t)} {
+		w, err := writer.New(t.Context(), s.open(t, "no-such-bucket", "p", s3store.Options{}), writer.Options{})
+		if err == nil {
+			_ = w.Abort()
+		}
+		wantText(t, s, err, "the bucket no-such-bucket does not exist")
+		if errors.Is(err, writer.ErrExists) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

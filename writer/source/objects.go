@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"path"
@@ -11,12 +12,14 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// NewObjects is NewFiles over stores: the objects of each, by the names below it, are the files. Each is read by one request, and
-// one that was replaced since it was listed is an error of its sample. Names that end in a slash, as some tools put them for
-// folders, are passed over. The stores are the caller's to close.
+// NewObjects is NewFiles over stores: the objects of each, by the names below it, are the files.
+// Each is read by one request, and one that was replaced since it was listed is an error of its
+// sample; so is one that does not match the checksum that its store keeps. Names that end in a
+// slash, as some tools put them for folders, are passed over. The stores are the caller's to close.
 func NewObjects(ctx context.Context, stores []objstore.Store, opt FilesOptions) (*Files, error) {
 	r := &roots{}
 	for _, s := range stores {
@@ -97,8 +100,19 @@ func (o *object) check(ctx context.Context, h objstore.Object) error {
 	return nil
 }
 
-// ReadInto is writer.Payload's.
+// ReadInto is writer.Payload's. Bytes that are not those of the store's checksum are read once
+// more.
 func (o *object) ReadInto(ctx context.Context, p []byte) error {
+	err := o.read(ctx, p)
+	if errors.Is(err, objstore.ErrChecksum) {
+		if err = o.read(ctx, p); errors.Is(err, objstore.ErrChecksum) {
+			return fmt.Errorf("read twice: %w", err)
+		}
+	}
+	return err
+}
+
+func (o *object) read(ctx context.Context, p []byte) error {
 	h, err := o.open(ctx)
 	if err != nil {
 		return err
@@ -109,7 +123,24 @@ func (o *object) ReadInto(ctx context.Context, p []byte) error {
 			return explainObject(err)
 		}
 	}
-	return o.check(ctx, h)
+	if err := o.check(ctx, h); err != nil || len(p) == 0 {
+		return err
+	}
+	sum, err := objstore.SumOf(ctx, h)
+	if err != nil || sum == nil {
+		return explainObject(err)
+	}
+	hash := sum.New()
+	hash.Write(p)
+	return o.damaged(sum.Check(hash))
+}
+
+// damaged is the error of bytes that do not match a checksum, nil for nil.
+func (o *object) damaged(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", format.ErrCorrupt, objstore.NewError("get", o.store.String(), dirOf(o.key)+o.name, err))
 }
 
 // Open is writer.Payload's.
@@ -122,13 +153,22 @@ func (o *object) Open(ctx context.Context) (io.ReadCloser, error) {
 		h.Close()
 		return nil, err
 	}
-	return &objectStream{ctx: ctx, o: o, h: h}, nil
+	s := &objectStream{ctx: ctx, o: o, h: h}
+	if s.sum, err = objstore.SumOf(ctx, h); err != nil {
+		h.Close()
+		return nil, explainObject(err)
+	}
+	if s.sum != nil {
+		s.hash = s.sum.New()
+	}
+	return s, nil
 }
 
 // streamPiece is what is asked for at once of an object too large to hold: large enough that a store reads parts of it side by side.
 const streamPiece = 16 << 20
 
-// objectStream reads an object front to end.
+// objectStream reads an object front to end. What it gives cannot be taken back: a mismatch with
+// the store's checksum, which shows at the end, is an error without a second read.
 type objectStream struct {
 	ctx  context.Context
 	o    *object
@@ -136,13 +176,15 @@ type objectStream struct {
 	off  int64
 	held []byte
 	buf  []byte
+	sum  *objstore.Sum
+	hash hash.Hash
 }
 
 func (s *objectStream) Read(p []byte) (int, error) {
 	if len(s.held) == 0 {
 		n := min(streamPiece, s.o.size-s.off)
 		if n == 0 {
-			return 0, io.EOF
+			return 0, s.end()
 		}
 		if s.buf == nil {
 			s.buf = make([]byte, n)
@@ -153,10 +195,22 @@ func (s *objectStream) Read(p []byte) (int, error) {
 			return 0, explainObject(err)
 		}
 		s.off += n
+		if s.sum != nil {
+			s.hash.Write(s.held)
+		}
 	}
 	n := copy(p, s.held)
 	s.held = s.held[n:]
 	return n, nil
+}
+
+func (s *objectStream) end() error {
+	if s.sum != nil {
+		if err := s.o.damaged(s.sum.Check(s.hash)); err != nil {
+			return fmt.Errorf("%w; run again", err)
+		}
+	}
+	return io.EOF
 }
 
 func (s *objectStream) Close() error { return s.h.Close() }

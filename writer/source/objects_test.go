@@ -2,12 +2,15 @@ package source_test
 
 import (
 	"context"
+	"crypto/md5"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
@@ -168,5 +171,56 @@ func TestObjectsCancelled(t *testing.T) {
 	cancel()
 	if _, err := source.NewObjects(ctx, []objstore.Store{bucket(t, names...)}, source.FilesOptions{}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
+	}
+}
+
+// summing is a store that keeps the MD5 of its objects. The first so many reads give one bit wrong.
+type summing struct {
+	*mem.Store
+	wrong *atomic.Int64
+}
+
+type summingObject struct {
+	objstore.Object
+	of   summing
+	name string
+}
+
+func (s summing) Open(ctx context.Context, name string) (objstore.Object, error) {
+	o, err := s.Store.Open(ctx, name)
+	return &summingObject{o, s, name}, err
+}
+
+func (o *summingObject) ReadAt(ctx context.Context, p []byte, off int64) error {
+	err := o.Object.ReadAt(ctx, p, off)
+	if err == nil && o.of.wrong.Add(-1) >= 0 {
+		p[len(p)/2] ^= 4
+	}
+	return err
+}
+
+func (o *summingObject) Sum(ctx context.Context) (*objstore.Sum, error) {
+	data, _, err := objstore.ReadAll(ctx, o.of.Store, o.name, 1<<30)
+	sum := md5.Sum(data)
+	return &objstore.Sum{Name: "MD5", Want: sum[:], New: md5.New}, err
+}
+
+// TestObjectsCompared: bytes that do not match the store's checksum are read once more; then they
+// are an error, as they are at once where they were handed out before the end.
+func TestObjectsCompared(t *testing.T) {
+	for _, test := range []struct {
+		size, wrong int64
+		fails       bool
+	}{{100, 0, false}, {100, 1, false}, {100, 2, true}, {0, 9, false}, {20 << 20, 0, false}, {20 << 20, 1, true}} {
+		st := summing{bucket(t, "a.bin\n"+strings.Repeat("x", int(test.size))), new(atomic.Int64)}
+		st.wrong.Store(test.wrong)
+		src := openObjects(t, source.FilesOptions{}, st)
+		_, err := writer.Pack(t.Context(), mem.New(), src, packOptions())
+		if test.fails != errors.Is(err, format.ErrCorrupt) || test.fails != errors.Is(err, objstore.ErrChecksum) || !test.fails && err != nil {
+			t.Errorf("%+v: %v", test, err)
+		}
+		if test.fails && !strings.Contains(err.Error(), "a.bin") {
+			t.Errorf("%+v: %v", test, err)
+		}
 	}
 }

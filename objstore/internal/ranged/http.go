@@ -1,6 +1,7 @@
 package ranged
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -10,15 +11,19 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // Tune sets up a transport for requests connections at once. HTTP/1.1: one connection each, so that the loss of one costs
 // one request, and none shares another's window. There is no limit on a whole request: the watchdogs set theirs by bytes.
 func Tune(t *http.Transport, connections int) {
 	t.Proxy = http.ProxyFromEnvironment
+	t.OnProxyConnectResponse = proxyAnswer
 	t.MaxIdleConns = 0 // no limit but that of the host
 	t.MaxIdleConnsPerHost = connections
 	t.IdleConnTimeout = 90 * time.Second
@@ -35,6 +40,34 @@ func Tune(t *http.Transport, connections int) {
 func TuneDialer(d *net.Dialer) {
 	d.Timeout = 5 * time.Second
 	d.KeepAlive = 30 * time.Second
+}
+
+// maxRedirects is how many redirects one request follows, as in browsers and net/http.
+const maxRedirects = 10
+
+// redirectError ends a chain of redirects. It is final: the same request would be sent the same way
+// again.
+type redirectError struct {
+	to   string
+	loop bool
+}
+
+func (e *redirectError) Error() string {
+	if e.loop {
+		return fmt.Sprintf("the server redirects in a loop, back to %s; check the address", e.to)
+	}
+	return fmt.Sprintf("the server redirects more than %d times, at last to %s; check the address", maxRedirects, e.to)
+}
+
+// CheckRedirect is for [http.Client]. It stops at the first URL that comes up twice, and after ten
+// redirects.
+func CheckRedirect(r *http.Request, via []*http.Request) error {
+	to := r.URL.String()
+	loop := slices.ContainsFunc(via, func(before *http.Request) bool { return before.URL.String() == to })
+	if loop || len(via) > maxRedirects {
+		return &redirectError{to: Scrub(to), loop: loop}
+	}
+	return nil
 }
 
 // TransientStatus reports whether an HTTP status may pass when the request is sent again.
@@ -80,8 +113,8 @@ func CheckBody(off, n int64, contentRange string, length int64, contentType stri
 		case length == 0:
 			return 0, nil // servers leave Range out of account where there is nothing
 		}
-		return 0, errors.New("the server ignores Range: it answers a request for a part with the whole object; " +
-			"use a server that serves ranges")
+		return 0, fmt.Errorf("%w: it answers a request for a part with the whole object; use a server that serves ranges",
+			objstore.ErrNoRanges)
 	}
 	first, last, size, err := parseContentRange(contentRange)
 	if err != nil {
@@ -135,11 +168,15 @@ func parseDigits(s string) (int64, error) {
 // PerhapsTLS is what a 400 without a reason says: servers answer so when they are spoken to without TLS.
 const PerhapsTLS = "if it speaks TLS, https:// is meant: check the address"
 
-// TransportError makes of a failure below HTTP one that says no more than it should: without the URL, which may carry a
-// signature. Certificates that do not fit, and servers that speak no TLS, are final; the rest is Transient.
+// TransportError makes of a failure below HTTP one that says no more than it should: without the
+// URL, which may carry a signature. What waiting cannot change is final: certificates, servers that
+// speak no TLS, endless redirects, a proxy's refusal. The rest is Transient.
 func TransportError(err error) error {
 	if wrapper, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapper.Err
+	}
+	if endless, ok := errors.AsType[*redirectError](err); ok {
+		return endless
 	}
 	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return &Transient{Err: errors.New("the connection was closed before an answer came")}
@@ -154,8 +191,38 @@ func TransportError(err error) error {
 	if record || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		return errors.New("the server speaks no TLS; check the address: http:// may be meant")
 	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" && !strings.Contains(op.Error(), "internal error") {
+		return fmt.Errorf("the server refuses the TLS connection: %s; check the address, and what the server asks of clients", Scrub(op.Error()))
+	}
+	if _, ok := errors.AsType[*net.AddrError](err); ok {
+		return fmt.Errorf("%s; check the address", Scrub(err.Error()))
+	}
+	if refused, ok := errors.AsType[*proxyRefusal](err); ok {
+		return refused
+	}
+	dns, ok := errors.AsType[*net.DNSError](err)
+	noHost := ok && dns.IsNotFound && !dns.IsTemporary
 	// Without the cause: a timeout of a dialler would pass for the end of the caller's context.
-	return &Transient{Err: errors.New(Scrub(err.Error()))}
+	return &Transient{Err: errors.New(Scrub(err.Error())), NoHost: noHost}
+}
+
+// proxyRefusal is a proxy's final answer to the request for a tunnel.
+type proxyRefusal struct{ status int }
+
+func (p *proxyRefusal) Error() string {
+	advice := "check HTTPS_PROXY, or name the host in NO_PROXY"
+	if p.status == http.StatusProxyAuthRequired {
+		advice = "give the proxy's user and password in HTTPS_PROXY"
+	}
+	return fmt.Sprintf("the proxy answers %d %s; %s", p.status, http.StatusText(p.status), advice)
+}
+
+// proxyAnswer keeps the status of a proxy, which net/http reduces to a text.
+func proxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Response) error {
+	if answer.StatusCode/100 == 4 && !TransientStatus(answer.StatusCode) {
+		return &proxyRefusal{answer.StatusCode}
+	}
+	return nil
 }
 
 var (

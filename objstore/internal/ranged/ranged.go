@@ -19,6 +19,7 @@ package ranged
 import (
 	"context"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -31,6 +32,8 @@ type Meta struct {
 	// ETag identifies the version; equal tags mean equal bytes.
 	ETag    string
 	ModTime time.Time
+	// Sum is a checksum of the bytes, where the answer has one.
+	Sum *objstore.Sum
 }
 
 // Getter asks once for n bytes from off on, n > 0. When etag is not empty only that version will do. It returns the body
@@ -57,17 +60,23 @@ type Options struct {
 	// MinRate is what a request has to deliver, in bytes per second over twice StallTimeout, to be left alone. Default
 	// 1024; negative for none.
 	MinRate int64
-	// MaxAttempts is how many requests in a row may fail without a byte before a read is given up, default 20. Until the
-	// store has answered for the first time it is at most 4: a wrong address should not take long to say.
+	// MaxAttempts, when positive, is how many requests in a row may fail without a byte before a
+	// read is given up. Default: no limit but MaxElapsed. A host name without an address has four
+	// attempts until the store has answered once.
 	MaxAttempts int
-	// MaxElapsed is how long a read may go on without progress (64 KiB, or its end), default 60 s. Waiting for a slot of
-	// the limiter does not count.
+	// MaxElapsed is how long a read may go on without progress (64 KiB, or its end), default 60 s:
+	// the wait for a store that is down, from the start or since. Waiting for a slot of the limiter
+	// does not count.
 	MaxElapsed time.Duration
 	// BackoffMin and BackoffMax bound the pause before a retry, defaults 20 ms and 5 s. It is drawn evenly between 0 and
 	// a bound that doubles with every failure in a row.
 	BackoffMin, BackoffMax time.Duration
 	// NoHedge sends no second request for a late one.
 	NoHedge bool
+	// Logger takes a line when an outage of Store, the address that users know, lasts. Nil for
+	// none.
+	Logger *slog.Logger
+	Store  string
 }
 
 // DefaultConcurrency and DefaultMost are the defaults of Concurrency and, where that is left to us, MostConcurrency.
@@ -88,7 +97,6 @@ func (o Options) withDefaults() Options {
 	if o.MinRate == 0 {
 		o.MinRate = 1024
 	}
-	def(&o.MaxAttempts, 20)
 	def(&o.MaxElapsed, time.Minute)
 	def(&o.BackoffMin, 20*time.Millisecond)
 	def(&o.BackoffMax, 5*time.Second)
@@ -112,6 +120,7 @@ type Reader struct {
 	retries budget
 	latency latency
 	stats   counters
+	outage  outage
 }
 
 // New returns a Reader.
@@ -214,4 +223,7 @@ func (r *Reader) Do(ctx context.Context, f func(ctx context.Context) error) erro
 }
 
 // succeeded books a request that was answered in full.
-func (r *Reader) succeeded() { r.retries.refill() }
+func (r *Reader) succeeded() {
+	r.retries.refill()
+	r.outage.over(r.opts)
+}

@@ -20,6 +20,9 @@ type Transient struct {
 	Throttled bool
 	// Answered: there was an answer, so the address is right.
 	Answered bool
+	// NoHost: the name has no address. Until the store has answered once, a mistyped name is the
+	// likely cause.
+	NoHost bool
 }
 
 // Error is the cause's.
@@ -51,8 +54,12 @@ func (s *stalled) Timeout() bool { return true }
 const (
 	// progress is what restarts MaxElapsed. With the default of a minute it asks for about 1 KiB/s in the long run.
 	progress = 64 << 10
-	// untried bounds the attempts on a store that has never answered.
-	untried = 4
+	// unknownHost bounds the attempts on a name without an address, before the store has answered
+	// for the first time.
+	unknownHost = 4
+	// notable failures in a row, or notableAfter without progress, are an outage that is logged.
+	notable      = 8
+	notableAfter = time.Second
 	// maxRetryAfter bounds what a server may ask to wait.
 	maxRetryAfter = 30 * time.Second
 )
@@ -108,10 +115,10 @@ func (t *trail) next(ctx context.Context, n int, err error) error {
 	}
 	t.book(n)
 	most := t.r.opts.MaxAttempts
-	if !c.answered.Load() {
-		most = min(most, untried)
+	if transient.NoHost && !c.answered.Load() {
+		most = unknownHost
 	}
-	if t.failures >= most || time.Since(t.since) >= t.r.opts.MaxElapsed {
+	if most > 0 && t.failures >= most || time.Since(t.since) >= t.r.opts.MaxElapsed {
 		return t.giveUp(transient.Err)
 	}
 	return t.pause(ctx, n > 0, transient)
@@ -134,6 +141,7 @@ func (t *trail) book(n int) {
 // repeats a failed request backs off and pays from the store's budget.
 func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error {
 	c := &t.r.stats
+	left := t.r.opts.MaxElapsed - time.Since(t.since)
 	// Answers that break after a few bytes each time slow down as well, at a quarter of the pace.
 	wait := t.backoff(max(t.failures, t.small/4))
 	if resumes {
@@ -142,12 +150,21 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 		c.retries.Add(1)
 		wait = max(wait, t.r.retries.take(time.Now()))
 	}
-	wait = max(wait, min(cause.After, maxRetryAfter))
-	if left := t.r.opts.MaxElapsed - time.Since(t.since); wait > left {
+	// The last attempt is at the very end, whatever the budget: however many reads wait, all wait
+	// equally long.
+	if wait > left {
+		wait = left
 		if !resumes {
 			t.r.retries.giveBack()
 		}
+	}
+	asked := min(cause.After, maxRetryAfter)
+	if asked > left {
 		return t.giveUp(cause.Err)
+	}
+	wait = max(wait, asked)
+	if t.failures >= notable || left < t.r.opts.MaxElapsed-notableAfter {
+		t.r.outage.notice(t.r.opts, left, cause.Err)
 	}
 	objstore.Trace(ctx, objstore.PhasePause, 1)
 	if cause.Throttled {

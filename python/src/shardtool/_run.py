@@ -37,6 +37,7 @@ class Run:
         body = json.dumps(dict(request, columns=[f.column() for f in fields])).encode()
         #: What STARTED says.
         self.started: Dict[str, Any] = client.call(proto.pack(proto.START, self.ident, body=body), proto.STARTED, proto.START, self.ident)
+        client.forward()  # what the child has to say of the order, before the first batch
 
     def take(self, ledger: Optional[str]) -> Optional[Taken]:
         """Waits for the next batch; None at the end. ledger is that behind the batch before."""

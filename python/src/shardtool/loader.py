@@ -51,7 +51,8 @@ class Loader:
             lacks one.
         shuffle, seed, epoch, tail, shuffle_memory, whole_shards, lanes, run_blocks, delay, head, affinity: The order, as the flags of
             ``shardtool cat``. What is left out has the default of the Go reader, or is what the checkpoint says; what is given
-            must agree with it. ``tail`` is "wrap" when shuffled and "short" when not.
+            must agree with it. Without ``tail`` the last batch of an epoch is "short" where ``epochs`` is a number, and "wrap" where it
+            is None: filled from the next epoch.
         epochs: How many epochs there are, from ``epoch`` on; None: no end. With a number nothing is read ahead behind the last.
         rank, world_size: Data-parallel rank and their number. Left out: those of torch.distributed if it is initialised when the child is
             started, else the environment (torchrun, Open MPI, Slurm), else 0 and 1.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -51,7 +50,7 @@ func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard, size uint64) (i
 // IndexObject returns the object that holds a shard's index, and the object's size.
 func IndexObject(s *format.ShardInfo) (name string, size uint64) {
 	if s.Plain() {
-		return strings.TrimSuffix(s.Name, format.TarSuffix) + format.SidecarSuffix, s.Tail
+		return s.IndexObject(), s.Tail
 	}
 	return s.Name, s.Size
 }
@@ -82,7 +81,7 @@ func parseTail(s *fetch.Shard, last []byte) (*format.Tail, error) {
 	if content, ok := t.Meta[metaContent]; ok && content != s.Hash.String() {
 		return nil, fmt.Errorf("%w: the index says content %s, the tables say %s", format.ErrMismatch, content, s.Hash)
 	}
-	return t, nil
+	return t, s.Index.Check(t.Index)
 }
 
 // metaContent is the key in an index's metadata whose value is the shard's identity in hexadecimal.
@@ -101,7 +100,11 @@ func decodeCold(s *fetch.Shard, t *format.Tail, raw []byte) (*format.ShardIndex,
 	if from < 0 || n < 0 || from+n > int64(len(raw)) {
 		return nil, fmt.Errorf("%w: %w: the cold index lies outside", format.ErrCorrupt, io.ErrUnexpectedEOF)
 	}
-	return t.DecodeCold(raw[from : from+n])
+	ix, err := t.DecodeCold(raw[from : from+n])
+	if err == nil {
+		err = s.Index.Check(t.Index)
+	}
+	return ix, err
 }
 
 // indexCost is what an index takes in memory, nearly.

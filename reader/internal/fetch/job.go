@@ -17,6 +17,9 @@ const (
 	// remoteMost is the most stored bytes of one request to a remote store: a run of eight blocks,
 	// also of ones that do not compress. A request costs time and, at many stores, money.
 	remoteMost = 16 << 20
+	// sumMost is the most bytes that are read before they are summed: they are in the second-level
+	// cache then. Reading 1 MiB first was measured to cost a fifth more.
+	sumMost = 256 << 10
 	// room is what the decoder wants after the decoded bytes, see format.DecodeRoom.
 	room = 16
 )

@@ -9,7 +9,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// maxOpen is how many objects are kept open. A process may have 1,024 descriptors by default; this leaves room for others.
+// maxOpen is how many objects are kept open. A process may have 1,024 descriptors by default; this
+// leaves room for others. With fewer, the number follows what the process turns out to have.
 const maxOpen = 256
 
 // objects keeps the objects used last open. A handle is shared by its users. It is closed when it
@@ -22,6 +23,7 @@ type objects struct {
 	mu     sync.Mutex
 	open   map[Key]*handle
 	order  list.List         // of handles that are open, the one used last in front
+	most   int               // objects that are kept open
 	seen   map[string]uint64 // hash of the ETag that an object had when it was first opened
 	closed bool
 }
@@ -41,7 +43,7 @@ type handle struct {
 
 func newObjects(store objstore.Store) *objects {
 	_, remote := store.(objstore.Remote)
-	return &objects{store: store, remote: remote, seed: maphash.MakeSeed(), open: map[Key]*handle{}, seen: map[string]uint64{}}
+	return &objects{store: store, remote: remote, seed: maphash.MakeSeed(), open: map[Key]*handle{}, seen: map[string]uint64{}, most: maxOpen}
 }
 
 // opener is a store that keeps what was read under the identity of its content: see package cache.
@@ -98,6 +100,9 @@ func (o *objects) openFirst(ctx context.Context, h *handle) error {
 		return nil
 	}
 	object, err := o.openObject(ctx, h)
+	for err != nil && objstore.Exhausted(err) && o.keepFewer() {
+		object, err = o.openObject(ctx, h)
+	}
 	if err != nil {
 		return err
 	}
@@ -157,9 +162,20 @@ func (o *objects) stat(ctx context.Context, h *handle) error {
 	return nil
 }
 
-// trim removes unused handles beyond maxOpen.
+// keepFewer closes half of the open objects, as far as nobody uses them, and keeps no more from now
+// on. It returns false when there was none to close.
+func (o *objects) keepFewer() bool {
+	o.mu.Lock()
+	o.most = min(o.most, o.order.Len()/2)
+	idle := o.trim()
+	o.mu.Unlock()
+	closeAll(idle)
+	return len(idle) > 0
+}
+
+// trim removes unused handles beyond those that are kept.
 func (o *objects) trim() (idle []*handle) {
-	for e := o.order.Back(); e != nil && o.order.Len() > maxOpen; {
+	for e := o.order.Back(); e != nil && o.order.Len() > o.most; {
 		h, before := e.Value.(*handle), e.Prev()
 		if h.users == 0 {
 			o.order.Remove(e)

@@ -21,9 +21,6 @@ type Source struct {
 	Store  objstore.Store
 	Tables string // name of the tables, for errors
 
-	// Unverified leaves out the CRC-32C of blocks. It exists to measure what checking costs.
-	Unverified bool
-
 	objects *objects
 	flips   flips
 }

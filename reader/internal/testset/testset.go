@@ -39,6 +39,11 @@ type Options struct {
 	Level format.Level
 	// KeyHash replaces format.KeyHash in the keys table, to make hashes collide.
 	KeyHash func(key string) uint64
+	// Label, when not nil, gives each sample an attribute "label".
+	Label func(key string) string
+	// Member names the members of blocks in place of format.JoinName, so that headers say what the
+	// index does not.
+	Member func(key, field string) string
 	// Edit, when not nil, changes the manifest before its tables are written.
 	Edit func(*format.Manifest)
 }
@@ -63,6 +68,9 @@ func Build(ctx context.Context, store objstore.Store, samples iter.Seq[Sample], 
 	}
 	if o.KeyHash == nil {
 		o.KeyHash = format.KeyHash
+	}
+	if o.Member == nil {
+		o.Member = format.JoinName
 	}
 	b := builder{ctx: ctx, store: store, o: o, encoder: format.NewEncoder(o.Level), totals: map[string]*format.FieldTotal{},
 		manifest: &format.Manifest{Generation: 1, Meta: format.Metadata{"tool": "testset"}}}
@@ -100,12 +108,12 @@ func (b *builder) add(s Sample) error {
 	}
 	var sizes []format.FieldSize
 	for _, f := range s.Fields {
-		at := b.block.Member(format.JoinName(s.Key, f.Name), len(f.Data))
+		at := b.block.Member(b.o.Member(s.Key, f.Name), len(f.Data))
 		copy(b.block.Buf[at:], f.Data)
 		sizes = append(sizes, format.FieldSize{Name: f.Name, Size: int64(len(f.Data))})
 		b.total(f)
 	}
-	if err := b.index.AddSample(s.Key, sizes, nil); err != nil {
+	if err := b.index.AddSample(s.Key, sizes, b.attributes(s.Key)); err != nil {
 		return err
 	}
 	b.keys = append(b.keys, format.KeyEntry{Hash: b.o.KeyHash(s.Key), Number: uint64(len(b.keys))})
@@ -120,6 +128,15 @@ func (b *builder) add(s Sample) error {
 		}
 	}
 	return nil
+}
+
+func (b *builder) attributes(key string) []format.AttrValue {
+	if b.o.Label == nil {
+		return nil
+	}
+	at := format.Attribute{Name: "label", Kind: format.AttrLabel}
+	b.manifest.Attributes = []format.Attribute{at}
+	return []format.AttrValue{{Attribute: at, Label: b.o.Label(key)}}
 }
 
 func (b *builder) total(f Field) {
@@ -188,7 +205,7 @@ func (b *builder) endShard() error {
 	if err != nil {
 		return err
 	}
-	info.Tail = uint64(len(tail))
+	info.Tail, info.Index = uint64(len(tail)), format.HashIndex(tail)
 	stem := fmt.Sprintf("train-%06d", len(b.manifest.Shards))
 	info.Name = stem + format.TarSuffix
 	if !b.o.Plain {

@@ -138,8 +138,7 @@ func (l *loader) object(e *format.ShardEntry) (data, tail []byte, size int64, er
 	if !e.Plain() {
 		return data, data[uint64(len(data))-e.Tail:], int64(len(data)), nil
 	}
-	name := e.Name[:len(e.Name)-len(format.TarSuffix)] + format.SidecarSuffix
-	tail, _, err = objstore.ReadAll(l.ctx, l.store, name, maxObject)
+	tail, _, err = objstore.ReadAll(l.ctx, l.store, e.IndexObject(), maxObject)
 	if err == nil && uint64(len(tail)) != e.Tail {
 		err = fmt.Errorf("sidecar of %d bytes, the manifest says %d", len(tail), e.Tail)
 	}

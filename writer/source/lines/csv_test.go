@@ -81,7 +81,7 @@ func TestBadHeaders(t *testing.T) {
 		"a,\xe9\n":                        "the header: corrupt data: it is not UTF-8",
 		"a,b\r1,2\r3,4\r":                 "lines end with CR alone",
 		"\xfe\xff\x00a":                   "it is UTF-16",
-		",a\n0,1\n":                       "columns: column 1 has no name (an index, perhaps): name the others with --columns",
+		",a\n0,1\n":                       "columns: column 1 has no name (an index, perhaps): rename it, or take the other columns only",
 		"a/b,c\n1,2\n":                    `columns: column "a/b" cannot be the name of a field`,
 		"a,a.txt\n1,2\n":                  `columns: "a" and "a.txt" would both become the field a.txt`,
 		strings.Repeat(",", 1<<16) + "\n": "more than 65536 columns",

@@ -2,7 +2,6 @@ package lines
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
@@ -27,8 +26,6 @@ func (e *syntaxError) Unwrap() error { return format.ErrCorrupt }
 func corruptf(msg string, args ...any) error {
 	return &syntaxError{what: fmt.Sprintf(msg, args...), at: -1}
 }
-
-var errNothing = errors.New("it has nothing to store: all of it is null, or left out by --columns; leave such rows out with --where")
 
 func tooLongError(limit int) error {
 	return fmt.Errorf("%w: it takes more than %d bytes", format.ErrTooLarge, limit)

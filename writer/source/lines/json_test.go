@@ -91,7 +91,7 @@ func TestBadLines(t *testing.T) {
 		`{}`:                           "nothing to store",
 		`{"a":null}`:                   "nothing to store",
 		`{"":1}`:                       `column "" cannot be the name of a field`,
-		`{"a/b":1}`:                    `"a/b" cannot be the name of a field … contains a slash): give it another one with --rename`,
+		`{"a/b":1}`:                    `"a/b" cannot be the name of a field … contains a slash): rename it, or take the other columns only`,
 		`{"a":1 "b":2}`:                `'"' stands where a comma or }`,
 		strings.Repeat(`{"a":[`, 9000): "more than 10000 deep",
 	} {

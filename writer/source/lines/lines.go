@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -158,7 +159,8 @@ func (s *Lines) Next(ctx context.Context) (writer.Sample, error) {
 		s.at.file = c.file
 		key, origin := c.keys[r.firstKey:r.lastKey], c.of.Path+": line "+strconv.FormatInt(r.line, 10)
 		if r.err != nil {
-			return writer.Sample{}, &writer.SampleError{Origin: origin, Key: key, Source: c.of.Path, Row: r.line, Err: r.err}
+			wanted := s.plan.opt.Nulls == source.NullsSkip && errors.Is(r.err, source.ErrNulls)
+			return writer.Sample{}, &writer.SampleError{Origin: origin, Key: key, Source: c.of.Path, Row: r.line, Err: r.err, LeaveOut: wanted}
 		}
 		return writer.Sample{
 			Key: key, Origin: origin, Source: c.of.Path, Row: r.line, Fields: c.fields[r.firstField:r.lastField:r.lastField], Attrs: c.attrs[r.firstAttr:r.lastAttr:r.lastAttr],

@@ -35,6 +35,9 @@ type Options struct {
 	// Where keeps rows for which all of these hold: "col=value", "col!=value", "col<n", "<=", ">", ">=", "col is null",
 	// "col is not null". A comparison with null does not hold.
 	Where []string
+	// Nulls says what becomes of a row in which all members or columns that become fields are null or
+	// missing.
+	Nulls source.Nulls `json:",omitempty"`
 	// Delimiter divides cells, default a comma in .csv and a tab in .tsv. JSON Lines have none.
 	Delimiter string
 	// MaxLine is the most bytes that a row may have, default 1 GiB. Longer ones are errors.
@@ -78,7 +81,7 @@ func (o Options) filled() (Options, error) {
 		if to == "" {
 			return o, optionf("rename: column %q gets an empty name", from)
 		}
-		if o.Columns != nil && !slices.Contains(o.Columns, from) || o.Columns == nil && from == o.Key {
+		if o.Columns != nil && !slices.Contains(o.Columns, from) || o.Columns == nil && from == o.Key && from != "" {
 			return o, optionf("rename: column %q becomes no field", from)
 		}
 	}

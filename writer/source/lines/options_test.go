@@ -7,6 +7,7 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -28,13 +29,13 @@ func TestOptions(t *testing.T) {
 		want       []string
 	}{
 		"key": {"x.jsonl", people, Options{Key: "id", Columns: []string{"name"}}, []string{
-			"a | name.txt=Zoë", "b/c | name.txt=Bob", "12 | name.txt=10", "! line 4: the key, column \"id\", is null: leave such rows out with --where 'id is not null'",
+			"a | name.txt=Zoë", "b/c | name.txt=Bob", "12 | name.txt=10", "! line 4: the key, column \"id\", is null: leave such rows out by the condition 'id is not null'",
 		}},
 		"key and column": {"x.jsonl", people, Options{Key: "id", Columns: []string{"id"}, Rename: map[string]string{"id": "txt"}, Where: []string{"id is not null"}}, []string{
 			"a | txt=a", "b/c | txt=b/c", "12 | txt=12",
 		}},
 		"bad keys": {"x.jsonl", `{"a":1}` + "\n" + `{"k":1.5}` + "\n" + `{"k":true}` + "\n" + `{"k":["a"]}` + "\n" + `{"k":""}` + "\n" + `{"k":"x.y"}` + "\n" + `{"k":"../a"}`, Options{Key: "k"}, []string{
-			"! line 1: the key, column \"k\", is missing", "! is a number: a key is a string or an integer", "! is a truth value", "! is a list", "! is empty: leave such rows out with --where 'k!='",
+			"! line 1: the key, column \"k\", is missing", "! is a number: a key is a string or an integer", "! is a truth value", "! is a list", "! is empty: leave such rows out by the condition 'k!='",
 			"! has a dot in its last element", "! path element \"..\"",
 		}},
 		"CSV key": {"x.csv", peopleCSV, Options{Key: "id", Columns: []string{"name"}}, []string{
@@ -61,6 +62,16 @@ func TestOptions(t *testing.T) {
 		"CSV null":      {"x.csv", peopleCSV, Options{Columns: []string{"age"}, Where: []string{"zip is null"}}, []string{"x/000000003 | age.txt=-1"}},
 		"late float":    {"x.jsonl", "{\"a\":1}\n{\"a\":1.5}\n", Options{Attrs: map[string]string{"n": "a"}}, []string{"x/000000000 | a.txt=1 | @n=1.", "x/000000001 | a.txt=1.5 | @n=1.5."}},
 		"no columns":    {"x.jsonl", people, Options{Columns: []string{"nme"}, Where: []string{"name=Bob"}}, []string{`! nothing to store … it has "id", "age", "score", "ok", "name"`}},
+		"nulls": {"x.jsonl", `{"a":null,"label":null}` + "\n" + `{"a":1}` + "\n{}\n", Options{Nulls: source.NullsEmpty}, []string{
+			"x/000000000 | a.txt= | label.txt=", "x/000000001 | a.txt=1", "! line 3 … all columns are null: there is nothing to store", // of which columns, nothing says
+		}},
+		"nulls of columns": {"x.jsonl", `{"b":null}` + "\n{}\n", Options{Nulls: source.NullsEmpty, Columns: []string{"b", "a"}, Rename: map[string]string{"a": "txt"}}, []string{
+			"x/000000000 | b.txt= | txt=", "x/000000001 | b.txt= | txt=",
+		}},
+		"CSV nulls":     {"x.csv", "k,a,cls\n1,,\n2,x,\n", Options{Nulls: source.NullsEmpty, Key: "k"}, []string{"1 | a.txt= | cls=", "2 | a.txt=x"}},
+		"no name":       {"x.jsonl", `{"":1,"a":2}`, Options{}, []string{`! column "" cannot be the name of a field`}},
+		"renamed":       {"x.jsonl", `{"":1,"a":2}`, Options{Rename: map[string]string{"": "b"}}, []string{"x/000000000 | a.txt=2 | b.txt=1"}},
+		"CSV renamed":   {"x.csv", ",a\n1,2\n", Options{Rename: map[string]string{"": "b"}}, []string{"x/000000000 | a.txt=2 | b.txt=1"}},
 		"two of a name": {"x.jsonl", `{"a":1,"a.txt":2}`, Options{}, []string{"x/000000000 | a.txt=1 | a.txt=2"}}, // the writer refuses it
 	} {
 		t.Run(name, func(t *testing.T) { same(t, all(t, open(t, c.opt, inputs(t, c.file, c.text))), c.want) })
@@ -145,5 +156,24 @@ func TestFiles(t *testing.T) {
 	}
 	if same := open(t, Options{Columns: []string{"x", "y"}}, in); same.Fingerprint() == whole.Fingerprint() {
 		t.Error("another file has the same fingerprint")
+	}
+}
+
+// TestNullsSkipped: rows without a value say that they are to be left out where that was asked for.
+func TestNullsSkipped(t *testing.T) {
+	t.Parallel()
+	for _, nulls := range []source.Nulls{source.NullsFail, source.NullsSkip} {
+		for name, text := range map[string]string{"x.jsonl": `{"a":null}` + "\n" + `{"a":}`, "x.csv": "a,b\n,\n1\n"} {
+			src := open(t, Options{Nulls: nulls}, inputs(t, name, text))
+			var se *writer.SampleError
+			_, err := src.Next(t.Context())
+			if !errors.As(err, &se) || !errors.Is(err, source.ErrNulls) || se.LeaveOut != (nulls == source.NullsSkip) {
+				t.Errorf("%s: %v", name, err)
+			}
+			_, err = src.Next(t.Context())
+			if !errors.As(err, &se) || se.LeaveOut || errors.Is(err, source.ErrNulls) { // bad, not null
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
@@ -48,7 +49,7 @@ func (c *column) fieldName(ext extension) (string, error) {
 		if err == nil {
 			err = fmt.Errorf("%w: it is empty", format.ErrName)
 		}
-		return "", fmt.Errorf("column %s cannot be the name of a field (%w): give it another one with --rename, or leave it out with --columns", quoted(c.name), err)
+		return "", fmt.Errorf("column %s cannot be the name of a field (%w): rename it, or take the other columns only", quoted(c.name), err)
 	}
 	c.names[ext] = name
 	return name, nil
@@ -233,12 +234,12 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 		if col.row != p.row {
 			what = "missing"
 		}
-		return fmt.Errorf("the key, column %s, is %s: leave such rows out with --where '%s is not null'", name, what, col.name)
+		return fmt.Errorf("the key, column %s, is %s: leave such rows out by the condition '%s is not null'", name, what, col.name)
 	default:
 		return fmt.Errorf("the key, column %s, is %s: a key is a string or an integer", name, kindNames[v.kind])
 	}
 	if len(v.b) == 0 {
-		return fmt.Errorf("the key, column %s, is empty: leave such rows out with --where '%s!='", name, col.name)
+		return fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", name, col.name)
 	}
 	if len(v.b) > format.MaxName {
 		return fmt.Errorf("%w: the key, column %s, has %d bytes, and may have %d", format.ErrName, name, len(v.b), format.MaxName)
@@ -246,7 +247,7 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 	begin := len(c.names)
 	c.names = append(c.names, v.b...)
 	if err := format.CheckKey(string(c.names[begin:])); err != nil {
-		return fmt.Errorf("the key, column %s: %w, or take another column for --key, or none", name, err)
+		return fmt.Errorf("the key, column %s: %w, or take keys from another column, or from none", name, err)
 	}
 	return nil
 }
@@ -262,10 +263,12 @@ func (p *parser) sample(c *chunk) error {
 			return err
 		}
 	}
-	made := c.fields[first:]
-	if len(made) == 0 {
-		return p.nothing()
+	if len(c.fields) == first {
+		if err := p.empty(c); err != nil {
+			return err
+		}
 	}
+	made := c.fields[first:]
 	slices.SortFunc(made, func(a, b writer.Field) int { return strings.Compare(a.Name, b.Name) })
 	for i, a := range p.plan.attrs {
 		v := p.value(p.attrs[i])
@@ -281,16 +284,48 @@ func (p *parser) sample(c *chunk) error {
 	return nil
 }
 
-// nothing says what the row has, where --columns takes nothing of it.
+// empty gives a row without a value the fields of no bytes that Options.Nulls asks for: of all
+// columns that are chosen, else of those that the row has.
+func (p *parser) empty(c *chunk) error {
+	first := len(c.fields)
+	add := func(col *column) error {
+		name, err := col.fieldName(extText)
+		if err == nil && !slices.ContainsFunc(c.fields[first:], func(f writer.Field) bool { return f.Name == name }) {
+			c.fields = append(c.fields, writer.Field{Name: name})
+		}
+		return err
+	}
+	if p.plan.opt.Nulls != source.NullsEmpty {
+		return p.nothing()
+	}
+	for _, name := range p.plan.opt.Columns {
+		if err := add(p.find(name)); err != nil {
+			return err
+		}
+	}
+	for _, col := range p.present {
+		if p.plan.take == nil && col.field {
+			if err := add(col); err != nil {
+				return err
+			}
+		}
+	}
+	if len(c.fields) == first {
+		return p.nothing()
+	}
+	return nil
+}
+
+// nothing says what the row has, where nothing of it is taken.
 func (p *parser) nothing() error {
 	if p.plan.take == nil || len(p.present) == 0 {
-		return errNothing
+		return source.ErrNulls
 	}
 	var names []string
 	for _, col := range p.present[:min(len(p.present), 10)] {
 		names = append(names, quoted(col.name))
 	}
-	return fmt.Errorf("%w; it has %s", errNothing, strings.Join(names, ", "))
+	return fmt.Errorf("%w; it has %s", source.ErrNulls, strings.Join(names, ", "))
 }
 
 // field makes a field of a column's value.

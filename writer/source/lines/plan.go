@@ -117,8 +117,8 @@ func (p *plan) checkNames(columns []string) error {
 		if !c.field {
 			continue
 		}
-		if name == "" {
-			return optionf("columns: column %d has no name (an index, perhaps): name the others with --columns", i+1)
+		if c.base == "" {
+			return optionf("columns: column %d has no name (an index, perhaps): rename it, or take the other columns only", i+1)
 		}
 		for _, ext := range []extension{extText, extClass} {
 			full, err := c.fieldName(ext)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -19,6 +20,7 @@ import (
 // TestPython holds what is read of nasty rows, some of them damaged, against Python's json and csv.
 func TestPython(t *testing.T) {
 	t.Parallel()
+	programs.Need(t, "python3")
 	dir := t.TempDir()
 	python := func(args ...string) {
 		t.Helper()

@@ -115,7 +115,7 @@ func (a *attr) value(v value) (out format.AttrValue, err error) {
 			text = append(bytes.Clone(text[:40]), "…"...)
 		}
 		want := map[format.AttrKind]string{format.AttrInteger: "an integer", format.AttrNumber: "a number", format.AttrLabel: "a string or number"}[a.Kind]
-		err = fmt.Errorf("attribute %s, column %s: %s is not %s, as in the first rows: leave such rows out with --where", a.Name, a.column, text, want)
+		err = fmt.Errorf("attribute %s, column %s: %s is not %s, as in the first rows: leave such rows out by a condition", a.Name, a.column, text, want)
 	}
 	return out, err
 }

@@ -88,6 +88,74 @@ func decompress(codec compress.Compression, dst, src []byte) error {
 	return knownCodec(codec)
 }
 
+// expands says whether a page that claims an unlikely length decodes to it at all, so that no
+// memory is taken on the word of a header. Where a codec's format does not say, the page is decoded
+// to nowhere first.
+func expands(codec compress.Compression, src []byte, decoded int64) error {
+	var most int64
+	switch codec {
+	case compress.Codecs.Snappy: // copies of 64 bytes from 3
+		most = 22 * int64(len(src))
+	case compress.Codecs.Lz4, lz4Raw:
+		most = 255 * int64(len(src))
+	case compress.Codecs.Zstd:
+		most = zstdMost(src)
+	case compress.Codecs.Gzip:
+		r, err := gzip.NewReader(bytes.NewReader(src))
+		if err != nil {
+			return err
+		}
+		if most, err = io.Copy(io.Discard, io.LimitReader(r, decoded)); err != nil {
+			return err
+		}
+	case compress.Codecs.Brotli:
+		var err error
+		if most, err = io.Copy(io.Discard, io.LimitReader(brotli.NewReader(bytes.NewReader(src)), decoded)); err != nil {
+			return err
+		}
+	}
+	if decoded > most {
+		return errLength
+	}
+	return nil
+}
+
+// zstdMost is the most that frames of Zstandard can decode to, by their blocks' heads (RFC 8878).
+func zstdMost(src []byte) (most int64) {
+	for len(src) > 0 {
+		var h zstd.Header
+		if h.Decode(src) != nil {
+			return most
+		}
+		if h.Skippable {
+			n := int64(h.HeaderSize) + int64(h.SkippableSize)
+			src = src[min(n, int64(len(src))):]
+			continue
+		}
+		src = src[min(h.HeaderSize, len(src)):]
+		for last := false; !last; {
+			if len(src) < 3 {
+				return most
+			}
+			head := int(src[0]) | int(src[1])<<8 | int(src[2])<<16
+			last = head&1 != 0
+			size, stored := int64(head>>3), head>>3
+			switch head >> 1 & 3 {
+			case 1: // one byte, repeated
+				stored = 1
+			case 2:
+				size = 128 << 10
+			}
+			most += size
+			src = src[min(3+stored, len(src)):]
+		}
+		if h.HasCheckSum {
+			src = src[min(4, len(src)):]
+		}
+	}
+	return most
+}
+
 // fill wants exactly len(dst) bytes of r.
 func fill(dst []byte, r io.Reader) error {
 	if _, err := io.ReadFull(r, dst); err != nil {

@@ -84,3 +84,29 @@ func TestDecompress(t *testing.T) {
 		t.Error("an unknown codec is taken")
 	}
 }
+
+// TestExpands: what a codec's bytes can decode to at most is never less than what they do decode
+// to, and a claim beyond it is refused before memory is taken.
+func TestExpands(t *testing.T) {
+	codecs := []compress.Compression{compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Brotli, compress.Codecs.Zstd, lz4Raw}
+	for name, raw := range map[string][]byte{
+		"nothing": {}, "a byte": {7}, "zeros": make([]byte, 5<<20), "text": bytes.Repeat([]byte("some text, "), 100_000),
+	} {
+		for _, codec := range codecs {
+			c, err := compress.GetCodec(codec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored := bytes.Clone(c.Encode(nil, raw))
+			if err := expands(codec, stored, int64(len(raw))); err != nil && len(raw) > 0 {
+				t.Errorf("%s, %v: %v", name, codec, err)
+			}
+			if err := expands(codec, stored, int64(len(raw))*256+1<<30); err == nil {
+				t.Errorf("%s, %v: %d bytes claim to be more than 1 GiB", name, codec, len(stored))
+			}
+			for cut := range min(len(stored), 100) { // of what is cut no more is said, and nothing panics
+				_ = expands(codec, stored[:cut], 1<<30)
+			}
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 type compact struct {
 	b       []byte
 	off     int
+	head    int // where the head of the field begins that fields handed out last
 	depth   int
 	structs int
 	err     error
@@ -77,6 +78,17 @@ func (c *compact) integer() int64 {
 	return int64(v>>1) ^ -int64(v&1)
 }
 
+// bytes is a byte string.
+func (c *compact) bytes() []byte {
+	n := c.uvarint()
+	at := c.off
+	c.advance(n)
+	return c.b[at:c.off]
+}
+
+// zigzag is an integer as the protocol writes it.
+func zigzag(v int64) []byte { return binary.AppendUvarint(nil, uint64(v<<1)^uint64(v>>63)) }
+
 func (c *compact) advance(n uint64) {
 	if c.err == nil && n > uint64(len(c.b)-c.off) {
 		c.fail(errShort)
@@ -95,6 +107,7 @@ func (c *compact) fields(f func(id int, kind byte) bool) {
 	}
 	id := int64(0)
 	for c.err == nil {
+		begin := c.off
 		head := c.byte()
 		kind := head & 15
 		if kind == typeStop || c.err != nil {
@@ -105,6 +118,7 @@ func (c *compact) fields(f func(id int, kind byte) bool) {
 		} else {
 			id = c.integer()
 		}
+		c.head = begin
 		if !f(int(int16(id)), kind) {
 			c.skip(kind)
 		}

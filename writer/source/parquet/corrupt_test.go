@@ -51,8 +51,14 @@ func attempt(t *testing.T, what string, content []byte) (failed bool) {
 			t.Errorf("%s: %d MiB were allocated", what, n>>20)
 		}
 	}()
+	plain := func(err error) {
+		if strings.Contains(err.Error(), "runtime error") {
+			t.Errorf("%s: an error of Go's run-time in %q", what, err)
+		}
+	}
 	src, err := parquet.New(t.Context(), inputs(t, store(t, map[string][]byte{"x.parquet": content})), parquet.Options{})
 	if err != nil {
+		plain(err)
 		if !strings.Contains(err.Error(), "x.parquet") && !errors.Is(err, parquet.ErrOption) {
 			t.Errorf("%s: no file in %q", what, err)
 		}
@@ -69,6 +75,7 @@ func attempt(t *testing.T, what string, content []byte) (failed bool) {
 		t.Errorf("%s: %d samples and %d errors of %d rows", what, len(got), len(skipped), total)
 	}
 	for _, err := range skipped {
+		plain(err)
 		if text := err.Error(); !strings.Contains(text, "x.parquet: row group ") || !strings.Contains(text, ", row ") {
 			t.Errorf("%s: no place in %q", what, err)
 		}

@@ -31,7 +31,7 @@ func plain(dst, p []byte, encoding pq.Encoding, col *schema.Column, n int, room 
 			return dst, true, fmt.Errorf("its values are of type %v, which %v cannot hold", col.PhysicalType(), encoding)
 		}
 		if int64(n)*16 > room {
-			return dst, true, errDelta
+			return dst, true, tooLarge(int64(n)*16, room)
 		}
 		values, _, err := deltas(p, n)
 		for _, v := range values {
@@ -47,7 +47,7 @@ func plain(dst, p []byte, encoding pq.Encoding, col *schema.Column, n int, room 
 			return dst, true, fmt.Errorf("its values are of type %v, which %v cannot hold", col.PhysicalType(), encoding)
 		}
 		if int64(n)*16 > room {
-			return dst, true, errDelta
+			return dst, true, tooLarge(int64(n)*16, room)
 		}
 		dst, err = deltaBytes(dst, p, encoding == pq.Encodings.DeltaByteArray, size, n, room, last)
 		return dst, true, err
@@ -105,6 +105,9 @@ func deltas(p []byte, n int) (values []int64, rest []byte, err error) {
 		return nil, nil, fmt.Errorf("it holds %d delta-coded values, its levels say %d", total, n)
 	case n == 0:
 		return nil, p, nil
+	}
+	if blocks := (total - 1 + block - 1) / block; blocks > uint64(len(p))/(1+minis) { // each has a least value and widths
+		return nil, nil, errDelta
 	}
 	values = make([]int64, 1, n)
 	values[0] = last
@@ -165,7 +168,7 @@ func deltaBytes(dst, p []byte, prefixes bool, size, n int, room int64, before *[
 			return dst, fmt.Errorf("it has a value of %d bytes, the schema says %d", prefix+length, size)
 		}
 		if int64(len(dst)-begin)+4+prefix+length > room {
-			return dst, fmt.Errorf("its values decode to more than %d bytes, which its size does not make likely", room)
+			return dst, tooLarge(room+1, room)
 		}
 		if size == 0 {
 			dst = binary.LittleEndian.AppendUint32(dst, uint32(prefix+length))

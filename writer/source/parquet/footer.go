@@ -39,22 +39,30 @@ func corruptf(msg string, args ...any) error {
 var errEncrypted = errors.New("the file is encrypted, which this version does not read: decrypt it first")
 
 // protect runs f, and makes an error of a panic: the library panics on some files that are damaged.
+// It is the only place that recovers; callers add file, row group, column and row.
 func protect(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			if cause, ok := r.(error); ok {
-				var own runtime.Error
-				if errors.As(cause, &own) {
-					err = corruptf("it does not decode (%w)", own)
-					return
-				}
-				err = corruptf("it does not decode: %w", cause)
-				return
-			}
-			err = corruptf("it does not decode: %v", r)
+			err = fmt.Errorf("%w: it does not decode%w", format.ErrCorrupt, &panicked{r})
 		}
 	}()
 	return f()
+}
+
+// panicked is what the library panicked with. A failure of the Go run-time tells a user nothing
+// about a file, so that the text leaves it out; errors.As finds it.
+type panicked struct{ value any }
+
+func (p *panicked) Error() string {
+	if _, ok := p.value.(runtime.Error); ok {
+		return ": its bytes are not what its headers promise"
+	}
+	return fmt.Sprintf(": %v", p.value)
+}
+
+func (p *panicked) Unwrap() error {
+	err, _ := p.value.(error)
+	return err
 }
 
 // readerAt is an object as the library wants it. The context is that of the call under way.
@@ -102,7 +110,7 @@ func readFooter(r *readerAt, size int64) (meta *metadata.FileMetaData, err error
 		}
 	}
 	footer := tail[int64(len(tail))-footerTail-n : len(tail)-footerTail]
-	if err := checkFooter(footer); err != nil {
+	if footer, err = checkFooter(footer); err != nil {
 		return nil, corruptf("its footer: %w", err)
 	}
 	err = protect(func() error {
@@ -118,43 +126,6 @@ func readFooter(r *readerAt, size int64) (meta *metadata.FileMetaData, err error
 		return checkGroups(meta, size)
 	})
 	return meta, err
-}
-
-// checkFooter walks over a footer before the library builds it: the library recurses by the numbers of children that it finds
-// there, and allocates by them.
-func checkFooter(footer []byte) error {
-	c := compact{b: footer}
-	var children []int64
-	c.fields(func(id int, kind byte) bool {
-		if id != 2 || kind != typeList || children != nil {
-			return false
-		}
-		n, elem := c.list()
-		if elem != typeStruct {
-			c.fail(errThrift)
-		}
-		for ; n > 0 && c.err == nil; n-- {
-			kids := int64(0)
-			c.fields(func(id int, kind byte) bool {
-				if id != 5 || kind != typeI32 {
-					return false
-				}
-				kids = c.integer()
-				return true
-			})
-			children = append(children, kids)
-		}
-		return true
-	})
-	switch {
-	case c.err != nil:
-		return c.err
-	case c.structs > maxStructs:
-		return fmt.Errorf("it has %d structures, this version reads %d", c.structs, maxStructs)
-	case len(children) < 2:
-		return errors.New("there are no columns")
-	}
-	return checkTree(children)
 }
 
 // checkTree wants the numbers of children, in depth-first order, to make one tree.
@@ -234,6 +205,15 @@ func chunkRange(chunk *metadata.ColumnChunkMetaData) (start, length int64) {
 		start = at
 	}
 	return start, chunk.TotalCompressedSize()
+}
+
+// uncounted is how many bytes of a column chunk its length may lack: parquet-mr before 1.2.9 left
+// the head of the dictionary's page out (PARQUET-816).
+func uncounted(meta *metadata.FileMetaData) int64 {
+	if meta.WriterVersion().LessThan(metadata.NewAppVersionExplicit("parquet-mr", 1, 2, 9)) {
+		return 100
+	}
+	return 0
 }
 
 // openFile makes the library's reader over a footer that has been read.

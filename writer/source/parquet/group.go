@@ -4,15 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path"
 	"strconv"
 	"strings"
 
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/file"
+	"github.com/apache/arrow/go/v17/parquet/metadata"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
@@ -82,7 +85,8 @@ func (g *group) open(p *Parquet, f *openedFile, rg *file.RowGroupReader) error {
 				return err
 			}
 			start, length := chunkRange(m)
-			chunks = append(chunks, chunk{start, length})
+			room := f.of.info.Size - footerTail - start
+			chunks = append(chunks, chunk{start, max(length, min(length+f.uncounted, room))})
 		}
 	}
 	if f.remote {
@@ -115,13 +119,21 @@ func (g *group) open(p *Parquet, f *openedFile, rg *file.RowGroupReader) error {
 				c.bufs = append(c.bufs, &pageBuffers{stored: &p.stored})
 				c.parts = append(c.parts, &entries{})
 			}
-			const slack = 64 << 10 // some writers count headers, some do not
 			pages := &pageReader{col: f.reader.MetaData().Schema.Column(c.node.first + i), stream: stream, left: at.length, codec: m.Compression(),
-				values: m.NumValues(), most: max(m.TotalUncompressedSize(), m.TotalCompressedSize()) + slack, bufs: c.bufs[i], dictionary: -1}
+				values: m.NumValues(), most: mostDecoded(m), memory: p.pageMemory, bufs: c.bufs[i], dictionary: -1}
 			c.leaves = append(c.leaves, newLeaf(pages.col, pages))
 		}
 	}
 	return nil
+}
+
+// mostDecoded is what one page of a column chunk may decode to, as the footer has it.
+func mostDecoded(m *metadata.ColumnChunkMetaData) int64 {
+	const slack = 64 << 10              // some writers count headers, some do not
+	if m.TotalUncompressedSize() <= 0 { // early writers of DuckDB leave it at 0
+		return math.MaxInt32
+	}
+	return max(m.TotalUncompressedSize(), m.TotalCompressedSize()) + slack
 }
 
 func (g *group) close() {
@@ -198,7 +210,8 @@ func (c *column) loadFile() (def int16, err error) {
 func (g *group) next() (s writer.Sample, ok bool, err error) {
 	origin, row := g.origin(), g.first+g.row
 	skip := func(err error) (writer.Sample, bool, error) {
-		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Source: g.path, Row: row + 1, Err: err}
+		wanted := g.plan.nulls == source.NullsSkip && errors.Is(err, source.ErrNulls)
+		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Source: g.path, Row: row + 1, Err: err, LeaveOut: wanted}
 	}
 	if g.bad == nil {
 		if err := g.load(); err != nil {
@@ -247,7 +260,10 @@ func (g *group) sample() error {
 		return fmt.Errorf("column %s: %w", at.name, err)
 	}
 	if len(g.fields) == 0 {
-		return errors.New("all columns are null: there is nothing to store; leave such rows out with --where")
+		if g.plan.nulls != source.NullsEmpty {
+			return source.ErrNulls
+		}
+		g.empty()
 	}
 	for i := range g.plan.attrs {
 		if v, ok := g.plan.attrs[i].value(); ok {
@@ -255,6 +271,15 @@ func (g *group) sample() error {
 		}
 	}
 	return nil
+}
+
+// empty gives each column a field of no bytes.
+func (g *group) empty() {
+	for _, c := range g.plan.columns {
+		if c.field {
+			g.fields = append(g.fields, writer.Field{Name: c.fieldName(c.extensions()[0])})
+		}
+	}
 }
 
 // load reads all columns of the next row. What the library panics with is an error of the column.
@@ -268,6 +293,9 @@ func (g *group) load() error {
 			if err := at.load(); err != nil {
 				if err == io.EOF {
 					err = fmt.Errorf("it ends %d rows early", g.rows-g.row)
+				}
+				if errors.Is(err, format.ErrTooLarge) {
+					return err
 				}
 				return corruptf("%w", err)
 			}
@@ -286,14 +314,14 @@ func (g *group) key(row int64) (string, error) {
 		return string(fields.AppendRowKey(make([]byte, 0, len(g.stem)+10), g.stem, row)), nil
 	}
 	if c.null {
-		return "", fmt.Errorf("the key, column %s, is null: leave such rows out with --where '%s is not null'", c.name, c.name)
+		return "", fmt.Errorf("the key, column %s, is null: leave such rows out by the condition '%s is not null'", c.name, c.name)
 	}
 	key := string(c.node.leaf.appendText(nil, c.v))
 	if key == "" {
-		return "", fmt.Errorf("the key, column %s, is empty: leave such rows out with --where '%s!='", c.name, c.name)
+		return "", fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", c.name, c.name)
 	}
 	if err := format.CheckKey(key); err != nil {
-		return key, fmt.Errorf("the key, column %s: %w, or take another column for --key, or none", c.name, err)
+		return key, fmt.Errorf("the key, column %s: %w, or take keys from another column, or from none", c.name, err)
 	}
 	return key, nil
 }
@@ -305,6 +333,9 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 	case formRaw:
 		return c.fieldName(c.extensions()[0]), c.v.b, nil
 	case formText:
+		if err := c.node.leaf.checkTime(c.v); err != nil {
+			return "", nil, err
+		}
 		g.buf = c.node.leaf.appendText(g.buf, c.v)
 		return c.fieldName(c.extensions()[0]), g.buf[begin:len(g.buf):len(g.buf)], nil
 	case formFile:
@@ -327,7 +358,7 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 		}
 	}
 	if g.buf, err = a.json(g.buf); err != nil {
-		return "", nil, corruptf("%w", err)
+		return "", nil, err
 	}
 	return c.fieldName("json"), g.buf[begin:len(g.buf):len(g.buf)], nil
 }

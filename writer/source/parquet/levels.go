@@ -149,3 +149,11 @@ func checkIndexes(p []byte, n, dictionary int) error {
 		return nil
 	})
 }
+
+// appendZeroIndexes appends n dictionary indexes of 0 as one run of one bit each. Writers give a
+// dictionary of one value indexes of no bits, with runs or without any, which the library does not
+// read.
+func appendZeroIndexes(dst []byte, n int) []byte {
+	dst = binary.AppendUvarint(append(dst, 1), uint64(n)<<1)
+	return append(dst, 0)
+}

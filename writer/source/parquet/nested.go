@@ -1,13 +1,11 @@
 package parquet
 
 import (
-	"errors"
-
 	"github.com/shardtool/shardtool/internal/npy"
 )
 
 // errUneven: the leaves of a column do not agree on how many elements a row has.
-var errUneven = errors.New("the parts of a row have different numbers of elements")
+var errUneven = corruptf("the parts of a row have different numbers of elements")
 
 // assembly puts the values of one row of a column together again. Levels say where lists begin and what is null: the way of
 // Dremel (Melnik et al., VLDB 2010).
@@ -76,6 +74,10 @@ func (a *assembly) value(dst []byte, n *node) []byte {
 		}
 		e.at++
 		e.vat++
+		if err := n.leaf.checkTime(v); err != nil {
+			a.fail(err)
+			return dst
+		}
 		return n.leaf.appendJSON(dst, v)
 	case shapeStruct:
 		dst = append(dst, '{')

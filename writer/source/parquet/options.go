@@ -4,11 +4,15 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
 // ErrOption is wrapped by errors in Options: a column that no file has, a filter that cannot be read.
 var ErrOption = errors.New("option")
+
+// ErrPageMemory: a page decodes to more bytes than Options.PageMemory.
+var ErrPageMemory = fmt.Errorf("%w for the memory of a page", format.ErrTooLarge)
 
 func optionf(msg string, args ...any) error {
 	return fmt.Errorf("%w %w", ErrOption, fmt.Errorf(msg, args...))
@@ -36,4 +40,10 @@ type Options struct {
 	// Where keeps rows for which all of these hold: "col=value", "col!=value", "col<n", "<=", ">", ">=", "col is null",
 	// "col is not null". A comparison with null does not hold.
 	Where []string
+	// Nulls says what becomes of a row in which all columns that become fields are null.
+	Nulls source.Nulls `json:",omitempty"`
+	// PageMemory is the most bytes that one page may decode to, default 256 MiB; pages of up to 64
+	// MiB, and those that decode to at most 32 times what is stored of them, are read in any case. Of
+	// each column one page is held.
+	PageMemory int64 `json:"-"`
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
@@ -211,7 +213,7 @@ func TestKeys(t *testing.T) {
 		t.Fatalf("%v, %v, %v", got, skipped, err)
 	}
 	for i, want := range []string{
-		"x.parquet: row group 0, row 1: the key, column id, is empty: leave such rows out with --where 'id!='",
+		"x.parquet: row group 0, row 1: the key, column id, is empty: leave such rows out by the condition 'id!='",
 		`x.parquet: row group 0, row 2 (sample "a.jpg"): the key, column id: invalid sample name: key "a.jpg" has a dot in its last element`,
 		`x.parquet: row group 0, row 3 (sample "/abs"): the key, column id: invalid sample name: key "/abs" is an absolute path`,
 		"is longer than 4096",
@@ -250,7 +252,7 @@ func TestManyFiles(t *testing.T) {
 	}
 	files["c.parquet"] = one(t, "n", []string{"x"}, schema.StringLogicalType{}, pq.Types.ByteArray)
 	_, err = parquet.New(t.Context(), inputs(t, store(t, files)), parquet.Options{})
-	if err == nil || !strings.Contains(err.Error(), "c.parquet: column n is string here and int32 in a/train.parquet: leave it out with --columns") {
+	if err == nil || !strings.Contains(err.Error(), "c.parquet: column n is string here and int32 in a/train.parquet: take the other columns only") {
 		t.Error(err)
 	}
 	src, err = parquet.New(t.Context(), inputs(t, store(t, files)), parquet.Options{Columns: []string{"text"}, Where: []string{"text is not null"}})
@@ -267,17 +269,49 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
-// TestNothing: a row of nulls is no sample.
-func TestNothing(t *testing.T) {
-	content := write(t, table{fields: schema.FieldList{leafNode("n", pq.Repetitions.Optional, nil, pq.Types.Int32, 0)},
-		groups: [][]data{{{values: []int32{1}, defs: []int16{0, 1}}}}})
-	src, err := parquet.New(t.Context(), inputs(t, store(t, map[string][]byte{"x": content})), parquet.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	got, skipped, err := rows(src)
-	if err != nil || len(got) != 1 || len(skipped) != 1 || !strings.Contains(skipped[0].Error(), "all columns are null: there is nothing to store") {
-		t.Fatal(got, skipped, err)
+// TestNulls: a row of nulls fails, is left out, or has fields of no bytes: one for each column,
+// absent ones among them.
+func TestNulls(t *testing.T) {
+	defs := []int16{0, 1}
+	content := write(t, table{
+		fields: schema.FieldList{
+			leafNode("n", pq.Repetitions.Optional, nil, pq.Types.Int32, 0),
+			leafNode("label", pq.Repetitions.Optional, nil, pq.Types.Int32, 0),
+			leafNode("jpg", pq.Repetitions.Optional, nil, pq.Types.ByteArray, 0),
+			leafNode("none", pq.Repetitions.Optional, schema.NullLogicalType{}, pq.Types.Int32, 0),
+			listOf("list", leafNode("element", pq.Repetitions.Required, nil, pq.Types.Int32, 0)),
+		},
+		groups: [][]data{{{[]int32{1}, defs, nil}, {[]int32{2}, defs, nil}, {[]string{"x"}, defs, nil}, {[]int32{}, []int16{0, 0}, nil}, {[]int32{3}, []int16{0, 2}, []int16{0, 0}}}},
+	})
+	full := map[string]string{"n.txt": "1", "label.cls": "2", "jpg": "x", "list.npy": numpy("<i4", "(1,)", int32(3))}
+	for _, c := range []struct {
+		opt      parquet.Options
+		rows     []map[string]string
+		left     bool
+		leftText string
+	}{
+		{parquet.Options{}, []map[string]string{full}, false, "row group 0, row 0 (sample \"x/000000000\"): all columns are null: there is nothing to store"},
+		{parquet.Options{Nulls: source.NullsSkip}, []map[string]string{full}, true, "all columns are null"},
+		{parquet.Options{Nulls: source.NullsEmpty}, []map[string]string{{"n.txt": "", "label.cls": "", "jpg": "", "none.txt": "", "list.npy": ""}, full}, false, ""},
+		{parquet.Options{Nulls: source.NullsEmpty, Columns: []string{"n", "none"}, Rename: map[string]string{"none": "b"}}, []map[string]string{{"n.txt": "", "b.txt": ""}, {"n.txt": "1"}}, false, ""},
+	} {
+		src, err := parquet.New(t.Context(), inputs(t, store(t, map[string][]byte{"x": content})), c.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer src.Close()
+		got, skipped, err := rows(src)
+		if err != nil || len(got) != len(c.rows) || len(got)+len(skipped) != 2 {
+			t.Fatal(got, skipped, err)
+		}
+		for i, want := range c.rows {
+			sameFields(t, fmt.Sprint(c.opt.Nulls, " ", i), got[i].fields, want)
+		}
+		var se *writer.SampleError
+		for _, err := range skipped {
+			if !errors.As(err, &se) || !errors.Is(err, source.ErrNulls) || se.LeaveOut != c.left || !strings.Contains(err.Error(), c.leftText) {
+				t.Errorf("%v: %v", c.opt.Nulls, err)
+			}
+		}
 	}
 }

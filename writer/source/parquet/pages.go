@@ -20,9 +20,13 @@ import (
 const (
 	// maxPageHeader bounds a page's header, which may hold the least and greatest value.
 	maxPageHeader = 16 << 20
-	// freeDecoded is what a page may decode to whatever its stored size; above that, at most maxRatio times the stored size.
+	// freeDecoded is what a page may decode to whatever its stored size, and so is maxRatio times the
+	// stored size. A page that claims more is looked at before memory is taken for it, and may decode
+	// to Options.PageMemory.
 	freeDecoded = 64 << 20
 	maxRatio    = 32
+	// defaultPageMemory is that of Options.
+	defaultPageMemory = 256 << 20
 	// largeStored is the size from which on a page is decoded while it is read, where its codec allows.
 	largeStored = 16 << 20
 )
@@ -126,6 +130,7 @@ type pageReader struct {
 	codec  compress.Compression
 	values int64 // to come, as the footer has it
 	most   int64 // what a page can decode to, as the footer has it
+	memory int64 // what a page may decode to, see decodedRoom
 	bufs   *pageBuffers
 
 	dictionary int // values of the dictionary, -1 while there is none
@@ -207,8 +212,8 @@ func (p *pageReader) check(h *pageHeader) error {
 		return fmt.Errorf("its header says %d stored bytes, %d are left in its column chunk", h.stored, p.left)
 	case h.decoded < 0 || h.decoded > math.MaxInt32 || h.decoded > p.most:
 		return fmt.Errorf("its header says %d decoded bytes, the footer %d for the whole column chunk", h.decoded, p.most)
-	case h.decoded > decodedRoom(h.stored):
-		return fmt.Errorf("its header says that %d stored bytes decode to %d: write the file again with pages of less than %d MiB", h.stored, h.decoded, freeDecoded>>20)
+	case h.decoded > p.room(h.stored):
+		return tooLarge(h.decoded, p.room(h.stored))
 	case known && !h.described:
 		return errors.New("its header lacks the part that its kind has")
 	case h.values < 0 || h.encoding < 0:
@@ -223,8 +228,16 @@ func (p *pageReader) check(h *pageHeader) error {
 	return nil
 }
 
-// decodedRoom is what so many stored bytes may decode to.
-func decodedRoom(stored int64) int64 { return max(freeDecoded, maxRatio*stored) }
+// tooLarge is the error of a page that takes more memory than it may.
+func tooLarge(decoded, room int64) error {
+	return fmt.Errorf("%w: it decodes to %d bytes, and %d are allowed", ErrPageMemory, decoded, room)
+}
+
+// likely is what stored bytes may decode to before anything is known of them.
+func likely(stored int64) int64 { return max(freeDecoded, maxRatio*stored) }
+
+// room is the most that stored bytes may decode to.
+func (p *pageReader) room(stored int64) int64 { return max(p.memory, likely(stored)) }
 
 // read takes a page's bytes.
 func (p *pageReader) read(h *pageHeader) error {
@@ -238,9 +251,13 @@ func (p *pageReader) read(h *pageHeader) error {
 		p.left -= int64(n)
 		return err
 	}
+	stored, err := p.body(h)
+	if err != nil {
+		return err
+	}
 	*buf = resize(*buf, int(h.decoded))
 	data := *buf
-	if err := p.body(h, data); err != nil {
+	if err := p.decode(h, data, stored); err != nil {
 		return err
 	}
 	if h.kind == pageDictionary {
@@ -252,18 +269,38 @@ func (p *pageReader) read(h *pageHeader) error {
 	return p.dataPage(h, data)
 }
 
-// body reads stored bytes and decodes them to data.
-func (p *pageReader) body(h *pageHeader, data []byte) error {
-	levels := int(h.defLen + h.repLen) // of version 2: never compressed
-	compressed := p.codec != compress.Codecs.Uncompressed && !h.plain
-	if compressed && p.codec == compress.Codecs.Snappy && h.stored > largeStored {
-		return p.decodeStream(h, data, levels)
+// compressed says whether a page's values are; levels of version 2 never are.
+func (p *pageReader) compressed(h *pageHeader) bool {
+	return p.codec != compress.Codecs.Uncompressed && !h.plain
+}
+
+// streamed says whether a page is decoded while it is read.
+func (p *pageReader) streamed(h *pageHeader) bool {
+	return p.compressed(h) && p.codec == compress.Codecs.Snappy && h.stored > largeStored
+}
+
+// body reads a compressed page's stored bytes, and looks at those that claim to decode to more than
+// is likely. It returns nil for a page whose bytes are not wanted beside what they decode to.
+func (p *pageReader) body(h *pageHeader) (stored []byte, err error) {
+	if !p.compressed(h) || p.streamed(h) {
+		return nil, nil
 	}
-	stored := data
-	if compressed {
-		*p.bufs.stored = resize(*p.bufs.stored, int(h.stored))
-		stored = *p.bufs.stored
+	*p.bufs.stored = resize(*p.bufs.stored, int(h.stored))
+	stored = *p.bufs.stored
+	if err := p.take(h, stored); err != nil {
+		return nil, err
 	}
+	if h.decoded > likely(h.stored) {
+		levels := int(h.defLen + h.repLen)
+		if err := expands(p.codec, stored[levels:], h.decoded-int64(levels)); err != nil {
+			return nil, fmt.Errorf("it does not decompress: %w", err)
+		}
+	}
+	return stored, nil
+}
+
+// take reads a page's bytes and compares their checksum.
+func (p *pageReader) take(h *pageHeader, stored []byte) error {
 	n, err := io.ReadFull(p.stream, stored)
 	p.left -= int64(n)
 	if err != nil {
@@ -272,8 +309,17 @@ func (p *pageReader) body(h *pageHeader, data []byte) error {
 	if h.hasCRC && crc32.ChecksumIEEE(stored) != h.crc {
 		return errors.New("its checksum does not match its bytes")
 	}
-	if !compressed {
-		return nil
+	return nil
+}
+
+// decode fills data from stored bytes, or from what is to be read.
+func (p *pageReader) decode(h *pageHeader, data, stored []byte) error {
+	levels := int(h.defLen + h.repLen) // of version 2
+	switch {
+	case p.streamed(h):
+		return p.decodeStream(h, data, levels)
+	case !p.compressed(h):
+		return p.take(h, data)
 	}
 	copy(data[:levels], stored[:levels])
 	if err := decompress(p.codec, data[levels:], stored[levels:]); err != nil {
@@ -335,8 +381,12 @@ func (p *pageReader) dataPage(h *pageHeader, data []byte) error {
 		if err := checkIndexes(rest, values, p.dictionary); err != nil {
 			return err
 		}
+		if values > 0 && rest[0] == 0 {
+			data = appendZeroIndexes(append(p.bufs.plain[:0], data[:levels]...), values)
+			p.bufs.plain = data
+		}
 	default:
-		out, done, err := plain(append(p.bufs.plain[:0], data[:levels]...), rest, encoding, p.col, values, decodedRoom(h.stored), &p.last)
+		out, done, err := plain(append(p.bufs.plain[:0], data[:levels]...), rest, encoding, p.col, values, p.room(h.stored), &p.last)
 		if err != nil {
 			return err
 		}

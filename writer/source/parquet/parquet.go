@@ -30,6 +30,7 @@ type Parquet struct {
 	open           *openedFile
 	group          *group
 	stored         []byte // compressed pages, of all columns in turn
+	pageMemory     int64
 }
 
 var _ writer.Splitter = (*Parquet)(nil)
@@ -55,6 +56,8 @@ type openedFile struct {
 	at     *readerAt
 	reader *file.Reader
 	remote bool
+	// uncounted is how many bytes the lengths of column chunks may lack.
+	uncounted int64
 }
 
 // place is a row, by file, row group and row in it.
@@ -75,7 +78,10 @@ func New(ctx context.Context, inputs []Input, opt Options) (*Parquet, error) {
 	if err != nil {
 		return nil, optionf("inputs: %w", err)
 	}
-	p := &Parquet{files: make([]*parquetFile, len(inputs))}
+	if opt.PageMemory == 0 {
+		opt.PageMemory = defaultPageMemory
+	}
+	p := &Parquet{files: make([]*parquetFile, len(inputs)), pageMemory: opt.PageMemory}
 	const together = 8 // requests in flight, and footers in memory
 	err = source.Survey(ctx, len(inputs), together, func(ctx context.Context, i int) error {
 		f := &parquetFile{Input: inputs[i], stem: begins[i]}
@@ -287,6 +293,7 @@ func (p *Parquet) openFile(ctx context.Context, f *parquetFile) error {
 	if err != nil {
 		return err
 	}
+	p.open.uncounted = uncounted(meta)
 	p.open.reader, err = openFile(p.open.at, info.Size, meta)
 	return err
 }

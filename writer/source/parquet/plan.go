@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/where"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
@@ -62,12 +63,13 @@ type plan struct {
 	key     *column
 	attrs   []attr
 	filters []*filter
+	nulls   source.Nulls
 	classes []string // names of the classes of the one column that has some
 }
 
 // newPlan fits options to the columns of files.
 func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
-	p := &plan{}
+	p := &plan{nulls: opt.Nulls}
 	byName, err := p.merge(files)
 	if err != nil {
 		return nil, err
@@ -142,7 +144,7 @@ func (p *plan) merge(files []*parquetFile) (map[string]*column, error) {
 			case c.first == nil:
 				c.first, c.from = n, f.Path
 			case c.clash == nil && !compatible(c.first, n):
-				c.clash = fmt.Errorf("%s: column %s is %v here and %v in %s: leave it out with --columns, or write one of the files again",
+				c.clash = fmt.Errorf("%s: column %s is %v here and %v in %s: take the other columns only, or write one of the files again",
 					f.Path, n.name, n, c.first, c.from)
 			}
 			if labels := f.labels[n.name]; c.labels == nil && labels != nil {
@@ -186,8 +188,8 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 		renamed[from] = true
 	}
 	taken := map[string]string{}
-	for _, c := range p.columns {
-		c.field = c.field || opt.Columns == nil && c.name != opt.Key
+	for i, c := range p.columns {
+		c.field = c.field || opt.Columns == nil && (opt.Key == "" || c.name != opt.Key)
 		if c.base == "" {
 			c.base = c.name
 		}
@@ -195,14 +197,17 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 			return optionf("rename: column %q becomes no field", c.name)
 		}
 		c.setForm()
-		if !c.field || c.form == formAbsent {
+		if !c.field || c.form == formAbsent && opt.Nulls != source.NullsEmpty {
 			continue
+		}
+		if c.base == "" {
+			return optionf("columns: column %d has no name, which its field needs: rename it, or take the other columns only", i+1)
 		}
 		c.wanted = true
 		for _, ext := range c.extensions() {
 			name := c.fieldName(ext)
 			if err := format.CheckField(name); err != nil || name == "" {
-				return optionf("columns: column %q cannot be the name of a field (%w): give it another one with --rename", c.name, err)
+				return optionf("columns: column %q cannot be the name of a field (%w): rename it, or take the other columns only", c.name, err)
 			}
 			if other, ok := taken[name]; ok && other != c.name {
 				return optionf("columns: %q and %q would both become the field %s: rename one of them", other, c.name, name)
@@ -257,6 +262,8 @@ func (c *column) extensions() []string {
 		return []string{"bin"}
 	case formNumpy:
 		return []string{"npy", "json"}
+	case formAbsent: // where it gets a field of no bytes
+		return []string{"txt"}
 	}
 	return []string{"json"}
 }

@@ -2,7 +2,6 @@ package parquet
 
 import (
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -104,16 +103,6 @@ func scalarOf(n *schema.PrimitiveNode) scalar {
 	return scalar{class: classBinary}
 }
 
-func unitOf(u schema.TimeUnitType) time.Duration {
-	switch u {
-	case schema.TimeUnitMillis:
-		return time.Millisecond
-	case schema.TimeUnitMicros:
-		return time.Microsecond
-	}
-	return time.Nanosecond
-}
-
 // String names the type as Arrow does.
 func (s scalar) String() string {
 	switch s.class {
@@ -170,28 +159,6 @@ func (s scalar) float(v value) float64 {
 	return math.Float64frombits(v.u)
 }
 
-// instant is the time of a date or timestamp.
-func (s scalar) instant(v value) time.Time {
-	switch s.class {
-	case classDate:
-		return time.Unix(int64(int32(v.u))*86400, 0).UTC()
-	case classLegacyTime: // nanoseconds of the day, and the Julian day
-		if len(v.b) < 12 {
-			return time.Time{}
-		}
-		const epoch = 2440588 // the Julian day of 1970-01-01
-		nanos, day := binary.LittleEndian.Uint64(v.b), binary.LittleEndian.Uint32(v.b[8:])
-		return time.Unix((int64(day)-epoch)*86400+int64(nanos/1e9), int64(nanos%1e9)).UTC()
-	}
-	perSecond := int64(time.Second / s.unit)
-	n := int64(v.u)
-	seconds := n / perSecond
-	if n%perSecond < 0 {
-		seconds--
-	}
-	return time.Unix(seconds, (n-seconds*perSecond)*int64(s.unit)).UTC()
-}
-
 // unscaled is a decimal's integer.
 func unscaled(v value, physical pq.Type) *big.Int {
 	switch physical {
@@ -242,11 +209,7 @@ func (l *leafType) appendText(dst []byte, v value) []byte {
 	case classDate:
 		return s.instant(v).AppendFormat(dst, time.DateOnly)
 	case classTime:
-		n := int64(v.u)
-		if l.physical == pq.Types.Int32 {
-			n = int64(int32(v.u))
-		}
-		return time.Unix(0, n*int64(s.unit)).UTC().AppendFormat(dst, "15:04:05.999999999")
+		return time.Unix(0, l.ofDay(v)*int64(s.unit)).UTC().AppendFormat(dst, "15:04:05.999999999")
 	case classTimestamp, classLegacyTime:
 		return s.instant(v).AppendFormat(dst, time.RFC3339Nano)
 	case classUUID:

@@ -2,6 +2,7 @@ package parquet_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/compress"
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
@@ -210,4 +212,47 @@ func keep[T any](all []T, present func(int) bool) (out []T) {
 		}
 	}
 	return out
+}
+
+// TestNoTime: what is no time gives no text that looks like one.
+func TestNoTime(t *testing.T) {
+	int96 := func(day uint32, nanos int64) (v pq.Int96) {
+		binary.LittleEndian.PutUint64(v[:], uint64(nanos))
+		binary.LittleEndian.PutUint32(v[8:], day)
+		return v
+	}
+	const day = int64(24 * time.Hour)
+	for _, c := range []struct {
+		what     string
+		logical  schema.LogicalType
+		physical pq.Type
+		values   any
+		want     string // "" where there is a text
+	}{
+		{"day", nil, pq.Types.Int96, []pq.Int96{int96(2440588, day-1)}, ""},
+		{"day and more", nil, pq.Types.Int96, []pq.Int96{int96(2440588, day)}, "a 96-bit timestamp at 86400000000000 nanoseconds of the Julian day 2440588, which is no time"},
+		{"before the day", nil, pq.Types.Int96, []pq.Int96{int96(2440588, -1)}, "a 96-bit timestamp at 18446744073709551615 nanoseconds"},
+		{"before year 0", nil, pq.Types.Int96, []pq.Int96{int96(1721057, 0)}, ""},
+		{"far", nil, pq.Types.Int96, []pq.Int96{int96(math.MaxInt32, 0)}, ""},
+		{"too far", nil, pq.Types.Int96, []pq.Int96{int96(math.MaxInt32+1, 0)}, "of the Julian day 2147483648, which is no time"},
+		{"time", schema.NewTimeLogicalType(true, schema.TimeUnitMillis), pq.Types.Int32, []int32{86_399_999}, ""},
+		{"time and more", schema.NewTimeLogicalType(true, schema.TimeUnitMillis), pq.Types.Int32, []int32{86_400_000}, "no time of a day"},
+		{"time before", schema.NewTimeLogicalType(true, schema.TimeUnitMicros), pq.Types.Int64, []int64{-1}, "no time of a day"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			leaf := leafNode("t", pq.Repetitions.Required, c.logical, c.physical, 0)
+			element := leafNode("element", pq.Repetitions.Required, c.logical, c.physical, 0)
+			content := write(t, table{fields: schema.FieldList{leaf, listOf("l", element)},
+				groups: [][]data{{{values: c.values}, {c.values, []int16{2}, []int16{0}}}}})
+			for _, column := range []string{"t", "l"} {
+				got, err := first(t, content, parquet.Options{Columns: []string{column}})
+				switch {
+				case c.want == "" && err != nil:
+					t.Errorf("column %s: %v", column, err)
+				case c.want != "" && (!errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), "column "+column+": ") || !strings.Contains(err.Error(), c.want)):
+					t.Errorf("column %s: %v, %v", column, got.fields, err)
+				}
+			}
+		})
+	}
 }

@@ -96,7 +96,7 @@ func (s *stream) next(most int64) (m member, err error) {
 		switch h.Typeflag {
 		case tar.TypeDir, tar.TypeXGlobalHeader:
 			continue
-		case tar.TypeReg, tar.TypeGNUSparse:
+		case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont: // POSIX: where there are no contiguous files, a regular one
 		default:
 			m = member{name: h.Name, key: name, offset: before}
 			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed", kindName(h.Typeflag))

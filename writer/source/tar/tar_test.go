@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
@@ -384,28 +385,31 @@ func TestForeign(t *testing.T) {
 		"bsd":    "bsdtar -cf $OUT *",
 		"python": `python3 -c 'import tarfile,sys,os; t=tarfile.open(os.environ["OUT"],"w"); [t.add(n) for n in sorted(os.listdir("."))]; t.close()'`,
 	} {
-		out := filepath.Join(t.TempDir(), name+".tar")
-		c := exec.Command("bash", "-ec", command)
-		c.Dir, c.Env = dir, append(os.Environ(), "OUT="+out, "LC_ALL=C.UTF-8")
-		if text, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", name, err, text)
-		}
-		all, bad, err := rest(t, open(t, Options{}, out))
-		want := 4
-		if name == "v7" {
-			want = 2
-		}
-		if err != nil || bad != nil || len(all) != want {
-			t.Fatalf("%s: %v, %v, %q", name, err, bad, all)
-		}
-		for _, s := range all {
-			key, fields, _ := strings.Cut(s, ": ")
-			field, rest, _ := strings.Cut(fields, "=")
-			data, err := os.ReadFile(filepath.Join(dir, key+"."+field))
-			if err != nil || fmt.Sprintf("%d/%x", len(data), format.Checksum(data)) != rest {
-				t.Errorf("%s: %s differs: %v", name, s, err)
+		t.Run(name, func(t *testing.T) {
+			programs.Need(t, strings.Fields(command)[0])
+			out := filepath.Join(t.TempDir(), name+".tar")
+			c := exec.Command("bash", "-ec", command)
+			c.Dir, c.Env = dir, append(os.Environ(), "OUT="+out, "LC_ALL=C.UTF-8")
+			if text, err := c.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, text)
 			}
-		}
+			all, bad, err := rest(t, open(t, Options{}, out))
+			want := 4
+			if name == "v7" {
+				want = 2
+			}
+			if err != nil || bad != nil || len(all) != want {
+				t.Fatalf("%v, %v, %q", err, bad, all)
+			}
+			for _, s := range all {
+				key, fields, _ := strings.Cut(s, ": ")
+				field, rest, _ := strings.Cut(fields, "=")
+				data, err := os.ReadFile(filepath.Join(dir, key+"."+field))
+				if err != nil || fmt.Sprintf("%d/%x", len(data), format.Checksum(data)) != rest {
+					t.Errorf("%s differs: %v", s, err)
+				}
+			}
+		})
 	}
 }
 

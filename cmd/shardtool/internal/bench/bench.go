@@ -65,6 +65,18 @@ type Job struct {
 	Step     time.Duration `json:"step"`
 	Duration time.Duration `json:"duration"`
 	Batches  int           `json:"batches"`
+	// Watched has the process report how far it is, and Tell, when not nil, gets the shares from 0
+	// to 1, of a rank in ascending order, of several ranks concurrently.
+	Watched bool                          `json:"watched,omitempty"`
+	Tell    func(rank int, share float64) `json:"-"`
+}
+
+// done is the share of the job that a rank has completed.
+func (j *Job) done(batches uint64, elapsed time.Duration) float64 {
+	if j.Batches > 0 {
+		return min(float64(batches)/float64(j.Batches), 1)
+	}
+	return min(elapsed.Seconds()/j.Duration.Seconds(), 1)
 }
 
 // Rank is what was measured of one rank. Times are in seconds. What comes with the first batch is apart; all else is after it.

@@ -53,7 +53,11 @@ func runRank(ctx context.Context, command func(context.Context) *exec.Cmd, j Job
 	}
 	cmd := command(ctx)
 	cmd.WaitDelay = 5 * time.Second
-	var out bytes.Buffer
+	out := answer{tell: func(share float64) {
+		if j.Tell != nil {
+			j.Tell(j.Rank, share)
+		}
+	}}
 	cmd.Stdout = &out
 	err = start(cmd, text)
 	if err == nil {
@@ -68,7 +72,7 @@ func runRank(ctx context.Context, command func(context.Context) *exec.Cmd, j Job
 	if err != nil {
 		return fmt.Errorf("rank %d: %w", j.Rank, err)
 	}
-	if err := json.Unmarshal(out.Bytes(), r); err != nil {
+	if err := json.Unmarshal(out.line, r); err != nil {
 		return fmt.Errorf("rank %d: it says no measurement: %w", j.Rank, err)
 	}
 	return nil
@@ -102,3 +106,30 @@ func ReadJob(r io.Reader, orphan func()) (j Job, err error) {
 
 // WriteRank hands a measurement to the process that asked for it.
 func WriteRank(w io.Writer, r *Rank) error { return json.NewEncoder(w).Encode(r) }
+
+// report is a line before the measurement, of a rank that is watched.
+type report struct {
+	Done *float64 `json:"done"`
+}
+
+// WriteShare tells the process that asked how much of a job is done.
+func WriteShare(w io.Writer, share float64) { _ = json.NewEncoder(w).Encode(report{&share}) }
+
+// answer is what a rank's process writes: reports, a line each, and its measurement in line.
+type answer struct {
+	tell func(share float64)
+	line []byte
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	a.line = append(a.line, p...)
+	for {
+		line, rest, whole := bytes.Cut(a.line, []byte{'\n'})
+		var is report
+		if !whole || json.Unmarshal(line, &is) != nil || is.Done == nil {
+			return len(p), nil
+		}
+		a.tell(*is.Done)
+		a.line = rest
+	}
+}

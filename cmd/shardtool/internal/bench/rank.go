@@ -71,7 +71,7 @@ func (m *meter) run(ctx context.Context, j Job) (*waitCounts, error) {
 		close(done)
 		wg.Wait()
 	}()
-	waits := new(waitCounts)
+	waits, told := new(waitCounts), m.start
 	asked := m.step(ctx, m.start, j.Step)
 	m.mu.Lock()
 	m.line.spread(0, m.at(asked), func(b *Bucket, s, _ float64) { b.Step += s })
@@ -92,6 +92,10 @@ func (m *meter) run(ctx context.Context, j Job) (*waitCounts, error) {
 		m.line.batch(m.at(asked), m.at(came), m.at(done), now.Stalls.Sub(m.last.Stalls), int(now.Samples-m.last.Samples), now.Bytes-m.last.Bytes)
 		m.mu.Unlock()
 		m.last, asked = now, done
+		if j.Tell != nil && done.Sub(told) >= tellEvery {
+			told = done
+			j.Tell(j.Rank, j.done(waits.n, done.Sub(m.start)))
+		}
 		if ctx.Err() != nil || (j.Batches > 0 && waits.n >= uint64(j.Batches)) || (j.Batches == 0 && done.Sub(m.start) >= j.Duration) {
 			return waits, nil
 		}
@@ -99,6 +103,9 @@ func (m *meter) run(ctx context.Context, j Job) (*waitCounts, error) {
 }
 
 func (m *meter) at(t time.Time) float64 { return t.Sub(m.start).Seconds() }
+
+// tellEvery is how often a rank that is watched reports.
+const tellEvery = 200 * time.Millisecond
 
 // lookEvery keeps the counting below a thousandth of a processor, and some counts in each bucket of a run of ten seconds. What the
 // process takes of the system is read once in so many looks.

@@ -3,8 +3,10 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -57,7 +59,7 @@ const (
 
 // describe says what the parent is told of an error. code is that of the command line, which knows most errors.
 func describe(err error, code int) (p problem, _ uint32) {
-	p.Message = err.Error()
+	p.Message = plain.Text(strings.ReplaceAll(err.Error(), "\n", "; "))
 	var protocol protocolError
 	var decode *decodeError
 	switch {

@@ -83,8 +83,14 @@ class Table(NamedTuple):
 
 
 # ---- 9.3 Parameters from a shuffle memory ----
+def run_bytes(shards: Sequence[int], decoded: int, run_blocks: int) -> int:
+    """S of 9.3: the mean bytes of a run."""
+    number = sum(shards) if run_blocks else len(shards)
+    return max(run_blocks, 1) * -(-decoded // number) if decoded and number else 1
+
+
 def choose_run_blocks(shards: Sequence[int], explicit: int, whole_shards: bool) -> int:
-    """9.3 step 1."""
+    """9.3 step 1, as far as the number of runs decides."""
     demand(not (whole_shards and explicit), "whole_shards and run_blocks: give one of them")
     if whole_shards or explicit:
         return explicit  # 0 for whole shards
@@ -94,15 +100,23 @@ def choose_run_blocks(shards: Sequence[int], explicit: int, whole_shards: bool) 
     return size
 
 
+def join_blocks(shards: Sequence[int], decoded: int, size: int, lanes: int, memory: int) -> int:
+    """9.3 step 2: runs of small blocks become longer."""
+    while decoded and size < min(max(shards, default=0), 8) and run_bytes(shards, decoded, size) < 3 * 2**18:
+        fit = memory // (lanes * run_bytes(shards, decoded, 2 * size))
+        if fit < 16 or sum(-(-blocks // (2 * size)) for blocks in shards) < 16 * lanes:
+            break
+        size *= 2
+    return size
+
+
 def choose_window(shards: Sequence[int], decoded: int, run_blocks: int, lanes: int, memory: int) -> Tuple[int, int]:
-    """9.3 step 4 without an explicit W: V and W. The "next smaller divisors" are those of 96, as its list shows."""
-    number = sum(shards) if run_blocks else len(shards)
-    size = max(run_blocks, 1) * -(-decoded // number) if decoded and number else 1
-    for v in [lanes] if lanes else [d for d in range(96, 0, -1) if 96 % d == 0]:
-        f = memory // (v * size)
-        if f >= 5:
-            return v, min(f - 4, 4096)
-    raise ConfigError(f"the shuffle memory is too small: {5 * v * size} bytes would do")
+    """9.3 step 5 without an explicit W: V and W."""
+    size = run_bytes(shards, decoded, run_blocks)
+    v = lanes or next((d for d in range(96, 1, -1) if 96 % d == 0 and memory // (d * size) >= 16), 1)
+    f = memory // (v * size)
+    demand(f >= 5, f"the shuffle memory is too small: {5 * v * size} bytes would do")
+    return v, min(f - 4, 4096)
 
 
 def choose(
@@ -118,6 +132,7 @@ def choose(
     head: Optional[int] = None,
     affinity: Optional[str] = None,
     tail: Optional[str] = None,
+    epochs: Optional[int] = None,
     global_batch: Optional[int] = None,
     world_size: Optional[int] = None,
 ) -> Parameters:
@@ -125,7 +140,8 @@ def choose(
 
     Args:
         table: What the order is over; of its blocks only their number counts.
-        seed, shuffle, whole_shards, lanes, run_blocks, delay, head, affinity, tail, global_batch, world_size: As for ``shardtool.Loader``.
+        seed, shuffle, whole_shards, lanes, run_blocks, delay, head, affinity, tail, epochs, global_batch, world_size: As for
+            ``shardtool.Loader``. ``epochs`` only chooses ``tail``.
         shuffle_memory: In bytes; default 2 GiB.
 
     Raises:
@@ -137,13 +153,15 @@ def choose(
     demand(sum(shards) < U32 and 0 <= batch <= MAX_BATCH and world >= 1, "out of the limits of the order")
     demand(all((n or 0) >= 0 for n in (lanes, run_blocks, delay, head, shuffle_memory)), "a negative parameter")
     e = choose_run_blocks(shards, run_blocks or 0, bool(whole_shards))  # step 1
-    v, w, h = lanes or 0, delay or 0, head or 0
-    if not shuffle:  # step 2
+    v, w, h, memory = lanes or 0, delay or 0, head or 0, shuffle_memory or MEMORY
+    if not shuffle:  # step 3
         v, w, h = v or (96 if world > 1 else 1), w or 1, h or 1
-    elif not w:  # steps 3 and 4
-        v, w = choose_window(shards, table.decoded, e, v, shuffle_memory or MEMORY)
-    v, h = v or 96, h or min(4, w)  # steps 3 and 5
-    t = min(max(1, batch // v), 2**31) if batch else 0  # step 6
-    p = Parameters(seed or 0, bool(shuffle), v, e, w, h, t, affinity or "epoch", tail or ("wrap" if shuffle else "short"))
-    p.check()  # step 7
+    elif not w:  # steps 2, 4 and 5
+        if not (run_blocks or whole_shards):
+            e = join_blocks(shards, table.decoded, e, v or 96, memory)
+        v, w = choose_window(shards, table.decoded, e, v, memory)
+    v, h = v or 96, h or min(4, w)  # steps 4 and 6
+    t = min(max(1, batch // v), 2**31) if batch else 0  # step 7
+    p = Parameters(seed or 0, bool(shuffle), v, e, w, h, t, affinity or "epoch", tail or ("short" if epochs else "wrap"))
+    p.check()  # step 8
     return p

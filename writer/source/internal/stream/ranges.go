@@ -2,8 +2,11 @@ package stream
 
 import (
 	"context"
+	"fmt"
+	"hash"
 	"io"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -24,6 +27,36 @@ type ranges struct {
 	rest      []byte  // of the range that is being handed out
 	spare     []byte
 	err       error // the store's, which sticks
+
+	sum  *objstore.Sum // of the whole object, where that is read and the store keeps one
+	hash hash.Hash
+	skip int64 // bytes at the front that nobody asked for, but the sum
+}
+
+// verify has the store's checksum compared with what is read, if that is the whole object but for a
+// front of one range at most.
+func (r *ranges) verify() error {
+	if !r.remote || r.off > window {
+		return nil
+	}
+	info, err := r.obj.Info(r.ctx)
+	if err != nil || info.Size != r.size || r.size == 0 {
+		return err
+	}
+	if r.sum, err = objstore.SumOf(r.ctx, r.obj); r.sum != nil {
+		r.hash, r.skip, r.off = r.sum.New(), r.off, 0
+	}
+	return err
+}
+
+// end is the error of a read at the end.
+func (r *ranges) end() error {
+	if r.sum != nil {
+		if err := r.sum.Check(r.hash); err != nil {
+			return fmt.Errorf("%w: %w, which shows at its end; run again", format.ErrCorrupt, err)
+		}
+	}
+	return io.EOF
 }
 
 // load is a range that is being read.
@@ -52,7 +85,11 @@ func (r *ranges) Read(p []byte) (int, error) {
 	for len(r.rest) == 0 {
 		r.fill()
 		if len(r.loads) == 0 {
-			return 0, io.EOF
+			err := r.end()
+			if err != io.EOF {
+				r.err = err
+			}
+			return 0, err
 		}
 		l := r.loads[0]
 		select {
@@ -67,6 +104,10 @@ func (r *ranges) Read(p []byte) (int, error) {
 		r.loads = append(r.loads[:0], r.loads[1:]...)
 		r.spare = l.data[:cap(l.data)]
 		r.rest = l.data
+		if r.sum != nil {
+			r.hash.Write(l.data)
+			r.rest, r.skip = l.data[min(r.skip, int64(len(l.data))):], max(0, r.skip-int64(len(l.data)))
+		}
 	}
 	n := copy(p, r.rest)
 	if r.rest = r.rest[n:]; len(r.rest) == 0 {

@@ -54,13 +54,21 @@ type Stream struct {
 	off    int64 // decoded
 }
 
-// Open begins at an offset in the decoded bytes of an object of so many stored bytes. Of a compressed one all before it is
-// decoded, too. The object stays the caller's. Reads end when ctx does.
+// Open begins at an offset in the decoded bytes of an object of so many stored bytes. Of a
+// compressed one all before it is decoded, too. What is read of a remote object from its front to
+// its end is compared with the checksum that the store keeps. The object stays the caller's. Reads
+// end when ctx does.
 func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, coding Coding, off int64) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Stream{raw: &ranges{ctx: ctx, cancel: cancel, obj: obj, size: size, remote: remote}, coding: coding}
 	if coding == Plain {
 		s.raw.off, s.off, s.r = min(off, size), off, s.raw
+	}
+	if err := s.raw.verify(); err != nil || coding == Plain {
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
 		return s, nil
 	}
 	in := bufio.NewReaderSize(s.raw, 256<<10)

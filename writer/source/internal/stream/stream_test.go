@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -75,6 +76,57 @@ func TestOffsets(t *testing.T) {
 				t.Errorf("coding %d behind the end: %v", coding, err)
 			}
 		}
+	}
+}
+
+// summed is an object whose store keeps a checksum.
+type summed struct {
+	objstore.Object
+	want [md5.Size]byte
+}
+
+func (s summed) Sum(context.Context) (*objstore.Sum, error) {
+	return &objstore.Sum{Name: "MD5", Want: s.want[:], New: md5.New}, nil
+}
+
+// TestCompared: a remote object is compared at its end, from any offset in its first range, and the
+// front is not handed out.
+func TestCompared(t *testing.T) {
+	t.Parallel()
+	text := make([]byte, 3*window+1234)
+	for i := range text {
+		text[i] = byte(rand.IntN(256))
+	}
+	for _, off := range []int64{0, 1, window - 1, window, window + 1} {
+		for _, right := range []bool{true, false} {
+			want := md5.Sum(text)
+			if !right {
+				want[0]++
+			}
+			s, err := Open(t.Context(), summed{object(t, text), want}, int64(len(text)), true, Plain, off)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(s)
+			fails := !right && off <= window
+			if !bytes.Equal(got, text[off:]) || fails != errors.Is(err, format.ErrCorrupt) || !fails && err != nil {
+				t.Errorf("from %d, right %v: %d bytes of %d, %v", off, right, len(got), len(text)-int(off), err)
+			}
+			if _, again := s.Read(make([]byte, 1)); fails && again != err || !fails && again != io.EOF {
+				t.Errorf("from %d, right %v: %v, then %v", off, right, err, again)
+			}
+			s.Close()
+		}
+	}
+	// The beginning of an object, as of an archive's member, is not compared with the sum of the
+	// whole.
+	s, err := Open(t.Context(), summed{object(t, text), md5.Sum(text)}, 1000, true, Plain, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if got, err := io.ReadAll(s); err != nil || len(got) != 1000 {
+		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
 

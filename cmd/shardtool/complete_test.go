@@ -1,0 +1,108 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// TestFlagValues: each word that completes a flag is one that its command takes, and one that does
+// not is refused with just these words. So a list here cannot become out of date.
+func TestFlagValues(t *testing.T) {
+	used := map[string]bool{}
+	for _, cmd := range newRoot().Commands() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			values := flagValues[f.Name]
+			if values == nil {
+				return
+			}
+			used[f.Name] = true
+			for _, v := range append([]string{"none-of-them"}, values...) {
+				msg := tried(t, cmd, f.Name, v)
+				refused := strings.Contains(msg, "--"+f.Name) && strings.Contains(msg, `"`+v+`"`)
+				if refused != (v == "none-of-them") {
+					t.Errorf("%s --%s %s: refused: %v: %s", cmd.Name(), f.Name, v, refused, msg)
+				}
+				for _, other := range values {
+					if refused && !strings.Contains(msg, other) {
+						t.Errorf("%s --%s: the error does not name %s: %s", cmd.Name(), f.Name, other, msg)
+					}
+				}
+			}
+		})
+	}
+	for name := range flagValues {
+		if !used[name] {
+			t.Errorf("no command has --%s", name)
+		}
+	}
+}
+
+// tried returns what a command prints for a flag's value, with arguments that lead nowhere.
+func tried(t *testing.T, cmd *cobra.Command, flag, value string) string {
+	t.Helper()
+	dir := t.TempDir()
+	args := []string{cmd.Name(), dir + "/none", dir + "/out", "--" + flag, value}
+	if !strings.Contains(cmd.Use, "SRC") {
+		args = slices.Delete(args, 2, 3)
+	}
+	switch {
+	case cmd.Name() == "index":
+		args = slices.Delete(args, 2, 3)
+	case flag == "pack-remainder", flag == "token-dtype":
+		args = append(args, "--pack-tokens", "8")
+		if value == "pad" {
+			args = append(args, "--pad-id", "0")
+		}
+	case flag == "share-by":
+		args = append(args, "--share", "0%..50%")
+	case cmd.Name() == "stage":
+		args = append(args, "--cache", dir)
+	case cmd.Name() == "export":
+		src := t.TempDir()
+		if err := os.WriteFile(src+"/a.txt", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run([]string{"pack", src, dir + "/none"}, nil, io.Discard, io.Discard)
+		args = append(args, "--out", dir)
+	case cmd.Name() == "commit", cmd.Name() == "missing":
+		args = append(args, "--parts", "2")
+	}
+	var stderr strings.Builder
+	run(args, strings.NewReader(""), &stderr, &stderr)
+	return stderr.String()
+}
+
+// TestCompleteStalled: a server that takes requests and answers none does not hold up the shell.
+// Without a bound the requests are repeated for minutes.
+func TestCompleteStalled(t *testing.T) {
+	asked := make(chan struct{}, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	done := make(chan struct{})
+	var stdout, stderr strings.Builder
+	go func() {
+		defer close(done)
+		run([]string{"__complete", "get", server.URL + "/out", "k"}, nil, &stdout, &stderr)
+	}()
+	<-asked
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("still waiting")
+	}
+	if stdout.String() != ":6\n" || stderr.String() != "" {
+		t.Errorf("stdout %q, stderr %q", stdout.String(), stderr.String())
+	}
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/bench"
+)
+
+// jsonRuns are commands whose output, together, has every member that docs/json.md lists in the
+// section of that name. Those that begin with ! are shell commands that prepare the next ones. All
+// run in the order of jsonSections.
+var jsonRuns = map[string][]string{
+	"pack": {
+		`!mkdir src rows; for i in $(seq 10 39); do echo "text $i" > src/s$i.txt; done; : > src/s10.json; printf x > "src/$(printf 'k\377')"`,
+		`!for i in 0 1 2; do echo "{\"id\":\"r$i\",\"n\":$i,\"label\":\"a\"}" >> rows/r.jsonl; done`,
+		"pack src out --block-size 4KiB", "pack rows/r.jsonl rowset --key id --attr n=n --attr label=label"},
+	"pack --parts":      {"pack src parts --parts 2 --part 0"},
+	"commit":            {"!shardtool pack src parts --parts 2 --part 1 --quiet", "commit parts --parts 2"},
+	"missing":           {"!shardtool pack src lost --parts 2 --part 0 --quiet; for f in lost/*.tar.zst; do echo x > $f; done", "missing lost --parts 2"},
+	"index":             {"!mkdir tars; cp src/s1* .; tar --sort=name -cf tars/t.tar s1*", "index tars"},
+	"prune":             {"!for i in 1 2; do shardtool pack src old --overwrite --quiet; done; cp src/s11.txt old/data-000099.tar.zst", "prune old --keep 1 --grace 0s"},
+	"inspect":           {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks", "inspect rowset"},
+	"inspect --against": {"inspect out --against rowset"},
+	"inspect --checkpoint": {
+		"!shardtool cat out --shuffle --global-batch 4 --limit 8 --checkpoint-out ck > /dev/null", "inspect out --checkpoint ck"},
+	"verify": {"!cp -r out broken; for f in broken/*.tar.zst; do printf x | dd of=$f bs=1 seek=50 conv=notrunc; done", "verify broken --deep"},
+	"ls":     {"ls out", "ls rowset"},
+	"cat":    {"cat out --global-batch 40 --tail pad --checkpoints"},
+	"order":  {"order out --global-batch 40 --tail pad --keys"},
+	"doctor": {"doctor src"},
+	"export": {"export out --out exported"},
+	"stage":  {"stage out --cache cache"},
+	"simulate": {
+		"simulate out --shuffle --global-batch 4 --samples-per-second 5 --price 3 --get-price 2", "simulate rowset --label label"},
+	"bench":   {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet"},
+	"version": {"version"},
+}
+
+// jsonRare are members that no small run has, with the reason.
+var jsonRare = map[string]string{"verify dropped": "a data set with more than 10,000 faults"}
+
+var (
+	jsonSection = regexp.MustCompile(`(?m)^## (.+)$`)
+	jsonMember  = regexp.MustCompile("`([^`]+)`")
+)
+
+// readJSONPage returns the members of each section, and the sections in order.
+func readJSONPage(t *testing.T) (members map[string]map[string]bool, sections []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	members = map[string]map[string]bool{}
+	heads := jsonSection.FindAllSubmatchIndex(text, -1)
+	for i, h := range heads {
+		end := len(text)
+		if i+1 < len(heads) {
+			end = heads[i+1][0]
+		}
+		name := string(text[h[2]:h[3]])
+		sections = append(sections, name)
+		members[name] = map[string]bool{}
+		for line := range strings.Lines(string(text[h[1]:end])) {
+			cell, _, ok := strings.Cut(strings.TrimPrefix(line, "|"), "|")
+			if !strings.HasPrefix(line, "| `") || !ok {
+				continue
+			}
+			for _, m := range jsonMember.FindAllStringSubmatch(cell, -1) {
+				if members[name][m[1]] {
+					t.Errorf("docs/json.md: %s: %s is listed twice", name, m[1])
+				}
+				members[name][m[1]] = true
+			}
+		}
+	}
+	return members, sections
+}
+
+// jsonPaths collects the paths of all values below v. Members of objects that the page has as
+// path.* count as that.
+func jsonPaths(v any, path string, page, found map[string]bool) {
+	join := func(name string) string {
+		if path == "" {
+			return name
+		}
+		return path + "." + name
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for name, of := range v {
+			if page[join("*")] {
+				found[join("*")] = true
+				continue
+			}
+			jsonPaths(of, join(name), page, found)
+		}
+	case []any:
+		for _, of := range v {
+			jsonPaths(of, path+"[]", page, found)
+		}
+	default:
+		found[path] = true
+	}
+}
+
+// structPaths are the paths that values of a type can have.
+func structPaths(t reflect.Type, path string, found map[string]bool) {
+	switch {
+	case t.Kind() == reflect.Pointer:
+		structPaths(t.Elem(), path, found)
+	case t.Kind() == reflect.Slice:
+		structPaths(t.Elem(), path+"[]", found)
+	case t.Kind() == reflect.Map:
+		found[path+".*"] = true
+	case t.Kind() == reflect.Struct && t.PkgPath() != "time":
+		for i := range t.NumField() {
+			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			if name == "" || name == "-" {
+				continue
+			}
+			if path != "" {
+				name = path + "." + name
+			}
+			structPaths(t.Field(i).Type, name, found)
+		}
+	default:
+		found[path] = true
+	}
+}
+
+// TestJSONPage runs every command with --json: each member that appears is on docs/json.md, and
+// each that is there appears.
+func TestJSONPage(t *testing.T) {
+	t.Parallel()
+	page, sections := readJSONPage(t)
+	dir := t.TempDir()
+	for _, section := range sections {
+		runs, known := jsonRuns[section]
+		if !known {
+			t.Errorf("docs/json.md has a section %q that nothing here runs", section)
+		}
+		found := map[string]bool{}
+		for _, line := range runs {
+			script, prepares := strings.CutPrefix(line, "!")
+			if !prepares {
+				script = "shardtool " + line
+				if !strings.HasPrefix(line, "order ") {
+					script += " --json"
+				}
+			}
+			cmd := exec.Command("bash", "-c", script)
+			cmd.Dir = dir
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			if err := cmd.Run(); err != nil && prepares {
+				t.Fatalf("%s: %v\n%s", script, err, stderr.String())
+			}
+			if prepares {
+				continue
+			}
+			decoder := json.NewDecoder(&stdout)
+			decoder.UseNumber()
+			n := 0
+			for ; ; n++ {
+				var v any
+				if err := decoder.Decode(&v); errors.Is(err, io.EOF) {
+					break
+				} else if err != nil {
+					t.Fatalf("%s: stdout is not JSON: %v\n%s", script, err, stderr.String())
+				}
+				jsonPaths(v, "", page[section], found)
+			}
+			if n == 0 {
+				t.Errorf("%s: nothing on stdout\n%s", script, stderr.String())
+			}
+		}
+		for _, m := range slices.Sorted(maps.Keys(found)) {
+			if !page[section][m] {
+				t.Errorf("%s: the member %s appears, and docs/json.md does not have it", section, m)
+			}
+		}
+		can := maps.Clone(found)
+		if section == "bench" { // much of it depends on the host and on timing
+			structPaths(reflect.TypeFor[bench.Report](), "", can)
+		}
+		for _, m := range slices.Sorted(maps.Keys(page[section])) {
+			if !can[m] && jsonRare[section+" "+m] == "" {
+				t.Errorf("%s: docs/json.md has the member %s, which does not appear", section, m)
+			}
+		}
+		for m := range can {
+			if !page[section][m] && !found[m] {
+				t.Errorf("%s: the report has the member %s, and docs/json.md does not", section, m)
+			}
+		}
+	}
+	for section := range jsonRuns {
+		if page[section] == nil {
+			t.Errorf("docs/json.md has no section %q", section)
+		}
+	}
+}
+
+// TestJSONCommands: no command that prints JSON is without a section.
+func TestJSONCommands(t *testing.T) {
+	page, _ := readJSONPage(t)
+	for _, cmd := range newRoot().Commands() {
+		if (cmd.Flags().Lookup("json") != nil || cmd.Name() == "order") && page[cmd.Name()] == nil {
+			t.Errorf("docs/json.md has no section %q", cmd.Name())
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+// newMan is the command that writes the man pages: `make man` runs it, packages install them.
+func newMan() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "man --dir DIR",
+		Short: "Write a man page of each command",
+		Long: `Write a man page of each command into a folder, which is made if it is missing. man -l FILE shows one.
+
+Exit codes:
+` + exitCodes,
+		Example: "  shardtool man --dir man1/ && man -l man1/shardtool-pack.1",
+		Args:    usageArgs(cobra.NoArgs),
+		Hidden:  true,
+		RunE: func(_ *cobra.Command, _ []string) error {
+			if dir == "" {
+				return usagef("give --dir DIR: the folder to write to")
+			}
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+			return writeMan(dir)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "the folder to write to")
+	return cmd
+}
+
+// writeMan builds its own tree of commands, because it edits their texts, and writes the pages.
+func writeMan(dir string) error {
+	root := newRoot()
+	root.DisableAutoGenTag = true // the same program gives the same pages
+	for _, cmd := range append(root.Commands(), root) {
+		cmd.Long = manText(cmd.Long)
+		for _, sub := range cmd.Commands() {
+			sub.Long = manText(sub.Long)
+		}
+	}
+	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "shardtool " + version, Manual: "shardtool"}, dir)
+}
+
+// manText turns help, which is laid out for a terminal, into Markdown: a run of indented lines is a
+// block that stays as it is, and what Markdown would take for markup is escaped.
+func manText(help string) string {
+	var out strings.Builder
+	block := false
+	for line := range strings.Lines(help) {
+		indented := strings.HasPrefix(line, "  ")
+		if indented != block {
+			out.WriteByte('\n')
+		}
+		if block = indented; block {
+			out.WriteString("    " + line)
+		} else {
+			out.WriteString(manMarkup.Replace(line))
+		}
+	}
+	return out.String()
+}
+
+var manMarkup = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `_`, `\_`, `<`, `\<`, `[`, `\[`)

@@ -1,0 +1,179 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// holdName is the file that writers of a data set share and that a prune takes alone. It is apart
+// from the lock of single commits, which is held for two syncs; this one is held for a whole pack.
+const holdName = ".shardtool.users"
+
+// maxHolders bounds what is read of the file: it names holders, and is emptied by the first of
+// them.
+const maxHolders = 64 << 10
+
+// Share is [objstore.Locker]'s. It makes the directory, and removes it again when nothing was put
+// into it.
+func (s *Store) Share(ctx context.Context, who string) (release func(), err error) {
+	_, missing := os.Stat(s.dir)
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		h, err := s.tryShare(who)
+		if h != nil {
+			return sync.OnceFunc(func() { h.release(); s.unmake(missing) }), nil
+		}
+		if err == nil || errors.Is(err, fs.ErrNotExist) { // another holder made the directory and removed it
+			err = wait(ctx, pause)
+		}
+		if err != nil {
+			return nil, s.fail("lock", "", err)
+		}
+	}
+}
+
+// tryShare returns nil while someone holds the lock alone.
+func (s *Store) tryShare(who string) (*hold, error) {
+	root, err := s.makeDirs(".")
+	if err != nil {
+		return nil, writeError(err)
+	}
+	h := &hold{root: root}
+	held, err := h.share(who)
+	if err == nil && held {
+		return h, nil
+	}
+	h.close()
+	root.Close()
+	return nil, err
+}
+
+// unmake removes the directory if it was missing at first and is empty.
+func (s *Store) unmake(missing error) {
+	if errors.Is(missing, fs.ErrNotExist) {
+		_ = os.Remove(s.dir)
+	}
+}
+
+// Exclude is [objstore.Locker]'s. It does not make the directory.
+func (s *Store) Exclude(ctx context.Context, who string) (release func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, s.fail("lock", "", err)
+	}
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return nil, s.fail("lock", "", err)
+	}
+	h := &hold{root: root}
+	held, err := h.take(true)
+	if err == nil && held {
+		h.sign(who, true)
+		return sync.OnceFunc(h.release), nil
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: %s; wait until they have ended, then run again", objstore.ErrBusy, h.holders())
+	}
+	h.close()
+	root.Close()
+	return nil, s.fail("lock", "", err)
+}
+
+// hold is one open descriptor of the file, and the lock on it.
+type hold struct {
+	root *os.Root
+	file *os.File
+}
+
+// take opens the file and locks it, again where another holder removed the file between the two
+// steps.
+func (h *hold) take(alone bool) (held bool, err error) {
+	for {
+		if h.file, err = openLock(h.root, holdName); err != nil {
+			return false, writeError(err)
+		}
+		held, err = tryLock(h.file, alone)
+		if err != nil || !held || stillNamed(h.root, holdName, h.file) {
+			return held, noLocks(err)
+		}
+		h.close()
+	}
+}
+
+// share takes the lock with others. Whoever finds nobody there empties the file: what it names are
+// programs that were killed.
+func (h *hold) share(who string) (held bool, err error) {
+	alone, err := h.take(true)
+	if err != nil {
+		return false, err
+	}
+	if !alone {
+		h.close()
+		if held, err = h.take(false); held {
+			h.sign(who, false)
+		}
+		return held, err
+	}
+	h.sign(who, true)
+	// The change of kind is not atomic: a prune may come between, and then this one waits.
+	return tryLock(h.file, false)
+}
+
+// sign notes who holds the lock. Only the text of a refusal depends on it, so that failures do not
+// matter: the file may be another user's.
+func (h *hold) sign(who string, first bool) {
+	if first {
+		_ = h.file.Truncate(0)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "an unknown host"
+	}
+	line := fmt.Appendf(nil, "%s, process %d on %s since %s\n", strings.ReplaceAll(who, "\n", " "), os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
+	if end, err := h.file.Seek(0, io.SeekEnd); err == nil && end < maxHolders {
+		_, _ = h.file.Write(line)
+	}
+}
+
+// holders are those who signed, the latest last.
+func (h *hold) holders() string {
+	const most = 5
+	text, err := io.ReadAll(io.LimitReader(h.file, maxHolders))
+	lines := bytes.Split(bytes.TrimSpace(bytes.ToValidUTF8(text, []byte("?"))), []byte("\n"))
+	if err != nil || len(lines[0]) == 0 {
+		return "by a program that did not leave its name"
+	}
+	var b strings.Builder
+	if n := len(lines) - most; n > 0 {
+		fmt.Fprintf(&b, "%d others; ", n)
+		lines = lines[n:]
+	}
+	b.Write(bytes.Join(lines, []byte("; ")))
+	return b.String()
+}
+
+// release removes the file when nobody else holds it: a data set at rest has none. Whoever has
+// opened it meanwhile finds that it is no longer named, and opens the next one.
+func (h *hold) release() {
+	if alone, err := tryLock(h.file, true); err == nil && alone && stillNamed(h.root, holdName, h.file) {
+		_ = h.root.Remove(holdName)
+	}
+	releaseLock(h.file)
+	h.close()
+	h.root.Close()
+}
+
+func (h *hold) close() {
+	if h.file != nil {
+		h.file.Close()
+		h.file = nil
+	}
+}

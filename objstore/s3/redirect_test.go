@@ -1,0 +1,86 @@
+package s3_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/s3"
+)
+
+// openPlain is a store with the client that users get.
+func openPlain(t *testing.T, endpoint string, opts s3.Options) *s3.Store {
+	t.Helper()
+	opts.Endpoint = endpoint
+	store, err := s3.New(t.Context(), "bucket", "", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// TestRedirects: a loop and a long chain end at once, and the error names the last place.
+func TestRedirects(t *testing.T) {
+	for name, c := range map[string]struct {
+		next func(step int) int
+		most int
+		want string
+	}{
+		"loop":  {func(step int) int { return 1 - step }, 2, "redirects in a loop, back to "},
+		"chain": {func(step int) int { return step + 1 }, 11, "redirects more than 10 times"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+				_, _ = io.Copy(io.Discard, r.Body)
+				step := 0
+				_, _ = fmt.Sscanf(r.URL.Query().Get("step"), "%d", &step)
+				w.Header().Set("Location", fmt.Sprintf("%s%s?step=%d", s.URL, r.URL.Path, c.next(step)))
+				w.WriteHeader(http.StatusTemporaryRedirect)
+				return true
+			})
+			store := openPlain(t, s.URL, quick(s.URL))
+			object, err := store.Open(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer object.Close()
+			for op, do := range map[string]func() error{
+				"GET":    func() error { return object.ReadAt(t.Context(), make([]byte, 10), 0) },
+				"DELETE": func() error { return store.Delete(t.Context(), "a") },
+			} {
+				err := do()
+				if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "step=") {
+					t.Errorf("%s: %v", op, err)
+				}
+				// The first URL has no step, so that a loop takes one request more to show.
+				if n := len(s.requests(op)); n > c.most+1 {
+					t.Errorf("%s: %d requests", op, n)
+				}
+			}
+		})
+	}
+}
+
+// TestRedirectFollowed: S3 sends requests for a new bucket elsewhere for a while (307).
+func TestRedirectFollowed(t *testing.T) {
+	s := newServer(t)
+	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Has("there") {
+			return false
+		}
+		w.Header().Set("Location", s.URL+r.URL.Path+"?there=1")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return true
+	})
+	store := openPlain(t, s.URL, quick(s.URL))
+	s.objects["a"] = stored{data: []byte("content"), etag: tagOf([]byte("content"))}
+	data, _, err := objstore.ReadAll(t.Context(), store, "a", 100)
+	if err != nil || !bytes.Equal(data, []byte("content")) {
+		t.Fatalf("%q, %v", data, err)
+	}
+}

@@ -1,0 +1,225 @@
+package s3
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/hex"
+	"hash"
+	"hash/crc32"
+	"hash/crc64"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	smithymiddleware "github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
+)
+
+// algorithm is one that S3 keeps checksums of.
+type algorithm struct {
+	name string
+	new  func() hash.Hash
+}
+
+var (
+	// nvme is CRC-64/NVME, with its polynomial in the reversed form that hash/crc64 takes.
+	nvme       = crc64.MakeTable(0x9a6c9329ac4bc9b5)
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+	md5Sum    = algorithm{"MD5", md5.New}
+	crc64Sum  = algorithm{"CRC64NVME", func() hash.Hash { return crc64.New(nvme) }}
+	crc32cSum = algorithm{"CRC32C", func() hash.Hash { return crc32.New(castagnoli) }}
+	crc32Sum  = algorithm{"CRC32", func() hash.Hash { return crc32.NewIEEE() }}
+	sha1Sum   = algorithm{"SHA1", sha1.New}
+	sha256Sum = algorithm{"SHA256", sha256.New}
+	sha512Sum = algorithm{"SHA512", sha512.New}
+)
+
+const (
+	advice     = "if all of the server's values are wrong, such as ETags that are no MD5s, add unchecked=true to the store's address"
+	encryption = "X-Amz-Server-Side-Encryption"
+)
+
+// Sum is [objstore.Summed]'s: the MD5 that an ETag is, which costs no request; else a checksum of
+// the object, or of its parts, for which the server is asked.
+func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
+	meta, err := o.Object.Info(ctx)
+	if err != nil || meta.Sum != nil || o.store.opts.Unchecked {
+		return meta.Sum, o.store.fail("get", o.name, err)
+	}
+	sum, err := o.askSum(ctx, meta)
+	return sum, o.store.fail("get", o.name, err)
+}
+
+// askSum sends a HEAD, or three where what the server keeps is of parts.
+func (o *object) askSum(ctx context.Context, meta ranged.Meta) (*objstore.Sum, error) {
+	out, err := o.headSum(ctx, meta, 0)
+	if out == nil {
+		return nil, err
+	}
+	for _, kept := range []struct {
+		value *string
+		algorithm
+	}{
+		{out.ChecksumCRC64NVME, crc64Sum}, {out.ChecksumCRC32C, crc32cSum}, {out.ChecksumCRC32, crc32Sum},
+		{out.ChecksumSHA1, sha1Sum}, {out.ChecksumSHA256, sha256Sum}, {out.ChecksumSHA512, sha512Sum}, {out.ChecksumMD5, md5Sum},
+	} {
+		text, parts := cutParts(aws.ToString(kept.value))
+		value, err := base64.StdEncoding.DecodeString(text)
+		switch {
+		case text == "" || err != nil || len(value) != kept.new().Size():
+		case parts > 0:
+			return o.partsSum(ctx, meta, kept.algorithm, value, parts)
+		case out.ChecksumType != types.ChecksumTypeComposite:
+			return &objstore.Sum{Name: kept.name, Want: value, New: kept.new, Advice: advice}, nil
+		}
+	}
+	text, parts := cutParts(meta.ETag)
+	value, err := hex.DecodeString(text)
+	if err != nil || len(value) != md5.Size || parts == 0 || !o.store.digests(out.ResultMetadata) {
+		return nil, nil
+	}
+	return o.partsSum(ctx, meta, md5Sum, value, parts)
+}
+
+// headSum asks for checksums, or for the size of a part. It returns neither an answer nor an error
+// where the server refuses to tell: the object can be read all the same.
+func (o *object) headSum(ctx context.Context, meta ranged.Meta, part int32) (out *s3.HeadObjectOutput, err error) {
+	s := o.store
+	in := &s3.HeadObjectInput{Bucket: &s.bucket, Key: &o.key, ChecksumMode: types.ChecksumModeEnabled}
+	if part > 0 {
+		in.PartNumber = &part // no If-Match: some servers compare it with the part's own tag
+	} else {
+		in.IfMatch = aws.String(quoteTag(meta.ETag))
+	}
+	err = s.reader.Do(ctx, func(ctx context.Context) (err error) {
+		out, err = s.client.HeadObject(unguarded(ctx), in, once)
+		if a, ok := s.answerOf(err); ok && (a.status/100 == 4 || a.status == http.StatusNotImplemented) &&
+			!ranged.TransientStatus(a.status) && a.status != http.StatusPreconditionFailed {
+			out, err = nil, nil
+		}
+		return s.explain("get", err)
+	})
+	return out, err
+}
+
+// cutParts splits "value-7", as S3 writes a digest of the digests of 7 parts. parts is 0 where
+// there is no such end.
+func cutParts(text string) (value string, parts int64) {
+	value, count, ok := strings.Cut(text, "-")
+	if !ok {
+		return text, 0
+	}
+	parts, err := strconv.ParseInt(count, 10, 32)
+	if err != nil || parts < 1 {
+		return "", 0
+	}
+	return value, parts
+}
+
+// partsSum is a digest of the digests of parts. It can be compared where all parts but the last
+// have one size, as those that the usual programs upload have: that of the first and of the last
+// part tell it.
+func (o *object) partsSum(ctx context.Context, meta ranged.Meta, a algorithm, want []byte, parts int64) (*objstore.Sum, error) {
+	size := meta.Size // of one part
+	if size == 0 {
+		return nil, nil
+	}
+	if parts > 1 {
+		first, err := o.headSum(ctx, meta, 1)
+		if first == nil {
+			return nil, err
+		}
+		last, err := o.headSum(ctx, meta, int32(parts))
+		if last == nil {
+			return nil, err
+		}
+		size = aws.ToInt64(first.ContentLength)
+		if int64(aws.ToInt32(first.PartsCount)) != parts || size <= 0 || aws.ToInt64(last.ContentLength) != meta.Size-(parts-1)*size {
+			return nil, nil
+		}
+	}
+	return &objstore.Sum{
+		Name:   a.name + " of parts",
+		Want:   want,
+		New:    func() hash.Hash { return &partsHash{Hash: a.new(), part: a.new(), size: size, left: size} },
+		Advice: advice,
+	}, nil
+}
+
+// partsHash is the digest of the digests of parts of one size.
+type partsHash struct {
+	hash.Hash // of the digests
+	part      hash.Hash
+	size      int64
+	left      int64 // of the part
+}
+
+func (h *partsHash) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		k := min(int64(len(p)), h.left)
+		h.part.Write(p[:k])
+		p = p[k:]
+		if h.left -= k; h.left == 0 {
+			h.end()
+		}
+	}
+	return n, nil
+}
+
+func (h *partsHash) end() {
+	h.Hash.Write(h.part.Sum(nil))
+	h.part.Reset()
+	h.left = h.size
+}
+
+// Sum ends the last part: it is for the end of the object.
+func (h *partsHash) Sum(b []byte) []byte {
+	if h.left < h.size {
+		h.end()
+	}
+	return h.Hash.Sum(b)
+}
+
+// tagSum is the MD5 that an object's ETag is, nil where it is none.
+func (s *Store) tagSum(etag string, answer smithymiddleware.Metadata) *objstore.Sum {
+	value, err := hex.DecodeString(etag)
+	if err != nil || len(value) != md5.Size || !s.digests(answer) {
+		return nil
+	}
+	return &objstore.Sum{Name: md5Sum.name, Want: value, New: md5Sum.new, Advice: advice}
+}
+
+// digests reports whether the ETag of an answer is made of MD5s. It is not with SSE-KMS and SSE-C,
+// with keys of the customer at Google, in directory buckets, and for kinds of objects that others
+// add, such as those that can be appended to (x-oss-object-type).
+func (s *Store) digests(answer smithymiddleware.Metadata) bool {
+	response, ok := middleware.GetRawResponse(answer).(*smithyhttp.Response)
+	if !ok || s.opts.Unchecked || strings.HasSuffix(s.bucket, "--x-s3") {
+		return false
+	}
+	if how := response.Header.Get(encryption); how != "" && how != string(types.ServerSideEncryptionAes256) {
+		return false
+	}
+	for name, values := range response.Header {
+		own := strings.HasPrefix(name, encryption+"-") || strings.HasPrefix(name, "X-Goog-Encryption-")
+		kind := strings.HasSuffix(name, "-Object-Type") && !strings.HasPrefix(name, "X-Amz-Meta-") &&
+			!strings.EqualFold(strings.Join(values, ""), "normal")
+		if own || kind {
+			return false
+		}
+	}
+	return true
+}

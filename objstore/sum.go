@@ -1,0 +1,55 @@
+package objstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+)
+
+// ErrChecksum: the bytes read are not those that the store has a checksum of.
+var ErrChecksum = errors.New("the bytes read do not match the store's checksum")
+
+// Sum is a checksum that a store keeps of all bytes of an object, in order.
+type Sum struct {
+	// Name is the algorithm's, for people.
+	Name string
+	// Want is the value that the store gives.
+	Want []byte
+	// New begins the computation of such a value.
+	New func() hash.Hash
+	// Advice, where not empty, is what else than other bytes may be the cause of a mismatch, and
+	// what to do about it.
+	Advice string
+}
+
+// Check returns an error that wraps [ErrChecksum] when h, which was made by New and has seen all
+// bytes, has another value.
+func (s *Sum) Check(h hash.Hash) error {
+	got := h.Sum(nil)
+	if bytes.Equal(got, s.Want) {
+		return nil
+	}
+	err := fmt.Errorf("%w: their %s is %x, the store's is %x", ErrChecksum, s.Name, got, s.Want)
+	if s.Advice != "" {
+		err = fmt.Errorf("%w; %s", err, s.Advice)
+	}
+	return err
+}
+
+// Summed is an Object whose store may keep a checksum of its bytes.
+type Summed interface {
+	Object
+	// Sum returns the checksum of the version that the handle reads, and nil where there is none
+	// that can be compared. It may take requests.
+	Sum(ctx context.Context) (*Sum, error)
+}
+
+// SumOf is the checksum of an object's bytes, nil where its store keeps none.
+func SumOf(ctx context.Context, o Object) (*Sum, error) {
+	if summed, ok := o.(Summed); ok {
+		return summed.Sum(ctx)
+	}
+	return nil, nil
+}

@@ -1,0 +1,194 @@
+"""Checks the mixes of the Python package, shardtool.order.Mix, which are written from section 9.13 of SPEC.md alone.
+
+usage: python3 mix_check.py vectors.json       check the vectors (testdata/order/mix-vectors.json)
+       python3 mix_check.py --compare < cases  answer cases, a JSON object a line, with a JSON object a line
+
+With vectors it prints a line for each difference and last "N mixes, M checks, K differ". Batches of views with weights are not compared.
+Exit codes: 0 all agrees (and after --compare), 1 something differs, 2 usage, or a file that cannot be read.
+Python 3.9 or later, standard library only.
+"""
+
+import bisect
+import itertools
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "src"))
+
+from fractions import Fraction
+
+from shardtool.errors import ShardtoolError
+from shardtool.order import (
+    Mix,
+    MixCheckpoint,
+    MixSource,
+    Need,
+    Order,
+    Parameters,
+    Table,
+    divide,
+    parse_share,
+    quantize,
+    read_mix_checkpoint,
+    sample_seed,
+    source_key,
+    split,
+    temperature_share,
+)
+from shardtool.order._mix import MAX_EPOCH, MAX_POSITION, split_tree, tree_counts
+
+
+def attempt(function, *arguments, **named):
+    """(the result, None), or (None, the reason of a refusal)."""
+    try:
+        return function(*arguments, **named), None
+    except ShardtoolError as e:
+        return None, str(e)
+
+
+def mix_of(c):
+    """The mix of a case, and the tables of its sources."""
+    sources, tables = [], []
+    for s in c["sources"]:
+        tables.append(Table(s["blocks"], s["shards"]))
+        parameters = Parameters(0, True, s["V"], s["E"], s["W"], s["H"], affinity=s["affinity"])
+        sources.append(MixSource(s["name"], sum(s["blocks"]), parameters, s.get("digest", ""), "", s["max_epochs"] or MAX_EPOCH))
+    mix = Mix(sources, c["segments"], int(c.get("epoch", MAX_POSITION - 1)), int(c["seed"]), True, c.get("tail", "short"))
+    mix.check()
+    return mix, tables
+
+
+def orders_of(mix, tables):
+    return [Order(table, mix.parameters(i)) for i, table in enumerate(tables)]
+
+
+# ---- Vectors ----
+def chosen(source):
+    """A source with a subset view is one of its chosen samples; their numbers are returned beside it."""
+    if not source["view"]:
+        return source, None
+    subset, ends = source["view"].get("subset"), list(itertools.accumulate(source["blocks"]))
+    if subset is None:
+        return dict(source, blocks=[source["view"]["draws"]], shards=[0, 1]), None  # right for counts, not for the order
+    blocks = [0] * len(ends)
+    for number in subset:
+        blocks[bisect.bisect_right(ends, number)] += 1
+    return dict(source, blocks=blocks), subset
+
+
+def mix_checks(i, c):
+    """Each (name, what the vectors hold, what is computed) of a mix."""
+    sources, subsets = zip(*map(chosen, c["sources"]))
+    mix, tables = mix_of(dict(c, sources=sources))
+    for position, counts in c["counts_at"]:
+        yield f"mix {i}: counts at {position}", counts, mix.counts(position)
+    if c["end"] is not None:
+        yield f"mix {i}: end", c["end"], mix.end()
+    if any(s["view"] and "weights" in s["view"] for s in c["sources"]):
+        return
+    orders = orders_of(mix, tables)
+    for b in c["batches"]:
+        entries = [[s, e, subsets[s][n] if subsets[s] else n] for s, e, n in mix.batch(orders, b["position"], b["size"]).samples]
+        parts = split(entries, b["ranks"])
+        yield f"mix {i}: batch at {b['position']}", b["entries"], entries
+        yield f"mix {i}: ranks at {b['position']}", b["rank_sizes"], [len(part) for part in parts]
+        yield f"mix {i}: last rank at {b['position']}", b["last_rank"], list(parts[-1])
+
+
+def all_checks(v):
+    for c in v["source_key"]:
+        yield f"key of {c['name']}", int(c["key"]), source_key(int(c["seed"]), c["name"])
+    for c in v["tree"]:
+        tree = split_tree(c["weights"])
+
+        def counts(q, size=len(c["weights"]), tree=tree):
+            given = [0] * size
+            for s, n in tree_counts(tree, q):
+                given[s] = n
+            return given
+
+        first = [next(s for s, n in enumerate(counts(q + 1)) if n > counts(q)[s]) for q in range(len(c["first"]))]
+        yield f"weights {c['weights']}", c["first"], first
+        for position, given in c["counts_at"]:
+            yield f"weights {c['weights']}: counts at {position}", given, counts(position)
+    for i, c in enumerate(v["mix"]):
+        yield from mix_checks(i, c)
+    for c in v["quantize"]:
+        yield f"quantize {c['shares']}", c["weights"], quantize([parse_share(x) for x in c["shares"]])
+    for c in v["temperature"]:
+        yield f"temperature {c['p']}/{c['q']}", int(c["share"]), temperature_share(c["n"], c["p"], c["q"])
+    for c in v["sample_seed"]:
+        yield f"seed of {c['number']}", int(c["seed"]), sample_seed(int(c["key"]), c["epoch"], c["number"], c["draw"])
+
+
+def check_vectors(v):
+    checks = list(all_checks(v))
+    differ = [check for check in checks if check[1] != check[2]]
+    for name, want, got in differ:
+        print(f"{name}: the vectors have {want}, here it is {got}")
+    print(f"{len(v['mix'])} mixes, {len(checks)} checks, {len(differ)} differ")
+    return 1 if differ else 0
+
+
+# ---- --compare ----
+def answer_mix(c):
+    mix, tables = mix_of(c)
+    answer = {"end": str(mix.end()), "lengths": [str(attempt(mix.length, rule)[0] or 0) for rule in ("first", "all")]}
+    asked = None
+    if "change" in c:
+        asked, their_tables = mix_of(dict(c, **c["change"]))
+    position, batches = 0, []
+    orders = orders_of(mix, tables)
+    for k, step in enumerate(c["steps"]):
+        if asked and k == len(c["steps"]) // 2 and position < MAX_POSITION:
+            mine = {**dict(zip((s.name for s in mix.sources), tables)), **dict(zip((s.name for s in asked.sources), their_tables))}
+            mix = mix.change(position, asked)
+            mix.check()
+            orders = orders_of(mix, [mine[s.name] for s in mix.sources])
+        batch, _ = attempt(mix.batch, orders, position, step["global_batch"], left_out=c["left_out"])
+        if batch is None:
+            batches.append(None)
+            continue
+        position = batch.next_position
+        ranks = [[list(entry) for entry in part] for part in split(batch.samples, step["world_size"])]
+        batches.append({"position": batch.position, "next": position, "real": batch.real, "ranks": ranks})
+    more = {"global_batch": 5, "step": 3, "step_position": 2, "left_out": c["left_out"], "skip_hash": "ab", "skipped": 2**64 - 1}
+    answer.update(batches=batches, checkpoint=MixCheckpoint.at(mix, position, **more).text())
+    return answer
+
+
+def answer_case(c):
+    answer = answer_mix(c) if "sources" in c else {}
+    if "read" in c:
+        answer["read"] = [attempt(read_mix_checkpoint, text)[1] or "" for text in c["read"]]
+    if "shares" in c:
+        shares = [attempt(parse_share, text)[0] for text in c["shares"]]
+        answer["weights"] = None if None in shares else attempt(quantize, shares)[0]
+    if "temperature" in c:
+        answer["share"] = str(temperature_share(*c["temperature"]))
+    if "needs" in c:
+        needs = [Need(n[0], n[1], Fraction(n[2], n[3]), n[4]) for n in c["needs"]]
+        answer["parts"] = attempt(divide, c["memory"], needs)[0]
+    return answer
+
+
+def main(arguments):
+    if arguments == ["--compare"]:
+        for line in sys.stdin.buffer:
+            print(json.dumps(answer_case(json.loads(line)), separators=(",", ":")), flush=True)
+        return 0
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        with open(arguments[0], encoding="utf-8") as f:
+            vectors = json.load(f)
+    except (OSError, ValueError) as e:
+        print(f"{arguments[0]}: {e}", file=sys.stderr)
+        return 2
+    return check_vectors(vectors)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

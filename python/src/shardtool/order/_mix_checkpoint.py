@@ -1,0 +1,162 @@
+"""Checkpoints of mixes: section 9.13 of SPEC.md."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+from ..errors import CheckpointError, ConfigError
+from ._checkpoint import Number, demand, no_duplicates, read_integer, read_string, read_u64_string
+from ._mix import MAX_POSITION, MAX_SEGMENTS, MAX_SOURCES, Mix, MixSource, source_key
+from ._parameters import AFFINITIES, MAX_BATCH, MAX_EPOCH, TAILS, Parameters
+from ._words import U32, U64
+
+FIELDS = ["name", "digest", "tables", "view", "key", "N", "V", "E", "W", "H", "affinity", "max_epochs", "epoch", "first", "base", "weight"]
+
+
+def printable(longest: int) -> str:
+    """Printable ASCII without " \\ < > &."""
+    return r"[ !#-%%'-;=?-\[\]-~]{0,%d}" % longest
+
+
+class MixCheckpoint(NamedTuple):
+    """A place in a mix, and all that it depends on. ``mix`` begins with the current segment."""
+
+    mix: Mix
+    position: int  #: Units delivered, over all ranks and epochs.
+    global_batch: int = 0  #: In use; 0 where it is not known.
+    step: int = 0  #: Of the last change of ``global_batch``,
+    step_position: int = 0  #: and its position.
+    left_out: Sequence[Tuple[int, int]] = ()  #: Ranges of positions.
+    skip_hash: str = ""
+    skipped: int = 0
+
+    @classmethod
+    def at(cls, mix: Mix, position: int, **more: Any) -> "MixCheckpoint":
+        """The checkpoint of a position of a mix."""
+        given = mix.counts(position)
+        stretch = None
+        for stretch in mix.stretches():
+            if position < stretch.end:
+                break
+        sources = []
+        for i, (s, count) in enumerate(zip(mix.sources, given)):
+            epoch, place = s.place(count) if s.samples else (s.epoch, count - s.first)
+            sources.append(s._replace(epoch=epoch, first=count - place, base=stretch.base[i] if stretch else s.base))
+        begin, segment = (stretch.begin, stretch.segment) if stretch else (mix.begin, 0)
+        return cls(mix._replace(sources=sources, segments=mix.segments[segment:], begin=begin), position, **more)
+
+    def text(self) -> str:
+        """The text that SPEC.md defines."""
+        m = self.mix
+        (at, weights), *pending = m.segments
+        rows: List[List[Any]] = []
+        for s, weight in zip(m.sources, weights):
+            p = s.parameters
+            row = [s.name, s.digest, s.tables, "", str(source_key(m.seed, s.name)), s.samples, p.lanes, p.run_blocks, p.delay, p.head, p.affinity]
+            rows.append([*row, s.max_epochs, s.epoch, s.first, s.base, weight])
+        values: Dict[str, Any] = {
+            "version": 2, "algorithm": "interleave/1", "order": "lane-delay/1", "seed": str(m.seed), "position": self.position, "shuffle": m.shuffle,
+            "tail": m.tail, "epoch_length": m.epoch_length, "global_batch": self.global_batch, "steps": [self.step, self.step_position], "at": at,
+            "from": m.begin, "fields": FIELDS, "sources": rows,
+            "segments": [[at, *(x for s, w in enumerate(weights) if w > 0 for x in (s, w))] for at, weights in pending],
+            "left_out": [list(r) for r in self.left_out], "skip_hash": self.skip_hash, "skipped": self.skipped,
+        }  # fmt: skip
+        text = json.dumps(values, separators=(",", ":"))
+        return f'{text[:-1]},"check":"{zlib.crc32(text.encode("ascii")):08x}"}}'
+
+
+def read_list(value: Any, name: str) -> List[Any]:
+    """A member that is an array."""
+    demand(type(value) is list, f"{name} is missing or no array")
+    return list(value)
+
+
+def read_numbers(value: Any, name: str) -> List[int]:
+    """A member that is an array of integers."""
+    return [read_integer({name: x}, name, U64 - 1) for x in read_list(value, name)]
+
+
+def read_source(values: Dict[str, Any], seed: int) -> MixSource:
+    """The members of a source."""
+    name = read_string(values, "name", "[a-z0-9._-]{1,32}")
+    demand(read_string(values, "view", "") == "" and read_u64_string(values, "key") == source_key(seed, name), f"source {name}: view or key")
+    p = Parameters(
+        lanes=read_integer(values, "V", 2**24), run_blocks=read_integer(values, "E", U32 - 1), delay=read_integer(values, "W", U32 - 1),
+        head=read_integer(values, "H", U32 - 1), affinity=read_string(values, "affinity", "|".join(AFFINITIES)),
+    )  # fmt: skip
+    return MixSource(
+        name, read_integer(values, "N", MAX_POSITION - 1), p, read_string(values, "digest", printable(71)), read_string(values, "tables", printable(29)),
+        read_integer(values, "max_epochs", MAX_EPOCH), read_integer(values, "epoch", MAX_EPOCH), read_integer(values, "first", U64 - 1),
+        read_integer(values, "base", MAX_POSITION - 1),
+    )  # fmt: skip
+
+
+def read_segment(value: Any, sources: int) -> Tuple[int, List[int]]:
+    """A pending segment."""
+    at, *pairs = read_numbers(value, "segments")
+    numbers, weights = pairs[::2], pairs[1::2]
+    demand(len(numbers) == len(weights) > 0 and numbers == sorted(set(numbers)) and numbers[-1] < sources and min(weights) > 0, "segments: pairs")
+    row = [0] * sources
+    for s, w in zip(numbers, weights):
+        row[s] = w
+    return at, row
+
+
+def read_mix_members(values: Dict[str, Any]) -> MixCheckpoint:
+    """The table of members."""
+    seed = read_u64_string(values, "seed")
+    demand(values.get("fields") == FIELDS, "fields")
+    rows = [dict(zip(FIELDS, row)) for row in read_list(values.get("sources"), "sources") if demand(type(row) is list and len(row) == len(FIELDS), "sources") is None]
+    demand(len(rows) <= MAX_SOURCES, "too many sources")
+    sources = [read_source(row, seed) for row in rows]
+    weights = [read_integer(row, "weight", U64 - 1) for row in rows]
+    pending = read_list(values.get("segments"), "segments")
+    demand(len(pending) < MAX_SEGMENTS and all(type(row) is list and row for row in pending), "segments")
+    segments = [(read_integer(values, "at", MAX_POSITION - 1), weights), *(read_segment(row, len(rows)) for row in pending)]
+    shuffle: Any = values.get("shuffle")
+    demand(isinstance(shuffle, bool), "shuffle is no bool")
+    mix = Mix(
+        sources, segments, read_integer(values, "epoch_length", MAX_POSITION - 1), seed, shuffle, read_string(values, "tail", "|".join(TAILS)),
+        read_integer(values, "from", MAX_POSITION - 1),
+    )  # fmt: skip
+    try:
+        mix.check()
+    except ConfigError as err:
+        demand(False, str(err))
+    steps = read_numbers(values.get("steps"), "steps")
+    ranges = [read_numbers(r, "left_out") for r in read_list(values.get("left_out"), "left_out")]
+    demand(len(steps) == 2 and steps[1] <= MAX_POSITION and len(ranges) <= 16 and all(len(r) == 2 for r in ranges), "steps or left_out")
+    ends = [x for r in ranges for x in r]
+    demand(ends == sorted(set(ends)) and all(x <= MAX_POSITION for x in ends), "left_out is not in ascending order and apart")
+    made = MixCheckpoint(
+        mix, read_integer(values, "position", MAX_POSITION), read_integer(values, "global_batch", MAX_BATCH), steps[0], steps[1],
+        [(r[0], r[1]) for r in ranges], read_string(values, "skip_hash", printable(128)), read_integer(values, "skipped", U64 - 1),
+    )  # fmt: skip
+    demand(mix.begin <= made.position and all(at >= made.position for at, _ in segments[1:]), "position")
+    return made
+
+
+def read_mix_checkpoint(text: str) -> MixCheckpoint:
+    """The checkpoint of a mix that a text is.
+
+    Raises:
+        CheckpointError: It is damaged, or of a version that is not known.
+    """
+    demand(len(text.encode("utf-8", "surrogatepass")) <= 16 * 2**20, "longer than 16 MiB")
+    try:
+        values = json.loads(text, object_pairs_hook=no_duplicates, parse_int=Number, parse_float=Number)
+    except CheckpointError:
+        raise
+    except (ValueError, RecursionError) as err:
+        raise CheckpointError(f"the checkpoint cannot be used: no JSON: {err}") from None
+    demand(isinstance(values, dict), "no JSON object")
+    demand(read_integer(values, "version", U64) == 2, "unknown version")  # before any other member
+    for name, known in (("algorithm", "interleave/1"), ("order", "lane-delay/1")):
+        demand(read_string(values, name, r"(?s:.*)") == known, f"unknown {name}")
+    made = read_mix_members(values)
+    written = json.loads(made.text())
+    demand(set(values) == set(written), "members are missing or unknown")
+    demand(read_string(values, "check", "[0-9a-f]{8}") == written["check"], "the check differs")
+    return made

@@ -1,0 +1,279 @@
+package mix
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Difference is one thing in which the mix asked for differs from a checkpoint's.
+type Difference struct {
+	Source            string // "" where it is about the whole mix
+	Field             string // the member of the checkpoint
+	Checkpoint, Given string // its value there, and the one asked for
+	// Frozen: no change of the mix allows it. Everything else can be changed on resume.
+	Frozen bool
+	// LeftOut counts the units of the source's old epoch that are not given, because its data set
+	// was replaced within the epoch.
+	LeftOut uint64
+}
+
+// MismatchError is a checkpoint that is not of the mix asked for. It is an order.ErrMismatch.
+type MismatchError struct{ Difference }
+
+// Error names the source, the field, both values and what to do.
+func (e *MismatchError) Error() string {
+	of, advice := "", "ask for what the checkpoint has, or allow the mix to change"
+	if e.Source != "" {
+		of = fmt.Sprintf("source %q: ", e.Source)
+	}
+	if e.Frozen {
+		advice = "leave it to the checkpoint, or start anew without one"
+	}
+	return fmt.Sprintf("mix: the checkpoint does not fit: %s%s is %s in the checkpoint, %s here: %s", of, e.Field, e.Checkpoint, e.Given, advice)
+}
+
+// Is makes errors.Is(err, order.ErrMismatch) true.
+func (e *MismatchError) Is(target error) bool { return target == order.ErrMismatch }
+
+// Fits returns a *MismatchError for the first difference between the mix asked for and the
+// checkpoint, nil when there is none: then the checkpoint's mix goes on.
+func (c *Checkpoint) Fits(asked Mix) error {
+	differences, err := c.Differences(asked)
+	if err != nil || len(differences) == 0 {
+		return err
+	}
+	return &MismatchError{differences[0]}
+}
+
+// Differences lists in what the mix asked for differs from the checkpoint: what a resume with it
+// changes. asked is a mix at its first start. An Epoch of 0 is the checkpoint's; of a parameter that
+// a user leaves open, give the checkpoint's. A source that has weight 0 from the position on may be
+// missing on either side.
+func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
+	if err := asked.validateParts(); err != nil {
+		return nil, fmt.Errorf("mix: %w", err)
+	}
+	var d differences
+	d.frozen("", "seed", c.Seed, asked.Seed)
+	d.frozen("", "shuffle", c.Shuffle, asked.Shuffle)
+	d.frozen("", "tail", c.Tail, asked.Tail)
+	if asked.Epoch != 0 {
+		d.frozen("", "epoch_length", c.Epoch, asked.Epoch)
+	}
+	counts, err := c.counts()
+	if err != nil {
+		return nil, err
+	}
+	now := asked.segment(c.Segments[0].At, c.Position)
+	for _, u := range union(c.Sources, asked.Sources) {
+		switch {
+		case u.old < 0:
+			if weighs(asked.Segments[now:], u.new) {
+				d.add(u.name, "source", "not in the mix", "in the mix")
+			}
+		case u.new < 0:
+			if weighs(c.Segments, u.old) {
+				d.add(u.name, "source", "in the mix", "not in the mix")
+			}
+		default:
+			d.source(&c.Sources[u.old], &asked.Sources[u.new], counts[u.old])
+			d.compare(u.name, "weight", c.Segments[0].Weights[u.old], asked.Segments[now].Weights[u.new])
+		}
+	}
+	d.segments(pending(&c.Mix, 0), pending(&asked, now))
+	return d, nil
+}
+
+// Change is the mix that goes on from the checkpoint's position with the sources, weights and
+// segments asked for: a segment begins there. Nothing delivered comes again; the other sources go on
+// where they were. A source that is not asked for stays with weight 0, and goes on when a later mix
+// has it again. A source whose data set was replaced starts at the first unit of an epoch. Frozen
+// differences are refused with a *MismatchError.
+func (c *Checkpoint) Change(asked Mix) (Mix, error) {
+	differences, err := c.Differences(asked)
+	if err != nil {
+		return Mix{}, err
+	}
+	if i := slices.IndexFunc(differences, func(d Difference) bool { return d.Frozen }); i >= 0 {
+		return Mix{}, &MismatchError{differences[i]}
+	}
+	if c.Position >= maxPosition {
+		return Mix{}, errors.New("mix: the checkpoint is at the last position there is: start anew without it")
+	}
+	counts, err := c.counts()
+	if err != nil {
+		return Mix{}, err
+	}
+	changed := c.Mix
+	changed.From, changed.Sources, changed.Segments = c.Position, nil, nil
+	for _, g := range asked.Segments[asked.segment(maxPosition, c.Position):] {
+		changed.Segments = append(changed.Segments, Segment{At: g.At})
+	}
+	for _, u := range union(c.Sources, asked.Sources) {
+		changed.Sources = append(changed.Sources, c.goOn(u, &asked, counts))
+		for i, g := range asked.Segments[len(asked.Segments)-len(changed.Segments):] {
+			var w uint64
+			if u.new >= 0 {
+				w = g.Weights[u.new]
+			}
+			changed.Segments[i].Weights = append(changed.Segments[i].Weights, w)
+		}
+	}
+	_, err = New(changed)
+	return changed, err
+}
+
+// goOn is a source from the checkpoint's position on.
+func (c *Checkpoint) goOn(u pair, asked *Mix, counts []uint64) Source {
+	if u.old < 0 {
+		return asked.Sources[u.new]
+	}
+	count := counts[u.old]
+	s := c.Sources[u.old].at(count)
+	s.Base = count
+	if u.new < 0 {
+		return s
+	}
+	given := asked.Sources[u.new]
+	given.Epoch, given.First, given.Base = s.Epoch, s.First, count
+	if replaced(&s, &given) {
+		if count > s.First {
+			given.Epoch++
+		}
+		given.First = count
+	}
+	return given
+}
+
+// counts is what every source has given before the checkpoint's position.
+func (c *Checkpoint) counts() ([]uint64, error) {
+	p, err := New(c.Mix)
+	if err != nil {
+		return nil, err
+	}
+	return p.Counts(nil, c.Position)
+}
+
+// segment is the number of the segment that begins at a position, or else of the last one at or
+// before another.
+func (m *Mix) segment(at, or uint64) int {
+	last := 0
+	for i, g := range m.Segments {
+		if g.At == at {
+			return i
+		}
+		if g.At <= or {
+			last = i
+		}
+	}
+	return last
+}
+
+// weighs reports whether source s has weight in a segment.
+func weighs(segments []Segment, s int) bool {
+	return slices.ContainsFunc(segments, func(g Segment) bool { return g.Weights[s] > 0 })
+}
+
+// pending describes the segments after segment now, by their positions.
+func pending(m *Mix, now int) map[uint64]string {
+	texts := map[uint64]string{}
+	for _, g := range m.Segments[now+1:] {
+		text := fmt.Sprintf("at %d:", g.At)
+		for s, w := range g.Weights {
+			if w > 0 {
+				text += fmt.Sprintf(" %s=%d", m.Sources[s].Name, w)
+			}
+		}
+		texts[g.At] = text
+	}
+	return texts
+}
+
+func replaced(old, given *Source) bool { return old.Digest != given.Digest || old.Units != given.Units }
+
+// pair is a source by its number in a checkpoint and in the mix asked for, -1 where it is not there.
+type pair struct {
+	name     string
+	old, new int
+}
+
+// union merges two lists that are in ascending order of names.
+func union(old, given []Source) []pair {
+	var all []pair
+	for i, k := 0, 0; i < len(old) || k < len(given); {
+		switch {
+		case k == len(given) || i < len(old) && old[i].Name < given[k].Name:
+			all = append(all, pair{old[i].Name, i, -1})
+			i++
+		case i == len(old) || given[k].Name < old[i].Name:
+			all = append(all, pair{given[k].Name, -1, k})
+			k++
+		default:
+			all = append(all, pair{old[i].Name, i, k})
+			i++
+			k++
+		}
+	}
+	return all
+}
+
+type differences []Difference
+
+func (d *differences) add(source, field, checkpoint, given string) {
+	*d = append(*d, Difference{Source: source, Field: field, Checkpoint: checkpoint, Given: given})
+}
+
+func (d *differences) compare(source, field string, checkpoint, given any) {
+	if checkpoint != given {
+		d.add(source, field, fmt.Sprint(checkpoint), fmt.Sprint(given))
+	}
+}
+
+func (d *differences) frozen(source, field string, checkpoint, given any) {
+	if checkpoint != given {
+		d.compare(source, field, checkpoint, given)
+		(*d)[len(*d)-1].Frozen = true
+	}
+}
+
+// segments compares pending segments, in ascending order of positions.
+func (d *differences) segments(checkpoint, given map[uint64]string) {
+	all := slices.Collect(maps.Keys(checkpoint))
+	for at := range given {
+		if _, both := checkpoint[at]; !both {
+			all = append(all, at)
+		}
+	}
+	slices.Sort(all)
+	for _, at := range all {
+		none := fmt.Sprintf("none at %d", at)
+		d.compare("", "segments", cmp.Or(checkpoint[at], none), cmp.Or(given[at], none))
+	}
+}
+
+// source compares a source's data set and parameters. A data set that was replaced has an order of
+// its own.
+func (d *differences) source(old, given *Source, count uint64) {
+	if replaced(old, given) {
+		field, was, is := "digest", any(old.Digest), any(given.Digest)
+		if was == is {
+			field, was, is = "N", old.Units, given.Units
+		}
+		d.compare(old.Name, field, was, is)
+		if now := old.at(count); count > now.First {
+			(*d)[len(*d)-1].LeftOut = old.Units - (count - now.First)
+		}
+	} else {
+		d.frozen(old.Name, "V", old.Lanes, given.Lanes)
+		d.frozen(old.Name, "E", old.RunBlocks, given.RunBlocks)
+		d.frozen(old.Name, "W", old.Delay, given.Delay)
+		d.frozen(old.Name, "H", old.Head, given.Head)
+		d.frozen(old.Name, "affinity", old.Affinity, given.Affinity)
+	}
+	d.compare(old.Name, "max_epochs", old.maxEpochs(), given.maxEpochs())
+}

@@ -1,0 +1,173 @@
+package mix
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"strconv"
+
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// CheckpointVersion is the version of a mix's checkpoint. One data set has version 1, that of package
+// order.
+const CheckpointVersion = 2
+
+// Sizes of a checkpoint (SPEC.md, "Checkpoint of a mix").
+const (
+	checkpointBase    = 2 << 10
+	checkpointSource  = 320 // for each source
+	checkpointSegment = 24  // for each pending segment, and for each source that it names
+	maxRead           = 16 << 20
+	maxDigest         = 71 // "sha256:" and 64 hexadecimal digits
+	maxTables         = 29 // "manifest-", 16 hexadecimal digits, ".bin"
+	maxHash           = 128
+)
+
+// Checkpoint is a place in a mix and all that must agree for it to mean the same place. It counts
+// units delivered to the consumer, never those read ahead. Any rank's restores all ranks.
+type Checkpoint struct {
+	// Mix is the mix from its current segment on: that segment and those pending, and every source
+	// with the epoch that it stands in.
+	Mix
+	Position uint64 // units delivered, over all ranks and all epochs of the mix
+	// Steps is the last change of the batch size. Its GlobalBatch is the one in use, for the next
+	// start to take when none is given; 0 when unknown.
+	Steps   Steps
+	LeftOut []Range // positions left out, such as steps that a user skips
+	// SkipHash and Skipped are the hash and length of the ledger of skipped samples; "" and 0 when
+	// nothing was skipped.
+	SkipHash string
+	Skipped  uint64
+}
+
+// Checkpoint returns the checkpoint of a position. Steps, LeftOut and the ledger are left for the
+// caller to fill in.
+func (p *Plan) Checkpoint(position uint64) (Checkpoint, error) {
+	w, err := p.walkTo(position)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	c := Checkpoint{Mix: p.mix, Position: position}
+	c.From, c.Segments = w.from, p.mix.Segments[w.segment:]
+	c.Sources = make([]Source, len(p.mix.Sources))
+	for s, j := range w.counts(nil, position) {
+		c.Sources[s] = p.mix.Sources[s].at(j)
+		c.Sources[s].Base = w.base[s]
+	}
+	return c, nil
+}
+
+// The text of a checkpoint: one JSON object with exactly these members, as that of package order.
+// Sources and segments are arrays, because their members' names would be most of the text.
+type checkpointText struct {
+	Version     int         `json:"version"`
+	Algorithm   string      `json:"algorithm"`
+	Order       string      `json:"order"`
+	Seed        string      `json:"seed"`
+	Position    uint64      `json:"position"`
+	Shuffle     bool        `json:"shuffle"`
+	Tail        order.Tail  `json:"tail"`
+	Epoch       uint64      `json:"epoch_length"`
+	GlobalBatch int         `json:"global_batch"`
+	Steps       [2]uint64   `json:"steps"` // step and position of the last change of global_batch
+	At          uint64      `json:"at"`
+	From        uint64      `json:"from"`
+	Fields      []string    `json:"fields"`
+	Sources     [][]any     `json:"sources"`
+	Segments    [][]uint64  `json:"segments"` // pending: at, then number and weight of each source of weight > 0
+	LeftOut     [][2]uint64 `json:"left_out"`
+	SkipHash    string      `json:"skip_hash"`
+	Skipped     uint64      `json:"skipped"`
+	Check       string      `json:"check,omitempty"`
+}
+
+// sourceFields are what the places of a source's array mean.
+var sourceFields = []string{
+	"name", "digest", "tables", "view", "key", "N", "V", "E", "W", "H", "affinity", "max_epochs", "epoch", "first", "base", "weight",
+}
+
+// AppendCheckpoint appends the text of a checkpoint to dst: JSON in printable ASCII without blanks or
+// a line feed, at most 2 KiB, 320 bytes for each source and 24 bytes for each pending segment and
+// each source that it names. It refuses what DecodeCheckpoint would.
+func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
+	if err := c.validate(); err != nil {
+		return dst, fmt.Errorf("mix: checkpoint: %w", err)
+	}
+	check, err := c.sum()
+	if err != nil {
+		return dst, err
+	}
+	text, err := json.Marshal(c.text(check))
+	return append(dst, text...), err
+}
+
+// text is the checkpoint with a check, or without one where the check is still to be computed.
+func (c *Checkpoint) text(check string) checkpointText {
+	t := checkpointText{
+		Version: CheckpointVersion, Algorithm: Algorithm, Order: order.Algorithm, Seed: strconv.FormatUint(c.Seed, 10),
+		Position: c.Position, Shuffle: c.Shuffle, Tail: c.Tail, Epoch: c.Epoch,
+		GlobalBatch: c.Steps.GlobalBatch, Steps: [2]uint64{c.Steps.Step, c.Steps.Position},
+		At: c.Segments[0].At, From: c.From, Fields: sourceFields, Segments: [][]uint64{}, LeftOut: [][2]uint64{},
+		SkipHash: c.SkipHash, Skipped: c.Skipped, Check: check,
+	}
+	for i := range c.Sources {
+		s := &c.Sources[i]
+		t.Sources = append(t.Sources, []any{
+			s.Name, s.Digest, s.Tables, "", strconv.FormatUint(Key(c.Seed, s.Name), 10), s.Units, s.Lanes, s.RunBlocks, s.Delay, s.Head,
+			s.Affinity, s.maxEpochs(), s.Epoch, s.First, s.Base, c.Segments[0].Weights[i],
+		})
+	}
+	for _, g := range c.Segments[1:] {
+		pending := []uint64{g.At}
+		for s, w := range g.Weights {
+			if w > 0 {
+				pending = append(pending, uint64(s), w)
+			}
+		}
+		t.Segments = append(t.Segments, pending)
+	}
+	for _, r := range c.LeftOut {
+		t.LeftOut = append(t.LeftOut, [2]uint64{r.From, r.To})
+	}
+	return t
+}
+
+func (c *Checkpoint) sum() (string, error) {
+	text, err := json.Marshal(c.text(""))
+	return fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)), err
+}
+
+func (c *Checkpoint) validate() error {
+	if err := c.Mix.validate(); err != nil {
+		return err
+	}
+	for i := range c.Segments[1:] {
+		if at := c.Segments[i+1].At; at < c.Position {
+			return fmt.Errorf("segment at %d: it begins before position %d", at, c.Position)
+		}
+	}
+	switch {
+	case c.Position < c.From || c.Position > maxPosition:
+		return badValue("position", c.Position)
+	case c.Steps.GlobalBatch < 0 || c.Steps.GlobalBatch > math.MaxInt32:
+		return badValue("global_batch", c.Steps.GlobalBatch)
+	case c.Steps.Position > maxPosition:
+		return badValue("steps", c.Steps.Position)
+	case !plain(c.SkipHash, maxHash):
+		return badValue("skip_hash", c.SkipHash)
+	}
+	return checkRanges(c.LeftOut)
+}
+
+// plain accepts names that JSON writes as they are, so that every language computes the same check.
+func plain(s string, longest int) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
+			return false
+		}
+	}
+	return len(s) <= longest
+}

@@ -1,0 +1,306 @@
+package mix
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math/bits"
+	"slices"
+
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Ref is one sample of a batch. Its Slot is that of a Span of the same source.
+type Ref struct {
+	order.Ref
+	Source uint32 // number in Mix.Sources
+	Epoch  uint32 // of the source
+}
+
+// Span is the blocks of one slot of a source. Place counts samples of this rank's part of the batch
+// of the mix.
+type Span struct {
+	order.Span
+	Source uint32
+}
+
+// Batch describes one global batch and this rank's part of it.
+type Batch struct {
+	// Position is where the batch begins. With drop, and where steps are left out, that may be
+	// later than where the last one ended.
+	Position uint64
+	// NextPosition is where the next one begins: a checkpoint holds it once this batch is consumed.
+	NextPosition uint64
+	Global       int // samples in the global batch with padding: G, or fewer
+	First        int // place of this rank's first sample in the global batch
+	// Opened are the spans with their first sample in this batch, in order of first use; Closed
+	// those that no later batch of this cursor needs, in the order in which they may go. Both are
+	// valid until the next call.
+	Opened, Closed []Span
+}
+
+// Cursor walks a mix from a position on, for one rank at a time. It is not safe for concurrent use.
+// It may run ahead of what is consumed at will; it reads nothing.
+type Cursor struct {
+	plan     *Plan
+	orders   []*order.Plan
+	position uint64
+	end      uint64 // first epoch of the mix not to begin a batch in
+	leftOut  []Range
+	here     walk // at this rank's part of the current batch
+	ahead    walk // at its end
+	sources  []*order.Cursor
+	moved    []uint64 // by source: the units that its cursor has passed
+
+	// Scratch of a call, by source: counts before the batch, this rank's part, the end of the part
+	// and the end of the batch; and where a source's references are in listed.
+	before, low, high, after, next []uint64
+	sequencer                      sequencer
+	listed                         []order.Ref
+	where                          []uint32 // of each of listed: its place in the rank's part
+	entries                        []uint32 // source of each place of the rank's part
+	opened, closed                 []Span
+}
+
+// Seek returns a cursor at a position. orders are the orders of the sources, made with Params; a
+// source of weight 0 needs none. The runs of a source are permuted when its first sample is wanted.
+func (p *Plan) Seek(position uint64, orders []*order.Plan) (*Cursor, error) {
+	if len(orders) != len(p.mix.Sources) {
+		return nil, fmt.Errorf("mix: %d orders for %d sources", len(orders), len(p.mix.Sources))
+	}
+	for s, o := range orders {
+		if o == nil {
+			continue
+		}
+		params := o.Params()
+		params.MixBlock = 0
+		if x := &p.mix.Sources[s]; o.Samples() != x.Units || params != p.mix.Params(s) {
+			return nil, fmt.Errorf("mix: %w", &SourceError{x.Name, fmt.Errorf("its order has %d samples and %+v, the mix %d and %+v", o.Samples(), params, x.Units, p.mix.Params(s))})
+		}
+	}
+	here, err := p.walkTo(position)
+	if err != nil {
+		return nil, err
+	}
+	n := len(orders)
+	return &Cursor{
+		plan: p, orders: orders, position: position, end: maxPosition, here: here, ahead: here,
+		sources: make([]*order.Cursor, n), moved: make([]uint64, n), next: make([]uint64, n),
+	}, nil
+}
+
+// Until ends the stream before an epoch of the mix: no batch begins in it or later. A wrapping batch
+// that begins before it is whole all the same.
+func (c *Cursor) Until(epoch uint64) { c.end = epoch }
+
+// Position is where the next batch begins, before drop or steps left out move it on.
+func (c *Cursor) Position() uint64 { return c.position }
+
+// NextBatch appends this rank's part of the next global batch to dst and moves past the whole of it.
+// The split may change from call to call; another rank is another part of the same sequence of
+// global batches. At the end the error is io.EOF.
+func (c *Cursor) NextBatch(dst []Ref, s order.Split) ([]Ref, Batch, error) {
+	if err := c.plan.CheckSplit(s); err != nil {
+		return dst, Batch{}, err
+	}
+	g := uint64(s.GlobalBatch)
+	position, size, err := c.extent(g)
+	if err != nil {
+		return dst, Batch{}, err
+	}
+	global := size
+	if c.plan.mix.Tail == order.TailPad {
+		global = g
+	}
+	from, to := share(global, s.Rank, s.World), share(global, s.Rank+1, s.World)
+	b := Batch{Position: position, NextPosition: position + size, Global: int(global), First: int(from)}
+	if dst, err = c.part(dst, position, size, min(from, size), min(to, size)); err != nil {
+		return dst, b, err
+	}
+	if to > size {
+		if dst, err = c.pad(dst, position, size, max(from, size), to); err != nil {
+			return dst, b, err
+		}
+	}
+	c.position = position + size
+	b.Opened, b.Closed = c.opened, c.closed
+	return dst, b, nil
+}
+
+// extent is where the next batch of g units begins, and how many positions it has.
+func (c *Cursor) extent(g uint64) (position, size uint64, err error) {
+	m := &c.plan.mix
+	position = m.beginning(c.position, g, c.leftOut)
+	if position >= maxPosition || position/m.Epoch >= c.end {
+		return 0, 0, io.EOF
+	}
+	size = g
+	cut := m.Tail == order.TailShort || m.Tail == order.TailPad
+	if cut {
+		size = min(g, m.Epoch-position%m.Epoch)
+	}
+	if !c.ahead.seek(position + size - 1) {
+		if c.ahead.to <= position || !cut { // wrap acts as drop: no sources are left to go on with
+			return 0, 0, io.EOF
+		}
+		size = c.ahead.to - position
+	}
+	for _, r := range c.leftOut {
+		if position < r.From && r.From < position+size {
+			return 0, 0, fmt.Errorf("mix: the positions %d to %d are left out, but the batch of %d at %d ends after they begin: use the global batch that they were given with until they have passed",
+				r.From, r.To-1, size, position)
+		}
+	}
+	return position, size, nil
+}
+
+// part appends the entries from ≤ i < to of the size positions from position on and moves the
+// sources past all of them.
+func (c *Cursor) part(dst []Ref, position, size, from, to uint64) ([]Ref, error) {
+	c.opened, c.closed, c.listed = c.opened[:0], c.closed[:0], c.listed[:0]
+	c.ahead.seek(position + size - 1)
+	c.after = c.ahead.counts(c.after, position+size)
+	c.before = c.count(c.before, position)
+	c.low = c.count(c.low, position+from)
+	c.interleave(position+from, position+to)
+	c.high = append(c.high[:0], c.low...)
+	for _, s := range c.entries {
+		c.high[s]++
+	}
+	c.place()
+	for s := range c.sources {
+		if c.after[s] == c.before[s] {
+			continue
+		}
+		if err := c.list(s); err != nil {
+			return dst, err
+		}
+	}
+	slices.SortStableFunc(c.opened, bySpanPlace)
+	slices.SortStableFunc(c.closed, bySpanPlace)
+	return c.deal(dst), nil
+}
+
+func bySpanPlace(a, b Span) int { return cmp.Compare(a.Place, b.Place) }
+
+// count is what every source has given before a position, which is the end of the stream at most.
+func (c *Cursor) count(dst []uint64, position uint64) []uint64 {
+	c.here.seek(position)
+	return c.here.counts(dst, position)
+}
+
+// interleave finds the sources of the positions from ≤ g < to.
+func (c *Cursor) interleave(from, to uint64) {
+	c.entries = c.entries[:0]
+	for from < to {
+		c.here.seek(from)
+		stop := min(to, c.here.to)
+		c.entries = c.sequencer.append(c.entries, &c.here.tree, from, int(stop-from))
+		from = stop
+	}
+}
+
+// place lays the references of the sources one after another in listed, in ascending order of
+// sources: where says which place of the part each of them belongs to.
+func (c *Cursor) place() {
+	var at uint64
+	for s := range c.next {
+		c.next[s] = at
+		at += c.high[s] - c.low[s]
+	}
+	c.where = append(c.where[:0], c.entries...)
+	for i, s := range c.entries {
+		c.where[c.next[s]] = uint32(i)
+		c.next[s]++
+	}
+}
+
+// list appends the references of this rank's part of source s to listed.
+func (c *Cursor) list(s int) error {
+	x := &c.plan.mix.Sources[s]
+	if c.sources[s] == nil {
+		if c.orders[s] == nil {
+			return fmt.Errorf("mix: %w", &SourceError{x.Name, fmt.Errorf("it has samples in the batch, but no order was given")})
+		}
+		cursor, err := c.orders[s].Seek(x.Place(c.before[s]))
+		if err != nil {
+			return fmt.Errorf("mix: %w", &SourceError{x.Name, err})
+		}
+		c.sources[s], c.moved[s] = cursor, c.before[s]
+	}
+	where := c.where[len(c.listed):]
+	n, from, to := c.after[s]-c.before[s], c.low[s]-c.before[s], c.high[s]-c.before[s]
+	// What drop passed over and what was left out lies between the batches.
+	listed, b, err := c.sources[s].NextPart(c.listed, c.before[s]-c.moved[s], n, from, to)
+	if err != nil {
+		return fmt.Errorf("mix: %w", &SourceError{x.Name, err})
+	}
+	c.listed, c.moved[s] = listed, c.after[s]
+	for _, span := range b.Opened {
+		span.Place = int(where[span.Place])
+		c.opened = append(c.opened, Span{span, uint32(s)})
+	}
+	for _, span := range b.Closed {
+		if span.Place > 0 {
+			span.Place = int(where[span.Place-1]) + 1
+		}
+		c.closed = append(c.closed, Span{span, uint32(s)})
+	}
+	return nil
+}
+
+// deal puts listed into the order of the part.
+func (c *Cursor) deal(dst []Ref) []Ref {
+	first := len(dst)
+	dst = slices.Grow(dst, len(c.entries))[:first+len(c.entries)]
+	at := 0
+	for s := range c.low {
+		x := &c.plan.mix.Sources[s]
+		for j := c.low[s]; j < c.high[s]; {
+			epoch, place := x.Place(j)
+			for stop := min(c.high[s], j+x.Units-place); j < stop; j++ {
+				dst[first+int(c.where[at])] = Ref{c.listed[at], uint32(s), uint32(epoch)}
+				at++
+			}
+		}
+	}
+	return dst
+}
+
+// pad appends the places from ≤ k < to of a list that repeats the size positions from position on.
+// It lists them with a cursor of its own: padding opens no span, and it is rare.
+func (c *Cursor) pad(dst []Ref, position, size, from, to uint64) ([]Ref, error) {
+	whole, err := c.plan.Seek(position, c.orders)
+	if err != nil {
+		return dst, err
+	}
+	refs, err := whole.part(nil, position, size, 0, size)
+	if err != nil {
+		return dst, err
+	}
+	for ; from < to; from++ {
+		r := refs[from%size]
+		r.Slot, r.Padding = 0, true
+		dst = append(dst, r)
+	}
+	return dst, nil
+}
+
+// CheckSplit returns an error for a split that no batch can have, as CheckSplit of package order
+// does. Call it at open; NextBatch calls it each time.
+func (p *Plan) CheckSplit(s order.Split) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if p.mix.Tail == order.TailDrop && uint64(s.GlobalBatch) > p.mix.Epoch {
+		return fmt.Errorf("mix: global batch %d with tail drop delivers nothing of epochs of %d units: give a smaller batch or another tail", s.GlobalBatch, p.mix.Epoch)
+	}
+	return nil
+}
+
+// share is where rank r's part of a list begins: ⌊r·listed/world⌋; r may equal world.
+func share(listed uint64, r, world int) uint64 {
+	hi, lo := bits.Mul64(listed, uint64(r))
+	q, _ := bits.Div64(hi, lo, uint64(world)) // r ≤ world, so the quotient fits
+	return q
+}

@@ -1,0 +1,70 @@
+package mix
+
+import "fmt"
+
+// EpochRule is a way to set the length of an epoch of a mix.
+type EpochRule string
+
+// The rules.
+const (
+	EpochFirst EpochRule = "first" // until some source has given all it has once
+	EpochAll   EpochRule = "all"   // until every source has; the default where weights are given
+)
+
+// EpochLength is the length of an epoch by a rule: the least position at which some source, or every
+// source, with weight > 0 in a segment begun by then has given all it has once. A segment that begins
+// at a position has begun there. m is the mix at its first start, without an Epoch. Where the rule is
+// never met, the error names a source.
+func (m Mix) EpochLength(rule EpochRule) (uint64, error) {
+	if rule != EpochFirst && rule != EpochAll {
+		return 0, fmt.Errorf("mix: epoch %.40q: give a number of units, first or all", string(rule))
+	}
+	if err := m.validateParts(); err != nil {
+		return 0, fmt.Errorf("mix: %w", err)
+	}
+	p := &Plan{mix: m}
+	st, ok := p.firstStretch(), true
+	waiting := map[int]bool{} // of the sources in segments begun: whether they have still to give all
+	for ok {
+		for s, w := range m.Segments[st.segment].Weights {
+			if _, seen := waiting[s]; w > 0 && !seen {
+				waiting[s] = true
+			}
+		}
+		if g, found := p.givenOnce(&st, waiting, rule == EpochFirst); found {
+			return g, nil
+		}
+		st, ok = p.after(&st)
+	}
+	return 0, fmt.Errorf("mix: epoch %s never ends: source %q does not give all it has: give a number of units", rule, m.lowest(waiting))
+}
+
+// givenOnce finds where, within a stretch, the first or the last of the waiting sources has given all
+// it has. It takes from waiting those that give all in the stretch.
+func (p *Plan) givenOnce(st *stretch, waiting map[int]bool, first bool) (position uint64, ok bool) {
+	least, most := uint64(maxPosition), st.from
+	for i, l := range st.tree.leaves {
+		g, ok := st.reach(i, p.mix.Sources[l.source].Units)
+		if waiting[l.source] && ok && g <= st.to && g < maxPosition {
+			least, most = min(least, g), max(most, g)
+			waiting[l.source] = false
+		}
+	}
+	if first {
+		return least, least < maxPosition
+	}
+	if _, more := p.after(st); most == st.to && more {
+		return 0, false // a segment may begin there: it is the next stretch that knows its sources
+	}
+	return most, p.mix.lowest(waiting) == ""
+}
+
+// lowest is the name of the lowest source that is waited for, "" when there is none.
+func (m *Mix) lowest(waiting map[int]bool) string {
+	for s := range m.Sources {
+		if waiting[s] {
+			return m.Sources[s].Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,144 @@
+package mix
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Limits (SPEC.md, "Several sources").
+const (
+	maxPosition = 1 << 63 // positions are below it
+	maxWeights  = 1 << 62 // the sum of a segment's weights is below it
+	maxEpochs   = 1 << 32 // epochs of a source are below it; the default of MaxEpochs
+	maxLanes    = 1 << 24
+	// MaxSources is the most sources of a mix, those removed included.
+	MaxSources = 1000
+	// MaxSegments is the most segments of a mix.
+	MaxSegments = 4096
+	maxName     = 32
+)
+
+// Source is one source of a mix: a data set with an order of its own.
+type Source struct {
+	Name   string // [a-z0-9._-]{1,32}
+	Digest string // of the data set; printable ASCII, at most 71 bytes
+	// Tables names the tables object of the data set's generation, so that a resume opens that
+	// one; at most 29 bytes. Like Checkpoint.Tables of package order, it is not compared.
+	Tables string
+	Units  uint64 // N_s, the samples of an epoch
+
+	// The frozen parameters of the source's order. Seed, shuffle and tail are not here: Params
+	// has them for all sources.
+	Lanes, RunBlocks, Delay, Head uint32
+	Affinity                      order.Affinity
+
+	// MaxEpochs is m_s: the source has weight 0 once it has given its first MaxEpochs epochs.
+	// 0 is 2^32, the most there can be.
+	MaxEpochs uint64
+
+	// Epoch is an epoch of the source, and First the number of units that the source has given
+	// before the first unit of that epoch. Both are 0 for a source that is new.
+	Epoch, First uint64
+	// Base is the number of units that the source has given before Mix.From.
+	Base uint64
+}
+
+// Key is the key of a source's random words: a function of the mix's seed and the source's name, so
+// that adding, removing or reordering sources changes the order of no other source.
+func Key(seed uint64, name string) uint64 {
+	text := append([]byte("shardtool source\x00"), make([]byte, 8)...)
+	binary.LittleEndian.PutUint64(text[len(text)-8:], seed)
+	sum := sha256.Sum256(append(text, name...))
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
+// Place is the epoch of the source that holds its unit number j, counted over all epochs, and the
+// unit's place in it. j is at least Base, and Units is not 0.
+func (s *Source) Place(j uint64) (epoch, place uint64) {
+	if j >= s.First {
+		return s.Epoch + (j-s.First)/s.Units, (j - s.First) % s.Units
+	}
+	back := (s.First-j-1)/s.Units + 1 // First belongs to a later position than Base
+	return s.Epoch - back, back*s.Units - (s.First - j)
+}
+
+// at is the source with Epoch and First of the epoch that its unit j is in.
+func (s *Source) at(j uint64) Source {
+	moved := *s
+	if s.Units > 0 {
+		var place uint64
+		moved.Epoch, place = s.Place(j)
+		moved.First = j - place
+	}
+	return moved
+}
+
+// maxEpochs is MaxEpochs with its default.
+func (s *Source) maxEpochs() uint64 {
+	if s.MaxEpochs == 0 {
+		return maxEpochs
+	}
+	return s.MaxEpochs
+}
+
+// limit is how many units the source gives in all: those of its first MaxEpochs epochs. At most
+// maxPosition, which no count reaches.
+func (s *Source) limit() uint64 {
+	m := s.maxEpochs()
+	if m <= s.Epoch {
+		return s.First // or less: the source has given all it may
+	}
+	hi, lo := bits.Mul64(m-s.Epoch, s.Units)
+	lo, carry := bits.Add64(lo, s.First, 0)
+	if hi+carry > 0 {
+		return maxPosition
+	}
+	return min(lo, maxPosition)
+}
+
+func (s *Source) validate() error {
+	switch {
+	case !validName(s.Name):
+		return fmt.Errorf("name %.40q: give 1 to %d of the characters a-z, 0-9, '.', '_' and '-'", s.Name, maxName)
+	case s.Units >= maxPosition:
+		return badValue("N", s.Units)
+	case s.MaxEpochs > maxEpochs:
+		return fmt.Errorf("max_epochs %d: give at most %d", s.MaxEpochs, uint64(maxEpochs))
+	case s.Epoch > maxEpochs:
+		return badValue("epoch", s.Epoch)
+	case s.First > s.Base && (s.Units == 0 || (s.First-s.Base-1)/s.Units >= s.Epoch):
+		return badValue("first", s.First) // Base would lie before epoch 0
+	case s.Lanes < 1 || s.Lanes > maxLanes:
+		return badValue("V", s.Lanes)
+	case s.Delay < 1:
+		return badValue("W", s.Delay)
+	case s.Head < 1 || s.Head > s.Delay:
+		return badValue("H", s.Head)
+	case s.Affinity != order.AffinityEpoch && s.Affinity != order.AffinityRun:
+		return badValue("affinity", s.Affinity)
+	case !plain(s.Digest, maxDigest):
+		return badValue("digest", s.Digest)
+	case !plain(s.Tables, maxTables):
+		return badValue("tables", s.Tables)
+	}
+	return nil
+}
+
+func badValue(member string, value any) error {
+	return fmt.Errorf("%s cannot be %.200q", member, fmt.Sprint(value))
+}
+
+func validName(name string) bool {
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return len(name) >= 1 && len(name) <= maxName
+}

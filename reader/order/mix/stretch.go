@@ -1,0 +1,154 @@
+package mix
+
+import (
+	"fmt"
+	"slices"
+)
+
+// stretch is the positions from ≤ g < to in which the weights do not change: a segment, cut where a
+// source is used up. Its counts hold at to, too.
+type stretch struct {
+	from, to uint64
+	segment  int
+	tree     tree
+	base     []uint64 // given before from
+	// shift is what a count differs by from that of the tree, modulo 2^64: the tree counts from
+	// position 0 whatever stretch it is for, so that many short segments starve no source.
+	shift []uint64
+}
+
+func (p *Plan) firstStretch() stretch {
+	base := make([]uint64, len(p.mix.Sources))
+	for s := range base {
+		base[s] = p.mix.Sources[s].Base
+	}
+	first, ok := p.begin(0, p.mix.From, base)
+	if !ok { // every source is used up: a stream without positions
+		first = stretch{from: p.mix.From, to: p.mix.From, base: base, shift: base}
+	}
+	return first
+}
+
+// begin makes the stretch at position from: that of the first segment, from the given one on, that
+// has an open source. Not ok: the stream ends at from.
+func (p *Plan) begin(segment int, from uint64, base []uint64) (next stretch, ok bool) {
+	for ; segment < len(p.mix.Segments); segment++ {
+		weights := slices.Clone(p.mix.Segments[segment].Weights)
+		var total uint64
+		for s := range weights {
+			if base[s] >= p.mix.Sources[s].limit() {
+				weights[s] = 0
+			}
+			total += weights[s]
+		}
+		if total > 0 {
+			return p.lay(segment, from, base, newTree(weights)), true
+		}
+	}
+	return stretch{}, false
+}
+
+// lay finds where a stretch ends: at the next segment, or where the first of its sources is used up.
+func (p *Plan) lay(segment int, from uint64, base []uint64, t tree) stretch {
+	st := stretch{from: from, to: maxPosition, segment: segment, tree: t, base: base, shift: make([]uint64, len(base))}
+	if segment+1 < len(p.mix.Segments) {
+		st.to = p.mix.Segments[segment+1].At
+	}
+	t.addCounts(st.shift, make([]uint64, len(t.nodes)), from)
+	for s := range st.shift {
+		st.shift[s] = base[s] - st.shift[s]
+	}
+	for i, l := range t.leaves {
+		if limit := p.mix.Sources[l.source].limit(); limit < maxPosition {
+			if g, ok := st.reach(i, limit); ok {
+				st.to = min(st.to, g)
+			}
+		}
+	}
+	return st
+}
+
+// reach is the least position at which the source of leaf i has given count units. It may lie
+// outside the stretch, where other rules hold. Not ok: it is past every position.
+func (st *stretch) reach(i int, count uint64) (position uint64, ok bool) {
+	return st.tree.reach(i, count-st.shift[st.tree.leaves[i].source])
+}
+
+// after is the stretch that begins where st ends. Not ok: the stream ends there.
+func (p *Plan) after(st *stretch) (next stretch, ok bool) {
+	if st.to >= maxPosition || st.from == st.to {
+		return stretch{}, false
+	}
+	segment := st.segment
+	if segment+1 < len(p.mix.Segments) && st.to == p.mix.Segments[segment+1].At {
+		segment++
+	}
+	return p.begin(segment, st.to, st.counts(nil, st.to))
+}
+
+// counts returns what every source has given before position g of the stretch, in dst's memory.
+func (st *stretch) counts(dst []uint64, g uint64) []uint64 {
+	dst = append(dst[:0], st.shift...)
+	var few [64]uint64
+	units := few[:]
+	if len(st.tree.nodes) > len(few) {
+		units = make([]uint64, len(st.tree.nodes))
+	}
+	st.tree.addCounts(dst, units, g)
+	return dst
+}
+
+// walk is a stretch of a plan and the way to others. It keeps one stretch, because all of them
+// together would be sources times segments.
+type walk struct {
+	plan *Plan
+	stretch
+}
+
+func (p *Plan) walk() walk { return walk{p, p.first} }
+
+// seek makes the stretch with position g current. Not ok: the stream ends at or before g, and the
+// last stretch is current.
+func (w *walk) seek(g uint64) (ok bool) {
+	if g < w.from {
+		w.stretch = w.plan.first
+	}
+	for g >= w.to {
+		next, ok := w.plan.after(&w.stretch)
+		if !ok {
+			return false
+		}
+		w.stretch = next
+	}
+	return true
+}
+
+// Counts appends to dst how many units each source has given before position g, by source number.
+// Each position adds one to exactly one source.
+func (p *Plan) Counts(dst []uint64, g uint64) ([]uint64, error) {
+	w, err := p.walkTo(g)
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, w.counts(nil, g)...), nil
+}
+
+// walkTo finds the stretch of a position, or the last one for the end of the stream.
+func (p *Plan) walkTo(g uint64) (walk, error) {
+	w := p.walk()
+	if g < w.from {
+		return w, fmt.Errorf("mix: position %d is before %d, where the mix begins: use an earlier checkpoint", g, w.from)
+	}
+	if !w.seek(g) && g > w.to {
+		return w, fmt.Errorf("mix: position %d is past the end of the stream at %d, where every source is used up", g, w.to)
+	}
+	return w, nil
+}
+
+// End is the position where the stream ends because every source is used up; 2^63, which is no
+// position, where it never does.
+func (p *Plan) End() uint64 {
+	w := p.walk()
+	w.seek(maxPosition)
+	return w.to
+}

@@ -1,0 +1,54 @@
+package mixing
+
+import "math/bits"
+
+// Labels gives every sample of a data set a label, 0..Len()-1.
+type Labels struct {
+	of    []uint16 // nil: by place in storage
+	count []uint64 // samples of each label
+	total uint64
+}
+
+// NewLabels takes the label of each sample, in storage order. It keeps the slice.
+func NewLabels(of []uint16) *Labels {
+	l := &Labels{of: of, total: uint64(len(of))}
+	for _, label := range of {
+		for int(label) >= len(l.count) {
+			l.count = append(l.count, 0)
+		}
+		l.count[label]++
+	}
+	return l
+}
+
+// Parts divides storage into up to 100 parts of equal length, as classes do a data set that is
+// stored class by class.
+func Parts(samples uint64) *Labels {
+	l := &Labels{total: samples, count: make([]uint64, min(100, max(samples, 1)))}
+	n := uint64(len(l.count))
+	for i := range n { // the samples from ⌈i·samples/n⌉ on have label i
+		l.count[i] = divUp(i+1, samples, n) - divUp(i, samples, n)
+	}
+	return l
+}
+
+// divUp is ⌈a·b/n⌉, for a ≤ n.
+func divUp(a, b, n uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	lo, carry := bits.Add64(lo, n-1, 0)
+	q, _ := bits.Div64(hi+carry, lo, n)
+	return q
+}
+
+// Len is the number of labels.
+func (l *Labels) Len() int { return len(l.count) }
+
+// Of is the label of a sample, given its number in storage order.
+func (l *Labels) Of(number uint64) int {
+	if l.of != nil {
+		return int(l.of[number])
+	}
+	hi, lo := bits.Mul64(number, uint64(len(l.count)))
+	q, _ := bits.Div64(hi, lo, l.total)
+	return int(q)
+}

@@ -1,0 +1,46 @@
+package reader
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/shardtool/shardtool/reader/order/mixing"
+)
+
+// measuredSamples bounds what logOrder measures: some 50 ms of a processor, beside the first reads.
+const measuredSamples = 1 << 18
+
+// logOrder describes the order to the log at the start: its parameters, how this rank's share of it
+// is mixed by place in storage, and what the user should change.
+func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
+	log, p := s.opts.Log, s.plan.Params()
+	if !p.Shuffle {
+		return
+	}
+	if p.MixesLittle(s.split.GlobalBatch) {
+		remedy := "raise ShuffleMemory, or pack with smaller blocks or in a random order"
+		if p.RunBlocks > 1 { // smaller blocks would be joined again
+			remedy = "raise ShuffleMemory, or set RunBlocks to 1 for a new run, or pack in a random order"
+		}
+		log.Warn("stream: the window is small for the global batch: of data that is stored class by class, the class mix of batches varies more "+
+			"than at random; "+remedy,
+			"lanes", p.Lanes, "delay", p.Delay, "window", p.Window(), "global_batch", s.split.GlobalBatch)
+	}
+	if s.split.World > int(p.Lanes) {
+		log.Warn("stream: there are more ranks than lanes, so ranks read the same blocks: raise ShuffleMemory or set Lanes, or share a cache",
+			"ranks", s.split.World, "lanes", p.Lanes, "reads_of_a_block", round3(float64(s.split.World)/float64(p.Lanes)))
+	}
+	labels := mixing.Parts(s.plan.Samples())
+	w, samples, err := mixing.Rank(s.plan, labels, s.split, mixing.Span{
+		Epoch: min(epoch, lastEpoch), Most: measuredSamples, Stop: func() error { return context.Cause(ctx) },
+	})
+	if err != nil { // the stream was closed
+		return
+	}
+	log.Info("stream: order", "rank", s.split.Rank, "ranks", s.split.World, "lanes", p.Lanes, "run_blocks", p.RunBlocks, "delay", p.Delay, "head", p.Head,
+		"local_vif", round3(w.VIF), "parts_seen", fmt.Sprintf("%d of %d", w.LabelsLeast, labels.Len()), "same_block", round3(w.SameBlock),
+		"samples_measured", samples)
+}
+
+// lastEpoch is the last one there is.
+const lastEpoch = 1<<32 - 1

@@ -1,0 +1,114 @@
+package reader
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+)
+
+// lines is a log that several goroutines write to.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestStreamLogsOrder: the log begins with the order, how it mixes this rank's share, and what
+// should be changed. Advice is in the library's terms.
+func TestStreamLogsOrder(t *testing.T) {
+	set := newStreamed(t, mem.New(), mixed(1000), testset.Options{BlockSize: 8 << 10, ShardSize: 100 << 10})
+	for name, c := range map[string]struct {
+		o      StreamOptions
+		says   []string
+		silent []string
+	}{
+		"enough": {
+			StreamOptions{Shuffle: true, GlobalBatch: 64, World: 2, Rank: 1},
+			[]string{`msg="stream: order" rank=1 ranks=2 lanes=96 run_blocks=1`, "local_vif=", " of 100", "same_block=", "samples_measured=500"}, []string{"WARN"},
+		},
+		"small window": {
+			StreamOptions{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3},
+			[]string{"level=WARN", "window=12 global_batch=64", "raise ShuffleMemory, or pack with smaller blocks", `msg="stream: order"`}, []string{"--", "more ranks"},
+		},
+		"joined blocks": {
+			StreamOptions{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3, RunBlocks: 2},
+			[]string{"set RunBlocks to 1"}, []string{"smaller blocks", "--"},
+		},
+		"few lanes": {
+			StreamOptions{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 50, World: 6},
+			[]string{"more ranks than lanes", "reads_of_a_block=1.5"}, []string{"--", "small for"},
+		},
+		"unshuffled": {StreamOptions{GlobalBatch: 64}, nil, []string{"stream: ", "WARN"}},
+	} {
+		var log lines
+		c.o.Epochs, c.o.Tail, c.o.Log, c.o.StatsEvery = 1, "short", slog.New(slog.NewTextHandler(&log, nil)), time.Hour
+		s := set.stream(t, c.o)
+		for range s.Batches(t.Context()) { // before Close, so that it is not cut short
+			continue
+		}
+		for c.says != nil && !strings.Contains(log.String(), `msg="stream: order"`) {
+			time.Sleep(time.Millisecond)
+		}
+		_ = s.Close()
+		text := log.String()
+		for _, want := range c.says {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: %q is not in\n%s", name, want, text)
+			}
+		}
+		for _, bad := range c.silent {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s: %q is in\n%s", name, bad, text)
+			}
+		}
+		if strings.Index(text, `msg="stream: order"`) > strings.Index(text, "msg=stream ") && len(c.says) > 0 {
+			t.Errorf("%s: the order does not come first:\n%s", name, text)
+		}
+	}
+}
+
+// TestStreamJoinsBlocks: with default options the small blocks of a data set that has many are read
+// several at a time, and those of one that has few one by one.
+func TestStreamJoinsBlocks(t *testing.T) {
+	for _, c := range []struct {
+		blocks int
+		runs   uint32
+	}{{3200, 2}, {1000, 1}} {
+		store := &far{Store: mem.New(), requests: 8}
+		set := newStreamed(t, store, mixed(c.blocks), testset.Options{BlockSize: 1, ShardSize: 400_000})
+		s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tail: "short"})
+		if p := s.Params(); p.RunBlocks != c.runs {
+			t.Fatalf("%d blocks: %+v", c.blocks, p)
+		}
+		store.reads.Store(0)
+		samples := 0
+		for b, err := range s.Batches(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			samples += len(b.Samples)
+		}
+		reads, runs := int(store.reads.Load()), c.blocks/int(c.runs)
+		// A run at the end of a lane may be read for either lane; indexes and ends of shards are read too.
+		if most := runs + 96 + 3*int(set.NumShards()); samples != c.blocks || reads < runs || reads > most {
+			t.Errorf("%d blocks in runs of %d: %d samples, %d reads, want %d to %d", c.blocks, c.runs, samples, reads, runs, most)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// present is what a store holds, by name.
+type present map[string]objstore.Info
+
+func listPresent(ctx context.Context, store objstore.Store, prefix string) (present, error) {
+	all := present{}
+	for info, err := range store.List(ctx, prefix) {
+		if err != nil {
+			return nil, err
+		}
+		all[info.Name] = info
+	}
+	return all, nil
+}
+
+// faults lists what is wrong with the objects that a generation or a part leads to: its shards with
+// their sidecars, its keys table and lists, and those named besides. done is what this run put, nil
+// where it put nothing: an object with another tag than it was given is read and compared.
+func (all present) faults(ctx context.Context, m *format.Manifest, done *puts, besidesThem ...string) (faults []string, err error) {
+	check := func(name string, size int64) error {
+		info, ok := all[name]
+		var put placed
+		if done != nil {
+			put = done.done[name]
+		}
+		switch {
+		case !ok:
+			faults = append(faults, name+" is gone")
+		case size >= 0 && info.Size != size:
+			faults = append(faults, fmt.Sprintf("%s has %d bytes, %d were written", name, info.Size, size))
+		case put.etag != "" && put.etag != info.ETag:
+			_, equal, err := put.same(ctx, done.store, name, put.etag)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, objstore.ErrChanged) {
+				equal, err = false, nil
+			}
+			if err == nil && !equal {
+				faults = append(faults, name+" was replaced by other bytes")
+			}
+			return err
+		}
+		return nil
+	}
+	for _, name := range append(besides(m), besidesThem...) {
+		if err := check(name, -1); err != nil {
+			return nil, err
+		}
+	}
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		err := check(s.Name, int64(s.Size))
+		if err == nil && s.Plain() {
+			err = check(s.IndexObject(), int64(s.Tail))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return faults, nil
+}
+
+// faultsText lists faults, of many the first.
+func faultsText(faults []string) string {
+	const most = 10
+	if more := len(faults) - most; more > 0 {
+		return fmt.Sprintf("%s; and %d more", strings.Join(faults[:most], "; "), more)
+	}
+	return strings.Join(faults, "; ")
+}
+
+// checkObjects looks again at what manifest.json leads to: another program may have been there
+// meanwhile. The error wraps ErrLost and names the objects.
+func (w *Writer) checkObjects(ctx context.Context, m *format.Manifest, tables string) error {
+	all, err := listPresent(ctx, w.store, "")
+	if err != nil {
+		return err
+	}
+	faults, err := all.faults(ctx, m, w.puts, tables)
+	if err == nil && len(faults) > 0 {
+		err = fmt.Errorf("%w: %s", ErrLost, faultsText(faults))
+	}
+	return err
+}

@@ -1,0 +1,128 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// puts puts immutable objects and remembers what it put, so that a commit can compare it with what
+// the store holds by then. Its methods may be called from many goroutines.
+type puts struct {
+	store objstore.Store
+
+	mu   sync.Mutex
+	done map[string]placed
+}
+
+// placed is an object that this run put, or found in place with the same bytes.
+type placed struct {
+	size int64
+	sum  uint64 // xxh64 of its bytes
+	etag string
+}
+
+func newPuts(store objstore.Store) *puts { return &puts{store: store, done: map[string]placed{}} }
+
+func (p *puts) remember(name string, o placed) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done[name] = o
+}
+
+// commit makes an upload visible. An object that is there already with the same bytes will do: a
+// run that was interrupted put it, or another one that puts the same.
+func (p *puts) commit(ctx context.Context, up objstore.Upload, name string, size int64, sum uint64) error {
+	info, err := up.Commit(ctx)
+	o := placed{size, sum, info.ETag}
+	if errors.Is(err, objstore.ErrExists) {
+		var equal bool
+		if o.etag, equal, err = o.same(ctx, p.store, name, ""); err == nil && !equal {
+			err = fmt.Errorf("%w: %s is there with other bytes, and no manifest names it: it is from an unfinished pack with other "+
+				"sources or options, or from one that runs now; `shardtool prune` removes leftovers", ErrLost, name)
+		}
+	}
+	if err == nil {
+		p.remember(name, o)
+	}
+	return err
+}
+
+// shard commits a shard, and its sidecar after it.
+func (p *puts) shard(ctx context.Context, s *openShard) error {
+	err := p.commit(ctx, s.up, s.name, s.size, s.sum.Sum64())
+	if err != nil || s.sidecar == nil {
+		return err
+	}
+	info := format.ShardInfo{Name: s.name}
+	return p.immutable(ctx, info.IndexObject(), s.sidecar)
+}
+
+// immutable puts an object whose bytes are a function of its name and of what the generation holds.
+func (p *puts) immutable(ctx context.Context, name string, data []byte) error {
+	up, err := p.store.Create(ctx, name, objstore.Condition{IfNoneMatch: true})
+	if err != nil {
+		return err
+	}
+	if _, err := up.Write(data); err != nil {
+		_ = up.Abort() // the first failure is the one to report
+		return err
+	}
+	return p.commit(ctx, up, name, int64(len(data)), xxhash.Sum64(data))
+}
+
+// named puts an object of that size whose name is the hash of its bytes, which write writes. An
+// existing object of the same size is assumed identical, because its name is its hash.
+func (p *puts) named(ctx context.Context, name string, size int64, write func(to io.Writer) error) error {
+	up, err := p.store.Create(ctx, name, objstore.Condition{IfNoneMatch: true})
+	if err != nil {
+		return err
+	}
+	sum := xxhash.New()
+	if err := write(io.MultiWriter(sum, up)); err != nil {
+		return errors.Join(err, up.Abort())
+	}
+	info, err := up.Commit(ctx)
+	if errors.Is(err, objstore.ErrExists) {
+		if there, serr := p.store.Stat(ctx, name); serr == nil && there.Size == size {
+			info, err = there, nil
+		}
+	}
+	if err == nil {
+		p.remember(name, placed{size, sum.Sum64(), info.ETag})
+	}
+	return err
+}
+
+// same compares an object with what was put. One that has the tag known is not read.
+func (o placed) same(ctx context.Context, store objstore.Store, name, known string) (etag string, equal bool, err error) {
+	obj, err := store.Open(ctx, name)
+	if err != nil {
+		return "", false, err
+	}
+	defer obj.Close()
+	info, err := obj.Info(ctx)
+	if err != nil || info.Size != o.size {
+		return "", false, err
+	}
+	if known != "" && info.ETag == known {
+		return known, true, nil
+	}
+	h := xxhash.New()
+	buf := make([]byte, min(o.size, 1<<20))
+	for off := int64(0); off < o.size; off += int64(len(buf)) {
+		buf = buf[:min(int64(len(buf)), o.size-off)]
+		if err := obj.ReadAt(ctx, buf, off); err != nil {
+			return "", false, err
+		}
+		_, _ = h.Write(buf)
+	}
+	return info.ETag, h.Sum64() == o.sum, nil
+}

@@ -1,0 +1,166 @@
+package writer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"hash/crc32"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// maxProof bounds what is read of an object beyond its index to see whose it is. Larger ones are
+// known by their structure alone.
+const maxProof = 16 << 20
+
+// written reports whether an object's own content shows that a Writer put it under this name. A
+// name alone proves nothing: people keep archives and copies of shards beside a data set.
+func written(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
+	var ok bool
+	var err error
+	name := info.Name
+	switch archive, tag, sidecar := format.ParseSidecarName(name); {
+	case sidecar:
+		ok, err = writtenSidecar(ctx, store, info, archive, tag)
+	case partObjects.MatchString(name):
+		ok, err = writtenPart(ctx, store, name)
+	case format.IsTablesName(name):
+		var closeTables func()
+		if _, closeTables, err = loadTables(ctx, store, name); err == nil {
+			closeTables()
+			ok, err = hashed(ctx, store, info, format.TablesName)
+		}
+	case format.IsKeysName(name):
+		if ok, err = isKeys(ctx, store, info); ok {
+			ok, err = hashed(ctx, store, info, format.KeysName)
+		}
+	case format.IsSkippedName(name):
+		if ok, err = isList(ctx, store, info); ok {
+			ok, err = hashed(ctx, store, info, format.SkippedName)
+		}
+	default:
+		ok, err = writtenShard(ctx, store, info)
+	}
+	if err != nil && notOurs(err) {
+		return false, nil
+	}
+	return ok && err == nil, err
+}
+
+// notOurs reports whether an error in reading an object means that it is missing or not what its
+// name says.
+func notOurs(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion)
+}
+
+// hashed reports whether an object's name is that of the hash of its bytes. One that is too large
+// to be read is taken to be.
+func hashed(ctx context.Context, store objstore.Store, info objstore.Info, nameOf func(format.Hash) string) (bool, error) {
+	if info.Size > maxProof {
+		return true, nil
+	}
+	data, _, err := objstore.ReadAll(ctx, store, info.Name, maxProof)
+	return err == nil && nameOf(format.BlockHash(data)) == info.Name, err
+}
+
+// isKeys reports whether an object begins as a keys table of its length does.
+func isKeys(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
+	head, err := readFront(ctx, store, info, format.KeyHeaderLen)
+	if err != nil {
+		return false, err
+	}
+	table, err := format.ParseKeyHeader(head)
+	return err == nil && table.Size() == info.Size, err
+}
+
+// isList reports whether the first line of an object is one of a list of samples left out (SPEC
+// 6.4).
+func isList(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
+	head, err := readFront(ctx, store, info, maxBlockList)
+	if err != nil {
+		return false, err
+	}
+	line, _, whole := bytes.Cut(head, []byte("\n"))
+	var said struct {
+		Reason *string `json:"reason"`
+		More   *int64  `json:"more"`
+	}
+	return whole && json.Unmarshal(line, &said) == nil && (said.Reason != nil || said.More != nil), nil
+}
+
+func readFront(ctx context.Context, store objstore.Store, info objstore.Info, most int64) ([]byte, error) {
+	obj, err := store.Open(ctx, info.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer obj.Close()
+	head := make([]byte, min(most, info.Size))
+	return head, obj.ReadAt(ctx, head, 0)
+}
+
+// provenance is what the options in the metadata of shards and parts say of their names.
+type provenance struct {
+	Name  string `json:"name"`
+	Parts int    `json:"parts"`
+}
+
+func provenanceOf(meta format.Metadata) (p provenance, ok bool) {
+	return p, json.Unmarshal([]byte(meta["options"]), &p) == nil && p.Name != ""
+}
+
+// writtenPart opens the manifest of a part, which tells its name.
+func writtenPart(ctx context.Context, store objstore.Store, name string) (bool, error) {
+	t, closeTables, err := loadTables(ctx, store, name)
+	if err != nil {
+		return false, err
+	}
+	defer closeTables()
+	from, ok := provenanceOf(t.Meta)
+	part, err := strconv.Atoi(t.Meta["part"])
+	return ok && err == nil && partObject(from.Name, t.Generation, part, from.Parts) == name, nil
+}
+
+// writtenSidecar reads the sidecar of a foreign archive, which tells the archive and has its own
+// hash in its name.
+func writtenSidecar(ctx context.Context, store objstore.Store, info objstore.Info, archive string, tag format.SidecarTag) (bool, error) {
+	ix, tail, err := loadIndex(ctx, store, info.Name)
+	if err != nil || !tail.Foreign || ix.Meta[metaArchive] != archive {
+		return false, err
+	}
+	return hashed(ctx, store, info, func(h format.Hash) string { return format.SidecarName(archive, format.SidecarTag(h[:8])) })
+}
+
+// shardNumber is what follows the name of a data set in the names of its shards.
+var shardNumber = regexp.MustCompile(`^(-v[0-9]{4,})?(-p[0-9]{4,})?-[0-9]{6,}\.tar(\.zst|\.shidx)?$`)
+
+// writtenShard reads the index of a shard or of its sidecar. A plain archive is the one described
+// if its length and its first frame are.
+func writtenShard(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
+	index := info.Name
+	if !strings.HasSuffix(index, format.SidecarSuffix) {
+		index = (&format.ShardInfo{Name: index}).IndexObject()
+	}
+	ix, tail, err := loadIndex(ctx, store, index)
+	if err != nil {
+		return false, err
+	}
+	from, ok := provenanceOf(ix.Meta)
+	rest, named := strings.CutPrefix(info.Name, from.Name)
+	if !ok || !named || !shardNumber.MatchString(rest) || tail.Foreign || ix.Meta["content"] == "" {
+		return false, nil
+	}
+	if index == info.Name {
+		return true, nil
+	}
+	if uint64(info.Size) != tail.DataSize || len(ix.Rows) == 0 {
+		return false, nil
+	}
+	first, err := readFront(ctx, store, info, int64(ix.Rows[0].Stored))
+	return err == nil && crc32.Checksum(first, castagnoli) == ix.Rows[0].CRC, err
+}
