@@ -19,6 +19,9 @@ const (
 	// be 4 % slower.
 	decodeMost = 2 << 20
 	rowsMost   = 256
+	// sumMost is the most bytes that are read before they are summed: they are in the second-level
+	// cache then. Reading 1 MiB first was measured to cost a fifth more.
+	sumMost = 256 << 10
 	// room is what the decoder wants behind the decoded bytes, see format.DecodeRoom.
 	room = 16
 )
@@ -123,6 +126,9 @@ func (s *stage) try(ctx context.Context, j *job, p plan, buf []byte, out []resul
 		return s.decodes(ctx, &r, out)
 	}
 	switch {
+	case p.inPlace && !s.d.objects.remote && p.stored >= sumMost*(j.to-j.from):
+		r.at = buf[:p.stored]
+		return s.decodes(ctx, &r, out) // which reads each row, and sums it meanwhile
 	case p.inPlace:
 		r.at = buf[:p.stored]
 	case s.flight != nil:
@@ -252,16 +258,35 @@ func (r *rowReader) run(ctx context.Context, out []result) []result {
 	return out
 }
 
-// next returns a row's stored bytes.
+// next returns a row's stored bytes, compared with their checksum.
 func (r *rowReader) next(ctx context.Context, row format.Row, offset int64) ([]byte, error) {
 	stored := r.at[:row.Stored]
 	if r.fetched || r.inPlace {
 		r.at = r.at[row.Stored:]
 	}
-	if r.fetched {
-		return stored, nil
+	step := len(stored)
+	if !r.fetched && !r.d.objects.remote {
+		step = sumMost
 	}
-	return stored, r.read(ctx, r.handle, stored, offset)
+	sum, summed := uint32(0), !r.d.opts.Unverified || r.keepGoing
+	for rest := stored; len(rest) > 0; {
+		p := rest[:min(step, len(rest))]
+		if !r.fetched {
+			if err := r.read(ctx, r.handle, p, offset); err != nil {
+				return nil, err
+			}
+		}
+		if summed {
+			sum = format.UpdateChecksum(sum, p)
+		}
+		rest, offset = rest[len(p):], offset+int64(len(p))
+	}
+	if summed {
+		if err := format.CheckFrameSum(sum, row); err != nil {
+			return nil, ofKind(KindChecksum, err)
+		}
+	}
+	return stored, nil
 }
 
 // blockSamples is the number of samples of the block that row i belongs to.
@@ -272,13 +297,8 @@ func blockSamples(rows []format.Row, i int) uint32 {
 	return rows[i].Samples
 }
 
-// decode checks a row's stored bytes and decodes them to dst, whose memory may be theirs.
+// decode decodes a row's stored bytes to dst, whose memory may be theirs.
 func (s *stage) decode(dst, stored []byte, r format.Row) ([]byte, error) {
-	if !s.d.opts.Unverified || s.keepGoing {
-		if err := format.CheckFrame(stored, r); err != nil {
-			return nil, ofKind(KindChecksum, err)
-		}
-	}
 	if r.Codec == format.CodecBytes && cap(dst) > 0 && &dst[:1][0] == &stored[0] {
 		return stored[:len(stored):len(stored)], nil
 	}
