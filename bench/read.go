@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/bench/table"
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
 )
 

@@ -174,8 +174,13 @@ func CheckFrame(stored []byte, row Row) error {
 	if len(stored) != int(row.Stored) {
 		return corruptf("frame has %d bytes, its row says %d", len(stored), row.Stored)
 	}
-	if got := Checksum(stored); got != row.CRC {
-		return corruptf("checksum mismatch: CRC-32C is %08x, the index says %08x", got, row.CRC)
+	return CheckFrameSum(Checksum(stored), row)
+}
+
+// CheckFrameSum is CheckFrame for row.Stored bytes that were summed while they were read.
+func CheckFrameSum(sum uint32, row Row) error {
+	if sum != row.CRC {
+		return corruptf("checksum mismatch: CRC-32C is %08x, the index says %08x", sum, row.CRC)
 	}
 	return nil
 }

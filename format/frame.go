@@ -51,6 +51,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Checksum is the CRC-32C that every frame, section, locator and table is guarded with.
 func Checksum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 
+// UpdateChecksum is the Checksum of the bytes that sum is of, followed by p.
+func UpdateChecksum(sum uint32, p []byte) uint32 { return crc32.Update(sum, castagnoli, p) }
+
 // eoaFrame decodes to 1,024 zero bytes, the end of a tar archive (SPEC 3.4).
 var eoaFrame = func() []byte {
 	// Frame_Header_Descriptor 0x64: content size in 2 bytes (less 256), single segment, checksum.

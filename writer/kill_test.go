@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -215,7 +216,7 @@ func checkGeneration(t *testing.T, st objstore.Store, generation string) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if r, err := d.Verify(t.Context(), reader.VerifyOptions{Deep: true}); err != nil || !r.OK() {
+	if r, err := check.Verify(t.Context(), d.Store(), check.Options{Deep: true}); err != nil || !r.OK() {
 		t.Fatalf("generation %d: %+v, %v", d.Generation(), r, err)
 	}
 }

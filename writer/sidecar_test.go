@@ -9,7 +9,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/check"
 )
 
 // sidecarOf is the only sidecar of an archive.
@@ -41,7 +41,7 @@ func TestIndexOtherBlocks(t *testing.T) {
 		}
 		generations = append(generations, strings.TrimSuffix(strings.TrimPrefix(res.Tables, "manifest-"), ".bin"))
 		for _, generation := range generations {
-			r, err := readDataset(t, store, reader.Options{Generation: generation}).Verify(t.Context(), reader.VerifyOptions{Deep: true})
+			r, err := check.Verify(t.Context(), store, check.Options{Generation: generation, Deep: true})
 			if err != nil || !r.OK() {
 				t.Fatalf("block size %d: generation %s: %+v, %v", size, generation, r, err)
 			}
@@ -90,7 +90,7 @@ func TestIndexOtherBlocks(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if r, err := readDataset(t, store, reader.Options{}).Verify(t.Context(), reader.VerifyOptions{Deep: true}); err != nil || !r.OK() {
+	if r, err := check.Verify(t.Context(), store, check.Options{Deep: true}); err != nil || !r.OK() {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -127,7 +127,7 @@ func TestIndexFirstReleases(t *testing.T) {
 	check := func(what string) {
 		t.Helper()
 		for _, generation := range []string{"", strings.TrimSuffix(strings.TrimPrefix(name, "manifest-"), ".bin")} {
-			r, err := readDataset(t, store, reader.Options{Generation: generation}).Verify(t.Context(), reader.VerifyOptions{Deep: true})
+			r, err := check.Verify(t.Context(), store, check.Options{Generation: generation, Deep: true})
 			if err != nil || !r.OK() {
 				t.Fatalf("%s: %+v, %v", what, r, err)
 			}

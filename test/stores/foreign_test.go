@@ -14,7 +14,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/test/proxy"
 )
 
@@ -101,7 +101,7 @@ func exercise(t *testing.T, s *server, wrong ...string) (compared []string) {
 	t.Logf("compared: %q", compared)
 	store := s.open(t, s.bucket(t), "packed", s3store.Options{})
 	packFiles(t, store)
-	report, err := reader.Verify(t.Context(), store, reader.Options{}, reader.VerifyOptions{Deep: true})
+	report, err := check.Verify(t.Context(), store, check.Options{Deep: true})
 	if err != nil || !report.OK() {
 		t.Fatalf("%+v, %v", report, err)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/shardtool/shardtool/objstore"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
-	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/test/proxy"
 	"github.com/shardtool/shardtool/writer"

@@ -12,7 +12,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/objstore/local"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/test/proxy"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
@@ -69,7 +69,7 @@ func TestVerifyWithoutRanges(t *testing.T) {
 		},
 	} {
 		for _, deep := range []bool{false, true} {
-			report, err := reader.Verify(t.Context(), without(t), reader.Options{}, reader.VerifyOptions{Deep: deep})
+			report, err := check.Verify(t.Context(), without(t), check.Options{Deep: deep})
 			if !errors.Is(err, objstore.ErrNoRanges) || report != nil && !report.OK() {
 				t.Errorf("%s, deep %v: %v, %+v", name, deep, err, report)
 			}
