@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Mapping as AnyMapping
 from multiprocessing import context
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
 
 import torch.utils.data
 
@@ -235,11 +236,11 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
             )
         return self._loader.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
         """Makes the next iteration go on at a place: that of a batch, of a data set, or of a ``shardtool.Loader``, on
-        any number of ranks and workers."""
+        any number of ranks and workers. A list of the states of all ranks after one step is merged, see ``merge_states``."""
         worker = torch.utils.data.get_worker_info()
-        if worker is not None:
+        if worker is not None and isinstance(state, AnyMapping):
             self._open_tap(worker).load_state_dict(state)
             return
         self._loader.load_state_dict(state)

@@ -7,10 +7,11 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping as AnyMapping
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Union
 
 import torch
 
+from .._states import single
 from ..batch import Batch
 from ..errors import CheckpointError, ClosedError, ConfigError
 from ..loader import Loader
@@ -149,13 +150,14 @@ class Prefetcher:
             raise CheckpointError("the batches do not tell their place: have `map` return dicts, or use a shardtool.Loader")
         return state
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
         """Makes the next iteration go on at a place: see Loader."""
+        state = single(state)
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
         self._target.load_state_dict(state)
-        self._state, self._lost, self._delivered = dict(state), False, 0
+        self._state, self._lost, self._delivered = state, False, 0
 
     def stats(self) -> Stats:
         """What the loop has waited for: see Stats. ``wait`` is the loop's, not that of the thread that reads ahead. Its causes are an
