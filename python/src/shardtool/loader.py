@@ -9,7 +9,7 @@ import time
 import warnings
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
-from . import _config, _group, _states
+from . import _config, _group, _states, _trainer
 from ._client import Client, logger
 from ._config import Size
 from ._run import Run
@@ -162,6 +162,8 @@ class Loader:
         self._place: Optional[Tuple[int, int]] = None
         self._begin: Optional[int] = None  # epoch that set_epoch asked for
         self._closed = False
+        self._placed = False  # where to begin, by load_state_dict
+        self._begun = False  # an iteration
         self._reset()
 
     def _reset(self) -> None:
@@ -172,7 +174,7 @@ class Loader:
 
     def __getstate__(self) -> Dict[str, Any]:
         kept = ("url", "_fields", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order", "_checkpoint", "_ledger",
-                "_place", "_begin", "_closed", "_metrics", "_every")  # fmt: skip
+                "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every")  # fmt: skip
         state = {name: getattr(self, name) for name in kept}
         # Groups do not leave their process.
         state["_skip_group"] = self._skip_group if isinstance(self._skip_group, bool) else None
@@ -264,10 +266,20 @@ class Loader:
         self._pass = Epoch()
         return Iterator(self, self._pass)
 
+    def _unfit(self) -> str:
+        """Why the first iteration does not begin where a framework's trainer resumes; empty where it does."""
+        why = "" if self._begun else _trainer.unfit(self._placed, lambda: self.epoch)
+        self._begun = not why
+        return why
+
     def _next(self, it: "Epoch") -> Any:
         if it.last:
             it.ended = True
             raise StopIteration
+        if not self._begun:
+            unfit = self._unfit()
+            if unfit:
+                raise ConfigError(unfit)
         run, self._run = self._run, None  # until the batch is delivered: what fails begins anew at the place
         if run is None or it is not self._pass or not run.client.alive:
             if it is not self._pass:
@@ -426,6 +438,7 @@ class Loader:
         said = _states.single(state)
         checkpoint, ledger, begin = said["checkpoint"], said["ledger"], said["begin"]
         place = None if checkpoint is None else _states.place_of(checkpoint)
+        self._placed = True
         self._disconnect()  # it may name another generation
         self._checkpoint, self._ledger, self._begin, self._place = checkpoint, ledger, begin, place
 

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 
 import torch
 
+from .. import _trainer
 from .._states import single
 from ..batch import Batch
 from ..errors import CheckpointError, ClosedError, ConfigError
@@ -71,6 +72,7 @@ class Prefetcher:
         self._length: Optional[int] = None  # of the iteration under way
         self._wait = self._first = self._begun = 0  # nanoseconds that the loop waited, and for its first batch; and when it began
         self._spent = _Spent()
+        self._begun = False  # to deliver batches
 
     # Iterating
 
@@ -89,6 +91,12 @@ class Prefetcher:
         return self._pass(thread)
 
     def _pass(self, thread: "_Reader") -> "Iterator[Any]":
+        if not self._begun:
+            target = self._target if isinstance(self._target, Loader) else self._target._loader
+            unfit = _trainer.unfit(target._placed, lambda: self._epoch)  # the thread that has the loader cannot see the trainer
+            if unfit:
+                raise ConfigError(unfit)
+            self._begun = True
         while True:
             if thread is not self._thread:
                 raise ClosedError("this iteration is over: another one began, or the prefetcher was closed or given another state")
