@@ -253,3 +253,18 @@ def test_transformers_without_place(small: pathlib.Path, tmp_path: pathlib.Path,
         trainer.train(resume_from_checkpoint=str(checkpoint))
     getattr(loader, "dataset", loader).close()
     assert second.seen == []
+
+
+def test_lightning_stateful(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A StatefulDataLoader with workers, whose place Lightning keeps."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    job = Lightning(tmp_path, monkeypatch)
+
+    def loader() -> Any:
+        return stateful.StatefulDataLoader(shardtool.Dataset(small, **PLAIN), batch_size=None, num_workers=2)
+
+    first, second = job.module(stop=17), job.module()
+    with pytest.raises(Stop):
+        job.trainer().fit(first, loader())
+    job.trainer().fit(second, loader(), ckpt_path=str(tmp_path / "step=16.ckpt"))
+    assert first.model.seen[:16] + second.model.seen == want(small)

@@ -100,8 +100,9 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
         assert self._board is not None
         found = above(self)
         if found is not None and not attached(found[0]):
+            self._loader._begun = self._loader._begun or found[1] is not None  # where the StatefulDataLoader says
             # Not raised here: before a fork nobody would hear it.
-            Loop(self._board, self._waits, found[0], self._loader._unfit() if found[1] is None else "")
+            Loop(self._board, self._waits, found[0], self._loader._unfit())
             if found[1] is not None:
                 self._board.write(notes.RESUMES, {"ticket": self._board.ticket, **found[1]})
 
