@@ -135,7 +135,7 @@ test-frameworks: build .venv-frameworks/ready ## the snippets of docs/pytorch.md
 	@touch $@
 
 .PHONY: test-compat
-test-compat: build .venv-compat/ready ## the tests of PyTorch and of the frameworks, on current releases from PyPI (6 GB)
+test-compat: build .venv-compat/ready ## the tests of PyTorch and of the frameworks, on current releases (6 GB of packages)
 	cd python && SHARDTOOL_TEST_TORCH=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-compat/bin/pytest $(PYTESTFLAGS) tests/frameworks.py tests/test_torch_*.py
 
 .PHONY: demo-s3
