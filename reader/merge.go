@@ -8,19 +8,22 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Saved is what one rank saves after a step: its checkpoint, and the ledger of the blocks that it skipped.
+// Saved is what one rank saves after a step: its checkpoint, and the ledger of the blocks that it
+// skipped.
 type Saved struct {
 	Checkpoint order.Checkpoint
 	Skipped    []SkippedBlock
 }
 
-// Merge returns the one state of a job whose ranks saved these after the same step: the place, which they share, and the blocks
-// that any of them skipped. A rank finds only the damage in its own part of each batch, so a job that goes on from the state of
-// one rank forgets the blocks of the others, and its limit of skipped samples counts from a wrong number.
+// Merge returns the one state of a job whose ranks saved these after the same step: the place,
+// which they share, and the blocks that any of them skipped. A rank finds only the damage in its
+// own part of each batch, so a job that goes on from the state of one rank forgets the blocks of
+// the others, and its limit of skipped samples counts from a wrong number.
 //
-// The result depends neither on the order of the states nor on how often one is given, and merging results of Merge is merging
-// what they were made of. An error wraps order.ErrMismatch when the states differ in their place or order, and when a ledger
-// does not list what its checkpoint counts.
+// The result depends neither on the order of the states nor on how often one is given, and merging
+// results of Merge is merging what they were made of. An error wraps order.ErrMismatch when the
+// states differ in their place or order, and when a ledger does not list what its checkpoint
+// counts.
 func Merge(saved ...Saved) (Saved, error) {
 	if len(saved) == 0 {
 		return Saved{}, fmt.Errorf("reader: merge: %w: there is none", order.ErrMismatch)

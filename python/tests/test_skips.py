@@ -105,3 +105,12 @@ def test_alone(holes: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert "rank 1 of 2 counts the samples that it skips alone, as torch.distributed is not initialised" in said
     with Loader(holes, **OPTIONS, rank=1, world_size=2, skip_group=True) as loader, pytest.raises(ConfigError, match="not initialised"):
         next(iter(loader))
+
+
+def test_list_too_long(small: Path) -> None:
+    """A list that no child can be started with is refused by its size."""
+    with Loader(small, **OPTIONS) as loader:
+        line = '{"shard":"x","block":%d,"first":0,"samples":0,"reason":"' + "r" * 1000 + '"}'
+        loader.load_state_dict({**loader.state_dict(), "ledger": "".join(line % i + "\n" for i in range(4000))})
+        with pytest.raises(CheckpointError, match="list of skipped blocks has"):
+            next(iter(loader))

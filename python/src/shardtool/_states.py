@@ -8,6 +8,9 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tup
 
 from .errors import CheckpointError
 
+#: Characters of a ledger that a child can be started with: some ten thousand blocks.
+MAX_LEDGER = 3 << 20
+
 
 def parse(state: Mapping[str, Any]) -> Dict[str, Any]:
     """The members of a state. Raises CheckpointError for what is no state."""
@@ -114,6 +117,15 @@ def write_ledger(blocks: Ledger) -> Optional[str]:
     """The text of a ledger; None without blocks."""
     order = sorted(blocks, key=lambda place: (place[0].encode("utf-8", "surrogatepass"), place[1]))
     return "".join(blocks[place].line + "\n" for place in order) or None
+
+
+def check_length(ledger: Optional[str]) -> None:
+    """Refuses a ledger that no child can be started with."""
+    if ledger is not None and len(ledger) > MAX_LEDGER:
+        raise CheckpointError(
+            f"the list of skipped blocks has {len(ledger)} characters, at most {MAX_LEDGER} can be resumed from: restore the data set from a"
+            " copy, and begin without its state"
+        )
 
 
 def samples_in(blocks: Ledger) -> int:

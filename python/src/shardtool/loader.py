@@ -229,6 +229,7 @@ class Loader:
             self._group = _group.join(self._skip_group, rank, world_size, self._group)
             if self._group is not None:
                 self._checkpoint, self._ledger = self._group.begin(self._checkpoint, begin, self._ledger)
+        _states.check_length(self._ledger)
         body = dict(self._order, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
             raise ConfigError("give batch_size, or global_batch")
