@@ -123,8 +123,8 @@ def check_length(ledger: Optional[str]) -> None:
     """Refuses a ledger that no child can be started with."""
     if ledger is not None and len(ledger) > MAX_LEDGER:
         raise CheckpointError(
-            f"the list of skipped blocks has {len(ledger)} characters, at most {MAX_LEDGER} can be resumed from: restore the data set from a"
-            " copy, and begin without its state"
+            f"the list of skipped blocks has {len(ledger)} characters, at most {MAX_LEDGER} can be resumed from: restore the data set from"
+            " a copy, and begin without its state"
         )
 
 
