@@ -40,8 +40,11 @@ def test_child_ends_with_its_owner(small: Path) -> None:
         batch = next(iter(loader))
         prefetcher = Prefetcher(Loader(small, 100), "cpu")
         another = next(iter(prefetcher))
-        assert len(children()) == 2
-        del ds, loader, prefetcher
+        direct = make(small)
+        for _ in direct:
+            break
+        assert len(children()) == 3
+        del ds, loader, prefetcher, direct
         until(lambda: children() == [])  # the prefetcher's thread ends first
         assert batch["n"].shape == (100,) and len(another["txt"]) == 100
     finally:

@@ -59,15 +59,16 @@ def _trainer() -> Tuple[Any, str]:
     """The trainer whose training loop begins an iteration, and of what it is."""
     frame: Optional[Any] = sys._getframe(1)
     while frame is not None:
-        owner = frame.f_locals.get("self")
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        # Of no other frames: until they return they would keep whatever their variables were, such as a loader.
+        owner: Any = frame.f_locals.get("self") if package in ("lightning", "pytorch_lightning", "transformers") else None
         for kind in type(owner).__mro__ if owner is not None else ():
-            package, name = kind.__module__.partition(".")[0], kind.__name__
-            if package in ("lightning", "pytorch_lightning"):
-                if name in ("_EvaluationLoop", "_PredictionLoop"):
-                    return None, ""
-                if name == "_FitLoop":
-                    return owner.trainer, "lightning"
-            elif package == "transformers" and name == "Trainer":
+            name = kind.__name__
+            if name in ("_EvaluationLoop", "_PredictionLoop"):
+                return None, ""
+            if name == "_FitLoop":
+                return owner.trainer, "lightning"
+            if name == "Trainer" and kind.__module__.partition(".")[0] == "transformers":
                 if frame.f_code.co_name in ("evaluate", "predict", "evaluation_loop", "prediction_loop"):
                     return None, ""
                 if "train" in frame.f_code.co_name and "dataloader" not in frame.f_code.co_name:

@@ -276,7 +276,10 @@ class _Turn:
 
     def __next__(self) -> Any:
         if not self._checked:
-            _check_caller(sys._getframe(1).f_locals.get("self"))
+            caller = sys._getframe(1)
+            # The frame of a loop would keep whatever its variables are until it returns, such as this data set.
+            if caller.f_code.co_name in ("fetch", "__iter__", "__next__"):
+                _check_caller(caller.f_locals.get("self"))
             self._checked = True
         if self._tap is None:
             return next(self._iteration)
