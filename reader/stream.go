@@ -366,8 +366,9 @@ func (s *Stream) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 	}
 }
 
-// Checkpoint is the place behind the last batch that Next returned: samples delivered, whatever has been read ahead. It is
-// the same for all ranks that are at the same step.
+// Checkpoint is the place after the last batch that Next returned: samples delivered, whatever has
+// been read ahead. Ranks at the same step have the same place. SkipHash and Skipped are those of
+// this rank; Merge unites them.
 func (s *Stream) Checkpoint() (order.Checkpoint, error) {
 	s.mu.Lock()
 	skipped := s.skipped
