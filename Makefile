@@ -162,6 +162,15 @@ test-torch: build $(VENV)/ready ## the tests of PyTorch among them alone; an err
 test-frameworks: build .venv-frameworks/ready ## the snippets of docs/pytorch.md: Lightning, transformers, Accelerate
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-frameworks/bin/pytest $(PYTESTFLAGS) tests/frameworks.py
 
+.venv-compat/ready: python/requirements-compat.txt
+	$(PYTHON) -m venv --clear .venv-compat
+	.venv-compat/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.PHONY: test-compat
+test-compat: build .venv-compat/ready ## the tests of PyTorch and of the frameworks, on current releases (6 GB of packages)
+	cd python && SHARDTOOL_TEST_TORCH=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-compat/bin/pytest $(PYTESTFLAGS) tests/frameworks.py tests/test_torch_*.py
+
 .PHONY: demo-s3
 demo-s3: build ## the demo on an S3 server of its own
 	@cd test && $(GO) run ./cmd/s3demo -C .. bash testdata/demo-s3.sh bin/shardtool

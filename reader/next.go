@@ -159,7 +159,8 @@ func (s *Stream) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 }
 
 // Checkpoint returns the place after the last batch that Next returned, whatever has been read ahead.
-// It is the same for all ranks that are at the same step.
+// Ranks at the same step have the same place. SkipHash and Skipped are those of this rank; Merge
+// unites them.
 func (s *Stream) Checkpoint() (order.Checkpoint, error) {
 	s.count.mu.Lock()
 	skipped := s.count.skipped

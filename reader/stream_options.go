@@ -88,11 +88,14 @@ type StreamOptions struct {
 	// Expect are fields that must be in the data set; every sample of it, unless Partial.
 	Expect    []string
 	OnCorrupt OnCorrupt
-	// MaxSkipped is the most samples of an epoch that CorruptSkips may leave out; MaxSkippedShare the same as a share of
-	// the data set, default 0.001 when both are zero.
+	// MaxSkipped is the most samples that CorruptSkips may leave out, over all epochs, those of
+	// Skipped included; MaxSkippedShare the same as a share of the data set, default 0.001 when
+	// both are zero. A stream counts what its own rank skips. For one answer over all ranks,
+	// exchange Stream.Skipped after each step and Merge it, and stop all at that step.
 	MaxSkipped      uint64
 	MaxSkippedShare float64
-	// Skipped is the ledger of an earlier run that this one goes on from.
+	// Skipped is the ledger of an earlier run that this one goes on from: that of all its ranks,
+	// see Merge.
 	Skipped []SkippedBlock
 	// Log, when not nil, takes a line about the order at the start: its parameters, and how well
 	// this rank's share is mixed, see package mixing (of large epochs measured in part); warnings

@@ -46,6 +46,10 @@ kill the batch in flight may come twice. A consumer that must see each sample on
 every batch; what follows the last one it has read, it drops. SIGTERM, SIGINT and SIGUSR1 end the batch in hand,
 save, and exit 5.
 
+With --on-error skip, FILE.skipped lists the blocks that this rank skipped. Each rank finds only the damage in its own
+samples, and --max-skipped counts these: the processes of several ranks do not know of each other. To go on with the
+blocks of all, give --checkpoint-in once for each rank's file; all have to be of one step.
+
 Exit codes:
 ` + exitCodes,
 		Example: `  shardtool cat out/ | tar -x -C photos/
@@ -61,7 +65,7 @@ Exit codes:
 	cmd.Flags().StringVar(&f.out, "checkpoint-out", "", "replace this file after each batch by where it ends")
 	cmd.Flags().BoolVar(&f.checkpoints, "checkpoints", false, "put the checkpoint into the stream after each batch")
 	cmd.Flags().StringVar(&f.onError, "on-error", "fail", "a damaged block, confirmed by a second read: fail, or skip its samples")
-	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples to skip, a number or a share (default 0.1%)")
+	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples that this rank may skip, those listed beside --checkpoint-in included: a number or a share (default 0.1%)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "a JSON object a sample in place of the tar; payloads are read and checked")
 	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
 	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")

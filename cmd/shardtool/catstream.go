@@ -28,13 +28,6 @@ const saveWithin = 8 * time.Second
 
 // catStream writes batches in an order, and where they end.
 func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
-	if f.order.in != "" {
-		skipped, err := readLedger(f.order.in)
-		if err != nil {
-			return err
-		}
-		f.order.opt.Skipped = skipped
-	}
 	ctx := cmd.Context()
 	quiet := context.WithoutCancel(ctx) // a signal lets the batch in hand end
 	ds, err := f.order.open(ctx, arg, reader.Options{Workers: f.work})

@@ -27,7 +27,7 @@ type laneJSON struct {
 // inspectCheckpoint says where a checkpoint stands in a data set.
 func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	ctx := cmd.Context()
-	flags := orderFlags{in: f.checkpoint, changed: func(string) bool { return false }}
+	flags := orderFlags{in: f.checkpoint, ins: []string{f.checkpoint}, changed: func(string) bool { return false }}
 	ds, err := flags.open(ctx, arg, reader.Options{})
 	if err != nil {
 		return err

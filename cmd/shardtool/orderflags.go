@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,8 @@ type orderFlags struct {
 	tail      string
 	limit     int64
 	fromEnv   bool
-	in        string // checkpoint file
+	ins       []string // checkpoint files of ranks
+	in        string   // their names, for messages
 	changed   func(flag string) bool
 	orderSaid bool // any flag was given that plain storage order does not have
 }
@@ -56,7 +58,7 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 }
 
 func (f *orderFlags) addCheckpointIn(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.in, "checkpoint-in", "", "go on from the checkpoint in this file")
+	cmd.Flags().StringArrayVar(&f.ins, "checkpoint-in", nil, "go on from the checkpoint in this file; given for each rank: from their common step, with the skipped blocks of all")
 }
 
 // fill checks the flags and turns them into options.
@@ -64,6 +66,8 @@ func (f *orderFlags) fill() error {
 	for _, name := range orderFlagNames {
 		f.orderSaid = f.orderSaid || f.changed(name)
 	}
+	f.ins = slices.DeleteFunc(f.ins, func(file string) bool { return file == "" })
+	f.in = strings.Join(f.ins, ", ")
 	switch {
 	case f.limit < 0:
 		return usagef("--limit %d: use a number of samples, or 0 for all", f.limit)
@@ -111,7 +115,7 @@ func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) 
 	if f.in == "" {
 		return openDataset(ctx, arg, opts)
 	}
-	cp, err := readCheckpoint(f.in)
+	cp, err := f.read()
 	if err != nil {
 		return nil, err
 	}
@@ -126,6 +130,31 @@ func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) 
 		}
 	}
 	return ds, err
+}
+
+// read reads the checkpoints of ranks and the ledgers beside them, and merges them.
+func (f *orderFlags) read() (*order.Checkpoint, error) {
+	saved := make([]reader.Saved, len(f.ins))
+	for i, file := range f.ins {
+		cp, err := readCheckpoint(file)
+		if err != nil {
+			return nil, err
+		}
+		skipped, err := readLedger(file)
+		if err != nil {
+			return nil, err
+		}
+		saved[i] = reader.Saved{Checkpoint: *cp, Skipped: skipped}
+	}
+	if len(saved) > 1 {
+		merged, err := reader.Merge(saved...)
+		if err != nil {
+			return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
+		}
+		saved[0] = merged
+	}
+	f.opt.Skipped = saved[0].Skipped
+	return &saved[0].Checkpoint, nil
 }
 
 // resume goes on from a checkpoint, which is held against the flags.

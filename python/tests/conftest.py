@@ -96,6 +96,20 @@ def damaged(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="session")
+def holes(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a flipped byte in many blocks."""
+    out = tmp_path_factory.mktemp("holes") / "out"
+    shutil.copytree(small, out)
+    for shard in sorted(out.glob("*.tar.zst")):
+        data = bytearray(shard.read_bytes())
+        for at in range(len(data) // 10, len(data) - 20000, 25000):
+            data[at] ^= 0xFF
+        shard.chmod(0o644)
+        shard.write_bytes(data)
+    return out
+
+
 def children(of: object = "self") -> List[int]:
     """The serve processes that a process has, the ones not waited for included."""
     out = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import json
 import pathlib
 import re
@@ -56,6 +57,24 @@ def snippet(name: str, **names: Any) -> Dict[str, Any]:
     return scope
 
 
+def arguments(tmp_path: pathlib.Path, **options: Any) -> Any:
+    """TrainingArguments of three epochs on the CPU."""
+    import transformers
+
+    accepted = inspect.signature(transformers.TrainingArguments).parameters
+    cpu = {"use_cpu": True} if "use_cpu" in accepted else {"no_cuda": True}  # transformers before 4.34
+    return transformers.TrainingArguments(
+        str(tmp_path),
+        num_train_epochs=3,
+        per_device_train_batch_size=100,
+        save_steps=4,
+        report_to=[],
+        disable_tqdm=True,
+        **cpu,
+        **options,
+    )
+
+
 def batches_of(small: pathlib.Path) -> Prefetcher:
     return Prefetcher(Loader(small, **OPTIONS), "cpu")
 
@@ -69,16 +88,11 @@ def test_transformers(small: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
     train = snippet("transformers", transformers=transformers)["train"]
 
-    def args() -> Any:
-        return transformers.TrainingArguments(
-            str(tmp_path), num_train_epochs=3, per_device_train_batch_size=100, save_steps=4, report_to=[], disable_tqdm=True, no_cuda=True
-        )
-
     first, second = Model(stop=17), Model()
     with batches_of(small) as batches, pytest.raises(Stop):
-        train(first, args(), batches)
+        train(first, arguments(tmp_path), batches)
     with batches_of(small) as batches:
-        train(second, args(), batches, str(tmp_path / "checkpoint-16"))
+        train(second, arguments(tmp_path), batches, str(tmp_path / "checkpoint-16"))
     assert first.seen[:16] + second.seen == want(small)
 
 
@@ -110,32 +124,147 @@ def sharded_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.import_module("torch.distributed._shard.sharded_tensor")
 
 
-def test_lightning(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sharded_tensors(monkeypatch)
-    import lightning
-    import lightning.pytorch.callbacks
+class Lightning:
+    """A job of Lightning: its module, and trainers that save every four steps."""
 
-    fit = snippet("lightning")["fit"]
+    def __init__(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        sharded_tensors(monkeypatch)
+        import lightning
+        import lightning.pytorch.callbacks
 
-    class Module(lightning.LightningModule):  # type: ignore[misc,name-defined,unused-ignore]
-        def __init__(self, stop: int = 10**9) -> None:
-            super().__init__()
-            self.model = Model(stop)
+        class Module(lightning.LightningModule):  # type: ignore[misc,name-defined,unused-ignore]
+            def __init__(self, stop: int = 10**9) -> None:
+                super().__init__()
+                self.model = Model(stop)
 
-        def training_step(self, batch: Any, index: int) -> Any:
-            return self.model(**batch)["loss"]
+            def training_step(self, batch: Any, index: int) -> Any:
+                return self.model(**batch)["loss"]
 
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), 0.1)
+            def validation_step(self, batch: Any, index: int) -> None:
+                pass
 
-    def trainer() -> Any:
-        save = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path, every_n_train_steps=4, save_top_k=-1, filename="{step}")
-        return lightning.Trainer(
-            accelerator="cpu", max_epochs=3, logger=False, callbacks=[save], enable_progress_bar=False, enable_model_summary=False
+            def configure_optimizers(self) -> Any:
+                return torch.optim.SGD(self.parameters(), 0.1)
+
+        self.module, self._lightning, self._folder = Module, lightning, tmp_path
+
+    def trainer(self, **options: Any) -> Any:
+        save = self._lightning.pytorch.callbacks.ModelCheckpoint(self._folder, every_n_train_steps=4, save_top_k=-1, filename="{step}")
+        options = {"max_epochs": 3, "num_sanity_val_steps": 0, **options}
+        return self._lightning.Trainer(
+            accelerator="cpu", logger=False, callbacks=[save], enable_progress_bar=False, enable_model_summary=False, **options
         )
 
-    first, second = Module(stop=17), Module()
+
+def test_lightning(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, fit = Lightning(tmp_path, monkeypatch), snippet("lightning")["fit"]
+    first, second = job.module(stop=17), job.module()
     with pytest.raises(Stop):
-        fit(trainer(), first, Loader(small, **OPTIONS))
-    fit(trainer(), second, Loader(small, **OPTIONS), str(tmp_path / "step=16.ckpt"))
+        fit(job.trainer(), first, Loader(small, **OPTIONS))
+    fit(job.trainer(), second, Loader(small, **OPTIONS), str(tmp_path / "step=16.ckpt"))
+    assert first.model.seen[:16] + second.model.seen == want(small)
+
+
+PLAIN: Dict[str, Any] = {name: value for name, value in OPTIONS.items() if name != "copy"}
+
+
+def plain(small: pathlib.Path, workers: int) -> "tuple[shardtool.Dataset, Any]":
+    ds = shardtool.Dataset(small, **PLAIN)
+    return ds, torch.utils.data.DataLoader(ds, batch_size=None, num_workers=workers)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_lightning_without_place(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    """A plain DataLoader, whose place Lightning does not keep: it is refused at the first step of a resumed job, and only there."""
+    job = Lightning(tmp_path, monkeypatch)
+    first, second, third = job.module(stop=17), job.module(), job.module()
+    with pytest.raises(Stop):
+        job.trainer().fit(first, plain(small, workers)[1])
+    assert first.model.seen == want(small)[:17]
+    checkpoint = str(tmp_path / "step=16.ckpt")
+    with pytest.raises(shardtool.ConfigError, match="Lightning resumes at step 16, and the loader was given no state"):
+        job.trainer().fit(second, plain(small, workers)[1], ckpt_path=checkpoint)
+    assert second.model.seen == []
+    # With the place, and with a validation loader, which begins anew each time.
+    ds, loader = plain(small, workers)
+    with Loader(small, **PLAIN) as other:
+        for _ in zip(range(6), (batch for _ in range(3) for batch in other)):
+            state = other.state_dict()
+        ds.load_state_dict(state)
+    job.trainer(max_steps=18).fit(third, loader, plain(small, workers)[1], ckpt_path=checkpoint)
+    assert third.model.seen == want(small)[6:8]
+
+
+def test_lightning_batches(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning moves a Batch to its device and hands over one that knows its place."""
+    job = Lightning(tmp_path, monkeypatch)
+    seen: List[Any] = []
+
+    class Module(job.module):  # type: ignore[misc,name-defined,unused-ignore]
+        def training_step(self, batch: Any, index: int) -> Any:
+            seen.append((type(batch), batch.epoch, batch.position, batch.numbers, batch["__key__"], batch.state_dict()))
+            return self.model(batch["cls"])["loss"]
+
+    options = {**OPTIONS, "fields": {"txt": "txt", "cls": "int"}, "map": None}
+    with Loader(small, **options) as loader:
+        job.trainer(max_epochs=1).fit(Module(), loader)
+    with Loader(small, **options) as loader:
+        assert seen == [(shardtool.Batch, b.epoch, b.position, b.numbers, b["__key__"], loader.state_dict()) for b in loader]
+
+
+def test_accelerate_batches(small: pathlib.Path) -> None:
+    """Accelerate moves a Batch to a device, slices it and puts it together again."""
+    import accelerate.utils
+
+    with Loader(small, 100, fields={"txt": "txt", "cls": "int"}, copy=False) as loader:
+        batch = next(iter(loader))
+        moved = accelerate.utils.send_to_device(batch, torch.device("cpu"))
+        assert type(moved) is shardtool.Batch and moved is not batch and moved.state_dict() == loader.state_dict()
+        assert moved.numbers == batch.numbers and torch.equal(moved["cls"], batch["cls"]) and moved["txt"] == batch["txt"]
+        assert accelerate.utils.find_batch_size({"cls": moved["cls"]}) == 100
+
+
+@pytest.mark.parametrize("how", ["no state", "skipped twice", "another epoch"])
+def test_transformers_without_place(small: pathlib.Path, tmp_path: pathlib.Path, how: str) -> None:
+    """Parts of the recipe alone are refused at the first step of a resumed job."""
+    import transformers
+
+    scope = snippet("transformers", transformers=transformers)
+    first, second = Model(stop=17), Model()
+    with batches_of(small) as batches, pytest.raises(Stop):
+        scope["train"](first, arguments(tmp_path), batches)
+    checkpoint = tmp_path / "checkpoint-16"
+
+    class Trainer(transformers.Trainer):  # type: ignore[misc,name-defined,unused-ignore]
+        def get_train_dataloader(self) -> Any:
+            return self.train_dataset
+
+    loader: Any = Prefetcher(Loader(small, **OPTIONS), "cpu")
+    expects = "the Trainer resumes at step 16, in epoch 1.60, and the loader was given no state"
+    if how == "skipped twice":
+        loader = plain(small, 0)[1]
+        loader.dataset.load_state_dict(json.loads((checkpoint / "shardtool.json").read_text()))
+        expects = "already stands there: set ignore_data_skip=True"
+    if how == "another epoch":
+        loader = plain(small, 0)[1]
+        expects = "it would begin at epoch 0"
+    trainer = Trainer(model=second, args=arguments(tmp_path, ignore_data_skip=how == "no state"), train_dataset=loader)
+    with pytest.raises(shardtool.ConfigError, match=expects):
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+    getattr(loader, "dataset", loader).close()
+    assert second.seen == []
+
+
+def test_lightning_stateful(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A StatefulDataLoader with workers, whose place Lightning keeps."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
+    job = Lightning(tmp_path, monkeypatch)
+
+    def loader() -> Any:
+        return stateful.StatefulDataLoader(shardtool.Dataset(small, **PLAIN), batch_size=None, num_workers=2)
+
+    first, second = job.module(stop=17), job.module()
+    with pytest.raises(Stop):
+        job.trainer().fit(first, loader())
+    job.trainer().fit(second, loader(), ckpt_path=str(tmp_path / "step=16.ckpt"))
     assert first.model.seen[:16] + second.model.seen == want(small)

@@ -173,3 +173,16 @@ def test_the_page(small: Path) -> None:
     with Loader(small, 64, shuffle=True, seed=7, fields=[]) as loader:
         loader.load_state_dict(scope["saved"])  # type: ignore[arg-type]
         assert loader.epoch == 2
+
+
+def test_states_of_all_ranks(holes: Path) -> None:
+    """A prefetcher, a data set and a loader take the states of all ranks after a step."""
+    options = {"global_batch": 60, "shuffle": True, "seed": 5, "tail": "short", "fields": [], "on_error": "skip", "max_skipped": 0.5}
+    states = []
+    for rank in range(2):
+        with Loader(holes, rank=rank, world_size=2, skip_group=False, **options) as loader:
+            states.append([loader.state_dict() for _ in loader][-2])
+    for taker in (Prefetcher(Loader(holes, **options), "cpu"), shardtool.Dataset(holes, **options)):
+        taker.load_state_dict(states)
+        assert taker.state_dict() == shardtool.merge_states(states) not in states
+        taker.close()

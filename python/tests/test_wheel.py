@@ -140,6 +140,19 @@ def test_command(installed: Installed) -> None:
         program.with_name("away").rename(program)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_install_line(installed: Installed, wheel: Path, tmp_path: Path, page: str) -> None:
+    """The line that installs, as the page has it, in a dist/ with the wheels of both processors and the folders of their builds."""
+    (line,) = re.findall(r"pip install dist/[^`#\n]*", (ROOT / page).read_text("utf-8"))
+    (tmp_path / "dist" / "amd64").mkdir(parents=True)
+    for machine in ("x86_64", "aarch64"):
+        shutil.copy(wheel, tmp_path / "dist" / re.sub("x86_64|aarch64", machine, wheel.name))
+    line = line.replace("pip install", "python -m pip install --no-index --disable-pip-version-check --force-reinstall")
+    said = installed.run("bash", "-ec", f"cd '{tmp_path}' && {line}")
+    assert f"Processing ./dist/{wheel.name}" in said
+    assert "Successfully installed shardtool" in said
+
+
 def examples(page: Path) -> List[str]:
     """The Python that a page shows, block by block."""
     return [textwrap.dedent(b) for b in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)]

@@ -14,6 +14,7 @@ they are asked for.
 
 from typing import TYPE_CHECKING, Any
 
+from ._states import merge_states
 from .batch import Batch
 from .errors import (
     BinaryError,
@@ -59,6 +60,7 @@ __all__ = [
     "Stalls",
     "Stats",
     "VersionError",
+    "merge_states",
     "open",
 ]
 

@@ -56,9 +56,9 @@ class Run:
         if self._layout.copy:
             buffer, length, own, shifts = self._owner.copy(mapped, offset, length, size)
             client.release(segment, offset)
-            batch = Batch(self._layout, buffer, 0, length, size, epoch, ledger, own, shifts)
+            batch = Batch._of(self._layout, buffer, 0, length, size, epoch, ledger, own, shifts)
         else:
-            batch = Batch(self._layout, client.claim(segment, offset), offset, length, size, epoch, ledger)
+            batch = Batch._of(self._layout, client.claim(segment, offset), offset, length, size, epoch, ledger)
         self._number += 1
         return batch, checkpoint, ledger, (next_epoch, next_position), bool(flags & proto.LAST)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _dtypes
 from . import _protocol as proto
 from ._own import Values
-from .errors import ClosedError
+from .errors import CheckpointError, ClosedError
 from .fields import Field
 
 _NONE: "Mapping[int, Any]" = {}
@@ -39,6 +39,25 @@ class Layout:
         return known
 
 
+class Place(NamedTuple):
+    """Where a batch is."""
+
+    checkpoint: str
+    ledger: Optional[str]
+    epoch: int
+    position: int
+    size: int
+
+
+class Name(str):
+    """The name of a field, which knows the place of its batch. To all others it is a str."""
+
+    __slots__ = ("facts", "place")  # unlike a subclass of tuple, str allows it
+    place: Place
+    #: What else a batch has beside its fields: the bytes before them. Names of NamedBatch lack it.
+    facts: bytes
+
+
 class Batch(Mapping):  # type: ignore[type-arg]
     """The samples of one step: a mapping from field names to what the field was declared as, an array or a list of one value a sample.
 
@@ -46,13 +65,38 @@ class Batch(Mapping):  # type: ignore[type-arg]
     with the child process; it is not written again as long as anything refers to it, but as it is bounded, let go of values soon.
 
     A batch may be empty on some ranks (``tail="short"``); it then has lists and arrays without samples.
+
+    ``Batch(values)`` makes another batch of the same samples from a mapping with the keys of a batch, as frameworks do when they move a
+    batch to a device: it has these values, and place, keys and numbers of the first one, but no ``payloads`` and no ``data``.
     """
 
-    __slots__ = ("__weakref__", "_base", "_buffer", "_cache", "_facts", "_layout", "_ledger", "_length", "_own", "_shifts", "epoch", "size")
+    __slots__ = (
+        "__weakref__", "_base", "_buffer", "_cache", "_facts", "_layout", "_length", "_names", "_own", "_saved", "_shifts", "epoch", "size",
+    )  # fmt: skip
 
-    def __init__(
+    #: Checkpoint and ledger after it. The checkpoint is None where it is that in the buffer.
+    _saved: Tuple[Optional[str], Optional[str]]
+    _names: Optional[Tuple[str, ...]]  # once they were asked for
+
+    def __init__(self, values: "Mapping[str, Any]") -> None:
+        name = next((key for key in values if isinstance(key, Name) and hasattr(key, "facts")), None)
+        if name is None:
+            raise CheckpointError("a batch is made by a Loader, or from a mapping with the keys of a batch: this one has none of them")
+        place = name.place
+        self._set(None, name.facts, 0, len(name.facts), place.size, place.epoch, place.ledger, checkpoint=place.checkpoint)
+        self._cache.update(values)
+        self._names = tuple(values)
+
+    @classmethod
+    def _of(cls, *facts: Any) -> "Batch":
+        """A batch in a buffer: see _set."""
+        made = cls.__new__(cls)
+        made._set(*facts)
+        return made
+
+    def _set(
         self,
-        layout: Layout,
+        layout: Optional[Layout],
         buffer: Any,
         base: int,
         length: int,
@@ -61,18 +105,20 @@ class Batch(Mapping):  # type: ignore[type-arg]
         ledger: Optional[str],
         own: "Mapping[int, Values]" = _NONE,
         shifts: "Mapping[int, int]" = _NONE,
+        checkpoint: Optional[str] = None,
     ) -> None:
         #: How many samples it has.
         self.size = size
         #: The epoch in which its global batch begins.
         self.epoch = epoch
-        self._layout = layout
+        self._layout = layout  # None: the values are all there is
         self._buffer = buffer
         self._base = base
         self._length = length
         self._cache: Dict[Any, Any] = {}
         self._facts: Optional[Tuple[int, ...]] = None
-        self._ledger = ledger
+        self._saved = checkpoint, ledger
+        self._names = None
         self._own = own  # columns that are not in the buffer
         self._shifts = shifts  # of others, see _own.Owner
 
@@ -82,7 +128,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         cache = self._cache
         if name in cache:
             return cache[name]
-        index = self._layout.index.get(name)
+        index = None if self._layout is None else self._layout.index.get(name)
         if index is not None:
             value = self._column(index)
         elif name == "__key__":
@@ -93,21 +139,38 @@ class Batch(Mapping):  # type: ignore[type-arg]
         return value
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._layout.index)
+        if self._names is None:
+            assert self._layout is not None
+            names = list(self._layout.index)
+            if names and self._buffer is not None:
+                first = Name(names[0])
+                header = self._header()
+                head = min(self._row(i)[4] for i in range(header[8]))  # tables and keys come before all data
+                first.facts = bytes(self._view()[:head])
+                first.place = Place(self.checkpoint, self._saved[1], self.epoch, self.position, self.size)
+                names[0] = first
+            self._names = tuple(names)
+        return iter(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name == "__key__" or name in (self._cache if self._layout is None else self._layout.index)
 
     def __len__(self) -> int:
-        return len(self._layout.index)
+        return len(self._layout.index if self._names is None and self._layout is not None else self._names or ())
 
     __eq__ = object.__eq__  # not that of mappings, which would compare arrays
     __hash__ = object.__hash__
 
     def __reduce__(self) -> Any:
         """Pickled, a batch is a copy of all its bytes, and of nothing else that lies in the shared memory."""
+        if self._layout is None:
+            return Batch, ({name: self[name] for name in self},)
         data, own, shifts = bytearray(self._view()), dict(self._own), dict(self._shifts)
-        return Batch, (self._layout, data, 0, self._length, self.size, self.epoch, self._ledger, own, shifts)
+        checkpoint, ledger = self._saved
+        return Batch._of, (self._layout, data, 0, self._length, self.size, self.epoch, ledger, own, shifts, checkpoint)
 
     def __repr__(self) -> str:
-        return f"<shardtool.Batch of {self.size} samples, epoch {self.epoch}, fields {', '.join(self._layout.index)}>"
+        return f"<shardtool.Batch of {self.size} samples, epoch {self.epoch}, fields {', '.join(self)}>"
 
     # Facts
 
@@ -149,12 +212,14 @@ class Batch(Mapping):  # type: ignore[type-arg]
     @property
     def checkpoint(self) -> str:
         """The place behind this batch, as the text that SPEC.md 9.10 defines."""
+        if self._saved[0] is not None:
+            return self._saved[0]
         at, length = self._header()[10], self._header()[11]
         return str(self._view()[at : at + length], "ascii")
 
     def state_dict(self) -> Dict[str, Any]:
         """What ``Loader.state_dict()`` is right after this batch: for whoever reads ahead."""
-        return {"version": 1, "checkpoint": self.checkpoint, "ledger": self._ledger, "begin": None}
+        return {"version": 1, "checkpoint": self.checkpoint, "ledger": self._saved[1], "begin": None}
 
     @property
     def numbers(self) -> "List[int]":
@@ -185,13 +250,18 @@ class Batch(Mapping):  # type: ignore[type-arg]
         flat = self._view()[at : at + 16 * self.size].cast("q").tolist()
         return list(zip(flat[::2], flat[1::2]))
 
+    def _index(self, name: str) -> int:
+        if self._layout is None:
+            raise ClosedError("a batch that was made from values has these alone: take payloads from the batch that the loader gave")
+        return self._layout.index[name]
+
     def _row(self, index: int) -> "Tuple[int, ...]":
         return proto.row.unpack_from(self._buffer, self._base + self._header()[16] + proto.ROW * index)
 
     def payloads(self, name: str) -> "List[Optional[memoryview]]":
         """The payloads of a field one by one, undecoded, without a copy; None where a sample has none. Of arrays they are the numbers
         alone."""
-        view, index = self._view(), self._layout.index[name]
+        view, index = self._view(), self._index(name)
         own = self._own.get(index)
         if own is not None:
             return [None if p is None else memoryview(p) for p in own]
@@ -201,7 +271,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def data(self, name: str) -> memoryview:
         """The payloads of a field one behind the other: see ``payloads`` for where each is. With ``copy=True`` a field of bytes is joined
         anew; all else is not copied."""
-        view, index = self._view(), self._layout.index[name]
+        view, index = self._view(), self._index(name)
         own = self._own.get(index)
         if own is not None:
             return memoryview(b"".join(p for p in own if p is not None))
@@ -216,7 +286,9 @@ class Batch(Mapping):  # type: ignore[type-arg]
             return list(own)
         kind, _, type_size, type_at, data, length, _, _ = self._row(index)
         data += self._shifts.get(index, 0)
-        field, layout = self._layout.fields[index], self._layout
+        layout = self._layout
+        assert layout is not None
+        field = layout.fields[index]
         if kind != proto.ARRAY:
             return field.many(self.payloads(field.name), self._key_of, layout.out, layout.copy)
         dtype, shape, fortran = layout.type_of(bytes(view[type_at : type_at + type_size]))

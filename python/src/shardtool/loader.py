@@ -9,13 +9,13 @@ import time
 import warnings
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
-from . import _config
+from . import _config, _group, _states, _trainer
 from ._client import Client, logger
 from ._config import Size
 from ._run import Run
 from ._session import Session
 from .batch import Batch
-from .errors import CheckpointError, ClosedError, ConfigError, HeldError
+from .errors import ClosedError, ConfigError, HeldError
 from .fields import Field, Spec, parse
 from .stats import Meter, Stats
 
@@ -36,8 +36,8 @@ class Loader:
 
     **Epochs.** One iteration is one epoch: all batches that begin in it. The next iteration is the next epoch. An iteration that was left
     before its end is over: the next one is the epoch after it, from its beginning. To go on in the middle instead, say so:
-    ``loader.load_state_dict(loader.state_dict())``. After an error of the loader itself, or of ``map``, the next iteration goes on
-    behind the last batch that was delivered.
+    ``loader.load_state_dict(loader.state_dict())``. After an error of the loader itself, HeldError included, or of ``map``, the next
+    iteration goes on after the last batch that was delivered.
 
     **Order.** It depends on the data set, the seed and the sizes of the batches alone: batches and keys are those of
     ``shardtool cat --json`` with the same flags. All ranks get the same number of batches.
@@ -61,7 +61,12 @@ class Loader:
             views into it, which stay valid as long as something refers to them; what is still referred to counts against ``ring_memory``.
         map: A function that is called with each batch; the iteration yields what it returns.
         on_error: A damaged block, confirmed by a second read: "fail", or "skip" its samples.
-        max_skipped: With "skip", the most samples to skip, a whole number or, as a float, a share; default 0.001.
+        max_skipped: With "skip", the most samples to skip, over all epochs and ranks, a whole number or, as a float, a share;
+            default 0.001.
+        skip_group: With "skip", the ranks that count together what they skip: they have the same state after each step, and exceed
+            ``max_skipped`` at the same step. None: all ranks of torch.distributed, if it is initialised and has this loader's rank
+            and world size; else each rank counts alone, with a warning. A process group between CPUs (gloo): its ranks. False: each
+            rank alone. Counting together costs an all_reduce of 64 bytes a batch, and all ranks have to iterate alike.
         memory: Bytes of blocks that the child holds ahead; default: sized by the order.
         ring_memory: Bound on the memory that batches travel in, in bytes; default 1 GiB. Only what is used is taken.
         prefetch: Batches that are made ready ahead.
@@ -107,6 +112,7 @@ class Loader:
         map: Optional[Callable[[Batch], Any]] = None,
         on_error: str = "fail",
         max_skipped: "Union[int, float, None]" = None,
+        skip_group: Any = None,
         memory: Optional[Size] = None,
         ring_memory: Optional[Size] = None,
         prefetch: int = 4,
@@ -137,6 +143,8 @@ class Loader:
         self._map = map
         self._ranks = _config.ranks(rank, world_size) if rank is not None or world_size is not None else (None, None)
         self._first_epoch, self._epochs = epoch, epochs
+        self._skip_group = skip_group
+        self._group: Optional[_group.Group] = None  # that counts together
         self._metrics = metrics
         self._every = stats_every
         self._meter = Meter()
@@ -155,6 +163,8 @@ class Loader:
         self._place: Optional[Tuple[int, int]] = None
         self._begin: Optional[int] = None  # epoch that set_epoch asked for
         self._closed = False
+        self._placed = False  # where to begin, by load_state_dict
+        self._begun = False  # an iteration
         self._reset()
 
     def _reset(self) -> None:
@@ -165,11 +175,15 @@ class Loader:
 
     def __getstate__(self) -> Dict[str, Any]:
         kept = ("url", "_fields", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order", "_checkpoint", "_ledger",
-                "_place", "_begin", "_closed", "_metrics", "_every")  # fmt: skip
-        return {name: getattr(self, name) for name in kept}
+                "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every")  # fmt: skip
+        state = {name: getattr(self, name) for name in kept}
+        # Groups do not leave their process.
+        state["_skip_group"] = self._skip_group if isinstance(self._skip_group, bool) else None
+        return state
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._group = None
         self._meter = Meter()
         self._reset()
 
@@ -212,6 +226,11 @@ class Loader:
                 for f in self._session.info["fields"]
             ]
         rank, world_size = self._resolve()
+        if self._order["on_error"] == "skip":
+            self._group = _group.join(self._skip_group, rank, world_size, self._group)
+            if self._group is not None:
+                self._checkpoint, self._ledger = self._group.begin(self._checkpoint, begin, self._ledger)
+        _states.check_length(self._ledger)
         body = dict(self._order, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
             raise ConfigError("give batch_size, or global_batch")
@@ -222,8 +241,7 @@ class Loader:
         if self.metrics_url:
             logger.info("metrics at %s", self.metrics_url)
         logger.info("rank %d of %d, global batch %d, tail %s", rank, world_size, run.started["global_batch"], run.started["tail"])
-        said = json.loads(run.started["checkpoint"])
-        self._checkpoint, self._place = run.started["checkpoint"], (said["epoch"], said["position"])
+        self._checkpoint, self._place = run.started["checkpoint"], _states.place_of(run.started["checkpoint"])
 
     def _resolve(self) -> "Tuple[int, int]":
         """Rank and world size, the environment's where nothing else tells them."""
@@ -237,7 +255,7 @@ class Loader:
 
     # Iterating
 
-    def __iter__(self) -> "Epoch":
+    def __iter__(self) -> "Iterator":
         """Begins an epoch, or goes on in the one that the state loaded stands in."""
         if self._session.lost:
             self._disconnect()
@@ -247,13 +265,23 @@ class Loader:
         if begin is not None or self._run is None:
             self._start(begin)
         self._begin = None
-        self._pass = Epoch(self)
-        return self._pass
+        self._pass = Epoch()
+        return Iterator(self, self._pass)
+
+    def _unfit(self) -> str:
+        """Why the first iteration does not begin where a framework's trainer resumes; empty where it does."""
+        why = "" if self._begun else _trainer.unfit(self._placed, lambda: self.epoch)
+        self._begun = not why
+        return why
 
     def _next(self, it: "Epoch") -> Any:
         if it.last:
             it.ended = True
             raise StopIteration
+        if not self._begun:
+            unfit = self._unfit()
+            if unfit:
+                raise ConfigError(unfit)
         run, self._run = self._run, None  # until the batch is delivered: what fails begins anew at the place
         if run is None or it is not self._pass or not run.client.alive:
             if it is not self._pass:
@@ -266,7 +294,11 @@ class Loader:
         try:
             taken = run.take(self._ledger)
         except HeldError:
-            self._run = run
+            self._run, it.held = run, True
+            raise
+        except Exception as err:
+            if self._group is not None:
+                self._group.failed(err)
             raise
         finally:
             got = time.perf_counter_ns()
@@ -277,6 +309,9 @@ class Loader:
                 warnings.warn("no epoch is left, or the data set is empty: the iteration has no batches", stacklevel=3)
             raise StopIteration
         batch, checkpoint, ledger, place, last = taken
+        if self._group is not None:
+            checkpoint, ledger = self._group.batch(place, checkpoint, ledger, self._most_skipped())
+            batch._saved = checkpoint, ledger
         if self._map is None:
             out: Any = batch
         else:
@@ -285,13 +320,18 @@ class Loader:
         if it.delivered == 0:
             it.epoch, it.position = batch.epoch, batch.position
         self._checkpoint, self._ledger, self._place = checkpoint, ledger, place
-        it.delivered, it.last = it.delivered + 1, last
+        it.delivered, it.last, it.held = it.delivered + 1, last, False
         self._run = run
         if self._every:
             said = self._meter.line(self._every)
             if said is not None:
                 logger.info("%s", said)
         return out
+
+    def _most_skipped(self) -> int:
+        """The limit of skipped samples, as the child computes it."""
+        number = self._order.get("max_skipped")
+        return number if number is not None else int(self._order.get("max_skipped_share", 0.001) * self._session.info["samples"])
 
     def __len__(self) -> int:
         """How many batches the epoch has, that of the iteration under way or else the next one; the same on all ranks. Those before the
@@ -388,24 +428,19 @@ class Loader:
     # The place
 
     def state_dict(self) -> Dict[str, Any]:
-        """The place behind the last batch delivered, as a dict of text and numbers, below 2 KiB unless samples were skipped. The states
-        of all ranks after a step are the same, and any number of ranks resumes from one. What is read ahead is not in it."""
+        """The place after the last batch delivered, as a dict of text and numbers, below 2 KiB unless samples were skipped. What is read
+        ahead is not in it. Any number of ranks resumes from the state of any rank, as all have the same after a step. Only where ranks skip
+        damaged blocks, each by itself (see ``skip_group``), they differ: resume from those of all, see ``merge_states``."""
         return {"version": 1, "checkpoint": self._checkpoint, "ledger": self._ledger, "begin": self._begin}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
         """Makes the next iteration go on at a place that ``state_dict`` gave: in the middle of an epoch where it stands there, on another
-        number of ranks, or with batches of another size. Raises CheckpointError for what is no state; whether it fits is found when
-        the iteration begins."""
-        try:
-            version, checkpoint, ledger, begin = state["version"], state["checkpoint"], state["ledger"], state["begin"]
-            said = None if checkpoint is None else json.loads(checkpoint)
-            place = None if said is None else (int(said["epoch"]), int(said["position"]))
-        except (KeyError, TypeError, ValueError) as err:
-            raise CheckpointError(f"this is no state of a shardtool.Loader: {type(err).__name__}: {err}") from None
-        if version != 1:
-            raise CheckpointError(
-                f"a state of version {version!r}, this package reads version 1: use the package that wrote it, or a newer one"
-            )
+        number of ranks, or with batches of another size. A list of the states of all ranks after one step is merged, see
+        ``merge_states``. Raises CheckpointError for what is no state; whether it fits is found when the iteration begins."""
+        said = _states.single(state)
+        checkpoint, ledger, begin = said["checkpoint"], said["ledger"], said["begin"]
+        place = None if checkpoint is None else _states.place_of(checkpoint)
+        self._placed = True
         self._disconnect()  # it may name another generation
         self._checkpoint, self._ledger, self._begin, self._place = checkpoint, ledger, begin, place
 
@@ -423,29 +458,39 @@ class Loader:
 
 
 class Epoch:
-    """One iteration of a loader."""
+    """What is known of one iteration of a loader."""
 
-    __slots__ = ("_loader", "delivered", "ended", "epoch", "last", "position")
+    __slots__ = ("delivered", "ended", "epoch", "held", "last", "position")
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+    def __init__(self) -> None:
         self.epoch = self.position = 0  # of its first batch
         self.delivered = 0
         self.last = False  # the last batch was delivered
         self.ended = False  # and then one more was asked for
+        self.held = False  # HeldError came in place of a batch
 
     @property
     def left(self) -> bool:
-        """Whether another iteration would leave batches of this one."""
-        return self.delivered > 0 and not self.last
+        """Whether another iteration would leave batches of this one. After HeldError it goes on with them."""
+        return self.delivered > 0 and not self.last and not self.held
 
     @property
     def under_way(self) -> bool:
         """Whether a loop over it is being gone through, as far as that can be told."""
         return self.delivered > 0 and not self.ended
 
-    def __iter__(self) -> "Epoch":
+
+class Iterator:
+    """An iteration, for whoever loops over it. It keeps the loader; the loader does not keep it, as both would then live until the
+    next garbage collection, and the child with them."""
+
+    __slots__ = ("_loader", "epoch")
+
+    def __init__(self, loader: Loader, epoch: Epoch) -> None:
+        self._loader, self.epoch = loader, epoch
+
+    def __iter__(self) -> "Iterator":
         return self
 
     def __next__(self) -> Any:
-        return self._loader._next(self)
+        return self._loader._next(self.epoch)

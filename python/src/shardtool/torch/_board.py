@@ -15,7 +15,7 @@ import struct
 import time
 import zlib
 from multiprocessing import context, reduction
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from ..errors import ShardtoolError
 from ..stats import Stalls, Stats
@@ -71,10 +71,11 @@ class Board:
         self.__dict__.update(state)
         self._fd = state["_fd"].detach()
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # Bound above, as names of this module may be gone: at the end of the process other modules' objects outlive it.
         fd, self._fd = getattr(self, "_fd", -1), -1
         if isinstance(fd, int) and fd >= 0:
-            os.close(fd)
+            close(fd)
 
     def write(self, note: int, value: Dict[str, Any]) -> None:
         """Replaces a note. Only its writer does."""

@@ -14,6 +14,7 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from torch.utils.data import dataloader
 
+from ..errors import ConfigError
 from . import _board as notes
 from ._board import Board
 
@@ -31,8 +32,9 @@ class Waits:
 class Loop:
     """The iterations of one iterator of a DataLoader."""
 
-    def __init__(self, board: Board, waits: Waits, iterator: Any) -> None:
+    def __init__(self, board: Board, waits: Waits, iterator: Any, unfit: str = "") -> None:
         self._board = board
+        self._unfit = unfit  # why it must not deliver anything
         self._waits = waits
         self._iterator = weakref.ref(iterator)
         self._ticket = board.ticket  # that of its worker 0
@@ -49,6 +51,8 @@ class Loop:
         return type(iterator)._reset(iterator, *args, **options)  # type: ignore[union-attr]
 
     def _next_data(self) -> Any:
+        if self._unfit:
+            raise ConfigError(self._unfit)
         iterator, waits, begin = self._iterator(), self._waits, time.perf_counter_ns()
         try:
             data = type(iterator)._next_data(iterator)  # type: ignore[union-attr]

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Mapping
 
-from ..batch import Batch
+from ..batch import Batch, Name, Place
 from ..errors import CheckpointError
-
-
-class Place(NamedTuple):
-    """Where a batch is."""
-
-    checkpoint: str
-    ledger: Optional[str]
-    epoch: int
-    position: int
-    size: int
-
-
-class Name(str):
-    """The name of a field, which knows the place of its batch. To all others it is a str."""
-
-    __slots__ = ("place",)  # unlike a subclass of tuple, str allows it
-    place: Place
 
 
 class NamedBatch(Dict[str, Any]):
@@ -58,7 +41,7 @@ def named(values: Mapping[str, Any], batch: Batch) -> NamedBatch:
     for key, value in values.items():
         if not out:
             name = Name(key)
-            name.place = Place(batch.checkpoint, batch._ledger, batch.epoch, batch.position, batch.size)
+            name.place = Place(batch.checkpoint, batch._saved[1], batch.epoch, batch.position, batch.size)
             out[name] = value
         else:
             out[key] = value
@@ -76,7 +59,7 @@ def place_of(batch: Mapping[Any, Any]) -> Place:
 
 
 def state_of(batch: Mapping[Any, Any]) -> Dict[str, Any]:
-    """The state behind a batch: of any mapping that has the keys of a batch that a ``shardtool.Dataset`` gave.
+    """The state behind a batch: of any mapping that has the keys of a batch that a ``shardtool.Dataset`` or ``shardtool.Loader`` gave.
     Raises CheckpointError for others."""
     if isinstance(batch, Batch):
         return batch.state_dict()

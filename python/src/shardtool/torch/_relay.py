@@ -288,9 +288,9 @@ class Relay:
         batch = self._ready.pop(number, None)
         if batch is not None:
             self._handed += 1
-            message = {"what": "batch", "sequence": self._base + number, "size": batch.size, "epoch": batch.epoch, "ledger": batch._ledger,
-                       "last": self._epoch.last and number + 1 == self._taken}  # fmt: skip
-            if self._loader._fields is None:
+            message = {"what": "batch", "sequence": self._base + number, "size": batch.size, "epoch": batch.epoch,
+                       "ledger": batch._saved[1], "last": self._epoch.epoch.last and number + 1 == self._taken}  # fmt: skip
+            if self._loader._fields is None and batch._layout is not None:
                 message["fields"] = [[f.name, "bytes?" if f.optional else "bytes"] for f in batch._layout.fields]
             self._say(peer, message, batch._view())
         elif self._error is not None:
@@ -384,7 +384,7 @@ class Relay:
                 self._count()
             self._taken += 1
             epoch = batch.epoch if self._taken == self._epoch_from + 1 else None
-            self._mark(place=self._loader.state_dict(), epoch=epoch, batches=self._taken, last=self._epoch.last)
+            self._mark(place=self._loader.state_dict(), epoch=epoch, batches=self._taken, last=self._epoch.epoch.last)
 
     # The board
 

@@ -108,7 +108,7 @@ class Tap:
                 fields = [Field(name, spec) for name, spec in message["fields"]]
             self._layout = Layout(fields, self._loader._out, True)
         self._sequence, self._last = message["sequence"], message["last"]
-        return Batch(self._layout, body, 0, len(body), message["size"], message["epoch"], message["ledger"])
+        return Batch._of(self._layout, body, 0, len(body), message["size"], message["epoch"], message["ledger"])
 
     def _ask(self) -> Any:
         try:

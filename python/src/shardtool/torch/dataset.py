@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Mapping as AnyMapping
 from multiprocessing import context
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
 
 import torch.utils.data
 
@@ -99,7 +100,9 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
         assert self._board is not None
         found = above(self)
         if found is not None and not attached(found[0]):
-            Loop(self._board, self._waits, found[0])
+            self._loader._begun = self._loader._begun or found[1] is not None  # where the StatefulDataLoader says
+            # Not raised here: before a fork nobody would hear it.
+            Loop(self._board, self._waits, found[0], self._loader._unfit())
             if found[1] is not None:
                 self._board.write(notes.RESUMES, {"ticket": self._board.ticket, **found[1]})
 
@@ -235,11 +238,11 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
             )
         return self._loader.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
         """Makes the next iteration go on at a place: that of a batch, of a data set, or of a ``shardtool.Loader``, on
-        any number of ranks and workers."""
+        any number of ranks and workers. A list of the states of all ranks after one step is merged, see ``merge_states``."""
         worker = torch.utils.data.get_worker_info()
-        if worker is not None:
+        if worker is not None and isinstance(state, AnyMapping):
             self._open_tap(worker).load_state_dict(state)
             return
         self._loader.load_state_dict(state)
@@ -273,7 +276,10 @@ class _Turn:
 
     def __next__(self) -> Any:
         if not self._checked:
-            _check_caller(sys._getframe(1).f_locals.get("self"))
+            caller = sys._getframe(1)
+            # The frame of a loop would keep whatever its variables are until it returns, such as this data set.
+            if caller.f_code.co_name in ("fetch", "__iter__", "__next__"):
+                _check_caller(caller.f_locals.get("self"))
             self._checked = True
         if self._tap is None:
             return next(self._iteration)

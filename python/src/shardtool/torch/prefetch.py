@@ -7,10 +7,12 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping as AnyMapping
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Union
 
 import torch
 
+from .. import _trainer
+from .._states import single
 from ..batch import Batch
 from ..errors import CheckpointError, ClosedError, ConfigError
 from ..loader import Loader
@@ -70,6 +72,7 @@ class Prefetcher:
         self._length: Optional[int] = None  # of the iteration under way
         self._wait = self._first = self._begun = 0  # nanoseconds that the loop waited, and for its first batch; and when it began
         self._spent = _Spent()
+        self._begun = False  # to deliver batches
 
     # Iterating
 
@@ -88,6 +91,12 @@ class Prefetcher:
         return self._pass(thread)
 
     def _pass(self, thread: "_Reader") -> "Iterator[Any]":
+        if not self._begun:
+            target = self._target if isinstance(self._target, Loader) else self._target._loader
+            unfit = _trainer.unfit(target._placed, lambda: self._epoch)  # the thread that has the loader cannot see the trainer
+            if unfit:
+                raise ConfigError(unfit)
+            self._begun = True
         while True:
             if thread is not self._thread:
                 raise ClosedError("this iteration is over: another one began, or the prefetcher was closed or given another state")
@@ -149,13 +158,14 @@ class Prefetcher:
             raise CheckpointError("the batches do not tell their place: have `map` return dicts, or use a shardtool.Loader")
         return state
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
         """Makes the next iteration go on at a place: see Loader."""
+        state = single(state)
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
         self._target.load_state_dict(state)
-        self._state, self._lost, self._delivered = dict(state), False, 0
+        self._state, self._lost, self._delivered = state, False, 0
 
     def stats(self) -> Stats:
         """What the loop has waited for: see Stats. ``wait`` is the loop's, not that of the thread that reads ahead. Its causes are an

@@ -1,0 +1,173 @@
+"""States: what ``state_dict`` returns, and how those of all ranks become the one of the job (SPEC.md 9.10 and 9.11)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping as AnyMapping
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
+
+from .errors import CheckpointError
+
+#: Characters of a ledger that a child can be started with: some ten thousand blocks.
+MAX_LEDGER = 3 << 20
+
+
+def parse(state: Mapping[str, Any]) -> Dict[str, Any]:
+    """The members of a state. Raises CheckpointError for what is no state."""
+    try:
+        version = state["version"]
+        out = {name: state[name] for name in ("version", "checkpoint", "ledger", "begin")}
+        if out["checkpoint"] is not None:
+            place_of(out["checkpoint"])
+    except (KeyError, TypeError, ValueError) as err:
+        raise CheckpointError(f"this is no state of a shardtool.Loader: {type(err).__name__}: {err}") from None
+    if version != 1:
+        raise CheckpointError(
+            f"a state of version {version!r}, this package reads version 1: use the package that wrote it, or a newer one"
+        )
+    return out
+
+
+def single(state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> Dict[str, Any]:
+    """The members of a state, or of the states of all ranks, merged."""
+    return parse(state) if isinstance(state, AnyMapping) else merge_states(state)
+
+
+def place_of(checkpoint: str) -> Tuple[int, int]:
+    """Epoch and position that a checkpoint names."""
+    said = json.loads(checkpoint)
+    return int(said["epoch"]), int(said["position"])
+
+
+def merge_states(states: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
+    """The one state of a job whose ranks returned these from ``state_dict`` after the same step.
+
+    With ``on_error="skip"`` each rank lists the damaged blocks that it skipped. A job that resumes from the state of one rank forgets
+    those of the others, and ``max_skipped`` counts from a wrong number. The merged state has the place, which is the same for all ranks,
+    and the blocks that any of them skipped. It depends neither on the order of the states nor on how often one is given. Where nothing
+    was skipped it is the state of any rank.
+
+    Ranks that count together, as a Loader does where torch.distributed is up, have merged states already.
+
+    Raises:
+        CheckpointError: The states are of different steps, orders or data sets, or one of them was edited.
+    """
+    if isinstance(states, AnyMapping):
+        states = [states]
+    parsed = [parse(state) for state in states]
+    if not parsed:
+        raise CheckpointError("there is no state to merge: give those of the ranks")
+    first = parsed[0]
+    for other in parsed[1:]:
+        _same_step(first, other)
+    blocks: Dict[Tuple[str, int], Block] = {}
+    for state in parsed:
+        own = read_ledger(state["ledger"])
+        unite(blocks, own)
+        if state["checkpoint"] is not None:
+            _fits(state["checkpoint"], own)
+    ledger = write_ledger(blocks)
+    checkpoint = first["checkpoint"]
+    if checkpoint is not None:
+        checkpoint = with_ledger(checkpoint, blocks)
+    return {"version": 1, "checkpoint": checkpoint, "ledger": ledger, "begin": first["begin"]}
+
+
+class Block(NamedTuple):
+    """A line of a ledger."""
+
+    first: int
+    samples: int
+    reason: bytes
+    line: str  # as it was written
+
+
+Ledger = Dict[Tuple[str, int], Block]
+
+
+def read_ledger(text: Optional[str]) -> Ledger:
+    """The blocks that a ledger lists, by shard and number. Raises CheckpointError for another text."""
+    out: Ledger = {}
+    for line in (text or "").split("\n"):
+        if line:
+            try:
+                said = json.loads(line)
+                shard, numbers = said["shard"], [said[name] for name in ("block", "first", "samples")]
+                if not shard or type(shard) is not str or any(type(n) is not int or n < 0 for n in numbers):
+                    raise ValueError(line[:200])
+                reason = str(said.get("reason", "")).encode("utf-8", "surrogatepass")
+            except (KeyError, TypeError, ValueError, AttributeError) as err:
+                raise CheckpointError(f"the list of skipped blocks cannot be read: {type(err).__name__}: {err}") from None
+            unite(out, {(shard, numbers[0]): Block(numbers[1], numbers[2], reason, line)})
+    return out
+
+
+def unite(into: Ledger, more: Ledger) -> None:
+    """Adds the blocks of a ledger to another one. Of two reasons the first as bytes is kept: which one must not depend on the order."""
+    for place, block in more.items():
+        known = into.get(place)
+        if known is not None and known[:2] != block[:2]:
+            raise CheckpointError(
+                f"the lists of skipped blocks disagree on block {place[1]} of shard {place[0]}: give the states of one job"
+            )
+        into[place] = block if known is None else min(known, block)
+
+
+def write_ledger(blocks: Ledger) -> Optional[str]:
+    """The text of a ledger; None without blocks."""
+    order = sorted(blocks, key=lambda place: (place[0].encode("utf-8", "surrogatepass"), place[1]))
+    return "".join(blocks[place].line + "\n" for place in order) or None
+
+
+def check_length(ledger: Optional[str]) -> None:
+    """Refuses a ledger that no child can be started with."""
+    if ledger is not None and len(ledger) > MAX_LEDGER:
+        raise CheckpointError(
+            f"the list of skipped blocks has {len(ledger)} characters, at most {MAX_LEDGER} can be resumed from: restore the data set from"
+            " a copy, and begin without its state"
+        )
+
+
+def samples_in(blocks: Ledger) -> int:
+    """How many samples the blocks have."""
+    return sum(block.samples for block in blocks.values())
+
+
+def with_ledger(checkpoint: str, blocks: Ledger) -> str:
+    """A checkpoint that counts the blocks of a ledger."""
+    from .order import read_checkpoint, skip_hash
+
+    return read_checkpoint(checkpoint)._replace(skip_hash=skip_hash(blocks), skipped=samples_in(blocks)).text()
+
+
+def _fits(checkpoint: str, blocks: Ledger) -> None:
+    """Refuses a ledger that is not that of a checkpoint. It may be ahead, never behind."""
+    from .order import read_checkpoint
+
+    said, listed = read_checkpoint(checkpoint), samples_in(blocks)
+    if not said.skipped <= listed <= said.samples:
+        raise CheckpointError(
+            f"the checkpoint counts {said.skipped} skipped samples of {said.samples}, the list of skipped blocks beside it has {listed}:"
+            " give states as state_dict returned them"
+        )
+
+
+def _same_step(one: Dict[str, Any], other: Dict[str, Any]) -> None:
+    """Refuses two states that differ in more than what was skipped."""
+    from .order import read_checkpoint
+
+    for a, b in zip(_members(one, read_checkpoint), _members(other, read_checkpoint)):
+        if a != b:
+            raise CheckpointError(
+                f"the states are not of one step of one job: {a[0]} is {a[1]} in one and {b[1]} in the other: give what state_dict"
+                " returned on each rank after the same step"
+            )
+
+
+def _members(state: Dict[str, Any], read: Any) -> List[Tuple[str, Any]]:
+    """What the states of ranks after a step have in common, by name."""
+    if state["checkpoint"] is None:
+        return [("the first batch", "to come"), ("begin", state["begin"])]
+    said = read(state["checkpoint"])._replace(skip_hash="", skipped=0)._asdict()
+    said = {**said.pop("parameters")._asdict(), **said}
+    return [("the first batch", "delivered"), ("begin", state["begin"]), *said.items()]

@@ -1,0 +1,77 @@
+"""Whether a framework's trainer resumes a job and the loader does not: it would silently train on the wrong samples.
+
+Lightning keeps the place only of loaders that it is given directly, and of none in a plain DataLoader; the Trainer of transformers keeps it
+of none. That a trainer resumes can only be seen in the trainer, which is further up on the stack when an iteration begins.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, Optional, Tuple
+
+_ADVICE = "; docs/pytorch.md has what keeps the place. To begin there on purpose say so before: loader.load_state_dict(loader.state_dict())"
+
+
+def unfit(told: bool, epoch: Callable[[], int]) -> str:
+    """Why a first iteration would begin at another place than the trainer that begins it; empty where it does not, or where there is no
+    trainer. told is whether the loader was given a state, epoch where it would begin."""
+    trainer, kind = _trainer()
+    try:
+        if kind == "lightning":
+            return _lightning(trainer, told)
+        if kind == "transformers":
+            return _transformers(trainer, told, epoch)
+    except (AttributeError, TypeError, ValueError):  # of another release
+        pass
+    return ""
+
+
+def _lightning(trainer: Any, told: bool) -> str:
+    if told or not trainer.ckpt_path or not trainer.global_step:
+        return ""
+    return (
+        f"Lightning resumes at step {trainer.global_step}, and the loader was given no state: it would begin at its first sample."
+        " Lightning keeps the state of a shardtool.Loader, a Prefetcher or a StatefulDataLoader that it is given, not of what is"
+        " in a plain DataLoader" + _ADVICE
+    )
+
+
+def _transformers(trainer: Any, told: bool, epoch: Callable[[], int]) -> str:
+    steps, done, skips = int(trainer.state.global_step), float(trainer.state.epoch or 0), not trainer.args.ignore_data_skip
+    if not steps:
+        return ""
+    if told:
+        if not skips or done % 1 < 1e-6:
+            return ""
+        return (
+            f"the Trainer resumes at step {steps} and is about to leave out the batches before it, but the state that the loader was given"
+            " already stands there: set ignore_data_skip=True in its arguments"
+        )
+    if skips and epoch() == int(done + 1e-6):
+        return ""  # it reads the epoch from its beginning up to the place
+    return (
+        f"the Trainer resumes at step {steps}, in epoch {done:.2f}, and the loader was given no state: it would begin at epoch {epoch()}."
+        " The Trainer does not keep the place in the data: load the state that was saved with its checkpoint" + _ADVICE
+    )
+
+
+def _trainer() -> Tuple[Any, str]:
+    """The trainer whose training loop begins an iteration, and of what it is."""
+    frame: Optional[Any] = sys._getframe(1)
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        # Of no other frames: until they return they would keep whatever their variables were, such as a loader.
+        owner: Any = frame.f_locals.get("self") if package in ("lightning", "pytorch_lightning", "transformers") else None
+        for kind in type(owner).__mro__ if owner is not None else ():
+            name = kind.__name__
+            if name in ("_EvaluationLoop", "_PredictionLoop"):
+                return None, ""
+            if name == "_FitLoop":
+                return owner.trainer, "lightning"
+            if name == "Trainer" and kind.__module__.partition(".")[0] == "transformers":
+                if frame.f_code.co_name in ("evaluate", "predict", "evaluation_loop", "prediction_loop"):
+                    return None, ""
+                if "train" in frame.f_code.co_name and "dataloader" not in frame.f_code.co_name:
+                    return owner, "transformers"
+        frame = frame.f_back
+    return None, ""

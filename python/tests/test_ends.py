@@ -1,0 +1,100 @@
+"""What is left when a loop ends otherwise than by its last batch: where the next one begins, and when the child ends."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+from conftest import SAMPLES, children
+
+import shardtool
+from shardtool import HeldError, Loader
+
+KEEPS: Dict[str, Any] = {"fields": ["txt", "tokens"], "copy": False, "ring_memory": "64KiB", "prefetch": 3}
+
+
+def test_held_and_iterated_anew(small: Path) -> None:
+    """After HeldError has ended a loop the next loop has the rest of the epoch."""
+    with Loader(small, 10, **KEEPS) as loader:
+        held: List[Any] = []
+        numbers: List[int] = []
+        loops = 0
+        while len(numbers) < SAMPLES:
+            loops += 1
+            assert loader.epoch == 0 and len(loader) == SAMPLES // 10
+            try:
+                for batch in loader:
+                    numbers += batch.numbers
+                    held.append(batch["txt"])
+                    state = loader.state_dict()
+            except HeldError:
+                held.clear()
+                assert loader.state_dict() == state
+            del batch
+        assert numbers == list(range(SAMPLES)) and loops > 3
+        assert next(iter(loader)).epoch == 1
+
+
+def test_held_then_left(small: Path) -> None:
+    """A loop that went on after HeldError and is left is over, as any other."""
+    with Loader(small, 10, **KEEPS) as loader:
+        it = iter(loader)
+        held: List[Any] = []
+        with pytest.raises(HeldError):
+            while True:
+                held.append(next(it)["txt"])
+        held.clear()
+        next(it)
+        assert next(iter(loader)).epoch == 1
+
+
+def one_batch(small: Path) -> Any:
+    loader = Loader(small, 10)
+    for batch in loader:
+        return loader, batch
+
+
+def in_the_middle(small: Path) -> Any:
+    loader = Loader(small, 10, copy=False)
+    it = iter(loader)
+    return it, loader, next(it), loader.stats()
+
+
+def iterator_alone(small: Path) -> Any:
+    it = iter(Loader(small, 10))
+    next(it)
+    return it
+
+
+def all_batches(small: Path) -> Any:
+    loader = Loader(small, 100)
+    assert sum(batch.size for batch in loader) == SAMPLES
+    return loader
+
+
+def failed(small: Path) -> Any:
+    loader = Loader(small, 10, map=lambda batch: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        next(iter(loader))
+    return loader
+
+
+def random_access(small: Path) -> Any:
+    samples = shardtool.open(small)
+    return samples, samples[3]
+
+
+@pytest.mark.parametrize("use", [one_batch, in_the_middle, iterator_alone, all_batches, failed, random_access])
+def test_child_ends_with_its_owner(small: Path, use: Callable[[Path], Any]) -> None:
+    """The child ends when the last reference is dropped, without a garbage collection."""
+    gc.collect()
+    gc.disable()
+    try:
+        owner = use(small)
+        assert len(children()) == 1
+        del owner
+        assert children() == []
+    finally:
+        gc.enable()
