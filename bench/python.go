@@ -226,7 +226,7 @@ func (p *pythonBench) count(k pythonKind) (n int) {
 
 // order is that of the script.
 func (k *pythonKind) order() reader.StreamOptions {
-	return reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: k.batch, ShuffleMemory: 128 << 20, Tail: "short", Workers: 2, World: 1}
+	return reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: k.batch, ShuffleMemory: 128 << 20, Tail: "short", World: 1}, Read: reader.Read{Workers: 2}}
 }
 
 // goReader streams as the script does, an epoch uncounted and then some that are, and returns seconds an epoch.

@@ -80,7 +80,7 @@ func repeat(f func() error) func() error {
 }
 
 // shuffled is the order that the figures are for: a memory that a training host has, and the default lanes.
-var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Tail: "short"}
+var shuffled = reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Tail: "short"}}
 
 // stream measures shuffled streaming against decoding alone.
 func (b *bench) stream() error {

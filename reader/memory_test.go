@@ -151,7 +151,7 @@ func TestStreamHeap(t *testing.T) {
 	}
 	d := newStreamed(t, inDir(t), samples, testset.Options{BlockSize: 40 << 10, ShardSize: 4 << 20})
 	before := usage(t, math.MaxInt).heap
-	s := d.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 128, ShuffleMemory: 16 << 20, Memory: budget, Tail: "wrap"})
+	s := d.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 128, ShuffleMemory: 16 << 20, Tail: "wrap"}, Limits: Limits{Memory: budget}})
 	copied := 0
 	for i := range 40 {
 		b, err := s.Next(t.Context())

@@ -40,22 +40,22 @@ func TestStreamLogsOrder(t *testing.T) {
 		silent []string
 	}{
 		"enough": {
-			StreamOptions{Shuffle: true, GlobalBatch: 64, World: 2, Rank: 1},
+			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, World: 2, Rank: 1}},
 			[]string{`msg="stream: order" rank=1 ranks=2 lanes=96 run_blocks=1`, "local_vif=", " of 100", "same_block=", "samples_measured=500"}, []string{"WARN"},
 		},
 		"small window": {
-			StreamOptions{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3},
+			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3}},
 			[]string{"level=WARN", "window=12 global_batch=64", "raise ShuffleMemory, or pack with smaller blocks", `msg="stream: order"`}, []string{"--", "more ranks"},
 		},
 		"joined blocks": {
-			StreamOptions{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3, RunBlocks: 2},
+			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 3, RunBlocks: 2}},
 			[]string{"set RunBlocks to 1"}, []string{"smaller blocks", "--"},
 		},
 		"few lanes": {
-			StreamOptions{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 50, World: 6},
+			StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Lanes: 4, Delay: 50, World: 6}},
 			[]string{"more ranks than lanes", "reads_of_a_block=1.5"}, []string{"--", "small for"},
 		},
-		"unshuffled": {StreamOptions{GlobalBatch: 64}, nil, []string{"stream: ", "WARN"}},
+		"unshuffled": {StreamOptions{Order: Order{GlobalBatch: 64}}, nil, []string{"stream: ", "WARN"}},
 	} {
 		var log lines
 		c.o.Epochs, c.o.Tail, c.o.Log, c.o.StatsEvery = 1, "short", slog.New(slog.NewTextHandler(&log, nil)), time.Hour
@@ -93,7 +93,7 @@ func TestStreamJoinsBlocks(t *testing.T) {
 	}{{3200, 2}, {1000, 1}} {
 		store := &far{Store: mem.New(), requests: 8}
 		set := newStreamed(t, store, mixed(c.blocks), testset.Options{BlockSize: 1, ShardSize: 400_000})
-		s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tail: "short"})
+		s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tail: "short"}})
 		if p := s.Params(); p.RunBlocks != c.runs {
 			t.Fatalf("%d blocks: %+v", c.blocks, p)
 		}

@@ -75,13 +75,13 @@ func TestRemoteStreams(t *testing.T) {
 		store.Store = mem.New()
 		set := newStreamed(t, store, mixed(2000), kind)
 		for _, o := range []StreamOptions{
-			{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 2},
-			{Shuffle: true, Lanes: 8, RunBlocks: 4, Delay: 2, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1},
-			{GlobalBatch: 100, Epochs: 1},
-			{GlobalBatch: 100, Epochs: 1, World: 3},
-			{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1, Memory: 1 << 20},
-			{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1, Requests: 3},
-			{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1, Requests: 1},
+			{Order: Order{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 2}},
+			{Order: Order{Shuffle: true, Lanes: 8, RunBlocks: 4, Delay: 2, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1}},
+			{Order: Order{GlobalBatch: 100, Epochs: 1}},
+			{Order: Order{GlobalBatch: 100, Epochs: 1, World: 3}},
+			{Order: Order{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1}, Limits: Limits{Memory: 1 << 20}},
+			{Order: Order{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1}, Read: Read{Requests: 3}},
+			{Order: Order{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1}, Read: Read{Requests: 1}},
 		} {
 			o.Workers = 2
 			store.reads.Store(0)
@@ -147,7 +147,7 @@ func TestRemoteIsDown(t *testing.T) {
 	watch(t)
 	store := &far{Store: mem.New(), requests: 8, delay: time.Millisecond}
 	set := newStreamed(t, store, mixed(1000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
-	s := set.stream(t, StreamOptions{Shuffle: true, Lanes: 8, GlobalBatch: 16, Epochs: 0, OnCorrupt: CorruptSkips, MaxSkippedShare: 1, Workers: 2})
+	s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 8, GlobalBatch: 16, Epochs: 0}, Limits: Limits{OnCorrupt: CorruptSkips, MaxSkippedShare: 1}, Read: Read{Workers: 2}})
 	for i := 0; ; i++ {
 		_, err := s.Next(t.Context())
 		if err == nil {
@@ -189,7 +189,7 @@ func TestRemoteFindsDamage(t *testing.T) {
 			}
 		}
 		damaged := &streamed{open(t, store, Options{Workers: 2}), samples}
-		f := damaged.follow(t, StreamOptions{Shuffle: true, Lanes: 3, Delay: 2, GlobalBatch: 8, Epochs: 1, Seed: uint64(i)})
+		f := damaged.follow(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 3, Delay: 2, GlobalBatch: 8, Epochs: 1, Seed: uint64(i)}})
 		if i%3 == 0 {
 			if err := f.untilNeeded(t, l.has); !Damaged(err) {
 				t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 const streamEpochs = 4
 
 // benchOrder is the order that figures are for: a memory that a training host has, and the default lanes.
-var benchOrder = StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Tail: "short", Epochs: streamEpochs}
+var benchOrder = StreamOptions{Order: Order{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Tail: "short", Epochs: streamEpochs}}
 
 // streamAllRanks streams all epochs on several ranks of one process.
 func streamAllRanks(b testing.TB, d *Dataset, ranks int, o StreamOptions) {

@@ -48,9 +48,7 @@ func TestStreamElastic(t *testing.T) {
 	}
 	for chain := range chains {
 		o := StreamOptions{
-			Shuffle: true, Seed: random.Uint64(), Lanes: 12, Delay: 5, Epochs: 3,
-			Tail:     []order.Tail{order.TailWrap, order.TailShort, order.TailDrop}[chain%3],
-			Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[random.IntN(2)],
+			Order: Order{Shuffle: true, Seed: random.Uint64(), Lanes: 12, Delay: 5, Epochs: 3, Tail: []order.Tail{order.TailWrap, order.TailShort, order.TailDrop}[chain%3], Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[random.IntN(2)]},
 		}
 		if chain%2 == 1 {
 			o.Memory = 1 << 20
@@ -168,7 +166,7 @@ func TestStreamResumesAnywhere(t *testing.T) {
 	watch(t)
 	samples := mixed(40)
 	set := newStreamed(t, mem.New(), samples, testset.Options{BlockSize: 2000, ShardSize: 9000})
-	o := StreamOptions{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 7, Epochs: 2, Tail: order.TailWrap}
+	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 7, Epochs: 2, Tail: order.TailWrap}}
 	plan := set.stream(t, o).Plan()
 	for epoch := range uint64(2) {
 		for position := range uint64(len(samples)) {
@@ -177,7 +175,7 @@ func TestStreamResumesAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			cp.GlobalBatch = 7
-			f := set.follow(t, StreamOptions{Checkpoint: throughText(t, cp), Epochs: 2, World: 2, Rank: int(position % 2)})
+			f := set.follow(t, StreamOptions{Order: Order{Checkpoint: throughText(t, cp), Epochs: 2, World: 2, Rank: int(position % 2)}})
 			if left := int(2-epoch)*len(samples) - int(position); f.rest(t) != (left+6)/7 {
 				t.Fatalf("from %d/%d: another number of batches than %d samples make", epoch, position, left)
 			}

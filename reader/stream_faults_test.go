@@ -88,9 +88,9 @@ func (f *follower) untilNeeded(t testing.TB, bad func(number uint64) bool) error
 }
 
 var faultOrders = []StreamOptions{
-	{GlobalBatch: 16},
-	{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 8},
-	{Shuffle: true, Lanes: 6, RunBlocks: 3, Delay: 2, GlobalBatch: 30, World: 3, Rank: 1, OnCorrupt: CorruptSkips, MaxSkippedShare: 1e-9},
+	{Order: Order{GlobalBatch: 16}},
+	{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 8}},
+	{Order: Order{Shuffle: true, Lanes: 6, RunBlocks: 3, Delay: 2, GlobalBatch: 30, World: 3, Rank: 1}, Limits: Limits{OnCorrupt: CorruptSkips, MaxSkippedShare: 1e-9}},
 }
 
 // TestStreamFindsDamage turns a bit of every block.
@@ -193,7 +193,7 @@ func TestStreamReplaced(t *testing.T) {
 	if _, err := set.Get(t.Context(), set.NumSamples()-1); err != nil { // the stream has seen the object
 		t.Fatal(err)
 	}
-	f := set.follow(t, StreamOptions{GlobalBatch: 10, Epochs: 1, OnCorrupt: CorruptSkips, MaxSkippedShare: 1, Memory: 1 << 20})
+	f := set.follow(t, StreamOptions{Order: Order{GlobalBatch: 10, Epochs: 1}, Limits: Limits{OnCorrupt: CorruptSkips, MaxSkippedShare: 1, Memory: 1 << 20}})
 	f.next(t).check(t)
 	data := slices.Clone(object(t, store, info.Name))
 	for i := range data {
@@ -240,7 +240,7 @@ func TestStreamHeals(t *testing.T) {
 			seen[at] = true
 			return nil
 		}
-		f := set.follow(t, StreamOptions{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16, Epochs: 2, OnCorrupt: CorruptSkips})
+		f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16, Epochs: 2}, Limits: Limits{OnCorrupt: CorruptSkips}})
 		f.rest(t)
 		if got := f.Stats(); got.Rereads != set.NumBlocks() || got.Skipped != 0 {
 			t.Errorf("the first read of each of %d blocks was wrong: %+v", set.NumBlocks(), got)
@@ -260,8 +260,8 @@ func TestStreamSkips(t *testing.T) {
 	set := clean.flipped(t, store, bad...)
 	of := func(number uint64) int { return slices.IndexFunc(bad, func(l located) bool { return l.has(number) }) }
 	for i, o := range []StreamOptions{
-		{GlobalBatch: 32}, {Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16}, {Shuffle: true, GlobalBatch: 250, Memory: 1 << 20},
-		{Shuffle: true, Lanes: 6, Delay: 2, GlobalBatch: 40, World: 3, Rank: 1}, {GlobalBatch: 25, World: 5, Rank: 4, Tail: "pad"},
+		{Order: Order{GlobalBatch: 32}}, {Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16}}, {Order: Order{Shuffle: true, GlobalBatch: 250}, Limits: Limits{Memory: 1 << 20}},
+		{Order: Order{Shuffle: true, Lanes: 6, Delay: 2, GlobalBatch: 40, World: 3, Rank: 1}}, {Order: Order{GlobalBatch: 25, World: 5, Rank: 4, Tail: "pad"}},
 	} {
 		o.Epochs, o.OnCorrupt, o.MaxSkippedShare = 2, CorruptSkips, 1
 		f := set.follow(t, o)
@@ -305,7 +305,7 @@ func TestStreamSkipCeiling(t *testing.T) {
 	a, b := all[3], all[30]
 	set := clean.flipped(t, store, a, b)
 	both := a.count + b.count
-	o := StreamOptions{GlobalBatch: 10, Epochs: 1, OnCorrupt: CorruptSkips}
+	o := StreamOptions{Order: Order{GlobalBatch: 10, Epochs: 1}, Limits: Limits{OnCorrupt: CorruptSkips}}
 	run := func(o StreamOptions) (s *Stream, err error) {
 		s = set.stream(t, o)
 		for _, err := range s.Batches(t.Context()) {
@@ -369,7 +369,7 @@ func TestStreamStoreFails(t *testing.T) {
 	samples := mixed(60)
 	for _, plain := range []bool{false, true} {
 		inner := build(t, samples, testset.Options{BlockSize: 2500, ShardSize: 12_000, Plain: plain})
-		for _, o := range []StreamOptions{{GlobalBatch: 10}, {Shuffle: true, Lanes: 3, Delay: 3, GlobalBatch: 10}} {
+		for _, o := range []StreamOptions{{Order: Order{GlobalBatch: 10}}, {Order: Order{Shuffle: true, Lanes: 3, Delay: 3, GlobalBatch: 10}}} {
 			o.OnCorrupt, o.MaxSkippedShare, o.Epochs, o.Workers = CorruptSkips, 1, 1, 1
 			healed := 0
 			ops := storetest.EachFault(t, func(*testing.T) objstore.Store { return inner }, storetest.Fault{Short: o.Shuffle},

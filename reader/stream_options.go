@@ -15,14 +15,14 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// OnCorrupt says what happens to a block whose damage a second read confirmed.
+// OnCorrupt is what happens to a block whose damage a second read confirmed.
 type OnCorrupt int
 
 const (
 	// CorruptFails ends the stream with the error, at the batch that needs the block.
 	CorruptFails OnCorrupt = iota
-	// CorruptSkips leaves the block's samples out: holes, which move no other sample. Errors that are no proven damage (the
-	// store fails, an object was replaced) end the stream all the same.
+	// CorruptSkips leaves the block's samples out: holes, which move no other sample. Other errors (the
+	// store fails, an object was replaced) still end the stream.
 	CorruptSkips
 )
 
@@ -38,71 +38,18 @@ var (
 	ErrFields = errors.New("missing fields")
 )
 
-// StreamOptions say which samples a stream delivers, in which order, and with what means. The zero value of a field is its
-// documented default.
+// StreamOptions configures a stream. The zero value of a field is its documented default.
 type StreamOptions struct {
-	// Shuffle, Seed, ShuffleMemory, WholeShards, Lanes, RunBlocks, Delay, Head, Affinity and Tail choose the order, see
-	// order.Choice. Tail defaults to order.DefaultTail(Epochs). With a Checkpoint they are those of the checkpoint, and
-	// what is set here is ignored: compare with order.Params.Compare what a user asked for.
-	Shuffle                       bool
-	Seed                          uint64
-	ShuffleMemory                 uint64
-	WholeShards                   bool
-	Lanes, RunBlocks, Delay, Head uint32
-	Affinity                      order.Affinity
-	Tail                          order.Tail
-	// Epoch is the first epoch; Epochs is how many follow one another, 0 for no end.
-	Epoch, Epochs uint64
-	// GlobalBatch is the number of samples of a batch over all ranks; default that of the checkpoint, or 256.
-	GlobalBatch int
-	// Rank and World are the data-parallel rank and their number; World 0 is 1. Tensor, pipeline or context parallel peers
-	// have the same rank here: they build the same stream.
-	Rank, World int
-	// Checkpoint, when not nil, is where to go on.
-	Checkpoint *order.Checkpoint
-	// Memory bounds, in bytes, what is held of blocks, in hand, decoded ahead and in flight, with what finds samples in them.
-	// Default: what the order keeps live for this rank and half as much again to run ahead, at least 64 MiB. With less, blocks
-	// are evicted and read again, and the samples of a batch are copied out of blocks when those would fill the budget: slower,
-	// never another order. A block larger than Memory is an error that wraps format.ErrTooLarge; a batch larger than Memory, and
-	// batches in hand when Hold is set, come on top.
-	Memory int64
-	// Workers fetch and decode; default Options.Workers.
-	Workers int
-	// Requests is how many requests of a remote store are kept in flight. Default: what the store sends, and what the autotuning makes
-	// of it. One that is set stays; it is at most what the store sends, or can be asked to (objstore.Elastic).
-	Requests int
-	// Depth, when not 0, is how many batches are planned, and their pieces asked for, before the consumer takes them, if Memory allows.
-	Depth int
-	// NoAutotune leaves Requests and Depth as they are: by default as many requests as the store sends, and as many batches as Memory
-	// has room for. Otherwise those of the two that are 0 follow what is measured of the store and of the consumer's step: more while
-	// it waits and more helps, fewer where the store asks for less load or the step has no use for them. A store that is
-	// objstore.Elastic may get more requests than it sends by default, out of an eighth of Memory. Order and bytes of batches do not
-	// depend on it, nor does Memory.
-	NoAutotune bool
-	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release, and a Next beyond is
-	// ErrHeld. With 0 a batch is valid until the next call of Next.
-	Hold int
-	// Map, when not nil, is called with every sample, from several goroutines, before its batch is delivered; it may
-	// replace Fields by others that it allocates, but not write to the bytes they had. An error ends the stream at that batch.
-	Map func(ctx context.Context, s *Sample) error
-	// Expect are fields that must be in the data set; every sample of it, unless Partial.
-	Expect    []string
-	OnCorrupt OnCorrupt
-	// MaxSkipped is the most samples that CorruptSkips may leave out, over all epochs, those of
-	// Skipped included; MaxSkippedShare the same as a share of the data set, default 0.001 when
-	// both are zero. A stream counts what its own rank skips. For one answer over all ranks,
-	// exchange Stream.Skipped after each step and Merge it, and stop all at that step.
-	MaxSkipped      uint64
-	MaxSkippedShare float64
-	// Skipped is the ledger of an earlier run that this one goes on from: that of all its ranks,
-	// see Merge.
-	Skipped []SkippedBlock
-	// Log, when not nil, takes a line about the order at the start: its parameters, and how well
-	// this rank's share is mixed, see package mixing (of large epochs measured in part); warnings
-	// where the window is small for the batch, or lanes are fewer than ranks. It takes a line every
-	// StatsEvery, and one behind the last: batches and bytes a second, the share of the time that
-	// Next waited, and its main causes, see Stalls. StatsEvery defaults to a minute. It also takes
-	// a line for each decision of the autotuning, with its reason and what it was measured by.
+	Order
+	Read
+	Limits
+
+	// Log, when not nil, takes a line about the order at the start: its parameters, and how well this
+	// rank's share is mixed (package mixing; large epochs are measured in part). It warns where the
+	// window is small for the batch, or lanes are fewer than ranks. It takes a line every StatsEvery,
+	// default a minute, and one after the last batch: batches and bytes per second, the share of the
+	// time that Next waited, and its main causes, see Stalls. It also takes a line for each decision of
+	// the autotuning, with the reason and the measurements.
 	Log        *slog.Logger
 	StatsEvery time.Duration
 
@@ -111,13 +58,86 @@ type StreamOptions struct {
 	tuneEvery time.Duration
 }
 
-// optionsError is an ErrOptions that says only what the error below it does.
+// Order is which samples a stream delivers, and in which order.
+type Order struct {
+	// Shuffle, Seed, ShuffleMemory, WholeShards, Lanes, RunBlocks, Delay, Head, Affinity and Tail
+	// choose the order, see order.Choice. Tail defaults to order.DefaultTail(Epochs). With a Checkpoint
+	// they are those of the checkpoint, and the values here are ignored: use order.Params.Compare to
+	// find out whether they differ.
+	Shuffle                       bool
+	Seed                          uint64
+	ShuffleMemory                 uint64 // bytes
+	WholeShards                   bool
+	Lanes, RunBlocks, Delay, Head uint32
+	Affinity                      order.Affinity
+	Tail                          order.Tail
+	// Epoch is the first epoch, Epochs the number of epochs; 0 means no end.
+	Epoch, Epochs uint64
+	// GlobalBatch is the number of samples of a batch over all ranks. Default: that of the checkpoint,
+	// or 256.
+	GlobalBatch int
+	// Rank and World are the data-parallel rank and the number of ranks; World 0 means 1. Tensor,
+	// pipeline or context parallel peers have the same rank: they build the same stream.
+	Rank, World int
+	// Checkpoint, when not nil, is where the stream continues.
+	Checkpoint *order.Checkpoint
+}
+
+// Read is how a stream reads. It changes neither the samples nor their order.
+type Read struct {
+	// Workers is how many goroutines fetch and decode. Default: Options.Workers.
+	Workers int
+	// Requests is how many requests of a remote store are kept in flight; at most what the store sends,
+	// or can be asked to send. Default: what the store sends, adjusted by autotuning.
+	Requests int
+	// Depth is how many batches are planned, and their blocks asked for, before the consumer takes
+	// them, if Memory allows. Default: autotuned.
+	Depth int
+	// NoAutotune keeps the defaults of Requests and Depth: as many requests as the store sends, and as
+	// many batches as Memory has room for. Otherwise those of the two that are 0 follow the measured
+	// store and step of the consumer: more while it waits and more helps, fewer where the store asks
+	// for less load or the step needs fewer. A store may then get more requests than it sends by
+	// default, out of an eighth of Memory.
+	NoAutotune bool
+	// Map, when not nil, is called with every sample, from several goroutines, before its batch is
+	// delivered. It may replace Fields by others that it allocates, but not write to the bytes they
+	// had. An error ends the stream at that batch.
+	Map func(ctx context.Context, s *Sample) error
+	// Expect names fields that every sample of the data set must have.
+	Expect []string
+}
+
+// Limits is how much a stream holds and how much damage it accepts.
+type Limits struct {
+	// Memory bounds, in bytes, the blocks in hand, decoded ahead and in flight, with the tables that
+	// find samples in them. Default: what the order keeps live for this rank and half as much again to
+	// run ahead, at least 64 MiB. With less, blocks are evicted and read again, and the samples of a
+	// batch are copied out of blocks when those would fill the budget: slower, but the same order. A
+	// block larger than Memory is an error that wraps format.ErrTooLarge. A batch larger than Memory,
+	// and batches in hand when Hold is set, come on top.
+	Memory int64
+	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release, and
+	// a Next beyond the limit returns ErrHeld. With 0 a batch is valid until the next call of Next.
+	Hold int
+	// OnCorrupt is what happens to a block whose damage a second read confirmed.
+	OnCorrupt OnCorrupt
+	// MaxSkipped is the most samples that CorruptSkips may leave out, over all epochs, those of Skipped
+	// included; MaxSkippedShare is the same as a share of the data set, default 0.001 when both are
+	// zero. A stream counts what its own rank skips. For one answer over all ranks, exchange
+	// Stream.Skipped after each step, Merge it, and stop all ranks at that step.
+	MaxSkipped      uint64
+	MaxSkippedShare float64
+	// Skipped is the ledger of an earlier run that this one continues, of all its ranks, see Merge.
+	Skipped []SkippedBlock
+}
+
+// optionsError is an ErrOptions with the text of the error that it wraps.
 type optionsError struct{ error }
 
 func (e optionsError) Unwrap() error        { return e.error }
 func (e optionsError) Is(target error) bool { return target == ErrOptions }
 
-// End is the epoch to end before, when Epochs is not 0.
+// End returns the epoch to end before, when Epochs is not 0.
 func (o *StreamOptions) End() uint64 {
 	if o.Epochs > math.MaxUint64-o.Epoch {
 		return math.MaxUint64
@@ -179,7 +199,7 @@ func (d *Dataset) expect(fields []string) error {
 	return nil
 }
 
-// Choice is what the order is chosen by when there is no checkpoint.
+// Choice returns what the order is chosen by when there is no checkpoint.
 func (o *StreamOptions) Choice() order.Choice {
 	return order.Choice{
 		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,

@@ -16,7 +16,7 @@ import (
 func TestStreamEvictsWhenItMust(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(3000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
-	o := StreamOptions{Shuffle: true, Lanes: 64, Delay: 16, GlobalBatch: 64, Epochs: 2, Memory: 1 << 20, Workers: 1}
+	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 64, Delay: 16, GlobalBatch: 64, Epochs: 2}, Limits: Limits{Memory: 1 << 20}, Read: Read{Workers: 1}}
 	f := set.follow(t, o)
 	f.rest(t)
 	stats := f.Stats()
@@ -46,7 +46,7 @@ func TestStreamUnshuffledOnRanks(t *testing.T) {
 	for _, memory := range []int64{0, 48 << 20} {
 		blocks := uint64(0)
 		for rank := range 2 {
-			f := set.follow(t, StreamOptions{GlobalBatch: 64, Rank: rank, World: 2, Epochs: 2, Memory: memory, Workers: 1})
+			f := set.follow(t, StreamOptions{Order: Order{GlobalBatch: 64, Rank: rank, World: 2, Epochs: 2}, Limits: Limits{Memory: memory}, Read: Read{Workers: 1}})
 			f.rest(t)
 			stats := f.Stats()
 			if blocks += stats.Blocks; stats.Evicted != 0 {
@@ -63,7 +63,7 @@ func TestStreamUnshuffledOnRanks(t *testing.T) {
 func TestStreamResumesAtEveryBatch(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(300), testset.Options{BlockSize: 9000, ShardSize: 60_000})
-	o := StreamOptions{Shuffle: true, Lanes: 6, Delay: 3, GlobalBatch: 16, Epochs: 2, Seed: 5}
+	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 6, Delay: 3, GlobalBatch: 16, Epochs: 2, Seed: 5}}
 	s := set.stream(t, o)
 	var marks []order.Checkpoint
 	for b, err := range s.Batches(t.Context()) {
@@ -84,7 +84,7 @@ func TestStreamResumesAtEveryBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, cp := range marks {
-		f := set.follow(t, StreamOptions{Checkpoint: throughText(t, cp), Epochs: 2})
+		f := set.follow(t, StreamOptions{Order: Order{Checkpoint: throughText(t, cp), Epochs: 2}})
 		if n := f.rest(t); n != len(marks)-1-i {
 			t.Fatalf("%d batches behind batch %d of %d", n, i, len(marks))
 		}

@@ -138,10 +138,10 @@ func TestAutotuneLeavesTheOrder(t *testing.T) {
 		}
 		set := newStreamed(t, store, mixed(400), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
 		for _, o := range []StreamOptions{
-			{Shuffle: true, Lanes: 12, Delay: 3, GlobalBatch: 32, Epochs: 2},
-			{Shuffle: true, Lanes: 8, RunBlocks: 4, Delay: 2, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1},
-			{GlobalBatch: 50, Epochs: 2},
-			{Shuffle: true, Lanes: 12, Delay: 3, GlobalBatch: 32, Epochs: 1, Memory: 1 << 20},
+			{Order: Order{Shuffle: true, Lanes: 12, Delay: 3, GlobalBatch: 32, Epochs: 2}},
+			{Order: Order{Shuffle: true, Lanes: 8, RunBlocks: 4, Delay: 2, GlobalBatch: 64, Epochs: 2, World: 2, Rank: 1}},
+			{Order: Order{GlobalBatch: 50, Epochs: 2}},
+			{Order: Order{Shuffle: true, Lanes: 12, Delay: 3, GlobalBatch: 32, Epochs: 1}, Limits: Limits{Memory: 1 << 20}},
 		} {
 			o.Workers = 2
 			off := o
@@ -181,7 +181,7 @@ func TestAutotuneKeepsTheBudget(t *testing.T) {
 	set := newStreamed(t, store, mixed(2000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
 	for _, memory := range []int64{1 << 20, 2 << 20, 64 << 20} {
 		for seed := range uint64(2) {
-			o := StreamOptions{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1, Memory: memory, Workers: 2}
+			o := StreamOptions{Order: Order{Shuffle: true, Lanes: 24, Delay: 4, GlobalBatch: 64, Epochs: 1}, Limits: Limits{Memory: memory}, Read: Read{Workers: 2}}
 			wild(seed)(&o, 64)
 			f := set.follow(t, o)
 			f.rest(t)
@@ -225,8 +225,11 @@ func TestAutotuneSavesForASlowStep(t *testing.T) {
 	set := newStreamed(t, store, mixed(4000), testset.Options{BlockSize: 8 << 10, ShardSize: 200 << 10})
 	var told bytes.Buffer
 	o := StreamOptions{
-		Shuffle: true, Lanes: 16, Delay: 4, GlobalBatch: 8, Workers: 2, tuneEvery: time.Millisecond,
-		Log: slog.New(slog.NewTextHandler(&told, nil)), StatsEvery: time.Hour,
+		Order:      Order{Shuffle: true, Lanes: 16, Delay: 4, GlobalBatch: 8},
+		Read:       Read{Workers: 2},
+		tuneEvery:  time.Millisecond,
+		Log:        slog.New(slog.NewTextHandler(&told, nil)),
+		StatsEvery: time.Hour,
 	}
 	s := set.stream(t, o)
 	if st := s.Stats(); st.Requests != 32 || st.Depth < 8 {
@@ -253,7 +256,7 @@ func TestAutotuneTakesMore(t *testing.T) {
 	watch(t)
 	store := &elastic{far: far{Store: mem.New(), requests: 4, delay: 5 * time.Millisecond}, most: 64}
 	set := newStreamed(t, store, mixed(3000), testset.Options{BlockSize: 4 << 10, ShardSize: 200 << 10})
-	o := StreamOptions{Shuffle: true, Lanes: 32, Delay: 4, GlobalBatch: 16, Workers: 2, tuneEvery: 5 * time.Millisecond}
+	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 32, Delay: 4, GlobalBatch: 16}, Read: Read{Workers: 2}, tuneEvery: 5 * time.Millisecond}
 	s := set.stream(t, o)
 	slowly(t, s, 0, func(st StreamStats) bool { return st.Requests >= 16 })
 	s.Close()
@@ -296,8 +299,11 @@ func TestAutotuneAsksForLess(t *testing.T) {
 	store.quota.Store(6)
 	var told bytes.Buffer
 	s := set.stream(t, StreamOptions{
-		Shuffle: true, Lanes: 32, Delay: 4, GlobalBatch: 16, Workers: 2, tuneEvery: 5 * time.Millisecond,
-		Log: slog.New(slog.NewTextHandler(&told, nil)), StatsEvery: time.Hour,
+		Order:      Order{Shuffle: true, Lanes: 32, Delay: 4, GlobalBatch: 16},
+		Read:       Read{Workers: 2},
+		tuneEvery:  5 * time.Millisecond,
+		Log:        slog.New(slog.NewTextHandler(&told, nil)),
+		StatsEvery: time.Hour,
 	})
 	slowly(t, s, 0, func(st StreamStats) bool { return st.Requests <= 16 })
 	s.Close()
@@ -319,7 +325,7 @@ func TestRemoteSmallDataSet(t *testing.T) {
 	}
 	store := &far{Store: mem.New(), requests: 64, delay: time.Millisecond}
 	set := newStreamed(t, store, samples, testset.Options{BlockSize: 1 << 20, ShardSize: 16 << 20})
-	s := set.stream(t, StreamOptions{Shuffle: true, Lanes: 48, GlobalBatch: 16, Epochs: 1, Workers: 2, NoAutotune: true})
+	s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 48, GlobalBatch: 16, Epochs: 1}, Read: Read{Workers: 2, NoAutotune: true}})
 	n := 0
 	for b, err := range s.Batches(t.Context()) {
 		if err != nil {
@@ -344,7 +350,7 @@ func TestSmallDataSet(t *testing.T) {
 		samples[i] = testset.Sample{Key: fmt.Sprintf("%05d", i), Fields: []testset.Field{{Name: "bin", Data: data}}}
 	}
 	set := newStreamed(t, inDir(t), samples, testset.Options{BlockSize: 1 << 20, ShardSize: 32 << 20})
-	s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 1024, Epochs: 3, Workers: 2})
+	s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 1024, Epochs: 3}, Read: Read{Workers: 2}})
 	n := 0
 	for b, err := range s.Batches(t.Context()) {
 		if err != nil {

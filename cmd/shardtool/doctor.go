@@ -159,7 +159,7 @@ type mixJSON struct {
 // mix measures the order that a job gets which asks for nothing but shuffling: up to 16 Mi samples
 // of it.
 func (c *checkup) mix(ctx context.Context, ds *reader.Dataset) error {
-	o := reader.StreamOptions{Shuffle: true, Epochs: 1, GlobalBatch: 256, World: 8}
+	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, Epochs: 1, GlobalBatch: 256, World: 8}}
 	f := orderFlags{opt: o}
 	plan, _, err := f.plan(ctx, ds)
 	var refused *exitError

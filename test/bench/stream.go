@@ -18,7 +18,7 @@ import (
 const epochs = 2
 
 // shuffled is the order of a stream, with a memory that a training host has.
-var shuffled = reader.StreamOptions{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Epochs: epochs, Tail: "short"}
+var shuffled = reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Epochs: epochs, Tail: "short"}}
 
 // stream measures shuffled streaming over the throttled network: as fast as it goes, and for a consumer that needs 80 %
 // of the cap.

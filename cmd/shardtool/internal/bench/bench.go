@@ -49,10 +49,9 @@ type Setting struct {
 // Options are those of a rank's stream. It has no end: how long it is measured is said elsewhere.
 func (s *Setting) Options(rank int) reader.StreamOptions {
 	return reader.StreamOptions{
-		Shuffle: s.Shuffle, Seed: s.Seed, ShuffleMemory: s.ShuffleMemory, WholeShards: s.WholeShards, Lanes: s.Lanes, RunBlocks: s.RunBlocks,
-		Delay: s.Delay, Head: s.Head, Affinity: order.Affinity(s.Affinity), Tail: order.Tail(s.Tail), Epoch: s.Epoch,
-		GlobalBatch: s.GlobalBatch, World: s.World, Rank: rank, Memory: s.Memory, Workers: s.Workers, Requests: s.Requests,
-		Depth: s.Depth, NoAutotune: s.NoAutotune,
+		Order:  reader.Order{Shuffle: s.Shuffle, Seed: s.Seed, ShuffleMemory: s.ShuffleMemory, WholeShards: s.WholeShards, Lanes: s.Lanes, RunBlocks: s.RunBlocks, Delay: s.Delay, Head: s.Head, Affinity: order.Affinity(s.Affinity), Tail: order.Tail(s.Tail), Epoch: s.Epoch, GlobalBatch: s.GlobalBatch, World: s.World, Rank: rank},
+		Limits: reader.Limits{Memory: s.Memory},
+		Read:   reader.Read{Workers: s.Workers, Requests: s.Requests, Depth: s.Depth, NoAutotune: s.NoAutotune},
 	}
 }
 

@@ -60,7 +60,7 @@ func dial(t *testing.T, store objstore.Store) *client {
 			return &Opened{Dataset: ds, Close: func() { ds.Close() }}, nil
 		},
 		Stream: func(ctx context.Context, o *Opened, q *StartRequest, _ *Started) (*reader.Stream, error) {
-			so := reader.StreamOptions{Epochs: 1, GlobalBatch: *q.BatchSize, World: 1, Tail: order.TailShort}
+			so := reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: *q.BatchSize, World: 1, Tail: order.TailShort}}
 			if q.Shuffle != nil {
 				so.Shuffle = *q.Shuffle
 			}
