@@ -82,7 +82,7 @@ func TestOpenURL(t *testing.T) {
 	}
 	for addr, want := range map[string]string{
 		"s3://":                                "bucket",
-		"s3://bucket/x?sorcery=secret":         "there is no such option; there are anonymous, endpoint, unchecked, path_style, profile, region",
+		"s3://bucket/x?sorcery=secret":         "there is no such option; there are anonymous, endpoint, path_style, profile, region, unchecked",
 		"s3://bucket/x?anonymous=secret":       "give true or false",
 		"s3://bucket/x?%zz=secret":             "no list of name=value",
 		"s3://bucket/x?endpoint=u:secret@host": "the endpoint is no URL",

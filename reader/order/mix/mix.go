@@ -128,7 +128,7 @@ func (m *Mix) validateSource(i int) error {
 	}
 	switch {
 	case !m.Shuffle && (s.Delay != 1 || s.Head != 1):
-		return fmt.Errorf("W %d and H %d without shuffling: both must be 1", s.Delay, s.Head)
+		return fmt.Errorf("delay %d and head %d without shuffling: both must be 1", s.Delay, s.Head)
 	case i > 0 && s.Name == m.Sources[i-1].Name:
 		return errors.New("given twice")
 	case i > 0 && s.Name < m.Sources[i-1].Name:
