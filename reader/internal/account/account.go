@@ -63,6 +63,7 @@ const (
 // Planning is what the planner does at a moment.
 type Planning int32
 
+// What the planner does.
 const (
 	PlanOrder  Planning = iota // it computes the order
 	PlanStore                  // it reads the tables of a shard, or opens a shard

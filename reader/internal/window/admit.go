@@ -11,6 +11,7 @@ import (
 // Outcome is what Admit did.
 type Outcome int
 
+// The outcomes of Admit.
 const (
 	Wait     Outcome = iota // there is no room: try again after Freed
 	Present                 // the piece has its memory, or the batch has passed it
