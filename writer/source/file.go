@@ -241,5 +241,3 @@ func (s *stream) Read(p []byte) (int, error) {
 }
 
 func (s *stream) Close() error { return s.h.Close() }
-
-func isEOF(err error) bool { return errors.Is(err, io.EOF) }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/internal/extsort"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
 // FilesOptions say which files become samples.
@@ -355,11 +355,7 @@ func (f *Files) Meta() format.Metadata {
 	if f.opt.ClassField == "" {
 		return nil
 	}
-	b, err := json.Marshal(f.classes)
-	if err != nil {
-		panic("source: classes: " + err.Error()) // strings
-	}
-	return format.Metadata{"classes": string(b)}
+	return fields.Classes(f.classes)
 }
 
 // Split limits the source to one of so many parts, counted from 0, and goes to its beginning. Part i is the samples from
@@ -368,7 +364,7 @@ func (f *Files) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("source: there is no part %d of %d: parts count from 0", part, parts)
 	}
-	share := func(i int) int64 { // of a product that may not fit
+	share := func(i int) int64 { // without overflow
 		n, of := f.samples, int64(parts)
 		return n/of*int64(i) + n%of*int64(i)/of
 	}

@@ -49,7 +49,7 @@ func TestLinks(t *testing.T) {
 			link(t, target, dir, name+".txt")
 			src := open(t, source.FilesOptions{}, dir)
 			se := failure(t, src, name+".txt", "link")
-			if se.Key != name || !strings.Contains(se.Error(), "--exclude") {
+			if se.Key != name || !strings.Contains(se.Error(), "exclude") {
 				t.Fatal(se)
 			}
 			skips(t, src, []string{"a", "sub/b"}, name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -82,7 +83,7 @@ func (w *walker) folder(dir string) error {
 			return err
 		}
 		if len(entries) == 0 || err != nil {
-			if err != nil && !isEOF(err) {
+			if err != nil && err != io.EOF {
 				return fmt.Errorf("source: listing %s: %w", path.Join(w.root.path, dir), err)
 			}
 			break
@@ -110,16 +111,16 @@ func (w *walker) file(rel string, e fs.DirEntry) error {
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		info, err = w.root.Stat(rel) // follows inside the folder only
 		if err == nil && info.IsDir() {
-			err = errors.New("a link to a folder is not followed: give that folder as a source of its own, or leave the link out with --exclude")
+			err = errors.New("a link to a folder is not followed: give that folder as another source, or exclude the link")
 		} else if err != nil {
-			err = fmt.Errorf("a link that leads out of its source folder, or nowhere, is not followed: copy the file, or leave the link out with --exclude (%w)", err)
+			err = fmt.Errorf("a link that leads out of its source folder, or nowhere, is not followed: copy the file, or exclude the link (%w)", err)
 		}
 	}
 	switch {
 	case err != nil:
 		l.problem = err.Error()
 	case !info.Mode().IsRegular():
-		l.problem = "not a regular file: leave it out with --exclude"
+		l.problem = "it is not a regular file: exclude it"
 	default:
 		l.size, l.mtime = info.Size(), info.ModTime().UnixNano()
 	}

@@ -46,7 +46,7 @@ func TestMembers(t *testing.T) {
 		"  {\"a\":1}\t\r":                                    "a.txt=1",
 		`{"j":{"s":"\ud800","a":1,"a":2}}`:                   `j.json={"s":"\ud800","a":1,"a":2}`,
 	} {
-		got := all(t, open(t, Options{}, inputs(t, "d/x.jsonl", line)))
+		got := all(t, open(t, Options{}, given(t, "d/x.jsonl", line)))
 		same(t, got, []string{"x/000000000 | " + want})
 	}
 }
@@ -95,24 +95,24 @@ func TestBadLines(t *testing.T) {
 		`{"a":1 "b":2}`:                `'"' stands where a comma or }`,
 		strings.Repeat(`{"a":[`, 9000): "more than 10000 deep",
 	} {
-		got := all(t, open(t, Options{}, inputs(t, "x.jsonl", "{\"k\":1}\n\n"+line+"\n{\"k\":2}\n")))
+		got := all(t, open(t, Options{}, given(t, "x.jsonl", "{\"k\":1}\n\n"+line+"\n{\"k\":2}\n")))
 		same(t, got, []string{"x/000000000 | k.txt=1", "! x.jsonl: line 3 … " + want, "x/000000003 | k.txt=2"})
 	}
 	var many strings.Builder
 	for i := range maxColumns + 1 {
 		fmt.Fprintf(&many, `,"%d":0`, i)
 	}
-	same(t, all(t, open(t, Options{}, inputs(t, "x.jsonl", "{"+many.String()[1:]+"}"))), []string{"! line 1: … more than 65536 members"})
+	same(t, all(t, open(t, Options{}, given(t, "x.jsonl", "{"+many.String()[1:]+"}"))), []string{"! line 1: … more than 65536 members"})
 }
 
 // TestLineEnds: blank lines, a byte order mark, CRLF, and a last line without an end.
 func TestLineEnds(t *testing.T) {
 	t.Parallel()
-	got := all(t, open(t, Options{}, inputs(t, "x.ndjson", "\xef\xbb\xbf{\"a\":1}\r\n\r\n  \n{\"a\":2}\n\n{\"a\":3}")))
+	got := all(t, open(t, Options{}, given(t, "x.ndjson", "\xef\xbb\xbf{\"a\":1}\r\n\r\n  \n{\"a\":2}\n\n{\"a\":3}")))
 	same(t, got, []string{"x/000000000 | a.txt=1", "x/000000003 | a.txt=2", "x/000000005 | a.txt=3"})
-	same(t, all(t, open(t, Options{}, inputs(t, "x.jsonl", ""))), nil)
-	same(t, all(t, open(t, Options{}, inputs(t, "x.jsonl", "\n\n"))), nil)
-	_, err := some(t.Context(), open(t, Options{}, inputs(t, "x.jsonl", "\xff\xfe{\x00")), -1)
+	same(t, all(t, open(t, Options{}, given(t, "x.jsonl", ""))), nil)
+	same(t, all(t, open(t, Options{}, given(t, "x.jsonl", "\n\n"))), nil)
+	_, err := some(t.Context(), open(t, Options{}, given(t, "x.jsonl", "\xff\xfe{\x00")), -1)
 	if err == nil || !strings.Contains(err.Error(), "x.jsonl: corrupt data: it is UTF-16") {
 		t.Error(err)
 	}

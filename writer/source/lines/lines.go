@@ -11,9 +11,9 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
@@ -38,10 +38,7 @@ var _ writer.Splitter = (*Lines)(nil)
 
 // textFile is one of the files.
 type textFile struct {
-	source.Input
-	stem   string
-	info   objstore.Info
-	remote bool
+	inputs.File
 	coding stream.Coding
 	comma  byte     // between cells; 0 in JSON Lines
 	header []string // of CSV, which files of one header share
@@ -51,23 +48,22 @@ type textFile struct {
 // New reads what comes before the rows of each file, and fits the options to it. Errors that wrap ErrOption are the caller's, those
 // that wrap format.ErrCorrupt a file's; each names the file. Files of CSV whose columns differ, and files of JSON Lines beside
 // them, are taken together: what a row lacks is null. The stores stay open, and are the caller's to close.
-func New(ctx context.Context, inputs []source.Input, opt Options) (*Lines, error) {
+func New(ctx context.Context, in []source.Input, opt Options) (*Lines, error) {
 	opt, err := opt.filled()
 	if err != nil {
 		return nil, fmt.Errorf("lines: %w", err)
 	}
-	if len(inputs) == 0 {
+	if len(in) == 0 {
 		return nil, fmt.Errorf("lines: %w", optionf("inputs: there are none"))
 	}
-	inputs = source.Named(inputs)
-	begins, err := stems(inputs)
-	if err != nil {
+	files := inputs.Files(in)
+	if err := setStems(files); err != nil {
 		return nil, fmt.Errorf("lines: %w", err)
 	}
-	s := &Lines{files: make([]*textFile, len(inputs)), whole: true}
+	s := &Lines{files: make([]*textFile, len(files)), whole: true}
 	const together = 8 // requests in flight
-	err = source.Survey(ctx, len(inputs), together, func(ctx context.Context, i int) error {
-		f := &textFile{Input: inputs[i], stem: begins[i]}
+	err = inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
+		f := &textFile{File: files[i]}
 		s.files[i] = f
 		if err := f.survey(ctx, &opt); err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
@@ -119,11 +115,7 @@ func (s *Lines) measure(opt *Options) error {
 	}
 	fmt.Fprintf(h, "%s\n", options)
 	for _, f := range s.files {
-		version := f.info.ETag
-		if !f.remote {
-			version = fmt.Sprint(f.info.ModTime.UnixNano()) // a copy of a file is the same file
-		}
-		fmt.Fprintf(h, "%q %d %q %d %d\n", f.stem, f.info.Size, version, f.comma, f.coding)
+		fmt.Fprintf(h, "%q %d %q %d %d\n", f.Stem, f.Info.Size, f.Version(f.Info), f.comma, f.coding)
 	}
 	h.Sum(s.sum[:0])
 	return nil
@@ -218,7 +210,7 @@ func (s *Lines) Seek(ctx context.Context, cursor string) error {
 	n, err := fmt.Sscanf(cursor, "%d/%d/%d/%d", &to.file, &to.off, &to.line, &to.row)
 	valid := err == nil && n == 4 && to.file >= 0 && to.off >= 0 && to.line >= 0 && to.row >= 0 && to.file <= len(s.files)
 	if valid && to.file < len(s.files) && s.files[to.file].coding == stream.Plain {
-		valid = to.off <= s.files[to.file].info.Size
+		valid = to.off <= s.files[to.file].Info.Size
 	}
 	if !valid || to.file == len(s.files) && to.off > 0 {
 		return fmt.Errorf("lines: cursor %q is no place in these %d files", cursor, len(s.files))

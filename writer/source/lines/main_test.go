@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// inputs puts files, given as name and content in turn, into a store; those that end in .gz and .zst are compressed.
-func inputs(t testing.TB, files ...string) []source.Input {
+// given puts files, given as name and content in turn, into a store; those that end in .gz and .zst are compressed.
+func given(t testing.TB, files ...string) []source.Input {
 	t.Helper()
 	store := mem.New()
 	var out []source.Input

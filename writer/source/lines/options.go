@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
@@ -113,13 +114,13 @@ func kindOf(name string) (comma byte, coding stream.Coding, suffix string, ok bo
 }
 
 // stems gives files the beginnings of their keys. Files that differ by extension alone keep theirs.
-func stems(inputs []source.Input) ([]string, error) {
+func setStems(files []inputs.File) error {
 	var endings []string
-	for _, in := range inputs {
+	for _, in := range files {
 		_, _, suffix, ok := kindOf(in.Path)
 		if !ok {
 			if _, _, suffix, ok = kindOf(in.Name); !ok {
-				return nil, optionf("inputs: %s: give files that end in .jsonl, .ndjson, .csv or .tsv, and behind that perhaps in .gz or .zst", in.Path)
+				return optionf("inputs: %s: give files that end in .jsonl, .ndjson, .csv or .tsv, and behind that perhaps in .gz or .zst", in.Path)
 			}
 		}
 		if !slices.Contains(endings, suffix) {
@@ -127,12 +128,12 @@ func stems(inputs []source.Input) ([]string, error) {
 		}
 	}
 	slices.SortFunc(endings, func(a, b string) int { return len(b) - len(a) })
-	out, err := source.Stems(inputs, endings...)
+	err := inputs.SetStems(files, endings...)
 	if err != nil {
-		out, err = source.Stems(inputs)
+		err = inputs.SetStems(files)
 	}
 	if err != nil {
-		return nil, optionf("inputs: %w", err)
+		return optionf("inputs: %w", err)
 	}
-	return out, nil
+	return nil
 }

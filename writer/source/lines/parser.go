@@ -222,7 +222,7 @@ func (c *chunk) add(line int64, after place, err error) *row {
 func (p *parser) appendKey(c *chunk, number int64) error {
 	col := p.key
 	if col == nil {
-		c.names = fields.AppendRowKey(c.names, c.of.stem, number)
+		c.names = fields.AppendRowKey(c.names, c.of.Stem, number)
 		return nil
 	}
 	v := p.value(col)
@@ -238,17 +238,10 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 	default:
 		return fmt.Errorf("the key, column %s, is %s: a key is a string or an integer", name, kindNames[v.kind])
 	}
-	if len(v.b) == 0 {
-		return fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", name, col.name)
+	if err := fields.CheckKey(name, col.name, string(v.b)); err != nil {
+		return err
 	}
-	if len(v.b) > format.MaxName {
-		return fmt.Errorf("%w: the key, column %s, has %d bytes, and may have %d", format.ErrName, name, len(v.b), format.MaxName)
-	}
-	begin := len(c.names)
 	c.names = append(c.names, v.b...)
-	if err := format.CheckKey(string(c.names[begin:])); err != nil {
-		return fmt.Errorf("the key, column %s: %w, or take keys from another column, or from none", name, err)
-	}
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
@@ -128,23 +127,16 @@ func (s *Lines) produce(ctx context.Context, p *pipeline, at place) {
 
 func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
 	f := s.files[at.file]
-	obj, err := f.Store.Open(ctx, f.Name)
+	obj, err := f.Reopen(ctx)
 	if err != nil {
 		return err
 	}
 	defer obj.Close()
-	info, err := obj.Info(ctx)
-	if err != nil {
-		return err
-	}
-	if err := f.same(info); err != nil {
-		return err
-	}
 	from := int64(0)
 	if at.line == 0 { // rows before it are counted, not parsed
 		from, at = at.off, s.begin(at.file)
 	}
-	in, err := stream.Open(ctx, obj, info.Size, f.remote, f.coding, at.off)
+	in, err := stream.Open(ctx, obj, f.Info.Size, f.Remote, f.coding, at.off)
 	if err != nil {
 		return err
 	}
@@ -165,7 +157,7 @@ func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
 		if err := u.next(c); err != nil {
 			if err == io.EOF {
 				p.free <- c
-				return s.unchanged(ctx, f)
+				return f.unchanged(ctx)
 			}
 			if u.at.line > 1 {
 				err = fmt.Errorf("behind line %d: %w", u.at.line-1, err)
@@ -182,20 +174,13 @@ func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
 }
 
 // unchanged looks at a file on disk again that has been read: to others a store sees to it itself.
-func (s *Lines) unchanged(ctx context.Context, f *textFile) error {
-	if f.remote {
+func (f *textFile) unchanged(ctx context.Context) error {
+	if f.Remote {
 		return nil
 	}
 	info, err := f.Store.Stat(ctx, f.Name)
 	if err != nil {
 		return err
 	}
-	return f.same(info)
-}
-
-func (f *textFile) same(info objstore.Info) error {
-	if info.Size != f.info.Size || info.ETag != f.info.ETag {
-		return fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
-	}
-	return nil
+	return f.Same(info)
 }

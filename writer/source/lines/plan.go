@@ -183,7 +183,7 @@ func (s *Lines) kindsIn(ctx context.Context, f *textFile) ([]evidence, error) {
 		return nil, err
 	}
 	defer obj.Close()
-	in, err := stream.Open(ctx, obj, f.info.Size, false, f.coding, f.first.off)
+	in, err := stream.Open(ctx, obj, f.Info.Size, false, f.coding, f.first.off)
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func mixed(t testing.TB) []source.Input {
 		}
 		return b.String()
 	}
-	return inputs(t, "a/one.jsonl", object(40), "b/one.csv", rows(40, ","), "empty.jsonl", "", "two.jsonl.gz", object(30), "three.tsv", strings.TrimSpace(rows(30, "\t")),
+	return given(t, "a/one.jsonl", object(40), "b/one.csv", rows(40, ","), "empty.jsonl", "", "two.jsonl.gz", object(30), "three.tsv", strings.TrimSpace(rows(30, "\t")),
 		"four.csv.zst", rows(30, ","), "header.csv", "n,t\n", "five.NDJSON", strings.TrimSpace("\xef\xbb\xbf"+object(40)), "last.jsonl", "")
 }
 
@@ -123,7 +123,7 @@ func TestSplit(t *testing.T) {
 	want := all(t, whole)
 	stored := int64(0)
 	for _, f := range whole.files {
-		stored += f.info.Size
+		stored += f.Info.Size
 	}
 	for _, parts := range []int{1, 2, 3, 5, 16, 400} {
 		var got []string
@@ -277,7 +277,7 @@ func TestChangedFile(t *testing.T) {
 // TestStop: Close and a context that ends do not wait for rows that nobody takes.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	in := inputs(t, "x.jsonl", strings.Repeat("{\"a\":1}\n", 10_000), "y.jsonl.gz", strings.Repeat("{\"a\":1}\n", 10_000))
+	in := given(t, "x.jsonl", strings.Repeat("{\"a\":1}\n", 10_000), "y.jsonl.gz", strings.Repeat("{\"a\":1}\n", 10_000))
 	s := open(t, Options{chunk: 10}, in)
 	if _, err := some(t.Context(), s, 5); err != nil {
 		t.Fatal(err)

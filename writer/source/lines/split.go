@@ -2,8 +2,8 @@ package lines
 
 import (
 	"fmt"
-	"math/bits"
 
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
@@ -18,13 +18,9 @@ func (s *Lines) Split(part, parts int) error {
 	s.halt()
 	total := int64(0)
 	for _, f := range s.files {
-		total += f.info.Size
+		total += f.Info.Size
 	}
-	bound := func(part int) int64 {
-		hi, lo := bits.Mul64(uint64(total), uint64(part))
-		q, _ := bits.Div64(hi, lo, uint64(parts))
-		return int64(q)
-	}
+	bound := func(part int) int64 { return inputs.MulDiv(total, int64(part), int64(parts)) }
 	s.whole, s.part = false, [2]int64{bound(part), bound(part + 1)}
 	s.at, s.end = s.locate(s.part[0]), s.locate(s.part[1])
 	if part == 0 {
@@ -42,11 +38,11 @@ func (s *Lines) locate(at int64) place {
 	before := int64(0)
 	for i, f := range s.files {
 		off := at - before
-		before += f.info.Size
+		before += f.Info.Size
 		switch {
 		case off <= 0:
 			return s.begin(i)
-		case off < f.info.Size && f.coding == stream.Plain:
+		case off < f.Info.Size && f.coding == stream.Plain:
 			return place{file: i, off: off}
 		}
 	}
@@ -60,7 +56,7 @@ func (s *Lines) Total() (samples, bytes int64) {
 		if f.coding != stream.Plain {
 			return 0, 0
 		}
-		bytes += f.info.Size
+		bytes += f.Info.Size
 	}
 	if !s.whole {
 		bytes = s.part[1] - s.part[0]

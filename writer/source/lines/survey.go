@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
@@ -22,16 +21,15 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 		f.comma = opt.Delimiter[0]
 	}
 	f.first.line = 1
-	_, f.remote = f.Store.(objstore.Remote)
-	obj, err := f.Store.Open(ctx, f.Name)
+	obj, err := f.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer obj.Close()
-	if f.info, err = obj.Info(ctx); err != nil || f.comma == 0 {
-		return err
+	if f.comma == 0 {
+		return nil
 	}
-	in, err := stream.Open(ctx, obj, f.info.Size, false, f.coding, 0) // little of it: nothing is read ahead
+	in, err := stream.Open(ctx, obj, f.Info.Size, false, f.coding, 0) // little of it: nothing is read ahead
 	if err != nil {
 		return err
 	}

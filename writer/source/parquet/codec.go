@@ -20,10 +20,6 @@ import (
 // lz4Raw is the codec of that name, LZ4 blocks without a frame. The library knows the number from files only.
 const lz4Raw = compress.Compression(7)
 
-// The library's own codecs panic on bad input and trust the sizes it claims; lz4Raw it lacks. These decode into a buffer of
-// the size that the page's header gives, and allocate nothing by what the data says.
-func init() { compress.RegisterCodec(lz4Raw, lz4Codec{}) }
-
 // errLength: a page decodes to another length than its header says.
 var errLength = errors.New("it does not decode to the length that the page's header gives")
 
@@ -261,59 +257,4 @@ func lz4Hadoop(dst, src []byte) error {
 		}
 	}
 	return lz4Block(dst, src)
-}
-
-// lz4Codec is the library's interface over the same blocks.
-type lz4Codec struct{}
-
-func (lz4Codec) NewReader(r io.Reader) io.ReadCloser {
-	src, err := io.ReadAll(r)
-	if err != nil {
-		panic(fmt.Errorf("LZ4: %w", err)) // the interface has no error; whoever reads a page recovers
-	}
-	return io.NopCloser(bytes.NewReader(lz4Codec{}.Decode(nil, src)))
-}
-
-func (lz4Codec) NewWriter(w io.Writer) io.WriteCloser { return &lz4Writer{w: w} }
-
-func (lz4Codec) NewWriterLevel(w io.Writer, _ int) (io.WriteCloser, error) {
-	return &lz4Writer{w: w}, nil
-}
-
-// lz4Writer compresses on Close: a block has to be seen whole.
-type lz4Writer struct {
-	w   io.Writer
-	buf []byte
-}
-
-func (w *lz4Writer) Write(p []byte) (int, error) { w.buf = append(w.buf, p...); return len(p), nil }
-func (w *lz4Writer) Close() error {
-	_, err := w.w.Write(lz4Codec{}.Encode(nil, w.buf))
-	return err
-}
-
-func (lz4Codec) Encode(dst, src []byte) []byte {
-	if bound := lz4.CompressBlockBound(len(src)); cap(dst) < bound {
-		dst = make([]byte, bound)
-	}
-	n, err := lz4.CompressBlock(src, dst[:cap(dst)], nil)
-	if err != nil {
-		panic(err)
-	}
-	return dst[:n]
-}
-
-func (c lz4Codec) EncodeLevel(dst, src []byte, _ int) []byte { return c.Encode(dst, src) }
-func (lz4Codec) CompressBound(n int64) int64                 { return int64(lz4.CompressBlockBound(int(n))) }
-
-// Decode panics on bad input, as the library expects of a codec.
-func (lz4Codec) Decode(dst, src []byte) []byte {
-	if len(dst) == 0 {
-		dst = make([]byte, 255*len(src)+64) // what a block can decode to at most
-	}
-	n, err := lz4.UncompressBlock(src, dst)
-	if err != nil {
-		panic(err)
-	}
-	return dst[:n]
 }

@@ -75,9 +75,6 @@ func TestDecompress(t *testing.T) {
 					t.Errorf("lz4 as Hadoop frames it: %v", err)
 				}
 			}
-			if out := c.Decode(nil, stored); !bytes.Equal(out, raw) {
-				t.Error("the codec that is registered decodes something else")
-			}
 		}
 	}
 	if decompress(compress.Codecs.Lzo, make([]byte, 1), []byte{1}) == nil || knownCodec(99) == nil {

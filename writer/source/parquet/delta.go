@@ -84,21 +84,13 @@ func fixedSize(col *schema.Column) int {
 
 // deltas decodes n integers of DELTA_BINARY_PACKED and returns what follows them.
 func deltas(p []byte, n int) (values []int64, rest []byte, err error) {
-	uvarint := func() (v uint64) {
-		v, k := binary.Uvarint(p)
-		if k <= 0 {
-			err = errDelta
-			return 0
-		}
-		p = p[k:]
-		return v
-	}
-	zigzag := func() int64 { v := uvarint(); return int64(v>>1) ^ -int64(v&1) }
-	block, minis, total, last := uvarint(), uvarint(), uvarint(), zigzag()
+	c := compact{b: p}
+	block, minis, total, last := c.uvarint(), c.uvarint(), c.uvarint(), c.integer()
+	p = p[c.off:]
 	const most = 1 << 16 // values of a block; writers use 128 to 1,024
 	switch {
-	case err != nil:
-		return nil, nil, err
+	case c.err != nil:
+		return nil, nil, errDelta
 	case block == 0 || block > most || minis == 0 || minis > block || block%minis != 0 || block/minis%8 != 0:
 		return nil, nil, errBlocks
 	case total != uint64(n):
@@ -113,8 +105,9 @@ func deltas(p []byte, n int) (values []int64, rest []byte, err error) {
 	values[0] = last
 	perMini := int(block / minis)
 	for len(values) < n {
-		least := zigzag()
-		if err != nil || len(p) < int(minis) {
+		c := compact{b: p}
+		least := c.integer()
+		if p = p[c.off:]; c.err != nil || len(p) < int(minis) {
 			return nil, nil, errDelta
 		}
 		widths := p[:minis]

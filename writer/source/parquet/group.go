@@ -42,7 +42,7 @@ var errNever = errors.New("no row matches")
 
 // openGroup makes leaves of the columns that are wanted.
 func (f *openedFile) openGroup(p *Parquet, no int) (*group, error) {
-	g := &group{plan: p.plan, path: f.of.Path, stem: f.of.stem, no: no, rows: f.of.rows[no]}
+	g := &group{plan: p.plan, path: f.of.Path, stem: f.of.Stem, no: no, rows: f.of.rows[no]}
 	for _, n := range f.of.rows[:no] {
 		g.first += n
 	}
@@ -85,11 +85,11 @@ func (g *group) open(p *Parquet, f *openedFile, rg *file.RowGroupReader) error {
 				return err
 			}
 			start, length := chunkRange(m)
-			room := f.of.info.Size - footerTail - start
+			room := f.of.Info.Size - footerTail - start
 			chunks = append(chunks, chunk{start, max(length, min(length+f.uncounted, room))})
 		}
 	}
-	if f.remote {
+	if f.of.Remote {
 		g.ahead = newAhead(f.at, chunks)
 	}
 	props := pq.NewReaderProperties(nil)
@@ -311,19 +311,13 @@ func (g *group) load() error {
 func (g *group) key(row int64) (string, error) {
 	c := g.plan.key
 	if c == nil {
-		return string(fields.AppendRowKey(make([]byte, 0, len(g.stem)+10), g.stem, row)), nil
+		return fields.RowKey(g.stem, row), nil
 	}
 	if c.null {
 		return "", fmt.Errorf("the key, column %s, is null: leave such rows out by the condition '%s is not null'", c.name, c.name)
 	}
 	key := string(c.node.leaf.appendText(nil, c.v))
-	if key == "" {
-		return "", fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", c.name, c.name)
-	}
-	if err := format.CheckKey(key); err != nil {
-		return key, fmt.Errorf("the key, column %s: %w, or take keys from another column, or from none", c.name, err)
-	}
-	return key, nil
+	return key, fields.CheckKey(c.name, c.name, key)
 }
 
 // field makes a field of a column's value.

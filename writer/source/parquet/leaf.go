@@ -23,6 +23,7 @@ type leaf struct {
 	maxDef, maxRep int16
 	pages          *pageReader
 	rd             file.ColumnChunkReader
+	read           func(n int64) (total int64, values int, err error)
 
 	n, at, vat int
 	defs, reps [batch]int16
@@ -43,23 +44,23 @@ var scratch = sync.Pool{New: func() any { return memory.NewResizableBuffer(memor
 func newLeaf(col *schema.Column, pages *pageReader) *leaf {
 	l := &leaf{col: col, maxDef: col.MaxDefinitionLevel(), maxRep: col.MaxRepetitionLevel(), pages: pages}
 	l.rd = file.NewColumnReader(col, pages, memory.DefaultAllocator, &scratch)
-	switch l.rd.(type) {
+	switch rd := l.rd.(type) {
 	case *file.Int32ColumnChunkReader:
-		l.i32 = make([]int32, batch)
+		readInto(l, rd, &l.i32)
 	case *file.Int64ColumnChunkReader:
-		l.i64 = make([]int64, batch)
+		readInto(l, rd, &l.i64)
 	case *file.Int96ColumnChunkReader:
-		l.i96 = make([]pq.Int96, batch)
+		readInto(l, rd, &l.i96)
 	case *file.Float32ColumnChunkReader:
-		l.f32 = make([]float32, batch)
+		readInto(l, rd, &l.f32)
 	case *file.Float64ColumnChunkReader:
-		l.f64 = make([]float64, batch)
+		readInto(l, rd, &l.f64)
 	case *file.BooleanColumnChunkReader:
-		l.bools = make([]bool, batch)
+		readInto(l, rd, &l.bools)
 	case *file.ByteArrayColumnChunkReader:
-		l.bytes = make([]pq.ByteArray, batch)
+		readInto(l, rd, &l.bytes)
 	case *file.FixedLenByteArrayColumnChunkReader:
-		l.fixed = make([]pq.FixedLenByteArray, batch)
+		readInto(l, rd, &l.fixed)
 	}
 	return l
 }
@@ -111,28 +112,12 @@ func (l *leaf) fill() error {
 	return nil
 }
 
-// read calls the library.
-func (l *leaf) read(n int64) (total int64, values int, err error) {
-	defs, reps := l.defs[:], l.reps[:]
-	switch rd := l.rd.(type) {
-	case *file.Int32ColumnChunkReader:
-		return rd.ReadBatch(n, l.i32, defs, reps)
-	case *file.Int64ColumnChunkReader:
-		return rd.ReadBatch(n, l.i64, defs, reps)
-	case *file.Int96ColumnChunkReader:
-		return rd.ReadBatch(n, l.i96, defs, reps)
-	case *file.Float32ColumnChunkReader:
-		return rd.ReadBatch(n, l.f32, defs, reps)
-	case *file.Float64ColumnChunkReader:
-		return rd.ReadBatch(n, l.f64, defs, reps)
-	case *file.BooleanColumnChunkReader:
-		return rd.ReadBatch(n, l.bools, defs, reps)
-	case *file.ByteArrayColumnChunkReader:
-		return rd.ReadBatch(n, l.bytes, defs, reps)
-	case *file.FixedLenByteArrayColumnChunkReader:
-		return rd.ReadBatch(n, l.fixed, defs, reps)
-	}
-	return 0, 0, fmt.Errorf("its type %v is not known", l.col.PhysicalType())
+// readInto makes the library's reader fill a batch of values of its type.
+func readInto[T any](l *leaf, rd interface {
+	ReadBatch(n int64, values []T, defs, reps []int16) (total int64, read int, err error)
+}, values *[]T) {
+	*values = make([]T, batch)
+	l.read = func(n int64) (int64, int, error) { return rd.ReadBatch(n, *values, l.defs[:], l.reps[:]) }
 }
 
 // next is the next value with its levels. v counts only where def is the greatest there is.

@@ -18,12 +18,6 @@ func optionf(msg string, args ...any) error {
 	return fmt.Errorf("%w %w", ErrOption, fmt.Errorf(msg, args...))
 }
 
-// Input is one Parquet file: an object of a store.
-type Input = source.Input
-
-// suffixes are those of Parquet files' names.
-var suffixes = []string{".parquet", ".parq", ".pq"}
-
 // Options say which rows become samples and how. The zero value takes all columns of all rows.
 type Options struct {
 	// Key names the column of keys: strings, or integers, which are written in decimal. It becomes a field only where Columns

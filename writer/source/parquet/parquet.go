@@ -14,9 +14,10 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/file"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
 // Parquet is the rows of Parquet files as samples, file by file in the order they are given. It is a writer.Source, for one
@@ -37,9 +38,7 @@ var _ writer.Splitter = (*Parquet)(nil)
 
 // parquetFile is what stays in memory of a file: its row groups' sizes, and its columns, which files of one schema share.
 type parquetFile struct {
-	Input
-	stem    string
-	info    objstore.Info
+	inputs.File
 	rows    []int64
 	bytes   []int64 // of the columns that are read, decoded
 	schema  string
@@ -55,7 +54,6 @@ type openedFile struct {
 	of     *parquetFile
 	at     *readerAt
 	reader *file.Reader
-	remote bool
 	// uncounted is how many bytes the lengths of column chunks may lack.
 	uncounted int64
 }
@@ -69,22 +67,21 @@ type place struct {
 // New reads the footers of all files and fits the options to them. Errors that wrap ErrOption are the caller's, those that wrap
 // format.ErrCorrupt a file's; each names the file. Files whose columns differ are taken together where the types of columns of
 // one name agree; what a file lacks is null. The stores stay open, and are the caller's to close.
-func New(ctx context.Context, inputs []Input, opt Options) (*Parquet, error) {
-	if len(inputs) == 0 {
+func New(ctx context.Context, in []source.Input, opt Options) (*Parquet, error) {
+	if len(in) == 0 {
 		return nil, optionf("inputs: there are none")
 	}
-	inputs = source.Named(inputs)
-	begins, err := source.Stems(inputs, suffixes...)
-	if err != nil {
+	files := inputs.Files(in)
+	if err := inputs.SetStems(files, ".parquet", ".parq", ".pq"); err != nil {
 		return nil, optionf("inputs: %w", err)
 	}
 	if opt.PageMemory == 0 {
 		opt.PageMemory = defaultPageMemory
 	}
-	p := &Parquet{files: make([]*parquetFile, len(inputs)), pageMemory: opt.PageMemory}
+	p := &Parquet{files: make([]*parquetFile, len(files)), pageMemory: opt.PageMemory}
 	const together = 8 // requests in flight, and footers in memory
-	err = source.Survey(ctx, len(inputs), together, func(ctx context.Context, i int) error {
-		f := &parquetFile{Input: inputs[i], stem: begins[i]}
+	err := inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
+		f := &parquetFile{File: files[i]}
 		p.files[i] = f
 		if err := f.survey(ctx); err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
@@ -107,15 +104,12 @@ func New(ctx context.Context, inputs []Input, opt Options) (*Parquet, error) {
 
 // survey reads a file's footer.
 func (f *parquetFile) survey(ctx context.Context) error {
-	obj, err := f.Store.Open(ctx, f.Name)
+	obj, err := f.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer obj.Close()
-	if f.info, err = obj.Info(ctx); err != nil {
-		return err
-	}
-	meta, err := readFooter(&readerAt{ctx: ctx, obj: obj}, f.info.Size)
+	meta, err := readFooter(&readerAt{ctx: ctx, obj: obj}, f.Info.Size)
 	if err != nil {
 		return err
 	}
@@ -171,11 +165,7 @@ func (p *Parquet) measure(ctx context.Context, opt *Options) error {
 	}
 	fmt.Fprintf(h, "%s\n", options)
 	for _, f := range p.files {
-		version := f.info.ETag
-		if _, remote := f.Store.(objstore.Remote); !remote {
-			version = fmt.Sprint(f.info.ModTime.UnixNano()) // a copy of a file is the same file
-		}
-		fmt.Fprintf(h, "%q %d %q %v %s\n", f.stem, f.info.Size, version, f.rows, f.schema)
+		fmt.Fprintf(h, "%q %d %q %v %s\n", f.Stem, f.Info.Size, f.Version(f.Info), f.rows, f.schema)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -276,25 +266,17 @@ func (p *Parquet) openGroup(ctx context.Context) error {
 
 // openFile reads the footer of the next file again: those of all files would take too much memory.
 func (p *Parquet) openFile(ctx context.Context, f *parquetFile) error {
-	obj, err := f.Store.Open(ctx, f.Name)
+	obj, err := f.Reopen(ctx)
 	if err != nil {
 		return err
 	}
-	_, remote := f.Store.(objstore.Remote)
-	p.open = &openedFile{of: f, at: &readerAt{ctx: ctx, obj: obj}, remote: remote}
-	info, err := obj.Info(ctx)
-	if err != nil {
-		return err
-	}
-	if info.Size != f.info.Size || info.ETag != f.info.ETag {
-		return fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
-	}
-	meta, err := readFooter(p.open.at, info.Size)
+	p.open = &openedFile{of: f, at: &readerAt{ctx: ctx, obj: obj}}
+	meta, err := readFooter(p.open.at, f.Info.Size)
 	if err != nil {
 		return err
 	}
 	p.open.uncounted = uncounted(meta)
-	p.open.reader, err = openFile(p.open.at, info.Size, meta)
+	p.open.reader, err = openFile(p.open.at, f.Info.Size, meta)
 	return err
 }
 
@@ -349,11 +331,7 @@ func (p *Parquet) Meta() format.Metadata {
 	if p.plan.classes == nil {
 		return nil
 	}
-	b, err := json.Marshal(p.plan.classes)
-	if err != nil {
-		panic("parquet: classes: " + err.Error()) // strings
-	}
-	return format.Metadata{"classes": string(b)}
+	return fields.Classes(p.plan.classes)
 }
 
 // Close frees the file being read. The stores are the caller's.

@@ -17,10 +17,11 @@ import (
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
-func open(t testing.TB, in []parquet.Input, opt parquet.Options) *parquet.Parquet {
+func open(t testing.TB, in []source.Input, opt parquet.Options) *parquet.Parquet {
 	t.Helper()
 	src, err := parquet.New(t.Context(), in, opt)
 	if err != nil {
@@ -86,7 +87,7 @@ func TestSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	print := src.Fingerprint()
-	if n := len(src.Units()); n != 8 {
+	if n := parquet.Units(src); n != 8 {
 		t.Fatalf("%d units", n)
 	}
 	for parts := 1; parts <= 12; parts++ {

@@ -2,27 +2,25 @@ package parquet
 
 import (
 	"fmt"
-	"math/bits"
+
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
 // Unit is a row group, the smallest piece that a source can be divided by.
-type Unit struct {
-	// File and Group are numbers from 0, of the file among the inputs and of the row group in it.
-	File, Group int
-	Rows        int64
-	// Bytes is what its columns decode to, all of them.
-	Bytes int64
+type unit struct {
+	file, group int
+	rows, bytes int64
 }
 
 // Units are the row groups that hold rows, in order; after Split those of the part.
-func (p *Parquet) Units() []Unit {
-	var out []Unit
+func (p *Parquet) units() []unit {
+	var out []unit
 	for i, f := range p.files {
 		for k, rows := range f.rows {
 			before := i < p.begin.file || i == p.begin.file && k < p.begin.group
 			behind := i > p.end.file || i == p.end.file && k >= p.end.group
 			if rows > 0 && !before && !behind {
-				out = append(out, Unit{i, k, rows, f.bytes[k]})
+				out = append(out, unit{i, k, rows, f.bytes[k]})
 			}
 		}
 	}
@@ -38,18 +36,16 @@ func (p *Parquet) Split(part, parts int) error {
 	}
 	p.closeGroup()
 	p.begin, p.end = place{}, place{file: len(p.files)}
-	units := p.Units()
+	units := p.units()
 	total := int64(0)
 	for _, u := range units {
-		total += u.Rows
+		total += u.rows
 	}
 	p.begin = p.end
 	first, found := int64(0), false
 	for _, u := range units {
-		at := place{file: u.File, group: u.Group}
-		hi, lo := bits.Mul64(uint64(first), uint64(parts))
-		quotient, _ := bits.Div64(hi, lo, uint64(total))
-		of := int(quotient)
+		at := place{file: u.file, group: u.group}
+		of := int(inputs.MulDiv(first, int64(parts), total))
 		switch {
 		case of == part && !found:
 			p.begin, found = at, true
@@ -58,7 +54,7 @@ func (p *Parquet) Split(part, parts int) error {
 			p.at = p.begin
 			return nil
 		}
-		first += u.Rows
+		first += u.rows
 	}
 	if !found {
 		p.end = p.begin
@@ -69,9 +65,9 @@ func (p *Parquet) Split(part, parts int) error {
 
 // Total counts rows, and bytes that columns decode to: those of the part after Split. Rows that Where leaves out are counted.
 func (p *Parquet) Total() (samples, bytes int64) {
-	for _, u := range p.Units() {
-		samples += u.Rows
-		bytes += u.Bytes
+	for _, u := range p.units() {
+		samples += u.rows
+		bytes += u.bytes
 	}
 	return samples, bytes
 }

@@ -52,7 +52,7 @@ func (s *span) Open(ctx context.Context) (io.ReadCloser, error) {
 		return nil, s.fail(err)
 	}
 	end := s.member.payload + s.member.size
-	r, err := decoded.Open(ctx, obj, end, s.archive.remote, decoded.Plain, s.member.payload)
+	r, err := decoded.Open(ctx, obj, end, s.archive.Remote, decoded.Plain, s.member.payload)
 	if err != nil {
 		obj.Close()
 		return nil, s.fail(err)

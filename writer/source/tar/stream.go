@@ -117,9 +117,9 @@ func (s *stream) next(most int64) (m member, err error) {
 func (s *stream) content(m *member, h *tar.Header, most int64) error {
 	sparse := h.Typeflag == tar.TypeGNUSparse || h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != ""
 	// What lies behind a network is read in passing, as far as there is room: skipping it would throw away what was read ahead.
-	if s.plain && !sparse && m.size > inline && (!s.archive.remote || m.size > most) {
+	if s.plain && !sparse && m.size > inline && (!s.archive.Remote || m.size > most) {
 		m.payload = s.in.off // right behind the header: the reader takes no more than that
-		if end := m.payload + m.size; end > s.archive.info.Size {
+		if end := m.payload + m.size; end > s.archive.Info.Size {
 			return s.damaged(m.offset, io.ErrUnexpectedEOF)
 		}
 		return nil
@@ -200,7 +200,7 @@ func (o *offsetReader) begin(off int64) (err error) {
 	if o.from != nil {
 		o.from.Close()
 	}
-	o.from, err = decoded.Open(o.s.ctx, o.s.obj, a.info.Size, a.remote, a.coding, off)
+	o.from, err = decoded.Open(o.s.ctx, o.s.obj, a.Info.Size, a.Remote, a.coding, off)
 	if err != nil {
 		o.from = nil
 		return o.note(err)

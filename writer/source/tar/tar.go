@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
-	"math/bits"
 	"strconv"
 	"strings"
 
@@ -28,6 +27,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
@@ -70,24 +70,13 @@ type Tar struct {
 
 // archive is one of the inputs.
 type archive struct {
-	source.Input
-	info   objstore.Info
+	inputs.File
 	coding decoded.Coding
-	remote bool
-}
-
-// version is what the archive is told apart by from another of its name and size: its tag, or on this machine its time, which is the
-// same for all machines that see the file.
-func (a *archive) version(info objstore.Info) string {
-	if a.remote {
-		return info.ETag
-	}
-	return strconv.FormatInt(info.ModTime.UnixNano(), 10)
 }
 
 func (a *archive) unchanged(ctx context.Context, obj objstore.Object) error {
 	info, err := obj.Info(ctx)
-	if err == nil && (info.Size != a.info.Size || a.version(info) != a.version(a.info)) {
+	if err == nil && (info.Size != a.Info.Size || a.Version(info) != a.Version(a.Info)) {
 		err = errChanged
 	}
 	return err
@@ -105,27 +94,25 @@ type member struct {
 
 // New asks for the sizes of archives: inputs whose names end in .tar, .tar.gz, .tgz or .tar.zst. It reads no member yet. The same
 // archive twice is an error. The stores stay the caller's.
-func New(ctx context.Context, inputs []source.Input, opt Options) (*Tar, error) {
+func New(ctx context.Context, in []source.Input, opt Options) (*Tar, error) {
 	if opt.MemberMemory == 0 {
 		opt.MemberMemory = defaultMemberMemory
 	}
 	if opt.MemberMemory < 0 {
 		return nil, fmt.Errorf("source: memory of %d bytes for a sample: give a positive size", opt.MemberMemory)
 	}
-	t := &Tar{opt: opt, seed: maphash.MakeSeed(), archives: make([]archive, len(inputs)), to: len(inputs)}
+	t := &Tar{opt: opt, seed: maphash.MakeSeed(), archives: make([]archive, len(in)), to: len(in)}
 	known := map[string]bool{}
-	for i, in := range source.Named(inputs) {
-		a := &t.archives[i]
-		a.Input = in
-		_, a.remote = in.Store.(objstore.Remote)
-		var ok bool
-		if a.coding, ok = codingOf(in.Name); !ok {
-			return nil, fmt.Errorf("source: %s: give archives that end in .tar, .tar.gz, .tgz or .tar.zst", in.Path)
+	for i, f := range inputs.Files(in) {
+		coding, ok := codingOf(f.Name)
+		if !ok {
+			return nil, fmt.Errorf("source: %s: give archives that end in .tar, .tar.gz, .tgz or .tar.zst", f.Path)
 		}
-		if known[in.Path] {
-			return nil, fmt.Errorf("source: %s is named twice: its samples would come twice", in.Path)
+		if known[f.Path] {
+			return nil, fmt.Errorf("source: %s is named twice: its samples would be read twice", f.Path)
 		}
-		known[in.Path] = true
+		known[f.Path] = true
+		t.archives[i] = archive{f, coding}
 	}
 	if err := t.measure(ctx); err != nil {
 		return nil, err
@@ -133,7 +120,7 @@ func New(ctx context.Context, inputs []source.Input, opt Options) (*Tar, error) 
 	h := sha256.New()
 	for i := range t.archives {
 		a := &t.archives[i]
-		fmt.Fprintf(h, "%q %d %s\n", a.Path, a.info.Size, a.version(a.info))
+		fmt.Fprintf(h, "%q %d %s\n", a.Path, a.Info.Size, a.Version(a.Info))
 	}
 	t.sum = hex.EncodeToString(h.Sum(nil))
 	return t, nil
@@ -141,9 +128,9 @@ func New(ctx context.Context, inputs []source.Input, opt Options) (*Tar, error) 
 
 // measure asks for sizes.
 func (t *Tar) measure(ctx context.Context) error {
-	return source.Survey(ctx, len(t.archives), together, func(ctx context.Context, i int) (err error) {
+	return inputs.Survey(ctx, len(t.archives), together, func(ctx context.Context, i int) (err error) {
 		a := &t.archives[i]
-		if a.info, err = a.Store.Stat(ctx, a.Name); err != nil {
+		if a.Info, err = a.Store.Stat(ctx, a.Name); err != nil {
 			return fmt.Errorf("source: %s: %w", a.Path, err)
 		}
 		return nil
@@ -326,9 +313,7 @@ func (t *Tar) Split(part, parts int) error {
 	for i := range t.archives {
 		of := 0
 		if first < total { // empty archives behind the last byte go to part 0 if all are, else to the last
-			hi, lo := bits.Mul64(uint64(first), uint64(parts))
-			quotient, _ := bits.Div64(hi, lo, uint64(total))
-			of = int(quotient)
+			of = int(inputs.MulDiv(first, int64(parts), total))
 		} else if total > 0 {
 			of = parts - 1
 		}
@@ -338,7 +323,7 @@ func (t *Tar) Split(part, parts int) error {
 		if of <= part {
 			end = i + 1
 		}
-		first += t.archives[i].info.Size
+		first += t.archives[i].Info.Size
 	}
 	t.from, t.to = begin, end
 	t.at, t.given = begin, 0
@@ -348,7 +333,7 @@ func (t *Tar) Split(part, parts int) error {
 // Total is the size of the archives, those of the part after Split; how many samples there are is not known.
 func (t *Tar) Total() (samples, bytes int64) {
 	for i := t.from; i < t.to; i++ {
-		bytes += t.archives[i].info.Size
+		bytes += t.archives[i].Info.Size
 	}
 	return 0, bytes
 }

@@ -141,7 +141,7 @@ func rest(t testing.TB, src *Tar) (all []string, bad []error, err error) {
 
 func open(t testing.TB, opt Options, paths ...string) *Tar {
 	t.Helper()
-	src, err := New(t.Context(), inputs(t, paths...), opt)
+	src, err := New(t.Context(), given(t, paths...), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +149,8 @@ func open(t testing.TB, opt Options, paths ...string) *Tar {
 	return src
 }
 
-// inputs are files on this machine; what is none is named as it is, for New to refuse.
-func inputs(t testing.TB, paths ...string) (all []source.Input) {
+// given are files on this machine; what is none is named as it is, for New to refuse.
+func given(t testing.TB, paths ...string) (all []source.Input) {
 	t.Helper()
 	for _, path := range paths {
 		in, err := source.LocalInput(path)
@@ -326,12 +326,12 @@ func TestJoinedAndNot(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, paths := range [][]string{{dir}, {filepath.Join(dir, "none.tar")}, {write(t, "a.zip", one)}, {write(t, "a.tar", one), ""}} {
-		if _, err := New(t.Context(), inputs(t, paths...), Options{}); err == nil {
+		if _, err := New(t.Context(), given(t, paths...), Options{}); err == nil {
 			t.Errorf("%q were accepted", paths)
 		}
 	}
 	path := write(t, "a.tar", one)
-	if _, err := New(t.Context(), inputs(t, path, path), Options{}); err == nil || !strings.Contains(err.Error(), "named twice") {
+	if _, err := New(t.Context(), given(t, path, path), Options{}); err == nil || !strings.Contains(err.Error(), "named twice") {
 		t.Error(err)
 	}
 }

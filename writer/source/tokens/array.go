@@ -10,15 +10,12 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
 // array is what is known of a file.
 type array struct {
-	Input
-	stem   string
-	info   objstore.Info
-	remote bool
-
+	inputs.File
 	layout
 	data    int64   // where ids begin
 	row     []int64 // dimensions of a row; nil where there is one dimension
@@ -33,15 +30,11 @@ func (a *array) tokens() int64 { return a.rows*a.length + a.rest }
 
 // survey reads the header.
 func (a *array) survey(ctx context.Context, opt *Options) error {
-	obj, err := a.Store.Open(ctx, a.Name)
+	obj, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer obj.Close()
-	if a.info, err = obj.Info(ctx); err != nil {
-		return err
-	}
-	_, a.remote = a.Store.(objstore.Remote)
 	var shape []int64
 	if strings.HasSuffix(strings.ToLower(a.Name), ".npy") {
 		if shape, err = a.header(ctx, obj); err != nil {
@@ -58,15 +51,15 @@ const guess = 256
 
 // header reads that of a .npy file, and holds the array's size against the file's.
 func (a *array) header(ctx context.Context, obj objstore.Object) (shape []int64, err error) {
-	first := make([]byte, min(guess, a.info.Size))
+	first := make([]byte, min(guess, a.Info.Size))
 	if err := obj.ReadAt(ctx, first, 0); err != nil {
 		return nil, err
 	}
 	if a.data, err = npy.HeaderLen(first[:min(npy.Lead, len(first))]); err != nil {
 		return nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
 	}
-	if a.data > a.info.Size {
-		return nil, fmt.Errorf("%w: its header of %d bytes is cut: the file has %d", format.ErrCorrupt, a.data, a.info.Size)
+	if a.data > a.Info.Size {
+		return nil, fmt.Errorf("%w: its header of %d bytes is cut: the file has %d", format.ErrCorrupt, a.data, a.Info.Size)
 	}
 	if a.data > int64(len(first)) {
 		first = make([]byte, a.data)
@@ -87,7 +80,7 @@ func (a *array) header(ctx context.Context, obj objstore.Object) (shape []int64,
 	case h.Fortran && len(h.Shape) > 1:
 		return nil, fmt.Errorf("its rows do not lie one behind the other (Fortran order): save np.ascontiguousarray(array)")
 	}
-	have := a.info.Size - a.data
+	have := a.Info.Size - a.data
 	want, ok := sizeOf(h.Shape, a.size())
 	switch {
 	case !ok || want > have:
@@ -125,7 +118,7 @@ func shapeText(shape []int64) string {
 
 // raw takes a file of nothing but ids, or one with the header that llm.c writes.
 func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64, error) {
-	first := make([]byte, min(npy.Lead, a.info.Size))
+	first := make([]byte, min(npy.Lead, a.Info.Size))
 	if err := obj.ReadAt(ctx, first, 0); err != nil {
 		return nil, err
 	}
@@ -143,9 +136,9 @@ func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64,
 		return nil, fmt.Errorf("it is a .npy file: let its name end in .npy")
 	}
 	a.layout = layout{DType: t}
-	have := a.info.Size - a.data
+	have := a.Info.Size - a.data
 	if have < 0 {
-		return nil, fmt.Errorf("%w: the header is cut: the file has %d bytes", format.ErrCorrupt, a.info.Size)
+		return nil, fmt.Errorf("%w: the header is cut: the file has %d bytes", format.ErrCorrupt, a.Info.Size)
 	}
 	if have%t.size() != 0 {
 		return nil, fmt.Errorf("%w: %d bytes are no whole number of %v: the file is cut, or of another type", format.ErrCorrupt, have, t)
@@ -206,4 +199,4 @@ func (a *array) cut(shape []int64, opt *Options) error {
 }
 
 // dropped is how many tokens Drop leaves out.
-func (a *array) dropped() int64 { return (a.info.Size-a.data)/a.size() - a.tokens() }
+func (a *array) dropped() int64 { return (a.Info.Size-a.data)/a.size() - a.tokens() }

@@ -15,6 +15,8 @@ import (
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
 // Arrays is arrays of token ids as samples, file by file in the order they are given. It is a writer.Splitter, for one goroutine;
@@ -34,30 +36,26 @@ type Arrays struct {
 
 var _ writer.Splitter = (*Arrays)(nil)
 
-// suffixes are those that keys do without.
-var suffixes = []string{".npy", ".bin"}
-
 // NewArrays reads the headers of all files. Errors that wrap ErrOption are the caller's, those that wrap format.ErrCorrupt a
 // file's; each names the file. The stores stay open, and are the caller's to close, behind the last payload.
 //
 // The key of a sample is the file's name without .npy, a slash, and its number in the file in nine digits; as many folders come
 // before the name as tell files apart. Without a length, a one-dimensional array has the file's name alone.
-func NewArrays(ctx context.Context, inputs []Input, opt Options) (*Arrays, error) {
+func NewArrays(ctx context.Context, in []source.Input, opt Options) (*Arrays, error) {
 	opt, err := opt.filled()
 	if err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
-	if len(inputs) == 0 {
+	if len(in) == 0 {
 		return nil, fmt.Errorf("tokens: %w", optionf("inputs: there are none"))
 	}
-	inputs = source.Named(inputs)
-	stems, err := source.Stems(inputs, suffixes...)
-	if err != nil {
+	files := inputs.Files(in)
+	if err := inputs.SetStems(files, ".npy", ".bin"); err != nil {
 		return nil, fmt.Errorf("tokens: %w", optionf("inputs: %w", err))
 	}
-	a := &Arrays{opt: opt, arrays: make([]*array, len(inputs))}
-	for i := range inputs {
-		a.arrays[i] = &array{Input: inputs[i], stem: stems[i]}
+	a := &Arrays{opt: opt, arrays: make([]*array, len(files))}
+	for i := range files {
+		a.arrays[i] = &array{File: files[i]}
 	}
 	if err := a.survey(ctx); err != nil {
 		return nil, err
@@ -71,7 +69,7 @@ func NewArrays(ctx context.Context, inputs []Input, opt Options) (*Arrays, error
 // survey reads the headers, some at a time.
 func (a *Arrays) survey(ctx context.Context) error {
 	const together = 16
-	return source.Survey(ctx, len(a.arrays), together, func(ctx context.Context, i int) error {
+	return inputs.Survey(ctx, len(a.arrays), together, func(ctx context.Context, i int) error {
 		f := a.arrays[i]
 		err := f.survey(ctx, &a.opt)
 		if err != nil && !errors.Is(err, ErrOption) { // these name it
@@ -111,11 +109,7 @@ func (a *Arrays) measure() error {
 	fmt.Fprintf(h, "arrays %s\n", options)
 	a.before = make([]int64, len(a.arrays)+1)
 	for i, f := range a.arrays {
-		version := f.info.ETag
-		if !f.remote {
-			version = fmt.Sprint(f.info.ModTime.UnixNano()) // a copy of a file is the same file
-		}
-		fmt.Fprintf(h, "%q %d %q %v %t %v %d %d\n", f.stem, f.info.Size, version, f.DType, f.big, f.row, f.rows, f.rest)
+		fmt.Fprintf(h, "%q %d %q %v %t %v %d %d\n", f.Stem, f.Info.Size, f.Version(f.Info), f.DType, f.big, f.row, f.rows, f.rest)
 		if a.before[i+1] = a.before[i] + f.samples; a.before[i+1] < 0 {
 			return errors.New("tokens: more than 2^63 samples")
 		}
@@ -146,9 +140,9 @@ func (a *Arrays) Next(ctx context.Context) (writer.Sample, error) {
 func (a *Arrays) sample(f *array, number int64) writer.Sample {
 	to := a.typeOf(f)
 	s := &span{of: f, first: number * f.length, n: f.length, to: to}
-	out := writer.Sample{Key: f.stem, Source: f.Path, Row: number + 1}
+	out := writer.Sample{Key: f.Stem, Source: f.Path, Row: number + 1}
 	if a.opt.Length > 0 || f.row != nil {
-		out.Key = numbered(f.stem, number)
+		out.Key = fields.RowKey(f.Stem, number)
 	}
 	if number < f.rows {
 		if a.headFor != f {
@@ -171,15 +165,6 @@ func (a *Arrays) sample(f *array, number int64) writer.Sample {
 	out.Origin = f.Path + ": tokens " + strconv.FormatInt(s.first, 10) + " to " + strconv.FormatInt(s.first+s.n-1, 10)
 	out.Fields = []writer.Field{{Name: a.opt.Field, Payload: s, Size: s.size()}}
 	return out
-}
-
-// numbered is a key: a name and a number of at least nine digits.
-func numbered(name string, number int64) string {
-	key := append(make([]byte, 0, len(name)+20), name...)
-	key = append(key, "/000000000"...)
-	digits := strconv.FormatInt(number, 10)
-	key = key[:len(key)-min(9, len(digits))]
-	return string(append(key, digits...))
 }
 
 // typeOf is the type of an array's ids in samples.

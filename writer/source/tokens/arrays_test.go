@@ -15,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
@@ -186,7 +187,7 @@ func TestLarge(t *testing.T) {
 	for _, store := range []objstore.Store{st, far{st}} {
 		in := put(t, store, "x.npy", file("<u2", fmt.Sprintf("(%d,)", len(ids)/2), ids))
 		for _, opt := range []tokens.Options{{}, {Length: 350_001}, {Length: 300_000, DType: tokens.Int64, Remainder: tokens.Pad, PadID: 3}, {Length: 1 << 21, Remainder: tokens.Pad}} {
-			samples := whole(t, arrays(t, []tokens.Input{in}, opt))
+			samples := whole(t, arrays(t, []source.Input{in}, opt))
 			got := joined(samples)
 			for i := range len(ids) / 2 {
 				if got[i] != int64(binary.LittleEndian.Uint16(ids[2*i:])) {
@@ -210,9 +211,9 @@ type far struct{ objstore.Store }
 
 func (far) Requests() int { return 4 }
 
-func sample(t testing.TB) []tokens.Input {
+func sample(t testing.TB) []source.Input {
 	st := mem.New()
-	return []tokens.Input{
+	return []source.Input{
 		put(t, st, "a/x.npy", file("<u2", "(1003,)", ids16(upTo(0, 1003)...))),
 		put(t, st, "empty.npy", file("<u2", "(0,)", nil)),
 		put(t, st, "rows.npy", file(">u2", "(3, 4)", make([]byte, 24))),
@@ -304,7 +305,7 @@ func TestPacked(t *testing.T) {
 	ids := make([]byte, 1<<20)
 	rng := rand.NewChaCha8([32]byte{2})
 	_, _ = rng.Read(ids)
-	in := []tokens.Input{put(t, far{mem.New()}, "x.npy", file(">u2", "(524288,)", ids))}
+	in := []source.Input{put(t, far{mem.New()}, "x.npy", file(">u2", "(524288,)", ids))}
 	for _, length := range []int64{1000, 2048, 1 << 17} {
 		src := arrays(t, in, tokens.Options{Length: length, DType: tokens.Uint32})
 		set := pack(t, src, writer.Options{BlockSize: 64 << 10, ShardSize: 1 << 20, Workers: 4, Level: format.LevelFastest})
@@ -334,7 +335,7 @@ func TestChanged(t *testing.T) {
 	content := file("<u2", "(1000,)", make([]byte, 2000))
 	for _, length := range []int64{10, 0} {
 		in := put(t, st, "x.npy", content)
-		src := arrays(t, []tokens.Input{in}, tokens.Options{Length: length})
+		src := arrays(t, []source.Input{in}, tokens.Options{Length: length})
 		s, err := src.Next(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -361,7 +362,7 @@ func TestFingerprint(t *testing.T) {
 	}
 	a := put(t, st, "a.npy", file("<u2", "(10,)", make([]byte, 20)))
 	b := put(t, st, "b.npy", file("<u2", "(10,)", make([]byte, 20)))
-	print := func(opt tokens.Options, in ...tokens.Input) string { return arrays(t, in, opt).Fingerprint() }
+	print := func(opt tokens.Options, in ...source.Input) string { return arrays(t, in, opt).Fingerprint() }
 	before := print(tokens.Options{Length: 4}, a)
 	moved := a
 	moved.Path = "/elsewhere/a.npy"
@@ -413,7 +414,7 @@ func TestOptions(t *testing.T) {
 	if _, err := tokens.NewArrays(t.Context(), nil, tokens.Options{}); !errors.Is(err, tokens.ErrOption) {
 		t.Error(err)
 	}
-	if _, err := tokens.NewArrays(t.Context(), []tokens.Input{in[0], in[0]}, tokens.Options{}); !errors.Is(err, tokens.ErrOption) || !strings.Contains(err.Error(), "given twice") {
+	if _, err := tokens.NewArrays(t.Context(), []source.Input{in[0], in[0]}, tokens.Options{}); !errors.Is(err, tokens.ErrOption) || !strings.Contains(err.Error(), "given twice") {
 		t.Error(err)
 	}
 }

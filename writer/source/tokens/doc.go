@@ -18,7 +18,7 @@
 // # Documents
 //
 // Join asks a source for one document after the other and lays their tokens end to end, each followed by the separator. The sample that
-// this fills says in a second field, documents.json, which parts of which documents it holds: see [Piece]. What is held is one sample
+// this fills says in a second field, documents.json, which parts of which documents it holds: see [MapField]. What is held is one sample
 // and one document of up to 16 MiB; larger ones are streamed. Where documents come from afar, up to 64 of them are read ahead, 64 MiB or so
 // together.
 package tokens

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/npy"
@@ -101,14 +102,14 @@ func chooseField(fields []writer.Field, from string) (*writer.Field, error) {
 			return f, nil
 		}
 		if n > 1 {
-			return nil, fmt.Errorf("%d fields could be the tokens, %s: say which (--tokens-field)", n, fieldNames(fields))
+			return nil, fmt.Errorf("%w: %d could be the tokens, %s", ErrField, n, fieldNames(fields))
 		}
 	}
 	return nil, fmt.Errorf("no field is an array or a JSON list; there are: %s", fieldNames(fields))
 }
 
 // extension is what follows the last dot, or the whole name.
-func extension(name string) string { return name[bytes.LastIndexByte([]byte(name), '.')+1:] }
+func extension(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
 
 func fieldNames(fields []writer.Field) string {
 	text := ""

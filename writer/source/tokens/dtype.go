@@ -134,8 +134,10 @@ type misfit struct {
 }
 
 func (m *misfit) Error() string {
-	return fmt.Sprintf("token %d is %s, which %v has no room for: take a wider type (--token-dtype)", m.at, m.id, m.to)
+	return fmt.Sprintf("token %d is %s, which %v has no room for: take a wider type", m.at, m.id, m.to)
 }
+
+func (m *misfit) Unwrap() error { return ErrRange }
 
 // sure says that all ids fit without a look.
 func (l layout) sure(to DType) bool {

@@ -1,5 +1,10 @@
 package tokens
 
+// Piece and AppendPieces are of documents.json.
+type Piece = piece
+
+var AppendPieces = appendPieces
+
 // Stream lets documents of more than so many bytes be streamed.
 func Stream(j *Join, above int64) { j.ahead.small = above }
 

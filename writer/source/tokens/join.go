@@ -13,6 +13,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
 // Join lays the documents of a source end to end and cuts them into samples. It is a writer.Splitter where its source is one, for one
@@ -36,7 +37,7 @@ type Join struct {
 	head   []byte    // of a whole sample
 	buf    []byte    // the sample being filled, header first
 	filled int64     // tokens in it
-	pieces []Piece
+	pieces []piece
 	begin  place // where it begins
 	mapped []byte
 	failed error
@@ -149,7 +150,7 @@ func (j *Join) take(n int64) (err error) {
 	for i := max(0, -ids); i < n-ids; i++ {
 		j.buf = j.opt.DType.append(j.buf, j.opt.Separator[i])
 	}
-	j.pieces = append(j.pieces, Piece{Document: d.key, Offset: d.at, Start: j.filled, Length: n})
+	j.pieces = append(j.pieces, piece{Document: d.key, Offset: d.at, Start: j.filled, Length: n})
 	d.at, j.filled = d.at+n, j.filled+n
 	if d.at == d.tokens {
 		j.closeDocument()
@@ -189,12 +190,12 @@ func (j *Join) sample() writer.Sample {
 	j.tokens += j.filled
 	first := &j.pieces[0]
 	s := writer.Sample{
-		Key:    numbered(first.Document, first.Offset),
+		Key:    fields.RowKey(first.Document, first.Offset),
 		Origin: "tokens from " + strconv.FormatInt(first.Offset, 10) + " of document " + first.Document + " on",
 		Fields: []writer.Field{{Name: DefaultField, Data: j.buf}},
 	}
 	if !j.opt.NoMap {
-		j.mapped = AppendPieces(j.mapped[:0], j.pieces)
+		j.mapped = appendPieces(j.mapped[:0], j.pieces)
 		s.Fields = []writer.Field{{Name: MapField, Data: j.mapped}, s.Fields[0]}
 	}
 	return s

@@ -262,7 +262,7 @@ func TestFields(t *testing.T) {
 		{"", fields("npy"), ""},
 		{"", fields("txt", "input_ids.npy", "meta.json"), ""},
 		{"", fields("txt", "ids.json"), ""},
-		{"", fields("a.npy", "b.npy"), `2 fields could be the tokens, "a.npy", "b.npy": say which (--tokens-field)`},
+		{"", fields("a.npy", "b.npy"), `choose the field of tokens: 2 could be the tokens, "a.npy", "b.npy"`},
 		{"", fields("txt"), `no field is an array or a JSON list; there are: "txt"`},
 		{"a", fields("a.npy", "b.npy"), ""},
 		{"b", fields("a.npy", "b.json"), ""},

@@ -6,18 +6,21 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/writer/source"
 )
 
 // ErrOption is wrapped by errors in options: a length that is none, a separator that does not fit.
 var ErrOption = errors.New("option")
 
+// ErrRange is wrapped by the error of a token id that the type of the samples cannot hold.
+var ErrRange = errors.New("token id out of range")
+
+// ErrField is wrapped by the error of a document that holds several fields of tokens, when
+// JoinOptions.From names none.
+var ErrField = errors.New("choose the field of tokens")
+
 func optionf(msg string, args ...any) error {
 	return fmt.Errorf("%w %w", ErrOption, fmt.Errorf(msg, args...))
 }
-
-// Input is one file of token ids: an object of a store.
-type Input = source.Input
 
 // Remainder says what becomes of the tokens at the end that are too few for a sample.
 type Remainder uint8

@@ -8,13 +8,13 @@ import (
 // MapField is the field that says which documents a sample's tokens are of.
 const MapField = "documents.json"
 
-// Piece is a part of a document in a sample. The pieces of a sample follow each other without a gap; behind the last there is
+// piece is a part of a document in a sample. The pieces of a sample follow each other without a gap; behind the last there is
 // padding at most. A separator belongs to the document before it.
 //
 // In documents.json they stand column by column, as attention over documents of different lengths wants them:
 //
 //	{"document":["a","b"],"offset":[1536,0],"start":[0,512],"length":[512,1536]}
-type Piece struct {
+type piece struct {
 	// Document is its key in the source.
 	Document string
 	// Offset is the number of the piece's first token in the document, and Start its number in the sample.
@@ -23,8 +23,8 @@ type Piece struct {
 	Length int64
 }
 
-// AppendPieces appends documents.json. Of a key that is no UTF-8, other bytes become U+FFFD.
-func AppendPieces(dst []byte, pieces []Piece) []byte {
+// appendPieces appends documents.json. Of a key that is no UTF-8, other bytes become U+FFFD.
+func appendPieces(dst []byte, pieces []piece) []byte {
 	dst = append(dst, `{"document":[`...)
 	for i := range pieces {
 		if i > 0 {
@@ -32,7 +32,7 @@ func AppendPieces(dst []byte, pieces []Piece) []byte {
 		}
 		dst = appendText(dst, pieces[i].Document)
 	}
-	column := func(name string, value func(*Piece) int64) {
+	column := func(name string, value func(*piece) int64) {
 		dst = append(dst, `],"`+name+`":[`...)
 		for i := range pieces {
 			if i > 0 {
@@ -41,9 +41,9 @@ func AppendPieces(dst []byte, pieces []Piece) []byte {
 			dst = strconv.AppendInt(dst, value(&pieces[i]), 10)
 		}
 	}
-	column("offset", func(p *Piece) int64 { return p.Offset })
-	column("start", func(p *Piece) int64 { return p.Start })
-	column("length", func(p *Piece) int64 { return p.Length })
+	column("offset", func(p *piece) int64 { return p.Offset })
+	column("start", func(p *piece) int64 { return p.Start })
+	column("length", func(p *piece) int64 { return p.Length })
 	return append(dst, "]}"...)
 }
 

@@ -3,7 +3,6 @@ package tokens
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -152,7 +151,7 @@ func (r *spanReader) more() error {
 func (r *spanReader) Close() error { return r.obj.Close() }
 
 func (a *array) extentSize() int64 {
-	if a.remote {
+	if a.Remote {
 		return remoteExtent
 	}
 	return localExtent
@@ -162,11 +161,11 @@ func (a *array) extentSize() int64 {
 // anew: whatever changed before shows.
 func (a *array) unchanged(ctx context.Context, obj objstore.Object) error {
 	info, err := obj.Info(ctx)
-	if err == nil && !a.remote {
+	if err == nil && !a.Remote {
 		info, err = a.Store.Stat(ctx, a.Name)
 	}
-	if err == nil && (info.Size != a.info.Size || info.ETag != a.info.ETag) {
-		err = fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
+	if err == nil {
+		err = a.Same(info)
 	}
 	return err
 }

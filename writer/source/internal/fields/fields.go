@@ -3,9 +3,13 @@
 package fields
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/shardtool/shardtool/format"
 )
 
 // known are names of fields that say by themselves what is in them.
@@ -37,6 +41,31 @@ func IsClass(column string) bool {
 		return true
 	}
 	return false
+}
+
+// Classes returns the metadata that names classes.
+func Classes(names []string) format.Metadata {
+	b, err := json.Marshal(names)
+	if err != nil {
+		panic("source: classes: " + err.Error()) // strings always encode
+	}
+	return format.Metadata{"classes": string(b)}
+}
+
+// RowKey is AppendRowKey to a string.
+func RowKey(stem string, row int64) string {
+	return string(AppendRowKey(make([]byte, 0, len(stem)+20), stem, row))
+}
+
+// CheckKey checks a key from a column. Errors call the column shown, and conditions name it.
+func CheckKey(shown, column, key string) error {
+	if key == "" {
+		return fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", shown, column)
+	}
+	if err := format.CheckKey(key); err != nil {
+		return fmt.Errorf("the key, column %s: %w, or take keys from another column, or from none", shown, err)
+	}
+	return nil
 }
 
 // AppendRowKey appends the key of a row that has none of its own: the stem of its file, a slash, and its number in nine digits.
