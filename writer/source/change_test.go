@@ -102,7 +102,7 @@ var meddlings = map[string]struct {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-	}, "vanished"},
+	}, "was removed"},
 	"is replaced": {func(t *testing.T, path, data string) {
 		put(t, filepath.Dir(path), "new", strings.Repeat("z", len(data)))
 		if err := os.Rename(filepath.Dir(path)+"/new", path); err != nil {
@@ -122,7 +122,7 @@ var meddlings = map[string]struct {
 		if err := os.RemoveAll(filepath.Dir(path)); err != nil {
 			t.Fatal(err)
 		}
-	}, "vanished"},
+	}, "was removed"},
 	"becomes a link out": {func(t *testing.T, path, data string) {
 		other := tree(t, "x")
 		put(t, other, "x", data)

@@ -7,16 +7,19 @@ import (
 	"github.com/shardtool/shardtool/objstore/local"
 )
 
-// Input is one file that a source reads: an object of a store, the local disk's among them. The store is the caller's to close.
+// Input is one file that a source reads: an object of a store, which may be a local folder. The
+// caller closes the store.
 type Input struct {
 	Store objstore.Store
 	Name  string
-	// Path is what errors call the file and keys are made of: slashes, without secrets. Default: Name.
+	// Path is the file's name in errors and the source of its keys. It uses slashes and holds no
+	// secrets. Default: Name.
 	Path string
 }
 
-// LocalInput is a file on this machine. A link is followed: caches of downloads are full of them, and a store does not follow those
-// that lead out of it. One that is not there is fs.ErrNotExist.
+// LocalInput returns the Input of a file on this machine. Links are followed, because download
+// caches are full of links that lead out of their folder, which a store does not follow. A missing
+// file is fs.ErrNotExist.
 func LocalInput(path string) (Input, error) {
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {

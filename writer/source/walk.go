@@ -16,7 +16,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// walk lists all folders.
+// walk lists all folders and stores.
 func (f *Files) walk(ctx context.Context) error {
 	for _, pattern := range slices.Concat(f.opt.Include, f.opt.Exclude) {
 		if !doublestar.ValidatePattern(pattern) {
@@ -47,12 +47,12 @@ type walker struct {
 	buf    []byte
 }
 
-// folder lists one folder and those below it. Entries are read some thousand at a time, so that a folder of millions does
-// not have to fit in memory.
+// folder lists one folder and those below it. It reads 4,096 entries at a time, so that a folder of
+// millions need not fit in memory.
 func (w *walker) folder(dir string) error {
 	h, err := w.root.OpenFile(dir, os.O_RDONLY|openNonblock, 0)
 	if errors.Is(err, fs.ErrNotExist) && dir != "." {
-		return nil // gone since its folder was listed: it was never there for us
+		return nil // removed since its parent was listed
 	}
 	if err != nil {
 		return fmt.Errorf("source: listing %s: %w", path.Join(w.root.path, dir), err)
@@ -101,15 +101,15 @@ func (w *walker) folder(dir string) error {
 	return nil
 }
 
-// file adds one name to the list.
+// file adds one file to the list.
 func (w *walker) file(rel string, e fs.DirEntry) error {
 	l := listed{root: w.number, name: e.Name()}
 	info, err := e.Info()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // gone between listing and looking: it was never there for us
+		return nil // removed since its folder was listed
 	}
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		info, err = w.root.Stat(rel) // follows inside the folder only
+		info, err = w.root.Stat(rel) // follows links inside the folder only
 		if err == nil && info.IsDir() {
 			err = errors.New("a link to a folder is not followed: give that folder as another source, or exclude the link")
 		} else if err != nil {
@@ -139,7 +139,7 @@ func (w *walker) wanted(rel string) bool {
 	return in && !matchAny(w.f.opt.Exclude, rel)
 }
 
-// hiddenWanted asks for an include glob that itself begins a path element with a dot.
+// hiddenWanted reports whether an include glob that begins a path element with a dot matches rel.
 func (w *walker) hiddenWanted(rel string) bool {
 	for _, g := range w.f.opt.Include {
 		if (strings.HasPrefix(g, ".") || strings.Contains(g, "/.")) && (matchAny([]string{g}, rel) || strings.HasPrefix(g, rel+"/")) {

@@ -5,14 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// cells goes over the cells of a row of CSV, whose quotes scanRow has looked at.
+// cells iterates over the cells of a CSV row that scanRow has checked.
 type cells struct {
-	b     []byte // without the line end
+	b     []byte // without line end
 	comma byte
 	over  bool
 }
 
-// next is the next cell, without quotes. One with quotes doubled inside is put together at the end of side, which grows.
+// next returns the next cell without quotes. It unescapes doubled quotes to the end of side, which
+// grows.
 func (r *cells) next(side []byte) (cell []byte, quoted bool, grown []byte) {
 	if len(r.b) == 0 || r.b[0] != '"' {
 		end := bytes.IndexByte(r.b, r.comma)
@@ -40,13 +41,13 @@ func (r *cells) next(side []byte) (cell []byte, quoted bool, grown []byte) {
 		if b = b[k+1:]; len(b) == 0 {
 			r.over = true
 		} else {
-			r.b = b[1:] // behind the comma
+			r.b = b[1:] // after the comma
 		}
 		return cell, true, side
 	}
 }
 
-// csvRow reads the cells of a row.
+// csvRow parses the cells of a row.
 func (p *parser) csvRow(c *chunk, b []byte) error {
 	if p.file != c.of {
 		p.file, p.cells = c.of, p.cells[:0]
@@ -70,7 +71,7 @@ func (p *parser) csvRow(c *chunk, b []byte) error {
 		p.present = append(p.present, col)
 	}
 	if n != len(p.cells) {
-		return corruptf("it has %d cells, and the header names %d columns: look at its commas and quotes", n, len(p.cells))
+		return corruptf("it has %d cells, and the header names %d columns: check its commas and quotes", n, len(p.cells))
 	}
 	if !p.valid && !utf8.Valid(b) {
 		return corruptf("it is not UTF-8: convert the file, such as with `iconv -f latin1 -t utf-8`")

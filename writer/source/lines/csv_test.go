@@ -119,9 +119,9 @@ func TestLongRows(t *testing.T) {
 	for _, chunk := range []int{1, 100, 4096, 100_000} {
 		opt := Options{MaxLine: 1000, chunk: chunk}
 		got := all(t, open(t, opt, given(t, "x.jsonl", `{"a":1}`+"\n"+`{"a":"`+long+`"}`+"\n"+`{"a":2}`+"\n"+`{"a":"`+long)))
-		same(t, got, []string{"x/000000000 | a.txt=1", "! line 2: … it takes more than 1000 bytes", "x/000000002 | a.txt=2", "! line 4: … more than 1000 bytes"})
+		same(t, got, []string{"x/000000000 | a.txt=1", "! line 2: … it is longer than 1000 bytes", "x/000000002 | a.txt=2", "! line 4: … longer than 1000 bytes"})
 		got = all(t, open(t, opt, given(t, "x.csv", "a,b\n1,"+long+"\n2,\"\n"+strings.Repeat("y,z\n", 500)+"\"\n3,4")))
-		if len(got) != 504 || !strings.Contains(got[0], "line 2: ") || !strings.Contains(got[1], "line 3: ") || !strings.Contains(got[1], "more than 1000 bytes") {
+		if len(got) != 504 || !strings.Contains(got[0], "line 2: ") || !strings.Contains(got[1], "line 3: ") || !strings.Contains(got[1], "longer than 1000 bytes") {
 			t.Fatalf("%d: %.200q", len(got), got)
 		}
 		if got[2] != "x/000000002 | a.txt=y | b.txt=z" || got[503] != "x/000000503 | a.txt=3 | b.txt=4" || !strings.Contains(got[502], "line 504: ") {

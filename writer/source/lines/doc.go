@@ -1,25 +1,36 @@
-// Package lines makes samples of the rows of text files: JSON Lines, CSV and TSV, plain or compressed by gzip or zstd. Each line
-// of JSON is an object whose members become fields; of CSV each cell does, called as the header says.
+// Package lines reads the rows of text files as samples: JSON Lines, CSV and TSV, plain or
+// compressed with gzip or zstd. The members of a JSON object become fields, as do the cells of a
+// CSV row, named by the header.
 //
 //	src, err := lines.New(ctx, inputs, lines.Options{Key: "id"})
 //	defer src.Close()
 //	result, err := writer.Pack(ctx, store, src, writer.Options{Name: "train"})
 //
-// # Who does what
+// # Path of the data
 //
-//	object -> bytes, decompressed -> chunks of whole rows -> rows parsed, on all cores -> samples, in order
+//	object -> decompressed bytes -> chunks of whole rows -> rows parsed, on all cores -> samples, in order
 //
-// One goroutine reads and cuts (cut.go, quotes.go), which is all that has to be done in order; others parse chunks (parser.go,
-// json.go, csv.go); Next hands out what they made.
+// One goroutine reads and cuts (cut.go, quotes.go), the only work that must be done in order.
+// Others parse chunks (parser.go, json.go, csv.go), and Next returns what they made.
 //
-// # What is wrong
+// # Errors
 //
-// A row that cannot be read is a *writer.SampleError that names the file and the line, and reading goes on with the next line,
-// also behind a quote that is not closed. What is wrong with a file as a whole (a compressed stream that was cut, a file that
-// changed) ends the source.
+// A row that cannot be read is a *writer.SampleError with file and line. Reading continues with the
+// next line, even after a quote that is not closed. An error of a whole file (a truncated
+// compressed stream, a file that changed) ends the source.
 //
 // # Memory
 //
-// A few chunks of 256 KiB for each core. A longer row is held whole, up to Options.MaxLine; memory for it is taken as its bytes
-// come.
+// A few chunks of 256 KiB per core are in memory. A longer row is held whole, up to
+// Options.MaxLine; its buffer grows as its bytes arrive.
+//
+// # Parsers
+//
+// The package has its own parsers because it stores values as they are written, from slices of a
+// chunk, without an allocation per row. Measured on one core against the token reader of jsontext
+// (go-json-experiment), BenchmarkScan parses rows of 3 KB of JSON text at 1,500 MB/s instead of
+// 305, rows of 53 bytes at 309 instead of 149, and lists of integers at 292 instead of 279.
+// encoding/csv reads rows of 32 bytes at 114 MB/s instead of 215 and rows of 3 KB at 805 instead of
+// 2,463. It also replaces CR LF by LF inside quotes, and does not distinguish an empty cell, which is
+// null, from an empty string in quotes.
 package lines

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// hex4 is the code unit of the escape of four hex digits that b begins with.
+// hex4 decodes an escape of four hex digits at the beginning of b.
 func hex4(b []byte) (unit rune, ok bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false
@@ -29,8 +29,8 @@ func hex4(b []byte) (unit rune, ok bool) {
 
 var plainEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// unescape appends a string that scanString has looked at, decoded. Half of a surrogate pair is an error: it has no bytes in
-// UTF-8. begin is where the string stands in its line.
+// unescape appends a decoded string that scanString has checked. Half of a surrogate pair is an
+// error, because UTF-8 cannot encode it. begin is the offset of the string in its line.
 func unescape(dst, b []byte, begin int) ([]byte, *syntaxError) {
 	for i := 0; ; {
 		k := bytes.IndexByte(b[i:], '\\')
@@ -49,7 +49,7 @@ func unescape(dst, b []byte, begin int) ([]byte, *syntaxError) {
 		if utf16.IsSurrogate(r) {
 			low, _ := hex4(b[i+6:])
 			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
-				return dst, bad(begin+i, "%s is half of a surrogate pair: no text has that", b[i:i+6])
+				return dst, bad(begin+i, "%s is half of a surrogate pair, which UTF-8 cannot encode", b[i:i+6])
 			}
 			n = 12
 		}

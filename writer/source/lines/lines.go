@@ -17,19 +17,20 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// Lines is the rows of files as samples, file by file in the order they are given. It is a writer.Source, for one goroutine; a
-// sample is valid until the next call.
+// Lines reads the rows of files as samples, file by file in the order given. It is a
+// writer.Splitter. It is not safe for concurrent use. A sample is valid until the next call of
+// Next.
 type Lines struct {
 	files []*textFile
 	plan  *plan
 	sum   format.Hash
 
 	at, end  place
-	whole    bool // Split was not called
+	whole    bool // whether Split was not called
 	part     [2]int64
 	over     bool
 	run      *pipeline
-	cur      *chunk // whose rows are handed out, from next on
+	cur      *chunk // the chunk whose rows Next returns, from next on
 	next     int
 	isParsed bool
 }
@@ -40,14 +41,15 @@ var _ writer.Splitter = (*Lines)(nil)
 type textFile struct {
 	inputs.File
 	coding stream.Coding
-	comma  byte     // between cells; 0 in JSON Lines
-	header []string // of CSV, which files of one header share
-	first  place    // of the rows
+	comma  byte     // separator of cells; 0 in JSON Lines
+	header []string // of CSV; files with the same header share one slice
+	first  place    // the first row
 }
 
-// New reads what comes before the rows of each file, and fits the options to it. Errors that wrap ErrOption are the caller's, those
-// that wrap format.ErrCorrupt a file's; each names the file. Files of CSV whose columns differ, and files of JSON Lines beside
-// them, are taken together: what a row lacks is null. The stores stay open, and are the caller's to close.
+// New reads the headers of files and checks the options against them. Errors in the options wrap
+// ErrOption, errors in a file format.ErrCorrupt; each names the file. CSV files with different
+// columns, and JSON Lines next to them, are combined: a column that a row lacks is null. The caller
+// must Close the Lines, and closes the stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (*Lines, error) {
 	opt, err := opt.filled()
 	if err != nil {
@@ -85,7 +87,7 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Lines, error) {
 	return s, s.measure(&opt)
 }
 
-// begin is where the rows of a file begin.
+// begin returns the place of a file's first row.
 func (s *Lines) begin(file int) place {
 	if file >= len(s.files) {
 		return place{file: file}
@@ -95,7 +97,7 @@ func (s *Lines) begin(file int) place {
 	return at
 }
 
-// share lets files of one header have it once.
+// share makes neighbouring files with the same header share it.
 func (s *Lines) share() {
 	var last *textFile
 	for _, f := range s.files {
@@ -106,10 +108,10 @@ func (s *Lines) share() {
 	}
 }
 
-// measure makes the fingerprint.
+// measure computes the fingerprint.
 func (s *Lines) measure(opt *Options) error {
 	h := sha256.New()
-	options, err := json.Marshal(opt) // maps in order of keys
+	options, err := json.Marshal(opt) // encodes maps in order of keys
 	if err != nil {
 		return err
 	}
@@ -121,7 +123,7 @@ func (s *Lines) measure(opt *Options) error {
 	return nil
 }
 
-// Next is writer.Source's.
+// Next implements writer.Source.
 func (s *Lines) Next(ctx context.Context) (writer.Sample, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -160,7 +162,7 @@ func (s *Lines) Next(ctx context.Context) (writer.Sample, error) {
 	}
 }
 
-// ready waits for the chunk that comes next, unless there is one; false at the end.
+// ready waits for the next chunk if there is none. It returns false at the end.
 func (s *Lines) ready(ctx context.Context) (bool, error) {
 	if s.run == nil {
 		s.run = s.start(s.at)
@@ -184,14 +186,14 @@ func (s *Lines) ready(ctx context.Context) (bool, error) {
 			return false, ctx.Err()
 		}
 	}
-	if err := s.cur.err; err != nil { // the store's, not a row's: it may well be there later
+	if err := s.cur.err; err != nil { // an error of the store, which may be temporary
 		s.halt()
 		return false, err
 	}
 	return true, nil
 }
 
-// halt ends what runs in the background; the place stays.
+// halt stops the background goroutines and keeps the place.
 func (s *Lines) halt() {
 	if s.run != nil {
 		s.run.stop()
@@ -199,12 +201,14 @@ func (s *Lines) halt() {
 	}
 }
 
-// Cursor is the file, the offset in its decoded bytes, the line and the row that come next, with slashes between them.
+// Cursor returns the file, the offset in its decoded bytes, the line and the row of the next
+// sample, separated by slashes.
 func (s *Lines) Cursor() string {
 	return fmt.Sprintf("%d/%d/%d/%d", s.at.file, s.at.off, s.at.line, s.at.row)
 }
 
-// Seek goes to a cursor. Of a plain file nothing before it is read, of a compressed one all of it.
+// Seek moves to a cursor. It reads nothing before the cursor in a plain file, and everything in a
+// compressed one.
 func (s *Lines) Seek(ctx context.Context, cursor string) error {
 	var to place
 	n, err := fmt.Sscanf(cursor, "%d/%d/%d/%d", &to.file, &to.off, &to.line, &to.row)
@@ -213,21 +217,21 @@ func (s *Lines) Seek(ctx context.Context, cursor string) error {
 		valid = to.off <= s.files[to.file].Info.Size
 	}
 	if !valid || to.file == len(s.files) && to.off > 0 {
-		return fmt.Errorf("lines: cursor %q is no place in these %d files", cursor, len(s.files))
+		return fmt.Errorf("lines: cursor %q is not a place in these %d files", cursor, len(s.files))
 	}
 	s.halt()
 	s.at, s.over = to, false
 	return ctx.Err()
 }
 
-// Fingerprint covers options, and names, sizes and versions of all files in their order. The version of a local file is its
-// modification time, that of an object its tag.
+// Fingerprint covers the options, and the names, sizes and versions of all files in order. The
+// version of a local file is its modification time, that of an object its ETag.
 func (s *Lines) Fingerprint() string { return "lines:" + s.sum.String() }
 
-// Meta is empty.
+// Meta returns nil.
 func (s *Lines) Meta() format.Metadata { return nil }
 
-// Close ends what runs in the background. The stores are the caller's.
+// Close stops the background goroutines. It does not close the stores.
 func (s *Lines) Close() error {
 	s.halt()
 	s.over = true

@@ -13,29 +13,30 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// chunk is some rows of a file, and what became of them.
+// chunk is a run of rows of a file and the samples made from them.
 type chunk struct {
 	of *textFile
 	place
 	buf   []byte
 	spans []span // of CSV
-	// long says that the chunk stands for one row that is too long, and has nothing of it; after is behind that.
+	// long means that the chunk stands for one row that is too long and holds none of its bytes.
+	// after is the place after it.
 	long  bool
 	after place
-	err   error // the stream's; nothing comes behind
+	err   error // error of the stream; the last chunk
 
 	rows   []row
 	fields []writer.Field
 	attrs  []format.AttrValue
-	side   []byte // what fields have that does not stand in buf
-	names  []byte // keys
-	keys   string // the same; it stays as long as a shard is written, and has nothing else
+	side   []byte // field data that is not in buf
+	names  []byte // keys of samples
+	keys   string // copy of names; it lives as long as the shard is written, so it holds nothing else
 
 	cost  int64
 	ready chan struct{}
 }
 
-// row is a sample, or what is wrong with it.
+// row is a sample or an error.
 type row struct {
 	err                   error
 	line                  int64
@@ -46,19 +47,19 @@ type row struct {
 }
 
 func (c *chunk) reset() {
-	clear(c.fields) // they hold on to names
+	clear(c.fields) // release the names
 	clear(c.rows)
 	*c = chunk{of: c.of, buf: c.buf[:0], spans: c.spans[:0], rows: c.rows[:0], fields: c.fields[:0], attrs: c.attrs[:0], side: c.side[:0],
 		names: c.names[:0], ready: c.ready}
-	if cap(c.buf) > 4<<20 || cap(c.side) > 4<<20 { // behind a long row
+	if cap(c.buf) > 4<<20 || cap(c.side) > 4<<20 { // after a long row
 		c.buf, c.side = nil, nil
 	}
 }
 
-// inFlight bounds the bytes of chunks that are under way; a longer one goes alone.
+// inFlight bounds the bytes of the chunks in flight. A longer chunk is processed alone.
 const inFlight = 64 << 20
 
-// pipeline reads from a place on.
+// pipeline reads, cuts and parses files from a place on.
 type pipeline struct {
 	cancel context.CancelFunc
 	group  sync.WaitGroup
@@ -99,14 +100,14 @@ func (p *pipeline) stop() {
 	p.group.Wait()
 }
 
-// release gives back a chunk whose samples have been handed out.
+// release recycles a chunk whose samples have been returned.
 func (p *pipeline) release(c *chunk) {
 	p.memory.Release(c.cost)
 	c.reset()
 	p.free <- c
 }
 
-// produce sends the chunks of all files. An error is sent as a chunk.
+// produce sends the chunks of all files. It sends an error as a chunk.
 func (s *Lines) produce(ctx context.Context, p *pipeline, at place) {
 	for at.file < len(s.files) && (at.file < s.end.file || at.file == s.end.file && s.end.off > 0) {
 		if err := s.produceFile(ctx, p, at); err != nil {
@@ -133,7 +134,7 @@ func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
 	}
 	defer obj.Close()
 	from := int64(0)
-	if at.line == 0 { // rows before it are counted, not parsed
+	if at.line == 0 { // earlier rows are counted, not parsed
 		from, at = at.off, s.begin(at.file)
 	}
 	in, err := stream.Open(ctx, obj, f.Info.Size, f.Remote, f.coding, at.off)
@@ -168,12 +169,12 @@ func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
 		if err := p.memory.Acquire(ctx, c.cost); err != nil {
 			return err
 		}
-		p.order <- c // there is room for all chunks
+		p.order <- c // has room for all chunks
 		p.work <- c
 	}
 }
 
-// unchanged looks at a file on disk again that has been read: to others a store sees to it itself.
+// unchanged checks a local file again after it was read. Remote stores check by themselves.
 func (f *textFile) unchanged(ctx context.Context) error {
 	if f.Remote {
 		return nil

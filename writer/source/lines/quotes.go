@@ -2,19 +2,20 @@ package lines
 
 import "bytes"
 
-// rowState is what was found of a row of CSV.
+// rowState is the result of scanning a CSV row.
 type rowState uint8
 
 const (
 	rowWhole  rowState = iota
-	rowCut             // more bytes are needed to see its end
+	rowCut             // its end is not in the buffer
 	rowOpen            // a quote is not closed before the end of the file
-	rowQuoted          // something stands between a closing quote and the end of the cell
+	rowQuoted          // text follows a closing quote in the same cell
 )
 
-// scanRow finds the end of the row of CSV that begins at b[0], line end included. A cell that begins with a quote ends with one,
-// and has quotes doubled inside; in other cells a quote is a character like others. eof says that nothing comes behind b. at is
-// where the last cell in quotes begins; of a bad row end is how far it was read.
+// scanRow finds the end of the CSV row that begins at b[0], including the line end. A cell that
+// begins with a quote must end with one, and doubles quotes inside it; in other cells a quote is an
+// ordinary character. eof means that b ends with the file. at is the beginning of the last quoted
+// cell. For a bad row, end is the number of bytes scanned.
 func scanRow(b []byte, comma byte, eof bool) (end, at int, state rowState) {
 	i := 0
 	short := func(state rowState) (int, int, rowState) {
@@ -63,10 +64,10 @@ func scanRow(b []byte, comma byte, eof bool) (end, at int, state rowState) {
 	}
 }
 
-// lineEnd is the length of the first line of b, its end included; 0 when the end is not there.
+// lineEnd returns the length of the first line of b, including its end, or 0 if the end is missing.
 func lineEnd(b []byte) int { return bytes.IndexByte(b, '\n') + 1 }
 
-// trimEnd takes the line end off.
+// trimEnd removes the line end.
 func trimEnd(b []byte) []byte {
 	if n := len(b); n > 0 && b[n-1] == '\n' {
 		b = b[:n-1]

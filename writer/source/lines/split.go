@@ -7,10 +7,11 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// Split limits the source to one of so many parts, counted from 0, and goes to its beginning. Laid one behind the other as they are
-// stored, the files are divided into parts of equal bytes: a row belongs to the part in which it begins, and all of a compressed
-// file to the one in which the file begins. Of a plain file that begins in parts before, the rows before are counted, so that
-// keys and messages are those of the whole.
+// Split limits the source to part of parts, counted from 0, and moves to its beginning. It divides
+// the concatenation of the stored files into parts of equal bytes. A row belongs to the part in
+// which it begins, a whole compressed file to the part in which the file begins. In a plain file
+// that begins in an earlier part, the earlier rows are counted, so that keys and messages are those
+// of the whole.
 func (s *Lines) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("lines: there is no part %d of %d: parts count from 0", part, parts)
@@ -26,14 +27,15 @@ func (s *Lines) Split(part, parts int) error {
 	if part == 0 {
 		s.at = s.begin(0)
 	}
-	if part == parts-1 { // files of nothing at the end are none's otherwise
+	if part == parts-1 { // empty files at the end would belong to no part otherwise
 		s.end = place{file: len(s.files)}
 	}
 	s.over = false
 	return nil
 }
 
-// locate is the place of the first row that begins at a byte of the files or behind it.
+// locate returns the place of the first row that begins at or after a byte of the concatenated
+// files.
 func (s *Lines) locate(at int64) place {
 	before := int64(0)
 	for i, f := range s.files {
@@ -49,8 +51,8 @@ func (s *Lines) locate(at int64) place {
 	return place{file: len(s.files)}
 }
 
-// Total is the bytes of the files, those of the part after Split. How many rows there are is not known, nor what compressed files
-// hold: with such bytes is 0.
+// Total returns the bytes of the files, of the current part after Split, or 0 if some are
+// compressed. The number of rows is not known.
 func (s *Lines) Total() (samples, bytes int64) {
 	for _, f := range s.files {
 		if f.coding != stream.Plain {

@@ -11,7 +11,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// survey finds out what a file is, and of CSV reads the header.
+// survey determines the kind of a file and reads the header of CSV.
 func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 	var ok bool
 	if f.comma, f.coding, _, ok = kindOf(f.Path); !ok {
@@ -29,7 +29,7 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 	if f.comma == 0 {
 		return nil
 	}
-	in, err := stream.Open(ctx, obj, f.Info.Size, false, f.coding, 0) // little of it: nothing is read ahead
+	in, err := stream.Open(ctx, obj, f.Info.Size, false, f.coding, 0) // the header is short, so no prefetching
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 	return nil
 }
 
-// readHeader takes the names of columns, each of which has to be there once.
+// readHeader parses the names of columns, which must be unique.
 func (f *textFile) readHeader(b []byte, line int64) error {
 	bad := func(msg string, args ...any) error {
 		return fmt.Errorf("line %d, the header: %w", line, corruptf(msg, args...))

@@ -14,7 +14,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 )
 
-// class is what values of a column mean.
+// class is the meaning of a column's values.
 type class int
 
 const (
@@ -32,7 +32,7 @@ const (
 	classDate
 	classTime
 	classTimestamp
-	classLegacyTime // the 96-bit timestamps of old writers
+	classLegacyTime // 96-bit timestamps of old writers
 	classUUID
 	classNull
 )
@@ -46,12 +46,12 @@ var classNames = map[class]string{
 // scalar is the type of a leaf.
 type scalar struct {
 	class class
-	bits  int           // of integers
-	scale int           // of decimals
-	unit  time.Duration // of times and timestamps
+	bits  int           // width of integers
+	scale int           // decimals
+	unit  time.Duration // unit of times and timestamps
 }
 
-// value is one value: numbers in u as the low bits of their physical type, byte strings in b.
+// value is one value: a number as the low bits of its physical type in u, or a byte string in b.
 type value struct {
 	u uint64
 	b []byte
@@ -103,7 +103,7 @@ func scalarOf(n *schema.PrimitiveNode) scalar {
 	return scalar{class: classBinary}
 }
 
-// String names the type as Arrow does.
+// String returns Arrow's name of the type.
 func (s scalar) String() string {
 	switch s.class {
 	case classInteger:
@@ -114,7 +114,7 @@ func (s scalar) String() string {
 	return classNames[s.class]
 }
 
-// family is the same for types that files may have for one column.
+// family is equal for types that one column may have in different files.
 func (s scalar) family() string {
 	switch s.class {
 	case classInteger, classUnsigned:
@@ -125,12 +125,12 @@ func (s scalar) family() string {
 	return classNames[s.class]
 }
 
-// raw says that values are fields as they are.
+// raw reports whether values become fields unchanged.
 func (s scalar) raw() bool {
 	return s.class == classBinary || s.class == classText || s.class == classJSON || s.class == classBSON
 }
 
-// integer is the value of an integer or bool, sign included.
+// integer returns the value of an integer or boolean with its sign.
 func (s scalar) integer(v value) int64 {
 	switch {
 	case s.class == classBool:
@@ -145,7 +145,7 @@ func (s scalar) integer(v value) int64 {
 	return int64(v.u<<(64-s.bits)) >> (64 - s.bits)
 }
 
-// float is the value of a floating-point number.
+// float returns the value of a floating-point number.
 func (s scalar) float(v value) float64 {
 	switch s.class {
 	case classHalf:
@@ -159,7 +159,7 @@ func (s scalar) float(v value) float64 {
 	return math.Float64frombits(v.u)
 }
 
-// unscaled is a decimal's integer.
+// unscaled returns a decimal's integer.
 func unscaled(v value, physical pq.Type) *big.Int {
 	switch physical {
 	case pq.Types.Int32:
@@ -190,7 +190,7 @@ func appendDecimal(dst []byte, n *big.Int, scale int) []byte {
 	return dst
 }
 
-// appendText appends a value as people write it.
+// appendText appends a value as text.
 func (l *leafType) appendText(dst []byte, v value) []byte {
 	s := l.scalar
 	switch s.class {
@@ -220,7 +220,8 @@ func (l *leafType) appendText(dst []byte, v value) []byte {
 	return append(dst, v.b...)
 }
 
-// appendJSON appends a value of JSON. Bytes are in base64, numbers that JSON does not have are strings.
+// appendJSON appends a value as JSON. Bytes are in base64, and numbers that JSON cannot express are
+// strings.
 func (l *leafType) appendJSON(dst []byte, v value) []byte {
 	s := l.scalar
 	switch s.class {
@@ -248,7 +249,7 @@ func (l *leafType) appendJSON(dst []byte, v value) []byte {
 	return appendQuoted(dst, l.appendText(nil, v))
 }
 
-// appendQuoted appends a JSON string; what is no UTF-8 becomes U+FFFD.
+// appendQuoted appends a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendQuoted(dst, text []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -267,7 +268,7 @@ func appendQuoted(dst, text []byte) []byte {
 	return append(dst, '"')
 }
 
-// dtype is NumPy's name of the type and its size in bytes; "" where it has none.
+// dtype returns NumPy's name of the type and its size in bytes, or "" if NumPy has none.
 func (s scalar) dtype() (name string, size int) {
 	switch s.class {
 	case classInteger, classUnsigned:

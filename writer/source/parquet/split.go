@@ -6,13 +6,14 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
-// Unit is a row group, the smallest piece that a source can be divided by.
+// unit is a row group, the smallest part of a source. file and group count from 0, bytes is the
+// decoded size of all columns.
 type unit struct {
 	file, group int
 	rows, bytes int64
 }
 
-// Units are the row groups that hold rows, in order; after Split those of the part.
+// units returns the row groups that hold rows, in order, of the current part after Split.
 func (p *Parquet) units() []unit {
 	var out []unit
 	for i, f := range p.files {
@@ -27,9 +28,9 @@ func (p *Parquet) units() []unit {
 	return out
 }
 
-// Split limits the source to one of so many parts, counted from 0, and goes to its beginning. Parts are runs of row groups,
-// together all of them: a row group belongs to part ⌊first row × parts ÷ rows⌋, where both are counted over all files. A part
-// may be empty. The fingerprint stays that of the whole.
+// Split limits the source to part of parts, counted from 0, and moves to its beginning. Parts are
+// runs of row groups: a row group belongs to part ⌊first row × parts ÷ rows⌋, with rows counted
+// over all files. A part may be empty. The fingerprint does not change.
 func (p *Parquet) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("parquet: there is no part %d of %d: parts count from 0", part, parts)
@@ -63,7 +64,8 @@ func (p *Parquet) Split(part, parts int) error {
 	return nil
 }
 
-// Total counts rows, and bytes that columns decode to: those of the part after Split. Rows that Where leaves out are counted.
+// Total returns the number of rows and the decoded bytes of their columns, of the current part
+// after Split. It includes the rows that Where drops.
 func (p *Parquet) Total() (samples, bytes int64) {
 	for _, u := range p.units() {
 		samples += u.rows

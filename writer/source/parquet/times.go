@@ -19,13 +19,13 @@ func unitOf(u schema.TimeUnitType) time.Duration {
 	return time.Nanosecond
 }
 
-// instant is the time of a date or timestamp.
+// instant returns the time of a date or timestamp.
 func (s scalar) instant(v value) time.Time {
 	switch s.class {
 	case classDate:
 		return time.Unix(int64(int32(v.u))*86400, 0).UTC()
-	case classLegacyTime: // nanoseconds of the day, and the Julian day
-		const epoch = 2440588 // the Julian day of 1970-01-01
+	case classLegacyTime: // nanoseconds of the day and the Julian day
+		const epoch = 2440588 // Julian day of 1970-01-01
 		nanos, day := legacy(v)
 		return time.Unix((int64(day)-epoch)*86400+int64(nanos/1e9), int64(nanos%1e9)).UTC()
 	}
@@ -38,13 +38,13 @@ func (s scalar) instant(v value) time.Time {
 	return time.Unix(seconds, (n-seconds*perSecond)*int64(s.unit)).UTC()
 }
 
-// legacy are the nanoseconds of the day and the Julian day of a 96-bit timestamp.
+// legacy returns the nanoseconds of the day and the Julian day of a 96-bit timestamp.
 func legacy(v value) (nanos uint64, day uint32) {
 	return binary.LittleEndian.Uint64(v.b), binary.LittleEndian.Uint32(v.b[8:])
 }
 
-// checkTime refuses a time that is none of a day, and 96-bit timestamps out of their range: writers
-// that count over the end of their numbers leave such, and any text of them is another time.
+// checkTime refuses a time outside of a day, and 96-bit timestamps out of range. Writers whose
+// numbers overflowed leave such values, and any text of them would be another time.
 func (l *leafType) checkTime(v value) error {
 	s := l.scalar
 	switch s.class {
@@ -60,7 +60,7 @@ func (l *leafType) checkTime(v value) error {
 	return nil
 }
 
-// ofDay is a time of the day in its unit.
+// ofDay returns a time of day in its unit.
 func (l *leafType) ofDay(v value) int64 {
 	if l.physical == pq.Types.Int32 {
 		return int64(int32(v.u))

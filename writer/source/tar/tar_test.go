@@ -302,7 +302,7 @@ func TestBadMembers(t *testing.T) {
 		if err != nil || len(all) != 3 || len(bad) != 5 {
 			t.Fatalf("%s: %v\n%q\n%v", kind, err, all, bad)
 		}
-		for i, phrase := range []string{"do not stand together", "a symbolic link", "rename it in the archive", "rename it in the archive", "decompress the archive"} {
+		for i, phrase := range []string{"are not adjacent", "a symbolic link", "rename it in the archive", "rename it in the archive", "decompress the archive"} {
 			if !strings.Contains(bad[i].Error(), phrase) || !strings.Contains(bad[i].Error(), " at ") {
 				t.Errorf("%v does not say %q", bad[i], phrase)
 			}
@@ -314,7 +314,7 @@ func TestJoinedAndNot(t *testing.T) {
 	entries, _ := samples()
 	one := archiveOf(t, entries[:3])
 	for _, kind := range kinds {
-		if _, _, err := rest(t, open(t, Options{}, write(t, kind, append(slices.Clone(one), one...)))); err == nil || !strings.Contains(err.Error(), "archives were joined") {
+		if _, _, err := rest(t, open(t, Options{}, write(t, kind, append(slices.Clone(one), one...)))); err == nil || !strings.Contains(err.Error(), "archives were concatenated") {
 			t.Errorf("%s: %v", kind, err)
 		}
 		if _, _, err := rest(t, open(t, Options{}, write(t, kind, []byte("no archive")))); !errors.Is(err, format.ErrCorrupt) {
@@ -331,7 +331,7 @@ func TestJoinedAndNot(t *testing.T) {
 		}
 	}
 	path := write(t, "a.tar", one)
-	if _, err := New(t.Context(), given(t, path, path), Options{}); err == nil || !strings.Contains(err.Error(), "named twice") {
+	if _, err := New(t.Context(), given(t, path, path), Options{}); err == nil || !strings.Contains(err.Error(), "given twice") {
 		t.Error(err)
 	}
 }

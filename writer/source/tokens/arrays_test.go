@@ -95,7 +95,7 @@ func TestHeaderOfLLMC(t *testing.T) {
 	}{
 		"it has 4 ids, its header says 5":          {header(20240520, 1, 5, ids16(upTo(1, 4)...)), 0},
 		"has a header that says uint16, not int32": {header(20240520, 1, 5, ids16(upTo(1, 5)...)), tokens.Int32},
-		"the header is cut":                        {header(20240520, 1, 5, nil)[:12], 0},
+		"the header is truncated":                  {header(20240520, 1, 5, nil)[:12], 0},
 		"say what type its ids are":                {header(20240520, 2, 5, ids16(upTo(1, 5)...)), 0},
 	} {
 		_, err := tokens.NewArrays(t.Context(), one(t, "x.bin", c.content), tokens.Options{Length: 4, Raw: c.raw})

@@ -38,7 +38,7 @@ func TestNumpy(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"fortran.npy": "its rows do not lie one behind the other (Fortran order): save np.ascontiguousarray(array)",
+		"fortran.npy": "its rows are not contiguous (Fortran order): save np.ascontiguousarray(array)",
 		"objects.npy": "its elements (|O) are Python objects, which are pickled code and never loaded, not token ids: save integers",
 		"float.npy":   "its elements (<f8) are floating-point numbers, not token ids",
 		"records.npy": "its elements ([('a', '<i4'), ('b', '<u2')]) are records, not token ids",
@@ -66,9 +66,9 @@ func TestLies(t *testing.T) {
 		"empty":              {nil, "it is no .npy file"},
 		"text":               {[]byte("1 2 3"), "it is no .npy file"},
 		"magic alone":        {[]byte("\x93NUMPY"), "less than any header"},
-		"header cut":         {head("(2,)")[:40], "is cut"},
+		"header cut":         {head("(2,)")[:40], "is truncated"},
 		"header of 4 GiB":    {[]byte("\x93NUMPY\x02\x00\xff\xff\xff\xff{'descr"), "claims 4294967295 bytes"},
-		"data cut":           {head("(2,)")[:136], "needs more than the 8 bytes that are there: the file is cut"},
+		"data cut":           {head("(2,)")[:136], "needs more than the 8 bytes in the file: it is cut"},
 		"more than int64":    {head("(" + huge + ")"), "needs more than"},
 		"2^61 elements":      {head("(2305843009213693952,)"), "needs more than"},
 		"bytes behind":       {head("(1,)"), "8 bytes follow an array"},
@@ -107,11 +107,11 @@ func TestLists(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]": "[]", " [ ] \n": "[]", "[1]": "[1]", "[ 1 ,\t-2 ]\r\n": "[1 -2]", "[2147483647,-2147483648]": "[2147483647 -2147483648]", "[0,00]": "[0 0]",
 		"":                      "it is empty",
-		"  ":                    "ends in the middle",
-		"[":                     "ends in the middle, behind 0 elements",
-		"[1, 2":                 "ends in the middle, behind 2 elements",
-		"[1, ":                  "ends in the middle, behind 1 elements",
-		"[1, -":                 "ends in the middle, behind 1 elements",
+		"  ":                    "is truncated",
+		"[":                     "is truncated after 0 elements",
+		"[1, 2":                 "is truncated after 2 elements",
+		"[1, ":                  "is truncated after 1 elements",
+		"[1, -":                 "is truncated after 1 elements",
 		"{\"ids\": [1]}":        "it is a JSON object",
 		"[1, null]":             `element 1 of the JSON list is no integer: 'n'`,
 		"[1.5]":                 `element 0 of the JSON list is no integer: '.'`,

@@ -5,25 +5,25 @@ import (
 	"unicode/utf8"
 )
 
-// MapField is the field that says which documents a sample's tokens are of.
-const MapField = "documents.json"
-
-// piece is a part of a document in a sample. The pieces of a sample follow each other without a gap; behind the last there is
-// padding at most. A separator belongs to the document before it.
-//
-// In documents.json they stand column by column, as attention over documents of different lengths wants them:
+// MapField is the field that lists the documents of a sample's tokens, column by column, as
+// attention over documents of different lengths needs them:
 //
 //	{"document":["a","b"],"offset":[1536,0],"start":[0,512],"length":[512,1536]}
+//
+// document is the key of a document in the source, offset the number of the first token in the
+// document, start its number in the sample, and length is in tokens. Pieces follow each other
+// without a gap; only padding may follow the last one. A separator belongs to the document before
+// it, so offset and length may extend beyond the document's own tokens.
+const MapField = "documents.json"
+
+// piece is a part of a document in a sample, as described at MapField.
 type piece struct {
-	// Document is its key in the source.
-	Document string
-	// Offset is the number of the piece's first token in the document, and Start its number in the sample.
+	Document      string
 	Offset, Start int64
-	// Length is in tokens. Where Offset and Length reach beyond the document's own tokens, those are the separator.
-	Length int64
+	Length        int64
 }
 
-// appendPieces appends documents.json. Of a key that is no UTF-8, other bytes become U+FFFD.
+// appendPieces appends documents.json. Bytes of a key that are not UTF-8 become U+FFFD.
 func appendPieces(dst []byte, pieces []piece) []byte {
 	dst = append(dst, `{"document":[`...)
 	for i := range pieces {
