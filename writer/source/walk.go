@@ -120,7 +120,7 @@ func (w *walker) file(rel string, e fs.DirEntry) error {
 	case err != nil:
 		l.problem = err.Error()
 	case !info.Mode().IsRegular():
-		l.problem = "it is not a regular file: exclude it"
+		l.problem = "not a regular file: exclude it"
 	default:
 		l.size, l.mtime = info.Size(), info.ModTime().UnixNano()
 	}

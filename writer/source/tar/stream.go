@@ -71,7 +71,7 @@ func (s *stream) damaged(offset int64, err error) error {
 		return fmt.Errorf("source: %s at %d: %w", s.archive.Path, offset, s.in.failed)
 	}
 	if !errors.Is(err, format.ErrCorrupt) && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) {
-		err = fmt.Errorf("%w: the archive is truncated: %w", format.ErrCorrupt, io.ErrUnexpectedEOF)
+		err = fmt.Errorf("%w: the archive was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF)
 	} else if !errors.Is(err, format.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", format.ErrCorrupt, err)
 	}

@@ -231,7 +231,7 @@ func (t *Tar) sample(group []member) (writer.Sample, error) {
 	if len(t.seen) < maxSeen {
 		h := maphash.String(t.seed, first.key)
 		if _, torn := t.seen[h]; torn {
-			return fail(first, fmt.Errorf("%w key: its members are not adjacent in the archive, or the key is repeated: sort the members by name, "+
+			return fail(first, fmt.Errorf("%w key: its members do not stand together in the archive, or it occurs twice: sort the members by name, "+
 				"or rename one of the samples", format.ErrDuplicate))
 		}
 		t.seen[h] = struct{}{}
