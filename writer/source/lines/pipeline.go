@@ -10,7 +10,6 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // chunk is a run of rows of a file and the samples made from them.
@@ -137,13 +136,12 @@ func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
 	if at.line == 0 { // earlier rows are counted, not parsed
 		from, at = at.off, s.begin(at.file)
 	}
-	in, err := stream.Open(ctx, obj, f.Info.Size, f.Remote, f.coding, at.off)
+	u, done, err := f.cutter(ctx, obj, f.Remote, at, s.plan.opt.MaxLine, s.plan.opt.chunk)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	u := newCutter(in, f.comma, s.plan.opt.MaxLine, at)
-	u.from, u.size = from, s.plan.opt.chunk
+	defer done()
+	u.from = from
 	if at.file == s.end.file {
 		u.stop = s.end.off
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
-	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
 // plan is how rows become samples. It is immutable.
@@ -185,18 +184,16 @@ func (s *Lines) kindsIn(ctx context.Context, f *textFile) ([]evidence, error) {
 		return nil, err
 	}
 	defer obj.Close()
-	in, err := stream.Open(ctx, obj, f.Info.Size, false, f.coding, f.first.off)
+	u, done, err := f.cutter(ctx, obj, false, f.first, s.plan.opt.MaxLine, 1<<20)
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close()
+	defer done()
 	c := chunk{of: f}
 	kinds := make([]evidence, len(s.plan.attrs))
 	for i := range kinds {
 		kinds[i] = -1
 	}
-	u := newCutter(in, f.comma, s.plan.opt.MaxLine, f.first)
-	u.size = 1 << 20
 	if err := u.next(&c); err != nil {
 		if err == io.EOF {
 			return kinds, nil

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
@@ -29,13 +30,11 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 	if f.comma == 0 {
 		return nil
 	}
-	in, err := stream.Open(ctx, obj, f.Info.Size, false, f.coding, 0) // the header is short, so no prefetching
+	u, done, err := f.cutter(ctx, obj, false, f.first, opt.MaxLine, 32<<10)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	u := newCutter(in, f.comma, opt.MaxLine, f.first)
-	u.size = 32 << 10
+	defer done()
 	var c chunk
 	if err := u.next(&c); err != nil {
 		if err == io.EOF {
@@ -59,6 +58,18 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 			quoted(f.header[0]), f.comma, f.header[0][at]))
 	}
 	return nil
+}
+
+// cutter opens the file at a place and cuts chunks of size bytes. Prefetching pays only if more than
+// the first chunk is read. The caller must call done.
+func (f *textFile) cutter(ctx context.Context, obj objstore.Object, prefetch bool, at place, limit int64, size int) (u *cutter, done func(), err error) {
+	in, err := stream.Open(ctx, obj, f.Info.Size, prefetch, f.coding, at.off)
+	if err != nil {
+		return nil, nil, err
+	}
+	u = newCutter(in, f.comma, limit, at)
+	u.size = size
+	return u, in.Close, nil
 }
 
 // readHeader parses the names of columns, which must be unique.

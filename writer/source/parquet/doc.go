@@ -9,7 +9,7 @@
 //
 // # Path of the data
 //
-//	footer -> plan of columns -> row group: pages -> leaves, 128 values at a time -> cells of a row -> fields of a sample
+//	footer -> plan of columns -> pages of a row group -> leaves, 128 values at a time -> fields of a sample
 //
 // Apache Arrow's parquet/file decodes values. This package first checks what that library trusts:
 // the footer's length and its tree of columns (footer.go), their types (elements.go), headers,

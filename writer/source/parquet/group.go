@@ -76,17 +76,21 @@ func (f *openedFile) openGroup(p *Parquet, no int) (*group, error) {
 }
 
 func (g *group) open(p *Parquet, f *openedFile, rg *file.RowGroupReader) error {
-	meta := rg.MetaData()
 	var chunks []chunk
+	var metas []*metadata.ColumnChunkMetaData
 	for _, c := range g.plan.columns {
 		for i := 0; c.node != nil && i <= c.node.last-c.node.first; i++ {
-			m, err := meta.ColumnChunk(c.node.first + i)
+			m, err := rg.MetaData().ColumnChunk(c.node.first + i)
+			if err == nil {
+				err = knownCodec(m.Compression())
+			}
 			if err != nil {
-				return err
+				return g.fail(c, err)
 			}
 			start, length := chunkRange(m)
 			room := f.of.Info.Size - footerTail - start
 			chunks = append(chunks, chunk{start, max(length, min(length+f.uncounted, room))})
+			metas = append(metas, m)
 		}
 	}
 	if f.of.Remote {
@@ -98,15 +102,8 @@ func (g *group) open(p *Parquet, f *openedFile, rg *file.RowGroupReader) error {
 	next := 0
 	for _, c := range g.plan.columns {
 		for i := 0; c.node != nil && i <= c.node.last-c.node.first; i++ {
-			m, err := meta.ColumnChunk(c.node.first + i)
-			if err != nil {
-				return err
-			}
-			if err := knownCodec(m.Compression()); err != nil {
-				return g.fail(c, err)
-			}
 			var from io.ReaderAt = f.at
-			at := chunks[next]
+			m, at := metas[next], chunks[next]
 			if g.ahead != nil {
 				from = g.ahead.ranges[at]
 			}

@@ -1,8 +1,8 @@
 // Package tokens reads token ids as samples for the training of language models: arrays are cut
 // into samples of a fixed length, and documents are joined into such samples.
 //
-//	src, err := tokens.NewArrays(ctx, inputs, tokens.Options{Length: 2048})                    // .npy files, raw files
-//	src, err := tokens.NewJoin(documents, tokens.JoinOptions{Length: 2048, Separator: []int64{0}}) // any source of documents
+//	src, err := tokens.NewArrays(ctx, inputs, tokens.Options{Length: 2048})
+//	src, err := tokens.NewJoin(documents, tokens.JoinOptions{Length: 2048, Separator: []int64{0}})
 //	defer src.Close()
 //	result, err := writer.Pack(ctx, store, src, writer.Options{Name: "train"})
 //
