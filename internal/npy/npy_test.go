@@ -76,7 +76,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestAppendHeader: what is written is read, and begins arrays at multiples of 64 bytes.
+// TestAppendHeader: a header can be parsed, and arrays begin at multiples of 64 bytes.
 func TestAppendHeader(t *testing.T) {
 	for _, shape := range [][]int64{{}, {0}, {2048}, {1 << 40, 7}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1 << 62}} {
 		head := AppendHeader([]byte("x"), "<u2", shape...)[1:]
@@ -87,7 +87,7 @@ func TestAppendHeader(t *testing.T) {
 	}
 }
 
-// FuzzParse: no header makes a panic; what is accepted can be written and read again.
+// FuzzParse: no header causes a panic; an accepted one can be written and parsed again.
 func FuzzParse(f *testing.F) {
 	f.Add(header(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }\n"))
 	f.Add(header(3, "{'descr': [('é', '<i4')], 'fortran_order': True, 'shape': (2L, 3)}"))

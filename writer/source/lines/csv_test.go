@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestCells: what rows of CSV become.
+// TestCells: the fields that rows of CSV become.
 func TestCells(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ file, text, want string }{
@@ -36,7 +36,7 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// TestBadRows: rows that are wrong are told with their line, and take no others with them.
+// TestBadRows: the error of a bad row names its line, and other rows are not affected.
 func TestBadRows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -112,7 +112,7 @@ func TestBadHeaders(t *testing.T) {
 	same(t, all(t, open(t, Options{Rename: map[string]string{"a/b": "ab", "a": "c"}}, given(t, "x.csv", "a/b,a\n0,1\n"))), []string{"x/000000000 | ab.txt=0 | c.txt=1"})
 }
 
-// TestLongRows: what is too long is an error, and reading goes on behind it.
+// TestLongRows: a row that is too long is an error, and reading continues after it.
 func TestLongRows(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 5000)
@@ -130,7 +130,8 @@ func TestLongRows(t *testing.T) {
 	}
 }
 
-// TestManyQuotes: quotes that lead each row to the end of the file do not take a time that grows with its square.
+// TestManyQuotes: quotes that lead each row to the end of the file do not take a time that grows
+// with its square.
 func TestManyQuotes(t *testing.T) {
 	t.Parallel()
 	text := "a,b,c\n" + strings.Repeat("a\",b,\"\n", 1<<20)
@@ -140,7 +141,8 @@ func TestManyQuotes(t *testing.T) {
 	}
 }
 
-// FuzzCSV holds rows against encoding/csv, where both take them; and a file in small chunks against one in large ones.
+// FuzzCSV holds rows against encoding/csv, where both take them; and a file in small chunks against
+// one in large ones.
 func FuzzCSV(f *testing.F) {
 	for _, text := range []string{"a,b\n1,2\n", "\"a\n\",\"b\"\"\"\r\n,\"\"\n", "a,\"b\n", "a\"b,c\n", "\"a\"b,c\nd,e\n", "\"\n\n\",\n\n\n1,2", "a,b\r\n\"c\",\"d\"\r\n"} {
 		f.Add([]byte(text))

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestMembers: what members become.
+// TestMembers: the fields that members become.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	const i8, f8 = "{'descr': '<i8', 'fortran_order': False, 'shape': ", "{'descr': '<f8', 'fortran_order': False, 'shape': "
@@ -51,7 +51,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestBadLines: what is wrong is told with its line, and the lines around it are samples.
+// TestBadLines: an error names its line, and the lines around it are samples.
 func TestBadLines(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
@@ -118,7 +118,7 @@ func TestLineEnds(t *testing.T) {
 	}
 }
 
-// FuzzJSON holds what a line is taken for against encoding/json.
+// FuzzJSON compares what a line is accepted as with encoding/json.
 func FuzzJSON(f *testing.F) {
 	for _, line := range []string{
 		`{"a":1}`, `{"a":"b\u00e9\ud83d\ude00\n"}`, `{"a":[1,2.5e3,[true,null]],"b":{"c":[]}}`, `{"a":"` + strings.Repeat("x", 40) + `"}`, `{"a":-0.1e+5}`, ` { } `,

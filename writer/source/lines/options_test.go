@@ -63,7 +63,7 @@ func TestOptions(t *testing.T) {
 		"late float":    {"x.jsonl", "{\"a\":1}\n{\"a\":1.5}\n", Options{Attrs: map[string]string{"n": "a"}}, []string{"x/000000000 | a.txt=1 | @n=1.", "x/000000001 | a.txt=1.5 | @n=1.5."}},
 		"no columns":    {"x.jsonl", people, Options{Columns: []string{"nme"}, Where: []string{"name=Bob"}}, []string{`! nothing to store … it has "id", "age", "score", "ok", "name"`}},
 		"nulls": {"x.jsonl", `{"a":null,"label":null}` + "\n" + `{"a":1}` + "\n{}\n", Options{Nulls: source.NullsEmpty}, []string{
-			"x/000000000 | a.txt= | label.txt=", "x/000000001 | a.txt=1", "! line 3 … all columns are null: there is nothing to store", // of which columns, nothing says
+			"x/000000000 | a.txt= | label.txt=", "x/000000001 | a.txt=1", "! line 3 … all columns are null: there is nothing to store", // no condition names the columns
 		}},
 		"nulls of columns": {"x.jsonl", `{"b":null}` + "\n{}\n", Options{Nulls: source.NullsEmpty, Columns: []string{"b", "a"}, Rename: map[string]string{"a": "txt"}}, []string{
 			"x/000000000 | b.txt= | txt=", "x/000000001 | b.txt= | txt=",
@@ -76,14 +76,14 @@ func TestOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { same(t, all(t, open(t, c.opt, given(t, c.file, c.text))), c.want) })
 	}
-	// What the first rows say holds for all.
+	// The first rows decide for all.
 	text := strings.Repeat("{\"a\":1"+strings.Repeat(" ", 200)+"}\n", 10_000) + "{\"a\":1.5}\n"
 	got := all(t, open(t, Options{Attrs: map[string]string{"n": "a"}}, given(t, "x.jsonl", text)))
 	same(t, got[10_000:], []string{"! attribute n, column a: 1.5 is not an integer, as in the first rows"})
 	same(t, got[:1], []string{"x/000000000 | a.txt=1 | @n=1"})
 }
 
-// TestBadOptions are told before anything is read.
+// TestBadOptions: bad options are refused before anything is read.
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	for want, opt := range map[string]Options{
@@ -139,7 +139,7 @@ func TestFiles(t *testing.T) {
 	got := all(t, open(t, Options{}, given(t, "a.csv", "x\n1\n", "a.jsonl", "{\"x\":2}", "a.jsonl.gz", "{\"x\":3}")))
 	same(t, got, []string{"a.csv/000000000 | x.txt=1", "a.jsonl/000000000 | x.txt=2", "a.jsonl.gz/000000000 | x.txt=3"})
 
-	// What may change what comes changes the fingerprint.
+	// What may change the samples changes the fingerprint.
 	seen := map[string]string{whole.Fingerprint(): "first"}
 	for name, s := range map[string]*Lines{
 		"options": open(t, Options{Columns: []string{"x"}}, in),
@@ -159,7 +159,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestNullsSkipped: rows without a value say that they are to be left out where that was asked for.
+// TestNullsSkipped: rows without a value are marked to be left out if the options ask for it.
 func TestNullsSkipped(t *testing.T) {
 	t.Parallel()
 	for _, nulls := range []source.Nulls{source.NullsFail, source.NullsSkip} {

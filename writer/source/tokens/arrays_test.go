@@ -19,7 +19,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
-// TestCut: a long array becomes samples of a length, and what is left.
+// TestCut: a long array becomes samples of a length, and a remainder.
 func TestCut(t *testing.T) {
 	in := one(t, "shards/train_000.npy", file("<u2", "(10,)", ids16(upTo(100, 10)...)))
 	for _, c := range []struct {
@@ -72,7 +72,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestHeaderOfLLMC: files of llm.c say themselves what they hold.
+// TestHeaderOfLLMC: the header of llm.c declares the type.
 func TestHeaderOfLLMC(t *testing.T) {
 	header := func(mark, version, ids uint32, content []byte) []byte {
 		head := binary.LittleEndian.AppendUint32(nil, mark)
@@ -141,7 +141,8 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestMisfits: an id that a type has no room for is told with its place in the array, and only its sample is left out.
+// TestMisfits: the error of an id that does not fit has its position in the array, and only its
+// sample is skipped.
 func TestMisfits(t *testing.T) {
 	for _, c := range []struct {
 		descr string
@@ -178,7 +179,8 @@ func TestMisfits(t *testing.T) {
 	}
 }
 
-// TestLarge: samples above an extent are read in pieces, from a remote store too, and padding may be longer than that.
+// TestLarge: samples above an extent are read in pieces, from a remote store too, and padding may
+// be longer than that.
 func TestLarge(t *testing.T) {
 	ids := make([]byte, 5<<18)
 	rng := rand.NewChaCha8([32]byte{1})
@@ -206,7 +208,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// far is a store that says it is remote.
+// far is a remote store.
 type far struct{ objstore.Store }
 
 func (far) Requests() int { return 4 }
@@ -223,7 +225,8 @@ func sample(t testing.TB) []source.Input {
 	}
 }
 
-// TestSeekAndSplit: from every cursor on come the samples that came behind it, and parts of any number are together the whole.
+// TestSeekAndSplit: every cursor is followed by the same samples as the first time, and any number
+// of parts is together the whole.
 func TestSeekAndSplit(t *testing.T) {
 	in := sample(t)
 	opt := tokens.Options{Length: 4, Raw: tokens.Uint16}
@@ -300,7 +303,8 @@ func TestSplitHuge(t *testing.T) {
 	}
 }
 
-// TestPacked packs by several workers, in blocks that are smaller than what is read at once, and reads it all back.
+// TestPacked packs by several workers, in blocks that are smaller than what is read at once, and
+// reads it all back.
 func TestPacked(t *testing.T) {
 	ids := make([]byte, 1<<20)
 	rng := rand.NewChaCha8([32]byte{2})
@@ -325,7 +329,7 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestChanged: a file that is another one since its header was read is an error, however it changed.
+// TestChanged: a file that changed since its header was read is an error, however it is read.
 func TestChanged(t *testing.T) {
 	dir := t.TempDir()
 	st, err := local.New(dir, local.Options{NoSync: true})
@@ -390,7 +394,7 @@ func TestFingerprint(t *testing.T) {
 	check("time", print(tokens.Options{Length: 4}, a))
 }
 
-// TestOptions: what cannot be is refused before a byte is read, by its name.
+// TestOptions: the error of an invalid option names it, before a byte is read.
 func TestOptions(t *testing.T) {
 	in := sample(t)
 	for _, c := range []struct {

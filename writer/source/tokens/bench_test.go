@@ -11,7 +11,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
-// BenchmarkJoin lays documents end to end; bytes are those of samples.
+// BenchmarkJoin concatenates documents; bytes are those of samples.
 func BenchmarkJoin(b *testing.B) {
 	const n = 4 << 20
 	st := mem.New()
