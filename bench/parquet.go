@@ -21,6 +21,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
@@ -147,7 +148,7 @@ func (b *bench) packParquet(path string) error {
 	if err != nil {
 		return err
 	}
-	src, err := parquet.New(b.ctx, []parquet.Input{{Store: store, Name: filepath.Base(path)}}, parquet.Options{})
+	src, err := parquet.New(b.ctx, []source.Input{{Store: store, Name: filepath.Base(path)}}, parquet.Options{})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func (b *bench) parts() error {
 		if err != nil {
 			return nil, err
 		}
-		return parquet.New(b.ctx, []parquet.Input{{Store: store, Name: filepath.Base(rows)}}, parquet.Options{})
+		return parquet.New(b.ctx, []source.Input{{Store: store, Name: filepath.Base(rows)}}, parquet.Options{})
 	})
 	if err != nil {
 		return err

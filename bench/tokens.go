@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
@@ -92,7 +93,7 @@ func (b *bench) arrays(path string, opt tokens.Options) (*tokens.Arrays, error) 
 	if err != nil {
 		return nil, err
 	}
-	return tokens.NewArrays(b.ctx, []tokens.Input{{Store: store, Name: filepath.Base(path)}}, opt)
+	return tokens.NewArrays(b.ctx, []source.Input{{Store: store, Name: filepath.Base(path)}}, opt)
 }
 
 func (b *bench) joined(path string, opt tokens.JoinOptions) (writer.Source, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/parquet"
+	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
 // rowFlags say what becomes of rows, of any kind of file that has some.
@@ -98,6 +99,10 @@ func rowError(err error) error {
 		return fmt.Errorf("%w; %s", err, nullsHelp)
 	case errors.Is(err, parquet.ErrPageMemory):
 		return fmt.Errorf("%w; give more with --memory, or write the file again with smaller pages", err)
+	case errors.Is(err, tokens.ErrRange):
+		return fmt.Errorf("%w; set the type with --token-dtype", err)
+	case errors.Is(err, tokens.ErrField):
+		return fmt.Errorf("%w; name it with --tokens-field", err)
 	}
 	return err
 }

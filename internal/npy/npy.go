@@ -1,5 +1,6 @@
-// Package npy reads and writes the header of .npy files, as NumPy's documentation of the format has it (versions 1, 2 and 3):
-// magic, version, length, and a Python dictionary with the keys descr, fortran_order and shape.
+// Package npy reads and writes the header of .npy files, versions 1, 2 and 3 of the format that
+// NumPy documents: magic, version, length, and a Python dictionary with the keys descr,
+// fortran_order and shape.
 package npy
 
 import (
@@ -13,30 +14,30 @@ import (
 // Magic begins every .npy file.
 const Magic = "\x93NUMPY"
 
-// Lead is how many bytes HeaderLen wants to see.
+// Lead is the number of bytes that HeaderLen needs.
 const Lead = 12 // magic, version, length of 4 bytes
 
-// maxText is the longest dictionary that is read. NumPy itself refuses more than 10,000 bytes unless told otherwise.
+// maxText is the longest dictionary that is read. NumPy's default limit is 10,000 bytes.
 const maxText = 64 << 10
 
-// Header is what a .npy file says of its array.
+// Header describes the array of a .npy file.
 type Header struct {
-	// Kind is NumPy's letter: i, u, f, b (truth value), c, O, S, U, V, m, M; 0 for records of fields.
+	// Kind is NumPy's letter: i, u, f, b (boolean), c, O, S, U, V, m or M; 0 for a structured type.
 	Kind byte
-	// Size is that of an element in bytes, for kinds i, u, f, b and c.
+	// Size is the size of an element in bytes, for kinds i, u, f, b and c.
 	Size int
-	// Big says that elements of more than one byte are big-endian.
+	// Big reports whether elements of more than one byte are big-endian.
 	Big bool
-	// Fortran says that the first dimension varies fastest.
+	// Fortran reports whether the first dimension varies fastest.
 	Fortran bool
 	// Shape has no negative number; its product may be larger than any file.
 	Shape []int64
-	// Descr is the element's type as the header has it.
+	// Descr is the element type as written in the header.
 	Descr string
 }
 
-// HeaderLen is the length of magic, version, length and dictionary together: where the array begins. first are the first bytes of
-// the file, Lead of them or the whole file.
+// HeaderLen returns the total length of magic, version, length and dictionary, which is the offset
+// of the array. first holds the first bytes of the file: Lead of them, or the whole file.
 func HeaderLen(first []byte) (int64, error) {
 	if len(first) < len(Magic) || string(first[:len(Magic)]) != Magic {
 		return 0, fmt.Errorf("it begins with %q instead of %q: it is no .npy file", first[:min(len(first), len(Magic))], Magic)
@@ -58,7 +59,7 @@ func HeaderLen(first []byte) (int64, error) {
 	return begin + text, nil
 }
 
-// Parse reads the header, all of whose bytes are given: as many as HeaderLen says.
+// Parse parses a header. Its length must be the one that HeaderLen returns.
 func Parse(header []byte) (Header, error) {
 	if n, err := HeaderLen(header[:min(len(header), Lead)]); err != nil {
 		return Header{}, err
@@ -76,7 +77,7 @@ func Parse(header []byte) (Header, error) {
 	return h, nil
 }
 
-// parseDict reads the dictionary.
+// parseDict parses the dictionary.
 func parseDict(text string) (h Header, err error) {
 	p := &parser{text: text}
 	if !p.take('{') {
@@ -102,7 +103,7 @@ func parseDict(text string) (h Header, err error) {
 			err = fmt.Errorf("key %q is none of descr, fortran_order and shape", key)
 		}
 		if err == nil && seen&bit != 0 {
-			err = fmt.Errorf("key %q comes twice", key)
+			err = fmt.Errorf("key %q occurs twice", key)
 		}
 		seen |= bit
 		if err != nil {
@@ -119,19 +120,19 @@ func parseDict(text string) (h Header, err error) {
 		return h, p.fail("its end")
 	}
 	if seen != 1|2|4 {
-		return h, errors.New("one of the keys descr, fortran_order and shape is missing")
+		return h, errors.New("it lacks one of the keys descr, fortran_order and shape")
 	}
 	return h, nil
 }
 
-// parser reads the Python literals that a header may hold.
+// parser parses the Python literals that a header may hold.
 type parser struct {
 	text string
 	at   int
 }
 
 func (p *parser) fail(want string) error {
-	return fmt.Errorf("%s is wanted at byte %d of %.60q", want, p.at, p.text)
+	return fmt.Errorf("%s is expected at byte %d of %.60q", want, p.at, p.text)
 }
 
 func (p *parser) space() {
@@ -140,7 +141,7 @@ func (p *parser) space() {
 	}
 }
 
-// take goes past one byte where it is the next that is no space.
+// take consumes c if it is the next byte that is not white space.
 func (p *parser) take(c byte) bool {
 	p.space()
 	if p.at < len(p.text) && p.text[p.at] == c {
@@ -150,7 +151,7 @@ func (p *parser) take(c byte) bool {
 	return false
 }
 
-// str reads a quoted text without escapes.
+// str parses a quoted string without escapes.
 func (p *parser) str() (string, bool) {
 	p.space()
 	if p.at >= len(p.text) || p.text[p.at] != '\'' && p.text[p.at] != '"' {
@@ -183,10 +184,10 @@ func (p *parser) truth() (bool, error) {
 	return false, p.fail("True or False")
 }
 
-// maxDims is NumPy's own limit.
+// maxDims is the limit of NumPy 2.
 const maxDims = 64
 
-// shape reads a tuple of integers; Python 2 wrote some with an L behind.
+// shape parses a tuple of integers. Python 2 wrote some with the suffix L.
 func (p *parser) shape() (dims []int64, err error) {
 	if !p.take('(') {
 		return nil, p.fail("the shape's tuple")
@@ -214,7 +215,8 @@ func (p *parser) shape() (dims []int64, err error) {
 	return dims, nil
 }
 
-// descr reads the type of elements: '<u2', or a list for records, which is gone past.
+// descr parses the element type: a string such as '<u2', or a list for a structured type, which is
+// skipped.
 func (p *parser) descr(h *Header) error {
 	p.space()
 	begin := p.at
@@ -244,7 +246,7 @@ func (p *parser) descr(h *Header) error {
 		}
 		h.Size = n
 		if n > 1 && (text[0] == '|' || text[0] == '=' || text[0] == h.Kind) {
-			return fmt.Errorf("type %q does not say which byte comes first", text)
+			return fmt.Errorf("type %q has no byte order", text)
 		}
 	case 'O', 'S', 'U', 'V', 'm', 'M', 'a', 'G', 'T':
 	default:
@@ -253,7 +255,7 @@ func (p *parser) descr(h *Header) error {
 	return nil
 }
 
-// records goes past a list, or tuple, of fields with their types.
+// records skips a list or tuple of fields and their types.
 func (p *parser) records(h *Header, begin int) error {
 	depth := 0
 	for p.at < len(p.text) {
@@ -282,8 +284,8 @@ func (p *parser) records(h *Header, begin int) error {
 	return p.fail("the end of the type")
 }
 
-// AppendHeader appends a header of version 1.0, padded to a multiple of 64 bytes. Shapes of so many dimensions that version 1.0 has no
-// room for them do not occur.
+// AppendHeader appends a header of version 1.0, padded to a multiple of 64 bytes. Version 1.0 has
+// room for every shape that occurs.
 func AppendHeader[I int | int64](dst []byte, descr string, shape ...I) []byte {
 	text := "{'descr': '" + descr + "', 'fortran_order': False, 'shape': ("
 	for i, d := range shape {
@@ -296,7 +298,7 @@ func AppendHeader[I int | int64](dst []byte, descr string, shape ...I) []byte {
 		text += ","
 	}
 	text += "), }"
-	const head = 10 // magic, version, length of what follows
+	const head = 10 // magic, version, length of the dictionary
 	pad := (64 - (head+len(text)+1)%64) % 64
 	dst = append(dst, Magic+"\x01\x00"...)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(text)+pad+1))

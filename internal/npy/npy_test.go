@@ -44,31 +44,31 @@ func TestRefused(t *testing.T) {
 	const good = "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }"
 	swap := func(old, new string) []byte { return header(1, strings.Replace(good, old, new, 1)) }
 	for want, content := range map[string][]byte{
-		"it is no .npy file":                       []byte("{\"a\": 1}"),
-		`begins with "" instead`:                   nil,
-		"less than any header":                     []byte(Magic + "\x01\x00"),
-		"its version is 9.0":                       header(9, good),
-		"claims 4294967295 bytes":                  append([]byte(Magic+"\x02\x00"), 0xff, 0xff, 0xff, 0xff),
-		"a dictionary is wanted at byte 0":         header(1, "[1]"),
-		"a key is wanted":                          swap("'descr'", "descr"),
-		`key "x" is none of`:                       swap("descr", "x"),
-		`key "shape" comes twice`:                  header(1, "{'shape': (), 'shape': ()}"),
-		"is missing":                               header(1, "{}"),
-		"a comma is wanted":                        swap("False,", "False"),
-		"True or False is wanted":                  swap("False", "0"),
-		"the shape's tuple is wanted":              swap("(3,)", "3"),
-		"a dimension below 2^63 is wanted":         swap("3", "9223372036854775808"),
-		"a dimension below 2^63 is wanted at byte": swap("3", "-1"),
-		"a type is wanted":                         swap("'<u2'", "None"),
-		`type "<"`:                                 swap("<u2", "<"),
-		`type "<u0"`:                               swap("<u2", "<u0"),
-		`type "<q2"`:                               swap("<u2", "<q2"),
-		`type "u2" does not say which byte`:        swap("<u2", "u2"),
-		"its end is wanted":                        header(1, good+"x"),
-		"the end of the type is wanted":            swap("'<u2'", "[('a'"),
-		"the end of a text is wanted":              swap("'<u2'", `['a\'`),
-		"its header has 66 bytes instead of 67":    header(1, good)[:66],
-		"dimension":                                swap("3", strings.Repeat("1, ", 65)),
+		"it is no .npy file":                         []byte("{\"a\": 1}"),
+		`begins with "" instead`:                     nil,
+		"less than any header":                       []byte(Magic + "\x01\x00"),
+		"its version is 9.0":                         header(9, good),
+		"claims 4294967295 bytes":                    append([]byte(Magic+"\x02\x00"), 0xff, 0xff, 0xff, 0xff),
+		"a dictionary is expected at byte 0":         header(1, "[1]"),
+		"a key is expected":                          swap("'descr'", "descr"),
+		`key "x" is none of`:                         swap("descr", "x"),
+		`key "shape" occurs twice`:                   header(1, "{'shape': (), 'shape': ()}"),
+		"it lacks one":                               header(1, "{}"),
+		"a comma is expected":                        swap("False,", "False"),
+		"True or False is expected":                  swap("False", "0"),
+		"the shape's tuple is expected":              swap("(3,)", "3"),
+		"a dimension below 2^63 is expected":         swap("3", "9223372036854775808"),
+		"a dimension below 2^63 is expected at byte": swap("3", "-1"),
+		"a type is expected":                         swap("'<u2'", "None"),
+		`type "<"`:                                   swap("<u2", "<"),
+		`type "<u0"`:                                 swap("<u2", "<u0"),
+		`type "<q2"`:                                 swap("<u2", "<q2"),
+		`type "u2" has no byte order`:                swap("<u2", "u2"),
+		"its end is expected":                        header(1, good+"x"),
+		"the end of the type is expected":            swap("'<u2'", "[('a'"),
+		"the end of a text is expected":              swap("'<u2'", `['a\'`),
+		"its header has 66 bytes instead of 67":      header(1, good)[:66],
+		"dimension":                                  swap("3", strings.Repeat("1, ", 65)),
 	} {
 		if _, err := Parse(content); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", content, err, want)
@@ -76,7 +76,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestAppendHeader: what is written is read, and begins arrays at multiples of 64 bytes.
+// TestAppendHeader: a header can be parsed, and arrays begin at multiples of 64 bytes.
 func TestAppendHeader(t *testing.T) {
 	for _, shape := range [][]int64{{}, {0}, {2048}, {1 << 40, 7}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1 << 62}} {
 		head := AppendHeader([]byte("x"), "<u2", shape...)[1:]
@@ -87,7 +87,7 @@ func TestAppendHeader(t *testing.T) {
 	}
 }
 
-// FuzzParse: no header makes a panic; what is accepted can be written and read again.
+// FuzzParse: no header causes a panic; an accepted one can be written and parsed again.
 func FuzzParse(f *testing.F) {
 	f.Add(header(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }\n"))
 	f.Add(header(3, "{'descr': [('é', '<i4')], 'fortran_order': True, 'shape': (2L, 3)}"))

@@ -1,4 +1,5 @@
-// Package where reads conditions such as width>=256 or `label is null`, which sources filter by.
+// Package where parses conditions such as width>=256 or `label is null`, by which rows and samples
+// are filtered.
 package where
 
 import (
@@ -6,24 +7,24 @@ import (
 	"strings"
 )
 
-// Condition is one condition on a row or sample, as a user writes it.
+// Condition is one condition on a row or sample.
 type Condition struct {
-	// Text is all of it.
+	// Text is the condition as the user wrote it.
 	Text string
-	// Column is the name left of Op: that of a column, or an attribute.
+	// Column is the name before Op: a column or an attribute.
 	Column string
 	// Op is one of = != < <= > >=, "is null" and "is not null".
 	Op string
-	// Word is what it is compared with.
+	// Word is the value after Op.
 	Word string
-	// Quoted says that the word stood in quotes.
+	// Quoted reports whether Word was in quotes.
 	Quoted bool
 }
 
-// The operators, longer ones first.
+// operators lists longer ones first, so that a prefix match finds the right one.
 var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
 
-// Parse reads a condition. A word may stand in single or double quotes.
+// Parse parses a condition. The value may be in single or double quotes.
 func Parse(text string) (Condition, error) {
 	c := Condition{Text: text}
 	words := strings.Fields(text)
@@ -54,7 +55,7 @@ func Parse(text string) (Condition, error) {
 	return c, nil
 }
 
-// lastWords is the end of text that begins with its nth last word.
+// lastWords returns the end of text, from its nth last word on.
 func lastWords(text string, n int) string {
 	end := strings.TrimRight(text, " \t")
 	for range n {
@@ -64,11 +65,11 @@ func lastWords(text string, n int) string {
 	return text[len(end):]
 }
 
-// Nulls says that the condition asks for null or its absence.
+// Nulls reports whether the condition tests for null.
 func (c *Condition) Nulls() bool { return c.Op == "is null" || c.Op == "is not null" }
 
-// Holds says whether the condition holds for a value that is null, or that compares as order with the word; ordered is false
-// where the two have no order. No comparison holds for null.
+// Holds reports whether the condition holds for a value that is null, or that compares as order
+// with Word. ordered is false if the two have no order. No comparison holds for null.
 func (c *Condition) Holds(null bool, order int, ordered bool) bool {
 	switch {
 	case c.Op == "is null":

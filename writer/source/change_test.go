@@ -15,7 +15,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// meddled is a Files whose payloads have something happen to them before they are read, and after their first bytes.
+// meddled is a Files whose payloads have something happen to them before they are read, and after
+// their first bytes.
 type meddled struct {
 	*source.Files
 	before func(key string)
@@ -102,7 +103,7 @@ var meddlings = map[string]struct {
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-	}, "vanished"},
+	}, "was removed"},
 	"is replaced": {func(t *testing.T, path, data string) {
 		put(t, filepath.Dir(path), "new", strings.Repeat("z", len(data)))
 		if err := os.Rename(filepath.Dir(path)+"/new", path); err != nil {
@@ -122,7 +123,7 @@ var meddlings = map[string]struct {
 		if err := os.RemoveAll(filepath.Dir(path)); err != nil {
 			t.Fatal(err)
 		}
-	}, "vanished"},
+	}, "was removed"},
 	"becomes a link out": {func(t *testing.T, path, data string) {
 		other := tree(t, "x")
 		put(t, other, "x", data)
@@ -135,7 +136,8 @@ var meddlings = map[string]struct {
 	}, "escapes"},
 }
 
-// TestChangedBeforeRead: between listing and reading a file is another one. It is never packed as it is now.
+// TestChangedBeforeRead: between listing and reading a file is another one. It is never packed as
+// it is now.
 func TestChangedBeforeRead(t *testing.T) {
 	for _, size := range []int{5000, 17 << 20} {
 		for what, c := range meddlings {
@@ -166,7 +168,7 @@ func TestChangedBeforeRead(t *testing.T) {
 	}
 }
 
-// TestChangedWhileRead: a file that is streamed changes under the reader's hands.
+// TestChangedWhileRead: a file changes while it is streamed.
 func TestChangedWhileRead(t *testing.T) {
 	const size = 17 << 20
 	for _, what := range []string{"grows", "shrinks", "is emptied", "is rewritten"} {
@@ -181,7 +183,7 @@ func TestChangedWhileRead(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	// One that vanishes is still whole for who has it open.
+	// A removed file stays readable for those who have it open.
 	dir := tree(t, "a.txt")
 	put(t, dir, "v.txt", strings.Repeat("x", size))
 	src := &meddled{Files: open(t, source.FilesOptions{}, dir), before: func(string) {}, during: func(string) { _ = os.Remove(dir + "/v.txt") }}
@@ -230,7 +232,7 @@ func TestFingerprint(t *testing.T) {
 	check("name", print(source.FilesOptions{}, moved))
 }
 
-// stopAfter fails behind some samples, once those have had time to be put.
+// stopAfter fails after some samples, once they have had time to be stored.
 type stopAfter struct {
 	*source.Files
 	left int

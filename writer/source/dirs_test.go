@@ -68,7 +68,8 @@ func TestFolderComesBack(t *testing.T) {
 	}
 }
 
-// TestFolderVanishes between the listing of its parent and its own: what it held was never there, like a file's.
+// TestFolderVanishes: a folder is removed between the listing of its parent and its own listing;
+// its files count as never listed.
 func TestFolderVanishes(t *testing.T) {
 	dir := tree(t, "a.txt", "sub/b.txt", "z.txt")
 	src := open(t, source.FilesOptions{Found: func(int64) { _ = os.RemoveAll(dir + "/sub") }}, dir)

@@ -10,12 +10,13 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// maxExpanded bounds what braces and globs stand for.
+// maxExpanded bounds the number of names that a pattern expands to.
 const maxExpanded = 1 << 20
 
-// Expand lists what a pattern stands for on the local disk: braces as in train-{000000..000099}.tar or {train,val}.tar, then
-// globs, where ** goes into folders. Braces name files, whether they are there or not; a glob names what is there but folders, in
-// order of names, at least one.
+// Expand expands a pattern on the local disk: first braces, as in train-{000000..000099}.tar or
+// {train,val}.tar, then globs, in which ** crosses folders. A name without a glob is returned
+// whether the file exists or not. A glob returns the files that match, without folders, sorted, and
+// must match at least one.
 func Expand(pattern string) ([]string, error) {
 	words, err := Braces(pattern)
 	if err != nil {
@@ -36,13 +37,14 @@ func Expand(pattern string) ([]string, error) {
 		}
 		slices.Sort(found)
 		if paths = append(paths, found...); len(paths) > maxExpanded {
-			return nil, fmt.Errorf("source: %q stands for more than %d files", pattern, maxExpanded)
+			return nil, fmt.Errorf("source: %q expands to more than %d files", pattern, maxExpanded)
 		}
 	}
 	return paths, nil
 }
 
-// Braces expands the braces of a pattern, the first pair slowest, and leaves globs as they are.
+// Braces expands the braces of a pattern and keeps its globs. The first pair of braces varies
+// slowest.
 func Braces(pattern string) ([]string, error) {
 	open := strings.IndexByte(pattern, '{')
 	if open < 0 {
@@ -50,11 +52,11 @@ func Braces(pattern string) ([]string, error) {
 	}
 	length := strings.IndexByte(pattern[open:], '}')
 	if length < 0 {
-		return nil, fmt.Errorf("source: %q: a { without its }", pattern)
+		return nil, fmt.Errorf("source: %q: a { without }", pattern)
 	}
 	inner := pattern[open+1 : open+length]
 	if strings.Contains(inner, "{") {
-		return nil, fmt.Errorf("source: %q: braces within braces are not understood", pattern)
+		return nil, fmt.Errorf("source: %q: nested braces are not supported", pattern)
 	}
 	words, err := alternatives(inner)
 	if err != nil {
@@ -65,7 +67,7 @@ func Braces(pattern string) ([]string, error) {
 		return nil, err
 	}
 	if len(words)*len(rest) > maxExpanded {
-		return nil, fmt.Errorf("source: %q stands for more than %d files", pattern, maxExpanded)
+		return nil, fmt.Errorf("source: %q expands to more than %d files", pattern, maxExpanded)
 	}
 	var all []string
 	for _, w := range words {
@@ -76,7 +78,8 @@ func Braces(pattern string) ([]string, error) {
 	return all, nil
 }
 
-// alternatives are a..b, as wide as the wider of both where one begins with 0, or words with commas.
+// alternatives expands the content of braces: a..b, as wide as the wider of the two if one of them
+// begins with 0, or words separated by commas.
 func alternatives(inner string) ([]string, error) {
 	first, last, ok := strings.Cut(inner, "..")
 	if !ok {
@@ -85,7 +88,7 @@ func alternatives(inner string) ([]string, error) {
 	from, err := strconv.ParseUint(first, 10, 63)
 	to, err2 := strconv.ParseUint(last, 10, 63)
 	if err != nil || err2 != nil || from > to || to-from >= maxExpanded {
-		return nil, fmt.Errorf("{%s}: give numbers, the lesser first, as in {000000..000099}", inner)
+		return nil, fmt.Errorf("{%s}: give numbers in ascending order, as in {000000..000099}", inner)
 	}
 	width := 0
 	if (len(first) > 1 && first[0] == '0') || (len(last) > 1 && last[0] == '0') {

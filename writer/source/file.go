@@ -13,15 +13,16 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// root is a source folder. All names are opened below it: a link or a ".." that leads out fails (os.Root). Or it is a store.
+// root is a source folder or a store. os.Root opens names below the folder: a link or a ".." that
+// leads out of it fails.
 type root struct {
 	*os.Root
 	path  string
 	store objstore.Store
 }
 
-// roots are the source folders, and handles of the folders below them that files were read from lately: opening a name
-// below such a handle takes one look-up instead of one for each element of its path.
+// roots holds the source folders, and handles of the subfolders that files were read from recently:
+// opening a name below such a handle takes one lookup instead of one per element of the path.
 type roots struct {
 	list []root
 
@@ -29,22 +30,22 @@ type roots struct {
 	dirs map[dirName]*dirHandle
 }
 
-// dirName is a folder below the source of that number.
+// dirName is a folder below source number.
 type dirName struct {
 	number int
 	path   string
 }
 
-// maxDirs is how many folders stay open.
+// maxDirs is the number of subfolders that stay open.
 const maxDirs = 128
 
 type dirHandle struct {
-	open sync.Once // outside the lock: a slow file system opens many at once
+	open sync.Once // outside the lock: a slow file system opens many at a time
 	root *os.Root
 	err  error
 
 	refs int
-	used bool // in the cache
+	used bool // it is in roots.dirs
 }
 
 func (d *dirHandle) close() error {
@@ -83,7 +84,7 @@ func (r *roots) close() error {
 	return errors.Join(errs...)
 }
 
-// dir returns a handle of a folder; release gives it back.
+// dir returns a handle of a folder. The caller must call release after use.
 func (r *roots) dir(number int, path string) (d *dirHandle, release func(), err error) {
 	if path == "" {
 		return &dirHandle{root: r.list[number].Root}, func() {}, nil
@@ -110,7 +111,7 @@ func (r *roots) dir(number int, path string) (d *dirHandle, release func(), err 
 		return d, release, nil
 	}
 	r.mu.Lock()
-	if r.dirs[name] == d { // the next one may try again
+	if r.dirs[name] == d { // the next caller may try again
 		delete(r.dirs, name)
 		d.used = false
 	}
@@ -119,7 +120,7 @@ func (r *roots) dir(number int, path string) (d *dirHandle, release func(), err 
 	return nil, nil, d.err
 }
 
-// evict drops some handle when there are too many; one in use is closed by its last user.
+// evict drops one handle if there are too many. The last user closes a handle in use.
 func (r *roots) evict() {
 	if len(r.dirs) < maxDirs {
 		return
@@ -133,13 +134,13 @@ func (r *roots) evict() {
 	}
 }
 
-// file is the payload of one listed file.
+// file is the payload of one file.
 type file struct {
 	roots *roots
 	listed
 }
 
-// ErrChanged: a file is not what it was when it was listed.
+// errChanged means that a file differs from the one that was listed.
 var errChanged = errors.New("the file changed while it was packed: pack again when nothing writes to it")
 
 func (f *file) open() (*os.File, error) {
@@ -150,7 +151,7 @@ func (f *file) open() (*os.File, error) {
 	defer release()
 	h, err := d.root.OpenFile(f.name, os.O_RDONLY|openNonblock, 0)
 	if err != nil {
-		// A link may lead to another folder inside the source: that is for the root to judge.
+		// A link may lead to another folder inside the source, which the root can decide.
 		path := filepath.FromSlash(dirOf(f.key) + f.name)
 		if h, err2 := f.roots.list[f.root].OpenFile(path, os.O_RDONLY|openNonblock, 0); err2 == nil {
 			return f.regular(h)
@@ -160,11 +161,11 @@ func (f *file) open() (*os.File, error) {
 	return f.regular(h)
 }
 
-// regular refuses what has taken the place of a file since it was listed, before a read of it could block.
+// regular refuses what replaced a file since it was listed, before a read of it can block.
 func (f *file) regular(h *os.File) (*os.File, error) {
 	info, err := h.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%w (it is no regular file any more)", errChanged)
+		err = fmt.Errorf("%w (it is no longer a regular file)", errChanged)
 	}
 	if err != nil {
 		h.Close()
@@ -175,12 +176,13 @@ func (f *file) regular(h *os.File) (*os.File, error) {
 
 func explain(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the file vanished while it was packed: %w", err)
+		return fmt.Errorf("the file was removed while it was packed: %w", err)
 	}
 	return err
 }
 
-// check says whether the file still is what was listed. Called after its bytes were read: whatever changed before shows.
+// check fails if the file differs from the one that was listed. Callers check after reading, so
+// that any earlier change is found.
 func (f *file) check(h *os.File) error {
 	info, err := h.Stat()
 	if err != nil {
@@ -190,12 +192,12 @@ func (f *file) check(h *os.File) error {
 		return fmt.Errorf("%w (it had %d bytes, now %d)", errChanged, f.size, info.Size())
 	}
 	if info.ModTime().UnixNano() != f.mtime {
-		return fmt.Errorf("%w (its modification time moved)", errChanged)
+		return fmt.Errorf("%w (its modification time changed)", errChanged)
 	}
 	return nil
 }
 
-// ReadInto is writer.Payload's.
+// ReadInto implements writer.Payload.
 func (f *file) ReadInto(_ context.Context, p []byte) error {
 	h, err := f.open()
 	if err != nil {
@@ -211,7 +213,7 @@ func (f *file) ReadInto(_ context.Context, p []byte) error {
 	return f.check(h)
 }
 
-// Open is writer.Payload's.
+// Open implements writer.Payload.
 func (f *file) Open(context.Context) (io.ReadCloser, error) {
 	h, err := f.open()
 	if err != nil {
@@ -224,7 +226,7 @@ func (f *file) Open(context.Context) (io.ReadCloser, error) {
 	return &stream{f: f, h: h}, nil
 }
 
-// stream reads a file and checks it at its end.
+// stream reads a file and checks it at the end.
 type stream struct {
 	f *file
 	h *os.File
@@ -241,5 +243,3 @@ func (s *stream) Read(p []byte) (int, error) {
 }
 
 func (s *stream) Close() error { return s.h.Close() }
-
-func isEOF(err error) bool { return errors.Is(err, io.EOF) }

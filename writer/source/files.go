@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,38 +17,44 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/internal/extsort"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
-// FilesOptions say which files become samples.
+// FilesOptions selects the files that become samples.
 type FilesOptions struct {
-	// Include, when not empty, takes only files that one of these globs matches; Exclude then leaves out. A glob without a
-	// slash is matched against the base name, one with a slash against the path below its folder; ** crosses slashes. Names
-	// that begin with a dot are taken only when a glob of Include that begins with one matches them.
+	// Include, if not empty, selects the files that match one of these globs; Exclude then removes
+	// files. A glob without a slash is matched against the base name, one with a slash against the
+	// path below its folder; ** crosses slashes. Names that begin with a dot are included only if
+	// they match a glob of Include that begins with a dot itself.
 	Include, Exclude []string
-	// ClassField, when not empty, adds a field of that name to every sample: the number of its first folder among all first
-	// folders in order of names, as decimal digits; and a label attribute "class": the folder's name.
+	// ClassField, if not empty, adds a field of that name to every sample: the number, in decimal
+	// digits, of its first folder among all first folders sorted by name. It also adds a label
+	// attribute "class" with the folder's name.
 	ClassField string
-	// Classes fixes the first classes' numbers, for appending to a data set that has them.
+	// Classes fixes the numbers of the first classes, to append to a data set that has them.
 	Classes []string
-	// Shuffle puts samples in an order drawn by Seed: samples near each other in storage have nothing to do with each other
-	// then. It costs a sort of the names.
+	// Shuffle orders samples randomly by Seed, so that neighbours in storage are unrelated. It
+	// costs a sort of the names.
 	Shuffle bool
 	Seed    uint64
-	// Memory bounds the sorting of names in bytes, default 64 MiB; above it names go to a temporary file in TempDir.
+	// Memory bounds the memory for sorting names in bytes. The default is 64 MiB; above it, names
+	// are written to a temporary file in TempDir.
 	Memory  int64
 	TempDir string
-	// Found, when not nil, is told now and then how many files have been listed.
+	// Found, if not nil, is called from time to time with the number of files listed.
 	Found func(files int64)
 }
 
-// Left counts what Files passed over.
+// Left counts the files that Files left out.
 type Left struct {
-	// Hidden files and folders begin with a dot; Filtered files were not included, or excluded.
+	// Hidden files and folders begin with a dot; Filtered files did not match Include, or matched
+	// Exclude.
 	Hidden, Filtered int64
 }
 
-// Files is the files of folders, or the objects of stores, as samples: files that share the path up to the first dot of the base name are one sample.
-// Samples come in the order of the folders given, then of keys, or shuffled over all of them.
+// Files reads the files of folders, or the objects of stores, as samples: files that share the path
+// up to the first dot of the base name form one sample. Samples are in the order of the folders
+// given, then of keys, or shuffled over all of them.
 type Files struct {
 	opt   FilesOptions
 	roots *roots
@@ -60,20 +65,21 @@ type Files struct {
 	bytes   int64
 	sum     format.Hash
 	classes []string
-	classNo map[string]int // the number of each
+	classNo map[string]int // the number of each class
 
 	next func() (listed, error, bool)
 	stop func()
 	peek *listed
-	at   int64 // samples given, those before begin included
-	// begin and end limit the samples to those of a part.
+	at   int64 // samples returned, including those before begin
+	// begin and end are the samples of the current part.
 	begin, end int64
 }
 
 var _ writer.Splitter = (*Files)(nil)
 
-// NewFiles lists folders. Links are followed inside their folder only; a link that leads out, a link to a folder, and what
-// is no regular file come up from Next as *writer.SampleError.
+// NewFiles lists folders. Links are followed inside their folder only. A link that leads out of it,
+// a link to a folder, and anything but a regular file make Next return a *writer.SampleError. The
+// caller must Close the Files.
 func NewFiles(ctx context.Context, folders []string, opt FilesOptions) (*Files, error) {
 	r, err := openRoots(folders)
 	if err != nil {
@@ -82,7 +88,7 @@ func NewFiles(ctx context.Context, folders []string, opt FilesOptions) (*Files, 
 	return newFiles(ctx, r, opt)
 }
 
-// newFiles takes the roots over.
+// newFiles lists r and owns it from then on.
 func newFiles(ctx context.Context, r *roots, opt FilesOptions) (*Files, error) {
 	if opt.Memory == 0 {
 		opt.Memory = 64 << 20
@@ -106,17 +112,18 @@ func newFiles(ctx context.Context, r *roots, opt FilesOptions) (*Files, error) {
 	return f, nil
 }
 
-// listed is a row of the sorted list.
+// listed is a record of the sorted list.
 type listed struct {
 	root       int
 	key, field string
-	name       string // base name as it is on disk
+	name       string // base name on disk
 	size       int64
-	mtime      int64 // nanoseconds; of an object its version
+	mtime      int64 // nanoseconds; for an object its version
 	problem    string
 }
 
-// The sort key comes first: shuffle hash (or nothing), folder number, key, NUL, field, NUL. What follows is not sorted by.
+// encode appends a record. It begins with the sort key: shuffle hash (if any), folder number, key,
+// NUL, field, NUL. The rest does not affect the order.
 func (f *Files) encode(dst []byte, l *listed) []byte {
 	if f.opt.Shuffle {
 		h := sha256.New()
@@ -134,7 +141,7 @@ func (f *Files) encode(dst []byte, l *listed) []byte {
 	return append(dst, l.problem...)
 }
 
-// errDamaged: the temporary file that the list is in gave back something else.
+// errDamaged means that the temporary file of the list was changed.
 var errDamaged = errors.New("source: list of files is damaged")
 
 func (f *Files) decode(rec []byte) (l listed, err error) {
@@ -163,7 +170,7 @@ func (f *Files) decode(rec []byte) (l listed, err error) {
 	return l, nil
 }
 
-// survey goes once over the sorted list: totals, classes, fingerprint.
+// survey reads the sorted list once to compute totals, classes and fingerprint.
 func (f *Files) survey(ctx context.Context) error {
 	h := sha256.New()
 	seen := map[string]bool{}
@@ -218,7 +225,7 @@ func classOf(key string) string {
 	return class
 }
 
-// Next is writer.Source's.
+// Next implements writer.Source.
 func (f *Files) Next(ctx context.Context) (writer.Sample, error) {
 	if err := ctx.Err(); err != nil {
 		return writer.Sample{}, err
@@ -261,7 +268,7 @@ func (f *Files) Next(ctx context.Context) (writer.Sample, error) {
 	return s, nil
 }
 
-// dirOf is the folder part of a key, with its slash.
+// dirOf returns the folder part of a key, with its slash.
 func dirOf(key string) string { return key[:strings.LastIndexByte(key, '/')+1] }
 
 // group returns the files of the next sample.
@@ -304,14 +311,14 @@ func (f *Files) path(l *listed) string {
 	return filepath.Join(f.roots.list[l.root].path, filepath.FromSlash(dirOf(l.key)), l.name)
 }
 
-// Cursor is the number of samples given, in a part those of the parts before it included.
+// Cursor returns the number of samples returned, including those of the parts before.
 func (f *Files) Cursor() string { return strconv.FormatInt(f.at, 10) }
 
-// Seek goes to a cursor: forward over the list, without opening a file.
+// Seek moves to a cursor by reading the list forward. It opens no file.
 func (f *Files) Seek(ctx context.Context, cursor string) error {
 	to, err := strconv.ParseInt(cursor, 10, 64)
 	if err != nil || to < f.begin || to > f.end {
-		return fmt.Errorf("source: cursor %q is none of samples %d to %d", cursor, f.begin, f.end)
+		return fmt.Errorf("source: cursor %q is not one of samples %d to %d", cursor, f.begin, f.end)
 	}
 	if f.stop == nil || to < f.at {
 		if f.stop != nil {
@@ -347,28 +354,25 @@ func (f *Files) all() iter.Seq2[listed, error] {
 	}
 }
 
-// Fingerprint covers names, sizes and modification times of all files, their order, and the numbers of classes.
+// Fingerprint covers the names, sizes and modification times of all files, their order, and the
+// class numbers.
 func (f *Files) Fingerprint() string { return "files:" + f.sum.String() }
 
-// Meta names the classes, when there is a class field.
+// Meta names the classes, if there is a class field.
 func (f *Files) Meta() format.Metadata {
 	if f.opt.ClassField == "" {
 		return nil
 	}
-	b, err := json.Marshal(f.classes)
-	if err != nil {
-		panic("source: classes: " + err.Error()) // strings
-	}
-	return format.Metadata{"classes": string(b)}
+	return fields.Classes(f.classes)
 }
 
-// Split limits the source to one of so many parts, counted from 0, and goes to its beginning. Part i is the samples from
-// ⌊samples × i ÷ parts⌋ on, in the order that they come in, up to the next part's first.
+// Split limits the source to part of parts, counted from 0, and moves to its beginning. Part i
+// begins at sample ⌊samples × i ÷ parts⌋ and ends before the first of the next part.
 func (f *Files) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("source: there is no part %d of %d: parts count from 0", part, parts)
 	}
-	share := func(i int) int64 { // of a product that may not fit
+	share := func(i int) int64 { // without overflow
 		n, of := f.samples, int64(parts)
 		return n/of*int64(i) + n%of*int64(i)/of
 	}
@@ -393,13 +397,14 @@ func (f *Files) Split(part, parts int) error {
 	return f.Seek(context.Background(), strconv.FormatInt(f.begin, 10))
 }
 
-// Total counts samples, and bytes of files: those of the part after Split.
+// Total returns the number of samples and the bytes of their files, of the current part after
+// Split.
 func (f *Files) Total() (samples, size int64) { return f.end - f.begin, f.bytes }
 
-// Left counts what was passed over.
+// Left returns the number of files that were left out.
 func (f *Files) Left() Left { return f.left }
 
-// Close frees the list and the folders. Payloads cannot be read afterwards.
+// Close releases the list and the folders. Payloads cannot be read afterwards.
 func (f *Files) Close() error {
 	if f.stop != nil {
 		f.stop()

@@ -15,8 +15,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// TestGrouping: files that share the path up to the first dot of the base name are a sample; samples go by key, fields by
-// name.
+// TestGrouping: files that share the path up to the first dot of the base name are a sample;
+// samples go by key, fields by name.
 func TestGrouping(t *testing.T) {
 	dir := tree(t, "b.json", "b.jpg", "a/x.tar.gz", "a/x", "a/y.v1.txt", "a.d/z.txt", "a!/q.txt", "empty-named")
 	if err := os.MkdirAll(dir+"/hollow/deep", 0o755); err != nil {
@@ -34,7 +34,8 @@ func TestGrouping(t *testing.T) {
 	}
 }
 
-// TestRandomTrees packs trees of many shapes and finds every byte again, in an order that is a function of names.
+// TestRandomTrees packs trees of many shapes and finds every byte again, in an order that is a
+// function of names.
 func TestRandomTrees(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -67,13 +68,13 @@ func TestClassField(t *testing.T) {
 	if got := set.Manifest.Meta["classes"]; got != `["ape","cat","dog"]` {
 		t.Fatal(got)
 	}
-	// Appending keeps the numbers that are there.
+	// Appending keeps the existing numbers.
 	src := open(t, source.FilesOptions{ClassField: "cls", Classes: []string{"zebra", "dog"}}, dir)
 	set, _ = pack(t, src, packOptions())
 	if got := set.Manifest.Meta["classes"]; got != `["zebra","dog","ape","cat"]` || string(set.ByKey()["ape/x"].Field("cls")) != "2" {
 		t.Fatal(got)
 	}
-	// What bytes depend on is in the fingerprint.
+	// The fingerprint covers what the bytes depend on.
 	prints := map[string]bool{src.Fingerprint(): true}
 	for _, opt := range []source.FilesOptions{{}, {ClassField: "cls"}, {ClassField: "label"}, {ClassField: "cls", Classes: []string{"dog"}}} {
 		prints[open(t, opt, dir).Fingerprint()] = true
@@ -89,7 +90,7 @@ func TestClassField(t *testing.T) {
 	}
 }
 
-// fails packs a source with one bad file: the error names it and says why.
+// fails packs a source with one bad file: the error names the file and the reason.
 func fails(t *testing.T, src *source.Files, file, why string) {
 	t.Helper()
 	_ = failure(t, src, file, why)
@@ -162,8 +163,8 @@ func TestGlobs(t *testing.T) {
 	}
 }
 
-// TestHiddenWanted: an include glob that begins with a dot takes hidden files. One whose whole name is an extension has no
-// key, and is named.
+// TestHiddenWanted: an include glob that begins with a dot takes hidden files. One whose whole name
+// is an extension has no key, and is named.
 func TestHiddenWanted(t *testing.T) {
 	dir := tree(t, "a.txt", ".git/config", ".git/x/y.txt", "sub/.hid/z.txt", ".gitignore")
 	src := open(t, source.FilesOptions{Include: []string{".git/**"}}, dir)

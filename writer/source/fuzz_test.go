@@ -9,7 +9,8 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// FuzzListed: a row of the list comes back as it was, sorts by what it must, and damage is an error, never a panic.
+// FuzzListed: a record of the list decodes to itself and sorts correctly, and damage is an error,
+// never a panic.
 func FuzzListed(f *testing.F) {
 	f.Add(0, "a/b", "jpg", "b.jpg", int64(7), int64(9), "", []byte{}, true)
 	f.Add(3, "", "", "x", int64(0), int64(-1), "a problem", []byte("\x00\x00\x00\x00a\x00b\x00c\x001234567"), false)
@@ -33,7 +34,8 @@ func FuzzListed(f *testing.F) {
 	})
 }
 
-// FuzzGlobs: a valid glob never panics, one without a slash looks at the base name alone, and an exclude wins.
+// FuzzGlobs: a valid glob never panics, one without a slash looks at the base name alone, and an
+// exclude wins.
 func FuzzGlobs(f *testing.F) {
 	f.Add("*.jpg", "a/b.jpg")
 	f.Add("**/.x/*", ".x/y")

@@ -98,7 +98,7 @@ func expect(t testing.TB, set *readback.Set, want ...string) {
 	}
 }
 
-// sameFiles says that a data set holds exactly the files of a folder.
+// sameFiles checks that a data set holds exactly the files of a folder.
 func sameFiles(t testing.TB, set *readback.Set, dir string) {
 	t.Helper()
 	left := map[string][]byte{}

@@ -11,7 +11,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// TestNames: whatever a file system can hold and tar can give back comes through.
+// TestNames: every name that a file system can hold and tar can store survives.
 func TestNames(t *testing.T) {
 	long := strings.Repeat("n", 240)
 	dir := tree(t, "plain.txt", "with space.txt", " lead.txt", "new\nline.txt", "tab\t.t\tx", "quote'\".txt", "back\\slash.txt", "non-utf8-\xff\xfe.b\x80n", "ümlaut/日本.txt",
@@ -69,7 +69,7 @@ func TestTrailingDot(t *testing.T) {
 		key, _ := format.SplitName([]byte(name))
 		skips(t, src, []string{"b"}, string(key))
 	}
-	// Two dots are a field named ".", which does come back.
+	// Two dots are a field named ".", which survives.
 	set, _ := pack(t, open(t, source.FilesOptions{}, tree(t, "a..", "a.b.")), packOptions())
 	expect(t, set, "a .=<a..> b.=<a.b.>")
 }

@@ -2,19 +2,18 @@ package source
 
 import "errors"
 
-// Nulls says what becomes of a row that has no value in any column that becomes a field: a sample
-// has at least one field.
+// Nulls selects what happens to a row without a value in any column that becomes a field: a sample
+// needs at least one field.
 type Nulls int
 
 const (
-	// NullsFail makes such a row an error of its sample, which wraps ErrNulls.
+	// NullsFail makes the row a *writer.SampleError, which wraps ErrNulls.
 	NullsFail Nulls = iota
-	// NullsEmpty makes it a sample whose columns are fields of no bytes.
+	// NullsEmpty makes it a sample whose fields are empty.
 	NullsEmpty
-	// NullsSkip leaves it out and counts it among the samples that were skipped, whatever is done on
-	// errors.
+	// NullsSkip leaves the row out and counts it as skipped, whatever the policy for errors.
 	NullsSkip
 )
 
-// ErrNulls: a row has no value in any column that becomes a field.
+// ErrNulls means that a row has no value in any column that becomes a field.
 var ErrNulls = errors.New("all columns are null: there is nothing to store")

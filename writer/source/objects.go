@@ -16,10 +16,10 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// NewObjects is NewFiles over stores: the objects of each, by the names below it, are the files.
-// Each is read by one request, and one that was replaced since it was listed is an error of its
-// sample; so is one that does not match the checksum that its store keeps. Names that end in a
-// slash, as some tools put them for folders, are passed over. The stores are the caller's to close.
+// NewObjects is like NewFiles for the objects of stores, named relative to each store. Each object
+// is read by one request. An object that was replaced since it was listed, or that does not match
+// the checksum that its store keeps, is an error of its sample. Names that end in a slash, which
+// some tools create for folders, are ignored. The caller closes the stores.
 func NewObjects(ctx context.Context, stores []objstore.Store, opt FilesOptions) (*Files, error) {
 	r := &roots{}
 	for _, s := range stores {
@@ -56,10 +56,11 @@ func (w *walker) objects() error {
 	return nil
 }
 
-// hidden says whether an element of a name begins with a dot.
+// hidden reports whether an element of a name begins with a dot.
 func hidden(rel string) bool { return rel[0] == '.' || strings.Contains(rel, "/.") }
 
-// version stands for the ETag, and for the time where there is none, in place of a modification time.
+// version returns a hash of the ETag, or the time if there is no ETag, for use as a modification
+// time.
 func version(info objstore.Info) int64 {
 	if info.ETag == "" {
 		return info.ModTime.UnixNano()
@@ -67,7 +68,7 @@ func version(info objstore.Info) int64 {
 	return int64(xxhash.Sum64String(info.ETag))
 }
 
-// object is the payload of one listed object.
+// object is the payload of one object.
 type object struct {
 	store objstore.Store
 	listed
@@ -81,26 +82,27 @@ func (o *object) open(ctx context.Context) (objstore.Object, error) {
 func explainObject(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the object vanished while it was packed: %w", err)
+		return fmt.Errorf("the object was removed while it was packed: %w", err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%w: %w", errChanged, err)
 	}
 	return err
 }
 
-// check says whether what was read is what was listed. After a read it costs no request.
+// check fails if the object that was read is not the one that was listed. After a read it costs no
+// request.
 func (o *object) check(ctx context.Context, h objstore.Object) error {
 	info, err := h.Info(ctx)
 	if err != nil {
 		return explainObject(err)
 	}
 	if info.Size != o.size || version(info) != o.mtime {
-		return fmt.Errorf("%w (another version is there now)", errChanged)
+		return fmt.Errorf("%w (the store has another version now)", errChanged)
 	}
 	return nil
 }
 
-// ReadInto is writer.Payload's. Bytes that are not those of the store's checksum are read once
+// ReadInto implements writer.Payload. If the bytes do not match the store's checksum, it reads once
 // more.
 func (o *object) ReadInto(ctx context.Context, p []byte) error {
 	err := o.read(ctx, p)
@@ -135,7 +137,7 @@ func (o *object) read(ctx context.Context, p []byte) error {
 	return o.damaged(sum.Check(hash))
 }
 
-// damaged is the error of bytes that do not match a checksum, nil for nil.
+// damaged wraps the error of bytes that do not match a checksum, and returns nil for nil.
 func (o *object) damaged(err error) error {
 	if err == nil {
 		return nil
@@ -143,7 +145,7 @@ func (o *object) damaged(err error) error {
 	return fmt.Errorf("%w: %w", format.ErrCorrupt, objstore.NewError("get", o.store.String(), dirOf(o.key)+o.name, err))
 }
 
-// Open is writer.Payload's.
+// Open implements writer.Payload.
 func (o *object) Open(ctx context.Context) (io.ReadCloser, error) {
 	h, err := o.open(ctx)
 	if err != nil {
@@ -164,11 +166,12 @@ func (o *object) Open(ctx context.Context) (io.ReadCloser, error) {
 	return s, nil
 }
 
-// streamPiece is what is asked for at once of an object too large to hold: large enough that a store reads parts of it side by side.
+// streamPiece is the size of a read from an object too large to hold: large enough for a store to
+// split it into parallel requests.
 const streamPiece = 16 << 20
 
-// objectStream reads an object front to end. What it gives cannot be taken back: a mismatch with
-// the store's checksum, which shows at the end, is an error without a second read.
+// objectStream reads an object from front to end. Bytes already returned cannot be taken back, so a
+// mismatch with the store's checksum, found at the end, is an error without a second read.
 type objectStream struct {
 	ctx  context.Context
 	o    *object

@@ -48,7 +48,7 @@ func openObjects(t testing.TB, opt source.FilesOptions, stores ...objstore.Store
 	return f
 }
 
-// TestObjects: what a folder of files gives, objects of the same names give too, for every option.
+// TestObjects: objects give the same samples as files of the same names, for every option.
 func TestObjects(t *testing.T) {
 	names := []string{"b.json", "b.jpg", "a/x.tar.gz", "a/x", "a/y.v1.txt", "a.d/z.txt", "a!/q.txt", "empty-named", ".hidden", "a/.git/x.txt", "a/e.txt\n"}
 	dir := t.TempDir()
@@ -84,7 +84,8 @@ func TestObjectsOfTwoStores(t *testing.T) {
 	expect(t, set, "b txt=<b.txt>", "a txt=<a.txt>", "c txt=<c.txt>")
 }
 
-// TestObjectReplaced: one that is not the object it was when it was listed is an error of its sample, also where its size is the same.
+// TestObjectReplaced: one that is not the object it was when it was listed is an error of its
+// sample, also where its size is the same.
 func TestObjectReplaced(t *testing.T) {
 	for name, change := range map[string]func(st *mem.Store) error{
 		"same size": func(st *mem.Store) error {
@@ -125,7 +126,7 @@ func TestObjectReplaced(t *testing.T) {
 	}
 }
 
-// TestObjectHuge reads an object that is larger than a block piece by piece.
+// TestObjectHuge reads an object that is larger than a block in pieces.
 func TestObjectHuge(t *testing.T) {
 	data := make([]byte, 40<<20+5)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
@@ -139,7 +140,8 @@ func TestObjectHuge(t *testing.T) {
 	}
 }
 
-// TestObjectsFaults: every operation of the store fails once; the pack then fails with what happened, or is whole.
+// TestObjectsFaults: every operation of the store fails once; the pack then fails with what
+// happened, or is whole.
 func TestObjectsFaults(t *testing.T) {
 	st := bucket(t, "a.txt", "b.txt", "b.json", "c/d.txt\n")
 	n := storetest.EachFault(t, func(*testing.T) objstore.Store { return st.Clone() }, storetest.Fault{}, func(t *testing.T, faulty *storetest.Faulty) {
@@ -174,7 +176,7 @@ func TestObjectsCancelled(t *testing.T) {
 	}
 }
 
-// summing is a store that keeps the MD5 of its objects. The first so many reads give one bit wrong.
+// summing is a store that keeps the MD5 of its objects. Its first reads flip one bit.
 type summing struct {
 	*mem.Store
 	wrong *atomic.Int64

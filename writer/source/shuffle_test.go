@@ -47,8 +47,8 @@ func numbered(t *testing.T, n int) string {
 	return dir
 }
 
-// TestShuffle: a permutation, the same for a seed and another for another, in which neighbours have nothing to do with each
-// other.
+// TestShuffle: a permutation, the same for a seed and another for another, in which neighbours have
+// nothing to do with each other.
 func TestShuffle(t *testing.T) {
 	const n = 1200
 	dir := numbered(t, n)
@@ -72,8 +72,8 @@ func TestShuffle(t *testing.T) {
 		if sorted := slices.Sorted(slices.Values(got)); !slices.Equal(sorted, plain) {
 			t.Fatal("no permutation")
 		}
-		// Neighbours in a random permutation lie n/3 apart on average, with a deviation of the mean of n/sqrt(18·n); those of
-		// the same folder of 100 are neighbours in one of 12 cases.
+		// Neighbours in a random permutation lie n/3 apart on average, with a deviation of the mean
+		// of n/sqrt(18·n); those of the same folder of 100 are neighbours in one of 12 cases.
 		dist, folder := 0.0, 0
 		for i := range n - 1 {
 			a, b := place[got[i]], place[got[i+1]]
@@ -103,8 +103,8 @@ func TestShuffle(t *testing.T) {
 	}
 }
 
-// TestShuffleSpilled: names that do not fit in memory are sorted through a file; the order is the same, with and without
-// Shuffle, and over two folders.
+// TestShuffleSpilled: names that do not fit in memory are sorted through a file; the order is the
+// same, with and without Shuffle, and over two folders.
 func TestShuffleSpilled(t *testing.T) {
 	dir, other := numbered(t, 100), t.TempDir()
 	for i := range 2400 { // each takes some 450 bytes: above the least limit of 1 MiB
@@ -148,7 +148,7 @@ func rootCause(err error) error {
 	return err
 }
 
-// TestShuffledPack interrupts a shuffled pack with a class field and goes on with a source opened anew.
+// TestShuffledPack interrupts a shuffled pack with a class field and continues with a new source.
 func TestShuffledPack(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 120 {

@@ -49,7 +49,7 @@ func TestLinks(t *testing.T) {
 			link(t, target, dir, name+".txt")
 			src := open(t, source.FilesOptions{}, dir)
 			se := failure(t, src, name+".txt", "link")
-			if se.Key != name || !strings.Contains(se.Error(), "--exclude") {
+			if se.Key != name || !strings.Contains(se.Error(), "exclude") {
 				t.Fatal(se)
 			}
 			skips(t, src, []string{"a", "sub/b"}, name)
@@ -59,7 +59,7 @@ func TestLinks(t *testing.T) {
 			}
 		})
 	}
-	// A bad file takes its sample along, and nothing else.
+	// A bad file fails its sample and no other.
 	dir = tree(t, "a.txt", "b.txt")
 	link(t, "nowhere", dir, "a.json")
 	skips(t, open(t, source.FilesOptions{}, dir), []string{"b"}, "a")
@@ -96,7 +96,8 @@ func TestNoRegularFile(t *testing.T) {
 	})
 }
 
-// TestBecomesPipe: the file is replaced by a pipe after it was listed, with and without a writer at its other end.
+// TestBecomesPipe: the file is replaced by a pipe after it was listed, with and without a writer at
+// its other end.
 func TestBecomesPipe(t *testing.T) {
 	for _, size := range []int{100, 17 << 20} {
 		for _, writers := range []bool{false, true} {
@@ -132,7 +133,8 @@ func inTime(t *testing.T, f func()) {
 
 const nobodyEnv = "SHARDTOOL_SOURCE_NOBODY"
 
-// asNobody runs the calling test once more as a user whom permissions bind, and reports whether this is that process.
+// asNobody runs the calling test once more as a user whom permissions bind, and reports whether
+// this is that process.
 func asNobody(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(nobodyEnv) != "" || os.Geteuid() != 0 {
@@ -166,8 +168,8 @@ func asNobody(t *testing.T) bool {
 	return false
 }
 
-// TestUnreadable: a file that may not be read is a sample that fails; a folder that may not be listed hides how many there
-// are, and ends the listing.
+// TestUnreadable: a file that may not be read is a sample that fails; a folder that may not be
+// listed hides how many there are, and ends the listing.
 func TestUnreadable(t *testing.T) {
 	if !asNobody(t) {
 		return

@@ -39,7 +39,8 @@ func keysOf(t testing.TB, src writer.Source) (keys []string) {
 	return keys
 }
 
-// TestSplit: parts of any number are the samples of the whole in its order, shuffled or not, and never halves of samples.
+// TestSplit: parts of any number are the samples of the whole in its order, shuffled or not, and
+// never halves of samples.
 func TestSplit(t *testing.T) {
 	dir, second := t.TempDir(), t.TempDir()
 	for i := range 23 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -15,7 +16,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// walk lists all folders.
+// walk lists all folders and stores.
 func (f *Files) walk(ctx context.Context) error {
 	for _, pattern := range slices.Concat(f.opt.Include, f.opt.Exclude) {
 		if !doublestar.ValidatePattern(pattern) {
@@ -46,12 +47,12 @@ type walker struct {
 	buf    []byte
 }
 
-// folder lists one folder and those below it. Entries are read some thousand at a time, so that a folder of millions does
-// not have to fit in memory.
+// folder lists one folder and those below it. It reads 4,096 entries at a time, so that a folder of
+// millions need not fit in memory.
 func (w *walker) folder(dir string) error {
 	h, err := w.root.OpenFile(dir, os.O_RDONLY|openNonblock, 0)
 	if errors.Is(err, fs.ErrNotExist) && dir != "." {
-		return nil // gone since its folder was listed: it was never there for us
+		return nil // removed since its parent was listed
 	}
 	if err != nil {
 		return fmt.Errorf("source: listing %s: %w", path.Join(w.root.path, dir), err)
@@ -82,7 +83,7 @@ func (w *walker) folder(dir string) error {
 			return err
 		}
 		if len(entries) == 0 || err != nil {
-			if err != nil && !isEOF(err) {
+			if err != nil && err != io.EOF {
 				return fmt.Errorf("source: listing %s: %w", path.Join(w.root.path, dir), err)
 			}
 			break
@@ -100,26 +101,26 @@ func (w *walker) folder(dir string) error {
 	return nil
 }
 
-// file adds one name to the list.
+// file adds one file to the list.
 func (w *walker) file(rel string, e fs.DirEntry) error {
 	l := listed{root: w.number, name: e.Name()}
 	info, err := e.Info()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // gone between listing and looking: it was never there for us
+		return nil // removed since its folder was listed
 	}
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		info, err = w.root.Stat(rel) // follows inside the folder only
+		info, err = w.root.Stat(rel) // follows links inside the folder only
 		if err == nil && info.IsDir() {
-			err = errors.New("a link to a folder is not followed: give that folder as a source of its own, or leave the link out with --exclude")
+			err = errors.New("a link to a folder is not followed: give that folder as another source, or exclude the link")
 		} else if err != nil {
-			err = fmt.Errorf("a link that leads out of its source folder, or nowhere, is not followed: copy the file, or leave the link out with --exclude (%w)", err)
+			err = fmt.Errorf("a link that leads out of its source folder, or nowhere, is not followed: copy the file, or exclude the link (%w)", err)
 		}
 	}
 	switch {
 	case err != nil:
 		l.problem = err.Error()
 	case !info.Mode().IsRegular():
-		l.problem = "not a regular file: leave it out with --exclude"
+		l.problem = "not a regular file: exclude it"
 	default:
 		l.size, l.mtime = info.Size(), info.ModTime().UnixNano()
 	}
@@ -138,7 +139,7 @@ func (w *walker) wanted(rel string) bool {
 	return in && !matchAny(w.f.opt.Exclude, rel)
 }
 
-// hiddenWanted asks for an include glob that itself begins a path element with a dot.
+// hiddenWanted reports whether an include glob that begins a path element with a dot matches rel.
 func (w *walker) hiddenWanted(rel string) bool {
 	for _, g := range w.f.opt.Include {
 		if (strings.HasPrefix(g, ".") || strings.Contains(g, "/.")) && (matchAny([]string{g}, rel) || strings.HasPrefix(g, rel+"/")) {

@@ -9,28 +9,29 @@ import (
 )
 
 const (
-	// maxDims is the most dimensions of an array: that of NumPy 1.
+	// maxDims is the maximum number of dimensions, that of NumPy 1.
 	maxDims = 32
-	// maxArray is the most bytes that an array may have.
+	// maxArray is the maximum size of an array in bytes.
 	maxArray = 1 << 30
 )
 
-// array is a list of JSON as an array of NumPy: numbers or truth values, those of one length at each depth.
+// array converts a JSON list to a NumPy array. The list holds numbers or booleans, and lists at the
+// same depth have the same length.
 type array struct {
 	b     []byte
 	dims  []int
-	known []bool // dims that a list has ended in
-	at    []int  // elements so far, of the lists that are open
+	known []bool // dimensions that a closed list has fixed
+	at    []int  // elements so far of each open list
 	count int
 	kinds [kindBool + 1]bool
 }
 
-// read looks at a list that scanNested has looked at. It is no array where it is ragged, holds no number, or anything but numbers,
-// or integers beyond 64 bits, which would lose digits.
+// read parses a list that scanNested has checked. It returns false if the list is not an array: it
+// is ragged, holds no number, mixes types, or has integers beyond 64 bits, which would lose digits.
 func (a *array) read(b []byte) bool {
 	a.b, a.count, a.kinds = b, 0, [kindBool + 1]bool{}
 	a.dims, a.known, a.at = a.dims[:0], a.known[:0], a.at[:0]
-	deepest := 0 // where values stand
+	deepest := 0 // the depth of values
 	for i := 0; i < len(b); {
 		switch b[i] {
 		case '[':
@@ -82,7 +83,7 @@ func (a *array) read(b []byte) bool {
 	return a.count > 0 && len(a.dims) == deepest && numbers != a.kinds[kindBool] && a.finite()
 }
 
-// finite says that no number is beyond float64.
+// finite reports whether every number fits in a float64.
 func (a *array) finite() bool {
 	if !a.kinds[kindNumber] {
 		return true
@@ -109,7 +110,7 @@ func (a *array) each(f func(v value)) {
 	}
 }
 
-// size is how many bytes the elements take.
+// size returns the size of the elements in bytes.
 func (a *array) size() int64 {
 	if a.kinds[kindBool] {
 		return int64(a.count)
@@ -117,7 +118,8 @@ func (a *array) size() int64 {
 	return 8 * int64(a.count)
 }
 
-// append appends the list that was read as a .npy file: int64 where all are integers, else float64; truth values are bool.
+// append appends the list as a .npy file: int64 if every number is an integer, else float64;
+// booleans are bool.
 func (a *array) append(dst []byte) []byte {
 	switch {
 	case a.kinds[kindBool]:

@@ -18,7 +18,7 @@ func BenchmarkRead(b *testing.B) {
 		if strings.HasSuffix(c.name, "csv") {
 			all = "id,text,label\n" + all
 		}
-		in := inputs(b, c.name, all)
+		in := given(b, c.name, all)
 		b.Run(fmt.Sprintf("file=%s/row=%d", c.name, len(c.row)), func(b *testing.B) {
 			b.SetBytes(int64(len(all)))
 			b.ReportAllocs()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestCells: what rows of CSV become.
+// TestCells: the fields that rows of CSV become.
 func TestCells(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ file, text, want string }{
@@ -31,12 +31,12 @@ func TestCells(t *testing.T) {
 			want = append(want, fmt.Sprintf("x/%09d | %s", i, w))
 		}
 		for _, suffix := range []string{"", ".gz", ".ZST"} {
-			t.Run(name+suffix, func(t *testing.T) { same(t, all(t, open(t, Options{}, inputs(t, c.file+suffix, c.text))), want) })
+			t.Run(name+suffix, func(t *testing.T) { same(t, all(t, open(t, Options{}, given(t, c.file+suffix, c.text))), want) })
 		}
 	}
 }
 
-// TestBadRows: rows that are wrong are told with their line, and take no others with them.
+// TestBadRows: the error of a bad row names its line, and other rows are not affected.
 func TestBadRows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -63,7 +63,7 @@ func TestBadRows(t *testing.T) {
 	} {
 		for _, chunk := range []int{1, 5, 1000} {
 			t.Run(fmt.Sprint(name, chunk), func(t *testing.T) {
-				same(t, all(t, open(t, Options{chunk: chunk}, inputs(t, "x.csv", c.text))), c.want)
+				same(t, all(t, open(t, Options{chunk: chunk}, given(t, "x.csv", c.text))), c.want)
 			})
 		}
 	}
@@ -86,7 +86,7 @@ func TestBadHeaders(t *testing.T) {
 		"a,a.txt\n1,2\n":                  `columns: "a" and "a.txt" would both become the field a.txt`,
 		strings.Repeat(",", 1<<16) + "\n": "more than 65536 columns",
 	} {
-		_, err := New(t.Context(), inputs(t, "x.csv", text), Options{})
+		_, err := New(t.Context(), given(t, "x.csv", text), Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %s", text, err, want)
 		}
@@ -97,31 +97,31 @@ func TestBadHeaders(t *testing.T) {
 		{"x.csv", "a;b\n1\n", ",", "x/000000000 | a;b.txt=1"},
 		{"x.csv", "a b\n1 \"2 3\"\n", " ", "x/000000000 | a.txt=1 | b.txt=2 3"},
 	} {
-		same(t, all(t, open(t, Options{Delimiter: c.delimiter}, inputs(t, c.name, c.text))), []string{c.want})
+		same(t, all(t, open(t, Options{Delimiter: c.delimiter}, given(t, c.name, c.text))), []string{c.want})
 	}
-	_, err := New(t.Context(), inputs(t, "x.csv", "a;b\n1;2\n"), Options{})
+	_, err := New(t.Context(), given(t, "x.csv", "a;b\n1;2\n"), Options{})
 	if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), `x.csv: line 1, the header: option delimiter: it names one column, "a;b", and cells are divided by ','; if by ';', say so`) {
 		t.Error(err)
 	}
 	for _, d := range []string{"\"", "\n", "\r", "é", ";;", "\xff"} {
-		if _, err := New(t.Context(), inputs(t, "x.csv", "a\n"), Options{Delimiter: d}); !errors.Is(err, ErrOption) {
+		if _, err := New(t.Context(), given(t, "x.csv", "a\n"), Options{Delimiter: d}); !errors.Is(err, ErrOption) {
 			t.Errorf("%q: %v", d, err)
 		}
 	}
-	same(t, all(t, open(t, Options{Columns: []string{"a"}}, inputs(t, "x.csv", ",a\n0,1\n"))), []string{"x/000000000 | a.txt=1"})
-	same(t, all(t, open(t, Options{Rename: map[string]string{"a/b": "ab", "a": "c"}}, inputs(t, "x.csv", "a/b,a\n0,1\n"))), []string{"x/000000000 | ab.txt=0 | c.txt=1"})
+	same(t, all(t, open(t, Options{Columns: []string{"a"}}, given(t, "x.csv", ",a\n0,1\n"))), []string{"x/000000000 | a.txt=1"})
+	same(t, all(t, open(t, Options{Rename: map[string]string{"a/b": "ab", "a": "c"}}, given(t, "x.csv", "a/b,a\n0,1\n"))), []string{"x/000000000 | ab.txt=0 | c.txt=1"})
 }
 
-// TestLongRows: what is too long is an error, and reading goes on behind it.
+// TestLongRows: a row that is too long is an error, and reading continues after it.
 func TestLongRows(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 5000)
 	for _, chunk := range []int{1, 100, 4096, 100_000} {
 		opt := Options{MaxLine: 1000, chunk: chunk}
-		got := all(t, open(t, opt, inputs(t, "x.jsonl", `{"a":1}`+"\n"+`{"a":"`+long+`"}`+"\n"+`{"a":2}`+"\n"+`{"a":"`+long)))
-		same(t, got, []string{"x/000000000 | a.txt=1", "! line 2: … it takes more than 1000 bytes", "x/000000002 | a.txt=2", "! line 4: … more than 1000 bytes"})
-		got = all(t, open(t, opt, inputs(t, "x.csv", "a,b\n1,"+long+"\n2,\"\n"+strings.Repeat("y,z\n", 500)+"\"\n3,4")))
-		if len(got) != 504 || !strings.Contains(got[0], "line 2: ") || !strings.Contains(got[1], "line 3: ") || !strings.Contains(got[1], "more than 1000 bytes") {
+		got := all(t, open(t, opt, given(t, "x.jsonl", `{"a":1}`+"\n"+`{"a":"`+long+`"}`+"\n"+`{"a":2}`+"\n"+`{"a":"`+long)))
+		same(t, got, []string{"x/000000000 | a.txt=1", "! line 2: … it is longer than 1000 bytes", "x/000000002 | a.txt=2", "! line 4: … longer than 1000 bytes"})
+		got = all(t, open(t, opt, given(t, "x.csv", "a,b\n1,"+long+"\n2,\"\n"+strings.Repeat("y,z\n", 500)+"\"\n3,4")))
+		if len(got) != 504 || !strings.Contains(got[0], "line 2: ") || !strings.Contains(got[1], "line 3: ") || !strings.Contains(got[1], "longer than 1000 bytes") {
 			t.Fatalf("%d: %.200q", len(got), got)
 		}
 		if got[2] != "x/000000002 | a.txt=y | b.txt=z" || got[503] != "x/000000503 | a.txt=3 | b.txt=4" || !strings.Contains(got[502], "line 504: ") {
@@ -130,17 +130,19 @@ func TestLongRows(t *testing.T) {
 	}
 }
 
-// TestManyQuotes: quotes that lead each row to the end of the file do not take a time that grows with its square.
+// TestManyQuotes: quotes that lead each row to the end of the file do not take a time that grows
+// with its square.
 func TestManyQuotes(t *testing.T) {
 	t.Parallel()
 	text := "a,b,c\n" + strings.Repeat("a\",b,\"\n", 1<<20)
-	_, err := some(t.Context(), open(t, Options{MaxLine: 1 << 16}, inputs(t, "x.csv", text)), -1)
+	_, err := some(t.Context(), open(t, Options{MaxLine: 1 << 16}, given(t, "x.csv", text)), -1)
 	if err == nil || !strings.Contains(err.Error(), "too many quotes are not closed") {
 		t.Error(err)
 	}
 }
 
-// FuzzCSV holds rows against encoding/csv, where both take them; and a file in small chunks against one in large ones.
+// FuzzCSV holds rows against encoding/csv, where both take them; and a file in small chunks against
+// one in large ones.
 func FuzzCSV(f *testing.F) {
 	for _, text := range []string{"a,b\n1,2\n", "\"a\n\",\"b\"\"\"\r\n,\"\"\n", "a,\"b\n", "a\"b,c\n", "\"a\"b,c\nd,e\n", "\"\n\n\",\n\n\n1,2", "a,b\r\n\"c\",\"d\"\r\n"} {
 		f.Add([]byte(text))

@@ -9,39 +9,40 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// place is where a row begins: the file, its offset in decoded bytes, its line from 1, and its number from 0. Where line is 0 the
-// row is the first one at off or behind it, and is still to be found.
+// place is the beginning of a row: the file, the offset in its decoded bytes, its line from 1, and
+// its number from 0. If line is 0, the row is the first one at or after off and has yet to be
+// located.
 type place struct {
 	file           int
 	off, line, row int64
 }
 
-// chunkSize is what a chunk has of whole rows, about: it stays in a core's cache, and what bad rows of two bytes make of it is
-// bounded.
+// chunkSize is the approximate size of a chunk of whole rows: it fits in a core's cache, and bounds
+// what bad rows of two bytes cost.
 const chunkSize = 256 << 10
 
-// span is a row of CSV in a chunk.
+// span is a CSV row in a chunk.
 type span struct {
 	begin, end int
 	line, row  int64
-	lines      int64 // that it takes
+	lines      int64 // number of lines that the row spans
 	bad        error
 }
 
-// cutter divides the bytes of a file into chunks of whole rows. It is for one goroutine.
+// cutter cuts the bytes of a file into chunks of whole rows. It is not safe for concurrent use.
 type cutter struct {
 	in    io.Reader
 	comma byte
-	limit int // of a row
-	size  int // of a chunk
+	limit int // maximum size of a row
+	size  int // size of a chunk
 	buf   []byte
-	lo    int // buf[lo:] is read and not handed out yet
+	lo    int // buf[lo:] has been read and not yet cut
 	eof   bool
-	err   error // behind what is read
-	at    place // of buf[lo]
-	// Rows that begin before from or not before stop are left out.
+	err   error // error after the bytes in buf
+	at    place // place of buf[lo]
+	// Rows that begin before from, or at or after stop, are dropped.
 	from, stop int64
-	scanned    int64 // bytes looked at in vain for the end of a quote
+	scanned    int64 // bytes scanned for quotes without finding the end of a row
 }
 
 func newCutter(in io.Reader, comma byte, limit int64, at place) *cutter {
@@ -78,7 +79,7 @@ func (u *cutter) next(c *chunk) error {
 	}
 }
 
-// fill reads until there are so many bytes. Memory grows with what comes.
+// fill reads until want bytes are buffered. The buffer grows with the bytes that arrive.
 func (u *cutter) fill(want int) error {
 	if u.err != nil {
 		return u.err
@@ -87,7 +88,7 @@ func (u *cutter) fill(want int) error {
 	if u.lo > 0 && (len(u.buf)-u.lo < want) {
 		u.buf = append(u.buf[:0], u.buf[u.lo:]...)
 		u.lo = 0
-		if cap(u.buf) > 8<<20 && len(u.buf) < u.size { // behind a long row
+		if cap(u.buf) > 8<<20 && len(u.buf) < u.size { // after a long row
 			u.buf = append(make([]byte, 0, 2*u.size), u.buf...)
 		}
 	}
@@ -100,7 +101,7 @@ func (u *cutter) fill(want int) error {
 		switch {
 		case err == io.EOF:
 			u.eof = true
-		case err != nil && len(u.buf) > u.lo: // the rows before it first
+		case err != nil && len(u.buf) > u.lo: // return the rows before it first
 			u.err = err
 		case err != nil:
 			return err
@@ -118,7 +119,7 @@ func (u *cutter) fill(want int) error {
 	return nil
 }
 
-// take hands out bytes; without a chunk they are dropped.
+// take moves n bytes to the chunk, or drops them if c is nil.
 func (u *cutter) take(c *chunk, n int) {
 	if c != nil {
 		c.buf = append(c.buf, u.buf[u.lo:u.lo+n]...)
@@ -136,7 +137,7 @@ func (u *cutter) takeLines(c *chunk, n int) {
 
 var newline = []byte{'\n'}
 
-// lines cuts behind the last line of JSON; false when more bytes are needed.
+// lines cuts after the last line of JSON that fits. It returns false if it needs more bytes.
 func (u *cutter) lines(c *chunk) (bool, error) {
 	w := u.buf[u.lo:]
 	first := min(len(w), u.size)
@@ -154,7 +155,8 @@ func (u *cutter) lines(c *chunk) (bool, error) {
 	case end == 0:
 		return false, nil
 	}
-	// What begins before from is dropped: the first line that counts begins behind the line end at from-1 or later.
+	// Drop what begins before from: the first line to keep begins after the line end at from-1 or
+	// later.
 	if before := u.from - u.at.off - 1; before >= 0 {
 		drop := end
 		if before < int64(end) {
@@ -165,7 +167,7 @@ func (u *cutter) lines(c *chunk) (bool, error) {
 		u.takeLines(nil, drop)
 		w, end = w[drop:], end-drop
 	}
-	if over := u.at.off + int64(end) - u.stop; over > 0 { // the last line that counts begins before stop
+	if over := u.at.off + int64(end) - u.stop; over > 0 { // the last line to keep begins before stop
 		last := u.stop - u.at.off - 1
 		if last < 0 {
 			end = 0
@@ -178,7 +180,7 @@ func (u *cutter) lines(c *chunk) (bool, error) {
 	return true, nil
 }
 
-// tooLong makes a chunk of one bad row, the line that comes next.
+// tooLong makes the next line a chunk of one bad row.
 func (u *cutter) tooLong(c *chunk) error {
 	c.place, c.long = u.at, u.at.off >= u.from
 	for {
@@ -198,13 +200,13 @@ func (u *cutter) tooLong(c *chunk) error {
 	}
 }
 
-// rows finds the rows of CSV that are whole; false when there is none yet.
+// rows cuts whole CSV rows. It returns false if there is none yet.
 func (u *cutter) rows(c *chunk) (bool, error) {
 	c.place = u.at
 	w := u.buf[u.lo:]
 	at, pos, quote := u.at, 0, -1
 	for pos < min(len(w), u.size) && at.off < u.stop {
-		if quote < pos { // where the next one is
+		if quote < pos { // find the next quote
 			if quote = bytes.IndexByte(w[pos:], '"'); quote < 0 {
 				quote = len(w) - pos
 			}
@@ -242,15 +244,16 @@ func (u *cutter) rows(c *chunk) (bool, error) {
 	return true, nil
 }
 
-// row finds the end of the row that b begins with, where the first quote is at quote. Where the end is not there it is 0; bad then
-// says that even the line is too long. A bad row ends with its first line, so that it takes no other rows with it.
+// row finds the end of the row at the beginning of b, whose first quote is at quote. s.end is 0 if
+// the end is missing; s.bad is set as well if even the line is too long. A bad row ends with its
+// first line, so that it does not take other rows with it.
 func (u *cutter) row(b []byte, quote int, at place) (s span, err error) {
 	s = span{line: at.line, row: at.row, lines: 1}
 	line := lineEnd(b)
 	if line == 0 && u.eof {
 		line = len(b)
 	}
-	if line > 0 && line <= quote { // no quotes
+	if line > 0 && line <= quote { // no quotes in the row
 		if s.end = line; line > u.limit {
 			s.bad = tooLongError(u.limit)
 		}
@@ -271,9 +274,9 @@ func (u *cutter) row(b []byte, quote int, at place) (s span, err error) {
 		end = len(b)
 	}
 	s.end = line
-	// What a bad row was looked at for is looked at again.
+	// The bytes scanned for a bad row are scanned again for the next ones.
 	if u.scanned += int64(end); u.scanned > 8*(at.off+int64(len(b)))+4*int64(u.limit) {
-		return s, fmt.Errorf("line %d: %w: too many quotes are not closed to tell where rows end; are quotes in cells doubled?", at.line, format.ErrCorrupt)
+		return s, fmt.Errorf("line %d: %w: too many quotes are not closed to find the ends of rows: double the quotes inside cells", at.line, format.ErrCorrupt)
 	}
 	return s, nil
 }

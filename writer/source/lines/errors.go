@@ -7,7 +7,8 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// syntaxError is what is wrong with a row, and where: at is its byte from 0, or -1. Rows may be many and bad, so it is small.
+// syntaxError describes an error in a row. at is the offset of its byte, or -1. It is small because
+// many rows may be bad.
 type syntaxError struct {
 	what string
 	at   int
@@ -20,7 +21,7 @@ func (e *syntaxError) Error() string {
 	return fmt.Sprintf("%v: at byte %d of the line: %s", format.ErrCorrupt, e.at+1, e.what)
 }
 
-// Unwrap gives format.ErrCorrupt.
+// Unwrap returns format.ErrCorrupt.
 func (e *syntaxError) Unwrap() error { return format.ErrCorrupt }
 
 func corruptf(msg string, args ...any) error {
@@ -28,10 +29,11 @@ func corruptf(msg string, args ...any) error {
 }
 
 func tooLongError(limit int) error {
-	return fmt.Errorf("%w: it takes more than %d bytes", format.ErrTooLarge, limit)
+	return fmt.Errorf("%w: it is longer than %d bytes", format.ErrTooLarge, limit)
 }
 
-// quoteError says where a row's quotes go wrong. b begins with the row, a cell opens at open, and is closed before end.
+// quoteError explains wrong quotes in a row. b begins with the row. The cell that begins at open is
+// closed before end.
 func quoteError(b []byte, open, end int, line int64, state rowState) error {
 	opened := line + int64(bytes.Count(b[:open], newline))
 	if state == rowOpen {

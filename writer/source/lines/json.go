@@ -1,13 +1,15 @@
 package lines
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// maxDepth is how deep lists and objects may lie in each other.
+// maxDepth is the maximum nesting of lists and objects.
 const maxDepth = 10_000
 
 func bad(at int, msg string, args ...any) *syntaxError {
@@ -17,7 +19,8 @@ func bad(at int, msg string, args ...any) *syntaxError {
 	return &syntaxError{what: msg, at: at}
 }
 
-// jsonLine reads a line, by RFC 8259: what is in it is checked to the last byte, also where it becomes no field.
+// jsonLine parses a line by RFC 8259. It checks the whole line, including values that become no
+// field.
 func (p *parser) jsonLine(c *chunk, b []byte) (blank bool, err error) {
 	i := skipSpace(b, 0)
 	if i == len(b) {
@@ -36,7 +39,7 @@ func (p *parser) jsonLine(c *chunk, b []byte) (blank bool, err error) {
 	i, wrong := p.members(c, b, i+1)
 	if wrong == nil {
 		if i = skipSpace(b, i); i < len(b) {
-			wrong = bad(i, "something stands behind the object: each line has one")
+			wrong = bad(i, "text follows the object: each line holds one")
 		}
 	}
 	if wrong != nil {
@@ -53,7 +56,7 @@ func notObject(b []byte, i int) error {
 	return bad(i, "a line is one JSON object, and this one begins with %q%s", rune(b[i]), hint)
 }
 
-// members reads an object's members from behind its brace to behind the one that closes it.
+// members parses an object from after its opening brace to after its closing one.
 func (p *parser) members(c *chunk, b []byte, i int) (int, *syntaxError) {
 	i = skipSpace(b, i)
 	if i < len(b) && b[i] == '}' {
@@ -105,7 +108,7 @@ func (p *parser) members(c *chunk, b []byte, i int) (int, *syntaxError) {
 	}
 }
 
-// member reads the value of a member.
+// member parses the value of a member.
 func (p *parser) member(c *chunk, b []byte, i int, col *column) (end int, err *syntaxError) {
 	v := &col.v
 	if i < len(b) && b[i] == '"' {
@@ -132,7 +135,7 @@ func (p *parser) member(c *chunk, b []byte, i int, col *column) (end int, err *s
 	return end, nil
 }
 
-// scanValue finds the end of a value that is no string.
+// scanValue finds the end of a value other than a string.
 func (p *parser) scanValue(b []byte, i int) (k kind, end int, err *syntaxError) {
 	if i == len(b) {
 		return 0, i, wants(b, i, "a value")
@@ -149,21 +152,21 @@ func (p *parser) scanValue(b []byte, i int) (k kind, end int, err *syntaxError) 
 	return scanPlain(b, i)
 }
 
-// scanNested finds the end of a list or object.
+// scanNested finds the end of a list or object. It does not recurse.
 func (p *parser) scanNested(b []byte, i int) (end int, err *syntaxError) {
 	open := p.stack[:0]
 	defer func() { p.stack = open[:0] }()
 	for {
-		// A value comes.
+		// A value begins here.
 		switch {
 		case i == len(b):
 			return i, wants(b, i, "a value")
 		case b[i] == '{' || b[i] == '[':
 			if len(open) == maxDepth {
-				return i, bad(i, "lists and objects lie more than %d deep in each other", maxDepth)
+				return i, bad(i, "lists and objects are nested more than %d deep", maxDepth)
 			}
 			open = append(open, b[i])
-			closing := b[i] + 2 // } and ] are two behind { and [
+			closing := b[i] + 2 // } and ] have the codes of { and [ plus 2
 			if i = skipSpace(b, i+1); i < len(b) && b[i] == closing {
 				break
 			}
@@ -183,7 +186,7 @@ func (p *parser) scanNested(b []byte, i int) (end int, err *syntaxError) {
 				return i, err
 			}
 		}
-		// A value is behind, or a brace is to be closed.
+		// A value ends here: skip a comma or closing brackets.
 		for {
 			i = skipSpace(b, i)
 			top := open[len(open)-1]
@@ -208,7 +211,7 @@ func (p *parser) scanNested(b []byte, i int) (end int, err *syntaxError) {
 	}
 }
 
-// scanName goes over a member's name and its colon, to the value.
+// scanName skips a member's name and its colon.
 func scanName(b []byte, i int) (int, *syntaxError) {
 	if i == len(b) || b[i] != '"' {
 		return i, wants(b, i, "a member's name in quotes")
@@ -250,7 +253,7 @@ func scanPlain(b []byte, i int) (k kind, end int, err *syntaxError) {
 		k = kindNumber
 		from := i + 1
 		if i = skipDigits(b, from); i == from {
-			return 0, i, wants(b, i, "a digit behind the point")
+			return 0, i, wants(b, i, "a digit after the point")
 		}
 	}
 	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
@@ -280,25 +283,26 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// wants says what is missing at a place.
+// wants returns the error of a missing token.
 func wants(b []byte, i int, what string) *syntaxError {
 	rest := trimEnd(b[min(i, len(b)):])
 	switch {
 	case len(rest) == 0:
-		return bad(i, "the line ends where %s should come: it is cut, or an object spans lines", what)
+		return bad(i, "the line ends where %s is expected: it is truncated, or an object spans lines", what)
 	case rest[0] == 'N' || rest[0] == 'I':
 		return bad(i, "JSON has no NaN and Infinity: write null, or a string")
 	}
 	r, _ := utf8.DecodeRune(rest)
-	return bad(i, "%q stands where %s should come", r, what)
+	return bad(i, "%q found where %s is expected", r, what)
 }
 
-// scanString finds the quote that ends the string whose first byte is b[i]. Escapes are looked at, but for what surrogates mean.
+// scanString finds the closing quote of the string that begins at b[i]. It checks escapes, except
+// for the pairing of surrogates.
 func scanString(b []byte, i int) (end int, escaped bool, err *syntaxError) {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for {
-		// Eight bytes at a time: a byte of 0 in x is the lowest that (x-ones)&^x has the top bit of, and one below 0x20 that of
-		// (w-0x20*ones)&^w.
+		// Test eight bytes at a time. The lowest byte of x that is 0 is the lowest whose top bit is
+		// set in (x-ones)&^x; the lowest byte of w below 0x20 is that of (w-0x20*ones)&^w.
 		for i+8 <= len(b) {
 			w := binary.LittleEndian.Uint64(b[i:])
 			q, s := w^ones*'"', w^ones*'\\'
@@ -317,18 +321,18 @@ func scanString(b []byte, i int) (end int, escaped bool, err *syntaxError) {
 		case b[i] == '"':
 			return i, escaped, nil
 		case b[i] != '\\':
-			return i, false, bad(i, "a string has the control character %#02x, which has to be escaped", b[i])
+			return i, false, bad(i, "a string has the control character %#02x, which must be escaped", b[i])
 		}
 		escaped = true
 		n := escapeLen(b[i:])
 		if n == 0 {
-			return i, false, bad(i, "a backslash begins no escape that JSON has")
+			return i, false, bad(i, "a backslash does not begin a valid JSON escape")
 		}
 		i += n
 	}
 }
 
-// escapeLen is the length of the escape that b begins with; 0 where it is none.
+// escapeLen returns the length of the escape at the beginning of b, or 0 if it is invalid.
 func escapeLen(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -342,4 +346,56 @@ func escapeLen(b []byte) int {
 		}
 	}
 	return 0
+}
+
+// hex4 decodes an escape of four hex digits at the beginning of b.
+func hex4(b []byte) (unit rune, ok bool) {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0, false
+	}
+	for _, c := range b[2:6] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		unit = unit<<4 | rune(c)
+	}
+	return unit, true
+}
+
+var plainEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// unescape appends a decoded string that scanString has checked. Half of a surrogate pair is an
+// error, because UTF-8 cannot encode it. begin is the offset of the string in its line.
+func unescape(dst, b []byte, begin int) ([]byte, *syntaxError) {
+	for i := 0; ; {
+		k := bytes.IndexByte(b[i:], '\\')
+		if k < 0 {
+			return append(dst, b[i:]...), nil
+		}
+		dst = append(dst, b[i:i+k]...)
+		i += k
+		if b[i+1] != 'u' {
+			dst = append(dst, plainEscapes[b[i+1]])
+			i += 2
+			continue
+		}
+		r, _ := hex4(b[i:])
+		n := 6
+		if utf16.IsSurrogate(r) {
+			low, _ := hex4(b[i+6:])
+			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+				return dst, bad(begin+i, "%s is half of a surrogate pair, which UTF-8 cannot encode", b[i:i+6])
+			}
+			n = 12
+		}
+		dst = utf8.AppendRune(dst, r)
+		i += n
+	}
 }

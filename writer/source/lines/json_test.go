@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestMembers: what members become.
+// TestMembers: the fields that members become.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	const i8, f8 = "{'descr': '<i8', 'fortran_order': False, 'shape': ", "{'descr': '<f8', 'fortran_order': False, 'shape': "
@@ -46,38 +46,38 @@ func TestMembers(t *testing.T) {
 		"  {\"a\":1}\t\r":                                    "a.txt=1",
 		`{"j":{"s":"\ud800","a":1,"a":2}}`:                   `j.json={"s":"\ud800","a":1,"a":2}`,
 	} {
-		got := all(t, open(t, Options{}, inputs(t, "d/x.jsonl", line)))
+		got := all(t, open(t, Options{}, given(t, "d/x.jsonl", line)))
 		same(t, got, []string{"x/000000000 | " + want})
 	}
 }
 
-// TestBadLines: what is wrong is told with its line, and the lines around it are samples.
+// TestBadLines: an error names its line, and the lines around it are samples.
 func TestBadLines(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		`{"a":1`:                       "corrupt data: at byte 8 of the line: the line ends where a comma or } should come: it is cut",
+		`{"a":1`:                       "corrupt data: at byte 8 of the line: the line ends where a comma or } is expected: it is truncated",
 		`{"a":"b`:                      "at byte 8 … the line ends inside a string",
 		`{"a"`:                         "the line ends where a colon",
 		`{"a":`:                        "the line ends where a value",
 		`{`:                            "the line ends where a member's name",
 		`{"a":{"b":[1,{"c":2`:          "the line ends where a comma or }",
-		`{"a":1}}`:                     "something stands behind the object",
-		`{"a":1} {"a":2}`:              "something stands behind the object",
+		`{"a":1}}`:                     "text follows the object",
+		`{"a":1} {"a":2}`:              "text follows the object",
 		`[1]`:                          "begins with '[' … jq -c",
 		`"a"`:                          `begins with '"'`,
 		`{"a":NaN}`:                    "JSON has no NaN and Infinity",
-		`{"a":-Infinity}`:              "stands where a value should come",
-		`{"a":[1,]}`:                   "']' stands where a value",
-		`{"a":1,}`:                     "'}' stands where a member's name",
-		`{a:1}`:                        "'a' stands where a member's name",
-		`{'a':1}`:                      `'\'' stands where`,
+		`{"a":-Infinity}`:              "found where a value is expected",
+		`{"a":[1,]}`:                   "']' found where a value",
+		`{"a":1,}`:                     "'}' found where a member's name",
+		`{a:1}`:                        "'a' found where a member's name",
+		`{'a':1}`:                      `'\'' found where`,
 		`{"a":01}`:                     "a number begins with 0",
-		`{"a":1.}`:                     "a digit behind the point",
+		`{"a":1.}`:                     "a digit after the point",
 		`{"a":1e}`:                     "a digit of the exponent",
-		`{"a":+1}`:                     "'+' stands where a value",
-		`{"a":tru}`:                    "'t' stands where a value",
-		`{"a":"\x"}`:                   "a backslash begins no escape",
-		`{"a":"\u12g4"}`:               "a backslash begins no escape",
+		`{"a":+1}`:                     "'+' found where a value",
+		`{"a":tru}`:                    "'t' found where a value",
+		`{"a":"\x"}`:                   "a backslash does not begin",
+		`{"a":"\u12g4"}`:               "a backslash does not begin",
 		`{"a":"\ud800"}`:               `\ud800 is half of a surrogate pair`,
 		`{"a":"x\udc00y"}`:             `at byte 8 of the line: \udc00 is half of`,
 		`{"a":"\ud83dx"}`:              `\ud83d is half`,
@@ -92,33 +92,33 @@ func TestBadLines(t *testing.T) {
 		`{"a":null}`:                   "nothing to store",
 		`{"":1}`:                       `column "" cannot be the name of a field`,
 		`{"a/b":1}`:                    `"a/b" cannot be the name of a field … contains a slash): rename it, or take the other columns only`,
-		`{"a":1 "b":2}`:                `'"' stands where a comma or }`,
+		`{"a":1 "b":2}`:                `'"' found where a comma or }`,
 		strings.Repeat(`{"a":[`, 9000): "more than 10000 deep",
 	} {
-		got := all(t, open(t, Options{}, inputs(t, "x.jsonl", "{\"k\":1}\n\n"+line+"\n{\"k\":2}\n")))
+		got := all(t, open(t, Options{}, given(t, "x.jsonl", "{\"k\":1}\n\n"+line+"\n{\"k\":2}\n")))
 		same(t, got, []string{"x/000000000 | k.txt=1", "! x.jsonl: line 3 … " + want, "x/000000003 | k.txt=2"})
 	}
 	var many strings.Builder
 	for i := range maxColumns + 1 {
 		fmt.Fprintf(&many, `,"%d":0`, i)
 	}
-	same(t, all(t, open(t, Options{}, inputs(t, "x.jsonl", "{"+many.String()[1:]+"}"))), []string{"! line 1: … more than 65536 members"})
+	same(t, all(t, open(t, Options{}, given(t, "x.jsonl", "{"+many.String()[1:]+"}"))), []string{"! line 1: … more than 65536 members"})
 }
 
 // TestLineEnds: blank lines, a byte order mark, CRLF, and a last line without an end.
 func TestLineEnds(t *testing.T) {
 	t.Parallel()
-	got := all(t, open(t, Options{}, inputs(t, "x.ndjson", "\xef\xbb\xbf{\"a\":1}\r\n\r\n  \n{\"a\":2}\n\n{\"a\":3}")))
+	got := all(t, open(t, Options{}, given(t, "x.ndjson", "\xef\xbb\xbf{\"a\":1}\r\n\r\n  \n{\"a\":2}\n\n{\"a\":3}")))
 	same(t, got, []string{"x/000000000 | a.txt=1", "x/000000003 | a.txt=2", "x/000000005 | a.txt=3"})
-	same(t, all(t, open(t, Options{}, inputs(t, "x.jsonl", ""))), nil)
-	same(t, all(t, open(t, Options{}, inputs(t, "x.jsonl", "\n\n"))), nil)
-	_, err := some(t.Context(), open(t, Options{}, inputs(t, "x.jsonl", "\xff\xfe{\x00")), -1)
+	same(t, all(t, open(t, Options{}, given(t, "x.jsonl", ""))), nil)
+	same(t, all(t, open(t, Options{}, given(t, "x.jsonl", "\n\n"))), nil)
+	_, err := some(t.Context(), open(t, Options{}, given(t, "x.jsonl", "\xff\xfe{\x00")), -1)
 	if err == nil || !strings.Contains(err.Error(), "x.jsonl: corrupt data: it is UTF-16") {
 		t.Error(err)
 	}
 }
 
-// FuzzJSON holds what a line is taken for against encoding/json.
+// FuzzJSON compares what a line is accepted as with encoding/json.
 func FuzzJSON(f *testing.F) {
 	for _, line := range []string{
 		`{"a":1}`, `{"a":"b\u00e9\ud83d\ude00\n"}`, `{"a":[1,2.5e3,[true,null]],"b":{"c":[]}}`, `{"a":"` + strings.Repeat("x", 40) + `"}`, `{"a":-0.1e+5}`, ` { } `,

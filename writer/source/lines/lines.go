@@ -11,25 +11,26 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// Lines is the rows of files as samples, file by file in the order they are given. It is a writer.Source, for one goroutine; a
-// sample is valid until the next call.
+// Lines reads the rows of files as samples, file by file in the order given. It is a
+// writer.Splitter. It is not safe for concurrent use. A sample is valid until the next call of
+// Next.
 type Lines struct {
 	files []*textFile
 	plan  *plan
 	sum   format.Hash
 
 	at, end  place
-	whole    bool // Split was not called
+	whole    bool // whether Split was not called
 	part     [2]int64
 	over     bool
 	run      *pipeline
-	cur      *chunk // whose rows are handed out, from next on
+	cur      *chunk // the chunk whose rows Next returns, from next on
 	next     int
 	isParsed bool
 }
@@ -38,36 +39,33 @@ var _ writer.Splitter = (*Lines)(nil)
 
 // textFile is one of the files.
 type textFile struct {
-	source.Input
-	stem   string
-	info   objstore.Info
-	remote bool
+	inputs.File
 	coding stream.Coding
-	comma  byte     // between cells; 0 in JSON Lines
-	header []string // of CSV, which files of one header share
-	first  place    // of the rows
+	comma  byte     // separator of cells; 0 in JSON Lines
+	header []string // of CSV; files with the same header share one slice
+	first  place    // the first row
 }
 
-// New reads what comes before the rows of each file, and fits the options to it. Errors that wrap ErrOption are the caller's, those
-// that wrap format.ErrCorrupt a file's; each names the file. Files of CSV whose columns differ, and files of JSON Lines beside
-// them, are taken together: what a row lacks is null. The stores stay open, and are the caller's to close.
-func New(ctx context.Context, inputs []source.Input, opt Options) (*Lines, error) {
+// New reads the headers of files and checks the options against them. Errors in the options wrap
+// ErrOption, errors in a file format.ErrCorrupt; each names the file. CSV files with different
+// columns, and JSON Lines next to them, are combined: a column that a row lacks is null. The caller
+// must Close the Lines, and closes the stores afterwards.
+func New(ctx context.Context, in []source.Input, opt Options) (*Lines, error) {
 	opt, err := opt.filled()
 	if err != nil {
 		return nil, fmt.Errorf("lines: %w", err)
 	}
-	if len(inputs) == 0 {
+	if len(in) == 0 {
 		return nil, fmt.Errorf("lines: %w", optionf("inputs: there are none"))
 	}
-	inputs = source.Named(inputs)
-	begins, err := stems(inputs)
-	if err != nil {
+	files := inputs.Files(in)
+	if err := setStems(files); err != nil {
 		return nil, fmt.Errorf("lines: %w", err)
 	}
-	s := &Lines{files: make([]*textFile, len(inputs)), whole: true}
+	s := &Lines{files: make([]*textFile, len(files)), whole: true}
 	const together = 8 // requests in flight
-	err = source.Survey(ctx, len(inputs), together, func(ctx context.Context, i int) error {
-		f := &textFile{Input: inputs[i], stem: begins[i]}
+	err = inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
+		f := &textFile{File: files[i]}
 		s.files[i] = f
 		if err := f.survey(ctx, &opt); err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
@@ -89,7 +87,7 @@ func New(ctx context.Context, inputs []source.Input, opt Options) (*Lines, error
 	return s, s.measure(&opt)
 }
 
-// begin is where the rows of a file begin.
+// begin returns the place of a file's first row.
 func (s *Lines) begin(file int) place {
 	if file >= len(s.files) {
 		return place{file: file}
@@ -99,7 +97,7 @@ func (s *Lines) begin(file int) place {
 	return at
 }
 
-// share lets files of one header have it once.
+// share makes neighbouring files with the same header share it.
 func (s *Lines) share() {
 	var last *textFile
 	for _, f := range s.files {
@@ -110,26 +108,22 @@ func (s *Lines) share() {
 	}
 }
 
-// measure makes the fingerprint.
+// measure computes the fingerprint.
 func (s *Lines) measure(opt *Options) error {
 	h := sha256.New()
-	options, err := json.Marshal(opt) // maps in order of keys
+	options, err := json.Marshal(opt) // encodes maps in order of keys
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(h, "%s\n", options)
 	for _, f := range s.files {
-		version := f.info.ETag
-		if !f.remote {
-			version = fmt.Sprint(f.info.ModTime.UnixNano()) // a copy of a file is the same file
-		}
-		fmt.Fprintf(h, "%q %d %q %d %d\n", f.stem, f.info.Size, version, f.comma, f.coding)
+		fmt.Fprintf(h, "%q %d %q %d %d\n", f.Stem, f.Info.Size, f.Version(f.Info), f.comma, f.coding)
 	}
 	h.Sum(s.sum[:0])
 	return nil
 }
 
-// Next is writer.Source's.
+// Next implements writer.Source.
 func (s *Lines) Next(ctx context.Context) (writer.Sample, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -168,7 +162,7 @@ func (s *Lines) Next(ctx context.Context) (writer.Sample, error) {
 	}
 }
 
-// ready waits for the chunk that comes next, unless there is one; false at the end.
+// ready waits for the next chunk if there is none. It returns false at the end.
 func (s *Lines) ready(ctx context.Context) (bool, error) {
 	if s.run == nil {
 		s.run = s.start(s.at)
@@ -192,14 +186,14 @@ func (s *Lines) ready(ctx context.Context) (bool, error) {
 			return false, ctx.Err()
 		}
 	}
-	if err := s.cur.err; err != nil { // the store's, not a row's: it may well be there later
+	if err := s.cur.err; err != nil { // an error of the store, which may be temporary
 		s.halt()
 		return false, err
 	}
 	return true, nil
 }
 
-// halt ends what runs in the background; the place stays.
+// halt stops the background goroutines and keeps the place.
 func (s *Lines) halt() {
 	if s.run != nil {
 		s.run.stop()
@@ -207,37 +201,98 @@ func (s *Lines) halt() {
 	}
 }
 
-// Cursor is the file, the offset in its decoded bytes, the line and the row that come next, with slashes between them.
+// Cursor returns the file, the offset in its decoded bytes, the line and the row of the next
+// sample, separated by slashes.
 func (s *Lines) Cursor() string {
 	return fmt.Sprintf("%d/%d/%d/%d", s.at.file, s.at.off, s.at.line, s.at.row)
 }
 
-// Seek goes to a cursor. Of a plain file nothing before it is read, of a compressed one all of it.
+// Seek moves to a cursor. It reads nothing before the cursor in a plain file, and everything in a
+// compressed one.
 func (s *Lines) Seek(ctx context.Context, cursor string) error {
 	var to place
 	n, err := fmt.Sscanf(cursor, "%d/%d/%d/%d", &to.file, &to.off, &to.line, &to.row)
 	valid := err == nil && n == 4 && to.file >= 0 && to.off >= 0 && to.line >= 0 && to.row >= 0 && to.file <= len(s.files)
 	if valid && to.file < len(s.files) && s.files[to.file].coding == stream.Plain {
-		valid = to.off <= s.files[to.file].info.Size
+		valid = to.off <= s.files[to.file].Info.Size
 	}
 	if !valid || to.file == len(s.files) && to.off > 0 {
-		return fmt.Errorf("lines: cursor %q is no place in these %d files", cursor, len(s.files))
+		return fmt.Errorf("lines: cursor %q is not a place in these %d files", cursor, len(s.files))
 	}
 	s.halt()
 	s.at, s.over = to, false
 	return ctx.Err()
 }
 
-// Fingerprint covers options, and names, sizes and versions of all files in their order. The version of a local file is its
-// modification time, that of an object its tag.
+// Fingerprint covers the options, and the names, sizes and versions of all files in order. The
+// version of a local file is its modification time, that of an object its ETag.
 func (s *Lines) Fingerprint() string { return "lines:" + s.sum.String() }
 
-// Meta is empty.
+// Meta returns nil.
 func (s *Lines) Meta() format.Metadata { return nil }
 
-// Close ends what runs in the background. The stores are the caller's.
+// Close stops the background goroutines. It does not close the stores.
 func (s *Lines) Close() error {
 	s.halt()
 	s.over = true
 	return nil
+}
+
+// Split limits the source to part of parts, counted from 0, and moves to its beginning. It divides
+// the concatenation of the stored files into parts of equal bytes. A row belongs to the part in
+// which it begins, a whole compressed file to the part in which the file begins. In a plain file
+// that begins in an earlier part, the earlier rows are counted, so that keys and messages are those
+// of the whole.
+func (s *Lines) Split(part, parts int) error {
+	if parts < 1 || part < 0 || part >= parts {
+		return fmt.Errorf("lines: there is no part %d of %d: parts count from 0", part, parts)
+	}
+	s.halt()
+	total := int64(0)
+	for _, f := range s.files {
+		total += f.Info.Size
+	}
+	bound := func(part int) int64 { return inputs.MulDiv(total, int64(part), int64(parts)) }
+	s.whole, s.part = false, [2]int64{bound(part), bound(part + 1)}
+	s.at, s.end = s.locate(s.part[0]), s.locate(s.part[1])
+	if part == 0 {
+		s.at = s.begin(0)
+	}
+	if part == parts-1 { // empty files at the end would belong to no part otherwise
+		s.end = place{file: len(s.files)}
+	}
+	s.over = false
+	return nil
+}
+
+// locate returns the place of the first row that begins at or after a byte of the concatenated
+// files.
+func (s *Lines) locate(at int64) place {
+	before := int64(0)
+	for i, f := range s.files {
+		off := at - before
+		before += f.Info.Size
+		switch {
+		case off <= 0:
+			return s.begin(i)
+		case off < f.Info.Size && f.coding == stream.Plain:
+			return place{file: i, off: off}
+		}
+	}
+	return place{file: len(s.files)}
+}
+
+// Total returns the bytes of the files, of the current part after Split, or 0 if some are
+// compressed. The number of rows is not known.
+func (s *Lines) Total() (samples, bytes int64) {
+	for _, f := range s.files {
+		if f.coding != stream.Plain {
+			return 0, 0
+		}
+		bytes += f.Info.Size
+	}
+	if !s.whole {
+		bytes = s.part[1] - s.part[0]
+	}
+	return 0, bytes
 }

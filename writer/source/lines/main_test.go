@@ -22,8 +22,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// inputs puts files, given as name and content in turn, into a store; those that end in .gz and .zst are compressed.
-func inputs(t testing.TB, files ...string) []source.Input {
+// given puts files, given as name and content in turn, into a store; those that end in .gz and .zst
+// are compressed.
+func given(t testing.TB, files ...string) []source.Input {
 	t.Helper()
 	store := mem.New()
 	var out []source.Input
@@ -108,7 +109,7 @@ func all(t testing.TB, s *Lines) []string {
 	return out
 }
 
-// some reads so many rows, all for -1.
+// some reads n rows, or all for -1.
 func some(ctx context.Context, s *Lines, n int) (out []string, err error) {
 	for ; n != 0; n-- {
 		sample, err := s.Next(ctx)

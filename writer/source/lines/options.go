@@ -8,51 +8,59 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// ErrOption is wrapped by errors in Options: a column that the files lack, a filter that cannot be read.
+// ErrOption is wrapped by errors in Options, such as a column that the files lack or a filter that
+// cannot be parsed.
 var ErrOption = errors.New("option")
 
 func optionf(msg string, args ...any) error {
 	return fmt.Errorf("%w %w", ErrOption, fmt.Errorf(msg, args...))
 }
 
-// Options say which rows become samples and how. The zero value takes all members, or columns, of all rows.
+// Options selects the rows and columns that become samples. The zero value takes all members, or
+// columns, of all rows.
 type Options struct {
-	// Key names the member or column of keys: strings, or integers as they are written. It becomes a field only where Columns
-	// names it. Without one, keys are the file's name without its extension, a slash, and the number of the row from 0 in nine
-	// digits; as many folders come before the name as tell files apart. Rows are the lines of JSON Lines, and the rows of CSV
-	// that are not empty.
+	// Key names the member or column of keys: strings, or integers as written. It becomes a field
+	// only if Columns names it. If Key is empty, a key is the file's name without extension, a
+	// slash, and the row's number, from 0, in nine digits; as many folders precede the name as it
+	// takes to tell files apart. Rows are the lines of JSON Lines, and the rows of CSV that are not
+	// empty.
 	Key string
-	// Columns are the members or columns that become fields, nil for all.
+	// Columns lists the members or columns that become fields. Nil selects all.
 	Columns []string
-	// Rename gives them another name in fields: {"caption": "txt"}.
+	// Rename maps columns to other field names: {"caption": "txt"}.
 	Rename map[string]string
-	// Attrs are attributes and the columns of their values. What the first rows have says of which kind an attribute is: integers
-	// and truth values make integers, other numbers numbers, all else labels. Null is no value.
+	// Attrs maps attributes to the columns of their values. The first rows decide the kind of an
+	// attribute: integers and booleans make it an integer, other numbers a number, everything else
+	// a label. A null value is omitted.
 	Attrs map[string]string
-	// Where keeps rows for which all of these hold: "col=value", "col!=value", "col<n", "<=", ">", ">=", "col is null",
-	// "col is not null". A comparison with null does not hold.
+	// Where keeps the rows for which all of these conditions hold: "col=value", "col!=value",
+	// "col<n", "<=", ">", ">=", "col is null", "col is not null". A comparison with null does not
+	// hold.
 	Where []string
-	// Nulls says what becomes of a row in which all members or columns that become fields are null or
-	// missing.
+	// Nulls selects what happens to a row in which every member or column that becomes a field is
+	// null or missing.
 	Nulls source.Nulls `json:",omitempty"`
-	// Delimiter divides cells, default a comma in .csv and a tab in .tsv. JSON Lines have none.
+	// Delimiter separates cells. The default is a comma in .csv and a tab in .tsv. JSON Lines have
+	// none.
 	Delimiter string
-	// MaxLine is the most bytes that a row may have, default 1 GiB. Longer ones are errors.
+	// MaxLine is the maximum length of a row in bytes. The default is 1 GiB. A longer row is an
+	// error.
 	MaxLine int64
-	// Workers is how many goroutines parse, default GOMAXPROCS.
+	// Workers is the number of goroutines that parse. The default is GOMAXPROCS.
 	Workers int `json:"-"`
 
-	chunk int // bytes of a chunk, default chunkSize
+	chunk int // size of a chunk, default chunkSize
 }
 
 const (
 	defaultMaxLine = 1 << 30
-	// maxColumns is the most members or columns of a row.
+	// maxColumns is the maximum number of members or columns of a row.
 	maxColumns = 1 << 16
-	// maxNamed bounds what a goroutine remembers of names of members.
+	// maxNamed bounds the member names that a parser caches.
 	maxNamed = 4096
 )
 
@@ -88,20 +96,21 @@ func (o Options) filled() (Options, error) {
 	return o, nil
 }
 
-// suffixes are those of files that are read, and what divides cells: 0 for JSON Lines.
+// suffixes lists the extensions of supported files and the separator of their cells, 0 for JSON
+// Lines.
 var suffixes = []struct {
 	text  string
 	comma byte
 }{{".jsonl", 0}, {".ndjson", 0}, {".csv", ','}, {".tsv", '\t'}}
 
-// Is says whether a file has the name of one that New reads: it ends in .jsonl, .ndjson, .csv or .tsv, and behind that perhaps in
-// .gz or .zst, in letters of either case.
+// Is reports whether New reads files with this name: it ends in .jsonl, .ndjson, .csv or .tsv,
+// optionally followed by .gz or .zst, ignoring case.
 func Is(name string) bool {
 	_, _, _, ok := kindOf(name)
 	return ok
 }
 
-// kindOf goes by a file's name; suffix is all of it that says what the file is.
+// kindOf returns the kind of a file by its name. suffix is the whole extension.
 func kindOf(name string) (comma byte, coding stream.Coding, suffix string, ok bool) {
 	rest, coding := stream.CutSuffix(name)
 	for _, s := range suffixes {
@@ -112,14 +121,14 @@ func kindOf(name string) (comma byte, coding stream.Coding, suffix string, ok bo
 	return 0, coding, "", false
 }
 
-// stems gives files the beginnings of their keys. Files that differ by extension alone keep theirs.
-func stems(inputs []source.Input) ([]string, error) {
+// setStems sets the Stem of files. Files that differ only in their extension keep it.
+func setStems(files []inputs.File) error {
 	var endings []string
-	for _, in := range inputs {
+	for _, in := range files {
 		_, _, suffix, ok := kindOf(in.Path)
 		if !ok {
 			if _, _, suffix, ok = kindOf(in.Name); !ok {
-				return nil, optionf("inputs: %s: give files that end in .jsonl, .ndjson, .csv or .tsv, and behind that perhaps in .gz or .zst", in.Path)
+				return optionf("inputs: %s: give files that end in .jsonl, .ndjson, .csv or .tsv, optionally followed by .gz or .zst", in.Path)
 			}
 		}
 		if !slices.Contains(endings, suffix) {
@@ -127,12 +136,12 @@ func stems(inputs []source.Input) ([]string, error) {
 		}
 	}
 	slices.SortFunc(endings, func(a, b string) int { return len(b) - len(a) })
-	out, err := source.Stems(inputs, endings...)
+	err := inputs.SetStems(files, endings...)
 	if err != nil {
-		out, err = source.Stems(inputs)
+		err = inputs.SetStems(files)
 	}
 	if err != nil {
-		return nil, optionf("inputs: %w", err)
+		return optionf("inputs: %w", err)
 	}
-	return out, nil
+	return nil
 }

@@ -63,7 +63,7 @@ func TestOptions(t *testing.T) {
 		"late float":    {"x.jsonl", "{\"a\":1}\n{\"a\":1.5}\n", Options{Attrs: map[string]string{"n": "a"}}, []string{"x/000000000 | a.txt=1 | @n=1.", "x/000000001 | a.txt=1.5 | @n=1.5."}},
 		"no columns":    {"x.jsonl", people, Options{Columns: []string{"nme"}, Where: []string{"name=Bob"}}, []string{`! nothing to store … it has "id", "age", "score", "ok", "name"`}},
 		"nulls": {"x.jsonl", `{"a":null,"label":null}` + "\n" + `{"a":1}` + "\n{}\n", Options{Nulls: source.NullsEmpty}, []string{
-			"x/000000000 | a.txt= | label.txt=", "x/000000001 | a.txt=1", "! line 3 … all columns are null: there is nothing to store", // of which columns, nothing says
+			"x/000000000 | a.txt= | label.txt=", "x/000000001 | a.txt=1", "! line 3 … all columns are null: there is nothing to store", // no condition names the columns
 		}},
 		"nulls of columns": {"x.jsonl", `{"b":null}` + "\n{}\n", Options{Nulls: source.NullsEmpty, Columns: []string{"b", "a"}, Rename: map[string]string{"a": "txt"}}, []string{
 			"x/000000000 | b.txt= | txt=", "x/000000001 | b.txt= | txt=",
@@ -74,16 +74,16 @@ func TestOptions(t *testing.T) {
 		"CSV renamed":   {"x.csv", ",a\n1,2\n", Options{Rename: map[string]string{"": "b"}}, []string{"x/000000000 | a.txt=2 | b.txt=1"}},
 		"two of a name": {"x.jsonl", `{"a":1,"a.txt":2}`, Options{}, []string{"x/000000000 | a.txt=1 | a.txt=2"}}, // the writer refuses it
 	} {
-		t.Run(name, func(t *testing.T) { same(t, all(t, open(t, c.opt, inputs(t, c.file, c.text))), c.want) })
+		t.Run(name, func(t *testing.T) { same(t, all(t, open(t, c.opt, given(t, c.file, c.text))), c.want) })
 	}
-	// What the first rows say holds for all.
+	// The first rows decide for all.
 	text := strings.Repeat("{\"a\":1"+strings.Repeat(" ", 200)+"}\n", 10_000) + "{\"a\":1.5}\n"
-	got := all(t, open(t, Options{Attrs: map[string]string{"n": "a"}}, inputs(t, "x.jsonl", text)))
+	got := all(t, open(t, Options{Attrs: map[string]string{"n": "a"}}, given(t, "x.jsonl", text)))
 	same(t, got[10_000:], []string{"! attribute n, column a: 1.5 is not an integer, as in the first rows"})
 	same(t, got[:1], []string{"x/000000000 | a.txt=1 | @n=1"})
 }
 
-// TestBadOptions are told before anything is read.
+// TestBadOptions: bad options are refused before anything is read.
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	for want, opt := range map[string]Options{
@@ -98,15 +98,15 @@ func TestBadOptions(t *testing.T) {
 		"where \"a~1\": write a column, one of":                         {Where: []string{"a~1"}},
 		"give positive numbers":                                         {MaxLine: -1},
 	} {
-		_, err := New(t.Context(), inputs(t, "x.csv", "a\n1\n"), opt)
+		_, err := New(t.Context(), given(t, "x.csv", "a\n1\n"), opt)
 		if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	for want, in := range map[string][]source.Input{
 		"inputs: there are none": nil,
-		"inputs: x.json: give files that end in .jsonl, .ndjson, .csv": inputs(t, "x.json", "{}"),
-		"is given twice": append(inputs(t, "x.csv", "a"), inputs(t, "x.csv", "a")...),
+		"inputs: x.json: give files that end in .jsonl, .ndjson, .csv": given(t, "x.json", "{}"),
+		"is given twice": append(given(t, "x.csv", "a"), given(t, "x.csv", "a")...),
 	} {
 		if _, err := New(t.Context(), in, Options{}); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -130,16 +130,16 @@ func TestBadOptions(t *testing.T) {
 // TestFiles: files that differ in columns, in extension, or in folder.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	in := inputs(t, "d/a.csv", "x,y\n1,2\n", "e/a.csv", "y,z\n3,4\n", "e/b.JSONL", "{\"x\":5}")
+	in := given(t, "d/a.csv", "x,y\n1,2\n", "e/a.csv", "y,z\n3,4\n", "e/b.JSONL", "{\"x\":5}")
 	whole := open(t, Options{Columns: []string{"x", "y"}}, in)
 	same(t, all(t, whole), []string{"d/a/000000000 | x.txt=1 | y.txt=2", "e/a/000000000 | y.txt=3", "e/b/000000000 | x.txt=5"})
 	if n, size := whole.Total(); n != 0 || size != 8+8+7 {
 		t.Error(n, size)
 	}
-	got := all(t, open(t, Options{}, inputs(t, "a.csv", "x\n1\n", "a.jsonl", "{\"x\":2}", "a.jsonl.gz", "{\"x\":3}")))
+	got := all(t, open(t, Options{}, given(t, "a.csv", "x\n1\n", "a.jsonl", "{\"x\":2}", "a.jsonl.gz", "{\"x\":3}")))
 	same(t, got, []string{"a.csv/000000000 | x.txt=1", "a.jsonl/000000000 | x.txt=2", "a.jsonl.gz/000000000 | x.txt=3"})
 
-	// What may change what comes changes the fingerprint.
+	// What may change the samples changes the fingerprint.
 	seen := map[string]string{whole.Fingerprint(): "first"}
 	for name, s := range map[string]*Lines{
 		"options": open(t, Options{Columns: []string{"x"}}, in),
@@ -159,12 +159,12 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestNullsSkipped: rows without a value say that they are to be left out where that was asked for.
+// TestNullsSkipped: rows without a value are marked to be left out if the options ask for it.
 func TestNullsSkipped(t *testing.T) {
 	t.Parallel()
 	for _, nulls := range []source.Nulls{source.NullsFail, source.NullsSkip} {
 		for name, text := range map[string]string{"x.jsonl": `{"a":null}` + "\n" + `{"a":}`, "x.csv": "a,b\n,\n1\n"} {
-			src := open(t, Options{Nulls: nulls}, inputs(t, name, text))
+			src := open(t, Options{Nulls: nulls}, given(t, name, text))
 			var se *writer.SampleError
 			_, err := src.Next(t.Context())
 			if !errors.As(err, &se) || !errors.Is(err, source.ErrNulls) || se.LeaveOut != (nulls == source.NullsSkip) {

@@ -12,7 +12,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
-// extension is that of a field's name.
+// extension is the extension of a field's name.
 type extension int
 
 const (
@@ -24,19 +24,19 @@ const (
 
 var extensions = [...]string{"txt", "cls", "npy", "json"}
 
-// column is what a parser remembers of a member or column, and its value in the row at hand.
+// column is a member or column and its value in the current row.
 type column struct {
 	name   string
-	base   string // the field's name, before an extension
-	class  bool   // integers are class numbers
+	base   string // field name, without extension
+	class  bool   // its integers are class numbers
 	field  bool   // it becomes a field
-	wanted bool   // for that or anything else
+	wanted bool   // as a field, key, attribute or filter
 	names  [len(extensions)]string
-	row    int64 // the last row that had it
+	row    int64 // the last row that had the column
 	v      value
 }
 
-// fieldName is the name of the column's field with an extension.
+// fieldName returns the column's field name with an extension.
 func (c *column) fieldName(ext extension) (string, error) {
 	if name := c.names[ext]; name != "" {
 		return name, nil
@@ -55,7 +55,7 @@ func (c *column) fieldName(ext extension) (string, error) {
 	return name, nil
 }
 
-// quoted is a name as messages show it.
+// quoted returns a name as errors show it.
 func quoted(name string) string {
 	if len(name) > 100 {
 		return fmt.Sprintf("%q…", name[:100])
@@ -63,24 +63,24 @@ func quoted(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// parser makes samples of the rows of chunks. It is for one goroutine.
+// parser converts the rows of chunks to samples. It is not safe for concurrent use.
 type parser struct {
 	plan    *plan
 	columns map[string]*column
-	named   map[string]*column // those that options name
+	named   map[string]*column // the columns that the options name
 	key     *column
-	attrs   []*column // in the order of the plan's
+	attrs   []*column // in the order of plan.attrs
 	filters []*column
 
-	file    *textFile // whose header cells are for
+	file    *textFile // the file of the cached cells
 	cells   []*column
-	valid   bool // all of the chunk is UTF-8
+	valid   bool // the whole chunk is valid UTF-8
 	row     int64
-	present []*column // in the row at hand
+	present []*column // columns of the current row
 	scratch []byte
 	stack   []byte
 	array   array
-	seen    func() // when not nil, called for each row that could be read
+	seen    func() // if not nil, called for each row that was parsed
 }
 
 func newParser(p *plan) *parser {
@@ -104,7 +104,7 @@ func newParser(p *plan) *parser {
 	return out
 }
 
-// find is the column of a name. Where lines bring ever new names, those that no option names are forgotten.
+// find returns the column of a name.
 func (p *parser) find(name string) *column {
 	if c := p.columns[name]; c != nil {
 		return c
@@ -118,7 +118,8 @@ func (p *parser) add(name string) *column {
 	return c
 }
 
-// forget is called between rows.
+// forget bounds the cache when lines have ever new names: it drops those that no option names. It
+// is called between rows.
 func (p *parser) forget() {
 	if len(p.columns) > maxNamed {
 		clear(p.columns)
@@ -128,7 +129,7 @@ func (p *parser) forget() {
 	}
 }
 
-// chunk makes samples of a chunk's rows.
+// chunk parses the rows of a chunk.
 func (p *parser) chunk(c *chunk) {
 	p.valid = utf8.Valid(c.buf)
 	switch {
@@ -150,7 +151,7 @@ func (p *parser) chunk(c *chunk) {
 	c.keys = string(c.names)
 }
 
-// lines reads lines of JSON.
+// lines parses lines of JSON.
 func (p *parser) lines(c *chunk) {
 	at := c.place
 	for b := c.buf; len(b) > 0; {
@@ -175,14 +176,14 @@ func (p *parser) lines(c *chunk) {
 	}
 }
 
-// reset makes ready for the next row.
+// reset prepares for the next row.
 func (p *parser) reset() {
 	p.forget()
 	p.row++
 	p.present = p.present[:0]
 }
 
-// value is the column's in the row at hand.
+// value returns the value of a column in the current row.
 func (p *parser) value(c *column) value {
 	if c.row != p.row {
 		return value{}
@@ -190,7 +191,7 @@ func (p *parser) value(c *column) value {
 	return c.v
 }
 
-// finish makes a sample of what the row has, unless filters leave it out.
+// finish adds the current row to the chunk, unless a filter drops it.
 func (p *parser) finish(c *chunk, at, after place, err error) {
 	if err != nil {
 		c.add(at.line, after, err)
@@ -212,7 +213,7 @@ func (p *parser) finish(c *chunk, at, after place, err error) {
 	r.lastField, r.lastAttr = int32(len(c.fields)), int32(len(c.attrs))
 }
 
-// add adds a row.
+// add appends a row.
 func (c *chunk) add(line int64, after place, err error) *row {
 	key, field, attr := int32(len(c.names)), int32(len(c.fields)), int32(len(c.attrs))
 	c.rows = append(c.rows, row{err: err, line: line, after: after, firstKey: key, lastKey: key, firstField: field, lastField: field, firstAttr: attr, lastAttr: attr})
@@ -222,7 +223,7 @@ func (c *chunk) add(line int64, after place, err error) *row {
 func (p *parser) appendKey(c *chunk, number int64) error {
 	col := p.key
 	if col == nil {
-		c.names = fields.AppendRowKey(c.names, c.of.stem, number)
+		c.names = fields.AppendRowKey(c.names, c.of.Stem, number)
 		return nil
 	}
 	v := p.value(col)
@@ -238,21 +239,14 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 	default:
 		return fmt.Errorf("the key, column %s, is %s: a key is a string or an integer", name, kindNames[v.kind])
 	}
-	if len(v.b) == 0 {
-		return fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", name, col.name)
+	if err := fields.CheckKey(name, col.name, string(v.b)); err != nil {
+		return err
 	}
-	if len(v.b) > format.MaxName {
-		return fmt.Errorf("%w: the key, column %s, has %d bytes, and may have %d", format.ErrName, name, len(v.b), format.MaxName)
-	}
-	begin := len(c.names)
 	c.names = append(c.names, v.b...)
-	if err := format.CheckKey(string(c.names[begin:])); err != nil {
-		return fmt.Errorf("the key, column %s: %w, or take keys from another column, or from none", name, err)
-	}
 	return nil
 }
 
-// sample makes fields and attributes of the values.
+// sample converts the values to fields and attributes.
 func (p *parser) sample(c *chunk) error {
 	first := len(c.fields)
 	for _, col := range p.present {
@@ -284,8 +278,8 @@ func (p *parser) sample(c *chunk) error {
 	return nil
 }
 
-// empty gives a row without a value the fields of no bytes that Options.Nulls asks for: of all
-// columns that are chosen, else of those that the row has.
+// empty gives a row without values the empty fields that Options.Nulls asks for: for all chosen
+// columns, else for those that the row has.
 func (p *parser) empty(c *chunk) error {
 	first := len(c.fields)
 	add := func(col *column) error {
@@ -316,7 +310,7 @@ func (p *parser) empty(c *chunk) error {
 	return nil
 }
 
-// nothing says what the row has, where nothing of it is taken.
+// nothing returns the error of a row without chosen values.
 func (p *parser) nothing() error {
 	if p.plan.take == nil || len(p.present) == 0 {
 		return source.ErrNulls
@@ -328,7 +322,7 @@ func (p *parser) nothing() error {
 	return fmt.Errorf("%w; it has %s", source.ErrNulls, strings.Join(names, ", "))
 }
 
-// field makes a field of a column's value.
+// field converts the value of a column to a field.
 func (p *parser) field(c *chunk, col *column) error {
 	ext, data := extText, col.v.b
 	switch col.v.kind {

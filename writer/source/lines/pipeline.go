@@ -9,34 +9,33 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// chunk is some rows of a file, and what became of them.
+// chunk is a run of rows of a file and the samples made from them.
 type chunk struct {
 	of *textFile
 	place
 	buf   []byte
 	spans []span // of CSV
-	// long says that the chunk stands for one row that is too long, and has nothing of it; after is behind that.
+	// long means that the chunk stands for one row that is too long and holds none of its bytes.
+	// after is the place after it.
 	long  bool
 	after place
-	err   error // the stream's; nothing comes behind
+	err   error // error of the stream; the last chunk
 
 	rows   []row
 	fields []writer.Field
 	attrs  []format.AttrValue
-	side   []byte // what fields have that does not stand in buf
-	names  []byte // keys
-	keys   string // the same; it stays as long as a shard is written, and has nothing else
+	side   []byte // field data that is not in buf
+	names  []byte // keys of samples
+	keys   string // copy of names; it lives as long as the shard is written, so it holds nothing else
 
 	cost  int64
 	ready chan struct{}
 }
 
-// row is a sample, or what is wrong with it.
+// row is a sample or an error.
 type row struct {
 	err                   error
 	line                  int64
@@ -47,19 +46,19 @@ type row struct {
 }
 
 func (c *chunk) reset() {
-	clear(c.fields) // they hold on to names
+	clear(c.fields) // release the names
 	clear(c.rows)
 	*c = chunk{of: c.of, buf: c.buf[:0], spans: c.spans[:0], rows: c.rows[:0], fields: c.fields[:0], attrs: c.attrs[:0], side: c.side[:0],
 		names: c.names[:0], ready: c.ready}
-	if cap(c.buf) > 4<<20 || cap(c.side) > 4<<20 { // behind a long row
+	if cap(c.buf) > 4<<20 || cap(c.side) > 4<<20 { // after a long row
 		c.buf, c.side = nil, nil
 	}
 }
 
-// inFlight bounds the bytes of chunks that are under way; a longer one goes alone.
+// inFlight bounds the bytes of the chunks in flight. A longer chunk is processed alone.
 const inFlight = 64 << 20
 
-// pipeline reads from a place on.
+// pipeline reads, cuts and parses files from a place on.
 type pipeline struct {
 	cancel context.CancelFunc
 	group  sync.WaitGroup
@@ -100,14 +99,14 @@ func (p *pipeline) stop() {
 	p.group.Wait()
 }
 
-// release gives back a chunk whose samples have been handed out.
+// release recycles a chunk whose samples have been returned.
 func (p *pipeline) release(c *chunk) {
 	p.memory.Release(c.cost)
 	c.reset()
 	p.free <- c
 }
 
-// produce sends the chunks of all files. An error is sent as a chunk.
+// produce sends the chunks of all files. It sends an error as a chunk.
 func (s *Lines) produce(ctx context.Context, p *pipeline, at place) {
 	for at.file < len(s.files) && (at.file < s.end.file || at.file == s.end.file && s.end.off > 0) {
 		if err := s.produceFile(ctx, p, at); err != nil {
@@ -128,29 +127,21 @@ func (s *Lines) produce(ctx context.Context, p *pipeline, at place) {
 
 func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
 	f := s.files[at.file]
-	obj, err := f.Store.Open(ctx, f.Name)
+	obj, err := f.Reopen(ctx)
 	if err != nil {
 		return err
 	}
 	defer obj.Close()
-	info, err := obj.Info(ctx)
-	if err != nil {
-		return err
-	}
-	if err := f.same(info); err != nil {
-		return err
-	}
 	from := int64(0)
-	if at.line == 0 { // rows before it are counted, not parsed
+	if at.line == 0 { // earlier rows are counted, not parsed
 		from, at = at.off, s.begin(at.file)
 	}
-	in, err := stream.Open(ctx, obj, info.Size, f.remote, f.coding, at.off)
+	u, done, err := f.cutter(ctx, obj, f.Remote, at, s.plan.opt.MaxLine, s.plan.opt.chunk)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	u := newCutter(in, f.comma, s.plan.opt.MaxLine, at)
-	u.from, u.size = from, s.plan.opt.chunk
+	defer done()
+	u.from = from
 	if at.file == s.end.file {
 		u.stop = s.end.off
 	}
@@ -165,7 +156,7 @@ func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
 		if err := u.next(c); err != nil {
 			if err == io.EOF {
 				p.free <- c
-				return s.unchanged(ctx, f)
+				return f.unchanged(ctx)
 			}
 			if u.at.line > 1 {
 				err = fmt.Errorf("behind line %d: %w", u.at.line-1, err)
@@ -176,26 +167,19 @@ func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
 		if err := p.memory.Acquire(ctx, c.cost); err != nil {
 			return err
 		}
-		p.order <- c // there is room for all chunks
+		p.order <- c // has room for all chunks
 		p.work <- c
 	}
 }
 
-// unchanged looks at a file on disk again that has been read: to others a store sees to it itself.
-func (s *Lines) unchanged(ctx context.Context, f *textFile) error {
-	if f.remote {
+// unchanged checks a local file again after it was read. Remote stores check by themselves.
+func (f *textFile) unchanged(ctx context.Context) error {
+	if f.Remote {
 		return nil
 	}
 	info, err := f.Store.Stat(ctx, f.Name)
 	if err != nil {
 		return err
 	}
-	return f.same(info)
-}
-
-func (f *textFile) same(info objstore.Info) error {
-	if info.Size != f.info.Size || info.ETag != f.info.ETag {
-		return fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
-	}
-	return nil
+	return f.Same(info)
 }

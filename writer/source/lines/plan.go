@@ -10,13 +10,12 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
-	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// plan is what is made of rows. It does not change once there is one.
+// plan is how rows become samples. It is immutable.
 type plan struct {
 	opt     Options
-	take    map[string]bool // columns that become fields; nil: all but the key
+	take    map[string]bool // columns that become fields; nil for all but the key
 	attrs   []attr
 	filters []*condition
 }
@@ -27,8 +26,8 @@ type attr struct {
 	column string
 }
 
-// newPlan fits options to the files. What members lines of JSON have is not known before they are read: names are looked up only
-// where all files are CSV.
+// newPlan checks options against the files. Names are checked only if all files are CSV, because
+// the members of JSON lines are not known in advance.
 func newPlan(files []*textFile, opt *Options) (*plan, error) {
 	p := &plan{opt: *opt}
 	columns, json := columnsOf(files)
@@ -80,7 +79,7 @@ func newPlan(files []*textFile, opt *Options) (*plan, error) {
 	return p, p.checkNames(columns)
 }
 
-// columnsOf lists the columns of all headers; json says that there are files without.
+// columnsOf lists the columns of all headers. json reports whether some files have none.
 func columnsOf(files []*textFile) (columns []string, json bool) {
 	seen := map[string]bool{}
 	var last []string
@@ -109,7 +108,7 @@ func (p *plan) checkKey(files []*textFile) error {
 	return nil
 }
 
-// checkNames sees to it that the columns of headers can be fields, and do not become the same one.
+// checkNames checks that the columns of headers can become fields with different names.
 func (p *plan) checkNames(columns []string) error {
 	taken := map[string]string{}
 	for i, name := range columns {
@@ -134,7 +133,7 @@ func (p *plan) checkNames(columns []string) error {
 	return nil
 }
 
-// column makes what a parser remembers of a column.
+// column returns a new column with its role.
 func (p *plan) column(name string) *column {
 	c := &column{name: name, base: name, class: fields.IsClass(name)}
 	if to, ok := p.opt.Rename[name]; ok {
@@ -151,10 +150,12 @@ func (p *plan) column(name string) *column {
 	return c
 }
 
-// kindFiles is how many files are looked at for the kinds of attributes: there may be many, and far away.
+// kindFiles is the number of files read to determine the kinds of attributes. There may be many
+// files, and they may be remote.
 const kindFiles = 32
 
-// chooseKinds finds out what attributes are, by the first rows of the first file that has values for them; labels, where none has.
+// chooseKinds sets the kind of each attribute by the first rows of the first file that has values
+// for it, or to label.
 func (s *Lines) chooseKinds(ctx context.Context) error {
 	left := len(s.plan.attrs)
 	known := make([]bool, left)
@@ -176,25 +177,23 @@ func (s *Lines) chooseKinds(ctx context.Context) error {
 	return nil
 }
 
-// kindsIn looks at the first chunk of a file.
+// kindsIn determines kinds by the first chunk of a file.
 func (s *Lines) kindsIn(ctx context.Context, f *textFile) ([]evidence, error) {
 	obj, err := f.Store.Open(ctx, f.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer obj.Close()
-	in, err := stream.Open(ctx, obj, f.info.Size, false, f.coding, f.first.off)
+	u, done, err := f.cutter(ctx, obj, false, f.first, s.plan.opt.MaxLine, 1<<20)
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close()
+	defer done()
 	c := chunk{of: f}
 	kinds := make([]evidence, len(s.plan.attrs))
 	for i := range kinds {
 		kinds[i] = -1
 	}
-	u := newCutter(in, f.comma, s.plan.opt.MaxLine, f.first)
-	u.size = 1 << 20
 	if err := u.next(&c); err != nil {
 		if err == io.EOF {
 			return kinds, nil
@@ -213,7 +212,7 @@ func (s *Lines) kindsIn(ctx context.Context, f *textFile) ([]evidence, error) {
 	return kinds, nil
 }
 
-// evidence is the least kind that fits all values seen; -1 where there was none.
+// evidence is the narrowest kind that fits all values seen, or -1 if there was none.
 type evidence int
 
 const (

@@ -17,7 +17,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// TestPython holds what is read of nasty rows, some of them damaged, against Python's json and csv.
+// TestPython compares how awkward rows, some of them damaged, are read with Python's json and csv.
 func TestPython(t *testing.T) {
 	t.Parallel()
 	programs.Need(t, "python3")
@@ -50,7 +50,7 @@ func TestPython(t *testing.T) {
 
 var originLine = regexp.MustCompile(`: line (\d+)$`)
 
-// dump writes what comes for the script to look at.
+// dump writes the rows for the script.
 func dump(t *testing.T, s *Lines, name string) error {
 	f, err := os.Create(name)
 	if err != nil {

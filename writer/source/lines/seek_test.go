@@ -59,11 +59,12 @@ func mixed(t testing.TB) []source.Input {
 		}
 		return b.String()
 	}
-	return inputs(t, "a/one.jsonl", object(40), "b/one.csv", rows(40, ","), "empty.jsonl", "", "two.jsonl.gz", object(30), "three.tsv", strings.TrimSpace(rows(30, "\t")),
+	return given(t, "a/one.jsonl", object(40), "b/one.csv", rows(40, ","), "empty.jsonl", "", "two.jsonl.gz", object(30), "three.tsv", strings.TrimSpace(rows(30, "\t")),
 		"four.csv.zst", rows(30, ","), "header.csv", "n,t\n", "five.NDJSON", strings.TrimSpace("\xef\xbb\xbf"+object(40)), "last.jsonl", "")
 }
 
-// TestSeek: from each row on, also in another source, come the rows that followed it, whatever the size of chunks.
+// TestSeek: from each row on, also in another source, come the rows that followed it, whatever the
+// size of chunks.
 func TestSeek(t *testing.T) {
 	t.Parallel()
 	in := mixed(t)
@@ -115,7 +116,8 @@ func TestSeek(t *testing.T) {
 	}
 }
 
-// TestSplit: parts are disjoint, in order, and together the whole, with the same keys; each can be resumed.
+// TestSplit: parts are disjoint, in order, and together the whole, with the same keys; each can be
+// resumed.
 func TestSplit(t *testing.T) {
 	t.Parallel()
 	in := mixed(t)
@@ -123,7 +125,7 @@ func TestSplit(t *testing.T) {
 	want := all(t, whole)
 	stored := int64(0)
 	for _, f := range whole.files {
-		stored += f.info.Size
+		stored += f.Info.Size
 	}
 	for _, parts := range []int{1, 2, 3, 5, 16, 400} {
 		var got []string
@@ -168,7 +170,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestCompressedDamage: what is cut or flipped in a compressed file ends the source, behind the rows that came through.
+// TestCompressedDamage: a truncated or damaged compressed file ends the source after the rows
+// before the damage.
 func TestCompressedDamage(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"x.jsonl.gz", "x.jsonl.zst", "x.csv.gz", "x.csv.zst"} {
@@ -195,7 +198,7 @@ func TestCompressedDamage(t *testing.T) {
 				if !flip && (!errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), name+": ") || !errors.Is(err, io.ErrUnexpectedEOF)) {
 					t.Fatalf("%s cut at %d: %d rows, %v", name, cut, len(rows), err)
 				}
-				if flip && err == nil && len(rows) != 200 { // headers have bits that say nothing
+				if flip && err == nil && len(rows) != 200 { // some bits of headers have no meaning
 					t.Fatalf("%s flipped at %d: %d rows", name, cut, len(rows))
 				}
 			}
@@ -203,12 +206,13 @@ func TestCompressedDamage(t *testing.T) {
 	}
 }
 
-// far is a store that says its requests take time.
+// far is a remote store.
 type far struct{ objstore.Store }
 
 func (far) Requests() int { return 4 }
 
-// TestStoreFails: an error of the store is no error of a row, and reading goes on where it was once the store is well again.
+// TestStoreFails: an error of the store is not an error of a row, and reading continues at the same
+// row when the store recovers.
 func TestStoreFails(t *testing.T) {
 	t.Parallel()
 	for _, remote := range []bool{false, true} {
@@ -274,10 +278,10 @@ func TestChangedFile(t *testing.T) {
 	}
 }
 
-// TestStop: Close and a context that ends do not wait for rows that nobody takes.
+// TestStop: Close and the end of a context do not wait for rows that nobody reads.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	in := inputs(t, "x.jsonl", strings.Repeat("{\"a\":1}\n", 10_000), "y.jsonl.gz", strings.Repeat("{\"a\":1}\n", 10_000))
+	in := given(t, "x.jsonl", strings.Repeat("{\"a\":1}\n", 10_000), "y.jsonl.gz", strings.Repeat("{\"a\":1}\n", 10_000))
 	s := open(t, Options{chunk: 10}, in)
 	if _, err := some(t.Context(), s, 5); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// survey finds out what a file is, and of CSV reads the header.
+// survey determines the kind of a file and reads the header of CSV.
 func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 	var ok bool
 	if f.comma, f.coding, _, ok = kindOf(f.Path); !ok {
@@ -22,22 +22,19 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 		f.comma = opt.Delimiter[0]
 	}
 	f.first.line = 1
-	_, f.remote = f.Store.(objstore.Remote)
-	obj, err := f.Store.Open(ctx, f.Name)
+	obj, err := f.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer obj.Close()
-	if f.info, err = obj.Info(ctx); err != nil || f.comma == 0 {
-		return err
+	if f.comma == 0 {
+		return nil
 	}
-	in, err := stream.Open(ctx, obj, f.info.Size, false, f.coding, 0) // little of it: nothing is read ahead
+	u, done, err := f.cutter(ctx, obj, false, f.first, opt.MaxLine, 32<<10)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	u := newCutter(in, f.comma, opt.MaxLine, f.first)
-	u.size = 32 << 10
+	defer done()
 	var c chunk
 	if err := u.next(&c); err != nil {
 		if err == io.EOF {
@@ -63,7 +60,19 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 	return nil
 }
 
-// readHeader takes the names of columns, each of which has to be there once.
+// cutter opens the file at a place and cuts chunks of size bytes. Prefetching pays only if more than
+// the first chunk is read. The caller must call done.
+func (f *textFile) cutter(ctx context.Context, obj objstore.Object, prefetch bool, at place, limit int64, size int) (u *cutter, done func(), err error) {
+	in, err := stream.Open(ctx, obj, f.Info.Size, prefetch, f.coding, at.off)
+	if err != nil {
+		return nil, nil, err
+	}
+	u = newCutter(in, f.comma, limit, at)
+	u.size = size
+	return u, in.Close, nil
+}
+
+// readHeader parses the names of columns, which must be unique.
 func (f *textFile) readHeader(b []byte, line int64) error {
 	bad := func(msg string, args ...any) error {
 		return fmt.Errorf("line %d, the header: %w", line, corruptf(msg, args...))

@@ -10,7 +10,7 @@ import (
 	"github.com/shardtool/shardtool/internal/where"
 )
 
-// kind is what a value is.
+// kind is the type of a value.
 type kind uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	kindText         // a string of JSON, decoded
 	kindCell         // a cell of CSV
 	kindInteger      // a number of JSON without point and exponent
-	kindNumber       // another one
+	kindNumber       // any other number of JSON
 	kindBool
 	kindList
 	kindObject
@@ -26,13 +26,13 @@ const (
 
 var kindNames = [...]string{"null", "a string", "a cell", "an integer", "a number", "a truth value", "a list", "an object"}
 
-// value is a value: text, or JSON as it stands in the file.
+// value is a decoded string, or JSON as written in the file.
 type value struct {
 	kind kind
 	b    []byte
 }
 
-// integer is a value as an attribute of integers has it.
+// integer returns the value as an integer attribute.
 func (v value) integer() (int64, bool) {
 	switch v.kind {
 	case kindBool:
@@ -50,7 +50,7 @@ func (v value) integer() (int64, bool) {
 	return 0, false
 }
 
-// number is a value as an attribute of numbers has it.
+// number returns the value as a number attribute.
 func (v value) number() (float64, bool) {
 	switch v.kind {
 	case kindInteger, kindNumber:
@@ -65,7 +65,8 @@ func (v value) number() (float64, bool) {
 	return f, err == nil
 }
 
-// isNumber says whether text is a number in decimal digits: not every word that strconv takes for one is meant as one.
+// isNumber reports whether b is a decimal number. strconv accepts more, such as "inf" and "0x1p4",
+// which are rarely meant as numbers.
 func isNumber(b []byte) bool {
 	digits := 0
 	for i, c := range b {
@@ -83,7 +84,7 @@ func isNumber(b []byte) bool {
 	return digits > 0
 }
 
-// digitsOnly says whether a cell is an integer.
+// digitsOnly reports whether a cell is an integer.
 func digitsOnly(b []byte) bool {
 	if len(b) > 0 && b[0] == '-' {
 		b = b[1:]
@@ -96,7 +97,7 @@ func digitsOnly(b []byte) bool {
 	return len(b) > 0
 }
 
-// attr is the value of an attribute.
+// value converts v to the attribute.
 func (a *attr) value(v value) (out format.AttrValue, err error) {
 	out.Attribute = a.Attribute
 	var ok bool
@@ -120,13 +121,13 @@ func (a *attr) value(v value) (out format.AttrValue, err error) {
 	return out, err
 }
 
-// condition is one condition on a row.
+// condition is a condition with its parsed value.
 type condition struct {
 	where.Condition
 	word    []byte
 	number  float64
 	integer int64
-	// isNumber and isInteger say that the word is one.
+	// isNumber and isInteger report whether the value of the condition is one.
 	isNumber, isInteger bool
 }
 
@@ -145,8 +146,9 @@ func newCondition(text string) (*condition, error) {
 	return c, nil
 }
 
-// holds says whether the condition holds for a value. Strings of JSON are compared as bytes, numbers as numbers; a cell of CSV as a
-// number where the word is one that does not stand in quotes.
+// holds reports whether the condition holds for a value. JSON strings compare as bytes, numbers as
+// numbers. A CSV cell compares as a number if the value of the condition is a number without
+// quotes.
 func (c *condition) holds(v value) bool {
 	if v.kind == kindNull {
 		return c.Holds(true, 0, false)

@@ -11,21 +11,22 @@ import (
 )
 
 const (
-	// maxRange is the most that one request asks for.
+	// maxRange is the maximum size of a request.
 	maxRange = 8 << 20
-	// aheadMemory is what all ranges of a row group that are held may take together.
+	// aheadMemory is the maximum size of all ranges of a row group in memory.
 	aheadMemory = 64 << 20
-	// minRange is the least worth a request.
+	// minRange is the minimum size of a request.
 	minRange = 256 << 10
-	// gap is what is read rather than left out between two column chunks.
+	// gap is the maximum distance between two column chunks that one request reads together.
 	gap = 64 << 10
 )
 
-// chunk is the place of a column chunk.
+// chunk is the position of a column chunk.
 type chunk struct{ start, length int64 }
 
-// ahead reads the column chunks of one row group from a store that takes its time. Small chunks that lie side by side come in
-// one range, large ones in ranges one after the other, the next one being under way while one is used.
+// ahead prefetches the column chunks of one row group from a remote store. Neighbouring small
+// chunks are read in one request. A large chunk is read in consecutive requests, one of which is in
+// flight while the previous one is used.
 type ahead struct {
 	obj    objstore.Object
 	r      *readerAt
@@ -35,7 +36,7 @@ type ahead struct {
 	ranges map[chunk]io.ReaderAt
 }
 
-// load is a range that is being read.
+// load is a request in flight.
 type load struct {
 	off  int64
 	data []byte
@@ -52,7 +53,7 @@ func (a *ahead) load(off, length int64, buf []byte) *load {
 	return l
 }
 
-// wait is for what has been read.
+// wait waits for the request.
 func (l *load) wait(r *readerAt) error {
 	select {
 	case <-l.done:
@@ -66,13 +67,13 @@ func (l *load) wait(r *readerAt) error {
 	return l.err
 }
 
-// newAhead begins to read chunks.
+// newAhead starts to read chunks.
 func newAhead(r *readerAt, chunks []chunk) *ahead {
 	a := &ahead{obj: r.obj, r: r, ranges: map[chunk]io.ReaderAt{}}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	sorted := slices.SortedFunc(slices.Values(chunks), func(x, y chunk) int { return cmp.Compare(x.start, y.start) })
 	window := min(maxRange, max(minRange, aheadMemory/int64(4*max(1, len(chunks)))))
-	room := int64(aheadMemory / 2) // for joined ranges
+	room := int64(aheadMemory / 2) // for requests for several chunks
 	for i := 0; i < len(sorted); {
 		end, k := sorted[i].start, i
 		for ; k < len(sorted); k++ {
@@ -96,13 +97,14 @@ func newAhead(r *readerAt, chunks []chunk) *ahead {
 	return a
 }
 
-// close ends what is under way.
+// close cancels the requests in flight and waits for them.
 func (a *ahead) close() {
 	a.cancel()
 	a.group.Wait()
 }
 
-// windows is one chunk in ranges, one of which is held and one under way; or all of it, where there is no next one.
+// windows reads one chunk in ranges, one of which is in memory and one in flight; or in one range,
+// and then there is no next one.
 type windows struct {
 	of         *ahead
 	end, size  int64
@@ -117,7 +119,7 @@ func (a *ahead) windows(c chunk, size int64) *windows {
 	return w
 }
 
-// more begins the range behind the one that is held.
+// more requests the range after the current one.
 func (w *windows) more(buf []byte) {
 	w.next = nil
 	if off := w.load.off + int64(len(w.load.data)); w.of != nil && off < w.end {
@@ -125,7 +127,7 @@ func (w *windows) more(buf []byte) {
 	}
 }
 
-// ReadAt is for ascending offsets.
+// ReadAt implements io.ReaderAt for ascending offsets.
 func (w *windows) ReadAt(p []byte, off int64) (int, error) {
 	n := 0
 	for n < len(p) {

@@ -17,26 +17,24 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// lz4Raw is the codec of that name, LZ4 blocks without a frame. The library knows the number from files only.
+// lz4Raw is the codec LZ4_RAW, LZ4 blocks without a frame. The library has no name for it. The
+// library's own codecs panic on bad input and trust the sizes it claims. The ones here decode to
+// the size in the page's header, and allocate nothing by what the data claims.
 const lz4Raw = compress.Compression(7)
 
-// The library's own codecs panic on bad input and trust the sizes it claims; lz4Raw it lacks. These decode into a buffer of
-// the size that the page's header gives, and allocate nothing by what the data says.
-func init() { compress.RegisterCodec(lz4Raw, lz4Codec{}) }
-
-// errLength: a page decodes to another length than its header says.
+// errLength means that a page does not decode to the length in its header.
 var errLength = errors.New("it does not decode to the length that the page's header gives")
 
-// zstds decode one page each at a time, in memory no larger than the page.
+// zstds pools decoders, each for one page at a time, in memory no larger than the page.
 var zstds = sync.Pool{New: func() any {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(1<<31))
 	if err != nil {
-		panic("parquet: " + err.Error()) // a bug: the options are constant
+		panic("parquet: " + err.Error()) // cannot happen: the options are constant
 	}
 	return d
 }}
 
-// knownCodec says whether decompress takes a codec.
+// knownCodec returns an error if decompress does not support the codec.
 func knownCodec(codec compress.Compression) error {
 	c := compress.Codecs
 	switch codec {
@@ -50,7 +48,7 @@ func knownCodec(codec compress.Compression) error {
 
 // decompress fills dst from src, which must decode to exactly its length.
 func decompress(codec compress.Compression, dst, src []byte) error {
-	if len(dst) == 0 && len(src) == 0 { // version 2 of data pages: nothing but nulls
+	if len(dst) == 0 && len(src) == 0 { // a data page of version 2 with only nulls
 		return nil
 	}
 	switch codec {
@@ -88,13 +86,12 @@ func decompress(codec compress.Compression, dst, src []byte) error {
 	return knownCodec(codec)
 }
 
-// expands says whether a page that claims an unlikely length decodes to it at all, so that no
-// memory is taken on the word of a header. Where a codec's format does not say, the page is decoded
-// to nowhere first.
+// expands checks that a page with an implausible decoded size decodes to that size, before memory
+// is allocated for it. If the format of a codec does not tell, the page is decoded and discarded.
 func expands(codec compress.Compression, src []byte, decoded int64) error {
 	var most int64
 	switch codec {
-	case compress.Codecs.Snappy: // copies of 64 bytes from 3
+	case compress.Codecs.Snappy: // a copy of 64 bytes takes 3
 		most = 22 * int64(len(src))
 	case compress.Codecs.Lz4, lz4Raw:
 		most = 255 * int64(len(src))
@@ -120,7 +117,8 @@ func expands(codec compress.Compression, src []byte, decoded int64) error {
 	return nil
 }
 
-// zstdMost is the most that frames of Zstandard can decode to, by their blocks' heads (RFC 8878).
+// zstdMost returns the maximum decoded size of Zstandard frames, by the headers of their blocks
+// (RFC 8878).
 func zstdMost(src []byte) (most int64) {
 	for len(src) > 0 {
 		var h zstd.Header
@@ -156,7 +154,7 @@ func zstdMost(src []byte) (most int64) {
 	return most
 }
 
-// fill wants exactly len(dst) bytes of r.
+// fill reads exactly len(dst) bytes, after which r must end.
 func fill(dst []byte, r io.Reader) error {
 	if _, err := io.ReadFull(r, dst); err != nil {
 		return err
@@ -171,7 +169,8 @@ func fill(dst []byte, r io.Reader) error {
 	return nil
 }
 
-// snappyStream decodes a snappy block as it is read, where holding all of it besides what it decodes to would take too much.
+// snappyStream decodes a snappy block while reading it, for pages too large to hold both the stored
+// and the decoded bytes.
 func snappyStream(dst []byte, r *bufio.Reader) error {
 	n, err := binary.ReadUvarint(r)
 	if err != nil || n != uint64(len(dst)) {
@@ -194,7 +193,7 @@ func snappyStream(dst []byte, r *bufio.Reader) error {
 		}
 		length, offset := tag>>2+1, 0
 		switch tag & 3 {
-		case 0: // bytes as they are; long ones have their length behind the tag
+		case 0: // a literal; the length of a long one follows the tag
 			if length > 60 {
 				if length, err = number(length - 60); err != nil {
 					return err
@@ -222,9 +221,9 @@ func snappyStream(dst []byte, r *bufio.Reader) error {
 			return err
 		}
 		if offset == 0 || offset > at || length > len(dst)-at {
-			return errors.New("it refers to bytes that are not there")
+			return errors.New("it refers to bytes before its beginning")
 		}
-		for end := at + length; at < end; { // the source may reach into what is being written
+		for end := at + length; at < end; { // the source may overlap the destination
 			at += copy(dst[at:end], dst[at-offset:at])
 		}
 	}
@@ -245,8 +244,9 @@ func lz4Block(dst, src []byte) error {
 	return err
 }
 
-// lz4Hadoop reads what the retired codec LZ4 stands for: blocks, each behind its decoded and its stored length as big-endian
-// 32 bits, as Hadoop writes them; or a bare block, as other writers took it.
+// lz4Hadoop decodes the deprecated codec LZ4: blocks, each preceded by its decoded and its stored
+// length as big-endian 32 bits, as Hadoop writes them; or a single block without lengths, as other
+// writers do.
 func lz4Hadoop(dst, src []byte) error {
 	out, in := dst, src
 	for len(in) >= 8 {
@@ -261,59 +261,4 @@ func lz4Hadoop(dst, src []byte) error {
 		}
 	}
 	return lz4Block(dst, src)
-}
-
-// lz4Codec is the library's interface over the same blocks.
-type lz4Codec struct{}
-
-func (lz4Codec) NewReader(r io.Reader) io.ReadCloser {
-	src, err := io.ReadAll(r)
-	if err != nil {
-		panic(fmt.Errorf("LZ4: %w", err)) // the interface has no error; whoever reads a page recovers
-	}
-	return io.NopCloser(bytes.NewReader(lz4Codec{}.Decode(nil, src)))
-}
-
-func (lz4Codec) NewWriter(w io.Writer) io.WriteCloser { return &lz4Writer{w: w} }
-
-func (lz4Codec) NewWriterLevel(w io.Writer, _ int) (io.WriteCloser, error) {
-	return &lz4Writer{w: w}, nil
-}
-
-// lz4Writer compresses on Close: a block has to be seen whole.
-type lz4Writer struct {
-	w   io.Writer
-	buf []byte
-}
-
-func (w *lz4Writer) Write(p []byte) (int, error) { w.buf = append(w.buf, p...); return len(p), nil }
-func (w *lz4Writer) Close() error {
-	_, err := w.w.Write(lz4Codec{}.Encode(nil, w.buf))
-	return err
-}
-
-func (lz4Codec) Encode(dst, src []byte) []byte {
-	if bound := lz4.CompressBlockBound(len(src)); cap(dst) < bound {
-		dst = make([]byte, bound)
-	}
-	n, err := lz4.CompressBlock(src, dst[:cap(dst)], nil)
-	if err != nil {
-		panic(err)
-	}
-	return dst[:n]
-}
-
-func (c lz4Codec) EncodeLevel(dst, src []byte, _ int) []byte { return c.Encode(dst, src) }
-func (lz4Codec) CompressBound(n int64) int64                 { return int64(lz4.CompressBlockBound(int(n))) }
-
-// Decode panics on bad input, as the library expects of a codec.
-func (lz4Codec) Decode(dst, src []byte) []byte {
-	if len(dst) == 0 {
-		dst = make([]byte, 255*len(src)+64) // what a block can decode to at most
-	}
-	n, err := lz4.UncompressBlock(src, dst)
-	if err != nil {
-		panic(err)
-	}
-	return dst[:n]
 }

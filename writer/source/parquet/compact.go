@@ -5,12 +5,12 @@ import (
 	"errors"
 )
 
-// compact walks bytes of Thrift's compact protocol, in which footers and page headers are written, without building anything:
-// enough to know what a library would have to allocate. The first error sticks.
+// compact parses the compact protocol of Thrift, in which footers and page headers are written,
+// without allocating. The first error is sticky.
 type compact struct {
 	b       []byte
 	off     int
-	head    int // where the head of the field begins that fields handed out last
+	head    int // where the last field passed to the callback begins
 	depth   int
 	structs int
 	err     error
@@ -34,12 +34,12 @@ const (
 	typeUUID   = 13
 )
 
-// maxNesting is far above what any structure of Parquet has.
+// maxNesting is far above the nesting of any structure in Parquet.
 const maxNesting = 32
 
 var (
 	errShort  = errors.New("it ends in the middle of a value")
-	errThrift = errors.New("it is not what a Thrift structure looks like")
+	errThrift = errors.New("it is not a valid Thrift structure")
 )
 
 func (c *compact) fail(err error) {
@@ -78,7 +78,7 @@ func (c *compact) integer() int64 {
 	return int64(v>>1) ^ -int64(v&1)
 }
 
-// bytes is a byte string.
+// bytes parses a byte string.
 func (c *compact) bytes() []byte {
 	n := c.uvarint()
 	at := c.off
@@ -86,7 +86,7 @@ func (c *compact) bytes() []byte {
 	return c.b[at:c.off]
 }
 
-// zigzag is an integer as the protocol writes it.
+// zigzag encodes an integer.
 func zigzag(v int64) []byte { return binary.AppendUvarint(nil, uint64(v<<1)^uint64(v>>63)) }
 
 func (c *compact) advance(n uint64) {
@@ -98,7 +98,7 @@ func (c *compact) advance(n uint64) {
 	}
 }
 
-// fields calls f for every field of a struct; f returns false where it has not consumed the value.
+// fields calls f for every field of a struct. f returns false if it has not consumed the value.
 func (c *compact) fields(f func(id int, kind byte) bool) {
 	c.depth++
 	c.structs++
@@ -126,7 +126,8 @@ func (c *compact) fields(f func(id int, kind byte) bool) {
 	c.depth--
 }
 
-// list reads the head of a list or set. Each element takes at least a byte, so that a count can be held against what is left.
+// list parses the head of a list or set. Each element takes at least a byte, so the count cannot
+// exceed the bytes that are left.
 func (c *compact) list() (n int, kind byte) {
 	head := c.byte()
 	count := uint64(head >> 4)
@@ -142,7 +143,7 @@ func (c *compact) list() (n int, kind byte) {
 	return int(count), head & 15
 }
 
-// skip passes over a value of a field.
+// skip skips the value of a field.
 func (c *compact) skip(kind byte) {
 	switch kind {
 	case typeTrue, typeFalse: // the type is the value
@@ -179,7 +180,7 @@ func (c *compact) skip(kind byte) {
 	}
 }
 
-// elements passes over n values of a container, in which a truth value takes a byte.
+// elements skips n values of a container, in which a boolean takes a byte.
 func (c *compact) elements(n int, kind byte) {
 	if c.depth++; c.depth > maxNesting {
 		c.fail(errThrift)

@@ -33,11 +33,13 @@ func foreign(t testing.TB) map[string][]byte {
 	return files
 }
 
-// mostAllocated is what reading a damaged file of some kilobytes may allocate in all: buffers, decoders and batches, no lengths
-// that the file claims. A brotli or zstd decoder takes some MiB by itself.
+// mostAllocated is what reading a damaged file of some kilobytes may allocate in all: buffers,
+// decoders and batches, no lengths that the file claims. A brotli or zstd decoder takes some MiB by
+// itself.
 const mostAllocated = 256 << 20
 
-// attempt reads a damaged file: whatever comes of it, it ends, and names the file, and of rows their row group and column.
+// attempt reads a damaged file. Reading must end, and errors name the file, and of rows their row
+// group and column.
 func attempt(t *testing.T, what string, content []byte) (failed bool) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -114,7 +116,7 @@ func TestFlips(t *testing.T) {
 	}
 }
 
-// TestCuts cuts files short, and puts the end back on, as a copy with a hole in it would have.
+// TestCuts truncates files, with and without their end, as a copy with a hole would be.
 func TestCuts(t *testing.T) {
 	for name, content := range foreign(t) {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +149,7 @@ func smallTable() table {
 	}
 }
 
-// TestFooters tries footers that lie: their length, their tree of columns, what they say of row groups.
+// TestFooters reads footers with false lengths, trees of columns and row groups.
 func TestFooters(t *testing.T) {
 	content := write(t, smallTable())
 	end := func(n uint32, magic string) []byte {
@@ -166,8 +168,8 @@ func TestFooters(t *testing.T) {
 		"short":              {[]byte("PAR1PAR1"), "8 bytes are too few"},
 		"text":               {[]byte("this is no Parquet file"), "it is cut, or no Parquet file"},
 		"encrypted":          {end(100, "PARE"), "the file is encrypted"},
-		"length 4 GiB":       {end(1<<32-1, "PAR1"), "the footer has 4294967295 bytes"},
-		"length of file":     {end(uint32(len(content)), "PAR1"), "the footer has"},
+		"length 4 GiB":       {end(1<<32-1, "PAR1"), "a footer of 4294967295 bytes"},
+		"length of file":     {end(uint32(len(content)), "PAR1"), "claim a footer of"},
 		"length 0":           {end(0, "PAR1"), "its footer"},
 		"length 1":           {end(1, "PAR1"), "its footer"},
 		"no columns":         {footer("\x15\x02\x19\x1c\x48\x01a\x15\x00\x00\x00"), "there are no columns"},
@@ -188,7 +190,7 @@ func TestFooters(t *testing.T) {
 	}
 }
 
-// FuzzFile: no file makes a panic, a hang or a large allocation.
+// FuzzFile: no file causes a panic, a hang or a large allocation.
 func FuzzFile(f *testing.F) {
 	for _, content := range foreign(f) {
 		f.Add(content)

@@ -9,20 +9,21 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 )
 
-// The library takes lengths and counts of delta encodings as they come, allocates by them, and does not know
-// BYTE_STREAM_SPLIT. Values in these encodings are made plain before it sees them.
+// The library trusts the lengths and counts of delta encodings, allocates by them, and does not
+// know BYTE_STREAM_SPLIT. This file converts values in these encodings to plain ones first.
 
 var (
 	errDelta  = errors.New("its delta-coded values end early")
-	errBlocks = errors.New("the head of its delta-coded values is none that the format allows")
+	errBlocks = errors.New("the header of its delta-coded values is invalid")
 )
 
-// byteStreamSplit is the encoding of that name.
+// byteStreamSplit is the encoding BYTE_STREAM_SPLIT.
 const byteStreamSplit = pq.Encoding(9)
 
-// plain appends the n values in p, which have been read with an encoding, to dst in plain encoding. done is false for encodings
-// that the library decodes itself. room is the most bytes the result may have. last is the last value of the page before, and
-// becomes that of this one: prefixes of the first value refer to it in what some writers make (PARQUET-246).
+// plain appends the n encoded values in p to dst in plain encoding. done is false for encodings
+// that the library decodes itself. room bounds the size of the result. last is the last value of
+// the previous page, which plain updates: some writers let prefixes of the first value refer to it
+// (PARQUET-246).
 func plain(dst, p []byte, encoding pq.Encoding, col *schema.Column, n int, room int64, last *[]byte) (out []byte, done bool, err error) {
 	size := fixedSize(col)
 	switch encoding {
@@ -67,7 +68,7 @@ func plain(dst, p []byte, encoding pq.Encoding, col *schema.Column, n int, room 
 	return dst, false, nil
 }
 
-// fixedSize is the length of a plain value in bytes, 0 where it varies.
+// fixedSize returns the size of a plain value in bytes, or 0 if it varies.
 func fixedSize(col *schema.Column) int {
 	switch col.PhysicalType() {
 	case pq.Types.Int32, pq.Types.Float:
@@ -82,39 +83,32 @@ func fixedSize(col *schema.Column) int {
 	return 0
 }
 
-// deltas decodes n integers of DELTA_BINARY_PACKED and returns what follows them.
+// deltas decodes n integers of DELTA_BINARY_PACKED and returns the bytes after them.
 func deltas(p []byte, n int) (values []int64, rest []byte, err error) {
-	uvarint := func() (v uint64) {
-		v, k := binary.Uvarint(p)
-		if k <= 0 {
-			err = errDelta
-			return 0
-		}
-		p = p[k:]
-		return v
-	}
-	zigzag := func() int64 { v := uvarint(); return int64(v>>1) ^ -int64(v&1) }
-	block, minis, total, last := uvarint(), uvarint(), uvarint(), zigzag()
-	const most = 1 << 16 // values of a block; writers use 128 to 1,024
+	c := compact{b: p}
+	block, minis, total, last := c.uvarint(), c.uvarint(), c.uvarint(), c.integer()
+	p = p[c.off:]
+	const most = 1 << 16 // maximum values of a block; writers use 128 to 1,024
 	switch {
-	case err != nil:
-		return nil, nil, err
+	case c.err != nil:
+		return nil, nil, errDelta
 	case block == 0 || block > most || minis == 0 || minis > block || block%minis != 0 || block/minis%8 != 0:
 		return nil, nil, errBlocks
 	case total != uint64(n):
-		return nil, nil, fmt.Errorf("it holds %d delta-coded values, its levels say %d", total, n)
+		return nil, nil, fmt.Errorf("it holds %d delta-coded values, its levels claim %d", total, n)
 	case n == 0:
 		return nil, p, nil
 	}
-	if blocks := (total - 1 + block - 1) / block; blocks > uint64(len(p))/(1+minis) { // each has a least value and widths
+	if blocks := (total - 1 + block - 1) / block; blocks > uint64(len(p))/(1+minis) { // each has a minimum and widths
 		return nil, nil, errDelta
 	}
 	values = make([]int64, 1, n)
 	values[0] = last
 	perMini := int(block / minis)
 	for len(values) < n {
-		least := zigzag()
-		if err != nil || len(p) < int(minis) {
+		c := compact{b: p}
+		least := c.integer()
+		if p = p[c.off:]; c.err != nil || len(p) < int(minis) {
 			return nil, nil, errDelta
 		}
 		widths := p[:minis]
@@ -122,7 +116,7 @@ func deltas(p []byte, n int) (values []int64, rest []byte, err error) {
 		for _, w := range widths {
 			take := min(perMini, n-len(values))
 			if take == 0 {
-				break // widths without values: their bytes are not there
+				break // widths without values have no bytes
 			}
 			width := int(w)
 			size := min(perMini*width/8, len(p))
@@ -142,7 +136,8 @@ func deltas(p []byte, n int) (values []int64, rest []byte, err error) {
 	return values, p, nil
 }
 
-// deltaBytes decodes byte strings whose lengths are delta-coded, and, with prefixes, share their beginnings with the one before.
+// deltaBytes decodes byte strings with delta-coded lengths. If prefixes is set, each shares a
+// prefix with the previous one.
 func deltaBytes(dst, p []byte, prefixes bool, size, n int, room int64, before *[]byte) ([]byte, error) {
 	var shared []int64
 	var err error
@@ -165,7 +160,7 @@ func deltaBytes(dst, p []byte, prefixes bool, size, n int, room int64, before *[
 			return dst, errDelta
 		}
 		if size > 0 && prefix+length != int64(size) {
-			return dst, fmt.Errorf("it has a value of %d bytes, the schema says %d", prefix+length, size)
+			return dst, fmt.Errorf("it has a value of %d bytes, the schema declares %d", prefix+length, size)
 		}
 		if int64(len(dst)-begin)+4+prefix+length > room {
 			return dst, tooLarge(room+1, room)

@@ -10,7 +10,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 )
 
-// Fields of a SchemaElement, as the format numbers them.
+// Fields of a SchemaElement, as numbered by the format.
 const (
 	elementType       = 1
 	elementLength     = 2
@@ -23,10 +23,10 @@ const (
 	elementLogical    = 10
 )
 
-// missing stands for a number that an element lacks: no field of 32 bits has it.
+// missing is the value of a number that an element lacks. It is outside of 32 bits.
 const missing = -1 << 40
 
-// element is a column of the schema, or a group of columns, as the footer has it.
+// element is a column of the schema in the footer, or a group of columns.
 type element struct {
 	name                        string
 	physical, length            int64
@@ -35,7 +35,7 @@ type element struct {
 	logical                     logical
 }
 
-// logical is a member of the union of logical types: its number in the format, 0 for none, and its
+// logical is a member of the union of logical types: its number in the format, or 0, and its
 // parameters.
 type logical struct {
 	id               int64
@@ -45,7 +45,7 @@ type logical struct {
 	signed           bool
 }
 
-// Members of the union of logical types that have parameters, and those that groups may have.
+// Members of the union of logical types that have parameters or apply to groups.
 const (
 	logicalMap       = 2
 	logicalList      = 3
@@ -55,14 +55,14 @@ const (
 	logicalInteger   = 10
 )
 
-// plainLogical are the members without parameters.
+// plainLogical lists the members without parameters.
 var plainLogical = map[int64]schema.LogicalType{
 	1: schema.StringLogicalType{}, logicalMap: schema.MapLogicalType{}, logicalList: schema.ListLogicalType{}, 4: schema.EnumLogicalType{},
 	6: schema.DateLogicalType{}, 11: schema.NullLogicalType{}, 12: schema.JSONLogicalType{}, 13: schema.BSONLogicalType{},
 	14: schema.UUIDLogicalType{}, 15: schema.Float16LogicalType{},
 }
 
-// known says whether the library knows the type. It panics on others.
+// known reports whether the library knows the type. It panics on others.
 func (l *logical) known() bool {
 	switch l.id {
 	case logicalDecimal, logicalInteger:
@@ -73,19 +73,18 @@ func (l *logical) known() bool {
 	return plainLogical[l.id] != nil
 }
 
-// knownConverted is the number of the last converted type that the format has.
+// knownConverted is the number of the last converted type in the format.
 const knownConverted = 21
 
-// cut is a part of a footer that gets other bytes.
+// cut replaces a part of a footer.
 type cut struct {
 	from, to int
 	with     []byte
 }
 
-// checkFooter walks over a footer before the library builds it: the library recurses by the numbers
-// of children that it finds there, allocates by them, and panics on a schema with types that it
-// does not know. The footer that it returns is without the annotations that the library does not
-// know: such columns are of their physical types.
+// checkFooter checks a footer before the library parses it, because the library recurses and
+// allocates by the numbers of children in it, and panics on types that it does not know. It returns
+// the footer without the annotations of such types: their columns are read as their physical types.
 func checkFooter(footer []byte) ([]byte, error) {
 	c := compact{b: footer}
 	var children []int64
@@ -122,7 +121,7 @@ func checkFooter(footer []byte) ([]byte, error) {
 	return splice(footer, cuts), bad
 }
 
-// splice makes cuts, which are in order.
+// splice applies cuts, which are in order.
 func splice(b []byte, cuts []cut) []byte {
 	if len(cuts) == 0 {
 		return b
@@ -136,17 +135,17 @@ func splice(b []byte, cuts []cut) []byte {
 	return append(out, b[at:]...)
 }
 
-// element reads a column of the schema. Annotations that are not known go to cuts.
+// element parses a column of the schema. It adds unknown annotations to cuts.
 func (c *compact) element(cuts *[]cut) element {
 	e := element{physical: missing, converted: missing}
 	numbers := [...]*int64{
 		elementType: &e.physical, elementLength: &e.length, elementRepetition: &e.repetition, elementChildren: &e.children,
 		elementConverted: &e.converted, elementScale: &e.scale, elementPrecision: &e.precision,
 	}
-	removed := false // the field before, by whose number this one's is counted
+	removed := false // whether the previous field was removed, to which the number of this one is relative
 	c.fields(func(id int, kind byte) bool {
 		head := c.head
-		if removed { // a head that needs no field before it
+		if removed { // a head with an absolute number
 			long := append([]byte{kind}, zigzag(int64(id))...)
 			*cuts = append(*cuts, cut{head, c.off, long})
 		}
@@ -163,7 +162,7 @@ func (c *compact) element(cuts *[]cut) element {
 		default:
 			c.skip(kind)
 		}
-		if unknown && removed { // its new head goes, too
+		if unknown && removed { // remove its new head, too
 			*cuts = (*cuts)[:len(*cuts)-1]
 		}
 		if removed = unknown; unknown {
@@ -180,7 +179,7 @@ func (c *compact) element(cuts *[]cut) element {
 	return e
 }
 
-// logical reads the union of logical types.
+// logical parses the union of logical types.
 func (c *compact) logical() (l logical) {
 	c.fields(func(id int, kind byte) bool {
 		if l.id != 0 || kind != typeStruct {
@@ -212,8 +211,8 @@ func (c *compact) logical() (l logical) {
 	return l
 }
 
-// check holds the types of a column against each other, as the library does, which fails without a
-// reason where they do not agree.
+// check applies the library's rules for the types of a column, because the library gives no reason
+// when they are violated.
 func (e *element) check() error {
 	bad := func(msg string, args ...any) error {
 		return fmt.Errorf("column %q: %w", e.name, fmt.Errorf(msg, args...))
@@ -275,7 +274,7 @@ func (e *element) convertedType() schema.ConvertedType {
 	return schema.ConvertedType(e.converted)
 }
 
-// build makes the library's type. It panics where parameters are out of range.
+// build returns the library's type. It panics if parameters are out of range.
 func (l *logical) build() schema.LogicalType {
 	switch l.id {
 	case logicalDecimal:

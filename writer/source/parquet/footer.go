@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	// footerTail is the length of the footer and the magic behind it.
+	// footerTail is the size of the footer's length and the magic after it.
 	footerTail = 8
-	// minFile is a magic in front, and an empty footer.
+	// minFile is the size of the leading magic and an empty footer.
 	minFile = 4 + footerTail
-	// tailGuess is read from the end of a file: most footers fit.
+	// tailGuess is the size of the first read from the end of a file. Most footers fit.
 	tailGuess = 64 << 10
-	// maxFooter and maxStructs bound what a footer may hold: 100,000 row groups of 10 columns have some 50 MiB.
+	// maxFooter and maxStructs bound a footer: 100,000 row groups of 10 columns take about 50 MiB.
 	maxFooter  = 256 << 20
 	maxStructs = 8 << 20
-	// maxDepth bounds how deep columns nest: the library recurses.
+	// maxDepth bounds the nesting of columns, because the library recurses.
 	maxDepth = 100
 )
 
-// corruptf is an error in a file's content.
+// corruptf returns an error in the content of a file.
 func corruptf(msg string, args ...any) error {
 	return fmt.Errorf("%w: %w", format.ErrCorrupt, fmt.Errorf(msg, args...))
 }
 
-// errEncrypted: there is no key for it here.
+// errEncrypted is returned for every encrypted file, because there is no way to pass a key.
 var errEncrypted = errors.New("the file is encrypted, which this version does not read: decrypt it first")
 
-// protect runs f, and makes an error of a panic: the library panics on some files that are damaged.
-// It is the only place that recovers; callers add file, row group, column and row.
+// protect runs f and converts a panic to an error: the library panics on some damaged files. Only
+// protect recovers; its callers add file, row group, column and row.
 func protect(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -49,13 +49,13 @@ func protect(f func() error) (err error) {
 	return f()
 }
 
-// panicked is what the library panicked with. A failure of the Go run-time tells a user nothing
-// about a file, so that the text leaves it out; errors.As finds it.
+// panicked is the value of a panic. The text of a Go run-time error does not help a user and is
+// omitted; errors.As finds the error.
 type panicked struct{ value any }
 
 func (p *panicked) Error() string {
 	if _, ok := p.value.(runtime.Error); ok {
-		return ": its bytes are not what its headers promise"
+		return ": its bytes do not match its headers"
 	}
 	return fmt.Sprintf(": %v", p.value)
 }
@@ -65,11 +65,11 @@ func (p *panicked) Unwrap() error {
 	return err
 }
 
-// readerAt is an object as the library wants it. The context is that of the call under way.
+// readerAt is an object as an io.ReaderAt. ctx is that of the current call.
 type readerAt struct {
 	ctx context.Context
 	obj objstore.Object
-	// err is the store's error, which is none of the file's content.
+	// err is the last error of the store, as opposed to errors in the file's content.
 	err error
 }
 
@@ -81,7 +81,7 @@ func (r *readerAt) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// readFooter reads and checks the footer of a file of so many bytes.
+// readFooter reads and checks the footer of a file of size bytes.
 func readFooter(r *readerAt, size int64) (meta *metadata.FileMetaData, err error) {
 	if size < minFile {
 		return nil, corruptf("%d bytes are too few for a Parquet file", size)
@@ -100,7 +100,7 @@ func readFooter(r *readerAt, size int64) (meta *metadata.FileMetaData, err error
 	n := int64(binary.LittleEndian.Uint32(tail[len(tail)-footerTail:]))
 	switch {
 	case n > size-minFile:
-		return nil, corruptf("its last bytes say that the footer has %d bytes, the file has %d", n, size)
+		return nil, corruptf("its last bytes claim a footer of %d bytes in a file of %d", n, size)
 	case n > maxFooter:
 		return nil, fmt.Errorf("its footer has %d bytes, this version reads %d: write larger row groups", n, maxFooter)
 	case n+footerTail > int64(len(tail)):
@@ -128,9 +128,9 @@ func readFooter(r *readerAt, size int64) (meta *metadata.FileMetaData, err error
 	return meta, err
 }
 
-// checkTree wants the numbers of children, in depth-first order, to make one tree.
+// checkTree checks that the numbers of children, in depth-first order, form one tree.
 func checkTree(children []int64) error {
-	open := []int64{1} // children that are still to come, of each node from the root on
+	open := []int64{1} // missing children of each node from the root on
 	for _, n := range children {
 		for len(open) > 0 && open[len(open)-1] == 0 {
 			open = open[:len(open)-1]
@@ -154,7 +154,7 @@ func checkTree(children []int64) error {
 	return nil
 }
 
-// checkGroups holds row groups against the schema and the file.
+// checkGroups checks row groups against the schema and the size of the file.
 func checkGroups(meta *metadata.FileMetaData, size int64) error {
 	total := int64(0)
 	for i, g := range meta.RowGroups {
@@ -163,11 +163,11 @@ func checkGroups(meta *metadata.FileMetaData, size int64) error {
 		}
 		rows, columns := g.GetNumRows(), meta.Schema.NumColumns()
 		if rows < 0 || rows > 1<<56 || len(g.Columns) != columns {
-			return bad("its footer says %d rows and %d columns, the schema has %d columns", rows, len(g.Columns), columns)
+			return bad("its footer claims %d rows and %d columns, the schema has %d columns", rows, len(g.Columns), columns)
 		}
 		total += rows
 		if total > 1<<56 {
-			return bad("its footer says more rows than there can be")
+			return bad("its footer claims too many rows")
 		}
 		group := meta.RowGroup(i)
 		for k := range columns {
@@ -185,20 +185,20 @@ func checkGroups(meta *metadata.FileMetaData, size int64) error {
 			case chunk.FilePath() != "":
 				return bad("column %s: it is in another file, which this version does not read", col.Path())
 			case chunk.Type() != col.PhysicalType():
-				return bad("column %s: its values are of type %v, the schema says %v", col.Path(), chunk.Type(), col.PhysicalType())
+				return bad("column %s: its values are of type %v, the schema declares %v", col.Path(), chunk.Type(), col.PhysicalType())
 			case col.PhysicalType() == pq.Types.FixedLenByteArray && col.TypeLength() <= 0:
 				return bad("column %s: its values are %d bytes long", col.Path(), col.TypeLength())
 			case values < 0 || col.MaxRepetitionLevel() == 0 && values != rows || values < rows:
-				return bad("column %s: the footer says %d values in %d rows", col.Path(), values, rows)
+				return bad("column %s: the footer claims %d values in %d rows", col.Path(), values, rows)
 			case values > 0 && (start < 4 || length <= 0 || start > size-footerTail || length > size-footerTail-start):
-				return bad("column %s: the footer says %d bytes at %d, the file has %d", col.Path(), length, start, size)
+				return bad("column %s: the footer claims %d bytes at %d, the file has %d", col.Path(), length, start, size)
 			}
 		}
 	}
 	return nil
 }
 
-// chunkRange is where a column chunk's pages are.
+// chunkRange returns the position of a column chunk's pages.
 func chunkRange(chunk *metadata.ColumnChunkMetaData) (start, length int64) {
 	start = chunk.DataPageOffset()
 	if at := chunk.DictionaryPageOffset(); chunk.HasDictionaryPage() && at > 0 && at < start {
@@ -207,8 +207,8 @@ func chunkRange(chunk *metadata.ColumnChunkMetaData) (start, length int64) {
 	return start, chunk.TotalCompressedSize()
 }
 
-// uncounted is how many bytes of a column chunk its length may lack: parquet-mr before 1.2.9 left
-// the head of the dictionary's page out (PARQUET-816).
+// uncounted returns the number of bytes that the length of a column chunk may lack: parquet-mr
+// before 1.2.9 did not count the header of the dictionary page (PARQUET-816).
 func uncounted(meta *metadata.FileMetaData) int64 {
 	if meta.WriterVersion().LessThan(metadata.NewAppVersionExplicit("parquet-mr", 1, 2, 9)) {
 		return 100
@@ -216,7 +216,7 @@ func uncounted(meta *metadata.FileMetaData) int64 {
 	return 0
 }
 
-// openFile makes the library's reader over a footer that has been read.
+// openFile opens the library's reader with a footer that was read before.
 func openFile(r *readerAt, size int64, meta *metadata.FileMetaData) (*file.Reader, error) {
 	return file.NewParquetReader(io.NewSectionReader(r, 0, size), file.WithMetadata(meta))
 }

@@ -96,7 +96,8 @@ func TestForeignNested(t *testing.T) {
 	}
 }
 
-// TestForeignScalars reads times, decimals and dictionaries, in newer and older ways of writing them.
+// TestForeignScalars reads times, decimals and dictionaries, in newer and older ways of writing
+// them.
 func TestForeignScalars(t *testing.T) {
 	files := foreign(t)
 	moment := time.Date(2024, 2, 29, 12, 34, 56, 789012000, time.UTC)

@@ -22,14 +22,14 @@ import (
 // group reads the rows of one row group.
 type group struct {
 	plan  *plan
-	path  string // of the file, for errors
+	path  string // path of the file, for errors
 	stem  string
-	first int64 // number in the file of its first row
+	first int64 // number of its first row in the file
 	no    int
 	rows  int64
-	row   int64 // next
+	row   int64 // next row
 	ahead *ahead
-	// bad is what stopped the reading of it: no later row can be had.
+	// bad is the error that stopped reading. Every later row fails with it.
 	bad error
 
 	fields []writer.Field
@@ -37,12 +37,12 @@ type group struct {
 	buf    []byte
 }
 
-// errNever: no row of a row group can match.
+// errNever means that no row of a row group can match the filters.
 var errNever = errors.New("no row matches")
 
-// openGroup makes leaves of the columns that are wanted.
+// openGroup opens the columns that are read.
 func (f *openedFile) openGroup(p *Parquet, no int) (*group, error) {
-	g := &group{plan: p.plan, path: f.of.Path, stem: f.of.stem, no: no, rows: f.of.rows[no]}
+	g := &group{plan: p.plan, path: f.of.Path, stem: f.of.Stem, no: no, rows: f.of.rows[no]}
 	for _, n := range f.of.rows[:no] {
 		g.first += n
 	}
@@ -63,7 +63,7 @@ func (f *openedFile) openGroup(p *Parquet, no int) (*group, error) {
 			return nil, err
 		}
 		never := false
-		_ = protect(func() error { // statistics that cannot be read say nothing
+		_ = protect(func() error { // unreadable statistics prove nothing
 			stats, err := chunk.Statistics()
 			never = err == nil && w.never(&w.col.node.leaf, stats, g.rows)
 			return nil
@@ -76,20 +76,24 @@ func (f *openedFile) openGroup(p *Parquet, no int) (*group, error) {
 }
 
 func (g *group) open(p *Parquet, f *openedFile, rg *file.RowGroupReader) error {
-	meta := rg.MetaData()
 	var chunks []chunk
+	var metas []*metadata.ColumnChunkMetaData
 	for _, c := range g.plan.columns {
 		for i := 0; c.node != nil && i <= c.node.last-c.node.first; i++ {
-			m, err := meta.ColumnChunk(c.node.first + i)
+			m, err := rg.MetaData().ColumnChunk(c.node.first + i)
+			if err == nil {
+				err = knownCodec(m.Compression())
+			}
 			if err != nil {
-				return err
+				return g.fail(c, err)
 			}
 			start, length := chunkRange(m)
-			room := f.of.info.Size - footerTail - start
+			room := f.of.Info.Size - footerTail - start
 			chunks = append(chunks, chunk{start, max(length, min(length+f.uncounted, room))})
+			metas = append(metas, m)
 		}
 	}
-	if f.remote {
+	if f.of.Remote {
 		g.ahead = newAhead(f.at, chunks)
 	}
 	props := pq.NewReaderProperties(nil)
@@ -98,15 +102,8 @@ func (g *group) open(p *Parquet, f *openedFile, rg *file.RowGroupReader) error {
 	next := 0
 	for _, c := range g.plan.columns {
 		for i := 0; c.node != nil && i <= c.node.last-c.node.first; i++ {
-			m, err := meta.ColumnChunk(c.node.first + i)
-			if err != nil {
-				return err
-			}
-			if err := knownCodec(m.Compression()); err != nil {
-				return g.fail(c, err)
-			}
 			var from io.ReaderAt = f.at
-			at := chunks[next]
+			m, at := metas[next], chunks[next]
 			if g.ahead != nil {
 				from = g.ahead.ranges[at]
 			}
@@ -127,10 +124,10 @@ func (g *group) open(p *Parquet, f *openedFile, rg *file.RowGroupReader) error {
 	return nil
 }
 
-// mostDecoded is what one page of a column chunk may decode to, as the footer has it.
+// mostDecoded returns the maximum decoded size of a page of a column chunk, by the footer.
 func mostDecoded(m *metadata.ColumnChunkMetaData) int64 {
-	const slack = 64 << 10              // some writers count headers, some do not
-	if m.TotalUncompressedSize() <= 0 { // early writers of DuckDB leave it at 0
+	const slack = 64 << 10              // some writers include headers
+	if m.TotalUncompressedSize() <= 0 { // early versions of DuckDB write 0
 		return math.MaxInt32
 	}
 	return max(m.TotalUncompressedSize(), m.TotalCompressedSize()) + slack
@@ -142,12 +139,12 @@ func (g *group) close() {
 	}
 }
 
-// fail says where in the file something went wrong.
+// fail adds the position to an error.
 func (g *group) fail(c *column, err error) error {
 	return fmt.Errorf("row group %d, column %s, row %d: %w", g.no, c.name, g.row, err)
 }
 
-// origin names the row at hand.
+// origin returns the position of the current row.
 func (g *group) origin() string {
 	b := make([]byte, 0, len(g.path)+40)
 	b = append(append(b, g.path...), ": row group "...)
@@ -156,7 +153,7 @@ func (g *group) origin() string {
 	return string(strconv.AppendInt(b, g.row, 10))
 }
 
-// load reads a column's value of the next row.
+// load reads the column's value of the next row.
 func (c *column) load() (err error) {
 	if c.node == nil {
 		c.null = true
@@ -174,7 +171,7 @@ func (c *column) load() (err error) {
 				return err
 			}
 		}
-		def = c.node.def // of one too large nothing may be there
+		def = c.node.def // entries of a large cell may be missing
 		if e := c.parts[0]; len(e.defs) > 0 {
 			def = e.defs[0]
 		}
@@ -183,7 +180,7 @@ func (c *column) load() (err error) {
 	return err
 }
 
-// loadFile reads bytes and path of a struct of both.
+// loadFile reads a struct of bytes and path.
 func (c *column) loadFile() (def int16, err error) {
 	content, name := c.node.fileParts()
 	c.v, c.path = value{}, value{}
@@ -206,7 +203,7 @@ func (c *column) loadFile() (def int16, err error) {
 	return def, nil
 }
 
-// next reads a row. It is no sample where a filter says so.
+// next reads a row. ok is false if a filter drops the row.
 func (g *group) next() (s writer.Sample, ok bool, err error) {
 	origin, row := g.origin(), g.first+g.row
 	skip := func(err error) (writer.Sample, bool, error) {
@@ -239,7 +236,7 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 	return s, true, nil
 }
 
-// sample makes fields and attributes of the values that have been loaded.
+// sample converts the loaded values to fields and attributes.
 func (g *group) sample() error {
 	var at *column
 	g.buf, g.fields, g.attrs = g.buf[:0], g.fields[:0], g.attrs[:0]
@@ -273,7 +270,7 @@ func (g *group) sample() error {
 	return nil
 }
 
-// empty gives each column a field of no bytes.
+// empty adds an empty field for each column.
 func (g *group) empty() {
 	for _, c := range g.plan.columns {
 		if c.field {
@@ -282,7 +279,7 @@ func (g *group) empty() {
 	}
 }
 
-// load reads all columns of the next row. What the library panics with is an error of the column.
+// load reads the next row of all columns. A panic of the library becomes an error of the column.
 func (g *group) load() error {
 	var at *column
 	err := protect(func() error {
@@ -311,22 +308,16 @@ func (g *group) load() error {
 func (g *group) key(row int64) (string, error) {
 	c := g.plan.key
 	if c == nil {
-		return string(fields.AppendRowKey(make([]byte, 0, len(g.stem)+10), g.stem, row)), nil
+		return fields.RowKey(g.stem, row), nil
 	}
 	if c.null {
 		return "", fmt.Errorf("the key, column %s, is null: leave such rows out by the condition '%s is not null'", c.name, c.name)
 	}
 	key := string(c.node.leaf.appendText(nil, c.v))
-	if key == "" {
-		return "", fmt.Errorf("the key, column %s, is empty: leave such rows out by the condition '%s!='", c.name, c.name)
-	}
-	if err := format.CheckKey(key); err != nil {
-		return key, fmt.Errorf("the key, column %s: %w, or take keys from another column, or from none", c.name, err)
-	}
-	return key, nil
+	return key, fields.CheckKey(c.name, c.name, key)
 }
 
-// field makes a field of a column's value.
+// field converts the value of a column to a field.
 func (g *group) field(c *column) (name string, data []byte, err error) {
 	begin := len(g.buf)
 	switch c.form {
@@ -340,7 +331,7 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 		return c.fieldName(c.extensions()[0]), g.buf[begin:len(g.buf):len(g.buf)], nil
 	case formFile:
 		if c.v.b == nil {
-			return "", nil, fmt.Errorf("its bytes are null, and the file %q is somewhere else: write the data set again with the files embedded", c.path.b)
+			return "", nil, fmt.Errorf("its bytes are null, and the file %q is stored elsewhere: write the data set again with the files embedded", c.path.b)
 		}
 		return c.fieldName(extension(c.path.b, c.v.b)), c.v.b, nil
 	}
@@ -363,7 +354,7 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 	return c.fieldName("json"), g.buf[begin:len(g.buf):len(g.buf)], nil
 }
 
-// extension of a file in a column: its name's, or what its first bytes say.
+// extension returns the extension of a file in a column, by its name or else by its first bytes.
 func extension(name, content []byte) string {
 	ext := strings.ToLower(strings.TrimPrefix(path.Ext(string(name)), "."))
 	plain := len(ext) > 0 && len(ext) <= 5
@@ -397,7 +388,7 @@ func extension(name, content []byte) string {
 	return "bin"
 }
 
-// value is the attribute's of the row at hand.
+// value returns the attribute of the current row.
 func (a *attr) value() (v format.AttrValue, ok bool) {
 	c := a.col
 	if c.null || c.node == nil {
@@ -412,7 +403,7 @@ func (a *attr) value() (v format.AttrValue, ok bool) {
 		v.Integer = s.integer(c.v)
 	default:
 		if n := s.integer(c.v); c.labels != nil && s.family() == "integer" {
-			if n < 0 || n >= int64(len(c.labels)) { // Hugging Face marks a missing label with -1
+			if n < 0 || n >= int64(len(c.labels)) { // Hugging Face uses -1 for a missing label
 				return v, false
 			}
 			v.Label = c.labels[n]
@@ -423,7 +414,7 @@ func (a *attr) value() (v format.AttrValue, ok bool) {
 	return v, true
 }
 
-// skip passes over rows whose samples have been written.
+// skip reads over rows that were packed before.
 func (g *group) skip(rows int64) {
 	for g.row < min(rows, g.rows) {
 		if g.bad == nil {

@@ -14,15 +14,17 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 )
 
-// batch is how many values are read at a time.
+// batch is the number of values that are read at a time.
 const batch = 128
 
-// leaf reads the values of one column chunk with their levels. Values are valid until the next one is read.
+// leaf reads the values of one column chunk with their levels. A value is valid until the next one
+// is read.
 type leaf struct {
 	col            *schema.Column
 	maxDef, maxRep int16
 	pages          *pageReader
 	rd             file.ColumnChunkReader
+	read           func(n int64) (total int64, values int, err error)
 
 	n, at, vat int
 	defs, reps [batch]int16
@@ -36,35 +38,36 @@ type leaf struct {
 	fixed      []pq.FixedLenByteArray
 }
 
-// scratch is what the library wants for skipping, which is not used.
+// scratch is a pool that the library needs for skipping, which this package does not use.
 var scratch = sync.Pool{New: func() any { return memory.NewResizableBuffer(memory.DefaultAllocator) }}
 
-// newLeaf makes a leaf of the pages of a column chunk.
+// newLeaf returns a leaf that reads pages.
 func newLeaf(col *schema.Column, pages *pageReader) *leaf {
 	l := &leaf{col: col, maxDef: col.MaxDefinitionLevel(), maxRep: col.MaxRepetitionLevel(), pages: pages}
 	l.rd = file.NewColumnReader(col, pages, memory.DefaultAllocator, &scratch)
-	switch l.rd.(type) {
+	switch rd := l.rd.(type) {
 	case *file.Int32ColumnChunkReader:
-		l.i32 = make([]int32, batch)
+		readInto(l, rd, &l.i32)
 	case *file.Int64ColumnChunkReader:
-		l.i64 = make([]int64, batch)
+		readInto(l, rd, &l.i64)
 	case *file.Int96ColumnChunkReader:
-		l.i96 = make([]pq.Int96, batch)
+		readInto(l, rd, &l.i96)
 	case *file.Float32ColumnChunkReader:
-		l.f32 = make([]float32, batch)
+		readInto(l, rd, &l.f32)
 	case *file.Float64ColumnChunkReader:
-		l.f64 = make([]float64, batch)
+		readInto(l, rd, &l.f64)
 	case *file.BooleanColumnChunkReader:
-		l.bools = make([]bool, batch)
+		readInto(l, rd, &l.bools)
 	case *file.ByteArrayColumnChunkReader:
-		l.bytes = make([]pq.ByteArray, batch)
+		readInto(l, rd, &l.bytes)
 	case *file.FixedLenByteArrayColumnChunkReader:
-		l.fixed = make([]pq.FixedLenByteArray, batch)
+		readInto(l, rd, &l.fixed)
 	}
 	return l
 }
 
-// fill reads the next batch, of one page: values point into its buffer, which the next page takes. io.EOF ends the chunk.
+// fill reads the next batch from one page. Values point into the buffer of that page, which the
+// next page reuses. It returns io.EOF at the end of the chunk.
 func (l *leaf) fill() error {
 	l.n, l.at, l.vat = 0, 0, 0
 	if l.pages.inPage == 0 && !l.rd.HasNext() {
@@ -81,7 +84,7 @@ func (l *leaf) fill() error {
 		return err
 	}
 	want := min(batch, l.pages.inPage)
-	l.pages.hold = true // having read all of a page, the library asks for the next, whose bytes would take the place of these
+	l.pages.hold = true // after the last value of a page the library asks for the next page, which would overwrite the values of this one
 	got, values, err := l.read(want)
 	l.pages.hold = false
 	if err != nil {
@@ -111,31 +114,15 @@ func (l *leaf) fill() error {
 	return nil
 }
 
-// read calls the library.
-func (l *leaf) read(n int64) (total int64, values int, err error) {
-	defs, reps := l.defs[:], l.reps[:]
-	switch rd := l.rd.(type) {
-	case *file.Int32ColumnChunkReader:
-		return rd.ReadBatch(n, l.i32, defs, reps)
-	case *file.Int64ColumnChunkReader:
-		return rd.ReadBatch(n, l.i64, defs, reps)
-	case *file.Int96ColumnChunkReader:
-		return rd.ReadBatch(n, l.i96, defs, reps)
-	case *file.Float32ColumnChunkReader:
-		return rd.ReadBatch(n, l.f32, defs, reps)
-	case *file.Float64ColumnChunkReader:
-		return rd.ReadBatch(n, l.f64, defs, reps)
-	case *file.BooleanColumnChunkReader:
-		return rd.ReadBatch(n, l.bools, defs, reps)
-	case *file.ByteArrayColumnChunkReader:
-		return rd.ReadBatch(n, l.bytes, defs, reps)
-	case *file.FixedLenByteArrayColumnChunkReader:
-		return rd.ReadBatch(n, l.fixed, defs, reps)
-	}
-	return 0, 0, fmt.Errorf("its type %v is not known", l.col.PhysicalType())
+// readInto makes l.read fill a batch of values of the type of the library's reader.
+func readInto[T any](l *leaf, rd interface {
+	ReadBatch(n int64, values []T, defs, reps []int16) (total int64, read int, err error)
+}, values *[]T) {
+	*values = make([]T, batch)
+	l.read = func(n int64) (int64, int, error) { return rd.ReadBatch(n, *values, l.defs[:], l.reps[:]) }
 }
 
-// next is the next value with its levels. v counts only where def is the greatest there is.
+// next returns the next value with its levels. v is valid only if def is the maximum level.
 func (l *leaf) next() (rep, def int16, v value, err error) {
 	if l.at == l.n {
 		if err = l.fill(); err != nil {
@@ -157,7 +144,7 @@ func (l *leaf) next() (rep, def int16, v value, err error) {
 	return rep, def, v, nil
 }
 
-// inRow says whether the next value belongs to the row of the one before.
+// inRow reports whether the next value belongs to the same row as the previous one.
 func (l *leaf) inRow() (bool, error) {
 	if l.maxRep == 0 {
 		return false, nil
@@ -195,18 +182,19 @@ func (l *leaf) value(i int) value {
 	return value{b: l.i96[i][:]}
 }
 
-// maxCell is the most bytes that the values of a list or struct may take in one row: they are put together in memory.
+// maxCell is the maximum size of the values of a list or struct in one row, which is assembled in
+// memory.
 const maxCell = 256 << 20
 
-// entries are all values of a leaf in one row.
+// entries are the values of a leaf in one row.
 type entries struct {
 	reps, defs []int16
 	nums       []uint64
-	ends       []int // of byte strings in bytes
+	ends       []int // ends of byte strings in bytes
 	bytes      []byte
-	large      bool // more than maxCell: what came later is not there
+	large      bool // larger than maxCell, and therefore incomplete
 
-	at, vat int // of the assembly
+	at, vat int // positions of the assembly
 }
 
 // gather reads the values of the next row.
@@ -241,7 +229,7 @@ func (e *entries) add(l *leaf, rep, def int16, v value) {
 	}
 }
 
-// value is the value of that number among those that are there.
+// value returns value number i of those that are not null.
 func (e *entries) value(i int) (value, bool) {
 	switch {
 	case i < len(e.nums):
@@ -256,7 +244,7 @@ func (e *entries) value(i int) (value, bool) {
 	return value{}, false
 }
 
-// appendRaw appends a number as NumPy stores it.
+// appendRaw appends a number in NumPy's representation.
 func (s scalar) appendRaw(dst []byte, v value) []byte {
 	_, size := s.dtype()
 	if s.class == classHalf {

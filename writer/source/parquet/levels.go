@@ -9,12 +9,13 @@ import (
 )
 
 var (
-	errLevels  = errors.New("its levels end before its values do")
-	errIndexes = errors.New("its dictionary indexes end before its values do")
+	errLevels  = errors.New("it has fewer levels than values")
+	errIndexes = errors.New("it has fewer dictionary indexes than values")
 )
 
-// runs walks data in the hybrid of run lengths and bit packing that levels and dictionary indexes are stored in, until n values
-// have been seen, and tells each of how many values of what kind there are: seen gets a repeated value, or n packed ones.
+// runs decodes n values of the hybrid of run lengths and bit packing that encodes levels and
+// dictionary indexes. It calls seen once per run, with the repeated value or with n packed ones,
+// and returns short if the data ends early.
 func runs(p []byte, width, n int, short error, seen func(value uint64, n int, packed []byte) error) error {
 	for n > 0 {
 		head, k := binary.Uvarint(p)
@@ -38,7 +39,7 @@ func runs(p []byte, width, n int, short error, seen func(value uint64, n int, pa
 			n -= take
 			continue
 		}
-		if width > 0 && count > uint64(len(p)/width)+1 || count > math.MaxInt32/8 { // the last group may be cut short
+		if width > 0 && count > uint64(len(p)/width)+1 || count > math.MaxInt32/8 { // the last group may be truncated
 			return short
 		}
 		take := int(min(8*count, uint64(n)))
@@ -55,8 +56,8 @@ func runs(p []byte, width, n int, short error, seen func(value uint64, n int, pa
 	return nil
 }
 
-// checkLevels makes sure that there are n levels, none above most, and counts those that are most. The library goes on forever
-// where levels end early.
+// checkLevels checks that there are n levels, none above most, and counts those equal to most. The
+// library loops forever if levels end early.
 func checkLevels(p []byte, most int16, n int) (atMost int, err error) {
 	width := bits.Len16(uint16(most))
 	above := func(level uint64) error { return fmt.Errorf("it has a level of %d, the schema allows %d", level, most) }
@@ -85,7 +86,7 @@ func checkLevels(p []byte, most int16, n int) (atMost int, err error) {
 	return atMost, err
 }
 
-// ones counts set bits among the first n.
+// ones counts the set bits among the first n.
 func ones(p []byte, n int) int {
 	count := 0
 	for ; n >= 64; n -= 64 {
@@ -103,7 +104,7 @@ func ones(p []byte, n int) int {
 	return count
 }
 
-// bitsAt reads width bits, at most 64, that begin at a bit; what lies behind p counts as zeros.
+// bitsAt returns width bits, at most 64, from bit on. Bits after the end of p are 0.
 func bitsAt(p []byte, bit, width int) uint64 {
 	var raw [9]byte
 	at, shift := bit>>3, bit&7
@@ -122,8 +123,9 @@ func bitsAt(p []byte, bit, width int) uint64 {
 	return v & (math.MaxUint64 >> (64 - width))
 }
 
-// checkIndexes looks at the dictionary indexes of n values. The library makes room for the highest index that it meets before
-// it compares it with the dictionary: where the width of indexes allows more than twice the dictionary, each is looked at.
+// checkIndexes checks the dictionary indexes of n values. The library allocates for the highest
+// index before it compares it with the dictionary, so each index is checked if their width allows
+// more than twice the dictionary.
 func checkIndexes(p []byte, n, dictionary int) error {
 	switch {
 	case n == 0:
@@ -150,8 +152,8 @@ func checkIndexes(p []byte, n, dictionary int) error {
 	})
 }
 
-// appendZeroIndexes appends n dictionary indexes of 0 as one run of one bit each. Writers give a
-// dictionary of one value indexes of no bits, with runs or without any, which the library does not
+// appendZeroIndexes appends n dictionary indexes of 0 as one run of one bit each. For a dictionary
+// of one value, writers store indexes of no bits, with or without runs, which the library cannot
 // read.
 func appendZeroIndexes(dst []byte, n int) []byte {
 	dst = binary.AppendUvarint(append(dst, 1), uint64(n)<<1)

@@ -17,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
@@ -137,7 +138,7 @@ func store(t testing.TB, files map[string][]byte) objstore.Store {
 }
 
 // inputs are all of a store's objects, or those of these names.
-func inputs(t testing.TB, st objstore.Store, names ...string) (in []parquet.Input) {
+func inputs(t testing.TB, st objstore.Store, names ...string) (in []source.Input) {
 	t.Helper()
 	if names == nil {
 		for info, err := range st.List(t.Context(), "") {
@@ -148,7 +149,7 @@ func inputs(t testing.TB, st objstore.Store, names ...string) (in []parquet.Inpu
 		}
 	}
 	for _, name := range names {
-		in = append(in, parquet.Input{Store: st, Name: name})
+		in = append(in, source.Input{Store: st, Name: name})
 	}
 	return in
 }

@@ -4,14 +4,14 @@ import (
 	"github.com/shardtool/shardtool/internal/npy"
 )
 
-// errUneven: the leaves of a column do not agree on how many elements a row has.
+// errUneven means that the leaves of a column disagree on the number of elements in a row.
 var errUneven = corruptf("the parts of a row have different numbers of elements")
 
-// assembly puts the values of one row of a column together again. Levels say where lists begin and what is null: the way of
-// Dremel (Melnik et al., VLDB 2010).
+// assembly reassembles one row of a nested column from the levels of its leaves, which encode where
+// lists begin and what is null (Melnik et al., Dremel, VLDB 2010).
 type assembly struct {
 	root   *node
-	leaves []*entries // of root, in order
+	leaves []*entries // leaves of root, in order
 	err    error
 }
 
@@ -35,10 +35,10 @@ func (a *assembly) fail(err error) {
 	}
 }
 
-// lead is the first leaf of a node: its levels stand for those of the others.
+// lead returns the first leaf of a node. Its levels represent those of the others.
 func (a *assembly) lead(n *node) *entries { return a.leaves[n.first-a.root.first] }
 
-// level is the definition level of what comes next in a node; -1 behind the end.
+// level returns the definition level of the next entry of a node, or -1 after the end.
 func (a *assembly) level(n *node) int16 {
 	e := a.lead(n)
 	if e.at >= len(e.defs) {
@@ -48,7 +48,7 @@ func (a *assembly) level(n *node) int16 {
 	return e.defs[e.at]
 }
 
-// pass goes over one entry of each leaf of a node that has nothing there.
+// pass skips one entry of each leaf of a null or empty node.
 func (a *assembly) pass(n *node) {
 	for _, e := range a.leaves[n.first-a.root.first : n.last-a.root.first+1] {
 		e.at++
@@ -97,7 +97,7 @@ func (a *assembly) value(dst []byte, n *node) []byte {
 	return append(dst, ']')
 }
 
-// elements calls f for each element of a list or map, with commas between them.
+// elements calls f for each element of a list or map and separates them by commas.
 func (a *assembly) elements(dst []byte, n *node, f func([]byte) []byte) []byte {
 	if a.level(n) < n.elem {
 		a.pass(n)
@@ -124,7 +124,7 @@ func (a *assembly) elements(dst []byte, n *node, f func([]byte) []byte) []byte {
 	return dst
 }
 
-// pairs appends a map: an object where keys are strings, else a list of pairs.
+// pairs appends a map: an object if its keys are strings, else a list of pairs.
 func (a *assembly) pairs(dst []byte, n *node) []byte {
 	key, val := n.kids[0], n.kids[1]
 	object := key.shape == shapeScalar && key.leaf.scalar.class == classText
@@ -143,7 +143,8 @@ func (a *assembly) pairs(dst []byte, n *node) []byte {
 	return append(dst, ends[1])
 }
 
-// numpy appends the row as a .npy file, version 1.0; ok is false where a list of numbers is ragged or has nulls.
+// numpy appends the row as a .npy file of version 1.0. ok is false if the list of numbers is ragged
+// or has nulls.
 func (a *assembly) numpy(dst []byte) (out []byte, ok bool) {
 	e := a.leaves[0]
 	var lists []*node
@@ -182,11 +183,12 @@ func anyOther(levels []int16, level int16) bool {
 	return false
 }
 
-// rectangle finds the dimensions of nested lists whose values have these repetition levels: an element of list k begins where
-// the level is at most k, and in a rectangle that is at equal distances.
+// rectangle computes the dimensions of nested lists from the repetition levels of their values. An
+// element of list k begins where the level is at most k, which in a rectangle occurs at equal
+// distances.
 func rectangle(reps []int16, dims []int) bool {
 	stride := make([]int, len(dims)+1)
-	begun := make([]int, len(dims)+1) // elements that begin at level k or below
+	begun := make([]int, len(dims)+1) // number of elements that begin at level k or below
 	for _, r := range reps {
 		for k := int(r); k <= len(dims); k++ {
 			begun[k]++

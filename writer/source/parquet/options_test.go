@@ -17,7 +17,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
-// people is a file with a column of each class that filters and attributes take, in row groups of 10.
+// people is a file with a column of each class that filters and attributes take, in row groups of
+// 10.
 func people(t testing.TB) []byte {
 	str := schema.StringLogicalType{}
 	tab := table{fields: schema.FieldList{
@@ -159,7 +160,7 @@ func TestAttrs(t *testing.T) {
 	}
 }
 
-// TestOptionErrors: each says which option, and what there is instead.
+// TestOptionErrors: each error names the option, and what there is instead.
 func TestOptionErrors(t *testing.T) {
 	st := store(t, map[string][]byte{"x.parquet": people(t)})
 	for want, opt := range map[string]parquet.Options{
@@ -199,7 +200,7 @@ func one(t testing.TB, name string, values any, logical schema.LogicalType, phys
 	return write(t, table{fields: schema.FieldList{leafNode(name, pq.Repetitions.Required, logical, physical, 0)}, groups: [][]data{{{values: values}}}})
 }
 
-// TestKeys: rows whose key cannot be one are errors that say where; the others are not touched.
+// TestKeys: a row with an invalid key is an error with its position; the others are not affected.
 func TestKeys(t *testing.T) {
 	src, err := parquet.New(t.Context(), inputs(t, store(t, map[string][]byte{
 		"x.parquet": one(t, "id", []string{"good", "", "a.jpg", "/abs", "dir.d/ok", strings.Repeat("k", 5000)}, schema.StringLogicalType{}, pq.Types.ByteArray),

@@ -16,46 +16,48 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 )
 
-// Limits on what a page may make us hold.
+// Limits on the memory of a page.
 const (
-	// maxPageHeader bounds a page's header, which may hold the least and greatest value.
+	// maxPageHeader bounds a page's header, which may hold minimum and maximum values.
 	maxPageHeader = 16 << 20
-	// freeDecoded is what a page may decode to whatever its stored size, and so is maxRatio times the
-	// stored size. A page that claims more is looked at before memory is taken for it, and may decode
-	// to Options.PageMemory.
+	// A page may always decode to freeDecoded, or to maxRatio times its stored size. A page whose
+	// header claims more is checked before memory is allocated, and may decode to
+	// Options.PageMemory.
 	freeDecoded = 64 << 20
 	maxRatio    = 32
-	// defaultPageMemory is that of Options.
+	// defaultPageMemory is the default of Options.PageMemory.
 	defaultPageMemory = 256 << 20
-	// largeStored is the size from which on a page is decoded while it is read, where its codec allows.
+	// largeStored is the stored size above which a page is decoded while it is read, if its codec
+	// allows that.
 	largeStored = 16 << 20
 )
 
-// Kinds of pages, as in the format.
+// Page types, as numbered by the format.
 const (
 	pageData       = 0
 	pageDictionary = 2
 	pageDataV2     = 3
 )
 
-// pageHeader is what is wanted of a page's header.
+// pageHeader is the part of a page's header that this package uses.
 type pageHeader struct {
 	kind           int64
 	decoded        int64 // uncompressed_page_size
 	stored         int64 // compressed_page_size
 	crc            uint32
 	hasCRC         bool
-	described      bool // there is the header of its kind
+	described      bool // the header of its type is present
 	values         int64
 	encoding       int64
-	defLevels      int64 // encoding, of version 1
+	defLevels      int64 // encoding, version 1 only
 	repLevels      int64
 	nulls, rows    int64
-	defLen, repLen int64 // bytes, of version 2
-	plain          bool  // version 2, not compressed
+	defLen, repLen int64 // in bytes, version 2 only
+	plain          bool  // version 2 without compression
 }
 
-// parsePageHeader reads a header from the beginning of p and returns its length. errShort says that p does not hold all of it.
+// parsePageHeader parses a header at the beginning of p and returns its length. errShort means that
+// p does not hold the whole header.
 func parsePageHeader(p []byte) (h pageHeader, n int, err error) {
 	c := compact{b: p}
 	integer := func(dst *int64, kind byte) bool {
@@ -104,13 +106,15 @@ func parsePageHeader(p []byte) (h pageHeader, n int, err error) {
 	return h, c.off, c.err
 }
 
-// pageBuffers are what pages of a column are read into, again and again: values point into them until the next page.
+// pageBuffers are the reusable buffers for the pages of a column. Values point into them until the
+// next page.
 type pageBuffers struct {
 	data, dictionary, plain []byte
-	stored                  *[]byte // of all columns: compressed bytes are wanted for a moment only
+	stored                  *[]byte // shared by all columns, because compressed bytes are needed briefly
 }
 
-// resize returns a buffer of n bytes whose content does not matter. Small ones get some room, so that the next page fits.
+// resize returns a buffer of n bytes with undefined content. A small one gets spare room for the
+// next page.
 func resize(buf []byte, n int) []byte {
 	const small = 8 << 20
 	switch {
@@ -122,32 +126,32 @@ func resize(buf []byte, n int) []byte {
 	return make([]byte, n)
 }
 
-// pageReader gives the library's column reader the pages of one column chunk, each checked.
+// pageReader passes the checked pages of one column chunk to the library's column reader.
 type pageReader struct {
 	col    *schema.Column
 	stream pq.BufferedReader
-	left   int64 // stored bytes that have not been read
+	left   int64 // stored bytes not yet read
 	codec  compress.Compression
-	values int64 // to come, as the footer has it
-	most   int64 // what a page can decode to, as the footer has it
-	memory int64 // what a page may decode to, see decodedRoom
+	values int64 // values not yet read, by the footer
+	most   int64 // maximum decoded size of a page, by the footer
+	memory int64 // Options.PageMemory
 	bufs   *pageBuffers
 
-	dictionary int // values of the dictionary, -1 while there is none
+	dictionary int // values in the dictionary, -1 if there is none yet
 	inPage     int64
-	hold       bool // no new page: values of this one are being handed out
+	hold       bool // keep this page: its values are in use
 	cur        file.Page
 	pages      int
-	last       []byte // value of the page before, where values share their beginnings
+	last       []byte // last value of the previous page, for encodings with shared prefixes
 	err        error
 }
 
 var _ file.PageReader = (*pageReader)(nil)
 
-// SetMaxPageHeaderSize does nothing: there is a limit already.
+// SetMaxPageHeaderSize has no effect: the limit is constant.
 func (p *pageReader) SetMaxPageHeaderSize(int) {}
 
-// Reset is for readers that are used again, which these are not.
+// Reset fails: a pageReader is used once.
 func (p *pageReader) Reset(pq.BufferedReader, int64, compress.Compression, *file.CryptoContext) {
 	p.err = errors.New("the pages of a column cannot be read twice")
 }
@@ -155,7 +159,7 @@ func (p *pageReader) Reset(pq.BufferedReader, int64, compress.Compression, *file
 func (p *pageReader) Page() file.Page { return p.cur }
 func (p *pageReader) Err() error      { return p.err }
 
-// Next goes to the next page with something in it.
+// Next reads the next page that has values.
 func (p *pageReader) Next() bool {
 	if p.hold {
 		return false
@@ -204,7 +208,7 @@ func (p *pageReader) header() (h pageHeader, err error) {
 	}
 }
 
-// check holds a header against the footer before memory is taken by it.
+// check compares a header with the footer, before it causes an allocation.
 func (p *pageReader) check(h *pageHeader) error {
 	known := h.kind == pageData || h.kind == pageDictionary || h.kind == pageDataV2
 	switch {
@@ -215,38 +219,38 @@ func (p *pageReader) check(h *pageHeader) error {
 	case h.decoded > p.room(h.stored):
 		return tooLarge(h.decoded, p.room(h.stored))
 	case known && !h.described:
-		return errors.New("its header lacks the part that its kind has")
+		return errors.New("its header lacks the part for its type")
 	case h.values < 0 || h.encoding < 0:
 		return errors.New("its header has a negative number")
 	case h.kind != pageDictionary && h.values > p.values:
 		return fmt.Errorf("its header says %d values, the footer leaves %d for it", h.values, p.values)
 	case h.defLen < 0 || h.repLen < 0 || h.defLen+h.repLen > min(h.decoded, h.stored):
-		return errors.New("its header says more bytes of levels than it has")
+		return errors.New("its header claims more bytes of levels than the page has")
 	case (h.plain || p.codec == compress.Codecs.Uncompressed) && known && h.stored != h.decoded:
 		return fmt.Errorf("its header says %d stored and %d decoded bytes of a page that is not compressed", h.stored, h.decoded)
 	}
 	return nil
 }
 
-// tooLarge is the error of a page that takes more memory than it may.
+// tooLarge returns the error of a page that needs too much memory.
 func tooLarge(decoded, room int64) error {
 	return fmt.Errorf("%w: it decodes to %d bytes, and %d are allowed", ErrPageMemory, decoded, room)
 }
 
-// likely is what stored bytes may decode to before anything is known of them.
+// likely returns the decoded size that is plausible for stored bytes.
 func likely(stored int64) int64 { return max(freeDecoded, maxRatio*stored) }
 
-// room is the most that stored bytes may decode to.
+// room returns the maximum decoded size for stored bytes.
 func (p *pageReader) room(stored int64) int64 { return max(p.memory, likely(stored)) }
 
-// read takes a page's bytes.
+// read reads a page.
 func (p *pageReader) read(h *pageHeader) error {
 	buf := &p.bufs.data
 	switch h.kind {
 	case pageDictionary:
 		buf = &p.bufs.dictionary
 	case pageData, pageDataV2:
-	default: // an index, or of a later version: nothing that values depend on
+	default: // an index page or an unknown type, which no value depends on
 		n, err := p.stream.Discard(int(h.stored))
 		p.left -= int64(n)
 		return err
@@ -269,18 +273,18 @@ func (p *pageReader) read(h *pageHeader) error {
 	return p.dataPage(h, data)
 }
 
-// compressed says whether a page's values are; levels of version 2 never are.
+// compressed reports whether the page's values are compressed. Levels of version 2 never are.
 func (p *pageReader) compressed(h *pageHeader) bool {
 	return p.codec != compress.Codecs.Uncompressed && !h.plain
 }
 
-// streamed says whether a page is decoded while it is read.
+// streamed reports whether the page is decoded while it is read.
 func (p *pageReader) streamed(h *pageHeader) bool {
 	return p.compressed(h) && p.codec == compress.Codecs.Snappy && h.stored > largeStored
 }
 
-// body reads a compressed page's stored bytes, and looks at those that claim to decode to more than
-// is likely. It returns nil for a page whose bytes are not wanted beside what they decode to.
+// body reads the stored bytes of a compressed page, and checks a page whose claimed size is
+// implausible. It returns nil for a page that is read directly into its decoded buffer.
 func (p *pageReader) body(h *pageHeader) (stored []byte, err error) {
 	if !p.compressed(h) || p.streamed(h) {
 		return nil, nil
@@ -312,9 +316,9 @@ func (p *pageReader) take(h *pageHeader, stored []byte) error {
 	return nil
 }
 
-// decode fills data from stored bytes, or from what is to be read.
+// decode fills data from stored, or by reading.
 func (p *pageReader) decode(h *pageHeader, data, stored []byte) error {
-	levels := int(h.defLen + h.repLen) // of version 2
+	levels := int(h.defLen + h.repLen) // levels of version 2
 	switch {
 	case p.streamed(h):
 		return p.decodeStream(h, data, levels)
@@ -365,7 +369,8 @@ func (p *pageReader) dictionaryPage(h *pageHeader, data []byte) error {
 	return nil
 }
 
-// dataPage checks levels and indexes, and makes plain what the library does not decode safely.
+// dataPage checks levels and indexes, and converts the encodings that the library does not decode
+// safely to plain values.
 func (p *pageReader) dataPage(h *pageHeader, data []byte) error {
 	levels, values, err := p.levels(h, data)
 	if err != nil {
@@ -405,7 +410,8 @@ func (p *pageReader) dataPage(h *pageHeader, data []byte) error {
 	return nil
 }
 
-// levels checks the levels at the beginning of a page: their length, and how many values there are besides nulls.
+// levels checks the levels at the beginning of a page. It returns their length and the number of
+// values that are not null.
 func (p *pageReader) levels(h *pageHeader, data []byte) (length, values int, err error) {
 	n := int(h.values)
 	values = n
@@ -427,7 +433,7 @@ func (p *pageReader) levels(h *pageHeader, data []byte) (length, values int, err
 			continue
 		}
 		if pq.Encoding(l.encoding) != pq.Encodings.RLE {
-			return 0, 0, fmt.Errorf("its levels are encoded as %v, which nobody has written since 2014: write the file again", pq.Encoding(l.encoding))
+			return 0, 0, fmt.Errorf("its levels are encoded as %v, which is obsolete since 2014: write the file again", pq.Encoding(l.encoding))
 		}
 		rest := data[length:]
 		if len(rest) < 4 || uint64(binary.LittleEndian.Uint32(rest)) > uint64(len(rest)-4) {

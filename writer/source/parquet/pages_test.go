@@ -56,7 +56,7 @@ func TestLargePages(t *testing.T) {
 	}
 }
 
-// TestOtherWriters reads what some writers get wrong, and others have learned to read.
+// TestOtherWriters reads the mistakes of some writers that other readers accept.
 func TestOtherWriters(t *testing.T) {
 	long := strings.Repeat("long ", 40000)
 	content := write(t, table{
@@ -73,7 +73,8 @@ func TestOtherWriters(t *testing.T) {
 		t.Errorf("no decoded size: %v", err)
 	}
 
-	// A column chunk whose length lacks ten bytes, as parquet-mr left out the head of dictionaries.
+	// A column chunk whose length lacks ten bytes, as parquet-mr omitted the header of the
+	// dictionary page.
 	const sizes = "shape\x15\x00\x16\x02\x16\x8a\x01\x16"
 	short := edit(t, jsonFile(t), sizes+"\x8a\x01", sizes+"\x76")
 	if _, err := first(t, short, parquet.Options{}); !errors.Is(err, format.ErrCorrupt) {

@@ -14,13 +14,15 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/file"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
-// Parquet is the rows of Parquet files as samples, file by file in the order they are given. It is a writer.Source, for one
-// goroutine; a sample is valid until the next call.
+// Parquet reads the rows of Parquet files as samples, file by file in the order given. It is a
+// writer.Splitter. It is not safe for concurrent use. A sample is valid until the next call of
+// Next.
 type Parquet struct {
 	files []*parquetFile
 	plan  *plan
@@ -29,19 +31,18 @@ type Parquet struct {
 	begin, at, end place
 	open           *openedFile
 	group          *group
-	stored         []byte // compressed pages, of all columns in turn
+	stored         []byte // compressed page, shared by all columns
 	pageMemory     int64
 }
 
 var _ writer.Splitter = (*Parquet)(nil)
 
-// parquetFile is what stays in memory of a file: its row groups' sizes, and its columns, which files of one schema share.
+// parquetFile is what stays in memory of a file: the sizes of its row groups, and its columns,
+// which files with the same schema share.
 type parquetFile struct {
-	Input
-	stem    string
-	info    objstore.Info
+	inputs.File
 	rows    []int64
-	bytes   []int64 // of the columns that are read, decoded
+	bytes   []int64 // decoded size
 	schema  string
 	columns []*node
 	byName  map[string]*node
@@ -55,36 +56,35 @@ type openedFile struct {
 	of     *parquetFile
 	at     *readerAt
 	reader *file.Reader
-	remote bool
-	// uncounted is how many bytes the lengths of column chunks may lack.
+	// uncounted is the number of bytes that the lengths of column chunks may lack.
 	uncounted int64
 }
 
-// place is a row, by file, row group and row in it.
+// place is a row, by file, row group and row in the group.
 type place struct {
 	file, group int
 	row         int64
 }
 
-// New reads the footers of all files and fits the options to them. Errors that wrap ErrOption are the caller's, those that wrap
-// format.ErrCorrupt a file's; each names the file. Files whose columns differ are taken together where the types of columns of
-// one name agree; what a file lacks is null. The stores stay open, and are the caller's to close.
-func New(ctx context.Context, inputs []Input, opt Options) (*Parquet, error) {
-	if len(inputs) == 0 {
+// New reads the footers of all files and checks the options against them. Errors in the options
+// wrap ErrOption, errors in a file format.ErrCorrupt; each names the file. Files with different
+// columns are combined if columns of the same name have the same type; a column that a file lacks
+// is null. The caller must Close the Parquet, and closes the stores afterwards.
+func New(ctx context.Context, in []source.Input, opt Options) (*Parquet, error) {
+	if len(in) == 0 {
 		return nil, optionf("inputs: there are none")
 	}
-	inputs = source.Named(inputs)
-	begins, err := source.Stems(inputs, suffixes...)
-	if err != nil {
+	files := inputs.Files(in)
+	if err := inputs.SetStems(files, ".parquet", ".parq", ".pq"); err != nil {
 		return nil, optionf("inputs: %w", err)
 	}
 	if opt.PageMemory == 0 {
 		opt.PageMemory = defaultPageMemory
 	}
-	p := &Parquet{files: make([]*parquetFile, len(inputs)), pageMemory: opt.PageMemory}
+	p := &Parquet{files: make([]*parquetFile, len(files)), pageMemory: opt.PageMemory}
 	const together = 8 // requests in flight, and footers in memory
-	err = source.Survey(ctx, len(inputs), together, func(ctx context.Context, i int) error {
-		f := &parquetFile{Input: inputs[i], stem: begins[i]}
+	err := inputs.Survey(ctx, len(files), together, func(ctx context.Context, i int) error {
+		f := &parquetFile{File: files[i]}
 		p.files[i] = f
 		if err := f.survey(ctx); err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
@@ -107,15 +107,12 @@ func New(ctx context.Context, inputs []Input, opt Options) (*Parquet, error) {
 
 // survey reads a file's footer.
 func (f *parquetFile) survey(ctx context.Context) error {
-	obj, err := f.Store.Open(ctx, f.Name)
+	obj, err := f.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer obj.Close()
-	if f.info, err = obj.Info(ctx); err != nil {
-		return err
-	}
-	meta, err := readFooter(&readerAt{ctx: ctx, obj: obj}, f.info.Size)
+	meta, err := readFooter(&readerAt{ctx: ctx, obj: obj}, f.Info.Size)
 	if err != nil {
 		return err
 	}
@@ -131,7 +128,7 @@ func (f *parquetFile) survey(ctx context.Context) error {
 				fmt.Fprintf(&text, "%q %q, ", name, f.labels[name])
 			}
 		}
-		// Two files are of one schema when their leaves are the same, too.
+		// Files with the same schema also have the same leaves.
 		for i := range meta.Schema.NumColumns() {
 			c := meta.Schema.Column(i)
 			fmt.Fprintf(&text, "%s %v %d %d %d, ", c.Path(), c.PhysicalType(), c.TypeLength(), c.MaxDefinitionLevel(), c.MaxRepetitionLevel())
@@ -150,7 +147,7 @@ func (f *parquetFile) survey(ctx context.Context) error {
 	})
 }
 
-// share lets files of one schema have it once.
+// share makes files with the same schema share it.
 func (p *Parquet) share() {
 	seen := map[string]*parquetFile{}
 	for _, f := range p.files {
@@ -162,20 +159,16 @@ func (p *Parquet) share() {
 	}
 }
 
-// measure makes the fingerprint.
+// measure computes the fingerprint.
 func (p *Parquet) measure(ctx context.Context, opt *Options) error {
 	h := sha256.New()
-	options, err := json.Marshal(opt) // maps in order of keys
+	options, err := json.Marshal(opt) // encodes maps in order of keys
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(h, "%s\n", options)
 	for _, f := range p.files {
-		version := f.info.ETag
-		if _, remote := f.Store.(objstore.Remote); !remote {
-			version = fmt.Sprint(f.info.ModTime.UnixNano()) // a copy of a file is the same file
-		}
-		fmt.Fprintf(h, "%q %d %q %v %s\n", f.stem, f.info.Size, version, f.rows, f.schema)
+		fmt.Fprintf(h, "%q %d %q %v %s\n", f.Stem, f.Info.Size, f.Version(f.Info), f.rows, f.schema)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -184,7 +177,7 @@ func (p *Parquet) measure(ctx context.Context, opt *Options) error {
 	return nil
 }
 
-// Next is writer.Source's.
+// Next implements writer.Source.
 func (p *Parquet) Next(ctx context.Context) (writer.Sample, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -199,7 +192,7 @@ func (p *Parquet) Next(ctx context.Context) (writer.Sample, error) {
 		}
 		p.open.at.ctx = ctx
 		s, ok, err := p.group.next()
-		if failed := p.open.at.err; failed != nil { // the store's, not the row's: it may well be there
+		if failed := p.open.at.err; failed != nil { // an error of the store, which may be temporary
 			p.drop()
 			return writer.Sample{}, fmt.Errorf("%s: %w", p.files[p.at.file].Path, failed)
 		}
@@ -210,7 +203,8 @@ func (p *Parquet) Next(ctx context.Context) (writer.Sample, error) {
 	}
 }
 
-// ready sees to it that the row group of the place is open and has a row there; false at the end.
+// ready opens the row group of the current place and ensures that it has a row there. It returns
+// false at the end.
 func (p *Parquet) ready(ctx context.Context) (bool, error) {
 	for {
 		if p.group != nil && p.group.row < p.group.rows {
@@ -236,7 +230,7 @@ func (p *Parquet) ready(ctx context.Context) (bool, error) {
 	}
 }
 
-// openGroup opens the row group of the place, and its file where that is another one.
+// openGroup opens the row group of the current place, and its file if it is not open.
 func (p *Parquet) openGroup(ctx context.Context) error {
 	f := p.files[p.at.file]
 	if p.open == nil || p.open.of != f {
@@ -274,34 +268,27 @@ func (p *Parquet) openGroup(ctx context.Context) error {
 	return nil
 }
 
-// openFile reads the footer of the next file again: those of all files would take too much memory.
+// openFile reads the footer of the next file again, because the footers of all files would take too
+// much memory.
 func (p *Parquet) openFile(ctx context.Context, f *parquetFile) error {
-	obj, err := f.Store.Open(ctx, f.Name)
+	obj, err := f.Reopen(ctx)
 	if err != nil {
 		return err
 	}
-	_, remote := f.Store.(objstore.Remote)
-	p.open = &openedFile{of: f, at: &readerAt{ctx: ctx, obj: obj}, remote: remote}
-	info, err := obj.Info(ctx)
-	if err != nil {
-		return err
-	}
-	if info.Size != f.info.Size || info.ETag != f.info.ETag {
-		return fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
-	}
-	meta, err := readFooter(p.open.at, info.Size)
+	p.open = &openedFile{of: f, at: &readerAt{ctx: ctx, obj: obj}}
+	meta, err := readFooter(p.open.at, f.Info.Size)
 	if err != nil {
 		return err
 	}
 	p.open.uncounted = uncounted(meta)
-	p.open.reader, err = openFile(p.open.at, info.Size, meta)
+	p.open.reader, err = openFile(p.open.at, f.Info.Size, meta)
 	return err
 }
 
-// drop closes what a store's error has made useless; the place stays.
+// drop closes the row group and the file after an error of the store, and keeps the place.
 func (p *Parquet) drop() {
 	p.closeGroup()
-	_ = p.closeFile() // the error before is the one to tell
+	_ = p.closeFile() // the earlier error is reported
 }
 
 func (p *Parquet) closeGroup() {
@@ -320,10 +307,11 @@ func (p *Parquet) closeFile() error {
 	return obj.Close()
 }
 
-// Cursor is the file, the row group and the row that come next, as numbers from 0 with slashes between them.
+// Cursor returns the file, the row group and the row of the next sample, counted from 0 and
+// separated by slashes.
 func (p *Parquet) Cursor() string { return fmt.Sprintf("%d/%d/%d", p.at.file, p.at.group, p.at.row) }
 
-// Seek goes to a cursor. Of the row group that it leads into the rows before it are decoded, no others.
+// Seek moves to a cursor. It decodes the earlier rows of the same row group, and no others.
 func (p *Parquet) Seek(ctx context.Context, cursor string) error {
 	var to place
 	n, err := fmt.Sscanf(cursor, "%d/%d/%d", &to.file, &to.group, &to.row)
@@ -333,31 +321,95 @@ func (p *Parquet) Seek(ctx context.Context, cursor string) error {
 		valid = to.group <= len(rows) && (to.group < len(rows) && to.row <= rows[to.group] || to.row == 0)
 	}
 	if !valid || to.file == len(p.files) && (to.group > 0 || to.row > 0) {
-		return fmt.Errorf("parquet: cursor %q is no place in these %d files", cursor, len(p.files))
+		return fmt.Errorf("parquet: cursor %q is not a place in these %d files", cursor, len(p.files))
 	}
 	p.closeGroup()
 	p.at = to
 	return ctx.Err()
 }
 
-// Fingerprint covers options, and names, sizes, versions and schemas of all files in their order. The version of a local file
-// is its modification time, that of an object its tag.
+// Fingerprint covers the options, and the names, sizes, versions and schemas of all files in order.
+// The version of a local file is its modification time, that of an object its ETag.
 func (p *Parquet) Fingerprint() string { return "parquet:" + p.sum.String() }
 
-// Meta names the classes where one column that is read has class labels.
+// Meta names the classes, if exactly one column that is read has class labels.
 func (p *Parquet) Meta() format.Metadata {
 	if p.plan.classes == nil {
 		return nil
 	}
-	b, err := json.Marshal(p.plan.classes)
-	if err != nil {
-		panic("parquet: classes: " + err.Error()) // strings
-	}
-	return format.Metadata{"classes": string(b)}
+	return fields.Classes(p.plan.classes)
 }
 
-// Close frees the file being read. The stores are the caller's.
+// Close closes the current file. It does not close the stores.
 func (p *Parquet) Close() error {
 	p.closeGroup()
 	return p.closeFile()
+}
+
+// unit is a row group, the smallest part of a source. file and group count from 0, bytes is the
+// decoded size of all columns.
+type unit struct {
+	file, group int
+	rows, bytes int64
+}
+
+// units returns the row groups that hold rows, in order, of the current part after Split.
+func (p *Parquet) units() []unit {
+	var out []unit
+	for i, f := range p.files {
+		for k, rows := range f.rows {
+			before := i < p.begin.file || i == p.begin.file && k < p.begin.group
+			behind := i > p.end.file || i == p.end.file && k >= p.end.group
+			if rows > 0 && !before && !behind {
+				out = append(out, unit{i, k, rows, f.bytes[k]})
+			}
+		}
+	}
+	return out
+}
+
+// Split limits the source to part of parts, counted from 0, and moves to its beginning. Parts are
+// runs of row groups: a row group belongs to part ⌊first row × parts ÷ rows⌋, with rows counted
+// over all files. A part may be empty. The fingerprint does not change.
+func (p *Parquet) Split(part, parts int) error {
+	if parts < 1 || part < 0 || part >= parts {
+		return fmt.Errorf("parquet: there is no part %d of %d: parts count from 0", part, parts)
+	}
+	p.closeGroup()
+	p.begin, p.end = place{}, place{file: len(p.files)}
+	units := p.units()
+	total := int64(0)
+	for _, u := range units {
+		total += u.rows
+	}
+	p.begin = p.end
+	first, found := int64(0), false
+	for _, u := range units {
+		at := place{file: u.file, group: u.group}
+		of := int(inputs.MulDiv(first, int64(parts), total))
+		switch {
+		case of == part && !found:
+			p.begin, found = at, true
+		case of > part && found:
+			p.end = at
+			p.at = p.begin
+			return nil
+		}
+		first += u.rows
+	}
+	if !found {
+		p.end = p.begin
+	}
+	p.at = p.begin
+	return nil
+}
+
+// Total returns the number of rows and the decoded bytes of their columns, of the current part
+// after Split. It includes the rows that Where drops.
+func (p *Parquet) Total() (samples, bytes int64) {
+	for _, u := range p.units() {
+		samples += u.rows
+		bytes += u.bytes
+	}
+	return samples, bytes
 }

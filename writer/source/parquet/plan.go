@@ -12,40 +12,40 @@ import (
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
-// form is what becomes of a column's values.
+// form is the kind of field that a column becomes.
 type form int
 
 const (
-	formRaw    form = iota // bytes as they are
-	formText               // a value as people write it
+	formRaw    form = iota // bytes, unchanged
+	formText               // a value as text
 	formFile               // a struct of bytes and path
-	formNumpy              // numbers in lists
-	formJSON               // all else
-	formAbsent             // nothing but nulls in every file
+	formNumpy              // lists of numbers
+	formJSON               // anything else
+	formAbsent             // only nulls in every file
 )
 
-// column is a top-level column of the files, all together, and its value in the row at hand.
+// column is a top-level column of all files and its value in the current row.
 type column struct {
 	name string
-	// first is its type in the first file where it has one, from says which that is.
+	// first is its type in the first file that has the column, and from is the path of that file.
 	first *node
 	from  string
-	clash error // another file has another type
-	// labels are the names of classes, where the file says that integers stand for some.
+	clash error // error of another file with a different type
+	// labels are the class names, if the file defines them for the column's integers.
 	labels []string
 
 	field  bool   // it becomes a field
-	base   string // the field's name, before an extension
+	base   string // field name, without extension
 	form   form
-	names  map[string]string // full names of fields, by extension
+	names  map[string]string // field names, by extension
 	wanted bool              // it is read
 
-	// In the row group at hand. node is nil where its file lacks the column.
+	// State of the current row group. node is nil if its file lacks the column.
 	node   *node
 	leaves []*leaf
 	bufs   []*pageBuffers
 	parts  []*entries
-	// Of the row at hand. v and path are of the forms that take one value, and of those alone.
+	// State of the current row. v and path are set only for forms that take one value.
 	null bool
 	v    value
 	path value
@@ -57,17 +57,17 @@ type attr struct {
 	col *column
 }
 
-// plan is what is made of rows.
+// plan is how rows become samples.
 type plan struct {
-	columns []*column // all of all files, in order
+	columns []*column // all columns of all files, in order
 	key     *column
 	attrs   []attr
 	filters []*filter
 	nulls   source.Nulls
-	classes []string // names of the classes of the one column that has some
+	classes []string // class names, if exactly one column has some
 }
 
-// newPlan fits options to the columns of files.
+// newPlan checks options against the columns of files.
 func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 	p := &plan{nulls: opt.Nulls}
 	byName, err := p.merge(files)
@@ -118,10 +118,10 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 	return p, nil
 }
 
-// merge makes one list of columns of those of all files, which must agree on types.
+// merge combines the columns of all files, whose types must agree.
 func (p *plan) merge(files []*parquetFile) (map[string]*column, error) {
 	byName := map[string]*column{}
-	seen := map[string]bool{} // schemas looked at
+	seen := map[string]bool{} // schemas already merged
 	for _, f := range files {
 		if seen[f.schema] {
 			continue
@@ -163,7 +163,7 @@ func (p *plan) list() string {
 	return describe(names)
 }
 
-// chooseFields says which columns become fields, and how they are called.
+// chooseFields selects the columns that become fields, and their names.
 func (p *plan) chooseFields(opt *Options, find func(option, name string) (*column, error)) error {
 	for i, name := range opt.Columns {
 		c, err := find("columns", name)
@@ -218,7 +218,7 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 	return nil
 }
 
-// setForm says what becomes of values, by type.
+// setForm sets the form by the column's type.
 func (c *column) setForm() {
 	var content *node
 	if c.first != nil {
@@ -240,7 +240,8 @@ func (c *column) setForm() {
 	}
 }
 
-// extensions are those that the column's fields can have. The one of files is known when they are seen.
+// extensions returns the possible extensions of the column's field. That of a file is known only
+// when it is read.
 func (c *column) extensions() []string {
 	switch c.form {
 	case formRaw:
@@ -262,18 +263,18 @@ func (c *column) extensions() []string {
 		return []string{"bin"}
 	case formNumpy:
 		return []string{"npy", "json"}
-	case formAbsent: // where it gets a field of no bytes
+	case formAbsent: // an empty field
 		return []string{"txt"}
 	}
 	return []string{"json"}
 }
 
-// fieldName is the name of the column's field with an extension.
+// fieldName returns the column's field name with an extension.
 func (c *column) fieldName(ext string) string {
 	name, ok := c.names[ext]
 	if !ok {
 		name = fields.Name(c.base, ext)
-		if c.form == formNumpy && ext == "json" { // a ragged list
+		if c.form == formNumpy && ext == "json" { // a ragged list is JSON
 			name = fields.JSONName(c.base)
 		}
 		if len(c.names) < 1000 {
@@ -308,7 +309,7 @@ func (p *plan) chooseAttrs(opt *Options, find func(option, name string) (*column
 		}
 		a := attr{Attribute: format.Attribute{Name: name}, col: c}
 		if c.first == nil {
-			continue // no value anywhere
+			continue // the column has no values
 		}
 		s := c.first.leaf.scalar
 		switch {
@@ -337,7 +338,8 @@ func (p *plan) chooseAttrs(opt *Options, find func(option, name string) (*column
 	return nil
 }
 
-// classLabels finds columns of class numbers in what Hugging Face writes beside the schema.
+// classLabels finds the columns of class numbers in the metadata that Hugging Face writes next to
+// the schema.
 func classLabels(text string) map[string][]string {
 	var meta struct {
 		Info struct {

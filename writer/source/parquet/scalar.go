@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -14,7 +15,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 )
 
-// class is what values of a column mean.
+// class is the meaning of a column's values.
 type class int
 
 const (
@@ -32,7 +33,7 @@ const (
 	classDate
 	classTime
 	classTimestamp
-	classLegacyTime // the 96-bit timestamps of old writers
+	classLegacyTime // 96-bit timestamps of old writers
 	classUUID
 	classNull
 )
@@ -46,12 +47,12 @@ var classNames = map[class]string{
 // scalar is the type of a leaf.
 type scalar struct {
 	class class
-	bits  int           // of integers
-	scale int           // of decimals
-	unit  time.Duration // of times and timestamps
+	bits  int           // width of integers
+	scale int           // decimals
+	unit  time.Duration // unit of times and timestamps
 }
 
-// value is one value: numbers in u as the low bits of their physical type, byte strings in b.
+// value is one value: a number as the low bits of its physical type in u, or a byte string in b.
 type value struct {
 	u uint64
 	b []byte
@@ -103,7 +104,7 @@ func scalarOf(n *schema.PrimitiveNode) scalar {
 	return scalar{class: classBinary}
 }
 
-// String names the type as Arrow does.
+// String returns Arrow's name of the type.
 func (s scalar) String() string {
 	switch s.class {
 	case classInteger:
@@ -114,7 +115,7 @@ func (s scalar) String() string {
 	return classNames[s.class]
 }
 
-// family is the same for types that files may have for one column.
+// family is equal for types that one column may have in different files.
 func (s scalar) family() string {
 	switch s.class {
 	case classInteger, classUnsigned:
@@ -125,12 +126,12 @@ func (s scalar) family() string {
 	return classNames[s.class]
 }
 
-// raw says that values are fields as they are.
+// raw reports whether values become fields unchanged.
 func (s scalar) raw() bool {
 	return s.class == classBinary || s.class == classText || s.class == classJSON || s.class == classBSON
 }
 
-// integer is the value of an integer or bool, sign included.
+// integer returns the value of an integer or boolean with its sign.
 func (s scalar) integer(v value) int64 {
 	switch {
 	case s.class == classBool:
@@ -145,7 +146,7 @@ func (s scalar) integer(v value) int64 {
 	return int64(v.u<<(64-s.bits)) >> (64 - s.bits)
 }
 
-// float is the value of a floating-point number.
+// float returns the value of a floating-point number.
 func (s scalar) float(v value) float64 {
 	switch s.class {
 	case classHalf:
@@ -159,7 +160,7 @@ func (s scalar) float(v value) float64 {
 	return math.Float64frombits(v.u)
 }
 
-// unscaled is a decimal's integer.
+// unscaled returns a decimal's integer.
 func unscaled(v value, physical pq.Type) *big.Int {
 	switch physical {
 	case pq.Types.Int32:
@@ -190,7 +191,7 @@ func appendDecimal(dst []byte, n *big.Int, scale int) []byte {
 	return dst
 }
 
-// appendText appends a value as people write it.
+// appendText appends a value as text.
 func (l *leafType) appendText(dst []byte, v value) []byte {
 	s := l.scalar
 	switch s.class {
@@ -220,7 +221,8 @@ func (l *leafType) appendText(dst []byte, v value) []byte {
 	return append(dst, v.b...)
 }
 
-// appendJSON appends a value of JSON. Bytes are in base64, numbers that JSON does not have are strings.
+// appendJSON appends a value as JSON. Bytes are in base64, and numbers that JSON cannot express are
+// strings.
 func (l *leafType) appendJSON(dst []byte, v value) []byte {
 	s := l.scalar
 	switch s.class {
@@ -248,7 +250,7 @@ func (l *leafType) appendJSON(dst []byte, v value) []byte {
 	return appendQuoted(dst, l.appendText(nil, v))
 }
 
-// appendQuoted appends a JSON string; what is no UTF-8 becomes U+FFFD.
+// appendQuoted appends a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendQuoted(dst, text []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -267,7 +269,7 @@ func appendQuoted(dst, text []byte) []byte {
 	return append(dst, '"')
 }
 
-// dtype is NumPy's name of the type and its size in bytes; "" where it has none.
+// dtype returns NumPy's name of the type and its size in bytes, or "" if NumPy has none.
 func (s scalar) dtype() (name string, size int) {
 	switch s.class {
 	case classInteger, classUnsigned:
@@ -290,4 +292,63 @@ func (s scalar) dtype() (name string, size int) {
 		return "|b1", 1
 	}
 	return "", 0
+}
+
+func unitOf(u schema.TimeUnitType) time.Duration {
+	switch u {
+	case schema.TimeUnitMillis:
+		return time.Millisecond
+	case schema.TimeUnitMicros:
+		return time.Microsecond
+	}
+	return time.Nanosecond
+}
+
+// instant returns the time of a date or timestamp.
+func (s scalar) instant(v value) time.Time {
+	switch s.class {
+	case classDate:
+		return time.Unix(int64(int32(v.u))*86400, 0).UTC()
+	case classLegacyTime: // nanoseconds of the day and the Julian day
+		const epoch = 2440588 // Julian day of 1970-01-01
+		nanos, day := legacy(v)
+		return time.Unix((int64(day)-epoch)*86400+int64(nanos/1e9), int64(nanos%1e9)).UTC()
+	}
+	perSecond := int64(time.Second / s.unit)
+	n := int64(v.u)
+	seconds := n / perSecond
+	if n%perSecond < 0 {
+		seconds--
+	}
+	return time.Unix(seconds, (n-seconds*perSecond)*int64(s.unit)).UTC()
+}
+
+// legacy returns the nanoseconds of the day and the Julian day of a 96-bit timestamp.
+func legacy(v value) (nanos uint64, day uint32) {
+	return binary.LittleEndian.Uint64(v.b), binary.LittleEndian.Uint32(v.b[8:])
+}
+
+// checkTime refuses a time outside of a day, and 96-bit timestamps out of range. Writers whose
+// numbers overflowed leave such values, and any text of them would be another time.
+func (l *leafType) checkTime(v value) error {
+	s := l.scalar
+	switch s.class {
+	case classTime:
+		if n := l.ofDay(v); n < 0 || n >= int64(24*time.Hour/s.unit) {
+			return corruptf("it has a time of %d times %v, which is no time of a day", n, s.unit)
+		}
+	case classLegacyTime:
+		if nanos, day := legacy(v); nanos >= uint64(24*time.Hour) || day > math.MaxInt32 {
+			return corruptf("it has a 96-bit timestamp at %d nanoseconds of the Julian day %d, which is no time", nanos, day)
+		}
+	}
+	return nil
+}
+
+// ofDay returns a time of day in its unit.
+func (l *leafType) ofDay(v value) int64 {
+	if l.physical == pq.Types.Int32 {
+		return int64(int32(v.u))
+	}
+	return int64(v.u)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 )
 
-// shape is how a node of the schema holds values.
+// shape is how a node of the schema nests values.
 type shape int
 
 const (
@@ -18,27 +18,28 @@ const (
 	shapeMap
 )
 
-// leafType is the type of a leaf: of a column in the narrow sense of the format.
+// leafType is the type of a leaf, which the format calls a column.
 type leafType struct {
 	scalar   scalar
 	physical pq.Type
 }
 
-// node is a column or part of one, with lists and maps in place of the groups that the format makes them of. It is what the
-// levels of values are read by.
+// node is a column or part of one. Lists and maps replace the groups that encode them. The levels
+// of values are decoded by it.
 type node struct {
 	name  string
 	shape shape
-	// def is the definition level from which on it is not null; elem, of lists and maps, the one from which on there is an
-	// element, and rep the repetition level of elements but the first.
+	// def is the definition level from which the node is not null. For lists and maps, elem is the
+	// definition level from which there is an element, and rep the repetition level of all elements
+	// but the first.
 	def, elem, rep int16
 	kids           []*node
-	// first and last number its leaves in the file.
+	// first and last are the numbers of its leaves in the file.
 	first, last int
 	leaf        leafType
 }
 
-// columns are the top-level columns of a schema.
+// columns returns the top-level columns of a schema.
 func columns(s *schema.Schema) []*node {
 	b := builder{}
 	root := s.Root()
@@ -51,12 +52,12 @@ func columns(s *schema.Schema) []*node {
 
 type builder struct{ leaves int }
 
-// node builds the node below levels def and rep.
+// node converts a node below levels def and rep.
 func (b *builder) node(n schema.Node, def, rep int16) *node {
 	switch n.RepetitionType() {
 	case pq.Repetitions.Optional:
 		def++
-	case pq.Repetitions.Repeated: // a list without the groups of one: never null, its elements neither
+	case pq.Repetitions.Repeated: // a list without the usual groups: neither it nor its elements are null
 		list := &node{name: n.Name(), shape: shapeList, def: def, elem: def + 1, rep: rep + 1, first: b.leaves}
 		list.kids = []*node{b.content(n, def+1, rep+1)}
 		list.last = b.leaves - 1
@@ -65,7 +66,7 @@ func (b *builder) node(n schema.Node, def, rep int16) *node {
 	return b.content(n, def, rep)
 }
 
-// content builds a node whose own repetition has been dealt with.
+// content converts a node whose own repetition is already counted.
 func (b *builder) content(n schema.Node, def, rep int16) *node {
 	out := &node{name: n.Name(), def: def, first: b.leaves}
 	group, ok := n.(*schema.GroupNode)
@@ -88,7 +89,8 @@ func (b *builder) content(n schema.Node, def, rep int16) *node {
 		case !isMap:
 			out.shape = shapeList
 			element := inner
-			// Older writers put the element where others put a group around it; the format says how to tell.
+			// Older writers omit the group around an element. The format specifies how to recognise
+			// them.
 			if ok && entry.NumFields() == 1 && inner.Name() != "array" && inner.Name() != n.Name()+"_tuple" {
 				out.kids = []*node{b.node(entry.Field(0), def+1, rep+1)}
 			} else {
@@ -106,7 +108,7 @@ func (b *builder) content(n schema.Node, def, rep int16) *node {
 	return out
 }
 
-// repeatedChild is the repeated node that a list or map consists of, nil where the group is neither.
+// repeatedChild returns the repeated node of a list or map, or nil if the group is neither.
 func repeatedChild(g *schema.GroupNode) (inner schema.Node, isMap bool) {
 	_, list := g.LogicalType().(schema.ListLogicalType)
 	_, logicalMap := g.LogicalType().(schema.MapLogicalType)
@@ -121,7 +123,7 @@ func repeatedChild(g *schema.GroupNode) (inner schema.Node, isMap bool) {
 	return inner, isMap
 }
 
-// String is the type as Arrow writes it.
+// String returns the type as Arrow writes it.
 func (n *node) String() string {
 	switch n.shape {
 	case shapeList:
@@ -138,10 +140,10 @@ func (n *node) String() string {
 	return n.leaf.scalar.String()
 }
 
-// isNull says that a column has no values in this file, whatever its type.
+// isNull reports whether the column has only nulls in this file, whatever its type.
 func (n *node) isNull() bool { return n.shape == shapeScalar && n.leaf.scalar.class == classNull }
 
-// compatible says whether two files may have these types for one column.
+// compatible reports whether one column may have these types in two files.
 func compatible(a, b *node) bool {
 	switch {
 	case a.isNull() || b.isNull():
@@ -152,7 +154,8 @@ func compatible(a, b *node) bool {
 	return a.String() == b.String()
 }
 
-// fileParts are the leaves of a struct that holds a file: its bytes and the path it had. Hugging Face stores images and audio so.
+// fileParts returns the leaves of a struct that holds a file: its bytes and its path. Hugging Face
+// stores images and audio this way.
 func (n *node) fileParts() (content, path *node) {
 	if n.shape != shapeStruct || len(n.kids) != 2 {
 		return nil, nil
@@ -172,7 +175,7 @@ func (n *node) fileParts() (content, path *node) {
 	return content, path
 }
 
-// tensor says how many lists are around a number; 0 where it is none.
+// tensor returns the number of lists around a number, or 0 if the node is not a tensor.
 func (n *node) tensor() int {
 	depth := 0
 	for n.shape == shapeList {

@@ -17,10 +17,11 @@ import (
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
-func open(t testing.TB, in []parquet.Input, opt parquet.Options) *parquet.Parquet {
+func open(t testing.TB, in []source.Input, opt parquet.Options) *parquet.Parquet {
 	t.Helper()
 	src, err := parquet.New(t.Context(), in, opt)
 	if err != nil {
@@ -34,7 +35,7 @@ func three(t testing.TB) map[string][]byte {
 	return map[string][]byte{"a.parquet": people(t), "b.parquet": write(t, smallTable()), "c.parquet": people(t)}
 }
 
-// TestSeek: from every cursor on, forwards and backwards, come the rows that came behind it the first time.
+// TestSeek: every cursor, forwards and backwards, is followed by the same rows as the first time.
 func TestSeek(t *testing.T) {
 	st := store(t, map[string][]byte{"a.parquet": people(t), "c.parquet": people(t)})
 	for _, opt := range []parquet.Options{{}, {Where: []string{"id>=5", "id!=12"}, Columns: []string{"name", "id", "list"}}} {
@@ -86,7 +87,7 @@ func TestSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	print := src.Fingerprint()
-	if n := len(src.Units()); n != 8 {
+	if n := parquet.Units(src); n != 8 {
 		t.Fatalf("%d units", n)
 	}
 	for parts := 1; parts <= 12; parts++ {
@@ -225,7 +226,8 @@ func wide(t testing.TB, cells int) []byte {
 	return write(t, tab)
 }
 
-// TestRemote reads the same over a network: in ranges of at most 8 MiB, all of the columns that are wanted and no others.
+// TestRemote reads the same over a network: in ranges of at most 8 MiB, all of the columns that are
+// wanted and no others.
 func TestRemote(t *testing.T) {
 	content := wide(t, 12)
 	remote := func() *slow {
@@ -254,7 +256,7 @@ func TestRemote(t *testing.T) {
 	if len(s.ranges) > 4 || slices.Max(s.ranges) > 64<<10 {
 		t.Errorf("for one small column: ranges %v", s.ranges)
 	}
-	// A request that fails is no damage: no row is left out, and the source can go on.
+	// A failed request is not damage: no row is left out, and the source can continue.
 	for k := 1; k <= 12; k++ {
 		s := remote()
 		s.fail = k
@@ -280,7 +282,7 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// TestCancelled: a context that ends is an error, and no row's.
+// TestCancelled: the end of a context is an error, and not that of a row.
 func TestCancelled(t *testing.T) {
 	src := open(t, inputs(t, store(t, three(t))), parquet.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -296,8 +298,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestResume stops packing at many places. With Resume the same command makes the same bytes, and reads no row group again that
-// is in shards.
+// TestResume stops packing at many places. With Resume the same command makes the same bytes, and
+// reads no row group again that is in shards.
 func TestResume(t *testing.T) {
 	in := inputs(t, store(t, three(t)))
 	opt := writer.Options{Name: "p", BlockSize: 4 << 10, ShardSize: 32 << 10}
@@ -329,7 +331,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// stopping fails behind some samples, once those have had time to be put.
+// stopping fails after some samples, once they have had time to be stored.
 type stopping struct {
 	*parquet.Parquet
 	left int

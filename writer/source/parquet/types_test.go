@@ -81,7 +81,8 @@ func allTypes() []typed {
 	}
 }
 
-// TestTypes reads every physical and logical type, required and with nulls, in every compression and both versions of pages.
+// TestTypes reads every physical and logical type, required and with nulls, in every compression
+// and both versions of pages.
 func TestTypes(t *testing.T) {
 	codecs := map[string]compress.Compression{
 		"none": compress.Codecs.Uncompressed, "snappy": compress.Codecs.Snappy, "gzip": compress.Codecs.Gzip,
@@ -214,7 +215,7 @@ func keep[T any](all []T, present func(int) bool) (out []T) {
 	return out
 }
 
-// TestNoTime: what is no time gives no text that looks like one.
+// TestNoTime: an invalid time is not converted to text.
 func TestNoTime(t *testing.T) {
 	int96 := func(day uint32, nanos int64) (v pq.Int96) {
 		binary.LittleEndian.PutUint64(v[:], uint64(nanos))

@@ -22,7 +22,7 @@ type filter struct {
 	with operand
 }
 
-// operand is the word in every form that a column's type may want.
+// operand is the value of a condition in each form that a column's type may need.
 type operand struct {
 	i        int64
 	u        uint64
@@ -33,7 +33,7 @@ type operand struct {
 	r        *big.Rat
 }
 
-// bind reads the word as a value of the column.
+// bind parses the value of the condition as the type of the column.
 func (f *filter) bind(c *column) error {
 	f.col = c
 	if f.Nulls() || c.first == nil {
@@ -95,13 +95,13 @@ func (f *filter) bind(c *column) error {
 	return nil
 }
 
-// compare orders a value and the operand; ok is false where they have no order.
+// compare orders a value and the operand. ok is false if they have no order.
 func (f *filter) compare(l *leafType, v value) (order int, ok bool) {
 	s := l.scalar
 	switch s.class {
 	case classInteger, classUnsigned, classBool:
 		n := s.integer(v)
-		wide := s.class == classUnsigned && s.bits == 64 && n < 0 // above what int64 holds
+		wide := s.class == classUnsigned && s.bits == 64 && n < 0 // above the range of int64
 		switch {
 		case f.with.isI && wide, f.with.isI && f.with.i < 0 && s.class == classUnsigned:
 			return 1, true
@@ -130,7 +130,7 @@ func (f *filter) compare(l *leafType, v value) (order int, ok bool) {
 	return bytes.Compare(v.b, f.with.b), true
 }
 
-// holds says whether a condition holds for the row that its column has loaded.
+// holds reports whether the condition holds for the current row of its column.
 func (f *filter) holds() bool {
 	if f.Nulls() || f.col.null {
 		return f.Holds(f.col.null, 0, false)
@@ -139,7 +139,7 @@ func (f *filter) holds() bool {
 	return f.Holds(false, order, ok)
 }
 
-// never says that no row of a group can match, by what its statistics say of the column.
+// never reports whether the statistics of a row group prove that no row matches.
 func (f *filter) never(l *leafType, stats metadata.TypedStatistics, rows int64) bool {
 	if stats == nil {
 		return false
@@ -162,7 +162,7 @@ func (f *filter) never(l *leafType, stats metadata.TypedStatistics, rows int64) 
 	}
 	switch l.scalar.class {
 	case classInteger, classUnsigned, classFloat, classDouble, classDate, classTimestamp, classText:
-	default: // their order in statistics is another, or not agreed upon
+	default: // the order of their statistics differs or is not specified
 		return false
 	}
 	low, ok := f.compare(l, least)
@@ -186,7 +186,7 @@ func (f *filter) never(l *leafType, stats metadata.TypedStatistics, rows int64) 
 	return high < 0
 }
 
-// plainValue reads a value in plain encoding, byte strings without their length.
+// plainValue decodes a value in plain encoding. Byte strings have no length prefix.
 func plainValue(physical pq.Type, raw []byte) (value, bool) {
 	switch physical {
 	case pq.Types.Int32, pq.Types.Float:

@@ -15,7 +15,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// TestBomb: a small archive that decompresses to one huge member costs no memory, and the samples around it are there.
+// TestBomb: a small archive that decompresses to one huge member costs no memory, and the samples
+// around it are there.
 func TestBomb(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bomb.tar.gz")
 	f, err := os.Create(path)

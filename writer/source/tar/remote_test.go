@@ -50,7 +50,8 @@ func openIn(t testing.TB, st objstore.Store, opt Options, names ...string) (*Tar
 	return src, err
 }
 
-// TestRemote: archives behind a network give what they give on disk, members that are too many for memory too.
+// TestRemote: archives on a remote store give the same samples as on disk, including members too
+// large for memory.
 func TestRemote(t *testing.T) {
 	entries, want := samples()
 	entries = append(entries, entry{name: "z/large.bin", data: noise(9, 3<<20)}, entry{name: "z/large2.bin", data: noise(8, 600<<10)})
@@ -82,13 +83,14 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// codingOfName says whether an archive is plain.
+// codingOfName reports whether an archive is plain.
 func codingOfName(name string) bool {
 	c, _ := codingOf(name)
 	return c == 0
 }
 
-// TestRemoteFaults: a store that fails once is what the error is about, never a damaged or shorter archive.
+// TestRemoteFaults: if a store fails once, the error is the store's, never that of a damaged or
+// shorter archive.
 func TestRemoteFaults(t *testing.T) {
 	entries, want := samples()
 	for _, kind := range kinds {
@@ -106,7 +108,7 @@ func TestRemoteFaults(t *testing.T) {
 	}
 }
 
-// TestRemoteReplaced: an archive that is another one by now.
+// TestRemoteReplaced: an archive was replaced.
 func TestRemoteReplaced(t *testing.T) {
 	entries, _ := samples()
 	path := write(t, "a.tar", archiveOf(t, entries))
@@ -127,7 +129,7 @@ func TestRemoteReplaced(t *testing.T) {
 	}
 }
 
-// TestCancelled: a context that ends is what the error says, and what follows is no sample out of turn.
+// TestCancelled: the error is that of the context, and no sample follows out of order.
 func TestCancelled(t *testing.T) {
 	entries, want := samples()
 	src := open(t, Options{}, write(t, "a.tar.gz", archiveOf(t, entries)))

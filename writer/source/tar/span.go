@@ -11,8 +11,8 @@ import (
 	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// span is the content of a member of a plain archive: a writer.Payload. It opens the archive when it is read, since there may be more
-// archives than files a process may have open.
+// span is a writer.Payload: the content of a member of a plain archive. Each read opens the
+// archive, because there may be more archives than a process may have open files.
 type span struct {
 	archive *archive
 	member  member
@@ -32,7 +32,7 @@ func (s *span) fail(err error) error {
 	return fmt.Errorf("%s at %d: %s: %w", s.archive.Path, s.member.offset, s.member.name, err)
 }
 
-// ReadInto is writer.Payload's.
+// ReadInto implements writer.Payload.
 func (s *span) ReadInto(ctx context.Context, p []byte) error {
 	obj, err := s.archive.Store.Open(ctx, s.archive.Name)
 	if err != nil {
@@ -45,14 +45,14 @@ func (s *span) ReadInto(ctx context.Context, p []byte) error {
 	return s.fail(s.archive.unchanged(ctx, obj))
 }
 
-// Open is writer.Payload's.
+// Open implements writer.Payload.
 func (s *span) Open(ctx context.Context) (io.ReadCloser, error) {
 	obj, err := s.archive.Store.Open(ctx, s.archive.Name)
 	if err != nil {
 		return nil, s.fail(err)
 	}
 	end := s.member.payload + s.member.size
-	r, err := decoded.Open(ctx, obj, end, s.archive.remote, decoded.Plain, s.member.payload)
+	r, err := decoded.Open(ctx, obj, end, s.archive.Remote, decoded.Plain, s.member.payload)
 	if err != nil {
 		obj.Close()
 		return nil, s.fail(err)
@@ -67,7 +67,7 @@ type spanReader struct {
 	obj  objstore.Object
 }
 
-// Read fails at the end when the archive is not what it was.
+// Read fails at the end if the archive has changed.
 func (r *spanReader) Read(p []byte) (int, error) {
 	n, err := r.in.Read(p)
 	if errors.Is(err, io.EOF) {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestSplit: parts are runs of whole archives, cut where their bytes are, together all samples in order.
+// TestSplit: parts are runs of whole archives, cut where their bytes are, together all samples in
+// order.
 func TestSplit(t *testing.T) {
 	dir := t.TempDir()
 	var paths []string

@@ -13,7 +13,7 @@ import (
 	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// stream is an archive that is being read.
+// stream reads an archive.
 type stream struct {
 	archive *archive
 	ctx     context.Context
@@ -22,18 +22,18 @@ type stream struct {
 	in      *offsetReader
 	tar     *tar.Reader
 	plain   bool
-	end     error           // io.EOF behind a whole archive
-	chunk   []byte          // what small members are read to, as far as it is free
-	refused map[int64]error // by offset: members that cannot be packed
+	end     error           // io.EOF after a complete archive
+	chunk   []byte          // unused part of the buffer for small members
+	refused map[int64]error // errors of members that cannot be packed, by offset
 }
 
-// blockSize is that of tar's headers.
+// blockSize is the size of tar's headers.
 const blockSize = 512
 
-// chunkSize is what small members are read to together.
+// chunkSize is the size of a buffer that small members share.
 const chunkSize = 256 << 10
 
-// newStream begins at the front of an archive. Reading goes on when ctx has ended, until cancel.
+// newStream opens an archive. Reading does not end with ctx, but with cancel.
 func newStream(ctx context.Context, a *archive) (*stream, error) {
 	obj, err := a.Store.Open(ctx, a.Name)
 	if err != nil {
@@ -44,7 +44,7 @@ func newStream(ctx context.Context, a *archive) (*stream, error) {
 	if err := a.unchanged(ctx, obj); err != nil {
 		s.close()
 		if errors.Is(err, errChanged) {
-			err = fmt.Errorf("changed since it was listed: pack again when nobody writes to it (%w)", err)
+			err = fmt.Errorf("changed since it was listed: pack again when nothing writes to it (%w)", err)
 		}
 		return nil, fmt.Errorf("source: %s %w", a.Path, err)
 	}
@@ -65,9 +65,9 @@ func (s *stream) close() {
 	s.obj.Close()
 }
 
-// damaged is an error of the archive as a whole.
+// damaged returns the error of a whole archive.
 func (s *stream) damaged(offset int64, err error) error {
-	if s.in != nil && s.in.failed != nil { // below the archive, which says what to do
+	if s.in != nil && s.in.failed != nil { // an error of the store or the decompressor, which is already complete
 		return fmt.Errorf("source: %s at %d: %w", s.archive.Path, offset, s.in.failed)
 	}
 	if !errors.Is(err, format.ErrCorrupt) && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) {
@@ -75,14 +75,14 @@ func (s *stream) damaged(offset int64, err error) error {
 	} else if !errors.Is(err, format.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", format.ErrCorrupt, err)
 	}
-	return fmt.Errorf("source: %s at %d: %w; fetch or make the archive again", s.archive.Path, offset, err)
+	return fmt.Errorf("source: %s at %d: %w; fetch or create the archive again", s.archive.Path, offset, err)
 }
 
-// next reads a member: its data too, up to most bytes, unless it can be read later.
+// next reads a member, including up to most bytes of data unless it can be read later.
 func (s *stream) next(most int64) (m member, err error) {
 	for s.end == nil {
 		before := s.in.off
-		s.in.zeros = 0 // content is no end
+		s.in.zeros = 0 // zeros in content do not end the archive
 		h, err := s.tar.Next()
 		if errors.Is(err, io.EOF) {
 			s.end = s.ended()
@@ -96,7 +96,7 @@ func (s *stream) next(most int64) (m member, err error) {
 		switch h.Typeflag {
 		case tar.TypeDir, tar.TypeXGlobalHeader:
 			continue
-		case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont: // POSIX: where there are no contiguous files, a regular one
+		case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont: // POSIX: a system without contiguous files treats them as regular ones
 		default:
 			m = member{name: h.Name, key: name, offset: before}
 			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed", kindName(h.Typeflag))
@@ -113,13 +113,14 @@ func (s *stream) next(most int64) (m member, err error) {
 	return m, s.end
 }
 
-// content gets at a member's bytes.
+// content reads a member, or records where it is.
 func (s *stream) content(m *member, h *tar.Header, most int64) error {
 	sparse := h.Typeflag == tar.TypeGNUSparse || h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != ""
-	// What lies behind a network is read in passing, as far as there is room: skipping it would throw away what was read ahead.
-	if s.plain && !sparse && m.size > inline && (!s.archive.remote || m.size > most) {
-		m.payload = s.in.off // right behind the header: the reader takes no more than that
-		if end := m.payload + m.size; end > s.archive.info.Size {
+	// From a remote store, members are read sequentially as long as they fit, because skipping them
+	// would waste what was prefetched.
+	if s.plain && !sparse && m.size > inline && (!s.archive.Remote || m.size > most) {
+		m.payload = s.in.off // directly after the header: the tar reader has consumed nothing else
+		if end := m.payload + m.size; end > s.archive.Info.Size {
 			return s.damaged(m.offset, io.ErrUnexpectedEOF)
 		}
 		return nil
@@ -141,7 +142,7 @@ func (s *stream) content(m *member, h *tar.Header, most int64) error {
 		}
 		return nil
 	}
-	// The header's size is believed as the bytes come, not before.
+	// The buffer grows with the bytes that arrive, not by the size in the header.
 	const step = 4 << 20
 	data := make([]byte, 0, min(m.size, step))
 	for int64(len(data)) < m.size {
@@ -159,8 +160,9 @@ func (s *stream) content(m *member, h *tar.Header, most int64) error {
 	return nil
 }
 
-// ended looks at how the archive ends. tar's reader takes the end of the file for that of the archive; two blocks of zeros make the
-// difference between an archive and one cut between two members.
+// ended checks how the archive ends. The tar reader takes the end of the file for the end of the
+// archive; only two blocks of zeros distinguish an archive from one that was truncated between two
+// members.
 func (s *stream) ended() error {
 	if s.in.zeros < 2*blockSize {
 		return s.damaged(s.in.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
@@ -171,7 +173,7 @@ func (s *stream) ended() error {
 		n, err := s.in.Read(rest)
 		for i, c := range rest[:n] {
 			if c != 0 {
-				return s.damaged(at+int64(i), fmt.Errorf("%w: there is something behind the end of the archive: archives were joined; name them one by one", format.ErrCorrupt))
+				return s.damaged(at+int64(i), fmt.Errorf("%w: data follows the end of the archive: if archives were concatenated, name them one by one", format.ErrCorrupt))
 			}
 		}
 		at += int64(n)
@@ -184,23 +186,23 @@ func (s *stream) ended() error {
 	}
 }
 
-// offsetReader knows where it stands, and how many zeros came last.
+// offsetReader tracks its offset and the number of zeros read last.
 type offsetReader struct {
 	s      *stream
 	from   *decoded.Stream
 	r      *bufio.Reader
 	off    int64
 	zeros  int64
-	failed error // of the store, or of the compressed stream
+	failed error // error of the store or the decompressor
 }
 
-// begin reads from an offset on.
+// begin starts reading at an offset.
 func (o *offsetReader) begin(off int64) (err error) {
 	a := o.s.archive
 	if o.from != nil {
 		o.from.Close()
 	}
-	o.from, err = decoded.Open(o.s.ctx, o.s.obj, a.info.Size, a.remote, a.coding, off)
+	o.from, err = decoded.Open(o.s.ctx, o.s.obj, a.Info.Size, a.Remote, a.coding, off)
 	if err != nil {
 		o.from = nil
 		return o.note(err)
@@ -210,7 +212,7 @@ func (o *offsetReader) begin(off int64) (err error) {
 	return nil
 }
 
-// note keeps an error from below.
+// note records an error of the source.
 func (o *offsetReader) note(err error) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		o.failed = err
@@ -234,7 +236,7 @@ func (o *offsetReader) Read(p []byte) (int, error) {
 	return n, o.note(err)
 }
 
-// Seek is for tar's reader, which passes over content by it: forward alone.
+// Seek implements io.Seeker for the tar reader, which skips content with it. It moves only forward.
 func (o *offsetReader) Seek(offset int64, whence int) (int64, error) {
 	if !o.s.plain || whence != io.SeekCurrent || offset < 0 {
 		return 0, errors.ErrUnsupported

@@ -1,9 +1,10 @@
-// Package tar has the samples of tar archives as a writer.Source: those of WebDataset, plain, gzip or zstd, and what tar makes of
-// folders.
+// Package tar reads the samples of tar archives: those of WebDataset, plain or compressed with gzip
+// or zstd, and those that tar makes of folders.
 //
-// A sample is the members, one behind the other, that share the path up to the first dot of the base name. Members of a sample
-// that do not stand together would be halves of samples elsewhere: here they are an error that names both places, as is an
-// archive that was cut between two members, which to most programs looks like a shorter one.
+// A sample is a run of members that share the path up to the first dot of the base name. If the
+// members of a sample are not adjacent, they are an error that names the place, because other
+// programs would read them as several incomplete samples. So is an archive that was truncated
+// between two members, which most programs read as a shorter archive.
 //
 //	in, err := source.LocalInput("train-000000.tar")
 //	src, err := tar.New(ctx, []source.Input{in}, tar.Options{})
@@ -20,7 +21,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
-	"math/bits"
 	"strconv"
 	"strings"
 
@@ -28,66 +28,59 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	decoded "github.com/shardtool/shardtool/writer/source/internal/stream"
 )
 
-// Options change how archives are read.
+// Options configures how archives are read.
 type Options struct {
-	// MemberMemory is the most bytes of a sample that are held in memory, default 1 GiB. In plain archives on disk members above
-	// 256 KiB are read where they lie and do not count, behind a network those that would be too many; a sample of a compressed one
-	// that needs more is an error.
+	// MemberMemory is the maximum number of bytes of a sample in memory. The default is 1 GiB.
+	// Members above 256 KiB of a plain archive on disk, and those that exceed this limit on a
+	// remote store, are read in place and do not count. A sample of a compressed archive that needs
+	// more is an error.
 	MemberMemory int64
 }
 
 const (
 	defaultMemberMemory = 1 << 30
-	// inline is the largest member of a plain archive that is read in passing; larger ones are left to the writer's workers.
+	// inline is the largest member of a plain archive that is read sequentially. The writer's
+	// workers read larger ones.
 	inline = 256 << 10
-	// together is how many archives are asked for their sizes at once.
+	// together is the number of archives whose sizes are requested at a time.
 	together = 16
-	// maxSeen bounds the keys of an archive that are remembered to find samples that are torn apart: 64 MiB or so. Beyond, what
-	// is torn far apart comes up as a duplicate key in the writer.
+	// maxSeen bounds the keys of an archive that are remembered to find samples whose members are
+	// not adjacent, to about 64 MiB. In larger archives the writer reports such a sample as a
+	// duplicate key.
 	maxSeen = 4 << 20
 )
 
-// Tar is the samples of archives, in the order of the inputs and of the members. It is for one goroutine; payloads may be read from
-// others.
+// Tar reads the samples of archives, in the order of the inputs and of the members. It is a
+// writer.Splitter. It is not safe for concurrent use, but its payloads may be read concurrently.
 type Tar struct {
 	opt      Options
 	archives []archive
 	sum      string
 	seed     maphash.Seed
 
-	from, to int // archives of the part
+	from, to int // archives of the current part
 
-	at    int // archive
-	given int // samples of it
+	at    int // current archive
+	given int // samples of it that were returned
 	open  *stream
-	err   error   // reading ended in the middle of an archive
-	held  *member // read, and of the next sample
+	err   error   // error in the middle of an archive
+	held  *member // first member of the next sample
 	seen  map[uint64]struct{}
 }
 
 // archive is one of the inputs.
 type archive struct {
-	source.Input
-	info   objstore.Info
+	inputs.File
 	coding decoded.Coding
-	remote bool
-}
-
-// version is what the archive is told apart by from another of its name and size: its tag, or on this machine its time, which is the
-// same for all machines that see the file.
-func (a *archive) version(info objstore.Info) string {
-	if a.remote {
-		return info.ETag
-	}
-	return strconv.FormatInt(info.ModTime.UnixNano(), 10)
 }
 
 func (a *archive) unchanged(ctx context.Context, obj objstore.Object) error {
 	info, err := obj.Info(ctx)
-	if err == nil && (info.Size != a.info.Size || a.version(info) != a.version(a.info)) {
+	if err == nil && (info.Size != a.Info.Size || a.Version(info) != a.Version(a.Info)) {
 		err = errChanged
 	}
 	return err
@@ -97,35 +90,34 @@ func (a *archive) unchanged(ctx context.Context, obj objstore.Object) error {
 type member struct {
 	key, field string
 	name       string
-	offset     int64 // of its header in the (decompressed) archive
+	offset     int64 // offset of its header in the decompressed archive
 	size       int64
 	data       []byte
-	payload    int64 // where it lies in a plain archive, when data is nil and size is not 0
+	payload    int64 // offset of its content in a plain archive, if data is nil and size is not 0
 }
 
-// New asks for the sizes of archives: inputs whose names end in .tar, .tar.gz, .tgz or .tar.zst. It reads no member yet. The same
-// archive twice is an error. The stores stay the caller's.
-func New(ctx context.Context, inputs []source.Input, opt Options) (*Tar, error) {
+// New requests the sizes of archives, whose names must end in .tar, .tar.gz, .tgz or .tar.zst. It
+// reads no member. Naming an archive twice is an error. The caller must Close the Tar, and closes
+// the stores afterwards.
+func New(ctx context.Context, in []source.Input, opt Options) (*Tar, error) {
 	if opt.MemberMemory == 0 {
 		opt.MemberMemory = defaultMemberMemory
 	}
 	if opt.MemberMemory < 0 {
 		return nil, fmt.Errorf("source: memory of %d bytes for a sample: give a positive size", opt.MemberMemory)
 	}
-	t := &Tar{opt: opt, seed: maphash.MakeSeed(), archives: make([]archive, len(inputs)), to: len(inputs)}
+	t := &Tar{opt: opt, seed: maphash.MakeSeed(), archives: make([]archive, len(in)), to: len(in)}
 	known := map[string]bool{}
-	for i, in := range source.Named(inputs) {
-		a := &t.archives[i]
-		a.Input = in
-		_, a.remote = in.Store.(objstore.Remote)
-		var ok bool
-		if a.coding, ok = codingOf(in.Name); !ok {
-			return nil, fmt.Errorf("source: %s: give archives that end in .tar, .tar.gz, .tgz or .tar.zst", in.Path)
+	for i, f := range inputs.Files(in) {
+		coding, ok := codingOf(f.Name)
+		if !ok {
+			return nil, fmt.Errorf("source: %s: give archives that end in .tar, .tar.gz, .tgz or .tar.zst", f.Path)
 		}
-		if known[in.Path] {
-			return nil, fmt.Errorf("source: %s is named twice: its samples would come twice", in.Path)
+		if known[f.Path] {
+			return nil, fmt.Errorf("source: %s is given twice: its samples would be read twice", f.Path)
 		}
-		known[in.Path] = true
+		known[f.Path] = true
+		t.archives[i] = archive{f, coding}
 	}
 	if err := t.measure(ctx); err != nil {
 		return nil, err
@@ -133,17 +125,17 @@ func New(ctx context.Context, inputs []source.Input, opt Options) (*Tar, error) 
 	h := sha256.New()
 	for i := range t.archives {
 		a := &t.archives[i]
-		fmt.Fprintf(h, "%q %d %s\n", a.Path, a.info.Size, a.version(a.info))
+		fmt.Fprintf(h, "%q %d %s\n", a.Path, a.Info.Size, a.Version(a.Info))
 	}
 	t.sum = hex.EncodeToString(h.Sum(nil))
 	return t, nil
 }
 
-// measure asks for sizes.
+// measure requests the sizes.
 func (t *Tar) measure(ctx context.Context) error {
-	return source.Survey(ctx, len(t.archives), together, func(ctx context.Context, i int) (err error) {
+	return inputs.Survey(ctx, len(t.archives), together, func(ctx context.Context, i int) (err error) {
 		a := &t.archives[i]
-		if a.info, err = a.Store.Stat(ctx, a.Name); err != nil {
+		if a.Info, err = a.Store.Stat(ctx, a.Name); err != nil {
 			return fmt.Errorf("source: %s: %w", a.Path, err)
 		}
 		return nil
@@ -152,7 +144,7 @@ func (t *Tar) measure(ctx context.Context) error {
 
 var _ writer.Splitter = (*Tar)(nil)
 
-// Is says whether a name is that of an archive that New reads.
+// Is reports whether New reads archives with this name.
 func Is(name string) bool {
 	_, ok := codingOf(name)
 	return ok
@@ -167,8 +159,8 @@ func codingOf(name string) (c decoded.Coding, ok bool) {
 	return c, strings.HasSuffix(low, ".tar")
 }
 
-// Next is writer.Source's. What is wrong with an archive as a whole ends the source; a member that cannot be packed is a
-// *writer.SampleError.
+// Next implements writer.Source. An error of a whole archive ends the source. A member that cannot
+// be packed is a *writer.SampleError.
 func (t *Tar) Next(ctx context.Context) (writer.Sample, error) {
 	for {
 		if err := cmp.Or(t.err, ctx.Err()); err != nil {
@@ -192,8 +184,8 @@ func (t *Tar) Next(ctx context.Context) (writer.Sample, error) {
 	}
 }
 
-// group reads the members of the next sample; none at the end of the archive. Members that are no regular files come alone, with
-// no size, to be refused.
+// group reads the members of the next sample, or none at the end of the archive. A member that is
+// not a regular file is a group without size, which is then refused.
 func (t *Tar) group(ctx context.Context) (group []member, err error) {
 	if t.open == nil {
 		if err := t.begin(ctx); err != nil {
@@ -228,7 +220,7 @@ func (t *Tar) group(ctx context.Context) (group []member, err error) {
 	}
 }
 
-// sample turns members into a sample.
+// sample converts members to a sample.
 func (t *Tar) sample(group []member) (writer.Sample, error) {
 	a := &t.archives[t.at]
 	first := &group[0]
@@ -239,7 +231,7 @@ func (t *Tar) sample(group []member) (writer.Sample, error) {
 	if len(t.seen) < maxSeen {
 		h := maphash.String(t.seed, first.key)
 		if _, torn := t.seen[h]; torn {
-			return fail(first, fmt.Errorf("%w key: its members do not stand together in the archive, or it comes twice: sort the members by name, "+
+			return fail(first, fmt.Errorf("%w key: its members do not stand together in the archive, or it occurs twice: sort the members by name, "+
 				"or rename one of the samples", format.ErrDuplicate))
 		}
 		t.seen[h] = struct{}{}
@@ -272,16 +264,16 @@ func (t *Tar) leave() {
 	}
 }
 
-// Cursor is the archive's number, and how many of its samples were given.
+// Cursor returns the archive's number and the number of its samples that were returned.
 func (t *Tar) Cursor() string { return fmt.Sprintf("%d:%d", t.at, t.given) }
 
-// Seek goes to a cursor. Within an archive it reads over what comes before.
+// Seek moves to a cursor. It reads the earlier members of the same archive.
 func (t *Tar) Seek(ctx context.Context, cursor string) error {
 	left, right, ok := strings.Cut(cursor, ":")
 	at, err := strconv.Atoi(left)
 	given, err2 := strconv.Atoi(right)
 	if !ok || err != nil || err2 != nil || at < t.from || at > t.to || given < 0 || (at == t.to && given > 0) {
-		return fmt.Errorf("source: cursor %q is none of archives %d to %d", cursor, t.from, t.to)
+		return fmt.Errorf("source: cursor %q is not one of archives %d to %d", cursor, t.from, t.to)
 	}
 	t.leave()
 	t.at, t.given, t.err = at, 0, nil
@@ -295,7 +287,7 @@ func (t *Tar) Seek(ctx context.Context, cursor string) error {
 			return err
 		}
 		if group == nil {
-			return fmt.Errorf("source: cursor %q: %s has %d samples only: it is not the archive it was", cursor, t.archives[at].Path, t.given)
+			return fmt.Errorf("source: cursor %q: %s has %d samples only: the archive has changed", cursor, t.archives[at].Path, t.given)
 		}
 		t.given++
 		clear(t.open.refused)
@@ -306,15 +298,16 @@ func (t *Tar) Seek(ctx context.Context, cursor string) error {
 	return nil
 }
 
-// Fingerprint covers paths, sizes and modification times (in a store, tags) of the archives, in order.
+// Fingerprint covers the paths, sizes and modification times (in a store, ETags) of the archives,
+// in order.
 func (t *Tar) Fingerprint() string { return "tar:" + t.sum }
 
-// Meta is empty.
+// Meta returns nil.
 func (t *Tar) Meta() format.Metadata { return nil }
 
-// Split limits the source to one of so many parts, counted from 0, and goes to its beginning. Parts are runs of whole archives:
-// an archive belongs to part ⌊first byte × parts ÷ bytes⌋, where bytes are those of the archives as they are stored, counted
-// over all of them. A part may be empty.
+// Split limits the source to part of parts, counted from 0, and moves to its beginning. Parts are
+// runs of whole archives: an archive belongs to part ⌊first byte × parts ÷ bytes⌋, with stored
+// bytes counted over all archives. A part may be empty.
 func (t *Tar) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("source: there is no part %d of %d: parts count from 0", part, parts)
@@ -325,10 +318,8 @@ func (t *Tar) Split(part, parts int) error {
 	first, begin, end := int64(0), 0, 0
 	for i := range t.archives {
 		of := 0
-		if first < total { // empty archives behind the last byte go to part 0 if all are, else to the last
-			hi, lo := bits.Mul64(uint64(first), uint64(parts))
-			quotient, _ := bits.Div64(hi, lo, uint64(total))
-			of = int(quotient)
+		if first < total { // empty archives at the end belong to part 0 if all are empty, else to the last part
+			of = int(inputs.MulDiv(first, int64(parts), total))
 		} else if total > 0 {
 			of = parts - 1
 		}
@@ -338,29 +329,30 @@ func (t *Tar) Split(part, parts int) error {
 		if of <= part {
 			end = i + 1
 		}
-		first += t.archives[i].info.Size
+		first += t.archives[i].Info.Size
 	}
 	t.from, t.to = begin, end
 	t.at, t.given = begin, 0
 	return nil
 }
 
-// Total is the size of the archives, those of the part after Split; how many samples there are is not known.
+// Total returns the size of the archives, of the current part after Split. The number of samples is
+// not known.
 func (t *Tar) Total() (samples, bytes int64) {
 	for i := t.from; i < t.to; i++ {
-		bytes += t.archives[i].info.Size
+		bytes += t.archives[i].Info.Size
 	}
 	return 0, bytes
 }
 
-// Close closes the archive at hand.
+// Close closes the current archive. It does not close the stores.
 func (t *Tar) Close() error {
 	t.leave()
 	t.at = t.to
 	return nil
 }
 
-// clean is a member's name as the key of a sample has it.
+// clean converts a member's name to a path below the root of the archive.
 func clean(name string) string {
 	for strings.HasPrefix(name, "./") {
 		name = strings.TrimLeft(name[2:], "/")
@@ -368,7 +360,7 @@ func clean(name string) string {
 	return name
 }
 
-// kindName says what a member is that is no regular file.
+// kindName describes a member that is not a regular file.
 func kindName(flag byte) string {
 	switch flag {
 	case tar.TypeLink:

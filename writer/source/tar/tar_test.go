@@ -141,7 +141,7 @@ func rest(t testing.TB, src *Tar) (all []string, bad []error, err error) {
 
 func open(t testing.TB, opt Options, paths ...string) *Tar {
 	t.Helper()
-	src, err := New(t.Context(), inputs(t, paths...), opt)
+	src, err := New(t.Context(), given(t, paths...), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +149,8 @@ func open(t testing.TB, opt Options, paths ...string) *Tar {
 	return src
 }
 
-// inputs are files on this machine; what is none is named as it is, for New to refuse.
-func inputs(t testing.TB, paths ...string) (all []source.Input) {
+// given are files on this machine; what is none is named as it is, for New to refuse.
+func given(t testing.TB, paths ...string) (all []source.Input) {
 	t.Helper()
 	for _, path := range paths {
 		in, err := source.LocalInput(path)
@@ -198,7 +198,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestCursors goes on from before every sample, in another process so to say.
+// TestCursors continues before every sample with a new source.
 func TestCursors(t *testing.T) {
 	entries, want := samples()
 	other := []entry{{name: "z.txt", data: []byte("1")}, {name: "zz.txt", data: []byte("2")}}
@@ -234,7 +234,7 @@ func TestCursors(t *testing.T) {
 	}
 }
 
-// TestCut cuts an archive everywhere: never a shorter data set without an error.
+// TestCut truncates an archive at every byte: never a shorter data set without an error.
 func TestCut(t *testing.T) {
 	entries, want := samples()
 	entries, want = entries[:9], want[:3]
@@ -255,7 +255,7 @@ func TestCut(t *testing.T) {
 			t.Fatal("longer ends are usual", err)
 		}
 	}
-	// The compressed bytes themselves.
+	// Truncate the compressed bytes.
 	for _, kind := range kinds[1:] {
 		path := write(t, kind, whole)
 		data, err := os.ReadFile(path)
@@ -273,7 +273,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestZerosAreNoEnd: content of zeros at a cut must not be taken for the end.
+// TestZerosAreNoEnd: zeros of content at a cut are not mistaken for the end.
 func TestZerosAreNoEnd(t *testing.T) {
 	for _, size := range []int{512, 1024, 4096, 4000, 2 * inline} {
 		whole := archiveOf(t, []entry{{name: "a.x", data: make([]byte, size)}})
@@ -314,7 +314,7 @@ func TestJoinedAndNot(t *testing.T) {
 	entries, _ := samples()
 	one := archiveOf(t, entries[:3])
 	for _, kind := range kinds {
-		if _, _, err := rest(t, open(t, Options{}, write(t, kind, append(slices.Clone(one), one...)))); err == nil || !strings.Contains(err.Error(), "archives were joined") {
+		if _, _, err := rest(t, open(t, Options{}, write(t, kind, append(slices.Clone(one), one...)))); err == nil || !strings.Contains(err.Error(), "archives were concatenated") {
 			t.Errorf("%s: %v", kind, err)
 		}
 		if _, _, err := rest(t, open(t, Options{}, write(t, kind, []byte("no archive")))); !errors.Is(err, format.ErrCorrupt) {
@@ -326,12 +326,12 @@ func TestJoinedAndNot(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, paths := range [][]string{{dir}, {filepath.Join(dir, "none.tar")}, {write(t, "a.zip", one)}, {write(t, "a.tar", one), ""}} {
-		if _, err := New(t.Context(), inputs(t, paths...), Options{}); err == nil {
+		if _, err := New(t.Context(), given(t, paths...), Options{}); err == nil {
 			t.Errorf("%q were accepted", paths)
 		}
 	}
 	path := write(t, "a.tar", one)
-	if _, err := New(t.Context(), inputs(t, path, path), Options{}); err == nil || !strings.Contains(err.Error(), "named twice") {
+	if _, err := New(t.Context(), given(t, path, path), Options{}); err == nil || !strings.Contains(err.Error(), "given twice") {
 		t.Error(err)
 	}
 }
@@ -361,7 +361,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestForeign reads what GNU tar, bsdtar and Python write, with names that need extensions, and sparse files.
+// TestForeign reads what GNU tar, bsdtar and Python write, with names that need extensions, and
+// sparse files.
 func TestForeign(t *testing.T) {
 	dir := t.TempDir()
 	long := strings.Repeat("long/", 40) + "name"
@@ -443,7 +444,8 @@ func FuzzTar(f *testing.F) {
 	})
 }
 
-// TestResume fails every operation of a pack's store in turn, goes on with Resume, and has the digest of a pack without faults.
+// TestResume fails every operation of a pack's store in turn, resumes, and compares the digest with
+// that of a pack without faults.
 func TestResume(t *testing.T) {
 	entries, want := samples()
 	for _, kind := range kinds {

@@ -11,45 +11,47 @@ import (
 )
 
 const (
-	// aheadDocuments is how many documents are asked for before their turn where each takes long, and aheadMemory their bytes.
+	// If reading a document takes long, up to aheadDocuments documents and aheadMemory bytes of
+	// them are prefetched.
 	aheadDocuments = 64
 	aheadMemory    = 64 << 20
-	// farLatency is what reading a document takes on average that does not come from this machine, as in package writer.
+	// farLatency is the average time to read a document above which the source counts as remote, as
+	// in package writer.
 	farLatency = 300 * time.Microsecond
 )
 
-// ahead gives the documents of a source in order. Where reading one takes long, as from an object store, the next are read
-// meanwhile; otherwise each is read when it is its turn, into the same memory.
+// ahead returns the documents of a source in order. If reading takes long, as from an object store,
+// it prefetches the next ones; otherwise it reads each when needed, into the same memory.
 type ahead struct {
 	src   writer.Source
 	from  string
 	small int64
 
 	queue   []*upcoming
-	waiting int64 // bytes of documents in the queue that are being read
+	waiting int64 // bytes of queued documents that are in flight
 	held    []byte
-	average time.Duration // of reading a document
+	average time.Duration // average time to read a document
 	far     bool
 
-	ctx    context.Context // of reading before their turn
+	ctx    context.Context // context of prefetching
 	cancel context.CancelFunc
 	group  sync.WaitGroup
 }
 
-// upcoming is a document to come, or what is wrong with it.
+// upcoming is a queued document or its error.
 type upcoming struct {
 	sample writer.Sample
 	field  writer.Field
-	cursor string // before it
+	cursor string // the source's cursor before it
 	err    error
 
-	done chan struct{} // closed when data has been read; nil where nobody reads it yet
+	done chan struct{} // closed when data has been read; nil if it is not being prefetched
 	data []byte
 	took time.Duration
 	bad  error
 }
 
-// cursor is the source's before the document that comes next.
+// cursor returns the source's cursor before the next document.
 func (a *ahead) cursor() string {
 	if len(a.queue) > 0 {
 		return a.queue[0].cursor
@@ -57,8 +59,8 @@ func (a *ahead) cursor() string {
 	return a.src.Cursor()
 }
 
-// next is the document that comes next; what is wrong with it stands in it. Other errors, io.EOF among them, are the source's. What it
-// holds is valid until the next call.
+// next returns the next document, with its error if it has one. Other errors, including io.EOF, are
+// those of the source. The document is valid until the next call.
 func (a *ahead) next(ctx context.Context) (*upcoming, error) {
 	most := 1
 	if a.far {
@@ -70,7 +72,7 @@ func (a *ahead) next(ctx context.Context) (*upcoming, error) {
 			return nil, err
 		}
 		if err != nil {
-			break // asked again when it is its turn
+			break // the next call asks again
 		}
 		a.queue = append(a.queue, u)
 		if a.far && !u.lent() && u.err == nil && u.field.Size <= a.small {
@@ -91,10 +93,11 @@ func (a *ahead) next(ctx context.Context) (*upcoming, error) {
 	return u, nil
 }
 
-// lent says that its bytes are the source's, and gone when that is asked for another.
+// lent reports whether the source owns the document's bytes, which are valid until its next call of
+// Next.
 func (u *upcoming) lent() bool { return u.err == nil && u.field.Payload == nil }
 
-// ask asks the source.
+// ask reads the next sample of the source.
 func (a *ahead) ask(ctx context.Context) (*upcoming, error) {
 	u := &upcoming{cursor: a.src.Cursor()}
 	s, err := a.src.Next(ctx)
@@ -116,7 +119,7 @@ func (a *ahead) ask(ctx context.Context) (*upcoming, error) {
 	return u, nil
 }
 
-// read reads a document before its turn.
+// read prefetches a document.
 func (a *ahead) read(ctx context.Context, u *upcoming) {
 	if a.cancel == nil {
 		a.ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -133,7 +136,7 @@ func (a *ahead) read(ctx context.Context, u *upcoming) {
 	})
 }
 
-// bytes are those of a document of up to small bytes.
+// bytes returns the bytes of a document of up to small bytes.
 func (a *ahead) bytes(ctx context.Context, u *upcoming) ([]byte, error) {
 	switch {
 	case u.field.Payload == nil:
@@ -151,7 +154,8 @@ func (a *ahead) bytes(ctx context.Context, u *upcoming) ([]byte, error) {
 	return a.held, err
 }
 
-// book learns what a document took. What is far stays far until one takes a tenth of what it took to be far: many at once are slower.
+// book records how long a document took. A remote source stays remote until the average falls below
+// a tenth of the threshold, because concurrent reads are slower.
 func (a *ahead) book(took time.Duration) {
 	a.average += (took - a.average) / 16
 	switch {
@@ -162,7 +166,7 @@ func (a *ahead) book(took time.Duration) {
 	}
 }
 
-// reset ends what is under way and forgets it.
+// reset cancels the prefetches and empties the queue.
 func (a *ahead) reset() {
 	if a.cancel != nil {
 		a.cancel()
@@ -172,7 +176,7 @@ func (a *ahead) reset() {
 	a.queue, a.waiting = nil, 0
 }
 
-// noEOF is for a place where the end should not be.
+// noEOF converts io.EOF where the end is unexpected.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -50,7 +50,8 @@ func (p *slowPayload) ReadInto(ctx context.Context, b []byte) error {
 	return p.late.ReadInto(ctx, b)
 }
 
-// TestFar: documents that take long are read many at a time; samples, errors and cursors are those of documents that do not.
+// TestFar: documents that take long are read many at a time; samples, errors and cursors are those
+// of documents that do not.
 func TestFar(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	list := randomDocuments(rng, 400, 30)
@@ -80,7 +81,7 @@ func TestFar(t *testing.T) {
 		}
 	}
 	want := steps(join(t, newDocuments(list), opt))
-	// All documents are payloads, or every third is: what is at hand stands between them.
+	// All documents are payloads, or every third is, with documents in memory between them.
 	for what, src := range map[string]writer.Source{
 		"mixed":    &slowly{documents: *newDocuments(list), takes: 4 * time.Millisecond},
 		"payloads": &slowly{documents: documents{list: list, end: len(list), later: true}, takes: 4 * time.Millisecond},
@@ -107,7 +108,8 @@ func TestFar(t *testing.T) {
 	}
 }
 
-// TestFarEnds: a job that is stopped, and a source that is closed, do not wait for what nobody will bring.
+// TestFarEnds: a job that is stopped, and a source that is closed, do not wait for what nobody will
+// bring.
 func TestFarEnds(t *testing.T) {
 	list := make([]document, 200)
 	for i := range list {

@@ -10,38 +10,31 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
-// array is what is known of a file.
+// array describes a file.
 type array struct {
-	Input
-	stem   string
-	info   objstore.Info
-	remote bool
-
+	inputs.File
 	layout
-	data    int64   // where ids begin
-	row     []int64 // dimensions of a row; nil where there is one dimension
-	rows    int64   // of samples that are as long as length
-	length  int64   // tokens of a sample
-	rest    int64   // tokens behind them
+	data    int64   // offset of the first id
+	row     []int64 // dimensions of a row; nil if the array is one-dimensional
+	rows    int64   // number of samples of full length
+	length  int64   // tokens per sample
+	rest    int64   // tokens after them
 	samples int64
 }
 
-// tokens is how many samples have, all together.
+// tokens returns the total number of tokens in samples.
 func (a *array) tokens() int64 { return a.rows*a.length + a.rest }
 
 // survey reads the header.
 func (a *array) survey(ctx context.Context, opt *Options) error {
-	obj, err := a.Store.Open(ctx, a.Name)
+	obj, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer obj.Close()
-	if a.info, err = obj.Info(ctx); err != nil {
-		return err
-	}
-	_, a.remote = a.Store.(objstore.Remote)
 	var shape []int64
 	if strings.HasSuffix(strings.ToLower(a.Name), ".npy") {
 		if shape, err = a.header(ctx, obj); err != nil {
@@ -53,20 +46,20 @@ func (a *array) survey(ctx context.Context, opt *Options) error {
 	return a.cut(shape, opt)
 }
 
-// guess is how much of a file is read at first: NumPy's own headers are shorter.
+// guess is the size of the first read. NumPy's own headers are shorter.
 const guess = 256
 
-// header reads that of a .npy file, and holds the array's size against the file's.
+// header reads the header of a .npy file and compares the array's size with the file's.
 func (a *array) header(ctx context.Context, obj objstore.Object) (shape []int64, err error) {
-	first := make([]byte, min(guess, a.info.Size))
+	first := make([]byte, min(guess, a.Info.Size))
 	if err := obj.ReadAt(ctx, first, 0); err != nil {
 		return nil, err
 	}
 	if a.data, err = npy.HeaderLen(first[:min(npy.Lead, len(first))]); err != nil {
 		return nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
 	}
-	if a.data > a.info.Size {
-		return nil, fmt.Errorf("%w: its header of %d bytes is cut: the file has %d", format.ErrCorrupt, a.data, a.info.Size)
+	if a.data > a.Info.Size {
+		return nil, fmt.Errorf("%w: its header of %d bytes is truncated: the file has %d", format.ErrCorrupt, a.data, a.Info.Size)
 	}
 	if a.data > int64(len(first)) {
 		first = make([]byte, a.data)
@@ -85,20 +78,20 @@ func (a *array) header(ctx context.Context, obj objstore.Object) (shape []int64,
 	case len(h.Shape) == 0:
 		return nil, fmt.Errorf("it is a single number: give an array of token ids")
 	case h.Fortran && len(h.Shape) > 1:
-		return nil, fmt.Errorf("its rows do not lie one behind the other (Fortran order): save np.ascontiguousarray(array)")
+		return nil, fmt.Errorf("its rows are not contiguous (Fortran order): save np.ascontiguousarray(array)")
 	}
-	have := a.info.Size - a.data
+	have := a.Info.Size - a.data
 	want, ok := sizeOf(h.Shape, a.size())
 	switch {
 	case !ok || want > have:
-		return nil, fmt.Errorf("%w: an array of shape %s needs more than the %d bytes that are there: the file is cut", format.ErrCorrupt, shapeText(h.Shape), have)
+		return nil, fmt.Errorf("%w: an array of shape %s needs more than the %d bytes in the file: it is cut", format.ErrCorrupt, shapeText(h.Shape), have)
 	case want < have:
 		return nil, fmt.Errorf("%w: %d bytes follow an array of shape %s: save one array to a file", format.ErrCorrupt, have-want, shapeText(h.Shape))
 	}
 	return h.Shape, nil
 }
 
-// sizeOf is what an array takes; not ok where that is more than any file has.
+// sizeOf returns the size of an array. ok is false if it is larger than any file.
 func sizeOf(shape []int64, size int64) (int64, bool) {
 	for _, d := range shape {
 		if d == 0 {
@@ -123,9 +116,9 @@ func shapeText(shape []int64) string {
 	return "(" + text + ")"
 }
 
-// raw takes a file of nothing but ids, or one with the header that llm.c writes.
+// raw describes a file of nothing but ids, or one with the header of llm.c.
 func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64, error) {
-	first := make([]byte, min(npy.Lead, a.info.Size))
+	first := make([]byte, min(npy.Lead, a.Info.Size))
 	if err := obj.ReadAt(ctx, first, 0); err != nil {
 		return nil, err
 	}
@@ -143,24 +136,24 @@ func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64,
 		return nil, fmt.Errorf("it is a .npy file: let its name end in .npy")
 	}
 	a.layout = layout{DType: t}
-	have := a.info.Size - a.data
+	have := a.Info.Size - a.data
 	if have < 0 {
-		return nil, fmt.Errorf("%w: the header is cut: the file has %d bytes", format.ErrCorrupt, a.info.Size)
+		return nil, fmt.Errorf("%w: the header is truncated: the file has %d bytes", format.ErrCorrupt, a.Info.Size)
 	}
 	if have%t.size() != 0 {
-		return nil, fmt.Errorf("%w: %d bytes are no whole number of %v: the file is cut, or of another type", format.ErrCorrupt, have, t)
+		return nil, fmt.Errorf("%w: %d bytes are no whole number of %v: the file is truncated, or of another type", format.ErrCorrupt, have, t)
 	}
 	if n := have / t.size(); count >= 0 && n != count {
-		return nil, fmt.Errorf("%w: it has %d ids, its header says %d: the file is cut, or another was put behind it", format.ErrCorrupt, n, count)
+		return nil, fmt.Errorf("%w: it has %d ids, its header says %d: the file is truncated, or another was appended to it", format.ErrCorrupt, n, count)
 	}
 	return []int64{have / t.size()}, nil
 }
 
-// llmHeaderLen is the length of the header that llm.c puts before ids: 256 integers of 4 bytes.
+// llmHeaderLen is the length of the header of llm.c: 256 integers of 4 bytes.
 const llmHeaderLen = 1024
 
-// llmHeader reads its first three: what marks it, a version, and the number of ids. Zero where there is none. The marks are those of
-// dev/data/data_common.py in karpathy/llm.c.
+// llmHeader parses the first three of them: magic, version and number of ids. t is 0 if there is no
+// such header. The magic numbers are those of dev/data/data_common.py in karpathy/llm.c.
 func llmHeader(first []byte) (t DType, ids int64) {
 	if len(first) < 12 {
 		return 0, 0
@@ -205,5 +198,5 @@ func (a *array) cut(shape []int64, opt *Options) error {
 	return nil
 }
 
-// dropped is how many tokens Drop leaves out.
-func (a *array) dropped() int64 { return (a.info.Size-a.data)/a.size() - a.tokens() }
+// dropped returns the number of tokens that Drop drops.
+func (a *array) dropped() int64 { return (a.Info.Size-a.data)/a.size() - a.tokens() }

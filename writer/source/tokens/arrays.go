@@ -15,49 +15,50 @@ import (
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
-// Arrays is arrays of token ids as samples, file by file in the order they are given. It is a writer.Splitter, for one goroutine;
-// payloads may be read from others, after Close too.
+// Arrays reads arrays of token ids as samples, file by file in the order given. It is a
+// writer.Splitter. It is not safe for concurrent use, but its payloads may be read concurrently,
+// and after Close.
 type Arrays struct {
 	opt    Options
 	arrays []*array
-	before []int64 // samples of the arrays before each, and of all
+	before []int64 // number of samples before each array, and in total
 	sum    format.Hash
 
-	begin, at, end int64 // samples of all arrays
-	file           int   // the array that at is in, or the first behind it
+	begin, at, end int64 // samples, counted over all arrays
+	file           int   // the array of sample at, or one before it
 	extent         *extent
-	head           []byte // of samples as long as headFor says
+	head           []byte // header of full samples of headFor
 	headFor        *array
 }
 
 var _ writer.Splitter = (*Arrays)(nil)
 
-// suffixes are those that keys do without.
-var suffixes = []string{".npy", ".bin"}
-
-// NewArrays reads the headers of all files. Errors that wrap ErrOption are the caller's, those that wrap format.ErrCorrupt a
-// file's; each names the file. The stores stay open, and are the caller's to close, behind the last payload.
+// NewArrays reads the headers of all files. Errors in the options wrap ErrOption, errors in a file
+// format.ErrCorrupt; each names the file. The caller closes the stores after reading the last
+// payload.
 //
-// The key of a sample is the file's name without .npy, a slash, and its number in the file in nine digits; as many folders come
-// before the name as tell files apart. Without a length, a one-dimensional array has the file's name alone.
-func NewArrays(ctx context.Context, inputs []Input, opt Options) (*Arrays, error) {
+// The key of a sample is the file's name without .npy, a slash, and the sample's number in the file
+// in nine digits; as many folders precede the name as it takes to tell files apart. If Length is 0,
+// the key of a one-dimensional array is the file's name alone.
+func NewArrays(ctx context.Context, in []source.Input, opt Options) (*Arrays, error) {
 	opt, err := opt.filled()
 	if err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
-	if len(inputs) == 0 {
+	if len(in) == 0 {
 		return nil, fmt.Errorf("tokens: %w", optionf("inputs: there are none"))
 	}
-	inputs = source.Named(inputs)
-	stems, err := source.Stems(inputs, suffixes...)
-	if err != nil {
+	files := inputs.Files(in)
+	if err := inputs.SetStems(files, ".npy", ".bin"); err != nil {
 		return nil, fmt.Errorf("tokens: %w", optionf("inputs: %w", err))
 	}
-	a := &Arrays{opt: opt, arrays: make([]*array, len(inputs))}
-	for i := range inputs {
-		a.arrays[i] = &array{Input: inputs[i], stem: stems[i]}
+	a := &Arrays{opt: opt, arrays: make([]*array, len(files))}
+	for i := range files {
+		a.arrays[i] = &array{File: files[i]}
 	}
 	if err := a.survey(ctx); err != nil {
 		return nil, err
@@ -71,17 +72,17 @@ func NewArrays(ctx context.Context, inputs []Input, opt Options) (*Arrays, error
 // survey reads the headers, some at a time.
 func (a *Arrays) survey(ctx context.Context) error {
 	const together = 16
-	return source.Survey(ctx, len(a.arrays), together, func(ctx context.Context, i int) error {
+	return inputs.Survey(ctx, len(a.arrays), together, func(ctx context.Context, i int) error {
 		f := a.arrays[i]
 		err := f.survey(ctx, &a.opt)
-		if err != nil && !errors.Is(err, ErrOption) { // these name it
+		if err != nil && !errors.Is(err, ErrOption) { // these name the file
 			err = fmt.Errorf("%s: %w", f.Path, err)
 		}
 		return err
 	})
 }
 
-// agree finds the type of the ids in samples.
+// agree determines the type of the ids in samples.
 func (a *Arrays) agree() error {
 	if a.opt.Mixed {
 		return nil
@@ -101,7 +102,7 @@ func (a *Arrays) agree() error {
 	return nil
 }
 
-// measure counts samples and makes the fingerprint.
+// measure counts samples and computes the fingerprint.
 func (a *Arrays) measure() error {
 	h := sha256.New()
 	options, err := json.Marshal(a.opt)
@@ -111,11 +112,7 @@ func (a *Arrays) measure() error {
 	fmt.Fprintf(h, "arrays %s\n", options)
 	a.before = make([]int64, len(a.arrays)+1)
 	for i, f := range a.arrays {
-		version := f.info.ETag
-		if !f.remote {
-			version = fmt.Sprint(f.info.ModTime.UnixNano()) // a copy of a file is the same file
-		}
-		fmt.Fprintf(h, "%q %d %q %v %t %v %d %d\n", f.stem, f.info.Size, version, f.DType, f.big, f.row, f.rows, f.rest)
+		fmt.Fprintf(h, "%q %d %q %v %t %v %d %d\n", f.Stem, f.Info.Size, f.Version(f.Info), f.DType, f.big, f.row, f.rows, f.rest)
 		if a.before[i+1] = a.before[i] + f.samples; a.before[i+1] < 0 {
 			return errors.New("tokens: more than 2^63 samples")
 		}
@@ -125,7 +122,7 @@ func (a *Arrays) measure() error {
 	return nil
 }
 
-// Next is writer.Source's.
+// Next implements writer.Source.
 func (a *Arrays) Next(ctx context.Context) (writer.Sample, error) {
 	if err := ctx.Err(); err != nil {
 		return writer.Sample{}, err
@@ -142,13 +139,13 @@ func (a *Arrays) Next(ctx context.Context) (writer.Sample, error) {
 	return a.sample(f, number), nil
 }
 
-// sample is one of an array's, by its number there.
+// sample returns a sample of an array by its number in it.
 func (a *Arrays) sample(f *array, number int64) writer.Sample {
 	to := a.typeOf(f)
 	s := &span{of: f, first: number * f.length, n: f.length, to: to}
-	out := writer.Sample{Key: f.stem, Source: f.Path, Row: number + 1}
+	out := writer.Sample{Key: f.Stem, Source: f.Path, Row: number + 1}
 	if a.opt.Length > 0 || f.row != nil {
-		out.Key = numbered(f.stem, number)
+		out.Key = fields.RowKey(f.Stem, number)
 	}
 	if number < f.rows {
 		if a.headFor != f {
@@ -156,7 +153,7 @@ func (a *Arrays) sample(f *array, number int64) writer.Sample {
 			if shape == nil {
 				shape = []int64{f.length}
 			}
-			a.head, a.headFor = npy.AppendHeader(nil, to.descr(), shape...), f // payloads hold the old one
+			a.head, a.headFor = npy.AppendHeader(nil, to.descr(), shape...), f // payloads keep the old one
 		}
 		s.head = a.head
 	} else {
@@ -173,16 +170,7 @@ func (a *Arrays) sample(f *array, number int64) writer.Sample {
 	return out
 }
 
-// numbered is a key: a name and a number of at least nine digits.
-func numbered(name string, number int64) string {
-	key := append(make([]byte, 0, len(name)+20), name...)
-	key = append(key, "/000000000"...)
-	digits := strconv.FormatInt(number, 10)
-	key = key[:len(key)-min(9, len(digits))]
-	return string(append(key, digits...))
-}
-
-// typeOf is the type of an array's ids in samples.
+// typeOf returns the type of an array's ids in samples.
 func (a *Arrays) typeOf(f *array) DType {
 	if a.opt.DType == 0 {
 		return f.DType
@@ -194,14 +182,14 @@ func realTokens(n int64) format.AttrValue {
 	return format.AttrValue{Attribute: format.Attribute{Name: RealTokens, Kind: format.AttrInteger}, Integer: n}
 }
 
-// Cursor is the number of the sample that comes next.
+// Cursor returns the number of the next sample.
 func (a *Arrays) Cursor() string { return strconv.FormatInt(a.at, 10) }
 
-// Seek goes to a cursor; it reads nothing.
+// Seek moves to a cursor. It reads nothing.
 func (a *Arrays) Seek(ctx context.Context, cursor string) error {
 	var to int64
 	if n, err := fmt.Sscanf(cursor, "%d", &to); err != nil || n != 1 || fmt.Sprint(to) != cursor || to < a.begin || to > a.end {
-		return fmt.Errorf("tokens: cursor %q is none of the samples %d to %d", cursor, a.begin, a.end)
+		return fmt.Errorf("tokens: cursor %q is not one of the samples %d to %d", cursor, a.begin, a.end)
 	}
 	a.goTo(to)
 	return ctx.Err()
@@ -213,12 +201,13 @@ func (a *Arrays) goTo(at int64) {
 	a.file = min(a.file, len(a.arrays)-1)
 }
 
-// Split limits the source to one of so many parts. Sample i of n belongs to part ⌊i × parts ÷ n⌋.
+// Split limits the source to part of parts, counted from 0. Sample i of n belongs to part ⌊i ×
+// parts ÷ n⌋.
 func (a *Arrays) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("tokens: there is no part %d of %d: parts count from 0", part, parts)
 	}
-	first := func(part int) int64 { // the least i that belongs to it: ⌈part × n ÷ parts⌉
+	first := func(part int) int64 { // the least i of the part: ⌈part × n ÷ parts⌉
 		high, low := bits.Mul64(uint64(part), uint64(a.before[len(a.arrays)]))
 		low, carry := bits.Add64(low, uint64(parts-1), 0)
 		i, _ := bits.Div64(high+carry, low, uint64(parts))
@@ -229,14 +218,15 @@ func (a *Arrays) Split(part, parts int) error {
 	return nil
 }
 
-// Fingerprint covers options, and names, sizes, versions and types of all files in their order. The version of a local file is
-// its modification time, that of an object its tag.
+// Fingerprint covers the options, and the names, sizes, versions and types of all files in order.
+// The version of a local file is its modification time, that of an object its ETag.
 func (a *Arrays) Fingerprint() string { return "tokens:" + a.sum.String() }
 
-// Meta is empty.
+// Meta returns nil.
 func (a *Arrays) Meta() format.Metadata { return nil }
 
-// Total counts samples and the bytes of their fields, without padding: those of the part after Split.
+// Total returns the number of samples and the bytes of their fields without padding, of the current
+// part after Split.
 func (a *Arrays) Total() (samples, bytes int64) {
 	_, bytes = a.count()
 	samples = a.end - a.begin
@@ -244,7 +234,7 @@ func (a *Arrays) Total() (samples, bytes int64) {
 	return samples, bytes + samples*head
 }
 
-// count is of the tokens in samples between begin and end, and of the bytes that they take there.
+// count returns the number of tokens in the samples from begin to end, and their size there.
 func (a *Arrays) count() (tokens, bytes int64) {
 	add := func(upTo, sign int64) {
 		for i, f := range a.arrays {
@@ -263,22 +253,23 @@ func (a *Arrays) count() (tokens, bytes int64) {
 	return tokens, bytes
 }
 
-// Summary is what there is in all files, for people.
+// Summary describes all files, for a report.
 type Summary struct {
 	Samples int64
-	// Tokens are those of samples, without what they are padded with.
+	// Tokens is the number of tokens in samples, without padding.
 	Tokens int64
-	// Short is how many samples are shorter than Options.Length, before they are padded.
+	// Short is the number of samples that are shorter than Options.Length before padding.
 	Short int64
-	// Dropped is how many tokens Drop leaves out.
+	// Dropped is the number of tokens that Drop drops.
 	Dropped int64
-	// DType is the type of the ids in samples; of the first array where Options.Mixed lets them differ.
+	// DType is the type of the ids in samples, or that of the first array if Options.Mixed is set.
 	DType DType
-	// Whole is the path of the first one-dimensional array that is one sample, for want of a length; empty where there is none.
+	// Whole is the path of the first one-dimensional array that is a single sample because Length
+	// is 0, or empty.
 	Whole string
 }
 
-// Summary counts all files, whatever the part.
+// Summary describes all files, regardless of Split.
 func (a *Arrays) Summary() Summary {
 	s := Summary{Samples: a.before[len(a.arrays)], DType: a.typeOf(a.arrays[0])}
 	for _, f := range a.arrays {
@@ -294,7 +285,7 @@ func (a *Arrays) Summary() Summary {
 	return s
 }
 
-// Close lets go of what is held. The stores are the caller's.
+// Close releases memory. It does not close the stores.
 func (a *Arrays) Close() error {
 	a.at, a.extent = a.end, nil
 	return nil

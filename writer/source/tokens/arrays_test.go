@@ -15,10 +15,11 @@ import (
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
-// TestCut: a long array becomes samples of a length, and what is left.
+// TestCut: a long array becomes samples of a length, and a remainder.
 func TestCut(t *testing.T) {
 	in := one(t, "shards/train_000.npy", file("<u2", "(10,)", ids16(upTo(100, 10)...)))
 	for _, c := range []struct {
@@ -71,7 +72,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestHeaderOfLLMC: files of llm.c say themselves what they hold.
+// TestHeaderOfLLMC: the header of llm.c declares the type.
 func TestHeaderOfLLMC(t *testing.T) {
 	header := func(mark, version, ids uint32, content []byte) []byte {
 		head := binary.LittleEndian.AppendUint32(nil, mark)
@@ -94,7 +95,7 @@ func TestHeaderOfLLMC(t *testing.T) {
 	}{
 		"it has 4 ids, its header says 5":          {header(20240520, 1, 5, ids16(upTo(1, 4)...)), 0},
 		"has a header that says uint16, not int32": {header(20240520, 1, 5, ids16(upTo(1, 5)...)), tokens.Int32},
-		"the header is cut":                        {header(20240520, 1, 5, nil)[:12], 0},
+		"the header is truncated":                  {header(20240520, 1, 5, nil)[:12], 0},
 		"say what type its ids are":                {header(20240520, 2, 5, ids16(upTo(1, 5)...)), 0},
 	} {
 		_, err := tokens.NewArrays(t.Context(), one(t, "x.bin", c.content), tokens.Options{Length: 4, Raw: c.raw})
@@ -140,7 +141,8 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestMisfits: an id that a type has no room for is told with its place in the array, and only its sample is left out.
+// TestMisfits: the error of an id that does not fit has its position in the array, and only its
+// sample is skipped.
 func TestMisfits(t *testing.T) {
 	for _, c := range []struct {
 		descr string
@@ -177,7 +179,8 @@ func TestMisfits(t *testing.T) {
 	}
 }
 
-// TestLarge: samples above an extent are read in pieces, from a remote store too, and padding may be longer than that.
+// TestLarge: samples above an extent are read in pieces, from a remote store too, and padding may
+// be longer than that.
 func TestLarge(t *testing.T) {
 	ids := make([]byte, 5<<18)
 	rng := rand.NewChaCha8([32]byte{1})
@@ -186,7 +189,7 @@ func TestLarge(t *testing.T) {
 	for _, store := range []objstore.Store{st, far{st}} {
 		in := put(t, store, "x.npy", file("<u2", fmt.Sprintf("(%d,)", len(ids)/2), ids))
 		for _, opt := range []tokens.Options{{}, {Length: 350_001}, {Length: 300_000, DType: tokens.Int64, Remainder: tokens.Pad, PadID: 3}, {Length: 1 << 21, Remainder: tokens.Pad}} {
-			samples := whole(t, arrays(t, []tokens.Input{in}, opt))
+			samples := whole(t, arrays(t, []source.Input{in}, opt))
 			got := joined(samples)
 			for i := range len(ids) / 2 {
 				if got[i] != int64(binary.LittleEndian.Uint16(ids[2*i:])) {
@@ -205,14 +208,14 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// far is a store that says it is remote.
+// far is a remote store.
 type far struct{ objstore.Store }
 
 func (far) Requests() int { return 4 }
 
-func sample(t testing.TB) []tokens.Input {
+func sample(t testing.TB) []source.Input {
 	st := mem.New()
-	return []tokens.Input{
+	return []source.Input{
 		put(t, st, "a/x.npy", file("<u2", "(1003,)", ids16(upTo(0, 1003)...))),
 		put(t, st, "empty.npy", file("<u2", "(0,)", nil)),
 		put(t, st, "rows.npy", file(">u2", "(3, 4)", make([]byte, 24))),
@@ -222,7 +225,8 @@ func sample(t testing.TB) []tokens.Input {
 	}
 }
 
-// TestSeekAndSplit: from every cursor on come the samples that came behind it, and parts of any number are together the whole.
+// TestSeekAndSplit: every cursor is followed by the same samples as the first time, and any number
+// of parts is together the whole.
 func TestSeekAndSplit(t *testing.T) {
 	in := sample(t)
 	opt := tokens.Options{Length: 4, Raw: tokens.Uint16}
@@ -299,12 +303,13 @@ func TestSplitHuge(t *testing.T) {
 	}
 }
 
-// TestPacked packs by several workers, in blocks that are smaller than what is read at once, and reads it all back.
+// TestPacked packs by several workers, in blocks that are smaller than what is read at once, and
+// reads it all back.
 func TestPacked(t *testing.T) {
 	ids := make([]byte, 1<<20)
 	rng := rand.NewChaCha8([32]byte{2})
 	_, _ = rng.Read(ids)
-	in := []tokens.Input{put(t, far{mem.New()}, "x.npy", file(">u2", "(524288,)", ids))}
+	in := []source.Input{put(t, far{mem.New()}, "x.npy", file(">u2", "(524288,)", ids))}
 	for _, length := range []int64{1000, 2048, 1 << 17} {
 		src := arrays(t, in, tokens.Options{Length: length, DType: tokens.Uint32})
 		set := pack(t, src, writer.Options{BlockSize: 64 << 10, ShardSize: 1 << 20, Workers: 4, Level: format.LevelFastest})
@@ -324,7 +329,7 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestChanged: a file that is another one since its header was read is an error, however it changed.
+// TestChanged: a file that changed since its header was read is an error, however it is read.
 func TestChanged(t *testing.T) {
 	dir := t.TempDir()
 	st, err := local.New(dir, local.Options{NoSync: true})
@@ -334,7 +339,7 @@ func TestChanged(t *testing.T) {
 	content := file("<u2", "(1000,)", make([]byte, 2000))
 	for _, length := range []int64{10, 0} {
 		in := put(t, st, "x.npy", content)
-		src := arrays(t, []tokens.Input{in}, tokens.Options{Length: length})
+		src := arrays(t, []source.Input{in}, tokens.Options{Length: length})
 		s, err := src.Next(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -361,7 +366,7 @@ func TestFingerprint(t *testing.T) {
 	}
 	a := put(t, st, "a.npy", file("<u2", "(10,)", make([]byte, 20)))
 	b := put(t, st, "b.npy", file("<u2", "(10,)", make([]byte, 20)))
-	print := func(opt tokens.Options, in ...tokens.Input) string { return arrays(t, in, opt).Fingerprint() }
+	print := func(opt tokens.Options, in ...source.Input) string { return arrays(t, in, opt).Fingerprint() }
 	before := print(tokens.Options{Length: 4}, a)
 	moved := a
 	moved.Path = "/elsewhere/a.npy"
@@ -389,7 +394,7 @@ func TestFingerprint(t *testing.T) {
 	check("time", print(tokens.Options{Length: 4}, a))
 }
 
-// TestOptions: what cannot be is refused before a byte is read, by its name.
+// TestOptions: the error of an invalid option names it, before a byte is read.
 func TestOptions(t *testing.T) {
 	in := sample(t)
 	for _, c := range []struct {
@@ -413,7 +418,7 @@ func TestOptions(t *testing.T) {
 	if _, err := tokens.NewArrays(t.Context(), nil, tokens.Options{}); !errors.Is(err, tokens.ErrOption) {
 		t.Error(err)
 	}
-	if _, err := tokens.NewArrays(t.Context(), []tokens.Input{in[0], in[0]}, tokens.Options{}); !errors.Is(err, tokens.ErrOption) || !strings.Contains(err.Error(), "given twice") {
+	if _, err := tokens.NewArrays(t.Context(), []source.Input{in[0], in[0]}, tokens.Options{}); !errors.Is(err, tokens.ErrOption) || !strings.Contains(err.Error(), "given twice") {
 		t.Error(err)
 	}
 }

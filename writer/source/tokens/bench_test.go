@@ -7,15 +7,16 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
-// BenchmarkJoin lays documents end to end; bytes are those of samples.
+// BenchmarkJoin concatenates documents; bytes are those of samples.
 func BenchmarkJoin(b *testing.B) {
 	const n = 4 << 20
 	st := mem.New()
 	for _, length := range []int{32, 512, 8192} {
-		in := []tokens.Input{put(b, st, "x.npy", file("<u2", fmt.Sprintf("(%d, %d)", n/length, length), make([]byte, 2*n)))}
+		in := []source.Input{put(b, st, "x.npy", file("<u2", fmt.Sprintf("(%d, %d)", n/length, length), make([]byte, 2*n)))}
 		for _, to := range []tokens.DType{tokens.Uint16, tokens.Int32} {
 			b.Run(fmt.Sprintf("document=%d/type=%v", length, to), func(b *testing.B) {
 				b.ReportAllocs()

@@ -7,42 +7,44 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
 )
 
-// smallDocument is the most that is read into memory at once; larger documents are streamed.
+// smallDocument is the maximum size of a document that is read into memory. Larger ones are
+// streamed.
 const smallDocument = 16 << 20
 
 // document is the tokens of one sample of the source.
 type document struct {
 	key    string
-	cursor string // the place before it in the source
+	cursor string // the source's cursor before it
 	tokens int64
-	at     int64 // tokens given
+	at     int64 // tokens used
 	reader idReader
 }
 
-// idReader gives the ids of a document one after the other.
+// idReader reads the ids of a document.
 type idReader interface {
-	// append appends the next n ids, which are there.
+	// append appends the next n ids, which must exist.
 	append(dst []byte, n int64) ([]byte, error)
-	// count goes to the end and counts ids; it fails where one does not fit.
+	// count reads to the end and counts ids. It fails if one does not fit.
 	count() (int64, error)
 	close()
 }
 
-// content is the bytes of a field.
+// content is the content of a field.
 type content struct {
 	ctx     context.Context
-	data    []byte         // where they are in memory
-	payload writer.Payload // where they are streamed; nil otherwise
+	data    []byte         // in memory
+	payload writer.Payload // if streamed; nil otherwise
 	size    int64
 }
 
-// open begins to stream the payload, as often as it is called.
+// open streams the payload from its beginning.
 
 func (c *content) open() (io.Reader, func(), error) {
 	r, err := c.payload.Open(c.ctx)
@@ -52,7 +54,8 @@ func (c *content) open() (io.Reader, func(), error) {
 	return r, func() { r.Close() }, nil
 }
 
-// openDocument finds the tokens of a sample. Errors are the sample's, found before the first of its tokens is given.
+// openDocument finds the tokens of a sample. Errors are found before its first token is used, and
+// belong to the sample.
 func (j *Join) openDocument(ctx context.Context, u *upcoming) (*document, error) {
 	if err := format.CheckKey(u.sample.Key); err != nil {
 		return nil, err
@@ -76,7 +79,7 @@ func (j *Join) openDocument(ctx context.Context, u *upcoming) (*document, error)
 	return d, nil
 }
 
-// chooseField finds the field of tokens.
+// chooseField returns the field of tokens.
 func chooseField(fields []writer.Field, from string) (*writer.Field, error) {
 	find := func(is func(name string) bool) (found *writer.Field, n int) {
 		for i := range fields {
@@ -101,14 +104,14 @@ func chooseField(fields []writer.Field, from string) (*writer.Field, error) {
 			return f, nil
 		}
 		if n > 1 {
-			return nil, fmt.Errorf("%d fields could be the tokens, %s: say which (--tokens-field)", n, fieldNames(fields))
+			return nil, fmt.Errorf("%w: %d could be the tokens, %s", ErrField, n, fieldNames(fields))
 		}
 	}
 	return nil, fmt.Errorf("no field is an array or a JSON list; there are: %s", fieldNames(fields))
 }
 
-// extension is what follows the last dot, or the whole name.
-func extension(name string) string { return name[bytes.LastIndexByte([]byte(name), '.')+1:] }
+// extension returns the part after the last dot, or the whole name.
+func extension(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
 
 func fieldNames(fields []writer.Field) string {
 	text := ""
@@ -124,10 +127,10 @@ func fieldNames(fields []writer.Field) string {
 	return text
 }
 
-// openIDs looks at what the content is, and through all of it where an id might not fit.
+// openIDs detects the type of the content, and validates all of it if an id might not fit.
 func (j *Join) openIDs(c *content) (r idReader, n int64, err error) {
 	if c.size == 0 {
-		return nil, 0, errors.New("it is empty: an array of no tokens has a header, a list of none has brackets")
+		return nil, 0, errors.New("it is empty: an empty array has a header, an empty list brackets")
 	}
 	first := c.data
 	if c.payload != nil {
@@ -152,14 +155,14 @@ func (j *Join) openIDs(c *content) (r idReader, n int64, err error) {
 type arrayReader struct {
 	from layout
 	to   DType
-	data []byte // in memory: ids to come
+	data []byte // remaining ids, in memory
 	in   io.Reader
 	done func()
 	buf  []byte
-	left int64 // ids in in
+	left int64 // remaining ids of in
 }
 
-// openArray reads the header and, where ids may be too large, goes through them all before the first is given.
+// openArray reads the header, and validates all ids before the first is used if some may not fit.
 func (j *Join) openArray(c *content) (idReader, int64, error) {
 	r, n, err := j.newArrayReader(c)
 	if err != nil || r.from.sure(r.to) {
@@ -203,7 +206,8 @@ func (j *Join) newArrayReader(c *content) (r *arrayReader, n int64, err error) {
 	return r, r.left, nil
 }
 
-// headerOf is readHeader of what is in memory. Documents of one length, or two, have the same header again and again.
+// headerOf is readHeader for content in memory. Documents of the same length have the same header,
+// which is cached.
 func (j *Join) headerOf(data []byte) (h npy.Header, begin int64, err error) {
 	if n := len(j.known); n > 0 && bytes.HasPrefix(data, j.known) {
 		return j.header, int64(n), nil
@@ -222,7 +226,7 @@ func readHeader(in io.Reader, size int64) (h npy.Header, begin int64, err error)
 	}
 	begin, err = npy.HeaderLen(head)
 	if err == nil && begin > size {
-		err = fmt.Errorf("its header of %d bytes is cut: it has %d in all", begin, size)
+		err = fmt.Errorf("its header of %d bytes is truncated: the content has %d", begin, size)
 	}
 	if err != nil {
 		return h, 0, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
@@ -237,7 +241,8 @@ func readHeader(in io.Reader, size int64) (h npy.Header, begin int64, err error)
 	return h, begin, nil
 }
 
-// documentLength is how many ids an array of one row has. Tokenizers put a dimension of 1 before it.
+// documentLength returns the number of ids in an array of one row. Some tokenizers add dimensions
+// of 1.
 func documentLength(h *npy.Header, have int64) (int64, error) {
 	n, long := int64(1), 0
 	for _, d := range h.Shape {
@@ -246,11 +251,11 @@ func documentLength(h *npy.Header, have int64) (int64, error) {
 		}
 	}
 	if len(h.Shape) == 0 || long > 1 {
-		return 0, fmt.Errorf("an array of shape %s is no list of tokens: give each row as a document", shapeText(h.Shape))
+		return 0, fmt.Errorf("an array of shape %s is not a list of tokens: give each row as a document", shapeText(h.Shape))
 	}
 	want, ok := sizeOf([]int64{n}, int64(h.Size))
 	if !ok || want != have {
-		return 0, fmt.Errorf("%w: %d bytes are there for an array of shape %s", format.ErrCorrupt, have, shapeText(h.Shape))
+		return 0, fmt.Errorf("%w: %d bytes do not match an array of shape %s", format.ErrCorrupt, have, shapeText(h.Shape))
 	}
 	return n, nil
 }
@@ -274,9 +279,9 @@ func (r *arrayReader) append(dst []byte, n int64) (out []byte, err error) {
 		r.left -= some
 		n -= some
 	}
-	if r.left == 0 { // a payload says at its end, not before, whether it is still what it was
+	if r.left == 0 { // a payload reports only at its end whether it has changed
 		if n, err := io.ReadFull(r.in, make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
-			return dst, fmt.Errorf("behind the array: %w", err)
+			return dst, fmt.Errorf("after the array: %w", err)
 		}
 	}
 	return dst, nil

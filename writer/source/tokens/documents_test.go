@@ -119,7 +119,7 @@ func randomDocuments(rng *rand.Rand, n, longest int) (list []document) {
 	return list
 }
 
-// stream is what documents are when they are joined.
+// stream returns the tokens of the joined documents.
 func stream(list []document, separator []int64) (ids []int64) {
 	for _, d := range list {
 		if d.bad == nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/shardtool/shardtool/internal/npy"
 )
 
-// DType is a type of integers, by NumPy's names. The zero value stands for "not said".
+// DType is an integer type of NumPy. The zero value means that it is not set.
 type DType uint8
 
-// The types that token ids come in.
+// The types of token ids.
 const (
 	Uint8 DType = iota + 1
 	Uint16
@@ -27,7 +27,7 @@ const (
 
 var typeNames = [...]string{"", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"}
 
-// ParseDType reads a name such as uint16.
+// ParseDType parses a name such as uint16.
 func ParseDType(name string) (DType, error) {
 	for i, n := range typeNames {
 		if n == name && i > 0 {
@@ -43,7 +43,7 @@ func (t DType) valid() bool { return int(t) < len(typeNames) }
 
 func (t DType) signed() bool { return t >= Int8 }
 
-// size is that of an id in bytes.
+// size returns the size of an id in bytes.
 func (t DType) size() int64 {
 	if t.signed() {
 		return 1 << (t - Int8)
@@ -51,7 +51,7 @@ func (t DType) size() int64 {
 	return 1 << (t - Uint8)
 }
 
-// descr is the type as a .npy header has it, little-endian.
+// descr returns the little-endian type as written in a .npy header.
 func (t DType) descr() string {
 	order, kind := "<", "u"
 	if t.size() == 1 {
@@ -63,7 +63,7 @@ func (t DType) descr() string {
 	return order + kind + strconv.FormatInt(t.size(), 10)
 }
 
-// limits are the least and the greatest id; those of uint64 above the greatest int64 are not counted.
+// limits returns the minimum and maximum id. The maximum of uint64 is that of int64.
 func (t DType) limits() (low, high int64) {
 	width := 8 * t.size()
 	if t.signed() {
@@ -93,13 +93,13 @@ func (t DType) append(dst []byte, id int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, uint64(id))
 }
 
-// layout is how ids lie in a file.
+// layout is the representation of ids in a file.
 type layout struct {
 	DType
 	big bool
 }
 
-// layoutOf refuses arrays that hold no token ids.
+// layoutOf returns the layout, or an error if the array does not hold token ids.
 func layoutOf(h *npy.Header) (layout, error) {
 	holds := ""
 	switch h.Kind {
@@ -126,25 +126,28 @@ func layoutOf(h *npy.Header) (layout, error) {
 	return layout{}, fmt.Errorf("its elements (%.40s) are %s, not token ids: save integers, as np.save(name, np.asarray(ids, dtype=np.uint16))", h.Descr, holds)
 }
 
-// misfit is an id that a type has no room for.
+// misfit is the error of an id that a type cannot hold.
 type misfit struct {
-	at int64 // place, from 0
+	at int64 // position, from 0
 	id string
 	to DType
 }
 
 func (m *misfit) Error() string {
-	return fmt.Sprintf("token %d is %s, which %v has no room for: take a wider type (--token-dtype)", m.at, m.id, m.to)
+	return fmt.Sprintf("token %d is %s, which %v has no room for: take a wider type", m.at, m.id, m.to)
 }
 
-// sure says that all ids fit without a look.
+func (m *misfit) Unwrap() error { return ErrRange }
+
+// sure reports whether every id fits without a check.
 func (l layout) sure(to DType) bool {
 	low, high := to.limits()
 	least, most := l.limits()
 	return least >= low && most <= high && (l.DType != Uint64 || to == Uint64)
 }
 
-// convert appends the ids in src as type to. The first that does not fit is a *misfit, with its place in src.
+// convert appends the ids in src as type to. The error of the first one that does not fit is a
+// *misfit with its position in src.
 func convert(dst, src []byte, from layout, to DType) ([]byte, error) {
 	if from.DType == to && (!from.big || to.size() == 1) {
 		return append(dst, src...), nil
@@ -156,7 +159,7 @@ func convert(dst, src []byte, from layout, to DType) ([]byte, error) {
 	for at := 0; at < len(src); {
 		n := min(len(ids), (len(src)-at)/size)
 		if n == 0 {
-			panic("tokens: part of an id") // callers give whole ids
+			panic("tokens: part of an id") // callers pass whole ids
 		}
 		widen(ids[:n], src[at:at+n*size], from)
 		if !sure {
@@ -176,7 +179,7 @@ func convert(dst, src []byte, from layout, to DType) ([]byte, error) {
 	return dst, nil
 }
 
-// widen reads ids; those of uint64 keep their bits.
+// widen decodes ids. Those of uint64 keep their bits.
 func widen(ids []int64, src []byte, from layout) {
 	signed, big := from.signed(), from.big
 	switch from.size() {

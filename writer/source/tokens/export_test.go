@@ -1,7 +1,12 @@
 package tokens
 
-// Stream lets documents of more than so many bytes be streamed.
+// Piece and AppendPieces make documents.json.
+type Piece = piece
+
+var AppendPieces = appendPieces
+
+// Stream makes Join stream documents of more than above bytes.
 func Stream(j *Join, above int64) { j.ahead.small = above }
 
-// Far says whether documents are read before their turn.
+// Far reports whether documents are prefetched.
 func Far(j *Join) bool { return j.ahead.far }

@@ -25,7 +25,8 @@ func numpy(t testing.TB, name string) []byte {
 	return content
 }
 
-// TestNumpy: what NumPy writes is read, whatever version, type and order of bytes; what holds no token ids is refused with a reason.
+// TestNumpy: what NumPy writes is read, whatever version, type and order of bytes; what holds no
+// token ids is refused with a reason.
 func TestNumpy(t *testing.T) {
 	plain := joined(whole(t, arrays(t, one(t, "x.npy", numpy(t, "uint16.npy")), tokens.Options{Length: 64})))
 	if len(plain) != 1000 || plain[0] != 47488 {
@@ -38,7 +39,7 @@ func TestNumpy(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"fortran.npy": "its rows do not lie one behind the other (Fortran order): save np.ascontiguousarray(array)",
+		"fortran.npy": "its rows are not contiguous (Fortran order): save np.ascontiguousarray(array)",
 		"objects.npy": "its elements (|O) are Python objects, which are pickled code and never loaded, not token ids: save integers",
 		"float.npy":   "its elements (<f8) are floating-point numbers, not token ids",
 		"records.npy": "its elements ([('a', '<i4'), ('b', '<u2')]) are records, not token ids",
@@ -55,7 +56,7 @@ func TestNumpy(t *testing.T) {
 	}
 }
 
-// TestLies: headers that do not fit their file are refused before anything of their size is made.
+// TestLies: a header that does not fit its file is refused before memory of its size is allocated.
 func TestLies(t *testing.T) {
 	head := func(shape string) []byte { return file("<i8", shape, make([]byte, 16)) }
 	huge := strings.Repeat("4294967296, ", 3)
@@ -66,9 +67,9 @@ func TestLies(t *testing.T) {
 		"empty":              {nil, "it is no .npy file"},
 		"text":               {[]byte("1 2 3"), "it is no .npy file"},
 		"magic alone":        {[]byte("\x93NUMPY"), "less than any header"},
-		"header cut":         {head("(2,)")[:40], "is cut"},
+		"header cut":         {head("(2,)")[:40], "is truncated"},
 		"header of 4 GiB":    {[]byte("\x93NUMPY\x02\x00\xff\xff\xff\xff{'descr"), "claims 4294967295 bytes"},
-		"data cut":           {head("(2,)")[:136], "needs more than the 8 bytes that are there: the file is cut"},
+		"data cut":           {head("(2,)")[:136], "needs more than the 8 bytes in the file: it is cut"},
 		"more than int64":    {head("(" + huge + ")"), "needs more than"},
 		"2^61 elements":      {head("(2305843009213693952,)"), "needs more than"},
 		"bytes behind":       {head("(1,)"), "8 bytes follow an array"},
@@ -102,16 +103,16 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestLists: JSON lists of integers, and what is none.
+// TestLists: JSON lists of integers, and content that is none.
 func TestLists(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]": "[]", " [ ] \n": "[]", "[1]": "[1]", "[ 1 ,\t-2 ]\r\n": "[1 -2]", "[2147483647,-2147483648]": "[2147483647 -2147483648]", "[0,00]": "[0 0]",
 		"":                      "it is empty",
-		"  ":                    "ends in the middle",
-		"[":                     "ends in the middle, behind 0 elements",
-		"[1, 2":                 "ends in the middle, behind 2 elements",
-		"[1, ":                  "ends in the middle, behind 1 elements",
-		"[1, -":                 "ends in the middle, behind 1 elements",
+		"  ":                    "is truncated",
+		"[":                     "is truncated after 0 elements",
+		"[1, 2":                 "is truncated after 2 elements",
+		"[1, ":                  "is truncated after 1 elements",
+		"[1, -":                 "is truncated after 1 elements",
 		"{\"ids\": [1]}":        "it is a JSON object",
 		"[1, null]":             `element 1 of the JSON list is no integer: 'n'`,
 		"[1.5]":                 `element 0 of the JSON list is no integer: '.'`,
@@ -150,7 +151,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestBadDocuments: a document with an id that does not fit is left out, all of it, wherever the id stands and however it is read.
+// TestBadDocuments: a document with an id that does not fit is skipped as a whole, wherever the id
+// is and however the document is read.
 func TestBadDocuments(t *testing.T) {
 	good := upTo(1, 300)
 	bad := append(upTo(1, 250), 1<<40, 3)
@@ -196,7 +198,8 @@ func (f *formed) Next(ctx ctx) (writer.Sample, error) {
 	return s, nil
 }
 
-// TestTorn: a document that fails when tokens of it were given already ends the source, and says why it cannot be left out.
+// TestTorn: a document that fails after tokens of it were used ends the source, and the error
+// explains why it cannot be skipped.
 func TestTorn(t *testing.T) {
 	content := file("<u2", "(300,)", ids16(upTo(0, 300)...))
 	j := join(t, &fixed{fields: []writer.Field{{Name: "npy", Payload: torn{late(content)}, Size: int64(len(content))}}}, tokens.JoinOptions{Length: 50})
@@ -210,7 +213,8 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// FuzzArrays: no file makes a panic, a hang or a large allocation; what is taken gives as many tokens as it says, alone and joined.
+// FuzzArrays: no file causes a panic, a hang or a large allocation; an accepted file gives as many
+// tokens as it declares, alone and joined.
 func FuzzArrays(f *testing.F) {
 	for _, name := range []string{"uint16.npy", "rows-int64.npy", "version3.npy", "objects.npy", "records.npy", "fortran.npy", "two.npy"} {
 		f.Add(numpy(f, name), int64(7))

@@ -9,34 +9,39 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
-// Join lays the documents of a source end to end and cuts them into samples. It is a writer.Splitter where its source is one, for one
-// goroutine; a sample is valid until the next call.
+// Join concatenates the documents of a source and cuts them into samples. It is a writer.Splitter
+// if its source is one. It is not safe for concurrent use. A sample is valid until the next call of
+// Next.
 //
-// A sample has the fields tokens.npy and, unless NoMap, documents.json. Its key is the key of the document that it begins in, a slash, and
-// the number of its first token in that document in nine digits: train/000000017/000001536.
+// A sample has the fields tokens.npy and, unless NoMap is set, documents.json. Its key is the key
+// of the document in which it begins, a slash, and the number of its first token in that document
+// in nine digits: train/000000017/000001536.
 //
-// A document that cannot be read, or has an id that does not fit, is found before the first of its tokens is given: it is a
-// *writer.SampleError, and leaving it out leaves out all of it.
+// The error of a document that cannot be read, or has an id that does not fit, is found before its
+// first token is used. It is a *writer.SampleError, and skipping it skips the whole document.
 type Join struct {
 	ahead ahead
 	opt   JoinOptions
 	sum   format.Hash
-	// array is the reader of documents that are arrays, header the last header in memory, and known its bytes.
+	// array is the reader of array documents, header the last header in memory, and known its
+	// bytes.
 	array  arrayReader
 	header npy.Header
 	known  []byte
 
-	doc    *document // being read; nil between documents
-	head   []byte    // of a whole sample
-	buf    []byte    // the sample being filled, header first
+	doc    *document // current document; nil between documents
+	head   []byte    // header of a full sample
+	buf    []byte    // the current sample, header first
 	filled int64     // tokens in it
-	pieces []Piece
+	pieces []piece
 	begin  place // where it begins
 	mapped []byte
 	failed error
@@ -46,13 +51,14 @@ type Join struct {
 
 // place is a token of a document.
 type place struct {
-	cursor string // of the source, before the document
+	cursor string // the source's cursor before the document
 	token  int64
 }
 
 var _ writer.Splitter = (*Join)(nil)
 
-// NewJoin joins the documents of src, which it closes. Errors wrap ErrOption.
+// NewJoin joins the documents of src and owns it: the caller must Close the Join, which closes src.
+// Errors wrap ErrOption.
 func NewJoin(src writer.Source, opt JoinOptions) (*Join, error) {
 	opt, err := opt.filled()
 	if err != nil {
@@ -68,7 +74,7 @@ func NewJoin(src writer.Source, opt JoinOptions) (*Join, error) {
 	return j, nil
 }
 
-// Next is writer.Source's.
+// Next implements writer.Source.
 func (j *Join) Next(ctx context.Context) (writer.Sample, error) {
 	if j.failed != nil {
 		return writer.Sample{}, j.failed
@@ -91,7 +97,7 @@ func (j *Join) Next(ctx context.Context) (writer.Sample, error) {
 			continue
 		}
 		if err := j.take(min(j.opt.Length-j.filled, j.doc.tokens-j.doc.at)); err != nil {
-			// Tokens of this document have been given already: it cannot be left out any more.
+			// Tokens of this document have been returned, so it can no longer be skipped.
 			j.failed = fmt.Errorf("document %q, at token %d of %d: %w", j.doc.key, j.doc.at, j.doc.tokens, err)
 			return writer.Sample{}, j.failed
 		}
@@ -99,10 +105,10 @@ func (j *Join) Next(ctx context.Context) (writer.Sample, error) {
 	return j.sample(), nil
 }
 
-// restart begins a sample.
+// restart starts a new sample.
 func (j *Join) restart() { j.buf, j.filled, j.pieces = j.buf[:0], 0, j.pieces[:0] }
 
-// nextDocument opens the next document that has a token.
+// nextDocument opens the next document. It closes one without tokens.
 func (j *Join) nextDocument(ctx context.Context) error {
 	u, err := j.ahead.next(ctx)
 	if err != nil {
@@ -133,14 +139,14 @@ func (j *Join) closeDocument() {
 	}
 }
 
-// take moves the document's next n tokens into the sample.
+// take appends the document's next n tokens to the sample.
 func (j *Join) take(n int64) (err error) {
 	d := j.doc
 	if j.filled == 0 {
 		j.begin = place{d.cursor, d.at}
 		j.buf = append(j.buf[:0], j.head...)
 	}
-	ids := d.tokens - int64(len(j.opt.Separator)) - d.at // that are not the separator's
+	ids := d.tokens - int64(len(j.opt.Separator)) - d.at // tokens before the separator
 	if some := min(n, ids); some > 0 {
 		if j.buf, err = d.reader.append(j.buf, some); err != nil {
 			return err
@@ -149,7 +155,7 @@ func (j *Join) take(n int64) (err error) {
 	for i := max(0, -ids); i < n-ids; i++ {
 		j.buf = j.opt.DType.append(j.buf, j.opt.Separator[i])
 	}
-	j.pieces = append(j.pieces, Piece{Document: d.key, Offset: d.at, Start: j.filled, Length: n})
+	j.pieces = append(j.pieces, piece{Document: d.key, Offset: d.at, Start: j.filled, Length: n})
 	d.at, j.filled = d.at+n, j.filled+n
 	if d.at == d.tokens {
 		j.closeDocument()
@@ -157,7 +163,7 @@ func (j *Join) take(n int64) (err error) {
 	return nil
 }
 
-// last is what is left at the end of the source.
+// last returns the remainder at the end of the source.
 func (j *Join) last() (writer.Sample, error) {
 	switch {
 	case j.filled == 0:
@@ -180,31 +186,32 @@ func (j *Join) last() (writer.Sample, error) {
 	ids := append([]byte{}, j.buf[len(j.head):]...)
 	j.buf = append(npy.AppendHeader(j.buf[:0], j.opt.DType.descr(), n), ids...)
 	s := j.sample()
-	j.filled = j.opt.Length // nothing is to come: what is filled has been given
+	j.filled = j.opt.Length // the end: the sample has been returned
 	return s, nil
 }
 
-// sample is what has been filled.
+// sample returns the current sample.
 func (j *Join) sample() writer.Sample {
 	j.tokens += j.filled
 	first := &j.pieces[0]
 	s := writer.Sample{
-		Key:    numbered(first.Document, first.Offset),
+		Key:    fields.RowKey(first.Document, first.Offset),
 		Origin: "tokens from " + strconv.FormatInt(first.Offset, 10) + " of document " + first.Document + " on",
 		Fields: []writer.Field{{Name: DefaultField, Data: j.buf}},
 	}
 	if !j.opt.NoMap {
-		j.mapped = AppendPieces(j.mapped[:0], j.pieces)
+		j.mapped = appendPieces(j.mapped[:0], j.pieces)
 		s.Fields = []writer.Field{{Name: MapField, Data: j.mapped}, s.Fields[0]}
 	}
 	return s
 }
 
-// Cursor is the number of a token in a document, a colon, and the source's cursor before that document.
+// Cursor returns the number of a token in a document, a colon, and the source's cursor before that
+// document.
 func (j *Join) Cursor() string {
 	at := place{}
 	switch {
-	case j.filled > 0 && j.filled < j.opt.Length: // a document in it was refused; the sample begins where it began
+	case j.filled > 0 && j.filled < j.opt.Length: // a document was refused; the sample begins where it began
 		at = j.begin
 	case j.doc != nil:
 		at = place{j.doc.cursor, j.doc.at}
@@ -214,12 +221,12 @@ func (j *Join) Cursor() string {
 	return strconv.FormatInt(at.token, 10) + ":" + at.cursor
 }
 
-// Seek goes to a cursor. Of the document that it leads into, the tokens before are read over.
+// Seek moves to a cursor. It reads the earlier tokens of the document.
 func (j *Join) Seek(ctx context.Context, cursor string) error {
 	number, inner, ok := strings.Cut(cursor, ":")
 	token, err := strconv.ParseInt(number, 10, 64)
 	if !ok || err != nil || token < 0 {
-		return fmt.Errorf("tokens: cursor %q is no place in documents", cursor)
+		return fmt.Errorf("tokens: cursor %q is not a place in documents", cursor)
 	}
 	j.closeDocument()
 	j.restart()
@@ -233,11 +240,11 @@ func (j *Join) Seek(ctx context.Context, cursor string) error {
 		return nil
 	}
 	if err := j.nextDocument(ctx); err != nil {
-		return fmt.Errorf("tokens: cursor %q: its document cannot be had any more: %w", cursor, noEOF(err))
+		return fmt.Errorf("tokens: cursor %q: its document can no longer be read: %w", cursor, noEOF(err))
 	}
 	if j.doc == nil || token >= j.doc.tokens {
 		j.closeDocument()
-		return fmt.Errorf("tokens: cursor %q: its document has too few tokens: it is not what it was", cursor)
+		return fmt.Errorf("tokens: cursor %q: its document has too few tokens: it has changed", cursor)
 	}
 	return j.skip(token)
 }
@@ -259,7 +266,8 @@ func (j *Join) skip(n int64) error {
 	return nil
 }
 
-// Split divides the source, where it can be divided: each part has documents of its own, and a remainder.
+// Split splits the source, which must be a writer.Splitter. Each part has separate documents and a
+// separate remainder.
 func (j *Join) Split(part, parts int) error {
 	s, ok := j.ahead.src.(writer.Splitter)
 	if !ok {
@@ -271,13 +279,13 @@ func (j *Join) Split(part, parts int) error {
 	return s.Split(part, parts)
 }
 
-// Fingerprint covers the options and the source's.
+// Fingerprint covers the options and the source's fingerprint.
 func (j *Join) Fingerprint() string { return "documents:" + j.sum.String() }
 
-// Meta is empty.
+// Meta returns nil.
 func (j *Join) Meta() format.Metadata { return nil }
 
-// Total is known where the source is Arrays.
+// Total is known if the source is Arrays, else it returns 0.
 func (j *Join) Total() (samples, bytes int64) {
 	a, ok := j.ahead.src.(*Arrays)
 	if !ok {
@@ -292,17 +300,17 @@ func (j *Join) Total() (samples, bytes int64) {
 	return samples, tokens*j.opt.DType.size() + samples*int64(len(j.head))
 }
 
-// Counts are of what has been read since the source was opened or last sent elsewhere by Seek.
+// Counts describes what was read since NewJoin or the last Seek.
 type Counts struct {
-	// Documents that were opened, those without tokens among them.
+	// Documents is the number of documents opened, including those without tokens.
 	Documents int64
-	// Tokens in the samples given, separators among them, padding not.
+	// Tokens is the number of tokens in samples, including separators, without padding.
 	Tokens int64
-	// Dropped is how many the remainder Drop has left out.
+	// Dropped is the number of tokens that Drop dropped.
 	Dropped int64
 }
 
-// Counts says how far it has come.
+// Counts returns the progress.
 func (j *Join) Counts() Counts { return Counts{j.documents, j.tokens, j.dropped} }
 
 // Close closes the source.
@@ -310,4 +318,65 @@ func (j *Join) Close() error {
 	j.closeDocument()
 	j.ahead.reset()
 	return j.ahead.src.Close()
+}
+
+// MapField is the field that lists the documents of a sample's tokens, column by column, as
+// attention over documents of different lengths needs them:
+//
+//	{"document":["a","b"],"offset":[1536,0],"start":[0,512],"length":[512,1536]}
+//
+// document is the key of a document in the source, offset the number of the first token in the
+// document, start its number in the sample, and length is in tokens. Pieces follow each other
+// without a gap; only padding may follow the last one. A separator belongs to the document before
+// it, so offset and length may extend beyond the document's own tokens.
+const MapField = "documents.json"
+
+// piece is a part of a document in a sample, as described at MapField.
+type piece struct {
+	Document      string
+	Offset, Start int64
+	Length        int64
+}
+
+// appendPieces appends documents.json. Bytes of a key that are not UTF-8 become U+FFFD.
+func appendPieces(dst []byte, pieces []piece) []byte {
+	dst = append(dst, `{"document":[`...)
+	for i := range pieces {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendText(dst, pieces[i].Document)
+	}
+	column := func(name string, value func(*piece) int64) {
+		dst = append(dst, `],"`+name+`":[`...)
+		for i := range pieces {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = strconv.AppendInt(dst, value(&pieces[i]), 10)
+		}
+	}
+	column("offset", func(p *piece) int64 { return p.Offset })
+	column("start", func(p *piece) int64 { return p.Start })
+	column("length", func(p *piece) int64 { return p.Length })
+	return append(dst, "]}"...)
+}
+
+// appendText appends a JSON string.
+func appendText(dst []byte, text string) []byte {
+	dst = append(dst, '"')
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r < ' ':
+			dst = append(dst, `\u00`...)
+			dst = append(dst, "0123456789abcdef"[r>>4], "0123456789abcdef"[r&15])
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+		i += n
+	}
+	return append(dst, '"')
 }

@@ -79,8 +79,9 @@ func check(t *testing.T, samples []got, list []document, opt tokens.JoinOptions)
 	return ids
 }
 
-// TestEveryToken: whatever documents and lengths, the samples' tokens one behind the other are the documents' with separators, the
-// map leads back, and so it is for parts.
+// TestEveryToken: whatever the documents and lengths, the concatenated tokens of the samples are
+// those of the documents with separators, documents.json locates them, and the same holds for
+// parts.
 func TestEveryToken(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 120 {
@@ -131,7 +132,8 @@ func TestEveryToken(t *testing.T) {
 	}
 }
 
-// TestJoinSeek: from every cursor on come the samples that came behind it, from where ever it is gone to.
+// TestJoinSeek: every cursor is followed by the same samples as the first time, wherever the source
+// was before.
 func TestJoinSeek(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, length := range []int64{1, 7, 64, 5000} {
@@ -193,8 +195,8 @@ func (s *stopAfter) Next(ctx context.Context) (writer.Sample, error) {
 	return s.Join.Next(ctx)
 }
 
-// TestJoinResume interrupts packs behind every few samples: what --resume makes is what a pack makes that was left alone, samples left
-// out among it.
+// TestJoinResume interrupts packs after every few samples: a resumed pack equals an uninterrupted
+// one, including skipped samples.
 func TestJoinResume(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	list := randomDocuments(rng, 120, 90)
@@ -262,7 +264,7 @@ func TestFields(t *testing.T) {
 		{"", fields("npy"), ""},
 		{"", fields("txt", "input_ids.npy", "meta.json"), ""},
 		{"", fields("txt", "ids.json"), ""},
-		{"", fields("a.npy", "b.npy"), `2 fields could be the tokens, "a.npy", "b.npy": say which (--tokens-field)`},
+		{"", fields("a.npy", "b.npy"), `choose the field of tokens: 2 could be the tokens, "a.npy", "b.npy"`},
 		{"", fields("txt"), `no field is an array or a JSON list; there are: "txt"`},
 		{"a", fields("a.npy", "b.npy"), ""},
 		{"b", fields("a.npy", "b.json"), ""},
@@ -281,7 +283,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestJoinOptions: what cannot be is refused, by its name.
+// TestJoinOptions: the error of an invalid option names it.
 func TestJoinOptions(t *testing.T) {
 	for _, c := range []struct {
 		opt  tokens.JoinOptions
@@ -305,7 +307,7 @@ func TestJoinOptions(t *testing.T) {
 	}
 }
 
-// TestPieces: keys of all kinds are JSON, and come back.
+// TestPieces: keys of all kinds survive as JSON.
 func TestPieces(t *testing.T) {
 	for _, key := range []string{"a", "", `"\`, "\x00\x1f\n\t", "é😀\u2028", "a\xffb"} {
 		text := tokens.AppendPieces(nil, []tokens.Piece{{Document: key, Offset: 1 << 40, Start: 0, Length: 3}, {Document: "b", Start: 3, Length: 1}})

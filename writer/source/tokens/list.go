@@ -9,18 +9,18 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// listReader reads a JSON list of integers.
+// listReader parses a JSON list of integers.
 type listReader struct {
 	to   DType
 	in   io.Reader
 	done func()
 	buf  []byte
-	i    int // bytes of buf that were read
+	i    int // bytes of buf that were consumed
 	end  bool
-	at   int64 // elements read
+	at   int64 // elements parsed
 }
 
-// openList goes through the list once, to count and to find what is wrong with it before its first id is given.
+// openList parses the list once to count and to validate it before its first id is used.
 func openList(c *content, to DType) (idReader, int64, error) {
 	r, err := newListReader(c, to)
 	if err != nil {
@@ -46,7 +46,7 @@ func newListReader(c *content, to DType) (*listReader, error) {
 	return &listReader{to: to, in: in, buf: make([]byte, 0, 64<<10), done: done}, nil
 }
 
-// peek is the next byte; at the end io.EOF.
+// peek returns the next byte, or io.EOF.
 func (r *listReader) peek() (byte, error) {
 	for r.i == len(r.buf) {
 		if r.end {
@@ -63,7 +63,7 @@ func (r *listReader) peek() (byte, error) {
 	return r.buf[r.i], nil
 }
 
-// mark goes past spaces; it is the byte behind them.
+// mark skips white space and returns the next byte.
 func (r *listReader) mark() (byte, error) {
 	for {
 		c, err := r.peek()
@@ -74,20 +74,20 @@ func (r *listReader) mark() (byte, error) {
 	}
 }
 
-// bad is what is wrong at the byte that comes next.
+// bad returns the error of an unexpected byte or of reading.
 func (r *listReader) bad(c byte, err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: the JSON list ends in the middle, behind %d elements", format.ErrCorrupt, r.at)
+		return fmt.Errorf("%w: the JSON list is truncated after %d elements", format.ErrCorrupt, r.at)
 	case err != nil:
 		return err
 	case r.at == 0 && c == '{':
 		return errors.New("it is a JSON object: give a list of integers")
 	}
-	return fmt.Errorf("element %d of the JSON list is no integer: %q stands where one is wanted", r.at, c)
+	return fmt.Errorf("element %d of the JSON list is no integer: %q is found instead", r.at, c)
 }
 
-// next is the next element; more is false behind the last, where the content ends.
+// next returns the next element. more is false at the end of the list, which must end the content.
 func (r *listReader) next() (id int64, more bool, err error) {
 	c, err := r.mark()
 	switch {
@@ -112,7 +112,7 @@ func (r *listReader) next() (id int64, more bool, err error) {
 	return id, err == nil, err
 }
 
-// last goes past the bracket, behind which nothing may come.
+// last consumes the closing bracket, which must end the content.
 func (r *listReader) last() error {
 	r.i++
 	c, err := r.mark()
@@ -163,7 +163,7 @@ func (r *listReader) append(dst []byte, n int64) ([]byte, error) {
 	for range n {
 		id, more, err := r.next()
 		if err == nil && !more {
-			err = fmt.Errorf("%w: it had more tokens before", io.ErrUnexpectedEOF)
+			err = fmt.Errorf("%w: it had more tokens earlier", io.ErrUnexpectedEOF)
 		}
 		if err != nil {
 			return dst, err

@@ -17,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/internal/readback"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
@@ -55,19 +56,19 @@ func upTo(first, n int) (ids []int64) {
 	return ids
 }
 
-func put(t testing.TB, st objstore.Store, name string, content []byte) tokens.Input {
+func put(t testing.TB, st objstore.Store, name string, content []byte) source.Input {
 	t.Helper()
 	if _, err := objstore.Put(t.Context(), st, name, content, objstore.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	return tokens.Input{Store: st, Name: name}
+	return source.Input{Store: st, Name: name}
 }
 
-func one(t testing.TB, name string, content []byte) []tokens.Input {
-	return []tokens.Input{put(t, mem.New(), name, content)}
+func one(t testing.TB, name string, content []byte) []source.Input {
+	return []source.Input{put(t, mem.New(), name, content)}
 }
 
-func arrays(t testing.TB, in []tokens.Input, opt tokens.Options) *tokens.Arrays {
+func arrays(t testing.TB, in []source.Input, opt tokens.Options) *tokens.Arrays {
 	t.Helper()
 	src, err := tokens.NewArrays(t.Context(), in, opt)
 	if err != nil {

@@ -6,28 +6,32 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/writer/source"
 )
 
-// ErrOption is wrapped by errors in options: a length that is none, a separator that does not fit.
+// ErrOption is wrapped by errors in options, such as a length out of range or a separator that does
+// not fit.
 var ErrOption = errors.New("option")
+
+// ErrRange is wrapped by the error of a token id that the type of the samples cannot hold.
+var ErrRange = errors.New("token id out of range")
+
+// ErrField is wrapped by the error of a document that holds several fields of tokens, when
+// JoinOptions.From names none.
+var ErrField = errors.New("choose the field of tokens")
 
 func optionf(msg string, args ...any) error {
 	return fmt.Errorf("%w %w", ErrOption, fmt.Errorf(msg, args...))
 }
 
-// Input is one file of token ids: an object of a store.
-type Input = source.Input
-
-// Remainder says what becomes of the tokens at the end that are too few for a sample.
+// Remainder selects what happens to the last tokens if they are too few for a sample.
 type Remainder uint8
 
 const (
 	// Keep makes a last, shorter sample of them: no token is lost.
 	Keep Remainder = iota
-	// Pad fills that sample up. Its attribute "tokens" says how many of its tokens are real.
+	// Pad fills up that sample. Its attribute "tokens" is the number of real tokens.
 	Pad
-	// Drop leaves them out.
+	// Drop drops them.
 	Drop
 )
 
@@ -35,7 +39,7 @@ var remainderNames = [...]string{"keep", "pad", "drop"}
 
 func (r Remainder) String() string { return remainderNames[r] }
 
-// ParseRemainder reads keep, pad or drop.
+// ParseRemainder parses keep, pad or drop.
 func ParseRemainder(name string) (Remainder, error) {
 	for i, n := range remainderNames {
 		if n == name {
@@ -45,32 +49,36 @@ func ParseRemainder(name string) (Remainder, error) {
 	return 0, fmt.Errorf("remainder %q: use keep, pad or drop", name)
 }
 
-// RealTokens is the attribute of samples that were padded: how many of their tokens are real.
+// RealTokens is the attribute of padded samples with the number of their real tokens.
 const RealTokens = "tokens"
 
-// DefaultField is the field that tokens get.
+// DefaultField is the default field of tokens.
 const DefaultField = "tokens.npy"
 
-// maxLength is the longest sample, in tokens. It keeps sums inside 63 bits.
+// maxLength is the maximum length of a sample in tokens. It keeps sums within 63 bits.
 const maxLength = 1 << 40
 
-// Options say how arrays become samples. The zero value makes each one-dimensional array one sample, and each row of all others.
+// Options configures how arrays become samples. The zero value makes each one-dimensional array one
+// sample, and each row of all other arrays.
 type Options struct {
-	// Length cuts one-dimensional arrays into samples of so many tokens; each array has a remainder of its own. Rows of other arrays
-	// must have this length where it is given.
+	// Length cuts one-dimensional arrays into samples of this many tokens; each array has a
+	// separate remainder. If it is set, rows of other arrays must have this length.
 	Length int64
-	// Remainder is for the end of one-dimensional arrays.
+	// Remainder applies to the end of one-dimensional arrays.
 	Remainder Remainder
-	// PadID is the id that Remainder Pad fills up with.
+	// PadID is the id with which Pad fills up.
 	PadID int64
-	// Field is the samples' field, default DefaultField.
+	// Field is the field of samples, default DefaultField.
 	Field string
-	// DType is the type of the ids in samples, by default that of the arrays, which must all have the same then.
+	// DType is the type of the ids in samples. The default is the type of the arrays, which must
+	// then agree.
 	DType DType
-	// Mixed lets them differ: samples have the type of their array then, for Join to convert. DType is 0 with it.
+	// Mixed allows arrays of different types: each sample has the type of its array, and Join
+	// converts it. DType must be 0.
 	Mixed bool
-	// Raw is the type of ids in files whose names do not end in .npy: nothing but ids, little-endian. Without it such files are
-	// refused, but for those of llm.c, whose header says it.
+	// Raw is the type of the ids in files whose names do not end in .npy, which hold nothing but
+	// little-endian ids. If it is not set, such files are an error, except for those of llm.c,
+	// whose header states the type.
 	Raw DType
 }
 
@@ -86,7 +94,7 @@ func (o Options) filled() (Options, error) {
 	case o.Remainder > Drop || !o.DType.valid() || !o.Raw.valid():
 		err = optionf("remainder %d or type %d, %d is none of this package's constants", o.Remainder, o.DType, o.Raw)
 	case o.Mixed && (o.DType != 0 || o.Remainder == Pad):
-		err = optionf("mixed: one type, or an id to pad with, needs samples that are of one")
+		err = optionf("mixed: a type, or an id to pad with, requires samples of one type")
 	case o.Remainder != Keep && o.Length == 0:
 		err = optionf("remainder: %v makes sense only with a length", o.Remainder)
 	case o.Remainder == Pad && o.DType != 0 && !o.DType.fits(o.PadID):
@@ -95,7 +103,7 @@ func (o Options) filled() (Options, error) {
 	return o, err
 }
 
-// checkField wants names that NumPy's readers know by.
+// checkField checks that readers recognise the field as an array.
 func checkField(name string) error {
 	if err := format.CheckField(name); err != nil {
 		return optionf("field: %w", err)
@@ -106,26 +114,28 @@ func checkField(name string) error {
 	return nil
 }
 
-// JoinOptions say how documents are joined.
+// JoinOptions configures how documents are joined.
 type JoinOptions struct {
-	// Length of samples in tokens: 1 to MaxJoinLength.
+	// Length is the length of samples in tokens: 1 to MaxJoinLength.
 	Length int64
-	// Separator is what stands behind each document, most often one id, that of the end of a text; nil for nothing.
+	// Separator is appended to each document. It is usually one id, the end of a text, or nil for
+	// no separator.
 	Separator []int64
-	// From is the field of a document that has its tokens: "input_ids.npy", or "input_ids" for that or "input_ids.json". Empty
-	// takes the only field of arrays, or else the only one of JSON.
+	// From is the field of a document's tokens: "input_ids.npy", or "input_ids", which also matches
+	// "input_ids.json". If From is empty, it is the only array, or else the only JSON field.
 	From string
 	// DType is the type of the ids in samples, default Int32.
 	DType DType
-	// Remainder is for the end of the last document, of each part where the source is split.
+	// Remainder applies to the end of the last document, in each part of a split source.
 	Remainder Remainder
-	// PadID is the id that Remainder Pad fills up with.
+	// PadID is the id with which Pad fills up.
 	PadID int64
-	// NoMap leaves documents.json out.
+	// NoMap omits documents.json.
 	NoMap bool
 }
 
-// MaxJoinLength is the most tokens of a sample that documents are joined into: it is made in memory.
+// MaxJoinLength is the maximum length of a joined sample in tokens, because it is assembled in
+// memory.
 const MaxJoinLength = 1 << 24
 
 func (o JoinOptions) filled() (JoinOptions, error) {

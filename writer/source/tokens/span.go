@@ -3,7 +3,6 @@ package tokens
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -13,16 +12,16 @@ import (
 )
 
 const (
-	// localExtent and remoteExtent are how many bytes of a file are read at once, for the samples in them together. A request to
-	// an object store takes some 20 ms, in which 8 MiB come along.
+	// localExtent and remoteExtent are the sizes of a read that neighbouring samples share. A
+	// request to an object store takes about 20 ms, in which 8 MiB arrive.
 	localExtent  = 1 << 20
 	remoteExtent = 8 << 20
 )
 
-// span is the payload of a sample: a header, ids of an array, and what it is padded with.
+// span is the payload of a sample: a header, ids of an array, and padding.
 type span struct {
 	of       *array
-	extent   *extent // nil where the sample is read alone
+	extent   *extent // nil if the sample is read alone
 	head     []byte
 	first, n int64 // tokens of the array
 	to       DType
@@ -34,12 +33,12 @@ var _ writer.Payload = (*span)(nil)
 
 func (s *span) size() int64 { return int64(len(s.head)) + (s.n+s.pad)*s.to.size() }
 
-// bytes is where the ids lie in the file.
+// bytes returns the position of the ids in the file.
 func (s *span) bytes() (off, n int64) {
 	return s.of.data + s.first*s.of.layout.size(), s.n * s.of.layout.size()
 }
 
-// place counts the place of an id that does not fit from the beginning of the array. The file is named by the sample's origin.
+// place makes the position in an error relative to the array. The sample's origin names the file.
 func (s *span) place(done int64, err error) error {
 	var m *misfit
 	if errors.As(err, &m) {
@@ -48,7 +47,7 @@ func (s *span) place(done int64, err error) error {
 	return err
 }
 
-// ReadInto is writer.Payload's.
+// ReadInto implements writer.Payload.
 func (s *span) ReadInto(ctx context.Context, p []byte) error {
 	if s.extent == nil {
 		return s.fill(ctx, p)
@@ -74,7 +73,7 @@ func (s *span) padding(dst []byte, n int64) []byte {
 	return dst
 }
 
-// fill reads a sample that is large, piece by piece.
+// fill streams a large sample into p.
 func (s *span) fill(ctx context.Context, p []byte) error {
 	r, err := s.Open(ctx)
 	if err != nil {
@@ -85,7 +84,7 @@ func (s *span) fill(ctx context.Context, p []byte) error {
 	return err
 }
 
-// Open is writer.Payload's.
+// Open implements writer.Payload.
 func (s *span) Open(ctx context.Context) (io.ReadCloser, error) {
 	obj, err := s.of.Store.Open(ctx, s.of.Name)
 	if err != nil {
@@ -99,11 +98,11 @@ type spanReader struct {
 	*span
 	ctx   context.Context
 	obj   objstore.Object
-	ready []byte // to be given
-	out   []byte // what ready is part of
+	ready []byte // unread part of out
+	out   []byte // buffer of ready
 	src   []byte
 	done  int64 // tokens
-	left  int64 // padding
+	left  int64 // remaining padding
 	err   error
 }
 
@@ -152,36 +151,37 @@ func (r *spanReader) more() error {
 func (r *spanReader) Close() error { return r.obj.Close() }
 
 func (a *array) extentSize() int64 {
-	if a.remote {
+	if a.Remote {
 		return remoteExtent
 	}
 	return localExtent
 }
 
-// unchanged compares the file with what it was when its header was read. It is called behind a read, and a local file is looked at
-// anew: whatever changed before shows.
+// unchanged compares the file with the one whose header was read. It is called after a read, and
+// asks the system again about a local file, so that any earlier change is found.
 func (a *array) unchanged(ctx context.Context, obj objstore.Object) error {
 	info, err := obj.Info(ctx)
-	if err == nil && !a.remote {
+	if err == nil && !a.Remote {
 		info, err = a.Store.Stat(ctx, a.Name)
 	}
-	if err == nil && (info.Size != a.info.Size || info.ETag != a.info.ETag) {
-		err = fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
+	if err == nil {
+		err = a.Same(info)
 	}
 	return err
 }
 
-// extent is a piece of a file that several samples lie in. The first of them to be read reads it; behind the last it is let go.
+// extent is a part of a file that several samples share. The first of them to be read reads it; the
+// last one releases it.
 type extent struct {
 	of     *array
 	off, n int64
 
 	mu   sync.Mutex
 	data []byte
-	left int64 // samples that have not been read
+	left int64 // samples not yet read
 }
 
-// share finds the extent of a sample: that of the sample before, or a new one that begins here.
+// share returns the extent of a sample: that of the previous sample, or a new one that begins here.
 func (a *Arrays) share(s *span) *extent {
 	off, n := s.bytes()
 	if e := a.extent; e != nil && e.of == s.of && off >= e.off && off+n <= e.off+e.n {
@@ -192,21 +192,21 @@ func (a *Arrays) share(s *span) *extent {
 		a.extent = nil
 		return nil
 	}
-	// Whole samples, no more than the array and the part have.
+	// Whole samples, within the array and the part.
 	samples := min(s.of.extentSize()/each, a.before[a.file+1]-a.at+1, a.end-a.at+1)
 	end := min(off+samples*each, s.of.data+s.of.tokens()*s.of.layout.size())
 	a.extent = &extent{of: s.of, off: off, n: end - off, left: samples}
 	return a.extent
 }
 
-// bytes is part of the extent, valid until give.
+// bytes returns a part of the extent, valid until give.
 func (e *extent) bytes(ctx context.Context, off, n int64) ([]byte, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.data == nil {
 		data, err := e.read(ctx)
 		if err != nil {
-			return nil, err // not kept: the next sample may have more luck
+			return nil, err // not cached: the next sample tries again
 		}
 		e.data = data
 	}
@@ -226,7 +226,7 @@ func (e *extent) read(ctx context.Context) ([]byte, error) {
 	return data, e.of.unchanged(ctx, obj)
 }
 
-// give says that a sample has been read.
+// give counts a sample as read.
 func (e *extent) give() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -10,31 +10,32 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// window is what one request to a remote store asks for; a variable for tests.
+// window is the size of one request to a remote store. Tests change it.
 var window int64 = 8 << 20
 
-// ahead is how many are under way: 32 MiB in flight keep a link of 10 Gbit/s busy at 25 ms.
+// ahead is the number of requests in flight: 32 MiB keep a link of 10 Gbit/s busy at a latency of
+// 25 ms.
 const ahead = 4
 
-// ranges reads an object from front to back. From a store that takes its time some ranges are read ahead.
+// ranges reads an object from front to back, and prefetches if the store is remote.
 type ranges struct {
 	ctx       context.Context
 	cancel    context.CancelFunc
 	obj       objstore.Object
-	off, size int64 // of what is asked for next
+	off, size int64 // of the next request
 	remote    bool
-	loads     []*load // under way, in order
-	rest      []byte  // of the range that is being handed out
+	loads     []*load // in flight, in order
+	rest      []byte  // unread bytes of the current range
 	spare     []byte
-	err       error // the store's, which sticks
+	err       error // of the store; sticky
 
-	sum  *objstore.Sum // of the whole object, where that is read and the store keeps one
+	sum  *objstore.Sum // of the whole object, if all of it is read and the store keeps a checksum
 	hash hash.Hash
-	skip int64 // bytes at the front that nobody asked for, but the sum
+	skip int64 // bytes at the front that are read for the checksum only
 }
 
-// verify has the store's checksum compared with what is read, if that is the whole object but for a
-// front of one range at most.
+// verify arranges for the store's checksum to be compared, if the whole object is read or all but a
+// front of one window at most.
 func (r *ranges) verify() error {
 	if !r.remote || r.off > window {
 		return nil
@@ -49,24 +50,24 @@ func (r *ranges) verify() error {
 	return err
 }
 
-// end is the error of a read at the end.
+// end returns the error of a read at the end of the object.
 func (r *ranges) end() error {
 	if r.sum != nil {
 		if err := r.sum.Check(r.hash); err != nil {
-			return fmt.Errorf("%w: %w, which shows at its end; run again", format.ErrCorrupt, err)
+			return fmt.Errorf("%w: %w, found at its end; run again", format.ErrCorrupt, err)
 		}
 	}
 	return io.EOF
 }
 
-// load is a range that is being read.
+// load is a request in flight.
 type load struct {
 	data []byte
 	err  error
 	done chan struct{}
 }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (r *ranges) Read(p []byte) (int, error) {
 	if r.err != nil {
 		return 0, r.err
@@ -111,12 +112,12 @@ func (r *ranges) Read(p []byte) (int, error) {
 	}
 	n := copy(p, r.rest)
 	if r.rest = r.rest[n:]; len(r.rest) == 0 {
-		r.fill() // its buffer is free
+		r.fill() // its buffer can be reused
 	}
 	return n, nil
 }
 
-// fill begins reading ranges.
+// fill starts requests until ahead of them are in flight.
 func (r *ranges) fill() {
 	for len(r.loads) < ahead && r.off < r.size {
 		n := int(min(window, r.size-r.off))
@@ -136,7 +137,7 @@ func (r *ranges) fill() {
 	}
 }
 
-// close ends what is under way.
+// close cancels the requests in flight and waits for them.
 func (r *ranges) close() {
 	r.cancel()
 	for _, l := range r.loads {

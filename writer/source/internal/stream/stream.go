@@ -1,4 +1,4 @@
-// Package stream reads files of a store from front to back, plain or compressed: what sources of text need.
+// Package stream reads objects of a store from front to back and decompresses them.
 package stream
 
 import (
@@ -16,23 +16,24 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Coding is how a file is compressed.
+// Coding is the compression of a file.
 type Coding int
 
-// The codings that are read.
+// The supported codings.
 const (
 	Plain Coding = iota
 	Gzip
 	Zstd
 )
 
-// suffixes are those that say how a file is compressed.
+// suffixes lists the file name extensions of codings.
 var suffixes = []struct {
 	text   string
 	coding Coding
 }{{".gz", Gzip}, {".zst", Zstd}, {".zstd", Zstd}}
 
-// CutSuffix goes by a file's name, in letters of either case; rest is the name without what says so.
+// CutSuffix returns the coding that a file's name implies, ignoring case, and the name without that
+// extension.
 func CutSuffix(name string) (rest string, coding Coding) {
 	for _, s := range suffixes {
 		if n := len(name) - len(s.text); n > 0 && strings.EqualFold(name[n:], s.text) {
@@ -42,22 +43,22 @@ func CutSuffix(name string) (rest string, coding Coding) {
 	return name, Plain
 }
 
-// maxWindow bounds what a zstd file makes its decoder hold: that of `zstd --long=27`.
+// maxWindow bounds the memory of a zstd decoder. It is the window of `zstd --long=27`.
 const maxWindow = 128 << 20
 
-// Stream is the decoded bytes of a file. It is for one goroutine.
+// Stream is the decoded content of a file. It is not safe for concurrent use.
 type Stream struct {
 	raw    *ranges
 	r      io.Reader
 	coding Coding
 	unzip  io.Closer
-	off    int64 // decoded
+	off    int64 // of decoded bytes
 }
 
-// Open begins at an offset in the decoded bytes of an object of so many stored bytes. Of a
-// compressed one all before it is decoded, too. What is read of a remote object from its front to
-// its end is compared with the checksum that the store keeps. The object stays the caller's. Reads
-// end when ctx does.
+// Open opens an object of size stored bytes at offset off of its decoded content. Everything before
+// the offset of a compressed file is decoded too. If a remote object is read from front to end, its
+// bytes are compared with the checksum that the store keeps. The caller must Close the Stream and
+// keep obj open until then. Reads fail when ctx ends.
 func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, coding Coding, off int64) (*Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Stream{raw: &ranges{ctx: ctx, cancel: cancel, obj: obj, size: size, remote: remote}, coding: coding}
@@ -81,7 +82,7 @@ func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, cod
 		}
 	default:
 		var z *zstd.Decoder
-		if _, err = in.Peek(1); err == nil { // nothing at all is no frame
+		if _, err = in.Peek(1); err == nil { // an empty file is not a frame
 			z, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		}
 		if err == nil {
@@ -96,15 +97,15 @@ func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, cod
 	if _, err := io.CopyN(io.Discard, s, off); err != nil {
 		s.Close()
 		if errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%w: it has %d bytes, and more were read before", objstore.ErrChanged, s.off)
+			err = fmt.Errorf("%w: it has %d bytes, fewer than before", objstore.ErrChanged, s.off)
 		}
 		return nil, err
 	}
 	return s, nil
 }
 
-// Read is io.Reader's. A file that was cut, or whose checksum does not match, is an error that wraps format.ErrCorrupt; other
-// errors are the store's.
+// Read implements io.Reader. The error of a truncated file or of a checksum that does not match
+// wraps format.ErrCorrupt; other errors are those of the store.
 func (s *Stream) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
 	s.off += int64(n)
@@ -114,7 +115,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fail says what is wrong: the store, or what it gave.
+// fail returns the store's error if there is one, else it explains the decoder's.
 func (s *Stream) fail(err error) error {
 	name := map[Coding]string{Gzip: "gzip", Zstd: "zstd"}[s.coding]
 	switch {
@@ -123,7 +124,7 @@ func (s *Stream) fail(err error) error {
 	case errors.Is(err, io.EOF) && s.r != nil:
 		return io.EOF
 	case errors.Is(err, zstd.ErrWindowSizeExceeded):
-		return fmt.Errorf("%w: it was compressed with a window above %d MiB, which takes as much memory to read: make another file of it with `zstd -dc --long=31 FILE | zstd -o NEW`",
+		return fmt.Errorf("%w: it was compressed with a window above %d MiB, and needs as much memory to read: convert it with `zstd -dc --long=31 FILE | zstd -o NEW`",
 			format.ErrTooLarge, maxWindow>>20)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%w: its %s stream was cut behind %d decoded bytes: %w; fetch or make the file again", format.ErrCorrupt, name, s.off, io.ErrUnexpectedEOF)
@@ -131,7 +132,7 @@ func (s *Stream) fail(err error) error {
 	return fmt.Errorf("%w: its %s stream is damaged behind %d decoded bytes: %w; fetch or make the file again", format.ErrCorrupt, name, s.off, err)
 }
 
-// Close ends reading. It joins what it began.
+// Close stops reading and waits for the requests in flight.
 func (s *Stream) Close() {
 	if s.unzip != nil {
 		s.unzip.Close()

@@ -38,7 +38,8 @@ func object(t *testing.T, content []byte) objstore.Object {
 	return obj
 }
 
-// TestOffsets: what is read from an offset on is the tail of the decoded bytes, near or far, over several ranges.
+// TestOffsets: what is read from an offset on is the tail of the decoded bytes, near or far, over
+// several ranges.
 func TestOffsets(t *testing.T) {
 	t.Parallel()
 	text := make([]byte, 3*window+1234)
@@ -138,7 +139,7 @@ func (slow) ReadAt(ctx context.Context, _ []byte, _ int64) error {
 	return ctx.Err()
 }
 
-// TestClose ends reads that are under way, and joins them.
+// TestClose cancels the requests in flight and waits for them.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -153,7 +154,8 @@ func TestClose(t *testing.T) {
 	s.Close()
 }
 
-// TestJoined: compressed files laid one behind the other are one, as their tools have it; a window beyond the limit is told as such.
+// TestJoined: concatenated compressed files are one file, as for their tools; a window beyond the
+// limit has its own error.
 func TestJoined(t *testing.T) {
 	t.Parallel()
 	var zipped, zst bytes.Buffer

@@ -1,0 +1,118 @@
+// Package inputs holds what sources of files have in common: the list of files as it was when the
+// source was opened, the beginnings of their keys, and their division into parts.
+package inputs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// File is a file of a source.
+type File struct {
+	source.Input
+	// Stem is the beginning of its samples' keys.
+	Stem string
+	// Info is what the store reported when the source was opened.
+	Info objstore.Info
+	// Remote reports whether a request to the store takes long.
+	Remote bool
+}
+
+// Files returns one File per input and gives each a Path. Info is not set.
+func Files(inputs []source.Input) []File {
+	files := make([]File, len(inputs))
+	for i, in := range inputs {
+		in.Path = cmp.Or(in.Path, in.Name)
+		_, remote := in.Store.(objstore.Remote)
+		files[i] = File{Input: in, Remote: remote}
+	}
+	return files
+}
+
+// Open opens the file for the first time and sets Info.
+func (f *File) Open(ctx context.Context) (objstore.Object, error) {
+	obj, err := f.Store.Open(ctx, f.Name)
+	if err != nil {
+		return nil, err
+	}
+	if f.Info, err = obj.Info(ctx); err != nil {
+		obj.Close()
+		return nil, err
+	}
+	return obj, nil
+}
+
+// Reopen opens the file again. It fails with objstore.ErrChanged if the file is not the one that
+// Open opened.
+func (f *File) Reopen(ctx context.Context) (objstore.Object, error) {
+	obj, err := f.Store.Open(ctx, f.Name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := obj.Info(ctx)
+	if err == nil {
+		err = f.Same(info)
+	}
+	if err != nil {
+		obj.Close()
+		return nil, err
+	}
+	return obj, nil
+}
+
+// Same returns objstore.ErrChanged if info is not that of the file that Open opened.
+func (f *File) Same(info objstore.Info) error {
+	if info.Size != f.Info.Size || info.ETag != f.Info.ETag {
+		return fmt.Errorf("%w since packing began: pack again when nothing writes to it", objstore.ErrChanged)
+	}
+	return nil
+}
+
+// Version tells info apart from another file of its name and size: by the ETag, or by the
+// modification time on this machine, where a copy of a file is the same file.
+func (f *File) Version(info objstore.Info) string {
+	if f.Remote {
+		return info.ETag
+	}
+	return fmt.Sprint(info.ModTime.UnixNano())
+}
+
+// Survey calls look for the numbers 0 to n-1, up to limit of them at a time. When one fails, it
+// cancels the context of the others. The error is that of the lowest number that failed for a
+// reason of its own, so that the same damage gives the same error.
+func Survey(ctx context.Context, n, limit int, look func(ctx context.Context, i int) error) error {
+	work, workCtx := errgroup.WithContext(ctx)
+	work.SetLimit(limit)
+	failed := make([]error, n)
+	for i := range n {
+		if workCtx.Err() != nil {
+			break
+		}
+		work.Go(func() error {
+			failed[i] = look(workCtx, i)
+			return failed[i]
+		})
+	}
+	err := work.Wait()
+	for _, first := range failed {
+		if first != nil && !errors.Is(first, context.Canceled) {
+			return first
+		}
+	}
+	return cmp.Or(err, ctx.Err())
+}
+
+// MulDiv returns ⌊a × b ÷ c⌋ for a quotient that fits, although the product may not.
+func MulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	quotient, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(quotient)
+}
