@@ -96,6 +96,13 @@ func TestIndex(t *testing.T) {
 	}
 }
 
+// TestReadmeLength: the README stays short; details belong in the pages that it links.
+func TestReadmeLength(t *testing.T) {
+	if n := strings.Count(read(t, "../README.md"), "\n"); n > 130 {
+		t.Errorf("README.md has %d lines, more than 130", n)
+	}
+}
+
 // TestSections: the sections that code, tests and pages cite exist, those of chapter 9 in ORDER.md.
 func TestSections(t *testing.T) {
 	spec, order := read(t, "../SPEC.md"), read(t, "../reader/order/ORDER.md")
