@@ -416,6 +416,6 @@ func TestPythonSkipHash(t *testing.T) {
 		}
 	}
 	if !strings.Contains(specText(t), "`"+got[0].SkipHash+"`") {
-		t.Errorf("SPEC.md does not have %s", got[0].SkipHash)
+		t.Errorf("ORDER.md does not have %s", got[0].SkipHash)
 	}
 }

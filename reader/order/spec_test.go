@@ -8,27 +8,27 @@ import (
 	"testing"
 )
 
-// specText is SPEC.md.
+// specText is ORDER.md.
 func specText(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../SPEC.md")
+	text, err := os.ReadFile("ORDER.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-// TestSpecExample: the worked example of SPEC.md is what this package computes.
+// TestSpecExample: the worked example of ORDER.md is what this package computes.
 func TestSpecExample(t *testing.T) {
 	spec := specText(t)
 	for i, block := range strings.SplitAfter(workedExample(t), "\n\n") {
 		if block = strings.TrimSpace(block); !strings.Contains(spec, block) {
-			t.Errorf("part %d of the worked example is not in SPEC.md:\n%s", i, block)
+			t.Errorf("part %d of the worked example is not in ORDER.md:\n%s", i, block)
 		}
 	}
 }
 
-// TestSpecCheckpoint: the checkpoints printed in SPEC.md are accepted, and written so.
+// TestSpecCheckpoint: the checkpoints printed in ORDER.md are accepted, and written so.
 func TestSpecCheckpoint(t *testing.T) {
 	var seen int
 	for line := range strings.Lines(specText(t)) {
@@ -46,7 +46,7 @@ func TestSpecCheckpoint(t *testing.T) {
 		}
 	}
 	if seen == 0 {
-		t.Error("SPEC.md shows no checkpoint")
+		t.Error("ORDER.md shows no checkpoint")
 	}
 }
 
@@ -56,7 +56,7 @@ func workedParams(tail Tail) Params {
 	return Params{Seed: 1, Shuffle: true, Lanes: 3, RunBlocks: 1, Delay: 2, Head: 1, Affinity: AffinityEpoch, Tail: tail}
 }
 
-// workedExample prints the example of SPEC.md, in paragraphs.
+// workedExample prints the example of ORDER.md, in paragraphs.
 func workedExample(t *testing.T) string {
 	t.Helper()
 	plan := mustPlan(t, workedTable, workedParams(TailWrap))
