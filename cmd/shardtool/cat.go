@@ -144,7 +144,8 @@ func (f *catFlags) bar(cmd *cobra.Command, ds *reader.Dataset) *progress {
 
 // orderLine is a sample in an order, as `cat --json` prints it.
 type orderLine struct {
-	Epoch    uint64 `json:"epoch"`
+	Source   string `json:"source,omitempty"` // in a mix
+	Epoch    uint64 `json:"epoch"`            // in a mix that of the source
 	Position uint64 `json:"position"`
 	Shard    string `json:"shard"`
 	Block    int    `json:"block"`

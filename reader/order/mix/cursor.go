@@ -40,7 +40,7 @@ type Batch struct {
 }
 
 // Cursor walks a mix from a position on, for one rank at a time. It is not safe for concurrent use.
-// It may run ahead of what is consumed at will; it reads nothing.
+// It may run ahead of the consumer; it reads nothing.
 type Cursor struct {
 	plan     *Plan
 	orders   []*order.Plan
@@ -89,15 +89,15 @@ func (p *Plan) Seek(position uint64, orders []*order.Plan) (*Cursor, error) {
 	}, nil
 }
 
-// Until ends the stream before an epoch of the mix: no batch begins in it or later. A wrapping batch
-// that begins before it is whole all the same.
+// Until ends the stream before an epoch of the mix: no batch begins in it or later. A wrapping
+// batch that begins before it is whole all the same.
 func (c *Cursor) Until(epoch uint64) { c.end = epoch }
 
 // Position is where the next batch begins, before drop or steps left out move it on.
 func (c *Cursor) Position() uint64 { return c.position }
 
-// NextBatch appends this rank's part of the next global batch to dst and moves past the whole of it.
-// The split may change from call to call; another rank is another part of the same sequence of
+// NextBatch appends this rank's part of the next global batch to dst and moves past the whole of
+// it. The split may change from call to call; another rank is another part of the same sequence of
 // global batches. At the end the error is io.EOF.
 func (c *Cursor) NextBatch(dst []Ref, s order.Split) ([]Ref, Batch, error) {
 	if err := c.plan.CheckSplit(s); err != nil {
@@ -201,7 +201,7 @@ func (c *Cursor) interleave(from, to uint64) {
 }
 
 // place lays the references of the sources one after another in listed, in ascending order of
-// sources: where says which place of the part each of them belongs to.
+// sources: where has the place in the part of each of them.
 func (c *Cursor) place() {
 	var at uint64
 	for s := range c.next {
@@ -268,7 +268,7 @@ func (c *Cursor) deal(dst []Ref) []Ref {
 }
 
 // pad appends the places from ≤ k < to of a list that repeats the size positions from position on.
-// It lists them with a cursor of its own: padding opens no span, and it is rare.
+// It lists them with another cursor: padding opens no span, and it is rare.
 func (c *Cursor) pad(dst []Ref, position, size, from, to uint64) ([]Ref, error) {
 	whole, err := c.plan.Seek(position, c.orders)
 	if err != nil {

@@ -70,8 +70,13 @@ func randomWorld(rnd *rand.Rand) world {
 
 func randomWeights(rnd *rand.Rand, n int) []uint64 {
 	weights := make([]uint64, n)
+	ties := rnd.IntN(3) == 0
 	for s := range weights {
-		if rnd.IntN(4) > 0 {
+		switch {
+		case rnd.IntN(4) == 0:
+		case ties:
+			weights[s] = 1 + rnd.Uint64N(3)
+		default:
 			weights[s] = 1 + rnd.Uint64N(1<<rnd.IntN(33))
 		}
 	}
