@@ -269,9 +269,9 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 	for s, ds := range o.sets {
 		p.indexes[s] = keyReader{ds: ds, at: -1}
 	}
-	var refs []mix.Ref
+	var refs []order.Ref
 	for {
-		var b mix.Batch
+		var b order.Batch
 		if refs, b, err = cursor.NextBatch(refs[:0], split); errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -336,7 +336,7 @@ type mixPrinter struct {
 }
 
 // print prints a rank's part of a batch. more is false once the limit is reached.
-func (p *mixPrinter) print(ctx context.Context, refs []mix.Ref, b mix.Batch) (more bool, err error) {
+func (p *mixPrinter) print(ctx context.Context, refs []order.Ref, b order.Batch) (more bool, err error) {
 	m := p.mixed.plan.Mix()
 	for i, r := range refs {
 		place := &p.places[r.Source]

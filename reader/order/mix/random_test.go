@@ -288,7 +288,7 @@ func lengthByHand(p *Plan, rule EpochRule) (uint64, bool) {
 }
 
 // next is the next batch over all ranks, and what each rank has of it.
-func next(t testing.TB, cursors []*Cursor, g int) (refs []Ref, b Batch, ok bool) {
+func next(t testing.TB, cursors []*Cursor, g int) (refs []order.Ref, b order.Batch, ok bool) {
 	t.Helper()
 	for r, c := range cursors {
 		part, batch, err := c.NextBatch(nil, order.Split{GlobalBatch: g, Rank: r, World: len(cursors)})

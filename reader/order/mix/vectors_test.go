@@ -275,7 +275,7 @@ func TestVectorsOfMixes(t *testing.T) {
 }
 
 // entriesOf is source, epoch and storage number of every reference.
-func entriesOf(refs []Ref, names [][]uint64) [][3]uint64 {
+func entriesOf(refs []order.Ref, names [][]uint64) [][3]uint64 {
 	var entries [][3]uint64
 	for _, r := range refs {
 		number := r.Number
