@@ -42,10 +42,8 @@ Exit codes:
 				err := f.orderMix(cmd.Context(), w, cmd.ErrOrStderr(), args[0], &mixed, keys)
 				return cmp.Or(err, w.Flush())
 			}
-			for _, flag := range []string{"step", "skip-steps", "change-mix"} {
-				if f.changed(flag) {
-					return usagef("--%s is for mixes", flag)
-				}
+			if err := mixed.refuse(cmd); err != nil {
+				return err
 			}
 			ds, err := f.open(cmd.Context(), args[0], reader.Options{})
 			if err != nil {
@@ -63,8 +61,7 @@ Exit codes:
 	f.addCheckpointIn(cmd)
 	cmd.Flags().BoolVar(&keys, "keys", false, "also print keys")
 	cmd.Flags().Uint64Var(&mixed.step, "step", 0, "for a mix: print this step alone, counted from 0 in batches of the same size")
-	cmd.Flags().StringVar(&mixed.skip, "skip-steps", "", "for a mix: leave out the steps `A-B`, both included")
-	cmd.Flags().BoolVar(&mixed.change, "change-mix", false, "for a mix: go on from the checkpoint with other sources or weights")
+	mixed.add(cmd)
 	return cmd
 }
 

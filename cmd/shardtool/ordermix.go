@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
@@ -31,6 +33,21 @@ type mixFlags struct {
 	step   uint64
 	skip   string // steps to leave out, A-B
 	change bool
+}
+
+func (flags *mixFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&flags.skip, "skip-steps", "", "for a mix: leave out the steps `A-B`, both included")
+	cmd.Flags().BoolVar(&flags.change, "change-mix", false, "for a mix: continue the checkpoint with other sources or weights")
+}
+
+// refuse refuses the flags for one data set.
+func (flags *mixFlags) refuse(cmd *cobra.Command) error {
+	for _, flag := range []string{"step", "skip-steps", "change-mix"} {
+		if cmd.Flags().Changed(flag) {
+			return usagef("--%s is for mixes", flag)
+		}
+	}
+	return nil
 }
 
 // leaveOut adds the steps that the flags leave out.
@@ -55,7 +72,6 @@ var notForMixes = []string{"whole-shards", "lanes", "run-blocks", "delay", "head
 type openedMix struct {
 	plan *mix.Plan
 	sets []*reader.Dataset
-	at   uint64 // position to begin at
 	more *mix.Checkpoint
 }
 
@@ -80,8 +96,14 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 		return nil, err
 	}
 	var from *mix.Checkpoint
+	if len(f.ins) > 1 {
+		return nil, usagef("--checkpoint-in %s: give one file for a mix; the ranks' checkpoints of a step have the same place", f.in)
+	}
 	if f.in != "" {
 		if from, err = readMixCheckpoint(f.in); err != nil {
+			return nil, err
+		}
+		if f.opt.Skipped, err = readLedger(f.in); err != nil {
 			return nil, err
 		}
 	}
@@ -113,7 +135,6 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 		return o, usage(err)
 	}
 	if from != nil {
-		o.at = from.Position
 		if m, err = f.resumeMix(from, m, flags.change, stderr); err != nil {
 			return o, err
 		}
@@ -286,43 +307,47 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 
 // seekMix is a cursor where the flags ask for the first batch.
 func (f *orderFlags) seekMix(o *openedMix, orders []*order.Plan, flags *mixFlags) (*mix.Cursor, error) {
-	m := o.plan.Mix()
-	at := o.at
-	steps := mix.Steps{GlobalBatch: f.opt.GlobalBatch}
-	var leftOut []mix.Range
-	if o.more != nil {
-		leftOut = o.more.LeftOut
-		if steps = o.more.Steps; f.opt.GlobalBatch != steps.GlobalBatch {
-			step, err := m.Step(steps, at)
-			if err != nil {
-				return nil, err
-			}
-			steps = mix.Steps{Step: step, Position: at, GlobalBatch: f.opt.GlobalBatch}
-		}
-	} else if f.opt.Epoch > 0 {
-		if f.opt.Epoch > (1<<63-1)/m.Epoch {
-			return nil, usagef("--epoch %d: there is no such epoch", f.opt.Epoch)
-		}
-		at = f.opt.Epoch * m.Epoch
-	}
-	if f.changed("step") {
-		var err error
-		if at, err = m.Position(steps, flags.step); err != nil {
-			return nil, err
-		}
-	}
-	leftOut, err := flags.leaveOut(leftOut, &m, steps)
+	m, err := f.placeMix(o, flags)
 	if err != nil {
 		return nil, err
 	}
-	cursor, err := o.plan.Seek(at, orders)
+	cursor, err := o.plan.Seek(m.Position, orders)
 	if err != nil {
 		return nil, err
 	}
 	if f.opt.Epochs > 0 && !f.changed("step") {
-		cursor.Until(max(f.opt.End(), at/m.Epoch+1))
+		cursor.Until(f.opt.End())
 	}
-	return cursor, cursor.LeaveOut(leftOut)
+	return cursor, cursor.LeaveOut(m.LeftOut)
+}
+
+// placeMix is the mix with the place where the flags ask for the first batch.
+func (f *orderFlags) placeMix(o *openedMix, flags *mixFlags) (reader.Mix, error) {
+	x := o.plan.Mix()
+	m := reader.Mix{Plan: o.plan, Sets: o.sets, Steps: mix.Steps{GlobalBatch: f.opt.GlobalBatch}}
+	if o.more != nil {
+		m.Continue(o.more)
+		if f.opt.GlobalBatch != m.Steps.GlobalBatch {
+			step, err := x.Step(m.Steps, m.Position)
+			if err != nil {
+				return m, err
+			}
+			m.Steps = mix.Steps{Step: step, Position: m.Position, GlobalBatch: f.opt.GlobalBatch}
+		}
+	} else if f.opt.Epoch > 0 {
+		if f.opt.Epoch > (1<<63-1)/x.Epoch {
+			return m, usagef("--epoch %d: there is no such epoch", f.opt.Epoch)
+		}
+		m.Position = f.opt.Epoch * x.Epoch
+	}
+	var err error
+	if f.changed("step") {
+		if m.Position, err = x.Position(m.Steps, flags.step); err != nil {
+			return m, err
+		}
+	}
+	m.LeftOut, err = flags.leaveOut(m.LeftOut, &x, m.Steps)
+	return m, err
 }
 
 // mixPrinter prints samples of a mix, a JSON object a line.
