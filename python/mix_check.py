@@ -96,22 +96,20 @@ def mix_checks(i, c):
         yield f"mix {i}: last rank at {b['position']}", b["last_rank"], list(parts[-1])
 
 
+def counts_of(weights, position):
+    given = dict(tree_counts(split_tree(weights), position))
+    return [given.get(s, 0) for s in range(len(weights))]
+
+
 def all_checks(v):
     for c in v["source_key"]:
         yield f"key of {c['name']}", int(c["key"]), source_key(int(c["seed"]), c["name"])
     for c in v["tree"]:
-        tree = split_tree(c["weights"])
-
-        def counts(q, size=len(c["weights"]), tree=tree):
-            given = [0] * size
-            for s, n in tree_counts(tree, q):
-                given[s] = n
-            return given
-
-        first = [next(s for s, n in enumerate(counts(q + 1)) if n > counts(q)[s]) for q in range(len(c["first"]))]
-        yield f"weights {c['weights']}", c["first"], first
+        weights = c["weights"]
+        first = [counts_of(weights, q) for q in range(len(c["first"]) + 1)]
+        yield f"weights {weights}", c["first"], [[b > a for a, b in zip(*pair)].index(True) for pair in zip(first, first[1:])]
         for position, given in c["counts_at"]:
-            yield f"weights {c['weights']}: counts at {position}", given, counts(position)
+            yield f"weights {weights}: counts at {position}", given, counts_of(weights, position)
     for i, c in enumerate(v["mix"]):
         yield from mix_checks(i, c)
     for c in v["quantize"]:

@@ -17,7 +17,7 @@ type Batch struct {
 	// Samples are in the order of the stream. Skipped ones are missing. Release removes them.
 	Samples []Sample
 	// Epoch and Position are where the global batch begins. Position counts the samples of the epoch
-	// over all ranks.
+	// over all ranks. Those of a mix are its own: its position counts over all epochs.
 	Epoch, Position uint64
 	// NextEpoch and NextPosition are where the next one begins.
 	NextEpoch, NextPosition uint64
@@ -36,7 +36,9 @@ type Batch struct {
 // batchMemory is the memory of a batch. It is used again once the batch is released.
 type batchMemory struct {
 	samples []Sample
-	places  []int32 // of samples in this rank's part; empty while no sample was skipped
+	inputs  []*input
+	sources []SourceStats // of a mix: what the batch has of each
+	places  []int32       // of samples in this rank's part; empty while no sample was skipped
 	assemble.Memory
 }
 
@@ -51,7 +53,7 @@ func (s *Stream) newBatch(d *planner.Draft) *Batch {
 	if n := len(s.count.idle); n > 0 {
 		b.memory, s.count.idle = s.count.idle[n-1], s.count.idle[:n-1]
 	} else {
-		b.memory = new(batchMemory)
+		b.memory = &batchMemory{inputs: s.inputs}
 	}
 	return b
 }
@@ -63,12 +65,31 @@ func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) (err error) {
 		return err
 	}
 	b.Samples, b.Holes, b.skipped = b.memory.samples, b.counts.Skipped, s.ledger.mark()
+	if s.mix != nil {
+		b.memory.count()
+	}
 	if s.opts.Map == nil {
 		return nil
 	}
 	s.clock.Map(true)
 	defer s.clock.Map(false)
 	return s.mapAll(ctx, b)
+}
+
+// count counts the samples and bytes of each source.
+func (m *batchMemory) count() {
+	m.sources = append(m.sources[:0], make([]SourceStats, len(m.inputs))...)
+	for i := range m.samples {
+		smp := &m.samples[i]
+		if smp.Padding {
+			continue
+		}
+		of := &m.sources[smp.source]
+		of.Samples++
+		for k := range smp.Fields {
+			of.Bytes += uint64(len(smp.Fields[k].Data))
+		}
+	}
 }
 
 // Add implements assemble.Sink.
@@ -81,7 +102,7 @@ func (m *batchMemory) Add(place int, r *order.Ref, key []byte, fields []format.F
 	if len(m.places) > 0 || place != len(m.samples) {
 		m.places = append(m.places, int32(place))
 	}
-	m.samples = append(m.samples, Sample{Number: r.Number, Key: key, Fields: fields, Padding: r.Padding})
+	m.samples = append(m.samples, Sample{Number: r.Number, Key: key, Fields: fields, Epoch: r.Epoch, source: r.Source, Padding: r.Padding, of: m.inputs[r.Source]})
 }
 
 // Release frees the batch's memory. Its samples must not be used afterwards. Releasing twice does

@@ -47,7 +47,7 @@ func (d *Dataset) readBlock(ctx context.Context, j fetch.Job, use func(*fetch.Sc
 		return context.Cause(ctx)
 	}
 	defer d.random.Release(need)
-	w := fetch.Worker{Source: d.source, Scratch: d.pool.Get()}
+	w := fetch.Worker{Scratch: d.pool.Get()}
 	defer func() { d.pool.Put(w.Scratch) }()
 	if cap(w.Scratch.Decoded) < p.Size {
 		w.Scratch.Decoded = make([]byte, p.Size+p.Size/8)

@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -16,6 +17,8 @@ import (
 
 // SkippedBlock is a block left out because its damage was confirmed by a second read.
 type SkippedBlock struct {
+	// Source is the source of a mix.
+	Source string `json:"source,omitempty"`
 	// Shard is the object's name, Block the block's number in it.
 	Shard string `json:"shard"`
 	Block int    `json:"block"`
@@ -27,10 +30,7 @@ type SkippedBlock struct {
 }
 
 func (s SkippedBlock) compare(o SkippedBlock) int {
-	if c := strings.Compare(s.Shard, o.Shard); c != 0 {
-		return c
-	}
-	return s.Block - o.Block
+	return cmp.Or(strings.Compare(s.Source, o.Source), strings.Compare(s.Shard, o.Shard), s.Block-o.Block)
 }
 
 // ledger names the blocks that a stream left out.
@@ -44,9 +44,11 @@ type ledger struct {
 }
 
 type blockID struct {
-	shard string
-	block int
+	source, shard string
+	block         int
 }
+
+func (s *SkippedBlock) id() blockID { return blockID{s.Source, s.Shard, s.Block} }
 
 // ledgerMark is what the ledger was behind a batch: its first blocks.
 type ledgerMark struct {
@@ -55,10 +57,10 @@ type ledgerMark struct {
 	hash    string // of the blocks; what a checkpoint keeps of them
 }
 
-func newLedger(d *Dataset, o StreamOptions) *ledger {
+func newLedger(in []*input, o StreamOptions) *ledger {
 	l := &ledger{limit: o.MaxSkipped}
 	if o.MaxSkippedShare > 0 {
-		l.limit = uint64(o.MaxSkippedShare * float64(d.tables.Samples))
+		l.limit = uint64(o.MaxSkippedShare * float64(samples(in)))
 	}
 	for _, b := range o.Skipped {
 		l.enter(b)
@@ -68,7 +70,7 @@ func newLedger(d *Dataset, o StreamOptions) *ledger {
 
 // enter adds a block unless it is there; l.mu is held, or not needed yet.
 func (l *ledger) enter(b SkippedBlock) {
-	if id := (blockID{b.Shard, b.Block}); !l.known[id] {
+	if id := b.id(); !l.known[id] {
 		if l.known == nil {
 			l.known = map[blockID]bool{}
 		}
@@ -79,12 +81,12 @@ func (l *ledger) enter(b SkippedBlock) {
 }
 
 // hole counts the block of one sample that is missing. It returns the error that ends the stream, if that is what it is.
-func (l *ledger) hole(p *window.Piece, r *order.Ref, cause error) error {
+func (l *ledger) hole(source string, p *window.Piece, r *order.Ref, cause error) error {
 	j := p.Job.Shard.BlockRange(p.Job.Block+int(r.Block)-p.First, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.enter(SkippedBlock{
-		Shard: j.Shard.Name, Block: j.Block, First: j.First, Samples: uint64(j.Shard.Rows[j.From].Samples), Reason: cause.Error(),
+		Source: source, Shard: j.Shard.Name, Block: j.Block, First: j.First, Samples: uint64(j.Shard.Rows[j.From].Samples), Reason: cause.Error(),
 	})
 	if l.last.samples > l.limit {
 		return fmt.Errorf("%w: %d samples in %d damaged blocks, at most %d are allowed; the last: %w",
@@ -100,6 +102,9 @@ func (l *ledger) mark() ledgerMark {
 	if l.last.blocks != len(l.blocks) {
 		h := sha256.New()
 		for _, b := range sorted(l.blocks) {
+			if b.Source != "" {
+				fmt.Fprintf(h, "%s\x00", b.Source)
+			}
 			fmt.Fprintf(h, "%s\x00%d\n", b.Shard, b.Block)
 		}
 		l.last.blocks, l.last.hash = len(l.blocks), hex.EncodeToString(h.Sum(nil)[:16])

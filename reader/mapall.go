@@ -34,7 +34,7 @@ func (s *Stream) mapAll(ctx context.Context, b *Batch) error {
 	_ = g.Wait() // errors are in failed
 	for i, err := range failed {
 		if err != nil {
-			return fmt.Errorf("reader: map: sample %q (number %d): %w", b.Samples[i].Key, b.Samples[i].Number, err)
+			return b.Samples[i].of.failed(fmt.Errorf("reader: map: sample %q (number %d): %w", b.Samples[i].Key, b.Samples[i].Number, err))
 		}
 	}
 	return nil

@@ -53,7 +53,7 @@ func Merge(saved ...Saved) (Saved, error) {
 func (s *Saved) into(known map[blockID]SkippedBlock) error {
 	listed, left := map[blockID]bool{}, s.Checkpoint.Sources[0].Samples
 	for _, b := range s.Skipped {
-		id := blockID{b.Shard, b.Block}
+		id := b.id()
 		if have, ok := known[id]; ok {
 			if have.First != b.First || have.Samples != b.Samples {
 				return fmt.Errorf("reader: merge: %w: the ledgers disagree on block %d of shard %s: give those of one job", order.ErrMismatch, b.Block, b.Shard)

@@ -33,6 +33,7 @@ type delivered struct {
 	firstWait               time.Duration
 	ended                   time.Duration // lifetime, set by Close; 0 while open
 	skipped                 ledgerMark    // after the last batch delivered
+	sources                 []SourceStats // of a mix
 	idle                    []*batchMemory
 }
 
@@ -138,6 +139,10 @@ func (s *Stream) deliver(b *Batch) {
 	}
 	c.samples += uint64(b.counts.Samples)
 	c.bytes += uint64(b.counts.Bytes)
+	for i := range c.sources {
+		c.sources[i].Samples += b.memory.sources[i].Samples
+		c.sources[i].Bytes += b.memory.sources[i].Bytes
+	}
 	c.mu.Unlock()
 	s.tuning.ahead.Deliver()
 	s.place.epoch, s.place.position, s.place.last = b.NextEpoch, b.NextPosition, b
@@ -160,20 +165,28 @@ func (s *Stream) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 
 // Checkpoint returns the place after the last batch that Next returned, whatever has been read ahead.
 // Ranks at the same step have the same place. SkipHash and Skipped are those of this rank; Merge
-// unites them.
+// unites them. Of a mix, use MixCheckpoint.
 func (s *Stream) Checkpoint() (order.Checkpoint, error) {
+	return s.checkpoint(s.place.epoch, s.place.position, s.skippedMark())
+}
+
+// skippedMark is the ledger after the last batch delivered.
+func (s *Stream) skippedMark() ledgerMark {
 	s.count.mu.Lock()
-	skipped := s.count.skipped
-	s.count.mu.Unlock()
-	return s.checkpoint(s.place.epoch, s.place.position, skipped)
+	defer s.count.mu.Unlock()
+	return s.count.skipped
 }
 
 func (s *Stream) checkpoint(epoch, position uint64, skipped ledgerMark) (order.Checkpoint, error) {
-	cp, err := s.plan.Checkpoint(epoch, position)
+	if s.mix != nil {
+		return order.Checkpoint{}, errMixed
+	}
+	in := s.inputs[0]
+	cp, err := in.plan.Checkpoint(epoch, position)
 	if err != nil {
 		return cp, err
 	}
-	cp.GlobalBatch, cp.Tables = s.split.GlobalBatch, s.d.Tables()
+	cp.GlobalBatch, cp.Tables = s.split.GlobalBatch, in.Tables()
 	cp.SkipHash, cp.Skipped = skipped.hash, skipped.samples
 	return cp, nil
 }

@@ -13,8 +13,8 @@ const measuredSamples = 1 << 18
 // logOrder describes the order to the log at the start: its parameters, how this rank's share of it
 // is mixed by place in storage, and what the user should change.
 func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
-	log, p := s.opts.Log, s.plan.Params()
-	if !p.Shuffle {
+	log, p := s.opts.Log, s.Params()
+	if s.mix != nil || !p.Shuffle {
 		return
 	}
 	if p.MixesLittle(s.split.GlobalBatch) {
@@ -30,8 +30,8 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 		log.Warn("stream: there are more ranks than lanes, so ranks read the same blocks: raise ShuffleMemory or set Lanes, or share a cache",
 			"ranks", s.split.World, "lanes", p.Lanes, "reads_of_a_block", round3(float64(s.split.World)/float64(p.Lanes)))
 	}
-	labels := mixing.Parts(s.plan.Samples())
-	w, samples, err := mixing.Rank(s.plan, labels, s.split, mixing.Span{
+	labels := mixing.Parts(s.Plan().Samples())
+	w, samples, err := mixing.Rank(s.Plan(), labels, s.split, mixing.Span{
 		Epoch: min(epoch, lastEpoch), Most: measuredSamples, Stop: func() error { return context.Cause(ctx) },
 	})
 	if err != nil { // the stream was closed

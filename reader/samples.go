@@ -10,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/window"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 // Sample is a key and its fields.
@@ -19,8 +20,33 @@ type Sample struct {
 	Key    []byte
 	// Fields are in ascending order of names, as they were packed.
 	Fields []format.FieldView
+	// Epoch is the epoch of the sample's source, in a stream.
+	Epoch uint32
 	// Padding: the sample only fills the batch (order.TailPad) and has neither key nor fields.
 	Padding bool
+
+	source uint16 // its number in a mix
+	of     *input // in a stream
+}
+
+// Source returns the name of the source in a mix; empty for one data set.
+func (s *Sample) Source() string {
+	if s.of == nil {
+		return ""
+	}
+	return s.of.name
+}
+
+// SourceNumber returns the number of the source in the plan of the mix; 0 for one data set.
+func (s *Sample) SourceNumber() int { return int(s.source) }
+
+// Seed returns the seed for what a program draws at random for a sample of a stream, see
+// order.SampleSeed: it is the same on any rank and after any resume.
+func (s *Sample) Seed() uint64 {
+	if s.of == nil {
+		return 0
+	}
+	return order.SampleSeed(s.of.plan.Params().Seed, uint64(s.Epoch), s.Number, 0)
 }
 
 // Field returns the data of a field, or nil and false.

@@ -20,7 +20,7 @@ type sizes struct {
 	workers  int   // goroutines that fetch
 	ahead    int   // drafts
 	depth    int   // batches that tuning may go ahead
-	piece    int   // blocks of a piece
+	pieces   []int // by source: blocks of a piece
 	room     float64
 }
 
@@ -29,69 +29,115 @@ const (
 	pieceBlocks = 8
 	// Bytes held for each sample and field: of a start and a member in a block.Table; of a reference and
 	// its use in a draft; of a Sample and a FieldView in a batch.
-	startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 36, 64, 48
+	startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 36, 72, 48
 	// requestCost is what a request in flight holds: buffers of its connection, its goroutines' stacks.
 	requestCost = 64 << 10
 	// scratchCost is what a worker holds: a decoder, and stored bytes.
 	scratchCost = 6 << 20
 )
 
-// sizesOf divides the memory budget of a stream.
-func (d *Dataset) sizesOf(o *StreamOptions, p order.Params, t order.Table) (z sizes) {
+// need is what a source needs of the memory of one rank. In a mix, the needs of a batch are in
+// proportion to the source's share.
+type need struct {
+	perBlock float64 // decoded bytes
+	tables   float64 // bytes of sample tables per block
+	lanes    int     // that this rank draws from
+	live     float64 // decoded bytes of the blocks that the order keeps live
+	held     float64 // those with their tables
+	all      float64 // all of the source's blocks with their tables
+	stored   int64   // all of its stored bytes
+	request  float64 // stored bytes of a request
+	decoded  float64 // the same decoded, with tables
+	fields   float64 // of a sample
+	sample   float64 // decoded bytes
+	block    float64 // decoded bytes of a sample's block with its table
+	largest  float64 // possible sample, and so nearly the largest block
+}
+
+func (in *input) need(o *StreamOptions) (n need) {
+	p, t := in.plan.Params(), &in.table
 	blocks := max(float64(len(t.Samples)), 1)
-	samples := float64(d.tables.Samples)
-	fields := 0.0 // of a sample
-	for _, f := range d.tables.Fields {
-		fields += float64(f.Samples) / max(samples, 1)
+	samples := float64(in.tables.Samples)
+	for _, f := range in.tables.Fields {
+		n.fields += float64(f.Samples) / max(samples, 1)
+		n.largest += float64(f.Max)
 	}
-	perBlock := float64(t.Decoded)/blocks + 1
-	tables := (startCost + memberCost*fields) * samples / blocks // bytes of sample tables per block
+	n.perBlock = float64(t.Decoded)/blocks + 1
+	n.tables = (startCost + memberCost*n.fields) * samples / blocks
+	n.block = n.perBlock + n.tables
+	n.lanes = localLanes(p, o.World)
+	n.live = n.perBlock * liveBlocks(p, n.lanes, float64(in.tables.Blocks)/float64(max(in.tables.Shards, 1)))
+	n.held = n.live * n.block / n.perBlock
+	n.all = n.block * float64(in.tables.Blocks)
+	n.stored = int64(in.tables.Bytes)
+	n.request, n.decoded = float64(in.tables.Bytes)/blocks*runAhead(p), n.block*runAhead(p)
+	n.sample = in.share * n.perBlock / max(samples/blocks, 1e-9)
+	n.fields, n.block = in.share*n.fields, in.share*n.block
+	return n
+}
+
+// join adds the need of another source. Requests are of any source, so they are sized by the largest.
+func (n *need) join(m *need) {
+	n.live, n.held, n.all, n.stored = n.live+m.live, n.held+m.held, n.all+m.all, n.stored+m.stored
+	n.fields, n.sample, n.block = n.fields+m.fields, n.sample+m.sample, n.block+m.block
+	n.request, n.decoded, n.largest = max(n.request, m.request), max(n.decoded, m.decoded), max(n.largest, m.largest)
+}
+
+// sizesOf divides the memory budget of a stream.
+func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
+	needs := make([]need, len(inputs))
+	var all need
+	for i, in := range inputs {
+		if in.share > 0 { // what has no weight gives nothing
+			needs[i] = in.need(o)
+			all.join(&needs[i])
+			z.requests = max(z.requests, requests(in.source.Store, in.source.Requests(), o.Requests))
+		}
+	}
 	local := o.GlobalBatch/o.World + 1
 	z.ahead = min(max(64<<10/local, 2), 1024)
 	z.depth = cmp.Or(o.Depth, z.ahead+4)
-	rest := int64(o.Workers)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+3)*int64(sampleCost+fieldCost*fields))
-	z.requests = requests(d.source.Store, d.source.Requests(), o.Requests)
-	stored := float64(d.tables.Bytes) / blocks * runAhead(p) // bytes of a request
-	all := int64(d.tables.Bytes)                             // that can be on their way
-	lanes := localLanes(p, o.World)
-	live := perBlock * liveBlocks(p, lanes, float64(d.tables.Blocks)/float64(max(d.tables.Shards, 1)))
+	rest := int64(o.Workers)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+3)*int64(sampleCost+fieldCost*all.fields))
 	if z.memory = o.Memory; z.memory == 0 {
-		onTheirWay := min(int64(float64(z.requests)*stored), all) + int64(z.requests)*requestCost
-		z.memory = d.defaultMemory(o, p, perBlock+tables, live*(perBlock+tables)/perBlock, z.requests, rest+onTheirWay)
+		onTheirWay := min(int64(float64(z.requests)*all.request), all.stored) + int64(z.requests)*requestCost
+		z.memory = all.memory(o, z.requests, rest+onTheirWay)
 	}
 	z.workers = o.Workers
 	if z.requests > 0 { // and stored bytes on their way
 		z.most = z.requests
-		if o.Requests == 0 && !o.NoAutotune {
-			z.most = mostRequests(d.source.Store, z.requests, z.memory, stored)
+		for _, in := range inputs {
+			if in.share > 0 && o.Requests == 0 && !o.NoAutotune {
+				z.most = max(z.most, mostRequests(in.source.Store, z.requests, z.memory, all.request))
+			}
 		}
-		z.flight = max(min(z.memory/4, int64(float64(z.most)*stored), all), 1<<20)
+		z.flight = max(min(z.memory/4, int64(float64(z.most)*all.request), all.stored), 1<<20)
 		rest += z.flight + int64(z.most)*requestCost
 		z.workers = max(o.Workers, z.most)
 		if o.Requests > 0 {
 			z.workers = z.requests
 		}
 	}
-	z.window = int64(float64(z.memory-min(rest, z.memory/2)) * perBlock / (perBlock + tables))
-	z.piece = pieceSize(p, int(float64(z.window)/perBlock), lanes)
-	batch := perBlock * float64(local) / max(samples/blocks, 1e-9)
-	z.room = max(float64(z.window)-live, float64(z.window)/8) / max(batch, 1)
+	z.window = int64(float64(z.memory-min(rest, z.memory/2)) * all.live / all.held)
+	for i, in := range inputs {
+		n, piece := &needs[i], 1
+		if in.share > 0 {
+			piece = pieceSize(in.plan.Params(), int(float64(z.window)*(n.live/all.live)/n.perBlock), n.lanes)
+		}
+		z.pieces = append(z.pieces, piece)
+	}
+	z.room = max(float64(z.window)-all.live, float64(z.window)/8) / max(all.sample*float64(local), 1)
 	return z
 }
 
-// defaultMemory returns what the order keeps live for this rank and half as much to run ahead; at
-// least 64 MiB, and no more than holds the whole data set with the rest beside it. Batches in hand
-// have half of the budget, and a batch may use all blocks.
-func (d *Dataset) defaultMemory(o *StreamOptions, p order.Params, perBlock, live float64, requests int, rest int64) int64 {
-	all := 2 * float64(max(o.Hold, 1)) * perBlock * float64(d.tables.Blocks) * 9 / 8
-	batch := perBlock * float64(o.GlobalBatch) / float64(o.World)
-	want := 1.5*live + batch + float64(o.Workers)*scratchCost
-	want += 4. / 3 * float64(requests) * perBlock * runAhead(p) // asked for, decoded, and a quarter for it stored
-	var largest float64                                         // possible sample, and so nearly the largest block
-	for _, f := range d.tables.Fields {
-		largest += float64(f.Max)
-	}
-	return int64(max(64<<20, 2*largest, min(want, all+float64(rest))))
+// memory returns what the order keeps live for this rank and half as much to run ahead; at least
+// 64 MiB, and no more than holds all data with the rest beside it. Batches in hand have half of the
+// budget, and a batch may use all blocks.
+func (n *need) memory(o *StreamOptions, requests int, rest int64) int64 {
+	all := 2 * float64(max(o.Hold, 1)) * n.all * 9 / 8
+	batch := n.block * float64(o.GlobalBatch) / float64(o.World)
+	want := 1.5*n.held + batch + float64(o.Workers)*scratchCost
+	want += 4. / 3 * float64(requests) * n.decoded // asked for, decoded, and a quarter for it stored
+	return int64(max(64<<20, 2*n.largest, min(want, all+float64(rest))))
 }
 
 // localLanes returns about how many lanes one rank draws from.

@@ -3,6 +3,8 @@ package reader
 import (
 	"context"
 	"iter"
+	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/shardtool/shardtool/reader/internal/account"
@@ -80,6 +82,8 @@ type PieceCounts struct {
 type StreamStats struct {
 	// Batches were delivered, with so many Samples, padding left out. Bytes are those of their fields, before Map.
 	Batches, Samples, Bytes uint64
+	// Sources are the samples and bytes of each source of a mix, by its number in the plan; nil for one data set.
+	Sources []SourceStats
 	// Elapsed is the time since the stream was opened, until it was closed.
 	Elapsed time.Duration
 	// Wait is the time that calls of Next have waited, FirstWait that of the first one. Stalls is the same by its causes.
@@ -104,6 +108,12 @@ type StreamStats struct {
 	Held int64
 }
 
+// SourceStats counts what a stream has delivered of a source of a mix.
+type SourceStats struct {
+	Name           string
+	Samples, Bytes uint64
+}
+
 // Stats counts what the stream has done so far. It may be called from any goroutine.
 func (s *Stream) Stats() StreamStats {
 	c, n := &s.clock, &s.count
@@ -116,7 +126,7 @@ func (s *Stream) Stats() StreamStats {
 		elapsed = time.Since(s.life.opened)
 	}
 	return StreamStats{
-		Batches: n.batches, Samples: n.samples, Bytes: n.bytes,
+		Batches: n.batches, Samples: n.samples, Bytes: n.bytes, Sources: slices.Clone(n.sources),
 		Elapsed: elapsed, Wait: stalls.Total(), FirstWait: n.firstWait, Stalls: stalls,
 		Pieces: PieceCounts{
 			Queued: c.Count(account.Queued), Reading: c.Count(account.Reading) + c.Count(account.Room), Paused: c.Paused(),
@@ -169,6 +179,13 @@ func (s *Stream) logLine(before, now StreamStats) {
 	}
 	if now.Requests > 0 {
 		attrs = append(attrs, "requests", now.Requests)
+	}
+	for i, of := range now.Sources {
+		n := of.Samples
+		if before.Sources != nil {
+			n -= before.Sources[i].Samples
+		}
+		attrs = append(attrs, slog.Uint64("samples."+of.Name, n))
 	}
 	s.opts.Log.Info("stream", append(attrs, "depth", now.Depth)...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,9 +27,9 @@ import (
 // Package order decides the order before anything runs concurrently. Each package below
 // reader/internal documents its part.
 type Stream struct {
-	d       *Dataset
+	inputs  []*input // sources
+	mix     *Mix     // nil for one data set
 	opts    StreamOptions
-	plan    *order.Plan
 	split   order.Split
 	sizes   sizes
 	clock   account.Clock
@@ -56,7 +57,7 @@ type lifetime struct {
 	opened time.Time
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	end    func()
+	ends   []func()
 	wg     sync.WaitGroup
 	once   sync.Once
 }
@@ -67,66 +68,65 @@ type lifetime struct {
 // Errors: invalid options, or options that do not fit the data set, wrap ErrOptions. A checkpoint of
 // other content, or of another order, wraps order.ErrMismatch and names the member.
 func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
-	o, err := o.filled(d)
+	in := &input{Dataset: d, share: 1}
+	o, err := o.filled([]*input{in})
 	if err != nil {
 		return nil, optionsError{err}
 	}
-	table, err := d.OrderTable(ctx)
+	in.table, err = d.OrderTable(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{d: d, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
+	s := &Stream{inputs: []*input{in}, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
 	var params order.Params
 	s.place.epoch = o.Epoch
 	if cp := o.Checkpoint; cp != nil {
 		params = cp.Params
-	} else if params, err = order.Choose(table, o.Choice()); err != nil {
+	} else if params, err = order.Choose(in.table, o.Choice()); err != nil {
 		return nil, optionsError{err}
 	}
-	if s.plan, err = order.New([]order.Source{{Table: table, Digest: format.DigestString(d.Digest())}}, params); err != nil {
+	if in.plan, err = order.New([]order.Source{{Table: in.table, Digest: format.DigestString(d.Digest())}}, params); err != nil {
 		return nil, optionsError{err}
 	}
 	if cp := o.Checkpoint; cp != nil {
-		if err := cp.Fits(s.plan); err != nil {
+		if err := cp.Fits(in.plan); err != nil {
 			return nil, err
 		}
 		s.place.epoch, s.place.position = cp.Epoch, cp.Position
 	}
-	if err := s.plan.CheckSplit(s.split); err != nil {
+	if err := in.plan.CheckSplit(s.split); err != nil {
 		return nil, optionsError{err}
 	}
-	cursor, err := s.plan.Seek(s.place.epoch, s.place.position)
+	cursor, err := in.plan.Seek(s.place.epoch, s.place.position)
 	if err != nil {
 		return nil, optionsError{err}
 	}
 	if o.Epochs > 0 {
 		cursor.Until(o.End())
 	}
-	s.start(ctx, table, cursor)
+	s.start(ctx, rankOrder{cursor, s.split})
 	return s, nil
 }
 
 // start wires the parts of the stream, and begins to read ahead.
-func (s *Stream) start(ctx context.Context, t order.Table, cursor *order.Cursor) {
+func (s *Stream) start(ctx context.Context, of planner.Order) {
 	s.life.opened = time.Now()
-	s.life.ctx, s.life.end = s.d.catalog.Scope(context.WithoutCancel(ctx))
-	s.life.ctx, s.life.cancel = context.WithCancelCause(s.life.ctx)
-	s.sizes = s.d.sizesOf(&s.opts, s.plan.Params(), t)
-	s.ledger = newLedger(s.d, s.opts)
+	s.scope(context.WithoutCancel(ctx))
+	s.sizes = sizesOf(s.inputs, &s.opts)
+	s.ledger = newLedger(s.inputs, s.opts)
 	s.count.skipped = s.ledger.mark()
 	s.flow = flow{
 		fetches: make(chan *window.Piece, max(4*s.opts.Workers, s.sizes.requests)), drafts: make(chan *planner.Draft, s.sizes.ahead),
 		landing: make(chan struct{}, 1), ready: make(chan assembled, 2),
 	}
 	if s.sizes.requests > 0 {
-		s.flow.flight = fetch.NewFlight(&s.d.pool, s.opts.Workers, s.sizes.flight)
+		s.flow.flight = fetch.NewFlight(s.pool(), s.opts.Workers, s.sizes.flight)
 	}
 	s.window = window.New(s.sizes.window, &s.clock)
 	s.tune()
 	s.planner = &planner.Planner{
-		Order: rankOrder{cursor, s.split}, Shards: &shards{d: s.d, plan: s.plan, first: t.ShardFirst},
-		Sources: []planner.Source{{PieceBlocks: s.sizes.piece, SampleBytes: int64(t.Decoded / max(s.d.tables.Samples, 1)), Joined: s.d.source.Joined()}},
-		Window:  s.window, Clock: &s.clock, Ahead: s.tuning.ahead, Load: &s.tuning.load,
+		Order: of, Shards: &shards{inputs: s.inputs}, Sources: s.sources(),
+		Window: s.window, Clock: &s.clock, Ahead: s.tuning.ahead, Load: &s.tuning.load,
 		Limit: s.sizes.memory, Share: s.sizes.window / int64(2*max(s.opts.Hold, 1)),
 		Drafts: s.flow.drafts, Fetches: s.flow.fetches,
 	}
@@ -151,28 +151,37 @@ func (o rankOrder) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
 	return o.NextBatch(refs, o.split)
 }
 
-// shards finds the shards of a stream for the planner, and keeps those used last.
-type shards struct {
-	d     *Dataset
-	plan  *order.Plan
-	first []int // block of each shard in the data set
-	known map[int]*fetch.Shard
+// scope makes the context that ends with the stream or with one of its data sets.
+func (s *Stream) scope(ctx context.Context) {
+	l := &s.life
+	l.ctx = ctx
+	for _, in := range s.inputs {
+		if in.Dataset != nil {
+			var end func()
+			l.ctx, end = in.catalog.Scope(l.ctx)
+			l.ends = append(l.ends, end)
+		}
+	}
+	l.ctx, l.cancel = context.WithCancelCause(l.ctx)
 }
 
-func (s *shards) Shard(ctx context.Context, _ int, block uint32) (*fetch.Shard, int, error) {
-	number := s.plan.ShardOf(block)
-	if sh := s.known[number]; sh != nil {
-		return sh, s.first[number], nil
+// pool has the decoders of the workers: that of any of the data sets.
+func (s *Stream) pool() *fetch.ScratchPool {
+	i := slices.IndexFunc(s.inputs, func(in *input) bool { return in.Dataset != nil })
+	return &s.inputs[i].pool
+}
+
+// sources are those of the planner.
+func (s *Stream) sources() []planner.Source {
+	out := make([]planner.Source, len(s.inputs))
+	for i, in := range s.inputs {
+		if in.Dataset != nil {
+			out[i] = planner.Source{
+				PieceBlocks: s.sizes.pieces[i], SampleBytes: int64(in.table.Decoded / max(in.tables.Samples, 1)), Joined: in.source.Joined(),
+			}
+		}
 	}
-	sh, err := s.d.catalog.Shard(ctx, number)
-	if err != nil {
-		return nil, 0, err
-	}
-	if s.known == nil || len(s.known) >= 4096 {
-		s.known = map[int]*fetch.Shard{}
-	}
-	s.known[number] = sh
-	return sh, s.first[number], nil
+	return out
 }
 
 // work is one worker: it fills pieces.
@@ -182,11 +191,11 @@ func (s *Stream) work(ctx context.Context) {
 		at = account.NewWorker(&s.clock, s.tuning.meters)
 	}
 	w := fetch.Worker{
-		Source: s.d.source, Flight: s.flow.flight, KeepGoing: true, Account: at, Rereads: func() { s.count.rereads.Add(1) },
+		Flight: s.flow.flight, KeepGoing: true, Account: at, Rereads: func() { s.count.rereads.Add(1) },
 	}
 	if w.Flight == nil {
-		w.Scratch = s.d.pool.Get()
-		defer func() { s.d.pool.Put(w.Scratch) }()
+		w.Scratch = s.pool().Get()
+		defer func() { s.pool().Put(w.Scratch) }()
 	}
 	ctx = objstore.WithTracer(ctx, at)
 	var results []fetch.Result
@@ -249,16 +258,27 @@ func (s *Stream) assemble(ctx context.Context) {
 // skip decides about a sample of a damaged block.
 func (s *Stream) skip(p *window.Piece, r *order.Ref, cause error) error {
 	if s.opts.OnCorrupt == CorruptSkips && fetch.Proven(cause) {
-		return s.ledger.hole(p, r, cause)
+		return s.inputs[r.Source].failed(s.ledger.hole(s.inputs[r.Source].name, p, r, cause))
 	}
-	return cause
+	return s.inputs[r.Source].failed(cause)
 }
 
-// Params returns the frozen parameters of the order, as chosen or as in the checkpoint.
-func (s *Stream) Params() order.Params { return s.plan.Params() }
+// Params returns the frozen parameters of the order, as chosen or as in the checkpoint. A mix has
+// those of its sources in its plan: see MixPlan.
+func (s *Stream) Params() order.Params {
+	if s.mix != nil {
+		return order.Params{}
+	}
+	return s.inputs[0].plan.Params()
+}
 
-// Plan returns the order itself.
-func (s *Stream) Plan() *order.Plan { return s.plan }
+// Plan returns the order itself; nil for a mix.
+func (s *Stream) Plan() *order.Plan {
+	if s.mix != nil {
+		return nil
+	}
+	return s.inputs[0].plan
+}
 
 // GlobalBatch returns the batch size in use.
 func (s *Stream) GlobalBatch() int { return s.split.GlobalBatch }
@@ -275,9 +295,11 @@ var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClose
 func (s *Stream) Close() error {
 	s.life.cancel(errStreamClosed)
 	s.life.wg.Wait()
-	s.life.end()
+	for _, end := range slices.Backward(s.life.ends) {
+		end()
+	}
 	s.life.once.Do(func() {
-		s.tuning.ask(s.d.source.Store, 0)
+		s.tuning.ask(0)
 		s.flow.flight.Land()
 		s.window.Close()
 		s.count.end(time.Since(s.life.opened))

@@ -7,10 +7,8 @@ import (
 	"log/slog"
 	"math"
 	"runtime"
-	"slices"
 	"time"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/tune"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -34,7 +32,7 @@ var (
 	ErrHeld = errors.New("too many batches held")
 	// ErrOptions: the options cannot be, or do not fit the data set.
 	ErrOptions = errors.New("stream options")
-	// ErrFields: the data set lacks a field that StreamOptions.Expect names.
+	// ErrFields: a data set lacks a field that StreamOptions.Expect names, or that another source has.
 	ErrFields = errors.New("missing fields")
 )
 
@@ -103,7 +101,8 @@ type Read struct {
 	// delivered. It may replace Fields by others that it allocates, but not write to the bytes they
 	// had. An error ends the stream at that batch.
 	Map func(ctx context.Context, s *Sample) error
-	// Expect names fields that every sample of the data set must have.
+	// Expect names fields that every sample must have. One with a question mark, as in "caption?", may
+	// be missing. The sources of a mix must have the same fields, but for those with a question mark.
 	Expect []string
 }
 
@@ -145,7 +144,7 @@ func (o *StreamOptions) End() uint64 {
 	return o.Epoch + o.Epochs
 }
 
-func (o StreamOptions) filled(d *Dataset) (StreamOptions, error) {
+func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 	if o.World == 0 {
 		o.World = 1
 	}
@@ -156,7 +155,11 @@ func (o StreamOptions) filled(d *Dataset) (StreamOptions, error) {
 		o.GlobalBatch = 256
 	}
 	if o.Workers == 0 {
-		o.Workers = d.opts.Workers
+		for _, x := range in {
+			if x.Dataset != nil {
+				o.Workers = max(o.Workers, x.opts.Workers)
+			}
+		}
 	}
 	if o.StatsEvery == 0 {
 		o.StatsEvery = time.Minute
@@ -178,25 +181,7 @@ func (o StreamOptions) filled(d *Dataset) (StreamOptions, error) {
 	case o.Memory < 0 || (o.Memory > 0 && o.Memory < minMemory):
 		return o, fmt.Errorf("reader: memory budget of %d bytes: give at least %d, or 0 to have it sized by the order", o.Memory, minMemory)
 	}
-	return o, d.expect(o.Expect)
-}
-
-// expect refuses a data set without the named fields.
-func (d *Dataset) expect(fields []string) error {
-	for _, want := range fields {
-		i := slices.IndexFunc(d.tables.Fields, func(f format.FieldTotal) bool { return f.Name == want })
-		if i < 0 {
-			have := make([]string, len(d.tables.Fields))
-			for j := range have {
-				have[j] = d.tables.Fields[j].Name
-			}
-			return fmt.Errorf("reader: %w: %v has no field %q, it has %q", ErrFields, d.Store(), want, have)
-		}
-		if n := d.tables.Fields[i].Samples; n != d.tables.Samples {
-			return fmt.Errorf("reader: %w: field %q is in %d of %d samples of %v", ErrFields, want, n, d.tables.Samples, d.Store())
-		}
-	}
-	return nil
+	return o, expect(in, o.Expect)
 }
 
 // Choice returns what the order is chosen by when there is no checkpoint.

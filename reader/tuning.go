@@ -15,8 +15,7 @@ type tuning struct {
 	load   tune.Load
 	gate   *tune.Gate   // of requests; nil where the workers bound reading
 	meters *tune.Meters // nil where nothing is tuned
-	extra  int          // requests granted by an elastic store; owned by the tuner goroutine
-	sends  int          // requests that the store sends anyway
+	stores []asked      // owned by the tuner goroutine
 }
 
 // tune sets the first requests and depth, and starts the tuner where one of them may change.
@@ -30,10 +29,11 @@ func (s *Stream) tune() {
 	if o.NoAutotune {
 		depth = z.depth
 	}
-	t.ahead, t.sends = tune.NewAhead(depth), s.d.source.Requests()
+	t.ahead = tune.NewAhead(depth)
 	if z.most > 0 {
 		t.gate = tune.NewGate(z.requests)
-		t.ask(s.d.source.Store, z.requests)
+		t.stores = elastics(s.inputs)
+		t.ask(z.requests)
 	}
 	if o.NoAutotune || limits.FixedDepth && (limits.FixedRequests || z.most == 0) {
 		return
@@ -50,13 +50,33 @@ func (s *Stream) tune() {
 	s.life.wg.Go(func() { loop.Run(s.life.ctx, func() { s.count.decisions.Add(1) }) })
 }
 
-// ask has an elastic store send so many requests for this stream, where that is more than it sends
-// anyway.
-func (t *tuning) ask(store objstore.Store, requests int) {
-	elastic, ok := store.(objstore.Elastic)
-	if extra := max(requests-t.sends, 0); ok && extra != t.extra {
-		elastic.Allow(extra - t.extra)
-		t.extra = extra
+// asked is a store that sends more requests where it is asked to.
+type asked struct {
+	objstore.Elastic
+	sends int // requests that it sends anyway
+	extra int // requests granted for this stream
+}
+
+func elastics(inputs []*input) (stores []asked) {
+	for _, in := range inputs {
+		if in.share > 0 {
+			if e, ok := in.source.Store.(objstore.Elastic); ok {
+				stores = append(stores, asked{Elastic: e, sends: in.source.Requests()})
+			}
+		}
+	}
+	return stores
+}
+
+// ask has elastic stores send so many requests for this stream, where that is more than they send
+// anyway. The requests may all be of one source.
+func (t *tuning) ask(requests int) {
+	for i := range t.stores {
+		e := &t.stores[i]
+		if extra := max(requests-e.sends, 0); extra != e.extra {
+			e.Allow(extra - e.extra)
+			e.extra = extra
+		}
 	}
 }
 
@@ -75,7 +95,7 @@ func (t tuned) Progress() tune.Progress {
 }
 
 func (t tuned) SetRequests(n int) {
-	t.s.tuning.ask(t.s.d.source.Store, n)
+	t.s.tuning.ask(n)
 	t.s.tuning.gate.Set(n)
 }
 

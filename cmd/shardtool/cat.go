@@ -18,6 +18,7 @@ import (
 type catFlags struct {
 	cache       cacheFlags
 	order       orderFlags
+	mix         mixFlags
 	stats       statsFlags
 	tune        tuneFlags
 	json        bool
@@ -33,7 +34,7 @@ type catFlags struct {
 func newCat() *cobra.Command {
 	var f catFlags
 	cmd := &cobra.Command{
-		Use:   "cat DATASET",
+		Use:   "cat DATASET|MIX.yaml",
 		Short: "Stream samples as one tar",
 		Long: `Stream samples to stdout as a plain tar, in the order the flags ask for; every byte is checked before it is
 written. After an error the archive has no end: what was written until then is right, and tar says that the rest
@@ -45,6 +46,10 @@ kill the batch in flight may come twice. A consumer that must see each sample on
 --checkpoints: a member ` + checkpointMember + ` (or a line {"checkpoint":…} with --json) stands behind
 every batch; what follows the last one it has read, it drops. SIGTERM, SIGINT and SIGUSR1 end the batch in hand,
 save, and exit 5.
+
+A file that ends in .yaml, .yml or .json is a mix: several data sets as one stream. Names in the tar then begin with the
+source and a slash, since sources may have the same keys; lines of --json have the source, its epoch, and the position
+in the mix.
 
 With --on-error skip, FILE.skipped lists the blocks that this rank skipped. Each rank finds only the damage in its own
 samples, and --max-skipped counts these: the processes of several ranks do not know of each other. To go on with the
@@ -60,6 +65,7 @@ Exit codes:
 	}
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
+	f.mix.add(cmd)
 	f.cache.add(cmd)
 	f.stats.add(cmd)
 	cmd.Flags().StringVar(&f.out, "checkpoint-out", "", "replace this file after each batch by where it ends")
@@ -91,6 +97,11 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	if err := f.order.fill(); err != nil {
 		return err
 	}
+	if !isMix(arg) {
+		if err := f.mix.refuse(cmd); err != nil {
+			return err
+		}
+	}
 	if err := f.tune.fill(&f.order.opt); err != nil {
 		return err
 	}
@@ -108,7 +119,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	default:
 		return usagef("--on-error %q: use fail or skip", f.onError)
 	}
-	if f.order.orderSaid || f.checkpoints || f.out != "" || f.onError == "skip" || f.stats.said() {
+	if isMix(arg) || f.order.orderSaid || f.checkpoints || f.out != "" || f.onError == "skip" || f.stats.said() {
 		if !cmd.Flags().Changed("memory") {
 			f.memory = 0
 		} else {
@@ -123,7 +134,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	}
 	defer ds.Close()
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
-	bar := f.bar(cmd, ds)
+	bar := f.bar(cmd, f.order.samples(ds.NumSamples()))
 	if f.json {
 		err = catJSON(ctx, w, ds, f.order.limit, bar)
 	} else {
@@ -137,14 +148,15 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	return err
 }
 
-// bar counts the samples of the order that the flags ask for.
-func (f *catFlags) bar(cmd *cobra.Command, ds *reader.Dataset) *progress {
-	return newBar(cmd.ErrOrStderr(), cmd.OutOrStdout(), "cat", samplesOf(f.order.samples(ds.NumSamples())), f.quiet)
+// bar counts samples.
+func (f *catFlags) bar(cmd *cobra.Command, samples int64) *progress {
+	return newBar(cmd.ErrOrStderr(), cmd.OutOrStdout(), "cat", samplesOf(samples), f.quiet)
 }
 
 // orderLine is a sample in an order, as `cat --json` prints it.
 type orderLine struct {
-	Epoch    uint64 `json:"epoch"`
+	Source   string `json:"source,omitempty"` // in a mix
+	Epoch    uint64 `json:"epoch"`            // in a mix that of the source
 	Position uint64 `json:"position"`
 	Shard    string `json:"shard"`
 	Block    int    `json:"block"`

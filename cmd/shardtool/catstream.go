@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"time"
 
@@ -16,7 +17,6 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order"
 )
 
 // checkpointMember is the name of the member that carries a checkpoint in a tar stream. Loaders pass over names that begin
@@ -30,41 +30,37 @@ const saveWithin = 8 * time.Second
 func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	ctx := cmd.Context()
 	quiet := context.WithoutCancel(ctx) // a signal lets the batch in hand end
-	ds, err := f.order.open(ctx, arg, reader.Options{Workers: f.work})
-	if err != nil {
-		return err
-	}
-	defer ds.Close()
 	f.order.opt.Memory = f.memory
 	if err := f.stats.fill(&f.order.opt, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
-	s, err := f.order.stream(ctx, ds)
+	in, err := f.open(ctx, cmd.ErrOrStderr(), arg)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer in.Close()
+	s := in.Stream
 	stop, err := f.stats.watch(ctx, cmd.ErrOrStderr(), s, f.order.opt.Rank)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	f.order.adviseMix(cmd.ErrOrStderr(), s.Params())
-	if f.order.behind() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, f.order.opt.Checkpoint.Epoch)
+	if f.order.in != "" && f.order.ended(in.epoch) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in, in.epoch)
 	}
 	if !cmd.Flags().Changed("memory") {
 		limitMemory(s.Memory(), 0)
 	}
 	w := bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10)
-	out := &batchWriter{ds: ds, w: w, json: f.json, left: f.order.limit, saved: -1}
+	out := &batchWriter{in: in, places: make([]placer, len(in.sets)), w: w, json: f.json, left: f.order.limit, saved: -1}
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(saveWithin, func() {
 			fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: nobody takes the output; stopped behind the last batch that was taken")
 			exit(exitStopped)
 		})
 	})()
-	out.bar = f.bar(cmd, ds)
+	out.bar = f.bar(cmd, f.order.left(in.samples, in.epoch, in.position))
 	err = out.run(ctx, quiet, s, f)
 	out.bar.end()
 	if errors.Is(err, reader.ErrSkipped) {
@@ -78,26 +74,91 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	}
 	if n := s.Stats().Skipped; err == nil && n > 0 {
 		for _, b := range s.Skipped() {
-			fmt.Fprintf(cmd.ErrOrStderr(), "skipped: %s block %d, samples %d to %d: %s\n", b.Shard, b.Block, b.First, b.First+b.Samples-1, b.Reason)
+			fmt.Fprintf(cmd.ErrOrStderr(), "skipped: %s block %d, samples %d to %d: %s\n", path.Join(b.Source, b.Shard), b.Block, b.First, b.First+b.Samples-1, b.Reason)
 		}
 		err = &exitError{exitSkipped, fmt.Errorf("%s in %s were left out", plural(n, "sample"), plural(len(s.Skipped()), "damaged block"))}
 	}
 	return err
 }
 
+// catInput is the stream that is written.
+type catInput struct {
+	*reader.Stream
+	sets            []*reader.Dataset // by source
+	samples         uint64            // of an epoch
+	epoch, position uint64            // where it begins, in an epoch
+}
+
+// Close closes the stream and its data sets.
+func (in *catInput) Close() {
+	in.Stream.Close()
+	for _, ds := range in.sets {
+		if ds != nil {
+			ds.Close()
+		}
+	}
+}
+
+// open opens a stream over a data set or a mix.
+func (f *catFlags) open(ctx context.Context, stderr io.Writer, arg string) (*catInput, error) {
+	if isMix(arg) {
+		return f.openMix(ctx, stderr, arg)
+	}
+	ds, err := f.order.open(ctx, arg, reader.Options{Workers: f.work})
+	if err != nil {
+		return nil, err
+	}
+	in := &catInput{sets: []*reader.Dataset{ds}, samples: ds.NumSamples(), epoch: f.order.opt.Epoch}
+	if cp := f.order.opt.Checkpoint; cp != nil {
+		in.epoch, in.position = cp.Epoch, cp.Position
+	}
+	if in.Stream, err = f.order.stream(ctx, ds); err != nil {
+		ds.Close()
+		return nil, err
+	}
+	return in, nil
+}
+
+func (f *catFlags) openMix(ctx context.Context, stderr io.Writer, arg string) (*catInput, error) {
+	o, err := f.order.openMix(ctx, arg, &f.mix, stderr)
+	if err != nil {
+		return nil, err
+	}
+	opt := f.order.opt
+	opt.Workers = f.work
+	for _, ds := range o.sets { // whatever samples have is written
+		if ds != nil {
+			for _, field := range ds.Fields() {
+				opt.Expect = append(opt.Expect, field.Name+"?")
+			}
+		}
+	}
+	m, err := f.order.placeMix(o, &f.mix)
+	in := &catInput{sets: o.sets, samples: o.plan.Mix().Epoch}
+	if err == nil {
+		in.Stream, err = reader.OpenMix(ctx, m, opt)
+	}
+	if err != nil {
+		o.Close()
+		return nil, f.order.explain(err)
+	}
+	in.epoch, in.position = m.Position/in.samples, m.Position%in.samples
+	return in, nil
+}
+
 // batchWriter writes samples to a stream.
 type batchWriter struct {
-	ds    *reader.Dataset
-	w     *bufio.Writer
-	json  bool
-	left  int64 // samples still to write; 0: no limit
-	full  bool  // the limit was reached
-	cut   bool  // stopped in the middle: no end of archive
-	buf   []byte
-	place placer
-	bar   *progress
-	done  int64 // samples written
-	saved int   // blocks in the ledger beside the checkpoint file; -1: unknown
+	in     *catInput
+	places []placer // by source
+	w      *bufio.Writer
+	json   bool
+	left   int64 // samples still to write; 0: no limit
+	full   bool  // the limit was reached
+	cut    bool  // stopped in the middle: no end of archive
+	buf    []byte
+	bar    *progress
+	done   int64 // samples written
+	saved  int   // blocks in the ledger beside the checkpoint file; -1: unknown
 }
 
 func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFlags) error {
@@ -131,11 +192,7 @@ func (o *batchWriter) save(s *reader.Stream, b *reader.Batch, f *catFlags) error
 	if !f.checkpoints && f.out == "" {
 		return nil
 	}
-	cp, err := b.Checkpoint()
-	if err != nil {
-		return err
-	}
-	text, err := order.AppendCheckpoint(nil, cp)
+	text, err := b.AppendCheckpoint(nil)
 	if err != nil {
 		return err
 	}
@@ -184,8 +241,12 @@ func (o *batchWriter) batch(ctx context.Context, b *reader.Batch) (whole bool, e
 }
 
 func (o *batchWriter) members(s *reader.Sample) error {
+	key := string(s.Key)
+	if source := s.Source(); source != "" {
+		key = source + "/" + key // sources may have the same keys
+	}
 	for _, f := range s.Fields {
-		o.buf = format.AppendHeader(o.buf[:0], format.JoinName(string(s.Key), string(f.Name)), int64(len(f.Data)))
+		o.buf = format.AppendHeader(o.buf[:0], format.JoinName(key, string(f.Name)), int64(len(f.Data)))
 		if err := o.member(o.buf, f.Data); err != nil {
 			return err
 		}
@@ -208,12 +269,16 @@ func (o *batchWriter) member(header, payload []byte) error {
 
 func (o *batchWriter) line(ctx context.Context, b *reader.Batch, i int) error {
 	s := &b.Samples[i]
-	shard, block, err := o.place.find(ctx, o.ds, s.Number)
+	of := s.SourceNumber()
+	shard, block, err := o.places[of].find(ctx, o.in.sets[of], s.Number)
 	if err != nil {
 		return err
 	}
-	epoch, position := placeInOrder(b.Epoch, b.Position+uint64(b.First+b.Place(i)), o.ds.NumSamples(), s.Padding)
-	line := orderLine{Epoch: epoch, Position: position, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key), Padding: s.Padding}
+	epoch, position := uint64(s.Epoch), b.Position+uint64(b.First+b.Place(i))
+	if !o.in.Mixed() {
+		epoch, position = placeInOrder(b.Epoch, position, o.in.samples, s.Padding)
+	}
+	line := orderLine{Source: s.Source(), Epoch: epoch, Position: position, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key), Padding: s.Padding}
 	text, err := json.Marshal(line)
 	if err != nil {
 		return err

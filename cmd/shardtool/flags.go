@@ -77,6 +77,9 @@ func dataset(ctx context.Context, arg string) (store objstore.Store, generation 
 	if arg == "-" {
 		return nil, "", usagef("a data set cannot be - (stdin or stdout): name its folder")
 	}
+	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && isMix(arg) {
+		return nil, "", usagef("%s is a mix: cat and order read mixes; here, name one of its data sets", arg)
+	}
 	addr := arg
 	if i := strings.LastIndexByte(arg, '@'); i >= 0 && isGeneration(arg[i+1:]) {
 		addr, generation = arg[:i], arg[i+1:]

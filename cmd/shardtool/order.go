@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,19 +17,32 @@ import (
 
 func newOrder() *cobra.Command {
 	var f orderFlags
+	var mixed mixFlags
 	var keys bool
 	cmd := &cobra.Command{
-		Use:   "order DATASET",
+		Use:   "order DATASET|MIX.yaml",
 		Short: "Print which sample comes when, without reading samples",
 		Long: `Print the samples of one rank in the order they are delivered, a JSON object a line. Only the manifest is read, and
 with --keys the shards' indexes.
 
+A file that ends in .yaml, .yml or .json is a mix: several data sets as one stream. Its lines have the source; their epoch is that
+of the source, and their position counts over all epochs of the mix.
+
 Exit codes:
 ` + exitCodes,
-		Example: "  shardtool order out/ --shuffle --seed 7 --world-size 8 --rank 3 --limit 20",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Example: "  shardtool order out/ --shuffle --seed 7 --world-size 8 --rank 3 --limit 20\n" +
+			"  shardtool order mix.yaml --shuffle --seed 7 --global-batch 4096 --world-size 8 --rank 3 --step 40000",
+		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.fill(); err != nil {
+				return err
+			}
+			w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
+			if isMix(args[0]) {
+				err := f.orderMix(cmd.Context(), w, cmd.ErrOrStderr(), args[0], &mixed, keys)
+				return cmp.Or(err, w.Flush())
+			}
+			if err := mixed.refuse(cmd); err != nil {
 				return err
 			}
 			ds, err := f.open(cmd.Context(), args[0], reader.Options{})
@@ -36,7 +50,6 @@ Exit codes:
 				return err
 			}
 			defer ds.Close()
-			w := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
 			err = printOrder(cmd.Context(), w, ds, &f, keys)
 			if ferr := w.Flush(); err == nil {
 				err = ferr
@@ -47,6 +60,8 @@ Exit codes:
 	f.add(cmd)
 	f.addCheckpointIn(cmd)
 	cmd.Flags().BoolVar(&keys, "keys", false, "also print keys")
+	cmd.Flags().Uint64Var(&mixed.step, "step", 0, "for a mix: print this step alone, counted from 0 in batches of the same size")
+	mixed.add(cmd)
 	return cmd
 }
 

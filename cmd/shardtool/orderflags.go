@@ -308,12 +308,16 @@ func (f *orderFlags) explain(err error) error {
 // samples is how many samples this rank gets from here on, of a data set of n: exact up to the last
 // batches of epochs, 0 where there is no end.
 func (f *orderFlags) samples(n uint64) int64 {
+	if cp := f.opt.Checkpoint; cp != nil {
+		return f.left(n, cp.Epoch, cp.Position)
+	}
+	return f.left(n, f.opt.Epoch, 0)
+}
+
+// left is samples from a place on.
+func (f *orderFlags) left(n, epoch, position uint64) int64 {
 	if f.opt.Epochs == 0 || n == 0 {
 		return f.limit
-	}
-	epoch, position := f.opt.Epoch, uint64(0)
-	if cp := f.opt.Checkpoint; cp != nil {
-		epoch, position = cp.Epoch, cp.Position
 	}
 	if epoch >= f.opt.End() {
 		return 0
@@ -326,7 +330,5 @@ func (f *orderFlags) samples(n uint64) int64 {
 	return int64(max(left, 1))
 }
 
-// behind says whether a checkpoint is where the epochs end that were asked for, or past it.
-func (f *orderFlags) behind() bool {
-	return f.opt.Checkpoint != nil && f.opt.Epochs > 0 && f.opt.Checkpoint.Epoch >= f.opt.End()
-}
+// ended tells whether the epochs that were asked for end before an epoch.
+func (f *orderFlags) ended(epoch uint64) bool { return f.opt.Epochs > 0 && epoch >= f.opt.End() }

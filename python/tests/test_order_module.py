@@ -15,7 +15,20 @@ from test_order import flags
 
 import shardtool
 from shardtool import CheckpointError, ConfigError, Loader, NotFoundError
-from shardtool.order import Order, Parameters, Table, choose, read_checkpoint, skip_hash
+from shardtool.order import (
+    Mix,
+    MixCheckpoint,
+    MixSource,
+    Order,
+    Parameters,
+    Table,
+    choose,
+    parse_share,
+    quantize,
+    read_checkpoint,
+    read_mix_checkpoint,
+    skip_hash,
+)
 
 ORDERS: List[Dict[str, Any]] = [
     {},
@@ -125,3 +138,25 @@ def test_vectors() -> None:
     command = [sys.executable, "-I", str(ROOT / "python" / "order_check.py"), str(ROOT / "testdata" / "order" / "order-vectors.json")]
     assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.endswith(" checks, 0 differ\n")
     assert shardtool.order.Order is Order
+
+
+def test_mix_vectors() -> None:
+    """The vectors of mixes, by their checker."""
+    command = [sys.executable, "-I", str(ROOT / "python" / "mix_check.py"), str(ROOT / "testdata" / "order" / "mix-vectors.json")]
+    assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.endswith(" checks, 0 differ\n")
+
+
+def test_mix_of_two() -> None:
+    """A mix as the documentation shows it: every batch from a position alone, and a checkpoint that resumes it."""
+    tables = [Table([3, 3, 9], [0, 3]), Table([5, 7, 6, 8, 4], [0, 3, 5])]
+    sources = [MixSource(name, sum(table.blocks), Parameters(lanes=3)) for name, table in zip(("code", "web"), tables)]
+    mix = Mix(sources, [(0, quantize([parse_share("1/4"), parse_share("0.75")]))], epoch_length=60, seed=7)
+    orders = [Order(table, mix.parameters(i)) for i, table in enumerate(tables)]
+    first = mix.batch(orders, 0, 16)
+    assert first is not None and [s for s, _, _ in first.samples].count(0) == 4 and first.next_position == 16
+    again = read_mix_checkpoint(MixCheckpoint.at(mix, 16, global_batch=16).text())
+    assert again.mix.batch(orders, again.position, 16) == mix.batch(orders, 16, 16)
+    with pytest.raises(CheckpointError):
+        read_mix_checkpoint(MixCheckpoint.at(mix, 16).text().replace('"position":16', '"position":17'))
+    with pytest.raises(ConfigError):
+        mix._replace(sources=sources[::-1]).check()

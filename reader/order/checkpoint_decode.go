@@ -70,6 +70,9 @@ func checkVersion(members map[string]json.RawMessage) error {
 	if err := json.Unmarshal(members["version"], &version); err != nil {
 		return errors.New("order: checkpoint: no version: this is another file, or a part of one")
 	}
+	if version == 2 {
+		return errors.New("order: checkpoint: version 2 is that of a mix of several data sets: resume with the mix")
+	}
 	if version != CheckpointVersion {
 		return fmt.Errorf("order: checkpoint: version %d, this program reads %d: use the program that wrote it", version, CheckpointVersion)
 	}

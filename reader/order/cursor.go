@@ -12,6 +12,7 @@ type Ref struct {
 	Slot    uint64
 	Block   uint32 // in the Table
 	Index   uint32 // in the block
+	Epoch   uint32 // of the source
 	Source  uint16 // in a mix, its number; otherwise 0
 	Padding bool   // a repeat that only fills the batch (TailPad)
 }
@@ -34,6 +35,7 @@ type Span struct {
 // Batch tells of one global batch and of this rank's part in it.
 type Batch struct {
 	// Epoch and Position are where the batch begins. With TailDrop that may be later than where the last one ended.
+	// In a mix both are the mix's own, and Position counts over all epochs.
 	Epoch, Position uint64
 	// NextEpoch and NextPosition are where the next one begins: what a checkpoint holds once this batch is consumed.
 	NextEpoch, NextPosition uint64

@@ -241,7 +241,7 @@ func (n *lane) read(c *Cursor, dst []Ref, from, to uint64, padding bool) []Ref {
 			}
 			block, index := s.body.find(uint32(x))
 			dst = append(dst, Ref{
-				Number: s.body.number + uint64(uint32(x)), Slot: s.serial, Block: block, Index: index, Padding: padding,
+				Number: s.body.number + uint64(uint32(x)), Slot: s.serial, Block: block, Index: index, Epoch: c.order.epoch, Padding: padding,
 			})
 		}
 		n.at = stop

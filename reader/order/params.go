@@ -53,7 +53,7 @@ type Params struct {
 	Delay uint32
 	// Head is H, 1..Delay: how many runs of each lane the first batch draws from.
 	Head uint32
-	// MixBlock is T, lane positions mixed together when an order has several sources. With one it changes nothing.
+	// MixBlock is T, the batch size of the first start divided by Lanes. It changes nothing.
 	MixBlock uint32
 	Affinity Affinity
 	Tail     Tail

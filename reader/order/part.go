@@ -9,10 +9,10 @@ import (
 
 // NextPart passes over skip places, appends the places from ≤ k < to of the list of the n places
 // after them, and moves past all n. The list is epoch by epoch, and lane by lane within an epoch
-// (SPEC.md, "Global batches and ranks"). NextBatch deals a batch to ranks by itself; NextPart is for
-// a caller that knows the places, as a mix does: n is one source's part of a global batch, from and
-// to the rank's part of that. The parameters must have TailWrap. Where the order ends within these
-// places, the error is io.EOF and the cursor has not moved.
+// (SPEC.md, "Global batches and ranks"). NextBatch deals a batch to ranks by itself; NextPart is
+// for a caller that knows the places, as a mix does: n is one source's part of a global batch, from
+// and to the rank's part of that. The parameters must have TailWrap. Where the order ends within
+// these places, the error is io.EOF and the cursor has not moved.
 //
 // In the Batch, Global is n and First is from.
 func (c *Cursor) NextPart(dst []Ref, skip, n, from, to uint64) ([]Ref, Batch, error) {

@@ -18,7 +18,8 @@ type Table struct {
 	Decoded uint64
 }
 
-// Source is one data set of the order. Today an order has exactly one; the list is the seam for mixing several.
+// Source is one data set of the order. An order has exactly one; package mix
+// makes one stream of several orders.
 type Source struct {
 	Table Table
 	// Digest is the content digest of the data set, printable ASCII of at most 128 bytes. Checkpoints carry it and

@@ -100,7 +100,7 @@ func (c *Catalog) Shard(ctx context.Context, number int) (*fetch.Shard, error) {
 		return nil, err
 	}
 	from, to := info.firstRow[at], info.firstRow[at+1]
-	s := &fetch.Shard{ShardInfo: &info.Shards[at], Number: number, First: info.FirstSample[at], Rows: rows[from:to:to]}
+	s := &fetch.Shard{ShardInfo: &info.Shards[at], Source: c.Source, Number: number, First: info.FirstSample[at], Rows: rows[from:to:to]}
 	c.Source.Identify(s)
 	return s, nil
 }

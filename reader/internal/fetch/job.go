@@ -27,8 +27,9 @@ const (
 // Shard is what the tables of a data set tell about one shard.
 type Shard struct {
 	*format.ShardInfo
-	Number int    // in the data set
-	First  uint64 // number of its first sample
+	Source *Source // where it is read from
+	Number int     // in the data set
+	First  uint64  // number of its first sample
 	Rows   []format.Row
 	// Identity names the stored blocks by their content, for stores that keep them; else it is empty.
 	Identity string

@@ -173,6 +173,15 @@ func (o *objects) keepFewer() bool {
 	return len(idle) > 0
 }
 
+// keep lowers how many objects are kept open.
+func (o *objects) keep(most int) {
+	o.mu.Lock()
+	o.most = min(o.most, most)
+	idle := o.trim()
+	o.mu.Unlock()
+	closeAll(idle)
+}
+
 // trim removes unused handles beyond those that are kept.
 func (o *objects) trim() (idle []*handle) {
 	for e := o.order.Back(); e != nil && o.order.Len() > o.most; {

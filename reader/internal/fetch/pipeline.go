@@ -161,7 +161,7 @@ func (j *Job) Fits(need Plan, memory int64) error {
 
 // serve is one worker.
 func (p *Pipeline) serve(ctx context.Context) {
-	w := Worker{Source: p.Source, Flight: p.flight, KeepGoing: p.KeepGoing, Check: p.Check}
+	w := Worker{Flight: p.flight, KeepGoing: p.KeepGoing, Check: p.Check}
 	if w.Flight == nil {
 		w.Scratch = p.Pool.Get()
 		defer func() { p.Pool.Put(w.Scratch) }()

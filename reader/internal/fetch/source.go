@@ -33,6 +33,10 @@ func NewSource(store objstore.Store) *Source {
 // Close closes the objects that nobody uses; the others follow when their users are done.
 func (s *Source) Close() { s.objects.close() }
 
+// OneOf makes the source one of n that are read together: they keep as many objects open as one
+// does alone. It lasts as long as the source.
+func (s *Source) OneOf(n int) { s.objects.keep(max(maxOpen/n, 1)) }
+
 // Remote reports whether the store is remote: asking for an object's size costs a request.
 func (s *Source) Remote() bool { return s.objects.remote }
 

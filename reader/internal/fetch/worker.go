@@ -32,7 +32,6 @@ type Result struct {
 
 // Worker fetches, checks and decodes jobs. It is for one goroutine.
 type Worker struct {
-	Source *Source
 	// Exactly one of the two is set. Scratch is the goroutine's own. A Flight lends scratch for
 	// decoding alone.
 	Scratch *Scratch
@@ -54,7 +53,7 @@ type Worker struct {
 // confirmed by a second read.
 func (w *Worker) Run(ctx context.Context, j *Job, p Plan, buf []byte, out []Result) []Result {
 	before := len(out)
-	_ = w.Source.Twice(ctx, j.Shard.key(), func(anew bool) error { // errors are in out
+	_ = j.Shard.Source.Twice(ctx, j.Shard.key(), func(anew bool) error { // errors are in out
 		if w.anew = anew; anew && w.Rereads != nil {
 			w.Rereads()
 		}
@@ -72,18 +71,19 @@ func (w *Worker) Run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 
 func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Result) []Result {
 	w.Account.At(account.Reading)
-	h, err := w.Source.open(ctx, j.Shard)
+	source := j.Shard.Source
+	h, err := source.open(ctx, j.Shard)
 	if err != nil {
 		return append(out, j.failed(err))
 	}
-	defer w.Source.objects.release(h)
+	defer source.objects.release(h)
 	r := rows{Worker: w, handle: h, job: j, inPlace: p.inPlace, buf: buf}
-	if !p.inPlace && p.Stored > w.Source.Joined() {
+	if !p.inPlace && p.Stored > source.Joined() {
 		r.at = buf[p.Decoded+room:]
 		return r.takeTurn(ctx, out)
 	}
 	switch {
-	case p.inPlace && !w.Source.Remote() && p.Stored >= sumMost*(j.To-j.From):
+	case p.inPlace && !source.Remote() && p.Stored >= sumMost*(j.To-j.From):
 		r.at = buf[:p.Stored]
 		return r.takeTurn(ctx, out) // which reads each row, and sums it meanwhile
 	case p.inPlace:
@@ -103,7 +103,7 @@ func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 	switch err := r.read(ctx, r.at, j.Offset); {
 	case err == nil:
 		r.fetched = true
-	case !w.KeepGoing || j.To-j.From == 1 || (w.Source.Remote() && !Damaged(err)):
+	case !w.KeepGoing || j.To-j.From == 1 || (source.Remote() && !Damaged(err)):
 		return append(out, j.failed(err))
 	}
 	// With an error and KeepGoing, one of the rows cannot be read: each is tried alone.
@@ -150,8 +150,8 @@ func (r *rows) read(ctx context.Context, p []byte, offset int64) error {
 	r.Account.At(account.Reading)
 	err := r.handle.read(ctx, p, offset, r.anew)
 	r.Account.At(account.Decoding)
-	if r.Source.Remote() && errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, objstore.ErrChanged) {
-		return &KindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt, r.Source.Tables, err)}
+	if r.job.Shard.Source.Remote() && errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, objstore.ErrChanged) {
+		return &KindError{KindTruncated, fmt.Errorf("%w: the object is shorter than %s says: %w", format.ErrCorrupt, r.job.Shard.Source.Tables, err)}
 	}
 	return err
 }
@@ -209,7 +209,7 @@ func (r *rows) next(ctx context.Context, row format.Row, offset int64) ([]byte, 
 		r.at = r.at[row.Stored:]
 	}
 	step := len(stored)
-	if !r.fetched && !r.Source.Remote() {
+	if !r.fetched && !r.job.Shard.Source.Remote() {
 		step = sumMost
 	}
 	sum := uint32(0)
@@ -243,7 +243,7 @@ func (r *rows) decode(s *Scratch, dst, stored []byte, row format.Row) ([]byte, e
 
 // explain adds the position, and that the object was replaced where that is why its bytes do not fit.
 func (r *rows) explain(block int, offset int64, err error) error {
-	if errors.Is(err, format.ErrCorrupt) && r.Source.objects.replaced(r.handle) {
+	if errors.Is(err, format.ErrCorrupt) && r.job.Shard.Source.objects.replaced(r.handle) {
 		err = fmt.Errorf("%w: %w", err, objstore.ErrChanged)
 	}
 	return format.Position(err, r.job.Shard.Name, block, offset, "")

@@ -96,7 +96,7 @@ func BenchmarkBatch(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			var refs []Ref
+			var refs []order.Ref
 			s := order.Split{GlobalBatch: 4096, Rank: 3, World: 8}
 			for range 50 { // past the sources' first ticks
 				if refs, _, err = c.NextBatch(refs[:0], s); err != nil {

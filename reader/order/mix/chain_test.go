@@ -98,13 +98,13 @@ func (c *chain) alone(t *testing.T, s int, epoch uint64) {
 func (c *chain) run(t *testing.T) {
 	t.Helper()
 	cursors := make([]*Cursor, 1+c.rnd.IntN(6))
-	live := make([]map[[2]uint64]Span, len(cursors))
+	live := make([]map[[2]uint64]order.Span, len(cursors))
 	for r := range cursors {
-		cursors[r], live[r] = c.w.cursor(t, c.cp.Position), map[[2]uint64]Span{}
+		cursors[r], live[r] = c.w.cursor(t, c.cp.Position), map[[2]uint64]order.Span{}
 	}
 	for range c.rnd.IntN(6) {
 		g := 1 + c.rnd.IntN(50)
-		batch := map[uint32][]unit{}
+		batch := map[uint16][]unit{}
 		for r, cursor := range cursors {
 			refs, b, err := cursor.NextBatch(nil, order.Split{GlobalBatch: g, Rank: r, World: len(cursors)})
 			if err != nil {
@@ -135,9 +135,9 @@ func (c *chain) run(t *testing.T) {
 	}
 }
 
-// checkSpans holds the spans of a rank's batch against its references: each belongs to a span that is
-// open, which has its block, and which no closed one is used again.
-func checkSpans(t *testing.T, live map[[2]uint64]Span, refs []Ref, b Batch) {
+// checkSpans holds the spans of a rank's batch against its references: each belongs to a span that
+// is open, which has its block, and which no closed one is used again.
+func checkSpans(t *testing.T, live map[[2]uint64]order.Span, refs []order.Ref, b order.Batch) {
 	t.Helper()
 	last := 0
 	opened := map[[2]uint64]int{}
@@ -178,7 +178,7 @@ func sorted(units []unit) []unit {
 	return units
 }
 
-// change asks for another mix, and goes on with it.
+// change asks for another mix, and continues with it.
 func (c *chain) change(t *testing.T) {
 	t.Helper()
 	asked := world{Mix: c.w.Mix}
@@ -278,8 +278,8 @@ func (c *chain) resume(t *testing.T, asked world, replaced string) {
 	}
 }
 
-// TestRanks: the parts of the ranks are the batch of one rank, wherever it begins, and a cursor that
-// ran there has what one that was set there has.
+// TestRanks: the parts of the ranks are the batch of one rank, wherever it begins, and a cursor
+// that ran there has what one that was set there has.
 func TestRanks(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(13, 14))
 	for range 60 {

@@ -41,7 +41,7 @@ func (e *MismatchError) Error() string {
 func (e *MismatchError) Is(target error) bool { return target == order.ErrMismatch }
 
 // Fits returns a *MismatchError for the first difference between the mix asked for and the
-// checkpoint, nil when there is none: then the checkpoint's mix goes on.
+// checkpoint, nil when there is none: then the checkpoint's mix continues.
 func (c *Checkpoint) Fits(asked Mix) error {
 	differences, err := c.Differences(asked)
 	if err != nil || len(differences) == 0 {
@@ -51,9 +51,9 @@ func (c *Checkpoint) Fits(asked Mix) error {
 }
 
 // Differences lists in what the mix asked for differs from the checkpoint: what a resume with it
-// changes. asked is a mix at its first start. An Epoch of 0 is the checkpoint's; of a parameter that
-// a user leaves open, give the checkpoint's. A source that has weight 0 from the position on may be
-// missing on either side.
+// changes. asked is a mix at its first start. An Epoch of 0 is the checkpoint's; of a parameter
+// that a user leaves open, give the checkpoint's. A source that has weight 0 from the position on
+// may be missing on either side.
 func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 	if err := asked.validateParts(); err != nil {
 		return nil, fmt.Errorf("mix: %w", err)
@@ -70,7 +70,8 @@ func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 		return nil, err
 	}
 	now := asked.segment(c.Segments[0].At, c.Position)
-	for _, u := range union(c.Sources, asked.Sources) {
+	all := union(c.Sources, asked.Sources)
+	for _, u := range all {
 		switch {
 		case u.old < 0:
 			if weighs(asked.Segments[now:], u.new) {
@@ -82,6 +83,10 @@ func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 			}
 		default:
 			d.source(&c.Sources[u.old], &asked.Sources[u.new], counts[u.old])
+		}
+	}
+	for _, u := range all { // last, as one source more or less changes the weights of all
+		if u.old >= 0 && u.new >= 0 {
 			d.compare(u.name, "weight", c.Segments[0].Weights[u.old], asked.Segments[now].Weights[u.new])
 		}
 	}
@@ -89,11 +94,11 @@ func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 	return d, nil
 }
 
-// Change is the mix that goes on from the checkpoint's position with the sources, weights and
-// segments asked for: a segment begins there. Nothing delivered comes again; the other sources go on
-// where they were. A source that is not asked for stays with weight 0, and goes on when a later mix
-// has it again. A source whose data set was replaced starts at the first unit of an epoch. Frozen
-// differences are refused with a *MismatchError.
+// Change is the mix that continues from the checkpoint's position with the sources, weights and
+// segments asked for: a segment begins there. Nothing is delivered twice; the other sources
+// continue where they were. A source that is not asked for stays with weight 0, and continues when
+// a later mix has it again. A source whose data set was replaced starts at the first unit of an
+// epoch. Frozen differences are refused with a *MismatchError.
 func (c *Checkpoint) Change(asked Mix) (Mix, error) {
 	differences, err := c.Differences(asked)
 	if err != nil {
@@ -115,7 +120,7 @@ func (c *Checkpoint) Change(asked Mix) (Mix, error) {
 		changed.Segments = append(changed.Segments, Segment{At: g.At})
 	}
 	for _, u := range union(c.Sources, asked.Sources) {
-		changed.Sources = append(changed.Sources, c.goOn(u, &asked, counts))
+		changed.Sources = append(changed.Sources, c.resumed(u, &asked, counts))
 		for i, g := range asked.Segments[len(asked.Segments)-len(changed.Segments):] {
 			var w uint64
 			if u.new >= 0 {
@@ -128,8 +133,8 @@ func (c *Checkpoint) Change(asked Mix) (Mix, error) {
 	return changed, err
 }
 
-// goOn is a source from the checkpoint's position on.
-func (c *Checkpoint) goOn(u pair, asked *Mix, counts []uint64) Source {
+// resumed is a source from the checkpoint's position on.
+func (c *Checkpoint) resumed(u pair, asked *Mix, counts []uint64) Source {
 	if u.old < 0 {
 		return asked.Sources[u.new]
 	}
@@ -196,7 +201,8 @@ func pending(m *Mix, now int) map[uint64]string {
 
 func replaced(old, given *Source) bool { return old.Digest != given.Digest || old.Units != given.Units }
 
-// pair is a source by its number in a checkpoint and in the mix asked for, -1 where it is not there.
+// pair is a source by its number in a checkpoint and in the mix asked for, -1 where it is not
+// there.
 type pair struct {
 	name     string
 	old, new int

@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// CheckpointVersion is the version of a mix's checkpoint. One data set has version 1, that of package
-// order.
+// CheckpointVersion is the version of a mix's checkpoint. One data set has version 1, that of
+// package order.
 const CheckpointVersion = 2
 
 // Sizes of a checkpoint (SPEC.md, "Checkpoint of a mix").
@@ -88,9 +88,9 @@ var sourceFields = []string{
 	"name", "digest", "tables", "view", "key", "N", "V", "E", "W", "H", "affinity", "max_epochs", "epoch", "first", "base", "weight",
 }
 
-// AppendCheckpoint appends the text of a checkpoint to dst: JSON in printable ASCII without blanks or
-// a line feed, at most 2 KiB, 320 bytes for each source and 24 bytes for each pending segment and
-// each source that it names. It refuses what DecodeCheckpoint would.
+// AppendCheckpoint appends the text of a checkpoint to dst: JSON in printable ASCII without blanks
+// or a line feed, at most 2 KiB, 320 bytes for each source and 24 bytes for each pending segment
+// and each source that it names. It refuses what DecodeCheckpoint would.
 func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
 	if err := c.validate(); err != nil {
 		return dst, fmt.Errorf("mix: checkpoint: %w", err)

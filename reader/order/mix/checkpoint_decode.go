@@ -16,9 +16,9 @@ var checkpointMembers = []string{
 }
 
 // DecodeCheckpoint reads the text of one checkpoint of a mix. Blanks and the order of members are
-// free; anything else that AppendCheckpoint does not write is refused, and the error names the member
-// and the source. A checkpoint whose members were changed after it was written fails its check: the
-// error is then order.ErrEdited, and the checkpoint is returned with it.
+// free; anything else that AppendCheckpoint does not write is refused, and the error names the
+// member and the source. A checkpoint whose members were changed after it was written fails its
+// check: the error is then order.ErrEdited, and the checkpoint is returned with it.
 func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 	c, check, err := decode(text)
 	if err != nil {
@@ -78,6 +78,8 @@ func decode(text []byte) (c Checkpoint, check string, err error) {
 		return c, "", fmt.Errorf("sources: %d of them, at most %d", len(sources), MaxSources)
 	case len(segments) >= MaxSegments:
 		return c, "", fmt.Errorf("segments: %d of them, at most %d", len(segments), MaxSegments-1)
+	case (len(segments)+1)*len(sources) > MaxWeights: // before there is room for them
+		return c, "", fmt.Errorf("segments: %d of %d sources, at most %d weights", len(segments), len(sources), MaxWeights)
 	}
 	c.Steps.Step, c.Steps.Position = steps[0], steps[1]
 	weights, err := c.decodeSources(sources)
@@ -94,10 +96,13 @@ func decode(text []byte) (c Checkpoint, check string, err error) {
 	return c, check, c.validate()
 }
 
-// checkVersion comes before the members, as those of another version are not known.
+// checkVersion runs before the members are read, as those of another version are not known.
 func checkVersion(members map[string]json.RawMessage) error {
 	r := row{members: members}
-	if version := r.number("version"); r.err != nil || version != CheckpointVersion {
+	switch version := r.number("version"); {
+	case r.err == nil && version == order.CheckpointVersion:
+		return fmt.Errorf("version %d is that of one data set: resume with the data set", version)
+	case r.err != nil || version != CheckpointVersion:
 		return fmt.Errorf("version %.40s, a mix has %d: use the program that wrote it", members["version"], CheckpointVersion)
 	}
 	for _, c := range []struct{ member, known string }{{"algorithm", Algorithm}, {"order", order.Algorithm}} {

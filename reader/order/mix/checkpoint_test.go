@@ -45,7 +45,7 @@ func encode(t testing.TB, c Checkpoint) string {
 	return string(text)
 }
 
-// TestCheckpointRoundTrip: what is decoded is written the same, and goes on with the same counts.
+// TestCheckpointRoundTrip: what is decoded is written the same, and continues with the same counts.
 func TestCheckpointRoundTrip(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(25, 26))
 	for range 200 {
@@ -210,6 +210,16 @@ func TestCheckpointRefusals(t *testing.T) {
 		if err == nil || errors.Is(err, order.ErrEdited) || !strings.Contains(err.Error(), e.want) {
 			t.Errorf("%s for %s: %v, want %s", e.replacement, e.old, err, e.want)
 		}
+	}
+	many := edited(t, text, `[[200,0,1,1,1]]`, "[[200,0,1]"+strings.Repeat(",[200,0,1]", MaxSegments-1)+"]")
+	if _, err := DecodeCheckpoint([]byte(many)); err == nil || !strings.Contains(err.Error(), "segments: 4096 of them") {
+		t.Errorf("too many segments: %v", err)
+	}
+	head, rest, _ := strings.Cut(text, `"sources":[`)
+	row, _, _ := strings.Cut(rest, `],"segments"`)
+	wide := head + `"sources":[` + row + strings.Repeat(","+row, 400) + `],"segments":[[200,0,1]` + strings.Repeat(",[200,0,1]", 2000) + `],"left_out":[],"skip_hash":"","skipped":0}`
+	if _, err := DecodeCheckpoint([]byte(withCheck(wide))); err == nil || !strings.Contains(err.Error(), "segments: 2001 of 802 sources") {
+		t.Errorf("too many weights: %v", err)
 	}
 	for _, bad := range []string{"", "{}", "[]", text[:200], text + text, strings.Replace(text, `"check"`, `"chek"`, 1), strings.Repeat(" ", maxRead+1)} {
 		if _, err := DecodeCheckpoint([]byte(bad)); err == nil {

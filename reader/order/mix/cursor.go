@@ -10,37 +10,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Ref is one sample of a batch. Its Slot is that of a Span of the same source.
-type Ref struct {
-	order.Ref
-	Source uint32 // number in Mix.Sources
-	Epoch  uint32 // of the source
-}
-
-// Span is the blocks of one slot of a source. Place counts samples of this rank's part of the batch
-// of the mix.
-type Span struct {
-	order.Span
-	Source uint32
-}
-
-// Batch describes one global batch and this rank's part of it.
-type Batch struct {
-	// Position is where the batch begins. With drop, and where steps are left out, that may be
-	// later than where the last one ended.
-	Position uint64
-	// NextPosition is where the next one begins: a checkpoint holds it once this batch is consumed.
-	NextPosition uint64
-	Global       int // samples in the global batch with padding: G, or fewer
-	First        int // place of this rank's first sample in the global batch
-	// Opened are the spans with their first sample in this batch, in order of first use; Closed
-	// those that no later batch of this cursor needs, in the order in which they may go. Both are
-	// valid until the next call.
-	Opened, Closed []Span
-}
-
 // Cursor walks a mix from a position on, for one rank at a time. It is not safe for concurrent use.
-// It may run ahead of what is consumed at will; it reads nothing.
+// It may run ahead of the consumer; it reads nothing.
 type Cursor struct {
 	plan     *Plan
 	orders   []*order.Plan
@@ -59,7 +30,7 @@ type Cursor struct {
 	listed                         []order.Ref
 	where                          []uint32 // of each of listed: its place in the rank's part
 	entries                        []uint32 // source of each place of the rank's part
-	opened, closed                 []Span
+	opened, closed                 []order.Span
 }
 
 // Seek returns a cursor at a position. orders are the orders of the sources, made with Params; a
@@ -89,31 +60,38 @@ func (p *Plan) Seek(position uint64, orders []*order.Plan) (*Cursor, error) {
 	}, nil
 }
 
-// Until ends the stream before an epoch of the mix: no batch begins in it or later. A wrapping batch
-// that begins before it is whole all the same.
+// Until ends the stream before an epoch of the mix: no batch begins in it or later. A wrapping
+// batch that begins before it is whole all the same.
 func (c *Cursor) Until(epoch uint64) { c.end = epoch }
 
 // Position is where the next batch begins, before drop or steps left out move it on.
 func (c *Cursor) Position() uint64 { return c.position }
 
-// NextBatch appends this rank's part of the next global batch to dst and moves past the whole of it.
-// The split may change from call to call; another rank is another part of the same sequence of
+// NextBatch appends this rank's part of the next global batch to dst and moves past the whole of
+// it. The split may change from call to call; another rank is another part of the same sequence of
 // global batches. At the end the error is io.EOF.
-func (c *Cursor) NextBatch(dst []Ref, s order.Split) ([]Ref, Batch, error) {
+//
+// References and spans name their source. The Position of the batch counts over all epochs of the
+// mix; where steps are left out, it may be later than where the last batch ended.
+func (c *Cursor) NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.Batch, error) {
 	if err := c.plan.CheckSplit(s); err != nil {
-		return dst, Batch{}, err
+		return dst, order.Batch{}, err
 	}
 	g := uint64(s.GlobalBatch)
 	position, size, err := c.extent(g)
 	if err != nil {
-		return dst, Batch{}, err
+		return dst, order.Batch{}, err
 	}
 	global := size
 	if c.plan.mix.Tail == order.TailPad {
 		global = g
 	}
 	from, to := share(global, s.Rank, s.World), share(global, s.Rank+1, s.World)
-	b := Batch{Position: position, NextPosition: position + size, Global: int(global), First: int(from)}
+	epoch := c.plan.mix.Epoch
+	b := order.Batch{
+		Epoch: position / epoch, Position: position, NextEpoch: (position + size) / epoch, NextPosition: position + size,
+		Global: int(global), First: int(from),
+	}
 	if dst, err = c.part(dst, position, size, min(from, size), min(to, size)); err != nil {
 		return dst, b, err
 	}
@@ -156,7 +134,7 @@ func (c *Cursor) extent(g uint64) (position, size uint64, err error) {
 
 // part appends the entries from ≤ i < to of the size positions from position on and moves the
 // sources past all of them.
-func (c *Cursor) part(dst []Ref, position, size, from, to uint64) ([]Ref, error) {
+func (c *Cursor) part(dst []order.Ref, position, size, from, to uint64) ([]order.Ref, error) {
 	c.opened, c.closed, c.listed = c.opened[:0], c.closed[:0], c.listed[:0]
 	c.ahead.seek(position + size - 1)
 	c.after = c.ahead.counts(c.after, position+size)
@@ -181,7 +159,7 @@ func (c *Cursor) part(dst []Ref, position, size, from, to uint64) ([]Ref, error)
 	return c.deal(dst), nil
 }
 
-func bySpanPlace(a, b Span) int { return cmp.Compare(a.Place, b.Place) }
+func bySpanPlace(a, b order.Span) int { return cmp.Compare(a.Place, b.Place) }
 
 // count is what every source has given before a position, which is the end of the stream at most.
 func (c *Cursor) count(dst []uint64, position uint64) []uint64 {
@@ -201,7 +179,7 @@ func (c *Cursor) interleave(from, to uint64) {
 }
 
 // place lays the references of the sources one after another in listed, in ascending order of
-// sources: where says which place of the part each of them belongs to.
+// sources: where has the place in the part of each of them.
 func (c *Cursor) place() {
 	var at uint64
 	for s := range c.next {
@@ -237,39 +215,38 @@ func (c *Cursor) list(s int) error {
 	}
 	c.listed, c.moved[s] = listed, c.after[s]
 	for _, span := range b.Opened {
-		span.Place = int(where[span.Place])
-		c.opened = append(c.opened, Span{span, uint32(s)})
+		span.Place, span.Source = int(where[span.Place]), uint16(s)
+		c.opened = append(c.opened, span)
 	}
 	for _, span := range b.Closed {
+		span.Source = uint16(s)
 		if span.Place > 0 {
 			span.Place = int(where[span.Place-1]) + 1
 		}
-		c.closed = append(c.closed, Span{span, uint32(s)})
+		c.closed = append(c.closed, span)
 	}
 	return nil
 }
 
 // deal puts listed into the order of the part.
-func (c *Cursor) deal(dst []Ref) []Ref {
+func (c *Cursor) deal(dst []order.Ref) []order.Ref {
 	first := len(dst)
 	dst = slices.Grow(dst, len(c.entries))[:first+len(c.entries)]
 	at := 0
 	for s := range c.low {
-		x := &c.plan.mix.Sources[s]
-		for j := c.low[s]; j < c.high[s]; {
-			epoch, place := x.Place(j)
-			for stop := min(c.high[s], j+x.Units-place); j < stop; j++ {
-				dst[first+int(c.where[at])] = Ref{c.listed[at], uint32(s), uint32(epoch)}
-				at++
-			}
+		for range c.high[s] - c.low[s] {
+			r := c.listed[at]
+			r.Source = uint16(s)
+			dst[first+int(c.where[at])] = r
+			at++
 		}
 	}
 	return dst
 }
 
 // pad appends the places from ≤ k < to of a list that repeats the size positions from position on.
-// It lists them with a cursor of its own: padding opens no span, and it is rare.
-func (c *Cursor) pad(dst []Ref, position, size, from, to uint64) ([]Ref, error) {
+// It lists them with another cursor: padding opens no span, and it is rare.
+func (c *Cursor) pad(dst []order.Ref, position, size, from, to uint64) ([]order.Ref, error) {
 	whole, err := c.plan.Seek(position, c.orders)
 	if err != nil {
 		return dst, err

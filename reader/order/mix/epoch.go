@@ -11,10 +11,10 @@ const (
 	EpochAll   EpochRule = "all"   // until every source has; the default where weights are given
 )
 
-// EpochLength is the length of an epoch by a rule: the least position at which some source, or every
-// source, with weight > 0 in a segment begun by then has given all it has once. A segment that begins
-// at a position has begun there. m is the mix at its first start, without an Epoch. Where the rule is
-// never met, the error names a source.
+// EpochLength is the length of an epoch by a rule: the least position at which some source, or
+// every source, with weight > 0 in a segment begun by then has given all it has once. A segment
+// that begins at a position has begun there. m is the mix at its first start, without an Epoch.
+// Where the rule is never met, the error names a source.
 func (m Mix) EpochLength(rule EpochRule) (uint64, error) {
 	if rule != EpochFirst && rule != EpochAll {
 		return 0, fmt.Errorf("mix: epoch %.40q: give a number of units, first or all", string(rule))
@@ -39,8 +39,8 @@ func (m Mix) EpochLength(rule EpochRule) (uint64, error) {
 	return 0, fmt.Errorf("mix: epoch %s never ends: source %q does not give all it has: give a number of units", rule, m.lowest(waiting))
 }
 
-// givenOnce finds where, within a stretch, the first or the last of the waiting sources has given all
-// it has. It takes from waiting those that give all in the stretch.
+// givenOnce finds where, within a stretch, the first or the last of the waiting sources has given
+// all it has. It takes from waiting those that give all in the stretch.
 func (p *Plan) givenOnce(st *stretch, waiting map[int]bool, first bool) (position uint64, ok bool) {
 	least, most := uint64(maxPosition), st.from
 	for i, l := range st.tree.leaves {

@@ -11,13 +11,13 @@ type Need struct {
 	// size of a mean unit.
 	Bytes, Units uint64
 	Share        *big.Rat // the largest share over the segments: Mix.LargestShare
-	Least        uint64   // bytes of five runs of its own, the least that Choose of package order takes
+	Least        uint64   // bytes of five of its runs: order.LeastMemory
 }
 
 // Divide divides the shuffle memory among sources: each gets a part proportional to the bytes of a
-// mean unit times its largest share, rounded down. A source for which that is too little gets Least,
-// and the others divide the rest by the same rule, until no part is too small. A memory below the
-// sum of all Least is refused, and the error gives that sum.
+// mean unit times its largest share, rounded down. A source for which that is too little gets
+// Least, and the others divide the rest by the same rule, until no part is too small. A memory
+// below the sum of all Least is refused, and the error gives that sum.
 func Divide(memory uint64, needs []Need) ([]uint64, error) {
 	wants := make([]*big.Rat, len(needs))
 	rest := new(big.Int).SetUint64(memory)

@@ -99,6 +99,8 @@ func (m *Mix) validateParts() error {
 		return errors.New("no segments: give the weights from position 0 on")
 	case len(m.Segments) > MaxSegments:
 		return fmt.Errorf("%d segments: give at most %d", len(m.Segments), MaxSegments)
+	case len(m.Segments)*len(m.Sources) > MaxWeights:
+		return fmt.Errorf("%d segments of %d sources: give at most %d weights", len(m.Segments), len(m.Sources), MaxWeights)
 	}
 	var given uint64 // units given before From; they are one for each position
 	for i := range m.Sources {
@@ -183,3 +185,20 @@ func (e *SourceError) Error() string { return fmt.Sprintf("source %.40q: %v", e.
 
 // Unwrap returns Err.
 func (e *SourceError) Unwrap() error { return e.Err }
+
+// Orders makes the orders of the sources, for Seek. tables are by source number; a source that was
+// removed has one without blocks, and gets no order.
+func (m *Mix) Orders(tables []order.Table) ([]*order.Plan, error) {
+	orders := make([]*order.Plan, len(m.Sources))
+	for s := range orders {
+		if len(tables[s].Samples) == 0 {
+			continue
+		}
+		o, err := order.New([]order.Source{{Table: tables[s], Digest: m.Sources[s].Digest}}, m.Params(s))
+		if err != nil {
+			return nil, fmt.Errorf("mix: %w", &SourceError{m.Sources[s].Name, err})
+		}
+		orders[s] = o
+	}
+	return orders, nil
+}

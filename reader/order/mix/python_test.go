@@ -225,8 +225,8 @@ func changed(t *testing.T, w, asked world, position uint64) world {
 	return after
 }
 
-// TestPythonMixes compares batches, ends, lengths of epochs, changes of the mix, checkpoints and what
-// is refused as one.
+// TestPythonMixes compares batches, ends, lengths of epochs, changes of the mix, checkpoints and
+// what is refused as one.
 func TestPythonMixes(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(27, 28))
 	var cases []pythonCase
@@ -293,16 +293,16 @@ func TestPythonMixes(t *testing.T) {
 		if got.Checkpoint != texts[i] {
 			t.Errorf("case %d: Python writes the checkpoint\n%s\nthis package\n%s", i, got.Checkpoint, texts[i])
 		}
-		for k, says := range got.Read {
-			if (says == "") != accepted[i][k] {
-				t.Errorf("case %d: this package accepts: %v, Python says %q of\n%s", i, accepted[i][k], says, cases[i].Read[k])
+		for k, refusal := range got.Read {
+			if (refusal == "") != accepted[i][k] {
+				t.Errorf("case %d: this package accepts: %v, Python refuses %q:\n%s", i, accepted[i][k], refusal, cases[i].Read[k])
 			}
 		}
 	}
 }
 
-// damaged are the text itself, also with blanks, then with a byte changed, then with a number changed
-// and a check that fits.
+// damaged are the text itself, also with blanks, then with a byte changed, then with a number
+// changed and a check that fits.
 func damaged(rnd *rand.Rand, text string) []string {
 	texts := []string{text, strings.ReplaceAll(text, ",", ",\n "), text + "\n", text[:len(text)/2], text + "}"}
 	for range 12 {

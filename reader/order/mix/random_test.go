@@ -70,8 +70,13 @@ func randomWorld(rnd *rand.Rand) world {
 
 func randomWeights(rnd *rand.Rand, n int) []uint64 {
 	weights := make([]uint64, n)
+	ties := rnd.IntN(3) == 0
 	for s := range weights {
-		if rnd.IntN(4) > 0 {
+		switch {
+		case rnd.IntN(4) == 0:
+		case ties:
+			weights[s] = 1 + rnd.Uint64N(3)
+		default:
 			weights[s] = 1 + rnd.Uint64N(1<<rnd.IntN(33))
 		}
 	}
@@ -283,7 +288,7 @@ func lengthByHand(p *Plan, rule EpochRule) (uint64, bool) {
 }
 
 // next is the next batch over all ranks, and what each rank has of it.
-func next(t testing.TB, cursors []*Cursor, g int) (refs []Ref, b Batch, ok bool) {
+func next(t testing.TB, cursors []*Cursor, g int) (refs []order.Ref, b order.Batch, ok bool) {
 	t.Helper()
 	for r, c := range cursors {
 		part, batch, err := c.NextBatch(nil, order.Split{GlobalBatch: g, Rank: r, World: len(cursors)})

@@ -17,12 +17,14 @@ const (
 	maxLanes    = 1 << 24
 	// MaxSources is the most sources of a mix, those removed included.
 	MaxSources = 1000
-	// MaxSegments is the most segments of a mix.
+	// MaxSegments is the most segments of a mix, and MaxWeights the most weights: segments times
+	// sources.
 	MaxSegments = 4096
+	MaxWeights  = 1 << 20
 	maxName     = 32
 )
 
-// Source is one source of a mix: a data set with an order of its own.
+// Source is one source of a mix: a data set and the parameters of its order.
 type Source struct {
 	Name   string // [a-z0-9._-]{1,32}
 	Digest string // of the data set; printable ASCII, at most 71 bytes

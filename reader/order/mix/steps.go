@@ -8,8 +8,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Steps numbers the batches of a run. Step is the number of the batch at Position, and from there on
-// all batches have the size GlobalBatch: it is the last change of the batch size.
+// Steps numbers the batches of a run. Step is the number of the batch at Position, and from there
+// on all batches have the size GlobalBatch: it is the last change of the batch size.
 type Steps struct {
 	Step, Position uint64
 	GlobalBatch    int
@@ -21,7 +21,7 @@ type Range struct{ From, To uint64 }
 // maxLeftOut is the most ranges left out; more would not fit a checkpoint.
 const maxLeftOut = 16
 
-// beginning is where the batch of g units that follows a position begins: past what is left out, and
+// beginning is where the batch of g units that follows a position begins: past ranges left out, and
 // with drop in the next epoch where this one has less than g left.
 func (m *Mix) beginning(position, g uint64, leftOut []Range) uint64 {
 	for {
@@ -99,8 +99,8 @@ func (m *Mix) Step(at Steps, position uint64) (uint64, error) {
 	return at.Step + m.perEpoch(left, g) + n/m.Epoch*m.perEpoch(m.Epoch, g) + n%m.Epoch/g, nil
 }
 
-// LeaveOut is the positions of the steps first to last, both included. Whoever reads leaves them out
-// exactly: every other step has the samples that it has without.
+// LeaveOut is the positions of the steps first to last, both included. Whoever reads leaves them
+// out exactly: every other step has the samples that it has without.
 func (m *Mix) LeaveOut(at Steps, first, last uint64) (Range, error) {
 	if last < first {
 		return Range{}, fmt.Errorf("mix: steps %d to %d: give the lower one first", first, last)
@@ -111,6 +111,22 @@ func (m *Mix) LeaveOut(at Steps, first, last uint64) (Range, error) {
 	}
 	to, err := m.Position(at, last+1)
 	return Range{from, to}, err
+}
+
+// Join adds a range to ranges in ascending order and apart. Ranges that meet become one.
+func Join(ranges []Range, r Range) []Range {
+	var joined []Range
+	for _, x := range ranges {
+		switch {
+		case x.To < r.From:
+			joined = append(joined, x)
+		case r.To < x.From:
+			joined, r = append(joined, r), x
+		default:
+			r = Range{min(r.From, x.From), max(r.To, x.To)}
+		}
+	}
+	return append(joined, r)
 }
 
 // LeaveOut has the cursor pass over ranges of positions, such as those of Mix.LeaveOut and of a

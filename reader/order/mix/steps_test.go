@@ -110,6 +110,29 @@ func TestLeaveOutRefusals(t *testing.T) {
 	}
 }
 
+func TestJoin(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(35, 36))
+	for range 500 {
+		var ranges []Range
+		var in [60]bool
+		for range 1 + rnd.IntN(6) {
+			from := rnd.Uint64N(50)
+			r := Range{from, from + 1 + rnd.Uint64N(9)}
+			for g := r.From; g < r.To; g++ {
+				in[g] = true
+			}
+			if ranges = Join(ranges, r); checkRanges(ranges) != nil {
+				t.Fatalf("%v are not apart", ranges)
+			}
+		}
+		for g := range in {
+			if slices.ContainsFunc(ranges, func(r Range) bool { return r.From <= uint64(g) && uint64(g) < r.To }) != in[g] {
+				t.Fatalf("%v: position %d", ranges, g)
+			}
+		}
+	}
+}
+
 func TestStepRefusals(t *testing.T) {
 	m := Mix{Tail: order.TailDrop, Epoch: 10}
 	for _, c := range []struct {

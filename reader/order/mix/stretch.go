@@ -48,7 +48,8 @@ func (p *Plan) begin(segment int, from uint64, base []uint64) (next stretch, ok 
 	return stretch{}, false
 }
 
-// lay finds where a stretch ends: at the next segment, or where the first of its sources is used up.
+// lay finds where a stretch ends: at the next segment, or where the first of its sources is used
+// up.
 func (p *Plan) lay(segment int, from uint64, base []uint64, t tree) stretch {
 	st := stretch{from: from, to: maxPosition, segment: segment, tree: t, base: base, shift: make([]uint64, len(base))}
 	if segment+1 < len(p.mix.Segments) {

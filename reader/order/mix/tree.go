@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// tree is the split tree of one set of weights: a Huffman tree over the sources of weight > 0. Of the
-// first q units of a node, ⌊(q·left + ⌊weight/2⌋) / weight⌋ belong to its left child.
+// tree is the split tree of one set of weights: a Huffman tree over the sources of weight > 0. Of
+// the first q units of a node, ⌊(q·left + ⌊weight/2⌋) / weight⌋ belong to its left child.
 type tree struct {
 	nodes  []node // children come before their parents, so the root is last
 	leaves []leaf // the sources of weight > 0; without nodes, at most one
@@ -41,12 +41,21 @@ type candidate struct {
 // candidates is a heap: the lightest first, on a tie the one with the lowest source number.
 type candidates []candidate
 
+// Len, and the four methods below it, are those of heap.Interface.
 func (c candidates) Len() int { return len(c) }
+
+// Less puts the lightest first.
 func (c candidates) Less(i, j int) bool {
 	return cmp.Or(cmp.Compare(c[i].weight, c[j].weight), cmp.Compare(c[i].lowest, c[j].lowest)) < 0
 }
+
+// Swap exchanges two candidates.
 func (c candidates) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
-func (c *candidates) Push(x any)   { *c = append(*c, x.(candidate)) }
+
+// Push adds a candidate.
+func (c *candidates) Push(x any) { *c = append(*c, x.(candidate)) }
+
+// Pop removes the last candidate.
 func (c *candidates) Pop() any {
 	last := (*c)[len(*c)-1]
 	*c = (*c)[:len(*c)-1]
@@ -148,8 +157,9 @@ func (t *tree) reach(i int, k uint64) (q uint64, ok bool) {
 	return q, q <= maxPosition
 }
 
-// sequencer finds the sources of consecutive positions. It costs one division for each node that has
-// a unit among them, and for each position the depth of its leaf, without branches to mispredict.
+// sequencer finds the sources of consecutive positions. It costs one division for each node that
+// has a unit among them, and for each position the depth of its leaf, without branches to
+// mispredict.
 type sequencer struct {
 	spans       []span
 	list, spare []uint32

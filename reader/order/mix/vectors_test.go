@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// vectors is testdata/order/mix-vectors.json. Its numbers were made by a program that shares no code
-// with this package.
+// vectors is testdata/order/mix-vectors.json. Its numbers were made by a program that shares no
+// code with this package.
 type vectors struct {
 	SourceKey []struct{ Seed, Name, Key string } `json:"source_key"`
 	Tree      []struct {
@@ -159,8 +159,8 @@ func TestVectorsOfTrees(t *testing.T) {
 }
 
 // mix makes the mix of a case and the orders of its sources. A subset view is a data set of its
-// chosen samples; names translates their numbers to storage numbers. Not ok: the case has a view with
-// weights, whose blocks differ from epoch to epoch; then only counts can be checked here.
+// chosen samples; names translates their numbers to storage numbers. Not ok: the case has a view
+// with weights, whose blocks differ from epoch to epoch; then only counts can be checked here.
 func (v *vectorMix) mix(t *testing.T) (m Mix, orders []*order.Plan, names [][]uint64, ok bool) {
 	t.Helper()
 	m = Mix{Seed: parseWord(t, v.Seed), Shuffle: true, Tail: order.TailShort, Epoch: maxPosition - 1}
@@ -211,13 +211,9 @@ func chosen(blocks []uint32, subset []uint64) []uint32 {
 
 func ordersOf(t testing.TB, m *Mix, tables []order.Table) []*order.Plan {
 	t.Helper()
-	var orders []*order.Plan
-	for s := range m.Sources {
-		o, err := order.New([]order.Source{{Table: tables[s]}}, m.Params(s))
-		if err != nil {
-			t.Fatal(err)
-		}
-		orders = append(orders, o)
+	orders, err := m.Orders(tables)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return orders
 }
@@ -279,7 +275,7 @@ func TestVectorsOfMixes(t *testing.T) {
 }
 
 // entriesOf is source, epoch and storage number of every reference.
-func entriesOf(refs []Ref, names [][]uint64) [][3]uint64 {
+func entriesOf(refs []order.Ref, names [][]uint64) [][3]uint64 {
 	var entries [][3]uint64
 	for _, r := range refs {
 		number := r.Number

@@ -17,7 +17,7 @@ FIELDS = ["name", "digest", "tables", "view", "key", "N", "V", "E", "W", "H", "a
 
 def printable(longest: int) -> str:
     """Printable ASCII without " \\ < > &."""
-    return r"[ !#-%%'-;=?-\[\]-~]{0,%d}" % longest
+    return r"[ !#-%'-;=?-\[\]-~]" + f"{{0,{longest}}}"
 
 
 class MixCheckpoint(NamedTuple):
@@ -54,15 +54,13 @@ class MixCheckpoint(NamedTuple):
         rows: List[List[Any]] = []
         for s, weight in zip(m.sources, weights):
             p = s.parameters
-            row = [s.name, s.digest, s.tables, "", str(source_key(m.seed, s.name)), s.samples, p.lanes, p.run_blocks, p.delay, p.head, p.affinity]
-            rows.append([*row, s.max_epochs, s.epoch, s.first, s.base, weight])
-        values: Dict[str, Any] = {
-            "version": 2, "algorithm": "interleave/1", "order": "lane-delay/1", "seed": str(m.seed), "position": self.position, "shuffle": m.shuffle,
-            "tail": m.tail, "epoch_length": m.epoch_length, "global_batch": self.global_batch, "steps": [self.step, self.step_position], "at": at,
-            "from": m.begin, "fields": FIELDS, "sources": rows,
-            "segments": [[at, *(x for s, w in enumerate(weights) if w > 0 for x in (s, w))] for at, weights in pending],
-            "left_out": [list(r) for r in self.left_out], "skip_hash": self.skip_hash, "skipped": self.skipped,
-        }  # fmt: skip
+            row = [s.name, s.digest, s.tables, "", str(source_key(m.seed, s.name)), s.samples, p.lanes, p.run_blocks, p.delay, p.head]
+            rows.append([*row, p.affinity, s.max_epochs, s.epoch, s.first, s.base, weight])
+        values: Dict[str, Any] = {"version": 2, "algorithm": "interleave/1", "order": "lane-delay/1", "seed": str(m.seed)}
+        values.update(position=self.position, shuffle=m.shuffle, tail=m.tail, epoch_length=m.epoch_length, global_batch=self.global_batch)
+        values.update({"steps": [self.step, self.step_position], "at": at, "from": m.begin, "fields": FIELDS, "sources": rows})
+        values["segments"] = [[at, *(x for s, w in enumerate(row) if w > 0 for x in (s, w))] for at, row in pending]
+        values.update(left_out=[list(r) for r in self.left_out], skip_hash=self.skip_hash, skipped=self.skipped)
         text = json.dumps(values, separators=(",", ":"))
         return f'{text[:-1]},"check":"{zlib.crc32(text.encode("ascii")):08x}"}}'
 
@@ -81,23 +79,23 @@ def read_numbers(value: Any, name: str) -> List[int]:
 def read_source(values: Dict[str, Any], seed: int) -> MixSource:
     """The members of a source."""
     name = read_string(values, "name", "[a-z0-9._-]{1,32}")
-    demand(read_string(values, "view", "") == "" and read_u64_string(values, "key") == source_key(seed, name), f"source {name}: view or key")
-    p = Parameters(
-        lanes=read_integer(values, "V", 2**24), run_blocks=read_integer(values, "E", U32 - 1), delay=read_integer(values, "W", U32 - 1),
-        head=read_integer(values, "H", U32 - 1), affinity=read_string(values, "affinity", "|".join(AFFINITIES)),
-    )  # fmt: skip
-    return MixSource(
-        name, read_integer(values, "N", MAX_POSITION - 1), p, read_string(values, "digest", printable(71)), read_string(values, "tables", printable(29)),
-        read_integer(values, "max_epochs", MAX_EPOCH), read_integer(values, "epoch", MAX_EPOCH), read_integer(values, "first", U64 - 1),
-        read_integer(values, "base", MAX_POSITION - 1),
-    )  # fmt: skip
+    demand(read_string(values, "view", "") == "", f"source {name}: view")
+    demand(read_u64_string(values, "key") == source_key(seed, name), f"source {name}: key")
+    v, e, w, h = (read_integer(values, letter, high) for letter, high in (("V", 2**24), ("E", U32 - 1), ("W", U32 - 1), ("H", U32 - 1)))
+    affinity = read_string(values, "affinity", "|".join(AFFINITIES))
+    parameters = Parameters(lanes=v, run_blocks=e, delay=w, head=h, affinity=affinity)
+    digest, tables = read_string(values, "digest", printable(71)), read_string(values, "tables", printable(29))
+    n, base = read_integer(values, "N", MAX_POSITION - 1), read_integer(values, "base", MAX_POSITION - 1)
+    max_epochs, epoch = read_integer(values, "max_epochs", MAX_EPOCH), read_integer(values, "epoch", MAX_EPOCH)
+    return MixSource(name, n, parameters, digest, tables, max_epochs, epoch, read_integer(values, "first", U64 - 1), base)
 
 
 def read_segment(value: Any, sources: int) -> Tuple[int, List[int]]:
     """A pending segment."""
     at, *pairs = read_numbers(value, "segments")
     numbers, weights = pairs[::2], pairs[1::2]
-    demand(len(numbers) == len(weights) > 0 and numbers == sorted(set(numbers)) and numbers[-1] < sources and min(weights) > 0, "segments: pairs")
+    demand(len(numbers) == len(weights) > 0 and numbers == sorted(set(numbers)), "segments: no pairs in ascending order of sources")
+    demand(numbers[-1] < sources and min(weights) > 0, "segments: no such source, or a weight of 0")
     row = [0] * sources
     for s, w in zip(numbers, weights):
         row[s] = w
@@ -108,19 +106,19 @@ def read_mix_members(values: Dict[str, Any]) -> MixCheckpoint:
     """The table of members."""
     seed = read_u64_string(values, "seed")
     demand(values.get("fields") == FIELDS, "fields")
-    rows = [dict(zip(FIELDS, row)) for row in read_list(values.get("sources"), "sources") if demand(type(row) is list and len(row) == len(FIELDS), "sources") is None]
-    demand(len(rows) <= MAX_SOURCES, "too many sources")
+    listed = read_list(values.get("sources"), "sources")
+    demand(len(listed) <= MAX_SOURCES and all(type(row) is list and len(row) == len(FIELDS) for row in listed), "sources")
+    rows = [dict(zip(FIELDS, row)) for row in listed]
     sources = [read_source(row, seed) for row in rows]
     weights = [read_integer(row, "weight", U64 - 1) for row in rows]
     pending = read_list(values.get("segments"), "segments")
-    demand(len(pending) < MAX_SEGMENTS and all(type(row) is list and row for row in pending), "segments")
+    demand(len(pending) < MAX_SEGMENTS and (len(pending) + 1) * len(rows) <= 2**20, "too many segments")
+    demand(all(type(row) is list and row for row in pending), "segments")
     segments = [(read_integer(values, "at", MAX_POSITION - 1), weights), *(read_segment(row, len(rows)) for row in pending)]
     shuffle: Any = values.get("shuffle")
     demand(isinstance(shuffle, bool), "shuffle is no bool")
-    mix = Mix(
-        sources, segments, read_integer(values, "epoch_length", MAX_POSITION - 1), seed, shuffle, read_string(values, "tail", "|".join(TAILS)),
-        read_integer(values, "from", MAX_POSITION - 1),
-    )  # fmt: skip
+    tail, begin = read_string(values, "tail", "|".join(TAILS)), read_integer(values, "from", MAX_POSITION - 1)
+    mix = Mix(sources, segments, read_integer(values, "epoch_length", MAX_POSITION - 1), seed, shuffle, tail, begin)
     try:
         mix.check()
     except ConfigError as err:
@@ -130,10 +128,9 @@ def read_mix_members(values: Dict[str, Any]) -> MixCheckpoint:
     demand(len(steps) == 2 and steps[1] <= MAX_POSITION and len(ranges) <= 16 and all(len(r) == 2 for r in ranges), "steps or left_out")
     ends = [x for r in ranges for x in r]
     demand(ends == sorted(set(ends)) and all(x <= MAX_POSITION for x in ends), "left_out is not in ascending order and apart")
-    made = MixCheckpoint(
-        mix, read_integer(values, "position", MAX_POSITION), read_integer(values, "global_batch", MAX_BATCH), steps[0], steps[1],
-        [(r[0], r[1]) for r in ranges], read_string(values, "skip_hash", printable(128)), read_integer(values, "skipped", U64 - 1),
-    )  # fmt: skip
+    position, global_batch = read_integer(values, "position", MAX_POSITION), read_integer(values, "global_batch", MAX_BATCH)
+    skip_hash, skipped = read_string(values, "skip_hash", printable(128)), read_integer(values, "skipped", U64 - 1)
+    made = MixCheckpoint(mix, position, global_batch, steps[0], steps[1], [(r[0], r[1]) for r in ranges], skip_hash, skipped)
     demand(mix.begin <= made.position and all(at >= made.position for at, _ in segments[1:]), "position")
     return made
 

@@ -46,7 +46,7 @@ class Need(NamedTuple):
     decoded: int  #: Bytes of all its units, decoded.
     units: int
     share: Fraction  #: The largest one over the segments.
-    least: int  #: Bytes of five runs of its own.
+    least: int  #: Bytes of five of its runs.
 
 
 def divide(memory: int, needs: Sequence[Need]) -> List[int]:

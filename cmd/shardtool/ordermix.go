@@ -1,0 +1,388 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/mixfile"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
+)
+
+// isMix reports whether an argument names a mix file.
+func isMix(arg string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(arg))
+}
+
+// mixFlags are the flags that only a mix has.
+type mixFlags struct {
+	step   uint64
+	skip   string // steps to leave out, A-B
+	change bool
+}
+
+func (flags *mixFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&flags.skip, "skip-steps", "", "for a mix: leave out the steps `A-B`, both included")
+	cmd.Flags().BoolVar(&flags.change, "change-mix", false, "for a mix: continue the checkpoint with other sources or weights")
+}
+
+// refuse refuses the flags for one data set.
+func (flags *mixFlags) refuse(cmd *cobra.Command) error {
+	for _, flag := range []string{"step", "skip-steps", "change-mix"} {
+		if cmd.Flags().Changed(flag) {
+			return usagef("--%s is for mixes", flag)
+		}
+	}
+	return nil
+}
+
+// leaveOut adds the steps that the flags leave out.
+func (flags *mixFlags) leaveOut(ranges []mix.Range, m *mix.Mix, steps mix.Steps) ([]mix.Range, error) {
+	if flags.skip == "" {
+		return ranges, nil
+	}
+	a, b, _ := strings.Cut(flags.skip, "-")
+	first, err := strconv.ParseUint(a, 10, 64)
+	last, err2 := strconv.ParseUint(b, 10, 64)
+	if err := cmp.Or(err, err2); err != nil {
+		return nil, usagef("--skip-steps %q: give the first and the last step to leave out, such as 40000-40100", flags.skip)
+	}
+	r, err := m.LeaveOut(steps, first, last)
+	return mix.Join(ranges, r), err
+}
+
+// notForMixes are flags that a mix file has for each source.
+var notForMixes = []string{"whole-shards", "lanes", "run-blocks", "delay", "head"}
+
+// openedMix is a mix with its data sets, by source number; nil for a source that was removed.
+type openedMix struct {
+	plan *mix.Plan
+	sets []*reader.Dataset
+	more *mix.Checkpoint
+}
+
+// Close closes the data sets.
+func (o *openedMix) Close() {
+	for _, ds := range o.sets {
+		if ds != nil {
+			ds.Close()
+		}
+	}
+}
+
+// openMix opens the data sets of a mix file, and makes the mix that the flags ask for.
+func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, stderr io.Writer) (o *openedMix, err error) {
+	for _, flag := range notForMixes {
+		if f.changed(flag) {
+			return nil, usagef("--%s: a mix file has it for each source, as a member of order", flag)
+		}
+	}
+	file, err := readMix(name)
+	if err != nil {
+		return nil, err
+	}
+	var from *mix.Checkpoint
+	if len(f.ins) > 1 {
+		return nil, usagef("--checkpoint-in %s: give one file for a mix; the ranks' checkpoints of a step have the same place", f.in)
+	}
+	if f.in != "" {
+		if from, err = readMixCheckpoint(f.in); err != nil {
+			return nil, err
+		}
+		if f.opt.Skipped, err = readLedger(f.in); err != nil {
+			return nil, err
+		}
+	}
+	o = &openedMix{more: from}
+	defer func() {
+		if err != nil {
+			o.Close()
+		}
+	}()
+	data := make([]mixfile.Data, len(file.Sources))
+	for i, s := range file.Sources {
+		ds, err := openSource(ctx, s, from)
+		if err != nil {
+			return o, fmt.Errorf("%s:%d: source %s: %w", name, s.Line, s.Name, err)
+		}
+		o.sets = append(o.sets, ds)
+		if data[i].Table, err = ds.OrderTable(ctx); err != nil {
+			return o, fmt.Errorf("%s:%d: source %s: %w", name, s.Line, s.Name, err)
+		}
+		data[i].Digest, data[i].Tables = format.DigestString(ds.Digest()), ds.Tables()
+	}
+	choice := f.opt.Choice()
+	choice.WholeShards, choice.Lanes, choice.RunBlocks, choice.Delay, choice.Head = false, 0, 0, 0, 0
+	if from != nil {
+		f.keep(&choice, from)
+	}
+	m, err := file.Mix(data, choice, from)
+	if err != nil {
+		return o, usage(err)
+	}
+	if from != nil {
+		if m, err = f.resumeMix(from, m, flags.change, stderr); err != nil {
+			return o, err
+		}
+		o.bySource(m, file)
+	}
+	o.plan, err = mix.New(m)
+	return o, err
+}
+
+// keep takes from the checkpoint what the flags do not give.
+func (f *orderFlags) keep(c *order.Choice, from *mix.Checkpoint) {
+	if !f.changed("seed") {
+		c.Seed = from.Seed
+	}
+	if !f.changed("shuffle") {
+		c.Shuffle = from.Shuffle
+	}
+	if !f.changed("tail") {
+		c.Tail = from.Tail
+	}
+	if !f.changed("affinity") {
+		c.Affinity = ""
+	}
+	if !f.changed("global-batch") && from.Steps.GlobalBatch > 0 {
+		f.opt.GlobalBatch = from.Steps.GlobalBatch
+	}
+}
+
+// resumeMix is the mix that continues a checkpoint: its own, or with --change-mix the one asked
+// for.
+func (f *orderFlags) resumeMix(from *mix.Checkpoint, asked mix.Mix, change bool, stderr io.Writer) (mix.Mix, error) {
+	differences, err := from.Differences(asked)
+	if err != nil {
+		return asked, usage(err)
+	}
+	if len(differences) == 0 {
+		return from.Mix, nil
+	}
+	if !change {
+		err := fmt.Errorf("%s: %w", f.in, &mix.MismatchError{Difference: differences[0]})
+		if !differences[0].Frozen {
+			err = fmt.Errorf("%w (--change-mix)", err)
+		}
+		return asked, &exitError{exitCheckpoint, err}
+	}
+	for _, d := range differences {
+		fmt.Fprintf(stderr, "changed at %d: %s %s: %s -> %s", from.Position, d.Source, d.Field, d.Checkpoint, d.Given)
+		if d.LeftOut > 0 {
+			fmt.Fprintf(stderr, ", %s of its epoch are left out", plural(int(d.LeftOut), "sample"))
+		}
+		fmt.Fprintln(stderr)
+	}
+	m, err := from.Change(asked)
+	if err != nil {
+		return m, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
+	}
+	return m, nil
+}
+
+// bySource puts the data sets, which are in the order of the file, into that of the mix.
+func (o *openedMix) bySource(m mix.Mix, file *mixfile.File) {
+	sets := make([]*reader.Dataset, len(m.Sources))
+	for i, s := range file.Sources {
+		for k := range m.Sources {
+			if m.Sources[k].Name == s.Name {
+				sets[k], o.sets[i] = o.sets[i], nil
+			}
+		}
+	}
+	for _, ds := range o.sets { // weight 0, and not in the checkpoint
+		if ds != nil {
+			ds.Close()
+		}
+	}
+	o.sets = sets
+}
+
+// openSource opens the data set of a source; with a checkpoint, the generation that it names.
+func openSource(ctx context.Context, s mixfile.Source, from *mix.Checkpoint) (*reader.Dataset, error) {
+	if s.Where != "" || s.Keys != "" {
+		return nil, usagef("where and keys: only whole data sets can be sources")
+	}
+	if from != nil {
+		for _, was := range from.Sources {
+			if was.Name == s.Name && was.Tables != "" {
+				return openAt(ctx, s.Data, reader.Options{}, &order.Checkpoint{Tables: was.Tables})
+			}
+		}
+	}
+	return openDataset(ctx, s.Data, reader.Options{})
+}
+
+func readMix(name string) (*mixfile.File, error) {
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &exitError{exitNotFound, fmt.Errorf("no mix file %s", name)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	file, err := mixfile.Parse(name, text)
+	if err != nil {
+		return nil, usage(err)
+	}
+	return file, nil
+}
+
+func readMixCheckpoint(file string) (*mix.Checkpoint, error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &exitError{exitNotFound, fmt.Errorf("no checkpoint %s: start without --checkpoint-in, or name the right file", file)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	cp, err := mix.DecodeCheckpoint(text)
+	if err != nil {
+		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", file, err)}
+	}
+	return &cp, nil
+}
+
+// orderMix prints the order of a mix, or one step of it.
+func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name string, flags *mixFlags, keys bool) error {
+	o, err := f.openMix(ctx, name, flags, stderr)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	m := o.plan.Mix()
+	tables := make([]order.Table, len(o.sets))
+	for s, ds := range o.sets {
+		if ds == nil {
+			continue
+		}
+		if tables[s], err = ds.OrderTable(ctx); err != nil {
+			return err
+		}
+	}
+	orders, err := m.Orders(tables)
+	if err != nil {
+		return usage(err)
+	}
+	split := order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}
+	if err := o.plan.CheckSplit(split); err != nil {
+		return usage(err)
+	}
+	cursor, err := f.seekMix(o, orders, flags)
+	if err != nil {
+		return usage(err)
+	}
+	p := mixPrinter{mixed: o, enc: json.NewEncoder(w), keys: keys, left: f.limit, places: make([]placer, len(o.sets)), indexes: make([]keyReader, len(o.sets))}
+	for s, ds := range o.sets {
+		p.indexes[s] = keyReader{ds: ds, at: -1}
+	}
+	var refs []order.Ref
+	for {
+		var b order.Batch
+		if refs, b, err = cursor.NextBatch(refs[:0], split); errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if more, err := p.print(ctx, refs, b); err != nil || !more || f.changed("step") {
+			return err
+		}
+	}
+}
+
+// seekMix is a cursor where the flags ask for the first batch.
+func (f *orderFlags) seekMix(o *openedMix, orders []*order.Plan, flags *mixFlags) (*mix.Cursor, error) {
+	m, err := f.placeMix(o, flags)
+	if err != nil {
+		return nil, err
+	}
+	cursor, err := o.plan.Seek(m.Position, orders)
+	if err != nil {
+		return nil, err
+	}
+	if f.opt.Epochs > 0 && !f.changed("step") {
+		cursor.Until(f.opt.End())
+	}
+	return cursor, cursor.LeaveOut(m.LeftOut)
+}
+
+// placeMix is the mix with the place where the flags ask for the first batch.
+func (f *orderFlags) placeMix(o *openedMix, flags *mixFlags) (reader.Mix, error) {
+	x := o.plan.Mix()
+	m := reader.Mix{Plan: o.plan, Sets: o.sets, Steps: mix.Steps{GlobalBatch: f.opt.GlobalBatch}}
+	if o.more != nil {
+		m.Continue(o.more)
+		if f.opt.GlobalBatch != m.Steps.GlobalBatch {
+			step, err := x.Step(m.Steps, m.Position)
+			if err != nil {
+				return m, err
+			}
+			m.Steps = mix.Steps{Step: step, Position: m.Position, GlobalBatch: f.opt.GlobalBatch}
+		}
+	} else if f.opt.Epoch > 0 {
+		if f.opt.Epoch > (1<<63-1)/x.Epoch {
+			return m, usagef("--epoch %d: there is no such epoch", f.opt.Epoch)
+		}
+		m.Position = f.opt.Epoch * x.Epoch
+	}
+	var err error
+	if f.changed("step") {
+		if m.Position, err = x.Position(m.Steps, flags.step); err != nil {
+			return m, err
+		}
+	}
+	m.LeftOut, err = flags.leaveOut(m.LeftOut, &x, m.Steps)
+	return m, err
+}
+
+// mixPrinter prints samples of a mix, a JSON object a line.
+type mixPrinter struct {
+	mixed   *openedMix
+	enc     *json.Encoder
+	keys    bool
+	left    int64 // samples to print, 0: no limit
+	places  []placer
+	indexes []keyReader
+}
+
+// print prints a rank's part of a batch. more is false once the limit is reached.
+func (p *mixPrinter) print(ctx context.Context, refs []order.Ref, b order.Batch) (more bool, err error) {
+	m := p.mixed.plan.Mix()
+	for i, r := range refs {
+		place := &p.places[r.Source]
+		line := orderLine{Source: m.Sources[r.Source].Name, Epoch: uint64(r.Epoch), Position: b.Position + uint64(b.First+i), Number: r.Number, Padding: r.Padding}
+		if line.Shard, line.Block, err = place.find(ctx, p.mixed.sets[r.Source], r.Number); err != nil {
+			return false, err
+		}
+		if p.keys && !r.Padding {
+			if line.Key, err = p.indexes[r.Source].key(ctx, place.shard, r.Number); err != nil {
+				return false, err
+			}
+			line.KeyBytes = keyBytes(line.Key)
+		}
+		if err := p.enc.Encode(line); err != nil {
+			return false, err
+		}
+		if p.left > 0 {
+			if p.left--; p.left == 0 {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,119 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
+)
+
+// input is one source of a stream: a data set and its order. A data set that is read alone is the
+// only source of its stream.
+type input struct {
+	*Dataset        // nil: a source that was removed from a mix, and gives nothing
+	name     string // in a mix
+	plan     *order.Plan
+	table    order.Table
+	share    float64 // of the samples; in a mix the largest over its segments
+}
+
+// failed names the source in an error.
+func (in *input) failed(err error) error {
+	if err == nil || in.name == "" {
+		return err
+	}
+	return &mix.SourceError{Source: in.name, Err: err}
+}
+
+// samples counts those of all sources.
+func samples(in []*input) (n uint64) {
+	for _, x := range in {
+		if x.Dataset != nil {
+			n += x.tables.Samples
+		}
+	}
+	return n
+}
+
+// shards finds the shards of a stream for the planner, and keeps those used last.
+type shards struct {
+	inputs []*input
+	known  map[shardID]*fetch.Shard
+}
+
+type shardID struct{ source, number int }
+
+func (s *shards) Shard(ctx context.Context, source int, block uint32) (*fetch.Shard, int, error) {
+	in := s.inputs[source]
+	id := shardID{source, in.plan.ShardOf(block)}
+	if sh := s.known[id]; sh != nil {
+		return sh, in.table.ShardFirst[id.number], nil
+	}
+	sh, err := in.catalog.Shard(ctx, id.number)
+	if err != nil {
+		return nil, 0, in.failed(err)
+	}
+	if s.known == nil || len(s.known) >= 4096 {
+		s.known = map[shardID]*fetch.Shard{}
+	}
+	s.known[id] = sh
+	return sh, in.table.ShardFirst[id.number], nil
+}
+
+// expect refuses sources without the named fields, and sources of a mix that differ in fields other
+// than those named with a question mark.
+func expect(in []*input, fields []string) error {
+	first := -1
+	for i, x := range in {
+		if x.Dataset == nil {
+			continue
+		}
+		if err := x.failed(x.expect(fields)); err != nil {
+			return err
+		}
+		if first < 0 {
+			first = i
+		}
+		if err := errors.Join(in[first].has(x, fields), x.has(in[first], fields)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expect refuses a data set without the named fields.
+func (d *Dataset) expect(fields []string) error {
+	for _, want := range fields {
+		if strings.HasSuffix(want, "?") {
+			continue
+		}
+		i := slices.IndexFunc(d.tables.Fields, func(f format.FieldTotal) bool { return f.Name == want })
+		if i < 0 {
+			have := make([]string, len(d.tables.Fields))
+			for j := range have {
+				have[j] = d.tables.Fields[j].Name
+			}
+			return fmt.Errorf("reader: %w: %v has no field %q, it has %q", ErrFields, d.Store(), want, have)
+		}
+		if n := d.tables.Fields[i].Samples; n != d.tables.Samples {
+			return fmt.Errorf("reader: %w: field %q is in %d of %d samples of %v", ErrFields, want, n, d.tables.Samples, d.Store())
+		}
+	}
+	return nil
+}
+
+// has refuses a source that lacks a field of another one.
+func (in *input) has(other *input, optional []string) error {
+	for _, f := range other.tables.Fields {
+		if !slices.ContainsFunc(in.tables.Fields, func(own format.FieldTotal) bool { return own.Name == f.Name }) && !slices.Contains(optional, f.Name+"?") {
+			return in.failed(fmt.Errorf("reader: %w: it has no field %q, which source %q has: where samples may lack it, expect %q", ErrFields, f.Name, other.name, f.Name+"?"))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,516 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
+)
+
+// source is a data set as a source of mixes.
+type source struct {
+	*streamed
+	name  string
+	table order.Table
+}
+
+func newSource(t testing.TB, name string, store objstore.Store, n int) source {
+	t.Helper()
+	samples := mixed(n)
+	for i := range samples {
+		samples[i].Key = name + "/" + samples[i].Key
+	}
+	s := source{streamed: newStreamed(t, store, samples, testset.Options{BlockSize: 4000, ShardSize: 40_000}), name: name}
+	var err error
+	if s.table, err = s.OrderTable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// mixOf is a mix of sources, which are in ascending order of names, with these weights from 0 on.
+func mixOf(seed uint64, sources []source, weights ...uint64) mix.Mix {
+	m := mix.Mix{Seed: seed, Shuffle: true, Tail: order.TailWrap, Epoch: 500, Segments: []mix.Segment{{Weights: weights}}}
+	for _, s := range sources {
+		m.Sources = append(m.Sources, mix.Source{
+			Name: s.name, Digest: format.DigestString(s.Digest()), Units: s.NumSamples(),
+			Lanes: 4, RunBlocks: 1, Delay: 3, Head: 2, Affinity: order.AffinityEpoch,
+		})
+	}
+	return m
+}
+
+// joined is what a stream over the mix needs: the data sets by number of the source, and their tables.
+func joined(t testing.TB, m mix.Mix, sources []source) (Mix, []order.Table) {
+	t.Helper()
+	p, err := mix.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, tables := Mix{Plan: p}, make([]order.Table, len(m.Sources))
+	for i := range m.Sources {
+		k := slices.IndexFunc(sources, func(s source) bool { return s.name == m.Sources[i].Name })
+		if k < 0 {
+			out.Sets = append(out.Sets, nil)
+			continue
+		}
+		out.Sets, tables[i] = append(out.Sets, sources[k].Dataset), sources[k].table
+	}
+	return out, tables
+}
+
+func openMix(t testing.TB, m Mix, o StreamOptions) *Stream {
+	t.Helper()
+	s, err := OpenMix(t.Context(), m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// mixText is a checkpoint as the next process reads it.
+func mixText(t testing.TB, text []byte, err error) *mix.Checkpoint {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := mix.DecodeCheckpoint(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &c
+}
+
+// checkMixed compares a rank's batch with references of the plan, byte by byte.
+func checkMixed(t testing.TB, b *Batch, refs []order.Ref, m mix.Mix, sources []source) {
+	t.Helper()
+	if len(b.Samples) != len(refs) {
+		t.Fatalf("%d samples, want %d", len(b.Samples), len(refs))
+	}
+	for i, r := range refs {
+		s, of := &b.Samples[i], &m.Sources[r.Source]
+		if s.Number != r.Number || s.Source() != of.Name || s.SourceNumber() != int(r.Source) || s.Epoch != r.Epoch || s.Padding != r.Padding {
+			t.Fatalf("entry %d is sample %d of %s in epoch %d, want %+v", i, s.Number, s.Source(), s.Epoch, r)
+		}
+		if r.Padding {
+			continue
+		}
+		if want := order.SampleSeed(mix.Key(m.Seed, of.Name), uint64(r.Epoch), r.Number, 0); s.Seed() != want {
+			t.Fatalf("entry %d has seed %x, want %x", i, s.Seed(), want)
+		}
+		k := slices.IndexFunc(sources, func(s source) bool { return s.name == of.Name })
+		if err := equal(s, int(r.Number), sources[k].samples[r.Number]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestMixElastic: chains of starts with other ranks, batch sizes, weights and sources, killed at any
+// moment. The ranks' batches are those of the plan read by one rank, and over a chain each source
+// gives each of its samples once in each epoch.
+func TestMixElastic(t *testing.T) {
+	watch(t)
+	all := []source{
+		newSource(t, "a", mem.New(), 90), newSource(t, "b", inDir(t), 150),
+		newSource(t, "c", &far{Store: mem.New(), requests: 3, delay: 50 * time.Microsecond}, 60), newSource(t, "d", mem.New(), 40),
+	}
+	random := rand.New(rand.NewPCG(21, 22))
+	chains := 10
+	if testing.Short() {
+		chains = 3
+	}
+	for range chains {
+		given := map[string]map[uint32]map[uint64]int{}
+		var cp *mix.Checkpoint
+		seed := random.Uint64()
+		for range 7 {
+			var in []source
+			var weights []uint64
+			for _, s := range all {
+				if random.IntN(4) > 0 || s.name == "b" {
+					in, weights = append(in, s), append(weights, 1+random.Uint64N(9))
+				}
+			}
+			m := mixOf(seed, in, weights...)
+			if cp != nil {
+				var err error
+				if m, err = cp.Change(m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			x, tables := joined(t, m, in)
+			if cp != nil {
+				x.Continue(cp)
+			}
+			cp = mixRun(t, x, tables, in, given, random)
+		}
+		checkGiven(t, all, given)
+	}
+}
+
+// mixRun reads some batches on some ranks, and returns the checkpoint that the next start gets.
+func mixRun(t *testing.T, x Mix, tables []order.Table, in []source, given map[string]map[uint32]map[uint64]int, random *rand.Rand) (cp *mix.Checkpoint) {
+	t.Helper()
+	m := x.Plan.Mix()
+	orders, err := m.Orders(tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := x.Plan.Seek(x.Position, orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	split := order.Split{GlobalBatch: 1 + random.IntN(90), World: 1 + random.IntN(5)}
+	streams := make([]*Stream, split.World)
+	for r := range streams {
+		streams[r] = openMix(t, x, StreamOptions{Order: Order{GlobalBatch: split.GlobalBatch, Rank: r, World: split.World}, Limits: Limits{Memory: []int64{0, 1 << 20}[random.IntN(2)]}})
+	}
+	text, err := streams[0].AppendCheckpoint(nil)
+	cp = mixText(t, text, err)
+	for range random.IntN(6) {
+		refs, _, err := want.NextBatch(nil, order.Split{GlobalBatch: split.GlobalBatch, World: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range refs {
+			note(given, m.Sources[r.Source].Name, r)
+		}
+		for _, s := range streams {
+			b, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkMixed(t, b, refs[:len(b.Samples)], m, in)
+			refs = refs[len(b.Samples):]
+			text, err := b.AppendCheckpoint(nil)
+			cp = mixText(t, text, err)
+		}
+		if len(refs) > 0 {
+			t.Fatalf("%d samples are missing from a batch", len(refs))
+		}
+	}
+	for _, s := range streams {
+		if random.IntN(3) == 0 {
+			if _, err := s.Next(t.Context()); err != nil { // it got further than the others, and told nobody
+				t.Fatal(err)
+			}
+		}
+		s.Close()
+	}
+	return cp
+}
+
+func note(given map[string]map[uint32]map[uint64]int, name string, r order.Ref) {
+	if given[name] == nil {
+		given[name] = map[uint32]map[uint64]int{}
+	}
+	if given[name][r.Epoch] == nil {
+		given[name][r.Epoch] = map[uint64]int{}
+	}
+	given[name][r.Epoch][r.Number]++
+}
+
+// checkGiven checks that nothing came twice, and that nothing is missing from epochs that ended.
+func checkGiven(t *testing.T, all []source, given map[string]map[uint32]map[uint64]int) {
+	t.Helper()
+	for _, s := range all {
+		for epoch, numbers := range given[s.name] {
+			for n, times := range numbers {
+				if times > 1 {
+					t.Fatalf("sample %d of %s came %d times in epoch %d", n, s.name, times, epoch)
+				}
+			}
+			if _, later := given[s.name][epoch+1]; later && len(numbers) < len(s.samples) {
+				t.Fatalf("epoch %d of %s has %d of %d samples", epoch, s.name, len(numbers), len(s.samples))
+			}
+		}
+	}
+}
+
+// TestMixStats: samples and bytes by source, and Map sees where a sample is from.
+func TestMixStats(t *testing.T) {
+	in := []source{newSource(t, "a", mem.New(), 60), newSource(t, "b", mem.New(), 60)}
+	x, _ := joined(t, mixOf(1, in, 3, 1), in)
+	o := StreamOptions{Order: Order{GlobalBatch: 40, Epochs: 1}}
+	o.Map = func(_ context.Context, s *Sample) error {
+		data := fmt.Appendf(nil, "%s/%d/%x", s.Source(), s.Epoch, s.Seed())
+		s.Fields = append(slices.Clone(s.Fields), format.FieldView{Name: []byte("where"), Data: data})
+		return nil
+	}
+	s := openMix(t, x, o)
+	want := map[string]*SourceStats{"a": {Name: "a"}, "b": {Name: "b"}}
+	n := 0
+	for b, err := range s.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Position != uint64(n*40) || b.Epoch != 0 {
+			t.Errorf("batch %d is at %d of epoch %d", n, b.Position, b.Epoch)
+		}
+		n++
+		for i := range b.Samples {
+			smp := &b.Samples[i]
+			of := want[smp.Source()]
+			of.Samples++
+			last := len(smp.Fields) - 1
+			for _, f := range smp.Fields[:last] {
+				of.Bytes += uint64(len(f.Data))
+			}
+			if where := fmt.Sprintf("%s/%d/%x", smp.Source(), smp.Epoch, smp.Seed()); string(smp.Fields[last].Data) != where {
+				t.Fatalf("Map was told %s, the batch %s", smp.Fields[last].Data, where)
+			}
+		}
+	}
+	if got := s.Stats().Sources; len(got) != 2 || got[0] != *want["a"] || got[1] != *want["b"] || got[0].Samples < 2*got[1].Samples {
+		t.Errorf("%+v, want %+v and %+v", got, want["a"], want["b"])
+	}
+}
+
+// one is a data set of samples with one field.
+func one(t testing.TB, name, field string, store objstore.Store, n int) source {
+	t.Helper()
+	var samples []testset.Sample
+	for i := range n {
+		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%s%04d", name, i), Fields: []testset.Field{{Name: field, Data: []byte(strings.Repeat(name, 500))}}})
+	}
+	s := source{streamed: newStreamed(t, store, samples, testset.Options{BlockSize: 4000, ShardSize: 8000}), name: name}
+	var err error
+	if s.table, err = s.OrderTable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestMixFields: sources have the same fields, but for those that may be missing.
+func TestMixFields(t *testing.T) {
+	in := []source{one(t, "a", "jpg", mem.New(), 20), one(t, "b", "png", mem.New(), 20)}
+	x, _ := joined(t, mixOf(1, in, 1, 1), in)
+	for _, e := range []struct {
+		expect []string
+		want   string
+	}{
+		{nil, `source "a": reader: missing fields: it has no field "png", which source "b" has: where samples may lack it, expect "png?"`},
+		{[]string{"jpg"}, `source "b": reader: missing fields`},
+		{[]string{"jpg?"}, `no field "png"`},
+		{[]string{"jpg?", "png?"}, ""},
+		{[]string{"jpg?", "png?", "txt"}, `source "a"`},
+	} {
+		s, err := OpenMix(t.Context(), x, StreamOptions{Read: Read{Expect: e.expect}})
+		if e.want == "" {
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+			continue
+		}
+		if !errors.Is(err, ErrFields) || !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), e.want) {
+			t.Errorf("%q: %v, want %s", e.expect, err, e.want)
+		}
+	}
+	if s, err := in[0].Stream(t.Context(), StreamOptions{Read: Read{Expect: []string{"txt?", "jpg"}}}); err != nil {
+		t.Error(err)
+	} else {
+		s.Close()
+	}
+}
+
+// TestMixReplaced: a data set that is not the one of the plan is refused by name, and so is one that
+// is missing.
+func TestMixReplaced(t *testing.T) {
+	in := []source{one(t, "a", "x", mem.New(), 20), one(t, "b", "x", mem.New(), 20)}
+	x, _ := joined(t, mixOf(1, in, 1, 1), in)
+	x.Sets[1] = one(t, "b", "x", mem.New(), 21).Dataset
+	var of *mix.SourceError
+	if _, err := OpenMix(t.Context(), x, StreamOptions{}); !errors.Is(err, order.ErrMismatch) || !errors.As(err, &of) || of.Source != "b" {
+		t.Errorf("replaced: %v", err)
+	}
+	x.Sets[1] = nil
+	if _, err := OpenMix(t.Context(), x, StreamOptions{}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), `source "b"`) {
+		t.Errorf("missing: %v", err)
+	}
+	x.Sets = x.Sets[:1]
+	if _, err := OpenMix(t.Context(), x, StreamOptions{}); !errors.Is(err, ErrOptions) {
+		t.Errorf("too few: %v", err)
+	}
+}
+
+// TestMixFailures: what fails in one source is named; a store that is down for a while is waited for.
+func TestMixFailures(t *testing.T) {
+	watch(t)
+	broken := errors.New("out of order")
+	store := &hooked{Store: mem.New()}
+	in := []source{one(t, "a", "x", mem.New(), 200), one(t, "b", "x", store, 200)}
+	x, _ := joined(t, mixOf(1, in, 1, 1), in)
+	store.mu.Lock()
+	store.read = func(name string, _ []byte, _ int64) error {
+		if strings.HasPrefix(name, "manifest") {
+			return nil
+		}
+		return broken
+	}
+	store.mu.Unlock()
+	s := openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 10}})
+	_, err := s.Next(t.Context())
+	var of *mix.SourceError
+	if !errors.Is(err, broken) || !errors.As(err, &of) || of.Source != "b" {
+		t.Errorf("a store that fails: %v", err)
+	}
+	s.Close()
+
+	up := make(chan struct{})
+	store.mu.Lock()
+	store.read = func(name string, _ []byte, _ int64) error {
+		if !strings.HasPrefix(name, "manifest") {
+			<-up
+		}
+		return nil
+	}
+	store.mu.Unlock()
+	s = openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 10}})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := s.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a store that does not answer: %v", err)
+	}
+	close(up)
+	b, err := s.Next(t.Context())
+	if err != nil || len(b.Samples) != 10 {
+		t.Errorf("once it answers: %v", err)
+	}
+}
+
+// TestMixSkips: the ledger names the source of a damaged block, and the checkpoint counts it.
+func TestMixSkips(t *testing.T) {
+	watch(t)
+	store := mem.New()
+	in := []source{one(t, "a", "x", mem.New(), 100), one(t, "b", "x", store, 100)}
+	blocks := blocksOf(t, in[1].Dataset)
+	in[1].streamed = in[1].flipped(t, store, blocks[1])
+	x, _ := joined(t, mixOf(1, in, 1, 1), in)
+	o := StreamOptions{Order: Order{GlobalBatch: 20, Epochs: 1}, Limits: Limits{OnCorrupt: CorruptSkips, MaxSkipped: 50}}
+	s := openMix(t, x, o)
+	holes := 0
+	for b, err := range s.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		holes += b.Holes
+	}
+	skipped := s.Skipped()
+	if len(skipped) != 1 || skipped[0].Source != "b" || skipped[0].Samples != blocks[1].count || holes == 0 {
+		t.Fatalf("%d holes, %+v", holes, skipped)
+	}
+	text, err := AppendLedger(nil, skipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := DecodeLedger(text); err != nil || !slices.Equal(again, skipped) {
+		t.Errorf("%s: %+v, %v", text, again, err)
+	}
+	if cp, err := s.MixCheckpoint(); err != nil || cp.Skipped != blocks[1].count || cp.SkipHash == "" || cp.Steps.GlobalBatch != 20 {
+		t.Errorf("%+v, %v", cp, err)
+	}
+	if _, err := s.Checkpoint(); err == nil {
+		t.Error("a mix has the checkpoint of a data set")
+	}
+	o.OnCorrupt = CorruptFails
+	s = openMix(t, x, o)
+	for err == nil {
+		_, err = s.Next(t.Context())
+	}
+	var of *mix.SourceError
+	if !errors.As(err, &of) || of.Source != "b" || !errors.Is(err, format.ErrCorrupt) {
+		t.Errorf("a damaged block: %v", err)
+	}
+}
+
+// takenBy opens a stream of n sources that lie in folders, reads some batches, and returns what it has taken.
+func takenBy(t *testing.T, n int) (goroutines, descriptors int) {
+	t.Helper()
+	var in []source
+	var weights []uint64
+	for i := range n {
+		in, weights = append(in, one(t, fmt.Sprintf("s%02d", i), "x", inDir(t), 50)), append(weights, 1)
+	}
+	before, files := runtime.NumGoroutine(), openFiles(t)
+	x, _ := joined(t, mixOf(1, in, weights...), in)
+	s := openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 128}, Limits: Limits{Memory: 16 << 20}})
+	for range 8 {
+		if _, err := s.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return runtime.NumGoroutine() - before, openFiles(t) - files
+}
+
+func openFiles(t *testing.T) int {
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("this system does not list a process's descriptors")
+	}
+	return len(files)
+}
+
+// TestMixResources: 64 sources take no more goroutines than one, nearly, and few descriptors.
+func TestMixResources(t *testing.T) {
+	watch(t)
+	g1, _ := takenBy(t, 1)
+	g64, d64 := takenBy(t, 64)
+	t.Logf("goroutines: %d and %d; descriptors of 64 sources: %d", g1, g64, d64)
+	if 2*g64 > 3*g1 {
+		t.Errorf("64 sources take %d goroutines, one takes %d", g64, g1)
+	}
+	if d64 > 256*3/2 { // one may keep 256 shards open
+		t.Errorf("64 sources take %d descriptors", d64)
+	}
+}
+
+// TestMixEnds: sources with max_epochs end the stream, and steps are left out exactly.
+func TestMixEnds(t *testing.T) {
+	watch(t)
+	in := []source{one(t, "a", "x", mem.New(), 30), one(t, "b", "x", mem.New(), 20)}
+	m := mixOf(1, in, 1, 1)
+	m.Tail = order.TailShort
+	m.Sources[0].MaxEpochs, m.Sources[1].MaxEpochs = 2, 1
+	x, tables := joined(t, m, in)
+	orders, err := m.Orders(tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.LeftOut = []mix.Range{{From: 14, To: 28}}
+	want, err := x.Plan.Seek(0, orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := want.LeaveOut(x.LeftOut); err != nil {
+		t.Fatal(err)
+	}
+	s := openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 7}})
+	n := 0
+	for b, err := range s.Batches(t.Context()) {
+		refs, at, planErr := want.NextBatch(nil, order.Split{GlobalBatch: 7, World: 1})
+		if err != nil || planErr != nil || b.Position != at.Position {
+			t.Fatal(err, planErr)
+		}
+		checkMixed(t, b, refs, m, in)
+		n += len(b.Samples)
+	}
+	if _, _, err := want.NextBatch(nil, order.Split{GlobalBatch: 7, World: 1}); !errors.Is(err, io.EOF) || n != 80-14 {
+		t.Errorf("%d samples, then %v", n, err)
+	}
+}

@@ -1,0 +1,115 @@
+package mixfile
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
+)
+
+// Data is the data set of a source, as its tables describe it.
+type Data struct {
+	Table  order.Table
+	Digest string // of the data set
+	Tables string // the object of its generation
+	Tokens uint64 // of all samples; only shares of tokens need it
+}
+
+// Mix makes the mix of the file, at its first start, over the data sets of its sources. c is what a
+// user asks for: seed, shuffling, tail, the shuffle memory of all sources together, and the
+// affinity of those that fix none; what it has of lanes, runs, delay and head is not used.
+//
+// With a checkpoint, sources that it knows have their parameters from there, as far as the file
+// does not fix them, and an Epoch of 0 where the file gives no number: the mix is for the
+// checkpoint's Fits, Differences and Change.
+func (f *File) Mix(data []Data, c order.Choice, from *mix.Checkpoint) (mix.Mix, error) {
+	sizes := make([]Size, len(data))
+	m := mix.Mix{Seed: c.Seed, Shuffle: c.Shuffle, Tail: cmp.Or(c.Tail, order.TailShort), Epoch: f.Units}
+	if c.Shuffle {
+		m.Tail = cmp.Or(c.Tail, order.TailWrap)
+	}
+	for i, d := range data {
+		for _, n := range d.Table.Samples {
+			sizes[i].Units += uint64(n)
+		}
+		sizes[i].Tokens = d.Tokens
+		s := &f.Sources[i]
+		m.Sources = append(m.Sources, mix.Source{Name: s.Name, Digest: d.Digest, Tables: d.Tables, Units: sizes[i].Units, MaxEpochs: s.MaxEpochs})
+	}
+	var err error
+	if m.Segments, err = f.Weights(sizes); err != nil {
+		return m, err
+	}
+	if err := f.choose(&m, data, c, from); err != nil {
+		return m, err
+	}
+	if from == nil {
+		m.Epoch, err = f.Epoch(m)
+	}
+	return m, err
+}
+
+// choose fills in the parameters of the sources' orders.
+func (f *File) choose(m *mix.Mix, data []Data, c order.Choice, from *mix.Checkpoint) error {
+	choices := make([]order.Choice, len(data))
+	needs := make([]mix.Need, len(data))
+	for i, d := range data {
+		o := &f.Sources[i].Order
+		choices[i] = order.Choice{
+			Seed: c.Seed, Shuffle: c.Shuffle, Tail: m.Tail, GlobalBatch: c.GlobalBatch, World: c.World, Affinity: cmp.Or(o.Affinity, c.Affinity),
+			WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head,
+		}
+		least, err := order.LeastMemory(d.Table, choices[i])
+		if err != nil {
+			return f.of(i, err)
+		}
+		needs[i] = mix.Need{Bytes: d.Table.Decoded, Units: m.Sources[i].Units, Share: m.LargestShare(i), Least: least}
+	}
+	var parts []uint64
+	if c.Shuffle {
+		var err error
+		if parts, err = mix.Divide(cmp.Or(c.Memory, order.DefaultMemory), needs); err != nil {
+			return err
+		}
+	}
+	for i := range choices {
+		s := &m.Sources[i]
+		if f.known(s, &choices[i], from) {
+			continue
+		}
+		if parts != nil {
+			choices[i].Memory = parts[i]
+		}
+		p, err := order.Choose(data[i].Table, choices[i])
+		if err != nil {
+			return f.of(i, err)
+		}
+		s.Lanes, s.RunBlocks, s.Delay, s.Head, s.Affinity = p.Lanes, p.RunBlocks, p.Delay, p.Head, p.Affinity
+	}
+	return nil
+}
+
+// known takes the parameters of a source from a checkpoint that has the same data set, but those
+// that the file fixes.
+func (f *File) known(s *mix.Source, c *order.Choice, from *mix.Checkpoint) bool {
+	if from == nil {
+		return false
+	}
+	i := slices.IndexFunc(from.Sources, func(x mix.Source) bool { return x.Name == s.Name && x.Digest == s.Digest && x.Units == s.Units })
+	if i < 0 {
+		return false
+	}
+	was := &from.Sources[i]
+	s.Lanes, s.RunBlocks, s.Delay, s.Head = cmp.Or(c.Lanes, was.Lanes), cmp.Or(c.RunBlocks, was.RunBlocks), cmp.Or(c.Delay, was.Delay), cmp.Or(c.Head, was.Head)
+	if c.WholeShards {
+		s.RunBlocks = 0
+	}
+	s.Affinity = cmp.Or(c.Affinity, was.Affinity)
+	return true
+}
+
+// of is an error about a source.
+func (f *File) of(i int, err error) error {
+	return f.fail(f.Sources[i].Line, "sources."+f.Sources[i].Name, err)
+}
