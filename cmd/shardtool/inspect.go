@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/bits"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/inspect"
 )
 
 type inspectFlags struct {
@@ -162,19 +162,19 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	fmt.Fprintf(w, "%s in %s, %s\n", plural(sum.Samples, "sample"), plural(sum.Shards, "shard"), plural(sum.Blocks, "block"))
 	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(sum.PayloadBytes), bytesText(sum.Bytes), ratio)
 	fmt.Fprintf(w, "%s\n\n", sum.Digest)
-	hist, looked, err := histograms(ctx, ds)
+	sizes, read, err := inspect.Sizes(ctx, ds, 32)
 	if err != nil {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)\n", plural(looked, "shard"))
+	fmt.Fprintf(t, "FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)\n", plural(read, "shard"))
 	for _, f := range sum.Fields {
 		name := shown(f.Name)
 		if name == "" {
 			name = `""`
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, countText(f.Samples), bytesText(f.Bytes), bytesText(f.Min),
-			bytesText(f.Bytes/max(f.Samples, 1)), bytesText(f.Max), sparkline(hist[f.Name]))
+			bytesText(f.Bytes/max(f.Samples, 1)), bytesText(f.Max), sparkline(sizes[f.Name]))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -196,32 +196,8 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	return nil
 }
 
-// histograms counts field sizes by powers of two, over at most 32 shards spread evenly.
-func histograms(ctx context.Context, ds *reader.Dataset) (map[string]*[64]int, int, error) {
-	n := ds.NumShards()
-	look := min(n, 32)
-	out := map[string]*[64]int{}
-	for i := range look {
-		ix, err := ds.Index(ctx, i*n/look)
-		if err != nil {
-			return nil, 0, err
-		}
-		for f, sizes := range ix.Sizes {
-			h := out[ix.Fields[f]]
-			if h == nil {
-				h = &[64]int{}
-				out[ix.Fields[f]] = h
-			}
-			for _, s := range sizes {
-				h[min(bits.Len64(s), 63)]++
-			}
-		}
-	}
-	return out, look, nil
-}
-
 // sparkline draws a histogram from its least to its greatest power of two, such as "512 B ▂▅█▃▁ 64 KiB".
-func sparkline(h *[64]int) string {
+func sparkline(h *inspect.Histogram) string {
 	if h == nil {
 		return ""
 	}
@@ -310,25 +286,11 @@ func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 		return err
 	}
 	defer other.Close()
-	same := ds.Digest() == other.Digest()
-	first := ""
-	for i := 0; !same && first == "" && i < max(ds.NumShards(), other.NumShards()); i++ {
-		if i >= ds.NumShards() || i >= other.NumShards() {
-			first = fmt.Sprintf("shard %d is in one of them only", i)
-			break
-		}
-		a, err := ds.Shard(ctx, i)
-		if err != nil {
-			return err
-		}
-		b, err := other.Shard(ctx, i)
-		if err != nil {
-			return err
-		}
-		if a.Hash != b.Hash || a.Samples != b.Samples {
-			first = fmt.Sprintf("shard %d differs: %s has %d samples, %s has %d", i, a.Name, a.Samples, b.Name, b.Samples)
-		}
+	first, err := inspect.Difference(ctx, ds, other)
+	if err != nil {
+		return err
 	}
+	same := first == ""
 	if f.json {
 		err = printJSON(cmd, map[string]any{"same": same, "digest": format.DigestString(ds.Digest()), "against_digest": format.DigestString(other.Digest()),
 			"samples": ds.NumSamples(), "against_samples": other.NumSamples(), "first_difference": first})
