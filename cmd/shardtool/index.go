@@ -15,7 +15,7 @@ import (
 )
 
 type indexFlags struct {
-	pack packFlags // its modes, and how it prints
+	pack packFlags // the flags that index shares with pack
 	out  string
 }
 
@@ -23,16 +23,15 @@ func newIndex() *cobra.Command {
 	var f indexFlags
 	cmd := &cobra.Command{
 		Use:   "index SRC…",
-		Short: "Make a data set of tars that stay where they are",
-		Long: `Index plain tars that another tool wrote, WebDataset's say, where they lie, so that they stream, shuffle and resume like any
-data set. SRC is a folder or store of .tar files, or some of them by names, globs and braces. The archives are read once
-and not changed. The index of x.tar lies beside it as x.tar.<16 hex>.shidx, named by its content and never replaced, and
-over all archives lies the manifest.
+		Short: "Index tars where they are, as a data set",
+		Long: `Index plain tars that another tool such as WebDataset wrote, without copying them, so that they stream, shuffle and
+resume like any data set. SRC is a folder or store of .tar files, or names some of them, by globs and braces too. The
+archives are read once and not changed. The index of x.tar is written beside it as x.tar.<16 hex>.shidx, which is named
+by its content and never replaced; one manifest covers all archives.
 
-The data set lies in the folder of the archives, or in --out, a folder above them. The archives must stay as they are:
-bytes that change later are found when they are read. Samples are as pack has them: members that share a name up to the
-first dot, one behind the other. Samples torn apart, links, cut archives are errors. Compressed archives cannot be
-indexed: pack them.
+The data set is in the folder of the archives, or in --out, a folder above them. The archives must not change later:
+reading detects bytes that did. Samples are formed as in pack: members that share a name up to the first dot, and follow
+each other. Samples torn apart, links and truncated archives are errors. Compressed archives cannot be indexed: pack them.
 
 Exit codes:
 ` + exitCodes,
@@ -43,13 +42,13 @@ Exit codes:
 		RunE: func(cmd *cobra.Command, args []string) error { return runIndex(cmd, args, &f) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.out, "out", "", "the folder or store of the data set: that of the archives, or above them (default: theirs)")
+	fl.StringVar(&f.out, "out", "", "folder or store of the data set: that of the archives, or one above them (default: that of the archives)")
 	f.pack.addBlockSize(cmd)
-	fl.StringVar(&f.pack.duplicates, "duplicate-keys", "fail", "a key that comes again in another archive: fail or keep")
-	fl.IntVar(&f.pack.opt.Workers, "workers", 0, "read so many archives at once (0: the CPUs this process may use)")
-	fl.StringVar(&f.pack.opt.TempDir, "temp-dir", "", "where sorting spills to (default: the system's)")
-	fl.BoolVar(&f.pack.overwrite, "overwrite", false, "publish a new generation in place of what is there, with new indexes of archives that changed")
-	fl.BoolVar(&f.pack.append, "append", false, "publish a new generation: what is there, then these archives")
+	addDuplicates(cmd, &f.pack.duplicates)
+	fl.IntVar(&f.pack.opt.Workers, "workers", 0, "read this many archives at once (0: the CPUs this process may use)")
+	fl.StringVar(&f.pack.opt.TempDir, "temp-dir", "", "folder for spills of sorting (default: the system's)")
+	fl.BoolVar(&f.pack.overwrite, "overwrite", false, "publish a new generation that replaces the current one, with new indexes of archives that changed")
+	fl.BoolVar(&f.pack.append, "append", false, "publish a new generation: the current one, then these archives")
 	fl.BoolVar(&f.pack.json, "json", false, "print the result as JSON")
 	fl.BoolVar(&f.pack.quiet, "quiet", false, "no progress")
 	return cmd
@@ -62,20 +61,12 @@ func (f *indexFlags) options() error {
 		return err
 	}
 	o.ShardSize = max(256<<20, o.BlockSize) // shards are as large as the archives
-	switch f.pack.duplicates {
-	case "fail":
-	case "keep":
-		o.KeepDuplicates = true
-	default:
-		return usagef("--duplicate-keys %q: use fail or keep", f.pack.duplicates)
+	var err error
+	if o.KeepDuplicates, err = keepDuplicates(f.pack.duplicates); err != nil {
+		return err
 	}
-	switch {
-	case f.pack.overwrite && f.pack.append:
-		return usagef("--overwrite and --append exclude each other")
-	case f.pack.overwrite:
-		o.Mode = writer.Overwrite
-	case f.pack.append:
-		o.Mode = writer.Append
+	if o.Mode, err = f.pack.mode(); err != nil {
+		return err
 	}
 	return checkRun(minMemory, o.Workers)
 }

@@ -19,7 +19,7 @@ type inspectFlags struct {
 	shard   string
 	blocks  bool
 	against string
-	// checkpoint is a file to explain.
+	// checkpoint is the file of a checkpoint to describe.
 	checkpoint string
 	json       bool
 }
@@ -28,8 +28,8 @@ func newInspect() *cobra.Command {
 	var f inspectFlags
 	cmd := &cobra.Command{
 		Use:   "inspect DATASET",
-		Short: "Show what a data set holds",
-		Long: `Show totals, fields, sizes, shards and where they come from. Reads the manifest, and the indexes of a few shards.
+		Short: "Describe what a data set contains",
+		Long: `Print the totals, fields, sizes, shards and provenance of a data set. Reads the manifest, and the indexes of a few shards.
 
 Exit codes:
 ` + exitCodes,
@@ -37,15 +37,15 @@ Exit codes:
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runInspect(cmd, args[0], &f) },
 	}
-	cmd.Flags().StringVar(&f.shard, "shard", "", "show this shard alone")
-	cmd.Flags().BoolVar(&f.blocks, "blocks", false, "with --json: the samples of each block; else a line a block")
-	cmd.Flags().StringVar(&f.against, "against", "", "compare with this data set; exit 1 when their samples differ")
-	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "say where the checkpoint in this file stands; exit 7 when it does not fit")
+	cmd.Flags().StringVar(&f.shard, "shard", "", "print only this shard")
+	cmd.Flags().BoolVar(&f.blocks, "blocks", false, "print a line per block; with --json, the samples of each block")
+	cmd.Flags().StringVar(&f.against, "against", "", "compare with this data set; exit with 1 if their samples differ")
+	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "describe the place of the checkpoint in this file; exit with 7 if it does not fit")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
 	return cmd
 }
 
-// openDataset opens what a user named.
+// openDataset opens the data set of an argument.
 func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
 	store, generation, err := dataset(ctx, arg)
 	if err != nil {
@@ -124,7 +124,7 @@ func describe(ds *reader.Dataset, shards []shardJSON) inspectJSON {
 	return out
 }
 
-// listShards reads what the manifest says of all shards, or of the one asked for.
+// listShards lists all shards, or the one of --shard.
 func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags) ([]shardJSON, error) {
 	list := []shardJSON{}
 	for i := range ds.NumShards() {
@@ -196,7 +196,8 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	return nil
 }
 
-// sparkline draws a histogram from its least to its greatest power of two, such as "512 B ▂▅█▃▁ 64 KiB".
+// sparkline draws a histogram from its least to its greatest power of two, such as
+// "512 B ▂▅█▃▁ 64 KiB".
 func sparkline(h *inspect.Histogram) string {
 	if h == nil {
 		return ""
@@ -275,10 +276,11 @@ func printRows(w io.Writer, name string, rows []format.Row) {
 		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%v\t%08x\t\n", block, off, r.Stored, r.Decoded, r.Samples, r.Codec, r.CRC)
 		off += uint64(r.Stored)
 	}
-	_ = t.Flush() // a failing stdout shows at the caller's next write
+	_ = t.Flush() // the caller's next write reports a failing stdout
 }
 
-// compare says whether two data sets hold the same samples cut the same way, and where they part.
+// compare prints whether two data sets have the same samples in the same blocks, and the first
+// difference.
 func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 	ctx := cmd.Context()
 	other, err := openDataset(ctx, f.against, reader.Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// inspectCheckpoint says where a checkpoint stands in a data set.
+// inspectCheckpoint prints the place of a checkpoint in a data set.
 func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	ctx := cmd.Context()
 	flags := orderFlags{in: f.checkpoint, ins: []string{f.checkpoint}, changed: func(string) bool { return false }}
@@ -37,7 +37,7 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		})
 	}
 	w := cmd.OutOrStdout()
-	if cp.Epoch > 0 && cp.Position == 0 { // no lane has begun: a row each would tell nothing
+	if cp.Epoch > 0 && cp.Position == 0 { // no lane has begun: their rows would be empty
 		_, err := fmt.Fprintf(w, "%s: %s done, %s each; epoch %d has not begun; batches of %d; it fits %v, %s; %s%s\n", shown(f.checkpoint), plural(cp.Epoch, "epoch"),
 			plural(plan.Samples(), "sample"), cp.Epoch, cp.GlobalBatch, ds.Store(), ds.Tables(), paramsText(cp.Params), skippedText(cp.Skipped))
 		return err

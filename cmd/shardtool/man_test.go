@@ -28,7 +28,7 @@ func TestManPages(t *testing.T) {
 	if len(pages) < 15 {
 		t.Fatalf("%d commands", len(pages))
 	}
-	pages["shardtool"] = "Training data"
+	pages["shardtool"] = "Pack training data"
 	_, err := exec.LookPath("man")
 	shows := err == nil
 	for name, short := range pages {
