@@ -112,7 +112,7 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 	case f.batches < 0 || f.batch < 0:
 		return usagef("--batches and --batch are numbers, 0 for none")
 	case f.batch > 0 && changed("global-batch"):
-		return usagef("--batch and --global-batch say the same: give one of them")
+		return usagef("--batch and --global-batch set the same value: give one of them")
 	case f.price < 0:
 		return usagef("--price %v: give what a rank costs an hour", f.price)
 	}

@@ -24,8 +24,8 @@ func (f *cacheFlags) add(cmd *cobra.Command) {
 
 type cacheKey struct{}
 
-// open opens the cache if the user gave one. Data sets that are opened with the returned context read
-// through it.
+// open opens the cache if the user gave one. Data sets that are opened with the returned context
+// read through it.
 func (f *cacheFlags) open(ctx context.Context) (context.Context, *cache.Cache, error) {
 	if f.dir == "" {
 		return ctx, nil, nil

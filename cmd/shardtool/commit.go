@@ -66,7 +66,7 @@ func (p *partsCommand) commit(cmd *cobra.Command, store objstore.Store, opt writ
 
 func commitError(ctx context.Context, err error) error {
 	if stopped(ctx) {
-		return stoppedError(ctx, err, "nothing was published; the same command begins again")
+		return stoppedError(ctx, err, "nothing was published; run the same command again")
 	}
 	return partsError(packError(ctx, err))
 }

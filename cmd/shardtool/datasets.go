@@ -91,8 +91,8 @@ func isDataset(ctx context.Context, src string) (bool, error) {
 	return err == nil && isSummary(text), ctx.Err() // where it cannot be read, listing gives the better error
 }
 
-// isSummary reports whether a text is the manifest of a data set, even of a version that this one does
-// not read.
+// isSummary reports whether a text is the manifest of a data set, even of a version that this one
+// does not read.
 func isSummary(text []byte) bool {
 	_, err := format.DecodeSummary(text)
 	return err == nil || errors.Is(err, format.ErrVersion)

@@ -91,7 +91,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	case errors.Is(err, export.ErrForm):
 		return usagef("--as %q: use tar, dali or wids", f.as)
 	case err != nil && stopped(ctx):
-		return stoppedError(ctx, err, "the same command goes on")
+		return stoppedError(ctx, err, "the same command continues the export")
 	case err != nil:
 		return err
 	}

@@ -96,7 +96,7 @@ func runIndex(cmd *cobra.Command, args []string, f *indexFlags) error {
 	bar.end()
 	if err != nil {
 		if stopped(ctx) {
-			return stoppedError(ctx, err, "nothing was published; the same command begins again")
+			return stoppedError(ctx, err, "nothing was published; run the same command again")
 		}
 		return packError(ctx, err)
 	}

@@ -65,8 +65,9 @@ func localInput(name string) (source.Input, error) {
 	return in, err
 }
 
-// lookAtFolder finds whether all files of a folder are of one kind, except names that begin with a dot
-// or an underscore. The first file of another kind ends the search, because folders may be large.
+// lookAtFolder finds whether all files of a folder are of one kind, except names that begin with a
+// dot or an underscore. The first file of another kind ends the search, because folders may be
+// large.
 func lookAtFolder(ctx context.Context, f *packFlags, dir string) (k *kind, files []source.Input, why string, err error) {
 	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err == nil {
@@ -126,8 +127,8 @@ func lookAtObjects(ctx context.Context, f *packFlags, store objstore.Store, inpu
 	return k, files, nil
 }
 
-// lookAtStore finds the kind and the objects of an address in a store: one object, those of a glob, or
-// all below a prefix. A ? begins the options of the address and is never part of a glob.
+// lookAtStore finds the kind and the objects of an address in a store: one object, those of a glob,
+// or all below a prefix. A ? begins the options of the address and is never part of a glob.
 func lookAtStore(ctx context.Context, f *packFlags, src string) (k *kind, files []source.Input, err error) {
 	place, query, _ := strings.Cut(src, "?")
 	if query != "" {

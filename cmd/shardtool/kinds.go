@@ -20,8 +20,8 @@ type kind struct {
 	name, one string
 	// tokens reports that its files contain only token ids.
 	tokens bool
-	// match reports whether a file is of this kind, by its name. It is nil for folders of files and for
-	// data sets.
+	// match reports whether a file is of this kind, by its name. It is nil for folders of files and
+	// for data sets.
 	match func(name string) bool
 	// whole reports whether a folder in which all files match is of this kind; nil means always.
 	whole func(f *packFlags) bool
@@ -89,8 +89,8 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*found, error
 	return all, nil
 }
 
-// checkTarget rejects a target inside a folder of sources, which a later pack would take for a source.
-// It also rejects folders of files that do not exist.
+// checkTarget rejects a target inside a folder of sources, which a later pack would take for a
+// source. It also rejects folders of files that do not exist.
 func (all *found) checkTarget(ctx context.Context, target string) error {
 	if all.kind == &datasetKind {
 		return checkDatasets(ctx, all.srcs, target)

@@ -140,8 +140,8 @@ func stoppedError(ctx context.Context, err error, hint string) error {
 	return &exitError{exitStopped, cause}
 }
 
-// stopWithin is the time that work in progress gets to end after a signal. Cutting it off cannot harm
-// a data set.
+// stopWithin is the time that work in progress gets to end after a signal. Cutting it off cannot
+// harm a data set.
 const stopWithin = 9 * time.Second
 
 // withSignals cancels ctx at the first SIGINT, SIGTERM or SIGUSR1. A second one ends the process as

@@ -48,8 +48,8 @@ func writeMan(dir string) error {
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "shardtool " + version, Manual: "shardtool"}, dir)
 }
 
-// manText converts help, which is laid out for a terminal, to Markdown: a run of indented lines becomes
-// a block that stays unchanged, and characters that Markdown treats as markup are escaped.
+// manText converts help, which is laid out for a terminal, to Markdown: a run of indented lines
+// becomes a block that stays unchanged, and characters that Markdown treats as markup are escaped.
 func manText(help string) string {
 	var out strings.Builder
 	block := false

@@ -10,7 +10,8 @@ import (
 	"github.com/shardtool/shardtool/internal/programs"
 )
 
-// TestManPages: each command has a page, with what its help has, which man shows without a warning.
+// TestManPages: each command has a page with the content of its help, which man shows without a
+// warning.
 func TestManPages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -61,9 +61,9 @@ func (f *statsFlags) watch(ctx context.Context, stderr io.Writer, s *reader.Stre
 	return serveMetrics(listener, c, stderr), nil
 }
 
-// listenMetrics listens at an address, on the loopback interface unless the address names a host. If
-// the port is in use it tries the following ones, up to this many in all, so that the processes of a
-// host can be given the same address.
+// listenMetrics listens at an address, on the loopback interface unless the address names a host.
+// If the port is in use it tries the following ones, up to this many in all, so that the processes
+// of a host can be given the same address.
 func listenMetrics(ctx context.Context, addr string, ports int) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -309,7 +309,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 // packError returns the error of a pack with what to do next.
 func packError(ctx context.Context, err error) error {
 	if stopped(ctx) {
-		return stoppedError(ctx, err, "nothing was published; the same command with --resume goes on")
+		return stoppedError(ctx, err, "nothing was published; the same command with --resume continues")
 	}
 	if errors.Is(err, writer.ErrEmpty) { // filters or errors left nothing of the sources
 		return &exitError{exitNotFound, err}

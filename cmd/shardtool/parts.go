@@ -22,8 +22,8 @@ func (p *partFlags) add(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&p.part, "part", 0, "number of the part, from 0 (default with --parts: that of the Slurm array task or of the pod)")
 }
 
-// taskNumbers are the environment variables in which schedulers put the number of a task. They count
-// from 0 if the job is written that way.
+// taskNumbers are the environment variables in which schedulers put the number of a task. They
+// count from 0 if the job is written that way.
 var taskNumbers = []string{"SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"}
 
 // resolve checks the flags, and takes the part from the environment if the user gives none. Without
@@ -79,7 +79,7 @@ func taskNumber(getenv func(string) string) (part int, from string, err error) {
 		part, from = n, name
 	}
 	if from == "" {
-		return 0, "", usagef("--parts: write --part too; outside a Slurm array or an Indexed Job of Kubernetes nothing says which part this is (%s)",
+		return 0, "", usagef("--parts: write --part too; outside a Slurm array or an Indexed Job of Kubernetes the number of the part is not known (%s)",
 			strings.Join(taskNumbers, ", "))
 	}
 	return part, from, nil
@@ -96,7 +96,7 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, found *fo
 	bar.end()
 	if err != nil {
 		if stopped(ctx) {
-			return stoppedError(ctx, err, "the same command goes on")
+			return stoppedError(ctx, err, "the same command continues")
 		}
 		return rowError(err)
 	}
@@ -134,7 +134,7 @@ func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.P
 	if res.Adopted > 0 {
 		fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(res.Adopted, "sample"), countText(uint64(res.Written)))
 	}
-	fmt.Fprintf(out, "took %.1fs; when all parts are there: shardtool commit %s --parts %d\n", took.Seconds(), store, f.parts.parts)
+	fmt.Fprintf(out, "took %.1fs; when all parts are packed: shardtool commit %s --parts %d\n", took.Seconds(), store, f.parts.parts)
 }
 
 // objectText returns the address of an object as a user would write it.

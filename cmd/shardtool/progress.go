@@ -71,8 +71,8 @@ func newProgress(out io.Writer, what string, total int64, quiet bool) *progress 
 }
 
 // newBar returns a progress for commands whose stderr is otherwise empty. It is drawn only on a
-// terminal, not on one that shows the command's data, and only after a second of work: a pipe may lead
-// to a program that writes to the same terminal.
+// terminal, not on one that shows the command's data, and only after a second of work: a pipe may
+// lead to a program that writes to the same terminal.
 func newBar(out, data io.Writer, what string, w work, quiet bool) *progress {
 	p := &progress{out: io.Discard, what: what, work: w, begin: time.Now(), last: time.Now()}
 	if !quiet && movable(out) && !isTerminal(data) {

@@ -18,7 +18,7 @@ import (
 	"github.com/shardtool/shardtool/reader/simulate"
 )
 
-// TestStreamSimulate counts again, from the orders of all ranks, what simulate says.
+// TestStreamSimulate compares the figures of simulate with counts over the orders of all ranks.
 func TestStreamSimulate(t *testing.T) {
 	t.Parallel()
 	out := smallSet(t)
@@ -78,8 +78,9 @@ func TestStreamSimulate(t *testing.T) {
 	}
 }
 
-// TestStreamTarCut cuts a tar with checkpoints anywhere, as a consumer that was killed has it: what stands before its last
-// checkpoint, and what cat goes on with from there, are all files in their order.
+// TestStreamTarCut cuts a tar with checkpoints anywhere, as for a consumer that was killed: the
+// files before its last checkpoint, followed by those of a cat that resumes there, are all files in
+// order.
 func TestStreamTarCut(t *testing.T) {
 	t.Parallel()
 	out := smallSet(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/internal/plain"
 )
 
-// screen is an output for people: it escapes control characters, so that names from data cannot send
-// escape sequences. Write may be called concurrently.
+// screen is an output for people: it escapes control characters, so that names from data cannot
+// send escape sequences. Write may be called concurrently.
 type screen struct {
 	mu    sync.Mutex
 	plain *plain.Writer

@@ -55,7 +55,7 @@ func (f *tokenFlags) options(cmd *cobra.Command) error {
 	}
 	for _, flag := range tokenOnly {
 		if given(flag) && f.length == 0 {
-			return usagef("--%s goes with --pack-tokens: say how many tokens a sample has", flag)
+			return usagef("--%s goes with --pack-tokens: it sets the number of tokens of a sample", flag)
 		}
 	}
 	dtype := func(flag, name string) (tokens.DType, error) {

@@ -15,9 +15,9 @@ const record = 512
 // daliVersion is the version of the index that DALI 1.x reads.
 const daliVersion = "v1.2"
 
-// daliIndex returns the index of an archive: the number of samples, then a line per sample with, for each
-// member, its extension, the offset and size of its payload, and its name. Words are separated by spaces,
-// so names cannot contain any.
+// daliIndex returns the index of an archive: the number of samples, then a line per sample with,
+// for each member, its extension, the offset and size of its payload, and its name. Words are
+// separated by spaces, so names cannot contain any.
 func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 	out := fmt.Appendf(nil, "%s %d\n", daliVersion, ix.Samples())
 	at := ix.Cursors([]int{0})[0]

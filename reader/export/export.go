@@ -1,13 +1,14 @@
-// Package export writes data sets in forms that other programs read: plain tar archives, with indexes for
-// NVIDIA DALI or wids.
+// Package export writes data sets in forms that other programs read: plain tar archives, with
+// indexes for NVIDIA DALI or wids.
 //
 //	train-000000.tar     the members of a shard as they were packed, and an end of archive
 //	train-000000.idx     for DALI: the offset of each member's payload
 //	wids.json            for wids: the archives with their samples and MD5
 //	export-FORM.json     written last: what was exported. Without it the export is not complete
 //
-// Archives are written atomically, and their bytes depend only on the data set. To continue an interrupted
-// export, run it again: it compares existing archives with the hashes of the data set and keeps them.
+// Archives are written atomically, and their bytes depend only on the data set. To continue an
+// interrupted export, run it again: it compares existing archives with the hashes of the data set
+// and keeps them.
 package export
 
 import (
@@ -42,8 +43,8 @@ const (
 // WIDSName is the name of the index of wids.
 const WIDSName = "wids.json"
 
-// ListName returns the name of the object that is written last. It depends on the form, so that several
-// forms can share a place.
+// ListName returns the name of the object that is written last. It depends on the form, so that
+// several forms can share a place.
 func ListName(f Form) string { return "export-" + string(f) + ".json" }
 
 // Errors a caller branches on.
@@ -56,7 +57,7 @@ var (
 	ErrExists = errors.New("other bytes are there")
 )
 
-// Options select the form, and how to write it.
+// Options select the form and how to write it.
 type Options struct {
 	// Form defaults to Tar.
 	Form Form
@@ -96,11 +97,11 @@ type Result struct {
 // listFormat is the version of the list.
 const listFormat = "shardtool-export/1"
 
-// Run exports a data set to a store, each shard as an archive of the same name. It checks the names of
-// fields and of archives before it writes anything.
+// Run exports a data set to a store, each shard as an archive of the same name. It checks the names
+// of fields and of archives before it writes anything.
 //
-// Errors wrap ErrForm, ErrName, ErrExists, or those of package reader, such as format.ErrCorrupt with
-// shard, block and offset.
+// Errors wrap ErrForm, ErrName, ErrExists, or those of package reader, such as format.ErrCorrupt
+// with shard, block and offset.
 func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (*Result, error) {
 	if o.Form == "" {
 		o.Form = Tar

@@ -7,8 +7,8 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// wids reads only the name field of a member's header, as UTF-8: neither the prefix nor the records of
-// longer names. It reads sizes in octal digits.
+// wids reads only the name field of a member's header, as UTF-8: neither the prefix nor the records
+// of longer names. It reads sizes in octal digits.
 const (
 	widsName = 100
 	widsSize = 1<<33 - 1

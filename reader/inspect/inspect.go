@@ -12,8 +12,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Histogram counts sizes by powers of two: entry 0 counts those of 0 bytes, entry i those from 2^(i−1)
-// up to, but not including, 2^i. The last entry has no upper bound.
+// Histogram counts sizes by powers of two: entry 0 counts those of 0 bytes, entry i those from
+// 2^(i−1) up to, but not including, 2^i. The last entry has no upper bound.
 type Histogram [64]int
 
 // Sizes returns the histogram of each field's sizes, by name. It reads the indexes of at most this
@@ -118,8 +118,8 @@ func (l *Lane) locate(ctx context.Context, d *reader.Dataset, shard int) error {
 	return nil
 }
 
-// blockOffset returns where a block's stored bytes begin in its shard. Rows without samples continue
-// the block before them.
+// blockOffset returns where a block's stored bytes begin in its shard. Rows without samples
+// continue the block before them.
 func blockOffset(rows []format.Row, block int) (offset int64) {
 	n := -1
 	for _, r := range rows {

@@ -1,12 +1,12 @@
-// Package metrics exports the statistics of streams to Prometheus. It is the only package of the library
-// that needs the Prometheus client.
+// Package metrics exports the statistics of streams to Prometheus. It is the only package of the
+// library that needs the Prometheus client.
 //
 //	c := metrics.New()
 //	prometheus.MustRegister(c)
 //	defer c.Watch(stream, rank)()
 //
-// All metrics have the label rank, so that a slow rank is visible. [reader.StreamStats] explains the
-// figures; docs/stalls.md has the remedy for each cause of waiting.
+// All metrics have the label rank, so that a slow rank is visible. [reader.StreamStats] explains
+// the figures; docs/stalls.md has the remedy for each cause of waiting.
 package metrics
 
 import (
@@ -31,8 +31,8 @@ type Collector struct {
 	ranks map[int]*rank
 }
 
-// rank is the open streams of a rank, and the sum of the counters of those that ended, so that counters
-// never decrease.
+// rank is the open streams of a rank, and the sum of the counters of those that ended, so that
+// counters never decrease.
 type rank struct {
 	streams map[*watched]bool
 	past    reader.StreamStats
@@ -43,8 +43,9 @@ type watched struct{ Streamer }
 // New returns a Collector without streams.
 func New() *Collector { return &Collector{ranks: map[int]*rank{}} }
 
-// Watch exports the statistics of a stream under a rank until stop is called, before or after the stream
-// is closed. The counters of the rank keep their values, and the next stream of that rank adds to them.
+// Watch exports the statistics of a stream under a rank until stop is called, before or after the
+// stream is closed. The counters of the rank keep their values, and the next stream of that rank
+// adds to them.
 func (c *Collector) Watch(s Streamer, number int) (stop func()) {
 	w := &watched{s}
 	c.mu.Lock()

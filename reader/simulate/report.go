@@ -72,9 +72,9 @@ type World struct {
 	Measured    int     `json:"ranks_measured"`
 }
 
-// Needs are what an epoch asks of the nodes and of the store. Figures per node are those of the node
-// that needs most. They hold for ranks that read each block once, as streams with the default memory
-// do, and count every block with the mean size.
+// Needs are what an epoch asks of the nodes and of the store. Figures per node are those of the
+// node that needs most. They hold for ranks that read each block once, as streams with the default
+// memory do, and count every block with the mean size.
 type Needs struct {
 	Nodes int `json:"nodes"`
 	// ReadBytes and Requests are those of all ranks of a node without a cache. CacheBytes is the size

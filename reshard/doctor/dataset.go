@@ -20,8 +20,8 @@ const (
 	mixedWell = 1.3
 )
 
-// Dataset examines the samples of a data set, up to Options.Limit of them, its shards, and how well a
-// shuffle with default settings mixes it: for batches of 256 on 8 ranks, by place in storage.
+// Dataset examines the samples of a data set, up to Options.Limit of them, its shards, and how well
+// a shuffle with default settings mixes it: for batches of 256 on 8 ranks, by place in storage.
 func Dataset(ctx context.Context, d *reader.Dataset, o Options) (*Report, error) {
 	e := newExamination(o)
 	if n := uint64(d.NumShards()); n > 1 && d.Bytes()/n < tinyShard {
@@ -51,8 +51,8 @@ func Dataset(ctx context.Context, d *reader.Dataset, o Options) (*Report, error)
 	return r, nil
 }
 
-// mix measures the order of a job that shuffles with default settings. It returns nil where there is
-// no such order.
+// mix measures the order of a job that shuffles with default settings. It returns nil where there
+// is no such order.
 func (e *examination) mix(ctx context.Context, d *reader.Dataset) (*Mixing, error) {
 	table, err := d.OrderTable(ctx)
 	if err != nil {

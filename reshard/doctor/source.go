@@ -12,8 +12,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// Source examines the samples that a pack of src would get, up to Options.Limit of them. Samples that
-// cannot be read are findings; other errors of src end the examination.
+// Source examines the samples that a pack of src would get, up to Options.Limit of them. Samples
+// that cannot be read are findings; other errors of src end the examination.
 func Source(ctx context.Context, src writer.Source, o Options) (*Report, error) {
 	e := newExamination(o)
 	for !e.done() {

@@ -1,5 +1,5 @@
-// Package tars finds the plain tar archives that addresses stand for, so that writer.Index can index
-// them where they are.
+// Package tars finds the plain tar archives that addresses stand for, so that writer.Index can
+// index them where they are.
 //
 //	addresses ──▶ archives of a folder, a glob or a store ──▶ the folder above all of them ──▶ names below it
 package tars
@@ -23,8 +23,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/tar"
 )
 
-// ErrAddress: an address is not a glob, stands for something other than plain tars, or is outside the
-// folder of the data set.
+// ErrAddress: an address is not a glob, stands for something other than plain tars, or is outside
+// the folder of the data set.
 var ErrAddress = errors.New("wrong address")
 
 // addressError is an ErrAddress whose text is complete.
@@ -48,9 +48,10 @@ type Archives struct {
 type Open func(ctx context.Context, addr string) (objstore.Store, error)
 
 // Find lists the archives that addresses stand for. An address is a folder or a prefix of a store,
-// which stands for all .tar files below it, or names files, by globs and braces too. The archives must
-// be below out; with an empty out below the folder of the first address. Archives and addresses that
-// do not exist are fs.ErrNotExist; an address that cannot be indexed is an ErrAddress.
+// which stands for all .tar files below it, or names files, by globs and braces too. The archives
+// must be below out; with an empty out below the folder of the first address. Archives and
+// addresses that do not exist are fs.ErrNotExist; an address that cannot be indexed is an
+// ErrAddress.
 func Find(ctx context.Context, open Open, addrs []string, out string) (*Archives, error) {
 	f := finder{ctx: ctx, open: open}
 	var all []string // addresses of archives
@@ -147,7 +148,8 @@ func notPlain(name string) error {
 	return addressf("source %s is no plain tar: compressed archives cannot be indexed where they are; `shardtool pack` makes shards of them", name)
 }
 
-// listStore lists the archives of an address of a store: one, those of a glob, or all below a prefix.
+// listStore lists the archives of an address of a store: one, those of a glob, or all below a
+// prefix.
 func (f *finder) listStore(addr string) (dir string, names []string, err error) {
 	place, query, _ := strings.Cut(addr, "?")
 	if query != "" {
@@ -192,8 +194,8 @@ func (f *finder) listStore(addr string) (dir string, names []string, err error) 
 	return dir, names, nil
 }
 
-// match lists the plain tars of a store whose names match a pattern, in order. prefix is common to all
-// of them.
+// match lists the plain tars of a store whose names match a pattern, in order. prefix is common to
+// all of them.
 func (f *finder) match(store objstore.Store, prefix, pattern, addr string) (names []string, err error) {
 	compressed := ""
 	for info, err := range store.List(f.ctx, prefix) {

@@ -5,8 +5,8 @@
 //	        -> Sweep: one setting after the other -> Axis -> recommended flags
 //	Report  -> text, JSON, HTML
 //
-// It never changes a data set. Waits are the time in Stream.Next, measured from outside; their causes are
-// those that the stream records.
+// It never changes a data set. Waits are the time in Stream.Next, measured from outside; their
+// causes are those that the stream records.
 package bench
 
 import (
@@ -20,8 +20,8 @@ import (
 // Version is the version of the JSON of a Report.
 const Version = 1
 
-// Setting is the order and the resources of a stream, which determine its speed. All ranks of a run have
-// the same one.
+// Setting is the order and the resources of a stream, which determine its speed. All ranks of a run
+// have the same one.
 type Setting struct {
 	Shuffle       bool   `json:"shuffle"`
 	Seed          uint64 `json:"seed"`
@@ -91,8 +91,8 @@ func (j *Job) done(batches uint64, elapsed time.Duration) float64 {
 	return min(elapsed.Seconds()/j.Duration.Seconds(), 1)
 }
 
-// Rank is the measurement of one rank. Times are in seconds. The first batch is reported separately; all
-// other figures are for the time after it.
+// Rank is the measurement of one rank. Times are in seconds. The first batch is reported
+// separately; all other figures are for the time after it.
 type Rank struct {
 	Rank int `json:"rank"`
 	// First is the time from the start of the process to the first batch, FirstWait the part of it in
@@ -109,16 +109,16 @@ type Rank struct {
 	WaitP50     float64            `json:"wait_p50_s"`
 	WaitP99     float64            `json:"wait_p99_s"`
 	WaitMax     float64            `json:"wait_max_s"`
-	// Share is Wait divided by Elapsed. Stalls is the wait by cause. Ready is the rest of it: the batch
-	// was ready, and the call itself took time, or the process had no processor.
+	// Share is Wait divided by Elapsed. Stalls is the wait by cause. Ready is the rest of it: the
+	// batch was ready, and the call itself took time, or the process had no processor.
 	Share  float64            `json:"wait_share"`
 	Stalls map[string]float64 `json:"stalls_s"`
 	Ready  float64            `json:"ready_s"`
 	// Stored is the number of bytes read. Evicted blocks were read again.
 	Stored  uint64 `json:"stored_bytes"`
 	Evicted uint64 `json:"evicted_blocks"`
-	// Memory is the budget in use, Held the most of it that blocks occupied, Resident the peak memory of
-	// the process.
+	// Memory is the budget in use, Held the most of it that blocks occupied, Resident the peak memory
+	// of the process.
 	Memory   int64 `json:"memory_budget"`
 	Held     int64 `json:"held_bytes"`
 	Resident int64 `json:"resident_bytes,omitempty"`
@@ -144,8 +144,8 @@ type Summary struct {
 	WaitP50 float64 `json:"wait_p50_s"`
 	WaitP99 float64 `json:"wait_p99_s"`
 	WaitMax float64 `json:"wait_max_s"`
-	// Share is the mean. Worst is that of WorstRank, the rank that waits most: ranks that step together
-	// all wait for it.
+	// Share is the mean. Worst is that of WorstRank, the rank that waits most: ranks that step
+	// together all wait for it.
 	Share     float64            `json:"wait_share"`
 	Worst     float64            `json:"worst_wait_share"`
 	WorstRank int                `json:"worst_rank"`

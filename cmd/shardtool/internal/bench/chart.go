@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// chart is a chart over time, with what the template needs to draw it as SVG. The data is inside Frame;
-// the rest of the view is for labels.
+// chart is a chart over time, with what the template needs to draw it as SVG. The data is inside
+// Frame; the rest of the view is for labels.
 type chart struct {
 	Width, Height int // of the view
 	Frame         frame

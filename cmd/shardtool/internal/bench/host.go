@@ -19,8 +19,8 @@ type Host struct {
 	// Usable is the number of CPUs that this process may use, after affinity and cgroup.
 	Usable int   `json:"usable_cpus"`
 	Memory int64 `json:"memory_bytes,omitempty"`
-	// CgroupCPU is the tightest cpu.max, in CPUs, and CgroupMemory the tightest memory.max, of the group of
-	// this process and the groups above it.
+	// CgroupCPU is the tightest cpu.max, in CPUs, and CgroupMemory the tightest memory.max, of the
+	// group of this process and the groups above it.
 	CgroupCPU    float64 `json:"cgroup_cpus,omitempty"`
 	CgroupMemory int64   `json:"cgroup_memory_bytes,omitempty"`
 	// Load is the load average of the minute before the run.
@@ -69,8 +69,8 @@ func cgroup(root, membership string) (cpus float64, memory int64) {
 	}
 }
 
-// residentMost returns the peak memory of this process, 0 where the system does not report it. The figure
-// of getrusage includes the parent's, from before exec.
+// residentMost returns the peak memory of this process, 0 where the system does not report it. The
+// figure of getrusage includes the parent's, from before exec.
 func residentMost() int64 { return kib(field("/proc/self/status", "VmHWM")) }
 
 // resident returns the current memory of this process, 0 where the system does not report it.

@@ -36,8 +36,8 @@ type stallRow struct {
 	Advice            string
 }
 
-// HTML returns the report as one self-contained page, without scripts, and without pictures or fonts
-// from elsewhere.
+// HTML returns the report as one self-contained page, without scripts, and without pictures or
+// fonts from elsewhere.
 func (r *Report) HTML() ([]byte, error) {
 	grid := r.grid()
 	d := pageData{
@@ -241,8 +241,8 @@ func (g *grid) stages() chart {
 // ready is the row of waits for batches that were ready.
 const ready = "(it was ready)"
 
-// stallRows returns the table of causes: shares of the time and of the wait, and the mean wait for the
-// first batch.
+// stallRows returns the table of causes: shares of the time and of the wait, and the mean wait for
+// the first batch.
 func (r *Report) stallRows() (rows []stallRow) {
 	elapsed, total := 0.0, 0.0
 	first := map[string]float64{}

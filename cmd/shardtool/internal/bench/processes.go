@@ -26,9 +26,9 @@ func (e *RankError) Error() string {
 	return fmt.Sprintf("rank %d failed", e.Rank)
 }
 
-// Spawn runs ranks first to first+n-1 as concurrent processes and collects their measurements. command
-// returns the process of one rank, which reads its job with [ReadJob] and answers with [WriteRank]. The
-// first failure ends all of them.
+// Spawn runs ranks first to first+n-1 as concurrent processes and collects their measurements.
+// command returns the process of one rank, which reads its job with [ReadJob] and answers with
+// [WriteRank]. The first failure ends all of them.
 func Spawn(ctx context.Context, command func(context.Context) *exec.Cmd, j Job, first, n int) ([]Rank, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -74,13 +74,13 @@ func runRank(ctx context.Context, command func(context.Context) *exec.Cmd, j Job
 		return fmt.Errorf("rank %d: %w", j.Rank, err)
 	}
 	if err := json.Unmarshal(out.line, r); err != nil {
-		return fmt.Errorf("rank %d: it says no measurement: %w", j.Rank, err)
+		return fmt.Errorf("rank %d: it reported no measurement: %w", j.Rank, err)
 	}
 	return nil
 }
 
-// start starts a process and sends it its job. Its stdin stays open until it ends: a process whose stdin
-// ends has lost its parent.
+// start starts a process and sends it its job. Its stdin stays open until it ends: a process whose
+// stdin ends has lost its parent.
 func start(cmd *exec.Cmd, job []byte) error {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -117,8 +117,8 @@ type report struct {
 // WriteShare sends the completed share of a job to the parent.
 func WriteShare(w io.Writer, share float64) { _ = json.NewEncoder(w).Encode(report{&share}) }
 
-// answer receives the output of a rank's process: reports, one per line, then the measurement, which it
-// keeps in line.
+// answer receives the output of a rank's process: reports, one per line, then the measurement,
+// which it keeps in line.
 type answer struct {
 	tell func(share float64)
 	line []byte

@@ -14,9 +14,9 @@ import (
 // errEnd: the stream ended before a second batch.
 var errEnd = errors.New("the stream gave no second batch")
 
-// Measure runs one rank: it reads batch after batch, with a step that only takes time, and measures the
-// waits. began is the start of the process. Measure calls opened with the stream before it reads. When
-// ctx ends, it returns what was measured until then.
+// Measure runs one rank: it reads batch after batch, with a step that only takes time, and measures
+// the waits. began is the start of the process. Measure calls opened with the stream before it
+// reads. When ctx ends, it returns what was measured until then.
 func Measure(ctx context.Context, ds *reader.Dataset, j Job, began time.Time, opened func(*reader.Stream)) (*Rank, error) {
 	s, err := ds.Stream(ctx, j.Setting.Options(j.Rank))
 	if err != nil {
@@ -108,8 +108,8 @@ func (m *meter) at(t time.Time) float64 { return t.Sub(m.start).Seconds() }
 // tellEvery is the interval of the reports of a rank that is watched.
 const tellEvery = 200 * time.Millisecond
 
-// lookEvery keeps the counting below a thousandth of a processor, with several counts in each bucket of a
-// run of ten seconds. The resources of the process are read once per usageEvery looks.
+// lookEvery keeps the counting below a thousandth of a processor, with several counts in each
+// bucket of a run of ten seconds. The resources of the process are read once per usageEvery looks.
 const (
 	lookEvery  = 10 * time.Millisecond
 	usageEvery = 50
@@ -136,9 +136,9 @@ func (m *meter) look(done <-chan struct{}) {
 	}
 }
 
-// step waits until a step has passed since the batch arrived, and returns the time of its end. A timer
-// that fires late shortens the following steps: otherwise, on a busy host, short steps would take twice
-// as long.
+// step waits until a step has passed since the batch arrived, and returns the time of its end. A
+// timer that fires late shortens the following steps: otherwise, on a busy host, short steps would
+// take twice as long.
 func (m *meter) step(ctx context.Context, came time.Time, step time.Duration) time.Time {
 	now := time.Now()
 	due := came.Add(step - m.late)

@@ -123,7 +123,7 @@ func Judge(s *Summary, step float64) Verdict {
 		v.Holds = holds[cause][0]
 		waited := fmt.Sprintf("%s of the time is waited", percent(s.Worst))
 		if step == 0 {
-			waited = fmt.Sprintf("without a step it comes to %s samples/s", number(s.Samples))
+			waited = fmt.Sprintf("without a step it reaches %s samples/s", number(s.Samples))
 		}
 		v.Text = fmt.Sprintf("%s; %s of the wait is %s: %s", waited, percent(v.CauseShare), cause, holds[cause][1])
 	}

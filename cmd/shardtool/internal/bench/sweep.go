@@ -18,8 +18,8 @@ type Point struct {
 	Bytes   float64 `json:"bytes_per_s"`
 	First   float64 `json:"first_batch_s"`
 	Memory  int64   `json:"memory_budget"`
-	// Base marks the value that the sweep started from. Aside points cannot be recommended. Failed points
-	// could not be measured.
+	// Base marks the value that the sweep started from. Aside points cannot be recommended. Failed
+	// points could not be measured.
 	Base   bool `json:"base,omitempty"`
 	Aside  bool `json:"aside,omitempty"`
 	Failed bool `json:"failed,omitempty"`
@@ -31,9 +31,9 @@ type Point struct {
 type Axis struct {
 	Name   string  `json:"name"`
 	Points []Point `json:"points"`
-	// Enough is the index of the point after which returns diminish: later points cost more and gain less
-	// than the margin; -1 if there is none. Order reports that the setting changes the order of samples,
-	// so that it is only for new runs.
+	// Enough is the index of the point after which returns diminish: later points cost more and gain
+	// less than the margin; -1 if there is none. Order reports that the setting changes the order of
+	// samples, so that it is only for new runs.
 	Enough int    `json:"enough"`
 	Order  bool   `json:"changes_order,omitempty"`
 	Reason string `json:"reason"`
@@ -41,16 +41,16 @@ type Axis struct {
 	kept bool // keep the base value in any case
 }
 
-// Sweep is a search, one setting at a time, for the ceiling: the samples per second of a consumer that
-// needs no time.
+// Sweep is a search, one setting at a time, for the ceiling: the samples per second of a consumer
+// that needs no time.
 type Sweep struct {
 	// Seconds is the time that each setting was measured.
 	Seconds float64 `json:"seconds"`
 	// Need is the rate that the step needs, in samples per second over the measured ranks; 0 without a
 	// step.
 	Need float64 `json:"need_samples_per_s,omitempty"`
-	// Base is the ceiling of the base setting: the mean of all its measurements, first, last and on the
-	// axes. Margin is the difference that counts: the spread of these measurements, at least 5 %.
+	// Base is the ceiling of the base setting: the mean of all its measurements, first, last and on
+	// the axes. Margin is the difference that counts: the spread of these measurements, at least 5 %.
 	Base   float64 `json:"base_samples_per_s"`
 	Margin float64 `json:"margin"`
 	Axes   []Axis  `json:"axes"`
@@ -66,8 +66,8 @@ type Sweep struct {
 type Sweeper struct {
 	// Run measures a setting without a step.
 	Run func(ctx context.Context, s Setting) (Summary, error)
-	// Base is the setting to start from. Memory is its budget, CPUs how many a rank may use, Requests how
-	// many requests the store sends concurrently.
+	// Base is the setting to start from. Memory is its budget, CPUs how many a rank may use, Requests
+	// how many requests the store sends concurrently.
 	Base     Setting
 	Memory   int64
 	CPUs     int
@@ -219,8 +219,8 @@ func (s *Sweep) choose() {
 	}
 }
 
-// confirm reports whether the recommendations together reach the expected rate. If not, it drops those
-// that were only cheaper, so that the rest is measured once more; after that it drops all.
+// confirm reports whether the recommendations together reach the expected rate. If not, it drops
+// those that were only cheaper, so that the rest is measured once more; after that it drops all.
 func (s *Sweep) confirm(got float64) bool {
 	if got >= (1-s.Margin)*s.Base || (s.Need > 0 && got >= headroom*s.Need) {
 		s.Best = got
@@ -239,7 +239,7 @@ func (s *Sweep) confirm(got float64) bool {
 	} else {
 		s.Flags = []string{}
 	}
-	s.Reasons = append(s.Reasons, fmt.Sprintf("together they came to %s samples/s, less than the %s without: %s", number(got), number(s.Base), why))
+	s.Reasons = append(s.Reasons, fmt.Sprintf("together they gave %s samples/s, less than the %s without: %s", number(got), number(s.Base), why))
 	return false
 }
 
@@ -277,7 +277,7 @@ func (a *Axis) settle(base, need, margin float64) {
 	case a.Enough == len(a.Points)-1:
 		a.Reason = fmt.Sprintf("%s gives %s samples/s, and less gives less", p.Value, number(p.Samples))
 	default:
-		a.Reason = fmt.Sprintf("%s gives %s samples/s, %s; more comes to %s at best", p.Value, number(p.Samples), goal, number(a.above()))
+		a.Reason = fmt.Sprintf("%s gives %s samples/s, %s; more gives at most %s", p.Value, number(p.Samples), goal, number(a.above()))
 	}
 }
 

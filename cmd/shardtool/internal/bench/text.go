@@ -90,7 +90,7 @@ func (s *Sweep) text(w io.Writer) {
 	if len(s.Flags) == 0 {
 		fmt.Fprint(w, "Recommended: what was asked about, as it is.\n")
 	} else {
-		fmt.Fprintf(w, "Recommended: %s, which came to %s samples/s.\n", strings.Join(s.Flags, " "), number(s.Best))
+		fmt.Fprintf(w, "Recommended: %s, which gave %s samples/s.\n", strings.Join(s.Flags, " "), number(s.Best))
 	}
 	for _, reason := range s.Reasons {
 		fmt.Fprintf(w, "  %s\n", reason)

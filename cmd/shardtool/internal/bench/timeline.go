@@ -6,15 +6,15 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// Timeline divides a run into buckets of equal width. The width doubles when a run takes longer than
-// expected.
+// Timeline divides a run into buckets of equal width. The width doubles when a run takes longer
+// than expected.
 type Timeline struct {
 	Width   float64  `json:"bucket_s"`
 	Buckets []Bucket `json:"buckets"`
 }
 
-// Bucket is what happened in a span of a run. Wait, Step and Stalls are seconds, Stalls in the order of
-// Causes. Queued, Reading, Paused and Decoding are mean numbers of pieces.
+// Bucket is what happened in a span of a run. Wait, Step and Stalls are seconds, Stalls in the
+// order of Causes. Queued, Reading, Paused and Decoding are mean numbers of pieces.
 type Bucket struct {
 	Wait    float64   `json:"wait"`
 	Step    float64   `json:"step"`
@@ -89,8 +89,8 @@ func (b *Bucket) stall(cause int, d float64) {
 	b.Stalls[cause] += d
 }
 
-// spread divides a span of time over its buckets: it calls part with each bucket and the part of the
-// span in it.
+// spread divides a span of time over its buckets: it calls part with each bucket and the part of
+// the span in it.
 func (t *Timeline) spread(from, to float64, part func(b *Bucket, seconds, share float64)) {
 	t.bucket(to) // may fold; after this the width does not change
 	for at := max(from, 0); at < to; {

@@ -2,8 +2,8 @@ package bench
 
 import "math"
 
-// Waits are counted in buckets whose bounds grow by a hundredth, from a nanosecond to years, so the memory
-// does not depend on the duration of the run.
+// Waits are counted in buckets whose bounds grow by a hundredth, from a nanosecond to years, so the
+// memory does not depend on the duration of the run.
 const (
 	waitFloor   = 1e-9
 	waitBuckets = 4096
