@@ -62,6 +62,8 @@ type shardJSON struct {
 	Blocks       uint64   `json:"blocks"`
 	Bytes        uint64   `json:"bytes"`
 	BlockSamples []uint32 `json:"block_samples,omitempty"`
+
+	rows []format.Row // with --blocks
 }
 
 type inspectJSON struct {
@@ -108,7 +110,7 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 			return err
 		}
 	}
-	return printShards(ctx, w, ds, shards, f)
+	return printShards(w, shards, f)
 }
 
 func describe(ds *reader.Dataset, shards []shardJSON) inspectJSON {
@@ -137,11 +139,10 @@ func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags) ([]sha
 		}
 		out := shardJSON{Name: s.Name, Samples: s.Samples, Blocks: s.Blocks, Bytes: s.Size}
 		if f.blocks {
-			rows, err := ds.Rows(ctx, i)
-			if err != nil {
+			if out.rows, err = ds.Rows(ctx, i); err != nil {
 				return nil, err
 			}
-			for _, r := range rows {
+			for _, r := range out.rows {
 				if r.Samples > 0 {
 					out.BlockSamples = append(out.BlockSamples, r.Samples)
 				}
@@ -230,7 +231,7 @@ func sparkline(h *inspect.Histogram) string {
 	return b.String() + " " + edge(hi+1)
 }
 
-func printShards(ctx context.Context, w io.Writer, ds *reader.Dataset, shards []shardJSON, f *inspectFlags) error {
+func printShards(w io.Writer, shards []shardJSON, f *inspectFlags) error {
 	const most = 20
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "SAMPLES\tBLOCKS\tBYTES\t  SHARD\t")
@@ -244,22 +245,10 @@ func printShards(ctx context.Context, w io.Writer, ds *reader.Dataset, shards []
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if !f.blocks {
-		return nil
-	}
-	for i := range ds.NumShards() {
-		s, err := ds.Shard(ctx, i)
-		if err != nil {
-			return err
+	for _, s := range shards {
+		if f.blocks {
+			printRows(w, s.Name, s.rows)
 		}
-		if f.shard != "" && s.Name != f.shard {
-			continue
-		}
-		rows, err := ds.Rows(ctx, i)
-		if err != nil {
-			return err
-		}
-		printRows(w, s.Name, rows)
 	}
 	return nil
 }

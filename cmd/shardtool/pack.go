@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"regexp"
@@ -361,15 +362,25 @@ func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *wri
 		if res.Generation > 1 {
 			fmt.Fprintf(out, "generation %d, %s\n", res.Generation, res.Tables)
 		}
-		if res.Adopted > 0 {
-			fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(res.Adopted, "sample"), countText(uint64(res.Written)))
-		}
+		printResumed(out, res.Adopted, res.Written)
 		fmt.Fprintf(out, "took %.1fs\n", took.Seconds())
 	}
-	if res.Skipped > 0 {
-		return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(res.Skipped, "sample"), objectText(store, res.SkippedList))}
+	return skippedError(store, res.Skipped, res.SkippedList)
+}
+
+// printResumed prints how much of an interrupted pack was reused.
+func printResumed(out io.Writer, adopted, written int64) {
+	if adopted > 0 {
+		fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(adopted, "sample"), countText(uint64(written)))
 	}
-	return nil
+}
+
+// skippedError returns the error of a pack that skipped samples, or nil.
+func skippedError(store objstore.Store, skipped int64, list string) error {
+	if skipped == 0 {
+		return nil
+	}
+	return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(skipped, "sample"), objectText(store, list))}
 }
 
 // encoderMemory is the memory of the workers' encoders: about 7 MiB each, 40 at the best level.

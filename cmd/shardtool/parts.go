@@ -113,10 +113,10 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, found *fo
 	} else {
 		f.printPart(cmd.OutOrStdout(), store, res, time.Since(begin))
 	}
-	if res.Skipped > 0 && !res.Already {
-		return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(res.Skipped, "sample"), objectText(store, res.SkippedList))}
+	if res.Already {
+		return nil
 	}
-	return nil
+	return skippedError(store, res.Skipped, res.SkippedList)
 }
 
 func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.PartResult, took time.Duration) {
@@ -131,9 +131,7 @@ func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.P
 	}
 	fmt.Fprintf(out, "%s: %s in %s, %s of fields stored in %s\n", what, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
 		bytesText(res.PayloadBytes), bytesText(res.Bytes))
-	if res.Adopted > 0 {
-		fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(res.Adopted, "sample"), countText(uint64(res.Written)))
-	}
+	printResumed(out, res.Adopted, res.Written)
 	fmt.Fprintf(out, "took %.1fs; when all parts are packed: shardtool commit %s --parts %d\n", took.Seconds(), store, f.parts.parts)
 }
 

@@ -88,7 +88,7 @@ func (s *Sweep) text(w io.Writer) {
 		fmt.Fprintf(w, "The step needs %s samples/s.\n", number(s.Need))
 	}
 	if len(s.Flags) == 0 {
-		fmt.Fprint(w, "Recommended: what was asked about, as it is.\n")
+		fmt.Fprint(w, "Recommended: the settings as asked.\n")
 	} else {
 		fmt.Fprintf(w, "Recommended: %s, which gave %s samples/s.\n", strings.Join(s.Flags, " "), number(s.Best))
 	}
