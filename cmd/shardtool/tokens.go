@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -80,36 +79,22 @@ func (f *tokenFlags) options(cmd *cobra.Command) error {
 	if err != nil {
 		return usagef("--pack-%w", err)
 	}
-	separator, err := f.separators()
+	separator, err := tokens.ParseSeparator(f.separator)
 	if err != nil {
-		return err
+		return usagef("--separator %w", err)
 	}
+	pad, known := tokens.DefaultPadID(separator)
 	switch {
 	case given("pad-id") && rest != tokens.Pad:
 		return usagef("--pad-id goes with --pack-remainder pad")
-	case rest == tokens.Pad && !given("pad-id") && len(separator) == 0:
+	case rest == tokens.Pad && !given("pad-id") && !known:
 		return usagef("--pack-remainder pad: say which id fills up, with --pad-id")
 	case rest == tokens.Pad && !given("pad-id"):
-		f.pad = separator[len(separator)-1]
+		f.pad = pad
 	}
 	f.arrays = tokens.Options{Length: f.length, Remainder: rest, PadID: f.pad, DType: to, Raw: raw}
 	f.join = tokens.JoinOptions{Length: f.length, Separator: separator, From: f.field, DType: to, Remainder: rest, PadID: f.pad}
 	return nil
-}
-
-// separators parses the ids of --separator.
-func (f *tokenFlags) separators() (ids []int64, err error) {
-	if f.separator == "" || f.separator == "none" {
-		return nil, nil
-	}
-	for text := range strings.SplitSeq(f.separator, ",") {
-		id, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-		if err != nil {
-			return nil, usagef("--separator %q: give a token id, several as a,b, or none", f.separator)
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
 }
 
 // provenance records the options in the metadata of the data set.
