@@ -77,10 +77,12 @@ func runIndex(cmd *cobra.Command, args []string, f *indexFlags) error {
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
 	found, err := tars.Find(ctx, openFolder, args, f.out)
-	if errors.Is(err, tars.ErrAddress) {
+	switch {
+	case errors.Is(err, tars.ErrNotPlain):
+		return usagef("%w; `shardtool pack` makes shards of them", err)
+	case errors.Is(err, tars.ErrAddress):
 		return usage(err)
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	f.pack.known(stderr, "%s, %s", plural(len(found.Names), "archive"), bytesText(uint64(found.Size)))

@@ -23,17 +23,23 @@ import (
 	"github.com/shardtool/shardtool/writer/source/tar"
 )
 
-// ErrAddress: an address is not a glob, stands for something other than plain tars, or is outside
-// the folder of the data set.
-var ErrAddress = errors.New("wrong address")
+// Errors of Find.
+var (
+	// ErrAddress: an address is not a glob, or is outside the folder of the data set.
+	ErrAddress = errors.New("wrong address")
+	// ErrNotPlain: an address stands for something other than plain tars.
+	ErrNotPlain = errors.New("not a plain tar")
+)
 
-// addressError is an ErrAddress whose text is complete.
-type addressError struct{ error }
+// kindError is an error of one of these kinds whose text is complete.
+type kindError struct {
+	error
+	kind error
+}
 
-func (e addressError) Is(target error) bool { return target == ErrAddress }
-func (e addressError) Unwrap() error        { return e.error }
+func (e kindError) Unwrap() []error { return []error{e.error, e.kind} }
 
-func addressf(msg string, args ...any) error { return addressError{fmt.Errorf(msg, args...)} }
+func addressf(msg string, args ...any) error { return kindError{fmt.Errorf(msg, args...), ErrAddress} }
 
 // Archives are plain tars below one folder or prefix.
 type Archives struct {
@@ -111,7 +117,7 @@ func (f *finder) list(addr string) (dir string, names []string, err error) {
 		names = []string{addr}
 	case strings.ContainsAny(addr, "*?[{"):
 		if names, err = source.Expand(addr); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			err = addressError{err}
+			err = kindError{err, ErrAddress}
 		}
 		if err != nil {
 			return "", nil, err
@@ -145,7 +151,7 @@ func commonFolder(files []string) (dir string, names []string, err error) {
 }
 
 func notPlain(name string) error {
-	return addressf("source %s is no plain tar: compressed archives cannot be indexed where they are; `shardtool pack` makes shards of them", name)
+	return kindError{fmt.Errorf("source %s is no plain tar: compressed archives cannot be indexed where they are", name), ErrNotPlain}
 }
 
 // listStore lists the archives of an address of a store: one, those of a glob, or all below a
@@ -174,7 +180,7 @@ func (f *finder) listStore(addr string) (dir string, names []string, err error) 
 	}
 	words, err := source.Braces(pattern)
 	if err != nil {
-		return "", nil, addressError{err}
+		return "", nil, kindError{err, ErrAddress}
 	}
 	for _, word := range words {
 		meta := strings.IndexAny(word, "*[?\\")
