@@ -53,12 +53,13 @@ func TestEpoch(t *testing.T) {
 		if r.ExactlyOnce != (tail != order.TailDrop) || (r.Missing == 0) != r.ExactlyOnce || r.Repeated != 0 || (r.Padding > 0) != (tail == order.TailPad) {
 			t.Errorf("%s: %+v", tail, r)
 		}
-		for i, w := range r.Worlds {
+		for _, w := range r.Worlds {
 			least, most, read, largest := uint64(math.MaxUint64), uint64(0), 0, 0
 			var nodes, union []map[uint32]bool // by node: each rank's blocks, and those of all its ranks
-			all := 0
+			all, first, resume := 0, 0, 0
 			for rank := range w.Size {
-				blocks, n := rankBlocks(t, plan, order.Split{GlobalBatch: batch, World: w.Size, Rank: rank}, epoch)
+				blocks, n, f, m := rankBlocks(t, plan, order.Split{GlobalBatch: batch, World: w.Size, Rank: rank}, epoch)
+				first, resume = max(first, f), max(resume, m)
 				least, most, read, largest = min(least, n), max(most, n), read+len(blocks), max(largest, len(blocks))
 				if rank%perNode == 0 {
 					union = append(union, map[uint32]bool{})
@@ -89,15 +90,16 @@ func TestEpoch(t *testing.T) {
 				n.Amplification != float64(all)/60 || math.Abs(n.Hours-hours) > 1e-12 || math.Abs(n.Cost-cost) > 1e-9 {
 				t.Errorf("%s: %d ranks: %+v; want %d nodes, %d blocks read, %d cached, %d of all nodes, cost %g", tail, w.Size, n, len(union), busiest, cached, all, cost)
 			}
-			if i == 0 && (n.First == 0 || n.Resume == 0 || n.First > n.ReadBytes) {
-				t.Errorf("%s: %+v", tail, n)
+			if n.First != uint64(first)*1000 || n.Resume != uint64(resume)*1000 || resume == 0 {
+				t.Errorf("%s: %d ranks: %+v; want %d blocks before the first batch, %d after a resume", tail, w.Size, n, first, resume)
 			}
 		}
 	}
 }
 
-// rankBlocks are the blocks that a rank reads in an epoch, and how many samples it gets.
-func rankBlocks(t *testing.T, plan *order.Plan, s order.Split, epoch uint64) (blocks map[uint32]bool, samples uint64) {
+// rankBlocks returns the blocks that a rank reads in an epoch, how many samples it gets, and how many
+// blocks its first batch and the one in the middle need.
+func rankBlocks(t *testing.T, plan *order.Plan, s order.Split, epoch uint64) (blocks map[uint32]bool, samples uint64, first, middle int) {
 	t.Helper()
 	c, err := plan.Seek(epoch, 0)
 	if err != nil {
@@ -105,19 +107,26 @@ func rankBlocks(t *testing.T, plan *order.Plan, s order.Split, epoch uint64) (bl
 	}
 	c.Until(epoch + 1)
 	blocks = map[uint32]bool{}
-	for {
-		refs, _, err := c.NextBatch(nil, s)
+	for n := plan.Samples(); ; {
+		refs, b, err := c.NextBatch(nil, s)
 		if errors.Is(err, io.EOF) {
-			return blocks, samples
+			return blocks, samples, first, middle
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		own := map[uint32]bool{}
 		for _, r := range refs {
 			samples++
 			if !r.Padding {
-				blocks[r.Block] = true
+				blocks[r.Block], own[r.Block] = true, true
 			}
+		}
+		if b.Position == 0 {
+			first = len(own)
+		}
+		if b.Position <= n/2 && n/2 < b.Position+min(uint64(b.Global), n-b.Position) {
+			middle = len(own)
 		}
 	}
 }
