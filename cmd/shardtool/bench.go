@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,10 +19,9 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order"
 )
 
-// began is about when the process started.
+// began is approximately when the process started.
 var began = time.Now()
 
 type benchFlags struct {
@@ -51,17 +49,17 @@ func newBench() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
 		Use:   "bench DATASET",
-		Short: "Measure what training would wait for, and what to change",
+		Short: "Measure what training would wait for, and recommend settings",
 		Long: `Stream a data set as a training job would, with a step that only takes time, and measure how long each step waits for
-its batch. Every moment of the wait has a cause: the table of stalls says whether the store, the processors or the
-step itself holds training back. What comes with the first batch is told apart. Nothing is written but the report,
-and the cache if one is given.
+its batch. All waiting time has a cause: the table of stalls shows whether the store, the processors or the step itself
+limits training. The first batch is reported separately. Nothing is written except the report, and the cache if there
+is one.
 
-With --ranks each rank is a process, as in a job: give what one host runs. With --sweep, settings are tried in turn,
-without a step, to find where more of them gives little; one set of flags is recommended, with reasons.
+With --ranks each rank is a process, as in a job: give the number of ranks of one host. With --sweep, settings are tried
+one after the other, without a step, to find where returns diminish; one set of flags is recommended, with reasons.
 
-Figures are those of this machine at this time: what else runs on it, and what the page cache holds, is in them. The
-report names the host and its limits; --baseline holds it against an earlier one.
+The figures depend on this machine at this time: on what else runs, and on what the page cache holds. The report names
+the host and its limits; --baseline compares it with an earlier report.
 
 Exit codes:
 ` + exitCodes,
@@ -79,24 +77,24 @@ Exit codes:
 	f.order.add(cmd)
 	f.cache.add(cmd)
 	fl := cmd.Flags()
-	fl.DurationVar(&f.step, "step", 0, "how long the consumer takes over a batch (0: no time, for the most that comes)")
+	fl.DurationVar(&f.step, "step", 0, "time that the consumer needs for a batch (0: none, to measure the highest rate)")
 	fl.IntVar(&f.batch, "batch", 0, "samples of a batch of one rank (0: the global batch divided by the ranks)")
-	fl.IntVar(&f.ranks, "ranks", 1, "processes, a rank each: --rank and those that follow, of --world-size (default: all)")
-	fl.DurationVar(&f.duration, "duration", 20*time.Second, "measure so long, from the first batch on")
-	fl.IntVar(&f.batches, "batches", 0, "measure so many batches in place of a time")
-	fl.IntVar(&f.work, "workers", 0, "decode with this many threads a rank (0: the CPUs this process may use, divided by the ranks)")
+	fl.IntVar(&f.ranks, "ranks", 1, "processes, one per rank: --rank and the following ones of --world-size (default: all)")
+	fl.DurationVar(&f.duration, "duration", 20*time.Second, "time to measure, from the first batch on")
+	fl.IntVar(&f.batches, "batches", 0, "number of batches to measure, instead of a time")
+	fl.IntVar(&f.work, "workers", 0, "decode with this many threads per rank (0: the CPUs this process may use, divided by the ranks)")
 	f.tune.add(cmd)
-	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight a rank (default: sized by the order)")
-	fl.BoolVar(&f.sweep, "sweep", false, "try settings in turn and recommend one set")
-	fl.DurationVar(&f.sweepTime, "sweep-time", 3*time.Second, "measure each setting so long")
+	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight per rank (default: sized by the order)")
+	fl.BoolVar(&f.sweep, "sweep", false, "try settings one after the other and recommend one set")
+	fl.DurationVar(&f.sweepTime, "sweep-time", 3*time.Second, "time to measure each setting")
 	fl.StringVar(&f.baseline, "baseline", "", "compare with this file, an earlier --json")
 	fl.StringVar(&f.html, "html", "", "write a report with charts to this file")
-	fl.Float64Var(&f.price, "price", 0, "what a rank costs an hour, to say what waiting costs")
+	fl.Float64Var(&f.price, "price", 0, "price of a rank per hour; adds what waiting costs")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	fl.BoolVar(&f.json, "json", false, "print as JSON")
-	fl.BoolVar(&f.process, "rank-process", false, "be the process of one rank")
+	fl.BoolVar(&f.process, "rank-process", false, "run as the process of one rank")
 	for _, name := range []string{"rank-process", "epochs", "limit"} { // it ends by --duration
-		_ = fl.MarkHidden(name) // there is a flag of that name
+		_ = fl.MarkHidden(name) // fails for an unknown flag
 	}
 	return cmd
 }
@@ -114,7 +112,7 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 	case f.batches < 0 || f.batch < 0:
 		return usagef("--batches and --batch are numbers, 0 for none")
 	case f.batch > 0 && changed("global-batch"):
-		return usagef("--batch and --global-batch say the same: give one of them")
+		return usagef("--batch and --global-batch set the same value: give one of them")
 	case f.price < 0:
 		return usagef("--price %v: give what a rank costs an hour", f.price)
 	}
@@ -145,13 +143,11 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 }
 
 func (f *benchFlags) setting() bench.Setting {
-	o := &f.order.opt
-	return bench.Setting{
-		Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
-		Delay: o.Delay, Head: o.Head, Affinity: string(o.Affinity), Tail: string(cmp.Or(o.Tail, order.DefaultTail(o.Epochs))), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch,
-		World: o.World, Memory: f.memory, Workers: f.work, Requests: o.Requests,
-		Depth: o.Depth, NoAutotune: o.NoAutotune, Cache: f.cache.dir, CacheSize: f.cache.size,
-	}
+	o := f.order.opt
+	o.Memory, o.Workers = f.memory, f.work
+	s := bench.NewSetting(&o)
+	s.Cache, s.CacheSize = f.cache.dir, f.cache.size
+	return s
 }
 
 func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
@@ -169,7 +165,7 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 			return usage(err)
 		}
 	}
-	if f.html != "" { // better now than after the measurement
+	if f.html != "" { // rather now than after the measurement
 		if info, err := os.Stat(filepath.Dir(f.html)); err != nil || !info.IsDir() {
 			return usagef("--html %s: there is no folder %s", f.html, filepath.Dir(f.html))
 		}
@@ -224,7 +220,7 @@ func (f *benchFlags) length() string {
 	return f.duration.String()
 }
 
-// describe looks at the data set, and refuses what no rank could read.
+// describe fills in the data set, and rejects one that no rank could read.
 func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data) error {
 	ds, err := f.order.open(ctx, arg, reader.Options{})
 	if err != nil {
@@ -255,7 +251,7 @@ func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data) er
 	return c.Close()
 }
 
-// sweeper tries settings around the one that was asked about.
+// sweeper returns the sweep around the setting of the flags.
 func (f *benchFlags) sweeper(r *bench.Report, measure func(context.Context, bench.Job) ([]bench.Rank, error), say func(string, ...any)) *bench.Sweeper {
 	s := &bench.Sweeper{
 		Base: r.Setting, Memory: r.Summary.Memory, CPUs: max(r.Host.Usable/f.ranks, 1), Requests: r.Data.Requests, Seconds: f.sweepTime.Seconds(), Cache: f.cache.dir,
@@ -274,7 +270,7 @@ func (f *benchFlags) sweeper(r *bench.Report, measure func(context.Context, benc
 	return s
 }
 
-// rankProcess is this program once more, as one rank.
+// rankProcess returns this program as the process of one rank.
 func rankProcess(ctx context.Context, arg string, stderr io.Writer) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -288,7 +284,7 @@ func rankProcess(ctx context.Context, arg string, stderr io.Writer) *exec.Cmd {
 	return cmd
 }
 
-// slowest returns a Tell that passes on the share of the slowest rank.
+// slowest returns a function for Job.Tell that reports the share of the slowest rank.
 func slowest(first, ranks int, tell func(share float64)) func(rank int, share float64) {
 	var mu sync.Mutex
 	shares := make([]float64, ranks)
@@ -300,7 +296,7 @@ func slowest(first, ranks int, tell func(share float64)) func(rank int, share fl
 	}
 }
 
-// rankFailed gives the error of a rank's process its exit code.
+// rankFailed returns the error of a rank's process with its exit code.
 func rankFailed(err error) error {
 	if rank, ok := errors.AsType[*bench.RankError](err); ok && rank.Code > 0 {
 		return &exitError{rank.Code, fmt.Errorf("%w: see above", err)}
@@ -308,7 +304,7 @@ func rankFailed(err error) error {
 	return err
 }
 
-// benchRank is the process of one rank.
+// benchRank runs as the process of one rank.
 func benchRank(cmd *cobra.Command, arg string) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/bench"
 )
 
-// TestBenchOrphan: a rank's process ends with the process that asked for it, however long it was to measure.
+// TestBenchOrphan: a rank's process ends with its parent, however long it was to measure.
 func TestBenchOrphan(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "shardtool", "bench", "--rank-process", "--", smallSet(t))
@@ -38,7 +38,8 @@ func TestBenchOrphan(t *testing.T) {
 	}
 }
 
-// TestBenchAccounts: what a rank reports adds up: the timeline to the wait and the steps, the causes to the wait.
+// TestBenchAccounts: a rank's figures add up: the timeline to the wait and the steps, the causes to
+// the wait.
 func TestBenchAccounts(t *testing.T) {
 	t.Parallel()
 	var r bench.Report

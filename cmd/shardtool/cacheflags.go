@@ -8,23 +8,24 @@ import (
 	"github.com/shardtool/shardtool/objstore/cache"
 )
 
-// defaultCacheSize is the bound of a cache that was given none.
+// defaultCacheSize is the default of --cache-size.
 const defaultCacheSize = 100 << 30
 
-// cacheFlags are those of commands that can read through a cache on local disk.
+// cacheFlags are the flags of commands that can read through a cache on local disk.
 type cacheFlags struct {
 	dir  string
 	size int64
 }
 
 func (f *cacheFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.dir, "cache", "", "keep what is read in this folder, for later epochs and other ranks of the host")
-	sizeVar(cmd, &f.size, "cache-size", defaultCacheSize, "most bytes that the cache takes, over all that use the folder")
+	cmd.Flags().StringVar(&f.dir, "cache", "", "keep what is read in this folder, for later epochs and for other ranks of the host")
+	sizeVar(cmd, &f.size, "cache-size", defaultCacheSize, "maximum size of the cache, over all processes that use the folder")
 }
 
 type cacheKey struct{}
 
-// open opens the cache, if one was asked for. Data sets opened with the context that it returns read through it.
+// open opens the cache if the user gave one. Data sets that are opened with the returned context
+// read through it.
 func (f *cacheFlags) open(ctx context.Context) (context.Context, *cache.Cache, error) {
 	if f.dir == "" {
 		return ctx, nil, nil
@@ -39,7 +40,7 @@ func (f *cacheFlags) open(ctx context.Context) (context.Context, *cache.Cache, e
 	return context.WithValue(ctx, cacheKey{}, c), c, nil
 }
 
-// cacheOf is the cache that a context brings, or nil.
+// cacheOf returns the cache of a context, or nil.
 func cacheOf(ctx context.Context) *cache.Cache {
 	c, _ := ctx.Value(cacheKey{}).(*cache.Cache)
 	return c

@@ -14,8 +14,9 @@ import (
 	"testing"
 )
 
-// TestTarChangesWhileRead overwrites or cuts plain tars, packed ones and those of another tool, while they are streamed: every
-// member that came is right, and the end is an error that names shard and block.
+// TestTarChangesWhileRead overwrites or truncates plain tars, packed and indexed ones, while they
+// are streamed: every delivered member is right, and the stream ends with an error that names shard
+// and block.
 func TestTarChangesWhileRead(t *testing.T) {
 	t.Parallel()
 	const samples, size = 300, 100_000

@@ -18,10 +18,10 @@ func newCommit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "commit DATASET",
 		Short: "Publish a pack in parts",
-		Long: `Check that all parts are there and go together, and publish them as one data set. Shards are not read.
+		Long: `Check that all parts are present and belong together, and publish them as one data set. Shards are not read.
 
-Nothing is visible to readers before. With parts missing it names them and exits with 6. It may be run again, and by two at
-once: the result is the same. What is published does not depend on which machine packed which part.
+Readers see nothing before that. If parts are missing, commit names them and exits with 6. It may run again, and twice
+at the same time: the result is the same. The data set does not depend on which machine packed which part.
 
 Exit codes:
 ` + exitCodes,
@@ -32,41 +32,41 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			if duplicates != "fail" && duplicates != "keep" {
-				return usagef("--duplicate-keys %q: use fail or keep", duplicates)
+			if opt.KeepDuplicates, err = keepDuplicates(duplicates); err != nil {
+				return err
 			}
 			if err := checkRun(opt.Memory, 0); err != nil {
 				return err
 			}
-			opt.Name, opt.Parts, opt.KeepDuplicates = p.name, p.parts, duplicates == "keep"
+			opt.Name, opt.Parts = p.name, p.parts
 			return p.commit(cmd, store, opt)
 		},
 	}
 	p.add(cmd)
-	cmd.Flags().StringVar(&duplicates, "duplicate-keys", "fail", "a key that comes again in another shard: fail or keep")
-	sizeVar(cmd, &opt.Memory, "memory", 256<<20, "bytes for sorting keys")
-	cmd.Flags().StringVar(&opt.TempDir, "temp-dir", "", "where sorting spills to (default: the system's)")
+	addDuplicates(cmd, &duplicates)
+	sizeVar(cmd, &opt.Memory, "memory", 256<<20, "bytes of memory for sorting keys")
+	cmd.Flags().StringVar(&opt.TempDir, "temp-dir", "", "folder for spills of sorting (default: the system's)")
 	return cmd
 }
 
 func (p *partsCommand) commit(cmd *cobra.Command, store objstore.Store, opt writer.CommitOptions) error {
 	ctx, begin := cmd.Context(), time.Now()
 	limitMemory(opt.Memory, 0)
-	sweep(ctx, store) // of the parts that were killed
+	sweep(ctx, store) // left by packs of parts that were killed
 	res, err := writer.Commit(ctx, store, opt)
 	if err != nil {
 		return commitError(ctx, err)
 	}
 	if res.Already {
 		fmt.Fprintf(cmd.ErrOrStderr(), "generation %d was published of these %s before\n", res.Generation, plural(opt.Parts, "part"))
-		res.Skipped = 0 // told when it was published
+		res.Skipped = 0 // reported when it was published
 	}
 	return printResult(cmd, p.json, store, res, time.Since(begin))
 }
 
 func commitError(ctx context.Context, err error) error {
 	if stopped(ctx) {
-		return stoppedError(ctx, err, "nothing was published; the same command begins again")
+		return stoppedError(ctx, err, "nothing was published; run the same command again")
 	}
 	return partsError(packError(ctx, err))
 }

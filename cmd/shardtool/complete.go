@@ -16,7 +16,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// Completions of what a user types. They may take completeWithin, and list at most mostCompletions.
+// A completion takes at most completeWithin and lists at most mostCompletions.
 const (
 	completeWithin  = time.Second
 	mostCompletions = 200
@@ -24,8 +24,8 @@ const (
 
 var integerTypes = []string{"uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"}
 
-// flagValues are the flags that take one of a few words. A test compares them with what the
-// commands accept.
+// flagValues are the flags that take one of a few words. A test compares them with the values that
+// the commands accept.
 var flagValues = map[string][]string{
 	"affinity":       {"epoch", "run"},
 	"as":             {"tar", "dali", "wids"},
@@ -48,7 +48,7 @@ func completing(args []string) bool {
 	return len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
 }
 
-// quietly silences warnings, and is a stderr that shows nothing.
+// quietly silences warnings, and returns a stderr that discards everything.
 func quietly() io.Writer {
 	warnings = slog.New(slog.DiscardHandler)
 	return io.Discard
@@ -123,8 +123,8 @@ func completeKey(cmd *cobra.Command, args []string, word string) ([]cobra.Comple
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// withDataset completes from the data set that the line names. Names that a shell or terminal could
-// take for something else are left out.
+// withDataset completes from the data set of the first argument. Names with control characters are
+// left out.
 func withDataset(list func(context.Context, *reader.Dataset, string) ([]string, error), directive cobra.ShellCompDirective) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		directive := directive | cobra.ShellCompDirectiveNoFileComp

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestFlagValues: each word that completes a flag is one that its command takes, and one that does
-// not is refused with just these words. So a list here cannot become out of date.
+// TestFlagValues: each completion of a flag is a value that its command accepts, and the error for
+// another value lists the same words, so the lists cannot become out of date.
 func TestFlagValues(t *testing.T) {
 	used := map[string]bool{}
 	for _, cmd := range newRoot().Commands() {
@@ -46,7 +46,7 @@ func TestFlagValues(t *testing.T) {
 	}
 }
 
-// tried returns what a command prints for a flag's value, with arguments that lead nowhere.
+// tried returns the output of a command for a flag's value, with arguments that do not exist.
 func tried(t *testing.T, cmd *cobra.Command, flag, value string) string {
 	t.Helper()
 	dir := t.TempDir()

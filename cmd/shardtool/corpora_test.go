@@ -23,10 +23,10 @@ import (
 	rowlines "github.com/shardtool/shardtool/writer/source/lines"
 )
 
-// corpora are other people's test files, see testdata/LICENSES.md.
+// corpora are third-party test files, see testdata/LICENSES.md.
 const corpora = "../../testdata/corpora"
 
-// expectation is what becomes of one file: a line of expected.tsv.
+// expectation is the expected result of one file: a line of expected.tsv.
 type expectation struct {
 	path string // the end of it
 	code int    // exit code; where it is exitSkipped, with --on-error skip
@@ -62,8 +62,7 @@ func command(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
-// packed packs a file, looks at what came of it with every command that reads it, and returns its
-// members.
+// packed packs a file, reads the data set with every command that can, and returns its members.
 func packed(t *testing.T, file string, flags ...string) (members map[string]string, code int, message string) {
 	t.Helper()
 	target := filepath.Join(t.TempDir(), "out")
@@ -102,7 +101,7 @@ func packed(t *testing.T, file string, flags ...string) (members map[string]stri
 	}
 }
 
-// summary is the number of members, and a checksum of names and contents in the order of names.
+// summary is the number of members and a checksum of names and contents, in the order of names.
 func summary(members map[string]string) string {
 	sum := crc32.NewIEEE()
 	for _, name := range slices.Sorted(maps.Keys(members)) {
@@ -155,9 +154,9 @@ func filesUnder(t *testing.T, dir string, endings ...string) (names []string) {
 	return names
 }
 
-// TestCorporaJSON takes the files of JSONTestSuite as members of a row: those of y_ are read and
-// mean what another reader makes of them, those of n_ are errors of their row, and of i_ either
-// holds.
+// TestCorporaJSON takes the files of JSONTestSuite as members of a row: y_ files are read with the
+// same values as by another reader, n_ files are errors of their row, and i_ files are one or the
+// other.
 func TestCorporaJSON(t *testing.T) {
 	for _, dir := range append([]string{filepath.Join(corpora, "json-test-suite/test_parsing")}, full(t, "test_parsing")...) {
 		names := filesUnder(t, dir, ".json")
@@ -211,7 +210,7 @@ func jsonRow(t *testing.T, text string) (field string, data []byte, err error) {
 	return s.Fields[0].Name, bytes.Clone(s.Fields[0].Data), nil
 }
 
-// sameValue compares a field with what encoding/json makes of the text.
+// sameValue compares a field with the value that encoding/json decodes.
 func sameValue(t *testing.T, text []byte, field string, data []byte) {
 	t.Helper()
 	var v any
@@ -234,7 +233,7 @@ func sameValue(t *testing.T, text []byte, field string, data []byte) {
 	}
 }
 
-// TestCorporaCSV packs the files of csv-spectrum, which say in JSON what each row is.
+// TestCorporaCSV packs the files of csv-spectrum, which has the rows in JSON too.
 func TestCorporaCSV(t *testing.T) {
 	for _, dir := range append([]string{filepath.Join(corpora, "csv-spectrum/csvs")}, full(t, "csvs")...) {
 		for _, name := range filesUnder(t, dir, ".csv") {
@@ -269,7 +268,7 @@ func TestCorporaCSV(t *testing.T) {
 	}
 }
 
-// full are the folders of a name under $CORPORA, which holds clones of whole corpora.
+// full returns the folders of a name under $CORPORA, which contains clones of whole corpora.
 func full(t *testing.T, name string) (dirs []string) {
 	t.Helper()
 	if os.Getenv("CORPORA") == "" {
@@ -287,8 +286,8 @@ func full(t *testing.T, name string) (dirs []string) {
 	return dirs
 }
 
-// TestCorporaFull packs every Parquet file under $CORPORA: those that refused.tsv names are refused
-// as it says, all others are read.
+// TestCorporaFull packs every Parquet file under $CORPORA: those listed in refused.tsv are refused
+// with the listed error, all others are read.
 func TestCorporaFull(t *testing.T) {
 	table := expectations(t, "refused.tsv")
 	if os.Getenv("CORPORA") == "" {

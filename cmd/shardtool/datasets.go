@@ -17,7 +17,7 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// shareFlags divide data sets by their keys.
+// shareFlags select a share of the samples of data sets, by key.
 type shareFlags struct {
 	share, salt, by string
 }
@@ -43,11 +43,9 @@ func (f *shareFlags) options(cmd *cobra.Command) (reshard.Share, error) {
 	if err != nil {
 		return s, usagef("--%w", err)
 	}
-	if f.by != "key" && f.by != "folder" {
-		return s, usagef("--share-by %q: use key or folder", f.by)
-	}
-	s.Salt, s.Folders = f.salt, f.by == "folder"
-	return s, nil
+	s.Salt = f.salt
+	s.Folders, err = choose("share-by", f.by, "key", "folder")
+	return s, err
 }
 
 // datasetKind is data sets, whole or in part.
@@ -67,14 +65,14 @@ var datasetKind = kind{
 	open: openDatasets,
 }
 
-// isDataset says whether a source is a data set: by its manifest, or because a generation is named.
+// isDataset reports whether a source is a data set: it has a manifest, or names a generation.
 func isDataset(ctx context.Context, src string) (bool, error) {
 	place, _, _ := strings.Cut(src, "?")
 	if kindOf(place) != nil || strings.Contains(place, "://") && strings.ContainsAny(place, "*[{") {
 		return false, nil
 	}
 	if !strings.Contains(src, "://") {
-		if _, err := os.Stat(src); err == nil { // a folder may well have an @ in its name
+		if _, err := os.Stat(src); err == nil { // the name of a folder may contain an @
 			text, err := os.ReadFile(filepath.Join(src, format.ManifestName))
 			return err == nil && isSummary(text), nil
 		}
@@ -90,24 +88,17 @@ func isDataset(ctx context.Context, src string) (bool, error) {
 		return false, err
 	}
 	text, _, err := objstore.ReadAll(ctx, store, format.ManifestName, 64<<20)
-	return err == nil && isSummary(text), ctx.Err() // where it cannot be read, what is listed says more
+	return err == nil && isSummary(text), ctx.Err() // where it cannot be read, listing gives the better error
 }
 
-// isSummary says whether a text is the manifest of a data set, be it one that this version does not read.
+// isSummary reports whether a text is the manifest of a data set, even of a version that this one
+// does not read.
 func isSummary(text []byte) bool {
 	_, err := format.DecodeSummary(text)
 	return err == nil || errors.Is(err, format.ErrVersion)
 }
 
-// cutGeneration splits DATASET@<16 hex>.
-func cutGeneration(arg string) (addr, generation string, ok bool) {
-	if i := strings.LastIndexByte(arg, '@'); i >= 0 && isGeneration(arg[i+1:]) {
-		return arg[:i], arg[i+1:], true
-	}
-	return arg, "", false
-}
-
-// checkDatasets refuses to pack a data set into itself. Without a target there is nothing to refuse.
+// checkDatasets refuses to pack a data set into itself. An empty target passes.
 func checkDatasets(ctx context.Context, srcs []string, target string) error {
 	if target == "" {
 		return nil
@@ -136,7 +127,7 @@ type datasetSource struct {
 	sets []*reader.Dataset
 }
 
-// Close ends the source, then the data sets.
+// Close closes the source, then the data sets.
 func (s *datasetSource) Close() error {
 	err := s.Source.Close()
 	for _, d := range s.sets {
@@ -195,7 +186,7 @@ func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, s
 	return size, nil
 }
 
-// provenance is what the data set keeps of the share.
+// provenance records the share in the metadata of the data set.
 func (f *shareFlags) provenance(to map[string]string) {
 	for key, value := range map[string]string{"share": f.share, "share_salt": f.salt, "share_by": f.by} {
 		if f.share != "" && value != "" {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestDatasetsKilled kills packs of data sets at random moments: nothing is visible, and --resume takes over what is there and
-// makes the bytes of a pack that was left alone.
+// TestDatasetsKilled kills packs of data sets at random moments: nothing is visible, and --resume
+// adopts the finished shards and writes the bytes of an uninterrupted pack.
 func TestDatasetsKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

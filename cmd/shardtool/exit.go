@@ -37,7 +37,7 @@ const exitCodes = `  0  done
   6  not found: data set, key, field, parts of a pack
   7  the checkpoint does not fit`
 
-// exitError carries an exit code of its own. Err may be nil when all has been said.
+// exitError is an error with an exit code. err is nil when the message was printed already.
 type exitError struct {
 	code int
 	err  error
@@ -52,7 +52,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usagef is an error in what the user wrote.
+// usagef returns an error for wrong usage.
 func usagef(msg string, args ...any) error { return &exitError{exitUsage, fmt.Errorf(msg, args...)} }
 
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
@@ -68,7 +68,7 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// flagError names the flag that was wrong, and what to write.
+// flagError returns an error that names the wrong flag and what to write.
 func flagError(cmd *cobra.Command, err error) error {
 	see := fmt.Sprintf("; see `%s --help`", cmd.CommandPath())
 	var value *pflag.InvalidValueError
@@ -83,7 +83,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef("%w%s", err, see)
 }
 
-// wanted says what a flag takes.
+// wanted describes the values that a flag takes.
 func wanted(f *pflag.Flag, err error) string {
 	switch f.Value.Type() {
 	case "int", "int64":
@@ -108,7 +108,7 @@ func report(stderr io.Writer, err error) int {
 		return 0
 	}
 	if msg := err.Error(); msg != "" {
-		msg = strings.ReplaceAll(strings.TrimPrefix(msg, "shardtool: "), "\n", "; ") // errors that were joined
+		msg = strings.ReplaceAll(strings.TrimPrefix(msg, "shardtool: "), "\n", "; ") // of joined errors
 		fmt.Fprintf(stderr, "shardtool: %s\n", plain.Text(msg))
 	}
 	return code
@@ -120,7 +120,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &e):
 		return e.code
-	case errors.Is(err, syscall.EPIPE): // who reads our output has had enough
+	case errors.Is(err, syscall.EPIPE): // the reader of our output closed the pipe
 		return 0
 	case errors.Is(err, format.ErrCorrupt), errors.Is(err, format.ErrVersion), errors.Is(err, format.ErrMismatch), errors.Is(err, writer.ErrSkipped),
 		errors.Is(err, reader.ErrSkipped):

@@ -25,17 +25,17 @@ func newExport() *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
 		Use:   "export DATASET --out DIR",
-		Short: "Write plain tars, and indexes, for other systems",
-		Long: `Write each shard as a plain tar that every tar, WebDataset and Hugging Face datasets read, to a folder or a store:
+		Short: "Write plain tars, with indexes for other systems",
+		Long: `Write each shard as a plain tar, which tar, WebDataset and Hugging Face datasets read, to a folder or a store:
 
   tar    the archives
   dali   an .idx file beside each, for NVIDIA DALI's fn.readers.webdataset. Names cannot have spaces
   wids   wids.json beside them, for wids.ShardListDataset. Names have at most 100 bytes
 
-Every byte is checked on the way. export-FORM.json, which lists the archives and their samples, is written last: without
-it the export is not complete. Several forms may share a place. The same command again goes on after an interruption: archives that are there are compared
-with the data set and kept. Of a data set packed with --format tar the shards are such tars already; give its own
-folder as --out to add indexes only.
+Every byte is checked. export-FORM.json, which lists the archives and their samples, is written last: without it the
+export is not complete. Several forms may share a place. After an interruption, run the same command again: existing
+archives are compared with the data set and kept. The shards of a data set packed with --format tar are such tars
+already; give its own folder as --out to add only the indexes.
 
 Exit codes:
 ` + exitCodes,
@@ -72,7 +72,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	if f.workers == 0 {
 		f.workers = runtime.GOMAXPROCS(0)
 	}
-	// A shard is written by one goroutine: several at once keep the disk busy, and more than a few only wait for it.
+	// One goroutine writes a shard. Several keep the disk busy; more than a few only wait for it.
 	parallel := min(f.workers, 8, max(1, int(f.memory/(32<<20))))
 	ds, err := openDataset(ctx, arg, reader.Options{Workers: (f.workers + parallel - 1) / parallel, Memory: max(f.memory/int64(parallel), minMemory)})
 	if err != nil {
@@ -91,7 +91,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	case errors.Is(err, export.ErrForm):
 		return usagef("--as %q: use tar, dali or wids", f.as)
 	case err != nil && stopped(ctx):
-		return stoppedError(ctx, err, "the same command goes on")
+		return stoppedError(ctx, err, "the same command continues the export")
 	case err != nil:
 		return err
 	}
@@ -107,7 +107,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	return err
 }
 
-// foundText says what an earlier run had written.
+// foundText describes what an earlier run wrote.
 func foundText(n int) string {
 	if n == 0 {
 		return ""

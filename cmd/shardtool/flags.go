@@ -69,22 +69,19 @@ func (l *limitFlag) Set(v string) error {
 	return nil
 }
 
-// warnings takes what stores find odd and yet no error.
+// warnings logs what stores report that is not an error.
 var warnings = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 
 // dataset splits DATASET[@generation] and opens the store.
-func dataset(ctx context.Context, arg string) (store objstore.Store, generation string, err error) {
+func dataset(ctx context.Context, arg string) (objstore.Store, string, error) {
 	if arg == "-" {
 		return nil, "", usagef("a data set cannot be - (stdin or stdout): name its folder")
 	}
 	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && isMix(arg) {
 		return nil, "", usagef("%s is a mix: cat and order read mixes; here, name one of its data sets", arg)
 	}
-	addr := arg
-	if i := strings.LastIndexByte(arg, '@'); i >= 0 && isGeneration(arg[i+1:]) {
-		addr, generation = arg[:i], arg[i+1:]
-	}
-	store, err = address.Open(ctx, addr, address.Options{Logger: warnings})
+	addr, generation, _ := cutGeneration(arg)
+	store, err := address.Open(ctx, addr, address.Options{Logger: warnings})
 	if err != nil {
 		return nil, "", usagef("%w", err)
 	}
@@ -92,6 +89,14 @@ func dataset(ctx context.Context, arg string) (store objstore.Store, generation 
 		store = c.Wrap(store)
 	}
 	return store, generation, nil
+}
+
+// cutGeneration splits DATASET@<16 hex>.
+func cutGeneration(arg string) (addr, generation string, ok bool) {
+	if i := strings.LastIndexByte(arg, '@'); i >= 0 && isGeneration(arg[i+1:]) {
+		return arg[:i], arg[i+1:], true
+	}
+	return arg, "", false
 }
 
 func isGeneration(s string) bool {
@@ -105,8 +110,8 @@ func printJSON(cmd *cobra.Command, v any) error {
 	return enc.Encode(v)
 }
 
-// limitMemory tells the garbage collector to stay near a budget, unless the user set GOMEMLIMIT. more is what stands beside
-// the budget: encoders, say.
+// limitMemory sets the limit of the garbage collector to a budget and more, the memory that the
+// budget does not cover, such as that of encoders. GOMEMLIMIT takes precedence.
 func limitMemory(budget, more int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		const rest = 32 << 20 // program, stacks, index of a shard
@@ -125,8 +130,25 @@ func plural[N ~int | ~int64 | ~uint64](n N, what string) string {
 	return countText(uint64(n)) + " " + what
 }
 
-// minMemory is the least --memory: a block of ordinary size.
+// minMemory is the least --memory: one block of the default size.
 const minMemory = 1 << 20
+
+// choose reports whether the value of a flag that takes two words is the second one.
+func choose(flag, value, first, second string) (bool, error) {
+	if value != first && value != second {
+		return false, usagef("--%s %q: use %s or %s", flag, value, first, second)
+	}
+	return value == second, nil
+}
+
+// addDuplicates adds the flag that keepDuplicates reads.
+func addDuplicates(cmd *cobra.Command, value *string) {
+	cmd.Flags().StringVar(value, "duplicate-keys", "fail", "a key that is in another shard too: fail or keep")
+}
+
+func keepDuplicates(value string) (bool, error) {
+	return choose("duplicate-keys", value, "fail", "keep")
+}
 
 // checkRun checks the flags that most commands share.
 func checkRun(memory int64, workers int) error {

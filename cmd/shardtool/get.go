@@ -17,8 +17,8 @@ func newGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get DATASET KEY[.FIELD]",
 		Short: "Write one sample, or one field of it, to stdout",
-		Long: `Write one sample as a tar, or one field as its bytes, to stdout. With --number the sample is named by its place in
-storage order, and what follows DATASET is a field alone.
+		Long: `Write one sample as a tar, or the bytes of one field, to stdout. With --number the sample is chosen by its place in
+storage order, and the argument after DATASET is only a field.
 
 Exit codes:
 ` + exitCodes,
@@ -42,7 +42,7 @@ Exit codes:
 			return runGet(cmd, args, byNumber, uint64(number))
 		},
 	}
-	cmd.Flags().Int64Var(&number, "number", 0, "the sample of this number in storage order, from 0")
+	cmd.Flags().Int64Var(&number, "number", 0, "number of the sample in storage order, from 0")
 	return cmd
 }
 

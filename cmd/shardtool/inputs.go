@@ -16,7 +16,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// lookAtDisk finds what a path, glob or braces lead to.
+// lookAtDisk finds the kind and the files of a path, a glob or braces.
 func lookAtDisk(ctx context.Context, f *packFlags, src string) (*kind, []source.Input, string, error) {
 	info, err := os.Stat(src)
 	switch {
@@ -30,10 +30,10 @@ func lookAtDisk(ctx context.Context, f *packFlags, src string) (*kind, []source.
 		in, err := localInput(src)
 		return k, []source.Input{in}, "", err
 	}
-	return &filesKind, nil, "", nil // which says what is wrong with it
+	return &filesKind, nil, "", nil // opening it gives the error
 }
 
-// expand takes globs and braces.
+// expand lists the files of globs and braces, which must be of one kind.
 func expand(src string) (*kind, []source.Input, error) {
 	names, err := source.Expand(src)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -65,8 +65,9 @@ func localInput(name string) (source.Input, error) {
 	return in, err
 }
 
-// lookAtFolder takes a folder all of whose files are of a kind, but for names that begin with a dot or an underscore. The first
-// file of another kind ends the search: folders may be large.
+// lookAtFolder finds whether all files of a folder are of one kind, except names that begin with a
+// dot or an underscore. The first file of another kind ends the search, because folders may be
+// large.
 func lookAtFolder(ctx context.Context, f *packFlags, dir string) (k *kind, files []source.Input, why string, err error) {
 	err = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err == nil {
@@ -98,13 +99,13 @@ func lookAtFolder(ctx context.Context, f *packFlags, dir string) (k *kind, files
 	if err != nil && ctx.Err() != nil {
 		return nil, nil, "", err
 	}
-	if files == nil || err != nil { // whoever reads the folder as files says what is wrong with it
+	if files == nil || err != nil { // reading it as a folder of files gives the error
 		return &filesKind, nil, why, nil
 	}
 	return k, files, "", nil
 }
 
-// lookAtObjects takes what is below a prefix as lookAtFolder takes a folder: all of a kind, or files.
+// lookAtObjects does for a prefix of a store what lookAtFolder does for a folder.
 func lookAtObjects(ctx context.Context, f *packFlags, store objstore.Store, input func(string) source.Input) (k *kind, files []source.Input, err error) {
 	asFiles := []source.Input{{Store: store}}
 	for info, err := range store.List(ctx, "") {
@@ -126,8 +127,8 @@ func lookAtObjects(ctx context.Context, f *packFlags, store objstore.Store, inpu
 	return k, files, nil
 }
 
-// lookAtStore lists objects of a store: one, those of a glob, or all below a prefix. What follows a ? are options of the address,
-// never part of a glob.
+// lookAtStore finds the kind and the objects of an address in a store: one object, those of a glob,
+// or all below a prefix. A ? begins the options of the address and is never part of a glob.
 func lookAtStore(ctx context.Context, f *packFlags, src string) (k *kind, files []source.Input, err error) {
 	place, query, _ := strings.Cut(src, "?")
 	if query != "" {
@@ -168,7 +169,7 @@ func lookAtStore(ctx context.Context, f *packFlags, src string) (k *kind, files 
 	var names []string
 	for _, word := range words {
 		if !strings.ContainsAny(word, "*[?\\") {
-			names = append(names, word) // named one by one; opening finds those that are not there
+			names = append(names, word) // named one by one; opening reports those that do not exist
 			continue
 		}
 		if !doublestar.ValidatePattern(word) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/bits"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -13,13 +12,14 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/inspect"
 )
 
 type inspectFlags struct {
 	shard   string
 	blocks  bool
 	against string
-	// checkpoint is a file to explain.
+	// checkpoint is the file of a checkpoint to describe.
 	checkpoint string
 	json       bool
 }
@@ -28,8 +28,8 @@ func newInspect() *cobra.Command {
 	var f inspectFlags
 	cmd := &cobra.Command{
 		Use:   "inspect DATASET",
-		Short: "Show what a data set holds",
-		Long: `Show totals, fields, sizes, shards and where they come from. Reads the manifest, and the indexes of a few shards.
+		Short: "Describe what a data set contains",
+		Long: `Print the totals, fields, sizes, shards and provenance of a data set. Reads the manifest, and the indexes of a few shards.
 
 Exit codes:
 ` + exitCodes,
@@ -37,15 +37,15 @@ Exit codes:
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return runInspect(cmd, args[0], &f) },
 	}
-	cmd.Flags().StringVar(&f.shard, "shard", "", "show this shard alone")
-	cmd.Flags().BoolVar(&f.blocks, "blocks", false, "with --json: the samples of each block; else a line a block")
-	cmd.Flags().StringVar(&f.against, "against", "", "compare with this data set; exit 1 when their samples differ")
-	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "say where the checkpoint in this file stands; exit 7 when it does not fit")
+	cmd.Flags().StringVar(&f.shard, "shard", "", "print only this shard")
+	cmd.Flags().BoolVar(&f.blocks, "blocks", false, "print a line per block; with --json, the samples of each block")
+	cmd.Flags().StringVar(&f.against, "against", "", "compare with this data set; exit with 1 if their samples differ")
+	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "describe the place of the checkpoint in this file; exit with 7 if it does not fit")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
 	return cmd
 }
 
-// openDataset opens what a user named.
+// openDataset opens the data set of an argument.
 func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
 	store, generation, err := dataset(ctx, arg)
 	if err != nil {
@@ -62,6 +62,8 @@ type shardJSON struct {
 	Blocks       uint64   `json:"blocks"`
 	Bytes        uint64   `json:"bytes"`
 	BlockSamples []uint32 `json:"block_samples,omitempty"`
+
+	rows []format.Row // with --blocks
 }
 
 type inspectJSON struct {
@@ -108,7 +110,7 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 			return err
 		}
 	}
-	return printShards(ctx, w, ds, shards, f)
+	return printShards(w, shards, f)
 }
 
 func describe(ds *reader.Dataset, shards []shardJSON) inspectJSON {
@@ -124,7 +126,7 @@ func describe(ds *reader.Dataset, shards []shardJSON) inspectJSON {
 	return out
 }
 
-// listShards reads what the manifest says of all shards, or of the one asked for.
+// listShards lists all shards, or the one of --shard.
 func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags) ([]shardJSON, error) {
 	list := []shardJSON{}
 	for i := range ds.NumShards() {
@@ -137,11 +139,10 @@ func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags) ([]sha
 		}
 		out := shardJSON{Name: s.Name, Samples: s.Samples, Blocks: s.Blocks, Bytes: s.Size}
 		if f.blocks {
-			rows, err := ds.Rows(ctx, i)
-			if err != nil {
+			if out.rows, err = ds.Rows(ctx, i); err != nil {
 				return nil, err
 			}
-			for _, r := range rows {
+			for _, r := range out.rows {
 				if r.Samples > 0 {
 					out.BlockSamples = append(out.BlockSamples, r.Samples)
 				}
@@ -162,19 +163,19 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	fmt.Fprintf(w, "%s in %s, %s\n", plural(sum.Samples, "sample"), plural(sum.Shards, "shard"), plural(sum.Blocks, "block"))
 	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(sum.PayloadBytes), bytesText(sum.Bytes), ratio)
 	fmt.Fprintf(w, "%s\n\n", sum.Digest)
-	hist, looked, err := histograms(ctx, ds)
+	sizes, read, err := inspect.Sizes(ctx, ds, 32)
 	if err != nil {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)\n", plural(looked, "shard"))
+	fmt.Fprintf(t, "FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)\n", plural(read, "shard"))
 	for _, f := range sum.Fields {
 		name := shown(f.Name)
 		if name == "" {
 			name = `""`
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, countText(f.Samples), bytesText(f.Bytes), bytesText(f.Min),
-			bytesText(f.Bytes/max(f.Samples, 1)), bytesText(f.Max), sparkline(hist[f.Name]))
+			bytesText(f.Bytes/max(f.Samples, 1)), bytesText(f.Max), sparkline(sizes[f.Name]))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -196,32 +197,9 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	return nil
 }
 
-// histograms counts field sizes by powers of two, over at most 32 shards spread evenly.
-func histograms(ctx context.Context, ds *reader.Dataset) (map[string]*[64]int, int, error) {
-	n := ds.NumShards()
-	look := min(n, 32)
-	out := map[string]*[64]int{}
-	for i := range look {
-		ix, err := ds.Index(ctx, i*n/look)
-		if err != nil {
-			return nil, 0, err
-		}
-		for f, sizes := range ix.Sizes {
-			h := out[ix.Fields[f]]
-			if h == nil {
-				h = &[64]int{}
-				out[ix.Fields[f]] = h
-			}
-			for _, s := range sizes {
-				h[min(bits.Len64(s), 63)]++
-			}
-		}
-	}
-	return out, look, nil
-}
-
-// sparkline draws a histogram from its least to its greatest power of two, such as "512 B ▂▅█▃▁ 64 KiB".
-func sparkline(h *[64]int) string {
+// sparkline draws a histogram from its least to its greatest power of two, such as
+// "512 B ▂▅█▃▁ 64 KiB".
+func sparkline(h *inspect.Histogram) string {
 	if h == nil {
 		return ""
 	}
@@ -253,7 +231,7 @@ func sparkline(h *[64]int) string {
 	return b.String() + " " + edge(hi+1)
 }
 
-func printShards(ctx context.Context, w io.Writer, ds *reader.Dataset, shards []shardJSON, f *inspectFlags) error {
+func printShards(w io.Writer, shards []shardJSON, f *inspectFlags) error {
 	const most = 20
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "SAMPLES\tBLOCKS\tBYTES\t  SHARD\t")
@@ -267,22 +245,10 @@ func printShards(ctx context.Context, w io.Writer, ds *reader.Dataset, shards []
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if !f.blocks {
-		return nil
-	}
-	for i := range ds.NumShards() {
-		s, err := ds.Shard(ctx, i)
-		if err != nil {
-			return err
+	for _, s := range shards {
+		if f.blocks {
+			printRows(w, s.Name, s.rows)
 		}
-		if f.shard != "" && s.Name != f.shard {
-			continue
-		}
-		rows, err := ds.Rows(ctx, i)
-		if err != nil {
-			return err
-		}
-		printRows(w, s.Name, rows)
 	}
 	return nil
 }
@@ -299,10 +265,11 @@ func printRows(w io.Writer, name string, rows []format.Row) {
 		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%v\t%08x\t\n", block, off, r.Stored, r.Decoded, r.Samples, r.Codec, r.CRC)
 		off += uint64(r.Stored)
 	}
-	_ = t.Flush() // a failing stdout shows at the caller's next write
+	_ = t.Flush() // the caller's next write reports a failing stdout
 }
 
-// compare says whether two data sets hold the same samples cut the same way, and where they part.
+// compare prints whether two data sets have the same samples in the same blocks, and the first
+// difference.
 func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 	ctx := cmd.Context()
 	other, err := openDataset(ctx, f.against, reader.Options{})
@@ -310,25 +277,11 @@ func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 		return err
 	}
 	defer other.Close()
-	same := ds.Digest() == other.Digest()
-	first := ""
-	for i := 0; !same && first == "" && i < max(ds.NumShards(), other.NumShards()); i++ {
-		if i >= ds.NumShards() || i >= other.NumShards() {
-			first = fmt.Sprintf("shard %d is in one of them only", i)
-			break
-		}
-		a, err := ds.Shard(ctx, i)
-		if err != nil {
-			return err
-		}
-		b, err := other.Shard(ctx, i)
-		if err != nil {
-			return err
-		}
-		if a.Hash != b.Hash || a.Samples != b.Samples {
-			first = fmt.Sprintf("shard %d differs: %s has %d samples, %s has %d", i, a.Name, a.Samples, b.Name, b.Samples)
-		}
+	first, err := inspect.Difference(ctx, ds, other)
+	if err != nil {
+		return err
 	}
+	same := first == ""
 	if f.json {
 		err = printJSON(cmd, map[string]any{"same": same, "digest": format.DigestString(ds.Digest()), "against_digest": format.DigestString(other.Digest()),
 			"samples": ds.NumSamples(), "against_samples": other.NumSamples(), "first_difference": first})

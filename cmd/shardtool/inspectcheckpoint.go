@@ -8,23 +8,11 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/inspect"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// laneJSON is where a lane goes on.
-type laneJSON struct {
-	Lane   int    `json:"lane"`
-	Done   uint64 `json:"done"`
-	Length uint64 `json:"length"`
-	// Shard, Block, Index and Number place its next sample; Offset is where the block's bytes begin in the shard.
-	Shard  string `json:"shard,omitempty"`
-	Block  int    `json:"block"`
-	Offset int64  `json:"offset"`
-	Index  uint32 `json:"index"`
-	Number uint64 `json:"number"`
-}
-
-// inspectCheckpoint says where a checkpoint stands in a data set.
+// inspectCheckpoint prints the place of a checkpoint in a data set.
 func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	ctx := cmd.Context()
 	flags := orderFlags{in: f.checkpoint, ins: []string{f.checkpoint}, changed: func(string) bool { return false }}
@@ -38,29 +26,9 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return err
 	}
 	cp := flags.opt.Checkpoint
-	heads, err := plan.LaneHeads(cp.Epoch, cp.Position)
+	lanes, err := inspect.Lanes(ctx, ds, plan, cp.Epoch, cp.Position)
 	if err != nil {
 		return err
-	}
-	lanes := make([]laneJSON, 0, len(heads))
-	for _, h := range heads {
-		l := laneJSON{Lane: h.Lane, Done: h.Done, Length: h.Length}
-		if h.Done < h.Length {
-			info, err := ds.Shard(ctx, h.Shard)
-			if err != nil {
-				return err
-			}
-			rows, err := ds.Rows(ctx, h.Shard)
-			if err != nil {
-				return err
-			}
-			at, err := ds.Locate(ctx, h.Next.Number)
-			if err != nil {
-				return err
-			}
-			l.Shard, l.Block, l.Index, l.Number, l.Offset = info.Name, at.Block, h.Next.Index, h.Next.Number, blockOffset(rows, at.Block)
-		}
-		lanes = append(lanes, l)
 	}
 	if f.json {
 		return printJSON(cmd, map[string]any{
@@ -69,7 +37,7 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		})
 	}
 	w := cmd.OutOrStdout()
-	if cp.Epoch > 0 && cp.Position == 0 { // no lane has begun: a row each would tell nothing
+	if cp.Epoch > 0 && cp.Position == 0 { // no lane has begun: their rows would be empty
 		_, err := fmt.Fprintf(w, "%s: %s done, %s each; epoch %d has not begun; batches of %d; it fits %v, %s; %s%s\n", shown(f.checkpoint), plural(cp.Epoch, "epoch"),
 			plural(plan.Samples(), "sample"), cp.Epoch, cp.GlobalBatch, ds.Store(), ds.Tables(), paramsText(cp.Params), skippedText(cp.Skipped))
 		return err
@@ -94,20 +62,6 @@ func skippedText(samples uint64) string {
 		return ""
 	}
 	return "; " + plural(samples, "sample") + " skipped so far"
-}
-
-// blockOffset is where a block's stored bytes begin.
-func blockOffset(rows []format.Row, block int) (off int64) {
-	n := -1
-	for _, r := range rows {
-		if r.Samples > 0 {
-			if n++; n == block {
-				return off
-			}
-		}
-		off += int64(r.Stored)
-	}
-	return off
 }
 
 func paramsJSON(p order.Params) map[string]any {

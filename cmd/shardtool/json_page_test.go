@@ -18,18 +18,19 @@ import (
 )
 
 // jsonRuns are commands whose output, together, has every member that docs/json.md lists in the
-// section of that name. Those that begin with ! are shell commands that prepare the next ones. All
-// run in the order of jsonSections.
+// section of that name. Lines that begin with ! are shell commands that prepare the next ones. All
+// run in the order of the page.
 var jsonRuns = map[string][]string{
 	"pack": {
 		`!mkdir src rows; for i in $(seq 10 39); do echo "text $i" > src/s$i.txt; done; : > src/s10.json; printf x > "src/$(printf 'k\377')"`,
 		`!for i in 0 1 2; do echo "{\"id\":\"r$i\",\"n\":$i,\"label\":\"a\"}" >> rows/r.jsonl; done`,
 		"pack src out --block-size 4KiB", "pack rows/r.jsonl rowset --key id --attr n=n --attr label=label"},
-	"pack --parts":      {"pack src parts --parts 2 --part 0"},
-	"commit":            {"!shardtool pack src parts --parts 2 --part 1 --quiet", "commit parts --parts 2"},
-	"missing":           {"!shardtool pack src lost --parts 2 --part 0 --quiet; for f in lost/*.tar.zst; do echo x > $f; done", "missing lost --parts 2"},
-	"index":             {"!mkdir tars; cp src/s1* .; tar --sort=name -cf tars/t.tar s1*", "index tars"},
-	"prune":             {"!for i in 1 2; do shardtool pack src old --overwrite --quiet; done; cp src/s11.txt old/data-000099.tar.zst", "prune old --keep 1 --grace 0s"},
+	"pack --parts": {"pack src parts --parts 2 --part 0"},
+	"commit":       {"!shardtool pack src parts --parts 2 --part 1 --quiet", "commit parts --parts 2"},
+	"missing":      {"!shardtool pack src lost --parts 2 --part 0 --quiet; for f in lost/*.tar.zst; do echo x > $f; done", "missing lost --parts 2"},
+	"index":        {"!mkdir tars; cp src/s1* .; tar --sort=name -cf tars/t.tar s1*", "index tars"},
+	"prune": {"!for i in 1 2; do shardtool pack src old --overwrite --quiet; done; cp src/s11.txt old/data-000099.tar.zst", "prune old --keep 1 --grace 0s",
+		"!shardtool pack src begun --parts 2 --part 0 --quiet", "prune begun"},
 	"inspect":           {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks", "inspect rowset"},
 	"inspect --against": {"inspect out --against rowset"},
 	"inspect --checkpoint": {
@@ -38,7 +39,7 @@ var jsonRuns = map[string][]string{
 	"ls":     {"ls out", "ls rowset"},
 	"cat":    {"cat out --global-batch 40 --tail pad --checkpoints"},
 	"order":  {"order out --global-batch 40 --tail pad --keys"},
-	"doctor": {"doctor src"},
+	"doctor": {"doctor src", "doctor out"},
 	"export": {"export out --out exported"},
 	"stage":  {"stage out --cache cache"},
 	"simulate": {
@@ -47,7 +48,7 @@ var jsonRuns = map[string][]string{
 	"version": {"version"},
 }
 
-// jsonRare are members that no small run has, with the reason.
+// jsonRare are members that appear in no small run, with the reason.
 var jsonRare = map[string]string{"verify dropped": "a data set with more than 10,000 faults"}
 
 var (
@@ -88,8 +89,8 @@ func readJSONPage(t *testing.T) (members map[string]map[string]bool, sections []
 	return members, sections
 }
 
-// jsonPaths collects the paths of all values below v. Members of objects that the page has as
-// path.* count as that.
+// jsonPaths collects the paths of all values below v. Members of objects that are path.* on the
+// page count as path.*.
 func jsonPaths(v any, path string, page, found map[string]bool) {
 	join := func(name string) string {
 		if path == "" {
@@ -115,7 +116,7 @@ func jsonPaths(v any, path string, page, found map[string]bool) {
 	}
 }
 
-// structPaths are the paths that values of a type can have.
+// structPaths collects the paths that values of a type can have.
 func structPaths(t reflect.Type, path string, found map[string]bool) {
 	switch {
 	case t.Kind() == reflect.Pointer:
@@ -141,7 +142,7 @@ func structPaths(t reflect.Type, path string, found map[string]bool) {
 }
 
 // TestJSONPage runs every command with --json: each member that appears is on docs/json.md, and
-// each that is there appears.
+// each member of the page appears.
 func TestJSONPage(t *testing.T) {
 	t.Parallel()
 	page, sections := readJSONPage(t)
@@ -213,7 +214,7 @@ func TestJSONPage(t *testing.T) {
 	}
 }
 
-// TestJSONCommands: no command that prints JSON is without a section.
+// TestJSONCommands: each command that prints JSON has a section.
 func TestJSONCommands(t *testing.T) {
 	page, _ := readJSONPage(t)
 	for _, cmd := range newRoot().Commands() {

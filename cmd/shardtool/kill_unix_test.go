@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// killedPack is a pack that is stopped inside and goes on.
+// killedPack is a pack that is interrupted and resumed.
 type killedPack struct {
 	src, want string   // the source, and what a pack makes of it that is left alone: this one makes it
 	flags     []string // of every pack
@@ -26,8 +26,8 @@ type killedPack struct {
 	signals   []syscall.Signal
 }
 
-// run stops the pack at random moments: nothing is visible, and --resume takes over what is there and makes the bytes of a pack that was
-// left alone.
+// run stops the pack at random moments: nothing is visible, and --resume adopts the finished shards
+// and writes the bytes of an uninterrupted pack.
 func (p *killedPack) run(t *testing.T) {
 	t.Helper()
 	done := 0
@@ -46,7 +46,7 @@ func (p *killedPack) run(t *testing.T) {
 			if code != exitStopped || took > 10*time.Second {
 				t.Errorf("%v: exit %d after %v, want %d within 10 s", sig, code, took, exitStopped)
 			}
-			if !strings.Contains(words, "nothing was published; the same command with --resume goes on") || strings.Count(words, "stopped by a signal") != 1 {
+			if !strings.Contains(words, "nothing was published; the same command with --resume continues") || strings.Count(words, "stopped by a signal") != 1 {
 				t.Errorf("%v: no advice, or twice: %s", sig, words)
 			}
 		}
@@ -62,7 +62,7 @@ func (p *killedPack) run(t *testing.T) {
 	}
 }
 
-// resume goes on with a stopped pack and compares what came of it.
+// resume resumes an interrupted pack and compares the result.
 func (p *killedPack) resume(t *testing.T, sig syscall.Signal, out string, done int) {
 	t.Helper()
 	cmd := packCommand(p.src, out, slices.Concat(p.flags, []string{"--resume", "--json", "--quiet"})...)

@@ -14,28 +14,30 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// kind is one of the kinds of sources that pack knows.
+// kind is a kind of source that pack can read.
 type kind struct {
-	// name and one stand in messages: "Parquet files", "a Parquet file".
+	// name and one are for messages: "Parquet files", "a Parquet file".
 	name, one string
-	// tokens says that its files hold token ids and nothing else.
+	// tokens reports that its files contain only token ids.
 	tokens bool
-	// match says whether a file is of this kind, by its name. Folders of single files match nothing.
+	// match reports whether a file is of this kind, by its name. It is nil for folders of files and
+	// for data sets.
 	match func(name string) bool
-	// whole says whether a folder in which all files match is taken as one of this kind; nil: always.
+	// whole reports whether a folder in which all files match is of this kind; nil means always.
 	whole func(f *packFlags) bool
-	// flags are those of pack that some kinds know and this one does.
+	// flags are those flags that apply to this kind and not to all.
 	flags []string
-	// instead says what to do in place of a flag that it does not know.
+	// instead is the advice for a flag that does not apply.
 	instead func(flag string) string
-	// open makes the source, and says what was found. size is what progress is measured against, 0 when it is not known.
+	// open opens the source and prints what was found. size is the total of the progress, 0 when it is
+	// not known.
 	open func(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (src writer.Source, size int64, err error)
 }
 
-// fileKinds go by names of files, in order.
+// fileKinds are the kinds that are recognized by the names of files, in order of precedence.
 var fileKinds = []*kind{&parquetKind, &linesKind, &tarKind, &tokensKind}
 
-// allKinds are those, folders of files, and data sets.
+// allKinds are the fileKinds, folders of files, and data sets.
 func allKinds() []*kind { return append(slices.Clone(fileKinds), &filesKind, &datasetKind) }
 
 func kindOf(name string) *kind {
@@ -47,17 +49,18 @@ func kindOf(name string) *kind {
 	return nil
 }
 
-// found is what sources turned out to be.
+// found is the kind and the files of the sources of a pack.
 type found struct {
 	kind *kind
 	srcs []string
-	// files are those of a kind that goes by names, in the order of srcs; of folders of files those that are stores, by Store alone.
+	// files are those of a kind in fileKinds, in the order of srcs. For folders of files they are the
+	// stores among srcs, with Store only.
 	files []source.Input
-	// why says in messages why a folder is taken as one of files.
+	// why explains, in messages, why a folder is one of files.
 	why string
 }
 
-// findSources says what the sources are: all of one kind.
+// findSources finds the kind of the sources, which must be the same for all, and their files.
 func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*found, error) {
 	all := &found{srcs: srcs}
 	first := ""
@@ -86,8 +89,8 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*found, error
 	return all, nil
 }
 
-// checkTarget refuses a target inside a folder of sources: a later pack would take it for a source. Of folders of files it is
-// checked that they are there.
+// checkTarget rejects a target inside a folder of sources, which a later pack would take for a
+// source. It also rejects folders of files that do not exist.
 func (all *found) checkTarget(ctx context.Context, target string) error {
 	if all.kind == &datasetKind {
 		return checkDatasets(ctx, all.srcs, target)
@@ -108,7 +111,7 @@ func (all *found) checkTarget(ctx context.Context, target string) error {
 	return checkSources(folders, target)
 }
 
-// knows refuses flags that are for other kinds.
+// knows rejects flags that apply only to other kinds.
 func (k *kind) knows(cmd *cobra.Command, src, why string) error {
 	for _, other := range allKinds() {
 		for _, flag := range other.flags {
@@ -133,7 +136,8 @@ func whoKnows(flag string) string {
 	return names[0]
 }
 
-// lookAt finds the kind of one source, and its files where they go by names. why says in a message why a folder is none of those.
+// lookAt finds the kind of one source, and its files for the kinds in fileKinds. why explains, in a
+// message, why a folder is not of such a kind.
 func lookAt(ctx context.Context, f *packFlags, src string) (k *kind, files []source.Input, why string, err error) {
 	if is, err := isDataset(ctx, src); is || err != nil {
 		return &datasetKind, nil, "", err
@@ -145,7 +149,7 @@ func lookAt(ctx context.Context, f *packFlags, src string) (k *kind, files []sou
 	return lookAtDisk(ctx, f, src)
 }
 
-// sameKind is the kind of a list of names, all of which must be of one.
+// sameKind returns the kind of a list of names, which must all be of the same kind.
 func sameKind(src string, names []string) (*kind, error) {
 	var k *kind
 	for _, name := range names {
@@ -162,7 +166,7 @@ func sameKind(src string, names []string) (*kind, error) {
 	return k, nil
 }
 
-// kindNames lists what goes by names.
+// kindNames lists the names of the fileKinds.
 func kindNames() string {
 	var names []string
 	for _, k := range fileKinds {
@@ -171,7 +175,7 @@ func kindNames() string {
 	return strings.Join(names, ", ")
 }
 
-// known prints how much there is.
+// known prints how much was found.
 func (f *packFlags) known(stderr io.Writer, format string, args ...any) {
 	if !f.quiet {
 		fmt.Fprintf(stderr, "found "+format+"\n", args...)

@@ -8,7 +8,7 @@ import (
 	rowlines "github.com/shardtool/shardtool/writer/source/lines"
 )
 
-// linesKind is files of text whose lines are rows.
+// linesKind is text files whose lines are rows.
 var linesKind = kind{
 	name:    "files of JSON Lines and CSV",
 	one:     "a file of JSON Lines or CSV",

@@ -12,8 +12,9 @@ import (
 	"github.com/shardtool/shardtool/internal/programs"
 )
 
-// TestLinesKilled kills packs of JSON Lines and CSV, plain and compressed, at random moments: nothing is visible, and --resume
-// takes over what is there and makes the bytes of a pack that was left alone.
+// TestLinesKilled kills packs of JSON Lines and CSV, plain and compressed, at random moments:
+// nothing is visible, and --resume adopts the finished shards and writes the bytes of an
+// uninterrupted pack.
 func TestLinesKilled(t *testing.T) {
 	t.Parallel()
 	programs.Need(t, "gzip", "zstd")

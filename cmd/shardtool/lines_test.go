@@ -74,7 +74,8 @@ func TestLinesOverHTTP(t *testing.T) {
 	}
 }
 
-// randomLines writes objects of a number and a text of about so many characters, which hardly compresses.
+// randomLines writes objects with a number and a text of about this many characters, which hardly
+// compresses.
 func randomLines(name string, rows, size int) error {
 	f, err := os.Create(name)
 	if err != nil {

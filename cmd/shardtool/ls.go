@@ -18,9 +18,9 @@ func newLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls DATASET",
 		Short: "List keys in storage order",
-		Long: `List the keys of all samples in storage order, one a line. Reads the shards' indexes, no samples.
-Where keys may hold line breaks or tabs, --json is the form to parse. A terminal gets control characters escaped;
-files and pipes get keys as they are.
+		Long: `List the keys of all samples in storage order, one per line. Reads the shards' indexes, no samples.
+If keys may contain line breaks or tabs, parse --json instead. Control characters are escaped on a terminal; files and
+pipes get keys unchanged.
 
 Exit codes:
 ` + exitCodes,
@@ -30,8 +30,8 @@ Exit codes:
 			return runLs(cmd, args[0], long, asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&long, "long", false, "also number, shard, block, fields with their sizes, attributes")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "a JSON object a line, with all that --long shows")
+	cmd.Flags().BoolVar(&long, "long", false, "also print number, shard, block, fields with their sizes, attributes")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object per line, with all that --long prints")
 	return cmd
 }
 
@@ -58,7 +58,7 @@ func runLs(cmd *cobra.Command, arg string, long, asJSON bool) error {
 		show = shown[string] // a line break in a key must not look like another key
 	}
 	err = listShardKeys(ctx, w, ds, long, asJSON, show)
-	// What could be read goes out even when something behind it failed.
+	// What was read is printed even if a later shard fails.
 	if ferr := w.Flush(); err == nil {
 		err = ferr
 	}

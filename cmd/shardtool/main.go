@@ -1,4 +1,4 @@
-// Command shardtool packs files into compressed shards, looks at them, checks them and reads them back.
+// Command shardtool packs files into compressed shards, and inspects, verifies and reads them.
 package main
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/shardtool/shardtool/internal/build"
 )
 
-// version is that of the build.
+// version is the version of the build.
 var version = build.Version()
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run is the whole program; tests call it.
+// run is the whole program, for main and for tests.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := withSignals(context.Background())
 	defer stop()
@@ -44,10 +44,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "shardtool",
-		Short: "Training data as compressed shards: pack, look, check, read back",
+		Short: "Pack training data into compressed shards, and inspect, verify and read them",
 		Long: `shardtool packs files into zstd-compressed tar shards with an index, and reads them back.
 
-DATASET is where the shards and their manifest are: a folder, s3://bucket/prefix or https://host/prefix;
+DATASET is the place of the shards and their manifest: a folder, s3://bucket/prefix or https://host/prefix;
 DATASET@0123456789abcdef picks a generation.
 Sizes are written 64MiB or 1GB, durations 30s.
 
@@ -68,7 +68,7 @@ Exit codes:
 	return root
 }
 
-// finishDefaults makes the commands that cobra brings along behave like the others.
+// finishDefaults makes the commands that cobra adds behave like the others.
 func finishDefaults(root *cobra.Command) {
 	root.SuggestionsMinimumDistance = 2
 	root.InitDefaultHelpCmd()
@@ -106,7 +106,7 @@ func finishDefaults(root *cobra.Command) {
 	}
 }
 
-// knownCommand refuses what is no command, and names what may have been meant.
+// knownCommand rejects an unknown command, and suggests similar ones.
 func knownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -118,32 +118,34 @@ func knownCommand(root *cobra.Command, args []string) error {
 	return usagef("no command %q%s; see `shardtool --help`", args[0], hint)
 }
 
-// errSignal is the cause of a context that a signal ended.
+// errSignal is the cause of a context that a signal canceled.
 var errSignal = errors.New("stopped by a signal")
 
 func stopped(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errSignal) }
 
-// stoppedError is what a command says that a signal ended. Err is told when it is more than the signal's echo.
+// stoppedError returns the error of a command that a signal stopped. It includes err, unless err is
+// only the cancellation.
 func stoppedError(ctx context.Context, err error, hint string) error {
 	var e *exitError
 	if errors.As(err, &e) && e.code == exitStopped {
 		return err
 	}
-	said := context.Cause(ctx)
+	cause := context.Cause(ctx)
 	if hint != "" {
-		said = fmt.Errorf("%w; %s", said, hint)
+		cause = fmt.Errorf("%w; %s", cause, hint)
 	}
 	if !errors.Is(err, errSignal) && !errors.Is(err, context.Canceled) {
-		said = fmt.Errorf("%w: %w", said, err)
+		cause = fmt.Errorf("%w: %w", cause, err)
 	}
-	return &exitError{exitStopped, said}
+	return &exitError{exitStopped, cause}
 }
 
-// stopWithin is how long a signal waits for work in hand. Nothing that is cut off here can harm a data set.
+// stopWithin is the time that work in progress gets to end after a signal. Cutting it off cannot
+// harm a data set.
 const stopWithin = 9 * time.Second
 
-// withSignals cancels ctx at the first SIGINT, SIGTERM or SIGUSR1. A second one ends the process as usual. A closed pipe is
-// an error of the write, not a signal.
+// withSignals cancels ctx at the first SIGINT, SIGTERM or SIGUSR1. A second one ends the process as
+// usual. A closed pipe is an error of the write, not a signal.
 func withSignals(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ch := make(chan os.Signal, 1)

@@ -10,7 +10,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestMain makes this test binary the command shardtool: scripts, and tests that need a process to kill, find it in PATH.
+// TestMain puts this test binary into PATH as shardtool, for scripts and for tests that kill
+// processes.
 func TestMain(m *testing.M) {
 	if os.Getenv("GORACE") == "" { // under the race detector a process sleeps a second before it ends
 		os.Setenv("GORACE", "atexit_sleep_ms=0")
@@ -27,11 +28,11 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// peakFile names the variable that has a process leave its memory figures in a file. Those that wait returns count the
-// memory of the parent before exec too.
+// peakFile is the variable that makes a process write its memory figures to a file. The figures of
+// wait include the memory of the parent before exec.
 const peakFile = "SHARDTOOL_TEST_STATUS"
 
-// TestScripts runs testdata/script: one shell session a file, with exit codes.
+// TestScripts runs testdata/script: one shell session per file, with exit codes.
 func TestScripts(t *testing.T) {
 	demo, err := filepath.Abs("../../testdata/demo")
 	if err != nil {

@@ -14,7 +14,7 @@ func newMan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "man --dir DIR",
 		Short: "Write a man page of each command",
-		Long: `Write a man page of each command into a folder, which is made if it is missing. man -l FILE shows one.
+		Long: `Write a man page of each command into a folder, which is created if missing. man -l FILE shows one.
 
 Exit codes:
 ` + exitCodes,
@@ -48,8 +48,8 @@ func writeMan(dir string) error {
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "shardtool " + version, Manual: "shardtool"}, dir)
 }
 
-// manText turns help, which is laid out for a terminal, into Markdown: a run of indented lines is a
-// block that stays as it is, and what Markdown would take for markup is escaped.
+// manText converts help, which is laid out for a terminal, to Markdown: a run of indented lines
+// becomes a block that stays unchanged, and characters that Markdown treats as markup are escaped.
 func manText(help string) string {
 	var out strings.Builder
 	block := false

@@ -10,7 +10,8 @@ import (
 	"github.com/shardtool/shardtool/internal/programs"
 )
 
-// TestManPages: each command has a page, with what its help has, which man shows without a warning.
+// TestManPages: each command has a page with the content of its help, which man shows without a
+// warning.
 func TestManPages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -28,7 +29,7 @@ func TestManPages(t *testing.T) {
 	if len(pages) < 15 {
 		t.Fatalf("%d commands", len(pages))
 	}
-	pages["shardtool"] = "Training data"
+	pages["shardtool"] = "Pack training data"
 	_, err := exec.LookPath("man")
 	shows := err == nil
 	for name, short := range pages {

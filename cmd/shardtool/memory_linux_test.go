@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// peak runs the command and returns the most memory it held, in bytes.
+// peak runs the command and returns its peak memory, in bytes.
 func peak(t *testing.T, args ...string) int64 {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "status")
@@ -47,8 +47,8 @@ func peak(t *testing.T, args ...string) int64 {
 	return 0
 }
 
-// TestMemory: a budget of 16 MiB keeps pack, cat and verify of 200 MB within it and 64 MiB for the rest, also with many
-// workers, who would hold 100 MB and more if nothing held them back.
+// TestMemory: a budget of 16 MiB keeps pack, cat and verify of 200 MB within it and 64 MiB for the
+// rest, also with many workers, which would use 100 MB and more without a limit.
 func TestMemory(t *testing.T) {
 	dir := t.TempDir()
 	src, out := filepath.Join(dir, "src"), filepath.Join(dir, "out")

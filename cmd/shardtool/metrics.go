@@ -21,7 +21,7 @@ import (
 	"github.com/shardtool/shardtool/reader/metrics"
 )
 
-// statsFlags are those of commands that stream, for people and programs that watch.
+// statsFlags are the flags of commands that stream which publish statistics.
 type statsFlags struct {
 	addr  string
 	every time.Duration
@@ -29,13 +29,13 @@ type statsFlags struct {
 
 func (f *statsFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.addr, "metrics", "", "serve metrics for Prometheus at this address, as in :9400 (this host only, unless it names a host: 0.0.0.0:9400)")
-	cmd.Flags().DurationVar(&f.every, "stats-every", 0, "say on stderr, so often, how fast it goes and what it waits for (0: never)")
+	cmd.Flags().DurationVar(&f.every, "stats-every", 0, "log the rate and the causes of waits to stderr at this interval (0: never)")
 }
 
-// said tells whether anything was asked for.
+// said reports whether the user gave one of the flags.
 func (f *statsFlags) said() bool { return f.addr != "" || f.every != 0 }
 
-// fill puts the log into a stream's options.
+// fill adds the log to a stream's options.
 func (f *statsFlags) fill(o *reader.StreamOptions, stderr io.Writer) error {
 	if f.every < 0 {
 		return usagef("--stats-every %v: give a time such as 30s", f.every)
@@ -61,14 +61,15 @@ func (f *statsFlags) watch(ctx context.Context, stderr io.Writer, s *reader.Stre
 	return serveMetrics(listener, c, stderr), nil
 }
 
-// listenMetrics listens at an address, on this host only unless it names one, or at one of the next ports of so many in all: the processes of
-// a host that are given one address find one each.
+// listenMetrics listens at an address, on the loopback interface unless the address names a host.
+// If the port is in use it tries the following ones, up to this many in all, so that the processes
+// of a host can be given the same address.
 func listenMetrics(ctx context.Context, addr string, ports int) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, usagef("--metrics %q: write an address such as :9400 or 0.0.0.0:9400", addr)
 	}
-	if host == "" { // nobody else sees it who was not meant to
+	if host == "" { // not visible from other hosts
 		host = "127.0.0.1"
 	}
 	first, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
@@ -88,12 +89,12 @@ func listenMetrics(ctx context.Context, addr string, ports int) (net.Listener, e
 	}
 }
 
-// metricsURL is where a listener's metrics are.
+// metricsURL returns the address of a listener's metrics.
 func metricsURL(listener net.Listener) string {
 	return "http://" + listener.Addr().String() + "/metrics"
 }
 
-// serveMetrics serves what a collector sees until the function that it returns is called.
+// serveMetrics serves a collector's metrics until the function that it returns is called.
 func serveMetrics(listener net.Listener, c *metrics.Collector, stderr io.Writer) (stop func()) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

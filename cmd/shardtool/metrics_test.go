@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestMetrics asks a cat that runs how it goes. Without a host in the address nobody else can.
+// TestMetrics reads the metrics of a running cat. Without a host in the address they are not
+// visible from other hosts.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	out := smallSet(t)
@@ -69,7 +70,7 @@ func TestMetrics(t *testing.T) {
 	_ = cmd.Wait() // it was killed
 }
 
-// TestMetricsPorts: processes that are given one port find one each, until there are no more.
+// TestMetricsPorts: processes that are given the same port get one each, until all are in use.
 func TestMetricsPorts(t *testing.T) {
 	t.Parallel()
 	first, err := listenMetrics(t.Context(), ":0", 3)

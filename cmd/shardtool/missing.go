@@ -14,11 +14,11 @@ func newMissing() *cobra.Command {
 	var p partsCommand
 	cmd := &cobra.Command{
 		Use:   "missing DATASET",
-		Short: "Say which parts of a pack in parts are not there yet",
-		Long: `Print the numbers of the parts that are not there, or not whole any more, as 2,7: what an array job takes. With
-nothing missing it prints nothing and exits with 0; with parts missing it exits with 6.
+		Short: "List the parts of a pack that are missing",
+		Long: `Print the numbers of the parts that are missing or damaged, in the form 2,7 that array jobs take. If parts are missing,
+it exits with 6; otherwise it prints nothing and exits with 0.
 
-Parts that do not go together, packed from other sources, with other options or by another version, are an error.
+Parts that do not belong together are an error: parts of other sources, with other options or by another version.
 
 Exit codes:
 ` + exitCodes,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"regexp"
@@ -52,28 +53,28 @@ func newPack() *cobra.Command {
 compressed tar shards with an index, and publish them under DATASET.
 
 Files that share a path up to the first dot of the base name are one sample: dog/7.jpg and dog/7.json are the
-sample dog/7 with the fields jpg and json. Names that begin with a dot are left out and counted. A prefix of an
-object store, s3://bucket/raw, is a folder too.
+sample dog/7 with the fields jpg and json. Files whose name begins with a dot are left out and counted. A prefix of an
+object store such as s3://bucket/raw is a folder too.
 
-Files of samples are named one by one, by globs and braces such as 'train-{000000..000099}.tar', or by a folder or
-prefix that holds nothing else. Archives (.tar, .tar.gz, .tgz, .tar.zst, those of WebDataset too) are read in the order
-given; one that was cut is an error. Of Parquet, JSON Lines (.jsonl, .ndjson) and CSV (.csv, .tsv), the last two also
-with .gz or .zst, each row is a sample and each column or member a field: strings and bytes as they are, images with
-their extension, lists of numbers as .npy, numbers as text, all else as JSON.
+Name archives and files of rows one by one, by globs and braces such as 'train-{000000..000099}.tar', or by a folder or
+prefix that contains nothing else. Archives (.tar, .tar.gz, .tgz, .tar.zst, also those of WebDataset) are read in the
+order given; a truncated archive is an error. In Parquet, JSON Lines (.jsonl, .ndjson) and CSV (.csv, .tsv), the last two
+also with .gz or .zst, each row is a sample and each column or member a field: strings and bytes unchanged, images with
+their extension, lists of numbers as .npy, numbers as text, everything else as JSON.
 
-Of arrays of token ids (.npy, or .bin with --raw-dtype), each row is a sample. --pack-tokens L cuts arrays of one
+In arrays of token ids (.npy, or .bin with --raw-dtype), each row is a sample. --pack-tokens L cuts arrays of one
 dimension into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
 
-Data sets, on disk or in a store, are packed again: to cut their shards anew, to join several, to take a part of one by
---share (of all keys), --include and --exclude (keys), --where (attributes), --columns (fields).
+Data sets, on disk or in a store, can be packed again: to change the size of their shards, to join several, or to take
+a part of one by --share (of all keys), --include and --exclude (keys), --where (attributes), --columns (fields).
 
-Nothing is visible before the end: the manifest is put last, and only if nobody else published meanwhile. A pack
-that was killed is continued by the same command with --resume, and its leftovers are removed by prune.
+Nothing is visible before the end: the manifest is written last, and only if nobody else published meanwhile. To
+continue a pack that was killed, repeat the command with --resume; prune removes its leftovers.
 The bytes written depend on the sources and on the options, never on --workers.
 
-Many machines pack one data set together with --parts N: each task packs one part (its number comes from Slurm or
-Kubernetes, or is --part), may be killed and started again, and commit publishes all of them at the end; missing says
-which are not there. With --on-error skip the limit of --max-skipped holds for each part.
+Many machines can pack one data set together with --parts N: each task packs one part, whose number is that of the
+Slurm or Kubernetes task, or --part. A task may be killed and started again. At the end commit publishes all parts;
+missing lists those that are missing. With --on-error skip, --max-skipped limits each part.
 
 Exit codes:
 ` + exitCodes,
@@ -93,38 +94,38 @@ Exit codes:
 		RunE: func(cmd *cobra.Command, args []string) error { return runPack(cmd, args, &f) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.opt.Name, "name", "data", "what the shards' names begin with")
+	fl.StringVar(&f.opt.Name, "name", "data", "beginning of the shards' names")
 	sizeVar(cmd, &f.opt.ShardSize, "shard-size", 256<<20, "close a shard at this many decoded bytes")
 	f.addBlockSize(cmd)
 	fl.Int64Var(&f.opt.SamplesPerShard, "samples-per-shard", 0, "close a shard at this many samples (0: no limit)")
 	fl.StringVar(&f.level, "level", "default", "compression: fastest, default, better or best")
-	fl.StringVar(&f.kind, "format", "tar.zst", "tar.zst, or tar: uncompressed with the index in a sidecar")
+	fl.StringVar(&f.kind, "format", "tar.zst", "tar.zst, or tar: uncompressed, with the index in a sidecar")
 	f.addSources(cmd)
 	f.share.add(cmd)
-	fl.StringVar(&f.files.ClassField, "class-field", "", "add this field with the number of the sample's first folder")
-	fl.Uint64Var(&f.shuffle, "pack-shuffle", 0, "put samples in a random order drawn by this seed")
-	fl.StringVar(&f.onError, "on-error", "fail", "a sample that cannot be read: fail, or skip it and count")
-	fl.Var(&f.maxSkipped, "max-skipped", "most samples to skip, a number or a share such as 0.1% (0: no limit)")
-	fl.StringVar(&f.duplicates, "duplicate-keys", "fail", "a key that comes again in another shard: fail or keep")
+	fl.StringVar(&f.files.ClassField, "class-field", "", "add a field of this name with the class number: that of the sample's first folder")
+	fl.Uint64Var(&f.shuffle, "pack-shuffle", 0, "pack samples in a random order, drawn with this seed")
+	fl.StringVar(&f.onError, "on-error", "fail", "a sample that cannot be read: fail, or skip it and count it")
+	fl.Var(&f.maxSkipped, "max-skipped", "maximum number of samples to skip, or a share such as 0.1% (0: no limit)")
+	addDuplicates(cmd, &f.duplicates)
 	fl.IntVar(&f.opt.Workers, "workers", 0, "compress with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.opt.Memory, "memory", 256<<20, "bytes of blocks in flight")
-	fl.StringVar(&f.opt.TempDir, "temp-dir", "", "where sorting spills to (default: the system's)")
-	fl.BoolVar(&f.opt.Resume, "resume", false, "continue a pack of the same sources and options that was interrupted")
-	fl.BoolVar(&f.overwrite, "overwrite", false, "publish a new generation in place of what is there")
-	fl.BoolVar(&f.append, "append", false, "publish a new generation: what is there, then the new samples")
+	fl.StringVar(&f.opt.TempDir, "temp-dir", "", "folder for spills of sorting (default: the system's)")
+	fl.BoolVar(&f.opt.Resume, "resume", false, "continue an interrupted pack of the same sources and options")
+	fl.BoolVar(&f.overwrite, "overwrite", false, "publish a new generation that replaces the current one")
+	fl.BoolVar(&f.append, "append", false, "publish a new generation: the current one, then the new samples")
 	f.parts.add(cmd)
 	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	return cmd
 }
 
-// addBlockSize adds the flag, whose default is a rule.
+// addBlockSize adds --block-size, whose default is a rule.
 func (f *packFlags) addBlockSize(cmd *cobra.Command) {
 	sizeVar(cmd, &f.opt.BlockSize, "block-size", 0, "close a block at this many decoded bytes; by default also at 256KiB once it has 64 samples")
 	cmd.Flags().Lookup("block-size").DefValue = "1MiB" // an explicit 1MiB has no second bound
 }
 
-// checkBlockSize refuses a size that writer does not accept.
+// checkBlockSize rejects a size that package writer does not accept.
 func (f *packFlags) checkBlockSize() error {
 	if n := f.opt.BlockSize; n != 0 && (n < 4<<10 || n > format.MaxFrame) {
 		return usagef("--block-size %v: give 4KiB to 16MiB", (*sizeFlag)(&n))
@@ -132,7 +133,7 @@ func (f *packFlags) checkBlockSize() error {
 	return nil
 }
 
-// addSources adds the flags that say what becomes a sample, and how; doctor has them too.
+// addSources adds the flags that determine what becomes a sample; doctor has them too.
 func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.files.Include, "include", nil, "take only files, or keys of a data set, that match this glob (may be repeated)")
@@ -141,7 +142,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	f.tokens.add(cmd)
 }
 
-// sourceOptions turns those flags into options.
+// sourceOptions converts those flags to options.
 func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 	for flag, globs := range map[string][]string{"include": f.files.Include, "exclude": f.files.Exclude} {
 		for _, g := range globs {
@@ -156,7 +157,7 @@ func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 	return f.rows.options()
 }
 
-// packName is what writer accepts as the beginning of shards' names.
+// packName matches the beginnings of shards' names that package writer accepts.
 var packName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$`)
 
 func validName(name string) bool {
@@ -167,7 +168,7 @@ func nameError(name string) error {
 	return usagef("--name %q: use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys", name)
 }
 
-// check refuses values before anything is read, naming their flag.
+// check rejects wrong values before anything is read, and names their flag.
 func (f *packFlags) check(cmd *cobra.Command) error {
 	o := &f.opt
 	if err := f.checkBlockSize(); err != nil {
@@ -190,7 +191,7 @@ func (f *packFlags) check(cmd *cobra.Command) error {
 	return checkRun(o.Memory, o.Workers)
 }
 
-// options turns flags into options.
+// options converts the flags to options.
 func (f *packFlags) options(cmd *cobra.Command) error {
 	if err := f.check(cmd); err != nil {
 		return err
@@ -203,12 +204,6 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 		return usagef("--level %q: use fastest, default, better or best", f.level)
 	}
 	f.opt.Level = level
-	choose := func(flag, value, a, b string) (bool, error) {
-		if value != a && value != b {
-			return false, usagef("--%s %q: use %s or %s", flag, value, a, b)
-		}
-		return value == b, nil
-	}
 	var skip bool
 	if f.opt.Plain, err = choose("format", f.kind, "tar.zst", "tar"); err != nil {
 		return err
@@ -216,21 +211,16 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	if skip, err = choose("on-error", f.onError, "fail", "skip"); err != nil {
 		return err
 	}
-	if f.opt.KeepDuplicates, err = choose("duplicate-keys", f.duplicates, "fail", "keep"); err != nil {
+	if f.opt.KeepDuplicates, err = keepDuplicates(f.duplicates); err != nil {
+		return err
+	}
+	if f.opt.Mode, err = f.mode(); err != nil {
 		return err
 	}
 	if skip {
 		f.opt.OnError = writer.OnErrorSkip
 	}
 	f.opt.MaxSkipped, f.opt.MaxSkippedShare = f.maxSkipped.n, f.maxSkipped.share
-	switch {
-	case f.overwrite && f.append:
-		return usagef("--overwrite and --append exclude each other")
-	case f.overwrite:
-		f.opt.Mode = writer.Overwrite
-	case f.append:
-		f.opt.Mode = writer.Append
-	}
 	f.files.Shuffle, f.files.Seed = cmd.Flags().Changed("pack-shuffle"), f.shuffle
 	f.files.Memory, f.files.TempDir = f.opt.Memory/4, f.opt.TempDir
 	f.opt.SourceOptions = map[string]string{"class_field": f.files.ClassField, "on_error": f.onError}
@@ -244,6 +234,19 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	}
 	f.tokens.provenance(cmd, f.opt.SourceOptions)
 	return f.sourceOptions(cmd)
+}
+
+// mode returns how to publish.
+func (f *packFlags) mode() (writer.Mode, error) {
+	switch {
+	case f.overwrite && f.append:
+		return writer.Create, usagef("--overwrite and --append exclude each other")
+	case f.overwrite:
+		return writer.Overwrite, nil
+	case f.append:
+		return writer.Append, nil
+	}
+	return writer.Create, nil
 }
 
 func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
@@ -272,7 +275,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 			return err
 		}
 	}
-	if f.parts.parts == 0 { // beside the other parts there may be uploads on machines whose locks are not seen here
+	if f.parts.parts == 0 { // other machines may be uploading parts, and their locks are not visible here
 		sweep(ctx, store)
 	}
 	begin := time.Now()
@@ -282,7 +285,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	defer src.Close()
 	if f.parts.parts > 0 {
-		size /= int64(f.parts.parts) // about
+		size /= int64(f.parts.parts) // approximately
 	}
 	bar := newProgress(stderr, "packing", size, f.quiet)
 	f.opt.Progress = func(p writer.Progress) {
@@ -304,27 +307,27 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	return printResult(cmd, f.json, store, res, time.Since(begin))
 }
 
-// packError says what to do after a signal.
+// packError returns the error of a pack with what to do next.
 func packError(ctx context.Context, err error) error {
 	if stopped(ctx) {
-		return stoppedError(ctx, err, "nothing was published; the same command with --resume goes on")
+		return stoppedError(ctx, err, "nothing was published; the same command with --resume continues")
 	}
-	if errors.Is(err, writer.ErrEmpty) { // sources there were, and a filter or errors left nothing of them
+	if errors.Is(err, writer.ErrEmpty) { // filters or errors left nothing of the sources
 		return &exitError{exitNotFound, err}
 	}
 	return rowError(err)
 }
 
-// sweep removes temporary files that killed uploads left.
+// sweep removes the temporary files of killed uploads.
 func sweep(ctx context.Context, store objstore.Store) {
 	if s, ok := store.(interface {
 		Sweep(ctx context.Context, olderThan time.Duration) (int, error)
 	}); ok {
-		_, _ = s.Sweep(ctx, time.Minute) // they are harmless where it fails
+		_, _ = s.Sweep(ctx, time.Minute) // if it fails they do no harm
 	}
 }
 
-// skipPrinter prints the first samples skipped; the sum comes at the end.
+// skipPrinter prints the first skipped samples; their number is printed at the end.
 func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleError) {
 	const most = 20
 	var mu sync.Mutex
@@ -341,7 +344,7 @@ func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleE
 	}
 }
 
-// printResult says what was published.
+// printResult prints what was published.
 func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *writer.Result, took time.Duration) error {
 	if asJSON {
 		err := printJSON(cmd, map[string]any{
@@ -359,18 +362,28 @@ func printResult(cmd *cobra.Command, asJSON bool, store objstore.Store, res *wri
 		if res.Generation > 1 {
 			fmt.Fprintf(out, "generation %d, %s\n", res.Generation, res.Tables)
 		}
-		if res.Adopted > 0 {
-			fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(res.Adopted, "sample"), countText(uint64(res.Written)))
-		}
+		printResumed(out, res.Adopted, res.Written)
 		fmt.Fprintf(out, "took %.1fs\n", took.Seconds())
 	}
-	if res.Skipped > 0 {
-		return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(res.Skipped, "sample"), objectText(store, res.SkippedList))}
-	}
-	return nil
+	return skippedError(store, res.Skipped, res.SkippedList)
 }
 
-// encoderMemory is what the workers' encoders hold: some 7 MiB each, 40 at the best level.
+// printResumed prints how much of an interrupted pack was reused.
+func printResumed(out io.Writer, adopted, written int64) {
+	if adopted > 0 {
+		fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(adopted, "sample"), countText(uint64(written)))
+	}
+}
+
+// skippedError returns the error of a pack that skipped samples, or nil.
+func skippedError(store objstore.Store, skipped int64, list string) error {
+	if skipped == 0 {
+		return nil
+	}
+	return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(skipped, "sample"), objectText(store, list))}
+}
+
+// encoderMemory is the memory of the workers' encoders: about 7 MiB each, 40 at the best level.
 func encoderMemory(o *writer.Options) int64 {
 	workers := o.Workers
 	if workers == 0 {

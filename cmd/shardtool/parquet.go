@@ -10,13 +10,13 @@ import (
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
-// isParquet goes by the name, as all readers of Parquet do.
+// isParquet reports whether a name is that of a Parquet file.
 func isParquet(name string) bool {
 	lower := strings.ToLower(name)
 	return strings.HasSuffix(lower, ".parquet") || strings.HasSuffix(lower, ".parq") || strings.HasSuffix(lower, ".pq")
 }
 
-// parquetKind is files of rows.
+// parquetKind is Parquet files, whose rows are samples.
 var parquetKind = kind{
 	name:    "Parquet files",
 	one:     "a Parquet file",

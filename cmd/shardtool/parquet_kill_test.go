@@ -66,8 +66,8 @@ func randomRows(name string, rows, size int) error {
 	return w.Close()
 }
 
-// TestParquetKilled kills packs of Parquet at random moments: nothing is visible, and --resume takes over what is there and
-// makes the bytes of a pack that was left alone.
+// TestParquetKilled kills packs of Parquet at random moments: nothing is visible, and --resume
+// adopts the finished shards and writes the bytes of an uninterrupted pack.
 func TestParquetKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

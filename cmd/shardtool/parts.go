@@ -14,19 +14,20 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// partFlags say which part of a pack this is; parts is 0 where one pack does all.
+// partFlags identify a part of a pack; parts is 0 for a pack that is not divided.
 type partFlags struct{ part, parts int }
 
 func (p *partFlags) add(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&p.parts, "parts", 0, "pack one of so many parts of the sources; commit publishes them all")
-	cmd.Flags().IntVar(&p.part, "part", 0, "which part, from 0 (default with --parts: the number of the Slurm array task or of the pod)")
+	cmd.Flags().IntVar(&p.parts, "parts", 0, "divide the sources into this many parts and pack one; commit publishes all")
+	cmd.Flags().IntVar(&p.part, "part", 0, "number of the part, from 0 (default with --parts: that of the Slurm array task or of the pod)")
 }
 
-// taskNumbers are what engines call the number of a task, counted from 0 where the job is written so.
+// taskNumbers are the environment variables in which schedulers put the number of a task. They
+// count from 0 if the job is written that way.
 var taskNumbers = []string{"SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"}
 
-// resolve checks the flags, and takes a part that was not given from the environment. Without --parts the environment says
-// nothing: a pack in some array job is not divided unless it was asked to be.
+// resolve checks the flags, and takes the part from the environment if the user gives none. Without
+// --parts the environment is ignored: a pack in an array job is divided only on request.
 func (p *partFlags) resolve(cmd *cobra.Command, getenv func(string) string) error {
 	given := cmd.Flags().Changed("part")
 	if !cmd.Flags().Changed("parts") {
@@ -61,7 +62,7 @@ func checkParts(parts int) error {
 	return nil
 }
 
-// taskNumber asks the engine that runs this task.
+// taskNumber returns the number that the scheduler gave this task, and the variable it is from.
 func taskNumber(getenv func(string) string) (part int, from string, err error) {
 	for _, name := range taskNumbers {
 		text := getenv(name)
@@ -78,7 +79,7 @@ func taskNumber(getenv func(string) string) (part int, from string, err error) {
 		part, from = n, name
 	}
 	if from == "" {
-		return 0, "", usagef("--parts: write --part too; outside a Slurm array or an Indexed Job of Kubernetes nothing says which part this is (%s)",
+		return 0, "", usagef("--parts: write --part too; outside a Slurm array or an Indexed Job of Kubernetes the number of the part is not known (%s)",
 			strings.Join(taskNumbers, ", "))
 	}
 	return part, from, nil
@@ -95,7 +96,7 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, found *fo
 	bar.end()
 	if err != nil {
 		if stopped(ctx) {
-			return stoppedError(ctx, err, "the same command goes on")
+			return stoppedError(ctx, err, "the same command continues")
 		}
 		return rowError(err)
 	}
@@ -112,10 +113,10 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, found *fo
 	} else {
 		f.printPart(cmd.OutOrStdout(), store, res, time.Since(begin))
 	}
-	if res.Skipped > 0 && !res.Already {
-		return &exitError{exitSkipped, fmt.Errorf("%s left out: %s lists each with the reason", plural(res.Skipped, "sample"), objectText(store, res.SkippedList))}
+	if res.Already {
+		return nil
 	}
-	return nil
+	return skippedError(store, res.Skipped, res.SkippedList)
 }
 
 func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.PartResult, took time.Duration) {
@@ -130,18 +131,16 @@ func (f *packFlags) printPart(out io.Writer, store objstore.Store, res *writer.P
 	}
 	fmt.Fprintf(out, "%s: %s in %s, %s of fields stored in %s\n", what, plural(res.Samples, "sample"), plural(res.Shards, "shard"),
 		bytesText(res.PayloadBytes), bytesText(res.Bytes))
-	if res.Adopted > 0 {
-		fmt.Fprintf(out, "resumed: %s were there already, %s more read\n", plural(res.Adopted, "sample"), countText(uint64(res.Written)))
-	}
-	fmt.Fprintf(out, "took %.1fs; when all parts are there: shardtool commit %s --parts %d\n", took.Seconds(), store, f.parts.parts)
+	printResumed(out, res.Adopted, res.Written)
+	fmt.Fprintf(out, "took %.1fs; when all parts are packed: shardtool commit %s --parts %d\n", took.Seconds(), store, f.parts.parts)
 }
 
-// objectText is the address of an object as a user would write it.
+// objectText returns the address of an object as a user would write it.
 func objectText(store objstore.Store, name string) string {
 	return strings.TrimSuffix(store.String(), "/") + "/" + name
 }
 
-// partsCommand has what missing and commit share.
+// partsCommand has the flags that missing and commit share.
 type partsCommand struct {
 	parts int
 	name  string
@@ -149,12 +148,12 @@ type partsCommand struct {
 }
 
 func (p *partsCommand) add(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&p.parts, "parts", 0, "how many parts the pack was divided into")
-	cmd.Flags().StringVar(&p.name, "name", "", "what the shards' names begin with (default: what the parts that are there say)")
+	cmd.Flags().IntVar(&p.parts, "parts", 0, "number of parts that the pack was divided into")
+	cmd.Flags().StringVar(&p.name, "name", "", "beginning of the shards' names (default: that of the parts found)")
 	cmd.Flags().BoolVar(&p.json, "json", false, "print the result as JSON")
 }
 
-// store opens the data set, and checks the flags.
+// store checks the flags and opens the data set.
 func (p *partsCommand) store(cmd *cobra.Command, arg string) (objstore.Store, error) {
 	if !cmd.Flags().Changed("parts") {
 		return nil, usagef("write --parts N, the number that the parts were packed with")
@@ -175,7 +174,7 @@ func (p *partsCommand) store(cmd *cobra.Command, arg string) (objstore.Store, er
 	return store, nil
 }
 
-// partsError gives what is missing its exit code, whatever else the error says.
+// partsError gives an error about missing parts its exit code.
 func partsError(err error) error {
 	if errors.Is(err, writer.ErrMissing) {
 		return &exitError{exitNotFound, err}

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestPartsKilled stops tasks of a pack in parts, and starts the same commands again, as an engine does: the bytes are those of
-// tasks that were left alone, and what was in place is not read again.
+// TestPartsKilled stops tasks of a pack in parts, and repeats their commands, as a scheduler does:
+// the bytes are those of uninterrupted tasks, and finished shards are not read again.
 func TestPartsKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func TestPartsKilled(t *testing.T) {
 					shards = len(found) + 2
 				}
 				code, _, words := stopInside(t, packCommand(src, out, args...), out, shards, sig)
-				if sig == syscall.SIGTERM && (code != exitStopped || !strings.Contains(words, "the same command goes on")) {
+				if sig == syscall.SIGTERM && (code != exitStopped || !strings.Contains(words, "the same command continues")) {
 					t.Errorf("%v: exit %d: %s", sig, code, words)
 				}
 				if code := runCode(t, exec.Command("shardtool", "commit", out, "--parts", "2")); code != exitNotFound {

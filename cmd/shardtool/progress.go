@@ -22,17 +22,17 @@ type progress struct {
 	work  work
 	done  int64
 	note  string
-	waits bool // a bar that is not drawn yet
+	waits bool // the bar is not drawn yet
 	begin time.Time
 	last  time.Time
 	bars  *mpb.Progress
 	bar   *mpb.Bar
 }
 
-// shownBar is the bar on the screen, for exits that nobody waits for.
+// shownBar is the bar on the screen, which an abrupt exit removes.
 var shownBar atomic.Pointer[progress]
 
-// exit ends the process with the screen as it was before the bar.
+// exit removes the bar from the screen and ends the process.
 func exit(code int) {
 	if p := shownBar.Load(); p != nil {
 		p.end()
@@ -40,7 +40,7 @@ func exit(code int) {
 	os.Exit(code)
 }
 
-// work is how much there is to do, 0 when that is not known, and how it is counted.
+// work is the amount of work, 0 when it is not known, and how it is printed.
 type work struct {
 	total int64
 	text  func(n int64) string
@@ -57,22 +57,22 @@ func samplesOf(total int64) work {
 	})}
 }
 
-// shareOf is work that is measured in thousandths.
+// shareOf is work of several parts, each counted in thousandths.
 func shareOf(parts int64) work {
 	return work{parts * 1000, func(n int64) string { return fmt.Sprintf("%d%%", n/(parts*10)) }, decor.Name("")}
 }
 
-// every is how often a line is printed where there is no terminal.
+// every is the interval between lines where there is no terminal.
 const every = 10 * time.Second
 
-// newProgress begins work on total bytes; 0 when that is not known.
+// newProgress begins work on total bytes; 0 means that the total is not known.
 func newProgress(out io.Writer, what string, total int64, quiet bool) *progress {
 	return newProgressOf(out, what, bytesOf(total), quiet)
 }
 
-// newBar is a progress for commands whose stderr is otherwise empty: it appears on a terminal only,
-// not on one that shows the command's data, and not before the work takes a second: a pipe may lead
-// to a program that writes to the same terminal.
+// newBar returns a progress for commands whose stderr is otherwise empty. It is drawn only on a
+// terminal, not on one that shows the command's data, and only after a second of work: a pipe may
+// lead to a program that writes to the same terminal.
 func newBar(out, data io.Writer, what string, w work, quiet bool) *progress {
 	p := &progress{out: io.Discard, what: what, work: w, begin: time.Now(), last: time.Now()}
 	if !quiet && movable(out) && !isTerminal(data) {
@@ -92,12 +92,11 @@ func newProgressOf(out io.Writer, what string, w work, quiet bool) *progress {
 	return p
 }
 
-// draw puts the bar on the terminal.
+// draw draws the bar on the terminal.
 func (p *progress) draw() {
 	p.bars = mpb.New(mpb.WithOutput(fileOf(p.out)), mpb.WithWidth(40), mpb.WithRefreshRate(200*time.Millisecond))
 	note := decor.Any(func(decor.Statistics) string { p.mu.Lock(); defer p.mu.Unlock(); return p.note })
-	// A ^C that the terminal echoes moves the cursor: the line begins with a return to the first
-	// column.
+	// A ^C that the terminal echoes moves the cursor, so the line begins with a carriage return.
 	title := decor.Name("\r" + p.what + " ")
 	if p.work.total == 0 {
 		p.bar = p.bars.New(0, mpb.NopStyle(), mpb.BarRemoveOnComplete(), mpb.PrependDecorators(title, note))
@@ -109,7 +108,7 @@ func (p *progress) draw() {
 	shownBar.Store(p)
 }
 
-// set says how much is done, and a short note.
+// set records how much is done, with a short note.
 func (p *progress) set(done int64, note string) {
 	p.mu.Lock()
 	before, now := p.done, time.Now()
@@ -139,7 +138,7 @@ func (p *progress) set(done int64, note string) {
 	}
 }
 
-// end takes the bar away, with what was typed into its line.
+// end removes the bar, and what the user typed into its line.
 func (p *progress) end() {
 	if p.bars != nil && shownBar.CompareAndSwap(p, nil) {
 		p.bar.Abort(true)

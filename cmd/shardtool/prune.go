@@ -14,17 +14,17 @@ func newPrune() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "prune DATASET",
-		Short: "Delete shards that no kept generation names",
-		Long: `Delete objects that no kept generation names: older generations, and what unfinished packs left.
+		Short: "Delete objects that no kept generation names",
+		Long: `Delete objects that no kept generation names: those of older generations, and those that unfinished packs left.
 
-Only objects are touched whose content shows that shardtool wrote them under that name; others are listed as left.
+Only objects whose content shows that shardtool wrote them under that name are deleted; others are listed as left.
 
 In a folder, prune deletes nothing while a pack, a commit or an index into the same folder runs: it names them and fails.
-Object stores have no such lock. There --grace protects a pack that runs: leftovers younger than it stay, and so do all
-shards of a pack with an object as young. It must be longer than a pack may take to put a shard, and than parts of a pack
-wait for each other. A pack resumes from what stays; --grace 0s deletes that too.
+Object stores have no such lock. There --grace protects a running pack: younger leftovers stay, and so do all shards of
+a pack that has a younger object. The grace period must be longer than a pack takes to upload a shard, and longer than
+the parts of a pack wait for each other. A pack resumes from what stays; --grace 0s deletes that too.
 
-A pack whose objects were deleted all the same fails and names them.
+A pack whose objects were deleted nevertheless fails and names them.
 
 Exit codes:
 ` + exitCodes,
@@ -45,14 +45,14 @@ Exit codes:
 				return usagef("prune works on the whole data set: give it without @%s", generation)
 			}
 			if opt.Grace == 0 {
-				opt.Grace = -1 // none; 0 is the library's default
+				opt.Grace = -1 // no grace; for the library 0 is the default
 			}
 			res, err := writer.Prune(cmd.Context(), store, opt)
 			if err != nil {
 				return err
 			}
 			if len(res.Kept)+len(res.Objects)+len(res.Left)+len(res.Young) == 0 {
-				return &exitError{exitNotFound, fmt.Errorf("no data set in %v, and nothing that an unfinished pack left: check the path", store)}
+				return &exitError{exitNotFound, fmt.Errorf("no data set in %v, and no leftovers of a pack: check the path", store)}
 			}
 			if !opt.DryRun {
 				sweep(cmd.Context(), store)
@@ -71,7 +71,7 @@ Exit codes:
 				fmt.Fprintf(out, "left %s: its content does not show that shardtool wrote it under this name\n", o.Name)
 			}
 			if n := len(res.Young); n > 0 {
-				fmt.Fprintf(out, "spared %s, %s: younger than %v, or of a pack that is, which may be resumed or still run; --grace 0s deletes them\n",
+				fmt.Fprintf(out, "spared %s, %s: they, or the pack they belong to, are younger than %v, so that it can be resumed or is still running; --grace 0s deletes them\n",
 					plural(n, "object"), bytesText(sumSizes(res.Young)), opt.Grace)
 			}
 			fmt.Fprintf(out, "%s %s, %s; kept %s\n", verb, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)), plural(len(res.Kept), "generation"))
@@ -79,8 +79,8 @@ Exit codes:
 		},
 	}
 	cmd.Flags().IntVar(&opt.Keep, "keep", 1, "generations to keep, the current one included")
-	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "say what would go, delete nothing")
-	cmd.Flags().DurationVar(&opt.Grace, "grace", writer.DefaultGrace, "spare leftovers younger than this, and the pack they are of (0s: spare nothing)")
+	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "list what would be deleted, delete nothing")
+	cmd.Flags().DurationVar(&opt.Grace, "grace", writer.DefaultGrace, "spare leftovers younger than this, and the packs they belong to (0s: spare nothing)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
 }

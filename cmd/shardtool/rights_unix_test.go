@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// TestRights: places that may not be written, and files that may not be read. Root may do all, so it becomes nobody.
+// TestRights: places that are not writable, and files that are not readable. Root has all rights,
+// so the test runs as nobody.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
-// rowFlags say what becomes of rows, of any kind of file that has some.
+// rowFlags determine how rows become samples, for all kinds of files of rows.
 type rowFlags struct {
 	key            string
 	columns, where []string
@@ -25,21 +25,21 @@ type rowFlags struct {
 	onNulls        source.Nulls
 }
 
-// rowsOnly are their names.
+// rowsOnly are the names of the flags for all of these kinds.
 var rowsOnly = []string{"key", "columns", "rename", "attr", "where", "nulls"}
 
 func (f *rowFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.key, "key", "", "rows: the column of keys, strings or integers (default: file name and row number)")
 	fl.StringSliceVar(&f.columns, "columns", nil, "rows: take only these columns; data sets: these fields; as a,b")
-	fl.StringArrayVar(&f.rename, "rename", nil, "rows: call a column's field otherwise, data sets: a field, as column=name (may be repeated)")
+	fl.StringArrayVar(&f.rename, "rename", nil, "rows: rename the field of a column, data sets: a field, as column=name (may be repeated)")
 	fl.StringArrayVar(&f.attrs, "attr", nil, "rows: keep a column in the index, as attribute=column (may be repeated)")
-	fl.StringArrayVar(&f.where, "where", nil, "rows: take rows for which this holds, data sets: samples by attribute, as 'column>=value' (may be repeated)")
-	fl.StringVar(&f.nulls, "nulls", "fail", "rows: one whose columns are all null: fail, empty (its fields have no bytes) or skip it and count")
-	fl.StringVar(&f.delimiter, "delimiter", "", "CSV: what divides cells, such as ';' (default: a comma, in .tsv a tab)")
+	fl.StringArrayVar(&f.where, "where", nil, "rows: take the rows that meet this condition, data sets: samples by attribute, as 'column>=value' (may be repeated)")
+	fl.StringVar(&f.nulls, "nulls", "fail", "rows: a row whose columns are all null: fail, empty (its fields have no bytes) or skip it and count it")
+	fl.StringVar(&f.delimiter, "delimiter", "", "CSV: separator of cells, such as ';' (default: a comma, in .tsv a tab)")
 }
 
-// options reads pairs.
+// options parses the flags.
 func (f *rowFlags) options() error {
 	pairs := func(flag, want string, list []string) (map[string]string, error) {
 		var out map[string]string
@@ -67,7 +67,7 @@ func (f *rowFlags) options() error {
 	return err
 }
 
-// provenance is what the data set keeps of the options.
+// provenance records the options in the metadata of the data set.
 func (f *rowFlags) provenance(to map[string]string) {
 	list := func(name string, values []string) {
 		if len(values) > 0 {
@@ -89,10 +89,10 @@ func (f *rowFlags) provenance(to map[string]string) {
 	list("where", f.where)
 }
 
-// nullsHelp is what can be done about rows without a value.
+// nullsHelp is the advice for rows without a value.
 const nullsHelp = "--nulls empty keeps such rows, with fields of no bytes, --nulls skip leaves them out"
 
-// rowError names the flag that helps with a row.
+// rowError adds the flag that helps to an error of a row.
 func rowError(err error) error {
 	switch {
 	case errors.Is(err, source.ErrNulls):
@@ -107,7 +107,7 @@ func rowError(err error) error {
 	return err
 }
 
-// optionError turns an error in a source's options into one of the flags that gave them.
+// optionError converts an error of a source's option to one of the flag that set it.
 func optionError(err, option error, pkg string) error {
 	if !errors.Is(err, option) {
 		return err

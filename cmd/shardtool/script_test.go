@@ -16,7 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// cmdCode runs a program and wants this exit code: code N PROGRAM ARG…
+// cmdCode runs a program and checks its exit code: code N PROGRAM ARG…
 func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: code N program [args...]")
@@ -87,7 +87,7 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdMembers wants these members in the first JSON value of a file: members FILE PATH…
+// cmdMembers checks that the first JSON value of a file has these members: members FILE PATH…
 func cmdMembers(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: members file path...")
@@ -101,7 +101,8 @@ func cmdMembers(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdNumbering wants two lists of JSON lines, of at least one, to agree on where samples are: numbering A B
+// cmdNumbering checks that two non-empty lists of JSON lines agree on the places of samples:
+// numbering A B
 func cmdNumbering(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: numbering a b")
@@ -129,7 +130,7 @@ func cmdNumbering(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdFlip turns the bits of one byte: flip FILE OFFSET
+// cmdFlip inverts the bits of one byte: flip FILE OFFSET
 func cmdFlip(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: flip file offset")
@@ -146,7 +147,7 @@ func cmdFlip(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(name, data, 0o644))
 }
 
-// cmdRandom makes files that do not compress: random DIR FILES BYTES
+// cmdRandom writes files that do not compress: random DIR FILES BYTES
 func cmdRandom(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: random dir files bytes")

@@ -15,7 +15,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source/tar"
 )
 
-// checkSources refuses what would pack a data set into itself, and what is no folder.
+// checkSources rejects sources that contain the target, and sources that are not folders.
 func checkSources(srcs []string, target string) error {
 	abs, err := realPath(target)
 	if err != nil {
@@ -43,7 +43,7 @@ func checkSources(srcs []string, target string) error {
 	return nil
 }
 
-// realPath follows links as far as the path exists.
+// realPath resolves links as far as the path exists.
 func realPath(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -59,7 +59,7 @@ func realPath(path string) (string, error) {
 	}
 }
 
-// filesKind is folders whose files are samples' fields.
+// filesKind is folders whose files are fields of samples.
 var filesKind = kind{
 	name:  "folders of files",
 	one:   "a folder of files",
@@ -70,7 +70,7 @@ var filesKind = kind{
 	open: openFiles,
 }
 
-// tarKind is archives of samples.
+// tarKind is tar archives of samples.
 var tarKind = kind{
 	name:  "tar archives",
 	one:   "a tar archive",
@@ -99,7 +99,7 @@ func openArchives(ctx context.Context, found *found, f *packFlags, stderr io.Wri
 	_, size := src.Total()
 	f.known(stderr, "%s, %s", plural(len(found.files), "archive"), bytesText(uint64(size)))
 	if !plain {
-		size = 0 // what they hold is not known before
+		size = 0 // their content is not known in advance
 	}
 	return src, size, nil
 }

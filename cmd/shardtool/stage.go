@@ -26,12 +26,12 @@ func newStage() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stage DATASET",
 		Short: "Fill the local cache before a job",
-		Long: `Read what a job is going to read, through the cache that it is going to use: the same DATASET, order flags and
---cache, and --memory where the job gives one. What is fetched is checked. It ends with the epochs asked for, or
-when the cache takes no more: what it holds then stays for the job.
+		Long: `Read what a job will read, through the cache that it will use. Give the same DATASET, order flags and --cache, and
+--memory if the job has one. Everything fetched is checked. It ends after the given epochs, or when the cache is full;
+the job then finds what the cache holds.
 
-Give no rank to fetch all of the data set; on a host of one rank of many, give its --rank and --world-size, with
---affinity run if later epochs are to find the same data.
+Without a rank it fetches the whole data set. On a host that runs one of several ranks, give its --rank and
+--world-size, and --affinity run if later epochs should find the same data.
 
 Exit codes:
 ` + exitCodes,
@@ -54,14 +54,14 @@ Exit codes:
 type stageJSON struct {
 	Samples uint64 `json:"samples"`
 	Blocks  uint64 `json:"blocks"`
-	// Fetched reads went to the source, found ones did not.
+	// Fetched reads reached the source; Found reads were in the cache.
 	Fetched int64 `json:"fetched"`
 	Found   int64 `json:"found"`
-	// Bytes is what came from the source; Used is what the cache holds, of all data sets, and Size what it may.
+	// Bytes were read from the source. Used is what the cache holds of all data sets, Size its bound.
 	Bytes int64 `json:"bytes"`
 	Used  int64 `json:"used"`
 	Size  int64 `json:"size"`
-	// Full: the cache took no more before the end.
+	// Full reports that the cache was full before the end.
 	Full bool `json:"full"`
 }
 
@@ -117,7 +117,7 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	return err
 }
 
-// fill reads until the end, or until nothing more is kept.
+// fill reads until the end, or until the cache is full.
 func (f *stageFlags) fill(cmd *cobra.Command, s *reader.Stream, c *cache.Cache, bar *progress) (r stageJSON, err error) {
 	ctx := cmd.Context()
 	for {
@@ -131,7 +131,7 @@ func (f *stageFlags) fill(cmd *cobra.Command, s *reader.Stream, c *cache.Cache, 
 		st := c.Stats()
 		bar.set(int64(r.Samples), fmt.Sprintf("%s, %s kept", bytesText(uint64(st.MissBytes+st.HitBytes)), bytesText(uint64(st.Used))))
 		r.Full = st.Refused > 0
-		// A few refused ones may be large pieces beside which smaller ones still fit.
+		// A few refusals may be of large pieces, while smaller ones still fit.
 		if full := st.Refused > 64 && st.Refused > st.Kept/8; err != nil || full || (f.order.limit > 0 && r.Samples >= uint64(f.order.limit)) {
 			r.Blocks, r.Fetched, r.Found, r.Bytes, r.Used, r.Size = s.Stats().Blocks, st.Misses, st.Hits+st.Shared, st.MissBytes, st.Used, st.Size
 			if st.Errors > 0 {

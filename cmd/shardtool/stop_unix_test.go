@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// packArgs cut 60 MB into some 30 shards, so that there is a middle to stop in.
+// packArgs cut 60 MB into about 30 shards, so that there is time to interrupt the pack.
 var packArgs = []string{"--shard-size", "2MiB", "--workers", "1"}
 
 func packCommand(src, out string, more ...string) *exec.Cmd {
 	return exec.Command("shardtool", append(append([]string{"pack", src, out}, packArgs...), more...)...)
 }
 
-// stopInside starts a pack and sends a signal when shards many shards are there.
+// stopInside starts a pack and sends a signal once it has written this many shards.
 func stopInside(t *testing.T, cmd *exec.Cmd, out string, shards int, sig os.Signal) (code int, took time.Duration, stderr string) {
 	t.Helper()
 	var words bytes.Buffer
@@ -46,8 +46,8 @@ func stopInside(t *testing.T, cmd *exec.Cmd, out string, shards int, sig os.Sign
 	return cmd.ProcessState.ExitCode(), time.Since(begin), words.String()
 }
 
-// TestPackResumed stops packs at random moments, by every signal that ends one: nothing is visible, and --resume takes over
-// what is there and makes the bytes of a pack that was not stopped.
+// TestPackResumed stops packs at random moments, by every signal that ends one: nothing is visible,
+// and --resume adopts the finished shards and writes the bytes of an uninterrupted pack.
 func TestPackResumed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func TestPackResumed(t *testing.T) {
 	pack.run(t)
 }
 
-// TestUnreadOutput: a signal ends commands whose output nobody takes.
+// TestUnreadOutput: a signal ends commands whose output nobody reads.
 func TestUnreadOutput(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -24,7 +24,7 @@ func smallSet(t *testing.T) string {
 	return out
 }
 
-// shardtool runs the command, which must succeed, and returns what it says.
+// shardtool runs the command, which must succeed, and returns its output.
 func shardtool(t *testing.T, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command("shardtool", args...)

@@ -24,7 +24,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// killed starts the command, takes some of its output, kills it, and returns all that it wrote. done: it had ended before.
+// killed starts the command, takes some of its output, kills it, and returns all that it wrote.
+// done reports that it had ended before.
 func killed(t *testing.T, take int, args ...string) (text []byte, done bool) {
 	t.Helper()
 	cmd := exec.Command("shardtool", args...)
@@ -44,8 +45,9 @@ func killed(t *testing.T, take int, args ...string) (text []byte, done bool) {
 	return got.Bytes(), cmd.Wait() == nil
 }
 
-// TestStreamKilledWithFile kills cat at random moments and goes on from --checkpoint-out: all that was taken up to the file's
-// checkpoint, and then the next run's, is the sequence of a run that nobody killed.
+// TestStreamKilledWithFile kills cat at random moments and resumes from --checkpoint-out: the
+// samples up to the file's checkpoint, followed by those of the next run, are the sequence of an
+// uninterrupted run.
 func TestStreamKilledWithFile(t *testing.T) {
 	t.Parallel()
 	out := smallSet(t)
@@ -101,8 +103,8 @@ func decodeFile(t *testing.T, file string) *order.Checkpoint {
 	return &cp
 }
 
-// TestStreamKilledElastic kills jobs of 4, 3 and 5 ranks, each rank at a moment of its own, and goes on from the checkpoint of one
-// common step in the stream: what each rank's consumer had read up to it.
+// TestStreamKilledElastic kills jobs of 4, 3 and 5 ranks, each rank at another moment, and resumes
+// from the checkpoint of one common step in the stream, up to which each rank's consumer had read.
 func TestStreamKilledElastic(t *testing.T) {
 	t.Parallel()
 	out := smallSet(t)
@@ -153,7 +155,8 @@ func TestStreamKilledElastic(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Within a batch samples are listed lane by lane, so their sequence is that of the batch sizes; epochs are whole all the same.
+	// Within a batch samples are listed lane by lane, so their sequence is that of the batch sizes;
+	// epochs are complete nevertheless.
 	if len(consumed) < 2*smallSamples {
 		t.Fatalf("%d samples came, %d were to come", len(consumed), 2*smallSamples)
 	}
@@ -167,8 +170,8 @@ func TestStreamKilledElastic(t *testing.T) {
 	}
 }
 
-// TestStreamSignalled: a signal ends cat within 10 s with exit code 5 and a checkpoint that is right, also when nobody takes what it
-// writes.
+// TestStreamSignalled: a signal ends cat within 10 s with exit code 5 and a correct checkpoint,
+// also when nobody reads its output.
 func TestStreamSignalled(t *testing.T) {
 	t.Parallel()
 	out := smallSet(t)

@@ -28,8 +28,9 @@ func textFiles(dir string, n, size int) error {
 	return nil
 }
 
-// TestStreamMemory: 64 MiB for blocks of 300 MB in a window that wants all of it, and 64 MiB for the rest of the process. The second
-// epoch begins while the first one's window still lives; one process goes on from what eight ranks had begun.
+// TestStreamMemory: 64 MiB for blocks of 300 MB in a window that wants all of it, and 64 MiB for
+// the rest of the process. The second epoch begins while the first one's window still lives; one
+// process resumes an epoch that eight ranks began.
 func TestStreamMemory(t *testing.T) {
 	dir := t.TempDir()
 	src, out, ckpt := filepath.Join(dir, "src"), filepath.Join(dir, "out"), filepath.Join(dir, "ckpt")

@@ -14,9 +14,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/reader/simulate"
 )
 
-// TestStreamSimulate counts again, from the orders of all ranks, what simulate says.
+// TestStreamSimulate compares the figures of simulate with counts over the orders of all ranks.
 func TestStreamSimulate(t *testing.T) {
 	t.Parallel()
 	out := smallSet(t)
@@ -25,7 +27,7 @@ func TestStreamSimulate(t *testing.T) {
 		"--shuffle --tail wrap --global-batch 128 --lanes 8 --delay 4", "--shuffle --affinity run --run-blocks 4 --lanes 5 --delay 2",
 	} {
 		args := strings.Fields(flags)
-		var sim simulation
+		var sim simulate.Report
 		if err := json.Unmarshal(shardtool(t, slices.Concat([]string{"simulate", out, "--json", "--worlds", "1,3,8"}, args)...), &sim); err != nil {
 			t.Fatal(err)
 		}
@@ -34,10 +36,10 @@ func TestStreamSimulate(t *testing.T) {
 			seen := map[uint64]int{}
 			least, most, padding := 1<<30, 0, 0
 			reads, largest := 0, 0
-			for rank := range w.World {
+			for rank := range w.Size {
 				own := map[string]bool{}
 				n := 0
-				text := shardtool(t, slices.Concat([]string{"order", out, "--world-size", strconv.Itoa(w.World), "--rank", strconv.Itoa(rank)}, args)...)
+				text := shardtool(t, slices.Concat([]string{"order", out, "--world-size", strconv.Itoa(w.Size), "--rank", strconv.Itoa(rank)}, args)...)
 				for line := range bytes.Lines(text) {
 					var l orderLine
 					if err := json.Unmarshal(line, &l); err != nil {
@@ -64,20 +66,21 @@ func TestStreamSimulate(t *testing.T) {
 				}
 			}
 			if uint64(least) != w.Least || uint64(most) != w.Most || uint64(largest) != w.Blocks || uint64(padding) != sim.Padding || missing != sim.Missing {
-				t.Errorf("%s: %d ranks: counted %d to %d samples, %d blocks, %d padding, %d missing; simulate says %+v", flags, w.World, least, most, largest, padding, missing, w)
+				t.Errorf("%s: %d ranks: counted %d to %d samples, %d blocks, %d padding, %d missing; simulate says %+v", flags, w.Size, least, most, largest, padding, missing, w)
 			}
 			if got := fmt.Sprintf("%.4f", w.Amplification); got != fmt.Sprintf("%.4f", float64(reads)/float64(len(blocks))) {
-				t.Errorf("%s: %d ranks read %d of %d blocks; simulate says %s", flags, w.World, reads, len(blocks), got)
+				t.Errorf("%s: %d ranks read %d of %d blocks; simulate says %s", flags, w.Size, reads, len(blocks), got)
 			}
-			if w.Steps != sim.Batches || sim.Samples != smallSamples || sim.ExactlyOne != (missing == 0) || (missing > 0) != (i == 2) {
+			if w.Steps != sim.Batches || sim.Samples != smallSamples || sim.ExactlyOnce != (missing == 0) || (missing > 0) != (i == 2) {
 				t.Errorf("%s: %+v", flags, sim)
 			}
 		}
 	}
 }
 
-// TestStreamTarCut cuts a tar with checkpoints anywhere, as a consumer that was killed has it: what stands before its last
-// checkpoint, and what cat goes on with from there, are all files in their order.
+// TestStreamTarCut cuts a tar with checkpoints anywhere, as for a consumer that was killed: the
+// files before its last checkpoint, followed by those of a cat that resumes there, are all files in
+// order.
 func TestStreamTarCut(t *testing.T) {
 	t.Parallel()
 	out := smallSet(t)

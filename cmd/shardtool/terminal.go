@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/internal/plain"
 )
 
-// screen is an output that people read: names from data cannot put escape sequences on it. Write
-// may be called from many goroutines.
+// screen is an output for people: it escapes control characters, so that names from data cannot
+// send escape sequences. Write may be called concurrently.
 type screen struct {
 	mu    sync.Mutex
 	plain *plain.Writer
@@ -27,7 +27,7 @@ func (s *screen) Write(p []byte) (int, error) {
 	return s.plain.Write(p)
 }
 
-// forPeople is stdout: a screen where it is a terminal. Files and pipes get every byte as it is.
+// forPeople returns a screen if stdout is a terminal. Files and pipes get every byte unchanged.
 func forPeople(stdout io.Writer) io.Writer {
 	if isTerminal(stdout) {
 		return newScreen(stdout)
@@ -35,7 +35,7 @@ func forPeople(stdout io.Writer) io.Writer {
 	return stdout
 }
 
-// fileOf is the file that an output writes to, or nil.
+// fileOf returns the file that an output writes to, or nil.
 func fileOf(w io.Writer) *os.File {
 	if s, ok := w.(*screen); ok {
 		w = s.out
@@ -44,7 +44,7 @@ func fileOf(w io.Writer) *os.File {
 	return f
 }
 
-// isTerminal reports whether what is written to w appears on a terminal.
+// isTerminal reports whether w writes to a terminal.
 func isTerminal(w io.Writer) bool {
 	f := fileOf(w)
 	return f != nil && term.IsTerminal(int(f.Fd()))
@@ -53,8 +53,7 @@ func isTerminal(w io.Writer) bool {
 // movable reports whether w is a terminal on which a line can be drawn again.
 func movable(w io.Writer) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }
 
-// refuseTar refuses to write an archive to a terminal, which would show it as noise. instead tells
-// what to do.
+// refuseTar refuses to write an archive to a terminal. instead is the advice to the user.
 func refuseTar(cmd *cobra.Command, instead string) error {
 	if !isTerminal(cmd.OutOrStdout()) {
 		return nil
@@ -62,5 +61,5 @@ func refuseTar(cmd *cobra.Command, instead string) error {
 	return usagef("a tar is not for a terminal: %s", instead)
 }
 
-// shown is a name from data in a line for people.
+// shown returns a name from data with control characters escaped.
 func shown[T ~string](s T) string { return plain.Text(string(s)) }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal opens a terminal of 100 columns: what a person has, and what a process gets.
+// openTerminal opens a terminal of 100 columns, and returns both of its ends.
 func openTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -105,7 +105,7 @@ func TestProgressOnTerminal(t *testing.T) {
 	none("TERM=dumb", dumb, "found 200 samples, 19 MiB of files\r\n")
 }
 
-// shownLines are what a terminal of 100 columns shows at the end of a text.
+// shownLines returns the lines that a terminal of 100 columns shows after a text.
 func shownLines(t *testing.T, text string) []string {
 	t.Helper()
 	const columns = 100
@@ -154,8 +154,8 @@ func shownLines(t *testing.T, text string) []string {
 	return out
 }
 
-// TestInterruptOnTerminal types ^C while there is a bar: nothing of it stays, nor of the ^C that
-// the terminal echoes.
+// TestInterruptOnTerminal types ^C while there is a bar: neither the bar nor the ^C that the
+// terminal echoes remains.
 func TestInterruptOnTerminal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -293,7 +293,7 @@ func TestNamesOnTerminal(t *testing.T) {
 		if len(text) == 0 || !utf8.ValidString(text) || strings.ContainsAny(text, "\x1b\x07\u009b\u202e\u200f") || strings.Contains(text, "\nnext") {
 			t.Errorf("%q: on the screen: %q", args, text)
 		}
-		// Errors are escaped where they are not on a terminal, too: logs are read on terminals.
+		// Errors are escaped in files too, because logs are read on terminals.
 		cmd = exec.Command("shardtool", args...)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr

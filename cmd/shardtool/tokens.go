@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,7 @@ import (
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
-// tokenFlags say how token ids become samples.
+// tokenFlags determine how token ids become samples.
 type tokenFlags struct {
 	length    int64
 	separator string
@@ -26,28 +25,28 @@ type tokenFlags struct {
 
 	arrays tokens.Options
 	join   tokens.JoinOptions
-	// narrowed says that the columns of rows were chosen by the field of tokens.
+	// narrowed reports that only the column of tokens is read.
 	narrowed bool
 }
 
-// tokenOnly are flags that mean something only with --pack-tokens.
+// tokenOnly are flags that need --pack-tokens.
 var tokenOnly = []string{"separator", "tokens-field", "pack-remainder", "pad-id"}
 
 func (f *tokenFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.Int64Var(&f.length, "pack-tokens", 0, "tokens: make samples of this many token ids, of arrays or of documents")
-	fl.StringVar(&f.separator, "separator", "", "tokens: join documents, with this id (or a,b) behind each, or none")
-	fl.StringVar(&f.field, "tokens-field", "", "tokens: the field or column of documents that has their ids")
-	fl.StringVar(&f.dtype, "token-dtype", "", "tokens: type of ids in samples, uint8 to int64 (default: the arrays', int32 for documents)")
-	fl.StringVar(&f.remainder, "pack-remainder", "keep", "tokens: too few at the end for a sample: keep as a shorter one, pad or drop")
-	fl.Int64Var(&f.pad, "pad-id", 0, "tokens: what --pack-remainder pad fills up with (default: the separator)")
+	fl.Int64Var(&f.length, "pack-tokens", 0, "tokens: make samples of this many token ids, from arrays or documents")
+	fl.StringVar(&f.separator, "separator", "", "tokens: join documents, with this id (or a,b) after each, or none")
+	fl.StringVar(&f.field, "tokens-field", "", "tokens: the field or column with the ids of a document")
+	fl.StringVar(&f.dtype, "token-dtype", "", "tokens: type of ids in samples, uint8 to int64 (default: that of the arrays, int32 for documents)")
+	fl.StringVar(&f.remainder, "pack-remainder", "keep", "tokens: a remainder shorter than a sample: keep it as a shorter sample, pad or drop")
+	fl.Int64Var(&f.pad, "pad-id", 0, "tokens: the id that --pack-remainder pad pads with (default: the separator)")
 	fl.StringVar(&f.raw, "raw-dtype", "", "tokens: type of ids in .bin files without a header")
 }
 
-// joins says whether documents are joined.
+// joins reports whether documents are joined.
 func (f *tokenFlags) joins(k *kind) bool { return f.length > 0 && (!k.tokens || f.separator != "") }
 
-// options reads values and holds them against each other.
+// options parses the flags and checks them against each other.
 func (f *tokenFlags) options(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	if given("pack-tokens") && f.length < 1 {
@@ -55,7 +54,7 @@ func (f *tokenFlags) options(cmd *cobra.Command) error {
 	}
 	for _, flag := range tokenOnly {
 		if given(flag) && f.length == 0 {
-			return usagef("--%s goes with --pack-tokens: say how many tokens a sample has", flag)
+			return usagef("--%s goes with --pack-tokens: it sets the number of tokens of a sample", flag)
 		}
 	}
 	dtype := func(flag, name string) (tokens.DType, error) {
@@ -80,39 +79,25 @@ func (f *tokenFlags) options(cmd *cobra.Command) error {
 	if err != nil {
 		return usagef("--pack-%w", err)
 	}
-	separator, err := f.separators()
+	separator, err := tokens.ParseSeparator(f.separator)
 	if err != nil {
-		return err
+		return usagef("--separator %w", err)
 	}
+	pad, known := tokens.DefaultPadID(separator)
 	switch {
 	case given("pad-id") && rest != tokens.Pad:
 		return usagef("--pad-id goes with --pack-remainder pad")
-	case rest == tokens.Pad && !given("pad-id") && len(separator) == 0:
+	case rest == tokens.Pad && !given("pad-id") && !known:
 		return usagef("--pack-remainder pad: say which id fills up, with --pad-id")
 	case rest == tokens.Pad && !given("pad-id"):
-		f.pad = separator[len(separator)-1]
+		f.pad = pad
 	}
 	f.arrays = tokens.Options{Length: f.length, Remainder: rest, PadID: f.pad, DType: to, Raw: raw}
 	f.join = tokens.JoinOptions{Length: f.length, Separator: separator, From: f.field, DType: to, Remainder: rest, PadID: f.pad}
 	return nil
 }
 
-// separators reads ids.
-func (f *tokenFlags) separators() (ids []int64, err error) {
-	if f.separator == "" || f.separator == "none" {
-		return nil, nil
-	}
-	for text := range strings.SplitSeq(f.separator, ",") {
-		id, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-		if err != nil {
-			return nil, usagef("--separator %q: give a token id, several as a,b, or none", f.separator)
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
-}
-
-// provenance is what the data set keeps of the options.
+// provenance records the options in the metadata of the data set.
 func (f *tokenFlags) provenance(cmd *cobra.Command, to map[string]string) {
 	for _, flag := range []string{"pack-tokens", "separator", "tokens-field", "token-dtype", "pack-remainder", "pad-id", "raw-dtype"} {
 		if fl := cmd.Flags().Lookup(flag); fl.Changed {
@@ -121,7 +106,7 @@ func (f *tokenFlags) provenance(cmd *cobra.Command, to map[string]string) {
 	}
 }
 
-// tokensKind is files of token ids.
+// tokensKind is arrays of token ids.
 var tokensKind = kind{
 	name:   "arrays of token ids (.npy, .bin)",
 	one:    "an array of token ids",
@@ -130,7 +115,7 @@ var tokensKind = kind{
 		lower := strings.ToLower(name)
 		return strings.HasSuffix(lower, ".npy") || strings.HasSuffix(lower, ".bin")
 	},
-	// Folders of .npy files are samples of files to most; with a separator each of the files is a document.
+	// A folder of .npy files is usually a folder of samples; with a separator each file is a document.
 	whole: func(f *packFlags) bool {
 		return f.tokens.length > 0 && (f.tokens.separator == "" || f.tokens.raw != "")
 	},
@@ -152,7 +137,7 @@ func openArrays(ctx context.Context, found *found, f *packFlags, stderr io.Write
 		return nil, 0, usagef("--tokens-field is for documents with several fields: source %s is %s", found.first(), found.kind.one)
 	}
 	if f.tokens.joins(found.kind) {
-		opt = tokens.Options{Raw: opt.Raw, Mixed: true} // each array, or row of one, is a document
+		opt = tokens.Options{Raw: opt.Raw, Mixed: true} // each array, or each row of one, is a document
 	}
 	src, err := tokens.NewArrays(ctx, found.files, opt)
 	if err != nil {
@@ -184,8 +169,8 @@ func openArrays(ctx context.Context, found *found, f *packFlags, stderr io.Write
 	return src, size, nil
 }
 
-// open makes the source, and joins its documents where that is wanted. size is what progress is measured against, 0 when it is
-// not known.
+// open opens the source, and joins its documents if the flags ask for it. size is the total of the
+// progress, 0 when it is not known.
 func (all *found) open(ctx context.Context, f *packFlags, stderr io.Writer) (src writer.Source, size int64, err error) {
 	t := &f.tokens
 	if t.raw != "" && !all.kind.tokens {
@@ -221,7 +206,7 @@ func (all *found) open(ctx context.Context, f *packFlags, stderr io.Writer) (src
 	return j, size, nil
 }
 
-// first is a source for messages, without the options of an address, where secrets are.
+// first is the first source for messages, without the options of an address, which may be secret.
 func (all *found) first() string {
 	if place, _, _ := strings.Cut(all.srcs[0], "?"); strings.Contains(place, "://") {
 		return place
@@ -229,7 +214,7 @@ func (all *found) first() string {
 	return all.srcs[0]
 }
 
-// chooseColumn reads no other columns than that of the tokens.
+// chooseColumn limits the columns read to that of the tokens.
 func (f *tokenFlags) chooseColumn(of *packFlags, k *kind) {
 	rows := k == &parquetKind || k == &linesKind
 	if r := &of.rows; rows && f.field != "" && !strings.Contains(f.field, ".") && r.columns == nil && r.renamed == nil {
@@ -237,7 +222,7 @@ func (f *tokenFlags) chooseColumn(of *packFlags, k *kind) {
 	}
 }
 
-// dropped tells how many tokens were left out at the end.
+// dropped prints how many tokens were dropped at the end.
 func (f *packFlags) dropped(src writer.Source, stderr io.Writer) {
 	if j, ok := src.(*tokens.Join); ok && !f.quiet {
 		if n := j.Counts().Dropped; n > 0 {
@@ -246,7 +231,7 @@ func (f *packFlags) dropped(src writer.Source, stderr io.Writer) {
 	}
 }
 
-// tokensError names flags in place of options.
+// tokensError converts an error of an option to one of the flag that set it.
 func tokensError(err error) error {
 	if !errors.Is(err, tokens.ErrOption) {
 		return err

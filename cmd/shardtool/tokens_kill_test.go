@@ -29,8 +29,9 @@ func randomTokens(name string, n int, seed byte) error {
 	return os.WriteFile(name, append(append(out, head...), ids...), 0o644)
 }
 
-// TestTokensKilled kills packs of arrays, and of documents being joined, at random moments: nothing is visible, and --resume takes over
-// what is there and makes the bytes of a pack that was left alone.
+// TestTokensKilled kills packs of arrays, and of documents being joined, at random moments: nothing
+// is visible, and --resume adopts the finished shards and writes the bytes of an uninterrupted
+// pack.
 func TestTokensKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -6,7 +6,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// tuneFlags say what a stream may change by itself.
+// tuneFlags set the prefetch parameters of a stream, or leave them to autotuning.
 type tuneFlags struct {
 	auto            bool
 	requests, depth int
@@ -14,12 +14,12 @@ type tuneFlags struct {
 
 func (f *tuneFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.IntVar(&f.requests, "requests", 0, "requests to a remote store in flight, in an order (0: 64 at first, then what store and step need)")
-	fl.IntVar(&f.depth, "depth", 0, "batches to read ahead, if the memory allows, in an order (0: what store and step need)")
-	fl.BoolVar(&f.auto, "autotune", true, "adapt requests and depth that are 0 to the measured store and step; =false: 64, and as far as the memory goes")
+	fl.IntVar(&f.requests, "requests", 0, "concurrent requests to a remote store, in an order (0: starts at 64, then adapts to store and step)")
+	fl.IntVar(&f.depth, "depth", 0, "batches to prefetch, memory permitting, in an order (0: adapts to store and step)")
+	fl.BoolVar(&f.auto, "autotune", true, "adapt --requests and --depth that are 0 to the measured store and step; with =false: 64, and as many as fit in memory")
 }
 
-// fill checks the flags and puts them into a stream's options.
+// fill checks the flags and adds them to a stream's options.
 func (f *tuneFlags) fill(o *reader.StreamOptions) error {
 	switch {
 	case f.requests < 0:

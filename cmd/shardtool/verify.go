@@ -22,9 +22,9 @@ func newVerify() *cobra.Command {
 	var f verifyFlags
 	cmd := &cobra.Command{
 		Use:   "verify DATASET",
-		Short: "Check that a data set is whole",
-		Long: `Check manifest, tables, the size of every object and the index of every shard; with --deep every byte: checksums,
-content against index, hashes against the manifest, the keys table. All faults are listed, not the first alone.
+		Short: "Check that a data set is intact",
+		Long: `Check the manifest, the tables, the size of every object and the index of every shard; with --deep, check every byte:
+checksums, content against index, hashes against the manifest, the keys table. All faults are listed, not only the first.
 
 Exit codes:
 ` + exitCodes,

@@ -13,8 +13,8 @@ func newVersion() *cobra.Command {
 	var asJSON, texts bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the versions of module, format and Go",
-		Long: `Print the versions of module, format and Go.
+		Short: "Print the versions of the program, the format and Go",
+		Long: `Print the versions of the program, the format and Go.
 
 Exit codes:
 ` + exitCodes,

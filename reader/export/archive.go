@@ -14,15 +14,15 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// archive is one that is being written or compared.
+// archive writes or compares one archive.
 type archive struct {
 	*Archive
 	e      *exporter
 	number int
-	sum    hash.Hash // MD5, where the form wants it
+	sum    hash.Hash // MD5, if the form needs it
 }
 
-// write puts the archive, or finds it in place.
+// write writes the archive, or compares an existing one.
 func (w *archive) write(ctx context.Context) error {
 	rows, err := w.e.d.Rows(ctx, w.number)
 	if err != nil {
@@ -58,7 +58,7 @@ func (w *archive) write(ctx context.Context) error {
 	return err
 }
 
-// stream writes all frames of the shard, and the end.
+// stream writes all frames of the shard, and the end of the archive.
 func (w *archive) stream(ctx context.Context, up objstore.Upload, end []byte) error {
 	put := func(p []byte) error {
 		if w.sum != nil {
@@ -79,7 +79,7 @@ func (w *archive) stream(ctx context.Context, up objstore.Upload, end []byte) er
 	return put(end)
 }
 
-// compare reads an archive that is there, block by block, and compares it with the shard's identity.
+// compare reads an existing archive, block by block, and compares it with the shard's hash.
 func (w *archive) compare(ctx context.Context, info objstore.Info, rows []format.Row) error {
 	shard, err := w.e.d.Shard(ctx, w.number)
 	if err != nil {

@@ -9,20 +9,21 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// record is the unit of tar.
+// record is the size of a tar record.
 const record = 512
 
-// daliVersion begins an index as DALI 1.x reads it.
+// daliVersion is the version of the index that DALI 1.x reads.
 const daliVersion = "v1.2"
 
-// daliIndex is the text beside an archive: the number of samples, then a line a sample with, for each member, its extension, where
-// its payload lies, how long it is, and its name. Words stand between spaces, so that names cannot have any.
+// daliIndex returns the index of an archive: the number of samples, then a line per sample with,
+// for each member, its extension, the offset and size of its payload, and its name. Words are
+// separated by spaces, so names cannot contain any.
 func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 	out := fmt.Appendf(nil, "%s %d\n", daliVersion, ix.Samples())
 	at := ix.Cursors([]int{0})[0]
 	var fields []format.FieldSize
 	sample, member := 0, 0
-	var first, begin, offset int64 // where the block at hand begins, the next row, and what comes next
+	var first, begin, offset int64 // beginning of the block, of the next row, and of the next member
 	for _, r := range ix.Rows {
 		if r.Samples > 0 {
 			first, offset = begin, begin
@@ -31,7 +32,7 @@ func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 		for range r.Samples {
 			key := ix.Keys[sample]
 			if strings.ContainsFunc(key, unicode.IsSpace) {
-				return nil, fmt.Errorf("%w: key %q has a space, and DALI's index cannot: pack the data set again with other keys", ErrName, key)
+				return nil, fmt.Errorf("%w: key %q has a space, which DALI's index cannot hold: pack the data set again with other keys", ErrName, key)
 			}
 			fields = at.Fields(fields[:0])
 			for i, f := range fields {
@@ -59,13 +60,13 @@ func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 	return out, nil
 }
 
-// field refuses fields that a form cannot name.
+// field rejects fields that a form cannot name.
 func (f Form) field(name string) error {
 	switch {
 	case f != Tar && name == "":
-		return fmt.Errorf("%w: some samples have a field without a name, and %s wants an extension: pack again with another name for it, or without it", ErrName, f)
+		return fmt.Errorf("%w: some samples have a field without a name, and %s needs an extension: pack again with another name for it, or without it", ErrName, f)
 	case f == DALI && strings.ContainsFunc(name, unicode.IsSpace):
-		return fmt.Errorf("%w: field %q has a space, and DALI's index cannot: pack again with another name for it", ErrName, name)
+		return fmt.Errorf("%w: field %q has a space, which DALI's index cannot hold: pack again with another name for it", ErrName, name)
 	}
 	return nil
 }

@@ -1,13 +1,14 @@
-// Package export writes data sets in the forms that other programs read: plain tar archives, with the indexes that NVIDIA DALI or
-// wids want beside them.
+// Package export writes data sets in forms that other programs read: plain tar archives, with
+// indexes for NVIDIA DALI or wids.
 //
 //	train-000000.tar     the members of a shard as they were packed, and an end of archive
-//	train-000000.idx     for DALI: where each member's payload lies
+//	train-000000.idx     for DALI: the offset of each member's payload
 //	wids.json            for wids: the archives with their samples and MD5
-//	export-FORM.json     put last: what was exported. Without it the export is not complete
+//	export-FORM.json     written last: what was exported. Without it the export is not complete
 //
-// An archive is put whole or not at all, and its bytes are a function of the data set. An export that was interrupted is therefore
-// simply done again: archives that are there are read, compared with the data set's hashes, and kept.
+// Archives are written atomically, and their bytes depend only on the data set. To continue an
+// interrupted export, run it again: it compares existing archives with the hashes of the data set
+// and keeps them.
 package export
 
 import (
@@ -26,43 +27,45 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// Form is what an export is made for.
+// Form is the form of an export.
 type Form string
 
 // The forms.
 const (
-	// Tar is archives for everything that reads tar: WebDataset, Hugging Face datasets, tar.
+	// Tar writes only archives, for WebDataset, Hugging Face datasets and all else that reads tar.
 	Tar Form = "tar"
-	// DALI adds an .idx file to each archive, as DALI's wds2idx makes them.
+	// DALI adds an .idx file to each archive, in the format of DALI's wds2idx.
 	DALI Form = "dali"
 	// WIDS adds wids.json.
 	WIDS Form = "wids"
 )
 
-// WIDSName is the index of wids.
+// WIDSName is the name of the index of wids.
 const WIDSName = "wids.json"
 
-// ListName is the object that is put last: several forms may share a place.
+// ListName returns the name of the object that is written last. It depends on the form, so that
+// several forms can share a place.
 func ListName(f Form) string { return "export-" + string(f) + ".json" }
 
 // Errors a caller branches on.
 var (
-	// ErrForm: there is no such form.
+	// ErrForm: the form is unknown.
 	ErrForm = errors.New("unknown form")
 	// ErrName: a sample has a name that the form cannot hold.
 	ErrName = errors.New("name that this form cannot hold")
-	// ErrExists: there is an object of a name that is needed, with other bytes.
+	// ErrExists: an object of this name exists and has other bytes.
 	ErrExists = errors.New("other bytes are there")
 )
 
-// Options say what to make, and how.
+// Options select the form and how to write it.
 type Options struct {
 	// Form defaults to Tar.
 	Form Form
-	// Parallel is how many shards are written at once, default 1. Each is read with the data set's Options.Workers and
-	// Options.Memory.
+	// Parallel is the number of shards written concurrently, 1 by default. Each is read with the data
+	// set's Options.Workers and Options.Memory.
 	Parallel int
-	// Progress, when not nil, is told of bytes of archives written or found so far, from one goroutine at a time.
+	// Progress, when not nil, is called with the archives and bytes written or found so far, from one
+	// goroutine at a time.
 	Progress func(Progress)
 }
 
@@ -87,17 +90,18 @@ type Result struct {
 	Samples uint64    `json:"samples"`
 	Bytes   int64     `json:"bytes"`
 	Shards  []Archive `json:"shards"`
-	// Found is how many archives an earlier run had written.
+	// Found is the number of archives that an earlier run wrote.
 	Found int `json:"-"`
 }
 
-// listFormat is the version of what is put last.
+// listFormat is the version of the list.
 const listFormat = "shardtool-export/1"
 
-// Run exports a data set to a store. Shards become archives of their names. What cannot be exported is found before anything is
-// written, but for damage.
+// Run exports a data set to a store, each shard as an archive of the same name. It checks the names
+// of fields and of archives before it writes anything.
 //
-// Errors wrap ErrForm, ErrName, ErrExists, or those of package reader: format.ErrCorrupt with shard, block and offset.
+// Errors wrap ErrForm, ErrName, ErrExists, or those of package reader, such as format.ErrCorrupt
+// with shard, block and offset.
 func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (*Result, error) {
 	if o.Form == "" {
 		o.Form = Tar
@@ -106,14 +110,10 @@ func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (
 		return nil, fmt.Errorf("export: %w %q: there are %s, %s and %s", ErrForm, o.Form, Tar, DALI, WIDS)
 	}
 	e := &exporter{d: d, to: to, o: o, res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples()}}
-	if err := e.names(ctx); err != nil {
-		return nil, fmt.Errorf("export: %w", err)
-	}
-	if err := e.shards(ctx); err != nil {
-		return nil, fmt.Errorf("export: %w", err)
-	}
-	if err := e.finish(ctx); err != nil {
-		return nil, fmt.Errorf("export: %w", err)
+	for _, step := range []func(context.Context) error{e.names, e.shards, e.finish} {
+		if err := step(ctx); err != nil {
+			return nil, fmt.Errorf("export: %w", err)
+		}
 	}
 	return e.res, nil
 }
@@ -128,7 +128,8 @@ type exporter struct {
 	prog Progress
 }
 
-// names gives each shard the name of its archive, and refuses those that two have.
+// names gives each shard the name of its archive, and rejects names that two shards would share and
+// fields that the form cannot name.
 func (e *exporter) names(ctx context.Context) error {
 	seen := map[string]string{}
 	for i := range e.d.NumShards() {
@@ -166,11 +167,11 @@ func (e *exporter) shards(ctx context.Context) error {
 	return g.Wait()
 }
 
-// shard writes one archive, with what belongs to it.
+// shard writes one archive, and its index if the form has one.
 func (e *exporter) shard(ctx context.Context, i int) error {
 	a := &e.res.Shards[i]
 	var idx []byte
-	if e.o.Form != Tar { // first: it may find a name that cannot be
+	if e.o.Form != Tar { // before the archive: a name may be impossible
 		ix, err := e.d.Index(ctx, i)
 		if err != nil {
 			return err
@@ -197,7 +198,7 @@ func (e *exporter) shard(ctx context.Context, i int) error {
 	return nil
 }
 
-// finish puts what is over all archives.
+// finish writes the objects that cover all archives.
 func (e *exporter) finish(ctx context.Context) error {
 	for _, a := range e.res.Shards {
 		e.res.Bytes += a.Bytes
@@ -213,7 +214,7 @@ func (e *exporter) finish(ctx context.Context) error {
 	return e.putJSON(ctx, ListName(e.o.Form), e.res)
 }
 
-// wids is the index that wids reads.
+// wids returns the index that wids reads.
 func (e *exporter) wids() any {
 	type shard struct {
 		URL      string `json:"url"`
@@ -241,7 +242,7 @@ func (e *exporter) putJSON(ctx context.Context, name string, v any) error {
 	return e.put(ctx, name, append(text, '\n'))
 }
 
-// put puts a small object, or finds it in place with the same bytes.
+// put writes a small object, or finds it with the same bytes.
 func (e *exporter) put(ctx context.Context, name string, data []byte) error {
 	_, err := objstore.Put(ctx, e.to, name, data, objstore.Condition{IfNoneMatch: true})
 	if !errors.Is(err, objstore.ErrExists) {
@@ -257,7 +258,7 @@ func (e *exporter) put(ctx context.Context, name string, data []byte) error {
 	return e.other(name)
 }
 
-// other is the error of an object that is not what would be put.
+// other returns the error of an existing object with other bytes.
 func (e *exporter) other(name string) error {
 	return fmt.Errorf("%s in %v: %w: it is of another data set or form, or was changed: export to an empty place, or remove it", name, e.to, ErrExists)
 }

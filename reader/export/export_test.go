@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// some are n samples of several shapes, with long names among them.
+// some returns n samples of several shapes, some of them with long names.
 func some(n int) (samples []testset.Sample) {
 	for i := range n {
 		s := testset.Sample{Key: fmt.Sprintf("dir%d/%05d", i%3, i)}
@@ -50,7 +50,7 @@ func some(n int) (samples []testset.Sample) {
 	return samples
 }
 
-// short gives keys that wids reads.
+// short returns keys that wids can read.
 func short(samples []testset.Sample) []testset.Sample {
 	for i := range samples {
 		samples[i].Key, _, _ = strings.Cut(samples[i].Key, "-")
@@ -105,7 +105,7 @@ func objects(t testing.TB, store objstore.Store) map[string]string {
 	return out
 }
 
-// TestForms: the archives hold what was packed, and the indexes say where.
+// TestForms: the archives contain what was packed, and the indexes locate it.
 func TestForms(t *testing.T) {
 	for kind, o := range kinds {
 		for _, form := range []Form{Tar, DALI, WIDS} {
@@ -129,7 +129,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// checkArchives reads an export with archive/tar, and holds the indexes against it.
+// checkArchives reads an export with archive/tar, and compares the indexes with it.
 func checkArchives(t *testing.T, to objstore.Store, res *Result, samples []testset.Sample, form Form) {
 	t.Helper()
 	n := 0
@@ -205,7 +205,8 @@ func checkArchives(t *testing.T, to objstore.Store, res *Result, samples []tests
 	}
 }
 
-// TestAgain: an export goes on where it was interrupted, at any operation, and the end is the same; forms share a place.
+// TestAgain: an export that was interrupted at any operation can be repeated, with the same result;
+// forms share a place.
 func TestAgain(t *testing.T) {
 	samples := short(some(100))
 	d := open(t, build(t, samples, kinds["zstd"]))
@@ -258,7 +259,8 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// TestRefused: other bytes in the place, names that DALI cannot have, damage.
+// TestRefused: existing objects with other bytes, names that DALI cannot hold, and damage are
+// errors.
 func TestRefused(t *testing.T) {
 	samples := some(60)
 	d := open(t, build(t, samples, kinds["zstd"]))
@@ -343,7 +345,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTarfile: Python's tarfile and GNU tar read the archives whole, in silence.
+// TestTarfile: Python's tarfile and GNU tar read the whole archives without a warning.
 func TestTarfile(t *testing.T) {
 	programs.Need(t, "python3")
 	samples := some(120)

@@ -7,14 +7,14 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// What wids reads of a member's header: the name field alone, without the prefix and without the
-// records of longer names, as UTF-8; and a size in octal digits.
+// wids reads only the name field of a member's header, as UTF-8: neither the prefix nor the records
+// of longer names. It reads sizes in octal digits.
 const (
 	widsName = 100
 	widsSize = 1<<33 - 1
 )
 
-// widsNames refuses samples of which wids would read another key, or nothing.
+// widsNames rejects samples whose names or sizes wids would read wrong.
 func widsNames(ix *format.ShardIndex) error {
 	at := ix.Cursors([]int{0})[0]
 	var fields []format.FieldSize

@@ -1,11 +1,12 @@
-// Package metrics shows streams to Prometheus. It is the only package of the library that needs its client.
+// Package metrics exports the statistics of streams to Prometheus. It is the only package of the
+// library that needs the Prometheus client.
 //
 //	c := metrics.New()
 //	prometheus.MustRegister(c)
 //	defer c.Watch(stream, rank)()
 //
-// All metrics have the label rank, so that the one that holds the others back shows. What they mean is said at
-// [reader.StreamStats]; what to do about a cause, in docs/stalls.md.
+// All metrics have the label rank, so that a slow rank is visible. [reader.StreamStats] explains
+// the figures; docs/stalls.md has the remedy for each cause of waiting.
 package metrics
 
 import (
@@ -17,19 +18,21 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// Streamer is what is watched: a [reader.Stream].
+// Streamer has statistics to export, as a [reader.Stream] has.
 type Streamer interface {
 	// Stats may be called at any time, from any goroutine.
 	Stats() reader.StreamStats
 }
 
-// Collector is a [prometheus.Collector] over the streams that it watches. It may be used from many goroutines.
+// Collector is a [prometheus.Collector] for the streams that it watches. Its methods may be called
+// concurrently.
 type Collector struct {
 	mu    sync.Mutex
 	ranks map[int]*rank
 }
 
-// rank is one rank's streams: those that run, and what those that ended have counted. A counter never goes back.
+// rank is the open streams of a rank, and the sum of the counters of those that ended, so that
+// counters never decrease.
 type rank struct {
 	streams map[*watched]bool
 	past    reader.StreamStats
@@ -37,11 +40,12 @@ type rank struct {
 
 type watched struct{ Streamer }
 
-// New returns a Collector that watches nothing yet.
+// New returns a Collector without streams.
 func New() *Collector { return &Collector{ranks: map[int]*rank{}} }
 
-// Watch shows a stream under a rank, until the function that it returns is called, before or after the stream is closed. What the
-// stream has counted stays in the counters of the rank, and the next stream of that rank adds to it.
+// Watch exports the statistics of a stream under a rank until stop is called, before or after the
+// stream is closed. The counters of the rank keep their values, and the next stream of that rank
+// adds to them.
 func (c *Collector) Watch(s Streamer, number int) (stop func()) {
 	w := &watched{s}
 	c.mu.Lock()
@@ -62,7 +66,7 @@ func (c *Collector) Watch(s Streamer, number int) (stop func()) {
 	}
 }
 
-// add sums what counts up.
+// add adds the counters of s.
 func add(to *reader.StreamStats, s reader.StreamStats) {
 	to.Batches += s.Batches
 	to.Samples += s.Samples
@@ -77,7 +81,7 @@ func add(to *reader.StreamStats, s reader.StreamStats) {
 	to.Decisions += s.Decisions
 }
 
-// metric is a figure of a rank.
+// metric is one metric of a rank.
 type metric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -97,24 +101,24 @@ var figures = []metric{
 	newMetric(counter, "open_seconds_total", "Time that streams have been open.", func(s *reader.StreamStats) float64 { return s.Elapsed.Seconds() }),
 	newMetric(counter, "blocks_total", "Blocks fetched, those read again included.", func(s *reader.StreamStats) float64 { return float64(s.Blocks) }),
 	newMetric(counter, "stored_bytes_total", "Stored bytes of fetched blocks.", func(s *reader.StreamStats) float64 { return float64(s.StoredBytes) }),
-	newMetric(counter, "evicted_blocks_total", "Blocks that had to go for want of memory while they were still needed.", func(s *reader.StreamStats) float64 { return float64(s.Evicted) }),
-	newMetric(counter, "rereads_total", "Reads repeated because the first gave damaged bytes.", func(s *reader.StreamStats) float64 { return float64(s.Rereads) }),
-	newMetric(counter, "skipped_samples_total", "Samples left out because their block is damaged.", func(s *reader.StreamStats) float64 { return float64(s.Skipped) }),
-	newMetric(counter, "tunings_total", "Changes that autotuning has made to the requests in flight and the batches ahead.", func(s *reader.StreamStats) float64 { return float64(s.Decisions) }),
-	newMetric(gauge, "requests_limit", "Pieces of a remote store fetched at once at most.", func(s *reader.StreamStats) float64 { return float64(s.Requests) }),
-	newMetric(gauge, "depth_batches", "Batches that may be asked for before the consumer takes them.", func(s *reader.StreamStats) float64 { return float64(s.Depth) }),
+	newMetric(counter, "evicted_blocks_total", "Blocks evicted for lack of memory while they were still needed.", func(s *reader.StreamStats) float64 { return float64(s.Evicted) }),
+	newMetric(counter, "rereads_total", "Reads repeated because the first one returned damaged bytes.", func(s *reader.StreamStats) float64 { return float64(s.Rereads) }),
+	newMetric(counter, "skipped_samples_total", "Samples skipped because their block is damaged.", func(s *reader.StreamStats) float64 { return float64(s.Skipped) }),
+	newMetric(counter, "tunings_total", "Changes by autotuning to the requests in flight and the batches prefetched.", func(s *reader.StreamStats) float64 { return float64(s.Decisions) }),
+	newMetric(gauge, "requests_limit", "Maximum of pieces fetched concurrently from a remote store.", func(s *reader.StreamStats) float64 { return float64(s.Requests) }),
+	newMetric(gauge, "depth_batches", "Maximum of batches prefetched.", func(s *reader.StreamStats) float64 { return float64(s.Depth) }),
 	newMetric(gauge, "first_wait_seconds", "Wait for the first batch of the stream.", func(s *reader.StreamStats) float64 { return s.FirstWait.Seconds() }),
-	newMetric(gauge, "held_bytes_max", "Most bytes of blocks that were held at once.", func(s *reader.StreamStats) float64 { return float64(s.Held) }),
+	newMetric(gauge, "held_bytes_max", "Maximum bytes of blocks held in memory.", func(s *reader.StreamStats) float64 { return float64(s.Held) }),
 }
 
 var (
 	waitDesc = prometheus.NewDesc("shardtool_stream_wait_seconds_total",
-		"Time that the consumer waited for a batch, by what held it back.", []string{"rank", "cause"}, nil)
+		"Time that the consumer waited for a batch, by cause.", []string{"rank", "cause"}, nil)
 	piecesDesc = prometheus.NewDesc("shardtool_stream_pieces",
-		"Pieces, consecutive blocks that are read together, by where they are: paused ones are among those that are reading.", []string{"rank", "at"}, nil)
+		"Pieces, which are consecutive blocks that are read together, by stage; paused pieces are counted as reading too.", []string{"rank", "at"}, nil)
 )
 
-// Describe is prometheus.Collector's.
+// Describe implements [prometheus.Collector].
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for i := range figures {
 		out <- figures[i].desc
@@ -123,7 +127,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	out <- piecesDesc
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements [prometheus.Collector].
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	for number, s := range c.read() {
 		label := strconv.Itoa(number)
@@ -140,7 +144,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// read sums the streams of each rank.
+// read returns the sums over the streams of each rank.
 func (c *Collector) read() map[int]reader.StreamStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

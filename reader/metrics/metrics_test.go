@@ -14,7 +14,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// counted is a stream that has counted something.
+// counted is a stream with statistics.
 type counted reader.StreamStats
 
 func (c counted) Stats() reader.StreamStats { return reader.StreamStats(c) }
@@ -43,7 +43,8 @@ func gather(t *testing.T, c *Collector) map[string]float64 {
 	return out
 }
 
-// TestCollector: ranks apart, streams of one rank together, and no counter goes back when a stream ends.
+// TestCollector: ranks are separate, streams of a rank are summed, and no counter decreases when a
+// stream ends.
 func TestCollector(t *testing.T) {
 	c := New()
 	if got := gather(t, c); len(got) != 0 {
@@ -80,7 +81,7 @@ func TestCollector(t *testing.T) {
 	}
 }
 
-// TestConcurrent watches, stops and gathers at once.
+// TestConcurrent watches, stops and gathers concurrently.
 func TestConcurrent(t *testing.T) {
 	c := New()
 	var wg sync.WaitGroup
@@ -99,7 +100,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestExamples: the rules and the dashboard ask for metrics, labels and causes that there are.
+// TestExamples: the rules and the dashboard use only existing metrics, labels and causes.
 func TestExamples(t *testing.T) {
 	c := New()
 	c.Watch(counted{}, 0)

@@ -1,25 +1,27 @@
-// Package bench measures what a training job would wait for, and says what to change.
+// Package bench measures what a training job would wait for, and recommends settings.
 //
-//	Setting -> Measure, one process a rank: a stream and a simulated step -> Rank
+//	Setting -> Measure, one process per rank: a stream and a simulated step -> Rank
 //	        -> Summarize over the ranks -> Summary, Verdict
-//	        -> Sweep: settings in turn -> Axis -> Advice
+//	        -> Sweep: one setting after the other -> Axis -> recommended flags
 //	Report  -> text, JSON, HTML
 //
-// Nothing here changes a data set. What is measured is the time in Stream.Next, from outside; the causes come from the stream's own
-// account.
+// It never changes a data set. Waits are the time in Stream.Next, measured from outside; their
+// causes are those that the stream records.
 package bench
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Version is that of the JSON of a Report.
+// Version is the version of the JSON of a Report.
 const Version = 1
 
-// Setting is what decides how fast a stream can be. It is the same for all ranks of a run.
+// Setting is the order and the resources of a stream, which determine its speed. All ranks of a run
+// have the same one.
 type Setting struct {
 	Shuffle       bool   `json:"shuffle"`
 	Seed          uint64 `json:"seed"`
@@ -34,8 +36,8 @@ type Setting struct {
 	Epoch         uint64 `json:"epoch"`
 	GlobalBatch   int    `json:"global_batch"`
 	World         int    `json:"world_size"`
-	// Memory is in bytes, Workers, Requests and Depth are per rank; 0 leaves them to the reader, which changes the last two as it goes
-	// unless NoAutotune.
+	// Memory (in bytes), Workers, Requests and Depth are per rank. 0 leaves them to the reader, which
+	// adapts the last two unless NoAutotune.
 	Memory     int64 `json:"memory"`
 	Workers    int   `json:"workers"`
 	Requests   int   `json:"requests"`
@@ -46,7 +48,17 @@ type Setting struct {
 	CacheSize int64  `json:"cache_size,omitempty"`
 }
 
-// Options are those of a rank's stream. It has no end: how long it is measured is said elsewhere.
+// NewSetting returns the setting of a stream with these options.
+func NewSetting(o *reader.StreamOptions) Setting {
+	return Setting{
+		Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
+		Delay: o.Delay, Head: o.Head, Affinity: string(o.Affinity), Tail: string(cmp.Or(o.Tail, order.DefaultTail(o.Epochs))), Epoch: o.Epoch,
+		GlobalBatch: o.GlobalBatch, World: o.World, Memory: o.Memory, Workers: o.Workers, Requests: o.Requests,
+		Depth: o.Depth, NoAutotune: o.NoAutotune,
+	}
+}
+
+// Options returns the options of a rank's stream, which has no end.
 func (s *Setting) Options(rank int) reader.StreamOptions {
 	return reader.StreamOptions{
 		Order:  reader.Order{Shuffle: s.Shuffle, Seed: s.Seed, ShuffleMemory: s.ShuffleMemory, WholeShards: s.WholeShards, Lanes: s.Lanes, RunBlocks: s.RunBlocks, Delay: s.Delay, Head: s.Head, Affinity: order.Affinity(s.Affinity), Tail: order.Tail(s.Tail), Epoch: s.Epoch, GlobalBatch: s.GlobalBatch, World: s.World, Rank: rank},
@@ -55,17 +67,17 @@ func (s *Setting) Options(rank int) reader.StreamOptions {
 	}
 }
 
-// Job is what the process of one rank is told.
+// Job is the input of the process of one rank.
 type Job struct {
 	Setting Setting `json:"setting"`
 	Rank    int     `json:"rank"`
-	// Step is how long the consumer is busy with a batch. It ends behind Duration, counted from the first batch on, or behind Batches
-	// if that is not 0.
+	// Step is the time that the consumer needs for a batch. The job ends after Duration, counted from
+	// the first batch on, or after Batches if that is not 0.
 	Step     time.Duration `json:"step"`
 	Duration time.Duration `json:"duration"`
 	Batches  int           `json:"batches"`
-	// Watched has the process report how far it is, and Tell, when not nil, gets the shares from 0
-	// to 1, of a rank in ascending order, of several ranks concurrently.
+	// Watched makes the process report its progress. Tell, when not nil, receives it as a share from 0
+	// to 1: in ascending order for one rank, concurrently for several.
 	Watched bool                          `json:"watched,omitempty"`
 	Tell    func(rank int, share float64) `json:"-"`
 }
@@ -78,10 +90,12 @@ func (j *Job) done(batches uint64, elapsed time.Duration) float64 {
 	return min(elapsed.Seconds()/j.Duration.Seconds(), 1)
 }
 
-// Rank is what was measured of one rank. Times are in seconds. What comes with the first batch is apart; all else is after it.
+// Rank is the measurement of one rank. Times are in seconds. The first batch is reported
+// separately; all other figures are for the time after it.
 type Rank struct {
 	Rank int `json:"rank"`
-	// First is the time from the start of the process to the first batch; FirstWait the part of it that Next took.
+	// First is the time from the start of the process to the first batch, FirstWait the part of it in
+	// Stream.Next.
 	First       float64            `json:"first_batch_s"`
 	FirstWait   float64            `json:"first_wait_s"`
 	FirstStalls map[string]float64 `json:"first_stalls_s"`
@@ -90,44 +104,47 @@ type Rank struct {
 	Samples     uint64             `json:"samples"`
 	Bytes       uint64             `json:"bytes"`
 	Wait        float64            `json:"wait_s"`
-	Step        float64            `json:"step_mean_s"` // as it was
+	Step        float64            `json:"step_mean_s"` // as measured
 	WaitP50     float64            `json:"wait_p50_s"`
 	WaitP99     float64            `json:"wait_p99_s"`
 	WaitMax     float64            `json:"wait_max_s"`
-	// Share of the time that was waited. Stalls is the wait by its causes; Ready is what is left of it: the batch was there, and the
-	// call took its time, or the process had no processor to take it.
+	// Share is Wait divided by Elapsed. Stalls is the wait by cause. Ready is the rest of it: the
+	// batch was ready, and the call itself took time, or the process had no processor.
 	Share  float64            `json:"wait_share"`
 	Stalls map[string]float64 `json:"stalls_s"`
 	Ready  float64            `json:"ready_s"`
-	// Stored bytes were read; blocks that were Evicted were read again.
+	// Stored is the number of bytes read. Evicted blocks were read again.
 	Stored  uint64 `json:"stored_bytes"`
 	Evicted uint64 `json:"evicted_blocks"`
-	// Memory is the budget in use, Held the most of it that blocks took, Resident the most that the process took.
+	// Memory is the budget in use, Held the most of it that blocks occupied, Resident the peak memory
+	// of the process.
 	Memory   int64 `json:"memory_budget"`
 	Held     int64 `json:"held_bytes"`
 	Resident int64 `json:"resident_bytes,omitempty"`
-	// Requests in flight and Depth, the batches ahead, are as they were in the end, after so many Decisions to change one of them.
+	// Requests in flight and Depth, the batches prefetched, are those at the end. Decisions counts the
+	// changes of either.
 	Requests  int     `json:"requests,omitempty"`
 	Depth     int     `json:"depth"`
 	Decisions uint64  `json:"decisions"`
 	CPU       float64 `json:"cpu_s,omitempty"`
-	// CacheHits and CacheMisses are reads that the cache served and did not.
+	// CacheHits are reads that the cache served, CacheMisses those that it did not.
 	CacheHits   int64    `json:"cache_hits,omitempty"`
 	CacheMisses int64    `json:"cache_misses,omitempty"`
 	Line        Timeline `json:"timeline"`
 }
 
-// Summary is what was measured of all ranks of a run.
+// Summary is the measurement of all ranks of a run.
 type Summary struct {
 	Ranks int `json:"ranks"`
-	// First is that of the slowest rank.
+	// First is the time of the slowest rank.
 	First   float64 `json:"first_batch_s"`
 	Steps   int     `json:"steps"`
-	Step    float64 `json:"step_mean_s"` // of the rank whose is the longest
+	Step    float64 `json:"step_mean_s"` // of the rank with the longest
 	WaitP50 float64 `json:"wait_p50_s"`
 	WaitP99 float64 `json:"wait_p99_s"`
 	WaitMax float64 `json:"wait_max_s"`
-	// Share is the mean, Worst that of the rank WorstRank, which waits most: ranks that step together all wait for it.
+	// Share is the mean. Worst is that of WorstRank, the rank that waits most: ranks that step
+	// together all wait for it.
 	Share     float64            `json:"wait_share"`
 	Worst     float64            `json:"worst_wait_share"`
 	WorstRank int                `json:"worst_rank"`
@@ -140,13 +157,13 @@ type Summary struct {
 	Resident  int64              `json:"resident_bytes,omitempty"` // of the largest rank
 	Memory    int64              `json:"memory_budget"`            // of a rank
 	Evicted   uint64             `json:"evicted_blocks,omitempty"`
-	// Requests and Depth are the most that a rank had in the end, Decisions those of all ranks.
+	// Requests and Depth are the maximum over the ranks at the end, Decisions the sum over all ranks.
 	Requests  int    `json:"requests,omitempty"`
 	Depth     int    `json:"depth,omitempty"`
 	Decisions uint64 `json:"decisions,omitempty"`
 }
 
-// Summarize sums ranks up; there is at least one. The p50 and p99 are those of the rank whose are the greatest.
+// Summarize sums up one or more ranks. The p50 and p99 are the greatest of any rank.
 func Summarize(ranks []Rank) Summary {
 	s := Summary{Ranks: len(ranks), Worst: -1, Stalls: map[string]float64{}}
 	wait, elapsed, cpu, samples := 0.0, 0.0, 0.0, 0.0
@@ -181,7 +198,7 @@ func Summarize(ranks []Rank) Summary {
 	return s
 }
 
-// Causes are the names of causes, in their order.
+// Causes returns the names of the causes, in their order.
 func Causes() (names []string) {
 	for name := range (reader.Stalls{}).All() {
 		names = append(names, name)

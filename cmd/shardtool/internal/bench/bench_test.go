@@ -21,7 +21,7 @@ import (
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*(1+math.Abs(a)) }
 
-// TestTimeline: whatever is booked is in the buckets, however long the run becomes.
+// TestTimeline: all that is added is in the buckets, however long the run becomes.
 func TestTimeline(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	line := newTimeline(time.Second)
@@ -74,10 +74,10 @@ func counted(all ...float64) *waitCounts {
 	return w
 }
 
-// close100: got is want, or up to a hundredth more.
+// close100 reports whether got is want, or up to a hundredth more.
 func close100(got, want float64) bool { return got >= want*(1-1e-9) && got <= 1.0101*want }
 
-// TestWaitCounts: quantiles are a hundredth off at most, whatever the waits.
+// TestWaitCounts: quantiles are at most a hundredth off, for any waits.
 func TestWaitCounts(t *testing.T) {
 	if new(waitCounts).quantile(0.5) != 0 {
 		t.Error("the median of nothing")
@@ -126,7 +126,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// host is a machine of which it is known what it gives.
+// host is a machine with known rates.
 func host(rate func(s Setting) float64) func(context.Context, Setting) (Summary, error) {
 	return func(_ context.Context, s Setting) (Summary, error) {
 		r := rate(s)
@@ -137,7 +137,8 @@ func host(rate func(s Setting) float64) func(context.Context, Setting) (Summary,
 	}
 }
 
-// TestSweep: the cheapest of what gives the most is found, each axis for itself, and confirmed together.
+// TestSweep: each axis finds the cheapest point with the best rate, and the recommendations are
+// confirmed together.
 func TestSweep(t *testing.T) {
 	saturates := func(s Setting) float64 {
 		workers, requests := 2.0, 64.0 // what the reader chooses
@@ -185,12 +186,12 @@ func TestSweep(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	// With a step less is enough.
+	// With a step, less is sufficient.
 	base.Need = 100
 	if s, err = base.Sweep(t.Context()); err != nil || strings.Join(s.Flags, " ") != "--workers 1 --requests 4 --memory 16MiB" || s.Best != 200 {
 		t.Errorf("%v: %+v", err, s)
 	}
-	// One that gets in the way of another is left out, if it is only cheaper.
+	// A recommendation that impairs another one is dropped if it is only cheaper.
 	base.Need = 0
 	base.Run = host(func(s Setting) float64 {
 		if s.Workers > 2 && s.Memory > 0 && s.Memory < 64<<20 {
@@ -201,7 +202,7 @@ func TestSweep(t *testing.T) {
 	if s, err = base.Sweep(t.Context()); err != nil || strings.Join(s.Flags, " ") != "--workers 4" || s.Best != 3500 || !strings.Contains(strings.Join(s.Reasons, "\n"), "only cheaper") {
 		t.Errorf("%v: %+v", err, s)
 	}
-	// Where that does not do either, nothing is recommended.
+	// If that does not help either, nothing is recommended.
 	base.Run = host(func(s Setting) float64 {
 		if s.Workers > 2 && runs > 16 {
 			return 10
@@ -217,7 +218,7 @@ func TestSweep(t *testing.T) {
 	if err := r.Text(&text); err != nil || !strings.Contains(strings.Join(strings.Fields(text.String()), " "), "128 MiB failed") {
 		t.Errorf("%v: %s", err, text.String())
 	}
-	// Another order only for a reason.
+	// Another order is recommended only for a gain.
 	base.Run = host(func(s Setting) float64 { return 100 + float64(s.RunBlocks)/8 })
 	if s, err = base.Sweep(t.Context()); err != nil || s.Axes[3].Enough != -1 {
 		t.Errorf("%v: %+v", err, s)
@@ -256,7 +257,7 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
-// TestSpawn runs processes that answer, fail, talk nonsense and do not end.
+// TestSpawn runs processes that answer, fail, print nonsense and do not end.
 func TestSpawn(t *testing.T) {
 	shell := func(script string) func(context.Context) *exec.Cmd {
 		return func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, "sh", "-c", script) }
@@ -278,7 +279,7 @@ func TestSpawn(t *testing.T) {
 		t.Errorf("%v: %+v", err, j)
 	}
 	<-orphan
-	if _, err = Spawn(t.Context(), shell(`echo no`), Job{}, 0, 1); err == nil || !strings.Contains(err.Error(), "it says no measurement") {
+	if _, err = Spawn(t.Context(), shell(`echo no`), Job{}, 0, 1); err == nil || !strings.Contains(err.Error(), "it reported no measurement") {
 		t.Error(err)
 	}
 	stop := errors.New("stop")

@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// chart is a drawing over time: what the template needs to draw it as SVG. Its figures are in a frame of left, top, width and
-// height; the rest of the view is for the labels.
+// chart is a chart over time, with what the template needs to draw it as SVG. The data is inside
+// Frame; the rest of the view is for labels.
 type chart struct {
 	Width, Height int // of the view
 	Frame         frame
 	Rows          []row
 	X, Y          []tick
 	Areas, Lines  []shape
-	Label         string // for those who cannot see it
+	Label         string // for screen readers
 }
 
 type frame struct{ Left, Top, Width, Height float64 }
 
-// Right and Bottom are where the frame ends.
+// Right is the right edge.
 func (f frame) Right() float64 { return f.Left + f.Width }
 
-// Bottom is where the frame ends.
+// Bottom is the lower edge.
 func (f frame) Bottom() float64 { return f.Top + f.Height }
 
 // row is one rank in a chart of ranks.
@@ -43,7 +43,7 @@ type shape struct{ Name, Class, Path string }
 
 const viewWidth = 960
 
-// newChart has a frame of that height, for as many seconds.
+// newChart returns a chart with a frame of this height, for this many seconds.
 func newChart(height, seconds float64, label string) chart {
 	c := chart{Width: viewWidth, Height: int(height) + 34, Frame: frame{64, 8, viewWidth - 64 - 16, height}, Label: label}
 	for _, at := range ticks(seconds, 8) {
@@ -54,17 +54,17 @@ func newChart(height, seconds float64, label string) chart {
 
 func (c *chart) x(at, seconds float64) float64 { return c.Frame.Left + c.Frame.Width*at/seconds }
 
-// y is where a value stands when top is at the frame's top.
+// y returns the position of a value, when the value top is at the top of the frame.
 func (c *chart) y(v, top float64) float64 { return c.Frame.Bottom() - c.Frame.Height*min(v/top, 1) }
 
-// scale puts labels at the left.
+// scale adds labels at the left.
 func (c *chart) scale(top float64, text func(float64) string) {
 	for _, v := range ticks(top, 4) {
 		c.Y = append(c.Y, tick{c.y(v, top), text(v)})
 	}
 }
 
-// ticks are round values from 0 to top, about n.
+// ticks returns about n round values from 0 to top.
 func ticks(top float64, n int) (all []float64) {
 	if top <= 0 || math.IsInf(top, 0) || math.IsNaN(top) {
 		return []float64{0}
@@ -82,7 +82,7 @@ func ticks(top float64, n int) (all []float64) {
 	return all
 }
 
-// roundUp is a top for a scale: the next of 1, 2, 2.5, 5 times a power of ten.
+// roundUp returns the top of a scale: the next of 1, 2, 2.5, 5 times a power of ten.
 func roundUp(v float64) float64 {
 	if v <= 0 {
 		return 1
@@ -96,7 +96,7 @@ func roundUp(v float64) float64 {
 	return 10 * p
 }
 
-// steps is an area of one column a value, from bottom up; values are heights.
+// steps returns the path of an area with one column per height, from bottom up.
 func steps(left, width, bottom float64, heights []float64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "M%.1f %.1f", left, bottom)
@@ -107,7 +107,8 @@ func steps(left, width, bottom float64, heights []float64) string {
 	return b.String()
 }
 
-// band is an area between two lines of one point a value, in the middle of its column.
+// band returns the path of an area between two lines, with one point per value in the middle of its
+// column.
 func band(left, width float64, upper, lower []float64) string {
 	var b strings.Builder
 	for i, y := range upper {

@@ -9,24 +9,25 @@ import (
 	"strings"
 )
 
-// Host is the machine that figures are from. What is not known is empty or 0.
+// Host is the machine of a measurement. Fields that are not known are empty or 0.
 type Host struct {
 	Name   string `json:"name"`
 	System string `json:"system"`
 	Go     string `json:"go"`
 	CPU    string `json:"cpu,omitempty"`
 	CPUs   int    `json:"cpus"`
-	// Usable is how many CPUs this process may use, after affinity and cgroup.
+	// Usable is the number of CPUs that this process may use, after affinity and cgroup.
 	Usable int   `json:"usable_cpus"`
 	Memory int64 `json:"memory_bytes,omitempty"`
-	// CgroupCPU is cpu.max, in CPUs, and CgroupMemory memory.max, where they are limits: those of this process or of a group above.
+	// CgroupCPU is the tightest cpu.max, in CPUs, and CgroupMemory the tightest memory.max, of the
+	// group of this process and the groups above it.
 	CgroupCPU    float64 `json:"cgroup_cpus,omitempty"`
 	CgroupMemory int64   `json:"cgroup_memory_bytes,omitempty"`
-	// Load is the load average of the last minute, before the run: others may have been at work.
+	// Load is the load average of the minute before the run.
 	Load float64 `json:"load"`
 }
 
-// ThisHost looks at the machine.
+// ThisHost describes this machine.
 func ThisHost() Host {
 	h := Host{System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), CPUs: runtime.NumCPU(), Usable: runtime.GOMAXPROCS(0)}
 	h.Name, _ = os.Hostname()
@@ -42,7 +43,7 @@ func ThisHost() Host {
 	return h
 }
 
-// cgroup finds the tightest limits on the way from this process's group to the root (cgroup v2).
+// cgroup returns the tightest limits between the group of this process and the root (cgroup v2).
 func cgroup(root, membership string) (cpus float64, memory int64) {
 	own := "/"
 	for line := range strings.Lines(membership) {
@@ -68,23 +69,23 @@ func cgroup(root, membership string) (cpus float64, memory int64) {
 	}
 }
 
-// residentMost is the most memory that this process had, where the kernel tells. What getrusage says counts the parent's, from
-// before exec.
+// residentMost returns the peak memory of this process, 0 where the system does not report it. The
+// figure of getrusage includes the parent's, from before exec.
 func residentMost() int64 { return kib(field("/proc/self/status", "VmHWM")) }
 
-// resident is what this process takes now, 0 where the system does not say.
+// resident returns the current memory of this process, 0 where the system does not report it.
 func resident() int64 { return kib(field("/proc/self/status", "VmRSS")) }
 
-// openFiles is how many descriptors this process has, 0 where the system does not say.
+// openFiles returns the number of open descriptors, 0 where the system does not report it.
 func openFiles() int {
 	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return 0
 	}
-	return len(all) - 1 // without the one that reads the folder
+	return len(all) - 1 // without the one of this read
 }
 
-// field is what a file of lines "name: value" says first.
+// field returns the first value of a name in a file of lines "name: value".
 func field(file, name string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -98,7 +99,7 @@ func field(file, name string) string {
 	return ""
 }
 
-// kib reads "123 kB".
+// kib parses "123 kB" and returns bytes.
 func kib(text string) int64 {
 	n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64)
 	if err != nil {

@@ -17,14 +17,14 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"join": func(s []string) string { return strings.Join(s, " ") }, "date": func(t time.Time) string { return t.Format(time.DateTime + " MST") },
 }).Parse(page))
 
-// pageData is what the page shows.
+// pageData is the input of the template.
 type pageData struct {
 	*Report
 	Asked, Machine, Tuning string
 	Ranked                 chart // the timeline of every rank
 	Throughput             chart
 	Waits, Stages          chart
-	Memory                 chart // without lines where the system does not say
+	Memory                 chart // without lines where the system does not report it
 	Stalls                 []stallRow
 	Bars                   []bars
 	Unlike                 []string
@@ -36,7 +36,8 @@ type stallRow struct {
 	Advice            string
 }
 
-// HTML is the report as one page that needs nothing else: no script, no picture, no font from elsewhere.
+// HTML returns the report as one self-contained page, without scripts, and without pictures or
+// fonts from elsewhere.
 func (r *Report) HTML() ([]byte, error) {
 	grid := r.grid()
 	d := pageData{
@@ -56,7 +57,7 @@ func (r *Report) HTML() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// grid is all ranks' timelines in columns of one width.
+// grid is the timelines of all ranks in columns of the same width.
 type grid struct {
 	width   float64 // seconds
 	columns []Bucket
@@ -65,7 +66,7 @@ type grid struct {
 
 func (g *grid) seconds() float64 { return max(g.width*float64(len(g.columns)), 1e-9) }
 
-// mostColumns is what can be told apart on a page.
+// mostColumns is the number of columns that can be distinguished on a page.
 const mostColumns = 300
 
 func (r *Report) grid() *grid {
@@ -90,7 +91,7 @@ func (r *Report) grid() *grid {
 		}
 		for j := range g.ranks[i] {
 			c, b := &g.columns[j], &g.ranks[i][j]
-			if b.Looks == 0 && j > 0 { // nobody looked: the process was too busy
+			if b.Looks == 0 && j > 0 { // not counted: the process was too busy
 				last := &g.ranks[i][j-1]
 				b.Queued, b.Reading, b.Paused, b.Decoding = last.Queued, last.Reading, last.Paused, last.Decoding
 			}
@@ -100,13 +101,13 @@ func (r *Report) grid() *grid {
 			resident := c.Resident + b.Resident
 			queued, reading, paused, decoding := c.Queued+b.Queued, c.Reading+b.Reading, c.Paused+b.Paused, c.Decoding+b.Decoding
 			c.join(b)
-			c.Queued, c.Reading, c.Paused, c.Decoding, c.Resident = queued, reading, paused, decoding, resident // of all ranks together
+			c.Queued, c.Reading, c.Paused, c.Decoding, c.Resident = queued, reading, paused, decoding, resident // sums over all ranks
 		}
 	}
 	return g
 }
 
-// mostRows is how many ranks are drawn: those that wait most come first where there are more.
+// mostRows is the number of ranks that are drawn: the first ones.
 const mostRows = 64
 
 func (r *Report) rankChart(g *grid) chart {
@@ -189,7 +190,7 @@ func (g *grid) waits(ranks int) chart {
 	for i := range g.columns {
 		lower[i], upper[i] = c.y(below[i], top), c.y(max(below[i], g.columns[i].Wait/all), top)
 	}
-	c.Areas = append(c.Areas, shape{"(it was ready)", "ready", band(c.Frame.Left, width, upper, lower)})
+	c.Areas = append(c.Areas, shape{ready, "ready", band(c.Frame.Left, width, upper, lower)})
 	return c
 }
 
@@ -237,6 +238,11 @@ func (g *grid) stages() chart {
 	return c
 }
 
+// ready is the row of waits for batches that were ready.
+const ready = "(it was ready)"
+
+// stallRows returns the table of causes: shares of the time and of the wait, and the mean wait for
+// the first batch.
 func (r *Report) stallRows() (rows []stallRow) {
 	elapsed, total := 0.0, 0.0
 	first := map[string]float64{}
@@ -255,7 +261,7 @@ func (r *Report) stallRows() (rows []stallRow) {
 			rows = append(rows, stallRow{cause, d / max(elapsed, 1e-9), d / max(total, 1e-9), first[cause], holds[cause][1]})
 		}
 	}
-	return append(rows, stallRow{"(it was ready)", r.Summary.Ready / max(elapsed, 1e-9), r.Summary.Ready / max(total, 1e-9), 0,
+	return append(rows, stallRow{ready, r.Summary.Ready / max(elapsed, 1e-9), r.Summary.Ready / max(total, 1e-9), 0,
 		"the call itself, or that the process had no processor to take the batch: leave one free for the step"})
 }
 
@@ -263,7 +269,7 @@ func (r *Report) stallRows() (rows []stallRow) {
 type bars struct {
 	Name, Reason string
 	Height       int
-	Need         float64 // where the step's need stands; 0 for none
+	Need         float64 // position of the step's need; 0 for none
 	Bars         []bar
 }
 
@@ -272,7 +278,7 @@ type bar struct {
 	Y, Width, TextX          float64
 }
 
-// Of the bar charts: where bars begin, how long they may be, how far they are apart.
+// Layout of the bar charts: where bars begin, their maximum length, and their distance.
 const barLeft, barMost, barPitch = 150.0, 560.0, 24.0
 
 func (s *Sweep) bars() (all []bars) {
@@ -313,5 +319,5 @@ func (s *Sweep) bars() (all []bars) {
 	return all
 }
 
-// Causes are the names of causes, for the colours.
+// Causes returns the names of the causes, for the colours.
 func (pageData) Causes() []string { return Causes() }

@@ -14,7 +14,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// made is a report with everything in it, and with names that would break a page.
+// made returns a report with all parts, and with names that would break a page.
 func made(ranks int) *Report {
 	random := rand.New(rand.NewPCG(3, 4))
 	r := &Report{Version: Version, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Tool: "v1", StepSeconds: 0.02, Price: 3,
@@ -45,7 +45,7 @@ func made(ranks int) *Report {
 	return r
 }
 
-// elements reads a page and counts its elements; every one that is opened is closed.
+// elements parses a page and counts its elements, all of which must be closed.
 func elements(t *testing.T, page []byte) map[string]int {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(string(page)))
@@ -75,7 +75,7 @@ func elements(t *testing.T, page []byte) map[string]int {
 
 var numbers = regexp.MustCompile(`-?[0-9.]+`)
 
-// checkPath holds a path against the view.
+// checkPath checks that a path is inside the view.
 func checkPath(t *testing.T, path string) {
 	t.Helper()
 	if strings.Contains(path, "NaN") || strings.Contains(path, "Inf") || !strings.HasPrefix(path, "M") {
@@ -89,7 +89,7 @@ func checkPath(t *testing.T, path string) {
 	}
 }
 
-// TestHTML: the page is well-formed, shows what it should, and asks nobody for anything.
+// TestHTML: the page is well-formed, complete and self-contained.
 func TestHTML(t *testing.T) {
 	for _, ranks := range []int{1, 3, 40, 100} {
 		r := made(ranks)
@@ -129,7 +129,7 @@ func TestHTML(t *testing.T) {
 	}
 }
 
-// TestGridLooks: where nobody looked, pieces are where they were.
+// TestGridLooks: columns without a count repeat the pieces of the column before.
 func TestGridLooks(t *testing.T) {
 	r := made(1)
 	line := &r.Ranks[0].Line
@@ -150,7 +150,7 @@ func TestGridLooks(t *testing.T) {
 	}
 }
 
-// TestGrid: columns hold what the ranks' timelines do.
+// TestGrid: columns have the sums of the ranks' timelines.
 func TestGrid(t *testing.T) {
 	r := made(3)
 	r.Ranks[1].Line.fold() // another width

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// RankError: the process of a rank failed. It has said why on its stderr.
+// RankError reports that the process of a rank failed. The process wrote the reason to its stderr.
 type RankError struct {
-	// Rank is which, Code its exit code, -1 where a signal ended it.
+	// Rank is the rank, Code its exit code, or -1 if a signal ended it.
 	Rank, Code int
 }
 
-// Error says which rank, and what became of it.
+// Error names the rank and how it ended.
 func (e *RankError) Error() string {
 	if e.Code < 0 {
 		return fmt.Sprintf("the process of rank %d was killed", e.Rank)
@@ -26,8 +26,9 @@ func (e *RankError) Error() string {
 	return fmt.Sprintf("rank %d failed", e.Rank)
 }
 
-// Spawn runs ranks first to first+n-1 as processes, all at once, and collects what they measured. command makes the process of one
-// rank, which reads its job by [ReadJob] and answers by [WriteRank]. The first failure ends all.
+// Spawn runs ranks first to first+n-1 as concurrent processes and collects their measurements.
+// command returns the process of one rank, which reads its job with [ReadJob] and answers with
+// [WriteRank]. The first failure ends all of them.
 func Spawn(ctx context.Context, command func(context.Context) *exec.Cmd, j Job, first, n int) ([]Rank, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -63,7 +64,7 @@ func runRank(ctx context.Context, command func(context.Context) *exec.Cmd, j Job
 	if err == nil {
 		err = cmd.Wait()
 	}
-	if ctx.Err() != nil { // it was ended because of something else
+	if ctx.Err() != nil { // another failure ended it
 		return context.Cause(ctx)
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -73,12 +74,13 @@ func runRank(ctx context.Context, command func(context.Context) *exec.Cmd, j Job
 		return fmt.Errorf("rank %d: %w", j.Rank, err)
 	}
 	if err := json.Unmarshal(out.line, r); err != nil {
-		return fmt.Errorf("rank %d: it says no measurement: %w", j.Rank, err)
+		return fmt.Errorf("rank %d: it reported no measurement: %w", j.Rank, err)
 	}
 	return nil
 }
 
-// start hands a process its job. Its stdin stays open until it ends: a process that sees the end of it has lost its parent.
+// start starts a process and sends it its job. Its stdin stays open until it ends: a process whose
+// stdin ends has lost its parent.
 func start(cmd *exec.Cmd, job []byte) error {
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -87,11 +89,11 @@ func start(cmd *exec.Cmd, job []byte) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	_, _ = in.Write(append(job, '\n')) // one that ends without it says why
+	_, _ = in.Write(append(job, '\n')) // a process that ends without reading it reports why
 	return nil
 }
 
-// ReadJob is the beginning of a rank's process, WriteRank its end. orphan is called when the process that asked is gone.
+// ReadJob reads the job of a rank's process. It calls orphan when the parent is gone.
 func ReadJob(r io.Reader, orphan func()) (j Job, err error) {
 	d := json.NewDecoder(r)
 	if err := d.Decode(&j); err != nil {
@@ -104,18 +106,19 @@ func ReadJob(r io.Reader, orphan func()) (j Job, err error) {
 	return j, nil
 }
 
-// WriteRank hands a measurement to the process that asked for it.
+// WriteRank sends the measurement of a rank's process to its parent.
 func WriteRank(w io.Writer, r *Rank) error { return json.NewEncoder(w).Encode(r) }
 
-// report is a line before the measurement, of a rank that is watched.
+// report is a line of progress, before the measurement.
 type report struct {
 	Done *float64 `json:"done"`
 }
 
-// WriteShare tells the process that asked how much of a job is done.
+// WriteShare sends the completed share of a job to the parent.
 func WriteShare(w io.Writer, share float64) { _ = json.NewEncoder(w).Encode(report{&share}) }
 
-// answer is what a rank's process writes: reports, a line each, and its measurement in line.
+// answer receives the output of a rank's process: reports, one per line, then the measurement,
+// which it keeps in line.
 type answer struct {
 	tell func(share float64)
 	line []byte

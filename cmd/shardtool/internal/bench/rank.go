@@ -11,11 +11,12 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// errEnd: a stream without end has ended.
+// errEnd: the stream ended before a second batch.
 var errEnd = errors.New("the stream gave no second batch")
 
-// Measure runs one rank: batch after batch, a step that only takes time, and what it had to wait. began is when the process did.
-// opened is called with the stream before anything is read. When ctx ends, what was measured until then is the result.
+// Measure runs one rank: it reads batch after batch, with a step that only takes time, and measures
+// the waits. began is the start of the process. Measure calls opened with the stream before it
+// reads. When ctx ends, it returns what was measured until then.
 func Measure(ctx context.Context, ds *reader.Dataset, j Job, began time.Time, opened func(*reader.Stream)) (*Rank, error) {
 	s, err := ds.Stream(ctx, j.Setting.Options(j.Rank))
 	if err != nil {
@@ -51,18 +52,18 @@ func Measure(ctx context.Context, ds *reader.Dataset, j Job, began time.Time, op
 	return r, nil
 }
 
-// meter is a run of a rank.
+// meter measures a rank.
 type meter struct {
 	s     *reader.Stream
 	start time.Time
 	last  reader.StreamStats
-	late  time.Duration // by how much the last step was too long
+	late  time.Duration // excess of the last step over Job.Step
 
 	mu   sync.Mutex
 	line *Timeline
 }
 
-// run returns the waits of all batches behind the first. The step of the first batch begins at once.
+// run returns the waits of all batches after the first. The step of the first batch begins at once.
 func (m *meter) run(ctx context.Context, j Job) (*waitCounts, error) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -104,11 +105,11 @@ func (m *meter) run(ctx context.Context, j Job) (*waitCounts, error) {
 
 func (m *meter) at(t time.Time) float64 { return t.Sub(m.start).Seconds() }
 
-// tellEvery is how often a rank that is watched reports.
+// tellEvery is the interval of the reports of a rank that is watched.
 const tellEvery = 200 * time.Millisecond
 
-// lookEvery keeps the counting below a thousandth of a processor, and some counts in each bucket of a run of ten seconds. What the
-// process takes of the system is read once in so many looks.
+// lookEvery keeps the counting below a thousandth of a processor, with several counts in each
+// bucket of a run of ten seconds. The resources of the process are read once per usageEvery looks.
 const (
 	lookEvery  = 10 * time.Millisecond
 	usageEvery = 50
@@ -135,8 +136,9 @@ func (m *meter) look(done <-chan struct{}) {
 	}
 }
 
-// step is busy until a step has passed since the batch came. It returns when it was done. A timer that rings late makes the next
-// steps shorter, as far as they can be: on a busy host short steps would be twice as long, and the job half as fast as asked.
+// step waits until a step has passed since the batch arrived, and returns the time of its end. A
+// timer that fires late shortens the following steps: otherwise, on a busy host, short steps would
+// take twice as long.
 func (m *meter) step(ctx context.Context, came time.Time, step time.Duration) time.Time {
 	now := time.Now()
 	due := came.Add(step - m.late)

@@ -11,7 +11,7 @@ import (
 // Data is the data set that was read.
 type Data struct {
 	Address string `json:"address"`
-	// Remote: requests take time. Requests is how many the store sends at once.
+	// Remote reports that each request takes time. Requests is how many the store sends concurrently.
 	Remote     bool   `json:"remote"`
 	Requests   int    `json:"requests,omitempty"`
 	Generation uint64 `json:"generation"`
@@ -21,11 +21,11 @@ type Data struct {
 	Blocks     uint64 `json:"blocks"`
 	Bytes      uint64 `json:"bytes"`
 	Decoded    uint64 `json:"decoded_bytes"`
-	// CacheUsed is what the cache held before the run, of all data sets.
+	// CacheUsed is the size of the cache's content before the run, of all data sets.
 	CacheUsed int64 `json:"cache_used_bytes,omitempty"`
 }
 
-// Report is all that a run says.
+// Report is the result of a run.
 type Report struct {
 	Version int       `json:"version"`
 	Time    time.Time `json:"time"`
@@ -33,24 +33,24 @@ type Report struct {
 	Host    Host      `json:"host"`
 	Data    Data      `json:"data_set"`
 	Setting Setting   `json:"setting"`
-	// StepSeconds is what a step was to take; 0 for none.
+	// StepSeconds is the requested duration of a step; 0 means no step.
 	StepSeconds float64 `json:"step_s"`
 	Summary     Summary `json:"summary"`
 	Verdict     Verdict `json:"verdict"`
 	Ranks       []Rank  `json:"ranks"`
 	Sweep       *Sweep  `json:"sweep,omitempty"`
-	// Price is what a rank costs an hour, Lost how much of that all ranks together wait away in an hour.
+	// Price is the price of a rank per hour, Lost the cost per hour of the waits of all ranks.
 	Price float64 `json:"price_per_rank_hour,omitempty"`
 	Lost  float64 `json:"lost_per_hour,omitempty"`
-	// Baseline is the earlier report that this one was held against.
+	// Baseline is the earlier report to compare with.
 	Baseline *Report `json:"-"`
 }
 
-// Finish computes what follows from the measurements.
+// Finish computes the summary and the verdict from the measurements.
 func (r *Report) Finish() {
 	r.Summary = Summarize(r.Ranks)
 	r.Verdict = Judge(&r.Summary, r.StepSeconds)
-	if r.Setting.Cache != "" { // it is in use
+	if r.Setting.Cache != "" { // already in use
 		r.Verdict.Text = strings.ReplaceAll(r.Verdict.Text, ", or use --cache", "")
 	}
 	r.Lost = r.Price * float64(r.Summary.Ranks) * r.Summary.Worst
@@ -72,20 +72,20 @@ func Load(file string) (*Report, error) {
 	return &r, nil
 }
 
-// Verdict says what holds training back.
+// Verdict names what limits training.
 type Verdict struct {
 	// Holds is step, storage, cache, processors, memory, window, map or order.
 	Holds string `json:"holds_back"`
-	// Cause is the greatest of the stalls, and CauseShare its part of the wait.
+	// Cause is the greatest of the stalls, CauseShare its share of the wait.
 	Cause      string  `json:"cause,omitempty"`
 	CauseShare float64 `json:"cause_share,omitempty"`
 	Text       string  `json:"text"`
 }
 
-// Enough is the share of the time that may be waited without a word.
+// Enough is the share of waiting up to which the step is considered the limit.
 const Enough = 0.01
 
-// holds maps a cause to what it is a matter of, and what to do first.
+// holds maps a cause to the part of the system at fault and to what to do first.
 var holds = map[string][2]string{
 	"request":   {"storage", "the store gives no more: read further ahead (--memory), keep more requests in flight, or use --cache"},
 	"throttled": {"storage", "the store asks for less load: fewer processes at once, more prefixes, or --cache"},
@@ -97,7 +97,7 @@ var holds = map[string][2]string{
 	"map":       {"map", "the map function takes the time"},
 }
 
-// Judge finds out what holds a job back.
+// Judge determines what limits a job.
 func Judge(s *Summary, step float64) Verdict {
 	total := 0.0
 	cause := ""
@@ -123,7 +123,7 @@ func Judge(s *Summary, step float64) Verdict {
 		v.Holds = holds[cause][0]
 		waited := fmt.Sprintf("%s of the time is waited", percent(s.Worst))
 		if step == 0 {
-			waited = fmt.Sprintf("without a step it comes to %s samples/s", number(s.Samples))
+			waited = fmt.Sprintf("without a step it reaches %s samples/s", number(s.Samples))
 		}
 		v.Text = fmt.Sprintf("%s; %s of the wait is %s: %s", waited, percent(v.CauseShare), cause, holds[cause][1])
 	}

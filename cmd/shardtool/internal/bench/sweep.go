@@ -9,16 +9,17 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Point is one setting of an axis, and what it came to without a step.
+// Point is one value of an axis, with its measurement without a step.
 type Point struct {
-	// Flags are what a user writes for it.
+	// Flags are the flags that set it.
 	Flags   string  `json:"flags"`
 	Value   string  `json:"value"`
 	Samples float64 `json:"samples_per_s"`
 	Bytes   float64 `json:"bytes_per_s"`
 	First   float64 `json:"first_batch_s"`
 	Memory  int64   `json:"memory_budget"`
-	// Base: it is the setting that the sweep started from. Aside: it does not stand for choice. Failed: it could not be measured.
+	// Base marks the value that the sweep started from. Aside points cannot be recommended. Failed
+	// points could not be measured.
 	Base   bool `json:"base,omitempty"`
 	Aside  bool `json:"aside,omitempty"`
 	Failed bool `json:"failed,omitempty"`
@@ -26,43 +27,47 @@ type Point struct {
 	apply func(*Setting)
 }
 
-// Axis is a setting in its values, the ones that cost least first.
+// Axis is the values of one setting, cheapest first.
 type Axis struct {
 	Name   string  `json:"name"`
 	Points []Point `json:"points"`
-	// Enough is the place of the first point behind which returns diminish: what comes after it costs more and gives less than the
-	// margin more. Order: the setting changes which sample comes when, so it is for new runs.
+	// Enough is the index of the point after which returns diminish: later points cost more and gain
+	// less than the margin; -1 if there is none. Order reports that the setting changes the order of
+	// samples, so that it is only for new runs.
 	Enough int    `json:"enough"`
 	Order  bool   `json:"changes_order,omitempty"`
 	Reason string `json:"reason"`
 
-	kept bool // as it was asked, in spite of all
+	kept bool // keep the base value in any case
 }
 
-// Sweep is a search, one setting at a time, for the ceiling: the samples a second that come when the consumer takes no time.
+// Sweep is a search, one setting at a time, for the ceiling: the samples per second of a consumer
+// that needs no time.
 type Sweep struct {
-	// Seconds each setting was measured for.
+	// Seconds is the time that each setting was measured.
 	Seconds float64 `json:"seconds"`
-	// Need is what the step asks for, in samples a second over the measured ranks; 0 without a step.
+	// Need is the rate that the step needs, in samples per second over the measured ranks; 0 without a
+	// step.
 	Need float64 `json:"need_samples_per_s,omitempty"`
-	// Base is the ceiling of the setting that was asked about: the mean of all times that it was measured, first, last and on the
-	// axes. Margin is by how much others have to differ: what lies between these times, and 5 % at least.
+	// Base is the ceiling of the base setting: the mean of all its measurements, first, last and on
+	// the axes. Margin is the difference that counts: the spread of these measurements, at least 5 %.
 	Base   float64 `json:"base_samples_per_s"`
 	Margin float64 `json:"margin"`
 	Axes   []Axis  `json:"axes"`
-	// Flags are recommended, empty for what was asked about. Best is what they came to.
+	// Flags are the recommended flags, empty for the base setting. Best is their measurement.
 	Flags   []string `json:"recommended"`
 	Reasons []string `json:"reasons"`
 	Best    float64  `json:"recommended_samples_per_s"`
 
-	lean bool // only what gives more is left
+	lean bool // only points that gain more than the margin are left
 }
 
 // Sweeper runs a Sweep.
 type Sweeper struct {
 	// Run measures a setting without a step.
 	Run func(ctx context.Context, s Setting) (Summary, error)
-	// Base is where it starts. Memory is the budget that it has, CPUs how many a rank may use, Requests what the store sends at once.
+	// Base is the setting to start from. Memory is its budget, CPUs how many a rank may use, Requests
+	// how many requests the store sends concurrently.
 	Base     Setting
 	Memory   int64
 	CPUs     int
@@ -71,11 +76,11 @@ type Sweeper struct {
 	Seconds  float64
 	// Cache is a folder to try, empty for none.
 	Cache string
-	// Say is told before each measurement.
+	// Say is called before each measurement.
 	Say func(n, of int, what string)
 }
 
-// Axes are the settings to try.
+// axes returns the settings to try.
 func (s *Sweeper) axes() []Axis {
 	var all []Axis
 	workers := Axis{Name: "workers"}
@@ -89,7 +94,7 @@ func (s *Sweeper) axes() []Axis {
 			base := n == s.Base.Requests || s.Base.NoAutotune && s.Base.Requests == 0 && n == s.Requests
 			requests.add(fmt.Sprint(n), fmt.Sprintf("--requests %d", n), base, func(t *Setting) { t.Requests = n })
 		}
-		if s.Base.Requests == 0 && !s.Base.NoAutotune { // which may take more than all of these
+		if s.Base.Requests == 0 && !s.Base.NoAutotune { // which may exceed all of these
 			requests.add("as tuned", "", true, func(*Setting) {})
 		}
 		all = append(all, requests)
@@ -123,10 +128,10 @@ func (a *Axis) add(value, flags string, base bool, apply func(*Setting)) {
 	a.Points = append(a.Points, Point{Value: value, Flags: flags, Base: base, apply: apply})
 }
 
-// Sweep measures all axes, one after the other, and then what they recommend together.
+// Sweep measures all axes, one after the other, and then their recommendations together.
 func (s *Sweeper) Sweep(ctx context.Context) (*Sweep, error) {
 	axes := s.axes()
-	total, n := 4, 0 // with the setting itself, twice, and what is recommended, twice at most
+	total, n := 4, 0 // the base setting twice, and recommendations at most twice
 	for i := range axes {
 		total += len(axes[i].Points)
 	}
@@ -180,7 +185,7 @@ func (s *Sweeper) Sweep(ctx context.Context) (*Sweep, error) {
 	return out, nil
 }
 
-// settle finds out for each axis where returns diminish, and what follows.
+// settle computes the base and the margin, and the recommendation of each axis.
 func (s *Sweep) settle(first, last float64) {
 	same := []float64{first, last}
 	for i := range s.Axes {
@@ -214,8 +219,8 @@ func (s *Sweep) choose() {
 	}
 }
 
-// confirm keeps a recommendation that is as good as it looked. Of one that is not, what gave more by itself is tried once more, without
-// what was only cheaper; otherwise nothing is recommended.
+// confirm reports whether the recommendations together reach the expected rate. If not, it drops
+// those that were only cheaper, so that the rest is measured once more; after that it drops all.
 func (s *Sweep) confirm(got float64) bool {
 	if got >= (1-s.Margin)*s.Base || (s.Need > 0 && got >= headroom*s.Need) {
 		s.Best = got
@@ -234,14 +239,14 @@ func (s *Sweep) confirm(got float64) bool {
 	} else {
 		s.Flags = []string{}
 	}
-	s.Reasons = append(s.Reasons, fmt.Sprintf("together they came to %s samples/s, less than the %s without: %s", number(got), number(s.Base), why))
+	s.Reasons = append(s.Reasons, fmt.Sprintf("together they gave %s samples/s, less than the %s without: %s", number(got), number(s.Base), why))
 	return false
 }
 
-// headroom is how much more than the step needs a ceiling should be.
+// headroom is the desired ratio of the ceiling to what the step needs.
 const headroom = 1.1
 
-// settle finds the cheapest point that does, and says why.
+// settle finds the cheapest sufficient point, and gives the reason.
 func (a *Axis) settle(base, need, margin float64) {
 	best, baseAt := 0.0, -1
 	for i := range a.Points {
@@ -262,7 +267,7 @@ func (a *Axis) settle(base, need, margin float64) {
 	}
 	p := &a.Points[a.Enough]
 	switch {
-	case a.Order && p.Samples <= (1+margin)*base: // not worth another order
+	case a.Order && p.Samples <= (1+margin)*base: // the gain does not justify another order
 		if baseAt >= 0 {
 			a.Enough = baseAt
 		} else {
@@ -272,11 +277,11 @@ func (a *Axis) settle(base, need, margin float64) {
 	case a.Enough == len(a.Points)-1:
 		a.Reason = fmt.Sprintf("%s gives %s samples/s, and less gives less", p.Value, number(p.Samples))
 	default:
-		a.Reason = fmt.Sprintf("%s gives %s samples/s, %s; more comes to %s at best", p.Value, number(p.Samples), goal, number(a.above()))
+		a.Reason = fmt.Sprintf("%s gives %s samples/s, %s; more gives at most %s", p.Value, number(p.Samples), goal, number(a.above()))
 	}
 }
 
-// above is the best of what costs more than enough.
+// above returns the best rate of the points after Enough.
 func (a *Axis) above() (best float64) {
 	for i := a.Enough + 1; i < len(a.Points); i++ {
 		if !a.Points[i].Aside {
@@ -286,7 +291,7 @@ func (a *Axis) above() (best float64) {
 	return best
 }
 
-// chosen is the point to recommend, nil for what was asked about.
+// chosen returns the point to recommend, nil for the base value.
 func (a *Axis) chosen() *Point {
 	if a.kept || a.Enough < 0 || a.Points[a.Enough].Base || a.Points[a.Enough].Flags == "" {
 		return nil

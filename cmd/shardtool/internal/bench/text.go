@@ -50,28 +50,16 @@ func (r *Report) Text(w io.Writer) error {
 	return t.Flush()
 }
 
-// stalls is the table of causes, that of the first batch beside that of the steps.
+// stalls prints the table of causes, of the steps and of the first batch.
 func (r *Report) stalls(w io.Writer) {
-	first, total, sum := map[string]float64{}, 0.0, 0.0
-	for i := range r.Ranks {
-		for cause, d := range r.Ranks[i].FirstStalls {
-			first[cause] += d
-		}
-		sum += r.Ranks[i].Elapsed
-	}
-	for _, d := range r.Summary.Stalls {
-		total += d
-	}
-	total += r.Summary.Ready
 	fmt.Fprint(w, "\nWAITED FOR\tOF THE TIME\tOF THE WAIT\tFIRST BATCH\n")
-	for _, cause := range Causes() {
-		d := r.Summary.Stalls[cause]
-		if d == 0 && first[cause] == 0 {
-			continue
+	for _, row := range r.stallRows() {
+		first := ""
+		if row.Cause != ready {
+			first = span(row.First)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", cause, percent(d/max(sum, 1e-9)), percent(d/max(total, 1e-9)), span(first[cause]/float64(len(r.Ranks))))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", row.Cause, percent(row.Time), percent(row.Wait), first)
 	}
-	fmt.Fprintf(w, "(it was ready)\t%s\t%s\t\n", percent(r.Summary.Ready/max(sum, 1e-9)), percent(r.Summary.Ready/max(total, 1e-9)))
 }
 
 func (s *Sweep) text(w io.Writer) {
@@ -95,14 +83,14 @@ func (s *Sweep) text(w io.Writer) {
 			fmt.Fprintf(w, "%s %s\t%s samples/s\t%+.0f %%\t%s\t%s\n", a.Name, p.Value, number(p.Samples), 100*(p.Samples/max(s.Base, 1e-9)-1), span(p.First), note)
 		}
 	}
-	fmt.Fprintf(w, "\nOne setting at a time, %s each; below %.0f %% a difference says nothing here.\n", span(s.Seconds), 100*s.Margin)
+	fmt.Fprintf(w, "\nOne setting at a time, %s each; below %.0f %% a difference means nothing here.\n", span(s.Seconds), 100*s.Margin)
 	if s.Need > 0 {
 		fmt.Fprintf(w, "The step needs %s samples/s.\n", number(s.Need))
 	}
 	if len(s.Flags) == 0 {
-		fmt.Fprint(w, "Recommended: what was asked about, as it is.\n")
+		fmt.Fprint(w, "Recommended: the settings as asked.\n")
 	} else {
-		fmt.Fprintf(w, "Recommended: %s, which came to %s samples/s.\n", strings.Join(s.Flags, " "), number(s.Best))
+		fmt.Fprintf(w, "Recommended: %s, which gave %s samples/s.\n", strings.Join(s.Flags, " "), number(s.Best))
 	}
 	for _, reason := range s.Reasons {
 		fmt.Fprintf(w, "  %s\n", reason)
@@ -114,7 +102,7 @@ func (s *Sweep) text(w io.Writer) {
 	}
 }
 
-// compare holds the report against an earlier one.
+// compare prints the differences to an earlier report.
 func (r *Report) compare(w io.Writer, b *Report) {
 	fmt.Fprintf(w, "\nAGAINST %s\tBEFORE\tNOW\t\n", b.Time.Format(time.DateTime))
 	row := func(name string, before, now float64, text func(float64) string) {
@@ -135,7 +123,7 @@ func (r *Report) compare(w io.Writer, b *Report) {
 	}
 }
 
-// Unlike names what makes two reports hard to compare.
+// Unlike lists the conditions that differ between two reports.
 func (r *Report) Unlike(b *Report) (all []string) {
 	differ := func(what string, before, now any) {
 		if before != now {
@@ -174,7 +162,7 @@ func (h *Host) text() string {
 	return t + fmt.Sprintf(", load %.2f before", h.Load)
 }
 
-// tuning is what the ranks came to, in words.
+// tuning describes the result of autotuning.
 func (r *Report) tuning() string {
 	s, t := &r.Summary, ""
 	if s.Requests > 0 {
@@ -187,7 +175,7 @@ func (r *Report) tuning() string {
 	return t + "after " + plural(int(s.Decisions), "decision")
 }
 
-// asked is the run in words.
+// asked describes the run.
 func (r *Report) asked() string {
 	t := plural(r.Summary.Ranks, "rank")
 	if r.Setting.World != r.Summary.Ranks {
@@ -215,7 +203,7 @@ func (r *Report) asked() string {
 	return t
 }
 
-// span writes seconds as a person reads them.
+// span formats seconds for people.
 func span(s float64) string {
 	d := time.Duration(s * 1e9)
 	for unit := time.Nanosecond; unit < time.Second; unit *= 1000 {
@@ -230,7 +218,7 @@ func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 func rate(v float64) string    { return fmt.Sprintf("%s MB/s", number(v/1e6)) }
 func size(n int64) string      { return humanize.IBytes(uint64(max(n, 0))) }
 
-// number writes three digits or more.
+// number formats a value with at least three digits.
 func number(v float64) string {
 	switch {
 	case v >= 1000:

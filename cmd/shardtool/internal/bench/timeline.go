@@ -6,13 +6,15 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// Timeline divides a run into buckets of equal width. A run that becomes longer than expected doubles the width.
+// Timeline divides a run into buckets of equal width. The width doubles when a run takes longer
+// than expected.
 type Timeline struct {
 	Width   float64  `json:"bucket_s"`
 	Buckets []Bucket `json:"buckets"`
 }
 
-// Bucket is what happened in a span of a run. Wait, Step and Stalls are seconds, Stalls in the order of Causes. Pieces are means.
+// Bucket is what happened in a span of a run. Wait, Step and Stalls are seconds, Stalls in the
+// order of Causes. Queued, Reading, Paused and Decoding are mean numbers of pieces.
 type Bucket struct {
 	Wait    float64   `json:"wait"`
 	Step    float64   `json:"step"`
@@ -26,7 +28,7 @@ type Bucket struct {
 	Decoding float64 `json:"decoding"`
 	Looks    int     `json:"looks"` // how often pieces were counted
 
-	// Resident bytes, Goroutines and open Files are the most that the process had when somebody looked; 0: nobody did.
+	// Resident bytes, Goroutines and open Files are the maximum of the measurements; 0 without any.
 	Resident   int64 `json:"resident_bytes,omitempty"`
 	Goroutines int   `json:"goroutines,omitempty"`
 	Files      int   `json:"open_files,omitempty"`
@@ -37,12 +39,12 @@ const (
 	firstBuckets = 240
 )
 
-// newTimeline is for a run of about d.
+// newTimeline returns the timeline of a run of about d.
 func newTimeline(d time.Duration) *Timeline {
 	return &Timeline{Width: max(d.Seconds()/firstBuckets, 1e-3)}
 }
 
-// bucket is the one at a moment, in seconds from the beginning.
+// bucket returns the bucket of a time, in seconds from the beginning.
 func (t *Timeline) bucket(at float64) *Bucket {
 	for int(max(at, 0)/t.Width) >= mostBuckets {
 		t.fold()
@@ -54,7 +56,7 @@ func (t *Timeline) bucket(at float64) *Bucket {
 	return &t.Buckets[i]
 }
 
-// fold joins buckets two by two.
+// fold joins pairs of buckets.
 func (t *Timeline) fold() {
 	half := make([]Bucket, 0, mostBuckets)
 	for i := range t.Buckets {
@@ -87,9 +89,10 @@ func (b *Bucket) stall(cause int, d float64) {
 	b.Stalls[cause] += d
 }
 
-// spread divides a span of time over the buckets it touches: part gets a bucket and its share of the span.
+// spread divides a span of time over its buckets: it calls part with each bucket and the part of
+// the span in it.
 func (t *Timeline) spread(from, to float64, part func(b *Bucket, seconds, share float64)) {
-	t.bucket(to) // folds, so that the width stays what it is
+	t.bucket(to) // may fold; after this the width does not change
 	for at := max(from, 0); at < to; {
 		i := int(at / t.Width)
 		end := min(float64(i+1)*t.Width, to)
@@ -102,7 +105,8 @@ func (t *Timeline) spread(from, to float64, part func(b *Bucket, seconds, share 
 	}
 }
 
-// batch books a wait, its causes, and the step behind it; what came with the batch is spread over both. Times are seconds from the beginning.
+// batch adds a wait with its causes, and the step after it. The samples and bytes of the batch are
+// spread over both. Times are seconds from the beginning.
 func (t *Timeline) batch(asked, came, done float64, stalls reader.Stalls, samples int, size uint64) {
 	t.spread(asked, came, func(b *Bucket, s, share float64) {
 		b.Wait += s

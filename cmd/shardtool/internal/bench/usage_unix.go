@@ -4,7 +4,7 @@ package bench
 
 import "golang.org/x/sys/unix"
 
-// processorSeconds is what this process has used so far.
+// processorSeconds returns the processor time that this process has used.
 func processorSeconds() float64 {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {

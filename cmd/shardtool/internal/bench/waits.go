@@ -2,8 +2,8 @@ package bench
 
 import "math"
 
-// Waits are counted in buckets whose bounds grow by a hundredth, from a nanosecond to years: a run of days takes no more memory than
-// one of seconds.
+// Waits are counted in buckets whose bounds grow by a hundredth, from a nanosecond to years, so the
+// memory does not depend on the duration of the run.
 const (
 	waitFloor   = 1e-9
 	waitBuckets = 4096
@@ -11,14 +11,14 @@ const (
 
 var waitGrowth = math.Log(1.01)
 
-// waitCounts is the distribution of waits. The zero value has none.
+// waitCounts is the distribution of waits. The zero value is empty.
 type waitCounts struct {
 	counts    [waitBuckets]uint64
 	n         uint64
 	sum, most float64
 }
 
-// add counts a wait of so many seconds.
+// add counts a wait, in seconds.
 func (w *waitCounts) add(seconds float64) {
 	i := 0
 	if seconds > waitFloor {
@@ -30,7 +30,7 @@ func (w *waitCounts) add(seconds float64) {
 	w.most = max(w.most, seconds)
 }
 
-// quantile is the q-th quantile, of a hundredth too much at most; 0 of none.
+// quantile returns the q-th quantile, at most a hundredth too large; 0 without waits.
 func (w *waitCounts) quantile(q float64) float64 {
 	rank, below := uint64(math.Ceil(q*float64(w.n))), uint64(0)
 	for i, n := range w.counts {

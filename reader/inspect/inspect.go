@@ -1,0 +1,134 @@
+// Package inspect describes data sets and checkpoints beyond what their manifests state: histograms
+// of field sizes, the first difference of two data sets, and where the lanes of a checkpoint are.
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Histogram counts sizes by powers of two: entry 0 counts those of 0 bytes, entry i those from
+// 2^(i−1) up to, but not including, 2^i. The last entry has no upper bound.
+type Histogram [64]int
+
+// Sizes returns the histogram of each field's sizes, by name. It reads the indexes of at most this
+// many shards, spread evenly over the data set, and returns how many it read.
+func Sizes(ctx context.Context, d *reader.Dataset, shards int) (fields map[string]*Histogram, read int, err error) {
+	n := d.NumShards()
+	read = min(n, shards)
+	fields = map[string]*Histogram{}
+	for i := range read {
+		ix, err := d.Index(ctx, i*n/read)
+		if err != nil {
+			return nil, 0, err
+		}
+		for f, sizes := range ix.Sizes {
+			h := fields[ix.Fields[f]]
+			if h == nil {
+				h = new(Histogram)
+				fields[ix.Fields[f]] = h
+			}
+			for _, s := range sizes {
+				h[min(bits.Len64(s), len(h)-1)]++
+			}
+		}
+	}
+	return fields, read, nil
+}
+
+// Difference describes the first difference of two data sets, and is empty when both have the same
+// samples in the same blocks.
+func Difference(ctx context.Context, a, b *reader.Dataset) (string, error) {
+	if a.Digest() == b.Digest() {
+		return "", nil
+	}
+	for i := range min(a.NumShards(), b.NumShards()) {
+		x, err := a.Shard(ctx, i)
+		if err != nil {
+			return "", err
+		}
+		y, err := b.Shard(ctx, i)
+		if err != nil {
+			return "", err
+		}
+		if x.Hash != y.Hash || x.Samples != y.Samples {
+			return fmt.Sprintf("shard %d differs: %s has %d samples, %s has %d", i, x.Name, x.Samples, y.Name, y.Samples), nil
+		}
+	}
+	if a.NumShards() != b.NumShards() {
+		return fmt.Sprintf("shard %d is in one of them only", min(a.NumShards(), b.NumShards())), nil
+	}
+	return "the digests differ, though all shards are the same", nil
+}
+
+// Lane is the place of a lane: how many of its samples are done, and where the next one is.
+type Lane struct {
+	Lane   int    `json:"lane"`
+	Done   uint64 `json:"done"`
+	Length uint64 `json:"length"`
+	// The next sample: the shard, the block in it and the first byte of the block, the sample's place
+	// in the block, and its number in storage order. Shard is empty when the lane is done.
+	Shard  string `json:"shard,omitempty"`
+	Block  int    `json:"block"`
+	Offset int64  `json:"offset"`
+	Index  uint32 `json:"index"`
+	Number uint64 `json:"number"`
+}
+
+// Lanes returns the places of all lanes at a position of an epoch. The plan is one over d.
+func Lanes(ctx context.Context, d *reader.Dataset, plan *order.Plan, epoch, position uint64) ([]Lane, error) {
+	heads, err := plan.LaneHeads(epoch, position)
+	if err != nil {
+		return nil, err
+	}
+	lanes := make([]Lane, 0, len(heads))
+	for _, h := range heads {
+		l := Lane{Lane: h.Lane, Done: h.Done, Length: h.Length}
+		if h.Done < h.Length {
+			l.Index, l.Number = h.Next.Index, h.Next.Number
+			if err := l.locate(ctx, d, h.Shard); err != nil {
+				return nil, err
+			}
+		}
+		lanes = append(lanes, l)
+	}
+	return lanes, nil
+}
+
+// locate fills in the shard and block of the next sample.
+func (l *Lane) locate(ctx context.Context, d *reader.Dataset, shard int) error {
+	info, err := d.Shard(ctx, shard)
+	if err != nil {
+		return err
+	}
+	rows, err := d.Rows(ctx, shard)
+	if err != nil {
+		return err
+	}
+	at, err := d.Locate(ctx, l.Number)
+	if err != nil {
+		return err
+	}
+	l.Shard, l.Block, l.Offset = info.Name, at.Block, blockOffset(rows, at.Block)
+	return nil
+}
+
+// blockOffset returns where a block's stored bytes begin in its shard. Rows without samples
+// continue the block before them.
+func blockOffset(rows []format.Row, block int) (offset int64) {
+	n := -1
+	for _, r := range rows {
+		if r.Samples > 0 {
+			if n++; n == block {
+				return offset
+			}
+		}
+		offset += int64(r.Stored)
+	}
+	return offset
+}

@@ -1,0 +1,267 @@
+// Package tars finds the plain tar archives that addresses stand for, so that writer.Index can
+// index them where they are.
+//
+//	addresses ──▶ archives of a folder, a glob or a store ──▶ the folder above all of them ──▶ names below it
+package tars
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/source"
+	"github.com/shardtool/shardtool/writer/source/tar"
+)
+
+// Errors of Find.
+var (
+	// ErrAddress: an address is not a glob, or is outside the folder of the data set.
+	ErrAddress = errors.New("wrong address")
+	// ErrNotPlain: an address stands for something other than plain tars.
+	ErrNotPlain = errors.New("not a plain tar")
+)
+
+// kindError is an error of one of these kinds whose text is complete.
+type kindError struct {
+	error
+	kind error
+}
+
+func (e kindError) Unwrap() []error { return []error{e.error, e.kind} }
+
+func addressf(msg string, args ...any) error { return kindError{fmt.Errorf(msg, args...), ErrAddress} }
+
+// Archives are plain tars below one folder or prefix.
+type Archives struct {
+	Store objstore.Store
+	// Names are the names in Store, in the order of the addresses.
+	Names []string
+	// Size is the sum of their sizes.
+	Size int64
+}
+
+// Open opens the folder or store of an address.
+type Open func(ctx context.Context, addr string) (objstore.Store, error)
+
+// Find lists the archives that addresses stand for. An address is a folder or a prefix of a store,
+// which stands for all .tar files below it, or names files, by globs and braces too. The archives
+// must be below out; with an empty out below the folder of the first address. Archives and
+// addresses that do not exist are fs.ErrNotExist; an address that cannot be indexed is an
+// ErrAddress.
+func Find(ctx context.Context, open Open, addrs []string, out string) (*Archives, error) {
+	f := finder{ctx: ctx, open: open}
+	var all []string // addresses of archives
+	base := out
+	for _, addr := range addrs {
+		dir, names, err := f.list(addr)
+		if err != nil {
+			return nil, err
+		}
+		if base == "" {
+			base = dir
+		}
+		for _, name := range names {
+			all = append(all, join(dir, name))
+		}
+	}
+	store, err := open(ctx, base)
+	if err != nil {
+		return nil, err
+	}
+	found := &Archives{Store: store}
+	for _, addr := range all {
+		name, ok := below(base, addr)
+		if !ok {
+			return nil, addressf("%s does not lie below %s: an index names archives of its own folder; move them there, or pack them", addr, base)
+		}
+		info, err := store.Stat(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		found.Size += info.Size
+		found.Names = append(found.Names, name)
+	}
+	return found, nil
+}
+
+type finder struct {
+	ctx  context.Context
+	open Open
+}
+
+// list lists the archives of one address: their folder or store, and their names below it.
+func (f *finder) list(addr string) (dir string, names []string, err error) {
+	if strings.Contains(addr, "://") {
+		return f.listStore(addr)
+	}
+	info, err := os.Stat(addr)
+	switch {
+	case err == nil && info.IsDir():
+		store, err := f.open(f.ctx, addr)
+		if err != nil {
+			return "", nil, err
+		}
+		names, err := f.match(store, "", "**", addr)
+		return addr, names, err
+	case err == nil:
+		names = []string{addr}
+	case strings.ContainsAny(addr, "*?[{"):
+		if names, err = source.Expand(addr); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			err = kindError{err, ErrAddress}
+		}
+		if err != nil {
+			return "", nil, err
+		}
+	default:
+		return "", nil, fmt.Errorf("source %s: %w", addr, fs.ErrNotExist)
+	}
+	return commonFolder(names)
+}
+
+// commonFolder returns the deepest folder that all files are below, and their names below it.
+func commonFolder(files []string) (dir string, names []string, err error) {
+	dir = filepath.Dir(files[0])
+	for _, file := range files {
+		if !strings.HasSuffix(file, format.TarSuffix) {
+			return "", nil, notPlain(file)
+		}
+		for _, ok := below(dir, file); !ok; _, ok = below(dir, file) {
+			up := filepath.Dir(dir)
+			if up == dir {
+				break
+			}
+			dir = up
+		}
+	}
+	for _, file := range files {
+		name, _ := below(dir, file)
+		names = append(names, name)
+	}
+	return dir, names, nil
+}
+
+func notPlain(name string) error {
+	return kindError{fmt.Errorf("source %s is no plain tar: compressed archives cannot be indexed where they are", name), ErrNotPlain}
+}
+
+// listStore lists the archives of an address of a store: one, those of a glob, or all below a
+// prefix.
+func (f *finder) listStore(addr string) (dir string, names []string, err error) {
+	place, query, _ := strings.Cut(addr, "?")
+	if query != "" {
+		query = "?" + query
+	}
+	scheme, rest, _ := strings.Cut(place, "://")
+	host, name, _ := strings.Cut(rest, "/")
+	pattern := "**"
+	glob := strings.ContainsAny(name, "*[{")
+	if glob || tar.Is(name) {
+		end := len(name)
+		if glob {
+			end = strings.IndexAny(name, "*[{")
+		}
+		end = strings.LastIndexByte(name[:end], '/') + 1
+		name, pattern = name[:end], name[end:]
+	}
+	dir = strings.TrimSuffix(scheme+"://"+host+"/"+name, "/") + query
+	store, err := f.open(f.ctx, dir)
+	if err != nil {
+		return "", nil, err
+	}
+	words, err := source.Braces(pattern)
+	if err != nil {
+		return "", nil, kindError{err, ErrAddress}
+	}
+	for _, word := range words {
+		meta := strings.IndexAny(word, "*[?\\")
+		if meta < 0 {
+			if !strings.HasSuffix(word, format.TarSuffix) {
+				return "", nil, notPlain(word)
+			}
+			names = append(names, word)
+			continue
+		}
+		more, err := f.match(store, word[:meta], word, addr)
+		if err != nil {
+			return "", nil, err
+		}
+		names = append(names, more...)
+	}
+	return dir, names, nil
+}
+
+// match lists the plain tars of a store whose names match a pattern, in order. prefix is common to
+// all of them.
+func (f *finder) match(store objstore.Store, prefix, pattern, addr string) (names []string, err error) {
+	compressed := ""
+	for info, err := range store.List(f.ctx, prefix) {
+		if err != nil {
+			return nil, err
+		}
+		match, err := doublestar.Match(pattern, info.Name)
+		if err != nil {
+			return nil, addressf("source %s: not a glob; write one such as s3://bucket/prefix/*.tar", addr)
+		}
+		switch {
+		case !match || strings.HasPrefix(path.Base(info.Name), "."):
+		case strings.HasSuffix(info.Name, format.TarSuffix):
+			names = append(names, info.Name)
+		case tar.Is(info.Name):
+			compressed = info.Name
+		}
+	}
+	if names == nil && compressed != "" {
+		return nil, notPlain(compressed)
+	}
+	if names == nil {
+		return nil, fmt.Errorf("source %s: no .tar there: %w", addr, fs.ErrNotExist)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// join returns the address of an object of a folder or store.
+func join(dir, name string) string {
+	if !strings.Contains(dir, "://") {
+		return filepath.Join(dir, filepath.FromSlash(name))
+	}
+	place, query, ok := strings.Cut(dir, "?")
+	if ok {
+		query = "?" + query
+	}
+	return strings.TrimSuffix(place, "/") + "/" + name + query
+}
+
+// below returns the name that the object at an address has in a folder or store, and whether it is
+// below it.
+func below(dir, addr string) (string, bool) {
+	remote := strings.Contains(dir, "://")
+	if remote != strings.Contains(addr, "://") {
+		return "", false
+	}
+	if remote {
+		d, _, _ := strings.Cut(dir, "?")
+		a, _, _ := strings.Cut(addr, "?")
+		return strings.CutPrefix(a, strings.TrimSuffix(d, "/")+"/")
+	}
+	d, err := filepath.Abs(dir)
+	a, err2 := filepath.Abs(addr)
+	if err != nil || err2 != nil {
+		return "", false
+	}
+	rel, err := filepath.Rel(d, a)
+	if err != nil || rel == "." || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		return "", false
+	}
+	return filepath.ToSlash(rel), true
+}
