@@ -105,11 +105,11 @@ func PartList(parts []int) string {
 func (s *partSet) writer(store objstore.Store, opt CommitOptions) (*Writer, error) {
 	all := Options{Name: s.report.Name, KeepDuplicates: opt.KeepDuplicates, Memory: opt.Memory, TempDir: opt.TempDir}
 	switch mode := s.common["mode"]; mode {
-	case Overwrite.String():
-		all.Mode = Overwrite
-	case Append.String():
-		all.Mode = Append
-	case Create.String(), "":
+	case ModeOverwrite.String():
+		all.Mode = ModeOverwrite
+	case ModeAppend.String():
+		all.Mode = ModeAppend
+	case ModeCreate.String(), "":
 	default:
 		return nil, fmt.Errorf("writer: %w: mode %q of the parts is none of this version", format.ErrCorrupt, mode)
 	}

@@ -48,10 +48,10 @@ func faultCases(t *testing.T) map[string]faultCase {
 	}
 	return map[string]faultCase{
 		// Plain shards for the most part: an encoder's tables take longer to make than a data set of this size.
-		"create":     {mem.New(), with(writer.Create, true), more},
-		"createZstd": {mem.New(), with(writer.Create, false), more},
-		"overwrite":  {packed(true), with(writer.Overwrite, true), more},
-		"append":     {packed(true), with(writer.Append, true), more},
+		"create":     {mem.New(), with(writer.ModeCreate, true), more},
+		"createZstd": {mem.New(), with(writer.ModeCreate, false), more},
+		"overwrite":  {packed(true), with(writer.ModeOverwrite, true), more},
+		"append":     {packed(true), with(writer.ModeAppend, true), more},
 	}
 }
 
@@ -150,7 +150,7 @@ func eachFault(t *testing.T, fault storetest.Fault, open func() objstore.Store, 
 // TestEveryFaultOfPrune: generations that are to stay are whole after each fault, and pruning again ends the same.
 func TestEveryFaultOfPrune(t *testing.T) {
 	before := mem.New()
-	for i, mode := range []writer.Mode{writer.Create, writer.Overwrite, writer.Overwrite} {
+	for i, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite, writer.ModeOverwrite} {
 		opt := small("d")
 		opt.Mode, opt.Plain = mode, i == 1
 		mustPack(t, before, &synth{items: makeItems(20, 12<<10, uint64(i)), tag: string(rune('a' + i))}, opt)
@@ -159,7 +159,7 @@ func TestEveryFaultOfPrune(t *testing.T) {
 	left := &synth{items: makeItems(20, 12<<10, 9), tag: "left"}
 	left.items[19].open = errRead
 	opt := small("left")
-	opt.Mode = writer.Overwrite
+	opt.Mode = writer.ModeOverwrite
 	if _, err := writer.Pack(t.Context(), before, left, opt); !errors.Is(err, errRead) {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func (w *Writer) indexable(names []string) error {
 		return fmt.Errorf("%w: there is no archive to index", ErrEmpty)
 	}
 	seen := map[string]bool{}
-	if w.prior != nil && w.opt.Mode == Append {
+	if w.prior != nil && w.opt.Mode == ModeAppend {
 		for i := range w.prior.Shards {
 			seen[w.prior.Shards[i].Name] = true
 		}

@@ -351,7 +351,7 @@ func TestIndexRefused(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Index(ctx, store, []string{"a.tar", "b.tar"}, Options{Mode: Overwrite}); !errors.Is(err, context.Canceled) {
+	if _, err := Index(ctx, store, []string{"a.tar", "b.tar"}, Options{Mode: ModeOverwrite}); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
 }
@@ -368,13 +368,13 @@ func TestIndexGenerations(t *testing.T) {
 	if _, err := Index(t.Context(), store, []string{"a.tar"}, Options{}); !errors.Is(err, ErrExists) {
 		t.Errorf("indexed again: %v", err)
 	}
-	if _, err := Index(t.Context(), store, []string{"a.tar"}, Options{Mode: Append}); err == nil {
+	if _, err := Index(t.Context(), store, []string{"a.tar"}, Options{Mode: ModeAppend}); err == nil {
 		t.Error("an archive that is there is added")
 	}
-	if res, err := Index(t.Context(), store, []string{"b.tar"}, Options{Mode: Append}); err != nil || res.Shards != 2 || res.Written != 30 {
+	if res, err := Index(t.Context(), store, []string{"b.tar"}, Options{Mode: ModeAppend}); err != nil || res.Shards != 2 || res.Written != 30 {
 		t.Errorf("%+v, %v", res, err)
 	}
-	w, err := New(t.Context(), store, Options{Mode: Append})
+	w, err := New(t.Context(), store, Options{Mode: ModeAppend})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +406,7 @@ func TestIndexGenerations(t *testing.T) {
 	if r, err := check.Verify(t.Context(), store, check.Options{}); err != nil || r.OK() {
 		t.Errorf("an archive that changed: %v", err)
 	}
-	if res, err := Index(t.Context(), store, []string{"a.tar", "b.tar"}, Options{Mode: Overwrite}); err != nil || res.Generation != 4 {
+	if res, err := Index(t.Context(), store, []string{"a.tar", "b.tar"}, Options{Mode: ModeOverwrite}); err != nil || res.Generation != 4 {
 		t.Fatal(res, err)
 	}
 	if r, err := check.Verify(t.Context(), store, check.Options{Deep: true}); err != nil || !r.OK() {

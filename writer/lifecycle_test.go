@@ -57,7 +57,7 @@ func TestLifecycle(t *testing.T) {
 	}
 	sameObjects(t, "after Abort after Close", objects(t, st), before)
 
-	w = newWriter(t, st, writer.Options{Mode: writer.Overwrite})
+	w = newWriter(t, st, writer.Options{Mode: writer.ModeOverwrite})
 	if err := w.Write(t.Context(), one("c")); err != nil {
 		t.Fatal(err)
 	}

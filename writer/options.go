@@ -12,16 +12,16 @@ import (
 	"github.com/shardtool/shardtool/internal/build"
 )
 
-// Mode says what New expects to find.
+// Mode is what a Writer does with an existing data set.
 type Mode int
 
 const (
-	// Create a data set where there is none.
-	Create Mode = iota
-	// Overwrite publishes a new generation in place of what is there, or the first one.
-	Overwrite
-	// Append publishes a new generation: the samples that are there, then the new ones.
-	Append
+	// ModeCreate makes a new data set; an existing one is ErrExists.
+	ModeCreate Mode = iota
+	// ModeOverwrite publishes a new generation in place of the current one, if any.
+	ModeOverwrite
+	// ModeAppend publishes a new generation: the existing samples, then the new ones.
+	ModeAppend
 )
 
 func (m Mode) String() string { return [...]string{"create", "overwrite", "append"}[m] }
@@ -152,7 +152,7 @@ func (o Options) filled() (Options, error) {
 		return o, fmt.Errorf("shard size of %d bytes is below the block size of %d", o.ShardSize, o.BlockSize)
 	case o.SamplesPerShard < 0 || o.Workers < 0 || o.Memory < 0 || o.MaxSkipped < 0:
 		return o, errors.New("samples per shard, workers, memory and skipped samples cannot be negative")
-	case o.Level < format.LevelDefault || o.Level > format.LevelBest || o.Mode < Create || o.Mode > Append ||
+	case o.Level < format.LevelDefault || o.Level > format.LevelBest || o.Mode < ModeCreate || o.Mode > ModeAppend ||
 		o.OnError < OnErrorFail || o.OnError > OnErrorSkip:
 		return o, fmt.Errorf("level %d, mode %d or on-error %d is none of this package's constants", o.Level, o.Mode, o.OnError)
 	case !(o.MaxSkippedShare >= 0 && o.MaxSkippedShare <= 1): // NaN too

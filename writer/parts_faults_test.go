@@ -22,9 +22,9 @@ import (
 // published but the whole, and doing it all again leads to the bytes of an undisturbed run.
 func TestEveryFaultOfParts(t *testing.T) {
 	src := func() *synth { return &synth{items: makeItems(8, 12<<10, 2), tag: "f", attrs: true} }
-	for _, mode := range []writer.Mode{writer.Create, writer.Append} {
+	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeAppend} {
 		before := mem.New()
-		if mode == writer.Append {
+		if mode == writer.ModeAppend {
 			base := &synth{items: makeItems(4, 12<<10, 1), tag: "base", attrs: true}
 			for i := range base.items {
 				base.items[i].key = "base/" + base.items[i].key
@@ -51,7 +51,7 @@ func TestEveryFaultOfParts(t *testing.T) {
 		}
 		want := objects(t, clean)
 		for kind, fault := range faultKinds {
-			if mode == writer.Append && kind != "kill" && kind != "after" {
+			if mode == writer.ModeAppend && kind != "kill" && kind != "after" {
 				continue // the rest is not another path than with the other
 			}
 			t.Run(fmt.Sprint(mode, "/", kind), func(t *testing.T) {
@@ -160,10 +160,10 @@ func TestPartsInProcesses(t *testing.T) {
 
 // TestPruneParts: the objects of a pack in parts are as young as the youngest of them.
 func TestPruneParts(t *testing.T) {
-	for _, mode := range []writer.Mode{writer.Create, writer.Overwrite} {
+	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite} {
 		st := &aged{Store: mem.New(), ages: map[string]time.Duration{}}
 		opt := small("d")
-		if mode == writer.Overwrite {
+		if mode == writer.ModeOverwrite {
 			mustPack(t, st, &synth{items: makeItems(5, 99, 1), tag: "b"}, opt)
 			opt.Mode = mode
 		}
@@ -198,14 +198,14 @@ func TestPruneParts(t *testing.T) {
 			t.Fatalf("%+v %v", res, err)
 		}
 		for name := range objects(t, st) {
-			if strings.Contains(name, "-p000") || (strings.HasPrefix(name, "part-") && name != stranger) || (mode == writer.Create && name != stranger) {
+			if strings.Contains(name, "-p000") || (strings.HasPrefix(name, "part-") && name != stranger) || (mode == writer.ModeCreate && name != stranger) {
 				t.Errorf("%s stays", name)
 			}
 		}
 		if _, err := st.Stat(t.Context(), stranger); err != nil {
 			t.Error(err)
 		}
-		if mode == writer.Overwrite {
+		if mode == writer.ModeOverwrite {
 			mustLoad(t, st)
 		} else if _, err := st.Stat(t.Context(), "manifest.json"); !errors.Is(err, fs.ErrNotExist) {
 			t.Error(err)

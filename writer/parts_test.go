@@ -348,7 +348,7 @@ func TestPartsSkipped(t *testing.T) {
 
 // TestPartsFollow appends and overwrites in parts.
 func TestPartsFollow(t *testing.T) {
-	for _, mode := range []writer.Mode{writer.Overwrite, writer.Append} {
+	for _, mode := range []writer.Mode{writer.ModeOverwrite, writer.ModeAppend} {
 		base := &synth{items: makeItems(20, 12<<10, 1), tag: "base"}
 		st := mem.New()
 		mustPack(t, st, base, small("d"))
@@ -373,7 +373,7 @@ func TestPartsFollow(t *testing.T) {
 		}
 		res := mustCommit(t, st, writer.CommitOptions{Parts: 3})
 		want, n := []*synth{src()}, uint64(60)
-		if mode == writer.Append {
+		if mode == writer.ModeAppend {
 			want, n = []*synth{base, src()}, 80
 		}
 		set := mustLoad(t, st)
@@ -391,14 +391,14 @@ func TestPartsFollow(t *testing.T) {
 		}
 		// The next generation in parts is another one.
 		more := func() *synth { return &synth{items: makeItems(9, 9<<10, 77), tag: "more"} }
-		opt.Mode = writer.Overwrite
+		opt.Mode = writer.ModeOverwrite
 		mustPart(t, st, more(), 1, 3, opt)
 		if r := missing(t, st, 3); !slices.Equal(r.Missing, []int{0, 2}) || r.Generation != 3 {
 			t.Fatalf("%+v", r)
 		}
 		// Somebody published in between: these parts follow nothing any more.
 		over := small("d")
-		over.Mode = writer.Overwrite
+		over.Mode = writer.ModeOverwrite
 		mustPack(t, late, more(), over)
 		digest := digestOf(t, late)
 		_, err := writer.Commit(t.Context(), late, writer.CommitOptions{Parts: 3})
@@ -410,7 +410,7 @@ func TestPartsFollow(t *testing.T) {
 	st := mem.New()
 	mustPack(t, st, &synth{items: makeItems(5, 9, 1), tag: "b"}, small("d"))
 	opt := small("d")
-	opt.Mode = writer.Append
+	opt.Mode = writer.ModeAppend
 	mustPart(t, st, partsSource(), 0, 2, opt)
 	mustPart(t, st, partsSource(), 1, 2, opt)
 	if _, err := writer.Commit(t.Context(), st, writer.CommitOptions{Parts: 2}); !errors.Is(err, format.ErrDuplicate) {

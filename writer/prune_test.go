@@ -24,7 +24,7 @@ func generations(t *testing.T, n int) (st *mem.Store, results []*writer.Result) 
 		opt := small("d")
 		opt.Plain = i%2 == 1
 		if i > 0 {
-			opt.Mode = writer.Overwrite
+			opt.Mode = writer.ModeOverwrite
 		}
 		results = append(results, mustPack(t, st, &synth{items: makeItems(12, 12<<10, uint64(i)), tag: string(rune('a' + i))}, opt))
 	}
@@ -81,7 +81,7 @@ func TestPruneAfterAppend(t *testing.T) {
 		src.items[i].key = "b/" + src.items[i].key
 	}
 	opt := small("d")
-	opt.Mode = writer.Append
+	opt.Mode = writer.ModeAppend
 	mustPack(t, st, src, opt)
 	res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1})
 	if err != nil {
@@ -213,11 +213,11 @@ func TestPruneRefuses(t *testing.T) {
 // TestPruneGrace: by default what is young and unnamed stays and is reported, and with it the older
 // shards of the pack it belongs to; older generations go at once.
 func TestPruneGrace(t *testing.T) {
-	for _, mode := range []writer.Mode{writer.Create, writer.Overwrite} {
+	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite} {
 		st := &aged{Store: mem.New(), ages: map[string]time.Duration{}}
 		var old map[string][]byte
 		opt := small("d")
-		if mode == writer.Overwrite {
+		if mode == writer.ModeOverwrite {
 			mustPack(t, st, &synth{items: makeItems(5, 99, 1), tag: "a"}, opt)
 			old = objects(t, st)
 			opt.Mode = mode
@@ -291,10 +291,10 @@ func (s *thenStore) Delete(ctx context.Context, name string) error {
 
 // TestPruneWhilePublished: a pack publishes between the listing and a deletion. What it published stays whole.
 func TestPruneWhilePublished(t *testing.T) {
-	for _, mode := range []writer.Mode{writer.Create, writer.Overwrite} {
+	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite} {
 		for n := range 3 {
 			st, opt := mem.New(), small("d")
-			if mode == writer.Overwrite {
+			if mode == writer.ModeOverwrite {
 				st, _ = generations(t, 1)
 			}
 			opt.Mode = mode

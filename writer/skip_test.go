@@ -183,7 +183,7 @@ func TestDuplicates(t *testing.T) {
 	mustPack(t, st, resumeSource(), opt)
 	more := &synth{items: makeItems(3, 100, 1)}
 	more.items[0].key, more.items[1].key = "new", "new2"
-	opt.Mode = writer.Append
+	opt.Mode = writer.ModeAppend
 	_, err := writer.Pack(t.Context(), st, more, opt)
 	if !errors.Is(err, format.ErrDuplicate) || !strings.Contains(err.Error(), "d-000000.tar") || !strings.Contains(err.Error(), "d-v0002-000000.tar") {
 		t.Fatal(err)

@@ -97,21 +97,21 @@ func (w *Writer) readPrior(ctx context.Context) error {
 	if err != nil {
 		// Only an object that was read and makes no sense is a data set in the way; a bucket that
 		// is missing or a server that refuses is not.
-		if damaged := errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) || errors.Is(err, objstore.ErrTooLarge); damaged && w.opt.Mode == Create {
+		if damaged := errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) || errors.Is(err, objstore.ErrTooLarge); damaged && w.opt.Mode == ModeCreate {
 			return fmt.Errorf("%w (and it cannot be read: %w)", ErrExists, err)
 		}
 		return err
 	}
 	exists := fmt.Errorf("%w (generation %d, %d samples)", ErrExists, sum.Generation, sum.Samples)
-	if w.opt.Mode == Create && !w.opt.Resume {
+	if w.opt.Mode == ModeCreate && !w.opt.Resume {
 		return exists
 	}
 	w.prior, err = loadManifest(ctx, w.store, sum.Tables)
 	w.priorTag, w.priorTab = info, sum.Tables
-	if err == nil && w.opt.Mode == Create && !w.finished() {
+	if err == nil && w.opt.Mode == ModeCreate && !w.finished() {
 		return exists
 	}
-	if err == nil && w.opt.Mode == Append { // a part's attributes, too, must go with those before
+	if err == nil && w.opt.Mode == ModeAppend { // a part's attributes, too, must go with those before
 		for _, a := range w.prior.Attributes {
 			w.attrs[a.Name] = a.Kind
 		}
@@ -177,7 +177,7 @@ func (w *Writer) shardName(i int) string {
 
 // base is the generation whose shards come before ours in what is being written; nil where there is none.
 func (w *Writer) base() *format.Manifest {
-	if w.opt.Mode == Append && w.opt.parts == 0 {
+	if w.opt.Mode == ModeAppend && w.opt.parts == 0 {
 		return w.prior
 	}
 	return nil

@@ -81,9 +81,9 @@ func (f *indexFlags) options() error {
 	case f.pack.overwrite && f.pack.append:
 		return usagef("--overwrite and --append exclude each other")
 	case f.pack.overwrite:
-		o.Mode = writer.Overwrite
+		o.Mode = writer.ModeOverwrite
 	case f.pack.append:
-		o.Mode = writer.Append
+		o.Mode = writer.ModeAppend
 	}
 	return checkRun(minMemory, o.Workers)
 }

@@ -227,9 +227,9 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	case f.overwrite && f.append:
 		return usagef("--overwrite and --append exclude each other")
 	case f.overwrite:
-		f.opt.Mode = writer.Overwrite
+		f.opt.Mode = writer.ModeOverwrite
 	case f.append:
-		f.opt.Mode = writer.Append
+		f.opt.Mode = writer.ModeAppend
 	}
 	f.files.Shuffle, f.files.Seed = cmd.Flags().Changed("pack-shuffle"), f.shuffle
 	f.files.Memory, f.files.TempDir = f.opt.Memory/4, f.opt.TempDir
