@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -62,8 +61,7 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 	if len(s.report.Missing) > 0 {
 		return nil, s.report.missing()
 	}
-	defer w.emit.keys.Close()
-	defer w.emit.lists.close()
+	defer func() { _ = w.sum.close() }()
 	if err := s.merge(w); err != nil {
 		return nil, err
 	}
@@ -117,21 +115,20 @@ func (s *partSet) writer(store objstore.Store, opt CommitOptions) (*Writer, erro
 	if err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
-	w := &Writer{store: store, puts: newPuts(store), opt: all, prior: s.prior, priorTag: s.tag, priorTab: s.tables, common: s.common}
-	w.emit = newEmitter(w, nil)
+	w := &Writer{plan: plan{opt: all, generation: s.prior.next()}, store: store, puts: newPuts(store), prior: s.prior, common: s.common}
+	w.sum = newTotals(&w.opt, w.base())
 	return w, nil
 }
 
 // merge adds up what the parts' manifests say, in the order of parts.
 func (s *partSet) merge(w *Writer) error {
-	e := w.emit
 	for part, m := range s.parts {
-		e.entries = append(e.entries, m.Shards...)
+		w.sum.entries = append(w.sum.entries, m.Shards...)
 		for _, f := range m.Fields {
-			e.add(f)
+			w.sum.add(f)
 		}
 		for _, a := range m.Attributes {
-			if err := e.attribute(a); err != nil {
+			if err := w.sum.attribute(a); err != nil {
 				return fmt.Errorf("%w (part %d)", err, part)
 			}
 		}
@@ -172,23 +169,11 @@ func copyList(ctx context.Context, w *Writer, name string) error {
 		if err := obj.ReadAt(ctx, buf, off); err != nil {
 			return err
 		}
-		if err := w.emit.lists.add(buf); err != nil {
+		if err := w.sum.lists.add(buf); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// add counts what a field adds up to elsewhere.
-func (e *emitter) add(f format.FieldTotal) {
-	t := e.fields[f.Name]
-	if t == nil {
-		e.fields[f.Name] = &f
-		return
-	}
-	t.Samples += f.Samples
-	t.Bytes += f.Bytes
-	t.Min, t.Max = min(t.Min, f.Min), max(t.Max, f.Max)
 }
 
 // sortKeys reads the parts' keys tables, some at a time, and gives their samples the numbers they have in the whole.
@@ -197,7 +182,7 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 	work, workCtx := errgroup.WithContext(ctx)
 	work.SetLimit(together)
 	var mu sync.Mutex
-	first := w.emit.numbers
+	first := w.sum.numbers
 	for part, m := range s.parts {
 		from, samples := first, sumSamples(m.Shards)
 		if first += samples; samples == 0 {
@@ -212,14 +197,14 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 				return err
 			}
 			defer keys.close()
-			return addKeys(w.emit.keys, &mu, keys, from)
+			return addKeys(w.sum.keys, &mu, keys, from)
 		})
 	}
 	if err := work.Wait(); err != nil {
 		return err
 	}
-	w.emit.prog.Samples = int64(first - w.emit.numbers)
-	w.emit.numbers = first
+	w.sum.prog.Samples = int64(first - w.sum.numbers)
+	w.sum.numbers = first
 	return nil
 }
 
@@ -231,9 +216,7 @@ func addKeys(to *extsort.Sorter, mu *sync.Mutex, keys *keyStream, from uint64) e
 		}
 		mu.Lock()
 		for _, e := range keys.ready {
-			var rec [16]byte
-			binary.BigEndian.PutUint64(rec[:], e.Hash)
-			binary.BigEndian.PutUint64(rec[8:], from+e.Number)
+			rec := keyRecord(e.Hash, from+e.Number)
 			if err := to.Add(rec[:]); err != nil {
 				mu.Unlock()
 				return err

@@ -43,7 +43,7 @@ func Index(ctx context.Context, store objstore.Store, names []string, opt Option
 	}
 	res, err := w.Close(ctx)
 	if err == nil {
-		res.Written, res.Adopted = w.emit.prog.Samples, 0 // there were none before
+		res.Written, res.Adopted = w.sum.prog.Samples, 0 // there were none before
 	}
 	return res, err
 }
@@ -54,9 +54,9 @@ func (w *Writer) indexable(names []string) error {
 		return fmt.Errorf("%w: there is no archive to index", ErrEmpty)
 	}
 	seen := map[string]bool{}
-	if w.prior != nil && w.opt.Mode == ModeAppend {
-		for i := range w.prior.Shards {
-			seen[w.prior.Shards[i].Name] = true
+	if w.prior.manifest != nil && w.opt.Mode == ModeAppend {
+		for i := range w.prior.manifest.Shards {
+			seen[w.prior.manifest.Shards[i].Name] = true
 		}
 	}
 	for _, name := range names {

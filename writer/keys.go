@@ -31,12 +31,12 @@ func (w *Writer) putKeys(ctx context.Context, m *format.Manifest) (format.Hash, 
 		return format.Hash{}, err
 	}
 	sum := format.Hash(h.Sum(nil))
-	size := (format.KeyTable{Entries: w.emit.numbers}).Size()
+	size := (format.KeyTable{Entries: w.sum.numbers}).Size()
 	return sum, w.puts.named(ctx, format.KeysName(sum), size, func(to io.Writer) error { return w.writeKeys(to, m, old) })
 }
 
 func (w *Writer) writeKeys(to io.Writer, m *format.Manifest, old *keyStream) error {
-	t, err := format.NewKeyTableWriter(to, w.emit.numbers)
+	t, err := format.NewKeyTableWriter(to, w.sum.numbers)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (w *Writer) allKeys(old *keyStream) iter.Seq2[format.KeyEntry, error] {
 	return func(yield func(format.KeyEntry, error) bool) {
 		old.rewind()
 		prior, more, err := old.next()
-		for rec, rerr := range w.emit.keys.All() {
+		for rec, rerr := range w.sum.keys.All() {
 			if err = errors.Join(err, rerr); err != nil {
 				yield(format.KeyEntry{}, err)
 				return

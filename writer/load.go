@@ -24,7 +24,40 @@ func loadSummary(ctx context.Context, store objstore.Store) (*format.Summary, ob
 	return sum, info, err
 }
 
-// loadTables opens the tables of a generation. The handle stays open until close is called.
+// current is the generation that manifest.json names; all zero where there is no data set.
+type current struct {
+	manifest *format.Manifest
+	tables   string        // object name
+	info     objstore.Info // of manifest.json
+}
+
+// find reads manifest.json; nil where there is none. Load reads the tables that it names.
+func (c *current) find(ctx context.Context, store objstore.Store) (*format.Summary, error) {
+	sum, info, err := loadSummary(ctx, store)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.tables, c.info = sum.Tables, info
+	return sum, nil
+}
+
+func (c *current) load(ctx context.Context, store objstore.Store) (err error) {
+	c.manifest, err = loadManifest(ctx, store, c.tables)
+	return err
+}
+
+// next is the number of the generation after this one.
+func (c *current) next() uint64 {
+	if c.manifest == nil {
+		return 1
+	}
+	return c.manifest.Generation + 1
+}
+
+// loadTables opens the tables of a generation. The caller calls closeTables when it is done.
 func loadTables(ctx context.Context, store objstore.Store, name string) (t *format.Tables, closeTables func(), err error) {
 	obj, err := store.Open(ctx, name)
 	if err != nil {

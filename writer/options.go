@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/build"
 )
 
 // Mode is what a Writer does with an existing data set.
@@ -199,14 +198,4 @@ func (o *Options) canonical() string {
 		panic("writer: options: " + err.Error()) // strings and integers
 	}
 	return string(b)
-}
-
-// toolVersion is the program that META names as the writer. Parts of one pack, and runs of one pack
-// that is resumed, must agree on it: what a version cuts and compresses may differ from the next.
-func toolVersion() string {
-	v := "shardtool " + build.Version()
-	if compress := build.Dependency("github.com/klauspost/compress"); compress != "" {
-		v += ", compress " + compress // the bytes of frames depend on it
-	}
-	return v
 }

@@ -31,7 +31,7 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 
 // writeAll writes what the source has from here to its end. With Resume it first takes over the shards that are in place.
 func (w *Writer) writeAll(ctx context.Context, src Source) error {
-	w.shardCursor = src.Cursor()
+	w.shard.cursor = src.Cursor()
 	resuming := w.opt.Resume
 	for {
 		if resuming && w.atShardStart() {

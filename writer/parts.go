@@ -56,7 +56,7 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 	}
 	defer w.release()
 	if w.finished() {
-		return &PartResult{Generation: w.prior.Generation, Already: true, Published: true}, nil
+		return &PartResult{Generation: w.prior.manifest.Generation, Already: true, Published: true}, nil
 	}
 	if res, err := w.packedBefore(ctx); res != nil || err != nil {
 		return res, err
@@ -77,17 +77,6 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 	return res, err
 }
 
-// partPrefix begins the names of the shards of a part.
-func partPrefix(name string, generation uint64, part int) string {
-	return fmt.Sprintf("%sp%04d-", shardPrefix(name, generation), part)
-}
-
-// partObject is the name of a part's manifest. Its bytes are tables (SPEC 6.2) of the part's shards alone; its keys table
-// numbers the part's samples from 0.
-func partObject(name string, generation uint64, part, parts int) string {
-	return fmt.Sprintf("part-%s%04d-of-%04d.bin", shardPrefix(name, generation), part, parts)
-}
-
 // putPart puts keys table and manifest of a part whose shards are in place. A part may have no samples.
 func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	if err := w.checkSkipped(); err != nil {
@@ -99,7 +88,7 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.emit.numbers > 0 {
+	if w.sum.numbers > 0 {
 		if m.Keys, err = w.putKeys(ctx, m); err != nil {
 			return nil, err
 		}
@@ -116,7 +105,7 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 		return nil, err
 	}
 	res := partResultOf(t, object)
-	res.Written, res.Adopted, res.Skipped = w.emit.prog.Samples-w.emit.prog.Adopted, w.emit.prog.Adopted, w.skipped.Load()
+	res.Written, res.Adopted, res.Skipped = w.sum.prog.Samples-w.sum.prog.Adopted, w.sum.prog.Adopted, w.skipped.Load()
 	res.SkippedList = list
 	return res, nil
 }
@@ -130,7 +119,7 @@ func partResultOf(t *format.Tables, object string) *PartResult {
 
 // packedBefore finds the part packed by an earlier run; nil when it is not there, or not whole any more.
 func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
-	object := partObject(w.opt.Name, w.Generation(), w.opt.part, w.opt.parts)
+	object := partObject(w.opt.Name, w.generation, w.opt.part, w.opt.parts)
 	t, closeTables, err := loadTables(ctx, w.store, object)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -193,18 +182,13 @@ func besides(m *format.Manifest) []string {
 
 // samePart compares what a part's manifest says of where it comes from with this run.
 func (w *Writer) samePart(object string, t *format.Tables) error {
-	if t.Generation != w.Generation() || t.Parent != w.priorTab {
+	if t.Generation != w.generation || t.Parent != w.prior.tables {
 		return fmt.Errorf("%w: %s was packed to follow %s, the data set is at %s: remove it with `shardtool prune`", ErrSource, object,
-			generationText(t.Parent), generationText(w.priorTab))
+			generationText(t.Parent), generationText(w.prior.tables))
 	}
-	for _, c := range []struct{ what, key, want string }{
-		{"sources", "source", w.fingerprint}, {"options", "options", w.opt.canonical()}, {"tool version", "tool", toolVersion()},
-		{"mode", "mode", w.opt.Mode.String()}, {"part", "part", strconv.Itoa(w.opt.part)},
-	} {
-		if t.Meta[c.key] != c.want {
-			return fmt.Errorf("%w: %s was packed with other %s (%s; now %s): pack all parts with one set of sources and options, or remove "+
-				"what the others left with `shardtool prune`", ErrSource, object, c.what, t.Meta[c.key], c.want)
-		}
+	if c := w.differs(t.Meta, w.mode(), fact{"part", "part", strconv.Itoa(w.opt.part)}); c != nil {
+		return fmt.Errorf("%w: %s was packed with other %s (%s; now %s): pack all parts with one set of sources and options, or remove "+
+			"what the others left with `shardtool prune`", ErrSource, object, c.what, t.Meta[c.key], c.want)
 	}
 	return nil
 }

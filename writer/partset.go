@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"regexp"
 	"slices"
@@ -59,9 +58,7 @@ func Missing(ctx context.Context, store objstore.Store, name string, parts int) 
 type partSet struct {
 	report *PartsReport
 	all    present
-	prior  *format.Manifest // the current generation, nil when there is none
-	tag    objstore.Info    // of its manifest.json
-	tables string
+	prior  current
 	// parts are what the parts' manifests say, nil for one that is not there; common is the metadata they share.
 	parts  []*format.Manifest
 	common format.Metadata
@@ -77,19 +74,16 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 	if parts < 1 || parts > MaxParts {
 		return nil, fmt.Errorf("writer: %d parts: give 1 to %d", parts, MaxParts)
 	}
-	s := &partSet{report: &PartsReport{Name: name, Parts: parts, Generation: 1, Damaged: map[int]string{}}, parts: make([]*format.Manifest, parts)}
-	sum, tag, err := loadSummary(ctx, store)
-	if err == nil {
-		s.tag, s.tables, s.report.parent = tag, sum.Tables, sum.Tables
-		s.prior, err = loadManifest(ctx, store, sum.Tables)
+	s := &partSet{report: &PartsReport{Name: name, Parts: parts, Damaged: map[int]string{}}, parts: make([]*format.Manifest, parts)}
+	sum, err := s.prior.find(ctx, store)
+	if err == nil && sum != nil {
+		s.report.parent = sum.Tables
+		err = s.prior.load(ctx, store)
 	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && s.tables == "":
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
-	default:
-		s.report.Generation = s.prior.Generation + 1
 	}
+	s.report.Generation = s.prior.next()
 	if s.all, err = listPresent(ctx, store, ""); err != nil {
 		return nil, err
 	}
@@ -98,7 +92,7 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 		return nil, err
 	}
 	if !traces && s.published() {
-		s.report.Generation, s.report.Published = s.prior.Generation, true
+		s.report.Generation, s.report.Published = s.prior.manifest.Generation, true
 		return s, nil
 	}
 	if err := s.load(ctx, store); err != nil {
@@ -150,14 +144,14 @@ func (s *partSet) choose() (traces bool, err error) {
 
 // published says whether the current generation was made of so many parts.
 func (s *partSet) published() bool {
-	if s.prior == nil {
+	if s.prior.manifest == nil {
 		return false
 	}
 	var options struct {
 		Name  string `json:"name"`
 		Parts int    `json:"parts"`
 	}
-	if json.Unmarshal([]byte(s.prior.Meta["options"]), &options) != nil || options.Parts != s.report.Parts ||
+	if json.Unmarshal([]byte(s.prior.manifest.Meta["options"]), &options) != nil || options.Parts != s.report.Parts ||
 		(s.report.Name != "" && options.Name != s.report.Name) {
 		return false
 	}
@@ -196,7 +190,7 @@ func (s *partSet) load(ctx context.Context, store objstore.Store) error {
 
 // take keeps the manifest of a part whose objects are all there.
 func (s *partSet) take(ctx context.Context, part int, m *format.Manifest) error {
-	if m.Generation != s.report.Generation || m.Parent != s.tables || m.Meta["part"] != strconv.Itoa(part) {
+	if m.Generation != s.report.Generation || m.Parent != s.prior.tables || m.Meta["part"] != strconv.Itoa(part) {
 		return fmt.Errorf("%w: %s is part %q of generation %d after %s: remove that object, and pack part %d again", ErrSource, s.object(part),
 			m.Meta["part"], m.Generation, generationText(m.Parent), part)
 	}

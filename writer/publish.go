@@ -31,11 +31,10 @@ type Result struct {
 
 // publish writes keys table, tables and manifest.json. All goroutines have ended.
 func (w *Writer) publish(ctx context.Context) (*Result, error) {
-	e := w.emit
 	if err := w.checkSkipped(); err != nil {
 		return nil, err
 	}
-	if e.prog.Samples == 0 {
+	if w.sum.prog.Samples == 0 {
 		return nil, fmt.Errorf("%w to write: nothing was published", ErrEmpty)
 	}
 	m := w.manifest()
@@ -59,8 +58,8 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	cond := objstore.Condition{IfNoneMatch: true}
-	if w.prior != nil {
-		cond = objstore.Condition{IfMatch: w.priorTag.ETag}
+	if w.prior.manifest != nil {
+		cond = objstore.Condition{IfMatch: w.prior.info.ETag}
 	}
 	summary := t.Summary(tablesName).Encode()
 	_, err = objstore.Put(ctx, w.store, format.ManifestName, summary, cond)
@@ -83,14 +82,14 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	} else if err != nil {
 		w.opt.Log.Warn("the generation is published; whether all of it is still there could not be seen", "error", err)
 	}
-	res.Written, res.Adopted, res.Skipped = e.prog.Samples-e.prog.Adopted, e.prog.Adopted, w.skipped.Load()
+	res.Written, res.Adopted, res.Skipped = w.sum.prog.Samples-w.sum.prog.Adopted, w.sum.prog.Adopted, w.skipped.Load()
 	res.SkippedList = list
 	return res, nil
 }
 
 // checkSkipped holds what was left out against the share that is allowed.
 func (w *Writer) checkSkipped() error {
-	skipped, samples := w.skipped.Load(), w.emit.prog.Samples
+	skipped, samples := w.skipped.Load(), w.sum.prog.Samples
 	if share := w.opt.MaxSkippedShare; share > 0 && float64(skipped) > share*float64(samples+skipped) {
 		return fmt.Errorf("%w: %d of %d, at most a share of %g is allowed", ErrSkipped, skipped, samples+skipped, share)
 	}
@@ -128,9 +127,9 @@ func resultOf(t *format.Tables, name string) *Result {
 
 // manifest is the generation, its keys table apart.
 func (w *Writer) manifest() *format.Manifest {
-	m := &format.Manifest{Generation: w.Generation(), Parent: w.priorTab}
+	m := &format.Manifest{Generation: w.generation, Parent: w.prior.tables}
 	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.opt.canonical(), "mode": w.opt.Mode.String()}
-	maps.Copy(m.Meta, w.sourceMeta)
+	maps.Copy(m.Meta, w.meta)
 	if w.fingerprint != "" {
 		m.Meta["source"] = w.fingerprint
 	}
@@ -141,12 +140,6 @@ func (w *Writer) manifest() *format.Manifest {
 	if base := w.base(); base != nil {
 		m.Shards = slices.Clone(base.Shards)
 	}
-	m.Shards = append(m.Shards, w.emit.entries...)
-	for _, name := range slices.Sorted(maps.Keys(w.emit.fields)) {
-		m.Fields = append(m.Fields, *w.emit.fields[name])
-	}
-	for _, name := range slices.Sorted(maps.Keys(w.emit.attrs)) {
-		m.Attributes = append(m.Attributes, format.Attribute{Name: name, Kind: w.emit.attrs[name]})
-	}
+	w.sum.describe(m)
 	return m
 }

@@ -153,14 +153,14 @@ const metaSkippedList = "skipped_list"
 
 // putSkipped puts the list of this generation, and names it in m.
 func (w *Writer) putSkipped(ctx context.Context, m *format.Manifest) (name string, err error) {
-	rest := skippedList{more: w.unlisted} // behind the last shard
-	for _, l := range w.left {
+	rest := skippedList{more: w.shard.unlisted} // behind the last shard
+	for _, l := range w.shard.left {
 		rest.add(l.line)
 	}
-	if err := w.emit.lists.add(rest.text()); err != nil {
+	if err := w.sum.lists.add(rest.text()); err != nil {
 		return "", err
 	}
-	if name, err = w.emit.lists.put(ctx, w.puts); err != nil {
+	if name, err = w.sum.lists.put(ctx, w.puts); err != nil {
 		return "", err
 	}
 	var names []string

@@ -139,7 +139,7 @@ func TestIndexFirstReleases(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("added to")
-	if _, err := Index(t.Context(), store, []string{"t-000000.tar", "u.tar"}, Options{Mode: Overwrite, BlockSize: 4096}); err != nil {
+	if _, err := Index(t.Context(), store, []string{"t-000000.tar", "u.tar"}, Options{Mode: ModeOverwrite, BlockSize: 4096}); err != nil {
 		t.Fatal(err)
 	}
 	check("indexed anew")
