@@ -224,5 +224,5 @@ func (c *ContentChecker) fail(err error) error {
 	if c.cur.Sample < len(c.cur.ix.Keys) {
 		key = c.cur.ix.Keys[c.cur.Sample]
 	}
-	return Position(fmt.Errorf("%w (offset %d in the decoded block)", err, c.off), "", -1, -1, key)
+	return inSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, c.off))
 }

@@ -208,5 +208,5 @@ func (c *ForeignChecker) fail(err error) error {
 	if i := max(c.cur.Sample-1, 0); i < len(c.ix.Keys) {
 		key = c.ix.Keys[i]
 	}
-	return Position(fmt.Errorf("%w (offset %d in the decoded block)", err, c.off), "", -1, -1, key)
+	return inSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, c.off))
 }

@@ -103,7 +103,7 @@ func (b *IndexBuilder) AddForeign(key string, fields []FieldSize, places []uint6
 
 func (b *IndexBuilder) add(key string, fields []FieldSize, places []uint64, attrs []AttrValue) error {
 	if err := b.check(key, fields, attrs); err != nil {
-		return Position(err, "", -1, -1, key)
+		return inSample(key, err)
 	}
 	if b.fieldID == nil {
 		b.fieldID, b.shapeID = map[string]uint32{}, map[string]uint64{}

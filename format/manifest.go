@@ -318,7 +318,7 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 		}
 		total, err := CheckRows(s.Rows)
 		if err != nil {
-			return nil, p, Position(err, s.Name, -1, -1, "")
+			return nil, p, InShard(s.Name, err)
 		}
 		names, keys = append(names, s.Name), append(keys, s.FirstKey, s.LastKey)
 		size, tail = append(size, s.Size), append(tail, s.Tail)

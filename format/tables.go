@@ -320,7 +320,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 		}
 		const limit = 1 << 56
 		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign || s.Sidecar != SidecarTag{})) {
-			return nil, Position(corruptf("object of %d bytes with an index of %d", s.Size, s.Tail), s.Name, -1, -1, "")
+			return nil, InShard(s.Name, corruptf("object of %d bytes with an index of %d", s.Size, s.Tail))
 		}
 		bytes += s.objects()
 	}
@@ -398,7 +398,7 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 				total.Stored, total.Blocks, total.Samples, s.Size, s.Blocks, s.Samples)
 		}
 		if err != nil {
-			return nil, Position(err, s.Name, -1, -1, "")
+			return nil, InShard(s.Name, err)
 		}
 		decoded += total.Decoded
 		rest = rest[s.Rows:]

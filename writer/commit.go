@@ -134,7 +134,7 @@ func (s *partSet) merge(w *Writer) error {
 		}
 		skipped, err := skippedBefore(m.Meta)
 		if err != nil {
-			return format.Position(err, s.object(part), -1, -1, "")
+			return format.InShard(s.object(part), err)
 		}
 		w.skipped.Add(skipped)
 	}
@@ -189,7 +189,7 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 			continue
 		}
 		if m.Keys == (format.Hash{}) {
-			return errors.Join(work.Wait(), format.Position(fmt.Errorf("%w: it names no keys table", format.ErrCorrupt), s.object(part), -1, -1, ""))
+			return errors.Join(work.Wait(), format.InShard(s.object(part), fmt.Errorf("%w: it names no keys table", format.ErrCorrupt)))
 		}
 		work.Go(func() error {
 			keys, err := openKeys(workCtx, w.store, m.KeysName(), samples)

@@ -60,7 +60,7 @@ func (e *emitter) block(b *block) error {
 	rows := []format.Row{}
 	for f := range b.frames {
 		if err := e.shard.write(f.stored); err != nil {
-			return format.Position(err, e.shard.name, e.shard.blocks, e.shard.size, "")
+			return format.Place{Shard: e.shard.name, Block: e.shard.blocks, Offset: e.shard.size}.Wrap(err)
 		}
 		rows = append(rows, f.row)
 		e.pool.put(f.stored)
@@ -154,7 +154,7 @@ func (e *emitter) finish(end *shardEnd) error {
 	}
 	if err != nil {
 		_ = s.abort() // the first failure is the one to report
-		return format.Position(err, s.name, -1, s.size, "")
+		return format.Place{Shard: s.name, Block: -1, Offset: s.size}.Wrap(err)
 	}
 	e.sum.entries = append(e.sum.entries, format.ShardEntry{
 		ShardInfo: format.ShardInfo{

@@ -138,7 +138,7 @@ func (w *Writer) indexAll(ctx context.Context, names []string) error {
 		}
 		for _, f := range d.a.index.Fields {
 			if err := format.CheckField(f); err != nil {
-				return format.Position(err, d.a.entry.Name, -1, -1, "")
+				return format.InShard(d.a.entry.Name, err)
 			}
 		}
 		if err := w.send(ctx, &block{adopt: d.a}, 0); err != nil {
@@ -164,7 +164,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 		in.readSize = 8 << 20 // each read is a request
 	}
 	if err := in.read(); err != nil {
-		return nil, format.Position(err, name, -1, -1, "")
+		return nil, format.InShard(name, err)
 	}
 	if in.samples == 0 {
 		w.opt.Log.Warn("an archive has no samples and is left out", "archive", name)
@@ -175,7 +175,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	ix.Foreign, ix.End = true, uint64(info.Size-in.begin)
 	tail, err := format.AppendTail(nil, ix, true)
 	if err != nil {
-		return nil, format.Position(err, name, -1, -1, "")
+		return nil, format.InShard(name, err)
 	}
 	now, err := w.store.Stat(ctx, name)
 	if err == nil && (now.Size != info.Size || now.ETag != info.ETag) {

@@ -146,7 +146,7 @@ func (s *keyStream) fill() (err error) {
 		return err
 	}
 	if s.held, err = s.t.Decode(s.held[:0], s.buf, s.group, to); err != nil {
-		return format.Position(err, s.name, -1, -1, "")
+		return format.InShard(s.name, err)
 	}
 	s.ready, s.group = s.held, to
 	return nil

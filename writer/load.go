@@ -109,7 +109,7 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*format.
 			more = tail.Len
 		}
 		if err != nil {
-			return nil, nil, format.Position(err, name, -1, -1, "")
+			return nil, nil, format.InShard(name, err)
 		}
 		if more > 0 {
 			need = more
@@ -118,7 +118,7 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*format.
 		off, n := tail.Cold()
 		from := off - (info.Size - need)
 		ix, err := tail.DecodeCold(buf[from : from+n])
-		return ix, tail, format.Position(err, name, -1, -1, "")
+		return ix, tail, format.InShard(name, err)
 	}
 }
 

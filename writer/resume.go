@@ -107,7 +107,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		}
 	}
 	if err != nil {
-		return "", false, format.Position(err, name, -1, -1, "")
+		return "", false, format.InShard(name, err)
 	}
 	w.countSkipped(skipped, fmt.Errorf("the run before, in %s", name))
 	a := &adopted{index: ix, entry: format.ShardEntry{Rows: ix.Rows, ShardInfo: format.ShardInfo{

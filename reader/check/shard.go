@@ -193,7 +193,7 @@ func (v *verifier) endOfArchive(ctx context.Context, s *fetch.Shard) {
 			return nil
 		})
 	}
-	v.fail(ctx, s.Number, KindRead, "", format.Position(err, s.Name, -1, off, ""))
+	v.fail(ctx, s.Number, KindRead, "", format.Place{Shard: s.Name, Block: -1, Offset: off}.Wrap(err))
 }
 
 // indexOf reads a shard's index and compares it with the tables.
@@ -238,7 +238,7 @@ func (v *verifier) checkBlock(f *fetch.Result) error {
 		err = k.End()
 	}
 	if err != nil {
-		return format.Position(fetch.OfKind(KindContent, err), f.Shard.Name, f.Block, f.Offset, "")
+		return format.Place{Shard: f.Shard.Name, Block: f.Block, Offset: f.Offset}.Wrap(fetch.OfKind(KindContent, err))
 	}
 	return nil
 }
@@ -294,7 +294,7 @@ func (c *shardCheck) fail(ctx context.Context, r *fetch.Result, err error) {
 	if c.index != nil && r.Block < len(c.firsts) {
 		key = c.index.Keys[c.firsts[r.Block]]
 	}
-	c.v.fail(ctx, c.s.Number, KindRead, key, format.Position(err, c.s.Name, r.Block, r.Offset, ""))
+	c.v.fail(ctx, c.s.Number, KindRead, key, format.Place{Shard: c.s.Name, Block: r.Block, Offset: r.Offset}.Wrap(err))
 }
 
 // finish compares the shard's identity, when all of its blocks are there.
@@ -309,8 +309,8 @@ func (c *shardCheck) finish(ctx context.Context) {
 		h.Add(b)
 	}
 	if got := h.Sum(); got != c.s.Hash {
-		c.v.fail(ctx, c.s.Number, KindContent, "", format.Position(fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
-			"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got, c.s.Hash), c.s.Name, -1, -1, ""))
+		c.v.fail(ctx, c.s.Number, KindContent, "", format.InShard(c.s.Name, fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
+			"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got, c.s.Hash)))
 	}
 }
 
