@@ -3,6 +3,7 @@ package format
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ReadRange fills p with an object's bytes from off on, or fails. It is how this package reads what is too large to be
@@ -222,16 +223,14 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, 
 // LoadShards reads what the tables say of a part's shards, rows apart.
 func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	kinds := []string{typeNames, typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows, typeHashes, typeKeyRange}
-	foreign, sidecars := t.find(typeForeign, uint32(part)) != nil, t.find(typeSidecars, uint32(part)) != nil
-	if foreign {
-		kinds = append(kinds, typeForeign)
-	}
-	if sidecars {
-		kinds = append(kinds, typeSidecars)
-	}
-	indexed := t.find(typeIndexHash, uint32(part)) != nil
-	if indexed {
-		kinds = append(kinds, typeIndexHash)
+	optional := []struct {
+		kind   string
+		decode func(raw []byte, shards []ShardInfo) error
+	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}}
+	for _, o := range optional {
+		if t.find(o.kind, uint32(part)) != nil {
+			kinds = append(kinds, o.kind)
+		}
 	}
 	get, err := t.group(part, kinds...)
 	if err != nil {
@@ -246,53 +245,18 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 		return nil, corruptf("part %d has %d bytes of hashes for %d shards", part, len(hashes), p.Shards)
 	}
 	shards := make([]ShardInfo, p.Shards)
-	var samples, blocks, rows uint64
-	for kind, set := range map[string]func(s *ShardInfo, v uint64){
-		typeObjSize: func(s *ShardInfo, v uint64) { s.Size = v }, typeTailLen: func(s *ShardInfo, v uint64) { s.Tail = v },
-		typeShardSmp:  func(s *ShardInfo, v uint64) { s.Samples = v; samples += v },
-		typeShardBlk:  func(s *ShardInfo, v uint64) { s.Blocks = v; blocks += v },
-		typeShardRows: func(s *ShardInfo, v uint64) { s.Rows = v; rows += v },
-	} {
-		s, raw, err := get(kind)
-		if err != nil {
-			return nil, err
-		}
-		v, err := s.column(raw, len(shards))
-		if err != nil {
-			return nil, err
-		}
-		for i := range shards {
-			const limit = 1 << 40 // sums over all shards that fit in memory stay inside 64 bits
-			if v[i] > limit && kind != typeObjSize && kind != typeTailLen {
-				return nil, corruptf("shard %d of part %d has %d in section %s", i, part, v[i], kind)
+	if err := t.shardColumns(part, shards, get); err != nil {
+		return nil, err
+	}
+	for _, o := range optional {
+		if slices.Contains(kinds, o.kind) {
+			_, raw, err := get(o.kind)
+			if err == nil {
+				err = o.decode(raw, shards)
 			}
-			set(&shards[i], v[i])
-		}
-	}
-	if samples != p.Samples || blocks != p.Blocks || rows != p.Rows {
-		return nil, corruptf("shards of part %d add up to %d samples, %d blocks, %d rows", part, samples, blocks, rows)
-	}
-	if foreign {
-		_, bits, err := get(typeForeign)
-		if err == nil {
-			err = decodeForeign(bits, shards)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if sidecars {
-		_, tags, err := get(typeSidecars)
-		if err == nil {
-			err = decodeSidecars(tags, shards)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if indexed {
-		if err := indexHashes(shards, get); err != nil {
-			return nil, err
+			if err != nil {
+				return nil, err
+			}
 		}
 	}
 	_, raw, err := get(typeNames)
@@ -310,7 +274,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	bytes := uint64(0)
+	objects := uint64(0)
 	for i := range shards {
 		s := &shards[i]
 		s.Name, s.FirstKey, s.LastKey = names[i], keys[2*i], keys[2*i+1]
@@ -322,12 +286,52 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign || s.Sidecar != SidecarTag{})) {
 			return nil, InShard(s.Name, corruptf("object of %d bytes with an index of %d", s.Size, s.Tail))
 		}
-		bytes += s.objects()
+		objects += s.objects()
 	}
-	if bytes != p.Bytes {
-		return nil, corruptf("shards of part %d add up to %d bytes, not %d", part, bytes, p.Bytes)
+	if objects != p.Bytes {
+		return nil, corruptf("shards of part %d add up to %d bytes, not %d", part, objects, p.Bytes)
 	}
 	return shards, nil
+}
+
+// shardColumns reads the lengths and the counts of a part's shards, and compares the sums with those
+// of the part. The order of the columns decides which error damage to several of them gives.
+func (t *Tables) shardColumns(part int, shards []ShardInfo, get func(kind string) (*section, []byte, error)) error {
+	const (
+		anyLength = math.MaxUint64
+		count     = 1 << 40 // sums over all shards that fit in memory stay inside 64 bits
+	)
+	var sum ShardInfo
+	for _, c := range []struct {
+		kind  string
+		limit uint64
+		set   func(s *ShardInfo, v uint64)
+	}{
+		{typeObjSize, anyLength, func(s *ShardInfo, v uint64) { s.Size = v }},
+		{typeTailLen, anyLength, func(s *ShardInfo, v uint64) { s.Tail = v }},
+		{typeShardSmp, count, func(s *ShardInfo, v uint64) { s.Samples = v; sum.Samples += v }},
+		{typeShardBlk, count, func(s *ShardInfo, v uint64) { s.Blocks = v; sum.Blocks += v }},
+		{typeShardRows, count, func(s *ShardInfo, v uint64) { s.Rows = v; sum.Rows += v }},
+	} {
+		s, raw, err := get(c.kind)
+		if err != nil {
+			return err
+		}
+		v, err := s.column(raw, len(shards))
+		if err != nil {
+			return err
+		}
+		for i := range shards {
+			if v[i] > c.limit {
+				return corruptf("shard %d of part %d has %d in section %s", i, part, v[i], c.kind)
+			}
+			c.set(&shards[i], v[i])
+		}
+	}
+	if p := t.Parts[part]; sum.Samples != p.Samples || sum.Blocks != p.Blocks || sum.Rows != p.Rows {
+		return corruptf("shards of part %d add up to %d samples, %d blocks, %d rows", part, sum.Samples, sum.Blocks, sum.Rows)
+	}
+	return nil
 }
 
 // decodeForeign reads which shards of a part are foreign: a bit each.
@@ -353,12 +357,8 @@ func decodeSidecars(tags []byte, shards []ShardInfo) error {
 	return nil
 }
 
-// indexHashes reads the identities of a part's indexes.
-func indexHashes(shards []ShardInfo, get func(kind string) (*section, []byte, error)) error {
-	_, raw, err := get(typeIndexHash)
-	if err != nil {
-		return err
-	}
+// decodeIndexHashes reads the identities of a part's indexes.
+func decodeIndexHashes(raw []byte, shards []ShardInfo) error {
 	if len(raw) != 2*len(Hash{})*len(shards) {
 		return corruptf("section %s has %d bytes for %d shards", typeIndexHash, len(raw), len(shards))
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -391,4 +392,22 @@ func manySamples(t *testing.T) []byte {
 		}
 	}
 	return buildTables(secs, nil)
+}
+
+// TestTablesFirstDamage: of several damaged sections the first in the order of the file is reported,
+// every time.
+func TestTablesFirstDamage(t *testing.T) {
+	raw := encodeTables(t, testManifest(3, 40))
+	tables, err := OpenTables(readFrom(raw), int64(len(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows} {
+		raw[tables.find(kind, 0).off] ^= 1
+	}
+	for range 50 {
+		if _, err := tables.LoadShards(0); err == nil || !strings.Contains(err.Error(), "in section "+typeObjSize) {
+			t.Fatalf("%v, want section %s", err, typeObjSize)
+		}
+	}
 }
