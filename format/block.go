@@ -2,8 +2,6 @@ package format
 
 import (
 	"bytes"
-	"fmt"
-	"slices"
 )
 
 // BlockBuilder lays out a block's members. It is for one goroutine; Reset makes it ready for the next block.
@@ -135,94 +133,4 @@ func (c *FieldCursor) next() {
 		c.at[f]++
 	}
 	c.Sample++
-}
-
-// ContentChecker compares the decoded bytes of a block with what its index says, to the last bit of headers and padding:
-// only payloads are not looked at. Bytes may come in pieces. It is for one goroutine.
-type ContentChecker struct {
-	cur     FieldCursor
-	end     int    // sample after the block's last
-	field   int    // of the sample at hand
-	header  []byte // of the member at hand, what is left to compare
-	buf     []byte // memory of header
-	payload int64  // bytes of payload left
-	pad     int64  // bytes of padding left
-	off     int64
-}
-
-// NewContentChecker begins at a block: a cursor at its first sample, and its number of samples. The
-// cursor stays as it is.
-func NewContentChecker(at FieldCursor, samples int) *ContentChecker {
-	at.at = slices.Clone(at.at)
-	return &ContentChecker{cur: at, end: at.Sample + samples}
-}
-
-// Write takes the next piece.
-func (c *ContentChecker) Write(p []byte) error {
-	for len(p) > 0 {
-		if len(c.header) == 0 && c.payload == 0 && c.pad == 0 && !c.begin() {
-			return c.fail(corruptf("%d bytes after the block's last sample", len(p)))
-		}
-		n := min(len(p), len(c.header))
-		if !bytes.Equal(p[:n], c.header[:n]) {
-			return c.fail(corruptf("tar header differs from the index"))
-		}
-		c.header = c.header[n:]
-		p = c.skip(p, n)
-		n = int(min(int64(len(p)), c.payload))
-		c.payload -= int64(n)
-		p = c.skip(p, n)
-		if c.payload > 0 {
-			continue
-		}
-		n = int(min(int64(len(p)), c.pad))
-		if len(c.header) == 0 {
-			if !allZero(p[:n]) {
-				return c.fail(corruptf("padding is not zero"))
-			}
-			c.pad -= int64(n)
-			p = c.skip(p, n)
-		}
-	}
-	return nil
-}
-
-func (c *ContentChecker) skip(p []byte, n int) []byte {
-	c.off += int64(n)
-	return p[n:]
-}
-
-// begin prepares for the next member; false when there is none.
-func (c *ContentChecker) begin() bool {
-	if c.cur.Sample < c.end && c.field == len(c.cur.ix.Shape(c.cur.Sample)) {
-		c.cur.next()
-		c.field = 0
-	}
-	if c.cur.Sample >= c.end {
-		return false
-	}
-	ix := c.cur.ix
-	f := ix.Shape(c.cur.Sample)[c.field]
-	size := int64(ix.Sizes[f][c.cur.at[f]])
-	c.buf = AppendHeader(c.buf[:0], JoinName(ix.Keys[c.cur.Sample], ix.Fields[f]), size)
-	c.header = c.buf
-	c.payload, c.pad = size, padding(size)
-	c.field++
-	return true
-}
-
-// End says whether the block was whole.
-func (c *ContentChecker) End() error {
-	if len(c.header) > 0 || c.payload > 0 || c.pad > 0 || c.begin() {
-		return c.fail(corruptf("block ends before its last sample"))
-	}
-	return nil
-}
-
-func (c *ContentChecker) fail(err error) error {
-	key := ""
-	if c.cur.Sample < len(c.cur.ix.Keys) {
-		key = c.cur.ix.Keys[c.cur.Sample]
-	}
-	return inSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, c.off))
 }

@@ -103,7 +103,7 @@ func (d *coldDecoder) column(kind string, part uint32, n int) ([]uint64, error) 
 	if s == nil || err != nil {
 		return nil, err
 	}
-	if s.encoding == EncodingPlanes && len(raw) == 1 && raw[0] == 0 {
+	if s.encoding == encodingPlanes && len(raw) == 1 && raw[0] == 0 {
 		if len(d.zero) < n || d.zero == nil {
 			d.zero = make([]uint64, n)
 		}

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Encoding is how the integers of a section's column lie in its raw bytes (SPEC 4.3).
-type Encoding uint8
+// encoding is how the integers of a section's column lie in its raw bytes (SPEC 4.3).
+type encoding uint8
 
 const (
-	// EncodingPlanes: a mask of the byte planes that are not all zero, then those planes, lowest first.
-	EncodingPlanes Encoding = 0
-	// EncodingDictionary: up to 256 values, then one index byte per integer.
-	EncodingDictionary Encoding = 1
+	// encodingPlanes: a mask of the byte planes that are not all zero, then those planes, lowest first.
+	encodingPlanes encoding = 0
+	// encodingDictionary: up to 256 values, then one index byte per integer.
+	encodingDictionary encoding = 1
 )
 
 // appendPlanes appends v as byte planes. ends gets the offset in dst after each plane: planes differ in their statistics,

@@ -156,7 +156,7 @@ func TestContentChecker(t *testing.T) {
 		}
 	}
 	check := func(b []byte, piece int) error {
-		c := NewContentChecker(s.Index.Cursors([]int{0})[0], len(small()))
+		c := NewBlockChecker(s.Index.Cursors([]int{0})[0], len(small()))
 		for len(b) > 0 {
 			n := min(piece, len(b))
 			if err := c.Write(b[:n]); err != nil {

@@ -3,7 +3,6 @@ package format
 import (
 	"bytes"
 	"fmt"
-	"slices"
 )
 
 // MaxForeignHeaders is the most bytes of header records that a member of a foreign archive may have, long names and extended
@@ -107,9 +106,8 @@ func CheckForeignEnd(p []byte) error {
 	return nil
 }
 
-// ForeignChecker compares the members of a block of a foreign archive with what its index says: names, sizes, and where payloads
-// lie. Bytes may come in pieces. It is for one goroutine.
-type ForeignChecker struct {
+// foreignChecker is the BlockChecker of a foreign archive.
+type foreignChecker struct {
 	ix     *ShardIndex
 	cur    FieldCursor
 	end    int            // sample after the block's last
@@ -121,18 +119,7 @@ type ForeignChecker struct {
 	off    int64
 }
 
-// NewForeignChecker begins at a block: a cursor at its first sample, and its number of samples. The cursor stays as it is.
-func NewForeignChecker(at FieldCursor, samples int) *ForeignChecker {
-	at.at = slices.Clone(at.at)
-	c := &ForeignChecker{ix: at.ix, cur: at, end: at.Sample + samples, left: map[string]int{}}
-	for _, n := range at.at {
-		c.member += n
-	}
-	return c
-}
-
-// Write takes the next piece.
-func (c *ForeignChecker) Write(p []byte) error {
+func (c *foreignChecker) Write(p []byte) error {
 	for len(p) > 0 {
 		if c.skip > 0 {
 			n := min(c.skip, int64(len(p)))
@@ -161,7 +148,7 @@ func (c *ForeignChecker) Write(p []byte) error {
 }
 
 // entry compares an entry whose headers have come.
-func (c *ForeignChecker) entry(e *ForeignEntry) error {
+func (c *foreignChecker) entry(e *ForeignEntry) error {
 	payload := c.off + e.Payload
 	c.off, c.skip = payload, e.Size+padding(e.Size)
 	defer func() { c.head = c.head[:0] }()
@@ -195,15 +182,14 @@ func (c *ForeignChecker) entry(e *ForeignEntry) error {
 	return nil
 }
 
-// End says whether the block was whole.
-func (c *ForeignChecker) End() error {
+func (c *foreignChecker) End() error {
 	if c.skip > 0 || len(c.head) > 0 || len(c.left) > 0 || c.cur.Sample < c.end {
 		return c.fail(corruptf("block ends before its last sample"))
 	}
 	return nil
 }
 
-func (c *ForeignChecker) fail(err error) error {
+func (c *foreignChecker) fail(err error) error {
 	key := ""
 	if i := max(c.cur.Sample-1, 0); i < len(c.ix.Keys) {
 		key = c.ix.Keys[i]

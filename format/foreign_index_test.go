@@ -56,11 +56,11 @@ func TestForeignIndex(t *testing.T) {
 		t.Error("a compressed foreign shard is written")
 	}
 	for piece := range len(data) {
-		c := NewForeignChecker(back.Cursors([]int{0})[0], 2)
+		c := NewBlockChecker(back.Cursors([]int{0})[0], 2)
 		if err := errors.Join(c.Write(data[:piece]), c.Write(data[piece:]), c.End()); err != nil {
 			t.Fatalf("cut at %d: %v", piece, err)
 		}
-		if c := NewForeignChecker(back.Cursors([]int{0})[0], 2); c.Write(data[:piece]) == nil && c.End() == nil {
+		if c := NewBlockChecker(back.Cursors([]int{0})[0], 2); c.Write(data[:piece]) == nil && c.End() == nil {
 			t.Fatalf("the first %d bytes are taken for the block", piece)
 		}
 	}
@@ -73,7 +73,7 @@ func TestForeignIndex(t *testing.T) {
 	} {
 		_, other := foreignBlock()
 		change(other)
-		c := NewForeignChecker(other.Cursors([]int{0})[0], len(other.Keys))
+		c := NewBlockChecker(other.Cursors([]int{0})[0], len(other.Keys))
 		if err := errors.Join(c.Write(data), c.End()); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("another %s: %v", name, err)
 		}
@@ -200,7 +200,7 @@ func FuzzForeignEntry(f *testing.F) {
 		}
 		_ = CheckForeignEnd(p)
 		_, ix := foreignBlock()
-		c := NewForeignChecker(ix.Cursors([]int{0})[0], 2)
+		c := NewBlockChecker(ix.Cursors([]int{0})[0], 2)
 		_ = c.Write(p)
 		_ = c.End()
 	})

@@ -143,7 +143,7 @@ func FuzzColumns(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, n uint16, dict bool) {
-		s := section{kind: "TEST", encoding: map[bool]Encoding{true: EncodingDictionary, false: EncodingPlanes}[dict]}
+		s := section{kind: "TEST", encoding: map[bool]encoding{true: encodingDictionary, false: encodingPlanes}[dict]}
 		v, err := s.column(raw, int(n))
 		if err != nil {
 			if !sound(err) {

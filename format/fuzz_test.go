@@ -98,7 +98,7 @@ func mend(obj []byte) []byte {
 	}
 	binary.LittleEndian.PutUint32(loc[68:], Checksum(loc[:68]))
 	if l, err := decodeLocator(loc); err == nil && l.HotOff >= l.DataSize+2*skipHeader && l.DataLen <= l.DataSize {
-		t := Tail{Locator: l}
+		t := Tail{locator: l}
 		if from := hotOff - base; from <= locAt && hotLen <= locAt-from && t.decodeHot(obj[from:from+hotLen]) == nil {
 			if want := seekTable(t.Rows, int(l.DataSize-l.DataLen), int(l.HotOff-l.DataSize)-2*skipHeader, int(l.HotLen)); len(want) == int(seek) {
 				copy(obj[size-seek:], want)

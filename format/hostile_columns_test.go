@@ -62,7 +62,7 @@ func TestHostileColumns(t *testing.T) {
 					free := sec.kind == typeAttr || (sec.kind == typeCodec && x == 1)
 					edited := rawSection{kind: sec.kind, part: sec.part, critical: true, raw: appendPlanes(nil, e, nil)}
 					try(i, what, edited, free)
-					edited.encoding, edited.raw = EncodingDictionary, appendDictionary(nil, e, dictionary(e))
+					edited.encoding, edited.raw = encodingDictionary, appendDictionary(nil, e, dictionary(e))
 					try(i, what+" (dictionary)", edited, free)
 				}
 			}

@@ -22,14 +22,14 @@ type indexParts struct {
 	plain     bool
 
 	editDir  func(dir []section) []section
-	editLoc  func(l *Locator)
+	editLoc  func(l *locator)
 	editHot  func(hot []byte) []byte
 	editSeek func(seek []byte)
 }
 
 func partsOf(s *testShard) *indexParts {
 	return &indexParts{data: s.Data, rows: s.Index.Rows, cold: s.Index.coldSections(), hot: s.Index.hotSections(),
-		samples: uint64(s.Index.Samples()), plain: s.Plain}
+		samples: uint64(len(s.Index.Keys)), plain: s.Plain}
 }
 
 // appendHostile stores sections as they are, so that an edit of raw bytes is one of stored bytes.
@@ -60,7 +60,7 @@ func (p *indexParts) build() []byte {
 	if p.editHot != nil {
 		hot = p.editHot(hot)
 	}
-	loc := Locator{DataSize: size, DataLen: size - uint64(len(EndOfArchive(p.plain))), HotOff: hotOff, HotLen: uint64(len(hot)),
+	loc := locator{DataSize: size, DataLen: size - uint64(len(EndOfArchive(p.plain))), HotOff: hotOff, HotLen: uint64(len(hot)),
 		Samples: p.samples, hotCRC: Checksum(hot)}
 	if p.plain {
 		loc.IndexBase = size
@@ -312,7 +312,7 @@ func TestHostileLocator(t *testing.T) {
 		for field := range 6 {
 			for _, v := range append(slices.Clone(hostileValues), uint64(len(base.data)), uint64(len(base.data))-1) {
 				p, changed := *base, false
-				p.editLoc = func(l *Locator) {
+				p.editLoc = func(l *locator) {
 					f := []*uint64{&l.IndexBase, &l.DataSize, &l.DataLen, &l.HotOff, &l.HotLen, &l.Samples}[field]
 					changed = *f != v
 					*f = v

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"iter"
 )
 
 // Hash is a SHA-256.
@@ -76,48 +77,36 @@ func (want IndexHash) Check(got IndexHash) error {
 // digestPrefix begins what a data set's digest is taken over.
 const digestPrefix = "shardtool-content-1\n"
 
-// Digest is the identity of a data set: of the shards' contents, in order, and of how samples are cut into blocks. Names,
-// codec, level and metadata are not in it, so that packing again with another level keeps every checkpoint valid (SPEC 7).
-func Digest(shards []ShardEntry) Hash {
-	d := NewDigester(len(shards))
-	for i := range shards {
-		d.Add(&shards[i])
-	}
-	return d.Sum()
-}
-
-// Digester is Digest for shards that come one by one. It is for one goroutine.
-type Digester struct {
-	h   hash.Hash
-	buf []byte
-}
-
-// NewDigester begins the digest of that many shards.
-func NewDigester(shards int) *Digester {
-	d := &Digester{h: sha256.New()}
-	d.h.Write([]byte(digestPrefix))
-	d.buf = binary.LittleEndian.AppendUint64(nil, uint64(shards))
-	return d
-}
-
-// Add takes the next shard, which is not kept.
-func (d *Digester) Add(s *ShardEntry) {
-	buf := binary.LittleEndian.AppendUint64(d.buf, s.Samples)
-	buf = binary.LittleEndian.AppendUint64(buf, s.Blocks)
-	for _, r := range s.Rows {
-		if r.Samples > 0 {
-			buf = appendUint32(buf, r.Samples)
+// Digest is the identity of a data set of n shards: of their contents, in order, and of how samples
+// are cut into blocks. Names, codec, level and metadata are not part of it, so that packing again
+// with another level keeps every checkpoint valid (SPEC 7).
+func Digest(n int, shards iter.Seq[*ShardEntry]) (sum Hash) {
+	h := sha256.New()
+	h.Write([]byte(digestPrefix))
+	buf := binary.LittleEndian.AppendUint64(nil, uint64(n))
+	for s := range shards {
+		buf = binary.LittleEndian.AppendUint64(buf, s.Samples)
+		buf = binary.LittleEndian.AppendUint64(buf, s.Blocks)
+		for _, r := range s.Rows {
+			if r.Samples > 0 {
+				buf = appendUint32(buf, r.Samples)
+			}
 		}
+		h.Write(append(buf, s.Hash[:]...))
+		buf = buf[:0]
 	}
-	buf = append(buf, s.Hash[:]...)
-	d.h.Write(buf)
-	d.buf = buf[:0]
+	h.Write(buf)
+	h.Sum(sum[:0])
+	return sum
 }
 
-// Sum is the digest of the shards so far.
-func (d *Digester) Sum() (sum Hash) {
-	d.h.Write(d.buf)
-	d.buf = d.buf[:0]
-	d.h.Sum(sum[:0])
-	return sum
+// digest is the identity of the manifest's shards.
+func (m *Manifest) digest() Hash {
+	return Digest(len(m.Shards), func(yield func(*ShardEntry) bool) {
+		for i := range m.Shards {
+			if !yield(&m.Shards[i]) {
+				return
+			}
+		}
+	})
 }

@@ -54,9 +54,6 @@ type ShardIndex struct {
 	Skipped []byte
 }
 
-// Samples is the number of samples.
-func (ix *ShardIndex) Samples() int { return len(ix.Keys) }
-
 // Shape returns the field numbers of sample i, ascending.
 func (ix *ShardIndex) Shape(i int) []uint32 {
 	if ix.ShapeOf == nil {
@@ -301,14 +298,14 @@ func decodeRows(n int, get func(kind string) (*section, []byte, error)) ([]Row, 
 	return rows, nil
 }
 
-// RowsTotal is what rows of one shard add up to.
-type RowsTotal struct {
+// rowsTotal is what rows of one shard add up to.
+type rowsTotal struct {
 	Blocks, Samples, Stored, Decoded uint64
 }
 
-// CheckRows says whether rows can be those of one shard, and adds them up: codecs known, lengths possible, no more samples
+// checkRows says whether rows can be those of one shard, and adds them up: codecs known, lengths possible, no more samples
 // than 512-byte headers fit, the first row of a block before its continuations.
-func CheckRows(rows []Row) (t RowsTotal, err error) {
+func checkRows(rows []Row) (t rowsTotal, err error) {
 	block := uint64(0) // decoded bytes of the block at hand
 	samples := uint64(0)
 	for i, r := range rows {

@@ -6,8 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"io"
+	"iter"
 	"math"
 	"math/bits"
 	"sort"
@@ -171,46 +171,40 @@ func SearchKeys(entries []KeyEntry, hash uint64) (from, to int) {
 	return from, to
 }
 
-// KeyTableWriter writes a table from entries in ascending order. It is for one goroutine.
-type KeyTableWriter struct {
-	t     KeyTable
-	w     *bufio.Writer
-	last  KeyEntry
-	added uint64
-	crc   uint32
-	buf   []byte
-}
-
-// NewKeyTableWriter begins a table of exactly that many entries.
-func NewKeyTableWriter(w io.Writer, entries uint64) (*KeyTableWriter, error) {
-	k := &KeyTableWriter{t: KeyTable{entries}, w: bufio.NewWriterSize(w, 64<<10)}
-	_, err := k.w.Write(k.t.header())
-	return k, err
-}
-
-// Add takes the next entry.
-func (k *KeyTableWriter) Add(e KeyEntry) error {
-	if k.added > 0 && e.Compare(k.last) <= 0 {
-		return fmt.Errorf("format: keys table: entry %x after %x", e, k.last) // a bug of the caller
+// WriteKeyTable writes the table of exactly n entries, which ascend. It returns the first error of
+// entries or w.
+func WriteKeyTable(w io.Writer, n uint64, entries iter.Seq2[KeyEntry, error]) error {
+	t := KeyTable{n}
+	out := bufio.NewWriterSize(w, 64<<10)
+	_, err := out.Write(t.header())
+	if err != nil {
+		return err
 	}
-	k.buf = binary.BigEndian.AppendUint64(k.buf[:0], e.Hash)
-	for i := range k.t.width() {
-		k.buf = append(k.buf, byte(e.Number>>(8*i)))
+	var last KeyEntry
+	var added uint64
+	var crc uint32
+	var buf []byte
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		if added > 0 && e.Compare(last) <= 0 {
+			return fmt.Errorf("format: keys table: entry %x after %x", e, last) // a bug of the caller
+		}
+		buf = binary.BigEndian.AppendUint64(buf[:0], e.Hash)
+		for i := range t.width() {
+			buf = append(buf, byte(e.Number>>(8*i)))
+		}
+		crc, last = UpdateChecksum(crc, buf), e
+		if added++; added%keyGroup == 0 || added == n {
+			buf, crc = appendUint32(buf, crc), 0
+		}
+		if _, err := out.Write(buf); err != nil {
+			return err
+		}
 	}
-	k.crc = crc32.Update(k.crc, castagnoli, k.buf)
-	k.last = e
-	if k.added++; k.added%keyGroup == 0 || k.added == k.t.Entries {
-		k.buf = appendUint32(k.buf, k.crc)
-		k.crc = 0
+	if added != n {
+		return fmt.Errorf("format: keys table: %d entries of %d", added, n) // a bug of the caller
 	}
-	_, err := k.w.Write(k.buf)
-	return err
-}
-
-// Close writes what is buffered and checks the number of entries.
-func (k *KeyTableWriter) Close() error {
-	if k.added != k.t.Entries {
-		return fmt.Errorf("format: keys table: %d entries of %d", k.added, k.t.Entries) // a bug of the caller
-	}
-	return k.w.Flush()
+	return out.Flush()
 }

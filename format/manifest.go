@@ -97,7 +97,7 @@ func DecodeSummary(src []byte) (*Summary, error) {
 	if !IsTablesName(s.Tables) {
 		return nil, corruptf("%s names tables %q", ManifestName, s.Tables)
 	}
-	if _, err := ParseDigest(s.Digest); err != nil {
+	if _, err := parseDigest(s.Digest); err != nil {
 		return nil, err
 	}
 	return &s, nil
@@ -106,8 +106,8 @@ func DecodeSummary(src []byte) (*Summary, error) {
 // DigestString is a digest as users see it: "sha256:" and hexadecimal.
 func DigestString(h Hash) string { return "sha256:" + h.String() }
 
-// ParseDigest reads what DigestString wrote.
-func ParseDigest(s string) (Hash, error) {
+// parseDigest reads what DigestString wrote.
+func parseDigest(s string) (Hash, error) {
 	rest, ok := strings.CutPrefix(s, "sha256:")
 	if !ok {
 		return Hash{}, corruptf("digest %q has no algorithm we know", s)
@@ -254,7 +254,7 @@ type Part struct {
 
 // EncodeTables returns the tables' bytes, their hash and the digest of the data set.
 func EncodeTables(m *Manifest) (tables []byte, name, digest Hash, err error) {
-	digest = Digest(m.Shards)
+	digest = m.digest()
 	head := binary.LittleEndian.AppendUint64(nil, m.Generation)
 	head = appendString(head, m.Parent)
 	head = append(append(head, digest[:]...), m.Keys[:]...)
@@ -316,7 +316,7 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 		if s.Foreign {
 			foreign[i/8] |= 1 << (i % 8)
 		}
-		total, err := CheckRows(s.Rows)
+		total, err := checkRows(s.Rows)
 		if err != nil {
 			return nil, p, InShard(s.Name, err)
 		}

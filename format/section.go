@@ -41,7 +41,7 @@ type section struct {
 	part     uint32
 	critical bool
 	codec    Codec
-	encoding Encoding
+	encoding encoding
 	off      uint64
 	stored   uint32
 	raw      uint32
@@ -59,7 +59,7 @@ type rawSection struct {
 	kind     string
 	part     uint32
 	critical bool
-	encoding Encoding
+	encoding encoding
 	raw      []byte
 	cuts     []int
 }
@@ -73,7 +73,7 @@ func columnSection(kind string, part uint32, critical bool, v []uint64) rawSecti
 		return s
 	}
 	if d := dictionary(v); d != nil {
-		alt := rawSection{kind: kind, part: part, critical: critical, encoding: EncodingDictionary}
+		alt := rawSection{kind: kind, part: part, critical: critical, encoding: encodingDictionary}
 		alt.raw = appendDictionary(nil, v, d)
 		alt.cuts = []int{1 + 8*len(d)}
 		if alt.storedLen() < s.storedLen() {
@@ -199,7 +199,7 @@ func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]
 	dir := make([]section, 0, n)
 	for p := body[dirHeaderLen:]; len(p) > 0; p = p[dirEntryLen:] {
 		s := section{
-			kind: string(p[:4]), critical: p[4]&flagCritical != 0, codec: Codec(p[5]), encoding: Encoding(p[6]),
+			kind: string(p[:4]), critical: p[4]&flagCritical != 0, codec: Codec(p[5]), encoding: encoding(p[6]),
 			part: binary.LittleEndian.Uint32(p[8:]), off: binary.LittleEndian.Uint64(p[12:]),
 			stored: binary.LittleEndian.Uint32(p[20:]), raw: binary.LittleEndian.Uint32(p[24:]), crc: binary.LittleEndian.Uint32(p[28:]),
 		}
@@ -210,7 +210,7 @@ func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]
 			dir = append(dir, s)
 			continue
 		}
-		if s.codec > CodecZstd || s.encoding > EncodingDictionary {
+		if s.codec > CodecZstd || s.encoding > encodingDictionary {
 			return nil, fmt.Errorf("%w: section %s has codec %d, encoding %d", ErrVersion, s.kind, s.codec, s.encoding)
 		}
 		if p[7] != 0 || p[4]&^flagCritical != 0 || (s.codec == CodecBytes && s.raw != s.stored) ||
@@ -270,7 +270,7 @@ func (s *section) payload(stored []byte) ([]byte, error) {
 
 // column reads n integers that fill a section.
 func (s *section) column(raw []byte, n int) ([]uint64, error) {
-	if s.encoding == EncodingDictionary {
+	if s.encoding == encodingDictionary {
 		v, err := decodeDictionary(raw, n)
 		if err != nil {
 			return nil, fmt.Errorf("section %s: %w", s.kind, err)

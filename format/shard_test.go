@@ -202,7 +202,7 @@ func checkData(t *Tail, data, index []byte) ([]testSample, error) {
 	)
 	for row := 0; row < len(ix.Rows); {
 		n := int(ix.Rows[row].Samples)
-		c := NewContentChecker(ix.Cursors([]int{first})[0], n)
+		c := NewBlockChecker(ix.Cursors([]int{first})[0], n)
 		var block []byte
 		for {
 			r := ix.Rows[row]

@@ -387,7 +387,7 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	decoded := uint64(0)
 	rest := rows
 	for _, s := range shards {
-		total, err := CheckRows(rest[:s.Rows])
+		total, err := checkRows(rest[:s.Rows])
 		if err == nil {
 			err = checkCodecs(rest[:s.Rows], s.Plain())
 		}
@@ -472,7 +472,7 @@ func (t *Tables) Load() (*Manifest, error) {
 			rows = rows[s.Rows:]
 		}
 	}
-	if d := Digest(m.Shards); d != t.Digest {
+	if d := m.digest(); d != t.Digest {
 		return nil, corruptf("the shards' digest is %v, section %s says %v", d, typeHead, t.Digest)
 	}
 	return m, nil

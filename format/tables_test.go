@@ -39,7 +39,7 @@ func testManifest(rows ...int) *Manifest {
 			}
 			s.Rows = append(s.Rows, r)
 		}
-		total, err := CheckRows(s.Rows)
+		total, err := checkRows(s.Rows)
 		if err != nil {
 			panic(err)
 		}
@@ -90,7 +90,7 @@ func TestTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name != BlockHash(raw) || digest != Digest(want.Shards) {
+		if name != BlockHash(raw) || digest != want.digest() {
 			t.Fatal("name or digest")
 		}
 		tables, got, err := openTables(raw)
@@ -136,7 +136,7 @@ func checkTotals(t *testing.T, tables *Tables, m *Manifest) {
 		want.Bytes += s.objects()
 	}
 	if tables.Shards != want.Shards || tables.Blocks != want.Blocks || tables.Samples != want.Samples || tables.Bytes != want.Bytes ||
-		tables.Digest != Digest(m.Shards) || tables.PayloadBytes != 1<<40+2 {
+		tables.Digest != m.digest() || tables.PayloadBytes != 1<<40+2 {
 		t.Errorf("totals %+v", tables)
 	}
 	sum, err := DecodeSummary(tables.Summary(TablesName(BlockHash(nil))).Encode())
@@ -296,7 +296,7 @@ func TestHostileTotals(t *testing.T) {
 		e := slices.Clone(base)
 		for i := range e {
 			if e[i].kind == kind {
-				e[i].raw, e[i].encoding = raw, EncodingPlanes
+				e[i].raw, e[i].encoding = raw, encodingPlanes
 			}
 		}
 		return buildTables(e, nil)
@@ -378,7 +378,7 @@ func manySamples(t *testing.T) []byte {
 	}
 	for i := range secs {
 		p := old.Parts[0]
-		column := func(v ...uint64) { secs[i].raw, secs[i].encoding = appendPlanes(nil, v, nil), EncodingPlanes }
+		column := func(v ...uint64) { secs[i].raw, secs[i].encoding = appendPlanes(nil, v, nil), encodingPlanes }
 		switch secs[i].kind {
 		case typeSamples:
 			column(many, 2)

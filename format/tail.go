@@ -49,7 +49,7 @@ func EndOfArchive(plain bool) []byte {
 // AppendTail appends the index of a shard, COLD to SEEK TABLE, as it stands after EndOfArchive in a compressed shard, or as
 // the whole sidecar of a plain one. The result has been decoded again and compared.
 func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
-	total, err := CheckRows(ix.Rows)
+	total, err := checkRows(ix.Rows)
 	if err != nil {
 		return dst, err
 	}
@@ -76,7 +76,7 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	if uint64(len(cold)) > math.MaxUint32 || uint64(len(hot)) > math.MaxUint32 {
 		return dst, fmt.Errorf("%w: index of %d bytes: use smaller shards", ErrTooLarge, len(cold)+len(hot))
 	}
-	loc := Locator{DataSize: dataSize, HotOff: hotOff, HotLen: uint64(len(hot)), DataLen: dataLen, Samples: uint64(ix.Samples()), Foreign: ix.Foreign}
+	loc := locator{DataSize: dataSize, HotOff: hotOff, HotLen: uint64(len(hot)), DataLen: dataLen, Samples: uint64(len(ix.Keys)), Foreign: ix.Foreign}
 	if plain {
 		loc.IndexBase = dataSize
 	}
@@ -160,8 +160,8 @@ func seekTable(rows []Row, end, cold, hot int) []byte {
 
 func appendUint32(dst []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(dst, v) }
 
-// Locator is the fixed-size frame that says where a shard's hot index is.
-type Locator struct {
+// locator is the fixed-size frame that says where a shard's hot index is.
+type locator struct {
 	// IndexBase is the offset all others count from: 0 in a shard; the size of the .tar in a sidecar, whose bytes are those
 	// that would follow the archive.
 	IndexBase uint64
@@ -175,7 +175,7 @@ type Locator struct {
 	hotCRC  uint32
 }
 
-func (l *Locator) append(dst []byte) []byte {
+func (l *locator) append(dst []byte) []byte {
 	at := len(dst)
 	dst = append(dst, magicLocator...)
 	dst = binary.LittleEndian.AppendUint16(dst, Major)
@@ -192,7 +192,7 @@ func (l *Locator) append(dst []byte) []byte {
 	return appendUint32(dst, Checksum(dst[at:]))
 }
 
-func decodeLocator(src []byte) (l Locator, err error) {
+func decodeLocator(src []byte) (l locator, err error) {
 	if len(src) != locatorLen || string(src[:8]) != magicLocator {
 		return l, corruptf("no locator where the seek table's end places it: the object is cut, joined with another, or no shard")
 	}
@@ -204,19 +204,19 @@ func decodeLocator(src []byte) (l Locator, err error) {
 	if major != Major || flags&flagsCritical&^flagForeign != 0 {
 		return l, fmt.Errorf("%w: shard of version %d with flags %#x: use a newer shardtool", ErrVersion, major, flags)
 	}
-	l = Locator{IndexBase: r.u64(), DataSize: r.u64(), HotOff: r.u64(), HotLen: r.u64(), DataLen: r.u64(), Samples: r.u64(),
+	l = locator{IndexBase: r.u64(), DataSize: r.u64(), HotOff: r.u64(), HotLen: r.u64(), DataLen: r.u64(), Samples: r.u64(),
 		Foreign: flags&flagForeign != 0, hotCRC: r.u32()}
 	return l, nil
 }
 
 // Tail is the hot part of a shard's index.
 type Tail struct {
-	Locator
+	locator
 	Schema
 	Rows []Row
 	Meta Metadata
 	// Total is what Rows add up to.
-	Total RowsTotal
+	Total rowsTotal
 	// Index is the identity of the index: its Hot is known once the tail is parsed, its Cold once
 	// DecodeCold has run.
 	Index IndexHash
@@ -285,7 +285,7 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	if err != nil {
 		return nil, 0, At(locAt, err)
 	}
-	t := &Tail{Locator: loc, size: size}
+	t := &Tail{locator: loc, size: size}
 	// From here on positions in the object: offset less IndexBase, all of it below 2^62.
 	const limit = 1 << 62
 	if loc.IndexBase > limit || loc.DataSize > limit || loc.DataLen > limit || loc.HotOff > limit || loc.HotLen > limit ||
@@ -364,7 +364,7 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 	if t.Rows, err = decodeRows(int(crc.raw/4), get); err != nil {
 		return err
 	}
-	if t.Total, err = CheckRows(t.Rows); err != nil {
+	if t.Total, err = checkRows(t.Rows); err != nil {
 		return err
 	}
 	eoa := uint64(len(EndOfArchive(t.Plain())))

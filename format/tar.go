@@ -34,9 +34,9 @@ var headerTemplate = func() (h [tarBlock]byte) {
 // padding is the number of zero bytes after a payload of n bytes.
 func padding(n int64) int64 { return -n & (tarBlock - 1) }
 
-// HeaderLen is how many bytes stand before the payload of a member of that name: 512, or more when the name needs a long
+// headerLen is how many bytes stand before the payload of a member of that name: 512, or more when the name needs a long
 // name record.
-func HeaderLen(name string) int64 {
+func headerLen(name string) int64 {
 	if _, _, ok := ustarName(name); ok {
 		return tarBlock
 	}
@@ -45,14 +45,14 @@ func HeaderLen(name string) int64 {
 }
 
 // MemberLen is the whole length of a member in the archive: header, payload of size bytes, padding.
-func MemberLen(name string, size int64) int64 { return HeaderLen(name) + size + padding(size) }
+func MemberLen(name string, size int64) int64 { return headerLen(name) + size + padding(size) }
 
-// fieldHeaderLen is HeaderLen(JoinName(key, field)), which most names need no joining for.
+// fieldHeaderLen is headerLen(JoinName(key, field)), which most names need no joining for.
 func fieldHeaderLen(key, field string) int64 {
 	if len(key)+1+len(field) <= tarNameLen {
 		return tarBlock
 	}
-	return HeaderLen(JoinName(key, field))
+	return headerLen(JoinName(key, field))
 }
 
 // AppendHeader appends the header of a regular file of that name and size (SPEC 2.2). The payload and its padding to 512

@@ -31,8 +31,8 @@ func TestHeaderAgainstArchiveTar(t *testing.T) {
 	for _, name := range memberNames() {
 		for _, size := range []int64{0, 1, 511, 512, 1 << 20, maxOctalSize, maxOctalSize + 1, 1 << 40} {
 			h := AppendHeader(nil, name, size)
-			if int64(len(h)) != HeaderLen(name) {
-				t.Fatalf("%q: header of %d bytes, HeaderLen says %d", name, len(h), HeaderLen(name))
+			if int64(len(h)) != headerLen(name) {
+				t.Fatalf("%q: header of %d bytes, headerLen says %d", name, len(h), headerLen(name))
 			}
 			got, err := tar.NewReader(bytes.NewReader(h)).Next()
 			if err != nil {
@@ -50,8 +50,8 @@ func TestHeaderAgainstArchiveTar(t *testing.T) {
 				t.Fatalf("%q, %d bytes: foreign walker reads %+v, %v, %v", name, size, m, ok, err)
 			}
 			key, field := SplitName([]byte(name))
-			if n := fieldHeaderLen(string(key), string(field)); n != HeaderLen(name) {
-				t.Fatalf("%q: fieldHeaderLen %d, HeaderLen %d", name, n, HeaderLen(name))
+			if n := fieldHeaderLen(string(key), string(field)); n != headerLen(name) {
+				t.Fatalf("%q: fieldHeaderLen %d, headerLen %d", name, n, headerLen(name))
 			}
 		}
 	}

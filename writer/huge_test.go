@@ -80,7 +80,7 @@ func checkHuge(t *testing.T, shard []byte, size int64) {
 	}
 	dec := format.NewDecoder(true)
 	defer dec.Close()
-	check := format.NewContentChecker(ix.Cursors([]int{0})[0], 2)
+	check := format.NewBlockChecker(ix.Cursors([]int{0})[0], 2)
 	zero := make([]byte, 0, format.MaxFrame+16)
 	pos := 0
 	for i, r := range ix.Rows {

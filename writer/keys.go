@@ -27,28 +27,16 @@ func (w *Writer) putKeys(ctx context.Context, m *format.Manifest) (format.Hash, 
 		}
 	}
 	h := sha256.New()
-	if err := w.writeKeys(h, m, old); err != nil {
+	if err := w.writeKeys(h, old); err != nil {
 		return format.Hash{}, err
 	}
 	sum := format.Hash(h.Sum(nil))
 	size := (format.KeyTable{Entries: w.sum.numbers}).Size()
-	return sum, w.puts.named(ctx, format.KeysName(sum), size, func(to io.Writer) error { return w.writeKeys(to, m, old) })
+	return sum, w.puts.named(ctx, format.KeysName(sum), size, func(to io.Writer) error { return w.writeKeys(to, old) })
 }
 
-func (w *Writer) writeKeys(to io.Writer, m *format.Manifest, old *keyStream) error {
-	t, err := format.NewKeyTableWriter(to, w.sum.numbers)
-	if err != nil {
-		return err
-	}
-	for e, err := range w.allKeys(old) {
-		if err != nil {
-			return err
-		}
-		if err := t.Add(e); err != nil {
-			return err
-		}
-	}
-	return t.Close()
+func (w *Writer) writeKeys(to io.Writer, old *keyStream) error {
+	return format.WriteKeyTable(to, w.sum.numbers, w.allKeys(old))
 }
 
 // allKeys merges the entries of the generation before with ours.

@@ -182,7 +182,7 @@ func readLabels(ctx context.Context, ds *reader.Dataset, name string) (*mixing.L
 		if col < 0 {
 			return nil, &exitError{exitNotFound, fmt.Errorf("shard %d has no attribute %q: `shardtool inspect` lists them", i, name)}
 		}
-		for s := range ix.Samples() {
+		for s := range len(ix.Keys) {
 			v, _ := ix.Attrs[col].At(s)
 			text := fmt.Sprint(attrText(v))
 			id, ok := numbers[text]

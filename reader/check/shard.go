@@ -28,21 +28,7 @@ type shardCheck struct {
 
 	// Of a block of several frames, whose bytes the consumer looks at in order.
 	sum     hash.Hash
-	content contentChecker
-}
-
-// contentChecker compares a block with the index.
-type contentChecker interface {
-	Write(p []byte) error
-	End() error
-}
-
-// checker begins to compare a block.
-func (c *shardCheck) checker(block, samples int) contentChecker {
-	if c.index.Foreign {
-		return format.NewForeignChecker(c.cursors[block], samples)
-	}
-	return format.NewContentChecker(c.cursors[block], samples)
+	content format.BlockChecker
 }
 
 // deep reads every byte of all shards.
@@ -232,7 +218,7 @@ func (v *verifier) checkBlock(f *fetch.Result) error {
 	if c.index == nil {
 		return nil
 	}
-	k := c.checker(f.Block, f.Samples)
+	k := format.NewBlockChecker(c.cursors[f.Block], f.Samples)
 	err := k.Write(f.Decoded)
 	if err == nil {
 		err = k.End()
@@ -260,7 +246,7 @@ func (c *shardCheck) piece(ctx context.Context, r *fetch.Result) {
 	if r.Samples > 0 {
 		c.sum, c.content = sha256.New(), nil
 		if c.index != nil {
-			c.content = c.checker(r.Block, r.Samples)
+			c.content = format.NewBlockChecker(c.cursors[r.Block], r.Samples)
 		}
 	}
 	if c.sum == nil {

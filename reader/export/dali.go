@@ -18,7 +18,7 @@ const daliVersion = "v1.2"
 // daliIndex is the text beside an archive: the number of samples, then a line a sample with, for each member, its extension, where
 // its payload lies, how long it is, and its name. Words stand between spaces, so that names cannot have any.
 func daliIndex(ix *format.ShardIndex) ([]byte, error) {
-	out := fmt.Appendf(nil, "%s %d\n", daliVersion, ix.Samples())
+	out := fmt.Appendf(nil, "%s %d\n", daliVersion, len(ix.Keys))
 	at := ix.Cursors([]int{0})[0]
 	var fields []format.FieldSize
 	sample, member := 0, 0
