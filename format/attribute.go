@@ -22,13 +22,15 @@ func (k AttrKind) String() string {
 	return [...]string{"label", "integer", "number"}[k]
 }
 
-// Attribute is a value that samples have outside their fields: kept in the index, read without reading the samples.
+// Attribute is a value that samples have outside their fields: kept in the index, read without
+// reading the samples.
 type Attribute struct {
 	Name string
 	Kind AttrKind
 }
 
-// AttrValue is one sample's value of one attribute. Of Label, Integer and Number the one counts that Kind says.
+// AttrValue is one sample's value of one attribute. Of Label, Integer and Number the one counts
+// that Kind says.
 type AttrValue struct {
 	Attribute
 	Label   string
@@ -142,7 +144,8 @@ func (c *attrColumnBuilder) encode(v AttrValue) uint64 {
 	return id
 }
 
-// finish sorts attributes and labels, so that bytes depend on the set and not on the order of arrival.
+// finish sorts attributes and labels, so that bytes depend on the set and not on the order of
+// arrival.
 func (b *attrBuilder) finish(samples int) (attrs []Attribute, cols []AttrColumn) {
 	slices.SortFunc(b.cols, func(x, y attrColumnBuilder) int { return compareStrings(x.Name, y.Name) })
 	for i := range b.cols {
@@ -187,10 +190,12 @@ func (c *AttrColumn) sections(part uint32) []rawSection {
 	return s
 }
 
-// maxLabels bounds an attribute's labels by the raw length of their section: shared prefixes let few bytes name many.
+// maxLabels bounds an attribute's labels by the raw length of their section: shared prefixes let
+// few bytes name many.
 func maxLabels(raw int) int64 { return 1<<20 + 256*int64(raw) }
 
-// decodeAttr makes a column of n samples' values and the sections beside them. get returns nil bytes for a section that is not there.
+// decodeAttr makes a column of n samples' values and the sections beside them. get returns nil
+// bytes for a section that is not there.
 func decodeAttr(a Attribute, n int, bits []uint64, get func(kind string) (*section, []byte, error)) (AttrColumn, error) {
 	c := AttrColumn{Attribute: a, bits: bits}
 	s, raw, err := get(typeAbsent)

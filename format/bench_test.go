@@ -121,7 +121,8 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// sizesIndex is the index of a shard of 256 MiB whose fields have lognormal sizes. No block is packed for it.
+// sizesIndex is the index of a shard of 256 MiB whose fields have lognormal sizes. No block is
+// packed for it.
 func sizesIndex(medians map[string]float64, sigma float64) *ShardIndex {
 	r := rand.New(rand.NewPCG(3, 4))
 	var ib IndexBuilder
@@ -158,15 +159,16 @@ var indexCorpora = []struct {
 	{"three-fields", map[string]float64{"jpg": 100_000, "json": 400, "txt": 120}},
 }
 
-// entropy is the cost in bytes of values drawn from a lognormal distribution of that median: that of the distribution, which
-// an encoder that knew it would reach.
+// entropy is the cost in bytes of values drawn from a lognormal distribution of that median: that
+// of the distribution, which an encoder that knew it would reach.
 func entropy(median, sigma float64, n int) float64 {
 	bits := math.Log2(median) + math.Log2(sigma*math.Sqrt(2*math.Pi*math.E))
 	return bits * float64(n) / 8
 }
 
-// TestIndexSize holds the index, keys apart, against its goal: 1.1 times the entropy of the sizes and 12 bytes a block, beside
-// the seek table (8 bytes a frame, which the zstd format asks for) and what every shard has once.
+// TestIndexSize holds the index, keys apart, against its goal: 1.1 times the entropy of the sizes
+// and 12 bytes a block, beside the seek table (8 bytes a frame, which the zstd format asks for) and
+// what every shard has once.
 func TestIndexSize(t *testing.T) {
 	const sigma, once = 0.5, 1000
 	for _, c := range indexCorpora {

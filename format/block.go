@@ -4,11 +4,13 @@ import (
 	"bytes"
 )
 
-// BlockBuilder lays out a block's members. It is for one goroutine; Reset makes it ready for the next block.
+// BlockBuilder lays out a block's members. It is for one goroutine; Reset makes it ready for the
+// next block.
 type BlockBuilder struct {
 	// Buf is the block's decoded bytes so far.
 	Buf []byte
-	// Cuts are the offsets where members begin, Payloads where their contents do: AppendFrame takes both.
+	// Cuts are the offsets where members begin, Payloads where their contents do: AppendFrame takes
+	// both.
 	Cuts, Payloads []int
 }
 
@@ -17,8 +19,9 @@ func (b *BlockBuilder) Reset() {
 	b.Buf, b.Cuts, b.Payloads = b.Buf[:0], b.Cuts[:0], b.Payloads[:0]
 }
 
-// Member appends a header, room for size bytes of payload and the padding, and returns the payload's offset in Buf. What
-// the room holds is undefined until the caller fills it; the padding is zero.
+// Member appends a header, room for size bytes of payload and the padding, and returns the
+// payload's offset in Buf. What the room holds is undefined until the caller fills it; the padding
+// is zero.
 func (b *BlockBuilder) Member(name string, size int) int {
 	b.Cuts = append(b.Cuts, len(b.Buf))
 	b.Buf = AppendHeader(b.Buf, name, int64(size))
@@ -34,13 +37,14 @@ func (b *BlockBuilder) Member(name string, size int) int {
 	return at
 }
 
-// FieldView is a field of a sample in a decoded block. Both slices are valid as long as the block's bytes.
+// FieldView is a field of a sample in a decoded block. Both slices are valid as long as the block's
+// bytes.
 type FieldView struct {
 	Name, Data []byte
 }
 
-// SampleIter goes through the samples of a whole block's decoded bytes; its Walker's Partial must not be set. It allocates
-// only for names of more than 100 bytes.
+// SampleIter goes through the samples of a whole block's decoded bytes; its Walker's Partial must
+// not be set. It allocates only for names of more than 100 bytes.
 //
 //	it := format.SampleIter{Walker: format.Walker{Buf: decoded}}
 //	for it.Next() { use(it.Key, it.Fields) }
@@ -99,7 +103,8 @@ func (it *SampleIter) Field(name string) ([]byte, bool) {
 // FieldCursor says where a sample's sizes are in the columns of an index.
 type FieldCursor struct {
 	ix *ShardIndex
-	// Sample is the number in the shard; at holds, for each field, how many samples before it have that field.
+	// Sample is the number in the shard; at holds, for each field, how many samples before it have
+	// that field.
 	Sample int
 	at     []int
 }

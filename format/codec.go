@@ -10,7 +10,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Level is how hard an Encoder tries. It changes no cut, no hash and no order, only the stored bytes.
+// Level is how hard an Encoder tries. It changes no cut, no hash and no order, only the stored
+// bytes.
 type Level int
 
 // The levels, which are those of klauspost/compress/zstd.
@@ -47,10 +48,12 @@ func (l Level) zstd() zstd.EncoderLevel {
 	return zstd.SpeedDefault
 }
 
-// smallFrame is the largest frame of the encoder that takes 3 to 7 MiB (best: 38) instead of 17 to 52.
+// smallFrame is the largest frame of the encoder that takes 3 to 7 MiB (best: 38) instead of 17 to
+// 52.
 const smallFrame = 2 << 20
 
-// Encoder compresses frames. It is for one goroutine; its output depends on nothing but level and input.
+// Encoder compresses frames. It is for one goroutine; its output depends on nothing but level and
+// input.
 type Encoder struct {
 	level  Level
 	small  *zstd.Encoder // frames up to 2 MiB, which are nearly all: Single_Segment, and little memory
@@ -64,7 +67,8 @@ type Encoder struct {
 func NewEncoder(level Level) *Encoder {
 	return &Encoder{
 		level: level, small: newZstd(level, true, zstd.WithWindowSize(smallFrame), zstd.WithLowerEncoderMem(true)),
-		// The two upper levels also save where bytes are skewed and nothing repeats: their probe must see that.
+		// The two upper levels also save where bytes are skewed and nothing repeats: their probe
+		// must see that.
 		probe: newZstd(LevelFastest, true, zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true), zstd.WithAllLitEntropyCompression(level >= LevelBetter)),
 	}
 }
@@ -88,8 +92,8 @@ func (e *Encoder) Close() {
 	*e = Encoder{}
 }
 
-// AppendFrame appends src, at most MaxFrame bytes, as one frame: compressed, or as raw blocks when compression would save
-// less than a 32nd of it. cuts and payloads are those of AppendRawFrame.
+// AppendFrame appends src, at most MaxFrame bytes, as one frame: compressed, or as raw blocks when
+// compression would save less than a 32nd of it. cuts and payloads are those of AppendRawFrame.
 func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, Codec, error) {
 	if len(src) > MaxFrame {
 		return dst, 0, fmt.Errorf("%w: frame of %d bytes", ErrTooLarge, len(src))
@@ -118,9 +122,10 @@ func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, Co
 	return dst, CodecZstd, nil
 }
 
-// hopeless probes eight pieces of 4 KiB, evenly spread, with the fastest level: finding out that a MiB of JPEG cannot be
-// compressed takes the default level 1 ms, twice what hashing it takes, and the best one 80 ms. Pieces lie within payloads,
-// so that tar headers do not look like savings; where payloads are too small for that, the level itself must try.
+// hopeless probes eight pieces of 4 KiB, evenly spread, with the fastest level: finding out that a
+// MiB of JPEG cannot be compressed takes the default level 1 ms, twice what hashing it takes, and
+// the best one 80 ms. Pieces lie within payloads, so that tar headers do not look like savings;
+// where payloads are too small for that, the level itself must try.
 func (e *Encoder) hopeless(src []byte, cuts, payloads []int) bool {
 	const pieces, piece = 8, 4 << 10
 	if len(src) < 4*pieces*piece {
@@ -156,7 +161,8 @@ type Decoder struct {
 	pieces []rawPiece
 }
 
-// NewDecoder makes a Decoder. checkXXH also compares each frame's own xxh64, which CheckFrame's CRC-32C makes superfluous.
+// NewDecoder makes a Decoder. checkXXH also compares each frame's own xxh64, which CheckFrame's
+// CRC-32C makes superfluous.
 func NewDecoder(checkXXH bool) *Decoder {
 	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.IgnoreChecksum(!checkXXH),
 		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(1<<30), zstd.WithDecoderMaxWindow(maxSingle*2))
@@ -169,7 +175,8 @@ func NewDecoder(checkXXH bool) *Decoder {
 // Close frees the decoder's memory.
 func (d *Decoder) Close() { d.z.Close() }
 
-// CheckFrame compares a frame's stored bytes with its row: call it before any other use of the bytes.
+// CheckFrame compares a frame's stored bytes with its row: call it before any other use of the
+// bytes.
 func CheckFrame(stored []byte, row Row) error {
 	if len(stored) != int(row.Stored) {
 		return corruptf("frame has %d bytes, its row says %d", len(stored), row.Stored)
@@ -185,8 +192,8 @@ func CheckFrameSum(sum uint32, row Row) error {
 	return nil
 }
 
-// Decode appends the frame's content, row.Decoded bytes, to dst. Give dst room for DecodeRoom(row) more bytes and nothing
-// is allocated.
+// Decode appends the frame's content, row.Decoded bytes, to dst. Give dst room for DecodeRoom(row)
+// more bytes and nothing is allocated.
 func (d *Decoder) Decode(dst, stored []byte, row Row) ([]byte, error) {
 	if row.Decoded > MaxFrame {
 		return dst, fmt.Errorf("%w: frame decodes to %d bytes", ErrTooLarge, row.Decoded)
@@ -214,7 +221,8 @@ func (d *Decoder) Decode(dst, stored []byte, row Row) ([]byte, error) {
 		if room := DecodeRoom(row); cap(dst)-at < room {
 			dst = append(make([]byte, 0, at+room), dst...)
 		}
-		// The capacity limits the decoder: a frame that decodes to more than its row says is refused, not followed.
+		// The capacity limits the decoder: a frame that decodes to more than its row says is
+		// refused, not followed.
 		out, err := d.z.DecodeAll(stored, dst[:at:at+DecodeRoom(row)])
 		if err != nil {
 			return dst[:at], fmt.Errorf("%w: %w", ErrCorrupt, zstdError(err))

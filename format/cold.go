@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// Cold is where the COLD frame lies in the object that ParseTail saw the end of, its header included.
+// Cold is where the COLD frame lies in the object that ParseTail saw the end of, its header
+// included.
 func (t *Tail) Cold() (off, n int64) {
 	return int64(t.DataSize - t.IndexBase), int64(t.HotOff-t.DataSize) - skipHeader
 }
@@ -157,7 +158,8 @@ func (d *coldDecoder) shapes(ix *ShardIndex) (perField []int, err error) {
 	return perField, nil
 }
 
-// layout adds up members and holds each block against its rows: an offset that is computed from sizes is one that exists.
+// layout adds up members and holds each block against its rows: an offset that is computed from
+// sizes is one that exists.
 func (d *coldDecoder) layout(ix *ShardIndex) error {
 	if d.Foreign {
 		return d.places(ix)

@@ -11,14 +11,15 @@ import (
 type encoding uint8
 
 const (
-	// encodingPlanes: a mask of the byte planes that are not all zero, then those planes, lowest first.
+	// encodingPlanes: a mask of the byte planes that are not all zero, then those planes, lowest
+	// first.
 	encodingPlanes encoding = 0
 	// encodingDictionary: up to 256 values, then one index byte per integer.
 	encodingDictionary encoding = 1
 )
 
-// appendPlanes appends v as byte planes. ends gets the offset in dst after each plane: planes differ in their statistics,
-// and are compressed apart.
+// appendPlanes appends v as byte planes. ends gets the offset in dst after each plane: planes
+// differ in their statistics, and are compressed apart.
 func appendPlanes(dst []byte, v []uint64, ends *[]int) []byte {
 	var or uint64
 	for _, x := range v {
@@ -70,7 +71,8 @@ func decodePlanes(src []byte, n int) ([]uint64, []byte, error) {
 	return v, src, nil
 }
 
-// dictionary returns the distinct values of v in ascending order, or nil when there are more than 256.
+// dictionary returns the distinct values of v in ascending order, or nil when there are more than
+// 256.
 func dictionary(v []uint64) []uint64 {
 	seen := make(map[uint64]struct{}, 257)
 	for _, x := range v {
@@ -86,7 +88,8 @@ func dictionary(v []uint64) []uint64 {
 	return d
 }
 
-// appendDictionary appends v with the values of dictionary(v): their number less one, the values as u64, an index a value.
+// appendDictionary appends v with the values of dictionary(v): their number less one, the values as
+// u64, an index a value.
 func appendDictionary(dst []byte, v, dict []uint64) []byte {
 	dst = append(dst, byte(len(dict)-1))
 	index := make(map[uint64]byte, len(dict))
@@ -125,8 +128,8 @@ func decodeDictionary(src []byte, n int) ([]uint64, error) {
 	return v, nil
 }
 
-// appendStrings appends front-coded strings: the lengths shared with the string before, the lengths of the rest, the rests
-// (SPEC 4.4).
+// appendStrings appends front-coded strings: the lengths shared with the string before, the lengths
+// of the rest, the rests (SPEC 4.4).
 func appendStrings(dst []byte, s []string, ends *[]int) []byte {
 	shared, rest := make([]uint64, len(s)), make([]uint64, len(s))
 	prev := ""
@@ -146,8 +149,8 @@ func appendStrings(dst []byte, s []string, ends *[]int) []byte {
 	return dst
 }
 
-// decodeStrings reads n front-coded strings that fill src. All of them together are bounded by max bytes: shared prefixes
-// let a small input name much.
+// decodeStrings reads n front-coded strings that fill src. All of them together are bounded by max
+// bytes: shared prefixes let a small input name much.
 func decodeStrings(src []byte, n int, max int64) ([]string, error) {
 	shared, src, err := decodePlanes(src, n)
 	if err != nil {

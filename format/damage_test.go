@@ -33,7 +33,8 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// TestTailInSteps: a reader that has too little is told how much it needs, and needs at most two more reads.
+// TestTailInSteps: a reader that has too little is told how much it needs, and needs at most two
+// more reads.
 func TestTailInSteps(t *testing.T) {
 	s := smallShard(t, false)
 	obj := s.object()
@@ -113,7 +114,8 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// TestSwappedFrames: frames of equal length in each other's place are found, and so is a shard with another's tail.
+// TestSwappedFrames: frames of equal length in each other's place are found, and so is a shard with
+// another's tail.
 func TestSwappedFrames(t *testing.T) {
 	a, b := one("a", "bin", string(noise(1, 3000))), one("b", "bin", string(noise(2, 3000)))
 	s := pack(t, []testSample{a, b}, packOptions{Block: 1000})
@@ -190,7 +192,8 @@ func TestContentChecker(t *testing.T) {
 	}
 }
 
-// TestErrorPosition: an error says the shard, the block, the offset and the sample, and the innermost knows best.
+// TestErrorPosition: an error says the shard, the block, the offset and the sample, and the
+// innermost knows best.
 func TestErrorPosition(t *testing.T) {
 	err := Place{Shard: "train-000003.tar.zst", Block: 4, Offset: 99, Key: "k"}.Wrap(Place{Block: 17, Offset: 0}.Wrap(At(8192, corruptf("checksum mismatch"))))
 	if got := err.Error(); got != `shard train-000003.tar.zst: block 17 at 8192: sample "k": corrupt data: checksum mismatch` {

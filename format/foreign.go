@@ -5,20 +5,24 @@ import (
 	"fmt"
 )
 
-// MaxForeignHeaders is the most bytes of header records that a member of a foreign archive may have, long names and extended
-// headers included.
+// MaxForeignHeaders is the most bytes of header records that a member of a foreign archive may
+// have, long names and extended headers included.
 const MaxForeignHeaders = 1 << 20
 
-// ForeignEntry is an entry of an archive of another tool: a regular file, or what stands between them.
+// ForeignEntry is an entry of an archive of another tool: a regular file, or what stands between
+// them.
 type ForeignEntry struct {
-	// Member is the entry; offsets count from where its first header record begins. Size is 0 for what is no regular file.
+	// Member is the entry; offsets count from where its first header record begins. Size is 0 for
+	// what is no regular file.
 	Member
-	// Type is '0' for a regular file, otherwise that of its header, and 0 for the end of the archive.
+	// Type is '0' for a regular file, otherwise that of its header, and 0 for the end of the
+	// archive.
 	Type byte
 }
 
-// ReadForeignEntry reads the header records at the beginning of p, those that belong to the entry included. Where p is too short,
-// need is how many bytes are wanted, and there is no error. Names are without a leading "./".
+// ReadForeignEntry reads the header records at the beginning of p, those that belong to the entry
+// included. Where p is too short, need is how many bytes are wanted, and there is no error. Names
+// are without a leading "./".
 func ReadForeignEntry(p []byte) (e ForeignEntry, need int, err error) {
 	w := Walker{Foreign: true}
 	for {
@@ -80,8 +84,9 @@ func (w *Walker) extension(kind byte, rec []byte) error {
 	return nil
 }
 
-// CheckForeignEnd says whether what stands behind the last regular file of a foreign archive is its end: at least two records of
-// zeros and nothing else, but for entries that are no regular files before them.
+// CheckForeignEnd says whether what stands behind the last regular file of a foreign archive is its
+// end: at least two records of zeros and nothing else, but for entries that are no regular files
+// before them.
 func CheckForeignEnd(p []byte) error {
 	for len(p) >= tarBlock && string(p[257:262]) == "ustar" {
 		e, need, err := ReadForeignEntry(p)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// foreignBlock is a block as other tools leave it: a folder before, members in any order, an extended header, a long name.
+// foreignBlock is a block as other tools leave it: a folder before, members in any order, an
+// extended header, a long name.
 func foreignBlock() (data []byte, ix *ShardIndex) {
 	add := func(name string, size int) (payload uint64) {
 		data = appendUstar(data, "", name, int64(size), '0')
@@ -167,7 +168,8 @@ func TestSidecarName(t *testing.T) {
 	}
 }
 
-// FuzzForeignEntry: no bytes make the reader of entries panic, hang, or ask for more than it may; the walker agrees with it.
+// FuzzForeignEntry: no bytes make the reader of entries panic, hang, or ask for more than it may;
+// the walker agrees with it.
 func FuzzForeignEntry(f *testing.F) {
 	data, _ := foreignBlock()
 	f.Add(data)

@@ -11,14 +11,15 @@ import (
 const (
 	// MaxFrame is the most a frame decodes to. A larger block has several frames.
 	MaxFrame = 16 << 20
-	// maxSingle is the most a frame with the Single_Segment flag decodes to: such a frame makes its decoder hold all of it,
-	// and the zstd tool refuses more than 128 MiB, others more than 8 MiB.
+	// maxSingle is the most a frame with the Single_Segment flag decodes to: such a frame makes its
+	// decoder hold all of it, and the zstd tool refuses more than 128 MiB, others more than 8 MiB.
 	maxSingle = 8 << 20
 	// rawBlock is the largest block of zstd's own: 128 KiB (RFC 8878, 3.1.1.2.4).
 	rawBlock = 128 << 10
 	// maxExpand bounds decoded by stored bytes: a zstd block of 4 bytes can say 128 KiB.
 	maxExpand = rawBlock / 4
-	// zstdMagic begins every zstd frame; checksumFlag is a bit of the descriptor that follows (RFC 8878, 3.1.1.1).
+	// zstdMagic begins every zstd frame; checksumFlag is a bit of the descriptor that follows (RFC
+	// 8878, 3.1.1.1).
 	zstdMagic, checksumFlag = 0xFD2FB528, 0x04
 )
 
@@ -87,9 +88,10 @@ func appendFrameHeader(dst []byte, n int) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(n))
 }
 
-// AppendRawFrame appends a zstd frame that stores src as it is. cuts are offsets in src, ascending, at which members
-// begin; where it can, a raw block ends at one, and a payload of up to 128 KiB lies whole in one raw block, so that a
-// reader can use it where it is (SPEC 3.3). payloads[i] is where the content of the member that begins at cuts[i] starts.
+// AppendRawFrame appends a zstd frame that stores src as it is. cuts are offsets in src, ascending,
+// at which members begin; where it can, a raw block ends at one, and a payload of up to 128 KiB
+// lies whole in one raw block, so that a reader can use it where it is (SPEC 3.3). payloads[i] is
+// where the content of the member that begins at cuts[i] starts.
 func AppendRawFrame(dst, src []byte, cuts, payloads []int) []byte {
 	dst = appendFrameHeader(dst, len(src))
 	begin := 0
@@ -137,7 +139,8 @@ func AppendRawFrame(dst, src []byte, cuts, payloads []int) []byte {
 // rawPiece is one raw block of a frame: content bytes [at, at+n) of the frame lie at stored[pos:].
 type rawPiece struct{ at, pos, n int }
 
-// parseRawFrame finds the raw blocks of a CodecRaw frame of the given decoded length, and the xxh64 that ends it.
+// parseRawFrame finds the raw blocks of a CodecRaw frame of the given decoded length, and the xxh64
+// that ends it.
 func parseRawFrame(pieces []rawPiece, frame []byte, decoded int) ([]rawPiece, uint32, error) {
 	pos, err := frameHeaderLen(frame, decoded)
 	if err != nil {
@@ -167,8 +170,8 @@ func parseRawFrame(pieces []rawPiece, frame []byte, decoded int) ([]rawPiece, ui
 	return pieces, binary.LittleEndian.Uint32(frame[end:]), nil
 }
 
-// frameHeaderLen is the length of a zstd frame's header, which must give a checksum and a content size, the one expected,
-// and no dictionary.
+// frameHeaderLen is the length of a zstd frame's header, which must give a checksum and a content
+// size, the one expected, and no dictionary.
 func frameHeaderLen(frame []byte, decoded int) (int, error) {
 	n, sizeLen, ok := zstdHeader(frame)
 	if !ok || frame[4]&0x1f != checksumFlag || sizeLen == 0 {
@@ -187,7 +190,8 @@ func frameHeaderLen(frame []byte, decoded int) (int, error) {
 	return n, nil
 }
 
-// zstdHeader is the length of a frame's header and of the content size at its end (RFC 8878, 3.1.1.1).
+// zstdHeader is the length of a frame's header and of the content size at its end (RFC 8878,
+// 3.1.1.1).
 func zstdHeader(frame []byte) (n, sizeLen int, ok bool) {
 	if len(frame) < 5 || binary.LittleEndian.Uint32(frame) != zstdMagic {
 		return 0, 0, false
@@ -199,8 +203,8 @@ func zstdHeader(frame []byte) (n, sizeLen int, ok bool) {
 	return n, sizeLen, n <= len(frame)
 }
 
-// contentBound is the most that zstd frames can hold, by the headers of their blocks; 0 where those cannot be followed. A
-// length that someone says is held against it before memory is taken.
+// contentBound is the most that zstd frames can hold, by the headers of their blocks; 0 where those
+// cannot be followed. A length that someone says is held against it before memory is taken.
 func contentBound(frames []byte) (total uint64) {
 	for len(frames) > 0 {
 		n, _, ok := zstdHeader(frames)

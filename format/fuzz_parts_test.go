@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzDecoder decodes any bytes as a frame of any row. What a raw frame holds, zstd finds in it too.
+// FuzzDecoder decodes any bytes as a frame of any row. What a raw frame holds, zstd finds in it
+// too.
 func FuzzDecoder(f *testing.F) {
 	e := NewEncoder(LevelDefault)
 	defer e.Close()

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// update writes golden objects and vectors that are missing. What exists is never written again: it is what readers of this
-// version must read for ever.
+// update writes golden objects and vectors that are missing. What exists is never written again: it
+// is what readers of this version must read for ever.
 var update = flag.Bool("update", false, "write golden objects and vectors that do not exist yet")
 
 const goldenDir = "../testdata/spec/golden-v1"

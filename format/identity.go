@@ -27,8 +27,9 @@ func ParseHash(s string) (h Hash, err error) {
 // BlockHash is the identity of a block: SHA-256 of its decoded bytes.
 func BlockHash(decoded []byte) Hash { return sha256.Sum256(decoded) }
 
-// ShardHasher computes a shard's identity: SHA-256 over its blocks' hashes in order. The same samples cut the same way have
-// the same identity, compressed or plain, whatever the level (SPEC 7). The zero value is ready.
+// ShardHasher computes a shard's identity: SHA-256 over its blocks' hashes in order. The same
+// samples cut the same way have the same identity, compressed or plain, whatever the level (SPEC
+// 7). The zero value is ready.
 type ShardHasher struct{ h hash.Hash }
 
 // Add takes the next block's hash.

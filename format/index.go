@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Row is what the index says of one frame. A row with 0 samples continues the block of the row before.
+// Row is what the index says of one frame. A row with 0 samples continues the block of the row
+// before.
 type Row struct {
 	// Stored and Decoded are lengths in bytes, Decoded at most MaxFrame.
 	Stored, Decoded uint32
@@ -22,7 +23,8 @@ type Row struct {
 type Schema struct {
 	// Fields are the field names in ascending byte order; a field's number is its place here.
 	Fields []string
-	// Shapes are the sets of fields that samples have, each ascending, in order of first appearance.
+	// Shapes are the sets of fields that samples have, each ascending, in order of first
+	// appearance.
 	Shapes [][]uint32
 	// Attributes are in ascending order of names.
 	Attributes []Attribute
@@ -41,16 +43,19 @@ type ShardIndex struct {
 	Sizes [][]uint64
 	// ShapeOf is the number of each sample's shape; nil when there is one shape.
 	ShapeOf []uint64
-	// Gaps is the number of bytes before each payload since the end of the member before, in member order; nil when all are
-	// 512. Extended headers make it larger. Of a foreign archive it is where each payload lies in its block, in the order of
-	// samples and their fields, and never nil where there are samples.
+	// Gaps is the number of bytes before each payload since the end of the member before, in member
+	// order; nil when all are 512. Extended headers make it larger. Of a foreign archive it is
+	// where each payload lies in its block, in the order of samples and their fields, and never nil
+	// where there are samples.
 	Gaps []uint64
-	// Foreign: the archive was written by another tool; End is the length of what stands behind its last block.
+	// Foreign: the archive was written by another tool; End is the length of what stands behind its
+	// last block.
 	Foreign bool
 	End     uint64
 	// Attrs has a column an attribute.
 	Attrs []AttrColumn
-	// Skipped lists samples that were left out of the shard when it was written, a line of JSON each (SPEC 6.4); mostly empty.
+	// Skipped lists samples that were left out of the shard when it was written, a line of JSON
+	// each (SPEC 6.4); mostly empty.
 	Skipped []byte
 }
 
@@ -62,8 +67,8 @@ func (ix *ShardIndex) Shape(i int) []uint32 {
 	return ix.Shapes[ix.ShapeOf[i]]
 }
 
-// IndexBuilder collects a shard's index while its blocks are written. Samples and rows are added in storage order. The zero
-// value is ready; it is for one goroutine.
+// IndexBuilder collects a shard's index while its blocks are written. Samples and rows are added in
+// storage order. The zero value is ready; it is for one goroutine.
 type IndexBuilder struct {
 	fields  []string // in order of first appearance; sorted by Finish
 	fieldID map[string]uint32
@@ -86,14 +91,14 @@ type FieldSize struct {
 	Size int64
 }
 
-// AddSample adds a sample whose members are as AppendHeader writes them, its fields ascending by name. attrs may be nil.
-// After an error the sample is not in the index.
+// AddSample adds a sample whose members are as AppendHeader writes them, its fields ascending by
+// name. attrs may be nil. After an error the sample is not in the index.
 func (b *IndexBuilder) AddSample(key string, fields []FieldSize, attrs []AttrValue) error {
 	return b.add(key, fields, nil, attrs)
 }
 
-// AddForeign adds a sample of another tool's archive, its fields ascending by name, and where the payload of each lies in the
-// block. Samples of one shard are all foreign or none.
+// AddForeign adds a sample of another tool's archive, its fields ascending by name, and where the
+// payload of each lies in the block. Samples of one shard are all foreign or none.
 func (b *IndexBuilder) AddForeign(key string, fields []FieldSize, places []uint64) error {
 	return b.add(key, fields, places, nil)
 }
@@ -252,7 +257,8 @@ func rowSections(part uint32, rows []Row) []rawSection {
 
 // decodeRows puts the columns together again. get returns a section and its raw bytes.
 func decodeRows(n int, get func(kind string) (*section, []byte, error)) ([]Row, error) {
-	// The checksums come first: their length is what n is held against before anything is allocated.
+	// The checksums come first: their length is what n is held against before anything is
+	// allocated.
 	_, crc, err := get(typeCRC)
 	if err != nil {
 		return nil, err
@@ -303,8 +309,9 @@ type rowsTotal struct {
 	Blocks, Samples, Stored, Decoded uint64
 }
 
-// checkRows says whether rows can be those of one shard, and adds them up: codecs known, lengths possible, no more samples
-// than 512-byte headers fit, the first row of a block before its continuations.
+// checkRows says whether rows can be those of one shard, and adds them up: codecs known, lengths
+// possible, no more samples than 512-byte headers fit, the first row of a block before its
+// continuations.
 func checkRows(rows []Row) (t rowsTotal, err error) {
 	block := uint64(0) // decoded bytes of the block at hand
 	samples := uint64(0)

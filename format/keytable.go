@@ -13,8 +13,8 @@ import (
 	"sort"
 )
 
-// The keys table: sorted (hash of key, sample number) pairs, so that a read by key is one range here and one in a shard
-// (SPEC 8).
+// The keys table: sorted (hash of key, sample number) pairs, so that a read by key is one range
+// here and one in a shard (SPEC 8).
 //
 //	header 32 bytes: "SHRDKEY1" · major u16 · minor u16 · width u32 · entries u64 · group u32 · CRC-32C u32
 //	groups: up to 1,024 entries of hash (8 bytes, big-endian) and number (width bytes, little-endian) · CRC-32C u32
@@ -79,8 +79,9 @@ func (t KeyTable) Range(from, to int64) (off, n int64) {
 	return off, end - off
 }
 
-// Guess returns the groups [from, to) where a hash must be, as hashes are uniform: its expected place and six standard
-// deviations of a binomial to both sides. One in 10^9 look-ups has to widen it.
+// Guess returns the groups [from, to) where a hash must be, as hashes are uniform: its expected
+// place and six standard deviations of a binomial to both sides. One in 10^9 look-ups has to widen
+// it.
 func (t KeyTable) Guess(hash uint64) (from, to int64) {
 	p := float64(hash) / math.Pow(2, 64)
 	n := float64(t.Entries)
@@ -100,7 +101,8 @@ func (t KeyTable) header() []byte {
 	return appendUint32(h, Checksum(h))
 }
 
-// Decode reads the entries of groups [from, to) out of the bytes that Range names and appends them to dst.
+// Decode reads the entries of groups [from, to) out of the bytes that Range names and appends them
+// to dst.
 func (t KeyTable) Decode(dst []KeyEntry, src []byte, from, to int64) ([]KeyEntry, error) {
 	off, n := t.Range(from, to)
 	if int64(len(src)) != n {
@@ -144,7 +146,8 @@ func ParseKeyHeader(src []byte) (KeyTable, error) {
 	return t, t.CheckHeader(src)
 }
 
-// CheckHeader compares the first 32 bytes of a table with what they must be. Another minor version is no error.
+// CheckHeader compares the first 32 bytes of a table with what they must be. Another minor version
+// is no error.
 func (t KeyTable) CheckHeader(src []byte) error {
 	want := t.header()
 	if len(src) != keyHeaderLen || !bytes.Equal(src[:8], want[:8]) {

@@ -40,7 +40,8 @@ func decodeKeys(raw []byte, entries uint64) ([]KeyEntry, error) {
 	return k.Decode(nil, raw[keyHeaderLen:], 0, k.Groups())
 }
 
-// TestKeyTable: all entries come back, from the whole table and from the groups where a hash must be.
+// TestKeyTable: all entries come back, from the whole table and from the groups where a hash must
+// be.
 func TestKeyTable(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 255, 256, 257, 1023, 1024, 1025, 70_000} {
 		entries := keyEntries(n)

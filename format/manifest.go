@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// ManifestName is the only commit point of a data set: a generation exists when this object names its tables.
+// ManifestName is the only commit point of a data set: a generation exists when this object names
+// its tables.
 const ManifestName = "manifest.json"
 
 // ManifestFormat is what member "format" of manifest.json says in this version.
@@ -58,8 +59,8 @@ func CheckShardName(s string) error {
 	return nil
 }
 
-// Summary is manifest.json: for people, and the name of the tables. Readers trust Format, Tables and Digest alone; the rest
-// must equal the tables.
+// Summary is manifest.json: for people, and the name of the tables. Readers trust Format, Tables
+// and Digest alone; the rest must equal the tables.
 type Summary struct {
 	Format       string       `json:"format"`
 	Tables       string       `json:"tables"`
@@ -82,7 +83,8 @@ func (s *Summary) Encode() []byte {
 	return append(b, '\n')
 }
 
-// DecodeSummary reads manifest.json. Unknown members are ignored, a format of another major is ErrVersion.
+// DecodeSummary reads manifest.json. Unknown members are ignored, a format of another major is
+// ErrVersion.
 func DecodeSummary(src []byte) (*Summary, error) {
 	var s Summary
 	if err := json.Unmarshal(src, &s); err != nil {
@@ -128,7 +130,8 @@ type FieldTotal struct {
 type ShardInfo struct {
 	// Name is relative to the manifest.
 	Name string
-	// Size is the length of the object, Tail that of its index: the end of a .tar.zst, or the whole sidecar of a .tar.
+	// Size is the length of the object, Tail that of its index: the end of a .tar.zst, or the whole
+	// sidecar of a .tar.
 	Size, Tail uint64
 	// Samples, Blocks and Rows count.
 	Samples, Blocks, Rows uint64
@@ -136,7 +139,8 @@ type ShardInfo struct {
 	Hash Hash
 	// Index is the identity of the shard's index; zero where an older program wrote the tables.
 	Index IndexHash
-	// FirstKey and LastKey are the least and greatest of its keys; both empty in a shard without samples.
+	// FirstKey and LastKey are the least and greatest of its keys; both empty in a shard without
+	// samples.
 	FirstKey, LastKey string
 	// Foreign: a plain .tar that another tool wrote, indexed where it lies.
 	Foreign bool
@@ -194,7 +198,8 @@ type ShardEntry struct {
 
 // Manifest is everything the tables of one generation say.
 type Manifest struct {
-	// Generation counts from 1; Parent names the tables of the generation before, empty for the first.
+	// Generation counts from 1; Parent names the tables of the generation before, empty for the
+	// first.
 	Generation uint64
 	Parent     string
 	Shards     []ShardEntry
@@ -248,7 +253,8 @@ type Part struct {
 	FirstShard, FirstBlock, FirstSample uint64
 	// Shards, Rows, Blocks and Samples count.
 	Shards, Rows, Blocks, Samples uint64
-	// Bytes is the length of the part's objects, sidecars included, Decoded that of their blocks once decoded.
+	// Bytes is the length of the part's objects, sidecars included, Decoded that of their blocks
+	// once decoded.
 	Bytes, Decoded uint64
 }
 

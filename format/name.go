@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// MaxName bounds key and field together, in bytes: PATH_MAX of Linux, so that every member can be extracted.
+// MaxName bounds key and field together, in bytes: PATH_MAX of Linux, so that every member can be
+// extracted.
 const MaxName = 4096
 
-// SplitName divides a member's name into the sample's key and the field: the key is the path up to the first dot of the
-// base name, the field what follows that dot. A base name without a dot has the empty field (SPEC 2.1). Both are slices of
-// name.
+// SplitName divides a member's name into the sample's key and the field: the key is the path up to
+// the first dot of the base name, the field what follows that dot. A base name without a dot has
+// the empty field (SPEC 2.1). Both are slices of name.
 func SplitName(name []byte) (key, field []byte) {
 	base := bytes.LastIndexByte(name, '/') + 1
 	dot := bytes.IndexByte(name[base:], '.')
@@ -29,9 +30,9 @@ func JoinName(key, field string) string {
 	return key + "." + field
 }
 
-// CheckKey says whether a key can be stored and read back as it is: a relative path without empty, "." or ".." elements,
-// whose last element has no dot (it would split there), at most MaxName bytes, no NUL. The error wraps ErrName and says
-// what to do.
+// CheckKey says whether a key can be stored and read back as it is: a relative path without empty,
+// "." or ".." elements, whose last element has no dot (it would split there), at most MaxName
+// bytes, no NUL. The error wraps ErrName and says what to do.
 func CheckKey(key string) error {
 	bad := func(why string) error { return fmt.Errorf("%w: key %q %s", ErrName, key, why) }
 	switch {
@@ -85,7 +86,8 @@ func CheckMember(name []byte) error {
 	return nil
 }
 
-// CheckField says whether a field name can be stored: no slash, no NUL, at most MaxName bytes. The empty field is allowed.
+// CheckField says whether a field name can be stored: no slash, no NUL, at most MaxName bytes. The
+// empty field is allowed.
 func CheckField(field string) error {
 	switch {
 	case len(field) > MaxName:

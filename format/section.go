@@ -10,7 +10,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Version of the format that this package writes. A reader refuses another major and ignores a newer minor.
+// Version of the format that this package writes. A reader refuses another major and ignores a
+// newer minor.
 const (
 	Major = 1
 	Minor = 0
@@ -35,7 +36,8 @@ const (
 	typeSkipped = "SKIP" // list of the samples left out
 )
 
-// section is a directory row with what it points at. The payload is held either raw (when writing) or stored.
+// section is a directory row with what it points at. The payload is held either raw (when writing)
+// or stored.
 type section struct {
 	kind     string
 	part     uint32
@@ -54,7 +56,8 @@ const (
 	flagCritical = 1
 )
 
-// rawSection is a section to be written: its bytes, and where they change their nature (compressed apart).
+// rawSection is a section to be written: its bytes, and where they change their nature (compressed
+// apart).
 type rawSection struct {
 	kind     string
 	part     uint32
@@ -83,7 +86,8 @@ func columnSection(kind string, part uint32, critical bool, v []uint64) rawSecti
 	return s
 }
 
-// sectionZstd compresses sections: one level for all, whatever the blocks have, so that an index is a function of content.
+// sectionZstd compresses sections: one level for all, whatever the blocks have, so that an index is
+// a function of content.
 var sectionZstd = sync.OnceValue(func() *zstd.Encoder {
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
 		zstd.WithSingleSegment(true), zstd.WithWindowSize(maxSingle), zstd.WithEncoderCRC(false),
@@ -94,7 +98,8 @@ var sectionZstd = sync.OnceValue(func() *zstd.Encoder {
 	return z
 })
 
-// compress returns zstd frames, one for each piece between cuts, at most 8 MiB each; or nil when that saves nothing.
+// compress returns zstd frames, one for each piece between cuts, at most 8 MiB each; or nil when
+// that saves nothing.
 func (s *rawSection) compress() []byte {
 	if len(s.raw) < 64 {
 		return nil
@@ -122,7 +127,8 @@ func (s *rawSection) storedLen() int {
 	return len(s.raw)
 }
 
-// appendSections appends the payloads of secs to dst and returns their directory rows; base is the offset of dst[0].
+// appendSections appends the payloads of secs to dst and returns their directory rows; base is the
+// offset of dst[0].
 func appendSections(dst []byte, base uint64, secs []rawSection) ([]byte, []section, error) {
 	var dir []section
 	for i := range secs {
@@ -183,7 +189,8 @@ func decodeDirectoryHeader(src []byte, magic string) (sections int, err error) {
 	return int(n), nil
 }
 
-// decodeDirectory reads a directory from the front of src. known says which types this reader understands.
+// decodeDirectory reads a directory from the front of src. known says which types this reader
+// understands.
 func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]section, error) {
 	n, err := decodeDirectoryHeader(src, magic)
 	if err != nil {
@@ -222,8 +229,8 @@ func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]
 	return dir, nil
 }
 
-// contiguous checks that sections follow one another from begin to end without a gap: every byte belongs to something that
-// is checked.
+// contiguous checks that sections follow one another from begin to end without a gap: every byte
+// belongs to something that is checked.
 func contiguous(dir []section, begin, end uint64) error {
 	for _, s := range dir {
 		if s.off != begin || uint64(s.stored) > end-begin {

@@ -6,12 +6,13 @@ import (
 	"slices"
 )
 
-// ReadRange fills p with an object's bytes from off on, or fails. It is how this package reads what is too large to be
-// handed over whole; the caller binds it to an object and a context.
+// ReadRange fills p with an object's bytes from off on, or fails. It is how this package reads what
+// is too large to be handed over whole; the caller binds it to an object and a context.
 type ReadRange func(p []byte, off int64) error
 
-// Tables reads a generation's tables part by part: opening takes the directory and the totals, which is a range or two
-// whatever the size of the data set. Its methods may be called from many goroutines when ReadRange may.
+// Tables reads a generation's tables part by part: opening takes the directory and the totals,
+// which is a range or two whatever the size of the data set. Its methods may be called from many
+// goroutines when ReadRange may.
 type Tables struct {
 	Generation uint64
 	Parent     string
@@ -33,7 +34,8 @@ type Tables struct {
 	at   map[sectionID]int
 }
 
-// firstRead is how much of the tables' front to read at once: directory and totals of a data set of some 500,000 blocks.
+// firstRead is how much of the tables' front to read at once: directory and totals of a data set of
+// some 500,000 blocks.
 const firstRead = 32 << 10
 
 // OpenTables reads the directory and the totals of tables of that size.
@@ -294,8 +296,8 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	return shards, nil
 }
 
-// shardColumns reads the lengths and the counts of a part's shards, and compares the sums with those
-// of the part. The order of the columns decides which error damage to several of them gives.
+// shardColumns reads the lengths and the counts of a part's shards, and compares the sums with
+// those of the part. The order of the columns decides which error damage to several of them gives.
 func (t *Tables) shardColumns(part int, shards []ShardInfo, get func(kind string) (*section, []byte, error)) error {
 	const (
 		anyLength = math.MaxUint64
@@ -369,8 +371,8 @@ func decodeIndexHashes(raw []byte, shards []ShardInfo) error {
 	return nil
 }
 
-// LoadRows reads the rows of all shards of a part, one after the other; shards is what LoadShards gave for it, and each
-// shard's rows have been held against it.
+// LoadRows reads the rows of all shards of a part, one after the other; shards is what LoadShards
+// gave for it, and each shard's rows have been held against it.
 func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	get, err := t.group(part, typeStored, typeDecoded, typeSamples, typeCodec, typeCRC)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// testManifest describes shards of the given numbers of rows; the first is plain, the second has no samples.
+// testManifest describes shards of the given numbers of rows; the first is plain, the second has no
+// samples.
 func testManifest(rows ...int) *Manifest {
 	m := &Manifest{Generation: 2, Parent: TablesName(BlockHash([]byte("parent"))), Keys: BlockHash([]byte("keys")),
 		Meta:       Metadata{"tool": "test", "options": "{}"},
@@ -148,7 +149,8 @@ func checkTotals(t *testing.T, tables *Tables, m *Manifest) {
 	}
 }
 
-// TestTablesReads: opening takes one range, a part two more, whatever the number of shards; a failing read is reported.
+// TestTablesReads: opening takes one range, a part two more, whatever the number of shards; a
+// failing read is reported.
 func TestTablesReads(t *testing.T) {
 	raw := encodeTables(t, testManifest(PartRows, 0, PartRows, PartRows))
 	reads := 0
@@ -229,8 +231,8 @@ func buildTables(secs []rawSection, edit func(dir []section)) []byte {
 	return append(appendDirectory(nil, magicTables, dir), payload...)
 }
 
-// tablesMemory is the documented bound of what loading tables may allocate: names and keys are up to 6 KiB for the 32 bytes
-// of a shard's hash.
+// tablesMemory is the documented bound of what loading tables may allocate: names and keys are up
+// to 6 KiB for the 32 bytes of a shard's hash.
 func tablesMemory(input int) uint64 { return 512<<10 + 400*uint64(input) }
 
 func loadHostile(t testing.TB, raw []byte) (err error) {
@@ -265,7 +267,8 @@ func TestHostileTables(t *testing.T) {
 			e[i].raw = raw
 			err := loadHostile(t, buildTables(e, nil))
 			if err != nil && !sound(err) || err == nil && !slices.Contains(free, sec.kind) {
-				// A row's stored length may change with another's, and a raw frame be called a compressed one.
+				// A row's stored length may change with another's, and a raw frame be called a
+				// compressed one.
 				if err == nil && (sec.kind == typeStored || sec.kind == typeCodec || sec.kind == typeTailLen || sec.kind == typeObjSize) {
 					return
 				}
@@ -289,7 +292,8 @@ func TestHostileTables(t *testing.T) {
 	}
 }
 
-// TestHostileTotals puts hostile numbers where tables count, and zero-length sections where sections are read together.
+// TestHostileTotals puts hostile numbers where tables count, and zero-length sections where
+// sections are read together.
 func TestHostileTotals(t *testing.T) {
 	base := tableParts(t, encodeTables(t, testManifest(3, 0, 5)))
 	replace := func(kind string, raw []byte) []byte {
@@ -394,8 +398,8 @@ func manySamples(t *testing.T) []byte {
 	return buildTables(secs, nil)
 }
 
-// TestTablesFirstDamage: of several damaged sections the first in the order of the file is reported,
-// every time.
+// TestTablesFirstDamage: of several damaged sections the first in the order of the file is
+// reported, every time.
 func TestTablesFirstDamage(t *testing.T) {
 	raw := encodeTables(t, testManifest(3, 40))
 	tables, err := OpenTables(readFrom(raw), int64(len(raw)))

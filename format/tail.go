@@ -24,7 +24,8 @@ const (
 	locatorLen   = 8 + 2 + 2 + 4 + 6*8 + 4 + 4
 	locatorFrame = skipHeader + locatorLen
 
-	// flagForeign: the archive was written by another tool. Its members may be of any kind and stand anywhere.
+	// flagForeign: the archive was written by another tool. Its members may be of any kind and
+	// stand anywhere.
 	flagForeign = 1 << 0
 	// flagsCritical are refused when set and unknown; the upper half may be ignored.
 	flagsCritical = 1<<16 - 1
@@ -32,13 +33,16 @@ const (
 	// maxForeignEnd bounds what stands behind the last block of a foreign archive.
 	maxForeignEnd = 1 << 30
 
-	// TailGuess is how much of an object's end to read first: it holds the hot index of a shard of some 4,000 blocks.
+	// TailGuess is how much of an object's end to read first: it holds the hot index of a shard of
+	// some 4,000 blocks.
 	TailGuess = 64 << 10
-	// TarSuffix ends the name of a plain shard, ZstdSuffix that of a compressed one, SidecarSuffix that of a plain shard's index.
+	// TarSuffix ends the name of a plain shard, ZstdSuffix that of a compressed one, SidecarSuffix
+	// that of a plain shard's index.
 	TarSuffix, ZstdSuffix, SidecarSuffix = ".tar", ".tar.zst", ".tar.shidx"
 )
 
-// EndOfArchive is what a writer puts after the last block: the two zero records of a plain tar, or the frame of them.
+// EndOfArchive is what a writer puts after the last block: the two zero records of a plain tar, or
+// the frame of them.
 func EndOfArchive(plain bool) []byte {
 	if plain {
 		return make([]byte, endOfTar)
@@ -46,8 +50,9 @@ func EndOfArchive(plain bool) []byte {
 	return slices.Clone(eoaFrame)
 }
 
-// AppendTail appends the index of a shard, COLD to SEEK TABLE, as it stands after EndOfArchive in a compressed shard, or as
-// the whole sidecar of a plain one. The result has been decoded again and compared.
+// AppendTail appends the index of a shard, COLD to SEEK TABLE, as it stands after EndOfArchive in a
+// compressed shard, or as the whole sidecar of a plain one. The result has been decoded again and
+// compared.
 func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	total, err := checkRows(ix.Rows)
 	if err != nil {
@@ -137,8 +142,8 @@ func sumStored(rows []Row) (n uint64) {
 	return n
 }
 
-// seekTable is the table of the zstd seekable format over every frame before it: frames that hold no data decode to 0 bytes.
-// end is the length of the end-of-archive.
+// seekTable is the table of the zstd seekable format over every frame before it: frames that hold
+// no data decode to 0 bytes. end is the length of the end-of-archive.
 func seekTable(rows []Row, end, cold, hot int) []byte {
 	n := len(rows) + 4
 	p := make([]byte, 0, n*8+seekFooter)
@@ -162,8 +167,8 @@ func appendUint32(dst []byte, v uint32) []byte { return binary.LittleEndian.Appe
 
 // locator is the fixed-size frame that says where a shard's hot index is.
 type locator struct {
-	// IndexBase is the offset all others count from: 0 in a shard; the size of the .tar in a sidecar, whose bytes are those
-	// that would follow the archive.
+	// IndexBase is the offset all others count from: 0 in a shard; the size of the .tar in a
+	// sidecar, whose bytes are those that would follow the archive.
 	IndexBase uint64
 	// DataSize is the length of blocks and end-of-archive, DataLen that of the blocks alone.
 	DataSize, DataLen uint64
@@ -249,9 +254,10 @@ func indexSections(dir []section) (map[sectionID]int, error) {
 // Plain says whether this is the sidecar of a plain .tar.
 func (t *Tail) Plain() bool { return t.IndexBase != 0 }
 
-// ParseTail reads the hot index out of an object's last bytes; size is the object's length. When tail is too short it
-// returns how many of the last bytes are needed, and no error. Everything is checked before it is used to allocate: the
-// seek table against rows and frames, all lengths against size.
+// ParseTail reads the hot index out of an object's last bytes; size is the object's length. When
+// tail is too short it returns how many of the last bytes are needed, and no error. Everything is
+// checked before it is used to allocate: the seek table against rows and frames, all lengths
+// against size.
 func ParseTail(tail []byte, size int64) (t *Tail, need int64, err error) {
 	t, need, err = parseTail(tail, size)
 	if err == nil && need > size {

@@ -26,7 +26,8 @@ func memberNames() []string {
 	return n
 }
 
-// TestHeaderAgainstArchiveTar: Go's reader finds name, size and the fixed fields of every header of ours.
+// TestHeaderAgainstArchiveTar: Go's reader finds name, size and the fixed fields of every header of
+// ours.
 func TestHeaderAgainstArchiveTar(t *testing.T) {
 	for _, name := range memberNames() {
 		for _, size := range []int64{0, 1, 511, 512, 1 << 20, maxOctalSize, maxOctalSize + 1, 1 << 40} {
@@ -57,7 +58,8 @@ func TestHeaderAgainstArchiveTar(t *testing.T) {
 	}
 }
 
-// TestArchiveAgainstArchiveTar: a block and an end-of-archive are an archive whose contents Go reads.
+// TestArchiveAgainstArchiveTar: a block and an end-of-archive are an archive whose contents Go
+// reads.
 func TestArchiveAgainstArchiveTar(t *testing.T) {
 	var b BlockBuilder
 	for i, name := range memberNames() {
@@ -80,7 +82,8 @@ func TestArchiveAgainstArchiveTar(t *testing.T) {
 	}
 }
 
-// TestNames: every name splits and joins to itself, but for the one that ends in the dot of an empty field.
+// TestNames: every name splits and joins to itself, but for the one that ends in the dot of an
+// empty field.
 func TestNames(t *testing.T) {
 	for _, c := range []struct{ name, key, field string }{
 		{"a/b.c.jpg", "a/b", "c.jpg"}, {"a.d/b", "a.d/b", ""}, {"a.d/b.c", "a.d/b", "c"}, {"b", "b", ""}, {"b.", "b", ""},

@@ -24,14 +24,15 @@ type Walker struct {
 	Buf []byte
 	// Off is where the next header is looked for.
 	Off int64
-	// Foreign accepts what other tools write: ustar, GNU and PAX headers; directories, links and devices are passed over, and
-	// so is the end-of-archive; names are without a leading "./". Header checksums are compared, as nothing else guards them. Otherwise anything but regular
+	// Foreign accepts what other tools write: ustar, GNU and PAX headers; directories, links and
+	// devices are passed over, and so is the end-of-archive; names are without a leading "./".
+	// Header checksums are compared, as nothing else guards them. Otherwise anything but regular
 	// files and the long names of SPEC 2.2 is corrupt.
 	Foreign bool
 	// Partial lets a member's payload end beyond Buf: used where a block is read a frame at a time.
 	Partial bool
-	// Ended says that a foreign archive's end-of-archive was met. Where it is missing at the end of the object, the archive was
-	// cut.
+	// Ended says that a foreign archive's end-of-archive was met. Where it is missing at the end of
+	// the object, the archive was cut.
 	Ended bool
 
 	long  []byte // name from a long name record or extended header, for the next member
@@ -128,8 +129,8 @@ func (w *Walker) header(h []byte) (kind byte, size int64, err error) {
 	return kind, size, err
 }
 
-// checkHeaderSum compares a header's checksum: the sum of its bytes, unsigned as POSIX says or signed as some old tools
-// had it, the checksum's own field taken as spaces.
+// checkHeaderSum compares a header's checksum: the sum of its bytes, unsigned as POSIX says or
+// signed as some old tools had it, the checksum's own field taken as spaces.
 func checkHeaderSum(h []byte) error {
 	unsigned, signed := int64(8*' '), int64(8*' ')
 	for i, c := range h {

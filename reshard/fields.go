@@ -77,7 +77,8 @@ func (s *Source) name(field string) *fieldName {
 // writers are the keys of metadata that every pack notes itself.
 var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped"}
 
-// mergeMeta keeps what all sets agree on. Names of classes may grow at the end from one set to the next.
+// mergeMeta keeps what all sets agree on. Names of classes may grow at the end from one set to the
+// next.
 func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 	out := format.Metadata{}
 	for key, value := range sets[0].Meta() {

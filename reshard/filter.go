@@ -162,7 +162,8 @@ func attribute(ix *format.ShardIndex, name string, i int) (format.AttrValue, boo
 	return ix.Attrs[at].At(i)
 }
 
-// take leaves out blocks none of whose samples is wanted, by what the index says; nil where that would not pay.
+// take leaves out blocks none of whose samples is wanted, by what the index says; nil where that
+// would not pay.
 func (f *filter) take(of *set) func(context.Context, *reader.Block) (bool, error) {
 	if !f.selective() {
 		return nil

@@ -10,7 +10,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// largeBlock is a block that was not read whole: its samples come from the index, and their payloads when they are wanted.
+// largeBlock is a block that was not read whole: its samples come from the index, and their
+// payloads when they are wanted.
 type largeBlock struct {
 	shard int
 	end   uint64 // sample number behind its last one of the part
@@ -144,7 +145,8 @@ type badBlock struct {
 	err   error
 }
 
-// fromBad gives the error of the block's next sample. Where the index is whole it says which one that is, and whether it was wanted.
+// fromBad gives the error of the block's next sample. Where the index is whole it says which one
+// that is, and whether it was wanted.
 func (s *Source) fromBad(ctx context.Context) (bool, error) {
 	of, b := s.sets[s.set], s.bad
 	if s.at >= b.end {

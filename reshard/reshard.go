@@ -1,17 +1,20 @@
-// Package reshard has the samples of data sets as a writer.Source: to cut shards anew, to join data sets, to divide one into
-// training and validation, to take a part of one by its attributes, keys or fields.
+// Package reshard has the samples of data sets as a writer.Source: to cut shards anew, to join data
+// sets, to divide one into training and validation, to take a part of one by its attributes, keys
+// or fields.
 //
 //	d, err := reader.Open(ctx, from, reader.Options{})
 //	src, err := reshard.New(ctx, []*reader.Dataset{d}, reshard.Options{})
 //	result, err := writer.Pack(ctx, to, src, writer.Options{ShardSize: 64 << 20})
 //
-// Samples come in storage order, one data set behind the other, with their attributes. Blocks are read, compared with their
-// checksums and decoded on all cores, ahead of Next and within the data set's Options.Memory; a block too large for that is read
-// field by field when the writer gets to it. The samples of a block that is damaged are each a *writer.SampleError that says
-// where the damage is.
+// Samples come in storage order, one data set behind the other, with their attributes. Blocks are
+// read, compared with their checksums and decoded on all cores, ahead of Next and within the data
+// set's Options.Memory; a block too large for that is read field by field when the writer gets to
+// it. The samples of a block that is damaged are each a *writer.SampleError that says where the
+// damage is.
 //
-// What names things rather than samples goes along where all data sets agree on it, the names of classes above all. Class
-// numbers that mean something else in one data set than in another are refused.
+// What names things rather than samples goes along where all data sets agree on it, the names of
+// classes above all. Class numbers that mean something else in one data set than in another are
+// refused.
 package reshard
 
 import (
@@ -28,20 +31,24 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// ErrOption is what errors wrap that are in the options. They name the option as it is called in Options, in lower case.
+// ErrOption is what errors wrap that are in the options. They name the option as it is called in
+// Options, in lower case.
 var ErrOption = errors.New("option")
 
 // Options choose samples and fields. The zero value takes all of them.
 type Options struct {
-	// Fields, when not empty, are the fields to take. A sample that has none of them is a *writer.SampleError.
+	// Fields, when not empty, are the fields to take. A sample that has none of them is a
+	// *writer.SampleError.
 	Fields []string
 	// Rename gives fields other names.
 	Rename map[string]string
-	// Include, when not empty, takes only samples whose keys one of these globs matches; Exclude then leaves out. A glob
-	// without a slash is held against what follows the key's last slash, others against the whole key; ** crosses slashes.
+	// Include, when not empty, takes only samples whose keys one of these globs matches; Exclude
+	// then leaves out. A glob without a slash is held against what follows the key's last slash,
+	// others against the whole key; ** crosses slashes.
 	Include, Exclude []string
-	// Where takes samples whose attributes fulfil all these conditions: a name, one of = != < <= > >=, and a value, or
-	// `name is null`, `name is not null`. Blocks in which no sample does are not read.
+	// Where takes samples whose attributes fulfil all these conditions: a name, one of = != < <= >
+	// >=, and a value, or `name is null`, `name is not null`. Blocks in which no sample does are
+	// not read.
 	Where []string
 	// Share takes the samples whose keys fall into it.
 	Share Share
@@ -49,8 +56,9 @@ type Options struct {
 	Classes []string
 }
 
-// Source is the samples of data sets, in order. It is for one goroutine. A sample is valid until the next call of Next; large
-// payloads may be read later, from other goroutines, as long as the data sets are open.
+// Source is the samples of data sets, in order. It is for one goroutine. A sample is valid until
+// the next call of Next; large payloads may be read later, from other goroutines, as long as the
+// data sets are open.
 type Source struct {
 	sets   []*set
 	filter *filter
@@ -96,8 +104,8 @@ type reading struct {
 	cancel context.CancelCauseFunc
 }
 
-// New makes a source of data sets, which stay the caller's and open as long as the source is used. It reads no sample. Errors in
-// the options wrap ErrOption.
+// New makes a source of data sets, which stay the caller's and open as long as the source is used.
+// It reads no sample. Errors in the options wrap ErrOption.
 func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, error) {
 	if len(sets) == 0 {
 		return nil, errors.New("reshard: there is no data set to read")
@@ -340,7 +348,8 @@ func (s *Source) Seek(ctx context.Context, cursor string) error {
 	return ctx.Err()
 }
 
-// Split is writer.Splitter's. Parts are runs of samples of equal length, counted over all data sets before anything is left out.
+// Split is writer.Splitter's. Parts are runs of samples of equal length, counted over all data sets
+// before anything is left out.
 func (s *Source) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("reshard: there is no part %d of %d: parts count from 0", part, parts)
@@ -359,8 +368,9 @@ func (s *Source) Fingerprint() string { return "dataset:" + s.sum }
 // Meta is what all data sets agree on beside what the writer notes itself.
 func (s *Source) Meta() format.Metadata { return s.meta }
 
-// Total counts samples, and the bytes of the fields that are taken: of the part after Split. Where samples are left out their
-// number is not known beforehand and 0; bytes are then what Share lets expect, and 0 where Where, Include or Exclude choose.
+// Total counts samples, and the bytes of the fields that are taken: of the part after Split. Where
+// samples are left out their number is not known beforehand and 0; bytes are then what Share lets
+// expect, and 0 where Where, Include or Exclude choose.
 func (s *Source) Total() (samples, bytes int64) {
 	var all float64
 	for _, of := range s.sets {

@@ -10,19 +10,20 @@ import (
 	"strings"
 )
 
-// Share is a part of all possible keys, from one percentage to another. Two shares that do not overlap have no sample in common,
-// those that make up 0% to 100% have all samples between them, and a sample stays in its share whatever else is in the data
-// set, now or later.
+// Share is a part of all possible keys, from one percentage to another. Two shares that do not
+// overlap have no sample in common, those that make up 0% to 100% have all samples between them,
+// and a sample stays in its share whatever else is in the data set, now or later.
 //
-// A key's place is ⌊h × 10^11 ÷ 2^64⌋, where h is the first 8 bytes of SHA-256(Salt ‖ key) as a big-endian number: the key hash
-// of SPEC 8 where there is no salt. A share takes places from From × 10^9 up to, and without, To × 10^9, both in per cent.
+// A key's place is ⌊h × 10^11 ÷ 2^64⌋, where h is the first 8 bytes of SHA-256(Salt ‖ key) as a
+// big-endian number: the key hash of SPEC 8 where there is no salt. A share takes places from From
+// × 10^9 up to, and without, To × 10^9, both in per cent.
 type Share struct {
 	// From and To are in billionths of a per cent; both 0 stand for everything.
 	From, To int64
 	// Salt makes a division independent of others.
 	Salt string
-	// Folders hashes what stands before a key's last slash in place of the key, so that the samples of a folder stay
-	// together. Keys without a slash are hashed whole.
+	// Folders hashes what stands before a key's last slash in place of the key, so that the samples
+	// of a folder stay together. Keys without a slash are hashed whole.
 	Folders bool
 }
 

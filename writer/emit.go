@@ -111,7 +111,7 @@ func (e *emitter) block(b *block) error {
 	return nil
 }
 
-// open begins the next shard's object.
+// open begins the object of the next shard, unless a shard is open.
 func (e *emitter) open() error {
 	if e.shard != nil {
 		return nil
@@ -126,13 +126,14 @@ func (e *emitter) open() error {
 	return nil
 }
 
-// finish ends the open shard and hands it to the putter. A shard without samples (all of them were skipped) is dropped.
+// finish ends the open shard and passes it to the putter. A shard without samples (all of them were
+// skipped) is dropped.
 func (e *emitter) finish(end *shardEnd) error {
 	s := e.shard
 	e.shard = nil
 	list := s.list.text()
 	if err := e.sum.lists.add(list); err != nil {
-		_ = s.abort() // the first failure is the one to report
+		_ = s.abort() // the first failure is reported
 		return err
 	}
 	if s.samples == 0 {
@@ -153,7 +154,7 @@ func (e *emitter) finish(end *shardEnd) error {
 		err = s.write(tail)
 	}
 	if err != nil {
-		_ = s.abort() // the first failure is the one to report
+		_ = s.abort() // the first failure is reported
 		return format.Place{Shard: s.name, Block: -1, Offset: s.size}.Wrap(err)
 	}
 	e.sum.entries = append(e.sum.entries, format.ShardEntry{
@@ -168,7 +169,7 @@ func (e *emitter) finish(end *shardEnd) error {
 	return e.put.send(s)
 }
 
-// setSkipped notes how many samples were left out, so that a run that takes the shard over knows it, too.
+// setSkipped stores how many samples were left out, for a later run that adopts the shard.
 func setSkipped(m format.Metadata, n int64) {
 	if n > 0 {
 		m["skipped"] = strconv.FormatInt(n, 10)

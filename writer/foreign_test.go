@@ -26,7 +26,8 @@ import (
 // foreignMember is a file of an archive.
 type foreignMember struct{ name, data string }
 
-// foreignMembers are n samples as other tools leave them: members of a sample in any order, long names, empty files.
+// foreignMembers are n samples as other tools leave them: members of a sample in any order, long
+// names, empty files.
 func foreignMembers(prefix string, n int) (members []foreignMember) {
 	for i := range n {
 		key := fmt.Sprintf("%s/%04d", prefix, i)
@@ -130,7 +131,8 @@ func checkForeignSample(t testing.TB, s *reader.Sample, keys []string, fields []
 	}
 }
 
-// TestIndex: archives of every format are read in every way where they lie, and say so when they changed.
+// TestIndex: archives of every format are read in every way where they lie, and say so when they
+// changed.
 func TestIndex(t *testing.T) {
 	for _, f := range []tar.Format{tar.FormatUSTAR, tar.FormatPAX, tar.FormatGNU} {
 		for _, dot := range []string{"", "./"} {
@@ -414,7 +416,8 @@ func TestIndexGenerations(t *testing.T) {
 	}
 }
 
-// TestIndexFaults: after any failure of the store there is no data set or the whole, and another try makes it.
+// TestIndexFaults: after any failure of the store there is no data set or the whole, and another
+// try makes it.
 func TestIndexFaults(t *testing.T) {
 	data := archive(t, tar.FormatUSTAR, "", foreignMembers("a", 5))
 	storetest.EachFault(t, func(t *testing.T) objstore.Store {

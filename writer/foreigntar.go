@@ -19,7 +19,8 @@ import (
 //	| headers | payload, padding | … | headers | payload, padding | … | end of archive |
 //	|<---------- block ------------->|<----------- block ------------>|
 //
-// A block ends before the first member of a sample. What is no regular file, directories say, belongs to the block that it stands in.
+// A block ends before the first member of a sample. Entries that are not regular files, such as
+// directories, belong to the block around them.
 type foreignTar struct {
 	ctx  context.Context
 	obj  objstore.Object
@@ -49,7 +50,7 @@ type foreignTar struct {
 	first, last string // least and greatest key
 }
 
-// foreignSample is a sample and where its payloads lie in the block.
+// foreignSample is a sample and the offsets of its payloads in the block.
 type foreignSample struct {
 	key    string
 	fields []format.FieldSize
@@ -60,7 +61,7 @@ const tarRecord = 512
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// read goes through the archive.
+// read reads the archive.
 func (t *foreignTar) read() error {
 	t.begin = 0
 	t.newBlock()
@@ -85,7 +86,7 @@ func (t *foreignTar) read() error {
 	return t.checkEnd()
 }
 
-// peek sees to it that n bytes are in the window, or fewer at the end of the archive.
+// peek reads until n bytes are in the window, or all that the archive has.
 func (t *foreignTar) peek(n int) error {
 	if len(t.window) >= n || t.off+int64(len(t.window)) >= t.size {
 		return nil
@@ -101,7 +102,7 @@ func (t *foreignTar) peek(n int) error {
 	return t.obj.ReadAt(t.ctx, t.window[have:], t.off+int64(have))
 }
 
-// entry reads the next entry; its Type is 0 at the end of the archive, which is not taken.
+// entry reads the next entry. At the end of the archive its Type is 0, and the end is not consumed.
 func (t *foreignTar) entry() (e format.ForeignEntry, err error) {
 	need := tarRecord
 	for need > 0 {
@@ -109,10 +110,10 @@ func (t *foreignTar) entry() (e format.ForeignEntry, err error) {
 			return e, err
 		}
 		if len(t.window) == 0 {
-			return e, format.At(t.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+			return e, format.At(t.off, fmt.Errorf("%w: the archive has no end: it was truncated between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 		}
 		if len(t.window) < need {
-			return e, format.At(t.off, fmt.Errorf("%w: the archive ends inside a header: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+			return e, format.At(t.off, fmt.Errorf("%w: the archive ends inside a header: it was truncated: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 		}
 		if e, need, err = format.ReadForeignEntry(t.window); err != nil {
 			return e, moved(err, t.off)
@@ -131,7 +132,7 @@ func (t *foreignTar) entry() (e format.ForeignEntry, err error) {
 		format.ErrName, e.Name, typeName(e.Type)))
 }
 
-// moved makes an offset in an entry one in the archive.
+// moved turns an offset in an entry into one in the archive.
 func moved(err error, by int64) error {
 	var at *format.PosError
 	if errors.As(err, &at) {
@@ -152,7 +153,7 @@ func typeName(kind byte) string {
 	return fmt.Sprintf("of type %q", kind)
 }
 
-// member takes a regular file.
+// member reads a regular file.
 func (t *foreignTar) member(e *format.ForeignEntry) error {
 	key, field := format.SplitName(e.Name)
 	name, ok := t.names[string(field)]
@@ -182,7 +183,7 @@ func (t *foreignTar) member(e *format.ForeignEntry) error {
 	}
 	end := e.Payload + e.Size + (tarRecord-e.Size%tarRecord)%tarRecord
 	if end < 0 || end > t.size-start {
-		return format.At(start, fmt.Errorf("%w: member %q of %d bytes ends beyond the archive: it was cut: %w", format.ErrCorrupt, e.Name, e.Size, io.ErrUnexpectedEOF))
+		return format.At(start, fmt.Errorf("%w: member %q of %d bytes ends beyond the archive: it was truncated: %w", format.ErrCorrupt, e.Name, e.Size, io.ErrUnexpectedEOF))
 	}
 	t.sample.fields = append(t.sample.fields, format.FieldSize{Name: name, Size: e.Size})
 	t.sample.places = append(t.sample.places, uint64(start+e.Payload-t.begin))
@@ -197,13 +198,13 @@ func (t *foreignTar) member(e *format.ForeignEntry) error {
 	return nil
 }
 
-// beginSample takes a key that was not there.
+// beginSample begins a sample, whose key must be new.
 func (t *foreignTar) beginSample(key string, e *format.ForeignEntry) error {
 	if err := format.CheckKey(key); err != nil {
 		return format.At(t.off, fmt.Errorf("member %q: %w", e.Name, err))
 	}
 	if first, twice := t.keys[key]; twice {
-		return format.At(t.off, fmt.Errorf("%w key %q: member %q belongs to the sample that begins at %d, and others stand between: pack the archive sorted by name",
+		return format.At(t.off, fmt.Errorf("%w key %q: member %q belongs to the sample that begins at %d, with others between: pack the archive sorted by name",
 			format.ErrDuplicate, key, e.Name, first))
 	}
 	t.keys[key] = t.off
@@ -264,7 +265,7 @@ func (t *foreignTar) newBlock() {
 	t.sum, t.open, t.rows, t.row, t.count = sha256.New(), 0, nil, format.Row{}, 0
 }
 
-// endBlock closes the block behind its last sample.
+// endBlock closes the block after its last sample.
 func (t *foreignTar) endBlock() error {
 	if t.count > 0 {
 		t.endRow()
@@ -280,13 +281,14 @@ func (t *foreignTar) endBlock() error {
 	return nil
 }
 
-// checkEnd reads what stands behind the last entry: zeros, of which two records end an archive.
+// checkEnd checks what follows the last entry: only zeros, and at least the two records that end an
+// archive.
 func (t *foreignTar) checkEnd() error {
 	if t.size-t.begin > maxForeignEnd {
-		return format.At(t.off, fmt.Errorf("%w: %d bytes behind the last member", format.ErrTooLarge, t.size-t.begin))
+		return format.At(t.off, fmt.Errorf("%w: %d bytes after the last member", format.ErrTooLarge, t.size-t.begin))
 	}
 	if t.size-t.off < 2*tarRecord {
-		return format.At(t.off, fmt.Errorf("%w: the archive has half an end: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+		return format.At(t.off, fmt.Errorf("%w: the archive ends inside its end marker: it was truncated: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 	}
 	for t.off < t.size {
 		if err := t.peek(1); err != nil {
@@ -294,7 +296,7 @@ func (t *foreignTar) checkEnd() error {
 		}
 		for i, c := range t.window {
 			if c != 0 {
-				return format.At(t.off+int64(i), fmt.Errorf("%w: there is something behind the end of the archive: archives were joined; index or pack them one by one", format.ErrCorrupt))
+				return format.At(t.off+int64(i), fmt.Errorf("%w: data follows the end of the archive: archives were joined; index or pack them one by one", format.ErrCorrupt))
 			}
 		}
 		t.off += int64(len(t.window))
@@ -303,5 +305,5 @@ func (t *foreignTar) checkEnd() error {
 	return nil
 }
 
-// maxForeignEnd is as in SPEC 5.
+// maxForeignEnd bounds what follows the last block (SPEC 5).
 const maxForeignEnd = 1 << 30

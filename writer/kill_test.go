@@ -28,8 +28,9 @@ func copyDir(t *testing.T, from string) string {
 	return to
 }
 
-// TestKilledProcess kills a packing process at random moments. The data set is then the old one or the new one, and the
-// same pack with Resume ends with the bytes of one that was left alone, without reading everything again.
+// TestKilledProcess kills a packing process at random moments. The data set is then the old one or
+// the new one, and the same pack with Resume ends with the bytes of one that was left alone,
+// without reading everything again.
 func TestKilledProcess(t *testing.T) {
 	const rounds = 10
 	base := t.TempDir()
@@ -119,7 +120,8 @@ func killAfter(t *testing.T, job *childJob, d time.Duration) bool {
 	return cmd.Wait() != nil
 }
 
-// TestKilledLeavesNoNames: what a killed process leaves of an unfinished put is swept, and never listed.
+// TestKilledLeavesNoNames: what a killed process leaves of an unfinished put is swept, and never
+// listed.
 func TestKilledLeavesNoNames(t *testing.T) {
 	job := childJob{Dir: t.TempDir(), Tag: "x", Items: 400, Pause: 20 * time.Millisecond}
 	if !killAfter(t, &job, 300*time.Millisecond) {

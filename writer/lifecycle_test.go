@@ -231,7 +231,8 @@ func (u *blockingUpload) Commit(ctx context.Context) (objstore.Info, error) {
 	return u.Upload.Commit(ctx)
 }
 
-// TestCancel ends a pack whose store or source hangs: promptly, with the cause, with nothing published and no goroutine left.
+// TestCancel ends a pack whose store or source hangs: promptly, with the cause, with nothing
+// published and no goroutine left.
 func TestCancel(t *testing.T) {
 	for _, op := range []string{"create", "write", "commit", "keys", "payload"} {
 		for _, c := range []struct {

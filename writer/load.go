@@ -11,10 +11,10 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// maxSummary bounds manifest.json, whose size grows with the number of fields alone.
+// maxSummary bounds manifest.json, which grows with the number of fields alone.
 const maxSummary = 64 << 20
 
-// loadSummary reads manifest.json and what identifies this version of it.
+// loadSummary reads manifest.json and its version in the store.
 func loadSummary(ctx context.Context, store objstore.Store) (*format.Summary, objstore.Info, error) {
 	data, info, err := objstore.ReadAll(ctx, store, format.ManifestName, maxSummary)
 	if err != nil {
@@ -105,7 +105,7 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*format.
 			return nil, nil, err
 		}
 		tail, more, err := format.ParseTail(buf, info.Size)
-		if err == nil && more == 0 && tail.Len > need { // the hot index is read, the cold one before it is not
+		if err == nil && more == 0 && tail.Len > need { // only the hot index was read
 			more = tail.Len
 		}
 		if err != nil {
@@ -122,8 +122,8 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*format.
 	}
 }
 
-// Classes are the names of the classes that a data set packed with a class field has, in the order of their numbers; nil
-// where there is no data set or it has no classes.
+// Classes returns the names of the classes of a data set that was packed with a class field, in the
+// order of their numbers. It returns nil where there is no data set or the data set has no classes.
 func Classes(ctx context.Context, store objstore.Store) ([]string, error) {
 	sum, _, err := loadSummary(ctx, store)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,8 +13,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// TestTwoPacksOneTarget lets two packs run into one place at once, in all pairs of modes and with equal or other sources.
-// One of them publishes; the other hears of it and has changed nothing.
+// TestTwoPacksOneTarget lets two packs run into one place at once, in all pairs of modes and with
+// equal or other sources. One of them publishes; the other hears of it and has changed nothing.
 func TestTwoPacksOneTarget(t *testing.T) {
 	modes := []writer.Mode{writer.ModeCreate, writer.ModeOverwrite, writer.ModeAppend}
 	for _, existing := range []bool{false, true} {
@@ -137,7 +137,8 @@ func TestTwoProcessesOneTarget(t *testing.T) {
 					t.Errorf("process %d: %s", i, r.Error)
 				}
 			}
-			// A process that began when the other had ended builds on its data set: then both published.
+			// A process that began when the other had ended builds on its data set: then both
+			// published.
 			if won == 2 && results[0].Result.Generation == results[1].Result.Generation || won == 0 {
 				t.Errorf("%d processes published one generation: %+v", won, results)
 			}
@@ -145,7 +146,8 @@ func TestTwoProcessesOneTarget(t *testing.T) {
 	}
 }
 
-// TestGoneBeforePublish: somebody deletes a shard while the pack runs. Nothing that lacks it is published.
+// TestGoneBeforePublish: somebody deletes a shard while the pack runs. Nothing that lacks it is
+// published.
 func TestGoneBeforePublish(t *testing.T) {
 	for _, suffix := range []string{".tar.zst", ".tar", ".tar.shidx"} {
 		st := mem.New()

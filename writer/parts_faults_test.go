@@ -18,8 +18,9 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// TestEveryFaultOfParts lets each operation of the store fail in each way while two parts are packed and committed. Nothing is
-// published but the whole, and doing it all again leads to the bytes of an undisturbed run.
+// TestEveryFaultOfParts lets each operation of the store fail in each way while two parts are
+// packed and committed. Nothing is published but the whole, and doing it all again leads to the
+// bytes of an undisturbed run.
 func TestEveryFaultOfParts(t *testing.T) {
 	src := func() *synth { return &synth{items: makeItems(8, 12<<10, 2), tag: "f", attrs: true} }
 	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeAppend} {
@@ -82,8 +83,8 @@ func TestEveryFaultOfParts(t *testing.T) {
 	}
 }
 
-// TestPartKilled kills the process of a part at random moments. The same command again ends with the bytes of a part that was
-// left alone; what is in place is not read again.
+// TestPartKilled kills the process of a part at random moments. The same command again ends with
+// the bytes of a part that was left alone; what is in place is not read again.
 func TestPartKilled(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprint("plain=", plain), func(t *testing.T) {
@@ -126,7 +127,8 @@ func TestPartKilled(t *testing.T) {
 	}
 }
 
-// TestPartsInProcesses packs all parts in processes at once, some of them twice, and commits in two.
+// TestPartsInProcesses packs all parts in processes at once, some of them twice, and commits in
+// two.
 func TestPartsInProcesses(t *testing.T) {
 	dir := t.TempDir()
 	const parts = 4

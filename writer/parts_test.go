@@ -56,8 +56,8 @@ func partsOf(t testing.TB, src func() *synth, opt writer.Options, parts int, whi
 	return st
 }
 
-// TestParts packs in parts: the samples are those of one pack, in that order, and the bytes depend on the number of parts
-// alone.
+// TestParts packs in parts: the samples are those of one pack, in that order, and the bytes depend
+// on the number of parts alone.
 func TestParts(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		for _, parts := range []int{1, 2, 8, 70} {
@@ -100,7 +100,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestPartAgain: a part that is there is left alone, before and after the commit, and so is a committed data set.
+// TestPartAgain: a part that is there is left alone, before and after the commit, and so is a
+// committed data set.
 func TestPartAgain(t *testing.T) {
 	st := partsOf(t, partsSource, small("d"), 3, 0, 1, 2)
 	before := objects(t, st)
@@ -142,7 +143,8 @@ func TestPartAgain(t *testing.T) {
 	}
 }
 
-// TestPartsDisagree: parts of other sources, options or numbers of parts are refused, whoever finds them.
+// TestPartsDisagree: parts of other sources, options or numbers of parts are refused, whoever finds
+// them.
 func TestPartsDisagree(t *testing.T) {
 	other := func() *synth { return &synth{items: makeItems(60, 12<<10, 4), tag: "q"} }
 	level := small("d")
@@ -215,7 +217,8 @@ func TestPartsMissing(t *testing.T) {
 	sameObjects(t, "not committed", objects(t, st), before)
 	mustPart(t, st, partsSource(), 2, 9, small("d"))
 	mustPart(t, st, partsSource(), 7, 9, small("d"))
-	// What goes afterwards is missed, too: shards, keys tables; packing the part again puts it back.
+	// What goes afterwards is missed, too: shards, keys tables; packing the part again puts it
+	// back.
 	whole := objects(t, st)
 	for name := range whole {
 		part, ok := strings.CutPrefix(name, "d-p000")

@@ -16,7 +16,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// generations is a store with n generations, each an overwrite of the one before; every second one is plain.
+// generations is a store with n generations, each an overwrite of the one before; every second one
+// is plain.
 func generations(t *testing.T, n int) (st *mem.Store, results []*writer.Result) {
 	t.Helper()
 	st = mem.New()
@@ -289,7 +290,8 @@ func (s *thenStore) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// TestPruneWhilePublished: a pack publishes between the listing and a deletion. What it published stays whole.
+// TestPruneWhilePublished: a pack publishes between the listing and a deletion. What it published
+// stays whole.
 func TestPruneWhilePublished(t *testing.T) {
 	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite} {
 		for n := range 3 {
@@ -313,7 +315,8 @@ func TestPruneWhilePublished(t *testing.T) {
 	}
 }
 
-// TestPublishWhilePruned: tables, keys table or a shard are deleted just before they would be published.
+// TestPublishWhilePruned: tables, keys table or a shard are deleted just before they would be
+// published.
 func TestPublishWhilePruned(t *testing.T) {
 	for _, prefix := range []string{"manifest-", "keys-", "d-000000"} {
 		st := &vanishing{Store: mem.New(), prefix: prefix}

@@ -13,23 +13,25 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Result is what Close published.
+// Result describes the generation that Close published.
 type Result struct {
-	// Tables is the object name of the generation's tables; its 16 hexadecimal digits name the generation after '@'.
+	// Tables is the object name of the generation's tables. Its 16 hexadecimal digits name the
+	// generation after '@'.
 	Tables     string
 	Digest     format.Hash
 	Generation uint64
-	// Samples, Shards, Blocks and Bytes are of the whole generation.
+	// Samples, Shards, Blocks, Bytes and PayloadBytes are those of the whole generation.
 	Samples, Shards, Blocks, Bytes, PayloadBytes uint64
-	// Written, Adopted and Skipped are samples of this run: put, found in place, left out.
+	// Written, Adopted and Skipped are samples of this run: written, found in shards of an earlier
+	// run, left out.
 	Written, Adopted, Skipped int64
-	// SkippedList is the object that lists the samples skipped (SPEC 6.4); empty when there are none.
+	// SkippedList is the object that lists the skipped samples (SPEC 6.4); empty if there are none.
 	SkippedList string
-	// Already says that nothing was left to do: an equal run had published before.
+	// Already reports that an equal run had published before and nothing was done.
 	Already bool
 }
 
-// publish writes keys table, tables and manifest.json. All goroutines have ended.
+// publish puts the keys table, the tables and manifest.json. All goroutines have ended.
 func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	if err := w.checkSkipped(); err != nil {
 		return nil, err
@@ -65,7 +67,7 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	_, err = objstore.Put(ctx, w.store, format.ManifestName, summary, cond)
 	lost := errors.Is(err, objstore.ErrExists) || errors.Is(err, objstore.ErrChanged)
 	res := resultOf(t, tablesName)
-	if err != nil && (!lost || w.common != nil) { // perhaps it is the answer alone that was lost, or an equal commit was first
+	if err != nil && (!lost || w.common != nil) { // perhaps only the response was lost, or an equal commit was first
 		if there, _, rerr := objstore.ReadAll(ctx, w.store, format.ManifestName, maxSummary); rerr == nil && bytes.Equal(there, summary) {
 			res.Already, err = lost, nil
 		}
@@ -77,17 +79,17 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	if err := w.checkObjects(ctx, m, tablesName); errors.Is(err, ErrLost) {
-		return nil, fmt.Errorf("%w: generation %d was published in %v, and then: %w; another program removed or replaced them: "+
-			"do not read this generation, restore these objects or pack again in place of what is there", ErrIncomplete, res.Generation, w.store, err)
+		return nil, fmt.Errorf("%w: generation %d was published in %v, and then: %w; another program deleted or replaced them: "+
+			"do not read this generation; restore these objects, or pack again over it", ErrIncomplete, res.Generation, w.store, err)
 	} else if err != nil {
-		w.opt.Log.Warn("the generation is published; whether all of it is still there could not be seen", "error", err)
+		w.opt.Log.Warn("the generation is published; checking its objects afterwards failed", "error", err)
 	}
 	res.Written, res.Adopted, res.Skipped = w.sum.prog.Samples-w.sum.prog.Adopted, w.sum.prog.Adopted, w.skipped.Load()
 	res.SkippedList = list
 	return res, nil
 }
 
-// checkSkipped holds what was left out against the share that is allowed.
+// checkSkipped compares the share of skipped samples with the one allowed.
 func (w *Writer) checkSkipped() error {
 	skipped, samples := w.skipped.Load(), w.sum.prog.Samples
 	if share := w.opt.MaxSkippedShare; share > 0 && float64(skipped) > share*float64(samples+skipped) {
@@ -96,7 +98,7 @@ func (w *Writer) checkSkipped() error {
 	return nil
 }
 
-// encodeTables makes the tables of a generation, and reads them back.
+// encodeTables encodes the tables of a generation and reads them back.
 func encodeTables(m *format.Manifest) (tables []byte, name string, t *format.Tables, err error) {
 	tables, hash, _, err := format.EncodeTables(m)
 	if err != nil {
@@ -113,7 +115,7 @@ func encodeTables(m *format.Manifest) (tables []byte, name string, t *format.Tab
 		_, err = t.Load()
 	}
 	if err != nil {
-		return nil, "", nil, fmt.Errorf("tables just made do not read back: %w", err)
+		return nil, "", nil, fmt.Errorf("the new tables cannot be read back: %w", err)
 	}
 	return tables, format.TablesName(hash), t, nil
 }
@@ -125,7 +127,7 @@ func resultOf(t *format.Tables, name string) *Result {
 	}
 }
 
-// manifest is the generation, its keys table apart.
+// manifest is the generation without its keys table.
 func (w *Writer) manifest() *format.Manifest {
 	m := &format.Manifest{Generation: w.generation, Parent: w.prior.tables}
 	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.opt.canonical(), "mode": w.opt.Mode.String()}

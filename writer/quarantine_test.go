@@ -61,8 +61,8 @@ func listed(t *testing.T, st objstore.Store, name string) (keys []string) {
 	return keys
 }
 
-// TestSkippedList: every sample left out is listed, in the order of the source, whatever number of workers and wherever a run
-// was interrupted and went on.
+// TestSkippedList: every sample left out is listed, in the order of the source, whatever number of
+// workers and wherever a run was interrupted and went on.
 func TestSkippedList(t *testing.T) {
 	var want []string
 	for _, it := range brokenSource().items {

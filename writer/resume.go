@@ -11,19 +11,19 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// adopted is a shard that an interrupted run has left, found to be what this run would write.
+// adopted is a shard that an interrupted run put and that this run would write identically.
 type adopted struct {
 	entry format.ShardEntry
 	index *format.ShardIndex
 }
 
-// finished says whether the generation that is there is what this pack would publish. The run that published it may have
-// died, or lost its connection, before it could say so.
+// finished reports whether the current generation is what this pack would publish. The run that
+// published it may have died, or lost its connection, before it could report so.
 func (w *Writer) finished() bool {
 	return w.prior.manifest != nil && w.fingerprint != "" && w.differs(w.prior.manifest.Meta, w.mode()) == nil
 }
 
-// published is the result of the pack that finished has found.
+// published is the result of the pack that finished found.
 func (w *Writer) published(ctx context.Context) (*Result, error) {
 	if err := w.checkObjects(ctx, w.prior.manifest, w.prior.tables); err != nil {
 		return nil, err
@@ -60,11 +60,12 @@ func skippedBefore(meta format.Metadata) (int64, error) {
 	return n, nil
 }
 
-// atShardStart says whether the next sample begins a shard.
+// atShardStart reports whether the next sample begins a shard.
 func (w *Writer) atShardStart() bool { return w.shard.cur == nil && w.shard.bytes == 0 }
 
-// adopt takes over the next shard from the store when it is there and was written from the same place in the same sources
-// with the same options. It returns where the source goes on, or ok = false when there is no such shard.
+// adopt adopts the next shard if the store has it and it was written from the same place in the
+// same sources with the same options. It returns the source's cursor after the shard, or ok = false
+// if there is no such shard.
 func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) {
 	if err := w.usable(); err != nil {
 		return "", false, err
@@ -78,11 +79,11 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		return "", false, err
 	}
 	ix, tail, err := loadIndex(ctx, w.store, (&format.ShardInfo{Name: name}).IndexObject())
-	if errors.Is(err, fs.ErrNotExist) { // a plain shard whose sidecar was not put any more: written again, and compared
+	if errors.Is(err, fs.ErrNotExist) { // a plain shard without its sidecar is written again, and compared
 		return "", false, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("%w; it is no part of a data set: remove it, and pack again", err)
+		return "", false, fmt.Errorf("%w; no data set names it: remove it, and pack again", err)
 	}
 	if err := w.sameOrigin(name, ix.Meta); err != nil {
 		return "", false, err
@@ -93,7 +94,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	}
 	hash, err := format.ParseHash(ix.Meta["content"])
 	if err == nil && info.Size != want {
-		err = fmt.Errorf("%w: object of %d bytes, its index says %d; it is no part of a data set: remove it, and pack again",
+		err = fmt.Errorf("%w: the object has %d bytes, its index says %d; no data set names it: remove it, and pack again",
 			format.ErrCorrupt, info.Size, want)
 	}
 	skipped := int64(0)
@@ -126,16 +127,16 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	return w.shard.cursor, true, w.send(ctx, b, 0)
 }
 
-// sameOrigin compares what a shard says of where it comes from with this run.
+// sameOrigin compares the provenance of a shard with this run.
 func (w *Writer) sameOrigin(name string, meta format.Metadata) error {
 	if c := w.differs(meta, fact{"place in the sources", "cursor_start", w.shard.cursor}); c != nil {
-		return fmt.Errorf("%w: %s was written with other %s (%s; now %s): repeat that pack to resume it, or remove what it left "+
+		return fmt.Errorf("%w: %s was written with other %s (%s; now %s): repeat that pack to resume it, or delete its shards "+
 			"with `shardtool prune`", ErrSource, name, c.what, meta[c.key], c.want)
 	}
 	return nil
 }
 
-// adopt counts a shard that is in place.
+// adopt counts a shard that is in the store.
 func (e *emitter) adopt(a *adopted) error {
 	ix := a.index
 	e.opened++

@@ -99,7 +99,8 @@ func TestResumeFinished(t *testing.T) {
 	}
 }
 
-// TestResumeCountsSkipped: samples that the interrupted run left out count against the limit, and in the result.
+// TestResumeCountsSkipped: samples that the interrupted run left out count against the limit, and
+// in the result.
 func TestResumeCountsSkipped(t *testing.T) {
 	source := func() *synth {
 		s := resumeSource()
@@ -258,8 +259,8 @@ func flipped(b []byte) []byte {
 	return b
 }
 
-// TestResumeWithoutSidecar: a process died between a plain shard and its sidecar. The shard is written again, found equal,
-// and the sidecar is put.
+// TestResumeWithoutSidecar: a process died between a plain shard and its sidecar. The shard is
+// written again, found equal, and the sidecar is put.
 func TestResumeWithoutSidecar(t *testing.T) {
 	opt := small("d")
 	opt.Plain, opt.Resume = true, true

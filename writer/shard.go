@@ -7,16 +7,16 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// openShard is a shard on its way to the store.
+// openShard is a shard being written.
 type openShard struct {
 	name    string
 	up      objstore.Upload
-	sum     *xxhash.Digest // of all bytes: compares with an object that is there already
+	sum     *xxhash.Digest // of all bytes, to compare with an existing object
 	size    int64
 	index   format.IndexBuilder
 	hasher  format.ShardHasher
 	samples uint64
-	skipped int64 // by workers
+	skipped int64 // left out by workers
 	list    skippedList
 	blocks  int
 	// first and last are the least and greatest key.

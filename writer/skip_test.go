@@ -97,7 +97,8 @@ func checkSkipped(t *testing.T, src *synth) {
 	}
 }
 
-// TestSkippedBytes: what is left out leaves no trace in the rest, and cuts stay where they would be by the samples' sizes.
+// TestSkippedBytes: what is left out leaves no trace in the rest, and cuts stay where they would be
+// by the samples' sizes.
 func TestSkippedBytes(t *testing.T) {
 	opt := small("d")
 	opt.OnError, opt.Plain = writer.OnErrorSkip, true
@@ -143,7 +144,8 @@ func TestMaxSkipped(t *testing.T) {
 	}
 }
 
-// TestDuplicates are found within a shard and across shards and generations; the error names key and places.
+// TestDuplicates are found within a shard and across shards and generations; the error names key
+// and places.
 func TestDuplicates(t *testing.T) {
 	source := func(a, b int) *synth {
 		src := resumeSource()

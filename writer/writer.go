@@ -20,8 +20,8 @@ type Writer struct {
 	prior   current
 
 	cursor func() string // of the source; see META in SPEC 4.6
-	// meta is what the source adds to the generation's metadata. common, when not nil, replaces that
-	// of this run: it is the metadata that the parts being committed share.
+	// meta is what the source adds to the generation's metadata. common, when not nil, replaces
+	// that of this run: it is the metadata that the parts being committed share.
 	meta, common format.Metadata
 
 	shard   shardLayout
@@ -41,8 +41,8 @@ type shardLayout struct {
 	cur    *block // the block being filled; nil between blocks
 	bytes  int64  // decoded
 	keys   keySet
-	// skipped counts the samples that Write and the source left out. Those of left and unlisted were
-	// left out since the last block; leftBytes is the length of the lines in left.
+	// skipped counts the samples that Write and the source left out. Those of left and unlisted
+	// were left out since the last block; leftBytes is the length of the lines in left.
 	skipped   int64
 	left      []leftOut
 	leftBytes int
@@ -89,8 +89,8 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source)
 func (w *Writer) readPrior(ctx context.Context) error {
 	sum, err := w.prior.find(ctx, w.store)
 	if err != nil {
-		// Only an object that was read and is damaged is a data set in the way; a missing bucket or a
-		// server that refuses is not.
+		// Only an object that was read and is damaged is a data set in the way; a missing bucket or
+		// a server that refuses is not.
 		damaged := errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) || errors.Is(err, objstore.ErrTooLarge)
 		if damaged && w.opt.Mode == ModeCreate {
 			return fmt.Errorf("%w (and it cannot be read: %w)", ErrExists, err)

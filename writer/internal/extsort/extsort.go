@@ -1,5 +1,6 @@
-// Package extsort sorts byte records that may not fit in memory: runs of them are sorted in memory and spilled to a
-// temporary file, then merged. Order is bytes.Compare of whole records, so a record begins with its sort key.
+// Package extsort sorts byte records that may not fit in memory: runs of them are sorted in memory
+// and spilled to a temporary file, then merged. Order is bytes.Compare of whole records, so a
+// record begins with its sort key.
 package extsort
 
 import (
@@ -15,8 +16,8 @@ import (
 	"slices"
 )
 
-// Sorter takes records, then gives them back in order, as often as asked. It is for one goroutine; iterators that All
-// returned may run one at a time.
+// Sorter takes records, then gives them back in order, as often as asked. It is for one goroutine;
+// iterators that All returned may run one at a time.
 type Sorter struct {
 	dir    string
 	limit  int
@@ -36,8 +37,8 @@ type run struct{ off, n, records int64 }
 
 const spanLen = 8
 
-// New makes a Sorter that holds up to limit bytes in memory (1 MiB to 1 GiB) and spills to a file in dir, or in the system's
-// folder for temporary files when dir is empty.
+// New makes a Sorter that holds up to limit bytes in memory (1 MiB to 1 GiB) and spills to a file
+// in dir, or in the system's folder for temporary files when dir is empty.
 func New(dir string, limit int64) *Sorter {
 	return &Sorter{dir: dir, limit: int(min(max(limit, 1<<20), 1<<30))}
 }
@@ -81,8 +82,8 @@ func (s *Sorter) spill() error {
 		if err != nil {
 			return fmt.Errorf("sorting needs a temporary file (set --temp-dir or TMPDIR): %w", err)
 		}
-		// Nobody else needs the name, and a killed process leaves nothing behind. Where a file in use cannot be removed,
-		// Close does it.
+		// Nobody else needs the name, and a killed process leaves nothing behind. Where a file in
+		// use cannot be removed, Close does it.
 		_ = os.Remove(f.Name())
 		s.file = f
 	}
@@ -116,7 +117,8 @@ func (w *offsetWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// All yields the records in order. A record is valid until the next one. No record may be added after the first call.
+// All yields the records in order. A record is valid until the next one. No record may be added
+// after the first call.
 func (s *Sorter) All() iter.Seq2[[]byte, error] {
 	if !s.sealed && s.err == nil {
 		s.sealed = true
@@ -191,8 +193,8 @@ func (h *cursorHeap) Pop() any {
 	return c
 }
 
-// merge reads all runs at once: the limit divided by their number each, 4 KiB at the least. With 1 GiB runs a limit of 64
-// MiB serves terabytes of records.
+// merge reads all runs at once: the limit divided by their number each, 4 KiB at the least. With 1
+// GiB runs a limit of 64 MiB serves terabytes of records.
 func (s *Sorter) merge(yield func([]byte, error) bool) {
 	size := max(4<<10, min(1<<20, s.limit/len(s.runs)))
 	h := make(cursorHeap, 0, len(s.runs))

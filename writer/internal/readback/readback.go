@@ -1,5 +1,5 @@
-// Package readback reads a whole published data set back, slowly and with format alone, and checks everything that can be
-// checked: for the writer's tests, which must not lean on package reader.
+// Package readback reads a whole published data set back, slowly and with format alone, and checks
+// everything that can be checked: for the writer's tests, which must not lean on package reader.
 package readback
 
 import (
