@@ -4,24 +4,23 @@ import (
 	"bytes"
 )
 
-// BlockBuilder lays out a block's members. It is for one goroutine; Reset makes it ready for the
+// BlockBuilder lays out the members of a block. It is for one goroutine. Reset prepares it for the
 // next block.
 type BlockBuilder struct {
 	// Buf is the block's decoded bytes so far.
 	Buf []byte
-	// Cuts are the offsets where members begin, Payloads where their contents do: AppendFrame takes
-	// both.
+	// Cuts are the offsets at which members begin, Payloads those of their contents. AppendFrame
+	// takes both.
 	Cuts, Payloads []int
 }
 
-// Reset forgets all members and keeps the memory.
+// Reset removes all members and keeps the memory.
 func (b *BlockBuilder) Reset() {
 	b.Buf, b.Cuts, b.Payloads = b.Buf[:0], b.Cuts[:0], b.Payloads[:0]
 }
 
 // Member appends a header, room for size bytes of payload and the padding, and returns the
-// payload's offset in Buf. What the room holds is undefined until the caller fills it; the padding
-// is zero.
+// payload's offset in Buf. The room is undefined until the caller fills it; the padding is zero.
 func (b *BlockBuilder) Member(name string, size int) int {
 	b.Cuts = append(b.Cuts, len(b.Buf))
 	b.Buf = AppendHeader(b.Buf, name, int64(size))
@@ -43,18 +42,18 @@ type FieldView struct {
 	Name, Data []byte
 }
 
-// SampleIter goes through the samples of a whole block's decoded bytes; its Walker's Partial must
-// not be set. It allocates only for names of more than 100 bytes.
+// SampleIter iterates over the samples of a whole decoded block; its Walker's Partial must not be
+// set. It allocates only for names of more than 100 bytes.
 //
 //	it := format.SampleIter{Walker: format.Walker{Buf: decoded}}
 //	for it.Next() { use(it.Key, it.Fields) }
 //	if err := it.Err(); err != nil { … }
 type SampleIter struct {
 	Walker Walker
-	// Key and Fields are the sample that Next found; Fields is reused by the next call.
+	// Key and Fields are the sample that Next found. The next call reuses Fields.
 	Key    []byte
 	Fields []FieldView
-	// Offset is where the sample's first header is.
+	// Offset is that of the sample's first header.
 	Offset int64
 
 	next    Member
@@ -87,7 +86,7 @@ func (it *SampleIter) advance() bool {
 	return it.pending
 }
 
-// Err is the error that ended the iteration, with the offset in the decoded block.
+// Err returns the error that ended the iteration, with the offset in the decoded block.
 func (it *SampleIter) Err() error { return it.err }
 
 // Field returns the data of a field, or nil and false.
@@ -100,11 +99,10 @@ func (it *SampleIter) Field(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// FieldCursor says where a sample's sizes are in the columns of an index.
+// FieldCursor is the place of a sample's sizes in the columns of an index.
 type FieldCursor struct {
 	ix *ShardIndex
-	// Sample is the number in the shard; at holds, for each field, how many samples before it have
-	// that field.
+	// Sample is the number in the shard. at has, for each field, how many earlier samples have it.
 	Sample int
 	at     []int
 }
@@ -124,7 +122,7 @@ func (ix *ShardIndex) Cursors(samples []int) []FieldCursor {
 	return out
 }
 
-// Fields appends the sample's fields with their sizes to dst, and goes on to the next sample.
+// Fields appends the sample's fields with their sizes to dst, and moves to the next sample.
 func (c *FieldCursor) Fields(dst []FieldSize) []FieldSize {
 	for _, f := range c.ix.Shape(c.Sample) {
 		dst = append(dst, FieldSize{Name: c.ix.Fields[f], Size: int64(c.ix.Sizes[f][c.at[f]])})

@@ -6,14 +6,13 @@ import (
 	"fmt"
 )
 
-// Cold is where the COLD frame lies in the object that ParseTail saw the end of, its header
-// included.
+// Cold is the range of the COLD frame, with its header, in the object whose end ParseTail read.
 func (t *Tail) Cold() (off, n int64) {
 	return int64(t.DataSize - t.IndexBase), int64(t.HotOff-t.DataSize) - skipHeader
 }
 
-// DecodeCold reads the rest of the index out of the bytes that Cold names. It is for one goroutine.
-// Columns may share memory: they are to be read only.
+// DecodeCold decodes the rest of the index from the bytes that Cold names. It is for one goroutine.
+// Columns may share memory; the caller must not change them.
 func (t *Tail) DecodeCold(cold []byte) (*ShardIndex, error) {
 	off, n := t.Cold()
 	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], appendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
@@ -32,11 +31,11 @@ type coldDecoder struct {
 	*Tail
 	cold    []byte
 	samples int
-	zero    []uint64 // shared by all columns of zeros, which take no bytes that would bound them
+	zero    []uint64 // shared by all columns of zeros, whose length no stored bytes bound
 }
 
 func (d *coldDecoder) decode() (*ShardIndex, error) {
-	// Sections that nothing below looks at are compared too: no byte of a shard is without a guard.
+	// Sections that nothing below reads are compared too, so that a checksum guards every byte.
 	for i := range d.dir {
 		if s := &d.dir[i]; s.off < d.HotOff && Checksum(d.stored(s)) != s.crc {
 			return nil, corruptf("checksum mismatch in section %s, part %d", s.kind, s.part)
@@ -88,7 +87,7 @@ func (d *coldDecoder) decode() (*ShardIndex, error) {
 
 func (d *coldDecoder) stored(s *section) []byte { return d.cold[s.off-d.DataSize:][:s.stored] }
 
-// get returns a section and its raw bytes, or nil when there is none of that name in COLD.
+// get returns a section and its raw bytes, or nil if COLD has none of that name.
 func (d *coldDecoder) get(kind string, part uint32) (*section, []byte, error) {
 	s := d.find(kind, part)
 	if s == nil || s.off >= d.HotOff {
@@ -98,7 +97,7 @@ func (d *coldDecoder) get(kind string, part uint32) (*section, []byte, error) {
 	return s, raw, err
 }
 
-// column reads a section of n integers; nil when there is none.
+// column reads a section of n integers; nil if there is none.
 func (d *coldDecoder) column(kind string, part uint32, n int) ([]uint64, error) {
 	s, raw, err := d.get(kind, part)
 	if s == nil || err != nil {
@@ -121,7 +120,7 @@ func (d *coldDecoder) keys(ix *ShardIndex) error {
 	if s == nil {
 		return corruptf("missing")
 	}
-	// Every key stands in a tar header, so that the blocks bound them.
+	// Every key is in a tar header, so the blocks bound them.
 	if ix.Keys, err = decodeStrings(raw, d.samples, int64(d.Total.Decoded)); err != nil {
 		return err
 	}
@@ -195,7 +194,7 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 	return nil
 }
 
-// blockAt is the decoded bytes of the block that begins with a row, and the row behind it.
+// blockAt returns the decoded bytes of the block that begins at a row, and the row after it.
 func blockAt(rows []Row, row int) (decoded uint64, next int) {
 	decoded = uint64(rows[row].Decoded)
 	for next = row + 1; next < len(rows) && rows[next].Samples == 0; next++ {

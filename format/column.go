@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// encoding is how the integers of a section's column lie in its raw bytes (SPEC 4.3).
+// encoding is how the integers of a column are stored in the raw bytes of a section (SPEC 4.3).
 type encoding uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 )
 
 // appendPlanes appends v as byte planes. ends gets the offset in dst after each plane: planes
-// differ in their statistics, and are compressed apart.
+// differ in their statistics and are compressed apart.
 func appendPlanes(dst []byte, v []uint64, ends *[]int) []byte {
 	var or uint64
 	for _, x := range v {
@@ -47,7 +47,7 @@ func appendPlanes(dst []byte, v []uint64, ends *[]int) []byte {
 	return dst
 }
 
-// decodePlanes reads n integers from the front of src and returns what is left of it.
+// decodePlanes reads n integers from the front of src and returns the rest of src.
 func decodePlanes(src []byte, n int) ([]uint64, []byte, error) {
 	if len(src) == 0 {
 		return nil, nil, corruptf("column without its mask")
@@ -71,7 +71,7 @@ func decodePlanes(src []byte, n int) ([]uint64, []byte, error) {
 	return v, src, nil
 }
 
-// dictionary returns the distinct values of v in ascending order, or nil when there are more than
+// dictionary returns the distinct values of v in ascending order, or nil if there are more than
 // 256.
 func dictionary(v []uint64) []uint64 {
 	seen := make(map[uint64]struct{}, 257)
@@ -89,7 +89,7 @@ func dictionary(v []uint64) []uint64 {
 }
 
 // appendDictionary appends v with the values of dictionary(v): their number less one, the values as
-// u64, an index a value.
+// u64, then one index a value.
 func appendDictionary(dst []byte, v, dict []uint64) []byte {
 	dst = append(dst, byte(len(dict)-1))
 	index := make(map[uint64]byte, len(dict))
@@ -129,7 +129,7 @@ func decodeDictionary(src []byte, n int) ([]uint64, error) {
 }
 
 // appendStrings appends front-coded strings: the lengths shared with the string before, the lengths
-// of the rest, the rests (SPEC 4.4).
+// of the rests, the rests (SPEC 4.4).
 func appendStrings(dst []byte, s []string, ends *[]int) []byte {
 	shared, rest := make([]uint64, len(s)), make([]uint64, len(s))
 	prev := ""
@@ -149,8 +149,8 @@ func appendStrings(dst []byte, s []string, ends *[]int) []byte {
 	return dst
 }
 
-// decodeStrings reads n front-coded strings that fill src. All of them together are bounded by max
-// bytes: shared prefixes let a small input name much.
+// decodeStrings reads n front-coded strings that fill src. max bounds their total length: shared
+// prefixes let a small input name much.
 func decodeStrings(src []byte, n int, max int64) ([]string, error) {
 	shared, src, err := decodePlanes(src, n)
 	if err != nil {
@@ -192,7 +192,7 @@ func decodeStrings(src []byte, n int, max int64) ([]string, error) {
 	return out, nil
 }
 
-// Metadata are the key/values of section META, sorted by key when written.
+// Metadata is the key/values of section META. They are written in ascending order of keys.
 type Metadata map[string]string
 
 func (m Metadata) append(dst []byte) []byte {
@@ -231,7 +231,7 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// fieldReader reads fixed fields from the front of src; the first failure sticks.
+// fieldReader reads fixed fields from the front of src. The first failure sticks.
 type fieldReader struct {
 	src []byte
 	err error
@@ -240,7 +240,7 @@ type fieldReader struct {
 func (r *fieldReader) take(n int) []byte {
 	if r.err != nil || n < 0 || n > len(r.src) {
 		if r.err == nil {
-			r.err = corruptf("%d bytes wanted, %d are left", n, len(r.src))
+			r.err = corruptf("%d bytes needed, %d are left", n, len(r.src))
 		}
 		return nil
 	}
@@ -263,7 +263,7 @@ func (r *fieldReader) u16() uint16 {
 	return 0
 }
 
-// u32 reads a count or a length. After a failure it is 0, so that a loop over it ends.
+// u32 reads a count or a length. After a failure it returns 0, so that a loop over it ends.
 func (r *fieldReader) u32() uint32 {
 	if b := r.take(4); b != nil {
 		return binary.LittleEndian.Uint32(b)
@@ -280,7 +280,7 @@ func (r *fieldReader) u64() uint64 {
 
 func (r *fieldReader) str() string { return string(r.take(int(r.u32()))) }
 
-// end reports the first failure, or bytes that are left over.
+// end returns the first failure, or an error if bytes are left.
 func (r *fieldReader) end() error {
 	if r.err == nil && len(r.src) != 0 {
 		return corruptf("%d bytes too many", len(r.src))

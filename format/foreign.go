@@ -6,23 +6,21 @@ import (
 )
 
 // MaxForeignHeaders is the most bytes of header records that a member of a foreign archive may
-// have, long names and extended headers included.
+// have, with its long names and extended headers.
 const MaxForeignHeaders = 1 << 20
 
-// ForeignEntry is an entry of an archive of another tool: a regular file, or what stands between
-// them.
+// ForeignEntry is an entry of an archive of another tool: a regular file or any other entry.
 type ForeignEntry struct {
-	// Member is the entry; offsets count from where its first header record begins. Size is 0 for
-	// what is no regular file.
+	// Member is the entry. Offsets count from its first header record. Size is 0 unless the entry
+	// is a regular file.
 	Member
-	// Type is '0' for a regular file, otherwise that of its header, and 0 for the end of the
+	// Type is '0' for a regular file, the header's type for another entry, and 0 for the end of the
 	// archive.
 	Type byte
 }
 
-// ReadForeignEntry reads the header records at the beginning of p, those that belong to the entry
-// included. Where p is too short, need is how many bytes are wanted, and there is no error. Names
-// are without a leading "./".
+// ReadForeignEntry reads the header records of an entry at the beginning of p. If p is too short it
+// returns in need how many bytes it takes, and no error. Names have no leading "./".
 func ReadForeignEntry(p []byte) (e ForeignEntry, need int, err error) {
 	w := Walker{Foreign: true}
 	for {
@@ -68,7 +66,7 @@ func ReadForeignEntry(p []byte) (e ForeignEntry, need int, err error) {
 	}
 }
 
-// extension takes a record that belongs to the next member.
+// extension reads a record that belongs to the next member.
 func (w *Walker) extension(kind byte, rec []byte) error {
 	switch kind {
 	case 'L':
@@ -84,9 +82,8 @@ func (w *Walker) extension(kind byte, rec []byte) error {
 	return nil
 }
 
-// CheckForeignEnd says whether what stands behind the last regular file of a foreign archive is its
-// end: at least two records of zeros and nothing else, but for entries that are no regular files
-// before them.
+// CheckForeignEnd checks what follows the last regular file of a foreign archive: entries that are
+// not regular files, then at least two records of zeros and nothing else.
 func CheckForeignEnd(p []byte) error {
 	for len(p) >= tarBlock && string(p[257:262]) == "ustar" {
 		e, need, err := ReadForeignEntry(p)
@@ -96,7 +93,7 @@ func CheckForeignEnd(p []byte) error {
 		case need > 0:
 			return corruptf("the archive ends inside a header")
 		case e.Type == '0':
-			return corruptf("a regular file stands behind the last block")
+			return corruptf("a regular file follows the last block")
 		case e.Type == 0:
 			return corruptf("long name or extended header without a member")
 		}
@@ -116,11 +113,11 @@ type foreignChecker struct {
 	ix     *ShardIndex
 	cur    FieldCursor
 	end    int            // sample after the block's last
-	member int            // of the sample at hand, in the index
-	left   map[string]int // fields of the sample at hand that have not come: their place among its members
+	member int            // first member of the sample, in the index
+	left   map[string]int // fields of the sample not met yet: their place among its members
 	sizes  []FieldSize
 	head   []byte
-	skip   int64 // payload and padding to come
+	skip   int64 // payload and padding left
 	off    int64
 }
 
@@ -152,7 +149,7 @@ func (c *foreignChecker) Write(p []byte) error {
 	return nil
 }
 
-// entry compares an entry whose headers have come.
+// entry compares an entry whose headers are complete.
 func (c *foreignChecker) entry(e *ForeignEntry) error {
 	payload := c.off + e.Payload
 	c.off, c.skip = payload, e.Size+padding(e.Size)

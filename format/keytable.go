@@ -13,8 +13,8 @@ import (
 	"sort"
 )
 
-// The keys table: sorted (hash of key, sample number) pairs, so that a read by key is one range
-// here and one in a shard (SPEC 8).
+// The keys table is a list of (hash of key, sample number) in ascending order: a read by key is one
+// range here and one in a shard (SPEC 8).
 //
 //	header 32 bytes: "SHRDKEY1" · major u16 · minor u16 · width u32 · entries u64 · group u32 · CRC-32C u32
 //	groups: up to 1,024 entries of hash (8 bytes, big-endian) and number (width bytes, little-endian) · CRC-32C u32
@@ -24,7 +24,7 @@ const (
 	keyGroup     = 1024
 )
 
-// KeyHash is the first 8 bytes of the SHA-256 of a key, as a big-endian number.
+// KeyHash returns the first 8 bytes of the SHA-256 of a key as a big-endian number.
 func KeyHash(key string) uint64 {
 	h := sha256.Sum256([]byte(key))
 	return binary.BigEndian.Uint64(h[:])
@@ -33,7 +33,7 @@ func KeyHash(key string) uint64 {
 // KeyEntry is a row of the keys table.
 type KeyEntry struct{ Hash, Number uint64 }
 
-// Compare orders entries by hash, then number.
+// Compare orders entries by hash, then by number.
 func (e KeyEntry) Compare(o KeyEntry) int {
 	switch {
 	case e.Hash < o.Hash:
@@ -48,7 +48,7 @@ func (e KeyEntry) Compare(o KeyEntry) int {
 	return 0
 }
 
-// KeyTable is the geometry of a keys table, a function of the number of entries alone.
+// KeyTable is the layout of a keys table, which depends on the number of entries alone.
 type KeyTable struct{ Entries uint64 }
 
 func (t KeyTable) width() int {
@@ -61,15 +61,15 @@ func (t KeyTable) width() int {
 func (t KeyTable) entryLen() int64 { return 8 + int64(t.width()) }
 func (t KeyTable) groupLen() int64 { return keyGroup*t.entryLen() + 4 }
 
-// Groups is the number of groups, Size the length of the whole table in bytes.
+// Groups returns the number of groups.
 func (t KeyTable) Groups() int64 { return int64((t.Entries + keyGroup - 1) / keyGroup) }
 
-// Size is the length of the whole table in bytes.
+// Size returns the length of the whole table in bytes.
 func (t KeyTable) Size() int64 {
 	return keyHeaderLen + int64(t.Entries)*t.entryLen() + 4*t.Groups()
 }
 
-// Range is where groups [from, to) lie.
+// Range returns the byte range of groups [from, to).
 func (t KeyTable) Range(from, to int64) (off, n int64) {
 	off = keyHeaderLen + from*t.groupLen()
 	end := keyHeaderLen + to*t.groupLen()
@@ -79,9 +79,9 @@ func (t KeyTable) Range(from, to int64) (off, n int64) {
 	return off, end - off
 }
 
-// Guess returns the groups [from, to) where a hash must be, as hashes are uniform: its expected
-// place and six standard deviations of a binomial to both sides. One in 10^9 look-ups has to widen
-// it.
+// Guess returns the groups [from, to) that should contain a hash. Hashes are uniform, so the range
+// is the expected place and six standard deviations of a binomial on both sides. One in 10^9
+// look-ups has to widen it.
 func (t KeyTable) Guess(hash uint64) (from, to int64) {
 	p := float64(hash) / math.Pow(2, 64)
 	n := float64(t.Entries)
@@ -101,7 +101,7 @@ func (t KeyTable) header() []byte {
 	return appendUint32(h, Checksum(h))
 }
 
-// Decode reads the entries of groups [from, to) out of the bytes that Range names and appends them
+// Decode decodes the entries of groups [from, to) from the bytes that Range names, and appends them
 // to dst.
 func (t KeyTable) Decode(dst []KeyEntry, src []byte, from, to int64) ([]KeyEntry, error) {
 	off, n := t.Range(from, to)
@@ -131,10 +131,11 @@ func (t KeyTable) Decode(dst []KeyEntry, src []byte, from, to int64) ([]KeyEntry
 	return dst, nil
 }
 
-// KeyHeaderLen is how many bytes ParseKeyHeader needs.
+// KeyHeaderLen is the length of the header that ParseKeyHeader takes.
 const KeyHeaderLen = keyHeaderLen
 
-// ParseKeyHeader reads the header of a keys table. Its Size must be that of the object.
+// ParseKeyHeader decodes the header of a keys table. The caller compares Size with the length of
+// the object.
 func ParseKeyHeader(src []byte) (KeyTable, error) {
 	if len(src) != keyHeaderLen {
 		return KeyTable{}, At(0, corruptf("header of %d bytes", len(src)))
@@ -146,8 +147,7 @@ func ParseKeyHeader(src []byte) (KeyTable, error) {
 	return t, t.CheckHeader(src)
 }
 
-// CheckHeader compares the first 32 bytes of a table with what they must be. Another minor version
-// is no error.
+// CheckHeader checks the first 32 bytes of a table. Another minor version is no error.
 func (t KeyTable) CheckHeader(src []byte) error {
 	want := t.header()
 	if len(src) != keyHeaderLen || !bytes.Equal(src[:8], want[:8]) {
@@ -160,13 +160,13 @@ func (t KeyTable) CheckHeader(src []byte) error {
 		return At(0, fmt.Errorf("%w: keys table of version %d: use a newer shardtool", ErrVersion, major))
 	}
 	if !bytes.Equal(src[12:keyHeaderLen-4], want[12:keyHeaderLen-4]) {
-		return At(0, corruptf("keys table is not one of %d entries", t.Entries))
+		return At(0, corruptf("the keys table does not have %d entries", t.Entries))
 	}
 	return nil
 }
 
-// SearchKeys returns which of sorted entries, [from, to), have a hash; where none has, they would
-// stand at from.
+// SearchKeys returns the range [from, to) of sorted entries that have a hash. If none has, from is
+// where they would be.
 func SearchKeys(entries []KeyEntry, hash uint64) (from, to int) {
 	from = sort.Search(len(entries), func(i int) bool { return entries[i].Hash >= hash })
 	for to = from; to < len(entries) && entries[to].Hash == hash; to++ {

@@ -36,8 +36,7 @@ const (
 	typeSkipped = "SKIP" // list of the samples left out
 )
 
-// section is a directory row with what it points at. The payload is held either raw (when writing)
-// or stored.
+// section is a row of a directory. The payload that it describes is stored or, when writing, raw.
 type section struct {
 	kind     string
 	part     uint32
@@ -56,8 +55,8 @@ const (
 	flagCritical = 1
 )
 
-// rawSection is a section to be written: its bytes, and where they change their nature (compressed
-// apart).
+// rawSection is a section to be written: its bytes, and the offsets at which their statistics
+// change. The pieces between are compressed apart.
 type rawSection struct {
 	kind     string
 	part     uint32
@@ -67,7 +66,7 @@ type rawSection struct {
 	cuts     []int
 }
 
-// columnSection encodes integers the way that is smaller once compressed.
+// columnSection encodes integers in the way that is smaller once compressed.
 func columnSection(kind string, part uint32, critical bool, v []uint64) rawSection {
 	s := rawSection{kind: kind, part: part, critical: critical}
 	s.raw = appendPlanes(nil, v, &s.cuts)
@@ -86,8 +85,8 @@ func columnSection(kind string, part uint32, critical bool, v []uint64) rawSecti
 	return s
 }
 
-// sectionZstd compresses sections: one level for all, whatever the blocks have, so that an index is
-// a function of content.
+// sectionZstd compresses sections. The level does not depend on that of the blocks, so that an
+// index is a function of its content.
 var sectionZstd = sync.OnceValue(func() *zstd.Encoder {
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
 		zstd.WithSingleSegment(true), zstd.WithWindowSize(maxSingle), zstd.WithEncoderCRC(false),
@@ -98,7 +97,7 @@ var sectionZstd = sync.OnceValue(func() *zstd.Encoder {
 	return z
 })
 
-// compress returns zstd frames, one for each piece between cuts, at most 8 MiB each; or nil when
+// compress returns one zstd frame for each piece between cuts, of at most 8 MiB each, or nil if
 // that saves nothing.
 func (s *rawSection) compress() []byte {
 	if len(s.raw) < 64 {
@@ -189,7 +188,7 @@ func decodeDirectoryHeader(src []byte, magic string) (sections int, err error) {
 	return int(n), nil
 }
 
-// decodeDirectory reads a directory from the front of src. known says which types this reader
+// decodeDirectory decodes a directory at the front of src. known reports which types this reader
 // understands.
 func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]section, error) {
 	n, err := decodeDirectoryHeader(src, magic)
@@ -197,7 +196,7 @@ func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]
 		return nil, err
 	}
 	if len(src) < directoryLen(n) {
-		return nil, corruptf("directory of %d sections is cut", n)
+		return nil, corruptf("directory of %d sections is truncated", n)
 	}
 	body := src[:directoryLen(n)-4]
 	if Checksum(body) != binary.LittleEndian.Uint32(src[len(body):]) {
@@ -212,7 +211,7 @@ func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]
 		}
 		if !known(s.kind) {
 			if s.critical {
-				return nil, fmt.Errorf("%w: section %q is needed to read this index and unknown here: use a newer shardtool", ErrVersion, s.kind)
+				return nil, fmt.Errorf("%w: this index needs section %q, which is unknown: use a newer shardtool", ErrVersion, s.kind)
 			}
 			dir = append(dir, s)
 			continue
@@ -229,8 +228,8 @@ func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]
 	return dir, nil
 }
 
-// contiguous checks that sections follow one another from begin to end without a gap: every byte
-// belongs to something that is checked.
+// contiguous checks that sections follow one another from begin to end without a gap, so that every
+// byte belongs to a section and is checked.
 func contiguous(dir []section, begin, end uint64) error {
 	for _, s := range dir {
 		if s.off != begin || uint64(s.stored) > end-begin {
@@ -244,7 +243,7 @@ func contiguous(dir []section, begin, end uint64) error {
 	return nil
 }
 
-// sectionUnzstd decodes sections; DecodeAll may be called concurrently.
+// sectionUnzstd decodes sections. DecodeAll may be called concurrently.
 var sectionUnzstd = sync.OnceValue(func() *zstd.Decoder {
 	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true),
 		zstd.WithDecoderMaxMemory(math.MaxUint32), zstd.WithDecoderMaxWindow(2*maxSingle))

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// ReadRange fills p with an object's bytes from off on, or fails. It is how this package reads what
-// is too large to be handed over whole; the caller binds it to an object and a context.
+// ReadRange fills p with an object's bytes from offset off, or fails. The caller binds it to an
+// object and a context.
 type ReadRange func(p []byte, off int64) error
 
-// Tables reads a generation's tables part by part: opening takes the directory and the totals,
-// which is a range or two whatever the size of the data set. Its methods may be called from many
-// goroutines when ReadRange may.
+// Tables reads the tables of a generation part by part. Opening them reads the directory and the
+// totals, in one or two ranges whatever the size of the data set. Its methods are safe for
+// concurrent use if the ReadRange is.
 type Tables struct {
 	Generation uint64
 	Parent     string
 	Digest     Hash
-	// Keys is the hash of the keys table; zero when there is none.
+	// Keys is the hash of the keys table; zero if there is none.
 	Keys       Hash
 	Fields     []FieldTotal
 	Attributes []Attribute
@@ -34,8 +34,8 @@ type Tables struct {
 	at   map[sectionID]int
 }
 
-// firstRead is how much of the tables' front to read at once: directory and totals of a data set of
-// some 500,000 blocks.
+// firstRead is how much of the tables' front is read first: the directory and the totals of a data
+// set of some 500,000 blocks.
 const firstRead = 32 << 10
 
 // OpenTables reads the directory and the totals of tables of that size.
@@ -151,7 +151,7 @@ func (t *Tables) decodeParts(raw []byte) error {
 	for i := range n {
 		p := Part{Shards: cols[0][i], Rows: cols[1][i], Blocks: cols[2][i], Samples: cols[3][i], Bytes: cols[4][i], Decoded: cols[5][i]}
 		p.FirstShard, p.FirstBlock, p.FirstSample = t.Shards, t.Blocks, t.Samples
-		const limit = 1 << 56 // keeps sums of 2^8 and more parts, and products with small factors, inside 64 bits
+		const limit = 1 << 56 // keeps sums of 2^8 and more parts, and products with small factors, within 64 bits
 		if p.Shards > limit || p.Rows > limit || p.Blocks > p.Rows || p.Samples > limit || p.Bytes > limit || p.Decoded > limit ||
 			t.Shards > limit || t.Blocks > limit || t.Samples > limit || t.Bytes > limit || t.Decoded > limit {
 			return corruptf("part %d has impossible totals", i)
@@ -189,7 +189,7 @@ func (t *Tables) find(kind string, part uint32) *section {
 }
 
 func (t *Tables) load(s *section) ([]byte, error) {
-	stored := make([]byte, s.stored) // contiguous has held it against the object's size
+	stored := make([]byte, s.stored) // contiguous has compared it with the object's size
 	if err := t.read(stored, int64(s.off)); err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (t *Tables) load(s *section) ([]byte, error) {
 	return raw, At(int64(s.off), err)
 }
 
-// group reads the consecutive sections of one part that are of the given kinds with a single range.
+// group reads consecutive sections of one part, those of the given kinds, in a single range.
 func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, []byte, error), error) {
 	var secs []*section
 	for _, k := range kinds {
@@ -211,7 +211,7 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, 
 	for _, s := range secs {
 		begin, end = min(begin, s.off), max(end, s.off+uint64(s.stored))
 	}
-	buf := make([]byte, end-begin) // contiguous has held both against the object's size
+	buf := make([]byte, end-begin) // contiguous has compared both with the object's size
 	if err := t.read(buf, int64(begin)); err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, 
 	}, nil
 }
 
-// LoadShards reads what the tables say of a part's shards, rows apart.
+// LoadShards reads what the tables have of a part's shards, except their rows.
 func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	kinds := []string{typeNames, typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows, typeHashes, typeKeyRange}
 	optional := []struct {
@@ -336,10 +336,10 @@ func (t *Tables) shardColumns(part int, shards []ShardInfo, get func(kind string
 	return nil
 }
 
-// decodeForeign reads which shards of a part are foreign: a bit each.
+// decodeForeign decodes which shards of a part are foreign: one bit each.
 func decodeForeign(bits []byte, shards []ShardInfo) error {
 	if len(bits) != (len(shards)+7)/8 || len(shards)%8 != 0 && bits[len(bits)-1]>>(len(shards)%8) != 0 {
-		return corruptf("section %s has %d bytes for %d shards, or bits of none", typeForeign, len(bits), len(shards))
+		return corruptf("section %s has %d bytes for %d shards, or bits of others", typeForeign, len(bits), len(shards))
 	}
 	for i := range shards {
 		shards[i].Foreign = bits[i/8]>>(i%8)&1 != 0
@@ -347,7 +347,7 @@ func decodeForeign(bits []byte, shards []ShardInfo) error {
 	return nil
 }
 
-// decodeSidecars reads the tags in the names of a part's sidecars.
+// decodeSidecars decodes the tags in the names of a part's sidecars.
 func decodeSidecars(tags []byte, shards []ShardInfo) error {
 	const n = len(SidecarTag{})
 	if len(tags) != n*len(shards) {
@@ -359,7 +359,7 @@ func decodeSidecars(tags []byte, shards []ShardInfo) error {
 	return nil
 }
 
-// decodeIndexHashes reads the identities of a part's indexes.
+// decodeIndexHashes decodes the identities of a part's indexes.
 func decodeIndexHashes(raw []byte, shards []ShardInfo) error {
 	if len(raw) != 2*len(Hash{})*len(shards) {
 		return corruptf("section %s has %d bytes for %d shards", typeIndexHash, len(raw), len(shards))
@@ -371,8 +371,8 @@ func decodeIndexHashes(raw []byte, shards []ShardInfo) error {
 	return nil
 }
 
-// LoadRows reads the rows of all shards of a part, one after the other; shards is what LoadShards
-// gave for it, and each shard's rows have been held against it.
+// LoadRows reads the rows of all shards of a part, in order. shards is the result of LoadShards for
+// the part; each shard's rows are compared with it.
 func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	get, err := t.group(part, typeStored, typeDecoded, typeSamples, typeCodec, typeCRC)
 	if err != nil {
@@ -411,15 +411,15 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	return rows, nil
 }
 
-// LoadSamples reads the samples of each row of a part, held against the decoded bytes of its block:
-// all the order needs, two or three bytes a block.
+// LoadSamples reads the samples of each row of a part and compares them with the decoded bytes of
+// its block. It is all that the order needs: two or three bytes a block.
 func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 	p := t.Parts[part]
 	get, err := t.group(part, typeDecoded, typeSamples)
 	if err != nil {
 		return nil, err
 	}
-	// At least a byte a row: where all samples are 0 there is no row.
+	// The section has at least a byte a row: if all samples are 0 there is no row.
 	if s := t.find(typeSamples, uint32(part)); p.Rows > uint64(s.raw) {
 		return nil, corruptf("part %d has %d rows in a section of %d bytes", part, p.Rows, s.raw)
 	}
@@ -457,7 +457,7 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 	return rows, nil
 }
 
-// Load reads all parts and holds the digest against them.
+// Load reads all parts and compares the digest with that of their shards.
 func (t *Tables) Load() (*Manifest, error) {
 	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, Meta: t.Meta, Keys: t.Keys}
 	for part := range t.Parts {
@@ -480,7 +480,7 @@ func (t *Tables) Load() (*Manifest, error) {
 	return m, nil
 }
 
-// Summary is the manifest.json that publishes these tables under that name.
+// Summary returns the manifest.json that publishes these tables under that name.
 func (t *Tables) Summary(name string) *Summary {
 	fields := t.Fields
 	if fields == nil {

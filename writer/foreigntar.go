@@ -110,10 +110,10 @@ func (t *foreignTar) entry() (e format.ForeignEntry, err error) {
 			return e, err
 		}
 		if len(t.window) == 0 {
-			return e, format.At(t.off, fmt.Errorf("%w: the archive has no end: it was truncated between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+			return e, format.At(t.off, fmt.Errorf("%w: the archive has no end: it was cut between two members: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 		}
 		if len(t.window) < need {
-			return e, format.At(t.off, fmt.Errorf("%w: the archive ends inside a header: it was truncated: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+			return e, format.At(t.off, fmt.Errorf("%w: the archive ends inside a header: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 		}
 		if e, need, err = format.ReadForeignEntry(t.window); err != nil {
 			return e, moved(err, t.off)
@@ -183,7 +183,7 @@ func (t *foreignTar) member(e *format.ForeignEntry) error {
 	}
 	end := e.Payload + e.Size + (tarRecord-e.Size%tarRecord)%tarRecord
 	if end < 0 || end > t.size-start {
-		return format.At(start, fmt.Errorf("%w: member %q of %d bytes ends beyond the archive: it was truncated: %w", format.ErrCorrupt, e.Name, e.Size, io.ErrUnexpectedEOF))
+		return format.At(start, fmt.Errorf("%w: member %q of %d bytes ends beyond the archive: it was cut: %w", format.ErrCorrupt, e.Name, e.Size, io.ErrUnexpectedEOF))
 	}
 	t.sample.fields = append(t.sample.fields, format.FieldSize{Name: name, Size: e.Size})
 	t.sample.places = append(t.sample.places, uint64(start+e.Payload-t.begin))
@@ -288,7 +288,7 @@ func (t *foreignTar) checkEnd() error {
 		return format.At(t.off, fmt.Errorf("%w: %d bytes after the last member", format.ErrTooLarge, t.size-t.begin))
 	}
 	if t.size-t.off < 2*tarRecord {
-		return format.At(t.off, fmt.Errorf("%w: the archive ends inside its end marker: it was truncated: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+		return format.At(t.off, fmt.Errorf("%w: the archive ends inside its end marker: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 	}
 	for t.off < t.size {
 		if err := t.peek(1); err != nil {

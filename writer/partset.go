@@ -262,7 +262,7 @@ func (s *partSet) disagree(wrong, right int, all []format.Metadata) error {
 			break
 		}
 	}
-	return fmt.Errorf("%w: part %d does not match part %d and others like it: its %s; remove %s and the shards %s*, and pack part %d again",
+	return fmt.Errorf("%w: part %d does not go with part %d and others like it: its %s; remove %s and the shards %s*, and pack part %d again",
 		ErrSource, wrong, right, what, s.object(wrong), partPrefix(s.report.Name, s.report.Generation, wrong), wrong)
 }
 

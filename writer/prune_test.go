@@ -336,9 +336,9 @@ func TestPublishedIncomplete(t *testing.T) {
 		name, want string
 		harm       func(st *mem.Store, name string)
 	}{
-		{"d-000001.tar.zst", "d-000001.tar.zst is gone", func(st *mem.Store, name string) { _ = st.Delete(t.Context(), name) }},
+		{"d-000001.tar.zst", "d-000001.tar.zst is missing", func(st *mem.Store, name string) { _ = st.Delete(t.Context(), name) }},
 		{"d-000001.tar.zst", "d-000001.tar.zst was replaced by other bytes", func(st *mem.Store, name string) { replace(t, st, name, flipped(objects(t, st)[name])) }},
-		{"keys-", " is gone", func(st *mem.Store, name string) { _ = st.Delete(t.Context(), name) }},
+		{"keys-", " is missing", func(st *mem.Store, name string) { _ = st.Delete(t.Context(), name) }},
 		{"manifest-", " was replaced by other bytes", func(st *mem.Store, name string) { replace(t, st, name, flipped(objects(t, st)[name])) }},
 		{"d-000001.tar.zst", "", func(st *mem.Store, name string) { replace(t, st, name, objects(t, st)[name]) }}, // the same bytes, another tag
 	} {
