@@ -312,7 +312,7 @@ func TestIndexRefused(t *testing.T) {
 		"dots":           {with("../a.txt"), "path element", format.ErrName},
 		"cut in a file":  {good[:1024+100], "cut", format.ErrCorrupt},
 		"cut in between": {with("a.txt")[:512+1024], "cut between two members", format.ErrCorrupt},
-		"half an end":   {append(with("a.txt")[:512+1024], make([]byte, 512)...), "inside its end marker", format.ErrCorrupt},
+		"half an end":    {append(with("a.txt")[:512+1024], make([]byte, 512)...), "inside its end marker", format.ErrCorrupt},
 		"joined":         {append(slices.Clone(good), good...), "joined", format.ErrCorrupt},
 		"flipped":        {flipped, "checksum mismatch in a tar header", format.ErrCorrupt},
 		"no archive":     {bytes.Repeat([]byte("no archive "), 100), "no tar header", format.ErrCorrupt},
