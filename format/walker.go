@@ -57,7 +57,8 @@ func (w *Walker) Next(m *Member) (bool, error) {
 		h := w.Buf[w.Off : w.Off+tarBlock : w.Off+tarBlock]
 		if string(h[257:262]) != "ustar" {
 			if w.Foreign && allZero(h) {
-				// Other tools stop here and lose what follows, as in joined archives. This is an error.
+				// Other tools stop here and lose what follows, as in joined archives. This is an
+				// error.
 				if rest := w.Buf[w.Off:]; !allZero(rest) {
 					return false, At(w.Off, corruptf("data after the end of the archive: archives were joined, or this one is damaged"))
 				}

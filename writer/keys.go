@@ -166,8 +166,8 @@ func (w *Writer) refuseDuplicates(ctx context.Context, m *format.Manifest, old *
 				return err
 			}
 			if a == b {
-				return fmt.Errorf("%w key %q: sample %d in %s and sample %d in %s; rename one, or use --duplicate-keys keep",
-					format.ErrDuplicate, a, last.Number, shardA, e.Number, shardB)
+				return fmt.Errorf("%w %q: sample %d in %s and sample %d in %s: rename one",
+					ErrDuplicateKey, a, last.Number, shardA, e.Number, shardB)
 			}
 		}
 		last, firstEntry = e, false

@@ -38,7 +38,7 @@ const (
 // Errors a caller branches on.
 var (
 	// ErrExists: there is a data set, and the mode is ModeCreate.
-	ErrExists = errors.New("there is a data set already: use --overwrite or --append")
+	ErrExists = errors.New("there is a data set already")
 	// ErrLost: another writer published first, or put other bytes under a name that this one needs.
 	ErrLost = errors.New("another writer was here")
 	// ErrIncomplete: the generation was published, and then objects that it names disappeared or
@@ -48,6 +48,8 @@ var (
 	ErrSkipped = errors.New("too many samples skipped")
 	// ErrSource: what Resume found was packed from other sources or with other options.
 	ErrSource = errors.New("leftovers of another pack")
+	// ErrDuplicateKey: two shards have the same key. It wraps format.ErrDuplicate.
+	ErrDuplicateKey = fmt.Errorf("%w key", format.ErrDuplicate)
 	// ErrEmpty: there was no sample to write.
 	ErrEmpty = errors.New("no samples")
 )

@@ -19,7 +19,7 @@ type Field struct {
 	Data []byte
 }
 
-// Sample is what the data set holds of one sample, and where.
+// Sample is the content of one sample, and its place.
 type Sample struct {
 	Key          string
 	Fields       []Field
@@ -47,7 +47,7 @@ type Set struct {
 	Metas []format.Metadata
 }
 
-// ByKey finds samples; the last one where a key comes twice.
+// ByKey maps keys to samples; of several samples with one key it has the last.
 func (s *Set) ByKey() map[string]*Sample {
 	m := map[string]*Sample{}
 	for i := range s.Samples {
@@ -56,7 +56,7 @@ func (s *Set) ByKey() map[string]*Sample {
 	return m
 }
 
-// Keys are the keys in storage order.
+// Keys returns the keys in storage order.
 func (s *Set) Keys() []string {
 	var keys []string
 	for i := range s.Samples {
@@ -65,7 +65,7 @@ func (s *Set) Keys() []string {
 	return keys
 }
 
-// BlockSamples are the numbers of samples of each block of shard i.
+// BlockSamples returns the numbers of samples of the blocks of shard i.
 func (s *Set) BlockSamples(i int) []int {
 	var n []int
 	for _, r := range s.Manifest.Shards[i].Rows {
@@ -127,7 +127,7 @@ type loader struct {
 	kinds map[string]format.AttrKind
 }
 
-// object is all bytes of a shard, its sidecar behind them, and the size ParseTail is to be told.
+// object returns the bytes of a shard, those of its tail, and the size for ParseTail.
 func (l *loader) object(e *format.ShardEntry) (data, tail []byte, size int64, err error) {
 	if data, _, err = objstore.ReadAll(l.ctx, l.store, e.Name, maxObject); err != nil {
 		return nil, nil, 0, err
@@ -267,7 +267,7 @@ func (l *loader) totals() error {
 	return nil
 }
 
-// keys holds the keys table against the keys of the samples.
+// keys compares the keys table with the keys of the samples.
 func (l *loader) keys() error {
 	var want []format.KeyEntry
 	for i := range l.set.Samples {
