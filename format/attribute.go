@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // AttrKind is the type of an attribute's values.
@@ -146,7 +147,7 @@ func (c *attrColumnBuilder) encode(v AttrValue) uint64 {
 
 // finish sorts attributes and labels, so that the bytes depend on the set and not on its order.
 func (b *attrBuilder) finish(samples int) (attrs []Attribute, cols []AttrColumn) {
-	slices.SortFunc(b.cols, func(x, y attrColumnBuilder) int { return compareStrings(x.Name, y.Name) })
+	slices.SortFunc(b.cols, func(x, y attrColumnBuilder) int { return strings.Compare(x.Name, y.Name) })
 	for i := range b.cols {
 		c := &b.cols[i]
 		c.fill(samples)

@@ -34,8 +34,8 @@ func NewBlockChecker(at FieldCursor, samples int) BlockChecker {
 type contentChecker struct {
 	cur     FieldCursor
 	end     int    // sample after the block's last
-	field   int    // of the sample at hand
-	header  []byte // of the member at hand, what is left to compare
+	field   int    // of the current sample
+	header  []byte // of the current member: what is left to compare
 	buf     []byte // memory of header
 	payload int64  // bytes of payload left
 	pad     int64  // bytes of padding left

@@ -221,8 +221,8 @@ func (d *Decoder) Decode(dst, stored []byte, row Row) ([]byte, error) {
 		if room := DecodeRoom(row); cap(dst)-at < room {
 			dst = append(make([]byte, 0, at+room), dst...)
 		}
-		// The capacity limits the decoder: a frame that decodes to more than its row says is
-		// refused, not followed.
+		// The capacity limits the decoder: a frame that decodes to more than its row has is
+		// refused.
 		out, err := d.z.DecodeAll(stored, dst[:at:at+DecodeRoom(row)])
 		if err != nil {
 			return dst[:at], fmt.Errorf("%w: %w", ErrCorrupt, zstdError(err))

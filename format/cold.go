@@ -157,11 +157,13 @@ func (d *coldDecoder) shapes(ix *ShardIndex) (perField []int, err error) {
 	return perField, nil
 }
 
-// layout adds up members and holds each block against its rows: an offset that is computed from
-// sizes is one that exists.
+// layout compares the members of each block with its rows: an offset that is computed from sizes is
+// one that exists. In a foreign archive each payload lies inside its block.
 func (d *coldDecoder) layout(ix *ShardIndex) error {
 	if d.Foreign {
-		return d.places(ix)
+		if ix.End = d.DataSize - d.DataLen; ix.Gaps == nil && d.samples > 0 {
+			return corruptf("no section %s in the index of a foreign archive", typeGap)
+		}
 	}
 	at := make([]int, len(ix.Fields))
 	sample, member := 0, 0
@@ -171,23 +173,28 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 		room, row = blockAt(ix.Rows, row)
 		for ; sample < end; sample++ {
 			for _, f := range ix.Shape(sample) {
-				size := ix.Sizes[f][at[f]]
-				at[f]++
-				gap := uint64(tarBlock)
+				size, gap := ix.Sizes[f][at[f]], uint64(tarBlock)
 				if ix.Gaps != nil {
 					gap = ix.Gaps[member]
 				}
+				at[f]++
 				member++
-				if gap != uint64(fieldHeaderLen(ix.Keys[sample], ix.Fields[f])) {
+				padded := size + uint64(padding(int64(size)))
+				inside := gap <= room && size <= room-gap && padded <= room-gap
+				switch {
+				case d.Foreign && (gap < tarBlock || !inside):
+					return corruptf("row %d: field %q of sample %d, %d bytes at %d, lies outside its block", first, ix.Fields[f], sample, size, gap)
+				case d.Foreign:
+				case gap != uint64(fieldHeaderLen(ix.Keys[sample], ix.Fields[f])):
 					return corruptf("sample %d: %d bytes before a payload of field %q", sample, gap, ix.Fields[f])
-				}
-				if size > room || gap > room || gap+size+uint64(padding(int64(size))) > room {
+				case !inside:
 					return corruptf("row %d: sample %d ends beyond its block", first, sample)
+				default:
+					room -= gap + padded
 				}
-				room -= gap + size + uint64(padding(int64(size)))
 			}
 		}
-		if room != 0 {
+		if room != 0 && !d.Foreign {
 			return corruptf("row %d: %d bytes after the block's last sample", first, room)
 		}
 	}
@@ -201,29 +208,4 @@ func blockAt(rows []Row, row int) (decoded uint64, next int) {
 		decoded += uint64(rows[next].Decoded)
 	}
 	return decoded, next
-}
-
-// places is layout for a foreign archive: each payload lies inside its block.
-func (d *coldDecoder) places(ix *ShardIndex) error {
-	if ix.End = d.DataSize - d.DataLen; ix.Gaps == nil && d.samples > 0 {
-		return corruptf("no section %s in the index of a foreign archive", typeGap)
-	}
-	at := make([]int, len(ix.Fields))
-	sample, member := 0, 0
-	for row := 0; row < len(ix.Rows); {
-		first, end := row, sample+int(ix.Rows[row].Samples)
-		var room uint64
-		room, row = blockAt(ix.Rows, row)
-		for ; sample < end; sample++ {
-			for _, f := range ix.Shape(sample) {
-				size, place := ix.Sizes[f][at[f]], ix.Gaps[member]
-				at[f]++
-				member++
-				if place < tarBlock || place > room || size > room-place || size+uint64(padding(int64(size))) > room-place {
-					return corruptf("row %d: field %q of sample %d, %d bytes at %d, lies outside its block", first, ix.Fields[f], sample, size, place)
-				}
-			}
-		}
-	}
-	return nil
 }

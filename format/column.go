@@ -2,6 +2,7 @@ package format
 
 import (
 	"encoding/binary"
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -80,12 +81,7 @@ func dictionary(v []uint64) []uint64 {
 			return nil
 		}
 	}
-	d := make([]uint64, 0, len(seen))
-	for x := range seen {
-		d = append(d, x)
-	}
-	slices.Sort(d)
-	return d
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // appendDictionary appends v with the values of dictionary(v): their number less one, the values as
@@ -196,13 +192,8 @@ func decodeStrings(src []byte, n int, max int64) ([]string, error) {
 type Metadata map[string]string
 
 func (m Metadata) append(dst []byte) []byte {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(keys)))
-	for _, k := range keys {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(m)))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
 		dst = appendString(dst, k)
 		dst = appendString(dst, m[k])
 	}

@@ -93,7 +93,7 @@ func CheckForeignEnd(p []byte) error {
 		case need > 0:
 			return corruptf("the archive ends inside a header")
 		case e.Type == '0':
-			return corruptf("a regular file follows the last block")
+			return corruptf("a regular file stands behind the last block")
 		case e.Type == 0:
 			return corruptf("long name or extended header without a member")
 		}

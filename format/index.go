@@ -3,7 +3,9 @@ package format
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 )
 
 // Row describes one frame. A row with 0 samples continues the block of the row before.
@@ -172,7 +174,7 @@ func (b *IndexBuilder) Finish(meta Metadata) *ShardIndex {
 	for i := range order {
 		order[i] = uint32(i)
 	}
-	slices.SortFunc(order, func(x, y uint32) int { return compareStrings(b.fields[x], b.fields[y]) })
+	slices.SortFunc(order, func(x, y uint32) int { return strings.Compare(b.fields[x], b.fields[y]) })
 	ix := &ShardIndex{Rows: b.rows, Meta: meta, Keys: b.keys}
 	renumber := make([]uint32, len(order))
 	for to, from := range order {
@@ -194,16 +196,6 @@ func (b *IndexBuilder) Finish(meta Metadata) *ShardIndex {
 	}
 	ix.Attributes, ix.Attrs = b.attrs.finish(len(b.keys))
 	return ix
-}
-
-func compareStrings(a, b string) int {
-	if a < b {
-		return -1
-	}
-	if a > b {
-		return 1
-	}
-	return 0
 }
 
 // hotSections and coldSections are the sections of the index, in the order of the file.
@@ -256,8 +248,7 @@ func rowSections(part uint32, rows []Row) []rawSection {
 
 // decodeRows rebuilds rows from their columns. get returns a section and its raw bytes.
 func decodeRows(n int, get func(kind string) (*section, []byte, error)) ([]Row, error) {
-	// The checksums come first: their length is what n is held against before anything is
-	// allocated.
+	// The checksums are first: n is compared with their length before anything is allocated.
 	_, crc, err := get(typeCRC)
 	if err != nil {
 		return nil, err
@@ -266,36 +257,31 @@ func decodeRows(n int, get func(kind string) (*section, []byte, error)) ([]Row, 
 		return nil, corruptf("section %s has %d bytes for %d rows", typeCRC, len(crc), n)
 	}
 	rows := make([]Row, n)
-	read := func(kind string, limit uint64, set func(i int, v uint64)) error {
-		s, raw, err := get(kind)
+	const maxStored = MaxFrame + MaxFrame/8 // none of our frames grows more: raw blocks add 3 bytes in 128 KiB
+	for _, c := range []struct {
+		kind  string
+		limit uint64
+		set   func(r *Row, v uint64)
+	}{
+		{typeStored, maxStored, func(r *Row, v uint64) { r.Stored = uint32(v) }},
+		{typeDecoded, MaxFrame, func(r *Row, v uint64) { r.Decoded = uint32(v) }},
+		{typeSamples, math.MaxUint32, func(r *Row, v uint64) { r.Samples = uint32(v) }},
+		{typeCodec, math.MaxUint8, func(r *Row, v uint64) { r.Codec = Codec(v) }},
+	} {
+		s, raw, err := get(c.kind)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		v, err := s.column(raw, n)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for i, x := range v {
-			if x > limit {
-				return corruptf("row %d: %d in section %s, limit %d", i, x, kind, limit)
+			if x > c.limit {
+				return nil, corruptf("row %d: %d in section %s, limit %d", i, x, c.kind, c.limit)
 			}
-			set(i, x)
+			c.set(&rows[i], x)
 		}
-		return nil
-	}
-	const maxStored = MaxFrame + MaxFrame/8 // none of our frames grows more: raw blocks add 3 bytes in 128 KiB
-	err = read(typeStored, maxStored, func(i int, v uint64) { rows[i].Stored = uint32(v) })
-	if err == nil {
-		err = read(typeDecoded, MaxFrame, func(i int, v uint64) { rows[i].Decoded = uint32(v) })
-	}
-	if err == nil {
-		err = read(typeSamples, 1<<32-1, func(i int, v uint64) { rows[i].Samples = uint32(v) })
-	}
-	if err == nil {
-		err = read(typeCodec, 1<<8-1, func(i int, v uint64) { rows[i].Codec = Codec(v) })
-	}
-	if err != nil {
-		return nil, err
 	}
 	for i := range rows {
 		rows[i].CRC = binary.LittleEndian.Uint32(crc[4*i:])

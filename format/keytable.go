@@ -3,6 +3,7 @@ package format
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -35,17 +36,10 @@ type KeyEntry struct{ Hash, Number uint64 }
 
 // Compare orders entries by hash, then by number.
 func (e KeyEntry) Compare(o KeyEntry) int {
-	switch {
-	case e.Hash < o.Hash:
-		return -1
-	case e.Hash > o.Hash:
-		return 1
-	case e.Number < o.Number:
-		return -1
-	case e.Number > o.Number:
-		return 1
+	if e.Hash != o.Hash {
+		return cmp.Compare(e.Hash, o.Hash)
 	}
-	return 0
+	return cmp.Compare(e.Number, o.Number)
 }
 
 // KeyTable is the layout of a keys table, which depends on the number of entries alone.

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Names and sizes of what stands after the blocks (SPEC 4 and 5). They are part of the wire format.
+// Names and sizes of what follows the blocks (SPEC 4 and 5). They are part of the wire format.
 const (
 	magicLocator  = "SHRDLOC1"
 	magicHot      = "SHRDTOC1"

@@ -170,7 +170,7 @@ func (f *filter) take(of *set) func(context.Context, *reader.Block) (bool, error
 	return func(ctx context.Context, b *reader.Block) (bool, error) {
 		ix, err := of.Index(ctx, b.Shard)
 		if reader.Damaged(err) {
-			return true, nil // the block, once read, says so of each sample
+			return true, nil // reading the block gives the error of each sample
 		}
 		if err != nil {
 			return false, err

@@ -14,7 +14,7 @@ import (
 // payload is read on its own.
 type largeBlock struct {
 	shard int
-	end   uint64 // sample number behind its last one of the part
+	end   uint64 // number of the sample after its last one in the part
 	sizes *format.FieldCursor
 }
 

@@ -66,7 +66,7 @@ type Source struct {
 	total  uint64 // samples of all sets
 
 	begin, end uint64 // the part, in samples over all sets
-	set        int    // at hand
+	set        int    // the current one
 	at         uint64 // number of the next sample in it
 
 	open   *reading

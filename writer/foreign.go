@@ -161,7 +161,10 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &foreignTar{ctx: ctx, obj: obj, size: info.Size, opt: &w.opt, readSize: 1 << 20, names: map[string]string{}, keys: map[string]int64{}}
+	in := &foreignTar{
+		archiveWindow: archiveWindow{ctx: ctx, obj: obj, size: info.Size, readSize: 1 << 20},
+		opt:           &w.opt, names: map[string]string{}, keys: map[string]int64{},
+	}
 	if _, remote := w.store.(objstore.Remote); remote {
 		in.readSize = 8 << 20 // each read is a request
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"hash/crc32"
 	"io"
 	"slices"
 
@@ -22,32 +21,40 @@ import (
 // A block ends before the first member of a sample. Entries that are not regular files, such as
 // directories, belong to the block around them.
 type foreignTar struct {
-	ctx  context.Context
-	obj  objstore.Object
-	size int64
-	opt  *Options // filled
-
-	readSize int    // how much is read at once
-	buf      []byte // memory of window
-	window   []byte // bytes from off on that were read
-	off      int64
-
-	begin int64     // of the block at hand, or where the last one ended
-	open  int64     // bytes of it so far
-	sum   hash.Hash // of it
-	row   format.Row
-	rows  []format.Row // of it
-	count uint32       // samples of it
+	archiveWindow
+	openBlock
+	opt *Options // filled
 
 	sample  foreignSample     // whose members are being read
 	names   map[string]string // of fields, each once in memory
-	keys    map[string]int64  // and where their first members are
+	keys    map[string]int64  // and the offsets of their first members
 	index   format.IndexBuilder
 	hasher  format.ShardHasher
 	samples int
 	blocks  int
 
 	first, last string // least and greatest key
+}
+
+// archiveWindow is the part of an archive that is in memory.
+type archiveWindow struct {
+	ctx      context.Context
+	obj      objstore.Object
+	size     int64
+	readSize int    // bytes of a read
+	buf      []byte // memory of window
+	window   []byte // the bytes read, from off on
+	off      int64
+}
+
+// openBlock is the block that members are being added to.
+type openBlock struct {
+	begin int64 // its offset; after the last block, that block's end
+	open  int64 // its bytes so far
+	sum   hash.Hash
+	row   format.Row // being filled
+	rows  []format.Row
+	count uint32 // samples
 }
 
 // foreignSample is a sample and the offsets of its payloads in the block.
@@ -59,11 +66,8 @@ type foreignSample struct {
 
 const tarRecord = 512
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // read reads the archive.
 func (t *foreignTar) read() error {
-	t.begin = 0
 	t.newBlock()
 	for {
 		if err := t.ctx.Err(); err != nil {
@@ -87,7 +91,7 @@ func (t *foreignTar) read() error {
 }
 
 // peek reads until n bytes are in the window, or all that the archive has.
-func (t *foreignTar) peek(n int) error {
+func (t *archiveWindow) peek(n int) error {
 	if len(t.window) >= n || t.off+int64(len(t.window)) >= t.size {
 		return nil
 	}
@@ -245,7 +249,7 @@ func (t *foreignTar) take(n int) {
 	t.open += int64(n)
 	for len(p) > 0 {
 		k := min(len(p), format.MaxFrame-int(t.row.Decoded))
-		t.row.CRC = crc32.Update(t.row.CRC, castagnoli, p[:k])
+		t.row.CRC = format.UpdateChecksum(t.row.CRC, p[:k])
 		t.row.Decoded += uint32(k)
 		if p = p[k:]; t.row.Decoded == format.MaxFrame {
 			t.endRow()
@@ -262,7 +266,7 @@ func (t *foreignTar) endRow() {
 }
 
 func (t *foreignTar) newBlock() {
-	t.sum, t.open, t.rows, t.row, t.count = sha256.New(), 0, nil, format.Row{}, 0
+	t.openBlock = openBlock{begin: t.begin, sum: sha256.New()}
 }
 
 // endBlock closes the block after its last sample.

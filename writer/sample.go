@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
@@ -166,12 +167,4 @@ func checkAttrs(attrs []format.AttrValue) error {
 	return nil
 }
 
-func compareFields(a, b Field) int {
-	switch {
-	case a.Name < b.Name:
-		return -1
-	case a.Name > b.Name:
-		return 1
-	}
-	return 0
-}
+func compareFields(a, b Field) int { return strings.Compare(a.Name, b.Name) }

@@ -24,7 +24,7 @@ type survey struct {
 
 // ours matches the shards and sidecars that a Writer names by number. Other objects beside them
 // belong to the user.
-var ours = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*-[0-9]{6,}(\.tar\.zst|\.tar|\.tar\.shidx)$`)
+var ours = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-[0-9]{6,}(?:\.tar\.zst|\.tar|\.tar\.shidx)$`)
 
 // likeOurs reports whether an object has a name like those that a Writer puts.
 func likeOurs(name string) bool {
@@ -136,13 +136,10 @@ func (s *survey) packOf(name string) string {
 		m = partShards.FindStringSubmatch(name)
 	}
 	if m == nil {
-		m = wholeShards.FindStringSubmatch(name)
+		m = ours.FindStringSubmatch(name)
 	}
 	if m == nil || !strings.HasSuffix(m[1], strings.TrimSuffix(shardPrefix("", s.current+1), "-")) {
 		return ""
 	}
 	return m[1]
 }
-
-// wholeShards matches the shards of a pack that is not in parts.
-var wholeShards = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-[0-9]{6,}(?:\.tar\.zst|\.tar|\.tar\.shidx)$`)

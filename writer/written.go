@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"hash/crc32"
 	"io/fs"
 	"regexp"
 	"strconv"
@@ -161,5 +160,5 @@ func writtenShard(ctx context.Context, store objstore.Store, info objstore.Info)
 		return false, nil
 	}
 	first, err := readFront(ctx, store, info, int64(ix.Rows[0].Stored))
-	return err == nil && crc32.Checksum(first, castagnoli) == ix.Rows[0].CRC, err
+	return err == nil && format.Checksum(first) == ix.Rows[0].CRC, err
 }

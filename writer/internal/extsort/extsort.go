@@ -82,8 +82,8 @@ func (s *Sorter) spill() error {
 		if err != nil {
 			return fmt.Errorf("sorting needs a temporary file (TMPDIR names its folder): %w", err)
 		}
-		// Nobody else needs the name, and a killed process leaves nothing behind. Where a file in
-		// use cannot be removed, Close does it.
+		// Nobody else needs the name, and a killed process leaves no file. If a file in use cannot
+		// be removed, Close removes it.
 		_ = os.Remove(f.Name())
 		s.file = f
 	}
