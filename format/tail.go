@@ -215,7 +215,7 @@ func decodeLocator(src []byte) (l locator, err error) {
 }
 
 // Tail is the hot part of a shard's index. The fields IndexBase, DataSize, DataLen, HotOff, HotLen,
-// Samples and Foreign are those of the LOCATOR (SPEC 4.5).
+// Samples and Foreign are those of the LOCATOR (SPEC 5).
 type Tail struct {
 	locator
 	Schema

@@ -31,7 +31,7 @@ type current struct {
 	info     objstore.Info // of manifest.json
 }
 
-// find reads manifest.json; nil where there is none. Load reads the tables that it names.
+// find reads manifest.json; nil where there is none. load reads the tables that it names.
 func (c *current) find(ctx context.Context, store objstore.Store) (*format.Summary, error) {
 	sum, info, err := loadSummary(ctx, store)
 	if errors.Is(err, fs.ErrNotExist) {
