@@ -48,7 +48,7 @@ func (b *bench) foreign() error {
 		return err
 	}
 	ours := func() error {
-		_, err := writer.Index(b.ctx, store, names, writer.Options{Mode: writer.Overwrite, KeepDuplicates: true})
+		_, err := writer.Index(b.ctx, store, names, writer.Options{Mode: writer.ModeOverwrite, KeepDuplicates: true})
 		return err
 	}
 	r, our, base, err := b.ratio(ours, func() error { return b.checksums(dir, names) })

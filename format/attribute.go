@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // AttrKind is the type of an attribute's values.
@@ -22,13 +23,14 @@ func (k AttrKind) String() string {
 	return [...]string{"label", "integer", "number"}[k]
 }
 
-// Attribute is a value that samples have outside their fields: kept in the index, read without reading the samples.
+// Attribute is a value that samples have outside their fields. The index keeps it, so that it is
+// read without reading the samples.
 type Attribute struct {
 	Name string
 	Kind AttrKind
 }
 
-// AttrValue is one sample's value of one attribute. Of Label, Integer and Number the one counts that Kind says.
+// AttrValue is one sample's value of one attribute. Kind selects Label, Integer or Number.
 type AttrValue struct {
 	Attribute
 	Label   string
@@ -44,7 +46,7 @@ type AttrColumn struct {
 	absent []byte   // bit i mod 8 of byte i/8: sample i has no value; nil when all have one
 }
 
-// At returns sample i's value, and whether it has one.
+// At returns the value of sample i, and whether it has one.
 func (c *AttrColumn) At(i int) (AttrValue, bool) {
 	v := AttrValue{Attribute: c.Attribute}
 	if c.absent != nil && c.absent[i/8]>>(i%8)&1 != 0 {
@@ -61,10 +63,11 @@ func (c *AttrColumn) At(i int) (AttrValue, bool) {
 	return v, true
 }
 
-// Labels are the distinct values of a label attribute, ascending.
+// Labels returns the distinct values of a label attribute, ascending. The caller must not change
+// them.
 func (c *AttrColumn) Labels() []string { return c.labels }
 
-// attrBuilder collects columns whose attributes may turn up at any sample.
+// attrBuilder collects columns of attributes, each of which may begin at any sample.
 type attrBuilder struct {
 	id   map[string]int
 	cols []attrColumnBuilder
@@ -78,14 +81,14 @@ type attrColumnBuilder struct {
 	labels  []string
 }
 
-// check says whether add can take the values of a sample.
+// check reports whether add can take the values of a sample.
 func (b *attrBuilder) check(attrs []AttrValue) error {
 	for i, v := range attrs {
 		if v.Kind > AttrNumber {
 			return fmt.Errorf("format: attribute %q of kind %d", v.Name, uint8(v.Kind)) // a bug of the caller
 		}
 		if id, ok := b.id[v.Name]; ok && b.cols[id].Kind != v.Kind {
-			return fmt.Errorf("%w: attribute %q is a %v here and a %v in samples before", ErrMismatch, v.Name, v.Kind, b.cols[id].Kind)
+			return fmt.Errorf("%w: attribute %q is a %v here and a %v in earlier samples", ErrMismatch, v.Name, v.Kind, b.cols[id].Kind)
 		}
 		for _, o := range attrs[:i] {
 			if o.Name == v.Name {
@@ -96,7 +99,7 @@ func (b *attrBuilder) check(attrs []AttrValue) error {
 	return nil
 }
 
-// add takes the values of sample i, which check has seen.
+// add takes the values of sample i, which check has accepted.
 func (b *attrBuilder) add(i int, attrs []AttrValue) {
 	for _, v := range attrs {
 		id, ok := b.id[v.Name]
@@ -115,7 +118,7 @@ func (b *attrBuilder) add(i int, attrs []AttrValue) {
 	}
 }
 
-// fill marks the samples up to n that had no value.
+// fill marks the samples before n as having no value.
 func (c *attrColumnBuilder) fill(n int) {
 	for len(c.bits) < n {
 		c.bits = append(c.bits, 0)
@@ -142,9 +145,9 @@ func (c *attrColumnBuilder) encode(v AttrValue) uint64 {
 	return id
 }
 
-// finish sorts attributes and labels, so that bytes depend on the set and not on the order of arrival.
+// finish sorts attributes and labels, so that the bytes depend on the set and not on its order.
 func (b *attrBuilder) finish(samples int) (attrs []Attribute, cols []AttrColumn) {
-	slices.SortFunc(b.cols, func(x, y attrColumnBuilder) int { return compareStrings(x.Name, y.Name) })
+	slices.SortFunc(b.cols, func(x, y attrColumnBuilder) int { return strings.Compare(x.Name, y.Name) })
 	for i := range b.cols {
 		c := &b.cols[i]
 		c.fill(samples)
@@ -187,10 +190,12 @@ func (c *AttrColumn) sections(part uint32) []rawSection {
 	return s
 }
 
-// maxLabels bounds an attribute's labels by the raw length of their section: shared prefixes let few bytes name many.
+// maxLabels bounds an attribute's labels by the raw length of their section: shared prefixes let
+// few bytes name many.
 func maxLabels(raw int) int64 { return 1<<20 + 256*int64(raw) }
 
-// decodeAttr makes a column of n samples' values and the sections beside them. get returns nil bytes for a section that is not there.
+// decodeAttr makes a column of n samples from their values and the sections that belong to them.
+// get returns nil for a missing section.
 func decodeAttr(a Attribute, n int, bits []uint64, get func(kind string) (*section, []byte, error)) (AttrColumn, error) {
 	c := AttrColumn{Attribute: a, bits: bits}
 	s, raw, err := get(typeAbsent)

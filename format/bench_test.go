@@ -121,7 +121,8 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// sizesIndex is the index of a shard of 256 MiB whose fields have lognormal sizes. No block is packed for it.
+// sizesIndex is the index of a shard of 256 MiB whose fields have lognormal sizes. No block is
+// packed for it.
 func sizesIndex(medians map[string]float64, sigma float64) *ShardIndex {
 	r := rand.New(rand.NewPCG(3, 4))
 	var ib IndexBuilder
@@ -158,20 +159,21 @@ var indexCorpora = []struct {
 	{"three-fields", map[string]float64{"jpg": 100_000, "json": 400, "txt": 120}},
 }
 
-// entropy is the cost in bytes of values drawn from a lognormal distribution of that median: that of the distribution, which
-// an encoder that knew it would reach.
+// entropy is the cost in bytes of values drawn from a lognormal distribution of that median: that
+// of the distribution, which an encoder that knew it would reach.
 func entropy(median, sigma float64, n int) float64 {
 	bits := math.Log2(median) + math.Log2(sigma*math.Sqrt(2*math.Pi*math.E))
 	return bits * float64(n) / 8
 }
 
-// TestIndexSize holds the index, keys apart, against its goal: 1.1 times the entropy of the sizes and 12 bytes a block, beside
-// the seek table (8 bytes a frame, which the zstd format asks for) and what every shard has once.
+// TestIndexSize holds the index, keys apart, against its goal: 1.1 times the entropy of the sizes
+// and 12 bytes a block, beside the seek table (8 bytes a frame, which the zstd format asks for) and
+// what every shard has once.
 func TestIndexSize(t *testing.T) {
 	const sigma, once = 0.5, 1000
 	for _, c := range indexCorpora {
 		ix := sizesIndex(c.medians, sigma)
-		n := ix.Samples()
+		n := len(ix.Keys)
 		tail, err := AppendTail(nil, ix, false)
 		if err != nil {
 			t.Fatal(err)
@@ -187,9 +189,12 @@ func TestIndexSize(t *testing.T) {
 			rows += s.storedLen()
 		}
 		blocks := len(ix.Rows)
-		rest := len(tail) - KeysLen(ix) - 8*(blocks+4)
+		names := rawSection{}
+		names.raw = appendStrings(nil, ix.Keys, &names.cuts)
+		keys := names.storedLen()
+		rest := len(tail) - keys - 8*(blocks+4)
 		t.Logf("%s: %d samples, %d blocks: tail %.2f bytes a sample; keys %.2f, sizes %.3f (entropy %.3f, ratio %.3f); rows %.2f bytes a block",
-			c.name, n, blocks, float64(len(tail))/float64(n), float64(KeysLen(ix))/float64(n), float64(sizes)/float64(n), want/float64(n),
+			c.name, n, blocks, float64(len(tail))/float64(n), float64(keys)/float64(n), float64(sizes)/float64(n), want/float64(n),
 			float64(sizes)/want, float64(rows)/float64(blocks))
 		if limit := 1.1*want + 12*float64(blocks) + once; float64(rest) > limit {
 			t.Errorf("%s: index of %d bytes, keys and seek table apart, limit %.0f", c.name, rest, limit)
@@ -207,8 +212,8 @@ func BenchmarkIndex(b *testing.B) {
 		}
 		size := int64(len(tail)) + int64(sumStored(ix.Rows)) + int64(len(eoaFrame))
 		perSample := func(b *testing.B) {
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(ix.Samples()), "ns/sample")
-			b.ReportMetric(float64(len(tail))/float64(ix.Samples()), "B/sample")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(ix.Keys)), "ns/sample")
+			b.ReportMetric(float64(len(tail))/float64(len(ix.Keys)), "B/sample")
 		}
 		b.Run("data="+c.name+"/do=encode", func(b *testing.B) {
 			b.ReportAllocs()

@@ -2,25 +2,25 @@ package format
 
 import (
 	"bytes"
-	"fmt"
-	"slices"
 )
 
-// BlockBuilder lays out a block's members. It is for one goroutine; Reset makes it ready for the next block.
+// BlockBuilder lays out the members of a block. It is for one goroutine. Reset prepares it for the
+// next block.
 type BlockBuilder struct {
 	// Buf is the block's decoded bytes so far.
 	Buf []byte
-	// Cuts are the offsets where members begin, Payloads where their contents do: AppendFrame takes both.
+	// Cuts are the offsets at which members begin, Payloads those of their contents. AppendFrame
+	// takes both.
 	Cuts, Payloads []int
 }
 
-// Reset forgets all members and keeps the memory.
+// Reset removes all members and keeps the memory.
 func (b *BlockBuilder) Reset() {
 	b.Buf, b.Cuts, b.Payloads = b.Buf[:0], b.Cuts[:0], b.Payloads[:0]
 }
 
-// Member appends a header, room for size bytes of payload and the padding, and returns the payload's offset in Buf. What
-// the room holds is undefined until the caller fills it; the padding is zero.
+// Member appends a header, room for size bytes of payload and the padding, and returns the
+// payload's offset in Buf. The room is undefined until the caller fills it; the padding is zero.
 func (b *BlockBuilder) Member(name string, size int) int {
 	b.Cuts = append(b.Cuts, len(b.Buf))
 	b.Buf = AppendHeader(b.Buf, name, int64(size))
@@ -36,23 +36,24 @@ func (b *BlockBuilder) Member(name string, size int) int {
 	return at
 }
 
-// FieldView is a field of a sample in a decoded block. Both slices are valid as long as the block's bytes.
+// FieldView is a field of a sample in a decoded block. Both slices are valid as long as the block's
+// bytes.
 type FieldView struct {
 	Name, Data []byte
 }
 
-// SampleIter goes through the samples of a whole block's decoded bytes; its Walker's Partial must not be set. It allocates
-// only for names of more than 100 bytes.
+// SampleIter iterates over the samples of a whole decoded block; its Walker's Partial must not be
+// set. It allocates only for names of more than 100 bytes.
 //
 //	it := format.SampleIter{Walker: format.Walker{Buf: decoded}}
 //	for it.Next() { use(it.Key, it.Fields) }
 //	if err := it.Err(); err != nil { … }
 type SampleIter struct {
 	Walker Walker
-	// Key and Fields are the sample that Next found; Fields is reused by the next call.
+	// Key and Fields are the sample that Next found. The next call reuses Fields.
 	Key    []byte
 	Fields []FieldView
-	// Offset is where the sample's first header is.
+	// Offset is that of the sample's first header.
 	Offset int64
 
 	next    Member
@@ -85,7 +86,7 @@ func (it *SampleIter) advance() bool {
 	return it.pending
 }
 
-// Err is the error that ended the iteration, with the offset in the decoded block.
+// Err returns the error that ended the iteration, with the offset in the decoded block.
 func (it *SampleIter) Err() error { return it.err }
 
 // Field returns the data of a field, or nil and false.
@@ -98,10 +99,10 @@ func (it *SampleIter) Field(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// FieldCursor says where a sample's sizes are in the columns of an index.
+// FieldCursor is the place of a sample's sizes in the columns of an index.
 type FieldCursor struct {
 	ix *ShardIndex
-	// Sample is the number in the shard; at holds, for each field, how many samples before it have that field.
+	// Sample is the number in the shard. at has, for each field, how many earlier samples have it.
 	Sample int
 	at     []int
 }
@@ -121,7 +122,7 @@ func (ix *ShardIndex) Cursors(samples []int) []FieldCursor {
 	return out
 }
 
-// Fields appends the sample's fields with their sizes to dst, and goes on to the next sample.
+// Fields appends the sample's fields with their sizes to dst, and moves to the next sample.
 func (c *FieldCursor) Fields(dst []FieldSize) []FieldSize {
 	for _, f := range c.ix.Shape(c.Sample) {
 		dst = append(dst, FieldSize{Name: c.ix.Fields[f], Size: int64(c.ix.Sizes[f][c.at[f]])})
@@ -135,94 +136,4 @@ func (c *FieldCursor) next() {
 		c.at[f]++
 	}
 	c.Sample++
-}
-
-// ContentChecker compares the decoded bytes of a block with what its index says, to the last bit of headers and padding:
-// only payloads are not looked at. Bytes may come in pieces. It is for one goroutine.
-type ContentChecker struct {
-	cur     FieldCursor
-	end     int    // sample after the block's last
-	field   int    // of the sample at hand
-	header  []byte // of the member at hand, what is left to compare
-	buf     []byte // memory of header
-	payload int64  // bytes of payload left
-	pad     int64  // bytes of padding left
-	off     int64
-}
-
-// NewContentChecker begins at a block: a cursor at its first sample, and its number of samples. The
-// cursor stays as it is.
-func NewContentChecker(at FieldCursor, samples int) *ContentChecker {
-	at.at = slices.Clone(at.at)
-	return &ContentChecker{cur: at, end: at.Sample + samples}
-}
-
-// Write takes the next piece.
-func (c *ContentChecker) Write(p []byte) error {
-	for len(p) > 0 {
-		if len(c.header) == 0 && c.payload == 0 && c.pad == 0 && !c.begin() {
-			return c.fail(corruptf("%d bytes after the block's last sample", len(p)))
-		}
-		n := min(len(p), len(c.header))
-		if !bytes.Equal(p[:n], c.header[:n]) {
-			return c.fail(corruptf("tar header differs from the index"))
-		}
-		c.header = c.header[n:]
-		p = c.skip(p, n)
-		n = int(min(int64(len(p)), c.payload))
-		c.payload -= int64(n)
-		p = c.skip(p, n)
-		if c.payload > 0 {
-			continue
-		}
-		n = int(min(int64(len(p)), c.pad))
-		if len(c.header) == 0 {
-			if !allZero(p[:n]) {
-				return c.fail(corruptf("padding is not zero"))
-			}
-			c.pad -= int64(n)
-			p = c.skip(p, n)
-		}
-	}
-	return nil
-}
-
-func (c *ContentChecker) skip(p []byte, n int) []byte {
-	c.off += int64(n)
-	return p[n:]
-}
-
-// begin prepares for the next member; false when there is none.
-func (c *ContentChecker) begin() bool {
-	if c.cur.Sample < c.end && c.field == len(c.cur.ix.Shape(c.cur.Sample)) {
-		c.cur.next()
-		c.field = 0
-	}
-	if c.cur.Sample >= c.end {
-		return false
-	}
-	ix := c.cur.ix
-	f := ix.Shape(c.cur.Sample)[c.field]
-	size := int64(ix.Sizes[f][c.cur.at[f]])
-	c.buf = AppendHeader(c.buf[:0], JoinName(ix.Keys[c.cur.Sample], ix.Fields[f]), size)
-	c.header = c.buf
-	c.payload, c.pad = size, padding(size)
-	c.field++
-	return true
-}
-
-// End says whether the block was whole.
-func (c *ContentChecker) End() error {
-	if len(c.header) > 0 || c.payload > 0 || c.pad > 0 || c.begin() {
-		return c.fail(corruptf("block ends before its last sample"))
-	}
-	return nil
-}
-
-func (c *ContentChecker) fail(err error) error {
-	key := ""
-	if c.cur.Sample < len(c.cur.ix.Keys) {
-		key = c.cur.ix.Keys[c.cur.Sample]
-	}
-	return Position(fmt.Errorf("%w (offset %d in the decoded block)", err, c.off), "", -1, -1, key)
 }

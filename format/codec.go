@@ -10,7 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Level is how hard an Encoder tries. It changes no cut, no hash and no order, only the stored bytes.
+// Level is how hard an Encoder tries. It changes the stored bytes, and no cut, hash or order.
 type Level int
 
 // The levels, which are those of klauspost/compress/zstd.
@@ -25,7 +25,7 @@ var levelNames = [...]string{LevelDefault: "default", LevelFastest: "fastest", L
 
 func (l Level) String() string { return levelNames[l] }
 
-// ParseLevel takes the name of a level.
+// ParseLevel returns the level of that name.
 func ParseLevel(s string) (Level, error) {
 	for l, name := range levelNames {
 		if s == name {
@@ -47,24 +47,27 @@ func (l Level) zstd() zstd.EncoderLevel {
 	return zstd.SpeedDefault
 }
 
-// smallFrame is the largest frame of the encoder that takes 3 to 7 MiB (best: 38) instead of 17 to 52.
+// smallFrame is the largest frame of the small encoder, which takes 3 to 7 MiB (best: 38) instead
+// of 17 to 52.
 const smallFrame = 2 << 20
 
-// Encoder compresses frames. It is for one goroutine; its output depends on nothing but level and input.
+// Encoder compresses frames. It is for one goroutine. Its output depends on the level and the input
+// alone.
 type Encoder struct {
 	level  Level
 	small  *zstd.Encoder // frames up to 2 MiB, which are nearly all: Single_Segment, and little memory
-	single *zstd.Encoder // frames up to 8 MiB: Single_Segment; made at first use
-	window *zstd.Encoder // larger ones: a window of 8 MiB; made at first use
-	probe  *zstd.Encoder // asked first whether there is anything to save
+	single *zstd.Encoder // frames up to 8 MiB: Single_Segment; made on first use
+	window *zstd.Encoder // larger ones: a window of 8 MiB; made on first use
+	probe  *zstd.Encoder // estimates first what compression saves
 	buf    []byte
 }
 
-// NewEncoder makes an Encoder. Close frees it.
+// NewEncoder returns an Encoder. The caller must Close it.
 func NewEncoder(level Level) *Encoder {
 	return &Encoder{
 		level: level, small: newZstd(level, true, zstd.WithWindowSize(smallFrame), zstd.WithLowerEncoderMem(true)),
-		// The two upper levels also save where bytes are skewed and nothing repeats: their probe must see that.
+		// The two upper levels also save where bytes are skewed and nothing repeats: their probe
+		// must see that.
 		probe: newZstd(LevelFastest, true, zstd.WithWindowSize(64<<10), zstd.WithLowerEncoderMem(true), zstd.WithAllLitEntropyCompression(level >= LevelBetter)),
 	}
 }
@@ -78,7 +81,7 @@ func newZstd(level Level, single bool, more ...zstd.EOption) *zstd.Encoder {
 	return z
 }
 
-// Close frees the encoders' memory. The Encoder is of no use afterwards.
+// Close frees the encoder's memory. The Encoder cannot be used afterwards.
 func (e *Encoder) Close() {
 	for _, z := range []*zstd.Encoder{e.small, e.single, e.window, e.probe} {
 		if z != nil {
@@ -88,8 +91,8 @@ func (e *Encoder) Close() {
 	*e = Encoder{}
 }
 
-// AppendFrame appends src, at most MaxFrame bytes, as one frame: compressed, or as raw blocks when compression would save
-// less than a 32nd of it. cuts and payloads are those of AppendRawFrame.
+// AppendFrame appends src, at most MaxFrame bytes, as one frame: compressed, or as raw blocks if
+// compression would save less than a 32nd of it. cuts and payloads are those of AppendRawFrame.
 func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, Codec, error) {
 	if len(src) > MaxFrame {
 		return dst, 0, fmt.Errorf("%w: frame of %d bytes", ErrTooLarge, len(src))
@@ -118,9 +121,10 @@ func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, Co
 	return dst, CodecZstd, nil
 }
 
-// hopeless probes eight pieces of 4 KiB, evenly spread, with the fastest level: finding out that a MiB of JPEG cannot be
-// compressed takes the default level 1 ms, twice what hashing it takes, and the best one 80 ms. Pieces lie within payloads,
-// so that tar headers do not look like savings; where payloads are too small for that, the level itself must try.
+// hopeless compresses eight evenly spread pieces of 4 KiB with the fastest level. Without it the
+// default level takes 1 ms to find that 1 MiB of JPEG does not compress, twice the time of hashing
+// it, and the best level 80 ms. The pieces lie within payloads, so that tar headers do not look
+// like savings; if payloads are too small for that, the level itself must try.
 func (e *Encoder) hopeless(src []byte, cuts, payloads []int) bool {
 	const pieces, piece = 8, 4 << 10
 	if len(src) < 4*pieces*piece {
@@ -136,7 +140,7 @@ func (e *Encoder) hopeless(src []byte, cuts, payloads []int) bool {
 				end = cuts[n]
 			}
 		} else if len(payloads) > 0 {
-			return false // the first member begins behind this place: no frame of ours
+			return false // the first member begins after this place: not one of our frames
 		}
 		if end -= tarBlock; end-begin < piece { // up to 511 bytes are padding
 			return false
@@ -156,7 +160,8 @@ type Decoder struct {
 	pieces []rawPiece
 }
 
-// NewDecoder makes a Decoder. checkXXH also compares each frame's own xxh64, which CheckFrame's CRC-32C makes superfluous.
+// NewDecoder returns a Decoder, which the caller must Close. checkXXH also compares each frame's
+// own xxh64, which is superfluous after CheckFrame.
 func NewDecoder(checkXXH bool) *Decoder {
 	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.IgnoreChecksum(!checkXXH),
 		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(1<<30), zstd.WithDecoderMaxWindow(maxSingle*2))
@@ -169,7 +174,8 @@ func NewDecoder(checkXXH bool) *Decoder {
 // Close frees the decoder's memory.
 func (d *Decoder) Close() { d.z.Close() }
 
-// CheckFrame compares a frame's stored bytes with its row: call it before any other use of the bytes.
+// CheckFrame compares a frame's stored bytes with its row. Call it before any other use of the
+// bytes.
 func CheckFrame(stored []byte, row Row) error {
 	if len(stored) != int(row.Stored) {
 		return corruptf("frame has %d bytes, its row says %d", len(stored), row.Stored)
@@ -177,7 +183,8 @@ func CheckFrame(stored []byte, row Row) error {
 	return CheckFrameSum(Checksum(stored), row)
 }
 
-// CheckFrameSum is CheckFrame for row.Stored bytes that were summed while they were read.
+// CheckFrameSum is CheckFrame for row.Stored bytes whose checksum was computed while they were
+// read.
 func CheckFrameSum(sum uint32, row Row) error {
 	if sum != row.CRC {
 		return corruptf("checksum mismatch: CRC-32C is %08x, the index says %08x", sum, row.CRC)
@@ -185,8 +192,8 @@ func CheckFrameSum(sum uint32, row Row) error {
 	return nil
 }
 
-// Decode appends the frame's content, row.Decoded bytes, to dst. Give dst room for DecodeRoom(row) more bytes and nothing
-// is allocated.
+// Decode appends the frame's content, row.Decoded bytes, to dst. It allocates nothing if dst has
+// room for DecodeRoom(row) more bytes.
 func (d *Decoder) Decode(dst, stored []byte, row Row) ([]byte, error) {
 	if row.Decoded > MaxFrame {
 		return dst, fmt.Errorf("%w: frame decodes to %d bytes", ErrTooLarge, row.Decoded)
@@ -214,7 +221,8 @@ func (d *Decoder) Decode(dst, stored []byte, row Row) ([]byte, error) {
 		if room := DecodeRoom(row); cap(dst)-at < room {
 			dst = append(make([]byte, 0, at+room), dst...)
 		}
-		// The capacity limits the decoder: a frame that decodes to more than its row says is refused, not followed.
+		// The capacity limits the decoder: a frame that decodes to more than its row has is
+		// refused.
 		out, err := d.z.DecodeAll(stored, dst[:at:at+DecodeRoom(row)])
 		if err != nil {
 			return dst[:at], fmt.Errorf("%w: %w", ErrCorrupt, zstdError(err))
@@ -229,10 +237,11 @@ func (d *Decoder) Decode(dst, stored []byte, row Row) ([]byte, error) {
 	return dst, nil
 }
 
-// DecodeRoom is the capacity Decode wants for a row: the decoder copies in steps of up to 16 bytes.
+// DecodeRoom is the capacity that Decode needs for a row: the decoder copies in steps of up to 16
+// bytes.
 func DecodeRoom(row Row) int { return int(row.Decoded) + 16 }
 
-// zstdError gives the decoder's errors in our words where they say nothing to a user.
+// zstdError replaces errors of the decoder that mean nothing to a user.
 func zstdError(err error) error {
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
 		return errors.New("zstd frame decodes to more than its row says")

@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// Cold is where the COLD frame lies in the object that ParseTail saw the end of, its header included.
+// Cold is the range of the COLD frame, with its header, in the object whose end ParseTail read.
 func (t *Tail) Cold() (off, n int64) {
 	return int64(t.DataSize - t.IndexBase), int64(t.HotOff-t.DataSize) - skipHeader
 }
 
-// DecodeCold reads the rest of the index out of the bytes that Cold names. It is for one goroutine.
-// Columns may share memory: they are to be read only.
+// DecodeCold decodes the rest of the index from the bytes that Cold names. It is for one goroutine.
+// Columns may share memory; the caller must not change them.
 func (t *Tail) DecodeCold(cold []byte) (*ShardIndex, error) {
 	off, n := t.Cold()
 	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], appendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
@@ -31,11 +31,11 @@ type coldDecoder struct {
 	*Tail
 	cold    []byte
 	samples int
-	zero    []uint64 // shared by all columns of zeros, which take no bytes that would bound them
+	zero    []uint64 // shared by all columns of zeros, whose length no stored bytes bound
 }
 
 func (d *coldDecoder) decode() (*ShardIndex, error) {
-	// Sections that nothing below looks at are compared too: no byte of a shard is without a guard.
+	// Sections that nothing below reads are compared too, so that a checksum guards every byte.
 	for i := range d.dir {
 		if s := &d.dir[i]; s.off < d.HotOff && Checksum(d.stored(s)) != s.crc {
 			return nil, corruptf("checksum mismatch in section %s, part %d", s.kind, s.part)
@@ -87,7 +87,7 @@ func (d *coldDecoder) decode() (*ShardIndex, error) {
 
 func (d *coldDecoder) stored(s *section) []byte { return d.cold[s.off-d.DataSize:][:s.stored] }
 
-// get returns a section and its raw bytes, or nil when there is none of that name in COLD.
+// get returns a section and its raw bytes, or nil if COLD has none of that name.
 func (d *coldDecoder) get(kind string, part uint32) (*section, []byte, error) {
 	s := d.find(kind, part)
 	if s == nil || s.off >= d.HotOff {
@@ -97,13 +97,13 @@ func (d *coldDecoder) get(kind string, part uint32) (*section, []byte, error) {
 	return s, raw, err
 }
 
-// column reads a section of n integers; nil when there is none.
+// column reads a section of n integers; nil if there is none.
 func (d *coldDecoder) column(kind string, part uint32, n int) ([]uint64, error) {
 	s, raw, err := d.get(kind, part)
 	if s == nil || err != nil {
 		return nil, err
 	}
-	if s.encoding == EncodingPlanes && len(raw) == 1 && raw[0] == 0 {
+	if s.encoding == encodingPlanes && len(raw) == 1 && raw[0] == 0 {
 		if len(d.zero) < n || d.zero == nil {
 			d.zero = make([]uint64, n)
 		}
@@ -120,7 +120,7 @@ func (d *coldDecoder) keys(ix *ShardIndex) error {
 	if s == nil {
 		return corruptf("missing")
 	}
-	// Every key stands in a tar header, so that the blocks bound them.
+	// Every key is in a tar header, so the blocks bound them.
 	if ix.Keys, err = decodeStrings(raw, d.samples, int64(d.Total.Decoded)); err != nil {
 		return err
 	}
@@ -157,10 +157,13 @@ func (d *coldDecoder) shapes(ix *ShardIndex) (perField []int, err error) {
 	return perField, nil
 }
 
-// layout adds up members and holds each block against its rows: an offset that is computed from sizes is one that exists.
+// layout compares the members of each block with its rows: an offset that is computed from sizes is
+// one that exists. In a foreign archive each payload lies inside its block.
 func (d *coldDecoder) layout(ix *ShardIndex) error {
 	if d.Foreign {
-		return d.places(ix)
+		if ix.End = d.DataSize - d.DataLen; ix.Gaps == nil && d.samples > 0 {
+			return corruptf("no section %s in the index of a foreign archive", typeGap)
+		}
 	}
 	at := make([]int, len(ix.Fields))
 	sample, member := 0, 0
@@ -170,59 +173,39 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 		room, row = blockAt(ix.Rows, row)
 		for ; sample < end; sample++ {
 			for _, f := range ix.Shape(sample) {
-				size := ix.Sizes[f][at[f]]
-				at[f]++
-				gap := uint64(tarBlock)
+				size, gap := ix.Sizes[f][at[f]], uint64(tarBlock)
 				if ix.Gaps != nil {
 					gap = ix.Gaps[member]
 				}
+				at[f]++
 				member++
-				if gap != uint64(fieldHeaderLen(ix.Keys[sample], ix.Fields[f])) {
+				padded := size + uint64(padding(int64(size)))
+				inside := gap <= room && size <= room-gap && padded <= room-gap
+				switch {
+				case d.Foreign && (gap < tarBlock || !inside):
+					return corruptf("row %d: field %q of sample %d, %d bytes at %d, lies outside its block", first, ix.Fields[f], sample, size, gap)
+				case d.Foreign:
+				case gap != uint64(fieldHeaderLen(ix.Keys[sample], ix.Fields[f])):
 					return corruptf("sample %d: %d bytes before a payload of field %q", sample, gap, ix.Fields[f])
-				}
-				if size > room || gap > room || gap+size+uint64(padding(int64(size))) > room {
+				case !inside:
 					return corruptf("row %d: sample %d ends beyond its block", first, sample)
+				default:
+					room -= gap + padded
 				}
-				room -= gap + size + uint64(padding(int64(size)))
 			}
 		}
-		if room != 0 {
+		if room != 0 && !d.Foreign {
 			return corruptf("row %d: %d bytes after the block's last sample", first, room)
 		}
 	}
 	return nil
 }
 
-// blockAt is the decoded bytes of the block that begins with a row, and the row behind it.
+// blockAt returns the decoded bytes of the block that begins at a row, and the row after it.
 func blockAt(rows []Row, row int) (decoded uint64, next int) {
 	decoded = uint64(rows[row].Decoded)
 	for next = row + 1; next < len(rows) && rows[next].Samples == 0; next++ {
 		decoded += uint64(rows[next].Decoded)
 	}
 	return decoded, next
-}
-
-// places is layout for a foreign archive: each payload lies inside its block.
-func (d *coldDecoder) places(ix *ShardIndex) error {
-	if ix.End = d.DataSize - d.DataLen; ix.Gaps == nil && d.samples > 0 {
-		return corruptf("no section %s in the index of a foreign archive", typeGap)
-	}
-	at := make([]int, len(ix.Fields))
-	sample, member := 0, 0
-	for row := 0; row < len(ix.Rows); {
-		first, end := row, sample+int(ix.Rows[row].Samples)
-		var room uint64
-		room, row = blockAt(ix.Rows, row)
-		for ; sample < end; sample++ {
-			for _, f := range ix.Shape(sample) {
-				size, place := ix.Sizes[f][at[f]], ix.Gaps[member]
-				at[f]++
-				member++
-				if place < tarBlock || place > room || size > room-place || size+uint64(padding(int64(size))) > room-place {
-					return corruptf("row %d: field %q of sample %d, %d bytes at %d, lies outside its block", first, ix.Fields[f], sample, size, place)
-				}
-			}
-		}
-	}
-	return nil
 }

@@ -2,23 +2,25 @@ package format
 
 import (
 	"encoding/binary"
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
 )
 
-// Encoding is how the integers of a section's column lie in its raw bytes (SPEC 4.3).
-type Encoding uint8
+// encoding is how the integers of a column are stored in the raw bytes of a section (SPEC 4.3).
+type encoding uint8
 
 const (
-	// EncodingPlanes: a mask of the byte planes that are not all zero, then those planes, lowest first.
-	EncodingPlanes Encoding = 0
-	// EncodingDictionary: up to 256 values, then one index byte per integer.
-	EncodingDictionary Encoding = 1
+	// encodingPlanes: a mask of the byte planes that are not all zero, then those planes, lowest
+	// first.
+	encodingPlanes encoding = 0
+	// encodingDictionary: up to 256 values, then one index byte per integer.
+	encodingDictionary encoding = 1
 )
 
-// appendPlanes appends v as byte planes. ends gets the offset in dst after each plane: planes differ in their statistics,
-// and are compressed apart.
+// appendPlanes appends v as byte planes. ends gets the offset in dst after each plane: planes
+// differ in their statistics and are compressed apart.
 func appendPlanes(dst []byte, v []uint64, ends *[]int) []byte {
 	var or uint64
 	for _, x := range v {
@@ -46,7 +48,7 @@ func appendPlanes(dst []byte, v []uint64, ends *[]int) []byte {
 	return dst
 }
 
-// decodePlanes reads n integers from the front of src and returns what is left of it.
+// decodePlanes reads n integers from the front of src and returns the rest of src.
 func decodePlanes(src []byte, n int) ([]uint64, []byte, error) {
 	if len(src) == 0 {
 		return nil, nil, corruptf("column without its mask")
@@ -70,7 +72,8 @@ func decodePlanes(src []byte, n int) ([]uint64, []byte, error) {
 	return v, src, nil
 }
 
-// dictionary returns the distinct values of v in ascending order, or nil when there are more than 256.
+// dictionary returns the distinct values of v in ascending order, or nil if there are more than
+// 256.
 func dictionary(v []uint64) []uint64 {
 	seen := make(map[uint64]struct{}, 257)
 	for _, x := range v {
@@ -78,15 +81,11 @@ func dictionary(v []uint64) []uint64 {
 			return nil
 		}
 	}
-	d := make([]uint64, 0, len(seen))
-	for x := range seen {
-		d = append(d, x)
-	}
-	slices.Sort(d)
-	return d
+	return slices.Sorted(maps.Keys(seen))
 }
 
-// appendDictionary appends v with the values of dictionary(v): their number less one, the values as u64, an index a value.
+// appendDictionary appends v with the values of dictionary(v): their number less one, the values as
+// u64, then one index a value.
 func appendDictionary(dst []byte, v, dict []uint64) []byte {
 	dst = append(dst, byte(len(dict)-1))
 	index := make(map[uint64]byte, len(dict))
@@ -125,8 +124,8 @@ func decodeDictionary(src []byte, n int) ([]uint64, error) {
 	return v, nil
 }
 
-// appendStrings appends front-coded strings: the lengths shared with the string before, the lengths of the rest, the rests
-// (SPEC 4.4).
+// appendStrings appends front-coded strings: the lengths shared with the string before, the lengths
+// of the rests, the rests (SPEC 4.4).
 func appendStrings(dst []byte, s []string, ends *[]int) []byte {
 	shared, rest := make([]uint64, len(s)), make([]uint64, len(s))
 	prev := ""
@@ -146,8 +145,8 @@ func appendStrings(dst []byte, s []string, ends *[]int) []byte {
 	return dst
 }
 
-// decodeStrings reads n front-coded strings that fill src. All of them together are bounded by max bytes: shared prefixes
-// let a small input name much.
+// decodeStrings reads n front-coded strings that fill src. max bounds their total length: shared
+// prefixes let a small input name much.
 func decodeStrings(src []byte, n int, max int64) ([]string, error) {
 	shared, src, err := decodePlanes(src, n)
 	if err != nil {
@@ -189,17 +188,12 @@ func decodeStrings(src []byte, n int, max int64) ([]string, error) {
 	return out, nil
 }
 
-// Metadata are the key/values of section META, sorted by key when written.
+// Metadata is the key/values of section META. They are written in ascending order of keys.
 type Metadata map[string]string
 
 func (m Metadata) append(dst []byte) []byte {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(keys)))
-	for _, k := range keys {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(m)))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
 		dst = appendString(dst, k)
 		dst = appendString(dst, m[k])
 	}
@@ -228,7 +222,7 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// fieldReader reads fixed fields from the front of src; the first failure sticks.
+// fieldReader reads fixed fields from the front of src. The first failure sticks.
 type fieldReader struct {
 	src []byte
 	err error
@@ -237,7 +231,7 @@ type fieldReader struct {
 func (r *fieldReader) take(n int) []byte {
 	if r.err != nil || n < 0 || n > len(r.src) {
 		if r.err == nil {
-			r.err = corruptf("%d bytes wanted, %d are left", n, len(r.src))
+			r.err = corruptf("%d bytes needed, %d are left", n, len(r.src))
 		}
 		return nil
 	}
@@ -260,7 +254,7 @@ func (r *fieldReader) u16() uint16 {
 	return 0
 }
 
-// u32 reads a count or a length. After a failure it is 0, so that a loop over it ends.
+// u32 reads a count or a length. After a failure it returns 0, so that a loop over it ends.
 func (r *fieldReader) u32() uint32 {
 	if b := r.take(4); b != nil {
 		return binary.LittleEndian.Uint32(b)
@@ -277,7 +271,7 @@ func (r *fieldReader) u64() uint64 {
 
 func (r *fieldReader) str() string { return string(r.take(int(r.u32()))) }
 
-// end reports the first failure, or bytes that are left over.
+// end returns the first failure, or an error if bytes are left.
 func (r *fieldReader) end() error {
 	if r.err == nil && len(r.src) != 0 {
 		return corruptf("%d bytes too many", len(r.src))

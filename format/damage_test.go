@@ -33,7 +33,8 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// TestTailInSteps: a reader that has too little is told how much it needs, and needs at most two more reads.
+// TestTailInSteps: a reader that has too little is told how much it needs, and needs at most two
+// more reads.
 func TestTailInSteps(t *testing.T) {
 	s := smallShard(t, false)
 	obj := s.object()
@@ -113,7 +114,8 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// TestSwappedFrames: frames of equal length in each other's place are found, and so is a shard with another's tail.
+// TestSwappedFrames: frames of equal length in each other's place are found, and so is a shard with
+// another's tail.
 func TestSwappedFrames(t *testing.T) {
 	a, b := one("a", "bin", string(noise(1, 3000))), one("b", "bin", string(noise(2, 3000)))
 	s := pack(t, []testSample{a, b}, packOptions{Block: 1000})
@@ -156,7 +158,7 @@ func TestContentChecker(t *testing.T) {
 		}
 	}
 	check := func(b []byte, piece int) error {
-		c := NewContentChecker(s.Index.Cursors([]int{0})[0], len(small()))
+		c := NewBlockChecker(s.Index.Cursors([]int{0})[0], len(small()))
 		for len(b) > 0 {
 			n := min(piece, len(b))
 			if err := c.Write(b[:n]); err != nil {
@@ -190,19 +192,20 @@ func TestContentChecker(t *testing.T) {
 	}
 }
 
-// TestErrorPosition: an error says the shard, the block, the offset and the sample, and the innermost knows best.
+// TestErrorPosition: an error says the shard, the block, the offset and the sample, and the
+// innermost knows best.
 func TestErrorPosition(t *testing.T) {
-	err := Position(Position(At(8192, corruptf("checksum mismatch")), "", 17, 0, ""), "train-000003.tar.zst", 4, 99, "k")
+	err := Place{Shard: "train-000003.tar.zst", Block: 4, Offset: 99, Key: "k"}.Wrap(Place{Block: 17, Offset: 0}.Wrap(At(8192, corruptf("checksum mismatch"))))
 	if got := err.Error(); got != `shard train-000003.tar.zst: block 17 at 8192: sample "k": corrupt data: checksum mismatch` {
 		t.Errorf("error reads %q", got)
 	}
-	if !errors.Is(err, ErrCorrupt) || Position(nil, "x", 0, 0, "") != nil || At(1, nil) != nil {
+	if !errors.Is(err, ErrCorrupt) || InShard("x", nil) != nil || At(1, nil) != nil {
 		t.Error("wrapping")
 	}
 	for _, c := range []struct {
 		err  error
 		want string
-	}{{Position(io.EOF, "", 3, -1, ""), "block 3: EOF"}, {At(5, io.EOF), "at 5: EOF"}, {Position(io.EOF, "s", -1, -1, ""), "shard s: EOF"}} {
+	}{{Place{Block: 3, Offset: -1}.Wrap(io.EOF), "block 3: EOF"}, {At(5, io.EOF), "at 5: EOF"}, {InShard("s", io.EOF), "shard s: EOF"}} {
 		if c.err.Error() != c.want {
 			t.Errorf("error reads %q, want %q", c.err, c.want)
 		}

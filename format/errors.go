@@ -8,67 +8,79 @@ import (
 	"github.com/shardtool/shardtool/internal/plain"
 )
 
-// Errors a caller branches on; they come wrapped, mostly in a *PosError. Truncated input wraps io.ErrUnexpectedEOF as well
-// as ErrCorrupt.
+// Errors a caller branches on. They are wrapped, mostly in a *PosError. Truncated input wraps
+// io.ErrUnexpectedEOF as well as ErrCorrupt.
 var (
-	// ErrCorrupt: the bytes are not what a writer put there.
+	// ErrCorrupt: the bytes are not those that a writer put there.
 	ErrCorrupt = errors.New("corrupt data")
-	// ErrVersion: a newer format, or a critical part this version does not know.
+	// ErrVersion: a newer format, or a critical part that this version does not know.
 	ErrVersion = errors.New("unsupported format version")
-	// ErrTooLarge: a length above a limit of the format or of the options.
+	// ErrTooLarge: a length exceeds a limit of the format or of the options.
 	ErrTooLarge = errors.New("too large")
-	// ErrMismatch: two parts that are whole in themselves do not belong together.
+	// ErrMismatch: two parts are whole in themselves and do not belong together.
 	ErrMismatch = errors.New("parts do not belong together")
-	// ErrName: a key or field that cannot be stored and read back as it is.
+	// ErrName: a key or field name cannot be stored and read back unchanged.
 	ErrName = errors.New("invalid sample name")
-	// ErrDuplicate: a key or field that is there already.
+	// ErrDuplicate: a key or field exists already.
 	ErrDuplicate = errors.New("duplicate")
 )
 
-// PosError says where an error is. Fields that are not known are empty or negative, see [At].
-type PosError struct {
-	// Shard is the object's name.
+// Place is a place in a data set.
+type Place struct {
+	// Shard is the object's name, empty where it is not known.
 	Shard string
 	// Block is the block's number in its shard, or -1.
 	Block int
 	// Offset is a byte offset in the object, or -1.
 	Offset int64
-	// Key is the sample's key.
+	// Key is the sample's key, empty where it is not known.
 	Key string
-	// Err is what is wrong there.
+}
+
+// PosError is an error at a place.
+type PosError struct {
+	Place
 	Err error
 }
 
-// At wraps err with an offset in an object whose name the caller will add; nil stays nil. An error that has a position
-// already keeps its own.
-func At(offset int64, err error) error { return Position(err, "", -1, offset, "") }
-
-// Position adds what is known of a place to err and fills in only what an inner position lacks. nil stays nil.
-func Position(err error, shard string, block int, offset int64, key string) error {
+// Wrap returns err as a *PosError at p, or nil if err is nil. Where err wraps a *PosError already,
+// what that one knows of the place is kept and p supplies the rest.
+func (p Place) Wrap(err error) error {
 	if err == nil {
 		return nil
 	}
-	p := &PosError{Shard: shard, Block: block, Offset: offset, Key: key, Err: err}
 	var in *PosError
-	if errors.As(err, &in) {
-		p = &PosError{Shard: in.Shard, Block: in.Block, Offset: in.Offset, Key: in.Key, Err: in.Err}
-		if p.Shard == "" {
-			p.Shard = shard
-		}
-		if p.Block < 0 {
-			p.Block = block
-		}
-		if p.Offset < 0 {
-			p.Offset = offset
-		}
-		if p.Key == "" {
-			p.Key = key
-		}
+	if !errors.As(err, &in) {
+		return &PosError{p, err}
 	}
-	return p
+	out := *in
+	if out.Shard == "" {
+		out.Shard = p.Shard
+	}
+	if out.Block < 0 {
+		out.Block = p.Block
+	}
+	if out.Offset < 0 {
+		out.Offset = p.Offset
+	}
+	if out.Key == "" {
+		out.Key = p.Key
+	}
+	return &out
 }
 
-// Error reads "shard x.tar.zst: block 17 at 8192: sample "k": checksum mismatch", leaving out what is not known.
+// InShard is [Place.Wrap] with the name of the shard alone.
+func InShard(name string, err error) error {
+	return Place{Shard: name, Block: -1, Offset: -1}.Wrap(err)
+}
+
+// At is [Place.Wrap] with an offset alone, in an object whose name the caller will add.
+func At(offset int64, err error) error { return Place{Block: -1, Offset: offset}.Wrap(err) }
+
+func inSample(key string, err error) error { return Place{Block: -1, Offset: -1, Key: key}.Wrap(err) }
+
+// Error reads "shard x.tar.zst: block 17 at 8192: sample "k": checksum mismatch", without the parts
+// that are not known.
 func (e *PosError) Error() string {
 	var b strings.Builder
 	if e.Shard != "" {
@@ -89,10 +101,10 @@ func (e *PosError) Error() string {
 	return b.String()
 }
 
-// Unwrap gives what is wrong there.
+// Unwrap returns Err.
 func (e *PosError) Unwrap() error { return e.Err }
 
-// corruptf is an ErrCorrupt with its reason; more %w verbs may add a second cause.
+// corruptf returns an ErrCorrupt with its reason; %w verbs may add a second cause.
 func corruptf(msg string, args ...any) error {
 	return fmt.Errorf("%w: "+msg, append([]any{ErrCorrupt}, args...)...)
 }

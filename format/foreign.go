@@ -3,23 +3,24 @@ package format
 import (
 	"bytes"
 	"fmt"
-	"slices"
 )
 
-// MaxForeignHeaders is the most bytes of header records that a member of a foreign archive may have, long names and extended
-// headers included.
+// MaxForeignHeaders is the most bytes of header records that a member of a foreign archive may
+// have, with its long names and extended headers.
 const MaxForeignHeaders = 1 << 20
 
-// ForeignEntry is an entry of an archive of another tool: a regular file, or what stands between them.
+// ForeignEntry is an entry of an archive of another tool: a regular file or any other entry.
 type ForeignEntry struct {
-	// Member is the entry; offsets count from where its first header record begins. Size is 0 for what is no regular file.
+	// Member is the entry. Offsets count from its first header record. Size is 0 unless the entry
+	// is a regular file.
 	Member
-	// Type is '0' for a regular file, otherwise that of its header, and 0 for the end of the archive.
+	// Type is '0' for a regular file, the header's type for another entry, and 0 for the end of the
+	// archive.
 	Type byte
 }
 
-// ReadForeignEntry reads the header records at the beginning of p, those that belong to the entry included. Where p is too short,
-// need is how many bytes are wanted, and there is no error. Names are without a leading "./".
+// ReadForeignEntry reads the header records of an entry at the beginning of p. If p is too short it
+// returns in need how many bytes it takes, and no error. Names have no leading "./".
 func ReadForeignEntry(p []byte) (e ForeignEntry, need int, err error) {
 	w := Walker{Foreign: true}
 	for {
@@ -65,7 +66,7 @@ func ReadForeignEntry(p []byte) (e ForeignEntry, need int, err error) {
 	}
 }
 
-// extension takes a record that belongs to the next member.
+// extension reads a record that belongs to the next member.
 func (w *Walker) extension(kind byte, rec []byte) error {
 	switch kind {
 	case 'L':
@@ -81,8 +82,8 @@ func (w *Walker) extension(kind byte, rec []byte) error {
 	return nil
 }
 
-// CheckForeignEnd says whether what stands behind the last regular file of a foreign archive is its end: at least two records of
-// zeros and nothing else, but for entries that are no regular files before them.
+// CheckForeignEnd checks what follows the last regular file of a foreign archive: entries that are
+// not regular files, then at least two records of zeros and nothing else.
 func CheckForeignEnd(p []byte) error {
 	for len(p) >= tarBlock && string(p[257:262]) == "ustar" {
 		e, need, err := ReadForeignEntry(p)
@@ -107,32 +108,20 @@ func CheckForeignEnd(p []byte) error {
 	return nil
 }
 
-// ForeignChecker compares the members of a block of a foreign archive with what its index says: names, sizes, and where payloads
-// lie. Bytes may come in pieces. It is for one goroutine.
-type ForeignChecker struct {
+// foreignChecker is the BlockChecker of a foreign archive.
+type foreignChecker struct {
 	ix     *ShardIndex
 	cur    FieldCursor
 	end    int            // sample after the block's last
-	member int            // of the sample at hand, in the index
-	left   map[string]int // fields of the sample at hand that have not come: their place among its members
+	member int            // first member of the sample, in the index
+	left   map[string]int // fields of the sample not met yet: their place among its members
 	sizes  []FieldSize
 	head   []byte
-	skip   int64 // payload and padding to come
+	skip   int64 // payload and padding left
 	off    int64
 }
 
-// NewForeignChecker begins at a block: a cursor at its first sample, and its number of samples. The cursor stays as it is.
-func NewForeignChecker(at FieldCursor, samples int) *ForeignChecker {
-	at.at = slices.Clone(at.at)
-	c := &ForeignChecker{ix: at.ix, cur: at, end: at.Sample + samples, left: map[string]int{}}
-	for _, n := range at.at {
-		c.member += n
-	}
-	return c
-}
-
-// Write takes the next piece.
-func (c *ForeignChecker) Write(p []byte) error {
+func (c *foreignChecker) Write(p []byte) error {
 	for len(p) > 0 {
 		if c.skip > 0 {
 			n := min(c.skip, int64(len(p)))
@@ -160,8 +149,8 @@ func (c *ForeignChecker) Write(p []byte) error {
 	return nil
 }
 
-// entry compares an entry whose headers have come.
-func (c *ForeignChecker) entry(e *ForeignEntry) error {
+// entry compares an entry whose headers are complete.
+func (c *foreignChecker) entry(e *ForeignEntry) error {
 	payload := c.off + e.Payload
 	c.off, c.skip = payload, e.Size+padding(e.Size)
 	defer func() { c.head = c.head[:0] }()
@@ -195,18 +184,17 @@ func (c *ForeignChecker) entry(e *ForeignEntry) error {
 	return nil
 }
 
-// End says whether the block was whole.
-func (c *ForeignChecker) End() error {
+func (c *foreignChecker) End() error {
 	if c.skip > 0 || len(c.head) > 0 || len(c.left) > 0 || c.cur.Sample < c.end {
 		return c.fail(corruptf("block ends before its last sample"))
 	}
 	return nil
 }
 
-func (c *ForeignChecker) fail(err error) error {
+func (c *foreignChecker) fail(err error) error {
 	key := ""
 	if i := max(c.cur.Sample-1, 0); i < len(c.ix.Keys) {
 		key = c.ix.Keys[i]
 	}
-	return Position(fmt.Errorf("%w (offset %d in the decoded block)", err, c.off), "", -1, -1, key)
+	return inSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, c.off))
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// foreignBlock is a block as other tools leave it: a folder before, members in any order, an extended header, a long name.
+// foreignBlock is a block as other tools leave it: a folder before, members in any order, an
+// extended header, a long name.
 func foreignBlock() (data []byte, ix *ShardIndex) {
 	add := func(name string, size int) (payload uint64) {
 		data = appendUstar(data, "", name, int64(size), '0')
@@ -56,11 +57,11 @@ func TestForeignIndex(t *testing.T) {
 		t.Error("a compressed foreign shard is written")
 	}
 	for piece := range len(data) {
-		c := NewForeignChecker(back.Cursors([]int{0})[0], 2)
+		c := NewBlockChecker(back.Cursors([]int{0})[0], 2)
 		if err := errors.Join(c.Write(data[:piece]), c.Write(data[piece:]), c.End()); err != nil {
 			t.Fatalf("cut at %d: %v", piece, err)
 		}
-		if c := NewForeignChecker(back.Cursors([]int{0})[0], 2); c.Write(data[:piece]) == nil && c.End() == nil {
+		if c := NewBlockChecker(back.Cursors([]int{0})[0], 2); c.Write(data[:piece]) == nil && c.End() == nil {
 			t.Fatalf("the first %d bytes are taken for the block", piece)
 		}
 	}
@@ -73,7 +74,7 @@ func TestForeignIndex(t *testing.T) {
 	} {
 		_, other := foreignBlock()
 		change(other)
-		c := NewForeignChecker(other.Cursors([]int{0})[0], len(other.Keys))
+		c := NewBlockChecker(other.Cursors([]int{0})[0], len(other.Keys))
 		if err := errors.Join(c.Write(data), c.End()); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("another %s: %v", name, err)
 		}
@@ -167,7 +168,8 @@ func TestSidecarName(t *testing.T) {
 	}
 }
 
-// FuzzForeignEntry: no bytes make the reader of entries panic, hang, or ask for more than it may; the walker agrees with it.
+// FuzzForeignEntry: no bytes make the reader of entries panic, hang, or ask for more than it may;
+// the walker agrees with it.
 func FuzzForeignEntry(f *testing.F) {
 	data, _ := foreignBlock()
 	f.Add(data)
@@ -200,7 +202,7 @@ func FuzzForeignEntry(f *testing.F) {
 		}
 		_ = CheckForeignEnd(p)
 		_, ix := foreignBlock()
-		c := NewForeignChecker(ix.Cursors([]int{0})[0], 2)
+		c := NewBlockChecker(ix.Cursors([]int{0})[0], 2)
 		_ = c.Write(p)
 		_ = c.End()
 	})

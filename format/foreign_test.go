@@ -118,7 +118,8 @@ func TestForeignArchiveTar(t *testing.T) {
 	}
 }
 
-// TestForeignTools: archives of GNU tar, bsdtar, busybox and Python, with directories and links among the files.
+// TestForeignTools: archives of GNU tar, bsdtar, busybox and Python, with directories and links
+// among the files.
 func TestForeignTools(t *testing.T) {
 	const python = `
 import sys, tarfile
@@ -226,7 +227,8 @@ func TestForeignCut(t *testing.T) {
 	}
 }
 
-// TestForeignOld: a directory of an archive before POSIX is one by its slash; a type of NUL is a regular file.
+// TestForeignOld: a directory of an archive before POSIX is one by its slash; a type of NUL is a
+// regular file.
 func TestForeignOld(t *testing.T) {
 	b := appendUstar(nil, "", "dir/", 0, 0)
 	b = appendUstar(b, "", "file", 1, 0)

@@ -9,28 +9,31 @@ import (
 
 // Sizes of frames (SPEC 3). They are part of the wire format.
 const (
-	// MaxFrame is the most a frame decodes to. A larger block has several frames.
+	// MaxFrame is the most bytes that a frame decodes to. A larger block has several frames.
 	MaxFrame = 16 << 20
-	// maxSingle is the most a frame with the Single_Segment flag decodes to: such a frame makes its decoder hold all of it,
-	// and the zstd tool refuses more than 128 MiB, others more than 8 MiB.
+	// maxSingle is the most bytes that a frame with the Single_Segment flag decodes to: a decoder
+	// holds such a frame whole, and the zstd tool refuses more than 128 MiB, others more than 8
+	// MiB.
 	maxSingle = 8 << 20
-	// rawBlock is the largest block of zstd's own: 128 KiB (RFC 8878, 3.1.1.2.4).
+	// rawBlock is the largest block in a zstd frame: 128 KiB (RFC 8878, 3.1.1.2.4).
 	rawBlock = 128 << 10
-	// maxExpand bounds decoded by stored bytes: a zstd block of 4 bytes can say 128 KiB.
+	// maxExpand bounds the ratio of decoded to stored bytes: a zstd block of 4 bytes can decode to
+	// 128 KiB.
 	maxExpand = rawBlock / 4
-	// zstdMagic begins every zstd frame; checksumFlag is a bit of the descriptor that follows (RFC 8878, 3.1.1.1).
+	// zstdMagic begins every zstd frame; checksumFlag is a bit of the descriptor after it (RFC
+	// 8878, 3.1.1.1).
 	zstdMagic, checksumFlag = 0xFD2FB528, 0x04
 )
 
-// Codec says how a frame's bytes are stored (section BCDC).
+// Codec is how a frame's bytes are stored (section BCDC).
 type Codec uint8
 
 const (
-	// CodecBytes: as they are (plain .tar shards).
+	// CodecBytes: unchanged (plain .tar shards).
 	CodecBytes Codec = 0
 	// CodecZstd: a zstd frame.
 	CodecZstd Codec = 1
-	// CodecRaw: a zstd frame of raw blocks only; its content can be read in place.
+	// CodecRaw: a zstd frame of raw blocks only, whose content can be read in place.
 	CodecRaw Codec = 2
 )
 
@@ -48,10 +51,10 @@ func (c Codec) String() string {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum is the CRC-32C that every frame, section, locator and table is guarded with.
+// Checksum is the CRC-32C that guards every frame, section, locator and table.
 func Checksum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 
-// UpdateChecksum is the Checksum of the bytes that sum is of, followed by p.
+// UpdateChecksum returns the Checksum of some bytes followed by p, from the sum of those bytes.
 func UpdateChecksum(sum uint32, p []byte) uint32 { return crc32.Update(sum, castagnoli, p) }
 
 // eoaFrame decodes to 1,024 zero bytes, the end of a tar archive (SPEC 3.4).
@@ -87,9 +90,10 @@ func appendFrameHeader(dst []byte, n int) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(n))
 }
 
-// AppendRawFrame appends a zstd frame that stores src as it is. cuts are offsets in src, ascending, at which members
-// begin; where it can, a raw block ends at one, and a payload of up to 128 KiB lies whole in one raw block, so that a
-// reader can use it where it is (SPEC 3.3). payloads[i] is where the content of the member that begins at cuts[i] starts.
+// AppendRawFrame appends a zstd frame that stores src unchanged. cuts are the ascending offsets in
+// src at which members begin; payloads[i] is that of the content of the member that begins at
+// cuts[i]. Where possible a raw block ends at a cut, and a payload of up to 128 KiB lies in one raw
+// block, so that a reader can use it in place (SPEC 3.3).
 func AppendRawFrame(dst, src []byte, cuts, payloads []int) []byte {
 	dst = appendFrameHeader(dst, len(src))
 	begin := 0
@@ -125,7 +129,7 @@ func AppendRawFrame(dst, src []byte, cuts, payloads []int) []byte {
 		if p := payloads[i]; p > begin && p < next {
 			emit(p, false) // the header alone, so that the payload begins a raw block
 		}
-		// Whole raw blocks of the payload; what is left goes on with the members that follow.
+		// Whole raw blocks of the payload; its rest shares a block with the members that follow.
 		for next-begin > rawBlock {
 			emit(begin+rawBlock, false)
 		}
@@ -137,7 +141,8 @@ func AppendRawFrame(dst, src []byte, cuts, payloads []int) []byte {
 // rawPiece is one raw block of a frame: content bytes [at, at+n) of the frame lie at stored[pos:].
 type rawPiece struct{ at, pos, n int }
 
-// parseRawFrame finds the raw blocks of a CodecRaw frame of the given decoded length, and the xxh64 that ends it.
+// parseRawFrame finds the raw blocks of a CodecRaw frame of the given decoded length, and the xxh64
+// at its end.
 func parseRawFrame(pieces []rawPiece, frame []byte, decoded int) ([]rawPiece, uint32, error) {
 	pos, err := frameHeaderLen(frame, decoded)
 	if err != nil {
@@ -146,7 +151,7 @@ func parseRawFrame(pieces []rawPiece, frame []byte, decoded int) ([]rawPiece, ui
 	at, end := 0, len(frame)-4
 	for {
 		if end-pos < 3 {
-			return pieces, 0, corruptf("frame of raw blocks is cut")
+			return pieces, 0, corruptf("frame of raw blocks is truncated")
 		}
 		h := uint32(frame[pos]) | uint32(frame[pos+1])<<8 | uint32(frame[pos+2])<<16
 		n := int(h >> 3)
@@ -167,8 +172,8 @@ func parseRawFrame(pieces []rawPiece, frame []byte, decoded int) ([]rawPiece, ui
 	return pieces, binary.LittleEndian.Uint32(frame[end:]), nil
 }
 
-// frameHeaderLen is the length of a zstd frame's header, which must give a checksum and a content size, the one expected,
-// and no dictionary.
+// frameHeaderLen is the length of a zstd frame's header, which must have a checksum, the expected
+// content size and no dictionary.
 func frameHeaderLen(frame []byte, decoded int) (int, error) {
 	n, sizeLen, ok := zstdHeader(frame)
 	if !ok || frame[4]&0x1f != checksumFlag || sizeLen == 0 {
@@ -182,12 +187,13 @@ func frameHeaderLen(frame []byte, decoded int) (int, error) {
 		size += 256
 	}
 	if size != uint64(decoded) {
-		return 0, corruptf("frame of raw blocks says %d bytes, its row %d", size, decoded)
+		return 0, corruptf("frame of raw blocks has a content size of %d bytes, its row %d", size, decoded)
 	}
 	return n, nil
 }
 
-// zstdHeader is the length of a frame's header and of the content size at its end (RFC 8878, 3.1.1.1).
+// zstdHeader is the length of a frame's header and of the content size at its end (RFC 8878,
+// 3.1.1.1).
 func zstdHeader(frame []byte) (n, sizeLen int, ok bool) {
 	if len(frame) < 5 || binary.LittleEndian.Uint32(frame) != zstdMagic {
 		return 0, 0, false
@@ -199,8 +205,8 @@ func zstdHeader(frame []byte) (n, sizeLen int, ok bool) {
 	return n, sizeLen, n <= len(frame)
 }
 
-// contentBound is the most that zstd frames can hold, by the headers of their blocks; 0 where those cannot be followed. A
-// length that someone says is held against it before memory is taken.
+// contentBound is the most that zstd frames can hold according to the headers of their blocks; 0 if
+// those are invalid. A length found in input is compared with it before memory is allocated.
 func contentBound(frames []byte) (total uint64) {
 	for len(frames) > 0 {
 		n, _, ok := zstdHeader(frames)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzDecoder decodes any bytes as a frame of any row. What a raw frame holds, zstd finds in it too.
+// FuzzDecoder decodes any bytes as a frame of any row. What a raw frame holds, zstd finds in it
+// too.
 func FuzzDecoder(f *testing.F) {
 	e := NewEncoder(LevelDefault)
 	defer e.Close()
@@ -143,7 +144,7 @@ func FuzzColumns(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, n uint16, dict bool) {
-		s := section{kind: "TEST", encoding: map[bool]Encoding{true: EncodingDictionary, false: EncodingPlanes}[dict]}
+		s := section{kind: "TEST", encoding: map[bool]encoding{true: encodingDictionary, false: encodingPlanes}[dict]}
 		v, err := s.column(raw, int(n))
 		if err != nil {
 			if !sound(err) {

@@ -24,7 +24,8 @@ func fuzzShards(f *testing.F) (objects [][]byte) {
 	return objects
 }
 
-// FuzzShard opens any bytes as a shard or sidecar: no panic, memory in bounds, and what opens can be used.
+// FuzzShard opens any bytes as a shard or sidecar: no panic, memory in bounds, and what opens can
+// be used.
 func FuzzShard(f *testing.F) {
 	for _, obj := range fuzzShards(f) {
 		f.Add(obj)
@@ -32,7 +33,8 @@ func FuzzShard(f *testing.F) {
 	f.Fuzz(fuzzIndex)
 }
 
-// FuzzShardChecksums is FuzzShard behind the checksums: they are put right first, and so is the seek table.
+// FuzzShardChecksums is FuzzShard behind the checksums: they are put right first, and so is the
+// seek table.
 func FuzzShardChecksums(f *testing.F) {
 	for _, obj := range fuzzShards(f) {
 		f.Add(obj)
@@ -76,7 +78,8 @@ func fuzzIndex(t *testing.T, obj []byte) {
 	}
 }
 
-// mend puts the checksums of an index right where its structure can be followed, and the seek table with them.
+// mend puts the checksums of an index right where its structure can be followed, and the seek table
+// with them.
 func mend(obj []byte) []byte {
 	size := uint64(len(obj))
 	if size < seekFooter {
@@ -98,7 +101,7 @@ func mend(obj []byte) []byte {
 	}
 	binary.LittleEndian.PutUint32(loc[68:], Checksum(loc[:68]))
 	if l, err := decodeLocator(loc); err == nil && l.HotOff >= l.DataSize+2*skipHeader && l.DataLen <= l.DataSize {
-		t := Tail{Locator: l}
+		t := Tail{locator: l}
 		if from := hotOff - base; from <= locAt && hotLen <= locAt-from && t.decodeHot(obj[from:from+hotLen]) == nil {
 			if want := seekTable(t.Rows, int(l.DataSize-l.DataLen), int(l.HotOff-l.DataSize)-2*skipHeader, int(l.HotLen)); len(want) == int(seek) {
 				copy(obj[size-seek:], want)
@@ -127,7 +130,8 @@ func mendDirectory(dir []byte, at func(off, n uint64) []byte) {
 	binary.LittleEndian.PutUint32(dir[end:], Checksum(dir[:end]))
 }
 
-// TestMend: mending leaves whole objects as they are, and makes edited ones reach what lies behind the checksums.
+// TestMend: mending leaves whole objects as they are, and makes edited ones reach what lies behind
+// the checksums.
 func TestMend(t *testing.T) {
 	s := smallShard(t, false)
 	obj := s.object()
@@ -152,7 +156,8 @@ func TestMend(t *testing.T) {
 	}
 }
 
-// FuzzTables opens any bytes as tables and loads every part, with checksums as they are or put right.
+// FuzzTables opens any bytes as tables and loads every part, with checksums as they are or put
+// right.
 func FuzzTables(f *testing.F) {
 	for _, m := range []*Manifest{{Generation: 1}, testManifest(3), testManifest(3, 0, 5)} {
 		raw := encodeTables(f, m)

@@ -14,7 +14,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// TestGoldenWithoutIndex reads the golden shards as any program would that knows zstd and tar and nothing of an index.
+// TestGoldenWithoutIndex reads the golden shards as any program would that knows zstd and tar and
+// nothing of an index.
 func TestGoldenWithoutIndex(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(goldenDir, "expect.json"))
 	if err != nil {

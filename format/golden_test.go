@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// update writes golden objects and vectors that are missing. What exists is never written again: it is what readers of this
-// version must read for ever.
+// update writes golden objects and vectors that are missing. What exists is never written again: it
+// is what readers of this version must read for ever.
 var update = flag.Bool("update", false, "write golden objects and vectors that do not exist yet")
 
 const goldenDir = "../testdata/spec/golden-v1"
@@ -99,7 +99,7 @@ func writeGolden(t *testing.T) {
 		} else {
 			put(g.name, s.object())
 		}
-		rows, err := CheckRows(s.Index.Rows)
+		rows, err := checkRows(s.Index.Rows)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := Digest(m.Shards); d != opened.Digest || DigestString(d) != sum.Digest {
+	if d := m.digest(); d != opened.Digest || DigestString(d) != sum.Digest {
 		t.Errorf("digest %v, tables say %v, manifest %s", d, opened.Digest, sum.Digest)
 	}
 	var got []goldenSample

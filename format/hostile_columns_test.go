@@ -62,7 +62,7 @@ func TestHostileColumns(t *testing.T) {
 					free := sec.kind == typeAttr || (sec.kind == typeCodec && x == 1)
 					edited := rawSection{kind: sec.kind, part: sec.part, critical: true, raw: appendPlanes(nil, e, nil)}
 					try(i, what, edited, free)
-					edited.encoding, edited.raw = EncodingDictionary, appendDictionary(nil, e, dictionary(e))
+					edited.encoding, edited.raw = encodingDictionary, appendDictionary(nil, e, dictionary(e))
 					try(i, what+" (dictionary)", edited, free)
 				}
 			}
@@ -73,7 +73,8 @@ func TestHostileColumns(t *testing.T) {
 	}
 }
 
-// TestManyZeroColumns: columns of zeros take no bytes, so they must take no memory either, however many there are.
+// TestManyZeroColumns: columns of zeros take no bytes, so they must take no memory either, however
+// many there are.
 func TestManyZeroColumns(t *testing.T) {
 	var samples []testSample
 	for i := range 3000 {
@@ -126,7 +127,8 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestContentBound: what a section says it holds is held against the headers of its zstd blocks before memory is taken.
+// TestContentBound: what a section says it holds is held against the headers of its zstd blocks
+// before memory is taken.
 func TestContentBound(t *testing.T) {
 	z := sectionZstd()
 	for _, n := range []int{0, 1, 100, rawBlock, rawBlock + 1, 1 << 20} {

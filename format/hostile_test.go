@@ -22,14 +22,14 @@ type indexParts struct {
 	plain     bool
 
 	editDir  func(dir []section) []section
-	editLoc  func(l *Locator)
+	editLoc  func(l *locator)
 	editHot  func(hot []byte) []byte
 	editSeek func(seek []byte)
 }
 
 func partsOf(s *testShard) *indexParts {
 	return &indexParts{data: s.Data, rows: s.Index.Rows, cold: s.Index.coldSections(), hot: s.Index.hotSections(),
-		samples: uint64(s.Index.Samples()), plain: s.Plain}
+		samples: uint64(len(s.Index.Keys)), plain: s.Plain}
 }
 
 // appendHostile stores sections as they are, so that an edit of raw bytes is one of stored bytes.
@@ -60,7 +60,7 @@ func (p *indexParts) build() []byte {
 	if p.editHot != nil {
 		hot = p.editHot(hot)
 	}
-	loc := Locator{DataSize: size, DataLen: size - uint64(len(EndOfArchive(p.plain))), HotOff: hotOff, HotLen: uint64(len(hot)),
+	loc := locator{DataSize: size, DataLen: size - uint64(len(EndOfArchive(p.plain))), HotOff: hotOff, HotLen: uint64(len(hot)),
 		Samples: p.samples, hotCRC: Checksum(hot)}
 	if p.plain {
 		loc.IndexBase = size
@@ -82,9 +82,10 @@ func (p *indexParts) build() []byte {
 	return append(obj, seek...)
 }
 
-// indexMemory is the documented bound: what decoding an index may allocate for an object of that many bytes whose sections
-// are raw bytes long and whose blocks decode to decoded bytes. Rows and columns take up to eight bytes for one of a section,
-// sample columns eight for each 512 bytes of blocks, keys as much as the blocks. The zstd decoder keeps buffers of its own.
+// indexMemory is the documented bound: what decoding an index may allocate for an object of that
+// many bytes whose sections are raw bytes long and whose blocks decode to decoded bytes. Rows and
+// columns take up to eight bytes for one of a section, sample columns eight for each 512 bytes of
+// blocks, keys as much as the blocks. The zstd decoder keeps buffers of its own.
 func indexMemory(input, decoded int) uint64 { return 512<<10 + 40*uint64(input) + 4*uint64(decoded) }
 
 // allocated is how many bytes f allocates.
@@ -96,8 +97,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// openIndex decodes a whole index and holds the memory it takes against the bound. need is an error here: an object that is
-// there whole can need no more.
+// openIndex decodes a whole index and holds the memory it takes against the bound. need is an error
+// here: an object that is there whole can need no more.
 func openIndex(t testing.TB, obj []byte) (tail *Tail, ix *ShardIndex, err error) {
 	decoded := 0
 	n := allocated(func() {
@@ -121,7 +122,8 @@ func openIndex(t testing.TB, obj []byte) (tail *Tail, ix *ShardIndex, err error)
 	return tail, ix, err
 }
 
-// held is what the compressed sections of an index hold once decoded, where its directory can be found.
+// held is what the compressed sections of an index hold once decoded, where its directory can be
+// found.
 func held(obj []byte) (n int) {
 	if len(obj) < seekFooter {
 		return 0
@@ -163,8 +165,8 @@ func sound(err error) bool {
 	return errors.Is(err, ErrCorrupt) || errors.Is(err, ErrVersion) || errors.Is(err, ErrTooLarge)
 }
 
-// edits calls f with every byte of raw changed to each of some values, every number in it set to hostile values, and with
-// bytes taken away and added.
+// edits calls f with every byte of raw changed to each of some values, every number in it set to
+// hostile values, and with bytes taken away and added.
 func edits(raw []byte, f func(what string, edited []byte)) {
 	for i := range raw {
 		for _, v := range []byte{0, 1, 0x7f, 0x80, 0xff, raw[i] ^ 1, raw[i] + 1} {
@@ -200,7 +202,8 @@ func TestHostileSections(t *testing.T) {
 		if _, _, err := openIndex(t, base.build()); err != nil {
 			t.Fatal(err)
 		}
-		// What is not in the blocks can be edited without being found, by whoever makes the checksums fit.
+		// What is not in the blocks can be edited without being found, by whoever makes the
+		// checksums fit.
 		free := []string{typeMeta, typeAttr, typeLabels, typeAbsent}
 		for i, sec := range append(slices.Clone(base.cold), base.hot...) {
 			edits(sec.raw, func(what string, raw []byte) {
@@ -312,7 +315,7 @@ func TestHostileLocator(t *testing.T) {
 		for field := range 6 {
 			for _, v := range append(slices.Clone(hostileValues), uint64(len(base.data)), uint64(len(base.data))-1) {
 				p, changed := *base, false
-				p.editLoc = func(l *Locator) {
+				p.editLoc = func(l *locator) {
 					f := []*uint64{&l.IndexBase, &l.DataSize, &l.DataLen, &l.HotOff, &l.HotLen, &l.Samples}[field]
 					changed = *f != v
 					*f = v

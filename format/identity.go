@@ -6,19 +6,20 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"iter"
 )
 
 // Hash is a SHA-256.
 type Hash [sha256.Size]byte
 
-// String is the hash in hexadecimal.
+// String returns the hash in hexadecimal.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// ParseHash reads what String wrote.
+// ParseHash parses the result of Hash.String.
 func ParseHash(s string) (h Hash, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(h) {
-		return h, corruptf("%q is no SHA-256 in hexadecimal", s)
+		return h, corruptf("%q is not a SHA-256 in hexadecimal", s)
 	}
 	return Hash(b), nil
 }
@@ -26,11 +27,12 @@ func ParseHash(s string) (h Hash, err error) {
 // BlockHash is the identity of a block: SHA-256 of its decoded bytes.
 func BlockHash(decoded []byte) Hash { return sha256.Sum256(decoded) }
 
-// ShardHasher computes a shard's identity: SHA-256 over its blocks' hashes in order. The same samples cut the same way have
-// the same identity, compressed or plain, whatever the level (SPEC 7). The zero value is ready.
+// ShardHasher computes a shard's identity: the SHA-256 of its blocks' hashes in order. The same
+// samples cut in the same way have the same identity, compressed or plain, at any level (SPEC 7).
+// The zero value is ready.
 type ShardHasher struct{ h hash.Hash }
 
-// Add takes the next block's hash.
+// Add adds the next block's hash.
 func (s *ShardHasher) Add(block Hash) {
 	if s.h == nil {
 		s.h = sha256.New()
@@ -38,7 +40,7 @@ func (s *ShardHasher) Add(block Hash) {
 	s.h.Write(block[:])
 }
 
-// Sum is the identity of the blocks so far.
+// Sum returns the identity of the blocks so far.
 func (s *ShardHasher) Sum() (h Hash) {
 	if s.h == nil {
 		return sha256.Sum256(nil)
@@ -47,77 +49,65 @@ func (s *ShardHasher) Sum() (h Hash) {
 	return h
 }
 
-// IndexHash is the identity of a shard's index, attributes included: what the tables bind a shard's
-// index by (SPEC 7). The zero value is that of an index whose hash is not known.
+// IndexHash is the identity of a shard's index with its attributes; the tables store it (SPEC 7).
+// The zero value means that it is not known.
 type IndexHash struct {
-	// Hot is the SHA-256 of HOT, LOCATOR and SEEK TABLE, Cold that of COLD: a reader of the end
-	// alone compares the first.
+	// Hot is the SHA-256 of HOT, LOCATOR and SEEK TABLE, Cold that of COLD. A reader of the
+	// object's end alone compares Hot.
 	Hot, Cold Hash
 }
 
-// HashIndex is the identity of an index as AppendTail returned it.
+// HashIndex returns the identity of an index that AppendTail returned.
 func HashIndex(tail []byte) IndexHash {
 	cold := skipHeader + int(binary.LittleEndian.Uint32(tail[4:]))
 	return IndexHash{Hot: sha256.Sum256(tail[cold:]), Cold: sha256.Sum256(tail[:cold])}
 }
 
-// Check compares the identity of an index with the one that the tables know. What is zero on either
+// Check compares the identity of an index with the one in the tables. A hash that is zero on either
 // side is not compared.
 func (want IndexHash) Check(got IndexHash) error {
 	for _, h := range [][2]Hash{{want.Hot, got.Hot}, {want.Cold, got.Cold}} {
 		if h[0] != h[1] && h[0] != (Hash{}) && h[1] != (Hash{}) {
-			return fmt.Errorf("%w: the index has the hash %v, the tables say %v: the shard was exchanged for one with other attributes, "+
+			return fmt.Errorf("%w: the index has the hash %v, the tables say %v: the shard was replaced by one with other attributes, "+
 				"sizes or notes; restore it from a copy", ErrMismatch, h[1], h[0])
 		}
 	}
 	return nil
 }
 
-// digestPrefix begins what a data set's digest is taken over.
+// digestPrefix begins the input of a data set's digest.
 const digestPrefix = "shardtool-content-1\n"
 
-// Digest is the identity of a data set: of the shards' contents, in order, and of how samples are cut into blocks. Names,
-// codec, level and metadata are not in it, so that packing again with another level keeps every checkpoint valid (SPEC 7).
-func Digest(shards []ShardEntry) Hash {
-	d := NewDigester(len(shards))
-	for i := range shards {
-		d.Add(&shards[i])
-	}
-	return d.Sum()
-}
-
-// Digester is Digest for shards that come one by one. It is for one goroutine.
-type Digester struct {
-	h   hash.Hash
-	buf []byte
-}
-
-// NewDigester begins the digest of that many shards.
-func NewDigester(shards int) *Digester {
-	d := &Digester{h: sha256.New()}
-	d.h.Write([]byte(digestPrefix))
-	d.buf = binary.LittleEndian.AppendUint64(nil, uint64(shards))
-	return d
-}
-
-// Add takes the next shard, which is not kept.
-func (d *Digester) Add(s *ShardEntry) {
-	buf := binary.LittleEndian.AppendUint64(d.buf, s.Samples)
-	buf = binary.LittleEndian.AppendUint64(buf, s.Blocks)
-	for _, r := range s.Rows {
-		if r.Samples > 0 {
-			buf = appendUint32(buf, r.Samples)
+// Digest is the identity of a data set of n shards: of their contents, in order, and of how samples
+// are cut into blocks. Names, codec, level and metadata are not part of it, so that packing again
+// with another level keeps every checkpoint valid (SPEC 7).
+func Digest(n int, shards iter.Seq[*ShardEntry]) (sum Hash) {
+	h := sha256.New()
+	h.Write([]byte(digestPrefix))
+	buf := binary.LittleEndian.AppendUint64(nil, uint64(n))
+	for s := range shards {
+		buf = binary.LittleEndian.AppendUint64(buf, s.Samples)
+		buf = binary.LittleEndian.AppendUint64(buf, s.Blocks)
+		for _, r := range s.Rows {
+			if r.Samples > 0 {
+				buf = appendUint32(buf, r.Samples)
+			}
 		}
+		h.Write(append(buf, s.Hash[:]...))
+		buf = buf[:0]
 	}
-	buf = append(buf, s.Hash[:]...)
-	d.h.Write(buf)
-	d.buf = buf[:0]
+	h.Write(buf)
+	h.Sum(sum[:0])
+	return sum
 }
 
-// Sum is the digest of the shards so far.
-func (d *Digester) Sum() (sum Hash) {
-	d.h.Write(d.buf)
-	d.buf = d.buf[:0]
-	d.h.Sum(sum[:0])
-	return sum
+// digest is the identity of the manifest's shards.
+func (m *Manifest) digest() Hash {
+	return Digest(len(m.Shards), func(yield func(*ShardEntry) bool) {
+		for i := range m.Shards {
+			if !yield(&m.Shards[i]) {
+				return
+			}
+		}
+	})
 }

@@ -3,10 +3,12 @@ package format
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 )
 
-// Row is what the index says of one frame. A row with 0 samples continues the block of the row before.
+// Row describes one frame. A row with 0 samples continues the block of the row before.
 type Row struct {
 	// Stored and Decoded are lengths in bytes, Decoded at most MaxFrame.
 	Stored, Decoded uint32
@@ -14,26 +16,27 @@ type Row struct {
 	Samples uint32
 	// CRC is the CRC-32C of the stored bytes.
 	CRC uint32
-	// Codec says how they are stored.
+	// Codec is how they are stored.
 	Codec Codec
 }
 
-// Schema names what the samples of a shard (or data set) have.
+// Schema names what the samples of a shard or a data set have.
 type Schema struct {
-	// Fields are the field names in ascending byte order; a field's number is its place here.
+	// Fields are the field names in ascending byte order. The number of a field is its index here.
 	Fields []string
-	// Shapes are the sets of fields that samples have, each ascending, in order of first appearance.
+	// Shapes are the sets of fields that samples have, each ascending, in order of first
+	// appearance.
 	Shapes [][]uint32
 	// Attributes are in ascending order of names.
 	Attributes []Attribute
 }
 
-// ShardIndex is the whole index of a shard: what a writer collects and DecodeCold gives back.
+// ShardIndex is the whole index of a shard: IndexBuilder collects it and DecodeCold returns it.
 type ShardIndex struct {
 	Schema
 	// Rows has a row a frame, in file order.
 	Rows []Row
-	// Meta is free text about where the shard comes from; see SPEC 4.6.
+	// Meta describes the origin of the shard (SPEC 4.6).
 	Meta Metadata
 	// Keys of all samples in storage order.
 	Keys []string
@@ -41,21 +44,21 @@ type ShardIndex struct {
 	Sizes [][]uint64
 	// ShapeOf is the number of each sample's shape; nil when there is one shape.
 	ShapeOf []uint64
-	// Gaps is the number of bytes before each payload since the end of the member before, in member order; nil when all are
-	// 512. Extended headers make it larger. Of a foreign archive it is where each payload lies in its block, in the order of
-	// samples and their fields, and never nil where there are samples.
+	// Gaps is the number of bytes between each payload and the end of the member before, in member
+	// order; nil if all are 512. Extended headers make it larger. In a foreign archive it is the
+	// offset of each payload in its block, in the order of samples and their fields, and not nil if
+	// there are samples.
 	Gaps []uint64
-	// Foreign: the archive was written by another tool; End is the length of what stands behind its last block.
+	// Foreign: another tool wrote the archive. End is then the length of what follows its last
+	// block.
 	Foreign bool
 	End     uint64
 	// Attrs has a column an attribute.
 	Attrs []AttrColumn
-	// Skipped lists samples that were left out of the shard when it was written, a line of JSON each (SPEC 6.4); mostly empty.
+	// Skipped lists samples that were left out when the shard was written, one line of JSON each
+	// (SPEC 6.4); mostly empty.
 	Skipped []byte
 }
-
-// Samples is the number of samples.
-func (ix *ShardIndex) Samples() int { return len(ix.Keys) }
 
 // Shape returns the field numbers of sample i, ascending.
 func (ix *ShardIndex) Shape(i int) []uint32 {
@@ -65,8 +68,8 @@ func (ix *ShardIndex) Shape(i int) []uint32 {
 	return ix.Shapes[ix.ShapeOf[i]]
 }
 
-// IndexBuilder collects a shard's index while its blocks are written. Samples and rows are added in storage order. The zero
-// value is ready; it is for one goroutine.
+// IndexBuilder collects a shard's index while its blocks are written. Samples and rows are added in
+// storage order. The zero value is ready. It is for one goroutine.
 type IndexBuilder struct {
 	fields  []string // in order of first appearance; sorted by Finish
 	fieldID map[string]uint32
@@ -89,21 +92,21 @@ type FieldSize struct {
 	Size int64
 }
 
-// AddSample adds a sample whose members are as AppendHeader writes them, its fields ascending by name. attrs may be nil.
-// After an error the sample is not in the index.
+// AddSample adds a sample whose members have the headers of AppendHeader. Its fields ascend by
+// name. attrs may be nil. After an error the sample is not in the index.
 func (b *IndexBuilder) AddSample(key string, fields []FieldSize, attrs []AttrValue) error {
 	return b.add(key, fields, nil, attrs)
 }
 
-// AddForeign adds a sample of another tool's archive, its fields ascending by name, and where the payload of each lies in the
-// block. Samples of one shard are all foreign or none.
+// AddForeign adds a sample of another tool's archive. Its fields ascend by name; places are the
+// offsets of their payloads in the block. The samples of one shard are either all foreign or none.
 func (b *IndexBuilder) AddForeign(key string, fields []FieldSize, places []uint64) error {
 	return b.add(key, fields, places, nil)
 }
 
 func (b *IndexBuilder) add(key string, fields []FieldSize, places []uint64, attrs []AttrValue) error {
 	if err := b.check(key, fields, attrs); err != nil {
-		return Position(err, "", -1, -1, key)
+		return inSample(key, err)
 	}
 	if b.fieldID == nil {
 		b.fieldID, b.shapeID = map[string]uint32{}, map[string]uint64{}
@@ -164,14 +167,14 @@ func (b *IndexBuilder) check(key string, fields []FieldSize, attrs []AttrValue) 
 // AddRow adds a frame.
 func (b *IndexBuilder) AddRow(r Row) { b.rows = append(b.rows, r) }
 
-// Finish returns the index. The builder is of no use afterwards.
+// Finish returns the index. The builder cannot be used afterwards.
 func (b *IndexBuilder) Finish(meta Metadata) *ShardIndex {
 	// Field numbers follow the names' order, whichever sample came first.
 	order := make([]uint32, len(b.fields))
 	for i := range order {
 		order[i] = uint32(i)
 	}
-	slices.SortFunc(order, func(x, y uint32) int { return compareStrings(b.fields[x], b.fields[y]) })
+	slices.SortFunc(order, func(x, y uint32) int { return strings.Compare(b.fields[x], b.fields[y]) })
 	ix := &ShardIndex{Rows: b.rows, Meta: meta, Keys: b.keys}
 	renumber := make([]uint32, len(order))
 	for to, from := range order {
@@ -195,17 +198,7 @@ func (b *IndexBuilder) Finish(meta Metadata) *ShardIndex {
 	return ix
 }
 
-func compareStrings(a, b string) int {
-	if a < b {
-		return -1
-	}
-	if a > b {
-		return 1
-	}
-	return 0
-}
-
-// hotSections and coldSections are the index as sections; their order is that of the file.
+// hotSections and coldSections are the sections of the index, in the order of the file.
 func (ix *ShardIndex) hotSections() []rawSection {
 	s := []rawSection{{kind: typeSchema, critical: true, raw: ix.Schema.append(nil)}}
 	s = append(s, rowSections(0, ix.Rows)...)
@@ -235,7 +228,7 @@ func (ix *ShardIndex) coldSections() []rawSection {
 	return s
 }
 
-// rowSections are the columns of rows; shard indexes and manifest tables share them.
+// rowSections are the columns of rows, in shard indexes and in tables.
 func rowSections(part uint32, rows []Row) []rawSection {
 	stored, decoded := make([]uint64, len(rows)), make([]uint64, len(rows))
 	samples, codec := make([]uint64, len(rows)), make([]uint64, len(rows))
@@ -253,9 +246,9 @@ func rowSections(part uint32, rows []Row) []rawSection {
 	}
 }
 
-// decodeRows puts the columns together again. get returns a section and its raw bytes.
+// decodeRows rebuilds rows from their columns. get returns a section and its raw bytes.
 func decodeRows(n int, get func(kind string) (*section, []byte, error)) ([]Row, error) {
-	// The checksums come first: their length is what n is held against before anything is allocated.
+	// The checksums are first: n is compared with their length before anything is allocated.
 	_, crc, err := get(typeCRC)
 	if err != nil {
 		return nil, err
@@ -264,36 +257,31 @@ func decodeRows(n int, get func(kind string) (*section, []byte, error)) ([]Row, 
 		return nil, corruptf("section %s has %d bytes for %d rows", typeCRC, len(crc), n)
 	}
 	rows := make([]Row, n)
-	read := func(kind string, limit uint64, set func(i int, v uint64)) error {
-		s, raw, err := get(kind)
+	const maxStored = MaxFrame + MaxFrame/8 // none of our frames grows more: raw blocks add 3 bytes in 128 KiB
+	for _, c := range []struct {
+		kind  string
+		limit uint64
+		set   func(r *Row, v uint64)
+	}{
+		{typeStored, maxStored, func(r *Row, v uint64) { r.Stored = uint32(v) }},
+		{typeDecoded, MaxFrame, func(r *Row, v uint64) { r.Decoded = uint32(v) }},
+		{typeSamples, math.MaxUint32, func(r *Row, v uint64) { r.Samples = uint32(v) }},
+		{typeCodec, math.MaxUint8, func(r *Row, v uint64) { r.Codec = Codec(v) }},
+	} {
+		s, raw, err := get(c.kind)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		v, err := s.column(raw, n)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for i, x := range v {
-			if x > limit {
-				return corruptf("row %d: %d in section %s, limit %d", i, x, kind, limit)
+			if x > c.limit {
+				return nil, corruptf("row %d: %d in section %s, limit %d", i, x, c.kind, c.limit)
 			}
-			set(i, x)
+			c.set(&rows[i], x)
 		}
-		return nil
-	}
-	const maxStored = MaxFrame + MaxFrame/8 // no frame of ours grows: raw blocks add 3 bytes in 128 KiB
-	err = read(typeStored, maxStored, func(i int, v uint64) { rows[i].Stored = uint32(v) })
-	if err == nil {
-		err = read(typeDecoded, MaxFrame, func(i int, v uint64) { rows[i].Decoded = uint32(v) })
-	}
-	if err == nil {
-		err = read(typeSamples, 1<<32-1, func(i int, v uint64) { rows[i].Samples = uint32(v) })
-	}
-	if err == nil {
-		err = read(typeCodec, 1<<8-1, func(i int, v uint64) { rows[i].Codec = Codec(v) })
-	}
-	if err != nil {
-		return nil, err
 	}
 	for i := range rows {
 		rows[i].CRC = binary.LittleEndian.Uint32(crc[4*i:])
@@ -301,19 +289,20 @@ func decodeRows(n int, get func(kind string) (*section, []byte, error)) ([]Row, 
 	return rows, nil
 }
 
-// RowsTotal is what rows of one shard add up to.
-type RowsTotal struct {
+// rowsTotal is the sum over the rows of one shard.
+type rowsTotal struct {
 	Blocks, Samples, Stored, Decoded uint64
 }
 
-// CheckRows says whether rows can be those of one shard, and adds them up: codecs known, lengths possible, no more samples
-// than 512-byte headers fit, the first row of a block before its continuations.
-func CheckRows(rows []Row) (t RowsTotal, err error) {
-	block := uint64(0) // decoded bytes of the block at hand
+// checkRows checks that rows can be those of one shard, and adds them up: their codecs are known,
+// their lengths possible, their samples no more than 512-byte headers fit, and the first row of a
+// block precedes its continuations.
+func checkRows(rows []Row) (t rowsTotal, err error) {
+	block := uint64(0) // decoded bytes of the current block
 	samples := uint64(0)
 	for i, r := range rows {
 		if r.Codec > CodecRaw {
-			return t, fmt.Errorf("%w: codec %d of row %d is unknown here: use a newer shardtool", ErrVersion, r.Codec, i)
+			return t, fmt.Errorf("%w: codec %d of row %d is unknown: use a newer shardtool", ErrVersion, r.Codec, i)
 		}
 		if r.Samples > 0 {
 			if samples*tarBlock > block {
@@ -342,7 +331,7 @@ func CheckRows(rows []Row) (t RowsTotal, err error) {
 	return t, nil
 }
 
-// checkCodecs says whether the rows' codecs suit a plain or a compressed shard.
+// checkCodecs checks that the rows' codecs match a plain or a compressed shard.
 func checkCodecs(rows []Row, plain bool) error {
 	for i, r := range rows {
 		if (r.Codec == CodecBytes) != plain {

@@ -3,18 +3,19 @@ package format
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"io"
+	"iter"
 	"math"
 	"math/bits"
 	"sort"
 )
 
-// The keys table: sorted (hash of key, sample number) pairs, so that a read by key is one range here and one in a shard
-// (SPEC 8).
+// The keys table is a list of (hash of key, sample number) in ascending order: a read by key is one
+// range here and one in a shard (SPEC 8).
 //
 //	header 32 bytes: "SHRDKEY1" · major u16 · minor u16 · width u32 · entries u64 · group u32 · CRC-32C u32
 //	groups: up to 1,024 entries of hash (8 bytes, big-endian) and number (width bytes, little-endian) · CRC-32C u32
@@ -24,7 +25,7 @@ const (
 	keyGroup     = 1024
 )
 
-// KeyHash is the first 8 bytes of the SHA-256 of a key, as a big-endian number.
+// KeyHash returns the first 8 bytes of the SHA-256 of a key as a big-endian number.
 func KeyHash(key string) uint64 {
 	h := sha256.Sum256([]byte(key))
 	return binary.BigEndian.Uint64(h[:])
@@ -33,22 +34,15 @@ func KeyHash(key string) uint64 {
 // KeyEntry is a row of the keys table.
 type KeyEntry struct{ Hash, Number uint64 }
 
-// Compare orders entries by hash, then number.
+// Compare orders entries by hash, then by number.
 func (e KeyEntry) Compare(o KeyEntry) int {
-	switch {
-	case e.Hash < o.Hash:
-		return -1
-	case e.Hash > o.Hash:
-		return 1
-	case e.Number < o.Number:
-		return -1
-	case e.Number > o.Number:
-		return 1
+	if e.Hash != o.Hash {
+		return cmp.Compare(e.Hash, o.Hash)
 	}
-	return 0
+	return cmp.Compare(e.Number, o.Number)
 }
 
-// KeyTable is the geometry of a keys table, a function of the number of entries alone.
+// KeyTable is the layout of a keys table, which depends on the number of entries alone.
 type KeyTable struct{ Entries uint64 }
 
 func (t KeyTable) width() int {
@@ -61,15 +55,15 @@ func (t KeyTable) width() int {
 func (t KeyTable) entryLen() int64 { return 8 + int64(t.width()) }
 func (t KeyTable) groupLen() int64 { return keyGroup*t.entryLen() + 4 }
 
-// Groups is the number of groups, Size the length of the whole table in bytes.
+// Groups returns the number of groups.
 func (t KeyTable) Groups() int64 { return int64((t.Entries + keyGroup - 1) / keyGroup) }
 
-// Size is the length of the whole table in bytes.
+// Size returns the length of the whole table in bytes.
 func (t KeyTable) Size() int64 {
 	return keyHeaderLen + int64(t.Entries)*t.entryLen() + 4*t.Groups()
 }
 
-// Range is where groups [from, to) lie.
+// Range returns the byte range of groups [from, to).
 func (t KeyTable) Range(from, to int64) (off, n int64) {
 	off = keyHeaderLen + from*t.groupLen()
 	end := keyHeaderLen + to*t.groupLen()
@@ -79,8 +73,9 @@ func (t KeyTable) Range(from, to int64) (off, n int64) {
 	return off, end - off
 }
 
-// Guess returns the groups [from, to) where a hash must be, as hashes are uniform: its expected place and six standard
-// deviations of a binomial to both sides. One in 10^9 look-ups has to widen it.
+// Guess returns the groups [from, to) that should contain a hash. Hashes are uniform, so the range
+// is the expected place and six standard deviations of a binomial on both sides. One in 10^9
+// look-ups has to widen it.
 func (t KeyTable) Guess(hash uint64) (from, to int64) {
 	p := float64(hash) / math.Pow(2, 64)
 	n := float64(t.Entries)
@@ -100,7 +95,8 @@ func (t KeyTable) header() []byte {
 	return appendUint32(h, Checksum(h))
 }
 
-// Decode reads the entries of groups [from, to) out of the bytes that Range names and appends them to dst.
+// Decode decodes the entries of groups [from, to) from the bytes that Range names, and appends them
+// to dst.
 func (t KeyTable) Decode(dst []KeyEntry, src []byte, from, to int64) ([]KeyEntry, error) {
 	off, n := t.Range(from, to)
 	if int64(len(src)) != n {
@@ -129,10 +125,11 @@ func (t KeyTable) Decode(dst []KeyEntry, src []byte, from, to int64) ([]KeyEntry
 	return dst, nil
 }
 
-// KeyHeaderLen is how many bytes ParseKeyHeader needs.
+// KeyHeaderLen is the length of the header that ParseKeyHeader takes.
 const KeyHeaderLen = keyHeaderLen
 
-// ParseKeyHeader reads the header of a keys table. Its Size must be that of the object.
+// ParseKeyHeader decodes the header of a keys table. The caller compares Size with the length of
+// the object.
 func ParseKeyHeader(src []byte) (KeyTable, error) {
 	if len(src) != keyHeaderLen {
 		return KeyTable{}, At(0, corruptf("header of %d bytes", len(src)))
@@ -144,7 +141,7 @@ func ParseKeyHeader(src []byte) (KeyTable, error) {
 	return t, t.CheckHeader(src)
 }
 
-// CheckHeader compares the first 32 bytes of a table with what they must be. Another minor version is no error.
+// CheckHeader checks the first 32 bytes of a table. Another minor version is no error.
 func (t KeyTable) CheckHeader(src []byte) error {
 	want := t.header()
 	if len(src) != keyHeaderLen || !bytes.Equal(src[:8], want[:8]) {
@@ -157,13 +154,13 @@ func (t KeyTable) CheckHeader(src []byte) error {
 		return At(0, fmt.Errorf("%w: keys table of version %d: use a newer shardtool", ErrVersion, major))
 	}
 	if !bytes.Equal(src[12:keyHeaderLen-4], want[12:keyHeaderLen-4]) {
-		return At(0, corruptf("keys table is not one of %d entries", t.Entries))
+		return At(0, corruptf("the keys table does not have %d entries", t.Entries))
 	}
 	return nil
 }
 
-// SearchKeys returns which of sorted entries, [from, to), have a hash; where none has, they would
-// stand at from.
+// SearchKeys returns the range [from, to) of sorted entries that have a hash. If none has, from is
+// where they would be.
 func SearchKeys(entries []KeyEntry, hash uint64) (from, to int) {
 	from = sort.Search(len(entries), func(i int) bool { return entries[i].Hash >= hash })
 	for to = from; to < len(entries) && entries[to].Hash == hash; to++ {
@@ -171,46 +168,40 @@ func SearchKeys(entries []KeyEntry, hash uint64) (from, to int) {
 	return from, to
 }
 
-// KeyTableWriter writes a table from entries in ascending order. It is for one goroutine.
-type KeyTableWriter struct {
-	t     KeyTable
-	w     *bufio.Writer
-	last  KeyEntry
-	added uint64
-	crc   uint32
-	buf   []byte
-}
-
-// NewKeyTableWriter begins a table of exactly that many entries.
-func NewKeyTableWriter(w io.Writer, entries uint64) (*KeyTableWriter, error) {
-	k := &KeyTableWriter{t: KeyTable{entries}, w: bufio.NewWriterSize(w, 64<<10)}
-	_, err := k.w.Write(k.t.header())
-	return k, err
-}
-
-// Add takes the next entry.
-func (k *KeyTableWriter) Add(e KeyEntry) error {
-	if k.added > 0 && e.Compare(k.last) <= 0 {
-		return fmt.Errorf("format: keys table: entry %x after %x", e, k.last) // a bug of the caller
+// WriteKeyTable writes the table of exactly n entries, which ascend. It returns the first error of
+// entries or w.
+func WriteKeyTable(w io.Writer, n uint64, entries iter.Seq2[KeyEntry, error]) error {
+	t := KeyTable{n}
+	out := bufio.NewWriterSize(w, 64<<10)
+	_, err := out.Write(t.header())
+	if err != nil {
+		return err
 	}
-	k.buf = binary.BigEndian.AppendUint64(k.buf[:0], e.Hash)
-	for i := range k.t.width() {
-		k.buf = append(k.buf, byte(e.Number>>(8*i)))
+	var last KeyEntry
+	var added uint64
+	var crc uint32
+	var buf []byte
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		if added > 0 && e.Compare(last) <= 0 {
+			return fmt.Errorf("format: keys table: entry %x after %x", e, last) // a bug of the caller
+		}
+		buf = binary.BigEndian.AppendUint64(buf[:0], e.Hash)
+		for i := range t.width() {
+			buf = append(buf, byte(e.Number>>(8*i)))
+		}
+		crc, last = UpdateChecksum(crc, buf), e
+		if added++; added%keyGroup == 0 || added == n {
+			buf, crc = appendUint32(buf, crc), 0
+		}
+		if _, err := out.Write(buf); err != nil {
+			return err
+		}
 	}
-	k.crc = crc32.Update(k.crc, castagnoli, k.buf)
-	k.last = e
-	if k.added++; k.added%keyGroup == 0 || k.added == k.t.Entries {
-		k.buf = appendUint32(k.buf, k.crc)
-		k.crc = 0
+	if added != n {
+		return fmt.Errorf("format: keys table: %d entries of %d", added, n) // a bug of the caller
 	}
-	_, err := k.w.Write(k.buf)
-	return err
-}
-
-// Close writes what is buffered and checks the number of entries.
-func (k *KeyTableWriter) Close() error {
-	if k.added != k.t.Entries {
-		return fmt.Errorf("format: keys table: %d entries of %d", k.added, k.t.Entries) // a bug of the caller
-	}
-	return k.w.Flush()
+	return out.Flush()
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -23,16 +25,7 @@ func keyEntries(n int) []KeyEntry {
 func keyTable(t testing.TB, entries []KeyEntry) []byte {
 	t.Helper()
 	var buf bytes.Buffer
-	w, err := NewKeyTableWriter(&buf, uint64(len(entries)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if err := w.Add(e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
+	if err := WriteKeyTable(&buf, uint64(len(entries)), each(entries)); err != nil {
 		t.Fatal(err)
 	}
 	return buf.Bytes()
@@ -47,7 +40,8 @@ func decodeKeys(raw []byte, entries uint64) ([]KeyEntry, error) {
 	return k.Decode(nil, raw[keyHeaderLen:], 0, k.Groups())
 }
 
-// TestKeyTable: all entries come back, from the whole table and from the groups where a hash must be.
+// TestKeyTable: all entries come back, from the whole table and from the groups where a hash must
+// be.
 func TestKeyTable(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 255, 256, 257, 1023, 1024, 1025, 70_000} {
 		entries := keyEntries(n)
@@ -103,21 +97,27 @@ func TestKeyTableGuess(t *testing.T) {
 
 // TestKeyTableRefuses: what a caller must not do.
 func TestKeyTableRefuses(t *testing.T) {
-	var buf bytes.Buffer
-	w, err := NewKeyTableWriter(&buf, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Add(KeyEntry{5, 1}); err != nil {
-		t.Fatal(err)
-	}
 	for _, e := range []KeyEntry{{5, 1}, {5, 0}, {4, 9}} {
-		if err := w.Add(e); err == nil {
+		if err := WriteKeyTable(io.Discard, 2, each([]KeyEntry{{5, 1}, e})); err == nil {
 			t.Errorf("entry %v after {5 1} was taken", e)
 		}
 	}
-	if err := w.Close(); err == nil {
-		t.Error("a table that lacks an entry was closed")
+	if err := WriteKeyTable(io.Discard, 2, each([]KeyEntry{{5, 1}})); err == nil {
+		t.Error("a table that lacks an entry was written")
+	}
+	if err := WriteKeyTable(io.Discard, 1, each([]KeyEntry{{5, 1}, {6, 0}})); err == nil {
+		t.Error("a table with an entry too many was written")
+	}
+	err := WriteKeyTable(io.Discard, 1, func(yield func(KeyEntry, error) bool) { yield(KeyEntry{}, io.ErrNoProgress) })
+	if !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("%v, want the error of the entries", err)
+	}
+}
+
+func each(entries []KeyEntry) iter.Seq2[KeyEntry, error] {
+	return func(yield func(KeyEntry, error) bool) {
+		for i := 0; i < len(entries) && yield(entries[i], nil); i++ {
+		}
 	}
 }
 

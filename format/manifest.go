@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// ManifestName is the only commit point of a data set: a generation exists when this object names its tables.
+// ManifestName is the commit point of a data set: a generation exists once this object names its
+// tables.
 const ManifestName = "manifest.json"
 
-// ManifestFormat is what member "format" of manifest.json says in this version.
+// ManifestFormat is the value of member "format" of manifest.json in this version.
 const ManifestFormat = "shardtool/1"
 
 // maxShardName bounds a shard's name in bytes.
@@ -25,25 +26,26 @@ var (
 	sidecarPattern = regexp.MustCompile(`^(.+\.tar)\.([0-9a-f]{16})\.shidx$`)
 )
 
-// TablesName is the object name of tables with that hash.
+// TablesName returns the object name of tables with that hash.
 func TablesName(h Hash) string { return "manifest-" + hex.EncodeToString(h[:8]) + ".bin" }
 
-// KeysName is the object name of a keys table with that hash.
+// KeysName returns the object name of a keys table with that hash.
 func KeysName(h Hash) string { return "keys-" + hex.EncodeToString(h[:8]) + ".bin" }
 
-// SkippedName is the object name of a list of samples left out with that hash.
+// SkippedName returns the object name of a list of skipped samples with that hash.
 func SkippedName(h Hash) string { return "skipped-" + hex.EncodeToString(h[:8]) + ".jsonl" }
 
-// IsSkippedName recognises a list of samples left out.
+// IsSkippedName reports whether s is a name that SkippedName returns.
 func IsSkippedName(s string) bool { return skippedPattern.MatchString(s) }
 
-// IsTablesName and IsKeysName recognise the objects of all generations.
+// IsTablesName reports whether s is a name that TablesName returns.
 func IsTablesName(s string) bool { return tablesPattern.MatchString(s) }
 
-// IsKeysName recognises a keys table.
+// IsKeysName reports whether s is a name that KeysName returns.
 func IsKeysName(s string) bool { return keysPattern.MatchString(s) }
 
-// CheckShardName refuses shard names that could lead outside the data set or are not ours.
+// CheckShardName refuses names of shards that could lead outside the data set or have another
+// suffix.
 func CheckShardName(s string) error {
 	bad := s == "" || len(s) > maxShardName || s[0] == '/' || strings.ContainsAny(s, "\\\x00") || strings.Contains(s, "://")
 	for elem := range strings.SplitSeq(s, "/") {
@@ -58,8 +60,8 @@ func CheckShardName(s string) error {
 	return nil
 }
 
-// Summary is manifest.json: for people, and the name of the tables. Readers trust Format, Tables and Digest alone; the rest
-// must equal the tables.
+// Summary is manifest.json. Readers rely on Format, Tables and Digest alone; the other members are
+// for people and must equal the tables.
 type Summary struct {
 	Format       string       `json:"format"`
 	Tables       string       `json:"tables"`
@@ -73,7 +75,7 @@ type Summary struct {
 	Fields       []FieldTotal `json:"fields"`
 }
 
-// Encode is the one way to write a summary: two-space JSON and a newline.
+// Encode returns the only encoding of a summary: JSON indented by two spaces, and a newline.
 func (s *Summary) Encode() []byte {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -82,7 +84,8 @@ func (s *Summary) Encode() []byte {
 	return append(b, '\n')
 }
 
-// DecodeSummary reads manifest.json. Unknown members are ignored, a format of another major is ErrVersion.
+// DecodeSummary decodes manifest.json. It ignores unknown members; another major format is
+// ErrVersion.
 func DecodeSummary(src []byte) (*Summary, error) {
 	var s Summary
 	if err := json.Unmarshal(src, &s); err != nil {
@@ -92,30 +95,30 @@ func DecodeSummary(src []byte) (*Summary, error) {
 		if strings.HasPrefix(s.Format, "shardtool/") {
 			return nil, fmt.Errorf("%w: %s says %q, this program reads %q: use a newer shardtool", ErrVersion, ManifestName, s.Format, ManifestFormat)
 		}
-		return nil, corruptf("%s is no manifest of shardtool: format %q", ManifestName, s.Format)
+		return nil, corruptf("%s is not a manifest of shardtool: format %q", ManifestName, s.Format)
 	}
 	if !IsTablesName(s.Tables) {
 		return nil, corruptf("%s names tables %q", ManifestName, s.Tables)
 	}
-	if _, err := ParseDigest(s.Digest); err != nil {
+	if _, err := parseDigest(s.Digest); err != nil {
 		return nil, err
 	}
 	return &s, nil
 }
 
-// DigestString is a digest as users see it: "sha256:" and hexadecimal.
+// DigestString returns a digest as users see it: "sha256:" and hexadecimal.
 func DigestString(h Hash) string { return "sha256:" + h.String() }
 
-// ParseDigest reads what DigestString wrote.
-func ParseDigest(s string) (Hash, error) {
+// parseDigest parses the result of DigestString.
+func parseDigest(s string) (Hash, error) {
 	rest, ok := strings.CutPrefix(s, "sha256:")
 	if !ok {
-		return Hash{}, corruptf("digest %q has no algorithm we know", s)
+		return Hash{}, corruptf("digest %q has an unknown algorithm", s)
 	}
 	return ParseHash(rest)
 }
 
-// FieldTotal is what a field adds up to over a data set.
+// FieldTotal is the sum over one field of a data set.
 type FieldTotal struct {
 	Name    string `json:"name"`
 	Samples uint64 `json:"samples"`
@@ -124,32 +127,34 @@ type FieldTotal struct {
 	Max     uint64 `json:"max"`
 }
 
-// ShardInfo is what the manifest says of a shard, its rows apart.
+// ShardInfo is what the manifest has of a shard, except its rows.
 type ShardInfo struct {
 	// Name is relative to the manifest.
 	Name string
-	// Size is the length of the object, Tail that of its index: the end of a .tar.zst, or the whole sidecar of a .tar.
+	// Size is the length of the object. Tail is that of its index: the end of a .tar.zst, or the
+	// whole sidecar of a .tar.
 	Size, Tail uint64
-	// Samples, Blocks and Rows count.
+	// Samples, Blocks and Rows are counts.
 	Samples, Blocks, Rows uint64
 	// Hash is the shard's identity.
 	Hash Hash
-	// Index is the identity of the shard's index; zero where an older program wrote the tables.
+	// Index is the identity of the shard's index; zero in tables of an older program.
 	Index IndexHash
-	// FirstKey and LastKey are the least and greatest of its keys; both empty in a shard without samples.
+	// FirstKey and LastKey are the least and the greatest key; both are empty in a shard without
+	// samples.
 	FirstKey, LastKey string
-	// Foreign: a plain .tar that another tool wrote, indexed where it lies.
+	// Foreign: a plain .tar that another tool wrote, indexed in place.
 	Foreign bool
-	// Sidecar is the part of the sidecar's hash that its name has; zero where the name has none.
+	// Sidecar is the part of the sidecar's hash in its name; zero if the name has none.
 	Sidecar SidecarTag
 }
 
-// SidecarTag is the first bytes of the SHA-256 of a sidecar. A sidecar whose name has it is never
-// replaced: an index with other bytes has another name.
+// SidecarTag is the first bytes of the SHA-256 of a sidecar. A sidecar with the tag in its name is
+// never replaced: an index with other bytes has another name.
 type SidecarTag [8]byte
 
-// IndexObject is the name of the object that ends with the shard's index: the shard itself, or the
-// sidecar of a plain one, x.tar.shidx or x.tar.<16 hex>.shidx for x.tar.
+// IndexObject returns the name of the object that ends with the shard's index: the shard itself, or
+// the sidecar of a plain one, which is x.tar.shidx or x.tar.<16 hex>.shidx for x.tar.
 func (s *ShardInfo) IndexObject() string {
 	switch {
 	case !s.Plain():
@@ -160,7 +165,7 @@ func (s *ShardInfo) IndexObject() string {
 	return SidecarName(s.Name, s.Sidecar)
 }
 
-// SidecarName is the name of a sidecar of that archive that has the tag in its name.
+// SidecarName returns the name of the sidecar of an archive with the tag in it.
 func SidecarName(archive string, tag SidecarTag) string {
 	return archive + "." + hex.EncodeToString(tag[:]) + ".shidx"
 }
@@ -175,10 +180,10 @@ func ParseSidecarName(name string) (archive string, tag SidecarTag, ok bool) {
 	return m[1], tag, err == nil
 }
 
-// Plain says whether the shard is an uncompressed .tar with a sidecar.
+// Plain reports whether the shard is an uncompressed .tar with a sidecar.
 func (s *ShardInfo) Plain() bool { return !strings.HasSuffix(s.Name, ZstdSuffix) }
 
-// objects is the length of the shard's objects: the sidecar of a plain one counts.
+// objects is the length of the shard's objects, a sidecar included.
 func (s *ShardInfo) objects() uint64 {
 	if s.Plain() {
 		return s.Size + s.Tail
@@ -192,20 +197,21 @@ type ShardEntry struct {
 	Rows []Row
 }
 
-// Manifest is everything the tables of one generation say.
+// Manifest is the content of the tables of one generation.
 type Manifest struct {
-	// Generation counts from 1; Parent names the tables of the generation before, empty for the first.
+	// Generation counts from 1. Parent names the tables of the generation before; it is empty for
+	// the first.
 	Generation uint64
 	Parent     string
 	Shards     []ShardEntry
 	Fields     []FieldTotal
 	Attributes []Attribute
 	Meta       Metadata
-	// Keys is the hash of the keys table; zero when there is none.
+	// Keys is the hash of the keys table; zero if there is none.
 	Keys Hash
 }
 
-// KeysName is the object name of the keys table, or empty.
+// KeysName returns the object name of the keys table, or "" if there is none.
 func (m *Manifest) KeysName() string {
 	if m.Keys == (Hash{}) {
 		return ""
@@ -244,17 +250,18 @@ var tablesSections = map[string]bool{
 
 // Part is a range of consecutive shards whose rows are read together.
 type Part struct {
-	// FirstShard, FirstBlock and FirstSample place the part in the data set.
+	// FirstShard, FirstBlock and FirstSample are its place in the data set.
 	FirstShard, FirstBlock, FirstSample uint64
-	// Shards, Rows, Blocks and Samples count.
+	// Shards, Rows, Blocks and Samples are counts.
 	Shards, Rows, Blocks, Samples uint64
-	// Bytes is the length of the part's objects, sidecars included, Decoded that of their blocks once decoded.
+	// Bytes is the length of the part's objects, sidecars included. Decoded is the length of their
+	// decoded blocks.
 	Bytes, Decoded uint64
 }
 
-// EncodeTables returns the tables' bytes, their hash and the digest of the data set.
+// EncodeTables returns the bytes of the tables, their hash and the digest of the data set.
 func EncodeTables(m *Manifest) (tables []byte, name, digest Hash, err error) {
-	digest = Digest(m.Shards)
+	digest = m.digest()
 	head := binary.LittleEndian.AppendUint64(nil, m.Generation)
 	head = appendString(head, m.Parent)
 	head = append(append(head, digest[:]...), m.Keys[:]...)
@@ -316,9 +323,9 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 		if s.Foreign {
 			foreign[i/8] |= 1 << (i % 8)
 		}
-		total, err := CheckRows(s.Rows)
+		total, err := checkRows(s.Rows)
 		if err != nil {
-			return nil, p, Position(err, s.Name, -1, -1, "")
+			return nil, p, InShard(s.Name, err)
 		}
 		names, keys = append(names, s.Name), append(keys, s.FirstKey, s.LastKey)
 		size, tail = append(size, s.Size), append(tail, s.Tail)

@@ -87,7 +87,7 @@ func TestObjectNames(t *testing.T) {
 			t.Errorf("hash %q: %v", s, err)
 		}
 	}
-	if back, err := ParseDigest(DigestString(h)); err != nil || back != h {
+	if back, err := parseDigest(DigestString(h)); err != nil || back != h {
 		t.Errorf("digest: %v, %v", back, err)
 	}
 }
@@ -108,7 +108,7 @@ func TestDigest(t *testing.T) {
 		b = append(b, s.Hash[:]...)
 	}
 	want := Hash(sha256.Sum256(b))
-	if got := Digest(m.Shards); got != want {
+	if got := m.digest(); got != want {
 		t.Errorf("digest %v, want %v", got, want)
 	}
 	for what, edit := range map[string]func(){
@@ -116,7 +116,7 @@ func TestDigest(t *testing.T) {
 		"codec": func() { m.Shards[2].Rows[0].Codec = CodecRaw }, "stored": func() { m.Shards[2].Rows[0].Stored++ }, "crc": func() { m.Shards[2].Rows[0].CRC++ },
 		"metadata": func() { m.Meta = nil }, "generation": func() { m.Generation++ }, "first key": func() { m.Shards[2].FirstKey = "x" },
 	} {
-		if edit(); Digest(m.Shards) != want {
+		if edit(); m.digest() != want {
 			t.Errorf("%s is in the digest", what)
 		}
 	}
@@ -124,12 +124,12 @@ func TestDigest(t *testing.T) {
 		"hash": func() { m.Shards[1].Hash[5] ^= 1 }, "samples of a block": func() { m.Shards[2].Rows[0].Samples++ },
 		"samples": func() { m.Shards[2].Samples++ }, "blocks": func() { m.Shards[2].Blocks++ }, "order": func() { m.Shards[0], m.Shards[1] = m.Shards[1], m.Shards[0] },
 	} {
-		before := Digest(m.Shards)
-		if edit(); Digest(m.Shards) == before {
+		before := m.digest()
+		if edit(); m.digest() == before {
 			t.Errorf("%s is not in the digest", what)
 		}
 	}
-	if Digest(nil) == Digest(m.Shards[:1]) {
+	if (&Manifest{}).digest() == (&Manifest{Shards: m.Shards[:1]}).digest() {
 		t.Error("no shards")
 	}
 	var h ShardHasher
@@ -186,7 +186,7 @@ func TestIndexBuilder(t *testing.T) {
 		t.Fatal(err)
 	}
 	ix := b.Finish(nil)
-	if len(ix.Fields) != 2 || len(ix.Shapes) != 2 || ix.Samples() != 2 || len(ix.Attributes) != 1 || len(ix.Sizes[0]) != 2 {
+	if len(ix.Fields) != 2 || len(ix.Shapes) != 2 || len(ix.Keys) != 2 || len(ix.Attributes) != 1 || len(ix.Sizes[0]) != 2 {
 		t.Errorf("index %+v", ix)
 	}
 	// An index that does not fit its rows is not written.

@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// MaxName bounds key and field together, in bytes: PATH_MAX of Linux, so that every member can be extracted.
+// MaxName bounds key and field together, in bytes. It is PATH_MAX of Linux, so that every member
+// can be extracted.
 const MaxName = 4096
 
-// SplitName divides a member's name into the sample's key and the field: the key is the path up to the first dot of the
-// base name, the field what follows that dot. A base name without a dot has the empty field (SPEC 2.1). Both are slices of
-// name.
+// SplitName divides a member's name into the sample's key and the field: the key is the path up to
+// the first dot of the base name, the field what follows that dot. A base name without a dot has
+// the empty field (SPEC 2.1). Both results are slices of name.
 func SplitName(name []byte) (key, field []byte) {
 	base := bytes.LastIndexByte(name, '/') + 1
 	dot := bytes.IndexByte(name[base:], '.')
@@ -21,7 +22,8 @@ func SplitName(name []byte) (key, field []byte) {
 	return name[:base+dot], name[base+dot+1:]
 }
 
-// JoinName is the member's name of a field: key "." field, or the key alone for the empty field.
+// JoinName returns the member's name of a field: key "." field, or the key alone for the empty
+// field.
 func JoinName(key, field string) string {
 	if field == "" {
 		return key
@@ -29,9 +31,9 @@ func JoinName(key, field string) string {
 	return key + "." + field
 }
 
-// CheckKey says whether a key can be stored and read back as it is: a relative path without empty, "." or ".." elements,
-// whose last element has no dot (it would split there), at most MaxName bytes, no NUL. The error wraps ErrName and says
-// what to do.
+// CheckKey checks that a key can be stored and read back unchanged: it is a relative path of at
+// most MaxName bytes without NUL, without empty, "." or ".." elements, and without a dot in its
+// last element, which would split there. The error wraps ErrName and tells the user what to do.
 func CheckKey(key string) error {
 	bad := func(why string) error { return fmt.Errorf("%w: key %q %s", ErrName, key, why) }
 	switch {
@@ -64,9 +66,9 @@ func CheckKey(key string) error {
 	}
 }
 
-// CheckMember says whether the name of a member in a block gives a key that CheckKey accepts. The
-// error wraps ErrCorrupt: no writer puts another name there, and a tool that extracted it could be
-// led outside its folder. It allocates only when it fails.
+// CheckMember checks that the name of a member in a block gives a key that CheckKey accepts. The
+// error wraps ErrCorrupt: no writer stores another name, and a tool that extracted it could be led
+// outside its folder. It allocates only if it fails.
 func CheckMember(name []byte) error {
 	rest := name
 	bad := len(name) > MaxName || bytes.IndexByte(name, 0) >= 0
@@ -80,12 +82,13 @@ func CheckMember(name []byte) error {
 		rest = rest[i+1:]
 	}
 	if bad || len(rest) == 0 || rest[0] == '.' {
-		return corruptf("a member has the name %.100q, which is no key and field", name)
+		return corruptf("a member has the name %.100q, which is not a key and a field", name)
 	}
 	return nil
 }
 
-// CheckField says whether a field name can be stored: no slash, no NUL, at most MaxName bytes. The empty field is allowed.
+// CheckField checks that a field name can be stored: no slash, no NUL, at most MaxName bytes. The
+// empty field is allowed.
 func CheckField(field string) error {
 	switch {
 	case len(field) > MaxName:

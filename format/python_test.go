@@ -8,7 +8,8 @@ import (
 	"github.com/shardtool/shardtool/internal/programs"
 )
 
-// TestSecondReader runs the reader that was written in Python from SPEC.md alone over the golden data set and all vectors.
+// TestSecondReader runs the reader that was written in Python from SPEC.md alone over the golden
+// data set and all vectors.
 func TestSecondReader(t *testing.T) {
 	programs.Need(t, "python3", "zstd")
 	out, err := exec.Command("python3", "../python/format_check.py", "../testdata/spec").CombinedOutput()

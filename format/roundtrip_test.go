@@ -124,8 +124,9 @@ func checkOffsets(t *testing.T, s *testShard, samples []testSample) {
 	}
 }
 
-// TestBigBlocks: blocks of several frames, on both sides of the limits for Single_Segment and for frames.
-// TestSkippedSection: the list of samples left out comes back, also for readers that know nothing of it.
+// TestBigBlocks: blocks of several frames, on both sides of the limits for Single_Segment and for
+// frames. TestSkippedSection: the list of samples left out comes back, also for readers that know
+// nothing of it.
 func TestSkippedSection(t *testing.T) {
 	var b IndexBuilder
 	if err := b.AddSample("k", []FieldSize{{Name: "txt"}}, nil); err != nil {
@@ -182,8 +183,8 @@ func TestBigBlocks(t *testing.T) {
 	}
 }
 
-// TestLevels: every level stores the same content, and gives the same bytes from a fresh encoder, from a used one, and from
-// several at once.
+// TestLevels: every level stores the same content, and gives the same bytes from a fresh encoder,
+// from a used one, and from several at once.
 func TestLevels(t *testing.T) {
 	samples := append(corpora()["text"][:500:500], corpora()["images"]...)
 	other := corpora()["shapes"]
@@ -218,7 +219,8 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestCodecChoice: what compression does not shrink by a 32nd is stored raw, at every level, and little else.
+// TestCodecChoice: what compression does not shrink by a 32nd is stored raw, at every level, and
+// little else.
 func TestCodecChoice(t *testing.T) {
 	frame := func(data []byte) *BlockBuilder {
 		var b BlockBuilder
@@ -247,7 +249,8 @@ func TestCodecChoice(t *testing.T) {
 	}
 }
 
-// TestRawFrame: payloads of up to 128 KiB lie whole in one raw block, wherever members fall; the frame is valid zstd.
+// TestRawFrame: payloads of up to 128 KiB lie whole in one raw block, wherever members fall; the
+// frame is valid zstd.
 func TestRawFrame(t *testing.T) {
 	d := NewDecoder(true)
 	defer d.Close()

@@ -10,7 +10,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Version of the format that this package writes. A reader refuses another major and ignores a newer minor.
+// Version of the format that this package writes. A reader refuses another major and ignores a
+// newer minor.
 const (
 	Major = 1
 	Minor = 0
@@ -35,13 +36,13 @@ const (
 	typeSkipped = "SKIP" // list of the samples left out
 )
 
-// section is a directory row with what it points at. The payload is held either raw (when writing) or stored.
+// section is a row of a directory. The payload that it describes is stored or, when writing, raw.
 type section struct {
 	kind     string
 	part     uint32
 	critical bool
 	codec    Codec
-	encoding Encoding
+	encoding encoding
 	off      uint64
 	stored   uint32
 	raw      uint32
@@ -54,17 +55,18 @@ const (
 	flagCritical = 1
 )
 
-// rawSection is a section to be written: its bytes, and where they change their nature (compressed apart).
+// rawSection is a section to be written: its bytes, and the offsets at which their statistics
+// change. The pieces between are compressed apart.
 type rawSection struct {
 	kind     string
 	part     uint32
 	critical bool
-	encoding Encoding
+	encoding encoding
 	raw      []byte
 	cuts     []int
 }
 
-// columnSection encodes integers the way that is smaller once compressed.
+// columnSection encodes integers in the way that is smaller once compressed.
 func columnSection(kind string, part uint32, critical bool, v []uint64) rawSection {
 	s := rawSection{kind: kind, part: part, critical: critical}
 	s.raw = appendPlanes(nil, v, &s.cuts)
@@ -73,7 +75,7 @@ func columnSection(kind string, part uint32, critical bool, v []uint64) rawSecti
 		return s
 	}
 	if d := dictionary(v); d != nil {
-		alt := rawSection{kind: kind, part: part, critical: critical, encoding: EncodingDictionary}
+		alt := rawSection{kind: kind, part: part, critical: critical, encoding: encodingDictionary}
 		alt.raw = appendDictionary(nil, v, d)
 		alt.cuts = []int{1 + 8*len(d)}
 		if alt.storedLen() < s.storedLen() {
@@ -83,7 +85,8 @@ func columnSection(kind string, part uint32, critical bool, v []uint64) rawSecti
 	return s
 }
 
-// sectionZstd compresses sections: one level for all, whatever the blocks have, so that an index is a function of content.
+// sectionZstd compresses sections. The level does not depend on that of the blocks, so that an
+// index is a function of its content.
 var sectionZstd = sync.OnceValue(func() *zstd.Encoder {
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
 		zstd.WithSingleSegment(true), zstd.WithWindowSize(maxSingle), zstd.WithEncoderCRC(false),
@@ -94,7 +97,8 @@ var sectionZstd = sync.OnceValue(func() *zstd.Encoder {
 	return z
 })
 
-// compress returns zstd frames, one for each piece between cuts, at most 8 MiB each; or nil when that saves nothing.
+// compress returns one zstd frame for each piece between cuts, of at most 8 MiB each, or nil if
+// that saves nothing.
 func (s *rawSection) compress() []byte {
 	if len(s.raw) < 64 {
 		return nil
@@ -122,7 +126,8 @@ func (s *rawSection) storedLen() int {
 	return len(s.raw)
 }
 
-// appendSections appends the payloads of secs to dst and returns their directory rows; base is the offset of dst[0].
+// appendSections appends the payloads of secs to dst and returns their directory rows; base is the
+// offset of dst[0].
 func appendSections(dst []byte, base uint64, secs []rawSection) ([]byte, []section, error) {
 	var dir []section
 	for i := range secs {
@@ -183,14 +188,15 @@ func decodeDirectoryHeader(src []byte, magic string) (sections int, err error) {
 	return int(n), nil
 }
 
-// decodeDirectory reads a directory from the front of src. known says which types this reader understands.
+// decodeDirectory decodes a directory at the front of src. known reports which types this reader
+// understands.
 func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]section, error) {
 	n, err := decodeDirectoryHeader(src, magic)
 	if err != nil {
 		return nil, err
 	}
 	if len(src) < directoryLen(n) {
-		return nil, corruptf("directory of %d sections is cut", n)
+		return nil, corruptf("directory of %d sections is truncated", n)
 	}
 	body := src[:directoryLen(n)-4]
 	if Checksum(body) != binary.LittleEndian.Uint32(src[len(body):]) {
@@ -199,18 +205,18 @@ func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]
 	dir := make([]section, 0, n)
 	for p := body[dirHeaderLen:]; len(p) > 0; p = p[dirEntryLen:] {
 		s := section{
-			kind: string(p[:4]), critical: p[4]&flagCritical != 0, codec: Codec(p[5]), encoding: Encoding(p[6]),
+			kind: string(p[:4]), critical: p[4]&flagCritical != 0, codec: Codec(p[5]), encoding: encoding(p[6]),
 			part: binary.LittleEndian.Uint32(p[8:]), off: binary.LittleEndian.Uint64(p[12:]),
 			stored: binary.LittleEndian.Uint32(p[20:]), raw: binary.LittleEndian.Uint32(p[24:]), crc: binary.LittleEndian.Uint32(p[28:]),
 		}
 		if !known(s.kind) {
 			if s.critical {
-				return nil, fmt.Errorf("%w: section %q is needed to read this index and unknown here: use a newer shardtool", ErrVersion, s.kind)
+				return nil, fmt.Errorf("%w: this index needs section %q, which is unknown: use a newer shardtool", ErrVersion, s.kind)
 			}
 			dir = append(dir, s)
 			continue
 		}
-		if s.codec > CodecZstd || s.encoding > EncodingDictionary {
+		if s.codec > CodecZstd || s.encoding > encodingDictionary {
 			return nil, fmt.Errorf("%w: section %s has codec %d, encoding %d", ErrVersion, s.kind, s.codec, s.encoding)
 		}
 		if p[7] != 0 || p[4]&^flagCritical != 0 || (s.codec == CodecBytes && s.raw != s.stored) ||
@@ -222,8 +228,8 @@ func decodeDirectory(src []byte, magic string, known func(kind string) bool) ([]
 	return dir, nil
 }
 
-// contiguous checks that sections follow one another from begin to end without a gap: every byte belongs to something that
-// is checked.
+// contiguous checks that sections follow one another from begin to end without a gap, so that every
+// byte belongs to a section and is checked.
 func contiguous(dir []section, begin, end uint64) error {
 	for _, s := range dir {
 		if s.off != begin || uint64(s.stored) > end-begin {
@@ -237,7 +243,7 @@ func contiguous(dir []section, begin, end uint64) error {
 	return nil
 }
 
-// sectionUnzstd decodes sections; DecodeAll may be called concurrently.
+// sectionUnzstd decodes sections. DecodeAll may be called concurrently.
 var sectionUnzstd = sync.OnceValue(func() *zstd.Decoder {
 	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true),
 		zstd.WithDecoderMaxMemory(math.MaxUint32), zstd.WithDecoderMaxWindow(2*maxSingle))
@@ -270,7 +276,7 @@ func (s *section) payload(stored []byte) ([]byte, error) {
 
 // column reads n integers that fill a section.
 func (s *section) column(raw []byte, n int) ([]uint64, error) {
-	if s.encoding == EncodingDictionary {
+	if s.encoding == encodingDictionary {
 		v, err := decodeDictionary(raw, n)
 		if err != nil {
 			return nil, fmt.Errorf("section %s: %w", s.kind, err)

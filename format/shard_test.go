@@ -55,7 +55,8 @@ type packOptions struct {
 	Meta  Metadata
 }
 
-// testShard is a packed shard. Data is blocks and end-of-archive; Tail follows it, or is the sidecar.
+// testShard is a packed shard. Data is blocks and end-of-archive; Tail follows it, or is the
+// sidecar.
 type testShard struct {
 	Data, Tail []byte
 	Index      *ShardIndex
@@ -153,8 +154,8 @@ func appendFrameOf(t testing.TB, e *Encoder, out *testShard, b *BlockBuilder, fr
 	return row
 }
 
-// checkShard is a full check of a compressed shard: index, frames, end-of-archive, and every decoded byte that is no payload.
-// It returns the content as read through the index.
+// checkShard is a full check of a compressed shard: index, frames, end-of-archive, and every
+// decoded byte that is no payload. It returns the content as read through the index.
 func checkShard(obj []byte) ([]testSample, error) {
 	t, need, err := ParseTail(obj, int64(len(obj)))
 	if err != nil {
@@ -202,7 +203,7 @@ func checkData(t *Tail, data, index []byte) ([]testSample, error) {
 	)
 	for row := 0; row < len(ix.Rows); {
 		n := int(ix.Rows[row].Samples)
-		c := NewContentChecker(ix.Cursors([]int{first})[0], n)
+		c := NewBlockChecker(ix.Cursors([]int{first})[0], n)
 		var block []byte
 		for {
 			r := ix.Rows[row]
@@ -310,8 +311,8 @@ func words(seed uint64, n int) []byte {
 	return p[:n]
 }
 
-// small is a shard of a few KB that has a bit of everything: shapes, attributes with absences, a long and a non-UTF-8 name,
-// an empty payload, a block of two frames, compressed and raw ones.
+// small is a shard of a few KB that has a bit of everything: shapes, attributes with absences, a
+// long and a non-UTF-8 name, an empty payload, a block of two frames, compressed and raw ones.
 func small() []testSample {
 	return []testSample{
 		one("a/0001", "json", `{"n":1}`, "txt", "first").with(integer("age", -3), label("class", "cat"), number("weight", 0.5)),

@@ -3,19 +3,21 @@ package format
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
-// ReadRange fills p with an object's bytes from off on, or fails. It is how this package reads what is too large to be
-// handed over whole; the caller binds it to an object and a context.
+// ReadRange fills p with an object's bytes from offset off, or fails. The caller binds it to an
+// object and a context.
 type ReadRange func(p []byte, off int64) error
 
-// Tables reads a generation's tables part by part: opening takes the directory and the totals, which is a range or two
-// whatever the size of the data set. Its methods may be called from many goroutines when ReadRange may.
+// Tables reads the tables of a generation part by part. Opening them reads the directory and the
+// totals, in one or two ranges whatever the size of the data set. Its methods are safe for
+// concurrent use if the ReadRange is.
 type Tables struct {
 	Generation uint64
 	Parent     string
 	Digest     Hash
-	// Keys is the hash of the keys table; zero when there is none.
+	// Keys is the hash of the keys table; zero if there is none.
 	Keys       Hash
 	Fields     []FieldTotal
 	Attributes []Attribute
@@ -32,7 +34,8 @@ type Tables struct {
 	at   map[sectionID]int
 }
 
-// firstRead is how much of the tables' front to read at once: directory and totals of a data set of some 500,000 blocks.
+// firstRead is how much of the tables' front is read first: the directory and the totals of a data
+// set of some 500,000 blocks.
 const firstRead = 32 << 10
 
 // OpenTables reads the directory and the totals of tables of that size.
@@ -148,7 +151,7 @@ func (t *Tables) decodeParts(raw []byte) error {
 	for i := range n {
 		p := Part{Shards: cols[0][i], Rows: cols[1][i], Blocks: cols[2][i], Samples: cols[3][i], Bytes: cols[4][i], Decoded: cols[5][i]}
 		p.FirstShard, p.FirstBlock, p.FirstSample = t.Shards, t.Blocks, t.Samples
-		const limit = 1 << 56 // keeps sums of 2^8 and more parts, and products with small factors, inside 64 bits
+		const limit = 1 << 56 // keeps sums of 2^8 and more parts, and products with small factors, within 64 bits
 		if p.Shards > limit || p.Rows > limit || p.Blocks > p.Rows || p.Samples > limit || p.Bytes > limit || p.Decoded > limit ||
 			t.Shards > limit || t.Blocks > limit || t.Samples > limit || t.Bytes > limit || t.Decoded > limit {
 			return corruptf("part %d has impossible totals", i)
@@ -186,7 +189,7 @@ func (t *Tables) find(kind string, part uint32) *section {
 }
 
 func (t *Tables) load(s *section) ([]byte, error) {
-	stored := make([]byte, s.stored) // contiguous has held it against the object's size
+	stored := make([]byte, s.stored) // contiguous has compared it with the object's size
 	if err := t.read(stored, int64(s.off)); err != nil {
 		return nil, err
 	}
@@ -194,7 +197,7 @@ func (t *Tables) load(s *section) ([]byte, error) {
 	return raw, At(int64(s.off), err)
 }
 
-// group reads the consecutive sections of one part that are of the given kinds with a single range.
+// group reads consecutive sections of one part, those of the given kinds, in a single range.
 func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, []byte, error), error) {
 	var secs []*section
 	for _, k := range kinds {
@@ -208,7 +211,7 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, 
 	for _, s := range secs {
 		begin, end = min(begin, s.off), max(end, s.off+uint64(s.stored))
 	}
-	buf := make([]byte, end-begin) // contiguous has held both against the object's size
+	buf := make([]byte, end-begin) // contiguous has compared both with the object's size
 	if err := t.read(buf, int64(begin)); err != nil {
 		return nil, err
 	}
@@ -219,19 +222,17 @@ func (t *Tables) group(part int, kinds ...string) (func(kind string) (*section, 
 	}, nil
 }
 
-// LoadShards reads what the tables say of a part's shards, rows apart.
+// LoadShards reads what the tables have of a part's shards, except their rows.
 func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	kinds := []string{typeNames, typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows, typeHashes, typeKeyRange}
-	foreign, sidecars := t.find(typeForeign, uint32(part)) != nil, t.find(typeSidecars, uint32(part)) != nil
-	if foreign {
-		kinds = append(kinds, typeForeign)
-	}
-	if sidecars {
-		kinds = append(kinds, typeSidecars)
-	}
-	indexed := t.find(typeIndexHash, uint32(part)) != nil
-	if indexed {
-		kinds = append(kinds, typeIndexHash)
+	optional := []struct {
+		kind   string
+		decode func(raw []byte, shards []ShardInfo) error
+	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}}
+	for _, o := range optional {
+		if t.find(o.kind, uint32(part)) != nil {
+			kinds = append(kinds, o.kind)
+		}
 	}
 	get, err := t.group(part, kinds...)
 	if err != nil {
@@ -246,53 +247,18 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 		return nil, corruptf("part %d has %d bytes of hashes for %d shards", part, len(hashes), p.Shards)
 	}
 	shards := make([]ShardInfo, p.Shards)
-	var samples, blocks, rows uint64
-	for kind, set := range map[string]func(s *ShardInfo, v uint64){
-		typeObjSize: func(s *ShardInfo, v uint64) { s.Size = v }, typeTailLen: func(s *ShardInfo, v uint64) { s.Tail = v },
-		typeShardSmp:  func(s *ShardInfo, v uint64) { s.Samples = v; samples += v },
-		typeShardBlk:  func(s *ShardInfo, v uint64) { s.Blocks = v; blocks += v },
-		typeShardRows: func(s *ShardInfo, v uint64) { s.Rows = v; rows += v },
-	} {
-		s, raw, err := get(kind)
-		if err != nil {
-			return nil, err
-		}
-		v, err := s.column(raw, len(shards))
-		if err != nil {
-			return nil, err
-		}
-		for i := range shards {
-			const limit = 1 << 40 // sums over all shards that fit in memory stay inside 64 bits
-			if v[i] > limit && kind != typeObjSize && kind != typeTailLen {
-				return nil, corruptf("shard %d of part %d has %d in section %s", i, part, v[i], kind)
+	if err := t.shardColumns(part, shards, get); err != nil {
+		return nil, err
+	}
+	for _, o := range optional {
+		if slices.Contains(kinds, o.kind) {
+			_, raw, err := get(o.kind)
+			if err == nil {
+				err = o.decode(raw, shards)
 			}
-			set(&shards[i], v[i])
-		}
-	}
-	if samples != p.Samples || blocks != p.Blocks || rows != p.Rows {
-		return nil, corruptf("shards of part %d add up to %d samples, %d blocks, %d rows", part, samples, blocks, rows)
-	}
-	if foreign {
-		_, bits, err := get(typeForeign)
-		if err == nil {
-			err = decodeForeign(bits, shards)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if sidecars {
-		_, tags, err := get(typeSidecars)
-		if err == nil {
-			err = decodeSidecars(tags, shards)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if indexed {
-		if err := indexHashes(shards, get); err != nil {
-			return nil, err
+			if err != nil {
+				return nil, err
+			}
 		}
 	}
 	_, raw, err := get(typeNames)
@@ -310,7 +276,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	bytes := uint64(0)
+	objects := uint64(0)
 	for i := range shards {
 		s := &shards[i]
 		s.Name, s.FirstKey, s.LastKey = names[i], keys[2*i], keys[2*i+1]
@@ -320,20 +286,60 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 		}
 		const limit = 1 << 56
 		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign || s.Sidecar != SidecarTag{})) {
-			return nil, Position(corruptf("object of %d bytes with an index of %d", s.Size, s.Tail), s.Name, -1, -1, "")
+			return nil, InShard(s.Name, corruptf("object of %d bytes with an index of %d", s.Size, s.Tail))
 		}
-		bytes += s.objects()
+		objects += s.objects()
 	}
-	if bytes != p.Bytes {
-		return nil, corruptf("shards of part %d add up to %d bytes, not %d", part, bytes, p.Bytes)
+	if objects != p.Bytes {
+		return nil, corruptf("shards of part %d add up to %d bytes, not %d", part, objects, p.Bytes)
 	}
 	return shards, nil
 }
 
-// decodeForeign reads which shards of a part are foreign: a bit each.
+// shardColumns reads the lengths and the counts of a part's shards, and compares the sums with
+// those of the part. The order of the columns decides which error damage to several of them gives.
+func (t *Tables) shardColumns(part int, shards []ShardInfo, get func(kind string) (*section, []byte, error)) error {
+	const (
+		anyLength = math.MaxUint64
+		count     = 1 << 40 // sums over all shards that fit in memory stay inside 64 bits
+	)
+	var sum ShardInfo
+	for _, c := range []struct {
+		kind  string
+		limit uint64
+		set   func(s *ShardInfo, v uint64)
+	}{
+		{typeObjSize, anyLength, func(s *ShardInfo, v uint64) { s.Size = v }},
+		{typeTailLen, anyLength, func(s *ShardInfo, v uint64) { s.Tail = v }},
+		{typeShardSmp, count, func(s *ShardInfo, v uint64) { s.Samples = v; sum.Samples += v }},
+		{typeShardBlk, count, func(s *ShardInfo, v uint64) { s.Blocks = v; sum.Blocks += v }},
+		{typeShardRows, count, func(s *ShardInfo, v uint64) { s.Rows = v; sum.Rows += v }},
+	} {
+		s, raw, err := get(c.kind)
+		if err != nil {
+			return err
+		}
+		v, err := s.column(raw, len(shards))
+		if err != nil {
+			return err
+		}
+		for i := range shards {
+			if v[i] > c.limit {
+				return corruptf("shard %d of part %d has %d in section %s", i, part, v[i], c.kind)
+			}
+			c.set(&shards[i], v[i])
+		}
+	}
+	if p := t.Parts[part]; sum.Samples != p.Samples || sum.Blocks != p.Blocks || sum.Rows != p.Rows {
+		return corruptf("shards of part %d add up to %d samples, %d blocks, %d rows", part, sum.Samples, sum.Blocks, sum.Rows)
+	}
+	return nil
+}
+
+// decodeForeign decodes which shards of a part are foreign: one bit each.
 func decodeForeign(bits []byte, shards []ShardInfo) error {
 	if len(bits) != (len(shards)+7)/8 || len(shards)%8 != 0 && bits[len(bits)-1]>>(len(shards)%8) != 0 {
-		return corruptf("section %s has %d bytes for %d shards, or bits of none", typeForeign, len(bits), len(shards))
+		return corruptf("section %s has %d bytes for %d shards, or bits of others", typeForeign, len(bits), len(shards))
 	}
 	for i := range shards {
 		shards[i].Foreign = bits[i/8]>>(i%8)&1 != 0
@@ -341,7 +347,7 @@ func decodeForeign(bits []byte, shards []ShardInfo) error {
 	return nil
 }
 
-// decodeSidecars reads the tags in the names of a part's sidecars.
+// decodeSidecars decodes the tags in the names of a part's sidecars.
 func decodeSidecars(tags []byte, shards []ShardInfo) error {
 	const n = len(SidecarTag{})
 	if len(tags) != n*len(shards) {
@@ -353,12 +359,8 @@ func decodeSidecars(tags []byte, shards []ShardInfo) error {
 	return nil
 }
 
-// indexHashes reads the identities of a part's indexes.
-func indexHashes(shards []ShardInfo, get func(kind string) (*section, []byte, error)) error {
-	_, raw, err := get(typeIndexHash)
-	if err != nil {
-		return err
-	}
+// decodeIndexHashes decodes the identities of a part's indexes.
+func decodeIndexHashes(raw []byte, shards []ShardInfo) error {
 	if len(raw) != 2*len(Hash{})*len(shards) {
 		return corruptf("section %s has %d bytes for %d shards", typeIndexHash, len(raw), len(shards))
 	}
@@ -369,8 +371,8 @@ func indexHashes(shards []ShardInfo, get func(kind string) (*section, []byte, er
 	return nil
 }
 
-// LoadRows reads the rows of all shards of a part, one after the other; shards is what LoadShards gave for it, and each
-// shard's rows have been held against it.
+// LoadRows reads the rows of all shards of a part, in order. shards is the result of LoadShards for
+// the part; each shard's rows are compared with it.
 func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	get, err := t.group(part, typeStored, typeDecoded, typeSamples, typeCodec, typeCRC)
 	if err != nil {
@@ -387,7 +389,7 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	decoded := uint64(0)
 	rest := rows
 	for _, s := range shards {
-		total, err := CheckRows(rest[:s.Rows])
+		total, err := checkRows(rest[:s.Rows])
 		if err == nil {
 			err = checkCodecs(rest[:s.Rows], s.Plain())
 		}
@@ -398,7 +400,7 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 				total.Stored, total.Blocks, total.Samples, s.Size, s.Blocks, s.Samples)
 		}
 		if err != nil {
-			return nil, Position(err, s.Name, -1, -1, "")
+			return nil, InShard(s.Name, err)
 		}
 		decoded += total.Decoded
 		rest = rest[s.Rows:]
@@ -409,15 +411,15 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	return rows, nil
 }
 
-// LoadSamples reads the samples of each row of a part, held against the decoded bytes of its block:
-// all the order needs, two or three bytes a block.
+// LoadSamples reads the samples of each row of a part and compares them with the decoded bytes of
+// its block. It is all that the order needs: two or three bytes a block.
 func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 	p := t.Parts[part]
 	get, err := t.group(part, typeDecoded, typeSamples)
 	if err != nil {
 		return nil, err
 	}
-	// At least a byte a row: where all samples are 0 there is no row.
+	// The section has at least a byte a row: if all samples are 0 there is no row.
 	if s := t.find(typeSamples, uint32(part)); p.Rows > uint64(s.raw) {
 		return nil, corruptf("part %d has %d rows in a section of %d bytes", part, p.Rows, s.raw)
 	}
@@ -455,7 +457,7 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 	return rows, nil
 }
 
-// Load reads all parts and holds the digest against them.
+// Load reads all parts and compares the digest with that of their shards.
 func (t *Tables) Load() (*Manifest, error) {
 	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, Meta: t.Meta, Keys: t.Keys}
 	for part := range t.Parts {
@@ -472,13 +474,13 @@ func (t *Tables) Load() (*Manifest, error) {
 			rows = rows[s.Rows:]
 		}
 	}
-	if d := Digest(m.Shards); d != t.Digest {
+	if d := m.digest(); d != t.Digest {
 		return nil, corruptf("the shards' digest is %v, section %s says %v", d, typeHead, t.Digest)
 	}
 	return m, nil
 }
 
-// Summary is the manifest.json that publishes these tables under that name.
+// Summary returns the manifest.json that publishes these tables under that name.
 func (t *Tables) Summary(name string) *Summary {
 	fields := t.Fields
 	if fields == nil {

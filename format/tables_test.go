@@ -8,10 +8,12 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
-// testManifest describes shards of the given numbers of rows; the first is plain, the second has no samples.
+// testManifest describes shards of the given numbers of rows; the first is plain, the second has no
+// samples.
 func testManifest(rows ...int) *Manifest {
 	m := &Manifest{Generation: 2, Parent: TablesName(BlockHash([]byte("parent"))), Keys: BlockHash([]byte("keys")),
 		Meta:       Metadata{"tool": "test", "options": "{}"},
@@ -38,7 +40,7 @@ func testManifest(rows ...int) *Manifest {
 			}
 			s.Rows = append(s.Rows, r)
 		}
-		total, err := CheckRows(s.Rows)
+		total, err := checkRows(s.Rows)
 		if err != nil {
 			panic(err)
 		}
@@ -89,7 +91,7 @@ func TestTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name != BlockHash(raw) || digest != Digest(want.Shards) {
+		if name != BlockHash(raw) || digest != want.digest() {
 			t.Fatal("name or digest")
 		}
 		tables, got, err := openTables(raw)
@@ -135,7 +137,7 @@ func checkTotals(t *testing.T, tables *Tables, m *Manifest) {
 		want.Bytes += s.objects()
 	}
 	if tables.Shards != want.Shards || tables.Blocks != want.Blocks || tables.Samples != want.Samples || tables.Bytes != want.Bytes ||
-		tables.Digest != Digest(m.Shards) || tables.PayloadBytes != 1<<40+2 {
+		tables.Digest != m.digest() || tables.PayloadBytes != 1<<40+2 {
 		t.Errorf("totals %+v", tables)
 	}
 	sum, err := DecodeSummary(tables.Summary(TablesName(BlockHash(nil))).Encode())
@@ -147,7 +149,8 @@ func checkTotals(t *testing.T, tables *Tables, m *Manifest) {
 	}
 }
 
-// TestTablesReads: opening takes one range, a part two more, whatever the number of shards; a failing read is reported.
+// TestTablesReads: opening takes one range, a part two more, whatever the number of shards; a
+// failing read is reported.
 func TestTablesReads(t *testing.T) {
 	raw := encodeTables(t, testManifest(PartRows, 0, PartRows, PartRows))
 	reads := 0
@@ -228,8 +231,8 @@ func buildTables(secs []rawSection, edit func(dir []section)) []byte {
 	return append(appendDirectory(nil, magicTables, dir), payload...)
 }
 
-// tablesMemory is the documented bound of what loading tables may allocate: names and keys are up to 6 KiB for the 32 bytes
-// of a shard's hash.
+// tablesMemory is the documented bound of what loading tables may allocate: names and keys are up
+// to 6 KiB for the 32 bytes of a shard's hash.
 func tablesMemory(input int) uint64 { return 512<<10 + 400*uint64(input) }
 
 func loadHostile(t testing.TB, raw []byte) (err error) {
@@ -264,7 +267,8 @@ func TestHostileTables(t *testing.T) {
 			e[i].raw = raw
 			err := loadHostile(t, buildTables(e, nil))
 			if err != nil && !sound(err) || err == nil && !slices.Contains(free, sec.kind) {
-				// A row's stored length may change with another's, and a raw frame be called a compressed one.
+				// A row's stored length may change with another's, and a raw frame be called a
+				// compressed one.
 				if err == nil && (sec.kind == typeStored || sec.kind == typeCodec || sec.kind == typeTailLen || sec.kind == typeObjSize) {
 					return
 				}
@@ -288,14 +292,15 @@ func TestHostileTables(t *testing.T) {
 	}
 }
 
-// TestHostileTotals puts hostile numbers where tables count, and zero-length sections where sections are read together.
+// TestHostileTotals puts hostile numbers where tables count, and zero-length sections where
+// sections are read together.
 func TestHostileTotals(t *testing.T) {
 	base := tableParts(t, encodeTables(t, testManifest(3, 0, 5)))
 	replace := func(kind string, raw []byte) []byte {
 		e := slices.Clone(base)
 		for i := range e {
 			if e[i].kind == kind {
-				e[i].raw, e[i].encoding = raw, EncodingPlanes
+				e[i].raw, e[i].encoding = raw, encodingPlanes
 			}
 		}
 		return buildTables(e, nil)
@@ -377,7 +382,7 @@ func manySamples(t *testing.T) []byte {
 	}
 	for i := range secs {
 		p := old.Parts[0]
-		column := func(v ...uint64) { secs[i].raw, secs[i].encoding = appendPlanes(nil, v, nil), EncodingPlanes }
+		column := func(v ...uint64) { secs[i].raw, secs[i].encoding = appendPlanes(nil, v, nil), encodingPlanes }
 		switch secs[i].kind {
 		case typeSamples:
 			column(many, 2)
@@ -391,4 +396,22 @@ func manySamples(t *testing.T) []byte {
 		}
 	}
 	return buildTables(secs, nil)
+}
+
+// TestTablesFirstDamage: of several damaged sections the first in the order of the file is
+// reported, every time.
+func TestTablesFirstDamage(t *testing.T) {
+	raw := encodeTables(t, testManifest(3, 40))
+	tables, err := OpenTables(readFrom(raw), int64(len(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{typeObjSize, typeTailLen, typeShardSmp, typeShardBlk, typeShardRows} {
+		raw[tables.find(kind, 0).off] ^= 1
+	}
+	for range 50 {
+		if _, err := tables.LoadShards(0); err == nil || !strings.Contains(err.Error(), "in section "+typeObjSize) {
+			t.Fatalf("%v, want section %s", err, typeObjSize)
+		}
+	}
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Names and sizes of what stands after the blocks (SPEC 4 and 5). They are part of the wire format.
+// Names and sizes of what follows the blocks (SPEC 4 and 5). They are part of the wire format.
 const (
 	magicLocator  = "SHRDLOC1"
 	magicHot      = "SHRDTOC1"
@@ -24,21 +24,24 @@ const (
 	locatorLen   = 8 + 2 + 2 + 4 + 6*8 + 4 + 4
 	locatorFrame = skipHeader + locatorLen
 
-	// flagForeign: the archive was written by another tool. Its members may be of any kind and stand anywhere.
+	// flagForeign: another tool wrote the archive. Its members may be of any kind and at any place.
 	flagForeign = 1 << 0
-	// flagsCritical are refused when set and unknown; the upper half may be ignored.
+	// flagsCritical are refused if set and unknown; unknown flags of the upper half are ignored.
 	flagsCritical = 1<<16 - 1
 
-	// maxForeignEnd bounds what stands behind the last block of a foreign archive.
+	// maxForeignEnd bounds what follows the last block of a foreign archive.
 	maxForeignEnd = 1 << 30
 
-	// TailGuess is how much of an object's end to read first: it holds the hot index of a shard of some 4,000 blocks.
+	// TailGuess is how much of an object's end to read first: the hot index of a shard of some
+	// 4,000 blocks fits in it.
 	TailGuess = 64 << 10
-	// TarSuffix ends the name of a plain shard, ZstdSuffix that of a compressed one, SidecarSuffix that of a plain shard's index.
+	// TarSuffix ends the name of a plain shard, ZstdSuffix that of a compressed one, SidecarSuffix
+	// that of a plain shard's index.
 	TarSuffix, ZstdSuffix, SidecarSuffix = ".tar", ".tar.zst", ".tar.shidx"
 )
 
-// EndOfArchive is what a writer puts after the last block: the two zero records of a plain tar, or the frame of them.
+// EndOfArchive returns what a writer puts after the last block: the two zero records of a plain
+// tar, or the zstd frame of them.
 func EndOfArchive(plain bool) []byte {
 	if plain {
 		return make([]byte, endOfTar)
@@ -46,10 +49,11 @@ func EndOfArchive(plain bool) []byte {
 	return slices.Clone(eoaFrame)
 }
 
-// AppendTail appends the index of a shard, COLD to SEEK TABLE, as it stands after EndOfArchive in a compressed shard, or as
-// the whole sidecar of a plain one. The result has been decoded again and compared.
+// AppendTail appends the index of a shard, COLD to SEEK TABLE, which follows EndOfArchive in a
+// compressed shard and is the whole sidecar of a plain one. The result has been decoded again and
+// compared.
 func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
-	total, err := CheckRows(ix.Rows)
+	total, err := checkRows(ix.Rows)
 	if err != nil {
 		return dst, err
 	}
@@ -76,7 +80,7 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	if uint64(len(cold)) > math.MaxUint32 || uint64(len(hot)) > math.MaxUint32 {
 		return dst, fmt.Errorf("%w: index of %d bytes: use smaller shards", ErrTooLarge, len(cold)+len(hot))
 	}
-	loc := Locator{DataSize: dataSize, HotOff: hotOff, HotLen: uint64(len(hot)), DataLen: dataLen, Samples: uint64(ix.Samples()), Foreign: ix.Foreign}
+	loc := locator{DataSize: dataSize, HotOff: hotOff, HotLen: uint64(len(hot)), DataLen: dataLen, Samples: uint64(len(ix.Keys)), Foreign: ix.Foreign}
 	if plain {
 		loc.IndexBase = dataSize
 	}
@@ -89,12 +93,12 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	dst = append(dst, seekTable(ix.Rows, int(end), len(cold), len(hot))...)
 
 	if err := checkTail(dst[at:], ix, plain); err != nil {
-		return dst[:at], fmt.Errorf("index just written does not read back: %w", err)
+		return dst[:at], fmt.Errorf("the new index cannot be read back: %w", err)
 	}
 	return dst, nil
 }
 
-// checkTail decodes a tail and encodes the result again: equal bytes say that nothing was lost.
+// checkTail decodes a tail and encodes the result again: equal bytes prove that nothing was lost.
 func checkTail(tail []byte, ix *ShardIndex, plain bool) error {
 	size := int64(len(tail))
 	if !plain {
@@ -137,8 +141,8 @@ func sumStored(rows []Row) (n uint64) {
 	return n
 }
 
-// seekTable is the table of the zstd seekable format over every frame before it: frames that hold no data decode to 0 bytes.
-// end is the length of the end-of-archive.
+// seekTable is the table of the zstd seekable format over every frame before it. Frames without
+// data decode to 0 bytes. end is the length of the end-of-archive.
 func seekTable(rows []Row, end, cold, hot int) []byte {
 	n := len(rows) + 4
 	p := make([]byte, 0, n*8+seekFooter)
@@ -146,7 +150,7 @@ func seekTable(rows []Row, end, cold, hot int) []byte {
 	for _, r := range rows {
 		add(int(r.Stored), int(r.Decoded))
 	}
-	if end == len(eoaFrame) { // of a compressed shard; that of a tar is a multiple of 512
+	if end == len(eoaFrame) { // of a compressed shard: that of a tar is a multiple of 512 bytes
 		add(end, endOfTar)
 	} else {
 		add(end, end)
@@ -160,22 +164,23 @@ func seekTable(rows []Row, end, cold, hot int) []byte {
 
 func appendUint32(dst []byte, v uint32) []byte { return binary.LittleEndian.AppendUint32(dst, v) }
 
-// Locator is the fixed-size frame that says where a shard's hot index is.
-type Locator struct {
-	// IndexBase is the offset all others count from: 0 in a shard; the size of the .tar in a sidecar, whose bytes are those
-	// that would follow the archive.
+// locator is the fixed-size frame that locates a shard's hot index.
+type locator struct {
+	// IndexBase is the offset from which all others count: 0 in a shard, and in a sidecar the size
+	// of the .tar, as if the sidecar's bytes followed the archive.
 	IndexBase uint64
-	// DataSize is the length of blocks and end-of-archive, DataLen that of the blocks alone.
+	// DataSize is the length of the blocks and the end-of-archive, DataLen that of the blocks
+	// alone.
 	DataSize, DataLen uint64
-	// HotOff and HotLen place the payload of HOT.
+	// HotOff and HotLen are the offset and length of the payload of HOT.
 	HotOff, HotLen uint64
 	Samples        uint64
-	// Foreign: the archive was written by another tool.
+	// Foreign: another tool wrote the archive.
 	Foreign bool
 	hotCRC  uint32
 }
 
-func (l *Locator) append(dst []byte) []byte {
+func (l *locator) append(dst []byte) []byte {
 	at := len(dst)
 	dst = append(dst, magicLocator...)
 	dst = binary.LittleEndian.AppendUint16(dst, Major)
@@ -192,9 +197,9 @@ func (l *Locator) append(dst []byte) []byte {
 	return appendUint32(dst, Checksum(dst[at:]))
 }
 
-func decodeLocator(src []byte) (l Locator, err error) {
+func decodeLocator(src []byte) (l locator, err error) {
 	if len(src) != locatorLen || string(src[:8]) != magicLocator {
-		return l, corruptf("no locator where the seek table's end places it: the object is cut, joined with another, or no shard")
+		return l, corruptf("no locator where the seek table's end places it: the object is truncated, joined with another, or not a shard")
 	}
 	if Checksum(src[:locatorLen-4]) != binary.LittleEndian.Uint32(src[locatorLen-4:]) {
 		return l, corruptf("checksum mismatch in the locator")
@@ -204,23 +209,23 @@ func decodeLocator(src []byte) (l Locator, err error) {
 	if major != Major || flags&flagsCritical&^flagForeign != 0 {
 		return l, fmt.Errorf("%w: shard of version %d with flags %#x: use a newer shardtool", ErrVersion, major, flags)
 	}
-	l = Locator{IndexBase: r.u64(), DataSize: r.u64(), HotOff: r.u64(), HotLen: r.u64(), DataLen: r.u64(), Samples: r.u64(),
+	l = locator{IndexBase: r.u64(), DataSize: r.u64(), HotOff: r.u64(), HotLen: r.u64(), DataLen: r.u64(), Samples: r.u64(),
 		Foreign: flags&flagForeign != 0, hotCRC: r.u32()}
 	return l, nil
 }
 
-// Tail is the hot part of a shard's index.
+// Tail is the hot part of a shard's index. The fields IndexBase, DataSize, DataLen, HotOff, HotLen,
+// Samples and Foreign are those of the LOCATOR (SPEC 5).
 type Tail struct {
-	Locator
+	locator
 	Schema
 	Rows []Row
 	Meta Metadata
-	// Total is what Rows add up to.
-	Total RowsTotal
-	// Index is the identity of the index: its Hot is known once the tail is parsed, its Cold once
-	// DecodeCold has run.
+	// Total is the sum over Rows.
+	Total rowsTotal
+	// Index is the identity of the index. ParseTail sets its Hot, DecodeCold its Cold.
 	Index IndexHash
-	// Len is how many bytes the tail takes: from the beginning of COLD to the end of the object.
+	// Len is the length of the tail, from the beginning of COLD to the end of the object.
 	Len int64
 
 	size int64 // of the object that ends with the tail
@@ -228,7 +233,7 @@ type Tail struct {
 	at   map[sectionID]int
 }
 
-// sectionID names a section; a directory has each once.
+// sectionID names a section. A directory has each once.
 type sectionID struct {
 	kind string
 	part uint32
@@ -239,19 +244,19 @@ func indexSections(dir []section) (map[sectionID]int, error) {
 	for i, s := range dir {
 		id := sectionID{s.kind, s.part}
 		if _, twice := at[id]; twice {
-			return nil, corruptf("section %s, part %d is there twice", s.kind, s.part)
+			return nil, corruptf("section %s, part %d occurs twice", s.kind, s.part)
 		}
 		at[id] = i
 	}
 	return at, nil
 }
 
-// Plain says whether this is the sidecar of a plain .tar.
+// Plain reports whether this is the sidecar of a plain .tar.
 func (t *Tail) Plain() bool { return t.IndexBase != 0 }
 
-// ParseTail reads the hot index out of an object's last bytes; size is the object's length. When tail is too short it
-// returns how many of the last bytes are needed, and no error. Everything is checked before it is used to allocate: the
-// seek table against rows and frames, all lengths against size.
+// ParseTail decodes the hot index from an object's last bytes; size is the object's length. If tail
+// is too short it returns in need how many of the last bytes it takes, and no error. Before it
+// allocates it checks the seek table against rows and frames, and all lengths against size.
 func ParseTail(tail []byte, size int64) (t *Tail, need int64, err error) {
 	t, need, err = parseTail(tail, size)
 	if err == nil && need > size {
@@ -262,7 +267,7 @@ func ParseTail(tail []byte, size int64) (t *Tail, need int64, err error) {
 
 func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	if size < seekFooter {
-		return nil, 0, At(0, fmt.Errorf("%w: %w: %d bytes are no shard", ErrCorrupt, io.ErrUnexpectedEOF, size))
+		return nil, 0, At(0, fmt.Errorf("%w: %w: %d bytes are not a shard", ErrCorrupt, io.ErrUnexpectedEOF, size))
 	}
 	have := int64(len(tail))
 	if have > size {
@@ -273,7 +278,7 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	}
 	foot := tail[have-seekFooter:]
 	if binary.LittleEndian.Uint32(foot[5:]) != seekMagic || foot[4] != 0 {
-		return nil, 0, At(size-seekFooter, corruptf("no seek table at the end: the object is cut, has bytes after its end, or is no shard of ours"))
+		return nil, 0, At(size-seekFooter, corruptf("no seek table at the end: the object is truncated, has bytes after its end, or is not a shard"))
 	}
 	seekLen := skipHeader + 8*int64(binary.LittleEndian.Uint32(foot)) + seekFooter
 	if need := seekLen + locatorFrame; need > have {
@@ -285,7 +290,7 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 	if err != nil {
 		return nil, 0, At(locAt, err)
 	}
-	t := &Tail{Locator: loc, size: size}
+	t := &Tail{locator: loc, size: size}
 	// From here on positions in the object: offset less IndexBase, all of it below 2^62.
 	const limit = 1 << 62
 	if loc.IndexBase > limit || loc.DataSize > limit || loc.DataLen > limit || loc.HotOff > limit || loc.HotLen > limit ||
@@ -364,7 +369,7 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 	if t.Rows, err = decodeRows(int(crc.raw/4), get); err != nil {
 		return err
 	}
-	if t.Total, err = CheckRows(t.Rows); err != nil {
+	if t.Total, err = checkRows(t.Rows); err != nil {
 		return err
 	}
 	eoa := uint64(len(EndOfArchive(t.Plain())))
@@ -396,7 +401,7 @@ func (t *Tail) find(kind string, part uint32) *section {
 	return nil
 }
 
-// ShardFormat tells a shard's kind by its name.
+// ShardFormat derives a shard's kind from its name.
 func ShardFormat(name string) (plain bool, err error) {
 	switch {
 	case strings.HasSuffix(name, ZstdSuffix):

@@ -11,15 +11,18 @@ const (
 	endOfTar   = 2 * tarBlock // two zero records end an archive
 	tarNameLen = 100
 	tarPreLen  = 155
-	// maxOctalSize is the largest size of 11 octal digits; larger ones are written in GNU's base-256.
+	// maxOctalSize is the largest size of 11 octal digits; larger ones are written in GNU's
+	// base-256.
 	maxOctalSize = 1<<33 - 1
-	// longName is the name of a record of type 'L', GNU's long name: the name of the next member and a NUL. It is what every
-	// tool takes in silence in every locale. An extended header of POSIX is not: GNU tar complains about the hdrcharset that a
-	// name needs which is not UTF-8, and bsdtar fails without it, or for any long UTF-8 name in the C locale.
+	// longName is the name of a record of type 'L', GNU's long name, which holds the name of the
+	// next member and a NUL. Every tool accepts it in every locale. An extended header of POSIX is
+	// not accepted everywhere: GNU tar warns about the hdrcharset that a name needs which is not
+	// UTF-8, and bsdtar fails without it, or for any long UTF-8 name in the C locale.
 	longName = "././@LongLink"
 )
 
-// headerTemplate has every byte of a member's header that does not depend on its name, size or type.
+// headerTemplate has every byte of a member's header that does not depend on its name, size or
+// type.
 var headerTemplate = func() (h [tarBlock]byte) {
 	copy(h[100:], "0000444\x00")     // mode
 	copy(h[108:], "0000000\x00")     // uid
@@ -34,9 +37,9 @@ var headerTemplate = func() (h [tarBlock]byte) {
 // padding is the number of zero bytes after a payload of n bytes.
 func padding(n int64) int64 { return -n & (tarBlock - 1) }
 
-// HeaderLen is how many bytes stand before the payload of a member of that name: 512, or more when the name needs a long
-// name record.
-func HeaderLen(name string) int64 {
+// headerLen is the number of bytes before the payload of a member of that name: 512, or more if the
+// name needs a long name record.
+func headerLen(name string) int64 {
 	if _, _, ok := ustarName(name); ok {
 		return tarBlock
 	}
@@ -44,19 +47,20 @@ func HeaderLen(name string) int64 {
 	return tarBlock + n + padding(n) + tarBlock
 }
 
-// MemberLen is the whole length of a member in the archive: header, payload of size bytes, padding.
-func MemberLen(name string, size int64) int64 { return HeaderLen(name) + size + padding(size) }
+// MemberLen returns the whole length of a member in the archive: header, payload of size bytes,
+// padding.
+func MemberLen(name string, size int64) int64 { return headerLen(name) + size + padding(size) }
 
-// fieldHeaderLen is HeaderLen(JoinName(key, field)), which most names need no joining for.
+// fieldHeaderLen is headerLen(JoinName(key, field)); it joins only long names.
 func fieldHeaderLen(key, field string) int64 {
 	if len(key)+1+len(field) <= tarNameLen {
 		return tarBlock
 	}
-	return HeaderLen(JoinName(key, field))
+	return headerLen(JoinName(key, field))
 }
 
-// AppendHeader appends the header of a regular file of that name and size (SPEC 2.2). The payload and its padding to 512
-// bytes are the caller's. The name must have passed CheckKey and CheckField.
+// AppendHeader appends the header of a regular file of that name and size (SPEC 2.2). The caller
+// appends the payload and its padding to 512 bytes. CheckKey and CheckField must accept the name.
 func AppendHeader(dst []byte, name string, size int64) []byte {
 	prefix, base, ok := ustarName(name)
 	if !ok {
@@ -112,8 +116,9 @@ func putOctal(dst []byte, v uint64) {
 	}
 }
 
-// ustarName fits a name into the header's fields: whole in 100 bytes, or divided at a slash into a prefix of at most 155
-// and a name of at most 100. It fails for names that are too long. Bytes that are not UTF-8 stay as they are.
+// ustarName fits a name into the header's fields: whole in 100 bytes, or divided at a slash into a
+// prefix of at most 155 and a name of at most 100. It fails for longer names. Bytes that are not
+// UTF-8 are kept.
 func ustarName(name string) (prefix, base string, ok bool) {
 	if len(name) <= tarNameLen {
 		return "", name, true
@@ -121,7 +126,7 @@ func ustarName(name string) (prefix, base string, ok bool) {
 	if len(name) > tarPreLen+1+tarNameLen {
 		return "", "", false
 	}
-	// The first slash that leaves at most 100 bytes behind it gives the shortest prefix.
+	// The first slash that leaves at most 100 bytes after it gives the shortest prefix.
 	from := len(name) - tarNameLen - 1
 	i := strings.IndexByte(name[from:], '/')
 	if i < 0 || from+i == 0 || from+i > tarPreLen {

@@ -26,13 +26,14 @@ func memberNames() []string {
 	return n
 }
 
-// TestHeaderAgainstArchiveTar: Go's reader finds name, size and the fixed fields of every header of ours.
+// TestHeaderAgainstArchiveTar: Go's reader finds name, size and the fixed fields of every header of
+// ours.
 func TestHeaderAgainstArchiveTar(t *testing.T) {
 	for _, name := range memberNames() {
 		for _, size := range []int64{0, 1, 511, 512, 1 << 20, maxOctalSize, maxOctalSize + 1, 1 << 40} {
 			h := AppendHeader(nil, name, size)
-			if int64(len(h)) != HeaderLen(name) {
-				t.Fatalf("%q: header of %d bytes, HeaderLen says %d", name, len(h), HeaderLen(name))
+			if int64(len(h)) != headerLen(name) {
+				t.Fatalf("%q: header of %d bytes, headerLen says %d", name, len(h), headerLen(name))
 			}
 			got, err := tar.NewReader(bytes.NewReader(h)).Next()
 			if err != nil {
@@ -50,14 +51,15 @@ func TestHeaderAgainstArchiveTar(t *testing.T) {
 				t.Fatalf("%q, %d bytes: foreign walker reads %+v, %v, %v", name, size, m, ok, err)
 			}
 			key, field := SplitName([]byte(name))
-			if n := fieldHeaderLen(string(key), string(field)); n != HeaderLen(name) {
-				t.Fatalf("%q: fieldHeaderLen %d, HeaderLen %d", name, n, HeaderLen(name))
+			if n := fieldHeaderLen(string(key), string(field)); n != headerLen(name) {
+				t.Fatalf("%q: fieldHeaderLen %d, headerLen %d", name, n, headerLen(name))
 			}
 		}
 	}
 }
 
-// TestArchiveAgainstArchiveTar: a block and an end-of-archive are an archive whose contents Go reads.
+// TestArchiveAgainstArchiveTar: a block and an end-of-archive are an archive whose contents Go
+// reads.
 func TestArchiveAgainstArchiveTar(t *testing.T) {
 	var b BlockBuilder
 	for i, name := range memberNames() {
@@ -80,7 +82,8 @@ func TestArchiveAgainstArchiveTar(t *testing.T) {
 	}
 }
 
-// TestNames: every name splits and joins to itself, but for the one that ends in the dot of an empty field.
+// TestNames: every name splits and joins to itself, but for the one that ends in the dot of an
+// empty field.
 func TestNames(t *testing.T) {
 	for _, c := range []struct{ name, key, field string }{
 		{"a/b.c.jpg", "a/b", "c.jpg"}, {"a.d/b", "a.d/b", ""}, {"a.d/b.c", "a.d/b", "c"}, {"b", "b", ""}, {"b.", "b", ""},

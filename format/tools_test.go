@@ -28,7 +28,8 @@ func toolSamples() []testSample {
 	return s
 }
 
-// TestTools: the finished shard is listed and unpacked whole, with exit code 0 and not a word on stderr.
+// TestTools: the finished shard is listed and unpacked whole, with exit code 0 and not a word on
+// stderr.
 func TestTools(t *testing.T) {
 	dir := t.TempDir()
 	samples := toolSamples()

@@ -42,11 +42,11 @@ func editedVectors(t *testing.T) (out []vector) {
 		return p.build()
 	}
 	raw := func(b ...byte) func(s *rawSection) {
-		return func(s *rawSection) { s.raw, s.encoding = b, EncodingPlanes }
+		return func(s *rawSection) { s.raw, s.encoding = b, encodingPlanes }
 	}
 	column := func(v ...uint64) func(s *rawSection) { return raw(appendPlanes(nil, v, nil)...) }
 	dict := func(b []byte) func(s *rawSection) {
-		return func(s *rawSection) { s.raw, s.encoding = b, EncodingDictionary }
+		return func(s *rawSection) { s.raw, s.encoding = b, encodingDictionary }
 	}
 	names := func(s ...string) func(s *rawSection) { return raw(appendStrings(nil, s, nil)...) }
 	for _, c := range []struct {
@@ -168,7 +168,7 @@ func editedManifests(t *testing.T) (out []vector) {
 		e := slices.Clone(secs)
 		for i := range e {
 			if e[i].kind == kind {
-				e[i].raw, e[i].encoding = raw, EncodingPlanes
+				e[i].raw, e[i].encoding = raw, encodingPlanes
 			}
 		}
 		return buildTables(e, nil)

@@ -89,7 +89,7 @@ func (v *vector) check() error {
 			return err
 		}
 		m, err := t.Load()
-		if err == nil && Digest(m.Shards) != t.Digest {
+		if err == nil && m.digest() != t.Digest {
 			err = corruptf("digest")
 		}
 		return err

@@ -14,24 +14,25 @@ type Member struct {
 	Size            int64
 }
 
-// End is the offset of the next member.
+// End returns the offset of the next member.
 func (m *Member) End() int64 { return m.Payload + m.Size + padding(m.Size) }
 
-// Walker finds the members of decoded tar bytes, and holds their names against CheckMember. Set
-// Buf, then call Next. It allocates only for names of more than 100 bytes.
+// Walker finds the members of decoded tar bytes, and checks their names with CheckMember. Set Buf,
+// then call Next. It allocates only for names of more than 100 bytes.
 type Walker struct {
-	// Buf is a block's decoded bytes, or its beginning: see Partial.
+	// Buf is a block's decoded bytes or, with Partial, their beginning.
 	Buf []byte
-	// Off is where the next header is looked for.
+	// Off is the offset of the next header.
 	Off int64
-	// Foreign accepts what other tools write: ustar, GNU and PAX headers; directories, links and devices are passed over, and
-	// so is the end-of-archive; names are without a leading "./". Header checksums are compared, as nothing else guards them. Otherwise anything but regular
-	// files and the long names of SPEC 2.2 is corrupt.
+	// Foreign accepts what other tools write: ustar, GNU and PAX headers. It skips directories,
+	// links, devices and the end-of-archive; names have no leading "./". Header checksums are
+	// compared, because nothing else guards the headers. Without Foreign anything but regular files
+	// and the long names of SPEC 2.2 is corrupt.
 	Foreign bool
-	// Partial lets a member's payload end beyond Buf: used where a block is read a frame at a time.
+	// Partial allows a member's payload to end beyond Buf, for a block that is read frame by frame.
 	Partial bool
-	// Ended says that a foreign archive's end-of-archive was met. Where it is missing at the end of the object, the archive was
-	// cut.
+	// Ended reports that Next met the end-of-archive of a foreign archive. An archive without it
+	// was truncated.
 	Ended bool
 
 	long  []byte // name from a long name record or extended header, for the next member
@@ -40,7 +41,7 @@ type Walker struct {
 	ext   bool // a record that belongs to the next member was read
 }
 
-// Next finds the next member. It returns false with a nil error at the end of Buf.
+// Next finds the next member. At the end of Buf it returns false and no error.
 func (w *Walker) Next(m *Member) (bool, error) {
 	m.Header = w.Off
 	for {
@@ -56,7 +57,8 @@ func (w *Walker) Next(m *Member) (bool, error) {
 		h := w.Buf[w.Off : w.Off+tarBlock : w.Off+tarBlock]
 		if string(h[257:262]) != "ustar" {
 			if w.Foreign && allZero(h) {
-				// Tools stop here and lose what follows, as in joined archives. We say so.
+				// Other tools stop here and lose what follows, as in joined archives. This is an
+				// error.
 				if rest := w.Buf[w.Off:]; !allZero(rest) {
 					return false, At(w.Off, corruptf("data after the end of the archive: archives were joined, or this one is damaged"))
 				}
@@ -101,7 +103,7 @@ func (w *Walker) Next(m *Member) (bool, error) {
 
 func (w *Walker) forget() { w.long, w.sized, w.ext = nil, false, false }
 
-// header reads a header's type and size. Types that mean a regular file are '0'.
+// header reads a header's type and size. It returns '0' for every type of regular file.
 func (w *Walker) header(h []byte) (kind byte, size int64, err error) {
 	kind = h[156]
 	if !w.Foreign {
@@ -114,10 +116,10 @@ func (w *Walker) header(h []byte) (kind byte, size int64, err error) {
 	switch kind {
 	case 0, '7':
 		if kind = '0'; h[156] == 0 && bytes.HasSuffix(w.storedName(h), []byte{'/'}) {
-			kind = '5' // how archives before POSIX name a directory
+			kind = '5' // a directory, in archives older than POSIX
 		}
 	case '1', '2', '3', '4', '5', '6':
-		return kind, 0, nil // links, devices, directories and pipes have no payload, whatever their size says
+		return kind, 0, nil // links, devices, directories and pipes have no payload, whatever their size
 	case 'S':
 		return kind, 0, corruptf("sparse file: pack this archive again without sparse files")
 	}
@@ -128,8 +130,8 @@ func (w *Walker) header(h []byte) (kind byte, size int64, err error) {
 	return kind, size, err
 }
 
-// checkHeaderSum compares a header's checksum: the sum of its bytes, unsigned as POSIX says or signed as some old tools
-// had it, the checksum's own field taken as spaces.
+// checkHeaderSum compares a header's checksum: the sum of its bytes, unsigned as in POSIX or signed
+// as in some old tools, with spaces in place of the checksum field.
 func checkHeaderSum(h []byte) error {
 	unsigned, signed := int64(8*' '), int64(8*' ')
 	for i, c := range h {
@@ -155,7 +157,7 @@ func (w *Walker) memberName(h []byte) []byte {
 	return name
 }
 
-// storedName is the name as it stands in the archive.
+// storedName is the name as the archive has it.
 func (w *Walker) storedName(h []byte) []byte {
 	if w.long != nil {
 		return w.long
@@ -171,12 +173,12 @@ func (w *Walker) storedName(h []byte) []byte {
 	if i := bytes.IndexByte(prefix, 0); i >= 0 {
 		prefix = prefix[:i]
 	}
-	// A fresh slice: Name stays valid with the block, whatever Next does later.
+	// A new slice: Name is valid as long as the block.
 	joined := make([]byte, 0, len(prefix)+1+len(name))
 	return append(append(append(joined, prefix...), '/'), name...)
 }
 
-// readPax takes path and size out of an extended header's records.
+// readPax reads path and size from the records of an extended header.
 func (w *Walker) readPax(rec []byte) error {
 	for len(rec) > 0 {
 		sp := bytes.IndexByte(rec, ' ')
@@ -240,7 +242,7 @@ func parseOctal(f []byte) (int64, error) {
 		if c == ' ' {
 			continue
 		}
-		return 0, corruptf("no octal number in a tar header")
+		return 0, corruptf("a tar header has a number that is not octal")
 	}
 	if digits == 0 {
 		return 0, corruptf("empty number in a tar header")

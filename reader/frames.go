@@ -85,7 +85,7 @@ func checkNames(f *fetch.Result) error {
 
 // placed adds the place of a block to an error.
 func placed(f *fetch.Result, err error) error {
-	return format.Position(err, f.Shard.Name, f.Block, f.Offset, "")
+	return format.Place{Shard: f.Shard.Name, Block: f.Block, Offset: f.Offset}.Wrap(err)
 }
 
 // pass checks the names of the members of a block of several frames, which come one by one.

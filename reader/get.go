@@ -129,7 +129,7 @@ func (d *Dataset) visit(ctx context.Context, number uint64, v visitor) error {
 func (d *Dataset) walk(ctx context.Context, j fetch.Job, m *members) error {
 	m.foreign = j.Shard.Foreign
 	place := func(err error) error {
-		return format.Position(err, j.Shard.Name, j.Block, j.Offset, "")
+		return format.Place{Shard: j.Shard.Name, Block: j.Block, Offset: j.Offset}.Wrap(err)
 	}
 	if j.To-j.From == 1 {
 		return d.readBlock(ctx, j, func(_ *fetch.Scratch, f *fetch.Result) error {

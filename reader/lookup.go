@@ -79,7 +79,7 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 
 // wrongTable is the error of a keys table that contradicts the samples.
 func (d *Dataset) wrongTable(err error) error {
-	return format.Position(fmt.Errorf("%w: %w: restore the table from a copy, or pack again", format.ErrCorrupt, err), d.KeysTable(), -1, -1, "")
+	return format.InShard(d.KeysTable(), fmt.Errorf("%w: %w: restore the table from a copy, or pack again", format.ErrCorrupt, err))
 }
 
 // keyOf reads the key of a sample.

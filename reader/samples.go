@@ -139,7 +139,7 @@ func (w *sampleWalk) position(err error) error {
 	if err == nil {
 		return nil
 	}
-	return format.Position(window.InBlock(err), w.block.Shard.Name, w.block.Block, w.block.Offset, "")
+	return format.Place{Shard: w.block.Shard.Name, Block: w.block.Block, Offset: w.block.Offset}.Wrap(window.InBlock(err))
 }
 
 // sortFields puts the fields of a foreign sample in order: its members may stand in any.

@@ -17,7 +17,7 @@ func optionf(msg string, args ...any) error {
 	return fmt.Errorf("reshard: %w %w", ErrOption, fmt.Errorf(msg, args...))
 }
 
-// fieldChoice is which fields are taken.
+// fieldChoice selects fields.
 type fieldChoice struct {
 	fields []string
 	rename map[string]string
@@ -25,7 +25,7 @@ type fieldChoice struct {
 
 func (c fieldChoice) String() string { return strings.Join(c.fields, ", ") }
 
-// chooseFields checks that the fields named are there.
+// chooseFields checks that the named fields exist.
 func (s *Source) chooseFields(opt Options) error {
 	s.shape = fieldChoice{opt.Fields, opt.Rename}
 	have := map[string]bool{}
@@ -61,7 +61,7 @@ func (s *Source) chooseFields(opt Options) error {
 	return nil
 }
 
-// name says what becomes of a field.
+// name returns what becomes of a field.
 func (s *Source) name(field string) *fieldName {
 	n := s.names[field]
 	if n == nil {
@@ -74,10 +74,11 @@ func (s *Source) name(field string) *fieldName {
 	return n
 }
 
-// writers are the keys of metadata that every pack notes itself.
+// writers are the keys of metadata that every pack writes itself.
 var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end", "content", "mode", "skipped"}
 
-// mergeMeta keeps what all sets agree on. Names of classes may grow at the end from one set to the next.
+// mergeMeta keeps the metadata that all sets agree on. The names of classes may grow at the end
+// from one set to the next.
 func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 	out := format.Metadata{}
 	for key, value := range sets[0].Meta() {
@@ -101,7 +102,7 @@ func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 		for i := range n {
 			if classes[i] != more[i] {
 				return nil, fmt.Errorf("reshard: %w: class %d is %q in %s and %q in %s: their class numbers would be mixed up; pack them from "+
-					"their files together, with one --class-field", errClasses, i, classes[i], from, more[i], of.path)
+					"their files together, with one class field", errClasses, i, classes[i], from, more[i], of.path)
 			}
 		}
 		if len(more) > len(classes) {
@@ -118,10 +119,10 @@ func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 	return out, nil
 }
 
-// errClasses: the data sets number classes otherwise.
+// errClasses: the data sets number their classes differently.
 var errClasses = fmt.Errorf("%w of class names", format.ErrMismatch)
 
-// fingerprint covers what samples come, and in which order.
+// fingerprint covers the samples and their order.
 func fingerprint(sets []*set, opt Options) string {
 	h := sha256.New()
 	for _, of := range sets {
@@ -136,7 +137,7 @@ func fingerprint(sets []*set, opt Options) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// fraction is ⌊n × part ÷ parts⌋.
+// fraction returns ⌊n × part ÷ parts⌋.
 func fraction(n uint64, part, parts int) uint64 {
 	hi, lo := bits.Mul64(n, uint64(part))
 	q, _ := bits.Div64(hi, lo, uint64(parts))

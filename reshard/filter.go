@@ -14,13 +14,13 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// filter says which samples are wanted. Its methods may be called from many goroutines.
+// filter selects samples. It is safe for concurrent use.
 type filter struct {
 	opt   Options
 	conds []condition
 }
 
-// condition is a where.Condition with its word in every form that an attribute's kind may want.
+// condition is a where.Condition whose word is parsed for every kind of attribute.
 type condition struct {
 	where.Condition
 	integer   int64
@@ -59,7 +59,7 @@ func newFilter(sets []*set, opt Options) (*filter, error) {
 	return f, nil
 }
 
-// bind checks that the attribute is there, and can be compared with the word.
+// bind checks that the attribute exists and can be compared with the word.
 func (c *condition) bind(sets []*set) error {
 	found := false
 	var names []string
@@ -81,12 +81,12 @@ func (c *condition) bind(sets []*set) error {
 	case found:
 		return nil
 	case names == nil:
-		return optionf("where %q: the samples have no attributes; --attr keeps them when rows are packed", c.Text)
+		return optionf("where %q: the samples have no attributes; name them when the rows are packed", c.Text)
 	}
 	return optionf("where %q: there is no attribute %q, there are %q", c.Text, c.Column, names)
 }
 
-// holds compares a value.
+// holds reports whether a value fulfils the condition.
 func (c *condition) holds(v format.AttrValue, there bool) bool {
 	order, ordered := 0, true
 	switch {
@@ -105,12 +105,12 @@ func (c *condition) holds(v format.AttrValue, there bool) bool {
 	return c.Holds(!there, order, ordered)
 }
 
-// selective: the number of samples is not known beforehand, nor can it be guessed.
+// selective reports whether the number of samples can be neither known nor estimated beforehand.
 func (f *filter) selective() bool {
 	return len(f.conds)+len(f.opt.Include)+len(f.opt.Exclude) > 0
 }
 
-// key says whether a key is wanted.
+// key reports whether a key is selected.
 func (f *filter) key(key []byte) bool {
 	if !f.opt.Share.all() && !f.opt.Share.holds(key) {
 		return false
@@ -122,7 +122,7 @@ func (f *filter) key(key []byte) bool {
 	return (len(f.opt.Include) == 0 || matchAny(f.opt.Include, name)) && !matchAny(f.opt.Exclude, name)
 }
 
-// matchAny holds globs against a key as --include does against paths.
+// matchAny matches globs against a key as --include does against paths.
 func matchAny(globs []string, key string) bool {
 	for _, g := range globs {
 		name := key
@@ -136,10 +136,10 @@ func matchAny(globs []string, key string) bool {
 	return false
 }
 
-// noAttributes says whether the conditions hold for a sample without attributes.
+// noAttributes reports whether a sample without attributes fulfils the conditions.
 func (f *filter) noAttributes() bool { return f.attributes(nil, 0) }
 
-// attributes says whether the conditions hold for sample i of a shard.
+// attributes reports whether sample i of a shard fulfils the conditions.
 func (f *filter) attributes(ix *format.ShardIndex, i int) bool {
 	for c := range f.conds {
 		v, there := attribute(ix, f.conds[c].Column, i)
@@ -150,7 +150,7 @@ func (f *filter) attributes(ix *format.ShardIndex, i int) bool {
 	return true
 }
 
-// attribute is a sample's value of the attribute of that name.
+// attribute returns the value of a sample's attribute.
 func attribute(ix *format.ShardIndex, name string, i int) (format.AttrValue, bool) {
 	if ix == nil {
 		return format.AttrValue{}, false
@@ -162,7 +162,7 @@ func attribute(ix *format.ShardIndex, name string, i int) (format.AttrValue, boo
 	return ix.Attrs[at].At(i)
 }
 
-// take leaves out blocks none of whose samples is wanted, by what the index says; nil where that would not pay.
+// take leaves out blocks whose index shows that no sample is selected; nil if that does not pay.
 func (f *filter) take(of *set) func(context.Context, *reader.Block) (bool, error) {
 	if !f.selective() {
 		return nil
@@ -170,7 +170,7 @@ func (f *filter) take(of *set) func(context.Context, *reader.Block) (bool, error
 	return func(ctx context.Context, b *reader.Block) (bool, error) {
 		ix, err := of.Index(ctx, b.Shard)
 		if reader.Damaged(err) {
-			return true, nil // the block, once read, says so of each sample
+			return true, nil // reading the block gives the error of each sample
 		}
 		if err != nil {
 			return false, err

@@ -14,7 +14,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// TestShare: shares divide the samples without gap or overlap, by the hash that the contract says, whatever else is there.
+// TestShare: shares divide the samples without gap or overlap, by the hash that the contract says,
+// whatever else is there.
 func TestShare(t *testing.T) {
 	samples := some("a", 1000)
 	d := open(t, pack(t, samples, small), reader.Options{})

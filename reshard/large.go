@@ -10,14 +10,15 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// largeBlock is a block that was not read whole: its samples come from the index, and their payloads when they are wanted.
+// largeBlock is a block that was not read whole: its samples are taken from the index, and each
+// payload is read on its own.
 type largeBlock struct {
 	shard int
-	end   uint64 // sample number behind its last one of the part
+	end   uint64 // number of the sample after its last one in the part
 	sizes *format.FieldCursor
 }
 
-// fromLarge looks at the next sample of the large block.
+// fromLarge takes the next sample of the large block, or skips it.
 func (s *Source) fromLarge(ctx context.Context) (writer.Sample, bool, error) {
 	of, l := s.sets[s.set], s.large
 	if s.at >= l.end {
@@ -56,7 +57,7 @@ func (s *Source) fromLarge(ctx context.Context) (writer.Sample, bool, error) {
 	return s.sample(of, key, number)
 }
 
-// payload is a field that is read when a worker gets to it.
+// payload is a field that a worker reads later.
 type payload struct {
 	of     *set
 	number uint64
@@ -64,7 +65,7 @@ type payload struct {
 	size   int64
 }
 
-// ReadInto is writer.Payload's.
+// ReadInto implements writer.Payload.
 func (p *payload) ReadInto(ctx context.Context, to []byte) error {
 	w := &fillWriter{to: to}
 	if err := p.of.Field(ctx, p.number, p.field, w); err != nil {
@@ -73,7 +74,7 @@ func (p *payload) ReadInto(ctx context.Context, to []byte) error {
 	return p.exact(int64(w.n))
 }
 
-// exact compares what came with what the index says.
+// exact compares the bytes that were read with the size in the index.
 func (p *payload) exact(n int64) error {
 	if n != p.size {
 		return fmt.Errorf("%w: field %q has %d bytes, the index says %d", format.ErrCorrupt, p.field, n, p.size)
@@ -81,7 +82,7 @@ func (p *payload) exact(n int64) error {
 	return nil
 }
 
-// fillWriter writes to memory that is there, and counts what would go beyond it.
+// fillWriter fills a buffer and counts the bytes beyond it.
 type fillWriter struct {
 	to []byte
 	n  int
@@ -95,7 +96,7 @@ func (w *fillWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Open is writer.Payload's.
+// Open implements writer.Payload.
 func (p *payload) Open(ctx context.Context) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
@@ -137,14 +138,15 @@ func (r *pipeReader) Close() error {
 	return err
 }
 
-// badBlock is a block whose samples cannot be had.
+// badBlock is a block whose samples cannot be read.
 type badBlock struct {
 	shard int
 	end   uint64
 	err   error
 }
 
-// fromBad gives the error of the block's next sample. Where the index is whole it says which one that is, and whether it was wanted.
+// fromBad returns the error of the block's next sample. If the index is intact it names the sample,
+// and skips those that are not selected.
 func (s *Source) fromBad(ctx context.Context) (bool, error) {
 	of, b := s.sets[s.set], s.bad
 	if s.at >= b.end {

@@ -1,17 +1,18 @@
-// Package reshard has the samples of data sets as a writer.Source: to cut shards anew, to join data sets, to divide one into
-// training and validation, to take a part of one by its attributes, keys or fields.
+// Package reshard reads data sets as a writer.Source: to change the size of shards, join data sets,
+// divide one into training and validation, or select by attributes, keys or fields.
 //
 //	d, err := reader.Open(ctx, from, reader.Options{})
 //	src, err := reshard.New(ctx, []*reader.Dataset{d}, reshard.Options{})
 //	result, err := writer.Pack(ctx, to, src, writer.Options{ShardSize: 64 << 20})
 //
-// Samples come in storage order, one data set behind the other, with their attributes. Blocks are read, compared with their
-// checksums and decoded on all cores, ahead of Next and within the data set's Options.Memory; a block too large for that is read
-// field by field when the writer gets to it. The samples of a block that is damaged are each a *writer.SampleError that says
-// where the damage is.
+// The source yields the samples in storage order, one data set after the other, with their
+// attributes. It reads blocks ahead of Next, compares them with their checksums and decodes them on
+// all cores, within the data set's Options.Memory. A block too large for that is read field by
+// field when a worker of the writer needs it. Each sample of a damaged block is a
+// *writer.SampleError with the place of the damage.
 //
-// What names things rather than samples goes along where all data sets agree on it, the names of classes above all. Class
-// numbers that mean something else in one data set than in another are refused.
+// Metadata on which all data sets agree, such as the names of classes, is kept. Data sets that use
+// one class number for different classes are refused.
 package reshard
 
 import (
@@ -28,29 +29,33 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// ErrOption is what errors wrap that are in the options. They name the option as it is called in Options, in lower case.
+// ErrOption is wrapped by errors in the options. They name the field of Options in lower case.
 var ErrOption = errors.New("option")
 
-// Options choose samples and fields. The zero value takes all of them.
+// Options select samples and fields. The zero value selects all of them.
 type Options struct {
-	// Fields, when not empty, are the fields to take. A sample that has none of them is a *writer.SampleError.
+	// Fields, when not empty, are the fields to take. A sample that has none of them is a
+	// *writer.SampleError.
 	Fields []string
 	// Rename gives fields other names.
 	Rename map[string]string
-	// Include, when not empty, takes only samples whose keys one of these globs matches; Exclude then leaves out. A glob
-	// without a slash is held against what follows the key's last slash, others against the whole key; ** crosses slashes.
+	// Include, when not empty, selects only samples whose keys match one of these globs; Exclude
+	// then removes the samples that it matches. A glob without a slash is matched against what
+	// follows the key's last slash, others against the whole key; ** crosses slashes.
 	Include, Exclude []string
-	// Where takes samples whose attributes fulfil all these conditions: a name, one of = != < <= > >=, and a value, or
-	// `name is null`, `name is not null`. Blocks in which no sample does are not read.
+	// Where selects samples whose attributes fulfil all these conditions: a name, one of = != < <=
+	// > >=, and a value, or `name is null`, `name is not null`. Blocks without such a sample are
+	// not read.
 	Where []string
-	// Share takes the samples whose keys fall into it.
+	// Share selects the samples whose keys fall into it.
 	Share Share
-	// Classes are the names of classes of what the samples are to be added to.
+	// Classes are the names of the classes of the data set that the samples are appended to.
 	Classes []string
 }
 
-// Source is the samples of data sets, in order. It is for one goroutine. A sample is valid until the next call of Next; large
-// payloads may be read later, from other goroutines, as long as the data sets are open.
+// Source is the samples of data sets, in order. It is for one goroutine. A sample is valid until
+// the next call of Next; large payloads may be read later, from other goroutines, as long as the
+// data sets are open.
 type Source struct {
 	sets   []*set
 	filter *filter
@@ -61,7 +66,7 @@ type Source struct {
 	total  uint64 // samples of all sets
 
 	begin, end uint64 // the part, in samples over all sets
-	set        int    // at hand
+	set        int    // the current one
 	at         uint64 // number of the next sample in it
 
 	open   *reading
@@ -77,7 +82,7 @@ type set struct {
 	*reader.Dataset
 	path  string // for messages
 	first uint64 // number of its first sample over all sets
-	// shard and index are of the shard that samples were taken from last.
+	// shard and index are those of the shard of the last sample.
 	shard      int
 	shardFirst uint64
 	index      *format.ShardIndex
@@ -89,15 +94,15 @@ type fieldName struct {
 	drop bool
 }
 
-// reading is an iteration over blocks under way.
+// reading is an iteration over blocks.
 type reading struct {
 	next   func() (*reader.Block, error, bool)
 	stop   func()
 	cancel context.CancelCauseFunc
 }
 
-// New makes a source of data sets, which stay the caller's and open as long as the source is used. It reads no sample. Errors in
-// the options wrap ErrOption.
+// New returns a source of data sets, which the caller keeps open while it uses the source and then
+// closes. It reads no sample. Errors in the options wrap ErrOption.
 func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, error) {
 	if len(sets) == 0 {
 		return nil, errors.New("reshard: there is no data set to read")
@@ -107,7 +112,7 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, err
 		path := fmt.Sprintf("%v@%s", d.Store(), strings.TrimSuffix(strings.TrimPrefix(d.Tables(), "manifest-"), ".bin"))
 		for _, other := range s.sets {
 			if other.path == path {
-				return nil, fmt.Errorf("reshard: %s is given twice: its samples would come twice", path)
+				return nil, fmt.Errorf("reshard: %s is given twice: its samples would occur twice", path)
 			}
 		}
 		s.sets = append(s.sets, &set{Dataset: d, path: path, first: s.total, shard: -1})
@@ -128,7 +133,7 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, err
 	return s, ctx.Err()
 }
 
-// Next is writer.Source's.
+// Next implements writer.Source.
 func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -156,13 +161,13 @@ func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
 	}
 }
 
-// limit is where the part ends in the set at hand.
+// limit is the end of the part in the current set.
 func (s *Source) limit() uint64 {
 	of := s.sets[s.set]
 	return min(of.NumSamples(), s.end-min(of.first, s.end))
 }
 
-// advance goes to the next block, and says whether there was one.
+// advance moves to the next block, and reports whether there is one.
 func (s *Source) advance(ctx context.Context) (bool, error) {
 	for s.set < len(s.sets) {
 		of, limit := s.sets[s.set], s.limit()
@@ -177,7 +182,7 @@ func (s *Source) advance(ctx context.Context) (bool, error) {
 		if s.open == nil {
 			s.open = s.read(ctx, of, limit)
 		}
-		// The iteration lives under a context of its own, since each call brings one.
+		// The iteration outlives the context of this call: each call has another one.
 		cancel := s.open.cancel
 		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 		b, err, ok := s.open.next()
@@ -207,14 +212,14 @@ func (s *Source) advance(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// read begins an iteration at the place.
+// read begins an iteration at the current place.
 func (s *Source) read(ctx context.Context, of *set, limit uint64) *reading {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	next, stop := iter.Pull2(of.Blocks(ctx, reader.BlockOptions{From: s.at, To: limit, Take: s.filter.take(of)}))
 	return &reading{next: next, stop: stop, cancel: cancel}
 }
 
-// drop ends the iteration; the place stays.
+// drop ends the iteration and keeps the place.
 func (s *Source) drop() {
 	s.block, s.large, s.bad = nil, nil, nil
 	if s.open != nil {
@@ -224,7 +229,7 @@ func (s *Source) drop() {
 	}
 }
 
-// fromBlock looks at the next sample of the block at hand, which may not be wanted.
+// fromBlock takes the next sample of the current block, or skips it.
 func (s *Source) fromBlock(ctx context.Context) (writer.Sample, bool, error) {
 	of := s.sets[s.set]
 	in, err := s.block.Next()
@@ -277,7 +282,7 @@ func (s *Source) fromBlock(ctx context.Context) (writer.Sample, bool, error) {
 	return s.sample(of, string(in.Key), in.Number)
 }
 
-// sample puts the fields and attributes together.
+// sample makes a sample of the fields and attributes.
 func (s *Source) sample(of *set, key string, number uint64) (writer.Sample, bool, error) {
 	if len(s.fields) == 0 {
 		return writer.Sample{}, false, &writer.SampleError{Origin: of.path, Source: of.path, Row: int64(number) + 1, Key: key,
@@ -286,7 +291,7 @@ func (s *Source) sample(of *set, key string, number uint64) (writer.Sample, bool
 	return writer.Sample{Key: key, Fields: s.fields, Attrs: s.attrs, Origin: of.path, Source: of.path, Row: int64(number) + 1}, true, nil
 }
 
-// attributes gets a sample's attributes, and says whether they fulfil the conditions.
+// attributes reads a sample's attributes, and reports whether they fulfil the conditions.
 func (s *Source) attributes(ctx context.Context, of *set, shard int, number uint64) (bool, error) {
 	s.attrs = s.attrs[:0]
 	if len(of.Attributes()) == 0 {
@@ -304,7 +309,7 @@ func (s *Source) attributes(ctx context.Context, of *set, shard int, number uint
 	return s.filter.attributes(of.index, i), nil
 }
 
-// load gets a shard's index.
+// load reads a shard's index.
 func (of *set) load(ctx context.Context, shard int) error {
 	if of.shard == shard {
 		return nil
@@ -321,16 +326,16 @@ func (of *set) load(ctx context.Context, shard int) error {
 	return nil
 }
 
-// Cursor is the data set's number, and that of the sample in it that is looked at next.
+// Cursor is the number of the data set and that of the next sample in it.
 func (s *Source) Cursor() string { return fmt.Sprintf("%d:%d", s.set, s.at) }
 
-// Seek goes to a cursor. What is read again is one block at most.
+// Seek moves to a cursor. It reads at most one block again.
 func (s *Source) Seek(ctx context.Context, cursor string) error {
 	left, right, ok := strings.Cut(cursor, ":")
 	n, err := strconv.Atoi(left)
 	at, err2 := strconv.ParseUint(right, 10, 64)
 	if !ok || err != nil || err2 != nil || n < 0 || n >= len(s.sets) || at > s.sets[n].NumSamples() {
-		return fmt.Errorf("reshard: cursor %q is no place in %d data sets of %d samples", cursor, len(s.sets), s.total)
+		return fmt.Errorf("reshard: cursor %q is not a place in %d data sets of %d samples", cursor, len(s.sets), s.total)
 	}
 	if place := s.sets[n].first + at; place < s.begin || place > s.end {
 		return fmt.Errorf("reshard: cursor %q is not in this part, which has the samples %d to %d", cursor, s.begin, s.end)
@@ -340,7 +345,8 @@ func (s *Source) Seek(ctx context.Context, cursor string) error {
 	return ctx.Err()
 }
 
-// Split is writer.Splitter's. Parts are runs of samples of equal length, counted over all data sets before anything is left out.
+// Split implements writer.Splitter. Parts are runs of samples of equal length, counted over all
+// data sets before any selection.
 func (s *Source) Split(part, parts int) error {
 	if parts < 1 || part < 0 || part >= parts {
 		return fmt.Errorf("reshard: there is no part %d of %d: parts count from 0", part, parts)
@@ -356,11 +362,12 @@ func (s *Source) Split(part, parts int) error {
 // Fingerprint covers content and tables of all data sets, in their order, and the options.
 func (s *Source) Fingerprint() string { return "dataset:" + s.sum }
 
-// Meta is what all data sets agree on beside what the writer notes itself.
+// Meta is the metadata on which all data sets agree, without what the writer writes itself.
 func (s *Source) Meta() format.Metadata { return s.meta }
 
-// Total counts samples, and the bytes of the fields that are taken: of the part after Split. Where samples are left out their
-// number is not known beforehand and 0; bytes are then what Share lets expect, and 0 where Where, Include or Exclude choose.
+// Total returns the number of samples and the bytes of the selected fields, of the part after
+// Split. With a selection the number of samples is not known beforehand and 0; the bytes are then
+// estimated from Share, and 0 with Where, Include or Exclude.
 func (s *Source) Total() (samples, bytes int64) {
 	var all float64
 	for _, of := range s.sets {
@@ -380,7 +387,7 @@ func (s *Source) Total() (samples, bytes int64) {
 	return 0, int64(all * share)
 }
 
-// Close ends what is read ahead. The data sets stay open.
+// Close stops reading ahead. The data sets stay open.
 func (s *Source) Close() error {
 	s.drop()
 	s.set, s.at = len(s.sets)-1, s.sets[len(s.sets)-1].NumSamples()

@@ -19,7 +19,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// TestReshard: cut anew, and back again, a data set has the samples, attributes and identity that it had.
+// TestReshard: cut anew, and back again, a data set has the samples, attributes and identity that
+// it had.
 func TestReshard(t *testing.T) {
 	samples := some("a", 500)
 	first := pack(t, samples, small)
@@ -68,7 +69,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestCursor: from the cursor before any sample the rest comes, in another source over the same data sets too.
+// TestCursor: from the cursor before any sample the rest comes, in another source over the same
+// data sets too.
 func TestCursor(t *testing.T) {
 	a, b := some("a", 70), some("b", 45)
 	da, db := open(t, pack(t, a, small), reader.Options{Workers: 1}), open(t, pack(t, b, small), reader.Options{Workers: 1})
@@ -201,7 +203,8 @@ type withMeta struct {
 
 func (s *withMeta) Meta() format.Metadata { return s.meta }
 
-// TestDamaged: a damaged block costs its samples and no others, and each of them is told by its key.
+// TestDamaged: a damaged block costs its samples and no others, and each of them is told by its
+// key.
 func TestDamaged(t *testing.T) {
 	samples := some("a", 300)
 	store := pack(t, samples, small)
@@ -368,7 +371,8 @@ func (s *stopping) Next(ctx context.Context) (writer.Sample, error) {
 	return s.Source.Next(ctx)
 }
 
-// TestFailing: a store that fails is no damage: the pack ends, whatever is skipped, and the place stays for another try.
+// TestFailing: a store that fails is no damage: the pack ends, whatever is skipped, and the place
+// stays for another try.
 func TestFailing(t *testing.T) {
 	samples := some("a", 120)
 	inner := pack(t, samples, small)
@@ -413,7 +417,8 @@ func TestFailing(t *testing.T) {
 	}
 }
 
-// TestForeign: tars of another tool, indexed where they lie, are packed as the tars themselves would be.
+// TestForeign: tars of another tool, indexed where they lie, are packed as the tars themselves
+// would be.
 func TestForeign(t *testing.T) {
 	store, own := mem.New(), []writer.Sample{}
 	var buf bytes.Buffer

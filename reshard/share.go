@@ -10,29 +10,30 @@ import (
 	"strings"
 )
 
-// Share is a part of all possible keys, from one percentage to another. Two shares that do not overlap have no sample in common,
-// those that make up 0% to 100% have all samples between them, and a sample stays in its share whatever else is in the data
-// set, now or later.
+// Share is a part of all possible keys, from one percentage to another. Two shares that do not
+// overlap have no sample in common, shares that cover 0% to 100% have all samples, and a sample
+// stays in its share whatever is added to the data set.
 //
-// A key's place is ⌊h × 10^11 ÷ 2^64⌋, where h is the first 8 bytes of SHA-256(Salt ‖ key) as a big-endian number: the key hash
-// of SPEC 8 where there is no salt. A share takes places from From × 10^9 up to, and without, To × 10^9, both in per cent.
+// A key's place is ⌊h × 10^11 ÷ 2^64⌋, where h is the first 8 bytes of SHA-256(Salt ‖ key) as a
+// big-endian number: without a salt the key hash of SPEC 8. A share has the places from From × 10^9
+// to To × 10^9, without the latter, both in per cent.
 type Share struct {
-	// From and To are in billionths of a per cent; both 0 stand for everything.
+	// From and To are in billionths of a per cent; both 0 mean everything.
 	From, To int64
 	// Salt makes a division independent of others.
 	Salt string
-	// Folders hashes what stands before a key's last slash in place of the key, so that the samples of a folder stay
-	// together. Keys without a slash are hashed whole.
+	// Folders hashes what precedes a key's last slash in place of the key, so that the samples of a
+	// folder stay together. Keys without a slash are hashed whole.
 	Folders bool
 }
 
-// percent is 1 % in billionths of it, whole is 100 %.
+// percent is 1 % and whole 100 %, in billionths of a per cent.
 const (
 	percent = 1_000_000_000
 	whole   = 100 * percent
 )
 
-// ParseShare reads a share such as 0%..90% or 99.5%..100%.
+// ParseShare parses a share such as 0%..90% or 99.5%..100%.
 func ParseShare(text string) (Share, error) {
 	bad := fmt.Errorf("share %q: write two percentages, such as 0%%..90%%", text)
 	from, to, ok := strings.Cut(text, "..")
@@ -47,7 +48,7 @@ func ParseShare(text string) (Share, error) {
 	return s, nil
 }
 
-// parsePercent reads a percentage of up to nine decimals.
+// parsePercent parses a percentage of up to nine decimals.
 func parsePercent(text string) (int64, bool) {
 	text, ok := strings.CutSuffix(text, "%")
 	before, after, _ := strings.Cut(text, ".")
@@ -77,7 +78,7 @@ func (s Share) check() error {
 
 func (s Share) all() bool { return s.From == 0 && (s.To == 0 || s.To == whole) }
 
-// fraction is how much of everything the share is.
+// fraction is the share as a number from 0 to 1.
 func (s Share) fraction() float64 {
 	if s.all() {
 		return 1
@@ -85,7 +86,7 @@ func (s Share) fraction() float64 {
 	return float64(s.To-s.From) / whole
 }
 
-// holds says whether a key is in the share.
+// holds reports whether a key is in the share.
 func (s Share) holds(key []byte) bool {
 	if at := bytes.LastIndexByte(key, '/'); s.Folders && at >= 0 {
 		key = key[:at]

@@ -20,8 +20,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// The ratios below are of times taken by turns in one run, so that a busy machine spoils both: what the same cores need for
-// the least work there is to do, over what the Writer needs.
+// The ratios below are of times taken by turns in one run, so that a busy machine spoils both: what
+// the same cores need for the least work there is to do, over what the Writer needs.
 
 // parallel calls f for 0 to n-1 on all cores.
 func parallel(n int, f func(worker, i int)) {
@@ -54,7 +54,8 @@ func ratio(b *testing.B, bytes int64, least, whole func()) {
 	b.ReportMetric(float64(tl)/float64(tw), "ratio")
 }
 
-// BenchmarkText writes 3 KB samples that are in memory. The least is to compress and hash their blocks.
+// BenchmarkText writes 3 KB samples that are in memory. The least is to compress and hash their
+// blocks.
 func BenchmarkText(b *testing.B) {
 	const n, passes = 20_000, 4 // over the same data with other keys: the start of a Writer is not what is measured
 	var samples []writer.Sample
@@ -109,7 +110,8 @@ func BenchmarkText(b *testing.B) {
 	}
 }
 
-// BenchmarkFiles packs files in the page cache. The least is to read and hash them; of text, to compress it, too, in blocks.
+// BenchmarkFiles packs files in the page cache. The least is to read and hash them; of text, to
+// compress it, too, in blocks.
 func BenchmarkFiles(b *testing.B) {
 	for _, c := range []struct {
 		kind string

@@ -12,37 +12,40 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// block is one block on its way: laid out by Write, filled and compressed by a worker, written in order.
+// block is a block in the pipeline: laid out by Write, filled and compressed by a worker, written
+// in order.
 type block struct {
 	layout  format.BlockBuilder
 	samples []blockSample
-	sizes   []format.FieldSize // of all samples, one after the other
+	sizes   []format.FieldSize // of all samples, in order
 	fills   []fill
-	names   []string // of the members of the sample at hand
-	// huge is the last sample of a block that decodes to more than one frame; its members are not in layout.
+	names   []string // of the members of the current sample
+	// huge is the last sample of a block that decodes to more than one frame; its members are not
+	// in layout.
 	huge *Sample
-	// size is the decoded length, huge included.
+	// size is the decoded length, that of huge included.
 	size  int64
 	taken int64 // of the budget
 
-	// frames brings the worker's results, in order; done is closed behind them.
+	// frames carries the worker's results in order; the worker closes it.
 	frames chan frame
-	// filled, when not nil, is closed when all payloads of the layout have been read.
+	// filled, when not nil, is closed once all payloads of the layout have been read.
 	filled chan struct{}
 	hash   format.Hash
 	err    error
 
-	// end, when not nil, closes the shard behind this block.
+	// end, when not nil, closes the shard after this block.
 	end *shardEnd
-	// adopt, when not nil, stands for a whole shard that is in the store already; all else is empty.
+	// adopt, when not nil, is a whole shard that the store has already; all other fields are empty.
 	adopt *adopted
 
-	// left lists samples that never came into the block; unlisted counts those for which there was no room.
+	// left lists samples that were left out before they came into the block; unlisted counts those
+	// for which the list had no room.
 	left     []leftOut
 	unlisted int64
 }
 
-// blockSample is what the index wants to know of a sample.
+// blockSample is what the index needs of a sample.
 type blockSample struct {
 	key     string
 	origin  string
@@ -61,13 +64,13 @@ type fill struct {
 	from      Payload
 }
 
-// frame is a compressed frame, its row still without samples.
+// frame is a compressed frame and its row, which has no samples yet.
 type frame struct {
 	row    format.Row
 	stored []byte
 }
 
-// shardEnd is where the source stood around a shard, and how many samples of it were left out.
+// shardEnd is the source's cursors around a shard, and how many of its samples were left out.
 type shardEnd struct {
 	cursorStart, cursorEnd string
 	skipped                int64
@@ -81,7 +84,8 @@ func (b *block) reset() {
 	b.frames = make(chan frame, 1)
 }
 
-// shrink lets go of memory that an uncommonly large sample took: the budget does not count blocks that wait for their next use.
+// shrink frees memory that an uncommonly large sample took: the budget does not count blocks that
+// wait to be used again.
 func (b *block) shrink(blockSize int64) {
 	if int64(cap(b.layout.Buf)) > max(4<<20, 2*blockSize) {
 		b.layout = format.BlockBuilder{}
@@ -89,7 +93,7 @@ func (b *block) shrink(blockSize int64) {
 	b.huge = nil
 }
 
-// add lays a sample out. fields must be sorted.
+// add lays out a sample, whose fields are sorted.
 func (b *block) add(s *Sample) {
 	size, first := int64(0), len(b.sizes)
 	b.names = b.names[:0]
@@ -125,7 +129,7 @@ func (b *block) add(s *Sample) {
 	}
 }
 
-// cost is how many bytes of memory the block takes on its way.
+// cost is how many bytes of memory the block takes in the pipeline.
 func (b *block) cost() int64 {
 	if b.huge == nil {
 		return 2 * b.size
@@ -137,15 +141,15 @@ func (b *block) cost() int64 {
 	return n
 }
 
-// readPayloads reads what is missing in the layout. skip, when not nil, is told of samples that cannot be read; they are taken out
-// of the block.
+// readPayloads reads the payloads of the layout. skip, when not nil, is called for samples that
+// cannot be read; they are removed from the block.
 func (b *block) readPayloads(ctx context.Context, p *pace, skip func(*SampleError)) {
 	defer close(b.filled)
 	b.err = p.read(ctx, len(b.fills), func() error { return b.fill(ctx, skip) })
 }
 
-// process waits until the layout is filled, hashes and compresses. skip, when not nil, is told of a sample too large for the layout
-// that cannot be read.
+// process waits until the layout is filled, then hashes and compresses it. skip, when not nil, is
+// called for a sample that is too large for the layout and cannot be read.
 func (b *block) process(ctx context.Context, enc *encoder, skip func(*SampleError)) {
 	defer close(b.frames)
 	if b.filled != nil {
@@ -210,7 +214,7 @@ func (b *block) fill(ctx context.Context, skip func(*SampleError)) error {
 	return nil
 }
 
-// compact takes dropped samples' members out of the layout.
+// compact removes the members of dropped samples from the layout.
 func (b *block) compact(laid int) {
 	var out format.BlockBuilder
 	out.Buf = b.layout.Buf[:0]
@@ -235,7 +239,7 @@ func (b *block) compact(laid int) {
 	b.layout = out
 }
 
-// stream sends a block of several frames, holding one at a time.
+// stream sends a block of several frames; it holds one frame at a time.
 func (b *block) stream(ctx context.Context, enc *encoder, skip func(*SampleError)) error {
 	last := &b.samples[len(b.samples)-1]
 	w := &frameWriter{ctx: ctx, enc: enc, out: b.frames, buf: make([]byte, 0, format.MaxFrame), sum: sha256.New()}
@@ -250,8 +254,8 @@ func (b *block) stream(ctx context.Context, enc *encoder, skip func(*SampleError
 		var pe *payloadError
 		if errors.As(err, &pe) {
 			err = last.failed(pe.err)
-			if skip != nil && ctx.Err() == nil { // what has been sent of the sample cannot be taken back
-				err = fmt.Errorf("%w; a sample of this size cannot be skipped once its reading has begun: leave it out and pack again", err)
+			if skip != nil && ctx.Err() == nil { // the frames already sent cannot be taken back
+				err = fmt.Errorf("%w; a sample of this size cannot be skipped after part of it was read: leave it out and pack again", err)
 			}
 		}
 	case skip == nil || ctx.Err() != nil:
@@ -268,7 +272,8 @@ func (b *block) stream(ctx context.Context, enc *encoder, skip func(*SampleError
 	return err
 }
 
-// openPayloads opens all payloads of a sample before the first byte of it goes out: until then it can be left out.
+// openPayloads opens all payloads of a sample before its first byte is sent: until then the sample
+// can be left out.
 func openPayloads(ctx context.Context, fields []Field) (open []io.ReadCloser, err error) {
 	open = make([]io.ReadCloser, len(fields))
 	for i := range fields {
@@ -290,7 +295,7 @@ func closePayloads(open []io.ReadCloser) {
 	}
 }
 
-// payloadError marks an error of the source, as against one of the pipeline.
+// payloadError marks an error of the source; others are of the pipeline.
 type payloadError struct{ err error }
 
 func (e *payloadError) Error() string { return e.err.Error() }
@@ -337,7 +342,7 @@ func (w *frameWriter) flush() error {
 	}
 }
 
-// sample writes all members; payloads[i] is that of field i, nil where its data is in memory.
+// sample writes all members. payloads[i] is that of field i, nil where its data is in memory.
 func (w *frameWriter) sample(s *Sample, payloads []io.ReadCloser) error {
 	for i := range s.Fields {
 		f := &s.Fields[i]
@@ -357,7 +362,7 @@ func (w *frameWriter) sample(s *Sample, payloads []io.ReadCloser) error {
 	return nil
 }
 
-// payload copies exactly f.Size bytes and sees to it that there are no more.
+// payload copies exactly f.Size bytes, and fails if the reader has more.
 func (w *frameWriter) payload(f *Field, r io.Reader) error {
 	left := f.Size
 	for {
@@ -369,7 +374,7 @@ func (w *frameWriter) payload(f *Field, r io.Reader) error {
 		room := w.buf[len(w.buf):min(int64(format.MaxFrame), int64(len(w.buf))+max(left, 1))]
 		n, err := r.Read(room)
 		if int64(n) > left {
-			return &payloadError{fmt.Errorf("more than the %d bytes it had before", f.Size)}
+			return &payloadError{fmt.Errorf("more than the %d bytes that the source listed", f.Size)}
 		}
 		w.buf = w.buf[:len(w.buf)+n]
 		left -= int64(n)
@@ -404,7 +409,7 @@ func (e *encoder) encode(src []byte, cuts, payloads []int) (frame, error) {
 	return f, nil
 }
 
-// buffers keeps the memory of frames that have been written.
+// buffers keeps the memory of written frames for the next ones.
 type buffers struct{ free chan []byte }
 
 func (b *buffers) get(n int) []byte {
@@ -419,7 +424,7 @@ func (b *buffers) get(n int) []byte {
 }
 
 func (b *buffers) put(p []byte) {
-	if cap(p) > 4<<20 { // rare sizes are left to the collector
+	if cap(p) > 4<<20 { // rare sizes are left to the garbage collector
 		return
 	}
 	select {

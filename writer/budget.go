@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// budget bounds bytes in flight. Only the layout takes from it, in order, and only emission in order gives back, so the
-// block that is needed next always has its share.
+// budget bounds the bytes in flight. Only the layout takes from it, in order, and only the emitter
+// gives back, in order, so the block that is needed next always has its share.
 type budget struct {
 	sem *semaphore.Weighted
 	max int64
@@ -15,7 +15,8 @@ type budget struct {
 
 func newBudget(max int64) *budget { return &budget{sem: semaphore.NewWeighted(max), max: max} }
 
-// take waits for n bytes and returns what was taken: at most all there is, so that a block above the budget goes alone.
+// take waits for n bytes and returns how many it took: at most the whole budget, so that a larger
+// block is written on its own.
 func (b *budget) take(ctx context.Context, n int64) (int64, error) {
 	n = min(n, b.max)
 	return n, b.sem.Acquire(ctx, n)

@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,26 +16,29 @@ import (
 	"github.com/shardtool/shardtool/writer/internal/extsort"
 )
 
-// CommitOptions say what Commit publishes.
+// CommitOptions are the options of Commit.
 type CommitOptions struct {
-	// Name is that of the shards; it may be empty where all parts in the store have one name.
+	// Name begins the shards' names. It may be empty if all parts in the store have one name.
 	Name string
 	// Parts is the number of parts the pack was divided into.
 	Parts int
-	// KeepDuplicates lets a key come again in another shard.
+	// KeepDuplicates allows one key in several shards.
 	KeepDuplicates bool
-	// Memory bounds the sorting of key hashes, as that of a Writer does; default 256 MiB. Beside it stand the rows of all
-	// shards, 16 bytes a block. TempDir is where sorting spills to; default the system's.
+	// Memory bounds the memory for sorting key hashes, as in Options; the default is 256 MiB. The
+	// rows of all shards, 16 bytes a block, are held in addition. TempDir is the folder for sorting
+	// that does not fit; the default is that of the system.
 	Memory  int64
 	TempDir string
 }
 
-// Commit publishes what PackPart has put: the shards of all parts in the order of parts, as one generation. Where a part is
-// missing it publishes nothing, and the error wraps ErrMissing and names all that are; parts that do not go together are
-// ErrSource, as in Missing; a key that comes again in another part is format.ErrDuplicate.
+// Commit publishes the shards of all parts that PackPart put, in the order of the parts, as one
+// generation. If parts are missing it publishes nothing, and the error wraps ErrMissing and lists
+// them. Parts that do not belong together are ErrSource, as in Missing; a key in two parts is
+// format.ErrDuplicate.
 //
-// Shards are not read: a part's manifest and its keys table say all. What is published is a function of the parts, so Commit
-// may be repeated, and two may run at once: the result of all of them is the same generation.
+// Commit does not read shards: the parts' manifests and keys tables have all it needs. The
+// generation is a function of the parts, so Commit may be repeated and may run several times at
+// once; all calls have the same result.
 func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Result, error) {
 	release, err := hold(ctx, store, fmt.Sprintf("commit of %d parts", opt.Parts), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -62,8 +64,7 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 	if len(s.report.Missing) > 0 {
 		return nil, s.report.missing()
 	}
-	defer w.emit.keys.Close()
-	defer w.emit.lists.close()
+	defer func() { _ = w.sum.close() }()
 	if err := s.merge(w); err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 	return w.publish(ctx)
 }
 
-// missing is the error that names the parts that are not there.
+// missing is the error that lists the missing parts.
 func (r *PartsReport) missing() error {
 	text := fmt.Sprintf("%d of %d: %s", len(r.Missing), r.Parts, PartList(r.Missing))
 	for _, part := range r.Missing {
@@ -86,13 +87,13 @@ func (r *PartsReport) missing() error {
 		}
 	}
 	if r.stale > 0 {
-		text += fmt.Sprintf("; %d manifests of parts are here that do not follow %s: another pack has published since, or the name is another one",
+		text += fmt.Sprintf("; %d manifests of parts do not follow %s: another pack has published since, or the parts have another name",
 			r.stale, generationText(r.parent))
 	}
 	return fmt.Errorf("%w, %s: pack them, then commit again", ErrMissing, text)
 }
 
-// PartList is parts as `sbatch --array` takes them: "2,7".
+// PartList formats parts as `sbatch --array` takes them: "2,7".
 func PartList(parts []int) string {
 	text := make([]string, len(parts))
 	for i, p := range parts {
@@ -101,50 +102,49 @@ func PartList(parts []int) string {
 	return strings.Join(text, ",")
 }
 
-// writer is a Writer that has no samples of its own to write.
+// writer returns a Writer that has no samples to write.
 func (s *partSet) writer(store objstore.Store, opt CommitOptions) (*Writer, error) {
 	all := Options{Name: s.report.Name, KeepDuplicates: opt.KeepDuplicates, Memory: opt.Memory, TempDir: opt.TempDir}
 	switch mode := s.common["mode"]; mode {
-	case Overwrite.String():
-		all.Mode = Overwrite
-	case Append.String():
-		all.Mode = Append
-	case Create.String(), "":
+	case ModeOverwrite.String():
+		all.Mode = ModeOverwrite
+	case ModeAppend.String():
+		all.Mode = ModeAppend
+	case ModeCreate.String(), "":
 	default:
-		return nil, fmt.Errorf("writer: %w: mode %q of the parts is none of this version", format.ErrCorrupt, mode)
+		return nil, fmt.Errorf("writer: %w: the parts have mode %q, which this version does not know", format.ErrCorrupt, mode)
 	}
 	all, err := all.filled()
 	if err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
-	w := &Writer{store: store, puts: newPuts(store), opt: all, prior: s.prior, priorTag: s.tag, priorTab: s.tables, common: s.common}
-	w.emit = newEmitter(w, nil)
+	w := &Writer{plan: plan{opt: all, generation: s.prior.next()}, store: store, puts: newPuts(store), prior: s.prior, common: s.common}
+	w.sum = newTotals(&w.opt, w.base())
 	return w, nil
 }
 
-// merge adds up what the parts' manifests say, in the order of parts.
+// merge adds up the parts' manifests, in the order of the parts.
 func (s *partSet) merge(w *Writer) error {
-	e := w.emit
 	for part, m := range s.parts {
-		e.entries = append(e.entries, m.Shards...)
+		w.sum.entries = append(w.sum.entries, m.Shards...)
 		for _, f := range m.Fields {
-			e.add(f)
+			w.sum.add(f)
 		}
 		for _, a := range m.Attributes {
-			if err := e.attribute(a); err != nil {
+			if err := w.sum.attribute(a); err != nil {
 				return fmt.Errorf("%w (part %d)", err, part)
 			}
 		}
 		skipped, err := skippedBefore(m.Meta)
 		if err != nil {
-			return format.Position(err, s.object(part), -1, -1, "")
+			return format.InShard(s.object(part), err)
 		}
 		w.skipped.Add(skipped)
 	}
 	return nil
 }
 
-// joinLists puts the parts' lists of samples left out one behind the other.
+// joinLists appends the parts' lists of skipped samples, in order.
 func (s *partSet) joinLists(ctx context.Context, w *Writer) error {
 	for _, m := range s.parts {
 		for _, name := range skippedLists(m) {
@@ -172,39 +172,28 @@ func copyList(ctx context.Context, w *Writer, name string) error {
 		if err := obj.ReadAt(ctx, buf, off); err != nil {
 			return err
 		}
-		if err := w.emit.lists.add(buf); err != nil {
+		if err := w.sum.lists.add(buf); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// add counts what a field adds up to elsewhere.
-func (e *emitter) add(f format.FieldTotal) {
-	t := e.fields[f.Name]
-	if t == nil {
-		e.fields[f.Name] = &f
-		return
-	}
-	t.Samples += f.Samples
-	t.Bytes += f.Bytes
-	t.Min, t.Max = min(t.Min, f.Min), max(t.Max, f.Max)
-}
-
-// sortKeys reads the parts' keys tables, some at a time, and gives their samples the numbers they have in the whole.
+// sortKeys reads the parts' keys tables, several at a time, and gives their samples the numbers
+// that they have in the whole.
 func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 	const together = 8
 	work, workCtx := errgroup.WithContext(ctx)
 	work.SetLimit(together)
 	var mu sync.Mutex
-	first := w.emit.numbers
+	first := w.sum.numbers
 	for part, m := range s.parts {
 		from, samples := first, sumSamples(m.Shards)
 		if first += samples; samples == 0 {
 			continue
 		}
 		if m.Keys == (format.Hash{}) {
-			return errors.Join(work.Wait(), format.Position(fmt.Errorf("%w: it names no keys table", format.ErrCorrupt), s.object(part), -1, -1, ""))
+			return errors.Join(work.Wait(), format.InShard(s.object(part), fmt.Errorf("%w: it names no keys table", format.ErrCorrupt)))
 		}
 		work.Go(func() error {
 			keys, err := openKeys(workCtx, w.store, m.KeysName(), samples)
@@ -212,18 +201,18 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 				return err
 			}
 			defer keys.close()
-			return addKeys(w.emit.keys, &mu, keys, from)
+			return addKeys(w.sum.keys, &mu, keys, from)
 		})
 	}
 	if err := work.Wait(); err != nil {
 		return err
 	}
-	w.emit.prog.Samples = int64(first - w.emit.numbers)
-	w.emit.numbers = first
+	w.sum.prog.Samples = int64(first - w.sum.numbers)
+	w.sum.numbers = first
 	return nil
 }
 
-// addKeys takes over a keys table; from is the number of its first sample.
+// addKeys adds the entries of a keys table; from is the number of its first sample.
 func addKeys(to *extsort.Sorter, mu *sync.Mutex, keys *keyStream, from uint64) error {
 	for {
 		if err := keys.fill(); err != nil || len(keys.ready) == 0 {
@@ -231,9 +220,7 @@ func addKeys(to *extsort.Sorter, mu *sync.Mutex, keys *keyStream, from uint64) e
 		}
 		mu.Lock()
 		for _, e := range keys.ready {
-			var rec [16]byte
-			binary.BigEndian.PutUint64(rec[:], e.Hash)
-			binary.BigEndian.PutUint64(rec[8:], from+e.Number)
+			rec := keyRecord(e.Hash, from+e.Number)
 			if err := to.Add(rec[:]); err != nil {
 				mu.Unlock()
 				return err

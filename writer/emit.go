@@ -1,76 +1,51 @@
 package writer
 
 import (
-	"context"
-	"encoding/binary"
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/internal/extsort"
 )
 
-// emitter takes blocks in order and streams shards. It runs in one goroutine; what it has collected is read after the
-// pipeline has ended.
+// emitter takes blocks in order, writes them into shards and counts them into totals. It runs in
+// one goroutine.
 type emitter struct {
-	w    *Writer
-	pool *buffers
-	keys *extsort.Sorter // (key hash, sample number) of this generation's own samples
+	plan *plan
+	line *pipeline
+	puts *puts
+	sum  *totals
 
-	shard   *openShard
-	opened  int // shards begun, adopted ones included
-	put     *putter
-	entries []format.ShardEntry
-	fields  map[string]*format.FieldTotal
-	attrs   map[string]format.AttrKind
-	prog    Progress
-	lists   quarantine
-	numbers uint64 // samples before the next one, those of the generation appended to included
+	pool   *buffers
+	shard  *openShard
+	opened int // shards begun, adopted ones included
+	put    *putter
 }
 
-func newEmitter(w *Writer, pool *buffers) *emitter {
-	e := &emitter{w: w, pool: pool, fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}}
-	e.lists.dir = w.opt.TempDir
-	e.keys = extsort.New(w.opt.TempDir, min(64<<20, w.opt.Memory/4))
-	if base := w.base(); base != nil {
-		for _, f := range base.Fields {
-			e.fields[f.Name] = &f
-		}
-		for _, a := range base.Attributes {
-			e.attrs[a.Name] = a.Kind
-		}
-		e.numbers = sumSamples(base.Shards)
-	}
-	return e
+func newEmitter(plan *plan, line *pipeline, puts *puts, sum *totals) *emitter {
+	return &emitter{plan: plan, line: line, puts: puts, sum: sum, put: newPutter(line, puts)}
 }
 
 // run ends when order is closed; after a failure it only drains.
 func (e *emitter) run() {
-	for b := range e.w.order {
-		if e.w.ctx.Err() == nil {
+	for b := range e.line.order {
+		if e.line.err() == nil {
 			if err := e.block(b); err != nil {
-				e.w.fail(err)
+				e.line.fail(err)
 			}
 		}
 		if b.adopt == nil {
-			for range b.frames { // lets a worker that is still at it come to its end
+			for range b.frames { // a worker may still be sending
 			}
 		}
-		e.w.budget.give(b.taken)
-		e.w.pace.end()
-		b.shrink(e.w.opt.BlockSize)
-		select {
-		case e.w.free <- b:
-		default:
-		}
+		e.line.done(b, e.plan.opt.BlockSize)
 	}
 	e.put.wait()
 }
 
-// close frees what run collected.
+// close aborts the shard that was being written, if any.
 func (e *emitter) close() {
 	if e.shard != nil {
-		_ = e.shard.abort() // what is left is one more for a sweep
+		_ = e.shard.abort() // a failure leaves one more object for a sweep
 	}
 }
 
@@ -85,7 +60,7 @@ func (e *emitter) block(b *block) error {
 	rows := []format.Row{}
 	for f := range b.frames {
 		if err := e.shard.write(f.stored); err != nil {
-			return format.Position(err, e.shard.name, e.shard.blocks, e.shard.size, "")
+			return format.Place{Shard: e.shard.name, Block: e.shard.blocks, Offset: e.shard.size}.Wrap(err)
 		}
 		rows = append(rows, f.row)
 		e.pool.put(f.stored)
@@ -108,7 +83,7 @@ func (e *emitter) block(b *block) error {
 		if err := e.shard.index.AddSample(s.key, s.fields, s.attrs); err != nil {
 			return s.failed(err)
 		}
-		if err := e.sample(s.key, s.fields, s.attrs); err != nil {
+		if err := e.sum.sample(s.key, s.fields, s.attrs); err != nil {
 			return s.failed(err)
 		}
 		e.shard.key(s.key)
@@ -120,7 +95,7 @@ func (e *emitter) block(b *block) error {
 		}
 		e.shard.hasher.Add(b.hash)
 		e.shard.blocks++
-		e.prog.Blocks++
+		e.sum.prog.Blocks++
 	}
 	for _, l := range left {
 		e.shard.list.add(l.line)
@@ -136,57 +111,14 @@ func (e *emitter) block(b *block) error {
 	return nil
 }
 
-// sample counts one sample into totals and keys.
-func (e *emitter) sample(key string, fields []format.FieldSize, attrs []format.AttrValue) error {
-	for _, f := range fields {
-		e.count(f.Name, uint64(f.Size))
-	}
-	for _, a := range attrs {
-		if err := e.attribute(a.Attribute); err != nil {
-			return err
-		}
-	}
-	return e.number(key)
-}
-
-func (e *emitter) count(field string, size uint64) {
-	t := e.fields[field]
-	if t == nil {
-		t = &format.FieldTotal{Name: field, Min: size}
-		e.fields[field] = t
-	}
-	t.Samples++
-	t.Bytes += size
-	t.Min, t.Max = min(t.Min, size), max(t.Max, size)
-	e.prog.PayloadBytes += int64(size)
-}
-
-func (e *emitter) attribute(a format.Attribute) error {
-	err := sameKind(e.attrs, a)
-	if err == nil {
-		e.attrs[a.Name] = a.Kind
-	}
-	return err
-}
-
-// number gives a key the next sample number.
-func (e *emitter) number(key string) error {
-	var rec [16]byte
-	binary.BigEndian.PutUint64(rec[:], format.KeyHash(key))
-	binary.BigEndian.PutUint64(rec[8:], e.numbers)
-	e.numbers++
-	e.prog.Samples++
-	return e.keys.Add(rec[:])
-}
-
-// open begins the next shard's object.
+// open begins the object of the next shard, unless a shard is open.
 func (e *emitter) open() error {
 	if e.shard != nil {
 		return nil
 	}
-	name := e.w.shardName(e.opened)
+	name := e.plan.shardName(e.opened)
 	e.opened++
-	up, err := e.w.store.Create(e.w.ctx, name, objstore.Condition{IfNoneMatch: true})
+	up, err := e.puts.store.Create(e.line.ctx, name, objstore.Condition{IfNoneMatch: true})
 	if err != nil {
 		return err
 	}
@@ -194,13 +126,14 @@ func (e *emitter) open() error {
 	return nil
 }
 
-// finish ends the open shard and hands it to the putter. A shard without samples (all of them were skipped) is dropped.
+// finish ends the open shard and passes it to the putter. A shard without samples (all of them were
+// skipped) is dropped.
 func (e *emitter) finish(end *shardEnd) error {
 	s := e.shard
 	e.shard = nil
 	list := s.list.text()
-	if err := e.lists.add(list); err != nil {
-		_ = s.abort() // the first failure is the one to report
+	if err := e.sum.lists.add(list); err != nil {
+		_ = s.abort() // the first failure is reported
 		return err
 	}
 	if s.samples == 0 {
@@ -208,74 +141,47 @@ func (e *emitter) finish(end *shardEnd) error {
 	}
 	end.skipped += s.skipped
 	hash := s.hasher.Sum()
-	ix := s.index.Finish(e.shardMeta(hash, end))
+	ix := s.index.Finish(e.plan.shardMeta(hash, end))
 	ix.Skipped = list
-	err := s.write(format.EndOfArchive(e.w.opt.Plain))
+	err := s.write(format.EndOfArchive(e.plan.opt.Plain))
 	var tail []byte
 	if err == nil {
-		tail, err = format.AppendTail(nil, ix, e.w.opt.Plain)
+		tail, err = format.AppendTail(nil, ix, e.plan.opt.Plain)
 	}
-	if e.w.opt.Plain {
+	if e.plan.opt.Plain {
 		s.sidecar = tail
 	} else if err == nil {
 		err = s.write(tail)
 	}
 	if err != nil {
-		_ = s.abort() // the first failure is the one to report
-		return format.Position(err, s.name, -1, s.size, "")
+		_ = s.abort() // the first failure is reported
+		return format.Place{Shard: s.name, Block: -1, Offset: s.size}.Wrap(err)
 	}
-	e.entries = append(e.entries, format.ShardEntry{
+	e.sum.entries = append(e.sum.entries, format.ShardEntry{
 		ShardInfo: format.ShardInfo{
 			Name: s.name, Size: uint64(s.size), Tail: uint64(len(tail)), Samples: s.samples, Blocks: uint64(s.blocks),
 			Rows: uint64(len(ix.Rows)), Hash: hash, Index: format.HashIndex(tail), FirstKey: s.first, LastKey: s.last,
 		},
 		Rows: ix.Rows,
 	})
-	e.prog.Shards++
-	e.prog.StoredBytes += s.size + int64(len(s.sidecar))
-	return e.put.send(e.w.ctx, s)
+	e.sum.prog.Shards++
+	e.sum.prog.StoredBytes += s.size + int64(len(s.sidecar))
+	return e.put.send(s)
 }
 
-// shardMeta is the provenance of a shard (SPEC 4.6).
-func (e *emitter) shardMeta(hash format.Hash, end *shardEnd) format.Metadata {
-	m := format.Metadata{"tool": toolVersion(), "options": e.w.opt.canonical(), "content": hash.String()}
-	if e.w.fingerprint != "" {
-		m["source"], m["cursor_start"], m["cursor_end"] = e.w.fingerprint, end.cursorStart, end.cursorEnd
-	}
-	setSkipped(m, end.skipped)
-	return m
-}
-
-// setSkipped notes how many samples were left out, so that a run that takes the shard over knows it, too.
+// setSkipped stores how many samples were left out, for a later run that adopts the shard.
 func setSkipped(m format.Metadata, n int64) {
 	if n > 0 {
 		m["skipped"] = strconv.FormatInt(n, 10)
 	}
 }
 
-func sumSamples(shards []format.ShardEntry) (n uint64) {
-	for i := range shards {
-		n += shards[i].Samples
-	}
-	return n
-}
-
 func (e *emitter) report() {
-	if e.w.opt.Progress != nil {
-		p := e.prog
+	if e.plan.opt.Progress != nil {
+		p := e.sum.prog
 		if e.shard != nil {
 			p.StoredBytes += e.shard.size
 		}
-		e.w.opt.Progress(p)
-	}
-}
-
-// wait for ctx or the channel: used by stages that hand work on.
-func sendTo[T any](ctx context.Context, ch chan<- T, v T) error {
-	select {
-	case ch <- v:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+		e.plan.opt.Progress(p)
 	}
 }

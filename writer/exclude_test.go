@@ -90,7 +90,7 @@ func TestPruneRaces(t *testing.T) {
 			if r := base.run(t); r.Error != "" {
 				t.Fatal(r.Error)
 			}
-			job.Mode = writer.Overwrite
+			job.Mode = writer.ModeOverwrite
 		}
 		st := localStore(t, job.Dir)
 		stop, done := make(chan struct{}), make(chan struct{})

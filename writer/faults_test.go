@@ -47,11 +47,12 @@ func faultCases(t *testing.T) map[string]faultCase {
 		return o
 	}
 	return map[string]faultCase{
-		// Plain shards for the most part: an encoder's tables take longer to make than a data set of this size.
-		"create":     {mem.New(), with(writer.Create, true), more},
-		"createZstd": {mem.New(), with(writer.Create, false), more},
-		"overwrite":  {packed(true), with(writer.Overwrite, true), more},
-		"append":     {packed(true), with(writer.Append, true), more},
+		// Plain shards for the most part: an encoder's tables take longer to make than a data set
+		// of this size.
+		"create":     {mem.New(), with(writer.ModeCreate, true), more},
+		"createZstd": {mem.New(), with(writer.ModeCreate, false), more},
+		"overwrite":  {packed(true), with(writer.ModeOverwrite, true), more},
+		"append":     {packed(true), with(writer.ModeAppend, true), more},
 	}
 }
 
@@ -71,8 +72,9 @@ func digestOf(t *testing.T, st objstore.Store) (digest string) {
 	return set.Digest.String()
 }
 
-// TestEveryFault lets each operation of the store fail in each way. What is published is then the old data set or the new
-// one, and the same pack once more leads to the bytes of an undisturbed one.
+// TestEveryFault lets each operation of the store fail in each way. What is published is then the
+// old data set or the new one, and the same pack once more leads to the bytes of an undisturbed
+// one.
 func TestEveryFault(t *testing.T) {
 	for name, c := range faultCases(t) {
 		old := digestOf(t, c.before)
@@ -111,7 +113,8 @@ func TestEveryFault(t *testing.T) {
 	}
 }
 
-// retry packs again, without and with Resume, and compares all objects with those of an undisturbed run.
+// retry packs again, without and with Resume, and compares all objects with those of an undisturbed
+// run.
 func retry(t *testing.T, st *mem.Store, c faultCase, published bool, want map[string][]byte) {
 	t.Helper()
 	for _, resume := range []bool{false, true} {
@@ -127,7 +130,8 @@ func retry(t *testing.T, st *mem.Store, c faultCase, published bool, want map[st
 	}
 }
 
-// eachFault is storetest.EachFault without a subtest for each operation, of which there are thousands here.
+// eachFault is storetest.EachFault without a subtest for each operation, of which there are
+// thousands here.
 func eachFault(t *testing.T, fault storetest.Fault, open func() objstore.Store, test func(f *storetest.Faulty)) int {
 	for fault.At = 0; fault.At < 10_000; fault.At++ {
 		f := storetest.NewFaulty(open(), fault)
@@ -147,10 +151,11 @@ func eachFault(t *testing.T, fault storetest.Fault, open func() objstore.Store, 
 	return 0
 }
 
-// TestEveryFaultOfPrune: generations that are to stay are whole after each fault, and pruning again ends the same.
+// TestEveryFaultOfPrune: generations that are to stay are whole after each fault, and pruning again
+// ends the same.
 func TestEveryFaultOfPrune(t *testing.T) {
 	before := mem.New()
-	for i, mode := range []writer.Mode{writer.Create, writer.Overwrite, writer.Overwrite} {
+	for i, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite, writer.ModeOverwrite} {
 		opt := small("d")
 		opt.Mode, opt.Plain = mode, i == 1
 		mustPack(t, before, &synth{items: makeItems(20, 12<<10, uint64(i)), tag: string(rune('a' + i))}, opt)
@@ -159,7 +164,7 @@ func TestEveryFaultOfPrune(t *testing.T) {
 	left := &synth{items: makeItems(20, 12<<10, 9), tag: "left"}
 	left.items[19].open = errRead
 	opt := small("left")
-	opt.Mode = writer.Overwrite
+	opt.Mode = writer.ModeOverwrite
 	if _, err := writer.Pack(t.Context(), before, left, opt); !errors.Is(err, errRead) {
 		t.Fatal(err)
 	}

@@ -10,19 +10,21 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Index makes a data set of plain tars that another tool wrote, where they lie: names are objects of the store, in order, that end
-// in .tar. Only their indexes are written, beside them, and the tables and manifest over all. The archives are read once and not
-// changed; from then on they must not be changed by others either, which reading finds out.
+// Index makes a data set of plain tars of another tool, in place: names are objects of the store,
+// in order, that end in .tar. It reads the archives once and writes only their indexes, beside
+// them, and the tables and manifest over all. From then on nobody may change the archives; readers
+// detect it.
 //
-// Members that share the path up to the first dot of the base name are a sample, and stand together. What cannot be indexed is an
-// error that names archive, offset and member: samples torn apart, links and sparse files, names that are no keys, archives that
-// were cut or joined. An archive without samples is left out, with a warning to Options.Log.
+// Members that share the path up to the first dot of the base name are a sample; they must be
+// adjacent. What cannot be indexed is an error with archive, offset and member: samples with other
+// members between theirs, links and sparse files, names that are not keys, archives that were
+// truncated or joined. An archive without samples is left out, with a warning to Options.Log.
 //
-// Of the options Mode, KeepDuplicates, BlockSize, Workers, TempDir, Progress and Log count. An
-// index is named by its content and never replaced: with Overwrite, archives that changed or are
-// cut into other blocks get another index, and earlier generations keep theirs. With Append the
-// archives follow those that are there. After an interruption the same call does the work again,
-// and what it puts is the same.
+// Of the options Index uses Mode, KeepDuplicates, BlockSize, Workers, TempDir, Progress and Log. An
+// index is named by its content and never replaced: with ModeOverwrite, archives that changed or
+// are cut into other blocks get another index, and earlier generations keep theirs. With ModeAppend
+// the archives follow the existing ones. After an interruption the same call repeats the work and
+// puts the same objects.
 func Index(ctx context.Context, store objstore.Store, names []string, opt Options) (*Result, error) {
 	opt.Plain = true
 	w, err := prepare(ctx, store, opt, nil)
@@ -43,20 +45,20 @@ func Index(ctx context.Context, store objstore.Store, names []string, opt Option
 	}
 	res, err := w.Close(ctx)
 	if err == nil {
-		res.Written, res.Adopted = w.emit.prog.Samples, 0 // there were none before
+		res.Written, res.Adopted = w.sum.prog.Samples, 0 // indexing adopts no earlier run
 	}
 	return res, err
 }
 
-// indexable refuses names that cannot be shards, or are ones already.
+// indexable refuses names that cannot be shards, or are shards of the data set already.
 func (w *Writer) indexable(names []string) error {
 	if len(names) == 0 {
-		return fmt.Errorf("%w: there is no archive to index", ErrEmpty)
+		return fmt.Errorf("%w: no archive was named", ErrEmpty)
 	}
 	seen := map[string]bool{}
-	if w.prior != nil && w.opt.Mode == Append {
-		for i := range w.prior.Shards {
-			seen[w.prior.Shards[i].Name] = true
+	if w.prior.manifest != nil && w.opt.Mode == ModeAppend {
+		for i := range w.prior.manifest.Shards {
+			seen[w.prior.manifest.Shards[i].Name] = true
 		}
 	}
 	for _, name := range names {
@@ -64,17 +66,17 @@ func (w *Writer) indexable(names []string) error {
 			return err
 		}
 		if plain, err := format.ShardFormat(name); err != nil || !plain {
-			return fmt.Errorf("writer: %s is no plain tar: pack it", name)
+			return fmt.Errorf("writer: %s is not a plain tar: pack it", name)
 		}
 		if seen[name] {
-			return fmt.Errorf("writer: %s is in the data set already, or named twice", name)
+			return fmt.Errorf("writer: %s is in the data set already, or was named twice", name)
 		}
 		seen[name] = true
 	}
 	return nil
 }
 
-// archivesSum is the fingerprint of archives: names, sizes and versions.
+// archivesSum is the fingerprint of the archives' names and sizes.
 func archivesSum(ctx context.Context, store objstore.Store, names []string) (string, error) {
 	h := sha256.New()
 	for _, name := range names {
@@ -87,7 +89,7 @@ func archivesSum(ctx context.Context, store objstore.Store, names []string) (str
 	return "archives:" + hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// indexAll reads archives side by side and hands over their indexes in order.
+// indexAll reads several archives at once and sends their indexes in order.
 func (w *Writer) indexAll(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	type done struct {
@@ -97,7 +99,7 @@ func (w *Writer) indexAll(ctx context.Context, names []string) error {
 	ahead := make(chan chan done, w.opt.Workers)
 	turns := make(chan struct{}, w.opt.Workers)
 	ended := make(chan struct{})
-	defer func() { // all that was begun has ended
+	defer func() { // waits for every goroutine
 		cancel()
 		for out := range ahead {
 			<-out
@@ -138,7 +140,7 @@ func (w *Writer) indexAll(ctx context.Context, names []string) error {
 		}
 		for _, f := range d.a.index.Fields {
 			if err := format.CheckField(f); err != nil {
-				return format.Position(err, d.a.entry.Name, -1, -1, "")
+				return format.InShard(d.a.entry.Name, err)
 			}
 		}
 		if err := w.send(ctx, &block{adopt: d.a}, 0); err != nil {
@@ -148,7 +150,7 @@ func (w *Writer) indexAll(ctx context.Context, names []string) error {
 	return nil
 }
 
-// indexOne reads one archive and puts its index; nil when it has no sample.
+// indexOne reads one archive and puts its index. It returns nil if the archive has no samples.
 func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	obj, err := w.store.Open(ctx, name)
 	if err != nil {
@@ -159,15 +161,18 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &foreignTar{ctx: ctx, obj: obj, size: info.Size, opt: &w.opt, readSize: 1 << 20, names: map[string]string{}, keys: map[string]int64{}}
+	in := &foreignTar{
+		archiveWindow: archiveWindow{ctx: ctx, obj: obj, size: info.Size, readSize: 1 << 20},
+		opt:           &w.opt, names: map[string]string{}, keys: map[string]int64{},
+	}
 	if _, remote := w.store.(objstore.Remote); remote {
 		in.readSize = 8 << 20 // each read is a request
 	}
 	if err := in.read(); err != nil {
-		return nil, format.Position(err, name, -1, -1, "")
+		return nil, format.InShard(name, err)
 	}
 	if in.samples == 0 {
-		w.opt.Log.Warn("an archive has no samples and is left out", "archive", name)
+		w.opt.Log.Warn("leaving out an archive without samples", "archive", name)
 		return nil, nil
 	}
 	hash := in.hasher.Sum()
@@ -175,7 +180,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	ix.Foreign, ix.End = true, uint64(info.Size-in.begin)
 	tail, err := format.AppendTail(nil, ix, true)
 	if err != nil {
-		return nil, format.Position(err, name, -1, -1, "")
+		return nil, format.InShard(name, err)
 	}
 	now, err := w.store.Stat(ctx, name)
 	if err == nil && (now.Size != info.Size || now.ETag != info.ETag) {
@@ -196,6 +201,6 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	return &adopted{index: ix, entry: e}, nil
 }
 
-// metaArchive is the key of a sidecar's metadata with the archive's name in the data set. A prune
-// goes by it: data sets may lie in each other's folders and index the same archives.
+// metaArchive is the key in a sidecar's metadata of the archive's name in the data set. A prune
+// relies on it: data sets may lie in each other's folders and index the same archives.
 const metaArchive = "archive"

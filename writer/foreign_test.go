@@ -26,7 +26,8 @@ import (
 // foreignMember is a file of an archive.
 type foreignMember struct{ name, data string }
 
-// foreignMembers are n samples as other tools leave them: members of a sample in any order, long names, empty files.
+// foreignMembers are n samples as other tools leave them: members of a sample in any order, long
+// names, empty files.
 func foreignMembers(prefix string, n int) (members []foreignMember) {
 	for i := range n {
 		key := fmt.Sprintf("%s/%04d", prefix, i)
@@ -130,7 +131,8 @@ func checkForeignSample(t testing.TB, s *reader.Sample, keys []string, fields []
 	}
 }
 
-// TestIndex: archives of every format are read in every way where they lie, and say so when they changed.
+// TestIndex: archives of every format are read in every way where they lie, and say so when they
+// changed.
 func TestIndex(t *testing.T) {
 	for _, f := range []tar.Format{tar.FormatUSTAR, tar.FormatPAX, tar.FormatGNU} {
 		for _, dot := range []string{"", "./"} {
@@ -310,7 +312,7 @@ func TestIndexRefused(t *testing.T) {
 		"dots":           {with("../a.txt"), "path element", format.ErrName},
 		"cut in a file":  {good[:1024+100], "cut", format.ErrCorrupt},
 		"cut in between": {with("a.txt")[:512+1024], "cut between two members", format.ErrCorrupt},
-		"half an end":    {append(with("a.txt")[:512+1024], make([]byte, 512)...), "half an end", format.ErrCorrupt},
+		"half an end":    {append(with("a.txt")[:512+1024], make([]byte, 512)...), "inside its end marker", format.ErrCorrupt},
 		"joined":         {append(slices.Clone(good), good...), "joined", format.ErrCorrupt},
 		"flipped":        {flipped, "checksum mismatch in a tar header", format.ErrCorrupt},
 		"no archive":     {bytes.Repeat([]byte("no archive "), 100), "no tar header", format.ErrCorrupt},
@@ -351,7 +353,7 @@ func TestIndexRefused(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Index(ctx, store, []string{"a.tar", "b.tar"}, Options{Mode: Overwrite}); !errors.Is(err, context.Canceled) {
+	if _, err := Index(ctx, store, []string{"a.tar", "b.tar"}, Options{Mode: ModeOverwrite}); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
 }
@@ -368,13 +370,13 @@ func TestIndexGenerations(t *testing.T) {
 	if _, err := Index(t.Context(), store, []string{"a.tar"}, Options{}); !errors.Is(err, ErrExists) {
 		t.Errorf("indexed again: %v", err)
 	}
-	if _, err := Index(t.Context(), store, []string{"a.tar"}, Options{Mode: Append}); err == nil {
+	if _, err := Index(t.Context(), store, []string{"a.tar"}, Options{Mode: ModeAppend}); err == nil {
 		t.Error("an archive that is there is added")
 	}
-	if res, err := Index(t.Context(), store, []string{"b.tar"}, Options{Mode: Append}); err != nil || res.Shards != 2 || res.Written != 30 {
+	if res, err := Index(t.Context(), store, []string{"b.tar"}, Options{Mode: ModeAppend}); err != nil || res.Shards != 2 || res.Written != 30 {
 		t.Errorf("%+v, %v", res, err)
 	}
-	w, err := New(t.Context(), store, Options{Mode: Append})
+	w, err := New(t.Context(), store, Options{Mode: ModeAppend})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +408,7 @@ func TestIndexGenerations(t *testing.T) {
 	if r, err := check.Verify(t.Context(), store, check.Options{}); err != nil || r.OK() {
 		t.Errorf("an archive that changed: %v", err)
 	}
-	if res, err := Index(t.Context(), store, []string{"a.tar", "b.tar"}, Options{Mode: Overwrite}); err != nil || res.Generation != 4 {
+	if res, err := Index(t.Context(), store, []string{"a.tar", "b.tar"}, Options{Mode: ModeOverwrite}); err != nil || res.Generation != 4 {
 		t.Fatal(res, err)
 	}
 	if r, err := check.Verify(t.Context(), store, check.Options{Deep: true}); err != nil || !r.OK() {
@@ -414,7 +416,8 @@ func TestIndexGenerations(t *testing.T) {
 	}
 }
 
-// TestIndexFaults: after any failure of the store there is no data set or the whole, and another try makes it.
+// TestIndexFaults: after any failure of the store there is no data set or the whole, and another
+// try makes it.
 func TestIndexFaults(t *testing.T) {
 	data := archive(t, tar.FormatUSTAR, "", foreignMembers("a", 5))
 	storetest.EachFault(t, func(t *testing.T) objstore.Store {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"hash/crc32"
 	"io"
 	"slices"
 
@@ -19,28 +18,16 @@ import (
 //	| headers | payload, padding | … | headers | payload, padding | … | end of archive |
 //	|<---------- block ------------->|<----------- block ------------>|
 //
-// A block ends before the first member of a sample. What is no regular file, directories say, belongs to the block that it stands in.
+// A block ends before the first member of a sample. Entries that are not regular files, such as
+// directories, belong to the block around them.
 type foreignTar struct {
-	ctx  context.Context
-	obj  objstore.Object
-	size int64
-	opt  *Options // filled
-
-	readSize int    // how much is read at once
-	buf      []byte // memory of window
-	window   []byte // bytes from off on that were read
-	off      int64
-
-	begin int64     // of the block at hand, or where the last one ended
-	open  int64     // bytes of it so far
-	sum   hash.Hash // of it
-	row   format.Row
-	rows  []format.Row // of it
-	count uint32       // samples of it
+	archiveWindow
+	openBlock
+	opt *Options // filled
 
 	sample  foreignSample     // whose members are being read
 	names   map[string]string // of fields, each once in memory
-	keys    map[string]int64  // and where their first members are
+	keys    map[string]int64  // and the offsets of their first members
 	index   format.IndexBuilder
 	hasher  format.ShardHasher
 	samples int
@@ -49,7 +36,28 @@ type foreignTar struct {
 	first, last string // least and greatest key
 }
 
-// foreignSample is a sample and where its payloads lie in the block.
+// archiveWindow is the part of an archive that is in memory.
+type archiveWindow struct {
+	ctx      context.Context
+	obj      objstore.Object
+	size     int64
+	readSize int    // bytes of a read
+	buf      []byte // memory of window
+	window   []byte // the bytes read, from off on
+	off      int64
+}
+
+// openBlock is the block that members are being added to.
+type openBlock struct {
+	begin int64 // its offset; after the last block, that block's end
+	open  int64 // its bytes so far
+	sum   hash.Hash
+	row   format.Row // being filled
+	rows  []format.Row
+	count uint32 // samples
+}
+
+// foreignSample is a sample and the offsets of its payloads in the block.
 type foreignSample struct {
 	key    string
 	fields []format.FieldSize
@@ -58,11 +66,8 @@ type foreignSample struct {
 
 const tarRecord = 512
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// read goes through the archive.
+// read reads the archive.
 func (t *foreignTar) read() error {
-	t.begin = 0
 	t.newBlock()
 	for {
 		if err := t.ctx.Err(); err != nil {
@@ -85,8 +90,8 @@ func (t *foreignTar) read() error {
 	return t.checkEnd()
 }
 
-// peek sees to it that n bytes are in the window, or fewer at the end of the archive.
-func (t *foreignTar) peek(n int) error {
+// peek reads until n bytes are in the window, or all that the archive has.
+func (t *archiveWindow) peek(n int) error {
 	if len(t.window) >= n || t.off+int64(len(t.window)) >= t.size {
 		return nil
 	}
@@ -101,7 +106,7 @@ func (t *foreignTar) peek(n int) error {
 	return t.obj.ReadAt(t.ctx, t.window[have:], t.off+int64(have))
 }
 
-// entry reads the next entry; its Type is 0 at the end of the archive, which is not taken.
+// entry reads the next entry. At the end of the archive its Type is 0, and the end is not consumed.
 func (t *foreignTar) entry() (e format.ForeignEntry, err error) {
 	need := tarRecord
 	for need > 0 {
@@ -131,7 +136,7 @@ func (t *foreignTar) entry() (e format.ForeignEntry, err error) {
 		format.ErrName, e.Name, typeName(e.Type)))
 }
 
-// moved makes an offset in an entry one in the archive.
+// moved turns an offset in an entry into one in the archive.
 func moved(err error, by int64) error {
 	var at *format.PosError
 	if errors.As(err, &at) {
@@ -152,7 +157,7 @@ func typeName(kind byte) string {
 	return fmt.Sprintf("of type %q", kind)
 }
 
-// member takes a regular file.
+// member reads a regular file.
 func (t *foreignTar) member(e *format.ForeignEntry) error {
 	key, field := format.SplitName(e.Name)
 	name, ok := t.names[string(field)]
@@ -197,13 +202,13 @@ func (t *foreignTar) member(e *format.ForeignEntry) error {
 	return nil
 }
 
-// beginSample takes a key that was not there.
+// beginSample begins a sample, whose key must be new.
 func (t *foreignTar) beginSample(key string, e *format.ForeignEntry) error {
 	if err := format.CheckKey(key); err != nil {
 		return format.At(t.off, fmt.Errorf("member %q: %w", e.Name, err))
 	}
 	if first, twice := t.keys[key]; twice {
-		return format.At(t.off, fmt.Errorf("%w key %q: member %q belongs to the sample that begins at %d, and others stand between: pack the archive sorted by name",
+		return format.At(t.off, fmt.Errorf("%w key %q: member %q belongs to the sample that begins at %d, with others between: pack the archive sorted by name",
 			format.ErrDuplicate, key, e.Name, first))
 	}
 	t.keys[key] = t.off
@@ -244,7 +249,7 @@ func (t *foreignTar) take(n int) {
 	t.open += int64(n)
 	for len(p) > 0 {
 		k := min(len(p), format.MaxFrame-int(t.row.Decoded))
-		t.row.CRC = crc32.Update(t.row.CRC, castagnoli, p[:k])
+		t.row.CRC = format.UpdateChecksum(t.row.CRC, p[:k])
 		t.row.Decoded += uint32(k)
 		if p = p[k:]; t.row.Decoded == format.MaxFrame {
 			t.endRow()
@@ -261,10 +266,10 @@ func (t *foreignTar) endRow() {
 }
 
 func (t *foreignTar) newBlock() {
-	t.sum, t.open, t.rows, t.row, t.count = sha256.New(), 0, nil, format.Row{}, 0
+	t.openBlock = openBlock{begin: t.begin, sum: sha256.New()}
 }
 
-// endBlock closes the block behind its last sample.
+// endBlock closes the block after its last sample.
 func (t *foreignTar) endBlock() error {
 	if t.count > 0 {
 		t.endRow()
@@ -280,13 +285,14 @@ func (t *foreignTar) endBlock() error {
 	return nil
 }
 
-// checkEnd reads what stands behind the last entry: zeros, of which two records end an archive.
+// checkEnd checks what follows the last entry: only zeros, and at least the two records that end an
+// archive.
 func (t *foreignTar) checkEnd() error {
 	if t.size-t.begin > maxForeignEnd {
-		return format.At(t.off, fmt.Errorf("%w: %d bytes behind the last member", format.ErrTooLarge, t.size-t.begin))
+		return format.At(t.off, fmt.Errorf("%w: %d bytes after the last member", format.ErrTooLarge, t.size-t.begin))
 	}
 	if t.size-t.off < 2*tarRecord {
-		return format.At(t.off, fmt.Errorf("%w: the archive has half an end: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
+		return format.At(t.off, fmt.Errorf("%w: the archive ends inside its end marker: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 	}
 	for t.off < t.size {
 		if err := t.peek(1); err != nil {
@@ -294,7 +300,7 @@ func (t *foreignTar) checkEnd() error {
 		}
 		for i, c := range t.window {
 			if c != 0 {
-				return format.At(t.off+int64(i), fmt.Errorf("%w: there is something behind the end of the archive: archives were joined; index or pack them one by one", format.ErrCorrupt))
+				return format.At(t.off+int64(i), fmt.Errorf("%w: data follows the end of the archive: archives were joined; index or pack them one by one", format.ErrCorrupt))
 			}
 		}
 		t.off += int64(len(t.window))
@@ -303,5 +309,5 @@ func (t *foreignTar) checkEnd() error {
 	return nil
 }
 
-// maxForeignEnd is as in SPEC 5.
+// maxForeignEnd bounds what follows the last block (SPEC 5).
 const maxForeignEnd = 1 << 30

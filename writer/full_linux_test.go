@@ -18,8 +18,8 @@ import (
 
 const mountEnv = "SHARDTOOL_WRITER_MOUNT"
 
-// withMounts runs the calling test once more, in a process whose mounts end with it, and reports whether this is that
-// process. A kernel that refuses skips the test, which says so.
+// withMounts runs the calling test once more, in a process whose mounts end with it, and reports
+// whether this is that process. A kernel that refuses skips the test, which says so.
 func withMounts(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(mountEnv) != "" {
@@ -55,8 +55,9 @@ func tmpfs(t *testing.T, options string) string {
 	return dir
 }
 
-// TestNoSpace fills the target's file system at every few KiB of the pack: the error says so, nothing is published, nothing
-// but whole objects is there, and with more room the same pack goes on.
+// TestNoSpace fills the target's file system at every few KiB of the pack: the error says so,
+// nothing is published, nothing but whole objects is there, and with more room the same pack goes
+// on.
 func TestNoSpace(t *testing.T) {
 	if !withMounts(t) {
 		return

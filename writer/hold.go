@@ -11,14 +11,15 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// hold shares the store's lock, where it has one, until release is called: a prune would delete
-// what a pack has put and not yet published. Who may not write goes without: nothing will be put.
+// hold takes a share of the store's lock, if the store has one, until release is called: a prune
+// would delete objects that a pack has put and not yet published. A user without write permission
+// gets no lock and needs none.
 func hold(ctx context.Context, store objstore.Store, who string, log *slog.Logger) (release func(), err error) {
 	locker, ok := store.(objstore.Locker)
 	if !ok {
 		return func() {}, nil
 	}
-	late := time.AfterFunc(time.Second, func() { log.Warn("waiting until a prune of the same data set has ended") })
+	late := time.AfterFunc(time.Second, func() { log.Warn("waiting for a prune of the same data set") })
 	defer late.Stop()
 	release, err = locker.Share(ctx, who)
 	if errors.Is(err, objstore.ErrReadOnly) || errors.Is(err, fs.ErrPermission) {
@@ -27,7 +28,7 @@ func hold(ctx context.Context, store objstore.Store, who string, log *slog.Logge
 	return release, err
 }
 
-// describe names a pack to those it keeps out.
+// describe is how the lock names this pack to others.
 func (o *Options) describe() string {
 	if o.parts > 0 {
 		return fmt.Sprintf("pack of part %d of %d of %s", o.part, o.parts, o.Name)

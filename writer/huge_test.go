@@ -33,8 +33,8 @@ func (zeroReader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestNineGiB packs a sample of more than 8 GiB, the most a tar header can say in octal, behind others in one block. It must
-// not be held in memory.
+// TestNineGiB packs a sample of more than 8 GiB, the most a tar header can say in octal, behind
+// others in one block. It must not be held in memory.
 func TestNineGiB(t *testing.T) {
 	const size = 9<<30 + 13
 	st := mem.New()
@@ -64,7 +64,8 @@ func TestNineGiB(t *testing.T) {
 	}
 }
 
-// checkHuge looks at the ends of the large sample: decoding all of it would take longer than packing it.
+// checkHuge looks at the ends of the large sample: decoding all of it would take longer than
+// packing it.
 func checkHuge(t *testing.T, shard []byte, size int64) {
 	tail, _, err := format.ParseTail(shard, int64(len(shard)))
 	if err != nil {
@@ -80,7 +81,7 @@ func checkHuge(t *testing.T, shard []byte, size int64) {
 	}
 	dec := format.NewDecoder(true)
 	defer dec.Close()
-	check := format.NewContentChecker(ix.Cursors([]int{0})[0], 2)
+	check := format.NewBlockChecker(ix.Cursors([]int{0})[0], 2)
 	zero := make([]byte, 0, format.MaxFrame+16)
 	pos := 0
 	for i, r := range ix.Rows {
@@ -104,8 +105,8 @@ func checkHuge(t *testing.T, shard []byte, size int64) {
 	}
 }
 
-// TestLargeSampleFails: a payload of several frames that cannot be opened is left out like any other; one that breaks off
-// half way stops the pack with an error that says what to do.
+// TestLargeSampleFails: a payload of several frames that cannot be opened is left out like any
+// other; one that breaks off half way stops the pack with an error that says what to do.
 func TestLargeSampleFails(t *testing.T) {
 	make3 := func() *synth {
 		s := cutItems(2048, 40<<20, 2048)

@@ -14,7 +14,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// putKeys writes the keys table. Its name is the hash of its bytes, so they are produced twice: once to hash, once to store.
+// putKeys puts the keys table. Its name is the hash of its bytes, so the bytes are produced twice:
+// once to hash them, once to store them.
 func (w *Writer) putKeys(ctx context.Context, m *format.Manifest) (format.Hash, error) {
 	old, err := w.oldKeys(ctx)
 	if err != nil {
@@ -27,36 +28,24 @@ func (w *Writer) putKeys(ctx context.Context, m *format.Manifest) (format.Hash, 
 		}
 	}
 	h := sha256.New()
-	if err := w.writeKeys(h, m, old); err != nil {
+	if err := w.writeKeys(h, old); err != nil {
 		return format.Hash{}, err
 	}
 	sum := format.Hash(h.Sum(nil))
-	size := (format.KeyTable{Entries: w.emit.numbers}).Size()
-	return sum, w.puts.named(ctx, format.KeysName(sum), size, func(to io.Writer) error { return w.writeKeys(to, m, old) })
+	size := (format.KeyTable{Entries: w.sum.numbers}).Size()
+	return sum, w.puts.named(ctx, format.KeysName(sum), size, func(to io.Writer) error { return w.writeKeys(to, old) })
 }
 
-func (w *Writer) writeKeys(to io.Writer, m *format.Manifest, old *keyStream) error {
-	t, err := format.NewKeyTableWriter(to, w.emit.numbers)
-	if err != nil {
-		return err
-	}
-	for e, err := range w.allKeys(old) {
-		if err != nil {
-			return err
-		}
-		if err := t.Add(e); err != nil {
-			return err
-		}
-	}
-	return t.Close()
+func (w *Writer) writeKeys(to io.Writer, old *keyStream) error {
+	return format.WriteKeyTable(to, w.sum.numbers, w.allKeys(old))
 }
 
-// allKeys merges the entries of the generation before with ours.
+// allKeys merges the entries of the generation appended to with the new ones.
 func (w *Writer) allKeys(old *keyStream) iter.Seq2[format.KeyEntry, error] {
 	return func(yield func(format.KeyEntry, error) bool) {
 		old.rewind()
 		prior, more, err := old.next()
-		for rec, rerr := range w.emit.keys.All() {
+		for rec, rerr := range w.sum.keys.All() {
 			if err = errors.Join(err, rerr); err != nil {
 				yield(format.KeyEntry{}, err)
 				return
@@ -83,10 +72,10 @@ func (w *Writer) allKeys(old *keyStream) iter.Seq2[format.KeyEntry, error] {
 	}
 }
 
-// keyStream reads a keys table from front to end, some groups at a time.
+// keyStream reads a keys table from front to back, several groups at a time.
 type keyStream struct {
 	ctx   context.Context
-	obj   objstore.Object // nil: there is no table
+	obj   objstore.Object // nil for no table
 	name  string
 	t     format.KeyTable
 	group int64
@@ -104,7 +93,7 @@ func (w *Writer) oldKeys(ctx context.Context) (*keyStream, error) {
 	return openKeys(ctx, w.store, base.KeysName(), sumSamples(base.Shards))
 }
 
-// openKeys opens a keys table of that many samples.
+// openKeys opens the keys table of that many samples.
 func openKeys(ctx context.Context, store objstore.Store, name string, entries uint64) (*keyStream, error) {
 	s := &keyStream{ctx: ctx, name: name, t: format.KeyTable{Entries: entries}}
 	obj, err := store.Open(ctx, s.name)
@@ -113,7 +102,7 @@ func openKeys(ctx context.Context, store objstore.Store, name string, entries ui
 	}
 	info, err := obj.Info(ctx)
 	if err == nil && info.Size != s.t.Size() {
-		err = fmt.Errorf("%w: %s has %d bytes, %d samples need %d", format.ErrCorrupt, s.name, info.Size, s.t.Entries, s.t.Size())
+		err = fmt.Errorf("%w: %s has %d bytes; %d samples need %d", format.ErrCorrupt, s.name, info.Size, s.t.Entries, s.t.Size())
 	}
 	if err != nil {
 		obj.Close()
@@ -133,7 +122,7 @@ func (s *keyStream) next() (e format.KeyEntry, ok bool, err error) {
 	return e, true, nil
 }
 
-// fill sees to it that there are entries ready; none at the end.
+// fill reads the next entries into ready. At the end there are none.
 func (s *keyStream) fill() (err error) {
 	if len(s.ready) > 0 || s.obj == nil || s.group >= s.t.Groups() {
 		return nil
@@ -146,7 +135,7 @@ func (s *keyStream) fill() (err error) {
 		return err
 	}
 	if s.held, err = s.t.Decode(s.held[:0], s.buf, s.group, to); err != nil {
-		return format.Position(err, s.name, -1, -1, "")
+		return format.InShard(s.name, err)
 	}
 	s.ready, s.group = s.held, to
 	return nil
@@ -158,8 +147,8 @@ func (s *keyStream) close() {
 	}
 }
 
-// refuseDuplicates finds a key that is in two shards. Equal hashes are looked up: among 10^9 keys some pair may share one
-// by chance.
+// refuseDuplicates finds a key that is in two shards. Equal hashes are looked up: among 10^9 keys
+// some pair may share one by chance.
 func (w *Writer) refuseDuplicates(ctx context.Context, m *format.Manifest, old *keyStream) error {
 	var last format.KeyEntry
 	firstEntry := true
@@ -177,8 +166,8 @@ func (w *Writer) refuseDuplicates(ctx context.Context, m *format.Manifest, old *
 				return err
 			}
 			if a == b {
-				return fmt.Errorf("%w key %q: sample %d in %s and sample %d in %s; rename one, or use --duplicate-keys keep",
-					format.ErrDuplicate, a, last.Number, shardA, e.Number, shardB)
+				return fmt.Errorf("%w %q: sample %d in %s and sample %d in %s: rename one",
+					ErrDuplicateKey, a, last.Number, shardA, e.Number, shardB)
 			}
 		}
 		last, firstEntry = e, false
@@ -186,7 +175,7 @@ func (w *Writer) refuseDuplicates(ctx context.Context, m *format.Manifest, old *
 	return nil
 }
 
-// keyOf reads the key of a sample number back from its shard.
+// keyOf reads the key of a sample number from the index of its shard.
 func (w *Writer) keyOf(ctx context.Context, m *format.Manifest, number uint64) (key, shard string, err error) {
 	for i := range m.Shards {
 		s := &m.Shards[i]
@@ -200,5 +189,5 @@ func (w *Writer) keyOf(ctx context.Context, m *format.Manifest, number uint64) (
 		}
 		return ix.Keys[number], s.Name, nil
 	}
-	return "", "", fmt.Errorf("writer: sample number %d of none of %d shards", number, len(m.Shards)) // a bug
+	return "", "", fmt.Errorf("writer: none of %d shards has sample number %d", len(m.Shards), number) // a bug
 }

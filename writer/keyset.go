@@ -1,16 +1,16 @@
 package writer
 
-// keySet finds a key that comes twice in a shard. Keys that ascend, as most sources give them, cost one comparison each; only when
-// one does not is a table made of them.
+// keySet finds a key that occurs twice in a shard. Ascending keys, which most sources give, cost
+// one comparison each; the first key that does not ascend moves them all to a table.
 type keySet struct {
-	keys  []string            // all of them, as long as they ascend
-	table map[string]struct{} // all of them, from then on; empty before
+	keys  []string            // all keys, while they ascend
+	table map[string]struct{} // all keys after that; empty before
 }
 
 // len is the number of keys.
 func (s *keySet) len() int { return len(s.keys) + len(s.table) }
 
-// has says whether the key is there.
+// has reports whether key is in the set.
 func (s *keySet) has(key string) bool {
 	if n := len(s.keys); n > 0 {
 		if last := s.keys[n-1]; key >= last {
@@ -22,7 +22,7 @@ func (s *keySet) has(key string) bool {
 	return ok
 }
 
-// add takes a key that has did not find.
+// add adds a key that is not in the set.
 func (s *keySet) add(key string) {
 	if len(s.table) == 0 && (len(s.keys) == 0 || key > s.keys[len(s.keys)-1]) {
 		s.keys = append(s.keys, key)
@@ -44,7 +44,7 @@ func (s *keySet) hash() {
 	s.keys = s.keys[:0]
 }
 
-// reset forgets all keys and keeps the memory.
+// reset empties the set and keeps its memory.
 func (s *keySet) reset() {
 	clear(s.keys)
 	clear(s.table)

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestKeySet holds the set against a map, for keys that ascend, that do not, and that stop doing so.
+// TestKeySet holds the set against a map, for keys that ascend, that do not, and that stop doing
+// so.
 func TestKeySet(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var s keySet

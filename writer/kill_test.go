@@ -28,8 +28,9 @@ func copyDir(t *testing.T, from string) string {
 	return to
 }
 
-// TestKilledProcess kills a packing process at random moments. The data set is then the old one or the new one, and the
-// same pack with Resume ends with the bytes of one that was left alone, without reading everything again.
+// TestKilledProcess kills a packing process at random moments. The data set is then the old one or
+// the new one, and the same pack with Resume ends with the bytes of one that was left alone,
+// without reading everything again.
 func TestKilledProcess(t *testing.T) {
 	const rounds = 10
 	base := t.TempDir()
@@ -37,18 +38,18 @@ func TestKilledProcess(t *testing.T) {
 	if r := baseJob.run(t); r.Error != "" {
 		t.Fatal(r.Error)
 	}
-	for name, mode := range map[string]writer.Mode{"create": writer.Create, "overwrite": writer.Overwrite, "append": writer.Append} {
+	for name, mode := range map[string]writer.Mode{"create": writer.ModeCreate, "overwrite": writer.ModeOverwrite, "append": writer.ModeAppend} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			fresh := func() string {
-				if mode == writer.Create {
+				if mode == writer.ModeCreate {
 					return t.TempDir()
 				}
 				return copyDir(t, base)
 			}
 			job := childJob{Dir: fresh(), Tag: "new", Items: 90, Pause: time.Millisecond}
 			job.Mode = mode
-			job.Plain = mode == writer.Append
+			job.Plain = mode == writer.ModeAppend
 			begin := time.Now()
 			clean := job.run(t)
 			took := time.Since(begin)
@@ -88,7 +89,7 @@ func TestKilledProcess(t *testing.T) {
 					resumed++
 				}
 				// What the shards in place hold is not read again: only what belongs to later ones.
-				if shards := (before - 3) / 2; mode == writer.Create && shards > 0 && r.BytesRead > all-int64(shards)*(64<<10-16<<10)/2 {
+				if shards := (before - 3) / 2; mode == writer.ModeCreate && shards > 0 && r.BytesRead > all-int64(shards)*(64<<10-16<<10)/2 {
 					t.Errorf("%d objects in place, %d of %d bytes read again", before, r.BytesRead, all)
 				}
 			}
@@ -119,7 +120,8 @@ func killAfter(t *testing.T, job *childJob, d time.Duration) bool {
 	return cmd.Wait() != nil
 }
 
-// TestKilledLeavesNoNames: what a killed process leaves of an unfinished put is swept, and never listed.
+// TestKilledLeavesNoNames: what a killed process leaves of an unfinished put is swept, and never
+// listed.
 func TestKilledLeavesNoNames(t *testing.T) {
 	job := childJob{Dir: t.TempDir(), Tag: "x", Items: 400, Pause: 20 * time.Millisecond}
 	if !killAfter(t, &job, 300*time.Millisecond) {
@@ -155,7 +157,7 @@ func TestKilledIndex(t *testing.T) {
 		t.Fatal(r.Error)
 	}
 	took := time.Since(begin)
-	job.Mode = writer.Overwrite
+	job.Mode = writer.ModeOverwrite
 	rng := rand.New(rand.NewPCG(3, 1))
 	killed, sidecars := 0, len(objects(t, st))
 	for trial := range *trials {

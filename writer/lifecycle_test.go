@@ -57,7 +57,7 @@ func TestLifecycle(t *testing.T) {
 	}
 	sameObjects(t, "after Abort after Close", objects(t, st), before)
 
-	w = newWriter(t, st, writer.Options{Mode: writer.Overwrite})
+	w = newWriter(t, st, writer.Options{Mode: writer.ModeOverwrite})
 	if err := w.Write(t.Context(), one("c")); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,8 @@ func (u *blockingUpload) Commit(ctx context.Context) (objstore.Info, error) {
 	return u.Upload.Commit(ctx)
 }
 
-// TestCancel ends a pack whose store or source hangs: promptly, with the cause, with nothing published and no goroutine left.
+// TestCancel ends a pack whose store or source hangs: promptly, with the cause, with nothing
+// published and no goroutine left.
 func TestCancel(t *testing.T) {
 	for _, op := range []string{"create", "write", "commit", "keys", "payload"} {
 		for _, c := range []struct {

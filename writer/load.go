@@ -11,10 +11,10 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// maxSummary bounds manifest.json, whose size grows with the number of fields alone.
+// maxSummary bounds manifest.json, which grows with the number of fields alone.
 const maxSummary = 64 << 20
 
-// loadSummary reads manifest.json and what identifies this version of it.
+// loadSummary reads manifest.json and its version in the store.
 func loadSummary(ctx context.Context, store objstore.Store) (*format.Summary, objstore.Info, error) {
 	data, info, err := objstore.ReadAll(ctx, store, format.ManifestName, maxSummary)
 	if err != nil {
@@ -24,7 +24,40 @@ func loadSummary(ctx context.Context, store objstore.Store) (*format.Summary, ob
 	return sum, info, err
 }
 
-// loadTables opens the tables of a generation. The handle stays open until close is called.
+// current is the generation that manifest.json names; all zero where there is no data set.
+type current struct {
+	manifest *format.Manifest
+	tables   string        // object name
+	info     objstore.Info // of manifest.json
+}
+
+// find reads manifest.json; nil where there is none. load reads the tables that it names.
+func (c *current) find(ctx context.Context, store objstore.Store) (*format.Summary, error) {
+	sum, info, err := loadSummary(ctx, store)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.tables, c.info = sum.Tables, info
+	return sum, nil
+}
+
+func (c *current) load(ctx context.Context, store objstore.Store) (err error) {
+	c.manifest, err = loadManifest(ctx, store, c.tables)
+	return err
+}
+
+// next is the number of the generation after this one.
+func (c *current) next() uint64 {
+	if c.manifest == nil {
+		return 1
+	}
+	return c.manifest.Generation + 1
+}
+
+// loadTables opens the tables of a generation. The caller calls closeTables when it is done.
 func loadTables(ctx context.Context, store objstore.Store, name string) (t *format.Tables, closeTables func(), err error) {
 	obj, err := store.Open(ctx, name)
 	if err != nil {
@@ -72,11 +105,11 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*format.
 			return nil, nil, err
 		}
 		tail, more, err := format.ParseTail(buf, info.Size)
-		if err == nil && more == 0 && tail.Len > need { // the hot index is read, the cold one before it is not
+		if err == nil && more == 0 && tail.Len > need { // only the hot index was read
 			more = tail.Len
 		}
 		if err != nil {
-			return nil, nil, format.Position(err, name, -1, -1, "")
+			return nil, nil, format.InShard(name, err)
 		}
 		if more > 0 {
 			need = more
@@ -85,12 +118,12 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*format.
 		off, n := tail.Cold()
 		from := off - (info.Size - need)
 		ix, err := tail.DecodeCold(buf[from : from+n])
-		return ix, tail, format.Position(err, name, -1, -1, "")
+		return ix, tail, format.InShard(name, err)
 	}
 }
 
-// Classes are the names of the classes that a data set packed with a class field has, in the order of their numbers; nil
-// where there is no data set or it has no classes.
+// Classes returns the names of the classes of a data set that was packed with a class field, in the
+// order of their numbers. It returns nil where there is no data set or the data set has no classes.
 func Classes(ctx context.Context, store objstore.Store) ([]string, error) {
 	sum, _, err := loadSummary(ctx, store)
 	if errors.Is(err, fs.ErrNotExist) {

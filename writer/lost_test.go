@@ -13,10 +13,10 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// TestTwoPacksOneTarget lets two packs run into one place at once, in all pairs of modes and with equal or other sources.
-// One of them publishes; the other hears of it and has changed nothing.
+// TestTwoPacksOneTarget lets two packs run into one place at once, in all pairs of modes and with
+// equal or other sources. One of them publishes; the other hears of it and has changed nothing.
 func TestTwoPacksOneTarget(t *testing.T) {
-	modes := []writer.Mode{writer.Create, writer.Overwrite, writer.Append}
+	modes := []writer.Mode{writer.ModeCreate, writer.ModeOverwrite, writer.ModeAppend}
 	for _, existing := range []bool{false, true} {
 		for _, a := range modes {
 			for _, b := range modes {
@@ -72,7 +72,7 @@ func raceTwo(t *testing.T, existing bool, a, b writer.Mode, same bool, round int
 				t.Fatalf("%v says it published %v, %v is there", mode, results[i].Digest, set.Digest)
 			}
 			src := []*synth{jobs[i].source()}
-			if base := (&childJob{Tag: "base", Items: 8}); existing && mode == writer.Append {
+			if base := (&childJob{Tag: "base", Items: 8}); existing && mode == writer.ModeAppend {
 				src = append([]*synth{base.source()}, src...)
 			}
 			checkSet(t, set, nil, src...)
@@ -81,7 +81,7 @@ func raceTwo(t *testing.T, existing bool, a, b writer.Mode, same bool, round int
 		}
 	}
 	want := 1
-	if existing && a == writer.Create && b == writer.Create {
+	if existing && a == writer.ModeCreate && b == writer.ModeCreate {
 		want = 0
 	}
 	if won != want {
@@ -100,8 +100,8 @@ func TestTwoProcessesOneTarget(t *testing.T) {
 		a, b     writer.Mode
 		tagB     string
 	}{
-		{false, writer.Create, writer.Create, "a"}, {false, writer.Create, writer.Create, "b"}, {false, writer.Overwrite, writer.Append, "b"},
-		{true, writer.Overwrite, writer.Append, "b"}, {true, writer.Append, writer.Append, "b"}, {true, writer.Append, writer.Append, "a"},
+		{false, writer.ModeCreate, writer.ModeCreate, "a"}, {false, writer.ModeCreate, writer.ModeCreate, "b"}, {false, writer.ModeOverwrite, writer.ModeAppend, "b"},
+		{true, writer.ModeOverwrite, writer.ModeAppend, "b"}, {true, writer.ModeAppend, writer.ModeAppend, "b"}, {true, writer.ModeAppend, writer.ModeAppend, "a"},
 	} {
 		t.Run(fmt.Sprintf("existing=%v/%v/%v/%s", c.existing, c.a, c.b, c.tagB), func(t *testing.T) {
 			t.Parallel()
@@ -137,7 +137,8 @@ func TestTwoProcessesOneTarget(t *testing.T) {
 					t.Errorf("process %d: %s", i, r.Error)
 				}
 			}
-			// A process that began when the other had ended builds on its data set: then both published.
+			// A process that began when the other had ended builds on its data set: then both
+			// published.
 			if won == 2 && results[0].Result.Generation == results[1].Result.Generation || won == 0 {
 				t.Errorf("%d processes published one generation: %+v", won, results)
 			}
@@ -145,7 +146,8 @@ func TestTwoProcessesOneTarget(t *testing.T) {
 	}
 }
 
-// TestGoneBeforePublish: somebody deletes a shard while the pack runs. Nothing that lacks it is published.
+// TestGoneBeforePublish: somebody deletes a shard while the pack runs. Nothing that lacks it is
+// published.
 func TestGoneBeforePublish(t *testing.T) {
 	for _, suffix := range []string{".tar.zst", ".tar", ".tar.shidx"} {
 		st := mem.New()
@@ -180,7 +182,7 @@ func (refusing) Open(context.Context, string) (objstore.Object, error) { return 
 
 // TestNoStore: a store that cannot be read is not called a data set that is in the way.
 func TestNoStore(t *testing.T) {
-	for _, mode := range []writer.Mode{writer.Create, writer.Overwrite, writer.Append} {
+	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite, writer.ModeAppend} {
 		opt := small("d")
 		opt.Mode = mode
 		_, err := writer.Pack(t.Context(), refusing{mem.New()}, resumeSource(), opt)

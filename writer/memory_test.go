@@ -14,7 +14,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// watchHeap samples the heap until the function it returns is called, which gives the highest growth seen.
+// watchHeap samples the heap until the function it returns is called, which gives the highest
+// growth seen.
 func watchHeap(t *testing.T) (peak func() int64) {
 	t.Helper()
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
@@ -69,7 +70,8 @@ func sum(sizes []int64) (n int64) {
 	return n
 }
 
-// nowAndThen has a large sample in an irregular rhythm: each of the blocks that take turns gets it once.
+// nowAndThen has a large sample in an irregular rhythm: each of the blocks that take turns gets it
+// once.
 func nowAndThen() []int64 {
 	sizes := slices.Repeat([]int64{1 << 20}, 90)
 	for _, i := range []int{0, 11, 20, 27, 37, 45, 56, 62, 71, 79, 85} {

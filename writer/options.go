@@ -9,28 +9,27 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/build"
 )
 
-// Mode says what New expects to find.
+// Mode is what a Writer does with an existing data set.
 type Mode int
 
 const (
-	// Create a data set where there is none.
-	Create Mode = iota
-	// Overwrite publishes a new generation in place of what is there, or the first one.
-	Overwrite
-	// Append publishes a new generation: the samples that are there, then the new ones.
-	Append
+	// ModeCreate makes a new data set; an existing one is ErrExists.
+	ModeCreate Mode = iota
+	// ModeOverwrite publishes a new generation in place of the current one, if any.
+	ModeOverwrite
+	// ModeAppend publishes a new generation: the existing samples, then the new ones.
+	ModeAppend
 )
 
 func (m Mode) String() string { return [...]string{"create", "overwrite", "append"}[m] }
 
-// OnError says what happens to a sample that cannot be read or stored.
+// OnError is what happens to a sample that cannot be read or stored.
 type OnError int
 
 const (
-	// OnErrorFail stops.
+	// OnErrorFail ends the pack with the error.
 	OnErrorFail OnError = iota
 	// OnErrorSkip leaves the sample out and counts it.
 	OnErrorSkip
@@ -38,93 +37,102 @@ const (
 
 // Errors a caller branches on.
 var (
-	// ErrExists: there is a data set, and the mode is Create.
-	ErrExists = errors.New("there is a data set already: use --overwrite or --append")
-	// ErrLost: another writer published first, or put other bytes under a name this one needs.
+	// ErrExists: there is a data set, and the mode is ModeCreate.
+	ErrExists = errors.New("there is a data set already")
+	// ErrLost: another writer published first, or put other bytes under a name that this one needs.
 	ErrLost = errors.New("another writer was here")
-	// ErrIncomplete: the generation was published, and objects that it names are gone or are not
-	// those that were put.
+	// ErrIncomplete: the generation was published, and then objects that it names disappeared or
+	// were replaced.
 	ErrIncomplete = errors.New("published, but incomplete")
 	// ErrSkipped: more samples were skipped than Options allow.
 	ErrSkipped = errors.New("too many samples skipped")
 	// ErrSource: what Resume found was packed from other sources or with other options.
 	ErrSource = errors.New("leftovers of another pack")
+	// ErrDuplicateKey: two shards have the same key. It wraps format.ErrDuplicate.
+	ErrDuplicateKey = fmt.Errorf("%w key", format.ErrDuplicate)
 	// ErrEmpty: there was no sample to write.
 	ErrEmpty = errors.New("no samples")
 )
 
-// Options of a Writer; the zero value of each field is its documented default.
+// Options of a Writer. The zero value of each field is its documented default.
 type Options struct {
 	// Name begins the shards' names: "train" gives train-000000.tar.zst. Default "data".
 	Name string
 	// BlockSize closes a block at the sample that brings it to this many decoded bytes: 4 KiB to 16
-	// MiB. The default is DefaultBlockSize, and a quarter of that for small samples: a block closes
-	// then, too, at the sample with which it has both 256 KiB and 64 samples, so that shuffling
+	// MiB. The default is DefaultBlockSize, and a quarter of that for small samples: a block then
+	// also closes at the sample with which it has both 256 KiB and 64 samples, so that shuffling
 	// moves fewer samples together.
 	BlockSize int64
-	// ShardSize closes a shard likewise; at least BlockSize, default 256 MiB.
+	// ShardSize closes a shard in the same way. It is at least BlockSize; the default is 256 MiB.
 	ShardSize int64
 	// SamplesPerShard closes a shard at this many samples; 0 sets no limit.
 	SamplesPerShard int64
-	// Level of compression.
+	// Level of compression. It changes the stored bytes, and no cut, order or identity.
 	Level format.Level
-	// Plain writes .tar shards with sidecars in place of .tar.zst.
+	// Plain writes uncompressed .tar shards with sidecars in place of .tar.zst.
 	Plain bool
 	Mode  Mode
-	// Resume adopts the shards that an interrupted run with the same sources and options left. Where that run came as far as
-	// publishing, and what it published is still current, its result is returned.
+	// Resume adopts the shards that an interrupted run with the same sources and options put. If
+	// that run published, and its generation is still the current one, the result is that of the
+	// run.
 	Resume bool
-	// KeepDuplicates lets a key come again in another shard.
+	// KeepDuplicates allows one key in several shards.
 	KeepDuplicates bool
 	OnError        OnError
-	// MaxSkipped is the most samples OnErrorSkip may leave out; MaxSkippedShare the same as a share of all samples. Zero
-	// sets no limit.
+	// MaxSkipped is the most samples that OnErrorSkip may leave out; MaxSkippedShare is the same as
+	// a share of all samples. Zero sets no limit.
 	MaxSkipped      int64
 	MaxSkippedShare float64
-	// Workers compress in parallel; 0 means GOMAXPROCS, which follows affinity and cgroup.
+	// Workers compress in parallel. Zero means GOMAXPROCS, which follows the affinity mask and the
+	// cgroup.
 	Workers int
-	// Memory bounds the bytes of blocks in flight, default 256 MiB. A block that is larger alone goes through all the same.
+	// Memory bounds the bytes of blocks in flight; the default is 256 MiB. A block that alone
+	// exceeds it is written on its own.
 	Memory int64
-	// TempDir is for sorting that does not fit in memory; default the system's.
+	// TempDir is the folder for data that is sorted and does not fit in memory; the default is that
+	// of the system.
 	TempDir string
-	// SourceOptions are settings of the source that bytes depend on; they go into the provenance.
+	// SourceOptions are settings of the source that the bytes depend on. They are stored in the
+	// provenance.
 	SourceOptions map[string]string
-	// Progress, when not nil, is told after every block; it must return quickly and may be called from any goroutine.
+	// Progress, when not nil, is called after every block. It must return quickly and may be called
+	// from any goroutine.
 	Progress func(Progress)
-	// Skipped, when not nil, is told of every sample left out.
+	// Skipped, when not nil, is called for every sample that is left out, from any goroutine.
 	Skipped func(*SampleError)
-	// Log gets what a user should know beside errors; default discards.
+	// Log gets warnings, which are no errors. By default they are discarded.
 	Log *slog.Logger
 
 	// part and parts are set by PackPart; parts is 0 where one pack does all.
 	part, parts int
-	// blockSamples is the number of samples at which a block of leastBlock closes; 0 where
-	// BlockSize was given.
+	// blockSamples is the number of samples at which a block of leastBlock bytes closes; 0 if
+	// BlockSize was set.
 	blockSamples int
 }
 
 // DefaultBlockSize closes a block unless Options.BlockSize is set, in decoded bytes.
 const DefaultBlockSize = 1 << 20
 
-// Blocks of small samples close earlier by default. Blocks of less than leastBlock compress worse
-// and take more requests than the mixing is worth; with less than manySamples a block of
-// DefaultBlockSize mixes well.
+// Blocks of small samples close earlier by default. Blocks smaller than leastBlock compress worse
+// and cost more requests than the better mixing is worth; a block of DefaultBlockSize with fewer
+// than manySamples mixes well.
 const leastBlock, manySamples = DefaultBlockSize / 4, 64
 
-// blockFull reports whether a block of so many decoded bytes and samples closes.
+// blockFull reports whether a block of that many decoded bytes and samples closes.
 func (o *Options) blockFull(size int64, samples int) bool {
 	return size >= o.BlockSize || o.blockSamples > 0 && samples >= o.blockSamples && size >= leastBlock
 }
 
-// Progress counts what has been put so far.
+// Progress counts what has been written so far.
 type Progress struct {
 	Samples, Blocks, Shards int64
-	// PayloadBytes are fields' bytes, StoredBytes those of shards.
+	// PayloadBytes are bytes of fields, StoredBytes those of shards.
 	PayloadBytes, StoredBytes int64
-	// Adopted is how many of Samples an earlier run had written, and AdoptedBytes their payload.
+	// Adopted is how many of Samples an earlier run had written, AdoptedBytes their payload.
 	Adopted, AdoptedBytes int64
 }
 
+// filled returns the options with their defaults, or the first value that is not valid.
 func (o Options) filled() (Options, error) {
 	def := func(p *int64, v int64) {
 		if *p == 0 {
@@ -152,16 +160,16 @@ func (o Options) filled() (Options, error) {
 		return o, fmt.Errorf("shard size of %d bytes is below the block size of %d", o.ShardSize, o.BlockSize)
 	case o.SamplesPerShard < 0 || o.Workers < 0 || o.Memory < 0 || o.MaxSkipped < 0:
 		return o, errors.New("samples per shard, workers, memory and skipped samples cannot be negative")
-	case o.Level < format.LevelDefault || o.Level > format.LevelBest || o.Mode < Create || o.Mode > Append ||
+	case o.Level < format.LevelDefault || o.Level > format.LevelBest || o.Mode < ModeCreate || o.Mode > ModeAppend ||
 		o.OnError < OnErrorFail || o.OnError > OnErrorSkip:
-		return o, fmt.Errorf("level %d, mode %d or on-error %d is none of this package's constants", o.Level, o.Mode, o.OnError)
+		return o, fmt.Errorf("level %d, mode %d or on-error %d is not one of this package's constants", o.Level, o.Mode, o.OnError)
 	case !(o.MaxSkippedShare >= 0 && o.MaxSkippedShare <= 1): // NaN too
 		return o, fmt.Errorf("share of skipped samples %g is not between 0 and 1", o.MaxSkippedShare)
 	}
 	return o, checkName(o.Name)
 }
 
-// checkName keeps shard names plain: one path element that no tool trips over.
+// checkName accepts one plain path element that no tool misreads.
 func checkName(name string) error {
 	ok := len(name) <= 200 && !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "-") &&
 		name != "manifest" && name != "keys"
@@ -170,12 +178,13 @@ func checkName(name string) error {
 		ok = ok && (letter || strings.IndexByte("._-", c) >= 0)
 	}
 	if !ok {
-		return fmt.Errorf("name %q of a data set: use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys", name)
+		return fmt.Errorf("name %q of a data set: use up to 200 letters, digits, '.', '_' and '-'; it cannot begin with a dot or dash, or be manifest or keys", name)
 	}
 	return nil
 }
 
-// canonical is the options that bytes depend on, as they stand in META: the same text for the same bytes.
+// canonical is the options that the bytes depend on, as META has them: the same text for the same
+// bytes.
 func (o *Options) canonical() string {
 	kind := "tar.zst"
 	if o.Plain {
@@ -188,7 +197,7 @@ func (o *Options) canonical() string {
 	if o.parts > 0 {
 		m["parts"] = o.parts
 	}
-	if o.blockSamples > 0 { // shards cut by another rule are of other options
+	if o.blockSamples > 0 { // the rule of the default is an option too
 		m["block_samples"], m["block_least"] = o.blockSamples, leastBlock
 	}
 	for k, v := range o.SourceOptions {
@@ -199,14 +208,4 @@ func (o *Options) canonical() string {
 		panic("writer: options: " + err.Error()) // strings and integers
 	}
 	return string(b)
-}
-
-// toolVersion is the program that META names as the writer. Parts of one pack, and runs of one pack
-// that is resumed, must agree on it: what a version cuts and compresses may differ from the next.
-func toolVersion() string {
-	v := "shardtool " + build.Version()
-	if compress := build.Dependency("github.com/klauspost/compress"); compress != "" {
-		v += ", compress " + compress // the bytes of frames depend on it
-	}
-	return v
 }

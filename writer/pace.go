@@ -6,31 +6,32 @@ import (
 	"time"
 )
 
-// pace says how many blocks are under way, and how many of them are being read. Where payloads come from the page cache, reading
-// is a matter of the processor: a reader for each worker, and few blocks, which stay in the caches. Where each payload takes its
-// time, as on network file systems and object stores, many are waited for at once. It is safe for concurrent use.
+// pace limits how many blocks are in the pipeline and how many of them are being read. Payloads in
+// the page cache cost processor time alone: one reader for each worker is enough, and few blocks
+// stay in the processor's caches. Where each payload has a latency, as on network file systems and
+// object stores, many are read at once. It is safe for concurrent use.
 type pace struct {
 	workers int
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed when somebody leaves or the limits rise
-	underway int           // blocks, from laid out to written
+	changed  chan struct{} // closed when a block leaves or the limits rise
+	underway int           // blocks in the pipeline
 	reading  int           // blocks
-	average  time.Duration // of reading a payload, the last some dozens
+	average  time.Duration // of reading a payload, over the last few dozen
 	far      bool
 }
 
 const (
-	// farReads is how many payloads are waited for at once when each takes long.
+	// farReads is how many more blocks are read at once when payloads are far.
 	farReads = 64
-	// farLatency is what a payload takes on average that does not come from this machine; near files are read in some ten
-	// microseconds, by a disk in some hundred.
+	// farLatency is the average time of a payload above which it is far. A payload on this machine
+	// takes some ten microseconds from the page cache and some hundred from a disk.
 	farLatency = 300 * time.Microsecond
 )
 
 func newPace(workers int) *pace { return &pace{workers: workers, changed: make(chan struct{})} }
 
-// limits are the most blocks under way and being read. mu is held.
+// limits returns the most blocks that may be in the pipeline and being read. The caller holds mu.
 func (p *pace) limits() (underway, reading int) {
 	near, far := p.most()
 	if p.far {
@@ -39,12 +40,12 @@ func (p *pace) limits() (underway, reading int) {
 	return near, p.workers
 }
 
-// most is how many blocks are under way at most when payloads are near, and when they are far.
+// most is the most blocks in the pipeline when payloads are near, and when they are far.
 func (p *pace) most() (near, far int) {
 	return 2*p.workers + 2, 2*p.workers + 2 + farReads
 }
 
-// readers is the most goroutines that are of use.
+// readers is the most goroutines that can read at once.
 func (p *pace) readers() int { return p.workers + farReads }
 
 func (p *pace) wake() {
@@ -52,7 +53,7 @@ func (p *pace) wake() {
 	p.changed = make(chan struct{})
 }
 
-// wait calls try until it says yes.
+// wait calls try until it returns true.
 func (p *pace) wait(ctx context.Context, try func() bool) error {
 	for {
 		p.mu.Lock()
@@ -69,7 +70,7 @@ func (p *pace) wait(ctx context.Context, try func() bool) error {
 	}
 }
 
-// begin waits for room for one more block under way; end says that one is done with.
+// begin waits for room for one more block in the pipeline; end gives the room back.
 func (p *pace) begin(ctx context.Context) error {
 	return p.wait(ctx, func() bool {
 		most, _ := p.limits()
@@ -88,7 +89,7 @@ func (p *pace) end() {
 	p.wake()
 }
 
-// read runs f, which reads so many payloads, when there is room.
+// read runs f, which reads that many payloads, once there is room for one more reader.
 func (p *pace) read(ctx context.Context, payloads int, f func() error) error {
 	err := p.wait(ctx, func() bool {
 		_, most := p.limits()
@@ -107,8 +108,8 @@ func (p *pace) read(ctx context.Context, payloads int, f func() error) error {
 	return err
 }
 
-// book learns what a payload took. Once many are read at once each takes longer, so what is far stays far until a payload takes a
-// tenth of what it took to be far.
+// book updates the average time of a payload. Reading many at once makes each slower, so far
+// payloads count as far until the average falls to a tenth of farLatency.
 func (p *pace) book(took time.Duration, payloads int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

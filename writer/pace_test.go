@@ -11,7 +11,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// TestFarPayloads: payloads that take long each are waited for many at a time, in bounded memory, and the bytes are the same.
+// TestFarPayloads: payloads that take long each are waited for many at a time, in bounded memory,
+// and the bytes are the same.
 func TestFarPayloads(t *testing.T) {
 	source := func() *synth { return &synth{items: makeItems(1500, 12<<10, 4), tag: "far"} }
 	opt := small("d")
@@ -50,7 +51,8 @@ func TestFarPayloads(t *testing.T) {
 	}
 }
 
-// TestFarPayloadsFail: the first sample in the order of the source is the one that is told of, however late others fail.
+// TestFarPayloadsFail: the first sample in the order of the source is the one that is told of,
+// however late others fail.
 func TestFarPayloadsFail(t *testing.T) {
 	for range 5 {
 		src := &synth{items: makeItems(600, 12<<10, 4), tag: "far"}

@@ -8,10 +8,11 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Pack writes all samples of a source and publishes them. With Options.Resume the shards that an interrupted Pack of the
-// same source and options left are taken over without reading their part of the source again: what is read twice is at most
-// a shard's worth and the blocks that were in flight. Where that Pack came as far as publishing, the result is what it
-// published. The source is not closed.
+// Pack writes all samples of a source and publishes them. It does not close the source.
+//
+// With Options.Resume it adopts the shards that an interrupted Pack of the same source and options
+// put, and does not read their part of the source again: at most one shard and the blocks in flight
+// are read twice. If that Pack published, the result is what it published.
 func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*Result, error) {
 	w, err := prepare(ctx, store, opt, src)
 	if err != nil {
@@ -29,9 +30,10 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 	return w.Close(ctx)
 }
 
-// writeAll writes what the source has from here to its end. With Resume it first takes over the shards that are in place.
+// writeAll writes the rest of the source. With Resume it first adopts the shards that are in the
+// store.
 func (w *Writer) writeAll(ctx context.Context, src Source) error {
-	w.shardCursor = src.Cursor()
+	w.shard.cursor = src.Cursor()
 	resuming := w.opt.Resume
 	for {
 		if resuming && w.atShardStart() {
@@ -45,7 +47,7 @@ func (w *Writer) writeAll(ctx context.Context, src Source) error {
 				}
 				continue
 			}
-			resuming = false // shards are put in order: what follows a missing one is not there either
+			resuming = false // shards are put in order, so none follows a missing one
 		}
 		s, err := src.Next(ctx)
 		var se *SampleError

@@ -14,40 +14,42 @@ import (
 // MaxParts is the most parts that a pack can be divided into.
 const MaxParts = 1_000_000
 
-// PartResult is what PackPart put, or found in place.
+// PartResult describes the part that PackPart put, or found in the store.
 type PartResult struct {
 	// Object names the part's manifest; empty when Published.
 	Object string
-	// Generation is the one that Commit will publish, or has.
+	// Generation is the one that Commit will publish, or has published.
 	Generation uint64
-	// Samples, Shards, Blocks and Bytes are of the part.
+	// Samples, Shards, Blocks, Bytes and PayloadBytes are those of the part.
 	Samples, Shards, Blocks, Bytes, PayloadBytes uint64
-	// Written, Adopted and Skipped are samples of this run, as in Result. Of a part found in place Written is 0 and Skipped is
-	// what the run that packed it left out.
+	// Written, Adopted and Skipped are samples of this run, as in Result. For a part that was
+	// found, Written is 0 and Skipped is what the run that packed it left out.
 	Written, Adopted, Skipped int64
 	// SkippedList is the object that lists the samples skipped; Commit joins those of all parts.
 	SkippedList string
-	// Already says that the part was packed before: nothing was done. Published says that it was committed, too; counts are
-	// not known any more then.
+	// Already reports that the part was packed before and nothing was done. Published reports that
+	// it was committed as well; the counts are then not known.
 	Already, Published bool
 }
 
-// PackPart packs one of so many parts of a source, counted from 0, into shards of its own and puts the part's manifest behind
-// them. Nothing is visible to readers before [Commit] has found all parts. Parts may be packed on any machines, in any order,
-// at the same time.
+// PackPart packs one of that many parts of a source, counted from 0, into shards of its own and
+// then puts the part's manifest. Readers see nothing until [Commit] has found all parts. Parts may
+// be packed on any machines, in any order, at the same time.
 //
-// It may be called again at any time. A part that is there already, packed from the same sources with the same options, is
-// left alone; what a killed run left of it is adopted, as with Options.Resume. Of two runs of one part at once both may work:
-// they put the same bytes, and where they do not, since one had to skip a sample that the other could read, one of them gets
-// ErrLost. Leftovers of other sources or options are ErrSource.
+// PackPart may be called again at any time. A part that was packed from the same sources with the
+// same options is left alone; what a killed run put of it is adopted, as with Options.Resume. Two
+// runs of one part at once put the same bytes and both succeed, unless one had to skip a sample
+// that the other could read: then one of them gets ErrLost. Objects of other sources or options are
+// ErrSource.
 //
-// The bytes of a part depend on the source, the options and the number of parts. MaxSkipped and MaxSkippedShare hold for each
-// part. With Overwrite and Append the parts follow the generation that is there, and Commit publishes only if that is still the
-// current one; a pack in parts whose generation is the current one counts as done, for these modes too. The source must not
-// have been divided or read; it is not closed.
+// The bytes of a part depend on the source, the options and the number of parts. MaxSkipped and
+// MaxSkippedShare apply to each part. With ModeOverwrite and ModeAppend the parts follow the
+// current generation, and Commit publishes only if it is still the current one; a pack in parts
+// whose generation is the current one is complete, in these modes too. The source must not have
+// been divided or read; PackPart does not close it.
 func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, parts int, opt Options) (*PartResult, error) {
 	if parts < 1 || parts > MaxParts || part < 0 || part >= parts {
-		return nil, fmt.Errorf("writer: there is no part %d of %d: parts count from 0, and there are at most %d", part, parts, MaxParts)
+		return nil, fmt.Errorf("writer: no part %d of %d: parts count from 0, and there are at most %d", part, parts, MaxParts)
 	}
 	opt.part, opt.parts, opt.Resume = part, parts, true
 	w, err := prepare(ctx, store, opt, src)
@@ -56,7 +58,7 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 	}
 	defer w.release()
 	if w.finished() {
-		return &PartResult{Generation: w.prior.Generation, Already: true, Published: true}, nil
+		return &PartResult{Generation: w.prior.manifest.Generation, Already: true, Published: true}, nil
 	}
 	if res, err := w.packedBefore(ctx); res != nil || err != nil {
 		return res, err
@@ -77,18 +79,8 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 	return res, err
 }
 
-// partPrefix begins the names of the shards of a part.
-func partPrefix(name string, generation uint64, part int) string {
-	return fmt.Sprintf("%sp%04d-", shardPrefix(name, generation), part)
-}
-
-// partObject is the name of a part's manifest. Its bytes are tables (SPEC 6.2) of the part's shards alone; its keys table
-// numbers the part's samples from 0.
-func partObject(name string, generation uint64, part, parts int) string {
-	return fmt.Sprintf("part-%s%04d-of-%04d.bin", shardPrefix(name, generation), part, parts)
-}
-
-// putPart puts keys table and manifest of a part whose shards are in place. A part may have no samples.
+// putPart puts the keys table and the manifest of a part whose shards are in the store. A part may
+// have no samples.
 func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	if err := w.checkSkipped(); err != nil {
 		return nil, err
@@ -99,7 +91,7 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.emit.numbers > 0 {
+	if w.sum.numbers > 0 {
 		if m.Keys, err = w.putKeys(ctx, m); err != nil {
 			return nil, err
 		}
@@ -116,7 +108,7 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 		return nil, err
 	}
 	res := partResultOf(t, object)
-	res.Written, res.Adopted, res.Skipped = w.emit.prog.Samples-w.emit.prog.Adopted, w.emit.prog.Adopted, w.skipped.Load()
+	res.Written, res.Adopted, res.Skipped = w.sum.prog.Samples-w.sum.prog.Adopted, w.sum.prog.Adopted, w.skipped.Load()
 	res.SkippedList = list
 	return res, nil
 }
@@ -128,15 +120,16 @@ func partResultOf(t *format.Tables, object string) *PartResult {
 	}
 }
 
-// packedBefore finds the part packed by an earlier run; nil when it is not there, or not whole any more.
+// packedBefore finds the part that an earlier run packed; nil if there is none or objects of it are
+// missing.
 func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
-	object := partObject(w.opt.Name, w.Generation(), w.opt.part, w.opt.parts)
+	object := partObject(w.opt.Name, w.generation, w.opt.part, w.opt.parts)
 	t, closeTables, err := loadTables(ctx, w.store, object)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; it is no part of a data set: remove it, and pack the part again", err)
+		return nil, fmt.Errorf("%w; no data set names it: remove it, and pack the part again", err)
 	}
 	defer closeTables()
 	if err := w.samePart(object, t); err != nil {
@@ -144,10 +137,10 @@ func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
 	}
 	m, err := t.Load()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; it is no part of a data set: remove it, and pack the part again", object, err)
+		return nil, fmt.Errorf("%s: %w; no data set names it: remove it, and pack the part again", object, err)
 	}
 	if err := w.checkPart(ctx, m); errors.Is(err, ErrLost) {
-		w.opt.Log.Warn("packing a part again that is not whole any more", "part", w.opt.part, "why", err)
+		w.opt.Log.Warn("packing a part again because objects of it are missing or changed", "part", w.opt.part, "why", err)
 		return nil, nil
 	} else if err != nil {
 		return nil, err
@@ -159,7 +152,7 @@ func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
 	return res, err
 }
 
-// checkPart looks whether the objects of a part are there, as this run put them.
+// checkPart checks that the objects of a part are in the store as this run put them.
 func (w *Writer) checkPart(ctx context.Context, m *format.Manifest) error {
 	all, err := listPresent(ctx, w.store, partPrefix(w.opt.Name, m.Generation, w.opt.part))
 	if err != nil {
@@ -182,7 +175,8 @@ func (w *Writer) checkPart(ctx context.Context, m *format.Manifest) error {
 	return err
 }
 
-// besides are the objects that a part has beside its shards: keys table and list of samples left out.
+// besides are the objects of a part other than its shards: the keys table and the list of skipped
+// samples.
 func besides(m *format.Manifest) []string {
 	names := skippedLists(m)
 	if keys := m.KeysName(); keys != "" {
@@ -191,25 +185,20 @@ func besides(m *format.Manifest) []string {
 	return names
 }
 
-// samePart compares what a part's manifest says of where it comes from with this run.
+// samePart compares the provenance in a part's manifest with this run.
 func (w *Writer) samePart(object string, t *format.Tables) error {
-	if t.Generation != w.Generation() || t.Parent != w.priorTab {
-		return fmt.Errorf("%w: %s was packed to follow %s, the data set is at %s: remove it with `shardtool prune`", ErrSource, object,
-			generationText(t.Parent), generationText(w.priorTab))
+	if t.Generation != w.generation || t.Parent != w.prior.tables {
+		return fmt.Errorf("%w: %s was packed to follow %s, and the current generation is %s: remove it with `shardtool prune`", ErrSource, object,
+			generationText(t.Parent), generationText(w.prior.tables))
 	}
-	for _, c := range []struct{ what, key, want string }{
-		{"sources", "source", w.fingerprint}, {"options", "options", w.opt.canonical()}, {"tool version", "tool", toolVersion()},
-		{"mode", "mode", w.opt.Mode.String()}, {"part", "part", strconv.Itoa(w.opt.part)},
-	} {
-		if t.Meta[c.key] != c.want {
-			return fmt.Errorf("%w: %s was packed with other %s (%s; now %s): pack all parts with one set of sources and options, or remove "+
-				"what the others left with `shardtool prune`", ErrSource, object, c.what, t.Meta[c.key], c.want)
-		}
+	if c := w.differs(t.Meta, w.mode(), fact{"part", "part", strconv.Itoa(w.opt.part)}); c != nil {
+		return fmt.Errorf("%w: %s was packed with other %s (%s; now %s): pack all parts with one set of sources and options, or remove "+
+			"what the others left with `shardtool prune`", ErrSource, object, c.what, t.Meta[c.key], c.want)
 	}
 	return nil
 }
 
-// generationText says which generation tables are of.
+// generationText names a generation by its tables.
 func generationText(tables string) string {
 	if tables == "" {
 		return "no data set"

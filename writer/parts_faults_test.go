@@ -18,13 +18,14 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// TestEveryFaultOfParts lets each operation of the store fail in each way while two parts are packed and committed. Nothing is
-// published but the whole, and doing it all again leads to the bytes of an undisturbed run.
+// TestEveryFaultOfParts lets each operation of the store fail in each way while two parts are
+// packed and committed. Nothing is published but the whole, and doing it all again leads to the
+// bytes of an undisturbed run.
 func TestEveryFaultOfParts(t *testing.T) {
 	src := func() *synth { return &synth{items: makeItems(8, 12<<10, 2), tag: "f", attrs: true} }
-	for _, mode := range []writer.Mode{writer.Create, writer.Append} {
+	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeAppend} {
 		before := mem.New()
-		if mode == writer.Append {
+		if mode == writer.ModeAppend {
 			base := &synth{items: makeItems(4, 12<<10, 1), tag: "base", attrs: true}
 			for i := range base.items {
 				base.items[i].key = "base/" + base.items[i].key
@@ -51,7 +52,7 @@ func TestEveryFaultOfParts(t *testing.T) {
 		}
 		want := objects(t, clean)
 		for kind, fault := range faultKinds {
-			if mode == writer.Append && kind != "kill" && kind != "after" {
+			if mode == writer.ModeAppend && kind != "kill" && kind != "after" {
 				continue // the rest is not another path than with the other
 			}
 			t.Run(fmt.Sprint(mode, "/", kind), func(t *testing.T) {
@@ -82,8 +83,8 @@ func TestEveryFaultOfParts(t *testing.T) {
 	}
 }
 
-// TestPartKilled kills the process of a part at random moments. The same command again ends with the bytes of a part that was
-// left alone; what is in place is not read again.
+// TestPartKilled kills the process of a part at random moments. The same command again ends with
+// the bytes of a part that was left alone; what is in place is not read again.
 func TestPartKilled(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprint("plain=", plain), func(t *testing.T) {
@@ -126,7 +127,8 @@ func TestPartKilled(t *testing.T) {
 	}
 }
 
-// TestPartsInProcesses packs all parts in processes at once, some of them twice, and commits in two.
+// TestPartsInProcesses packs all parts in processes at once, some of them twice, and commits in
+// two.
 func TestPartsInProcesses(t *testing.T) {
 	dir := t.TempDir()
 	const parts = 4
@@ -160,10 +162,10 @@ func TestPartsInProcesses(t *testing.T) {
 
 // TestPruneParts: the objects of a pack in parts are as young as the youngest of them.
 func TestPruneParts(t *testing.T) {
-	for _, mode := range []writer.Mode{writer.Create, writer.Overwrite} {
+	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite} {
 		st := &aged{Store: mem.New(), ages: map[string]time.Duration{}}
 		opt := small("d")
-		if mode == writer.Overwrite {
+		if mode == writer.ModeOverwrite {
 			mustPack(t, st, &synth{items: makeItems(5, 99, 1), tag: "b"}, opt)
 			opt.Mode = mode
 		}
@@ -198,14 +200,14 @@ func TestPruneParts(t *testing.T) {
 			t.Fatalf("%+v %v", res, err)
 		}
 		for name := range objects(t, st) {
-			if strings.Contains(name, "-p000") || (strings.HasPrefix(name, "part-") && name != stranger) || (mode == writer.Create && name != stranger) {
+			if strings.Contains(name, "-p000") || (strings.HasPrefix(name, "part-") && name != stranger) || (mode == writer.ModeCreate && name != stranger) {
 				t.Errorf("%s stays", name)
 			}
 		}
 		if _, err := st.Stat(t.Context(), stranger); err != nil {
 			t.Error(err)
 		}
-		if mode == writer.Overwrite {
+		if mode == writer.ModeOverwrite {
 			mustLoad(t, st)
 		} else if _, err := st.Stat(t.Context(), "manifest.json"); !errors.Is(err, fs.ErrNotExist) {
 			t.Error(err)

@@ -56,8 +56,8 @@ func partsOf(t testing.TB, src func() *synth, opt writer.Options, parts int, whi
 	return st
 }
 
-// TestParts packs in parts: the samples are those of one pack, in that order, and the bytes depend on the number of parts
-// alone.
+// TestParts packs in parts: the samples are those of one pack, in that order, and the bytes depend
+// on the number of parts alone.
 func TestParts(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		for _, parts := range []int{1, 2, 8, 70} {
@@ -100,7 +100,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestPartAgain: a part that is there is left alone, before and after the commit, and so is a committed data set.
+// TestPartAgain: a part that is there is left alone, before and after the commit, and so is a
+// committed data set.
 func TestPartAgain(t *testing.T) {
 	st := partsOf(t, partsSource, small("d"), 3, 0, 1, 2)
 	before := objects(t, st)
@@ -142,7 +143,8 @@ func TestPartAgain(t *testing.T) {
 	}
 }
 
-// TestPartsDisagree: parts of other sources, options or numbers of parts are refused, whoever finds them.
+// TestPartsDisagree: parts of other sources, options or numbers of parts are refused, whoever finds
+// them.
 func TestPartsDisagree(t *testing.T) {
 	other := func() *synth { return &synth{items: makeItems(60, 12<<10, 4), tag: "q"} }
 	level := small("d")
@@ -215,7 +217,8 @@ func TestPartsMissing(t *testing.T) {
 	sameObjects(t, "not committed", objects(t, st), before)
 	mustPart(t, st, partsSource(), 2, 9, small("d"))
 	mustPart(t, st, partsSource(), 7, 9, small("d"))
-	// What goes afterwards is missed, too: shards, keys tables; packing the part again puts it back.
+	// What goes afterwards is missed, too: shards, keys tables; packing the part again puts it
+	// back.
 	whole := objects(t, st)
 	for name := range whole {
 		part, ok := strings.CutPrefix(name, "d-p000")
@@ -348,7 +351,7 @@ func TestPartsSkipped(t *testing.T) {
 
 // TestPartsFollow appends and overwrites in parts.
 func TestPartsFollow(t *testing.T) {
-	for _, mode := range []writer.Mode{writer.Overwrite, writer.Append} {
+	for _, mode := range []writer.Mode{writer.ModeOverwrite, writer.ModeAppend} {
 		base := &synth{items: makeItems(20, 12<<10, 1), tag: "base"}
 		st := mem.New()
 		mustPack(t, st, base, small("d"))
@@ -373,7 +376,7 @@ func TestPartsFollow(t *testing.T) {
 		}
 		res := mustCommit(t, st, writer.CommitOptions{Parts: 3})
 		want, n := []*synth{src()}, uint64(60)
-		if mode == writer.Append {
+		if mode == writer.ModeAppend {
 			want, n = []*synth{base, src()}, 80
 		}
 		set := mustLoad(t, st)
@@ -391,14 +394,14 @@ func TestPartsFollow(t *testing.T) {
 		}
 		// The next generation in parts is another one.
 		more := func() *synth { return &synth{items: makeItems(9, 9<<10, 77), tag: "more"} }
-		opt.Mode = writer.Overwrite
+		opt.Mode = writer.ModeOverwrite
 		mustPart(t, st, more(), 1, 3, opt)
 		if r := missing(t, st, 3); !slices.Equal(r.Missing, []int{0, 2}) || r.Generation != 3 {
 			t.Fatalf("%+v", r)
 		}
 		// Somebody published in between: these parts follow nothing any more.
 		over := small("d")
-		over.Mode = writer.Overwrite
+		over.Mode = writer.ModeOverwrite
 		mustPack(t, late, more(), over)
 		digest := digestOf(t, late)
 		_, err := writer.Commit(t.Context(), late, writer.CommitOptions{Parts: 3})
@@ -410,7 +413,7 @@ func TestPartsFollow(t *testing.T) {
 	st := mem.New()
 	mustPack(t, st, &synth{items: makeItems(5, 9, 1), tag: "b"}, small("d"))
 	opt := small("d")
-	opt.Mode = writer.Append
+	opt.Mode = writer.ModeAppend
 	mustPart(t, st, partsSource(), 0, 2, opt)
 	mustPart(t, st, partsSource(), 1, 2, opt)
 	if _, err := writer.Commit(t.Context(), st, writer.CommitOptions{Parts: 2}); !errors.Is(err, format.ErrDuplicate) {

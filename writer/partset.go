@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"regexp"
 	"slices"
@@ -19,34 +18,36 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// ErrMissing: parts of a pack in parts are not there.
+// ErrMissing: parts of a pack in parts are missing.
 var ErrMissing = errors.New("parts are missing")
 
-// PartsReport is how far a pack in parts has come.
+// PartsReport describes how far a pack in parts has come.
 type PartsReport struct {
-	// Name is that of the shards; empty when it was not given and nothing tells it.
+	// Name begins the shards' names. It is empty if it was not given and no part was found.
 	Name  string
 	Parts int
-	// Generation is the one being packed or, where Published, the one that was published of these parts.
+	// Generation is the one being packed or, if Published, the one that was published from these
+	// parts.
 	Generation uint64
 	Published  bool
-	// Missing are the parts that are not there or not whole, in order.
+	// Missing are the parts that are missing or incomplete, in order.
 	Missing []int
-	// Samples, Shards and Bytes are of the parts that are there; not counted where Published.
+	// Samples, Shards and Bytes are those of the parts that were found; zero if Published.
 	Samples, Shards, Bytes uint64
-	// Damaged says of parts among Missing that were packed what they lack: to pack them again puts it back.
+	// Damaged describes what parts among Missing that were packed lack. Packing such a part again
+	// restores it.
 	Damaged map[int]string
 
 	parent string // tables of the generation before
 	stale  int    // manifests of parts that follow another generation
 }
 
-// Missing finds which parts of a pack are not there. Name is that of the shards; it may be empty where all parts in the store
-// have one name. Parts that do not go together, packed from other sources, with other options or another version of the tool,
-// are ErrSource.
+// Missing finds the parts of a pack that are missing. Name begins the shards' names; it may be
+// empty if all parts in the store have one name. Parts that do not belong together, packed from
+// other sources, with other options or by another version of the tool, are ErrSource.
 //
-// It looks at parts of the generation that comes next. Where there is no trace of one, and the current generation was
-// published of so many parts, nothing is missing.
+// Missing looks for parts of the next generation. If there is no trace of one, and the current
+// generation was published from that many parts, nothing is missing.
 func Missing(ctx context.Context, store objstore.Store, name string, parts int) (*PartsReport, error) {
 	s, err := findParts(ctx, store, name, parts)
 	if err != nil {
@@ -59,10 +60,9 @@ func Missing(ctx context.Context, store objstore.Store, name string, parts int) 
 type partSet struct {
 	report *PartsReport
 	all    present
-	prior  *format.Manifest // the current generation, nil when there is none
-	tag    objstore.Info    // of its manifest.json
-	tables string
-	// parts are what the parts' manifests say, nil for one that is not there; common is the metadata they share.
+	prior  current
+	// parts are the parts' manifests, nil for a missing one; common is the metadata that they
+	// share.
 	parts  []*format.Manifest
 	common format.Metadata
 }
@@ -72,24 +72,21 @@ func (s *partSet) object(part int) string {
 	return partObject(s.report.Name, s.report.Generation, part, s.report.Parts)
 }
 
-// findParts reads what there is of a pack in parts.
+// findParts reads what the store has of a pack in parts.
 func findParts(ctx context.Context, store objstore.Store, name string, parts int) (*partSet, error) {
 	if parts < 1 || parts > MaxParts {
-		return nil, fmt.Errorf("writer: %d parts: give 1 to %d", parts, MaxParts)
+		return nil, fmt.Errorf("writer: %d parts: use 1 to %d", parts, MaxParts)
 	}
-	s := &partSet{report: &PartsReport{Name: name, Parts: parts, Generation: 1, Damaged: map[int]string{}}, parts: make([]*format.Manifest, parts)}
-	sum, tag, err := loadSummary(ctx, store)
-	if err == nil {
-		s.tag, s.tables, s.report.parent = tag, sum.Tables, sum.Tables
-		s.prior, err = loadManifest(ctx, store, sum.Tables)
+	s := &partSet{report: &PartsReport{Name: name, Parts: parts, Damaged: map[int]string{}}, parts: make([]*format.Manifest, parts)}
+	sum, err := s.prior.find(ctx, store)
+	if err == nil && sum != nil {
+		s.report.parent = sum.Tables
+		err = s.prior.load(ctx, store)
 	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && s.tables == "":
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
-	default:
-		s.report.Generation = s.prior.Generation + 1
 	}
+	s.report.Generation = s.prior.next()
 	if s.all, err = listPresent(ctx, store, ""); err != nil {
 		return nil, err
 	}
@@ -98,7 +95,7 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 		return nil, err
 	}
 	if !traces && s.published() {
-		s.report.Generation, s.report.Published = s.prior.Generation, true
+		s.report.Generation, s.report.Published = s.prior.manifest.Generation, true
 		return s, nil
 	}
 	if err := s.load(ctx, store); err != nil {
@@ -117,7 +114,7 @@ var (
 	partShards  = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-p[0-9]{4,}-[0-9]{6,}\.`)
 )
 
-// choose settles the name, and says whether parts of the next generation have left any trace.
+// choose settles the name, and reports whether parts of the next generation left any trace.
 func (s *partSet) choose() (traces bool, err error) {
 	r := s.report
 	suffix := strings.TrimSuffix(shardPrefix("", r.Generation), "-")
@@ -133,31 +130,31 @@ func (s *partSet) choose() (traces bool, err error) {
 				r.stale++
 			}
 		} else if m := partShards.FindStringSubmatch(object); m != nil && r.Generation > 1 {
-			name = m[1] // of a first generation there is nothing else they could be mistaken for
+			name = m[1] // a first generation has no other shards that look like these
 		}
 		if base, ok := strings.CutSuffix(name, suffix); ok && base != "" && (r.Name == "" || base == r.Name) {
 			names[base] = true
 		}
 	}
 	if r.Name == "" && len(names) > 1 {
-		return false, fmt.Errorf("%w: parts of several packs are here, named %q: say which one by its name", ErrSource, slices.Sorted(maps.Keys(names)))
+		return false, fmt.Errorf("%w: parts of several packs are here, named %q: give the name of one", ErrSource, slices.Sorted(maps.Keys(names)))
 	}
 	for name := range names {
-		r.Name, r.stale = name, 0 // those of earlier generations have been committed
+		r.Name, r.stale = name, 0 // earlier generations were committed
 	}
 	return len(names) > 0, nil
 }
 
-// published says whether the current generation was made of so many parts.
+// published reports whether the current generation was made of this many parts.
 func (s *partSet) published() bool {
-	if s.prior == nil {
+	if s.prior.manifest == nil {
 		return false
 	}
 	var options struct {
 		Name  string `json:"name"`
 		Parts int    `json:"parts"`
 	}
-	if json.Unmarshal([]byte(s.prior.Meta["options"]), &options) != nil || options.Parts != s.report.Parts ||
+	if json.Unmarshal([]byte(s.prior.manifest.Meta["options"]), &options) != nil || options.Parts != s.report.Parts ||
 		(s.report.Name != "" && options.Name != s.report.Name) {
 		return false
 	}
@@ -165,7 +162,8 @@ func (s *partSet) published() bool {
 	return true
 }
 
-// load reads the manifests of parts, some at a time, and holds them against each other and against the objects there are.
+// load reads the manifests of parts, several at a time, and compares them with each other and with
+// the objects in the store.
 func (s *partSet) load(ctx context.Context, store objstore.Store) error {
 	if s.report.Name == "" {
 		return nil
@@ -194,9 +192,9 @@ func (s *partSet) load(ctx context.Context, store objstore.Store) error {
 	return s.agree()
 }
 
-// take keeps the manifest of a part whose objects are all there.
+// take keeps the manifest of a part if the store has all of its objects.
 func (s *partSet) take(ctx context.Context, part int, m *format.Manifest) error {
-	if m.Generation != s.report.Generation || m.Parent != s.tables || m.Meta["part"] != strconv.Itoa(part) {
+	if m.Generation != s.report.Generation || m.Parent != s.prior.tables || m.Meta["part"] != strconv.Itoa(part) {
 		return fmt.Errorf("%w: %s is part %q of generation %d after %s: remove that object, and pack part %d again", ErrSource, s.object(part),
 			m.Meta["part"], m.Generation, generationText(m.Parent), part)
 	}
@@ -220,11 +218,11 @@ func (s *partSet) take(ctx context.Context, part int, m *format.Manifest) error 
 	return nil
 }
 
-// agree holds the parts' metadata against each other: what many runs put must be what one would have. Where they differ the
-// fewer are taken to be wrong.
+// agree compares the parts' metadata: together they must be what one run would have put. If they
+// differ, the minority is reported as wrong.
 func (s *partSet) agree() error {
 	all := make([]format.Metadata, len(s.parts))
-	var kinds []int // a part of each kind there is
+	var kinds []int // one part of each kind
 	count := map[int]int{}
 	for part, m := range s.parts {
 		if m == nil {
@@ -268,7 +266,7 @@ func (s *partSet) disagree(wrong, right int, all []format.Metadata) error {
 		ErrSource, wrong, right, what, s.object(wrong), partPrefix(s.report.Name, s.report.Generation, wrong), wrong)
 }
 
-// metaText is a key of metadata in words.
+// metaText describes a key of metadata.
 func metaText(key string) string {
 	switch key {
 	case "source":

@@ -25,9 +25,9 @@ func listPresent(ctx context.Context, store objstore.Store, prefix string) (pres
 	return all, nil
 }
 
-// faults lists what is wrong with the objects that a generation or a part leads to: its shards with
-// their sidecars, its keys table and lists, and those named besides. done is what this run put, nil
-// where it put nothing: an object with another tag than it was given is read and compared.
+// faults lists what is wrong with the objects that a generation or a part names: its shards with
+// their sidecars, its keys table and lists, and besidesThem. done is what this run put, or nil: an
+// object whose tag has changed since is read and compared.
 func (all present) faults(ctx context.Context, m *format.Manifest, done *puts, besidesThem ...string) (faults []string, err error) {
 	check := func(name string, size int64) error {
 		info, ok := all[name]
@@ -37,7 +37,7 @@ func (all present) faults(ctx context.Context, m *format.Manifest, done *puts, b
 		}
 		switch {
 		case !ok:
-			faults = append(faults, name+" is gone")
+			faults = append(faults, name+" is missing")
 		case size >= 0 && info.Size != size:
 			faults = append(faults, fmt.Sprintf("%s has %d bytes, %d were written", name, info.Size, size))
 		case put.etag != "" && put.etag != info.ETag:
@@ -70,7 +70,7 @@ func (all present) faults(ctx context.Context, m *format.Manifest, done *puts, b
 	return faults, nil
 }
 
-// faultsText lists faults, of many the first.
+// faultsText lists the first faults and counts the others.
 func faultsText(faults []string) string {
 	const most = 10
 	if more := len(faults) - most; more > 0 {
@@ -79,8 +79,8 @@ func faultsText(faults []string) string {
 	return strings.Join(faults, "; ")
 }
 
-// checkObjects looks again at what manifest.json leads to: another program may have been there
-// meanwhile. The error wraps ErrLost and names the objects.
+// checkObjects checks the objects that manifest.json leads to: another program may have changed
+// them. The error wraps ErrLost and names the objects.
 func (w *Writer) checkObjects(ctx context.Context, m *format.Manifest, tables string) error {
 	all, err := listPresent(ctx, w.store, "")
 	if err != nil {

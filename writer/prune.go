@@ -11,48 +11,48 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// DefaultGrace is the age below which Prune spares what no generation names. A pack puts its last
-// objects seconds before it publishes them, and its shards keep one another young while it runs; a
-// day also covers clocks that differ, parts that wait in a queue, and a night until a killed pack
-// is resumed.
+// DefaultGrace is the age below which Prune spares objects that no generation names. A pack puts
+// its last objects seconds before it publishes them, and the newest of its shards protects the
+// others while it runs. A day also covers clocks that differ, parts that wait in a queue, and a
+// night before a killed pack is resumed.
 const DefaultGrace = 24 * time.Hour
 
-// PruneOptions say what to keep.
+// PruneOptions are the options of Prune.
 type PruneOptions struct {
-	// Keep is how many generations to keep, the current one and those before it; at least 1.
+	// Keep is how many generations to keep: the current one and those before it. It is at least 1.
 	Keep int
-	// Grace spares objects younger than this that no generation names: a pack that runs now may be
-	// about to name them. Zero means DefaultGrace; negative spares nothing.
+	// Grace spares objects younger than this that no generation names, because a running pack may
+	// be about to name them. Zero means DefaultGrace; a negative value spares nothing.
 	Grace time.Duration
 	// DryRun deletes nothing, and takes no lock.
 	DryRun bool
 }
 
-// PruneResult is what was, or would be, deleted.
+// PruneResult is what was deleted, or would be.
 type PruneResult struct {
 	Objects []objstore.Info
 	Bytes   int64
 	// Kept are the names of the tables of the generations that stay, newest first.
 	Kept []string
-	// Young are objects that nothing refers to and that Grace spares.
+	// Young are objects that no generation names and that Grace spares.
 	Young []objstore.Info
-	// Left are objects that are named like ours and that nothing refers to, but whose content does
-	// not show that a Writer put them under that name: somebody's own archives or copies, or
-	// damaged leftovers.
+	// Left are objects that have names like those of a Writer, that no generation names, and whose
+	// content does not show that a Writer put them: somebody's own archives or copies, or damaged
+	// objects.
 	Left []objstore.Info
 }
 
-// Prune deletes what no kept generation names: leftovers of unfinished packs, and generations
-// beyond Keep. It never touches manifest.json, what it leads to, or objects that no Writer put.
-// Without a data set all of a Writer's objects are leftovers. So are the manifests of parts once
-// they are committed. Grace counts for leftovers alone; of a pack that may still be published all
-// objects are as young as the youngest, since it may take long from its first to its last.
+// Prune deletes what no kept generation names: objects of unfinished packs, and generations beyond
+// Keep. It never deletes manifest.json, what manifest.json leads to, or objects that no Writer put.
+// Without a data set all of a Writer's objects are unfinished, and so are the manifests of parts
+// once they are committed. Grace applies to unfinished packs alone; all objects of a pack that may
+// still be published count as young as its youngest, because a pack may run for long.
 //
-// Where the store is an objstore.Locker nothing is deleted while a pack or commit runs: the error
+// If the store is an objstore.Locker, Prune deletes nothing while a pack or commit runs: the error
 // wraps objstore.ErrBusy and names it.
 func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneResult, error) {
 	if opt.Keep < 1 {
-		return nil, fmt.Errorf("writer: prune keeps %d generations: keep at least 1", opt.Keep)
+		return nil, fmt.Errorf("writer: prune cannot keep %d generations: keep at least 1", opt.Keep)
 	}
 	if opt.Grace == 0 {
 		opt.Grace = DefaultGrace
@@ -63,7 +63,7 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 			return &PruneResult{}, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("writer: prune removes nothing while a pack or a commit runs in the same place: %w", err)
+			return nil, fmt.Errorf("writer: prune deletes nothing while a pack or a commit runs in the same place: %w", err)
 		}
 		defer release()
 	}
@@ -72,7 +72,7 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	sum, tag, err := loadSummary(ctx, store)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-	case err != nil: // what it names is not known: nothing may be deleted
+	case err != nil: // its objects are not known, so nothing may be deleted
 		return nil, err
 	default:
 		s.current = sum.Generation
@@ -89,7 +89,8 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	if opt.DryRun {
 		return res, nil
 	}
-	// Tables go first: a generation whose tables are gone cannot be opened, and so is never found incomplete. So do parts'.
+	// Tables are deleted first, and parts' manifests: without them a generation cannot be opened,
+	// and so is never found incomplete.
 	for _, tables := range []bool{true, false} {
 		for _, info := range res.Objects {
 			if (format.IsTablesName(info.Name) || partObjects.MatchString(info.Name)) != tables {
@@ -106,8 +107,9 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	return res, nil
 }
 
-// unchanged asks whether manifest.json is still the one found at first, or still missing. Another pack may have published
-// since, and what it published may be among what is to go. Asking before each deletion leaves it a moment, not minutes.
+// unchanged checks that manifest.json is still the one that was found, or still missing. Another
+// pack may have published since, and its objects may be among those to delete. Checking before each
+// deletion leaves a window of a moment, not of minutes.
 func unchanged(ctx context.Context, store objstore.Store, found objstore.Info) error {
 	now, err := store.Stat(ctx, format.ManifestName)
 	if errors.Is(err, fs.ErrNotExist) {

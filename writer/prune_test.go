@@ -16,7 +16,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// generations is a store with n generations, each an overwrite of the one before; every second one is plain.
+// generations is a store with n generations, each an overwrite of the one before; every second one
+// is plain.
 func generations(t *testing.T, n int) (st *mem.Store, results []*writer.Result) {
 	t.Helper()
 	st = mem.New()
@@ -24,7 +25,7 @@ func generations(t *testing.T, n int) (st *mem.Store, results []*writer.Result) 
 		opt := small("d")
 		opt.Plain = i%2 == 1
 		if i > 0 {
-			opt.Mode = writer.Overwrite
+			opt.Mode = writer.ModeOverwrite
 		}
 		results = append(results, mustPack(t, st, &synth{items: makeItems(12, 12<<10, uint64(i)), tag: string(rune('a' + i))}, opt))
 	}
@@ -81,7 +82,7 @@ func TestPruneAfterAppend(t *testing.T) {
 		src.items[i].key = "b/" + src.items[i].key
 	}
 	opt := small("d")
-	opt.Mode = writer.Append
+	opt.Mode = writer.ModeAppend
 	mustPack(t, st, src, opt)
 	res, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1})
 	if err != nil {
@@ -213,11 +214,11 @@ func TestPruneRefuses(t *testing.T) {
 // TestPruneGrace: by default what is young and unnamed stays and is reported, and with it the older
 // shards of the pack it belongs to; older generations go at once.
 func TestPruneGrace(t *testing.T) {
-	for _, mode := range []writer.Mode{writer.Create, writer.Overwrite} {
+	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite} {
 		st := &aged{Store: mem.New(), ages: map[string]time.Duration{}}
 		var old map[string][]byte
 		opt := small("d")
-		if mode == writer.Overwrite {
+		if mode == writer.ModeOverwrite {
 			mustPack(t, st, &synth{items: makeItems(5, 99, 1), tag: "a"}, opt)
 			old = objects(t, st)
 			opt.Mode = mode
@@ -289,12 +290,13 @@ func (s *thenStore) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// TestPruneWhilePublished: a pack publishes between the listing and a deletion. What it published stays whole.
+// TestPruneWhilePublished: a pack publishes between the listing and a deletion. What it published
+// stays whole.
 func TestPruneWhilePublished(t *testing.T) {
-	for _, mode := range []writer.Mode{writer.Create, writer.Overwrite} {
+	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite} {
 		for n := range 3 {
 			st, opt := mem.New(), small("d")
-			if mode == writer.Overwrite {
+			if mode == writer.ModeOverwrite {
 				st, _ = generations(t, 1)
 			}
 			opt.Mode = mode
@@ -313,7 +315,8 @@ func TestPruneWhilePublished(t *testing.T) {
 	}
 }
 
-// TestPublishWhilePruned: tables, keys table or a shard are deleted just before they would be published.
+// TestPublishWhilePruned: tables, keys table or a shard are deleted just before they would be
+// published.
 func TestPublishWhilePruned(t *testing.T) {
 	for _, prefix := range []string{"manifest-", "keys-", "d-000000"} {
 		st := &vanishing{Store: mem.New(), prefix: prefix}
@@ -333,9 +336,9 @@ func TestPublishedIncomplete(t *testing.T) {
 		name, want string
 		harm       func(st *mem.Store, name string)
 	}{
-		{"d-000001.tar.zst", "d-000001.tar.zst is gone", func(st *mem.Store, name string) { _ = st.Delete(t.Context(), name) }},
+		{"d-000001.tar.zst", "d-000001.tar.zst is missing", func(st *mem.Store, name string) { _ = st.Delete(t.Context(), name) }},
 		{"d-000001.tar.zst", "d-000001.tar.zst was replaced by other bytes", func(st *mem.Store, name string) { replace(t, st, name, flipped(objects(t, st)[name])) }},
-		{"keys-", " is gone", func(st *mem.Store, name string) { _ = st.Delete(t.Context(), name) }},
+		{"keys-", " is missing", func(st *mem.Store, name string) { _ = st.Delete(t.Context(), name) }},
 		{"manifest-", " was replaced by other bytes", func(st *mem.Store, name string) { replace(t, st, name, flipped(objects(t, st)[name])) }},
 		{"d-000001.tar.zst", "", func(st *mem.Store, name string) { replace(t, st, name, objects(t, st)[name]) }}, // the same bytes, another tag
 	} {

@@ -13,29 +13,30 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Result is what Close published.
+// Result describes the generation that Close published.
 type Result struct {
-	// Tables is the object name of the generation's tables; its 16 hexadecimal digits name the generation after '@'.
+	// Tables is the object name of the generation's tables. Its 16 hexadecimal digits name the
+	// generation after '@'.
 	Tables     string
 	Digest     format.Hash
 	Generation uint64
-	// Samples, Shards, Blocks and Bytes are of the whole generation.
+	// Samples, Shards, Blocks, Bytes and PayloadBytes are those of the whole generation.
 	Samples, Shards, Blocks, Bytes, PayloadBytes uint64
-	// Written, Adopted and Skipped are samples of this run: put, found in place, left out.
+	// Written, Adopted and Skipped are samples of this run: written, found in shards of an earlier
+	// run, left out.
 	Written, Adopted, Skipped int64
-	// SkippedList is the object that lists the samples skipped (SPEC 6.4); empty when there are none.
+	// SkippedList is the object that lists the skipped samples (SPEC 6.4); empty if there are none.
 	SkippedList string
-	// Already says that nothing was left to do: an equal run had published before.
+	// Already reports that an equal run had published before and nothing was done.
 	Already bool
 }
 
-// publish writes keys table, tables and manifest.json. All goroutines have ended.
+// publish puts the keys table, the tables and manifest.json. All goroutines have ended.
 func (w *Writer) publish(ctx context.Context) (*Result, error) {
-	e := w.emit
 	if err := w.checkSkipped(); err != nil {
 		return nil, err
 	}
-	if e.prog.Samples == 0 {
+	if w.sum.prog.Samples == 0 {
 		return nil, fmt.Errorf("%w to write: nothing was published", ErrEmpty)
 	}
 	m := w.manifest()
@@ -59,14 +60,14 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	cond := objstore.Condition{IfNoneMatch: true}
-	if w.prior != nil {
-		cond = objstore.Condition{IfMatch: w.priorTag.ETag}
+	if w.prior.manifest != nil {
+		cond = objstore.Condition{IfMatch: w.prior.info.ETag}
 	}
 	summary := t.Summary(tablesName).Encode()
 	_, err = objstore.Put(ctx, w.store, format.ManifestName, summary, cond)
 	lost := errors.Is(err, objstore.ErrExists) || errors.Is(err, objstore.ErrChanged)
 	res := resultOf(t, tablesName)
-	if err != nil && (!lost || w.common != nil) { // perhaps it is the answer alone that was lost, or an equal commit was first
+	if err != nil && (!lost || w.common != nil) { // perhaps only the response was lost, or an equal commit was first
 		if there, _, rerr := objstore.ReadAll(ctx, w.store, format.ManifestName, maxSummary); rerr == nil && bytes.Equal(there, summary) {
 			res.Already, err = lost, nil
 		}
@@ -78,26 +79,26 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	if err := w.checkObjects(ctx, m, tablesName); errors.Is(err, ErrLost) {
-		return nil, fmt.Errorf("%w: generation %d was published in %v, and then: %w; another program removed or replaced them: "+
-			"do not read this generation, restore these objects or pack again in place of what is there", ErrIncomplete, res.Generation, w.store, err)
+		return nil, fmt.Errorf("%w: generation %d was published in %v, and then: %w; another program deleted or replaced them: "+
+			"do not read this generation; restore these objects, or pack again over it", ErrIncomplete, res.Generation, w.store, err)
 	} else if err != nil {
-		w.opt.Log.Warn("the generation is published; whether all of it is still there could not be seen", "error", err)
+		w.opt.Log.Warn("the generation is published; checking its objects afterwards failed", "error", err)
 	}
-	res.Written, res.Adopted, res.Skipped = e.prog.Samples-e.prog.Adopted, e.prog.Adopted, w.skipped.Load()
+	res.Written, res.Adopted, res.Skipped = w.sum.prog.Samples-w.sum.prog.Adopted, w.sum.prog.Adopted, w.skipped.Load()
 	res.SkippedList = list
 	return res, nil
 }
 
-// checkSkipped holds what was left out against the share that is allowed.
+// checkSkipped compares the share of skipped samples with the one allowed.
 func (w *Writer) checkSkipped() error {
-	skipped, samples := w.skipped.Load(), w.emit.prog.Samples
+	skipped, samples := w.skipped.Load(), w.sum.prog.Samples
 	if share := w.opt.MaxSkippedShare; share > 0 && float64(skipped) > share*float64(samples+skipped) {
 		return fmt.Errorf("%w: %d of %d, at most a share of %g is allowed", ErrSkipped, skipped, samples+skipped, share)
 	}
 	return nil
 }
 
-// encodeTables makes the tables of a generation, and reads them back.
+// encodeTables encodes the tables of a generation and reads them back.
 func encodeTables(m *format.Manifest) (tables []byte, name string, t *format.Tables, err error) {
 	tables, hash, _, err := format.EncodeTables(m)
 	if err != nil {
@@ -114,7 +115,7 @@ func encodeTables(m *format.Manifest) (tables []byte, name string, t *format.Tab
 		_, err = t.Load()
 	}
 	if err != nil {
-		return nil, "", nil, fmt.Errorf("tables just made do not read back: %w", err)
+		return nil, "", nil, fmt.Errorf("the new tables cannot be read back: %w", err)
 	}
 	return tables, format.TablesName(hash), t, nil
 }
@@ -126,11 +127,11 @@ func resultOf(t *format.Tables, name string) *Result {
 	}
 }
 
-// manifest is the generation, its keys table apart.
+// manifest is the generation without its keys table.
 func (w *Writer) manifest() *format.Manifest {
-	m := &format.Manifest{Generation: w.Generation(), Parent: w.priorTab}
+	m := &format.Manifest{Generation: w.generation, Parent: w.prior.tables}
 	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.opt.canonical(), "mode": w.opt.Mode.String()}
-	maps.Copy(m.Meta, w.sourceMeta)
+	maps.Copy(m.Meta, w.meta)
 	if w.fingerprint != "" {
 		m.Meta["source"] = w.fingerprint
 	}
@@ -141,12 +142,6 @@ func (w *Writer) manifest() *format.Manifest {
 	if base := w.base(); base != nil {
 		m.Shards = slices.Clone(base.Shards)
 	}
-	m.Shards = append(m.Shards, w.emit.entries...)
-	for _, name := range slices.Sorted(maps.Keys(w.emit.fields)) {
-		m.Fields = append(m.Fields, *w.emit.fields[name])
-	}
-	for _, name := range slices.Sorted(maps.Keys(w.emit.attrs)) {
-		m.Attributes = append(m.Attributes, format.Attribute{Name: name, Kind: w.emit.attrs[name]})
-	}
+	w.sum.describe(m)
 	return m
 }

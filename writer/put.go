@@ -13,8 +13,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// puts puts immutable objects and remembers what it put, so that a commit can compare it with what
-// the store holds by then. Its methods may be called from many goroutines.
+// puts puts immutable objects and records what it put, for a commit to compare with what the store
+// then holds. It is safe for concurrent use.
 type puts struct {
 	store objstore.Store
 
@@ -22,7 +22,7 @@ type puts struct {
 	done map[string]placed
 }
 
-// placed is an object that this run put, or found in place with the same bytes.
+// placed is an object that this run put, or found in the store with the same bytes.
 type placed struct {
 	size int64
 	sum  uint64 // xxh64 of its bytes
@@ -37,16 +37,16 @@ func (p *puts) remember(name string, o placed) {
 	p.done[name] = o
 }
 
-// commit makes an upload visible. An object that is there already with the same bytes will do: a
-// run that was interrupted put it, or another one that puts the same.
+// commit makes an upload visible. An object of that name with the same bytes is accepted: an
+// interrupted run put it, or another one that puts the same.
 func (p *puts) commit(ctx context.Context, up objstore.Upload, name string, size int64, sum uint64) error {
 	info, err := up.Commit(ctx)
 	o := placed{size, sum, info.ETag}
 	if errors.Is(err, objstore.ErrExists) {
 		var equal bool
 		if o.etag, equal, err = o.same(ctx, p.store, name, ""); err == nil && !equal {
-			err = fmt.Errorf("%w: %s is there with other bytes, and no manifest names it: it is from an unfinished pack with other "+
-				"sources or options, or from one that runs now; `shardtool prune` removes leftovers", ErrLost, name)
+			err = fmt.Errorf("%w: %s has other bytes, and no manifest names it: it belongs to an unfinished pack with other "+
+				"sources or options, or to one that is running; `shardtool prune` deletes leftovers", ErrLost, name)
 		}
 	}
 	if err == nil {
@@ -65,20 +65,20 @@ func (p *puts) shard(ctx context.Context, s *openShard) error {
 	return p.immutable(ctx, info.IndexObject(), s.sidecar)
 }
 
-// immutable puts an object whose bytes are a function of its name and of what the generation holds.
+// immutable puts an object whose bytes are a function of its name and of the generation.
 func (p *puts) immutable(ctx context.Context, name string, data []byte) error {
 	up, err := p.store.Create(ctx, name, objstore.Condition{IfNoneMatch: true})
 	if err != nil {
 		return err
 	}
 	if _, err := up.Write(data); err != nil {
-		_ = up.Abort() // the first failure is the one to report
+		_ = up.Abort() // the first failure is reported
 		return err
 	}
 	return p.commit(ctx, up, name, int64(len(data)), xxhash.Sum64(data))
 }
 
-// named puts an object of that size whose name is the hash of its bytes, which write writes. An
+// named puts an object of that size, whose bytes write produces and whose name is their hash. An
 // existing object of the same size is assumed identical, because its name is its hash.
 func (p *puts) named(ctx context.Context, name string, size int64, write func(to io.Writer) error) error {
 	up, err := p.store.Create(ctx, name, objstore.Condition{IfNoneMatch: true})
@@ -101,7 +101,7 @@ func (p *puts) named(ctx context.Context, name string, size int64, write func(to
 	return err
 }
 
-// same compares an object with what was put. One that has the tag known is not read.
+// same compares an object with what was put. It does not read an object whose tag is known.
 func (o placed) same(ctx context.Context, store objstore.Store, name, known string) (etag string, equal bool, err error) {
 	obj, err := store.Open(ctx, name)
 	if err != nil {

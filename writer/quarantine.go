@@ -15,26 +15,29 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// Of the samples that OnErrorSkip leaves out there is a list, a line of JSON each, in the order of the source: beside the data set
-// as a whole, and in every shard's index the part that belongs to it, so that a run that takes the shard over has it too (SPEC 6.4).
+// The samples that OnErrorSkip leaves out are listed, one line of JSON each, in the order of the
+// source (SPEC 6.4): all of them in an object beside the data set, and those of each shard in its
+// index too, for a later run that adopts the shard.
 
 const (
-	// maxBlockList and maxShardList bound what is listed of a block and of a shard; what is beyond is counted.
+	// maxBlockList and maxShardList bound the lists of a block and of a shard. Samples beyond that
+	// are counted.
 	maxBlockList = 1 << 20
 	maxShardList = 4 << 20
-	// maxReason keeps a reason that quotes its cause at length from filling the list.
+	// maxReason bounds a reason, which may quote a long cause.
 	maxReason = 4 << 10
-	// maxListMemory of the list as a whole is held in memory, the rest in a temporary file.
+	// maxListMemory is how much of the whole list is held in memory; the rest is in a temporary
+	// file.
 	maxListMemory = 1 << 20
 )
 
-// leftOut is a line of the list, and the number of the block's sample it stands before.
+// leftOut is a line of the list, and the number of the block's sample that it precedes.
 type leftOut struct {
 	before int
 	line   []byte
 }
 
-// skippedLine is a sample's line.
+// skippedLine is the line of a sample.
 func skippedLine(e *SampleError) []byte {
 	line := struct {
 		Source    string `json:"source"`
@@ -49,7 +52,7 @@ func skippedLine(e *SampleError) []byte {
 	if len(line.Reason) > maxReason {
 		line.Reason = strings.ToValidUTF8(line.Reason[:maxReason], "") + "…"
 	}
-	if !utf8.ValidString(line.Key) { // JSON has no other way for it
+	if !utf8.ValidString(line.Key) { // JSON strings are UTF-8
 		line.KeyBase64 = []byte(line.Key)
 	}
 	var out bytes.Buffer
@@ -75,7 +78,7 @@ func (l *skippedList) add(line []byte) {
 	l.lines = append(l.lines, line...)
 }
 
-// text ends the list with how many are not in it.
+// text ends the list with the number of samples that it lacks.
 func (l *skippedList) text() []byte {
 	if l.more > 0 {
 		l.lines = fmt.Appendf(l.lines, "{\"more\":%d}\n", l.more)
@@ -123,7 +126,7 @@ func (q *quarantine) add(lines []byte) error {
 	return nil
 }
 
-// put writes the list beside the data set; its name is empty when nothing was skipped.
+// put stores the list. The name is empty if nothing was skipped.
 func (q *quarantine) put(ctx context.Context, to *puts) (name string, err error) {
 	if q.size == 0 {
 		return "", nil
@@ -148,19 +151,20 @@ func (q *quarantine) close() {
 	}
 }
 
-// metaSkippedList is the metadata of a generation that names its lists: those of the generations it appends to, then its own.
+// metaSkippedList is the key in a generation's metadata of its lists: those of the generations it
+// appends to, then its own.
 const metaSkippedList = "skipped_list"
 
-// putSkipped puts the list of this generation, and names it in m.
+// putSkipped puts the list of this generation and names it in m.
 func (w *Writer) putSkipped(ctx context.Context, m *format.Manifest) (name string, err error) {
-	rest := skippedList{more: w.unlisted} // behind the last shard
-	for _, l := range w.left {
+	rest := skippedList{more: w.shard.unlisted} // after the last shard
+	for _, l := range w.shard.left {
 		rest.add(l.line)
 	}
-	if err := w.emit.lists.add(rest.text()); err != nil {
+	if err := w.sum.lists.add(rest.text()); err != nil {
 		return "", err
 	}
-	if name, err = w.emit.lists.put(ctx, w.puts); err != nil {
+	if name, err = w.sum.lists.put(ctx, w.puts); err != nil {
 		return "", err
 	}
 	var names []string
@@ -176,7 +180,8 @@ func (w *Writer) putSkipped(ctx context.Context, m *format.Manifest) (name strin
 	return name, nil
 }
 
-// skippedLists are the lists that a generation names. Metadata is free text: what is no such name is none.
+// skippedLists are the lists that a generation names. Metadata is free text, so other words are
+// ignored.
 func skippedLists(m *format.Manifest) (names []string) {
 	for _, name := range strings.Fields(m.Meta[metaSkippedList]) {
 		if format.IsSkippedName(name) {

@@ -61,8 +61,8 @@ func listed(t *testing.T, st objstore.Store, name string) (keys []string) {
 	return keys
 }
 
-// TestSkippedList: every sample left out is listed, in the order of the source, whatever number of workers and wherever a run
-// was interrupted and went on.
+// TestSkippedList: every sample left out is listed, in the order of the source, whatever number of
+// workers and wherever a run was interrupted and went on.
 func TestSkippedList(t *testing.T) {
 	var want []string
 	for _, it := range brokenSource().items {
@@ -122,7 +122,7 @@ func TestSkippedListGenerations(t *testing.T) {
 	for i := range more.items {
 		more.items[i].key = "more/" + strings.ReplaceAll(more.items[i].key, "..", "x")
 	}
-	opt.Mode = writer.Append
+	opt.Mode = writer.ModeAppend
 	second := mustPack(t, st, more, opt)
 	if second.SkippedList == "" || second.SkippedList == first.SkippedList {
 		t.Fatalf("%+v", second)
@@ -137,7 +137,7 @@ func TestSkippedListGenerations(t *testing.T) {
 	if a, b := listed(t, st, first.SkippedList), listed(t, st, second.SkippedList); len(a) == 0 || len(b) == 0 {
 		t.Fatal(a, b)
 	}
-	opt.Mode = writer.Overwrite
+	opt.Mode = writer.ModeOverwrite
 	third := mustPack(t, st, resumeSource(), opt)
 	prune()
 	for name := range objects(t, st) {

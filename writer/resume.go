@@ -11,37 +11,32 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// adopted is a shard that an interrupted run has left, found to be what this run would write.
+// adopted is a shard that an interrupted run put and that this run would write identically.
 type adopted struct {
 	entry format.ShardEntry
 	index *format.ShardIndex
 }
 
-// finished says whether the generation that is there is what this pack would publish. The run that published it may have
-// died, or lost its connection, before it could say so.
+// finished reports whether the current generation is what this pack would publish. The run that
+// published it may have died, or lost its connection, before it could report so.
 func (w *Writer) finished() bool {
-	if w.prior == nil || w.fingerprint == "" {
-		return false
-	}
-	m := w.prior.Meta
-	return m["source"] == w.fingerprint && m["options"] == w.opt.canonical() && m["tool"] == toolVersion() &&
-		m["mode"] == w.opt.Mode.String()
+	return w.prior.manifest != nil && w.fingerprint != "" && w.differs(w.prior.manifest.Meta, w.mode()) == nil
 }
 
-// published is the result of the pack that finished has found.
+// published is the result of the pack that finished found.
 func (w *Writer) published(ctx context.Context) (*Result, error) {
-	if err := w.checkObjects(ctx, w.prior, w.priorTab); err != nil {
+	if err := w.checkObjects(ctx, w.prior.manifest, w.prior.tables); err != nil {
 		return nil, err
 	}
-	t, closeTables, err := loadTables(ctx, w.store, w.priorTab)
+	t, closeTables, err := loadTables(ctx, w.store, w.prior.tables)
 	if err != nil {
 		return nil, err
 	}
 	defer closeTables()
-	res := resultOf(t, w.priorTab)
+	res := resultOf(t, w.prior.tables)
 	res.Already = true
-	for i := range w.prior.Shards {
-		if s := &w.prior.Shards[i]; strings.HasPrefix(s.Name, shardPrefix(w.opt.Name, t.Generation)) {
+	for i := range w.prior.manifest.Shards {
+		if s := &w.prior.manifest.Shards[i]; strings.HasPrefix(s.Name, shardPrefix(w.opt.Name, t.Generation)) {
 			res.Adopted += int64(s.Samples)
 		}
 	}
@@ -65,16 +60,17 @@ func skippedBefore(meta format.Metadata) (int64, error) {
 	return n, nil
 }
 
-// atShardStart says whether the next sample begins a shard.
-func (w *Writer) atShardStart() bool { return w.cur == nil && w.shardBytes == 0 }
+// atShardStart reports whether the next sample begins a shard.
+func (w *Writer) atShardStart() bool { return w.shard.cur == nil && w.shard.bytes == 0 }
 
-// adopt takes over the next shard from the store when it is there and was written from the same place in the same sources
-// with the same options. It returns where the source goes on, or ok = false when there is no such shard.
+// adopt adopts the next shard if the store has it and it was written from the same place in the
+// same sources with the same options. It returns the source's cursor after the shard, or ok = false
+// if there is no such shard.
 func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) {
 	if err := w.usable(); err != nil {
 		return "", false, err
 	}
-	name := w.shardName(w.shardNumber)
+	name := w.shardName(w.shard.number)
 	info, err := w.store.Stat(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil
@@ -83,11 +79,11 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		return "", false, err
 	}
 	ix, tail, err := loadIndex(ctx, w.store, (&format.ShardInfo{Name: name}).IndexObject())
-	if errors.Is(err, fs.ErrNotExist) { // a plain shard whose sidecar was not put any more: written again, and compared
+	if errors.Is(err, fs.ErrNotExist) { // a plain shard without its sidecar is written again, and compared
 		return "", false, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("%w; it is no part of a data set: remove it, and pack again", err)
+		return "", false, fmt.Errorf("%w; no data set names it: remove it, and pack again", err)
 	}
 	if err := w.sameOrigin(name, ix.Meta); err != nil {
 		return "", false, err
@@ -98,7 +94,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	}
 	hash, err := format.ParseHash(ix.Meta["content"])
 	if err == nil && info.Size != want {
-		err = fmt.Errorf("%w: object of %d bytes, its index says %d; it is no part of a data set: remove it, and pack again",
+		err = fmt.Errorf("%w: the object has %d bytes, its index says %d; no data set names it: remove it, and pack again",
 			format.ErrCorrupt, info.Size, want)
 	}
 	skipped := int64(0)
@@ -112,7 +108,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		}
 	}
 	if err != nil {
-		return "", false, format.Position(err, name, -1, -1, "")
+		return "", false, format.InShard(name, err)
 	}
 	w.countSkipped(skipped, fmt.Errorf("the run before, in %s", name))
 	a := &adopted{index: ix, entry: format.ShardEntry{Rows: ix.Rows, ShardInfo: format.ShardInfo{
@@ -125,55 +121,50 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		}
 		a.entry.FirstKey, a.entry.LastKey = min(a.entry.FirstKey, k), max(a.entry.LastKey, k)
 	}
-	w.shardNumber++
-	w.shardCursor = ix.Meta["cursor_end"]
+	w.shard.number++
+	w.shard.cursor = ix.Meta["cursor_end"]
 	b := &block{adopt: a}
-	return w.shardCursor, true, w.send(ctx, b, 0)
+	return w.shard.cursor, true, w.send(ctx, b, 0)
 }
 
-// sameOrigin compares what a shard says of where it comes from with this run.
+// sameOrigin compares the provenance of a shard with this run.
 func (w *Writer) sameOrigin(name string, meta format.Metadata) error {
-	for _, c := range []struct{ what, key, want string }{
-		{"sources", "source", w.fingerprint}, {"options", "options", w.opt.canonical()}, {"tool version", "tool", toolVersion()},
-		{"place in the sources", "cursor_start", w.shardCursor},
-	} {
-		if meta[c.key] != c.want {
-			return fmt.Errorf("%w: %s was written with other %s (%s; now %s): repeat that pack to resume it, or remove what it left "+
-				"with `shardtool prune`", ErrSource, name, c.what, meta[c.key], c.want)
-		}
+	if c := w.differs(meta, fact{"place in the sources", "cursor_start", w.shard.cursor}); c != nil {
+		return fmt.Errorf("%w: %s was written with other %s (%s; now %s): repeat that pack to resume it, or delete its shards "+
+			"with `shardtool prune`", ErrSource, name, c.what, meta[c.key], c.want)
 	}
 	return nil
 }
 
-// adopt counts a shard that is in place.
+// adopt counts a shard that is in the store.
 func (e *emitter) adopt(a *adopted) error {
 	ix := a.index
 	e.opened++
-	before := e.prog.PayloadBytes
-	if err := e.lists.add(ix.Skipped); err != nil {
+	before := e.sum.prog.PayloadBytes
+	if err := e.sum.lists.add(ix.Skipped); err != nil {
 		return err
 	}
 	for f, sizes := range ix.Sizes {
 		for _, n := range sizes {
-			e.count(ix.Fields[f], n)
+			e.sum.field(ix.Fields[f], n)
 		}
 	}
 	for _, at := range ix.Attributes {
-		if err := e.attribute(at); err != nil {
+		if err := e.sum.attribute(at); err != nil {
 			return err
 		}
 	}
 	for _, k := range ix.Keys {
-		if err := e.number(k); err != nil {
+		if err := e.sum.number(k); err != nil {
 			return err
 		}
 	}
-	e.entries = append(e.entries, a.entry)
-	e.prog.Adopted += int64(len(ix.Keys))
-	e.prog.AdoptedBytes += e.prog.PayloadBytes - before
-	e.prog.Blocks += int64(a.entry.Blocks)
-	e.prog.Shards++
-	e.prog.StoredBytes += int64(a.entry.Size)
+	e.sum.entries = append(e.sum.entries, a.entry)
+	e.sum.prog.Adopted += int64(len(ix.Keys))
+	e.sum.prog.AdoptedBytes += e.sum.prog.PayloadBytes - before
+	e.sum.prog.Blocks += int64(a.entry.Blocks)
+	e.sum.prog.Shards++
+	e.sum.prog.StoredBytes += int64(a.entry.Size)
 	e.report()
 	return nil
 }

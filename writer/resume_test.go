@@ -67,11 +67,11 @@ func TestResumeAnywhere(t *testing.T) {
 // TestResumeFinished: the pack was published; doing it again with Resume says so and reads nothing.
 func TestResumeFinished(t *testing.T) {
 	st := mem.New()
-	modes := []writer.Mode{writer.Create, writer.Overwrite, writer.Append}
+	modes := []writer.Mode{writer.ModeCreate, writer.ModeOverwrite, writer.ModeAppend}
 	for i, mode := range modes {
 		opt, src := small("d"), resumeSource()
 		opt.Mode, opt.OnError = mode, writer.OnErrorSkip
-		if mode == writer.Append {
+		if mode == writer.ModeAppend {
 			src.tag = "appended"
 			for i := range src.items {
 				src.items[i].key = "a/" + src.items[i].key
@@ -92,14 +92,15 @@ func TestResumeFinished(t *testing.T) {
 		src.at = 0
 		src.begin = nil
 		src.tag += "x" // another source: not what is there
-		opt.Mode = writer.Create
+		opt.Mode = writer.ModeCreate
 		if _, err := writer.Pack(t.Context(), st, src, opt); !errors.Is(err, writer.ErrExists) {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestResumeCountsSkipped: samples that the interrupted run left out count against the limit, and in the result.
+// TestResumeCountsSkipped: samples that the interrupted run left out count against the limit, and
+// in the result.
 func TestResumeCountsSkipped(t *testing.T) {
 	source := func() *synth {
 		s := resumeSource()
@@ -258,8 +259,8 @@ func flipped(b []byte) []byte {
 	return b
 }
 
-// TestResumeWithoutSidecar: a process died between a plain shard and its sidecar. The shard is written again, found equal,
-// and the sidecar is put.
+// TestResumeWithoutSidecar: a process died between a plain shard and its sidecar. The shard is
+// written again, found equal, and the sidecar is put.
 func TestResumeWithoutSidecar(t *testing.T) {
 	opt := small("d")
 	opt.Plain, opt.Resume = true, true

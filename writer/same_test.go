@@ -87,7 +87,8 @@ func unwrapped(err error) error {
 	return err
 }
 
-// TestDigestOfContent: level and format change bytes, never the digest; what is cut otherwise has another one.
+// TestDigestOfContent: level and format change bytes, never the digest; what is cut otherwise has
+// another one.
 func TestDigestOfContent(t *testing.T) {
 	type result struct {
 		digest format.Hash

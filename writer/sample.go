@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
@@ -14,26 +15,26 @@ import (
 type Sample struct {
 	// Key is unique in the data set; see format.CheckKey for what it may be.
 	Key string
-	// Fields are in any order; no name comes twice. There is at least one.
+	// Fields are in any order. There is at least one, and no name occurs twice.
 	Fields []Field
-	// Attrs are values kept in the index, beside the fields.
+	// Attrs are values that the index keeps, beside the fields.
 	Attrs []format.AttrValue
-	// Origin says in errors where the sample comes from, such as a path; may be empty.
+	// Origin names the sample in errors, for example by a path; it may be empty.
 	Origin string
-	// Source and Row are the same for programs: a file, and the number of the row, line or sample in it, from 1; 0 where it has
-	// none. Where Source is empty, Origin stands for it.
+	// Source and Row name it for programs: a file, and the number of the row, line or sample in it,
+	// counted from 1, or 0. Where Source is empty, Origin is used.
 	Source string
 	Row    int64
 }
 
-// Field is a named payload, in memory or to be read later by a worker.
+// Field is a named payload, in memory or read later by a worker.
 type Field struct {
-	// Name is what follows the first dot of the member's name; may be empty.
+	// Name is what follows the first dot in the base name of the member; it may be empty.
 	Name string
 	// Data is the payload when Payload is nil. Write copies it.
 	Data []byte
-	// Payload, when not nil, gives Size bytes when a worker gets to them, possibly long after Write returned and from
-	// another goroutine.
+	// Payload, when not nil, gives Size bytes to a worker, possibly long after Write returned and
+	// in another goroutine.
 	Payload Payload
 	// Size is the length of Payload in bytes.
 	Size int64
@@ -48,27 +49,29 @@ func (f *Field) size() int64 {
 
 // Payload is bytes that are not in memory yet.
 type Payload interface {
-	// ReadInto fills p, whose length is the field's Size. It fails when there are fewer or more bytes than that.
+	// ReadInto fills p, whose length is the field's Size. It fails if there are fewer or more
+	// bytes.
 	ReadInto(ctx context.Context, p []byte) error
-	// Open streams the same bytes; used for payloads too large to hold. The reader fails, rather than ends, when there are
-	// fewer or more bytes than Size.
+	// Open streams the same bytes, for payloads too large to hold. If there are fewer or more bytes
+	// than Size the reader fails instead of returning io.EOF.
 	Open(ctx context.Context) (io.ReadCloser, error)
 }
 
-// Source yields samples in an order that depends on nothing but its content and options. It is used by one goroutine.
+// Source yields samples in an order that depends on its content and options alone. It is for one
+// goroutine.
 type Source interface {
-	// Next returns the next sample, or io.EOF. A *SampleError says that one sample cannot be had and the next call goes on
-	// behind it.
+	// Next returns the next sample, or io.EOF. A *SampleError means that one sample cannot be read;
+	// the next call continues after it.
 	Next(ctx context.Context) (Sample, error)
-	// Cursor names the place before the sample that Next returns next. Seek goes there, also in a later process over the
-	// same content.
+	// Cursor names the place before the sample that Next returns next. Seek moves there, also in a
+	// later process over the same content.
 	Cursor() string
 	Seek(ctx context.Context, cursor string) error
-	// Fingerprint changes whenever what the source yields may have changed.
+	// Fingerprint changes whenever the samples may have changed.
 	Fingerprint() string
-	// Meta are facts to keep in the manifest, such as the names of classes.
+	// Meta is stored in the manifest, for example the names of classes.
 	Meta() format.Metadata
-	// Total says what is to come in all, for progress; zero when it is not known.
+	// Total is how many samples and bytes there are, for progress; zero if not known.
 	Total() (samples, bytes int64)
 	Close() error
 }
@@ -76,14 +79,15 @@ type Source interface {
 // Splitter is a Source that can be divided, so that many machines pack one data set.
 type Splitter interface {
 	Source
-	// Split limits the source to one of so many parts, counted from 0, and goes to its beginning; it is called at most once and
-	// before Next. The parts are disjoint, in order, and together the whole; where they are divided depends on content and
-	// options alone. A part may be empty. Fingerprint and Meta stay those of the whole; Total is that of the part. Cursors are
-	// good in the same part only.
+	// Split limits the source to one of that many parts, counted from 0, and moves to its
+	// beginning. It is called at most once, before Next. The parts are disjoint, in order, and
+	// together the whole; where they are divided depends on content and options alone. A part may
+	// be empty. Fingerprint and Meta stay those of the whole; Total is that of the part. A cursor
+	// is valid in its part only.
 	Split(part, parts int) error
 }
 
-// SampleError is the failure of one sample that can be left out with OnErrorSkip.
+// SampleError is the failure of one sample, which OnErrorSkip leaves out.
 type SampleError struct {
 	// Origin and Key name the sample.
 	Origin, Key string
@@ -91,12 +95,12 @@ type SampleError struct {
 	Source string
 	Row    int64
 	Err    error
-	// LeaveOut says that the source was asked to leave such samples out: they are skipped and counted
-	// whatever Options.OnError says.
+	// LeaveOut reports that the source was asked to leave such samples out: they are skipped and
+	// counted whatever Options.OnError is.
 	LeaveOut bool
 }
 
-// Error names origin and key.
+// Error returns origin, key and cause.
 func (e *SampleError) Error() string {
 	switch {
 	case e.Origin != "" && e.Key != "":
@@ -107,14 +111,14 @@ func (e *SampleError) Error() string {
 	return fmt.Sprintf("sample %q: %v", e.Key, e.Err)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns Err.
 func (e *SampleError) Unwrap() error { return e.Err }
 
 // checkSample validates s and sorts its fields by name.
 func checkSample(s *Sample) error {
 	err := format.CheckKey(s.Key)
 	if err == nil && len(s.Fields) == 0 {
-		err = fmt.Errorf("%w: no fields", format.ErrName)
+		err = fmt.Errorf("%w: the sample has no fields", format.ErrName)
 	}
 	if err != nil {
 		return err
@@ -152,7 +156,7 @@ const maxSample = 1 << 55
 func checkAttrs(attrs []format.AttrValue) error {
 	for i, a := range attrs {
 		if a.Kind > format.AttrNumber {
-			return fmt.Errorf("attribute %q is of no known kind: %d", a.Name, uint8(a.Kind))
+			return fmt.Errorf("attribute %q has the unknown kind %d", a.Name, uint8(a.Kind))
 		}
 		for _, o := range attrs[:i] {
 			if o.Name == a.Name {
@@ -163,12 +167,4 @@ func checkAttrs(attrs []format.AttrValue) error {
 	return nil
 }
 
-func compareFields(a, b Field) int {
-	switch {
-	case a.Name < b.Name:
-		return -1
-	case a.Name > b.Name:
-		return 1
-	}
-	return 0
-}
+func compareFields(a, b Field) int { return strings.Compare(a.Name, b.Name) }

@@ -1,24 +1,22 @@
 package writer
 
 import (
-	"context"
-
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// openShard is a shard on its way to the store.
+// openShard is a shard being written.
 type openShard struct {
 	name    string
 	up      objstore.Upload
-	sum     *xxhash.Digest // of all bytes: compares with an object that is there already
+	sum     *xxhash.Digest // of all bytes, to compare with an existing object
 	size    int64
 	index   format.IndexBuilder
 	hasher  format.ShardHasher
 	samples uint64
-	skipped int64 // by workers
+	skipped int64 // left out by workers
 	list    skippedList
 	blocks  int
 	// first and last are the least and greatest key.
@@ -47,35 +45,37 @@ func (s *openShard) key(k string) {
 
 func (s *openShard) abort() error { return s.up.Abort() }
 
-// putter commits shards, one at a time and in order, while the next one is being streamed. The first one is a claim: of two
-// writers into one place the second stops there.
+// putter commits shards, one at a time and in order, while the next one is being streamed. The
+// first shard is a claim: of two writers into one place the second stops there.
 type putter struct {
-	w    *Writer
+	line *pipeline
 	ch   chan *openShard
 	done chan struct{}
 }
 
-func newPutter(w *Writer) *putter {
-	p := &putter{w: w, ch: make(chan *openShard), done: make(chan struct{})}
+func newPutter(line *pipeline, puts *puts) *putter {
+	p := &putter{line: line, ch: make(chan *openShard), done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		for s := range p.ch {
-			if w.ctx.Err() != nil {
+			if line.err() != nil {
 				_ = s.abort()
-			} else if err := w.puts.shard(w.ctx, s); err != nil {
-				w.fail(err)
+			} else if err := puts.shard(line.ctx, s); err != nil {
+				line.fail(err)
 			}
 		}
 	}()
 	return p
 }
 
-func (p *putter) send(ctx context.Context, s *openShard) error {
-	err := sendTo(ctx, p.ch, s)
-	if err != nil {
+func (p *putter) send(s *openShard) error {
+	select {
+	case p.ch <- s:
+		return nil
+	case <-p.line.ctx.Done():
 		_ = s.abort()
+		return p.line.err()
 	}
-	return err
 }
 
 // wait ends the goroutine; all shards sent have been committed or dropped.

@@ -31,9 +31,9 @@ func TestIndexOtherBlocks(t *testing.T) {
 	putObject(t, store, "sub/a.tar", archive(t, tar.FormatPAX, "", foreignMembers("k", 40)))
 	var generations []string
 	for i, size := range []int64{4096, 8192, 4096} {
-		mode := Overwrite
+		mode := ModeOverwrite
 		if i == 0 {
-			mode = Create
+			mode = ModeCreate
 		}
 		res, err := Index(t.Context(), store, []string{"sub/a.tar"}, Options{BlockSize: size, Mode: mode})
 		if err != nil {
@@ -135,11 +135,11 @@ func TestIndexFirstReleases(t *testing.T) {
 	}
 	check("of the first releases")
 	putObject(t, store, "u.tar", archive(t, tar.FormatPAX, "", foreignMembers("b", 9)))
-	if _, err := Index(t.Context(), store, []string{"u.tar"}, Options{Mode: Append}); err != nil {
+	if _, err := Index(t.Context(), store, []string{"u.tar"}, Options{Mode: ModeAppend}); err != nil {
 		t.Fatal(err)
 	}
 	check("added to")
-	if _, err := Index(t.Context(), store, []string{"t-000000.tar", "u.tar"}, Options{Mode: Overwrite, BlockSize: 4096}); err != nil {
+	if _, err := Index(t.Context(), store, []string{"t-000000.tar", "u.tar"}, Options{Mode: ModeOverwrite, BlockSize: 4096}); err != nil {
 		t.Fatal(err)
 	}
 	check("indexed anew")

@@ -97,7 +97,8 @@ func checkSkipped(t *testing.T, src *synth) {
 	}
 }
 
-// TestSkippedBytes: what is left out leaves no trace in the rest, and cuts stay where they would be by the samples' sizes.
+// TestSkippedBytes: what is left out leaves no trace in the rest, and cuts stay where they would be
+// by the samples' sizes.
 func TestSkippedBytes(t *testing.T) {
 	opt := small("d")
 	opt.OnError, opt.Plain = writer.OnErrorSkip, true
@@ -143,7 +144,8 @@ func TestMaxSkipped(t *testing.T) {
 	}
 }
 
-// TestDuplicates are found within a shard and across shards and generations; the error names key and places.
+// TestDuplicates are found within a shard and across shards and generations; the error names key
+// and places.
 func TestDuplicates(t *testing.T) {
 	source := func(a, b int) *synth {
 		src := resumeSource()
@@ -183,7 +185,7 @@ func TestDuplicates(t *testing.T) {
 	mustPack(t, st, resumeSource(), opt)
 	more := &synth{items: makeItems(3, 100, 1)}
 	more.items[0].key, more.items[1].key = "new", "new2"
-	opt.Mode = writer.Append
+	opt.Mode = writer.ModeAppend
 	_, err := writer.Pack(t.Context(), st, more, opt)
 	if !errors.Is(err, format.ErrDuplicate) || !strings.Contains(err.Error(), "d-000000.tar") || !strings.Contains(err.Error(), "d-v0002-000000.tar") {
 		t.Fatal(err)

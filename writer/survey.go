@@ -17,25 +17,25 @@ import (
 // survey is what a prune knows of a store.
 type survey struct {
 	all     present
-	current uint64          // generation; 0 where there is no data set
+	current uint64          // generation; 0 without a data set
 	keep    map[string]bool // named by generations that stay
 	old     map[string]bool // named by generations before them
 }
 
-// ours matches the shards and sidecars that a Writer puts by number; other objects beside them are
-// the user's.
-var ours = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*-[0-9]{6,}(\.tar\.zst|\.tar|\.tar\.shidx)$`)
+// ours matches the shards and sidecars that a Writer names by number. Other objects beside them
+// belong to the user.
+var ours = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-[0-9]{6,}(?:\.tar\.zst|\.tar|\.tar\.shidx)$`)
 
-// likeOurs reports whether an object is named as those that a Writer puts.
+// likeOurs reports whether an object has a name like those that a Writer puts.
 func likeOurs(name string) bool {
 	_, _, sidecar := format.ParseSidecarName(name)
 	return sidecar || ours.MatchString(name) || partObjects.MatchString(name) || format.IsTablesName(name) ||
 		format.IsKeysName(name) || format.IsSkippedName(name)
 }
 
-// generations marks what the newest n generations name as kept, and what those before them name as
-// old. A parent that is gone was pruned before and ends the chain; so does an old one that is
-// damaged, whose objects then count as leftovers.
+// generations marks what the newest n generations name as kept, and what earlier ones name as old.
+// A missing parent was pruned before and ends the chain; so does an old one that is damaged, whose
+// objects then count as those of unfinished packs.
 func (s *survey) generations(ctx context.Context, store objstore.Store, tables string, n int, res *PruneResult) error {
 	for i := 0; tables != ""; i++ {
 		m, err := loadManifest(ctx, store, tables)
@@ -62,8 +62,8 @@ func (s *survey) generations(ctx context.Context, store objstore.Store, tables s
 	return nil
 }
 
-// choose sorts all objects that are named like ours, and that no kept generation names, into those
-// to delete, those that are young and those that are not ours.
+// choose sorts the objects with names like ours that no kept generation names into those to delete,
+// the young, and those that are not ours.
 func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Duration, res *PruneResult) error {
 	young, err := s.young(ctx, store, grace)
 	if err != nil {
@@ -95,8 +95,8 @@ func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Du
 	return nil
 }
 
-// young finds the objects that grace spares: those that are younger, and with them the whole of a
-// pack that may still be published, its keys tables and lists too.
+// young finds the objects that grace spares: the younger ones, and with them all objects of a pack
+// that may still be published, including its keys tables and lists.
 func (s *survey) young(ctx context.Context, store objstore.Store, grace time.Duration) (map[string]bool, error) {
 	young, packs := map[string]bool{}, map[string]bool{}
 	for name, info := range s.all {
@@ -128,7 +128,7 @@ func (s *survey) young(ctx context.Context, store objstore.Store, grace time.Dur
 	return young, nil
 }
 
-// packOf is what the names of one pack of the generation to come have in common, empty for other
+// packOf is what the names of one pack of the next generation have in common; empty for other
 // objects.
 func (s *survey) packOf(name string) string {
 	m := partObjects.FindStringSubmatch(name)
@@ -136,13 +136,10 @@ func (s *survey) packOf(name string) string {
 		m = partShards.FindStringSubmatch(name)
 	}
 	if m == nil {
-		m = wholeShards.FindStringSubmatch(name)
+		m = ours.FindStringSubmatch(name)
 	}
 	if m == nil || !strings.HasSuffix(m[1], strings.TrimSuffix(shardPrefix("", s.current+1), "-")) {
 		return ""
 	}
 	return m[1]
 }
-
-// wholeShards matches the shards of a pack that is not in parts.
-var wholeShards = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-[0-9]{6,}(?:\.tar\.zst|\.tar|\.tar\.shidx)$`)

@@ -16,7 +16,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// item is a sample of a synth source: one field from a payload, and one given in memory where inline is set.
+// item is a sample of a synth source: one field from a payload, and one given in memory where
+// inline is set.
 type item struct {
 	key    string
 	size   int64
@@ -32,7 +33,8 @@ type synth struct {
 	tag   string // part of the fingerprint, and of the payloads
 	attrs bool
 	at    int
-	// end is behind the last item of the part that Split has limited the source to; nil for the whole.
+	// end is behind the last item of the part that Split has limited the source to; nil for the
+	// whole.
 	end *int
 	// begin is called when the payload of sample i is about to be read.
 	begin func(ctx context.Context, i int) error

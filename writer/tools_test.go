@@ -75,8 +75,8 @@ func sameObjects(t testing.TB, what string, got, want map[string][]byte) {
 	}
 }
 
-// checkSet holds a data set against the sources that were packed into it one after the other, samples for which kept is
-// false left out.
+// checkSet holds a data set against the sources that were packed into it one after the other,
+// samples for which kept is false left out.
 func checkSet(t testing.TB, set *readback.Set, kept func(it *item) bool, srcs ...*synth) {
 	t.Helper()
 	n := 0

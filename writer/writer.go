@@ -4,61 +4,54 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"sync"
 	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Writer writes one generation of a data set. Its methods are for one goroutine. The first error sticks.
+// Writer writes one generation of a data set. Its methods are for one goroutine. The first error
+// sticks.
 type Writer struct {
+	plan
 	store   objstore.Store
 	puts    *puts
-	release func() // gives back the store's lock; once is enough, twice does no harm
-	opt     Options
-	// cursor and fingerprint are the source's, when Pack drives; see META in SPEC 4.6.
-	cursor      func() string
-	fingerprint string
-	sourceMeta  format.Metadata
-	// common, when not nil, is the metadata that the parts being committed share: it stands for that of this run.
-	common format.Metadata
+	release func() // gives back the store's lock; may be called twice
+	prior   current
 
-	prior    *format.Manifest // of the generation before; nil for the first
-	priorTag objstore.Info    // of its manifest.json
-	priorTab string
+	cursor func() string // of the source; see META in SPEC 4.6
+	// meta is what the source adds to the generation's metadata. common, when not nil, replaces
+	// that of this run: it is the metadata that the parts being committed share.
+	meta, common format.Metadata
 
-	cur         *block
-	shardBytes  int64 // decoded, of the shard being laid out
-	shardKeys   keySet
-	shardNumber int
-	shardCursor string
-	// shardSkipped counts samples of the shard that Write and the source left out.
-	shardSkipped int64
-	// left and unlisted are those left out since the block before; leftBytes is how much they take.
+	shard   shardLayout
+	attrs   map[string]format.AttrKind // of all samples so far
+	skipped atomic.Int64
+
+	*pipeline // nil in a commit, which has no samples to write
+	emit      *emitter
+	sum       *totals
+	closed    bool
+}
+
+// shardLayout is the shard that samples are being added to.
+type shardLayout struct {
+	number int
+	cursor string // of the source, where the shard begins
+	cur    *block // the block being filled; nil between blocks
+	bytes  int64  // decoded
+	keys   keySet
+	// skipped counts the samples that Write and the source left out. Those of left and unlisted
+	// were left out since the last block; leftBytes is the length of the lines in left.
+	skipped   int64
 	left      []leftOut
 	leftBytes int
 	unlisted  int64
-	attrs     map[string]format.AttrKind // of all samples so far
-
-	budget *budget
-	free   chan *block
-	pace   *pace
-	read   chan *block
-	work   chan *block
-	order  chan *block
-	cancel context.CancelCauseFunc
-	ctx    context.Context
-	group  sync.WaitGroup
-	emit   *emitter
-
-	skipped atomic.Int64
-	closed  bool
 }
 
-// New begins a generation. It reads what is there: with Create a data set is ErrExists; Overwrite and Append remember which
-// generation they follow, and Close publishes only if that is still the current one.
+// New begins a generation. It returns ErrExists where there is a data set and opt.Mode is
+// ModeCreate. With the other modes Close publishes only if the generation that New found is still
+// the current one.
 func New(ctx context.Context, store objstore.Store, opt Options) (*Writer, error) {
 	w, err := prepare(ctx, store, opt, nil)
 	if err == nil {
@@ -67,16 +60,19 @@ func New(ctx context.Context, store objstore.Store, opt Options) (*Writer, error
 	return w, err
 }
 
-// prepare makes a Writer whose goroutines do not run yet. Whoever does not end it by Close or Abort
+// prepare makes a Writer whose goroutines do not run yet. The caller ends it by Close or Abort, or
 // calls release.
 func prepare(ctx context.Context, store objstore.Store, opt Options, src Source) (*Writer, error) {
 	opt, err := opt.filled()
 	if err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
-	w := &Writer{store: store, puts: newPuts(store), opt: opt, cursor: func() string { return "" }, attrs: map[string]format.AttrKind{}}
+	w := &Writer{
+		plan: plan{opt: opt}, store: store, puts: newPuts(store), attrs: map[string]format.AttrKind{},
+		cursor: func() string { return "" },
+	}
 	if src != nil {
-		w.cursor, w.fingerprint, w.sourceMeta = src.Cursor, src.Fingerprint(), src.Meta()
+		w.cursor, w.fingerprint, w.meta = src.Cursor, src.Fingerprint(), src.Meta()
 	}
 	if w.release, err = hold(ctx, store, opt.describe(), opt.Log); err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
@@ -85,34 +81,35 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source)
 		w.release()
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}
+	w.generation = w.prior.next()
 	return w, nil
 }
 
-// readPrior loads the generation that is there.
+// readPrior reads the current generation, and refuses what the mode does not allow.
 func (w *Writer) readPrior(ctx context.Context) error {
-	sum, info, err := loadSummary(ctx, w.store)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	sum, err := w.prior.find(ctx, w.store)
 	if err != nil {
-		// Only an object that was read and makes no sense is a data set in the way; a bucket that
-		// is missing or a server that refuses is not.
-		if damaged := errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) || errors.Is(err, objstore.ErrTooLarge); damaged && w.opt.Mode == Create {
+		// Only an object that was read and is damaged is a data set in the way; a missing bucket or
+		// a server that refuses is not.
+		damaged := errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) || errors.Is(err, objstore.ErrTooLarge)
+		if damaged && w.opt.Mode == ModeCreate {
 			return fmt.Errorf("%w (and it cannot be read: %w)", ErrExists, err)
 		}
 		return err
 	}
+	if sum == nil {
+		return nil
+	}
 	exists := fmt.Errorf("%w (generation %d, %d samples)", ErrExists, sum.Generation, sum.Samples)
-	if w.opt.Mode == Create && !w.opt.Resume {
+	if w.opt.Mode == ModeCreate && !w.opt.Resume {
 		return exists
 	}
-	w.prior, err = loadManifest(ctx, w.store, sum.Tables)
-	w.priorTag, w.priorTab = info, sum.Tables
-	if err == nil && w.opt.Mode == Create && !w.finished() {
+	err = w.prior.load(ctx, w.store)
+	if err == nil && w.opt.Mode == ModeCreate && !w.finished() {
 		return exists
 	}
-	if err == nil && w.opt.Mode == Append { // a part's attributes, too, must go with those before
-		for _, a := range w.prior.Attributes {
+	if err == nil && w.opt.Mode == ModeAppend { // the attributes of a part must match those, too
+		for _, a := range w.prior.manifest.Attributes {
 			w.attrs[a.Name] = a.Kind
 		}
 	}
@@ -120,79 +117,32 @@ func (w *Writer) readPrior(ctx context.Context) error {
 }
 
 func (w *Writer) start(ctx context.Context) {
-	// Work goes on when the context of New ends; each call brings its own.
-	w.ctx, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	w.budget = newBudget(w.opt.Memory)
-	w.pace = newPace(w.opt.Workers)
-	near, far := w.pace.most()
-	w.free = make(chan *block, near+1)
-	// The pace bounds what is in them: sending never waits.
-	w.read, w.work, w.order = make(chan *block, far), make(chan *block, far), make(chan *block, far)
-	pool := &buffers{free: make(chan []byte, near)}
-	w.emit = newEmitter(w, pool)
-	w.emit.put = newPutter(w)
+	w.pipeline = newPipeline(ctx, &w.opt)
+	w.sum = newTotals(&w.opt, w.base())
+	near, _ := w.pace.most()
+	w.emit = newEmitter(&w.plan, w.pipeline, w.puts, w.sum)
+	w.emit.pool = &buffers{free: make(chan []byte, near)}
 	var skip func(*SampleError)
 	if w.opt.OnError == OnErrorSkip {
 		skip = w.skip
 	}
-	for range w.pace.readers() {
-		w.group.Go(func() {
-			for b := range w.read {
-				b.readPayloads(w.ctx, w.pace, skip)
-			}
-		})
-	}
-	for range w.opt.Workers {
-		w.group.Go(func() {
-			enc := &encoder{plain: w.opt.Plain, enc: format.NewEncoder(w.opt.Level), pool: pool}
-			defer enc.enc.Close()
-			for b := range w.work {
-				b.process(w.ctx, enc, skip)
-			}
-		})
-	}
-	w.group.Go(w.emit.run)
+	w.pipeline.start(&w.opt, w.emit, skip)
 }
 
 // Generation is the number of the generation being written.
-func (w *Writer) Generation() uint64 {
-	if w.prior == nil {
-		return 1
-	}
-	return w.prior.Generation + 1
-}
+func (w *Writer) Generation() uint64 { return w.generation }
 
-// shardName is the object name of shard i of this generation.
-func (w *Writer) shardName(i int) string {
-	suffix := format.ZstdSuffix
-	if w.opt.Plain {
-		suffix = format.TarSuffix
-	}
-	prefix := shardPrefix(w.opt.Name, w.Generation())
-	if w.opt.parts > 0 {
-		prefix = partPrefix(w.opt.Name, w.Generation(), w.opt.part)
-	}
-	return fmt.Sprintf("%s%06d%s", prefix, i, suffix)
-}
-
-// base is the generation whose shards come before ours in what is being written; nil where there is none.
+// base is the generation whose shards precede the new ones in what is being written; nil where
+// there is none.
 func (w *Writer) base() *format.Manifest {
-	if w.opt.Mode == Append && w.opt.parts == 0 {
-		return w.prior
+	if w.opt.Mode == ModeAppend && w.opt.parts == 0 {
+		return w.prior.manifest
 	}
 	return nil
 }
 
-// shardPrefix begins the names of the shards that a generation adds.
-func shardPrefix(name string, generation uint64) string {
-	if generation > 1 {
-		name += fmt.Sprintf("-v%04d", generation)
-	}
-	return name + "-"
-}
-
-// Write adds a sample. Data has been copied when it returns; payloads may be read until Close returns. A *SampleError
-// concerns this sample alone and is returned only with OnErrorFail.
+// Write adds a sample. It copies Field.Data; payloads may be read until Close returns. A
+// *SampleError concerns this sample alone and is returned only with OnErrorFail.
 func (w *Writer) Write(ctx context.Context, s Sample) error {
 	if err := w.usable(); err != nil {
 		return err
@@ -205,17 +155,18 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		w.fail(se)
 		return se
 	}
-	if w.cur == nil {
+	sh := &w.shard
+	if sh.cur == nil {
 		if err := w.begin(ctx); err != nil {
 			w.fail(err)
 			return err
 		}
 	}
-	before := w.cur.size
-	w.cur.add(&s)
-	w.shardBytes += w.cur.size - before
-	full := w.shardBytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && int64(w.shardKeys.len()) >= w.opt.SamplesPerShard)
-	if !full && !w.opt.blockFull(w.cur.size, len(w.cur.samples)) {
+	before := sh.cur.size
+	sh.cur.add(&s)
+	sh.bytes += sh.cur.size - before
+	full := sh.bytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && int64(sh.keys.len()) >= w.opt.SamplesPerShard)
+	if !full && !w.opt.blockFull(sh.cur.size, len(sh.cur.samples)) {
 		return nil
 	}
 	return w.dispatch(ctx, full)
@@ -225,8 +176,9 @@ func (w *Writer) check(s *Sample) error {
 	if err := checkSample(s); err != nil {
 		return err
 	}
-	if w.shardKeys.has(s.Key) {
-		return fmt.Errorf("%w key: it is in this shard already (%s): rename one of the samples; a shard cannot hold both", format.ErrDuplicate, w.shardName(w.shardNumber))
+	if w.shard.keys.has(s.Key) {
+		return fmt.Errorf("%w key: shard %s has it already and cannot hold it twice: rename one of the samples",
+			format.ErrDuplicate, w.shardName(w.shard.number))
 	}
 	for _, a := range s.Attrs {
 		if err := sameKind(w.attrs, a.Attribute); err != nil {
@@ -236,105 +188,71 @@ func (w *Writer) check(s *Sample) error {
 	for _, a := range s.Attrs {
 		w.attrs[a.Name] = a.Kind
 	}
-	w.shardKeys.add(s.Key)
+	w.shard.keys.add(s.Key)
 	return nil
 }
 
 func sameKind(kinds map[string]format.AttrKind, a format.Attribute) error {
 	if kind, ok := kinds[a.Name]; ok && kind != a.Kind {
-		return fmt.Errorf("%w: attribute %q is a %v here and a %v in samples before", format.ErrMismatch, a.Name, a.Kind, kind)
+		return fmt.Errorf("%w: attribute %q is a %v here and a %v in earlier samples", format.ErrMismatch, a.Name, a.Kind, kind)
 	}
 	return nil
 }
 
+// begin begins a block.
 func (w *Writer) begin(ctx context.Context) error {
-	select {
-	case w.cur = <-w.free:
-	default:
-		w.cur = &block{}
-	}
-	if w.cur.layout.Buf == nil { // room for a block and the end of its last sample, rather than growing step by step
+	b := w.spare()
+	if b.layout.Buf == nil { // room for a block and the end of its last sample, rather than growing step by step
 		room := w.opt.BlockSize
 		if w.opt.blockSamples > 0 { // few blocks of larger samples grow it
 			room = leastBlock
 		}
-		w.cur.layout.Buf = make([]byte, 0, room+room/8)
+		b.layout.Buf = make([]byte, 0, room+room/8)
 	}
-	w.cur.reset()
+	b.reset()
+	w.shard.cur = b
 	return ctx.Err()
 }
 
-// dispatch hands the current block on, and closes the shard behind it.
+// dispatch sends the current block, and closes its shard if endShard.
 func (w *Writer) dispatch(ctx context.Context, endShard bool) error {
-	b := w.cur
-	w.cur = nil
-	b.left, b.unlisted = w.left, w.unlisted
-	w.left, w.leftBytes, w.unlisted = nil, 0, 0
+	sh := &w.shard
+	b := sh.cur
+	sh.cur = nil
+	b.left, b.unlisted = sh.left, sh.unlisted
+	sh.left, sh.leftBytes, sh.unlisted = nil, 0, 0
 	if endShard {
 		end := w.cursor()
-		b.end = &shardEnd{cursorStart: w.shardCursor, cursorEnd: end, skipped: w.shardSkipped}
-		w.shardCursor, w.shardSkipped = end, 0
-		w.shardNumber++
-		w.shardBytes = 0
-		w.shardKeys.reset()
+		b.end = &shardEnd{cursorStart: sh.cursor, cursorEnd: end, skipped: sh.skipped}
+		sh.cursor, sh.skipped = end, 0
+		sh.number++
+		sh.bytes = 0
+		sh.keys.reset()
 	}
 	return w.send(ctx, b, b.cost())
-}
-
-func (w *Writer) send(ctx context.Context, b *block, cost int64) error {
-	wait, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	defer context.AfterFunc(w.ctx, func() { stop(context.Cause(w.ctx)) })()
-	taken, err := w.budget.take(wait, cost)
-	if err == nil {
-		b.taken = taken
-		err = w.pace.begin(wait)
-	}
-	if err == nil {
-		if len(b.fills) > 0 {
-			b.filled = make(chan struct{})
-			w.read <- b
-		}
-		if b.adopt == nil {
-			w.work <- b
-		}
-		w.order <- b
-		return nil
-	}
-	w.fail(context.Cause(wait))
-	return w.usable()
 }
 
 // usable returns the error that sticks.
 func (w *Writer) usable() error {
 	if w.closed {
-		return errors.New("writer: used after Close or Abort")
+		return errClosed
 	}
-	if err := context.Cause(w.ctx); err != nil {
-		return err
-	}
-	return nil
-}
-
-// fail makes err stick and stops the pipeline.
-func (w *Writer) fail(err error) {
-	if err != nil {
-		w.cancel(err)
-	}
+	return w.err()
 }
 
 // leaveOut skips a sample before it is laid out.
 func (w *Writer) leaveOut(e *SampleError) error {
-	w.shardSkipped++
+	sh := &w.shard
+	sh.skipped++
 	at := 0
-	if w.cur != nil {
-		at = len(w.cur.samples)
+	if sh.cur != nil {
+		at = len(sh.cur.samples)
 	}
 	line := skippedLine(e)
-	if w.leftBytes += len(line); w.leftBytes <= maxBlockList {
-		w.left = append(w.left, leftOut{at, line})
+	if sh.leftBytes += len(line); sh.leftBytes <= maxBlockList {
+		sh.left = append(sh.left, leftOut{at, line})
 	} else {
-		w.unlisted++
+		sh.unlisted++
 	}
 	w.skip(e)
 	return w.usable()
@@ -355,29 +273,27 @@ func (w *Writer) countSkipped(more int64, last error) {
 	}
 }
 
-// Abort stops and leaves nothing visible but shards that nothing refers to. After Close it does nothing.
+// Abort stops and leaves nothing visible: the shards that were put stay, and no manifest names
+// them. After Close it does nothing.
 func (w *Writer) Abort() error {
 	if w.closed {
 		return nil
 	}
 	defer w.release()
-	w.cancel(errors.New("writer: aborted"))
+	w.cancel(errAborted)
 	w.stop()
-	w.emit.lists.close()
-	return w.emit.keys.Close()
+	return w.sum.close()
 }
 
 // stop ends all goroutines.
 func (w *Writer) stop() {
 	w.closed = true
-	close(w.read)
-	close(w.work)
-	close(w.order)
-	w.group.Wait()
+	w.pipeline.stop()
 	w.emit.close()
 }
 
-// Close writes what is left, publishes the generation and returns what it holds. After an error nothing has been published.
+// Close writes the samples that are left, publishes the generation and describes it. After an error
+// nothing has been published.
 func (w *Writer) Close(ctx context.Context) (res *Result, err error) {
 	err = w.end(ctx, func() (err error) {
 		res, err = w.publish(ctx)
@@ -386,28 +302,28 @@ func (w *Writer) Close(ctx context.Context) (res *Result, err error) {
 	return res, err
 }
 
-// end writes what is left and has publish do the rest, when all goroutines have ended and all went well.
+// end writes the samples that are left. If that succeeds, it calls publish after all goroutines
+// have ended.
 func (w *Writer) end(ctx context.Context, publish func() error) error {
 	if w.closed {
-		return errors.New("writer: used after Close or Abort")
+		return errClosed
 	}
 	defer w.release()
 	defer context.AfterFunc(ctx, func() { w.cancel(context.Cause(ctx)) })()
-	if w.cur == nil && w.shardBytes > 0 && context.Cause(w.ctx) == nil {
-		if err := w.begin(ctx); err != nil { // the shard is open, its last block went already: close it with an empty one
+	if w.shard.cur == nil && w.shard.bytes > 0 && w.err() == nil {
+		if err := w.begin(ctx); err != nil { // the open shard's last block was sent: an empty one closes the shard
 			w.fail(err)
 		}
 	}
-	if w.cur != nil && context.Cause(w.ctx) == nil {
+	if w.shard.cur != nil && w.err() == nil {
 		_ = w.dispatch(ctx, true) // a failure sticks
 	}
 	w.stop()
-	defer w.emit.keys.Close()
-	defer w.emit.lists.close()
-	if err := context.Cause(w.ctx); err != nil {
+	defer func() { _ = w.sum.close() }()
+	if err := w.err(); err != nil {
 		return err
 	}
 	err := publish()
-	w.cancel(errors.New("writer: closed"))
+	w.cancel(errClosed)
 	return err
 }

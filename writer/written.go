@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"hash/crc32"
 	"io/fs"
 	"regexp"
 	"strconv"
@@ -15,8 +14,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// maxProof bounds what is read of an object beyond its index to see whose it is. Larger ones are
-// known by their structure alone.
+// maxProof bounds what is read of an object beyond its index to see who put it. Larger objects are
+// recognized by their structure alone.
 const maxProof = 16 << 20
 
 // written reports whether an object's own content shows that a Writer put it under this name. A
@@ -53,14 +52,13 @@ func written(ctx context.Context, store objstore.Store, info objstore.Info) (boo
 	return ok && err == nil, err
 }
 
-// notOurs reports whether an error in reading an object means that it is missing or not what its
-// name says.
+// notOurs reports whether err means that an object is missing or is not what its name promises.
 func notOurs(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion)
 }
 
-// hashed reports whether an object's name is that of the hash of its bytes. One that is too large
-// to be read is taken to be.
+// hashed reports whether an object's name is the hash of its bytes. It assumes so if the object is
+// too large to be read.
 func hashed(ctx context.Context, store objstore.Store, info objstore.Info, nameOf func(format.Hash) string) (bool, error) {
 	if info.Size > maxProof {
 		return true, nil
@@ -69,7 +67,7 @@ func hashed(ctx context.Context, store objstore.Store, info objstore.Info, nameO
 	return err == nil && nameOf(format.BlockHash(data)) == info.Name, err
 }
 
-// isKeys reports whether an object begins as a keys table of its length does.
+// isKeys reports whether an object has the header of a keys table of its length.
 func isKeys(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
 	head, err := readFront(ctx, store, info, format.KeyHeaderLen)
 	if err != nil {
@@ -79,7 +77,7 @@ func isKeys(ctx context.Context, store objstore.Store, info objstore.Info) (bool
 	return err == nil && table.Size() == info.Size, err
 }
 
-// isList reports whether the first line of an object is one of a list of samples left out (SPEC
+// isList reports whether the first line of an object is one of a list of skipped samples (SPEC
 // 6.4).
 func isList(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
 	head, err := readFront(ctx, store, info, maxBlockList)
@@ -104,7 +102,7 @@ func readFront(ctx context.Context, store objstore.Store, info objstore.Info, mo
 	return head, obj.ReadAt(ctx, head, 0)
 }
 
-// provenance is what the options in the metadata of shards and parts say of their names.
+// provenance is what the options in the metadata of shards and parts contain of their names.
 type provenance struct {
 	Name  string `json:"name"`
 	Parts int    `json:"parts"`
@@ -114,7 +112,7 @@ func provenanceOf(meta format.Metadata) (p provenance, ok bool) {
 	return p, json.Unmarshal([]byte(meta["options"]), &p) == nil && p.Name != ""
 }
 
-// writtenPart opens the manifest of a part, which tells its name.
+// writtenPart compares the name of a part's manifest with its content.
 func writtenPart(ctx context.Context, store objstore.Store, name string) (bool, error) {
 	t, closeTables, err := loadTables(ctx, store, name)
 	if err != nil {
@@ -126,7 +124,7 @@ func writtenPart(ctx context.Context, store objstore.Store, name string) (bool, 
 	return ok && err == nil && partObject(from.Name, t.Generation, part, from.Parts) == name, nil
 }
 
-// writtenSidecar reads the sidecar of a foreign archive, which tells the archive and has its own
+// writtenSidecar reads the sidecar of a foreign archive, which names the archive and has its own
 // hash in its name.
 func writtenSidecar(ctx context.Context, store objstore.Store, info objstore.Info, archive string, tag format.SidecarTag) (bool, error) {
 	ix, tail, err := loadIndex(ctx, store, info.Name)
@@ -136,11 +134,11 @@ func writtenSidecar(ctx context.Context, store objstore.Store, info objstore.Inf
 	return hashed(ctx, store, info, func(h format.Hash) string { return format.SidecarName(archive, format.SidecarTag(h[:8])) })
 }
 
-// shardNumber is what follows the name of a data set in the names of its shards.
+// shardNumber matches what follows the name of a data set in the names of its shards.
 var shardNumber = regexp.MustCompile(`^(-v[0-9]{4,})?(-p[0-9]{4,})?-[0-9]{6,}\.tar(\.zst|\.shidx)?$`)
 
-// writtenShard reads the index of a shard or of its sidecar. A plain archive is the one described
-// if its length and its first frame are.
+// writtenShard reads the index of a shard or of its sidecar. A plain archive is the one that the
+// index describes if its length and its first frame match.
 func writtenShard(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
 	index := info.Name
 	if !strings.HasSuffix(index, format.SidecarSuffix) {
@@ -162,5 +160,5 @@ func writtenShard(ctx context.Context, store objstore.Store, info objstore.Info)
 		return false, nil
 	}
 	first, err := readFront(ctx, store, info, int64(ix.Rows[0].Stored))
-	return err == nil && crc32.Checksum(first, castagnoli) == ix.Rows[0].CRC, err
+	return err == nil && format.Checksum(first) == ix.Rows[0].CRC, err
 }

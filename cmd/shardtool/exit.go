@@ -108,6 +108,7 @@ func report(stderr io.Writer, err error) int {
 		return 0
 	}
 	if msg := err.Error(); msg != "" {
+		msg += remedy(err)
 		msg = strings.ReplaceAll(strings.TrimPrefix(msg, "shardtool: "), "\n", "; ") // of joined errors
 		fmt.Fprintf(stderr, "shardtool: %s\n", plain.Text(msg))
 	}

@@ -240,13 +240,13 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 func (f *packFlags) mode() (writer.Mode, error) {
 	switch {
 	case f.overwrite && f.append:
-		return writer.Create, usagef("--overwrite and --append exclude each other")
+		return writer.ModeCreate, usagef("--overwrite and --append exclude each other")
 	case f.overwrite:
-		return writer.Overwrite, nil
+		return writer.ModeOverwrite, nil
 	case f.append:
-		return writer.Append, nil
+		return writer.ModeAppend, nil
 	}
-	return writer.Create, nil
+	return writer.ModeCreate, nil
 }
 
 func runPack(cmd *cobra.Command, args []string, f *packFlags) error {

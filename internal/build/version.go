@@ -1,4 +1,4 @@
-// Package build knows which version of this module a program was built from.
+// Package build reports the version of this module in the running program.
 package build
 
 import (
@@ -64,7 +64,7 @@ func dependency(info *debug.BuildInfo, path string) string {
 	return ""
 }
 
-// read parses the build information once: it is long, and every shard asks for it.
+// read parses the build information once: it is long, and every shard needs it.
 var read = sync.OnceValue(func() *debug.BuildInfo {
 	info, _ := debug.ReadBuildInfo()
 	return info

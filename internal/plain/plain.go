@@ -21,12 +21,11 @@ func Text(s string) string {
 	return s
 }
 
-// Writer passes text on to a terminal and escapes what Text escapes, apart from line breaks and
-// tabs, which lay out the output. Escapes of characters are valid in JSON strings. A Writer is for
-// one goroutine at a time, like what it writes to.
+// Writer writes text to a terminal and escapes what Text escapes, except line breaks and tabs. The
+// escapes of characters are valid in JSON strings. A Writer is for one goroutine at a time.
 type Writer struct {
 	out  io.Writer
-	left []byte // the beginning of a character whose rest comes with the next Write
+	left []byte // the beginning of a character; the next Write has the rest
 	buf  []byte
 }
 

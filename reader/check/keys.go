@@ -14,7 +14,7 @@ import (
 // indexed takes in a shard's index: totals of fields, keys, and what the tables say of them.
 func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *format.ShardIndex) {
 	fault := func(block int, key string, err error) {
-		v.fail(ctx, s.Number, KindIndex, key, format.Position(err, s.Name, block, -1, key))
+		v.fail(ctx, s.Number, KindIndex, key, format.Place{Shard: s.Name, Block: block, Offset: -1, Key: key}.Wrap(err))
 	}
 	for f, name := range ix.Fields {
 		v.addField(name, ix.Sizes[f])
@@ -124,7 +124,7 @@ func (v *verifier) keysTable(ctx context.Context) {
 		return
 	}
 	table := format.KeyTable{Entries: v.c.Tables.Samples}
-	fail := func(err error) { v.fail(ctx, orderLast, KindKeys, "", format.Position(err, name, -1, -1, "")) }
+	fail := func(err error) { v.fail(ctx, orderLast, KindKeys, "", format.InShard(name, err)) }
 	var header []byte
 	err := v.c.Source.ReadRange(ctx, name, uint64(table.Size()), 0, table.Size()-tableBody(table), func(raw []byte) error {
 		header = raw

@@ -28,21 +28,7 @@ type shardCheck struct {
 
 	// Of a block of several frames, whose bytes the consumer looks at in order.
 	sum     hash.Hash
-	content contentChecker
-}
-
-// contentChecker compares a block with the index.
-type contentChecker interface {
-	Write(p []byte) error
-	End() error
-}
-
-// checker begins to compare a block.
-func (c *shardCheck) checker(block, samples int) contentChecker {
-	if c.index.Foreign {
-		return format.NewForeignChecker(c.cursors[block], samples)
-	}
-	return format.NewContentChecker(c.cursors[block], samples)
+	content format.BlockChecker
 }
 
 // deep reads every byte of all shards.
@@ -193,7 +179,7 @@ func (v *verifier) endOfArchive(ctx context.Context, s *fetch.Shard) {
 			return nil
 		})
 	}
-	v.fail(ctx, s.Number, KindRead, "", format.Position(err, s.Name, -1, off, ""))
+	v.fail(ctx, s.Number, KindRead, "", format.Place{Shard: s.Name, Block: -1, Offset: off}.Wrap(err))
 }
 
 // indexOf reads a shard's index and compares it with the tables.
@@ -232,13 +218,13 @@ func (v *verifier) checkBlock(f *fetch.Result) error {
 	if c.index == nil {
 		return nil
 	}
-	k := c.checker(f.Block, f.Samples)
+	k := format.NewBlockChecker(c.cursors[f.Block], f.Samples)
 	err := k.Write(f.Decoded)
 	if err == nil {
 		err = k.End()
 	}
 	if err != nil {
-		return format.Position(fetch.OfKind(KindContent, err), f.Shard.Name, f.Block, f.Offset, "")
+		return format.Place{Shard: f.Shard.Name, Block: f.Block, Offset: f.Offset}.Wrap(fetch.OfKind(KindContent, err))
 	}
 	return nil
 }
@@ -260,7 +246,7 @@ func (c *shardCheck) piece(ctx context.Context, r *fetch.Result) {
 	if r.Samples > 0 {
 		c.sum, c.content = sha256.New(), nil
 		if c.index != nil {
-			c.content = c.checker(r.Block, r.Samples)
+			c.content = format.NewBlockChecker(c.cursors[r.Block], r.Samples)
 		}
 	}
 	if c.sum == nil {
@@ -294,7 +280,7 @@ func (c *shardCheck) fail(ctx context.Context, r *fetch.Result, err error) {
 	if c.index != nil && r.Block < len(c.firsts) {
 		key = c.index.Keys[c.firsts[r.Block]]
 	}
-	c.v.fail(ctx, c.s.Number, KindRead, key, format.Position(err, c.s.Name, r.Block, r.Offset, ""))
+	c.v.fail(ctx, c.s.Number, KindRead, key, format.Place{Shard: c.s.Name, Block: r.Block, Offset: r.Offset}.Wrap(err))
 }
 
 // finish compares the shard's identity, when all of its blocks are there.
@@ -309,8 +295,8 @@ func (c *shardCheck) finish(ctx context.Context) {
 		h.Add(b)
 	}
 	if got := h.Sum(); got != c.s.Hash {
-		c.v.fail(ctx, c.s.Number, KindContent, "", format.Position(fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
-			"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got, c.s.Hash), c.s.Name, -1, -1, ""))
+		c.v.fail(ctx, c.s.Number, KindContent, "", format.InShard(c.s.Name, fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
+			"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got, c.s.Hash)))
 	}
 }
 

@@ -246,14 +246,16 @@ func (v *verifier) eachShard(ctx context.Context, f func(s *fetch.Shard) bool) (
 
 // digest compares the identity of the whole with what the tables' shards and rows add up to.
 func (v *verifier) digest(ctx context.Context) {
-	d := format.NewDigester(int(v.c.Tables.Shards))
-	if !v.eachShard(ctx, func(s *fetch.Shard) bool {
-		d.Add(&format.ShardEntry{ShardInfo: *s.ShardInfo, Rows: s.Rows})
-		return true
-	}) {
+	var all bool
+	digest := format.Digest(int(v.c.Tables.Shards), func(yield func(*format.ShardEntry) bool) {
+		all = v.eachShard(ctx, func(s *fetch.Shard) bool {
+			return yield(&format.ShardEntry{ShardInfo: *s.ShardInfo, Rows: s.Rows})
+		})
+	})
+	if !all {
 		return // which is a fault already
 	}
-	if digest := d.Sum(); digest != v.c.Tables.Digest {
+	if digest != v.c.Tables.Digest {
 		v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: the shards' digest is %s, the head says %s", format.ErrMismatch,
 			v.c.Name, format.DigestString(digest), format.DigestString(v.c.Tables.Digest)))
 	}

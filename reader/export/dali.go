@@ -19,7 +19,7 @@ const daliVersion = "v1.2"
 // for each member, its extension, the offset and size of its payload, and its name. Words are
 // separated by spaces, so names cannot contain any.
 func daliIndex(ix *format.ShardIndex) ([]byte, error) {
-	out := fmt.Appendf(nil, "%s %d\n", daliVersion, ix.Samples())
+	out := fmt.Appendf(nil, "%s %d\n", daliVersion, len(ix.Keys))
 	at := ix.Cursors([]int{0})[0]
 	var fields []format.FieldSize
 	sample, member := 0, 0

@@ -114,7 +114,7 @@ func (a *Assembler) find(m *Memory, r *order.Ref, p *window.Piece, n *Counts) (s
 	at, blk := len(m.fields), int(r.Block)-p.First
 	if err = p.Table.Err(blk); err == nil {
 		s.key, m.fields, err = p.Table.Sample(blk, int(r.Index), r.Number, m.fields)
-		err = format.Position(err, p.Job.Shard.Name, p.Job.Block+blk, -1, "")
+		err = format.Place{Shard: p.Job.Shard.Name, Block: p.Job.Block + blk, Offset: -1}.Wrap(err)
 	}
 	if err != nil {
 		n.Skipped++

@@ -105,7 +105,7 @@ func (s *Source) ReadRange(ctx context.Context, name string, size uint64, off, n
 		}
 		return use(raw)
 	})
-	return format.Position(err, name, -1, -1, "")
+	return format.InShard(name, err)
 }
 
 // ReadWhole reads a small object that readers keep no handle of. anew is that of Twice.
@@ -137,5 +137,5 @@ func (s *Source) missing(err error, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = &KindError{KindMissing, fmt.Errorf("%w: the object is missing, and %s names it: %v", format.ErrCorrupt, s.Tables, err)}
 	}
-	return format.Position(err, name, -1, -1, "")
+	return format.InShard(name, err)
 }

@@ -25,7 +25,7 @@ func (e *KindError) Error() string { return e.Err.Error() }
 func (e *KindError) Unwrap() error { return e.Err }
 
 // OfKind marks an error as a kind of fault. Where the error has a position, the mark goes inside of
-// it, because format.Position drops what surrounds a position.
+// it, because format.Place drops what surrounds a position.
 func OfKind(kind string, err error) error {
 	var at *format.PosError
 	if !errors.As(err, &at) {

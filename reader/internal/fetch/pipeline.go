@@ -156,7 +156,7 @@ func (j *Job) Fits(need Plan, memory int64) error {
 	}
 	err := fmt.Errorf("%w: the block has %d bytes, the memory budget is %d: raise it, or read its fields one by one",
 		format.ErrTooLarge, need.Decoded, memory)
-	return format.Position(err, j.Shard.Name, j.Block, j.Offset, "")
+	return format.Place{Shard: j.Shard.Name, Block: j.Block, Offset: j.Offset}.Wrap(err)
 }
 
 // serve is one worker.

@@ -120,7 +120,7 @@ func (s *Source) checkSize(ctx context.Context, h *handle, size uint64) error {
 	if s.objects.replaced(h) {
 		err = fmt.Errorf("%w: %w", err, objstore.ErrChanged)
 	}
-	return format.Position(&KindError{kind, err}, h.Name, -1, -1, "")
+	return format.InShard(h.Name, &KindError{kind, err})
 }
 
 // Identify sets the identity of a shard: a hash over the lengths and checksums of its blocks and the

@@ -114,7 +114,7 @@ func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 func (j *Job) failed(err error) Result {
 	return Result{
 		Shard: j.Shard, Block: j.Block, Row: j.From, Offset: j.Offset, First: j.First,
-		Err: format.Position(err, j.Shard.Name, j.Block, j.Offset, ""),
+		Err: format.Place{Shard: j.Shard.Name, Block: j.Block, Offset: j.Offset}.Wrap(err),
 	}
 }
 
@@ -246,5 +246,5 @@ func (r *rows) explain(block int, offset int64, err error) error {
 	if errors.Is(err, format.ErrCorrupt) && r.job.Shard.Source.objects.replaced(r.handle) {
 		err = fmt.Errorf("%w: %w", err, objstore.ErrChanged)
 	}
-	return format.Position(err, r.job.Shard.Name, block, offset, "")
+	return format.Place{Shard: r.job.Shard.Name, Block: block, Offset: offset}.Wrap(err)
 }

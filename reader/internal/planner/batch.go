@@ -147,7 +147,7 @@ func (p *Planner) fits(piece *window.Piece, joined int) error {
 		if need := j.Plan(joined); int64(need.Size) > p.Limit {
 			err := fmt.Errorf("%w: the block has %d bytes, and the memory budget is %d: raise it to at least %d",
 				format.ErrTooLarge, need.Decoded, p.Limit, need.Size)
-			return format.Position(err, j.Shard.Name, j.Block, j.Offset, "")
+			return format.Place{Shard: j.Shard.Name, Block: j.Block, Offset: j.Offset}.Wrap(err)
 		}
 	}
 	return nil

@@ -260,16 +260,10 @@ func (b *builder) finish() (*Set, error) {
 func keysTable(entries []format.KeyEntry) ([]byte, error) {
 	slices.SortFunc(entries, format.KeyEntry.Compare)
 	var out bytes.Buffer
-	w, err := format.NewKeyTableWriter(&out, uint64(len(entries)))
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if err := w.Add(e); err != nil {
-			return nil, err
+	err := format.WriteKeyTable(&out, uint64(len(entries)), func(yield func(format.KeyEntry, error) bool) {
+		for i := 0; i < len(entries) && yield(entries[i], nil); i++ {
 		}
-	}
-	err = w.Close()
+	})
 	return out.Bytes(), err
 }
 

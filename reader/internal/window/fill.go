@@ -47,7 +47,7 @@ func (p *Piece) add(rows []fetch.Result, decoded []byte) {
 		}
 	}
 	if err := p.Table.Add(decoded, head.First, head.Samples, head.Shard.Foreign); err != nil {
-		p.Table.AddError(format.Position(InBlock(err), head.Shard.Name, head.Block, head.Offset, ""))
+		p.Table.AddError(format.Place{Shard: head.Shard.Name, Block: head.Block, Offset: head.Offset}.Wrap(InBlock(err)))
 	}
 }
 

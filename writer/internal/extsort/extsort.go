@@ -1,5 +1,6 @@
-// Package extsort sorts byte records that may not fit in memory: runs of them are sorted in memory and spilled to a
-// temporary file, then merged. Order is bytes.Compare of whole records, so a record begins with its sort key.
+// Package extsort sorts byte records that may not fit in memory: runs of them are sorted in memory
+// and spilled to a temporary file, then merged. Order is bytes.Compare of whole records, so a
+// record begins with its sort key.
 package extsort
 
 import (
@@ -15,8 +16,8 @@ import (
 	"slices"
 )
 
-// Sorter takes records, then gives them back in order, as often as asked. It is for one goroutine; iterators that All
-// returned may run one at a time.
+// Sorter takes records and returns them in order, any number of times. It is for one goroutine. One
+// iterator of All may run at a time.
 type Sorter struct {
 	dir    string
 	limit  int
@@ -31,18 +32,18 @@ type Sorter struct {
 
 type span struct{ off, n uint32 }
 
-// run is a sorted part of the file: n bytes that hold that many records.
+// run is a sorted part of the file: n bytes with that many records.
 type run struct{ off, n, records int64 }
 
 const spanLen = 8
 
-// New makes a Sorter that holds up to limit bytes in memory (1 MiB to 1 GiB) and spills to a file in dir, or in the system's
-// folder for temporary files when dir is empty.
+// New returns a Sorter that holds up to limit bytes in memory (1 MiB to 1 GiB) and spills to a file
+// in dir, or in the system's folder for temporary files if dir is empty.
 func New(dir string, limit int64) *Sorter {
 	return &Sorter{dir: dir, limit: int(min(max(limit, 1<<20), 1<<30))}
 }
 
-// Add takes a record; rec may be used again afterwards.
+// Add adds a record. The caller may reuse rec.
 func (s *Sorter) Add(rec []byte) error {
 	if s.err != nil {
 		return s.err
@@ -58,10 +59,10 @@ func (s *Sorter) Add(rec []byte) error {
 	return nil
 }
 
-// Len is the number of records.
+// Len returns the number of records.
 func (s *Sorter) Len() int64 { return s.count }
 
-// Spilled is the number of bytes in the temporary file.
+// Spilled returns the number of bytes in the temporary file.
 func (s *Sorter) Spilled() (n int64) {
 	for _, r := range s.runs {
 		n += r.n
@@ -79,10 +80,10 @@ func (s *Sorter) spill() error {
 	if s.file == nil {
 		f, err := os.CreateTemp(s.dir, "shardtool-sort-*")
 		if err != nil {
-			return fmt.Errorf("sorting needs a temporary file (set --temp-dir or TMPDIR): %w", err)
+			return fmt.Errorf("sorting needs a temporary file (TMPDIR names its folder): %w", err)
 		}
-		// Nobody else needs the name, and a killed process leaves nothing behind. Where a file in use cannot be removed,
-		// Close does it.
+		// Nobody else needs the name, and a killed process leaves no file. If a file in use cannot
+		// be removed, Close removes it.
 		_ = os.Remove(f.Name())
 		s.file = f
 	}
@@ -116,7 +117,8 @@ func (w *offsetWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// All yields the records in order. A record is valid until the next one. No record may be added after the first call.
+// All yields the records in order. A record is valid until the next one. No record may be added
+// after the first call.
 func (s *Sorter) All() iter.Seq2[[]byte, error] {
 	if !s.sealed && s.err == nil {
 		s.sealed = true
@@ -191,8 +193,8 @@ func (h *cursorHeap) Pop() any {
 	return c
 }
 
-// merge reads all runs at once: the limit divided by their number each, 4 KiB at the least. With 1 GiB runs a limit of 64
-// MiB serves terabytes of records.
+// merge reads all runs at once, each through a buffer of the limit divided by the number of runs,
+// at least 4 KiB. A limit of 64 MiB serves 1 TiB of records: 16,384 runs of 64 MiB, 4 KiB each.
 func (s *Sorter) merge(yield func([]byte, error) bool) {
 	size := max(4<<10, min(1<<20, s.limit/len(s.runs)))
 	h := make(cursorHeap, 0, len(s.runs))

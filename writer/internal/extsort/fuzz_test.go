@@ -10,7 +10,8 @@ import (
 	"errors"
 )
 
-// FuzzSort holds the merge of spilled runs against a sort in memory, for records cut out of the input in steps.
+// FuzzSort holds the merge of spilled runs against a sort in memory, for records cut out of the
+// input in steps.
 func FuzzSort(f *testing.F) {
 	f.Add([]byte("banana"), uint8(2), uint8(3))
 	f.Add([]byte{}, uint8(0), uint8(1))
@@ -53,7 +54,8 @@ func FuzzSort(f *testing.F) {
 	})
 }
 
-// TestCutFile: the temporary file lost its end, at a record's border or not. That is an error, not fewer records.
+// TestCutFile: the temporary file lost its end, at a record's border or not. That is an error, not
+// fewer records.
 func TestCutFile(t *testing.T) {
 	for cut := int64(1); cut < 40; cut++ {
 		s := New(t.TempDir(), 1)

@@ -237,7 +237,7 @@ func (r *run) place(ctx context.Context, err error) error {
 	if locateErr != nil {
 		return err
 	}
-	return format.Position(err, shard.Name, at.Block, -1, of.key)
+	return format.Place{Shard: shard.Name, Block: at.Block, Offset: -1, Key: of.key}.Wrap(err)
 }
 
 // last says whether a batch is the last that begins in its epoch.

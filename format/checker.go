@@ -1,0 +1,111 @@
+package format
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+// BlockChecker compares the decoded bytes of a block with the index of its shard. It is for one
+// goroutine.
+type BlockChecker interface {
+	// Write takes the next bytes of the block.
+	Write(p []byte) error
+	// End reports whether the block was complete.
+	End() error
+}
+
+// NewBlockChecker returns a checker for the block that begins at a cursor and has that many
+// samples. It compares headers and padding to the last bit; payloads are not compared. Of a foreign
+// archive it compares names, sizes and where payloads lie. The cursor does not move.
+func NewBlockChecker(at FieldCursor, samples int) BlockChecker {
+	at.at = slices.Clone(at.at)
+	if !at.ix.Foreign {
+		return &contentChecker{cur: at, end: at.Sample + samples}
+	}
+	c := &foreignChecker{ix: at.ix, cur: at, end: at.Sample + samples, left: map[string]int{}}
+	for _, n := range at.at {
+		c.member += n
+	}
+	return c
+}
+
+// contentChecker is the BlockChecker of a shard of ours.
+type contentChecker struct {
+	cur     FieldCursor
+	end     int    // sample after the block's last
+	field   int    // of the current sample
+	header  []byte // of the current member: what is left to compare
+	buf     []byte // memory of header
+	payload int64  // bytes of payload left
+	pad     int64  // bytes of padding left
+	off     int64
+}
+
+func (c *contentChecker) Write(p []byte) error {
+	for len(p) > 0 {
+		if len(c.header) == 0 && c.payload == 0 && c.pad == 0 && !c.begin() {
+			return c.fail(corruptf("%d bytes after the block's last sample", len(p)))
+		}
+		n := min(len(p), len(c.header))
+		if !bytes.Equal(p[:n], c.header[:n]) {
+			return c.fail(corruptf("tar header differs from the index"))
+		}
+		c.header = c.header[n:]
+		p = c.skip(p, n)
+		n = int(min(int64(len(p)), c.payload))
+		c.payload -= int64(n)
+		p = c.skip(p, n)
+		if c.payload > 0 {
+			continue
+		}
+		n = int(min(int64(len(p)), c.pad))
+		if len(c.header) == 0 {
+			if !allZero(p[:n]) {
+				return c.fail(corruptf("padding is not zero"))
+			}
+			c.pad -= int64(n)
+			p = c.skip(p, n)
+		}
+	}
+	return nil
+}
+
+func (c *contentChecker) skip(p []byte, n int) []byte {
+	c.off += int64(n)
+	return p[n:]
+}
+
+// begin begins the next member, or returns false at the end of the block.
+func (c *contentChecker) begin() bool {
+	if c.cur.Sample < c.end && c.field == len(c.cur.ix.Shape(c.cur.Sample)) {
+		c.cur.next()
+		c.field = 0
+	}
+	if c.cur.Sample >= c.end {
+		return false
+	}
+	ix := c.cur.ix
+	f := ix.Shape(c.cur.Sample)[c.field]
+	size := int64(ix.Sizes[f][c.cur.at[f]])
+	c.buf = AppendHeader(c.buf[:0], JoinName(ix.Keys[c.cur.Sample], ix.Fields[f]), size)
+	c.header = c.buf
+	c.payload, c.pad = size, padding(size)
+	c.field++
+	return true
+}
+
+func (c *contentChecker) End() error {
+	if len(c.header) > 0 || c.payload > 0 || c.pad > 0 || c.begin() {
+		return c.fail(corruptf("block ends before its last sample"))
+	}
+	return nil
+}
+
+func (c *contentChecker) fail(err error) error {
+	key := ""
+	if c.cur.Sample < len(c.cur.ix.Keys) {
+		key = c.cur.ix.Keys[c.cur.Sample]
+	}
+	return inSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, c.off))
+}

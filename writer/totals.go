@@ -1,0 +1,118 @@
+package writer
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer/internal/extsort"
+)
+
+// totals is what a generation adds up to: the emitter fills it shard by shard, Commit from the
+// manifests of parts. It is read once the pipeline has ended.
+type totals struct {
+	entries []format.ShardEntry // of this generation's own shards
+	fields  map[string]*format.FieldTotal
+	attrs   map[string]format.AttrKind
+	keys    *extsort.Sorter // (key hash, sample number) of this generation's own samples
+	numbers uint64          // number of the next sample; counts those of the generation appended to
+	lists   quarantine
+	prog    Progress
+}
+
+// newTotals returns totals that begin with those of base, the generation appended to. base may be
+// nil. The caller closes them.
+func newTotals(opt *Options, base *format.Manifest) *totals {
+	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}}
+	t.lists.dir = opt.TempDir
+	t.keys = extsort.New(opt.TempDir, min(64<<20, opt.Memory/4))
+	if base != nil {
+		for _, f := range base.Fields {
+			t.fields[f.Name] = &f
+		}
+		for _, a := range base.Attributes {
+			t.attrs[a.Name] = a.Kind
+		}
+		t.numbers = sumSamples(base.Shards)
+	}
+	return t
+}
+
+func (t *totals) close() error {
+	t.lists.close()
+	return t.keys.Close()
+}
+
+// sample counts one sample.
+func (t *totals) sample(key string, fields []format.FieldSize, attrs []format.AttrValue) error {
+	for _, f := range fields {
+		t.field(f.Name, uint64(f.Size))
+	}
+	for _, a := range attrs {
+		if err := t.attribute(a.Attribute); err != nil {
+			return err
+		}
+	}
+	return t.number(key)
+}
+
+// field counts one payload.
+func (t *totals) field(name string, size uint64) {
+	t.add(format.FieldTotal{Name: name, Samples: 1, Bytes: size, Min: size, Max: size})
+	t.prog.PayloadBytes += int64(size)
+}
+
+// add adds the total of a field over other samples.
+func (t *totals) add(f format.FieldTotal) {
+	sum := t.fields[f.Name]
+	if sum == nil {
+		first := f // f itself stays off the heap: this runs for every field of every sample
+		t.fields[f.Name] = &first
+		return
+	}
+	sum.Samples += f.Samples
+	sum.Bytes += f.Bytes
+	sum.Min, sum.Max = min(sum.Min, f.Min), max(sum.Max, f.Max)
+}
+
+func (t *totals) attribute(a format.Attribute) error {
+	err := sameKind(t.attrs, a)
+	if err == nil {
+		t.attrs[a.Name] = a.Kind
+	}
+	return err
+}
+
+// number gives a key the next sample number.
+func (t *totals) number(key string) error {
+	rec := keyRecord(format.KeyHash(key), t.numbers)
+	t.numbers++
+	t.prog.Samples++
+	return t.keys.Add(rec[:])
+}
+
+// keyRecord is an entry of the keys table as it is sorted: ascending bytes are ascending entries.
+func keyRecord(hash, number uint64) (rec [16]byte) {
+	binary.BigEndian.PutUint64(rec[:], hash)
+	binary.BigEndian.PutUint64(rec[8:], number)
+	return rec
+}
+
+// describe fills in the shards, fields and attributes of m.
+func (t *totals) describe(m *format.Manifest) {
+	m.Shards = append(m.Shards, t.entries...)
+	for _, name := range slices.Sorted(maps.Keys(t.fields)) {
+		m.Fields = append(m.Fields, *t.fields[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.attrs)) {
+		m.Attributes = append(m.Attributes, format.Attribute{Name: name, Kind: t.attrs[name]})
+	}
+}
+
+func sumSamples(shards []format.ShardEntry) (n uint64) {
+	for i := range shards {
+		n += shards[i].Samples
+	}
+	return n
+}
