@@ -86,37 +86,6 @@ type Store interface {
 	String() string
 }
 
-// Locker is a Store that those who write to it can lock: many share it while they add objects, and
-// one alone removes objects that nothing refers to. It is advisory, readers never take it, and it
-// ends with the process that holds it.
-type Locker interface {
-	Store
-	// Share takes the lock together with others who share it, and waits while someone holds it
-	// alone. who describes the holder to those it keeps out.
-	Share(ctx context.Context, who string) (release func(), err error)
-	// Exclude takes the lock alone. It does not wait: while others hold the lock the error wraps
-	// ErrBusy and names them. Where the store has no place yet, and so no objects, it is
-	// fs.ErrNotExist.
-	Exclude(ctx context.Context, who string) (release func(), err error)
-}
-
-// Remote is a Store whose requests take time: readers keep Requests of them in flight.
-type Remote interface {
-	Store
-	// Requests is how many requests the store sends at once; more wait their turn inside it. It never changes.
-	Requests() int
-}
-
-// Elastic is a Remote that sends more requests at once where its users ask for them: those who measure what they are good for.
-type Elastic interface {
-	Remote
-	// MostRequests is how many requests it sends at once at most, whoever asks; at least Requests. It never changes.
-	MostRequests() int
-	// Allow lets it send so many more at once than before, up to MostRequests, or so many fewer, down to Requests. What users ask for
-	// adds up, so each gives back what it was allowed. It may be called from many goroutines and does not wait.
-	Allow(delta int)
-}
-
 // Object reads one version of one object. ReadAt may be called from many goroutines; Close ends all of them.
 type Object interface {
 	// ReadAt fills p with the bytes from off on, or fails: a range that ends past the object wraps io.ErrUnexpectedEOF,

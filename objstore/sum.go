@@ -38,17 +38,13 @@ func (s *Sum) Check(h hash.Hash) error {
 	return err
 }
 
-// Summed is an Object whose store may keep a checksum of its bytes.
-type Summed interface {
-	Object
-	// Sum returns the checksum of the version that the handle reads, and nil where there is none
-	// that can be compared. It may take requests.
-	Sum(ctx context.Context) (*Sum, error)
-}
-
-// SumOf is the checksum of an object's bytes, nil where its store keeps none.
+// SumOf returns the checksum of the version that o reads, or nil if its store keeps none that can be
+// compared. It may send requests. An object declares its checksum with a method
+// Sum(context.Context) (*Sum, error).
 func SumOf(ctx context.Context, o Object) (*Sum, error) {
-	if summed, ok := o.(Summed); ok {
+	if summed, ok := o.(interface {
+		Sum(ctx context.Context) (*Sum, error)
+	}); ok {
 		return summed.Sum(ctx)
 	}
 	return nil, nil

@@ -15,7 +15,8 @@ type tuning struct {
 	load   tune.Load
 	gate   *tune.Gate   // of requests; nil where the workers bound reading
 	meters *tune.Meters // nil where nothing is tuned
-	extra  int          // requests granted by an elastic store; owned by the tuner goroutine
+	extra  int          // requests reserved in the store; owned by the tuner goroutine
+	unask  func()       // releases them; nil for none
 	sends  int          // requests that the store sends anyway
 }
 
@@ -50,14 +51,17 @@ func (s *Stream) tune() {
 	s.life.wg.Go(func() { loop.Run(s.life.ctx, func() { s.count.decisions.Add(1) }) })
 }
 
-// ask has an elastic store send so many requests for this stream, where that is more than it sends
-// anyway.
+// ask reserves the requests that this stream needs beyond those that the store sends anyway, in
+// place of the earlier reservation.
 func (t *tuning) ask(store objstore.Store, requests int) {
-	elastic, ok := store.(objstore.Elastic)
-	if extra := max(requests-t.sends, 0); ok && extra != t.extra {
-		elastic.Allow(extra - t.extra)
-		t.extra = extra
+	extra, reserve := max(requests-t.sends, 0), objstore.TraitsOf(store).Reserve
+	if reserve == nil || extra == t.extra {
+		return
 	}
+	if t.unask != nil {
+		t.unask()
+	}
+	t.extra, t.unask = extra, reserve(extra)
 }
 
 // tuned is a Stream as the tuner drives it.

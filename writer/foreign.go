@@ -160,7 +160,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 		return nil, err
 	}
 	in := &foreignTar{ctx: ctx, obj: obj, size: info.Size, opt: &w.opt, readSize: 1 << 20, names: map[string]string{}, keys: map[string]int64{}}
-	if _, remote := w.store.(objstore.Remote); remote {
+	if objstore.TraitsOf(w.store).Remote() {
 		in.readSize = 8 << 20 // each read is a request
 	}
 	if err := in.read(); err != nil {

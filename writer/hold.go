@@ -14,13 +14,13 @@ import (
 // hold shares the store's lock, where it has one, until release is called: a prune would delete
 // what a pack has put and not yet published. Who may not write goes without: nothing will be put.
 func hold(ctx context.Context, store objstore.Store, who string, log *slog.Logger) (release func(), err error) {
-	locker, ok := store.(objstore.Locker)
-	if !ok {
+	share := objstore.TraitsOf(store).Share
+	if share == nil {
 		return func() {}, nil
 	}
 	late := time.AfterFunc(time.Second, func() { log.Warn("waiting until a prune of the same data set has ended") })
 	defer late.Stop()
-	release, err = locker.Share(ctx, who)
+	release, err = share(ctx, who)
 	if errors.Is(err, objstore.ErrReadOnly) || errors.Is(err, fs.ErrPermission) {
 		return func() {}, nil
 	}

@@ -48,7 +48,7 @@ type PruneResult struct {
 // they are committed. Grace counts for leftovers alone; of a pack that may still be published all
 // objects are as young as the youngest, since it may take long from its first to its last.
 //
-// Where the store is an objstore.Locker nothing is deleted while a pack or commit runs: the error
+// Where the store has locks (objstore.Traits) nothing is deleted while a pack or commit runs: the error
 // wraps objstore.ErrBusy and names it.
 func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneResult, error) {
 	if opt.Keep < 1 {
@@ -57,8 +57,8 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	if opt.Grace == 0 {
 		opt.Grace = DefaultGrace
 	}
-	if locker, ok := store.(objstore.Locker); ok && !opt.DryRun {
-		release, err := locker.Exclude(ctx, "prune")
+	if exclude := objstore.TraitsOf(store).Exclude; exclude != nil && !opt.DryRun {
+		release, err := exclude(ctx, "prune")
 		if errors.Is(err, fs.ErrNotExist) {
 			return &PruneResult{}, nil
 		}

@@ -73,16 +73,13 @@ func TestOpenURL(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %s", addr, store, err, want)
 			continue
 		}
-		if _, ok := store.(objstore.Remote); !ok {
-			t.Errorf("%s is no remote store", addr)
-		}
-		if e, ok := store.(objstore.Elastic); !ok || e.MostRequests() <= e.Requests() {
-			t.Errorf("%s cannot send more requests than it does", addr)
+		if traits := objstore.TraitsOf(store); !traits.Remote() || traits.Reserve == nil || traits.MostRequests <= traits.Requests {
+			t.Errorf("%s: traits %+v; want a remote store whose requests can be raised", addr, traits)
 		}
 	}
 	for addr, want := range map[string]string{
 		"s3://":                                "bucket",
-		"s3://bucket/x?sorcery=secret":         "there is no such option; there are anonymous, endpoint, unchecked, path_style, profile, region",
+		"s3://bucket/x?sorcery=secret":         "there is no such option; there are anonymous, endpoint, path_style, profile, region, unchecked",
 		"s3://bucket/x?anonymous=secret":       "give true or false",
 		"s3://bucket/x?%zz=secret":             "no list of name=value",
 		"s3://bucket/x?endpoint=u:secret@host": "the endpoint is no URL",

@@ -61,7 +61,7 @@ func BenchmarkKeep(b *testing.B) {
 	b.SetBytes(size)
 	b.ReportAllocs()
 	for b.Loop() {
-		object.(Forgetter).Forget(ctx, 0, size)
+		forget(ctx, object, 0, size)
 		if err := object.ReadAt(ctx, p, 0); err != nil {
 			b.Fatal(err)
 		}

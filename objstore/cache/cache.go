@@ -8,7 +8,7 @@
 //
 // What is kept is the range that was asked for, under the identity of the object's content, the offset and the length. A
 // reader asks for the same blocks or runs every epoch, so ranges repeat exactly; a range that is merely part of one kept
-// is read from the source. The identity is what a caller of [Opener] gives, such as the shard's SHA-256; or else the
+// is read from the source. The identity is what a caller of OpenAs (see [objstore.Traits]) gives, such as the shard's SHA-256; or else the
 // store's address with the object's name, ETag, size and time, so that a replaced object, and an object of the same name
 // in another data set, has other keys. An object without a strong ETag is read and not kept.
 //
@@ -162,19 +162,11 @@ func (c *Cache) Close() error {
 	return nil
 }
 
-// Wrap gives a store that reads source through the cache. It is an [Opener], and an
-// [objstore.Remote] or [objstore.Elastic] if source is one. The address of source tells data sets apart for the question which is in use, and
-// is part of the identity of objects opened without one.
+// Wrap returns a store that reads source through the cache. Its [objstore.Traits] are those of
+// source, plus OpenAs. The address of source identifies the data set, and is part of the identity of
+// objects opened by Open.
 func (c *Cache) Wrap(source objstore.Store) objstore.Store {
-	s := &store{Store: source, cache: c, group: c.groupOf(source.String())}
-	if remote, ok := source.(objstore.Remote); ok {
-		known := &remoteStore{store: s, remote: remote}
-		if elastic, ok := source.(objstore.Elastic); ok {
-			return &elasticStore{known, elastic}
-		}
-		return known
-	}
-	return s
+	return &store{Store: source, cache: c, group: c.groupOf(source.String())}
 }
 
 // Stats counts since New, in this process. Used is the folder's, as this process last saw it.

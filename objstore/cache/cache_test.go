@@ -159,7 +159,7 @@ func pattern(seed uint64, size int) []byte {
 
 func open(t testing.TB, s objstore.Store, name, identity string) objstore.Object {
 	t.Helper()
-	object, err := s.(Opener).OpenAs(t.Context(), name, identity)
+	object, err := objstore.TraitsOf(s).OpenAs(t.Context(), name, identity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,4 +277,9 @@ func TestEqualNames(t *testing.T) {
 	if n := first.reads.Load() + second.reads.Load(); n != 4 || len(pieces(t, dir)) != 4 {
 		t.Fatalf("%d reads, %d files", n, len(pieces(t, dir)))
 	}
+}
+
+// forget drops a range from the cache, as a caller does that finds it damaged.
+func forget(ctx context.Context, o objstore.Object, off int64, n int) {
+	o.(*object).Forget(ctx, off, n)
 }

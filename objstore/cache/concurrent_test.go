@@ -77,7 +77,7 @@ func (c *Cache) checkCount(ctx context.Context, limit int64) error {
 }
 
 func readRandomly(ctx context.Context, store objstore.Store, random *rand.Rand, data []byte, piece int) error {
-	object, err := store.(Opener).OpenAs(ctx, "shard", store.String())
+	object, err := objstore.TraitsOf(store).OpenAs(ctx, "shard", store.String())
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func readRandomly(ctx context.Context, store objstore.Store, random *rand.Rand, 
 	for range 40 {
 		off := random.IntN(len(data)/piece) * piece
 		if random.IntN(8) == 0 {
-			object.(Forgetter).Forget(ctx, int64(off), piece)
+			forget(ctx, object, int64(off), piece)
 		}
 		if err := object.ReadAt(ctx, p, int64(off)); err != nil {
 			return err

@@ -202,7 +202,7 @@ func TestState(t *testing.T) {
 		if err := os.WriteFile(path, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r.object.(Forgetter).Forget(t.Context(), 0, 300)
+		forget(t.Context(), r.object, 0, 300)
 		expect(t, r.object, 0, 300, r.data)
 		if s, disk := r.cache.Stats(), onDisk(t, r.dir); s.Used != disk || s.Errors != 0 {
 			t.Fatalf("damage %d: %d used, %d there; %+v", i, s.Used, disk, s)
@@ -212,7 +212,7 @@ func TestState(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	r.object.(Forgetter).Forget(t.Context(), 0, 300)
+	forget(t.Context(), r.object, 0, 300)
 	expect(t, r.object, 0, 300, r.data)
 	if again, err := os.ReadFile(path); err != nil || len(again) != stateSize || r.cache.Stats().Used != onDisk(t, r.dir) {
 		t.Fatal(again, err)

@@ -118,7 +118,7 @@ func (o *object) Info(ctx context.Context) (objstore.Info, error) {
 	return source.Info(ctx)
 }
 
-// Forget is Forgetter's. It also works on a handle that has read nothing yet, as one does that was
+// Forget drops the cached range, see objstore.Traits.OpenAs. It also works on a handle that has read nothing yet, as one does that was
 // opened for a second read.
 func (o *object) Forget(ctx context.Context, off int64, n int) {
 	c := o.store.cache

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
 )
@@ -66,8 +67,8 @@ func TestForget(t *testing.T) {
 	put(t, source, "shard", fresh)
 	again := open(t, c.Wrap(source), "shard", "hash")
 	expect(t, again, 0, 500, data)
-	again.(Forgetter).Forget(t.Context(), 0, 500)
-	again.(Forgetter).Forget(t.Context(), 1, 500)
+	forget(t.Context(), again, 0, 500)
+	forget(t.Context(), again, 1, 500)
 	if used := c.Stats().Used; used != 0 {
 		t.Fatalf("%d bytes in use", used)
 	}
@@ -146,7 +147,7 @@ func TestFaults(t *testing.T) {
 			store := newCache(t, t.TempDir(), 4<<20).Wrap(faulty)
 			for _, identity := range []string{"", "hash"} {
 				for range 2 {
-					object, err := store.(Opener).OpenAs(t.Context(), "shard", identity)
+					object, err := objstore.TraitsOf(store).OpenAs(t.Context(), "shard", identity)
 					if errors.Is(err, storetest.ErrInjected) {
 						continue
 					}
@@ -167,7 +168,7 @@ func TestFaults(t *testing.T) {
 
 type remote struct{ objstore.Store }
 
-func (remote) Requests() int { return 7 }
+func (remote) Traits() objstore.Traits { return objstore.Traits{Requests: 7} }
 
 // elastic sends more on demand.
 type elastic struct {
@@ -175,35 +176,39 @@ type elastic struct {
 	allowed *int
 }
 
-func (elastic) MostRequests() int { return 70 }
-func (e elastic) Allow(delta int) { *e.allowed += delta }
-
-// TestElastic: what a store can do beyond reading at any time is not hidden by the cache, nor made up.
-func TestElastic(t *testing.T) {
-	c := newCache(t, t.TempDir(), 1<<20)
-	allowed := 0
-	e, ok := c.Wrap(elastic{remote{mem.New()}, &allowed}).(objstore.Elastic)
-	if !ok || e.Requests() != 7 || e.MostRequests() != 70 {
-		t.Fatal(ok)
-	}
-	if e.Allow(5); allowed != 5 {
-		t.Errorf("allowed %d, want 5", allowed)
-	}
-	if _, ok := c.Wrap(remote{mem.New()}).(objstore.Elastic); ok {
-		t.Error("a store with a fixed number of requests became elastic")
-	}
+func (e elastic) Traits() objstore.Traits {
+	return objstore.Traits{Requests: 7, MostRequests: 70, Reserve: func(n int) func() {
+		*e.allowed += n
+		return func() { *e.allowed -= n }
+	}}
 }
 
-func TestRemote(t *testing.T) {
+// TestTraits checks that the cache neither hides traits of the source nor invents any.
+func TestTraits(t *testing.T) {
 	c := newCache(t, t.TempDir(), 1<<20)
-	if r, ok := c.Wrap(remote{mem.New()}).(objstore.Remote); !ok || r.Requests() != 7 {
-		t.Fatal("Requests was lost")
+	allowed := 0
+	traits := objstore.TraitsOf(c.Wrap(elastic{remote{mem.New()}, &allowed}))
+	if traits.Requests != 7 || traits.MostRequests != 70 || traits.Reserve == nil {
+		t.Fatalf("an elastic source: %+v", traits)
 	}
-	if _, ok := c.Wrap(mem.New()).(objstore.Remote); ok {
-		t.Fatal("a store in memory became remote")
+	if release := traits.Reserve(5); allowed != 5 {
+		t.Errorf("allowed %d, want 5", allowed)
+	} else if release(); allowed != 0 {
+		t.Errorf("allowed %d after release, want 0", allowed)
 	}
-	if _, ok := c.Wrap(remote{mem.New()}).(Opener); !ok {
-		t.Fatal("no Opener")
+	traits = objstore.TraitsOf(c.Wrap(remote{mem.New()}))
+	if traits.Requests != 7 || traits.Reserve != nil || traits.OpenAs == nil {
+		t.Errorf("a remote source: %+v", traits)
+	}
+	if traits = objstore.TraitsOf(c.Wrap(mem.New())); traits.Remote() || traits.Share != nil || traits.OpenAs == nil {
+		t.Errorf("a source in memory: %+v", traits)
+	}
+	files, err := local.New(t.TempDir(), local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if traits = objstore.TraitsOf(c.Wrap(files)); traits.Share == nil || traits.Exclude == nil || traits.Sweep == nil {
+		t.Errorf("a source of files: %+v", traits)
 	}
 }
 
@@ -221,7 +226,7 @@ func TestPastEnd(t *testing.T) {
 	if err := missing.ReadAt(t.Context(), make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if _, err := newCache(t, t.TempDir(), 1<<20).Wrap(source).(Opener).OpenAs(t.Context(), "../x", "hash"); !errors.Is(err, objstore.ErrName) {
+	if _, err := objstore.TraitsOf(newCache(t, t.TempDir(), 1<<20).Wrap(source)).OpenAs(t.Context(), "../x", "hash"); !errors.Is(err, objstore.ErrName) {
 		t.Fatal(err)
 	}
 }

@@ -120,7 +120,7 @@ func childRead(ctx context.Context, args []string) error {
 
 func readShared(ctx context.Context, store objstore.Store, shard int) error {
 	data := pattern(uint64(shard), sharedSize)
-	object, err := store.(Opener).OpenAs(ctx, fmt.Sprint(shard), fmt.Sprintf("hash %d", shard))
+	object, err := objstore.TraitsOf(store).OpenAs(ctx, fmt.Sprint(shard), fmt.Sprintf("hash %d", shard))
 	if err != nil {
 		return err
 	}

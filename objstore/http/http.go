@@ -68,7 +68,7 @@ type Store struct {
 	reader  *ranged.Reader
 }
 
-var _ objstore.Remote = (*Store)(nil)
+var _ objstore.Store = (*Store)(nil)
 
 // New returns the store of the objects whose URLs are base, a slash, and the name. It sends no request.
 func New(base string, opts Options) (*Store, error) {
@@ -102,7 +102,7 @@ func New(base string, opts Options) (*Store, error) {
 		}),
 	}
 	if s.client == nil {
-		s.client = newClient(s.reader.MostRequests())
+		s.client = newClient(s.reader.Traits().MostRequests)
 	}
 	if s.client.CheckRedirect == nil {
 		bounded := *s.client
@@ -123,14 +123,8 @@ func newClient(concurrency int) *http.Client {
 // String is the URL without user, password and query.
 func (s *Store) String() string { return s.address }
 
-// Requests is the Concurrency of the Options.
-func (s *Store) Requests() int { return s.reader.Requests() }
-
-// MostRequests is the MostConcurrency of the Options.
-func (s *Store) MostRequests() int { return s.reader.MostRequests() }
-
-// Allow is [objstore.Elastic]'s.
-func (s *Store) Allow(delta int) { s.reader.Allow(delta) }
+// Traits returns the Concurrency and MostConcurrency of the Options, and Reserve.
+func (s *Store) Traits() objstore.Traits { return s.reader.Traits() }
 
 // Stats returns the counters of all reads so far; Stat counts as a request too.
 func (s *Store) Stats() Stats { return s.reader.Stats() }

@@ -74,7 +74,7 @@ type Store struct {
 	turn chan struct{}
 }
 
-var _ objstore.Locker = (*Store)(nil)
+var _ objstore.Store = (*Store)(nil)
 
 // New returns the store in dir. The directory may be missing: reads then answer [fs.ErrNotExist], List yields nothing,
 // and Create makes it with its parents. A dir that is there and no directory is refused.
@@ -93,6 +93,11 @@ func New(dir string, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("objstore: open: %w", err)
 	}
 	return &Store{dir: abs, address: dir, opts: opts, turn: make(chan struct{}, 1)}, nil
+}
+
+// Traits returns the store's locks and its Sweep.
+func (s *Store) Traits() objstore.Traits {
+	return objstore.Traits{Share: s.Share, Exclude: s.Exclude, Sweep: s.Sweep}
 }
 
 // String is the directory as it was given to New.

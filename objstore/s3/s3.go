@@ -68,7 +68,7 @@ type Store struct {
 	found atomic.Bool // the bucket is there: it has answered for a key
 }
 
-var _ objstore.Remote = (*Store)(nil)
+var _ objstore.Store = (*Store)(nil)
 
 // New returns the store of the objects in bucket whose keys begin with prefix and a slash; of all where prefix is empty.
 // It reads the configuration of the environment and sends no request to the bucket: whether that is there and may be used
@@ -150,14 +150,8 @@ func once(o *s3.Options) { o.Retryer = aws.NopRetryer{} }
 // String is s3://bucket/prefix.
 func (s *Store) String() string { return s.address }
 
-// Requests is the Concurrency of the Options.
-func (s *Store) Requests() int { return s.reader.Requests() }
-
-// MostRequests is the MostConcurrency of the Options.
-func (s *Store) MostRequests() int { return s.reader.MostRequests() }
-
-// Allow is [objstore.Elastic]'s.
-func (s *Store) Allow(delta int) { s.reader.Allow(delta) }
+// Traits returns the Concurrency and MostConcurrency of the Options, and Reserve.
+func (s *Store) Traits() objstore.Traits { return s.reader.Traits() }
 
 // Stats returns the counters of all reads so far; Stat, List and Delete count as requests too.
 func (s *Store) Stats() Stats { return s.reader.Stats() }

@@ -116,6 +116,13 @@ func (f *Faulty) fail(op, name string) error {
 // String is the address of the store below.
 func (f *Faulty) String() string { return f.inner.String() }
 
+// Traits returns those of the store below that no fault concerns: the requests in flight. OpenAs would
+// open objects that never fail, and locks and temporary files are not part of the contract of a Store.
+func (f *Faulty) Traits() objstore.Traits {
+	traits := objstore.TraitsOf(f.inner)
+	return objstore.Traits{Requests: traits.Requests, MostRequests: traits.MostRequests, Reserve: traits.Reserve}
+}
+
 // Open is one operation.
 func (f *Faulty) Open(ctx context.Context, name string) (objstore.Object, error) {
 	e := f.next()

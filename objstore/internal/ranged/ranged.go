@@ -144,14 +144,10 @@ func New(opts Options) *Reader {
 // Extra is how many requests hedges may add to a concurrency.
 func Extra(concurrency int) int { return (concurrency + 7) / 8 }
 
-// Requests is the number of requests in flight at most, hedges left out, while nobody asked for more.
-func (r *Reader) Requests() int { return r.opts.Concurrency }
-
-// MostRequests is how many Allow can make of them.
-func (r *Reader) MostRequests() int { return r.opts.MostConcurrency }
-
-// Allow is [objstore.Elastic]'s.
-func (r *Reader) Allow(delta int) { r.slots.allow(delta) }
+// Traits returns the number of requests in flight, without hedges, and how to raise it.
+func (r *Reader) Traits() objstore.Traits {
+	return objstore.Traits{Requests: r.opts.Concurrency, MostRequests: r.opts.MostConcurrency, Reserve: r.slots.reserve}
+}
 
 // acquire waits for a slot. The returned function gives it back and is called once.
 func (r *Reader) acquire(ctx context.Context) (release func(), err error) {

@@ -35,6 +35,13 @@ func (s *slots) release() {
 	<-s.taken
 }
 
+// reserve raises the limit by n until release is called; a second release does nothing.
+func (s *slots) reserve(n int) (release func()) {
+	n = max(n, 0)
+	s.allow(n)
+	return sync.OnceFunc(func() { s.allow(-n) })
+}
+
 // allow changes the limit.
 func (s *slots) allow(delta int) {
 	s.mu.Lock()

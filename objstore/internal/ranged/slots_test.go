@@ -83,9 +83,10 @@ func TestSlotsUnderLoad(t *testing.T) {
 		wg.Go(func() {
 			for range 200 {
 				d := rand.IntN(8)
-				r.Allow(d)
+				release := r.Traits().Reserve(d)
 				time.Sleep(time.Duration(rand.IntN(20)) * time.Microsecond)
-				r.Allow(-d)
+				release()
+				release() // has no effect
 			}
 		})
 	}
@@ -99,8 +100,8 @@ func TestSlotsUnderLoad(t *testing.T) {
 func TestConcurrencyDefaults(t *testing.T) {
 	for _, c := range []struct{ given, most, wantLeast, wantMost int }{{0, 0, 64, 256}, {8, 0, 8, 8}, {8, 20, 8, 20}, {0, 100, 64, 100}, {300, 100, 300, 300}} {
 		r := New(Options{Concurrency: c.given, MostConcurrency: c.most})
-		if r.Requests() != c.wantLeast || r.MostRequests() != c.wantMost {
-			t.Errorf("%+v: %d to %d", c, r.Requests(), r.MostRequests())
+		if traits := r.Traits(); traits.Requests != c.wantLeast || traits.MostRequests != c.wantMost {
+			t.Errorf("%+v: %d to %d", c, traits.Requests, traits.MostRequests)
 		}
 	}
 }

@@ -206,7 +206,7 @@ func TestCompressedDamage(t *testing.T) {
 // far is a store that says its requests take time.
 type far struct{ objstore.Store }
 
-func (far) Requests() int { return 4 }
+func (far) Traits() objstore.Traits { return objstore.Traits{Requests: 4} }
 
 // TestStoreFails: an error of the store is no error of a row, and reading goes on where it was once the store is well again.
 func TestStoreFails(t *testing.T) {

@@ -22,7 +22,7 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 		f.comma = opt.Delimiter[0]
 	}
 	f.first.line = 1
-	_, f.remote = f.Store.(objstore.Remote)
+	f.remote = objstore.TraitsOf(f.Store).Remote()
 	obj, err := f.Store.Open(ctx, f.Name)
 	if err != nil {
 		return err

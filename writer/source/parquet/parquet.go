@@ -172,7 +172,7 @@ func (p *Parquet) measure(ctx context.Context, opt *Options) error {
 	fmt.Fprintf(h, "%s\n", options)
 	for _, f := range p.files {
 		version := f.info.ETag
-		if _, remote := f.Store.(objstore.Remote); !remote {
+		if !objstore.TraitsOf(f.Store).Remote() {
 			version = fmt.Sprint(f.info.ModTime.UnixNano()) // a copy of a file is the same file
 		}
 		fmt.Fprintf(h, "%q %d %q %v %s\n", f.stem, f.info.Size, version, f.rows, f.schema)
@@ -280,8 +280,7 @@ func (p *Parquet) openFile(ctx context.Context, f *parquetFile) error {
 	if err != nil {
 		return err
 	}
-	_, remote := f.Store.(objstore.Remote)
-	p.open = &openedFile{of: f, at: &readerAt{ctx: ctx, obj: obj}, remote: remote}
+	p.open = &openedFile{of: f, at: &readerAt{ctx: ctx, obj: obj}, remote: objstore.TraitsOf(f.Store).Remote()}
 	info, err := obj.Info(ctx)
 	if err != nil {
 		return err

@@ -117,7 +117,7 @@ func New(ctx context.Context, inputs []source.Input, opt Options) (*Tar, error) 
 	for i, in := range source.Named(inputs) {
 		a := &t.archives[i]
 		a.Input = in
-		_, a.remote = in.Store.(objstore.Remote)
+		a.remote = objstore.TraitsOf(in.Store).Remote()
 		var ok bool
 		if a.coding, ok = codingOf(in.Name); !ok {
 			return nil, fmt.Errorf("source: %s: give archives that end in .tar, .tar.gz, .tgz or .tar.zst", in.Path)

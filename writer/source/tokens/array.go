@@ -41,7 +41,7 @@ func (a *array) survey(ctx context.Context, opt *Options) error {
 	if a.info, err = obj.Info(ctx); err != nil {
 		return err
 	}
-	_, a.remote = a.Store.(objstore.Remote)
+	a.remote = objstore.TraitsOf(a.Store).Remote()
 	var shape []int64
 	if strings.HasSuffix(strings.ToLower(a.Name), ".npy") {
 		if shape, err = a.header(ctx, obj); err != nil {

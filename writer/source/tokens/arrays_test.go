@@ -208,7 +208,7 @@ func TestLarge(t *testing.T) {
 // far is a store that says it is remote.
 type far struct{ objstore.Store }
 
-func (far) Requests() int { return 4 }
+func (far) Traits() objstore.Traits { return objstore.Traits{Requests: 4} }
 
 func sample(t testing.TB) []tokens.Input {
 	st := mem.New()
