@@ -10,6 +10,8 @@ import (
 	"path"
 	"strings"
 	"syscall"
+
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
 // The names in a cache folder.
@@ -202,7 +204,7 @@ func ignoreMissing(err error) error {
 // own reports whether a file is one that the cache made: by its path, which the caller took from the patterns above, and
 // by its first bytes, which are the magic, or were never written before the power went.
 func own(root *os.Root, name string) bool {
-	file, err := root.OpenFile(name, os.O_RDONLY|openNonblock, 0)
+	file, err := root.OpenFile(name, os.O_RDONLY|filelock.OpenNonblock, 0)
 	if err != nil {
 		return false
 	}

@@ -10,6 +10,8 @@ import (
 	"path"
 	"sync/atomic"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
 // unusedAfter is how long a process goes on to claim a data set of which it has nothing open.
@@ -78,11 +80,11 @@ func (c *Cache) hold(g *group) error {
 	if err := c.makeParent(name); err != nil {
 		return err
 	}
-	file, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE|openNonblock, fileMode)
+	file, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE|filelock.OpenNonblock, fileMode)
 	if err != nil {
 		return err
 	}
-	held, err := tryLock(file, false)
+	held, err := filelock.Try(file, false)
 	if err != nil || !held {
 		return errors.Join(err, release(file))
 	}
@@ -115,10 +117,10 @@ func (c *Cache) letGoUnused() {
 
 // idle reports whether no process reads the data set. The lock of the folder is held.
 func (c *Cache) idle(dir string) bool {
-	file, err := c.root.OpenFile(path.Join(dir, liveName), os.O_RDWR|openNonblock, 0)
+	file, err := c.root.OpenFile(path.Join(dir, liveName), os.O_RDWR|filelock.OpenNonblock, 0)
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
 	}
-	held, err := tryLock(file, true)
+	held, err := filelock.Try(file, true)
 	return errors.Join(err, release(file)) == nil && held
 }

@@ -11,6 +11,8 @@ import (
 	"path"
 	"syscall"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
 // touchAfter is how old the time on a file may be before a read renews it.
@@ -19,7 +21,7 @@ const touchAfter = time.Second
 // load fills p from the folder if the range is there and right. replace reports that the file in its place is worth nothing.
 func (c *Cache) load(g *group, key key, p []byte) (found, replace bool) {
 	name := key.path(g)
-	file, err := c.root.OpenFile(name, os.O_RDONLY|openNonblock, 0)
+	file, err := c.root.OpenFile(name, os.O_RDONLY|filelock.OpenNonblock, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		g.reuse.missed(key, c.now())
 		return false, false
@@ -133,7 +135,7 @@ func (c *Cache) newTemp(size int64) (*temp, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := tryLock(file, true)
+	held, err := filelock.Try(file, true)
 	if err == nil && !held {
 		err = errBusy
 	}

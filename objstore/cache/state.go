@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
 // The record in the state file, all integers little-endian:
@@ -81,7 +82,7 @@ func (c *Cache) locked(ctx context.Context, f func(*state) error) (err error) {
 	if err := c.lockState(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unlock(c.state)) }()
+	defer func() { err = errors.Join(err, filelock.Unlock(c.state)) }()
 	s, ok := readState(c.state)
 	if !ok {
 		if s, err = c.count(); err != nil {
@@ -97,63 +98,53 @@ func (c *Cache) locked(ctx context.Context, f func(*state) error) (err error) {
 	return errors.Join(err, writeErr)
 }
 
-// lockState polls, since a flock that blocks cannot be called off.
+// lockState locks the state file, however long that takes until ctx ends.
 func (c *Cache) lockState(ctx context.Context) error {
-	const first, longest = 50 * time.Microsecond, 5 * time.Millisecond
-	for wait := first; ; wait = min(2*wait, longest) {
-		held, err := c.tryState()
-		if held || err != nil {
-			return err
-		}
-		timer := time.NewTimer(wait/2 + rand.N(wait))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		}
+	err := filelock.Poll(ctx, 50*time.Microsecond, 5*time.Millisecond, c.tryState)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
+	return err
 }
 
 // tryState locks the state file, which it opens, and makes, as needed. A lock on a file that has lost its name is none.
 func (c *Cache) tryState() (held bool, err error) {
 	if c.state == nil {
-		file, err := c.root.OpenFile(stateName, os.O_RDWR|os.O_CREATE|openNonblock, fileMode)
+		file, err := c.root.OpenFile(stateName, os.O_RDWR|os.O_CREATE|filelock.OpenNonblock, fileMode)
 		if err != nil {
 			return false, err
 		}
 		c.state = file
 	}
-	held, err = tryLock(c.state, true)
+	held, err = filelock.Try(c.state, true)
 	if !held || err != nil {
 		return false, err
 	}
 	named, err := c.root.Lstat(stateName)
-	open, openErr := c.state.Stat()
-	if err == nil && openErr == nil && os.SameFile(named, open) && named.Mode().IsRegular() {
+	if err == nil && named.Mode().IsRegular() && filelock.StillNamed(c.root, stateName, c.state) {
 		return true, nil
 	}
-	errs := release(c.state)
+	closeErr := release(c.state)
 	c.state = nil
 	if err == nil && !named.Mode().IsRegular() {
-		return false, fmt.Errorf("%s is no regular file; remove it", stateName)
+		return false, fmt.Errorf("%s is not a regular file; remove it", stateName)
 	}
-	return false, errors.Join(errs, openErr, ignoreMissing(err))
+	return false, errors.Join(closeErr, ignoreMissing(err))
 }
 
 // begin counts the folder if this process has it alone, and cuts it down to its size.
 func (c *Cache) begin() {
 	err := c.locked(context.Background(), func(s *state) (err error) {
-		file, err := c.root.OpenFile(aliveName, os.O_RDWR|os.O_CREATE|openNonblock, fileMode)
+		file, err := c.root.OpenFile(aliveName, os.O_RDWR|os.O_CREATE|filelock.OpenNonblock, fileMode)
 		if err != nil {
 			return err
 		}
-		alone, err := tryLock(file, true)
+		alone, err := filelock.Try(file, true)
 		if err == nil && alone {
 			*s, err = c.count()
 		}
 		if err == nil {
-			_, err = tryLock(file, false)
+			_, err = filelock.Try(file, false)
 		}
 		if err != nil {
 			return errors.Join(err, release(file))
@@ -215,11 +206,11 @@ func (c *Cache) sweep(s *state) {
 		if !ok {
 			continue
 		}
-		file, err := c.root.OpenFile(name, os.O_RDWR|openNonblock, 0)
+		file, err := c.root.OpenFile(name, os.O_RDWR|filelock.OpenNonblock, 0)
 		if err != nil {
 			continue
 		}
-		held, err := tryLock(file, true)
+		held, err := filelock.Try(file, true)
 		_ = release(file)
 		if err == nil && held && c.root.Remove(name) == nil && s != nil {
 			s.total -= charge(fi.Size())
@@ -232,6 +223,6 @@ func release(file *os.File) error {
 	if file == nil {
 		return nil
 	}
-	err := unlock(file)
+	err := filelock.Unlock(file)
 	return errors.Join(err, file.Close())
 }

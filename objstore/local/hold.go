@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
 // holdName is the file that writers of a data set share and that a prune takes alone. It is apart
@@ -27,18 +28,17 @@ const maxHolders = 64 << 10
 // into it.
 func (s *Store) Share(ctx context.Context, who string) (release func(), err error) {
 	_, missing := os.Stat(s.dir)
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		h, err := s.tryShare(who)
-		if h != nil {
-			return sync.OnceFunc(func() { h.release(); s.unmake(missing) }), nil
+	var h *hold
+	err = filelock.Poll(ctx, firstPause, longestPause, func() (bool, error) {
+		if h, err = s.tryShare(who); errors.Is(err, fs.ErrNotExist) {
+			err = nil // another holder made the directory and removed it
 		}
-		if err == nil || errors.Is(err, fs.ErrNotExist) { // another holder made the directory and removed it
-			err = wait(ctx, pause)
-		}
-		if err != nil {
-			return nil, s.fail("lock", "", err)
-		}
+		return h != nil, err
+	})
+	if err != nil {
+		return nil, s.fail("lock", "", err)
 	}
+	return sync.OnceFunc(func() { h.release(); s.unmake(missing) }), nil
 }
 
 // tryShare returns nil while someone holds the lock alone.
@@ -100,8 +100,8 @@ func (h *hold) take(alone bool) (held bool, err error) {
 		if h.file, err = openLock(h.root, holdName); err != nil {
 			return false, writeError(err)
 		}
-		held, err = tryLock(h.file, alone)
-		if err != nil || !held || stillNamed(h.root, holdName, h.file) {
+		held, err = filelock.Try(h.file, alone)
+		if err != nil || !held || filelock.StillNamed(h.root, holdName, h.file) {
 			return held, noLocks(err)
 		}
 		h.close()
@@ -124,7 +124,7 @@ func (h *hold) share(who string) (held bool, err error) {
 	}
 	h.sign(who, true)
 	// The change of kind is not atomic: a prune may come between, and then this one waits.
-	return tryLock(h.file, false)
+	return filelock.Try(h.file, false)
 }
 
 // sign notes who holds the lock. Only the text of a refusal depends on it, so that failures do not
@@ -163,10 +163,10 @@ func (h *hold) holders() string {
 // release removes the file when nobody else holds it: a data set at rest has none. Whoever has
 // opened it meanwhile finds that it is no longer named, and opens the next one.
 func (h *hold) release() {
-	if alone, err := tryLock(h.file, true); err == nil && alone && stillNamed(h.root, holdName, h.file) {
+	if alone, err := filelock.Try(h.file, true); err == nil && alone && filelock.StillNamed(h.root, holdName, h.file) {
 		_ = h.root.Remove(holdName)
 	}
-	releaseLock(h.file)
+	_ = filelock.Unlock(h.file)
 	h.close()
 	h.root.Close()
 }

@@ -44,6 +44,7 @@ import (
 	"syscall"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
 const (
@@ -111,7 +112,7 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 		return nil, s.fail("get", name, err)
 	}
 	defer root.Close()
-	file, err := root.OpenFile(name, os.O_RDONLY|openNonblock, 0)
+	file, err := root.OpenFile(name, os.O_RDONLY|filelock.OpenNonblock, 0)
 	if err != nil {
 		return nil, s.fail("get", name, readError(err))
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
 // Sweep removes the temporary files that uploads left behind when their process died, if nothing was written to them for
@@ -28,7 +30,7 @@ func (s *Store) Sweep(ctx context.Context, olderThan time.Duration) (removed int
 
 func sweepFile(dir *os.Root, name string, limit time.Time) (removed bool, err error) {
 	// For writing, since NFS gives exclusive locks to writers alone.
-	file, err := dir.OpenFile(name, os.O_RDWR|openNonblock, 0)
+	file, err := dir.OpenFile(name, os.O_RDWR|filelock.OpenNonblock, 0)
 	if err != nil {
 		return false, err
 	}
@@ -37,11 +39,11 @@ func sweepFile(dir *os.Root, name string, limit time.Time) (removed bool, err er
 	if err != nil || fi.ModTime().After(limit) {
 		return false, err
 	}
-	held, err := tryLock(file, true)
+	held, err := filelock.Try(file, true)
 	if err != nil || !held {
 		return false, err
 	}
-	defer releaseLock(file)
+	defer filelock.Unlock(file)
 	// Its upload may have ended between the open and the lock. Then the name is gone, and it does not come again.
 	if err := dir.Remove(name); err != nil {
 		return false, err

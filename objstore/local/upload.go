@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
 // upload is a temporary file on its way to a name. It holds the store's directory open, so that Commit ends in the tree
@@ -75,11 +76,11 @@ func createTemp(root *os.Root, dir string) (*os.File, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		held, err := tryLock(file, true)
+		held, err := filelock.Try(file, true)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return file, temp, nil // Sweep cannot lock here either, and then removes nothing
 		}
-		if err == nil && held && stillNamed(root, temp, file) {
+		if err == nil && held && filelock.StillNamed(root, temp, file) {
 			return file, temp, nil
 		}
 		file.Close()

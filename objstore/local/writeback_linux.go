@@ -19,8 +19,10 @@ func (b *writeback) wrote(file *os.File, n int) {
 	if b.written-b.started < writebackStep {
 		return
 	}
-	_ = control(file, func(fd int) error {
-		return unix.SyncFileRange(fd, b.started, b.written-b.started, unix.SYNC_FILE_RANGE_WRITE)
-	})
+	if conn, err := file.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) {
+			_ = unix.SyncFileRange(int(fd), b.started, b.written-b.started, unix.SYNC_FILE_RANGE_WRITE)
+		})
+	}
 	b.started = b.written
 }
