@@ -99,30 +99,23 @@ func (c *Cache) openFolder() error {
 
 var errForeign = errors.New("the folder is not a cache, and has other files in it")
 
-// checkOwn makes sure that the folder is marked, or that nothing in it could be anybody else's.
+// checkOwn returns an error that wraps errForeign if the folder is not marked as a cache and holds a
+// file that may belong to somebody else.
 func checkOwn(root *os.Root) error {
-	if fi, err := root.Lstat(stateName); err == nil && fi.Mode().IsRegular() {
+	if _, ok := regular(root, stateName); ok {
 		return nil
 	}
-	dir, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	for {
-		names, err := dir.Readdirnames(256)
-		for _, name := range names {
-			if !isOwn(name) && name != "lost+found" {
-				return fmt.Errorf("%w (%s)", errForeign, name)
-			}
+	foreign := ""
+	err := eachIn(root, ".", func(name string) bool {
+		if !isOwn(name) && name != "lost+found" {
+			foreign = name
 		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
+		return foreign == ""
+	})
+	if foreign != "" {
+		return fmt.Errorf("%w (%s)", errForeign, foreign)
 	}
+	return err
 }
 
 // eachName calls f with the names in a directory of the folder, until it returns false. A directory that is missing, or

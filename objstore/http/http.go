@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
@@ -27,27 +26,7 @@ type Stats = ranged.Stats
 
 // Options change how a store is read. Zero fields take the defaults.
 type Options struct {
-	// Concurrency is how many requests are in flight at once, default 64.
-	Concurrency int
-	// MostConcurrency is how many of them a reader may ask for that measures what they are good for (objstore.Elastic). Default: 256
-	// where Concurrency is the default, else Concurrency.
-	MostConcurrency int
-	// PartSize is the largest range read by one request, in bytes, default 8 MiB.
-	PartSize int64
-
-	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and
-	// NoHedge bound how long a read may take and how it is tried again. Defaults: 10 s to the first
-	// byte and 5 s between bytes, both shortened by what is observed; 1,024 bytes a second at least
-	// (negative: none); given up after 60 s in which 64 KiB did not come, whether the store went
-	// down or was down at the start; as many requests as fit (MaxAttempts limits those in a row
-	// without a byte); 20 ms to 5 s between retries. A host name that has no address is given up
-	// after four requests when the store has never answered.
-	FirstByteTimeout, StallTimeout time.Duration
-	MinRate                        int64
-	MaxAttempts                    int
-	MaxElapsed                     time.Duration
-	BackoffMin, BackoffMax         time.Duration
-	NoHedge                        bool
+	objstore.ReadOptions
 
 	// Header goes with every request, such as an Authorization.
 	Header http.Header
@@ -85,22 +64,8 @@ func New(base string, opts Options) (*Store, error) {
 		address: strings.TrimSuffix(shown.String(), "/"),
 		header:  opts.Header.Clone(),
 		client:  opts.HTTPClient,
-		reader: ranged.New(ranged.Options{
-			Concurrency:      opts.Concurrency,
-			MostConcurrency:  opts.MostConcurrency,
-			PartSize:         opts.PartSize,
-			FirstByteTimeout: opts.FirstByteTimeout,
-			StallTimeout:     opts.StallTimeout,
-			MinRate:          opts.MinRate,
-			MaxAttempts:      opts.MaxAttempts,
-			MaxElapsed:       opts.MaxElapsed,
-			BackoffMin:       opts.BackoffMin,
-			BackoffMax:       opts.BackoffMax,
-			NoHedge:          opts.NoHedge,
-			Logger:           opts.Logger,
-			Store:            strings.TrimSuffix(shown.String(), "/"),
-		}),
 	}
+	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
 	if s.client == nil {
 		s.client = newClient(s.reader.Traits().MostRequests)
 	}

@@ -84,10 +84,10 @@ func tagOf(data []byte) string { return fmt.Sprintf(`"%x"`, sha256.Sum256(data))
 
 // quick are options whose failures come soon; timeouts are long, for a busy machine.
 func quick() httpstore.Options {
-	return httpstore.Options{
+	return httpstore.Options{ReadOptions: objstore.ReadOptions{
 		BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond,
 		FirstByteTimeout: 30 * time.Second, StallTimeout: 30 * time.Second, NoHedge: true,
-	}
+	}}
 }
 
 func open(t *testing.T, s *server, opts httpstore.Options) *httpstore.Store {

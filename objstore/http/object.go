@@ -14,67 +14,32 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// object reads one version; package ranged does.
-type object struct {
-	store *Store
-	name  string
-	*ranged.Object
-}
-
-// Open sends nothing: that the object is missing is what the first read, or Info, says.
+// Open sends no request: a missing object is an error of the first read or Info.
 func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	if err := check(ctx, name); err != nil {
 		return nil, s.fail("get", name, err)
 	}
-	o := &object{store: s, name: name}
-	o.Object = s.reader.Object(o.get, func(ctx context.Context) (ranged.Meta, error) { return s.head(ctx, name) })
-	return o, nil
-}
-
-func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
-	return o.store.fail("get", o.name, o.Object.ReadAt(ctx, p, off))
-}
-
-func (o *object) Info(ctx context.Context) (objstore.Info, error) {
-	meta, err := o.Object.Info(ctx)
-	if err != nil {
-		return objstore.Info{}, o.store.fail("get", o.name, err)
+	get := func(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+		return s.get(ctx, name, off, n, etag)
 	}
-	return infoOf(o.name, meta), nil
+	return s.reader.Open(name, get, func(ctx context.Context) (ranged.Meta, error) { return s.head(ctx, name) }), nil
 }
 
-func (o *object) Close() error {
-	o.Object.Close()
-	return nil
-}
-
-// Stat is one HEAD; where the server does not answer those, a GET of one byte.
+// Stat sends one HEAD request, or a GET of one byte if the server does not answer HEAD.
 func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	if err := check(ctx, name); err != nil {
 		return objstore.Info{}, s.fail("stat", name, err)
 	}
-	var meta ranged.Meta
-	err := s.reader.Do(ctx, func(ctx context.Context) (err error) {
-		meta, err = s.head(ctx, name)
-		return err
-	})
-	if err != nil {
-		return objstore.Info{}, s.fail("stat", name, err)
-	}
-	return infoOf(name, meta), nil
+	return s.reader.Stat(ctx, name, func(ctx context.Context) (ranged.Meta, error) { return s.head(ctx, name) })
 }
 
-func infoOf(name string, meta ranged.Meta) objstore.Info {
-	return objstore.Info{Name: name, Size: meta.Size, ETag: meta.ETag, ModTime: meta.ModTime}
-}
-
-// get is the engine's ranged.Getter.
-func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+// get implements ranged.Getter.
+func (s *Store) get(ctx context.Context, name string, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
 	header := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", off, off+n-1)}}
 	if etag != "" {
 		header.Set("If-Range", etag)
 	}
-	answer, err := o.store.send(ctx, http.MethodGet, o.name, header)
+	answer, err := s.send(ctx, http.MethodGet, name, header)
 	if err != nil {
 		return nil, ranged.Meta{}, err
 	}

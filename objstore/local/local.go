@@ -155,11 +155,7 @@ func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 // Delete removes the file, never a directory. It waits for a commit under way in the same directory. The removal is not
 // synced: after a power loss the object may be there again.
 func (s *Store) Delete(ctx context.Context, name string) error {
-	err := s.delete(ctx, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return s.fail("delete", name, err)
+	return s.fail("delete", name, ignoreMissing(s.delete(ctx, name)))
 }
 
 func (s *Store) delete(ctx context.Context, name string) error {

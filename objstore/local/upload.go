@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -94,9 +95,7 @@ func createTemp(root *os.Root, dir string) (*os.File, string, error) {
 
 // Write passes p on to the file. The first failure is final.
 func (u *upload) Write(p []byte) (int, error) {
-	if u.err == nil {
-		u.err = u.ctx.Err()
-	}
+	u.err = cmp.Or(u.err, u.ctx.Err())
 	if u.err != nil {
 		return 0, u.fail(u.err)
 	}
@@ -121,7 +120,8 @@ func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
 		_ = u.Abort()
 		return objstore.Info{}, err
 	}
-	return info, u.release()
+	u.release()
+	return info, nil
 }
 
 func (u *upload) commit(ctx context.Context) (objstore.Info, error) {
@@ -205,13 +205,7 @@ func (u *upload) stamp(t time.Time) error {
 }
 
 func (u *upload) alive(ctx context.Context) error {
-	if u.err != nil {
-		return u.err
-	}
-	if err := u.ctx.Err(); err != nil {
-		return err
-	}
-	return ctx.Err()
+	return cmp.Or(u.err, u.ctx.Err(), ctx.Err())
 }
 
 // Abort removes the temporary file.
@@ -219,19 +213,16 @@ func (u *upload) Abort() error {
 	if u.file == nil {
 		return nil
 	}
-	err := u.root.Remove(u.temp)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(u.fail(err), u.release())
+	err := ignoreMissing(u.root.Remove(u.temp))
+	u.release()
+	return u.fail(err)
 }
 
 // release ends the upload. The file was synced or dropped, so its Close has nothing left to report.
-func (u *upload) release() error {
+func (u *upload) release() {
 	u.file.Close()
 	u.root.Close()
 	u.file, u.err = nil, fs.ErrClosed
-	return nil
 }
 
 func (u *upload) fail(err error) error { return u.store.fail("put", u.name, err) }

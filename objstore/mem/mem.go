@@ -2,6 +2,7 @@
 package mem
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -206,9 +207,7 @@ type upload struct {
 }
 
 func (u *upload) Write(p []byte) (int, error) {
-	if u.err == nil {
-		u.err = u.ctx.Err()
-	}
+	u.err = cmp.Or(u.err, u.ctx.Err())
 	if u.err == nil && len(p) > math.MaxInt-len(u.data) {
 		u.err = objstore.ErrTooLarge
 	}
@@ -220,13 +219,7 @@ func (u *upload) Write(p []byte) (int, error) {
 }
 
 func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
-	err := u.err
-	if err == nil {
-		err = u.ctx.Err()
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
+	err := cmp.Or(u.err, u.ctx.Err(), ctx.Err())
 	data := u.data
 	u.data, u.err = nil, fs.ErrClosed
 	if err != nil {

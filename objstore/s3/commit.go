@@ -44,7 +44,7 @@ func (u *upload) publish(ctx context.Context) (objstore.Info, error) {
 		if !errors.Is(err, errConflict) || attempt == conflicts {
 			return u.resolve(ctx, err)
 		}
-		if err := sleep(ctx, rand.N(50*time.Millisecond<<attempt)); err != nil {
+		if err := ranged.Sleep(ctx, rand.N(50*time.Millisecond<<attempt)); err != nil {
 			return objstore.Info{}, err
 		}
 	}
@@ -100,7 +100,7 @@ func (u *upload) resolve(ctx context.Context, cause error) (objstore.Info, error
 		return err
 	})
 	if err == nil && head.metadata[tagKey] == u.tag && head.meta.Size == u.size {
-		return infoOf(u.name, head.meta), nil
+		return objstore.Info{Name: u.name, Size: u.size, ETag: head.meta.ETag, ModTime: head.meta.ModTime}, nil
 	}
 	there, missing := err == nil, isMissing(err)
 	noneMatch, match := u.cond.IfNoneMatch, u.cond.IfMatch
@@ -151,16 +151,5 @@ func linger(ctx context.Context, after time.Duration) (context.Context, func()) 
 			timer.Stop()
 		}
 		cancel()
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

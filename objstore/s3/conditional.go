@@ -180,11 +180,7 @@ func (s *Store) completeProbe(ctx context.Context, key string, noneMatch, match 
 	if err == nil {
 		_, err = s.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
 			Bucket: &s.bucket, Key: &key, UploadId: begun.UploadId, IfNoneMatch: noneMatch, IfMatch: match,
-			MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{
-				PartNumber: aws.Int32(1), ETag: part.ETag,
-				ChecksumCRC32: part.ChecksumCRC32, ChecksumCRC32C: part.ChecksumCRC32C, ChecksumCRC64NVME: part.ChecksumCRC64NVME,
-				ChecksumSHA1: part.ChecksumSHA1, ChecksumSHA256: part.ChecksumSHA256,
-			}}},
+			MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{firstPart(part)}},
 		})
 		if err == nil {
 			return nil

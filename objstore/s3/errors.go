@@ -47,12 +47,13 @@ func (s *Store) explain(op string, err error) error {
 	if a, ok := s.answerOf(err); ok {
 		return s.explainAnswer(op, a)
 	}
-	if ended, ok := errors.AsType[*smithy.CanceledError](err); ok {
-		return ended.Err
+	if canceled, ok := errors.AsType[*smithy.CanceledError](err); ok {
+		return canceled.Err
 	}
+	ended := contextError(err)
 	if isCredentials(err) {
-		if isContext(err) {
-			return contextError(err)
+		if ended != nil {
+			return ended
 		}
 		return fmt.Errorf("no credentials: %s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, "+
 			"or read a public bucket anonymously", s.redact(rootText(err)))
@@ -66,8 +67,8 @@ func (s *Store) explain(op string, err error) error {
 	if idle, ok := errors.AsType[*idleError](err); ok {
 		return &ranged.Transient{Err: idle}
 	}
-	if isContext(err) {
-		return contextError(err)
+	if ended != nil {
+		return ended
 	}
 	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok && response.Response != nil && response.HTTPStatusCode()/100 == 2 {
 		// XML that was cut short or is none, which the parser does not tell apart, or a connection lost in the middle.
@@ -238,15 +239,14 @@ func rootText(err error) string {
 	return strings.TrimPrefix(text, "get credentials: ")
 }
 
-func isContext(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
+// contextError returns the error of the context that err wraps, or nil.
 func contextError(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return context.DeadlineExceeded
+	for _, ended := range []error{context.DeadlineExceeded, context.Canceled} {
+		if errors.Is(err, ended) {
+			return ended
+		}
 	}
-	return context.Canceled
+	return nil
 }
 
 func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 
-	"github.com/shardtool/shardtool/objstore/internal/ranged"
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // Options say how a store is reached. The zero value is right for AWS: the SDK's default chain gives credentials, region
@@ -40,13 +40,8 @@ type Options struct {
 	// chain says.
 	RequestChecksums string
 
-	// Concurrency is how many reading requests are in flight at once, default 64.
-	Concurrency int
-	// MostConcurrency is how many of them a reader may ask for that measures what they are good for (objstore.Elastic). Default: 256
-	// where Concurrency is the default, else Concurrency.
-	MostConcurrency int
-	// PartSize is the largest range read by one request, in bytes, default 8 MiB.
-	PartSize int64
+	objstore.ReadOptions
+
 	// UploadPartSize is that of the first 2,000 parts of an upload, at least 5 MiB, default 8 MiB; objects up to it are
 	// put by one request. Every further 2,000 parts are four times as large, so that 10,000 hold 5 TiB.
 	UploadPartSize int64
@@ -54,19 +49,6 @@ type Options struct {
 	// holds one part more than that in memory, up to 2,000 parts; beyond, parts are larger and fewer are sent at once.
 	UploadConcurrency int
 
-	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and
-	// NoHedge bound how long a read may take and how it is tried again. Defaults: 10 s to the first
-	// byte and 5 s between bytes, both shortened by what is observed; 1,024 bytes a second at least
-	// (negative: none); given up after 60 s in which 64 KiB did not come, whether the store went
-	// down or was down at the start; as many requests as fit (MaxAttempts limits those in a row
-	// without a byte); 20 ms to 5 s between retries. A host name that has no address is given up
-	// after four requests when the store has never answered.
-	FirstByteTimeout, StallTimeout time.Duration
-	MinRate                        int64
-	MaxAttempts                    int
-	MaxElapsed                     time.Duration
-	BackoffMin, BackoffMax         time.Duration
-	NoHedge                        bool
 	// WriteTimeout is how long a request of an upload may go without a byte in either direction, default 60 s.
 	WriteTimeout time.Duration
 
@@ -84,13 +66,6 @@ const (
 )
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Concurrency <= 0 {
-		o.Concurrency = ranged.DefaultConcurrency
-		if o.MostConcurrency <= 0 {
-			o.MostConcurrency = ranged.DefaultMost
-		}
-	}
-	o.MostConcurrency = max(o.MostConcurrency, o.Concurrency)
 	if o.UploadPartSize == 0 {
 		o.UploadPartSize = defaultPart
 	}
@@ -169,22 +144,4 @@ func (o Options) retryer() aws.Retryer {
 		r.MaxBackoff = cmp.Or(o.BackoffMax, 5*time.Second)
 		r.RateLimiter = ratelimit.None
 	})
-}
-
-func (o Options) engine(address string) ranged.Options {
-	return ranged.Options{
-		Concurrency:      o.Concurrency,
-		MostConcurrency:  o.MostConcurrency,
-		PartSize:         o.PartSize,
-		FirstByteTimeout: o.FirstByteTimeout,
-		StallTimeout:     o.StallTimeout,
-		MinRate:          o.MinRate,
-		MaxAttempts:      o.MaxAttempts,
-		MaxElapsed:       o.MaxElapsed,
-		BackoffMin:       o.BackoffMin,
-		BackoffMax:       o.BackoffMax,
-		NoHedge:          o.NoHedge,
-		Logger:           o.Logger,
-		Store:            address,
-	}
 }

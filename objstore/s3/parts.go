@@ -64,12 +64,17 @@ func (p *parts) PutObject(ctx context.Context, in *s3.PutObjectInput, opts ...fu
 	if err != nil {
 		return nil, err
 	}
-	p.add(types.CompletedPart{
+	p.add(firstPart(out))
+	return &s3.PutObjectOutput{}, nil
+}
+
+// firstPart describes part 1, as it was uploaded.
+func firstPart(out *s3.UploadPartOutput) types.CompletedPart {
+	return types.CompletedPart{
 		PartNumber: aws.Int32(1), ETag: out.ETag,
 		ChecksumCRC32: out.ChecksumCRC32, ChecksumCRC32C: out.ChecksumCRC32C, ChecksumCRC64NVME: out.ChecksumCRC64NVME,
 		ChecksumSHA1: out.ChecksumSHA1, ChecksumSHA256: out.ChecksumSHA256,
-	})
-	return &s3.PutObjectOutput{}, nil
+	}
 }
 
 // CreateMultipartUpload begins the upload once.

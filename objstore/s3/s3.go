@@ -91,7 +91,7 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, erro
 		return nil, objstore.NewError("open", s.address, "", err)
 	}
 	s.opts = opts
-	s.reader = ranged.New(opts.engine(s.address))
+	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
 	if err := s.connect(ctx); err != nil {
 		return nil, objstore.NewError("open", s.address, "", err)
 	}
@@ -101,7 +101,7 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, erro
 // connect makes the SDK's client. It retries uploads itself; what the engine retries switches that off per call.
 func (s *Store) connect(ctx context.Context) error {
 	load := []func(*config.LoadOptions) error{
-		config.WithHTTPClient(newHTTPClient(s.opts)),
+		config.WithHTTPClient(newHTTPClient(s.opts, s.reader.Traits().MostRequests)),
 		config.WithLogger(logging.Nop{}),
 		config.WithRetryer(s.opts.retryer),
 		config.WithDefaultRegion("us-east-1"),
@@ -117,7 +117,7 @@ func (s *Store) connect(ctx context.Context) error {
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
-		return fmt.Errorf("configuration: %s; check the AWS_ variables and the files in ~/.aws", scrub(err.Error()))
+		return fmt.Errorf("configuration: %s; check the AWS_ variables and the files in ~/.aws", ranged.Scrub(err.Error()))
 	}
 	if !s.opts.Anonymous && cfg.Credentials != nil {
 		s.secrets = &secrets{provider: cfg.Credentials}

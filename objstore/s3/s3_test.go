@@ -48,11 +48,13 @@ func cut(variable string) (name, value string, ok bool) {
 // quick are options whose failures come soon. Retries are as many as by default.
 func quick(endpoint string) s3.Options {
 	return s3.Options{
-		Endpoint:         endpoint,
-		UploadPartSize:   5 << 20,
-		BackoffMin:       time.Millisecond,
-		BackoffMax:       5 * time.Millisecond,
-		FirstByteTimeout: 20 * time.Second,
+		Endpoint:       endpoint,
+		UploadPartSize: 5 << 20,
+		ReadOptions: objstore.ReadOptions{
+			BackoffMin:       time.Millisecond,
+			BackoffMax:       5 * time.Millisecond,
+			FirstByteTimeout: 20 * time.Second,
+		},
 	}
 }
 

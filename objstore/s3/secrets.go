@@ -59,5 +59,3 @@ func (s *secrets) replace(text string) string {
 // redact makes a text from outside fit to be shown: without the credentials, user names, passwords and query strings,
 // and no longer than needed.
 func (s *Store) redact(text string) string { return ranged.Scrub(s.secrets.replace(text)) }
-
-func scrub(text string) string { return ranged.Scrub(text) }

@@ -54,7 +54,7 @@ const (
 // Sum is [objstore.Summed]'s: the MD5 that an ETag is, which costs no request; else a checksum of
 // the object, or of its parts, for which the server is asked.
 func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
-	meta, err := o.Object.Info(ctx)
+	meta, err := o.Meta(ctx)
 	if err != nil || meta.Sum != nil || o.store.opts.Unchecked {
 		return meta.Sum, o.store.fail("get", o.name, err)
 	}

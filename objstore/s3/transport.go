@@ -19,11 +19,11 @@ import (
 
 // newHTTPClient is one whose pool holds a connection for every request in flight. It is the SDK's own kind, since that
 // takes AWS_CA_BUNDLE.
-func newHTTPClient(o Options) aws.HTTPClient {
+func newHTTPClient(o Options, requests int) aws.HTTPClient {
 	if o.HTTPClient != nil {
 		return o.HTTPClient
 	}
-	connections := o.MostConcurrency + ranged.Extra(o.MostConcurrency) + 4*o.UploadConcurrency
+	connections := requests + ranged.Extra(requests) + 4*o.UploadConcurrency
 	return awshttp.NewBuildableClient().
 		WithDialerOptions(ranged.TuneDialer).
 		WithTransportOptions(func(t *http.Transport) { ranged.Tune(t, connections) })

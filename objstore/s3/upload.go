@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -108,9 +109,7 @@ func (u *upload) send(r io.Reader) error {
 
 // Write hands p on and returns when it is copied; it waits while all parts in memory are under way.
 func (u *upload) Write(p []byte) (int, error) {
-	if u.err == nil {
-		u.err = u.ctx.Err()
-	}
+	u.err = cmp.Or(u.err, u.ctx.Err())
 	if u.err != nil {
 		return 0, u.fail(u.err)
 	}
@@ -145,13 +144,7 @@ func (u *upload) explain(err error) error {
 
 // Commit sends what is left and publishes the object.
 func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
-	err := u.err
-	if err == nil {
-		err = u.ctx.Err()
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
+	err := cmp.Or(u.err, u.ctx.Err(), ctx.Err())
 	if err == nil {
 		err = u.store.checkCondition(ctx, u.cond, false)
 	}

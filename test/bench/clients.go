@@ -48,7 +48,7 @@ func parallel(ctx context.Context, goroutines int, all []piece, read func(ctx co
 // ours reads by the store, which holds all of its handles open. With check every byte is compared. Its statistics tell
 // what it had to do.
 func (b *bench) ours(endpoint string, check bool) (client, *s3store.Store, error) {
-	store, err := s3store.New(b.ctx, b.server.Bucket, "", s3store.Options{Endpoint: endpoint, Region: b.server.Region, Concurrency: b.inFlight})
+	store, err := s3store.New(b.ctx, b.server.Bucket, "", s3store.Options{Endpoint: endpoint, Region: b.server.Region, ReadOptions: objstore.ReadOptions{Concurrency: b.inFlight}})
 	if err != nil {
 		return nil, nil, err
 	}

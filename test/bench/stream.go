@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/bench/table"
+	"github.com/shardtool/shardtool/objstore"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
@@ -64,7 +65,7 @@ func (b *bench) distant() error {
 
 // far is the store of that data set.
 func (b *bench) far() (*s3store.Store, error) {
-	return s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.proxy.URL, Region: b.server.Region, Concurrency: b.inFlight})
+	return s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.proxy.URL, Region: b.server.Region, ReadOptions: objstore.ReadOptions{Concurrency: b.inFlight}})
 }
 
 // pack writes the data set straight to the server: samples that cannot be compressed, as many as are read in one

@@ -73,7 +73,7 @@ func reads(t *testing.T, object objstore.Object, want []byte, ranges int) (read 
 
 // impatient makes a store give stalled requests up soon. A request that a slow machine makes it give up in error is sent
 // again.
-var impatient = s3store.Options{FirstByteTimeout: 2 * time.Second, StallTimeout: time.Second}
+var impatient = s3store.Options{ReadOptions: objstore.ReadOptions{FirstByteTimeout: 2 * time.Second, StallTimeout: time.Second}}
 
 // TestReadsThroughFaults reads under each fault that passes: every range comes, with the right bytes.
 func TestReadsThroughFaults(t *testing.T) {
@@ -201,7 +201,7 @@ func TestReplacedWhileRead(t *testing.T) {
 					}
 				}})
 				// One request at a time, so that numbers are in order.
-				store := through.open(t, bucket, "", s3store.Options{PartSize: 128 << 10, Concurrency: 1, NoHedge: true})
+				store := through.open(t, bucket, "", s3store.Options{ReadOptions: objstore.ReadOptions{PartSize: 128 << 10, Concurrency: 1, NoHedge: true}})
 				object, err := store.Open(t.Context(), "object")
 				if err != nil {
 					t.Fatal(err)

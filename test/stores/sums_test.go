@@ -176,7 +176,7 @@ func compares(t *testing.T, s *server, wrong ...string) (compared []string) {
 		}
 		wantText(t, s, err, "x.bin", bucket, "checksum")
 		once, p := s.faulty(t, proxy.Options{Seed: 9, Match: firstOf(), Faults: proxy.Faults{Flip: 1}})
-		got, err := packObjects(t, once.open(t, bucket, "raw", s3store.Options{NoHedge: true}))
+		got, err := packObjects(t, once.open(t, bucket, "raw", s3store.Options{ReadOptions: objstore.ReadOptions{NoHedge: true}}))
 		if streamed := u.size > 16*mib; streamed != (err != nil) || !streamed && !maps.Equal(got, want) {
 			t.Errorf("%s, flipped once: %v", name, err)
 		}

@@ -15,11 +15,12 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Object reads one version of one object. It may be used from many goroutines.
+// Object is an [objstore.Object].
 type Object struct {
 	r    *Reader
+	name string
 	get  Getter
-	stat func(ctx context.Context) (Meta, error)
+	stat Stater
 
 	life context.Context // ends with Close
 	end  context.CancelCauseFunc
@@ -29,16 +30,19 @@ type Object struct {
 	known bool
 }
 
-// Object returns a handle that has sent nothing yet. stat describes the object by one request; the engine retries it.
-func (r *Reader) Object(get Getter, stat func(ctx context.Context) (Meta, error)) *Object {
+// Open returns a handle. It sends no request: a missing object is an error of the first read or Info.
+func (r *Reader) Open(name string, get Getter, stat Stater) *Object {
 	life, end := context.WithCancelCause(context.Background())
-	return &Object{r: r, get: get, stat: stat, life: life, end: end}
+	return &Object{r: r, name: name, get: get, stat: stat, life: life, end: end}
 }
 
-// Close ends the reads under way with fs.ErrClosed, and all later ones.
-func (o *Object) Close() { o.end(fs.ErrClosed) }
+// Close ends current and later reads with fs.ErrClosed.
+func (o *Object) Close() error {
+	o.end(fs.ErrClosed)
+	return nil
+}
 
-// scope is ctx that ends with the object too.
+// scope derives a context that ends when the object is closed.
 func (o *Object) scope(ctx context.Context) (context.Context, func(), error) {
 	if o.life.Err() != nil {
 		return nil, nil, fs.ErrClosed
@@ -51,17 +55,27 @@ func (o *Object) scope(ctx context.Context) (context.Context, func(), error) {
 	return ctx, func() { stop(); cancel(nil) }, nil
 }
 
-// Info describes the version that is pinned, and pins what is there now when none is.
-func (o *Object) Info(ctx context.Context) (Meta, error) {
+// Info describes the pinned version.
+func (o *Object) Info(ctx context.Context) (objstore.Info, error) {
+	meta, err := o.Meta(ctx)
+	if err != nil {
+		return objstore.Info{}, o.r.fail("get", o.name, err)
+	}
+	return meta.info(o.name), nil
+}
+
+// Meta describes the pinned version. If none is pinned, Meta pins the current one. Its errors do not
+// name the object.
+func (o *Object) Meta(ctx context.Context) (Meta, error) {
 	ctx, done, err := o.scope(ctx)
 	if err != nil {
 		return Meta{}, err
 	}
 	defer done()
-	return o.info(ctx)
+	return o.describe(ctx)
 }
 
-func (o *Object) info(ctx context.Context) (Meta, error) {
+func (o *Object) describe(ctx context.Context) (Meta, error) {
 	if meta, known := o.pinned(); known {
 		return meta, nil
 	}
@@ -80,9 +94,13 @@ func (o *Object) info(ctx context.Context) (Meta, error) {
 	return meta, nil
 }
 
-// ReadAt fills p from off on, or fails; see [objstore.Object]. What is larger than a part is read in equal parts, in
-// parallel as far as the store's limiter lets it.
+// ReadAt fills p with the bytes from off on, or fails. It splits a range that is larger than a part into
+// equal parts and reads them in parallel, as far as the limiter permits.
 func (o *Object) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return o.r.fail("get", o.name, o.readAt(ctx, p, off))
+}
+
+func (o *Object) readAt(ctx context.Context, p []byte, off int64) error {
 	ctx, done, err := o.scope(ctx)
 	if err != nil {
 		return err
@@ -90,7 +108,7 @@ func (o *Object) ReadAt(ctx context.Context, p []byte, off int64) error {
 	defer done()
 	meta, known := o.pinned()
 	if !known && len(p) == 0 {
-		if meta, err = o.info(ctx); err != nil {
+		if meta, err = o.describe(ctx); err != nil {
 			return err
 		}
 		known = true

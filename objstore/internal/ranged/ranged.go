@@ -36,6 +36,14 @@ type Meta struct {
 	Sum *objstore.Sum
 }
 
+func (m Meta) info(name string) objstore.Info {
+	return objstore.Info{Name: name, Size: m.Size, ETag: m.ETag, ModTime: m.ModTime}
+}
+
+// Stater describes an object by one request, without a retry of its own. Its errors are those of a
+// [Getter].
+type Stater func(ctx context.Context) (Meta, error)
+
 // Getter asks once for n bytes from off on, n > 0. When etag is not empty only that version will do. It returns the body
 // of exactly those bytes, or of fewer where the object ends before (Meta.Size says so), without a retry of its own.
 //
@@ -43,53 +51,11 @@ type Meta struct {
 // [io.ErrUnexpectedEOF], another version [objstore.ErrChanged]. Get and the body's Read return soon after ctx ends.
 type Getter func(ctx context.Context, off, n int64, etag string) (io.ReadCloser, Meta, error)
 
-// Options tune a Reader. Zero fields take the defaults.
-type Options struct {
-	// Concurrency is how many requests are in flight at once, default 64. Hedges may add an eighth.
-	Concurrency int
-	// MostConcurrency is how many Allow may raise that to. Default: 256 where Concurrency is the default, else Concurrency.
-	MostConcurrency int
-	// PartSize is the largest range asked for by one request, default 8 MiB. Larger reads are split.
-	PartSize int64
-	// FirstByteTimeout is the longest wait for the first byte of an answer, default 10 s. What was observed shortens it,
-	// down to 1 s.
-	FirstByteTimeout time.Duration
-	// StallTimeout is the longest wait between bytes, default 5 s. What was observed shortens it for a tenth of the
-	// requests.
-	StallTimeout time.Duration
-	// MinRate is what a request has to deliver, in bytes per second over twice StallTimeout, to be left alone. Default
-	// 1024; negative for none.
-	MinRate int64
-	// MaxAttempts, when positive, is how many requests in a row may fail without a byte before a
-	// read is given up. Default: no limit but MaxElapsed. A host name without an address has four
-	// attempts until the store has answered once.
-	MaxAttempts int
-	// MaxElapsed is how long a read may go on without progress (64 KiB, or its end), default 60 s:
-	// the wait for a store that is down, from the start or since. Waiting for a slot of the limiter
-	// does not count.
-	MaxElapsed time.Duration
-	// BackoffMin and BackoffMax bound the pause before a retry, defaults 20 ms and 5 s. It is drawn evenly between 0 and
-	// a bound that doubles with every failure in a row.
-	BackoffMin, BackoffMax time.Duration
-	// NoHedge sends no second request for a late one.
-	NoHedge bool
-	// Logger takes a line when an outage of Store, the address that users know, lasts. Nil for
-	// none.
-	Logger *slog.Logger
-	Store  string
-}
-
-// DefaultConcurrency and DefaultMost are the defaults of Concurrency and, where that is left to us, MostConcurrency.
-const (
-	DefaultConcurrency = 64
-	DefaultMost        = 256
-)
-
-func (o Options) withDefaults() Options {
+func withDefaults(o objstore.ReadOptions) objstore.ReadOptions {
 	if o.Concurrency <= 0 {
-		def(&o.MostConcurrency, DefaultMost)
+		def(&o.MostConcurrency, 256)
 	}
-	def(&o.Concurrency, DefaultConcurrency)
+	def(&o.Concurrency, 64)
 	o.MostConcurrency = max(o.MostConcurrency, o.Concurrency)
 	def(&o.PartSize, 8<<20)
 	def(&o.FirstByteTimeout, 10*time.Second)
@@ -112,7 +78,8 @@ func def[T ~int | ~int64](field *T, value T) {
 // Reader is what all objects of one store share: the limiter, the budgets, what was learnt of its latency. It may be used
 // from many goroutines, runs none of its own, and needs no closing.
 type Reader struct {
-	opts    Options
+	store   string
+	opts    objstore.ReadOptions
 	slots   *slots
 	extra   chan struct{} // for hedges: they go out when all slots are taken, which is when tails are long
 	hedges  share
@@ -123,10 +90,12 @@ type Reader struct {
 	outage  outage
 }
 
-// New returns a Reader.
-func New(opts Options) *Reader {
-	opts = opts.withDefaults()
+// New returns the Reader of a store. store is the store's address, for errors. log receives a warning
+// when an outage lasts; it may be nil.
+func New(store string, opts objstore.ReadOptions, log *slog.Logger) *Reader {
+	opts = withDefaults(opts)
 	r := &Reader{
+		store: store,
 		opts:  opts,
 		slots: newSlots(opts.Concurrency, opts.MostConcurrency),
 		extra: make(chan struct{}, Extra(opts.Concurrency)),
@@ -138,11 +107,29 @@ func New(opts Options) *Reader {
 		retries: budget{most: 2 * float64(opts.Concurrency), refund: 0.5, perSecond: max(1, float64(opts.Concurrency)/8)},
 	}
 	r.retries.tokens = r.retries.most
+	r.outage.store, r.outage.log = store, log
 	return r
 }
 
 // Extra is how many requests hedges may add to a concurrency.
 func Extra(concurrency int) int { return (concurrency + 7) / 8 }
+
+// Stat describes an object.
+func (r *Reader) Stat(ctx context.Context, name string, stat Stater) (objstore.Info, error) {
+	var meta Meta
+	err := r.Do(ctx, func(ctx context.Context) (err error) {
+		meta, err = stat(ctx)
+		return err
+	})
+	if err != nil {
+		return objstore.Info{}, r.fail("stat", name, err)
+	}
+	return meta.info(name), nil
+}
+
+func (r *Reader) fail(op, name string, err error) error {
+	return objstore.NewError(op, r.store, name, err)
+}
 
 // Traits returns the number of requests in flight, without hedges, and how to raise it.
 func (r *Reader) Traits() objstore.Traits {
@@ -221,5 +208,5 @@ func (r *Reader) Do(ctx context.Context, f func(ctx context.Context) error) erro
 // succeeded books a request that was answered in full.
 func (r *Reader) succeeded() {
 	r.retries.refill()
-	r.outage.over(r.opts)
+	r.outage.over()
 }

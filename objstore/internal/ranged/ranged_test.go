@@ -58,7 +58,7 @@ func (s *source) body(off, n int64) io.ReadCloser {
 }
 
 func (s *source) object(r *ranged.Reader) *ranged.Object {
-	return r.Object(s.get, func(context.Context) (ranged.Meta, error) {
+	return r.Open("object", s.get, func(context.Context) (ranged.Meta, error) {
 		return ranged.Meta{Size: int64(len(s.data)), ETag: s.etag}, nil
 	})
 }
@@ -87,8 +87,8 @@ func newSource(size int) *source {
 	return &source{data: data, etag: "v1"}
 }
 
-func quick() ranged.Options {
-	return ranged.Options{
+func quick() objstore.ReadOptions {
+	return objstore.ReadOptions{
 		BackoffMin: time.Millisecond, BackoffMax: 4 * time.Millisecond,
 		FirstByteTimeout: time.Minute, StallTimeout: time.Minute,
 	}
@@ -137,7 +137,7 @@ func TestHedge(t *testing.T) {
 	}
 	opts := quick()
 	opts.FirstByteTimeout = 2 * time.Second // for a request whose hedge the budget does not allow
-	r := ranged.New(opts)
+	r := ranged.New("test:", opts, nil)
 	o := s.object(r)
 	for i := range 5 {
 		slow.Store(false)
@@ -165,7 +165,7 @@ func TestHedgeOfBody(t *testing.T) {
 		}
 		return nil, nil
 	}
-	r := ranged.New(quick())
+	r := ranged.New("test:", quick(), nil)
 	o := s.object(r)
 	for i := range 100 {
 		read(t, s, o, i, 1000)
@@ -188,7 +188,7 @@ func TestHedgeBudget(t *testing.T) {
 		}
 		return nil, nil
 	}
-	r := ranged.New(quick())
+	r := ranged.New("test:", quick(), nil)
 	o := s.object(r)
 	for range 64 {
 		read(t, s, o, 0, 10)
@@ -208,7 +208,7 @@ func TestConcurrency(t *testing.T) {
 	s := newSource(1 << 20)
 	opts := quick()
 	opts.Concurrency, opts.PartSize = 8, 4096
-	r := ranged.New(opts)
+	r := ranged.New("test:", opts, nil)
 	o := s.object(r)
 	var group sync.WaitGroup
 	for range 4 {
@@ -250,7 +250,7 @@ func TestEnds(t *testing.T) {
 				s.act = act
 				opts := quick()
 				opts.Concurrency = 1
-				r := ranged.New(opts)
+				r := ranged.New("test:", opts, nil)
 				o := s.object(r)
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
@@ -263,7 +263,7 @@ func TestEnds(t *testing.T) {
 					defer stop()
 					ctx, want = limited, context.DeadlineExceeded
 				case "close":
-					time.AfterFunc(20*time.Millisecond, o.Close)
+					time.AfterFunc(20*time.Millisecond, func() { o.Close() })
 					want = fs.ErrClosed
 				}
 				var group sync.WaitGroup
@@ -286,7 +286,7 @@ func TestChanged(t *testing.T) {
 	s := newSource(100_000)
 	opts := quick()
 	opts.PartSize = 10_000
-	o := s.object(ranged.New(opts))
+	o := s.object(ranged.New("test:", opts, nil))
 	read(t, s, o, 0, 10)
 	s.etag = "v2"
 	p := make([]byte, 50_000)
@@ -303,8 +303,8 @@ func TestChanged(t *testing.T) {
 func TestFinal(t *testing.T) {
 	s := newSource(10)
 	s.act = func(context.Context, int, int64, int64) (io.ReadCloser, error) { return nil, fs.ErrNotExist }
-	r := ranged.New(quick())
-	if err := s.object(r).ReadAt(t.Context(), make([]byte, 1), 0); err != fs.ErrNotExist || s.sent.Load() != 1 {
+	r := ranged.New("test:", quick(), nil)
+	if err := s.object(r).ReadAt(t.Context(), make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) || s.sent.Load() != 1 {
 		t.Fatalf("%v after %d requests", err, s.sent.Load())
 	}
 }
@@ -318,7 +318,7 @@ func TestOutageLoad(t *testing.T) {
 	}
 	opts := quick()
 	opts.Concurrency, opts.MaxAttempts, opts.MaxElapsed = 8, 1_000_000, 2*time.Second
-	o := s.object(ranged.New(opts))
+	o := s.object(ranged.New("test:", opts, nil))
 	var group sync.WaitGroup
 	for range 32 {
 		group.Go(func() {
@@ -364,7 +364,7 @@ func TestRandomFaults(t *testing.T) {
 	opts := quick()
 	opts.StallTimeout, opts.FirstByteTimeout, opts.PartSize = 50*time.Millisecond, 50*time.Millisecond, 64<<10
 	opts.MinRate = -1 // the machine may be slower than any rate
-	r := ranged.New(opts)
+	r := ranged.New("test:", opts, nil)
 	o := s.object(r)
 	var group sync.WaitGroup
 	for worker := range 4 {
@@ -408,7 +408,7 @@ func TestAdaptiveStalls(t *testing.T) {
 	}
 	opts := quick()
 	opts.NoHedge, opts.FirstByteTimeout, opts.StallTimeout, opts.MaxElapsed = true, time.Hour, time.Hour, 2*time.Hour
-	r := ranged.New(opts)
+	r := ranged.New("test:", opts, nil)
 	o := s.object(r)
 	for range 64 {
 		read(t, s, o, 0, 9000)
@@ -425,7 +425,7 @@ func TestAdaptiveStalls(t *testing.T) {
 // TestShrunk: a server that says a range lies past the end, of an object that was longer before, tells of a change.
 func TestShrunk(t *testing.T) {
 	s := newSource(10_000)
-	o := s.object(ranged.New(quick()))
+	o := s.object(ranged.New("test:", quick(), nil))
 	if _, err := o.Info(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +433,7 @@ func TestShrunk(t *testing.T) {
 	if err := o.ReadAt(t.Context(), make([]byte, 10), 9990); !errors.Is(err, objstore.ErrChanged) {
 		t.Fatal(err)
 	}
-	if err := s.object(ranged.New(quick())).ReadAt(t.Context(), make([]byte, 10), 9990); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := s.object(ranged.New("test:", quick(), nil)).ReadAt(t.Context(), make([]byte, 10), 9990); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Fatal(err)
 	}
 }

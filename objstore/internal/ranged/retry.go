@@ -164,7 +164,7 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 	}
 	wait = max(wait, asked)
 	if t.failures >= notable || left < t.r.opts.MaxElapsed-notableAfter {
-		t.r.outage.notice(t.r.opts, left, cause.Err)
+		t.r.outage.notice(left, cause.Err)
 	}
 	objstore.Trace(ctx, objstore.PhasePause, 1)
 	if cause.Throttled {
@@ -177,7 +177,12 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 		}
 		c.waitRetry.Add(int64(time.Since(start)))
 	}(time.Now())
-	timer := time.NewTimer(wait)
+	return Sleep(ctx, wait)
+}
+
+// Sleep waits for d, or returns an error when ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

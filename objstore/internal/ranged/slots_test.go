@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore"
 )
 
 // free is how many slots can be had at once.
@@ -58,7 +60,7 @@ func TestSlotsFollowTheLimit(t *testing.T) {
 
 // TestSlotsUnderLoad: never more in flight than the most, and in the end as many as at first.
 func TestSlotsUnderLoad(t *testing.T) {
-	r := New(Options{Concurrency: 3, MostConcurrency: 8})
+	r := New("test:", objstore.ReadOptions{Concurrency: 3, MostConcurrency: 8}, nil)
 	var wg sync.WaitGroup
 	var flying, most atomic.Int64
 	for range 16 {
@@ -99,7 +101,7 @@ func TestSlotsUnderLoad(t *testing.T) {
 // TestConcurrencyDefaults: what is set is not exceeded.
 func TestConcurrencyDefaults(t *testing.T) {
 	for _, c := range []struct{ given, most, wantLeast, wantMost int }{{0, 0, 64, 256}, {8, 0, 8, 8}, {8, 20, 8, 20}, {0, 100, 64, 100}, {300, 100, 300, 300}} {
-		r := New(Options{Concurrency: c.given, MostConcurrency: c.most})
+		r := New("test:", objstore.ReadOptions{Concurrency: c.given, MostConcurrency: c.most}, nil)
 		if traits := r.Traits(); traits.Requests != c.wantLeast || traits.MostRequests != c.wantMost {
 			t.Errorf("%+v: %d to %d", c, traits.Requests, traits.MostRequests)
 		}
