@@ -8,24 +8,23 @@ import (
 	"hash"
 )
 
-// ErrChecksum: the bytes read are not those that the store has a checksum of.
+// ErrChecksum reports that the bytes read do not match the store's checksum.
 var ErrChecksum = errors.New("the bytes read do not match the store's checksum")
 
-// Sum is a checksum that a store keeps of all bytes of an object, in order.
+// Sum is a checksum over all bytes of an object, kept by its store.
 type Sum struct {
-	// Name is the algorithm's, for people.
+	// Name is the name of the algorithm, for messages.
 	Name string
-	// Want is the value that the store gives.
+	// Want is the store's value.
 	Want []byte
-	// New begins the computation of such a value.
+	// New returns a hash that computes such a value.
 	New func() hash.Hash
-	// Advice, where not empty, is what else than other bytes may be the cause of a mismatch, and
-	// what to do about it.
+	// Advice, if not empty, names another possible cause of a mismatch and what to do about it.
 	Advice string
 }
 
-// Check returns an error that wraps [ErrChecksum] when h, which was made by New and has seen all
-// bytes, has another value.
+// Check compares the value of h, a hash returned by New that has seen all bytes. On a mismatch it
+// returns an error that wraps [ErrChecksum].
 func (s *Sum) Check(h hash.Hash) error {
 	got := h.Sum(nil)
 	if bytes.Equal(got, s.Want) {

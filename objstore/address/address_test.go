@@ -81,7 +81,7 @@ func TestOpenURL(t *testing.T) {
 		"s3://":                                "bucket",
 		"s3://bucket/x?sorcery=secret":         "there is no such option; there are anonymous, endpoint, path_style, profile, region, unchecked",
 		"s3://bucket/x?anonymous=secret":       "give true or false",
-		"s3://bucket/x?%zz=secret":             "no list of name=value",
+		"s3://bucket/x?%zz=secret":             "not a list of name=value",
 		"s3://bucket/x?endpoint=u:secret@host": "the endpoint is no URL",
 		"https://":                             "no URL",
 	} {

@@ -51,14 +51,14 @@ func (s *Store) get(ctx context.Context, name string, off, n int64, etag string)
 	return answer.Body, meta, nil
 }
 
-// rangeMeta holds an answer to a range against what was asked.
+// rangeMeta checks the header of an answer to a range request.
 func rangeMeta(answer *http.Response, off, n int64, etag string) (ranged.Meta, error) {
 	meta, known := validator(answer.Header)
 	contentRange := answer.Header.Get("Content-Range")
 	if answer.StatusCode == http.StatusOK {
 		contentRange = ""
 		if etag != "" && known == nil && meta.ETag != etag {
-			return ranged.Meta{}, objstore.ErrChanged // If-Range has it that the whole new object is sent
+			return ranged.Meta{}, objstore.ErrChanged // If-Range: the server sends the entire new object
 		}
 	} else if contentRange == "" {
 		return ranged.Meta{}, fmt.Errorf("%w: the answer has status 206 and no Content-Range: several ranges at once, or none; "+
@@ -75,7 +75,8 @@ func rangeMeta(answer *http.Response, off, n int64, etag string) (ranged.Meta, e
 	return meta, nil
 }
 
-// head describes an object by one request, or by two where the server answers GET alone.
+// head describes an object by a HEAD request, and by a GET of one byte if the server does not
+// answer HEAD.
 func (s *Store) head(ctx context.Context, name string) (ranged.Meta, error) {
 	answer, err := s.send(ctx, http.MethodHead, name, nil)
 	if err == nil {
@@ -99,7 +100,7 @@ func (s *Store) head(ctx context.Context, name string) (ranged.Meta, error) {
 	return rangeMeta(answer, 0, 1, "")
 }
 
-// send sends one request and gives back an answer of status 200 or 206, whose body the caller closes.
+// send sends one request. It returns an answer of status 200 or 206; the caller closes the body.
 func (s *Store) send(ctx context.Context, method, name string, header http.Header) (*http.Response, error) {
 	u := s.base
 	var escaped strings.Builder
@@ -120,7 +121,7 @@ func (s *Store) send(ctx context.Context, method, name string, header http.Heade
 			request.Header[http.CanonicalHeaderKey(key)] = values
 		}
 	}
-	// Ranges of what is compressed on the way would be ranges of something else.
+	// A range of compressed bytes would be a range of another object.
 	request.Header.Set("Accept-Encoding", "identity")
 	answer, err := s.client.Do(request)
 	if err != nil {
@@ -136,7 +137,7 @@ func (s *Store) send(ctx context.Context, method, name string, header http.Heade
 	return answer, nil
 }
 
-// refusal is a status that is final and has no meaning of its own.
+// refusal is a final status without a more specific error.
 type refusal struct {
 	status int
 	advice string
@@ -185,7 +186,7 @@ func checkAnswer(answer *http.Response) error {
 	return &refusal{status: status}
 }
 
-// validator is what tells this version from others: a strong ETag, else the time of modification.
+// validator returns what identifies the version: a strong ETag, or else the modification time.
 func validator(header http.Header) (ranged.Meta, error) {
 	var meta ranged.Meta
 	modified := header.Get("Last-Modified")

@@ -22,7 +22,7 @@ type Object struct {
 	get  Getter
 	stat Stater
 
-	life context.Context // ends with Close
+	life context.Context // ended by Close
 	end  context.CancelCauseFunc
 
 	mu    sync.Mutex
@@ -125,7 +125,7 @@ func (o *Object) readAt(ctx context.Context, p []byte, off int64) error {
 func (o *Object) fillParts(ctx context.Context, p []byte, off int64) error {
 	parts := (int64(len(p)) + o.r.opts.PartSize - 1) / o.r.opts.PartSize
 	group, ctx := errgroup.WithContext(ctx)
-	// The goroutines beyond would only wait for slots.
+	// More goroutines would only wait for slots.
 	group.SetLimit(o.r.opts.Concurrency)
 	for i := range parts {
 		from, to := cut(int64(len(p)), parts, i), cut(int64(len(p)), parts, i+1)
@@ -134,10 +134,11 @@ func (o *Object) fillParts(ctx context.Context, p []byte, off int64) error {
 	return group.Wait()
 }
 
-// cut is where part i of n begins: parts differ by a byte at most. It divides first, so that nothing overflows.
+// cut returns the start of part i of n. Parts differ by at most one byte. It divides first, so that
+// it cannot overflow.
 func cut(total, n, i int64) int64 { return total/n*i + min(total%n, i) }
 
-// fill reads one part: attempt after attempt for what is missing.
+// fill reads one part, with as many attempts as needed.
 func (o *Object) fill(ctx context.Context, p []byte, off int64) error {
 	t := o.r.newTrail(len(p))
 	for done := 0; done < len(p); {
@@ -154,7 +155,8 @@ func (o *Object) fill(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// attempt sends a request for all of p and returns how much of it was filled; an error when not all.
+// attempt sends a request for all of p and returns the number of bytes filled, with an error if
+// that is less than len(p).
 func (o *Object) attempt(ctx context.Context, p []byte, off int64, t *trail) (int, error) {
 	asked := time.Now()
 	release, err := o.r.acquire(ctx)
@@ -167,7 +169,7 @@ func (o *Object) attempt(ctx context.Context, p []byte, off int64, t *trail) (in
 	defer objstore.Trace(ctx, objstore.PhaseRequest, -1)
 	s, err := o.race(ctx, off, int64(len(p)), t.stalls, release)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		if _, known := o.pinned(); known { // the range lies inside the version that was
+		if _, known := o.pinned(); known { // the range lies inside the pinned version
 			return 0, objstore.ErrChanged
 		}
 		return 0, outside(int64(len(p)), off, Meta{}, false)
@@ -195,7 +197,7 @@ func (o *Object) attempt(ctx context.Context, p []byte, off int64, t *trail) (in
 	return n, s.explain(&Transient{Err: broken(err), Answered: true})
 }
 
-// receive copies the head and reads the rest of the body straight into p.
+// receive copies the first bytes and reads the rest of the body directly into p.
 func (o *Object) receive(s *stream, p []byte) (int, error) {
 	now := time.Now()
 	first := now.Sub(s.start)
@@ -235,7 +237,7 @@ func (o *Object) etag() string {
 	return meta.ETag
 }
 
-// pin holds an answer to the version of the first one.
+// pin compares an answer with the pinned version, or pins its version if none is.
 func (o *Object) pin(meta Meta) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,19 +1,22 @@
-// Package ranged reads byte ranges of remote objects over a bad network: every byte once, or an error that says why not.
+// Package ranged reads byte ranges of remote objects over unreliable networks. A read returns every
+// byte once, or an error that says why not.
 //
-// A store gives an [Object] two functions, one that sends a ranged request and one that describes the object. The engine
-// does the rest:
+// A store supplies two functions for each [Object]: a [Getter] sends one ranged request, a [Stater]
+// describes the object. The path of a read:
 //
-//	Object.ReadAt   check the range; split what is larger than a part; wait for all parts
-//	part            attempt after attempt, each for the bytes still missing, until full or given up
-//	attempt         a slot of the store's limiter; one request, or two where the first byte is late (a hedge)
-//	watchdog        ends a request that gives no byte for too long; the next attempt goes on from the byte reached
+//	Object.ReadAt   checks the range, splits it into parts, waits for all of them
+//	part            makes attempts, each for the missing bytes, until it is complete or gives up
+//	attempt         takes a slot of the limiter; sends one request, and a second (a hedge) if the
+//	                first byte is late
+//	watchdog        cancels a request that stalls; the next attempt resumes at the byte reached
 //
-// The version read is pinned by the first answer: one with another ETag is [objstore.ErrChanged] before any of its bytes
-// reaches the caller. Only the goroutine that called ReadAt (or one of its parts) writes to the caller's buffer, so a
-// request that lost a race cannot.
+// The first answer pins the version. An answer with another ETag is [objstore.ErrChanged], and none
+// of its bytes reaches the caller. Only the goroutine that called ReadAt, or one of its parts,
+// writes to the caller's buffer, so a request that lost a race cannot.
 //
-// What a request may take is learnt from those before it: see latency.go. Load is bounded whatever happens: requests in
-// flight by the limiter, hedges and early cuts by a share of the requests, retries by a budget that successes refill.
+// Timeouts adapt to the observed latency: see latency.go. The load on the store is bounded: the
+// limiter bounds requests in flight, a share of the requests bounds hedges and early cancellations,
+// and a budget that successes refill bounds retries.
 package ranged
 
 import (
@@ -25,14 +28,14 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Meta describes the version of an object that an answer is about.
+// Meta describes the version of an object that an answer belongs to.
 type Meta struct {
-	// Size is the whole object's, in bytes.
+	// Size is the size of the entire object in bytes.
 	Size int64
-	// ETag identifies the version; equal tags mean equal bytes.
+	// ETag identifies the version; equal ETags mean equal bytes.
 	ETag    string
 	ModTime time.Time
-	// Sum is a checksum of the bytes, where the answer has one.
+	// Sum is the checksum of the bytes, or nil if the answer has none.
 	Sum *objstore.Sum
 }
 
@@ -44,11 +47,13 @@ func (m Meta) info(name string) objstore.Info {
 // [Getter].
 type Stater func(ctx context.Context) (Meta, error)
 
-// Getter asks once for n bytes from off on, n > 0. When etag is not empty only that version will do. It returns the body
-// of exactly those bytes, or of fewer where the object ends before (Meta.Size says so), without a retry of its own.
+// Getter sends one request for n bytes from off on, n > 0, without a retry of its own. If etag is
+// not empty, only that version may be returned. The body has exactly those bytes, or fewer if the
+// object ends earlier, as Meta.Size shows.
 //
-// An error that may pass is a [*Transient]; all others are final. A range that begins past the end is
-// [io.ErrUnexpectedEOF], another version [objstore.ErrChanged]. Get and the body's Read return soon after ctx ends.
+// A temporary error is a [*Transient]; all others are final. A range that begins past the end is
+// [io.ErrUnexpectedEOF], another version is [objstore.ErrChanged]. Get and the body's Read return
+// soon after ctx ends.
 type Getter func(ctx context.Context, off, n int64, etag string) (io.ReadCloser, Meta, error)
 
 func withDefaults(o objstore.ReadOptions) objstore.ReadOptions {
@@ -75,13 +80,14 @@ func def[T ~int | ~int64](field *T, value T) {
 	}
 }
 
-// Reader is what all objects of one store share: the limiter, the budgets, what was learnt of its latency. It may be used
-// from many goroutines, runs none of its own, and needs no closing.
+// Reader holds the state shared by all objects of a store: the limiter, the budgets and the
+// observed latency. Many goroutines may use it. It runs no goroutines of its own and needs no
+// closing.
 type Reader struct {
 	store   string
 	opts    objstore.ReadOptions
 	slots   *slots
-	extra   chan struct{} // for hedges: they go out when all slots are taken, which is when tails are long
+	extra   chan struct{} // slots of hedges, which are needed most when all other slots are taken
 	hedges  share
 	cuts    share
 	retries budget
@@ -99,11 +105,12 @@ func New(store string, opts objstore.ReadOptions, log *slog.Logger) *Reader {
 		opts:  opts,
 		slots: newSlots(opts.Concurrency, opts.MostConcurrency),
 		extra: make(chan struct{}, Extra(opts.Concurrency)),
-		// 5 % of the requests may be hedged, 10 % cut before StallTimeout; a burst of a few at once.
+		// 5 % of the requests may be hedged and 10 % cancelled before StallTimeout, with bursts of
+		// a few at once.
 		hedges: share{part: 0.05, most: max(2, float64(opts.Concurrency)/8)},
 		cuts:   share{part: 0.10, most: max(2, float64(opts.Concurrency)/4)},
-		// A burst of two failures for every request in flight; then each success pays for half a retry, and an outage
-		// is probed at an eighth of the concurrency a second.
+		// The burst is two failures for every request in flight. After it, each success pays for
+		// half a retry, and an outage is probed at an eighth of the concurrency per second.
 		retries: budget{most: 2 * float64(opts.Concurrency), refund: 0.5, perSecond: max(1, float64(opts.Concurrency)/8)},
 	}
 	r.retries.tokens = r.retries.most
@@ -111,7 +118,7 @@ func New(store string, opts objstore.ReadOptions, log *slog.Logger) *Reader {
 	return r
 }
 
-// Extra is how many requests hedges may add to a concurrency.
+// Extra returns the number of hedges that may be in flight beside so many requests.
 func Extra(concurrency int) int { return (concurrency + 7) / 8 }
 
 // Stat describes an object.
@@ -131,12 +138,12 @@ func (r *Reader) fail(op, name string, err error) error {
 	return objstore.NewError(op, r.store, name, err)
 }
 
-// Traits returns the number of requests in flight, without hedges, and how to raise it.
+// Traits reports a remote store. Its number of requests excludes hedges.
 func (r *Reader) Traits() objstore.Traits {
 	return objstore.Traits{Requests: r.opts.Concurrency, MostRequests: r.opts.MostConcurrency, Reserve: r.slots.reserve}
 }
 
-// acquire waits for a slot. The returned function gives it back and is called once.
+// acquire waits for a slot. The caller calls release once.
 func (r *Reader) acquire(ctx context.Context) (release func(), err error) {
 	release = r.slots.release
 	select {
@@ -158,7 +165,7 @@ func (r *Reader) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// acquireHedge takes a slot for a hedge if there is one and the share allows it.
+// acquireHedge takes a slot for a hedge if one is free and the share permits it.
 func (r *Reader) acquireHedge() (release func(), ok bool) {
 	select {
 	case r.extra <- struct{}{}:
@@ -172,8 +179,9 @@ func (r *Reader) acquireHedge() (release func(), ok bool) {
 	return func() { <-r.extra }, true
 }
 
-// Do runs one small request, such as a HEAD, under the same limiter, watchdog and retries as a read. f is called until it
-// gives nil or a final error; ctx of each call ends with the first-byte and stall timeouts together.
+// Do runs one small request, such as a HEAD, with the limiter, timeouts and retries of a read. It
+// calls f until f returns nil or a final error. The context of each call ends after the first-byte
+// and stall timeouts together.
 func (r *Reader) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	t := r.newTrail(1)
 	for {
@@ -205,7 +213,7 @@ func (r *Reader) Do(ctx context.Context, f func(ctx context.Context) error) erro
 	}
 }
 
-// succeeded books a request that was answered in full.
+// succeeded records a request that was answered completely.
 func (r *Reader) succeeded() {
 	r.retries.refill()
 	r.outage.over()
