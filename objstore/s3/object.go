@@ -81,14 +81,14 @@ func lengthOf(n *int64) int64 {
 	return *n
 }
 
-// described is what a HEAD says.
+// described is the answer to a HEAD request.
 type described struct {
 	meta     ranged.Meta
 	metadata map[string]string
 }
 
-// head sends one HEAD. Its answer has no body to say what is wrong, so a refusal that may have many reasons is asked
-// again by a GET of one byte, whose has.
+// head sends one HEAD request. Its answer has no body that explains an error, so a refusal that may
+// have several reasons is followed by a GET of one byte, whose answer has one.
 func (s *Store) head(ctx context.Context, op, key string) (described, error) {
 	ctx = unguarded(ctx)
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key}, once)
@@ -136,10 +136,10 @@ func (s *Store) headError(ctx context.Context, op, key string, cause error) erro
 	return err
 }
 
-// plainTag takes the quotes off an ETag, since servers do not agree on them from one call to the next.
+// plainTag removes the quotes from an ETag, because servers are inconsistent about them.
 func plainTag(tag *string) string { return strings.Trim(aws.ToString(tag), `"`) }
 
-// quoteTag puts them on again, as HTTP has it.
+// quoteTag adds the quotes that HTTP requires.
 func quoteTag(tag string) string {
 	if strings.Contains(tag, `"`) { // W/"weak"
 		return tag

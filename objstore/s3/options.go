@@ -18,48 +18,52 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Options say how a store is reached. The zero value is right for AWS: the SDK's default chain gives credentials, region
-// and endpoint from the environment (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL and so on), the shared files, or the role
-// of the machine.
+// Options configure a store. The zero value is right for AWS: the SDK's default chain finds
+// credentials, region and endpoint in the environment (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL
+// and so on), the shared files, or the role of the machine.
 type Options struct {
-	// Region of the bucket. Empty: as the chain says, else us-east-1.
+	// Region is the bucket's region. The default is the chain's, or else us-east-1.
 	Region string
-	// Endpoint is the URL of a server that is not AWS, without a path. Empty: as the chain says.
+	// Endpoint is the URL of a server other than AWS, without a path. The default is the chain's.
 	Endpoint string
-	// PathStyle puts the bucket into the path of URLs and not into the host. Nil: when the endpoint is not of AWS.
+	// PathStyle puts the bucket into the path of URLs instead of the host. Nil means true for
+	// endpoints other than AWS.
 	PathStyle *bool
 	// Anonymous sends unsigned requests, for public buckets.
 	Anonymous bool
-	// Profile of the shared configuration files.
+	// Profile is a profile of the shared configuration files.
 	Profile string
-	// Unchecked gives no checksums (objstore.Summed): for servers whose ETags look like MD5s of the
-	// content and are not, or whose checksums are wrong.
+	// Unchecked disables objstore.SumOf, for servers whose checksums are wrong, or whose ETags look
+	// like MD5s of the content and are not.
 	Unchecked bool
-	// RequestChecksums is when_supported or when_required: whether uploads carry checksums that the operation does not
-	// ask for. Empty: when_required where the endpoint is not of AWS, since not all servers understand them; else as the
-	// chain says.
+	// RequestChecksums is when_supported or when_required: whether uploads send checksums that the
+	// operation does not require. The default is when_required for endpoints other than AWS,
+	// because not all servers support them, and the chain's setting otherwise.
 	RequestChecksums string
 
 	objstore.ReadOptions
 
-	// UploadPartSize is that of the first 2,000 parts of an upload, at least 5 MiB, default 8 MiB; objects up to it are
-	// put by one request. Every further 2,000 parts are four times as large, so that 10,000 hold 5 TiB.
+	// UploadPartSize is the size of the first 2,000 parts of an upload, 5 to 16 MiB, by default 8
+	// MiB. Objects of at most that size are put by one request. Each further 2,000 parts are four
+	// times as large, so that 10,000 parts hold 5 TiB.
 	UploadPartSize int64
-	// UploadConcurrency is how many parts of one upload are sent at once, default 4. An upload of more than one part
-	// holds one part more than that in memory, up to 2,000 parts; beyond, parts are larger and fewer are sent at once.
+	// UploadConcurrency is the number of parts of one upload that are sent at once, by default 4.
+	// An upload of several parts holds one part more than that in memory, up to 2,000 parts. Later
+	// parts are larger, and fewer are sent at once.
 	UploadConcurrency int
 
-	// WriteTimeout is how long a request of an upload may go without a byte in either direction, default 60 s.
+	// WriteTimeout is the longest time in which a request of an upload moves no byte in either
+	// direction, by default 60 s.
 	WriteTimeout time.Duration
 
-	// HTTPClient sends the requests, for tests; nil for the store's own.
+	// HTTPClient sends the requests, for tests. Nil means a client of the store's own.
 	HTTPClient *http.Client
-	// Logger takes what is odd and yet no error, nil for none. No secret is logged.
+	// Logger receives warnings that are not errors. Nil means none. Secrets are never logged.
 	Logger *slog.Logger
 }
 
 const (
-	minPart         = 5 << 20 // S3's limit for all parts but the last
+	minPart         = 5 << 20 // S3's limit for every part but the last
 	maxPart         = 16 << 20
 	defaultPart     = 8 << 20
 	defaultPartsOut = 4
@@ -69,7 +73,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.UploadPartSize == 0 {
 		o.UploadPartSize = defaultPart
 	}
-	// 256 times the first size has to stay below the 5 GiB of a part.
+	// 256 times the first size must stay below the 5 GiB limit of a part.
 	if o.UploadPartSize < minPart || o.UploadPartSize > maxPart {
 		return o, fmt.Errorf("the upload part size is %d bytes; give %d to %d", o.UploadPartSize, minPart, maxPart)
 	}
@@ -90,7 +94,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, checkEndpoint(o.Endpoint)
 }
 
-// checkEndpoint refuses what an endpoint cannot have, without repeating it: there may be a password in it.
+// checkEndpoint refuses invalid endpoints. Its errors do not contain the endpoint, which may have a
+// password.
 func checkEndpoint(endpoint string) error {
 	if endpoint == "" {
 		return nil
@@ -107,7 +112,7 @@ func checkEndpoint(endpoint string) error {
 	return nil
 }
 
-// ofAWS reports whether an endpoint is one of AWS itself; an empty one is.
+// ofAWS reports whether an endpoint belongs to AWS, as the empty one does.
 func ofAWS(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	if endpoint == "" || err != nil {
@@ -135,9 +140,9 @@ func (o Options) checksums(custom bool, chain aws.RequestChecksumCalculation) aw
 	return chain
 }
 
-// retryer is for the requests of an upload. It retries for about a minute, as long as reads do:
-// delays drawn from 0 to 1, 2, 4 and then BackoffMax. The SDK's budget would end that sooner, for
-// all uploads together.
+// retryer returns the retries of upload requests. They last about a minute, as for reads, with
+// random delays of up to 1, 2, 4 and then BackoffMax seconds. The SDK's retry budget, which all
+// uploads share, would end them sooner.
 func (o Options) retryer() aws.Retryer {
 	return retry.NewStandard(func(r *retry.StandardOptions) {
 		r.MaxAttempts = 26
