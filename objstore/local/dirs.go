@@ -11,8 +11,9 @@ import (
 	"syscall"
 )
 
-// makeDirs opens the store's directory and makes sure of dir below it, both created as needed. Every directory made
-// here is durable on return: its parent is synced. The caller closes the root.
+// makeDirs opens the store's directory and makes dir below it, creating both if needed. Every
+// directory made here is durable on return, because its parent is synced. The caller closes the
+// root.
 func (s *Store) makeDirs(dir string) (*os.Root, error) {
 	s.mkdir.Lock()
 	defer s.mkdir.Unlock()

@@ -171,7 +171,7 @@ func TestNamedPipe(t *testing.T) {
 	}
 	store := newStore(t, dir)
 	_, err := store.Open(t.Context(), "pipe")
-	wantText(t, err, "no regular file")
+	wantText(t, err, "not a regular file")
 	for info, err := range store.List(t.Context(), "") {
 		t.Fatal(info, err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// lock takes the directory's lock, by which checks and renames of all processes follow one another. It waits as long as
-// ctx allows. unlock gives it back; so does the kernel when the process dies.
+// lock takes the directory's lock, which serialises the checks and renames of all processes. It
+// waits until ctx ends. The kernel releases the lock if the process dies.
 func (s *Store) lock(ctx context.Context, root *os.Root, dir string) (unlock func(), err error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -26,7 +26,7 @@ func (s *Store) lock(ctx context.Context, root *os.Root, dir string) (unlock fun
 		return nil, err
 	}
 	return func() {
-		// Unlocked, not only closed: a child that is being forked holds a copy of the descriptor until its exec.
+		// Unlock before closing: a forked child holds a copy of the descriptor until its exec.
 		_ = filelock.Unlock(file)
 		file.Close()
 		<-s.turn
@@ -56,7 +56,7 @@ func waitLock(ctx context.Context, root *os.Root, name string) (file *os.File, e
 // firstPause and longestPause bound the pauses between two attempts to take a lock.
 const firstPause, longestPause = 200 * time.Microsecond, 10 * time.Millisecond
 
-// noLocks adds what to do where the file system has no locks.
+// noLocks adds advice for file systems without locks.
 func noLocks(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("this file system has no locks, which a safe put needs "+
@@ -65,8 +65,8 @@ func noLocks(err error) error {
 	return err
 }
 
-// openLock opens the lock file, creating it for all who may write to the directory. Another user's may be readable
-// only, which is enough for a lock on everything but NFS.
+// openLock opens the lock file and creates it for everybody who may write to the directory. Another
+// user's file may be read-only, which suffices for a lock on everything but NFS.
 func openLock(root *os.Root, name string) (*os.File, error) {
 	file, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
 	if errors.Is(err, fs.ErrPermission) {
