@@ -247,7 +247,7 @@ func TestNew(t *testing.T) {
 		{t.TempDir(), -1, "give a positive one"},
 		{file, 1, "give a folder"},
 		{filepath.Join(file, "below"), 1, "give another folder"},
-		{filepath.Dir(file), 1, "has other files in it (file); give an empty folder"},
+		{filepath.Dir(file), 1, "contains other files (file); give an empty folder"},
 	} {
 		if _, err := New(c.dir, Options{Size: c.size}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q, %d: %v", c.dir, c.size, err)

@@ -20,7 +20,7 @@ func (s *store) Traits() objstore.Traits {
 	return traits
 }
 
-// Open opens the object at the source: what it is called there is part of the key.
+// Open opens the object at the source, whose description is part of the key.
 func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	source, err := s.Store.Open(ctx, name)
 	if err != nil {
