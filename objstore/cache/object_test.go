@@ -20,7 +20,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest"
 )
 
-// TestWeakTag keeps nothing of an object that has no tag to tell its versions apart.
+// TestWeakTag checks that an object without a strong ETag is not cached.
 func TestWeakTag(t *testing.T) {
 	for _, tag := range []string{"", `W/"x"`} {
 		source, data := dataset(t, "far:", 1, 1000)
@@ -56,13 +56,13 @@ func (o *retaggedObject) Info(ctx context.Context) (objstore.Info, error) {
 	return info, err
 }
 
-// TestForget drops a range whose bytes the caller found wrong.
+// TestForget drops a range whose bytes the caller found damaged.
 func TestForget(t *testing.T) {
 	source, data := dataset(t, "far:", 1, 1000)
 	c := newCache(t, t.TempDir(), 4<<20)
 	object := open(t, c.Wrap(source), "shard", "hash")
 	expect(t, object, 0, 500, data)
-	// The identity was a lie: other bytes are there now.
+	// The identity was wrong: the source has other bytes now.
 	fresh := pattern(2, 1000)
 	put(t, source, "shard", fresh)
 	again := open(t, c.Wrap(source), "shard", "hash")
@@ -79,7 +79,8 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestOneFlight has many goroutines read one range: one read reaches the source, and all get its bytes.
+// TestOneFlight reads one range in many goroutines: one read reaches the source, and all get its
+// bytes.
 func TestOneFlight(t *testing.T) {
 	source, data := dataset(t, "far:", 1, 100_000)
 	source.hold = make(chan struct{})
@@ -107,7 +108,7 @@ func TestOneFlight(t *testing.T) {
 	}
 }
 
-// TestLeaderGivesUp cancels the read that others wait for: one of them reads for itself.
+// TestLeaderGivesUp cancels the read that others wait for: one of them reads in its place.
 func TestLeaderGivesUp(t *testing.T) {
 	source, data := dataset(t, "far:", 1, 1000)
 	source.hold = make(chan struct{})
@@ -135,8 +136,8 @@ func TestLeaderGivesUp(t *testing.T) {
 	}
 }
 
-// TestFaults fails every operation of the source in turn: a read is right or fails with that failure, and nothing wrong
-// is kept.
+// TestFaults fails every operation of the source in turn: a read is right or returns that failure,
+// and no wrong bytes are cached.
 func TestFaults(t *testing.T) {
 	for _, fault := range []storetest.Fault{{}, {After: true}, {Short: true}} {
 		storetest.EachFault(t, func(t *testing.T) objstore.Store {
@@ -170,7 +171,7 @@ type remote struct{ objstore.Store }
 
 func (remote) Traits() objstore.Traits { return objstore.Traits{Requests: 7} }
 
-// elastic sends more on demand.
+// elastic can send more requests on demand.
 type elastic struct {
 	remote
 	allowed *int
@@ -212,7 +213,7 @@ func TestTraits(t *testing.T) {
 	}
 }
 
-// TestPastEnd keeps the contract on ranges that are not there, cached or not.
+// TestPastEnd reads ranges past the end, of cached and uncached objects.
 func TestPastEnd(t *testing.T) {
 	source, data := dataset(t, "far:", 1, 1000)
 	object := open(t, newCache(t, t.TempDir(), 1<<20).Wrap(source), "shard", "hash")
@@ -231,7 +232,7 @@ func TestPastEnd(t *testing.T) {
 	}
 }
 
-// TestNew refuses what the caller got wrong.
+// TestNew checks that wrong arguments are refused.
 func TestNew(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

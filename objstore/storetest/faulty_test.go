@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestFaultyIsAStore holds a Faulty store without a fault to the whole contract.
+// TestFaultyIsAStore tests the entire contract of a Faulty store without a fault.
 func TestFaultyIsAStore(t *testing.T) {
 	storetest.Run(t, func(*testing.T) objstore.Store {
 		return storetest.NewFaulty(mem.New(), storetest.Fault{At: -1})
@@ -34,7 +34,7 @@ func filled(t *testing.T) *mem.Store {
 	return store
 }
 
-// walk calls everything once and returns the errors in the order of operations.
+// walk calls every method once and returns the errors in the order of operations.
 func walk(t *testing.T, store objstore.Store) []error {
 	ctx := t.Context()
 	var errs []error
@@ -75,7 +75,8 @@ func TestOperationsAreCounted(t *testing.T) {
 	}
 }
 
-// TestEachFaultIsSeen fails every operation: the caller gets the error, once or from then on, and nothing else fails.
+// TestEachFaultIsSeen fails every operation: the caller gets the error, once or from then on, and
+// no other operation fails.
 func TestEachFaultIsSeen(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		fault := storetest.Fault{Kill: kill, Err: syscall.EIO}
@@ -131,7 +132,7 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestLostAnswer commits and deletes, and hears that both failed.
+// TestLostAnswer commits and deletes with success, but both calls report a failure.
 func TestLostAnswer(t *testing.T) {
 	inner := mem.New()
 	commit := storetest.NewFaulty(inner, storetest.Fault{At: 2, After: true})
