@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// source is an object whose requests do what a test says. act sees each with its number from 0 on; a nil body and error
-// let the source answer.
+// source is an object whose requests behave as a test decides. act sees each with its number from 0
+// on; if it returns neither body nor error, the source answers.
 type source struct {
 	data []byte
 	etag string
@@ -74,7 +74,7 @@ func (c *counted) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// hanging is a body that gives nothing until its context ends.
+// hanging is a body whose Read blocks until its context ends.
 type hanging struct{ ctx context.Context }
 
 func (h hanging) Read([]byte) (int, error) { <-h.ctx.Done(); return 0, h.ctx.Err() }
@@ -105,7 +105,7 @@ func read(t *testing.T, s *source, o *ranged.Object, off, n int) {
 	}
 }
 
-// settle waits until every body is closed: those that lost a race close themselves.
+// settle waits until every body is closed. Streams that lost a race close themselves.
 func settle(t *testing.T, s *source) {
 	t.Helper()
 	for range 1000 {
@@ -117,8 +117,9 @@ func settle(t *testing.T, s *source) {
 	t.Fatalf("%d bodies are still open", s.now.Load())
 }
 
-// TestHedge: once the usual time is known, a request without an answer gets a second one, whose answer is taken; the
-// first is cancelled. Not more than a twentieth are sent twice.
+// TestHedge checks that, once the usual latency is known, a late request gets a hedge, that the
+// hedge's answer is used and the first request cancelled. At most a twentieth of the requests are
+// hedged.
 func TestHedge(t *testing.T) {
 	s := newSource(100_000)
 	var slow atomic.Bool
@@ -148,14 +149,15 @@ func TestHedge(t *testing.T) {
 		read(t, s, o, i, 1000)
 		<-cancelled
 	}
-	// A machine that is slow now and then may have spent the budget on other requests.
+	// A machine that is slow from time to time may have spent the budget on other requests.
 	if stats := r.Stats(); stats.HedgesWon == 0 || stats.Hedges*20 > stats.Requests {
 		t.Fatalf("%+v", stats)
 	}
 	settle(t, s)
 }
 
-// TestHedgeOfBody: an answer that begins late in its body counts as late as well, and the body that lost is closed.
+// TestHedgeOfBody checks that an answer whose body begins late is hedged too, and that the body
+// that lost is closed.
 func TestHedgeOfBody(t *testing.T) {
 	s := newSource(100_000)
 	var hang atomic.Bool
@@ -178,7 +180,7 @@ func TestHedgeOfBody(t *testing.T) {
 	settle(t, s)
 }
 
-// TestHedgeBudget: a store where everything is late is not asked twice for everything.
+// TestHedgeBudget checks that a store that is always late is not sent every request twice.
 func TestHedgeBudget(t *testing.T) {
 	s := newSource(1000)
 	var slow atomic.Bool
@@ -203,7 +205,8 @@ func TestHedgeBudget(t *testing.T) {
 	settle(t, s)
 }
 
-// TestConcurrency: whatever is read, no more requests are open than allowed, hedges included.
+// TestConcurrency checks that the number of open requests, including hedges, stays within the
+// limit.
 func TestConcurrency(t *testing.T) {
 	s := newSource(1 << 20)
 	opts := quick()
@@ -229,7 +232,8 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-// TestEnds: the end of a context, and Close, end reads that wait for a slot, for an answer, for bytes, or for a retry.
+// TestEnds checks that the end of a context, and Close, end reads that wait for a slot, an answer,
+// bytes, or a retry.
 func TestEnds(t *testing.T) {
 	for name, act := range map[string]func(ctx context.Context, i int, off, n int64) (io.ReadCloser, error){
 		"answer": func(ctx context.Context, _ int, _, _ int64) (io.ReadCloser, error) {
@@ -281,7 +285,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestChanged: an answer about another version gives nothing to the caller, in whatever part it comes.
+// TestChanged checks that no byte of an answer of another version reaches the caller, whichever
+// part it belongs to.
 func TestChanged(t *testing.T) {
 	s := newSource(100_000)
 	opts := quick()
@@ -299,7 +304,7 @@ func TestChanged(t *testing.T) {
 	settle(t, s)
 }
 
-// TestFinal: an error that is not Transient is not tried again, and comes out as it is.
+// TestFinal checks that an error that is not Transient is returned without a retry.
 func TestFinal(t *testing.T) {
 	s := newSource(10)
 	s.act = func(context.Context, int, int64, int64) (io.ReadCloser, error) { return nil, fs.ErrNotExist }
@@ -309,8 +314,8 @@ func TestFinal(t *testing.T) {
 	}
 }
 
-// TestOutageLoad: while a store is down, all that wait together send no more than the budget allows,
-// and none gives up before its time.
+// TestOutageLoad checks that during an outage all waiting reads together send no more requests than
+// the budget permits, and that none gives up early.
 func TestOutageLoad(t *testing.T) {
 	s := newSource(1000)
 	s.act = func(context.Context, int, int64, int64) (io.ReadCloser, error) {
@@ -331,15 +336,16 @@ func TestOutageLoad(t *testing.T) {
 	}
 	start := time.Now()
 	group.Wait()
-	// The first and the last of each, the burst of 2 x 8, and one a second (8/8) for as long as it
-	// took, and one for the rounding.
+	// The first and last requests of each read, the burst of 2 x 8, one per second (8/8), and one
+	// for rounding.
 	most := 2*32 + 16 + int64(time.Since(start).Seconds()) + 1
 	if sent := s.sent.Load(); sent > most {
 		t.Fatalf("%d requests, want at most %d", sent, most)
 	}
 }
 
-// TestRandomFaults reads at random through requests that fail in every way: the bytes are always right.
+// TestRandomFaults reads at random offsets through requests that fail in every way: the bytes are
+// always right.
 func TestRandomFaults(t *testing.T) {
 	s := newSource(1 << 20)
 	var mu sync.Mutex
@@ -389,8 +395,8 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, fmt.Errorf("read tcp: connection reset by peer") }
 
-// TestAdaptiveStalls: once the usual times are known, an answer that does not come, and one that stops, are cut long
-// before the configured minute, which would outlast the test.
+// TestAdaptiveStalls checks that, once the usual latencies are known, late and stopped answers are
+// cancelled long before the configured minute, which would outlast the test.
 func TestAdaptiveStalls(t *testing.T) {
 	s := newSource(10_000)
 	var hang atomic.Int64
@@ -402,7 +408,7 @@ func TestAdaptiveStalls(t *testing.T) {
 		case 2:
 			return io.NopCloser(io.MultiReader(bytes.NewReader(s.data[off:off+1000]), hanging{ctx})), nil
 		}
-		// Several reads, so that there are gaps to learn from.
+		// Read several times, so that there are gaps to learn from.
 		third := n / 3
 		return io.NopCloser(io.MultiReader(s.body(off, third), s.body(off+third, third), s.body(off+2*third, n-2*third))), nil
 	}
@@ -422,7 +428,8 @@ func TestAdaptiveStalls(t *testing.T) {
 	}
 }
 
-// TestShrunk: a server that says a range lies past the end, of an object that was longer before, tells of a change.
+// TestShrunk checks that a server's answer that a range is past the end, of an object that was
+// longer before, is ErrChanged.
 func TestShrunk(t *testing.T) {
 	s := newSource(10_000)
 	o := s.object(ranged.New("test:", quick(), nil))
