@@ -69,14 +69,14 @@ type StreamOptions struct {
 	// Workers fetch and decode; default Options.Workers.
 	Workers int
 	// Requests is how many requests of a remote store are kept in flight. Default: what the store sends, and what the autotuning makes
-	// of it. One that is set stays; it is at most what the store sends, or can be asked to (objstore.Elastic).
+	// of it. One that is set stays; it is at most what the store sends, or can be asked to (objstore.Traits).
 	Requests int
 	// Depth, when not 0, is how many batches are planned, and their pieces asked for, before the consumer takes them, if Memory allows.
 	Depth int
 	// NoAutotune leaves Requests and Depth as they are: by default as many requests as the store sends, and as many batches as Memory
 	// has room for. Otherwise those of the two that are 0 follow what is measured of the store and of the consumer's step: more while
 	// it waits and more helps, fewer where the store asks for less load or the step has no use for them. A store that is
-	// objstore.Elastic may get more requests than it sends by default, out of an eighth of Memory. Order and bytes of batches do not
+	// objstore.Traits with Reserve may get more requests than it sends by default, out of an eighth of Memory. Order and bytes of batches do not
 	// depend on it, nor does Memory.
 	NoAutotune bool
 	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release, and a Next beyond is

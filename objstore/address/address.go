@@ -94,7 +94,7 @@ func openS3(ctx context.Context, rest string, o Options) (objstore.Store, error)
 			on, err = strconv.ParseBool(value)
 			opts.PathStyle = &on
 		default:
-			err = fmt.Errorf("there is no such option; there are %s", strings.Join(s3Options, ", "))
+			err = fmt.Errorf("unknown option; the options are %s", strings.Join(s3Options, ", "))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("objstore: open s3://%s: option %q: %w", place, name, plain(err))

@@ -79,11 +79,11 @@ func TestOpenURL(t *testing.T) {
 	}
 	for addr, want := range map[string]string{
 		"s3://":                                "bucket",
-		"s3://bucket/x?sorcery=secret":         "there is no such option; there are anonymous, endpoint, path_style, profile, region, unchecked",
+		"s3://bucket/x?sorcery=secret":         "unknown option; the options are anonymous, endpoint, path_style, profile, region, unchecked",
 		"s3://bucket/x?anonymous=secret":       "give true or false",
 		"s3://bucket/x?%zz=secret":             "not a list of name=value",
-		"s3://bucket/x?endpoint=u:secret@host": "the endpoint is no URL",
-		"https://":                             "no URL",
+		"s3://bucket/x?endpoint=u:secret@host": "the endpoint is not a URL",
+		"https://":                             "not a URL",
 	} {
 		_, err := address.Open(t.Context(), addr, address.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

@@ -17,7 +17,8 @@
 //
 // # Folder
 //
-//	dir/.shardtool-cache   bytes in use; locked (flock) while files are added and removed, never while one is read
+//	dir/.shardtool-cache   bytes in use; locked (flock) while files are added and removed, never
+//	                       while one is read
 //	dir/.alive             locked shared by every process that has the cache open
 //	dir/tmp/<16 hex>       a file being written, of its full size from the start, locked by its writer
 //	dir/d-<16 hex>/.live   a data set (one address); locked shared by every process that reads it
@@ -48,8 +49,12 @@
 // of the data set that fits. Therefore a range for which there is no room is not cached, and only
 // ranges out of use are evicted:
 //
-//   - those of a data set that no process on this host reads (nobody holds its .live), or of which the only reading process had no object open for ten minutes; the data set that was opened longest ago first;
-//   - within a data set in use, those not read for 1.5 times the longest time between two reads of a range. That time is learned from hits and from a sample of the misses. It frees the ranges of replaced objects and of another split of the epoch. Until it is known, nothing is evicted.
+//   - those of a data set that no process on this host reads (nobody holds its .live), or of which
+//     the only reading process had no object open for ten minutes; the data set that was opened
+//     longest ago first;
+//   - within a data set in use, those not read for 1.5 times the longest time between two reads of
+//     a range. That time is learned from hits and from a sample of the misses. It frees the ranges
+//     of replaced objects and of another split of the epoch. Until it is known, nothing is evicted.
 //
 // The argument does not hold if a host reads another part of the data set in each epoch, or a range
 // twice in one epoch: there the hit rate is lower than the best possible.

@@ -24,7 +24,7 @@ func (c *Cache) cannotWrite(err error) {
 	c.failures.Add(1)
 	c.pause.begin(c.now())
 	c.warned[warnWrite].Do(func() {
-		c.log.Warn("cache: nothing new can be kept for now; reading goes on", slog.String("folder", c.dir),
+		c.log.Warn("cache: nothing new can be kept for now; reads continue", slog.String("folder", c.dir),
 			slog.Any("error", err), slog.String("advice", advice(err)))
 	})
 }
@@ -36,7 +36,7 @@ func (c *Cache) cannotRead(path string, err error) {
 	}
 	c.failures.Add(1)
 	c.warned[warnRead].Do(func() {
-		c.log.Warn("cache: a file cannot be read; reading goes on from the source", slog.String("folder", c.dir),
+		c.log.Warn("cache: a file cannot be read; reads continue from the source", slog.String("folder", c.dir),
 			slog.String("file", path), slog.Any("error", err), slog.String("advice", advice(err)))
 	})
 }

@@ -139,7 +139,8 @@ func TestDirectoryBecomesLink(t *testing.T) {
 	expect(t, store, "moved/old", "old")
 }
 
-// TestLinksInside follows links that stay in the store, and lists files but not directories through them.
+// TestLinksInside follows links that stay in the store, and lists files but not directories through
+// them.
 func TestLinksInside(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)

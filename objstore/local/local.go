@@ -5,7 +5,8 @@
 //
 //	Create   creates dir/.tmp-<16 hex> exclusively and locks it
 //	Write    writes to that file
-//	Commit   sets the time; syncs; locks dir/.shardtool.lock; checks the condition; renames; syncs dir; unlocks
+//	Commit   sets the time and syncs; locks dir/.shardtool.lock; checks the condition; renames;
+//	         syncs dir; unlocks
 //
 // So an object is absent, or the old one, or the new one, complete and durable. A process that dies
 // leaves at most a temporary file, which List never shows and [Store.Sweep] removes; the kernel

@@ -105,7 +105,7 @@ func (s *Store) head(ctx context.Context, op, key string) (described, error) {
 	s.found.Store(true)
 	size := aws.ToInt64(out.ContentLength)
 	if out.ContentLength == nil || size < 0 {
-		return described{}, errors.New("the server does not say how large the object is; use one that sends Content-Length")
+		return described{}, errors.New("the server does not report the size of the object; use one that sends Content-Length")
 	}
 	tag := plainTag(out.ETag)
 	return described{

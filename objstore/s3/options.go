@@ -103,7 +103,7 @@ func checkEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("the endpoint is no URL; give one like https://host:port")
+		return errors.New("the endpoint is not a URL; give one like https://host:port")
 	case u.User != nil:
 		return errors.New("the endpoint has a user or password in it; give credentials by the environment or a profile")
 	case u.RawQuery != "" || u.Fragment != "":

@@ -10,8 +10,10 @@
 // # Writing
 //
 //	Create   sends nothing
-//	Write    sends the parts of a multipart upload, in parallel, as they fill; keeps the last bytes in memory
-//	Commit   sends one PutObject or CompleteMultipartUpload, with If-None-Match or If-Match if requested
+//	Write    sends the parts of a multipart upload in parallel, as they fill; keeps the last bytes
+//	         in memory
+//	Commit   sends one PutObject or CompleteMultipartUpload, with If-None-Match or If-Match if
+//	         requested
 //
 // An upload has a random tag in its metadata. If the answer to a commit is lost, or a retry is
 // refused because the object exists, the tag shows whose object it is. A server that ignores the

@@ -1,10 +1,7 @@
-// Command bench measures package objstore/s3 in one run against a bare parallel client of ranged GETs, which checks and
-// retries nothing, and against the SDK's transfermanager, all at equal concurrency, over versitygw on the loopback
-// interface and a proxy that delays, throttles and breaks answers. Every figure is a ratio of things measured in turn.
-//
-//	go run ./bench                          everything
-//	go run ./bench -run throttled,loopback  some groups
-//	go run ./bench -mib 256                 fewer bytes, for a quick look
+// Command bench compares package objstore/s3 in one run with a bare parallel client of ranged GETs,
+// which neither verifies nor retries, and with the SDK's transfermanager, all at equal concurrency,
+// over versitygw on the loopback interface and a proxy that delays, throttles and breaks answers.
+// Every figure is a ratio of measurements made in turn.
 package main
 
 import (

@@ -30,7 +30,8 @@ type Object struct {
 	known bool
 }
 
-// Open returns a handle. It sends no request: a missing object is an error of the first read or Info.
+// Open returns a handle. It sends no request: a missing object is an error of the first read or
+// Info.
 func (r *Reader) Open(name string, get Getter, stat Stater) *Object {
 	life, end := context.WithCancelCause(context.Background())
 	return &Object{r: r, name: name, get: get, stat: stat, life: life, end: end}
@@ -94,8 +95,8 @@ func (o *Object) describe(ctx context.Context) (Meta, error) {
 	return meta, nil
 }
 
-// ReadAt fills p with the bytes from off on, or fails. It splits a range that is larger than a part into
-// equal parts and reads them in parallel, as far as the limiter permits.
+// ReadAt fills p with the bytes from off on, or fails. It splits a range that is larger than a part
+// into equal parts and reads them in parallel, as far as the limiter permits.
 func (o *Object) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return o.r.fail("get", o.name, o.readAt(ctx, p, off))
 }
@@ -246,7 +247,7 @@ func (o *Object) pin(meta Meta) error {
 		return errors.New("the answer has no ETag, so a replaced object would not be noticed; " +
 			"serve it from a store that sends one")
 	case meta.Size < 0:
-		return fmt.Errorf("the answer says the object has %d bytes", meta.Size)
+		return fmt.Errorf("the answer gives the object a size of %d bytes", meta.Size)
 	case !o.known:
 		o.meta, o.known = meta, true
 	case meta.ETag != o.meta.ETag || meta.Size != o.meta.Size:

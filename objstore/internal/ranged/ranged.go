@@ -96,8 +96,8 @@ type Reader struct {
 	outage  outage
 }
 
-// New returns the Reader of a store. store is the store's address, for errors. log receives a warning
-// when an outage lasts; it may be nil.
+// New returns the Reader of a store. store is the store's address, for errors. log receives a
+// warning when an outage lasts; it may be nil.
 func New(store string, opts objstore.ReadOptions, log *slog.Logger) *Reader {
 	opts = withDefaults(opts)
 	r := &Reader{
@@ -118,7 +118,7 @@ func New(store string, opts objstore.ReadOptions, log *slog.Logger) *Reader {
 	return r
 }
 
-// Extra returns the number of hedges that may be in flight beside so many requests.
+// Extra returns how many hedges may be in flight in addition to a number of requests.
 func Extra(concurrency int) int { return (concurrency + 7) / 8 }
 
 // Stat describes an object.
