@@ -75,8 +75,8 @@ type StreamOptions struct {
 	Depth int
 	// NoAutotune leaves Requests and Depth as they are: by default as many requests as the store sends, and as many batches as Memory
 	// has room for. Otherwise those of the two that are 0 follow what is measured of the store and of the consumer's step: more while
-	// it waits and more helps, fewer where the store asks for less load or the step has no use for them. A store that is
-	// objstore.Traits with Reserve may get more requests than it sends by default, out of an eighth of Memory. Order and bytes of batches do not
+	// it waits and more helps, fewer where the store asks for less load or the step has no use for them. A store with
+	// Reserve (objstore.Traits) may get more requests than it sends by default, out of an eighth of Memory. Order and bytes of batches do not
 	// depend on it, nor does Memory.
 	NoAutotune bool
 	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release, and a Next beyond is

@@ -114,7 +114,7 @@ func (s *Store) send(ctx context.Context, method, name string, header http.Heade
 	u.Path, u.RawPath = s.base.Path+name, base+escaped.String()
 	request, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: no URL can be made of it", objstore.ErrName)
+		return nil, fmt.Errorf("%w: it cannot be part of a URL", objstore.ErrName)
 	}
 	for _, from := range []http.Header{s.header, header} {
 		for key, values := range from {

@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"syscall"
@@ -149,5 +150,28 @@ func TestLostAnswer(t *testing.T) {
 	}
 	if _, err := inner.Stat(t.Context(), "a"); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
+	}
+}
+
+// capable is a store with all traits.
+type capable struct{ *mem.Store }
+
+func (c capable) Traits() objstore.Traits {
+	return objstore.Traits{
+		Requests: 4, MostRequests: 8,
+		Reserve: func(int) func() { return func() {} },
+		OpenAs:  func(ctx context.Context, name, _ string) (objstore.Object, error) { return c.Open(ctx, name) },
+	}
+}
+
+// TestFaultyTraits checks that a Faulty store keeps the number of requests and offers no way around
+// its fault.
+func TestFaultyTraits(t *testing.T) {
+	traits := objstore.TraitsOf(storetest.NewFaulty(capable{mem.New()}, storetest.Fault{}))
+	if traits.Requests != 4 || traits.MostRequests != 8 || traits.Reserve == nil || traits.OpenAs != nil {
+		t.Errorf("%+v", traits)
+	}
+	if traits = objstore.TraitsOf(storetest.NewFaulty(mem.New(), storetest.Fault{})); traits.Remote() || traits.Reserve != nil {
+		t.Errorf("over a store in memory: %+v", traits)
 	}
 }
