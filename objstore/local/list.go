@@ -146,10 +146,3 @@ func sortKey(entry fs.DirEntry) string {
 func overlap(dir, prefix string) bool {
 	return strings.HasPrefix(dir, prefix) || strings.HasPrefix(prefix, dir)
 }
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}

@@ -233,22 +233,3 @@ func checkRegular(fi fs.FileInfo) error {
 	}
 	return fmt.Errorf("it is not a regular file (%s)", fi.Mode().Type())
 }
-
-// readError converts the errors for paths that cannot hold an object to those of a flat store, and
-// explains those of package os.
-func readError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("a file stands where a directory would be: %w", fs.ErrNotExist)
-	case escapes(err):
-		return errors.New("a symbolic link on its path leads out of the store, which is not followed; " +
-			"open the directory it leads to, or copy the file in")
-	}
-	return err
-}
-
-// escapes recognises os.errPathEscapes, which is not exported. A test checks the text against the
-// Go release in use.
-func escapes(err error) bool { return strings.HasSuffix(err.Error(), "path escapes from parent") }

@@ -56,15 +56,6 @@ func waitLock(ctx context.Context, root *os.Root, name string) (file *os.File, e
 // firstPause and longestPause bound the pauses between two attempts to take a lock.
 const firstPause, longestPause = 200 * time.Microsecond, 10 * time.Millisecond
 
-// noLocks adds advice for file systems without locks.
-func noLocks(err error) error {
-	if errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("this file system has no locks, which a safe put needs "+
-			"(Lustre: mount with -o flock; NFS: without nolock); write elsewhere: %w", err)
-	}
-	return err
-}
-
 // openLock opens the lock file and creates it for everybody who may write to the directory. Another
 // user's file may be read-only, which suffices for a lock on everything but NFS.
 func openLock(root *os.Root, name string) (*os.File, error) {

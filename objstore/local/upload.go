@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"syscall"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -228,15 +227,3 @@ func (u *upload) release() {
 }
 
 func (u *upload) fail(err error) error { return u.store.fail("put", u.name, err) }
-
-// writeError explains what prevents the creation of a file.
-func writeError(err error) error {
-	switch {
-	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EEXIST):
-		return fmt.Errorf("an object stands where a directory is needed: %w", err)
-	case escapes(err):
-		return errors.New("a symbolic link on its path leads out of the store, which is not followed; " +
-			"write to the directory it leads to")
-	}
-	return err
-}
