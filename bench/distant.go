@@ -25,10 +25,16 @@ type distant struct {
 	began time.Time
 }
 
-func (d *distant) Requests() int     { return 64 }
-func (d *distant) MostRequests() int { return 256 }
+func (d *distant) Traits() objstore.Traits {
+	return objstore.Traits{Requests: 64, MostRequests: 256, Reserve: d.reserve}
+}
 
-func (d *distant) Allow(delta int) {
+func (d *distant) reserve(n int) (release func()) {
+	d.allow(n)
+	return func() { d.allow(-n) }
+}
+
+func (d *distant) allow(delta int) {
 	d.mu.Lock()
 	d.allowed += delta
 	d.mu.Unlock()

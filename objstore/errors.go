@@ -9,31 +9,32 @@ import (
 	"syscall"
 )
 
-// ErrTooLarge: the object is larger than the caller allows.
+// ErrTooLarge reports an object that is larger than the caller allows.
 var ErrTooLarge = errors.New("object is larger than allowed")
 
-// ErrNoList: the store cannot list its objects; those whose names are known can be read all the same.
+// ErrNoList reports a store that cannot list its objects. Objects whose names are known can still
+// be read.
 var ErrNoList = errors.New("store cannot list its objects")
 
-// ErrNoRanges: the server answers a request for a part of an object with something else. No object
-// can be read by ranges then, whatever its bytes.
+// ErrNoRanges reports a server that does not answer a range request with that range. None of its
+// objects can be read.
 var ErrNoRanges = errors.New("the server ignores Range")
 
-// Error is what every store returns: which operation failed on which object of which store, and why.
+// Error is the error of a store: the operation, the object, the store and the cause.
 type Error struct {
-	// Op is what was asked: get, stat, put, list or delete.
+	// Op is the operation: get, stat, put, list, delete, lock, sweep or open.
 	Op string
-	// Store is the store's address, as its String method gives it.
+	// Store is the store's address, as returned by its String method.
 	Store string
-	// Name is the object, or the prefix of a list; it may be empty then.
+	// Name is the object's name, or the prefix of a list. It is empty where no object is concerned.
 	Name string
-	// Err is the cause. It is never nil.
+	// Err is the cause, never nil.
 	Err error
 }
 
-// NewError builds the Error of one failed operation. It returns nil for a nil cause and leaves a cause that wraps
-// an [*Error] already as it is. The path that package os puts into its errors is dropped, since Store and Name say it
-// better, and a read-only file system is [ErrReadOnly] too.
+// NewError returns the Error of a failed operation, or nil if cause is nil. It returns a cause that
+// wraps an [*Error] unchanged. It removes the path that package os adds, which store and name give
+// already. The error of a read-only file system also matches [ErrReadOnly].
 func NewError(op, store, name string, cause error) error {
 	if cause == nil {
 		return nil
@@ -48,7 +49,7 @@ func NewError(op, store, name string, cause error) error {
 	return &Error{Op: op, Store: store, Name: name, Err: cause}
 }
 
-// Error gives one line: operation, object, store, cause, and what to do about it where that is known.
+// Error returns one line: operation, object, store, cause, and advice where there is some.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("objstore: ")
@@ -68,22 +69,22 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Exhausted reports whether an error means that the process or the machine has run out of
-// descriptors or memory. It says nothing about the object.
+// Exhausted reports whether err means that the process or the machine ran out of file descriptors
+// or memory, which tells nothing about the object.
 func Exhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS)
 }
 
-// readOnlyError makes EROFS answer to ErrReadOnly without saying the same thing twice.
+// readOnlyError makes EROFS match ErrReadOnly without repeating it in the text.
 type readOnlyError struct{ error }
 
 func (e *readOnlyError) Is(target error) bool { return target == ErrReadOnly }
 func (e *readOnlyError) Unwrap() error        { return e.error }
 
-// withoutPath takes off the wrappers of package os, which repeat the call and the path.
+// withoutPath removes the wrappers of package os, which repeat the operation and the path.
 func withoutPath(err error) error {
 	switch e := err.(type) {
 	case *fs.PathError:
@@ -118,7 +119,8 @@ func advice(err error) string {
 	return ""
 }
 
-// quoted leaves plain text as it is, and quotes what would blur or break the line: names may hold spaces and newlines.
+// quoted returns plain text unchanged and quotes text that would blur or break the line: names may
+// contain spaces and newlines.
 func quoted(s string) string {
 	q := strconv.Quote(s)
 	if len(q) == len(s)+2 && q[1:len(q)-1] == s && !strings.ContainsAny(s, " ") {

@@ -51,7 +51,7 @@ func TestErrorIs(t *testing.T) {
 	if errors.Is(err, ErrChanged) || errors.Is(NewError("put", "s", "n", syscall.EACCES), ErrReadOnly) {
 		t.Error("errors are told apart wrongly")
 	}
-	// Told once where it happened, an error is not told again.
+	// An error that was wrapped where it occurred is not wrapped again.
 	outer := fmt.Errorf("shard 3: %w", err)
 	if again := NewError("get", "other", "m", outer); again != outer {
 		t.Error(again)

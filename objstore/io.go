@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// ReadAll reads one whole object of at most max bytes. A larger one is refused with [ErrTooLarge] before anything is
-// read; what is allocated is the object's size, once. The Info is that of the version read.
+// ReadAll reads an entire object of at most max bytes. It refuses a larger one with [ErrTooLarge]
+// before it allocates or reads anything. The Info describes the version read.
 func ReadAll(ctx context.Context, store Store, name string, max int64) (data []byte, info Info, err error) {
 	object, err := store.Open(ctx, name)
 	if err != nil {
@@ -33,15 +33,15 @@ func ReadAll(ctx context.Context, store Store, name string, max int64) (data []b
 	return data, info, nil
 }
 
-// Put creates one object from data, under the same contract as [Store.Create] and [Upload.Commit]: on error nothing is
-// visible under the name that was not there before.
+// Put creates one object from data. It has the contract of [Store.Create] and [Upload.Commit]:
+// after an error the name refers to what it referred to before.
 func Put(ctx context.Context, store Store, name string, data []byte, cond Condition) (Info, error) {
 	upload, err := store.Create(ctx, name, cond)
 	if err != nil {
 		return Info{}, err
 	}
 	if _, err := upload.Write(data); err != nil {
-		// The first failure is the one to report; Abort can only fail to remove what nobody sees.
+		// Report the first failure. Abort can only fail to remove invisible bytes.
 		_ = upload.Abort()
 		return Info{}, err
 	}

@@ -44,8 +44,8 @@ func TestReadAllAndPut(t *testing.T) {
 	}
 }
 
-// TestEveryFault fails each operation of a put and a read in each way. The object is then absent or whole, and where the
-// failure came before the commit took effect it is absent.
+// TestEveryFault fails each operation of a put and a read in each way. The object is then absent or
+// complete, and absent if the failure preceded the effect of the commit.
 func TestEveryFault(t *testing.T) {
 	want := []byte("whole")
 	for name, fault := range map[string]storetest.Fault{

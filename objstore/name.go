@@ -5,15 +5,16 @@ import (
 	"strings"
 )
 
-// MaxNameLen is the longest name a store accepts, in bytes. It is S3's limit on a key.
+// MaxNameLen is the length in bytes of the longest name that a store accepts, which is the limit of
+// S3.
 const MaxNameLen = 1024
 
-// CheckName reports whether name is one a store accepts: nil, or an error that wraps [ErrName] and says which rule is
-// broken. The name itself is not in the message; callers add it with their position.
+// CheckName returns nil if a store accepts name, or an error that wraps [ErrName] and states the
+// rule that is broken. The error does not contain the name.
 //
-// Bytes other than backslash and NUL are free: spaces, newlines and bytes that are not UTF-8 are accepted here. A store
-// whose medium cannot hold such a name (S3 wants UTF-8, a file system at most 255 bytes an element) refuses it with
-// ErrName as well.
+// All bytes except backslash and NUL are accepted, including spaces, newlines and invalid UTF-8. A
+// store that cannot hold such a name refuses it with ErrName: S3 requires UTF-8, and file systems
+// limit an element to 255 bytes.
 func CheckName(name string) error {
 	switch {
 	case name == "":

@@ -35,7 +35,7 @@ func TestCheckName(t *testing.T) {
 	}
 }
 
-// FuzzCheckName holds the rule against the standard library's for paths, which differs in few known ways.
+// FuzzCheckName compares the rule with that of fs.ValidPath, which differs in a few known ways.
 func FuzzCheckName(f *testing.F) {
 	for _, name := range []string{"", "a", "a/b", "/", "..", "a/../b", `a\b`, "a\x00b", "\xff/b", ".", "a/.", "new\nline"} {
 		f.Add(name)
@@ -45,7 +45,7 @@ func FuzzCheckName(f *testing.F) {
 		if err != nil && !errors.Is(err, ErrName) {
 			t.Fatalf("%q: %v is no ErrName", name, err)
 		}
-		// fs.ValidPath wants UTF-8 and takes "."; it has no other limits.
+		// fs.ValidPath requires UTF-8 and accepts "."; it has no other limits.
 		path := strings.ToValidUTF8(name, "?")
 		want := fs.ValidPath(path) && path != "." && len(name) <= MaxNameLen && !strings.ContainsAny(name, "\\\x00")
 		if (err == nil) != want {

@@ -1,27 +1,32 @@
-// Package objstore is the storage a data set lives in: named, immutable objects of bytes, put whole or not at all.
+// Package objstore stores data sets as named, immutable objects, each written completely or not at
+// all.
 //
-// A [Store] is a flat name space with one prefix. Objects are written once by [Store.Create], whose commit is atomic and
-// may be conditional, and read by ranges through an [Object]. The package knows nothing of shards: what the bytes mean is
-// the business of package format.
+// A [Store] is a flat name space under one address. [Store.Create] writes an object once; its
+// commit is atomic and may be conditional. An [Object] reads ranges of it. The package does not
+// know what the bytes mean; see package format. Stores are:
 //
-//	local  a directory; Create writes a temporary file, syncs it, renames it, syncs the directory
+//	local  a directory; a commit syncs a temporary file, renames it and syncs the directory
 //	mem    a map, for tests
-//	s3     a bucket of S3, or of a server that speaks its protocol
-//	http   objects behind a web server, to read
-//	cache  a folder on local disk between a reader and any of them
+//	s3     a bucket of S3 or of a compatible server
+//	http   files of a web server, read only
+//	cache  a local folder in front of one of the others
 //
-// Package storetest holds the suite every Store passes, and a store that fails its k-th operation.
+// A store may offer more than these methods, such as locks: see [Traits]. Package storetest holds
+// the test suite that every Store passes, and a Store that fails its k-th operation.
 //
 // # Names
 //
-// A name is a slash-separated relative path of at most 1,024 bytes: no empty, "." or ".." element, no backslash, no NUL.
-// [CheckName] says so; every method refuses other names with [ErrName].
+// A name is a slash-separated relative path of at most 1,024 bytes. It has no empty, "." or ".."
+// element, no backslash and no NUL; see [CheckName]. Every method refuses other names with
+// [ErrName].
 //
 // # Errors
 //
-// A missing object is an error that wraps [io/fs.ErrNotExist]. A read past the end wraps [io.ErrUnexpectedEOF]: no method
-// returns part of a range. A condition that does not hold at commit is [ErrExists] (IfNoneMatch) or [ErrChanged] (IfMatch);
-// an object replaced while it is open is ErrChanged too. Every error names the object and the operation.
+// Every error of a Store is an [*Error], which names the operation and the object. The error for a missing
+// object wraps [io/fs.ErrNotExist]. No method returns part of a range: a read past the end wraps
+// [io.ErrUnexpectedEOF]. A commit whose condition does not hold fails with [ErrExists]
+// (IfNoneMatch) or [ErrChanged] (IfMatch). ErrChanged also reports an object that was replaced
+// while it was open.
 package objstore
 
 import (
@@ -32,17 +37,18 @@ import (
 	"time"
 )
 
-// Errors a caller branches on. They are wrapped: use errors.Is.
+// Errors that callers test for with errors.Is.
 var (
-	// ErrExists: Create with IfNoneMatch found an object of that name.
+	// ErrExists reports that Create with IfNoneMatch found an object of that name.
 	ErrExists = errors.New("object already exists")
-	// ErrChanged: the object is not the one expected, by IfMatch or since it was opened.
+	// ErrChanged reports that the object is not the version expected: the one of IfMatch, or the
+	// one that was opened.
 	ErrChanged = errors.New("object was replaced by another writer")
-	// ErrName: the name is not one a store accepts.
+	// ErrName reports a name that the store does not accept.
 	ErrName = errors.New("invalid object name")
-	// ErrBusy: others hold the lock that was to be taken alone.
+	// ErrBusy reports that other processes hold a lock that was requested exclusively.
 	ErrBusy = errors.New("in use")
-	// ErrReadOnly: the store takes no writes.
+	// ErrReadOnly reports that the store cannot be written.
 	ErrReadOnly = errors.New("store is read-only")
 )
 
@@ -52,89 +58,61 @@ type Info struct {
 	Name string
 	// Size is in bytes.
 	Size int64
-	// ETag identifies this version of the object within its store: two objects put one after the other under one name
-	// have different tags. It says nothing of the content.
+	// ETag identifies this version of the object within its store: two objects put one after the
+	// other under one name have different ETags. It need not depend on the content.
 	ETag string
-	// ModTime is when the object was put, by the store's clock.
+	// ModTime is the time of the put, by the store's clock.
 	ModTime time.Time
 }
 
-// Condition restricts a commit. The zero value puts unconditionally.
+// Condition makes a commit conditional. The zero value commits unconditionally.
 type Condition struct {
-	// IfNoneMatch commits only when no object of that name exists; otherwise ErrExists.
+	// IfNoneMatch requires that no object of that name exists. Otherwise Commit returns ErrExists.
 	IfNoneMatch bool
-	// IfMatch, when not empty, commits only when the object's ETag is this one; otherwise ErrChanged (also when there is
-	// no such object).
+	// IfMatch, if not empty, requires that the object exists and has this ETag. Otherwise Commit
+	// returns ErrChanged.
 	IfMatch string
 }
 
-// Store is a flat space of immutable objects. All methods may be called from many goroutines.
+// Store is a flat name space of immutable objects. Its methods may be called from many goroutines.
 type Store interface {
-	// Open returns a handle to read an object. The handle stays on the version that was there at Open or at the first
-	// read: it returns that version's bytes or ErrChanged, never a mixture.
+	// Open returns a handle to read an object. The handle is pinned to one version, the one at Open
+	// or at the first read. It returns the bytes of that version or ErrChanged, never a mixture.
 	Open(ctx context.Context, name string) (Object, error)
 	// Stat describes an object without reading it.
 	Stat(ctx context.Context, name string) (Info, error)
-	// Create begins a new object. Nothing is visible under the name until Commit succeeds.
+	// Create begins a new object. It is invisible until Commit succeeds.
 	Create(ctx context.Context, name string, cond Condition) (Upload, error)
-	// List yields the objects whose names begin with prefix, in ascending byte order of names. Temporary files of
-	// unfinished uploads are not listed.
+	// List yields the objects whose names begin with prefix, in ascending byte order of names. It
+	// leaves out temporary files of unfinished uploads.
 	List(ctx context.Context, prefix string) iter.Seq2[Info, error]
-	// Delete removes an object. Removing one that is not there is no error.
+	// Delete removes an object. Deleting a missing object is not an error.
 	Delete(ctx context.Context, name string) error
-	// String is the store's address as a user would write it, without secrets.
+	// String returns the store's address as a user would write it, without secrets.
 	String() string
 }
 
-// Locker is a Store that those who write to it can lock: many share it while they add objects, and
-// one alone removes objects that nothing refers to. It is advisory, readers never take it, and it
-// ends with the process that holds it.
-type Locker interface {
-	Store
-	// Share takes the lock together with others who share it, and waits while someone holds it
-	// alone. who describes the holder to those it keeps out.
-	Share(ctx context.Context, who string) (release func(), err error)
-	// Exclude takes the lock alone. It does not wait: while others hold the lock the error wraps
-	// ErrBusy and names them. Where the store has no place yet, and so no objects, it is
-	// fs.ErrNotExist.
-	Exclude(ctx context.Context, who string) (release func(), err error)
-}
-
-// Remote is a Store whose requests take time: readers keep Requests of them in flight.
-type Remote interface {
-	Store
-	// Requests is how many requests the store sends at once; more wait their turn inside it. It never changes.
-	Requests() int
-}
-
-// Elastic is a Remote that sends more requests at once where its users ask for them: those who measure what they are good for.
-type Elastic interface {
-	Remote
-	// MostRequests is how many requests it sends at once at most, whoever asks; at least Requests. It never changes.
-	MostRequests() int
-	// Allow lets it send so many more at once than before, up to MostRequests, or so many fewer, down to Requests. What users ask for
-	// adds up, so each gives back what it was allowed. It may be called from many goroutines and does not wait.
-	Allow(delta int)
-}
-
-// Object reads one version of one object. ReadAt may be called from many goroutines; Close ends all of them.
+// Object reads one version of one object. ReadAt may be called from many goroutines. Close makes
+// current and later reads fail.
 type Object interface {
-	// ReadAt fills p with the bytes from off on, or fails: a range that ends past the object wraps io.ErrUnexpectedEOF,
-	// and p then holds nothing of use.
+	// ReadAt fills p with the bytes from off on. A range that ends past the object fails with an
+	// error that wraps io.ErrUnexpectedEOF. After an error the contents of p are undefined.
 	ReadAt(ctx context.Context, p []byte, off int64) error
-	// Info describes the version this handle reads.
+	// Info describes the version that the handle reads.
 	Info(ctx context.Context) (Info, error)
-	// Close frees the handle. Reading afterwards is an error.
+	// Close releases the handle.
 	Close() error
 }
 
-// Upload is an object being written: bytes in order, then Commit or Abort. It is for one goroutine.
+// Upload writes one object: the bytes in order, then Commit or Abort. Only one goroutine may use
+// it.
 type Upload interface {
 	io.Writer
-	// Commit makes the object visible, whole and durable, if the condition of Create holds at that moment. On error
-	// nothing is visible under the name that was not there before, and the upload is over: Abort is then a no-op.
+	// Commit makes the object visible, complete and durable, if the condition of Create holds at
+	// that moment. If it fails, the name refers to what it referred to before. Either way the
+	// upload has ended, and Abort does nothing.
 	Commit(ctx context.Context) (Info, error)
-	// Abort drops the upload and what it stored. It is safe after Commit, where it does nothing, and works when the
-	// context of Create has ended.
+	// Abort discards the upload and its bytes. It works after the context of Create has ended.
+	// After Commit it does nothing.
 	Abort() error
 }

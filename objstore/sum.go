@@ -8,24 +8,23 @@ import (
 	"hash"
 )
 
-// ErrChecksum: the bytes read are not those that the store has a checksum of.
+// ErrChecksum reports that the bytes read do not match the store's checksum.
 var ErrChecksum = errors.New("the bytes read do not match the store's checksum")
 
-// Sum is a checksum that a store keeps of all bytes of an object, in order.
+// Sum is a checksum over all bytes of an object, kept by its store.
 type Sum struct {
-	// Name is the algorithm's, for people.
+	// Name is the name of the algorithm, for messages.
 	Name string
-	// Want is the value that the store gives.
+	// Want is the store's value.
 	Want []byte
-	// New begins the computation of such a value.
+	// New returns a hash that computes such a value.
 	New func() hash.Hash
-	// Advice, where not empty, is what else than other bytes may be the cause of a mismatch, and
-	// what to do about it.
+	// Advice, if not empty, names another possible cause of a mismatch and what to do about it.
 	Advice string
 }
 
-// Check returns an error that wraps [ErrChecksum] when h, which was made by New and has seen all
-// bytes, has another value.
+// Check compares the value of h, a hash returned by New that has seen all bytes. On a mismatch it
+// returns an error that wraps [ErrChecksum].
 func (s *Sum) Check(h hash.Hash) error {
 	got := h.Sum(nil)
 	if bytes.Equal(got, s.Want) {
@@ -38,17 +37,13 @@ func (s *Sum) Check(h hash.Hash) error {
 	return err
 }
 
-// Summed is an Object whose store may keep a checksum of its bytes.
-type Summed interface {
-	Object
-	// Sum returns the checksum of the version that the handle reads, and nil where there is none
-	// that can be compared. It may take requests.
-	Sum(ctx context.Context) (*Sum, error)
-}
-
-// SumOf is the checksum of an object's bytes, nil where its store keeps none.
+// SumOf returns the checksum of the version that o reads, or nil if its store keeps none that can be
+// compared. It may send requests. An object declares its checksum with a method
+// Sum(context.Context) (*Sum, error).
 func SumOf(ctx context.Context, o Object) (*Sum, error) {
-	if summed, ok := o.(Summed); ok {
+	if summed, ok := o.(interface {
+		Sum(ctx context.Context) (*Sum, error)
+	}); ok {
 		return summed.Sum(ctx)
 	}
 	return nil, nil

@@ -2,40 +2,42 @@ package objstore
 
 import "context"
 
-// Phase is something that a read may be doing at a moment. A read that says nothing is at its source.
+// Phase is an activity of a read. A read that is in no phase is waiting for its source.
 type Phase int
 
 const (
-	// PhaseRequest: a request is under way, from its sending to its last byte.
+	// PhaseRequest is a request in flight, from its first byte sent to its last byte received.
 	PhaseRequest Phase = iota
-	// PhaseTurn: the read waits until the store sends its request, because as many are in flight as may be.
+	// PhaseTurn is the wait in the store's queue while the maximum number of requests is in flight.
 	PhaseTurn
-	// PhasePause: the read waits before it asks again, because the store asked for less load, failed or broke off.
+	// PhasePause is the wait before a retry, after the store was overloaded, failed or broke off an
+	// answer.
 	PhasePause
-	// PhaseThrottled: that pause, where an answer asked for less load.
+	// PhaseThrottled is a PhasePause after an answer that asked for less load. Both phases are
+	// traced.
 	PhaseThrottled
-	// PhaseCache: the read uses a cache on local disk.
+	// PhaseCache is an access to the cache on local disk.
 	PhaseCache
-	// Phases is how many there are.
+	// Phases is the number of phases.
 	Phases
 )
 
-// Tracer is told what reads do. It is called from the goroutines of a read, several at once where one is sent in parts, and must
-// return soon.
+// Tracer observes reads. Goroutines of a read call it, several at once if the read is split into
+// parts. It must return quickly.
 type Tracer interface {
-	// Trace says that one more part of a read is in a phase (+1), or one less (-1). At the end of a read all are back at what they
-	// were.
+	// Trace adds delta to the number of parts of a read in phase p. At the end of the read every
+	// number is what it was at the start.
 	Trace(p Phase, delta int32)
 }
 
 type tracerKey struct{}
 
-// WithTracer returns a context whose reads tell t what they do.
+// WithTracer returns a context whose reads call t.
 func WithTracer(ctx context.Context, t Tracer) context.Context {
 	return context.WithValue(ctx, tracerKey{}, t)
 }
 
-// Trace is for stores: it tells the context's tracer, if there is one.
+// Trace calls the tracer of ctx, if there is one. Stores call it.
 func Trace(ctx context.Context, p Phase, delta int32) {
 	if t, ok := ctx.Value(tracerKey{}).(Tracer); ok {
 		t.Trace(p, delta)

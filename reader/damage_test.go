@@ -118,7 +118,7 @@ func (f *follower) untilFails(t testing.TB) error {
 // remoteStore makes a store one whose requests take time.
 type remoteStore struct{ objstore.Store }
 
-func (remoteStore) Requests() int { return 4 }
+func (remoteStore) Traits() objstore.Traits { return objstore.Traits{Requests: 4} }
 
 // TestFlippedOnce turns a bit in the first answer of every range of every object: all ways to read
 // deliver the right bytes, and Verify says that a second read was another.

@@ -21,7 +21,7 @@ type Options struct {
 	// Generation picks a generation by the 16 hexadecimal digits in its tables' name. Empty: what manifest.json names.
 	Generation string
 	// Workers is how many goroutines fetch, check and decode for one iteration. 0: runtime.GOMAXPROCS(0), which follows
-	// the CPU affinity and the cgroup's limit. Of a remote store (objstore.Remote) as many requests are in flight as it asks
+	// the CPU affinity and the cgroup's limit. Of a remote store (objstore.Traits) as many requests are in flight as it asks
 	// for, and Workers of their answers are checked and decoded at a time.
 	Workers int
 	// Memory is the budget in bytes of one iteration for blocks, stored and decoded, and once more for all random reads

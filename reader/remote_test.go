@@ -29,7 +29,7 @@ type far struct {
 
 var errDown = errors.New("the network is down")
 
-func (f *far) Requests() int { return f.requests }
+func (f *far) Traits() objstore.Traits { return objstore.Traits{Requests: f.requests} }
 
 func (f *far) Open(ctx context.Context, name string) (objstore.Object, error) {
 	o, err := f.Store.Open(ctx, name)

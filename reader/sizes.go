@@ -185,19 +185,16 @@ func requests(store objstore.Store, sends, want int) int {
 	if want == 0 || sends == 0 {
 		return sends
 	}
-	if elastic, ok := store.(objstore.Elastic); ok {
-		sends = max(sends, elastic.MostRequests())
-	}
-	return min(sends, want)
+	return min(max(sends, objstore.TraitsOf(store).MostRequests), want)
 }
 
 // mostRequests returns how many requests tuning may reach: more than at first where an eighth of the
 // memory holds their bytes.
 func mostRequests(store objstore.Store, requests int, memory int64, stored float64) int {
-	elastic, ok := store.(objstore.Elastic)
-	if !ok {
+	traits := objstore.TraitsOf(store)
+	if traits.Reserve == nil {
 		return requests
 	}
 	fit := int(min(float64(memory/8)/(stored+requestCost), 1<<20))
-	return min(max(fit, requests), max(elastic.MostRequests(), requests))
+	return min(max(fit, requests), max(traits.MostRequests, requests))
 }

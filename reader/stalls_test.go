@@ -90,7 +90,7 @@ func refusing(t *testing.T, store objstore.Store) objstore.Store {
 		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
 	}))
 	t.Cleanup(server.Close)
-	out, err := httpstore.New(server.URL, httpstore.Options{Concurrency: 8, BackoffMin: 40 * time.Millisecond})
+	out, err := httpstore.New(server.URL, httpstore.Options{ReadOptions: objstore.ReadOptions{Concurrency: 8, BackoffMin: 40 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}

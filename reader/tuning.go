@@ -52,30 +52,38 @@ func (s *Stream) tune() {
 
 // asked is a store that sends more requests where it is asked to.
 type asked struct {
-	objstore.Elastic
-	sends int // requests that it sends anyway
-	extra int // requests granted for this stream
+	reserve func(n int) (release func())
+	sends   int    // requests that it sends anyway
+	extra   int    // requests reserved for this stream
+	release func() // of the reservation; nil for none
 }
 
 func elastics(inputs []*input) (stores []asked) {
 	for _, in := range inputs {
 		if in.share > 0 {
-			if e, ok := in.source.Store.(objstore.Elastic); ok {
-				stores = append(stores, asked{Elastic: e, sends: in.source.Requests()})
+			if reserve := objstore.TraitsOf(in.source.Store).Reserve; reserve != nil {
+				stores = append(stores, asked{reserve: reserve, sends: in.source.Requests()})
 			}
 		}
 	}
 	return stores
 }
 
-// ask has elastic stores send so many requests for this stream, where that is more than they send
-// anyway. The requests may all be of one source.
+// ask reserves the requests that this stream needs beyond those that each store sends anyway, in
+// place of the earlier reservations. The requests may all be of one source.
 func (t *tuning) ask(requests int) {
 	for i := range t.stores {
 		e := &t.stores[i]
-		if extra := max(requests-e.sends, 0); extra != e.extra {
-			e.Allow(extra - e.extra)
-			e.extra = extra
+		extra := max(requests-e.sends, 0)
+		if extra == e.extra {
+			continue
+		}
+		if e.release != nil {
+			e.release()
+			e.release = nil
+		}
+		if e.extra = extra; extra > 0 {
+			e.release = e.reserve(extra)
 		}
 	}
 }

@@ -59,13 +59,19 @@ func (o *elasticObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return o.Object.ReadAt(ctx, p, off)
 }
 
-func (e *elastic) MostRequests() int { return e.most }
+func (e *elastic) Traits() objstore.Traits {
+	return objstore.Traits{Requests: e.requests, MostRequests: e.most, Reserve: e.reserve}
+}
 
-func (e *elastic) Allow(delta int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.allowed += delta
-	e.asked = max(e.asked, e.allowed)
+func (e *elastic) reserve(n int) (release func()) {
+	add := func(n int) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.allowed += n
+		e.asked = max(e.asked, e.allowed)
+	}
+	add(n)
+	return func() { add(-n) }
 }
 
 // wild makes decisions without any sense, and often.

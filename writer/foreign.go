@@ -165,7 +165,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 		archiveWindow: archiveWindow{ctx: ctx, obj: obj, size: info.Size, readSize: 1 << 20},
 		opt:           &w.opt, names: map[string]string{}, keys: map[string]int64{},
 	}
-	if _, remote := w.store.(objstore.Remote); remote {
+	if objstore.TraitsOf(w.store).Remote() {
 		in.readSize = 8 << 20 // each read is a request
 	}
 	if err := in.read(); err != nil {

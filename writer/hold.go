@@ -15,13 +15,13 @@ import (
 // would delete objects that a pack has put and not yet published. A user without write permission
 // gets no lock and needs none.
 func hold(ctx context.Context, store objstore.Store, who string, log *slog.Logger) (release func(), err error) {
-	locker, ok := store.(objstore.Locker)
-	if !ok {
+	share := objstore.TraitsOf(store).Share
+	if share == nil {
 		return func() {}, nil
 	}
 	late := time.AfterFunc(time.Second, func() { log.Warn("waiting for a prune of the same data set") })
 	defer late.Stop()
-	release, err = locker.Share(ctx, who)
+	release, err = share(ctx, who)
 	if errors.Is(err, objstore.ErrReadOnly) || errors.Is(err, fs.ErrPermission) {
 		return func() {}, nil
 	}

@@ -48,7 +48,7 @@ type PruneResult struct {
 // once they are committed. Grace applies to unfinished packs alone; all objects of a pack that may
 // still be published count as young as its youngest, because a pack may run for long.
 //
-// If the store is an objstore.Locker, Prune deletes nothing while a pack or commit runs: the error
+// Where the store has locks (objstore.Traits) nothing is deleted while a pack or commit runs: the error
 // wraps objstore.ErrBusy and names it.
 func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneResult, error) {
 	if opt.Keep < 1 {
@@ -57,8 +57,8 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	if opt.Grace == 0 {
 		opt.Grace = DefaultGrace
 	}
-	if locker, ok := store.(objstore.Locker); ok && !opt.DryRun {
-		release, err := locker.Exclude(ctx, "prune")
+	if exclude := objstore.TraitsOf(store).Exclude; exclude != nil && !opt.DryRun {
+		release, err := exclude(ctx, "prune")
 		if errors.Is(err, fs.ErrNotExist) {
 			return &PruneResult{}, nil
 		}

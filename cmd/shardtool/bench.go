@@ -234,9 +234,8 @@ func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data) er
 		Address: ds.Store().String(), Generation: ds.Generation(), Digest: format.DigestString(ds.Digest()), Samples: ds.NumSamples(),
 		Shards: ds.NumShards(), Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), Decoded: ds.DecodedBytes(),
 	}
-	if remote, ok := ds.Store().(objstore.Remote); ok {
-		d.Remote, d.Requests = true, remote.Requests()
-	}
+	d.Requests = objstore.TraitsOf(ds.Store()).Requests
+	d.Remote = d.Requests > 0
 	if ds.NumSamples() == 0 {
 		return &exitError{exitNotFound, fmt.Errorf("%s has no samples: nothing to measure", arg)}
 	}

@@ -320,10 +320,8 @@ func packError(ctx context.Context, err error) error {
 
 // sweep removes the temporary files of killed uploads.
 func sweep(ctx context.Context, store objstore.Store) {
-	if s, ok := store.(interface {
-		Sweep(ctx context.Context, olderThan time.Duration) (int, error)
-	}); ok {
-		_, _ = s.Sweep(ctx, time.Minute) // if it fails they do no harm
+	if sweep := objstore.TraitsOf(store).Sweep; sweep != nil {
+		_, _ = sweep(ctx, time.Minute) // they are harmless where it fails
 	}
 }
 

@@ -1,19 +1,22 @@
-// Package address turns what a user writes for a store into the store:
+// Package address opens the store that an address names:
 //
 //	out/                       a directory
-//	s3://bucket/prefix         a bucket of S3, or of a server that speaks its protocol
-//	https://host/prefix        files of a web server, to read
+//	s3://bucket/prefix         a bucket of S3 or of a compatible server
+//	https://host/prefix        files of a web server, read only
 //
-// It is a package of its own so that objstore, which every store imports, imports none of them.
+// It is separate from package objstore, which every store imports, so that objstore imports no
+// store.
 //
 // # S3
 //
-// Credentials, region and endpoint come as all programs on AWS's SDKs find them: AWS_ACCESS_KEY_ID
-// and its like, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL, the files in ~/.aws, the role of the
-// machine. What goes with one data set can stand in its address:
-// s3://bucket/prefix?endpoint=https://host:9000&region=eu-west-1&profile=name&anonymous=true&path_style=true.
-// unchecked=true is for servers whose ETags look like MD5s of the content and are not, or whose
-// checksums are wrong.
+// The AWS SDK finds credentials, region and endpoint in the usual places: AWS_ACCESS_KEY_ID and
+// related variables, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL, the files in ~/.aws, the role of
+// the machine. An address can hold settings for one data set:
+//
+//	s3://bucket/prefix?endpoint=https://host:9000&region=eu-west-1&profile=name&anonymous=true&path_style=true.
+//
+// unchecked=true is for servers whose checksums are wrong, or whose ETags look like MD5s of the
+// content and are not.
 package address
 
 import (
@@ -32,18 +35,19 @@ import (
 	"github.com/shardtool/shardtool/objstore/s3"
 )
 
-// ErrScheme: the address names a scheme no store answers to.
+// ErrScheme reports an address with a scheme that no store supports.
 var ErrScheme = errors.New("unsupported scheme")
 
-// Options say how stores are reached.
+// Options configure the store.
 type Options struct {
-	// Logger takes what is odd and yet no error, nil for none. No secret is logged.
+	// Logger receives warnings that are not errors. Nil means none. Secrets are never logged.
 	Logger *slog.Logger
 }
 
-// Open returns the store at an address. A local path is that directory, which need not exist yet; a path to a file is
-// refused. No request is sent: whether a bucket or host is there is what the first use of the store says. An address with a scheme
-// that no store answers to gives an error that wraps [ErrScheme] and names it. Errors repeat no user information and no query.
+// Open returns the store at an address. It sends no request: a missing bucket or host is an error
+// of the first use. A local path names a directory, which need not exist; a path to a file is
+// refused. The error for an unsupported scheme wraps [ErrScheme] and names the scheme. Errors
+// contain neither user information nor a query.
 func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	if addr == "" {
 		return nil, errors.New("objstore: the address is empty; give a directory, or a URL such as s3://bucket/prefix")
@@ -63,14 +67,14 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	return nil, fmt.Errorf("objstore: %w %s://; give a directory, s3://bucket/prefix or https://host/prefix", ErrScheme, scheme)
 }
 
-// openS3 reads bucket/prefix?options.
+// openS3 parses bucket/prefix?options.
 func openS3(ctx context.Context, rest string, o Options) (objstore.Store, error) {
 	place, query, _ := strings.Cut(rest, "?")
 	bucket, prefix, _ := strings.Cut(place, "/")
 	opts := s3.Options{Logger: o.Logger}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, fmt.Errorf("objstore: open s3://%s: what follows the ? is no list of name=value", place)
+		return nil, fmt.Errorf("objstore: open s3://%s: the text after the ? is not a list of name=value", place)
 	}
 	for name, all := range values {
 		value := all[len(all)-1]
@@ -90,7 +94,7 @@ func openS3(ctx context.Context, rest string, o Options) (objstore.Store, error)
 			on, err = strconv.ParseBool(value)
 			opts.PathStyle = &on
 		default:
-			err = fmt.Errorf("there is no such option; there are %s", strings.Join(s3Options, ", "))
+			err = fmt.Errorf("unknown option; the options are %s", strings.Join(s3Options, ", "))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("objstore: open s3://%s: option %q: %w", place, name, plain(err))
@@ -101,7 +105,7 @@ func openS3(ctx context.Context, rest string, o Options) (objstore.Store, error)
 
 var s3Options = slices.Sorted(slices.Values([]string{"endpoint", "region", "profile", "anonymous", "path_style", "unchecked"}))
 
-// plain leaves the value out of what strconv says of it.
+// plain removes the value from an error of strconv, because the value may be a secret.
 func plain(err error) error {
 	if errors.Is(err, strconv.ErrSyntax) {
 		return errors.New("give true or false")
@@ -109,7 +113,8 @@ func plain(err error) error {
 	return err
 }
 
-// cutScheme splits scheme://rest. The scheme is RFC 3986's (a letter, then letters, digits, + - .), in lower case.
+// cutScheme splits scheme://rest. It accepts the schemes of RFC 3986 (a letter, then letters,
+// digits, + - .) and returns them in lower case.
 func cutScheme(addr string) (scheme, rest string, ok bool) {
 	scheme, rest, ok = strings.Cut(addr, "://")
 	if !ok || scheme == "" {

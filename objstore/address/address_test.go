@@ -73,20 +73,17 @@ func TestOpenURL(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %s", addr, store, err, want)
 			continue
 		}
-		if _, ok := store.(objstore.Remote); !ok {
-			t.Errorf("%s is no remote store", addr)
-		}
-		if e, ok := store.(objstore.Elastic); !ok || e.MostRequests() <= e.Requests() {
-			t.Errorf("%s cannot send more requests than it does", addr)
+		if traits := objstore.TraitsOf(store); !traits.Remote() || traits.Reserve == nil || traits.MostRequests <= traits.Requests {
+			t.Errorf("%s: traits %+v; want a remote store whose requests can be raised", addr, traits)
 		}
 	}
 	for addr, want := range map[string]string{
 		"s3://":                                "bucket",
-		"s3://bucket/x?sorcery=secret":         "there is no such option; there are anonymous, endpoint, path_style, profile, region, unchecked",
+		"s3://bucket/x?sorcery=secret":         "unknown option; the options are anonymous, endpoint, path_style, profile, region, unchecked",
 		"s3://bucket/x?anonymous=secret":       "give true or false",
-		"s3://bucket/x?%zz=secret":             "no list of name=value",
-		"s3://bucket/x?endpoint=u:secret@host": "the endpoint is no URL",
-		"https://":                             "no URL",
+		"s3://bucket/x?%zz=secret":             "not a list of name=value",
+		"s3://bucket/x?endpoint=u:secret@host": "the endpoint is not a URL",
+		"https://":                             "not a URL",
 	} {
 		_, err := address.Open(t.Context(), addr, address.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

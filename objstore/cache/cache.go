@@ -1,63 +1,69 @@
-// Package cache keeps on local disk what was read from a store, for hosts that read a remote data set epoch after epoch.
+// Package cache keeps ranges read from a store on local disk, for hosts that read a remote data set
+// epoch after epoch.
 //
-// [New] opens a folder, [Cache.Wrap] gives a store that reads through it. A cached store behaves as the one below in
-// everything but where the bytes come from: Create, Delete, Stat and List go through unchanged, and nothing that the cache
-// does to make room can reach the source.
+// [New] opens a folder; [Cache.Wrap] returns a store that reads through it. The wrapped store
+// behaves like its source except for where the bytes are read from: Create, Delete, Stat and List
+// go to the source unchanged, and making room in the cache never affects the source.
 //
 // # Keys
 //
-// What is kept is the range that was asked for, under the identity of the object's content, the offset and the length. A
-// reader asks for the same blocks or runs every epoch, so ranges repeat exactly; a range that is merely part of one kept
-// is read from the source. The identity is what a caller of [Opener] gives, such as the shard's SHA-256; or else the
-// store's address with the object's name, ETag, size and time, so that a replaced object, and an object of the same name
-// in another data set, has other keys. An object without a strong ETag is read and not kept.
+// The unit is the range that was requested. Its key is the identity of the object's content, the
+// offset and the length. Readers request the same blocks or runs in every epoch, so ranges repeat
+// exactly; a range that is only part of a cached one is read from the source. The identity is the
+// one given to OpenAs (see [objstore.Traits]), such as the shard's SHA-256. For objects opened by
+// Open it is the store's address with the object's name, ETag, size and time, so that a replaced
+// object, or an object of the same name in another data set, has other keys. Objects without a
+// strong ETag are not cached.
 //
 // # Folder
 //
-//	dir/.shardtool-cache   bytes in use; its lock (flock) is held while files come and go, never while any are read
+//	dir/.shardtool-cache   bytes in use; locked (flock) while files are added and removed, never
+//	                       while one is read
 //	dir/.alive             locked shared by every process that has the cache open
 //	dir/tmp/<16 hex>       a file being written, of its full size from the start, locked by its writer
 //	dir/d-<16 hex>/.live   a data set (one address); locked shared by every process that reads it
 //	dir/d-<16 hex>/<2 hex>/<40 hex>-<offset>-<length>   a range: header of 64 bytes, then the bytes
 //
-// The header carries the identity, the range and CRC-32C checksums of itself and of the bytes, and all is checked whenever
-// a file is read. So there is no fsync: a file torn by a power loss, damaged or foreign is found out, read again from the
-// source and replaced. Only regular files below a marked folder, with such a path and with the header's magic (or nothing
-// yet in its place) are ever removed.
+// The header contains the identity, the range and CRC-32C checksums of itself and of the bytes. All
+// are verified whenever a file is read, so there is no fsync: a file that is torn by a power
+// failure, damaged or foreign is detected, read again from the source and replaced. Only regular
+// files below a marked folder, with such a path and with the header's magic (or no bytes written in
+// its place) are ever removed.
 //
-// All locks are the kernel's and end with the process. A record that a dead process left unfinished is found by its flag
-// and the folder counted again; the first process to open a cache counts it anyway, and so does one that finds it full six
-// hours after the last count.
+// All locks belong to the kernel and end with the process. If a process dies while it changes the
+// folder, a flag in the record shows that, and the folder is counted again. The first process to
+// open a cache counts it too, and so does one that finds it full six hours after the last count.
 //
 // # Bound
 //
-// Every file counts with its size rounded up to 4 KiB, files still being written too, and room is made before a file
-// begins, under the lock: the sum stays within Size with any number of processes that give the same Size. Directories are
-// not counted (at most 257 a data set).
+// Every file counts with its size rounded up to 4 KiB, including files being written. Room is made
+// under the lock before a file is begun, so the sum stays within Size for any number of processes
+// that give the same Size. Directories are not counted (at most 257 for each data set).
 //
-// # What stays
+// # Eviction
 //
-// An epoch reads every range once, in the same or in a new random order. Throwing out what was used longest ago throws
-// out what is needed soonest: with a cache smaller than the data set the hit rate is zero in the same order, and low in
-// others. Holding on to what is there does as well as can be done: between two reads of one range there is always the
-// turn of an epoch, so that what is found in an epoch was there at its turn, and its share is at most the share of the
-// data set that fits. So a range that finds no room is not kept, and room is made only where something has gone out of
-// use:
+// An epoch reads every range once, in the same or in a new random order. Evicting the least
+// recently used range evicts the one that is needed soonest: with a cache smaller than the data
+// set, the hit rate is zero if the order stays the same, and low otherwise. Keeping the ranges that
+// are cached is optimal: a range is read once in each epoch, so the hit rate is at most the share
+// of the data set that fits. Therefore a range for which there is no room is not cached, and only
+// ranges out of use are evicted:
 //
-//   - the data set is read by no process on this host (nobody holds its .live), or, where this process is the last to hold
-//     it, had no object open for ten minutes: least recently opened first;
-//   - within a data set in use, a range was not read for 1.5 times the longest time in which ranges come back. That time
-//     is learned from hits, and from a sample of the misses; it is what frees the ranges of replaced objects and of
-//     another cut of the epoch. Until it is known nothing is dropped.
+//   - those of a data set that no process on this host reads (nobody holds its .live), or of which
+//     the only reading process had no object open for ten minutes; the data set that was opened
+//     longest ago first;
+//   - within a data set in use, those not read for 1.5 times the longest time between two reads of
+//     a range. That time is learned from hits and from a sample of the misses. It frees the ranges
+//     of replaced objects and of another split of the epoch. Until it is known, nothing is evicted.
 //
-// The argument fails where a host reads another part of the data set each epoch, or a range twice in one: there the hit
-// rate is lower than the best possible.
+// The argument does not hold if a host reads another part of the data set in each epoch, or a range
+// twice in one epoch: there the hit rate is lower than the best possible.
 //
 // # Trouble
 //
-// A folder that is full, read-only, damaged or on a file system without locks costs one warning in the log of each kind;
-// reading goes on, from what is kept where that is possible and from the source otherwise.
-// Writing is tried again after a pause.
+// A folder that is full, read-only, damaged or on a file system without locks causes one warning of
+// each kind in the log. Reads continue, from the cache where possible and from the source
+// otherwise. Writes are retried after a pause.
 package cache
 
 import (
@@ -73,19 +79,20 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Options change how a Cache works.
+// Options configure a Cache.
 type Options struct {
-	// Size is the most the cache takes, in bytes, over all processes that use the folder: they should give the same. It
-	// must be positive. A folder that holds more is cut down to it by New.
+	// Size is the most that the cache holds in bytes, for all processes that use the folder
+	// together; they should give the same value. It must be positive. New reduces a larger folder
+	// to it.
 	Size int64
-	// Log takes the warnings; nil is slog.Default().
+	// Log receives the warnings. Nil means slog.Default().
 	Log *slog.Logger
 
-	now func() time.Time // tests turn the clock
+	now func() time.Time // replaced by tests
 }
 
-// Cache is one folder, used by this process. It may be used from many goroutines. Any number of processes (and of Caches
-// in one) may share a folder.
+// Cache is one folder, used by this process. Many goroutines may use it. Any number of processes,
+// and of Caches in one process, may share a folder.
 type Cache struct {
 	dir  string
 	size int64
@@ -98,7 +105,8 @@ type Cache struct {
 	pause   pause
 	alive   *os.File
 
-	// turn is held by the goroutine that waits for the folder's lock or has it; what follows is guarded by it.
+	// turn is held by the goroutine that waits for the folder's lock or holds it, and guards the
+	// fields below.
 	turn    chan struct{}
 	state   *os.File // open between locks, so that a lock costs no open
 	victims victims
@@ -107,11 +115,12 @@ type Cache struct {
 	groups map[string]*group
 }
 
-// New opens the cache in dir, making the folder if it is missing. The folder must be empty or a cache already: one with
-// other files in it is refused. A folder that cannot be used (read-only, no permission, no space, no locks) is no error:
-// the cache warns and passes reads on to the source.
+// New opens the cache in dir and makes the folder if it is missing. It refuses a folder that is not
+// a cache and contains other files. A folder that cannot be used (read-only, no permission, no
+// space, no locks) is not an error: the cache logs a warning and reads from the source.
 //
-// New takes about 4 s for each million files in the folder if no other process uses it, because they are counted.
+// If no other process uses the folder, New counts its files, which takes about 4 s for each
+// million.
 func New(dir string, opts Options) (*Cache, error) {
 	switch {
 	case dir == "":
@@ -140,8 +149,8 @@ func New(dir string, opts Options) (*Cache, error) {
 	return c, nil
 }
 
-// Close lets go of the folder: what is kept stays there for the next process. Objects that are open read on from the
-// source. A second Close does nothing.
+// Close releases the folder, whose ranges stay for the next process. Open objects read from the
+// source from then on. A second Close does nothing.
 func (c *Cache) Close() error {
 	if c.closed.Swap(true) || c.root == nil {
 		return nil
@@ -162,28 +171,20 @@ func (c *Cache) Close() error {
 	return nil
 }
 
-// Wrap gives a store that reads source through the cache. It is an [Opener], and an
-// [objstore.Remote] or [objstore.Elastic] if source is one. The address of source tells data sets apart for the question which is in use, and
-// is part of the identity of objects opened without one.
+// Wrap returns a store that reads source through the cache. Its [objstore.Traits] are those of
+// source, plus OpenAs. The address of source identifies the data set, and is part of the identity
+// of objects opened by Open.
 func (c *Cache) Wrap(source objstore.Store) objstore.Store {
-	s := &store{Store: source, cache: c, group: c.groupOf(source.String())}
-	if remote, ok := source.(objstore.Remote); ok {
-		known := &remoteStore{store: s, remote: remote}
-		if elastic, ok := source.(objstore.Elastic); ok {
-			return &elasticStore{known, elastic}
-		}
-		return known
-	}
-	return s
+	return &store{Store: source, cache: c, group: c.groupOf(source.String())}
 }
 
-// Stats counts since New, in this process. Used is the folder's, as this process last saw it.
+// Stats counts since New, in this process. Used is the folder's size when this process last saw it.
 type Stats struct {
 	Hits, HitBytes    int64 // reads served from the folder
-	Misses, MissBytes int64 // reads sent to the source, whatever came of them
-	Shared            int64 // reads served by another read of the same range under way
+	Misses, MissBytes int64 // reads sent to the source, successful or not
+	Shared            int64 // reads served by a concurrent read of the same range
 	Kept              int64 // ranges written to the folder
-	Refused           int64 // ranges not kept for want of room
+	Refused           int64 // ranges not cached for lack of room
 	Evicted           int64 // files removed to make room
 	Damaged           int64 // files found damaged or foreign
 	Errors            int64 // failures to read or to write the folder
@@ -196,7 +197,8 @@ type stats struct {
 	kept, refused, evicted, damaged, failures, usedBytes atomic.Int64
 }
 
-// Stats returns the counters. They are read one by one, so those of reads under way may not add up.
+// Stats returns the counters. They are read one by one, so they may be inconsistent while reads are
+// in progress.
 func (c *Cache) Stats() Stats {
 	return Stats{
 		Hits: c.hits.Load(), HitBytes: c.hitBytes.Load(),
@@ -206,5 +208,5 @@ func (c *Cache) Stats() Stats {
 	}
 }
 
-// usable reports whether the folder can be looked at.
+// usable reports whether the folder can be read.
 func (c *Cache) usable() bool { return c.root != nil && !c.closed.Load() }

@@ -22,7 +22,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest"
 )
 
-// childEnv makes the test binary a helper process instead: its value is the key in children.
+// childEnv turns the test binary into a helper process; its value is the key in children.
 const childEnv = "SHARDTOOL_CACHE_CHILD"
 
 func TestMain(m *testing.M) {
@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestStore runs the suite over both kinds of store, with room for all, for next to nothing, and with a folder that
-// cannot be used.
+// TestStore runs the suite over both kinds of store, with room for all ranges, with nearly none,
+// and with a folder that cannot be used.
 func TestStore(t *testing.T) {
 	sources := map[string]func(t *testing.T) objstore.Store{
 		"mem": func(*testing.T) objstore.Store { return mem.New() },
@@ -70,7 +70,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// brokenCache has a folder in which nothing can be made: its state is a directory.
+// brokenCache has a folder in which nothing can be created, because its state file is a directory.
 func brokenCache(t *testing.T) *Cache {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, stateName, "x"), 0o700); err != nil {
@@ -98,7 +98,7 @@ func newCacheWith(t testing.TB, dir string, opts Options) *Cache {
 	return c
 }
 
-// counting is a source that counts what is asked of it, under an address of its own.
+// counting is a source that counts its requests and has an address of its own.
 type counting struct {
 	objstore.Store
 	address      string
@@ -134,7 +134,7 @@ func (o *countingObject) ReadAt(ctx context.Context, p []byte, off int64) error 
 	return o.Object.ReadAt(ctx, p, off)
 }
 
-// dataset is a source with one object, of a content that the seed decides.
+// dataset is a source with one object, whose content depends on the seed.
 func dataset(t testing.TB, address string, seed uint64, size int) (*counting, []byte) {
 	t.Helper()
 	s := &counting{Store: mem.New(), address: address}
@@ -159,7 +159,7 @@ func pattern(seed uint64, size int) []byte {
 
 func open(t testing.TB, s objstore.Store, name, identity string) objstore.Object {
 	t.Helper()
-	object, err := s.(Opener).OpenAs(t.Context(), name, identity)
+	object, err := objstore.TraitsOf(s).OpenAs(t.Context(), name, identity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func expect(t testing.TB, o objstore.Object, off, n int, data []byte) {
 	}
 }
 
-// pieces are the kept ranges in a folder.
+// pieces returns the cached ranges in a folder.
 func pieces(t testing.TB, dir string) (paths []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -196,7 +196,7 @@ func pieces(t testing.TB, dir string) (paths []string) {
 	return paths
 }
 
-// onDisk is the sum that Size bounds, by looking.
+// onDisk counts the folder: the sum that Size bounds.
 func onDisk(t testing.TB, dir string) (total int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -219,8 +219,8 @@ func onDisk(t testing.TB, dir string) (total int64) {
 	return total
 }
 
-// TestSecondEpoch reads everything twice, in one process and in the next: the second time nothing is asked of the source,
-// not even to be opened when the identity is known.
+// TestSecondEpoch reads everything twice, in one process and in the next: the second time the
+// source gets no request, not even an Open if the identity is known.
 func TestSecondEpoch(t *testing.T) {
 	source, data := dataset(t, "far:", 1, 1<<20)
 	dir := t.TempDir()
@@ -245,7 +245,8 @@ func TestSecondEpoch(t *testing.T) {
 	}
 }
 
-// TestReplaced replaces the object: an open handle stays on the old version, a new one never sees its bytes.
+// TestReplaced replaces the object: an open handle stays on the old version, and a new one never
+// returns its bytes.
 func TestReplaced(t *testing.T) {
 	source, old := dataset(t, "far:", 1, 300_000)
 	store := newCache(t, t.TempDir(), 4<<20).Wrap(source)
@@ -262,7 +263,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestEqualNames has two data sets of equal names, sizes and tags in one folder.
+// TestEqualNames caches two data sets with equal names, sizes and ETags in one folder.
 func TestEqualNames(t *testing.T) {
 	dir := t.TempDir()
 	first, a := dataset(t, "far:a", 1, 100_000)
@@ -277,4 +278,9 @@ func TestEqualNames(t *testing.T) {
 	if n := first.reads.Load() + second.reads.Load(); n != 4 || len(pieces(t, dir)) != 4 {
 		t.Fatalf("%d reads, %d files", n, len(pieces(t, dir)))
 	}
+}
+
+// forget drops a range from the cache, as a caller does that finds it damaged.
+func forget(ctx context.Context, o objstore.Object, off int64, n int) {
+	o.(*object).Forget(ctx, off, n)
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// TestConcurrent reads, plans and forgets from many goroutines through two Caches on one folder that holds a fraction,
-// while two data sets come into and go out of use: every byte is right, and the bound holds.
+// TestConcurrent reads and forgets in many goroutines through two Caches on one folder that holds a
+// fraction of the data, while two data sets go in and out of use: every byte is right, and the
+// bound is kept.
 func TestConcurrent(t *testing.T) {
 	const size, piece, limit = 200_000, 5_000, 150_000
 	dir := t.TempDir()
@@ -65,7 +66,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// checkCount counts the folder, which stands still meanwhile, and compares.
+// checkCount counts the folder, which nobody changes meanwhile, and compares the result with the
+// record.
 func (c *Cache) checkCount(ctx context.Context, limit int64) error {
 	return c.locked(ctx, func(s *state) error {
 		there, err := c.count()
@@ -77,7 +79,7 @@ func (c *Cache) checkCount(ctx context.Context, limit int64) error {
 }
 
 func readRandomly(ctx context.Context, store objstore.Store, random *rand.Rand, data []byte, piece int) error {
-	object, err := store.(Opener).OpenAs(ctx, "shard", store.String())
+	object, err := objstore.TraitsOf(store).OpenAs(ctx, "shard", store.String())
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,7 @@ func readRandomly(ctx context.Context, store objstore.Store, random *rand.Rand, 
 	for range 40 {
 		off := random.IntN(len(data)/piece) * piece
 		if random.IntN(8) == 0 {
-			object.(Forgetter).Forget(ctx, int64(off), piece)
+			forget(ctx, object, int64(off), piece)
 		}
 		if err := object.ReadAt(ctx, p, int64(off)); err != nil {
 			return err

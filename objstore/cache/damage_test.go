@@ -12,7 +12,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// rig is one range, kept, and the file it is in.
+// rig is one cached range, and its file.
 type rig struct {
 	dir    string
 	cache  *Cache
@@ -42,8 +42,8 @@ func newRig(t *testing.T, size int) *rig {
 	return r
 }
 
-// healed reads the range twice after something was done to its file: the first read asks the source and replaces the
-// file, the second finds it good.
+// healed reads the range twice after its file was damaged: the first read asks the source and
+// replaces the file, the second uses it.
 func (r *rig) healed(t *testing.T, what string) {
 	t.Helper()
 	reads := r.source.reads.Load()
@@ -79,7 +79,8 @@ func TestFlippedBytes(t *testing.T) {
 	}
 }
 
-// TestTruncated cuts a file to every length, zero-fills it from there as after a power loss, and makes it longer.
+// TestTruncated truncates a file to every length, fills it with zeros from there as after a power
+// failure, and extends it.
 func TestTruncated(t *testing.T) {
 	r := newRig(t, 300)
 	for n := range r.good {
@@ -96,7 +97,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestForeignFile puts other valid files in a file's place: another range's, another data set's.
+// TestForeignFile replaces a file by other valid files: of another range, of another data set.
 func TestForeignFile(t *testing.T) {
 	r := newRig(t, 300)
 	other, _ := dataset(t, "far:other", 2, 600)
@@ -122,8 +123,8 @@ func TestForeignFile(t *testing.T) {
 	}
 }
 
-// TestLinks plants links in a file's place, to good and bad files, inside and outside the folder. What they lead to
-// stays as it is.
+// TestLinks replaces a file by links to good and bad files, inside and outside the folder. The
+// targets stay unchanged.
 func TestLinks(t *testing.T) {
 	r := newRig(t, 300)
 	outside := filepath.Join(t.TempDir(), "precious")
@@ -152,7 +153,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestDirectoryInPlace puts a directory in a file's place, which the cache does not remove: it reads from the source.
+// TestDirectoryInPlace replaces a file by a directory, which the cache does not remove: it reads
+// from the source.
 func TestDirectoryInPlace(t *testing.T) {
 	r := newRig(t, 300)
 	if err := os.Remove(r.path); err != nil {
@@ -173,7 +175,7 @@ func TestDirectoryInPlace(t *testing.T) {
 	}
 }
 
-// TestGone takes the whole folder away under the cache.
+// TestGone removes the entire folder during use.
 func TestGone(t *testing.T) {
 	r := newRig(t, 300)
 	if err := os.RemoveAll(r.dir); err != nil {
@@ -202,24 +204,24 @@ func TestState(t *testing.T) {
 		if err := os.WriteFile(path, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r.object.(Forgetter).Forget(t.Context(), 0, 300)
+		forget(t.Context(), r.object, 0, 300)
 		expect(t, r.object, 0, 300, r.data)
 		if s, disk := r.cache.Stats(), onDisk(t, r.dir); s.Used != disk || s.Errors != 0 {
 			t.Fatalf("damage %d: %d used, %d there; %+v", i, s.Used, disk, s)
 		}
 	}
-	// Another file under the same name: a lock on the old one is none.
+	// Another file has the name, so a lock on the old one protects nothing.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	r.object.(Forgetter).Forget(t.Context(), 0, 300)
+	forget(t.Context(), r.object, 0, 300)
 	expect(t, r.object, 0, 300, r.data)
 	if again, err := os.ReadFile(path); err != nil || len(again) != stateSize || r.cache.Stats().Used != onDisk(t, r.dir) {
 		t.Fatal(again, err)
 	}
 }
 
-// TestEvictsOwnOnly cuts a folder full of other people's files down to nothing: theirs stay.
+// TestEvictsOwnOnly reduces a folder full of foreign files to nothing: the foreign files stay.
 func TestEvictsOwnOnly(t *testing.T) {
 	r := newRig(t, 300)
 	bucket := filepath.Dir(r.path)
@@ -252,7 +254,7 @@ func TestEvictsOwnOnly(t *testing.T) {
 	if err := os.Rename(group, filepath.Join(outside, "group")); err != nil {
 		t.Fatal(err)
 	}
-	// What lies behind a link is not the cache's, even where it looks like it.
+	// The target of a link does not belong to the cache, even if it looks like a cached range.
 	linked := filepath.Join(r.dir, "d-ffffffffffffffff")
 	if err := os.Symlink(filepath.Join(outside, "group"), linked); err != nil {
 		t.Skip(err)
@@ -278,7 +280,7 @@ func TestEvictsOwnOnly(t *testing.T) {
 	}
 }
 
-// TestWarnsOnce breaks everything again and again: one warning of each kind, with advice.
+// TestWarnsOnce breaks everything repeatedly: there is one warning of each kind, with advice.
 func TestWarnsOnce(t *testing.T) {
 	var log lockedBuffer
 	dir := t.TempDir()

@@ -12,32 +12,34 @@ import (
 )
 
 const (
-	// hopelessFor is how long ranges are refused without a look once nothing could be removed; at most a share of
-	// 1/hopelessShare of the time goes into looking.
+	// hopelessFor is how long ranges are refused without a search after nothing could be removed.
+	// Searches take at most 1/hopelessShare of the time.
 	hopelessFor   = 100 * time.Millisecond
 	hopelessShare = 32
 
-	// A look at data sets in use ends after so many directories or so much time: it holds the lock.
+	// A search of the data sets in use holds the lock, so it ends after lookBuckets directories or
+	// lookTime.
 	lookBuckets = 8
 	lookTime    = 5 * time.Millisecond
 )
 
-// victims are files that may go, found one directory at a time, since nobody keeps a list of all that is in the folder.
+// victims are files that may be removed. They are found one directory at a time, because there is
+// no list of all files.
 type victims struct {
 	queue []victim
-	idle  string // the data set out of use that is being removed
-	next  int    // its next directory
-	hint  hint   // that there are none
+	idle  string // data set out of use that is being removed
+	next  int    // next directory of idle
+	hint  hint   // set when there are none
 }
 
 type victim struct {
 	name string
 	used time.Time
-	idle bool // used does not matter
+	idle bool // the data set is out of use, so used is ignored
 }
 
-// makeRoom removes what has gone out of use until need more bytes fit, and reports whether they do.
-// With force it also removes what is in use. The lock is held.
+// makeRoom removes ranges out of use until need more bytes fit, and reports whether they do. With
+// force it also removes ranges in use. The caller holds the lock.
 func (c *Cache) makeRoom(s *state, need int64, force bool) bool {
 	if s.total+need <= c.size {
 		return true
@@ -45,7 +47,7 @@ func (c *Cache) makeRoom(s *state, need int64, force bool) bool {
 	began := c.now()
 	c.sweep(s)
 	c.letGoUnused()
-	// Files are left over from the last time, of a data set that may be in use again.
+	// The queue may be left over from an earlier call, and its data set in use again.
 	if v := &c.victims; v.idle != "" && !c.idle(v.idle) {
 		v.queue, v.idle = nil, ""
 	}
@@ -73,13 +75,13 @@ func (c *Cache) makeRoom(s *state, need int64, force bool) bool {
 		}
 	}
 	if force {
-		c.victims.queue = nil // they are in use
+		c.victims.queue = nil // their ranges are in use
 	}
 	return true
 }
 
-// evict removes one file, unless it was used since it was found, or is none of the cache's own. It fails only where
-// nothing can be removed at all.
+// evict removes one file, unless it was used since it was queued or does not belong to the cache.
+// It returns an error if nothing can be removed at all.
 func (c *Cache) evict(v victim, s *state) error {
 	fi, ok := regular(c.root, v.name)
 	if !ok || !v.idle && fi.ModTime().After(v.used) || !own(c.root, v.name) {
@@ -93,8 +95,8 @@ func (c *Cache) evict(v victim, s *state) error {
 	return nil
 }
 
-// lookIdle queues the files of one more directory of a data set that no process reads. It reports whether there may be
-// more to find.
+// lookIdle queues the files of the next directory of a data set that no process reads. It reports
+// whether there may be more to find.
 func (c *Cache) lookIdle() bool {
 	v := &c.victims
 	if v.idle == "" || !c.idle(v.idle) {
@@ -117,8 +119,8 @@ func (c *Cache) lookIdle() bool {
 	return true
 }
 
-// removeGroup removes what is left of a data set all of whose files are gone. A directory that holds something else
-// stays, and is passed over from then on.
+// removeGroup removes the directories of a data set whose files were removed. A directory that
+// contains other files stays and is skipped from then on.
 func (c *Cache) removeGroup(dir string) {
 	for bucket := range buckets {
 		_ = c.root.Remove(bucketDir(dir, bucket))
@@ -131,8 +133,9 @@ func (c *Cache) removeGroup(dir string) {
 	_ = c.root.Remove(dir)
 }
 
-// oldestIdle returns the data set out of use that was opened longest ago. One without its .live file was emptied before
-// and holds what is not the cache's, or has lost it: then its files are in their places.
+// oldestIdle returns the data set out of use that was opened longest ago. If a .live file is
+// missing, the data set was emptied before and contains only foreign files, or the file was lost
+// and the ranges are still there.
 func (c *Cache) oldestIdle() (oldest string) {
 	var when time.Time
 	_ = c.eachName(".", func(name string) bool {
@@ -151,7 +154,7 @@ func (c *Cache) oldestIdle() (oldest string) {
 	return oldest
 }
 
-// hasPieces reports whether there is anything to remove in a data set's folder.
+// hasPieces reports whether a data set has files to remove.
 func (c *Cache) hasPieces(group string) (has bool) {
 	_ = c.eachName(group, func(bucket string) bool {
 		if isBucket(bucket) {
@@ -165,8 +168,8 @@ func (c *Cache) hasPieces(group string) (has bool) {
 	return has
 }
 
-// lookUsed queues files of this process's data sets that were not read for much longer than ranges take to come back. It
-// looks through a few directories and goes on where it left off the next time.
+// lookUsed queues files of this process's data sets that were not read for much longer than ranges
+// take to repeat. It searches a few directories and continues there the next time.
 func (c *Cache) lookUsed(now time.Time, looked *int) bool {
 	v := &c.victims
 	for _, g := range c.heldGroups() {
@@ -180,7 +183,7 @@ func (c *Cache) lookUsed(now time.Time, looked *int) bool {
 	return len(v.queue) > 0
 }
 
-// lookAny queues files of data sets in use, for a folder that is to become smaller.
+// lookAny queues files of data sets in use, for a folder that must become smaller.
 func (c *Cache) lookAny() bool {
 	var groups []string
 	_ = c.eachName(".", func(name string) bool {
@@ -200,7 +203,7 @@ func (c *Cache) lookAny() bool {
 	return false
 }
 
-// queue takes the files of a directory that may go, those used longest ago first.
+// queue replaces the queue by the removable files of a directory, least recently used first.
 func (c *Cache) queue(dir string, may func(fs.FileInfo) bool, idle bool) {
 	found := c.victims.queue[:0]
 	_ = c.eachPiece(dir, func(in *os.Root, name string, fi fs.FileInfo) bool {
@@ -213,7 +216,7 @@ func (c *Cache) queue(dir string, may func(fs.FileInfo) bool, idle bool) {
 	c.victims.queue = found
 }
 
-// heldGroups are the data sets that this process reads. The lock is held.
+// heldGroups returns the data sets that this process reads. The caller holds the lock.
 func (c *Cache) heldGroups() (held []*group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,8 +232,9 @@ func bucketDir(group string, bucket int) string {
 	return group + "/" + string(appendHex(nil, []byte{byte(bucket)}))
 }
 
-// counted is what a file counted when it was published: its name says how long it was. Had somebody made it longer or
-// shorter since, the lesser is right or too little, so that the sum stays an upper bound.
+// counted returns what a file counted when it was published, from the length in its name. If
+// somebody changed its length since, it returns the smaller value, so that the sum stays an upper
+// bound.
 func counted(name string, fi fs.FileInfo) int64 {
 	n, err := strconv.ParseUint(name[strings.LastIndexByte(name, '-')+1:], 16, 31)
 	if err != nil {

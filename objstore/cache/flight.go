@@ -5,27 +5,27 @@ import (
 	"sync"
 )
 
-// flights are the reads under way, so that several goroutines that want one range cause one read.
+// flights are the reads in progress. Goroutines that want the same range share one of them.
 type flights struct {
 	mu    sync.Mutex
 	byKey map[key]*flight
 }
 
-// flight is one read under way. Its leader's buffer serves the others: they are copied to while the leader still owns it,
-// so that no memory is needed beyond what the callers brought.
+// flight is one read in progress. The leader's buffer serves the others: it is copied to theirs
+// while the leader still owns it, so no further memory is needed.
 type flight struct {
 	leader  *object
-	settled chan struct{} // closed when the outcome is known
+	settled chan struct{} // closed when the result is known
 
 	mu      sync.Mutex
-	waiting map[*byte][]byte // buffers to fill, by their first byte
+	waiting map[*byte][]byte // buffers to fill, keyed by their first byte
 	data    []byte           // the leader's buffer, from settle to end
 	err     error
-	shared  bool // err is the range's and not the leader's own
+	shared  bool // err concerns the range and not only the leader
 }
 
-// join returns the read of k that is under way, with p among those to be filled; or else begins one, which the caller
-// leads: it must call settle, then flights.end. p is not empty.
+// join returns the read of k in progress and adds p to the buffers it fills. If there is none, join
+// begins one, which the caller leads: it must call settle, then flights.end. p is not empty.
 func (all *flights) join(k key, p []byte, o *object) (f *flight, first bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -41,7 +41,7 @@ func (all *flights) join(k key, p []byte, o *object) (f *flight, first bool) {
 	return f, true
 }
 
-// add fills p at once if the bytes are there, and otherwise notes it for settle.
+// add fills p if the bytes are known, and otherwise leaves it to settle.
 func (f *flight) add(p []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,7 +55,7 @@ func (f *flight) add(p []byte) {
 	f.waiting[&p[0]] = p
 }
 
-// settle fills the buffers of all who joined, or notes why there is nothing to fill them with.
+// settle fills the buffers of all that joined, or records the error.
 func (f *flight) settle(data []byte, err error, shared bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,7 +66,7 @@ func (f *flight) settle(data []byte, err error, shared bool) {
 	close(f.settled)
 }
 
-// end forgets the flight: the leader takes its buffer back.
+// end removes the flight and returns the buffer to the leader.
 func (all *flights) end(k key, f *flight) {
 	all.mu.Lock()
 	delete(all.byKey, k)
@@ -76,8 +76,8 @@ func (all *flights) end(k key, f *flight) {
 	f.mu.Unlock()
 }
 
-// wait waits for the outcome. done is false if there is none for this caller, whose context ended, or whose leader failed
-// for reasons of its own. p is the caller's again in every case.
+// wait waits for the result. done is false if there is none for this caller: its context ended, or
+// the leader failed for reasons of its own. In every case p belongs to the caller again.
 func (f *flight) wait(ctx context.Context, p []byte, o *object) (done bool, err error) {
 	select {
 	case <-f.settled:
@@ -92,6 +92,6 @@ func (f *flight) wait(ctx context.Context, p []byte, o *object) (done bool, err 
 	if f.err == nil {
 		return true, nil
 	}
-	// Another handle's failure may be that it was closed, or that it reads another version.
+	// The failure of another handle may be that it was closed, or that it reads another version.
 	return f.shared && f.leader == o, f.err
 }

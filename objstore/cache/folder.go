@@ -10,9 +10,11 @@ import (
 	"path"
 	"strings"
 	"syscall"
+
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// The names in a cache folder.
+// Names in a cache folder.
 const (
 	stateName   = ".shardtool-cache"
 	aliveName   = ".alive"
@@ -20,19 +22,20 @@ const (
 	groupPrefix = "d-"
 	liveName    = ".live"
 
-	groupHash = 8  // bytes of the hash in the name of a group
-	nameHash  = 20 // and of the identity in that of a file
+	groupHash = 8  // bytes of the address's hash in the name of a group
+	nameHash  = 20 // bytes of the identity in the name of a file
 	tempHash  = 8
 	buckets   = 256
 
-	// What is cached may be secret to those who can read the source only: nobody else on the host gets to see it.
+	// Only users who can read the source may read the cached bytes, so other users of the host get
+	// no access.
 	dirMode  = 0o700
 	fileMode = 0o600
 )
 
 func appendHex(dst, src []byte) []byte { return hex.AppendEncode(dst, src) }
 
-// isHex reports whether s is what formatting so many bytes in hex gives.
+// isHex reports whether s is the hex form of n bytes.
 func isHex(s string, n int) bool {
 	if len(s) != 2*n {
 		return false
@@ -47,7 +50,7 @@ func isGroup(name string) bool {
 
 func isBucket(name string) bool { return isHex(name, 1) }
 
-// isPiece recognises the name of a kept range.
+// isPiece reports whether name is that of a cached range.
 func isPiece(name string) bool {
 	parts := strings.Split(name, "-")
 	if len(parts) != 3 || !isHex(parts[0], nameHash) {
@@ -65,8 +68,8 @@ func isOwn(name string) bool {
 	return name == stateName || name == aliveName || name == tempDir || isGroup(name)
 }
 
-// openFolder opens the folder, making it and marking it as a cache where that is needed. An error is one of the
-// arguments; what is wrong with the disk leaves the cache without a folder, or read-only.
+// openFolder opens the folder, and creates it if needed. It returns an error for a wrong argument.
+// After a failure of the disk the cache is left without a folder, or read-only.
 func (c *Cache) openFolder() error {
 	switch fi, err := os.Stat(c.dir); {
 	case err == nil && !fi.IsDir():
@@ -95,45 +98,38 @@ func (c *Cache) openFolder() error {
 	return nil
 }
 
-var errForeign = errors.New("the folder is not a cache, and has other files in it")
+var errForeign = errors.New("the folder is not a cache and contains other files")
 
-// checkOwn makes sure that the folder is marked, or that nothing in it could be anybody else's.
+// checkOwn returns an error that wraps errForeign if the folder is not marked as a cache and holds a
+// file that may belong to somebody else.
 func checkOwn(root *os.Root) error {
-	if fi, err := root.Lstat(stateName); err == nil && fi.Mode().IsRegular() {
+	if _, ok := regular(root, stateName); ok {
 		return nil
 	}
-	dir, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	for {
-		names, err := dir.Readdirnames(256)
-		for _, name := range names {
-			if !isOwn(name) && name != "lost+found" {
-				return fmt.Errorf("%w (%s)", errForeign, name)
-			}
+	foreign := ""
+	err := eachIn(root, ".", func(name string) bool {
+		if !isOwn(name) && name != "lost+found" {
+			foreign = name
 		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
+		return foreign == ""
+	})
+	if foreign != "" {
+		return fmt.Errorf("%w (%s)", errForeign, foreign)
 	}
+	return err
 }
 
-// eachName calls f with the names in a directory of the folder, until it returns false. A directory that is missing, or
-// is no directory, has none.
+// eachName calls f with the names in a directory of the folder until f returns false. A missing
+// directory, or a file in its place, has none.
 func (c *Cache) eachName(dir string, f func(name string) bool) error {
 	if fi, err := c.root.Lstat(dir); err != nil || !fi.IsDir() {
-		return ignoreMissing(err) // not through links: what they lead to may be counted already
+		return ignoreMissing(err) // do not follow links, whose targets may be counted already
 	}
 	return eachIn(c.root, dir, f)
 }
 
-// eachPiece calls f with the regular files of a directory that have the names of kept ranges. Names are relative to the
-// directory, which is opened once: a path takes several calls of the kernel.
+// eachPiece calls f with the cached ranges in a directory. Names are relative to the directory,
+// which is opened once, because each path takes several system calls.
 func (c *Cache) eachPiece(dir string, f func(in *os.Root, name string, fi fs.FileInfo) bool) error {
 	if fi, err := c.root.Lstat(dir); err != nil || !fi.IsDir() {
 		return ignoreMissing(err)
@@ -174,7 +170,7 @@ func eachIn(root *os.Root, dir string, f func(name string) bool) error {
 	}
 }
 
-// regular returns the description of a file if it is a regular one.
+// regular returns the description of a file if it is a regular file.
 func regular(root *os.Root, name string) (fs.FileInfo, bool) {
 	fi, err := root.Lstat(name)
 	if err != nil || !fi.Mode().IsRegular() {
@@ -183,7 +179,7 @@ func regular(root *os.Root, name string) (fs.FileInfo, bool) {
 	return fi, true
 }
 
-// makeParent makes the directory that a file goes to.
+// makeParent makes the directory of a file.
 func (c *Cache) makeParent(name string) error {
 	dir := path.Dir(name)
 	if fi, err := c.root.Lstat(dir); err == nil && fi.IsDir() {
@@ -199,10 +195,11 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// own reports whether a file is one that the cache made: by its path, which the caller took from the patterns above, and
-// by its first bytes, which are the magic, or were never written before the power went.
+// own reports whether the cache made a file. The caller has checked its path against the patterns
+// above; own checks that it begins with the magic, or with zeros if the magic was lost in a power
+// failure.
 func own(root *os.Root, name string) bool {
-	file, err := root.OpenFile(name, os.O_RDONLY|openNonblock, 0)
+	file, err := root.OpenFile(name, os.O_RDONLY|filelock.OpenNonblock, 0)
 	if err != nil {
 		return false
 	}

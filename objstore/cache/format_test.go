@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestFormat pins the bytes of a file and of the record, and the names: processes of other versions share the folder.
+// TestFormat fixes the bytes of a file and of the record, and the names, because processes of other
+// versions share the folder.
 func TestFormat(t *testing.T) {
 	r := newRig(t, 3)
 	const (
@@ -36,7 +37,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// TestNames tells the cache's own names from others that look like them.
+// TestNames checks which names belong to the cache and which only look similar.
 func TestNames(t *testing.T) {
 	const id = "96927e2200dbcab819d756b41193e5ccaccc1cf9"
 	for name, own := range map[string]bool{

@@ -16,8 +16,8 @@ import (
 
 const againEnv = "SHARDTOOL_CACHE_AGAIN"
 
-// again runs the calling test once more in a process with mounts of its own, which end with it, and reports whether this
-// is that process. A kernel that refuses skips the test.
+// again runs the calling test again in a process with its own mounts, which end with it, and
+// reports whether this is that process. It skips the test if the kernel refuses.
 func again(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(againEnv) != "" {
@@ -57,7 +57,8 @@ func mountTmpfs(t *testing.T, options string) string {
 	return dir
 }
 
-// TestNoSpace fills the disk: one warning, right bytes, no half file left; with space again, ranges are kept again.
+// TestNoSpace fills the disk: there is one warning, the bytes are right, no partial file is left,
+// and ranges are cached again once there is space.
 func TestNoSpace(t *testing.T) {
 	if !again(t) {
 		return
@@ -99,8 +100,8 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
-// TestReadOnly opens a cache on a disk that is mounted read-only, which binds root too: what is kept is used, nothing is
-// added, and there is one warning. An empty one is just as good as none.
+// TestReadOnly opens a cache on a disk that is mounted read-only, also for root: cached ranges are
+// used, none are added, and there is one warning. An empty cache acts like none.
 func TestReadOnly(t *testing.T) {
 	if !again(t) {
 		return

@@ -10,22 +10,24 @@ import (
 	"path"
 	"sync/atomic"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// unusedAfter is how long a process goes on to claim a data set of which it has nothing open.
+// unusedAfter is how long a process claims a data set of which it has no open object.
 const unusedAfter = 10 * time.Minute
 
-// group is one data set as far as the cache is concerned: the objects of one address.
+// group is one data set: the objects of one address.
 type group struct {
-	dir   string // its folder
+	dir   string // folder of the data set
 	reuse reuse
 
-	open     atomic.Int64 // objects
-	closedAt atomic.Int64 // when there were none left, nanoseconds since 1970
+	open     atomic.Int64 // number of open objects
+	closedAt atomic.Int64 // when the last one was closed, in nanoseconds since 1970
 	held     atomic.Bool  // whether live is locked
 
-	// live is locked shared while this process reads the data set; cursor is the next directory to look through for what
-	// has gone out of use. Both are guarded by Cache.turn.
+	// live is locked shared while this process reads the data set. cursor is the next directory to
+	// search for ranges out of use. Cache.turn guards both.
 	live   *os.File
 	cursor byte
 }
@@ -46,7 +48,7 @@ func (c *Cache) groupOf(address string) *group {
 	return g
 }
 
-// opened and closedOne count the objects of a data set.
+// opened and closedOne count the open objects of a data set.
 func (c *Cache) opened(g *group) {
 	g.open.Add(1)
 	c.markLive(g)
@@ -57,7 +59,7 @@ func (c *Cache) closedOne(g *group) {
 	g.open.Add(-1)
 }
 
-// markLive takes the shared lock that says that the data set is in use, unless this process has it.
+// markLive takes the shared lock that marks the data set as in use, unless this process holds it.
 func (c *Cache) markLive(g *group) {
 	if g.held.Load() || !c.usable() || !c.pause.over(c.now()) {
 		return
@@ -68,8 +70,8 @@ func (c *Cache) markLive(g *group) {
 	}
 }
 
-// hold is markLive with the lock of the folder held. The file's time of modification is when the data set was last
-// opened, so that of those out of use the oldest goes first.
+// hold is markLive for a caller that holds the folder's lock. The file's modification time is when
+// the data set was last opened, so that the oldest one is evicted first.
 func (c *Cache) hold(g *group) error {
 	if g.live != nil {
 		return nil
@@ -78,11 +80,11 @@ func (c *Cache) hold(g *group) error {
 	if err := c.makeParent(name); err != nil {
 		return err
 	}
-	file, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE|openNonblock, fileMode)
+	file, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE|filelock.OpenNonblock, fileMode)
 	if err != nil {
 		return err
 	}
-	held, err := tryLock(file, false)
+	held, err := filelock.Try(file, false)
 	if err != nil || !held {
 		return errors.Join(err, release(file))
 	}
@@ -93,7 +95,7 @@ func (c *Cache) hold(g *group) error {
 	return nil
 }
 
-// letGo gives the lock of a data set back.
+// letGo releases the lock of a data set.
 func (c *Cache) letGo(g *group) error {
 	err := release(g.live)
 	g.live = nil
@@ -101,24 +103,25 @@ func (c *Cache) letGo(g *group) error {
 	return err
 }
 
-// letGoUnused gives back the locks of data sets that this process does not read any more. The lock of the folder is held.
+// letGoUnused releases the locks of data sets that this process does not read any more. The caller
+// holds the folder's lock.
 func (c *Cache) letGoUnused() {
 	for _, g := range c.heldGroups() {
 		if g.open.Load() == 0 && c.now().UnixNano()-g.closedAt.Load() > int64(unusedAfter) {
-			_ = c.letGo(g) // closing a file that nothing was written to
+			_ = c.letGo(g) // nothing was written to the file, so its Close loses nothing
 			if g.open.Load() > 0 {
-				_ = c.hold(g) // opened just now, by one who found it held still; the next range kept tries again
+				_ = c.hold(g) // an object was opened meanwhile; if this fails, the next cached range retries
 			}
 		}
 	}
 }
 
-// idle reports whether no process reads the data set. The lock of the folder is held.
+// idle reports whether no process reads the data set. The caller holds the folder's lock.
 func (c *Cache) idle(dir string) bool {
-	file, err := c.root.OpenFile(path.Join(dir, liveName), os.O_RDWR|openNonblock, 0)
+	file, err := c.root.OpenFile(path.Join(dir, liveName), os.O_RDWR|filelock.OpenNonblock, 0)
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
 	}
-	held, err := tryLock(file, true)
+	held, err := filelock.Try(file, true)
 	return errors.Join(err, release(file)) == nil && held
 }

@@ -14,12 +14,12 @@ const (
 	simBlock  = grain - headerSize // so that each counts one grain
 )
 
-// clock is time that passes as the test says.
+// clock is a time that the test sets.
 type clock struct{ time.Time }
 
 func (c *clock) now() time.Time { return c.Time }
 
-// simulation reads a data set of simBlocks blocks epoch by epoch, a second a block.
+// simulation reads a data set of simBlocks blocks epoch by epoch, one block per second.
 type simulation struct {
 	clock *clock
 	cache *Cache
@@ -37,7 +37,7 @@ func (s *simulation) open(t *testing.T, address, identity string) objstore.Objec
 	return open(t, s.cache.Wrap(source), "shard", identity)
 }
 
-// epoch reads the blocks in that order and returns the hit rate.
+// epoch reads the blocks in the given order and returns the hit rate.
 func (s *simulation) epoch(t *testing.T, object objstore.Object, order []int) float64 {
 	t.Helper()
 	before := s.cache.Stats()
@@ -62,8 +62,9 @@ func inOrder() []int {
 	return order
 }
 
-// TestHitRate reads ten epochs through caches of half and of a tenth of the data set, in the same order and in orders
-// drawn anew: from the second epoch on the hit rate is the share that fits, or nearly.
+// TestHitRate reads ten epochs through caches of half and of a tenth of the data set, in the same
+// and in new random orders: from the second epoch on the hit rate is approximately the share that
+// fits.
 func TestHitRate(t *testing.T) {
 	for _, share := range []float64{0.5, 0.1} {
 		for _, shuffled := range []bool{false, true} {
@@ -87,7 +88,8 @@ func TestHitRate(t *testing.T) {
 	}
 }
 
-// TestHitRateWindow has two readers whose places in the same order lie apart, as the ranks of a host do.
+// TestHitRateWindow has two readers at different places of the same order, like the ranks of a
+// host.
 func TestHitRateWindow(t *testing.T) {
 	s := newSimulation(t, simBlocks/2)
 	object := s.open(t, "far:", "hash")
@@ -102,8 +104,8 @@ func TestHitRateWindow(t *testing.T) {
 	}
 }
 
-// TestHitRateInTurn reads two data sets in turn, each three epochs by a process of its own: the one in use takes over the
-// room of the other.
+// TestHitRateInTurn reads two data sets in turn, three epochs each in a process of its own: the one
+// in use takes over the room of the other.
 func TestHitRateInTurn(t *testing.T) {
 	clock := &clock{time.Now()}
 	dir := t.TempDir()
@@ -122,8 +124,8 @@ func TestHitRateInTurn(t *testing.T) {
 	}
 }
 
-// TestHitRateOneAfterOther reads data sets one after the other in one process, each for two epochs: once its objects were
-// closed for a while, a data set makes way.
+// TestHitRateOneAfterOther reads data sets one after the other in one process, two epochs each: a
+// data set makes room when its objects have been closed for a while.
 func TestHitRateOneAfterOther(t *testing.T) {
 	s := newSimulation(t, simBlocks/2)
 	for i := range 3 {
@@ -139,7 +141,8 @@ func TestHitRateOneAfterOther(t *testing.T) {
 	}
 }
 
-// TestReopened closes all of a data set for a while, and opens it again when another took its place: it is in use again.
+// TestReopened closes all objects of a data set for a while and opens them again after another took
+// its place: it counts as in use again.
 func TestReopened(t *testing.T) {
 	s := newSimulation(t, 10)
 	first := s.open(t, "far:1", "hash")
@@ -159,8 +162,8 @@ func TestReopened(t *testing.T) {
 	}
 }
 
-// TestHitRateBoth reads a small data set (as for evaluation) between the epochs of a large one, in one process: neither
-// drives out the other.
+// TestHitRateBoth reads a small data set, as for evaluation, between the epochs of a large one in
+// one process: neither evicts the other.
 func TestHitRateBoth(t *testing.T) {
 	s := newSimulation(t, simBlocks/2+20)
 	small, large := s.open(t, "far:small", "small"), s.open(t, "far:large", "large")
@@ -173,8 +176,8 @@ func TestHitRateBoth(t *testing.T) {
 	}
 }
 
-// TestHitRateReplaced replaces the objects of a data set that stays in use: the ranges of the old version, of which there
-// are as many as there is room, make way within a few epochs.
+// TestHitRateReplaced replaces the objects of a data set that stays in use: the ranges of the old
+// version, which fill the cache, are evicted within a few epochs.
 func TestHitRateReplaced(t *testing.T) {
 	s := newSimulation(t, simBlocks/2)
 	old := s.open(t, "far:", "old")
@@ -192,7 +195,7 @@ func TestHitRateReplaced(t *testing.T) {
 	}
 }
 
-// TestSmaller opens a folder with a smaller size: it is cut down at once.
+// TestSmaller opens a folder with a smaller size: it is reduced at once.
 func TestSmaller(t *testing.T) {
 	dir := t.TempDir()
 	source, data := dataset(t, "far:", 1, 1<<20)

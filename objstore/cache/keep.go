@@ -11,21 +11,24 @@ import (
 	"path"
 	"syscall"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// touchAfter is how old the time on a file may be before a read renews it.
+// touchAfter is the age of a file's time after which a read renews it.
 const touchAfter = time.Second
 
-// load fills p from the folder if the range is there and right. replace reports that the file in its place is worth nothing.
+// load fills p from the folder if the range is there and undamaged. replace reports a file that
+// should be replaced.
 func (c *Cache) load(g *group, key key, p []byte) (found, replace bool) {
 	name := key.path(g)
-	file, err := c.root.OpenFile(name, os.O_RDONLY|openNonblock, 0)
+	file, err := c.root.OpenFile(name, os.O_RDONLY|filelock.OpenNonblock, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		g.reuse.missed(key, c.now())
 		return false, false
 	}
 	if err != nil {
-		c.cannotRead(name, err) // a link, perhaps, in whose place the range is kept again
+		c.cannotRead(name, err) // perhaps a link, which the range will replace
 		return false, false
 	}
 	defer file.Close()
@@ -45,14 +48,14 @@ func (c *Cache) load(g *group, key key, p []byte) (found, replace bool) {
 	c.hitBytes.Add(int64(len(p)))
 	if now, last := c.now(), fi.ModTime(); now.Sub(last) >= touchAfter {
 		g.reuse.hit(now.Sub(last))
-		// On a folder that is read-only the time stays, which matters to nobody: nothing can be removed there.
+		// This fails on a read-only folder, where nothing can be evicted and times do not matter.
 		_ = c.root.Chtimes(name, now, now)
 	}
 	return true, false
 }
 
-// keep writes a range to the folder if there is room for it or room can be made. It never fails: what goes wrong is
-// counted, and said once.
+// keep writes a range to the folder if there is room or room can be made. It never fails: errors
+// are counted, and the first is logged.
 func (c *Cache) keep(ctx context.Context, g *group, key key, p []byte, replace bool) {
 	if c.tryKeep(ctx, g, key, p, replace) {
 		c.kept.Add(1)
@@ -83,21 +86,21 @@ func (c *Cache) tryKeep(ctx context.Context, g *group, key key, p []byte, replac
 	switch {
 	case err == nil:
 		c.pause.success()
-	case ctx.Err() == nil && !errors.Is(err, fs.ErrClosed): // neither the caller went, nor the cache
+	case ctx.Err() == nil && !errors.Is(err, fs.ErrClosed): // neither caller nor cache ended
 		c.cannotWrite(err)
 	}
 	return err == nil
 }
 
-// temp is a file that is being written. Its lock says that its writer lives.
+// temp is a file that is being written. Its lock shows that its writer is alive.
 type temp struct {
 	name string
 	file *os.File
 	size int64
 }
 
-// reserve makes the file that key will be written to, of its full size, so that everybody counts it. It returns nil when
-// there is no room.
+// reserve creates the file for key with its full size, so that every process counts it. It returns
+// nil if there is no room.
 func (c *Cache) reserve(ctx context.Context, g *group, key key, replace bool) (t *temp, err error) {
 	err = c.locked(ctx, func(s *state) error {
 		if err := c.hold(g); err != nil {
@@ -116,7 +119,7 @@ func (c *Cache) reserve(ctx context.Context, g *group, key key, replace bool) (t
 		return nil
 	})
 	if err != nil && t != nil {
-		err = errors.Join(err, release(t.file), c.root.Remove(t.name)) // the state could not be written: it is counted anew
+		err = errors.Join(err, release(t.file), c.root.Remove(t.name)) // the state was not written: it will be counted again
 		t = nil
 	}
 	return t, err
@@ -133,7 +136,7 @@ func (c *Cache) newTemp(size int64) (*temp, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := tryLock(file, true)
+	held, err := filelock.Try(file, true)
 	if err == nil && !held {
 		err = errBusy
 	}
@@ -155,8 +158,8 @@ func write(file *os.File, key key, p []byte) error {
 	return err
 }
 
-// publish gives the file its name, in place of what may be there. It does not wait for the caller's context: the work is
-// done.
+// publish renames the file to its final name and replaces an existing file. It ignores the caller's
+// context, because the work is done.
 func (c *Cache) publish(t *temp, g *group, key key) error {
 	name, published := key.path(g), false
 	err := c.locked(context.Background(), func(s *state) error {
@@ -169,7 +172,7 @@ func (c *Cache) publish(t *temp, g *group, key key) error {
 		}
 		now := c.now()
 		_ = c.root.Chtimes(t.name, now, now)
-		// Closed first, since Windows renames no file that is open.
+		// Close first: Windows cannot rename an open file.
 		if err := errors.Join(release(t.file), c.root.Rename(t.name, name)); err != nil {
 			return err
 		}
@@ -183,10 +186,10 @@ func (c *Cache) publish(t *temp, g *group, key key) error {
 	return errors.Join(err, c.withdraw(t))
 }
 
-// withdraw removes a file that will not be published. One that stays, for want of the lock, is swept when the folder is
-// full: nobody holds it any more.
+// withdraw removes a file that will not be published. If the lock is unavailable the file stays; it
+// is swept when the folder is full, because nobody holds it any more.
 func (c *Cache) withdraw(t *temp) error {
-	_ = release(t.file) // publish may have closed it
+	_ = release(t.file) // publish may have closed it before
 	return c.locked(context.Background(), func(s *state) error {
 		if err := c.root.Remove(t.name); err != nil {
 			return ignoreMissing(err)
@@ -196,8 +199,8 @@ func (c *Cache) withdraw(t *temp) error {
 	})
 }
 
-// discard removes a damaged file, never a directory. What it counted is a guess if it was put there by someone else, so
-// that the folder is counted again when it is full next, though not every minute.
+// discard removes a damaged file, never a directory. If somebody else put it there, what it counted
+// is a guess, so the folder is counted again when it is next full, at most once a minute.
 func (c *Cache) discard(name string, s *state) {
 	if fi, ok := regular(c.root, name); ok && c.root.Remove(name) == nil {
 		s.total = max(0, s.total-counted(name, fi))
@@ -205,7 +208,7 @@ func (c *Cache) discard(name string, s *state) {
 	}
 }
 
-// forget removes a range that its caller found wrong.
+// forget removes a range that its caller found damaged.
 func (c *Cache) forget(ctx context.Context, g *group, key key) {
 	err := c.locked(ctx, func(s *state) error {
 		name := key.path(g)

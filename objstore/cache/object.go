@@ -14,23 +14,25 @@ import (
 
 var errAbandoned = errors.New("the read was given up")
 
-// object reads one version of one object: its source's bytes, or the cache's under that version's identity.
+// object reads one version of one object, from its source or from the cache.
 type object struct {
 	store *store
 	name  string
-	// id is what the content is known by. It is nil until it is found out, and then never changes; noIdentity means that
-	// nothing tells versions apart.
+	// id identifies the content. It is nil until it is known, and then never changes; noIdentity
+	// means that versions cannot be distinguished.
 	id     atomic.Pointer[identity]
 	closed atomic.Bool
 
-	// turn is held while the source is opened or asked what it is, so that one request does for all readers.
+	// turn is held by the goroutine that opens or describes the source, so that one request serves
+	// all readers.
 	turn chan struct{}
 
 	mu     sync.Mutex // guards source against Close
 	source objstore.Object
 }
 
-// ReadAt takes the range from the cache if it is there and right, from the source otherwise.
+// ReadAt reads the range from the cache if it is there and undamaged, and from the source
+// otherwise.
 func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := o.usable(ctx); err != nil {
 		return o.fail("get", err)
@@ -61,17 +63,17 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 		case o.closed.Load():
 			return o.fail("get", fs.ErrClosed)
 		}
-		// The read waited for was given up by its own caller.
+		// The leader's caller gave up: try again.
 	}
 }
 
-// lead reads the range for itself and for those who join the flight meanwhile.
+// lead reads the range for itself and for all that join the flight meanwhile.
 func (o *object) lead(ctx context.Context, f *flight, key key, p []byte) (err error) {
 	c := o.store.cache
 	settled := false
 	defer func() {
 		if !settled {
-			// Without an error there was a panic in the source, which is for this caller alone.
+			// Without an error the source panicked, which concerns only this caller.
 			own := err == nil || ctx.Err() != nil || o.closed.Load()
 			f.settle(nil, cmp.Or(err, errAbandoned), !own)
 		}
@@ -95,7 +97,7 @@ func (o *object) lead(ctx context.Context, f *flight, key key, p []byte) (err er
 	return nil
 }
 
-// readSource reads from the source, opening it first if need be.
+// readSource reads from the source, which it opens if needed.
 func (o *object) readSource(ctx context.Context, p []byte, off int64) error {
 	source, err := o.opened(ctx)
 	if err != nil {
@@ -106,7 +108,7 @@ func (o *object) readSource(ctx context.Context, p []byte, off int64) error {
 	return source.ReadAt(ctx, p, off)
 }
 
-// Info is the source's.
+// Info returns the source's description.
 func (o *object) Info(ctx context.Context) (objstore.Info, error) {
 	if err := o.usable(ctx); err != nil {
 		return objstore.Info{}, o.fail("stat", err)
@@ -118,8 +120,8 @@ func (o *object) Info(ctx context.Context) (objstore.Info, error) {
 	return source.Info(ctx)
 }
 
-// Forget is Forgetter's. It also works on a handle that has read nothing yet, as one does that was
-// opened for a second read.
+// Forget removes a range from the cache; see objstore.Traits.OpenAs. It works on a handle that has
+// read nothing yet, such as one opened for a second read.
 func (o *object) Forget(ctx context.Context, off int64, n int) {
 	c := o.store.cache
 	if n <= 0 || off < 0 || o.closed.Load() || !c.usable() {
@@ -132,7 +134,7 @@ func (o *object) Forget(ctx context.Context, off int64, n int) {
 	c.forget(ctx, o.store.group, key{id: *id, off: off, n: n})
 }
 
-// Close closes the source too. A second Close does nothing.
+// Close also closes the source. A second Close does nothing.
 func (o *object) Close() error {
 	if o.closed.Swap(true) {
 		return nil
@@ -146,7 +148,7 @@ func (o *object) Close() error {
 	return o.source.Close()
 }
 
-// opened returns the source's handle. All readers wait for one Open, each as long as its context allows.
+// opened returns the source's handle. All readers wait for one Open, each until its context ends.
 func (o *object) opened(ctx context.Context) (objstore.Object, error) {
 	if source := o.handle(); source != nil {
 		return source, nil
@@ -187,8 +189,8 @@ func (o *object) take(ctx context.Context) error {
 	}
 }
 
-// identity returns what the content is known by, or nil if it cannot be told. A source that does not answer is asked
-// again by the next read; this one goes to the source, whose error is the one to report.
+// identity returns the identity of the content, or nil if it is unknown. If the source does not
+// answer, the next read asks it again; this one reads from the source and reports its error.
 func (o *object) identity(ctx context.Context) *identity {
 	id := o.id.Load()
 	if id == nil {
@@ -232,5 +234,5 @@ func (o *object) fail(op string, err error) error {
 	return objstore.NewError(op, o.store.String(), o.name, err)
 }
 
-// weak reports whether a tag promises less than equal bytes (RFC 9110, section 8.8.1).
+// weak reports whether an ETag does not promise equal bytes (RFC 9110, section 8.8.1).
 func weak(tag string) bool { return tag == "" || strings.HasPrefix(tag, "W/") }

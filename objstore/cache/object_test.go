@@ -15,11 +15,12 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
 )
 
-// TestWeakTag keeps nothing of an object that has no tag to tell its versions apart.
+// TestWeakTag checks that an object without a strong ETag is not cached.
 func TestWeakTag(t *testing.T) {
 	for _, tag := range []string{"", `W/"x"`} {
 		source, data := dataset(t, "far:", 1, 1000)
@@ -55,19 +56,19 @@ func (o *retaggedObject) Info(ctx context.Context) (objstore.Info, error) {
 	return info, err
 }
 
-// TestForget drops a range whose bytes the caller found wrong.
+// TestForget drops a range whose bytes the caller found damaged.
 func TestForget(t *testing.T) {
 	source, data := dataset(t, "far:", 1, 1000)
 	c := newCache(t, t.TempDir(), 4<<20)
 	object := open(t, c.Wrap(source), "shard", "hash")
 	expect(t, object, 0, 500, data)
-	// The identity was a lie: other bytes are there now.
+	// The identity was wrong: the source has other bytes now.
 	fresh := pattern(2, 1000)
 	put(t, source, "shard", fresh)
 	again := open(t, c.Wrap(source), "shard", "hash")
 	expect(t, again, 0, 500, data)
-	again.(Forgetter).Forget(t.Context(), 0, 500)
-	again.(Forgetter).Forget(t.Context(), 1, 500)
+	forget(t.Context(), again, 0, 500)
+	forget(t.Context(), again, 1, 500)
 	if used := c.Stats().Used; used != 0 {
 		t.Fatalf("%d bytes in use", used)
 	}
@@ -78,7 +79,8 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestOneFlight has many goroutines read one range: one read reaches the source, and all get its bytes.
+// TestOneFlight reads one range in many goroutines: one read reaches the source, and all get its
+// bytes.
 func TestOneFlight(t *testing.T) {
 	source, data := dataset(t, "far:", 1, 100_000)
 	source.hold = make(chan struct{})
@@ -106,7 +108,7 @@ func TestOneFlight(t *testing.T) {
 	}
 }
 
-// TestLeaderGivesUp cancels the read that others wait for: one of them reads for itself.
+// TestLeaderGivesUp cancels the read that others wait for: one of them reads in its place.
 func TestLeaderGivesUp(t *testing.T) {
 	source, data := dataset(t, "far:", 1, 1000)
 	source.hold = make(chan struct{})
@@ -134,8 +136,8 @@ func TestLeaderGivesUp(t *testing.T) {
 	}
 }
 
-// TestFaults fails every operation of the source in turn: a read is right or fails with that failure, and nothing wrong
-// is kept.
+// TestFaults fails every operation of the source in turn: a read is right or returns that failure,
+// and no wrong bytes are cached.
 func TestFaults(t *testing.T) {
 	for _, fault := range []storetest.Fault{{}, {After: true}, {Short: true}} {
 		storetest.EachFault(t, func(t *testing.T) objstore.Store {
@@ -146,7 +148,7 @@ func TestFaults(t *testing.T) {
 			store := newCache(t, t.TempDir(), 4<<20).Wrap(faulty)
 			for _, identity := range []string{"", "hash"} {
 				for range 2 {
-					object, err := store.(Opener).OpenAs(t.Context(), "shard", identity)
+					object, err := objstore.TraitsOf(store).OpenAs(t.Context(), "shard", identity)
 					if errors.Is(err, storetest.ErrInjected) {
 						continue
 					}
@@ -167,47 +169,51 @@ func TestFaults(t *testing.T) {
 
 type remote struct{ objstore.Store }
 
-func (remote) Requests() int { return 7 }
+func (remote) Traits() objstore.Traits { return objstore.Traits{Requests: 7} }
 
-// elastic sends more on demand.
+// elastic can send more requests on demand.
 type elastic struct {
 	remote
 	allowed *int
 }
 
-func (elastic) MostRequests() int { return 70 }
-func (e elastic) Allow(delta int) { *e.allowed += delta }
+func (e elastic) Traits() objstore.Traits {
+	return objstore.Traits{Requests: 7, MostRequests: 70, Reserve: func(n int) func() {
+		*e.allowed += n
+		return func() { *e.allowed -= n }
+	}}
+}
 
-// TestElastic: what a store can do beyond reading at any time is not hidden by the cache, nor made up.
-func TestElastic(t *testing.T) {
+// TestTraits checks that the cache neither hides traits of the source nor invents any.
+func TestTraits(t *testing.T) {
 	c := newCache(t, t.TempDir(), 1<<20)
 	allowed := 0
-	e, ok := c.Wrap(elastic{remote{mem.New()}, &allowed}).(objstore.Elastic)
-	if !ok || e.Requests() != 7 || e.MostRequests() != 70 {
-		t.Fatal(ok)
+	traits := objstore.TraitsOf(c.Wrap(elastic{remote{mem.New()}, &allowed}))
+	if traits.Requests != 7 || traits.MostRequests != 70 || traits.Reserve == nil {
+		t.Fatalf("an elastic source: %+v", traits)
 	}
-	if e.Allow(5); allowed != 5 {
+	if release := traits.Reserve(5); allowed != 5 {
 		t.Errorf("allowed %d, want 5", allowed)
+	} else if release(); allowed != 0 {
+		t.Errorf("allowed %d after release, want 0", allowed)
 	}
-	if _, ok := c.Wrap(remote{mem.New()}).(objstore.Elastic); ok {
-		t.Error("a store with a fixed number of requests became elastic")
+	traits = objstore.TraitsOf(c.Wrap(remote{mem.New()}))
+	if traits.Requests != 7 || traits.Reserve != nil || traits.OpenAs == nil {
+		t.Errorf("a remote source: %+v", traits)
+	}
+	if traits = objstore.TraitsOf(c.Wrap(mem.New())); traits.Remote() || traits.Share != nil || traits.OpenAs == nil {
+		t.Errorf("a source in memory: %+v", traits)
+	}
+	files, err := local.New(t.TempDir(), local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if traits = objstore.TraitsOf(c.Wrap(files)); traits.Share == nil || traits.Exclude == nil || traits.Sweep == nil {
+		t.Errorf("a source of files: %+v", traits)
 	}
 }
 
-func TestRemote(t *testing.T) {
-	c := newCache(t, t.TempDir(), 1<<20)
-	if r, ok := c.Wrap(remote{mem.New()}).(objstore.Remote); !ok || r.Requests() != 7 {
-		t.Fatal("Requests was lost")
-	}
-	if _, ok := c.Wrap(mem.New()).(objstore.Remote); ok {
-		t.Fatal("a store in memory became remote")
-	}
-	if _, ok := c.Wrap(remote{mem.New()}).(Opener); !ok {
-		t.Fatal("no Opener")
-	}
-}
-
-// TestPastEnd keeps the contract on ranges that are not there, cached or not.
+// TestPastEnd reads ranges past the end, of cached and uncached objects.
 func TestPastEnd(t *testing.T) {
 	source, data := dataset(t, "far:", 1, 1000)
 	object := open(t, newCache(t, t.TempDir(), 1<<20).Wrap(source), "shard", "hash")
@@ -221,12 +227,12 @@ func TestPastEnd(t *testing.T) {
 	if err := missing.ReadAt(t.Context(), make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if _, err := newCache(t, t.TempDir(), 1<<20).Wrap(source).(Opener).OpenAs(t.Context(), "../x", "hash"); !errors.Is(err, objstore.ErrName) {
+	if _, err := objstore.TraitsOf(newCache(t, t.TempDir(), 1<<20).Wrap(source)).OpenAs(t.Context(), "../x", "hash"); !errors.Is(err, objstore.ErrName) {
 		t.Fatal(err)
 	}
 }
 
-// TestNew refuses what the caller got wrong.
+// TestNew checks that wrong arguments are refused.
 func TestNew(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -242,7 +248,7 @@ func TestNew(t *testing.T) {
 		{t.TempDir(), -1, "give a positive one"},
 		{file, 1, "give a folder"},
 		{filepath.Join(file, "below"), 1, "give another folder"},
-		{filepath.Dir(file), 1, "has other files in it (file); give an empty folder"},
+		{filepath.Dir(file), 1, "contains other files (file); give an empty folder"},
 	} {
 		if _, err := New(c.dir, Options{Size: c.size}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q, %d: %v", c.dir, c.size, err)

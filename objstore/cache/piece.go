@@ -14,7 +14,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// A file is a header, all integers little-endian, and then the bytes:
+// The layout of a file: a header of little-endian integers, then the bytes.
 //
 //	 0  magic and version, 8 bytes
 //	 8  identity, 32 bytes
@@ -27,26 +27,28 @@ const (
 	magic      = "stcache\x01"
 	headerSize = 64
 
-	// maxPiece is the longest range that is kept: its length fits the header, and its file an int everywhere.
+	// maxPiece is the longest range that is cached: its length fits the header, and its file size
+	// an int on every system.
 	maxPiece = 1<<31 - 1 - headerSize
 
-	// grain is what sizes are rounded up to when they are counted: the block of most file systems.
+	// grain is the unit to which counted sizes are rounded up: the block size of most file systems.
 	grain = 4096
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// identity is what the content of an object is known by.
+// identity identifies the content of an object.
 type identity [sha256.Size]byte
 
-// noIdentity stands for content that nothing tells apart from another version's.
+// noIdentity means that versions cannot be distinguished.
 var noIdentity identity
 
-// identityGiven hashes what a caller of OpenAs gives.
+// identityGiven hashes the identity given to OpenAs.
 func identityGiven(given string) identity { return sha256.Sum256([]byte("given " + given)) }
 
-// identityOf is made of all that a store says of a version, since the tags of two stores may agree by chance. Times go in
-// as whole seconds: stores may know them finer in one answer than in another.
+// identityOf hashes a store's entire description of a version, because the ETags of two stores may
+// agree by chance. It uses whole seconds, because a store may know times more precisely in one
+// answer than in another.
 func identityOf(address, name string, info objstore.Info) identity {
 	if weak(info.ETag) {
 		return noIdentity
@@ -61,12 +63,12 @@ type key struct {
 	n   int
 }
 
-// path is the file's, below the folder.
+// path returns the path of the file, relative to the cache folder.
 func (k key) path(g *group) string {
 	return pieceName(g, k.bucket(), k.id[:nameHash], k.off, int64(k.n))
 }
 
-// bucket is taken from all of the key, since small data sets have few identities.
+// bucket depends on the entire key, because small data sets have few identities.
 func (k key) bucket() byte { return byte(k.hash() >> 24) }
 
 func pieceName(g *group, bucket byte, id []byte, off, n int64) string {
@@ -83,7 +85,7 @@ func pieceName(g *group, bucket byte, id []byte, off, n int64) string {
 	return string(name)
 }
 
-// header appends the file's header.
+// header appends the header of the file.
 func (k key) header(dst []byte, sum uint32) []byte {
 	start := len(dst)
 	dst = append(dst, magic...)
@@ -101,11 +103,11 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(format, args...))
 }
 
-// readPiece fills p from an open file that should hold key. What is wrong with the file is errDamaged; p then holds
-// nothing of use.
+// readPiece fills p from an open file that should hold key. If the file is damaged, the error wraps
+// errDamaged and the contents of p are undefined.
 func readPiece(file *os.File, fi os.FileInfo, key key, p []byte) error {
 	if !fi.Mode().IsRegular() {
-		return damaged("it is no regular file (%s)", fi.Mode().Type())
+		return damaged("it is not a regular file (%s)", fi.Mode().Type())
 	}
 	if want := int64(headerSize + key.n); fi.Size() != want {
 		return damaged("it has %d bytes, not %d", fi.Size(), want)
@@ -114,7 +116,7 @@ func readPiece(file *os.File, fi os.FileInfo, key key, p []byte) error {
 	if err := readFull(file, buf[:], 0); err != nil {
 		return err
 	}
-	// All of the header follows from the key but the sum of the bytes.
+	// The key determines the entire header except the checksum of the bytes.
 	sum := binary.LittleEndian.Uint32(buf[52:])
 	if !bytes.Equal(buf[:], key.header(expected[:0], sum)) {
 		return damaged("its header is not that of this range")
@@ -136,14 +138,14 @@ func readFull(file *os.File, p []byte, off int64) error {
 	return err
 }
 
-// charge is what a file of that size counts.
+// charge returns what a file of that size counts.
 func charge(size int64) int64 { return (size + grain - 1) / grain * grain }
 
 func (k key) charge() int64 { return charge(headerSize + int64(k.n)) }
 
-// hash spreads ranges where a collision only costs a less than best choice.
+// hash spreads the keys. A collision only causes a suboptimal choice.
 func (k key) hash() uint64 {
-	// The identity is a hash already; the range is spread by Fibonacci hashing.
+	// The identity is a hash already; Fibonacci hashing spreads the range.
 	h := binary.LittleEndian.Uint64(k.id[:]) ^ (uint64(k.off)+uint64(k.n)<<40)*0x9e3779b97f4a7c15
 	return h ^ h>>32
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/shardtool/shardtool/objstore/local"
 )
 
-// children are the bodies of helper processes: the test binary run again. args are what follows its name.
+// children are the bodies of helper processes, which run the test binary again with further
+// arguments.
 var children = map[string]func(ctx context.Context, args []string) error{
 	"read": childRead,
 	"hold": childHold,
@@ -33,7 +34,7 @@ const (
 	sharedPiece  = 16 << 10
 )
 
-// child is a running helper process. It says "ready" first, and begins when its stdin ends.
+// child is a running helper process. It prints "ready" first, and begins when its stdin ends.
 type child struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -68,7 +69,7 @@ func startChild(t *testing.T, body string, args ...string) *child {
 	return c
 }
 
-// kill is kill -9; what Wait then says is that it was killed.
+// kill sends SIGKILL; Wait then reports that signal.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	_ = c.cmd.Wait()
@@ -81,8 +82,8 @@ func (c *child) wait(t *testing.T) {
 	}
 }
 
-// childRead reads all shards of the source at args[0], checking every byte, args[3] times in random orders, through the
-// cache at args[1] of args[2] bytes.
+// childRead reads all shards of the source at args[0] args[3] times in random orders, through the
+// cache at args[1] of args[2] bytes, and checks every byte.
 func childRead(ctx context.Context, args []string) error {
 	fmt.Println("ready")
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
@@ -120,7 +121,7 @@ func childRead(ctx context.Context, args []string) error {
 
 func readShared(ctx context.Context, store objstore.Store, shard int) error {
 	data := pattern(uint64(shard), sharedSize)
-	object, err := store.(Opener).OpenAs(ctx, fmt.Sprint(shard), fmt.Sprintf("hash %d", shard))
+	object, err := objstore.TraitsOf(store).OpenAs(ctx, fmt.Sprint(shard), fmt.Sprintf("hash %d", shard))
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func readShared(ctx context.Context, store objstore.Store, shard int) error {
 	return nil
 }
 
-// childHold stops for ever with the folder's lock in its hands and a record half written.
+// childHold blocks for ever while it holds the folder's lock and has written half a record.
 func childHold(ctx context.Context, args []string) error {
 	c, err := New(args[0], Options{Size: 1 << 30})
 	if err != nil {
@@ -167,7 +168,7 @@ func sharedSource(t *testing.T) (dir string) {
 	return dir
 }
 
-// watch checks the bound again and again until stop, and returns the most it saw.
+// watch checks the bound repeatedly until stop, and returns the largest size it saw.
 func watch(t *testing.T, dir string, limit int64, stop <-chan struct{}) (most int64) {
 	t.Helper()
 	for {
@@ -184,7 +185,8 @@ func watch(t *testing.T, dir string, limit int64, stop <-chan struct{}) (most in
 	}
 }
 
-// TestProcesses has two and eight processes read through one folder that holds a third of the data set.
+// TestProcesses lets two and eight processes read through one folder that holds a third of the data
+// set.
 func TestProcesses(t *testing.T) {
 	source := sharedSource(t)
 	for _, processes := range []int{2, 8} {
@@ -216,8 +218,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestKill kills readers at random moments while others go on: what is left is right, counted right, within the bound,
-// and free of locks.
+// TestKill kills readers at random moments while others continue: the folder is undamaged, counted
+// correctly, within the bound, and without locks.
 func TestKill(t *testing.T) {
 	source := sharedSource(t)
 	dir := t.TempDir()
@@ -242,7 +244,7 @@ func TestKill(t *testing.T) {
 		if disk := onDisk(t, dir); disk > limit {
 			t.Fatalf("%d bytes in the folder, the limit is %d", disk, limit)
 		}
-		// Makes room for the next round, and so changes under fire.
+		// This makes room for the next round, and so changes the folder during the kills.
 		if round%2 == 0 {
 			for _, path := range pieces(t, dir)[:min(10, len(pieces(t, dir)))] {
 				os.Remove(path)
@@ -271,8 +273,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestKillHolder stops a process that has the lock: the others read on without keeping anything. When it is killed the
-// lock is free, its file is swept, and the folder is counted again.
+// TestKillHolder stops a process that holds the lock: the others read on and cache nothing. When it
+// is killed the lock is released, its file is swept, and the folder is counted again.
 func TestKillHolder(t *testing.T) {
 	dir := t.TempDir()
 	source, data := dataset(t, "far:", 1, 1000)

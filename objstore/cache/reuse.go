@@ -6,19 +6,22 @@ import (
 )
 
 const (
-	// sampleMost is how many of the misses of a data set are remembered, to see how soon they come back.
+	// sampleMost is the number of misses of a data set that are remembered, to learn how soon they
+	// repeat.
 	sampleMost = 1024
 
-	// enough is how many ranges must have come back before the time they took counts.
+	// enough is the number of repeated ranges after which the learned time is used.
 	enough = 8
 
-	// leastDead keeps the reads of a start, when each shard's index is read twice, from looking like an epoch.
+	// leastDead prevents the reads at a start, when each shard's index is read twice, from looking
+	// like an epoch.
 	leastDead = 30 * time.Second
 )
 
-// reuse learns in what time the ranges of a data set come back: about an epoch in the same order, up to two in orders
-// that are drawn anew. Hits tell by the time on the file. A cache full of what is out of use has none, so some of the
-// misses are remembered too: those whose hash ends in so many zeros, more zeros as they become many.
+// reuse learns how long the ranges of a data set take to repeat: about an epoch in the same order,
+// up to two if the order changes. For hits the time on the file shows it. A cache full of ranges
+// out of use has no hits, so a sample of the misses is remembered too: those whose hash ends in a
+// number of zeros that grows with the number of misses.
 type reuse struct {
 	mu      sync.Mutex
 	seen    map[uint64]time.Time
@@ -27,14 +30,14 @@ type reuse struct {
 	count   int
 }
 
-// hit notes the time between two hits.
+// hit records the time between two hits.
 func (r *reuse) hit(interval time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.note(interval)
 }
 
-// missed notes a miss.
+// missed records a miss.
 func (r *reuse) missed(key key, now time.Time) {
 	h := key.hash()
 	r.mu.Lock()
@@ -67,14 +70,15 @@ func (r *reuse) note(interval time.Duration) {
 	r.count++
 }
 
-// dead returns after how long without a read a range has gone out of use, if that is known.
+// dead returns the time without a read after which a range is out of use, if that is known.
 func (r *reuse) dead() (after time.Duration, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(leastDead, time.Duration(1.5*r.longest)), r.count >= enough
 }
 
-// hint remembers for a while that there is no room, so that most ranges are refused without the folder's lock.
+// hint remembers for a while that there is no room, so that most ranges are refused without taking
+// the folder's lock.
 type hint struct {
 	mu    sync.Mutex
 	least int64

@@ -7,35 +7,36 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// The record in the state file, all integers little-endian:
+// The layout of the state file, of little-endian integers:
 //
 //	 0  magic and version, 8 bytes
 //	 8  bytes in use, 8 bytes
-//	16  when the folder was last counted, nanoseconds since 1970, 8 bytes
+//	16  time of the last count of the folder, nanoseconds since 1970, 8 bytes
 //	24  1 while a process changes the folder, 4 bytes
 //	28  CRC-32C of the 28 bytes above, 4 bytes
 const (
 	stateMagic = "stcstat\x01"
 	stateSize  = 32
 
-	// lockPatience is how long a reader waits for the folder's lock before it does without. Holders need microseconds,
-	// or as long as it takes to count the folder.
+	// lockPatience is how long a reader waits for the folder's lock before it does without. Holders
+	// need microseconds, or the time to count the folder.
 	lockPatience = time.Second
 
-	// recount is after how long a full folder is counted again.
+	// recount is the age of a count after which a full folder is counted again.
 	recount = 6 * time.Hour
 )
 
-// state is what the processes share: the bytes in use.
+// state is shared by all processes.
 type state struct {
-	total   int64
-	counted int64
+	total   int64 // bytes in use
+	counted int64 // when total was last counted, nanoseconds since 1970
 }
 
 func (s state) append(dst []byte, dirty bool) []byte {
@@ -51,7 +52,8 @@ func (s state) append(dst []byte, dirty bool) []byte {
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
-// readState reports whether the record is whole and no process died while it changed the folder.
+// readState reads the record. ok is false if it is incomplete, or if a process died while it
+// changed the folder.
 func readState(file *os.File) (s state, ok bool) {
 	var buf [stateSize]byte
 	if n, _ := file.ReadAt(buf[:], 0); n < stateSize {
@@ -62,10 +64,10 @@ func readState(file *os.File) (s state, ok bool) {
 	return s, s.total >= 0 && string(buf[:]) == string(s.append(nil, false))
 }
 
-var errBusy = errors.New("another process holds the folder's lock and does not let go")
+var errBusy = errors.New("another process holds the folder's lock and does not release it")
 
-// locked runs f while no other process changes the folder. What f leaves in the state is written back. It waits for a
-// while only: a caller that does not get the lock does without.
+// locked runs f while no other process changes the folder, and writes back the state that f leaves.
+// It waits for at most lockPatience; a caller that does not get the lock does without.
 func (c *Cache) locked(ctx context.Context, f func(*state) error) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockPatience, errBusy)
 	defer cancel()
@@ -81,7 +83,7 @@ func (c *Cache) locked(ctx context.Context, f func(*state) error) (err error) {
 	if err := c.lockState(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unlock(c.state)) }()
+	defer func() { err = errors.Join(err, filelock.Unlock(c.state)) }()
 	s, ok := readState(c.state)
 	if !ok {
 		if s, err = c.count(); err != nil {
@@ -97,63 +99,54 @@ func (c *Cache) locked(ctx context.Context, f func(*state) error) (err error) {
 	return errors.Join(err, writeErr)
 }
 
-// lockState polls, since a flock that blocks cannot be called off.
+// lockState locks the state file. It waits until ctx ends.
 func (c *Cache) lockState(ctx context.Context) error {
-	const first, longest = 50 * time.Microsecond, 5 * time.Millisecond
-	for wait := first; ; wait = min(2*wait, longest) {
-		held, err := c.tryState()
-		if held || err != nil {
-			return err
-		}
-		timer := time.NewTimer(wait/2 + rand.N(wait))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		}
+	err := filelock.Poll(ctx, 50*time.Microsecond, 5*time.Millisecond, c.tryState)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
+	return err
 }
 
-// tryState locks the state file, which it opens, and makes, as needed. A lock on a file that has lost its name is none.
+// tryState locks the state file, which it opens and creates as needed. It ignores the lock of a
+// file that is no longer named.
 func (c *Cache) tryState() (held bool, err error) {
 	if c.state == nil {
-		file, err := c.root.OpenFile(stateName, os.O_RDWR|os.O_CREATE|openNonblock, fileMode)
+		file, err := c.root.OpenFile(stateName, os.O_RDWR|os.O_CREATE|filelock.OpenNonblock, fileMode)
 		if err != nil {
 			return false, err
 		}
 		c.state = file
 	}
-	held, err = tryLock(c.state, true)
+	held, err = filelock.Try(c.state, true)
 	if !held || err != nil {
 		return false, err
 	}
 	named, err := c.root.Lstat(stateName)
-	open, openErr := c.state.Stat()
-	if err == nil && openErr == nil && os.SameFile(named, open) && named.Mode().IsRegular() {
+	if err == nil && named.Mode().IsRegular() && filelock.StillNamed(c.root, stateName, c.state) {
 		return true, nil
 	}
-	errs := release(c.state)
+	closeErr := release(c.state)
 	c.state = nil
 	if err == nil && !named.Mode().IsRegular() {
-		return false, fmt.Errorf("%s is no regular file; remove it", stateName)
+		return false, fmt.Errorf("%s is not a regular file; remove it", stateName)
 	}
-	return false, errors.Join(errs, openErr, ignoreMissing(err))
+	return false, errors.Join(closeErr, ignoreMissing(err))
 }
 
-// begin counts the folder if this process has it alone, and cuts it down to its size.
+// begin counts the folder if no other process uses it, and reduces it to its maximum size.
 func (c *Cache) begin() {
 	err := c.locked(context.Background(), func(s *state) (err error) {
-		file, err := c.root.OpenFile(aliveName, os.O_RDWR|os.O_CREATE|openNonblock, fileMode)
+		file, err := c.root.OpenFile(aliveName, os.O_RDWR|os.O_CREATE|filelock.OpenNonblock, fileMode)
 		if err != nil {
 			return err
 		}
-		alone, err := tryLock(file, true)
+		alone, err := filelock.Try(file, true)
 		if err == nil && alone {
 			*s, err = c.count()
 		}
 		if err == nil {
-			_, err = tryLock(file, false)
+			_, err = filelock.Try(file, false)
 		}
 		if err != nil {
 			return errors.Join(err, release(file))
@@ -169,7 +162,7 @@ func (c *Cache) begin() {
 	}
 }
 
-// count adds up the folder and removes what dead writers left. The lock is held.
+// count counts the folder and removes the files of dead writers. The caller holds the lock.
 func (c *Cache) count() (s state, err error) {
 	s.counted = c.now().UnixNano()
 	add := func(_ *os.Root, _ string, fi fs.FileInfo) bool {
@@ -200,8 +193,8 @@ func (c *Cache) count() (s state, err error) {
 	return s, errors.Join(errs...)
 }
 
-// sweep removes the files of writers that died: nobody has their locks. The lock of the folder is held, without which no
-// writer begins or ends.
+// sweep removes the files of dead writers, whose locks nobody holds. The caller holds the folder's
+// lock, without which no writer begins or ends.
 func (c *Cache) sweep(s *state) {
 	var dead []string
 	_ = c.eachName(tempDir, func(name string) bool {
@@ -215,11 +208,11 @@ func (c *Cache) sweep(s *state) {
 		if !ok {
 			continue
 		}
-		file, err := c.root.OpenFile(name, os.O_RDWR|openNonblock, 0)
+		file, err := c.root.OpenFile(name, os.O_RDWR|filelock.OpenNonblock, 0)
 		if err != nil {
 			continue
 		}
-		held, err := tryLock(file, true)
+		held, err := filelock.Try(file, true)
 		_ = release(file)
 		if err == nil && held && c.root.Remove(name) == nil && s != nil {
 			s.total -= charge(fi.Size())
@@ -227,11 +220,12 @@ func (c *Cache) sweep(s *state) {
 	}
 }
 
-// release unlocks before it closes: a child that is being forked holds a copy of the descriptor until its exec.
+// release unlocks a file before it closes it: a forked child holds a copy of the descriptor until
+// its exec.
 func release(file *os.File) error {
 	if file == nil {
 		return nil
 	}
-	err := unlock(file)
+	err := filelock.Unlock(file)
 	return errors.Join(err, file.Close())
 }

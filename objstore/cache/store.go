@@ -6,54 +6,21 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Opener is a Store that takes the caller's word for what an object holds. The stores that [Cache.Wrap] gives are Openers.
-type Opener interface {
-	// OpenAs is Open for an object whose content is known by identity, such as its SHA-256 in hex. Within one store,
-	// objects of the same identity share what is cached of them, whatever their names and tags; and an object whose ranges
-	// are all cached costs the source no request at all, not even to find out that it is gone. Nothing is asked of the
-	// source before a range is missing or Info is called.
-	//
-	// The identity is not checked here: a caller that finds the bytes wrong calls Forget (see [Forgetter]) and reads
-	// again. An empty identity is Open.
-	OpenAs(ctx context.Context, name, identity string) (objstore.Object, error)
-}
-
-// Forgetter is an Object that can be told that a range it gave is wrong. Objects of cached stores are Forgetters.
-type Forgetter interface {
-	// Forget removes the range from the cache, so that the next ReadAt of it goes to the source. The range must be one
-	// that was given to ReadAt: offset and length. It does nothing where it is not cached.
-	Forget(ctx context.Context, off int64, n int)
-}
-
-// store reads through the cache; all but Open is the source's own.
+// store reads through the cache; every method but Open is the source's.
 type store struct {
 	objstore.Store
 	cache *Cache
 	group *group
 }
 
-// remoteStore keeps what readers look for in a store whose requests take time.
-type remoteStore struct {
-	*store
-	remote objstore.Remote
+// Traits returns the source's traits, plus OpenAs.
+func (s *store) Traits() objstore.Traits {
+	traits := objstore.TraitsOf(s.Store)
+	traits.OpenAs = s.openAs
+	return traits
 }
 
-// Requests is the source's.
-func (s *remoteStore) Requests() int { return s.remote.Requests() }
-
-// elasticStore is the same for one that can send more of them.
-type elasticStore struct {
-	*remoteStore
-	elastic objstore.Elastic
-}
-
-// MostRequests is the source's.
-func (s *elasticStore) MostRequests() int { return s.elastic.MostRequests() }
-
-// Allow is the source's.
-func (s *elasticStore) Allow(delta int) { s.elastic.Allow(delta) }
-
-// Open opens the object at the source: what it is called there is part of the key.
+// Open opens the object at the source, whose description is part of the key.
 func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	source, err := s.Store.Open(ctx, name)
 	if err != nil {
@@ -63,8 +30,8 @@ func (s *store) Open(ctx context.Context, name string) (objstore.Object, error) 
 	return &object{store: s, name: name, source: source, turn: make(chan struct{}, 1)}, nil
 }
 
-// OpenAs is Opener's.
-func (s *store) OpenAs(ctx context.Context, name, identity string) (objstore.Object, error) {
+// openAs implements objstore.Traits.OpenAs.
+func (s *store) openAs(ctx context.Context, name, identity string) (objstore.Object, error) {
 	if identity == "" {
 		return s.Open(ctx, name)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/mem"
 )
 
-// phases counts how often reads came into each phase, and those that have not left it.
+// phases counts how often reads entered each phase, and how many have not left it.
 type phases struct {
 	mu      sync.Mutex
 	entered [objstore.Phases]int
@@ -24,7 +24,7 @@ func (p *phases) Trace(of objstore.Phase, delta int32) {
 	p.inside[of] += delta
 }
 
-// TestTrace: a reader is told when the cache is used, to look, to keep and to give, and that it is done with it.
+// TestTrace checks that lookups and writes of the cache are traced, with their ends.
 func TestTrace(t *testing.T) {
 	source := mem.New()
 	if _, err := objstore.Put(t.Context(), source, "a", make([]byte, 5000), objstore.Condition{}); err != nil {

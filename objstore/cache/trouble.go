@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// warnings are given once each.
+// Each warning is logged once.
 const (
 	warnWrite = iota
 	warnRead
@@ -16,7 +16,7 @@ const (
 	warnings
 )
 
-// cannotWrite counts a failure to write, says so the first time, and leaves the folder alone for a while.
+// cannotWrite counts a failed write, logs the first, and stops writing to the folder for a while.
 func (c *Cache) cannotWrite(err error) {
 	if c.closed.Load() {
 		return
@@ -24,24 +24,24 @@ func (c *Cache) cannotWrite(err error) {
 	c.failures.Add(1)
 	c.pause.begin(c.now())
 	c.warned[warnWrite].Do(func() {
-		c.log.Warn("cache: nothing new can be kept for now; reading goes on", slog.String("folder", c.dir),
+		c.log.Warn("cache: nothing new can be kept for now; reads continue", slog.String("folder", c.dir),
 			slog.Any("error", err), slog.String("advice", advice(err)))
 	})
 }
 
-// cannotRead counts a failure to read.
+// cannotRead counts a failed read and logs the first.
 func (c *Cache) cannotRead(path string, err error) {
 	if c.closed.Load() {
 		return
 	}
 	c.failures.Add(1)
 	c.warned[warnRead].Do(func() {
-		c.log.Warn("cache: a file cannot be read; reading goes on from the source", slog.String("folder", c.dir),
+		c.log.Warn("cache: a file cannot be read; reads continue from the source", slog.String("folder", c.dir),
 			slog.String("file", path), slog.Any("error", err), slog.String("advice", advice(err)))
 	})
 }
 
-// foundDamage counts a file that is not what its name says.
+// foundDamage counts a file that is damaged or foreign and logs the first.
 func (c *Cache) foundDamage(path string, err error) {
 	c.damaged.Add(1)
 	c.warned[warnDamage].Do(func() {
@@ -64,7 +64,8 @@ func advice(err error) string {
 	return "give another folder, or remove this one: it holds nothing but copies"
 }
 
-// pause is the time in which writing is not tried, longer after every failure that follows a failure.
+// pause is the time without writes after a failure. It doubles with every failure that follows
+// another.
 type pause struct {
 	until atomic.Int64 // nanoseconds since 1970
 	last  atomic.Int64 // the length of the last one
@@ -77,7 +78,7 @@ const (
 
 func (p *pause) begin(now time.Time) {
 	length := min(max(2*p.last.Load(), int64(shortestPause)), int64(longestPause))
-	// Failures of reads that ran side by side are one.
+	// Concurrent failures count as one.
 	if now.UnixNano() < p.until.Load() {
 		return
 	}

@@ -15,7 +15,7 @@ import (
 	httpstore "github.com/shardtool/shardtool/objstore/http"
 )
 
-// partial answers a range with its header and the first n bytes, and then breaks the connection.
+// partial answers a range with its header and the first n bytes, and then closes the connection.
 func partial(w http.ResponseWriter, r *http.Request, data []byte, n int) {
 	first, last := rangeOf(r)
 	w.Header().Set("ETag", tagOf(data))
@@ -37,7 +37,8 @@ func rangeOf(r *http.Request) (first, last int) {
 	return first, last
 }
 
-// TestResume breaks every answer after 10,000 bytes: each next request asks for what is missing and nothing else.
+// TestResume breaks off every answer after 10,000 bytes: each further request asks for exactly the
+// missing bytes.
 func TestResume(t *testing.T) {
 	data := pattern(1, 64_321)
 	s := newServer(t, map[string][]byte{"a": data})
@@ -62,7 +63,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeReplaced replaces the object between the break and the next request: ErrChanged, not a mixture.
+// TestResumeReplaced replaces the object before the next request: the read returns ErrChanged, not
+// a mixture.
 func TestResumeReplaced(t *testing.T) {
 	old, changed := pattern(1, 50_000), pattern(2, 50_000)
 	s := newServer(t, map[string][]byte{"a": changed})
@@ -77,7 +79,8 @@ func TestResumeReplaced(t *testing.T) {
 	}
 }
 
-// TestParts: a large read goes out in parts of at most PartSize that cover it once, with faults among them.
+// TestParts checks that a large read is sent in parts of at most PartSize that cover it once, in
+// spite of faults.
 func TestParts(t *testing.T) {
 	data := pattern(1, 1_000_003)
 	s := newServer(t, map[string][]byte{"a": data})
@@ -110,7 +113,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestStall: an answer that stops in the middle is cut and resumed; so is one that never begins.
+// TestStall checks that an answer that stops in the middle, or never begins, is cancelled and
+// resumed.
 func TestStall(t *testing.T) {
 	data := pattern(1, 40_000)
 	s := newServer(t, map[string][]byte{"a": data})
@@ -139,13 +143,14 @@ func TestStall(t *testing.T) {
 	if err := handle(t, store, "a").ReadAt(t.Context(), p, 0); err != nil || !bytes.Equal(p, data) {
 		t.Fatal(err)
 	}
-	// On a machine that stops for a while there may be more of them.
+	// There may be more on a machine that pauses for a while.
 	if stats := store.Stats(); stats.Stalls < 2 || stats.Resumes < 1 {
 		t.Fatalf("%+v", stats)
 	}
 }
 
-// TestTrickle: a server that sends a byte now and then, each time anew, ends the read with an error.
+// TestTrickle has a server that sends a byte from time to time in every answer: the read ends with
+// an error.
 func TestTrickle(t *testing.T) {
 	data := pattern(1, 100_000)
 	s := newServer(t, map[string][]byte{"a": data})
@@ -171,7 +176,7 @@ func TestTrickle(t *testing.T) {
 	}
 }
 
-// TestWrongAnswers: each is refused at once, by an error that says what is wrong.
+// TestWrongAnswers checks that each is refused at once with an error that names the fault.
 func TestWrongAnswers(t *testing.T) {
 	data := pattern(1, 10_000)
 	for name, c := range map[string]struct {
@@ -224,7 +229,8 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestOutage: a store that only refuses is given up, after the attempts allowed and with its last answer.
+// TestOutage has a store that refuses everything: a read gives up after the permitted attempts,
+// with the last answer.
 func TestOutage(t *testing.T) {
 	s := newServer(t, nil)
 	s.hook = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
@@ -241,13 +247,14 @@ func TestOutage(t *testing.T) {
 	if stats := store.Stats(); stats.Requests != 7 || stats.Throttled != 7 || len(s.asked()) != 7 {
 		t.Fatalf("%+v", stats)
 	}
-	// So is a Stat.
+	// Stat gives up too.
 	if _, err := store.Stat(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "given up after 7 attempts") {
 		t.Fatal(err)
 	}
 }
 
-// TestRetryAfter: what the server asks for is waited, but not for ever, and the end of the context ends it at once.
+// TestRetryAfter checks that reads wait as long as the server asks, up to a limit, and that the end
+// of the context ends the wait.
 func TestRetryAfter(t *testing.T) {
 	data := pattern(1, 1000)
 	s := newServer(t, map[string][]byte{"a": data})
@@ -279,7 +286,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestRedirects: ten are followed, more are not, and a loop is named at once. None is tried again.
+// TestRedirects checks that ten redirects are followed and no more, and that a loop is reported at
+// once. Neither is retried.
 func TestRedirects(t *testing.T) {
 	data := pattern(1, 1000)
 	for name, c := range map[string]struct {
@@ -323,7 +331,8 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestSecrets runs everything that fails with a password, a token and a signature in place: none of them is shown.
+// TestSecrets causes every failure with a password, a token and a signature in use: no error or log
+// contains them.
 func TestSecrets(t *testing.T) {
 	const marked = "marked-secret"
 	s := newServer(t, nil)

@@ -1,10 +1,12 @@
-// Package httpstore is the store behind any web server that serves ranges: read only, and without a list.
+// Package httpstore reads objects from any web server that serves ranges. The store is read only
+// and cannot list.
 //
-// Ranges are read by package ranged, as those of S3 are. An answer has to be status 206 with the range asked for; a
-// server that ignores Range, and a page that a proxy puts in place of the object, are found out. The version is pinned by
-// a strong ETag, else by Last-Modified, and asked for with If-Range.
+// Package ranged reads the ranges, as it does for S3. A valid answer has status 206 and the
+// requested range, so servers that ignore Range and error pages of proxies are detected. The
+// version is pinned by a strong ETag, or else by Last-Modified, and requested with If-Range.
 //
-// A user and password, or a query (a signature), in the store's address go with every request. They are never shown.
+// A user and password or a query (a signature) in the store's address are sent with every request.
+// They never appear in errors or logs.
 package httpstore
 
 import (
@@ -16,66 +18,46 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// Stats counts what a store's reads did.
+// Stats counts the requests of a store.
 type Stats = ranged.Stats
 
-// Options change how a store is read. Zero fields take the defaults.
+// Options configure a store. Zero fields have the defaults.
 type Options struct {
-	// Concurrency is how many requests are in flight at once, default 64.
-	Concurrency int
-	// MostConcurrency is how many of them a reader may ask for that measures what they are good for (objstore.Elastic). Default: 256
-	// where Concurrency is the default, else Concurrency.
-	MostConcurrency int
-	// PartSize is the largest range read by one request, in bytes, default 8 MiB.
-	PartSize int64
+	objstore.ReadOptions
 
-	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and
-	// NoHedge bound how long a read may take and how it is tried again. Defaults: 10 s to the first
-	// byte and 5 s between bytes, both shortened by what is observed; 1,024 bytes a second at least
-	// (negative: none); given up after 60 s in which 64 KiB did not come, whether the store went
-	// down or was down at the start; as many requests as fit (MaxAttempts limits those in a row
-	// without a byte); 20 ms to 5 s between retries. A host name that has no address is given up
-	// after four requests when the store has never answered.
-	FirstByteTimeout, StallTimeout time.Duration
-	MinRate                        int64
-	MaxAttempts                    int
-	MaxElapsed                     time.Duration
-	BackoffMin, BackoffMax         time.Duration
-	NoHedge                        bool
-
-	// Header goes with every request, such as an Authorization.
+	// Header is sent with every request, for example an Authorization.
 	Header http.Header
-	// HTTPClient sends the requests; nil for the store's own.
+	// HTTPClient sends the requests. Nil means a client of the store's own.
 	HTTPClient *http.Client
-	// Logger takes what is odd and yet no error, such as a store that is waited for; nil for none.
-	// No secret is logged.
+	// Logger receives warnings that are not errors, for example that reads wait for the store. Nil
+	// means none. Secrets are never logged.
 	Logger *slog.Logger
 }
 
-// Store is an [objstore.Store] of the objects below a URL, and an [objstore.Remote]. Use [New]; it may be used from many
-// goroutines and needs no closing.
+// Store is an [objstore.Store] of the objects below a URL. Use [New]. Many goroutines may use it.
+// It needs no closing.
 type Store struct {
-	base    url.URL // with user and query; the path ends in /
-	address string  // without
+	base    url.URL // contains user and query; the path ends in /
+	address string  // base without them
 	header  http.Header
 	client  *http.Client
 	reader  *ranged.Reader
 }
 
-var _ objstore.Remote = (*Store)(nil)
+var _ objstore.Store = (*Store)(nil)
 
-// New returns the store of the objects whose URLs are base, a slash, and the name. It sends no request.
+// New returns the store of the objects whose URLs are base, a slash and the name. It sends no
+// request.
 func New(base string, opts Options) (*Store, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		// The text may hold a password: it is not repeated.
-		return nil, errors.New("objstore: open: the address is no URL; give one like https://host/prefix")
+		// Do not repeat the text, which may contain a password.
+		return nil, errors.New("objstore: open: the address is not a URL; give one like https://host/prefix")
 	}
 	u.Fragment, u.RawFragment = "", ""
 	u = u.JoinPath("/")
@@ -85,24 +67,10 @@ func New(base string, opts Options) (*Store, error) {
 		address: strings.TrimSuffix(shown.String(), "/"),
 		header:  opts.Header.Clone(),
 		client:  opts.HTTPClient,
-		reader: ranged.New(ranged.Options{
-			Concurrency:      opts.Concurrency,
-			MostConcurrency:  opts.MostConcurrency,
-			PartSize:         opts.PartSize,
-			FirstByteTimeout: opts.FirstByteTimeout,
-			StallTimeout:     opts.StallTimeout,
-			MinRate:          opts.MinRate,
-			MaxAttempts:      opts.MaxAttempts,
-			MaxElapsed:       opts.MaxElapsed,
-			BackoffMin:       opts.BackoffMin,
-			BackoffMax:       opts.BackoffMax,
-			NoHedge:          opts.NoHedge,
-			Logger:           opts.Logger,
-			Store:            strings.TrimSuffix(shown.String(), "/"),
-		}),
 	}
+	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
 	if s.client == nil {
-		s.client = newClient(s.reader.MostRequests())
+		s.client = newClient(s.reader.Traits().MostRequests)
 	}
 	if s.client.CheckRedirect == nil {
 		bounded := *s.client
@@ -120,22 +88,16 @@ func newClient(concurrency int) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// String is the URL without user, password and query.
+// String returns the URL without user, password and query.
 func (s *Store) String() string { return s.address }
 
-// Requests is the Concurrency of the Options.
-func (s *Store) Requests() int { return s.reader.Requests() }
+// Traits reports a remote store, with the concurrency that the Options set.
+func (s *Store) Traits() objstore.Traits { return s.reader.Traits() }
 
-// MostRequests is the MostConcurrency of the Options.
-func (s *Store) MostRequests() int { return s.reader.MostRequests() }
-
-// Allow is [objstore.Elastic]'s.
-func (s *Store) Allow(delta int) { s.reader.Allow(delta) }
-
-// Stats returns the counters of all reads so far; Stat counts as a request too.
+// Stats returns the counters since New. Stat counts as a request too.
 func (s *Store) Stats() Stats { return s.reader.Stats() }
 
-// List yields one error that wraps [objstore.ErrNoList]: HTTP has no list.
+// List yields one error that wraps [objstore.ErrNoList], because HTTP has no list.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		err := ctx.Err()
@@ -146,12 +108,12 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 	}
 }
 
-// Create gives an error that wraps [objstore.ErrReadOnly].
+// Create returns an error that wraps [objstore.ErrReadOnly].
 func (s *Store) Create(ctx context.Context, name string, _ objstore.Condition) (objstore.Upload, error) {
 	return nil, s.readOnly(ctx, "put", name)
 }
 
-// Delete gives an error that wraps [objstore.ErrReadOnly].
+// Delete returns an error that wraps [objstore.ErrReadOnly].
 func (s *Store) Delete(ctx context.Context, name string) error {
 	return s.readOnly(ctx, "delete", name)
 }

@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server serves objects with strong ETags. hook sees each request first, with its number from 0 on, and may answer in
-// its place by returning true.
+// server serves objects with strong ETags. hook sees each request first, with its number from 0 on,
+// and may answer it by returning true.
 type server struct {
 	*httptest.Server
 
@@ -45,7 +45,7 @@ func newServer(t *testing.T, objects map[string][]byte) *server {
 	return s
 }
 
-// unstarted is a server that waits to be started, and is closed with the test.
+// unstarted returns a server that is not started yet. The test closes it at its end.
 func unstarted(t *testing.T, objects map[string][]byte) *server {
 	s := &server{objects: objects, dated: time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)}
 	s.Server = httptest.NewUnstartedServer(s)
@@ -82,12 +82,12 @@ func (s *server) asked() []string {
 
 func tagOf(data []byte) string { return fmt.Sprintf(`"%x"`, sha256.Sum256(data)) }
 
-// quick are options whose failures come soon; timeouts are long, for a busy machine.
+// quick returns options with short retries; timeouts are long, for a busy machine.
 func quick() httpstore.Options {
-	return httpstore.Options{
+	return httpstore.Options{ReadOptions: objstore.ReadOptions{
 		BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond,
 		FirstByteTimeout: 30 * time.Second, StallTimeout: 30 * time.Second, NoHedge: true,
-	}
+	}}
 }
 
 func open(t *testing.T, s *server, opts httpstore.Options) *httpstore.Store {
@@ -95,7 +95,7 @@ func open(t *testing.T, s *server, opts httpstore.Options) *httpstore.Store {
 	return openAt(t, s.URL, &http.Transport{}, opts)
 }
 
-// openAt is the store at a server's address, by a transport of its own.
+// openAt opens the store at a server's address, with a transport of its own.
 func openAt(t *testing.T, address string, transport *http.Transport, opts httpstore.Options) *httpstore.Store {
 	t.Helper()
 	transport.MaxIdleConnsPerHost = 100
@@ -138,7 +138,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestReadOnly: what needs more than reading is refused by kind, before anything is sent.
+// TestReadOnly checks that writes and lists are refused before any request is sent.
 func TestReadOnly(t *testing.T) {
 	s := newServer(t, nil)
 	store := open(t, s, quick())
@@ -163,7 +163,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestOneRequest: Open sends nothing, and the first read brings size and tag along.
+// TestOneRequest checks that Open sends nothing, and that the first read returns size and ETag too.
 func TestOneRequest(t *testing.T) {
 	data := pattern(1, 100_000)
 	s := newServer(t, map[string][]byte{"a": data})
@@ -184,7 +184,7 @@ func TestOneRequest(t *testing.T) {
 	}
 }
 
-// TestHeadRefused: a server that answers GET alone is asked for one byte.
+// TestHeadRefused has a server that does not answer HEAD: it gets a GET of one byte.
 func TestHeadRefused(t *testing.T) {
 	s := newServer(t, map[string][]byte{"a": pattern(1, 777), "empty": {}})
 	s.hook = func(_ int, w http.ResponseWriter, r *http.Request) bool {
@@ -204,8 +204,8 @@ func TestHeadRefused(t *testing.T) {
 	}
 }
 
-// TestReplaced: another object under the name is ErrChanged, whether it is told by tag or by date, and no byte of it
-// reaches the caller.
+// TestReplaced checks that a replaced object is ErrChanged, detected by ETag or by date, and that
+// none of its bytes reaches the caller.
 func TestReplaced(t *testing.T) {
 	for _, bare := range []bool{false, true} {
 		old, changed := pattern(1, 50_000), pattern(2, 50_000)
@@ -229,7 +229,8 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestReuse: reads one after the other go over one connection, those that end at a body's last byte too.
+// TestReuse checks that consecutive reads share one connection, including reads that end at the
+// last byte of a body.
 func TestReuse(t *testing.T) {
 	data := pattern(1, 300_000)
 	s := newServer(t, map[string][]byte{"a": data})
@@ -260,7 +261,7 @@ func TestReuse(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	// One more where a read began before the pool had the connection back.
+	// There is one more if a read began before the connection was back in the pool.
 	if connections > 3 {
 		t.Fatalf("%d connections for 21 reads", connections)
 	}

@@ -14,67 +14,32 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// object reads one version; package ranged does.
-type object struct {
-	store *Store
-	name  string
-	*ranged.Object
-}
-
-// Open sends nothing: that the object is missing is what the first read, or Info, says.
+// Open sends no request: a missing object is an error of the first read or Info.
 func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	if err := check(ctx, name); err != nil {
 		return nil, s.fail("get", name, err)
 	}
-	o := &object{store: s, name: name}
-	o.Object = s.reader.Object(o.get, func(ctx context.Context) (ranged.Meta, error) { return s.head(ctx, name) })
-	return o, nil
-}
-
-func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
-	return o.store.fail("get", o.name, o.Object.ReadAt(ctx, p, off))
-}
-
-func (o *object) Info(ctx context.Context) (objstore.Info, error) {
-	meta, err := o.Object.Info(ctx)
-	if err != nil {
-		return objstore.Info{}, o.store.fail("get", o.name, err)
+	get := func(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+		return s.get(ctx, name, off, n, etag)
 	}
-	return infoOf(o.name, meta), nil
+	return s.reader.Open(name, get, func(ctx context.Context) (ranged.Meta, error) { return s.head(ctx, name) }), nil
 }
 
-func (o *object) Close() error {
-	o.Object.Close()
-	return nil
-}
-
-// Stat is one HEAD; where the server does not answer those, a GET of one byte.
+// Stat sends one HEAD request, or a GET of one byte if the server does not answer HEAD.
 func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	if err := check(ctx, name); err != nil {
 		return objstore.Info{}, s.fail("stat", name, err)
 	}
-	var meta ranged.Meta
-	err := s.reader.Do(ctx, func(ctx context.Context) (err error) {
-		meta, err = s.head(ctx, name)
-		return err
-	})
-	if err != nil {
-		return objstore.Info{}, s.fail("stat", name, err)
-	}
-	return infoOf(name, meta), nil
+	return s.reader.Stat(ctx, name, func(ctx context.Context) (ranged.Meta, error) { return s.head(ctx, name) })
 }
 
-func infoOf(name string, meta ranged.Meta) objstore.Info {
-	return objstore.Info{Name: name, Size: meta.Size, ETag: meta.ETag, ModTime: meta.ModTime}
-}
-
-// get is the engine's ranged.Getter.
-func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
+// get implements ranged.Getter.
+func (s *Store) get(ctx context.Context, name string, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
 	header := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", off, off+n-1)}}
 	if etag != "" {
 		header.Set("If-Range", etag)
 	}
-	answer, err := o.store.send(ctx, http.MethodGet, o.name, header)
+	answer, err := s.send(ctx, http.MethodGet, name, header)
 	if err != nil {
 		return nil, ranged.Meta{}, err
 	}
@@ -86,14 +51,14 @@ func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadClo
 	return answer.Body, meta, nil
 }
 
-// rangeMeta holds an answer to a range against what was asked.
+// rangeMeta checks the header of an answer to a range request.
 func rangeMeta(answer *http.Response, off, n int64, etag string) (ranged.Meta, error) {
 	meta, known := validator(answer.Header)
 	contentRange := answer.Header.Get("Content-Range")
 	if answer.StatusCode == http.StatusOK {
 		contentRange = ""
 		if etag != "" && known == nil && meta.ETag != etag {
-			return ranged.Meta{}, objstore.ErrChanged // If-Range has it that the whole new object is sent
+			return ranged.Meta{}, objstore.ErrChanged // If-Range: the server sends the entire new object
 		}
 	} else if contentRange == "" {
 		return ranged.Meta{}, fmt.Errorf("%w: the answer has status 206 and no Content-Range: several ranges at once, or none; "+
@@ -110,7 +75,8 @@ func rangeMeta(answer *http.Response, off, n int64, etag string) (ranged.Meta, e
 	return meta, nil
 }
 
-// head describes an object by one request, or by two where the server answers GET alone.
+// head describes an object by a HEAD request, and by a GET of one byte if the server does not
+// answer HEAD.
 func (s *Store) head(ctx context.Context, name string) (ranged.Meta, error) {
 	answer, err := s.send(ctx, http.MethodHead, name, nil)
 	if err == nil {
@@ -134,7 +100,7 @@ func (s *Store) head(ctx context.Context, name string) (ranged.Meta, error) {
 	return rangeMeta(answer, 0, 1, "")
 }
 
-// send sends one request and gives back an answer of status 200 or 206, whose body the caller closes.
+// send sends one request. It returns an answer of status 200 or 206; the caller closes the body.
 func (s *Store) send(ctx context.Context, method, name string, header http.Header) (*http.Response, error) {
 	u := s.base
 	var escaped strings.Builder
@@ -148,14 +114,14 @@ func (s *Store) send(ctx context.Context, method, name string, header http.Heade
 	u.Path, u.RawPath = s.base.Path+name, base+escaped.String()
 	request, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: no URL can be made of it", objstore.ErrName)
+		return nil, fmt.Errorf("%w: it cannot be part of a URL", objstore.ErrName)
 	}
 	for _, from := range []http.Header{s.header, header} {
 		for key, values := range from {
 			request.Header[http.CanonicalHeaderKey(key)] = values
 		}
 	}
-	// Ranges of what is compressed on the way would be ranges of something else.
+	// A range of compressed bytes would be a range of another object.
 	request.Header.Set("Accept-Encoding", "identity")
 	answer, err := s.client.Do(request)
 	if err != nil {
@@ -171,7 +137,7 @@ func (s *Store) send(ctx context.Context, method, name string, header http.Heade
 	return answer, nil
 }
 
-// refusal is a status that is final and has no meaning of its own.
+// refusal is a final status without a more specific error.
 type refusal struct {
 	status int
 	advice string
@@ -220,7 +186,7 @@ func checkAnswer(answer *http.Response) error {
 	return &refusal{status: status}
 }
 
-// validator is what tells this version from others: a strong ETag, else the time of modification.
+// validator returns what identifies the version: a strong ETag, or else the modification time.
 func validator(header http.Header) (ranged.Meta, error) {
 	var meta ranged.Meta
 	modified := header.Get("Last-Modified")

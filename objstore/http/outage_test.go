@@ -20,7 +20,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// lines is a log that may be read while it is written.
+// lines is a log that can be read while it is written.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -38,7 +38,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// down is a store whose server is not there yet, and what starts it.
+// down returns a store whose server is not started yet, and the function that starts it.
 func down(t *testing.T, log *lines, objects map[string][]byte) (*httpstore.Store, func()) {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -60,7 +60,7 @@ func down(t *testing.T, log *lines, objects map[string][]byte) (*httpstore.Store
 	}
 }
 
-// waits returns once a store has tried often enough to log that it waits.
+// waits returns once a store has failed often enough to log that it waits.
 func waits(t *testing.T, store *httpstore.Store, log *lines) {
 	t.Helper()
 	for !strings.Contains(log.String(), "waiting for the store") {
@@ -71,8 +71,8 @@ func waits(t *testing.T, store *httpstore.Store, log *lines) {
 	}
 }
 
-// TestDownAtStart: a server that starts after its clients is waited for. The log tells that, for
-// which store and why, and the end of it.
+// TestDownAtStart starts the server after its clients, which wait for it. The log names the store
+// and the reason, and reports the end.
 func TestDownAtStart(t *testing.T) {
 	data := pattern(1, 1000)
 	for name, use := range map[string]func(ctx context.Context, store *httpstore.Store) error{
@@ -110,7 +110,7 @@ func TestDownAtStart(t *testing.T) {
 	}
 }
 
-// TestDownCancel: the wait ends with its context.
+// TestDownCancel checks that the wait ends with its context.
 func TestDownCancel(t *testing.T) {
 	var log lines
 	store, _ := down(t, &log, nil)
@@ -127,13 +127,13 @@ func TestDownCancel(t *testing.T) {
 	}
 }
 
-// failing is a transport that fails each request in one way.
+// failing is a transport whose requests all fail with one error.
 type failing struct{ err error }
 
 func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
 
-// TestNotWaitedFor: what no wait can change ends at once. What may pass, from the first request on,
-// is tried as often as is allowed.
+// TestNotWaitedFor checks that permanent errors end a read at once, and that temporary ones are
+// retried as often as permitted, from the first request on.
 func TestNotWaitedFor(t *testing.T) {
 	const waited = 9
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
@@ -169,7 +169,8 @@ func TestNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestProxyRefuses: a proxy that opens no tunnel is no store that is down.
+// TestProxyRefuses checks that a proxy that refuses a tunnel is not taken for an outage of the
+// store.
 func TestProxyRefuses(t *testing.T) {
 	for status, want := range map[int]string{407: "user and password in HTTPS_PROXY", 403: "NO_PROXY", 502: "given up after"} {
 		s := newServer(t, nil)

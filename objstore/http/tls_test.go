@@ -11,7 +11,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest"
 )
 
-// newTLSServer has a certificate that only its own client trusts.
+// newTLSServer returns a server whose certificate only its own client trusts.
 func newTLSServer(t *testing.T, objects map[string][]byte) *server {
 	s := unstarted(t, objects)
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not
@@ -26,11 +26,13 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// TestWrongTLS tells what is wrong, at once, where the certificate is not trusted or only one side speaks TLS.
+// TestWrongTLS checks the immediate errors for an untrusted certificate and for a connection on
+// which only one side uses TLS.
 func TestWrongTLS(t *testing.T) {
 	objects := map[string][]byte{"a": pattern(1, 100)}
 	tls, plain, refusing := newTLSServer(t, objects), newServer(t, objects), newServer(t, nil)
-	// As servers with TLS answer, but behind the request, so that no reset overtakes it.
+	// Servers with TLS answer like this. The answer follows the request, so that no reset overtakes
+	// it.
 	refusing.hook = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
 		http.Error(w, "Client sent an HTTP request to an HTTPS server.", http.StatusBadRequest)
 		return true

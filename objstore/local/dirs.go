@@ -6,11 +6,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 )
 
-// makeDirs opens the store's directory and makes sure of dir below it, both created as needed. Every directory made
-// here is durable on return: its parent is synced. The caller closes the root.
+// makeDirs opens the store's directory and makes dir below it, creating both if needed. Every
+// directory made here is durable on return, because its parent is synced. The caller closes the
+// root.
 func (s *Store) makeDirs(dir string) (*os.Root, error) {
 	s.mkdir.Lock()
 	defer s.mkdir.Unlock()
@@ -93,13 +96,16 @@ func (s *Store) syncDir(root *os.Root, dir string) error {
 	return syncDirectory(f)
 }
 
-// stillNamed reports whether the path leads to the very file that is open: a lock means nothing on one that was
-// removed or replaced before it was taken.
-func stillNamed(root *os.Root, name string, file *os.File) bool {
-	open, err := file.Stat()
-	if err != nil {
-		return false
+// syncDirectory makes the names in an open directory durable. It does nothing on Windows, where NTFS
+// journals names. Some file systems (FUSE, SMB) refuse to sync directories because they have nothing
+// to sync.
+func syncDirectory(dir *os.File) error {
+	if runtime.GOOS == "windows" {
+		return nil
 	}
-	named, err := root.Lstat(name)
-	return err == nil && os.SameFile(open, named)
+	err := dir.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		return nil
+	}
+	return err
 }

@@ -19,8 +19,8 @@ import (
 
 const againEnv = "SHARDTOOL_LOCAL_AGAIN"
 
-// again runs the calling test once more in a process of its own and reports whether this is that process. A kernel that
-// refuses the attributes skips the test, which says so.
+// again runs the calling test again in a process of its own and reports whether this is that
+// process. It skips the test, with the reason, if the kernel refuses the attributes.
 func again(t *testing.T, attributes *syscall.SysProcAttr) bool {
 	t.Helper()
 	if os.Getenv(againEnv) != "" {
@@ -39,7 +39,8 @@ func again(t *testing.T, attributes *syscall.SysProcAttr) bool {
 	return false
 }
 
-// mounts gives the process mounts of its own, which end with it. A user namespace lets others than root have that too.
+// mounts gives the process its own mounts, which end with it. A user namespace permits that to
+// users other than root.
 func mounts() *syscall.SysProcAttr {
 	if os.Geteuid() == 0 {
 		return &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
@@ -97,12 +98,12 @@ func TestNoSpace(t *testing.T) {
 	put(t, store, "d/x", strings.Repeat("n", 500_000), objstore.Condition{})
 }
 
-// TestNoInodes leaves room for a temporary file but not for the lock: the failure comes in Commit.
+// TestNoInodes leaves an inode for a temporary file but none for the lock, so that Commit fails.
 func TestNoInodes(t *testing.T) {
 	if !again(t, mounts()) {
 		return
 	}
-	// One for the mount's own directory, one for the temporary file.
+	// One is for the mount's root directory, one for the temporary file.
 	dir := mountTmpfs(t, "size=1m,nr_inodes=2")
 	store := newStore(t, dir)
 	upload, err := store.Create(t.Context(), "x", objstore.Condition{})
@@ -118,7 +119,7 @@ func TestNoInodes(t *testing.T) {
 	}
 }
 
-// TestReadOnly reads and tries to write on a file system that is mounted read-only, which binds root too.
+// TestReadOnly reads and tries to write on a file system that is mounted read-only, also for root.
 func TestReadOnly(t *testing.T) {
 	if !again(t, mounts()) {
 		return
@@ -146,7 +147,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestImmutable makes the object that is to be replaced immutable, so that the rename fails, for root too.
+// TestImmutable makes the object to be replaced immutable, so that the rename fails, also for root.
 func TestImmutable(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -187,7 +188,7 @@ func setImmutable(path string, on bool) error {
 	return unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, flags)
 }
 
-// TestFileSizeLimit runs into ulimit -f: a write that goes through in part and then fails.
+// TestFileSizeLimit exceeds ulimit -f: a write succeeds in part and then fails.
 func TestFileSizeLimit(t *testing.T) {
 	if !again(t, nil) {
 		return
@@ -216,7 +217,7 @@ func TestFileSizeLimit(t *testing.T) {
 	}
 }
 
-// TestReadAtIsOneCall counts the read calls of this process, as the kernel does.
+// TestReadAtIsOneCall counts the read system calls of this process.
 func TestReadAtIsOneCall(t *testing.T) {
 	store := newStore(t, t.TempDir())
 	put(t, store, "x", strings.Repeat("x", 4<<20), objstore.Condition{})
@@ -231,7 +232,7 @@ func TestReadAtIsOneCall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The two looks at the counter are calls of their own.
+	// Reading the counter twice takes system calls of its own.
 	if calls := readCalls(t) - before; calls < reads || calls > reads+8 {
 		t.Fatalf("%d calls for %d reads", calls, reads)
 	}

@@ -13,35 +13,36 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// holdName is the file that writers of a data set share and that a prune takes alone. It is apart
-// from the lock of single commits, which is held for two syncs; this one is held for a whole pack.
+// holdName is the file that writers of a data set lock shared and a prune locks exclusively. It is
+// separate from the lock of single commits, which is held for two syncs; this one is held for an
+// entire pack.
 const holdName = ".shardtool.users"
 
-// maxHolders bounds what is read of the file: it names holders, and is emptied by the first of
-// them.
+// maxHolders bounds how much of the file is read. It names the holders, and the first of them
+// empties it.
 const maxHolders = 64 << 10
 
-// Share is [objstore.Locker]'s. It makes the directory, and removes it again when nothing was put
-// into it.
+// Share implements objstore.Traits.Share. It makes the directory, and removes it again if it is
+// still empty.
 func (s *Store) Share(ctx context.Context, who string) (release func(), err error) {
 	_, missing := os.Stat(s.dir)
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		h, err := s.tryShare(who)
-		if h != nil {
-			return sync.OnceFunc(func() { h.release(); s.unmake(missing) }), nil
+	var h *hold
+	err = filelock.Poll(ctx, firstPause, longestPause, func() (bool, error) {
+		if h, err = s.tryShare(who); errors.Is(err, fs.ErrNotExist) {
+			err = nil // another holder made the directory and removed it
 		}
-		if err == nil || errors.Is(err, fs.ErrNotExist) { // another holder made the directory and removed it
-			err = wait(ctx, pause)
-		}
-		if err != nil {
-			return nil, s.fail("lock", "", err)
-		}
+		return h != nil, err
+	})
+	if err != nil {
+		return nil, s.fail("lock", "", err)
 	}
+	return sync.OnceFunc(func() { h.release(); s.unmake(missing) }), nil
 }
 
-// tryShare returns nil while someone holds the lock alone.
+// tryShare returns nil while another process holds the lock exclusively.
 func (s *Store) tryShare(who string) (*hold, error) {
 	root, err := s.makeDirs(".")
 	if err != nil {
@@ -57,14 +58,14 @@ func (s *Store) tryShare(who string) (*hold, error) {
 	return nil, err
 }
 
-// unmake removes the directory if it was missing at first and is empty.
+// unmake removes the directory if it was missing before and is empty.
 func (s *Store) unmake(missing error) {
 	if errors.Is(missing, fs.ErrNotExist) {
 		_ = os.Remove(s.dir)
 	}
 }
 
-// Exclude is [objstore.Locker]'s. It does not make the directory.
+// Exclude implements objstore.Traits.Exclude. It does not make the directory.
 func (s *Store) Exclude(ctx context.Context, who string) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, s.fail("lock", "", err)
@@ -87,29 +88,29 @@ func (s *Store) Exclude(ctx context.Context, who string) (release func(), err er
 	return nil, s.fail("lock", "", err)
 }
 
-// hold is one open descriptor of the file, and the lock on it.
+// hold is one open descriptor of the lock file, and the lock on it.
 type hold struct {
 	root *os.Root
 	file *os.File
 }
 
-// take opens the file and locks it, again where another holder removed the file between the two
-// steps.
+// take opens the file and locks it. It repeats both steps if another holder removed the file in
+// between.
 func (h *hold) take(alone bool) (held bool, err error) {
 	for {
 		if h.file, err = openLock(h.root, holdName); err != nil {
 			return false, writeError(err)
 		}
-		held, err = tryLock(h.file, alone)
-		if err != nil || !held || stillNamed(h.root, holdName, h.file) {
+		held, err = filelock.Try(h.file, alone)
+		if err != nil || !held || filelock.StillNamed(h.root, holdName, h.file) {
 			return held, noLocks(err)
 		}
 		h.close()
 	}
 }
 
-// share takes the lock with others. Whoever finds nobody there empties the file: what it names are
-// programs that were killed.
+// share takes the shared lock. A process that finds no other holder empties the file, whose names
+// are those of killed processes.
 func (h *hold) share(who string) (held bool, err error) {
 	alone, err := h.take(true)
 	if err != nil {
@@ -123,12 +124,13 @@ func (h *hold) share(who string) (held bool, err error) {
 		return held, err
 	}
 	h.sign(who, true)
-	// The change of kind is not atomic: a prune may come between, and then this one waits.
-	return tryLock(h.file, false)
+	// The conversion is not atomic: a prune may take the lock in between, and then this process
+	// waits.
+	return filelock.Try(h.file, false)
 }
 
-// sign notes who holds the lock. Only the text of a refusal depends on it, so that failures do not
-// matter: the file may be another user's.
+// sign records the holder in the file. Only the text of an error depends on it, so failures are
+// ignored: the file may belong to another user.
 func (h *hold) sign(who string, first bool) {
 	if first {
 		_ = h.file.Truncate(0)
@@ -143,7 +145,7 @@ func (h *hold) sign(who string, first bool) {
 	}
 }
 
-// holders are those who signed, the latest last.
+// holders returns the recorded holders, the latest last.
 func (h *hold) holders() string {
 	const most = 5
 	text, err := io.ReadAll(io.LimitReader(h.file, maxHolders))
@@ -160,13 +162,13 @@ func (h *hold) holders() string {
 	return b.String()
 }
 
-// release removes the file when nobody else holds it: a data set at rest has none. Whoever has
-// opened it meanwhile finds that it is no longer named, and opens the next one.
+// release removes the file if nobody else holds it, so that a data set at rest has none. A process
+// that has opened it meanwhile sees that it is no longer named, and opens the next one.
 func (h *hold) release() {
-	if alone, err := tryLock(h.file, true); err == nil && alone && stillNamed(h.root, holdName, h.file) {
+	if alone, err := filelock.Try(h.file, true); err == nil && alone && filelock.StillNamed(h.root, holdName, h.file) {
 		_ = h.root.Remove(holdName)
 	}
-	releaseLock(h.file)
+	_ = filelock.Unlock(h.file)
 	h.close()
 	h.root.Close()
 }

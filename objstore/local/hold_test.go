@@ -25,7 +25,8 @@ func mustShare(t *testing.T, store *Store, who string) func() {
 	return release
 }
 
-// TestHold: many share, one alone excludes them, and a store at rest has no trace of it.
+// TestHold checks that many processes can share the lock, that they and an exclusive holder exclude
+// each other, and that a store at rest has no lock file.
 func TestHold(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
 	store, other := newStore(t, dir), newStore(t, dir)
@@ -82,16 +83,18 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldMany: whoever has the lock alone sees nobody beside, however holders come and go.
+// TestHoldMany checks that an exclusive holder is alone while others take and release the lock.
 func TestHoldMany(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "made") // and removed, over and over
-	var sharing, alone, excluded atomic.Int64
+	dir := filepath.Join(t.TempDir(), "made") // made and removed repeatedly
+	var sharing, alone, excluded, sharers atomic.Int64
+	sharers.Store(4)
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
 			store := newStore(t, dir)
-			for range 100 {
-				if i%2 == 0 {
+			if i%2 == 0 {
+				defer sharers.Add(-1)
+				for range 100 {
 					release := mustShare(t, store, "pack")
 					sharing.Add(1)
 					if alone.Load() != 0 {
@@ -99,8 +102,10 @@ func TestHoldMany(t *testing.T) {
 					}
 					sharing.Add(-1)
 					release()
-					continue
 				}
+				return
+			}
+			for sharers.Load() > 0 {
 				release, err := store.Exclude(t.Context(), "prune")
 				if errors.Is(err, objstore.ErrBusy) || errors.Is(err, fs.ErrNotExist) {
 					continue

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// inodeOf gives the inode number and the time of status change in nanoseconds.
+// inodeOf returns the inode number and the status change time in nanoseconds.
 func inodeOf(fi fs.FileInfo) (inode uint64, changed int64) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -4,5 +4,6 @@ package local
 
 import "io/fs"
 
-// inodeOf gives nothing here: tags are made of size and time of modification, which Commit keeps apart.
+// inodeOf returns zeros on this system. ETags consist of the size and the modification time, which
+// Commit keeps distinct.
 func inodeOf(fs.FileInfo) (inode uint64, changed int64) { return 0, 0 }

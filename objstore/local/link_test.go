@@ -22,7 +22,8 @@ func symlink(t *testing.T, target, link string) {
 	}
 }
 
-// TestStoreThroughLink reaches the store's directory through links, which must work like the directory itself.
+// TestStoreThroughLink opens the store's directory through links, which work like the directory
+// itself.
 func TestStoreThroughLink(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "disk", "real"), 0o755); err != nil {
@@ -52,7 +53,8 @@ func TestStoreThroughLink(t *testing.T) {
 	}
 }
 
-// TestLinksOutside plants links that lead out of the store: nothing is read, listed, written or removed beyond them.
+// TestLinksOutside creates links that lead out of the store: no target is read, listed, written or
+// removed.
 func TestLinksOutside(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	secret := filepath.Join(outside, "secret")
@@ -90,7 +92,8 @@ func TestLinksOutside(t *testing.T) {
 			}
 		}
 	}
-	// The link's own name is the store's: it is taken, it can be replaced, it can be removed; its target stays.
+	// The link itself is an object's name: it is occupied, and can be replaced and removed; its
+	// target stays.
 	_, err = objstore.Put(t.Context(), store, "file", []byte("mine"), objstore.Condition{IfNoneMatch: true})
 	if !errors.Is(err, objstore.ErrExists) {
 		t.Fatal(err)
@@ -106,7 +109,8 @@ func TestLinksOutside(t *testing.T) {
 	}
 }
 
-// TestDirectoryBecomesLink swaps a directory for a link that leads outside while an upload is under way in it.
+// TestDirectoryBecomesLink replaces a directory by a link that leads outside during an upload to
+// it.
 func TestDirectoryBecomesLink(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	store := newStore(t, dir)
@@ -128,14 +132,15 @@ func TestDirectoryBecomesLink(t *testing.T) {
 	if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {
 		t.Fatal(entries, err)
 	}
-	// The temporary file moved away with its directory: it is an orphan now.
+	// The temporary file moved away with its directory and is an orphan now.
 	if n, err := store.Sweep(t.Context(), 0); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	expect(t, store, "moved/old", "old")
 }
 
-// TestLinksInside follows links that stay in the store, and lists files but not directories through them.
+// TestLinksInside follows links that stay in the store, and lists files but not directories through
+// them.
 func TestLinksInside(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -163,7 +168,7 @@ func TestLinksInside(t *testing.T) {
 	}
 }
 
-// TestNamedPipe must not wait for a pipe's writer.
+// TestNamedPipe checks that opening a named pipe does not wait for its writer.
 func TestNamedPipe(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644); err != nil {
@@ -171,13 +176,13 @@ func TestNamedPipe(t *testing.T) {
 	}
 	store := newStore(t, dir)
 	_, err := store.Open(t.Context(), "pipe")
-	wantText(t, err, "no regular file")
+	wantText(t, err, "not a regular file")
 	for info, err := range store.List(t.Context(), "") {
 		t.Fatal(info, err)
 	}
 }
 
-// TestMode looks at the permission bits: 0644 less the umask, and other users may lock.
+// TestMode checks the permission bits: 0644 minus the umask, and other users may lock.
 func TestMode(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -195,7 +200,7 @@ func TestMode(t *testing.T) {
 	}
 }
 
-// TestSweep leaves what is in use or young.
+// TestSweep checks that Sweep keeps files that are in use or recent.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -230,7 +235,7 @@ func TestSweep(t *testing.T) {
 	expect(t, store, "object", "bytes")
 }
 
-// TestSweepRaces sweeps all the time while objects are put: no upload ever loses its file.
+// TestSweepRaces sweeps continuously while objects are put: no upload loses its file.
 func TestSweepRaces(t *testing.T) {
 	store, err := New(t.TempDir(), Options{NoSync: true})
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// List yields the objects of the tree. It reads one directory at a time, so an object put or deleted meanwhile may or
-// may not be seen. Files whose names no store accepts are left out, like links that lead outside and files that are
-// neither regular nor links to such. A missing directory has no objects.
+// List yields the objects of the tree. It reads one directory at a time and may miss objects that
+// are put or deleted meanwhile. It leaves out files with invalid names, links that lead outside and
+// other files that are not regular. A missing directory has no objects.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		err := s.walk(ctx, prefix, func(dir *os.Root, name string, entry fs.DirEntry) error {
@@ -39,14 +39,14 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 	}
 }
 
-// errStop ends a walk whose consumer has enough.
+// errStop ends a walk whose consumer has stopped.
 var errStop = errors.New("stop")
 
-// visitor sees one file: the directory that holds it, the name from the store's directory, the entry.
+// visitor receives one file: its directory, its name relative to the store, its entry.
 type visitor func(dir *os.Root, name string, entry fs.DirEntry) error
 
-// walk visits, in ascending byte order of names, every file whose name could begin with prefix, the store's own
-// included. It never leaves the tree and follows no links.
+// walk visits every file whose name could begin with prefix, including the store's own files, in
+// ascending byte order of names. It never leaves the tree and follows no links.
 func (s *Store) walk(ctx context.Context, prefix string, visit visitor) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -61,10 +61,10 @@ func (s *Store) walk(ctx context.Context, prefix string, visit visitor) error {
 	if slash < 0 {
 		return w.directory(root, "")
 	}
-	// The directories that the prefix names in full are entered directly: their siblings may be many.
+	// Open the directories in the prefix directly, because their siblings may be many.
 	at := prefix[:slash]
 	if objstore.CheckName(at) != nil {
-		return nil // no object has such a name, so none begins with it
+		return nil // no name begins with an invalid one
 	}
 	for end := range len(prefix) {
 		if prefix[end] != '/' {
@@ -83,7 +83,7 @@ type walker struct {
 	visit  visitor
 }
 
-// enter walks a directory below dir. One that is gone by now has nothing to show.
+// enter walks a directory below dir. A directory that was removed meanwhile is empty.
 func (w *walker) enter(dir *os.Root, path, name string) error {
 	sub, err := dir.OpenRoot(path)
 	if err != nil {
@@ -119,8 +119,8 @@ func (w *walker) directory(dir *os.Root, name string) error {
 	return w.ctx.Err()
 }
 
-// readDir returns the entries in the order of the names they stand for: a directory stands for names that go on with a
-// slash, so "a.tar" comes before what is in "a".
+// readDir returns the entries in the order of the names they contribute. A directory contributes
+// names that continue with a slash, so "a.tar" precedes the contents of "a".
 func readDir(dir *os.Root) ([]fs.DirEntry, error) {
 	f, err := dir.Open(".")
 	if err != nil {
@@ -145,11 +145,4 @@ func sortKey(entry fs.DirEntry) string {
 // overlap reports whether names that begin with dir can begin with prefix.
 func overlap(dir, prefix string) bool {
 	return strings.HasPrefix(dir, prefix) || strings.HasPrefix(prefix, dir)
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -1,34 +1,37 @@
-// Package local is the store in a directory: one file an object, its path the object's name.
+// Package local stores objects as files of a directory. The path of a file is the name of its
+// object.
 //
 // # Writing
 //
-//	Create   dir/.tmp-<16 hex>, created exclusively and held by a lock while it is written
-//	Write    straight to the file
-//	Commit   set the time, fsync; lock dir/.shardtool.lock; check the condition; rename; fsync dir; unlock
+//	Create   creates dir/.tmp-<16 hex> exclusively and locks it
+//	Write    writes to that file
+//	Commit   sets the time and syncs; locks dir/.shardtool.lock; checks the condition; renames;
+//	         syncs dir; unlocks
 //
-// So an object is absent, or the old one, or whole and durable. A process that dies leaves at most a temporary file that
-// List never shows and [Store.Sweep] removes; the kernel drops its locks. The lock file stays, empty, and is never
-// removed: it lies beside the object rather than at the top of the store, so that two stores opened at different depths
-// of one tree exclude each other too. It is advisory: only writers that use this package are held off.
+// So an object is absent, or the old one, or the new one, complete and durable. A process that dies
+// leaves at most a temporary file, which List never shows and [Store.Sweep] removes; the kernel
+// releases its locks. The lock file stays, empty, and is never removed. It lies beside the object
+// and not at the top of the store, so that stores opened at different depths of one tree exclude
+// each other too. The lock is advisory: only writers that use this package respect it.
 //
-// [Store.Share] and [Store.Exclude] lock the whole store by dir/.shardtool.users, which is there
-// only while someone holds it or was killed while holding it. Readers take no lock.
+// [Store.Share] and [Store.Exclude] lock the entire store by dir/.shardtool.users. That file exists
+// only while the lock is held, or after a holder was killed. Readers take no lock.
 //
 // # Names
 //
-// An element is at most 255 bytes, as file systems have it. Elements that begin with ".tmp-",
-// ".shardtool.lock" and ".shardtool.users" belong to the store and are refused with
-// [objstore.ErrName].
+// An element is at most 255 bytes, the limit of file systems. Elements that begin with ".tmp-",
+// ".shardtool.lock" and ".shardtool.users" are reserved and refused with [objstore.ErrName].
 //
 // # Symbolic links
 //
-// The store's directory may be reached through symbolic links. Below it everything goes through [os.Root]: a link that
-// stays inside is followed, one that leads outside (or is absolute) is refused, for reading and for writing, whoever
-// changes the tree meanwhile. List shows links to files inside, and does not descend into linked directories.
+// The path of the store's directory may contain symbolic links. Below it every access uses
+// [os.Root]: links that stay inside are followed, links that lead outside (or are absolute) are
+// refused for reading and writing, even if the tree changes at the same time. List shows links to
+// files inside, and does not enter linked directories.
 //
 // # Tags
 //
-// See [Store.Stat] for what an ETag is made of and when it could repeat.
+// [Store.Stat] documents what an ETag is made of and when it could repeat.
 package local
 
 import (
@@ -44,40 +47,44 @@ import (
 	"syscall"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
 const (
 	tempPrefix = ".tmp-"
 	lockName   = ".shardtool.lock"
 
-	// maxElement is NAME_MAX of Linux, macOS and (in bytes of UTF-8, roughly) Windows.
+	// maxElement is NAME_MAX of Linux, macOS and (in bytes of UTF-8, approximately) Windows.
 	maxElement = 255
 )
 
-// Options change how a Store works. The zero value is the durable one.
+// Options configure a Store. The zero value is the durable one.
 type Options struct {
-	// NoSync leaves out every fsync. Commits stay atomic to other processes, but a power loss may take or tear them: for
-	// tests, and for caches that check what they read.
+	// NoSync omits every fsync. Commits stay atomic to other processes, but a power failure may
+	// lose or tear them. It is for tests, and for caches that verify what they read.
 	NoSync bool
 }
 
-// Store is an [objstore.Store] in a directory. Use [New]. It holds no descriptor between calls, so there is nothing to
-// close, and the directory may be removed and made again under it.
+// Store is an [objstore.Store] in a directory. Use [New]. It holds no file descriptor between calls
+// and needs no closing. The directory may be removed and made again at any time.
 type Store struct {
 	dir     string // absolute
 	address string // as the user wrote it
 	opts    Options
 
-	// mkdir serialises the making of directories: nobody builds on one whose fsync is still to come.
+	// mkdir serialises the creation of directories, so that nobody uses one whose fsync is
+	// outstanding.
 	mkdir sync.Mutex
-	// turn is held by the goroutine that waits for a lock file or has it: the others queue here, not by polling.
+	// turn is held by the goroutine that waits for a lock file or holds it, so that the others
+	// queue here instead of polling.
 	turn chan struct{}
 }
 
-var _ objstore.Locker = (*Store)(nil)
+var _ objstore.Store = (*Store)(nil)
 
-// New returns the store in dir. The directory may be missing: reads then answer [fs.ErrNotExist], List yields nothing,
-// and Create makes it with its parents. A dir that is there and no directory is refused.
+// New returns the store in dir. A missing directory is an empty store: reads return
+// [fs.ErrNotExist], List yields nothing, and Create makes the directory with its parents. New
+// refuses a dir that is not a directory.
 func New(dir string, opts Options) (*Store, error) {
 	if dir == "" {
 		return nil, errors.New("objstore: open: the path is empty; give a directory")
@@ -95,18 +102,23 @@ func New(dir string, opts Options) (*Store, error) {
 	return &Store{dir: abs, address: dir, opts: opts, turn: make(chan struct{}, 1)}, nil
 }
 
-// String is the directory as it was given to New.
+// Traits returns the store's locks and its Sweep.
+func (s *Store) Traits() objstore.Traits {
+	return objstore.Traits{Share: s.Share, Exclude: s.Exclude, Sweep: s.Sweep}
+}
+
+// String returns the directory as it was given to New.
 func (s *Store) String() string { return s.address }
 
-// Open opens the file. The handle keeps reading that file after the object is replaced or deleted. A directory of that
-// name is no object: fs.ErrNotExist.
+// Open opens the file. The handle keeps reading that file after the object is replaced or deleted.
+// A directory is not an object: fs.ErrNotExist.
 func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	root, err := s.rootFor(ctx, name)
 	if err != nil {
 		return nil, s.fail("get", name, err)
 	}
 	defer root.Close()
-	file, err := root.OpenFile(name, os.O_RDONLY|openNonblock, 0)
+	file, err := root.OpenFile(name, os.O_RDONLY|filelock.OpenNonblock, 0)
 	if err != nil {
 		return nil, s.fail("get", name, readError(err))
 	}
@@ -123,13 +135,14 @@ func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) 
 
 // Stat describes an object.
 //
-// The ETag is made of the file's inode number, size, time of modification and time of status change, the times in
-// nanoseconds. Commit sets the first time from the clock, always later than that of the object it replaces, so two
-// versions that follow each other under one name differ wherever the file system keeps nanoseconds. A tag could repeat
-// only where an object was deleted between two puts, the inode number is used again, the size is the same and the clock
-// was set back to the very nanosecond; or, on a file system with coarse times (FAT: 2 s), within one of its steps. The
-// time of status change tells files that others rewrote in place and then dated back. It also changes on chmod, chown
-// and hard links: the tag is then another though the bytes are the same.
+// The ETag is made of the file's inode number, size, modification time and status change time, the
+// times in nanoseconds. Commit sets the modification time, always later than that of the object it
+// replaces, so two consecutive versions of one name differ on every file system that keeps
+// nanoseconds. An ETag could repeat only if an object was deleted between two puts, the inode
+// number is reused, the size is equal and the clock was set back to the same nanosecond; or within
+// one time step of a file system with coarse times (FAT: 2 s). The status change time detects files
+// that other programs rewrote in place and dated back. It also changes on chmod, chown and hard
+// links: the ETag is then new although the bytes are the same.
 func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	root, err := s.rootFor(ctx, name)
 	if err != nil {
@@ -146,14 +159,10 @@ func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	return infoOf(name, fi), nil
 }
 
-// Delete removes the file, never a directory. It waits for a commit under way in the same directory. The removal is not
-// synced: after a power loss the object may be there again.
+// Delete removes the file, never a directory. It waits for a commit in the same directory. The
+// removal is not synced: after a power failure the object may exist again.
 func (s *Store) Delete(ctx context.Context, name string) error {
-	err := s.delete(ctx, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return s.fail("delete", name, err)
+	return s.fail("delete", name, ignoreMissing(s.delete(ctx, name)))
 }
 
 func (s *Store) delete(ctx context.Context, name string) error {
@@ -162,7 +171,7 @@ func (s *Store) delete(ctx context.Context, name string) error {
 		return err
 	}
 	defer root.Close()
-	// Root.Remove takes empty directories too, which are no objects.
+	// Root.Remove would also remove an empty directory, which is not an object.
 	if fi, err := root.Lstat(name); err != nil || fi.IsDir() {
 		return readError(err)
 	}
@@ -193,7 +202,7 @@ func (s *Store) fail(op, name string, err error) error {
 	return objstore.NewError(op, s.address, name, err)
 }
 
-// checkName adds to the rules of every store those of this one.
+// checkName checks the rules of every store and those of this one.
 func checkName(name string) error {
 	if err := objstore.CheckName(name); err != nil {
 		return err
@@ -210,7 +219,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// reserved reports whether the element of a path belongs to the store: a temporary file or a lock.
+// reserved reports whether an element of a path is reserved for temporary files and locks.
 func reserved(element string) bool {
 	return strings.HasPrefix(element, tempPrefix) || element == lockName || element == holdName
 }
@@ -222,23 +231,5 @@ func checkRegular(fi fs.FileInfo) error {
 	case fi.IsDir():
 		return fmt.Errorf("it is a directory, not an object: %w", fs.ErrNotExist)
 	}
-	return fmt.Errorf("it is no regular file (%s)", fi.Mode().Type())
+	return fmt.Errorf("it is not a regular file (%s)", fi.Mode().Type())
 }
-
-// readError gives the errors of a path that cannot hold an object the meaning they have for a flat store, and says what
-// package os's own means.
-func readError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("a file stands where a directory would be: %w", fs.ErrNotExist)
-	case escapes(err):
-		return errors.New("a symbolic link on its path leads out of the store, which is not followed; " +
-			"open the directory it leads to, or copy the file in")
-	}
-	return err
-}
-
-// escapes recognises os.errPathEscapes, which has no exported name. A test pins the text to the Go release in use.
-func escapes(err error) bool { return strings.HasSuffix(err.Error(), "path escapes from parent") }

@@ -17,7 +17,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest"
 )
 
-// childEnv makes the test binary a helper process instead: its value is the key in children.
+// childEnv turns the test binary into a helper process; its value is the key in children.
 const childEnv = "SHARDTOOL_LOCAL_CHILD"
 
 func TestMain(m *testing.M) {
@@ -110,7 +110,7 @@ func TestNew(t *testing.T) {
 	_, err = New("", Options{})
 	wantText(t, err, "give a directory")
 
-	// A missing directory reads as an empty store, and comes into being with the first object.
+	// A missing directory reads as an empty store. The first object creates it.
 	store := newStore(t, filepath.Join(dir, "a", "b"))
 	_, err = store.Stat(t.Context(), "x")
 	wantText(t, err, "stat x in "+store.String(), "directory is missing")
@@ -132,7 +132,7 @@ func TestNew(t *testing.T) {
 	put(t, store, "c/d/x", "bytes", objstore.Condition{})
 	expect(t, store, "c/d/x", "bytes")
 
-	// The directory may go and come back under the store.
+	// The directory may be removed and made again during the life of the store.
 	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestReservedNames(t *testing.T) {
 	_, err := store.Create(t.Context(), "d/"+strings.Repeat("é", 128), objstore.Condition{})
 	wantText(t, err, "256 bytes", "at most 255")
 
-	// What lies in the directory beside objects is not listed.
+	// Other files beside the objects are not listed.
 	for _, name := range []string{"object", ".tmp-1", `back\slash`, ".shardtool.lock", ".shardtool.users"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
 			t.Fatal(err)
@@ -189,8 +189,8 @@ func TestReservedNames(t *testing.T) {
 	}
 }
 
-// TestTagsNeverRepeat puts the same few bytes as fast as it can: inode numbers come again and the kernel's clock ticks
-// slower than that.
+// TestTagsNeverRepeat puts the same few bytes as fast as it can: inode numbers repeat, and the
+// kernel's clock ticks more slowly than that.
 func TestTagsNeverRepeat(t *testing.T) {
 	store, err := New(t.TempDir(), Options{NoSync: true})
 	if err != nil {
@@ -211,7 +211,8 @@ func TestTagsNeverRepeat(t *testing.T) {
 	}
 }
 
-// TestTimeMovesOn replaces an object from the future: the new one is later still, so that tags keep apart.
+// TestTimeMovesOn replaces an object whose time is in the future: the new one gets a later time, so
+// the ETags differ.
 func TestTimeMovesOn(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -225,7 +226,8 @@ func TestTimeMovesOn(t *testing.T) {
 	}
 }
 
-// TestUndo takes a rename back when its directory could not be synced, unless it replaced something.
+// TestUndo checks that a rename is reverted if its directory could not be synced, unless it
+// replaced an object.
 func TestUndo(t *testing.T) {
 	store := newStore(t, t.TempDir())
 	cause := errors.New("no sync")

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// lock takes the directory's lock, by which checks and renames of all processes follow one another. It waits as long as
-// ctx allows. unlock gives it back; so does the kernel when the process dies.
+// lock takes the directory's lock, which serialises the checks and renames of all processes. It
+// waits until ctx ends. The kernel releases the lock if the process dies.
 func (s *Store) lock(ctx context.Context, root *os.Root, dir string) (unlock func(), err error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -25,61 +26,38 @@ func (s *Store) lock(ctx context.Context, root *os.Root, dir string) (unlock fun
 		return nil, err
 	}
 	return func() {
-		// Unlocked, not only closed: a child that is being forked holds a copy of the descriptor until its exec.
-		releaseLock(file)
+		// Unlock before closing: a forked child holds a copy of the descriptor until its exec.
+		_ = filelock.Unlock(file)
 		file.Close()
 		<-s.turn
 	}, nil
 }
 
-// waitLock polls, since a flock that blocks cannot be called off. A holder needs two syncs at most, so the pause grows
-// from a fraction of one to about one, with jitter so that waiters do not march in step.
-func waitLock(ctx context.Context, root *os.Root, name string) (*os.File, error) {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		file, err := openLock(root, name)
-		if err != nil {
-			return nil, err
+// waitLock waits for the lock. A holder needs two syncs at most, so the pauses grow from a fraction
+// of a sync to about one.
+func waitLock(ctx context.Context, root *os.Root, name string) (file *os.File, err error) {
+	err = filelock.Poll(ctx, firstPause, longestPause, func() (bool, error) {
+		if file, err = openLock(root, name); err != nil {
+			return false, err
 		}
-		held, err := tryLock(file, true)
-		if err == nil && held && stillNamed(root, name, file) {
-			return file, nil
+		held, err := filelock.Try(file, true)
+		if err == nil && held && filelock.StillNamed(root, name, file) {
+			return true, nil
 		}
 		file.Close()
-		if err != nil {
-			return nil, noLocks(err)
-		}
-		if err := wait(ctx, pause); err != nil {
-			return nil, fmt.Errorf("waiting for the lock %s: %w", name, err)
-		}
+		return false, noLocks(err)
+	})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("waiting for the lock %s: %w", name, err)
 	}
+	return file, err
 }
 
-// firstPause and longestPause are the pauses of those who poll for a lock.
+// firstPause and longestPause bound the pauses between two attempts to take a lock.
 const firstPause, longestPause = 200 * time.Microsecond, 10 * time.Millisecond
 
-// wait pauses for about that long.
-func wait(ctx context.Context, pause time.Duration) error {
-	timer := time.NewTimer(pause/2 + rand.N(pause))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// noLocks adds what to do where the file system has no locks.
-func noLocks(err error) error {
-	if errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("this file system has no locks, which a safe put needs "+
-			"(Lustre: mount with -o flock; NFS: without nolock); write elsewhere: %w", err)
-	}
-	return err
-}
-
-// openLock opens the lock file, creating it for all who may write to the directory. Another user's may be readable
-// only, which is enough for a lock on everything but NFS.
+// openLock opens the lock file and creates it for everybody who may write to the directory. Another
+// user's file may be read-only, which suffices for a lock on everything but NFS.
 func openLock(root *os.Root, name string) (*os.File, error) {
 	file, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
 	if errors.Is(err, fs.ErrPermission) {

@@ -13,7 +13,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// object reads one file through the descriptor it was opened with, whatever becomes of its name.
+// object reads one file through the descriptor that Open returned, even if its name is removed or
+// replaced.
 type object struct {
 	store  *Store
 	file   *os.File
@@ -21,7 +22,7 @@ type object struct {
 	closed atomic.Bool
 }
 
-// ReadAt is one pread where the kernel gives all at once, and allocates nothing unless it fails.
+// ReadAt is one pread if the kernel returns all bytes at once. It allocates only if it fails.
 func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := o.usable(ctx); err != nil {
 		return o.fail(err)
@@ -39,7 +40,7 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return o.fail(o.short(n, len(p), off))
 }
 
-// short explains a range inside the object that the file did not hold: it was cut in place, by someone else's hand.
+// short explains a short read inside the object: another program truncated the file in place.
 func (o *object) short(n, want int, off int64) error {
 	if fi, err := o.file.Stat(); err == nil && (fi.Size() != o.info.Size || !fi.ModTime().Equal(o.info.ModTime)) {
 		return fmt.Errorf("%w in place: %d bytes now, %d when it was opened", objstore.ErrChanged, fi.Size(), o.info.Size)
@@ -47,7 +48,7 @@ func (o *object) short(n, want int, off int64) error {
 	return fmt.Errorf("%d of %d bytes at %d: %w", n, want, off, io.ErrUnexpectedEOF)
 }
 
-// Info is what was found at Open.
+// Info returns the description that Open found.
 func (o *object) Info(ctx context.Context) (objstore.Info, error) {
 	if err := o.usable(ctx); err != nil {
 		return objstore.Info{}, o.fail(err)
@@ -55,7 +56,7 @@ func (o *object) Info(ctx context.Context) (objstore.Info, error) {
 	return o.info, nil
 }
 
-// Close frees the descriptor. A second Close does nothing.
+// Close closes the descriptor. A second Close does nothing.
 func (o *object) Close() error {
 	if o.closed.Swap(true) {
 		return nil
@@ -76,7 +77,7 @@ func infoOf(name string, fi fs.FileInfo) objstore.Info {
 	return objstore.Info{Name: name, Size: fi.Size(), ETag: tagOf(fi), ModTime: fi.ModTime()}
 }
 
-// tagOf joins what identifies a version of a file; Store.Stat documents it.
+// tagOf returns the ETag of a file; Store.Stat documents it.
 func tagOf(fi fs.FileInfo) string {
 	inode, changed := inodeOf(fi)
 	tag := make([]byte, 0, 64)

@@ -21,7 +21,7 @@ func openObject(t *testing.T, store *Store, name string) objstore.Object {
 	return object
 }
 
-// TestCutInPlace cuts a file under an open handle, as a careless copy over it does.
+// TestCutInPlace truncates a file under an open handle, as a copy over it does.
 func TestCutInPlace(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -46,7 +46,8 @@ func TestCutInPlace(t *testing.T) {
 	}
 }
 
-// TestInPlaceChangesTag rewrites a file in place and sets its time back: the tag tells all the same.
+// TestInPlaceChangesTag rewrites a file in place and restores its time: the ETag changes all the
+// same.
 func TestInPlaceChangesTag(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -80,7 +81,7 @@ func TestReadAtAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestDirectoryInTheWay puts a name that is a directory, and one below an object.
+// TestDirectoryInTheWay puts an object whose name is a directory, and one below another object.
 func TestDirectoryInTheWay(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -92,7 +93,7 @@ func TestDirectoryInTheWay(t *testing.T) {
 	if found := temps(t, dir); len(found) > 0 {
 		t.Fatal(found)
 	}
-	// Delete takes no directory, not even an empty one.
+	// Delete removes no directory, not even an empty one.
 	if err := os.Mkdir(filepath.Join(dir, "hollow"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -4,5 +4,5 @@ package local
 
 import "context"
 
-// children are none where a process cannot be killed and started as these tests need it.
+// children is empty on systems where these tests cannot kill and restart processes.
 var children = map[string]func(ctx context.Context, args []string) error{}

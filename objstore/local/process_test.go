@@ -21,7 +21,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// children are the bodies of helper processes: the test binary run again. args are what follows its name.
+// children are the bodies of helper processes, which run the test binary again with further
+// arguments.
 var children = map[string]func(ctx context.Context, args []string) error{
 	"new":   childNew,
 	"count": childCount,
@@ -32,7 +33,8 @@ var children = map[string]func(ctx context.Context, args []string) error{
 
 const rounds = 60
 
-// child is a running helper process. It says "ready" first, and begins when its stdin says so.
+// child is a running helper process. It prints "ready" first, and begins when a line arrives on its
+// stdin.
 type child struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -69,7 +71,7 @@ func startChild(t *testing.T, body string, args ...string) *child {
 	return c
 }
 
-// rest waits for the end of the process, which must succeed.
+// rest waits for the process, which must succeed.
 func (c *child) rest(t *testing.T) {
 	t.Helper()
 	for c.out.Scan() {
@@ -80,13 +82,13 @@ func (c *child) rest(t *testing.T) {
 	}
 }
 
-// kill is kill -9; what Wait then says is that it was killed.
+// kill sends SIGKILL; Wait then reports that signal.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	_ = c.cmd.Wait()
 }
 
-// childStore opens the store and waits for the start.
+// childStore opens the store and waits for the start signal.
 func childStore(dir string) (*Store, error) {
 	fmt.Println("ready")
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
@@ -95,7 +97,8 @@ func childStore(dir string) (*Store, error) {
 	return New(dir, Options{})
 }
 
-// childNew puts each name it reads from its stdin with IfNoneMatch, and says "won" or "lost".
+// childNew puts each name that it reads from its stdin with IfNoneMatch, and prints "won" or
+// "lost".
 func childNew(ctx context.Context, args []string) error {
 	store, err := New(args[0], Options{})
 	if err != nil {
@@ -116,7 +119,7 @@ func childNew(ctx context.Context, args []string) error {
 	return nil
 }
 
-// childCount adds one to a number, again and again, each time against the tag it read.
+// childCount adds one to a number repeatedly, each time with the ETag that it read.
 func childCount(ctx context.Context, args []string) error {
 	store, err := childStore(args[0])
 	if err != nil {
@@ -143,7 +146,7 @@ func childCount(ctx context.Context, args []string) error {
 	return nil
 }
 
-// childPut puts objects for ever, so that a kill finds it anywhere in the walk.
+// childPut puts objects for ever, so that a kill can hit any step.
 func childPut(ctx context.Context, args []string) error {
 	store, err := childStore(args[0])
 	if err != nil {
@@ -171,7 +174,7 @@ const (
 	pieceSize   = 32 << 10
 )
 
-// childLock takes the lock of the top directory and keeps it.
+// childLock takes and keeps the lock of the top directory.
 func childLock(ctx context.Context, args []string) error {
 	root, err := os.OpenRoot(args[0])
 	if err != nil {
@@ -189,7 +192,8 @@ func childLock(ctx context.Context, args []string) error {
 	return nil
 }
 
-// TestProcessesRaceNew has two processes put the same name with IfNoneMatch at once, round after round: one wins each.
+// TestProcessesRaceNew lets two processes put the same name with IfNoneMatch at once, repeatedly:
+// exactly one succeeds each time.
 func TestProcessesRaceNew(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -199,7 +203,7 @@ func TestProcessesRaceNew(t *testing.T) {
 	for round := range rounds {
 		name := fmt.Sprintf("n/%d", round)
 		for i := range racers {
-			// Neither has the head start every time.
+			// Alternate which process starts first.
 			if _, err := fmt.Fprintln(racers[(i+round)%2].stdin, name); err != nil {
 				t.Fatal(err)
 			}
@@ -230,7 +234,7 @@ func TestProcessesRaceNew(t *testing.T) {
 	}
 }
 
-// TestProcessesCount has processes count together with IfMatch: no step is lost.
+// TestProcessesCount lets processes count together with IfMatch: no step is lost.
 func TestProcessesCount(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -245,8 +249,8 @@ func TestProcessesCount(t *testing.T) {
 	expect(t, store, "count", strconv.Itoa(len(racers)*rounds))
 }
 
-// TestKill kills a writer at random moments: every object is absent or whole, the lock is free, and what is left over
-// can be swept.
+// TestKill kills a writer at random moments: every object is absent or complete, the lock is
+// released, and the temporary files can be swept.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -282,7 +286,8 @@ func TestKill(t *testing.T) {
 	t.Logf("%d temporary files were left and swept", left)
 }
 
-// TestKillHolder waits for a lock that another process holds: in vain while it lives, at once when it dies.
+// TestKillHolder waits for a lock that another process holds: without success while it lives, at
+// once when it dies.
 func TestKillHolder(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
@@ -296,7 +301,7 @@ func TestKillHolder(t *testing.T) {
 	if found := temps(t, dir); len(found) > 0 {
 		t.Fatal(found)
 	}
-	// Another store on the same directory, seen from above, waits for the same lock.
+	// A store opened at a higher directory waits for the same lock.
 	holder.kill()
 	put(t, store, "x", "2", objstore.Condition{IfNoneMatch: true})
 	expect(t, store, "x", "2")
@@ -318,8 +323,8 @@ func childHold(ctx context.Context, args []string) error {
 	return nil
 }
 
-// TestKilledHolder: the lock ends with the process that shares it, and the next refusal does not
-// name the dead one.
+// TestKilledHolder checks that the shared lock ends with its process, and that the next refusal
+// does not name that process.
 func TestKilledHolder(t *testing.T) {
 	store := newStore(t, t.TempDir())
 	for _, name := range []string{"first", "second"} {

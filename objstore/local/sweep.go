@@ -6,11 +6,13 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// Sweep removes the temporary files that uploads left behind when their process died, if nothing was written to them for
-// olderThan. It returns how many it removed. A file that a live upload holds, in this process or another, is never
-// removed, however old it is; where the file system has no locks that cannot be known, and Sweep fails.
+// Sweep removes the temporary files of uploads whose process died, if they were last written more
+// than olderThan ago. It returns their number. It never removes a file that a live upload of any
+// process holds, whatever its age. On a file system without locks it cannot know that, and fails.
 func (s *Store) Sweep(ctx context.Context, olderThan time.Duration) (removed int, err error) {
 	limit := time.Now().Add(-olderThan)
 	err = s.walk(ctx, "", func(dir *os.Root, _ string, entry fs.DirEntry) error {
@@ -27,8 +29,8 @@ func (s *Store) Sweep(ctx context.Context, olderThan time.Duration) (removed int
 }
 
 func sweepFile(dir *os.Root, name string, limit time.Time) (removed bool, err error) {
-	// For writing, since NFS gives exclusive locks to writers alone.
-	file, err := dir.OpenFile(name, os.O_RDWR|openNonblock, 0)
+	// Open for writing, because NFS gives exclusive locks only to writers.
+	file, err := dir.OpenFile(name, os.O_RDWR|filelock.OpenNonblock, 0)
 	if err != nil {
 		return false, err
 	}
@@ -37,12 +39,12 @@ func sweepFile(dir *os.Root, name string, limit time.Time) (removed bool, err er
 	if err != nil || fi.ModTime().After(limit) {
 		return false, err
 	}
-	held, err := tryLock(file, true)
+	held, err := filelock.Try(file, true)
 	if err != nil || !held {
 		return false, err
 	}
-	defer releaseLock(file)
-	// Its upload may have ended between the open and the lock. Then the name is gone, and it does not come again.
+	defer filelock.Unlock(file)
+	// If its upload ended between open and lock, the name is gone for good.
 	if err := dir.Remove(name); err != nil {
 		return false, err
 	}

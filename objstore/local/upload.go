@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -9,14 +10,14 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"syscall"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// upload is a temporary file on its way to a name. It holds the store's directory open, so that Commit ends in the tree
-// where Create began.
+// upload is a temporary file that will get a name. It keeps the store's directory open, so that
+// Commit ends in the tree in which Create began.
 type upload struct {
 	store *Store
 	ctx   context.Context
@@ -27,11 +28,12 @@ type upload struct {
 	temp string // path of the temporary file
 	file *os.File
 	back writeback
-	err  error // sticky; fs.ErrClosed once the upload is over
+	err  error // first failure; fs.ErrClosed after the end
 }
 
-// Create makes the directories the name needs and a temporary file in the last of them. Directories stay when the upload
-// is aborted. The mode is 0644 less the umask. The context given here bounds the whole upload, beside that of Commit.
+// Create makes the directories of the name and a temporary file in the last of them. The
+// directories stay if the upload is aborted. The mode is 0644 minus the umask. ctx limits the
+// entire upload, in addition to the context of Commit.
 func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
 	u, err := s.create(ctx, name, cond)
 	if err != nil {
@@ -60,13 +62,13 @@ func (s *Store) create(ctx context.Context, name string, cond objstore.Condition
 	return &upload{store: s, ctx: ctx, name: name, cond: cond, root: root, temp: temp, file: file}, nil
 }
 
-// createTemp creates a temporary file and takes its lock, by which Sweep knows that it is in use. A sweep may come
-// between the two steps: then the file is gone or about to go, and another one is made.
+// createTemp creates a temporary file and locks it, which tells Sweep that it is in use. If a sweep
+// removes the file between the two steps, createTemp makes another.
 func createTemp(root *os.Root, dir string) (*os.File, string, error) {
-	const attempts = 100 // a sweep would have to hit the same few microseconds each time
+	const attempts = 100 // for each, a sweep must hit the same few microseconds
 	for range attempts {
 		var random [8]byte
-		rand.Read(random[:]) // never fails, by its documentation
+		rand.Read(random[:]) // never fails
 		temp := path.Join(dir, tempPrefix+hex.EncodeToString(random[:]))
 		file, err := root.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 		if errors.Is(err, fs.ErrExist) {
@@ -75,11 +77,11 @@ func createTemp(root *os.Root, dir string) (*os.File, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		held, err := tryLock(file, true)
+		held, err := filelock.Try(file, true)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return file, temp, nil // Sweep cannot lock here either, and then removes nothing
 		}
-		if err == nil && held && stillNamed(root, temp, file) {
+		if err == nil && held && filelock.StillNamed(root, temp, file) {
 			return file, temp, nil
 		}
 		file.Close()
@@ -91,11 +93,9 @@ func createTemp(root *os.Root, dir string) (*os.File, string, error) {
 	return nil, "", errors.New("cannot keep a temporary file: something removes them at once")
 }
 
-// Write passes p on to the file. The first failure is final.
+// Write writes to the file. The first failure is final.
 func (u *upload) Write(p []byte) (int, error) {
-	if u.err == nil {
-		u.err = u.ctx.Err()
-	}
+	u.err = cmp.Or(u.err, u.ctx.Err())
 	if u.err != nil {
 		return 0, u.fail(u.err)
 	}
@@ -107,8 +107,8 @@ func (u *upload) Write(p []byte) (int, error) {
 	return n, u.fail(err)
 }
 
-// Commit makes the object durable and visible. The lock is held over the sync of the directory, so that a writer who
-// then loses a condition to this object can rely on it.
+// Commit makes the object durable and visible. It holds the lock until the directory is synced, so
+// a writer that then loses a condition to this object can rely on it.
 func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
 	if u.file == nil {
 		return objstore.Info{}, u.fail(fs.ErrClosed)
@@ -116,11 +116,12 @@ func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
 	info, err := u.commit(ctx)
 	if err != nil {
 		err = u.fail(writeError(err))
-		// The cause is what the caller needs; a temporary file that cannot be removed is one more for Sweep.
+		// Report the cause. Sweep removes a temporary file that Abort cannot remove.
 		_ = u.Abort()
 		return objstore.Info{}, err
 	}
-	return info, u.release()
+	u.release()
+	return info, nil
 }
 
 func (u *upload) commit(ctx context.Context) (objstore.Info, error) {
@@ -142,7 +143,7 @@ func (u *upload) commit(ctx context.Context) (objstore.Info, error) {
 		return objstore.Info{}, err
 	}
 	if old != nil && !now.After(old.ModTime()) {
-		// Tags tell versions apart by this time: see Store.Stat.
+		// The ETag depends on this time: see Store.Stat.
 		if err := u.stamp(old.ModTime().Add(1)); err != nil {
 			return objstore.Info{}, err
 		}
@@ -163,7 +164,7 @@ func (u *upload) commit(ctx context.Context) (objstore.Info, error) {
 	return infoOf(u.name, fi), nil
 }
 
-// check holds the condition against what is there, and returns that: nil for nothing.
+// check checks the condition and returns the existing file, or nil.
 func (u *upload) check() (fs.FileInfo, error) {
 	old, err := u.root.Stat(u.name)
 	switch {
@@ -184,7 +185,8 @@ func (u *upload) check() (fs.FileInfo, error) {
 	return old, nil
 }
 
-// undo takes back a rename that may not last. An object that was replaced is lost to us, so then the new one stays.
+// undo reverts a rename that may not last. If an object was replaced, it is lost, so the new one
+// stays.
 func (u *upload) undo(old fs.FileInfo, cause error) error {
 	if old == nil && u.root.Remove(u.name) == nil {
 		return cause
@@ -192,7 +194,7 @@ func (u *upload) undo(old fs.FileInfo, cause error) error {
 	return fmt.Errorf("the object is in place, but may not survive a power loss: %w", cause)
 }
 
-// stamp sets the time of modification and then makes bytes and time durable.
+// stamp sets the modification time and then makes bytes and time durable.
 func (u *upload) stamp(t time.Time) error {
 	if err := u.root.Chtimes(u.temp, t, t); err != nil {
 		return err
@@ -204,13 +206,7 @@ func (u *upload) stamp(t time.Time) error {
 }
 
 func (u *upload) alive(ctx context.Context) error {
-	if u.err != nil {
-		return u.err
-	}
-	if err := u.ctx.Err(); err != nil {
-		return err
-	}
-	return ctx.Err()
+	return cmp.Or(u.err, u.ctx.Err(), ctx.Err())
 }
 
 // Abort removes the temporary file.
@@ -218,31 +214,16 @@ func (u *upload) Abort() error {
 	if u.file == nil {
 		return nil
 	}
-	err := u.root.Remove(u.temp)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return errors.Join(u.fail(err), u.release())
+	err := ignoreMissing(u.root.Remove(u.temp))
+	u.release()
+	return u.fail(err)
 }
 
-// release ends the upload. The file was synced or dropped, so its Close has nothing left to report.
-func (u *upload) release() error {
+// release ends the upload. The file was synced or removed, so its Close has nothing to report.
+func (u *upload) release() {
 	u.file.Close()
 	u.root.Close()
 	u.file, u.err = nil, fs.ErrClosed
-	return nil
 }
 
 func (u *upload) fail(err error) error { return u.store.fail("put", u.name, err) }
-
-// writeError says what stands in the way of a new file.
-func writeError(err error) error {
-	switch {
-	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EEXIST):
-		return fmt.Errorf("an object stands where a directory is needed: %w", err)
-	case escapes(err):
-		return errors.New("a symbolic link on its path leads out of the store, which is not followed; " +
-			"write to the directory it leads to")
-	}
-	return err
-}

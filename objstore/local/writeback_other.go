@@ -4,7 +4,7 @@ package local
 
 import "os"
 
-// writeback is left to the system here.
+// writeback does nothing here.
 type writeback struct{}
 
 func (*writeback) wrote(*os.File, int) {}

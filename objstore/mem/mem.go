@@ -1,7 +1,8 @@
-// Package mem is a store in memory, for tests: the contract of a real one without a disk under it.
+// Package mem implements a store in memory, for tests. It has the same contract as the others.
 package mem
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -18,14 +19,14 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Store is an [objstore.Store] in memory. Use [New]; it may be used from many goroutines.
+// Store is an [objstore.Store] in memory. Use [New]. Many goroutines may use it.
 type Store struct {
 	mu      sync.RWMutex
 	objects map[string]version
-	puts    uint64 // counts commits: the source of ETags, so none repeats
+	puts    uint64 // number of commits; ETags are made from it, so none repeats
 }
 
-// version is one committed object. Its bytes are never written again, so handles and clones share them.
+// version is one committed object. Its bytes never change, so handles and clones share them.
 type version struct {
 	data []byte
 	info objstore.Info
@@ -34,18 +35,18 @@ type version struct {
 // New returns an empty store.
 func New() *Store { return &Store{objects: make(map[string]version)} }
 
-// Clone returns a store of its own that holds what is committed at this moment, with the same ETags: what a crash now
-// would leave behind. Uploads that are not committed stay with the old store.
+// Clone returns an independent store with the objects committed so far and the same ETags: the
+// state after a crash at this moment. Uploads in progress stay with s.
 func (s *Store) Clone() *Store {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return &Store{objects: maps.Clone(s.objects), puts: s.puts}
 }
 
-// String is "mem:".
+// String returns "mem:".
 func (s *Store) String() string { return "mem:" }
 
-// Open pins the version that is there now.
+// Open pins the current version.
 func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	v, err := s.find(ctx, name)
 	if err != nil {
@@ -63,7 +64,7 @@ func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	return v.info, nil
 }
 
-// List yields a snapshot taken at its first step.
+// List yields a snapshot that it takes at its first step.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		for _, info := range s.snapshot(prefix) {
@@ -81,7 +82,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 	}
 }
 
-// Delete removes an object; handles that are open keep its bytes.
+// Delete removes an object. Open handles keep its bytes.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	if err := check(ctx, name); err != nil {
 		return s.fail("delete", name, err)
@@ -92,7 +93,7 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// Create begins an object whose bytes gather in memory until Commit.
+// Create begins an object whose bytes stay in memory until Commit.
 func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
 	if err := check(ctx, name); err != nil {
 		return nil, s.fail("put", name, err)
@@ -206,9 +207,7 @@ type upload struct {
 }
 
 func (u *upload) Write(p []byte) (int, error) {
-	if u.err == nil {
-		u.err = u.ctx.Err()
-	}
+	u.err = cmp.Or(u.err, u.ctx.Err())
 	if u.err == nil && len(p) > math.MaxInt-len(u.data) {
 		u.err = objstore.ErrTooLarge
 	}
@@ -220,13 +219,7 @@ func (u *upload) Write(p []byte) (int, error) {
 }
 
 func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
-	err := u.err
-	if err == nil {
-		err = u.ctx.Err()
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
+	err := cmp.Or(u.err, u.ctx.Err(), ctx.Err())
 	data := u.data
 	u.data, u.err = nil, fs.ErrClosed
 	if err != nil {

@@ -17,7 +17,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(*testing.T) objstore.Store { return mem.New() })
 }
 
-// TestTagsNeverRepeat puts the same bytes twice: versions differ all the same.
+// TestTagsNeverRepeat puts the same bytes twice: the ETags differ.
 func TestTagsNeverRepeat(t *testing.T) {
 	store := mem.New()
 	seen := map[string]bool{}
@@ -30,7 +30,8 @@ func TestTagsNeverRepeat(t *testing.T) {
 	}
 }
 
-// TestClone goes on with both stores after the split: each keeps its own, and what was there is the same version.
+// TestClone uses both stores after Clone: they are independent, and earlier objects have the same
+// ETags in both.
 func TestClone(t *testing.T) {
 	store := mem.New()
 	first, err := objstore.Put(t.Context(), store, "a", []byte("1"), objstore.Condition{})

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/objstore/s3"
 )
 
-// BenchmarkRead reads 8 MiB ranges, 16 at once, through the store and through a bare client, from a server in this
-// process that does nothing but write them.
+// BenchmarkRead reads 8 MiB ranges, 16 at once, through the store and through a bare client, from a
+// server in this process that only writes them.
 func BenchmarkRead(b *testing.B) {
 	const size, part, workers = 256 << 20, 8 << 20, 16
 	data := make([]byte, part)

@@ -16,16 +16,16 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// conflicts is how often a commit is sent again that met another one under way (409).
+// conflicts is the number of retries of a commit that met another commit in progress (409).
 const conflicts = 6
 
-// errNoTag: the commit was answered with success and nothing else.
-var errNoTag = errors.New("the server answers the put without an ETag, and the object is not there: it may be none of S3; " +
+// errNoTag reports a successful answer to a commit that contains no ETag.
+var errNoTag = errors.New("the server answers the put without an ETag, and the object is not there: it may not be an S3 server; " +
 	"check the endpoint")
 
-// publish sends the one request that makes the object visible, again where it met another, and finds out what became of
-// it where the answer does not say. A request that is on its way cannot be taken back: when ctx ends under it, its answer
-// is waited for a little, so that an error nearly always means that nothing was put.
+// publish sends the request that makes the object visible. It retries after a conflict, and checks
+// the result if the answer leaves it open. A request in flight cannot be taken back: if ctx ends,
+// publish waits a little for the answer, so that an error nearly always means that nothing was put.
 func (u *upload) publish(ctx context.Context) (objstore.Info, error) {
 	lingering, stop := linger(ctx, min(grace, u.store.opts.WriteTimeout))
 	defer stop()
@@ -44,13 +44,14 @@ func (u *upload) publish(ctx context.Context) (objstore.Info, error) {
 		if !errors.Is(err, errConflict) || attempt == conflicts {
 			return u.resolve(ctx, err)
 		}
-		if err := sleep(ctx, rand.N(50*time.Millisecond<<attempt)); err != nil {
+		if err := ranged.Sleep(ctx, rand.N(50*time.Millisecond<<attempt)); err != nil {
 			return objstore.Info{}, err
 		}
 	}
 }
 
-// commit is one PutObject or CompleteMultipartUpload. The SDK sends it again after failures that may pass.
+// commit sends one PutObject or CompleteMultipartUpload, which the SDK retries after temporary
+// failures.
 func (u *upload) commit(ctx context.Context) (objstore.Info, error) {
 	var noneMatch, match *string
 	if u.cond.IfNoneMatch {
@@ -87,9 +88,9 @@ func (u *upload) info(tag *string, answer smithymiddleware.Metadata) objstore.In
 	return objstore.Info{Name: u.name, Size: u.size, ETag: plainTag(tag), ModTime: at}
 }
 
-// resolve finds out what a commit that failed with cause has done. An answer may be lost after the object was put, and
-// the repeated request is then told that the condition does not hold, or that the upload is gone: the tag in the
-// object's metadata says whether it is this upload's.
+// resolve determines the result of a commit that failed with cause. The answer may have been lost
+// after the object was put; the retry then fails because the condition no longer holds or the
+// upload is gone. The tag in the object's metadata shows whether the object is this upload's.
 func (u *upload) resolve(ctx context.Context, cause error) (objstore.Info, error) {
 	if !u.ambiguous(cause) {
 		return objstore.Info{}, final(cause)
@@ -100,7 +101,7 @@ func (u *upload) resolve(ctx context.Context, cause error) (objstore.Info, error
 		return err
 	})
 	if err == nil && head.metadata[tagKey] == u.tag && head.meta.Size == u.size {
-		return infoOf(u.name, head.meta), nil
+		return objstore.Info{Name: u.name, Size: u.size, ETag: head.meta.ETag, ModTime: head.meta.ModTime}, nil
 	}
 	there, missing := err == nil, isMissing(err)
 	noneMatch, match := u.cond.IfNoneMatch, u.cond.IfMatch
@@ -117,15 +118,15 @@ func (u *upload) resolve(ctx context.Context, cause error) (objstore.Info, error
 	return objstore.Info{}, fmt.Errorf("%w (and whether it was put cannot be seen: %v)", final(cause), err)
 }
 
-// ambiguous reports whether the object may be there although the commit failed, or whether the cause has to be told from
-// others of the same answer. A plain refusal is neither.
+// ambiguous reports whether the object may exist although the commit failed, or whether the answer
+// has several possible causes. Neither is true of a plain refusal.
 func (u *upload) ambiguous(cause error) bool {
 	_, transient := errors.AsType[*ranged.Transient](cause)
 	return transient || isMissing(cause) || errors.Is(cause, errPrecondition) || errors.Is(cause, errConflict) ||
 		errors.Is(cause, errUploadGone) || errors.Is(cause, errNoTag)
 }
 
-// final takes off the mark of what may pass, once nobody tries again.
+// final removes the mark of a temporary failure, when there are no more retries.
 func final(err error) error {
 	if transient, ok := err.(*ranged.Transient); ok {
 		return fmt.Errorf("%w; see that the network and the store are up, then run again", transient.Err)
@@ -133,7 +134,7 @@ func final(err error) error {
 	return err
 }
 
-// grace is how long the answer to a commit is waited for when the context has ended.
+// grace is how long a commit waits for its answer after the context has ended.
 const grace = 5 * time.Second
 
 // linger returns a context that ends some time after ctx.
@@ -151,16 +152,5 @@ func linger(ctx context.Context, after time.Duration) (context.Context, func()) 
 			timer.Stop()
 		}
 		cancel()
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

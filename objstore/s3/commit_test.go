@@ -17,7 +17,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/s3"
 )
 
-// lost lets the server do what a request asks, and then breaks the connection instead of answering.
+// lost lets the server execute a request and closes the connection instead of answering.
 func lost(s *server, w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	again := r.Clone(r.Context())
@@ -27,15 +27,15 @@ func lost(s *server, w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// isCommit tells the request that publishes from the others.
+// isCommit reports whether a request publishes an object.
 func isCommit(r *http.Request) bool {
 	probe := strings.Contains(r.URL.Path, ".shardtool-probe-")
 	return !probe && (r.Method == http.MethodPut && !r.URL.Query().Has("uploadId") ||
 		r.Method == http.MethodPost && r.URL.Query().Has("uploadId"))
 }
 
-// TestLostAnswer loses the answer to a commit: the repeated request is told that the condition does not hold or that the
-// upload is gone, and Commit finds out that the object is its own.
+// TestLostAnswer loses the answer to a commit: the retry fails because the condition no longer
+// holds or the upload is gone, and Commit detects that the object is its own.
 func TestLostAnswer(t *testing.T) {
 	for _, size := range []int{1000, 6 << 20} {
 		for _, cond := range []string{"none", "IfNoneMatch", "IfMatch"} {
@@ -70,7 +70,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestLostAnswerOfAnother: the answer is lost, nothing was put, and meanwhile another writer came first.
+// TestLostAnswerOfAnother loses the answer to a commit that put nothing, and another writer commits
+// meanwhile.
 func TestLostAnswerOfAnother(t *testing.T) {
 	s := newServer(t)
 	store := open(t, s.URL, "", quick(s.URL))
@@ -94,7 +95,8 @@ func TestLostAnswerOfAnother(t *testing.T) {
 	}
 }
 
-// TestConflict answers 409 for a while: the commit is sent again. One that never ends is an error, or what is there.
+// TestConflict answers 409 for a while: the commit is retried. If that never ends, Commit returns
+// an error or finds the object.
 func TestConflict(t *testing.T) {
 	s := newServer(t)
 	store := open(t, s.URL, "", quick(s.URL))
@@ -125,8 +127,8 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestUnconditional: a server that overwrites in spite of the condition is found out before anything is published, and
-// the probe is removed. Unconditional commits go on.
+// TestUnconditional checks that a server that ignores conditions is detected before anything is
+// published, and that the test object is removed. Unconditional commits still work.
 func TestUnconditional(t *testing.T) {
 	s := newServer(t)
 	s.unconditional = true
@@ -158,8 +160,8 @@ func TestUnconditional(t *testing.T) {
 	}
 }
 
-// TestUnconditionalParts: a server that honours the conditions of puts and ignores those of
-// completions is found out before an upload in parts is published; small objects go on.
+// TestUnconditionalParts has a server that honours the conditions of puts and ignores those of
+// completions: it is detected before a multipart upload is published. Small objects still work.
 func TestUnconditionalParts(t *testing.T) {
 	s := newServer(t)
 	s.atCompletion = true
@@ -191,7 +193,8 @@ func TestUnconditionalParts(t *testing.T) {
 	}
 }
 
-// TestAbortDropsParts: nothing of an upload stays that was aborted, whose context ended, or whose part was refused.
+// TestAbortDropsParts checks that no parts remain of an upload that was aborted, whose context
+// ended, or whose part was refused.
 func TestAbortDropsParts(t *testing.T) {
 	s := newServer(t)
 	store := open(t, s.URL, "", quick(s.URL))
@@ -244,7 +247,8 @@ func TestAbortDropsParts(t *testing.T) {
 	}
 }
 
-// TestStalledUpload: a server that takes a part and never answers is cut off and asked again.
+// TestStalledUpload has a server that accepts a part and never answers: the request is cancelled
+// and retried.
 func TestStalledUpload(t *testing.T) {
 	s := newServer(t)
 	opts := quick(s.URL)
@@ -267,7 +271,8 @@ func TestStalledUpload(t *testing.T) {
 	}
 }
 
-// TestHungCommit ends the context under a commit that is never answered: Commit returns, and what was sent is dropped.
+// TestHungCommit ends the context of a commit that is never answered: Commit returns, and the parts
+// are removed.
 func TestHungCommit(t *testing.T) {
 	s := newServer(t)
 	opts := quick(s.URL)
@@ -293,7 +298,8 @@ func TestHungCommit(t *testing.T) {
 	}
 }
 
-// TestBusyUpload: an upload is retried through an outage, and an outage without end is an error.
+// TestBusyUpload checks that an upload is retried through an outage, and fails if the outage does
+// not end.
 func TestBusyUpload(t *testing.T) {
 	s := newServer(t)
 	var left atomic.Int64
@@ -318,7 +324,8 @@ func TestBusyUpload(t *testing.T) {
 	}
 }
 
-// TestSegments: parts grow from one segment to the next, and sizes around the segments' ends come out whole.
+// TestSegments checks that parts grow from one segment to the next, and that objects with sizes
+// around the ends of segments are complete.
 func TestSegments(t *testing.T) {
 	const part = 5 << 20
 	s := newServer(t)

@@ -15,30 +15,31 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// probePrefix begins the names of the objects that CheckConditional puts and deletes.
+// probePrefix is the prefix of the objects that CheckConditional puts and deletes.
 const probePrefix = ".shardtool-probe-"
 
-// ErrUnconditional: the server ignores a condition of a put and would overwrite.
+// ErrUnconditional reports a server that ignores the condition of a put and would overwrite the
+// object.
 var ErrUnconditional = errors.New("the server overwrites objects in spite of the condition")
 
-// probe is what is known of the server's conditional commits of one kind: by one put, or of an
-// upload in parts.
+// probe is the result of testing one kind of conditional commit: a put, or the completion of a
+// multipart upload.
 type probe struct {
-	turn      chan struct{} // held while one goroutine asks
+	turn      chan struct{} // held by the goroutine that tests
 	once      sync.Once
 	known     bool
 	noneMatch error
 	match     error
 }
 
-// CheckConditional finds out whether the server honours If-None-Match and If-Match, both on a put
-// and at the completion of an upload in parts: some servers check the first alone. It puts a small
-// object of a random name, tries to overwrite it under both conditions in both ways, and deletes
-// it. An error wraps [ErrUnconditional] when it could. The answers are kept; where the question
-// itself failed, the next call asks again.
+// CheckConditional tests whether the server honours If-None-Match and If-Match, both for a put and
+// for the completion of a multipart upload: some servers check only the former. It puts a small
+// object with a random name, tries to overwrite it in all four ways, and deletes it. The error
+// wraps [ErrUnconditional] if one succeeded. The results are kept. If the test itself fails, the
+// next call repeats it.
 //
-// On endpoints that are not of AWS the question is asked before the first conditional commit of
-// either kind, which then publishes nothing.
+// On servers other than AWS the first conditional commit of either kind runs this test, and
+// publishes nothing if it fails.
 func (s *Store) CheckConditional(ctx context.Context) error {
 	var found []error
 	for _, inParts := range []bool{false, true} {
@@ -51,7 +52,7 @@ func (s *Store) CheckConditional(ctx context.Context) error {
 	return s.fail("put", "", errors.Join(found...))
 }
 
-// checkCondition is for a commit under cond.
+// checkCondition returns an error if the server is known to ignore the condition of a commit.
 func (s *Store) checkCondition(ctx context.Context, cond objstore.Condition, inParts bool) error {
 	if !s.custom || cond == (objstore.Condition{}) {
 		return nil
@@ -69,7 +70,8 @@ func (s *Store) checkCondition(ctx context.Context, cond objstore.Condition, inP
 	return nil
 }
 
-// ask probes once, whoever comes first. On nil the probe's fields are set and stay.
+// ask runs the test once, in the first caller. After a nil error the fields of the probe are set
+// and never change.
 func (s *Store) ask(ctx context.Context, inParts bool) (*probe, error) {
 	p := &s.probe
 	if inParts {
@@ -91,7 +93,7 @@ func (s *Store) ask(ctx context.Context, inParts bool) (*probe, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, fmt.Errorf("a probe whether the server honours conditional puts: %w", err)
+		return nil, fmt.Errorf("test whether the server honours conditional puts: %w", err)
 	}
 	p.noneMatch, p.match, p.known = noneMatch, match, true
 	return p, nil
@@ -99,7 +101,8 @@ func (s *Store) ask(ctx context.Context, inParts bool) (*probe, error) {
 
 // try puts the object under key, overwrites it under conditions that do not hold, and deletes it.
 func (s *Store) try(ctx context.Context, key string, inParts bool) (noneMatch, match, err error) {
-	// The first answer may be lost, and the SDK's second request be told that the object exists, which is as good.
+	// If the first answer is lost, the SDK's retry fails because the object exists, which is just
+	// as good.
 	if err := s.putProbe(ctx, key, aws.String("*"), nil); err != nil && !errors.Is(err, errPrecondition) {
 		return nil, nil, final(err)
 	}
@@ -126,7 +129,7 @@ func (s *Store) try(ctx context.Context, key string, inParts bool) (noneMatch, m
 	return noneMatch, match, nil
 }
 
-// judge reads the answer to a commit that has to be refused.
+// judge interprets the answer to a commit that the server must refuse.
 func judge(what string, answer error) (verdict, err error) {
 	switch {
 	case answer == nil:
@@ -141,11 +144,11 @@ func judge(what string, answer error) (verdict, err error) {
 	return nil, final(answer)
 }
 
-// errNotModified: a commit was answered as if it were a read. S3Mock does so at the completion of
-// an upload in parts, where it does not keep two of them apart.
+// errNotModified reports a commit that was answered like a read. S3Mock does so at the completion
+// of a multipart upload whose condition does not hold.
 var errNotModified = errors.New("not modified")
 
-// explainProbe is explain for the answer to a commit of the probe.
+// explainProbe is explain for the answer to a commit of the test.
 func (s *Store) explainProbe(err error) error {
 	if a, ok := s.answerOf(err); ok && a.status == http.StatusNotModified {
 		return errNotModified
@@ -164,8 +167,8 @@ func (s *Store) putProbe(ctx context.Context, key string, noneMatch, match *stri
 	return s.explainProbe(err)
 }
 
-// completeProbe overwrites the probe by an upload of one part, and drops the upload where that is
-// refused.
+// completeProbe overwrites the object by a multipart upload of one part, and removes that upload if
+// it is refused.
 func (s *Store) completeProbe(ctx context.Context, key string, noneMatch, match *string) error {
 	begun, err := s.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: &s.bucket, Key: &key})
 	if err != nil {
@@ -180,11 +183,7 @@ func (s *Store) completeProbe(ctx context.Context, key string, noneMatch, match 
 	if err == nil {
 		_, err = s.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
 			Bucket: &s.bucket, Key: &key, UploadId: begun.UploadId, IfNoneMatch: noneMatch, IfMatch: match,
-			MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{
-				PartNumber: aws.Int32(1), ETag: part.ETag,
-				ChecksumCRC32: part.ChecksumCRC32, ChecksumCRC32C: part.ChecksumCRC32C, ChecksumCRC64NVME: part.ChecksumCRC64NVME,
-				ChecksumSHA1: part.ChecksumSHA1, ChecksumSHA256: part.ChecksumSHA256,
-			}}},
+			MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{firstPart(part)}},
 		})
 		if err == nil {
 			return nil

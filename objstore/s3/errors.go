@@ -19,13 +19,14 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// errConflict: another conditional request for the same key is under way (409). It passes.
+// errConflict reports another conditional request for the same key in progress (409). It is
+// temporary.
 var errConflict = errors.New("another writer is committing the same object; run again")
 
-// errPrecondition: the condition of a put did not hold (412), whichever it was.
+// errPrecondition reports that a condition of a put did not hold (412).
 var errPrecondition = errors.New("the condition of the put did not hold")
 
-// errUploadGone: the parts are no longer there (404 NoSuchUpload): the upload was completed, or aborted by someone.
+// errUploadGone reports missing parts (404 NoSuchUpload): the upload was completed or aborted.
 var errUploadGone = errors.New("the multipart upload is gone: aborted by another, or by a lifecycle rule; run again")
 
 // answer is a refusal by the server, reduced to what may be shown.
@@ -33,13 +34,14 @@ type answer struct {
 	status  int
 	code    string
 	message string
-	region  string // the bucket's, where the answer tells
-	request string // the id that support asks for
+	region  string // of the bucket, if the answer contains it
+	request string // the request's id, for the provider's support
 	after   time.Duration
 }
 
-// explain turns an error of the SDK into one of the store: a [*ranged.Transient], a sentinel, or a text that says what to
-// do. op is get, stat, put, list or delete. The SDK's own text is left out: it repeats URLs, and what servers echo.
+// explain converts an error of the SDK to a [*ranged.Transient], a sentinel, or a text with advice.
+// op is get, stat, put, list or delete. It leaves out the SDK's text, which contains URLs and text
+// of servers.
 func (s *Store) explain(op string, err error) error {
 	if err == nil {
 		return nil
@@ -47,12 +49,13 @@ func (s *Store) explain(op string, err error) error {
 	if a, ok := s.answerOf(err); ok {
 		return s.explainAnswer(op, a)
 	}
-	if ended, ok := errors.AsType[*smithy.CanceledError](err); ok {
-		return ended.Err
+	if canceled, ok := errors.AsType[*smithy.CanceledError](err); ok {
+		return canceled.Err
 	}
+	ended := contextError(err)
 	if isCredentials(err) {
-		if isContext(err) {
-			return contextError(err)
+		if ended != nil {
+			return ended
 		}
 		return fmt.Errorf("no credentials: %s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, "+
 			"or read a public bucket anonymously", s.redact(rootText(err)))
@@ -66,29 +69,31 @@ func (s *Store) explain(op string, err error) error {
 	if idle, ok := errors.AsType[*idleError](err); ok {
 		return &ranged.Transient{Err: idle}
 	}
-	if isContext(err) {
-		return contextError(err)
+	if ended != nil {
+		return ended
 	}
 	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok && response.Response != nil && response.HTTPStatusCode()/100 == 2 {
-		// XML that was cut short or is none, which the parser does not tell apart, or a connection lost in the middle.
+		// The XML was cut short or is not XML, which the parser does not distinguish, or the
+		// connection was lost.
 		return &ranged.Transient{Answered: true, Err: errors.New("the answer cannot be read: it broke off, or something " +
 			"between here and the store answers in its place (check the endpoint, and the proxy and its login)")}
 	}
 	return errors.New(s.redact(rootText(err)))
 }
 
-// brokeOff reports whether err is an answer that came and could not be read.
+// brokeOff reports whether err is an answer that was received and could not be parsed.
 func (s *Store) brokeOff(err error) bool {
 	transient, ok := errors.AsType[*ranged.Transient](s.explain("put", err))
 	_, refused := s.answerOf(err)
 	return ok && transient.Answered && !refused
 }
 
-// answerOf finds the server's refusal in an error of the SDK. An answer that only could not be understood is none.
+// answerOf finds the server's refusal in an error of the SDK. An answer that could not be parsed is
+// not a refusal.
 func (s *Store) answerOf(err error) (answer, bool) {
 	response, ok := errors.AsType[*awshttp.ResponseError](err)
 	if !ok || response.Response == nil || response.HTTPStatusCode() < 300 {
-		// A commit may be refused with status 200, in the body.
+		// A server may refuse a commit with status 200 and an error in the body.
 		api, isAPI := errors.AsType[smithy.APIError](err)
 		if !isAPI || response == nil || response.Response == nil || response.HTTPStatusCode() == 0 {
 			return answer{}, false
@@ -113,7 +118,8 @@ func (s *Store) answerOf(err error) (answer, bool) {
 	return a, true
 }
 
-// expecting is how S3 words the region it wanted: "the region 'us-east-1' is wrong; expecting 'eu-west-1'".
+// expecting matches S3's text about the expected region: "the region 'us-east-1' is wrong;
+// expecting 'eu-west-1'".
 var expecting = regexp.MustCompile(`expecting '([a-z0-9-]{1,40})'`)
 
 func (s *Store) explainAnswer(op string, a answer) error {
@@ -151,7 +157,7 @@ func (s *Store) explainAnswer(op string, a answer) error {
 	return errors.New(a.text())
 }
 
-// advice says what to do about a refusal that no code can act on.
+// advice returns what to do about a refusal that has no error of its own.
 func (s *Store) advice(op string, a answer) string {
 	moved := a.status == http.StatusMovedPermanently || a.status == http.StatusTemporaryRedirect ||
 		a.code == "AuthorizationHeaderMalformed" || a.code == "IllegalLocationConstraintException"
@@ -195,7 +201,7 @@ func (s *Store) adviceDenied(op string) string {
 	return who + " (" + action + "): ask the owner of the bucket, or use others"
 }
 
-// text is the refusal in words: "403 AccessDenied: Access Denied (request 4442587FB7D0A2F9)".
+// text returns the refusal in words: "403 AccessDenied: Access Denied (request 4442587FB7D0A2F9)".
 func (a answer) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "the server answers %d", a.status)
@@ -211,7 +217,7 @@ func (a answer) text() string {
 	return b.String()
 }
 
-// clean keeps what a code, a region or an id is made of.
+// clean cuts the text at the first byte that does not belong in a code, a region or an id.
 func clean(text string) string {
 	const most = 80
 	for i, c := range []byte(text) {
@@ -228,7 +234,7 @@ func isCredentials(err error) bool {
 	return strings.Contains(text, "get identity: ") || strings.Contains(text, "get credentials: ")
 }
 
-// rootText is the innermost error's, where the SDK's wrappers say nothing of use.
+// rootText returns the text of the innermost useful error.
 func rootText(err error) string {
 	if op, ok := errors.AsType[*smithy.OperationError](err); ok {
 		err = op.Err
@@ -238,15 +244,14 @@ func rootText(err error) string {
 	return strings.TrimPrefix(text, "get credentials: ")
 }
 
-func isContext(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
+// contextError returns the error of the context that err wraps, or nil.
 func contextError(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return context.DeadlineExceeded
+	for _, ended := range []error{context.DeadlineExceeded, context.Canceled} {
+		if errors.Is(err, ended) {
+			return ended
+		}
 	}
-	return context.Canceled
+	return nil
 }
 
 func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

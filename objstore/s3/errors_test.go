@@ -15,7 +15,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/s3"
 )
 
-// operations runs everything once and returns what each said.
+// operations calls every method once and returns the errors.
 func operations(t *testing.T, store *s3.Store) map[string]error {
 	t.Helper()
 	said := map[string]error{}
@@ -38,7 +38,8 @@ func operations(t *testing.T, store *s3.Store) map[string]error {
 	return said
 }
 
-// TestRefusals: every refusal says what to do, and shows nothing of the credentials, whatever the server echoes.
+// TestRefusals checks that the error of every refusal says what to do, and contains no credentials,
+// even if the server echoes them.
 func TestRefusals(t *testing.T) {
 	for code, c := range map[string]struct {
 		status int
@@ -85,8 +86,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRefusalBodies: what S3 says counts, however it begins and is labelled; what something else says in its place is not taken for an answer
-// that broke off, which would be asked for again for long.
+// TestRefusalBodies checks that S3's XML is recognised however it begins and is labelled, and that
+// other bodies are not taken for truncated answers, which would be retried for long.
 func TestRefusalBodies(t *testing.T) {
 	const refusal = "<Error><Code>InvalidToken</Code><Message>no</Message></Error>"
 	for name, c := range map[string]struct{ contentType, body, want string }{
@@ -126,7 +127,8 @@ func expectNoSecret(t *testing.T, text string) {
 	}
 }
 
-// TestFailures: broken connections, pages of proxies and servers that are down, with no secret in any error.
+// TestFailures checks the errors for broken connections, pages of proxies and servers that are
+// down. None contains a secret.
 func TestFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(w http.ResponseWriter, r *http.Request)
@@ -175,7 +177,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestMissingKey: one request more tells a missing object from a missing bucket, and only until the bucket is known.
+// TestMissingKey checks that one more request distinguishes a missing object from a missing bucket,
+// until the bucket is known to exist.
 func TestMissingKey(t *testing.T) {
 	s := newServer(t)
 	store := open(t, s.URL, "", quick(s.URL))
@@ -189,7 +192,7 @@ func TestMissingKey(t *testing.T) {
 	}
 }
 
-// TestNoCredentials: what the chain says, and what to do.
+// TestNoCredentials checks that the error contains the chain's message and says what to do.
 func TestNoCredentials(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
@@ -206,7 +209,7 @@ func TestNoCredentials(t *testing.T) {
 	}
 }
 
-// TestBadOptions: each is refused by New, without showing what may be secret.
+// TestBadOptions checks that New refuses them, without showing secrets.
 func TestBadOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		bucket, prefix string
@@ -238,7 +241,8 @@ func TestBadOptions(t *testing.T) {
 	expectNoSecret(t, fmt.Sprint(err))
 }
 
-// TestHostileLists: a server that lists in circles, out of order or outside the prefix ends the list with an error.
+// TestHostileLists checks that a server that repeats pages, or lists out of order or outside the
+// prefix, ends the list with an error.
 func TestHostileLists(t *testing.T) {
 	key := func(k string) string { return "<Contents><Key>" + k + "</Key><Size>1</Size></Contents>" }
 	more := "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
@@ -264,7 +268,7 @@ func TestHostileLists(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	// Keys that are no names are left out.
+	// Invalid names are left out.
 	s := newServer(t)
 	s.setHook(func(w http.ResponseWriter, _ *http.Request) bool {
 		fmt.Fprintf(w, "<ListBucketResult>%s%s%s</ListBucketResult>", key("p/"), key("p/a"), key("p/dir/"))

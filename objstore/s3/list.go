@@ -15,8 +15,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// List asks for a page of at most 1,000 keys at a time, when the one before is used up. Keys that are no names, such as
-// the "dir/" that consoles put for folders, are left out.
+// List requests pages of at most 1,000 keys, each when the page before it is used up. It leaves out
+// keys that are not valid names, such as the "dir/" that consoles create for folders.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		if err := ctx.Err(); err != nil {
@@ -50,21 +50,21 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info
 	}
 }
 
-// lister walks the pages. It holds the server to ascending keys, without which a caller that merges lists goes wrong, and
-// one that is sent in circles never ends.
+// lister reads the pages. It checks that keys ascend: callers that merge lists depend on it, and a
+// server that repeats pages would otherwise never end.
 type lister struct {
 	store  *Store
 	prefix string
 	token  string
-	last   string // key
-	empty  int    // pages in a row
+	last   string // last key
+	empty  int    // number of empty pages in a row
 }
 
 func (l *lister) next(ctx context.Context) ([]objstore.Info, error) {
 	s := l.store
 	in := &s3.ListObjectsV2Input{
 		Bucket: &s.bucket,
-		// Keys may hold what XML cannot.
+		// Keys may contain bytes that XML cannot represent.
 		EncodingType: types.EncodingTypeUrl,
 	}
 	if l.prefix != "" {
@@ -95,7 +95,7 @@ func (l *lister) next(ctx context.Context) ([]objstore.Info, error) {
 	return page, l.advance(out, len(out.Contents))
 }
 
-// advance takes the token of the page after this one, "" when there is none.
+// advance stores the token of the next page, "" if there is none.
 func (l *lister) advance(out *s3.ListObjectsV2Output, keys int) error {
 	if !aws.ToBool(out.IsTruncated) {
 		l.token = ""
@@ -107,19 +107,19 @@ func (l *lister) advance(out *s3.ListObjectsV2Output, keys int) error {
 	}
 	token := aws.ToString(out.NextContinuationToken)
 	if token == "" || token == l.token || l.empty > most {
-		return errors.New("the server says that there is more and does not say how to go on; use one that lists in pages")
+		return errors.New("the server lists more keys than it returns and gives no token for the next page; use one that lists in pages")
 	}
 	l.token = token
 	return nil
 }
 
-// info is one key; ok is false for one that is no name.
+// info describes one key. ok is false if it is not a valid name.
 func (l *lister) info(object types.Object, encoded bool) (info objstore.Info, ok bool, err error) {
 	key := aws.ToString(object.Key)
 	if encoded {
 		plain, err := url.QueryUnescape(key)
 		if err != nil {
-			return info, false, fmt.Errorf("the server lists a key that is not URL-encoded as it says: %.100q", key)
+			return info, false, fmt.Errorf("the server lists a key that is not URL-encoded as declared: %.100q", key)
 		}
 		key = plain
 	}

@@ -14,46 +14,42 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// object reads one version; package ranged does.
+// object adds the checksum to the handle of package ranged.
 type object struct {
+	*ranged.Object
 	store *Store
 	name  string
 	key   string
-	*ranged.Object
 }
 
-// Open sends nothing: that the object is missing is what the first read, or Info, says.
+// Open sends no request: a missing object is an error of the first read or Info.
 func (s *Store) Open(ctx context.Context, name string) (objstore.Object, error) {
 	key, err := s.key(ctx, name)
 	if err != nil {
 		return nil, s.fail("get", name, err)
 	}
 	o := &object{store: s, name: name, key: key}
-	o.Object = s.reader.Object(o.get, func(ctx context.Context) (ranged.Meta, error) {
-		head, err := s.head(ctx, "get", key)
-		return head.meta, err
-	})
+	o.Object = s.reader.Open(name, o.get, s.stater("get", key))
 	return o, nil
 }
 
-func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
-	return o.store.fail("get", o.name, o.Object.ReadAt(ctx, p, off))
-}
-
-func (o *object) Info(ctx context.Context) (objstore.Info, error) {
-	meta, err := o.Object.Info(ctx)
+// Stat sends one HEAD request.
+func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
+	key, err := s.key(ctx, name)
 	if err != nil {
-		return objstore.Info{}, o.store.fail("get", o.name, err)
+		return objstore.Info{}, s.fail("stat", name, err)
 	}
-	return infoOf(o.name, meta), nil
+	return s.reader.Stat(ctx, name, s.stater("stat", key))
 }
 
-func (o *object) Close() error {
-	o.Object.Close()
-	return nil
+func (s *Store) stater(op, key string) ranged.Stater {
+	return func(ctx context.Context) (ranged.Meta, error) {
+		head, err := s.head(ctx, op, key)
+		return head.meta, err
+	}
 }
 
-// get is the engine's ranged.Getter.
+// get implements ranged.Getter.
 func (o *object) get(ctx context.Context, off, n int64, etag string) (io.ReadCloser, ranged.Meta, error) {
 	s := o.store
 	in := &s3.GetObjectInput{
@@ -85,31 +81,14 @@ func lengthOf(n *int64) int64 {
 	return *n
 }
 
-// described is what a HEAD says.
+// described is the answer to a HEAD request.
 type described struct {
 	meta     ranged.Meta
 	metadata map[string]string
 }
 
-// Stat is one HEAD.
-func (s *Store) Stat(ctx context.Context, name string) (objstore.Info, error) {
-	key, err := s.key(ctx, name)
-	if err != nil {
-		return objstore.Info{}, s.fail("stat", name, err)
-	}
-	var head described
-	err = s.reader.Do(ctx, func(ctx context.Context) (err error) {
-		head, err = s.head(ctx, "stat", key)
-		return err
-	})
-	if err != nil {
-		return objstore.Info{}, s.fail("stat", name, err)
-	}
-	return infoOf(name, head.meta), nil
-}
-
-// head sends one HEAD. Its answer has no body to say what is wrong, so a refusal that may have many reasons is asked
-// again by a GET of one byte, whose has.
+// head sends one HEAD request. Its answer has no body that explains an error, so a refusal that may
+// have several reasons is followed by a GET of one byte, whose answer has one.
 func (s *Store) head(ctx context.Context, op, key string) (described, error) {
 	ctx = unguarded(ctx)
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key}, once)
@@ -126,7 +105,7 @@ func (s *Store) head(ctx context.Context, op, key string) (described, error) {
 	s.found.Store(true)
 	size := aws.ToInt64(out.ContentLength)
 	if out.ContentLength == nil || size < 0 {
-		return described{}, errors.New("the server does not say how large the object is; use one that sends Content-Length")
+		return described{}, errors.New("the server does not report the size of the object; use one that sends Content-Length")
 	}
 	tag := plainTag(out.ETag)
 	return described{
@@ -157,14 +136,10 @@ func (s *Store) headError(ctx context.Context, op, key string, cause error) erro
 	return err
 }
 
-func infoOf(name string, meta ranged.Meta) objstore.Info {
-	return objstore.Info{Name: name, Size: meta.Size, ETag: meta.ETag, ModTime: meta.ModTime}
-}
-
-// plainTag takes the quotes off an ETag, since servers do not agree on them from one call to the next.
+// plainTag removes the quotes from an ETag, because servers are inconsistent about them.
 func plainTag(tag *string) string { return strings.Trim(aws.ToString(tag), `"`) }
 
-// quoteTag puts them on again, as HTTP has it.
+// quoteTag adds the quotes that HTTP requires.
 func quoteTag(tag string) string {
 	if strings.Contains(tag, `"`) { // W/"weak"
 		return tag

@@ -15,86 +15,65 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 
-	"github.com/shardtool/shardtool/objstore/internal/ranged"
+	"github.com/shardtool/shardtool/objstore"
 )
 
-// Options say how a store is reached. The zero value is right for AWS: the SDK's default chain gives credentials, region
-// and endpoint from the environment (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL and so on), the shared files, or the role
-// of the machine.
+// Options configure a store. The zero value is right for AWS: the SDK's default chain finds
+// credentials, region and endpoint in the environment (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL
+// and so on), the shared files, or the role of the machine.
 type Options struct {
-	// Region of the bucket. Empty: as the chain says, else us-east-1.
+	// Region is the bucket's region. The default is the chain's, or else us-east-1.
 	Region string
-	// Endpoint is the URL of a server that is not AWS, without a path. Empty: as the chain says.
+	// Endpoint is the URL of a server other than AWS, without a path. The default is the chain's.
 	Endpoint string
-	// PathStyle puts the bucket into the path of URLs and not into the host. Nil: when the endpoint is not of AWS.
+	// PathStyle puts the bucket into the path of URLs instead of the host. Nil means true for
+	// endpoints other than AWS.
 	PathStyle *bool
 	// Anonymous sends unsigned requests, for public buckets.
 	Anonymous bool
-	// Profile of the shared configuration files.
+	// Profile is a profile of the shared configuration files.
 	Profile string
-	// Unchecked gives no checksums (objstore.Summed): for servers whose ETags look like MD5s of the
-	// content and are not, or whose checksums are wrong.
+	// Unchecked disables objstore.SumOf, for servers whose checksums are wrong, or whose ETags look
+	// like MD5s of the content and are not.
 	Unchecked bool
-	// RequestChecksums is when_supported or when_required: whether uploads carry checksums that the operation does not
-	// ask for. Empty: when_required where the endpoint is not of AWS, since not all servers understand them; else as the
-	// chain says.
+	// RequestChecksums is when_supported or when_required: whether uploads send checksums that the
+	// operation does not require. The default is when_required for endpoints other than AWS,
+	// because not all servers support them, and the chain's setting otherwise.
 	RequestChecksums string
 
-	// Concurrency is how many reading requests are in flight at once, default 64.
-	Concurrency int
-	// MostConcurrency is how many of them a reader may ask for that measures what they are good for (objstore.Elastic). Default: 256
-	// where Concurrency is the default, else Concurrency.
-	MostConcurrency int
-	// PartSize is the largest range read by one request, in bytes, default 8 MiB.
-	PartSize int64
-	// UploadPartSize is that of the first 2,000 parts of an upload, at least 5 MiB, default 8 MiB; objects up to it are
-	// put by one request. Every further 2,000 parts are four times as large, so that 10,000 hold 5 TiB.
+	objstore.ReadOptions
+
+	// UploadPartSize is the size of the first 2,000 parts of an upload, 5 to 16 MiB, by default 8
+	// MiB. Objects of at most that size are put by one request. Each further 2,000 parts are four
+	// times as large, so that 10,000 parts hold 5 TiB.
 	UploadPartSize int64
-	// UploadConcurrency is how many parts of one upload are sent at once, default 4. An upload of more than one part
-	// holds one part more than that in memory, up to 2,000 parts; beyond, parts are larger and fewer are sent at once.
+	// UploadConcurrency is the number of parts of one upload that are sent at once, by default 4.
+	// An upload of several parts holds one part more than that in memory, up to 2,000 parts. Later
+	// parts are larger, and fewer are sent at once.
 	UploadConcurrency int
 
-	// FirstByteTimeout, StallTimeout, MinRate, MaxAttempts, MaxElapsed, BackoffMin, BackoffMax and
-	// NoHedge bound how long a read may take and how it is tried again. Defaults: 10 s to the first
-	// byte and 5 s between bytes, both shortened by what is observed; 1,024 bytes a second at least
-	// (negative: none); given up after 60 s in which 64 KiB did not come, whether the store went
-	// down or was down at the start; as many requests as fit (MaxAttempts limits those in a row
-	// without a byte); 20 ms to 5 s between retries. A host name that has no address is given up
-	// after four requests when the store has never answered.
-	FirstByteTimeout, StallTimeout time.Duration
-	MinRate                        int64
-	MaxAttempts                    int
-	MaxElapsed                     time.Duration
-	BackoffMin, BackoffMax         time.Duration
-	NoHedge                        bool
-	// WriteTimeout is how long a request of an upload may go without a byte in either direction, default 60 s.
+	// WriteTimeout is the longest time in which a request of an upload moves no byte in either
+	// direction, by default 60 s.
 	WriteTimeout time.Duration
 
-	// HTTPClient sends the requests, for tests; nil for the store's own.
+	// HTTPClient sends the requests, for tests. Nil means a client of the store's own.
 	HTTPClient *http.Client
-	// Logger takes what is odd and yet no error, nil for none. No secret is logged.
+	// Logger receives warnings that are not errors. Nil means none. Secrets are never logged.
 	Logger *slog.Logger
 }
 
 const (
-	minPart         = 5 << 20 // S3's limit for all parts but the last
+	minPart         = 5 << 20 // S3's limit for every part but the last
 	maxPart         = 16 << 20
 	defaultPart     = 8 << 20
 	defaultPartsOut = 4
 )
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Concurrency <= 0 {
-		o.Concurrency = ranged.DefaultConcurrency
-		if o.MostConcurrency <= 0 {
-			o.MostConcurrency = ranged.DefaultMost
-		}
-	}
-	o.MostConcurrency = max(o.MostConcurrency, o.Concurrency)
 	if o.UploadPartSize == 0 {
 		o.UploadPartSize = defaultPart
 	}
-	// 256 times the first size has to stay below the 5 GiB of a part.
+	// 256 times the first size must stay below the 5 GiB limit of a part.
 	if o.UploadPartSize < minPart || o.UploadPartSize > maxPart {
 		return o, fmt.Errorf("the upload part size is %d bytes; give %d to %d", o.UploadPartSize, minPart, maxPart)
 	}
@@ -115,7 +94,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, checkEndpoint(o.Endpoint)
 }
 
-// checkEndpoint refuses what an endpoint cannot have, without repeating it: there may be a password in it.
+// checkEndpoint refuses invalid endpoints. Its errors do not contain the endpoint, which may have a
+// password.
 func checkEndpoint(endpoint string) error {
 	if endpoint == "" {
 		return nil
@@ -123,7 +103,7 @@ func checkEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("the endpoint is no URL; give one like https://host:port")
+		return errors.New("the endpoint is not a URL; give one like https://host:port")
 	case u.User != nil:
 		return errors.New("the endpoint has a user or password in it; give credentials by the environment or a profile")
 	case u.RawQuery != "" || u.Fragment != "":
@@ -132,7 +112,7 @@ func checkEndpoint(endpoint string) error {
 	return nil
 }
 
-// ofAWS reports whether an endpoint is one of AWS itself; an empty one is.
+// ofAWS reports whether an endpoint belongs to AWS, as the empty one does.
 func ofAWS(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	if endpoint == "" || err != nil {
@@ -160,31 +140,13 @@ func (o Options) checksums(custom bool, chain aws.RequestChecksumCalculation) aw
 	return chain
 }
 
-// retryer is for the requests of an upload. It retries for about a minute, as long as reads do:
-// delays drawn from 0 to 1, 2, 4 and then BackoffMax. The SDK's budget would end that sooner, for
-// all uploads together.
+// retryer returns the retries of upload requests. They last about a minute, as for reads, with
+// random delays of up to 1, 2, 4 and then BackoffMax seconds. The SDK's retry budget, which all
+// uploads share, would end them sooner.
 func (o Options) retryer() aws.Retryer {
 	return retry.NewStandard(func(r *retry.StandardOptions) {
 		r.MaxAttempts = 26
 		r.MaxBackoff = cmp.Or(o.BackoffMax, 5*time.Second)
 		r.RateLimiter = ratelimit.None
 	})
-}
-
-func (o Options) engine(address string) ranged.Options {
-	return ranged.Options{
-		Concurrency:      o.Concurrency,
-		MostConcurrency:  o.MostConcurrency,
-		PartSize:         o.PartSize,
-		FirstByteTimeout: o.FirstByteTimeout,
-		StallTimeout:     o.StallTimeout,
-		MinRate:          o.MinRate,
-		MaxAttempts:      o.MaxAttempts,
-		MaxElapsed:       o.MaxElapsed,
-		BackoffMin:       o.BackoffMin,
-		BackoffMax:       o.BackoffMax,
-		NoHedge:          o.NoHedge,
-		Logger:           o.Logger,
-		Store:            address,
-	}
 }

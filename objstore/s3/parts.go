@@ -13,23 +13,25 @@ import (
 )
 
 const (
-	// maxParts is S3's limit of parts in an upload. They are sent in segments of equal numbers; each segment's are growth
-	// times as large as those before: 2,000 x (8 + 32 + 128 + 512 + 2,048 MiB) = 5.2 TiB, more than an object may have.
+	// maxParts is S3's limit on the parts of an upload. They are sent in segments of equal numbers.
+	// The parts of a segment are growth times as large as those of the one before: 2,000 x (8 + 32
+	// + 128 + 512 + 2,048 MiB) = 5.2 TiB, more than S3's limit on an object.
 	maxParts     = 10_000
 	segmentParts = 2_000
 	growth       = 4
 )
 
-// parts stands between the transfer manager and the client. The manager cuts the stream into parts and sends them; what
-// publishes the object or drops the parts is kept back for Commit and Abort, which know the condition and have contexts
-// of their own. It also joins the segments: several runs of the manager fill one multipart upload.
+// parts is the transfer manager's view of the client. The manager cuts the stream into parts and
+// sends them. The requests that publish the object or remove its parts are left to Commit and
+// Abort, which know the condition and have contexts of their own. parts also joins the segments:
+// several runs of the manager fill one multipart upload.
 type parts struct {
 	*s3.Client
 	store *Store
 
 	mu       sync.Mutex
 	uploadID string
-	base     int32 // parts of the segments before this one
+	base     int32 // number of parts in earlier segments
 	put      *s3.PutObjectInput
 	complete *s3.CompleteMultipartUploadInput // with the parts of all segments so far
 }
@@ -44,7 +46,8 @@ func (p *parts) id() string {
 	return p.uploadID
 }
 
-// PutObject is called for a segment of less than one part: a small object, or the last part of a large one.
+// PutObject is called for a segment shorter than one part: a small object, or the last part of a
+// large one.
 func (p *parts) PutObject(ctx context.Context, in *s3.PutObjectInput, opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	id := p.id()
 	if id == "" {
@@ -64,21 +67,27 @@ func (p *parts) PutObject(ctx context.Context, in *s3.PutObjectInput, opts ...fu
 	if err != nil {
 		return nil, err
 	}
-	p.add(types.CompletedPart{
-		PartNumber: aws.Int32(1), ETag: out.ETag,
-		ChecksumCRC32: out.ChecksumCRC32, ChecksumCRC32C: out.ChecksumCRC32C, ChecksumCRC64NVME: out.ChecksumCRC64NVME,
-		ChecksumSHA1: out.ChecksumSHA1, ChecksumSHA256: out.ChecksumSHA256,
-	})
+	p.add(firstPart(out))
 	return &s3.PutObjectOutput{}, nil
 }
 
-// CreateMultipartUpload begins the upload once.
+// firstPart describes part 1, as it was uploaded.
+func firstPart(out *s3.UploadPartOutput) types.CompletedPart {
+	return types.CompletedPart{
+		PartNumber: aws.Int32(1), ETag: out.ETag,
+		ChecksumCRC32: out.ChecksumCRC32, ChecksumCRC32C: out.ChecksumCRC32C, ChecksumCRC64NVME: out.ChecksumCRC64NVME,
+		ChecksumSHA1: out.ChecksumSHA1, ChecksumSHA256: out.ChecksumSHA256,
+	}
+}
+
+// CreateMultipartUpload begins the upload once, for all segments.
 func (p *parts) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipartUploadInput, opts ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error) {
 	if id := p.id(); id != "" {
 		return &s3.CreateMultipartUploadOutput{Bucket: in.Bucket, Key: in.Key, UploadId: &id}, nil
 	}
 	out, err := p.Client.CreateMultipartUpload(ctx, in, opts...)
-	// The SDK sends it again unless there was an answer; one that broke off leaves an upload without parts behind.
+	// The SDK retries unless it received an answer. An answer that broke off leaves an upload
+	// without parts.
 	for again := 0; err != nil && again < 3 && ctx.Err() == nil && p.store.brokeOff(err); again++ {
 		out, err = p.Client.CreateMultipartUpload(ctx, in, opts...)
 	}
@@ -94,14 +103,14 @@ func (p *parts) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipar
 	return out, nil
 }
 
-// UploadPart sends a part under its number in the whole upload.
+// UploadPart sends a part under its number in the entire upload.
 func (p *parts) UploadPart(ctx context.Context, in *s3.UploadPartInput, opts ...func(*s3.Options)) (*s3.UploadPartOutput, error) {
 	numbered := *in
 	numbered.PartNumber = aws.Int32(p.base + aws.ToInt32(in.PartNumber))
 	return p.Client.UploadPart(ctx, &numbered, opts...)
 }
 
-// CompleteMultipartUpload keeps what Commit will send.
+// CompleteMultipartUpload keeps the request for Commit.
 func (p *parts) CompleteMultipartUpload(_ context.Context, in *s3.CompleteMultipartUploadInput, _ ...func(*s3.Options)) (*s3.CompleteMultipartUploadOutput, error) {
 	own := in.MultipartUpload
 	if p.complete == nil {
@@ -122,16 +131,16 @@ func (p *parts) add(part types.CompletedPart) {
 	p.complete.MultipartUpload.Parts = append(p.complete.MultipartUpload.Parts, part)
 }
 
-// AbortMultipartUpload does nothing: Commit or Abort drops the parts.
+// AbortMultipartUpload does nothing, because Commit or Abort removes the parts.
 func (p *parts) AbortMultipartUpload(context.Context, *s3.AbortMultipartUploadInput, ...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error) {
 	return &s3.AbortMultipartUploadOutput{}, nil
 }
 
-// segment is the part of the stream that one run of the manager reads.
+// segment is the section of the stream that one run of the manager reads.
 type segment struct {
 	r    io.Reader
 	left int64
-	over bool // the stream has ended
+	over bool // the stream is at its end
 }
 
 func (s *segment) Read(b []byte) (int, error) {

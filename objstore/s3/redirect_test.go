@@ -12,7 +12,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/s3"
 )
 
-// openPlain is a store with the client that users get.
+// openPlain opens a store with the default client.
 func openPlain(t *testing.T, endpoint string, opts s3.Options) *s3.Store {
 	t.Helper()
 	opts.Endpoint = endpoint
@@ -23,7 +23,8 @@ func openPlain(t *testing.T, endpoint string, opts s3.Options) *s3.Store {
 	return store
 }
 
-// TestRedirects: a loop and a long chain end at once, and the error names the last place.
+// TestRedirects checks that a loop and a long chain end at once, and that the error names the last
+// address.
 func TestRedirects(t *testing.T) {
 	for name, c := range map[string]struct {
 		next func(step int) int
@@ -57,7 +58,7 @@ func TestRedirects(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "step=") {
 					t.Errorf("%s: %v", op, err)
 				}
-				// The first URL has no step, so that a loop takes one request more to show.
+				// The first URL has no step, so a loop is visible only after one request more.
 				if n := len(s.requests(op)); n > c.most+1 {
 					t.Errorf("%s: %d requests", op, n)
 				}
@@ -66,7 +67,8 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestRedirectFollowed: S3 sends requests for a new bucket elsewhere for a while (307).
+// TestRedirectFollowed follows a 307, with which S3 redirects requests for a new bucket for a
+// while.
 func TestRedirectFollowed(t *testing.T) {
 	s := newServer(t)
 	s.setHook(func(w http.ResponseWriter, r *http.Request) bool {

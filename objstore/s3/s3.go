@@ -1,30 +1,33 @@
-// Package s3 is the store in a bucket of S3, or of a server that speaks its protocol.
+// Package s3 stores objects in a bucket of S3 or of a compatible server.
 //
 // # Reading
 //
-// Ranges are read by package ranged: requests sent again from the byte reached, stalls cut, late answers hedged, all
-// bounded. Every answer is held to the ETag of the first (If-Match), so a replaced object is [objstore.ErrChanged].
-// [Store.Open] sends nothing; the first read brings size and ETag along.
+// Package ranged reads the ranges: it retries from the byte reached, cancels stalled requests and
+// hedges late ones, all within bounds. Every request after the first asks for the ETag of the first
+// answer (If-Match), so a replaced object is [objstore.ErrChanged]. [Store.Open] sends no request;
+// the first read returns size and ETag too.
 //
 // # Writing
 //
-//	Create   nothing is sent
-//	Write    parts of a multipart upload, in parallel, as they fill; less than one part stays in memory
-//	Commit   one PutObject or CompleteMultipartUpload, with If-None-Match or If-Match where asked
+//	Create   sends nothing
+//	Write    sends the parts of a multipart upload in parallel, as they fill; keeps the last bytes
+//	         in memory
+//	Commit   sends one PutObject or CompleteMultipartUpload, with If-None-Match or If-Match if
+//	         requested
 //
-// An upload carries a random tag in its metadata. Where the answer to a commit is lost, or a
-// repeated one is told that the object exists, the tag says whose it is. A server that ignores the
-// conditions would overwrite, and some ignore them at the completion of an upload in parts alone;
-// on endpoints that are not of AWS [Store.CheckConditional] finds out before the first conditional
-// commit of either kind.
+// An upload has a random tag in its metadata. If the answer to a commit is lost, or a retry is
+// refused because the object exists, the tag shows whose object it is. A server that ignores the
+// conditions would overwrite objects, and some ignore them only when a multipart upload is
+// completed. On servers other than AWS, [Store.CheckConditional] tests this before the first
+// conditional commit of either kind.
 //
-// A process that dies leaves at most parts that no List shows; a lifecycle rule of the bucket
+// A process that dies leaves at most parts that no List shows. A lifecycle rule of the bucket
 // (AbortIncompleteMultipartUpload) removes them.
 //
 // # Tags
 //
-// An ETag is S3's: for most objects a digest of their bytes. Two puts of the same bytes may have the same one, which
-// then are the same version for all that reads.
+// An ETag is that of S3, for most objects a digest of their bytes. Two puts of the same bytes may
+// have the same ETag; for every reader they are the same version.
 package s3
 
 import (
@@ -44,11 +47,11 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// Stats counts what a store's reads did.
+// Stats counts the requests of a store.
 type Stats = ranged.Stats
 
-// Store is an [objstore.Store] in a bucket, and an [objstore.Remote]. Use [New]; it may be used from many goroutines and
-// needs no closing.
+// Store is an [objstore.Store] in a bucket. Use [New]. Many goroutines may use it. It needs no
+// closing.
 type Store struct {
 	client  *s3.Client
 	bucket  string
@@ -56,23 +59,23 @@ type Store struct {
 	address string
 	region  string
 	opts    Options
-	custom  bool // the endpoint is not of AWS
+	custom  bool // the endpoint is not one of AWS
 	plain   bool // the endpoint has no TLS
 	secrets *secrets
 	reader  *ranged.Reader
 
-	segmentParts int // parts.go's, but for tests
+	segmentParts int // the constant, except in tests
 
 	probe, partsProbe probe
 
-	found atomic.Bool // the bucket is there: it has answered for a key
+	found atomic.Bool // the bucket exists: it has answered for a key
 }
 
-var _ objstore.Remote = (*Store)(nil)
+var _ objstore.Store = (*Store)(nil)
 
-// New returns the store of the objects in bucket whose keys begin with prefix and a slash; of all where prefix is empty.
-// It reads the configuration of the environment and sends no request to the bucket: whether that is there and may be used
-// is what the first call says.
+// New returns the store of the objects in bucket whose keys begin with prefix and a slash, or of
+// all objects if prefix is empty. It reads the configuration of the environment and sends no
+// request to the bucket: a missing or forbidden bucket is an error of the first use.
 func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, error) {
 	s := &Store{bucket: bucket, address: "s3://" + bucket, segmentParts: segmentParts}
 	prefix = strings.TrimSuffix(prefix, "/")
@@ -91,17 +94,18 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (*Store, erro
 		return nil, objstore.NewError("open", s.address, "", err)
 	}
 	s.opts = opts
-	s.reader = ranged.New(opts.engine(s.address))
+	s.reader = ranged.New(s.address, opts.ReadOptions, opts.Logger)
 	if err := s.connect(ctx); err != nil {
 		return nil, objstore.NewError("open", s.address, "", err)
 	}
 	return s, nil
 }
 
-// connect makes the SDK's client. It retries uploads itself; what the engine retries switches that off per call.
+// connect creates the SDK's client. The client retries uploads; requests that package ranged
+// retries disable that for each call.
 func (s *Store) connect(ctx context.Context) error {
 	load := []func(*config.LoadOptions) error{
-		config.WithHTTPClient(newHTTPClient(s.opts)),
+		config.WithHTTPClient(newHTTPClient(s.opts, s.reader.Traits().MostRequests)),
 		config.WithLogger(logging.Nop{}),
 		config.WithRetryer(s.opts.retryer),
 		config.WithDefaultRegion("us-east-1"),
@@ -117,7 +121,7 @@ func (s *Store) connect(ctx context.Context) error {
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
-		return fmt.Errorf("configuration: %s; check the AWS_ variables and the files in ~/.aws", scrub(err.Error()))
+		return fmt.Errorf("configuration: %s; check the AWS_ variables and the files in ~/.aws", ranged.Scrub(err.Error()))
 	}
 	if !s.opts.Anonymous && cfg.Credentials != nil {
 		s.secrets = &secrets{provider: cfg.Credentials}
@@ -135,7 +139,8 @@ func (s *Store) connect(ctx context.Context) error {
 			o.UsePathStyle = *s.opts.PathStyle
 		}
 		o.RequestChecksumCalculation = s.opts.checksums(s.custom, o.RequestChecksumCalculation)
-		// What is read is checked by those who read it, in units they choose; S3's sums are of whole objects.
+		// Readers verify what they read in blocks of their own; S3's checksums cover entire
+		// objects.
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		o.APIOptions = append(o.APIOptions, unsignedEncoding)
 		o.HTTPClient = &guard{client: boundRedirects(o.HTTPClient), idle: s.opts.WriteTimeout}
@@ -144,22 +149,16 @@ func (s *Store) connect(ctx context.Context) error {
 	return checkEndpoint(endpoint)
 }
 
-// once are the options of calls that the engine retries.
+// once sets the options of calls that package ranged retries.
 func once(o *s3.Options) { o.Retryer = aws.NopRetryer{} }
 
-// String is s3://bucket/prefix.
+// String returns s3://bucket/prefix.
 func (s *Store) String() string { return s.address }
 
-// Requests is the Concurrency of the Options.
-func (s *Store) Requests() int { return s.reader.Requests() }
+// Traits reports a remote store, with the concurrency that the Options set.
+func (s *Store) Traits() objstore.Traits { return s.reader.Traits() }
 
-// MostRequests is the MostConcurrency of the Options.
-func (s *Store) MostRequests() int { return s.reader.MostRequests() }
-
-// Allow is [objstore.Elastic]'s.
-func (s *Store) Allow(delta int) { s.reader.Allow(delta) }
-
-// Stats returns the counters of all reads so far; Stat, List and Delete count as requests too.
+// Stats returns the counters since New. Stat, List and Delete count as requests too.
 func (s *Store) Stats() Stats { return s.reader.Stats() }
 
 // Delete removes an object.
@@ -173,12 +172,12 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 		return s.explain("delete", err)
 	})
 	if isMissing(err) {
-		return nil // some servers say so, and that is what was wanted
+		return nil // some servers report it, and it is what the caller wants
 	}
 	return s.fail("delete", name, err)
 }
 
-// key checks a name and its context, and gives the key.
+// key checks a name and its context, and returns the key.
 func (s *Store) key(ctx context.Context, name string) (string, error) {
 	if err := checkName(name); err != nil {
 		return "", err
@@ -194,7 +193,7 @@ func (s *Store) fail(op, name string, err error) error {
 	return objstore.NewError(op, s.address, name, err)
 }
 
-// checkName adds to the rules of every store that of S3.
+// checkName checks the rules of every store and that of S3.
 func checkName(name string) error {
 	if err := objstore.CheckName(name); err != nil {
 		return err
@@ -205,7 +204,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkBucket refuses what would end up in another place of the URL. Whether the name is one S3 allows, S3 says.
+// checkBucket refuses names that would change another part of the URL. S3 checks its own rules.
 func checkBucket(bucket string) error {
 	if bucket == "" {
 		return errors.New("the bucket is empty; give s3://bucket/prefix")

@@ -20,7 +20,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	// Nothing of the machine's own configuration may decide a test.
+	// The configuration of the machine must not affect the tests.
 	for _, variable := range os.Environ() {
 		if len(variable) > 4 && variable[:4] == "AWS_" {
 			name, _, _ := cut(variable)
@@ -45,14 +45,16 @@ func cut(variable string) (name, value string, ok bool) {
 	return variable, "", false
 }
 
-// quick are options whose failures come soon. Retries are as many as by default.
+// quick returns options with short pauses and the default number of retries.
 func quick(endpoint string) s3.Options {
 	return s3.Options{
-		Endpoint:         endpoint,
-		UploadPartSize:   5 << 20,
-		BackoffMin:       time.Millisecond,
-		BackoffMax:       5 * time.Millisecond,
-		FirstByteTimeout: 20 * time.Second,
+		Endpoint:       endpoint,
+		UploadPartSize: 5 << 20,
+		ReadOptions: objstore.ReadOptions{
+			BackoffMin:       time.Millisecond,
+			BackoffMax:       5 * time.Millisecond,
+			FirstByteTimeout: 20 * time.Second,
+		},
 	}
 }
 

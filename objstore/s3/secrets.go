@@ -10,7 +10,8 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// secrets is a credentials provider that remembers what it gave, so that no text from outside can repeat it.
+// secrets is a credentials provider that remembers the credentials it returned, so that they can be
+// removed from error texts.
 type secrets struct {
 	provider aws.CredentialsProvider
 
@@ -18,7 +19,7 @@ type secrets struct {
 	last []string
 }
 
-// Retrieve is aws.CredentialsProvider's.
+// Retrieve implements aws.CredentialsProvider.
 func (s *secrets) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	value, err := s.provider.Retrieve(ctx)
 	if err == nil {
@@ -27,7 +28,8 @@ func (s *secrets) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return value, err
 }
 
-// remember keeps the values of the last few rotations: an error may be about a request that was signed before.
+// remember keeps the values of the last few rotations, because an error may concern a request that
+// was signed earlier.
 func (s *secrets) remember(values ...string) {
 	const most = 12
 	s.mu.Lock()
@@ -56,8 +58,6 @@ func (s *secrets) replace(text string) string {
 	return text
 }
 
-// redact makes a text from outside fit to be shown: without the credentials, user names, passwords and query strings,
-// and no longer than needed.
+// redact removes credentials, user names, passwords and query strings from a text that came from
+// outside, and limits its length.
 func (s *Store) redact(text string) string { return ranged.Scrub(s.secrets.replace(text)) }
-
-func scrub(text string) string { return ranged.Scrub(text) }

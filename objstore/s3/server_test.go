@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// server is the part of S3 that the store uses, in memory, for one bucket. hook sees every request first and may answer
-// in its place, by returning true.
+// server implements in memory the part of S3 that the store uses, for one bucket. hook sees every
+// request first and may answer it by returning true.
 type server struct {
 	*httptest.Server
 
@@ -55,7 +55,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// setHook changes the hook under requests that may be on their way.
+// setHook changes the hook while requests may be in flight.
 func (s *server) setHook(hook func(w http.ResponseWriter, r *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// put publishes under the request's condition. The caller holds the lock.
+// put checks the request's condition and stores the object. The caller holds the lock.
 func (s *server) put(w http.ResponseWriter, r *http.Request, key string, data []byte, tag string) bool {
 	old, there := s.objects[key]
 	if !s.unconditional {
@@ -139,7 +139,8 @@ func (s *server) put(w http.ResponseWriter, r *http.Request, key string, data []
 			return false
 		}
 	}
-	// As with SSE-KMS, no digest: a tag that depends on the bytes alone would be the same for two puts of them.
+	// The ETag is not a digest, as with SSE-KMS, so that two puts of the same bytes have different
+	// ones.
 	s.next++
 	etag := fmt.Sprintf(`"%s-%d"`, strings.Trim(tagOf(data), `"`), s.next)
 	s.objects[key] = stored{data: data, etag: etag, at: time.Now(), tag: tag}
@@ -256,7 +257,7 @@ func tagOf(data []byte) string {
 	return `"` + hex.EncodeToString(sum[:]) + `"`
 }
 
-// refuse answers as S3 does: with XML, but for HEAD.
+// refuse answers as S3 does: with XML, except to HEAD.
 func refuse(w http.ResponseWriter, r *http.Request, status int, code string) {
 	refuseSaying(w, r, status, code, code)
 }

@@ -26,14 +26,14 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// algorithm is one that S3 keeps checksums of.
+// algorithm is a checksum algorithm that S3 supports.
 type algorithm struct {
 	name string
 	new  func() hash.Hash
 }
 
 var (
-	// nvme is CRC-64/NVME, with its polynomial in the reversed form that hash/crc64 takes.
+	// nvme is CRC-64/NVME. Its polynomial has the reversed form that hash/crc64 takes.
 	nvme       = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -51,10 +51,10 @@ const (
 	encryption = "X-Amz-Server-Side-Encryption"
 )
 
-// Sum is [objstore.Summed]'s: the MD5 that an ETag is, which costs no request; else a checksum of
-// the object, or of its parts, for which the server is asked.
+// Sum returns the checksum for [objstore.SumOf]: the MD5 in the ETag, which costs no request, or
+// else a checksum of the object or of its parts, which it requests from the server.
 func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
-	meta, err := o.Object.Info(ctx)
+	meta, err := o.Meta(ctx)
 	if err != nil || meta.Sum != nil || o.store.opts.Unchecked {
 		return meta.Sum, o.store.fail("get", o.name, err)
 	}
@@ -62,7 +62,7 @@ func (o *object) Sum(ctx context.Context) (*objstore.Sum, error) {
 	return sum, o.store.fail("get", o.name, err)
 }
 
-// askSum sends a HEAD, or three where what the server keeps is of parts.
+// askSum sends one HEAD request, or three if the server keeps a checksum of parts.
 func (o *object) askSum(ctx context.Context, meta ranged.Meta) (*objstore.Sum, error) {
 	out, err := o.headSum(ctx, meta, 0)
 	if out == nil {
@@ -93,8 +93,8 @@ func (o *object) askSum(ctx context.Context, meta ranged.Meta) (*objstore.Sum, e
 	return o.partsSum(ctx, meta, md5Sum, value, parts)
 }
 
-// headSum asks for checksums, or for the size of a part. It returns neither an answer nor an error
-// where the server refuses to tell: the object can be read all the same.
+// headSum requests checksums, or the size of a part. If the server refuses, it returns neither an
+// answer nor an error, because the object can be read without a checksum.
 func (o *object) headSum(ctx context.Context, meta ranged.Meta, part int32) (out *s3.HeadObjectOutput, err error) {
 	s := o.store
 	in := &s3.HeadObjectInput{Bucket: &s.bucket, Key: &o.key, ChecksumMode: types.ChecksumModeEnabled}
@@ -114,8 +114,8 @@ func (o *object) headSum(ctx context.Context, meta ranged.Meta, part int32) (out
 	return out, err
 }
 
-// cutParts splits "value-7", as S3 writes a digest of the digests of 7 parts. parts is 0 where
-// there is no such end.
+// cutParts splits "value-7", S3's form of a digest of the digests of 7 parts. parts is 0 if there
+// is no such suffix.
 func cutParts(text string) (value string, parts int64) {
 	value, count, ok := strings.Cut(text, "-")
 	if !ok {
@@ -128,9 +128,9 @@ func cutParts(text string) (value string, parts int64) {
 	return value, parts
 }
 
-// partsSum is a digest of the digests of parts. It can be compared where all parts but the last
-// have one size, as those that the usual programs upload have: that of the first and of the last
-// part tell it.
+// partsSum returns a digest of the digests of parts. It can be verified if all parts but the last
+// have the same size, as in uploads of the usual programs; the sizes of the first and the last part
+// show that.
 func (o *object) partsSum(ctx context.Context, meta ranged.Meta, a algorithm, want []byte, parts int64) (*objstore.Sum, error) {
 	size := meta.Size // of one part
 	if size == 0 {
@@ -158,7 +158,7 @@ func (o *object) partsSum(ctx context.Context, meta ranged.Meta, a algorithm, wa
 	}, nil
 }
 
-// partsHash is the digest of the digests of parts of one size.
+// partsHash computes the digest of the digests of parts of one size.
 type partsHash struct {
 	hash.Hash // of the digests
 	part      hash.Hash
@@ -185,7 +185,7 @@ func (h *partsHash) end() {
 	h.left = h.size
 }
 
-// Sum ends the last part: it is for the end of the object.
+// Sum ends the last part, so call it only at the end of the object.
 func (h *partsHash) Sum(b []byte) []byte {
 	if h.left < h.size {
 		h.end()
@@ -193,7 +193,7 @@ func (h *partsHash) Sum(b []byte) []byte {
 	return h.Hash.Sum(b)
 }
 
-// tagSum is the MD5 that an object's ETag is, nil where it is none.
+// tagSum returns the MD5 in an object's ETag, or nil if the ETag is not an MD5.
 func (s *Store) tagSum(etag string, answer smithymiddleware.Metadata) *objstore.Sum {
 	value, err := hex.DecodeString(etag)
 	if err != nil || len(value) != md5.Size || !s.digests(answer) {
@@ -203,8 +203,8 @@ func (s *Store) tagSum(etag string, answer smithymiddleware.Metadata) *objstore.
 }
 
 // digests reports whether the ETag of an answer is made of MD5s. It is not with SSE-KMS and SSE-C,
-// with keys of the customer at Google, in directory buckets, and for kinds of objects that others
-// add, such as those that can be appended to (x-oss-object-type).
+// with customer keys at Google, in directory buckets, and for object types that other vendors add,
+// such as appendable objects (x-oss-object-type).
 func (s *Store) digests(answer smithymiddleware.Metadata) bool {
 	response, ok := middleware.GetRawResponse(answer).(*smithyhttp.Response)
 	if !ok || s.opts.Unchecked || strings.HasSuffix(s.bucket, "--x-s3") {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestPartsHash: the digest of digests does not depend on how the bytes are written.
+// TestPartsHash checks that the digest of digests does not depend on the sizes of the writes.
 func TestPartsHash(t *testing.T) {
 	for _, size := range []int{1, 99, 100, 101, 200, 1000, 1001} {
 		data := make([]byte, size)
@@ -31,7 +31,7 @@ func TestPartsHash(t *testing.T) {
 	}
 }
 
-// TestCRC64NVME is the check value of the catalogue of parametrised CRC algorithms.
+// TestCRC64NVME compares with the check value in the catalogue of parametrised CRC algorithms.
 func TestCRC64NVME(t *testing.T) {
 	if got := crc64.Checksum([]byte("123456789"), nvme); got != 0xae8b14860a799888 {
 		t.Errorf("%x", got)

@@ -17,19 +17,20 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// newHTTPClient is one whose pool holds a connection for every request in flight. It is the SDK's own kind, since that
-// takes AWS_CA_BUNDLE.
-func newHTTPClient(o Options) aws.HTTPClient {
+// newHTTPClient returns a client of the SDK's kind, which supports AWS_CA_BUNDLE. Its pool holds a
+// connection for every request in flight.
+func newHTTPClient(o Options, requests int) aws.HTTPClient {
 	if o.HTTPClient != nil {
 		return o.HTTPClient
 	}
-	connections := o.MostConcurrency + ranged.Extra(o.MostConcurrency) + 4*o.UploadConcurrency
+	connections := requests + ranged.Extra(requests) + 4*o.UploadConcurrency
 	return awshttp.NewBuildableClient().
 		WithDialerOptions(ranged.TuneDialer).
 		WithTransportOptions(func(t *http.Transport) { ranged.Tune(t, connections) })
 }
 
-// boundRedirects adds a limit to the SDK's own client, which follows 307 and 308 without end.
+// boundRedirects adds a limit to the SDK's client, which follows any number of 307 and 308
+// redirects.
 func boundRedirects(client aws.HTTPClient) aws.HTTPClient {
 	sdk, ok := client.(*awshttp.BuildableClient)
 	if !ok {
@@ -49,8 +50,8 @@ func boundRedirects(client aws.HTTPClient) aws.HTTPClient {
 	return frozen
 }
 
-// unsignedEncoding takes Accept-Encoding out of what is signed. Proxies may change it, and the
-// front ends of Google Cloud Storage do. The guard sets it when the request is signed.
+// unsignedEncoding removes Accept-Encoding from the signed headers, because proxies may change it,
+// and the front ends of Google Cloud Storage do. The guard sets the header after signing.
 func unsignedEncoding(stack *middleware.Stack) error {
 	const id = "DisableAcceptEncodingGzip"
 	if _, there := stack.Finalize.Get(id); !there {
@@ -60,7 +61,8 @@ func unsignedEncoding(stack *middleware.Stack) error {
 	return err
 }
 
-// guard ends a request of an upload when no byte moves for idle. Calls of the engine have a watchdog of their own.
+// guard cancels a request of an upload when no byte moves for idle. Requests of package ranged have
+// its watchdogs instead.
 type guard struct {
 	client interface {
 		Do(*http.Request) (*http.Response, error)
@@ -70,27 +72,28 @@ type guard struct {
 
 type unguardedKey struct{}
 
-// unguarded marks the calls of the engine.
+// unguarded marks the requests of package ranged.
 func unguarded(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unguardedKey{}, true)
 }
 
-// idleError is a timeout to the SDK, which retries those.
+// idleError is a timeout, which the SDK retries.
 type idleError struct{ waited time.Duration }
 
 func (e *idleError) Error() string   { return fmt.Sprintf("no byte moved for %v", e.waited) }
 func (e *idleError) Timeout() bool   { return true }
 func (e *idleError) Temporary() bool { return true }
 
-// pageError: a page of HTML answers what no page can, such as a put, with success. The SDK would take it for one, since it
-// looks at the status alone.
+// pageError reports an HTML page as the successful answer to a request, such as a put, that is
+// never answered by one. The SDK checks only the status and would accept it.
 type pageError struct{}
 
 func (pageError) Error() string        { return ranged.ErrPage.Error() }
 func (pageError) RetryableError() bool { return false }
 
-// checkPage lets pages pass where they may be objects: reads of those look closer. Without a body
-// there is no page: some servers label every answer HTML.
+// checkPage refuses HTML pages, except in answers to reads, whose objects may be pages and which
+// are checked later. An answer without a body is not a page: some servers label every answer as
+// HTML.
 func checkPage(r *http.Request, response *http.Response) error {
 	read := r.Method == http.MethodHead || r.Method == http.MethodGet && !r.URL.Query().Has("list-type")
 	if read || response.StatusCode/100 != 2 || !ranged.IsPage(response.Header.Get("Content-Type")) {
@@ -118,13 +121,14 @@ func (g *guard) Do(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// dropPlain takes away the body of a refusal that is no XML of S3's. It is not from there but from something before it, such as a server that is
-// spoken to without TLS. The SDK would take it for an answer that broke off, and send the request again; without a body the status counts.
+// dropPlain removes the body of a refusal that is not S3's XML, for example one from a server that
+// expects TLS. The SDK would take it for a truncated answer and retry; without a body it uses the
+// status.
 func dropPlain(response *http.Response) {
 	if response.StatusCode/100 != 4 || ranged.TransientStatus(response.StatusCode) {
 		return
 	}
-	const enough = 64 // for spaces before the declaration, too
+	const enough = 64 // including spaces before the declaration
 	body := bufio.NewReaderSize(response.Body, enough)
 	head, _ := body.Peek(enough)
 	head = bytes.TrimLeft(head, "\ufeff \t\r\n")
@@ -136,7 +140,7 @@ func dropPlain(response *http.Response) {
 	response.Body, response.ContentLength = http.NoBody, 0
 }
 
-// peeked is a body that was looked into.
+// peeked is a body whose first bytes were read ahead.
 type peeked struct {
 	io.Reader
 	io.Closer
@@ -163,13 +167,14 @@ func (g *guard) do(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// lastingError is a failure below HTTP that no second request can change. The SDK takes all of them for what may pass.
+// lastingError marks a failure below HTTP that no retry can change. The SDK would retry all of
+// them.
 type lastingError struct{ error }
 
 func (e *lastingError) Unwrap() error        { return e.error }
 func (e *lastingError) RetryableError() bool { return false }
 
-// lasting marks an error that is one, such as a certificate that is not trusted.
+// lasting marks an error that no retry can change, such as an untrusted certificate.
 func lasting(err error) error {
 	if _, passes := errors.AsType[*ranged.Transient](ranged.TransportError(err)); passes {
 		return err
@@ -199,7 +204,7 @@ func (w *watch) reason(err error) error {
 type watchedBody struct {
 	io.ReadCloser
 	watch *watch
-	last  bool // the answer's: with it the request ends
+	last  bool // body of the answer, whose end is the end of the request
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {

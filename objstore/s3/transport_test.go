@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// everything uses a store in all ways: a whole object, one in parts, conditions, ranges, a list, a
-// removal.
+// everything uses all operations of a store: an object put by one request and one in parts,
+// conditions, ranges, a list, a delete.
 func everything(t *testing.T, store objstore.Store) {
 	t.Helper()
 	for _, size := range []int{0, 1000, 11 << 20} {
@@ -50,8 +50,8 @@ func everything(t *testing.T, store objstore.Store) {
 	}
 }
 
-// TestSignedHeaders: Accept-Encoding, which Google's front ends rewrite, is in no signature; all
-// requests ask for the bytes as they are.
+// TestSignedHeaders checks that no signature covers Accept-Encoding, which Google's front ends
+// rewrite, and that all requests ask for unencoded bytes.
 func TestSignedHeaders(t *testing.T) {
 	s := newServer(t)
 	var mu sync.Mutex
@@ -84,8 +84,8 @@ func TestSignedHeaders(t *testing.T) {
 	}
 }
 
-// TestEmptyPages: an answer without a body is no page, whatever its Content-Type: moto labels the
-// answers to puts HTML.
+// TestEmptyPages checks that an answer without a body is accepted whatever its Content-Type: moto
+// labels the answers to puts HTML.
 func TestEmptyPages(t *testing.T) {
 	for name, chunked := range map[string]bool{"Content-Length": false, "chunked": true} {
 		t.Run(name, func(t *testing.T) {

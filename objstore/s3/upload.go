@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -18,14 +19,14 @@ import (
 )
 
 const (
-	// tagKey is the metadata that says which upload an object is of.
+	// tagKey is the metadata key of the tag that identifies an upload.
 	tagKey = "shardtool-upload"
-	// abortTimeout is for dropping the parts of an upload whose own context may be over.
+	// abortTimeout bounds the removal of an upload's parts, whose own context may have ended.
 	abortTimeout = 30 * time.Second
 )
 
-// upload streams to S3 while it is written. The transfer manager runs in a goroutine that reads the other end of a pipe;
-// it ends before Commit or Abort returns.
+// upload sends bytes to S3 while they are written. The transfer manager runs in a goroutine that
+// reads the other end of a pipe. The goroutine ends before Commit or Abort returns.
 type upload struct {
 	store *Store
 	name  string
@@ -34,17 +35,17 @@ type upload struct {
 	tag   string
 	size  int64
 
-	ctx    context.Context // of Create; ends with Abort too
+	ctx    context.Context // of Create; Abort cancels it too
 	cancel context.CancelFunc
 	parts  *parts
 	err    error // sticky; fs.ErrClosed once the upload is over
 
 	pipe *io.PipeWriter // nil before the first Write or Commit
 	done chan struct{}
-	sent error // what the goroutine ended with, once done is closed
+	sent error // result of the goroutine, valid when done is closed
 }
 
-// Create begins an upload; nothing is sent before there are bytes for it.
+// Create begins an upload. It sends nothing.
 func (s *Store) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
 	key, err := s.key(ctx, name)
 	if err != nil {
@@ -70,7 +71,7 @@ func (u *upload) begin() {
 	u.pipe, u.done = w, make(chan struct{})
 	go func() {
 		defer close(u.done)
-		// The manager's read of the pipe knows no context.
+		// The manager's read of the pipe ignores its context.
 		stop := context.AfterFunc(u.ctx, func() { r.CloseWithError(u.ctx.Err()) })
 		defer stop()
 		u.sent = u.send(r)
@@ -106,11 +107,9 @@ func (u *upload) send(r io.Reader) error {
 	return objstore.ErrTooLarge
 }
 
-// Write hands p on and returns when it is copied; it waits while all parts in memory are under way.
+// Write returns when p is copied. It waits while all parts in memory are being sent.
 func (u *upload) Write(p []byte) (int, error) {
-	if u.err == nil {
-		u.err = u.ctx.Err()
-	}
+	u.err = cmp.Or(u.err, u.ctx.Err())
 	if u.err != nil {
 		return 0, u.fail(u.err)
 	}
@@ -124,7 +123,7 @@ func (u *upload) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// broken waits for the goroutine, which has stopped reading, and says why.
+// broken waits for the goroutine, which has stopped reading, and returns the reason.
 func (u *upload) broken() error {
 	<-u.done
 	if err := u.ctx.Err(); err != nil {
@@ -143,15 +142,9 @@ func (u *upload) explain(err error) error {
 	return final(u.store.explain("put", err))
 }
 
-// Commit sends what is left and publishes the object.
+// Commit sends the remaining bytes and publishes the object.
 func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
-	err := u.err
-	if err == nil {
-		err = u.ctx.Err()
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
+	err := cmp.Or(u.err, u.ctx.Err(), ctx.Err())
 	if err == nil {
 		err = u.store.checkCondition(ctx, u.cond, false)
 	}
@@ -178,7 +171,7 @@ func (u *upload) Commit(ctx context.Context) (objstore.Info, error) {
 	return info, nil
 }
 
-// drain waits for the last parts.
+// drain waits until the last parts are sent.
 func (u *upload) drain(ctx context.Context) error {
 	u.begin()
 	u.pipe.Close()
@@ -195,7 +188,7 @@ func (u *upload) drain(ctx context.Context) error {
 	return nil
 }
 
-// Abort drops what was sent, with a context of its own.
+// Abort removes the parts that were sent, with a context of its own.
 func (u *upload) Abort() error {
 	if u.err == fs.ErrClosed {
 		return nil
@@ -226,7 +219,7 @@ func (u *upload) drop() error {
 		"(AbortIncompleteMultipartUpload)", err)
 }
 
-// over frees everything; the object or the parts are no longer this upload's.
+// over ends the upload, which then owns neither object nor parts.
 func (u *upload) over() {
 	u.err = fs.ErrClosed
 	u.cancel()

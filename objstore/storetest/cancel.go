@@ -11,7 +11,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// testContextEnded calls everything with a context that is over: nothing happens, and the error says why.
+// testContextEnded calls every method with a context that has ended: nothing happens, and the error
+// wraps the context's.
 func testContextEnded(t *testing.T, store objstore.Store) {
 	put(t, store, "there", []byte("bytes"))
 	object := open(t, store, "there")
@@ -47,7 +48,7 @@ func testContextEnded(t *testing.T, store objstore.Store) {
 	if steps != 1 {
 		t.Fatalf("List took %d steps, want one error", steps)
 	}
-	// The upload's own context is over, and Abort works all the same.
+	// The upload's own context has ended; Abort works all the same.
 	if err := abandoned.Abort(); err != nil {
 		t.Fatalf("Abort: %v", err)
 	}
@@ -57,7 +58,7 @@ func testContextEnded(t *testing.T, store objstore.Store) {
 	expect(t, store, "there", []byte("bytes"))
 }
 
-// testContextRead ends the context under a reader: each read is right or says that it was cancelled.
+// testContextRead cancels a read: it succeeds or returns the context's error.
 func testContextRead(t *testing.T, store objstore.Store) {
 	want := pattern(4, 1<<20)
 	put(t, store, "object", want)
@@ -74,14 +75,14 @@ func testContextRead(t *testing.T, store objstore.Store) {
 			t.Fatal("other bytes")
 		}
 	}
-	// One call's context is not the handle's.
+	// The context of one call does not affect the handle.
 	if _, err := readAt(t.Context(), object, 0, 10); err != nil {
 		t.Fatalf("a read after another was cancelled: %v", err)
 	}
 }
 
-// testContextCommit ends the context at many moments of a commit: the object is then absent, or whole. When Commit
-// succeeded it is whole.
+// testContextCommit cancels a commit at many moments: the object is then absent or complete, and
+// complete if Commit succeeded.
 func testContextCommit(t *testing.T, store objstore.Store) {
 	want := pattern(6, 200_000)
 	for i := range 30 {

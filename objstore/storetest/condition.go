@@ -38,7 +38,7 @@ func testConditions(t *testing.T, store objstore.Store) {
 	wantError(t, "IfMatch with the old tag", err, objstore.ErrChanged)
 	expect(t, store, "m/x.json", []byte("22"))
 
-	// The condition counts when the upload commits, not when it begins.
+	// The condition is checked at the commit and not at the beginning.
 	late, err := store.Create(t.Context(), "m/x.json", objstore.Condition{IfMatch: second.ETag})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,8 @@ func testConditions(t *testing.T, store objstore.Store) {
 	expect(t, store, "m/x.json", []byte("333"))
 }
 
-// testRaceNew has 16 writers put one name at once, over and over: exactly one wins, and its bytes are there.
+// testRaceNew lets 16 writers put one name at once, repeatedly: exactly one succeeds, and its bytes
+// are stored.
 func testRaceNew(t *testing.T, store objstore.Store) {
 	for round := range 5 {
 		name := fmt.Sprintf("race/%d", round)
@@ -63,7 +64,7 @@ func testRaceNew(t *testing.T, store objstore.Store) {
 	}
 }
 
-// testRaceReplace is the same against one tag.
+// testRaceReplace does the same with IfMatch.
 func testRaceReplace(t *testing.T, store objstore.Store) {
 	info := put(t, store, "race", []byte("start"))
 	for range 5 {
@@ -71,7 +72,7 @@ func testRaceReplace(t *testing.T, store objstore.Store) {
 	}
 }
 
-// races counts calls of race.
+// races counts the calls of race.
 var races atomic.Int64
 
 func race(t *testing.T, store objstore.Store, name string, cond objstore.Condition, lost error) objstore.Info {
@@ -83,7 +84,7 @@ func race(t *testing.T, store objstore.Store, name string, cond objstore.Conditi
 		errs  [writers]error
 		start = make(chan struct{})
 		round = uint64(races.Add(1))
-		// Other bytes in every race: where an ETag is a digest, the same ones again are the same version.
+		// Every race writes other bytes: if an ETag is a digest, equal bytes are the same version.
 		data   = func(writer int) []byte { return pattern(round*writers+uint64(writer), 50_000+writer) }
 		winner = -1
 	)
@@ -123,7 +124,7 @@ func testDelete(t *testing.T, store objstore.Store) {
 	}
 	put(t, store, "d/one", []byte("1"))
 	put(t, store, "d/two", []byte("2"))
-	// A prefix of a name is no object.
+	// A prefix of a name is not an object.
 	if err := store.Delete(t.Context(), "d"); err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/objstore/mem"
 )
 
-// Discard is a store in memory that keeps only the names and sizes of large objects: for tests and benchmarks of what writes
-// them. All else is kept whole.
+// Discard is a store in memory that keeps only the names and sizes of large objects, for tests and
+// benchmarks of code that writes them. It keeps other objects entirely.
 type Discard struct {
 	*mem.Store
 	large func(name string) bool
@@ -20,12 +20,12 @@ type Discard struct {
 	infos map[string]objstore.Info
 }
 
-// NewDiscard makes one; large says which names are dropped.
+// NewDiscard returns an empty store. large selects the names whose bytes are discarded.
 func NewDiscard(large func(name string) bool) *Discard {
 	return &Discard{Store: mem.New(), large: large, infos: map[string]objstore.Info{}}
 }
 
-// Create is objstore.Store's.
+// Create implements objstore.Store.
 func (d *Discard) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
 	if !d.large(name) {
 		return d.Store.Create(ctx, name, cond)
@@ -33,7 +33,7 @@ func (d *Discard) Create(ctx context.Context, name string, cond objstore.Conditi
 	return &discardUpload{d: d, info: objstore.Info{Name: name}}, nil
 }
 
-// List is objstore.Store's.
+// List implements objstore.Store.
 func (d *Discard) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		d.mu.Lock()

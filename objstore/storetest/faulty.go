@@ -11,27 +11,28 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// ErrInjected is the failure of a [Faulty] store whose Fault names no other.
+// ErrInjected is the default error of a [Faulty] store.
 var ErrInjected = errors.New("injected fault")
 
-// Fault says which operation of a Faulty store fails, and how. Operations are counted from 0: every Open, Stat, Create,
-// Delete, ReadAt, Info, Write and Commit is one, and so is every step of a List, its end included. Close and Abort are
-// none.
+// Fault selects the operation of a Faulty store that fails, and how. Operations are numbered from
+// 0. Every Open, Stat, Create, Delete, ReadAt, Info, Write and Commit is an operation, and so is
+// every step of a List, including its end. Close and Abort are not.
 type Fault struct {
-	// At is the operation that fails; a negative one never comes.
+	// At is the number of the operation that fails. A negative number means none.
 	At int
-	// After lets the operation take effect before it fails, as when the answer is lost: a Commit has then put the object.
+	// After lets the operation take effect before it fails, as if the answer was lost: a Commit has
+	// put the object.
 	After bool
-	// Short lets a Write store, and a ReadAt fill, the first half of the bytes before it fails.
+	// Short lets a Write store, or a ReadAt fill, the first half of the bytes before it fails.
 	Short bool
-	// Kill fails every later operation too, without effect, as if the process had died.
+	// Kill makes every later operation fail too, without effect, as if the process had died.
 	Kill bool
-	// Err is the failure, ErrInjected when nil.
+	// Err is the error returned, by default ErrInjected.
 	Err error
 }
 
-// Faulty is an objstore.Store over another, of which one operation fails. It is as concurrent as the store below; the
-// order in which concurrent operations are counted is theirs.
+// Faulty is an objstore.Store that wraps another one and in which one operation fails. It is as
+// concurrent as that store; concurrent operations are numbered in the order in which they happen.
 type Faulty struct {
 	inner objstore.Store
 	fault Fault
@@ -49,12 +50,13 @@ func NewFaulty(inner objstore.Store, fault Fault) *Faulty {
 	return &Faulty{inner: inner, fault: fault}
 }
 
-// EachFault runs test with the fault at operation 0, 1, 2 and so on, each time over a new store from open, until a run
-// ends in which none fired: that one must have succeeded, which is for test to check by Fired. At of fault is ignored.
-// It returns the number of operations of that last run.
+// EachFault runs test with the fault at operation 0, 1, 2 and so on, each time over a new store
+// from open, until a run in which the fault did not fire. It ignores the At of fault. test must
+// check that the run succeeds if Fired reports false. EachFault returns the number of operations of
+// the last run.
 func EachFault(t *testing.T, open func(t *testing.T) objstore.Store, fault Fault, test func(t *testing.T, store *Faulty)) int {
 	t.Helper()
-	// A test that retries for ever would never run clean.
+	// A test that retries for ever would never complete without a fault.
 	const limit = 100_000
 	for fault.At = 0; fault.At < limit; fault.At++ {
 		store := NewFaulty(nil, fault)
@@ -70,23 +72,23 @@ func EachFault(t *testing.T, open func(t *testing.T) objstore.Store, fault Fault
 	return 0
 }
 
-// Ops is the number of operations so far.
+// Ops returns the number of operations so far.
 func (f *Faulty) Ops() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ops
 }
 
-// Fired reports whether an operation has failed by the Fault.
+// Fired reports whether an operation has failed because of the Fault.
 func (f *Faulty) Fired() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.fired
 }
 
-// effect is what becomes of one operation.
+// effect is how one operation behaves.
 type effect struct {
-	run   bool // it reaches the store below
+	run   bool // it reaches the inner store
 	half  bool // with half of the bytes
 	fails bool
 }
@@ -106,17 +108,25 @@ func (f *Faulty) next() effect {
 	return effect{run: true}
 }
 
-// died reports whether the process has died, as far as the fault is concerned.
+// died reports whether the Fault has simulated the death of the process.
 func (f *Faulty) died() bool { return f.fault.Kill && f.Fired() }
 
 func (f *Faulty) fail(op, name string) error {
 	return objstore.NewError(op, f.String(), name, f.fault.Err)
 }
 
-// String is the address of the store below.
+// String returns the address of the inner store.
 func (f *Faulty) String() string { return f.inner.String() }
 
-// Open is one operation.
+// Traits returns the traits of the inner store that are independent of the fault: the number of
+// requests. OpenAs would return objects that never fail, and locks and sweeps are not counted as
+// operations.
+func (f *Faulty) Traits() objstore.Traits {
+	traits := objstore.TraitsOf(f.inner)
+	return objstore.Traits{Requests: traits.Requests, MostRequests: traits.MostRequests, Reserve: traits.Reserve}
+}
+
+// Open counts as one operation.
 func (f *Faulty) Open(ctx context.Context, name string) (objstore.Object, error) {
 	e := f.next()
 	if e.fails && !e.run {
@@ -133,7 +143,7 @@ func (f *Faulty) Open(ctx context.Context, name string) (objstore.Object, error)
 	return &faultyObject{store: f, inner: object, name: name}, nil
 }
 
-// Stat is one operation.
+// Stat counts as one operation.
 func (f *Faulty) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	if f.next().fails {
 		return objstore.Info{}, f.fail("stat", name)
@@ -141,7 +151,8 @@ func (f *Faulty) Stat(ctx context.Context, name string) (objstore.Info, error) {
 	return f.inner.Stat(ctx, name)
 }
 
-// Create is one operation. One that fails after it took effect leaves an upload that nobody can reach: it is aborted.
+// Create counts as one operation. If it fails after it took effect, the upload, which nobody can
+// reach, is aborted.
 func (f *Faulty) Create(ctx context.Context, name string, cond objstore.Condition) (objstore.Upload, error) {
 	e := f.next()
 	if e.fails && !e.run {
@@ -157,7 +168,7 @@ func (f *Faulty) Create(ctx context.Context, name string, cond objstore.Conditio
 	return &faultyUpload{store: f, inner: upload, name: name}, nil
 }
 
-// Delete is one operation.
+// Delete counts as one operation.
 func (f *Faulty) Delete(ctx context.Context, name string) error {
 	e := f.next()
 	if e.fails && !e.run {
@@ -169,7 +180,7 @@ func (f *Faulty) Delete(ctx context.Context, name string) error {
 	return f.fail("delete", name)
 }
 
-// List makes every step, and the end, one operation.
+// List counts every step and the end as one operation each.
 func (f *Faulty) List(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 	return func(yield func(objstore.Info, error) bool) {
 		for info, err := range f.inner.List(ctx, prefix) {

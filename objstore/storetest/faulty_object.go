@@ -41,7 +41,8 @@ func (o *faultyObject) Info(ctx context.Context) (objstore.Info, error) {
 
 func (o *faultyObject) Close() error { return o.inner.Close() }
 
-// faultyUpload keeps the contract of an Upload around the fault: a failed Write sticks, a failed Commit ends it.
+// faultyUpload keeps the contract of an Upload in spite of the fault: after a failed Write every
+// Write fails, and a failed Commit ends the upload.
 type faultyUpload struct {
 	store *Faulty
 	inner objstore.Upload
@@ -78,7 +79,7 @@ func (u *faultyUpload) Commit(ctx context.Context) (objstore.Info, error) {
 		err = u.store.fail("put", u.name)
 	}
 	if err != nil && (u.err != nil || !e.run) {
-		// The fault is the one to report: Abort can only fail to remove what nobody sees.
+		// Report the fault. Abort can only fail to remove invisible bytes.
 		_ = u.inner.Abort()
 		u.err = objstore.NewError("put", u.store.String(), u.name, fs.ErrClosed)
 		return objstore.Info{}, err
@@ -90,8 +91,8 @@ func (u *faultyUpload) Commit(ctx context.Context) (objstore.Info, error) {
 	return objstore.Info{}, err
 }
 
-// Abort of a process that died frees what the store below holds, and says that it did not happen: no caller may rely
-// on it.
+// Abort frees what the inner store holds. After a simulated death it also reports a failure,
+// because no caller may rely on an Abort that did not happen.
 func (u *faultyUpload) Abort() error {
 	err := u.inner.Abort()
 	if u.store.died() {

@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"syscall"
@@ -16,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestFaultyIsAStore holds a Faulty store without a fault to the whole contract.
+// TestFaultyIsAStore tests the entire contract of a Faulty store without a fault.
 func TestFaultyIsAStore(t *testing.T) {
 	storetest.Run(t, func(*testing.T) objstore.Store {
 		return storetest.NewFaulty(mem.New(), storetest.Fault{At: -1})
@@ -34,7 +35,7 @@ func filled(t *testing.T) *mem.Store {
 	return store
 }
 
-// walk calls everything once and returns the errors in the order of operations.
+// walk calls every method once and returns the errors in the order of operations.
 func walk(t *testing.T, store objstore.Store) []error {
 	ctx := t.Context()
 	var errs []error
@@ -75,7 +76,8 @@ func TestOperationsAreCounted(t *testing.T) {
 	}
 }
 
-// TestEachFaultIsSeen fails every operation: the caller gets the error, once or from then on, and nothing else fails.
+// TestEachFaultIsSeen fails every operation: the caller gets the error, once or from then on, and
+// no other operation fails.
 func TestEachFaultIsSeen(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		fault := storetest.Fault{Kill: kill, Err: syscall.EIO}
@@ -131,7 +133,7 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestLostAnswer commits and deletes, and hears that both failed.
+// TestLostAnswer commits and deletes with success, but both calls report a failure.
 func TestLostAnswer(t *testing.T) {
 	inner := mem.New()
 	commit := storetest.NewFaulty(inner, storetest.Fault{At: 2, After: true})
@@ -148,5 +150,28 @@ func TestLostAnswer(t *testing.T) {
 	}
 	if _, err := inner.Stat(t.Context(), "a"); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
+	}
+}
+
+// capable is a store with all traits.
+type capable struct{ *mem.Store }
+
+func (c capable) Traits() objstore.Traits {
+	return objstore.Traits{
+		Requests: 4, MostRequests: 8,
+		Reserve: func(int) func() { return func() {} },
+		OpenAs:  func(ctx context.Context, name, _ string) (objstore.Object, error) { return c.Open(ctx, name) },
+	}
+}
+
+// TestFaultyTraits checks that a Faulty store keeps the number of requests and offers no way around
+// its fault.
+func TestFaultyTraits(t *testing.T) {
+	traits := objstore.TraitsOf(storetest.NewFaulty(capable{mem.New()}, storetest.Fault{}))
+	if traits.Requests != 4 || traits.MostRequests != 8 || traits.Reserve == nil || traits.OpenAs != nil {
+		t.Errorf("%+v", traits)
+	}
+	if traits = objstore.TraitsOf(storetest.NewFaulty(mem.New(), storetest.Fault{})); traits.Remote() || traits.Reserve != nil {
+		t.Errorf("over a store in memory: %+v", traits)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// testList checks every prefix of every name, and some that fit none. The names are chosen so that the order of bytes
-// differs from a walk's ("a-b" < "a.b" < "a/b" < "a0").
+// testList checks every prefix of every name, and some that match none. The byte order of the names
+// differs from the order of a directory walk ("a-b" < "a.b" < "a/b" < "a0").
 func testList(t *testing.T, store objstore.Store) {
 	if got := names(t, store, ""); len(got) != 0 {
 		t.Fatalf("an empty store lists %q", got)
@@ -74,8 +74,8 @@ func testListStop(t *testing.T, store objstore.Store) {
 	wantError(t, "a list whose context ended on the way", last, context.Canceled)
 }
 
-// testListDuringWrites lists while objects come, are replaced and go: in order, without temporary files, and with all
-// that was there throughout.
+// testListDuringWrites lists while objects are put, replaced and deleted. The lists must be in
+// order, without temporary files, and contain every object that existed throughout.
 func testListDuringWrites(t *testing.T, store objstore.Store) {
 	stable := []string{"s/0", "s/5", "s/9"}
 	for _, name := range stable {

@@ -15,7 +15,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// testRanges reads around every edge of every object: what lies inside is right, what reaches past the end fails.
+// testRanges reads around every edge of every object: ranges inside are right, ranges past the end
+// fail.
 func testRanges(t *testing.T, store objstore.Store, objects map[string][]byte) {
 	for name, want := range objects {
 		object := open(t, store, name)
@@ -72,7 +73,7 @@ func testConcurrentReads(t *testing.T, store objstore.Store, objects map[string]
 	}
 }
 
-// testClosed closes under readers: each read is right or fails, and afterwards all fail.
+// testClosed closes a handle during reads: each read succeeds or fails, and all later ones fail.
 func testClosed(t *testing.T, store objstore.Store, objects map[string][]byte) {
 	want := objects["large"]
 	object := open(t, store, "large")

@@ -1,5 +1,6 @@
-// Package storetest is what every objstore.Store is held to: [Run] for stores that read and write, [RunRead] for those
-// that only read, and [Faulty], a store that fails its k-th operation, for the code built on stores.
+// Package storetest tests implementations of objstore.Store: [Run] for stores that read and write,
+// [RunRead] for stores that only read. [Faulty] is a store whose k-th operation fails, for tests of
+// code that uses stores.
 package storetest
 
 import (
@@ -14,8 +15,8 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Run holds a store to the whole contract. open returns an empty store that nothing else writes to, once for each test;
-// it closes what it opened through t.Cleanup.
+// Run tests the entire contract of a store. It calls open once for each test. open returns an empty
+// store that nothing else writes to, and closes it by t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) objstore.Store) {
 	for _, part := range []struct {
 		name string
@@ -51,8 +52,8 @@ func Run(t *testing.T, open func(t *testing.T) objstore.Store) {
 	})
 }
 
-// RunRead holds a store to the part of the contract that needs no writing and no List. open returns a store that holds
-// exactly these objects, once for each test.
+// RunRead tests the part of the contract that needs neither writes nor List. It calls open once for
+// each test. open returns a store that contains exactly the given objects.
 func RunRead(t *testing.T, open func(t *testing.T, objects map[string][]byte) objstore.Store) {
 	for _, part := range []struct {
 		name string
@@ -77,7 +78,7 @@ func RunRead(t *testing.T, open func(t *testing.T, objects map[string][]byte) ob
 	}
 }
 
-// pattern is size pseudo-random bytes: ranges taken at the wrong place differ.
+// pattern returns pseudo-random bytes, in which ranges at different offsets differ.
 func pattern(seed uint64, size int) []byte {
 	data := make([]byte, size)
 	source := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
@@ -107,7 +108,8 @@ func open(t *testing.T, store objstore.Store, name string) objstore.Object {
 	return object
 }
 
-// expect checks that an object is there, whole, and described alike by Stat and by its handle.
+// expect checks that an object exists with these bytes, and that Stat and its handle describe it
+// alike.
 func expect(t *testing.T, store objstore.Store, name string, want []byte) {
 	t.Helper()
 	got, info, err := objstore.ReadAll(t.Context(), store, name, 1<<40)
@@ -126,10 +128,10 @@ func expect(t *testing.T, store objstore.Store, name string, want []byte) {
 	}
 }
 
-// same leaves the time out: stores may know it to the second in one answer and finer in another.
+// same ignores the time, which a store may know more precisely in one answer than in another.
 func same(a, b objstore.Info) bool { return a.Name == b.Name && a.Size == b.Size && a.ETag == b.ETag }
 
-// absent checks that nothing of that name can be seen in any way.
+// absent checks that no method finds an object of that name.
 func absent(t *testing.T, store objstore.Store, name string) {
 	t.Helper()
 	if _, err := store.Stat(t.Context(), name); !errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +139,7 @@ func absent(t *testing.T, store objstore.Store, name string) {
 	}
 	if object, err := store.Open(t.Context(), name); err == nil {
 		defer object.Close()
-		// A store may put the request off to the first read.
+		// A store may postpone the request to the first read.
 		if _, err := object.Info(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatalf("open of %q, which should be absent: %v", name, err)
 		}
@@ -161,7 +163,7 @@ func names(t *testing.T, store objstore.Store, prefix string) []string {
 	return found
 }
 
-// wantError checks a failure: its kind, and that it says where it happened.
+// wantError checks that an error wraps target and names the operation and the object.
 func wantError(t *testing.T, what string, err, kind error) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -172,7 +174,7 @@ func wantError(t *testing.T, what string, err, kind error) {
 	}
 }
 
-// readAt reads a range through a handle, into a buffer whose surroundings must stay as they are.
+// readAt reads a range into a buffer, and checks that the bytes around it are unchanged.
 func readAt(ctx context.Context, object objstore.Object, off int64, n int) ([]byte, error) {
 	const guard = 16
 	buffer := bytes.Repeat([]byte{0xEE}, guard+n+guard)

@@ -16,8 +16,8 @@ func badNames() []string {
 		"a\x00b", strings.Repeat("a/", 512) + "a"}
 }
 
-// testNames puts under every legal name and expects it back byte for byte. A store whose medium cannot hold a name may
-// refuse it instead, with ErrName, at Create.
+// testNames puts an object under every legal name and reads it back. A store that cannot hold a
+// name may refuse it with ErrName at Create.
 func testNames(t *testing.T, store objstore.Store) {
 	plain := []string{"a", "A-b_c.9", "train-000003.tar.zst", "a.b/c.d", "p/q/r/s/t"}
 	odd := []string{"two words", " ", "new\nline", "tab\t", "...", "..a", "a..", ".hidden", "-", "ünï/ço∂é", "e\u0301",
@@ -71,7 +71,8 @@ func testPut(t *testing.T, store objstore.Store) {
 	}
 }
 
-// testUpload writes in pieces from one buffer that is overwritten at once: Write must not keep what it is given.
+// testUpload writes from one buffer that it overwrites after each Write, because a store must not
+// keep the slice.
 func testUpload(t *testing.T, store objstore.Store) {
 	want := pattern(5, 700_001)
 	upload, err := store.Create(t.Context(), "pieces", objstore.Condition{})
@@ -95,7 +96,7 @@ func testUpload(t *testing.T, store objstore.Store) {
 	}
 	expect(t, store, "pieces", want)
 
-	// The upload is over.
+	// The upload has ended.
 	if _, err := upload.Write([]byte("x")); err == nil {
 		t.Fatal("Write after Commit succeeded")
 	}
@@ -136,7 +137,8 @@ func testAbort(t *testing.T, store objstore.Store) {
 }
 
 func testBig(t *testing.T, store objstore.Store) {
-	// More than the 8 MiB after which stores begin to send or to sync, and no multiple of anything.
+	// The size exceeds the 8 MiB after which stores begin to send or to sync, and is a multiple of
+	// nothing.
 	want := pattern(9, 17<<20+4321)
 	upload, err := store.Create(t.Context(), "big", objstore.Condition{IfNoneMatch: true})
 	if err != nil {
@@ -153,7 +155,8 @@ func testBig(t *testing.T, store objstore.Store) {
 	expect(t, store, "big", want)
 }
 
-// testHandles reads through handles whose object was replaced or deleted: the old bytes or a clear error, never others.
+// testHandles reads through handles whose object was replaced or deleted: they return the old bytes
+// or an error, never other bytes.
 func testHandles(t *testing.T, store objstore.Store) {
 	old := pattern(1, 500_000)
 	put(t, store, "replaced", old)
@@ -176,7 +179,7 @@ func testHandles(t *testing.T, store objstore.Store) {
 		default:
 			t.Fatalf("read after the object went: %v", err)
 		}
-		// Past the old end there is nothing to read, whatever lies there now.
+		// Past the old end there is nothing to read, whatever the new object has there.
 		if _, err := readAt(t.Context(), object, 500_000, 1); err == nil {
 			t.Fatal("a read past the old version's end succeeded")
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// cached streams epochs over the throttled network through a cache on local disk: one that holds the data set, and one of half its
-// size.
+// cached streams epochs over the throttled network through a cache on local disk, of the size of
+// the data set and of half that size.
 func (b *bench) cached() error {
 	if err := b.distant(); err != nil {
 		return err
@@ -40,14 +40,14 @@ func (b *bench) cached() error {
 	return nil
 }
 
-// cachedEpoch is what an epoch through a cache cost.
+// cachedEpoch is the cost of an epoch through a cache.
 type cachedEpoch struct {
 	requests int64
 	hitRate  float64
 	rate     float64 // bytes a second
 }
 
-// throughCache streams epochs with a cache of so many times the data set.
+// throughCache streams epochs with a cache of a multiple of the data set's size.
 func (b *bench) throughCache(share float64, epochs int) (out []cachedEpoch, err error) {
 	dir, err := os.MkdirTemp(b.dir, "cache-*")
 	if err != nil {
@@ -118,7 +118,8 @@ func drain(b *bench, ds *reader.Dataset, opt reader.StreamOptions) (bytes int64,
 	}
 }
 
-// memory measures the peak of resident memory of a process that reads from the store with all its requests in flight.
+// memory measures the peak resident memory of a process that reads from the store with all its
+// requests in flight.
 func (b *bench) memory() error {
 	if err := b.distant(); err != nil {
 		return err

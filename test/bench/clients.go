@@ -18,10 +18,10 @@ import (
 	s3store "github.com/shardtool/shardtool/objstore/s3"
 )
 
-// client reads all pieces, so many at a time.
+// client reads all pieces, a number of them at a time.
 type client func(all []piece) error
 
-// parallel has goroutines take pieces in order, each into a buffer of its own.
+// parallel reads pieces in order in several goroutines, each into a buffer of its own.
 func parallel(ctx context.Context, goroutines int, all []piece, read func(ctx context.Context, p piece, into []byte) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
@@ -45,10 +45,10 @@ func parallel(ctx context.Context, goroutines int, all []piece, read func(ctx co
 	return group.Wait()
 }
 
-// ours reads by the store, which holds all of its handles open. With check every byte is compared. Its statistics tell
-// what it had to do.
+// ours reads with the store, which keeps all its handles open. With check it compares every byte.
+// The store's statistics show retries and hedges.
 func (b *bench) ours(endpoint string, check bool) (client, *s3store.Store, error) {
-	store, err := s3store.New(b.ctx, b.server.Bucket, "", s3store.Options{Endpoint: endpoint, Region: b.server.Region, Concurrency: b.inFlight})
+	store, err := s3store.New(b.ctx, b.server.Bucket, "", s3store.Options{Endpoint: endpoint, Region: b.server.Region, ReadOptions: objstore.ReadOptions{Concurrency: b.inFlight}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -68,7 +68,8 @@ func (b *bench) ours(endpoint string, check bool) (client, *s3store.Store, error
 	}, store, nil
 }
 
-// bare is what a parallel client can do at best: net/http, presigned URLs, no checks but the status, no retries.
+// bare is the upper bound for a parallel client: net/http, presigned URLs, no checks but the
+// status, no retries.
 func (b *bench) bare(endpoint string) (client, error) {
 	urls, err := b.data.presign(b.ctx, b.server, endpoint)
 	if err != nil {
@@ -96,8 +97,8 @@ func (b *bench) bare(endpoint string) (client, error) {
 	}, nil
 }
 
-// manager downloads whole objects by the SDK's transfermanager: so many objects at a time, each by its share of the
-// requests in flight, in parts of the pieces' size.
+// manager downloads entire objects with the SDK's transfermanager, several objects at a time, each
+// with its share of the requests in flight, in parts of the pieces' size.
 func (b *bench) manager(endpoint string, atOnce int) client {
 	options := b.server.ClientAt(endpoint).Options()
 	options.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {

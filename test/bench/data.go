@@ -21,7 +21,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// dataset is what lies on the server: objects that differ, and the checksums of their MiBs.
+// dataset is the objects on the server, which differ, and the checksums of their MiBs.
 type dataset struct {
 	keys []string
 	sums [][]uint32
@@ -46,7 +46,7 @@ func upload(ctx context.Context, server *gateway.Server) (*dataset, error) {
 	return d, nil
 }
 
-// presign lets a client without the SDK read, through endpoint.
+// presign lets a client without the SDK read through endpoint.
 func (d *dataset) presign(ctx context.Context, server *gateway.Server, endpoint string) ([]string, error) {
 	presigner := s3.NewPresignClient(server.ClientAt(endpoint))
 	var urls []string
@@ -70,7 +70,7 @@ type piece struct {
 	size   int
 }
 
-// check compares what was read with what was uploaded.
+// check compares the bytes read with those uploaded.
 func (d *dataset) check(p piece, data []byte) error {
 	for i := 0; i < p.size; i += 1 << 20 {
 		if crc32.Checksum(data[i:i+1<<20], castagnoli) != d.sums[p.object][(p.off+int64(i))>>20] {
@@ -80,7 +80,7 @@ func (d *dataset) check(p piece, data []byte) error {
 	return nil
 }
 
-// pieces are mib MiB of ranges of one size, in an order without a pattern.
+// pieces returns mib MiB of ranges of one size, in random order.
 func pieces(mib, size int) []piece {
 	var all []piece
 	for len(all)*size < mib<<20 {

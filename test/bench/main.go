@@ -1,10 +1,7 @@
-// Command bench measures package objstore/s3 in one run against a bare parallel client of ranged GETs, which checks and
-// retries nothing, and against the SDK's transfermanager, all at equal concurrency, over versitygw on the loopback
-// interface and a proxy that delays, throttles and breaks answers. Every figure is a ratio of things measured in turn.
-//
-//	go run ./bench                          everything
-//	go run ./bench -run throttled,loopback  some groups
-//	go run ./bench -mib 256                 fewer bytes, for a quick look
+// Command bench compares package objstore/s3 in one run with a bare parallel client of ranged GETs,
+// which neither verifies nor retries, and with the SDK's transfermanager, all at equal concurrency,
+// over versitygw on the loopback interface and a proxy that delays, throttles and breaks answers.
+// Every figure is a ratio of measurements made in turn.
 package main
 
 import (
@@ -25,7 +22,7 @@ import (
 	"github.com/shardtool/shardtool/test/proxy"
 )
 
-// conditions are what every throttled figure is measured under.
+// conditions apply to every throttled measurement.
 type conditions struct {
 	mib       int   // read in one measurement
 	times     int   // measurements of a figure; the median counts
@@ -36,7 +33,7 @@ type conditions struct {
 	long      time.Duration // of a paced run
 }
 
-// network is a proxy's options for these conditions.
+// network returns the options of a proxy for these conditions.
 func (c conditions) network() proxy.Options {
 	return proxy.Options{FirstByte: c.firstByte, PerConn: c.perConn, Total: c.total, Seed: 1}
 }
@@ -44,7 +41,7 @@ func (c conditions) network() proxy.Options {
 // bench is one run.
 type bench struct {
 	ctx context.Context
-	dir string // for what is written
+	dir string // for the files written
 	conditions
 	server *gateway.Server
 	proxy  *proxy.Proxy
@@ -135,7 +132,7 @@ func run(c conditions, only, dir string, asJSON bool) (err error) {
 	return errors.Join(failed...)
 }
 
-// environment has the SDK's chain of credentials find the server, for the store under test.
+// environment makes the SDK's credential chain find the server, for the store under test.
 func environment(s *gateway.Server) error {
 	for _, line := range append(s.Env(), "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/none", "AWS_SHARED_CREDENTIALS_FILE=/none") {
 		name, value, _ := strings.Cut(line, "=")

@@ -9,8 +9,8 @@ import (
 	"github.com/shardtool/shardtool/bench/paced"
 )
 
-// pacedRows measures, over the throttled network, how long a consumer waits that needs 90 % of what comes at best, and whether what
-// its process takes stays level.
+// pacedRows measures, over the throttled network, how long a consumer waits that needs 90 % of the
+// highest rate, and whether the memory of its process stays constant.
 func (b *bench) pacedRows() error {
 	if err := b.distant(); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (b *bench) pacedRows() error {
 	return nil
 }
 
-// address is the data set of the streams behind the proxy, as the command takes it.
+// address returns the address, through the proxy, of the data set of the streams.
 func (b *bench) address() string {
 	return fmt.Sprintf("s3://%s/%s?endpoint=%s&region=%s&path_style=true", b.server.Bucket, streamPrefix, b.proxy.URL, b.server.Region)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 )
 
-// rates runs each of these in turn, with who goes first changing, and returns the bytes a second of each. All run once
-// before, uncounted.
+// rates runs each of these in turn, in changing order, and returns the bytes per second of each.
+// All run once before without being measured.
 func (b *bench) rates(bytes int64, run ...func() error) ([]table.Sample, error) {
 	out := make([]table.Sample, len(run))
 	for i := range b.times + 1 {

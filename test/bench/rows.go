@@ -6,7 +6,8 @@ import (
 	"github.com/shardtool/shardtool/test/proxy"
 )
 
-// throttled compares clients on a network with delays, slow connections and a cap.
+// throttled compares clients on a network with delays, slow connections and a limit on the total
+// rate.
 func (b *bench) throttled() error {
 	if err := b.proxy.Set(b.network()); err != nil {
 		return err
@@ -54,7 +55,7 @@ func (b *bench) managers(ours client, all []piece, bytes int64) error {
 	return nil
 }
 
-// faults compares the store with itself on the same network without them.
+// faults compares the store with itself on the same network without faults.
 func (b *bench) faults() error {
 	all := pieces(b.mib, 8<<20)
 	bytes := int64(len(all)) * 8 << 20
@@ -96,7 +97,8 @@ func (b *bench) faults() error {
 	return nil
 }
 
-// loopback compares with the bare client on the server itself, where the machine's cores are the limit.
+// loopback compares with the bare client on the server itself, where the machine's cores are the
+// limit.
 func (b *bench) loopback() error {
 	bare, err := b.bare(b.server.Endpoint)
 	if err != nil {

@@ -9,19 +9,20 @@ import (
 
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/bench/table"
+	"github.com/shardtool/shardtool/objstore"
 	s3store "github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 )
 
-// epochs is how many are streamed: what happens at their turn counts too.
+// epochs is the number of epochs streamed, so that the change of epochs counts too.
 const epochs = 2
 
-// shuffled is the order of a stream, with a memory that a training host has.
+// shuffled is the order of a stream, with the memory of a training host.
 var shuffled = reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Epochs: epochs, Tail: "short"}}
 
-// stream measures shuffled streaming over the throttled network: as fast as it goes, and for a consumer that needs 80 %
-// of the cap.
+// stream measures shuffled streaming over the throttled network, as fast as possible, and for a
+// consumer that needs 80 % of the total rate.
 func (b *bench) stream() error {
 	if err := b.distant(); err != nil {
 		return err
@@ -54,7 +55,7 @@ func (b *bench) stream() error {
 
 const streamPrefix = "stream"
 
-// distant has the data set of the streams on the server, behind the throttled network.
+// distant puts the data set of the streams on the server, behind the throttled network.
 func (b *bench) distant() error {
 	if err := b.pack(); err != nil {
 		return err
@@ -62,13 +63,13 @@ func (b *bench) distant() error {
 	return b.proxy.Set(b.network())
 }
 
-// far is the store of that data set.
+// far opens the store of that data set.
 func (b *bench) far() (*s3store.Store, error) {
-	return s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.proxy.URL, Region: b.server.Region, Concurrency: b.inFlight})
+	return s3store.New(b.ctx, b.server.Bucket, streamPrefix, s3store.Options{Endpoint: b.proxy.URL, Region: b.server.Region, ReadOptions: objstore.ReadOptions{Concurrency: b.inFlight}})
 }
 
-// pack writes the data set straight to the server: samples that cannot be compressed, as many as are read in one
-// measurement over all epochs.
+// pack writes the data set directly to the server: incompressible samples, as many as are read in
+// one measurement over all epochs.
 func (b *bench) pack() error {
 	if b.packed {
 		return nil
@@ -96,7 +97,7 @@ func (b *bench) pack() error {
 	return err
 }
 
-// consumed is what a consumer saw.
+// consumed is what a consumer measured.
 type consumed struct {
 	batches int
 	bytes   int64
@@ -104,8 +105,8 @@ type consumed struct {
 	waited  float64 // in Next, after the first batch
 }
 
-// consume streams to the end. With a rate the consumer works on every batch for as long as that takes at so many bytes a
-// second.
+// consume streams to the end. With a rate, the consumer works on every batch for the time that its
+// bytes take at that rate.
 func (b *bench) consume(rate float64) (c consumed, err error) {
 	store, err := b.far()
 	if err != nil {

@@ -1,7 +1,9 @@
-// Package gateway runs versitygw, an S3 server over a directory, as a process of its own for tests, benchmarks and demos.
+// Package gateway runs versitygw, an S3 server over a directory, as a process for tests, benchmarks
+// and demos.
 //
-// The server is a tool dependency of this module: the go command builds it once and keeps it in its build cache. It
-// listens on a free port of the loopback interface with random keys, and dies with the process that started it.
+// The server is a tool dependency of this module: the go command builds it once and keeps it in its
+// build cache. It listens on a free port of the loopback interface with random keys, and ends with
+// the process that started it.
 package gateway
 
 import (
@@ -26,43 +28,45 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
-// Region is what the server calls its region.
+// Region is the server's region.
 const Region = "us-east-1"
 
-// healthPath answers without credentials. Its element is no legal bucket name.
+// healthPath answers without credentials. Its element is not a legal bucket name.
 const healthPath = "/_health"
 
-// Server is a running gateway. Its fields are set by Start and not to be changed; all methods are safe for concurrent use.
+// Server is a running gateway. Start sets its fields, which must not be changed. All methods are
+// safe for concurrent use.
 type Server struct {
 	// Endpoint is the server's URL, without a path.
 	Endpoint string
-	// AccessKey and SecretKey are the administrator's, good for this server only.
+	// AccessKey and SecretKey belong to the administrator and are valid for this server only.
 	AccessKey string
 	SecretKey string
-	// Region is the constant of that name.
+	// Region is the constant Region.
 	Region string
-	// Bucket is an empty bucket made at the start.
+	// Bucket is a bucket that was empty at the start.
 	Bucket string
 
 	binary string
 	iamDir string
 	kill   context.CancelFunc
-	ended  chan struct{} // closed once the process is gone
-	err    error         // how it went; read after ended
+	ended  chan struct{} // closed when the process has ended
+	err    error         // its result; valid after ended
 	log    logBuffer
 
 	closing sync.Once
 }
 
-// Start runs a server over an empty directory, which must be on a file system with extended attributes, and waits until
-// it answers and has a bucket. ctx bounds the start, not the server's life: Close ends it. The working directory must be
-// inside this module, for the go command to know the server's version.
+// Start runs a server over an empty directory, which must be on a file system with extended
+// attributes. It waits until the server answers and has a bucket. ctx limits the start, not the
+// server's life, which Close ends. The working directory must be inside this module, so that the go
+// command knows the server's version.
 func Start(ctx context.Context, dir string) (*Server, error) {
 	binary, err := build(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// A port found free may be taken before the server has it: then another is tried.
+	// Another process may take a free port before the server does: then try another.
 	const tries = 5
 	for try := 1; ; try++ {
 		s, err := start(ctx, binary, dir)
@@ -75,8 +79,8 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	}
 }
 
-// Test runs a server on a temporary directory until the test ends. When the test has failed, the server's log follows its
-// output.
+// Test runs a server on a temporary directory until the test ends. If the test fails, it logs the
+// server's output.
 func Test(tb testing.TB) *Server {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // building it may come first
@@ -96,7 +100,8 @@ func Test(tb testing.TB) *Server {
 	return s
 }
 
-// build returns the path of the server's program, which the go command makes when its cache has none.
+// build returns the path of the server's program, which the go command builds if its cache has
+// none.
 func build(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "tool", "-n", "versitygw")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -153,13 +158,13 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// run starts the process. The goroutine that starts it waits for it, on one thread: where the kernel ends a child with its
-// parent, that parent is the thread.
+// run starts the process. The goroutine that starts it also waits for it, on one thread: if the
+// kernel ends a child with its parent, that parent is the thread.
 func (s *Server) run(args ...string) error {
 	ctx, kill := context.WithCancel(context.Background())
 	s.kill = kill
 	cmd := exec.CommandContext(ctx, s.binary, args...)
-	// Keys go by the environment: a command line is for every user to see.
+	// Keys are passed in the environment, because every user can see a command line.
 	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY_ID="+s.AccessKey, "ROOT_SECRET_ACCESS_KEY="+s.SecretKey)
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -182,7 +187,7 @@ func (s *Server) run(args ...string) error {
 	return nil
 }
 
-// waitReady polls until the server answers, the process ends, or the context does.
+// waitReady polls until the server answers, the process ends, or the context ends.
 func (s *Server) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -210,7 +215,8 @@ func (s *Server) waitReady(ctx context.Context) error {
 	}
 }
 
-// Close stops the server and waits until it is gone. Later calls do nothing. A server that had ended by itself is an error.
+// Close stops the server and waits until it has ended. Later calls do nothing. If the server had
+// ended before, Close returns an error.
 func (s *Server) Close() (err error) {
 	s.closing.Do(func() {
 		select {
@@ -224,10 +230,11 @@ func (s *Server) Close() (err error) {
 	return err
 }
 
-// Log is what the server has printed so far, its last 256 KiB.
+// Log returns the last 256 KiB of the server's output.
 func (s *Server) Log() string { return s.log.String() }
 
-// Env is how programs that follow the AWS conventions find the server, and BUCKET for scripts.
+// Env returns the environment variables by which AWS programs find the server, and BUCKET for
+// scripts.
 func (s *Server) Env() []string {
 	return []string{
 		"AWS_ENDPOINT_URL=" + s.Endpoint,
@@ -238,10 +245,10 @@ func (s *Server) Env() []string {
 	}
 }
 
-// Client is the SDK's own client for the server: what the project's is compared with.
+// Client returns the SDK's client for the server, with which the project's stores are compared.
 func (s *Server) Client() *s3.Client { return s.ClientAt(s.Endpoint) }
 
-// ClientAt is Client through another address, such as a proxy's.
+// ClientAt is Client for another address, such as that of a proxy.
 func (s *Server) ClientAt(endpoint string) *s3.Client {
 	return s3.New(s3.Options{
 		Region:                     s.Region,
@@ -253,7 +260,7 @@ func (s *Server) ClientAt(endpoint string) *s3.Client {
 	})
 }
 
-// AddUser makes an account that may do nothing until a bucket's policy allows it.
+// AddUser creates an account without permissions, until a bucket's policy grants some.
 func (s *Server) AddUser(ctx context.Context, access, secret string) error {
 	cmd := exec.CommandContext(ctx, s.binary, "admin", "--endpoint-url", s.Endpoint, "--region", s.Region,
 		"create-user", "--access", access, "--secret", secret, "--role", "user")

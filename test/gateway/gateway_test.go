@@ -20,7 +20,8 @@ import (
 	"github.com/shardtool/shardtool/test/gateway"
 )
 
-// childDir makes this test binary a process that starts a server there and waits to be killed.
+// childDir turns this test binary into a process that starts a server in that directory and waits
+// to be killed.
 const childDir = "SHARDTOOL_GATEWAY_CHILD"
 
 func TestMain(m *testing.M) {
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// closeIdle lets no connection outlive a test: goleak counts their goroutines.
+// closeIdle closes the connections of a test, whose goroutines goleak would count.
 func closeIdle(c *s3.Client) {
 	if h, ok := c.Options().HTTPClient.(interface{ CloseIdleConnections() }); ok {
 		h.CloseIdleConnections()

@@ -2,7 +2,7 @@ package gateway
 
 import "sync"
 
-// logBuffer keeps the end of what is written.
+// logBuffer keeps the end of the text written to it.
 type logBuffer struct {
 	mu   sync.Mutex
 	data []byte
@@ -10,7 +10,7 @@ type logBuffer struct {
 
 const logSize = 256 << 10
 
-// Write is io.Writer's; it never fails.
+// Write implements io.Writer; it never fails.
 func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -21,7 +21,7 @@ func (b *logBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the end of what was written.
+// String returns the text kept.
 func (b *logBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,8 +6,9 @@ import (
 	"syscall"
 )
 
-// pinToParent has the kernel kill the process when this one dies, however it does: by a panic or by SIGKILL. The kernel
-// watches the thread that starts it, so the goroutine keeps its thread until the returned function is called.
+// pinToParent makes the kernel kill the process when this one ends, even by a panic or SIGKILL. The
+// kernel watches the thread that starts it, so the goroutine keeps its thread until the returned
+// function is called.
 func pinToParent(cmd *exec.Cmd) (release func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestKilledParent kills the process that started a server: the server goes with it.
+// TestKilledParent kills the process that started a server: the server ends too.
 func TestKilledParent(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childDir+"="+t.TempDir())

@@ -1,4 +1,5 @@
-// Package kubernetes checks deploy/kubernetes against the API's own types, and against the program that the Jobs run.
+// Package kubernetes checks deploy/kubernetes against the API's types, and against the program that
+// the Jobs run.
 package kubernetes
 
 import (
@@ -20,7 +21,7 @@ import (
 
 const root = "../.."
 
-// load decodes a manifest; a member that the API does not know, or that stands twice, is an error.
+// load decodes a manifest. Unknown and repeated members are errors.
 func load(t *testing.T, name string) *batch.Job {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "deploy/kubernetes", name))
@@ -65,7 +66,7 @@ func container(t *testing.T, job *batch.Job) *core.Container {
 	return c
 }
 
-// actions are what a Job does at each exit code, and at a disruption.
+// actions returns what a Job does for each exit code, and for a disruption.
 func actions(t *testing.T, job *batch.Job) (codes map[int32]batch.PodFailurePolicyAction, disruption batch.PodFailurePolicyAction) {
 	t.Helper()
 	codes = map[int32]batch.PodFailurePolicyAction{}
@@ -105,7 +106,7 @@ func flag(args []string, name string) string {
 	return ""
 }
 
-// program builds the binary as the container file does.
+// program builds the binary in the same way as the container file.
 func program(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "deploy/Containerfile"))
@@ -135,7 +136,7 @@ func program(t *testing.T) string {
 	return bin
 }
 
-// run runs the program as a pod of that index does, if any, and returns its exit code.
+// run runs the program like a pod of that index, if any, and returns its exit code.
 func run(t *testing.T, bin, index string, args ...string) int {
 	t.Helper()
 	cmd := exec.Command(bin, args...)
@@ -149,7 +150,7 @@ func run(t *testing.T, bin, index string, args ...string) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// TestJobs holds the manifests against each other.
+// TestJobs checks that the manifests agree with each other.
 func TestJobs(t *testing.T) {
 	pack, commit := load(t, "pack.yaml"), load(t, "commit.yaml")
 	p, c := container(t, pack), container(t, commit)
@@ -177,8 +178,8 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// TestArguments runs the containers' arguments with folders in place of the bucket, as so many pods would, and meets the exit
-// codes that the policies name.
+// TestArguments runs the containers' arguments with directories in place of the bucket, like that
+// many pods, and checks the exit codes that the policies name.
 func TestArguments(t *testing.T) {
 	bin := program(t)
 	pack, commit := load(t, "pack.yaml"), load(t, "commit.yaml")

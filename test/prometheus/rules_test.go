@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rules is a file of alert rules, with nothing else in it: see "Defining recording rules" in Prometheus's documentation.
+// rules is a file of alert rules without other members: see "Defining recording rules" in
+// Prometheus's documentation.
 type rules struct {
 	Groups []struct {
 		Name  string `json:"name"`

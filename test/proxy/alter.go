@@ -10,10 +10,11 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
-// emptyHash is the SHA-256 of no bytes, which a request without a body signs.
+// emptyHash is the SHA-256 of no bytes, which signatures of requests without a body contain.
 const emptyHash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// alter changes the headers of a request as the options and its fault say, and signs it again when anything changed.
+// alter changes the headers of a request according to the options and its fault, and signs a
+// changed request again.
 func (e *exchange) alter(ctx context.Context, out *http.Request) error {
 	changed := false
 	drop := func(name string) {

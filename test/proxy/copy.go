@@ -8,12 +8,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// bufferSize is what is read and written at once without a throttle: a few system calls a MiB.
+// bufferSize is the unit of copying without a throttle: a few system calls per MiB.
 const bufferSize = 256 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// limiter is a token bucket of bytes that holds 20 ms of its rate: sleeps that come a little late are made up for.
+// limiter is a token bucket of bytes that holds 20 ms of its rate, which compensates for sleeps
+// that last a little too long.
 func limiter(perSecond int64) *rate.Limiter {
 	if perSecond <= 0 {
 		return nil
@@ -21,14 +22,15 @@ func limiter(perSecond int64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), int(max(perSecond/50, 1)))
 }
 
-// copy sends the body, at the rates set.
+// copy sends the body at the configured rates.
 func (e *exchange) copy(src io.Reader) error {
 	buffer := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buffer)
 	piece := buffer[:]
 	limits := make([]*rate.Limiter, 0, 2)
 	if e.matched && e.setup.PerConn > 0 {
-		// A connection carries one answer at a time: a bucket for the answer, empty at first, is one for the connection.
+		// A connection carries one answer at a time, so a bucket for the answer, empty at first, is
+		// one for the connection.
 		own := limiter(e.setup.PerConn)
 		own.AllowN(e.begin, own.Burst())
 		limits = append(limits, own)

@@ -5,30 +5,30 @@ import (
 	"sync/atomic"
 )
 
-// Counts are what a proxy has seen and done since it was made, or since ResetCounts.
+// Counts count what a proxy has seen and done since New, or since ResetCounts.
 type Counts struct {
-	// Methods has the traffic of each HTTP method.
+	// Methods is the traffic by HTTP method.
 	Methods map[string]Traffic
-	// MaxInFlight is the largest number of requests under way at one time.
+	// MaxInFlight is the largest number of concurrent requests.
 	MaxInFlight int64
 
-	// The rest counts requests that met a fault.
+	// The other fields count requests that met a fault.
 	Resets, Lost, StalledHeaders, StalledBodies, Busy, Short, Cut, WrongRanges, HTML, Flips int64
 }
 
-// Traffic is that of one method.
+// Traffic is the traffic of one method.
 type Traffic struct {
 	Requests int64
-	// Up and Down are bytes of requests' and answers' bodies.
+	// Up and Down are the bytes of the bodies of requests and answers.
 	Up, Down int64
 }
 
-// Faults is the number of requests that met one.
+// Faults returns the number of requests that met a fault.
 func (c Counts) Faults() int64 {
 	return c.Resets + c.Lost + c.StalledHeaders + c.StalledBodies + c.Busy + c.Short + c.Cut + c.WrongRanges + c.HTML + c.Flips
 }
 
-// traffic is Traffic being counted.
+// traffic is the counters behind Traffic.
 type traffic struct{ requests, up, down atomic.Int64 }
 
 type counters struct {
@@ -62,7 +62,7 @@ func (c *counters) enter() {
 
 func (c *counters) leave() { c.inFlight.Add(-1) }
 
-// Counts reads the counters. Requests under way are in it as far as they have come.
+// Counts returns the counters. Requests in progress are counted as far as they have been handled.
 func (p *Proxy) Counts() Counts {
 	c := p.counters.Load()
 	out := Counts{Methods: map[string]Traffic{}, MaxInFlight: c.most.Load()}
@@ -78,5 +78,6 @@ func (p *Proxy) Counts() Counts {
 	return out
 }
 
-// ResetCounts begins all counters anew. Requests under way count to neither side in full.
+// ResetCounts sets all counters to 0. Requests in progress are counted in part before and in part
+// after it.
 func (p *Proxy) ResetCounts() { p.counters.Store(&counters{methods: map[string]*traffic{}}) }

@@ -16,7 +16,7 @@ const (
 	htmlPage = `<!DOCTYPE html><html><head><title>Sign in to the network</title></head><body><form>Sign in</form></body></html>`
 )
 
-// exchange is one request on its way.
+// exchange is one request in progress.
 type exchange struct {
 	proxy    *Proxy
 	setup    *setup
@@ -27,7 +27,7 @@ type exchange struct {
 	begin    time.Time
 	matched  bool
 	fault    fault
-	at       float64 // where in the body it strikes, a share of its length
+	at       float64 // where in the body it takes effect, as a share of its length
 }
 
 func (e *exchange) run() {
@@ -63,7 +63,7 @@ func (e *exchange) run() {
 }
 
 func (e *exchange) forward() {
-	// What goes to the server ends with the client's connection, or with the proxy.
+	// The request to the server ends with the client's connection, or with the proxy.
 	ctx, cancel := context.WithCancel(e.r.Context())
 	defer cancel()
 	out, err := e.outgoing(ctx)
@@ -99,7 +99,7 @@ func (e *exchange) forward() {
 	e.body(res)
 }
 
-// body sends headers and body, up to where the fault strikes.
+// body sends headers and body, up to the byte at which the fault takes effect.
 func (e *exchange) body(res *http.Response) {
 	limit := res.ContentLength
 	strikes, flipAt := false, int64(-1)
@@ -137,7 +137,7 @@ func (e *exchange) body(res *http.Response) {
 	if !strikes || e.fault == cut {
 		return
 	}
-	// What was copied may still lie in the server's buffer: it belongs before the fault.
+	// Copied bytes may still be in the server's buffer: send them before the fault.
 	if http.NewResponseController(e.w).Flush() != nil {
 		return
 	}
@@ -148,7 +148,7 @@ func (e *exchange) body(res *http.Response) {
 	e.cutConnection(e.fault == reset)
 }
 
-// flipped changes one bit of what is read, at an offset.
+// flipped flips one bit of what is read, at an offset.
 type flipped struct {
 	io.Reader
 	left int64 // bytes before it; negative after it
@@ -163,16 +163,18 @@ func (f *flipped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count notes that the request has met its fault.
+// count records that the request has met its fault.
 func (e *exchange) count() { e.counters.faults[e.fault].Add(1) }
 
-// drain reads the request's body: a connection with unread bytes would not see the client leave.
+// drain reads the request's body: a connection with unread bytes would not notice that the client
+// has gone.
 func (e *exchange) drain() {
 	n, _ := io.Copy(io.Discard, e.r.Body)
 	e.traffic.up.Add(n)
 }
 
-// stall waits until the client goes away or the proxy closes, and cuts the connection.
+// stall waits until the client closes the connection or the proxy is closed, and closes the
+// connection.
 func (e *exchange) stall() {
 	select {
 	case <-e.r.Context().Done():
@@ -181,7 +183,7 @@ func (e *exchange) stall() {
 	panic(http.ErrAbortHandler)
 }
 
-// waitFirstByte sleeps until the answer may begin.
+// waitFirstByte waits until the answer may begin.
 func (e *exchange) waitFirstByte() {
 	if e.setup.FirstByte == 0 || !e.matched {
 		return
@@ -203,7 +205,7 @@ func (e *exchange) page(status int, kind, text string) {
 	e.traffic.down.Add(int64(n))
 }
 
-// cutConnection closes the client's connection in the middle of an answer: with a reset, or as a peer that is done.
+// cutConnection closes the client's connection in the middle of an answer, by a reset or normally.
 func (e *exchange) cutConnection(withReset bool) {
 	conn, _, err := http.NewResponseController(e.w).Hijack()
 	if err != nil {

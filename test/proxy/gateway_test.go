@@ -16,7 +16,7 @@ import (
 	"github.com/shardtool/shardtool/test/proxy"
 )
 
-// TestSignedRequests sends the SDK's signed requests through a proxy, as they are and altered.
+// TestSignedRequests sends the SDK's signed requests through a proxy, unchanged and altered.
 func TestSignedRequests(t *testing.T) {
 	server := gateway.Test(t)
 	p, err := proxy.Start(server.Endpoint, proxy.Options{})

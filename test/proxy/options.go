@@ -9,69 +9,75 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// Options say what a proxy does to what passes through it. The zero value passes everything on as it is.
+// Options configure a proxy. The zero value forwards everything unchanged.
 type Options struct {
-	// Seed and a request's number among those of Match decide its fault: the same sequence meets the same faults.
+	// Seed and the number of a request among those of Match decide its fault: the same sequence
+	// meets the same faults.
 	Seed uint64
-	// Match picks the requests that faults and delays apply to; nil picks all. It must be safe for concurrent use.
+	// Match selects the requests to which faults and delays apply. Nil selects all. It must be safe
+	// for concurrent use.
 	Match func(*http.Request) bool
 
 	// FirstByte is the time from a request's arrival to the first byte of its answer.
 	FirstByte time.Duration
-	// PerConn bounds the bytes a second of the answers' bodies on one connection, Total those of the whole proxy. 0 is no
-	// bound.
+	// PerConn limits the bytes per second of the answers' bodies on one connection, Total those of
+	// the entire proxy. 0 means no limit.
 	PerConn int64
 	Total   int64
 
-	// Faults are the shares of requests that meet a fault: each request meets at most one.
+	// Faults are the shares of requests that meet a fault. Each request meets at most one.
 	Faults Faults
-	// RetryAfter is sent with the answers of Faults.Busy, when not empty: seconds, or a date.
+	// RetryAfter, if not empty, is sent with the answers of Faults.Busy: seconds, or a date.
 	RetryAfter string
 
-	// IgnoreRange asks the server for whole objects and answers 200, as a server does that knows no ranges.
+	// IgnoreRange requests entire objects and answers 200, like a server without ranges.
 	IgnoreRange bool
-	// IgnoreConditions takes If-Match, If-None-Match and If-Range off all requests, those of Match or not.
+	// IgnoreConditions removes If-Match, If-None-Match and If-Range from all requests, including
+	// those that Match does not select.
 	IgnoreConditions bool
-	// IgnoreAtCompletion takes If-Match and If-None-Match off the completions of uploads in parts
-	// alone.
+	// IgnoreAtCompletion removes If-Match and If-None-Match only from the completions of multipart
+	// uploads.
 	IgnoreAtCompletion bool
-	// Signer signs again what the proxy has altered. Its keys, like Region, are those of the server behind. The faults
-	// that alter a request need it.
+	// Signer signs altered requests again. Its keys, like Region, are those of the server. The
+	// faults that alter a request require it.
 	Signer aws.CredentialsProvider
 	// Region is part of a signature.
 	Region string
 
-	// Before, when not nil, is called with each request of Match and its number, from 0, before it is passed on: to replace
-	// the object that is being read, say. It must be safe for concurrent use.
+	// Before, if not nil, is called with each request of Match and its number, from 0, before it is
+	// forwarded, for example to replace the object that is being read. It must be safe for
+	// concurrent use.
 	Before func(n int64, r *http.Request)
 }
 
-// Faults are shares of requests, between 0 and 1. Their sum is at most 1. Those that concern an answer's body leave an
-// answer without one, and every failed answer, as it is.
+// Faults are shares of requests, between 0 and 1. Their sum is at most 1. Faults of a body do not
+// affect answers without a body and failed answers.
 type Faults struct {
-	// Reset cuts the connection (RST) after a random number of bytes of the body.
+	// Reset closes the connection (RST) after a random number of bytes of the body.
 	Reset float64
-	// Lost has the server carry the request out and then cuts the connection without an answer.
+	// Lost lets the server execute the request and then closes the connection without an answer.
 	Lost float64
-	// StallHeaders never answers; StallBody stops after a random number of bytes. Both keep the connection until the
-	// client goes away or the proxy closes.
+	// StallHeaders never answers; StallBody stops after a random number of bytes. Both keep the
+	// connection until the client closes it or the proxy is closed.
 	StallHeaders float64
 	StallBody    float64
-	// Busy answers 503 SlowDown without asking the server.
+	// Busy answers 503 SlowDown without forwarding the request.
 	Busy float64
 	// Short ends the connection after a random number of bytes, fewer than Content-Length.
 	Short float64
-	// Cut ends the body early and lets Content-Length agree with it, as for an object cut short, unlike Content-Range.
+	// Cut ends the body early with a matching Content-Length, as for a truncated object, but not a
+	// matching Content-Range.
 	Cut float64
-	// WrongRange asks the server for a range one byte further on: Content-Range says so, and the bytes are that range's.
+	// WrongRange requests a range one byte further on. Content-Range and the bytes are those of
+	// that range.
 	WrongRange float64
 	// Flip changes one bit of the body.
 	Flip float64
-	// HTML answers 200 with a page, as a captive portal does.
+	// HTML answers 200 with a page, like a captive portal.
 	HTML float64
 }
 
-// fault is what happens to one request.
+// fault is the fault of one request.
 type fault int
 
 const (
@@ -86,10 +92,10 @@ const (
 	wrongRange
 	html
 	flip
-	faults // their number
+	faults // number of faults
 )
 
-// shares are in the order of the constants.
+// shares returns the shares in the order of the constants.
 func (f Faults) shares() [faults]float64 {
 	return [faults]float64{reset: f.Reset, lost: f.Lost, stallHeaders: f.StallHeaders, stallBody: f.StallBody, busy: f.Busy,
 		short: f.Short, cut: f.Cut, wrongRange: f.WrongRange, html: f.HTML, flip: f.Flip}
@@ -115,7 +121,8 @@ func (o Options) check() error {
 	return nil
 }
 
-// draw decides the fault of request n, and where in its body it strikes: a share of the length.
+// draw returns the fault of request n, and where in the body it takes effect, as a share of the
+// length.
 func (o *Options) draw(n int64) (f fault, at float64) {
 	u := unit(o.Seed, uint64(2*n))
 	for f, share := range o.Faults.shares() {

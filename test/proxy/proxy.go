@@ -1,9 +1,9 @@
-// Package proxy is a reverse proxy that does to an S3 server's answers what networks, gateways and busy servers do: delays,
-// throttled connections, resets, stalls, 503s, wrong ranges, short bodies. What befalls a request is decided by a seed and
-// the request's number.
+// Package proxy is a reverse proxy that gives an S3 server the faults of networks, gateways and
+// busy servers: delays, throttled connections, resets, stalls, 503s, wrong ranges, short bodies. A
+// seed and the number of a request decide its fault.
 //
-// Requests keep their Host, which their signature covers: a client signs for the proxy's address, and a server that checks
-// signatures against the Host it is sent accepts them.
+// Requests keep their Host, which their signature covers: a client signs for the proxy's address,
+// and a server that verifies signatures against the Host it receives accepts them.
 package proxy
 
 import (
@@ -22,7 +22,7 @@ import (
 
 // Proxy is an http.Handler in front of one server. Its methods may be called from many goroutines.
 type Proxy struct {
-	// URL is where a proxy made by Start listens.
+	// URL is the address of a proxy made by Start.
 	URL string
 
 	target    *url.URL
@@ -35,14 +35,14 @@ type Proxy struct {
 	served    chan struct{}
 }
 
-// setup is Options in force, with what belongs to them.
+// setup is the current Options, with the state that belongs to them.
 type setup struct {
 	Options
 	total *rate.Limiter
-	next  atomic.Int64 // number of the next request of Match
+	next  atomic.Int64 // number of the next request that Match selects
 }
 
-// New makes a proxy to target, a URL without a path. Close frees its connections.
+// New returns a proxy to target, a URL without a path. Close frees its connections.
 func New(target string, opt Options) (*Proxy, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {
@@ -62,7 +62,7 @@ func New(target string, opt Options) (*Proxy, error) {
 	return p, p.Set(opt)
 }
 
-// Start makes a proxy that listens on a free port of the loopback interface, at URL.
+// Start returns a proxy that listens on a free port of the loopback interface, at URL.
 func Start(target string, opt Options) (*Proxy, error) {
 	p, err := New(target, opt)
 	if err != nil {
@@ -82,7 +82,7 @@ func Start(target string, opt Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Set replaces the options, for requests that arrive from now on. Their numbers begin at 0 again.
+// Set replaces the options for requests that arrive from now on. Their numbers begin at 0 again.
 func (p *Proxy) Set(opt Options) error {
 	if err := opt.check(); err != nil {
 		return err
@@ -91,7 +91,8 @@ func (p *Proxy) Set(opt Options) error {
 	return nil
 }
 
-// Close ends stalled requests, and with Start's proxies the listener and all connections.
+// Close ends stalled requests. For a proxy made by Start it also closes the listener and all
+// connections.
 func (p *Proxy) Close() {
 	p.close.Do(func() {
 		close(p.done)
@@ -103,7 +104,7 @@ func (p *Proxy) Close() {
 	})
 }
 
-// ServeHTTP passes one request on, or does what the options say.
+// ServeHTTP forwards one request, or applies its fault.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	c := p.counters.Load()
@@ -114,10 +115,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.run()
 }
 
-// hop are the headers of one connection, which a proxy does not pass on.
+// hop are the headers of a single connection, which a proxy does not forward.
 var hop = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect"}
 
-// outgoing is the request as the server gets it.
+// outgoing returns the request that the server receives.
 func (e *exchange) outgoing(ctx context.Context) (*http.Request, error) {
 	out := e.r.Clone(ctx)
 	out.RequestURI = ""

@@ -30,7 +30,8 @@ func random(n int) []byte {
 	return data
 }
 
-// rig is a server of one object, a proxy before it, and a client that gives up only with the test.
+// rig is a server with one object, a proxy in front of it, and a client that gives up only with the
+// test.
 type rig struct {
 	proxy  *proxy.Proxy
 	client *http.Client
@@ -61,7 +62,8 @@ func newRig(t *testing.T, opt proxy.Options) *rig {
 	return &rig{p, &http.Client{Transport: transport}, data}
 }
 
-// get reads bytes from to to-1 and gives the status, what came, and why it ended early.
+// get reads bytes from to to-1 and returns the status, the bytes received, and why they ended
+// early.
 func (r *rig) get(ctx context.Context, from, to int) (res *http.Response, got []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.proxy.URL+"/bucket/object", nil)
 	if err != nil {
@@ -115,7 +117,7 @@ func TestPassesOn(t *testing.T) {
 	}
 }
 
-// TestBodyFaults checks what a client sees of each fault that concerns a body.
+// TestBodyFaults checks what a client sees of each fault of a body.
 func TestBodyFaults(t *testing.T) {
 	for name, test := range map[string]struct {
 		faults proxy.Faults
@@ -152,7 +154,7 @@ func TestBodyFaults(t *testing.T) {
 	}
 }
 
-// TestFlips: one bit of each body is another, in requests of all lengths.
+// TestFlips checks that one bit of each body is flipped, in requests of all lengths.
 func TestFlips(t *testing.T) {
 	r := newRig(t, proxy.Options{Faults: proxy.Faults{Flip: 1}, Seed: 4})
 	for _, n := range []int{1, 1000, 700_000} {
@@ -173,7 +175,7 @@ func TestFlips(t *testing.T) {
 	}
 }
 
-// TestStalls has the client give up while the proxy holds the answer back.
+// TestStalls lets the client give up while the proxy delays the answer.
 func TestStalls(t *testing.T) {
 	for name, faults := range map[string]proxy.Faults{"headers": {StallHeaders: 1}, "body": {StallBody: 1}} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +186,7 @@ func TestStalls(t *testing.T) {
 			if !errors.Is(err, context.DeadlineExceeded) || len(got) >= 500_000 {
 				t.Fatalf("%d bytes, %v", len(got), err)
 			}
-			// Closing ends a stall too.
+			// Close ends a stall too.
 			ended := make(chan error, 1)
 			go func() {
 				_, _, err := r.get(t.Context(), 0, 500_000)
@@ -225,7 +227,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestDeterministic asks for the same requests twice with one seed, once with another.
+// TestDeterministic sends the same requests twice with one seed, and once with another.
 func TestDeterministic(t *testing.T) {
 	const requests = 200
 	run := func(seed uint64) (statuses string) {
@@ -251,7 +253,7 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// TestMatch leaves other requests alone, and numbers those it picks.
+// TestMatch checks that other requests are unaffected, and that the selected ones are numbered.
 func TestMatch(t *testing.T) {
 	var mu sync.Mutex
 	var numbers []int64
@@ -271,7 +273,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestThrottle compares rates by the bytes that came until a moment: a bound holds however slow the machine is.
+// TestThrottle compares rates by the bytes received until a moment: a limit holds however slow the
+// machine is.
 func TestThrottle(t *testing.T) {
 	const rate = 2 << 20
 	for name, opt := range map[string]proxy.Options{"connection": {PerConn: rate}, "total": {Total: rate}} {

@@ -1,4 +1,4 @@
-// Package report reads the page that `shardtool bench --html` writes as browsers do.
+// Package report reads the page written by `shardtool bench --html` as browsers do.
 package report
 
 import (
@@ -15,7 +15,8 @@ import (
 	"golang.org/x/net/html"
 )
 
-// write packs the demo data set, measures it with all that the page can show, and returns the page.
+// write packs the demo data set, runs a benchmark with everything that the page can show, and
+// returns the page.
 func write(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,7 +46,7 @@ func walk(n *html.Node, f func(n *html.Node)) {
 	}
 }
 
-// check holds a document against what the page must have, and must not.
+// check checks what the document must and must not contain.
 func check(t *testing.T, by string, text []byte) {
 	t.Helper()
 	doc, err := html.Parse(bytes.NewReader(text))
@@ -74,8 +75,8 @@ func check(t *testing.T, by string, text []byte) {
 	}
 }
 
-// TestReport: any parser of HTML reads the page. Where a browser is installed, it does too, and draws something, with the network
-// cut off.
+// TestReport checks that an HTML parser reads the page, and that a browser, if one is installed,
+// draws it without a network.
 func TestReport(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()

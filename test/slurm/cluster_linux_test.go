@@ -1,5 +1,5 @@
-// Package slurm runs deploy/slurm on a Slurm cluster of its own: a controller and four nodes on the loopback interface, as whoever
-// runs the test.
+// Package slurm runs deploy/slurm on a Slurm cluster: a controller and four nodes on the loopback
+// interface, as the user who runs the test.
 package slurm
 
 import (
@@ -28,7 +28,7 @@ type cluster struct {
 	env []string
 }
 
-// config is slurm.conf. Credentials end soon, since a job that is put back in the queue waits for that.
+// config is slurm.conf. Credentials expire soon, because a requeued job waits for that.
 const config = `ClusterName=test
 SlurmctldHost=%[1]s(127.0.0.1)
 SlurmctldPort=%[3]d
@@ -67,7 +67,7 @@ func start(ctx context.Context, t *testing.T) *cluster {
 			t.Fatalf("%v: this test needs Slurm and munge; on Debian: apt-get install slurm-wlm munge", err)
 		}
 	}
-	// Sockets have short names, and munge looks at the rights of all folders above.
+	// Paths of sockets must be short, and munge checks the permissions of all directories above.
 	dir, err := os.MkdirTemp("/tmp", "slurm-")
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func start(ctx context.Context, t *testing.T) *cluster {
 	return c
 }
 
-// freePorts finds so many ports in a row that nobody listens on.
+// freePorts returns the first of n consecutive ports on which nobody listens.
 func freePorts(t *testing.T, n int) int {
 	t.Helper()
 search:
@@ -139,8 +139,8 @@ search:
 	return 0
 }
 
-// daemon runs a program until the test ends. It dies with this process, too, however that dies: the kernel watches the thread that
-// started it.
+// daemon runs a program until the test ends. The program also ends if this process dies: the kernel
+// watches the thread that started it.
 func (c *cluster) daemon(t *testing.T, name string, args ...string) {
 	t.Helper()
 	log, err := os.CreateTemp(c.dir, name+"-*.out")
@@ -176,7 +176,7 @@ func (c *cluster) daemon(t *testing.T, name string, args ...string) {
 	})
 }
 
-// try runs a program of Slurm, or another, with the cluster's environment.
+// try runs a program with the cluster's environment.
 func (c *cluster) try(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env, cmd.Dir = c.env, c.dir
@@ -198,7 +198,7 @@ func (c *cluster) run(ctx context.Context, t *testing.T, name string, args ...st
 	return out
 }
 
-// until asks again and again, as long as ctx lasts.
+// until repeats a check until it succeeds or ctx ends.
 func (c *cluster) until(ctx context.Context, t *testing.T, what string, done func() (last string, ok bool)) {
 	t.Helper()
 	for {
@@ -223,7 +223,7 @@ func (c *cluster) gone(ctx context.Context, t *testing.T, jobs ...string) {
 	})
 }
 
-// drain waits a while for the last steps of jobs to end, so that no process of theirs is left.
+// drain waits a while for the last steps of jobs to end, so that none of their processes remain.
 func (c *cluster) drain(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// disturbed stands before the program in the jobs' PATH. The first time it has one part killed by SIGKILL, as a machine that
-// fails, and one stopped by SIGUSR1, as Slurm does before a time limit; both when they have put their first shard. A pack that
-// came to its end before it could be hit has its last object taken back.
+// disturbed precedes the program in the jobs' PATH. It kills one part by SIGKILL the first time,
+// like a machine that fails, and stops one by SIGUSR1, as Slurm does before a time limit, both when
+// they have put their first shard. If a pack ends before it is hit, its last object is deleted.
 const disturbed = `#!/usr/bin/env bash
 task=${SLURM_ARRAY_TASK_ID:-}
 case "$1-$task" in
@@ -34,8 +34,9 @@ got=$?
 exit $got
 `
 
-// TestPack packs real files as an array of eight on four nodes. One task is killed, one is stopped and comes back by itself; what
-// is missing is submitted again, and committed. The data set is that of parts packed one after the other without Slurm.
+// TestPack packs real files as an array of eight on four nodes. One task is killed, and one is
+// stopped and requeued; the missing parts are submitted again, and committed. The data set equals
+// one whose parts are packed one after the other without Slurm.
 func TestPack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()

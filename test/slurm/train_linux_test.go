@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// trainer reads its samples and ends as the file "how" asks: "crash" ends rank 1 with 3 before it
-// has read anything, "wait" reads on until the input ends. Each start adds a line to the file
+// trainer reads its samples and ends as the file "how" requests: "crash" ends rank 1 with 3 before
+// it has read anything, "wait" reads until the input ends. Each start adds a line to the file
 // "starts".
 const trainer = `#!/usr/bin/env bash
 echo start >>starts
@@ -22,9 +22,9 @@ esac
 exec cat >/dev/null
 `
 
-// TestTrain: a job whose trainer crashes fails with the trainer's exit code. One that is stopped by
-// the signal before a time limit is put back in the queue and goes on from the earliest checkpoint,
-// with the skipped blocks of all ranks.
+// TestTrain checks that a job whose trainer crashes fails with the trainer's exit code, and that
+// one that is stopped by the signal before a time limit is requeued and resumes from the earliest
+// checkpoint, with the skipped blocks of all ranks.
 func TestTrain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()

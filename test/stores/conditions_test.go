@@ -14,11 +14,11 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// writers is more than the connections of one upload and fewer than a server's limits.
+// writers exceeds the connections of one upload and stays below a server's limits.
 const writers = 32
 
-// race puts one name from many goroutines, each by a store of its own, as processes on many machines would. Exactly one
-// may win. It returns the winner's Info.
+// race puts one name from many goroutines, each with a store of its own, like processes on many
+// machines. Exactly one may succeed. race returns its Info.
 func race(t *testing.T, stores []*s3store.Store, name string, round, size int, cond objstore.Condition, lost error) objstore.Info {
 	t.Helper()
 	var group sync.WaitGroup
@@ -54,8 +54,8 @@ func race(t *testing.T, stores []*s3store.Store, name string, round, size int, c
 	return info
 }
 
-// TestRaces races conditional puts, small and in parts, also where answers are lost after the server has acted: who won
-// must then be found out.
+// TestRaces races conditional puts, small and in parts, also if answers are lost after the server
+// has acted, so that the winner must be determined.
 func TestRaces(t *testing.T) {
 	s, _ := versity(t)
 	for name, opt := range map[string]proxy.Options{
@@ -93,8 +93,8 @@ func TestRaces(t *testing.T) {
 	}
 }
 
-// TestIgnoredConditions writes to a server that ignores conditional headers. It is found out before anything is
-// overwritten.
+// TestIgnoredConditions writes to a server that ignores conditional headers, which is detected
+// before anything is overwritten.
 func TestIgnoredConditions(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)
@@ -134,9 +134,9 @@ func TestIgnoredConditions(t *testing.T) {
 	}
 }
 
-// TestIgnoredAtCompletion packs large shards to a server that ignores conditions when an upload in
-// parts is completed, from two writers at once: nobody publishes a data set whose shards the other
-// could have replaced.
+// TestIgnoredAtCompletion lets two writers pack large shards to a server that ignores conditions
+// when a multipart upload is completed: nobody publishes a data set whose shards the other could
+// have replaced.
 func TestIgnoredAtCompletion(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)
@@ -174,8 +174,8 @@ func TestIgnoredAtCompletion(t *testing.T) {
 	}
 }
 
-// TestIgnoredConditionsOnRead replaces an object under a handle on a server that ignores If-Match: what the answer's tag
-// says is believed, not what was asked for.
+// TestIgnoredConditionsOnRead replaces an object under a handle on a server that ignores If-Match:
+// the ETag of the answer counts, not the one requested.
 func TestIgnoredConditionsOnRead(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// operations are what a user of a store meets first, each as the call that says it.
+// operations are the first calls of users of a store.
 var operations = map[string]func(ctx context.Context, store objstore.Store) error{
 	"get": func(ctx context.Context, store objstore.Store) error {
 		object, err := store.Open(ctx, "object")
@@ -55,7 +55,8 @@ var operations = map[string]func(ctx context.Context, store objstore.Store) erro
 	"delete": func(ctx context.Context, store objstore.Store) error { return store.Delete(ctx, "object") },
 }
 
-// TestWrong opens the right server with one thing wrong. Every operation fails and says what to do.
+// TestWrong opens the right server with one wrong setting. Every operation fails and says what to
+// do.
 func TestWrong(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)
@@ -88,7 +89,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestMissingKey tells an object that is not there from a bucket that is not.
+// TestMissingKey distinguishes a missing object from a missing bucket.
 func TestMissingKey(t *testing.T) {
 	s, _ := versity(t)
 	store := s.open(t, s.bucket(t), "", s3store.Options{})
@@ -101,8 +102,8 @@ func TestMissingKey(t *testing.T) {
 	}
 }
 
-// TestPackNowhere packs into a bucket that does not exist: the error names the bucket, and no data
-// set.
+// TestPackNowhere packs into a bucket that does not exist: the error names the bucket, and not a
+// data set.
 func TestPackNowhere(t *testing.T) {
 	s, _ := versity(t)
 	for name, s := range map[string]*server{"versity": s, "fake": fake(t)} {
@@ -129,7 +130,7 @@ func TestNoCredentials(t *testing.T) {
 	}
 }
 
-// TestNoPermission is an account of the server's that the bucket's policy lets read, or not even that.
+// TestNoPermission uses an account that the bucket's policy permits to read, or not even that.
 func TestNoPermission(t *testing.T) {
 	s, g := versity(t)
 	bucket := s.bucket(t)
@@ -170,7 +171,7 @@ func TestNoPermission(t *testing.T) {
 	}
 }
 
-// scripted is a server that gives one refusal to everything.
+// scripted is a server that answers every request with one refusal.
 func scripted(t *testing.T, status int, code, message string) *server {
 	t.Helper()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -185,7 +186,8 @@ func scripted(t *testing.T, status int, code, message string) *server {
 	return &server{endpoint: h.URL, region: "us-east-1", access: "ASIAEXAMPLE", secret: "scripted-secret-key", token: "scripted-session-token"}
 }
 
-// TestRefusals are what only AWS says; the message repeats secrets, as some servers' do.
+// TestRefusals tests errors that only AWS returns; the message repeats secrets, as that of some
+// servers does.
 func TestRefusals(t *testing.T) {
 	for code, test := range map[string]struct {
 		status  int
@@ -206,8 +208,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestPortal asks through a proxy that answers everything with its login page and status 200. Nothing is taken for data,
-// and nothing that was to be written counts as written.
+// TestPortal uses a proxy that answers everything with its login page and status 200. No page is
+// taken for data, and no write counts as successful.
 func TestPortal(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/shardtool/shardtool/test/proxy"
 )
 
-// pattern is size pseudo-random bytes.
+// pattern returns pseudo-random bytes.
 func pattern(seed uint64, size int) []byte {
 	data := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), 1}).Read(data)
@@ -27,13 +27,13 @@ func pattern(seed uint64, size int) []byte {
 
 func isGet(r *http.Request) bool { return r.Method == http.MethodGet }
 
-// keys is what a proxy signs with.
+// keys returns the credentials that a proxy signs with.
 func (s *server) keys() credentials.StaticCredentialsProvider {
 	return credentials.NewStaticCredentialsProvider(s.access, s.secret, s.token)
 }
 
-// reads asks for random ranges from many goroutines. A range that is read must have the object's bytes, compared by
-// SHA-256. It returns how many were read, and the first failure.
+// reads requests random ranges in many goroutines. A range that is read must have the object's
+// bytes, compared by SHA-256. reads returns the number of ranges read, and the first failure.
 func reads(t *testing.T, object objstore.Object, want []byte, ranges int) (read int, failed error) {
 	t.Helper()
 	const goroutines = 8
@@ -71,11 +71,12 @@ func reads(t *testing.T, object objstore.Object, want []byte, ranges int) (read 
 	return read, failed
 }
 
-// impatient makes a store give stalled requests up soon. A request that a slow machine makes it give up in error is sent
-// again.
-var impatient = s3store.Options{FirstByteTimeout: 2 * time.Second, StallTimeout: time.Second}
+// impatient makes a store give up stalled requests soon. One that it cancels by mistake on a slow
+// machine is retried.
+var impatient = s3store.Options{ReadOptions: objstore.ReadOptions{FirstByteTimeout: 2 * time.Second, StallTimeout: time.Second}}
 
-// TestReadsThroughFaults reads under each fault that passes: every range comes, with the right bytes.
+// TestReadsThroughFaults reads under each temporary fault: every range arrives with the right
+// bytes.
 func TestReadsThroughFaults(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)
@@ -124,8 +125,8 @@ func TestReadsThroughFaults(t *testing.T) {
 	}
 }
 
-// TestReadsThroughLies reads from servers that answer something else than was asked for. A range may fail then, and never
-// has other bytes; where all answers are lies the error says which.
+// TestReadsThroughLies reads from servers that answer another request than the one sent. A range
+// may fail and never has other bytes; if all answers are wrong, the error says how.
 func TestReadsThroughLies(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)
@@ -181,8 +182,8 @@ func TestReadsThroughLies(t *testing.T) {
 	}
 }
 
-// TestReplacedWhileRead replaces the object before the n-th request of a read that takes many: the read has the old
-// version's bytes or says that the object was replaced.
+// TestReplacedWhileRead replaces the object before the n-th request of a read that takes many: the
+// read returns the old version's bytes or ErrChanged.
 func TestReplacedWhileRead(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)
@@ -201,7 +202,7 @@ func TestReplacedWhileRead(t *testing.T) {
 					}
 				}})
 				// One request at a time, so that numbers are in order.
-				store := through.open(t, bucket, "", s3store.Options{PartSize: 128 << 10, Concurrency: 1, NoHedge: true})
+				store := through.open(t, bucket, "", s3store.Options{ReadOptions: objstore.ReadOptions{PartSize: 128 << 10, Concurrency: 1, NoHedge: true}})
 				object, err := store.Open(t.Context(), "object")
 				if err != nil {
 					t.Fatal(err)
@@ -225,7 +226,7 @@ func TestReplacedWhileRead(t *testing.T) {
 	}
 }
 
-// TestCutShort replaces the object by its own beginning, under an open handle and before one.
+// TestCutShort replaces the object by its own beginning, under an open handle and before Open.
 func TestCutShort(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/shardtool/shardtool/test/proxy"
 )
 
-// with makes buckets by requests.
+// with returns a server whose buckets are created by requests.
 func (s *server) with(t *testing.T) *server {
 	client := s.sdk(t)
 	s.newBucket = func(t *testing.T, name string) {
@@ -30,7 +30,7 @@ func (s *server) with(t *testing.T) *server {
 	return s
 }
 
-// moto is moto's server, if it is installed (pip install 'moto[server,s3]').
+// moto starts moto's server, if it is installed (pip install 'moto[server,s3]').
 func moto(t *testing.T) *server {
 	t.Helper()
 	program, err := exec.LookPath("moto_server")
@@ -80,8 +80,8 @@ func answers(ctx context.Context, url string) bool {
 	return true
 }
 
-// other is a server that runs already: SHARDTOOL_TEST_S3 is its URL, AWS_ACCESS_KEY_ID and
-// AWS_SECRET_ACCESS_KEY are its keys.
+// other returns a server that is already running: SHARDTOOL_TEST_S3 is its URL, AWS_ACCESS_KEY_ID
+// and AWS_SECRET_ACCESS_KEY are its keys.
 func other(t *testing.T) *server {
 	t.Helper()
 	endpoint := os.Getenv("SHARDTOOL_TEST_S3")
@@ -94,7 +94,7 @@ func other(t *testing.T) *server {
 }
 
 // exercise writes, verifies and compares. Names and lists of other servers differ too much from
-// S3's for the suite of all stores.
+// S3's for the entire suite.
 func exercise(t *testing.T, s *server, wrong ...string) (compared []string) {
 	t.Helper()
 	compared = compares(t, s, wrong...)

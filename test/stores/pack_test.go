@@ -16,8 +16,9 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// TestPackBucket packs a bucket of small objects into another place of the same server, through a network that takes its time and
-// breaks some answers: objects are waited for many at a time, and every byte is there.
+// TestPackBucket packs a bucket of small objects to another place of the same server, over a slow
+// network that breaks off some answers: many objects are requested at a time, and every byte
+// arrives.
 func TestPackBucket(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)

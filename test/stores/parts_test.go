@@ -17,8 +17,9 @@ import (
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// TestParts packs in parts into a bucket: four parts at once, one of them twice and one twice at the same time, then two commits.
-// The data set is whole, and the one that was packed in parts elsewhere.
+// TestParts packs in parts into a bucket: four parts at once, one of them twice, and one twice at
+// the same time, followed by two commits. The data set is complete and equals one packed in parts
+// elsewhere.
 func TestParts(t *testing.T) {
 	direct, _ := versity(t)
 	bad, _ := direct.faulty(t, proxy.Options{Seed: 13, Faults: mixed})

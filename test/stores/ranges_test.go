@@ -37,8 +37,8 @@ func packFiles(t *testing.T, store objstore.Store) {
 	}
 }
 
-// TestVerifyWithoutRanges: a server that ignores Range is the fault, not the data set, which nobody
-// has to restore.
+// TestVerifyWithoutRanges checks that a server that ignores Range is reported as the fault, and not
+// the data set, which nobody has to restore.
 func TestVerifyWithoutRanges(t *testing.T) {
 	for name, without := range map[string]func(t *testing.T) objstore.Store{
 		"S3": func(t *testing.T) objstore.Store {

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is where stores are opened: a real one, or one in this process.
+// server is an S3 server for tests, a process or in this process.
 type server struct {
 	endpoint       string
 	region         string
@@ -33,7 +33,7 @@ type server struct {
 
 var buckets atomic.Int64
 
-// bucket makes a new one and returns its name.
+// bucket creates a bucket and returns its name.
 func (s *server) bucket(t *testing.T) string {
 	t.Helper()
 	name := fmt.Sprintf("bucket-%d", buckets.Add(1))
@@ -41,14 +41,15 @@ func (s *server) bucket(t *testing.T) string {
 	return name
 }
 
-// at is the same server through another address.
+// at returns the same server at another address.
 func (s *server) at(endpoint string) *server {
 	c := *s
 	c.endpoint = endpoint
 	return &c
 }
 
-// environment is what the SDK's chain of credentials finds: this server's keys, and nothing of this machine.
+// environment sets what the SDK's credential chain reads: this server's keys, and nothing of this
+// machine.
 func (s *server) environment(t *testing.T) {
 	t.Helper()
 	none := t.TempDir() + "/none"
@@ -62,7 +63,7 @@ func (s *server) environment(t *testing.T) {
 	}
 }
 
-// open is the project's store there.
+// open opens a store on the server.
 func (s *server) open(t *testing.T, bucket, prefix string, opt s3store.Options) *s3store.Store {
 	t.Helper()
 	s.environment(t)
@@ -77,7 +78,7 @@ func (s *server) open(t *testing.T, bucket, prefix string, opt s3store.Options) 
 	return store
 }
 
-// versity is a real server that ends with the test.
+// versity starts a real server that ends with the test.
 func versity(t *testing.T) (*server, *gateway.Server) {
 	t.Helper()
 	g := gateway.Test(t)
@@ -98,7 +99,7 @@ func versity(t *testing.T) (*server, *gateway.Server) {
 	}, g
 }
 
-// fake is gofakes3 in this process.
+// fake starts gofakes3 in this process.
 func fake(t *testing.T) *server {
 	t.Helper()
 	backend := s3mem.New()
@@ -117,7 +118,7 @@ func fake(t *testing.T) *server {
 	}
 }
 
-// faulty puts a proxy before a server.
+// faulty puts a proxy in front of a server.
 func (s *server) faulty(t *testing.T, opt proxy.Options) (*server, *proxy.Proxy) {
 	t.Helper()
 	p, err := proxy.Start(s.endpoint, opt)
@@ -128,7 +129,7 @@ func (s *server) faulty(t *testing.T, opt proxy.Options) (*server, *proxy.Proxy)
 	return s.at(p.URL), p
 }
 
-// wantText checks that an error says each of these phrases, and no secret.
+// wantText checks that an error contains each of these phrases, and no secret.
 func wantText(t *testing.T, s *server, err error, phrases ...string) {
 	t.Helper()
 	if err == nil {

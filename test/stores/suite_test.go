@@ -19,7 +19,7 @@ func TestVersity(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) objstore.Store { return s.open(t, s.bucket(t), "", s3store.Options{}) })
 }
 
-// TestVersityPrefix has other objects before, beside and behind the prefix.
+// TestVersityPrefix runs the suite below a prefix, with other objects outside it.
 func TestVersityPrefix(t *testing.T) {
 	s, _ := versity(t)
 	storetest.Run(t, func(t *testing.T) objstore.Store {
@@ -34,10 +34,10 @@ func TestVersityPrefix(t *testing.T) {
 	})
 }
 
-// mixed are all faults that a network or a busy server has. All of them pass.
+// mixed are all temporary faults of a network or a busy server.
 var mixed = proxy.Faults{Reset: 0.04, Lost: 0.02, Busy: 0.03, Short: 0.02}
 
-// TestVersityFaults is the whole suite through a bad network.
+// TestVersityFaults runs the suite over an unreliable network.
 func TestVersityFaults(t *testing.T) {
 	s, _ := versity(t)
 	storetest.Run(t, func(t *testing.T) objstore.Store {
@@ -46,7 +46,7 @@ func TestVersityFaults(t *testing.T) {
 	})
 }
 
-// TestFakeFaults is the same with the other server.
+// TestFakeFaults does the same with the other server.
 func TestFakeFaults(t *testing.T) {
 	s := fake(t)
 	storetest.Run(t, func(t *testing.T) objstore.Store {

@@ -29,7 +29,7 @@ import (
 	tarsource "github.com/shardtool/shardtool/writer/source/tar"
 )
 
-// sdk is a client that sees objects as other programs do.
+// sdk is a client that accesses objects like other programs.
 func (s *server) sdk(t *testing.T) *awss3.Client {
 	t.Helper()
 	transport := &http.Transport{}
@@ -40,8 +40,7 @@ func (s *server) sdk(t *testing.T) *awss3.Client {
 	})
 }
 
-// uploaded puts an object in one request, or in parts of these sizes, with a checksum of an
-// algorithm, or without.
+// uploaded puts an object by one request, or in parts of these sizes, with or without a checksum.
 func (s *server) uploaded(t *testing.T, bucket, key string, data []byte, algorithm types.ChecksumAlgorithm, kind types.ChecksumType, parts ...int) error {
 	t.Helper()
 	client := s.sdk(t)
@@ -70,7 +69,7 @@ func (s *server) uploaded(t *testing.T, bucket, key string, data []byte, algorit
 	return err
 }
 
-// upload is a way in which another program put an object.
+// upload describes how another program put an object.
 type upload struct {
 	algorithm types.ChecksumAlgorithm
 	kind      types.ChecksumType
@@ -80,7 +79,7 @@ type upload struct {
 
 const mib = 1 << 20
 
-// uploads are those that are common, and one whose parts tell nothing.
+// uploads are the common ones, and one whose parts have irregular sizes.
 var uploads = map[string]upload{
 	"put":                   {size: 100_000},
 	"put, several ranges":   {size: 9 * mib},
@@ -112,7 +111,7 @@ func firstOf() func(*http.Request) bool {
 
 func isObject(r *http.Request) bool { return isGet(r) && !r.URL.Query().Has("list-type") }
 
-// packObjects packs what a store holds, and returns the sum of each sample's bytes by its key.
+// packObjects packs all objects of a store, and returns the sum of each sample's bytes by its key.
 func packObjects(t *testing.T, from objstore.Store) (map[string][32]byte, error) {
 	t.Helper()
 	src, err := source.NewObjects(t.Context(), []objstore.Store{from}, source.FilesOptions{})
@@ -144,9 +143,9 @@ func packed(t *testing.T, src writer.Source) (map[string][32]byte, error) {
 	return sums, nil
 }
 
-// compares runs all uploads that a server takes: whole objects pass; a bit that is flipped each
-// time never does, where the server keeps something to compare with; one that is flipped once is
-// read again, where that is possible. It returns the uploads that were compared.
+// compares tests all uploads that a server accepts: undamaged objects pass; a bit that is flipped
+// in every read never passes if the server keeps a checksum; a bit that is flipped once is read
+// again, where that is possible. It returns the uploads that were compared.
 func compares(t *testing.T, s *server, wrong ...string) (compared []string) {
 	for _, name := range slices.Sorted(maps.Keys(uploads)) {
 		u := uploads[name]
@@ -176,7 +175,7 @@ func compares(t *testing.T, s *server, wrong ...string) (compared []string) {
 		}
 		wantText(t, s, err, "x.bin", bucket, "checksum")
 		once, p := s.faulty(t, proxy.Options{Seed: 9, Match: firstOf(), Faults: proxy.Faults{Flip: 1}})
-		got, err := packObjects(t, once.open(t, bucket, "raw", s3store.Options{NoHedge: true}))
+		got, err := packObjects(t, once.open(t, bucket, "raw", s3store.Options{ReadOptions: objstore.ReadOptions{NoHedge: true}}))
 		if streamed := u.size > 16*mib; streamed != (err != nil) || !streamed && !maps.Equal(got, want) {
 			t.Errorf("%s, flipped once: %v", name, err)
 		}
@@ -196,7 +195,7 @@ func TestFlippedBitsFake(t *testing.T) {
 	expectCompared(t, compares(t, fake(t)), "put", "put, several ranges", "put, streamed")
 }
 
-// expectCompared: what a server keeps may grow with its version.
+// expectCompared accepts further checksums, which a later version of the server may keep.
 func expectCompared(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	for _, name := range want {
@@ -206,7 +205,7 @@ func expectCompared(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// TestUnchecked: the option switches the comparison off.
+// TestUnchecked checks that the option disables the comparison.
 func TestUnchecked(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)
@@ -219,8 +218,8 @@ func TestUnchecked(t *testing.T) {
 	}
 }
 
-// TestFlippedBitsOfStreams: what is read from the front of an object to its end is compared there,
-// whatever is in it.
+// TestFlippedBitsOfStreams checks that every source that reads an object from start to end compares
+// its checksum.
 func TestFlippedBitsOfStreams(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)

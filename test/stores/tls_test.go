@@ -18,7 +18,8 @@ import (
 	"github.com/shardtool/shardtool/objstore/storetest"
 )
 
-// secured puts TLS before a server, with a certificate that an authority of its own has signed, and returns that authority's file.
+// secured puts TLS in front of a server, with a certificate from a private CA, and returns the CA's
+// file.
 func (s *server) secured(t *testing.T) (https *server, authority string) {
 	t.Helper()
 	to, err := url.Parse(s.endpoint)
@@ -46,7 +47,8 @@ func (s *server) secured(t *testing.T) (https *server, authority string) {
 	return s.at(h.URL), authority
 }
 
-// TestTLS is the whole suite over HTTPS, where the SDK signs uploads in another way, with an authority that only AWS_CA_BUNDLE names.
+// TestTLS runs the suite over HTTPS, where the SDK signs uploads in another way, with a CA that
+// only AWS_CA_BUNDLE names.
 func TestTLS(t *testing.T) {
 	s, _ := versity(t)
 	https, authority := s.secured(t)
@@ -54,8 +56,8 @@ func TestTLS(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) objstore.Store { return https.open(t, s.bucket(t), "p", s3store.Options{}) })
 }
 
-// refusing answers as servers do that speak TLS, when they are spoken to without: with a text, or with a page. Unlike these it lets
-// the client say all it has to say first, so that no reset overtakes the answer.
+// refusing answers requests without TLS as servers with TLS do: with a text, or with a page. Unlike
+// those it reads the entire request first, so that no reset overtakes the answer.
 func refusing(t *testing.T, contentType, text string) string {
 	t.Helper()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -68,7 +70,8 @@ func refusing(t *testing.T, contentType, text string) string {
 	return h.URL
 }
 
-// TestWrongTLS tells what is wrong, at once, where the certificate is not trusted or only one side speaks TLS.
+// TestWrongTLS checks the immediate errors for an untrusted certificate and for a connection on
+// which only one side uses TLS.
 func TestWrongTLS(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)

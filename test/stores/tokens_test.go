@@ -26,8 +26,8 @@ func numpy(ids []byte) []byte {
 	return append([]byte("\x93NUMPY\x01\x00\x76\x00"+head), ids...)
 }
 
-// TestPackTokens packs arrays that lie behind a network which takes its time and breaks some answers: a large one, cut in few requests,
-// and many small ones, joined as documents, which are waited for many at a time.
+// TestPackTokens packs arrays over a slow network that breaks off some answers: a large one, cut in
+// few requests, and many small ones, joined as documents, many of which are requested at a time.
 func TestPackTokens(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// share lets a part of all requests do something dear. Every request adds part, up to most; taking costs 1.
+// share permits an expensive action for a part of the requests. Every request adds part, up to
+// most; an action costs 1.
 type share struct {
 	part, most float64
 
@@ -13,14 +14,14 @@ type share struct {
 	tokens float64
 }
 
-// earn books one request.
+// earn records one request.
 func (s *share) earn() {
 	s.mu.Lock()
 	s.tokens = min(s.most, s.tokens+s.part)
 	s.mu.Unlock()
 }
 
-// take reports whether the dear thing may be done, and books it.
+// take reports whether the action is permitted, and pays for it.
 func (s *share) take() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,17 +32,18 @@ func (s *share) take() bool {
 	return true
 }
 
-// budget bounds the retries of the whole store: a token each, refilled by successes and, slowly, by time. Who finds none
-// waits for one that time will bring, in the order of asking, so that an outage sees perSecond retries and not a storm.
+// budget bounds the retries of a store. A retry costs a token; successes and, slowly, time refill
+// them. A retry without a token waits for the one that time will bring, in order of arrival, so an
+// outage sees perSecond retries and not a storm.
 type budget struct {
 	most, refund, perSecond float64
 
 	mu     sync.Mutex
-	tokens float64 // negative: so many are promised to those who wait
+	tokens float64 // negative if retries wait for tokens
 	last   time.Time
 }
 
-// take books one retry and says how long it has to wait.
+// take pays for one retry and returns how long it must wait.
 func (b *budget) take(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,7 +55,7 @@ func (b *budget) take(now time.Time) time.Duration {
 	return time.Duration(-b.tokens / b.perSecond * float64(time.Second))
 }
 
-// giveBack undoes a take whose retry does not come.
+// giveBack undoes take for a retry that does not wait for its token.
 func (b *budget) giveBack() {
 	b.mu.Lock()
 	b.tokens = min(b.most, b.tokens+1)

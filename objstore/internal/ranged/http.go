@@ -19,12 +19,13 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Tune sets up a transport for requests connections at once. HTTP/1.1: one connection each, so that the loss of one costs
-// one request, and none shares another's window. There is no limit on a whole request: the watchdogs set theirs by bytes.
+// Tune configures a transport for a number of simultaneous connections. It uses HTTP/1.1 with one
+// connection for each request, so that a lost connection costs one request and no request shares
+// another's window. There is no timeout for an entire request: the watchdogs time out by bytes.
 func Tune(t *http.Transport, connections int) {
 	t.Proxy = http.ProxyFromEnvironment
 	t.OnProxyConnectResponse = proxyAnswer
-	t.MaxIdleConns = 0 // no limit but that of the host
+	t.MaxIdleConns = 0 // only the limit for each host applies
 	t.MaxIdleConnsPerHost = connections
 	t.IdleConnTimeout = 90 * time.Second
 	t.TLSHandshakeTimeout = 5 * time.Second
@@ -36,17 +37,17 @@ func Tune(t *http.Transport, connections int) {
 	t.WriteBufferSize = 64 << 10
 }
 
-// TuneDialer sets up the dialler of such a transport.
+// TuneDialer configures the dialler of such a transport.
 func TuneDialer(d *net.Dialer) {
 	d.Timeout = 5 * time.Second
 	d.KeepAlive = 30 * time.Second
 }
 
-// maxRedirects is how many redirects one request follows, as in browsers and net/http.
+// maxRedirects is the number of redirects that one request follows, as in browsers and net/http.
 const maxRedirects = 10
 
-// redirectError ends a chain of redirects. It is final: the same request would be sent the same way
-// again.
+// redirectError reports a loop or too many redirects. It is final, because the same request would
+// be redirected in the same way.
 type redirectError struct {
 	to   string
 	loop bool
@@ -59,7 +60,7 @@ func (e *redirectError) Error() string {
 	return fmt.Sprintf("the server redirects more than %d times, at last to %s; check the address", maxRedirects, e.to)
 }
 
-// CheckRedirect is for [http.Client]. It stops at the first URL that comes up twice, and after ten
+// CheckRedirect is for [http.Client]. It stops at the first URL that repeats, and after ten
 // redirects.
 func CheckRedirect(r *http.Request, via []*http.Request) error {
 	to := r.URL.String()
@@ -70,7 +71,7 @@ func CheckRedirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// TransientStatus reports whether an HTTP status may pass when the request is sent again.
+// TransientStatus reports whether a retry may succeed after an HTTP status.
 func TransientStatus(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
@@ -85,7 +86,8 @@ func Throttling(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
-// RetryAfter is what an answer asks to wait, in seconds or until a date; 0 for nothing and for nonsense.
+// RetryAfter returns the wait that an answer asks for, in seconds or until a date. It is 0 if there
+// is none or it is malformed.
 func RetryAfter(header http.Header) time.Duration {
 	value := header.Get("Retry-After")
 	if value == "" {
@@ -100,18 +102,19 @@ func RetryAfter(header http.Header) time.Duration {
 	return 0
 }
 
-// CheckBody holds the head of an answer to a request for n bytes from off on, and returns the object's size. Content-Range
-// has to be the range asked for, cut at the object's end; without one, as with status 200, the answer has to be the whole
-// object and that has to be what was asked for. contentType tells a page of a proxy from an object.
+// CheckBody checks the header of an answer to a request for n bytes from off on, and returns the
+// object's size. Content-Range must be the requested range, cut at the object's end. An answer
+// without it, as with status 200, must be the entire object, and that must be what was requested.
+// contentType distinguishes a page of a proxy from an object.
 func CheckBody(off, n int64, contentRange string, length int64, contentType string) (size int64, err error) {
 	if contentRange == "" {
 		switch {
 		case IsPage(contentType) && length != 0:
-			return 0, ErrPage // of whatever length
+			return 0, ErrPage // even if it has the right length
 		case off == 0 && length == n:
 			return n, nil
 		case length == 0:
-			return 0, nil // servers leave Range out of account where there is nothing
+			return 0, nil // servers ignore Range for an empty object
 		}
 		return 0, fmt.Errorf("%w: it answers a request for a part with the whole object; use a server that serves ranges",
 			objstore.ErrNoRanges)
@@ -120,7 +123,7 @@ func CheckBody(off, n int64, contentRange string, length int64, contentType stri
 	if err != nil {
 		return 0, err
 	}
-	want := min(n, size-off) // both positive, as first == off < size shows
+	want := min(n, size-off) // both are positive if first == off, since first < size
 	if first != off || last-first+1 != want || length >= 0 && length != want {
 		return 0, fmt.Errorf("the server answers another range: asked for %d bytes at %d, got bytes %d-%d of %d (Content-Length %d)",
 			n, off, first, last, size, length)
@@ -128,17 +131,17 @@ func CheckBody(off, n int64, contentRange string, length int64, contentType stri
 	return size, nil
 }
 
-// ErrPage: an HTML page came where an object was asked for.
+// ErrPage reports an HTML page in place of an object.
 var ErrPage = errors.New("the answer is an HTML page with status 200, not the object: something between here and " +
 	"the store answers in its place; check the address, and the proxy and its login")
 
-// IsPage reports whether a Content-Type is that of HTML.
+// IsPage reports whether a Content-Type is HTML.
 func IsPage(contentType string) bool {
 	kind, _, _ := strings.Cut(contentType, ";")
 	return strings.EqualFold(strings.TrimSpace(kind), "text/html")
 }
 
-// parseContentRange reads "bytes first-last/size", with first <= last < size.
+// parseContentRange parses "bytes first-last/size", where first <= last < size.
 func parseContentRange(s string) (first, last, size int64, err error) {
 	bad := fmt.Errorf("the answer's Content-Range %q is not one of bytes", cutShort(s))
 	span, ok := strings.CutPrefix(s, "bytes ")
@@ -165,12 +168,13 @@ func parseDigits(s string) (int64, error) {
 	return int64(v), err
 }
 
-// PerhapsTLS is what a 400 without a reason says: servers answer so when they are spoken to without TLS.
+// PerhapsTLS is the advice for a status 400 without a reason, with which servers answer a request
+// without TLS.
 const PerhapsTLS = "if it speaks TLS, https:// is meant: check the address"
 
-// TransportError makes of a failure below HTTP one that says no more than it should: without the
-// URL, which may carry a signature. What waiting cannot change is final: certificates, servers that
-// speak no TLS, endless redirects, a proxy's refusal. The rest is Transient.
+// TransportError converts a failure below HTTP. It removes the URL, which may contain a signature.
+// Errors that a retry cannot change are final: certificates, servers without TLS, endless
+// redirects, a refusal by a proxy. All others are Transient.
 func TransportError(err error) error {
 	if wrapper, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapper.Err
@@ -202,11 +206,12 @@ func TransportError(err error) error {
 	}
 	dns, ok := errors.AsType[*net.DNSError](err)
 	noHost := ok && dns.IsNotFound && !dns.IsTemporary
-	// Without the cause: a timeout of a dialler would pass for the end of the caller's context.
+	// The cause is not wrapped: a timeout of the dialler would look like the end of the caller's
+	// context.
 	return &Transient{Err: errors.New(Scrub(err.Error())), NoHost: noHost}
 }
 
-// proxyRefusal is a proxy's final answer to the request for a tunnel.
+// proxyRefusal is the final answer of a proxy to the request for a tunnel.
 type proxyRefusal struct{ status int }
 
 func (p *proxyRefusal) Error() string {
@@ -217,7 +222,7 @@ func (p *proxyRefusal) Error() string {
 	return fmt.Sprintf("the proxy answers %d %s; %s", p.status, http.StatusText(p.status), advice)
 }
 
-// proxyAnswer keeps the status of a proxy, which net/http reduces to a text.
+// proxyAnswer keeps the status of a proxy's answer, which net/http reduces to a text.
 func proxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Response) error {
 	if answer.StatusCode/100 == 4 && !TransientStatus(answer.StatusCode) {
 		return &proxyRefusal{answer.StatusCode}
@@ -230,7 +235,8 @@ var (
 	query    = regexp.MustCompile(`\?[^\s"]*`)
 )
 
-// Scrub takes user names, passwords and query strings off the URLs in a text, and cuts it at 500 bytes.
+// Scrub removes user names, passwords and query strings from the URLs in a text, and cuts it at 500
+// bytes.
 func Scrub(text string) string {
 	text = userinfo.ReplaceAllString(text, "://")
 	text = query.ReplaceAllString(text, "")

@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// window is how many of the last requests count.
+	// window is the number of requests remembered.
 	window = 256
-	// enough is how many there must be before anything is concluded from them.
+	// enough is the number of requests after which their latencies are used.
 	enough = 32
-	// refresh is after how many new ones the quantiles are computed again: sorting 256 numbers takes 10 µs, so this
-	// makes it 1 µs a request.
+	// refresh is the number of requests between two computations of the quantiles. Sorting 256
+	// numbers takes 10 µs, so this costs less than 1 µs for each request.
 	refresh = 16
 
 	minHedge = 5 * time.Millisecond
@@ -20,8 +20,8 @@ const (
 	minGap   = 250 * time.Millisecond
 )
 
-// latency is what was observed of a store's answers: the time to the first byte, and the longest gap between two reads of
-// a body. Only requests that were answered in full count: those cut off would say what the timeouts are.
+// latency records the time to the first byte and the longest gap between two reads of a body. Only
+// requests that were answered completely count; cancelled ones would measure the timeouts.
 type latency struct {
 	mu    sync.Mutex
 	first quantiles
@@ -37,8 +37,9 @@ func (l *latency) observe(q *quantiles, d time.Duration) {
 	l.mu.Unlock()
 }
 
-// hedgeAfter is when a request is late: slower than 95 % of those before, and than twice the median, so that a store
-// whose answers all take nearly the same is not asked twice for noise. 0 while too little is known.
+// hedgeAfter returns when a request is late: slower than 95 % of the earlier ones and than twice
+// the median, so that a store with nearly constant latency is not hedged for noise. It is 0 while
+// too little is known.
 func (l *latency) hedgeAfter() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,8 +49,8 @@ func (l *latency) hedgeAfter() time.Duration {
 	return max(l.first.p95, 2*l.first.p50, minHedge)
 }
 
-// firstTimeout is how long to wait for a first byte: four times what 99 % took, at least 1 s, doubled for every stall
-// that the same read has met, never above most.
+// firstTimeout returns how long to wait for a first byte: four times the 99th percentile, at least
+// 1 s, doubled for every stall of the same read, and at most most.
 func (l *latency) firstTimeout(most time.Duration, stalls int) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +60,8 @@ func (l *latency) firstTimeout(most time.Duration, stalls int) time.Duration {
 	return atMost(max(4*l.first.p99, minFirst), most, stalls)
 }
 
-// gapTimeout is the same between bytes: eight times the longest gap of 99 %, at least 250 ms.
+// gapTimeout returns how long to wait between bytes: eight times the 99th percentile of the longest
+// gap, at least 250 ms, doubled and limited in the same way.
 func (l *latency) gapTimeout(most time.Duration, stalls int) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,10 +81,10 @@ func atMost(d, most time.Duration, doublings int) time.Duration {
 	return min(d, most)
 }
 
-// quantiles keeps the last observations and, from time to time, what follows from them.
+// quantiles keeps the last observations and recomputes their quantiles from time to time.
 type quantiles struct {
 	last          [window]time.Duration
-	seen          int // in all
+	seen          int // number of all observations
 	p50, p95, p99 time.Duration
 }
 

@@ -15,13 +15,14 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Object reads one version of one object. It may be used from many goroutines.
+// Object is an [objstore.Object].
 type Object struct {
 	r    *Reader
+	name string
 	get  Getter
-	stat func(ctx context.Context) (Meta, error)
+	stat Stater
 
-	life context.Context // ends with Close
+	life context.Context // ended by Close
 	end  context.CancelCauseFunc
 
 	mu    sync.Mutex
@@ -29,16 +30,20 @@ type Object struct {
 	known bool
 }
 
-// Object returns a handle that has sent nothing yet. stat describes the object by one request; the engine retries it.
-func (r *Reader) Object(get Getter, stat func(ctx context.Context) (Meta, error)) *Object {
+// Open returns a handle. It sends no request: a missing object is an error of the first read or
+// Info.
+func (r *Reader) Open(name string, get Getter, stat Stater) *Object {
 	life, end := context.WithCancelCause(context.Background())
-	return &Object{r: r, get: get, stat: stat, life: life, end: end}
+	return &Object{r: r, name: name, get: get, stat: stat, life: life, end: end}
 }
 
-// Close ends the reads under way with fs.ErrClosed, and all later ones.
-func (o *Object) Close() { o.end(fs.ErrClosed) }
+// Close ends current and later reads with fs.ErrClosed.
+func (o *Object) Close() error {
+	o.end(fs.ErrClosed)
+	return nil
+}
 
-// scope is ctx that ends with the object too.
+// scope derives a context that ends when the object is closed.
 func (o *Object) scope(ctx context.Context) (context.Context, func(), error) {
 	if o.life.Err() != nil {
 		return nil, nil, fs.ErrClosed
@@ -51,17 +56,27 @@ func (o *Object) scope(ctx context.Context) (context.Context, func(), error) {
 	return ctx, func() { stop(); cancel(nil) }, nil
 }
 
-// Info describes the version that is pinned, and pins what is there now when none is.
-func (o *Object) Info(ctx context.Context) (Meta, error) {
+// Info describes the pinned version.
+func (o *Object) Info(ctx context.Context) (objstore.Info, error) {
+	meta, err := o.Meta(ctx)
+	if err != nil {
+		return objstore.Info{}, o.r.fail("get", o.name, err)
+	}
+	return meta.info(o.name), nil
+}
+
+// Meta describes the pinned version. If none is pinned, Meta pins the current one. Its errors do not
+// name the object.
+func (o *Object) Meta(ctx context.Context) (Meta, error) {
 	ctx, done, err := o.scope(ctx)
 	if err != nil {
 		return Meta{}, err
 	}
 	defer done()
-	return o.info(ctx)
+	return o.describe(ctx)
 }
 
-func (o *Object) info(ctx context.Context) (Meta, error) {
+func (o *Object) describe(ctx context.Context) (Meta, error) {
 	if meta, known := o.pinned(); known {
 		return meta, nil
 	}
@@ -80,9 +95,13 @@ func (o *Object) info(ctx context.Context) (Meta, error) {
 	return meta, nil
 }
 
-// ReadAt fills p from off on, or fails; see [objstore.Object]. What is larger than a part is read in equal parts, in
-// parallel as far as the store's limiter lets it.
+// ReadAt fills p with the bytes from off on, or fails. It splits a range that is larger than a part
+// into equal parts and reads them in parallel, as far as the limiter permits.
 func (o *Object) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return o.r.fail("get", o.name, o.readAt(ctx, p, off))
+}
+
+func (o *Object) readAt(ctx context.Context, p []byte, off int64) error {
 	ctx, done, err := o.scope(ctx)
 	if err != nil {
 		return err
@@ -90,7 +109,7 @@ func (o *Object) ReadAt(ctx context.Context, p []byte, off int64) error {
 	defer done()
 	meta, known := o.pinned()
 	if !known && len(p) == 0 {
-		if meta, err = o.info(ctx); err != nil {
+		if meta, err = o.describe(ctx); err != nil {
 			return err
 		}
 		known = true
@@ -107,7 +126,7 @@ func (o *Object) ReadAt(ctx context.Context, p []byte, off int64) error {
 func (o *Object) fillParts(ctx context.Context, p []byte, off int64) error {
 	parts := (int64(len(p)) + o.r.opts.PartSize - 1) / o.r.opts.PartSize
 	group, ctx := errgroup.WithContext(ctx)
-	// The goroutines beyond would only wait for slots.
+	// More goroutines would only wait for slots.
 	group.SetLimit(o.r.opts.Concurrency)
 	for i := range parts {
 		from, to := cut(int64(len(p)), parts, i), cut(int64(len(p)), parts, i+1)
@@ -116,10 +135,11 @@ func (o *Object) fillParts(ctx context.Context, p []byte, off int64) error {
 	return group.Wait()
 }
 
-// cut is where part i of n begins: parts differ by a byte at most. It divides first, so that nothing overflows.
+// cut returns the start of part i of n. Parts differ by at most one byte. It divides first, so that
+// it cannot overflow.
 func cut(total, n, i int64) int64 { return total/n*i + min(total%n, i) }
 
-// fill reads one part: attempt after attempt for what is missing.
+// fill reads one part, with as many attempts as needed.
 func (o *Object) fill(ctx context.Context, p []byte, off int64) error {
 	t := o.r.newTrail(len(p))
 	for done := 0; done < len(p); {
@@ -136,7 +156,8 @@ func (o *Object) fill(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// attempt sends a request for all of p and returns how much of it was filled; an error when not all.
+// attempt sends a request for all of p and returns the number of bytes filled, with an error if
+// that is less than len(p).
 func (o *Object) attempt(ctx context.Context, p []byte, off int64, t *trail) (int, error) {
 	asked := time.Now()
 	release, err := o.r.acquire(ctx)
@@ -149,7 +170,7 @@ func (o *Object) attempt(ctx context.Context, p []byte, off int64, t *trail) (in
 	defer objstore.Trace(ctx, objstore.PhaseRequest, -1)
 	s, err := o.race(ctx, off, int64(len(p)), t.stalls, release)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		if _, known := o.pinned(); known { // the range lies inside the version that was
+		if _, known := o.pinned(); known { // the range lies inside the pinned version
 			return 0, objstore.ErrChanged
 		}
 		return 0, outside(int64(len(p)), off, Meta{}, false)
@@ -177,7 +198,7 @@ func (o *Object) attempt(ctx context.Context, p []byte, off int64, t *trail) (in
 	return n, s.explain(&Transient{Err: broken(err), Answered: true})
 }
 
-// receive copies the head and reads the rest of the body straight into p.
+// receive copies the first bytes and reads the rest of the body directly into p.
 func (o *Object) receive(s *stream, p []byte) (int, error) {
 	now := time.Now()
 	first := now.Sub(s.start)
@@ -217,7 +238,7 @@ func (o *Object) etag() string {
 	return meta.ETag
 }
 
-// pin holds an answer to the version of the first one.
+// pin compares an answer with the pinned version, or pins its version if none is.
 func (o *Object) pin(meta Meta) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -226,7 +247,7 @@ func (o *Object) pin(meta Meta) error {
 		return errors.New("the answer has no ETag, so a replaced object would not be noticed; " +
 			"serve it from a store that sends one")
 	case meta.Size < 0:
-		return fmt.Errorf("the answer says the object has %d bytes", meta.Size)
+		return fmt.Errorf("the answer gives the object a size of %d bytes", meta.Size)
 	case !o.known:
 		o.meta, o.known = meta, true
 	case meta.ETag != o.meta.ETag || meta.Size != o.meta.Size:

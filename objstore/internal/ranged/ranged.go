@@ -1,19 +1,22 @@
-// Package ranged reads byte ranges of remote objects over a bad network: every byte once, or an error that says why not.
+// Package ranged reads byte ranges of remote objects over unreliable networks. A read returns every
+// byte once, or an error that says why not.
 //
-// A store gives an [Object] two functions, one that sends a ranged request and one that describes the object. The engine
-// does the rest:
+// A store supplies two functions for each [Object]: a [Getter] sends one ranged request, a [Stater]
+// describes the object. The path of a read:
 //
-//	Object.ReadAt   check the range; split what is larger than a part; wait for all parts
-//	part            attempt after attempt, each for the bytes still missing, until full or given up
-//	attempt         a slot of the store's limiter; one request, or two where the first byte is late (a hedge)
-//	watchdog        ends a request that gives no byte for too long; the next attempt goes on from the byte reached
+//	Object.ReadAt   checks the range, splits it into parts, waits for all of them
+//	part            makes attempts, each for the missing bytes, until it is complete or gives up
+//	attempt         takes a slot of the limiter; sends one request, and a second (a hedge) if the
+//	                first byte is late
+//	watchdog        cancels a request that stalls; the next attempt resumes at the byte reached
 //
-// The version read is pinned by the first answer: one with another ETag is [objstore.ErrChanged] before any of its bytes
-// reaches the caller. Only the goroutine that called ReadAt (or one of its parts) writes to the caller's buffer, so a
-// request that lost a race cannot.
+// The first answer pins the version. An answer with another ETag is [objstore.ErrChanged], and none
+// of its bytes reaches the caller. Only the goroutine that called ReadAt, or one of its parts,
+// writes to the caller's buffer, so a request that lost a race cannot.
 //
-// What a request may take is learnt from those before it: see latency.go. Load is bounded whatever happens: requests in
-// flight by the limiter, hedges and early cuts by a share of the requests, retries by a budget that successes refill.
+// Timeouts adapt to the observed latency: see latency.go. The load on the store is bounded: the
+// limiter bounds requests in flight, a share of the requests bounds hedges and early cancellations,
+// and a budget that successes refill bounds retries.
 package ranged
 
 import (
@@ -25,71 +28,39 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Meta describes the version of an object that an answer is about.
+// Meta describes the version of an object that an answer belongs to.
 type Meta struct {
-	// Size is the whole object's, in bytes.
+	// Size is the size of the entire object in bytes.
 	Size int64
-	// ETag identifies the version; equal tags mean equal bytes.
+	// ETag identifies the version; equal ETags mean equal bytes.
 	ETag    string
 	ModTime time.Time
-	// Sum is a checksum of the bytes, where the answer has one.
+	// Sum is the checksum of the bytes, or nil if the answer has none.
 	Sum *objstore.Sum
 }
 
-// Getter asks once for n bytes from off on, n > 0. When etag is not empty only that version will do. It returns the body
-// of exactly those bytes, or of fewer where the object ends before (Meta.Size says so), without a retry of its own.
-//
-// An error that may pass is a [*Transient]; all others are final. A range that begins past the end is
-// [io.ErrUnexpectedEOF], another version [objstore.ErrChanged]. Get and the body's Read return soon after ctx ends.
-type Getter func(ctx context.Context, off, n int64, etag string) (io.ReadCloser, Meta, error)
-
-// Options tune a Reader. Zero fields take the defaults.
-type Options struct {
-	// Concurrency is how many requests are in flight at once, default 64. Hedges may add an eighth.
-	Concurrency int
-	// MostConcurrency is how many Allow may raise that to. Default: 256 where Concurrency is the default, else Concurrency.
-	MostConcurrency int
-	// PartSize is the largest range asked for by one request, default 8 MiB. Larger reads are split.
-	PartSize int64
-	// FirstByteTimeout is the longest wait for the first byte of an answer, default 10 s. What was observed shortens it,
-	// down to 1 s.
-	FirstByteTimeout time.Duration
-	// StallTimeout is the longest wait between bytes, default 5 s. What was observed shortens it for a tenth of the
-	// requests.
-	StallTimeout time.Duration
-	// MinRate is what a request has to deliver, in bytes per second over twice StallTimeout, to be left alone. Default
-	// 1024; negative for none.
-	MinRate int64
-	// MaxAttempts, when positive, is how many requests in a row may fail without a byte before a
-	// read is given up. Default: no limit but MaxElapsed. A host name without an address has four
-	// attempts until the store has answered once.
-	MaxAttempts int
-	// MaxElapsed is how long a read may go on without progress (64 KiB, or its end), default 60 s:
-	// the wait for a store that is down, from the start or since. Waiting for a slot of the limiter
-	// does not count.
-	MaxElapsed time.Duration
-	// BackoffMin and BackoffMax bound the pause before a retry, defaults 20 ms and 5 s. It is drawn evenly between 0 and
-	// a bound that doubles with every failure in a row.
-	BackoffMin, BackoffMax time.Duration
-	// NoHedge sends no second request for a late one.
-	NoHedge bool
-	// Logger takes a line when an outage of Store, the address that users know, lasts. Nil for
-	// none.
-	Logger *slog.Logger
-	Store  string
+func (m Meta) info(name string) objstore.Info {
+	return objstore.Info{Name: name, Size: m.Size, ETag: m.ETag, ModTime: m.ModTime}
 }
 
-// DefaultConcurrency and DefaultMost are the defaults of Concurrency and, where that is left to us, MostConcurrency.
-const (
-	DefaultConcurrency = 64
-	DefaultMost        = 256
-)
+// Stater describes an object by one request, without a retry of its own. Its errors are those of a
+// [Getter].
+type Stater func(ctx context.Context) (Meta, error)
 
-func (o Options) withDefaults() Options {
+// Getter sends one request for n bytes from off on, n > 0, without a retry of its own. If etag is
+// not empty, only that version may be returned. The body has exactly those bytes, or fewer if the
+// object ends earlier, as Meta.Size shows.
+//
+// A temporary error is a [*Transient]; all others are final. A range that begins past the end is
+// [io.ErrUnexpectedEOF], another version is [objstore.ErrChanged]. Get and the body's Read return
+// soon after ctx ends.
+type Getter func(ctx context.Context, off, n int64, etag string) (io.ReadCloser, Meta, error)
+
+func withDefaults(o objstore.ReadOptions) objstore.ReadOptions {
 	if o.Concurrency <= 0 {
-		def(&o.MostConcurrency, DefaultMost)
+		def(&o.MostConcurrency, 256)
 	}
-	def(&o.Concurrency, DefaultConcurrency)
+	def(&o.Concurrency, 64)
 	o.MostConcurrency = max(o.MostConcurrency, o.Concurrency)
 	def(&o.PartSize, 8<<20)
 	def(&o.FirstByteTimeout, 10*time.Second)
@@ -109,12 +80,14 @@ func def[T ~int | ~int64](field *T, value T) {
 	}
 }
 
-// Reader is what all objects of one store share: the limiter, the budgets, what was learnt of its latency. It may be used
-// from many goroutines, runs none of its own, and needs no closing.
+// Reader holds the state shared by all objects of a store: the limiter, the budgets and the
+// observed latency. Many goroutines may use it. It runs no goroutines of its own and needs no
+// closing.
 type Reader struct {
-	opts    Options
+	store   string
+	opts    objstore.ReadOptions
 	slots   *slots
-	extra   chan struct{} // for hedges: they go out when all slots are taken, which is when tails are long
+	extra   chan struct{} // slots of hedges, which are needed most when all other slots are taken
 	hedges  share
 	cuts    share
 	retries budget
@@ -123,37 +96,54 @@ type Reader struct {
 	outage  outage
 }
 
-// New returns a Reader.
-func New(opts Options) *Reader {
-	opts = opts.withDefaults()
+// New returns the Reader of a store. store is the store's address, for errors. log receives a
+// warning when an outage lasts; it may be nil.
+func New(store string, opts objstore.ReadOptions, log *slog.Logger) *Reader {
+	opts = withDefaults(opts)
 	r := &Reader{
+		store: store,
 		opts:  opts,
 		slots: newSlots(opts.Concurrency, opts.MostConcurrency),
 		extra: make(chan struct{}, Extra(opts.Concurrency)),
-		// 5 % of the requests may be hedged, 10 % cut before StallTimeout; a burst of a few at once.
+		// 5 % of the requests may be hedged and 10 % cancelled before StallTimeout, with bursts of
+		// a few at once.
 		hedges: share{part: 0.05, most: max(2, float64(opts.Concurrency)/8)},
 		cuts:   share{part: 0.10, most: max(2, float64(opts.Concurrency)/4)},
-		// A burst of two failures for every request in flight; then each success pays for half a retry, and an outage
-		// is probed at an eighth of the concurrency a second.
+		// The burst is two failures for every request in flight. After it, each success pays for
+		// half a retry, and an outage is probed at an eighth of the concurrency per second.
 		retries: budget{most: 2 * float64(opts.Concurrency), refund: 0.5, perSecond: max(1, float64(opts.Concurrency)/8)},
 	}
 	r.retries.tokens = r.retries.most
+	r.outage.store, r.outage.log = store, log
 	return r
 }
 
-// Extra is how many requests hedges may add to a concurrency.
+// Extra returns how many hedges may be in flight in addition to a number of requests.
 func Extra(concurrency int) int { return (concurrency + 7) / 8 }
 
-// Requests is the number of requests in flight at most, hedges left out, while nobody asked for more.
-func (r *Reader) Requests() int { return r.opts.Concurrency }
+// Stat describes an object.
+func (r *Reader) Stat(ctx context.Context, name string, stat Stater) (objstore.Info, error) {
+	var meta Meta
+	err := r.Do(ctx, func(ctx context.Context) (err error) {
+		meta, err = stat(ctx)
+		return err
+	})
+	if err != nil {
+		return objstore.Info{}, r.fail("stat", name, err)
+	}
+	return meta.info(name), nil
+}
 
-// MostRequests is how many Allow can make of them.
-func (r *Reader) MostRequests() int { return r.opts.MostConcurrency }
+func (r *Reader) fail(op, name string, err error) error {
+	return objstore.NewError(op, r.store, name, err)
+}
 
-// Allow is [objstore.Elastic]'s.
-func (r *Reader) Allow(delta int) { r.slots.allow(delta) }
+// Traits reports a remote store. Its number of requests excludes hedges.
+func (r *Reader) Traits() objstore.Traits {
+	return objstore.Traits{Requests: r.opts.Concurrency, MostRequests: r.opts.MostConcurrency, Reserve: r.slots.reserve}
+}
 
-// acquire waits for a slot. The returned function gives it back and is called once.
+// acquire waits for a slot. The caller calls release once.
 func (r *Reader) acquire(ctx context.Context) (release func(), err error) {
 	release = r.slots.release
 	select {
@@ -175,7 +165,7 @@ func (r *Reader) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// acquireHedge takes a slot for a hedge if there is one and the share allows it.
+// acquireHedge takes a slot for a hedge if one is free and the share permits it.
 func (r *Reader) acquireHedge() (release func(), ok bool) {
 	select {
 	case r.extra <- struct{}{}:
@@ -189,8 +179,9 @@ func (r *Reader) acquireHedge() (release func(), ok bool) {
 	return func() { <-r.extra }, true
 }
 
-// Do runs one small request, such as a HEAD, under the same limiter, watchdog and retries as a read. f is called until it
-// gives nil or a final error; ctx of each call ends with the first-byte and stall timeouts together.
+// Do runs one small request, such as a HEAD, with the limiter, timeouts and retries of a read. It
+// calls f until f returns nil or a final error. The context of each call ends after the first-byte
+// and stall timeouts together.
 func (r *Reader) Do(ctx context.Context, f func(ctx context.Context) error) error {
 	t := r.newTrail(1)
 	for {
@@ -222,8 +213,8 @@ func (r *Reader) Do(ctx context.Context, f func(ctx context.Context) error) erro
 	}
 }
 
-// succeeded books a request that was answered in full.
+// succeeded records a request that was answered completely.
 func (r *Reader) succeeded() {
 	r.retries.refill()
-	r.outage.over(r.opts)
+	r.outage.over()
 }

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// source is an object whose requests do what a test says. act sees each with its number from 0 on; a nil body and error
-// let the source answer.
+// source is an object whose requests behave as a test decides. act sees each with its number from 0
+// on; if it returns neither body nor error, the source answers.
 type source struct {
 	data []byte
 	etag string
@@ -58,7 +58,7 @@ func (s *source) body(off, n int64) io.ReadCloser {
 }
 
 func (s *source) object(r *ranged.Reader) *ranged.Object {
-	return r.Object(s.get, func(context.Context) (ranged.Meta, error) {
+	return r.Open("object", s.get, func(context.Context) (ranged.Meta, error) {
 		return ranged.Meta{Size: int64(len(s.data)), ETag: s.etag}, nil
 	})
 }
@@ -74,7 +74,7 @@ func (c *counted) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// hanging is a body that gives nothing until its context ends.
+// hanging is a body whose Read blocks until its context ends.
 type hanging struct{ ctx context.Context }
 
 func (h hanging) Read([]byte) (int, error) { <-h.ctx.Done(); return 0, h.ctx.Err() }
@@ -87,8 +87,8 @@ func newSource(size int) *source {
 	return &source{data: data, etag: "v1"}
 }
 
-func quick() ranged.Options {
-	return ranged.Options{
+func quick() objstore.ReadOptions {
+	return objstore.ReadOptions{
 		BackoffMin: time.Millisecond, BackoffMax: 4 * time.Millisecond,
 		FirstByteTimeout: time.Minute, StallTimeout: time.Minute,
 	}
@@ -105,7 +105,7 @@ func read(t *testing.T, s *source, o *ranged.Object, off, n int) {
 	}
 }
 
-// settle waits until every body is closed: those that lost a race close themselves.
+// settle waits until every body is closed. Streams that lost a race close themselves.
 func settle(t *testing.T, s *source) {
 	t.Helper()
 	for range 1000 {
@@ -117,8 +117,9 @@ func settle(t *testing.T, s *source) {
 	t.Fatalf("%d bodies are still open", s.now.Load())
 }
 
-// TestHedge: once the usual time is known, a request without an answer gets a second one, whose answer is taken; the
-// first is cancelled. Not more than a twentieth are sent twice.
+// TestHedge checks that, once the usual latency is known, a late request gets a hedge, that the
+// hedge's answer is used and the first request cancelled. At most a twentieth of the requests are
+// hedged.
 func TestHedge(t *testing.T) {
 	s := newSource(100_000)
 	var slow atomic.Bool
@@ -137,7 +138,7 @@ func TestHedge(t *testing.T) {
 	}
 	opts := quick()
 	opts.FirstByteTimeout = 2 * time.Second // for a request whose hedge the budget does not allow
-	r := ranged.New(opts)
+	r := ranged.New("test:", opts, nil)
 	o := s.object(r)
 	for i := range 5 {
 		slow.Store(false)
@@ -148,14 +149,15 @@ func TestHedge(t *testing.T) {
 		read(t, s, o, i, 1000)
 		<-cancelled
 	}
-	// A machine that is slow now and then may have spent the budget on other requests.
+	// A machine that is slow from time to time may have spent the budget on other requests.
 	if stats := r.Stats(); stats.HedgesWon == 0 || stats.Hedges*20 > stats.Requests {
 		t.Fatalf("%+v", stats)
 	}
 	settle(t, s)
 }
 
-// TestHedgeOfBody: an answer that begins late in its body counts as late as well, and the body that lost is closed.
+// TestHedgeOfBody checks that an answer whose body begins late is hedged too, and that the body
+// that lost is closed.
 func TestHedgeOfBody(t *testing.T) {
 	s := newSource(100_000)
 	var hang atomic.Bool
@@ -165,7 +167,7 @@ func TestHedgeOfBody(t *testing.T) {
 		}
 		return nil, nil
 	}
-	r := ranged.New(quick())
+	r := ranged.New("test:", quick(), nil)
 	o := s.object(r)
 	for i := range 100 {
 		read(t, s, o, i, 1000)
@@ -178,7 +180,7 @@ func TestHedgeOfBody(t *testing.T) {
 	settle(t, s)
 }
 
-// TestHedgeBudget: a store where everything is late is not asked twice for everything.
+// TestHedgeBudget checks that a store that is always late is not sent every request twice.
 func TestHedgeBudget(t *testing.T) {
 	s := newSource(1000)
 	var slow atomic.Bool
@@ -188,7 +190,7 @@ func TestHedgeBudget(t *testing.T) {
 		}
 		return nil, nil
 	}
-	r := ranged.New(quick())
+	r := ranged.New("test:", quick(), nil)
 	o := s.object(r)
 	for range 64 {
 		read(t, s, o, 0, 10)
@@ -203,12 +205,13 @@ func TestHedgeBudget(t *testing.T) {
 	settle(t, s)
 }
 
-// TestConcurrency: whatever is read, no more requests are open than allowed, hedges included.
+// TestConcurrency checks that the number of open requests, including hedges, stays within the
+// limit.
 func TestConcurrency(t *testing.T) {
 	s := newSource(1 << 20)
 	opts := quick()
 	opts.Concurrency, opts.PartSize = 8, 4096
-	r := ranged.New(opts)
+	r := ranged.New("test:", opts, nil)
 	o := s.object(r)
 	var group sync.WaitGroup
 	for range 4 {
@@ -229,7 +232,8 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-// TestEnds: the end of a context, and Close, end reads that wait for a slot, for an answer, for bytes, or for a retry.
+// TestEnds checks that the end of a context, and Close, end reads that wait for a slot, an answer,
+// bytes, or a retry.
 func TestEnds(t *testing.T) {
 	for name, act := range map[string]func(ctx context.Context, i int, off, n int64) (io.ReadCloser, error){
 		"answer": func(ctx context.Context, _ int, _, _ int64) (io.ReadCloser, error) {
@@ -250,7 +254,7 @@ func TestEnds(t *testing.T) {
 				s.act = act
 				opts := quick()
 				opts.Concurrency = 1
-				r := ranged.New(opts)
+				r := ranged.New("test:", opts, nil)
 				o := s.object(r)
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
@@ -263,7 +267,7 @@ func TestEnds(t *testing.T) {
 					defer stop()
 					ctx, want = limited, context.DeadlineExceeded
 				case "close":
-					time.AfterFunc(20*time.Millisecond, o.Close)
+					time.AfterFunc(20*time.Millisecond, func() { o.Close() })
 					want = fs.ErrClosed
 				}
 				var group sync.WaitGroup
@@ -281,12 +285,13 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestChanged: an answer about another version gives nothing to the caller, in whatever part it comes.
+// TestChanged checks that no byte of an answer of another version reaches the caller, whichever
+// part it belongs to.
 func TestChanged(t *testing.T) {
 	s := newSource(100_000)
 	opts := quick()
 	opts.PartSize = 10_000
-	o := s.object(ranged.New(opts))
+	o := s.object(ranged.New("test:", opts, nil))
 	read(t, s, o, 0, 10)
 	s.etag = "v2"
 	p := make([]byte, 50_000)
@@ -299,18 +304,18 @@ func TestChanged(t *testing.T) {
 	settle(t, s)
 }
 
-// TestFinal: an error that is not Transient is not tried again, and comes out as it is.
+// TestFinal checks that an error that is not Transient is returned without a retry.
 func TestFinal(t *testing.T) {
 	s := newSource(10)
 	s.act = func(context.Context, int, int64, int64) (io.ReadCloser, error) { return nil, fs.ErrNotExist }
-	r := ranged.New(quick())
-	if err := s.object(r).ReadAt(t.Context(), make([]byte, 1), 0); err != fs.ErrNotExist || s.sent.Load() != 1 {
+	r := ranged.New("test:", quick(), nil)
+	if err := s.object(r).ReadAt(t.Context(), make([]byte, 1), 0); !errors.Is(err, fs.ErrNotExist) || s.sent.Load() != 1 {
 		t.Fatalf("%v after %d requests", err, s.sent.Load())
 	}
 }
 
-// TestOutageLoad: while a store is down, all that wait together send no more than the budget allows,
-// and none gives up before its time.
+// TestOutageLoad checks that during an outage all waiting reads together send no more requests than
+// the budget permits, and that none gives up early.
 func TestOutageLoad(t *testing.T) {
 	s := newSource(1000)
 	s.act = func(context.Context, int, int64, int64) (io.ReadCloser, error) {
@@ -318,7 +323,7 @@ func TestOutageLoad(t *testing.T) {
 	}
 	opts := quick()
 	opts.Concurrency, opts.MaxAttempts, opts.MaxElapsed = 8, 1_000_000, 2*time.Second
-	o := s.object(ranged.New(opts))
+	o := s.object(ranged.New("test:", opts, nil))
 	var group sync.WaitGroup
 	for range 32 {
 		group.Go(func() {
@@ -331,15 +336,16 @@ func TestOutageLoad(t *testing.T) {
 	}
 	start := time.Now()
 	group.Wait()
-	// The first and the last of each, the burst of 2 x 8, and one a second (8/8) for as long as it
-	// took, and one for the rounding.
+	// The first and last requests of each read, the burst of 2 x 8, one per second (8/8), and one
+	// for rounding.
 	most := 2*32 + 16 + int64(time.Since(start).Seconds()) + 1
 	if sent := s.sent.Load(); sent > most {
 		t.Fatalf("%d requests, want at most %d", sent, most)
 	}
 }
 
-// TestRandomFaults reads at random through requests that fail in every way: the bytes are always right.
+// TestRandomFaults reads at random offsets through requests that fail in every way: the bytes are
+// always right.
 func TestRandomFaults(t *testing.T) {
 	s := newSource(1 << 20)
 	var mu sync.Mutex
@@ -364,7 +370,7 @@ func TestRandomFaults(t *testing.T) {
 	opts := quick()
 	opts.StallTimeout, opts.FirstByteTimeout, opts.PartSize = 50*time.Millisecond, 50*time.Millisecond, 64<<10
 	opts.MinRate = -1 // the machine may be slower than any rate
-	r := ranged.New(opts)
+	r := ranged.New("test:", opts, nil)
 	o := s.object(r)
 	var group sync.WaitGroup
 	for worker := range 4 {
@@ -389,8 +395,8 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, fmt.Errorf("read tcp: connection reset by peer") }
 
-// TestAdaptiveStalls: once the usual times are known, an answer that does not come, and one that stops, are cut long
-// before the configured minute, which would outlast the test.
+// TestAdaptiveStalls checks that, once the usual latencies are known, late and stopped answers are
+// cancelled long before the configured minute, which would outlast the test.
 func TestAdaptiveStalls(t *testing.T) {
 	s := newSource(10_000)
 	var hang atomic.Int64
@@ -402,13 +408,13 @@ func TestAdaptiveStalls(t *testing.T) {
 		case 2:
 			return io.NopCloser(io.MultiReader(bytes.NewReader(s.data[off:off+1000]), hanging{ctx})), nil
 		}
-		// Several reads, so that there are gaps to learn from.
+		// Read several times, so that there are gaps to learn from.
 		third := n / 3
 		return io.NopCloser(io.MultiReader(s.body(off, third), s.body(off+third, third), s.body(off+2*third, n-2*third))), nil
 	}
 	opts := quick()
 	opts.NoHedge, opts.FirstByteTimeout, opts.StallTimeout, opts.MaxElapsed = true, time.Hour, time.Hour, 2*time.Hour
-	r := ranged.New(opts)
+	r := ranged.New("test:", opts, nil)
 	o := s.object(r)
 	for range 64 {
 		read(t, s, o, 0, 9000)
@@ -422,10 +428,11 @@ func TestAdaptiveStalls(t *testing.T) {
 	}
 }
 
-// TestShrunk: a server that says a range lies past the end, of an object that was longer before, tells of a change.
+// TestShrunk checks that a server's answer that a range is past the end, of an object that was
+// longer before, is ErrChanged.
 func TestShrunk(t *testing.T) {
 	s := newSource(10_000)
-	o := s.object(ranged.New(quick()))
+	o := s.object(ranged.New("test:", quick(), nil))
 	if _, err := o.Info(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +440,7 @@ func TestShrunk(t *testing.T) {
 	if err := o.ReadAt(t.Context(), make([]byte, 10), 9990); !errors.Is(err, objstore.ErrChanged) {
 		t.Fatal(err)
 	}
-	if err := s.object(ranged.New(quick())).ReadAt(t.Context(), make([]byte, 10), 9990); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := s.object(ranged.New("test:", quick(), nil)).ReadAt(t.Context(), make([]byte, 10), 9990); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Fatal(err)
 	}
 }

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// headSize is how much of a body is read before its request counts as answered. It goes to a buffer of the request, not
-// to the caller's: two requests may race for it.
+// headSize is the number of bytes read before a request counts as answered. They go to a buffer of
+// the request and not to the caller's, because two requests may race for it.
 const headSize = 512
 
-// stream is one request whose first byte has come, or that failed.
+// stream is one request that has received its first byte or failed.
 type stream struct {
 	body  io.ReadCloser
 	meta  Meta
 	head  []byte // the first bytes
-	rest  error  // what the read of head ended with
-	err   error  // the request failed
+	rest  error  // error of the read that filled head
+	err   error  // why the request failed
 	hedge bool
 
 	ctx     context.Context
@@ -27,7 +27,7 @@ type stream struct {
 	start   time.Time
 }
 
-// close ends the request, whatever it does, and gives its slot back. It is called once.
+// close cancels the request and releases its slot. It is called once.
 func (s *stream) close() {
 	s.cancel(nil)
 	s.watch.stop()
@@ -37,9 +37,9 @@ func (s *stream) close() {
 	s.release()
 }
 
-// race sends a request for n bytes at off and, when its first byte is late, a second one. It returns the first to have
-// a byte; the caller closes it. The other is cancelled, and closes itself. release is the first one's slot, which race
-// takes over.
+// race sends a request for n bytes at off and, if its first byte is late, a second one. It returns
+// the first stream that has a byte; the caller closes it. The other one is cancelled and closes
+// itself. release frees the slot of the first request; race takes it over.
 func (o *Object) race(ctx context.Context, off, n int64, stalls int, release func()) (*stream, error) {
 	var (
 		answers = make(chan *stream)
@@ -91,7 +91,8 @@ func (o *Object) race(ctx context.Context, off, n int64, stalls int, release fun
 	}
 }
 
-// hedgeTimer fires once when a request that starts now is late; never while that is unknown.
+// hedgeTimer fires once when a request that starts now is late. It never fires while the usual
+// latency is unknown.
 func (r *Reader) hedgeTimer() *time.Timer {
 	after := r.latency.hedgeAfter()
 	if after == 0 || r.opts.NoHedge {
@@ -102,8 +103,9 @@ func (r *Reader) hedgeTimer() *time.Timer {
 	return time.NewTimer(after)
 }
 
-// send runs one request up to its first byte in a goroutine, which hands the stream to answers or, when nobody listens
-// any more, closes it. Until it is handed over only cancel may be touched.
+// send starts a goroutine that runs one request up to its first byte. The goroutine passes the
+// stream to answers, or closes it if nobody listens any more. Until then others may only call
+// cancel.
 func (o *Object) send(ctx context.Context, off, n int64, stalls int, release func(), hedge bool,
 	answers chan<- *stream, gone <-chan struct{}) *stream {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -115,7 +117,7 @@ func (o *Object) send(ctx context.Context, off, n int64, stalls int, release fun
 	etag := o.etag()
 	go func() {
 		s.body, s.meta, s.err = o.get(ctx, off, n, etag)
-		// An answer that the object's end cut short is not worth reading: the whole read fails.
+		// Do not read an answer that the end of the object cuts short: the entire read fails.
 		if s.err == nil && n <= s.meta.Size-off {
 			s.readHead(n)
 		}
@@ -131,7 +133,8 @@ func (o *Object) send(ctx context.Context, off, n int64, stalls int, release fun
 	return s
 }
 
-// readHead waits for the first byte. Not reading at all what is another version, or too short, is the caller's business.
+// readHead waits for the first byte. The caller decides whether to read an answer of another
+// version or size.
 func (s *stream) readHead(n int64) {
 	s.head = make([]byte, min(n, headSize))
 	for {
@@ -148,7 +151,7 @@ func (s *stream) readHead(n int64) {
 	s.watch.progress()
 }
 
-// explain gives the watchdog's reason to an error that came of its cancelling.
+// explain returns the watchdog's reason for an error that follows from its cancellation.
 func (s *stream) explain(err error) error {
 	if stall, ok := errors.AsType[*stalled](context.Cause(s.ctx)); ok {
 		return &Transient{Err: stall, Answered: s.body != nil}
@@ -161,8 +164,8 @@ func isTransient(err error) bool {
 	return ok
 }
 
-// broken is what a body that ends too soon fails with. It wraps nothing: io.ErrUnexpectedEOF would say that the object is
-// too short.
+// broken returns the error for a body that ends early. It wraps nothing, because
+// io.ErrUnexpectedEOF would mean that the object is too short.
 func broken(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the answer broke off")

@@ -11,27 +11,28 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// Transient marks a failure of one request that the next may not meet: a reset, a timeout, 500, 502, 503, 504, 429.
+// Transient is a failure of one request that a retry may avoid: a reset, a timeout, status 500,
+// 502, 503, 504 or 429.
 type Transient struct {
 	Err error
-	// After is what the answer asked to wait, 0 for nothing.
+	// After is the wait that the answer asked for, or 0.
 	After time.Duration
-	// Throttled: the answer asked for less load.
+	// Throttled reports that the answer asked for less load.
 	Throttled bool
-	// Answered: there was an answer, so the address is right.
+	// Answered reports that there was an answer, so the address is right.
 	Answered bool
-	// NoHost: the name has no address. Until the store has answered once, a mistyped name is the
-	// likely cause.
+	// NoHost reports that the host name does not resolve. Until the store has answered once, the
+	// name is probably mistyped.
 	NoHost bool
 }
 
-// Error is the cause's.
+// Error returns the cause's text.
 func (t *Transient) Error() string { return t.Err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (t *Transient) Unwrap() error { return t.Err }
 
-// stalled is why a watchdog ended a request.
+// stalled is the reason for which a watchdog cancelled a request.
 type stalled struct {
 	waited time.Duration
 	slow   bool
@@ -48,19 +49,20 @@ func (s *stalled) Error() string {
 	return fmt.Sprintf("no answer for %v", s.waited.Round(time.Millisecond))
 }
 
-// Timeout says that it is one, as net.Error does.
+// Timeout returns true, as for net.Error.
 func (s *stalled) Timeout() bool { return true }
 
 const (
-	// progress is what restarts MaxElapsed. With the default of a minute it asks for about 1 KiB/s in the long run.
+	// progress is the number of bytes that restarts MaxElapsed. With the default of a minute it
+	// amounts to about 1 KiB/s.
 	progress = 64 << 10
-	// unknownHost bounds the attempts on a name without an address, before the store has answered
-	// for the first time.
+	// unknownHost is the number of attempts on a host name that does not resolve, until the store
+	// has answered once.
 	unknownHost = 4
-	// notable failures in a row, or notableAfter without progress, are an outage that is logged.
+	// An outage is logged after notable failures in a row, or notableAfter without progress.
 	notable      = 8
 	notableAfter = time.Second
-	// maxRetryAfter bounds what a server may ask to wait.
+	// maxRetryAfter bounds the wait that a server may ask for.
 	maxRetryAfter = 30 * time.Second
 )
 
@@ -69,18 +71,18 @@ type trail struct {
 	r     *Reader
 	total int // bytes of the part
 
-	done     int // bytes reached
-	since    time.Time
-	bytes    int // since then
-	small    int // attempts since then
-	failures int // attempts in a row without a byte
-	stalls   int // attempts that stalled, all along
+	done     int       // bytes reached
+	since    time.Time // of the first request or the last progress
+	bytes    int       // received since then
+	small    int       // number of attempts since then
+	failures int       // number of attempts in a row without a byte
+	stalls   int       // number of attempts that stalled, in total
 }
 
 func (r *Reader) newTrail(total int) *trail { return &trail{r: r, total: total} }
 
-// begin starts the clock at the first request, so that the wait for its slot does not count. Later waits for a slot are
-// taken off by waited.
+// begin starts the clock at the first request, so that the wait for its slot does not count. waited
+// subtracts later waits for a slot.
 func (t *trail) begin() {
 	if t.since.IsZero() {
 		t.since = time.Now()
@@ -93,8 +95,8 @@ func (t *trail) waited(d time.Duration) {
 	}
 }
 
-// next books an attempt that brought n bytes and then failed with err, and waits until the next one is due. It returns
-// nil when there shall be one, and otherwise the error of the read.
+// next records an attempt that received n bytes and then failed with err. It waits until the next
+// attempt is due and returns nil, or returns the error of the read.
 func (t *trail) next(ctx context.Context, n int, err error) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -137,12 +139,13 @@ func (t *trail) book(n int) {
 	}
 }
 
-// pause sleeps before the next attempt. One that goes on from where bytes stopped coming is nearly free; one that
-// repeats a failed request backs off and pays from the store's budget.
+// pause waits before the next attempt. An attempt that resumes after the bytes received is nearly
+// free. One that repeats a failed request backs off and pays from the store's budget.
 func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error {
 	c := &t.r.stats
 	left := t.r.opts.MaxElapsed - time.Since(t.since)
-	// Answers that break after a few bytes each time slow down as well, at a quarter of the pace.
+	// Answers that break off after a few bytes each time back off as well, at a quarter of the
+	// pace.
 	wait := t.backoff(max(t.failures, t.small/4))
 	if resumes {
 		c.resumes.Add(1)
@@ -150,7 +153,7 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 		c.retries.Add(1)
 		wait = max(wait, t.r.retries.take(time.Now()))
 	}
-	// The last attempt is at the very end, whatever the budget: however many reads wait, all wait
+	// The last attempt is at the very end, whatever the budget, so that all waiting reads wait
 	// equally long.
 	if wait > left {
 		wait = left
@@ -164,7 +167,7 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 	}
 	wait = max(wait, asked)
 	if t.failures >= notable || left < t.r.opts.MaxElapsed-notableAfter {
-		t.r.outage.notice(t.r.opts, left, cause.Err)
+		t.r.outage.notice(left, cause.Err)
 	}
 	objstore.Trace(ctx, objstore.PhasePause, 1)
 	if cause.Throttled {
@@ -177,7 +180,12 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 		}
 		c.waitRetry.Add(int64(time.Since(start)))
 	}(time.Now())
-	timer := time.NewTimer(wait)
+	return Sleep(ctx, wait)
+}
+
+// Sleep waits for d. It returns an error if ctx ends earlier.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -187,7 +195,8 @@ func (t *trail) pause(ctx context.Context, resumes bool, cause *Transient) error
 	}
 }
 
-// backoff draws from 0 to BackoffMin doubled for every failure but the first; nothing to wait for without one.
+// backoff returns a random pause between 0 and BackoffMin doubled for every failure after the
+// first, or 0 without a failure.
 func (t *trail) backoff(failures int) time.Duration {
 	if failures == 0 {
 		return 0
@@ -205,8 +214,9 @@ func (t *trail) giveUp(err error) error {
 		max(t.small, 1), time.Since(t.since).Round(time.Millisecond), what, err)
 }
 
-// ended is why a read's context is over: the handle was closed, or what the caller's says. The caller's own cause is left
-// out: it may be the failure of something else, which would read here as one of this object.
+// ended returns why the context of a read ended: fs.ErrClosed for a closed handle, or the caller's
+// ctx.Err(). It hides the cause of the caller's context, which may be an unrelated failure that
+// would read as one of this object.
 func ended(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), fs.ErrClosed) {
 		return fs.ErrClosed

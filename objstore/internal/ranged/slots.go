@@ -5,15 +5,17 @@ import (
 	"sync/atomic"
 )
 
-// slots are what requests in flight hold. There are as many as may ever be; those beyond the limit of the moment are taken by nobody in
-// particular. Where all are in use when the limit falls, it owes: the next requests that end leave theirs taken.
+// slots limits the requests in flight. The channel has a place for every request that may ever be
+// allowed; the places beyond the current limit are filled without a request. If all places are in
+// use when the limit falls, owed counts the requests that must leave their place filled when they
+// end.
 type slots struct {
 	taken chan struct{}
 	owed  atomic.Int64
 
 	mu    sync.Mutex
 	least int
-	asked int // by all users together, beyond least
+	asked int // sum of all reservations
 	limit int
 }
 
@@ -25,7 +27,7 @@ func newSlots(least, most int) *slots {
 	return s
 }
 
-// release gives a slot back.
+// release frees a slot.
 func (s *slots) release() {
 	for owed := s.owed.Load(); owed > 0; owed = s.owed.Load() {
 		if s.owed.CompareAndSwap(owed, owed-1) {
@@ -35,7 +37,14 @@ func (s *slots) release() {
 	<-s.taken
 }
 
-// allow changes the limit.
+// reserve raises the limit by n until release is called; a second release does nothing.
+func (s *slots) reserve(n int) (release func()) {
+	n = max(n, 0)
+	s.allow(n)
+	return sync.OnceFunc(func() { s.allow(-n) })
+}
+
+// allow adds delta to the sum of reservations and adjusts the limit.
 func (s *slots) allow(delta int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,9 +7,11 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/shardtool/shardtool/objstore"
 )
 
-// free is how many slots can be had at once.
+// free returns the number of slots that can be taken at once.
 func free(s *slots) (n int) {
 	for ; ; n++ {
 		select {
@@ -25,8 +27,9 @@ func free(s *slots) (n int) {
 	return n
 }
 
-// TestSlotsFollowTheLimit: between the least and the most, whatever several users ask for; what is in use when the limit falls is left
-// alone and not given to others afterwards.
+// TestSlotsFollowTheLimit checks that the limit stays between the minimum and the maximum for any
+// sum of reservations, and that slots in use when the limit falls are not given to others
+// afterwards.
 func TestSlotsFollowTheLimit(t *testing.T) {
 	s := newSlots(4, 10)
 	for _, c := range []struct{ delta, want int }{{0, 4}, {3, 7}, {30, 10}, {-29, 8}, {-4, 4}, {-9, 4}, {9, 4}, {1, 5}, {-1, 4}} {
@@ -56,9 +59,10 @@ func TestSlotsFollowTheLimit(t *testing.T) {
 	}
 }
 
-// TestSlotsUnderLoad: never more in flight than the most, and in the end as many as at first.
+// TestSlotsUnderLoad checks that the requests in flight never exceed the maximum, and that the
+// limit returns to its start.
 func TestSlotsUnderLoad(t *testing.T) {
-	r := New(Options{Concurrency: 3, MostConcurrency: 8})
+	r := New("test:", objstore.ReadOptions{Concurrency: 3, MostConcurrency: 8}, nil)
 	var wg sync.WaitGroup
 	var flying, most atomic.Int64
 	for range 16 {
@@ -83,9 +87,10 @@ func TestSlotsUnderLoad(t *testing.T) {
 		wg.Go(func() {
 			for range 200 {
 				d := rand.IntN(8)
-				r.Allow(d)
+				release := r.Traits().Reserve(d)
 				time.Sleep(time.Duration(rand.IntN(20)) * time.Microsecond)
-				r.Allow(-d)
+				release()
+				release() // has no effect
 			}
 		})
 	}
@@ -95,12 +100,12 @@ func TestSlotsUnderLoad(t *testing.T) {
 	}
 }
 
-// TestConcurrencyDefaults: what is set is not exceeded.
+// TestConcurrencyDefaults checks the limits that follow from the options.
 func TestConcurrencyDefaults(t *testing.T) {
 	for _, c := range []struct{ given, most, wantLeast, wantMost int }{{0, 0, 64, 256}, {8, 0, 8, 8}, {8, 20, 8, 20}, {0, 100, 64, 100}, {300, 100, 300, 300}} {
-		r := New(Options{Concurrency: c.given, MostConcurrency: c.most})
-		if r.Requests() != c.wantLeast || r.MostRequests() != c.wantMost {
-			t.Errorf("%+v: %d to %d", c, r.Requests(), r.MostRequests())
+		r := New("test:", objstore.ReadOptions{Concurrency: c.given, MostConcurrency: c.most}, nil)
+		if traits := r.Traits(); traits.Requests != c.wantLeast || traits.MostRequests != c.wantMost {
+			t.Errorf("%+v: %d to %d", c, traits.Requests, traits.MostRequests)
 		}
 	}
 }

@@ -5,29 +5,31 @@ import (
 	"time"
 )
 
-// Stats counts what a store's readers did since it was made. The fields are read one after the other: between requests
-// they fit together exactly, under load nearly.
+// Stats counts the requests of a store since it was opened. The fields are read one after the
+// other: they are consistent between requests, and approximately under load.
 type Stats struct {
-	// Requests is all that were sent, retries and hedges included.
+	// Requests counts all requests, including retries and hedges.
 	Requests int64
-	// Retries counts requests sent again from the same byte, Resumes those for what a broken answer left out.
+	// Retries counts requests that were repeated from the same byte, Resumes those for the rest of
+	// an answer that broke off.
 	Retries, Resumes int64
-	// Hedges counts second requests for one that was late; HedgesWon those whose answer came first.
+	// Hedges counts second requests for late ones, HedgesWon those that answered first.
 	Hedges, HedgesWon int64
-	// Stalls counts requests ended because no byte, or too few, came.
+	// Stalls counts requests that were cancelled because too few bytes were received.
 	Stalls int64
 	// Throttled counts answers that asked for less load: 503 and 429.
 	Throttled int64
-	// Bytes is what reached callers' buffers.
+	// Bytes counts the bytes delivered to callers.
 	Bytes int64
-	// WaitSlot is the time spent waiting for a slot of the limiter, WaitRetry that before retries, summed over requests.
+	// WaitSlot is the time spent waiting for a slot of the limiter and WaitRetry the time before
+	// retries, both summed over requests.
 	WaitSlot, WaitRetry time.Duration
 }
 
 type counters struct {
 	requests, retries, resumes, hedges, hedgesWon, stalls, throttled, bytes, waitSlot, waitRetry atomic.Int64
 
-	answered atomic.Bool // the store has answered once, whatever it said
+	answered atomic.Bool // the store has answered at least once, with any status
 }
 
 // Stats returns the counters.

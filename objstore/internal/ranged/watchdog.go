@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// watchdog ends one request by its context when bytes do not come: the first within first, each further within gap.
-// gap may be shorter than hard, the configured limit; cutting at gap takes a token of the store's share, without which
-// the request has until hard.
+// watchdog cancels the context of one request that receives no bytes: the first within the
+// first-byte timeout, each further one within gap. gap may be shorter than hard, the configured
+// limit. Cancelling at gap takes a token of the store's share; without one the request has until
+// hard.
 type watchdog struct {
 	r      *Reader
 	cancel context.CancelCauseFunc
@@ -17,8 +18,8 @@ type watchdog struct {
 
 	mu     sync.Mutex
 	timer  *time.Timer
-	waits  time.Duration // what the timer was last set to
-	body   bool          // the first byte has come
+	waits  time.Duration // last setting of the timer
+	body   bool          // the first byte was received
 	spared bool          // gap has passed without a token
 	over   bool
 }
@@ -37,7 +38,7 @@ func (r *Reader) watch(cancel context.CancelCauseFunc, stalls int) *watchdog {
 	return w
 }
 
-// progress says that a byte has come.
+// progress records that bytes were received.
 func (w *watchdog) progress() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,11 +73,11 @@ func (w *watchdog) stop() {
 	w.timer.Stop()
 }
 
-// pace holds a body to a lowest rate, so that one byte now and then does not keep a request alive for ever, and keeps
-// the longest gap between reads.
+// pace enforces the minimum rate of a body, so that an occasional byte does not keep a request
+// alive for ever. It also records the longest gap between reads.
 type pace struct {
 	window  time.Duration
-	least   int64 // bytes a window
+	least   int64 // minimum of bytes in a window
 	start   time.Time
 	bytes   int64
 	last    time.Time
@@ -94,7 +95,7 @@ func (r *Reader) newPace(now time.Time) pace {
 	}
 }
 
-// read books n bytes and reports whether the body keeps up.
+// read records n bytes and reports whether the body is fast enough.
 func (p *pace) read(now time.Time, n int) bool {
 	p.longest = max(p.longest, now.Sub(p.last))
 	p.last = now

@@ -17,7 +17,8 @@ const maxOpen = 256
 // has none and others were used since, or when the source is closed.
 type objects struct {
 	store  objstore.Store
-	remote bool // asking for an object's size costs a request
+	openAs func(ctx context.Context, name, identity string) (objstore.Object, error) // nil without a cache
+	remote bool                                                                      // asking for an object's size costs a request
 	seed   maphash.Seed
 
 	mu     sync.Mutex
@@ -42,13 +43,8 @@ type handle struct {
 }
 
 func newObjects(store objstore.Store) *objects {
-	_, remote := store.(objstore.Remote)
-	return &objects{store: store, remote: remote, seed: maphash.MakeSeed(), open: map[Key]*handle{}, seen: map[string]uint64{}, most: maxOpen}
-}
-
-// opener is a store that keeps what was read under the identity of its content: see package cache.
-type opener interface {
-	OpenAs(ctx context.Context, name, identity string) (objstore.Object, error)
+	traits := objstore.TraitsOf(store)
+	return &objects{store: store, openAs: traits.OpenAs, remote: traits.Remote(), seed: maphash.MakeSeed(), open: map[Key]*handle{}, seen: map[string]uint64{}, most: maxOpen}
 }
 
 // Key names an object. Users of equal keys share a handle.
@@ -129,8 +125,8 @@ func (o *objects) openFirst(ctx context.Context, h *handle) error {
 }
 
 func (o *objects) openObject(ctx context.Context, h *handle) (objstore.Object, error) {
-	if s, ok := o.store.(opener); ok && h.Identity != "" {
-		return s.OpenAs(ctx, h.Name, h.Identity)
+	if o.openAs != nil && h.Identity != "" {
+		return o.openAs(ctx, h.Name, h.Identity)
 	}
 	return o.store.Open(ctx, h.Name)
 }

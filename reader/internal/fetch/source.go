@@ -43,10 +43,7 @@ func (s *Source) Remote() bool { return s.objects.remote }
 // Requests returns how many requests are kept in flight; 0 for a local store, where the workers
 // bound reading.
 func (s *Source) Requests() int {
-	if r, ok := s.Store.(objstore.Remote); ok {
-		return max(r.Requests(), 1)
-	}
-	return 0
+	return objstore.TraitsOf(s.Store).Requests
 }
 
 // Joined returns the most stored bytes of one read.
@@ -126,7 +123,7 @@ func (s *Source) checkSize(ctx context.Context, h *handle, size uint64) error {
 // Identify sets the identity of a shard: a hash over the lengths and checksums of its blocks and the
 // shard's own hash. Only stores that keep blocks by identity get one. It does not cover the index.
 func (s *Source) Identify(of *Shard) {
-	if _, ok := s.Store.(opener); !ok {
+	if s.objects.openAs == nil {
 		return
 	}
 	buf := append([]byte("shardtool-blocks-1\n"), of.Hash[:]...)

@@ -1,12 +1,11 @@
-// Command s3demo runs a program with an S3 server of its own: it starts the server on a temporary directory, gives the
-// program its address and keys in AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and BUCKET, and
-// stops the server afterwards. Without a program it prints these as lines for a shell and waits for an interrupt, or for the
-// end of its standard input where that is a pipe.
+// Command s3demo runs a program with an S3 server: it starts the server on a temporary directory,
+// gives the program its address and keys in AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
+// AWS_SECRET_ACCESS_KEY, AWS_REGION and BUCKET, and stops the server afterwards. Without a program
+// it prints these as lines for a shell and waits for an interrupt, or for the end of its standard
+// input if that is a pipe.
 //
-// With -first-byte, -total or -conn the address is that of a proxy in front of the server, which makes the network slow.
-// DIRECT_ENDPOINT_URL is the server's own then.
-//
-//	go run ./cmd/s3demo -C .. bash testdata/demo-s3.sh bin/shardtool
+// With -first-byte, -total or -conn the address is that of a proxy in front of the server, which
+// simulates a slow network. DIRECT_ENDPOINT_URL is then the address of the server.
 package main
 
 import (
@@ -41,7 +40,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the program's exit code; an error when there is none.
+// run returns the program's exit code, or an error if it did not run.
 func run(dir string, network proxy.Options, args []string) (code int, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -75,7 +74,7 @@ func run(dir string, network proxy.Options, args []string) (code int, err error)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// The program hears of an interrupt, and may clean up before it is killed.
+	// The program receives the interrupt and may clean up before it is killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	err = cmd.Run()
@@ -88,7 +87,7 @@ func run(dir string, network proxy.Options, args []string) (code int, err error)
 	return 0, err
 }
 
-// wait returns when the context ends, or when whoever holds the other end of the standard input is gone.
+// wait returns when the context ends, or when the other end of the standard input is closed.
 func wait(ctx context.Context) {
 	if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		gone := make(chan struct{})

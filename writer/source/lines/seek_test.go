@@ -209,7 +209,7 @@ func TestCompressedDamage(t *testing.T) {
 // far is a remote store.
 type far struct{ objstore.Store }
 
-func (far) Requests() int { return 4 }
+func (far) Traits() objstore.Traits { return objstore.Traits{Requests: 4} }
 
 // TestStoreFails: an error of the store is not an error of a row, and reading continues at the same
 // row when the store recovers.

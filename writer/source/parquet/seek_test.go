@@ -180,7 +180,7 @@ type slow struct {
 	turn   chan struct{}
 }
 
-func (s *slow) Requests() int { return 4 }
+func (s *slow) Traits() objstore.Traits { return objstore.Traits{Requests: 4} }
 
 func (s *slow) Open(ctx context.Context, name string) (objstore.Object, error) {
 	obj, err := s.Store.Open(ctx, name)

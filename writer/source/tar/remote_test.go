@@ -17,7 +17,7 @@ import (
 // far is a store whose requests take time, as far as sources can tell.
 type far struct{ objstore.Store }
 
-func (far) Requests() int { return 8 }
+func (far) Traits() objstore.Traits { return objstore.Traits{Requests: 8} }
 
 // upload puts archives where they are read by requests.
 func upload(t testing.TB, paths ...string) (st *mem.Store, names []string) {

@@ -211,7 +211,7 @@ func TestLarge(t *testing.T) {
 // far is a remote store.
 type far struct{ objstore.Store }
 
-func (far) Requests() int { return 4 }
+func (far) Traits() objstore.Traits { return objstore.Traits{Requests: 4} }
 
 func sample(t testing.TB) []source.Input {
 	st := mem.New()

@@ -31,8 +31,7 @@ func Files(inputs []source.Input) []File {
 	files := make([]File, len(inputs))
 	for i, in := range inputs {
 		in.Path = cmp.Or(in.Path, in.Name)
-		_, remote := in.Store.(objstore.Remote)
-		files[i] = File{Input: in, Remote: remote}
+		files[i] = File{Input: in, Remote: objstore.TraitsOf(in.Store).Remote()}
 	}
 	return files
 }

@@ -1,6 +1,6 @@
 //go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
 
-package cache
+package filelock
 
 import (
 	"errors"
@@ -11,12 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openNonblock keeps an open from waiting for the writer of a named pipe that someone put here.
-const openNonblock = syscall.O_NONBLOCK
+// OpenNonblock is a flag for os.OpenFile. It keeps the open of a named pipe from waiting for a
+// writer, and has no effect on regular files.
+const OpenNonblock = syscall.O_NONBLOCK
 
-// tryLock takes a lock on the open file, or turns the one it has into the other kind, unless another descriptor's is in
-// the way.
-func tryLock(file *os.File, exclusive bool) (held bool, err error) {
+// Try locks an open file, exclusively or shared, or converts the lock that the file has. It does not
+// wait: held is false while another descriptor holds a conflicting lock. On a file system without
+// locks the error wraps [errors.ErrUnsupported].
+func Try(file *os.File, exclusive bool) (held bool, err error) {
 	how := unix.LOCK_SH
 	if exclusive {
 		how = unix.LOCK_EX
@@ -30,10 +32,12 @@ func tryLock(file *os.File, exclusive bool) (held bool, err error) {
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOLCK):
 		err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
 	}
-	return false, fmt.Errorf("lock: %w", err)
+	return false, fmt.Errorf("flock: %w", err)
 }
 
-func unlock(file *os.File) error { return flock(file, unix.LOCK_UN) }
+// Unlock releases the lock. Call it before Close: a forked child holds a copy of the descriptor, and
+// with it the lock, until its exec.
+func Unlock(file *os.File) error { return flock(file, unix.LOCK_UN) }
 
 func flock(file *os.File, how int) error {
 	conn, err := file.SyscallConn()

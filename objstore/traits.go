@@ -1,0 +1,60 @@
+package objstore
+
+import (
+	"context"
+	"time"
+)
+
+// Traits describes what a [Store] offers beyond the methods of that interface. The zero value
+// describes a store whose reads cost no request and which has neither locks nor a cache. The traits
+// of a store never change. Functions in them may be called from many goroutines.
+type Traits struct {
+	// Requests is the number of requests that the store keeps in flight; further ones wait inside
+	// the store. It is 0 where reads cost no request. See Remote.
+	Requests int
+	// MostRequests is the largest number of requests that Reserve can allow.
+	MostRequests int
+	// Reserve allows n more requests in flight until release is called. The reservations of all
+	// users add up, but never exceed MostRequests. Reserve does not wait. It is nil where the number
+	// of requests is fixed.
+	Reserve func(n int) (release func())
+
+	// OpenAs is Open for an object whose content is identified by identity, such as its SHA-256 in
+	// hex. Objects with equal identities share cached ranges, whatever their names and ETags. An
+	// object whose ranges are all cached costs the source no request, so OpenAs does not notice that
+	// it was deleted. The source is contacted when a range is missing or Info is called. An empty
+	// identity means Open. OpenAs is nil where the store has no cache.
+	//
+	// The identity is not verified. Objects opened from a store with OpenAs have a method
+	// Forget(ctx, off, n), which drops the cached range of exactly that offset and length. A caller
+	// that finds the bytes damaged calls it and reads again.
+	OpenAs func(ctx context.Context, name, identity string) (Object, error)
+
+	// Share locks the store for adding objects, together with other holders of the shared lock. It
+	// waits while another process holds the lock exclusively. who describes the holder in the errors
+	// of processes that it blocks. Locks are advisory, readers never take them, and a lock ends with
+	// the process that holds it. Share is nil where the store has no locks.
+	Share func(ctx context.Context, who string) (release func(), err error)
+	// Exclude locks the store for one process, which may then delete objects that nothing refers to.
+	// It does not wait: if the lock is held, the error wraps ErrBusy and names the holders. If the
+	// store does not exist yet, the error wraps fs.ErrNotExist. It is nil where Share is nil.
+	Exclude func(ctx context.Context, who string) (release func(), err error)
+
+	// Sweep removes the temporary files of uploads whose process died, if they were last written
+	// more than olderThan ago, and returns their number. It is nil where uploads leave no such files.
+	Sweep func(ctx context.Context, olderThan time.Duration) (removed int, err error)
+}
+
+// TraitsOf returns the traits of a store. A store declares them with a method Traits() Traits; a
+// store without that method has the zero Traits. A store that wraps another must declare the traits
+// that it preserves.
+func TraitsOf(s Store) Traits {
+	if s, ok := s.(interface{ Traits() Traits }); ok {
+		return s.Traits()
+	}
+	return Traits{}
+}
+
+// Remote reports whether each read of the store costs a request. Callers then make reads larger and
+// keep several in flight.
+func (t Traits) Remote() bool { return t.Requests > 0 }
