@@ -100,9 +100,9 @@ def all_checks(v):
     for c in v["source_key"]:
         yield f"key of {c['name']}", int(c["key"]), source_key(int(c["seed"]), c["name"])
     for c in v["tree"]:
-        tree = split_tree(c["weights"])
+        tree, size = split_tree(c["weights"]), len(c["weights"])
 
-        def counts(q, size=len(c["weights"]), tree=tree):
+        def counts(q, size=size, tree=tree):
             given = [0] * size
             for s, n in tree_counts(tree, q):
                 given[s] = n

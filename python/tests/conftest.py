@@ -13,10 +13,13 @@ import shutil
 import signal
 import subprocess
 import tarfile
+import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import pytest
+
+from shardtool._moved import grouped
 
 # A job in the background of a shell begins with SIGINT ignored, and processes that it starts inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -108,6 +111,13 @@ def holes(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shard.chmod(0o644)
         shard.write_bytes(data)
     return out
+
+
+def in_groups(**options: Any) -> Dict[str, Any]:
+    """Options as a Loader takes them: members of a group in their group."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return grouped(options)
 
 
 def children(of: object = "self") -> List[int]:

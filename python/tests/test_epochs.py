@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, List
 
 import pytest
-from conftest import SAMPLES
+from conftest import SAMPLES, in_groups
 
 import shardtool
 from shardtool import CheckpointError, ConfigError, Loader
 
 
 def make(small: Path, **options: Any) -> Loader:
-    return Loader(small, 100, **{"shuffle": True, "seed": 1, "tail": "short", "fields": [], **options})
+    return Loader(small, 100, **in_groups(**{"shuffle": True, "seed": 1, "tail": "short", "fields": [], **options}))
 
 
 def epoch_of(small: Path, epoch: int) -> List[List[int]]:
@@ -91,7 +91,7 @@ def test_set_epoch(small: Path) -> None:
 def test_resume_at_every_step(small: Path, tail: str) -> None:
     """From the state after each batch, and before the first, on: the rest of the uninterrupted run, epoch by epoch."""
     options = {"tail": tail, "global_batch": 160, "seed": 5, "shuffle": True, "fields": []}
-    with Loader(small, epochs=2, **options) as loader:
+    with Loader(small, **in_groups(epochs=2, **options)) as loader:
         states, batches, bounds = [loader.state_dict()], [], []
         for _ in range(2):
             for batch in loader:
@@ -99,7 +99,7 @@ def test_resume_at_every_step(small: Path, tail: str) -> None:
                 states.append(loader.state_dict())
             bounds.append(len(batches))
     for i, state in enumerate(states):
-        with Loader(small, epochs=2, **options) as loader:
+        with Loader(small, **in_groups(epochs=2, **options)) as loader:
             loader.load_state_dict(json.loads(json.dumps(state)))
             got = []
             for bound in bounds:
@@ -210,28 +210,28 @@ def test_config_refused(small: Path) -> None:
         ({"batch_size": 5, "global_batch": 5}, "one of them"),
         ({"rank": 1}, "both or neither"),
         ({"rank": 3, "world_size": 3}, "ranks are from 0"),
-        ({"out": "jax"}, "torch, numpy or bytes"),
+        ({"out": "jax"}, "'torch' or 'numpy' or 'bytes'"),
         ({"fields": "txt"}, "list of names"),
         ({"fields": {"txt": "magic"}}, "write one of"),
         ({"fields": {"txt": ("int3", (1,))}}, "dtype"),
         ({"fields": {"txt": 5}}, "write a word"),
         ({"memory": "much"}, "64MiB"),
-        ({"on_error": "ignore"}, "fail or skip"),
+        ({"on_error": "ignore"}, "'fail' or 'skip'"),
         ({"max_skipped": 1.5}, "share"),
-        ({"epochs": 0}, "at least one"),
+        ({"epochs": 0}, "the least is 1"),
+        ({"tail": "long"}, "'short' or 'wrap'"),
     ]:
         with pytest.raises(ConfigError, match=want):
-            Loader(small, **{"batch_size": None if "batch_size" not in options else 5, **options})
+            Loader(small, **in_groups(**{"batch_size": None if "batch_size" not in options else 5, **options}))
     for options, want in [
         ({}, "give batch_size"),
         ({"batch_size": 5, "fields": ["jpg"]}, 'no field "jpg"'),
         ({"batch_size": 5, "fields": ["extra"]}, "334 of 1000"),
         ({"batch_size": 5000, "tail": "drop"}, "delivers nothing"),
-        ({"batch_size": 5, "tail": "long"}, "tail"),
         ({"batch_size": 5, "memory": 5}, "memory"),
         ({"batch_size": 5, "prefetch": 1000}, "prefetch"),
     ]:
-        with Loader(small, **options) as loader, pytest.raises(ConfigError, match=want):
+        with Loader(small, **in_groups(**options)) as loader, pytest.raises(ConfigError, match=want):
             iter(loader)
     with Loader(small / "none", 5) as loader, pytest.raises(shardtool.NotFoundError, match="no data set"):
         iter(loader)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from conftest import ROOT, SAMPLES, cat
+from conftest import ROOT, SAMPLES, cat, in_groups
 
 import shardtool
 from shardtool import Loader
@@ -56,7 +56,9 @@ def test_same_as_cat(small: Path, order: Dict[str, Any], world: int) -> None:
             else:
                 want[-1].append((line["number"], line.get("key"), line["epoch"], line["position"]))
         got = []
-        with Loader(small, global_batch=96, rank=rank, world_size=world, epochs=2, fields=["txt"], copy=rank % 2 == 0, **order) as loader:
+        with Loader(
+            small, **in_groups(global_batch=96, rank=rank, world_size=world, epochs=2, fields=["txt"], copy=rank % 2 == 0, **order)
+        ) as loader:
             for e in range(2):
                 assert loader.epoch == order.get("epoch", 0) + e
                 length = len(loader)
@@ -135,8 +137,8 @@ def test_elastic(small: Path) -> None:
 RANK = """
 import json, sys, shardtool
 url, rank, world, batch, state = sys.argv[1:]
-order = {"shuffle": True, "seed": 4, "tail": "wrap", "epochs": 2}
-loader = shardtool.Loader(url, int(batch), rank=int(rank), world_size=int(world), fields=["bin"], copy=False, **order)
+order = {"shuffle": True, "seed": 4, "tail": "wrap", "epochs": 2, "tuning": shardtool.Tuning(copy=False)}
+loader = shardtool.Loader(url, int(batch), rank=int(rank), world_size=int(world), fields=["bin"], **order)
 if state != "null":
     loader.load_state_dict(json.loads(state))
 while loader.epoch < 2:
@@ -218,7 +220,10 @@ def test_little_mixing(small: Path, caplog: pytest.LogCaptureFixture) -> None:
 
     def said(**order: Any) -> str:
         caplog.clear()
-        with caplog.at_level(logging.WARNING, "shardtool"), Loader(small, global_batch=96, epochs=1, shuffle=True, **order) as loader:
+        with (
+            caplog.at_level(logging.WARNING, "shardtool"),
+            Loader(small, **in_groups(global_batch=96, epochs=1, shuffle=True, **order)) as loader,
+        ):
             next(iter(loader))
             return "\n".join(r.getMessage() for r in caplog.records if "at a time" in r.getMessage())
 

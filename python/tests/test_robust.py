@@ -60,7 +60,7 @@ def test_nothing_starts_early(small: Path) -> None:
 
 def test_child_killed(small: Path) -> None:
     """The error comes, and then the same loader goes on with a new child, behind the last batch."""
-    loader = Loader(small, 10, fields=[], prefetch=0)
+    loader = Loader(small, 10, fields=[], tuning=shardtool.Tuning(prefetch=0))
     numbers: List[int] = []
     for _ in range(5):
         with pytest.raises(ServerDiedError, match="signal 9") as info:
@@ -83,7 +83,7 @@ def test_child_killed(small: Path) -> None:
 
 PARENT = """
 import sys, time, shardtool
-loader = shardtool.Loader(sys.argv[1], 10, copy=False)
+loader = shardtool.Loader(sys.argv[1], 10, tuning=shardtool.Tuning(copy=False))
 it = iter(loader)
 held = next(it)["txt"]
 print("ready", flush=True)
@@ -128,7 +128,7 @@ def test_parent_killed(small: Path, how: str) -> None:
 
 def test_signals_are_the_parents(small: Path) -> None:
     """The child goes on through signals that launchers send to all processes of a job."""
-    with Loader(small, 10, fields=[], prefetch=0) as loader:
+    with Loader(small, 10, fields=[], tuning=shardtool.Tuning(prefetch=0)) as loader:
         it = iter(loader)
         next(it)
         assert loader._session.client is not None
@@ -165,16 +165,15 @@ def test_exception_in_the_loop(small: Path) -> None:
 
 @pytest.mark.parametrize("held", ["", "held = [b['txt'] for b, _ in zip(loader, range(3))]", "it = iter(loader); next(it); del loader"])
 def test_global_at_exit(small: Path, held: str) -> None:
-    process = script(
-        f"import sys, shardtool\nloader = shardtool.Loader(sys.argv[1], 10, copy=False)\nnext(iter(loader))\n{held}\nprint('end')", small
-    )
+    make = "import sys, shardtool\nloader = shardtool.Loader(sys.argv[1], 10, tuning=shardtool.Tuning(copy=False))"
+    process = script(f"{make}\nnext(iter(loader))\n{held}\nprint('end')", small)
     out, err = process.communicate(timeout=60)
     assert (out, err, process.returncode) == ("end\n", "", 0)
 
 
 FORKED = """
 import os, sys, json, shardtool
-loader = shardtool.Loader(sys.argv[1], 10, fields=["txt"], copy=False)
+loader = shardtool.Loader(sys.argv[1], 10, fields=["txt"], tuning=shardtool.Tuning(copy=False))
 it = iter(loader)
 first = next(it)
 def child(name, body):
@@ -309,7 +308,7 @@ def test_two_readers(small: Path) -> None:
 
 def test_held(small: Path) -> None:
     """Views that are kept fill the ring to its bound; then that is an error, and the loop can go on once they are let go of."""
-    with Loader(small, 10, fields=["txt", "tokens"], copy=False, ring_memory="64KiB", prefetch=3) as loader:
+    with Loader(small, 10, fields=["txt", "tokens"], tuning=shardtool.Tuning(copy=False, ring_memory="64KiB", prefetch=3)) as loader:
         it = iter(loader)
         held: List[Any] = []
         numbers: List[int] = []
@@ -348,7 +347,7 @@ def test_not_asked_for_what_is_there(small: Path, monkeypatch: pytest.MonkeyPatc
     sent = []
     send = Client.send
     monkeypatch.setattr(Client, "send", lambda self, data: (sent.append(data), send(self, data))[1])
-    with Loader(small, 10, fields=["txt"], shuffle=True, seed=1, tail="short", prefetch=prefetch) as loader:
+    with Loader(small, 10, fields=["txt"], shuffle=True, seed=1, tail="short", tuning=shardtool.Tuning(prefetch=prefetch)) as loader:
         numbers: List[int] = []
         it = iter(loader)
         client = loader._session.client
@@ -367,7 +366,7 @@ def test_not_asked_for_what_is_there(small: Path, monkeypatch: pytest.MonkeyPatc
 def test_shared_memory_is_not_dev_shm(small: Path) -> None:
     """Segments are no files of /dev/shm, so its size, 64 MB in containers, does not matter."""
     before = set(os.listdir("/dev/shm"))
-    with Loader(small, 200, copy=False) as loader:
+    with Loader(small, 200, tuning=shardtool.Tuning(copy=False)) as loader:
         held = list(loader)
         assert set(os.listdir("/dev/shm")) <= before
         maps = Path("/proc/self/maps").read_text()
@@ -377,7 +376,7 @@ def test_shared_memory_is_not_dev_shm(small: Path) -> None:
 
 HOLDER = """
 import sys, os, shardtool
-loader = shardtool.Loader(sys.argv[1], 1000, copy=False)
+loader = shardtool.Loader(sys.argv[1], 1000, tuning=shardtool.Tuning(copy=False))
 held = []
 while sum(len(memoryview(b.data(f))) for b in held for f in b) < 70 << 20:
     held += loader
@@ -414,7 +413,7 @@ def test_no_leak(small: Path) -> None:
         )
 
     def cycle(i: int) -> None:
-        loader = Loader(small, 10, fields=["txt"], copy=i % 2 == 0)
+        loader = Loader(small, 10, fields=["txt"], tuning=shardtool.Tuning(copy=i % 2 == 0))
         it = iter(loader)
         kept = [next(it)["txt"] for _ in range(i % 4)]
         if i % 3:
@@ -438,7 +437,7 @@ def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyt
         begin = time.monotonic()
         assert next(it).size == 10
         assert time.monotonic() - begin > 4.5  # longer than a silent child is given
-    with Loader(small, 10, fields=["txt"], prefetch=0) as loader:
+    with Loader(small, 10, fields=["txt"], tuning=shardtool.Tuning(prefetch=0)) as loader:
         it = iter(loader)
         next(it)
         assert loader._session.client is not None
@@ -452,7 +451,7 @@ def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyt
 
 def test_batches_travel(small: Path) -> None:
     """A pickled batch has its bytes and no others, and its state."""
-    with Loader(small, 10, fields={"txt": "txt", "tokens": ("int32", (16,))}, out="numpy", copy=False) as loader:
+    with Loader(small, 10, fields={"txt": "txt", "tokens": ("int32", (16,))}, out="numpy", tuning=shardtool.Tuning(copy=False)) as loader:
         batch = next(iter(loader))
         text = pickle.dumps(batch)
         again = pickle.loads(text)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
+from conftest import in_groups
 from skips_help import OPTIONS, go_through
 
 from shardtool import CheckpointError, ConfigError, Loader, merge_states
@@ -18,7 +19,7 @@ def states_of(url: Path, size: int, **options: Any) -> List[List[Dict[str, Any]]
     """The states of ranks that do not know of each other, by rank and step."""
     out = []
     for rank in range(size):
-        with Loader(url, **OPTIONS, rank=rank, world_size=size, **options) as loader:
+        with Loader(url, **in_groups(**OPTIONS, rank=rank, world_size=size, **options)) as loader:
             states, problem = go_through(loader)
         assert problem == ""
         out.append(states)
@@ -42,18 +43,18 @@ def test_merge(holes: Path) -> None:
     assert merge_states([one[-1]]) == one[-1]
     assert skipped(one[-1]) > skipped(ranks[0][-1])
     step = 9
-    with Loader(holes, **{**OPTIONS, "rank": 0, "world_size": 2, "skip_group": False}) as loader:
+    with Loader(holes, **in_groups(**{**OPTIONS, "rank": 0, "world_size": 2, "skip_group": False})) as loader:
         loader.load_state_dict([states[step] for states in ranks])
         assert loader.state_dict() == one[step]
         rest, _ = go_through(loader)
-    with Loader(holes, **{**OPTIONS, "rank": 1, "world_size": 2, "skip_group": False}) as loader:
+    with Loader(holes, **in_groups(**{**OPTIONS, "rank": 1, "world_size": 2, "skip_group": False})) as loader:
         loader.load_state_dict(one[step])
         other, _ = go_through(loader)
     assert merge_states([rest[-1], other[-1]]) == one[-1]
 
 
 def test_merge_before_the_first_batch(holes: Path) -> None:
-    fresh = Loader(holes, **OPTIONS).state_dict()
+    fresh = Loader(holes, **in_groups(**OPTIONS)).state_dict()
     assert merge_states([fresh, fresh]) == fresh
     later = states_of(holes, 1)[0][0]
     with pytest.raises(CheckpointError, match="the first batch is to come in one and delivered in the other"):
@@ -71,7 +72,7 @@ def test_merge_refuses(holes: Path) -> None:
         merge_states([a, b])
     with pytest.raises(CheckpointError, match="begin is None in one and 3"):
         merge_states([a, {**c, "begin": 3}])
-    with Loader(holes, **{**OPTIONS, "seed": 6}) as loader:
+    with Loader(holes, **in_groups(**{**OPTIONS, "seed": 6})) as loader:
         other = go_through(loader)[0][step]
     with pytest.raises(CheckpointError, match="seed is 5 in one and 6"):
         merge_states([a, other])
@@ -96,20 +97,23 @@ def test_alone(holes: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A rank that cannot reach the others says so, once for each start; one that need not, or was told, does not."""
     with caplog.at_level(logging.WARNING, "shardtool"):
         for options in ({"world_size": 1, "rank": 0}, {"world_size": 2, "rank": 0, "skip_group": False}):
-            with Loader(holes, **{**OPTIONS, **options}) as loader:
+            with Loader(holes, **in_groups(**{**OPTIONS, **options})) as loader:
                 next(iter(loader))
         assert caplog.messages == []
-        with Loader(holes, **OPTIONS, rank=1, world_size=2) as loader:
+        with Loader(holes, **in_groups(**OPTIONS, rank=1, world_size=2)) as loader:
             next(iter(loader))
     (said,) = caplog.messages
     assert "rank 1 of 2 counts the samples that it skips alone, as torch.distributed is not initialised" in said
-    with Loader(holes, **OPTIONS, rank=1, world_size=2, skip_group=True) as loader, pytest.raises(ConfigError, match="not initialised"):
+    with (
+        Loader(holes, **in_groups(**OPTIONS, rank=1, world_size=2, skip_group=True)) as loader,
+        pytest.raises(ConfigError, match="not initialised"),
+    ):
         next(iter(loader))
 
 
 def test_list_too_long(small: Path) -> None:
     """A list that no child can be started with is refused by its size."""
-    with Loader(small, **OPTIONS) as loader:
+    with Loader(small, **in_groups(**OPTIONS)) as loader:
         line = '{"shard":"x","block":%d,"first":0,"samples":0,"reason":"' + "r" * 1000 + '"}'
         loader.load_state_dict({**loader.state_dict(), "ledger": "".join(line % i + "\n" for i in range(4000))})
         with pytest.raises(CheckpointError, match="list of skipped blocks has"):

@@ -11,6 +11,7 @@ from typing import Dict, List
 import pytest
 from conftest import SAMPLES, children
 
+import shardtool
 from shardtool import Loader
 
 
@@ -25,7 +26,7 @@ def usage(pid: int) -> Dict[str, int]:
 def test_hundred_epochs(small: Path, copy: bool) -> None:
     """Epoch after epoch of one loader, some of them left early: every sample comes once in each that is not, and nothing piles up."""
     seen: List[Dict[str, int]] = []
-    with Loader(small, 64, shuffle=True, seed=3, tail="short", fields=["txt", "x.npy"], copy=copy) as loader:
+    with Loader(small, 64, shuffle=True, seed=3, tail="short", fields=["txt", "x.npy"], tuning=shardtool.Tuning(copy=copy)) as loader:
         for epoch in range(110):
             numbers: List[int] = []
             for batch in loader:

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 import torch
 import torch.utils.data
-from conftest import SAMPLES, children, payload
+from conftest import SAMPLES, children, in_groups, payload
 from torch.utils.data import DataLoader
 from torch_help import BOOK, expected, failing, make, numbers
 
@@ -70,7 +70,7 @@ def test_the_same_batches(small: Path, method: str, workers: int, persistent: bo
 def test_resumed_from_each_batch(small: Path, workers: int, tail: str) -> None:
     """A batch's own state resumes behind that batch, however far the workers had read, also over the border of an epoch."""
     options = {"tail": tail, "global_batch": 160, "seed": 5, "batch_size": None}
-    with Loader(small, shuffle=True, fields=["txt"], **options) as loader:  # type: ignore[arg-type]
+    with Loader(small, **in_groups(shuffle=True, fields=["txt"], **options)) as loader:  # type: ignore[arg-type]
         want = [b.numbers for _ in range(2) for b in loader]
     dataset = make(small, **options)
     dl = loop(dataset, num_workers=workers)
@@ -307,7 +307,7 @@ def test_ranks_of_torch_distributed(small: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
-    with Loader(small, shuffle=True, seed=3, fields=["txt"], global_batch=90, tail="short") as loader:
+    with Loader(small, shuffle=True, seed=3, fields=["txt"], order=shardtool.Order(global_batch=90), tail="short") as loader:
         want = [b.numbers for b in loader]
     dataset = make(small, batch_size=None, global_batch=90)
     assert len(want[0]) == 30
@@ -318,7 +318,7 @@ def test_ranks_of_torch_distributed(small: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("rank", [0, 2])
 def test_ranks(small: Path, rank: int) -> None:
     options = {"batch_size": None, "global_batch": 90, "rank": rank, "world_size": 3}
-    with Loader(small, shuffle=True, seed=3, fields=["txt"], tail="short", **options) as loader:  # type: ignore[arg-type]
+    with Loader(small, **in_groups(shuffle=True, seed=3, fields=["txt"], tail="short", **options)) as loader:  # type: ignore[arg-type]
         want = [b.numbers for b in loader]
     assert seen(loop(make(small, **options), num_workers=2)) == want
 

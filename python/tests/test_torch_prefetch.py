@@ -11,7 +11,7 @@ from typing import Any, List
 
 import pytest
 import torch
-from conftest import ROOT, SAMPLES, payload
+from conftest import ROOT, SAMPLES, in_groups, payload
 from torch.utils.data import DataLoader
 from torch_help import BOOK, expected, failing, make, numbers
 
@@ -24,7 +24,9 @@ def over(kind: str, url: Path, **options: Any) -> Prefetcher:
     """A prefetcher over each of what it is for."""
     if kind == "loader":
         return Prefetcher(
-            Loader(url, **{"batch_size": 100, "fields": ["txt"], "map": numbers, "copy": False, **BOOK, **options}), "cpu", ahead=3
+            Loader(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], "map": numbers, "copy": False, **BOOK, **options})),
+            "cpu",
+            ahead=3,
         )
     workers = int(kind[0])
     return Prefetcher(DataLoader(make(url, **options), batch_size=None, num_workers=workers, persistent_workers=kind.endswith("p")), "cpu")
@@ -94,7 +96,7 @@ def test_error(small: Path, kind: str) -> None:
 def test_batches_of_a_loader(small: Path) -> None:
     """Dicts of tensors, also where their memory is shared with the reader."""
     fields = {"tokens": ("uint8", (64,)), "cls": "int", "ragged.npy": "npy", "bin": "bytes"}
-    with Prefetcher(Loader(small, 10, fields=fields, copy=False, ring_memory="8MiB"), "cpu", ahead=4) as batches:
+    with Prefetcher(Loader(small, 10, fields=fields, tuning=shardtool.Tuning(copy=False, ring_memory="8MiB")), "cpu", ahead=4) as batches:
         i = 0
         for batch in batches:
             assert isinstance(batch, NamedBatch)
@@ -180,9 +182,9 @@ def test_states_of_all_ranks(holes: Path) -> None:
     options = {"global_batch": 60, "shuffle": True, "seed": 5, "tail": "short", "fields": [], "on_error": "skip", "max_skipped": 0.5}
     states = []
     for rank in range(2):
-        with Loader(holes, rank=rank, world_size=2, skip_group=False, **options) as loader:
+        with Loader(holes, **in_groups(rank=rank, world_size=2, skip_group=False, **options)) as loader:
             states.append([loader.state_dict() for _ in loader][-2])
-    for taker in (Prefetcher(Loader(holes, **options), "cpu"), shardtool.Dataset(holes, **options)):
+    for taker in (Prefetcher(Loader(holes, **in_groups(**options)), "cpu"), shardtool.Dataset(holes, **in_groups(**options))):
         taker.load_state_dict(states)
         assert taker.state_dict() == shardtool.merge_states(states) not in states
         taker.close()

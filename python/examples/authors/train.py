@@ -95,7 +95,9 @@ def main() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     run = Run(args.run, rank, world)
     # The global batch is given, not that of a rank: so it stays the same on any number of ranks.
-    with shardtool.Loader(args.data, global_batch=64, shuffle=True, seed=7, fields={"txt": "txt", "cls": "int"}) as loader:
+    with shardtool.Loader(
+        args.data, order=shardtool.Order(global_batch=64), shuffle=True, seed=7, fields={"txt": "txt", "cls": "int"}
+    ) as loader:
         parts = {"model": net, "optimizer": optimizer, "loader": loader}
         run.load(**parts)
         while run.step < args.steps:

@@ -33,6 +33,7 @@ from .errors import (
     VersionError,
 )
 from .loader import Loader
+from .options import Faults, Order, Tuning
 from .samples import Sample, Samples, open
 from .stats import Stalls, Stats
 
@@ -48,10 +49,12 @@ __all__ = [
     "CorruptError",
     "DataError",
     "DecodeError",
+    "Faults",
     "HeldError",
     "KeyNotFoundError",
     "Loader",
     "NotFoundError",
+    "Order",
     "Sample",
     "Samples",
     "ServerDiedError",
@@ -59,6 +62,7 @@ __all__ = [
     "SkippedError",
     "Stalls",
     "Stats",
+    "Tuning",
     "VersionError",
     "merge_states",
     "open",

@@ -24,6 +24,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+from collections.abc import Iterable as IterableABC
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _dtypes
@@ -174,7 +175,7 @@ def parse(fields: "Union[Iterable[str], Mapping[str, Spec], None]") -> "Optional
     """The fields that a user asks for; None: all of them, as bytes."""
     if fields is None:
         return None
-    if isinstance(fields, str):
+    if isinstance(fields, str) or not isinstance(fields, IterableABC):
         raise ConfigError(f"fields={fields!r}: give a list of names, or a dict of names and what they are decoded to")
     if isinstance(fields, Mapping):
         return [Field(str(name), spec) for name, spec in fields.items()]

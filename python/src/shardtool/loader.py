@@ -7,164 +7,138 @@ import json
 import os
 import time
 import warnings
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, Literal, Mapping, Optional, Tuple, Union
 
 from . import _config, _group, _states, _trainer
 from ._client import Client, logger
-from ._config import Size
+from ._config import Output
+from ._moved import accepts_moved
 from ._run import Run
 from ._session import Session
 from .batch import Batch
 from .errors import ClosedError, ConfigError, HeldError
 from .fields import Field, Spec, parse
+from .options import Faults, Order, Tuning
 from .stats import Meter, Stats
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # which type checkers have built in
 
-class Loader:
+    T = TypeVar("T", default=Batch)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class Loader(Generic[T]):
     """Batches of a data set, shuffled, split over ranks, resumable at the exact sample.
 
     ::
 
-        with shardtool.Loader("s3://bucket/train", batch_size=64, shuffle=True, seed=7, fields={"jpg": "bytes", "cls": "int"}) as loader:
+        fields = {"jpg": "bytes", "cls": "int"}
+        with shardtool.Loader("s3://bucket/train", 64, shuffle=True, seed=7, fields=fields) as loader:
             for epoch in range(loader.epoch, 90):
                 for batch in loader:
                     train(batch["jpg"], batch["cls"])
                     saved = loader.state_dict()
 
-    Making a loader starts nothing: it can be pickled, and copied to processes however they are started. The first iteration, or
-    ``len()``, starts a child process, which reads, checks and decodes ahead; it ends with ``close()``, the loader, or this process.
+    The first iteration, or ``len()``, starts a child process, which reads, checks and decodes
+    ahead. It ends with ``close()``, with the loader, or with this process. A loader that has not
+    started can be pickled and used in another process.
 
-    **Epochs.** One iteration is one epoch: all batches that begin in it. The next iteration is the next epoch. An iteration that was left
-    before its end is over: the next one is the epoch after it, from its beginning. To go on in the middle instead, say so:
-    ``loader.load_state_dict(loader.state_dict())``. After an error of the loader itself, HeldError included, or of ``map``, the next
-    iteration goes on after the last batch that was delivered.
+    **Epochs.** One iteration is one epoch: all batches that begin in it. The next iteration is the
+    next epoch, also when the loop was left by ``break``. To continue in the middle instead, call
+    ``loader.load_state_dict(loader.state_dict())``. After an error, the next iteration continues
+    after the last batch delivered.
 
-    **Order.** It depends on the data set, the seed and the sizes of the batches alone: batches and keys are those of
-    ``shardtool cat --json`` with the same flags. All ranks get the same number of batches.
+    **Order.** It depends only on the data set, the seed, the options in ``order`` and the global
+    batch. All ranks get the same number of batches.
 
     Args:
-        url: Where the data set is, as on the command line: ``out/``, ``s3://bucket/prefix``, ``https://host/prefix``;
-            ``@0123456789abcdef`` behind it picks a generation.
-        batch_size: Samples of a batch on this rank. The global batch is ``batch_size * world_size``.
-        global_batch: In place of ``batch_size``: samples of a batch over all ranks. With a checkpoint both may be left out.
-        fields: What to deliver, and as what: see ``shardtool.fields``. None: all fields of the data set, as bytes, None where a sample
-            lacks one.
-        shuffle, seed, epoch, tail, shuffle_memory, whole_shards, lanes, run_blocks, delay, head, affinity: The order, as the flags of
-            ``shardtool cat``. What is left out has the default of the Go reader, or is what the checkpoint says; what is given
-            must agree with it. Without ``tail`` the last batch of an epoch is "short" where ``epochs`` is a number, and "wrap" where it
-            is None: filled from the next epoch.
-        epochs: How many epochs there are, from ``epoch`` on; None: no end. With a number nothing is read ahead behind the last.
-        rank, world_size: Data-parallel rank and their number. Left out: those of torch.distributed if it is initialised when the child is
-            started, else the environment (torchrun, Open MPI, Slurm), else 0 and 1.
-        out: What arrays are: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
-        copy: True: batches are copied out of the memory that is shared with the child; keep them as long as you like. False: they are
-            views into it, which stay valid as long as something refers to them; what is still referred to counts against ``ring_memory``.
-        map: A function that is called with each batch; the iteration yields what it returns.
-        on_error: A damaged block, confirmed by a second read: "fail", or "skip" its samples.
-        max_skipped: With "skip", the most samples to skip, over all epochs and ranks, a whole number or, as a float, a share;
-            default 0.001.
-        skip_group: With "skip", the ranks that count together what they skip: they have the same state after each step, and exceed
-            ``max_skipped`` at the same step. None: all ranks of torch.distributed, if it is initialised and has this loader's rank
-            and world size; else each rank counts alone, with a warning. A process group between CPUs (gloo): its ranks. False: each
-            rank alone. Counting together costs an all_reduce of 64 bytes a batch, and all ranks have to iterate alike.
-        memory: Bytes of blocks that the child holds ahead; default: sized by the order.
-        ring_memory: Bound on the memory that batches travel in, in bytes; default 1 GiB. Only what is used is taken.
-        prefetch: Batches that are made ready ahead.
-        requests: Requests to a remote store in flight; None: 64 at first, then what store and step need.
-        depth: Batches that the reader plans ahead of those that are made ready, if ``memory`` allows; None: what store and step need.
-        autotune: False: ``requests`` and ``depth`` that are None stay at 64 and at what the memory allows. Batches and order do not depend
-            on any of the three.
-        workers: Threads that decode; default: the CPUs this process may use, divided by the ranks on this host.
-        cache, cache_size: A folder on local disk that keeps what is read, for later epochs and other ranks, and its bound in bytes.
-        metrics: Serve metrics for Prometheus at this address, ":9400" or "0.0.0.0:9400" for other hosts; default: what the environment
-            variable SHARDTOOL_METRICS says. Each loader that iterates takes the first free port from that one on, of 64, and any with
-            port 0; ``metrics_url`` tells which. "": none.
-        stats_every: Seconds after which a line of ``stats`` goes to the log "shardtool", at level INFO; 0: never.
+        url: The address of the data set: ``out/``, ``s3://bucket/prefix`` or
+            ``https://host/prefix``. ``@0123456789abcdef`` at its end selects a generation.
+        batch_size: Samples of a batch on this rank. ``order=Order(global_batch=...)`` sets those
+            over all ranks instead. With a checkpoint, both may be left out.
+        fields: The fields to deliver and their types: see ``shardtool.fields``. None: all fields,
+            as bytes, None where a sample lacks one.
+        shuffle: False delivers the samples in storage order. None: as the checkpoint, else False.
+        seed: Seed of the order, from 0 to 2^64 - 1. None: as the checkpoint, else 0.
+        epochs: Number of epochs, from the first on; None: no end. With a number, nothing after the
+            last epoch is read.
+        rank, world_size: Data-parallel rank and number of ranks. None: those of torch.distributed
+            if it is initialised when the child starts, else those of the environment (torchrun,
+            Open MPI, Slurm), else 0 and 1.
+        tail: The last batch of an epoch. "short": smaller. "wrap": filled from the next epoch.
+            "drop": left out. "pad": filled with repeated samples. None: as the checkpoint, else
+            "short" if ``epochs`` is a number and "wrap" if it is None.
+        out: The type of arrays: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
+        map: A function that is called with each batch. The iteration yields its result.
+        cache: A folder on a local disk that keeps what is read, for later epochs and other ranks
+            of the host.
+        order: Details of the order: see ``shardtool.Order``.
+        tuning: Memory, parallelism, reports: see ``shardtool.Tuning``.
+        faults: What happens when data is damaged: see ``shardtool.Faults``.
 
-    Sizes may be written "64MiB". Errors are those of ``shardtool.errors``. A loader is for one thread at a time; batches are for any.
+    Errors are those of ``shardtool.errors``. A loader is for one thread at a time; batches may be
+    used by any thread.
     """
 
-    _whole = False  # copies are one piece, for whoever passes them on
+    _whole = False  # whether copied batches are one buffer, for the relay that sends them
 
+    @accepts_moved
     def __init__(
         self,
-        url: "Union[str, os.PathLike[str]]",
+        url: Union[str, os.PathLike[str]],
         batch_size: Optional[int] = None,
         *,
-        global_batch: Optional[int] = None,
-        fields: "Union[Iterable[str], Mapping[str, Spec], None]" = None,
+        fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
         shuffle: Optional[bool] = None,
         seed: Optional[int] = None,
-        epoch: int = 0,
         epochs: Optional[int] = None,
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
-        tail: Optional[str] = None,
-        shuffle_memory: Optional[Size] = None,
-        whole_shards: Optional[bool] = None,
-        lanes: Optional[int] = None,
-        run_blocks: Optional[int] = None,
-        delay: Optional[int] = None,
-        head: Optional[int] = None,
-        affinity: Optional[str] = None,
-        out: str = "torch",
-        copy: bool = True,
-        map: Optional[Callable[[Batch], Any]] = None,
-        on_error: str = "fail",
-        max_skipped: "Union[int, float, None]" = None,
-        skip_group: Any = None,
-        memory: Optional[Size] = None,
-        ring_memory: Optional[Size] = None,
-        prefetch: int = 4,
-        requests: Optional[int] = None,
-        depth: Optional[int] = None,
-        autotune: bool = True,
-        workers: Optional[int] = None,
-        cache: "Union[str, os.PathLike[str], None]" = None,
-        cache_size: Optional[Size] = None,
-        metrics: Optional[str] = None,
-        stats_every: float = 0.0,
+        tail: Optional[Literal["short", "wrap", "drop", "pad"]] = None,
+        out: Output = "torch",
+        map: Optional[Callable[[Batch], T]] = None,
+        cache: Union[str, os.PathLike[str], None] = None,
+        order: Order = Order(),
+        tuning: Tuning = Tuning(),
+        faults: Faults = Faults(),
     ) -> None:
-        if batch_size is not None and global_batch is not None:
+        given = _config.typed(Loader.__init__, {
+            "url": url, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "epochs": epochs, "rank": rank,
+            "world_size": world_size, "tail": tail, "out": out, "map": map, "cache": cache, "order": order, "tuning": tuning,
+            "faults": faults,
+        })  # fmt: skip
+        if batch_size is not None and order.global_batch is not None:
             raise ConfigError("batch_size and global_batch: give one of them")
-        if epoch < 0 or (epochs is not None and epochs < 1):
-            raise ConfigError(f"epoch={epoch}, epochs={epochs}: epochs count from 0, and there is at least one")
-        for name, value in (("requests", requests), ("depth", depth)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name}={value!r}: write a number from 1 on, or None for what store and step need")
-        if stats_every < 0:
-            raise ConfigError(f"stats_every={stats_every!r}: write seconds, or 0 for never")
-        if metrics is not None and not isinstance(metrics, str):
-            raise ConfigError(f"metrics={metrics!r}: write an address such as ':9400' or '0.0.0.0:9400'")
+        for name, least in (("batch_size", 1), ("seed", 0), ("epochs", 1)):
+            _config.at_least(name, given[name], least)
         self.url = os.fsdecode(url)
         self._fields = parse(fields)
-        self._out = _config.check_out(out, self._fields)
-        self._copy = bool(copy)
+        self._out = out
+        _config.check_out(out, self._fields)
+        self._copy = tuning.copy
         self._map = map
-        self._ranks = _config.ranks(rank, world_size) if rank is not None or world_size is not None else (None, None)
-        self._first_epoch, self._epochs = epoch, epochs
-        self._skip_group = skip_group
-        self._group: Optional[_group.Group] = None  # that counts together
-        self._metrics = metrics
-        self._every = stats_every
+        both = given["rank"], given["world_size"]
+        self._ranks = (None, None) if both == (None, None) else _config.ranks(*both)
+        self._first_epoch, self._epochs = order.epoch, given["epochs"]
+        self._skip_group = faults.skip_group
+        self._group: Optional[_group.Group] = None  # ranks that count skipped samples together
+        self._metrics = tuning.metrics
+        self._every = tuning.stats_every
         self._meter = Meter()
-        self._open = _config.opening(url, memory, workers, cache, cache_size)
-        self._order = _config.drop_none({
-            "batch_size": batch_size, "global_batch": global_batch, "shuffle": shuffle, "seed": seed, "epoch": epoch or None,
-            "epochs": epochs or 0, "tail": tail, "shuffle_memory": _config.size_of("shuffle_memory", shuffle_memory),
-            "whole_shards": whole_shards, "lanes": lanes, "run_blocks": run_blocks, "delay": delay, "head": head, "affinity": affinity,
-            "prefetch": prefetch, "requests": requests, "depth": depth, "autotune": None if autotune else False,
-            "memory": self._open.get("memory"), "ring": _config.size_of("ring_memory", ring_memory),
-            "workers": workers, **_config.skip_limit(on_error, max_skipped),
-        })  # fmt: skip
-        # The place: behind the last batch delivered.
+        self._open = opening(url, cache, tuning)
+        self._order = _request(given, order, tuning, faults)
+        # The place after the last batch delivered.
         self._checkpoint: Optional[str] = None
         self._ledger: Optional[str] = None
         self._place: Optional[Tuple[int, int]] = None
         self._begin: Optional[int] = None  # epoch that set_epoch asked for
         self._closed = False
-        self._placed = False  # where to begin, by load_state_dict
-        self._begun = False  # an iteration
+        self._placed = False  # whether load_state_dict set the place
+        self._begun = False  # whether an iteration has begun
         self._reset()
 
     def _reset(self) -> None:
@@ -255,7 +229,7 @@ class Loader:
 
     # Iterating
 
-    def __iter__(self) -> "Iterator":
+    def __iter__(self) -> Iterator[T]:
         """Begins an epoch, or goes on in the one that the state loaded stands in."""
         if self._session.lost:
             self._disconnect()
@@ -367,7 +341,7 @@ class Loader:
             return self._order[member]
         if self._checkpoint is not None:
             return json.loads(self._checkpoint)[member]
-        return "wrap" if self._order.get("shuffle") else "short"
+        return "short" if self._epochs else "wrap"
 
     def _global_batch(self) -> int:
         if "batch_size" in self._order:
@@ -450,7 +424,7 @@ class Loader:
         self._disconnect()
         self._meter.close()
 
-    def __enter__(self) -> "Loader":
+    def __enter__(self) -> Loader[T]:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -480,17 +454,39 @@ class Epoch:
         return self.delivered > 0 and not self.ended
 
 
-class Iterator:
-    """An iteration, for whoever loops over it. It keeps the loader; the loader does not keep it, as both would then live until the
-    next garbage collection, and the child with them."""
+class Iterator(Generic[T]):
+    """One iteration of a loader. It refers to the loader, which does not refer back: a reference
+    cycle would keep both and the child process until the next garbage collection."""
 
     __slots__ = ("_loader", "epoch")
 
-    def __init__(self, loader: Loader, epoch: Epoch) -> None:
+    def __init__(self, loader: Loader[T], epoch: Epoch) -> None:
         self._loader, self.epoch = loader, epoch
 
-    def __iter__(self) -> "Iterator":
+    def __iter__(self) -> Iterator[T]:
         return self
 
-    def __next__(self) -> Any:
-        return self._loader._next(self.epoch)
+    def __next__(self) -> T:
+        out: T = self._loader._next(self.epoch)
+        return out
+
+
+def opening(url: Union[str, os.PathLike[str]], cache: Union[str, os.PathLike[str], None], tuning: Tuning) -> Dict[str, Any]:
+    """The body of OPEN."""
+    return _config.drop_none({
+        "address": _config.address(url), "memory": tuning.memory, "workers": tuning.workers,
+        "cache": None if cache is None else _config.address(cache), "cache_size": tuning.cache_size,
+    })  # fmt: skip
+
+
+def _request(given: Mapping[str, Any], order: Order, tuning: Tuning, faults: Faults) -> Dict[str, Any]:
+    """The members of START that stay the same for the life of a loader."""
+    limit = faults.max_skipped
+    return _config.drop_none({
+        **{name: given[name] for name in ("batch_size", "shuffle", "seed", "tail")},
+        **vars(order), "epoch": order.epoch or None, "epochs": given["epochs"] or 0,
+        **{name: getattr(tuning, name) for name in ("prefetch", "requests", "depth", "memory", "workers")},
+        "ring": tuning.ring_memory, "autotune": None if tuning.autotune else False,
+        "on_error": "fail" if limit == 0 else faults.on_error,
+        "max_skipped_share" if isinstance(limit, float) else "max_skipped": limit or None,
+    })  # fmt: skip

@@ -5,15 +5,18 @@ from __future__ import annotations
 import operator
 import os
 import struct
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Union, overload
 
 from . import _config
 from . import _protocol as proto
 from ._client import Client, Frame
-from ._config import Size
+from ._config import Output
+from ._moved import accepts_moved
 from ._session import Session
 from .errors import ClosedError, DecodeError, KeyNotFoundError, NotFoundError
 from .fields import Spec, parse
+from .loader import opening
+from .options import Tuning
 
 #: Requests that are sent before the first answer is waited for.
 _AHEAD = 64
@@ -48,26 +51,28 @@ class Samples:
 
     Args:
         url: As for Loader.
-        fields: As for Loader, but for each sample by itself. None: all fields there are, as bytes.
-        out: What arrays are: "torch", "numpy", or "bytes" for memoryviews.
-        memory, workers, cache, cache_size: As for Loader.
+        fields: As for Loader, for one sample at a time. None: all fields of the sample, as bytes.
+        out: The type of arrays: "torch", "numpy", or "bytes" for memoryviews.
+        cache: As for Loader.
+        tuning: As for Loader; ``memory``, ``workers`` and ``cache_size`` are used.
     """
 
+    @accepts_moved
     def __init__(
         self,
-        url: "Union[str, os.PathLike[str]]",
+        url: Union[str, os.PathLike[str]],
         *,
-        fields: "Union[Iterable[str], Mapping[str, Spec], None]" = None,
-        out: str = "torch",
-        memory: Optional[Size] = None,
-        workers: Optional[int] = None,
-        cache: "Union[str, os.PathLike[str], None]" = None,
-        cache_size: Optional[Size] = None,
+        fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
+        out: Output = "torch",
+        cache: Union[str, os.PathLike[str], None] = None,
+        tuning: Tuning = Tuning(),
     ) -> None:
+        _config.typed(Samples.__init__, {"url": url, "out": out, "cache": cache, "tuning": tuning})
         self.url = os.fsdecode(url)
         self._fields = parse(fields)
-        self._out = _config.check_out(out, self._fields)
-        self._open = _config.opening(url, memory, workers, cache, cache_size)
+        self._out = out
+        _config.check_out(out, self._fields)
+        self._open = opening(url, cache, tuning)
         self._closed = False
         self._reset()
 
@@ -205,6 +210,14 @@ def _take(client: Client, frame: Frame) -> Sample:
     return sample
 
 
-def open(url: "Union[str, os.PathLike[str]]", **options: Any) -> Samples:
-    """A data set for random access: see Samples, which takes the same arguments."""
-    return Samples(url, **options)
+@accepts_moved
+def open(
+    url: Union[str, os.PathLike[str]],
+    *,
+    fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
+    out: Output = "torch",
+    cache: Union[str, os.PathLike[str], None] = None,
+    tuning: Tuning = Tuning(),
+) -> Samples:
+    """Opens a data set for random access. Returns Samples, which has the same arguments."""
+    return Samples(url, fields=fields, out=out, cache=cache, tuning=tuning)

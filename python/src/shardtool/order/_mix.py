@@ -14,7 +14,7 @@ from ._words import U64, words
 MAX_POSITION, MAX_WEIGHTS, MAX_SOURCES, MAX_SEGMENTS = 2**63, 2**62, 1000, 4096
 
 #: A node of a split tree: its weight, the lowest source number under it, and a source or two nodes.
-Node = Tuple[int, int, "Union[int, Tuple[Node, Node]]"]  # type: ignore[misc]
+Node = Tuple[int, int, "Union[int, Tuple[Node, Node]]"]
 
 
 def source_key(seed: int, name: str) -> int:
@@ -119,21 +119,29 @@ class Mix(NamedTuple):
     def check(self) -> None:
         """Raises ConfigError where it is no mix."""
         demand(1 <= len(self.sources) <= MAX_SOURCES and 1 <= len(self.segments) <= MAX_SEGMENTS, "too many sources or segments, or none")
-        demand(self.tail in TAILS and 1 <= self.epoch_length < MAX_POSITION and 0 <= self.begin < MAX_POSITION, "out of the limits of a mix")
+        demand(
+            self.tail in TAILS and 1 <= self.epoch_length < MAX_POSITION and 0 <= self.begin < MAX_POSITION, "out of the limits of a mix"
+        )
         demand(0 <= self.seed < U64, "no seed")
         names = [s.name for s in self.sources]
         demand(names == sorted(set(names)), "sources are not in ascending order of names, or given twice")
         demand(sum(s.base for s in self.sources) == self.begin, "base does not fit the position")
         for i, s in enumerate(self.sources):
             demand(re.fullmatch("[a-z0-9._-]{1,32}", s.name) is not None, f"source {s.name!r}: not a name")
-            demand(0 <= s.samples < MAX_POSITION and 1 <= s.max_epochs <= MAX_EPOCH and 0 <= s.epoch <= MAX_EPOCH, f"source {s.name}: out of its limits")
+            demand(
+                0 <= s.samples < MAX_POSITION and 1 <= s.max_epochs <= MAX_EPOCH and 0 <= s.epoch <= MAX_EPOCH,
+                f"source {s.name}: out of its limits",
+            )
             before = s.first <= s.base if s.samples == 0 else s.epoch * s.samples >= s.first - s.base
             demand(before and s.base >= 0, f"source {s.name}: first does not fit")
             self.parameters(i).check()
         for i, (at, weights) in enumerate(self.segments):
             demand(len(weights) == len(names) and all(w >= 0 for w in weights), f"segment at {at}: not one weight for each source")
             demand(0 < sum(weights) < MAX_WEIGHTS, f"segment at {at}: all weights are 0, or too large")
-            demand(all(s.samples > 0 for s, w in zip(self.sources, weights) if w > 0), f"segment at {at}: a source without samples has a weight")
+            demand(
+                all(s.samples > 0 for s, w in zip(self.sources, weights) if w > 0),
+                f"segment at {at}: a source without samples has a weight",
+            )
             above = at > max(self.segments[i - 1][0], self.begin) if i > 0 else at == 0 or self.begin > 0
             demand(0 <= at < MAX_POSITION and above, f"segment at {at}: positions do not ascend")
 
@@ -189,7 +197,9 @@ class Mix(NamedTuple):
 
     def _counts(self, positions: Sequence[int]) -> Iterator[List[int]]:
         """What each source has given before positions in ascending order."""
-        demand(self.begin <= positions[0] and positions[-1] <= MAX_POSITION, f"position {positions[0]} or {positions[-1]} is out of the mix")
+        demand(
+            self.begin <= positions[0] and positions[-1] <= MAX_POSITION, f"position {positions[0]} or {positions[-1]} is out of the mix"
+        )
         walk, stretch = self.stretches(), Stretch(self.begin, self.begin, 0, [s.base for s in self.sources], None)
         for position in positions:
             while position > stretch.end:
@@ -208,7 +218,8 @@ class Mix(NamedTuple):
         for stretch in self.stretches():
             begun.update({s: True for s, w in enumerate(self.segments[stretch.segment][1]) if w > 0})
             reached = [
-                stretch.begin if stretch.base[s] >= self.sources[s].samples else self._reached(stretch, s, self.sources[s].samples) for s in begun
+                stretch.begin if stretch.base[s] >= self.sources[s].samples else self._reached(stretch, s, self.sources[s].samples)
+                for s in begun
             ]
             least = min(reached) if rule == "first" else max(reached)
             given = stretch.counts(least)
@@ -236,7 +247,13 @@ class Mix(NamedTuple):
                 return position
 
     def batch(
-        self, orders: Sequence[Optional[Order]], position: int, global_batch: int, *, until: int = MAX_POSITION, left_out: Sequence[Tuple[int, int]] = ()
+        self,
+        orders: Sequence[Optional[Order]],
+        position: int,
+        global_batch: int,
+        *,
+        until: int = MAX_POSITION,
+        left_out: Sequence[Tuple[int, int]] = (),
     ) -> Optional[MixBatch]:
         """The global batch at a position; None at the end.
 

@@ -17,7 +17,7 @@ FIELDS = ["name", "digest", "tables", "view", "key", "N", "V", "E", "W", "H", "a
 
 def printable(longest: int) -> str:
     """Printable ASCII without " \\ < > &."""
-    return r"[ !#-%%'-;=?-\[\]-~]{0,%d}" % longest
+    return rf"[ !#-%'-;=?-\[\]-~]{{0,{longest}}}"
 
 
 class MixCheckpoint(NamedTuple):
@@ -54,12 +54,12 @@ class MixCheckpoint(NamedTuple):
         rows: List[List[Any]] = []
         for s, weight in zip(m.sources, weights):
             p = s.parameters
-            row = [s.name, s.digest, s.tables, "", str(source_key(m.seed, s.name)), s.samples, p.lanes, p.run_blocks, p.delay, p.head, p.affinity]
-            rows.append([*row, s.max_epochs, s.epoch, s.first, s.base, weight])
+            row = [s.name, s.digest, s.tables, "", str(source_key(m.seed, s.name)), s.samples, p.lanes, p.run_blocks, p.delay, p.head]
+            rows.append([*row, p.affinity, s.max_epochs, s.epoch, s.first, s.base, weight])
         values: Dict[str, Any] = {
-            "version": 2, "algorithm": "interleave/1", "order": "lane-delay/1", "seed": str(m.seed), "position": self.position, "shuffle": m.shuffle,
-            "tail": m.tail, "epoch_length": m.epoch_length, "global_batch": self.global_batch, "steps": [self.step, self.step_position], "at": at,
-            "from": m.begin, "fields": FIELDS, "sources": rows,
+            "version": 2, "algorithm": "interleave/1", "order": "lane-delay/1", "seed": str(m.seed), "position": self.position,
+            "shuffle": m.shuffle, "tail": m.tail, "epoch_length": m.epoch_length, "global_batch": self.global_batch,
+            "steps": [self.step, self.step_position], "at": at, "from": m.begin, "fields": FIELDS, "sources": rows,
             "segments": [[at, *(x for s, w in enumerate(weights) if w > 0 for x in (s, w))] for at, weights in pending],
             "left_out": [list(r) for r in self.left_out], "skip_hash": self.skip_hash, "skipped": self.skipped,
         }  # fmt: skip
@@ -81,13 +81,16 @@ def read_numbers(value: Any, name: str) -> List[int]:
 def read_source(values: Dict[str, Any], seed: int) -> MixSource:
     """The members of a source."""
     name = read_string(values, "name", "[a-z0-9._-]{1,32}")
-    demand(read_string(values, "view", "") == "" and read_u64_string(values, "key") == source_key(seed, name), f"source {name}: view or key")
+    demand(
+        read_string(values, "view", "") == "" and read_u64_string(values, "key") == source_key(seed, name), f"source {name}: view or key"
+    )
     p = Parameters(
         lanes=read_integer(values, "V", 2**24), run_blocks=read_integer(values, "E", U32 - 1), delay=read_integer(values, "W", U32 - 1),
         head=read_integer(values, "H", U32 - 1), affinity=read_string(values, "affinity", "|".join(AFFINITIES)),
     )  # fmt: skip
     return MixSource(
-        name, read_integer(values, "N", MAX_POSITION - 1), p, read_string(values, "digest", printable(71)), read_string(values, "tables", printable(29)),
+        name, read_integer(values, "N", MAX_POSITION - 1), p,
+        read_string(values, "digest", printable(71)), read_string(values, "tables", printable(29)),
         read_integer(values, "max_epochs", MAX_EPOCH), read_integer(values, "epoch", MAX_EPOCH), read_integer(values, "first", U64 - 1),
         read_integer(values, "base", MAX_POSITION - 1),
     )  # fmt: skip
@@ -97,7 +100,10 @@ def read_segment(value: Any, sources: int) -> Tuple[int, List[int]]:
     """A pending segment."""
     at, *pairs = read_numbers(value, "segments")
     numbers, weights = pairs[::2], pairs[1::2]
-    demand(len(numbers) == len(weights) > 0 and numbers == sorted(set(numbers)) and numbers[-1] < sources and min(weights) > 0, "segments: pairs")
+    demand(
+        len(numbers) == len(weights) > 0 and numbers == sorted(set(numbers)) and numbers[-1] < sources and min(weights) > 0,
+        "segments: pairs",
+    )
     row = [0] * sources
     for s, w in zip(numbers, weights):
         row[s] = w
@@ -108,7 +114,9 @@ def read_mix_members(values: Dict[str, Any]) -> MixCheckpoint:
     """The table of members."""
     seed = read_u64_string(values, "seed")
     demand(values.get("fields") == FIELDS, "fields")
-    rows = [dict(zip(FIELDS, row)) for row in read_list(values.get("sources"), "sources") if demand(type(row) is list and len(row) == len(FIELDS), "sources") is None]
+    listed = read_list(values.get("sources"), "sources")
+    demand(all(type(row) is list and len(row) == len(FIELDS) for row in listed), "sources")
+    rows = [dict(zip(FIELDS, row)) for row in listed]
     demand(len(rows) <= MAX_SOURCES, "too many sources")
     sources = [read_source(row, seed) for row in rows]
     weights = [read_integer(row, "weight", U64 - 1) for row in rows]
@@ -118,7 +126,8 @@ def read_mix_members(values: Dict[str, Any]) -> MixCheckpoint:
     shuffle: Any = values.get("shuffle")
     demand(isinstance(shuffle, bool), "shuffle is no bool")
     mix = Mix(
-        sources, segments, read_integer(values, "epoch_length", MAX_POSITION - 1), seed, shuffle, read_string(values, "tail", "|".join(TAILS)),
+        sources, segments, read_integer(values, "epoch_length", MAX_POSITION - 1), seed, shuffle,
+        read_string(values, "tail", "|".join(TAILS)),
         read_integer(values, "from", MAX_POSITION - 1),
     )  # fmt: skip
     try:

@@ -10,24 +10,36 @@ import time
 import weakref
 from collections.abc import Mapping as AnyMapping
 from multiprocessing import context
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, Iterator, Literal, Mapping, Optional, Tuple, Union
 
 import torch.utils.data
 
 from .. import _config
+from .._moved import accepts_moved
 from ..batch import Batch
 from ..errors import ConfigError
+from ..fields import Spec
 from ..loader import Loader
+from ..options import Faults, Order, Tuning
 from ..stats import Stats
 from . import _board as notes
 from ._board import Board
 from ._loop import Loop, Waits, above, attached
-from ._named import named
+from ._named import NamedBatch, named
 from ._relay import begin_at, left, upcoming
 from ._tap import Tap
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # which type checkers have built in
 
-class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,unused-ignore]
+    T = TypeVar("T", default=NamedBatch)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[misc,type-arg,unused-ignore]
     """Batches of a data set for a DataLoader: the batches of ``shardtool.Loader``, the same in the same order for any number of workers.
 
     ::
@@ -51,25 +63,40 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
     **Place.** ``batch.state_dict()`` is the place behind a batch, whatever the workers have read ahead;
     ``load_state_dict`` goes on there. With a StatefulDataLoader use its own ``state_dict``.
 
-    Args:
-        map: A function that is called with each ``shardtool.Batch``, in the worker. What it returns is delivered, as a dict with
-            ``state_dict()`` if it is a dict. None: the batch as a dict of its fields.
-        All others are those of ``shardtool.Loader``. There is no ``copy``: batches are copied.
+    The arguments are those of ``shardtool.Loader``, with two differences. ``map`` is called in the
+    worker; what it returns is delivered, as a dict with ``state_dict()`` if it is a dict. Without
+    ``map``, a batch is a dict of its fields. ``tuning=Tuning(copy=False)`` is refused.
 
-    It can be pickled, and is for one thread at a time."""
+    A Dataset can be pickled. It is for one thread at a time."""
 
+    @accepts_moved
     def __init__(
         self,
-        url: "Union[str, os.PathLike[str]]",
+        url: Union[str, os.PathLike[str]],
         batch_size: Optional[int] = None,
         *,
-        map: Optional[Callable[[Batch], Any]] = None,
-        **options: Any,
+        fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
+        shuffle: Optional[bool] = None,
+        seed: Optional[int] = None,
+        epochs: Optional[int] = None,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        tail: Optional[Literal["short", "wrap", "drop", "pad"]] = None,
+        out: _config.Output = "torch",
+        map: Optional[Callable[[Batch], T]] = None,
+        cache: Union[str, os.PathLike[str], None] = None,
+        order: Order = Order(),
+        tuning: Tuning = Tuning(),
+        faults: Faults = Faults(),
     ) -> None:
-        if "copy" in options:
-            raise ConfigError("copy: batches of a Dataset are copied; shardtool.Loader has it")
+        _config.typed(Dataset.__init__, {"map": map})
         self._delivery = _Delivery(map)
-        self._loader = Loader(url, batch_size, map=self._delivery, **options)
+        self._loader: Loader[Any] = Loader(
+            url, batch_size, fields=fields, shuffle=shuffle, seed=seed, epochs=epochs, rank=rank, world_size=world_size, tail=tail,
+            out=out, map=self._delivery, cache=cache, order=order, tuning=tuning, faults=faults,
+        )  # fmt: skip
+        if not tuning.copy:
+            raise ConfigError("copy=False: a Dataset always copies its batches; shardtool.Loader can deliver views")
         self._asked = 0  # how often workers were told where to begin
         self._reset()
 
@@ -127,7 +154,7 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
 
     # Iterating
 
-    def __iter__(self) -> "Iterator[Any]":
+    def __iter__(self) -> Iterator[T]:
         """Begins an epoch, or goes on in the one that the state loaded stands in."""
         worker = torch.utils.data.get_worker_info()
         if worker is None:
