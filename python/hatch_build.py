@@ -35,8 +35,8 @@ def run(*command: str, **env: str) -> str:
 
 
 def version() -> str:
-    """The version of the binary, which is that of the package."""
-    return run("make", "--silent", "--no-print-directory", "version")
+    """The version of the binary, in Python's spelling: 0.1.0.dev0 for 0.1.0-dev0."""
+    return run("make", "--silent", "--no-print-directory", "version").replace("-dev", ".dev", 1)
 
 
 class Hook(BuildHookInterface):  # type: ignore[type-arg]

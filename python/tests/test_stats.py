@@ -232,7 +232,7 @@ def test_fixed(small: Path, options: Dict[str, Any], requests: int, depth: Optio
 
 
 def test_options_refused(small: Path) -> None:
-    with pytest.raises(shardtool.ConfigError, match="stats_every=-1.0: the least is 0"):
+    with pytest.raises(shardtool.ConfigError, match=r"stats_every=-1\.0: the least is 0"):
         Loader(small, 10, tuning=shardtool.Tuning(stats_every=-1))
     with pytest.raises(shardtool.ConfigError, match="metrics=9400: give text or None"):
         Loader(small, 10, tuning=shardtool.Tuning(metrics=9400))  # type: ignore[arg-type]
