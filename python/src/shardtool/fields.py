@@ -30,7 +30,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 from . import _dtypes
 from .errors import ConfigError, DecodeError
 
-#: How a field is declared.
+#: The declaration of a field.
 Spec = Union[str, Tuple[Any, Sequence[int]], Callable[[Any], Any]]
 
 _WORDS = {
@@ -44,13 +44,13 @@ _WORDS = {
     "npy": "npy",
     "image": "image",
 }
-#: What Pillow converts any image to.
+#: The modes that Pillow converts any image to.
 _MODES = ("1", "L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "I", "F")
 _AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
 
 
 class Field:
-    """One field, and how its payloads are decoded."""
+    """A field, and how its payloads are decoded."""
 
     __slots__ = ("decode", "dtype", "function", "mode", "name", "optional", "shape")
 
@@ -60,7 +60,7 @@ class Field:
         self.dtype: Optional[_dtypes.Dtype] = None
         self.shape: Tuple[int, ...] = ()
         self.function: Optional[Callable[[Any], Any]] = None
-        self.mode = ""  # of images; "": as they are
+        self.mode = ""  # of images; empty: unchanged
         if isinstance(spec, str):
             self.optional = spec.endswith("?")
             word = spec.rstrip("?")
@@ -96,11 +96,11 @@ class Field:
 
     @property
     def needs_array(self) -> bool:
-        """Whether batches have arrays of it."""
+        """Whether batches have arrays of the field."""
         return self.dtype is not None or self.decode == "npy"
 
     def column(self) -> Dict[str, Any]:
-        """What START says of it."""
+        """Returns the column of START."""
         out: Dict[str, Any] = {"name": self.name, "optional": self.optional}
         out["decode"] = self.decode if self.decode in ("int", "float", "npy", "array") else "bytes"
         if self.decode == "array" and self.dtype:
@@ -108,7 +108,7 @@ class Field:
         return out
 
     def one(self, data: memoryview, out: str, copy: bool) -> Any:
-        """Decodes one payload. Errors say what is wrong, not where."""
+        """Decodes one payload. Its errors describe the problem; the caller adds the place."""
         decode = self.decode
         if decode == "bytes":
             return bytes(data) if copy else data
@@ -143,7 +143,8 @@ class Field:
         return self.shape
 
     def many(self, payloads: "Iterable[Optional[memoryview]]", keys: "Callable[[int], str]", out: str, copy: bool) -> List[Any]:
-        """Decodes the payloads of a batch; None stays None. keys tells the key of a sample, for errors."""
+        """Decodes the payloads of a batch; None stays None. keys returns the key of a sample, for
+        errors."""
         if self.decode == "bytes":
             if copy:
                 return [None if p is None else bytes(p) for p in payloads]
@@ -167,12 +168,12 @@ def _image(data: memoryview, mode: str) -> Any:
         return image.convert(mode) if mode and image.mode != mode else image
     except MemoryError:
         raise
-    except Exception as err:  # of many kinds: OSError, SyntaxError, struct.error, DecompressionBombError
+    except Exception as err:  # of many types: OSError, SyntaxError, struct.error, DecompressionBombError
         raise ValueError(f"{len(data)} bytes that Pillow cannot decode as an image: {err}") from err
 
 
 def parse(fields: "Union[Iterable[str], Mapping[str, Spec], None]") -> "Optional[List[Field]]":
-    """The fields that a user asks for; None: all of them, as bytes."""
+    """Returns the fields that a user asks for; None: all of them, as bytes."""
     if fields is None:
         return None
     if isinstance(fields, str) or not isinstance(fields, IterableABC):

@@ -1,4 +1,4 @@
-"""The loader: batches of a data set, in an order, for one rank of a training job."""
+"""The loader: the batches of one rank of a training job."""
 
 from __future__ import annotations
 
@@ -142,16 +142,16 @@ class Loader(Generic[T]):
         self._reset()
 
     def _reset(self) -> None:
-        """What does not survive pickling and forks."""
+        """Sets the state that pickling and forks do not keep."""
         self._session = Session()
-        self._run: Optional[Run] = None  # delivers what comes at the place
-        self._pass: Optional[Epoch] = None  # the iteration begun last
+        self._run: Optional[Run] = None  # delivers the batches after the place
+        self._pass: Optional[Epoch] = None  # the latest iteration
 
     def __getstate__(self) -> Dict[str, Any]:
         kept = ("url", "_fields", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order", "_checkpoint", "_ledger",
                 "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every")  # fmt: skip
         state = {name: getattr(self, name) for name in kept}
-        # Groups do not leave their process.
+        # Process groups cannot leave their process.
         state["_skip_group"] = self._skip_group if isinstance(self._skip_group, bool) else None
         return state
 
@@ -167,7 +167,7 @@ class Loader(Generic[T]):
     # The child
 
     def _connect(self) -> Client:
-        """The client, with the data set open."""
+        """Returns the client, with the data set open."""
         if self._closed:
             raise ClosedError("the loader is closed")
         if self._session.lost:
@@ -178,7 +178,7 @@ class Loader(Generic[T]):
         return os.environ.get("SHARDTOOL_METRICS", "") if self._metrics is None else self._metrics
 
     def _facts(self) -> Dict[str, Any]:
-        """INFO. What is known is not asked again: another thread may be waiting for a batch."""
+        """Returns INFO, from memory if possible: another thread may be waiting for a batch."""
         if not self._session.info:
             self._connect()
         return self._session.info
@@ -188,7 +188,7 @@ class Loader(Generic[T]):
         self._reset()
 
     def _start(self, begin: Optional[int]) -> None:
-        """Begins a run at the place, or at the beginning of an epoch."""
+        """Starts a run at the place, or at the beginning of the epoch ``begin``."""
         since = time.perf_counter_ns()
         if self._meter.pid != os.getpid():
             self._meter = Meter()
@@ -218,7 +218,8 @@ class Loader(Generic[T]):
         self._checkpoint, self._place = run.started["checkpoint"], _states.place_of(run.started["checkpoint"])
 
     def _resolve(self) -> "Tuple[int, int]":
-        """Rank and world size, the environment's where nothing else tells them."""
+        """Returns rank and world size; the child finds them in the environment if nothing else sets
+        them."""
         rank, world_size = self._ranks if self._ranks[0] is not None else _config.ranks(None, None)
         if rank is None or world_size is None:
             said = self._facts()["ranks"]
@@ -230,7 +231,7 @@ class Loader(Generic[T]):
     # Iterating
 
     def __iter__(self) -> Iterator[T]:
-        """Begins an epoch, or goes on in the one that the state loaded stands in."""
+        """Begins the next epoch, or continues where a loaded state points."""
         if self._session.lost:
             self._disconnect()
         last, begin = self._pass, self._begin
@@ -243,7 +244,8 @@ class Loader(Generic[T]):
         return Iterator(self, self._pass)
 
     def _unfit(self) -> str:
-        """Why the first iteration does not begin where a framework's trainer resumes; empty where it does."""
+        """Explains why the first iteration does not begin where a framework's trainer resumes;
+        empty if it does."""
         why = "" if self._begun else _trainer.unfit(self._placed, lambda: self.epoch)
         self._begun = not why
         return why
@@ -256,7 +258,7 @@ class Loader(Generic[T]):
             unfit = self._unfit()
             if unfit:
                 raise ConfigError(unfit)
-        run, self._run = self._run, None  # until the batch is delivered: what fails begins anew at the place
+        run, self._run = self._run, None  # set again once the batch is delivered; after an error the next iteration restarts at the place
         if run is None or it is not self._pass or not run.client.alive:
             if it is not self._pass:
                 self._run = run
@@ -303,13 +305,13 @@ class Loader(Generic[T]):
         return out
 
     def _most_skipped(self) -> int:
-        """The limit of skipped samples, as the child computes it."""
+        """Returns the limit of skipped samples, as the child computes it."""
         number = self._order.get("max_skipped")
         return number if number is not None else int(self._order.get("max_skipped_share", 0.001) * self._session.info["samples"])
 
     def __len__(self) -> int:
-        """How many batches the epoch has, that of the iteration under way or else the next one; the same on all ranks. Those before the
-        place that was resumed from count, too."""
+        """The number of batches of the epoch under way, or of the next one if none is under way. It
+        is the same on all ranks, and includes the batches before a resumed place."""
         samples, size = int(self._facts()["samples"]), self._global_batch()
         it = self._pass
         running = it is not None and it.under_way and self._begin is None
@@ -319,10 +321,10 @@ class Loader(Generic[T]):
         return position // size - (position - samples) // size
 
     def __bool__(self) -> bool:
-        return True  # without asking for the length
+        return True  # bool() would call len(), which starts the child
 
     def _upcoming(self) -> Tuple[int, int]:
-        """Where the next iteration begins."""
+        """Returns where the next iteration begins."""
         it = self._pass
         if self._begin is not None:
             return self._begin, 0
@@ -332,11 +334,12 @@ class Loader(Generic[T]):
             return it.epoch + 1, 0
         epoch, position = self._place
         if self._told("tail") == "drop" and json.loads(self._checkpoint)["sources"][0]["N"] - position < self._global_batch():
-            return epoch + 1, 0  # the rest is dropped
+            return epoch + 1, 0  # ``tail`` drops the rest
         return epoch, position
 
     def _told(self, member: str) -> Any:
-        """A parameter of the order: as given, as the checkpoint says, or as it is when nothing does."""
+        """Returns a parameter of the order: the one given, that of the checkpoint, or the
+        default."""
         if member in self._order:
             return self._order[member]
         if self._checkpoint is not None:
@@ -350,11 +353,11 @@ class Loader(Generic[T]):
             raise ConfigError("give batch_size, or global_batch")
         return int(self._told("global_batch"))
 
-    # What is known
+    # Facts
 
     @property
     def epoch(self) -> int:
-        """The epoch of the iteration under way; when there is none, that of the next one. The first, where nothing tells another."""
+        """The epoch of the iteration under way, or of the next one if none is under way."""
         it = self._pass
         if it is not None and it.under_way and self._begin is None:
             return it.epoch
@@ -362,36 +365,38 @@ class Loader(Generic[T]):
 
     @property
     def rank(self) -> int:
-        """The data-parallel rank. Starts the child where only the environment tells it."""
+        """The data-parallel rank. Starts the child if only the environment has it."""
         return self._resolve()[0]
 
     @property
     def world_size(self) -> int:
-        """The number of data-parallel ranks, found as ``rank`` is."""
+        """The number of data-parallel ranks. Starts the child if only the environment has it."""
         return self._resolve()[1]
 
     @property
     def info(self) -> Dict[str, Any]:
-        """The data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables, generation, fields. Starts the child."""
+        """Facts about the data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables,
+        generation, fields. Starts the child."""
         self._connect()
         return self._session.facts()
 
     @property
     def metrics_url(self) -> Optional[str]:
-        """Where metrics are served, as ``metrics`` asks for; None without it, and while no child runs."""
+        """The URL of the metrics that ``metrics`` asks for; None without them, and while no child
+        runs."""
         return self._session.info.get("metrics")
 
     def stats(self) -> Stats:
-        """What has been delivered, and what the loop has waited for, by causes: see Stats. It may be called at any time, from any thread:
-        before the first iteration, when all is zero, in the middle of a wait, and after ``close``. A loader that was copied to another
-        process counts for itself there."""
+        """Returns what was delivered, and how long the loop waited, by cause: see Stats. Any thread
+        may call it at any time, also during a wait and after ``close``. A copy of the loader in
+        another process has statistics for that process only."""
         if self._meter.pid != os.getpid():
             self._meter = Meter()
         return self._meter.read(self._ranks if self._ranks[0] is not None else _config.ranks(None, None))
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iteration that of an epoch, from its beginning. It changes nothing where the next iteration is in that epoch
-        anyway: so one that was resumed in the middle goes on there."""
+        """Makes the next iteration begin an epoch. It does nothing if the next iteration is in that
+        epoch already: one that resumes in the middle continues there."""
         if epoch < 0:
             raise ConfigError(f"epoch {epoch}: epochs count from 0")
         it = self._pass
@@ -402,24 +407,33 @@ class Loader(Generic[T]):
     # The place
 
     def state_dict(self) -> Dict[str, Any]:
-        """The place after the last batch delivered, as a dict of text and numbers, below 2 KiB unless samples were skipped. What is read
-        ahead is not in it. Any number of ranks resumes from the state of any rank, as all have the same after a step. Only where ranks skip
-        damaged blocks, each by itself (see ``skip_group``), they differ: resume from those of all, see ``merge_states``."""
+        """Returns the place after the last batch delivered, as a dict of text and numbers. Batches
+        read ahead do not count. It is smaller than 2 KiB unless samples were skipped.
+
+        All ranks have the same state after a step, and any number of ranks can resume from it. The
+        exception: ranks that skip damaged blocks and count alone (see ``Faults.skip_group``) have
+        different states, which ``merge_states`` makes one.
+        """
         return {"version": 1, "checkpoint": self._checkpoint, "ledger": self._ledger, "begin": self._begin}
 
     def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
-        """Makes the next iteration go on at a place that ``state_dict`` gave: in the middle of an epoch where it stands there, on another
-        number of ranks, or with batches of another size. A list of the states of all ranks after one step is merged, see
-        ``merge_states``. Raises CheckpointError for what is no state; whether it fits is found when the iteration begins."""
+        """Makes the next iteration continue at a place that ``state_dict`` returned, on any number
+        of ranks and with any batch size. A list of the states of all ranks after one step is
+        merged: see ``merge_states``.
+
+        Raises CheckpointError for anything else. Whether the state fits the data set is checked
+        when the iteration begins.
+        """
         said = _states.single(state)
         checkpoint, ledger, begin = said["checkpoint"], said["ledger"], said["begin"]
         place = None if checkpoint is None else _states.place_of(checkpoint)
         self._placed = True
-        self._disconnect()  # it may name another generation
+        self._disconnect()  # the state may name another generation of the data set
         self._checkpoint, self._ledger, self._begin, self._place = checkpoint, ledger, begin, place
 
     def close(self) -> None:
-        """Ends the child. Batches in hand stay valid, and ``state_dict`` goes on telling the place. A second call does nothing."""
+        """Ends the child. Batches stay valid, and ``state_dict`` still works. A second call does
+        nothing."""
         self._closed = True
         self._disconnect()
         self._meter.close()
@@ -432,25 +446,26 @@ class Loader(Generic[T]):
 
 
 class Epoch:
-    """What is known of one iteration of a loader."""
+    """The progress of one iteration of a loader."""
 
     __slots__ = ("delivered", "ended", "epoch", "held", "last", "position")
 
     def __init__(self) -> None:
         self.epoch = self.position = 0  # of its first batch
         self.delivered = 0
-        self.last = False  # the last batch was delivered
-        self.ended = False  # and then one more was asked for
-        self.held = False  # HeldError came in place of a batch
+        self.last = False  # whether the last batch was delivered
+        self.ended = False  # whether the loop asked for another batch after the last
+        self.held = False  # whether the latest request for a batch raised HeldError
 
     @property
     def left(self) -> bool:
-        """Whether another iteration would leave batches of this one. After HeldError it goes on with them."""
+        """Whether the loop was left before the last batch. After HeldError, the next iteration
+        delivers the rest."""
         return self.delivered > 0 and not self.last and not self.held
 
     @property
     def under_way(self) -> bool:
-        """Whether a loop over it is being gone through, as far as that can be told."""
+        """Whether a loop is iterating, as far as the loader can see."""
         return self.delivered > 0 and not self.ended
 
 

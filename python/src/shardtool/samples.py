@@ -18,14 +18,15 @@ from .fields import Spec, parse
 from .loader import opening
 from .options import Tuning
 
-#: Requests that are sent before the first answer is waited for.
+#: Requests sent before the first answer is read.
 _AHEAD = 64
 
 
 class Sample(Dict[str, Any]):
-    """A sample: a dict of its fields, and
+    """A sample: a dict of its fields.
 
-    ``key``: its key; bytes that are no UTF-8 become surrogates, as in file names;
+    ``key``: its key; bytes that are not UTF-8 become surrogates, as in file names.
+
     ``number``: its number in storage order, from 0.
     """
 
@@ -44,10 +45,13 @@ class Sample(Dict[str, Any]):
 
 
 class Samples:
-    """A data set, open for random access: ``ds[i]`` by number in storage order, ``ds["key"]`` by key, ``len(ds)`` samples.
+    """A data set open for random access.
 
-    Each access reads and checks one block, in a child process that the first one starts. It can be pickled and copied to processes however
-    they are started; each has a child of its own. To go through all samples use a Loader, which is far faster.
+    ``ds[i]`` is a sample by its number in storage order, ``ds["key"]`` by its key, and ``len(ds)``
+    the number of samples. Each access reads and checks one block, in a child process that the first
+    access starts. To read all samples, use a Loader, which is much faster.
+
+    The object can be pickled. Each process that uses a copy has its own child.
 
     Args:
         url: As for Loader.
@@ -97,7 +101,8 @@ class Samples:
 
     @property
     def info(self) -> Dict[str, Any]:
-        """What the data set is: samples, shards, blocks, bytes, decoded_bytes, digest, tables, generation, fields."""
+        """Facts about the data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables,
+        generation, fields."""
         self._connect()
         return self._session.facts()
 
@@ -121,7 +126,8 @@ class Samples:
     def __getitem__(self, which: Union[slice, Sequence[int]]) -> List[Sample]: ...
 
     def __getitem__(self, which: Any) -> Any:
-        """The sample of a number or key; a list of samples for a slice or a list. IndexError and KeyNotFoundError say what is not there."""
+        """Returns the sample with a number or key, or a list of samples for a slice or a list.
+        Raises IndexError or KeyNotFoundError."""
         if isinstance(which, str):
             return self._get([which])[0]
         if isinstance(which, slice):
@@ -131,7 +137,7 @@ class Samples:
         return self._get([which])[0]
 
     def __getitems__(self, which: Sequence[int]) -> List[Sample]:
-        """Many samples at once: torch's DataLoader asks this way."""
+        """Returns many samples at once; torch's DataLoader calls it."""
         return self._get(which)
 
     def __iter__(self) -> Iterator[Sample]:
@@ -199,7 +205,7 @@ def _request(ident: int, which: Any, total: int) -> bytes:
 
 
 def _take(client: Client, frame: Frame) -> Sample:
-    """Copies a sample out of its region and gives that back."""
+    """Copies a sample out of its region and releases the region."""
     _, _, _, _, segment, fields, offset, length, number, _, _ = frame
     data = client.mapped(segment)[offset : offset + length]
     client.release(segment, offset)
