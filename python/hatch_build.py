@@ -31,7 +31,7 @@ def run(*command: str, **env: str) -> str:
         return subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     except FileNotFoundError:
         raise SystemExit(
-            f"building shardtool needs {command[0]}, which is missing: install a wheel, which needs neither Go nor make"
+            f"building shardtool needs {command[0]}: install it, or install a wheel, which needs neither Go nor make"
         ) from None
 
 
@@ -54,7 +54,7 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
             return
         goarch = run("go", "env", "GOARCH", GOOS="linux")
         if goarch not in TAGS:
-            raise SystemExit(f"no wheel for {goarch}: GOARCH is to be one of {', '.join(TAGS)}")
+            raise SystemExit(f"no wheel for {goarch}: GOARCH must be one of {', '.join(TAGS)}")
         work = ROOT / "dist" / goarch
         work.mkdir(parents=True, exist_ok=True)
         run("make", "--no-print-directory", "build", f"BIN={work}/shardtool", GOOS="linux", GOARCH=goarch)

@@ -37,7 +37,7 @@ sock.recv(1)
 
 @pytest.mark.parametrize(
     ("magic", "protocol", "words"),
-    [("SHRDSRV1", 2, "9.9.9 and speaks protocol 2, this Python package speaks 1"), ("SHRDSRVX", 1, "does not answer")],
+    [("SHRDSRV1", 2, "9.9.9 and speaks protocol 2; this Python package speaks 1"), ("SHRDSRVX", 1, "is not the program shardtool")],
 )
 def test_version_mismatch(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: str, protocol: int, words: str) -> None:
     fake = tmp_path / "shardtool"

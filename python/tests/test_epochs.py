@@ -155,7 +155,7 @@ def test_no_epoch_left(small: Path) -> None:
     with make(small, epochs=1) as loader:
         assert sum(b.size for b in loader) == SAMPLES
         for _ in range(3):
-            with pytest.warns(UserWarning, match="no epoch is left"):
+            with pytest.warns(UserWarning, match="the iteration has no batches"):
                 assert list(loader) == []
 
 

@@ -149,7 +149,7 @@ def test_map_that_fails(small: Path) -> None:
         assert [next(it), next(it)] == [0, 100]
         with pytest.raises(RuntimeError, match="once"):
             next(it)
-        with pytest.raises(shardtool.ClosedError, match="iterate anew"):
+        with pytest.raises(shardtool.ClosedError, match="start another iteration"):
             next(it)
         assert list(loader) == list(range(200, 1000, 100))
 

@@ -71,7 +71,7 @@ def test_checkpoints(small: Path, tmp_path: Path) -> None:
 
     with pytest.raises(CheckpointError, match="the check differs"):
         Order.of(str(small), checkpoint=theirs.read_text().replace('"position":640', '"position":64'))
-    with pytest.raises(ConfigError, match="seed: the checkpoint tells"):
+    with pytest.raises(ConfigError, match="seed: the checkpoint has all"):
         Order.of(str(small), checkpoint=read, seed=3)
     with pytest.raises(CheckpointError, match="another data set: digest"):
         Order.of(str(small), checkpoint=read._replace(digest="other"))

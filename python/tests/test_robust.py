@@ -443,7 +443,7 @@ def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyt
         assert loader._session.client is not None
         pid = loader._session.client.process.pid
         stop(pid)
-        with pytest.raises(ServerDiedError, match="no sign of life for 2 s"):
+        with pytest.raises(ServerDiedError, match="did not respond for 2 s"):
             next(it)
         assert not Path(f"/proc/{pid}").exists()
         assert next(iter(loader)).numbers[0] == 10

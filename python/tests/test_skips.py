@@ -76,7 +76,7 @@ def test_merge_refuses(holes: Path) -> None:
         other = go_through(loader)[0][step]
     with pytest.raises(CheckpointError, match="seed is 5 in one and 6"):
         merge_states([a, other])
-    with pytest.raises(CheckpointError, match="beside it has 0"):
+    with pytest.raises(CheckpointError, match="has 0: give"):
         merge_states([{**a, "ledger": None}, c])
     with pytest.raises(CheckpointError, match=f"disagree on block {line['block']} of shard"):
         merge_states([a, {**c, "ledger": str(c["ledger"] or "") + json.dumps({**line, "samples": 10**3}) + "\n"}])
@@ -103,7 +103,7 @@ def test_alone(holes: Path, caplog: pytest.LogCaptureFixture) -> None:
         with Loader(holes, **in_groups(**OPTIONS, rank=1, world_size=2)) as loader:
             next(iter(loader))
     (said,) = caplog.messages
-    assert "rank 1 of 2 counts the samples that it skips alone, as torch.distributed is not initialised" in said
+    assert "rank 1 of 2 counts skipped samples alone, because torch.distributed is not initialised" in said
     with (
         Loader(holes, **in_groups(**OPTIONS, rank=1, world_size=2, skip_group=True)) as loader,
         pytest.raises(ConfigError, match="not initialised"),

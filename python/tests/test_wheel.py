@@ -210,7 +210,7 @@ def test_no_source_distribution(tmp_path: Path) -> None:
 def test_unknown_machine(tmp_path: Path) -> None:
     done = build(tmp_path, GOARCH="riscv64")
     assert done.returncode != 0
-    assert "GOARCH is to be one of amd64, arm64" in done.stderr
+    assert "GOARCH must be one of amd64, arm64" in done.stderr
 
 
 def test_outside_the_repository(tmp_path: Path) -> None:

@@ -112,15 +112,13 @@ class Client:
         try:
             kind, _, size, magic, protocol, *_ = self.receive()
         except ServerDiedError as err:
-            raise BinaryError(
-                f"{self.binary} is not a shardtool that this package can talk to; package and binary must be of one version. {err}"
-            ) from err
+            raise BinaryError(f"{self.binary} cannot be used: package and binary must be of one version. {err}") from err
         if kind != proto.HELLO or magic != proto.MAGIC or size > proto.MAX_BODY:
-            raise BinaryError(f"{self.binary} does not answer as shardtool does: correct SHARDTOOL_BINARY or PATH")
+            raise BinaryError(f"{self.binary} is not the program shardtool: correct SHARDTOOL_BINARY or PATH")
         self.version = self.body(size).decode("utf-8", "replace")
         if protocol != proto.PROTOCOL:
             raise VersionError(
-                f"{self.binary} is shardtool {self.version} and speaks protocol {protocol}, this Python package"
+                f"{self.binary} is shardtool {self.version} and speaks protocol {protocol}; this Python package"
                 f" {ours and f'is {ours} and '}speaks {proto.PROTOCOL}: install package and binary of one version",
                 package=ours,
                 program=self.version,
@@ -170,7 +168,7 @@ class Client:
                 n = self._sock.recv_into(self._view[got:] if got else self._view, 0, flags)
             except BlockingIOError:
                 if flags:
-                    raise self._died(f"the child gave no sign of life for {SILENCE:.0f} s") from None
+                    raise self._died(f"the child did not respond for {SILENCE:.0f} s") from None
                 # Both processes may have been stopped, and continued together: the child then sends
                 # one now.
                 time.sleep(2.5)
@@ -245,7 +243,7 @@ class Client:
         elif kind in (proto.INFO, proto.STARTED):
             self.body(frame[2])
         elif kind != proto.END:
-            raise BinaryError(f"{self.binary} sent a message of kind {kind}, which this package does not know: install both of one version")
+            raise BinaryError(f"{self.binary} sent a message of kind {kind}, which is unknown: install package and binary of one version")
         return None
 
     def call(self, request: bytes, kind: int, of: int, ident: int = 0) -> Any:
@@ -261,7 +259,7 @@ class Client:
         waited /= 1000
         if waited in (30, 120, 600) or (waited and waited % 3600 == 0):
             logger.warning(
-                "waiting for data for %d s: the store is slow, or stuck; shardtool's child process %d lives", waited, self.process.pid
+                "waiting for data for %d s: the store is slow or hangs; shardtool's child process %d is alive", waited, self.process.pid
             )
         self.forward()
 
@@ -271,7 +269,7 @@ class Client:
         self.dirty = True
         _, ancillary, _, _ = self._sock.recvmsg(1, socket.CMSG_SPACE(4), getattr(socket, "MSG_CMSG_CLOEXEC", 0))
         if not ancillary:
-            raise self._died("no descriptor came with a segment")
+            raise self._died("a segment without a file descriptor")
         fd = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
         try:
             mapped = mmap.mmap(fd, length)  # shared, for reading and writing
@@ -304,7 +302,7 @@ class Client:
     def _segment(self, number: int) -> "Tuple[mmap.mmap, Any]":
         found = self._segments.get(number)
         if found is None:  # another thread closed the client meanwhile
-            raise self._died("the child sent a batch in a segment that is not there")
+            raise self._died("the child sent a batch in an unknown segment")
         return found
 
     def release(self, segment: int, offset: int) -> None:

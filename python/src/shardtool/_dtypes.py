@@ -78,7 +78,7 @@ def _ndarray(buffer: Any, offset: int, size: int, dtype: Dtype, shape: Sequence[
             raise ConfigError(f"numpy has no {dtype.name}: use out='torch'")
         kind = _numpy_types[dtype.descr] = numpy.dtype(dtype.descr)
     if size // kind.itemsize != math.prod(shape):
-        raise ValueError(f"{size} bytes, an array of {kind.name} and shape {tuple(shape)} has {kind.itemsize * math.prod(shape)}")
+        raise ValueError(f"{size} bytes, but an array of {kind.name} and shape {tuple(shape)} has {kind.itemsize * math.prod(shape)}")
     # In Fortran order, the rows of a batch stay outermost, where the caller put them.
     return numpy.ndarray(shape, kind, buffer, offset, order="F" if fortran else "C") if size else numpy.empty(shape, kind)
 
@@ -129,7 +129,7 @@ def parse_npy(data: memoryview) -> "Tuple[Dtype, Tuple[int, ...], bool, int]":
     an npy file."""
     try:
         if bytes(data[:6]) != b"\x93NUMPY":
-            raise ValueError("no npy file")
+            raise ValueError("the magic number is missing")
         start = 10 if data[6] == 1 else 12
         length = int.from_bytes(data[8:start], "little")
         if length > 10000:
@@ -137,7 +137,7 @@ def parse_npy(data: memoryview) -> "Tuple[Dtype, Tuple[int, ...], bool, int]":
         header = ast.literal_eval(bytes(data[start : start + length]).decode("latin-1" if data[6] < 3 else "utf-8").strip())
         descr, shape, fortran = header["descr"], tuple(int(n) for n in header["shape"]), bool(header["fortran_order"])
     except (ValueError, SyntaxError, KeyError, TypeError, IndexError, RecursionError, MemoryError) as err:
-        raise ValueError(f"not an npy file that can be read: {err}") from None
+        raise ValueError(f"not a readable npy file: {err}") from None
     if not isinstance(descr, str) or "O" in descr:
-        raise ValueError(f"an npy file of type {descr!r}: read the field as bytes, and give them to numpy.load")
+        raise ValueError(f"an npy file of type {descr!r}: read the field as bytes, and decode them with numpy.load")
     return by_descr(descr), shape, fortran, start + length

@@ -60,7 +60,7 @@ class Group:
         samples = samples_in(self._known)
         if samples > limit and samples != before:
             raise SkippedError(
-                f"all ranks together skipped {samples} samples in {len(self._known)} damaged blocks, max_skipped allows {limit}:"
+                f"the ranks together skipped {samples} samples in {len(self._known)} damaged blocks, but max_skipped allows {limit}:"
                 " restore the data set from a copy, or allow more"
             )
         return self._agreed(checkpoint) or checkpoint, self._text
@@ -89,7 +89,7 @@ class Group:
             message = (what, place, write_ledger(own), None if err is None else (type(err).__name__, str(err)))
             dist.all_gather_object(said, message, group=self.inner)
         except RuntimeError as gone:
-            raise ShardtoolError(f"the other ranks cannot be reached: one of them ended, or its data is too slow: {gone}") from gone
+            raise ShardtoolError(f"the other ranks cannot be reached: one ended, or waits too long for data: {gone}") from gone
         self._hear(said)
 
     def _hear(self, said: "List[Any]") -> None:
@@ -126,7 +126,7 @@ def join(wanted: Any, rank: int, world_size: int, before: Optional[Group]) -> Op
         if wanted is True:
             raise ConfigError(f"skip_group=True: {why}")
         logger.warning(
-            "rank %d of %d counts the samples that it skips alone, as %s: max_skipped is the limit of each rank, and ranks may"
+            "rank %d of %d counts skipped samples alone, because %s: max_skipped is the limit of each rank, and ranks may"
             " stop at different steps; resume from the states of all, see shardtool.merge_states",
             rank,
             world_size,
@@ -141,7 +141,7 @@ def join(wanted: Any, rank: int, world_size: int, before: Optional[Group]) -> Op
                 f" {world_size}: give the group of the data-parallel ranks"
             )
         if str(dist.get_backend(wanted)) == "nccl":
-            raise ConfigError("skip_group exchanges data between CPUs: make it with torch.distributed.new_group(ranks, backend='gloo')")
+            raise ConfigError("skip_group must connect CPUs: make it with torch.distributed.new_group(ranks, backend='gloo')")
         return before if before is not None and before.inner is wanted else Group(wanted, None)
     world = dist.group.WORLD
     if before is not None and before.world is world:

@@ -38,7 +38,7 @@ def grouped(given: Dict[str, Any], stacklevel: int = 3) -> Dict[str, Any]:
         base = given.get(argument, group())
         for name in moved:
             if getattr(base, name) != getattr(group(), name):
-                raise ConfigError(f"{name} is given twice: leave out the keyword argument, {argument} has it")
+                raise ConfigError(f"{name} is given twice: leave out the keyword argument, which {argument} has")
         kept[argument] = dataclasses.replace(base, **moved)
         advice.append(f"{argument}=shardtool.{group.__name__}({', '.join(f'{name}=...' for name in moved)})")
     if advice:

@@ -21,10 +21,10 @@ def parse(state: Mapping[str, Any]) -> Dict[str, Any]:
         if out["checkpoint"] is not None:
             place_of(out["checkpoint"])
     except (KeyError, TypeError, ValueError) as err:
-        raise CheckpointError(f"this is no state of a shardtool.Loader: {type(err).__name__}: {err}") from None
+        raise CheckpointError(f"not a state of a shardtool.Loader: {type(err).__name__}: {err}") from None
     if version != 1:
         raise CheckpointError(
-            f"a state of version {version!r}, this package reads version 1: use the package that wrote it, or a newer one"
+            f"the state has version {version!r}, but this package reads version 1: use the package that wrote it, or a newer one"
         )
     return out
 
@@ -60,7 +60,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
         states = [states]
     parsed = [parse(state) for state in states]
     if not parsed:
-        raise CheckpointError("there is no state to merge: give those of the ranks")
+        raise CheckpointError("no states to merge: give those of all ranks")
     first = parsed[0]
     for other in parsed[1:]:
         _same_step(first, other)
@@ -129,8 +129,8 @@ def check_length(ledger: Optional[str]) -> None:
     """Raises CheckpointError for a ledger that is too long for a child."""
     if ledger is not None and len(ledger) > MAX_LEDGER:
         raise CheckpointError(
-            f"the list of skipped blocks has {len(ledger)} characters, at most {MAX_LEDGER} can be resumed from: restore the data set from"
-            " a copy, and begin without its state"
+            f"the list of skipped blocks has {len(ledger)} characters, more than the maximum of {MAX_LEDGER}: restore the data set from"
+            " a copy, and begin without this state"
         )
 
 
@@ -154,7 +154,7 @@ def _fits(checkpoint: str, blocks: Ledger) -> None:
     said, listed = read_checkpoint(checkpoint), samples_in(blocks)
     if not said.skipped <= listed <= said.samples:
         raise CheckpointError(
-            f"the checkpoint counts {said.skipped} skipped samples of {said.samples}, the list of skipped blocks beside it has {listed}:"
+            f"the checkpoint counts {said.skipped} skipped samples of {said.samples}, but the list of skipped blocks has {listed}:"
             " give states as state_dict returned them"
         )
 
@@ -166,7 +166,7 @@ def _same_step(one: Dict[str, Any], other: Dict[str, Any]) -> None:
     for a, b in zip(_members(one, read_checkpoint), _members(other, read_checkpoint)):
         if a != b:
             raise CheckpointError(
-                f"the states are not of one step of one job: {a[0]} is {a[1]} in one and {b[1]} in the other: give what state_dict"
+                f"the states are of different steps or jobs: {a[0]} is {a[1]} in one and {b[1]} in the other: give what state_dict"
                 " returned on each rank after the same step"
             )
 

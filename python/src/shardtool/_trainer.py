@@ -47,8 +47,8 @@ def _transformers(trainer: Any, told: bool, epoch: Callable[[], int]) -> str:
         if not skips or done % 1 < 1e-6:
             return ""
         return (
-            f"the Trainer resumes at step {steps} and is about to leave out the batches before it, but the state that the loader was given"
-            " already stands there: set ignore_data_skip=True in its arguments"
+            f"the Trainer resumes at step {steps} and would skip the batches before it, but the state that the loader was given"
+            " is already there: set ignore_data_skip=True in its arguments"
         )
     if skips and epoch() == int(done + 1e-6):
         return ""  # it reads the epoch from its beginning to the place

@@ -85,7 +85,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def __init__(self, values: "Mapping[str, Any]") -> None:
         name = next((key for key in values if isinstance(key, Name) and hasattr(key, "facts")), None)
         if name is None:
-            raise CheckpointError("a batch is made by a Loader, or from a mapping with the keys of a batch: this one has none of them")
+            raise CheckpointError("this mapping lacks the keys of a batch: a batch is made by a Loader, or from a mapping with its keys")
         place = name.place
         self._set(None, name.facts, 0, len(name.facts), place.size, place.epoch, place.ledger, checkpoint=place.checkpoint)
         self._cache.update(values)
@@ -250,7 +250,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     def _view(self) -> memoryview:
         if self._buffer is None:
-            raise ClosedError("the batch was released: take what you need from it before")
+            raise ClosedError("the batch was released: take what you need from it before that")
         return memoryview(self._buffer).cast("B")[self._base : self._base + self._length]
 
     def _pairs(self, at: int) -> "List[Tuple[int, int]]":
@@ -259,7 +259,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     def _index(self, name: str) -> int:
         if self._layout is None:
-            raise ClosedError("a batch that was made from values has these alone: take payloads from the batch that the loader gave")
+            raise ClosedError("a batch made from values has no payloads: take them from the batch of the loader")
         return self._layout.index[name]
 
     def _row(self, index: int) -> "Tuple[int, ...]":

@@ -76,10 +76,7 @@ class Field:
                 )
             self.decode = _WORDS[word]
             if self.decode == "image" and importlib.util.find_spec("PIL") is None:
-                raise ConfigError(
-                    f"field {name!r}: {spec!r}: images are decoded by Pillow, which is missing:"
-                    " pip install pillow, or read the field as bytes"
-                )
+                raise ConfigError(f"field {name!r}: {spec!r}: decoding images needs Pillow: pip install pillow, or read the field as bytes")
         elif callable(spec):
             self.decode, self.function = "function", spec
         else:
@@ -139,7 +136,7 @@ class Field:
         for n in self.shape:
             count *= n
         if count != size:
-            raise ValueError(f"{size} bytes, an array of {self.dtype.name} and shape {self.shape} has {count}")
+            raise ValueError(f"{size} bytes, but an array of {self.dtype.name} and shape {self.shape} has {count}")
         return self.shape
 
     def many(self, payloads: "Iterable[Optional[memoryview]]", keys: "Callable[[int], str]", out: str, copy: bool) -> List[Any]:
@@ -177,7 +174,7 @@ def parse(fields: "Union[Iterable[str], Mapping[str, Spec], None]") -> "Optional
     if fields is None:
         return None
     if isinstance(fields, str) or not isinstance(fields, IterableABC):
-        raise ConfigError(f"fields={fields!r}: give a list of names, or a dict of names and what they are decoded to")
+        raise ConfigError(f"fields={fields!r}: give a list of names, or a dict of names and types")
     if isinstance(fields, Mapping):
         return [Field(str(name), spec) for name, spec in fields.items()]
     return [Field(str(name), "bytes") for name in fields]

@@ -112,7 +112,7 @@ class Loader(Generic[T]):
             "faults": faults,
         })  # fmt: skip
         if batch_size is not None and order.global_batch is not None:
-            raise ConfigError("batch_size and global_batch: give one of them")
+            raise ConfigError("batch_size and Order(global_batch=...): give one of them")
         for name, least in (("batch_size", 1), ("seed", 0), ("epochs", 1)):
             _config.at_least(name, given[name], least)
         self.url = os.fsdecode(url)
@@ -207,7 +207,7 @@ class Loader(Generic[T]):
         _states.check_length(self._ledger)
         body = dict(self._order, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
-            raise ConfigError("give batch_size, or global_batch")
+            raise ConfigError("give batch_size, or order=Order(global_batch=...)")
         self._run = None
         self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy, self._whole)
         self._meter.opened(since, run.started["rank"], run.started["world_size"])
@@ -263,8 +263,8 @@ class Loader(Generic[T]):
             if it is not self._pass:
                 self._run = run
             raise ClosedError(
-                "this iteration is over: it failed, another one began, the loader was closed or given another state, or the process was"
-                " forked; iterate anew"
+                "this iteration has ended: it failed, another one began, the loader was closed or loaded a state, or the process forked;"
+                " start another iteration"
             )
         meter, since = self._meter, time.perf_counter_ns()
         try:
@@ -282,7 +282,7 @@ class Loader(Generic[T]):
         if taken is None:
             self._run, it.last, it.ended = run, True, True
             if it.delivered == 0:
-                warnings.warn("no epoch is left, or the data set is empty: the iteration has no batches", stacklevel=3)
+                warnings.warn("the iteration has no batches: all epochs have ended, or the data set is empty", stacklevel=3)
             raise StopIteration
         batch, checkpoint, ledger, place, last = taken
         if self._group is not None:
@@ -350,7 +350,7 @@ class Loader(Generic[T]):
         if "batch_size" in self._order:
             return int(self._order["batch_size"]) * self._resolve()[1]
         if self._checkpoint is None and "global_batch" not in self._order:
-            raise ConfigError("give batch_size, or global_batch")
+            raise ConfigError("give batch_size, or order=Order(global_batch=...)")
         return int(self._told("global_batch"))
 
     # Facts
@@ -398,7 +398,7 @@ class Loader(Generic[T]):
         """Makes the next iteration begin an epoch. It does nothing if the next iteration is in that
         epoch already: one that resumes in the middle continues there."""
         if epoch < 0:
-            raise ConfigError(f"epoch {epoch}: epochs count from 0")
+            raise ConfigError(f"epoch={epoch}: epochs are numbered from 0")
         it = self._pass
         leaves = it is not None and it.left and self._run is not None
         if self._begin is not None or leaves or epoch != self._upcoming()[0]:

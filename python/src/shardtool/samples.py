@@ -174,7 +174,7 @@ class Samples:
             payload = raw.get(field.name)
             if payload is None and not field.optional:
                 raise DecodeError(
-                    f"sample {raw.key!r} has no field {field.name!r}, it has {', '.join(map(repr, raw))}", key=raw.key, field=field.name
+                    f"sample {raw.key!r} has no field {field.name!r}; it has {', '.join(map(repr, raw))}", key=raw.key, field=field.name
                 )
             try:
                 done[field.name] = None if payload is None else field.one(memoryview(payload), self._out, True)
@@ -200,7 +200,7 @@ def _request(ident: int, which: Any, total: int) -> bytes:
         return proto.pack(proto.GET, ident, flags=proto.BY_KEY, body=key)
     number = operator.index(which)
     if not -total <= number < total:
-        raise IndexError(f"sample {number}: there are {total}, counted from 0")
+        raise IndexError(f"sample {number}: the data set has {total}, from 0")
     return proto.pack(proto.GET, ident, number % total)
 
 

@@ -77,7 +77,7 @@ def order_lane(p: Parameters, lane: int, epoch: int, slots: List[range]) -> Sequ
 def split(samples: Sequence[int], world_size: int) -> List[Sequence[int]]:
     """9.7: splits a global batch into the parts of the ranks 0 to world_size - 1. Parts are
     contiguous, and differ in size by at most one sample."""
-    demand(world_size >= 1, f"world_size={world_size}: there is at least one rank")
+    demand(world_size >= 1, f"world_size={world_size}: the least is 1")
     n = len(samples)
     return [samples[r * n // world_size : (r + 1) * n // world_size] for r in range(world_size)]
 
@@ -147,7 +147,7 @@ class Order:
             if "shuffle_memory" in given:
                 given["shuffle_memory"] = size_of("shuffle_memory", given["shuffle_memory"])
             return cls(table, choose(table, **given))
-        demand(not given, f"{', '.join(given)}: the checkpoint tells what the order is")
+        demand(not given, f"{', '.join(given)}: the checkpoint has all parameters of the order: give nothing else")
         if isinstance(checkpoint, str):
             checkpoint = read_checkpoint(checkpoint)
         for name, theirs, ours in (("digest", checkpoint.digest, table.digest), ("N", checkpoint.samples, sum(table.blocks))):
@@ -195,7 +195,10 @@ class Order:
         ``until``."""
         demand(1 <= global_batch <= MAX_BATCH, f"global_batch={global_batch}: give 1 to {MAX_BATCH}")
         size, tail, g = self.samples, self.parameters.tail, global_batch
-        demand(tail != "drop" or g <= size, f"tail='drop' with batches of {g}, the data set has {size} samples: all would be dropped")
+        demand(
+            tail != "drop" or g <= size,
+            f"tail='drop' with batches of {g}, but the data set has {size} samples: every batch would be dropped",
+        )
         epoch, position = self.place(epoch, position)
         if tail == "drop" and size - position < g:
             epoch, position = epoch + 1, 0
@@ -226,7 +229,7 @@ class Order:
     def locate(self, sample: int) -> Tuple[int, int]:
         """Returns where a sample is stored: the number of its shard, and of its block in that
         shard, not counting empty blocks."""
-        demand(0 <= sample < self.samples, f"sample {sample}: there are {self.samples}, counted from 0")
+        demand(0 <= sample < self.samples, f"sample {sample}: the data set has {self.samples}, from 0")
         if not hasattr(self, "_ends"):
             self._ends = list(itertools.accumulate(self.table.blocks))
         block = bisect.bisect_right(self._ends, sample)

@@ -68,7 +68,7 @@ class Board:
 
     def __getstate__(self) -> Dict[str, Any]:
         if context.get_spawning_popen() is None:
-            raise TypeError("a board goes to processes that multiprocessing starts, and nowhere else")
+            raise TypeError("only processes that multiprocessing starts can receive a board")
         return {**self.__dict__, "_fd": reduction.DupFd(self._fd)}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
@@ -115,6 +115,6 @@ class Board:
                 return value
             time.sleep(0.001)
         raise ShardtoolError(
-            "a worker of the DataLoader was stopped while it wrote down where the iteration is: say where to"
-            " go on, by load_state_dict or set_epoch"
+            "a worker of the DataLoader was killed while it recorded the place of the iteration: set the place with load_state_dict"
+            " or set_epoch"
         )

@@ -56,7 +56,7 @@ def place_of(batch: Mapping[Any, Any]) -> Place:
         if isinstance(key, Name):
             return key.place
     raise CheckpointError(
-        "this batch has lost its place: a dict with the keys of a batch of shardtool.Dataset has it; what `map` returns has to be a dict"
+        "this batch has no place: only a dict with the keys of a batch of shardtool.Dataset has one, so `map` must return a dict"
     )
 
 

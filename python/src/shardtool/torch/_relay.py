@@ -57,9 +57,8 @@ def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
     why = last["broken"] or (loop.failed if loop else "") or ("" if last["ended"] else _missing(board, last))
     if why:
         raise ConfigError(
-            f"the iteration before failed in epoch {last['epoch']} ({why}), and its workers had read ahead of"
-            f" your loop: say where to go on,"
-            " by dataset.load_state_dict(batch.state_dict()) with the last batch you got, or by dataset.set_epoch"
+            f"the last iteration failed in epoch {last['epoch']} ({why}), and its workers had read ahead of your loop: set the place"
+            " with dataset.load_state_dict(batch.state_dict()) of your last batch, or with dataset.set_epoch"
         )
     return asked, {**last["place"], "begin": last["epoch"] + 1}
 
@@ -417,7 +416,7 @@ class Relay:
         if self._begun and self._note:
             self._mark(broken=why)
         if self._error is None:
-            self._error = ClosedError(f"this iteration is over: {why}")
+            self._error = ClosedError(f"this iteration has ended: {why}")
         self._ready = {number: batch for number, batch in self._ready.items() if number < after}
 
     def _leave(self) -> None:

@@ -33,7 +33,7 @@ class Tap:
     def __init__(self, board: Board, loader: Loader, ident: int, workers: int) -> None:
         parent = multiprocessing.parent_process()
         if parent is None or parent.pid != board.owner:
-            raise ConfigError("the workers of a DataLoader have to be children of the process that iterates it")
+            raise ConfigError("the workers of a DataLoader must be children of the process that iterates it")
         self.pid = os.getpid()
         _leave_signals_to_the_loop()
         util.Finalize(self, self._bye, exitpriority=10)
@@ -69,8 +69,8 @@ class Tap:
         """Loads a state of the worker with the same number. All workers load theirs."""
         if "sequence" not in state or state.get("worker") != self._id:
             raise CheckpointError(
-                f"this is no state of worker {self._id} of a DataLoader: give it to the StatefulDataLoader as"
-                f" a whole, with the same num_workers"
+                f"not a state of worker {self._id} of a DataLoader: load the whole state into the StatefulDataLoader, with the same"
+                " num_workers"
             )
         self._loaded = dict(state)
 
@@ -93,7 +93,7 @@ class Tap:
     def next(self, iteration: int) -> Optional[Batch]:
         """Returns the next batch of this worker; None at the end."""
         if iteration != self._iteration:
-            raise ClosedError("this iteration is over: another one began")
+            raise ClosedError("this iteration has ended: another one began")
         if self._ended:
             return None
         message, body = self._ask()
@@ -124,7 +124,7 @@ class Tap:
                 if message.get("iteration", self._iteration) == self._iteration:
                     return message, body
         except wire.Gone:
-            raise ServerDiedError(f"worker 0 of the DataLoader has ended, which reads for worker {self._id}, too") from None
+            raise ServerDiedError(f"worker 0 of the DataLoader, which also reads for worker {self._id}, has ended") from None
 
     def failed(self, err: BaseException) -> None:
         """Reports that the latest batch is not delivered, so that no batch after it is."""
@@ -176,7 +176,7 @@ class Tap:
                 raise ClosedError("the process that iterates the DataLoader has ended")
             if waited > PATIENCE:
                 raise ServerDiedError(
-                    f"worker 0 of the DataLoader, which reads for worker {self._id}, too, did not begin within {PATIENCE:.0f} s"
+                    f"worker 0 of the DataLoader, which also reads for worker {self._id}, did not begin within {PATIENCE:.0f} s"
                 )
             time.sleep(0.005)
 

@@ -174,7 +174,7 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
     def _open_tap(self, worker: Any) -> Tap:
         if self._tap is None or self._tap.pid != os.getpid():
             if self._board is None:
-                raise ConfigError("this data set was made in a worker of a DataLoader: make it in the process that has the DataLoader")
+                raise ConfigError("this data set was made in a worker of a DataLoader: make it in the process that iterates the DataLoader")
             self._tap = Tap(self._board, self._loader, worker.id, worker.num_workers)
         return self._tap
 
@@ -270,8 +270,8 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
             return self._tap.state_dict()
         if self._ahead() is not None:
             raise ConfigError(
-                "the DataLoader's workers have read ahead, so the data set cannot tell which batch you got last: use batch.state_dict(),"
-                " shardtool.torch.state_of(batch), or a StatefulDataLoader's own state_dict()"
+                "the DataLoader's workers have read ahead, so the data set does not know the last batch of your loop: use"
+                " batch.state_dict(), shardtool.torch.state_of(batch), or the state_dict() of a StatefulDataLoader"
             )
         return self._loader.state_dict()
 
@@ -341,15 +341,12 @@ def _check_caller(caller: object) -> None:
     Only the calling object shows it."""
     if getattr(caller, "auto_collation", False):
         raise ConfigError(
-            "batches come ready-made: give batch_size to shardtool.Dataset, and batch_size=None to the"
-            " DataLoader (left out it is 1, which would"
-            " make batches of batches)"
+            "give batch_size to shardtool.Dataset, and batch_size=None to the DataLoader, whose default of 1 would make batches of batches"
         )
     if type(caller).__name__ == "IterableDatasetShard":
         raise ConfigError(
-            "this rank's batches would be divided among the ranks once more: each process has to iterate a"
-            " loader of its own, which a Trainer's"
-            " get_train_dataloader returns, and which Accelerate does not prepare; docs/pytorch.md has both"
+            "this rank's batches would be divided among the ranks once more: each process must iterate its own loader, returned by"
+            " get_train_dataloader of a Trainer, and not prepared by Accelerate; docs/pytorch.md shows both"
         )
 
 

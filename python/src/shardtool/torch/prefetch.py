@@ -57,7 +57,7 @@ class Prefetcher:
 
     def __init__(self, loader: Any, device: "Union[str, torch.device, None]" = None, *, ahead: int = 2) -> None:
         if ahead < 1:
-            raise ConfigError(f"ahead={ahead}: at least one batch has to be ahead")
+            raise ConfigError(f"ahead={ahead}: the least is 1")
         target = loader if isinstance(loader, Loader) else getattr(loader, "dataset", loader)
         if not isinstance(target, (Loader, Dataset)):
             raise ConfigError(
@@ -106,7 +106,7 @@ class Prefetcher:
             self._checked = True
         while True:
             if thread is not self._thread:
-                raise ClosedError("this iteration is over: another one began, or the prefetcher was closed or given another state")
+                raise ClosedError("this iteration has ended: another one began, or the prefetcher was closed or loaded a state")
             begin = time.perf_counter_ns()
             got = thread.get()
             took = time.perf_counter_ns() - begin
@@ -131,8 +131,8 @@ class Prefetcher:
         thread.stop()
         if self._state is None:
             raise ConfigError(
-                "the loop was left, and its batches do not tell where that was: have `map` return dicts, or"
-                " say where to go on, by load_state_dict"
+                "the loop was left at an unknown place, because its batches are not dicts: make `map` return dicts, or set the place"
+                " with load_state_dict"
             )
         if self._delivered == 0:
             self._target.load_state_dict(self._state)
@@ -163,7 +163,7 @@ class Prefetcher:
         it will begin."""
         state = self._state if self._state is not None or self._lost else self._ask_target()
         if state is None:
-            raise CheckpointError("the batches do not tell their place: have `map` return dicts, or use a shardtool.Loader")
+            raise CheckpointError("the batches have no place: make `map` return dicts, or use a shardtool.Loader")
         return state
 
     def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
