@@ -80,7 +80,7 @@ def test_merge_refuses(holes: Path) -> None:
         merge_states([{**a, "ledger": None}, c])
     with pytest.raises(CheckpointError, match=f"disagree on block {line['block']} of shard"):
         merge_states([a, {**c, "ledger": str(c["ledger"] or "") + json.dumps({**line, "samples": 10**3}) + "\n"}])
-    with pytest.raises(CheckpointError, match="of 1000, the list"):
+    with pytest.raises(CheckpointError, match="of 1000, but the list"):
         merge_states([{**a, "ledger": str(a["ledger"]) + '{"shard":"x","block":0,"first":0,"samples":100000000000000000000}\n'}])
     for text in ("x", "[]", "null", '{"shard":"","block":1,"first":0,"samples":1}', '{"shard":"x","block":-1,"first":0,"samples":1}',
                  '{"shard":"x","block":true,"first":0,"samples":1}', '{"shard":"x","block":1}'):  # fmt: skip
