@@ -21,7 +21,8 @@ import pytest
 
 from shardtool._moved import grouped
 
-# A job in the background of a shell begins with SIGINT ignored, and processes that it starts inherit that.
+# A job in the background of a shell begins with SIGINT ignored, and processes that it starts
+# inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,7 +133,8 @@ def children(of: object = "self") -> List[int]:
 
 
 def end_sessions() -> None:
-    """Kills what a test that failed has left running in sessions of their own: it would take the processors of all others."""
+    """Kills processes in their own sessions that a failed test left running; they would slow down
+    all other tests."""
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):
             for pid in map(int, Path(f"/proc/self/task/{task}/children").read_text().split()):
@@ -142,7 +144,7 @@ def end_sessions() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """No test leaves a child behind, and none waits for ever."""
+    """No test leaves a child running, and none waits for ever."""
 
     def late(*_: object) -> None:
         raise TimeoutError("the test takes longer than two minutes")

@@ -1,4 +1,5 @@
-"""The snippets of docs/pytorch.md, as they stand there: stopped in the middle of an epoch, resumed, and every batch came once and in order.
+"""The snippets of docs/pytorch.md, as they stand there: stopped in the middle of an epoch, resumed,
+and every batch came once and in order.
 
 `make test-frameworks` installs what they need and runs them.
 """
@@ -113,7 +114,8 @@ def test_accelerate(small: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
 
 def sharded_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python 3.11 refuses a data class of torch 1.13 that Lightning imports, for a default that has no hash: it gets one."""
+    """Python 3.11 refuses a data class of torch 1.13 that Lightning imports, for a default that has
+    no hash: it gets one."""
     process = dataclasses._process_class  # type: ignore[attr-defined]
 
     def hashed(cls: Any, init: Any, repr: Any, eq: Any, order: Any, _: Any, *rest: Any) -> Any:
@@ -175,7 +177,8 @@ def plain(small: pathlib.Path, workers: int) -> "tuple[shardtool.Dataset, Any]":
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_lightning_without_place(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
-    """A plain DataLoader, whose place Lightning does not keep: it is refused at the first step of a resumed job, and only there."""
+    """A plain DataLoader, whose place Lightning does not keep: it is refused at the first step of a
+    resumed job, and only there."""
     job = Lightning(tmp_path, monkeypatch)
     first, second, third = job.module(stop=17), job.module(), job.module()
     with pytest.raises(Stop):

@@ -1,4 +1,5 @@
-"""Ranks in processes of their own, for the tests of what they skip together. The processes import it."""
+"""Ranks in separate processes, for the tests of what they skip together. The processes import this
+module."""
 
 from __future__ import annotations
 

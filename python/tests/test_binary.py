@@ -1,4 +1,4 @@
-"""Which program is started, and what is said when it is the wrong one."""
+"""Which program is started, and the errors if it is the wrong one."""
 
 from __future__ import annotations
 
@@ -74,14 +74,15 @@ def test_release_mismatch(
     refused: bool,
     warned: bool,
 ) -> None:
-    """The protocol is the same, the release is not: data may be read otherwise. Two builds of one release may be meant."""
+    """The protocol is the same, the release is not: data may be read otherwise. Two builds of one
+    release may be meant."""
     fake = tmp_path / "shardtool"
     fake.write_text(FAKE.format(python=sys.executable, version=program, magic="SHRDSRV1", protocol=1))
     fake.chmod(0o755)
     monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
     if package is not None:
         monkeypatch.setattr("importlib.metadata.version", lambda _: package)
-    for _ in range(2):  # told once
+    for _ in range(2):  # warns once
         with Loader(small, 1) as loader, pytest.raises(shardtool.ShardtoolError) as info:
             iter(loader)  # which ends at OPEN if not before
         assert isinstance(info.value, shardtool.VersionError) == refused
@@ -94,7 +95,7 @@ def test_release_mismatch(
 
 
 def test_binary(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which program is started, and what is said when it cannot be."""
+    """Which program is started, and the errors if it cannot be."""
     from shardtool import _binary
 
     for path, words in [(tmp_path, "no program"), (tmp_path / "none", "no program"), ("/bin/true", "one version")]:

@@ -1,4 +1,5 @@
-"""What is left when a loop ends otherwise than by its last batch: where the next one begins, and when the child ends."""
+"""What is left when a loop ends otherwise than by its last batch: where the next one begins, and
+when the child ends."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def test_held_and_iterated_anew(small: Path) -> None:
 
 
 def test_held_then_left(small: Path) -> None:
-    """A loop that went on after HeldError and is left is over, as any other."""
+    """A loop that continued after HeldError and was left has ended, like any other."""
     with Loader(small, 10, **in_groups(**KEEPS)) as loader:
         it = iter(loader)
         held: List[Any] = []

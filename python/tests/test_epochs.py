@@ -33,7 +33,7 @@ def test_epochs_follow(small: Path) -> None:
 
 
 def test_left_in_the_middle(small: Path) -> None:
-    """An iteration that was left is over; with its own state loaded it goes on."""
+    """An iteration that was left has ended; with its state loaded, it continues."""
     want = [epoch_of(small, e) for e in range(3)]
     with make(small) as loader:
         first = [b.numbers for b in itertools.islice(loader, 4)]
@@ -76,7 +76,7 @@ def test_set_epoch(small: Path) -> None:
         state = loader.state_dict()
     with make(small) as loader:
         loader.load_state_dict(state)
-        loader.set_epoch(0)  # resumed in the middle of it: goes on
+        loader.set_epoch(0)  # resumed in the middle of it: continues
         assert [b.numbers for b in loader] == epoch_of(small, 0)[2:]
     with make(small) as loader:
         loader.load_state_dict(state)
@@ -89,7 +89,8 @@ def test_set_epoch(small: Path) -> None:
 
 @pytest.mark.parametrize("tail", ["short", "drop", "pad", "wrap"])
 def test_resume_at_every_step(small: Path, tail: str) -> None:
-    """From the state after each batch, and before the first, on: the rest of the uninterrupted run, epoch by epoch."""
+    """From the state after each batch, and before the first, on: the rest of the uninterrupted run,
+    epoch by epoch."""
     options = {"tail": tail, "global_batch": 160, "seed": 5, "shuffle": True, "fields": []}
     with Loader(small, **in_groups(epochs=2, **options)) as loader:
         states, batches, bounds = [loader.state_dict()], [], []
@@ -112,7 +113,8 @@ def test_resume_at_every_step(small: Path, tail: str) -> None:
 
 
 def test_set_epoch_after_state(small: Path) -> None:
-    """A state that was taken between set_epoch and the iteration has that epoch before it; asked for another, it begins that one."""
+    """A state that was taken between set_epoch and the iteration has that epoch before it; asked
+    for another, it begins that one."""
     want = [epoch_of(small, e) for e in range(3)]
     with make(small) as loader:
         assert [b.numbers for b in itertools.islice(loader, 4)] == want[0][:4]

@@ -88,7 +88,8 @@ def _environment() -> "dict[str, str]":
 
 
 def test_views_are_the_ring(small: Path) -> None:
-    """Without a copy an array lies in the shared memory, and its place is not given away while anything refers to it."""
+    """Without a copy an array lies in the shared memory, and its place is not given away while
+    anything refers to it."""
     with Loader(small, 10, fields={"tokens": ("int32", (16,))}, out="numpy", tuning=shardtool.Tuning(copy=False)) as loader:
         it = iter(loader)
         first = next(it)["tokens"]
@@ -175,7 +176,8 @@ def test_not_as_declared(small: Path, field: str, spec: Any, words: str) -> None
 
 
 def test_npy_kinds(tmp_path: Path) -> None:
-    """Files that numpy writes: Fortran's order, big-endian, half floats, strings, no dimensions, and what cannot be one array."""
+    """Files that numpy writes: Fortran's order, big-endian, half floats, strings, no dimensions,
+    and what cannot be one array."""
     arrays = {
         "fortran": [numpy.asfortranarray(numpy.arange(24, dtype="<f8").reshape(2, 3, 4) + i) for i in range(6)],
         "big": [numpy.arange(5, dtype=">i4") * i for i in range(6)],
@@ -238,7 +240,8 @@ def test_odd_names(tmp_path: Path) -> None:
 
 
 def test_skipping(damaged: Path) -> None:
-    """A damaged block is an error that says where, behind all batches before it; or it is skipped, and the state carries the ledger."""
+    """A damaged block raises an error with its place, after all batches before it; or it is
+    skipped, and the state has the ledger."""
     with Loader(damaged, 20, fields=["txt"]) as loader:
         numbers = []
         with pytest.raises(shardtool.CorruptError) as info:

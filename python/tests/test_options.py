@@ -1,4 +1,5 @@
-"""The arguments of Loader, Dataset and open: groups, types, and the keywords of earlier versions."""
+"""The arguments of Loader, Dataset and open: groups, types, and the keywords of earlier
+versions."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ DIRECT = ["url", "batch_size", "fields", "shuffle", "seed", "epochs", "rank", "w
 
 
 def test_same_names() -> None:
-    """All have the same arguments, none takes any other name, and every member of a group is documented."""
+    """All have the same arguments, none takes any other name, and every member of a group is
+    documented."""
     loader = inspect.signature(Loader).parameters
     assert list(loader) == [*DIRECT, "order", "tuning", "faults"]
     assert list(inspect.signature(shardtool.open).parameters) == list(inspect.signature(shardtool.Samples).parameters)

@@ -95,7 +95,8 @@ def test_payloads(small: Path) -> None:
 
 
 def whole_epochs(seen: List[int], epochs: int) -> None:
-    """Batches that were put together from their ranks' parts, in order: each sample comes once in each epoch."""
+    """Batches assembled from the parts of their ranks, in order: each sample is delivered once in
+    each epoch."""
     assert len(seen) >= epochs * SAMPLES
     for epoch in range(epochs):
         assert sorted(seen[epoch * SAMPLES : (epoch + 1) * SAMPLES]) == list(range(SAMPLES)), epoch
@@ -149,8 +150,8 @@ while loader.epoch < 2:
 
 
 def test_killed(small: Path) -> None:
-    """Jobs whose ranks are killed, each at a step of its own, resumed on other numbers of ranks from the last step that all ranks have
-    told of: each sample comes exactly once an epoch."""
+    """Jobs whose ranks are killed, each at its own step, resume on other numbers of ranks from the
+    last step that all ranks have reported: each sample is delivered exactly once an epoch."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")}
     state = "null"
     seen: List[int] = []
@@ -183,7 +184,8 @@ def test_killed(small: Path) -> None:
 
 
 def test_length(small: Path) -> None:
-    """It counts the whole epoch, wherever one is in it, and needs the environment's world size and nothing more."""
+    """It counts the whole epoch, wherever one is in it, and needs the environment's world size and
+    nothing more."""
     for tail, want in [("short", [16, 16, 16]), ("drop", [15, 15, 15]), ("pad", [16, 16, 16]), ("wrap", [16, 16, 15])]:
         with Loader(small, 64, shuffle=True, tail=tail, fields=[]) as loader:
             assert len(loader) == want[0]
@@ -216,7 +218,8 @@ def test_environment(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_little_mixing(small: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A window that is small for the batch is reported before the first batch, by rank 0, in Python's terms."""
+    """A window that is small for the batch is reported before the first batch, by rank 0, in
+    Python's terms."""
 
     def said(**order: Any) -> str:
         caplog.clear()

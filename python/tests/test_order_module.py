@@ -53,7 +53,8 @@ def test_same_as_the_program(small: Path, order: Dict[str, Any], world: int) -> 
 
 
 def test_checkpoints(small: Path, tmp_path: Path) -> None:
-    """What it writes the program reads, and the other way round; a loader goes on where it says."""
+    """The program reads what the module writes, and vice versa; a loader resumes from its
+    checkpoint."""
     theirs = tmp_path / "theirs.json"
     run("cat", small, "--shuffle", "--seed=3", "--global-batch=64", "--limit=640", "--json", "--checkpoint-out", theirs)
     read = read_checkpoint(theirs.read_text())
@@ -106,7 +107,8 @@ def test_refusals(small: Path, tmp_path: Path) -> None:
 
 
 def test_no_program_is_needed(tmp_path: Path) -> None:
-    """Importing it starts nothing and looks for nothing; without the program `of` says what is missing."""
+    """Importing it starts no process and needs no program; without the program, `of` names what is
+    missing."""
     text = (
         "import subprocess, os\n"
         "subprocess.Popen = os.execv = None\n"
@@ -121,7 +123,8 @@ def test_no_program_is_needed(tmp_path: Path) -> None:
 
 
 def test_vectors() -> None:
-    """The specification's vectors, by the checker that is in the repository for every implementation to be held against."""
+    """The specification's vectors, by the checker that is in the repository for every
+    implementation to be held against."""
     command = [sys.executable, "-I", str(ROOT / "python" / "order_check.py"), str(ROOT / "testdata" / "order" / "order-vectors.json")]
     assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.endswith(" checks, 0 differ\n")
     assert shardtool.order.Order is Order

@@ -59,7 +59,8 @@ def test_nothing_starts_early(small: Path) -> None:
 
 
 def test_child_killed(small: Path) -> None:
-    """The error comes, and then the same loader goes on with a new child, behind the last batch."""
+    """The error is raised, and then the same loader continues with a new child, after the last
+    batch."""
     loader = Loader(small, 10, fields=[], tuning=shardtool.Tuning(prefetch=0))
     numbers: List[int] = []
     for _ in range(5):
@@ -115,7 +116,8 @@ if sys.argv[2] == "loop":
 
 @pytest.mark.parametrize("how", ["sleep", "fork"])
 def test_parent_killed(small: Path, how: str) -> None:
-    """However the parent ends, the child ends: also when a process that the parent forked lives on."""
+    """However the parent ends, the child ends: also when a process that the parent forked lives
+    on."""
     parent = script(PARENT, small, how, start_new_session=True)
     assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
     (serve,) = children(parent.pid)
@@ -127,7 +129,7 @@ def test_parent_killed(small: Path, how: str) -> None:
 
 
 def test_signals_are_the_parents(small: Path) -> None:
-    """The child goes on through signals that launchers send to all processes of a job."""
+    """The child survives signals that launchers send to all processes of a job."""
     with Loader(small, 10, fields=[], tuning=shardtool.Tuning(prefetch=0)) as loader:
         it = iter(loader)
         next(it)
@@ -138,7 +140,8 @@ def test_signals_are_the_parents(small: Path) -> None:
 
 
 def test_interrupted(small: Path) -> None:
-    """Ctrl-C, to the whole group as a terminal sends it, at a random moment of the loop: the state is that of the last batch."""
+    """Ctrl-C, to the whole group as a terminal sends it, at a random moment of the loop: the state
+    is that of the last batch."""
     for _ in range(3):
         process = script(PARENT, small, "loop", start_new_session=True)
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -201,7 +204,8 @@ loader.close()
 
 
 def test_fork(small: Path) -> None:
-    """A forked process takes nothing from its parent's reader, and has one of its own when it iterates anew."""
+    """A forked process takes nothing from its parent's reader, and starts its own when it
+    iterates."""
     process = script(FORKED, small)
     text, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
@@ -226,7 +230,8 @@ def consume(loader: Loader, steps: int) -> Any:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_processes(small: Path, method: str) -> None:
-    """A loader that has been iterated here goes to another process, goes on there, and its state comes back."""
+    """A loader that has iterated here continues in another process, and its state can be sent
+    back."""
     loader = Loader(small, 10, fields=[])
     assert next(iter(loader)).numbers == list(range(10))
     with multiprocessing.get_context(method).Pool(1) as pool:
@@ -246,7 +251,7 @@ def stop(pid: int) -> None:
 
 
 def test_closed_by_another_thread(small: Path) -> None:
-    """A thread that waits for a batch is woken by close, and told."""
+    """close wakes a thread that waits for a batch, which gets an error."""
     loader = Loader(small, 10, fields=[])
     it = iter(loader)
     next(it)
@@ -307,7 +312,8 @@ def test_two_readers(small: Path) -> None:
 
 
 def test_held(small: Path) -> None:
-    """Views that are kept fill the ring to its bound; then that is an error, and the loop can go on once they are let go of."""
+    """Views in use fill the ring to its limit, which raises an error; the loop continues once they
+    are dropped."""
     with Loader(small, 10, fields=["txt", "tokens"], tuning=shardtool.Tuning(copy=False, ring_memory="64KiB", prefetch=3)) as loader:
         it = iter(loader)
         held: List[Any] = []
@@ -341,7 +347,8 @@ def test_held(small: Path) -> None:
 
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 def test_not_asked_for_what_is_there(small: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int) -> None:
-    """A slow loop does not wake the child for each batch; what it does not ask for comes nevertheless, all of it, once."""
+    """A slow loop does not wake the child for each batch; batches that it does not request are
+    delivered all the same, each once."""
     from shardtool._client import Client
 
     sent = []
@@ -386,8 +393,8 @@ print(os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize)
 
 
 def test_small_dev_shm(small: Path, tmp_path: Path) -> None:
-    """More than 64 MB of batches are held where /dev/shm has 64 MB, as in containers; where this process may not mount one, with what it
-    has."""
+    """More than 64 MB of batches are held where /dev/shm has 64 MB, as in containers; where this
+    process may not mount one, with what it has."""
     around = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh"]
     try:
         may = subprocess.run([*around, "true"], capture_output=True, timeout=60, check=False).returncode == 0
@@ -428,7 +435,8 @@ def test_no_leak(small: Path) -> None:
 
 
 def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A slow store is waited for, since the child says that it lives; a child that says nothing is given up."""
+    """The client waits for a slow store while the child sends heartbeats, and gives up on a child
+    that sends nothing."""
     from shardtool import _client
 
     monkeypatch.setattr(_client, "SILENCE", 2)

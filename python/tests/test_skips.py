@@ -31,7 +31,8 @@ def skipped(state: Dict[str, Any]) -> int:
 
 
 def test_merge(holes: Path) -> None:
-    """The states of three ranks after a step, merged, are that of one rank that has all samples. Resumed, they end alike."""
+    """The states of three ranks after a step, merged, are that of one rank that has all samples.
+    Resumed, they end alike."""
     one, ranks = states_of(holes, 1)[0], states_of(holes, 3, skip_group=False)
     assert len(one) == len(ranks[0]) == len(ranks[2]) == 17
     apart = sum(states[0] != states[1] or states[1] != states[2] for states in zip(*ranks))
@@ -94,7 +95,8 @@ def test_merge_refuses(holes: Path) -> None:
 
 
 def test_alone(holes: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A rank that cannot reach the others says so, once for each start; one that need not, or was told, does not."""
+    """A rank that cannot reach the others warns, once for each start; one that need not, or was
+    configured, does not."""
     with caplog.at_level(logging.WARNING, "shardtool"):
         for options in ({"world_size": 1, "rank": 0}, {"world_size": 2, "rank": 0, "skip_group": False}):
             with Loader(holes, **in_groups(**{**OPTIONS, **options})) as loader:

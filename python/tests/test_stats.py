@@ -1,4 +1,4 @@
-"""What the loop has waited for, and who may ask."""
+"""What the loop waited for, and who may ask."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ opened = threading.Event()
 
 @pytest.fixture
 def gated(small: Path) -> Any:
-    """The address of the data set behind the gate, which is closed."""
+    """The address of the data set through the gate, which is closed."""
     opened.clear()
     with served(small, lambda: opened.wait(60)) as address:
         try:
@@ -46,7 +46,8 @@ def consistent(stats: Stats) -> Stats:
 
 
 def test_counts(small: Path) -> None:
-    """At each moment what was delivered is what the loop has got; the sum of the causes is the wait; after the end nothing changes."""
+    """At each moment what was delivered is what the loop has got; the sum of the causes is the
+    wait; after the end nothing changes."""
     loader = Loader(small, 70, tail="pad", rank=1, world_size=2, fields=["txt"])
     assert consistent(loader.stats()) == Stats(rank=1, world_size=2)
     size = [sum(len(p) for p in payload(i).values()) for i in range(SAMPLES)]
@@ -122,7 +123,7 @@ def test_map_counts(small: Path) -> None:
 
 
 def test_over_children(small: Path) -> None:
-    """The figures go on over a child that was killed, a state that was loaded, and an iteration that was left."""
+    """The figures continue after a killed child, a loaded state, and an iteration that was left."""
     loader = Loader(small, 10, fields=["txt"], tuning=shardtool.Tuning(prefetch=0))
     before = loader.stats()
     for n in range(1, 5):
@@ -179,7 +180,7 @@ def scrape(url: str) -> Dict[str, float]:
 
 
 def test_metrics(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks that are given one port find one each, next to each other, and are told apart by their label."""
+    """Ranks with the same port take one each, next to each other, and have different labels."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -41,7 +41,8 @@ KINDS = ["loader", "0 workers", "2 workers", "2 workers p"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_epochs(small: Path, kind: str) -> None:
-    """An iteration is an epoch; one that was left is over; set_epoch and the length are the loader's."""
+    """An iteration is an epoch; one that was left is over; set_epoch and the length are the
+    loader's."""
     with over(kind, small) as batches:
         for epoch in range(2):
             assert batches.epoch == epoch
@@ -60,7 +61,8 @@ def test_epochs(small: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_place(small: Path, kind: str) -> None:
-    """The state is that of the loop, whatever has been read ahead: as Lightning and Accelerate keep it."""
+    """The state is that of the loop, however far the thread has read, as Lightning and Accelerate
+    save it."""
     want = [b for e in range(3) for b in expected(small, e)]
     for at in (0, 3, 10, 12):
         with over(kind, small) as batches:
@@ -81,7 +83,7 @@ def test_place(small: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["loader", "0 workers", "2 workers"])
 def test_error(small: Path, kind: str) -> None:
-    """An error comes behind the batches before it; the next iteration is at the same place."""
+    """An error is raised after the batches before it; the next iteration is at the same place."""
     with over(kind, small, map=failing, batch_size=20, shuffle=False, seed=None) as batches:
         for count in (25, 0):
             got = []
@@ -129,7 +131,7 @@ def pair(batch: shardtool.Batch) -> Any:
 def test_refused(small: Path) -> None:
     with pytest.raises(ConfigError, match="not list"):
         Prefetcher([1])
-    with pytest.raises(ConfigError, match="at least one"):
+    with pytest.raises(ConfigError, match="the least is 1"):
         Prefetcher(Loader(small, 1), ahead=0)
 
 
@@ -163,7 +165,7 @@ def test_no_thread_stays(small: Path) -> None:
 
 
 def test_the_page(small: Path) -> None:
-    """The first program of docs/pytorch.md, as it stands there, with this data and without a GPU."""
+    """The first program of docs/pytorch.md, unchanged except for the data and the device."""
     text = (ROOT / "docs" / "pytorch.md").read_text().split("```python\n")[1].split("```")[0]
     for here, there in [("s3://bucket/train", str(small)), ('"cuda"', '"cpu"'), ("batches.epoch, 90", "batches.epoch, 2")]:
         assert here in text

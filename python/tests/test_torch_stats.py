@@ -38,7 +38,8 @@ def consistent(stats: Stats) -> Stats:
 
 @pytest.mark.parametrize(("workers", "persistent", "pin"), [(0, False, False), (1, False, False), (2, True, True), (2, False, False)])
 def test_of_workers(small: Path, workers: int, persistent: bool, pin: bool) -> None:
-    """All that was read is counted, over epochs whose workers have ended; the wait is the loop's."""
+    """All that was read is counted, over epochs whose workers have ended; the wait is the
+    loop's."""
     dataset = make(small, map=slow, rank=0, world_size=1)
     assert consistent(dataset.stats()) == Stats(rank=0, world_size=1)
     dl = DataLoader(dataset, batch_size=None, num_workers=workers, persistent_workers=persistent)

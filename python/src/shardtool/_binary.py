@@ -11,8 +11,8 @@ from .errors import BinaryError, VersionError
 
 
 def find() -> str:
-    """The path of the program: ``$SHARDTOOL_BINARY`` if it is set, else the one inside this package,
-    else the one in ``PATH``."""
+    """The path of the program: ``$SHARDTOOL_BINARY`` if it is set, else the one inside this
+    package, else the one in ``PATH``."""
     chosen = os.environ.get("SHARDTOOL_BINARY")
     if chosen:
         if not os.access(chosen, os.X_OK) or os.path.isdir(chosen):

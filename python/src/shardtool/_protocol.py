@@ -21,8 +21,9 @@ frame = struct.Struct("<HHIQIIQQQQQ")
 #: The same for frames that have only 64-bit fields.
 words = struct.Struct("<HHIQQQQQQQ")
 
-#: The header of a batch's region: epoch, position, next epoch, next position; global size, first, samples, holes, columns, padding;
-#: checkpoint, its length, ledger's length, ledger; numbers, keys, columns.
+#: The header of a batch's region: epoch, position, next epoch, next position; global size, first,
+#: samples, holes, columns, padding; checkpoint, its length, ledger's length, ledger; numbers, keys,
+#: columns.
 header = struct.Struct("<QQQQIIIIIIQIIQQQQ")
 #: A part of it and its offset: checkpoint, its length, ledger's length, ledger.
 texts = struct.Struct("<QIIQ")

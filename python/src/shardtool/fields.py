@@ -1,22 +1,24 @@
-"""What becomes of the payloads of a field.
+"""How the payloads of a field are decoded.
 
-========================  =====================================================================================================
-``"bytes"``               bytes as they were packed (with ``copy=False`` a memoryview of them)
+========================  ========================================================================
+``"bytes"``               bytes as they were packed; with ``copy=False`` a memoryview of them
 ``"txt"`` or ``"str"``    text, UTF-8
-``"json"``                the value that the JSON text has
+``"json"``                the value of the JSON text
 ``"int"`` or ``"cls"``    a whole number written as text; a batch has one array of int64
 ``"float"``               a number written as text; a batch has one array of float64
-``"npy"``                 an array from an npy file; a batch has one array of shape (samples, ...) if all have the same type and
-                          shape, else a list
-``("uint8", (3, 8, 8))``  raw numbers of that type and shape, row by row; a batch has one array of shape (samples, 3, 8, 8)
+``"npy"``                 an array from an npy file; a batch has one array of shape (samples, ...)
+                          if all have the same type and shape, else a list
+``("uint8", (3, 8, 8))``  raw numbers of that type and shape, row by row; a batch has one array of
+                          shape (samples, 3, 8, 8)
 ``("int32", (-1,))``      raw numbers; a batch has a list of arrays that may differ in length
-``"image"``               a PIL.Image, decoded, by Pillow, which must be installed; of the mode and size it was packed with
-``"image:RGB"``           the same converted to a mode, for data sets in which a few images are gray, have a palette, or are CMYK
-``"auto"``                by the field's name: .txt, .json, .cls, .npy, and bytes for all others
-a function                what it returns for the payload, a bytes-like object
-========================  =====================================================================================================
+``"image"``               a PIL.Image, decoded by Pillow, in the mode and size it was packed with
+``"image:RGB"``           the same, converted to a mode, for data sets in which a few images are
+                          gray, have a palette, or are CMYK
+``"auto"``                by the field's name: .txt, .json, .cls, .npy; bytes for all others
+a function                its result for the payload, a bytes-like object
+========================  ========================================================================
 
-A ``?`` behind the word ("json?") makes a field optional: samples without it have None.
+A ``?`` after the word ("json?") makes a field optional: samples without it have None.
 """
 
 from __future__ import annotations

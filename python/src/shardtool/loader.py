@@ -7,12 +7,14 @@ import json
 import os
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, Literal, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Generic, Iterable, Literal, Mapping, Optional, Tuple, Union
 
 from . import _config, _group, _states, _trainer
 from ._client import Client, logger
 from ._config import Output
+from ._iteration import Epoch, Iterator, T
 from ._moved import accepts_moved
+from ._requests import opening, starting
 from ._run import Run
 from ._session import Session
 from .batch import Batch
@@ -21,15 +23,6 @@ from .fields import Field, Spec, parse
 from .options import Faults, Order, Tuning
 from .stats import Meter, Stats
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # which type checkers have built in
-
-    T = TypeVar("T", default=Batch)
-else:
-    from typing import TypeVar
-
-    T = TypeVar("T")
-
 
 class Loader(Generic[T]):
     """Batches of a data set, shuffled, split over ranks, resumable at the exact sample.
@@ -37,7 +30,8 @@ class Loader(Generic[T]):
     ::
 
         fields = {"jpg": "bytes", "cls": "int"}
-        with shardtool.Loader("s3://bucket/train", 64, shuffle=True, seed=7, fields=fields) as loader:
+        url = "s3://bucket/train"
+        with shardtool.Loader(url, 64, shuffle=True, seed=7, fields=fields) as loader:
             for epoch in range(loader.epoch, 90):
                 for batch in loader:
                     train(batch["jpg"], batch["cls"])
@@ -130,7 +124,7 @@ class Loader(Generic[T]):
         self._every = tuning.stats_every
         self._meter = Meter()
         self._open = opening(url, cache, tuning)
-        self._order = _request(given, order, tuning, faults)
+        self._order = starting(given, order, tuning, faults)
         # The place after the last batch delivered.
         self._checkpoint: Optional[str] = None
         self._ledger: Optional[str] = None
@@ -443,65 +437,3 @@ class Loader(Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Epoch:
-    """The progress of one iteration of a loader."""
-
-    __slots__ = ("delivered", "ended", "epoch", "held", "last", "position")
-
-    def __init__(self) -> None:
-        self.epoch = self.position = 0  # of its first batch
-        self.delivered = 0
-        self.last = False  # whether the last batch was delivered
-        self.ended = False  # whether the loop asked for another batch after the last
-        self.held = False  # whether the latest request for a batch raised HeldError
-
-    @property
-    def left(self) -> bool:
-        """Whether the loop was left before the last batch. After HeldError, the next iteration
-        delivers the rest."""
-        return self.delivered > 0 and not self.last and not self.held
-
-    @property
-    def under_way(self) -> bool:
-        """Whether a loop is iterating, as far as the loader can see."""
-        return self.delivered > 0 and not self.ended
-
-
-class Iterator(Generic[T]):
-    """One iteration of a loader. It refers to the loader, which does not refer back: a reference
-    cycle would keep both and the child process until the next garbage collection."""
-
-    __slots__ = ("_loader", "epoch")
-
-    def __init__(self, loader: Loader[T], epoch: Epoch) -> None:
-        self._loader, self.epoch = loader, epoch
-
-    def __iter__(self) -> Iterator[T]:
-        return self
-
-    def __next__(self) -> T:
-        out: T = self._loader._next(self.epoch)
-        return out
-
-
-def opening(url: Union[str, os.PathLike[str]], cache: Union[str, os.PathLike[str], None], tuning: Tuning) -> Dict[str, Any]:
-    """The body of OPEN."""
-    return _config.drop_none({
-        "address": _config.address(url), "memory": tuning.memory, "workers": tuning.workers,
-        "cache": None if cache is None else _config.address(cache), "cache_size": tuning.cache_size,
-    })  # fmt: skip
-
-
-def _request(given: Mapping[str, Any], order: Order, tuning: Tuning, faults: Faults) -> Dict[str, Any]:
-    """The members of START that stay the same for the life of a loader."""
-    limit = faults.max_skipped
-    return _config.drop_none({
-        **{name: given[name] for name in ("batch_size", "shuffle", "seed", "tail")},
-        **vars(order), "epoch": order.epoch or None, "epochs": given["epochs"] or 0,
-        **{name: getattr(tuning, name) for name in ("prefetch", "requests", "depth", "memory", "workers")},
-        "ring": tuning.ring_memory, "autotune": None if tuning.autotune else False,
-        "on_error": "fail" if limit == 0 else faults.on_error,
-        "max_skipped_share" if isinstance(limit, float) else "max_skipped": limit or None,
-    })  # fmt: skip

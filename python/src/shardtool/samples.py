@@ -12,10 +12,10 @@ from . import _protocol as proto
 from ._client import Client, Frame
 from ._config import Output
 from ._moved import accepts_moved
+from ._requests import opening
 from ._session import Session
 from .errors import ClosedError, DecodeError, KeyNotFoundError, NotFoundError
 from .fields import Spec, parse
-from .loader import opening
 from .options import Tuning
 
 #: Requests sent before the first answer is read.
@@ -216,14 +216,5 @@ def _take(client: Client, frame: Frame) -> Sample:
     return sample
 
 
-@accepts_moved
-def open(
-    url: Union[str, os.PathLike[str]],
-    *,
-    fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
-    out: Output = "torch",
-    cache: Union[str, os.PathLike[str], None] = None,
-    tuning: Tuning = Tuning(),
-) -> Samples:
-    """Opens a data set for random access. Returns Samples, which has the same arguments."""
-    return Samples(url, fields=fields, out=out, cache=cache, tuning=tuning)
+#: Opens a data set for random access.
+open = Samples

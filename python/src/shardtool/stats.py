@@ -14,9 +14,11 @@ class Stalls(NamedTuple):
     docs/stalls.md lists remedies.
 
         request: reading a block from the store, over the network or from disk.
-        throttled: a pause in that read, because the store asked for less load, failed or disconnected.
+        throttled: a pause in that read, because the store asked for less load, failed, or
+            disconnected.
         cache: reading or writing the cache on local disk.
-        window: filling the window that samples are shuffled in: at the start, after a resume, between epochs.
+        window: filling the window that samples are shuffled in: at the start, after a resume,
+            between epochs.
         decode: checking, decompressing and indexing a block.
         memory: the ``memory`` limit was reached.
         order: planning, assembling and delivering the batch.
@@ -47,10 +49,10 @@ class Stats(NamedTuple):
 
         rank, world_size: data-parallel rank and number of ranks; None before the first iteration if
             only the environment has them.
-        batches, samples, bytes: delivered, without padding; bytes of all fields, as they were packed.
+        batches, samples, bytes: delivered, without padding; bytes of all fields, as packed.
         elapsed: seconds since the first iteration began, until the loader was closed.
-        wait, first_wait: seconds that the loop waited, which ``stalls`` add up to; and those for its
-            first batch.
+        wait, first_wait: seconds that the loop waited, which ``stalls`` add up to; and those for
+            its first batch.
         opening: seconds to start children and open the data set. They are not part of ``wait``.
         stalls: the wait by cause.
         blocks, stored_bytes: fetched, including repeated reads.

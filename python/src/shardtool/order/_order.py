@@ -134,8 +134,8 @@ class Order:
 
         Args:
             url: As for Loader. The program ``shardtool`` reads the manifest; no sample is read.
-            checkpoint: A checkpoint, or its text, with the parameters of the order; then nothing else is
-                given. ``batches`` may begin at its ``epoch`` and ``position``.
+            checkpoint: A checkpoint, or its text, with the parameters of the order; then nothing
+                else is given. ``batches`` may begin at its ``epoch`` and ``position``.
             given: As for ``choose``; a size may be text such as "64MiB". ``world_size`` and
                 ``global_batch`` affect the parameters: give those of the job.
 

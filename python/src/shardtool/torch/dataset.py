@@ -45,8 +45,8 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
 
     ::
 
-        fields = {"jpg": "image", "cls": "int"}
-        ds = shardtool.Dataset("s3://bucket/train", 64, shuffle=True, seed=7, fields=fields, map=augment)
+        url, fields = "s3://bucket/train", {"jpg": "image", "cls": "int"}
+        ds = shardtool.Dataset(url, 64, shuffle=True, seed=7, fields=fields, map=augment)
         dl = torch.utils.data.DataLoader(ds, batch_size=None, num_workers=8)
         for epoch in range(ds.epoch, 90):
             for batch in dl:

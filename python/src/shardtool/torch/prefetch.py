@@ -44,10 +44,10 @@ class Prefetcher:
     holds for a DataLoader with workers if its batches are dicts.
 
     Args:
-        loader: A ``shardtool.Loader``, or a DataLoader of a ``shardtool.Dataset``. From now on, only
-            the prefetcher may use it.
-        device: Where tensors go: "cuda", "cuda:1", torch.device(...). None: the current CUDA device if
-            there is one, else the CPU.
+        loader: A ``shardtool.Loader``, or a DataLoader of a ``shardtool.Dataset``. From now on,
+            only the prefetcher may use it.
+        device: Where tensors go: "cuda", "cuda:1", torch.device(...). None: the current CUDA
+            device if there is one, else the CPU.
         ahead: Batches on the device beyond the one in the loop, at least 1.
 
     Batches of a Loader become dicts (``NamedBatch``). Tensors in dicts, lists and tuples are moved;
