@@ -247,7 +247,7 @@ def test_transformers_without_place(small: pathlib.Path, tmp_path: pathlib.Path,
     if how == "skipped twice":
         loader = plain(small, 0)[1]
         loader.dataset.load_state_dict(json.loads((checkpoint / "shardtool.json").read_text()))
-        expects = "already stands there: set ignore_data_skip=True"
+        expects = "is already there: set ignore_data_skip=True"
     if how == "another epoch":
         loader = plain(small, 0)[1]
         expects = "it would begin at epoch 0"
