@@ -11,11 +11,11 @@ TESTFLAGS ?=
 BENCHFLAGS ?=
 PYTESTFLAGS ?=
 
-# On the commit that is tagged with it what VERSION says, on others 0.1.0.dev0+g<commit>: a version to Go, to pip and to people. Binary and
-# Python package have the same.
+# The file VERSION on the commit with its tag, v0.1.0; elsewhere 0.1.0-dev0+g<commit>, which sorts before it. Python
+# writes the latter as 0.1.0.dev0+g<commit>.
 VERSION := $(shell cat VERSION)
 ifneq ($(shell git describe --exact-match --dirty --match v$(VERSION) 2>/dev/null),v$(VERSION))
-VERSION := $(VERSION)+$(shell git describe --always --exclude '*' --abbrev=12 --dirty=.dirty 2>/dev/null | sed s/^/g/ | grep . || echo unknown)
+VERSION := $(VERSION)-dev0+$(shell git describe --always --exclude '*' --abbrev=12 --dirty=.dirty 2>/dev/null | sed s/^/g/ | grep . || echo unknown)
 endif
 BIN ?= bin/shardtool
 
@@ -43,7 +43,7 @@ version:
 # The same commit, Go and zlib give the same bytes.
 .PHONY: wheel
 wheel: $(VENV)/ready ## the Python package with the binary inside, dist/*.whl; GOARCH=arm64 makes that of aarch64
-	@mkdir -p dist && find dist -name 'shardtool-*.whl' ! -name 'shardtool-$(VERSION)-*' -delete
+	@mkdir -p dist && find dist -name 'shardtool-*.whl' ! -name 'shardtool-$(subst -dev,.dev,$(VERSION))-*' -delete
 	cd python && SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" ../$(VENV)/bin/python -m hatchling build -t wheel -d ../dist
 
 RELEASES := linux-amd64 linux-arm64 darwin-amd64 darwin-arm64

@@ -111,7 +111,8 @@ def loader_of(kind, workers, dataset, **more):
     import shardtool
 
     spec = ("uint8", SHAPE) if kind == "tensors" else "bytes"
-    return shardtool.Loader(dataset, BATCH[kind], fields={FIELDS[kind]: spec}, shuffle=True, seed=1, shuffle_memory="128MiB", tail="short", workers=workers, **more)
+    return shardtool.Loader(dataset, BATCH[kind], fields={FIELDS[kind]: spec}, shuffle=True, seed=1, tail="short",
+                            order=shardtool.Order(shuffle_memory="128MiB"), tuning=shardtool.Tuning(workers=workers, **more))
 
 
 def read_shardtool(kind, workers, files):

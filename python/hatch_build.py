@@ -1,7 +1,8 @@
-"""Builds the wheel around the program: hatchling calls this.
+"""Builds the wheel with the program inside; hatchling calls it.
 
-The version and the binary's flags are those of the Makefile at the top of the repository, so building needs the whole repository, Go and
-make. What `pip` is given are wheels: there is no source distribution, as it would have no Go source in it.
+The Makefile at the top of the repository has the version and the flags of the build, so building
+needs the whole repository, Go and make. Only wheels are distributed: a source distribution would
+have no Go sources.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Architectures as Go and as wheels call them. A static binary asks nothing of the system but Linux: of the tags of both C libraries
-#: these are the oldest that Python 3.9 knows.
+#: Architectures as Go and wheels name them. A static binary needs only Linux: these are the oldest
+#: tags for both C libraries that Python 3.9 knows.
 TAGS = {go: f"py3-none-manylinux_2_17_{wheel}.musllinux_1_1_{wheel}" for go, wheel in (("amd64", "x86_64"), ("arm64", "aarch64"))}
 
 
 def run(*command: str, **env: str) -> str:
-    """What a command says, run at the top of the repository."""
+    """Runs a command at the top of the repository and returns its output."""
     if not (ROOT / "go.mod").exists():
         raise SystemExit(
             f"shardtool is built from its whole repository, and {ROOT} is not that: install a wheel, or build one with `make wheel`"
@@ -30,20 +31,21 @@ def run(*command: str, **env: str) -> str:
         return subprocess.run(command, cwd=ROOT, env={**os.environ, **env}, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     except FileNotFoundError:
         raise SystemExit(
-            f"building shardtool needs {command[0]}, which is missing: install a wheel, which needs neither Go nor make"
+            f"building shardtool needs {command[0]}: install it, or install a wheel, which needs neither Go nor make"
         ) from None
 
 
 def version() -> str:
-    """The version of the binary, which is that of the package."""
-    return run("make", "--silent", "--no-print-directory", "version")
+    """The version of the binary, in Python's spelling: 0.1.0.dev0 for 0.1.0-dev0."""
+    return run("make", "--silent", "--no-print-directory", "version").replace("-dev", ".dev", 1)
 
 
 class Hook(BuildHookInterface):  # type: ignore[type-arg]
-    """Puts binary and licences into a wheel and names what it runs on. An editable install has neither, see docs/python.md."""
+    """Puts the binary and the licences into a wheel, and tags it. An editable install has neither:
+    see docs/python.md."""
 
     def initialize(self, version: str, build_data: Dict[str, Any]) -> None:
-        """Before anything is packed."""
+        """Runs before the wheel is packed."""
         if self.target_name == "sdist":
             raise SystemExit(
                 "shardtool has no source distribution: the binary is built from the whole repository. Build the wheel with `make wheel`"
@@ -52,7 +54,7 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
             return
         goarch = run("go", "env", "GOARCH", GOOS="linux")
         if goarch not in TAGS:
-            raise SystemExit(f"no wheel for {goarch}: GOARCH is to be one of {', '.join(TAGS)}")
+            raise SystemExit(f"no wheel for {goarch}: GOARCH must be one of {', '.join(TAGS)}")
         work = ROOT / "dist" / goarch
         work.mkdir(parents=True, exist_ok=True)
         run("make", "--no-print-directory", "build", f"BIN={work}/shardtool", GOOS="linux", GOARCH=goarch)

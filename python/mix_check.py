@@ -1,11 +1,12 @@
-"""Checks the mixes of the Python package, shardtool.order.Mix, which are written from section 9.13 of SPEC.md alone.
+"""Checks the mixes of the Python package, shardtool.order.Mix, which are written from section 9.13
+of SPEC.md alone.
 
-usage: python3 mix_check.py vectors.json       check the vectors (testdata/order/mix-vectors.json)
-       python3 mix_check.py --compare < cases  answer cases, a JSON object a line, with a JSON object a line
+usage: python3 mix_check.py vectors.json check the vectors (testdata/order/mix-vectors.json) python3
+mix_check.py --compare < cases answer cases, a JSON object a line, with a JSON object a line
 
-With vectors it prints a line for each difference and last "N mixes, M checks, K differ". Batches of views with weights are not compared.
-Exit codes: 0 all agrees (and after --compare), 1 something differs, 2 usage, or a file that cannot be read.
-Python 3.9 or later, standard library only.
+With vectors it prints a line for each difference and last "N mixes, M checks, K differ". Batches of
+views with weights are not compared. Exit codes: 0 all agrees (and after --compare), 1 something
+differs, 2 usage, or a file that cannot be read. Python 3.9 or later, standard library only.
 """
 
 import bisect
@@ -65,7 +66,8 @@ def orders_of(mix, tables):
 
 # ---- Vectors ----
 def chosen(source):
-    """A source with a subset view is one of its chosen samples; their numbers are returned beside it."""
+    """A source with a subset view is one of its chosen samples; their numbers are returned beside
+    it."""
     if not source["view"]:
         return source, None
     subset, ends = source["view"].get("subset"), list(itertools.accumulate(source["blocks"]))
@@ -78,7 +80,7 @@ def chosen(source):
 
 
 def mix_checks(i, c):
-    """Each (name, what the vectors hold, what is computed) of a mix."""
+    """Yields (name, value in the vectors, value computed) for a mix."""
     sources, subsets = zip(*map(chosen, c["sources"]))
     mix, tables = mix_of(dict(c, sources=sources))
     for position, counts in c["counts_at"]:

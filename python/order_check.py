@@ -1,11 +1,12 @@
-"""Checks the order of the Python package, shardtool.order, which is written from section 9 of SPEC.md alone.
+"""Checks the order of the Python package, shardtool.order, which is written from section 9 of
+SPEC.md alone.
 
-usage: python3 order_check.py vectors.json       check the vectors (SPEC.md 9.14)
-       python3 order_check.py --compare < cases  answer cases, a JSON object a line, with a JSON object a line
+usage: python3 order_check.py vectors.json check the vectors (SPEC.md 9.14) python3 order_check.py
+--compare < cases answer cases, a JSON object a line, with a JSON object a line
 
-With vectors it prints a line for each difference and last "N cases, M checks, K differ".
-Exit codes: 0 all agrees (and after --compare), 1 something differs, 2 usage, or a file that cannot be read.
-Python 3.9 or later, standard library only.
+With vectors it prints a line for each difference and last "N cases, M checks, K differ". Exit
+codes: 0 all agrees (and after --compare), 1 something differs, 2 usage, or a file that cannot be
+read. Python 3.9 or later, standard library only.
 """
 
 import itertools
@@ -41,7 +42,8 @@ def joined(lists):
 
 
 def case_answers(c):
-    """The members that a case has, for all global batches from position 0 to the end of its epoch."""
+    """The members that a case has, for all global batches from position 0 to the end of its
+    epoch."""
     p = Parameters(int(c["seed"]), True, c["lanes"], c["run_blocks"], c["delay"], c["head"], 0, c["affinity"], c["tail"])
     order = Order(Table(c["blocks"], c["shard_first_block"]), p)
     batches = [batch.samples for batch in order.batches(c["global_batch"], epoch=c["epoch"])] or [[]]
@@ -50,7 +52,7 @@ def case_answers(c):
 
 
 def case_checks(c):
-    """Each (name, what the vectors hold, what is computed) of a case."""
+    """Yields (name, value in the vectors, value computed) for a case."""
     answers, refusal = attempt(case_answers, c)
     *got, ranks = answers or [refusal, refusal, refusal, []]
     for member, x in zip(("first_batch", "last_batch", "crc32_epoch"), got):
@@ -94,7 +96,8 @@ def check_vectors(v):
 
 # ---- --compare ----
 def answer_place(c, answer):
-    """Steps and checkpoint. A step that has no batch, or is refused (9.8: drop with G > N), does not move the place."""
+    """Steps and checkpoint. A step that has no batch, or is refused (9.8: drop with G > N), does
+    not move the place."""
     p = c["params"]
     parameters = Parameters(int(p["seed"]), *(p[name] for name in ("shuffle", "V", "E", "W", "H", "T", "affinity", "tail")))
     about = c.get("checkpoint", {})

@@ -27,7 +27,8 @@ class Copies(data.System):
         field = self.job["field"]
         spec = ("int16", (data.TOKENS,)) if self.kind == "tokens" else "bytes"
         window = {"shuffle_memory": max(self.job["bytes"] // self.windows, 4 << 20)} if self.windows else {}
-        loader = shardtool.Loader(url, self.batch, fields={field: spec}, shuffle=True, seed=1, tail="short", copy=self.copy, **window)
+        loader = shardtool.Loader(url, self.batch, fields={field: spec}, shuffle=True, seed=1, tail="short",
+                                  order=shardtool.Order(**window), tuning=shardtool.Tuning(copy=self.copy))
         if state:
             loader.load_state_dict(state)
         return self.wrap(loader, field)

@@ -13,12 +13,16 @@ import shutil
 import signal
 import subprocess
 import tarfile
+import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import pytest
 
-# A job in the background of a shell begins with SIGINT ignored, and processes that it starts inherit that.
+from shardtool._moved import grouped
+
+# A job in the background of a shell begins with SIGINT ignored, and processes that it starts
+# inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,6 +114,13 @@ def holes(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def in_groups(**options: Any) -> Dict[str, Any]:
+    """Options as a Loader takes them: members of a group in their group."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return grouped(options)
+
+
 def children(of: object = "self") -> List[int]:
     """The serve processes that a process has, the ones not waited for included."""
     out = []
@@ -122,7 +133,8 @@ def children(of: object = "self") -> List[int]:
 
 
 def end_sessions() -> None:
-    """Kills what a test that failed has left running in sessions of their own: it would take the processors of all others."""
+    """Kills processes in their own sessions that a failed test left running; they would slow down
+    all other tests."""
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):
             for pid in map(int, Path(f"/proc/self/task/{task}/children").read_text().split()):
@@ -132,7 +144,7 @@ def end_sessions() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """No test leaves a child behind, and none waits for ever."""
+    """No test leaves a child running, and none waits for ever."""
 
     def late(*_: object) -> None:
         raise TimeoutError("the test takes longer than two minutes")

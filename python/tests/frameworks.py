@@ -1,4 +1,5 @@
-"""The snippets of docs/pytorch.md, as they stand there: stopped in the middle of an epoch, resumed, and every batch came once and in order.
+"""The snippets of docs/pytorch.md, as they stand there: stopped in the middle of an epoch, resumed,
+and every batch came once and in order.
 
 `make test-frameworks` installs what they need and runs them.
 """
@@ -15,7 +16,7 @@ from typing import Any, Dict, List
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, in_groups
 from torch_help import expected, numbers
 
 import shardtool
@@ -76,7 +77,7 @@ def arguments(tmp_path: pathlib.Path, **options: Any) -> Any:
 
 
 def batches_of(small: pathlib.Path) -> Prefetcher:
-    return Prefetcher(Loader(small, **OPTIONS), "cpu")
+    return Prefetcher(Loader(small, **in_groups(**OPTIONS)), "cpu")
 
 
 def want(small: pathlib.Path) -> List[List[int]]:
@@ -113,7 +114,8 @@ def test_accelerate(small: pathlib.Path, tmp_path: pathlib.Path) -> None:
 
 
 def sharded_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python 3.11 refuses a data class of torch 1.13 that Lightning imports, for a default that has no hash: it gets one."""
+    """Python 3.11 refuses a data class of torch 1.13 that Lightning imports, for a default that has
+    no hash: it gets one."""
     process = dataclasses._process_class  # type: ignore[attr-defined]
 
     def hashed(cls: Any, init: Any, repr: Any, eq: Any, order: Any, _: Any, *rest: Any) -> Any:
@@ -160,8 +162,8 @@ def test_lightning(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pyt
     job, fit = Lightning(tmp_path, monkeypatch), snippet("lightning")["fit"]
     first, second = job.module(stop=17), job.module()
     with pytest.raises(Stop):
-        fit(job.trainer(), first, Loader(small, **OPTIONS))
-    fit(job.trainer(), second, Loader(small, **OPTIONS), str(tmp_path / "step=16.ckpt"))
+        fit(job.trainer(), first, Loader(small, **in_groups(**OPTIONS)))
+    fit(job.trainer(), second, Loader(small, **in_groups(**OPTIONS)), str(tmp_path / "step=16.ckpt"))
     assert first.model.seen[:16] + second.model.seen == want(small)
 
 
@@ -169,13 +171,14 @@ PLAIN: Dict[str, Any] = {name: value for name, value in OPTIONS.items() if name 
 
 
 def plain(small: pathlib.Path, workers: int) -> "tuple[shardtool.Dataset, Any]":
-    ds = shardtool.Dataset(small, **PLAIN)
+    ds = shardtool.Dataset(small, **in_groups(**PLAIN))
     return ds, torch.utils.data.DataLoader(ds, batch_size=None, num_workers=workers)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_lightning_without_place(small: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
-    """A plain DataLoader, whose place Lightning does not keep: it is refused at the first step of a resumed job, and only there."""
+    """A plain DataLoader, whose place Lightning does not keep: it is refused at the first step of a
+    resumed job, and only there."""
     job = Lightning(tmp_path, monkeypatch)
     first, second, third = job.module(stop=17), job.module(), job.module()
     with pytest.raises(Stop):
@@ -187,7 +190,7 @@ def test_lightning_without_place(small: pathlib.Path, tmp_path: pathlib.Path, mo
     assert second.model.seen == []
     # With the place, and with a validation loader, which begins anew each time.
     ds, loader = plain(small, workers)
-    with Loader(small, **PLAIN) as other:
+    with Loader(small, **in_groups(**PLAIN)) as other:
         for _ in zip(range(6), (batch for _ in range(3) for batch in other)):
             state = other.state_dict()
         ds.load_state_dict(state)
@@ -206,9 +209,9 @@ def test_lightning_batches(small: pathlib.Path, tmp_path: pathlib.Path, monkeypa
             return self.model(batch["cls"])["loss"]
 
     options = {**OPTIONS, "fields": {"txt": "txt", "cls": "int"}, "map": None}
-    with Loader(small, **options) as loader:
+    with Loader(small, **in_groups(**options)) as loader:
         job.trainer(max_epochs=1).fit(Module(), loader)
-    with Loader(small, **options) as loader:
+    with Loader(small, **in_groups(**options)) as loader:
         assert seen == [(shardtool.Batch, b.epoch, b.position, b.numbers, b["__key__"], loader.state_dict()) for b in loader]
 
 
@@ -216,7 +219,7 @@ def test_accelerate_batches(small: pathlib.Path) -> None:
     """Accelerate moves a Batch to a device, slices it and puts it together again."""
     import accelerate.utils
 
-    with Loader(small, 100, fields={"txt": "txt", "cls": "int"}, copy=False) as loader:
+    with Loader(small, 100, fields={"txt": "txt", "cls": "int"}, tuning=shardtool.Tuning(copy=False)) as loader:
         batch = next(iter(loader))
         moved = accelerate.utils.send_to_device(batch, torch.device("cpu"))
         assert type(moved) is shardtool.Batch and moved is not batch and moved.state_dict() == loader.state_dict()
@@ -239,12 +242,12 @@ def test_transformers_without_place(small: pathlib.Path, tmp_path: pathlib.Path,
         def get_train_dataloader(self) -> Any:
             return self.train_dataset
 
-    loader: Any = Prefetcher(Loader(small, **OPTIONS), "cpu")
+    loader: Any = Prefetcher(Loader(small, **in_groups(**OPTIONS)), "cpu")
     expects = "the Trainer resumes at step 16, in epoch 1.60, and the loader was given no state"
     if how == "skipped twice":
         loader = plain(small, 0)[1]
         loader.dataset.load_state_dict(json.loads((checkpoint / "shardtool.json").read_text()))
-        expects = "already stands there: set ignore_data_skip=True"
+        expects = "is already there: set ignore_data_skip=True"
     if how == "another epoch":
         loader = plain(small, 0)[1]
         expects = "it would begin at epoch 0"
@@ -261,7 +264,7 @@ def test_lightning_stateful(small: pathlib.Path, tmp_path: pathlib.Path, monkeyp
     job = Lightning(tmp_path, monkeypatch)
 
     def loader() -> Any:
-        return stateful.StatefulDataLoader(shardtool.Dataset(small, **PLAIN), batch_size=None, num_workers=2)
+        return stateful.StatefulDataLoader(shardtool.Dataset(small, **in_groups(**PLAIN)), batch_size=None, num_workers=2)
 
     first, second = job.module(stop=17), job.module()
     with pytest.raises(Stop):

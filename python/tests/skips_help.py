@@ -1,4 +1,5 @@
-"""Ranks in processes of their own, for the tests of what they skip together. The processes import it."""
+"""Ranks in separate processes, for the tests of what they skip together. The processes import this
+module."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ import time
 import traceback
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
+
+from conftest import in_groups
 
 import shardtool
 from shardtool import Loader
@@ -34,20 +37,20 @@ def go_through(loader: Loader, epochs: int = 1) -> Tuple[List[Dict[str, Any]], s
 
 def whole(rank: int, size: int, url: Path, **options: Any) -> Any:
     """All batches of a loader."""
-    with Loader(url, **{**OPTIONS, **options}) as loader:
+    with Loader(url, **in_groups(**{**OPTIONS, **options})) as loader:
         return go_through(loader)
 
 
 def failing(rank: int, size: int, url: Path) -> Any:
     """Rank 1 finds a sample that is not as declared."""
     fields = {"txt": "bytes"} if rank != 1 else {"txt": "int"}
-    with Loader(url, **{**OPTIONS, "fields": fields}) as loader:
+    with Loader(url, **in_groups(**{**OPTIONS, "fields": fields})) as loader:
         return go_through(loader)
 
 
 def apart(rank: int, size: int, url: Path, states: List[Any]) -> Any:
     """Each rank is given another state."""
-    with Loader(url, **OPTIONS) as loader:
+    with Loader(url, **in_groups(**OPTIONS)) as loader:
         loader.load_state_dict(states[rank])
         return go_through(loader)
 
@@ -57,7 +60,7 @@ def of_two(rank: int, size: int, url: Path) -> Any:
     import torch.distributed as dist
 
     groups = [dist.new_group([i, i + 2], backend="gloo") for i in range(2)]
-    with Loader(url, **OPTIONS, rank=rank // 2, world_size=2, skip_group=groups[rank % 2]) as loader:
+    with Loader(url, **in_groups(**OPTIONS, rank=rank // 2, world_size=2, skip_group=groups[rank % 2])) as loader:
         return go_through(loader)
 
 

@@ -1,4 +1,4 @@
-"""Which program is started, and what is said when it is the wrong one."""
+"""Which program is started, and the errors if it is the wrong one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_child_says_why(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 FAKE = """#!{python}
 import socket, struct, sys, time
 sock = socket.socket(fileno=int(sys.argv[sys.argv.index("--fd") + 1]))
-body = b"9.9.9"
+body = b"{version}"
 sock.sendall(struct.pack("<HHI8sI", 1, 0, len(body), b"{magic}", {protocol}).ljust(64, b"\\0") + body)
 sock.recv(1)
 """
@@ -37,11 +37,11 @@ sock.recv(1)
 
 @pytest.mark.parametrize(
     ("magic", "protocol", "words"),
-    [("SHRDSRV1", 2, "9.9.9 and speaks protocol 2, this Python package speaks 1"), ("SHRDSRVX", 1, "does not answer")],
+    [("SHRDSRV1", 2, "9.9.9 and speaks protocol 2; this Python package speaks 1"), ("SHRDSRVX", 1, "is not the program shardtool")],
 )
 def test_version_mismatch(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: str, protocol: int, words: str) -> None:
     fake = tmp_path / "shardtool"
-    fake.write_text(FAKE.format(python=sys.executable, magic=magic, protocol=protocol))
+    fake.write_text(FAKE.format(python=sys.executable, version="9.9.9", magic=magic, protocol=protocol))
     fake.chmod(0o755)
     monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
     with Loader(small, 1) as loader, pytest.raises(shardtool.BinaryError, match=words) as info:
@@ -51,39 +51,51 @@ def test_version_mismatch(small: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("package", "refused", "warned"),
-    [("9.9.9", False, False), ("9.9.8", True, False), ("9.9.9.dev0+g12", True, False), ("9.9.9+g12", False, True), (None, False, False)],
+    ("program", "package", "refused", "warned"),
+    [
+        ("9.9.9", "9.9.9", False, False),
+        ("9.9.9", "9.9.8", True, False),
+        ("9.9.9", "9.9.9.dev0+g12", True, False),
+        ("9.9.9", "9.9.9+g12", False, True),
+        ("9.9.9", None, False, False),
+        ("9.9.9-dev0+g12.dirty", "9.9.9.dev0+g12.dirty", False, False),
+        ("9.9.9-dev0+g12", "9.9.9.dev0+g13", False, True),
+        ("9.9.9-dev0+g12", "9.9.9", True, False),
+        ("9.9.9-dev0+g12", "9.9.8.dev0+g12", True, False),
+    ],
 )
 def test_release_mismatch(
     small: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    program: str,
     package: Optional[str],
     refused: bool,
     warned: bool,
 ) -> None:
-    """The protocol is the same, the release is not: data may be read otherwise. Two builds of one release may be meant."""
+    """The protocol is the same, the release is not: data may be read otherwise. Two builds of one
+    release may be meant."""
     fake = tmp_path / "shardtool"
-    fake.write_text(FAKE.format(python=sys.executable, magic="SHRDSRV1", protocol=1))
+    fake.write_text(FAKE.format(python=sys.executable, version=program, magic="SHRDSRV1", protocol=1))
     fake.chmod(0o755)
     monkeypatch.setenv("SHARDTOOL_BINARY", str(fake))
     if package is not None:
         monkeypatch.setattr("importlib.metadata.version", lambda _: package)
-    for _ in range(2):  # told once
+    for _ in range(2):  # warns once
         with Loader(small, 1) as loader, pytest.raises(shardtool.ShardtoolError) as info:
             iter(loader)  # which ends at OPEN if not before
         assert isinstance(info.value, shardtool.VersionError) == refused
         if refused:
-            assert (info.value.package, info.value.program) == (package, "9.9.9")  # type: ignore[attr-defined]
-            assert f"is shardtool 9.9.9, as SHARDTOOL_BINARY says, this Python package is {package}: install" in str(info.value)
+            assert (info.value.package, info.value.program) == (package, program)  # type: ignore[attr-defined]
+            assert f"is shardtool {program}, chosen by SHARDTOOL_BINARY, this Python package is {package}: install" in str(info.value)
             again = pickle.loads(pickle.dumps(info.value))
             assert vars(again) == vars(info.value)
-    assert caplog.text.count("is build 9.9.9 of shardtool") == int(warned)
+    assert caplog.text.count(f"is build {program} of shardtool") == int(warned)
 
 
 def test_binary(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which program is started, and what is said when it cannot be."""
+    """Which program is started, and the errors if it cannot be."""
     from shardtool import _binary
 
     for path, words in [(tmp_path, "no program"), (tmp_path / "none", "no program"), ("/bin/true", "one version")]:

@@ -1,4 +1,5 @@
-"""What is left when a loop ends otherwise than by its last batch: where the next one begins, and when the child ends."""
+"""What is left when a loop ends otherwise than by its last batch: where the next one begins, and
+when the child ends."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 import pytest
-from conftest import SAMPLES, children
+from conftest import SAMPLES, children, in_groups
 
 import shardtool
 from shardtool import HeldError, Loader
@@ -17,7 +18,7 @@ KEEPS: Dict[str, Any] = {"fields": ["txt", "tokens"], "copy": False, "ring_memor
 
 def test_held_and_iterated_anew(small: Path) -> None:
     """After HeldError has ended a loop the next loop has the rest of the epoch."""
-    with Loader(small, 10, **KEEPS) as loader:
+    with Loader(small, 10, **in_groups(**KEEPS)) as loader:
         held: List[Any] = []
         numbers: List[int] = []
         loops = 0
@@ -38,8 +39,8 @@ def test_held_and_iterated_anew(small: Path) -> None:
 
 
 def test_held_then_left(small: Path) -> None:
-    """A loop that went on after HeldError and is left is over, as any other."""
-    with Loader(small, 10, **KEEPS) as loader:
+    """A loop that continued after HeldError and was left has ended, like any other."""
+    with Loader(small, 10, **in_groups(**KEEPS)) as loader:
         it = iter(loader)
         held: List[Any] = []
         with pytest.raises(HeldError):
@@ -57,7 +58,7 @@ def one_batch(small: Path) -> Any:
 
 
 def in_the_middle(small: Path) -> Any:
-    loader = Loader(small, 10, copy=False)
+    loader = Loader(small, 10, tuning=shardtool.Tuning(copy=False))
     it = iter(loader)
     return it, loader, next(it), loader.stats()
 

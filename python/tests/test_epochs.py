@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, List
 
 import pytest
-from conftest import SAMPLES
+from conftest import SAMPLES, in_groups
 
 import shardtool
 from shardtool import CheckpointError, ConfigError, Loader
 
 
 def make(small: Path, **options: Any) -> Loader:
-    return Loader(small, 100, **{"shuffle": True, "seed": 1, "tail": "short", "fields": [], **options})
+    return Loader(small, 100, **in_groups(**{"shuffle": True, "seed": 1, "tail": "short", "fields": [], **options}))
 
 
 def epoch_of(small: Path, epoch: int) -> List[List[int]]:
@@ -33,7 +33,7 @@ def test_epochs_follow(small: Path) -> None:
 
 
 def test_left_in_the_middle(small: Path) -> None:
-    """An iteration that was left is over; with its own state loaded it goes on."""
+    """An iteration that was left has ended; with its state loaded, it continues."""
     want = [epoch_of(small, e) for e in range(3)]
     with make(small) as loader:
         first = [b.numbers for b in itertools.islice(loader, 4)]
@@ -76,7 +76,7 @@ def test_set_epoch(small: Path) -> None:
         state = loader.state_dict()
     with make(small) as loader:
         loader.load_state_dict(state)
-        loader.set_epoch(0)  # resumed in the middle of it: goes on
+        loader.set_epoch(0)  # resumed in the middle of it: continues
         assert [b.numbers for b in loader] == epoch_of(small, 0)[2:]
     with make(small) as loader:
         loader.load_state_dict(state)
@@ -89,9 +89,10 @@ def test_set_epoch(small: Path) -> None:
 
 @pytest.mark.parametrize("tail", ["short", "drop", "pad", "wrap"])
 def test_resume_at_every_step(small: Path, tail: str) -> None:
-    """From the state after each batch, and before the first, on: the rest of the uninterrupted run, epoch by epoch."""
+    """From the state after each batch, and before the first, on: the rest of the uninterrupted run,
+    epoch by epoch."""
     options = {"tail": tail, "global_batch": 160, "seed": 5, "shuffle": True, "fields": []}
-    with Loader(small, epochs=2, **options) as loader:
+    with Loader(small, **in_groups(epochs=2, **options)) as loader:
         states, batches, bounds = [loader.state_dict()], [], []
         for _ in range(2):
             for batch in loader:
@@ -99,7 +100,7 @@ def test_resume_at_every_step(small: Path, tail: str) -> None:
                 states.append(loader.state_dict())
             bounds.append(len(batches))
     for i, state in enumerate(states):
-        with Loader(small, epochs=2, **options) as loader:
+        with Loader(small, **in_groups(epochs=2, **options)) as loader:
             loader.load_state_dict(json.loads(json.dumps(state)))
             got = []
             for bound in bounds:
@@ -112,7 +113,8 @@ def test_resume_at_every_step(small: Path, tail: str) -> None:
 
 
 def test_set_epoch_after_state(small: Path) -> None:
-    """A state that was taken between set_epoch and the iteration has that epoch before it; asked for another, it begins that one."""
+    """A state that was taken between set_epoch and the iteration has that epoch before it; asked
+    for another, it begins that one."""
     want = [epoch_of(small, e) for e in range(3)]
     with make(small) as loader:
         assert [b.numbers for b in itertools.islice(loader, 4)] == want[0][:4]
@@ -155,7 +157,7 @@ def test_no_epoch_left(small: Path) -> None:
     with make(small, epochs=1) as loader:
         assert sum(b.size for b in loader) == SAMPLES
         for _ in range(3):
-            with pytest.warns(UserWarning, match="no epoch is left"):
+            with pytest.warns(UserWarning, match="the iteration has no batches"):
                 assert list(loader) == []
 
 
@@ -210,28 +212,28 @@ def test_config_refused(small: Path) -> None:
         ({"batch_size": 5, "global_batch": 5}, "one of them"),
         ({"rank": 1}, "both or neither"),
         ({"rank": 3, "world_size": 3}, "ranks are from 0"),
-        ({"out": "jax"}, "torch, numpy or bytes"),
+        ({"out": "jax"}, "'torch' or 'numpy' or 'bytes'"),
         ({"fields": "txt"}, "list of names"),
         ({"fields": {"txt": "magic"}}, "write one of"),
         ({"fields": {"txt": ("int3", (1,))}}, "dtype"),
         ({"fields": {"txt": 5}}, "write a word"),
         ({"memory": "much"}, "64MiB"),
-        ({"on_error": "ignore"}, "fail or skip"),
+        ({"on_error": "ignore"}, "'fail' or 'skip'"),
         ({"max_skipped": 1.5}, "share"),
-        ({"epochs": 0}, "at least one"),
+        ({"epochs": 0}, "the least is 1"),
+        ({"tail": "long"}, "'short' or 'wrap'"),
     ]:
         with pytest.raises(ConfigError, match=want):
-            Loader(small, **{"batch_size": None if "batch_size" not in options else 5, **options})
+            Loader(small, **in_groups(**{"batch_size": None if "batch_size" not in options else 5, **options}))
     for options, want in [
         ({}, "give batch_size"),
         ({"batch_size": 5, "fields": ["jpg"]}, 'no field "jpg"'),
         ({"batch_size": 5, "fields": ["extra"]}, "334 of 1000"),
         ({"batch_size": 5000, "tail": "drop"}, "delivers nothing"),
-        ({"batch_size": 5, "tail": "long"}, "tail"),
         ({"batch_size": 5, "memory": 5}, "memory"),
         ({"batch_size": 5, "prefetch": 1000}, "prefetch"),
     ]:
-        with Loader(small, **options) as loader, pytest.raises(ConfigError, match=want):
+        with Loader(small, **in_groups(**options)) as loader, pytest.raises(ConfigError, match=want):
             iter(loader)
     with Loader(small / "none", 5) as loader, pytest.raises(shardtool.NotFoundError, match="no data set"):
         iter(loader)

@@ -32,7 +32,7 @@ FIELDS = {
 @pytest.mark.parametrize("copy", [True, False])
 def test_numpy(small: Path, copy: bool) -> None:
     kept = []
-    with Loader(small, 30, fields=FIELDS, out="numpy", copy=copy, shuffle=True, seed=1, tail="short") as loader:
+    with Loader(small, 30, fields=FIELDS, out="numpy", tuning=shardtool.Tuning(copy=copy), shuffle=True, seed=1, tail="short") as loader:
         for batch in loader:
             n = batch.size
             want = [payload(i) for i in batch.numbers]
@@ -57,7 +57,7 @@ def test_numpy(small: Path, copy: bool) -> None:
 
 @pytest.mark.parametrize("copy", [True, False])
 def test_without_numpy(small: Path, copy: bool) -> None:
-    with Loader(small, 30, fields=FIELDS, out="bytes", copy=copy) as loader:
+    with Loader(small, 30, fields=FIELDS, out="bytes", tuning=shardtool.Tuning(copy=copy)) as loader:
         batch = next(iter(loader))
         want = [payload(i) for i in range(30)]
         assert batch["cls"].format == "q" and batch["cls"].tolist() == [int(w["cls"]) for w in want]
@@ -88,8 +88,9 @@ def _environment() -> "dict[str, str]":
 
 
 def test_views_are_the_ring(small: Path) -> None:
-    """Without a copy an array lies in the shared memory, and its place is not given away while anything refers to it."""
-    with Loader(small, 10, fields={"tokens": ("int32", (16,))}, out="numpy", copy=False) as loader:
+    """Without a copy an array lies in the shared memory, and its place is not given away while
+    anything refers to it."""
+    with Loader(small, 10, fields={"tokens": ("int32", (16,))}, out="numpy", tuning=shardtool.Tuning(copy=False)) as loader:
         it = iter(loader)
         first = next(it)["tokens"]
         row = first[3:5, 2:]  # a view of a view
@@ -115,7 +116,7 @@ def test_padding(small: Path) -> None:
 
 def test_empty_batch(small: Path) -> None:
     """With tail short the last batch of some ranks has no samples."""
-    with Loader(small, global_batch=333, rank=0, world_size=2, fields={**FIELDS}, out="numpy") as loader:
+    with Loader(small, order=shardtool.Order(global_batch=333), rank=0, world_size=2, fields=FIELDS, tail="short", out="numpy") as loader:
         *_, batch = loader
     assert batch.size == 0 and batch.global_size == 1
     assert batch["txt"] == [] and batch["tokens"].shape == (0, 4, 4) and batch["cls"].shape == (0,)
@@ -149,7 +150,7 @@ def test_map_that_fails(small: Path) -> None:
         assert [next(it), next(it)] == [0, 100]
         with pytest.raises(RuntimeError, match="once"):
             next(it)
-        with pytest.raises(shardtool.ClosedError, match="iterate anew"):
+        with pytest.raises(shardtool.ClosedError, match="start another iteration"):
             next(it)
         assert list(loader) == list(range(200, 1000, 100))
 
@@ -175,7 +176,8 @@ def test_not_as_declared(small: Path, field: str, spec: Any, words: str) -> None
 
 
 def test_npy_kinds(tmp_path: Path) -> None:
-    """Files that numpy writes: Fortran's order, big-endian, half floats, strings, no dimensions, and what cannot be one array."""
+    """Files that numpy writes: Fortran's order, big-endian, half floats, strings, no dimensions,
+    and what cannot be one array."""
     arrays = {
         "fortran": [numpy.asfortranarray(numpy.arange(24, dtype="<f8").reshape(2, 3, 4) + i) for i in range(6)],
         "big": [numpy.arange(5, dtype=">i4") * i for i in range(6)],
@@ -192,7 +194,9 @@ def test_npy_kinds(tmp_path: Path) -> None:
             numpy.save(tmp_path / "src" / f"{i}.{name}.npy", a)
     run("pack", tmp_path / "src", tmp_path / "out", "--quiet")
     for copy in (True, False):
-        with Loader(tmp_path / "out", 6, fields={f"{n}.npy": "npy" for n in arrays}, out="numpy", copy=copy) as loader:
+        with Loader(
+            tmp_path / "out", 6, fields={f"{n}.npy": "npy" for n in arrays}, out="numpy", tuning=shardtool.Tuning(copy=copy)
+        ) as loader:
             batch = next(iter(loader))
         for name, all_of in arrays.items():
             got = batch[f"{name}.npy"]
@@ -236,7 +240,8 @@ def test_odd_names(tmp_path: Path) -> None:
 
 
 def test_skipping(damaged: Path) -> None:
-    """A damaged block is an error that says where, behind all batches before it; or it is skipped, and the state carries the ledger."""
+    """A damaged block raises an error with its place, after all batches before it; or it is
+    skipped, and the state has the ledger."""
     with Loader(damaged, 20, fields=["txt"]) as loader:
         numbers = []
         with pytest.raises(shardtool.CorruptError) as info:
@@ -249,15 +254,18 @@ def test_skipping(damaged: Path) -> None:
         assert place == len(numbers)
         with pytest.raises(shardtool.CorruptError):
             list(loader)
-    with Loader(damaged, 20, fields=["txt"], on_error="skip", max_skipped=0.2) as loader:
+    with Loader(damaged, 20, fields=["txt"], faults=shardtool.Faults(on_error="skip", max_skipped=0.2)) as loader:
         batches = list(loader)
         state = loader.state_dict()
     holes = sum(b.holes for b in batches)
     assert holes > 0 and sum(b.size for b in batches) == SAMPLES - holes
     assert len(state["ledger"].splitlines()) == 1 and json.loads(state["checkpoint"])["skipped"] == holes
-    with Loader(damaged, 20, fields=["txt"], on_error="skip", max_skipped=0.2) as loader:
+    with Loader(damaged, 20, fields=["txt"], faults=shardtool.Faults(on_error="skip", max_skipped=0.2)) as loader:
         loader.load_state_dict(state)
         assert sum(b.holes for b in loader) == holes
         assert loader.state_dict()["ledger"] == state["ledger"]
-    with Loader(damaged, 20, fields=["txt"], on_error="skip", max_skipped=1) as loader, pytest.raises(shardtool.SkippedError):
+    with (
+        Loader(damaged, 20, fields=["txt"], faults=shardtool.Faults(on_error="skip", max_skipped=1)) as loader,
+        pytest.raises(shardtool.SkippedError),
+    ):
         list(loader)

@@ -34,14 +34,15 @@ MODES = {"a": ("RGB", "JPEG"), "b": ("L", "JPEG"), "c": ("CMYK", "JPEG"), "d": (
 
 
 def test_modes(tmp_path: Path) -> None:
-    """As they are, or all of one mode; both come out of a random access, too, and cross processes."""
+    """Images are unchanged, or all of one mode; random access delivers both, and they can be sent
+    to processes."""
     out = packed(tmp_path, {f"{name}.img": encoded(*of) for name, of in MODES.items()})
     with Loader(out, 6, fields={"img": "image"}) as loader:
         images = next(iter(loader))["img"]
         assert [i.mode for i in images] == [mode for mode, _ in MODES.values()]
         assert all(i.size == (20, 10) for i in images)
     for mode in ("RGB", "L"):
-        with Loader(out, 6, fields={"img": f"image:{mode}"}, copy=False) as loader:
+        with Loader(out, 6, fields={"img": f"image:{mode}"}, tuning=shardtool.Tuning(copy=False)) as loader:
             batch = next(iter(loader))
             images = batch["img"]
             batch.release()
@@ -84,7 +85,7 @@ def test_not_an_image(tmp_path: Path, what: str) -> None:
 
 
 def test_without_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said where the field is declared, not in the middle of a job."""
+    """The declaration of the field raises the error, not the middle of a job."""
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "PIL" else real(name, *more))
     with pytest.raises(ConfigError, match=r"field 'jpg': 'image:RGB': .* pip install pillow, or read the field as bytes"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from conftest import ROOT, SAMPLES, cat
+from conftest import ROOT, SAMPLES, cat, in_groups
 
 import shardtool
 from shardtool import Loader
@@ -56,7 +56,9 @@ def test_same_as_cat(small: Path, order: Dict[str, Any], world: int) -> None:
             else:
                 want[-1].append((line["number"], line.get("key"), line["epoch"], line["position"]))
         got = []
-        with Loader(small, global_batch=96, rank=rank, world_size=world, epochs=2, fields=["txt"], copy=rank % 2 == 0, **order) as loader:
+        with Loader(
+            small, **in_groups(global_batch=96, rank=rank, world_size=world, epochs=2, fields=["txt"], copy=rank % 2 == 0, **order)
+        ) as loader:
             for e in range(2):
                 assert loader.epoch == order.get("epoch", 0) + e
                 length = len(loader)
@@ -93,7 +95,8 @@ def test_payloads(small: Path) -> None:
 
 
 def whole_epochs(seen: List[int], epochs: int) -> None:
-    """Batches that were put together from their ranks' parts, in order: each sample comes once in each epoch."""
+    """Batches assembled from the parts of their ranks, in order: each sample is delivered once in
+    each epoch."""
     assert len(seen) >= epochs * SAMPLES
     for epoch in range(epochs):
         assert sorted(seen[epoch * SAMPLES : (epoch + 1) * SAMPLES]) == list(range(SAMPLES)), epoch
@@ -135,8 +138,8 @@ def test_elastic(small: Path) -> None:
 RANK = """
 import json, sys, shardtool
 url, rank, world, batch, state = sys.argv[1:]
-order = {"shuffle": True, "seed": 4, "tail": "wrap", "epochs": 2}
-loader = shardtool.Loader(url, int(batch), rank=int(rank), world_size=int(world), fields=["bin"], copy=False, **order)
+order = {"shuffle": True, "seed": 4, "tail": "wrap", "epochs": 2, "tuning": shardtool.Tuning(copy=False)}
+loader = shardtool.Loader(url, int(batch), rank=int(rank), world_size=int(world), fields=["bin"], **order)
 if state != "null":
     loader.load_state_dict(json.loads(state))
 while loader.epoch < 2:
@@ -147,8 +150,8 @@ while loader.epoch < 2:
 
 
 def test_killed(small: Path) -> None:
-    """Jobs whose ranks are killed, each at a step of its own, resumed on other numbers of ranks from the last step that all ranks have
-    told of: each sample comes exactly once an epoch."""
+    """Jobs whose ranks are killed, each at its own step, resume on other numbers of ranks from the
+    last step that all ranks have reported: each sample is delivered exactly once an epoch."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")}
     state = "null"
     seen: List[int] = []
@@ -181,7 +184,8 @@ def test_killed(small: Path) -> None:
 
 
 def test_length(small: Path) -> None:
-    """It counts the whole epoch, wherever one is in it, and needs the environment's world size and nothing more."""
+    """It counts the whole epoch, wherever one is in it, and needs the environment's world size and
+    nothing more."""
     for tail, want in [("short", [16, 16, 16]), ("drop", [15, 15, 15]), ("pad", [16, 16, 16]), ("wrap", [16, 16, 15])]:
         with Loader(small, 64, shuffle=True, tail=tail, fields=[]) as loader:
             assert len(loader) == want[0]
@@ -214,11 +218,15 @@ def test_environment(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_little_mixing(small: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A window that is small for the batch is reported before the first batch, by rank 0, in Python's terms."""
+    """A window that is small for the batch is reported before the first batch, by rank 0, in
+    Python's terms."""
 
     def said(**order: Any) -> str:
         caplog.clear()
-        with caplog.at_level(logging.WARNING, "shardtool"), Loader(small, global_batch=96, epochs=1, shuffle=True, **order) as loader:
+        with (
+            caplog.at_level(logging.WARNING, "shardtool"),
+            Loader(small, **in_groups(global_batch=96, epochs=1, shuffle=True, **order)) as loader,
+        ):
             next(iter(loader))
             return "\n".join(r.getMessage() for r in caplog.records if "at a time" in r.getMessage())
 

@@ -66,7 +66,8 @@ def test_same_as_the_program(small: Path, order: Dict[str, Any], world: int) -> 
 
 
 def test_checkpoints(small: Path, tmp_path: Path) -> None:
-    """What it writes the program reads, and the other way round; a loader goes on where it says."""
+    """The program reads what the module writes, and vice versa; a loader resumes from its
+    checkpoint."""
     theirs = tmp_path / "theirs.json"
     run("cat", small, "--shuffle", "--seed=3", "--global-batch=64", "--limit=640", "--json", "--checkpoint-out", theirs)
     read = read_checkpoint(theirs.read_text())
@@ -84,7 +85,7 @@ def test_checkpoints(small: Path, tmp_path: Path) -> None:
 
     with pytest.raises(CheckpointError, match="the check differs"):
         Order.of(str(small), checkpoint=theirs.read_text().replace('"position":640', '"position":64'))
-    with pytest.raises(ConfigError, match="seed: the checkpoint tells"):
+    with pytest.raises(ConfigError, match="seed: the checkpoint has all"):
         Order.of(str(small), checkpoint=read, seed=3)
     with pytest.raises(CheckpointError, match="another data set: digest"):
         Order.of(str(small), checkpoint=read._replace(digest="other"))
@@ -119,7 +120,8 @@ def test_refusals(small: Path, tmp_path: Path) -> None:
 
 
 def test_no_program_is_needed(tmp_path: Path) -> None:
-    """Importing it starts nothing and looks for nothing; without the program `of` says what is missing."""
+    """Importing it starts no process and needs no program; without the program, `of` names what is
+    missing."""
     text = (
         "import subprocess, os\n"
         "subprocess.Popen = os.execv = None\n"
@@ -134,7 +136,8 @@ def test_no_program_is_needed(tmp_path: Path) -> None:
 
 
 def test_vectors() -> None:
-    """The specification's vectors, by the checker that is in the repository for every implementation to be held against."""
+    """The specification's vectors, by the checker that is in the repository for every
+    implementation to be held against."""
     command = [sys.executable, "-I", str(ROOT / "python" / "order_check.py"), str(ROOT / "testdata" / "order" / "order-vectors.json")]
     assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.endswith(" checks, 0 differ\n")
     assert shardtool.order.Order is Order
@@ -147,7 +150,7 @@ def test_mix_vectors() -> None:
 
 
 def test_mix_of_two() -> None:
-    """A mix as the documentation shows it: every batch from a position alone, and a checkpoint that resumes it."""
+    """A mix as documented: every batch from a position alone, and a checkpoint that resumes it."""
     tables = [Table([3, 3, 9], [0, 3]), Table([5, 7, 6, 8, 4], [0, 3, 5])]
     sources = [MixSource(name, sum(table.blocks), Parameters(lanes=3)) for name, table in zip(("code", "web"), tables)]
     mix = Mix(sources, [(0, quantize([parse_share("1/4"), parse_share("0.75")]))], epoch_length=60, seed=7)

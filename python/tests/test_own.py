@@ -14,7 +14,7 @@ from conftest import SAMPLES, payload
 
 from shardtool import Loader, _own
 
-# Lists of bytes among arrays, before and behind them, and what some samples lack.
+# Lists of bytes among arrays, before and after them, and fields that some samples lack.
 MIXED = {
     "bin": "bytes",
     "tokens": ("int32", (4, 4)),
@@ -44,7 +44,8 @@ def check(batch: Any) -> None:
 @pytest.mark.parametrize("small_is", [0, 1 << 30])
 @pytest.mark.parametrize("fields", [MIXED, {**MIXED, "bin": "txt", "extra": "txt?", "json": "json"}])
 def test_copies(small: Path, monkeypatch: pytest.MonkeyPatch, small_is: int, fields: Any) -> None:
-    """Copies in memory that is used again, and in memory that is not: those that are kept stay as they were."""
+    """Copies in memory that is used again, and in memory that is not: those that are kept stay as
+    they were."""
     monkeypatch.setattr(_own, "_SMALL", small_is)
     direct = fields is MIXED
     with Loader(small, 30, fields=fields, out="numpy", shuffle=True, seed=1, tail="short") as loader:
@@ -76,14 +77,14 @@ def test_values_are_the_users(small: Path) -> None:
 
 
 def test_pool() -> None:
-    """Memory comes back when nothing refers to it, however it was referred to, and no more than two pieces are kept."""
+    """Memory is reused when nothing refers to it, in any way, and at most two pieces are kept."""
     pool, size = _own.Pool(), 1 << 20
     first = pool.take(size)
     place = numpy.frombuffer(first, "u1").ctypes.data
     view = numpy.frombuffer(first, "u1")[10:20].reshape(2, 5)
     del first
     second = pool.take(size)
-    assert numpy.frombuffer(second, "u1").ctypes.data != place  # the view is there
+    assert numpy.frombuffer(second, "u1").ctypes.data != place  # the view still refers to it
     view[:] = 7
     del view
     third = pool.take(size - 5000)  # nearly the same

@@ -59,8 +59,9 @@ def test_nothing_starts_early(small: Path) -> None:
 
 
 def test_child_killed(small: Path) -> None:
-    """The error comes, and then the same loader goes on with a new child, behind the last batch."""
-    loader = Loader(small, 10, fields=[], prefetch=0)
+    """The error is raised, and then the same loader continues with a new child, after the last
+    batch."""
+    loader = Loader(small, 10, fields=[], tuning=shardtool.Tuning(prefetch=0))
     numbers: List[int] = []
     for _ in range(5):
         with pytest.raises(ServerDiedError, match="signal 9") as info:
@@ -83,7 +84,7 @@ def test_child_killed(small: Path) -> None:
 
 PARENT = """
 import sys, time, shardtool
-loader = shardtool.Loader(sys.argv[1], 10, copy=False)
+loader = shardtool.Loader(sys.argv[1], 10, tuning=shardtool.Tuning(copy=False))
 it = iter(loader)
 held = next(it)["txt"]
 print("ready", flush=True)
@@ -115,7 +116,8 @@ if sys.argv[2] == "loop":
 
 @pytest.mark.parametrize("how", ["sleep", "fork"])
 def test_parent_killed(small: Path, how: str) -> None:
-    """However the parent ends, the child ends: also when a process that the parent forked lives on."""
+    """However the parent ends, the child ends: also when a process that the parent forked lives
+    on."""
     parent = script(PARENT, small, how, start_new_session=True)
     assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
     (serve,) = children(parent.pid)
@@ -127,8 +129,8 @@ def test_parent_killed(small: Path, how: str) -> None:
 
 
 def test_signals_are_the_parents(small: Path) -> None:
-    """The child goes on through signals that launchers send to all processes of a job."""
-    with Loader(small, 10, fields=[], prefetch=0) as loader:
+    """The child survives signals that launchers send to all processes of a job."""
+    with Loader(small, 10, fields=[], tuning=shardtool.Tuning(prefetch=0)) as loader:
         it = iter(loader)
         next(it)
         assert loader._session.client is not None
@@ -138,7 +140,8 @@ def test_signals_are_the_parents(small: Path) -> None:
 
 
 def test_interrupted(small: Path) -> None:
-    """Ctrl-C, to the whole group as a terminal sends it, at a random moment of the loop: the state is that of the last batch."""
+    """Ctrl-C, to the whole group as a terminal sends it, at a random moment of the loop: the state
+    is that of the last batch."""
     for _ in range(3):
         process = script(PARENT, small, "loop", start_new_session=True)
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -165,16 +168,15 @@ def test_exception_in_the_loop(small: Path) -> None:
 
 @pytest.mark.parametrize("held", ["", "held = [b['txt'] for b, _ in zip(loader, range(3))]", "it = iter(loader); next(it); del loader"])
 def test_global_at_exit(small: Path, held: str) -> None:
-    process = script(
-        f"import sys, shardtool\nloader = shardtool.Loader(sys.argv[1], 10, copy=False)\nnext(iter(loader))\n{held}\nprint('end')", small
-    )
+    make = "import sys, shardtool\nloader = shardtool.Loader(sys.argv[1], 10, tuning=shardtool.Tuning(copy=False))"
+    process = script(f"{make}\nnext(iter(loader))\n{held}\nprint('end')", small)
     out, err = process.communicate(timeout=60)
     assert (out, err, process.returncode) == ("end\n", "", 0)
 
 
 FORKED = """
 import os, sys, json, shardtool
-loader = shardtool.Loader(sys.argv[1], 10, fields=["txt"], copy=False)
+loader = shardtool.Loader(sys.argv[1], 10, fields=["txt"], tuning=shardtool.Tuning(copy=False))
 it = iter(loader)
 first = next(it)
 def child(name, body):
@@ -202,7 +204,8 @@ loader.close()
 
 
 def test_fork(small: Path) -> None:
-    """A forked process takes nothing from its parent's reader, and has one of its own when it iterates anew."""
+    """A forked process takes nothing from its parent's reader, and starts its own when it
+    iterates."""
     process = script(FORKED, small)
     text, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
@@ -227,7 +230,8 @@ def consume(loader: Loader, steps: int) -> Any:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_processes(small: Path, method: str) -> None:
-    """A loader that has been iterated here goes to another process, goes on there, and its state comes back."""
+    """A loader that has iterated here continues in another process, and its state can be sent
+    back."""
     loader = Loader(small, 10, fields=[])
     assert next(iter(loader)).numbers == list(range(10))
     with multiprocessing.get_context(method).Pool(1) as pool:
@@ -247,7 +251,7 @@ def stop(pid: int) -> None:
 
 
 def test_closed_by_another_thread(small: Path) -> None:
-    """A thread that waits for a batch is woken by close, and told."""
+    """close wakes a thread that waits for a batch, which gets an error."""
     loader = Loader(small, 10, fields=[])
     it = iter(loader)
     next(it)
@@ -308,8 +312,9 @@ def test_two_readers(small: Path) -> None:
 
 
 def test_held(small: Path) -> None:
-    """Views that are kept fill the ring to its bound; then that is an error, and the loop can go on once they are let go of."""
-    with Loader(small, 10, fields=["txt", "tokens"], copy=False, ring_memory="64KiB", prefetch=3) as loader:
+    """Views in use fill the ring to its limit, which raises an error; the loop continues once they
+    are dropped."""
+    with Loader(small, 10, fields=["txt", "tokens"], tuning=shardtool.Tuning(copy=False, ring_memory="64KiB", prefetch=3)) as loader:
         it = iter(loader)
         held: List[Any] = []
         numbers: List[int] = []
@@ -342,13 +347,14 @@ def test_held(small: Path) -> None:
 
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 def test_not_asked_for_what_is_there(small: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int) -> None:
-    """A slow loop does not wake the child for each batch; what it does not ask for comes nevertheless, all of it, once."""
+    """A slow loop does not wake the child for each batch; batches that it does not request are
+    delivered all the same, each once."""
     from shardtool._client import Client
 
     sent = []
     send = Client.send
     monkeypatch.setattr(Client, "send", lambda self, data: (sent.append(data), send(self, data))[1])
-    with Loader(small, 10, fields=["txt"], shuffle=True, seed=1, tail="short", prefetch=prefetch) as loader:
+    with Loader(small, 10, fields=["txt"], shuffle=True, seed=1, tail="short", tuning=shardtool.Tuning(prefetch=prefetch)) as loader:
         numbers: List[int] = []
         it = iter(loader)
         client = loader._session.client
@@ -367,7 +373,7 @@ def test_not_asked_for_what_is_there(small: Path, monkeypatch: pytest.MonkeyPatc
 def test_shared_memory_is_not_dev_shm(small: Path) -> None:
     """Segments are no files of /dev/shm, so its size, 64 MB in containers, does not matter."""
     before = set(os.listdir("/dev/shm"))
-    with Loader(small, 200, copy=False) as loader:
+    with Loader(small, 200, tuning=shardtool.Tuning(copy=False)) as loader:
         held = list(loader)
         assert set(os.listdir("/dev/shm")) <= before
         maps = Path("/proc/self/maps").read_text()
@@ -377,7 +383,7 @@ def test_shared_memory_is_not_dev_shm(small: Path) -> None:
 
 HOLDER = """
 import sys, os, shardtool
-loader = shardtool.Loader(sys.argv[1], 1000, copy=False)
+loader = shardtool.Loader(sys.argv[1], 1000, tuning=shardtool.Tuning(copy=False))
 held = []
 while sum(len(memoryview(b.data(f))) for b in held for f in b) < 70 << 20:
     held += loader
@@ -387,8 +393,8 @@ print(os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize)
 
 
 def test_small_dev_shm(small: Path, tmp_path: Path) -> None:
-    """More than 64 MB of batches are held where /dev/shm has 64 MB, as in containers; where this process may not mount one, with what it
-    has."""
+    """More than 64 MB of batches are held where /dev/shm has 64 MB, as in containers; where this
+    process may not mount one, with what it has."""
     around = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh"]
     try:
         may = subprocess.run([*around, "true"], capture_output=True, timeout=60, check=False).returncode == 0
@@ -414,7 +420,7 @@ def test_no_leak(small: Path) -> None:
         )
 
     def cycle(i: int) -> None:
-        loader = Loader(small, 10, fields=["txt"], copy=i % 2 == 0)
+        loader = Loader(small, 10, fields=["txt"], tuning=shardtool.Tuning(copy=i % 2 == 0))
         it = iter(loader)
         kept = [next(it)["txt"] for _ in range(i % 4)]
         if i % 3:
@@ -429,7 +435,8 @@ def test_no_leak(small: Path) -> None:
 
 
 def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A slow store is waited for, since the child says that it lives; a child that says nothing is given up."""
+    """The client waits for a slow store while the child sends heartbeats, and gives up on a child
+    that sends nothing."""
     from shardtool import _client
 
     monkeypatch.setattr(_client, "SILENCE", 2)
@@ -438,13 +445,13 @@ def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyt
         begin = time.monotonic()
         assert next(it).size == 10
         assert time.monotonic() - begin > 4.5  # longer than a silent child is given
-    with Loader(small, 10, fields=["txt"], prefetch=0) as loader:
+    with Loader(small, 10, fields=["txt"], tuning=shardtool.Tuning(prefetch=0)) as loader:
         it = iter(loader)
         next(it)
         assert loader._session.client is not None
         pid = loader._session.client.process.pid
         stop(pid)
-        with pytest.raises(ServerDiedError, match="no sign of life for 2 s"):
+        with pytest.raises(ServerDiedError, match="did not respond for 2 s"):
             next(it)
         assert not Path(f"/proc/{pid}").exists()
         assert next(iter(loader)).numbers[0] == 10
@@ -452,7 +459,7 @@ def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyt
 
 def test_batches_travel(small: Path) -> None:
     """A pickled batch has its bytes and no others, and its state."""
-    with Loader(small, 10, fields={"txt": "txt", "tokens": ("int32", (16,))}, out="numpy", copy=False) as loader:
+    with Loader(small, 10, fields={"txt": "txt", "tokens": ("int32", (16,))}, out="numpy", tuning=shardtool.Tuning(copy=False)) as loader:
         batch = next(iter(loader))
         text = pickle.dumps(batch)
         again = pickle.loads(text)

@@ -11,6 +11,7 @@ from typing import Dict, List
 import pytest
 from conftest import SAMPLES, children
 
+import shardtool
 from shardtool import Loader
 
 
@@ -23,9 +24,10 @@ def usage(pid: int) -> Dict[str, int]:
 
 @pytest.mark.parametrize("copy", [False, True])
 def test_hundred_epochs(small: Path, copy: bool) -> None:
-    """Epoch after epoch of one loader, some of them left early: every sample comes once in each that is not, and nothing piles up."""
+    """Epoch after epoch of one loader, some of them left early: complete epochs have every sample
+    once, and nothing accumulates."""
     seen: List[Dict[str, int]] = []
-    with Loader(small, 64, shuffle=True, seed=3, tail="short", fields=["txt", "x.npy"], copy=copy) as loader:
+    with Loader(small, 64, shuffle=True, seed=3, tail="short", fields=["txt", "x.npy"], tuning=shardtool.Tuning(copy=copy)) as loader:
         for epoch in range(110):
             numbers: List[int] = []
             for batch in loader:
@@ -45,7 +47,8 @@ def test_hundred_epochs(small: Path, copy: bool) -> None:
     for name in ("files", "maps", "active"):
         assert ours_later[name] <= ours[name], (ours, ours_later)
     assert child_later["files"] <= child["files"]
-    # The child's runtime adds threads when calls into the kernel block, and its heap may double before garbage is collected.
+    # The child's runtime adds threads when calls into the kernel block, and its heap may double
+    # before garbage is collected.
     assert child_later["threads"] <= child["threads"] + 4, (child, child_later)
     assert ours_later["resident"] < ours["resident"] + 1024, (ours, ours_later)
     assert child_later["resident"] < 2 * child["resident"], (child, child_later)

@@ -1,4 +1,4 @@
-"""What the loop has waited for, and who may ask."""
+"""What the loop waited for, and who may ask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import pytest
-from conftest import SAMPLES, payload
+from conftest import SAMPLES, in_groups, payload
 from web import served
 
 import shardtool
@@ -27,7 +27,7 @@ opened = threading.Event()
 
 @pytest.fixture
 def gated(small: Path) -> Any:
-    """The address of the data set behind the gate, which is closed."""
+    """The address of the data set through the gate, which is closed."""
     opened.clear()
     with served(small, lambda: opened.wait(60)) as address:
         try:
@@ -46,7 +46,8 @@ def consistent(stats: Stats) -> Stats:
 
 
 def test_counts(small: Path) -> None:
-    """At each moment what was delivered is what the loop has got; the sum of the causes is the wait; after the end nothing changes."""
+    """At each moment what was delivered is what the loop has got; the sum of the causes is the
+    wait; after the end nothing changes."""
     loader = Loader(small, 70, tail="pad", rank=1, world_size=2, fields=["txt"])
     assert consistent(loader.stats()) == Stats(rank=1, world_size=2)
     size = [sum(len(p) for p in payload(i).values()) for i in range(SAMPLES)]
@@ -122,8 +123,8 @@ def test_map_counts(small: Path) -> None:
 
 
 def test_over_children(small: Path) -> None:
-    """The figures go on over a child that was killed, a state that was loaded, and an iteration that was left."""
-    loader = Loader(small, 10, fields=["txt"], prefetch=0)
+    """The figures continue after a killed child, a loaded state, and an iteration that was left."""
+    loader = Loader(small, 10, fields=["txt"], tuning=shardtool.Tuning(prefetch=0))
     before = loader.stats()
     for n in range(1, 5):
         for batch in loader:
@@ -166,7 +167,7 @@ def test_forked(small: Path) -> None:
 def test_log(small: Path, caplog: pytest.LogCaptureFixture) -> None:
     """stats_every writes what happened since the line before."""
     with caplog.at_level(logging.INFO, "shardtool"):
-        with Loader(small, 100, fields=[], rank=2, world_size=3, stats_every=1e-9) as loader:
+        with Loader(small, 100, fields=[], rank=2, world_size=3, tuning=shardtool.Tuning(stats_every=1e-9)) as loader:
             assert len(list(loader)) == 4
     lines = [r.getMessage() for r in caplog.records if "MB/s" in r.getMessage()]
     assert len(lines) == 3 and all(line.startswith("rank 2 of 3: ") and "waited" in line for line in lines)
@@ -179,14 +180,18 @@ def scrape(url: str) -> Dict[str, float]:
 
 
 def test_metrics(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks that are given one port find one each, next to each other, and are told apart by their label."""
+    """Ranks with the same port take one each, next to each other, and have different labels."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         monkeypatch.setenv("SHARDTOOL_METRICS", f":{port}")
         options: Dict[str, Any] = {"global_batch": 40, "fields": ["txt"], "world_size": 2}
-        with Loader(small, rank=0, **options) as a, Loader(small, rank=1, **options) as b, Loader(small, 10, metrics="") as c:
+        with (
+            Loader(small, **in_groups(rank=0, **options)) as a,
+            Loader(small, **in_groups(rank=1, **options)) as b,
+            Loader(small, 10, tuning=shardtool.Tuning(metrics="")) as c,
+        ):
             assert a.metrics_url is None
             for _ in zip(a, b, c):
                 pass
@@ -200,7 +205,7 @@ def test_metrics(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 waits = {n.split('"')[1]: v for n, v in said.items() if n.startswith("shardtool_stream_wait_seconds_total")}
                 assert list(waits) == sorted(shardtool.Stalls._fields)
                 assert waits["request"] == pytest.approx(loader.stats().stalls.request)
-    with Loader(small, 10, metrics="127.0.0.1:0") as loader:
+    with Loader(small, 10, tuning=shardtool.Tuning(metrics="127.0.0.1:0")) as loader:
         first = next(iter(loader))
         url = loader.metrics_url
         assert url is not None and scrape(url)
@@ -217,7 +222,7 @@ def test_metrics(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fixed(small: Path, options: Dict[str, Any], requests: int, depth: Optional[int]) -> None:
     """What is set for requests and depth stays, and changes no batch."""
     options = {"metrics": "127.0.0.1:0", **options}
-    with served(small, lambda: None) as address, Loader(address, 10, **options) as loader, Loader(small, 10) as plain:
+    with served(small, lambda: None) as address, Loader(address, 10, **in_groups(**options)) as loader, Loader(small, 10) as plain:
         for batch, same in zip(loader, plain):
             assert batch.sample_keys == same.sample_keys
             said = scrape(str(loader.metrics_url))
@@ -228,18 +233,18 @@ def test_fixed(small: Path, options: Dict[str, Any], requests: int, depth: Optio
 
 
 def test_options_refused(small: Path) -> None:
-    with pytest.raises(shardtool.ConfigError, match="write seconds"):
-        Loader(small, 10, stats_every=-1)
-    with pytest.raises(shardtool.ConfigError, match="address such as"):
-        Loader(small, 10, metrics=9400)  # type: ignore[arg-type]
+    with pytest.raises(shardtool.ConfigError, match=r"stats_every=-1\.0: the least is 0"):
+        Loader(small, 10, tuning=shardtool.Tuning(stats_every=-1))
+    with pytest.raises(shardtool.ConfigError, match="metrics=9400: give text or None"):
+        Loader(small, 10, tuning=shardtool.Tuning(metrics=9400))  # type: ignore[arg-type]
     for option in ("requests", "depth"):
-        with pytest.raises(shardtool.ConfigError, match=f"{option}=0: write a number from 1 on"):
-            Loader(small, 10, **{option: 0})  # type: ignore[arg-type]
+        with pytest.raises(shardtool.ConfigError, match=f"{option}=0: the least is 1"):
+            Loader(small, 10, **in_groups(**{option: 0}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("address", "words"), [("nonsense", "write an address such as"), ("127.0.0.1:99999", "port"), ("192.0.2.1:0", "192.0.2.1")]
 )
 def test_metrics_refused(small: Path, address: str, words: str) -> None:
-    with Loader(small, 10, metrics=address) as loader, pytest.raises(shardtool.ConfigError, match=words):
+    with Loader(small, 10, tuning=shardtool.Tuning(metrics=address)) as loader, pytest.raises(shardtool.ConfigError, match=words):
         iter(loader)

@@ -1,4 +1,4 @@
-"""One reader behind all workers of a DataLoader: the batches of a Loader, whatever the workers are."""
+"""One reader for all workers of a DataLoader: the batches of a Loader, for any workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 import torch
 import torch.utils.data
-from conftest import SAMPLES, children, payload
+from conftest import SAMPLES, children, in_groups, payload
 from torch.utils.data import DataLoader
 from torch_help import BOOK, expected, failing, make, numbers
 
@@ -33,7 +33,8 @@ def loop(dataset: Dataset, **options: Any) -> "DataLoader[Any]":
 
 @contextlib.contextmanager
 def ended(it: Any) -> Iterator[Any]:
-    """An iteration that fails. What the error's traceback holds is collected in an order in which torch waits seconds for its workers."""
+    """An iteration that fails. What the error's traceback holds is collected in an order in which
+    torch waits seconds for its workers."""
     try:
         yield it
     finally:
@@ -51,7 +52,8 @@ def seen(batches: Any) -> List[List[int]]:
     + [("spawn", 1, False, 2), ("spawn", 2, True, 1), ("forkserver", 1, True, 2), ("forkserver", 2, False, 2)],
 )
 def test_the_same_batches(small: Path, method: str, workers: int, persistent: bool, ahead: Any) -> None:
-    """Neither batches nor order depend on how many workers there are, how they are started, and how far they read ahead."""
+    """Neither batches nor order depend on how many workers there are, how they are started, and how
+    far they read ahead."""
     dataset = make(small)
     options: Dict[str, Any] = {}
     if workers:
@@ -68,9 +70,10 @@ def test_the_same_batches(small: Path, method: str, workers: int, persistent: bo
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("tail", ["short", "drop", "pad", "wrap"])
 def test_resumed_from_each_batch(small: Path, workers: int, tail: str) -> None:
-    """A batch's own state resumes behind that batch, however far the workers had read, also over the border of an epoch."""
+    """The state of a batch resumes after it, however far the workers had read, also across
+    epochs."""
     options = {"tail": tail, "global_batch": 160, "seed": 5, "batch_size": None}
-    with Loader(small, shuffle=True, fields=["txt"], **options) as loader:  # type: ignore[arg-type]
+    with Loader(small, **in_groups(shuffle=True, fields=["txt"], **options)) as loader:  # type: ignore[arg-type]
         want = [b.numbers for _ in range(2) for b in loader]
     dataset = make(small, **options)
     dl = loop(dataset, num_workers=workers)
@@ -108,7 +111,7 @@ def test_epochs(small: Path, workers: int, persistent: bool) -> None:
     for batch in itertools.islice(dl, 4):
         state = state_of(batch)
     dataset.load_state_dict(state)
-    dataset.set_epoch(0)  # resumed in the middle of it: goes on
+    dataset.set_epoch(0)  # resumed in the middle of it: continues
     assert seen(dl) == expected(small, 0)[4:]
     assert seen(dl) == expected(small, 1)
     dataset.close()
@@ -120,8 +123,9 @@ def test_epochs(small: Path, workers: int, persistent: bool) -> None:
     [("fork", 1, False, (0, 3, 4)), ("fork", 2, True, (0, 1, 3, 4, 5)), ("fork", 3, False, (1, 3, 4)), ("spawn", 1, True, (3,))],
 )
 def test_left_late(small: Path, method: str, workers: int, persistent: bool, leaves: Tuple[int, ...]) -> None:
-    """Workers have read to the end of the epoch, which is filled from the next. Where the next begins hangs on what the loop has got, as
-    it does without workers: behind the last batch once that was delivered, else from its beginning."""
+    """Workers have read to the end of the epoch, which is filled from the next. Where the next
+    begins hangs on what the loop has got, as it does without workers: behind the last batch once
+    that was delivered, else from its beginning."""
     options: Dict[str, Any] = {"tail": "wrap", "batch_size": 300}
     for leave in leaves:
         plain = make(small, **options)
@@ -139,7 +143,7 @@ def test_left_late(small: Path, method: str, workers: int, persistent: bool, lea
 
 
 def test_left_late_then_without_workers(small: Path) -> None:
-    """The same where this process goes on, and where it says which epoch."""
+    """The same if this process continues, and if it sets the epoch."""
     options: Dict[str, Any] = {"tail": "wrap", "batch_size": 300}
     for leave in (3, 4):
         dataset = make(small, **options)
@@ -157,7 +161,7 @@ def test_left_late_then_without_workers(small: Path) -> None:
 
 
 def test_loop_not_found(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing tells how far the loop is, iterations follow each other all the same."""
+    """If the position of the loop is unknown, iterations still follow each other."""
     from shardtool.torch import dataset as module
 
     monkeypatch.setattr(module, "above", lambda _: None)
@@ -167,7 +171,7 @@ def test_loop_not_found(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen(itertools.islice(dl, 3)) == expected(small, 1)[:3]
     assert seen(loop(dataset, num_workers=1)) == expected(small, 2)
     deadline = time.monotonic() + 30
-    while dataset.stats().batches < 23:  # what workers that live on have counted comes a little later
+    while dataset.stats().batches < 23:  # the statistics of workers that are still running arrive a little later
         assert time.monotonic() < deadline
         time.sleep(0.02)
     stats = dataset.stats()
@@ -184,26 +188,26 @@ def late(batch: shardtool.Batch) -> Any:
 
 
 def test_last_batch_fails(small: Path) -> None:
-    """Workers had come to the end of the epoch: where to go on has to be said nevertheless."""
+    """The workers had reached the end of the epoch: the place must be set nevertheless."""
     dataset = make(small, map=late)
     got = []
     with ended(iter(loop(dataset, num_workers=2, prefetch_factor=8))) as it, pytest.raises(DecodeError, match="bad luck"):
         for b in it:
             got.append(b["n"].tolist())
     assert got == expected(small, 0)[:-1]
-    with ended(iter(loop(dataset, num_workers=2))) as it, pytest.raises(ConfigError, match="say where to go on"):
+    with ended(iter(loop(dataset, num_workers=2))) as it, pytest.raises(ConfigError, match="set the place"):
         next(it)
     dataset.close()
 
 
 def test_fewer_batches_than_workers(small: Path) -> None:
-    """Worker 0, which has the only batch, waits for workers that come later than the end."""
+    """Worker 0, which has the only batch, waits for workers that join after the end."""
     dataset = make(small, batch_size=1000)
     for epoch in range(5):
         assert seen(loop(dataset, num_workers=4)) == expected(small, epoch, batch_size=1000)
 
 
-@pytest.mark.filterwarnings("ignore:no epoch is left")
+@pytest.mark.filterwarnings("ignore:the iteration has no batches")
 def test_epochs_run_out(small: Path) -> None:
     dataset = make(small, epochs=1)
     dl = loop(dataset, num_workers=2)
@@ -225,7 +229,7 @@ def test_from_one_process_to_workers_and_back(small: Path, workers: int) -> None
 
 
 def test_state_of_the_data_set(small: Path) -> None:
-    """Without workers the data set tells the place. With workers it says that it cannot, and who can."""
+    """Without workers the data set knows the place. With workers its error names what does."""
     dataset = make(small)
     next(iter(loop(dataset)))
     with Loader(small, shuffle=True, seed=3, fields=["txt"], batch_size=100) as loader:
@@ -253,10 +257,10 @@ def test_what_a_batch_is(small: Path) -> None:
         assert (batch.epoch, batch.position, batch.size) == (0, 0, 10)
         for other in (copy.copy(batch), pickle.loads(pickle.dumps(batch)), {k: v for k, v in batch.items()}, type(batch)({**batch})):
             assert state_of(other) == batch.state_dict()
-        with pytest.raises(shardtool.CheckpointError, match="lost its place"):
+        with pytest.raises(shardtool.CheckpointError, match="has no place"):
             state_of({"cls": 1})
         dataset.close()
-    # All fields there are; a map that returns what is no dict.
+    # All fields; a map that does not return a dict.
     dataset = Dataset(small, 10, map=numbers)
     assert next(iter(loop(dataset, num_workers=1))).keys() == {"n"}
     dataset = Dataset(small, 10)
@@ -297,17 +301,18 @@ def test_refused(small: Path, workers: int) -> None:
     refused(ConfigError, "batch_size=None", DataLoader(make(small), num_workers=workers))
     refused(ConfigError, "once more", loop(IterableDatasetShard(make(small)), num_workers=workers))  # type: ignore[arg-type]
     refused(shardtool.NotFoundError, "no data set", loop(make(small / "none"), num_workers=workers))
-    with pytest.raises(ConfigError, match="copied"):
+    with pytest.raises(ConfigError, match="always copies"):
         make(small, copy=False)
     assert seen(loop(Around(make(small)), num_workers=workers)) == expected(small, 0)  # type: ignore[arg-type]
 
 
 def test_ranks_of_torch_distributed(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers of a new interpreter read for the rank that their parent has, which their environment does not tell."""
+    """Workers in a new interpreter read for the rank of their parent, which their environment
+    lacks."""
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
-    with Loader(small, shuffle=True, seed=3, fields=["txt"], global_batch=90, tail="short") as loader:
+    with Loader(small, shuffle=True, seed=3, fields=["txt"], order=shardtool.Order(global_batch=90), tail="short") as loader:
         want = [b.numbers for b in loader]
     dataset = make(small, batch_size=None, global_batch=90)
     assert len(want[0]) == 30
@@ -318,14 +323,15 @@ def test_ranks_of_torch_distributed(small: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("rank", [0, 2])
 def test_ranks(small: Path, rank: int) -> None:
     options = {"batch_size": None, "global_batch": 90, "rank": rank, "world_size": 3}
-    with Loader(small, shuffle=True, seed=3, fields=["txt"], tail="short", **options) as loader:  # type: ignore[arg-type]
+    with Loader(small, **in_groups(shuffle=True, seed=3, fields=["txt"], tail="short", **options)) as loader:  # type: ignore[arg-type]
         want = [b.numbers for b in loader]
     assert seen(loop(make(small, **options), num_workers=2)) == want
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_damage(damaged: Path, workers: int) -> None:
-    """All batches before the damage come, then the error with its place; then nothing of that iteration."""
+    """All batches before the damage are delivered, then the error with its place; then nothing of
+    that iteration."""
     with Loader(damaged, 20, fields=["txt"]) as loader, pytest.raises(shardtool.CorruptError):
         want: List[List[int]] = []
         for b in loader:
@@ -344,7 +350,8 @@ def test_damage(damaged: Path, workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_map_fails(small: Path, workers: int) -> None:
-    """The error comes in its turn, nothing behind it comes, and going on needs a place where workers had read ahead."""
+    """The error is raised in turn, no batch follows it, and continuing needs a place if workers had
+    read ahead."""
     dataset = make(small, map=failing, batch_size=20, shuffle=False, seed=None)
     got = []
     with ended(iter(loop(dataset, num_workers=workers))) as it:
@@ -357,7 +364,7 @@ def test_map_fails(small: Path, workers: int) -> None:
             for _ in range(5):
                 next(it)
     if workers:
-        with ended(iter(loop(dataset, num_workers=workers))) as it, pytest.raises(ConfigError, match="say where to go on"):
+        with ended(iter(loop(dataset, num_workers=workers))) as it, pytest.raises(ConfigError, match="set the place"):
             next(it)
         dataset.load_state_dict(state)
     with ended(iter(loop(dataset, num_workers=workers))) as it, pytest.raises(DecodeError):
@@ -370,12 +377,13 @@ def test_map_fails(small: Path, workers: int) -> None:
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_worker_killed(small: Path, victim: int) -> None:
-    """The DataLoader says so. The next iteration needs a place, and goes on there."""
+    """The DataLoader raises the error. The next iteration needs a place, and continues there."""
     dataset = make(small, map=slow)
     it = iter(loop(dataset, num_workers=2))
     got = [next(it)["n"].tolist()]
     state = None
-    # PyTorch says EOFError or ConnectionError where the worker's tensors were on their way, and it is not known yet that it died.
+    # PyTorch raises EOFError or ConnectionError if the worker's tensors were in transit and its
+    # death is not yet known.
     with pytest.raises((RuntimeError, EOFError, ConnectionError)) as info, ended(it):
         os.kill(it._workers[victim].pid, signal.SIGKILL)  # type: ignore[attr-defined]  # in here: a signal handler raises, sooner or later
         for batch in it:
@@ -384,7 +392,7 @@ def test_worker_killed(small: Path, victim: int) -> None:
     if isinstance(info.value, RuntimeError):
         assert "exited unexpectedly" in str(info.value) or "killed by signal" in str(info.value)
     assert got == expected(small, 0)[: len(got)] and len(got) < 10
-    with ended(iter(loop(dataset, num_workers=2))) as it, pytest.raises(ConfigError, match="say where to go on"):
+    with ended(iter(loop(dataset, num_workers=2))) as it, pytest.raises(ConfigError, match="set the place"):
         next(it)
     if state is None:
         dataset.set_epoch(0)
@@ -438,7 +446,7 @@ def test_two_loops_at_once(small: Path) -> None:
     got = [(next(a)["n"].tolist(), next(b)["n"].tolist()) for _ in range(5)]
     assert [x for x, _ in got] == expected(small, 0)[:5]
     assert [y for _, y in got] != expected(small, 0)[:5]
-    # A second iteration of the same, which begins while the first goes on.
+    # A second iteration of the same, which begins during the first.
     c = iter(loop(dataset, num_workers=2))
     assert seen(itertools.islice(c, 3)) == expected(small, 1)[:3]
     assert seen(a) == expected(small, 0)[5:]
@@ -459,7 +467,7 @@ def in_process(dataset: Dataset, workers: int) -> Any:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_made_before_the_ranks(small: Path, method: str) -> None:
-    """A data set that goes to processes which then have workers of their own: they have nothing in common."""
+    """Processes that received a data set and then start their own workers share nothing."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 

@@ -1,4 +1,5 @@
-"""What is left of data sets and prefetchers when they are let go of, and at the end of the process."""
+"""What is left of data sets and prefetchers when they are let go of, and at the end of the
+process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The example: trained, killed with SIGKILL in the middle of an epoch, resumed on another number of ranks, with the
-curve of a run that nothing happened to."""
+"""The example: trained, killed with SIGKILL in the middle of an epoch, resumed on another number of
+ranks, with the curve of a run that nothing happened to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import pytest
 from conftest import ROOT
 
 EXAMPLE = ROOT / "python" / "examples" / "authors"
-# Python 3.11's enums and the torchrun of torch 1.13 only get on with each other where output is redirected.
+# Python 3.11's enums and the torchrun of torch 1.13 only get on with each other where output is
+# redirected.
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--redirects", "1", "--tee", "1"]
 
 

@@ -25,9 +25,9 @@ def want(first: int, count: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("copy", [True, False])
 def test_on_the_device(small: Path, copy: bool) -> None:
-    """All tensors are there, with the right bytes, on whatever stream the loop is; what is no tensor stays."""
+    """All tensors have the right bytes, on any stream of the loop; other values stay."""
     side = torch.cuda.Stream()
-    with Prefetcher(Loader(small, 10, fields=FIELDS, copy=copy), "cuda", ahead=4) as batches:
+    with Prefetcher(Loader(small, 10, fields=FIELDS, tuning=shardtool.Tuning(copy=copy)), "cuda", ahead=4) as batches:
         i = 0
         for batch in batches:
             assert isinstance(batch, NamedBatch) and batch["tokens"].is_cuda and all(t.is_cuda for t in batch["ragged.npy"])
@@ -41,8 +41,9 @@ def test_on_the_device(small: Path, copy: bool) -> None:
 
 
 def test_memory_is_not_written_too_early(small: Path) -> None:
-    """While the loop's stream is slow, the prefetcher goes on: what the loop has not come to yet stays as it is."""
-    with Prefetcher(Loader(small, 50, fields=FIELDS, copy=False), "cuda", ahead=2) as batches:
+    """While the loop's stream is slow, the prefetcher continues: batches that the loop has not
+    reached stay unchanged."""
+    with Prefetcher(Loader(small, 50, fields=FIELDS, tuning=shardtool.Tuning(copy=False)), "cuda", ahead=2) as batches:
         sums: List[torch.Tensor] = []
         for batch in batches:
             torch.cuda._sleep(20_000_000)

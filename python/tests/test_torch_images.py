@@ -1,4 +1,4 @@
-"""Images that workers decode: the program of docs/pytorch.md, and what is no image."""
+"""Images that workers decode: the program of docs/pytorch.md, and files that are no images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tree(base: Path) -> Path:
 
 
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it stands there, but with less to do."""
+    """The program of the page, with less to do."""
     pytest.importorskip("torchvision")
     run("pack", tree(tmp_path), tmp_path / "out", "--class-field", "cls", "--pack-shuffle", "7", "--quiet")
     monkeypatch.chdir(tmp_path)
@@ -60,7 +60,7 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_not_an_image(tmp_path: Path, workers: int) -> None:
-    """The error comes in its turn, with its key, through the worker."""
+    """The worker's error is raised in turn, with its key."""
     source = tree(tmp_path)
     (source / "n00000001" / "n00000001_41.JPEG").write_bytes(b"no image")
     run("pack", source, tmp_path / "out", "--quiet")

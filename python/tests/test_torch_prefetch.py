@@ -11,7 +11,7 @@ from typing import Any, List
 
 import pytest
 import torch
-from conftest import ROOT, SAMPLES, payload
+from conftest import ROOT, SAMPLES, in_groups, payload
 from torch.utils.data import DataLoader
 from torch_help import BOOK, expected, failing, make, numbers
 
@@ -24,7 +24,9 @@ def over(kind: str, url: Path, **options: Any) -> Prefetcher:
     """A prefetcher over each of what it is for."""
     if kind == "loader":
         return Prefetcher(
-            Loader(url, **{"batch_size": 100, "fields": ["txt"], "map": numbers, "copy": False, **BOOK, **options}), "cpu", ahead=3
+            Loader(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], "map": numbers, "copy": False, **BOOK, **options})),
+            "cpu",
+            ahead=3,
         )
     workers = int(kind[0])
     return Prefetcher(DataLoader(make(url, **options), batch_size=None, num_workers=workers, persistent_workers=kind.endswith("p")), "cpu")
@@ -39,7 +41,8 @@ KINDS = ["loader", "0 workers", "2 workers", "2 workers p"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_epochs(small: Path, kind: str) -> None:
-    """An iteration is an epoch; one that was left is over; set_epoch and the length are the loader's."""
+    """An iteration is an epoch; one that was left is over; set_epoch and the length are the
+    loader's."""
     with over(kind, small) as batches:
         for epoch in range(2):
             assert batches.epoch == epoch
@@ -58,7 +61,8 @@ def test_epochs(small: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_place(small: Path, kind: str) -> None:
-    """The state is that of the loop, whatever has been read ahead: as Lightning and Accelerate keep it."""
+    """The state is that of the loop, however far the thread has read, as Lightning and Accelerate
+    save it."""
     want = [b for e in range(3) for b in expected(small, e)]
     for at in (0, 3, 10, 12):
         with over(kind, small) as batches:
@@ -79,7 +83,7 @@ def test_place(small: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["loader", "0 workers", "2 workers"])
 def test_error(small: Path, kind: str) -> None:
-    """An error comes behind the batches before it; the next iteration is at the same place."""
+    """An error is raised after the batches before it; the next iteration is at the same place."""
     with over(kind, small, map=failing, batch_size=20, shuffle=False, seed=None) as batches:
         for count in (25, 0):
             got = []
@@ -94,7 +98,7 @@ def test_error(small: Path, kind: str) -> None:
 def test_batches_of_a_loader(small: Path) -> None:
     """Dicts of tensors, also where their memory is shared with the reader."""
     fields = {"tokens": ("uint8", (64,)), "cls": "int", "ragged.npy": "npy", "bin": "bytes"}
-    with Prefetcher(Loader(small, 10, fields=fields, copy=False, ring_memory="8MiB"), "cpu", ahead=4) as batches:
+    with Prefetcher(Loader(small, 10, fields=fields, tuning=shardtool.Tuning(copy=False, ring_memory="8MiB")), "cpu", ahead=4) as batches:
         i = 0
         for batch in batches:
             assert isinstance(batch, NamedBatch)
@@ -127,7 +131,7 @@ def pair(batch: shardtool.Batch) -> Any:
 def test_refused(small: Path) -> None:
     with pytest.raises(ConfigError, match="not list"):
         Prefetcher([1])
-    with pytest.raises(ConfigError, match="at least one"):
+    with pytest.raises(ConfigError, match="the least is 1"):
         Prefetcher(Loader(small, 1), ahead=0)
 
 
@@ -161,7 +165,7 @@ def test_no_thread_stays(small: Path) -> None:
 
 
 def test_the_page(small: Path) -> None:
-    """The first program of docs/pytorch.md, as it stands there, with this data and without a GPU."""
+    """The first program of docs/pytorch.md, unchanged except for the data and the device."""
     text = (ROOT / "docs" / "pytorch.md").read_text().split("```python\n")[1].split("```")[0]
     for here, there in [("s3://bucket/train", str(small)), ('"cuda"', '"cpu"'), ("batches.epoch, 90", "batches.epoch, 2")]:
         assert here in text
@@ -180,9 +184,9 @@ def test_states_of_all_ranks(holes: Path) -> None:
     options = {"global_batch": 60, "shuffle": True, "seed": 5, "tail": "short", "fields": [], "on_error": "skip", "max_skipped": 0.5}
     states = []
     for rank in range(2):
-        with Loader(holes, rank=rank, world_size=2, skip_group=False, **options) as loader:
+        with Loader(holes, **in_groups(rank=rank, world_size=2, skip_group=False, **options)) as loader:
             states.append([loader.state_dict() for _ in loader][-2])
-    for taker in (Prefetcher(Loader(holes, **options), "cpu"), shardtool.Dataset(holes, **options)):
+    for taker in (Prefetcher(Loader(holes, **in_groups(**options)), "cpu"), shardtool.Dataset(holes, **in_groups(**options))):
         taker.load_state_dict(states)
         assert taker.state_dict() == shardtool.merge_states(states) not in states
         taker.close()

@@ -32,11 +32,11 @@ def test_limit(holes: Path, tmp_path: Path) -> None:
     got = on_ranks(3, tmp_path, whole, holes, max_skipped=most)
     assert [len(states) for states, _ in got] == [stop] * 3
     for _, problem in got:
-        assert problem.startswith(f"SkippedError: all ranks together skipped {counts[stop]} samples in ")
+        assert problem.startswith(f"SkippedError: the ranks together skipped {counts[stop]} samples in ")
 
 
 def test_another_fails(holes: Path, tmp_path: Path) -> None:
-    """A rank that has an error of its own does not leave the others waiting."""
+    """A rank that fails does not leave the others waiting."""
     got = on_ranks(2, tmp_path, failing, holes)
     assert got[1][0] == got[0][0] == []
     assert got[1][1].startswith("DecodeError: ")
@@ -44,7 +44,8 @@ def test_another_fails(holes: Path, tmp_path: Path) -> None:
 
 
 def test_different_steps(holes: Path, tmp_path: Path) -> None:
-    """States of two steps are refused on all ranks. Those of one step are merged: each rank may bring its own."""
+    """States of two steps are refused on all ranks. Those of one step are merged: each rank may
+    bring its own."""
     (one,), two = states_of(holes, 1), states_of(holes, 2, skip_group=False)
     for states, problem in on_ranks(2, tmp_path, apart, holes, [two[0][8], two[1][9]]):
         assert states == []
@@ -59,7 +60,7 @@ def test_different_steps(holes: Path, tmp_path: Path) -> None:
 
 
 def test_group(holes: Path, tmp_path: Path) -> None:
-    """Data-parallel ranks that are not those of torch.distributed, in a group of their own."""
+    """Data-parallel ranks that differ from those of torch.distributed, in their own group."""
     (one,) = states_of(holes, 1)
     for states, problem in on_ranks(4, tmp_path, of_two, holes):
         assert problem == ""

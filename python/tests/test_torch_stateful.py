@@ -1,4 +1,5 @@
-"""torchdata's StatefulDataLoader: its own state resumes behind the batch that the loop got last, on the same number of workers."""
+"""torchdata's StatefulDataLoader: its state resumes after the batch that the loop received last,
+with the same number of workers."""
 
 from __future__ import annotations
 
@@ -34,8 +35,9 @@ def seen(batches: Any) -> List[List[int]]:
     ("workers", "persistent", "every"), [(0, False, 1), (1, False, 1), (2, False, 1), (2, True, 1), (2, False, 4), (3, True, 4)]
 )
 def test_resumed(small: Path, workers: int, persistent: bool, every: int) -> None:
-    """From the state after any batch, and that after an epoch: the rest of the uninterrupted run. Where it was the
-    last of its epoch, the loop that is resumed is the next epoch, as of all that keeps a place here."""
+    """From the state after any batch, and that after an epoch: the rest of the uninterrupted run.
+    Where it was the last of its epoch, the loop that is resumed is the next epoch, as of all that
+    keeps a place here."""
     want = [b for epoch in range(2) for b in expected(small, epoch, batch_size=60, tail="wrap")]
     dl = loop(small, workers, persistent, every)
     got, states = [], [dl.state_dict()]

@@ -67,7 +67,8 @@ def lines(process: "subprocess.Popen[str]", until: str) -> None:
 
 @pytest.mark.parametrize("at", [1, 23])
 def test_interrupted(small: Path, at: int) -> None:
-    """Ctrl-C, sent to all processes as a terminal does: the state of the last batch goes on, nothing is lost or repeated."""
+    """Ctrl-C, sent to all processes as a terminal does: the state of the last batch resumes,
+    nothing is lost or repeated."""
     process = start(small, at)
     lines(process, str(at))
     os.killpg(process.pid, signal.SIGINT)
@@ -80,7 +81,8 @@ def test_interrupted(small: Path, at: int) -> None:
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
 def test_signals_are_for_the_loop(small: Path, method: str, number: int) -> None:
-    """What a terminal or a scheduler sends to all processes stops no worker: the loop may want to go on, to save."""
+    """Signals of a terminal or a scheduler to all processes stop no worker: the loop may continue,
+    to save."""
     loop = iter(DataLoader(make(small, batch_size=10), batch_size=None, num_workers=2, multiprocessing_context=method))
     got = []
     for i, batch in enumerate(loop):

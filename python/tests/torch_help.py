@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import torch
+from conftest import in_groups
 
 from shardtool import Batch, Dataset, DecodeError, Loader
 
@@ -28,11 +29,11 @@ def failing(batch: Batch) -> Any:
 
 def make(url: Path, **options: Any) -> Dataset:
     """The data set, 100 samples a batch."""
-    return Dataset(url, **{"batch_size": 100, "fields": ["txt"], "map": numbers, **BOOK, **options})
+    return Dataset(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], "map": numbers, **BOOK, **options}))
 
 
 @functools.cache
 def expected(url: Path, epoch: int, **options: Any) -> List[List[int]]:
     """The batches of an epoch, as a plain Loader has them."""
-    with Loader(url, **{"batch_size": 100, "fields": ["txt"], **BOOK, **options}) as loader:
+    with Loader(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], **BOOK, **options})) as loader:
         return [[b.numbers for b in loader] for _ in range(epoch + 1)][-1]

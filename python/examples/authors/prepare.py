@@ -2,8 +2,10 @@
 
     python prepare.py ../../../testdata/text/prose.txt /tmp/authors
 
-Each sample has the fields ``txt``, about 300 characters, and ``cls``, 0 for Jane Austen and 1 for Isaac Newton: two
-small files, as such data often comes. ``shardtool pack`` makes a data set of them."""
+Each sample has the fields ``txt``, about 300 characters, and ``cls``, 0 for Jane Austen and 1 for
+Isaac Newton: two small files, as such data often comes. ``shardtool pack`` makes a data set of
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def main(source: str, folder: str) -> None:
     for i, (piece, label) in enumerate(pieces(Path(source).read_text(encoding="utf-8"))):
         (files / f"{i:05d}.txt").write_text(piece, encoding="utf-8")
         (files / f"{i:05d}.cls").write_text(str(label))
-    # One book stands behind the other: shuffling while packing mixes them for good.
+    # The books are in sequence: shuffling while packing mixes them permanently.
     shardtool = os.environ.get("SHARDTOOL_BINARY", "shardtool")
     subprocess.run([shardtool, "pack", files, data, "--pack-shuffle", "7", "--block-size", "16KiB", "--quiet"], check=True)
 

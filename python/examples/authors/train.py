@@ -1,14 +1,15 @@
-"""Trains a small classifier: which of two authors wrote a piece of text. It can be killed at any moment, and resumed
-on any number of ranks.
+"""Trains a small classifier: which of two authors wrote a piece of text. It can be killed at any
+moment, and resumed on any number of ranks.
 
     python prepare.py ../../../testdata/text/prose.txt /tmp/authors
-    python -m torch.distributed.run --standalone --nproc_per_node 2 train.py /tmp/authors/data /tmp/authors/run
-    ... kill -9 it, then go on with three ranks, or without torchrun with one:
-    python -m torch.distributed.run --standalone --nproc_per_node 3 train.py /tmp/authors/data /tmp/authors/run
+    python -m torch.distributed.run --standalone --nproc_per_node 2 train.py /tmp/authors/data RUN
+    ... kill -9 it, then continue with three ranks, or without torchrun with one:
+    python -m torch.distributed.run --standalone --nproc_per_node 3 train.py /tmp/authors/data RUN
 
-The loss curve, RUN/curve.jsonl, is the same whatever the number of ranks and however often it was killed: the global
-batches are the same, and the loss is the mean over the global batch. Only the order in which numbers are added
-differs."""
+The loss curve, RUN/curve.jsonl, is the same for any number of ranks and any number of
+kills: the global batches are the same, and the loss is the mean over the global batch. Only the
+order in which numbers are added differs.
+"""
 
 from __future__ import annotations
 
@@ -47,20 +48,21 @@ class Run:
         self.step = 0
 
     def load(self, **parts: Any) -> None:
-        """Puts everything where the checkpoint says, if there is one."""
+        """Restores everything from the checkpoint, if there is one."""
         path = self.folder / "checkpoint.pt"
         if path.exists():
             saved = torch.load(path)
             self.step = saved.pop("step")
             for name, part in parts.items():
                 part.load_state_dict(saved[name])
-        if self.rank == 0:  # what came after the checkpoint comes again
+        if self.rank == 0:  # the steps after the checkpoint are repeated
             curve = self.folder / "curve.jsonl"
             kept = [line for line in curve.read_text().splitlines() if json.loads(line)["step"] < self.step] if curve.exists() else []
             curve.write_text("".join(line + "\n" for line in kept))
 
     def save(self, **parts: Any) -> None:
-        """Writes the checkpoint: model, optimizer and place in the data are of one step, or none is there."""
+        """Writes the checkpoint atomically: model, optimizer and place in the data are of one
+        step."""
         if self.rank == 0:
             temporary = self.folder / "checkpoint.tmp"
             torch.save({"step": self.step, **{name: part.state_dict() for name, part in parts.items()}}, temporary)
@@ -95,14 +97,17 @@ def main() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     run = Run(args.run, rank, world)
     # The global batch is given, not that of a rank: so it stays the same on any number of ranks.
-    with shardtool.Loader(args.data, global_batch=64, shuffle=True, seed=7, fields={"txt": "txt", "cls": "int"}) as loader:
+    with shardtool.Loader(
+        args.data, order=shardtool.Order(global_batch=64), shuffle=True, seed=7, fields={"txt": "txt", "cls": "int"}
+    ) as loader:
         parts = {"model": net, "optimizer": optimizer, "loader": loader}
         run.load(**parts)
         while run.step < args.steps:
             for batch in loader:
                 total = nn.functional.cross_entropy(model(features(batch["txt"])), batch["cls"], reduction="sum")
                 optimizer.zero_grad()
-                # DistributedDataParallel takes the mean over the ranks; this makes it the mean over the global batch.
+                # DistributedDataParallel takes the mean over the ranks; this makes it the mean over
+                # the global batch.
                 (total * world / batch.global_size).backward()
                 optimizer.step()
                 total = total.detach()

@@ -1,15 +1,17 @@
-"""shardtool: training data in compressed shards, shuffled, split over ranks, resumable at the exact sample.
+"""shardtool: training data in compressed shards, shuffled, split over ranks, resumable at the exact
+sample.
 
 ::
 
     import shardtool
 
-    loader = shardtool.Loader("out/", batch_size=64, shuffle=True, seed=7, fields={"jpg": "bytes", "cls": "int"})
+    fields = {"jpg": "bytes", "cls": "int"}
+    loader = shardtool.Loader("out/", batch_size=64, shuffle=True, seed=7, fields=fields)
     for batch in loader:
         train(batch["jpg"], batch["cls"])
 
-The work is done by the program ``shardtool`` in a child process; this package needs nothing but Python. numpy and torch are used where
-they are asked for.
+The program ``shardtool`` does the work in a child process. The package needs only Python; numpy and
+torch are used on request.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ from .errors import (
     VersionError,
 )
 from .loader import Loader
+from .options import Faults, Order, Tuning
 from .samples import Sample, Samples, open
 from .stats import Stalls, Stats
 
@@ -48,10 +51,12 @@ __all__ = [
     "CorruptError",
     "DataError",
     "DecodeError",
+    "Faults",
     "HeldError",
     "KeyNotFoundError",
     "Loader",
     "NotFoundError",
+    "Order",
     "Sample",
     "Samples",
     "ServerDiedError",
@@ -59,6 +64,7 @@ __all__ = [
     "SkippedError",
     "Stalls",
     "Stats",
+    "Tuning",
     "VersionError",
     "merge_states",
     "open",
@@ -66,7 +72,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Dataset":  # torch is imported where it is asked for
+    if name == "Dataset":  # torch is imported on first use
         try:
             from .torch import Dataset
         except ImportError as err:

@@ -1,4 +1,5 @@
-"""The command ``shardtool`` as pip installs it, and ``python -m shardtool``: becomes the program."""
+"""The command ``shardtool`` that pip installs, and ``python -m shardtool``: both run the
+program."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from .errors import BinaryError
 
 
 def main() -> None:
-    """Does not return: this process becomes the program, with its arguments, signals and exit code."""
+    """Replaces this process by the program, with its arguments, signals and exit code."""
     try:
         binary = _binary.find()
         os.execv(binary, ["shardtool", *sys.argv[1:]])

@@ -11,27 +11,28 @@ from .errors import BinaryError, VersionError
 
 
 def find() -> str:
-    """The path of the binary: ``$SHARDTOOL_BINARY`` if it is set, else the one inside this package, else the one in ``PATH``."""
-    told = os.environ.get("SHARDTOOL_BINARY")
-    if told:
-        if not os.access(told, os.X_OK) or os.path.isdir(told):
-            raise BinaryError(f"SHARDTOOL_BINARY is {told}, which is no program: correct or unset it")
-        return told
+    """The path of the program: ``$SHARDTOOL_BINARY`` if it is set, else the one inside this
+    package, else the one in ``PATH``."""
+    chosen = os.environ.get("SHARDTOOL_BINARY")
+    if chosen:
+        if not os.access(chosen, os.X_OK) or os.path.isdir(chosen):
+            raise BinaryError(f"SHARDTOOL_BINARY is {chosen}, which is no program: correct or unset it")
+        return chosen
     inside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "shardtool")
     if os.access(inside, os.X_OK):
         return inside
     found = _in_path()
     if found is None:
         raise BinaryError(
-            "the program shardtool is not there: install the wheel for Linux, which has it inside, or build it with"
-            " `make build` and put it into PATH or name it in SHARDTOOL_BINARY"
+            "the program shardtool was not found: install the wheel for Linux, which contains it, or build it with"
+            " `make build` and put it into PATH or its path into SHARDTOOL_BINARY"
         )
     return found
 
 
 def package_version() -> str:
     """The version of this package; empty in a source tree that is not installed."""
-    from importlib import metadata  # which takes milliseconds
+    from importlib import metadata  # takes milliseconds
 
     try:
         return metadata.version("shardtool")
@@ -40,28 +41,30 @@ def package_version() -> str:
 
 
 def check_release(binary: str, program: str, package: str) -> None:
-    """Refuses a program of another release, which may read or order data otherwise. Of one release, builds may differ; that is told."""
-    if not package or program == package:
+    """Raises VersionError if the program is of another release than the package: it may read or
+    order data differently. Warns, once, if it is another build of the same release."""
+    ours, theirs = package, program.replace("-dev", ".dev", 1)  # SemVer 0.1.0-dev0 is 0.1.0.dev0 to Python
+    if not ours or theirs == ours:
         return
-    if program.partition("+")[0] != package.partition("+")[0]:
-        told = os.environ.get("SHARDTOOL_BINARY")
+    if theirs.partition("+")[0] != ours.partition("+")[0]:
+        chosen = bool(os.environ.get("SHARDTOOL_BINARY"))
         raise VersionError(
-            f"{binary} is shardtool {program}{', as SHARDTOOL_BINARY says' if told else ''}, this Python package is {package}:"
-            " install package and binary of one version"
-            + (", or unset SHARDTOOL_BINARY to use the one that the wheel has inside" if told else ""),
+            f"{binary} is shardtool {program}{', chosen by SHARDTOOL_BINARY' if chosen else ''}, this Python package is {package}:"
+            " install package and binary of one version" + (", or unset SHARDTOOL_BINARY to use the one in the wheel" if chosen else ""),
             package=package,
             program=program,
         )
-    if (program, package) not in _told:
-        _told.add((program, package))
+    if (program, package) not in _warned:
+        _warned.add((program, package))
         logging.getLogger("shardtool").warning("%s is build %s of shardtool, this Python package is build %s", binary, program, package)
 
 
-_told: "Set[Tuple[str, str]]" = set()
+_warned: "Set[Tuple[str, str]]" = set()
 
 
 def _in_path() -> Optional[str]:
-    """The program in PATH, but not the command that pip made of this package: that one looks for the program here."""
+    """The program in PATH, except the command that pip makes from this package: it would call this
+    function again."""
     for folder in os.get_exec_path():
         found = shutil.which("shardtool", path=folder)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The child process: starting and ending it, the frames, the segments."""
+"""The client: the child process, its frames and its segments."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from .errors import BinaryError, ClosedError, ConfigError, ServerDiedError, Shar
 
 logger = logging.getLogger("shardtool")
 
-#: Seconds without a frame after which a child that is waited for counts as dead: it sends one every second.
+#: Seconds without a frame after which the child counts as dead; it sends one every second.
 SILENCE = 60.0
 
-#: What a frame unpacks to, see _protocol.frame.
+#: The members of a frame: see _protocol.frame.
 Frame = Tuple[int, int, int, int, int, int, int, int, int, int, int]
 
 
 class _Ref(weakref.ref):  # type: ignore[type-arg]
-    """Tells when nothing refers to a region any more."""
+    """Reports when nothing refers to a region any more."""
 
     __slots__ = ("place",)
     place: Tuple[int, int]
 
 
 def _gone(live: "Dict[Tuple[int, int], _Ref]", released: "Deque[Tuple[int, int]]") -> "Callable[[Any], None]":
-    """Notes that a region is to be given back."""
+    """Returns a callback that queues a region for release."""
 
     def gone(ref: _Ref) -> None:
         live.pop(ref.place, None)
@@ -49,9 +49,11 @@ def _gone(live: "Dict[Tuple[int, int], _Ref]", released: "Deque[Tuple[int, int]]
 
 
 class Client:
-    """One child and the conversation with it. Methods are not for several threads at a time; regions may be let go of by any.
+    """One child process and the connection to it. Only one thread at a time may call methods; any
+    thread may drop regions.
 
-    Nothing of it survives a fork: the forked process closes its copy of the socket and must not use it.
+    A client does not survive a fork: the forked process closes its copy of the socket and must not
+    use it.
     """
 
     def __init__(self, metrics: str = "") -> None:
@@ -60,8 +62,8 @@ class Client:
         self.pid = os.getpid()
         self.binary = _binary.find()
         self.version = ""
-        self.dirty = False  # an exception came in the middle of a frame
-        #: Is called with the number of a run and its account, when the child tells it beside a batch.
+        self.dirty = False  # an exception interrupted a frame
+        #: Called with the number of a run and its account when a heartbeat has one.
         self.hear: Callable[[int, bytes], None] = lambda run, account: None
         self._closed = False
         self._frame = bytearray(proto.FRAME)
@@ -70,7 +72,7 @@ class Client:
         self._released: Deque[Tuple[int, int]] = deque()
         self._live: Dict[Tuple[int, int], _Ref] = {}
         self._gone = _gone(self._live, self._released)
-        #: Bytes of all segments.
+        #: Total bytes of the mapped segments.
         self.mapped_bytes = 0
         self._spawn(["--metrics", metrics] if metrics else [])
         _clients.add(self)
@@ -82,7 +84,7 @@ class Client:
 
     def _spawn(self, options: List[str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Not a pipe: nobody would read it. What the child writes is looked at when there is a reason.
+        # Not a pipe, which nobody would drain. The client reads it when there is a reason.
         self._stderr = os.memfd_create("shardtool-stderr", os.MFD_CLOEXEC)
         fcntl.fcntl(self._stderr, fcntl.F_SETFL, os.O_APPEND)
         fd = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)
@@ -101,7 +103,7 @@ class Client:
         finally:
             os.close(fd)
             theirs.close()
-        # The kernel's own time limit: Python's costs a poll() before every call.
+        # A timeout of the kernel: Python's own costs a poll() before every call.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(SILENCE), 0))
         self._sock = ours
 
@@ -110,15 +112,13 @@ class Client:
         try:
             kind, _, size, magic, protocol, *_ = self.receive()
         except ServerDiedError as err:
-            raise BinaryError(
-                f"{self.binary} is not a shardtool that this package can talk to; package and binary must be of one version. {err}"
-            ) from err
+            raise BinaryError(f"{self.binary} cannot be used: package and binary must be of one version. {err}") from err
         if kind != proto.HELLO or magic != proto.MAGIC or size > proto.MAX_BODY:
-            raise BinaryError(f"{self.binary} does not answer as shardtool does: correct SHARDTOOL_BINARY or PATH")
+            raise BinaryError(f"{self.binary} is not the program shardtool: correct SHARDTOOL_BINARY or PATH")
         self.version = self.body(size).decode("utf-8", "replace")
         if protocol != proto.PROTOCOL:
             raise VersionError(
-                f"{self.binary} is shardtool {self.version} and speaks protocol {protocol}, this Python package"
+                f"{self.binary} is shardtool {self.version} and speaks protocol {protocol}; this Python package"
                 f" {ours and f'is {ours} and '}speaks {proto.PROTOCOL}: install package and binary of one version",
                 package=ours,
                 program=self.version,
@@ -128,13 +128,13 @@ class Client:
     # Frames
 
     def send(self, data: bytes) -> None:
-        """Sends frames, behind the RELEASEs that have gathered."""
+        """Sends frames, after the RELEASEs that are queued."""
         self.dirty = True
         if self._released:
             data = self._releases() + data
         try:
             self._sock.sendall(data)
-        except OSError:  # also that another thread has closed it
+        except OSError:  # also if another thread closed it
             raise self._died("the child ended") from None
         self.dirty = False
 
@@ -145,7 +145,7 @@ class Client:
         return b"".join(out)
 
     def ready(self) -> Optional[Frame]:
-        """The next frame if one is there, as receive() gives it; else None."""
+        """Returns the next frame if one has arrived, else None."""
         self.dirty = True
         try:
             got = self._sock.recv_into(self._view, 0, socket.MSG_DONTWAIT)
@@ -159,7 +159,8 @@ class Client:
         return self.receive(got)
 
     def receive(self, got: int = 0) -> Frame:
-        """The next frame, of which so many bytes are there; its body has to be taken with body(). The child may be slow, but not silent."""
+        """Returns the next frame, of which ``got`` bytes have arrived. The caller must read its
+        body with body(). Raises ServerDiedError after SILENCE."""
         self.dirty = True
         flags = 0
         while got < proto.FRAME:
@@ -167,8 +168,9 @@ class Client:
                 n = self._sock.recv_into(self._view[got:] if got else self._view, 0, flags)
             except BlockingIOError:
                 if flags:
-                    raise self._died(f"the child gave no sign of life for {SILENCE:.0f} s") from None
-                # Both processes may have been stopped together: the child then speaks now.
+                    raise self._died(f"the child did not respond for {SILENCE:.0f} s") from None
+                # Both processes may have been stopped, and continued together: the child then sends
+                # one now.
                 time.sleep(2.5)
                 flags = socket.MSG_DONTWAIT
                 continue
@@ -181,7 +183,7 @@ class Client:
         return proto.frame.unpack(self._frame)
 
     def body(self, size: int) -> bytes:
-        """The body of the frame received last."""
+        """Reads the body of the latest frame."""
         self.dirty = True
         out = bytearray(size)
         view = memoryview(out)
@@ -197,8 +199,8 @@ class Client:
         return bytes(out)
 
     def expect(self, kind: int, of: int, ident: int) -> Frame:
-        """The next frame of a kind, or END of the run of that number. Errors that answer the request ``of`` of that number are raised; what
-        belongs to an earlier one is dropped."""
+        """Returns the next frame of a kind, or END of the run ``ident``. Raises an error that
+        answers request ``of`` with number ``ident``; drops frames of earlier requests."""
         while True:
             frame = self.receive()
             got = frame[0]
@@ -209,7 +211,7 @@ class Client:
                 raise err
 
     def gather(self, idents: range) -> "Dict[int, Union[Frame, ShardtoolError]]":
-        """The answers to GETs, by their numbers. Each SAMPLE has to be released."""
+        """Returns the answers to GETs by their numbers. The caller must release each SAMPLE."""
         out: Dict[int, Union[Frame, ShardtoolError]] = {}
         while len(out) < len(idents):
             frame = self.receive()
@@ -222,7 +224,8 @@ class Client:
         return out
 
     def aside(self, frame: Frame) -> Optional[ShardtoolError]:
-        """Deals with a frame that nobody waits for. An error of a request is returned, one of the connection raised."""
+        """Handles a frame that no caller waits for. Returns the error of a request; raises that of
+        the connection."""
         kind = frame[0]
         if kind == proto.SEGMENT:
             self._map(frame[4], frame[7])
@@ -240,7 +243,7 @@ class Client:
         elif kind in (proto.INFO, proto.STARTED):
             self.body(frame[2])
         elif kind != proto.END:
-            raise BinaryError(f"{self.binary} sent a message of kind {kind}, which this package does not know: install both of one version")
+            raise BinaryError(f"{self.binary} sent a message of kind {kind}, which is unknown: install package and binary of one version")
         return None
 
     def call(self, request: bytes, kind: int, of: int, ident: int = 0) -> Any:
@@ -256,7 +259,7 @@ class Client:
         waited /= 1000
         if waited in (30, 120, 600) or (waited and waited % 3600 == 0):
             logger.warning(
-                "waiting for data for %d s: the store is slow, or stuck; shardtool's child process %d lives", waited, self.process.pid
+                "waiting for data for %d s: the store is slow or hangs; shardtool's child process %d is alive", waited, self.process.pid
             )
         self.forward()
 
@@ -266,10 +269,10 @@ class Client:
         self.dirty = True
         _, ancillary, _, _ = self._sock.recvmsg(1, socket.CMSG_SPACE(4), getattr(socket, "MSG_CMSG_CLOEXEC", 0))
         if not ancillary:
-            raise self._died("no descriptor came with a segment")
+            raise self._died("a segment without a file descriptor")
         fd = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
         try:
-            mapped = mmap.mmap(fd, length)  # shared, to read and write
+            mapped = mmap.mmap(fd, length)  # shared, for reading and writing
         finally:
             os.close(fd)
         self._segments[number] = (mapped, ctypes.c_char * length)
@@ -282,10 +285,10 @@ class Client:
             self.mapped_bytes -= len(gone[0])
 
     def claim(self, segment: int, offset: int) -> Any:
-        """The segment as a buffer. The region goes back to the child when nothing refers to the buffer any
-        more, be it through memoryviews, arrays or tensors over it."""
+        """Returns the segment as a buffer. The region is released when nothing refers to the buffer
+        any more: no memoryview, array or tensor."""
         mapped, kind = self._segment(segment)
-        # numpy looks through chains of its own arrays, so the hook is on what lies below all of them.
+        # numpy skips chains of its own arrays, so the weak reference is to the lowest object.
         anchor = kind.from_buffer(mapped)
         ref = _Ref(anchor, self._gone)
         ref.place = place = (segment, offset)
@@ -293,23 +296,23 @@ class Client:
         return anchor
 
     def mapped(self, segment: int) -> mmap.mmap:
-        """The segment, to copy from."""
+        """Returns the segment, to copy from."""
         return self._segment(segment)[0]
 
     def _segment(self, number: int) -> "Tuple[mmap.mmap, Any]":
         found = self._segments.get(number)
-        if found is None:  # another thread has closed the client meanwhile
-            raise self._died("the child sent a batch in a segment that is not there")
+        if found is None:  # another thread closed the client meanwhile
+            raise self._died("the child sent a batch in an unknown segment")
         return found
 
     def release(self, segment: int, offset: int) -> None:
-        """Gives back a region that was not claimed."""
+        """Releases a region that was not claimed."""
         self._released.append((segment, offset))
 
     # The end
 
     def forward(self) -> None:
-        """Passes on what the child has written to stderr: warnings."""
+        """Logs the warnings that the child wrote to stderr."""
         text = self._said()
         if text:
             os.ftruncate(self._stderr, 0)
@@ -346,11 +349,11 @@ class Client:
 
     @property
     def alive(self) -> bool:
-        """Whether the conversation can go on."""
+        """Whether the connection can be used."""
         return self.pid == os.getpid() and not self.dirty and self._sock.fileno() >= 0
 
     def close(self) -> None:
-        """Ends the child. What lies in regions that are in use stays readable."""
+        """Ends the child. Regions in use stay readable."""
         _clients.discard(self)
         if self.pid != os.getpid():
             return
@@ -358,7 +361,7 @@ class Client:
         if self._sock.fileno() >= 0:
             with contextlib.suppress(OSError):
                 self._sock.send(proto.pack(proto.STOP), socket.MSG_DONTWAIT)
-                self._sock.shutdown(socket.SHUT_RDWR)  # another thread may wait for a frame
+                self._sock.shutdown(socket.SHUT_RDWR)  # another thread may be waiting for a frame
             self._sock.close()
         try:
             self.process.wait(5)
@@ -372,12 +375,12 @@ class Client:
         self._segments.clear()
 
     def forget(self) -> None:
-        """In a forked process: leaves the child to the process that has it."""
+        """In a forked process: leaves the child to the parent."""
         self._sock.close()
         if self._stderr >= 0:
             os.close(self._stderr)
             self._stderr = -1
-        self.process.returncode = 0  # not ours to wait for
+        self.process.returncode = 0  # the parent waits for it
 
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()

@@ -1,12 +1,16 @@
-"""What a user asks for, checked as far as that needs no data set, and turned into requests."""
+"""Checks of what a user asks for, as far as they need no data set."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import numbers
+import operator
 import os
 import re
 import sys
-from typing import Any, Dict, List, Optional, Tuple, Union
+import typing
+from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, Union
 
 from .errors import ConfigError
 from .fields import Field
@@ -14,59 +18,120 @@ from .fields import Field
 #: Bytes, or text such as "64MiB" or "1GB".
 Size = Union[int, str]
 
+#: What arrays are delivered as.
+Output = Literal["torch", "numpy", "bytes"]
+
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
-def address(url: "Union[str, os.PathLike[str]]") -> str:
-    """Where a data set is, for a child that is started later: the working directory may be another then."""
+# Types
+
+
+class _Misfit(Exception):
+    """A value is not of the type."""
+
+
+_hints = functools.lru_cache(maxsize=None)(typing.get_type_hints)
+
+
+def typed(owner: Any, given: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns values as the annotations of a class or function declare them: an integer of numpy
+    becomes an int, for example. Raises ConfigError for a value of another type."""
+    hints, out = _hints(owner), dict(given)
+    for name, value in given.items():
+        try:
+            out[name] = _fit(value, hints[name])
+        except _Misfit:
+            raise ConfigError(f"{name}={value!r}: give {_describe(hints[name])}") from None
+    return out
+
+
+def set_typed(group: Any, sizes: Sequence[str] = ()) -> None:
+    """Checks the members of a frozen dataclass. Members that are sizes become bytes."""
+    for name, value in typed(type(group), vars(group)).items():
+        object.__setattr__(group, name, size_of(name, value) if name in sizes else value)
+
+
+def at_least(name: str, value: Optional[float], least: int) -> None:
+    """Raises ConfigError for a number below its minimum."""
+    if value is not None and not value >= least:  # NaN included
+        raise ConfigError(f"{name}={value!r}: the least is {least}")
+
+
+def _fit(value: Any, hint: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if origin is Union:
+        for member in typing.get_args(hint):
+            try:
+                return _fit(value, member)
+            except _Misfit:
+                pass
+        raise _Misfit
+    if hint is int and not isinstance(value, bool):
+        try:
+            return operator.index(value)
+        except TypeError:
+            raise _Misfit from None
+    if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return float(value)
+    if origin is Literal:
+        fits = isinstance(value, str) and value in typing.get_args(hint)
+    elif hint is Any:
+        fits = True
+    else:
+        fits = isinstance(value, origin or hint) and hint not in (int, float)
+    if not fits:
+        raise _Misfit
+    return value
+
+
+_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", type(None): "None"}
+
+
+def _describe(hint: Any) -> str:
+    origin, members = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Union:
+        return " or ".join(map(_describe, members))
+    if origin is Literal:
+        return " or ".join(map(repr, members))
+    if origin is os.PathLike:
+        return "a path"
+    return _WORDS.get(hint) or (f"a shardtool.{hint.__name__}" if isinstance(hint, type) else "a function")
+
+
+# Values
+
+
+def address(url: Union[str, os.PathLike[str]]) -> str:
+    """The address of a data set for the child process, which may start in another working
+    directory."""
     text = os.fsdecode(url)
     return text if "://" in text or not text else os.path.abspath(text)
 
 
-def opening(
-    url: "Union[str, os.PathLike[str]]",
-    memory: Optional[Size],
-    workers: Optional[int],
-    cache: "Union[str, os.PathLike[str], None]",
-    cache_size: Optional[Size],
-) -> Dict[str, Any]:
-    """The body of OPEN."""
-    return drop_none(
-        {
-            "address": address(url),
-            "memory": size_of("memory", memory),
-            "workers": workers,
-            "cache": None if cache is None else address(cache),
-            "cache_size": size_of("cache_size", cache_size),
-        }
-    )
-
-
 def size_of(name: str, given: Optional[Size]) -> Optional[int]:
     """A size in bytes."""
+    if isinstance(given, int):
+        at_least(name, given, 0)
     if given is None or isinstance(given, int):
         return given
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(given))
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", given)
     if match is None or match[2].lower() not in _UNITS:
-        raise ConfigError(f"{name}={given!r}: write bytes, or a size such as '64MiB' or '1GB'")
+        raise ConfigError(f"{name}={given!r}: give bytes, or a size such as '64MiB' or '1GB'")
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-def check_out(out: str, fields: Optional[List[Field]]) -> str:
-    """Refuses a kind of output that is not there; only where arrays will be made."""
-    if out not in ("torch", "numpy", "bytes"):
-        raise ConfigError(f"out={out!r}: write torch, numpy or bytes")
+def check_out(out: Output, fields: Optional[List[Field]]) -> None:
+    """Raises ConfigError if fields become arrays and the library for them is missing."""
     arrays = any(f.needs_array for f in fields or ())
     if arrays and out != "bytes" and out not in sys.modules and importlib.util.find_spec(out) is None:
-        raise ConfigError(
-            f"arrays are to be of {out}, out={out!r}, which is not installed: install it, or write out='numpy' or out='bytes'"
-        )
-    return out
+        raise ConfigError(f"out={out!r}: {out} is not installed, and fields ask for arrays: install it, or give out='numpy' or out='bytes'")
 
 
-def ranks(rank: Optional[int], world_size: Optional[int]) -> "Tuple[Optional[int], Optional[int]]":
-    """Rank and world size: as given, else those of torch.distributed if it is initialised. None and None leaves them to the child, which
-    asks the environment: torchrun, Open MPI, Slurm, Kubernetes, as `shardtool cat --rank-from-env`."""
+def ranks(rank: Optional[int], world_size: Optional[int]) -> Tuple[Optional[int], Optional[int]]:
+    """Rank and world size: those given, else those of torch.distributed if it is initialised, else
+    None and None: then the child takes those of the environment (torchrun, Open MPI, Slurm,
+    Kubernetes)."""
     if (rank is None) != (world_size is None):
         raise ConfigError("rank and world_size: give both or neither")
     if rank is not None and world_size is not None:
@@ -80,18 +145,11 @@ def ranks(rank: Optional[int], world_size: Optional[int]) -> "Tuple[Optional[int
 
 
 def drop_none(given: Dict[str, Any]) -> Dict[str, Any]:
-    """Only what was given."""
+    """The members that are not None."""
     return {k: v for k, v in given.items() if v is not None}
 
 
-def skip_limit(on_error: str, max_skipped: "Union[int, float, None]") -> Dict[str, Any]:
-    """on_error and max_skipped as START has them. A limit of 0 is to fail."""
-    if on_error not in ("fail", "skip"):
-        raise ConfigError(f"on_error={on_error!r}: write fail or skip")
-    if max_skipped is None:
-        return {"on_error": on_error}
-    if max_skipped < 0 or (isinstance(max_skipped, float) and max_skipped > 1):
-        raise ConfigError(f"max_skipped={max_skipped!r}: write a number of samples, or a share such as 0.001")
-    if not max_skipped:
-        return {"on_error": "fail"}
-    return {"on_error": on_error, ("max_skipped_share" if isinstance(max_skipped, float) else "max_skipped"): max_skipped}
+def check_max_skipped(limit: Union[int, float, None]) -> None:
+    """Raises ConfigError for a limit that is neither a number of samples nor a share."""
+    if limit is not None and not 0 <= limit <= (1 if isinstance(limit, float) else limit):
+        raise ConfigError(f"max_skipped={limit!r}: give a number of samples, or a share such as 0.001")

@@ -1,4 +1,4 @@
-"""Types of numbers, and arrays over memory: as numpy arrays, torch tensors, or memoryviews when neither is wanted."""
+"""Number types, and arrays over memory: numpy arrays, torch tensors, or memoryviews."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .errors import ConfigError
 
 
 class Dtype(NamedTuple):
-    """One type of number."""
+    """A type of number."""
 
-    name: str  #: as numpy and torch say it
-    descr: str  #: as an npy file says it; empty where numpy has no such type
+    name: str  #: name in numpy and torch
+    descr: str  #: name in an npy file; empty if numpy has no such type
     size: int  #: bytes
-    format: str  #: of a memoryview; "B" where it has none
+    format: str  #: of a memoryview; "B" if it has none
 
 
 _ALL = [
@@ -41,7 +41,8 @@ _BY_NAME.update({"float": _BY_NAME["float32"], "half": _BY_NAME["float16"], "dou
 
 
 def dtype_of(given: Any) -> Dtype:
-    """What a user means by "int32", numpy.int32, numpy.dtype("int32") or torch.int32. All are little-endian."""
+    """Returns the type that "int32", numpy.int32, numpy.dtype("int32") or torch.int32 names. All
+    are little-endian."""
     name = getattr(given, "name", None) or getattr(given, "__name__", None) or str(given)
     found = _BY_NAME.get(str(name).replace("torch.", "").replace("=", "<"))
     if found is None:
@@ -50,13 +51,14 @@ def dtype_of(given: Any) -> Dtype:
 
 
 def by_descr(descr: str) -> Dtype:
-    """The type that an npy file names, which may be one that only numpy knows."""
+    """Returns the type that an npy file names, possibly one that only numpy knows."""
     return _BY_NAME.get(descr) or Dtype(descr, descr, 0, "B")
 
 
 def array(buffer: Any, offset: int, size: int, dtype: Dtype, shape: Sequence[int], fortran: bool, out: str) -> Any:
-    """An array over size bytes of a buffer, without a copy. Without numpy and torch it is a memoryview of that shape; it has bytes where a
-    memoryview has no such type, or the order is Fortran's."""
+    """Returns an array over size bytes of a buffer, without a copy. With out="bytes" it is a
+    memoryview of that shape, or of bytes if a memoryview has no such type or the order is
+    Fortran's."""
     if out == "torch":
         return _tensor(buffer, offset, size, dtype, shape, fortran)
     if out == "numpy":
@@ -76,8 +78,8 @@ def _ndarray(buffer: Any, offset: int, size: int, dtype: Dtype, shape: Sequence[
             raise ConfigError(f"numpy has no {dtype.name}: use out='torch'")
         kind = _numpy_types[dtype.descr] = numpy.dtype(dtype.descr)
     if size // kind.itemsize != math.prod(shape):
-        raise ValueError(f"{size} bytes, an array of {kind.name} and shape {tuple(shape)} has {kind.itemsize * math.prod(shape)}")
-    # With Fortran's order the rows of a batch stay outermost, which the caller has put first.
+        raise ValueError(f"{size} bytes, but an array of {kind.name} and shape {tuple(shape)} has {kind.itemsize * math.prod(shape)}")
+    # In Fortran order, the rows of a batch stay outermost, where the caller put them.
     return numpy.ndarray(shape, kind, buffer, offset, order="F" if fortran else "C") if size else numpy.empty(shape, kind)
 
 
@@ -103,7 +105,8 @@ def _tensor(buffer: Any, offset: int, size: int, dtype: Dtype, shape: Sequence[i
 
 
 def _torch_type(torch: Any, dtype: Dtype) -> Any:
-    """Torch's own type for what numpy has no way to it; True: by way of numpy, which costs half as much."""
+    """Returns torch's type if numpy cannot make the tensor, else True: the way through numpy takes
+    half the time."""
     kind = getattr(torch, dtype.name, None) if dtype.size else None
     if kind is None:
         return True
@@ -116,16 +119,17 @@ def _torch_type(torch: Any, dtype: Dtype) -> Any:
     return True
 
 
-#: What was found of types.
+#: Types found so far.
 _numpy_types: Dict[str, Any] = {}
 _torch_types: "Dict[Dtype, Any]" = {}
 
 
 def parse_npy(data: memoryview) -> "Tuple[Dtype, Tuple[int, ...], bool, int]":
-    """Type, shape, whether the order is Fortran's, and where the numbers begin, of an npy file."""
+    """Returns the type, the shape, whether the order is Fortran's, and the offset of the numbers in
+    an npy file."""
     try:
         if bytes(data[:6]) != b"\x93NUMPY":
-            raise ValueError("no npy file")
+            raise ValueError("the magic number is missing")
         start = 10 if data[6] == 1 else 12
         length = int.from_bytes(data[8:start], "little")
         if length > 10000:
@@ -133,7 +137,7 @@ def parse_npy(data: memoryview) -> "Tuple[Dtype, Tuple[int, ...], bool, int]":
         header = ast.literal_eval(bytes(data[start : start + length]).decode("latin-1" if data[6] < 3 else "utf-8").strip())
         descr, shape, fortran = header["descr"], tuple(int(n) for n in header["shape"]), bool(header["fortran_order"])
     except (ValueError, SyntaxError, KeyError, TypeError, IndexError, RecursionError, MemoryError) as err:
-        raise ValueError(f"not an npy file that can be read: {err}") from None
+        raise ValueError(f"not a readable npy file: {err}") from None
     if not isinstance(descr, str) or "O" in descr:
-        raise ValueError(f"an npy file of type {descr!r}: read the field as bytes, and give them to numpy.load")
+        raise ValueError(f"an npy file of type {descr!r}: read the field as bytes, and decode them with numpy.load")
     return by_descr(descr), shape, fortran, start + length

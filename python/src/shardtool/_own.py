@@ -1,4 +1,5 @@
-"""Batches copied out of the shared memory: each byte once, into memory that was used before."""
+"""Copies of batches in memory of this process: each byte is copied once, into memory that is
+reused."""
 
 from __future__ import annotations
 
@@ -13,27 +14,28 @@ from . import _protocol as proto
 #: Payloads of a column as bytes objects; None where a sample has none.
 Values = List[Optional[bytes]]
 
-#: Memory of fewer bytes is not worth keeping: malloc does.
+#: Buffers below this size are left to malloc.
 _SMALL = 256 << 10
 
 
 class _Ref(weakref.ref):  # type: ignore[type-arg]
-    """Tells when nothing refers to a buffer any more."""
+    """Reports when nothing refers to a buffer any more."""
 
     __slots__ = ("memory",)
     memory: "Tuple[mmap.mmap, Any, int]"
 
 
 class Pool:
-    """Memory for copies. What is given away comes back when nothing refers to it any more, and is given away again: so its pages are there
-    already, which costs as much as the copy otherwise. At most two buffers are kept that nobody uses. One thread takes; any lets go."""
+    """Memory for copies. A buffer returns to the pool when nothing refers to it any more. Its pages
+    are then mapped already; mapping new ones costs as much as the copy. The pool keeps at most two
+    unused buffers. One thread takes buffers; any thread may drop them."""
 
     def __init__(self) -> None:
         self._free: "List[Tuple[mmap.mmap, Any, int]]" = []
         self._live: "Dict[int, _Ref]" = {}
 
     def take(self, size: int) -> Any:
-        """A writable buffer of at least so many bytes. What they are is left open."""
+        """Returns a writable buffer of at least ``size`` bytes, with any content."""
         if size < _SMALL:
             return bytearray(size)
         memory = self._find(size)
@@ -55,28 +57,29 @@ class Pool:
             if size <= memory[2] <= 2 * size:
                 return self._free.pop(i)
         if self._free:
-            self._free.pop(0)  # batches have another size now
-        unit = 1 << (size.bit_length() - 4)  # batches of nearly the same size fit as well
+            self._free.pop(0)  # the size of batches has changed
+        unit = 1 << (size.bit_length() - 4)  # also fits batches of nearly the same size
         size = (size + unit - 1) // unit * unit
         mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # a kernel without them
+            with contextlib.suppress(OSError):  # the kernel may lack huge pages
                 mapped.madvise(mmap.MADV_HUGEPAGE)
         return mapped, ctypes.c_char * size, size
 
 
 def move(into: Any, at: int, mapped: mmap.mmap, start: int, size: int) -> None:
-    """Copies bytes of a segment. Other threads go on meanwhile where it is many."""
+    """Copies bytes of a segment. A large copy lets other threads run."""
     if size < _SMALL:
         with memoryview(mapped) as source, memoryview(into).cast("B") as target:
             target[at : at + size] = source[start : start + size]
         return
-    pieces = ctypes.c_char.from_buffer(into, at), ctypes.c_char.from_buffer(mapped, start)  # which hold on to the memory
+    pieces = ctypes.c_char.from_buffer(into, at), ctypes.c_char.from_buffer(mapped, start)  # they keep the memory alive
     ctypes.memmove(ctypes.addressof(pieces[0]), ctypes.addressof(pieces[1]), size)
 
 
 class Owner:
-    """Makes batches' own copies. What fields deliver as bytes is made so at once, and has no other copy."""
+    """Copies batches out of the shared memory. Fields that are delivered as bytes become bytes
+    objects at once, without another copy."""
 
     def __init__(self, whole: bool, direct: "List[int]") -> None:
         self._pool = Pool()
@@ -84,8 +87,9 @@ class Owner:
         self._heap = 0
 
     def copy(self, mapped: mmap.mmap, base: int, length: int, size: int) -> "Tuple[Any, int, Dict[int, Values], Dict[int, int]]":
-        """Copies a batch of so many samples: a buffer, and how many of its bytes are the batch's; the columns that are not in it; and by
-        how much the data of the others lies behind where its row says."""
+        """Copies a batch of ``size`` samples. Returns the buffer, the number of bytes used in it,
+        the columns that are not in it, and for each other column how far its data moved towards the
+        end."""
         if not self._direct:
             buffer = self._pool.take(length)
             move(buffer, 0, mapped, base, length)
@@ -111,20 +115,21 @@ class Owner:
         return buffer, total, own, shifts
 
     def _keep(self, size: int) -> None:
-        """Has malloc keep what the payloads of a batch take, as glibc does once so large a piece was freed; else it gives memory back to
-        the system and takes it again with every batch."""
+        """Makes malloc keep the memory of a batch's payloads, as glibc does after a block of that
+        size was freed. Otherwise it returns the memory to the system and takes it again for every
+        batch."""
         if size > self._heap:
             self._heap = size + size // 4
             bytes(min(self._heap, 31 << 20))
 
 
 def values(mapped: mmap.mmap, base: int, row: "Tuple[int, ...]", size: int) -> Values:
-    """The payloads of a column of bytes, copied."""
+    """Copies the payloads of a column of bytes."""
     with memoryview(mapped) as whole:
         flat = whole[base + row[6] : base + row[6] + 16 * size].cast("q").tolist()
     if row[1] & proto.ABSENT:
         return [None if n < 0 else mapped[base + at : base + at + n] for at, n in zip(flat[::2], flat[1::2])]
-    starts = [base + at for at in flat[::2]]  # one behind the other
+    starts = [base + at for at in flat[::2]]  # payloads are contiguous
     ends = starts[1:]
     ends.append(base + row[4] + row[5])
     return [mapped[start:end] for start, end in zip(starts, ends)]

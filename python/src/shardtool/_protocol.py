@@ -1,4 +1,4 @@
-"""The bytes of docs/serve-protocol.md, as far as this end needs them."""
+"""The messages of docs/serve-protocol.md that a parent needs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ OPEN, START, NEXT, RELEASE, GET, STOP = range(33, 39)
 #: Flags of BATCH and GET.
 LAST, LEDGER, BY_KEY = 1, 2, 1
 
-#: kind, flags, body, number, segment, samples, offset, length, then three of 64 bits: what BATCH has. Other kinds use part of it.
+#: kind, flags, body, number, segment, samples, offset, length, then three of 64 bits, for BATCH.
+#: Other kinds use some of them.
 frame = struct.Struct("<HHIQIIQQQQQ")
-#: The same, for frames with 64-bit fields alone.
+#: The same for frames that have only 64-bit fields.
 words = struct.Struct("<HHIQQQQQQQ")
 
-#: The header of a batch's region: epoch, position, next epoch, next position; global size, first, samples, holes, columns, padding;
-#: checkpoint, its length, ledger's length, ledger; numbers, keys, columns.
+#: The header of a batch's region: epoch, position, next epoch, next position; global size, first,
+#: samples, holes, columns, padding; checkpoint, its length, ledger's length, ledger; numbers, keys,
+#: columns.
 header = struct.Struct("<QQQQIIIIIIQIIQQQQ")
-#: Part of it, and where that stands: checkpoint, its length, ledger's length, ledger.
+#: A part of it and its offset: checkpoint, its length, ledger's length, ledger.
 texts = struct.Struct("<QIIQ")
 TEXTS = 56
-#: Where it has the account's offset, and the account: batches, samples, bytes; eight causes of waits in nanoseconds; blocks, stored bytes,
-#: evicted, reread, skipped, held.
+#: The offset of the account's offset, and the account: batches, samples, bytes; eight causes of
+#: waits in nanoseconds; blocks, stored bytes, evicted, reread, skipped, held.
 TOLD = struct.Struct("<Q")
 TOLD_AT = 104
 account = struct.Struct("<17Q")
@@ -41,15 +43,15 @@ FIXED, ABSENT = 1, 2
 
 
 def pack(kind: int, a: int = 0, b: int = 0, c: int = 0, *, flags: int = 0, body: bytes = b"") -> bytes:
-    """A frame of words, with its body."""
+    """Packs a frame of words, with its body."""
     return words.pack(kind, flags, len(body), a, b, c, 0, 0, 0, 0) + body
 
 
 def pack_release(segment: int, offset: int) -> bytes:
-    """A RELEASE."""
+    """Packs a RELEASE."""
     return frame.pack(RELEASE, 0, 0, 0, segment, 0, offset, 0, 0, 0, 0)
 
 
 def pack_open(body: bytes) -> bytes:
-    """An OPEN."""
+    """Packs an OPEN."""
     return frame.pack(OPEN, 0, len(body), 0, PROTOCOL, 0, 0, 0, 0, 0, 0) + body

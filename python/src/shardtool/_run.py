@@ -1,4 +1,4 @@
-"""A run: batch after batch from one START on."""
+"""A run: the batches that one START delivers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from .fields import Field
 
 _idents = itertools.count(1)
 
-#: A batch; checkpoint and ledger behind it; the place there; whether it is the last that begins in its epoch.
+#: A batch; checkpoint and ledger after it; the place there; whether it is the last that begins in
+#: its epoch.
 Taken = Tuple[Batch, str, Optional[str], Tuple[int, int], bool]
 
 
 class Run:
-    """One run of a client. A client has one at a time: a new one ends the one before."""
+    """One run of a client. A new run ends the one before."""
 
     def __init__(self, client: Client, request: Dict[str, Any], fields: Sequence[Field], out: str, copy: bool, whole: bool = False) -> None:
         self.client = client
@@ -29,18 +30,19 @@ class Run:
         self._layout = Layout(fields, out, copy)
         self._owner = Owner(whole, self._layout.direct)
         self._number = 0  # of the next batch
-        #: The account behind the batch taken last.
+        #: The account after the last batch taken.
         self.account = b""
         self._prefetch, self._ring = int(request["prefetch"]), int(request.get("ring") or 1 << 30)
-        self._unasked = 0  # batches that were there without being asked for, since the last NEXT
-        self._patience = 0  # batches until it is tried again whether one is there
+        self._unasked = 0  # batches that were ready without a request, since the last NEXT
+        self._patience = 0  # batches to request before checking again whether one is ready
         body = json.dumps(dict(request, columns=[f.column() for f in fields])).encode()
-        #: What STARTED says.
+        #: The body of STARTED.
         self.started: Dict[str, Any] = client.call(proto.pack(proto.START, self.ident, body=body), proto.STARTED, proto.START, self.ident)
-        client.forward()  # what the child has to say of the order, before the first batch
+        client.forward()  # warnings of the child about the order, before the first batch
 
     def take(self, ledger: Optional[str]) -> Optional[Taken]:
-        """Waits for the next batch; None at the end. ledger is that behind the batch before."""
+        """Waits for the next batch and returns it; None at the end. ledger is the one after the
+        batch before."""
         frame = self._wait()
         kind, flags, _, _, segment, size, offset, length, epoch, next_epoch, next_position = frame
         if kind == proto.END:
@@ -63,28 +65,29 @@ class Run:
         return batch, checkpoint, ledger, (next_epoch, next_position), bool(flags & proto.LAST)
 
     def _wait(self) -> Frame:
-        """The next batch. One that is there is not asked for: a message wakes the child, and on a busy processor takes its turn from the
-        training step. The child reads on, and has its memory back, with a message for every few batches."""
+        """Returns the next batch. It requests one only if none is ready: a message wakes the child,
+        which on a busy processor takes time from the training step. One message for every few
+        batches lets the child read on and frees its memory."""
         if self._patience > 0:
             self._patience -= 1
         else:
             frame = self._ready()
             if frame is not None:
                 return frame
-            self._patience = 8  # who waits for this batch will wait for the next ones, too
+            self._patience = 8  # a loop that waits for this batch will wait for the next ones too
         self._unasked = 0
         request = proto.pack(proto.NEXT, self.ident, self._number)
         self.client.send(request)
         try:
             return self.client.expect(proto.BATCH, proto.START, self.ident)
         except HeldError:
-            if not gc.collect():  # batches in cycles, such as an exception's frames
+            if not gc.collect():  # frees batches in reference cycles, such as an exception's frames
                 raise
         self.client.send(request)
         return self.client.expect(proto.BATCH, proto.START, self.ident)
 
     def _ready(self) -> Optional[Frame]:
-        """The next batch, if it is there."""
+        """Returns the next batch if it is ready."""
         client = self.client
         while True:
             frame = client.ready()
@@ -94,7 +97,7 @@ class Run:
                 break
             client.aside(frame)
         self._unasked += 1
-        # At once where memory is short: the child may want what was given back.
+        # Send at once if memory is short: the child may need the regions that were released.
         if 2 * self._unasked >= self._prefetch or 2 * client.mapped_bytes > self._ring:
             client.send(proto.pack(proto.NEXT, self.ident, self._number))
             self._unasked = 0

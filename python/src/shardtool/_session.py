@@ -11,21 +11,23 @@ from ._client import Client
 
 
 class Session:
-    """The child of a loader or data set, from its first use on. It stays behind when its owner is pickled, and does not survive forks."""
+    """The child of a loader or data set, started at first use. It is not pickled and does not
+    survive forks."""
 
     def __init__(self) -> None:
         self.client: Optional[Client] = None
-        #: What INFO says; empty without a client.
+        #: The body of INFO; empty without a client.
         self.info: Dict[str, Any] = {}
         self._finalizer: Optional[Any] = None
 
     @property
     def lost(self) -> bool:
-        """Whether there was a client that cannot be used any more."""
+        """Whether there was a client that can no longer be used."""
         return self.client is not None and not self.client.alive
 
     def connect(self, owner: object, request: Dict[str, Any], metrics: str = "") -> Client:
-        """The client, with the data set open. The child ends with its owner, and with this process."""
+        """Returns the client, with the data set open. The child ends with its owner and with this
+        process."""
         if self.client is not None and self.client.alive:
             return self.client
         self.close()
@@ -39,7 +41,7 @@ class Session:
         return self.client
 
     def facts(self) -> Dict[str, Any]:
-        """INFO as users see it."""
+        """Returns INFO as users see it."""
         return {name: value for name, value in self.info.items() if name not in ("ranks", "metrics")}
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""States: what ``state_dict`` returns, and how those of all ranks become the one of the job (SPEC.md 9.10 and 9.11)."""
+"""States: what ``state_dict`` returns, and how the states of all ranks are merged (SPEC.md 9.10 and
+9.11)."""
 
 from __future__ import annotations
 
@@ -8,55 +9,58 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tup
 
 from .errors import CheckpointError
 
-#: Characters of a ledger that a child can be started with: some ten thousand blocks.
+#: Characters of the longest ledger that a child accepts: about ten thousand blocks.
 MAX_LEDGER = 3 << 20
 
 
 def parse(state: Mapping[str, Any]) -> Dict[str, Any]:
-    """The members of a state. Raises CheckpointError for what is no state."""
+    """Returns the members of a state. Raises CheckpointError for anything else."""
     try:
         version = state["version"]
         out = {name: state[name] for name in ("version", "checkpoint", "ledger", "begin")}
         if out["checkpoint"] is not None:
             place_of(out["checkpoint"])
     except (KeyError, TypeError, ValueError) as err:
-        raise CheckpointError(f"this is no state of a shardtool.Loader: {type(err).__name__}: {err}") from None
+        raise CheckpointError(f"not a state of a shardtool.Loader: {type(err).__name__}: {err}") from None
     if version != 1:
         raise CheckpointError(
-            f"a state of version {version!r}, this package reads version 1: use the package that wrote it, or a newer one"
+            f"the state has version {version!r}, but this package reads version 1: use the package that wrote it, or a newer one"
         )
     return out
 
 
 def single(state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> Dict[str, Any]:
-    """The members of a state, or of the states of all ranks, merged."""
+    """Returns the members of a state, or of the merged states of all ranks."""
     return parse(state) if isinstance(state, AnyMapping) else merge_states(state)
 
 
 def place_of(checkpoint: str) -> Tuple[int, int]:
-    """Epoch and position that a checkpoint names."""
+    """Returns epoch and position of a checkpoint."""
     said = json.loads(checkpoint)
     return int(said["epoch"]), int(said["position"])
 
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
-    """The one state of a job whose ranks returned these from ``state_dict`` after the same step.
+    """Returns the one state of a job whose ranks returned these from ``state_dict`` after the same
+    step.
 
-    With ``on_error="skip"`` each rank lists the damaged blocks that it skipped. A job that resumes from the state of one rank forgets
-    those of the others, and ``max_skipped`` counts from a wrong number. The merged state has the place, which is the same for all ranks,
-    and the blocks that any of them skipped. It depends neither on the order of the states nor on how often one is given. Where nothing
-    was skipped it is the state of any rank.
+    With ``on_error="skip"``, each rank lists the damaged blocks that it skipped. A job that resumes
+    from the state of one rank forgets those of the others, and counts too few for ``max_skipped``.
+    The merged state has the place, which is the same on all ranks, and the blocks that any rank
+    skipped. The order of the states and duplicates do not matter. If nothing was skipped, the
+    result is the state of any rank.
 
-    Ranks that count together, as a Loader does where torch.distributed is up, have merged states already.
+    Ranks that count together, as those of a Loader do under torch.distributed, already have merged
+    states.
 
     Raises:
-        CheckpointError: The states are of different steps, orders or data sets, or one of them was edited.
+        CheckpointError: The states are of different steps, orders or data sets, or one was edited.
     """
     if isinstance(states, AnyMapping):
         states = [states]
     parsed = [parse(state) for state in states]
     if not parsed:
-        raise CheckpointError("there is no state to merge: give those of the ranks")
+        raise CheckpointError("no states to merge: give those of all ranks")
     first = parsed[0]
     for other in parsed[1:]:
         _same_step(first, other)
@@ -79,14 +83,15 @@ class Block(NamedTuple):
     first: int
     samples: int
     reason: bytes
-    line: str  # as it was written
+    line: str  # the text as it was written
 
 
 Ledger = Dict[Tuple[str, int], Block]
 
 
 def read_ledger(text: Optional[str]) -> Ledger:
-    """The blocks that a ledger lists, by shard and number. Raises CheckpointError for another text."""
+    """Returns the blocks of a ledger by shard and number. Raises CheckpointError for another
+    text."""
     out: Ledger = {}
     for line in (text or "").split("\n"):
         if line:
@@ -103,7 +108,8 @@ def read_ledger(text: Optional[str]) -> Ledger:
 
 
 def unite(into: Ledger, more: Ledger) -> None:
-    """Adds the blocks of a ledger to another one. Of two reasons the first as bytes is kept: which one must not depend on the order."""
+    """Adds the blocks of one ledger to another. Of two reasons it keeps the one that is smaller as
+    bytes, so that the result does not depend on the order."""
     for place, block in more.items():
         known = into.get(place)
         if known is not None and known[:2] != block[:2]:
@@ -114,58 +120,59 @@ def unite(into: Ledger, more: Ledger) -> None:
 
 
 def write_ledger(blocks: Ledger) -> Optional[str]:
-    """The text of a ledger; None without blocks."""
+    """Returns the text of a ledger; None without blocks."""
     order = sorted(blocks, key=lambda place: (place[0].encode("utf-8", "surrogatepass"), place[1]))
     return "".join(blocks[place].line + "\n" for place in order) or None
 
 
 def check_length(ledger: Optional[str]) -> None:
-    """Refuses a ledger that no child can be started with."""
+    """Raises CheckpointError for a ledger that is too long for a child."""
     if ledger is not None and len(ledger) > MAX_LEDGER:
         raise CheckpointError(
-            f"the list of skipped blocks has {len(ledger)} characters, at most {MAX_LEDGER} can be resumed from: restore the data set from"
-            " a copy, and begin without its state"
+            f"the list of skipped blocks has {len(ledger)} characters, more than the maximum of {MAX_LEDGER}: restore the data set from"
+            " a copy, and begin without this state"
         )
 
 
 def samples_in(blocks: Ledger) -> int:
-    """How many samples the blocks have."""
+    """Returns the number of samples in the blocks."""
     return sum(block.samples for block in blocks.values())
 
 
 def with_ledger(checkpoint: str, blocks: Ledger) -> str:
-    """A checkpoint that counts the blocks of a ledger."""
+    """Returns a checkpoint that counts the blocks of a ledger."""
     from .order import read_checkpoint, skip_hash
 
     return read_checkpoint(checkpoint)._replace(skip_hash=skip_hash(blocks), skipped=samples_in(blocks)).text()
 
 
 def _fits(checkpoint: str, blocks: Ledger) -> None:
-    """Refuses a ledger that is not that of a checkpoint. It may be ahead, never behind."""
+    """Raises CheckpointError if a ledger does not belong to a checkpoint. It may list more than the
+    checkpoint counts, never less."""
     from .order import read_checkpoint
 
     said, listed = read_checkpoint(checkpoint), samples_in(blocks)
     if not said.skipped <= listed <= said.samples:
         raise CheckpointError(
-            f"the checkpoint counts {said.skipped} skipped samples of {said.samples}, the list of skipped blocks beside it has {listed}:"
+            f"the checkpoint counts {said.skipped} skipped samples of {said.samples}, but the list of skipped blocks has {listed}:"
             " give states as state_dict returned them"
         )
 
 
 def _same_step(one: Dict[str, Any], other: Dict[str, Any]) -> None:
-    """Refuses two states that differ in more than what was skipped."""
+    """Raises CheckpointError if two states differ in more than the skipped blocks."""
     from .order import read_checkpoint
 
     for a, b in zip(_members(one, read_checkpoint), _members(other, read_checkpoint)):
         if a != b:
             raise CheckpointError(
-                f"the states are not of one step of one job: {a[0]} is {a[1]} in one and {b[1]} in the other: give what state_dict"
+                f"the states are of different steps or jobs: {a[0]} is {a[1]} in one and {b[1]} in the other: give what state_dict"
                 " returned on each rank after the same step"
             )
 
 
 def _members(state: Dict[str, Any], read: Any) -> List[Tuple[str, Any]]:
-    """What the states of ranks after a step have in common, by name."""
+    """Returns, by name, what the states of all ranks have in common after a step."""
     if state["checkpoint"] is None:
         return [("the first batch", "to come"), ("begin", state["begin"])]
     said = read(state["checkpoint"])._replace(skip_hash="", skipped=0)._asdict()

@@ -1,7 +1,9 @@
-"""Whether a framework's trainer resumes a job and the loader does not: it would silently train on the wrong samples.
+"""Detects that a framework's trainer resumes a job and the loader does not, which would silently
+train on the wrong samples.
 
-Lightning keeps the place only of loaders that it is given directly, and of none in a plain DataLoader; the Trainer of transformers keeps it
-of none. That a trainer resumes can only be seen in the trainer, which is further up on the stack when an iteration begins.
+Lightning keeps the place of loaders that it is given directly, but not of a plain DataLoader; the
+Trainer of transformers keeps none. Only the trainer knows that it resumes. It is found on the stack
+when an iteration begins.
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ _ADVICE = "; docs/pytorch.md has what keeps the place. To begin there on purpose
 
 
 def unfit(told: bool, epoch: Callable[[], int]) -> str:
-    """Why a first iteration would begin at another place than the trainer that begins it; empty where it does not, or where there is no
-    trainer. told is whether the loader was given a state, epoch where it would begin."""
+    """Explains why a first iteration would begin at another place than its trainer; empty if it
+    does not, or if there is no trainer. told: whether the loader was given a state; epoch: where it
+    would begin."""
     trainer, kind = _trainer()
     try:
         if kind == "lightning":
             return _lightning(trainer, told)
         if kind == "transformers":
             return _transformers(trainer, told, epoch)
-    except (AttributeError, TypeError, ValueError):  # of another release
+    except (AttributeError, TypeError, ValueError):  # another release of the framework
         pass
     return ""
 
@@ -44,11 +47,11 @@ def _transformers(trainer: Any, told: bool, epoch: Callable[[], int]) -> str:
         if not skips or done % 1 < 1e-6:
             return ""
         return (
-            f"the Trainer resumes at step {steps} and is about to leave out the batches before it, but the state that the loader was given"
-            " already stands there: set ignore_data_skip=True in its arguments"
+            f"the Trainer resumes at step {steps} and would skip the batches before it, but the state that the loader was given"
+            " is already there: set ignore_data_skip=True in its arguments"
         )
     if skips and epoch() == int(done + 1e-6):
-        return ""  # it reads the epoch from its beginning up to the place
+        return ""  # it reads the epoch from its beginning to the place
     return (
         f"the Trainer resumes at step {steps}, in epoch {done:.2f}, and the loader was given no state: it would begin at epoch {epoch()}."
         " The Trainer does not keep the place in the data: load the state that was saved with its checkpoint" + _ADVICE
@@ -56,11 +59,12 @@ def _transformers(trainer: Any, told: bool, epoch: Callable[[], int]) -> str:
 
 
 def _trainer() -> Tuple[Any, str]:
-    """The trainer whose training loop begins an iteration, and of what it is."""
+    """Returns the trainer whose training loop begins an iteration, and its framework."""
     frame: Optional[Any] = sys._getframe(1)
     while frame is not None:
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        # Of no other frames: until they return they would keep whatever their variables were, such as a loader.
+        # Only of these frames: f_locals keeps a frame's variables, such as a loader, until it
+        # returns.
         owner: Any = frame.f_locals.get("self") if package in ("lightning", "pytorch_lightning", "transformers") else None
         for kind in type(owner).__mro__ if owner is not None else ():
             name = kind.__name__

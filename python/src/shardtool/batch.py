@@ -16,7 +16,7 @@ _NONE: "Mapping[int, Any]" = {}
 
 
 class Layout:
-    """What all batches of a run have in common."""
+    """Facts that all batches of a run share."""
 
     __slots__ = ("copy", "direct", "fields", "index", "out", "types")
 
@@ -25,12 +25,12 @@ class Layout:
         self.index = {f.name: i for i, f in enumerate(self.fields)}
         self.out = out
         self.copy = copy
-        #: Which fields are lists of bytes, for which no other copy is needed.
+        #: The fields that are lists of bytes, which need no other copy.
         self.direct = [i for i, f in enumerate(self.fields) if copy and f.decode == "bytes"]
         self.types: Dict[bytes, Tuple[_dtypes.Dtype, Tuple[int, ...], bool]] = {}
 
     def type_of(self, text: bytes) -> "Tuple[_dtypes.Dtype, Tuple[int, ...], bool]":
-        """The type that a column's row points to."""
+        """Returns the type that a column's row points to."""
         known = self.types.get(text)
         if known is None:
             said = json.loads(text)
@@ -40,7 +40,7 @@ class Layout:
 
 
 class Place(NamedTuple):
-    """Where a batch is."""
+    """The place after a batch."""
 
     checkpoint: str
     ledger: Optional[str]
@@ -50,38 +50,42 @@ class Place(NamedTuple):
 
 
 class Name(str):
-    """The name of a field, which knows the place of its batch. To all others it is a str."""
+    """The name of a field, with the place of its batch attached. Other code sees a str."""
 
-    __slots__ = ("facts", "place")  # unlike a subclass of tuple, str allows it
+    __slots__ = ("facts", "place")  # str allows slots, unlike a subclass of tuple
     place: Place
-    #: What else a batch has beside its fields: the bytes before them. Names of NamedBatch lack it.
+    #: The bytes of the batch before its fields. Names of a NamedBatch lack it.
     facts: bytes
 
 
 class Batch(Mapping):  # type: ignore[type-arg]
-    """The samples of one step: a mapping from field names to what the field was declared as, an array or a list of one value a sample.
+    """The samples of one step: a mapping from field names to arrays, or lists with one value a
+    sample, as ``fields`` declares them.
 
-    Values are made when they are first asked for. With ``copy=True`` they are yours. With ``copy=False`` they lie in memory that is shared
-    with the child process; it is not written again as long as anything refers to it, but as it is bounded, let go of values soon.
+    Values are decoded at first use. With ``copy=True`` they may be kept. With ``copy=False`` they
+    are in memory shared with the child process: it is not overwritten while anything refers to it,
+    but it is limited, so drop values soon.
 
-    A batch may be empty on some ranks (``tail="short"``); it then has lists and arrays without samples.
+    A batch may be empty on some ranks (``tail="short"``). Its lists and arrays then have no
+    samples.
 
-    ``Batch(values)`` makes another batch of the same samples from a mapping with the keys of a batch, as frameworks do when they move a
-    batch to a device: it has these values, and place, keys and numbers of the first one, but no ``payloads`` and no ``data``.
+    ``Batch(values)`` makes another batch of the same samples from a mapping with the keys of a
+    batch, as frameworks do when they move a batch to a device. It has these values, and the place,
+    keys and numbers of the first batch, but no ``payloads`` and no ``data``.
     """
 
     __slots__ = (
         "__weakref__", "_base", "_buffer", "_cache", "_facts", "_layout", "_length", "_names", "_own", "_saved", "_shifts", "epoch", "size",
     )  # fmt: skip
 
-    #: Checkpoint and ledger after it. The checkpoint is None where it is that in the buffer.
+    #: Checkpoint and ledger after it. The checkpoint is None if the buffer has it.
     _saved: Tuple[Optional[str], Optional[str]]
-    _names: Optional[Tuple[str, ...]]  # once they were asked for
+    _names: Optional[Tuple[str, ...]]  # set at first use
 
     def __init__(self, values: "Mapping[str, Any]") -> None:
         name = next((key for key in values if isinstance(key, Name) and hasattr(key, "facts")), None)
         if name is None:
-            raise CheckpointError("a batch is made by a Loader, or from a mapping with the keys of a batch: this one has none of them")
+            raise CheckpointError("this mapping lacks the keys of a batch: a batch is made by a Loader, or from a mapping with its keys")
         place = name.place
         self._set(None, name.facts, 0, len(name.facts), place.size, place.epoch, place.ledger, checkpoint=place.checkpoint)
         self._cache.update(values)
@@ -89,7 +93,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     @classmethod
     def _of(cls, *facts: Any) -> "Batch":
-        """A batch in a buffer: see _set."""
+        """Makes a batch in a buffer: see _set."""
         made = cls.__new__(cls)
         made._set(*facts)
         return made
@@ -107,11 +111,11 @@ class Batch(Mapping):  # type: ignore[type-arg]
         shifts: "Mapping[int, int]" = _NONE,
         checkpoint: Optional[str] = None,
     ) -> None:
-        #: How many samples it has.
+        #: The number of samples.
         self.size = size
         #: The epoch in which its global batch begins.
         self.epoch = epoch
-        self._layout = layout  # None: the values are all there is
+        self._layout = layout  # None: the batch has only values
         self._buffer = buffer
         self._base = base
         self._length = length
@@ -120,7 +124,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         self._saved = checkpoint, ledger
         self._names = None
         self._own = own  # columns that are not in the buffer
-        self._shifts = shifts  # of others, see _own.Owner
+        self._shifts = shifts  # of the other columns, see _own.Owner
 
     # The mapping
 
@@ -145,7 +149,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
             if names and self._buffer is not None:
                 first = Name(names[0])
                 header = self._header()
-                head = min(self._row(i)[4] for i in range(header[8]))  # tables and keys come before all data
+                head = min(self._row(i)[4] for i in range(header[8]))  # tables and keys precede all data
                 first.facts = bytes(self._view()[:head])
                 first.place = Place(self.checkpoint, self._saved[1], self.epoch, self.position, self.size)
                 names[0] = first
@@ -158,11 +162,11 @@ class Batch(Mapping):  # type: ignore[type-arg]
     def __len__(self) -> int:
         return len(self._layout.index if self._names is None and self._layout is not None else self._names or ())
 
-    __eq__ = object.__eq__  # not that of mappings, which would compare arrays
+    __eq__ = object.__eq__  # a mapping's would compare arrays
     __hash__ = object.__hash__
 
     def __reduce__(self) -> Any:
-        """Pickled, a batch is a copy of all its bytes, and of nothing else that lies in the shared memory."""
+        """Pickles a copy of the batch's bytes, and nothing else of the shared memory."""
         if self._layout is None:
             return Batch, ({name: self[name] for name in self},)
         data, own, shifts = bytearray(self._view()), dict(self._own), dict(self._shifts)
@@ -181,7 +185,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     @property
     def position(self) -> int:
-        """Where its global batch begins: samples of the epoch before it, over all ranks."""
+        """The position of its global batch: samples of the epoch before it, over all ranks."""
         return self._header()[1]
 
     @property
@@ -196,29 +200,31 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     @property
     def first(self) -> int:
-        """Place of this rank's first sample in the global batch."""
+        """The position of this rank's first sample in the global batch."""
         return self._header()[5]
 
     @property
     def holes(self) -> int:
-        """Samples of this rank's part that were skipped, as ``on_error="skip"`` allows."""
+        """Samples of this rank that ``on_error="skip"`` left out."""
         return self._header()[7]
 
     @property
     def padding(self) -> int:
-        """Samples at its end that only fill the batch (``tail="pad"``): lists have None there, arrays zeros."""
+        """Samples at the end that only fill the batch (``tail="pad"``): None in lists, zeros in
+        arrays."""
         return self._header()[9]
 
     @property
     def checkpoint(self) -> str:
-        """The place behind this batch, as the text that SPEC.md 9.10 defines."""
+        """The place after this batch, as text (SPEC.md 9.10)."""
         if self._saved[0] is not None:
             return self._saved[0]
         at, length = self._header()[10], self._header()[11]
         return str(self._view()[at : at + length], "ascii")
 
     def state_dict(self) -> Dict[str, Any]:
-        """What ``Loader.state_dict()`` is right after this batch: for whoever reads ahead."""
+        """Returns what ``Loader.state_dict()`` returns right after this batch. It is also correct
+        when other code reads ahead."""
         return {"version": 1, "checkpoint": self.checkpoint, "ledger": self._saved[1], "begin": None}
 
     @property
@@ -231,7 +237,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     @property
     def sample_keys(self) -> "List[Optional[str]]":
-        """The samples' keys; None for padding. Bytes that are no UTF-8 become surrogates, as in file names. Also ``batch["__key__"]``."""
+        """The samples' keys; None for padding. Bytes that are not UTF-8 become surrogates, as in
+        file names. ``batch["__key__"]`` is the same."""
         if 0 not in self._cache:
             view = self._view()
             self._cache[0] = [
@@ -243,7 +250,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     def _view(self) -> memoryview:
         if self._buffer is None:
-            raise ClosedError("the batch was released: take what you need from it before")
+            raise ClosedError("the batch was released: take what you need from it before that")
         return memoryview(self._buffer).cast("B")[self._base : self._base + self._length]
 
     def _pairs(self, at: int) -> "List[Tuple[int, int]]":
@@ -252,15 +259,15 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     def _index(self, name: str) -> int:
         if self._layout is None:
-            raise ClosedError("a batch that was made from values has these alone: take payloads from the batch that the loader gave")
+            raise ClosedError("a batch made from values has no payloads: take them from the batch of the loader")
         return self._layout.index[name]
 
     def _row(self, index: int) -> "Tuple[int, ...]":
         return proto.row.unpack_from(self._buffer, self._base + self._header()[16] + proto.ROW * index)
 
     def payloads(self, name: str) -> "List[Optional[memoryview]]":
-        """The payloads of a field one by one, undecoded, without a copy; None where a sample has none. Of arrays they are the numbers
-        alone."""
+        """Returns the undecoded payloads of a field, without a copy; None for samples without one.
+        Payloads of arrays contain only the numbers."""
         view, index = self._view(), self._index(name)
         own = self._own.get(index)
         if own is not None:
@@ -269,8 +276,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
         return [None if s < 0 else view[o + shift : o + shift + s] for o, s in self._pairs(self._row(index)[6])]
 
     def data(self, name: str) -> memoryview:
-        """The payloads of a field one behind the other: see ``payloads`` for where each is. With ``copy=True`` a field of bytes is joined
-        anew; all else is not copied."""
+        """Returns the payloads of a field as one piece; ``payloads`` has the parts. With
+        ``copy=True``, a field of bytes is joined into a new object; nothing else is copied."""
         view, index = self._view(), self._index(name)
         own = self._own.get(index)
         if own is not None:
@@ -293,7 +300,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
             return field.many(self.payloads(field.name), self._key_of, layout.out, layout.copy)
         dtype, shape, fortran = layout.type_of(bytes(view[type_at : type_at + type_size]))
         if field.dtype is not None:
-            dtype = field.dtype  # which an npy file cannot always name
+            dtype = field.dtype  # npy files cannot name every type
         full = (self.size, *shape)
         if fortran and len(shape) > 1:  # each row is transposed
             turned = _dtypes.array(self._buffer, self._base + data, length, dtype, (self.size, *reversed(shape)), False, layout.out)
@@ -307,8 +314,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
         return str(self.sample_keys[index])
 
     def release(self) -> None:
-        """Lets go of the batch's own references before the batch itself goes. The memory goes back when no value that was taken from it
-        is in use any more; the batch cannot be read afterwards."""
-        self._header()  # facts stay
+        """Drops the batch's references to its memory. It is reused when no value from it is in use.
+        The batch cannot be read afterwards."""
+        self._header()  # facts remain
         self._cache.clear()
         self._buffer, self._own = None, _NONE

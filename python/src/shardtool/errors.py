@@ -1,8 +1,8 @@
-"""The errors this package raises. All are a ShardtoolError.
+"""The errors of this package. All are ShardtoolErrors.
 
-Each has the attributes ``shard``, ``block``, ``offset``, ``key`` and ``field``: what is known of the place, else None. ``code`` is the exit
-code that the command ``shardtool`` has for the same error. They can be pickled, and made from a message alone, so that they cross
-the borders of processes.
+Each has the attributes ``shard``, ``block``, ``offset``, ``key`` and ``field``, None if unknown.
+``code`` is the exit code of the command ``shardtool`` for the same error. Errors can be pickled,
+and made from only a message, so they can cross processes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Optional
 
 
 class ShardtoolError(Exception):
-    """Something failed; the message says where and what to do. Itself it stands for all that has no class of its own, such as a store
-    that fails."""
+    """The base class, and the class of errors that have no other, such as a failing store. The
+    message describes the place and a remedy."""
 
     code: int = 1
 
@@ -40,26 +40,26 @@ class ShardtoolError(Exception):
         self.field = field
 
     def __str__(self) -> str:
-        return self.message  # KeyError would quote it
+        return self.message  # KeyError's would quote it
 
     def __reduce__(self) -> Any:
         return (type(self), (self.message,), self.__dict__)
 
 
 class ConfigError(ShardtoolError, ValueError):
-    """What was asked for cannot be, or does not fit the data set."""
+    """An argument is invalid, or does not fit the data set."""
 
     code = 2
 
 
 class BinaryError(ShardtoolError):
-    """The program ``shardtool`` was not found, or is of another version than this package."""
+    """The program ``shardtool`` was not found, or does not fit this package."""
 
     code = 2
 
 
 class VersionError(BinaryError):
-    """Package and program are of two releases, ``package`` and ``program``, or do not speak one protocol: install both of one."""
+    """The versions of ``package`` and ``program`` differ. Install both of one version."""
 
     def __init__(self, message: str = "", *, package: str = "", program: str = "", **place: Any) -> None:
         super().__init__(message, **place)
@@ -70,48 +70,50 @@ class VersionError(BinaryError):
 
 
 class DataError(ShardtoolError):
-    """Something is wrong with the data."""
+    """The data is wrong."""
 
 
 class CorruptError(DataError):
-    """Damaged data, or data of a newer format. Nothing of it was delivered, and all batches before it are right."""
+    """The data is damaged, or of a newer format. No damaged data was delivered, and all batches
+    before the error are correct."""
 
     code = 3
 
 
 class SkippedError(CorruptError):
-    """More samples were skipped than ``max_skipped`` allows."""
+    """Ranks skipped more samples than ``max_skipped`` allows."""
 
 
 class DecodeError(DataError, ValueError):
-    """A payload is not what ``fields`` declares it to be; ``key`` and ``field`` say which. What the child decodes, numbers and arrays, has
-    ``shard`` and ``block`` too."""
+    """A payload does not match ``fields``; ``key`` and ``field`` identify it. What the child
+    decodes, numbers and arrays, has ``shard`` and ``block`` too."""
 
 
 class NotFoundError(ShardtoolError, LookupError):
-    """There is no such data set, generation or sample."""
+    """The data set, generation or sample does not exist."""
 
     code = 6
 
 
 class KeyNotFoundError(NotFoundError, KeyError):
-    """No sample has that key."""
+    """No sample has the key."""
 
 
 class CheckpointError(ShardtoolError, ValueError):
-    """The checkpoint does not fit the data set or the order asked for, or is damaged. The message names the first member that differs."""
+    """The checkpoint is damaged, or does not fit the data set or the order. The message names the
+    first member that differs."""
 
     code = 7
 
 
 class HeldError(ShardtoolError):
-    """Batches that are still in use leave no room for another one. Let go of them, copy what you keep, or raise ``ring_memory``. The
-    iteration can go on afterwards: ask for the next batch again."""
+    """Batches in use leave no room for another one. Drop them, copy what you keep, or raise
+    ``ring_memory``, and ask for the next batch again: the iteration continues."""
 
 
 class ServerDiedError(ShardtoolError):
-    """The child process ended, or gives no sign of life. What was delivered is right, and ``state_dict()`` still tells the place: iterating
-    again goes on there with a new child."""
+    """The child process ended, or stopped responding. The batches delivered are correct; iterating
+    again continues after them, with a new child."""
 
 
 class ClosedError(ShardtoolError, ValueError):
@@ -131,7 +133,7 @@ _KINDS = {
 
 
 def from_body(body: "dict[str, Any]", code: int) -> ShardtoolError:
-    """The error that an ERROR frame tells of."""
+    """Returns the error that an ERROR frame describes."""
     kind = _KINDS.get(str(body.get("kind")), ShardtoolError)
     err = kind(
         str(body.get("message", "the child failed and does not say why")),

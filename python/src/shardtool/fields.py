@@ -1,22 +1,24 @@
-"""What becomes of the payloads of a field.
+"""How the payloads of a field are decoded.
 
-========================  =====================================================================================================
-``"bytes"``               bytes as they were packed (with ``copy=False`` a memoryview of them)
+========================  ========================================================================
+``"bytes"``               bytes as they were packed; with ``copy=False`` a memoryview of them
 ``"txt"`` or ``"str"``    text, UTF-8
-``"json"``                the value that the JSON text has
+``"json"``                the value of the JSON text
 ``"int"`` or ``"cls"``    a whole number written as text; a batch has one array of int64
 ``"float"``               a number written as text; a batch has one array of float64
-``"npy"``                 an array from an npy file; a batch has one array of shape (samples, ...) if all have the same type and
-                          shape, else a list
-``("uint8", (3, 8, 8))``  raw numbers of that type and shape, row by row; a batch has one array of shape (samples, 3, 8, 8)
+``"npy"``                 an array from an npy file; a batch has one array of shape (samples, ...)
+                          if all have the same type and shape, else a list
+``("uint8", (3, 8, 8))``  raw numbers of that type and shape, row by row; a batch has one array of
+                          shape (samples, 3, 8, 8)
 ``("int32", (-1,))``      raw numbers; a batch has a list of arrays that may differ in length
-``"image"``               a PIL.Image, decoded, by Pillow, which must be installed; of the mode and size it was packed with
-``"image:RGB"``           the same converted to a mode, for data sets in which a few images are gray, have a palette, or are CMYK
-``"auto"``                by the field's name: .txt, .json, .cls, .npy, and bytes for all others
-a function                what it returns for the payload, a bytes-like object
-========================  =====================================================================================================
+``"image"``               a PIL.Image, decoded by Pillow, in the mode and size it was packed with
+``"image:RGB"``           the same, converted to a mode, for data sets in which a few images are
+                          gray, have a palette, or are CMYK
+``"auto"``                by the field's name: .txt, .json, .cls, .npy; bytes for all others
+a function                its result for the payload, a bytes-like object
+========================  ========================================================================
 
-A ``?`` behind the word ("json?") makes a field optional: samples without it have None.
+A ``?`` after the word ("json?") makes a field optional: samples without it have None.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+from collections.abc import Iterable as IterableABC
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _dtypes
 from .errors import ConfigError, DecodeError
 
-#: How a field is declared.
+#: The declaration of a field.
 Spec = Union[str, Tuple[Any, Sequence[int]], Callable[[Any], Any]]
 
 _WORDS = {
@@ -43,13 +46,13 @@ _WORDS = {
     "npy": "npy",
     "image": "image",
 }
-#: What Pillow converts any image to.
+#: The modes that Pillow converts any image to.
 _MODES = ("1", "L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "I", "F")
 _AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
 
 
 class Field:
-    """One field, and how its payloads are decoded."""
+    """A field, and how its payloads are decoded."""
 
     __slots__ = ("decode", "dtype", "function", "mode", "name", "optional", "shape")
 
@@ -59,7 +62,7 @@ class Field:
         self.dtype: Optional[_dtypes.Dtype] = None
         self.shape: Tuple[int, ...] = ()
         self.function: Optional[Callable[[Any], Any]] = None
-        self.mode = ""  # of images; "": as they are
+        self.mode = ""  # of images; empty: unchanged
         if isinstance(spec, str):
             self.optional = spec.endswith("?")
             word = spec.rstrip("?")
@@ -75,10 +78,7 @@ class Field:
                 )
             self.decode = _WORDS[word]
             if self.decode == "image" and importlib.util.find_spec("PIL") is None:
-                raise ConfigError(
-                    f"field {name!r}: {spec!r}: images are decoded by Pillow, which is missing:"
-                    " pip install pillow, or read the field as bytes"
-                )
+                raise ConfigError(f"field {name!r}: {spec!r}: decoding images needs Pillow: pip install pillow, or read the field as bytes")
         elif callable(spec):
             self.decode, self.function = "function", spec
         else:
@@ -95,11 +95,11 @@ class Field:
 
     @property
     def needs_array(self) -> bool:
-        """Whether batches have arrays of it."""
+        """Whether batches have arrays of the field."""
         return self.dtype is not None or self.decode == "npy"
 
     def column(self) -> Dict[str, Any]:
-        """What START says of it."""
+        """Returns the column of START."""
         out: Dict[str, Any] = {"name": self.name, "optional": self.optional}
         out["decode"] = self.decode if self.decode in ("int", "float", "npy", "array") else "bytes"
         if self.decode == "array" and self.dtype:
@@ -107,7 +107,7 @@ class Field:
         return out
 
     def one(self, data: memoryview, out: str, copy: bool) -> Any:
-        """Decodes one payload. Errors say what is wrong, not where."""
+        """Decodes one payload. Its errors describe the problem; the caller adds the place."""
         decode = self.decode
         if decode == "bytes":
             return bytes(data) if copy else data
@@ -138,11 +138,12 @@ class Field:
         for n in self.shape:
             count *= n
         if count != size:
-            raise ValueError(f"{size} bytes, an array of {self.dtype.name} and shape {self.shape} has {count}")
+            raise ValueError(f"{size} bytes, but an array of {self.dtype.name} and shape {self.shape} has {count}")
         return self.shape
 
     def many(self, payloads: "Iterable[Optional[memoryview]]", keys: "Callable[[int], str]", out: str, copy: bool) -> List[Any]:
-        """Decodes the payloads of a batch; None stays None. keys tells the key of a sample, for errors."""
+        """Decodes the payloads of a batch; None stays None. keys returns the key of a sample, for
+        errors."""
         if self.decode == "bytes":
             if copy:
                 return [None if p is None else bytes(p) for p in payloads]
@@ -166,16 +167,16 @@ def _image(data: memoryview, mode: str) -> Any:
         return image.convert(mode) if mode and image.mode != mode else image
     except MemoryError:
         raise
-    except Exception as err:  # of many kinds: OSError, SyntaxError, struct.error, DecompressionBombError
+    except Exception as err:  # of many types: OSError, SyntaxError, struct.error, DecompressionBombError
         raise ValueError(f"{len(data)} bytes that Pillow cannot decode as an image: {err}") from err
 
 
 def parse(fields: "Union[Iterable[str], Mapping[str, Spec], None]") -> "Optional[List[Field]]":
-    """The fields that a user asks for; None: all of them, as bytes."""
+    """Returns the fields that a user asks for; None: all of them, as bytes."""
     if fields is None:
         return None
-    if isinstance(fields, str):
-        raise ConfigError(f"fields={fields!r}: give a list of names, or a dict of names and what they are decoded to")
+    if isinstance(fields, str) or not isinstance(fields, IterableABC):
+        raise ConfigError(f"fields={fields!r}: give a list of names, or a dict of names and types")
     if isinstance(fields, Mapping):
         return [Field(str(name), spec) for name, spec in fields.items()]
     return [Field(str(name), "bytes") for name in fields]

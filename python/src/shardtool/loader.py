@@ -1,4 +1,4 @@
-"""The loader: batches of a data set, in an order, for one rank of a training job."""
+"""The loader: the batches of one rank of a training job."""
 
 from __future__ import annotations
 
@@ -7,177 +7,145 @@ import json
 import os
 import time
 import warnings
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Generic, Iterable, Literal, Mapping, Optional, Tuple, Union
 
 from . import _config, _group, _states, _trainer
 from ._client import Client, logger
-from ._config import Size
+from ._config import Output
+from ._iteration import Epoch, Iterator, T
+from ._moved import accepts_moved
+from ._requests import opening, starting
 from ._run import Run
 from ._session import Session
 from .batch import Batch
 from .errors import ClosedError, ConfigError, HeldError
 from .fields import Field, Spec, parse
+from .options import Faults, Order, Tuning
 from .stats import Meter, Stats
 
 
-class Loader:
+class Loader(Generic[T]):
     """Batches of a data set, shuffled, split over ranks, resumable at the exact sample.
 
     ::
 
-        with shardtool.Loader("s3://bucket/train", batch_size=64, shuffle=True, seed=7, fields={"jpg": "bytes", "cls": "int"}) as loader:
+        fields = {"jpg": "bytes", "cls": "int"}
+        url = "s3://bucket/train"
+        with shardtool.Loader(url, 64, shuffle=True, seed=7, fields=fields) as loader:
             for epoch in range(loader.epoch, 90):
                 for batch in loader:
                     train(batch["jpg"], batch["cls"])
                     saved = loader.state_dict()
 
-    Making a loader starts nothing: it can be pickled, and copied to processes however they are started. The first iteration, or
-    ``len()``, starts a child process, which reads, checks and decodes ahead; it ends with ``close()``, the loader, or this process.
+    The first iteration, or ``len()``, starts a child process, which reads, checks and decodes
+    ahead. It ends with ``close()``, with the loader, or with this process. A loader that has not
+    started can be pickled and used in another process.
 
-    **Epochs.** One iteration is one epoch: all batches that begin in it. The next iteration is the next epoch. An iteration that was left
-    before its end is over: the next one is the epoch after it, from its beginning. To go on in the middle instead, say so:
-    ``loader.load_state_dict(loader.state_dict())``. After an error of the loader itself, HeldError included, or of ``map``, the next
-    iteration goes on after the last batch that was delivered.
+    **Epochs.** One iteration is one epoch: all batches that begin in it. The next iteration is the
+    next epoch, also when the loop was left by ``break``. To continue in the middle instead, call
+    ``loader.load_state_dict(loader.state_dict())``. After an error, the next iteration continues
+    after the last batch delivered.
 
-    **Order.** It depends on the data set, the seed and the sizes of the batches alone: batches and keys are those of
-    ``shardtool cat --json`` with the same flags. All ranks get the same number of batches.
+    **Order.** It depends only on the data set, the seed, the options in ``order`` and the global
+    batch. All ranks get the same number of batches.
 
     Args:
-        url: Where the data set is, as on the command line: ``out/``, ``s3://bucket/prefix``, ``https://host/prefix``;
-            ``@0123456789abcdef`` behind it picks a generation.
-        batch_size: Samples of a batch on this rank. The global batch is ``batch_size * world_size``.
-        global_batch: In place of ``batch_size``: samples of a batch over all ranks. With a checkpoint both may be left out.
-        fields: What to deliver, and as what: see ``shardtool.fields``. None: all fields of the data set, as bytes, None where a sample
-            lacks one.
-        shuffle, seed, epoch, tail, shuffle_memory, whole_shards, lanes, run_blocks, delay, head, affinity: The order, as the flags of
-            ``shardtool cat``. What is left out has the default of the Go reader, or is what the checkpoint says; what is given
-            must agree with it. Without ``tail`` the last batch of an epoch is "short" where ``epochs`` is a number, and "wrap" where it
-            is None: filled from the next epoch.
-        epochs: How many epochs there are, from ``epoch`` on; None: no end. With a number nothing is read ahead behind the last.
-        rank, world_size: Data-parallel rank and their number. Left out: those of torch.distributed if it is initialised when the child is
-            started, else the environment (torchrun, Open MPI, Slurm), else 0 and 1.
-        out: What arrays are: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
-        copy: True: batches are copied out of the memory that is shared with the child; keep them as long as you like. False: they are
-            views into it, which stay valid as long as something refers to them; what is still referred to counts against ``ring_memory``.
-        map: A function that is called with each batch; the iteration yields what it returns.
-        on_error: A damaged block, confirmed by a second read: "fail", or "skip" its samples.
-        max_skipped: With "skip", the most samples to skip, over all epochs and ranks, a whole number or, as a float, a share;
-            default 0.001.
-        skip_group: With "skip", the ranks that count together what they skip: they have the same state after each step, and exceed
-            ``max_skipped`` at the same step. None: all ranks of torch.distributed, if it is initialised and has this loader's rank
-            and world size; else each rank counts alone, with a warning. A process group between CPUs (gloo): its ranks. False: each
-            rank alone. Counting together costs an all_reduce of 64 bytes a batch, and all ranks have to iterate alike.
-        memory: Bytes of blocks that the child holds ahead; default: sized by the order.
-        ring_memory: Bound on the memory that batches travel in, in bytes; default 1 GiB. Only what is used is taken.
-        prefetch: Batches that are made ready ahead.
-        requests: Requests to a remote store in flight; None: 64 at first, then what store and step need.
-        depth: Batches that the reader plans ahead of those that are made ready, if ``memory`` allows; None: what store and step need.
-        autotune: False: ``requests`` and ``depth`` that are None stay at 64 and at what the memory allows. Batches and order do not depend
-            on any of the three.
-        workers: Threads that decode; default: the CPUs this process may use, divided by the ranks on this host.
-        cache, cache_size: A folder on local disk that keeps what is read, for later epochs and other ranks, and its bound in bytes.
-        metrics: Serve metrics for Prometheus at this address, ":9400" or "0.0.0.0:9400" for other hosts; default: what the environment
-            variable SHARDTOOL_METRICS says. Each loader that iterates takes the first free port from that one on, of 64, and any with
-            port 0; ``metrics_url`` tells which. "": none.
-        stats_every: Seconds after which a line of ``stats`` goes to the log "shardtool", at level INFO; 0: never.
+        url: The address of the data set: ``out/``, ``s3://bucket/prefix`` or
+            ``https://host/prefix``. ``@0123456789abcdef`` at its end selects a generation.
+        batch_size: Samples of a batch on this rank. ``order=Order(global_batch=...)`` sets those
+            over all ranks instead. With a checkpoint, both may be left out.
+        fields: The fields to deliver and their types: see ``shardtool.fields``. None: all fields,
+            as bytes, None where a sample lacks one.
+        shuffle: False delivers the samples in storage order. None: as the checkpoint, else False.
+        seed: Seed of the order, from 0 to 2^64 - 1. None: as the checkpoint, else 0.
+        epochs: Number of epochs, from the first on; None: no end. With a number, nothing after the
+            last epoch is read.
+        rank, world_size: Data-parallel rank and number of ranks. None: those of torch.distributed
+            if it is initialised when the child starts, else those of the environment (torchrun,
+            Open MPI, Slurm), else 0 and 1.
+        tail: The last batch of an epoch. "short": smaller. "wrap": filled from the next epoch.
+            "drop": left out. "pad": filled with repeated samples. None: as the checkpoint, else
+            "short" if ``epochs`` is a number and "wrap" if it is None.
+        out: The type of arrays: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
+        map: A function that is called with each batch. The iteration yields its result.
+        cache: A folder on a local disk that keeps what is read, for later epochs and other ranks
+            of the host.
+        order: Details of the order: see ``shardtool.Order``.
+        tuning: Memory, parallelism, reports: see ``shardtool.Tuning``.
+        faults: What happens when data is damaged: see ``shardtool.Faults``.
 
-    Sizes may be written "64MiB". Errors are those of ``shardtool.errors``. A loader is for one thread at a time; batches are for any.
+    Errors are those of ``shardtool.errors``. A loader is for one thread at a time; batches may be
+    used by any thread.
     """
 
-    _whole = False  # copies are one piece, for whoever passes them on
+    _whole = False  # whether copied batches are one buffer, for the relay that sends them
 
+    @accepts_moved
     def __init__(
         self,
-        url: "Union[str, os.PathLike[str]]",
+        url: Union[str, os.PathLike[str]],
         batch_size: Optional[int] = None,
         *,
-        global_batch: Optional[int] = None,
-        fields: "Union[Iterable[str], Mapping[str, Spec], None]" = None,
+        fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
         shuffle: Optional[bool] = None,
         seed: Optional[int] = None,
-        epoch: int = 0,
         epochs: Optional[int] = None,
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
-        tail: Optional[str] = None,
-        shuffle_memory: Optional[Size] = None,
-        whole_shards: Optional[bool] = None,
-        lanes: Optional[int] = None,
-        run_blocks: Optional[int] = None,
-        delay: Optional[int] = None,
-        head: Optional[int] = None,
-        affinity: Optional[str] = None,
-        out: str = "torch",
-        copy: bool = True,
-        map: Optional[Callable[[Batch], Any]] = None,
-        on_error: str = "fail",
-        max_skipped: "Union[int, float, None]" = None,
-        skip_group: Any = None,
-        memory: Optional[Size] = None,
-        ring_memory: Optional[Size] = None,
-        prefetch: int = 4,
-        requests: Optional[int] = None,
-        depth: Optional[int] = None,
-        autotune: bool = True,
-        workers: Optional[int] = None,
-        cache: "Union[str, os.PathLike[str], None]" = None,
-        cache_size: Optional[Size] = None,
-        metrics: Optional[str] = None,
-        stats_every: float = 0.0,
+        tail: Optional[Literal["short", "wrap", "drop", "pad"]] = None,
+        out: Output = "torch",
+        map: Optional[Callable[[Batch], T]] = None,
+        cache: Union[str, os.PathLike[str], None] = None,
+        order: Order = Order(),
+        tuning: Tuning = Tuning(),
+        faults: Faults = Faults(),
     ) -> None:
-        if batch_size is not None and global_batch is not None:
-            raise ConfigError("batch_size and global_batch: give one of them")
-        if epoch < 0 or (epochs is not None and epochs < 1):
-            raise ConfigError(f"epoch={epoch}, epochs={epochs}: epochs count from 0, and there is at least one")
-        for name, value in (("requests", requests), ("depth", depth)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name}={value!r}: write a number from 1 on, or None for what store and step need")
-        if stats_every < 0:
-            raise ConfigError(f"stats_every={stats_every!r}: write seconds, or 0 for never")
-        if metrics is not None and not isinstance(metrics, str):
-            raise ConfigError(f"metrics={metrics!r}: write an address such as ':9400' or '0.0.0.0:9400'")
+        given = _config.typed(Loader.__init__, {
+            "url": url, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "epochs": epochs, "rank": rank,
+            "world_size": world_size, "tail": tail, "out": out, "map": map, "cache": cache, "order": order, "tuning": tuning,
+            "faults": faults,
+        })  # fmt: skip
+        if batch_size is not None and order.global_batch is not None:
+            raise ConfigError("batch_size and Order(global_batch=...): give one of them")
+        for name, least in (("batch_size", 1), ("seed", 0), ("epochs", 1)):
+            _config.at_least(name, given[name], least)
         self.url = os.fsdecode(url)
         self._fields = parse(fields)
-        self._out = _config.check_out(out, self._fields)
-        self._copy = bool(copy)
+        self._out = out
+        _config.check_out(out, self._fields)
+        self._copy = tuning.copy
         self._map = map
-        self._ranks = _config.ranks(rank, world_size) if rank is not None or world_size is not None else (None, None)
-        self._first_epoch, self._epochs = epoch, epochs
-        self._skip_group = skip_group
-        self._group: Optional[_group.Group] = None  # that counts together
-        self._metrics = metrics
-        self._every = stats_every
+        both = given["rank"], given["world_size"]
+        self._ranks = (None, None) if both == (None, None) else _config.ranks(*both)
+        self._first_epoch, self._epochs = order.epoch, given["epochs"]
+        self._skip_group = faults.skip_group
+        self._group: Optional[_group.Group] = None  # ranks that count skipped samples together
+        self._metrics = tuning.metrics
+        self._every = tuning.stats_every
         self._meter = Meter()
-        self._open = _config.opening(url, memory, workers, cache, cache_size)
-        self._order = _config.drop_none({
-            "batch_size": batch_size, "global_batch": global_batch, "shuffle": shuffle, "seed": seed, "epoch": epoch or None,
-            "epochs": epochs or 0, "tail": tail, "shuffle_memory": _config.size_of("shuffle_memory", shuffle_memory),
-            "whole_shards": whole_shards, "lanes": lanes, "run_blocks": run_blocks, "delay": delay, "head": head, "affinity": affinity,
-            "prefetch": prefetch, "requests": requests, "depth": depth, "autotune": None if autotune else False,
-            "memory": self._open.get("memory"), "ring": _config.size_of("ring_memory", ring_memory),
-            "workers": workers, **_config.skip_limit(on_error, max_skipped),
-        })  # fmt: skip
-        # The place: behind the last batch delivered.
+        self._open = opening(url, cache, tuning)
+        self._order = starting(given, order, tuning, faults)
+        # The place after the last batch delivered.
         self._checkpoint: Optional[str] = None
         self._ledger: Optional[str] = None
         self._place: Optional[Tuple[int, int]] = None
         self._begin: Optional[int] = None  # epoch that set_epoch asked for
         self._closed = False
-        self._placed = False  # where to begin, by load_state_dict
-        self._begun = False  # an iteration
+        self._placed = False  # whether load_state_dict set the place
+        self._begun = False  # whether an iteration has begun
         self._reset()
 
     def _reset(self) -> None:
-        """What does not survive pickling and forks."""
+        """Sets the state that pickling and forks do not keep."""
         self._session = Session()
-        self._run: Optional[Run] = None  # delivers what comes at the place
-        self._pass: Optional[Epoch] = None  # the iteration begun last
+        self._run: Optional[Run] = None  # delivers the batches after the place
+        self._pass: Optional[Epoch] = None  # the latest iteration
 
     def __getstate__(self) -> Dict[str, Any]:
         kept = ("url", "_fields", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order", "_checkpoint", "_ledger",
                 "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every")  # fmt: skip
         state = {name: getattr(self, name) for name in kept}
-        # Groups do not leave their process.
+        # Process groups cannot leave their process.
         state["_skip_group"] = self._skip_group if isinstance(self._skip_group, bool) else None
         return state
 
@@ -193,7 +161,7 @@ class Loader:
     # The child
 
     def _connect(self) -> Client:
-        """The client, with the data set open."""
+        """Returns the client, with the data set open."""
         if self._closed:
             raise ClosedError("the loader is closed")
         if self._session.lost:
@@ -204,7 +172,7 @@ class Loader:
         return os.environ.get("SHARDTOOL_METRICS", "") if self._metrics is None else self._metrics
 
     def _facts(self) -> Dict[str, Any]:
-        """INFO. What is known is not asked again: another thread may be waiting for a batch."""
+        """Returns INFO, from memory if possible: another thread may be waiting for a batch."""
         if not self._session.info:
             self._connect()
         return self._session.info
@@ -214,7 +182,7 @@ class Loader:
         self._reset()
 
     def _start(self, begin: Optional[int]) -> None:
-        """Begins a run at the place, or at the beginning of an epoch."""
+        """Starts a run at the place, or at the beginning of the epoch ``begin``."""
         since = time.perf_counter_ns()
         if self._meter.pid != os.getpid():
             self._meter = Meter()
@@ -233,7 +201,7 @@ class Loader:
         _states.check_length(self._ledger)
         body = dict(self._order, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
-            raise ConfigError("give batch_size, or global_batch")
+            raise ConfigError("give batch_size, or order=Order(global_batch=...)")
         self._run = None
         self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy, self._whole)
         self._meter.opened(since, run.started["rank"], run.started["world_size"])
@@ -244,7 +212,8 @@ class Loader:
         self._checkpoint, self._place = run.started["checkpoint"], _states.place_of(run.started["checkpoint"])
 
     def _resolve(self) -> "Tuple[int, int]":
-        """Rank and world size, the environment's where nothing else tells them."""
+        """Returns rank and world size; the child finds them in the environment if nothing else sets
+        them."""
         rank, world_size = self._ranks if self._ranks[0] is not None else _config.ranks(None, None)
         if rank is None or world_size is None:
             said = self._facts()["ranks"]
@@ -255,8 +224,8 @@ class Loader:
 
     # Iterating
 
-    def __iter__(self) -> "Iterator":
-        """Begins an epoch, or goes on in the one that the state loaded stands in."""
+    def __iter__(self) -> Iterator[T]:
+        """Begins the next epoch, or continues where a loaded state points."""
         if self._session.lost:
             self._disconnect()
         last, begin = self._pass, self._begin
@@ -269,7 +238,8 @@ class Loader:
         return Iterator(self, self._pass)
 
     def _unfit(self) -> str:
-        """Why the first iteration does not begin where a framework's trainer resumes; empty where it does."""
+        """Explains why the first iteration does not begin where a framework's trainer resumes;
+        empty if it does."""
         why = "" if self._begun else _trainer.unfit(self._placed, lambda: self.epoch)
         self._begun = not why
         return why
@@ -282,13 +252,13 @@ class Loader:
             unfit = self._unfit()
             if unfit:
                 raise ConfigError(unfit)
-        run, self._run = self._run, None  # until the batch is delivered: what fails begins anew at the place
+        run, self._run = self._run, None  # set again once the batch is delivered; after an error the next iteration restarts at the place
         if run is None or it is not self._pass or not run.client.alive:
             if it is not self._pass:
                 self._run = run
             raise ClosedError(
-                "this iteration is over: it failed, another one began, the loader was closed or given another state, or the process was"
-                " forked; iterate anew"
+                "this iteration has ended: it failed, another one began, the loader was closed or loaded a state, or the process forked;"
+                " start another iteration"
             )
         meter, since = self._meter, time.perf_counter_ns()
         try:
@@ -306,7 +276,7 @@ class Loader:
         if taken is None:
             self._run, it.last, it.ended = run, True, True
             if it.delivered == 0:
-                warnings.warn("no epoch is left, or the data set is empty: the iteration has no batches", stacklevel=3)
+                warnings.warn("the iteration has no batches: all epochs have ended, or the data set is empty", stacklevel=3)
             raise StopIteration
         batch, checkpoint, ledger, place, last = taken
         if self._group is not None:
@@ -329,13 +299,13 @@ class Loader:
         return out
 
     def _most_skipped(self) -> int:
-        """The limit of skipped samples, as the child computes it."""
+        """Returns the limit of skipped samples, as the child computes it."""
         number = self._order.get("max_skipped")
         return number if number is not None else int(self._order.get("max_skipped_share", 0.001) * self._session.info["samples"])
 
     def __len__(self) -> int:
-        """How many batches the epoch has, that of the iteration under way or else the next one; the same on all ranks. Those before the
-        place that was resumed from count, too."""
+        """The number of batches of the epoch under way, or of the next one if none is under way. It
+        is the same on all ranks, and includes the batches before a resumed place."""
         samples, size = int(self._facts()["samples"]), self._global_batch()
         it = self._pass
         running = it is not None and it.under_way and self._begin is None
@@ -345,10 +315,10 @@ class Loader:
         return position // size - (position - samples) // size
 
     def __bool__(self) -> bool:
-        return True  # without asking for the length
+        return True  # bool() would call len(), which starts the child
 
     def _upcoming(self) -> Tuple[int, int]:
-        """Where the next iteration begins."""
+        """Returns where the next iteration begins."""
         it = self._pass
         if self._begin is not None:
             return self._begin, 0
@@ -358,29 +328,30 @@ class Loader:
             return it.epoch + 1, 0
         epoch, position = self._place
         if self._told("tail") == "drop" and json.loads(self._checkpoint)["sources"][0]["N"] - position < self._global_batch():
-            return epoch + 1, 0  # the rest is dropped
+            return epoch + 1, 0  # ``tail`` drops the rest
         return epoch, position
 
     def _told(self, member: str) -> Any:
-        """A parameter of the order: as given, as the checkpoint says, or as it is when nothing does."""
+        """Returns a parameter of the order: the one given, that of the checkpoint, or the
+        default."""
         if member in self._order:
             return self._order[member]
         if self._checkpoint is not None:
             return json.loads(self._checkpoint)[member]
-        return "wrap" if self._order.get("shuffle") else "short"
+        return "short" if self._epochs else "wrap"
 
     def _global_batch(self) -> int:
         if "batch_size" in self._order:
             return int(self._order["batch_size"]) * self._resolve()[1]
         if self._checkpoint is None and "global_batch" not in self._order:
-            raise ConfigError("give batch_size, or global_batch")
+            raise ConfigError("give batch_size, or order=Order(global_batch=...)")
         return int(self._told("global_batch"))
 
-    # What is known
+    # Facts
 
     @property
     def epoch(self) -> int:
-        """The epoch of the iteration under way; when there is none, that of the next one. The first, where nothing tells another."""
+        """The epoch of the iteration under way, or of the next one if none is under way."""
         it = self._pass
         if it is not None and it.under_way and self._begin is None:
             return it.epoch
@@ -388,38 +359,40 @@ class Loader:
 
     @property
     def rank(self) -> int:
-        """The data-parallel rank. Starts the child where only the environment tells it."""
+        """The data-parallel rank. Starts the child if only the environment has it."""
         return self._resolve()[0]
 
     @property
     def world_size(self) -> int:
-        """The number of data-parallel ranks, found as ``rank`` is."""
+        """The number of data-parallel ranks. Starts the child if only the environment has it."""
         return self._resolve()[1]
 
     @property
     def info(self) -> Dict[str, Any]:
-        """The data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables, generation, fields. Starts the child."""
+        """Facts about the data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables,
+        generation, fields. Starts the child."""
         self._connect()
         return self._session.facts()
 
     @property
     def metrics_url(self) -> Optional[str]:
-        """Where metrics are served, as ``metrics`` asks for; None without it, and while no child runs."""
+        """The URL of the metrics that ``metrics`` asks for; None without them, and while no child
+        runs."""
         return self._session.info.get("metrics")
 
     def stats(self) -> Stats:
-        """What has been delivered, and what the loop has waited for, by causes: see Stats. It may be called at any time, from any thread:
-        before the first iteration, when all is zero, in the middle of a wait, and after ``close``. A loader that was copied to another
-        process counts for itself there."""
+        """Returns what was delivered, and how long the loop waited, by cause: see Stats. Any thread
+        may call it at any time, also during a wait and after ``close``. A copy of the loader in
+        another process has statistics for that process only."""
         if self._meter.pid != os.getpid():
             self._meter = Meter()
         return self._meter.read(self._ranks if self._ranks[0] is not None else _config.ranks(None, None))
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iteration that of an epoch, from its beginning. It changes nothing where the next iteration is in that epoch
-        anyway: so one that was resumed in the middle goes on there."""
+        """Makes the next iteration begin an epoch. It does nothing if the next iteration is in that
+        epoch already: one that resumes in the middle continues there."""
         if epoch < 0:
-            raise ConfigError(f"epoch {epoch}: epochs count from 0")
+            raise ConfigError(f"epoch={epoch}: epochs are numbered from 0")
         it = self._pass
         leaves = it is not None and it.left and self._run is not None
         if self._begin is not None or leaves or epoch != self._upcoming()[0]:
@@ -428,69 +401,39 @@ class Loader:
     # The place
 
     def state_dict(self) -> Dict[str, Any]:
-        """The place after the last batch delivered, as a dict of text and numbers, below 2 KiB unless samples were skipped. What is read
-        ahead is not in it. Any number of ranks resumes from the state of any rank, as all have the same after a step. Only where ranks skip
-        damaged blocks, each by itself (see ``skip_group``), they differ: resume from those of all, see ``merge_states``."""
+        """Returns the place after the last batch delivered, as a dict of text and numbers. Batches
+        read ahead do not count. It is smaller than 2 KiB unless samples were skipped.
+
+        All ranks have the same state after a step, and any number of ranks can resume from it. The
+        exception: ranks that skip damaged blocks and count alone (see ``Faults.skip_group``) have
+        different states, which ``merge_states`` makes one.
+        """
         return {"version": 1, "checkpoint": self._checkpoint, "ledger": self._ledger, "begin": self._begin}
 
     def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
-        """Makes the next iteration go on at a place that ``state_dict`` gave: in the middle of an epoch where it stands there, on another
-        number of ranks, or with batches of another size. A list of the states of all ranks after one step is merged, see
-        ``merge_states``. Raises CheckpointError for what is no state; whether it fits is found when the iteration begins."""
+        """Makes the next iteration continue at a place that ``state_dict`` returned, on any number
+        of ranks and with any batch size. A list of the states of all ranks after one step is
+        merged: see ``merge_states``.
+
+        Raises CheckpointError for anything else. Whether the state fits the data set is checked
+        when the iteration begins.
+        """
         said = _states.single(state)
         checkpoint, ledger, begin = said["checkpoint"], said["ledger"], said["begin"]
         place = None if checkpoint is None else _states.place_of(checkpoint)
         self._placed = True
-        self._disconnect()  # it may name another generation
+        self._disconnect()  # the state may name another generation of the data set
         self._checkpoint, self._ledger, self._begin, self._place = checkpoint, ledger, begin, place
 
     def close(self) -> None:
-        """Ends the child. Batches in hand stay valid, and ``state_dict`` goes on telling the place. A second call does nothing."""
+        """Ends the child. Batches stay valid, and ``state_dict`` still works. A second call does
+        nothing."""
         self._closed = True
         self._disconnect()
         self._meter.close()
 
-    def __enter__(self) -> "Loader":
+    def __enter__(self) -> Loader[T]:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Epoch:
-    """What is known of one iteration of a loader."""
-
-    __slots__ = ("delivered", "ended", "epoch", "held", "last", "position")
-
-    def __init__(self) -> None:
-        self.epoch = self.position = 0  # of its first batch
-        self.delivered = 0
-        self.last = False  # the last batch was delivered
-        self.ended = False  # and then one more was asked for
-        self.held = False  # HeldError came in place of a batch
-
-    @property
-    def left(self) -> bool:
-        """Whether another iteration would leave batches of this one. After HeldError it goes on with them."""
-        return self.delivered > 0 and not self.last and not self.held
-
-    @property
-    def under_way(self) -> bool:
-        """Whether a loop over it is being gone through, as far as that can be told."""
-        return self.delivered > 0 and not self.ended
-
-
-class Iterator:
-    """An iteration, for whoever loops over it. It keeps the loader; the loader does not keep it, as both would then live until the
-    next garbage collection, and the child with them."""
-
-    __slots__ = ("_loader", "epoch")
-
-    def __init__(self, loader: Loader, epoch: Epoch) -> None:
-        self._loader, self.epoch = loader, epoch
-
-    def __iter__(self) -> "Iterator":
-        return self
-
-    def __next__(self) -> Any:
-        return self._loader._next(self.epoch)

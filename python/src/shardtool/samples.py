@@ -5,24 +5,28 @@ from __future__ import annotations
 import operator
 import os
 import struct
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Union, overload
 
 from . import _config
 from . import _protocol as proto
 from ._client import Client, Frame
-from ._config import Size
+from ._config import Output
+from ._moved import accepts_moved
+from ._requests import opening
 from ._session import Session
 from .errors import ClosedError, DecodeError, KeyNotFoundError, NotFoundError
 from .fields import Spec, parse
+from .options import Tuning
 
-#: Requests that are sent before the first answer is waited for.
+#: Requests sent before the first answer is read.
 _AHEAD = 64
 
 
 class Sample(Dict[str, Any]):
-    """A sample: a dict of its fields, and
+    """A sample: a dict of its fields.
 
-    ``key``: its key; bytes that are no UTF-8 become surrogates, as in file names;
+    ``key``: its key; bytes that are not UTF-8 become surrogates, as in file names.
+
     ``number``: its number in storage order, from 0.
     """
 
@@ -41,33 +45,38 @@ class Sample(Dict[str, Any]):
 
 
 class Samples:
-    """A data set, open for random access: ``ds[i]`` by number in storage order, ``ds["key"]`` by key, ``len(ds)`` samples.
+    """A data set open for random access.
 
-    Each access reads and checks one block, in a child process that the first one starts. It can be pickled and copied to processes however
-    they are started; each has a child of its own. To go through all samples use a Loader, which is far faster.
+    ``ds[i]`` is a sample by its number in storage order, ``ds["key"]`` by its key, and ``len(ds)``
+    the number of samples. Each access reads and checks one block, in a child process that the first
+    access starts. To read all samples, use a Loader, which is much faster.
+
+    The object can be pickled. Each process that uses a copy has its own child.
 
     Args:
         url: As for Loader.
-        fields: As for Loader, but for each sample by itself. None: all fields there are, as bytes.
-        out: What arrays are: "torch", "numpy", or "bytes" for memoryviews.
-        memory, workers, cache, cache_size: As for Loader.
+        fields: As for Loader, for one sample at a time. None: all fields of the sample, as bytes.
+        out: The type of arrays: "torch", "numpy", or "bytes" for memoryviews.
+        cache: As for Loader.
+        tuning: As for Loader; ``memory``, ``workers`` and ``cache_size`` are used.
     """
 
+    @accepts_moved
     def __init__(
         self,
-        url: "Union[str, os.PathLike[str]]",
+        url: Union[str, os.PathLike[str]],
         *,
-        fields: "Union[Iterable[str], Mapping[str, Spec], None]" = None,
-        out: str = "torch",
-        memory: Optional[Size] = None,
-        workers: Optional[int] = None,
-        cache: "Union[str, os.PathLike[str], None]" = None,
-        cache_size: Optional[Size] = None,
+        fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
+        out: Output = "torch",
+        cache: Union[str, os.PathLike[str], None] = None,
+        tuning: Tuning = Tuning(),
     ) -> None:
+        _config.typed(Samples.__init__, {"url": url, "out": out, "cache": cache, "tuning": tuning})
         self.url = os.fsdecode(url)
         self._fields = parse(fields)
-        self._out = _config.check_out(out, self._fields)
-        self._open = _config.opening(url, memory, workers, cache, cache_size)
+        self._out = out
+        _config.check_out(out, self._fields)
+        self._open = opening(url, cache, tuning)
         self._closed = False
         self._reset()
 
@@ -92,7 +101,8 @@ class Samples:
 
     @property
     def info(self) -> Dict[str, Any]:
-        """What the data set is: samples, shards, blocks, bytes, decoded_bytes, digest, tables, generation, fields."""
+        """Facts about the data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables,
+        generation, fields."""
         self._connect()
         return self._session.facts()
 
@@ -116,7 +126,8 @@ class Samples:
     def __getitem__(self, which: Union[slice, Sequence[int]]) -> List[Sample]: ...
 
     def __getitem__(self, which: Any) -> Any:
-        """The sample of a number or key; a list of samples for a slice or a list. IndexError and KeyNotFoundError say what is not there."""
+        """Returns the sample with a number or key, or a list of samples for a slice or a list.
+        Raises IndexError or KeyNotFoundError."""
         if isinstance(which, str):
             return self._get([which])[0]
         if isinstance(which, slice):
@@ -126,7 +137,7 @@ class Samples:
         return self._get([which])[0]
 
     def __getitems__(self, which: Sequence[int]) -> List[Sample]:
-        """Many samples at once: torch's DataLoader asks this way."""
+        """Returns many samples at once; torch's DataLoader calls it."""
         return self._get(which)
 
     def __iter__(self) -> Iterator[Sample]:
@@ -163,7 +174,7 @@ class Samples:
             payload = raw.get(field.name)
             if payload is None and not field.optional:
                 raise DecodeError(
-                    f"sample {raw.key!r} has no field {field.name!r}, it has {', '.join(map(repr, raw))}", key=raw.key, field=field.name
+                    f"sample {raw.key!r} has no field {field.name!r}; it has {', '.join(map(repr, raw))}", key=raw.key, field=field.name
                 )
             try:
                 done[field.name] = None if payload is None else field.one(memoryview(payload), self._out, True)
@@ -189,12 +200,12 @@ def _request(ident: int, which: Any, total: int) -> bytes:
         return proto.pack(proto.GET, ident, flags=proto.BY_KEY, body=key)
     number = operator.index(which)
     if not -total <= number < total:
-        raise IndexError(f"sample {number}: there are {total}, counted from 0")
+        raise IndexError(f"sample {number}: the data set has {total}, from 0")
     return proto.pack(proto.GET, ident, number % total)
 
 
 def _take(client: Client, frame: Frame) -> Sample:
-    """Copies a sample out of its region and gives that back."""
+    """Copies a sample out of its region and releases the region."""
     _, _, _, _, segment, fields, offset, length, number, _, _ = frame
     data = client.mapped(segment)[offset : offset + length]
     client.release(segment, offset)
@@ -205,6 +216,5 @@ def _take(client: Client, frame: Frame) -> Sample:
     return sample
 
 
-def open(url: "Union[str, os.PathLike[str]]", **options: Any) -> Samples:
-    """A data set for random access: see Samples, which takes the same arguments."""
-    return Samples(url, **options)
+#: Opens a data set for random access.
+open = Samples

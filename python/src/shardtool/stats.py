@@ -1,4 +1,4 @@
-"""What a loader has delivered, and what the training process has waited for."""
+"""Statistics: what a loader delivered, and what the training process waited for."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from . import _protocol as proto
 
 
 class Stalls(NamedTuple):
-    """The wait by its causes, in seconds. A moment has one cause, so they sum to the wait. docs/stalls.md says what helps against each.
+    """The wait by cause, in seconds. Each moment has one cause, so the causes add up to the wait.
+    docs/stalls.md lists remedies.
 
-    request: A block was being read from the store, over the network or from disk.
-    throttled: That read paused, because the store asked for less load, failed or broke off.
-    cache: That read used the cache on local disk.
-    window: The window that samples are shuffled in was being filled: at the beginning, after a resume, at the turn of an epoch.
-    decode: A block was being checked, decoded and indexed.
-    memory: The budget of ``memory`` was full.
-    order: The batch was being planned, assembled and handed over: put into shared memory, told of, copied out.
-    map: The loader's ``map`` ran.
+        request: reading a block from the store, over the network or from disk.
+        throttled: a pause in that read, because the store asked for less load, failed, or
+            disconnected.
+        cache: reading or writing the cache on local disk.
+        window: filling the window that samples are shuffled in: at the start, after a resume,
+            between epochs.
+        decode: checking, decompressing and indexing a block.
+        memory: the ``memory`` limit was reached.
+        order: planning, assembling and delivering the batch.
+        map: the loader's ``map``.
     """
 
     request: float = 0.0
@@ -35,25 +38,28 @@ class Stalls(NamedTuple):
 class Stats(NamedTuple):
     """What a loader has done since it was made, over all its iterations.
 
-    **What counts as waiting** is the time that the loop spends in asking for its next batch. While the batch is not there yet, the cause is
-    what holds up the child at that moment; what remains, from a batch that is ready to the loop that has it, is ``order``; ``map`` is
-    this process's own. What the child does ahead while the loop computes is waited for by nobody, and not in it. Nor is decoding of
-    fields, such as images, that happens when the loop first looks at them.
+    **The wait** is the time that the loop spends asking for its next batch. Until the batch is
+    ready, the cause is what the child is doing; the rest, until the loop has it, is ``order``;
+    ``map`` runs in this process. Work that the child does ahead while the loop computes is not part
+    of the wait, and neither is decoding that happens when the loop first uses a field, such as an
+    image.
 
-    ``later - before`` is what happened between two readings. The figures are those behind the batch delivered last; while one is waited for
-    they are renewed every second.
+    ``later - before`` is the difference of two readings. The figures are those after the last batch
+    delivered; during a wait they are updated every second.
 
-    rank, world_size: Data-parallel rank and the number of ranks; None before the first iteration, where only the environment tells them.
-    batches, samples, bytes: Delivered. Padding is left out; bytes are those of all fields of the samples, as they were packed.
-    elapsed: Seconds since the first iteration began, until the loader was closed.
-    wait, first_wait: Seconds that the loop has waited for batches, the sum of ``stalls``, and those of them for the first batch.
-    opening: Seconds that starting children and opening the data set took. They are not in ``wait``.
-    stalls: The wait by causes.
-    blocks, stored_bytes: Fetched, those read again included.
-    evicted: Blocks that had to go for want of memory while they were still needed, and were read again.
-    rereads: Reads repeated because the first gave damaged bytes.
-    skipped: Samples left out because their block is damaged, as the checkpoint has them.
-    held: The most bytes of blocks that the child held at once.
+        rank, world_size: data-parallel rank and number of ranks; None before the first iteration if
+            only the environment has them.
+        batches, samples, bytes: delivered, without padding; bytes of all fields, as packed.
+        elapsed: seconds since the first iteration began, until the loader was closed.
+        wait, first_wait: seconds that the loop waited, which ``stalls`` add up to; and those for
+            its first batch.
+        opening: seconds to start children and open the data set. They are not part of ``wait``.
+        stalls: the wait by cause.
+        blocks, stored_bytes: fetched, including repeated reads.
+        evicted: blocks dropped for lack of memory while they were still needed, and read again.
+        rereads: reads repeated because the first returned damaged bytes.
+        skipped: samples left out because their block is damaged, as the checkpoint counts them.
+        held: the maximum of bytes of blocks that the child held.
     """
 
     rank: Optional[int] = None
@@ -74,7 +80,7 @@ class Stats(NamedTuple):
     held: int = 0
 
     def __add__(self, other: object) -> "Stats":
-        """Both together, as of two loaders of one rank."""
+        """Returns the sum, as of two loaders of one rank."""
         if not isinstance(other, Stats):
             return NotImplemented
         stalls = Stalls(*(a + b for a, b in zip(self.stalls, other.stalls)))
@@ -91,7 +97,7 @@ class Stats(NamedTuple):
 
     @property
     def wait_share(self) -> float:
-        """The share of the time that was waited, 0 to 1."""
+        """The share of the time spent waiting, 0 to 1."""
         return min(1.0, self.wait / self.elapsed) if self.elapsed > 0 else 0.0
 
     def __sub__(self, before: "Stats") -> "Stats":
@@ -105,12 +111,14 @@ class Stats(NamedTuple):
         )
 
     def as_dict(self) -> Dict[str, Any]:
-        """The same as a dict of numbers, with a dict of the causes: for JSON, or for an experiment tracker."""
+        """Returns a dict of numbers, with a dict of the causes, for JSON or an experiment
+        tracker."""
         return {**self._asdict(), "stalls": self.stalls._asdict()}
 
     def _seen_by(self, wait: int, first: int, rest: str) -> "Stats":
-        """The same for a loop that others read ahead for, and that waited so many nanoseconds itself: by the causes of those others as long
-        as they waited, and what goes beyond by the cause ``rest``. An estimate: whether both waited at the same time is not known."""
+        """Returns the statistics of a loop that waited ``wait`` nanoseconds while others read ahead
+        for it. Their causes explain as much of the wait as they waited; the cause ``rest`` explains
+        the remainder. It is an estimate: whether both waited at the same time is unknown."""
         share = min(1.0, wait / 1e9 / self.wait) if self.wait else 0.0
         causes = {name: s * share for name, s in self.stalls._asdict().items()}
         causes[rest] += max(0.0, wait / 1e9 - sum(causes.values()))
@@ -118,7 +126,7 @@ class Stats(NamedTuple):
         return self._replace(stalls=stalls, wait=sum(stalls), first_wait=first / 1e9)
 
     def __str__(self) -> str:
-        """One line for a log."""
+        """Formats one line for a log."""
         per = max(self.elapsed, 1e-9)
         said = f"rank {self.rank} of {self.world_size}: {self.batches} batches, {self.batches / per:.3g}/s, "
         said += f"{self.bytes / 1e6 / per:.3g} MB/s, waited {self.wait_share:.1%}"
@@ -126,36 +134,36 @@ class Stats(NamedTuple):
         return said + "".join(f", {name} {share:.1%}" for share, name in causes[:2])
 
 
-#: Places in an account: counts, causes, and what follows them.
+#: Positions in an account: counts, causes, and the members after them.
 _CAUSES = slice(3, 11)
-_ORDER = 6  # among the causes
+_ORDER = 6  # index among the causes
 _SKIPPED, _HELD = 15, 16
 _NONE = (0,) * 17
 
 
-#: Figures of Stats that only grow, one by one.
+#: Figures of Stats that only grow, each by itself.
 _COUNTED = ("batches", "samples", "bytes", "elapsed", "opening", "blocks", "stored_bytes", "evicted", "rereads")
 
 
 class Meter:
-    """Measures one loader. One thread at a time waits; ``read`` is for any."""
+    """Measures one loader. One thread at a time waits; any thread may call ``read``."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._ranks: "Optional[Tuple[int, int]]" = None
         self._ended = 0
-        #: When the first iteration began, of time.perf_counter_ns; 0: none has.
+        #: When the first iteration began, by time.perf_counter_ns; 0 before it.
         self.begun = 0
         self._opening = 0
-        # In one tuple, so that other threads see what belongs together: nanoseconds of wait, of map, and of the first wait; the account of
-        # the run there is; the sum of those before.
+        # One tuple, so that other threads see consistent values: nanoseconds of the wait, of map
+        # and of the first wait; the account of the current run; the sum of the earlier runs.
         self._told: "Tuple[int, int, int, bytes, Tuple[int, ...]]" = (0, 0, 0, b"", _NONE)
-        self._heard = b""  # a later account of that run, while a batch is waited for
+        self._heard = b""  # a later account of the run, during a wait
         self._logged = Stats()
         self._due = 0
 
     def opened(self, begin: int, rank: int, world_size: int) -> None:
-        """Begins a run, which was asked for at that time of time.perf_counter_ns."""
+        """Begins a run, requested at a time of time.perf_counter_ns."""
         now = time.perf_counter_ns()
         self._ranks = rank, world_size
         self.begun, self._ended = self.begun or begin, 0
@@ -165,31 +173,31 @@ class Meter:
         self._told = (wait, mapped, first, b"", _sum(past, _numbers(account)))
 
     def hear(self, mine: int, run: int, account: bytes) -> None:
-        """Takes the account of a run that came while a batch is waited for, if it is mine."""
+        """Records an account that arrived during a wait, if it is of the loader's run."""
         if run == mine:
             self._heard = account
 
     def waited(self, account: bytes, wait: int) -> None:
-        """Counts a wait that has ended, in nanoseconds, with the account behind the batch taken last."""
+        """Records the end of a wait, in nanoseconds, with the account after the last batch."""
         had, mapped, first, _, past = self._told
         heard = self._heard
         if heard and sum(_numbers(heard)[_CAUSES]) > sum(_numbers(account)[_CAUSES]):
-            account = heard  # there was no batch
+            account = heard  # no batch followed
         self._told = (had + wait, mapped, first or wait, account, past)
         self._heard = b""
 
     def mapped(self, took: int) -> None:
-        """Counts time in ``map``."""
+        """Records time spent in ``map``."""
         wait, mapped, first, account, past = self._told
         self._told = (wait + took, mapped + took, first, account, past)
 
     def close(self) -> None:
-        """Ends the time that counts."""
+        """Stops the clock."""
         if self.begun and not self._ended:
             self._ended = time.perf_counter_ns()
 
     def line(self, every: float) -> Optional[Stats]:
-        """What has happened since the last line, if it is time for one."""
+        """Returns the difference since the last line, if a line is due."""
         now = time.perf_counter_ns()
         if now < self._due:
             return None
@@ -201,13 +209,13 @@ class Meter:
         return out
 
     def read(self, ranks: "Tuple[Optional[int], Optional[int]]" = (None, None)) -> Stats:
-        """The figures of this moment. The ranks are those to be, as far as they are known, before there is a run."""
+        """Returns the current figures. ``ranks`` are used as long as no run has begun."""
         (wait, mapped, first, account, past), heard = self._told, self._heard
         run = _numbers(account)
         if heard:
             later = _numbers(heard)
             more = sum(later[_CAUSES]) - sum(run[_CAUSES])
-            if more >= 0:  # else the wait has ended meanwhile
+            if more >= 0:  # otherwise the wait has ended meanwhile
                 wait, run = wait + more, later
         n = _sum(past, run)
         causes = list(n[_CAUSES])
@@ -229,7 +237,8 @@ def _numbers(account: bytes) -> "Tuple[int, ...]":
 
 
 def _sum(past: Sequence[int], run: Sequence[int]) -> "Tuple[int, ...]":
-    """Both together: what was skipped is known to a run of those before it, and what was held is a maximum."""
+    """Adds a run to those before it. What was skipped includes earlier runs, and what was held is a
+    maximum."""
     out = [a + b for a, b in zip(past, run)]
     out[_SKIPPED], out[_HELD] = run[_SKIPPED] or past[_SKIPPED], max(past[_HELD], run[_HELD])
     return tuple(out)

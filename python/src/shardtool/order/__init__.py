@@ -8,9 +8,11 @@
     for batch in order.batches(256, epochs=2):
         print(batch.epoch, batch.position, batch.part(rank=3, world_size=8))
 
-It is written from section 9 of SPEC.md alone, and not by the code that the readers are made of: where both agree, the text says what they
-do. ``Mix`` is several sources as one stream, ``interleave/1``. Plain and slow on purpose, some microseconds a sample. Section numbers in
-comments are those of SPEC.md. Only ``Table.of`` and ``Order.of`` need the program ``shardtool``; the rest is arithmetic, on any machine.
+It is written from section 9 of SPEC.md alone and shares no code with the readers: where both agree,
+the specification is complete. ``Mix`` delivers several sources as one stream, ``interleave/1``. The
+code is plain and slow on purpose, some microseconds a sample. Comments give section numbers of
+SPEC.md. Only ``Table.of`` and ``Order.of`` need the program ``shardtool``; the rest is arithmetic
+and runs on any machine.
 """
 
 from ._checkpoint import Checkpoint, read_checkpoint, skip_hash

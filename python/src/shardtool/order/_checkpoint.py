@@ -19,26 +19,26 @@ _LETTERS = (("V", "lanes"), ("E", "run_blocks"), ("W", "delay"), ("H", "head"), 
 
 
 def demand(condition: bool, reason: str) -> None:
-    """Refuses a checkpoint."""
+    """Raises CheckpointError."""
     if not condition:
         raise CheckpointError(f"the checkpoint cannot be used: {reason}")
 
 
 class Checkpoint(NamedTuple):
-    """A place in an order, and all that the order depends on."""
+    """A place in an order, and everything that the order depends on."""
 
     parameters: Parameters
     samples: int  #: Of the data set.
     epoch: int  #: The place: epoch,
-    position: int  #: and samples of it that come before, over all ranks.
-    global_batch: int = 0  #: Of the batch before it; 0 where there was none.
+    position: int  #: and samples of it before the place, over all ranks.
+    global_batch: int = 0  #: Of the batch before the place; 0 if there was none.
     digest: str = ""  #: Of the data set.
-    tables: str = ""  #: The object that names its generation.
+    tables: str = ""  #: The name of the object that defines its generation.
     skip_hash: str = ""  #: ``skip_hash`` of the blocks skipped so far.
     skipped: int = 0  #: Samples skipped so far.
 
     def text(self) -> str:
-        """The text that SPEC.md 9.10 defines, below 1 KiB."""
+        """Returns the text that SPEC.md 9.10 defines, smaller than 1 KiB."""
         p, seed = self.parameters, str(self.parameters.seed)
         values: Dict[str, Any] = {"version": 1, "algorithm": "lane-delay/1", "seed": seed, "epoch": self.epoch, "position": self.position}
         values["shuffle"] = p.shuffle
@@ -50,22 +50,22 @@ class Checkpoint(NamedTuple):
         return f'{text[:-1]},"check":"{zlib.crc32(text.encode("ascii")):08x}"}}'
 
     def check(self) -> None:
-        """Raises CheckpointError where a reader would not accept it."""
+        """Raises CheckpointError if readers would refuse it."""
         read_checkpoint(self.text())
 
 
 class Number(str):
-    """A JSON number as it is written."""
+    """Parses a JSON number from its digits."""
 
 
 def no_duplicates(pairs: "List[Tuple[str, Any]]") -> Dict[str, Any]:
-    """A JSON object. A reader may refuse members that are given twice (9.10)."""
+    """Parses a JSON object. Readers may refuse duplicate members (9.10)."""
     demand(len(dict(pairs)) == len(pairs), "a member is given twice")
     return dict(pairs)
 
 
 def read_integer(values: Dict[str, Any], name: str, high: int) -> int:
-    """A member that is an integer."""
+    """Returns a member that must be an integer."""
     v = values.get(name)
     demand(isinstance(v, Number) and re.fullmatch("0|[1-9][0-9]{0,19}", v) is not None, f"{name} is missing or no integer")
     demand(int(str(v)) <= high, f"{name} is out of its limits")
@@ -73,21 +73,21 @@ def read_integer(values: Dict[str, Any], name: str, high: int) -> int:
 
 
 def read_string(values: Dict[str, Any], name: str, pattern: str) -> str:
-    """A member that is a string of a pattern."""
+    """Returns a member that must be a string that matches a pattern."""
     v = values.get(name)
     demand(type(v) is str and re.fullmatch(pattern, v) is not None, f"{name} is missing, no string or out of its limits")
     return str(v)
 
 
 def read_u64_string(values: Dict[str, Any], name: str) -> int:
-    """A member that is a string with a number of 64 bits."""
+    """Returns a member that must be a string with a 64-bit number."""
     v = int(read_string(values, name, "0|[1-9][0-9]{0,19}"))
     demand(v < U64, f"{name} is out of its limits")
     return v
 
 
 def read_members(values: Dict[str, Any]) -> Checkpoint:
-    """9.10 the table."""
+    """9.10, the table of members."""
     sources = values.get("sources")
     demand(type(sources) is list and len(sources) == 1, "not one source")
     source: Any = values["sources"][0]
@@ -110,10 +110,11 @@ def read_members(values: Dict[str, Any]) -> Checkpoint:
 
 
 def read_checkpoint(text: str) -> Checkpoint:
-    """The checkpoint that a text is: that of ``shardtool cat --checkpoint-out``, or the member "checkpoint" of ``Loader.state_dict()``.
+    """Parses a checkpoint: the text of ``shardtool cat --checkpoint-out``, or the member
+    "checkpoint" of ``Loader.state_dict()``.
 
     Raises:
-        CheckpointError: It is damaged, or of a version that is not known.
+        CheckpointError: It is damaged, or of an unknown version.
     """
     demand(len(text.encode("utf-8", "surrogatepass")) <= 16384, "longer than 16,384 bytes")
     try:
@@ -135,7 +136,8 @@ def read_checkpoint(text: str) -> Checkpoint:
 
 
 def skip_hash(blocks: "Iterable[Tuple[str, int]]") -> str:
-    """The hash of skipped blocks, 9.11, over pairs of a shard's name and the number of a block in it; empty for none."""
+    """Returns the hash of skipped blocks (9.11), given as pairs of a shard's name and a block's
+    number in it; empty for none."""
     listed = sorted({(name.encode("utf-8"), block) for name, block in blocks})
     if not listed:
         return ""

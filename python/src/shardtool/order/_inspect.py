@@ -1,4 +1,4 @@
-"""The table of a data set, as ``shardtool inspect`` tells it."""
+"""Reads the table of a data set through ``shardtool inspect``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = {2: ConfigError, 3: CorruptError, 6: NotFoundError, 7: CheckpointError}
 
 
 def inspect(url: str) -> Tuple[List[int], List[int], int, str, str, List[str]]:
-    """The members of a Table."""
+    """Returns the members of a Table."""
     binary = _binary.find()
     try:
         command = [binary, "inspect", "--json", "--blocks", "--", os.fspath(url)]

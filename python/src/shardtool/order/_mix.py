@@ -18,14 +18,15 @@ Node = Tuple[int, int, "Union[int, Tuple[Node, Node]]"]
 
 
 def source_key(seed: int, name: str) -> int:
-    """9.13 Source keys."""
+    """9.13, Source keys."""
     text = b"shardtool source\0" + seed.to_bytes(8, "little") + name.encode("ascii")
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
 
 
 def sample_seed(key: int, epoch: int, number: int, draw: int = 0) -> int:
-    """9.13 Seeds of samples: the seed for what a program draws at random for one sample. ``key`` is the source's, or the seed of an order
-    that is read alone; ``epoch`` is the source's, ``number`` the sample's."""
+    """9.13, Seeds of samples: the seed for random choices of a program for one sample. ``key`` is
+    the key of the source, or the seed of an order that is read alone; ``epoch`` is the source's
+    epoch and ``number`` the sample's number."""
     demand(0 <= number < 2**56 and 0 <= epoch < MAX_EPOCH and draw >= 0, "a sample, epoch or draw out of its limits")
     sequence = words(key, 7, number >> 32, epoch, number % 2**32)
     drawn = [next(sequence) for _ in range(2 * draw + 2)]
@@ -34,7 +35,7 @@ def sample_seed(key: int, epoch: int, number: int, draw: int = 0) -> int:
 
 # ---- The split tree ----
 def split_tree(weights: Sequence[int]) -> Optional[Node]:
-    """The tree of weights by source number; None where all are 0."""
+    """Builds the tree of weights by source number; None if all are 0."""
     nodes: List[Node] = [(w, s, s) for s, w in enumerate(weights) if w > 0]
     while len(nodes) > 1:
         nodes.sort(key=lambda node: node[:2])
@@ -44,7 +45,7 @@ def split_tree(weights: Sequence[int]) -> Optional[Node]:
 
 
 def tree_counts(node: Node, units: int) -> Iterator[Tuple[int, int]]:
-    """What each source gets of the first units of a node: pairs of a source and its count."""
+    """Divides the first units of a node: pairs of a source and its count."""
     weight, _, below = node
     if isinstance(below, int):
         yield below, units
@@ -65,21 +66,21 @@ class MixSource(NamedTuple):
     tables: str = ""
     max_epochs: int = MAX_EPOCH
     epoch: int = 0  #: An epoch of the source,
-    first: int = 0  #: and the units given before its first one.
-    base: int = 0  #: The units given before the mix begins.
+    first: int = 0  #: and the units before its first one.
+    base: int = 0  #: The units before the mix begins.
 
     def limit(self) -> int:
-        """The units that the source gives in all."""
+        """All units that the source has."""
         return self.first + (self.max_epochs - self.epoch) * self.samples
 
     def place(self, unit: int) -> Tuple[int, int]:
-        """Epoch, and place in it, of a unit counted over all epochs."""
+        """Returns the epoch of a unit counted over all epochs, and its place in that epoch."""
         epochs, place = divmod(unit - self.first, self.samples)
         return self.epoch + epochs, place
 
 
 class Stretch(NamedTuple):
-    """Positions without a change of weights."""
+    """Positions between two changes of the weights."""
 
     begin: int
     end: int
@@ -88,7 +89,8 @@ class Stretch(NamedTuple):
     tree: Optional[Node]
 
     def counts(self, position: int) -> List[int]:
-        """What each source has given before a position of the stretch, its end included."""
+        """Returns what each source has delivered before a position of the stretch, or at its
+        end."""
         given = list(self.base)
         if self.tree:
             for (s, now), (_, before) in zip(tree_counts(self.tree, position), tree_counts(self.tree, self.begin)):
@@ -117,7 +119,7 @@ class Mix(NamedTuple):
     begin: int = 0
 
     def check(self) -> None:
-        """Raises ConfigError where it is no mix."""
+        """Raises ConfigError if it is not a valid mix."""
         demand(1 <= len(self.sources) <= MAX_SOURCES and 1 <= len(self.segments) <= MAX_SEGMENTS, "too many sources or segments, or none")
         demand(len(self.sources) * len(self.segments) <= 2**20, "too many segments for this number of sources")
         demand(
@@ -147,13 +149,13 @@ class Mix(NamedTuple):
             demand(0 <= at < MAX_POSITION and above, f"segment at {at}: positions do not ascend")
 
     def parameters(self, source: int) -> Parameters:
-        """The parameters of the order of a source."""
+        """Returns the parameters of the order of a source."""
         s = self.sources[source]
         return s.parameters._replace(seed=source_key(self.seed, s.name), shuffle=self.shuffle, mix_block=0, tail="wrap")
 
     # -- Counts --
     def stretches(self) -> Iterator[Stretch]:
-        """From the beginning on, to the end of the stream."""
+        """Yields the stretches from the beginning to the end of the stream."""
         segment, begin, given = 0, self.begin, [s.base for s in self.sources]
         while begin < MAX_POSITION:
             opened = [s.limit() > c for s, c in zip(self.sources, given)]
@@ -173,7 +175,7 @@ class Mix(NamedTuple):
 
     @staticmethod
     def _reached(stretch: Stretch, source: int, count: int) -> int:
-        """The least position at which a source has given a count; the end of the stretch where that is later."""
+        """The least position at which a source has given a count, or the end of the stretch."""
         low, high = stretch.begin, stretch.end
         while low < high:
             middle = (low + high) // 2
@@ -184,7 +186,7 @@ class Mix(NamedTuple):
         return low
 
     def _stretch(self, position: int) -> Tuple[Optional[Stretch], int]:
-        """The stretch of a position, None after the end of the stream; and where the stream ends, if that is known by then."""
+        """The stretch of a position, None after the end of the stream; and the end, if known by then."""
         end = self.begin
         for stretch in self.stretches():
             if position < stretch.end:
@@ -193,7 +195,7 @@ class Mix(NamedTuple):
         return None, end
 
     def counts(self, position: int) -> List[int]:
-        """What each source has given before a position."""
+        """Returns what each source has delivered before a position."""
         return next(self._counts([position]))
 
     def _counts(self, positions: Sequence[int]) -> Iterator[List[int]]:
@@ -210,11 +212,11 @@ class Mix(NamedTuple):
             yield stretch.counts(position)
 
     def end(self) -> int:
-        """Where the stream ends: 2^63 where it does not."""
+        """Returns the end of the stream; 2^63 if it has none."""
         return self._stretch(MAX_POSITION)[1]
 
     def length(self, rule: str) -> int:
-        """9.13 Epochs of a mix: the length of an epoch by the rules "first" and "all"."""
+        """9.13, Epochs of a mix: the length of an epoch by the rules "first" and "all"."""
         begun: Dict[int, bool] = {}
         for stretch in self.stretches():
             begun.update({s: True for s, w in enumerate(self.segments[stretch.segment][1]) if w > 0})
@@ -235,7 +237,7 @@ class Mix(NamedTuple):
 
     # -- Batches --
     def beginning(self, position: int, size: int, left_out: Sequence[Tuple[int, int]] = ()) -> int:
-        """Where the batch that follows a position begins."""
+        """Returns where the batch after a position begins."""
         while True:
             was = position
             for low, high in left_out:
@@ -256,14 +258,14 @@ class Mix(NamedTuple):
         until: int = MAX_POSITION,
         left_out: Sequence[Tuple[int, int]] = (),
     ) -> Optional[MixBatch]:
-        """The global batch at a position; None at the end.
+        """Returns the global batch at a position; None at the end.
 
         Args:
             orders: Of the sources, made with ``parameters``.
             position: Where the batch before it ended.
             global_batch: Its size.
             until: No batch begins in this epoch of the mix, or later.
-            left_out: Ranges of positions that are passed over.
+            left_out: Ranges of positions to skip.
         """
         demand(1 <= global_batch <= MAX_BATCH, f"global_batch={global_batch}: give 1 to {MAX_BATCH}")
         demand(self.tail != "drop" or global_batch <= self.epoch_length, "all would be dropped")
@@ -284,7 +286,7 @@ class Mix(NamedTuple):
         return MixBatch(position, position + size, samples, size)
 
     def _entries(self, orders: Sequence[Optional[Order]], position: int, size: int) -> List[Tuple[int, int, int]]:
-        """9.13 Batches and ranks."""
+        """9.13, Batches and ranks."""
         counts = list(self._counts(range(position, position + size + 1)))
         lists = [self._share(orders, s, *interval) for s, interval in enumerate(zip(counts[0], counts[-1]))]
         entries = []
@@ -294,7 +296,7 @@ class Mix(NamedTuple):
         return entries
 
     def _share(self, orders: Sequence[Optional[Order]], source: int, first: int, end: int) -> Iterator[Tuple[int, int]]:
-        """The units first..end-1 of a source: epoch by epoch, each part lane by lane."""
+        """Returns the units first..end-1 of a source: epoch by epoch, each part lane by lane."""
         order = orders[source]
         while first < end:
             epoch, place = self.sources[source].place(first)
@@ -305,7 +307,7 @@ class Mix(NamedTuple):
             first += n
 
     def change(self, position: int, asked: "Mix") -> "Mix":
-        """9.13 Changes: the mix that continues at a position with what another mix asks for, which begins at 0."""
+        """The mix that continues at a position with what another mix, from 0, asks for (9.13, Changes)."""
         given = self.counts(position)
         old = {s.name: (s, c) for s, c in zip(self.sources, given)}
         new = {s.name: s for s in asked.sources}

@@ -21,11 +21,12 @@ def printable(longest: int) -> str:
 
 
 class MixCheckpoint(NamedTuple):
-    """A place in a mix, and all that it depends on. ``mix`` begins with the current segment."""
+    """A place in a mix, and everything that it depends on. ``mix`` begins with the current
+    segment."""
 
     mix: Mix
     position: int  #: Units delivered, over all ranks and epochs.
-    global_batch: int = 0  #: In use; 0 where it is not known.
+    global_batch: int = 0  #: The current one; 0 if unknown.
     step: int = 0  #: Of the last change of ``global_batch``,
     step_position: int = 0  #: and its position.
     left_out: Sequence[Tuple[int, int]] = ()  #: Ranges of positions.
@@ -34,7 +35,7 @@ class MixCheckpoint(NamedTuple):
 
     @classmethod
     def at(cls, mix: Mix, position: int, **more: Any) -> "MixCheckpoint":
-        """The checkpoint of a position of a mix."""
+        """Returns the checkpoint of a position of a mix."""
         given = mix.counts(position)
         stretch = None
         for stretch in mix.stretches():
@@ -48,7 +49,7 @@ class MixCheckpoint(NamedTuple):
         return cls(mix._replace(sources=sources, segments=mix.segments[segment:], begin=begin), position, **more)
 
     def text(self) -> str:
-        """The text that SPEC.md defines."""
+        """Returns the text that SPEC.md defines."""
         m = self.mix
         (at, weights), *pending = m.segments
         rows: List[List[Any]] = []
@@ -66,18 +67,18 @@ class MixCheckpoint(NamedTuple):
 
 
 def read_list(value: Any, name: str) -> List[Any]:
-    """A member that is an array."""
+    """Returns a member that must be an array."""
     demand(type(value) is list, f"{name} is missing or no array")
     return list(value)
 
 
 def read_numbers(value: Any, name: str) -> List[int]:
-    """A member that is an array of integers."""
+    """Returns a member that must be an array of integers."""
     return [read_integer({name: x}, name, U64 - 1) for x in read_list(value, name)]
 
 
 def read_source(values: Dict[str, Any], seed: int) -> MixSource:
-    """The members of a source."""
+    """Parses a source."""
     name = read_string(values, "name", "[a-z0-9._-]{1,32}")
     demand(read_string(values, "view", "") == "", f"source {name}: view")
     demand(read_u64_string(values, "key") == source_key(seed, name), f"source {name}: key")
@@ -91,7 +92,7 @@ def read_source(values: Dict[str, Any], seed: int) -> MixSource:
 
 
 def read_segment(value: Any, sources: int) -> Tuple[int, List[int]]:
-    """A pending segment."""
+    """Parses a pending segment."""
     at, *pairs = read_numbers(value, "segments")
     numbers, weights = pairs[::2], pairs[1::2]
     demand(len(numbers) == len(weights) > 0 and numbers == sorted(set(numbers)), "segments: no pairs in ascending order of sources")
@@ -103,7 +104,7 @@ def read_segment(value: Any, sources: int) -> Tuple[int, List[int]]:
 
 
 def read_mix_members(values: Dict[str, Any]) -> MixCheckpoint:
-    """The table of members."""
+    """Parses the table of members."""
     seed = read_u64_string(values, "seed")
     demand(values.get("fields") == FIELDS, "fields")
     listed = read_list(values.get("sources"), "sources")
@@ -136,10 +137,10 @@ def read_mix_members(values: Dict[str, Any]) -> MixCheckpoint:
 
 
 def read_mix_checkpoint(text: str) -> MixCheckpoint:
-    """The checkpoint of a mix that a text is.
+    """Parses the checkpoint of a mix.
 
     Raises:
-        CheckpointError: It is damaged, or of a version that is not known.
+        CheckpointError: It is damaged, or of an unknown version.
     """
     demand(len(text.encode("utf-8", "surrogatepass")) <= 16 * 2**20, "longer than 16 MiB")
     try:

@@ -15,7 +15,7 @@ from ._words import shuffle, words
 
 # ---- 9.5 An epoch ----
 def prime_factors(v: int) -> List[int]:
-    """Ascending, each as often as it divides v."""
+    """Returns the prime factors of v, ascending, with repetitions."""
     factors, p = [], 2
     while v > 1:
         if v % p == 0:
@@ -27,7 +27,7 @@ def prime_factors(v: int) -> List[int]:
 
 
 def lanes_in_turn(lanes: int, count: int) -> List[int]:
-    """9.5 Turn: for i = 0..count-1 the lane l with turn[l] = i."""
+    """9.5, Turn: for i = 0..count-1, the lane l with turn[l] = i."""
     factors, out = prime_factors(lanes), []
     for i in range(count):
         lane, w, x = 0, lanes, i
@@ -40,7 +40,8 @@ def lanes_in_turn(lanes: int, count: int) -> List[int]:
 
 
 def cut_arcs(pieces: Sequence[range], lengths: Sequence[int]) -> List[List[range]]:
-    """9.5 Lanes and slots: the line of runs, cut into arcs of these lengths; an arc is a list of slots."""
+    """9.5, Lanes and slots: cuts the line of runs into arcs of these lengths. An arc is a list of
+    slots."""
     arcs, queue = [], list(reversed(pieces))
     for length in lengths:
         slots, left = [], length
@@ -55,7 +56,7 @@ def cut_arcs(pieces: Sequence[range], lengths: Sequence[int]) -> List[List[range
 
 
 def order_lane(p: Parameters, lane: int, epoch: int, slots: List[range]) -> Sequence[int]:
-    """9.5 from Slots to Ticks: the samples of a lane in their order."""
+    """9.5, Slots to Ticks: the samples of a lane in their order."""
     if not p.shuffle:
         return slots[0]
     seed, delay, m = p.seed, p.delay, len(slots)
@@ -74,8 +75,9 @@ def order_lane(p: Parameters, lane: int, epoch: int, slots: List[range]) -> Sequ
 
 
 def split(samples: Sequence[int], world_size: int) -> List[Sequence[int]]:
-    """A global batch over ranks, 9.7: the parts of the ranks 0 to world_size - 1, which are contiguous and differ by one sample at most."""
-    demand(world_size >= 1, f"world_size={world_size}: there is at least one rank")
+    """9.7: splits a global batch into the parts of the ranks 0 to world_size - 1. Parts are
+    contiguous, and differ in size by at most one sample."""
+    demand(world_size >= 1, f"world_size={world_size}: the least is 1")
     n = len(samples)
     return [samples[r * n // world_size : (r + 1) * n // world_size] for r in range(world_size)]
 
@@ -84,20 +86,20 @@ class GlobalBatch(NamedTuple):
     """A batch over all ranks."""
 
     epoch: int  #: The place where it begins: epoch,
-    position: int  #: and samples of it that come before, over all ranks.
-    next_epoch: int  #: The place behind it.
+    position: int  #: and samples of it before the batch, over all ranks.
+    next_epoch: int  #: The place after it.
     next_position: int
     samples: List[int]  #: Numbers of its samples in storage order.
-    real: int  #: How many of them are no padding (``tail="pad"``).
+    real: int  #: The number of samples without padding (``tail="pad"``).
 
     def part(self, rank: int, world_size: int) -> Sequence[int]:
-        """The samples of a rank."""
+        """Returns the samples of a rank."""
         demand(0 <= rank < world_size, f"rank={rank}, world_size={world_size}: ranks are from 0 to one less than the world size")
         return split(self.samples, world_size)[rank]
 
 
 class Order:
-    """The order of a table under parameters.
+    """The order of a table with parameters.
 
     ::
 
@@ -105,8 +107,12 @@ class Order:
         for batch in order.batches(256):
             print(batch.epoch, batch.position, batch.part(rank=3, world_size=8))
 
-    It computes an epoch when it is first asked for a batch of it, in some microseconds a sample, and keeps the last one, some tens of bytes
-    a sample. It may be pickled. Raises ConfigError for what SPEC.md says must be refused.
+    An epoch is computed at the first request for one of its batches, in some microseconds a sample.
+    The last epoch stays in memory, some tens of bytes a sample. An order can be pickled. Raises
+    ConfigError for what SPEC.md requires to be refused.
+
+    ``shardtool.Order`` is another class: the options of a Loader that this class computes the order
+    of.
     """
 
     def __init__(self, table: Table, parameters: Parameters) -> None:
@@ -117,20 +123,21 @@ class Order:
         #: Samples of an epoch.
         self.samples = sum(table.blocks)
         self._runs = table.runs(parameters.run_blocks)
-        # Only lanes with samples (9.5: lane l has some where turn[l] < N): an empty lane changes nothing.
+        # Only lanes with samples (9.5: lane l has some if turn[l] < N): an empty lane changes
+        # nothing.
         self._in_turn = lanes_in_turn(parameters.lanes, min(parameters.lanes, self.samples))
         self._epochs: Dict[int, Dict[int, Sequence[int]]] = {}
 
     @classmethod
     def of(cls, url: str, *, checkpoint: "Union[Checkpoint, str, None]" = None, **given: Any) -> "Order":
-        """The order of a data set, which a Loader with the same arguments has.
+        """Returns the order that a Loader with the same arguments has.
 
         Args:
             url: As for Loader. The program ``shardtool`` reads the manifest; no sample is read.
-            checkpoint: A checkpoint, or its text: its parameters are the order's. Then nothing else is given. Its ``epoch`` and
-                ``position`` are what ``batches`` may begin with.
-            given: As for ``choose``; a size may be written "64MiB". By ``world_size`` and ``global_batch`` parameters are chosen, too: say
-                what the job has.
+            checkpoint: A checkpoint, or its text, with the parameters of the order; then nothing
+                else is given. ``batches`` may begin at its ``epoch`` and ``position``.
+            given: As for ``choose``; a size may be text such as "64MiB". ``world_size`` and
+                ``global_batch`` affect the parameters: give those of the job.
 
         Raises:
             CheckpointError: The checkpoint does not fit the data set.
@@ -140,7 +147,7 @@ class Order:
             if "shuffle_memory" in given:
                 given["shuffle_memory"] = size_of("shuffle_memory", given["shuffle_memory"])
             return cls(table, choose(table, **given))
-        demand(not given, f"{', '.join(given)}: the checkpoint tells what the order is")
+        demand(not given, f"{', '.join(given)}: the checkpoint has all parameters of the order: give nothing else")
         if isinstance(checkpoint, str):
             checkpoint = read_checkpoint(checkpoint)
         for name, theirs, ours in (("digest", checkpoint.digest, table.digest), ("N", checkpoint.samples, sum(table.blocks))):
@@ -155,7 +162,7 @@ class Order:
         Order.__init__(self, *state)
 
     def _lanes(self, epoch: int) -> Dict[int, Sequence[int]]:
-        """9.5: lane number to its samples in their order."""
+        """9.5: returns the samples of each lane, in order, by lane number."""
         if epoch not in self._epochs:
             n, v = self.samples, self.parameters.lanes
             ascending = sorted((lane, (n + v - 1 - turn) // v) for turn, lane in enumerate(self._in_turn))
@@ -164,29 +171,34 @@ class Order:
         return self._epochs[epoch]
 
     def _line(self, epoch: int) -> Sequence[range]:
-        """9.5 Runs, and Unshuffled: then the cuts between runs do not matter."""
+        """9.5, Runs, and Unshuffled, for which the boundaries of runs do not matter."""
         p = self.parameters
         if not p.shuffle:
             return [range(self.samples)]
         return shuffle(self._runs, words(p.seed, 1, 0, 0 if p.affinity == "run" else epoch, 0))
 
     def _part(self, epoch: int, position: int, n: int) -> List[int]:
-        """9.7: the samples at n positions, lane by lane."""
+        """9.7: returns the samples at n positions, lane by lane."""
         lanes, v = self._lanes(epoch), self.parameters.lanes
         where = sorted((self._in_turn[g % v], g // v) for g in range(position, position + n))
         return [lanes[lane][k] for lane, k in where]
 
     def place(self, epoch: int, position: int) -> Tuple[int, int]:
-        """A place as checkpoints write it, 9.6: the end of an epoch is the beginning of the next one."""
+        """9.6: returns a place as checkpoints have it: the end of an epoch is the beginning of the
+        next."""
         inside = 0 <= epoch < MAX_EPOCH and 0 <= position <= self.samples
         demand(inside or (epoch, position) == (MAX_EPOCH, 0), f"epoch {epoch}, position {position}: an epoch has {self.samples} samples")
-        return (epoch + 1, 0) if position == self.samples > 0 else (epoch, position)  # but 9.10: position 0 stays where N is 0
+        return (epoch + 1, 0) if position == self.samples > 0 else (epoch, position)  # except that position 0 stays if N is 0 (9.10)
 
     def batch(self, epoch: int, position: int, global_batch: int, until: int = MAX_EPOCH) -> Optional[GlobalBatch]:
-        """The global batch at a place, 9.8; None at the end of the order, which epoch ``until`` is."""
+        """9.8: returns the global batch at a place; None at the end of the order, which is epoch
+        ``until``."""
         demand(1 <= global_batch <= MAX_BATCH, f"global_batch={global_batch}: give 1 to {MAX_BATCH}")
         size, tail, g = self.samples, self.parameters.tail, global_batch
-        demand(tail != "drop" or g <= size, f"tail='drop' with batches of {g}, the data set has {size} samples: all would be dropped")
+        demand(
+            tail != "drop" or g <= size,
+            f"tail='drop' with batches of {g}, but the data set has {size} samples: every batch would be dropped",
+        )
         epoch, position = self.place(epoch, position)
         if tail == "drop" and size - position < g:
             epoch, position = epoch + 1, 0
@@ -204,7 +216,8 @@ class Order:
         return GlobalBatch(epoch, position, *following, samples, real)
 
     def batches(self, global_batch: int, *, epoch: int = 0, position: int = 0, epochs: Optional[int] = 1) -> Iterator[GlobalBatch]:
-        """The global batches from a place on: all that begin in so many epochs, that of the place among them; None: without an end."""
+        """Yields the global batches from a place on: all that begin in the next ``epochs`` epochs,
+        including the current one. None: without end."""
         until = MAX_EPOCH if epochs is None else epoch + epochs
         while True:
             batch = self.batch(epoch, position, global_batch, until)
@@ -214,8 +227,9 @@ class Order:
             epoch, position = batch.next_epoch, batch.next_position
 
     def locate(self, sample: int) -> Tuple[int, int]:
-        """Where a sample is stored: number of its shard, and of its block in that shard (blocks without samples not counted)."""
-        demand(0 <= sample < self.samples, f"sample {sample}: there are {self.samples}, counted from 0")
+        """Returns where a sample is stored: the number of its shard, and of its block in that
+        shard, not counting empty blocks."""
+        demand(0 <= sample < self.samples, f"sample {sample}: the data set has {self.samples}, from 0")
         if not hasattr(self, "_ends"):
             self._ends = list(itertools.accumulate(self.table.blocks))
         block = bisect.bisect_right(self._ends, sample)
@@ -223,7 +237,7 @@ class Order:
         return shard, block - self.table.shard_first_block[shard]
 
     def checkpoint(self, epoch: int, position: int, global_batch: int = 0, *, skip_hash: str = "", skipped: int = 0) -> Checkpoint:
-        """The checkpoint of a place: ``text()`` of it is what readers resume from."""
+        """Returns the checkpoint of a place. Readers resume from its ``text()``."""
         made = Checkpoint(
             self.parameters,
             self.samples,

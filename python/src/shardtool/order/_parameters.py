@@ -10,18 +10,19 @@ from ._words import U32, U64
 MAX_BATCH, MAX_EPOCH = 2**31 - 1, 2**32  # 9.2; epoch 2^32 with position 0 stands for "after the last"
 AFFINITIES, TAILS = ("epoch", "run"), ("short", "drop", "wrap", "pad")
 
-#: Shuffle memory where none is given, in bytes.
+#: Default of the shuffle memory, in bytes.
 MEMORY = 2**31
 
 
 def demand(condition: bool, reason: str) -> None:
-    """Refuses what the specification says must be refused."""
+    """Raises ConfigError for what the specification requires to be refused."""
     if not condition:
         raise ConfigError(reason)
 
 
 class Parameters(NamedTuple):
-    """All that decides an order but the table: section 9.1 of SPEC.md. A checkpoint carries them."""
+    """Everything that decides an order except the table (SPEC.md 9.1). A checkpoint contains
+    them."""
 
     seed: int = 0  #: 0 to 2^64 - 1
     shuffle: bool = False
@@ -34,7 +35,7 @@ class Parameters(NamedTuple):
     tail: str = "short"  #: "short", "drop", "wrap" or "pad"
 
     def check(self) -> None:
-        """Raises ConfigError where a parameter is out of its limits."""
+        """Raises ConfigError if a parameter is out of its limits."""
         for name, low, high in (("seed", 0, U64 - 1), ("lanes", 1, 2**24), ("run_blocks", 0, U32 - 1), ("delay", 1, U32 - 1),
                                 ("head", 1, self.delay), ("mix_block", 0, U32 - 1)):  # fmt: skip
             demand(low <= getattr(self, name) <= high, f"{name}={getattr(self, name)!r} is out of its limits, {low} to {high}")
@@ -45,31 +46,32 @@ class Parameters(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What an order is over: section 9.2 of SPEC.md. ``Table.of`` asks a data set for its own."""
+    """What an order is computed from (SPEC.md 9.2). ``Table.of`` reads that of a data set."""
 
     blocks: Sequence[int]  #: Samples of each block, in storage order. Blocks without samples may be left out.
-    shard_first_block: Sequence[int]  #: For each shard the number of its first block, and last the number of blocks.
-    decoded: int = 0  #: Bytes of all blocks, decoded. Only ``choose`` looks at it.
+    shard_first_block: Sequence[int]  #: The number of the first block of each shard; then the number of blocks.
+    decoded: int = 0  #: Decoded bytes of all blocks. Only ``choose`` uses it.
     digest: str = ""  #: Of the data set, as checkpoints have it.
-    tables: str = ""  #: The object that a checkpoint names as the data set's generation.
+    tables: str = ""  #: The object that defines the data set's generation in a checkpoint.
     shards: Sequence[str] = ()  #: Names of the shards.
 
     @classmethod
     def of(cls, url: str) -> "Table":
-        """The table of a data set, by ``shardtool inspect``: only the manifest is read. Raises what opening it raises."""
+        """Reads the table of a data set with ``shardtool inspect``, which reads only the manifest.
+        Raises the errors of opening the data set."""
         from ._inspect import inspect
 
         return cls(*inspect(url))
 
     def check(self) -> None:
-        """Raises ConfigError where it is no table."""
+        """Raises ConfigError if it is not a valid table."""
         demand(len(self.blocks) < U32 and all(0 <= n < U32 for n in self.blocks), "too many blocks, or samples of a block")
         demand(sum(self.blocks) < 2**63, "too many samples")
         f = self.shard_first_block
         demand(len(f) > 0 and f[0] == 0 and f[-1] == len(self.blocks) and list(f) == sorted(f), "shard_first_block does not fit")
 
     def runs(self, run_blocks: int) -> "List[range]":
-        """9.5 Runs: ranges of sample numbers in storage order, those without samples removed."""
+        """9.5, Runs: ranges of sample numbers in storage order, without empty ones."""
         runs, sample = [], 0
         for begin, end in zip(self.shard_first_block, self.shard_first_block[1:]):
             size = run_blocks or max(1, end - begin)
@@ -84,13 +86,13 @@ class Table(NamedTuple):
 
 # ---- 9.3 Parameters from a shuffle memory ----
 def run_bytes(shards: Sequence[int], decoded: int, run_blocks: int) -> int:
-    """S of 9.3: the mean bytes of a run."""
+    """9.3, S: the mean bytes of a run."""
     number = sum(shards) if run_blocks else len(shards)
     return max(run_blocks, 1) * -(-decoded // number) if decoded and number else 1
 
 
 def choose_run_blocks(shards: Sequence[int], explicit: int, whole_shards: bool) -> int:
-    """9.3 step 1, as far as the number of runs decides."""
+    """9.3, step 1, as far as the number of runs decides."""
     demand(not (whole_shards and explicit), "whole_shards and run_blocks: give one of them")
     if whole_shards or explicit:
         return explicit  # 0 for whole shards
@@ -101,7 +103,7 @@ def choose_run_blocks(shards: Sequence[int], explicit: int, whole_shards: bool) 
 
 
 def join_blocks(shards: Sequence[int], decoded: int, size: int, lanes: int, memory: int) -> int:
-    """9.3 step 2: runs of small blocks become longer."""
+    """9.3, step 2: joins small blocks into longer runs."""
     while decoded and size < min(max(shards, default=0), 8) and run_bytes(shards, decoded, size) < 3 * 2**18:
         fit = memory // (lanes * run_bytes(shards, decoded, 2 * size))
         if fit < 16 or sum(-(-blocks // (2 * size)) for blocks in shards) < 16 * lanes:
@@ -111,7 +113,7 @@ def join_blocks(shards: Sequence[int], decoded: int, size: int, lanes: int, memo
 
 
 def choose_window(shards: Sequence[int], decoded: int, run_blocks: int, lanes: int, memory: int) -> Tuple[int, int]:
-    """9.3 step 5 without an explicit W: V and W."""
+    """9.3, step 5 without an explicit W: V and W."""
     size = run_bytes(shards, decoded, run_blocks)
     v = lanes or next((d for d in range(96, 1, -1) if 96 % d == 0 and memory // (d * size) >= 16), 1)
     f = memory // (v * size)
@@ -136,16 +138,18 @@ def choose(
     global_batch: Optional[int] = None,
     world_size: Optional[int] = None,
 ) -> Parameters:
-    """The parameters that readers choose: section 9.3 of SPEC.md. None, 0 and "" leave the choice.
+    """Chooses parameters as readers do (SPEC.md 9.3). None, 0 and "" mean the default.
 
     Args:
-        table: What the order is over; of its blocks only their number counts.
-        seed, shuffle, whole_shards, lanes, run_blocks, delay, head, affinity, tail, epochs, global_batch, world_size: As for
-            ``shardtool.Loader``. ``epochs`` only chooses ``tail``.
+        table: What the order is computed from; only the number of blocks matters.
+        seed, shuffle, tail, epochs: As for ``shardtool.Loader``. ``epochs`` only decides ``tail``.
+        whole_shards, lanes, run_blocks, delay, head, affinity, global_batch: As for
+            ``shardtool.Order``.
+        world_size: The number of ranks.
         shuffle_memory: In bytes; default 2 GiB.
 
     Raises:
-        ConfigError: They do not go together, or are out of their limits.
+        ConfigError: They contradict each other, or are out of their limits.
     """
     f = table.shard_first_block
     shards = [end - begin for begin, end in zip(f, f[1:])]

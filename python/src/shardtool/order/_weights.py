@@ -1,4 +1,5 @@
-"""Weights of a mix, and the memory of its sources: section 9.13 of SPEC.md. Exact: no floating point."""
+"""Weights of a mix, and the memory of its sources: section 9.13 of SPEC.md. Exact: no floating
+point."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ QUANTUM = 2**32
 
 
 def parse_share(text: str) -> Fraction:
-    """A share as a mix file has it: a decimal such as 0.6, or a fraction such as 1/3."""
+    """Parses the share in a mix file: a decimal such as 0.6, or a fraction such as 1/3."""
     demand(len(text) <= 48 and re.fullmatch(r"[0-9]+(\.[0-9]+|/0*[1-9][0-9]*)?", text) is not None, f"weight {text[:60]!r}: not a share")
     return Fraction(text)
 
 
 def quantize(shares: Sequence[Fraction]) -> List[int]:
-    """Weights with the sum 2^32, by largest remainder."""
+    """Returns weights with the sum 2^32, by largest remainder."""
     total = sum(shares)
     demand(total > 0 and min(shares) >= 0, "all weights are 0, or one is negative")
     exact = [QUANTUM * share / total for share in shares]
@@ -31,7 +32,8 @@ def quantize(shares: Sequence[Fraction]) -> List[int]:
 
 
 def temperature_share(samples: int, p: int, q: int) -> int:
-    """The share that a temperature p/q gives a source: 10^9 times samples to the power of p/q, rounded down."""
+    """Returns the share that a temperature p/q gives a source: 10^9 times samples to the power of
+    p/q, rounded down."""
     demand(0 <= p <= q and 1 <= q <= 16, f"temperature {p}/{q}: out of its limits")
     power, low, high = (10**9) ** q * samples**p, 0, 10**9 * samples + 1
     while high - low > 1:  # low^q <= power < high^q
@@ -41,7 +43,7 @@ def temperature_share(samples: int, p: int, q: int) -> int:
 
 
 class Need(NamedTuple):
-    """What the division of the shuffle memory asks of a source."""
+    """What a source needs of the shuffle memory."""
 
     decoded: int  #: Bytes of all its units, decoded.
     units: int
@@ -50,7 +52,7 @@ class Need(NamedTuple):
 
 
 def divide(memory: int, needs: Sequence[Need]) -> List[int]:
-    """The shuffle memory of each source."""
+    """Divides the shuffle memory among the sources."""
     demand(sum(n.least for n in needs) <= memory, f"the shuffle memory is too small: {sum(n.least for n in needs)} bytes would do")
     wants = [Fraction(n.decoded, n.units) * n.share if n.units else Fraction(0) for n in needs]
     small: List[int] = []

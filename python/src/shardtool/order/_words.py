@@ -1,4 +1,4 @@
-"""Random words and what is drawn by them: section 9.4 of SPEC.md."""
+"""Random words and what they decide: section 9.4 of SPEC.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""shardtool for PyTorch: a data set for DataLoader and StatefulDataLoader, and a prefetcher that copies batches to a GPU ahead of time.
+"""shardtool for PyTorch: a data set for DataLoader and StatefulDataLoader, and a prefetcher that
+copies batches to a GPU ahead of time.
 
-``shardtool.Loader`` by itself gives tensors to a plain loop and needs nothing of this.
+A plain loop needs neither: ``shardtool.Loader`` delivers tensors by itself.
 """
 
 from __future__ import annotations

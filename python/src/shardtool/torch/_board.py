@@ -1,7 +1,8 @@
-"""What a data set's process and the DataLoader's workers tell each other beside the batches: where an iteration begins, and where it is.
+"""Notes that a data set's process and the DataLoader's workers exchange: where an iteration begins,
+and how far it is.
 
-It is a file of memory with notes. Each has one writer: the process that owns the data set, or a worker. Nothing
-waits for anything here; notes that are being written are read again.
+The notes are in a file in memory. Each has one writer: the process that owns the data set, or a
+worker. No reader waits; a note that is being written is read again.
 """
 
 from __future__ import annotations
@@ -20,51 +21,54 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from ..errors import ShardtoolError
 from ..stats import Stalls, Stats
 
-#: What the owner asked for: {"asked": number of the request, "state": where to begin, "ranks": rank and world size}.
+#: The owner's latest request: {"asked": its number, "state": where to begin, "ranks": rank and
+#: world size}.
 MAIN = 0
-#: The iteration begun last: see relay.
+#: The iteration that began last: see _relay.
 ITERATION = 1
-#: Where worker 0 listens.
+#: The address of worker 0.
 RELAY = 2
-#: How many batches loops have got: see loop.
+#: How many batches loops have received: see _loop.
 LOOPS = 3
-#: How a StatefulDataLoader resumes the iteration that its workers are started for: see loop.
+#: How a StatefulDataLoader resumes the iteration whose workers are starting: see _loop.
 RESUMES = 4
-#: What all workers that read have counted: see Board.add.
+#: The sum of the statistics of all workers that read: see Board.add.
 STATS = 5
 
 
 def restored_by(worker: int) -> int:
-    """The note of a worker with the state that it was given for the iteration after the one that ITERATION tells of."""
+    """Returns the note with the state that a worker was given for the iteration after ITERATION."""
     return 6 + 2 * worker
 
 
 def left_by(worker: int) -> int:
-    """The note of a worker that ended in order, without ever having asked for a batch."""
+    """Returns the note of a worker that exited normally without requesting a batch."""
     return 7 + 2 * worker
 
 
-_SPAN = 1 << 30  # offsets; memory is taken only for what is written
+_SPAN = 1 << 30  # offsets; only pages that are written take memory
 _head = struct.Struct("<II")  # length, CRC-32
 
 
 class Board:
-    """The notes. It travels to processes that multiprocessing starts, by fork or otherwise; a plain pickle of it is refused."""
+    """The notes. A board can be sent to processes that multiprocessing starts, in any way, but not
+    pickled otherwise."""
 
     def __init__(self) -> None:
-        #: The process that owns it, which is the parent of the workers that use it.
+        #: The process that owns it, the parent of the workers that use it.
         self.owner = os.getpid()
-        #: What the members of one data set have in common, and others cannot know.
+        #: A secret that only the processes of one data set have.
         self.secret = secrets.token_hex(16)
-        #: Counts the processes that it was handed to, so that workers of one iterator know each other.
+        #: The number of processes that received it, by which workers of one iterator know each
+        #: other.
         self.ticket = 0
-        #: What the owner knows of loops, by ticket and turn: see loop.
+        #: The owner's records of loops, by ticket and turn: see _loop.
         self.loops: Dict[Tuple[int, int], Tuple[int, str]] = {}
         self._fd = os.memfd_create("shardtool-board", os.MFD_CLOEXEC)
 
     def __getstate__(self) -> Dict[str, Any]:
         if context.get_spawning_popen() is None:
-            raise TypeError("a board goes to processes that multiprocessing starts, and nowhere else")
+            raise TypeError("only processes that multiprocessing starts can receive a board")
         return {**self.__dict__, "_fd": reduction.DupFd(self._fd)}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
@@ -72,19 +76,19 @@ class Board:
         self._fd = state["_fd"].detach()
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        # Bound above, as names of this module may be gone: at the end of the process other modules' objects outlive it.
+        # A default argument, because the interpreter may have cleared this module at exit.
         fd, self._fd = getattr(self, "_fd", -1), -1
         if isinstance(fd, int) and fd >= 0:
             close(fd)
 
     def write(self, note: int, value: Dict[str, Any]) -> None:
-        """Replaces a note. Only its writer does."""
+        """Replaces a note. Only its writer may call this."""
         data = json.dumps(value).encode()
         os.pwrite(self._fd, _head.pack(len(data), zlib.crc32(data)) + data, note * _SPAN)
 
     def add(self, note: int, more: Stats) -> None:
-        """Adds to figures that many processes count in one note."""
-        with contextlib.suppress(OSError, ShardtoolError):  # figures are no reason to fail
+        """Adds to statistics that several processes sum in one note."""
+        with contextlib.suppress(OSError, ShardtoolError):  # statistics must not make a job fail
             fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, note * _SPAN)
             try:
                 self.write(note, (self.stats(note) + more).as_dict())
@@ -92,25 +96,25 @@ class Board:
                 fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, note * _SPAN)
 
     def stats(self, note: int) -> Stats:
-        """Such figures."""
+        """Returns the statistics in a note."""
         said = self.read(note)
         return Stats(**{**said, "stalls": Stalls(**said["stalls"])}) if said else Stats()
 
     def read(self, note: int) -> Optional[Dict[str, Any]]:
-        """A note; None if it was never written."""
+        """Returns a note; None if it was never written."""
         for _ in range(2000):
             head = os.pread(self._fd, _head.size, note * _SPAN)
             if len(head) < _head.size:
                 return None
             length, crc = _head.unpack(head)
             if length == 0:
-                return None  # what lies before a later note
+                return None  # a gap before a later note
             data = os.pread(self._fd, length, note * _SPAN + _head.size)
             if zlib.crc32(data) == crc and len(data) == length:
                 value: Dict[str, Any] = json.loads(data)
                 return value
             time.sleep(0.001)
         raise ShardtoolError(
-            "a worker of the DataLoader was stopped while it wrote down where the iteration is: say where to"
-            " go on, by load_state_dict or set_epoch"
+            "a worker of the DataLoader was killed while it recorded the place of the iteration: set the place with load_state_dict"
+            " or set_epoch"
         )

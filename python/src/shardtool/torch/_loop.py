@@ -1,8 +1,10 @@
-"""What the loop over a DataLoader with workers has got, as the process sees that has the loop.
+"""Counts the batches that the loop over a DataLoader with workers has received, in the process of
+the loop.
 
-The workers read ahead, so they cannot know it, and the DataLoader tells nobody. But its iterator starts the workers in its constructor, and
-then the data set, which goes to them, finds it further up on the stack. From then on each batch that the iterator hands out is
-counted. Where the iterator is not found, nothing is counted, and all else works as well as it can without.
+The workers read ahead and cannot know it, and the DataLoader reports it nowhere. But its iterator
+starts the workers in its constructor, and the data set, which is sent to them, finds the iterator
+on the stack. From then on, each batch that the iterator returns is counted. If the iterator is not
+found, nothing is counted, and everything else works as far as it can.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ from ._board import Board
 
 
 class Waits:
-    """What the loops over a data set have waited for in DataLoaders with workers."""
+    """What the loops over a data set waited for in DataLoaders with workers."""
 
     def __init__(self) -> None:
-        #: When the first of them began, of time.perf_counter_ns; 0: none has.
+        #: When the first of them began, by time.perf_counter_ns; 0 before it.
         self.begun = 0
-        #: Batches that they got, and nanoseconds that they waited for these, and for the first.
+        #: Batches received, and nanoseconds of the wait for all of them and for the first.
         self.batches = self.wait = self.first = 0
 
 
@@ -34,14 +36,15 @@ class Loop:
 
     def __init__(self, board: Board, waits: Waits, iterator: Any, unfit: str = "") -> None:
         self._board = board
-        self._unfit = unfit  # why it must not deliver anything
+        self._unfit = unfit  # why it must not deliver batches
         self._waits = waits
         self._iterator = weakref.ref(iterator)
-        self._ticket = board.ticket  # that of its worker 0
+        self._ticket = board.ticket  # the ticket of its worker 0
         self._turn = self._delivered = 0
         self._failed = ""
         waits.begun = waits.begun or time.perf_counter_ns()
-        # On the object, so that others of its class are left alone. It must not refer to itself: torch ends workers with the iterator.
+        # Set on the object, so that others of its class do not change. It must not refer to the
+        # object: torch ends the workers when the iterator is collected.
         iterator._next_data, iterator._reset = self._next_data, self._reset
 
     def _reset(self, *args: Any, **options: Any) -> Any:
@@ -59,7 +62,7 @@ class Loop:
         except StopIteration:
             raise
         except Exception as err:
-            self._failed = type(err).__name__  # workers that have ended could not write it down
+            self._failed = type(err).__name__  # workers that were killed could not write it
             self._tell()
             raise
         finally:
@@ -70,7 +73,7 @@ class Loop:
         return data
 
     def _tell(self) -> None:
-        """Writes down where the loop is, beside what is known of a few iterations before."""
+        """Records the position of the loop, and keeps the records of a few earlier iterations."""
         known = self._board.loops
         known.pop((self._ticket, self._turn), None)
         known[self._ticket, self._turn] = Got(self._delivered, self._failed)
@@ -80,14 +83,15 @@ class Loop:
 
 
 class Got(NamedTuple):
-    """How many batches of an iteration its loop has got, and what it failed with; "": it did not."""
+    """Returns how many batches of an iteration its loop received, and the error it failed with, or
+    ""."""
 
     batches: int
     failed: str
 
 
 def got(board: Board, ticket: int, turn: int) -> Optional[Got]:
-    """What the loop over an iteration has got; None if that is not known."""
+    """Returns what the loop over an iteration received; None if unknown."""
     for one, other, batches, failed in (board.read(notes.LOOPS) or {"loops": []})["loops"]:
         if (one, other) == (ticket, turn):
             return Got(batches, failed)
@@ -95,16 +99,16 @@ def got(board: Board, ticket: int, turn: int) -> Optional[Got]:
 
 
 def above(dataset: object) -> "Optional[Tuple[Any, Optional[Dict[str, Any]]]]":
-    """The iterator of a DataLoader of the data set that is starting a worker, further up on this stack, if there is one; and, if
-    it is a StatefulDataLoader's that resumes, how many batches it passes over by itself (``passes``), and whether its loop had come to its
-    end (``finished``)."""
+    """Returns the iterator of a DataLoader that is starting a worker for the data set, from the
+    stack, or None. If a StatefulDataLoader is resuming, it also returns how many batches the
+    iterator skips by itself (``passes``), and whether its loop had finished (``finished``)."""
     frame = sys._getframe(1)
     while frame is not None:
         iterator = frame.f_locals.get("self") if frame.f_code.co_name == "__init__" else None
         if isinstance(iterator, dataloader._BaseDataLoaderIter):
             outer = iterator._dataset
             if outer is not dataset and all(v is not dataset for v in getattr(outer, "__dict__", {}).values()):
-                return None  # of another
+                return None  # of another data set
             state = frame.f_locals.get("next_iter_state")
             if not isinstance(state, dict) or "_steps_since_snapshot" not in state:
                 return iterator, None
@@ -114,5 +118,5 @@ def above(dataset: object) -> "Optional[Tuple[Any, Optional[Dict[str, Any]]]]":
 
 
 def attached(iterator: Any) -> bool:
-    """Whether a Loop counts the iterator's batches."""
+    """Whether a Loop counts the batches of the iterator."""
     return isinstance(getattr(vars(iterator).get("_next_data"), "__self__", None), Loop)

@@ -1,4 +1,4 @@
-"""A batch as a dict that keeps its checkpoint through everything that takes dicts apart and puts them together again."""
+"""A batch as a dict that keeps its checkpoint when code takes dicts apart and builds new ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from ..errors import CheckpointError
 class NamedBatch(Dict[str, Any]):
     """The fields of a batch: a dict of tensors, arrays and lists.
 
-    A DataLoader's collate function, its ``pin_memory``, and the code that moves batches to a device all make new dicts of the same keys. So
-    the place is in a key: ``state_dict()`` is right after all of that, and for other dicts with these keys ``state_of`` tells it.
+    A DataLoader's collate function, its ``pin_memory``, and code that moves batches to a device
+    make new dicts with the same keys. The place is therefore in a key: ``state_dict()`` remains
+    correct, and ``state_of`` returns it for any dict with these keys.
     """
 
     def state_dict(self) -> Dict[str, Any]:
-        """The state behind this batch, for ``load_state_dict`` of a data set, or of a ``shardtool.Loader``."""
+        """Returns the state after this batch, for ``load_state_dict`` of a data set or a
+        ``shardtool.Loader``."""
         return state_of(self)
 
     @property
@@ -26,7 +28,7 @@ class NamedBatch(Dict[str, Any]):
 
     @property
     def position(self) -> int:
-        """Where its global batch begins: samples of the epoch before it, over all ranks."""
+        """The position of its global batch: samples of the epoch before it, over all ranks."""
         return place_of(self).position
 
     @property
@@ -36,7 +38,7 @@ class NamedBatch(Dict[str, Any]):
 
 
 def named(values: Mapping[str, Any], batch: Batch) -> NamedBatch:
-    """A dict of the values, with the place of a batch."""
+    """Returns a dict of the values, with the place of a batch."""
     out = NamedBatch()
     for key, value in values.items():
         if not out:
@@ -49,18 +51,18 @@ def named(values: Mapping[str, Any], batch: Batch) -> NamedBatch:
 
 
 def place_of(batch: Mapping[Any, Any]) -> Place:
-    """The place that a batch's first key knows."""
+    """Returns the place in the first key of a batch."""
     for key in batch:
         if isinstance(key, Name):
             return key.place
     raise CheckpointError(
-        "this batch has lost its place: a dict with the keys of a batch of shardtool.Dataset has it; what `map` returns has to be a dict"
+        "this batch has no place: only a dict with the keys of a batch of shardtool.Dataset has one, so `map` must return a dict"
     )
 
 
 def state_of(batch: Mapping[Any, Any]) -> Dict[str, Any]:
-    """The state behind a batch: of any mapping that has the keys of a batch that a ``shardtool.Dataset`` or ``shardtool.Loader`` gave.
-    Raises CheckpointError for others."""
+    """Returns the state after a batch: any mapping with the keys of a batch of a
+    ``shardtool.Dataset`` or ``shardtool.Loader``. Raises CheckpointError for others."""
     if isinstance(batch, Batch):
         return batch.state_dict()
     place = place_of(batch)

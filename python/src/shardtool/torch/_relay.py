@@ -1,11 +1,14 @@
-"""Worker 0's part in sharing one reader: a thread that has the Loader and hands its batches to all workers, itself included.
+"""Worker 0's part in sharing one reader: a thread that owns the Loader and sends its batches to all
+workers, including its own.
 
-The DataLoader asks its workers in turn, so worker k of n has to deliver batches k, k+n, k+2n, ... of the iteration. A
-worker asks for its next batch when it needs one; the relay takes batches from the Loader in order up to the highest
-number asked for and keeps those whose worker has not asked yet. The DataLoader never has more than
-``prefetch_factor`` batches under way for each worker, which bounds them.
+The DataLoader asks its workers in turn, so worker k of n delivers batches k, k+n, k+2n, ... of the
+iteration. A worker requests its next batch when it needs one. The relay takes batches from the
+Loader in order, up to the highest number requested, and keeps those whose worker has not asked yet.
+The DataLoader never has more than ``prefetch_factor`` batches in flight for each worker, which
+limits them.
 
-What happens in an iteration stands on the board, so that the next one begins in the right place, be it in this process or another.
+The progress of an iteration is on the board, so that the next one begins in the right place, in
+this process or another.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from ._loop import got
 
 
 def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
-    """Where the next iteration begins: the number of what the owner asked for last, and a state, None at the very beginning."""
+    """Returns where the next iteration begins: the number of the owner's latest request, and a
+    state, None at the very beginning."""
     main = board.read(notes.MAIN) or {}
     asked = int(main.get("asked", 0))
     states = restored(board)
@@ -49,19 +53,18 @@ def begin_at(board: Board) -> "Tuple[int, Optional[Dict[str, Any]]]":
     elif loop.batches == last["batches"] and (last["ended"] or last["last"]):
         return asked, last["place"]
     elif loop.batches == 0 and "began" in last:
-        return asked, last["began"]  # nobody has had anything of it
+        return asked, last["began"]  # no loop has received a batch of it
     why = last["broken"] or (loop.failed if loop else "") or ("" if last["ended"] else _missing(board, last))
     if why:
         raise ConfigError(
-            f"the iteration before failed in epoch {last['epoch']} ({why}), and its workers had read ahead of"
-            f" your loop: say where to go on,"
-            " by dataset.load_state_dict(batch.state_dict()) with the last batch you got, or by dataset.set_epoch"
+            f"the last iteration failed in epoch {last['epoch']} ({why}), and its workers had read ahead of your loop: set the place"
+            " with dataset.load_state_dict(batch.state_dict()) of your last batch, or with dataset.set_epoch"
         )
     return asked, {**last["place"], "begin": last["epoch"] + 1}
 
 
 def upcoming(loader: Loader) -> Dict[str, Any]:
-    """The state that a loader's next iteration begins at."""
+    """Returns the state that a loader's next iteration begins with."""
     state = loader.state_dict()
     if state["begin"] is None and loader._run is not None and loader._pass is not None and loader._pass.left:
         state["begin"] = loader._pass.epoch + 1
@@ -69,7 +72,7 @@ def upcoming(loader: Loader) -> Dict[str, Any]:
 
 
 def left(board: Board, last: Dict[str, Any]) -> bool:
-    """Whether an iteration was left before its loop had the last batch, or failed."""
+    """Whether an iteration failed, or its loop ended before the last batch."""
     loop = got(board, last["ticket"], last["iteration"])
     if loop is None:
         return bool(last["broken"] or (last["batches"] and not last["ended"]))
@@ -79,7 +82,8 @@ def left(board: Board, last: Dict[str, Any]) -> bool:
 
 
 def started(pid: int) -> str:
-    """When a process was started, to tell it from a later one of the same number; "" if it has ended."""
+    """Returns when a process started, to tell it from a later one with the same number; "" if it
+    has ended."""
     try:
         said = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
@@ -88,9 +92,9 @@ def started(pid: int) -> str:
 
 
 def _missing(board: Board, last: Dict[str, Any]) -> str:
-    """Which worker of an iteration that was left did not end in order."""
+    """Returns which worker of an iteration that was left did not exit normally."""
     if last["pid"] == os.getpid():
-        return ""  # they live on
+        return ""  # they are still running
     if not last["closed"] and started(last["pid"]) != last["started"]:
         return "worker 0 was killed"
     for worker in range(1, last["workers"]):
@@ -101,13 +105,14 @@ def _missing(board: Board, last: Dict[str, Any]) -> str:
 
 
 def latest(states: "List[Dict[str, Any]]") -> Dict[str, Any]:
-    """Of the states of all workers that of the batch that was delivered last, or worker 0's before the first."""
+    """Returns the workers' state of the batch delivered last, or worker 0's before the first
+    batch."""
     delivered = [s for s in states if s["sequence"] is not None]
     return max(delivered, key=lambda s: int(s["sequence"])) if delivered else next(s for s in states if s["worker"] == 0)
 
 
 def restored(board: Board) -> "List[Dict[str, Any]]":
-    """The states that workers were given and that no iteration has begun with."""
+    """Returns the states that workers were given and that no iteration has begun with."""
     now = turn(board)
     out: List[Dict[str, Any]] = []
     while True:
@@ -118,7 +123,8 @@ def restored(board: Board) -> "List[Dict[str, Any]]":
 
 
 def turn(board: Board) -> List[int]:
-    """What tells iterations apart: how often the owner has said where to begin, and how many began since."""
+    """Returns what identifies an iteration: the number of the owner's requests, and of the
+    iterations since."""
     asked = int((board.read(notes.MAIN) or {}).get("asked", 0))
     last = board.read(notes.ITERATION)
     return [asked, last["turn"] if last is not None and last["asked"] == asked else 0]
@@ -129,14 +135,14 @@ class _Peer:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.id = -1  # until it has said
+        self.id = -1  # until it has joined
         self.pid = 0
         self.iteration = 0
         self.state: Optional[Dict[str, Any]] = None
-        self.asked = 0  # batches asked for in this iteration
-        self.number = 0  # the batch it waits for
+        self.asked = 0  # batches requested in this iteration
+        self.number = 0  # the batch it is waiting for
         self.waits = False
-        self.told = False  # that the iteration has ended
+        self.told = False  # whether it knows that the iteration has ended
 
 
 class Relay:
@@ -144,7 +150,7 @@ class Relay:
 
     def __init__(self, board: Board, loader: Loader, workers: int) -> None:
         self._board, self._loader, self._workers = board, loader, workers
-        loader._map = None  # each worker does that by itself
+        loader._map = None  # each worker calls it
         loader._whole = True
         self._listener, name = wire.listen()
         self._peers: Dict[int, _Peer] = {}  # by descriptor
@@ -153,10 +159,10 @@ class Relay:
         self._iteration = 0
         self._begun = False
         self._lock = threading.Lock()
-        self._counted = Stats()  # of the Loader, as the board has it
+        self._counted = Stats()  # of the Loader, as written to the board
         self._due = 0.0
         self._uncounted = False
-        self._note: Dict[str, Any] = {}  # on the board
+        self._note: Dict[str, Any] = {}  # as written to the board
         self._left = False
         self._clear()
         board.write(notes.RELAY, {"ticket": board.ticket, "name": name, "workers": workers})
@@ -165,21 +171,21 @@ class Relay:
 
     def _clear(self) -> None:
         self._begun = False
-        self._first = 0  # the worker that has batch 0
+        self._first = 0  # the worker that delivers batch 0
         self._base = 0  # sequence number of batch 0
         self._through: Set[int] = set()  # workers that know the end, or have ended
         self._ready: Dict[int, Batch] = {}
         self._taken = 0
         self._handed = 0
         self._end: Optional[int] = None
-        self._epoch_from = 0  # the first batch of the epoch that the loop is in
-        self._passes: Optional[int] = None  # batches that the DataLoader passes over before its loop gets one
-        self._error: Optional[BaseException] = None  # in place of batch _taken
+        self._epoch_from = 0  # the first batch of the loop's epoch
+        self._passes: Optional[int] = None  # batches that the DataLoader skips before its loop receives one
+        self._error: Optional[BaseException] = None  # raised instead of batch _taken
 
     def _run(self) -> None:
         try:
             self._serve()
-        finally:  # nobody waits for a thread that is not there
+        finally:  # no worker may wait for a thread that has ended
             for peer in self._peers.values():
                 peer.sock.close()
             self._listener.close()
@@ -197,7 +203,7 @@ class Relay:
                 else:
                     self._hear(self._peers[key.fd])
 
-    # What workers say
+    # Messages from workers
 
     def _accept(self) -> None:
         try:
@@ -253,13 +259,14 @@ class Relay:
         peer.sock.close()
 
     def _say(self, peer: _Peer, message: Dict[str, Any], body: Any = b"") -> None:
-        with contextlib.suppress(wire.Gone):  # it is dropped when that is heard
+        with contextlib.suppress(wire.Gone):  # the relay drops the worker when it reads the end of its connection
             wire.send(peer.sock, message, body)
 
-    # What they get
+    # Answers to workers
 
     def _answer(self) -> bool:
-        """Answers who can be answered. Whether something was done, after which others may be."""
+        """Answers the workers that can be answered. Returns whether it did something, so that
+        others may be answered now."""
         present = [p for p in self._peers.values() if p.iteration == self._iteration and p.id >= 0]
         if not self._begun and not self._begin(present):
             return False
@@ -268,7 +275,7 @@ class Relay:
             if peer.waits:
                 done = self._give(peer) or done
             elif self._end is not None and not peer.told and peer.id != 0 and self._next_of(peer) >= self._end:
-                peer.told = done = True  # now: later this process may have ended
+                peer.told = done = True  # now, because this process may end
                 self._through.add(peer.id)
                 self._say(peer, {"what": "end", "iteration": self._iteration})
         for peer in self._peers.values():
@@ -296,8 +303,9 @@ class Relay:
         elif self._error is not None:
             self._say(peer, {"what": "error", **wire.pack_error(self._error)})
         elif self._end is not None and number >= self._end:
-            # When worker 0 says that it is through, the DataLoader may end this process: not before all have what is theirs, those
-            # included that have yet to come. They will: the DataLoader asks each of its workers.
+            # When worker 0 reports the end, the DataLoader may end this process. So it waits until
+            # all workers have their batches, including workers that have not joined yet: the
+            # DataLoader asks each of them.
             if peer.id == 0 and (self._handed < self._end or len(self._through) < self._workers - 1):
                 return False
             peer.told = True
@@ -310,10 +318,10 @@ class Relay:
         return True
 
     def _begin(self, present: List[_Peer]) -> bool:
-        """Begins the iteration, if it is known where."""
+        """Begins the iteration, if its place is known."""
         zero = next((p for p in present if p.id == 0), None)
         if zero is None or (zero.state is not None and len(present) < self._workers):
-            return False  # a state was loaded: into all workers
+            return False  # a state was loaded, into all workers
         self._begun = True
         pid = os.getpid()
         try:
@@ -331,7 +339,8 @@ class Relay:
             if self._end is not None:
                 self._mark(**note, place=place, epoch=0, ended=True)
                 return True
-            # In the same process the Loader goes on by itself, and has read ahead; unless workers had taken more than the loop got.
+            # In the same process, the Loader continues by itself and has read ahead, unless workers
+            # took more than the loop received.
             live = (
                 zero.state is None and last is not None and (last["pid"], last["asked"]) == (pid, asked) and self._loader._run is not None
                 and place == upcoming(self._loader)
@@ -349,17 +358,18 @@ class Relay:
         return True
 
     def _restore(self, states: "List[Dict[str, Any]]") -> Dict[str, Any]:
-        """The place behind the last batch that a state tells of; its worker had the turn before."""
+        """Returns the place after the last batch in the states; its worker delivered the batch
+        before."""
         last = latest(states)
         if last["sequence"] is not None:
             self._first, self._base = (last["worker"] + 1) % self._workers, last["sequence"] + 1
         resumes = self._board.read(notes.RESUMES) or {}
         told = resumes.get("ticket") == self._board.ticket and self._iteration == 1
         if told and not resumes["finished"]:
-            self._passes = resumes["passes"]  # an epoch without batches would be one more for the loop
+            self._passes = resumes["passes"]  # an epoch without batches would be an extra one for the loop
         elif last["ended"]:
             self._end = 0
-        for p in self._peers.values():  # who asked already
+        for p in self._peers.values():  # workers that asked already
             p.number = (p.id - self._first) % self._workers
         return strip(last)
 
@@ -369,7 +379,7 @@ class Relay:
         except StopIteration:
             self._count()
             if self._passes is not None and self._taken == self._passes > 0:
-                # They were the rest of their epoch.
+                # The skipped batches were the rest of their epoch.
                 self._passes, self._epoch, self._epoch_from = None, iter(self._loader), self._taken
                 return
             self._end = self._taken
@@ -389,7 +399,7 @@ class Relay:
     # The board
 
     def _count(self) -> None:
-        """Adds what the Loader has counted since the last time."""
+        """Adds the Loader's statistics since the last time."""
         with self._lock:
             stats = self._loader.stats()
             self._board.add(notes.STATS, stats - self._counted)
@@ -402,15 +412,15 @@ class Relay:
                 self._board.write(notes.ITERATION, self._note)
 
     def _break(self, why: str, after: int) -> None:
-        """Ends the iteration behind a batch, which was not delivered."""
+        """Ends the iteration after a batch that was not delivered."""
         if self._begun and self._note:
             self._mark(broken=why)
         if self._error is None:
-            self._error = ClosedError(f"this iteration is over: {why}")
+            self._error = ClosedError(f"this iteration has ended: {why}")
         self._ready = {number: batch for number, batch in self._ready.items() if number < after}
 
     def _leave(self) -> None:
-        """At an orderly end of the process."""
+        """Runs when the process exits normally."""
         self._count()
         with self._lock:
             self._left = True
@@ -420,5 +430,5 @@ class Relay:
 
 
 def strip(state: "Mapping[str, Any]") -> Dict[str, Any]:
-    """What a Loader has of a worker's state."""
+    """Returns the members of a worker's state that a Loader has."""
     return {name: state[name] for name in ("version", "checkpoint", "ledger", "begin")}

@@ -1,4 +1,4 @@
-"""A worker's end of the relay: it gives the batches that are this worker's to deliver."""
+"""A worker's end of the relay: it receives the batches that this worker delivers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from . import _wire as wire
 from ._board import Board
 from ._relay import Relay, begin_at, turn
 
-#: Seconds to look for worker 0, which may have to import a lot before it begins.
+#: Seconds to look for worker 0, which may import a lot before it begins.
 PATIENCE = 300.0
-#: Seconds after which a worker 0 that may be another iterator's is asked, too.
+#: Seconds after which a worker also asks a worker 0 that may belong to another iterator.
 DOUBT = 2.0
 
 
 class Tap:
-    """One for each worker process. Not for several threads at a time."""
+    """The relay's client in a worker process, for one thread at a time."""
 
     def __init__(self, board: Board, loader: Loader, ident: int, workers: int) -> None:
         parent = multiprocessing.parent_process()
         if parent is None or parent.pid != board.owner:
-            raise ConfigError("the workers of a DataLoader have to be children of the process that iterates it")
+            raise ConfigError("the workers of a DataLoader must be children of the process that iterates it")
         self.pid = os.getpid()
         _leave_signals_to_the_loop()
         util.Finalize(self, self._bye, exitpriority=10)
@@ -45,54 +45,55 @@ class Tap:
         self._joined = False
         self._ended = False
         self._layout: Optional[Layout] = None
-        self._loaded: Optional[Dict[str, Any]] = None  # state for the next iteration
-        self._from: Optional[Dict[str, Any]] = None  # state that this iteration began with
+        self._loaded: Optional[Dict[str, Any]] = None  # the state for the next iteration
+        self._from: Optional[Dict[str, Any]] = None  # the state that this iteration began with
         self._state: Optional[Dict[str, Any]] = None
-        self._sequence = 0  # of the batch given last
-        self._last = False  # whether it is the last of its iteration
+        self._sequence = 0  # of the latest batch
+        self._last = False  # whether that batch is the last of its iteration
 
-    # The state of this worker, as StatefulDataLoader keeps it
+    # The state of this worker, for StatefulDataLoader
 
     def state_dict(self) -> Dict[str, Any]:
-        """The place behind the batch that this worker delivered last, and which it was."""
+        """Returns the place after the batch that this worker delivered last, and the number of that
+        batch."""
         if self._loaded is not None:
             return self._loaded
         if self._state is not None:
             return self._state
-        # Before the first batch worker 0 speaks for all.
+        # Before the first batch, worker 0 answers for all.
         place = begin_at(self._board)[1] if self._id == 0 and not self._joined else None
         fresh = {"version": 1, "checkpoint": None, "ledger": None, "begin": None}
         return {**(place or fresh), "worker": self._id, "sequence": None, "ended": False}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes a state of the worker of the same number. All workers get theirs."""
+        """Loads a state of the worker with the same number. All workers load theirs."""
         if "sequence" not in state or state.get("worker") != self._id:
             raise CheckpointError(
-                f"this is no state of worker {self._id} of a DataLoader: give it to the StatefulDataLoader as"
-                f" a whole, with the same num_workers"
+                f"not a state of worker {self._id} of a DataLoader: load the whole state into the StatefulDataLoader, with the same"
+                " num_workers"
             )
         self._loaded = dict(state)
 
     def delivered(self, batch: Batch) -> None:
-        """Says that a batch is on its way."""
+        """Records that a batch was delivered."""
         self._state = {**batch.state_dict(), "worker": self._id, "sequence": self._sequence, "ended": self._last}
 
     # Batches
 
     def begin(self) -> int:
-        """Begins an iteration. Waits for nothing."""
+        """Begins an iteration, without waiting."""
         self._iteration += 1
         self._joined = self._ended = False
         self._state = self._from = self._loaded
         self._loaded = None
-        if self._from is not None:  # for the next iteration, if nothing is asked for in this one
+        if self._from is not None:  # for the next iteration, if this one requests no batch
             self._board.write(notes.restored_by(self._id), {"turn": turn(self._board), "state": self._from})
         return self._iteration
 
     def next(self, iteration: int) -> Optional[Batch]:
-        """The next batch of this worker; None at the end."""
+        """Returns the next batch of this worker; None at the end."""
         if iteration != self._iteration:
-            raise ClosedError("this iteration is over: another one began")
+            raise ClosedError("this iteration has ended: another one began")
         if self._ended:
             return None
         message, body = self._ask()
@@ -116,17 +117,17 @@ class Tap:
                 self._join()
             assert self._sock is not None
             if not wire.waiting(self._sock):
-                with contextlib.suppress(wire.Gone):  # it may have told the end before
+                with contextlib.suppress(wire.Gone):  # it may have reported the end before
                     wire.send(self._sock, {"what": "next"})
             while True:
                 message, body = wire.receive(self._sock)
                 if message.get("iteration", self._iteration) == self._iteration:
                     return message, body
         except wire.Gone:
-            raise ServerDiedError(f"worker 0 of the DataLoader has ended, which reads for worker {self._id}, too") from None
+            raise ServerDiedError(f"worker 0 of the DataLoader, which also reads for worker {self._id}, has ended") from None
 
     def failed(self, err: BaseException) -> None:
-        """Says that the batch given last is not delivered, so that nothing behind it is."""
+        """Reports that the latest batch is not delivered, so that no batch after it is."""
         if self._sock is not None:
             with contextlib.suppress(wire.Gone):
                 wire.send(self._sock, {"what": "failed", "error": type(err).__name__})
@@ -152,9 +153,10 @@ class Tap:
                 return True
 
     def _find(self) -> socket.socket:
-        """Finds worker 0 of this iterator: it was handed the board as many times before this worker as their numbers
-        say. Only where processes were started in between, by other threads, this is not so; then it is the one that
-        has no worker of this number yet."""
+        """Connects to worker 0 of this iterator. The board counts the processes that receive it, so
+        the difference of the tickets is the number of this worker. If other threads start processes
+        at the same time, it is not; then the right worker 0 is the one without a worker of this
+        number."""
         first = time.monotonic()
         while True:
             said = self._board.read(notes.RELAY)
@@ -174,12 +176,12 @@ class Tap:
                 raise ClosedError("the process that iterates the DataLoader has ended")
             if waited > PATIENCE:
                 raise ServerDiedError(
-                    f"worker 0 of the DataLoader, which reads for worker {self._id}, too, did not begin within {PATIENCE:.0f} s"
+                    f"worker 0 of the DataLoader, which also reads for worker {self._id}, did not begin within {PATIENCE:.0f} s"
                 )
             time.sleep(0.005)
 
     def _bye(self) -> None:
-        """At an orderly end of the process."""
+        """Runs when the process exits normally."""
         if self._sock is None:
             self._board.write(notes.left_by(self._id), {"ticket": self._board.ticket - self._id})
             return
@@ -188,14 +190,19 @@ class Tap:
 
 
 def _leave_signals_to_the_loop() -> None:
-    """Lets signals that go to a whole job pass by this worker: Ctrl-C, and those by which a scheduler announces the end. The process that
-    has the loop decides what they mean. One that goes on, to save, needs its workers; one that ends, ends them, and must not find a lock
-    that a worker held when it was interrupted, such as that of the event by which it tells them. Handlers that were set are kept."""
+    """Ignores, in this worker, signals sent to a whole job: Ctrl-C, and those by which a scheduler
+    announces the end.
+
+    The process with the loop decides what they mean. If it continues, to save, it needs its
+    workers. If it ends, it ends them, and must not find a lock held by a worker that was
+    interrupted, such as the lock of the event that stops them. Handlers that a program installed
+    stay.
+    """
     if threading.current_thread() is not threading.main_thread():
         return
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGUSR1, signal.SIG_DFL), (signal.SIGUSR2, signal.SIG_DFL)):
         if signal.getsignal(number) == usual:
-            signal.signal(number, _pass)  # not SIG_IGN: programs that map starts would inherit it
+            signal.signal(number, _pass)  # not SIG_IGN, which programs that map starts would inherit
 
 
 def _pass(number: int, frame: object) -> None:

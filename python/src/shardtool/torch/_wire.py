@@ -1,4 +1,4 @@
-"""Messages between the workers of a DataLoader: JSON, and behind it the bytes of a batch."""
+"""Messages between the workers of a DataLoader: JSON, followed by the bytes of a batch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _credentials = struct.Struct("3i")
 
 
 class Gone(Exception):
-    """The other end is not there any more."""
+    """The other end has closed."""
 
 
 def listen() -> "Tuple[socket.socket, str]":
-    """A socket to connect to, and its name: one that the kernel picks and that leaves no file behind."""
+    """Returns a listening socket and its name, which the kernel chooses and which leaves no
+    file."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.bind("")
     sock.listen(64)
@@ -28,7 +29,7 @@ def listen() -> "Tuple[socket.socket, str]":
 
 
 def connect(name: str) -> Optional[socket.socket]:
-    """A connection to a name that listen returned; None if nobody listens."""
+    """Connects to a name that listen returned; None if no process listens."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.connect(bytes.fromhex(name))
@@ -39,7 +40,7 @@ def connect(name: str) -> Optional[socket.socket]:
 
 
 def ours(sock: socket.socket) -> bool:
-    """Whether a process of this user is at the other end."""
+    """Whether the process at the other end belongs to this user."""
     _, uid, _ = _credentials.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _credentials.size))
     return bool(uid == os.geteuid())
 
@@ -56,14 +57,14 @@ def send(sock: socket.socket, message: Dict[str, Any], body: Any = b"") -> None:
 
 
 def receive(sock: socket.socket) -> "Tuple[Dict[str, Any], bytearray]":
-    """Waits for a message. Raises Gone."""
+    """Waits for a message and returns it. Raises Gone."""
     text, body = _head.unpack(_exactly(sock, _head.size))
     message: Dict[str, Any] = json.loads(_exactly(sock, text))
     return message, _exactly(sock, body)
 
 
 def waiting(sock: socket.socket) -> bool:
-    """Whether something can be received."""
+    """Whether a message can be received."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))
@@ -84,7 +85,7 @@ def _exactly(sock: socket.socket, size: int) -> bytearray:
 
 
 def pack_error(err: BaseException) -> Dict[str, Any]:
-    """An error as a message has it."""
+    """Packs an error into a message."""
     if not isinstance(err, errors.ShardtoolError):
         return {"class": "ShardtoolError", "message": f"{type(err).__name__}: {err}", "facts": {}}
     facts = {name: value for name, value in vars(err).items() if name != "message"}
@@ -92,7 +93,7 @@ def pack_error(err: BaseException) -> Dict[str, Any]:
 
 
 def unpack_error(said: Dict[str, Any]) -> errors.ShardtoolError:
-    """The error that pack_error was given."""
+    """Returns the error that pack_error packed."""
     kind = getattr(errors, said["class"], None)
     if not (isinstance(kind, type) and issubclass(kind, errors.ShardtoolError)):
         kind = errors.ShardtoolError

@@ -10,66 +10,97 @@ import time
 import weakref
 from collections.abc import Mapping as AnyMapping
 from multiprocessing import context
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, Iterator, Literal, Mapping, Optional, Tuple, Union
 
 import torch.utils.data
 
 from .. import _config
+from .._moved import accepts_moved
 from ..batch import Batch
 from ..errors import ConfigError
+from ..fields import Spec
 from ..loader import Loader
+from ..options import Faults, Order, Tuning
 from ..stats import Stats
 from . import _board as notes
 from ._board import Board
 from ._loop import Loop, Waits, above, attached
-from ._named import named
+from ._named import NamedBatch, named
 from ._relay import begin_at, left, upcoming
 from ._tap import Tap
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # which type checkers have built in
 
-class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,unused-ignore]
-    """Batches of a data set for a DataLoader: the batches of ``shardtool.Loader``, the same in the same order for any number of workers.
+    T = TypeVar("T", default=NamedBatch)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[misc,type-arg,unused-ignore]
+    """Batches of a data set for a DataLoader: those of ``shardtool.Loader``, in the same order for
+    any number of workers.
 
     ::
 
-        ds = shardtool.Dataset("s3://bucket/train", batch_size=64, shuffle=True, seed=7, fields={"jpg": "image", "cls": "int"}, map=augment)
+        url, fields = "s3://bucket/train", {"jpg": "image", "cls": "int"}
+        ds = shardtool.Dataset(url, 64, shuffle=True, seed=7, fields=fields, map=augment)
         dl = torch.utils.data.DataLoader(ds, batch_size=None, num_workers=8)
         for epoch in range(ds.epoch, 90):
             for batch in dl:
                 train(batch["jpg"], batch["cls"])
                 saved = batch.state_dict()
 
-    ``batch_size=None`` tells the DataLoader that batches come ready-made; it is refused without.
+    ``batch_size=None`` is required: it tells the DataLoader that batches are complete.
 
-    **Workers** decode images and run ``map`` in parallel; all share one reader, which has threads of its own. With
-    fields that need no Python, such as arrays and bytes, ``num_workers=0`` is the fastest: the reader runs in a
-    process of its own anyway.
+    **Workers** decode images and run ``map`` in parallel. All share one reader, which has its own
+    threads. For fields that need no Python, such as arrays and bytes, ``num_workers=0`` is the
+    fastest: the reader runs in its own process anyway.
 
-    **Epochs.** Each iteration of the DataLoader is the next epoch, as of a Loader. ``set_epoch`` works before an iteration, also with
-    persistent workers.
+    **Epochs.** Each iteration of the DataLoader is the next epoch, as for a Loader. ``set_epoch``
+    works before an iteration, also with persistent workers.
 
-    **Place.** ``batch.state_dict()`` is the place behind a batch, whatever the workers have read ahead;
-    ``load_state_dict`` goes on there. With a StatefulDataLoader use its own ``state_dict``.
+    **Place.** ``batch.state_dict()`` is the place after a batch, however far the workers have read
+    ahead, and ``load_state_dict`` continues there. With a StatefulDataLoader, use its
+    ``state_dict``.
 
-    Args:
-        map: A function that is called with each ``shardtool.Batch``, in the worker. What it returns is delivered, as a dict with
-            ``state_dict()`` if it is a dict. None: the batch as a dict of its fields.
-        All others are those of ``shardtool.Loader``. There is no ``copy``: batches are copied.
+    The arguments are those of ``shardtool.Loader``, with two differences. ``map`` is called in the
+    worker, and its result is delivered; a dict gets the method ``state_dict()``. Without ``map``, a
+    batch is a dict of its fields. ``tuning=Tuning(copy=False)`` is refused.
 
-    It can be pickled, and is for one thread at a time."""
+    A Dataset can be pickled. It is for one thread at a time.
+    """
 
+    @accepts_moved
     def __init__(
         self,
-        url: "Union[str, os.PathLike[str]]",
+        url: Union[str, os.PathLike[str]],
         batch_size: Optional[int] = None,
         *,
-        map: Optional[Callable[[Batch], Any]] = None,
-        **options: Any,
+        fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
+        shuffle: Optional[bool] = None,
+        seed: Optional[int] = None,
+        epochs: Optional[int] = None,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        tail: Optional[Literal["short", "wrap", "drop", "pad"]] = None,
+        out: _config.Output = "torch",
+        map: Optional[Callable[[Batch], T]] = None,
+        cache: Union[str, os.PathLike[str], None] = None,
+        order: Order = Order(),
+        tuning: Tuning = Tuning(),
+        faults: Faults = Faults(),
     ) -> None:
-        if "copy" in options:
-            raise ConfigError("copy: batches of a Dataset are copied; shardtool.Loader has it")
+        _config.typed(Dataset.__init__, {"map": map})
         self._delivery = _Delivery(map)
-        self._loader = Loader(url, batch_size, map=self._delivery, **options)
+        self._loader: Loader[Any] = Loader(
+            url, batch_size, fields=fields, shuffle=shuffle, seed=seed, epochs=epochs, rank=rank, world_size=world_size, tail=tail,
+            out=out, map=self._delivery, cache=cache, order=order, tuning=tuning, faults=faults,
+        )  # fmt: skip
+        if not tuning.copy:
+            raise ConfigError("copy=False: a Dataset always copies its batches; shardtool.Loader can deliver views")
         self._asked = 0  # how often workers were told where to begin
         self._reset()
 
@@ -84,7 +115,7 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
     # Processes
 
     def _hand_out(self) -> Board:
-        """The board, for a process that is about to be started."""
+        """Returns the board for a process that is about to start."""
         with self._lock:
             if self._board is None or self._board.owner != os.getpid():
                 self._board = Board()
@@ -96,18 +127,18 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
             return self._board
 
     def _look_up(self) -> None:
-        """Finds the DataLoader's iterator that this goes to the workers of."""
+        """Finds the DataLoader's iterator whose workers receive this data set."""
         assert self._board is not None
         found = above(self)
         if found is not None and not attached(found[0]):
-            self._loader._begun = self._loader._begun or found[1] is not None  # where the StatefulDataLoader says
-            # Not raised here: before a fork nobody would hear it.
+            self._loader._begun = self._loader._begun or found[1] is not None  # where the StatefulDataLoader points
+            # Not raised here: an exception before a fork is lost.
             Loop(self._board, self._waits, found[0], self._loader._unfit())
             if found[1] is not None:
                 self._board.write(notes.RESUMES, {"ticket": self._board.ticket, **found[1]})
 
     def _tell(self) -> None:
-        """Makes the next iteration of workers begin where that of this process would."""
+        """Makes the workers' next iteration begin where this process's would."""
         self._handed, self._ranks = upcoming(self._loader), _config.ranks(None, None)
         if self._board is not None and self._board.owner == os.getpid():
             self._asked += 1
@@ -127,8 +158,8 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
 
     # Iterating
 
-    def __iter__(self) -> "Iterator[Any]":
-        """Begins an epoch, or goes on in the one that the state loaded stands in."""
+    def __iter__(self) -> Iterator[T]:
+        """Begins the next epoch, or continues where a loaded state points."""
         worker = torch.utils.data.get_worker_info()
         if worker is None:
             if self._ahead() is not None:
@@ -143,21 +174,23 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
     def _open_tap(self, worker: Any) -> Tap:
         if self._tap is None or self._tap.pid != os.getpid():
             if self._board is None:
-                raise ConfigError("this data set was made in a worker of a DataLoader: make it in the process that has the DataLoader")
+                raise ConfigError("this data set was made in a worker of a DataLoader: make it in the process that iterates the DataLoader")
             self._tap = Tap(self._board, self._loader, worker.id, worker.num_workers)
         return self._tap
 
-    # Where it is
+    # The place
 
     def _ahead(self) -> Optional[Dict[str, Any]]:
-        """What the board says of the workers' iteration, if workers have gone on from where this process stands."""
+        """Returns the board's note of the workers' iteration, if workers are ahead of this
+        process."""
         if self._board is None or self._board.owner != os.getpid():
             return None
         last = self._board.read(notes.ITERATION)
         return last if last is not None and last["asked"] == self._asked else None
 
     def _probe(self) -> Loader:
-        """A loader that stands in the iteration under way, or before the next one. It has to be closed."""
+        """Returns a loader at the iteration under way, or before the next one. The caller must
+        close it."""
         loader = copy.copy(self._loader)
         last = self._ahead()
         if last is None:
@@ -167,7 +200,7 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
         return loader
 
     def __len__(self) -> int:
-        """How many batches the epoch has: see Loader."""
+        """The number of batches of the epoch: see Loader."""
         if self._ahead() is None and self._loader._session.client is not None:
             return len(self._loader)
         with self._probe() as loader:
@@ -181,7 +214,7 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
 
     @property
     def epoch(self) -> int:
-        """The epoch of the iteration under way; when there is none, that of the next one."""
+        """The epoch of the iteration under way, or of the next one if none is under way."""
         if self._ahead() is None:
             return self._loader.epoch
         with self._probe() as loader:
@@ -189,18 +222,21 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
 
     @property
     def info(self) -> Dict[str, Any]:
-        """The data set, as Loader has it."""
+        """Facts about the data set: see Loader."""
         with copy.copy(self._loader) as loader:
             return loader.info
 
     def stats(self) -> Stats:
-        """What has been delivered and waited for, over all iterations in this process: see Stats.
+        """Returns what was delivered, and how long the loop waited, over all iterations in this
+        process: see Stats.
 
-        With workers batches, samples and bytes are those that the reader gave to them, which are somewhat ahead of the loop. ``wait`` is
-        what the loop waits in the DataLoader. Its causes are an estimate: those of the reader for as long as the workers waited for
-        it, and ``map`` for the rest, in which they decode, map and pass on. So where ``map`` is most of it there are too few workers, else
-        look at the reader. Where the loop cannot be seen, as when another data set is around this one, ``wait`` is what the workers
-        waited for the reader."""
+        With workers, ``batches``, ``samples`` and ``bytes`` count what the reader gave them,
+        somewhat ahead of the loop. ``wait`` is the loop's wait in the DataLoader. Its causes are an
+        estimate: the reader's, for as long as the workers waited for it, and ``map`` for the rest,
+        in which they decode, map and send. If most of it is ``map``, use more workers; otherwise
+        look at the reader. If the loop cannot be observed, for example because another data set
+        wraps this one, ``wait`` is what the workers waited for the reader.
+        """
         own = self._loader.stats()
         board, waits = self._board, self._waits
         if board is None or board.owner != os.getpid():
@@ -213,8 +249,8 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
         return both._replace(elapsed=(time.perf_counter_ns() - min(begun)) / 1e9 if begun else both.elapsed)
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iteration that of an epoch, from its beginning. It changes nothing where the next iteration is in that epoch
-        anyway: so one that was resumed in the middle goes on there."""
+        """Makes the next iteration begin an epoch. It does nothing if the next iteration is in that
+        epoch already: one that resumes in the middle continues there."""
         last = self._ahead()
         if last is not None:
             assert self._board is not None
@@ -227,20 +263,22 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
         self._tell()
 
     def state_dict(self) -> Dict[str, Any]:
-        """The place behind the last batch delivered, where that is known: without workers, and in a worker, where StatefulDataLoader asks.
-        Raises ConfigError where workers have read ahead: then each batch has its own ``state_dict()``."""
+        """Returns the place after the last batch delivered, without workers; and in a worker, for
+        StatefulDataLoader. Raises ConfigError if workers have read ahead: then use the
+        ``state_dict()`` of a batch."""
         if torch.utils.data.get_worker_info() is not None and self._tap is not None:
             return self._tap.state_dict()
         if self._ahead() is not None:
             raise ConfigError(
-                "the DataLoader's workers have read ahead, so the data set cannot tell which batch you got last: use batch.state_dict(),"
-                " shardtool.torch.state_of(batch), or a StatefulDataLoader's own state_dict()"
+                "the DataLoader's workers have read ahead, so the data set does not know the last batch of your loop: use"
+                " batch.state_dict(), shardtool.torch.state_of(batch), or the state_dict() of a StatefulDataLoader"
             )
         return self._loader.state_dict()
 
     def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
-        """Makes the next iteration go on at a place: that of a batch, of a data set, or of a ``shardtool.Loader``, on
-        any number of ranks and workers. A list of the states of all ranks after one step is merged, see ``merge_states``."""
+        """Makes the next iteration continue at a place: that of a batch, a data set or a
+        ``shardtool.Loader``, on any number of ranks and workers. A list of the states of all ranks
+        after one step is merged: see ``merge_states``."""
         worker = torch.utils.data.get_worker_info()
         if worker is not None and isinstance(state, AnyMapping):
             self._open_tap(worker).load_state_dict(state)
@@ -254,7 +292,7 @@ class Dataset(torch.utils.data.IterableDataset):  # type: ignore[misc,type-arg,u
 
 
 class _Delivery:
-    """Makes what is delivered of a batch."""
+    """Turns a batch into what is delivered."""
 
     def __init__(self, map: Optional[Callable[[Batch], Any]]) -> None:
         self.map = map
@@ -265,7 +303,7 @@ class _Delivery:
 
 
 class _Turn:
-    """An iteration, in one process."""
+    """One iteration in one process."""
 
     def __init__(self, delivery: "_Delivery", tap: Optional[Tap], iteration: Any) -> None:
         self._delivery, self._tap, self._iteration = delivery, tap, iteration
@@ -277,7 +315,8 @@ class _Turn:
     def __next__(self) -> Any:
         if not self._checked:
             caller = sys._getframe(1)
-            # The frame of a loop would keep whatever its variables are until it returns, such as this data set.
+            # Only for these names: f_locals keeps a frame's variables, such as this data set, until
+            # it returns.
             if caller.f_code.co_name in ("fetch", "__iter__", "__next__"):
                 _check_caller(caller.f_locals.get("self"))
             self._checked = True
@@ -298,18 +337,16 @@ class _Turn:
 
 
 def _check_caller(caller: object) -> None:
-    """Refuses what would make batches of batches, or divide them among ranks once more. Both can only be seen in who asks."""
+    """Refuses callers that would make batches of batches, or divide batches among the ranks again.
+    Only the calling object shows it."""
     if getattr(caller, "auto_collation", False):
         raise ConfigError(
-            "batches come ready-made: give batch_size to shardtool.Dataset, and batch_size=None to the"
-            " DataLoader (left out it is 1, which would"
-            " make batches of batches)"
+            "give batch_size to shardtool.Dataset, and batch_size=None to the DataLoader, whose default of 1 would make batches of batches"
         )
     if type(caller).__name__ == "IterableDatasetShard":
         raise ConfigError(
-            "this rank's batches would be divided among the ranks once more: each process has to iterate a"
-            " loader of its own, which a Trainer's"
-            " get_train_dataloader returns, and which Accelerate does not prepare; docs/pytorch.md has both"
+            "this rank's batches would be divided among the ranks once more: each process must iterate its own loader, returned by"
+            " get_train_dataloader of a Trainer, and not prepared by Accelerate; docs/pytorch.md shows both"
         )
 
 

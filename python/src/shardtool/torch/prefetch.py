@@ -1,4 +1,4 @@
-"""Batches on the device before they are asked for."""
+"""Batches on the device before the loop asks for them."""
 
 from __future__ import annotations
 
@@ -22,35 +22,42 @@ from .dataset import Dataset
 
 
 class Prefetcher:
-    """Iterates a loader ahead of the loop, in a thread, and copies its batches to a device while the device computes.
+    """Iterates a loader ahead of the loop, in a thread, and copies its batches to a device while
+    the device computes.
 
     ::
 
-        loader = shardtool.Loader("s3://bucket/train", batch_size=64, shuffle=True, seed=7, fields={...}, copy=False)
+        tuning = shardtool.Tuning(copy=False)
+        loader = shardtool.Loader("s3://bucket/train", 64, shuffle=True, seed=7, tuning=tuning)
         with shardtool.torch.Prefetcher(loader, device) as batches:
             for epoch in range(batches.epoch, 90):
                 for batch in batches:
                     train(batch["image"], batch["cls"])
                     saved = batches.state_dict()
 
-    On a GPU tensors are put into pinned memory and copied from there on a stream of their own; the loop's stream waits for the copy, the
-    processor does not. On the CPU nothing is copied, and all else is the same.
+    On a GPU, tensors are copied through pinned memory on a separate stream; the loop's stream waits
+    for the copy, the processor does not. On the CPU nothing is copied, and everything else is the
+    same.
 
-    It stands for the loader: an iteration is one epoch, and ``state_dict`` is the place behind the batch that the
-    *loop* got last, whatever has been read ahead. That holds over a DataLoader with workers, too, as long as batches
-    are dicts.
+    It replaces the loader in the loop: an iteration is one epoch, and ``state_dict`` is the place
+    after the batch that the *loop* received last, however far the thread has read ahead. The same
+    holds for a DataLoader with workers if its batches are dicts.
 
     Args:
-        loader: A ``shardtool.Loader``, or a DataLoader of a ``shardtool.Dataset``. Only the prefetcher may use it from now on.
-        device: Where tensors go: "cuda", "cuda:1", torch.device(...). None: the current CUDA device if there is one, else the CPU.
-        ahead: Batches made ready beyond the one in the loop, at least 1. They take memory on the device.
+        loader: A ``shardtool.Loader``, or a DataLoader of a ``shardtool.Dataset``. From now on,
+            only the prefetcher may use it.
+        device: Where tensors go: "cuda", "cuda:1", torch.device(...). None: the current CUDA
+            device if there is one, else the CPU.
+        ahead: Batches on the device beyond the one in the loop, at least 1.
 
-    Batches of a Loader come as dicts (``NamedBatch``). Tensors in dicts, lists and tuples are moved; all else stays
-    as it is. A batch may be used on the stream that was current when it was asked for."""
+    Batches of a Loader become dicts (``NamedBatch``). Tensors in dicts, lists and tuples are moved;
+    other values stay as they are. A batch is ready for the stream that was current when the loop
+    asked for it.
+    """
 
     def __init__(self, loader: Any, device: "Union[str, torch.device, None]" = None, *, ahead: int = 2) -> None:
         if ahead < 1:
-            raise ConfigError(f"ahead={ahead}: at least one batch has to be ahead")
+            raise ConfigError(f"ahead={ahead}: the least is 1")
         target = loader if isinstance(loader, Loader) else getattr(loader, "dataset", loader)
         if not isinstance(target, (Loader, Dataset)):
             raise ConfigError(
@@ -65,25 +72,25 @@ class Prefetcher:
         self._target: Union[Loader, Dataset] = target
         self._ahead = ahead
         self._thread: Optional[_Reader] = None
-        self._state: Optional[Dict[str, Any]] = None  # behind the batch delivered last, or where the next iteration begins
-        self._lost = False  # the batch delivered last has no state
+        self._state: Optional[Dict[str, Any]] = None  # after the batch delivered last, or where the next iteration begins
+        self._lost = False  # whether the batch delivered last has no state
         self._delivered = 0  # in the iteration under way
         self._epoch = 0  # of the batch delivered last
         self._length: Optional[int] = None  # of the iteration under way
         self._wait = self._first = self._begun = 0  # nanoseconds that the loop waited, and for its first batch; and when it began
         self._spent = _Spent()
-        self._begun = False  # to deliver batches
+        self._checked = False  # whether the trainer was compared with the place
 
     # Iterating
 
     def __iter__(self) -> "Iterator[Any]":
-        """Begins an epoch, or goes on in the one that the state loaded stands in."""
+        """Begins the next epoch, or continues where a loaded state points."""
         self._settle()
         if self._state is None and not self._lost:
             self._state = self._ask_target()
         self._delivered, self._epoch = 0, self._target.epoch
         source = iter(self.loader)
-        # The thread has the loader from now on, unless workers do.
+        # From now on the thread uses the loader, unless workers do.
         self._length = None if getattr(self.loader, "num_workers", 0) else len(self._target)
         self._thread = thread = _Reader(source, self._target, self.device, self._ahead, self._spent)
         weakref.finalize(self, thread.cancel)
@@ -91,15 +98,15 @@ class Prefetcher:
         return self._pass(thread)
 
     def _pass(self, thread: "_Reader") -> "Iterator[Any]":
-        if not self._begun:
+        if not self._checked:
             target = self._target if isinstance(self._target, Loader) else self._target._loader
-            unfit = _trainer.unfit(target._placed, lambda: self._epoch)  # the thread that has the loader cannot see the trainer
+            unfit = _trainer.unfit(target._placed, lambda: self._epoch)  # the thread that uses the loader cannot see the trainer
             if unfit:
                 raise ConfigError(unfit)
-            self._begun = True
+            self._checked = True
         while True:
             if thread is not self._thread:
-                raise ClosedError("this iteration is over: another one began, or the prefetcher was closed or given another state")
+                raise ClosedError("this iteration has ended: another one began, or the prefetcher was closed or loaded a state")
             begin = time.perf_counter_ns()
             got = thread.get()
             took = time.perf_counter_ns() - begin
@@ -109,23 +116,23 @@ class Prefetcher:
                 if got is None:
                     return
                 if self._state is not None:
-                    self._target.load_state_dict(self._state)  # the next iteration goes on behind the last batch delivered
+                    self._target.load_state_dict(self._state)  # the next iteration continues after the last batch delivered
                 raise got
             self._state, self._lost = got.state, got.state is None
             self._epoch, self._delivered = got.epoch, self._delivered + 1
             yield got.wait()
 
     def _settle(self, epoch: Optional[int] = None) -> bool:
-        """Ends an iteration under way. The loader, which is ahead of it, is put where it would be without that: at
-        the beginning of the epoch after it, or of the one that is asked for."""
+        """Ends an iteration under way. Moves the loader, which is ahead of it, to the beginning of
+        the next epoch, or of ``epoch``."""
         thread, self._thread = self._thread, None
         if thread is None:
             return False
         thread.stop()
         if self._state is None:
             raise ConfigError(
-                "the loop was left, and its batches do not tell where that was: have `map` return dicts, or"
-                " say where to go on, by load_state_dict"
+                "the loop was left at an unknown place, because its batches are not dicts: make `map` return dicts, or set the place"
+                " with load_state_dict"
             )
         if self._delivered == 0:
             self._target.load_state_dict(self._state)
@@ -141,7 +148,7 @@ class Prefetcher:
             return None
 
     def __len__(self) -> int:
-        """How many batches the epoch has: see Loader."""
+        """The number of batches of the epoch: see Loader."""
         if self._thread is not None and self._length is not None:
             return self._length
         return len(self._target)
@@ -152,14 +159,15 @@ class Prefetcher:
     # The place
 
     def state_dict(self) -> Dict[str, Any]:
-        """The place behind the batch that the loop got last; before the first, where it will begin."""
+        """Returns the place after the batch that the loop received last, or before the first, where
+        it will begin."""
         state = self._state if self._state is not None or self._lost else self._ask_target()
         if state is None:
-            raise CheckpointError("the batches do not tell their place: have `map` return dicts, or use a shardtool.Loader")
+            raise CheckpointError("the batches have no place: make `map` return dicts, or use a shardtool.Loader")
         return state
 
     def load_state_dict(self, state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> None:
-        """Makes the next iteration go on at a place: see Loader."""
+        """Makes the next iteration continue at a place: see Loader."""
         state = single(state)
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -168,27 +176,29 @@ class Prefetcher:
         self._state, self._lost, self._delivered = state, False, 0
 
     def stats(self) -> Stats:
-        """What the loop has waited for: see Stats. ``wait`` is the loop's, not that of the thread that reads ahead. Its causes are an
-        estimate, from what the thread spends its time with: waiting by its causes, ``map`` where it decodes fields, ``order`` where it pins
-        and copies. Batches, samples and bytes are those of the thread, which is ``ahead`` of the loop."""
+        """Returns what the loop waited for: see Stats. ``wait`` is the loop's, not that of the
+        thread that reads ahead. Its causes are an estimate, from how the thread spends its time:
+        waiting, by cause; ``map`` for decoding fields; ``order`` for pinning and copying. Batches,
+        samples and bytes count what the thread has read, up to ``ahead`` batches more than the
+        loop."""
         stats, spent = self._target.stats(), self._spent
         stalls = stats.stalls._replace(map=stats.stalls.map + spent.decoding / 1e9, order=stats.stalls.order + spent.moving / 1e9)
         stats = stats._replace(stalls=stalls, wait=sum(stalls))._seen_by(self._wait, self._first, "order")
         return stats._replace(elapsed=(time.perf_counter_ns() - self._begun) / 1e9 if self._begun else 0.0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iteration that of an epoch: see Loader."""
+        """Makes the next iteration begin an epoch: see Loader."""
         if not self._settle(epoch):
             self._target.set_epoch(epoch)
             self._state = self._ask_target()
 
     @property
     def epoch(self) -> int:
-        """The epoch of the iteration under way; when there is none, that of the next one."""
+        """The epoch of the iteration under way, or of the next one if none is under way."""
         return self._epoch if self._thread is not None else self._target.epoch
 
     def close(self) -> None:
-        """Ends the thread and the loader. Batches in hand stay valid."""
+        """Ends the thread and the loader. Batches stay valid."""
         thread, self._thread = self._thread, None
         self._target.close()
         if thread is not None:
@@ -202,7 +212,7 @@ class Prefetcher:
 
 
 class _Ready(NamedTuple):
-    """A batch whose copy is under way."""
+    """A batch that is being copied."""
 
     batch: Any
     state: Optional[Dict[str, Any]]
@@ -211,25 +221,25 @@ class _Ready(NamedTuple):
     moved: List[Any]  # the tensors that were copied
 
     def wait(self) -> Any:
-        """The batch, for the stream that is current."""
+        """Returns the batch, for the current stream."""
         if self.event is not None:
             stream = torch.cuda.current_stream(self.moved[0].device) if self.moved else None
             if stream is not None:
                 stream.wait_event(self.event)
                 for tensor in self.moved:
-                    tensor.record_stream(stream)  # its memory is not used again before the loop is through with it
+                    tensor.record_stream(stream)  # its memory is not reused before the loop's stream is done with it
         return self.batch
 
 
 class _Spent:
-    """Nanoseconds that threads have spent with batches they had got."""
+    """Nanoseconds that threads spent on batches after receiving them."""
 
     def __init__(self) -> None:
         self.decoding = self.moving = 0
 
 
 class _Reader(threading.Thread):
-    """Goes through one iteration of a loader."""
+    """Reads one iteration of a loader."""
 
     def __init__(self, source: "Iterator[Any]", target: "Union[Loader, Dataset]", device: torch.device, ahead: int, spent: _Spent) -> None:
         super().__init__(name="shardtool-prefetch", daemon=True)
@@ -297,24 +307,24 @@ class _Reader(threading.Thread):
             return None
 
     def get(self) -> "Union[_Ready, BaseException, None]":
-        """Waits for the next batch; at the end it is None, or the error."""
+        """Waits for the next batch; at the end, returns None or the error."""
         got = self._queue.get()
         self._room.release()
         return got
 
     def cancel(self) -> None:
-        """Makes the thread end after the batch that it waits for."""
+        """Makes the thread end after the batch that it is waiting for."""
         self._stopped = True
         self._room.release()
 
     def stop(self) -> None:
-        """Ends the thread; waits for the batch that it waits for."""
+        """Ends the thread, after the batch that it is waiting for."""
         self.cancel()
         self.join()
 
 
 def _move(value: Any, device: torch.device, moved: List[Any]) -> Any:
-    """What was given, with its tensors on the device. Copies are under way when it returns."""
+    """Returns the value with its tensors on the device. Copies may still be in progress."""
     if isinstance(value, torch.Tensor):
         if value.device == device:
             return value

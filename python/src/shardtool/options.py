@@ -1,0 +1,159 @@
+"""The groups of options that Loader, Dataset and open share: Order, Tuning and Faults.
+
+They hold the options that most programs leave alone. A group cannot be changed after it was made;
+``dataclasses.replace(group, name=value)`` makes a changed copy. Sizes are bytes, or text such as
+"64MiB" or "1GB". Errors are ConfigError.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, Optional, Union
+
+from ._config import Size, at_least, check_max_skipped, set_typed
+
+__all__ = ["Faults", "Order", "Tuning"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """Details of the order of samples and of the batches cut from it.
+
+    Different values give a different order, except for ``global_batch`` on a resumed job, which
+    only changes where batches are cut. An option that is None has the value of the checkpoint that
+    the job resumes from, or else its default. A value that contradicts the checkpoint is refused.
+
+    ``shardtool.order.Order`` is another class: it computes the order that these options describe.
+    """
+
+    global_batch: Optional[int] = None
+    """Samples of a batch over all ranks, in place of ``batch_size``: it stays the same when the
+    number of ranks changes. With a checkpoint, both may be left out."""
+
+    epoch: int = 0
+    """The first epoch, from 0. ``epochs`` counts from here."""
+
+    shuffle_memory: Optional[Size] = None
+    """Decoded bytes that the samples are shuffled among, over all ranks; default 2 GiB. A batch of
+    a data set that is stored class by class needs more to mix well. The ranks hold about 1.5 times
+    this much together."""
+
+    whole_shards: Optional[bool] = None
+    """True: read whole shards at a time. Reads are longer, which helps disks that seek and shards
+    that are in a cache. The same shuffle memory mixes fewer places of the data set. Default
+    False."""
+
+    lanes: Optional[int] = None
+    """Independent streams that the order is made of. Each batch takes samples from all lanes, and
+    each rank reads its share of them. More lanes mix more places of the data set, and need more
+    memory. Default 96, or a divisor of 96 where the shuffle memory is small."""
+
+    run_blocks: Optional[int] = None
+    """Consecutive blocks that are read together, as one run. More make longer reads; fewer mix
+    better. Default: 1, or up to 8 where blocks are small."""
+
+    delay: Optional[int] = None
+    """Steps of its lane over which the samples of a run are spread. More mix better and hold more
+    memory. Default: what the shuffle memory allows, at most 4096."""
+
+    head: Optional[int] = None
+    """Runs of each lane that the first batch draws from. More mix the first batches better and
+    make the first batch wait longer. Default 4, at most ``delay``."""
+
+    affinity: Optional[Literal["epoch", "run"]] = None
+    """"epoch" (the default): a lane gets other data in every epoch. "run": a lane keeps its data,
+    so that the cache of a node has it from the second epoch on, and the epochs mix less."""
+
+    def __post_init__(self) -> None:
+        set_typed(self, sizes=("shuffle_memory",))
+        for name, least in (("global_batch", 1), ("epoch", 0), ("lanes", 0), ("run_blocks", 0), ("delay", 0), ("head", 0)):
+            at_least(name, getattr(self, name), least)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """Memory, parallelism and reports. No option changes which samples a batch has.
+
+    ``open`` uses ``memory``, ``workers`` and ``cache_size``; the others concern batches.
+    """
+
+    memory: Optional[Size] = None
+    """Bytes of blocks that the child process holds. More lets it read further ahead. Default: 1.5
+    times this rank's share of the shuffle memory."""
+
+    ring_memory: Optional[Size] = None
+    """Most bytes of shared memory that batches are delivered in; default 1 GiB. It is allocated as
+    batches need it. With ``copy=False`` it limits the batches that the loop can keep."""
+
+    prefetch: int = 4
+    """Complete batches that wait for the loop. More even out steps of uneven length, and take
+    shared memory."""
+
+    requests: Optional[int] = None
+    """Requests in flight to an object store. None: 64 at first, then as many as the measured
+    store and step need."""
+
+    depth: Optional[int] = None
+    """Batches that are read ahead of the complete ones, if ``memory`` allows. None: as many as
+    the measured store and step need."""
+
+    autotune: bool = True
+    """False: measure nothing. ``requests`` stays at 64 and ``depth`` at what the memory allows
+    where they are None."""
+
+    workers: Optional[int] = None
+    """Threads of the child process that decompress. Default: the CPUs that this process may use,
+    divided by the ranks on this host."""
+
+    cache_size: Optional[Size] = None
+    """Most bytes in the folder ``cache``, over all processes that use it; default 100 GiB."""
+
+    copy: bool = True
+    """True: batches are copied out of the memory shared with the child process, and may be kept.
+    False: arrays and memoryviews point into that memory, which saves the copy. They stay valid
+    while anything refers to them, and count against ``ring_memory``. A Dataset always copies."""
+
+    metrics: Optional[str] = None
+    """Address to serve metrics for Prometheus at: ":9400" for this host, "0.0.0.0:9400" for
+    others. None: the environment variable SHARDTOOL_METRICS. "": no metrics. Loaders that share
+    the address take the first free one of 64 ports from this one on, or any port for port 0;
+    ``metrics_url`` of the loader has the result."""
+
+    stats_every: float = 0.0
+    """Seconds between lines of ``stats`` in the log "shardtool", level INFO; 0: no lines."""
+
+    def __post_init__(self) -> None:
+        set_typed(self, sizes=("memory", "ring_memory", "cache_size"))
+        for name, least in (("prefetch", 0), ("requests", 1), ("depth", 1), ("workers", 0), ("stats_every", 0)):
+            at_least(name, getattr(self, name), least)
+
+
+@dataclasses.dataclass(frozen=True)
+class Faults:
+    """What happens when a block is damaged, which a second read must confirm."""
+
+    on_error: Literal["fail", "skip"] = "fail"
+    """"fail": raise CorruptError. "skip": leave out the samples of the block; no other sample
+    moves."""
+
+    max_skipped: Union[int, float, None] = None
+    """With "skip", the most samples to leave out, over all epochs and ranks: an int is a number of
+    samples, a float a share of the data set. Default 0.001. More raise SkippedError; 0 means
+    "fail"."""
+
+    skip_group: Any = None
+    """With "skip", the ranks that count together: they have the same state after each step, and
+    raise SkippedError at the same step. It costs an all_reduce of 64 bytes a batch, and all ranks
+    have to iterate alike.
+
+    None: all ranks of torch.distributed, if it is initialised and this loader has its rank and
+    world size; otherwise each rank counts alone, with a warning. True: the same, but counting
+    alone is an error. A process group for CPUs (gloo): its ranks. False: each rank alone."""
+
+    def __post_init__(self) -> None:
+        set_typed(self)
+        check_max_skipped(self.max_skipped)
+
+
+#: The argument that takes each group.
+GROUPS = {"order": Order, "tuning": Tuning, "faults": Faults}
