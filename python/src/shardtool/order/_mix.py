@@ -186,7 +186,7 @@ class Mix(NamedTuple):
         return low
 
     def _stretch(self, position: int) -> Tuple[Optional[Stretch], int]:
-        """The stretch of a position, None after the end of the stream; and the end, if known by then."""
+        """The stretch of a position, None after the end; and where the stream ends, if known."""
         end = self.begin
         for stretch in self.stretches():
             if position < stretch.end:
@@ -307,7 +307,7 @@ class Mix(NamedTuple):
             first += n
 
     def change(self, position: int, asked: "Mix") -> "Mix":
-        """The mix that continues at a position with what another mix, from 0, asks for (9.13, Changes)."""
+        """The mix that continues at a position with what another mix asks for (9.13, Changes)."""
         given = self.counts(position)
         old = {s.name: (s, c) for s, c in zip(self.sources, given)}
         new = {s.name: s for s in asked.sources}
