@@ -514,3 +514,35 @@ func TestMixEnds(t *testing.T) {
 		t.Errorf("%d samples, then %v", n, err)
 	}
 }
+
+// TestMixMemory: the default memory evicts nothing, each block is read once an epoch, and a small
+// budget is kept.
+func TestMixMemory(t *testing.T) {
+	watch(t)
+	var in []source
+	for _, name := range []string{"a", "b", "c", "d"} {
+		in = append(in, one(t, name, "x", mem.New(), 3000))
+	}
+	m := mixOf(1, in, 1, 1, 1, 1)
+	m.Epoch = 4 * 3000
+	for i := range m.Sources {
+		m.Sources[i].Lanes, m.Sources[i].Delay = 12, 16
+	}
+	x, _ := joined(t, m, in)
+	for _, memory := range []int64{0, 1 << 20} {
+		s := openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 64, Epochs: 2}, Limits: Limits{Memory: memory}, Read: Read{Workers: 1}})
+		for _, err := range s.Batches(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		stats, blocks := s.Stats(), 2*4*in[0].NumBlocks()
+		t.Logf("budget %d: %+v of %d blocks", s.Memory(), stats, blocks)
+		switch {
+		case memory == 0 && (stats.Evicted > 0 || stats.Blocks > blocks+2*4*12):
+			t.Errorf("%d blocks were read, %d evicted, of %d", stats.Blocks, stats.Evicted, blocks)
+		case memory > 0 && stats.Held > memory:
+			t.Errorf("%d bytes were held with a budget of %d", stats.Held, memory)
+		}
+	}
+}
