@@ -68,7 +68,7 @@ func elastics(inputs []*input) (stores []asked) {
 	return stores
 }
 
-// ask has elastic stores send so many requests for this stream, where that is more than they send
+// ask has elastic stores send this number of requests for the stream, where that is more than they send
 // anyway. The requests may all be of one source.
 func (t *tuning) ask(requests int) {
 	for i := range t.stores {
