@@ -51,6 +51,7 @@ var groups = []struct {
 }{
 	{"read", (*bench).read},
 	{"stream", (*bench).stream},
+	{"mix", (*bench).mix},
 	{"autotune", (*bench).autotune},
 	{"accounts", (*bench).accounts},
 	{"start", (*bench).start},

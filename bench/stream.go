@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// streams reads some epochs on several ranks of one process, each with its own share of the workers. What they read goes to
+// streams reads some epochs, or o.Epochs, on several ranks of one process, each with its own share of the workers. What they read goes to
 // b.twice.
 func (b *bench) streams(dir string, ranks, workers int, o reader.StreamOptions) func() error {
 	return func() error {
@@ -24,12 +25,13 @@ func (b *bench) streams(dir string, ranks, workers int, o reader.StreamOptions) 
 			return err
 		}
 		defer ds.Close()
+		n := cmp.Or(o.Epochs, epochs)
 		var g errgroup.Group
 		seen, blocks := make([]uint64, ranks), make([]uint64, ranks)
 		for rank := range ranks {
 			g.Go(func() error {
 				o := o
-				o.Rank, o.World, o.Epochs, o.Workers = rank, ranks, epochs, workers
+				o.Rank, o.World, o.Epochs, o.Workers = rank, ranks, n, workers
 				s, err := ds.Stream(b.ctx, o)
 				if err != nil {
 					return err
@@ -55,8 +57,8 @@ func (b *bench) streams(dir string, ranks, workers int, o reader.StreamOptions) 
 		for rank, n := range seen {
 			total, read = total+n, read+blocks[rank]
 		}
-		b.twice = float64(read)/float64(epochs*ds.NumBlocks()) - 1
-		if total != epochs*ds.NumSamples() {
+		b.twice = float64(read)/float64(n*ds.NumBlocks()) - 1
+		if total != n*ds.NumSamples() {
 			return fmt.Errorf("%d samples of %d came", total, ds.NumSamples())
 		}
 		return nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
@@ -49,22 +51,18 @@ func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 	if o.Checkpoint != nil {
 		return nil, optionsError{errors.New("reader: a checkpoint of one data set for a mix: give that of a mix, see Mix.Continue")}
 	}
-	in := make([]*input, len(m.Sets))
-	tables := make([]order.Table, len(m.Sets))
-	for i, d := range m.Sets {
-		var err error
-		if in[i], err = m.input(ctx, &x, i); err != nil {
-			return nil, (&input{name: x.Sources[i].Name}).failed(err)
-		}
-		if d != nil {
-			tables[i] = in[i].table
-		}
+	in, err := m.inputs(ctx, &x)
+	if err != nil {
+		return nil, err
+	}
+	tables := make([]order.Table, len(in))
+	for i := range in {
+		tables[i] = in[i].table
 	}
 	if o.GlobalBatch == 0 {
 		o.GlobalBatch = m.Steps.GlobalBatch
 	}
-	o, err := o.filled(in)
-	if err != nil {
+	if o, err = o.filled(in); err != nil {
 		return nil, optionsError{err}
 	}
 	orders, err := x.Orders(tables)
@@ -97,6 +95,29 @@ func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 	}
 	s.start(ctx, mixOrder{cursor, s.split})
 	return s, nil
+}
+
+// atOnce is how many data sets are asked for their tables at a time.
+const atOnce = 16
+
+// inputs are the sources. The error is that of the first one that has one.
+func (m *Mix) inputs(ctx context.Context, x *mix.Mix) ([]*input, error) {
+	in, failed := make([]*input, len(m.Sets)), make([]error, len(m.Sets))
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for i := range in {
+		g.Go(func() error {
+			in[i], failed[i] = m.input(ctx, x, i)
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in failed
+	for i, err := range failed {
+		if err != nil {
+			return nil, (&input{name: x.Sources[i].Name}).failed(err)
+		}
+	}
+	return in, nil
 }
 
 // input is source i, whose data set must be the one that the plan is made for.

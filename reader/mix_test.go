@@ -329,116 +329,6 @@ func TestMixFields(t *testing.T) {
 	}
 }
 
-// TestMixReplaced: a data set that is not the one of the plan is refused by name, and so is one that
-// is missing.
-func TestMixReplaced(t *testing.T) {
-	in := []source{one(t, "a", "x", mem.New(), 20), one(t, "b", "x", mem.New(), 20)}
-	x, _ := joined(t, mixOf(1, in, 1, 1), in)
-	x.Sets[1] = one(t, "b", "x", mem.New(), 21).Dataset
-	var of *mix.SourceError
-	if _, err := OpenMix(t.Context(), x, StreamOptions{}); !errors.Is(err, order.ErrMismatch) || !errors.As(err, &of) || of.Source != "b" {
-		t.Errorf("replaced: %v", err)
-	}
-	x.Sets[1] = nil
-	if _, err := OpenMix(t.Context(), x, StreamOptions{}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), `source "b"`) {
-		t.Errorf("missing: %v", err)
-	}
-	x.Sets = x.Sets[:1]
-	if _, err := OpenMix(t.Context(), x, StreamOptions{}); !errors.Is(err, ErrOptions) {
-		t.Errorf("too few: %v", err)
-	}
-}
-
-// TestMixFailures: what fails in one source is named; a store that is down for a while is waited for.
-func TestMixFailures(t *testing.T) {
-	watch(t)
-	broken := errors.New("out of order")
-	store := &hooked{Store: mem.New()}
-	in := []source{one(t, "a", "x", mem.New(), 200), one(t, "b", "x", store, 200)}
-	x, _ := joined(t, mixOf(1, in, 1, 1), in)
-	store.mu.Lock()
-	store.read = func(name string, _ []byte, _ int64) error {
-		if strings.HasPrefix(name, "manifest") {
-			return nil
-		}
-		return broken
-	}
-	store.mu.Unlock()
-	s := openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 10}})
-	_, err := s.Next(t.Context())
-	var of *mix.SourceError
-	if !errors.Is(err, broken) || !errors.As(err, &of) || of.Source != "b" {
-		t.Errorf("a store that fails: %v", err)
-	}
-	s.Close()
-
-	up := make(chan struct{})
-	store.mu.Lock()
-	store.read = func(name string, _ []byte, _ int64) error {
-		if !strings.HasPrefix(name, "manifest") {
-			<-up
-		}
-		return nil
-	}
-	store.mu.Unlock()
-	s = openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 10}})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := s.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a store that does not answer: %v", err)
-	}
-	close(up)
-	b, err := s.Next(t.Context())
-	if err != nil || len(b.Samples) != 10 {
-		t.Errorf("once it answers: %v", err)
-	}
-}
-
-// TestMixSkips: the ledger names the source of a damaged block, and the checkpoint counts it.
-func TestMixSkips(t *testing.T) {
-	watch(t)
-	store := mem.New()
-	in := []source{one(t, "a", "x", mem.New(), 100), one(t, "b", "x", store, 100)}
-	blocks := blocksOf(t, in[1].Dataset)
-	in[1].streamed = in[1].flipped(t, store, blocks[1])
-	x, _ := joined(t, mixOf(1, in, 1, 1), in)
-	o := StreamOptions{Order: Order{GlobalBatch: 20, Epochs: 1}, Limits: Limits{OnCorrupt: CorruptSkips, MaxSkipped: 50}}
-	s := openMix(t, x, o)
-	holes := 0
-	for b, err := range s.Batches(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		holes += b.Holes
-	}
-	skipped := s.Skipped()
-	if len(skipped) != 1 || skipped[0].Source != "b" || skipped[0].Samples != blocks[1].count || holes == 0 {
-		t.Fatalf("%d holes, %+v", holes, skipped)
-	}
-	text, err := AppendLedger(nil, skipped)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := DecodeLedger(text); err != nil || !slices.Equal(again, skipped) {
-		t.Errorf("%s: %+v, %v", text, again, err)
-	}
-	if cp, err := s.MixCheckpoint(); err != nil || cp.Skipped != blocks[1].count || cp.SkipHash == "" || cp.Steps.GlobalBatch != 20 {
-		t.Errorf("%+v, %v", cp, err)
-	}
-	if _, err := s.Checkpoint(); err == nil {
-		t.Error("a mix has the checkpoint of a data set")
-	}
-	o.OnCorrupt = CorruptFails
-	s = openMix(t, x, o)
-	for err == nil {
-		_, err = s.Next(t.Context())
-	}
-	var of *mix.SourceError
-	if !errors.As(err, &of) || of.Source != "b" || !errors.Is(err, format.ErrCorrupt) {
-		t.Errorf("a damaged block: %v", err)
-	}
-}
-
 // takenBy opens a stream of n sources that lie in folders, reads some batches, and returns what it has taken.
 func takenBy(t *testing.T, n int) (goroutines, descriptors int) {
 	t.Helper()
@@ -512,5 +402,37 @@ func TestMixEnds(t *testing.T) {
 	}
 	if _, _, err := want.NextBatch(nil, order.Split{GlobalBatch: 7, World: 1}); !errors.Is(err, io.EOF) || n != 80-14 {
 		t.Errorf("%d samples, then %v", n, err)
+	}
+}
+
+// TestMixMemory: the default memory evicts nothing, each block is read once an epoch, and a small
+// budget is kept.
+func TestMixMemory(t *testing.T) {
+	watch(t)
+	var in []source
+	for _, name := range []string{"a", "b", "c", "d"} {
+		in = append(in, one(t, name, "x", mem.New(), 3000))
+	}
+	m := mixOf(1, in, 1, 1, 1, 1)
+	m.Epoch = 4 * 3000
+	for i := range m.Sources {
+		m.Sources[i].Lanes, m.Sources[i].Delay = 12, 16
+	}
+	x, _ := joined(t, m, in)
+	for _, memory := range []int64{0, 1 << 20} {
+		s := openMix(t, x, StreamOptions{Order: Order{GlobalBatch: 64, Epochs: 2}, Limits: Limits{Memory: memory}, Read: Read{Workers: 1}})
+		for _, err := range s.Batches(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		stats, blocks := s.Stats(), 2*4*in[0].NumBlocks()
+		t.Logf("budget %d: %+v of %d blocks", s.Memory(), stats, blocks)
+		switch {
+		case memory == 0 && (stats.Evicted > 0 || stats.Blocks > blocks+2*4*12):
+			t.Errorf("%d blocks were read, %d evicted, of %d", stats.Blocks, stats.Evicted, blocks)
+		case memory > 0 && stats.Held > memory:
+			t.Errorf("%d bytes were held with a budget of %d", stats.Held, memory)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
@@ -113,17 +114,9 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 			o.Close()
 		}
 	}()
-	data := make([]mixfile.Data, len(file.Sources))
-	for i, s := range file.Sources {
-		ds, err := openSource(ctx, s, from)
-		if err != nil {
-			return o, fmt.Errorf("%s:%d: source %s: %w", name, s.Line, s.Name, err)
-		}
-		o.sets = append(o.sets, ds)
-		if data[i].Table, err = ds.OrderTable(ctx); err != nil {
-			return o, fmt.Errorf("%s:%d: source %s: %w", name, s.Line, s.Name, err)
-		}
-		data[i].Digest, data[i].Tables = format.DigestString(ds.Digest()), ds.Tables()
+	data, err := o.open(ctx, file, from)
+	if err != nil {
+		return o, err
 	}
 	choice := f.opt.Choice()
 	choice.WholeShards, choice.Lanes, choice.RunBlocks, choice.Delay, choice.Head = false, 0, 0, 0, 0
@@ -142,6 +135,33 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 	}
 	o.plan, err = mix.New(m)
 	return o, err
+}
+
+// open opens the data sets of the file. The error is that of the first source that has one.
+func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Checkpoint) ([]mixfile.Data, error) {
+	data, failed := make([]mixfile.Data, len(file.Sources)), make([]error, len(file.Sources))
+	o.sets = make([]*reader.Dataset, len(file.Sources))
+	var g errgroup.Group
+	g.SetLimit(16)
+	for i, s := range file.Sources {
+		g.Go(func() error {
+			ds, err := openSource(ctx, s, from)
+			if err == nil {
+				o.sets[i] = ds
+				data[i].Digest, data[i].Tables = format.DigestString(ds.Digest()), ds.Tables()
+				data[i].Table, err = ds.OrderTable(ctx)
+			}
+			failed[i] = err
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in failed
+	for i, err := range failed {
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: source %s: %w", file.Name, file.Sources[i].Line, file.Sources[i].Name, err)
+		}
+	}
+	return data, nil
 }
 
 // keep takes from the checkpoint what the flags do not give.

@@ -79,6 +79,7 @@ func add(to *reader.StreamStats, s reader.StreamStats) {
 	to.Rereads += s.Rereads
 	to.Skipped += s.Skipped
 	to.Decisions += s.Decisions
+	to.Sources = addSources(to.Sources, s.Sources)
 }
 
 // metric is one metric of a rank.
@@ -124,6 +125,8 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 		out <- figures[i].desc
 	}
 	out <- waitDesc
+	out <- sourceSamplesDesc
+	out <- sourceBytesDesc
 	out <- piecesDesc
 }
 
@@ -135,6 +138,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 			f := &figures[i]
 			out <- prometheus.MustNewConstMetric(f.desc, f.kind, f.of(&s), label)
 		}
+		collectSources(out, label, s.Sources)
 		for cause, d := range s.Stalls.All() {
 			out <- prometheus.MustNewConstMetric(waitDesc, counter, d.Seconds(), label, cause)
 		}
