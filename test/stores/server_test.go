@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
@@ -103,7 +104,8 @@ func versity(t *testing.T) (*server, *gateway.Server) {
 func fake(t *testing.T) *server {
 	t.Helper()
 	backend := s3mem.New()
-	h := httptest.NewUnstartedServer(gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
+	s3 := gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
+	h := httptest.NewUnstartedServer(conditional(backend, s3))
 	h.Config.ErrorLog = log.New(io.Discard, "", 0) // it answers some errors twice
 	h.Start()
 	t.Cleanup(h.Close)
@@ -116,6 +118,24 @@ func fake(t *testing.T) *server {
 			}
 		},
 	}
+}
+
+// conditional has the completion of an upload in parts honour If-None-Match, which gofakes3 ignores:
+// the store refuses to commit where an object could be overwritten.
+func conditional(backend gofakes3.Backend, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") && r.Header.Get("If-None-Match") == "*" {
+			bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+			if object, err := backend.HeadObject(bucket, key); err == nil {
+				object.Contents.Close()
+				w.Header().Set("Content-Type", "application/xml")
+				w.WriteHeader(http.StatusPreconditionFailed)
+				io.WriteString(w, "<Error><Code>PreconditionFailed</Code><Message>the object exists</Message></Error>")
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // faulty puts a proxy in front of a server.
