@@ -43,7 +43,7 @@ func sweepFile(dir *os.Root, name string, limit time.Time) (removed bool, err er
 	if err != nil || !held {
 		return false, err
 	}
-	defer filelock.Unlock(file)
+	defer func() { _ = filelock.Unlock(file) }() // Close, which follows, releases it too
 	// If its upload ended between open and lock, the name is gone for good.
 	if err := dir.Remove(name); err != nil {
 		return false, err
