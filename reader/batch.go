@@ -149,11 +149,3 @@ func (b *Batch) Clone() []Sample {
 func (b *Batch) Checkpoint() (order.Checkpoint, error) {
 	return b.s.checkpoint(b.NextEpoch, b.NextPosition, b.skipped)
 }
-
-// Clone returns a copy of the sample that stays valid.
-func (s *Sample) Clone() Sample {
-	out := *s
-	out.Fields = append([]format.FieldView(nil), s.Fields...)
-	out.Key, _ = assemble.Copy(s.Key, out.Fields, make([]byte, 0, assemble.SizeOf(s.Key, s.Fields)))
-	return out
-}

@@ -6,50 +6,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/shardtool/shardtool/reader/order"
 )
-
-// place is where the consumer of a stream is.
-type place struct {
-	epoch, position uint64 // after the last batch delivered
-	last            *Batch
-	err             error     // sticks
-	returned        time.Time // of the last Next
-}
-
-// delivered counts what a stream has done. The counters of blocks may be read at any time; mu guards
-// the others.
-type delivered struct {
-	blocks, stored, rereads, decisions atomic.Uint64
-
-	mu                      sync.Mutex
-	batches, samples, bytes uint64
-	held                    int  // batches delivered and not released
-	waiting                 bool // Next waits
-	firstWait               time.Duration
-	ended                   time.Duration // lifetime, set by Close; 0 while open
-	skipped                 ledgerMark    // after the last batch delivered
-	sources                 []SourceStats // of a mix
-	idle                    []*batchMemory
-}
-
-// end records the lifetime of the stream.
-func (c *delivered) end(after time.Duration) {
-	c.mu.Lock()
-	c.ended, c.idle = after, nil
-	c.mu.Unlock()
-}
-
-// first reports whether no batch has been delivered.
-func (c *delivered) first() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.batches == 0
-}
 
 // Next returns the next batch, or io.EOF after the last. The batch before it is released unless
 // StreamOptions.Hold is set. An error sticks, except for that of ctx and ErrHeld. All batches before
@@ -163,30 +121,13 @@ func (s *Stream) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 	}
 }
 
-// Checkpoint returns the place after the last batch that Next returned, whatever has been read ahead.
-// Ranks at the same step have the same place. SkipHash and Skipped are those of this rank; Merge
-// unites them. Of a mix, use MixCheckpoint.
-func (s *Stream) Checkpoint() (order.Checkpoint, error) {
-	return s.checkpoint(s.place.epoch, s.place.position, s.skippedMark())
-}
-
-// skippedMark is the ledger after the last batch delivered.
-func (s *Stream) skippedMark() ledgerMark {
+// Skipped is the ledger: the blocks that samples of the batches delivered so far were left out with, those of
+// StreamOptions.Skipped included, by shard and block. It may be called from any goroutine.
+func (s *Stream) Skipped() []SkippedBlock {
 	s.count.mu.Lock()
-	defer s.count.mu.Unlock()
-	return s.count.skipped
-}
-
-func (s *Stream) checkpoint(epoch, position uint64, skipped ledgerMark) (order.Checkpoint, error) {
-	if s.mix != nil {
-		return order.Checkpoint{}, errMixed
-	}
-	in := s.inputs[0]
-	cp, err := in.plan.Checkpoint(epoch, position)
-	if err != nil {
-		return cp, err
-	}
-	cp.GlobalBatch, cp.Tables = s.split.GlobalBatch, in.Tables()
-	cp.SkipHash, cp.Skipped = skipped.hash, skipped.samples
-	return cp, nil
+	n := s.count.skipped.blocks
+	s.count.mu.Unlock()
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	return sorted(s.ledger.blocks[:n])
 }

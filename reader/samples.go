@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
@@ -148,4 +149,12 @@ func sortFields(fields []format.FieldView) {
 	if !slices.IsSortedFunc(fields, less) {
 		slices.SortFunc(fields, less)
 	}
+}
+
+// Clone returns a copy of the sample that stays valid.
+func (s *Sample) Clone() Sample {
+	out := *s
+	out.Fields = append([]format.FieldView(nil), s.Fields...)
+	out.Key, _ = assemble.Copy(s.Key, out.Fields, make([]byte, 0, assemble.SizeOf(s.Key, s.Fields)))
+	return out
 }

@@ -198,6 +198,3 @@ func told(attrs []any, name string) bool {
 	}
 	return false
 }
-
-// round3 keeps three digits behind the point.
-func round3(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }

@@ -6,12 +6,10 @@ import (
 	"io/fs"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/account"
-	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
@@ -62,95 +60,6 @@ type lifetime struct {
 	once   sync.Once
 }
 
-// Stream opens a stream over the data set. The caller must Close the stream and keep d open until
-// then. The context is for opening alone.
-//
-// Errors: invalid options, or options that do not fit the data set, wrap ErrOptions. A checkpoint of
-// other content, or of another order, wraps order.ErrMismatch and names the member.
-func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
-	in := &input{Dataset: d, share: 1}
-	o, err := o.filled([]*input{in})
-	if err != nil {
-		return nil, optionsError{err}
-	}
-	in.table, err = d.OrderTable(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &Stream{inputs: []*input{in}, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
-	var params order.Params
-	s.place.epoch = o.Epoch
-	if cp := o.Checkpoint; cp != nil {
-		params = cp.Params
-	} else if params, err = order.Choose(in.table, o.Choice()); err != nil {
-		return nil, optionsError{err}
-	}
-	if in.plan, err = order.New([]order.Source{{Table: in.table, Digest: format.DigestString(d.Digest())}}, params); err != nil {
-		return nil, optionsError{err}
-	}
-	if cp := o.Checkpoint; cp != nil {
-		if err := cp.Fits(in.plan); err != nil {
-			return nil, err
-		}
-		s.place.epoch, s.place.position = cp.Epoch, cp.Position
-	}
-	if err := in.plan.CheckSplit(s.split); err != nil {
-		return nil, optionsError{err}
-	}
-	cursor, err := in.plan.Seek(s.place.epoch, s.place.position)
-	if err != nil {
-		return nil, optionsError{err}
-	}
-	if o.Epochs > 0 {
-		cursor.Until(o.End())
-	}
-	s.start(ctx, rankOrder{cursor, s.split})
-	return s, nil
-}
-
-// start wires the parts of the stream, and begins to read ahead.
-func (s *Stream) start(ctx context.Context, of planner.Order) {
-	s.life.opened = time.Now()
-	s.scope(context.WithoutCancel(ctx))
-	s.sizes = sizesOf(s.inputs, &s.opts)
-	s.ledger = newLedger(s.inputs, s.opts)
-	s.count.skipped = s.ledger.mark()
-	s.flow = flow{
-		fetches: make(chan *window.Piece, max(4*s.opts.Workers, s.sizes.requests)), drafts: make(chan *planner.Draft, s.sizes.ahead),
-		landing: make(chan struct{}, 1), ready: make(chan assembled, 2),
-	}
-	if s.sizes.requests > 0 {
-		s.flow.flight = fetch.NewFlight(s.pool(), s.opts.Workers, s.sizes.flight)
-	}
-	s.window = window.New(s.sizes.window, &s.clock)
-	s.tune()
-	s.planner = &planner.Planner{
-		Order: of, Shards: &shards{inputs: s.inputs}, Sources: s.sources(),
-		Window: s.window, Clock: &s.clock, Ahead: s.tuning.ahead, Load: &s.tuning.load,
-		Limit: s.sizes.memory, Share: s.sizes.window / int64(2*max(s.opts.Hold, 1)),
-		Drafts: s.flow.drafts, Fetches: s.flow.fetches,
-	}
-	if s.opts.Log != nil {
-		epoch := s.place.epoch // Next moves it
-		s.life.wg.Go(func() { s.log(s.life.ctx, epoch) })
-	}
-	s.life.wg.Go(func() { s.planner.Run(s.life.ctx) })
-	for range s.sizes.workers {
-		s.life.wg.Go(func() { s.work(s.life.ctx) })
-	}
-	s.life.wg.Go(func() { s.assemble(s.life.ctx) })
-}
-
-// rankOrder is one rank's part of an order.
-type rankOrder struct {
-	*order.Cursor
-	split order.Split
-}
-
-func (o rankOrder) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
-	return o.NextBatch(refs, o.split)
-}
-
 // scope makes the context that ends with the stream or with one of its data sets.
 func (s *Stream) scope(ctx context.Context) {
 	l := &s.life
@@ -171,54 +80,6 @@ func (s *Stream) pool() *fetch.ScratchPool {
 	return &s.inputs[i].pool
 }
 
-// sources are those of the planner.
-func (s *Stream) sources() []planner.Source {
-	out := make([]planner.Source, len(s.inputs))
-	for i, in := range s.inputs {
-		if in.Dataset != nil {
-			out[i] = planner.Source{
-				PieceBlocks: s.sizes.pieces[i], SampleBytes: int64(in.table.Decoded / max(in.tables.Samples, 1)), Joined: in.source.Joined(),
-			}
-		}
-	}
-	return out
-}
-
-// work is one worker: it fills pieces.
-func (s *Stream) work(ctx context.Context) {
-	at := account.NewWorker(&s.clock, nil)
-	if s.tuning.meters != nil {
-		at = account.NewWorker(&s.clock, s.tuning.meters)
-	}
-	w := fetch.Worker{
-		Flight: s.flow.flight, KeepGoing: true, Account: at, Rereads: func() { s.count.rereads.Add(1) },
-	}
-	if w.Flight == nil {
-		w.Scratch = s.pool().Get()
-		defer func() { s.pool().Put(w.Scratch) }()
-	}
-	ctx = objstore.WithTracer(ctx, at)
-	var results []fetch.Result
-	for {
-		select {
-		case p, more := <-s.flow.fetches:
-			if !more || !s.tuning.gate.Enter(ctx) {
-				return
-			}
-			at.Begin(&p.Piece)
-			results = p.Fill(ctx, &w, results)
-			s.count.blocks.Add(uint64(p.Blocks))
-			s.count.stored.Add(uint64(p.Plan.Stored))
-			at.At(account.Landed)
-			p.Land()
-			signal(s.flow.landing)
-			s.tuning.gate.Leave()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // signal leaves a token in the channel unless one is there.
 func signal(token chan struct{}) {
 	select {
@@ -231,36 +92,6 @@ func signal(token chan struct{}) {
 type assembled struct {
 	*Batch
 	err error
-}
-
-// assemble turns drafts into batches, in order.
-func (s *Stream) assemble(ctx context.Context) {
-	defer close(s.flow.ready)
-	a := assemble.Assembler{Window: s.window, Clock: &s.clock, Landing: s.flow.landing, Skip: s.skip}
-	for d := range s.flow.drafts {
-		out := assembled{err: d.Err}
-		if d.Err == nil {
-			out.Batch = s.newBatch(d)
-			out.err = out.fill(ctx, &a)
-		}
-		s.clock.Hand(1)
-		select {
-		case s.flow.ready <- out: // owned by the consumer from here on
-		case <-ctx.Done():
-			return
-		}
-		if out.err != nil {
-			return
-		}
-	}
-}
-
-// skip decides about a sample of a damaged block.
-func (s *Stream) skip(p *window.Piece, r *order.Ref, cause error) error {
-	if s.opts.OnCorrupt == CorruptSkips && fetch.Proven(cause) {
-		return s.inputs[r.Source].failed(s.ledger.hole(s.inputs[r.Source].name, p, r, cause))
-	}
-	return s.inputs[r.Source].failed(cause)
 }
 
 // Params returns the frozen parameters of the order, as chosen or as in the checkpoint. A mix has
@@ -305,4 +136,70 @@ func (s *Stream) Close() error {
 		s.count.end(time.Since(s.life.opened))
 	})
 	return nil
+}
+
+// place is where the consumer of a stream is.
+type place struct {
+	epoch, position uint64 // after the last batch delivered
+	last            *Batch
+	err             error     // sticks
+	returned        time.Time // of the last Next
+}
+
+// delivered counts what a stream has done. The counters of blocks may be read at any time; mu guards
+// the others.
+type delivered struct {
+	blocks, stored, rereads, decisions atomic.Uint64
+
+	mu                      sync.Mutex
+	batches, samples, bytes uint64
+	held                    int  // batches delivered and not released
+	waiting                 bool // Next waits
+	firstWait               time.Duration
+	ended                   time.Duration // lifetime, set by Close; 0 while open
+	skipped                 ledgerMark    // after the last batch delivered
+	sources                 []SourceStats // of a mix
+	idle                    []*batchMemory
+}
+
+// end records the lifetime of the stream.
+func (c *delivered) end(after time.Duration) {
+	c.mu.Lock()
+	c.ended, c.idle = after, nil
+	c.mu.Unlock()
+}
+
+// first reports whether no batch has been delivered.
+func (c *delivered) first() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.batches == 0
+}
+
+// Checkpoint returns the place after the last batch that Next returned, whatever has been read ahead.
+// Ranks at the same step have the same place. SkipHash and Skipped are those of this rank; Merge
+// unites them. Of a mix, use MixCheckpoint.
+func (s *Stream) Checkpoint() (order.Checkpoint, error) {
+	return s.checkpoint(s.place.epoch, s.place.position, s.skippedMark())
+}
+
+// skippedMark is the ledger after the last batch delivered.
+func (s *Stream) skippedMark() ledgerMark {
+	s.count.mu.Lock()
+	defer s.count.mu.Unlock()
+	return s.count.skipped
+}
+
+func (s *Stream) checkpoint(epoch, position uint64, skipped ledgerMark) (order.Checkpoint, error) {
+	if s.mix != nil {
+		return order.Checkpoint{}, errMixed
+	}
+	in := s.inputs[0]
+	cp, err := in.plan.Checkpoint(epoch, position)
+	if err != nil {
+		return cp, err
+	}
+	cp.GlobalBatch, cp.Tables = s.split.GlobalBatch, in.Tables()
+	cp.SkipHash, cp.Skipped = skipped.hash, skipped.samples
+	return cp, nil
 }
