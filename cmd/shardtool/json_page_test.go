@@ -37,8 +37,10 @@ var jsonRuns = map[string][]string{
 		"!shardtool cat out --shuffle --global-batch 4 --limit 8 --checkpoint-out ck > /dev/null", "inspect out --checkpoint ck"},
 	"verify": {"!cp -r out broken; for f in broken/*.tar.zst; do printf x | dd of=$f bs=1 seek=50 conv=notrunc; done", "verify broken --deep"},
 	"ls":     {"ls out", "ls rowset"},
-	"cat":    {"cat out --global-batch 40 --tail pad --checkpoints"},
-	"order":  {"order out --global-batch 40 --tail pad --keys"},
+	"cat": {
+		"!for d in out rowset; do echo \"  $d: {data: $PWD/$d}\"; done | (echo sources:; cat) > mix.yaml",
+		"cat out --global-batch 40 --tail pad --checkpoints", "cat mix.yaml --global-batch 10 --limit 10"},
+	"order":  {"order out --global-batch 40 --tail pad --keys", "order mix.yaml --global-batch 10 --limit 10"},
 	"doctor": {"doctor src", "doctor out"},
 	"export": {"export out --out exported"},
 	"stage":  {"stage out --cache cache"},
