@@ -14,7 +14,7 @@ import (
 )
 
 func TestPackDemo(t *testing.T) {
-	programs.Need(t, "zstd")
+	programs.Need(t, "zstd", "tar", "diff")
 	ctx := context.Background()
 	for _, plain := range []bool{false, true} {
 		dir := t.TempDir()

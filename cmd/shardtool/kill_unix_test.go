@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/shardtool/shardtool/internal/programs"
 )
 
 // killedPack is a pack that is interrupted and resumed.
@@ -65,6 +67,7 @@ func (p *killedPack) run(t *testing.T) {
 // resume resumes an interrupted pack and compares the result.
 func (p *killedPack) resume(t *testing.T, sig syscall.Signal, out string, done int) {
 	t.Helper()
+	programs.Need(t, "diff")
 	cmd := packCommand(p.src, out, slices.Concat(p.flags, []string{"--resume", "--json", "--quiet"})...)
 	cmd.Stderr = os.Stderr
 	text, err := cmd.Output()

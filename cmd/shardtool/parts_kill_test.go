@@ -11,19 +11,22 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/shardtool/shardtool/internal/programs"
 )
 
 // TestPartsKilled stops tasks of a pack in parts, and repeats their commands, as a scheduler does:
 // the bytes are those of uninterrupted tasks, and finished shards are not read again.
 func TestPartsKilled(t *testing.T) {
 	t.Parallel()
+	programs.Need(t, "diff")
 	dir := t.TempDir()
 	files := filepath.Join(dir, "files")
 	if err := randomFiles(files, 200, 100_000); err != nil {
 		t.Fatal(err)
 	}
 	rows := filepath.Join(dir, "rows.parquet")
-	if err := randomRows(rows, 200, 100_000); err != nil {
+	if err := randomRows(rows, 400, 100_000); err != nil {
 		t.Fatal(err)
 	}
 	for kind, src := range map[string]string{"files": files, "rows": rows} {
@@ -44,7 +47,7 @@ func TestPartsKilled(t *testing.T) {
 				shards := 3 // those of the part before and some of this one
 				if part == 1 {
 					found, _ := filepath.Glob(filepath.Join(out, "*.tar.zst"))
-					shards = len(found) + 2
+					shards = len(found) + 1
 				}
 				code, _, words := stopInside(t, packCommand(src, out, args...), out, shards, sig)
 				if sig == syscall.SIGTERM && (code != exitStopped || !strings.Contains(words, "the same command continues")) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -23,11 +24,8 @@ import (
 // runPython runs the second implementation and returns what it writes to stdout.
 func runPython(t *testing.T, stdin []byte, arguments ...string) string {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal("no python3: the second implementation of mixes needs it; install Python 3.9 or later, the standard library is enough")
-	}
-	c := exec.CommandContext(t.Context(), python, append([]string{"-I", "../../../python/mix_check.py"}, arguments...)...)
+	programs.Need(t, "python3") // 3.9 or later; the standard library is enough
+	c := exec.CommandContext(t.Context(), "python3", append([]string{"-I", "../../../python/mix_check.py"}, arguments...)...)
 	c.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), &stdout, &stderr
