@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/bench"
+	"github.com/shardtool/shardtool/internal/programs"
 )
 
 // jsonRuns are commands whose output, together, has every member that docs/json.md lists in the
@@ -147,6 +148,7 @@ func structPaths(t reflect.Type, path string, found map[string]bool) {
 // each member of the page appears.
 func TestJSONPage(t *testing.T) {
 	t.Parallel()
+	programs.Need(t, "tar")
 	page, sections := readJSONPage(t)
 	dir := t.TempDir()
 	for _, section := range sections {
