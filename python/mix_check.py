@@ -1,8 +1,9 @@
 """Checks the mixes of the Python package, shardtool.order.Mix, which are written from section 9.13
-of SPEC.md alone.
+of ORDER.md alone.
 
-usage: python3 mix_check.py vectors.json check the vectors (testdata/order/mix-vectors.json) python3
-mix_check.py --compare < cases answer cases, a JSON object a line, with a JSON object a line
+usage: python3 mix_check.py vectors.json       check the vectors (testdata/order/mix-vectors.json)
+       python3 mix_check.py --compare < cases  answer cases, a JSON object a line, with a JSON
+                                               object a line
 
 With vectors it prints a line for each difference and last "N mixes, M checks, K differ". Batches of
 views with weights are not compared. Exit codes: 0 all agrees (and after --compare), 1 something
@@ -11,15 +12,15 @@ differs, 2 usage, or a file that cannot be read. Python 3.9 or later, standard l
 
 import bisect
 import itertools
-import json
 import pathlib
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "src"))
 
 from fractions import Fraction
 
-from shardtool.errors import ShardtoolError
+from order_check import attempt, main
 from shardtool.order import (
     Mix,
     MixCheckpoint,
@@ -38,14 +39,6 @@ from shardtool.order import (
     temperature_share,
 )
 from shardtool.order._mix import MAX_EPOCH, MAX_POSITION, split_tree, tree_counts
-
-
-def attempt(function, *arguments, **named):
-    """(the result, None), or (None, the reason of a refusal)."""
-    try:
-        return function(*arguments, **named), None
-    except ShardtoolError as e:
-        return None, str(e)
 
 
 def mix_of(c):
@@ -173,22 +166,5 @@ def answer_case(c):
     return answer
 
 
-def main(arguments):
-    if arguments == ["--compare"]:
-        for line in sys.stdin.buffer:
-            print(json.dumps(answer_case(json.loads(line)), separators=(",", ":")), flush=True)
-        return 0
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print(__doc__, file=sys.stderr)
-        return 2
-    try:
-        with open(arguments[0], encoding="utf-8") as f:
-            vectors = json.load(f)
-    except (OSError, ValueError) as e:
-        print(f"{arguments[0]}: {e}", file=sys.stderr)
-        return 2
-    return check_vectors(vectors)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(__doc__, answer_case, check_vectors, sys.argv[1:]))

@@ -1,8 +1,9 @@
-"""Checks the order of the Python package, shardtool.order, which is written from section 9 of
-SPEC.md alone.
+"""Checks the order of the Python package, shardtool.order, which is written from ORDER.md
+alone.
 
-usage: python3 order_check.py vectors.json check the vectors (SPEC.md 9.14) python3 order_check.py
---compare < cases answer cases, a JSON object a line, with a JSON object a line
+usage: python3 order_check.py vectors.json       check the vectors (9.14)
+       python3 order_check.py --compare < cases  answer cases, a JSON object a line, with a JSON
+                                                 object a line
 
 With vectors it prints a line for each difference and last "N cases, M checks, K differ". Exit
 codes: 0 all agrees (and after --compare), 1 something differs, 2 usage, or a file that cannot be
@@ -144,13 +145,14 @@ def answer_case(c):
     return answer
 
 
-def main(arguments):
+def main(doc, answer_case, check_vectors, arguments):
+    """Does what ``doc`` says, and returns the exit code."""
     if arguments == ["--compare"]:
         for line in sys.stdin.buffer:
             print(json.dumps(answer_case(json.loads(line)), separators=(",", ":")), flush=True)
         return 0
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        print(__doc__, file=sys.stderr)
+        print(doc, file=sys.stderr)
         return 2
     try:
         with open(arguments[0], encoding="utf-8") as f:
@@ -162,4 +164,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(__doc__, answer_case, check_vectors, sys.argv[1:]))

@@ -1,5 +1,5 @@
 """Ranks that count skipped samples together: after each batch, all know the blocks that any of them
-skipped (SPEC.md 9.11).
+skipped (ORDER.md 9.11).
 
 A rank finds only the damage in its own samples. Before a batch is delivered, the ranks exchange
 whether one of them skipped a block in it, by an all_reduce of 64 bytes between CPUs. If one did,

@@ -1,5 +1,5 @@
-"""States: what ``state_dict`` returns, and how the states of all ranks are merged (SPEC.md 9.10 and
-9.11)."""
+"""States: what ``state_dict`` returns, and how the states of all ranks are merged (ORDER.md 9.10
+and 9.11)."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
 
     @property
     def checkpoint(self) -> str:
-        """The place after this batch, as text (SPEC.md 9.10)."""
+        """The place after this batch, as text (ORDER.md 9.10)."""
         if self._saved[0] is not None:
             return self._saved[0]
         at, length = self._header()[10], self._header()[11]

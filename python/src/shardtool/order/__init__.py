@@ -8,11 +8,11 @@
     for batch in order.batches(256, epochs=2):
         print(batch.epoch, batch.position, batch.part(rank=3, world_size=8))
 
-It is written from section 9 of SPEC.md alone and shares no code with the readers: where both agree,
-the specification is complete. ``Mix`` delivers several sources as one stream, ``interleave/1``. The
-code is plain and slow on purpose, some microseconds a sample. Comments give section numbers of
-SPEC.md. Only ``Table.of`` and ``Order.of`` need the program ``shardtool``; the rest is arithmetic
-and runs on any machine.
+It is written from section 9 of ORDER.md alone and shares no code with the readers: where both
+agree, the specification is complete. ``Mix`` delivers several sources as one stream,
+``interleave/1``. The code is plain and slow on purpose, some microseconds a sample. Comments give
+section numbers of ORDER.md. Only ``Table.of`` and ``Order.of`` need the program ``shardtool``; the
+rest is arithmetic and runs on any machine.
 """
 
 from ._checkpoint import Checkpoint, read_checkpoint, skip_hash

@@ -1,4 +1,4 @@
-"""Checkpoints and the hash of skipped blocks: sections 9.10 and 9.11 of SPEC.md."""
+"""Checkpoints and the hash of skipped blocks: sections 9.10 and 9.11 of ORDER.md."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from ..errors import CheckpointError, ConfigError
 from ._parameters import AFFINITIES, MAX_BATCH, MAX_EPOCH, TAILS, Parameters
 from ._words import U32, U64
 
-# Printable ASCII without " \ < > &, at most 128 bytes
-PRINTABLE = r"[ !#-%'-;=?-\[\]-~]{0,128}"
+
+def printable(longest: int) -> str:
+    """Returns the pattern of printable ASCII without " \\ < > &."""
+    return r"[ !#-%'-;=?-\[\]-~]" + f"{{0,{longest}}}"
+
+
+PRINTABLE = printable(128)
 
 _LETTERS = (("V", "lanes"), ("E", "run_blocks"), ("W", "delay"), ("H", "head"), ("T", "mix_block"))
 
@@ -38,7 +43,7 @@ class Checkpoint(NamedTuple):
     skipped: int = 0  #: Samples skipped so far.
 
     def text(self) -> str:
-        """Returns the text that SPEC.md 9.10 defines, smaller than 1 KiB."""
+        """Returns the text that ORDER.md 9.10 defines, smaller than 1 KiB."""
         p, seed = self.parameters, str(self.parameters.seed)
         values: Dict[str, Any] = {"version": 1, "algorithm": "lane-delay/1", "seed": seed, "epoch": self.epoch, "position": self.position}
         values["shuffle"] = p.shuffle
@@ -46,8 +51,7 @@ class Checkpoint(NamedTuple):
         values.update(affinity=p.affinity, tail=p.tail, global_batch=self.global_batch)
         values["sources"] = [{"digest": self.digest, "N": self.samples, "weight": 1, "key": seed}]
         values.update(tables=self.tables, skip_hash=self.skip_hash, skipped=self.skipped)
-        text = json.dumps(values, separators=(",", ":"))
-        return f'{text[:-1]},"check":"{zlib.crc32(text.encode("ascii")):08x}"}}'
+        return with_check(values)
 
     def check(self) -> None:
         """Raises CheckpointError if readers would refuse it."""
@@ -62,6 +66,26 @@ def no_duplicates(pairs: "List[Tuple[str, Any]]") -> Dict[str, Any]:
     """Parses a JSON object. Readers may refuse duplicate members (9.10)."""
     demand(len(dict(pairs)) == len(pairs), "a member is given twice")
     return dict(pairs)
+
+
+def read_object(text: str, longest: int, version: int) -> Dict[str, Any]:
+    """Parses the text of a checkpoint of a version, at most ``longest`` bytes."""
+    demand(len(text.encode("utf-8", "surrogatepass")) <= longest, f"longer than {longest:,} bytes")
+    try:
+        values = json.loads(text, object_pairs_hook=no_duplicates, parse_int=Number, parse_float=Number)
+    except CheckpointError:
+        raise
+    except (ValueError, RecursionError) as err:
+        raise CheckpointError(f"the checkpoint cannot be used: no JSON: {err}") from None
+    demand(isinstance(values, dict), "no JSON object")
+    demand(read_integer(values, "version", U64) == version, "unknown version")  # before any other member
+    return dict(values)
+
+
+def with_check(values: Dict[str, Any]) -> str:
+    """Returns the text of a checkpoint, its check last."""
+    text = json.dumps(values, separators=(",", ":"))
+    return f'{text[:-1]},"check":"{zlib.crc32(text.encode("ascii")):08x}"}}'
 
 
 def read_integer(values: Dict[str, Any], name: str, high: int) -> int:
@@ -116,15 +140,7 @@ def read_checkpoint(text: str) -> Checkpoint:
     Raises:
         CheckpointError: It is damaged, or of an unknown version.
     """
-    demand(len(text.encode("utf-8", "surrogatepass")) <= 16384, "longer than 16,384 bytes")
-    try:
-        values = json.loads(text, object_pairs_hook=no_duplicates, parse_int=Number, parse_float=Number)
-    except CheckpointError:
-        raise
-    except (ValueError, RecursionError) as err:
-        raise CheckpointError(f"the checkpoint cannot be used: no JSON: {err}") from None
-    demand(isinstance(values, dict), "no JSON object")
-    demand(read_integer(values, "version", U64) == 1, "unknown version")  # before any other member
+    values = read_object(text, 16384, 1)
     demand(read_string(values, "algorithm", r"(?s:.*)") == "lane-delay/1", "unknown algorithm")
     made = read_members(values)
     demand(made.position < max(made.samples, 1) and (made.epoch < MAX_EPOCH or made.position == 0), "the position is out of its limits")

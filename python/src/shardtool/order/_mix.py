@@ -1,4 +1,4 @@
-"""Several sources as one stream, ``interleave/1``: section 9.13 of SPEC.md."""
+"""Several sources as one stream, ``interleave/1``: section 9.13 of ORDER.md."""
 
 from __future__ import annotations
 

@@ -1,23 +1,17 @@
-"""Checkpoints of mixes: section 9.13 of SPEC.md."""
+"""Checkpoints of mixes: section 9.13 of ORDER.md."""
 
 from __future__ import annotations
 
 import json
-import zlib
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from ..errors import CheckpointError, ConfigError
-from ._checkpoint import Number, demand, no_duplicates, read_integer, read_string, read_u64_string
+from ..errors import ConfigError
+from ._checkpoint import demand, printable, read_integer, read_object, read_string, read_u64_string, with_check
 from ._mix import MAX_POSITION, MAX_SEGMENTS, MAX_SOURCES, Mix, MixSource, source_key
 from ._parameters import AFFINITIES, MAX_BATCH, MAX_EPOCH, TAILS, Parameters
 from ._words import U32, U64
 
 FIELDS = ["name", "digest", "tables", "view", "key", "N", "V", "E", "W", "H", "affinity", "max_epochs", "epoch", "first", "base", "weight"]
-
-
-def printable(longest: int) -> str:
-    """Printable ASCII without " \\ < > &."""
-    return r"[ !#-%'-;=?-\[\]-~]" + f"{{0,{longest}}}"
 
 
 class MixCheckpoint(NamedTuple):
@@ -62,8 +56,7 @@ class MixCheckpoint(NamedTuple):
         values.update({"steps": [self.step, self.step_position], "at": at, "from": m.begin, "fields": FIELDS, "sources": rows})
         values["segments"] = [[at, *(x for s, w in enumerate(row) if w > 0 for x in (s, w))] for at, row in pending]
         values.update(left_out=[list(r) for r in self.left_out], skip_hash=self.skip_hash, skipped=self.skipped)
-        text = json.dumps(values, separators=(",", ":"))
-        return f'{text[:-1]},"check":"{zlib.crc32(text.encode("ascii")):08x}"}}'
+        return with_check(values)
 
 
 def read_list(value: Any, name: str) -> List[Any]:
@@ -142,15 +135,7 @@ def read_mix_checkpoint(text: str) -> MixCheckpoint:
     Raises:
         CheckpointError: It is damaged, or of an unknown version.
     """
-    demand(len(text.encode("utf-8", "surrogatepass")) <= 16 * 2**20, "longer than 16 MiB")
-    try:
-        values = json.loads(text, object_pairs_hook=no_duplicates, parse_int=Number, parse_float=Number)
-    except CheckpointError:
-        raise
-    except (ValueError, RecursionError) as err:
-        raise CheckpointError(f"the checkpoint cannot be used: no JSON: {err}") from None
-    demand(isinstance(values, dict), "no JSON object")
-    demand(read_integer(values, "version", U64) == 2, "unknown version")  # before any other member
+    values = read_object(text, 16 * 2**20, 2)
     for name, known in (("algorithm", "interleave/1"), ("order", "lane-delay/1")):
         demand(read_string(values, name, r"(?s:.*)") == known, f"unknown {name}")
     made = read_mix_members(values)

@@ -1,4 +1,4 @@
-"""Epochs, batches and their split over ranks: sections 9.5 to 9.8 of SPEC.md."""
+"""Epochs, batches and their split over ranks: sections 9.5 to 9.8 of ORDER.md."""
 
 from __future__ import annotations
 

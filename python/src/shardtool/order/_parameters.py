@@ -1,4 +1,4 @@
-"""Parameters, tables and their limits: sections 9.1 to 9.3 of SPEC.md."""
+"""Parameters, tables and their limits: sections 9.1 to 9.3 of ORDER.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def demand(condition: bool, reason: str) -> None:
 
 
 class Parameters(NamedTuple):
-    """Everything that decides an order except the table (SPEC.md 9.1). A checkpoint contains
+    """Everything that decides an order except the table (ORDER.md 9.1). A checkpoint contains
     them."""
 
     seed: int = 0  #: 0 to 2^64 - 1
@@ -46,7 +46,7 @@ class Parameters(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What an order is computed from (SPEC.md 9.2). ``Table.of`` reads that of a data set."""
+    """What an order is computed from (ORDER.md 9.2). ``Table.of`` reads that of a data set."""
 
     blocks: Sequence[int]  #: Samples of each block, in storage order. Blocks without samples may be left out.
     shard_first_block: Sequence[int]  #: The number of the first block of each shard; then the number of blocks.
@@ -138,7 +138,7 @@ def choose(
     global_batch: Optional[int] = None,
     world_size: Optional[int] = None,
 ) -> Parameters:
-    """Chooses parameters as readers do (SPEC.md 9.3). None, 0 and "" mean the default.
+    """Chooses parameters as readers do (ORDER.md 9.3). None, 0 and "" mean the default.
 
     Args:
         table: What the order is computed from; only the number of blocks matters.

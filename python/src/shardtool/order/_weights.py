@@ -1,4 +1,4 @@
-"""Weights of a mix, and the memory of its sources: section 9.13 of SPEC.md. Exact: no floating
+"""Weights of a mix, and the memory of its sources: section 9.13 of ORDER.md. Exact: no floating
 point."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random words and what they decide: section 9.4 of SPEC.md."""
+"""Random words and what they decide: section 9.4 of ORDER.md."""
 
 from __future__ import annotations
 
