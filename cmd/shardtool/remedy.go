@@ -2,14 +2,19 @@ package main
 
 import (
 	"errors"
+	"strings"
 
+	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/writer"
 )
 
 // remedy names the flags that avoid an error of the library, which knows none; empty if there are
 // none.
 func remedy(err error) string {
+	var option *order.OptionError
 	switch {
+	case errors.As(err, &option):
+		return " (--" + strings.Join(option.Options, ", --") + ")"
 	case errors.Is(err, writer.ErrExists):
 		return ": use --overwrite or --append"
 	case errors.Is(err, writer.ErrDuplicateKey):

@@ -69,7 +69,7 @@ func Choose(t Table, c Choice) (Params, error) {
 		p.Tail = DefaultTail(c.Epochs)
 	}
 	if c.WholeShards && c.RunBlocks != 0 {
-		return Params{}, fmt.Errorf("order: whole shards and runs of %d blocks: give one of them (--run-blocks)", c.RunBlocks)
+		return Params{}, badOption(fmt.Errorf("order: whole shards and runs of %d blocks: give one of them", c.RunBlocks), "run-blocks")
 	}
 	if !c.WholeShards && p.RunBlocks == 0 {
 		p.RunBlocks = chooseRunBlocks(&t, &c)
@@ -188,8 +188,8 @@ func runBytes(t *Table, runBlocks uint32) uint64 {
 func tooSmall(memory, run uint64, lanes uint32) error {
 	need := uint64(windowExtra+1) * uint64(lanes)
 	if run > 1<<63/need {
-		return errors.New("order: shuffle memory: a run is too large for any memory: give fewer --run-blocks")
+		return badOption(errors.New("order: shuffle memory: a run is too large for any memory: give runs of fewer blocks"), "run-blocks")
 	}
-	return fmt.Errorf("order: shuffle memory of %d bytes is too small: at least %d bytes for %d lanes with runs of %d bytes (--shuffle-memory, or fewer --lanes, or fewer --run-blocks)",
-		memory, need*run, lanes, run)
+	return badOption(fmt.Errorf("order: shuffle memory of %d bytes is too small: at least %d bytes for %d lanes with runs of %d bytes; fewer lanes and smaller runs need less",
+		memory, need*run, lanes, run), "shuffle-memory", "lanes", "run-blocks")
 }

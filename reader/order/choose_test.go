@@ -174,8 +174,8 @@ func TestChooseRefuses(t *testing.T) {
 		"memory, huge runs":   {Choice{Shuffle: true, RunBlocks: math.MaxUint32}, "at least"},
 		"head":                {Choice{Shuffle: true, Delay: 2, Head: 4}, "head 4"},
 		"lanes":               {Choice{Shuffle: true, Lanes: 1<<24 + 1, Memory: math.MaxUint64}, "lanes"},
-		"delay unshuffled":    {Choice{Delay: 4}, "--shuffle"},
-		"shards of 3":         {Choice{Shuffle: true, WholeShards: true, RunBlocks: 3}, "--run-blocks"},
+		"delay unshuffled":    {Choice{Delay: 4}, "or shuffle"},
+		"shards of 3":         {Choice{Shuffle: true, WholeShards: true, RunBlocks: 3}, "give one of them"},
 		"affinity":            {Choice{Affinity: "lane"}, "affinity"},
 		"tail":                {Choice{Tail: "none"}, "tail"},
 	} {

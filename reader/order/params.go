@@ -70,17 +70,32 @@ func (p Params) MixesLittle(globalBatch int) bool {
 	return p.Shuffle && 2*p.Window() < 3*uint64(max(globalBatch, 0))
 }
 
+// OptionError is an option of an order or a split that cannot be used.
+type OptionError struct {
+	// Options are the names of the options to change, in lower case with hyphens: "shuffle-memory".
+	Options []string
+	Err     error
+}
+
+// Error is the text of Err, which needs no names of options.
+func (e *OptionError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *OptionError) Unwrap() error { return e.Err }
+
+func badOption(err error, options ...string) error { return &OptionError{options, err} }
+
 // validate and its like leave the name of the package to their callers.
 func (p Params) validate() error {
 	switch {
 	case p.Lanes < 1 || p.Lanes > maxLanes:
-		return fmt.Errorf("%d lanes: give 1 to %d (--lanes)", p.Lanes, maxLanes)
+		return badOption(fmt.Errorf("%d lanes: give 1 to %d", p.Lanes, maxLanes), "lanes")
 	case p.Delay < 1:
-		return errors.New("delay 0: give at least 1 (--delay)")
+		return badOption(errors.New("delay 0: give at least 1"), "delay")
 	case !p.Shuffle && (p.Delay != 1 || p.Head != 1):
-		return fmt.Errorf("delay %d and head %d without shuffling: both must be 1, or give --shuffle", p.Delay, p.Head)
+		return badOption(fmt.Errorf("delay %d and head %d without shuffling: both must be 1, or shuffle", p.Delay, p.Head), "shuffle")
 	case p.Head < 1 || p.Head > p.Delay:
-		return fmt.Errorf("head %d: give 1 to %d, the delay (--head, --delay)", p.Head, p.Delay)
+		return badOption(fmt.Errorf("head %d: give 1 to %d, the delay", p.Head, p.Delay), "head", "delay")
 	}
 	if err := p.Affinity.validate(); err != nil {
 		return err
@@ -93,7 +108,7 @@ func (a Affinity) validate() error {
 	case AffinityEpoch, AffinityRun:
 		return nil
 	}
-	return fmt.Errorf("affinity %q: give epoch or run (--affinity)", string(a))
+	return badOption(fmt.Errorf("affinity %q: give epoch or run", string(a)), "affinity")
 }
 
 func (t Tail) validate() error {
@@ -101,7 +116,7 @@ func (t Tail) validate() error {
 	case TailShort, TailDrop, TailWrap, TailPad:
 		return nil
 	}
-	return fmt.Errorf("tail %q: give short, drop, wrap or pad (--tail)", string(t))
+	return badOption(fmt.Errorf("tail %q: give short, drop, wrap or pad", string(t)), "tail")
 }
 
 // Split is how one global batch is divided. It is not part of the order: it may differ from call to call and from one
@@ -115,13 +130,13 @@ type Split struct {
 func (s Split) validate() error {
 	switch {
 	case s.GlobalBatch < 1:
-		return fmt.Errorf("global batch %d: give at least 1 (--global-batch)", s.GlobalBatch)
+		return badOption(fmt.Errorf("global batch %d: give at least 1", s.GlobalBatch), "global-batch")
 	case s.GlobalBatch > math.MaxInt32:
-		return fmt.Errorf("global batch %d: give at most %d (--global-batch)", s.GlobalBatch, math.MaxInt32)
+		return badOption(fmt.Errorf("global batch %d: give at most %d", s.GlobalBatch, math.MaxInt32), "global-batch")
 	case s.World < 1:
-		return fmt.Errorf("world size %d: give at least 1 (--world-size)", s.World)
+		return badOption(fmt.Errorf("world size %d: give at least 1", s.World), "world-size")
 	case s.Rank < 0 || s.Rank >= s.World:
-		return fmt.Errorf("rank %d of %d: give 0 to %d (--rank, --world-size)", s.Rank, s.World, s.World-1)
+		return badOption(fmt.Errorf("rank %d of %d: give 0 to %d", s.Rank, s.World, s.World-1), "rank", "world-size")
 	}
 	return nil
 }

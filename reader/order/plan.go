@@ -65,8 +65,8 @@ func (p *Plan) CheckSplit(s Split) error {
 		return fmt.Errorf("order: %w", err)
 	}
 	if p.params.Tail == TailDrop && uint64(s.GlobalBatch) > p.total {
-		return fmt.Errorf("order: global batch %d with tail drop delivers nothing of %d samples: give a smaller --global-batch or another --tail",
-			s.GlobalBatch, p.total)
+		return badOption(fmt.Errorf("order: global batch %d with tail drop delivers nothing of %d samples: give a smaller batch or another tail",
+			s.GlobalBatch, p.total), "global-batch", "tail")
 	}
 	return nil
 }
@@ -94,8 +94,8 @@ func cutRuns(t *Table, e uint32) (runs, error) {
 				sum += uint64(n)
 			}
 			if sum > math.MaxUint32 { // BOUNDED draws below 2^32
-				return runs{}, fmt.Errorf("order: table: %d samples in the run of blocks %d to %d, at most %d: give fewer --run-blocks",
-					sum, first, stop-1, uint32(math.MaxUint32))
+				return runs{}, badOption(fmt.Errorf("order: table: %d samples in the run of blocks %d to %d, at most %d: give runs of fewer blocks",
+					sum, first, stop-1, uint32(math.MaxUint32)), "run-blocks")
 			}
 			if sum > 0 {
 				r.first = append(r.first, uint32(first))
