@@ -2,9 +2,11 @@
 package programs
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 )
 
 // Need skips a test where one of the programs is not installed. Where SHARDTOOL_TEST_TOOLS is set,
@@ -20,4 +22,19 @@ func Need(t testing.TB, names ...string) {
 		}
 		t.Skipf("%s is not installed", name)
 	}
+}
+
+// Python runs a program of the standard library's Python, 3.9 or later, and returns what it writes to
+// stdout. It skips the test as Need does, and ends it when the program fails.
+func Python(t testing.TB, stdin []byte, program string, arguments ...string) string {
+	t.Helper()
+	Need(t, "python3")
+	c := exec.CommandContext(t.Context(), "python3", append([]string{"-I", program}, arguments...)...)
+	c.WaitDelay = time.Second
+	var stdout, stderr bytes.Buffer
+	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	if err := c.Run(); err != nil {
+		t.Fatalf("python3 %s: %v\n%s%s", program, err, stdout.Bytes(), stderr.Bytes())
+	}
+	return stdout.String()
 }

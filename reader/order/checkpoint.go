@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"math"
 	"strconv"
+
+	"github.com/shardtool/shardtool/internal/plain"
 )
 
 // CheckpointVersion is the version of the checkpoint this package writes, and the only one it reads.
@@ -147,11 +149,11 @@ func (c *Checkpoint) validate() error {
 		return badMember("epoch", c.Epoch)
 	case c.GlobalBatch < 0 || c.GlobalBatch > math.MaxInt32:
 		return badMember("global_batch", c.GlobalBatch)
-	case !plain(s.Digest):
+	case !plain.InJSON(s.Digest, maxName):
 		return badMember("digest", s.Digest)
-	case !plain(c.Tables):
+	case !plain.InJSON(c.Tables, maxName):
 		return badMember("tables", c.Tables)
-	case !plain(c.SkipHash):
+	case !plain.InJSON(c.SkipHash, maxName):
 		return badMember("skip_hash", c.SkipHash)
 	}
 	return nil
@@ -159,15 +161,4 @@ func (c *Checkpoint) validate() error {
 
 func badMember(name string, value any) error {
 	return fmt.Errorf("order: checkpoint: %s cannot be %.200q", name, fmt.Sprint(value))
-}
-
-// plain accepts names that JSON writes as they are, so that every language computes the same check.
-func plain(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ' || c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
-			return false
-		}
-	}
-	return len(s) <= maxName
 }

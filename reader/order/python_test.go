@@ -9,12 +9,10 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"os/exec"
 	"reflect"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/shardtool/shardtool/internal/programs"
 )
@@ -22,22 +20,10 @@ import (
 // The second implementation of the order, python/src/shardtool/order, was written from SPEC.md alone. What it and this package
 // agree on, the text says; where they differ, the text or one of them is wrong. python/order_check.py asks it.
 
-// runPython runs the second implementation and returns what it writes to stdout.
-func runPython(t *testing.T, stdin []byte, arguments ...string) string {
-	t.Helper()
-	programs.Need(t, "python3") // 3.9 or later; the standard library is enough
-	c := exec.CommandContext(t.Context(), "python3", append([]string{"-I", "../../python/order_check.py"}, arguments...)...)
-	c.WaitDelay = time.Second
-	var stdout, stderr bytes.Buffer
-	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), &stdout, &stderr
-	if err := c.Run(); err != nil {
-		t.Fatalf("python3 order_check.py: %v\n%s%s", err, stdout.Bytes(), stderr.Bytes())
-	}
-	return stdout.String()
-}
+const pythonProgram = "../../python/order_check.py"
 
 func TestPythonVectors(t *testing.T) {
-	out := runPython(t, nil, "../../testdata/order/order-vectors.json")
+	out := programs.Python(t, nil, pythonProgram, "../../testdata/order/order-vectors.json")
 	v := readVectors(t)
 	checks := len(v.Philox) + 2 + len(v.Turn) + 3*len(v.Cases)
 	for _, c := range v.Cases {
@@ -50,7 +36,7 @@ func TestPythonVectors(t *testing.T) {
 
 func TestPythonChoiceVectors(t *testing.T) {
 	n := len(readChoices(t))
-	if out, want := runPython(t, nil, "../../testdata/order/choice-vectors.json"), fmt.Sprintf("%d cases, %d checks, 0 differ\n", n, n); out != want {
+	if out, want := programs.Python(t, nil, pythonProgram, "../../testdata/order/choice-vectors.json"), fmt.Sprintf("%d cases, %d checks, 0 differ\n", n, n); out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
 }
@@ -141,7 +127,7 @@ func askPython(t *testing.T, cases []pythonCase) []pythonAnswer {
 			t.Fatal(err)
 		}
 	}
-	d := json.NewDecoder(strings.NewReader(runPython(t, in.Bytes(), "--compare")))
+	d := json.NewDecoder(strings.NewReader(programs.Python(t, in.Bytes(), pythonProgram, "--compare")))
 	answers := make([]pythonAnswer, len(cases))
 	for i := range answers {
 		if err := d.Decode(&answers[i]); err != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -155,19 +156,8 @@ func (c *Checkpoint) validate() error {
 		return badValue("global_batch", c.Steps.GlobalBatch)
 	case c.Steps.Position > maxPosition:
 		return badValue("steps", c.Steps.Position)
-	case !plain(c.SkipHash, maxHash):
+	case !plain.InJSON(c.SkipHash, maxHash):
 		return badValue("skip_hash", c.SkipHash)
 	}
 	return checkRanges(c.LeftOut)
-}
-
-// plain accepts names that JSON writes as they are, so that every language computes the same check.
-func plain(s string, longest int) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ' || c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
-			return false
-		}
-	}
-	return len(s) <= longest
 }

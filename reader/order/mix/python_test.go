@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
-	"os/exec"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/reader/order"
@@ -21,22 +19,10 @@ import (
 // The second implementation of mixes, python/src/shardtool/order, shares no code with this package.
 // python/mix_check.py asks it.
 
-// runPython runs the second implementation and returns what it writes to stdout.
-func runPython(t *testing.T, stdin []byte, arguments ...string) string {
-	t.Helper()
-	programs.Need(t, "python3") // 3.9 or later; the standard library is enough
-	c := exec.CommandContext(t.Context(), "python3", append([]string{"-I", "../../../python/mix_check.py"}, arguments...)...)
-	c.WaitDelay = time.Second
-	var stdout, stderr bytes.Buffer
-	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), &stdout, &stderr
-	if err := c.Run(); err != nil {
-		t.Fatalf("python3 mix_check.py: %v\n%s%s", err, stdout.Bytes(), stderr.Bytes())
-	}
-	return stdout.String()
-}
+const pythonProgram = "../../../python/mix_check.py"
 
 func TestPythonVectors(t *testing.T) {
-	out := runPython(t, nil, "../../../testdata/order/mix-vectors.json")
+	out := programs.Python(t, nil, pythonProgram, "../../../testdata/order/mix-vectors.json")
 	v := readVectors(t)
 	if want := fmt.Sprintf("%d mixes, ", len(v.Mix)); !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "0 differ\n") {
 		t.Errorf("got %q, want %s...", out, want)
@@ -114,7 +100,7 @@ func askPython(t *testing.T, cases []pythonCase) []pythonAnswer {
 			t.Fatal(err)
 		}
 	}
-	d := json.NewDecoder(strings.NewReader(runPython(t, in.Bytes(), "--compare")))
+	d := json.NewDecoder(strings.NewReader(programs.Python(t, in.Bytes(), pythonProgram, "--compare")))
 	answers := make([]pythonAnswer, len(cases))
 	for i := range answers {
 		if err := d.Decode(&answers[i]); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -122,9 +123,9 @@ func (s *Source) validate() error {
 		return badValue("H", s.Head)
 	case s.Affinity != order.AffinityEpoch && s.Affinity != order.AffinityRun:
 		return badValue("affinity", s.Affinity)
-	case !plain(s.Digest, maxDigest):
+	case !plain.InJSON(s.Digest, maxDigest):
 		return badValue("digest", s.Digest)
-	case !plain(s.Tables, maxTables):
+	case !plain.InJSON(s.Tables, maxTables):
 		return badValue("tables", s.Tables)
 	}
 	return nil
