@@ -20,7 +20,8 @@ type stream struct {
 	cancel  context.CancelFunc
 	obj     objstore.Object
 	in      *offsetReader
-	tar     *tar.Reader
+	left    int64       // bytes of the member at hand that were not read
+	unusual *tar.Reader // reads the member at hand instead, when its headers are unusual
 	plain   bool
 	end     error           // io.EOF after a complete archive
 	chunk   []byte          // unused part of the buffer for small members
@@ -53,7 +54,6 @@ func newStream(ctx context.Context, a *archive) (*stream, error) {
 		s.close()
 		return nil, s.damaged(0, err)
 	}
-	s.tar = tar.NewReader(s.in)
 	return s, nil
 }
 
@@ -82,8 +82,7 @@ func (s *stream) damaged(offset int64, err error) error {
 func (s *stream) next(most int64) (m member, err error) {
 	for s.end == nil {
 		before := s.in.off
-		s.in.zeros = 0 // zeros in content do not end the archive
-		h, err := s.tar.Next()
+		h, flag, err := s.header()
 		if errors.Is(err, io.EOF) {
 			s.end = s.ended()
 			continue
@@ -92,41 +91,88 @@ func (s *stream) next(most int64) (m member, err error) {
 			return m, s.damaged(before, err)
 		}
 		before = s.in.off - blockSize
-		name := clean(h.Name)
-		switch h.Typeflag {
+		name := clean(h.name)
+		switch flag {
 		case tar.TypeDir, tar.TypeXGlobalHeader:
 			continue
 		case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont: // POSIX: a system without contiguous files treats them as regular ones
 		default:
-			m = member{name: h.Name, key: name, offset: before}
-			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed", kindName(h.Typeflag))
+			m = member{name: h.name, key: name, offset: before}
+			s.refused[before] = fmt.Errorf("it is %s: only regular files can be packed", kindName(flag))
 			return m, nil
 		}
-		key, field := format.SplitName([]byte(name))
-		m = member{name: h.Name, key: string(key), field: string(field), offset: before, size: h.Size}
+		key, _ := format.SplitName([]byte(name))
+		m = member{name: h.name, key: name[:len(key)], field: name[min(len(key)+1, len(name)):], offset: before, size: h.size}
 		if err := format.CheckKey(m.key); err != nil {
 			s.refused[before] = fmt.Errorf("%w: rename it in the archive", err)
 			return m, nil
 		}
-		return m, s.content(&m, h, most)
+		return m, s.content(&m, most)
 	}
 	return m, s.end
 }
 
+// header goes to the next member and returns its header and type. The error is io.EOF at the end of
+// the archive.
+func (s *stream) header() (h header, flag byte, err error) {
+	if err := s.skip(); err != nil {
+		return h, 0, err
+	}
+	s.in.zeros = 0 // zeros in content do not end the archive
+	if h, ok := parse(s.in.r); ok {
+		s.left = h.size
+		return h, tar.TypeReg, s.in.discard(h.len)
+	}
+	s.unusual = tar.NewReader(s.in)
+	of, err := s.unusual.Next()
+	if err != nil {
+		return h, 0, err
+	}
+	h.name, h.size, flag = of.Name, of.Size, of.Typeflag
+	whole := flag == tar.TypeReg && of.PAXRecords["GNU.sparse.major"] == "" && of.PAXRecords["GNU.sparse.map"] == ""
+	if whole { // its content follows
+		s.unusual, s.left = nil, h.size
+	}
+	return h, flag, nil
+}
+
+// skip skips what was not read of the member at hand, and its padding.
+func (s *stream) skip() error {
+	if s.unusual != nil {
+		if _, err := io.Copy(io.Discard, s.unusual); err != nil {
+			return err
+		}
+		s.unusual = nil
+	}
+	n := s.left
+	n += -(s.in.off + n) & (blockSize - 1)
+	s.left = 0
+	return s.in.discard(n)
+}
+
+// read reads content of the member at hand.
+func (s *stream) read(p []byte) (n int, err error) {
+	if s.unusual != nil {
+		return io.ReadFull(s.unusual, p)
+	}
+	n, err = io.ReadFull(s.in, p)
+	s.left -= int64(n)
+	return n, err
+}
+
 // content reads a member, or records where it is.
-func (s *stream) content(m *member, h *tar.Header, most int64) error {
-	sparse := h.Typeflag == tar.TypeGNUSparse || h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != ""
+func (s *stream) content(m *member, most int64) error {
 	// From a remote store, members are read sequentially as long as they fit, because skipping them
 	// would waste what was prefetched.
-	if s.plain && !sparse && m.size > inline && (!s.archive.Remote || m.size > most) {
-		m.payload = s.in.off // directly after the header: the tar reader has consumed nothing else
+	if s.plain && s.unusual == nil && m.size > inline && (!s.archive.Remote || m.size > most) {
+		m.payload = s.in.off // directly after the header
 		if end := m.payload + m.size; end > s.archive.Info.Size {
 			return s.damaged(m.offset, io.ErrUnexpectedEOF)
 		}
 		return nil
 	}
 	if m.size > most {
-		if _, err := io.Copy(io.Discard, s.tar); err != nil {
+		if err := s.skip(); err != nil {
 			return s.damaged(m.offset, err)
 		}
 		s.refused[m.offset] = fmt.Errorf("%w: a sample of more than %d bytes in a compressed archive: decompress the archive first", format.ErrTooLarge, most)
@@ -137,7 +183,7 @@ func (s *stream) content(m *member, h *tar.Header, most int64) error {
 			s.chunk = make([]byte, chunkSize)
 		}
 		m.data, s.chunk = s.chunk[:m.size:m.size], s.chunk[m.size:]
-		if _, err := io.ReadFull(s.tar, m.data); err != nil {
+		if _, err := s.read(m.data); err != nil {
 			return s.damaged(m.offset, io.ErrUnexpectedEOF)
 		}
 		return nil
@@ -151,7 +197,7 @@ func (s *stream) content(m *member, h *tar.Header, most int64) error {
 		if cap(data)-n < want {
 			data = append(make([]byte, 0, min(int64(2*cap(data)+want), m.size)), data...)
 		}
-		got, err := io.ReadFull(s.tar, data[n:n+want])
+		got, err := s.read(data[n : n+want])
 		if data = data[:n+got]; err != nil {
 			return s.damaged(m.offset, io.ErrUnexpectedEOF)
 		}
@@ -236,17 +282,21 @@ func (o *offsetReader) Read(p []byte) (int, error) {
 	return n, o.note(err)
 }
 
-// Seek implements io.Seeker for the tar reader, which skips content with it. It moves only forward.
-func (o *offsetReader) Seek(offset int64, whence int) (int64, error) {
-	if !o.s.plain || whence != io.SeekCurrent || offset < 0 {
-		return 0, errors.ErrUnsupported
+// discard skips n bytes. In a plain archive it does not read what it skips beyond the buffer.
+func (o *offsetReader) discard(n int64) error {
+	if o.s.plain && n > int64(o.r.Buffered()) && n > blockSize {
+		if o.off+n > o.s.archive.Info.Size {
+			return io.ErrUnexpectedEOF
+		}
+		return o.begin(o.off + n)
 	}
-	o.zeros = 0
-	if offset <= int64(o.r.Buffered()) {
-		n, err := o.r.Discard(int(offset))
-		o.off += int64(n)
-		return o.off, err
+	for n > 0 {
+		k, err := o.r.Discard(int(min(n, 1<<30)))
+		o.off += int64(k)
+		n -= int64(k)
+		if err != nil {
+			return o.note(err)
+		}
 	}
-	err := o.begin(o.off + offset)
-	return o.off, err
+	return nil
 }

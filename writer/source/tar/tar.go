@@ -193,7 +193,9 @@ func (t *Tar) group(ctx context.Context) (group []member, err error) {
 		}
 	}
 	open := t.open
-	defer context.AfterFunc(ctx, open.cancel)()
+	if open.archive.Remote { // a read of a local file ends by itself
+		defer context.AfterFunc(ctx, open.cancel)()
+	}
 	defer func() {
 		if err != nil && ctx.Err() != nil {
 			err = ctx.Err()
