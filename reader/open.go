@@ -87,8 +87,8 @@ func (s *Stream) start(ctx context.Context, of planner.Order) {
 		s.life.wg.Go(func() { s.log(s.life.ctx, epoch) })
 	}
 	s.life.wg.Go(func() { s.planner.Run(s.life.ctx) })
-	for range s.sizes.workers {
-		s.life.wg.Go(func() { s.work(s.life.ctx) })
+	for i := range max(s.sizes.workers, s.opts.FirstWorkers) {
+		s.life.wg.Go(func() { s.work(s.life.ctx, i >= s.sizes.workers) })
 	}
 	s.life.wg.Go(func() { s.assemble(s.life.ctx) })
 }
@@ -116,8 +116,8 @@ func (s *Stream) sources() []planner.Source {
 	return out
 }
 
-// work is one worker: it fills pieces.
-func (s *Stream) work(ctx context.Context) {
+// work is one worker: it fills pieces, or with helps only until the first batch is delivered.
+func (s *Stream) work(ctx context.Context, helps bool) {
 	at := account.NewWorker(&s.clock, nil)
 	if s.tuning.meters != nil {
 		at = account.NewWorker(&s.clock, s.tuning.meters)
@@ -131,7 +131,7 @@ func (s *Stream) work(ctx context.Context) {
 	}
 	ctx = objstore.WithTracer(ctx, at)
 	var results []fetch.Result
-	for {
+	for !helps || s.count.first() {
 		select {
 		case p, more := <-s.flow.fetches:
 			if !more || !s.tuning.gate.Enter(ctx) {

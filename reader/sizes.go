@@ -97,7 +97,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	local := o.GlobalBatch/o.World + 1
 	z.ahead = min(max(64<<10/local, 2), 1024)
 	z.depth = cmp.Or(o.Depth, z.ahead+4)
-	rest := int64(o.Workers)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+3)*int64(sampleCost+fieldCost*all.fields))
+	rest := int64(o.FirstWorkers)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+3)*int64(sampleCost+fieldCost*all.fields))
 	if z.memory = o.Memory; z.memory == 0 {
 		onTheirWay := min(int64(float64(z.requests)*all.request), all.stored) + int64(z.requests)*requestCost
 		z.memory = all.memory(o, z.requests, rest+onTheirWay)
@@ -135,7 +135,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 func (n *need) memory(o *StreamOptions, requests int, rest int64) int64 {
 	all := 2 * float64(max(o.Hold, 1)) * n.all * 9 / 8
 	batch := n.block * float64(o.GlobalBatch) / float64(o.World)
-	want := 1.5*n.held + batch + float64(o.Workers)*scratchCost
+	want := 1.5*n.held + batch + float64(o.FirstWorkers)*scratchCost
 	want += 4. / 3 * float64(requests) * n.decoded // asked for, decoded, and a quarter for it stored
 	return int64(max(64<<20, 2*n.largest, min(want, all+float64(rest))))
 }

@@ -85,6 +85,9 @@ type Order struct {
 type Read struct {
 	// Workers is how many goroutines fetch and decode. Default: Options.Workers.
 	Workers int
+	// FirstWorkers is how many there are until the first batch is delivered, when a loop that can only
+	// wait leaves a processor idle. Default: Workers.
+	FirstWorkers int
 	// Requests is how many requests of a remote store are kept in flight; at most what the store sends,
 	// or can be asked to send. Default: what the store sends, adjusted by autotuning.
 	Requests int
@@ -161,6 +164,7 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 			}
 		}
 	}
+	o.FirstWorkers = max(o.FirstWorkers, o.Workers)
 	if o.StatsEvery == 0 {
 		o.StatsEvery = time.Minute
 	}
@@ -168,8 +172,8 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 		o.MaxSkippedShare = 0.001
 	}
 	switch {
-	case o.Workers < 0 || o.Workers > maxWorkers:
-		return o, fmt.Errorf("reader: %d workers: give 1 to %d, or 0 for one a core", o.Workers, maxWorkers)
+	case o.Workers < 0 || o.FirstWorkers > maxWorkers:
+		return o, fmt.Errorf("reader: %d workers: give 1 to %d, or 0 for one a core", max(o.Workers, o.FirstWorkers), maxWorkers)
 	case o.StatsEvery < 0:
 		return o, fmt.Errorf("reader: statistics every %v: give a time, or 0 for a minute", o.StatsEvery)
 	case o.Requests < 0:

@@ -234,7 +234,7 @@ func serveFlags(q *serve.StartRequest) (*orderFlags, error) {
 			return nil, usagef("a batch_size of %d on %d ranks: too large", *q.BatchSize, o.World)
 		}
 	}
-	o.Memory, o.Workers = q.Memory, q.Workers
+	o.Memory, o.Workers, o.FirstWorkers = q.Memory, q.Workers, runtime.GOMAXPROCS(0)
 	tune := tuneFlags{requests: q.Requests, depth: q.Depth, auto: q.Autotune == nil || *q.Autotune}
 	if err := tune.fill(o); err != nil {
 		return nil, err
