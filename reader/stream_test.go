@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/testset"
@@ -90,4 +92,27 @@ func TestStreamResumesAtEveryBatch(t *testing.T) {
 		}
 		f.Close()
 	}
+}
+
+// TestFirstWorkers counts the workers of a stream: more before the first batch than after it.
+func TestFirstWorkers(t *testing.T) {
+	watch(t)
+	set := newStreamed(t, mem.New(), mixed(3000), testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
+	workers := func() int {
+		stacks := make([]byte, 1<<20)
+		return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("(*Stream).work("))
+	}
+	f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 16, Epochs: 200}, Read: Read{Workers: 1, FirstWorkers: 4, Depth: 2}})
+	for begin := time.Now(); workers() != 4; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatalf("%d workers before the first batch, want 4", workers())
+		}
+	}
+	for range 2000 { // a helper ends once a piece lets it look
+		f.next(t)
+		if workers() == 1 {
+			return
+		}
+	}
+	t.Errorf("%d workers after many batches, want 1", workers())
 }
