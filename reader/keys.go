@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
@@ -16,11 +17,15 @@ import (
 func (d *Dataset) Keys(ctx context.Context, numbers []uint64) ([]string, error) {
 	sorted := slices.Sorted(slices.Values(numbers))
 	sorted = slices.Compact(sorted)
-	k := keyLookup{d: d, numbers: sorted, keys: make([]string, len(sorted))}
+	k := keyLookup{d: d, numbers: sorted, keys: make([]string, len(sorted)), requests: d.source.Requests()}
+	if t := objstore.TraitsOf(d.Store()); t.Reserve != nil { // for a moment, and each answer is short
+		defer t.Reserve(t.MostRequests - t.Requests)()
+		k.requests = t.MostRequests
+	}
 	if err := k.plan(ctx); err != nil {
 		return nil, err
 	}
-	for u, err := range d.run(ctx, pipelineOptions{}, k.jobs()) {
+	for u, err := range d.run(ctx, pipelineOptions{requests: k.requests}, k.jobs()) {
 		if err != nil {
 			return nil, err
 		}
@@ -40,10 +45,11 @@ func (d *Dataset) Keys(ctx context.Context, numbers []uint64) ([]string, error) 
 
 // keyLookup is one call of Keys.
 type keyLookup struct {
-	d       *Dataset
-	numbers []uint64 // ascending
-	keys    []string // of numbers
-	shards  []keyShard
+	d        *Dataset
+	numbers  []uint64 // ascending
+	keys     []string // of numbers
+	shards   []keyShard
+	requests int // in flight
 }
 
 // keyShard is the numbers of one shard: those with the places from ≤ i < to.
@@ -65,7 +71,7 @@ func (k *keyLookup) plan(ctx context.Context) error {
 		i += n
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(k.d.source.Requests(), k.d.opts.Workers))
+	g.SetLimit(max(k.requests, k.d.opts.Workers))
 	for i := range k.shards {
 		g.Go(func() error { return k.read(ctx, &k.shards[i]) })
 	}

@@ -142,7 +142,7 @@ func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Chec
 	data, failed := make([]mixfile.Data, len(file.Sources)), make([]error, len(file.Sources))
 	o.sets = make([]*reader.Dataset, len(file.Sources))
 	var g errgroup.Group
-	g.SetLimit(16)
+	g.SetLimit(64) // opening takes a few requests, one after another
 	for i, s := range file.Sources {
 		g.Go(func() error {
 			ds, err := openSource(ctx, s, from)

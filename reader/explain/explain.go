@@ -197,7 +197,7 @@ func (x *stepper) readKeys(ctx context.Context, samples []Sample) error {
 }
 
 // atOnce is how many sources are asked at a time.
-const atOnce = 16
+const atOnce = 64
 
 // each calls f for each source, concurrently. The error is that of the first source that has one.
 func (x *stepper) each(f func(source int) error) error {
