@@ -109,7 +109,8 @@ func (d *Dataset) Index(ctx context.Context, i int) (*format.ShardIndex, error) 
 	return d.catalog.Index(ctx, i)
 }
 
-// OrderTable reads what an order needs: the number of samples of every block.
+// OrderTable reads what an order needs: the number of samples of every block. It is shared: do not
+// write to it.
 func (d *Dataset) OrderTable(ctx context.Context) (order.Table, error) {
 	return d.catalog.OrderTable(ctx)
 }

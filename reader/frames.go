@@ -130,6 +130,7 @@ func (d *Dataset) storageOrder(ctx context.Context, r Range, whole bool) iter.Se
 // pipelineOptions are how run differs between its callers.
 type pipelineOptions struct {
 	keepGoing bool                      // go on after an error
+	requests  int                       // in flight; 0: what the store allows by itself
 	check     func(*fetch.Result) error // runs on the workers, for every frame that is right so far
 }
 
@@ -139,7 +140,7 @@ func (d *Dataset) run(ctx context.Context, o pipelineOptions, jobs iter.Seq2[fet
 		ctx, end := d.catalog.Scope(ctx)
 		defer end()
 		p := &fetch.Pipeline{
-			Source: d.source, Pool: &d.pool, Workers: d.opts.Workers, Memory: d.opts.Memory, KeepGoing: o.keepGoing, Check: o.check,
+			Source: d.source, Pool: &d.pool, Workers: d.opts.Workers, Memory: d.opts.Memory, KeepGoing: o.keepGoing, Check: o.check, Requests: o.requests,
 		}
 		p.Run(ctx, jobs)(yield)
 	}

@@ -41,7 +41,13 @@ var jsonRuns = map[string][]string{
 	"cat": {
 		"!for d in out rowset; do echo \"  $d: {data: $PWD/$d}\"; done | (echo sources:; cat) > mix.yaml",
 		"cat out --global-batch 40 --tail pad --checkpoints", "cat mix.yaml --global-batch 10 --limit 10"},
-	"order":  {"order out --global-batch 40 --tail pad --keys", "order mix.yaml --global-batch 10 --limit 10"},
+	"order": {"order out --global-batch 40 --tail pad --keys", "order mix.yaml --global-batch 10 --limit 10"},
+	"explain": {
+		"explain out --global-batch 40 --tail pad", "explain mix.yaml --global-batch 10",
+		"!shardtool cat mix.yaml --global-batch 10 --limit 10 --skip-steps 0-1 --checkpoint-out mixck > /dev/null", "explain mixck mix.yaml --step 0"},
+	"explain CHECKPOINT": {
+		"explain ck", "explain mixck",
+		"!echo 'segments: [{at: 1000, weights: {out: 1}}]' >> mix.yaml; shardtool cat mix.yaml --global-batch 10 --limit 10 --checkpoint-out mixck > /dev/null", "explain mixck"},
 	"doctor": {"doctor src", "doctor out"},
 	"export": {"export out --out exported"},
 	"stage":  {"stage out --cache cache"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/explain"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -50,7 +51,12 @@ Exit codes:
 				return err
 			}
 			defer ds.Close()
-			err = printOrder(cmd.Context(), w, ds, &f, keys)
+			if f.changed("step") {
+				step, serr := f.stepOfDataset(cmd.Context(), ds, mixed.step, f.oneRank(keys))
+				err = printStepLines(w, step, serr)
+			} else {
+				err = printOrder(cmd.Context(), w, ds, &f, keys)
+			}
 			if ferr := w.Flush(); err == nil {
 				err = ferr
 			}
@@ -60,9 +66,38 @@ Exit codes:
 	f.add(cmd)
 	f.addCheckpointIn(cmd)
 	cmd.Flags().BoolVar(&keys, "keys", false, "also print keys")
-	cmd.Flags().Uint64Var(&mixed.step, "step", 0, "for a mix: print this step alone, counted from 0 in batches of the same size")
+	cmd.Flags().Uint64Var(&mixed.step, "step", 0, "print this step alone, counted from 0 in batches of the same size")
 	mixed.add(cmd)
 	return cmd
+}
+
+// oneRank are the options of a step that is printed as order prints it.
+func (f *orderFlags) oneRank(keys bool) explain.Options {
+	o := f.explainOptions(keys)
+	o.OneRank = true
+	return o
+}
+
+// printStepLines prints the samples of a step, a JSON object a line. A step after the end, or one
+// that is left out, has none.
+func printStepLines(w io.Writer, step *explain.Step, err error) error {
+	switch {
+	case errors.Is(err, explain.ErrEnd):
+		return nil
+	case err != nil:
+		return err
+	case step.LeftOut:
+		return nil
+	}
+	enc := json.NewEncoder(w)
+	for i := range step.Samples {
+		s := &step.Samples[i]
+		line := orderLine{Source: s.Source, Epoch: s.Epoch, Position: s.Position, Shard: s.Shard, Block: s.Block, Number: s.Number, Key: s.Key, KeyBytes: s.KeyBytes, Padding: s.Padding}
+		if err := enc.Encode(line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func printOrder(ctx context.Context, w io.Writer, ds *reader.Dataset, f *orderFlags, keys bool) error {

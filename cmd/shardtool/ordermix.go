@@ -43,7 +43,7 @@ func (flags *mixFlags) add(cmd *cobra.Command) {
 
 // refuse refuses the flags for one data set.
 func (flags *mixFlags) refuse(cmd *cobra.Command) error {
-	for _, flag := range []string{"step", "skip-steps", "change-mix"} {
+	for _, flag := range []string{"skip-steps", "change-mix"} {
 		if cmd.Flags().Changed(flag) {
 			return usagef("--%s is for mixes", flag)
 		}
@@ -142,7 +142,7 @@ func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Chec
 	data, failed := make([]mixfile.Data, len(file.Sources)), make([]error, len(file.Sources))
 	o.sets = make([]*reader.Dataset, len(file.Sources))
 	var g errgroup.Group
-	g.SetLimit(16)
+	g.SetLimit(64) // opening takes a few requests, one after another
 	for i, s := range file.Sources {
 		g.Go(func() error {
 			ds, err := openSource(ctx, s, from)
@@ -284,6 +284,10 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 		return err
 	}
 	defer o.Close()
+	if f.changed("step") {
+		step, err := f.stepOfMix(ctx, o, flags, f.oneRank(keys))
+		return printStepLines(w, step, err)
+	}
 	m := o.plan.Mix()
 	tables := make([]order.Table, len(o.sets))
 	for s, ds := range o.sets {
@@ -319,7 +323,7 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 		if err != nil {
 			return err
 		}
-		if more, err := p.print(ctx, refs, b); err != nil || !more || f.changed("step") {
+		if more, err := p.print(ctx, refs, b); err != nil || !more {
 			return err
 		}
 	}
@@ -335,7 +339,7 @@ func (f *orderFlags) seekMix(o *openedMix, orders []*order.Plan, flags *mixFlags
 	if err != nil {
 		return nil, err
 	}
-	if f.opt.Epochs > 0 && !f.changed("step") {
+	if f.opt.Epochs > 0 {
 		cursor.Until(f.opt.End())
 	}
 	return cursor, cursor.LeaveOut(m.LeftOut)

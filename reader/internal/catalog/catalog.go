@@ -21,6 +21,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 // MaxSummary bounds manifest.json, which holds a few hundred bytes and a line for each field.
@@ -41,6 +42,7 @@ type Catalog struct {
 	infos   cache[int, *Part]
 	rows    cache[int, []format.Row]
 	indexes cache[int, *format.ShardIndex]
+	order   cache[struct{}, order.Table]
 	anew    atomic.Int32 // reads of the tables that go past what the store has kept
 
 	ctx    context.Context // ends with Close

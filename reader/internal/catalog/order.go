@@ -11,9 +11,17 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// OrderTable reads what an order needs: the number of samples of every block. Parts of the tables are
-// read concurrently where a request takes time.
+// OrderTable reads what an order needs: the number of samples of every block. It is read once and
+// shared, as plans share it too: do not write to it.
 func (c *Catalog) OrderTable(ctx context.Context) (order.Table, error) {
+	return c.order.get(ctx, struct{}{}, func(ctx context.Context) (order.Table, int64, error) {
+		t, err := c.loadOrder(ctx)
+		return t, 0, err
+	})
+}
+
+// loadOrder reads the parts of the tables, concurrently where a request takes time.
+func (c *Catalog) loadOrder(ctx context.Context) (order.Table, error) {
 	parts := make([]order.Table, len(c.Tables.Parts))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(c.Source.Requests(), 1))

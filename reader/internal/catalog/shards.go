@@ -105,20 +105,30 @@ func (c *Catalog) Shard(ctx context.Context, number int) (*fetch.Shard, error) {
 	return s, nil
 }
 
-// Locate returns the job that reads the block of a sample, and the sample's number in the block. A
-// number that no sample has is an error that wraps fs.ErrNotExist.
-func (c *Catalog) Locate(ctx context.Context, number uint64) (j fetch.Job, index int, err error) {
+// ShardOf returns the shard of a sample, and the number of the sample after its last one. It loads no
+// rows. A number that no sample has is an error that wraps fs.ErrNotExist.
+func (c *Catalog) ShardOf(ctx context.Context, number uint64) (shard int, end uint64, err error) {
 	if number >= c.Tables.Samples {
-		return j, 0, fmt.Errorf("reader: sample number %d of %d: %w", number, c.Tables.Samples, fs.ErrNotExist)
+		return 0, 0, fmt.Errorf("reader: sample number %d of %d: %w", number, c.Tables.Samples, fs.ErrNotExist)
 	}
 	parts := c.Tables.Parts
 	part := sort.Search(len(parts), func(i int) bool { return parts[i].FirstSample+parts[i].Samples > number })
 	info, err := c.Part(ctx, part)
 	if err != nil {
-		return j, 0, err
+		return 0, 0, err
 	}
 	at := sort.Search(len(info.Shards), func(i int) bool { return info.FirstSample[i+1] > number })
-	s, err := c.Shard(ctx, int(parts[part].FirstShard)+at)
+	return int(parts[part].FirstShard) + at, info.FirstSample[at+1], nil
+}
+
+// Locate returns the job that reads the block of a sample, and the sample's number in the block. A
+// number that no sample has is an error that wraps fs.ErrNotExist.
+func (c *Catalog) Locate(ctx context.Context, number uint64) (j fetch.Job, index int, err error) {
+	shard, _, err := c.ShardOf(ctx, number)
+	if err != nil {
+		return j, 0, err
+	}
+	s, err := c.Shard(ctx, shard)
 	if err != nil {
 		return j, 0, err
 	}

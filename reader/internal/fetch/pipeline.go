@@ -23,6 +23,8 @@ type Pipeline struct {
 	Pool    *ScratchPool
 	Workers int
 	Memory  int64 // bytes of blocks, stored and decoded
+	// Requests is how many are kept in flight; 0 is what the store of the source allows by itself.
+	Requests int
 	// KeepGoing and Check are those of the workers. Without KeepGoing the first error ends the iteration.
 	KeepGoing bool
 	Check     func(*Result) error
@@ -62,7 +64,7 @@ func (p *Pipeline) Run(ctx context.Context, jobs iter.Seq2[Job, error]) iter.Seq
 		ahead, goroutines := 2*p.Workers+1, p.Workers
 		memory := p.Memory
 		reserve := func(n int64) { memory -= min(n, memory/2) }
-		if n := p.Source.Requests(); n > 0 {
+		if n := max(p.Requests, p.Source.Requests()); n > 0 {
 			ahead, goroutines = n+ahead, n
 			p.flight = NewFlight(p.Pool, p.Workers, p.Memory/4)
 			reserve(p.Memory / 4)

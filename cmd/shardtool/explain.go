@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/explain"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
+)
+
+// explainFlags are the flags of explain.
+type explainFlags struct {
+	order orderFlags
+	mixed mixFlags
+	keys  bool
+	json  bool
+}
+
+func newExplain() *cobra.Command {
+	var f explainFlags
+	cmd := &cobra.Command{
+		Use:   "explain [CHECKPOINT] [DATASET|MIX.yaml]",
+		Short: "Describe what a step reads, and where a checkpoint stands",
+		Long: `With a data set or a mix, print what one step reads: the samples with their source, shard, block and key, the share of each source
+in the step and so far, and the epochs of the sources. The step is --step N; without it, the first one, or the one that comes next after
+the checkpoint. All ranks are listed unless --rank is given. Only tables are read, and for the keys the indexes or blocks of these samples;
+--keys=false reads the tables alone.
+
+With a checkpoint alone, print where it stands: position, step and epoch, and for each source what it has given and what comes next. With
+the data set or mix beside it, steps are those of the checkpoint's run, and the file only tells where the data sets are: its weights may
+have changed since.
+
+Exit codes:
+` + exitCodes,
+		Example: "  shardtool explain mix.yaml --shuffle --seed 7 --global-batch 4096 --step 40000 --world-size 8 --rank 3\n" +
+			"  shardtool explain ckpt.json\n  shardtool explain ckpt.json mix.yaml --step 39990",
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.order.fill(); err != nil {
+				return err
+			}
+			return f.run(cmd, args)
+		},
+	}
+	f.order.add(cmd)
+	f.order.addCheckpointIn(cmd)
+	f.mixed.add(cmd)
+	cmd.Flags().Uint64Var(&f.mixed.step, "step", 0, "describe this step, counted from 0 in batches of the same size")
+	cmd.Flags().BoolVar(&f.keys, "keys", true, "print the keys of the samples")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
+	return cmd
+}
+
+// isCheckpoint reports whether an argument is the file of a checkpoint, of a data set or a mix.
+func isCheckpoint(arg string) bool {
+	file, err := os.Open(arg)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	text, err := io.ReadAll(io.LimitReader(file, 1<<10))
+	text = bytes.TrimSpace(text)
+	return err == nil && bytes.HasPrefix(text, []byte("{")) && bytes.Contains(text, []byte(`"algorithm"`))
+}
+
+// isMixCheckpoint reports whether the file of a checkpoint is that of a mix. A file that is neither
+// is left to the decoder of one data set, whose error describes it.
+func isMixCheckpoint(file string) bool {
+	text, err := os.ReadFile(file)
+	return err == nil && mix.IsCheckpoint(text)
+}
+
+func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
+	data := args[len(args)-1]
+	if isCheckpoint(args[0]) {
+		if f.order.in != "" {
+			return usagef("--checkpoint-in %s: %s is a checkpoint: give one of them", f.order.in, args[0])
+		}
+		f.order.ins, f.order.in = args[:1], args[0]
+		if len(args) == 1 {
+			return f.standing(cmd)
+		}
+	} else if len(args) == 2 {
+		return &exitError{exitCheckpoint, fmt.Errorf("%s is not a checkpoint: write `shardtool explain CHECKPOINT %s`", args[0], data)}
+	}
+	var step *explain.Step
+	var err error
+	switch {
+	case isMix(data) && len(args) == 2:
+		step, err = f.ofRun(cmd.Context(), data)
+	case isMix(data):
+		step, err = f.ofMix(cmd, data)
+	default:
+		step, err = f.ofDataset(cmd, data)
+	}
+	if errors.Is(err, explain.ErrEnd) {
+		err = &exitError{exitNotFound, err}
+	}
+	if err != nil {
+		return f.order.explain(err)
+	}
+	if f.json {
+		return printJSON(cmd, step)
+	}
+	return printStep(cmd.OutOrStdout(), data, step)
+}
+
+// options are those of the step that the flags ask for.
+func (f *orderFlags) explainOptions(keys bool) explain.Options {
+	return explain.Options{
+		GlobalBatch: f.opt.GlobalBatch, World: f.opt.World, Rank: f.opt.Rank, OneRank: f.changed("rank") || f.fromEnv, Keys: keys, Limit: int(f.limit),
+	}
+}
+
+// ofMix explains a step of a mix as order prints it.
+func (f *explainFlags) ofMix(cmd *cobra.Command, name string) (*explain.Step, error) {
+	o, err := f.order.openMix(cmd.Context(), name, &f.mixed, cmd.ErrOrStderr())
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	return f.order.stepOfMix(cmd.Context(), o, &f.mixed, f.order.explainOptions(f.keys))
+}
+
+// ofRun explains a step of the run that a checkpoint of a mix belongs to. The file leads to the data
+// sets; the weights are those of the checkpoint.
+func (f *explainFlags) ofRun(ctx context.Context, name string) (*explain.Step, error) {
+	from, err := readMixCheckpoint(f.order.in)
+	if err != nil {
+		return nil, err
+	}
+	file, err := readMix(name)
+	if err != nil {
+		return nil, err
+	}
+	o := &openedMix{more: from}
+	defer o.Close()
+	if _, err := o.open(ctx, file, from); err != nil {
+		return nil, err
+	}
+	o.bySource(from.Mix, file)
+	if o.plan, err = mix.New(from.Mix); err != nil {
+		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.order.in, err)}
+	}
+	if !f.order.changed("global-batch") && from.Steps.GlobalBatch > 0 {
+		f.order.opt.GlobalBatch = from.Steps.GlobalBatch
+	}
+	return f.order.stepOfMix(ctx, o, &f.mixed, f.order.explainOptions(f.keys))
+}
+
+// stepOfMix explains the step that the flags ask for.
+func (f *orderFlags) stepOfMix(ctx context.Context, o *openedMix, flags *mixFlags, opt explain.Options) (*explain.Step, error) {
+	m, err := f.placeMix(o, flags)
+	if err != nil {
+		return nil, usage(err)
+	}
+	opt.GlobalBatch = f.opt.GlobalBatch
+	return explain.Mix(ctx, m, m.Position, opt)
+}
+
+// ofDataset explains a step of one data set.
+func (f *explainFlags) ofDataset(cmd *cobra.Command, arg string) (*explain.Step, error) {
+	if err := f.mixed.refuse(cmd); err != nil {
+		return nil, err
+	}
+	ds, err := f.order.open(cmd.Context(), arg, reader.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer ds.Close()
+	return f.order.stepOfDataset(cmd.Context(), ds, f.mixed.step, f.order.explainOptions(f.keys))
+}
+
+// stepOfDataset explains the step that the flags ask for.
+func (f *orderFlags) stepOfDataset(ctx context.Context, ds *reader.Dataset, step uint64, opt explain.Options) (*explain.Step, error) {
+	plan, cursor, err := f.plan(ctx, ds)
+	if err != nil {
+		return nil, err
+	}
+	if err := plan.CheckSplit(order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}); err != nil {
+		return nil, usage(err)
+	}
+	epoch, position := cursor.Place()
+	if f.changed("step") {
+		at, err := explain.DatasetSteps(plan).Position(mix.Steps{GlobalBatch: f.opt.GlobalBatch}, step)
+		if err != nil {
+			return nil, usage(err)
+		}
+		epoch, position = at/max(plan.Samples(), 1), at%max(plan.Samples(), 1)
+	}
+	opt.GlobalBatch = f.opt.GlobalBatch
+	return explain.Dataset(ctx, ds, plan, epoch, position, opt)
+}
+
+// printStep prints a step for people.
+func printStep(w io.Writer, name string, s *explain.Step) error {
+	mixed := s.Sources[0].Name != ""
+	of := ""
+	if mixed {
+		of = " of the mix"
+	}
+	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(name), plural(uint64(s.GlobalBatch), "sample"),
+		countText(s.Position), countText(s.EpochPosition), countText(s.EpochLength), s.Epoch, of)
+	if s.LeftOut {
+		fmt.Fprintln(w, "this run leaves the step out: no rank reads these samples")
+	}
+	if err := printShares(w, s.Sources); err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "\nPOSITION\tRANK\tSOURCE\tEPOCH\tSHARD\tBLOCK\tNUMBER\tKEY")
+	for i := range s.Samples {
+		x := &s.Samples[i]
+		key := shown(x.Key)
+		if x.Padding {
+			key = "(padding)"
+		}
+		fmt.Fprintf(t, "%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\n", x.Position, x.Rank, x.Source, x.Epoch, shown(x.Shard), x.Block, x.Number, key)
+	}
+	return t.Flush()
+}
+
+func printShares(w io.Writer, sources []explain.Source) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\nSHARE\tIN STEP\t\tGIVEN BEFORE\t\tEPOCH\tNEXT PLACE\tOF\t  SOURCE")
+	for _, s := range sources {
+		epochs := strconv.FormatUint(s.Epoch, 10)
+		if s.LastEpoch > s.Epoch {
+			epochs += "-" + strconv.FormatUint(s.LastEpoch, 10)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t  %s\n", percent(s.Share), countText(s.InStep), percent(s.StepShare), countText(s.Given), percent(s.GivenShare),
+			epochs, countText(s.Place), countText(s.Samples), s.Name)
+	}
+	return t.Flush()
+}
+
+func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 2, 64) + "%" }

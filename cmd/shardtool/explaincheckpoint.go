@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/reader/explain"
+)
+
+// standing prints where the checkpoint stands.
+func (f *explainFlags) standing(cmd *cobra.Command) error {
+	if f.order.changed("step") {
+		return usagef("--step: the checkpoint has no addresses: write `shardtool explain %s DATASET|MIX.yaml --step N`", f.order.in)
+	}
+	s, err := readStanding(f.order.in)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return printJSON(cmd, s)
+	}
+	return printStanding(cmd.OutOrStdout(), f.order.in, s)
+}
+
+func readStanding(file string) (*explain.Standing, error) {
+	if isMixCheckpoint(file) {
+		cp, err := readMixCheckpoint(file)
+		if err != nil {
+			return nil, err
+		}
+		return explain.MixCheckpoint(cp)
+	}
+	cp, err := readCheckpoint(file)
+	if err != nil {
+		return nil, err
+	}
+	return explain.Checkpoint(cp)
+}
+
+// printStanding prints where a checkpoint stands, for people.
+func printStanding(w io.Writer, name string, s *explain.Standing) error {
+	kind := "one data set"
+	if s.Sources[0].Name != "" {
+		kind = "a mix of " + plural(len(s.Sources), "source")
+	}
+	fmt.Fprintf(w, "%s: version %d, of %s\n", shown(name), s.Version, kind)
+	step := "the batch size is not known"
+	if s.GlobalBatch > 0 {
+		step = fmt.Sprintf("step %s in batches of %s comes next", countText(s.Step), countText(uint64(s.GlobalBatch)))
+	}
+	fmt.Fprintf(w, "position %s, in epoch %d at %s of %s; %s\n", countText(s.Position), s.Epoch, countText(s.EpochPosition), countText(s.EpochLength), step)
+	shuffled := "storage order"
+	if s.Shuffle {
+		shuffled = fmt.Sprintf("shuffled with seed %d", s.Seed)
+	}
+	fmt.Fprintf(w, "%s, tail %s%s\n", shuffled, s.Tail, skippedText(s.Skipped))
+	for _, r := range s.LeftOut {
+		fmt.Fprintf(w, "left out: %s from position %s on%s\n", plural(r.NextPosition-r.FirstPosition, "sample"), countText(r.FirstPosition), holeText(&r))
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\nSHARE\tGIVEN\t\tEPOCH\tNEXT PLACE\tOF\tDIGEST\t  SOURCE")
+	for i := range s.Sources {
+		x := &s.Sources[i]
+		digest := strings.TrimPrefix(x.Digest, "sha256:")
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t  %s\n", percent(x.Share), countText(x.Given), percent(x.GivenShare), x.Epoch, countText(x.Place), countText(x.Samples),
+			digest[:min(len(digest), 16)], x.Name)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, g := range s.Segments {
+		shares := ""
+		for _, name := range slices.Sorted(maps.Keys(g.Shares)) {
+			shares += " " + name + " " + percent(g.Shares[name])
+		}
+		fmt.Fprintf(w, "from position %s on:%s\n", countText(g.At), shares)
+	}
+	return nil
+}
+
+func holeText(r *explain.StandingHole) string {
+	if r.FirstStep == nil {
+		return ""
+	}
+	return fmt.Sprintf(", steps %s to %s", countText(*r.FirstStep), countText(*r.LastStep))
+}

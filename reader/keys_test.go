@@ -1,0 +1,45 @@
+package reader
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+)
+
+// TestKeys compares the keys of samples with those that were packed, where blocks are read and where
+// the index is: blocks of few bytes beside a large index, blocks of many, and blocks of several frames.
+func TestKeys(t *testing.T) {
+	for _, o := range []testset.Options{
+		{BlockSize: 2000, ShardSize: 400_000}, {BlockSize: 60_000, ShardSize: 200_000, Raw: true}, {BlockSize: 4000, FrameSize: 1024, ShardSize: 20_000},
+		{BlockSize: 4000, Plain: true},
+	} {
+		t.Run(fmt.Sprintf("%d in %d", o.BlockSize, o.FrameSize), func(t *testing.T) {
+			samples := mixed(600)
+			s := newStreamed(t, mem.New(), samples, o)
+			rng := rand.New(rand.NewPCG(1, 2))
+			for _, n := range []int{0, 1, 3, 50, 900} {
+				numbers := make([]uint64, n)
+				for i := range numbers {
+					numbers[i] = rng.Uint64N(600)
+				}
+				keys, err := s.Keys(t.Context(), numbers)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, number := range numbers {
+					if keys[i] != samples[number].Key {
+						t.Fatalf("the key of %d is %q, want %q", number, keys[i], samples[number].Key)
+					}
+				}
+			}
+			if _, err := s.Keys(t.Context(), []uint64{3, 600}); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("sample 600 of 600: %v", err)
+			}
+		})
+	}
+}
