@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 )
+
+// ErrNoAttribute: the data set has no integer attribute of this name.
+var ErrNoAttribute = errors.New("no such integer attribute")
 
 // AttrTotal returns the total of an integer attribute: its sum, least and greatest value, and how
 // many samples have which power of two. An attribute that the data set does not have, or one of
@@ -21,14 +25,14 @@ func (d *Dataset) AttrTotal(ctx context.Context, name string) (*format.AttrTotal
 	var integers []string
 	for _, a := range d.Attributes() {
 		if a.Name == name && a.Kind != format.AttrInteger {
-			return nil, fmt.Errorf("reader: %w: attribute %q is a %v, not an integer", format.ErrMismatch, name, a.Kind)
+			return nil, fmt.Errorf("reader: %w: %q is a %v", ErrNoAttribute, name, a.Kind)
 		}
 		if a.Kind == format.AttrInteger {
 			integers = append(integers, a.Name)
 		}
 	}
 	if !slices.Contains(integers, name) {
-		return nil, fmt.Errorf("reader: %w: there is no attribute %q; integer attributes: %q", format.ErrMismatch, name, integers)
+		return nil, fmt.Errorf("reader: %w: %q, there are %q", ErrNoAttribute, name, integers)
 	}
 	totals, err := d.attrTotals(ctx, []string{name})
 	if err != nil {

@@ -58,8 +58,8 @@ func TestAttrTotal(t *testing.T) {
 		if err != nil || fmt.Sprint(all) != fmt.Sprint([]format.AttrTotal{want}) {
 			t.Errorf("%v, %v", all, err)
 		}
-		for name, text := range map[string]string{"label": "is a label, not an integer", "x": `there is no attribute "x"; integer attributes: ["length"]`} {
-			if _, err := d.AttrTotal(t.Context(), name); !errors.Is(err, format.ErrMismatch) || !strings.Contains(err.Error(), text) {
+		for name, text := range map[string]string{"label": `no such integer attribute: "label" is a label`, "x": `no such integer attribute: "x", there are ["length"]`} {
+			if _, err := d.AttrTotal(t.Context(), name); !errors.Is(err, ErrNoAttribute) || !strings.Contains(err.Error(), text) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
