@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -206,6 +207,9 @@ type Manifest struct {
 	Shards     []ShardEntry
 	Fields     []FieldTotal
 	Attributes []Attribute
+	// AttrTotals are the totals of integer attributes, in ascending order of names. Those of an
+	// older program are missing.
+	AttrTotals []AttrTotal
 	Meta       Metadata
 	// Keys is the hash of the keys table; zero if there is none.
 	Keys Hash
@@ -225,6 +229,7 @@ const (
 	typeHead      = "HEAD" // generation, parent, digest, keys table
 	typeFields    = "FLDS" // totals a field
 	typeParts     = "PART" // totals a part
+	typeAttrTotal = "ATOT" // totals an integer attribute
 	typeNames     = "NAME" // part: shard names
 	typeObjSize   = "OSIZ" // object sizes
 	typeTailLen   = "TLEN" // tail lengths
@@ -242,7 +247,7 @@ const (
 )
 
 var tablesSections = map[string]bool{
-	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeMeta: true, typeNames: true, typeObjSize: true,
+	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeAttrTotal: true, typeMeta: true, typeNames: true, typeObjSize: true,
 	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true, typeForeign: true,
 	typeSidecars: true, typeIndexHash: true,
 	typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
@@ -302,6 +307,13 @@ func EncodeTables(m *Manifest) (tables []byte, name, digest Hash, err error) {
 		{kind: typeHead, critical: true, raw: head}, {kind: typeSchema, critical: true, raw: schema.append(nil)},
 		fields, parts, {kind: typeMeta, raw: m.Meta.append(nil)},
 	}, body...)
+	if len(m.AttrTotals) > 0 {
+		raw, err := appendAttrTotals(nil, m.Attributes, m.AttrTotals)
+		if err != nil {
+			return nil, name, digest, err
+		}
+		secs = slices.Insert(secs, 5, rawSection{kind: typeAttrTotal, raw: raw})
+	}
 	base := uint64(directoryLen(len(secs)))
 	payload, dir, err := appendSections(nil, base, secs)
 	if err != nil {

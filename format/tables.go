@@ -21,6 +21,7 @@ type Tables struct {
 	Keys       Hash
 	Fields     []FieldTotal
 	Attributes []Attribute
+	AttrTotals []AttrTotal // as in Manifest
 	Meta       Metadata
 	Parts      []Part
 	// Shards, Blocks, Samples, Bytes and Decoded are the sums over Parts.
@@ -135,7 +136,16 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if raw, err = get(typeParts); err != nil {
 		return err
 	}
-	return t.decodeParts(raw)
+	if err := t.decodeParts(raw); err != nil || t.find(typeAttrTotal, 0) == nil {
+		return err
+	}
+	if raw, err = get(typeAttrTotal); err != nil {
+		return err
+	}
+	if t.AttrTotals, err = decodeAttrTotals(raw, t.Attributes, t.Samples); err != nil {
+		return fmt.Errorf("section %s: %w", typeAttrTotal, err)
+	}
+	return nil
 }
 
 func (t *Tables) decodeParts(raw []byte) error {
@@ -459,7 +469,7 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 
 // Load reads all parts and compares the digest with that of their shards.
 func (t *Tables) Load() (*Manifest, error) {
-	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, Meta: t.Meta, Keys: t.Keys}
+	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, AttrTotals: t.AttrTotals, Meta: t.Meta, Keys: t.Keys}
 	for part := range t.Parts {
 		infos, err := t.LoadShards(part)
 		if err != nil {

@@ -54,6 +54,25 @@ func testManifest(rows ...int) *Manifest {
 	return m
 }
 
+// withTotals adds an integer attribute that all samples have.
+func withTotals(m *Manifest) *Manifest {
+	m.Attributes = slices.Insert(m.Attributes, 1, Attribute{"length", AttrInteger})
+	var values []int64
+	for i, s := range m.Shards {
+		values = append(values, slices.Repeat([]int64{int64(i) * 1000}, int(s.Samples))...)
+	}
+	m.AttrTotals = []AttrTotal{lengthTotal(values...)}
+	return m
+}
+
+func lengthTotal(values ...int64) AttrTotal {
+	t := AttrTotal{Name: "length"}
+	for _, v := range values {
+		t.Add(v)
+	}
+	return t
+}
+
 func encodeTables(t testing.TB, m *Manifest) []byte {
 	t.Helper()
 	raw, _, _, err := EncodeTables(m)
@@ -86,7 +105,7 @@ func openTables(b []byte) (*Tables, *Manifest, error) {
 // TestTables: everything that goes in comes out, whole and part by part.
 func TestTables(t *testing.T) {
 	for _, rows := range [][]int{{}, {0}, {3}, {3, 0, 40}, {100, 0, PartRows - 101, 2, 1}, {1, 0, PartRows + 5, 7, 9}, make([]int, 3000)} {
-		want := testManifest(rows...)
+		want := withTotals(testManifest(rows...))
 		raw, name, digest, err := EncodeTables(want)
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +202,7 @@ func TestTablesReads(t *testing.T) {
 
 // TestTablesDamage: no beginning of tables opens, and no flipped bit is read over.
 func TestTablesDamage(t *testing.T) {
-	raw := encodeTables(t, testManifest(3, 0, 5))
+	raw := encodeTables(t, withTotals(testManifest(3, 0, 5)))
 	for n := range raw {
 		if _, _, err := openTables(raw[:n]); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("the first %d bytes of %d: %v", n, len(raw), err)
@@ -255,12 +274,12 @@ func loadHostile(t testing.TB, raw []byte) (err error) {
 
 // TestHostileTables edits every section and every directory row, with checksums that fit.
 func TestHostileTables(t *testing.T) {
-	secs := tableParts(t, encodeTables(t, testManifest(3, 0, 5)))
+	secs := tableParts(t, encodeTables(t, withTotals(testManifest(3, 0, 5))))
 	if err := loadHostile(t, buildTables(secs, nil)); err != nil {
 		t.Fatal(err)
 	}
 	// The tables' own name guards these; nothing else depends on them.
-	free := []string{typeMeta, typeHead, typeSchema, typeFields, typeNames, typeKeyRange, typeCRC}
+	free := []string{typeMeta, typeHead, typeSchema, typeFields, typeAttrTotal, typeNames, typeKeyRange, typeCRC}
 	for i, sec := range secs {
 		edits(sec.raw, func(what string, raw []byte) {
 			e := slices.Clone(secs)

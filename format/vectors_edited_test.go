@@ -205,6 +205,16 @@ func editedManifests(t *testing.T) (out []vector) {
 	add("tables", "index-hashes", "ok", "hashes of two indexes; that of the third is not known", 0, buildTables(secs, nil))
 	add("tables", "index-hashes-short", "corrupt", "hashes of two indexes for three shards", 0, replace(typeIndexHash, bytes.Repeat([]byte{7}, 128)))
 
+	m = withTotals(testManifest(3, 0, 4))
+	secs = tableParts(t, encodeTables(t, m))
+	add("tables", "attribute-totals", "ok", "the totals of an integer attribute", 0, buildTables(secs, nil))
+	m.AttrTotals[0].Samples++
+	contradicts, err := appendAttrTotals(nil, m.Attributes, m.AttrTotals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add("tables", "attribute-totals-counts", "corrupt", "counts of other samples than the total's", 0, replace(typeAttrTotal, contradicts))
+
 	raw := keyTable(t, keyEntries(5))
 	keys := func(edit func(b []byte)) []byte {
 		b := bytes.Clone(raw)

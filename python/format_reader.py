@@ -166,7 +166,7 @@ class Sections:
 
 SHARD = {"SCHM", "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "META", "SIZE", "SHAP", "GAPS", "KEYS", "ATTR", "ATTL", "ATTN"}
 TABLES = {"HEAD", "SCHM", "FLDS", "PART", "META", "NAME", "OSIZ", "TLEN", "SSMP", "SBLK", "SROW", "HASH", "KRNG", "SIDE"} | {
-    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "IHSH"}
+    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "IHSH", "ATOT"}
 
 
 def check_key(key):
@@ -367,6 +367,24 @@ def read_shard(tail, data):
     return out, digest
 
 
+def attribute_totals(data, attrs, samples):
+    if data is None:
+        return
+    f, last = Fields(data), -1
+    for _ in range(f.u32()):
+        at, count = f.u32(), f.u64()
+        low, high = struct.unpack("<Qq", f.take(16))
+        least, most = struct.unpack("<qq", f.take(16))
+        negative = f.u64()
+        counts = [f.u64() for _ in range(f.u8())]
+        need(last < at < len(attrs) and attrs[at][1] == 1 and len(counts) <= 64, "total of an attribute")
+        need(negative + sum(counts) == count <= samples, "counts of an attribute")
+        need(least * count <= (high << 64) + low <= most * count and least <= most, "sum of an attribute")
+        need(count or least == most == 0, "values of no samples")
+        last = at
+    f.end()
+
+
 def read_tables(data):
     t = Sections(data, b"SHRDMAN1", TABLES, payload=lambda off, n: data[off : off + n])
     t.contiguous(t.length, len(data))
@@ -374,7 +392,7 @@ def read_tables(data):
     head = (f.u64(), f.text(), f.take(32), f.take(32))
     f.end()
     need(head[0] >= 1 and (head[1] == b"") == (head[0] == 1), "parent")
-    fields, _, _ = schema(t.want("SCHM"))
+    fields, _, attrs = schema(t.want("SCHM"))
     f = Fields(t.want("FLDS"))
     totals = list(zip(fields, *[f.planes(len(fields)) for _ in range(4)]))
     f.end()
@@ -382,6 +400,7 @@ def read_tables(data):
     n = f.u32()
     parts = list(zip(*[f.planes(n) for _ in range(6)]))
     f.end()
+    attribute_totals(t.get("ATOT"), attrs, sum(p[3] for p in parts))
     shards = []
     for p, part in enumerate(parts):
         count = part[0]

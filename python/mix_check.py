@@ -31,6 +31,7 @@ from shardtool.order import (
     Table,
     divide,
     parse_share,
+    per_token,
     quantize,
     read_mix_checkpoint,
     sample_seed,
@@ -157,6 +158,8 @@ def answer_case(c):
         answer["read"] = [attempt(read_mix_checkpoint, text)[1] or "" for text in c["read"]]
     if "shares" in c:
         shares = [attempt(parse_share, text)[0] for text in c["shares"]]
+        if "tokens" in c:
+            shares = [None if x is None else attempt(per_token, x, *n)[0] for x, n in zip(shares, c["tokens"])]
         answer["weights"] = None if None in shares else attempt(quantize, shares)[0]
     if "temperature" in c:
         answer["share"] = str(temperature_share(*c["temperature"]))

@@ -19,6 +19,8 @@ type Mix struct {
 	// Sets are the data sets, by the number of the source in the plan. A source that was removed, and
 	// has weight 0, has none: nil.
 	Sets []*Dataset
+	// Tables are the OrderTables of Sets where the caller has them; nil: OpenMix reads them.
+	Tables []order.Table
 	// Position, Steps and LeftOut are those of the checkpoint that the stream continues. Without one,
 	// Position is where the stream begins, usually 0.
 	Position uint64
@@ -45,8 +47,8 @@ var errMixed = errors.New("reader: the stream is that of a mix: its checkpoint i
 // Errors are those of Dataset.Stream; those about one source wrap a *mix.SourceError.
 func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 	x := m.Plan.Mix()
-	if len(m.Sets) != len(x.Sources) {
-		return nil, optionsError{fmt.Errorf("reader: %d data sets for the %d sources of a mix: give one for each", len(m.Sets), len(x.Sources))}
+	if len(m.Sets) != len(x.Sources) || m.Tables != nil && len(m.Tables) != len(x.Sources) {
+		return nil, optionsError{fmt.Errorf("reader: %d data sets and %d tables for the %d sources of a mix: give one for each", len(m.Sets), len(m.Tables), len(x.Sources))}
 	}
 	if o.Checkpoint != nil {
 		return nil, optionsError{errors.New("reader: a checkpoint of one data set for a mix: give that of a mix, see Mix.Continue")}
@@ -72,7 +74,7 @@ func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 	for i := range in {
 		in[i].plan = orders[i]
 	}
-	if err := m.count(o.GlobalBatch); err != nil {
+	if m.Steps, err = x.Resize(m.Steps, m.Position, o.GlobalBatch); err != nil {
 		return nil, optionsError{err}
 	}
 	s := &Stream{mix: &m, inputs: in, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
@@ -135,26 +137,13 @@ func (m *Mix) input(ctx context.Context, x *mix.Mix, i int) (*input, error) {
 	if is := format.DigestString(in.Digest()); is != of.Digest {
 		return nil, &mix.MismatchError{Difference: mix.Difference{Field: "digest", Checkpoint: of.Digest, Given: is}}
 	}
+	if m.Tables != nil {
+		in.table = m.Tables[i]
+		return in, nil
+	}
 	var err error
 	in.table, err = in.OrderTable(ctx)
 	return in, err
-}
-
-// count numbers the steps from the position on in batches of g samples.
-func (m *Mix) count(g int) error {
-	if m.Steps.GlobalBatch == g {
-		return nil
-	}
-	step := uint64(0)
-	if m.Steps.GlobalBatch > 0 {
-		var err error
-		x := m.Plan.Mix()
-		if step, err = x.Step(m.Steps, m.Position); err != nil {
-			return err
-		}
-	}
-	m.Steps = mix.Steps{Step: step, Position: m.Position, GlobalBatch: g}
-	return nil
 }
 
 // checkpoint is that of a position.

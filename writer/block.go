@@ -148,9 +148,10 @@ func (b *block) readPayloads(ctx context.Context, p *pace, skip func(*SampleErro
 	b.err = p.read(ctx, len(b.fills), func() error { return b.fill(ctx, skip) })
 }
 
-// process waits until the layout is filled, then hashes and compresses it. skip, when not nil, is
-// called for a sample that is too large for the layout and cannot be read.
-func (b *block) process(ctx context.Context, enc *encoder, skip func(*SampleError)) {
+// process waits until the layout is filled, then measures, hashes and compresses it. skip, when not
+// nil, is called for a sample without a length, and for one that is too large for the layout and
+// cannot be read.
+func (b *block) process(ctx context.Context, enc *encoder, lengths []length, skip func(*SampleError)) {
 	defer close(b.frames)
 	if b.filled != nil {
 		<-b.filled
@@ -158,11 +159,15 @@ func (b *block) process(ctx context.Context, enc *encoder, skip func(*SampleErro
 	if b.err == nil && ctx.Err() != nil {
 		b.err = context.Cause(ctx)
 	}
+	if b.err == nil {
+		b.err = b.measure(lengths, skip)
+	}
 	if b.err != nil {
 		return
 	}
+	b.compact()
 	if b.huge != nil {
-		b.err = b.stream(ctx, enc, skip)
+		b.err = b.stream(ctx, enc, lengths, skip)
 		return
 	}
 	if len(b.layout.Buf) == 0 {
@@ -183,12 +188,7 @@ func (s *blockSample) failed(err error) *SampleError {
 
 // fill reads payloads into the layout.
 func (b *block) fill(ctx context.Context, skip func(*SampleError)) error {
-	laid := len(b.samples)
-	if b.huge != nil {
-		laid--
-	}
-	dropped := false
-	for i := range laid {
+	for i := range b.laid() {
 		s := &b.samples[i]
 		end := len(b.fills)
 		if i+1 < len(b.samples) {
@@ -204,18 +204,27 @@ func (b *block) fill(ctx context.Context, skip func(*SampleError)) error {
 				return se
 			}
 			skip(se)
-			s.dropped, dropped = se, true
+			s.dropped = se
 			break
 		}
-	}
-	if dropped {
-		b.compact(laid)
 	}
 	return nil
 }
 
+// laid is the number of samples in the layout.
+func (b *block) laid() int {
+	if b.huge != nil {
+		return len(b.samples) - 1
+	}
+	return len(b.samples)
+}
+
 // compact removes the members of dropped samples from the layout.
-func (b *block) compact(laid int) {
+func (b *block) compact() {
+	laid := b.laid()
+	if !slices.ContainsFunc(b.samples[:laid], func(s blockSample) bool { return s.dropped != nil }) {
+		return
+	}
 	var out format.BlockBuilder
 	out.Buf = b.layout.Buf[:0]
 	for i := range laid {
@@ -240,7 +249,7 @@ func (b *block) compact(laid int) {
 }
 
 // stream sends a block of several frames; it holds one frame at a time.
-func (b *block) stream(ctx context.Context, enc *encoder, skip func(*SampleError)) error {
+func (b *block) stream(ctx context.Context, enc *encoder, lengths []length, skip func(*SampleError)) error {
 	last := &b.samples[len(b.samples)-1]
 	w := &frameWriter{ctx: ctx, enc: enc, out: b.frames, buf: make([]byte, 0, format.MaxFrame), sum: sha256.New()}
 	if _, err := w.Write(b.layout.Buf); err != nil {
@@ -248,6 +257,9 @@ func (b *block) stream(ctx context.Context, enc *encoder, skip func(*SampleError
 	}
 	payloads, err := openPayloads(ctx, b.huge.Fields)
 	defer closePayloads(payloads)
+	if err == nil {
+		err = last.measureHuge(b.huge, payloads, lengths)
+	}
 	switch {
 	case err == nil:
 		err = w.sample(b.huge, payloads)

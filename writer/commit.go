@@ -135,6 +135,7 @@ func (s *partSet) merge(w *Writer) error {
 				return fmt.Errorf("%w (part %d)", err, part)
 			}
 		}
+		w.sum.addValues(m)
 		skipped, err := skippedBefore(m.Meta)
 		if err != nil {
 			return format.InShard(s.object(part), err)

@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,6 +51,8 @@ var (
 	ErrSource = errors.New("leftovers of another pack")
 	// ErrDuplicateKey: two shards have the same key. It wraps format.ErrDuplicate.
 	ErrDuplicateKey = fmt.Errorf("%w key", format.ErrDuplicate)
+	// ErrLength: a sample has no array whose length Options.Lengths keeps.
+	ErrLength = errors.New("no length")
 	// ErrEmpty: there was no sample to write.
 	ErrEmpty = errors.New("no samples")
 )
@@ -92,6 +95,10 @@ type Options struct {
 	// TempDir is the folder for data that is sorted and does not fit in memory; the default is that
 	// of the system.
 	TempDir string
+	// Lengths are attributes whose values are numbers of elements: attribute to field. The field
+	// holds one-dimensional arrays and its name ends in .npy. A sample without such an array cannot
+	// be stored; one that has the attribute already keeps its value.
+	Lengths map[string]string
 	// SourceOptions are settings of the source that the bytes depend on. They are stored in the
 	// provenance.
 	SourceOptions map[string]string
@@ -166,7 +173,7 @@ func (o Options) filled() (Options, error) {
 	case !(o.MaxSkippedShare >= 0 && o.MaxSkippedShare <= 1): // NaN too
 		return o, fmt.Errorf("share of skipped samples %g is not between 0 and 1", o.MaxSkippedShare)
 	}
-	return o, checkName(o.Name)
+	return o, cmp.Or(checkLengths(o.Lengths), checkName(o.Name))
 }
 
 // checkName accepts one plain path element that no tool misreads.
@@ -199,6 +206,9 @@ func (o *Options) canonical() string {
 	}
 	if o.blockSamples > 0 { // the rule of the default is an option too
 		m["block_samples"], m["block_least"] = o.blockSamples, leastBlock
+	}
+	if len(o.Lengths) > 0 {
+		m["lengths"] = o.Lengths
 	}
 	for k, v := range o.SourceOptions {
 		m["source."+k] = v

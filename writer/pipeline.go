@@ -48,12 +48,13 @@ func (p *pipeline) start(opt *Options, e *emitter, skip func(*SampleError)) {
 			}
 		})
 	}
+	lengths := opt.lengths()
 	for range opt.Workers {
 		p.group.Go(func() {
 			enc := &encoder{plain: opt.Plain, enc: format.NewEncoder(opt.Level), pool: e.pool}
 			defer enc.enc.Close()
 			for b := range p.work {
-				b.process(p.ctx, enc, skip)
+				b.process(p.ctx, enc, lengths, skip)
 			}
 		})
 	}

@@ -149,9 +149,12 @@ func (e *emitter) adopt(a *adopted) error {
 			e.sum.field(ix.Fields[f], n)
 		}
 	}
-	for _, at := range ix.Attributes {
+	for i, at := range ix.Attributes {
 		if err := e.sum.attribute(at); err != nil {
 			return err
+		}
+		if sum := e.sum.valuesOf(at); sum != nil {
+			sum.AddAll(&ix.Attrs[i])
 		}
 	}
 	for _, k := range ix.Keys {

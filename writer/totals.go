@@ -15,6 +15,9 @@ type totals struct {
 	entries []format.ShardEntry // of this generation's own shards
 	fields  map[string]*format.FieldTotal
 	attrs   map[string]format.AttrKind
+	// values are the totals of integer attributes; nil for one whose total cannot be known, because
+	// an older program wrote a part of the samples.
+	values  map[string]*format.AttrTotal
 	keys    *extsort.Sorter // (key hash, sample number) of this generation's own samples
 	numbers uint64          // number of the next sample; counts those of the generation appended to
 	lists   quarantine
@@ -24,7 +27,7 @@ type totals struct {
 // newTotals returns totals that begin with those of base, the generation appended to. base may be
 // nil. The caller closes them.
 func newTotals(opt *Options, base *format.Manifest) *totals {
-	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}}
+	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}, values: map[string]*format.AttrTotal{}}
 	t.lists.dir = opt.TempDir
 	t.keys = extsort.New(opt.TempDir, min(64<<20, opt.Memory/4))
 	if base != nil {
@@ -34,6 +37,7 @@ func newTotals(opt *Options, base *format.Manifest) *totals {
 		for _, a := range base.Attributes {
 			t.attrs[a.Name] = a.Kind
 		}
+		t.addValues(base)
 		t.numbers = sumSamples(base.Shards)
 	}
 	return t
@@ -52,6 +56,9 @@ func (t *totals) sample(key string, fields []format.FieldSize, attrs []format.At
 	for _, a := range attrs {
 		if err := t.attribute(a.Attribute); err != nil {
 			return err
+		}
+		if sum := t.valuesOf(a.Attribute); sum != nil {
+			sum.Add(a.Integer)
 		}
 	}
 	return t.number(key)
@@ -84,6 +91,33 @@ func (t *totals) attribute(a format.Attribute) error {
 	return err
 }
 
+// valuesOf returns the total of an attribute; nil if it has none.
+func (t *totals) valuesOf(a format.Attribute) *format.AttrTotal {
+	if a.Kind != format.AttrInteger {
+		return nil
+	}
+	sum, known := t.values[a.Name]
+	if !known {
+		sum = &format.AttrTotal{Name: a.Name}
+		t.values[a.Name] = sum
+	}
+	return sum
+}
+
+// addValues adds the totals of the integer attributes of other samples.
+func (t *totals) addValues(m *format.Manifest) {
+	for _, a := range m.Attributes {
+		i := slices.IndexFunc(m.AttrTotals, func(o format.AttrTotal) bool { return o.Name == a.Name })
+		switch sum := t.valuesOf(a); {
+		case sum == nil:
+		case i < 0:
+			t.values[a.Name] = nil
+		default:
+			sum.Merge(&m.AttrTotals[i])
+		}
+	}
+}
+
 // number gives a key the next sample number.
 func (t *totals) number(key string) error {
 	rec := keyRecord(format.KeyHash(key), t.numbers)
@@ -107,6 +141,11 @@ func (t *totals) describe(m *format.Manifest) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.attrs)) {
 		m.Attributes = append(m.Attributes, format.Attribute{Name: name, Kind: t.attrs[name]})
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.values)) {
+		if sum := t.values[name]; sum != nil {
+			m.AttrTotals = append(m.AttrTotals, *sum)
+		}
 	}
 }
 

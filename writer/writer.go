@@ -77,7 +77,11 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source)
 	if w.release, err = hold(ctx, store, opt.describe(), opt.Log); err != nil {
 		return nil, fmt.Errorf("writer: %w", err)
 	}
-	if err := w.readPrior(ctx); err != nil {
+	err = w.readPrior(ctx)
+	if err == nil {
+		err = w.knowLengths()
+	}
+	if err != nil {
 		w.release()
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}

@@ -80,6 +80,7 @@ type inspectJSON struct {
 	Digest        string              `json:"digest"`
 	Fields        []format.FieldTotal `json:"fields"`
 	Attributes    []string            `json:"attributes"`
+	AttrTotals    []attrTotalJSON     `json:"attribute_totals"`
 	Meta          map[string]string   `json:"meta"`
 	ShardList     []shardJSON         `json:"shard_list"`
 }
@@ -102,7 +103,11 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return err
 	}
 	if f.json {
-		return printJSON(cmd, describe(ds, shards))
+		out, err := describe(ctx, ds, shards)
+		if err != nil {
+			return err
+		}
+		return printJSON(cmd, out)
 	}
 	w := cmd.OutOrStdout()
 	if f.shard == "" {
@@ -113,7 +118,7 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	return printShards(w, shards, f)
 }
 
-func describe(ds *reader.Dataset, shards []shardJSON) inspectJSON {
+func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON) (inspectJSON, error) {
 	sum := ds.Summary()
 	out := inspectJSON{
 		FormatVersion: fmt.Sprintf("%d.%d", format.Major, format.Minor), Generation: ds.Generation(), Tables: ds.Tables(), Parent: ds.Parent(),
@@ -123,7 +128,9 @@ func describe(ds *reader.Dataset, shards []shardJSON) inspectJSON {
 	for _, a := range ds.Attributes() {
 		out.Attributes = append(out.Attributes, a.Name)
 	}
-	return out
+	var err error
+	out.AttrTotals, err = attrTotals(ctx, ds)
+	return out, err
 }
 
 // listShards lists all shards, or the one of --shard.
@@ -175,13 +182,13 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 			name = `""`
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, countText(f.Samples), bytesText(f.Bytes), bytesText(f.Min),
-			bytesText(f.Bytes/max(f.Samples, 1)), bytesText(f.Max), sparkline(sizes[f.Name]))
+			bytesText(f.Bytes/max(f.Samples, 1)), bytesText(f.Max), sparkline(sizes[f.Name], sizeEdge))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, a := range ds.Attributes() {
-		fmt.Fprintf(w, "attribute %s (%v)\n", shown(a.Name), a.Kind)
+	if err := printAttributes(ctx, w, ds); err != nil {
+		return err
 	}
 	meta := ds.Meta()
 	keys := make([]string, 0, len(meta))
@@ -198,8 +205,8 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 }
 
 // sparkline draws a histogram from its least to its greatest power of two, such as
-// "512 B ▂▅█▃▁ 64 KiB".
-func sparkline(h *inspect.Histogram) string {
+// "512 B ▂▅█▃▁ 64 KiB". edge is the text of a power of two.
+func sparkline(h *inspect.Histogram, edge func(int) string) string {
 	if h == nil {
 		return ""
 	}
@@ -212,13 +219,10 @@ func sparkline(h *inspect.Histogram) string {
 			hi, most = i, max(most, n)
 		}
 	}
-	var b strings.Builder
-	edge := func(i int) string {
-		if i == 0 {
-			return "0 B"
-		}
-		return bytesText(1 << (i - 1))
+	if lo < 0 {
+		return ""
 	}
+	var b strings.Builder
 	b.WriteString(edge(lo) + " ")
 	marks := []rune("▁▂▃▄▅▆▇█")
 	for i := lo; i <= hi; i++ {
@@ -229,6 +233,14 @@ func sparkline(h *inspect.Histogram) string {
 		b.WriteRune(marks[(h[i]*len(marks)-1)/most])
 	}
 	return b.String() + " " + edge(hi+1)
+}
+
+// sizeEdge is the least size of entry i of a histogram.
+func sizeEdge(i int) string {
+	if i == 0 {
+		return "0 B"
+	}
+	return bytesText(1 << (i - 1))
 }
 
 func printShards(w io.Writer, shards []shardJSON, f *inspectFlags) error {

@@ -78,7 +78,7 @@ func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*found, error
 		if k != all.kind {
 			return nil, usagef("source %s is %s and %s is %s%s: pack one kind, then the other with --append", first, all.kind.one, src, k.one, why)
 		}
-		if err := k.knows(cmd, src, why); err != nil {
+		if err := k.knows(cmd, f, src, why); err != nil {
 			return nil, err
 		}
 		all.files, all.why = append(all.files, files...), all.why+why
@@ -112,9 +112,12 @@ func (all *found) checkTarget(ctx context.Context, target string) error {
 }
 
 // knows rejects flags that apply only to other kinds.
-func (k *kind) knows(cmd *cobra.Command, src, why string) error {
+func (k *kind) knows(cmd *cobra.Command, f *packFlags, src, why string) error {
 	for _, other := range allKinds() {
 		for _, flag := range other.flags {
+			if flag == "attr" && len(f.rows.attributes) == 0 { // arrays have lengths in sources of all kinds
+				continue
+			}
 			if cmd.Flags().Changed(flag) && !slices.Contains(k.flags, flag) {
 				return usagef("--%s is for %s, and source %s is %s%s: %s", flag, whoKnows(flag), src, k.one, why, k.instead(flag))
 			}

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order"
@@ -73,7 +72,9 @@ var notForMixes = []string{"whole-shards", "lanes", "run-blocks", "delay", "head
 type openedMix struct {
 	plan *mix.Plan
 	sets []*reader.Dataset
-	more *mix.Checkpoint
+	// tables are the OrderTables of sets.
+	tables []order.Table
+	more   *mix.Checkpoint
 }
 
 // Close closes the data sets.
@@ -114,12 +115,17 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 			o.Close()
 		}
 	}()
-	data, err := o.open(ctx, file, from)
-	if err != nil {
+	if err := o.open(ctx, file, from); err != nil {
 		return o, err
 	}
+	data, err := file.Describe(ctx, o.sets)
+	if err != nil {
+		return o, describeError(err)
+	}
+	for i := range data {
+		o.tables = append(o.tables, data[i].Table)
+	}
 	choice := f.opt.Choice()
-	choice.WholeShards, choice.Lanes, choice.RunBlocks, choice.Delay, choice.Head = false, 0, 0, 0, 0
 	if from != nil {
 		f.keep(&choice, from)
 	}
@@ -131,37 +137,39 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 		if m, err = f.resumeMix(from, m, flags.change, stderr); err != nil {
 			return o, err
 		}
-		o.bySource(m, file)
+		o.bySource(&m, file)
 	}
 	o.plan, err = mix.New(m)
 	return o, err
 }
 
 // open opens the data sets of the file. The error is that of the first source that has one.
-func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Checkpoint) ([]mixfile.Data, error) {
-	data, failed := make([]mixfile.Data, len(file.Sources)), make([]error, len(file.Sources))
+func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Checkpoint) error {
+	failed := make([]error, len(file.Sources))
 	o.sets = make([]*reader.Dataset, len(file.Sources))
 	var g errgroup.Group
 	g.SetLimit(64) // opening takes a few requests, one after another
 	for i, s := range file.Sources {
 		g.Go(func() error {
-			ds, err := openSource(ctx, s, from)
-			if err == nil {
-				o.sets[i] = ds
-				data[i].Digest, data[i].Tables = format.DigestString(ds.Digest()), ds.Tables()
-				data[i].Table, err = ds.OrderTable(ctx)
-			}
-			failed[i] = err
+			o.sets[i], failed[i] = openSource(ctx, s, from)
 			return nil
 		})
 	}
 	_ = g.Wait() // errors are in failed
 	for i, err := range failed {
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: source %s: %w", file.Name, file.Sources[i].Line, file.Sources[i].Name, err)
+			return fmt.Errorf("%s:%d: source %s: %w", file.Name, file.Sources[i].Line, file.Sources[i].Name, err)
 		}
 	}
-	return data, nil
+	return nil
+}
+
+// describeError adds the flag that helps to an error of mixfile.Describe.
+func describeError(err error) error {
+	if count, ok := errors.AsType[*mixfile.CountError](err); ok {
+		return usagef("%w; pack has --attr %s=len(FIELD)", err, count.Attribute)
+	}
+	return err
 }
 
 // keep takes from the checkpoint what the flags do not give.
@@ -215,21 +223,13 @@ func (f *orderFlags) resumeMix(from *mix.Checkpoint, asked mix.Mix, change bool,
 }
 
 // bySource puts the data sets, which are in the order of the file, into that of the mix.
-func (o *openedMix) bySource(m mix.Mix, file *mixfile.File) {
-	sets := make([]*reader.Dataset, len(m.Sources))
-	for i, s := range file.Sources {
-		for k := range m.Sources {
-			if m.Sources[k].Name == s.Name {
-				sets[k], o.sets[i] = o.sets[i], nil
-			}
-		}
+func (o *openedMix) bySource(m *mix.Mix, file *mixfile.File) {
+	var others []*reader.Dataset
+	o.sets, others = mixfile.BySource(file, m, o.sets)
+	for _, ds := range others {
+		ds.Close()
 	}
-	for _, ds := range o.sets { // weight 0, and not in the checkpoint
-		if ds != nil {
-			ds.Close()
-		}
-	}
-	o.sets = sets
+	o.tables, _ = mixfile.BySource(file, m, o.tables)
 }
 
 // openSource opens the data set of a source; with a checkpoint, the generation that it names.
@@ -289,16 +289,7 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 		return printStepLines(w, step, err)
 	}
 	m := o.plan.Mix()
-	tables := make([]order.Table, len(o.sets))
-	for s, ds := range o.sets {
-		if ds == nil {
-			continue
-		}
-		if tables[s], err = ds.OrderTable(ctx); err != nil {
-			return err
-		}
-	}
-	orders, err := m.Orders(tables)
+	orders, err := m.Orders(o.tables)
 	if err != nil {
 		return usage(err)
 	}
@@ -348,15 +339,12 @@ func (f *orderFlags) seekMix(o *openedMix, orders []*order.Plan, flags *mixFlags
 // placeMix is the mix with the place where the flags ask for the first batch.
 func (f *orderFlags) placeMix(o *openedMix, flags *mixFlags) (reader.Mix, error) {
 	x := o.plan.Mix()
-	m := reader.Mix{Plan: o.plan, Sets: o.sets, Steps: mix.Steps{GlobalBatch: f.opt.GlobalBatch}}
+	m := reader.Mix{Plan: o.plan, Sets: o.sets, Tables: o.tables, Steps: mix.Steps{GlobalBatch: f.opt.GlobalBatch}}
 	if o.more != nil {
 		m.Continue(o.more)
-		if f.opt.GlobalBatch != m.Steps.GlobalBatch {
-			step, err := x.Step(m.Steps, m.Position)
-			if err != nil {
-				return m, err
-			}
-			m.Steps = mix.Steps{Step: step, Position: m.Position, GlobalBatch: f.opt.GlobalBatch}
+		var err error
+		if m.Steps, err = x.Resize(m.Steps, m.Position, f.opt.GlobalBatch); err != nil {
+			return m, err
 		}
 	} else if f.opt.Epoch > 0 {
 		if f.opt.Epoch > (1<<63-1)/x.Epoch {

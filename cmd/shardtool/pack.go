@@ -68,6 +68,9 @@ dimension into samples of L tokens; with --separator ID it joins the documents o
 Data sets, on disk or in a store, can be packed again: to change the size of their shards, to join several, or to take
 a part of one by --share (of all keys), --include and --exclude (keys), --where (attributes), --columns (fields).
 
+--attr tokens=len(FIELD) keeps the number of elements of an array, a field whose name ends in .npy, as an attribute of
+its sample, whatever the source. The shares of a mix can count it, and inspect shows its sum.
+
 Nothing is visible before the end: the manifest is written last, and only if nobody else published meanwhile. To
 continue a pack that was killed, repeat the command with --resume; prune removes its leftovers.
 The bytes written depend on the sources and on the options, never on --workers.
@@ -86,6 +89,7 @@ Exit codes:
   shardtool pack 'data/*.parquet' out/ --key id --attr label=label --where 'width>=256'
   shardtool pack corpus.jsonl.zst out/ --key id --columns text
   shardtool pack 'tokens-*.npy' out/ --pack-tokens 2048
+  shardtool pack 'docs/*.parquet' out/ --key id --columns input_ids --attr 'tokens=len(input_ids.npy)'
   shardtool pack 'docs/*.parquet' out/ --pack-tokens 8192 --separator 50256 --tokens-field input_ids
   shardtool pack old/ new/ --shard-size 64MiB
   shardtool pack all/ train/ --share 0%..90%
@@ -154,7 +158,9 @@ func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 	if err := f.tokens.options(cmd); err != nil {
 		return err
 	}
-	return f.rows.options()
+	err := f.rows.options()
+	f.opt.Lengths = f.rows.lengths
+	return err
 }
 
 // packName matches the beginnings of shards' names that package writer accepts.

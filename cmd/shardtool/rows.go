@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/parquet"
 	"github.com/shardtool/shardtool/writer/source/tokens"
@@ -21,7 +22,8 @@ type rowFlags struct {
 	delimiter      string
 	nulls          string
 	renamed        map[string]string
-	attributes     map[string]string
+	attributes     map[string]string // from columns
+	lengths        map[string]string // from fields of arrays
 	onNulls        source.Nulls
 }
 
@@ -33,7 +35,7 @@ func (f *rowFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.key, "key", "", "rows: the column of keys, strings or integers (default: file name and row number)")
 	fl.StringSliceVar(&f.columns, "columns", nil, "rows: take only these columns; data sets: these fields; as a,b")
 	fl.StringArrayVar(&f.rename, "rename", nil, "rows: rename the field of a column, data sets: a field, as column=name (may be repeated)")
-	fl.StringArrayVar(&f.attrs, "attr", nil, "rows: keep a column in the index, as attribute=column (may be repeated)")
+	fl.StringArrayVar(&f.attrs, "attr", nil, "keep in the index a column of rows, as attribute=column, or how many elements arrays have, as tokens=len(input_ids.npy) (may be repeated)")
 	fl.StringArrayVar(&f.where, "where", nil, "rows: take the rows that meet this condition, data sets: samples by attribute, as 'column>=value' (may be repeated)")
 	fl.StringVar(&f.nulls, "nulls", "fail", "rows: a row whose columns are all null: fail, empty (its fields have no bytes) or skip it and count it")
 	fl.StringVar(&f.delimiter, "delimiter", "", "CSV: separator of cells, such as ';' (default: a comma, in .tsv a tab)")
@@ -63,8 +65,37 @@ func (f *rowFlags) options() error {
 	if f.renamed, err = pairs("rename", "column=name", f.rename); err != nil {
 		return err
 	}
-	f.attributes, err = pairs("attr", "attribute=column", f.attrs)
-	return err
+	if f.attributes, err = pairs("attr", "attribute=column or attribute=len(FIELD)", f.attrs); err != nil {
+		return err
+	}
+	return f.cutLengths()
+}
+
+// cutLengths moves the attributes that are lengths of arrays from those of columns.
+func (f *rowFlags) cutLengths() error {
+	for attr, of := range f.attributes {
+		field, ok := lengthOf(of)
+		if !ok {
+			continue
+		}
+		if field != "npy" && !strings.HasSuffix(field, ".npy") {
+			return usagef("--attr %s=%s: name a field of arrays by its whole name, as in len(input_ids.npy)", attr, of)
+		}
+		if f.lengths == nil {
+			f.lengths = map[string]string{}
+		}
+		f.lengths[attr] = field
+		delete(f.attributes, attr)
+	}
+	return nil
+}
+
+// lengthOf returns the field in len(FIELD).
+func lengthOf(text string) (field string, ok bool) {
+	if field, ok = strings.CutPrefix(text, "len("); ok {
+		field, ok = strings.CutSuffix(field, ")")
+	}
+	return field, ok
 }
 
 // provenance records the options in the metadata of the data set.
@@ -85,7 +116,11 @@ func (f *rowFlags) provenance(to map[string]string) {
 	}
 	list("columns", f.columns)
 	list("rename", slices.Sorted(slices.Values(f.rename)))
-	list("attr", slices.Sorted(slices.Values(f.attrs)))
+	list("attr", slices.DeleteFunc(slices.Sorted(slices.Values(f.attrs)), func(text string) bool { // the writer records lengths
+		_, of, _ := strings.Cut(text, "=")
+		_, is := lengthOf(of)
+		return is
+	}))
 	list("where", f.where)
 }
 
@@ -101,6 +136,8 @@ func rowError(err error) error {
 		return fmt.Errorf("%w; give more with --memory, or write the file again with smaller pages", err)
 	case errors.Is(err, tokens.ErrRange):
 		return fmt.Errorf("%w; set the type with --token-dtype", err)
+	case errors.Is(err, writer.ErrLength):
+		return fmt.Errorf("%w; --on-error skip leaves such samples out and lists them", err)
 	case errors.Is(err, tokens.ErrField):
 		return fmt.Errorf("%w; name it with --tokens-field", err)
 	}

@@ -186,8 +186,9 @@ func (all *found) open(ctx context.Context, f *packFlags, stderr io.Writer) (src
 	case t.separator == "":
 		return nil, 0, usagef("--pack-tokens joins documents, since source %s is %s%s: say what stands behind each, with --separator ID, or "+
 			"--separator none where they end with such an id already", all.first(), all.kind.one, all.why)
-	case len(f.rows.attrs) > 0 || f.files.ClassField != "":
-		return nil, 0, usagef("--attr and --class-field describe documents, of which a sample of --pack-tokens holds several: leave them out")
+	case len(f.rows.attributes) > 0 || f.files.ClassField != "":
+		return nil, 0, usagef("--attr and --class-field describe documents, of which a sample of --pack-tokens holds several: leave them out, except --attr tokens=len(%s)",
+			tokens.DefaultField)
 	}
 	t.chooseColumn(f, all.kind)
 	src, _, err = all.kind.open(ctx, all, f, stderr)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
@@ -119,5 +120,26 @@ func TestMultiset(t *testing.T) {
 	twice.add(1, 2)
 	if p == q || p == twice {
 		t.Fatal("different sets are equal")
+	}
+}
+
+// TestAttrTotals compares the totals of attributes in the tables with the indexes.
+func TestAttrTotals(t *testing.T) {
+	for _, more := range []int64{0, 1} {
+		o := testset.Options{BlockSize: 4000, ShardSize: 12_000, Length: func(key string) int64 { return int64(key[2]) }}
+		o.Edit = func(m *format.Manifest) {
+			sum := format.AttrTotal{Name: "length"}
+			for i := range 60 {
+				sum.Add(int64('0'+i%10) + more*int64(i/59))
+			}
+			m.AttrTotals = []format.AttrTotal{sum}
+		}
+		r, err := Verify(t.Context(), build(t, o), Options{Deep: true})
+		if err != nil || r.OK() != (more == 0) {
+			t.Fatalf("%d more: %+v, %v", more, r, err)
+		}
+		if more > 0 && !strings.Contains(r.Faults[0].Detail, `attribute "length" adds up to 3150 in 60 samples, from 48 to 57; the tables say 3151 in 60, 48 to 58`) {
+			t.Errorf("%v", r.Faults[0])
+		}
 	}
 }

@@ -24,6 +24,9 @@ func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *format.Shard
 			fault(-1, "", fmt.Errorf("%w: attribute %q, a %v, is not one of the tables'", format.ErrMismatch, a.Name, a.Kind))
 		}
 	}
+	for i := range ix.Attrs {
+		v.addValues(&ix.Attrs[i])
+	}
 	if len(ix.Keys) == 0 {
 		return
 	}
@@ -72,6 +75,30 @@ func (v *verifier) addField(name string, sizes []uint64) {
 	for _, n := range sizes {
 		t.Bytes += n
 		t.Min, t.Max = min(t.Min, n), max(t.Max, n)
+	}
+}
+
+func (v *verifier) addValues(c *format.AttrColumn) {
+	if c.Kind != format.AttrInteger {
+		return
+	}
+	if v.values[c.Name] == nil {
+		v.values[c.Name] = &format.AttrTotal{Name: c.Name}
+	}
+	v.values[c.Name].AddAll(c)
+}
+
+// attrTotals compares the totals of integer attributes, as far as the tables have them.
+func (v *verifier) attrTotals(ctx context.Context) {
+	for _, want := range v.c.Tables.AttrTotals {
+		got := v.values[want.Name]
+		if got == nil {
+			got = &format.AttrTotal{Name: want.Name}
+		}
+		if *got != want {
+			v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: attribute %q adds up to %v in %d samples, from %d to %d; the tables say %v in %d, %d to %d",
+				format.ErrMismatch, v.c.Name, want.Name, got.Sum(), got.Samples, got.Min, got.Max, want.Sum(), want.Samples, want.Min, want.Max))
+		}
 	}
 }
 

@@ -58,11 +58,12 @@ func (v *verifier) deep(ctx context.Context) {
 		v.step(0)
 	}
 	if v.unindexed > 0 {
-		v.note(fmt.Sprintf("the totals of fields and the keys table were not compared with the samples: the indexes of %d shards cannot be read", v.unindexed))
+		v.note(fmt.Sprintf("the totals of fields and attributes and the keys table were not compared with the samples: the indexes of %d shards cannot be read", v.unindexed))
 		return
 	}
 	if ctx.Err() == nil && v.complete {
 		v.fieldTotals(ctx)
+		v.attrTotals(ctx)
 	}
 }
 

@@ -47,7 +47,7 @@ func Verify(ctx context.Context, store objstore.Store, o Options) (*Report, erro
 	defer c.Close()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	v := &verifier{recorder: recorder{stop: stop}, c: c, o: o, told: map[int]bool{}, fields: map[string]*format.FieldTotal{}}
+	v := &verifier{recorder: recorder{stop: stop}, c: c, o: o, told: map[int]bool{}, fields: map[string]*format.FieldTotal{}, values: map[string]*format.AttrTotal{}}
 	return v.run(ctx)
 }
 
@@ -98,10 +98,11 @@ type verifier struct {
 
 	// Of Deep. The goroutine that gives out jobs writes them.
 	fields    map[string]*format.FieldTotal
-	keys      multiset // of (hash of key, sample number)
-	unindexed int      // shards whose index could not be read
-	complete  bool     // all shards were looked at
-	shards    sync.Map // *shardCheck by number, while its blocks are read
+	values    map[string]*format.AttrTotal // of integer attributes
+	keys      multiset                     // of (hash of key, sample number)
+	unindexed int                          // shards whose index could not be read
+	complete  bool                         // all shards were looked at
+	shards    sync.Map                     // *shardCheck by number, while its blocks are read
 }
 
 // summary holds manifest.json against the tables: every member, and the bytes.

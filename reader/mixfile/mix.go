@@ -13,7 +13,7 @@ type Data struct {
 	Table  order.Table
 	Digest string // of the data set
 	Tables string // the object of its generation
-	Tokens uint64 // of all samples; only shares of tokens need it
+	Tokens uint64 // sum of File.Count over all samples; only shares of tokens need it
 }
 
 // Mix makes the mix of the file, at its first start, over the data sets of its sources. c is what a

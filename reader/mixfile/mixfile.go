@@ -1,5 +1,6 @@
 // Package mixfile reads mix files: YAML, or JSON, which names the sources of a mix, their shares
-// and how these change. It opens nothing; package mix of reader/order does the arithmetic.
+// and how these change. The caller opens the data sets; package mix of reader/order does the
+// arithmetic.
 //
 //	sources:
 //	  web:  {data: "s3://bucket/web", weight: 0.6}
@@ -26,7 +27,9 @@ type File struct {
 	Segments []Segment
 	// Temperature is p/q; the sources then have no shares. nil: none is given.
 	Temperature *[2]int
-	Tokens      bool // shares count tokens, not samples
+	// Count names the integer attribute whose sum shares count, such as tokens; empty: they count
+	// samples.
+	Count string
 	// Units is the length of an epoch, or Rule the rule for it. Neither is given: Epoch finds it.
 	Units uint64
 	Rule  mix.EpochRule
@@ -62,7 +65,7 @@ type Segment struct {
 // Size is what the weights depend on of a source.
 type Size struct {
 	Units  uint64 // of an epoch
-	Tokens uint64 // in them; only shares of tokens need it
+	Tokens uint64 // in them, the sum of Count; only shares of tokens need it
 }
 
 // Weights are the segments of the mix: the weights that the shares give sources of these sizes.
@@ -121,7 +124,7 @@ func (f *File) quantize(shares []*big.Rat, sizes []Size) ([]uint64, error) {
 	shares = slices.Clone(shares)
 	for i := range shares {
 		names[i] = f.Sources[i].Name
-		if !f.Tokens {
+		if f.Count == "" {
 			continue
 		}
 		var err error

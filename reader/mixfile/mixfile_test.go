@@ -34,7 +34,7 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Sources) != 3 || f.Units != 10_000_000 || f.Rule != "" || f.Tokens || f.Temperature != nil {
+	if len(f.Sources) != 3 || f.Units != 10_000_000 || f.Rule != "" || f.Count != "" || f.Temperature != nil {
 		t.Errorf("%+v", f)
 	}
 	code, math, web := f.Sources[0], f.Sources[1], f.Sources[2]
@@ -144,7 +144,7 @@ func TestRefusals(t *testing.T) {
 		{"epoch: 10_000_000", "temperature: 3/10", "mix.yaml:4: sources.code.weight: there is a temperature"},
 		{"epoch: 10_000_000", "temperature: 3/17", "mix.yaml:11: temperature: \"3/17\""},
 		{"epoch: 10_000_000", "temperature: 3/2", "mix.yaml:11: temperature"},
-		{"epoch: 10_000_000", "count: bytes", "mix.yaml:11: count: \"bytes\""},
+		{"epoch: 10_000_000", "count: \"\"", "mix.yaml:11: count: \"\": give text"},
 		{"epoch: 10_000_000", "epoch: &n 5", "mix.yaml:11: epoch: anchors and aliases"},
 		{"weights: {web: 1}", "weights: *w", "mix.yaml"},
 		{whole, "", "mix.yaml: the file is empty"},

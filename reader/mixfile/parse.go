@@ -288,12 +288,8 @@ func (p *parser) weights(path string, n *yaml.Node) []*big.Rat {
 }
 
 func (p *parser) count(at string, n *yaml.Node) {
-	switch p.text(at, n) {
-	case "tokens":
-		p.file.Tokens = true
-	case "samples":
-	default:
-		p.fail(n, at, "%.40q: give samples or tokens", n.Value)
+	if name := p.text(at, n); name != "samples" {
+		p.file.Count = name
 	}
 }
 

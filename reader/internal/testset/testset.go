@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -41,6 +42,9 @@ type Options struct {
 	KeyHash func(key string) uint64
 	// Label, when not nil, gives each sample an attribute "label".
 	Label func(key string) string
+	// Length, when not nil, gives each sample an integer attribute "length", whose total the tables
+	// do not have.
+	Length func(key string) int64
 	// Member names the members of blocks in place of format.JoinName, so that headers say what the
 	// index does not.
 	Member func(key, field string) string
@@ -131,12 +135,19 @@ func (b *builder) add(s Sample) error {
 }
 
 func (b *builder) attributes(key string) []format.AttrValue {
-	if b.o.Label == nil {
-		return nil
+	var values []format.AttrValue
+	b.manifest.Attributes = b.manifest.Attributes[:0]
+	if b.o.Label != nil {
+		values = append(values, format.AttrValue{Attribute: format.Attribute{Name: "label", Kind: format.AttrLabel}, Label: b.o.Label(key)})
 	}
-	at := format.Attribute{Name: "label", Kind: format.AttrLabel}
-	b.manifest.Attributes = []format.Attribute{at}
-	return []format.AttrValue{{Attribute: at, Label: b.o.Label(key)}}
+	if b.o.Length != nil {
+		values = append(values, format.AttrValue{Attribute: format.Attribute{Name: "length", Kind: format.AttrInteger}, Integer: b.o.Length(key)})
+	}
+	for _, v := range values {
+		b.manifest.Attributes = append(b.manifest.Attributes, v.Attribute)
+	}
+	slices.SortFunc(b.manifest.Attributes, func(x, y format.Attribute) int { return strings.Compare(x.Name, y.Name) })
+	return values
 }
 
 func (b *builder) total(f Field) {

@@ -44,6 +44,7 @@ type (
 
 		Read        []string   `json:"read,omitempty"`
 		Shares      []string   `json:"shares,omitempty"`
+		Tokens      [][]uint64 `json:"tokens,omitempty"` // of each source, and its samples
 		Temperature []uint64   `json:"temperature,omitempty"`
 		Memory      uint64     `json:"memory,omitempty"`
 		Needs       [][]uint64 `json:"needs,omitempty"`
@@ -322,6 +323,9 @@ func TestPythonWeights(t *testing.T) {
 				share = fmt.Sprintf("%d/%d", rnd.IntN(20), rnd.IntN(40)+i%2)
 			}
 			c.Shares = append(c.Shares, share)
+			if i%3 == 0 { // shares of tokens
+				c.Tokens = append(c.Tokens, []uint64{rnd.Uint64N(1 << rnd.IntN(64)), 1 + rnd.Uint64N(1<<rnd.IntN(40))})
+			}
 			c.Needs = append(c.Needs, []uint64{rnd.Uint64N(1 << 40), rnd.Uint64N(1000), rnd.Uint64N(100), 100, rnd.Uint64N(1 << 20)})
 		}
 		cases = append(cases, c)
@@ -337,6 +341,12 @@ func TestPythonWeights(t *testing.T) {
 		shares := make([]*big.Rat, len(c.Shares))
 		for k, text := range c.Shares {
 			if shares[k], err = ParseShare(text); err != nil {
+				break
+			}
+			if c.Tokens == nil {
+				continue
+			}
+			if shares[k], err = PerToken(shares[k], c.Tokens[k][0], c.Tokens[k][1]); err != nil {
 				break
 			}
 		}

@@ -99,6 +99,22 @@ func (m *Mix) Step(at Steps, position uint64) (uint64, error) {
 	return at.Step + m.perEpoch(left, g) + n/m.Epoch*m.perEpoch(m.Epoch, g) + n%m.Epoch/g, nil
 }
 
+// Resize numbers the batches from a position on where they have g units from there. at numbers the
+// batches before; where it is zero, there are none.
+func (m *Mix) Resize(at Steps, position uint64, g int) (Steps, error) {
+	if at.GlobalBatch == g {
+		return at, nil
+	}
+	var step uint64
+	if at.GlobalBatch > 0 {
+		var err error
+		if step, err = m.Step(at, position); err != nil {
+			return at, err
+		}
+	}
+	return Steps{Step: step, Position: position, GlobalBatch: g}, nil
+}
+
 // LeaveOut is the positions of the steps first to last, both included. Whoever reads leaves them
 // out exactly: every other step has the samples that it has without.
 func (m *Mix) LeaveOut(at Steps, first, last uint64) (Range, error) {

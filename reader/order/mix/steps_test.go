@@ -152,3 +152,27 @@ func TestStepRefusals(t *testing.T) {
 		t.Error("steps 5 to 4 are left out")
 	}
 }
+
+// TestResize continues the number of steps where the batch size changes.
+func TestResize(t *testing.T) {
+	m := Mix{Epoch: 100, Tail: order.TailShort}
+	for _, c := range []struct {
+		at       Steps
+		position uint64
+		g        int
+		want     Steps
+	}{
+		{Steps{}, 40, 8, Steps{0, 40, 8}},
+		{Steps{0, 0, 8}, 40, 8, Steps{0, 0, 8}},
+		{Steps{0, 0, 8}, 40, 10, Steps{5, 40, 10}},
+		{Steps{5, 40, 10}, 100, 30, Steps{11, 100, 30}},
+		{Steps{0, 0, 30}, 100, 10, Steps{4, 100, 10}}, // the last batch of the epoch is short
+	} {
+		if got, err := m.Resize(c.at, c.position, c.g); err != nil || got != c.want {
+			t.Errorf("%+v to batches of %d at %d: %+v, %v, want %+v", c.at, c.g, c.position, got, err, c.want)
+		}
+	}
+	if _, err := m.Resize(Steps{5, 40, 10}, 39, 8); err == nil {
+		t.Error("a position before the batches that are numbered")
+	}
+}

@@ -264,6 +264,30 @@ func (l *loader) totals() error {
 	if !slices.Equal(attrs, l.set.Manifest.Attributes) {
 		return fmt.Errorf("attributes %+v, the tables say %+v", attrs, l.set.Manifest.Attributes)
 	}
+	return l.attrTotals()
+}
+
+// attrTotals compares the totals of integer attributes with the samples.
+func (l *loader) attrTotals() error {
+	sums := map[string]*format.AttrTotal{}
+	for _, s := range l.set.Samples {
+		for _, a := range s.Attrs {
+			if a.Kind != format.AttrInteger {
+				continue
+			}
+			if sums[a.Name] == nil {
+				sums[a.Name] = &format.AttrTotal{Name: a.Name}
+			}
+			sums[a.Name].Add(a.Integer)
+		}
+	}
+	var want []format.AttrTotal
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		want = append(want, *sums[name])
+	}
+	if !slices.Equal(want, l.set.Manifest.AttrTotals) {
+		return fmt.Errorf("totals of attributes %+v, the tables say %+v", want, l.set.Manifest.AttrTotals)
+	}
 	return nil
 }
 

@@ -20,7 +20,7 @@ from ._mix import Mix, MixBatch, MixSource, sample_seed, source_key
 from ._mix_checkpoint import MixCheckpoint, read_mix_checkpoint
 from ._order import GlobalBatch, Order, split
 from ._parameters import Parameters, Table, choose
-from ._weights import Need, divide, parse_share, quantize, temperature_share
+from ._weights import Need, divide, parse_share, per_token, quantize, temperature_share
 
 __all__ = [
     "Checkpoint",
@@ -36,6 +36,7 @@ __all__ = [
     "choose",
     "divide",
     "parse_share",
+    "per_token",
     "quantize",
     "read_checkpoint",
     "read_mix_checkpoint",

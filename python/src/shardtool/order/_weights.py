@@ -42,6 +42,12 @@ def temperature_share(samples: int, p: int, q: int) -> int:
     return low
 
 
+def per_token(share: Fraction, tokens: int, samples: int) -> Fraction:
+    """Turns a share of tokens into one of samples; tokens is the sum over all its samples."""
+    demand(share == 0 or tokens > 0, "a share of tokens, but the source has no tokens")
+    return share * samples / tokens if share else share
+
+
 class Need(NamedTuple):
     """What a source needs of the shuffle memory."""
 

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/big"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/inspect"
+)
+
+// attrTotalJSON is a member of attribute_totals.
+type attrTotalJSON struct {
+	Name      string   `json:"name"`
+	Samples   uint64   `json:"samples"`
+	Sum       *big.Int `json:"sum"`
+	Min       int64    `json:"min"`
+	Max       int64    `json:"max"`
+	Negative  uint64   `json:"negative"`
+	Histogram []uint64 `json:"histogram"`
+}
+
+// attrTotals describes the integer attributes of a data set.
+func attrTotals(ctx context.Context, ds *reader.Dataset) ([]attrTotalJSON, error) {
+	totals, err := ds.AttrTotals(ctx)
+	out := []attrTotalJSON{}
+	for _, t := range totals {
+		counts := t.Counts[:]
+		for len(counts) > 0 && counts[len(counts)-1] == 0 {
+			counts = counts[:len(counts)-1]
+		}
+		out = append(out, attrTotalJSON{t.Name, t.Samples, t.Sum(), t.Min, t.Max, t.Negative, counts})
+	}
+	return out, err
+}
+
+// printAttributes prints a line for each attribute.
+func printAttributes(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
+	totals, err := ds.AttrTotals(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range ds.Attributes() {
+		fmt.Fprintf(w, "attribute %s (%v)", shown(a.Name), a.Kind)
+		i := slices.IndexFunc(totals, func(t format.AttrTotal) bool { return t.Name == a.Name })
+		if i >= 0 && totals[i].Samples > 0 {
+			fmt.Fprintf(w, ": %s", valuesText(&totals[i]))
+		}
+		fmt.Fprintln(w)
+	}
+	return nil
+}
+
+// valuesText describes the values of an integer attribute.
+func valuesText(t *format.AttrTotal) string {
+	mean, _ := new(big.Rat).SetFrac(t.Sum(), new(big.Int).SetUint64(t.Samples)).Float64()
+	text := fmt.Sprintf("sum %v, mean %.1f, from %d to %d in %s", t.Sum(), mean, t.Min, t.Max, plural(t.Samples, "sample"))
+	var h inspect.Histogram
+	for i, n := range t.Counts {
+		h[i] = int(n)
+	}
+	if t.Negative < t.Samples {
+		text += "  " + sparkline(&h, func(i int) string { return new(big.Int).Rsh(new(big.Int).Lsh(big.NewInt(1), uint(i)), 1).String() })
+	}
+	if t.Negative > 0 {
+		text += fmt.Sprintf(", %s below 0", countText(t.Negative))
+	}
+	return text
+}

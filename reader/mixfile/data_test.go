@@ -1,0 +1,107 @@
+package mixfile
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// lengths opens a data set of n samples of these lengths; nil: without the attribute.
+func lengths(t *testing.T, n int, length func(key string) int64, edit func(m *format.Manifest)) *reader.Dataset {
+	t.Helper()
+	var samples []testset.Sample
+	for i := range n {
+		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%03d", i), Fields: []testset.Field{{Name: "x", Data: []byte{byte(i)}}}})
+	}
+	store := mem.New()
+	o := testset.Options{BlockSize: 4000, ShardSize: 12_000, Length: length, Edit: edit, Label: func(string) string { return "a" }}
+	if _, err := testset.Build(t.Context(), store, slices.Values(samples), o); err != nil {
+		t.Fatal(err)
+	}
+	d, err := reader.Open(t.Context(), store, reader.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// TestDescribe takes the sums of the attribute that is counted; only sources with a share need it.
+func TestDescribe(t *testing.T) {
+	sets := []*reader.Dataset{
+		lengths(t, 40, func(string) int64 { return 100 }, nil),
+		lengths(t, 10, func(key string) int64 { return int64(key[2] - '0') }, nil),
+		lengths(t, 30, nil, nil),
+	}
+	const text = "sources: {a: {data: x, weight: 1/2}, b: {data: y, weight: 1/2}, c: {data: z, weight: 0}}\ncount: length\n"
+	f := parse(t, text)
+	data, err := f.Describe(t.Context(), sets)
+	if err != nil || data[0].Tokens != 4000 || data[1].Tokens != 45 || data[2].Tokens != 0 {
+		t.Fatalf("%+v, %v", data, err)
+	}
+	m, err := f.Mix(data, order.Choice{}, nil)
+	// Half of the tokens each: samples as 1/100 to 1/4.5.
+	if want := []uint64{184950745, 4110016551, 0}; err != nil || !slices.Equal(m.Segments[0].Weights, want) {
+		t.Errorf("weights %d, %v, want %d", m.Segments[0].Weights, err, want)
+	}
+	of, others := BySource(f, &m, []string{"1", "2", "3"})
+	if !slices.Equal(of, []string{"1", "2", "3"}) || others != nil {
+		t.Errorf("%q, %q", of, others)
+	}
+	m.Sources = slices.Delete(m.Sources, 1, 2)
+	if of, others = BySource(f, &m, []string{"1", "2", "3"}); !slices.Equal(of, []string{"1", "3"}) || !slices.Equal(others, []string{"2"}) {
+		t.Errorf("%q, %q", of, others)
+	}
+	for _, more := range []string{"segments: [{at: 5, weights: {c: 1}}]\n", "temperature: 1\n"} {
+		text := text + more
+		if strings.HasPrefix(more, "temperature") {
+			text = strings.NewReplacer(", weight: 1/2", "", ", weight: 0", "").Replace(text)
+		}
+		_, err := parse(t, text).Describe(t.Context(), sets)
+		var count *CountError
+		if !errors.As(err, &count) || !strings.HasPrefix(err.Error(), `mix.yaml:1: sources.c: count: length: `) || !strings.Contains(err.Error(), `no such integer attribute: "length", there are []`) {
+			t.Errorf("%s: %v", more, err)
+		}
+	}
+}
+
+// TestTokensRefused: an attribute that does not count all samples is refused.
+func TestTokensRefused(t *testing.T) {
+	one := func(string) int64 { return 1 }
+	for want, c := range map[string]struct {
+		d         *reader.Dataset
+		attribute string
+	}{
+		`no such integer attribute: "tokens", there are ["length"]`: {lengths(t, 5, one, nil), ""},
+		`no such integer attribute: "label" is a label`:             {lengths(t, 5, one, nil), "label"},
+		`the attribute "length" is below 0 in 2 samples`:            {lengths(t, 5, func(key string) int64 { return int64(key[2]) - '2' }, nil), "length"},
+		"2 of 5 samples have no attribute \"length\"":               {lengths(t, 5, one, total(1, 2, 3)), "length"},
+		"adds up to 18446744073709551616, which is 2^64 or more:":   {lengths(t, 5, one, total(math.MaxInt64, math.MaxInt64, 2, 0, 0)), "length"},
+	} {
+		_, err := Tokens(t.Context(), c.d, c.attribute)
+		var count *CountError
+		if !errors.As(err, &count) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "pack the data set again") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// total gives a data set the total of these values.
+func total(values ...int64) func(*format.Manifest) {
+	return func(m *format.Manifest) {
+		sum := format.AttrTotal{Name: "length"}
+		for _, v := range values {
+			sum.Add(v)
+		}
+		m.AttrTotals = []format.AttrTotal{sum}
+	}
+}
