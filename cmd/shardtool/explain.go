@@ -151,7 +151,7 @@ func (f *explainFlags) ofRun(ctx context.Context, name string) (*explain.Step, e
 	if _, err := o.open(ctx, file, from); err != nil {
 		return nil, err
 	}
-	o.bySource(from.Mix, file)
+	o.bySource(&from.Mix, file)
 	if o.plan, err = mix.New(from.Mix); err != nil {
 		return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.order.in, err)}
 	}

@@ -115,15 +115,9 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 			o.Close()
 		}
 	}()
-	if err := o.open(ctx, file, from); err != nil {
-		return o, err
-	}
-	data, err := file.Describe(ctx, o.sets)
+	data, err := o.open(ctx, file, from)
 	if err != nil {
-		return o, describeError(err)
-	}
-	for i := range data {
-		o.tables = append(o.tables, data[i].Table)
+		return o, err
 	}
 	choice := f.opt.Choice()
 	if from != nil {
@@ -143,8 +137,9 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 	return o, err
 }
 
-// open opens the data sets of the file. The error is that of the first source that has one.
-func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Checkpoint) error {
+// open opens the data sets of the file and reads their tables. The error is that of the first source
+// that has one.
+func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Checkpoint) ([]mixfile.Data, error) {
 	failed := make([]error, len(file.Sources))
 	o.sets = make([]*reader.Dataset, len(file.Sources))
 	var g errgroup.Group
@@ -158,10 +153,17 @@ func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Chec
 	_ = g.Wait() // errors are in failed
 	for i, err := range failed {
 		if err != nil {
-			return fmt.Errorf("%s:%d: source %s: %w", file.Name, file.Sources[i].Line, file.Sources[i].Name, err)
+			return nil, fmt.Errorf("%s:%d: source %s: %w", file.Name, file.Sources[i].Line, file.Sources[i].Name, err)
 		}
 	}
-	return nil
+	data, err := file.Describe(ctx, o.sets)
+	if err != nil {
+		return nil, describeError(err)
+	}
+	for i := range data {
+		o.tables = append(o.tables, data[i].Table)
+	}
+	return data, nil
 }
 
 // describeError adds the flag that helps to an error of mixfile.Describe.
