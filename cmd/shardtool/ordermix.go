@@ -118,6 +118,19 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 	if err != nil {
 		return o, err
 	}
+	m, err := f.mixOf(file, data, from, flags.change, stderr)
+	if err != nil {
+		return o, err
+	}
+	if from != nil {
+		o.bySource(m, file)
+	}
+	o.plan, err = mix.New(m)
+	return o, err
+}
+
+// mixOf makes the mix that the flags ask for, or that continues a checkpoint.
+func (f *orderFlags) mixOf(file *mixfile.File, data []mixfile.Data, from *mix.Checkpoint, change bool, stderr io.Writer) (mix.Mix, error) {
 	choice := f.opt.Choice()
 	choice.WholeShards, choice.Lanes, choice.RunBlocks, choice.Delay, choice.Head = false, 0, 0, 0, 0
 	if from != nil {
@@ -125,16 +138,12 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 	}
 	m, err := file.Mix(data, choice, from)
 	if err != nil {
-		return o, usage(err)
+		return m, usage(err)
 	}
-	if from != nil {
-		if m, err = f.resumeMix(from, m, flags.change, stderr); err != nil {
-			return o, err
-		}
-		o.bySource(m, file)
+	if from == nil {
+		return m, nil
 	}
-	o.plan, err = mix.New(m)
-	return o, err
+	return f.resumeMix(from, m, change, stderr)
 }
 
 // open opens the data sets of the file. The error is that of the first source that has one.
@@ -158,7 +167,7 @@ func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Chec
 	_ = g.Wait() // errors are in failed
 	for i, err := range failed {
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: source %s: %w", file.Name, file.Sources[i].Line, file.Sources[i].Name, err)
+			return nil, &mixfile.Error{File: file.Name, Line: file.Sources[i].Line, Member: "source " + file.Sources[i].Name, Err: err}
 		}
 	}
 	return data, nil
@@ -194,11 +203,7 @@ func (f *orderFlags) resumeMix(from *mix.Checkpoint, asked mix.Mix, change bool,
 		return from.Mix, nil
 	}
 	if !change {
-		err := fmt.Errorf("%s: %w", f.in, &mix.MismatchError{Difference: differences[0]})
-		if !differences[0].Frozen {
-			err = fmt.Errorf("%w (--change-mix)", err)
-		}
-		return asked, &exitError{exitCheckpoint, err}
+		return asked, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, &mix.MismatchError{Difference: differences[0]})}
 	}
 	for _, d := range differences {
 		fmt.Fprintf(stderr, "changed at %d: %s %s: %s -> %s", from.Position, d.Source, d.Field, d.Checkpoint, d.Given)
