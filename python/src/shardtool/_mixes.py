@@ -42,10 +42,9 @@ def _plain(value: Any) -> Any:
         return operator.index(value)
     if isinstance(value, numbers.Rational):
         return f"{value.numerator}/{value.denominator}"
-    if isinstance(value, numbers.Real):
-        value = decimal.Decimal(repr(float(value)))
-    if isinstance(value, decimal.Decimal) and value.is_finite():
-        return format(value, "f")
+    exact = decimal.Decimal(repr(float(value))) if isinstance(value, numbers.Real) else value
+    if isinstance(exact, decimal.Decimal) and exact.is_finite():
+        return format(exact, "f")
     raise ConfigError(f"the mix has {value!r}: give text, numbers, lists and dicts")
 
 
@@ -93,7 +92,8 @@ class Plan(NamedTuple):
         begin = position - position % self.epoch
         ends = min(begin + self.epoch, self.end)
         passed = sum(max(0, min(high, position) - max(low, begin)) for low, high in self.left_out)
-        count, at = (position - begin - passed) // self.size, self.beginning(position)
+        cut = position == self.end and self.tail in ("short", "pad")  # by the end of the stream
+        count, at = (position - begin - passed + cut * (self.size - 1)) // self.size, self.beginning(position)
         while at < ends:
             stop = min([ends, *(low for low, _ in self.left_out if low > at)])
             more = self._steps(stop - at)
@@ -142,5 +142,11 @@ def plan_of(said: Optional[Mapping[str, Any]], info: Mapping[str, Any], tail: st
             steps = plan._replace(size=was).step(steps, int(said["position"])), int(said["position"])
     if skip is None or skip[1] < steps[0]:
         return plan
-    more: List[Range] = [(plan.place(steps, max(skip[0], steps[0])), plan.place(steps, skip[1] + 1))]
-    return plan._replace(left_out=[*plan.left_out, *more])
+    return plan._replace(left_out=join(plan.left_out, (plan.place(steps, max(skip[0], steps[0])), plan.place(steps, skip[1] + 1))))
+
+
+def join(ranges: Sequence[Range], more: Range) -> List[Range]:
+    """Adds a range to others. Those that meet become one."""
+    apart = [r for r in ranges if r[1] < more[0] or more[1] < r[0]]
+    met = [r for r in ranges if r not in apart]
+    return sorted([*apart, (min([more[0], *(r[0] for r in met)]), max([more[1], *(r[1] for r in met)]))])

@@ -341,11 +341,12 @@ class Loader(Generic[T]):
         if it is not None and it.left and self._run is not None:
             return it.epoch + 1, 0
         epoch, position = self._place
-        mix = self._mix() if _states.of_mix(json.loads(self._checkpoint)) else None
-        if mix is not None:
-            position = mix.beginning(position)
-            return position // mix.epoch, position
-        if self._told("tail") == "drop" and json.loads(self._checkpoint)["sources"][0]["N"] - position < self._global_batch():
+        said = json.loads(self._checkpoint)
+        if _states.of_mix(said):
+            mix = self._mix() if said["tail"] == "drop" or said["left_out"] or "skip_steps" in self._order else None
+            position = position if mix is None else mix.beginning(position)
+            return position // int(said["epoch_length"]), position
+        if self._told("tail") == "drop" and said["sources"][0]["N"] - position < self._global_batch():
             return epoch + 1, 0  # ``tail`` drops the rest
         return epoch, position
 
