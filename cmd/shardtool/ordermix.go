@@ -97,14 +97,8 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 		return nil, err
 	}
 	var from *mix.Checkpoint
-	if len(f.ins) > 1 {
-		return nil, usagef("--checkpoint-in %s: give one file for a mix; the ranks' checkpoints of a step have the same place", f.in)
-	}
-	if f.in != "" {
-		if from, err = readMixCheckpoint(f.in); err != nil {
-			return nil, err
-		}
-		if f.opt.Skipped, err = readLedger(f.in); err != nil {
+	if len(f.ins) > 0 {
+		if from, err = f.readMixCheckpoints(); err != nil {
 			return nil, err
 		}
 	}
@@ -265,6 +259,31 @@ func readMix(name string) (*mixfile.File, error) {
 		return nil, usage(err)
 	}
 	return file, nil
+}
+
+// readMixCheckpoints reads the checkpoints of ranks and the ledgers beside them, and merges them.
+func (f *orderFlags) readMixCheckpoints() (*mix.Checkpoint, error) {
+	saved := make([]reader.SavedMix, len(f.ins))
+	for i, file := range f.ins {
+		cp, err := readMixCheckpoint(file)
+		if err != nil {
+			return nil, err
+		}
+		skipped, err := readLedger(file)
+		if err != nil {
+			return nil, err
+		}
+		saved[i] = reader.SavedMix{Checkpoint: *cp, Skipped: skipped}
+	}
+	if len(saved) > 1 {
+		merged, err := reader.MergeMix(saved...)
+		if err != nil {
+			return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
+		}
+		saved[0] = merged
+	}
+	f.opt.Skipped = saved[0].Skipped
+	return &saved[0].Checkpoint, nil
 }
 
 func readMixCheckpoint(file string) (*mix.Checkpoint, error) {

@@ -158,9 +158,6 @@ def test_several_stores(base: Path) -> None:
         mix["sources"]["web"]["data"] = f"{url}/web"
         with Loader(mix, epochs=1, **GIVEN) as loader:
             assert [(seen([b]), b.checkpoint) for b in loader] == want
-        mix["sources"]["books"]["data"] = f"{url}/nothing"
-        with Loader(mix, **GIVEN) as loader, pytest.raises(NotFoundError, match="source books: .*/nothing"):
-            next(iter(loader))
 
 
 def test_another_mix(base: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -238,8 +235,8 @@ def test_replaced(base: Path, tmp_path: Path) -> None:
         ({"sources": {"a": {"dat": "x"}}}, ConfigError, r"mix: sources\.a\.dat: no such member"),
         ({"sources": {"a": {"data": "x", "weight": -1}}}, ConfigError, r"mix: sources\.a\.weight"),
         ({"sources": {"A b": {"data": "x"}}}, ConfigError, "mix: sources"),
-        ({"sources": {"a": {"data": "/nothing/here"}}}, NotFoundError, "mix: source a: .*/nothing/here"),
-        ("nothing.yaml", NotFoundError, "nothing.yaml"),
+        ({"sources": {"a": {"data": "/nothing/here"}}}, NotFoundError, r"mix: source a: .*/nothing/here"),
+        ("nothing.yaml", NotFoundError, r"nothing\.yaml"),
         ({"sources": {"a": object()}}, ConfigError, "the mix has <object"),
     ],
 )
