@@ -153,7 +153,7 @@ func TestStepRefusals(t *testing.T) {
 	}
 }
 
-// TestBegin: a checkpoint moves to the beginning of an epoch, but not before a change of the 
+// TestBegin: a checkpoint moves to the beginning of an epoch, but not before a change of the
 func TestBegin(t *testing.T) {
 	m := Mix{Epoch: 100, From: 150, Tail: order.TailWrap, Segments: []Segment{{At: 150, Weights: []uint64{1}}}, Sources: []Source{
 		{Name: "a", Units: 40, Lanes: 1, RunBlocks: 1, Delay: 1, Head: 1, Affinity: order.AffinityEpoch, Epoch: 3, First: 120, Base: 150},
