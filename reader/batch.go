@@ -136,6 +136,21 @@ func (b *Batch) Place(i int) int {
 	return i
 }
 
+// SkippedSamples returns how many samples the ledger lists after this batch, as its checkpoint
+// counts them.
+func (b *Batch) SkippedSamples() uint64 { return b.skipped.samples }
+
+// Last reports whether no other batch of this size begins in the epoch that this one begins in. The
+// last batch of a mix whose sources are used up within an epoch is not known before its end.
+func (b *Batch) Last() bool {
+	g := uint64(b.s.split.GlobalBatch)
+	if m := b.s.mix; m != nil {
+		x := m.Plan.Mix()
+		return x.Beginning(b.NextPosition, g, m.LeftOut)/x.Epoch > b.Epoch
+	}
+	return b.NextEpoch > b.Epoch || b.s.Tail() == order.TailDrop && b.s.inputs[0].plan.Samples()-b.NextPosition < g
+}
+
 // Clone returns copies of the samples that stay valid.
 func (b *Batch) Clone() []Sample {
 	out := make([]Sample, len(b.Samples))

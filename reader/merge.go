@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // Saved is what one rank saves after a step: its checkpoint, and the ledger of the blocks that it
@@ -29,38 +30,78 @@ func Merge(saved ...Saved) (Saved, error) {
 		return Saved{}, fmt.Errorf("reader: merge: %w: there is none", order.ErrMismatch)
 	}
 	out := Saved{Checkpoint: saved[0].Checkpoint}
-	known := map[blockID]SkippedBlock{}
+	known := union{}
 	for i := range saved {
-		if err := sameStep(&out.Checkpoint, &saved[i].Checkpoint); err != nil {
+		c := &saved[i].Checkpoint
+		if err := sameStep(&out.Checkpoint, c); err != nil {
 			return Saved{}, err
 		}
-		if err := saved[i].into(known); err != nil {
+		if err := known.add(saved[i].Skipped, c.Sources[0].Samples, c.Skipped); err != nil {
 			return Saved{}, err
 		}
 	}
-	var l ledger
-	for _, b := range known {
-		out.Skipped = append(out.Skipped, b)
-		l.enter(b)
-	}
-	slices.SortFunc(out.Skipped, SkippedBlock.compare)
-	m := l.mark()
-	out.Checkpoint.SkipHash, out.Checkpoint.Skipped = m.hash, m.samples
+	blocks, m := known.ledger()
+	out.Skipped, out.Checkpoint.SkipHash, out.Checkpoint.Skipped = blocks, m.hash, m.samples
 	return out, nil
 }
 
-// into adds the blocks of a ledger to known.
-func (s *Saved) into(known map[blockID]SkippedBlock) error {
-	listed, left := map[blockID]bool{}, s.Checkpoint.Sources[0].Samples
-	for _, b := range s.Skipped {
+// SavedMix is what one rank that reads a mix saves after a step, as Saved.
+type SavedMix struct {
+	Checkpoint mix.Checkpoint
+	Skipped    []SkippedBlock
+}
+
+// MergeMix is Merge for a mix.
+func MergeMix(saved ...SavedMix) (SavedMix, error) {
+	if len(saved) == 0 {
+		return SavedMix{}, fmt.Errorf("reader: merge: %w: there is none", order.ErrMismatch)
+	}
+	out := SavedMix{Checkpoint: saved[0].Checkpoint}
+	known := union{}
+	for i := range saved {
+		c := &saved[i].Checkpoint
+		if err := sameMixStep(&out.Checkpoint, c); err != nil {
+			return SavedMix{}, err
+		}
+		var samples uint64
+		for k := range c.Sources {
+			samples += c.Sources[k].Units
+		}
+		if err := known.add(saved[i].Skipped, samples, c.Skipped); err != nil {
+			return SavedMix{}, err
+		}
+	}
+	blocks, m := known.ledger()
+	out.Skipped, out.Checkpoint.SkipHash, out.Checkpoint.Skipped = blocks, m.hash, m.samples
+	return out, nil
+}
+
+// union is the blocks that any rank skipped.
+type union map[blockID]SkippedBlock
+
+// ledger lists the blocks in the order of a ledger.
+func (u union) ledger() (blocks []SkippedBlock, _ ledgerMark) {
+	var l ledger
+	for _, b := range u {
+		blocks = append(blocks, b)
+		l.enter(b)
+	}
+	slices.SortFunc(blocks, SkippedBlock.compare)
+	return blocks, l.mark()
+}
+
+// add adds a ledger over data of so many samples, of which its checkpoint counts some as skipped.
+func (u union) add(blocks []SkippedBlock, samples, skipped uint64) error {
+	listed, left := map[blockID]bool{}, samples
+	for _, b := range blocks {
 		id := b.id()
-		if have, ok := known[id]; ok {
+		if have, ok := u[id]; ok {
 			if have.First != b.First || have.Samples != b.Samples {
 				return fmt.Errorf("reader: merge: %w: the ledgers disagree on block %d of shard %s: give those of one job", order.ErrMismatch, b.Block, b.Shard)
 			}
 			b.Reason = min(have.Reason, b.Reason) // either: what matters is that it does not depend on the order
 		}
-		known[id] = b
+		u[id] = b
 		if !listed[id] {
 			listed[id] = true
 			if b.Samples > left {
@@ -70,10 +111,40 @@ func (s *Saved) into(known map[blockID]SkippedBlock) error {
 		}
 	}
 	// A ledger may be ahead of its checkpoint, as it is written first; it is never behind.
-	if n := s.Checkpoint.Sources[0].Samples - left; n < s.Checkpoint.Skipped {
-		return fmt.Errorf("reader: merge: %w: the checkpoint counts %d skipped samples, its ledger lists %d: keep the ledger with the checkpoint", order.ErrMismatch, s.Checkpoint.Skipped, n)
+	if n := samples - left; n < skipped {
+		return fmt.Errorf("reader: merge: %w: the checkpoint counts %d skipped samples, its ledger lists %d: keep the ledger with the checkpoint", order.ErrMismatch, skipped, n)
 	}
 	return nil
+}
+
+// sameMixStep is sameStep for a mix.
+func sameMixStep(a, b *mix.Checkpoint) error {
+	members := []struct {
+		name string
+		x, y any
+	}{
+		{"seed", a.Seed, b.Seed},
+		{"position", a.Position, b.Position},
+		{"from", a.From, b.From},
+		{"shuffle", a.Shuffle, b.Shuffle},
+		{"tail", a.Tail, b.Tail},
+		{"epoch_length", a.Epoch, b.Epoch},
+		{"steps", a.Steps, b.Steps},
+		{"left_out", a.LeftOut, b.LeftOut},
+		{"sources", a.Sources, b.Sources},
+		{"segments", a.Segments, b.Segments},
+	}
+	for _, m := range members {
+		if x, y := fmt.Sprint(m.x), fmt.Sprint(m.y); x != y {
+			return differ(m.name, x, y)
+		}
+	}
+	return nil
+}
+
+func differ(name string, x, y any) error {
+	return fmt.Errorf("reader: merge: %w to another one: %s is %v in one and %v in the other: give the checkpoints of one step of one job",
+		order.ErrMismatch, name, x, y)
 }
 
 // sameStep returns an error unless two checkpoints differ in nothing but what was skipped.
@@ -99,8 +170,7 @@ func sameStep(a, b *order.Checkpoint) error {
 	}
 	for _, m := range members {
 		if m.x != m.y {
-			return fmt.Errorf("reader: merge: %w to another one: %s is %v in one and %v in the other: give the checkpoints of one step of one job",
-				order.ErrMismatch, m.name, m.x, m.y)
+			return differ(m.name, m.x, m.y)
 		}
 	}
 	return nil

@@ -167,6 +167,18 @@ func (o mixOrder) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
 // Mixed reports whether the stream is that of a mix.
 func (s *Stream) Mixed() bool { return s.mix != nil }
 
+// Source returns the data set of a source of a mix by its number in the plan, nil for one that was
+// removed. Source 0 of a stream over one data set is that data set.
+func (s *Stream) Source(number int) *Dataset { return s.inputs[number].Dataset }
+
+// Tail returns what happens to the last batch of an epoch.
+func (s *Stream) Tail() order.Tail {
+	if s.mix == nil {
+		return s.inputs[0].plan.Params().Tail
+	}
+	return s.mix.Plan.Mix().Tail
+}
+
 // MixPlan returns the plan of a mix; nil for one data set.
 func (s *Stream) MixPlan() *mix.Plan {
 	if s.mix == nil {

@@ -98,14 +98,8 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 		return nil, err
 	}
 	var from *mix.Checkpoint
-	if len(f.ins) > 1 {
-		return nil, usagef("--checkpoint-in %s: give one file for a mix; the ranks' checkpoints of a step have the same place", f.in)
-	}
-	if f.in != "" {
-		if from, err = readMixCheckpoint(f.in); err != nil {
-			return nil, err
-		}
-		if f.opt.Skipped, err = readLedger(f.in); err != nil {
+	if len(f.ins) > 0 {
+		if from, err = f.readMixCheckpoints(); err != nil {
 			return nil, err
 		}
 	}
@@ -119,22 +113,31 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 	if err != nil {
 		return o, err
 	}
+	m, err := f.mixOf(file, data, from, flags.change, stderr)
+	if err != nil {
+		return o, err
+	}
+	if from != nil {
+		o.bySource(&m, file)
+	}
+	o.plan, err = mix.New(m)
+	return o, err
+}
+
+// mixOf makes the mix that the flags ask for, or that continues a checkpoint.
+func (f *orderFlags) mixOf(file *mixfile.File, data []mixfile.Data, from *mix.Checkpoint, change bool, stderr io.Writer) (mix.Mix, error) {
 	choice := f.opt.Choice()
 	if from != nil {
 		f.keep(&choice, from)
 	}
 	m, err := file.Mix(data, choice, from)
 	if err != nil {
-		return o, usage(err)
+		return m, usage(err)
 	}
-	if from != nil {
-		if m, err = f.resumeMix(from, m, flags.change, stderr); err != nil {
-			return o, err
-		}
-		o.bySource(&m, file)
+	if from == nil {
+		return m, nil
 	}
-	o.plan, err = mix.New(m)
-	return o, err
+	return f.resumeMix(from, m, change, stderr)
 }
 
 // open opens the data sets of the file and reads their tables. The error is that of the first source
@@ -153,7 +156,7 @@ func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Chec
 	_ = g.Wait() // errors are in failed
 	for i, err := range failed {
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: source %s: %w", file.Name, file.Sources[i].Line, file.Sources[i].Name, err)
+			return nil, &mixfile.Error{File: file.Name, Line: file.Sources[i].Line, Member: "source " + file.Sources[i].Name, Err: err}
 		}
 	}
 	data, err := file.Describe(ctx, o.sets)
@@ -204,11 +207,7 @@ func (f *orderFlags) resumeMix(from *mix.Checkpoint, asked mix.Mix, change bool,
 		return from.Mix, nil
 	}
 	if !change {
-		err := fmt.Errorf("%s: %w", f.in, &mix.MismatchError{Difference: differences[0]})
-		if !differences[0].Frozen {
-			err = fmt.Errorf("%w (--change-mix)", err)
-		}
-		return asked, &exitError{exitCheckpoint, err}
+		return asked, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, &mix.MismatchError{Difference: differences[0]})}
 	}
 	for _, d := range differences {
 		fmt.Fprintf(stderr, "changed at %d: %s %s: %s -> %s", from.Position, d.Source, d.Field, d.Checkpoint, d.Given)
@@ -262,6 +261,31 @@ func readMix(name string) (*mixfile.File, error) {
 		return nil, usage(err)
 	}
 	return file, nil
+}
+
+// readMixCheckpoints reads the checkpoints of ranks and the ledgers beside them, and merges them.
+func (f *orderFlags) readMixCheckpoints() (*mix.Checkpoint, error) {
+	saved := make([]reader.SavedMix, len(f.ins))
+	for i, file := range f.ins {
+		cp, err := readMixCheckpoint(file)
+		if err != nil {
+			return nil, err
+		}
+		skipped, err := readLedger(file)
+		if err != nil {
+			return nil, err
+		}
+		saved[i] = reader.SavedMix{Checkpoint: *cp, Skipped: skipped}
+	}
+	if len(saved) > 1 {
+		merged, err := reader.MergeMix(saved...)
+		if err != nil {
+			return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
+		}
+		saved[0] = merged
+	}
+	f.opt.Skipped = saved[0].Skipped
+	return &saved[0].Checkpoint, nil
 }
 
 func readMixCheckpoint(file string) (*mix.Checkpoint, error) {

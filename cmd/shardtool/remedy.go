@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -12,9 +13,12 @@ import (
 // none.
 func remedy(err error) string {
 	var option *order.OptionError
+	var mismatch *mix.MismatchError
 	switch {
 	case errors.As(err, &option):
 		return " (--" + strings.Join(option.Options, ", --") + ")"
+	case errors.As(err, &mismatch) && !mismatch.Frozen:
+		return " (--change-mix)"
 	case errors.Is(err, writer.ErrExists):
 		return ": use --overwrite or --append"
 	case errors.Is(err, writer.ErrDuplicateKey):

@@ -115,6 +115,17 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 		}
 	}
 	opts := reader.Options{Workers: q.Workers, Memory: q.Memory}
+	if q.Mix != "" || isMix(q.Address) {
+		o, err := openServeMix(ctx, q)
+		if err != nil {
+			closeCache()
+			return nil, err
+		}
+		return &serve.Opened{Mix: o.mix(), Workers: q.Workers, Stream: o.stream, Close: func() {
+			o.Close()
+			closeCache()
+		}}, nil
+	}
 	var ds *reader.Dataset
 	if q.Checkpoint == "" {
 		ds, err = openDataset(ctx, q.Address, opts)
@@ -154,6 +165,9 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 	if err != nil {
 		return nil, err
 	}
+	if q.ChangeMix || q.SkipSteps != nil {
+		return nil, usagef("change_mix and skip_steps are for mixes")
+	}
 	if q.Checkpoint != "" {
 		cp, err := serveCheckpoint(q.Checkpoint)
 		if err != nil {
@@ -168,15 +182,8 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 		if q.Begin != nil {
 			cp.Epoch, cp.Position = *q.Begin, 0
 		}
-	} else if q.Begin != nil {
-		end := f.opt.End()
-		if f.opt.Epochs > 0 && *q.Begin >= end {
-			return nil, usagef("epoch %d: the epochs asked for end before %d", *q.Begin, end)
-		}
-		if f.opt.Epochs > 0 {
-			f.opt.Epochs = end - *q.Begin
-		}
-		f.opt.Epoch = *q.Begin
+	} else if err := f.begin(q.Begin); err != nil {
+		return nil, err
 	}
 	if f.opt.Skipped, err = reader.DecodeLedger([]byte(q.Ledger)); err != nil {
 		return nil, &exitError{exitCheckpoint, err}
@@ -199,6 +206,22 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 	}
 	limitMemory(s.Memory(), 0)
 	return s, nil
+}
+
+// begin moves the first epoch on; nil leaves it.
+func (f *orderFlags) begin(epoch *uint64) error {
+	if epoch == nil {
+		return nil
+	}
+	end := f.opt.End()
+	if f.opt.Epochs > 0 && *epoch >= end {
+		return usagef("epoch %d: the epochs asked for end before %d", *epoch, end)
+	}
+	if f.opt.Epochs > 0 {
+		f.opt.Epochs = end - *epoch
+	}
+	f.opt.Epoch = *epoch
+	return nil
 }
 
 // serveFlags turns START into the order flags it stands for.

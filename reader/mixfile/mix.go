@@ -17,18 +17,65 @@ type Data struct {
 }
 
 // Mix makes the mix of the file, at its first start, over the data sets of its sources. c is what a
-// user asks for: seed, shuffling, tail, the shuffle memory of all sources together, and the
+// user asks for: seed, shuffling, tail or the number of epochs that it follows from, the shuffle memory of all sources together, and the
 // affinity of those that fix none; what it has of lanes, runs, delay and head is not used.
 //
 // With a checkpoint, sources that it knows have their parameters from there, as far as the file
 // does not fix them, and an Epoch of 0 where the file gives no number: the mix is for the
 // checkpoint's Fits, Differences and Change.
 func (f *File) Mix(data []Data, c order.Choice, from *mix.Checkpoint) (mix.Mix, error) {
-	sizes := make([]Size, len(data))
-	m := mix.Mix{Seed: c.Seed, Shuffle: c.Shuffle, Tail: cmp.Or(c.Tail, order.TailShort), Epoch: f.Units}
-	if c.Shuffle {
-		m.Tail = cmp.Or(c.Tail, order.TailWrap)
+	m, err := f.unordered(data, c)
+	if err != nil {
+		return m, err
 	}
+	if err := f.choose(&m, data, c, from); err != nil {
+		return m, err
+	}
+	if from == nil {
+		m.Epoch, err = f.Epoch(m)
+	}
+	return m, err
+}
+
+// Extent is how many samples an epoch of the mix has, and the position where its stream ends
+// because every source is used up; 2^63 where it never does. Both are known before the orders of the
+// sources are chosen. With a checkpoint they are those of its mix, or, with change, of the mix that
+// continues from it.
+func (f *File) Extent(data []Data, from *mix.Checkpoint, change bool) (epoch, end uint64, err error) {
+	m, err := f.unordered(data, order.Choice{})
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := range m.Sources { // any order will do
+		if s := &m.Sources[i]; !f.known(s, &order.Choice{}, from) {
+			s.Lanes, s.RunBlocks, s.Delay, s.Head, s.Affinity = 1, 1, 1, 1, order.AffinityEpoch
+		}
+	}
+	switch {
+	case from == nil:
+		if m.Epoch, err = f.Epoch(m); err != nil {
+			return 0, 0, err
+		}
+	case change:
+		m.Seed, m.Shuffle, m.Tail, m.Epoch = from.Seed, from.Shuffle, from.Tail, 0
+		if m, err = from.Change(m); err != nil {
+			return 0, 0, err
+		}
+	default:
+		m = from.Mix
+	}
+	p, err := mix.New(m)
+	if err != nil {
+		return 0, 0, err
+	}
+	return m.Epoch, p.End(), nil
+}
+
+// unordered is the mix without the orders of its sources and, where the file gives no number, its
+// epoch.
+func (f *File) unordered(data []Data, c order.Choice) (mix.Mix, error) {
+	sizes := make([]Size, len(data))
+	m := mix.Mix{Seed: c.Seed, Shuffle: c.Shuffle, Tail: cmp.Or(c.Tail, order.DefaultTail(c.Epochs)), Epoch: f.Units}
 	for i, d := range data {
 		for _, n := range d.Table.Samples {
 			sizes[i].Units += uint64(n)
@@ -38,15 +85,7 @@ func (f *File) Mix(data []Data, c order.Choice, from *mix.Checkpoint) (mix.Mix, 
 		m.Sources = append(m.Sources, mix.Source{Name: s.Name, Digest: d.Digest, Tables: d.Tables, Units: sizes[i].Units, MaxEpochs: s.MaxEpochs})
 	}
 	var err error
-	if m.Segments, err = f.Weights(sizes); err != nil {
-		return m, err
-	}
-	if err := f.choose(&m, data, c, from); err != nil {
-		return m, err
-	}
-	if from == nil {
-		m.Epoch, err = f.Epoch(m)
-	}
+	m.Segments, err = f.Weights(sizes)
 	return m, err
 }
 

@@ -50,7 +50,7 @@ func TestMix(t *testing.T) {
 	if _, err := f.Mix(data, order.Choice{Shuffle: true, Memory: 19e6}, nil); err == nil || !strings.Contains(err.Error(), "at least 20000000 bytes") {
 		t.Errorf("a memory that is too small: %v", err)
 	}
-	if m, err = f.Mix(data, order.Choice{}, nil); err != nil || m.Tail != order.TailShort || m.Sources[0].Delay != 1 {
+	if m, err = f.Mix(data, order.Choice{Epochs: 1}, nil); err != nil || m.Tail != order.TailShort || m.Sources[0].Delay != 1 {
 		t.Errorf("unshuffled: %+v, %v", m, err)
 	}
 }

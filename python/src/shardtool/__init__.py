@@ -37,7 +37,7 @@ from .errors import (
 from .loader import Loader
 from .options import Faults, Order, Tuning
 from .samples import Sample, Samples, open
-from .stats import Stalls, Stats
+from .stats import SourceStats, Stalls, Stats
 
 if TYPE_CHECKING:
     from .torch import Dataset as Dataset  # not in __all__, which must not need torch
@@ -62,6 +62,7 @@ __all__ = [
     "ServerDiedError",
     "ShardtoolError",
     "SkippedError",
+    "SourceStats",
     "Stalls",
     "Stats",
     "Tuning",

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import typing
+from collections.abc import Mapping
 from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, Union
 
 from .errors import ConfigError
@@ -74,6 +75,8 @@ def _fit(value: Any, hint: Any) -> Any:
             raise _Misfit from None
     if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
         return float(value)
+    if origin is tuple:
+        return _fit_tuple(value, typing.get_args(hint))
     if origin is Literal:
         fits = isinstance(value, str) and value in typing.get_args(hint)
     elif hint is Any:
@@ -83,6 +86,12 @@ def _fit(value: Any, hint: Any) -> Any:
     if not fits:
         raise _Misfit
     return value
+
+
+def _fit_tuple(value: Any, hints: Tuple[Any, ...]) -> Tuple[Any, ...]:
+    if not isinstance(value, (tuple, list)) or len(value) != len(hints):
+        raise _Misfit
+    return tuple(map(_fit, value, hints))
 
 
 _WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", type(None): "None"}
@@ -96,6 +105,10 @@ def _describe(hint: Any) -> str:
         return " or ".join(map(repr, members))
     if origin is os.PathLike:
         return "a path"
+    if origin is Mapping:
+        return "a mix as a dict"
+    if origin is tuple:
+        return "a pair of whole numbers"
     return _WORDS.get(hint) or (f"a shardtool.{hint.__name__}" if isinstance(hint, type) else "a function")
 
 

@@ -23,8 +23,8 @@ words = struct.Struct("<HHIQQQQQQQ")
 
 #: The header of a batch's region: epoch, position, next epoch, next position; global size, first,
 #: samples, holes, columns, padding; checkpoint, its length, ledger's length, ledger; numbers, keys,
-#: columns.
-header = struct.Struct("<QQQQIIIIIIQIIQQQQ")
+#: columns, account, seeds, origins.
+header = struct.Struct("<QQQQIIIIIIQIIQQQQQQQ")
 #: A part of it and its offset: checkpoint, its length, ledger's length, ledger.
 texts = struct.Struct("<QIIQ")
 TEXTS = 56
@@ -33,6 +33,8 @@ TEXTS = 56
 TOLD = struct.Struct("<Q")
 TOLD_AT = 104
 account = struct.Struct("<17Q")
+#: What follows it for each source of a mix: samples and bytes.
+PER_SOURCE = 16
 #: A column's row: kind, flags, type's length; type, data, data's length, pairs, stride.
 row = struct.Struct("<HHIQQQQQ")
 ROW = 64

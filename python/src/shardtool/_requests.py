@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Union
+from collections.abc import Mapping
+from typing import Any, Dict, Union
 
+from . import _mixes
 from ._config import address, drop_none
 from .options import Faults, Order, Tuning
 
 
-def opening(url: Union[str, os.PathLike[str]], cache: Union[str, os.PathLike[str], None], tuning: Tuning) -> Dict[str, Any]:
+def opening(
+    url: Union[str, os.PathLike[str], Mapping[str, Any]],
+    cache: Union[str, os.PathLike[str], None],
+    tuning: Tuning,
+    change_mix: bool = False,
+) -> Dict[str, Any]:
     """The body of OPEN."""
     return drop_none({
-        "address": address(url), "memory": tuning.memory, "workers": tuning.workers,
+        "address": None if isinstance(url, Mapping) else address(url), **_mixes.opening(url, change_mix),
+        "memory": tuning.memory, "workers": tuning.workers,
         "cache": None if cache is None else address(cache), "cache_size": tuning.cache_size,
     })  # fmt: skip
 
@@ -24,6 +32,7 @@ def starting(given: Mapping[str, Any], order: Order, tuning: Tuning, faults: Fau
         **{name: given[name] for name in ("batch_size", "shuffle", "seed", "tail")},
         **vars(order), "epoch": order.epoch or None, "epochs": given["epochs"] or 0,
         **{name: getattr(tuning, name) for name in ("prefetch", "requests", "depth", "memory", "workers")},
+        "change_mix": given["change_mix"] or None, "skip_steps": given["skip_steps"],
         "ring": tuning.ring_memory, "autotune": None if tuning.autotune else False,
         "on_error": "fail" if limit == 0 else faults.on_error,
         "max_skipped_share" if isinstance(limit, float) else "max_skipped": limit or None,

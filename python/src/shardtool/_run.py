@@ -38,6 +38,8 @@ class Run:
         body = json.dumps(dict(request, columns=[f.column() for f in fields])).encode()
         #: The body of STARTED.
         self.started: Dict[str, Any] = client.call(proto.pack(proto.START, self.ident, body=body), proto.STARTED, proto.START, self.ident)
+        self._layout.sources = self.started.get("sources", ())
+        self._told = proto.account.size + proto.PER_SOURCE * len(self._layout.sources)
         client.forward()  # warnings of the child about the order, before the first batch
 
     def take(self, ledger: Optional[str]) -> Optional[Taken]:
@@ -52,7 +54,7 @@ class Run:
         at, n, ledger_n, ledger_at = proto.texts.unpack_from(mapped, offset + proto.TEXTS)
         checkpoint = str(mapped[offset + at : offset + at + n], "ascii")
         (told,) = proto.TOLD.unpack_from(mapped, offset + proto.TOLD_AT)
-        self.account = mapped[offset + told : offset + told + proto.account.size]
+        self.account = mapped[offset + told : offset + told + self._told]
         if flags & proto.LEDGER:
             ledger = str(mapped[offset + ledger_at : offset + ledger_at + ledger_n], "utf-8")
         if self._layout.copy:

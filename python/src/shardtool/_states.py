@@ -20,7 +20,7 @@ def parse(state: Mapping[str, Any]) -> Dict[str, Any]:
         out = {name: state[name] for name in ("version", "checkpoint", "ledger", "begin")}
         if out["checkpoint"] is not None:
             place_of(out["checkpoint"])
-    except (KeyError, TypeError, ValueError) as err:
+    except (ArithmeticError, KeyError, TypeError, ValueError) as err:
         raise CheckpointError(f"not a state of a shardtool.Loader: {type(err).__name__}: {err}") from None
     if version != 1:
         raise CheckpointError(
@@ -35,9 +35,27 @@ def single(state: "Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]") -> Di
 
 
 def place_of(checkpoint: str) -> Tuple[int, int]:
-    """Returns epoch and position of a checkpoint."""
+    """Returns epoch and position of a checkpoint. The position of a mix counts over all epochs."""
     said = json.loads(checkpoint)
-    return int(said["epoch"]), int(said["position"])
+    position = int(said["position"])
+    return (position // int(said["epoch_length"]) if of_mix(said) else int(said["epoch"])), position
+
+
+def of_mix(said: Mapping[str, Any]) -> bool:
+    """Whether the members of a checkpoint are those of a mix."""
+    return bool(said["version"] == 2)
+
+
+def _read(checkpoint: str) -> Any:
+    """Parses a checkpoint of a data set or a mix. Both have ``skip_hash``, ``skipped`` and
+    ``text``."""
+    from .order import read_checkpoint, read_mix_checkpoint
+
+    try:
+        mix = of_mix(json.loads(checkpoint))
+    except (KeyError, TypeError, ValueError):
+        mix = False
+    return read_mix_checkpoint(checkpoint) if mix else read_checkpoint(checkpoint)
 
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
@@ -64,7 +82,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
     first = parsed[0]
     for other in parsed[1:]:
         _same_step(first, other)
-    blocks: Dict[Tuple[str, int], Block] = {}
+    blocks: Ledger = {}
     for state in parsed:
         own = read_ledger(state["ledger"])
         unite(blocks, own)
@@ -86,24 +104,25 @@ class Block(NamedTuple):
     line: str  # the text as it was written
 
 
-Ledger = Dict[Tuple[str, int], Block]
+#: Blocks by source, shard and number. The source is empty for one data set.
+Ledger = Dict[Tuple[str, str, int], Block]
 
 
 def read_ledger(text: Optional[str]) -> Ledger:
-    """Returns the blocks of a ledger by shard and number. Raises CheckpointError for another
-    text."""
+    """Returns the blocks of a ledger. Raises CheckpointError for another text."""
     out: Ledger = {}
     for line in (text or "").split("\n"):
         if line:
             try:
                 said = json.loads(line)
                 shard, numbers = said["shard"], [said[name] for name in ("block", "first", "samples")]
-                if not shard or type(shard) is not str or any(type(n) is not int or n < 0 for n in numbers):
+                source = said.get("source", "")
+                if not shard or type(shard) is not str or type(source) is not str or any(type(n) is not int or n < 0 for n in numbers):
                     raise ValueError(line[:200])
                 reason = str(said.get("reason", "")).encode("utf-8", "surrogatepass")
             except (KeyError, TypeError, ValueError, AttributeError) as err:
                 raise CheckpointError(f"the list of skipped blocks cannot be read: {type(err).__name__}: {err}") from None
-            unite(out, {(shard, numbers[0]): Block(numbers[1], numbers[2], reason, line)})
+            unite(out, {(source, shard, numbers[0]): Block(numbers[1], numbers[2], reason, line)})
     return out
 
 
@@ -114,14 +133,16 @@ def unite(into: Ledger, more: Ledger) -> None:
         known = into.get(place)
         if known is not None and known[:2] != block[:2]:
             raise CheckpointError(
-                f"the lists of skipped blocks disagree on block {place[1]} of shard {place[0]}: give the states of one job"
+                f"the lists of skipped blocks disagree on block {place[2]} of shard {place[1]}: give the states of one job"
             )
         into[place] = block if known is None else min(known, block)
 
 
 def write_ledger(blocks: Ledger) -> Optional[str]:
     """Returns the text of a ledger; None without blocks."""
-    order = sorted(blocks, key=lambda place: (place[0].encode("utf-8", "surrogatepass"), place[1]))
+    order = sorted(
+        blocks, key=lambda place: (place[0].encode("utf-8", "surrogatepass"), place[1].encode("utf-8", "surrogatepass"), place[2])
+    )
     return "".join(blocks[place].line + "\n" for place in order) or None
 
 
@@ -141,29 +162,27 @@ def samples_in(blocks: Ledger) -> int:
 
 def with_ledger(checkpoint: str, blocks: Ledger) -> str:
     """Returns a checkpoint that counts the blocks of a ledger."""
-    from .order import read_checkpoint, skip_hash
+    from .order import skip_hash
 
-    return read_checkpoint(checkpoint)._replace(skip_hash=skip_hash(blocks), skipped=samples_in(blocks)).text()
+    said = _read(checkpoint)._replace(skip_hash=skip_hash(blocks), skipped=samples_in(blocks))
+    return str(said.text())
 
 
 def _fits(checkpoint: str, blocks: Ledger) -> None:
     """Raises CheckpointError if a ledger does not belong to a checkpoint. It may list more than the
     checkpoint counts, never less."""
-    from .order import read_checkpoint
-
-    said, listed = read_checkpoint(checkpoint), samples_in(blocks)
-    if not said.skipped <= listed <= said.samples:
+    said, listed = _read(checkpoint), samples_in(blocks)
+    samples = sum(source.samples for source in said.mix.sources) if hasattr(said, "mix") else said.samples
+    if not said.skipped <= listed <= samples:
         raise CheckpointError(
-            f"the checkpoint counts {said.skipped} skipped samples of {said.samples}, but the list of skipped blocks has {listed}:"
+            f"the checkpoint counts {said.skipped} skipped samples of {samples}, but the list of skipped blocks has {listed}:"
             " give states as state_dict returned them"
         )
 
 
 def _same_step(one: Dict[str, Any], other: Dict[str, Any]) -> None:
     """Raises CheckpointError if two states differ in more than the skipped blocks."""
-    from .order import read_checkpoint
-
-    for a, b in zip(_members(one, read_checkpoint), _members(other, read_checkpoint)):
+    for a, b in zip(_members(one), _members(other)):
         if a != b:
             raise CheckpointError(
                 f"the states are of different steps or jobs: {a[0]} is {a[1]} in one and {b[1]} in the other: give what state_dict"
@@ -171,10 +190,12 @@ def _same_step(one: Dict[str, Any], other: Dict[str, Any]) -> None:
             )
 
 
-def _members(state: Dict[str, Any], read: Any) -> List[Tuple[str, Any]]:
+def _members(state: Dict[str, Any]) -> List[Tuple[str, Any]]:
     """Returns, by name, what the states of all ranks have in common after a step."""
     if state["checkpoint"] is None:
         return [("the first batch", "to come"), ("begin", state["begin"])]
-    said = read(state["checkpoint"])._replace(skip_hash="", skipped=0)._asdict()
-    said = {**said.pop("parameters")._asdict(), **said}
+    said = _read(state["checkpoint"])._replace(skip_hash="", skipped=0)._asdict()
+    for inner in ("parameters", "mix"):
+        if inner in said:
+            said = {**said.pop(inner)._asdict(), **said}
     return [("the first batch", "delivered"), ("begin", state["begin"]), *said.items()]

@@ -18,9 +18,11 @@ _NONE: "Mapping[int, Any]" = {}
 class Layout:
     """Facts that all batches of a run share."""
 
-    __slots__ = ("copy", "direct", "fields", "index", "out", "types")
+    __slots__ = ("copy", "direct", "fields", "index", "out", "sources", "types")
 
     def __init__(self, fields: Sequence[Field], out: str, copy: bool) -> None:
+        #: The names of the sources of a mix.
+        self.sources: Sequence[str] = ()
         self.fields = list(fields)
         self.index = {f.name: i for i, f in enumerate(self.fields)}
         self.out = out
@@ -47,6 +49,7 @@ class Place(NamedTuple):
     epoch: int
     position: int
     size: int
+    sources: Sequence[str] = ()
 
 
 class Name(str):
@@ -75,12 +78,14 @@ class Batch(Mapping):  # type: ignore[type-arg]
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_buffer", "_cache", "_facts", "_layout", "_length", "_names", "_own", "_saved", "_shifts", "epoch", "size",
+        "__weakref__", "_base", "_buffer", "_cache", "_facts", "_layout", "_length", "_names", "_own", "_saved", "_shifts", "_sources",
+        "epoch", "size",
     )  # fmt: skip
 
     #: Checkpoint and ledger after it. The checkpoint is None if the buffer has it.
     _saved: Tuple[Optional[str], Optional[str]]
     _names: Optional[Tuple[str, ...]]  # set at first use
+    _sources: Sequence[str]  # names, by their numbers
 
     def __init__(self, values: "Mapping[str, Any]") -> None:
         name = next((key for key in values if isinstance(key, Name) and hasattr(key, "facts")), None)
@@ -88,6 +93,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
             raise CheckpointError("this mapping lacks the keys of a batch: a batch is made by a Loader, or from a mapping with its keys")
         place = name.place
         self._set(None, name.facts, 0, len(name.facts), place.size, place.epoch, place.ledger, checkpoint=place.checkpoint)
+        self._sources = place.sources
         self._cache.update(values)
         self._names = tuple(values)
 
@@ -116,6 +122,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         #: The epoch in which its global batch begins.
         self.epoch = epoch
         self._layout = layout  # None: the batch has only values
+        self._sources = () if layout is None else layout.sources
         self._buffer = buffer
         self._base = base
         self._length = length
@@ -151,7 +158,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
                 header = self._header()
                 head = min(self._row(i)[4] for i in range(header[8]))  # tables and keys precede all data
                 first.facts = bytes(self._view()[:head])
-                first.place = Place(self.checkpoint, self._saved[1], self.epoch, self.position, self.size)
+                first.place = Place(self.checkpoint, self._saved[1], self.epoch, self.position, self.size, self._sources)
                 names[0] = first
             self._names = tuple(names)
         return iter(self._names)
@@ -234,6 +241,41 @@ class Batch(Mapping):  # type: ignore[type-arg]
             at = self._header()[14]
             self._cache["#"] = self._view()[at : at + 8 * self.size].cast("Q").tolist()
         return self._cache["#"]  # type: ignore[no-any-return]
+
+    @property
+    def source_numbers(self) -> "List[int]":
+        """The number of each sample's source in a mix, by ascending names, as in ``source_names``;
+        0 for one data set."""
+        return self._origins()[2::4]
+
+    @property
+    def source_names(self) -> "Tuple[str, ...]":
+        """The names of the sources of a mix, by their numbers; empty for one data set."""
+        return tuple(self._sources)
+
+    @property
+    def sources(self) -> "List[Optional[str]]":
+        """The name of each sample's source in a mix; None for one data set."""
+        names = self.source_names or (None,)
+        return [names[number] for number in self.source_numbers]
+
+    @property
+    def epochs(self) -> "List[int]":
+        """The epoch of each sample: in a mix, that of its source."""
+        at = self._header()[19]
+        return self._view()[at : at + 8 * self.size].cast("I").tolist()[::2]
+
+    @property
+    def seeds(self) -> "List[int]":
+        """A seed for each sample, of 64 bits, for random choices such as a crop. It depends only on
+        the seed of the loader, the source, the sample and its epoch: it is the same on any rank, in
+        any worker and after any resume (``shardtool.order.sample_seed``)."""
+        at = self._header()[18]
+        return self._view()[at : at + 8 * self.size].cast("Q").tolist()
+
+    def _origins(self) -> "List[int]":
+        at = self._header()[19]
+        return self._view()[at : at + 8 * self.size].cast("H").tolist()
 
     @property
     def sample_keys(self) -> "List[Optional[str]]":

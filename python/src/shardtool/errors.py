@@ -1,6 +1,7 @@
 """The errors of this package. All are ShardtoolErrors.
 
-Each has the attributes ``shard``, ``block``, ``offset``, ``key`` and ``field``, None if unknown.
+Each has the attributes ``shard``, ``block``, ``offset``, ``key``, ``field`` and ``source``, None if
+unknown.
 ``code`` is the exit code of the command ``shardtool`` for the same error. Errors can be pickled,
 and made from only a message, so they can cross processes.
 """
@@ -25,6 +26,7 @@ class ShardtoolError(Exception):
         offset: Optional[int] = None,
         key: Optional[str] = None,
         field: Optional[str] = None,
+        source: Optional[str] = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -38,6 +40,8 @@ class ShardtoolError(Exception):
         self.key = key
         #: Field of the sample.
         self.field = field
+        #: Name of the source of a mix.
+        self.source = source
 
     def __str__(self) -> str:
         return self.message  # KeyError's would quote it
@@ -142,6 +146,7 @@ def from_body(body: "dict[str, Any]", code: int) -> ShardtoolError:
         offset=body.get("offset"),
         key=body.get("key"),
         field=body.get("field"),
+        source=body.get("source"),
     )
     err.code = code
     return err

@@ -7,9 +7,10 @@ import json
 import os
 import time
 import warnings
+from collections.abc import Mapping as AnyMapping
 from typing import Any, Callable, Dict, Generic, Iterable, Literal, Mapping, Optional, Tuple, Union
 
-from . import _config, _group, _states, _trainer
+from . import _config, _group, _mixes, _states, _trainer
 from ._client import Client, logger
 from ._config import Output
 from ._iteration import Epoch, Iterator, T
@@ -51,7 +52,9 @@ class Loader(Generic[T]):
 
     Args:
         url: The address of the data set: ``out/``, ``s3://bucket/prefix`` or
-            ``https://host/prefix``. ``@0123456789abcdef`` at its end selects a generation.
+            ``https://host/prefix``. ``@0123456789abcdef`` at its end selects a generation. Or a
+            mix of several data sets (docs/mixing.md): the path of a mix file, ``mix.yaml``, or a
+            dict with the same members, ``{"sources": {"web": {"data": "out/", "weight": 3}}}``.
         batch_size: Samples of a batch on this rank. ``order=Order(global_batch=...)`` sets those
             over all ranks instead. With a checkpoint, both may be left out.
         fields: The fields to deliver and their types: see ``shardtool.fields``. None: all fields,
@@ -70,6 +73,10 @@ class Loader(Generic[T]):
         map: A function that is called with each batch. The iteration yields its result.
         cache: A folder on a local disk that keeps what is read, for later epochs and other ranks
             of the host.
+        change_mix: True: continue a state with another mix than its own. The log "shardtool" has
+            what changes. Without it, a state of another mix raises CheckpointError.
+        skip_steps: The first and the last of the steps of a mix to leave out, both included. Steps
+            are batches of this size, counted from 0. All others stay what they are.
         order: Details of the order: see ``shardtool.Order``.
         tuning: Memory, parallelism, reports: see ``shardtool.Tuning``.
         faults: What happens when data is damaged: see ``shardtool.Faults``.
@@ -83,7 +90,7 @@ class Loader(Generic[T]):
     @accepts_moved
     def __init__(
         self,
-        url: Union[str, os.PathLike[str]],
+        url: Union[str, os.PathLike[str], Mapping[str, Any]],
         batch_size: Optional[int] = None,
         *,
         fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
@@ -96,20 +103,24 @@ class Loader(Generic[T]):
         out: Output = "torch",
         map: Optional[Callable[[Batch], T]] = None,
         cache: Union[str, os.PathLike[str], None] = None,
+        change_mix: bool = False,
+        skip_steps: Optional[Tuple[int, int]] = None,
         order: Order = Order(),
         tuning: Tuning = Tuning(),
         faults: Faults = Faults(),
     ) -> None:
         given = _config.typed(Loader.__init__, {
             "url": url, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "epochs": epochs, "rank": rank,
-            "world_size": world_size, "tail": tail, "out": out, "map": map, "cache": cache, "order": order, "tuning": tuning,
-            "faults": faults,
+            "world_size": world_size, "tail": tail, "out": out, "map": map, "cache": cache, "change_mix": change_mix,
+            "skip_steps": skip_steps, "order": order, "tuning": tuning, "faults": faults,
         })  # fmt: skip
         if batch_size is not None and order.global_batch is not None:
             raise ConfigError("batch_size and Order(global_batch=...): give one of them")
         for name, least in (("batch_size", 1), ("seed", 0), ("epochs", 1)):
             _config.at_least(name, given[name], least)
-        self.url = os.fsdecode(url)
+        if skip_steps is not None and not 0 <= skip_steps[0] <= skip_steps[1]:
+            raise ConfigError(f"skip_steps={skip_steps!r}: give the first and the last step to leave out, counted from 0")
+        self.url = _mixes.name_of(url) if isinstance(url, AnyMapping) else os.fsdecode(url)
         self._fields = parse(fields)
         self._out = out
         _config.check_out(out, self._fields)
@@ -123,7 +134,7 @@ class Loader(Generic[T]):
         self._metrics = tuning.metrics
         self._every = tuning.stats_every
         self._meter = Meter()
-        self._open = opening(url, cache, tuning)
+        self._open = opening(url, cache, tuning, given["change_mix"])
         self._order = starting(given, order, tuning, faults)
         # The place after the last batch delivered.
         self._checkpoint: Optional[str] = None
@@ -204,7 +215,7 @@ class Loader(Generic[T]):
             raise ConfigError("give batch_size, or order=Order(global_batch=...)")
         self._run = None
         self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy, self._whole)
-        self._meter.opened(since, run.started["rank"], run.started["world_size"])
+        self._meter.opened(since, run.started["rank"], run.started["world_size"], run.started.get("sources", ()))
         client.hear = functools.partial(self._meter.hear, run.ident)
         if self.metrics_url:
             logger.info("metrics at %s", self.metrics_url)
@@ -309,7 +320,10 @@ class Loader(Generic[T]):
         samples, size = int(self._facts()["samples"]), self._global_batch()
         it = self._pass
         running = it is not None and it.under_way and self._begin is None
-        position = it.position if it is not None and running else self._upcoming()[1]
+        epoch, position = (it.epoch, it.position) if it is not None and running else self._upcoming()
+        mix = self._mix()
+        if mix is not None:
+            return mix.batches(max(position, epoch * mix.epoch))
         if self._told("tail") == "drop":
             return position // size + (samples - position) // size
         return position // size - (position - samples) // size
@@ -327,9 +341,21 @@ class Loader(Generic[T]):
         if it is not None and it.left and self._run is not None:
             return it.epoch + 1, 0
         epoch, position = self._place
-        if self._told("tail") == "drop" and json.loads(self._checkpoint)["sources"][0]["N"] - position < self._global_batch():
+        said = json.loads(self._checkpoint)
+        if _states.of_mix(said):
+            mix = self._mix() if said["tail"] == "drop" or said["left_out"] or "skip_steps" in self._order else None
+            position = position if mix is None else mix.beginning(position)
+            return position // int(said["epoch_length"]), position
+        if self._told("tail") == "drop" and said["sources"][0]["N"] - position < self._global_batch():
             return epoch + 1, 0  # ``tail`` drops the rest
         return epoch, position
+
+    def _mix(self) -> Optional[_mixes.Plan]:
+        """Returns the plan of the mix; None for one data set."""
+        said = None if self._checkpoint is None else json.loads(self._checkpoint)
+        if not (_states.of_mix(said) if said else "sources" in self._facts()):
+            return None
+        return _mixes.plan_of(said, self._session.info, self._told("tail"), self._global_batch(), self._order.get("skip_steps"))
 
     def _told(self, member: str) -> Any:
         """Returns a parameter of the order: the one given, that of the checkpoint, or the
@@ -370,7 +396,8 @@ class Loader(Generic[T]):
     @property
     def info(self) -> Dict[str, Any]:
         """Facts about the data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables,
-        generation, fields. Starts the child."""
+        generation, fields. Of a mix, these are sums, ``sources`` has the facts of each, and
+        ``epoch_length`` and ``end`` are in samples. Starts the child."""
         self._connect()
         return self._session.facts()
 

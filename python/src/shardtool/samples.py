@@ -14,7 +14,7 @@ from ._config import Output
 from ._moved import accepts_moved
 from ._requests import opening
 from ._session import Session
-from .errors import ClosedError, DecodeError, KeyNotFoundError, NotFoundError
+from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError
 from .fields import Spec, parse
 from .options import Tuning
 
@@ -97,7 +97,11 @@ class Samples:
     def _connect(self) -> Client:
         if self._closed:
             raise ClosedError("the data set is closed")
-        return self._session.connect(self, self._open)
+        client = self._session.connect(self, self._open)
+        if "sources" in self._session.info:
+            self._session.close()
+            raise ConfigError("a mix has no samples by number or key: open the data set of a source, or read the mix with a Loader")
+        return client
 
     @property
     def info(self) -> Dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from types import MappingProxyType
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import _protocol as proto
 
@@ -35,6 +36,20 @@ class Stalls(NamedTuple):
     map: float = 0.0
 
 
+class SourceStats(NamedTuple):
+    """What was delivered of a source of a mix: samples, without padding, and bytes of their fields,
+    as packed."""
+
+    samples: int = 0
+    bytes: int = 0
+
+
+def _more(a: "Mapping[str, SourceStats]", b: "Mapping[str, SourceStats]", sign: int = 1) -> "Dict[str, SourceStats]":
+    """Adds or subtracts counts by source."""
+    none = SourceStats()
+    return {name: SourceStats(*(x + sign * y for x, y in zip(a.get(name, none), b.get(name, none)))) for name in sorted({*a, *b})}
+
+
 class Stats(NamedTuple):
     """What a loader has done since it was made, over all its iterations.
 
@@ -60,6 +75,7 @@ class Stats(NamedTuple):
         rereads: reads repeated because the first returned damaged bytes.
         skipped: samples left out because their block is damaged, as the checkpoint counts them.
         held: the maximum of bytes of blocks that the child held.
+        sources: of a mix, ``samples`` and ``bytes`` by the name of the source; else empty.
     """
 
     rank: Optional[int] = None
@@ -78,6 +94,7 @@ class Stats(NamedTuple):
     rereads: int = 0
     skipped: int = 0
     held: int = 0
+    sources: Mapping[str, SourceStats] = MappingProxyType({})
 
     def __add__(self, other: object) -> "Stats":
         """Returns the sum, as of two loaders of one rank."""
@@ -93,6 +110,7 @@ class Stats(NamedTuple):
             held=max(self.held, other.held),
             rank=self.rank if other.rank is None else other.rank,
             world_size=self.world_size if other.world_size is None else other.world_size,
+            sources=_more(self.sources, other.sources),
         )
 
     @property
@@ -108,12 +126,20 @@ class Stats(NamedTuple):
             wait=sum(stalls),
             first_wait=0.0 if before.batches else self.first_wait,
             skipped=self.skipped - before.skipped,
+            sources=_more(self.sources, before.sources, -1),
         )
 
     def as_dict(self) -> Dict[str, Any]:
         """Returns a dict of numbers, with a dict of the causes, for JSON or an experiment
         tracker."""
-        return {**self._asdict(), "stalls": self.stalls._asdict()}
+        sources = {name: counted._asdict() for name, counted in self.sources.items()}
+        return {**self._asdict(), "stalls": self.stalls._asdict(), "sources": sources}
+
+    @classmethod
+    def _from_dict(cls, said: "Mapping[str, Any]") -> "Stats":
+        """Returns what as_dict made a dict of."""
+        sources = {name: SourceStats(**counted) for name, counted in said["sources"].items()}
+        return cls(**{**said, "stalls": Stalls(**said["stalls"]), "sources": sources})
 
     def _seen_by(self, wait: int, first: int, rest: str) -> "Stats":
         """Returns the statistics of a loop that waited ``wait`` nanoseconds while others read ahead
@@ -140,6 +166,10 @@ _ORDER = 6  # index among the causes
 _SKIPPED, _HELD = 15, 16
 _NONE = (0,) * 17
 
+#: An account and the names of the sources in it.
+_Account = Tuple[bytes, Tuple[str, ...]]
+_Past = Tuple[Tuple[int, ...], Dict[str, SourceStats]]
+
 
 #: Figures of Stats that only grow, each by itself.
 _COUNTED = ("batches", "samples", "bytes", "elapsed", "opening", "blocks", "stored_bytes", "evicted", "rereads")
@@ -156,13 +186,14 @@ class Meter:
         self.begun = 0
         self._opening = 0
         # One tuple, so that other threads see consistent values: nanoseconds of the wait, of map
-        # and of the first wait; the account of the current run; the sum of the earlier runs.
-        self._told: "Tuple[int, int, int, bytes, Tuple[int, ...]]" = (0, 0, 0, b"", _NONE)
+        # and of the first wait; the account of the current run and the names of its sources; the
+        # sum of the earlier runs, and that by source.
+        self._told: "Tuple[int, int, int, _Account, _Past]" = (0, 0, 0, (b"", ()), (_NONE, {}))
         self._heard = b""  # a later account of the run, during a wait
         self._logged = Stats()
         self._due = 0
 
-    def opened(self, begin: int, rank: int, world_size: int) -> None:
+    def opened(self, begin: int, rank: int, world_size: int, sources: Sequence[str] = ()) -> None:
         """Begins a run, requested at a time of time.perf_counter_ns."""
         now = time.perf_counter_ns()
         self._ranks = rank, world_size
@@ -170,7 +201,8 @@ class Meter:
         self._opening += now - begin
         wait, mapped, first, account, past = self._told
         self._heard = b""
-        self._told = (wait, mapped, first, b"", _sum(past, _numbers(account)))
+        past = _sum(past[0], _numbers(account[0])), _more(past[1], _by_source(account))
+        self._told = (wait, mapped, first, (b"", tuple(sources)), past)
 
     def hear(self, mine: int, run: int, account: bytes) -> None:
         """Records an account that arrived during a wait, if it is of the loader's run."""
@@ -179,11 +211,11 @@ class Meter:
 
     def waited(self, account: bytes, wait: int) -> None:
         """Records the end of a wait, in nanoseconds, with the account after the last batch."""
-        had, mapped, first, _, past = self._told
+        had, mapped, first, (_, sources), past = self._told
         heard = self._heard
         if heard and sum(_numbers(heard)[_CAUSES]) > sum(_numbers(account)[_CAUSES]):
             account = heard  # no batch followed
-        self._told = (had + wait, mapped, first or wait, account, past)
+        self._told = (had + wait, mapped, first or wait, (account, sources), past)
         self._heard = b""
 
     def mapped(self, took: int) -> None:
@@ -211,13 +243,13 @@ class Meter:
     def read(self, ranks: "Tuple[Optional[int], Optional[int]]" = (None, None)) -> Stats:
         """Returns the current figures. ``ranks`` are used as long as no run has begun."""
         (wait, mapped, first, account, past), heard = self._told, self._heard
-        run = _numbers(account)
+        run = _numbers(account[0])
         if heard:
             later = _numbers(heard)
             more = sum(later[_CAUSES]) - sum(run[_CAUSES])
             if more >= 0:  # otherwise the wait has ended meanwhile
                 wait, run = wait + more, later
-        n = _sum(past, run)
+        n = _sum(past[0], run)
         causes = list(n[_CAUSES])
         causes[-1] += mapped
         causes[_ORDER] = max(0, wait - sum(causes) + causes[_ORDER])
@@ -229,11 +261,20 @@ class Meter:
             elapsed=(until - self.begun) / 1e9 if self.begun else 0.0,
             wait=sum(stalls), first_wait=first / 1e9, opening=self._opening / 1e9, stalls=stalls,
             blocks=n[11], stored_bytes=n[12], evicted=n[13], rereads=n[14], skipped=n[15], held=n[16],
+            sources=_more(past[1], _by_source(account)),
         )  # fmt: skip
 
 
 def _numbers(account: bytes) -> "Tuple[int, ...]":
-    return proto.account.unpack(account) if account else _NONE
+    return proto.account.unpack_from(account) if account else _NONE
+
+
+def _by_source(account: "_Account") -> "Dict[str, SourceStats]":
+    text, names = account
+    if not text:
+        return {}
+    flat = memoryview(text)[proto.account.size :].cast("Q").tolist()
+    return {name: SourceStats(*pair) for name, pair in zip(names, zip(flat[::2], flat[1::2]))}
 
 
 def _sum(past: Sequence[int], run: Sequence[int]) -> "Tuple[int, ...]":

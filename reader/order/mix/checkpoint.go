@@ -60,6 +60,23 @@ func (p *Plan) Checkpoint(position uint64) (Checkpoint, error) {
 	return c, nil
 }
 
+// Begin moves the checkpoint to the beginning of an epoch of the mix. Epochs that begin before the
+// current segment are refused. The positions in between count as given. From a place before the last
+// change of the batch size, steps are numbered from 0 again.
+func (c *Checkpoint) Begin(epoch uint64) error {
+	position, ok := times(epoch, c.Epoch, 0)
+	if !ok {
+		return fmt.Errorf("mix: there is no epoch %d", epoch)
+	}
+	if position < c.From {
+		return fmt.Errorf("mix: epoch %d begins at position %d, before the mix changed at %d: use an earlier checkpoint", epoch, position, c.From)
+	}
+	if c.Position = position; position < c.Steps.Position {
+		c.Steps = Steps{Position: position, GlobalBatch: c.Steps.GlobalBatch}
+	}
+	return nil
+}
+
 // The text of a checkpoint: one JSON object with exactly these members, as that of package order.
 // Sources and segments are arrays, because their members' names would be most of the text.
 type checkpointText struct {

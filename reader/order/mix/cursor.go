@@ -108,7 +108,7 @@ func (c *Cursor) NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.B
 // extent is where the next batch of g units begins, and how many positions it has.
 func (c *Cursor) extent(g uint64) (position, size uint64, err error) {
 	m := &c.plan.mix
-	position = m.beginning(c.position, g, c.leftOut)
+	position = m.Beginning(c.position, g, c.leftOut)
 	if position >= maxPosition || position/m.Epoch >= c.end {
 		return 0, 0, io.EOF
 	}

@@ -21,9 +21,9 @@ type Range struct{ From, To uint64 }
 // maxLeftOut is the most ranges left out; more would not fit a checkpoint.
 const maxLeftOut = 16
 
-// beginning is where the batch of g units that follows a position begins: past ranges left out, and
-// with drop in the next epoch where this one has less than g left.
-func (m *Mix) beginning(position, g uint64, leftOut []Range) uint64 {
+// Beginning is where the batch of g units that follows a position begins: past ranges left out, and
+// with drop in the next epoch where this one has less than g left. The stream may end before it.
+func (m *Mix) Beginning(position, g uint64, leftOut []Range) uint64 {
 	for {
 		was := position
 		for _, r := range leftOut {

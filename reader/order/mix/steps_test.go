@@ -176,3 +176,30 @@ func TestResize(t *testing.T) {
 		t.Error("a position before the batches that are numbered")
 	}
 }
+
+// TestBegin: a checkpoint moves to the beginning of an epoch, but not before a change of the
+func TestBegin(t *testing.T) {
+	m := Mix{Epoch: 100, From: 150, Tail: order.TailWrap, Segments: []Segment{{At: 150, Weights: []uint64{1}}}, Sources: []Source{
+		{Name: "a", Units: 40, Lanes: 1, RunBlocks: 1, Delay: 1, Head: 1, Affinity: order.AffinityEpoch, Epoch: 3, First: 120, Base: 150},
+	}}
+	p, err := New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := p.Checkpoint(330)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Steps = Steps{Step: 9, Position: 250, GlobalBatch: 10}
+	for epoch, want := range map[uint64]Steps{4: c.Steps, 2: {Position: 200, GlobalBatch: 10}} {
+		at := c
+		if err := at.Begin(epoch); err != nil || at.Position != 100*epoch || at.Steps != want {
+			t.Errorf("epoch %d: position %d, steps %+v, %v", epoch, at.Position, at.Steps, err)
+		}
+	}
+	for _, epoch := range []uint64{1, 1 << 60} {
+		if err := c.Begin(epoch); err == nil || c.Position != 330 {
+			t.Errorf("epoch %d: %v, position %d", epoch, err, c.Position)
+		}
+	}
+}

@@ -2,14 +2,12 @@ package serve
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/shardtool/shardtool/reader"
 )
-
-// accountSize is what an account takes as bytes: see docs/serve-protocol.md.
-const accountSize = 17 * 8
 
 // account says what the parent has got of a run, and what it has waited for. The stream's own account does not: batches are made ahead, and
 // as long as they are, nobody waits. It is safe for concurrent use.
@@ -18,6 +16,7 @@ type account struct {
 
 	mu                      sync.Mutex
 	batches, samples, bytes uint64 // of the batches that were made
+	sources                 []reader.SourceStats
 	stalls                  reader.Stalls
 	first                   time.Duration // the first wait
 	waits                   bool
@@ -69,12 +68,20 @@ func (a *account) read(made bool) reader.StreamStats {
 	s := a.stream.Stats()
 	a.settle(&s)
 	if made {
-		a.batches, a.samples, a.bytes = s.Batches, s.Samples, s.Bytes
+		a.batches, a.samples, a.bytes, a.sources = s.Batches, s.Samples, s.Bytes, slices.Clone(s.Sources)
 	}
+	for i := range s.Sources {
+		s.Sources[i] = reader.SourceStats{Name: s.Sources[i].Name}
+	}
+	copy(s.Sources, a.sources)
 	s.Batches, s.Samples, s.Bytes = a.batches, a.samples, a.bytes
 	s.Stalls, s.Wait, s.FirstWait = a.stalls, a.stalls.Total(), a.first
 	return s
 }
+
+// accountSize is the number of bytes of an account with a number of sources: see
+// docs/serve-protocol.md.
+func accountSize(sources int) int { return 8*17 + 16*sources }
 
 // appendAccount appends an account.
 func appendAccount(dst []byte, s *reader.StreamStats) []byte {
@@ -87,6 +94,9 @@ func appendAccount(dst []byte, s *reader.StreamStats) []byte {
 	}
 	for _, n := range [...]uint64{s.Blocks, s.StoredBytes, s.Evicted, s.Rereads, s.Skipped, uint64(s.Held)} {
 		dst = le.AppendUint64(dst, n)
+	}
+	for i := range s.Sources {
+		dst = le.AppendUint64(le.AppendUint64(dst, s.Sources[i].Samples), s.Sources[i].Bytes)
 	}
 	return dst
 }

@@ -12,6 +12,7 @@ const (
 	headerSize = 128
 	rowSize    = 64
 	pairSize   = 16
+	originSize = 8
 	dataAlign  = 64
 )
 
@@ -23,8 +24,11 @@ type parcel struct {
 	ledger     []byte // nil: as it was
 	account    []byte
 
+	accountSize int
+
 	size                                       int
 	numbers, keys, rows, text, keysBytes, told int // offsets; told is that of the account
+	seeds, origins                             int
 	places                                     []place
 }
 
@@ -48,7 +52,9 @@ func (p *parcel) plan() error {
 	for i := range p.columns.made {
 		p.places = append(p.places, place{pairs: take(pairSize*n, 8), typ: take(len(p.columns.made[i].typ), 1)})
 	}
-	p.told = take(accountSize, 8)
+	p.seeds = take(8*n, 8)
+	p.origins = take(originSize*n, 8)
+	p.told = take(p.accountSize, 8)
 	p.text = take(len(p.checkpoint)+len(p.ledger), 8)
 	keys := 0
 	for i := range p.batch.Samples {
@@ -108,6 +114,8 @@ func (p *parcel) write(dst []byte) {
 	le.PutUint64(dst[88:], uint64(p.keys))
 	le.PutUint64(dst[96:], uint64(p.rows))
 	le.PutUint64(dst[104:], uint64(p.told))
+	le.PutUint64(dst[112:], uint64(p.seeds))
+	le.PutUint64(dst[120:], uint64(p.origins))
 	copy(dst[p.told:], p.account)
 	copy(dst[p.text:], p.checkpoint)
 	copy(dst[p.text+len(p.checkpoint):], p.ledger)
@@ -115,6 +123,8 @@ func (p *parcel) write(dst []byte) {
 	for i := range b.Samples {
 		s := &b.Samples[i]
 		le.PutUint64(dst[p.numbers+8*i:], s.Number)
+		le.PutUint64(dst[p.seeds+8*i:], s.Seed())
+		le.PutUint64(dst[p.origins+originSize*i:], uint64(s.Epoch)|uint64(s.SourceNumber())<<32)
 		if s.Padding {
 			padding++
 			putPair(dst[p.keys+pairSize*i:], key, absent)

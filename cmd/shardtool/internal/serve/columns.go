@@ -80,7 +80,7 @@ func (c *columns) column(m *column, w *Column, samples []reader.Sample) error {
 		s := &samples[i]
 		data, ok := m.field(s, w.Name)
 		if !ok && !w.Optional && !s.Padding {
-			return &decodeError{s.Number, string(s.Key), w.Name, errors.New("the sample has no such field")}
+			return wrong(s, w, errors.New("the sample has no such field"))
 		}
 		if !ok {
 			m.views = append(m.views, nil)
@@ -89,7 +89,7 @@ func (c *columns) column(m *column, w *Column, samples []reader.Sample) error {
 		}
 		view, err := c.decode(w, data)
 		if err != nil {
-			return &decodeError{s.Number, string(s.Key), w.Name, err}
+			return wrong(s, w, err)
 		}
 		m.views = append(m.views, view)
 	}
@@ -104,6 +104,11 @@ func (c *columns) column(m *column, w *Column, samples []reader.Sample) error {
 	}
 	m.fixed()
 	return nil
+}
+
+// wrong is the error of a payload that does not match its column.
+func wrong(s *reader.Sample, w *Column, err error) error {
+	return &decodeError{s.SourceNumber(), s.Number, string(s.Key), w.Name, err}
 }
 
 // field finds a field where it was in the sample before, or anywhere.
@@ -189,7 +194,7 @@ func (m *column) npy(w *Column, samples []reader.Sample) error {
 			err = fmt.Errorf("an npy file with %d bytes of data, its header says %d", len(data), m.npySize)
 		}
 		if err != nil {
-			return &decodeError{samples[i].Number, string(samples[i].Key), w.Name, err}
+			return wrong(&samples[i], w, err)
 		}
 		if first == nil {
 			first = m.header

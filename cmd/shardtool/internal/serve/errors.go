@@ -8,6 +8,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // ErrConfig: what the parent asks for cannot be. Options.Code gives it the exit code of wrong usage.
@@ -26,6 +27,7 @@ var errHeld = errors.New("held")
 
 // decodeError: a payload is not what its column declares.
 type decodeError struct {
+	source     int    // its number in a mix
 	number     uint64 // of the sample in the data set
 	key, field string
 	err        error
@@ -46,6 +48,7 @@ type problem struct {
 	Offset  *int64 `json:"offset,omitempty"`
 	Key     string `json:"key,omitempty"`
 	Field   string `json:"field,omitempty"`
+	Source  string `json:"source,omitempty"`
 }
 
 // Exit codes of the command line that kinds of errors are told by.
@@ -81,6 +84,10 @@ func describe(err error, code int) (p problem, _ uint32) {
 		p.Kind = "checkpoint"
 	default:
 		p.Kind, code = "failed", codeFailed
+	}
+	var source *mix.SourceError
+	if errors.As(err, &source) {
+		p.Source = source.Source
 	}
 	var at *format.PosError
 	if errors.As(err, &at) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
@@ -16,8 +15,14 @@ import (
 
 // OpenRequest is the body of OPEN.
 type OpenRequest struct {
-	// Address is a DATASET of the command line.
+	// Address is a DATASET of the command line, or a mix file.
 	Address string `json:"address"`
+	// Mix, when not empty, is the text of a mix file, in place of an address. Relative paths in it, or
+	// in the mix file at the address, are relative to Directory.
+	Mix       string `json:"mix"`
+	Directory string `json:"directory"`
+	// ChangeMix: the mix may differ from that of the checkpoint.
+	ChangeMix bool `json:"change_mix"`
 	// Checkpoint, when not empty, names the generation to open.
 	Checkpoint string `json:"checkpoint"`
 	// Cache is a folder, and CacheSize its bound in bytes; 0 is the default.
@@ -50,6 +55,11 @@ type StartRequest struct {
 	Head          *uint32 `json:"head"`
 	Affinity      *string `json:"affinity"`
 	Tail          *string `json:"tail"`
+
+	// ChangeMix: the mix may differ from that of the checkpoint. SkipSteps are the first and the last of
+	// the steps to leave out of a mix.
+	ChangeMix bool       `json:"change_mix"`
+	SkipSteps *[2]uint64 `json:"skip_steps"`
 
 	// Checkpoint and Ledger are their texts. Begin moves the checkpoint's place to the beginning of an epoch.
 	Checkpoint string  `json:"checkpoint"`
@@ -182,15 +192,10 @@ type Info struct {
 	Ranks Ranks `json:"ranks"`
 	// Metrics is the address that they are served at.
 	Metrics string `json:"metrics,omitempty"`
-}
-
-func infoOf(ds *reader.Dataset) *Info {
-	return &Info{
-		Samples: ds.NumSamples(), Shards: ds.NumShards(), Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), DecodedBytes: ds.DecodedBytes(),
-		Digest: format.DigestString(ds.Digest()), Tables: ds.Tables(), Generation: ds.Generation(),
-		Fields: append([]format.FieldTotal{}, ds.Fields()...), // never null
-		Ranks:  ranksFrom(os.Getenv),
-	}
+	// Sources, EpochLength and End are those of a mix, see Mix. Of a mix, the numbers above are sums.
+	Sources     []SourceInfo `json:"sources,omitempty"`
+	EpochLength uint64       `json:"epoch_length,omitempty"`
+	End         uint64       `json:"end,omitempty"`
 }
 
 // Ranks is a process's place in a job, 0 of 1 where no launcher tells one; or why that is not known.
@@ -224,4 +229,6 @@ type Started struct {
 	Memory      int64  `json:"memory"`
 	Workers     int    `json:"workers"`
 	Checkpoint  string `json:"checkpoint"`
+	// Sources are the names of the sources of a mix, by their numbers.
+	Sources []string `json:"sources,omitempty"`
 }

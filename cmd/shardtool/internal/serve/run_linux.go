@@ -13,7 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
-	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // errPipe is what a write to a socket says that nobody reads any more.
@@ -55,14 +55,19 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	if err != nil {
 		return err
 	}
-	out := Started{Samples: s.data.Dataset.NumSamples()}
-	stream, err := s.opts.Stream(ctx, s.data, &q, &out)
+	out := Started{Samples: s.data.samples()}
+	open := s.opts.Stream
+	if s.data.Stream != nil {
+		open = s.data.Stream
+	}
+	stream, err := open(ctx, s.data, &q, &out)
 	if err != nil {
 		return err
 	}
 	s.ring.limit(int(q.Ring))
 	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
 	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
+	r.parcel.accountSize = accountSize(len(stream.Stats().Sources))
 	if s.opts.Watch != nil {
 		r.unwatch = s.opts.Watch(r, out.Rank)
 	}
@@ -78,15 +83,14 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 
 // started answers START.
 func (r *run) started(out *Started) error {
-	cp, err := r.stream.Checkpoint()
+	text, err := r.stream.AppendCheckpoint(nil)
 	if err != nil {
 		return err
 	}
-	text, err := order.AppendCheckpoint(nil, cp)
-	if err != nil {
-		return err
+	out.GlobalBatch, out.Tail, out.Memory, out.Checkpoint = r.stream.GlobalBatch(), string(r.stream.Tail()), r.stream.Memory(), string(text)
+	for _, of := range r.stream.Stats().Sources {
+		out.Sources = append(out.Sources, of.Name)
 	}
-	out.GlobalBatch, out.Tail, out.Memory, out.Checkpoint = r.stream.GlobalBatch(), string(cp.Tail), r.stream.Memory(), string(text)
 	return r.s.sendJSON(kindStarted, r.id, out)
 }
 
@@ -154,8 +158,9 @@ func (r *run) answer(err error) error {
 // beat sends a sign of life, with the account.
 func (r *run) beat(waited time.Duration) error {
 	stats := r.Stats()
-	f := newFrame(kindHeartbeat, 0, accountSize).set64(8, r.id).set64(16, uint64(waited.Milliseconds()))
-	return r.s.send(f.set64(24, stats.Blocks).set64(32, stats.StoredBytes), appendAccount(nil, &stats))
+	body := appendAccount(nil, &stats)
+	f := newFrame(kindHeartbeat, 0, len(body)).set64(8, r.id).set64(16, uint64(waited.Milliseconds()))
+	return r.s.send(f.set64(24, stats.Blocks).set64(32, stats.StoredBytes), body)
 }
 
 // deliver sends batch after batch. It ends with the first error, which is io.EOF at the end of the stream.
@@ -185,21 +190,18 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	if err := p.columns.gather(b.Samples); err != nil {
 		return r.place(ctx, err)
 	}
-	cp, err := b.Checkpoint()
-	if err != nil {
-		return err
-	}
-	if p.checkpoint, err = order.AppendCheckpoint(p.checkpoint[:0], cp); err != nil {
+	var err error
+	if p.checkpoint, err = b.AppendCheckpoint(p.checkpoint[:0]); err != nil {
 		return err
 	}
 	flags := uint16(0)
-	if p.ledger = nil; cp.Skipped != r.skipped {
+	if p.ledger = nil; b.SkippedSamples() != r.skipped {
 		if p.ledger, err = reader.AppendLedger(nil, r.stream.Skipped()); err != nil {
 			return err
 		}
-		r.skipped, flags = cp.Skipped, flagLedger
+		r.skipped, flags = b.SkippedSamples(), flagLedger
 	}
-	if r.last(b, &cp) {
+	if b.Last() {
 		flags |= flagLast
 	}
 	if err := p.plan(); err != nil {
@@ -222,13 +224,16 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	return r.s.send(f, nil)
 }
 
-// place adds shard and block to an error of a sample.
-func (r *run) place(ctx context.Context, err error) error {
+// place adds source, shard and block to an error of a sample.
+func (r *run) place(ctx context.Context, err error) (placed error) {
 	var of *decodeError
 	if !errors.As(err, &of) {
 		return err
 	}
-	d := r.s.data.Dataset
+	if stats := r.stream.Stats(); len(stats.Sources) > 0 {
+		defer func() { placed = &mix.SourceError{Source: stats.Sources[of.source].Name, Err: placed} }()
+	}
+	d := r.stream.Source(of.source)
 	at, locateErr := d.Locate(ctx, of.number)
 	if locateErr != nil {
 		return err
@@ -238,12 +243,6 @@ func (r *run) place(ctx context.Context, err error) error {
 		return err
 	}
 	return format.Place{Shard: shard.Name, Block: at.Block, Offset: -1, Key: of.key}.Wrap(err)
-}
-
-// last says whether a batch is the last that begins in its epoch.
-func (r *run) last(b *reader.Batch, cp *order.Checkpoint) bool {
-	n := cp.Sources[0].Samples
-	return b.NextEpoch > b.Epoch || cp.Tail == order.TailDrop && n-b.NextPosition < uint64(r.stream.GlobalBatch())
 }
 
 // room takes a region for a batch. It waits for what the parent holds as long as the parent waits for no batch; when it does, that is an

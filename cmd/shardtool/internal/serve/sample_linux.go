@@ -16,12 +16,15 @@ func (s *server) get(ctx context.Context, q request) error {
 	if s.data == nil {
 		return protocolError("a GET before OPEN")
 	}
+	ds := s.data.Dataset
+	if ds == nil {
+		return configf("a mix has no samples by number or key: open the data set of a source")
+	}
 	select {
 	case s.getting <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	ds := s.data.Dataset
 	s.gets.Go(func() {
 		err := s.sample(ctx, ds, &q)
 		<-s.getting

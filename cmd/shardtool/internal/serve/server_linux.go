@@ -30,9 +30,12 @@ type Options struct {
 	GiveUp func()
 }
 
-// Opened is a data set, and what frees it and all that it stands on.
+// Opened is a data set or a mix, and what frees it and all that it stands on.
 type Opened struct {
-	Dataset *reader.Dataset
+	Dataset *reader.Dataset // nil: a mix
+	Mix     *Mix
+	// Stream, when not nil, is used in place of Options.Stream.
+	Stream  func(ctx context.Context, o *Opened, q *StartRequest, out *Started) (*reader.Stream, error)
 	Workers int    // of its streams
 	Metrics string // where they are; empty: nowhere
 	Close   func()
@@ -185,9 +188,7 @@ func (s *server) open(ctx context.Context, body []byte) error {
 		return err
 	}
 	s.data = data
-	info := infoOf(data.Dataset)
-	info.Metrics = data.Metrics
-	return s.sendJSON(kindInfo, 0, info)
+	return s.sendJSON(kindInfo, 0, data.info())
 }
 
 func (s *server) closeData() {

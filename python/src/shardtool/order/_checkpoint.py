@@ -151,10 +151,11 @@ def read_checkpoint(text: str) -> Checkpoint:
     return made
 
 
-def skip_hash(blocks: "Iterable[Tuple[str, int]]") -> str:
+def skip_hash(blocks: "Iterable[Tuple[Any, ...]]") -> str:
     """Returns the hash of skipped blocks (9.11), given as pairs of a shard's name and a block's
-    number in it; empty for none."""
-    listed = sorted({(name.encode("utf-8"), block) for name, block in blocks})
+    number in it, of a mix with the source before them; empty for none. The source of a data set
+    read alone may be given as empty text."""
+    listed = sorted({(*(name.encode("utf-8") for name in names if name), block) for *names, block in blocks})
     if not listed:
         return ""
-    return hashlib.sha256(b"".join(b"%s\0%d\n" % b for b in listed)).hexdigest()[:32]
+    return hashlib.sha256(b"".join(b"\0".join((*names, b"%d\n" % block)) for *names, block in listed)).hexdigest()[:32]

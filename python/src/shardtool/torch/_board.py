@@ -19,7 +19,7 @@ from multiprocessing import context, reduction
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from ..errors import ShardtoolError
-from ..stats import Stalls, Stats
+from ..stats import Stats
 
 #: The owner's latest request: {"asked": its number, "state": where to begin, "ranks": rank and
 #: world size}.
@@ -98,7 +98,7 @@ class Board:
     def stats(self, note: int) -> Stats:
         """Returns the statistics in a note."""
         said = self.read(note)
-        return Stats(**{**said, "stalls": Stalls(**said["stalls"])}) if said else Stats()
+        return Stats._from_dict(said) if said else Stats()
 
     def read(self, note: int) -> Optional[Dict[str, Any]]:
         """Returns a note; None if it was never written."""

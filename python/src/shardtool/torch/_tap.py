@@ -108,6 +108,7 @@ class Tap:
             if fields is None:
                 fields = [Field(name, spec) for name, spec in message["fields"]]
             self._layout = Layout(fields, self._loader._out, True)
+            self._layout.sources = message.get("sources", ())
         self._sequence, self._last = message["sequence"], message["last"]
         return Batch._of(self._layout, body, 0, len(body), message["size"], message["epoch"], message["ledger"])
 

@@ -1,0 +1,93 @@
+package serve
+
+import (
+	"os"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// Source is a data set of a mix.
+type Source struct {
+	Name string
+	*reader.Dataset
+}
+
+// Mix is what a parent that opens a mix learns of it.
+type Mix struct {
+	Sources []Source // in ascending order of names
+	// Epoch is the number of samples of an epoch. End is the position where the stream ends, 2^63
+	// where it has no end.
+	Epoch, End uint64
+}
+
+// SourceInfo describes a source of a mix.
+type SourceInfo struct {
+	Name       string `json:"name"`
+	Samples    uint64 `json:"samples"`
+	Shards     int    `json:"shards"`
+	Blocks     uint64 `json:"blocks"`
+	Bytes      uint64 `json:"bytes"`
+	Digest     string `json:"digest"`
+	Tables     string `json:"tables"`
+	Generation uint64 `json:"generation"`
+}
+
+// info is the body of INFO.
+func (o *Opened) info() *Info {
+	i := &Info{Fields: []format.FieldTotal{}, Ranks: ranksFrom(os.Getenv), Metrics: o.Metrics}
+	if o.Mix == nil {
+		i.add(o.Dataset)
+		i.Digest, i.Tables, i.Generation = format.DigestString(o.Dataset.Digest()), o.Dataset.Tables(), o.Dataset.Generation()
+		return i
+	}
+	i.EpochLength, i.End = o.Mix.Epoch, o.Mix.End
+	for _, s := range o.Mix.Sources {
+		i.add(s.Dataset)
+		i.Sources = append(i.Sources, SourceInfo{
+			Name: s.Name, Samples: s.NumSamples(), Shards: s.NumShards(), Blocks: s.NumBlocks(), Bytes: s.Bytes(),
+			Digest: format.DigestString(s.Digest()), Tables: s.Tables(), Generation: s.Generation(),
+		})
+	}
+	return i
+}
+
+// samples counts those of all data sets.
+func (o *Opened) samples() (n uint64) {
+	if o.Mix == nil {
+		return o.Dataset.NumSamples()
+	}
+	for _, s := range o.Mix.Sources {
+		n += s.NumSamples()
+	}
+	return n
+}
+
+// add adds a data set to the sums. Fields stay in ascending order of names.
+func (i *Info) add(ds *reader.Dataset) {
+	i.Samples += ds.NumSamples()
+	i.Shards += ds.NumShards()
+	i.Blocks += ds.NumBlocks()
+	i.Bytes += ds.Bytes()
+	i.DecodedBytes += ds.DecodedBytes()
+	i.Fields = joined(i.Fields, ds.Fields())
+}
+
+// joined adds up two lists of fields in ascending order of names.
+func joined(a, b []format.FieldTotal) []format.FieldTotal {
+	all := make([]format.FieldTotal, 0, len(a)+len(b))
+	for len(a) > 0 || len(b) > 0 {
+		switch {
+		case len(b) == 0 || len(a) > 0 && a[0].Name < b[0].Name:
+			all, a = append(all, a[0]), a[1:]
+		case len(a) == 0 || b[0].Name < a[0].Name:
+			all, b = append(all, b[0]), b[1:]
+		default:
+			f := a[0]
+			f.Samples, f.Bytes = f.Samples+b[0].Samples, f.Bytes+b[0].Bytes
+			f.Min, f.Max = min(f.Min, b[0].Min), max(f.Max, b[0].Max)
+			all, a, b = append(all, f), a[1:], b[1:]
+		}
+	}
+	return all
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/mixfile"
+	"github.com/shardtool/shardtool/reader/order/mix"
+)
+
+// serveMix is the mix of OPEN. Its streams share the data sets.
+type serveMix struct {
+	openedMix // data sets in the order of the file
+	file      *mixfile.File
+	data      []mixfile.Data
+	epoch     uint64 // its length
+	end       uint64 // of the stream
+}
+
+// openServeMix opens the data sets of a mix file, or of the text of one. With a checkpoint they are
+// the generations that it names.
+func openServeMix(ctx context.Context, q *serve.OpenRequest) (*serveMix, error) {
+	file, err := serveMixFile(q)
+	if err != nil {
+		return nil, err
+	}
+	var from *mix.Checkpoint
+	if q.Checkpoint != "" {
+		if from, err = serveMixCheckpoint(q.Checkpoint); err != nil {
+			return nil, err
+		}
+	}
+	o := &serveMix{file: file}
+	if o.data, err = o.open(ctx, file, from); err == nil {
+		o.epoch, o.end, err = file.Extent(o.data, from, q.ChangeMix)
+		err = serveMixError(err)
+	}
+	if err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// serveMixFile reads the mix. What a program gives as values has no lines.
+func serveMixFile(q *serve.OpenRequest) (file *mixfile.File, err error) {
+	if q.Mix == "" {
+		file, err = readMix(q.Address)
+	} else if file, err = mixfile.Parse("mix", []byte(q.Mix)); err != nil {
+		var in *mixfile.Error
+		if errors.As(err, &in) {
+			in.Line = 0
+		}
+		err = usage(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range file.Sources {
+		s := &file.Sources[i]
+		if q.Mix != "" {
+			s.Line = 0
+		}
+		for _, path := range []*string{&s.Data, &s.Keys} {
+			if *path != "" && !strings.Contains(*path, "://") && !filepath.IsAbs(*path) {
+				*path = filepath.Join(cmp.Or(q.Directory, "."), *path)
+			}
+		}
+	}
+	return file, nil
+}
+
+func serveMixCheckpoint(text string) (*mix.Checkpoint, error) {
+	cp, err := mix.DecodeCheckpoint([]byte(text))
+	if err != nil {
+		return nil, &exitError{exitCheckpoint, err}
+	}
+	return &cp, nil
+}
+
+// mix is what INFO has of it.
+func (o *serveMix) mix() *serve.Mix {
+	m := &serve.Mix{Epoch: o.epoch, End: o.end}
+	for i, ds := range o.sets {
+		m.Sources = append(m.Sources, serve.Source{Name: o.file.Sources[i].Name, Dataset: ds})
+	}
+	return m
+}
+
+// stream opens the stream of START.
+func (o *serveMix) stream(ctx context.Context, opened *serve.Opened, q *serve.StartRequest, out *serve.Started) (*reader.Stream, error) {
+	f, err := serveFlags(q)
+	if err != nil {
+		return nil, err
+	}
+	for _, flag := range notForMixes {
+		if f.changed(flag) {
+			return nil, usagef("%s: a mix has it for each source, as a member of order", strings.ReplaceAll(flag, "-", "_"))
+		}
+	}
+	m, err := o.place(f, q)
+	if err != nil {
+		return nil, serveMixError(err)
+	}
+	if f.opt.Skipped, err = reader.DecodeLedger([]byte(q.Ledger)); err != nil {
+		return nil, &exitError{exitCheckpoint, err}
+	}
+	f.opt.Workers = cmp.Or(f.opt.Workers, opened.Workers)
+	f.opt.Expect = append(f.opt.Expect, o.others(f.opt.Expect)...)
+	s, err := reader.OpenMix(ctx, m, f.opt)
+	if errors.Is(err, reader.ErrFields) {
+		err = usagef(`%w: where samples may lack a field, declare it with a question mark, as in "bytes?"`, err)
+	}
+	if err != nil {
+		return nil, serveMixError(f.explain(err))
+	}
+	out.Rank, out.WorldSize, out.Workers = f.opt.Rank, f.opt.World, f.opt.Workers
+	limitMemory(s.Memory(), 0)
+	return s, nil
+}
+
+// place is the mix that START asks for, and where the stream begins.
+func (o *serveMix) place(f *orderFlags, q *serve.StartRequest) (m reader.Mix, err error) {
+	var from *mix.Checkpoint
+	if q.Checkpoint != "" {
+		if from, err = serveMixCheckpoint(q.Checkpoint); err != nil {
+			return m, err
+		}
+	} else if err := f.begin(q.Begin); err != nil {
+		return m, err
+	}
+	x, err := f.mixOf(o.file, o.data, from, q.ChangeMix, os.Stderr)
+	if err != nil {
+		return m, err
+	}
+	if from != nil && q.Begin != nil {
+		if err := from.Begin(*q.Begin); err != nil {
+			return m, usage(err)
+		}
+	}
+	at := &openedMix{more: from, sets: make([]*reader.Dataset, len(x.Sources))}
+	for i := range x.Sources {
+		if k := slices.IndexFunc(o.file.Sources, func(s mixfile.Source) bool { return s.Name == x.Sources[i].Name }); k >= 0 {
+			at.sets[i] = o.sets[k]
+		}
+	}
+	if at.plan, err = mix.New(x); err != nil {
+		return m, usage(err)
+	}
+	if m, err = f.placeMix(at, &mixFlags{}); err != nil {
+		return m, usage(err)
+	}
+	if q.SkipSteps == nil || q.SkipSteps[1] < m.Steps.Step { // of batches of another size, and passed
+		return m, nil
+	}
+	r, err := x.LeaveOut(m.Steps, max(q.SkipSteps[0], m.Steps.Step), q.SkipSteps[1])
+	if err != nil {
+		return m, usagef("skip_steps: %w", err)
+	}
+	m.LeftOut = mix.Join(m.LeftOut, r)
+	return m, nil
+}
+
+// others are the fields of all sources that are not among those expected, as fields that samples may
+// lack: no batch needs them.
+func (o *serveMix) others(expected []string) (names []string) {
+	for _, ds := range o.sets {
+		for _, f := range ds.Fields() {
+			if name := f.Name + "?"; !slices.Contains(expected, f.Name) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// serveMixError adds to an error what a Python program can do, and its exit code.
+func serveMixError(err error) error {
+	var exit *exitError
+	var differs *mix.MismatchError
+	var file *mixfile.Error
+	switch {
+	case errors.As(err, &differs) && !differs.Frozen:
+		return &exitError{exitCheckpoint, fmt.Errorf("%w (change_mix=True)", err)}
+	case err == nil || errors.As(err, &exit):
+		return err
+	case errors.As(err, &differs):
+		return &exitError{exitCheckpoint, err}
+	case errors.As(err, &file):
+		return usage(err)
+	}
+	return err
+}
