@@ -111,3 +111,105 @@ func decodePurged(raw []byte, shards []ShardInfo) error {
 	}
 	return nil
 }
+
+// ClearSamples takes what describes some samples out of an index: keys[i] becomes the key of sample
+// number samples[i], and the sample loses its labels and numbers. Integer attributes stay, except
+// those named, because lengths in them decide how other samples are packed into units. Sizes and
+// fields stay, so that totals do. samples ascend. The index must not be shared.
+func (ix *ShardIndex) ClearSamples(samples []int, keys []string, attributes []string) {
+	for i, s := range samples {
+		ix.Keys[s] = keys[i]
+	}
+	for c := range ix.Attrs {
+		if a := &ix.Attrs[c]; a.Kind != AttrInteger || slices.Contains(attributes, a.Name) {
+			a.clear(samples)
+		}
+	}
+	ix.clearGaps(samples)
+}
+
+// clear removes the values of some samples, and labels that no other sample has.
+func (c *AttrColumn) clear(samples []int) {
+	c.bits = slices.Clone(c.bits)
+	if c.absent = slices.Clone(c.absent); c.absent == nil {
+		c.absent = make([]byte, (len(c.bits)+7)/8)
+	}
+	for _, s := range samples {
+		c.bits[s] = 0
+		c.absent[s/8] |= 1 << (s % 8)
+	}
+	if c.Kind != AttrLabel {
+		return
+	}
+	used := make([]bool, len(c.labels))
+	for i, x := range c.bits {
+		if c.absent[i/8]>>(i%8)&1 == 0 {
+			used[x] = true
+		}
+	}
+	var labels []string
+	number := make([]uint64, len(c.labels))
+	for i, l := range c.labels {
+		if number[i] = uint64(len(labels)); used[i] {
+			labels = append(labels, l)
+		}
+	}
+	c.labels = labels
+	for i, x := range c.bits {
+		if c.absent[i/8]>>(i%8)&1 == 0 {
+			c.bits[i] = number[x]
+		}
+	}
+}
+
+// clearGaps computes the header lengths of the members of samples that have other keys now.
+func (ix *ShardIndex) clearGaps(samples []int) {
+	members, other := 0, false
+	var gaps []uint64
+	for i := range ix.Keys {
+		shape := ix.Shape(i)
+		_, cleared := slices.BinarySearch(samples, i)
+		for _, f := range shape {
+			gap := uint64(tarBlock)
+			if cleared {
+				gap = uint64(fieldHeaderLen(ix.Keys[i], ix.Fields[f]))
+			} else if ix.Gaps != nil {
+				gap = ix.Gaps[members]
+			}
+			gaps = append(gaps, gap)
+			other = other || gap != tarBlock
+			members++
+		}
+	}
+	if ix.Gaps = nil; other {
+		ix.Gaps = gaps
+	}
+}
+
+// ClearBlock appends to b a block without the content of some of its samples: they have new keys,
+// and zeros in place of their payloads. cleared returns the new key of the block's sample number i,
+// and whether it is one of them. The block must be one that a Writer made.
+func (b *BlockBuilder) ClearBlock(decoded []byte, cleared func(i int) (key string, ok bool)) error {
+	w := Walker{Buf: decoded}
+	var m Member
+	last, sample := []byte(nil), -1
+	for {
+		ok, err := w.Next(&m)
+		if err != nil || !ok {
+			return err
+		}
+		key, field := SplitName(m.Name)
+		if sample < 0 || string(key) != string(last) {
+			sample++
+			last = append(last[:0], key...)
+		}
+		if name, ok := cleared(sample); ok {
+			at := b.Member(JoinName(name, string(field)), int(m.Size))
+			clear(b.Buf[at : at+int(m.Size)])
+			continue
+		}
+		b.Cuts = append(b.Cuts, len(b.Buf))
+		b.Payloads = append(b.Payloads, len(b.Buf)+int(m.Payload-m.Header))
+		b.Buf = append(b.Buf, decoded[m.Header:m.End()]...)
+	}
+}
