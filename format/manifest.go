@@ -73,6 +73,7 @@ type Summary struct {
 	Blocks       uint64       `json:"blocks"`
 	Bytes        uint64       `json:"bytes"`
 	PayloadBytes uint64       `json:"payload_bytes"`
+	Removed      uint64       `json:"removed,omitempty"`
 	Fields       []FieldTotal `json:"fields"`
 }
 
@@ -148,6 +149,10 @@ type ShardInfo struct {
 	Foreign bool
 	// Sidecar is the part of the sidecar's hash in its name; zero if the name has none.
 	Sidecar SidecarTag
+	// Purged is the identity of what the object holds since removed samples were purged from it. Hash
+	// stays that of the shard as it was packed, so that the digest stays. It is zero in a shard that
+	// holds what was packed.
+	Purged Hash
 }
 
 // SidecarTag is the first bytes of the SHA-256 of a sidecar. A sidecar with the tag in its name is
@@ -213,6 +218,9 @@ type Manifest struct {
 	Meta       Metadata
 	// Keys is the hash of the keys table; zero if there is none.
 	Keys Hash
+	// Removed are the numbers of the samples that were removed, ascending; Purged are those of them
+	// whose bytes are gone.
+	Removed, Purged []uint64
 }
 
 // KeysName returns the object name of the keys table, or "" if there is none.
@@ -249,7 +257,7 @@ const (
 var tablesSections = map[string]bool{
 	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeAttrTotal: true, typeMeta: true, typeNames: true, typeObjSize: true,
 	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true, typeForeign: true,
-	typeSidecars: true, typeIndexHash: true,
+	typeSidecars: true, typeIndexHash: true, typeRemoved: true, typePurged: true,
 	typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
 }
 
@@ -314,6 +322,11 @@ func EncodeTables(m *Manifest) (tables []byte, name, digest Hash, err error) {
 		}
 		secs = slices.Insert(secs, 5, rawSection{kind: typeAttrTotal, raw: raw})
 	}
+	if removed, ok, err := m.removedSection(); err != nil {
+		return nil, name, digest, err
+	} else if ok {
+		secs = slices.Insert(secs, 5, removed)
+	}
 	base := uint64(directoryLen(len(secs)))
 	payload, dir, err := appendSections(nil, base, secs)
 	if err != nil {
@@ -327,7 +340,7 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 	var p Part
 	var names, keys []string
 	var size, tail, samples, blocks, nrows []uint64
-	var hashes, sidecars, indexes []byte
+	var hashes, sidecars, indexes, purged []byte
 	var rows []Row
 	foreign := make([]byte, (len(shards)+7)/8)
 	for i := range shards {
@@ -344,6 +357,7 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 		samples, blocks, nrows = append(samples, s.Samples), append(blocks, s.Blocks), append(nrows, uint64(len(s.Rows)))
 		hashes, sidecars = append(hashes, s.Hash[:]...), append(sidecars, s.Sidecar[:]...)
 		indexes = append(append(indexes, s.Index.Hot[:]...), s.Index.Cold[:]...)
+		purged = append(purged, s.Purged[:]...)
 		rows = append(rows, s.Rows...)
 		p.Bytes += s.objects()
 		p.Blocks, p.Samples, p.Decoded = p.Blocks+total.Blocks, p.Samples+total.Samples, p.Decoded+total.Decoded
@@ -365,6 +379,9 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 	}
 	if !allZero(indexes) {
 		secs = append(secs, rawSection{kind: typeIndexHash, part: part, raw: indexes})
+	}
+	if !allZero(purged) {
+		secs = append(secs, rawSection{kind: typePurged, part: part, critical: true, raw: purged})
 	}
 	return append(secs, rowSections(part, rows)...), p, nil
 }

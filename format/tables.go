@@ -28,6 +28,9 @@ type Tables struct {
 	Shards, Blocks, Samples, Bytes, Decoded uint64
 	// PayloadBytes is the sum over Fields.
 	PayloadBytes uint64
+	// Removed are the numbers of the samples that were removed, ascending; Purged are those of them
+	// whose bytes are gone. The caller must not change them.
+	Removed, Purged []uint64
 
 	read ReadRange
 	size int64
@@ -136,16 +139,24 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if raw, err = get(typeParts); err != nil {
 		return err
 	}
-	if err := t.decodeParts(raw); err != nil || t.find(typeAttrTotal, 0) == nil {
+	if err := t.decodeParts(raw); err != nil {
 		return err
 	}
-	if raw, err = get(typeAttrTotal); err != nil {
-		return err
+	if t.find(typeAttrTotal, 0) != nil {
+		if raw, err = get(typeAttrTotal); err != nil {
+			return err
+		}
+		if t.AttrTotals, err = decodeAttrTotals(raw, t.Attributes, t.Samples); err != nil {
+			return fmt.Errorf("section %s: %w", typeAttrTotal, err)
+		}
 	}
-	if t.AttrTotals, err = decodeAttrTotals(raw, t.Attributes, t.Samples); err != nil {
-		return fmt.Errorf("section %s: %w", typeAttrTotal, err)
+	if t.find(typeRemoved, 0) == nil {
+		return nil
 	}
-	return nil
+	if raw, err = get(typeRemoved); err == nil {
+		t.Removed, t.Purged, err = decodeRemoved(raw, t.Samples)
+	}
+	return err
 }
 
 func (t *Tables) decodeParts(raw []byte) error {
@@ -238,7 +249,7 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	optional := []struct {
 		kind   string
 		decode func(raw []byte, shards []ShardInfo) error
-	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}}
+	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}, {typePurged, decodePurged}}
 	for _, o := range optional {
 		if t.find(o.kind, uint32(part)) != nil {
 			kinds = append(kinds, o.kind)
@@ -297,6 +308,9 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 		const limit = 1 << 56
 		if s.Size > limit || s.Tail > limit || (!s.Plain() && (s.Tail > s.Size || s.Foreign || s.Sidecar != SidecarTag{})) {
 			return nil, InShard(s.Name, corruptf("object of %d bytes with an index of %d", s.Size, s.Tail))
+		}
+		if s.Foreign && s.Purged != (Hash{}) {
+			return nil, InShard(s.Name, corruptf("another tool's archive cannot be purged"))
 		}
 		objects += s.objects()
 	}
@@ -469,7 +483,8 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 
 // Load reads all parts and compares the digest with that of their shards.
 func (t *Tables) Load() (*Manifest, error) {
-	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, AttrTotals: t.AttrTotals, Meta: t.Meta, Keys: t.Keys}
+	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, AttrTotals: t.AttrTotals, Meta: t.Meta, Keys: t.Keys,
+		Removed: t.Removed, Purged: t.Purged}
 	for part := range t.Parts {
 		infos, err := t.LoadShards(part)
 		if err != nil {
@@ -498,6 +513,6 @@ func (t *Tables) Summary(name string) *Summary {
 	}
 	return &Summary{
 		Format: ManifestFormat, Tables: name, Digest: DigestString(t.Digest), Generation: t.Generation, Samples: t.Samples,
-		Shards: t.Shards, Blocks: t.Blocks, Bytes: t.Bytes, PayloadBytes: t.PayloadBytes, Fields: fields,
+		Shards: t.Shards, Blocks: t.Blocks, Bytes: t.Bytes, PayloadBytes: t.PayloadBytes, Removed: uint64(len(t.Removed)), Fields: fields,
 	}
 }

@@ -14,7 +14,8 @@ import (
 // blocks are in memory of the stream, where they were checked: a file that changes meanwhile does not
 // change them. A Batch is for one goroutine at a time.
 type Batch struct {
-	// Samples are in the order of the stream. Skipped ones are missing. Release removes them.
+	// Samples are in the order of the stream. Skipped and removed ones are missing. Release removes
+	// them.
 	Samples []Sample
 	// Epoch and Position are where the global batch begins. Position counts the samples of the epoch
 	// over all ranks. Those of a mix are its own: its position counts over all epochs.
@@ -23,7 +24,7 @@ type Batch struct {
 	NextEpoch, NextPosition uint64
 	// Global is the size of the global batch, First the place of this rank's first sample in it.
 	Global, First int
-	// Holes is how many samples of this rank's part were skipped.
+	// Holes is how many samples of this rank's part were skipped, or were removed from the data set.
 	Holes int
 
 	s       *Stream

@@ -28,7 +28,7 @@ type BlockOptions struct {
 type Block struct {
 	// Shard is the shard's number, Number the block's in the shard.
 	Shard, Number int
-	// First is the number of its first sample in the data set, Samples how many it has.
+	// First is the number of its first sample in the data set, Samples how many it has, removed ones included.
 	First   uint64
 	Samples int
 	// Large: the block would take more than a quarter of Options.Memory, and was not read. The index has its samples' keys and
@@ -38,7 +38,7 @@ type Block struct {
 	walk sampleWalk
 }
 
-// Next returns the block's next sample, or io.EOF behind the last one. It is valid until the next call and the next step of the
+// Next returns the block's next sample that was not removed, or io.EOF behind the last one. It is valid until the next call and the next step of the
 // iteration; no call allocates. The first error is the last thing that Next has to say, with shard, block and offset.
 func (b *Block) Next() (*Sample, error) {
 	switch {

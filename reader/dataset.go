@@ -58,7 +58,8 @@ func (d *Dataset) Close() error {
 // Store is where the data set lies.
 func (d *Dataset) Store() objstore.Store { return d.source.Store }
 
-// NumSamples, NumShards and NumBlocks count what the generation has.
+// NumSamples, NumShards and NumBlocks count what the generation has. Removed samples count: they keep
+// their numbers, see NumRemoved.
 func (d *Dataset) NumSamples() uint64 { return d.tables.Samples }
 
 // NumShards is the number of shards; Shard takes numbers below it.
@@ -103,8 +104,9 @@ func (d *Dataset) DecodedBytes() uint64 { return d.tables.Decoded }
 func (d *Dataset) Summary() *format.Summary { return d.catalog.Summary() }
 
 // Index returns the whole index of shard i: keys, sizes, attributes. It is one read, of the end of a
-// .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. Indexes
-// are shared and kept, up to a limit: do not write to them.
+// .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. The key
+// of a removed sample is empty; its sizes and attributes are there until it is purged. Indexes are
+// shared and kept, up to a limit: do not write to them.
 func (d *Dataset) Index(ctx context.Context, i int) (*format.ShardIndex, error) {
 	return d.catalog.Index(ctx, i)
 }

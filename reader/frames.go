@@ -26,9 +26,12 @@ type Frame struct {
 	// first frame; 0 in the frames that continue it.
 	FirstSample uint64
 	Samples     int
+	// Removed is how many of these samples were removed. Decoded does not have them.
+	Removed int
 	// Last: the block ends with this frame.
 	Last bool
-	// Decoded are tar members, valid until the next step of the iteration. Do not write to them.
+	// Decoded are tar members, valid until the next step of the iteration. Do not write to them. In a block with removed
+	// samples, BlockOffset counts their bytes too.
 	Decoded []byte
 }
 
@@ -47,21 +50,34 @@ func frameOf(r *fetch.Result) Frame {
 func (d *Dataset) Frames(ctx context.Context, r Range) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
 		var large members // of a block of several frames
+		var without cutter
 		for u, err := range d.run(ctx, pipelineOptions{check: checkNames}, d.storageOrder(ctx, r, false)) {
 			if err != nil {
 				yield(Frame{}, err)
 				return
 			}
 			for i := range u.Results {
-				err := u.Results[i].Err
+				r := &u.Results[i]
+				f, err := frameOf(r), r.Err
+				gone := 0
 				if err == nil {
-					err = large.pass(&u.Results[i])
+					gone = len(r.Shard.GoneOf(r.First, r.Shard.SamplesOf(r.Row)))
+				}
+				switch {
+				case err != nil:
+				case gone > 0:
+					f.Decoded, err = without.cut(r)
+				default:
+					err = large.pass(r)
 				}
 				if err != nil {
 					yield(Frame{}, err)
 					return
 				}
-				if !yield(frameOf(&u.Results[i]), nil) {
+				if r.Samples > 0 {
+					f.Removed = gone
+				}
+				if !yield(f, nil) {
 					return
 				}
 			}

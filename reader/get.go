@@ -12,9 +12,10 @@ import (
 )
 
 // Get reads the sample of that number in storage order: one ranged read of its block. The sample is the caller's to keep.
-// A number that no sample has wraps fs.ErrNotExist; a block larger than Options.Memory wraps format.ErrTooLarge.
+// A number that no sample has wraps fs.ErrNotExist, that of a removed one ErrRemoved too; a block larger than
+// Options.Memory wraps format.ErrTooLarge.
 func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
-	j, index, err := d.catalog.Locate(ctx, number)
+	j, index, err := d.locate(ctx, number)
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +24,7 @@ func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 		w := sampleWalk{}
 		w.begin(f)
 		for i := 0; i <= index; i++ {
-			if !w.next() {
+			if !w.step() {
 				return w.err
 			}
 		}
@@ -118,7 +119,7 @@ func (d *Dataset) WriteTar(ctx context.Context, number uint64, w io.Writer) erro
 
 // visit shows the members of one sample to a visitor.
 func (d *Dataset) visit(ctx context.Context, number uint64, v visitor) error {
-	j, index, err := d.catalog.Locate(ctx, number)
+	j, index, err := d.locate(ctx, number)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,8 @@ import (
 // Lookup returns the numbers of the samples with that key, ascending: more than one only where a data set keeps
 // duplicates. With a keys table it is one range there and one block a candidate, which confirms the key (the table has
 // hashes); without one, the indexes of the shards whose range of keys has room for it. A key that is not there wraps
-// fs.ErrNotExist, and the message names its neighbours where that costs little.
+// fs.ErrNotExist, and the message names its neighbours where that costs little. Where only removed samples have the key,
+// and a keys table tells so, the error wraps ErrRemoved too.
 func (d *Dataset) Lookup(ctx context.Context, key string) ([]uint64, error) {
 	shards, known, err := d.catalog.Candidates(ctx, key, false)
 	if err != nil {
@@ -51,17 +52,25 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 	}
 	from, to := format.SearchKeys(entries, hash)
 	var numbers []uint64
+	removed := false
 	for _, e := range entries[from:to] {
 		k, err := d.keyOf(ctx, e.Number)
 		if err != nil {
 			return nil, err
 		}
-		if k == key {
+		switch {
+		case k != key:
+		case d.Removed(e.Number):
+			removed = true
+		default:
 			numbers = append(numbers, e.Number)
 		}
 	}
-	if len(numbers) > 0 {
+	switch {
+	case len(numbers) > 0:
 		return numbers, nil
+	case removed:
+		return nil, &removedError{fmt.Sprintf("key %q", key)}
 	}
 	// No sample that the table leads to has the key. That is an answer only if the table is right here:
 	// an entry that was changed in place is next to where the key's own would be.

@@ -31,8 +31,9 @@ type visitor struct {
 // how a sample of gigabytes is read in little memory. It is for one goroutine.
 type members struct {
 	visitor
-	want    int  // number in the block of the sample to show; -1 for none
-	foreign bool // the archive is another tool's
+	want    int                   // number in the block of the sample to show; -1 for none
+	shows   func(sample int) bool // in place of want: which samples to show, all of the block's
+	foreign bool                  // the archive is another tool's
 
 	done   bool
 	begun  bool // a member was seen
@@ -91,7 +92,12 @@ func (m *members) end(place func(error) error) error {
 	return nil
 }
 
-func (m *members) shown() bool { return m.sample == m.want }
+func (m *members) shown() bool {
+	if m.shows != nil {
+		return m.shows(m.sample)
+	}
+	return m.sample == m.want
+}
 
 // content passes on payload and padding.
 func (m *members) content(p []byte) ([]byte, error) {
@@ -199,7 +205,7 @@ func (m *members) begin(found *format.Member) error {
 	case !m.begun:
 		m.begun = true
 	case !bytes.Equal(key, m.key):
-		if m.shown() {
+		if m.shows == nil && m.shown() {
 			return errEnough
 		}
 		m.sample++

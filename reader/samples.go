@@ -60,7 +60,7 @@ func (s *Sample) Field(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// Samples reads the samples of a range of shards in storage order, as Frames does. A sample is valid until the next step
+// Samples reads the samples of a range of shards in storage order, as Frames does, without those that were removed. A sample is valid until the next step
 // of the loop; no step allocates. Samples of a block are in memory together: a block of several frames that is larger
 // than Options.Memory is an error that wraps format.ErrTooLarge; Field and WriteTar read those.
 func (d *Dataset) Samples(ctx context.Context, r Range) iter.Seq2[*Sample, error] {
@@ -109,8 +109,18 @@ func (w *sampleWalk) begin(f *fetch.Result) {
 	w.sample.Number = f.First - 1 // next counts up
 }
 
-// next finds the next sample. The block must hold as many as its row says, no more and no fewer.
+// next finds the next sample that was not removed.
 func (w *sampleWalk) next() bool {
+	for w.step() {
+		if !w.block.Shard.Gone(w.sample.Number) {
+			return true
+		}
+	}
+	return false
+}
+
+// step finds the next sample. The block must hold as many as its row says, no more and no fewer.
+func (w *sampleWalk) step() bool {
 	if !w.it.Next() {
 		w.fail()
 		return false

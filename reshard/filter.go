@@ -180,7 +180,7 @@ func (f *filter) take(of *set) func(context.Context, *reader.Block) (bool, error
 			return false, err
 		}
 		for i := int(b.First - first); i < int(b.First-first)+b.Samples; i++ {
-			if f.attributes(ix, i) && f.key([]byte(ix.Keys[i])) {
+			if ix.Keys[i] != "" && f.attributes(ix, i) && f.key([]byte(ix.Keys[i])) {
 				return true, nil
 			}
 		}

@@ -41,7 +41,7 @@ func (s *Source) fromLarge(ctx context.Context) (writer.Sample, bool, error) {
 	sizes := l.sizes.Fields(nil)
 	s.at++
 	key := of.index.Keys[i]
-	if !s.filter.key([]byte(key)) {
+	if key == "" || !s.filter.key([]byte(key)) {
 		return writer.Sample{}, false, nil
 	}
 	ok, err := s.attributes(ctx, of, l.shard, number)
@@ -158,12 +158,14 @@ func (s *Source) fromBad(ctx context.Context) (bool, error) {
 	key := ""
 	if err := of.load(ctx, b.shard); err == nil {
 		key = of.index.Keys[number-of.shardFirst]
-		if ok, _ := s.attributes(ctx, of, b.shard, number); !ok || !s.filter.key([]byte(key)) {
+		if ok, _ := s.attributes(ctx, of, b.shard, number); !ok || key == "" || !s.filter.key([]byte(key)) {
 			return false, nil
 		}
 	} else if ctx.Err() != nil {
 		s.at = number
 		return false, context.Cause(ctx)
+	} else if of.Removed(number) {
+		return false, nil
 	}
 	return false, &writer.SampleError{Origin: of.path, Source: of.path, Row: int64(number) + 1, Key: key, Err: b.err}
 }

@@ -156,6 +156,9 @@ func (w *Writer) refuseDuplicates(ctx context.Context, m *format.Manifest, old *
 		if err != nil {
 			return err
 		}
+		if gone(m.Removed, e.Number) { // its key is free
+			continue
+		}
 		if !firstEntry && e.Hash == last.Hash {
 			a, shardA, err := w.keyOf(ctx, m, last.Number)
 			if err != nil {

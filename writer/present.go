@@ -81,12 +81,12 @@ func faultsText(faults []string) string {
 
 // checkObjects checks the objects that manifest.json leads to: another program may have changed
 // them. The error wraps ErrLost and names the objects.
-func (w *Writer) checkObjects(ctx context.Context, m *format.Manifest, tables string) error {
-	all, err := listPresent(ctx, w.store, "")
+func (p *puts) checkObjects(ctx context.Context, m *format.Manifest, tables string) error {
+	all, err := listPresent(ctx, p.store, "")
 	if err != nil {
 		return err
 	}
-	faults, err := all.faults(ctx, m, w.puts, tables)
+	faults, err := all.faults(ctx, m, p, tables)
 	if err == nil && len(faults) > 0 {
 		err = fmt.Errorf("%w: %s", ErrLost, faultsText(faults))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -49,43 +50,63 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 			return nil, err
 		}
 	}
+	p := publication{store: w.store, puts: w.puts, prior: &w.prior, equal: w.common != nil, log: w.opt.Log}
+	res, err := p.put(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	res.Written, res.Adopted, res.Skipped = w.sum.prog.Samples-w.sum.prog.Adopted, w.sum.prog.Adopted, w.skipped.Load()
+	res.SkippedList = list
+	return res, nil
+}
+
+// publication puts the tables and manifest.json of a generation that follows another one.
+type publication struct {
+	store objstore.Store
+	puts  *puts
+	prior *current
+	equal bool // another program may be the first to publish the same generation
+	log   *slog.Logger
+}
+
+// put publishes a generation whose other objects are in the store. An error that wraps ErrLost means
+// that another program has published since prior was read, and that nothing was changed.
+func (p *publication) put(ctx context.Context, m *format.Manifest) (*Result, error) {
 	tables, tablesName, t, err := encodeTables(m)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.puts.immutable(ctx, tablesName, tables); err != nil {
+	if err := p.puts.immutable(ctx, tablesName, tables); err != nil {
 		return nil, err
 	}
-	if err := w.checkObjects(ctx, m, tablesName); err != nil {
+	if err := p.puts.checkObjects(ctx, m, tablesName); err != nil {
 		return nil, err
 	}
 	cond := objstore.Condition{IfNoneMatch: true}
-	if w.prior.manifest != nil {
-		cond = objstore.Condition{IfMatch: w.prior.info.ETag}
+	if p.prior.manifest != nil {
+		cond = objstore.Condition{IfMatch: p.prior.info.ETag}
 	}
 	summary := t.Summary(tablesName).Encode()
-	_, err = objstore.Put(ctx, w.store, format.ManifestName, summary, cond)
+	_, err = objstore.Put(ctx, p.store, format.ManifestName, summary, cond)
 	lost := errors.Is(err, objstore.ErrExists) || errors.Is(err, objstore.ErrChanged)
 	res := resultOf(t, tablesName)
-	if err != nil && (!lost || w.common != nil) { // perhaps only the response was lost, or an equal commit was first
-		if there, _, rerr := objstore.ReadAll(ctx, w.store, format.ManifestName, maxSummary); rerr == nil && bytes.Equal(there, summary) {
+	if err != nil && (!lost || p.equal) { // perhaps only the response was lost, or an equal commit was first
+		if there, _, rerr := objstore.ReadAll(ctx, p.store, format.ManifestName, maxSummary); rerr == nil && bytes.Equal(there, summary) {
 			res.Already, err = lost, nil
 		}
 	}
 	if err != nil && lost {
-		return nil, fmt.Errorf("%w: it published %s in %v first; this pack has changed nothing (%w)", ErrLost, format.ManifestName, w.store, err)
+		return nil, fmt.Errorf("%w: it published %s in %v first; this pack has changed nothing (%w)", ErrLost, format.ManifestName, p.store, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := w.checkObjects(ctx, m, tablesName); errors.Is(err, ErrLost) {
+	if err := p.puts.checkObjects(ctx, m, tablesName); errors.Is(err, ErrLost) {
 		return nil, fmt.Errorf("%w: generation %d was published in %v, and then: %w; another program deleted or replaced them: "+
-			"do not read this generation; restore these objects, or pack again over it", ErrIncomplete, res.Generation, w.store, err)
+			"do not read this generation; restore these objects, or pack again over it", ErrIncomplete, res.Generation, p.store, err)
 	} else if err != nil {
-		w.opt.Log.Warn("the generation is published; checking its objects afterwards failed", "error", err)
+		p.log.Warn("the generation is published; checking its objects afterwards failed", "error", err)
 	}
-	res.Written, res.Adopted, res.Skipped = w.sum.prog.Samples-w.sum.prog.Adopted, w.sum.prog.Adopted, w.skipped.Load()
-	res.SkippedList = list
 	return res, nil
 }
 
@@ -141,6 +162,7 @@ func (w *Writer) manifest() *format.Manifest {
 	setSkipped(m.Meta, w.skipped.Load())
 	if base := w.base(); base != nil {
 		m.Shards = slices.Clone(base.Shards)
+		m.Removed, m.Purged = base.Removed, base.Purged // its samples keep their numbers
 	}
 	w.sum.describe(m)
 	return m

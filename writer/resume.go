@@ -25,7 +25,7 @@ func (w *Writer) finished() bool {
 
 // published is the result of the pack that finished found.
 func (w *Writer) published(ctx context.Context) (*Result, error) {
-	if err := w.checkObjects(ctx, w.prior.manifest, w.prior.tables); err != nil {
+	if err := w.puts.checkObjects(ctx, w.prior.manifest, w.prior.tables); err != nil {
 		return nil, err
 	}
 	t, closeTables, err := loadTables(ctx, w.store, w.prior.tables)

@@ -24,7 +24,7 @@ type survey struct {
 
 // ours matches the shards and sidecars that a Writer names by number. Other objects beside them
 // belong to the user.
-var ours = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-[0-9]{6,}(?:\.tar\.zst|\.tar|\.tar\.shidx)$`)
+var ours = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-[0-9]{6,}(?:-x[0-9a-f]{16})?(?:\.tar\.zst|\.tar|\.tar\.shidx)$`)
 
 // likeOurs reports whether an object has a name like those that a Writer puts.
 func likeOurs(name string) bool {

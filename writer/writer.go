@@ -121,6 +121,10 @@ func (w *Writer) readPrior(ctx context.Context) error {
 }
 
 func (w *Writer) start(ctx context.Context) {
+	if m := w.prior.manifest; m != nil && w.opt.Mode == ModeOverwrite && len(m.Removed) > 0 {
+		w.opt.Log.Warn("samples were removed from the data set; the new generation will have those that the sources still hold",
+			"removed", len(m.Removed), "generation", w.prior.tables)
+	}
 	w.pipeline = newPipeline(ctx, &w.opt)
 	w.sum = newTotals(&w.opt, w.base())
 	near, _ := w.pace.most()

@@ -135,7 +135,7 @@ func writtenSidecar(ctx context.Context, store objstore.Store, info objstore.Inf
 }
 
 // shardNumber matches what follows the name of a data set in the names of its shards.
-var shardNumber = regexp.MustCompile(`^(-v[0-9]{4,})?(-p[0-9]{4,})?-[0-9]{6,}\.tar(\.zst|\.shidx)?$`)
+var shardNumber = regexp.MustCompile(`^(-v[0-9]{4,})?(-p[0-9]{4,})?-[0-9]{6,}(-x[0-9a-f]{16})?\.tar(\.zst|\.shidx)?$`)
 
 // writtenShard reads the index of a shard or of its sidecar. A plain archive is the one that the
 // index describes if its length and its first frame match.

@@ -177,6 +177,7 @@ func keyBytes[K ~string | ~[]byte](key K) []byte {
 func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, bar *progress) error {
 	enc := json.NewEncoder(w)
 	var places placer
+	left := limit
 	for s, err := range ds.Samples(ctx, reader.Range{}) {
 		if err != nil {
 			return err
@@ -188,7 +189,7 @@ func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, 
 		if err := enc.Encode(orderLine{Position: s.Number, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key)}); err != nil {
 			return err
 		}
-		if limit > 0 && int64(s.Number)+1 >= limit {
+		if left--; left == 0 {
 			return nil
 		}
 		if s.Number%1024 == 0 {
@@ -200,17 +201,20 @@ func catJSON(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, 
 
 // catTar writes decoded blocks as they are: together they are the archive.
 func catTar(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, bar *progress) error {
+	left := uint64(limit)
 	for f, err := range ds.Frames(ctx, reader.Range{}) {
 		if err != nil {
 			return err
 		}
-		if limit > 0 && f.FirstSample+uint64(f.Samples) > uint64(limit) {
+		has := uint64(f.Samples - f.Removed)
+		if limit > 0 && has > left {
 			info, err := ds.Shard(ctx, f.Shard)
 			if err != nil {
 				return err
 			}
-			return catPart(w, format.Walker{Buf: f.Decoded, Partial: true, Foreign: info.Foreign}, uint64(limit)-f.FirstSample)
+			return catPart(w, format.Walker{Buf: f.Decoded, Partial: true, Foreign: info.Foreign}, left)
 		}
+		left -= has
 		if _, err := w.Write(f.Decoded); err != nil {
 			return err
 		}

@@ -179,7 +179,7 @@ func keysOf(ctx context.Context, ds *reader.Dataset, word string) (found []strin
 		}
 		for _, key := range ix.Keys {
 			rest, ok := strings.CutPrefix(key, word)
-			if !ok {
+			if !ok || key == "" { // a removed sample has no key
 				continue
 			}
 			if slash := strings.IndexByte(rest, '/'); slash >= 0 {

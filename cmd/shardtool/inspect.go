@@ -78,6 +78,8 @@ type inspectJSON struct {
 	DecodedBytes  uint64              `json:"decoded_bytes"`
 	PayloadBytes  uint64              `json:"payload_bytes"`
 	Digest        string              `json:"digest"`
+	Removed       uint64              `json:"removed"`
+	Purged        uint64              `json:"purged"`
 	Fields        []format.FieldTotal `json:"fields"`
 	Attributes    []string            `json:"attributes"`
 	AttrTotals    []attrTotalJSON     `json:"attribute_totals"`
@@ -123,7 +125,7 @@ func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON) (insp
 	out := inspectJSON{
 		FormatVersion: fmt.Sprintf("%d.%d", format.Major, format.Minor), Generation: ds.Generation(), Tables: ds.Tables(), Parent: ds.Parent(),
 		Samples: sum.Samples, Shards: sum.Shards, Blocks: sum.Blocks, Bytes: sum.Bytes, DecodedBytes: ds.DecodedBytes(),
-		PayloadBytes: sum.PayloadBytes, Digest: sum.Digest, Fields: sum.Fields, Attributes: []string{}, Meta: ds.Meta(), ShardList: shards,
+		PayloadBytes: sum.PayloadBytes, Digest: sum.Digest, Removed: ds.NumRemoved(), Purged: ds.NumPurged(), Fields: sum.Fields, Attributes: []string{}, Meta: ds.Meta(), ShardList: shards,
 	}
 	for _, a := range ds.Attributes() {
 		out.Attributes = append(out.Attributes, a.Name)
@@ -169,6 +171,10 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	fmt.Fprintf(w, "%v, generation %d (%s)\n", ds.Store(), ds.Generation(), ds.Tables())
 	fmt.Fprintf(w, "%s in %s, %s\n", plural(sum.Samples, "sample"), plural(sum.Shards, "shard"), plural(sum.Blocks, "block"))
 	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(sum.PayloadBytes), bytesText(sum.Bytes), ratio)
+	if n := ds.NumRemoved(); n > 0 {
+		fmt.Fprintf(w, "%s removed, holes in every order; the bytes of %s are purged (the other figures include removed samples)\n",
+			plural(n, "sample"), countText(ds.NumPurged()))
+	}
 	fmt.Fprintf(w, "%s\n\n", sum.Digest)
 	sizes, read, err := inspect.Sizes(ctx, ds, 32)
 	if err != nil {

@@ -18,7 +18,7 @@ func newLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls DATASET",
 		Short: "List keys in storage order",
-		Long: `List the keys of all samples in storage order, one per line. Reads the shards' indexes, no samples.
+		Long: `List the keys of all samples in storage order, one per line, without those that were removed. Reads the shards' indexes, no samples.
 If keys may contain line breaks or tabs, parse --json instead. Control characters are escaped on a terminal; files and
 pipes get keys unchanged.
 
@@ -74,6 +74,9 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 		}
 		if !long && !asJSON {
 			for _, k := range ix.Keys {
+				if k == "" { // removed
+					continue
+				}
 				if _, err := fmt.Fprintln(w, show(k)); err != nil {
 					return err
 				}
@@ -124,6 +127,10 @@ func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint6
 			fmt.Fprintf(&fields, " %s:%v", v.Name, attrText(v))
 		}
 		var err error
+		if key == "" { // removed
+			number++
+			continue
+		}
 		if asJSON {
 			err = enc.Encode(line)
 		} else {

@@ -24,7 +24,7 @@ func newOrder() *cobra.Command {
 		Use:   "order DATASET|MIX.yaml",
 		Short: "Print which sample comes when, without reading samples",
 		Long: `Print the samples of one rank in the order they are delivered, a JSON object a line. Only the manifest is read, and
-with --keys the shards' indexes.
+with --keys the shards' indexes. Removed samples have no line: their positions are missing.
 
 A file that ends in .yaml, .yml or .json is a mix: several data sets as one stream. Its lines have the source; their epoch is that
 of the source, and their position counts over all epochs of the mix.
@@ -124,6 +124,9 @@ func printOrder(ctx context.Context, w io.Writer, ds *reader.Dataset, f *orderFl
 		}
 		for i := range refs {
 			r := &refs[i]
+			if !r.Padding && ds.Removed(r.Number) {
+				continue
+			}
 			shard, block, err := place.find(ctx, ds, r.Number)
 			if err != nil {
 				return err

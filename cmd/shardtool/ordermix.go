@@ -402,6 +402,9 @@ type mixPrinter struct {
 func (p *mixPrinter) print(ctx context.Context, refs []order.Ref, b order.Batch) (more bool, err error) {
 	m := p.mixed.plan.Mix()
 	for i, r := range refs {
+		if ds := p.mixed.sets[r.Source]; !r.Padding && ds.Removed(r.Number) {
+			continue
+		}
 		place := &p.places[r.Source]
 		line := orderLine{Source: m.Sources[r.Source].Name, Epoch: uint64(r.Epoch), Position: b.Position + uint64(b.First+i), Number: r.Number, Padding: r.Padding}
 		if line.Shard, line.Block, err = place.find(ctx, p.mixed.sets[r.Source], r.Number); err != nil {

@@ -120,6 +120,9 @@ func printReport(w io.Writer, r *check.Report, took time.Duration) error {
 	if r.Deep && took > 0 {
 		rate = fmt.Sprintf(", %s/s", bytesText(uint64(float64(r.Bytes)/took.Seconds())))
 	}
+	if r.Removed > 0 {
+		fmt.Fprintf(w, "%s removed from the data set, %s of them purged\n", plural(r.Removed, "sample"), countText(r.Purged))
+	}
 	_, err := fmt.Fprintf(w, "%s: %s, %s, %s, %s read in %.1fs%s (%s)\n", verdict, plural(r.Samples, "sample"), plural(r.Blocks, "block"),
 		plural(r.Shards, "shard"), bytesText(r.Bytes), took.Seconds(), rate, depth)
 	return err

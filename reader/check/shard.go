@@ -295,9 +295,9 @@ func (c *shardCheck) finish(ctx context.Context) {
 	for _, b := range c.hashes {
 		h.Add(b)
 	}
-	if got := h.Sum(); got != c.s.Hash {
+	if got := h.Sum(); got != c.s.Content() {
 		c.v.fail(ctx, c.s.Number, KindContent, "", format.InShard(c.s.Name, fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
-			"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got, c.s.Hash)))
+			"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got, c.s.Content())))
 	}
 }
 

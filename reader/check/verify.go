@@ -66,6 +66,7 @@ func (o Options) filled() (Options, error) {
 
 func (v *verifier) run(ctx context.Context) (*Report, error) {
 	v.report.Deep = v.o.Deep
+	v.report.Removed, v.report.Purged = uint64(len(v.c.Tables.Removed)), uint64(len(v.c.Tables.Purged))
 	v.summary(ctx)
 	v.tables(ctx)
 	if v.o.Deep {

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bytes"
 	"context"
 	"crypto/md5"
 	"crypto/sha256"
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"hash"
 	"io/fs"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -29,9 +31,11 @@ func (w *archive) write(ctx context.Context) error {
 		return err
 	}
 	end := format.EndOfArchive(true)
-	w.Bytes = int64(len(end))
-	for _, r := range rows {
-		w.Bytes += int64(r.Decoded)
+	if !w.cut {
+		w.Bytes = int64(len(end))
+		for _, r := range rows {
+			w.Bytes += int64(r.Decoded)
+		}
 	}
 	if w.e.o.Form == WIDS {
 		w.sum = md5.New()
@@ -39,6 +43,8 @@ func (w *archive) write(ctx context.Context) error {
 	}
 	info, err := w.e.to.Stat(ctx, w.Name)
 	switch {
+	case err == nil && w.cut:
+		return w.compareCut(ctx, info, end)
 	case err == nil:
 		return w.compare(ctx, info, rows)
 	case !errors.Is(err, fs.ErrNotExist):
@@ -60,13 +66,26 @@ func (w *archive) write(ctx context.Context) error {
 
 // stream writes all frames of the shard, and the end of the archive.
 func (w *archive) stream(ctx context.Context, up objstore.Upload, end []byte) error {
+	return w.pass(ctx, end, func(p []byte) error {
+		_, err := up.Write(p)
+		return err
+	})
+}
+
+// pass gives put the bytes of the archive in order, and counts them.
+func (w *archive) pass(ctx context.Context, end []byte, to func([]byte) error) error {
+	if w.cut {
+		w.Bytes = 0
+	}
 	put := func(p []byte) error {
 		if w.sum != nil {
 			w.sum.Write(p)
 		}
-		n, err := up.Write(p)
-		w.e.report(0, int64(n))
-		return err
+		if w.cut {
+			w.Bytes += int64(len(p))
+		}
+		w.e.report(0, int64(len(p)))
+		return to(p)
 	}
 	for f, err := range w.e.d.Frames(ctx, reader.Range{From: w.number, To: w.number + 1}) {
 		if err == nil {
@@ -77,6 +96,37 @@ func (w *archive) stream(ctx context.Context, up objstore.Upload, end []byte) er
 		}
 	}
 	return put(end)
+}
+
+// compareCut compares an existing archive with a shard without its removed samples, for which the
+// data set has no hash.
+func (w *archive) compareCut(ctx context.Context, info objstore.Info, end []byte) error {
+	obj, err := w.e.to.Open(ctx, w.Name)
+	if err != nil {
+		return err
+	}
+	defer obj.Close()
+	var buf []byte
+	off := int64(0)
+	err = w.pass(ctx, end, func(p []byte) error {
+		if int64(len(p)) > info.Size-off {
+			return w.e.other(w.Name)
+		}
+		buf = slices.Grow(buf[:0], len(p))[:len(p)]
+		if err := obj.ReadAt(ctx, buf, off); err != nil {
+			return err
+		}
+		off += int64(len(p))
+		if !bytes.Equal(buf, p) {
+			return w.e.other(w.Name)
+		}
+		return nil
+	})
+	if err == nil && off != info.Size {
+		err = w.e.other(w.Name)
+	}
+	w.found = err == nil
+	return err
 }
 
 // compare reads an existing archive, block by block, and compares it with the shard's hash.
@@ -128,7 +178,7 @@ func (w *archive) compare(ctx context.Context, info objstore.Info, rows []format
 			return w.e.other(w.Name)
 		}
 	}
-	if all.Sum() != shard.Hash {
+	if all.Sum() != shard.Content() {
 		return w.e.other(w.Name)
 	}
 	w.found = true

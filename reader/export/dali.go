@@ -17,13 +17,21 @@ const daliVersion = "v1.2"
 
 // daliIndex returns the index of an archive: the number of samples, then a line per sample with,
 // for each member, its extension, the offset and size of its payload, and its name. Words are
-// separated by spaces, so names cannot contain any.
+// separated by spaces, so names cannot contain any. Removed samples, whose keys are empty, are not
+// in the archive.
 func daliIndex(ix *format.ShardIndex) ([]byte, error) {
-	out := fmt.Appendf(nil, "%s %d\n", daliVersion, len(ix.Keys))
+	kept := 0
+	for _, key := range ix.Keys {
+		if key != "" {
+			kept++
+		}
+	}
+	out := fmt.Appendf(nil, "%s %d\n", daliVersion, kept)
 	at := ix.Cursors([]int{0})[0]
 	var fields []format.FieldSize
 	sample, member := 0, 0
 	var first, begin, offset int64 // beginning of the block, of the next row, and of the next member
+	var cut int64                  // bytes of removed samples so far
 	for _, r := range ix.Rows {
 		if r.Samples > 0 {
 			first, offset = begin, begin
@@ -35,6 +43,7 @@ func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 				return nil, fmt.Errorf("%w: key %q has a space, which DALI's index cannot hold: pack the data set again with other keys", ErrName, key)
 			}
 			fields = at.Fields(fields[:0])
+			from := offset
 			for i, f := range fields {
 				switch {
 				case ix.Foreign:
@@ -44,20 +53,31 @@ func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 				default:
 					offset += record
 				}
-				if i > 0 {
-					out = append(out, ' ')
+				if key != "" {
+					out = daliMember(out, i, key, f, offset-cut)
 				}
-				out = strconv.AppendInt(append(append(out, f.Name...), ' '), offset, 10)
-				out = strconv.AppendInt(append(out, ' '), f.Size, 10)
-				out = append(append(out, ' '), format.JoinName(key, f.Name)...)
 				offset += (f.Size + record - 1) / record * record
 				member++
 			}
-			out = append(out, '\n')
+			if key == "" {
+				cut += offset - from
+			} else {
+				out = append(out, '\n')
+			}
 			sample++
 		}
 	}
 	return out, nil
+}
+
+// daliMember appends the words of a sample's i-th member.
+func daliMember(out []byte, i int, key string, f format.FieldSize, offset int64) []byte {
+	if i > 0 {
+		out = append(out, ' ')
+	}
+	out = strconv.AppendInt(append(append(out, f.Name...), ' '), offset, 10)
+	out = strconv.AppendInt(append(out, ' '), f.Size, 10)
+	return append(append(out, ' '), format.JoinName(key, f.Name)...)
 }
 
 // field rejects fields that a form cannot name.

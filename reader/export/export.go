@@ -6,7 +6,8 @@
 //	wids.json            for wids: the archives with their samples and MD5
 //	export-FORM.json     written last: what was exported. Without it the export is not complete
 //
-// Archives are written atomically, and their bytes depend only on the data set. To continue an
+// Removed samples are left out. Archives are written atomically, and their bytes depend only on the
+// data set. To continue an
 // interrupted export, run it again: it compares existing archives with the hashes of the data set
 // and keeps them.
 package export
@@ -80,6 +81,7 @@ type Archive struct {
 
 	md5   string
 	found bool
+	cut   bool // it lacks the removed samples of its shard
 }
 
 // Result is what was exported.
@@ -109,7 +111,7 @@ func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (
 	if o.Form != Tar && o.Form != DALI && o.Form != WIDS {
 		return nil, fmt.Errorf("export: %w %q: there are %s, %s and %s", ErrForm, o.Form, Tar, DALI, WIDS)
 	}
-	e := &exporter{d: d, to: to, o: o, res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples()}}
+	e := &exporter{d: d, to: to, o: o, res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - d.NumRemoved()}}
 	for _, step := range []func(context.Context) error{e.names, e.shards, e.finish} {
 		if err := step(ctx); err != nil {
 			return nil, fmt.Errorf("export: %w", err)
@@ -142,7 +144,16 @@ func (e *exporter) names(ctx context.Context) error {
 			return fmt.Errorf("shards %s and %s would both be %s: pack the data set again, with all shards in one format", other, info.Name, name)
 		}
 		seen[name] = info.Name
-		e.res.Shards = append(e.res.Shards, Archive{Name: name, Samples: info.Samples})
+		first, err := e.d.FirstSample(ctx, i)
+		if err != nil {
+			return err
+		}
+		gone := uint64(len(format.Within(e.d.RemovedSamples(), first, first+info.Samples)))
+		if gone > 0 && info.Foreign && e.o.Form == DALI {
+			return fmt.Errorf("%s: %w: samples were removed from this archive of another tool, and %s would need an archive without them: "+
+				"pack the data set into another one and export that", info.Name, ErrForm, DALI)
+		}
+		e.res.Shards = append(e.res.Shards, Archive{Name: name, Samples: info.Samples - gone, cut: gone > 0})
 	}
 	for _, f := range e.d.Fields() {
 		if err := e.o.Form.field(f.Name); err != nil {

@@ -20,6 +20,9 @@ func widsNames(ix *format.ShardIndex) error {
 	var fields []format.FieldSize
 	for _, key := range ix.Keys {
 		fields = at.Fields(fields[:0])
+		if key == "" { // removed
+			continue
+		}
 		for _, f := range fields {
 			name := format.JoinName(key, f.Name)
 			switch {

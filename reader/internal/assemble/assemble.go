@@ -22,7 +22,7 @@ import (
 // Sink takes the samples of a batch.
 type Sink interface {
 	// Add takes the sample at a place of this rank's part of the batch. Padding has neither key nor
-	// fields. Places come in ascending order; those of skipped samples do not come.
+	// fields. Places come in ascending order, without those of holes: skipped and removed samples.
 	Add(place int, r *order.Ref, key []byte, fields []format.FieldView)
 }
 
@@ -57,7 +57,8 @@ func (m *Memory) Reset() {
 	*m = Memory{fields: m.fields[:0]}
 }
 
-// Counts are the samples that a batch delivers, and the bytes of their fields.
+// Counts are the samples that a batch delivers, and the bytes of their fields. Skipped counts its
+// holes, removed samples included.
 type Counts struct {
 	Samples int
 	Bytes   int64
@@ -78,6 +79,10 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, m *Memory, to Si
 		r := &d.Refs[i]
 		if r.Padding {
 			to.Add(i, r, nil, nil)
+			continue
+		}
+		if d.In[i] < 0 { // removed
+			n.Skipped++
 			continue
 		}
 		s, err := a.find(m, r, d.Pieces[d.In[i]], &n)
@@ -135,8 +140,11 @@ func (a *Assembler) copied(ctx context.Context, d *planner.Draft, m *Memory, to 
 	defer clear(a.found)
 	a.order = a.order[:0]
 	for i := range d.Refs {
-		if !d.Refs[i].Padding {
+		switch {
+		case d.In[i] >= 0:
 			a.order = append(a.order, int32(i))
+		case !d.Refs[i].Padding: // removed
+			n.Skipped++
 		}
 	}
 	slices.SortStableFunc(a.order, func(x, y int32) int { return int(d.In[x] - d.In[y]) })

@@ -12,8 +12,8 @@ import (
 )
 
 // Index returns the whole index of a shard: keys, sizes, attributes. It is one read, of the end of a
-// .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. Indexes
-// are shared and kept, up to a limit: do not write to them.
+// .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. The key
+// of a removed sample is empty. Indexes are shared and kept, up to a limit: do not write to them.
 func (c *Catalog) Index(ctx context.Context, number int) (*format.ShardIndex, error) {
 	ctx, end := c.Scope(ctx) // a Close in the middle ends the read
 	defer end()
@@ -24,6 +24,11 @@ func (c *Catalog) Index(ctx context.Context, number int) (*format.ShardIndex, er
 		}
 		_, size := IndexObject(s.ShardInfo)
 		ix, _, err := c.ReadIndex(ctx, s, size)
+		if err == nil {
+			for _, n := range s.Removed {
+				ix.Keys[n-s.First] = ""
+			}
+		}
 		return ix, indexCost(ix), err
 	})
 	if err != nil {
@@ -78,8 +83,8 @@ func parseTail(s *fetch.Shard, last []byte) (*format.Tail, error) {
 		return nil, fmt.Errorf("%w: the index's rows are not those of the tables: the shard was exchanged", format.ErrMismatch)
 	}
 	// The identity is a note in the index, so it may be absent; when it is there it has to be the same.
-	if content, ok := t.Meta[metaContent]; ok && content != s.Hash.String() {
-		return nil, fmt.Errorf("%w: the index says content %s, the tables say %s", format.ErrMismatch, content, s.Hash)
+	if content, ok := t.Meta[metaContent]; ok && content != s.Content().String() {
+		return nil, fmt.Errorf("%w: the index says content %s, the tables say %s", format.ErrMismatch, content, s.Content())
 	}
 	return t, s.Index.Check(t.Index)
 }

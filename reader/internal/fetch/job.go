@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 )
@@ -31,10 +32,27 @@ type Shard struct {
 	Number int     // in the data set
 	First  uint64  // number of its first sample
 	Rows   []format.Row
+	// Removed are the numbers of its samples that were removed from the data set, ascending. No path
+	// may deliver them.
+	Removed []uint64
 	// Identity names the stored blocks by their content, for stores that keep them; else it is empty.
 	Identity string
 	// Unchecked shards are opened whatever their size: verify has reported it already.
 	Unchecked bool
+}
+
+// Gone reports whether a sample was removed from the data set.
+func (s *Shard) Gone(number uint64) bool {
+	if len(s.Removed) == 0 {
+		return false
+	}
+	_, gone := slices.BinarySearch(s.Removed, number)
+	return gone
+}
+
+// GoneOf returns those of count samples, from number first on, that were removed.
+func (s *Shard) GoneOf(first uint64, count uint32) []uint64 {
+	return format.Within(s.Removed, first, first+uint64(count))
 }
 
 // BlockRange returns the job of consecutive blocks of the shard.

@@ -126,7 +126,8 @@ func (s *Source) Identify(of *Shard) {
 	if s.objects.openAs == nil {
 		return
 	}
-	buf := append([]byte("shardtool-blocks-1\n"), of.Hash[:]...)
+	content := of.Content()
+	buf := append([]byte("shardtool-blocks-1\n"), content[:]...)
 	buf = binary.LittleEndian.AppendUint64(buf, of.Size)
 	for _, r := range of.Rows {
 		buf = binary.LittleEndian.AppendUint32(buf, r.Stored)

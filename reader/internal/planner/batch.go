@@ -101,6 +101,10 @@ func (p *Planner) use(d *Draft) error {
 			continue
 		}
 		piece := p.of(r)
+		if piece.Job.Shard.Gone(r.Number) { // a hole: its block need not be read for it
+			d.In = append(d.In, -1)
+			continue
+		}
 		note := &piece.Note
 		d.Bytes += p.Sources[r.Source].SampleBytes
 		if note.Batch != p.batch {
@@ -132,7 +136,7 @@ func (p *Planner) use(d *Draft) error {
 			piece.Note.Use = int32(i)
 		}
 		for i := range d.Refs {
-			if r := &d.Refs[i]; !r.Padding {
+			if r := &d.Refs[i]; d.In[i] >= 0 {
 				d.In[i] = p.of(r).Note.Use
 			}
 		}

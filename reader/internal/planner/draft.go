@@ -11,7 +11,7 @@ import (
 type Draft struct {
 	window.Use
 	Refs []order.Ref
-	In   []int32 // of each reference its piece in Use.Pieces; -1 for padding
+	In   []int32 // of each reference its piece in Use.Pieces; -1 for padding and removed samples
 	Info order.Batch
 	Err  error // in place of the batch; ends the stream
 

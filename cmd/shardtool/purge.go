@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/writer"
+)
+
+func newPurge() *cobra.Command {
+	var opt writer.PurgeOptions
+	var asJSON, quiet bool
+	cmd := &cobra.Command{
+		Use:   "purge DATASET",
+		Short: "Rewrite shards without the bytes of removed samples",
+		Long: `Rewrite the shards that hold removed samples (see ` + "`shardtool remove`" + `) without their keys, payloads, labels and numbers, publish
+a generation of the new shards, and print a receipt: the keys, the shards before and after with the hashes of their
+content, and the generations that still hold the bytes. Other shards are not read. Cuts and places stay: a purged sample
+stays a hole, and checkpoints stay valid. This cannot be undone.
+
+Earlier generations keep the old shards until they are deleted: by --generations, which deletes all generations that hold
+the bytes, or by ` + "`shardtool prune`" + `. Copies elsewhere are out of reach: caches of training machines, backups, versions that an object
+store keeps of deleted objects.
+
+What stays of a purged sample is the names and sizes of its fields, and its integer attributes, because lengths decide
+how other samples are packed into sequences; --clear-attr NAME clears one. Archives of another tool (` + "`shardtool index`" + `) are
+refused: nobody rewrites them in place.
+
+Exit codes:
+` + exitCodes,
+		Example: "  shardtool purge out/ --dry-run\n  shardtool purge out/ --generations --json > receipt.json",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := wholeDataset(cmd.Context(), "purge", args[0])
+			if err != nil {
+				return err
+			}
+			if opt.Memory < minMemory {
+				return usagef("--memory %d: use at least 1MiB", opt.Memory)
+			}
+			var bar *progress
+			opt.Progress = func(done, shards int) {
+				if bar == nil {
+					bar = newProgress(cmd.ErrOrStderr(), "purging", int64(shards), quiet)
+				}
+				bar.set(int64(done), plural(shards, "shard"))
+			}
+			r, err := writer.Purge(cmd.Context(), store, opt)
+			if bar != nil {
+				bar.end()
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd, r)
+			}
+			return printPurged(cmd.OutOrStdout(), r, opt.Generations)
+		},
+	}
+	cmd.Flags().BoolVar(&opt.Generations, "generations", false, "also delete the generations that still hold the bytes")
+	cmd.Flags().StringSliceVar(&opt.ClearAttributes, "clear-attr", nil, "clear this integer attribute of purged samples too")
+	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "print what would be purged, change nothing")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the receipt as JSON")
+	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress")
+	sizeVar(cmd, &opt.Memory, "memory", 1<<30, "largest block that is rewritten")
+	return cmd
+}
+
+// printPurged prints the receipt.
+func printPurged(w io.Writer, r *writer.PurgeReport, generations bool) error {
+	did, deleted := "purged", "deleted"
+	if r.DryRun {
+		did, deleted = "would purge", "would delete"
+	}
+	for _, s := range r.Samples {
+		fmt.Fprintf(w, "%s %q (sample %d, %s)\n", did, s.Key, s.Number, shown(s.Shard))
+	}
+	for _, s := range r.Shards {
+		fmt.Fprintf(w, "before: %s, %s, %s\n", shown(s.Before.Name), s.Before.Content, bytesText(s.Before.Bytes))
+		if !r.DryRun {
+			fmt.Fprintf(w, "after:  %s, %s, %s\n", shown(s.After.Name), s.After.Content, bytesText(s.After.Bytes))
+		}
+	}
+	for _, name := range r.Deleted {
+		fmt.Fprintf(w, "%s %s\n", deleted, name)
+	}
+	fmt.Fprintf(w, "%s %s in %s; generation %d (%s), %s\n", did, plural(len(r.Samples), "sample"), plural(len(r.Shards), "shard"), r.Generation, r.Tables, r.Digest)
+	var err error
+	switch n := len(r.Holding); {
+	case n > 0 && !generations:
+		_, err = fmt.Fprintf(w, "%s with the bytes: %s; --generations deletes them\n", plural(n, "earlier generation"), strings.Join(r.Holding, ", "))
+	case !r.DryRun:
+		_, err = fmt.Fprintln(w, "no generation has the bytes of purged samples")
+	}
+	return err
+}

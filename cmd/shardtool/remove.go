@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reshard/remove"
+)
+
+func newRemove() *cobra.Command {
+	var o remove.Options
+	var keys string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "remove DATASET --keys FILE",
+		Short: "Take samples out of a data set by their keys",
+		Long: `Publish a generation in which the samples with the keys of a file are removed. No reader delivers them from then on.
+Every other sample keeps its number and its place in every order: a removed sample is a hole, and batches with holes are
+shorter. So checkpoints stay valid, and a job that resumes delivers what it would have delivered, without the removed
+samples. No shard is read or written, and the command takes about a second.
+
+The bytes stay in the shards until ` + "`shardtool purge`" + `. Earlier generations still deliver the samples, and so do jobs that
+run; stop and resume them. Until the bytes are purged, --restore puts samples back.
+
+FILE has one key a line; - reads standard input. Keys that no sample has are counted, ten are named, and nothing is
+removed unless --allow-missing is set.
+
+Exit codes:
+` + exitCodes,
+		Example: "  shardtool remove out/ --keys withdrawn.txt --dry-run\n  shardtool remove out/ --keys withdrawn.txt\n  shardtool purge out/ --generations > receipt.json --json",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if keys == "" {
+				return usagef("remove needs --keys FILE, a file with one key a line; see `%s --help`", cmd.CommandPath())
+			}
+			store, err := wholeDataset(cmd.Context(), "remove", args[0])
+			if err != nil {
+				return err
+			}
+			list, err := readKeys(cmd, keys)
+			if err != nil {
+				return err
+			}
+			r, err := remove.Run(cmd.Context(), store, list, o)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd, r)
+			}
+			return printRemoved(cmd.OutOrStdout(), r, &o)
+		},
+	}
+	cmd.Flags().StringVar(&keys, "keys", "", "file with one key a line; - for standard input")
+	cmd.Flags().BoolVar(&o.AllowMissing, "allow-missing", false, "accept keys that no sample has")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would be removed, change nothing")
+	cmd.Flags().BoolVar(&o.Restore, "restore", false, "put removed samples back whose bytes were not purged")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
+	return cmd
+}
+
+// wholeDataset opens the store of a data set for a command that changes it.
+func wholeDataset(ctx context.Context, command, arg string) (objstore.Store, error) {
+	if isMix(arg) {
+		return nil, usagef("%s works on one data set: give it in place of the mix %s", command, arg)
+	}
+	store, generation, err := dataset(ctx, arg)
+	if err == nil && generation != "" {
+		err = usagef("%s publishes a new generation after the current one: give the data set without @%s", command, generation)
+	}
+	return store, err
+}
+
+func readKeys(cmd *cobra.Command, file string) ([]string, error) {
+	var from io.Reader = cmd.InOrStdin()
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, usage(err)
+		}
+		defer f.Close()
+		from = f
+	}
+	keys, err := remove.ReadKeys(from)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--keys %s: %w", file, err))
+	}
+	if len(keys) == 0 {
+		return nil, usagef("--keys %s: the file has no keys", file)
+	}
+	return keys, nil
+}
+
+func printRemoved(w io.Writer, r *remove.Report, o *remove.Options) error {
+	did, before, again := "removed", "was removed before", "were removed before"
+	if o.Restore {
+		did, before, again = "restored", "was not removed", "were not removed"
+	}
+	if o.DryRun {
+		did = "would have " + did
+	}
+	fmt.Fprintf(w, "%s %s in %s\n", did, plural(r.Samples, "sample"), plural(r.Shards, "shard"))
+	if r.Already == 1 {
+		again = before
+	}
+	if r.Already > 0 {
+		fmt.Fprintf(w, "%s %s\n", plural(r.Already, "sample"), again)
+	}
+	if r.Missing > 0 {
+		fmt.Fprintf(w, "no sample has %s:", plural(r.Missing, "key"))
+		for _, k := range r.MissingKeys {
+			fmt.Fprintf(w, " %q", k)
+		}
+		if r.Missing > len(r.MissingKeys) {
+			fmt.Fprint(w, " …")
+		}
+		fmt.Fprintln(w)
+	}
+	_, err := fmt.Fprintf(w, "generation %d (%s): %s of %s are removed\n", r.Generation, r.Tables, countText(r.Removed), plural(r.Total, "sample"))
+	return err
+}

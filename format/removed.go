@@ -1,0 +1,215 @@
+package format
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// The samples that were removed from a data set, and the shards that were rewritten without their
+// bytes (SPEC 6.6). Both sections are critical: a reader that does not know them must not read the
+// generation, because it would deliver removed samples.
+const (
+	typeRemoved = "RMVD" // numbers of the removed samples, and of those whose bytes are gone
+	typePurged  = "PRGD" // identity of what a purged shard holds, a shard
+)
+
+// Content returns the identity of what the shard's object holds: Purged where removed samples were
+// purged, else Hash.
+func (s *ShardInfo) Content() Hash {
+	if s.Purged != (Hash{}) {
+		return s.Purged
+	}
+	return s.Hash
+}
+
+// Within returns the numbers n with from <= n < to out of ascending numbers.
+func Within(numbers []uint64, from, to uint64) []uint64 {
+	if len(numbers) == 0 {
+		return nil
+	}
+	i, _ := slices.BinarySearch(numbers, from)
+	n, _ := slices.BinarySearch(numbers[i:], to)
+	return numbers[i : i+n : i+n]
+}
+
+// removedSection is the section of the removed samples; ok is false where there are none.
+func (m *Manifest) removedSection() (s rawSection, ok bool, err error) {
+	samples := uint64(0)
+	for i := range m.Shards {
+		samples += m.Shards[i].Samples
+	}
+	s = rawSection{kind: typeRemoved, critical: true}
+	for _, numbers := range [][]uint64{m.Removed, m.Purged} {
+		gaps, next := make([]uint64, len(numbers)), uint64(0)
+		for i, n := range numbers {
+			if n < next || n >= samples {
+				return s, false, fmt.Errorf("format: removed sample %d of %d, after %d", n, samples, next) // a bug of the caller
+			}
+			gaps[i], next = n-next+1, n+1
+		}
+		s.raw = binary.LittleEndian.AppendUint64(s.raw, uint64(len(numbers)))
+		s.raw = appendPlanes(s.raw, gaps, &s.cuts)
+	}
+	if !subset(m.Purged, m.Removed) {
+		return s, false, fmt.Errorf("format: a purged sample is not removed") // a bug of the caller
+	}
+	return s, len(m.Removed) > 0, nil
+}
+
+// subset reports whether all of a are in b. Both are ascending.
+func subset(a, b []uint64) bool {
+	for _, n := range a {
+		i, found := slices.BinarySearch(b, n)
+		if !found {
+			return false
+		}
+		b = b[i+1:]
+	}
+	return true
+}
+
+// decodeRemoved decodes the numbers of the removed samples of a data set of that many samples.
+func decodeRemoved(raw []byte, samples uint64) (removed, purged []uint64, err error) {
+	lists := [2][]uint64{}
+	for i := range lists {
+		if len(raw) < 9 {
+			return nil, nil, corruptf("section %s ends within a list", typeRemoved)
+		}
+		n := binary.LittleEndian.Uint64(raw)
+		raw = raw[8:]
+		// A gap is at least 1, so that a list of n takes at least n bytes: no short section makes a
+		// long list.
+		if n > uint64(len(raw)-1) {
+			return nil, nil, corruptf("section %s lists %d samples in %d bytes", typeRemoved, n, len(raw))
+		}
+		if lists[i], raw, err = decodePlanes(raw, int(n)); err != nil {
+			return nil, nil, fmt.Errorf("section %s: %w", typeRemoved, err)
+		}
+		next := uint64(0)
+		for j, gap := range lists[i] {
+			if gap == 0 || gap > samples-next {
+				return nil, nil, corruptf("section %s leads to sample %d and %d more, of %d", typeRemoved, next, gap, samples)
+			}
+			next += gap
+			lists[i][j] = next - 1
+		}
+	}
+	if len(raw) != 0 || len(lists[0]) == 0 || !subset(lists[1], lists[0]) {
+		return nil, nil, corruptf("section %s has %d samples, %d of them purged, and %d more bytes", typeRemoved, len(lists[0]), len(lists[1]), len(raw))
+	}
+	return lists[0], lists[1], nil
+}
+
+// decodePurged decodes the identities of a part's purged shards.
+func decodePurged(raw []byte, shards []ShardInfo) error {
+	if len(raw) != len(Hash{})*len(shards) {
+		return corruptf("section %s has %d bytes for %d shards", typePurged, len(raw), len(shards))
+	}
+	for i := range shards {
+		raw = raw[copy(shards[i].Purged[:], raw):]
+	}
+	return nil
+}
+
+// ClearSamples takes what describes some samples out of an index: keys[i] becomes the key of sample
+// number samples[i], and the sample loses its labels and numbers. Integer attributes stay, except
+// those named, because lengths in them decide how other samples are packed into units. Sizes and
+// fields stay, so that totals do. samples ascend. The index must not be shared.
+func (ix *ShardIndex) ClearSamples(samples []int, keys []string, attributes []string) {
+	for i, s := range samples {
+		ix.Keys[s] = keys[i]
+	}
+	for c := range ix.Attrs {
+		if a := &ix.Attrs[c]; a.Kind != AttrInteger || slices.Contains(attributes, a.Name) {
+			a.clear(samples)
+		}
+	}
+	ix.clearGaps(samples)
+}
+
+// clear removes the values of some samples, and labels that no other sample has.
+func (c *AttrColumn) clear(samples []int) {
+	c.bits = slices.Clone(c.bits)
+	if c.absent = slices.Clone(c.absent); c.absent == nil {
+		c.absent = make([]byte, (len(c.bits)+7)/8)
+	}
+	for _, s := range samples {
+		c.bits[s] = 0
+		c.absent[s/8] |= 1 << (s % 8)
+	}
+	if c.Kind != AttrLabel {
+		return
+	}
+	used := make([]bool, len(c.labels))
+	for i, x := range c.bits {
+		if c.absent[i/8]>>(i%8)&1 == 0 {
+			used[x] = true
+		}
+	}
+	var labels []string
+	number := make([]uint64, len(c.labels))
+	for i, l := range c.labels {
+		if number[i] = uint64(len(labels)); used[i] {
+			labels = append(labels, l)
+		}
+	}
+	c.labels = labels
+	for i, x := range c.bits {
+		if c.absent[i/8]>>(i%8)&1 == 0 {
+			c.bits[i] = number[x]
+		}
+	}
+}
+
+// clearGaps computes the header lengths of the members of samples that have other keys now.
+func (ix *ShardIndex) clearGaps(samples []int) {
+	members, other := 0, false
+	var gaps []uint64
+	for i := range ix.Keys {
+		shape := ix.Shape(i)
+		_, cleared := slices.BinarySearch(samples, i)
+		for _, f := range shape {
+			gap := uint64(tarBlock)
+			if cleared {
+				gap = uint64(fieldHeaderLen(ix.Keys[i], ix.Fields[f]))
+			} else if ix.Gaps != nil {
+				gap = ix.Gaps[members]
+			}
+			gaps = append(gaps, gap)
+			other = other || gap != tarBlock
+			members++
+		}
+	}
+	if ix.Gaps = nil; other {
+		ix.Gaps = gaps
+	}
+}
+
+// ClearBlock appends to b a block without the content of some of its samples: they have new keys,
+// and zeros in place of their payloads. cleared returns the new key of the block's sample number i,
+// and whether it is one of them. The block must be one that a Writer made.
+func (b *BlockBuilder) ClearBlock(decoded []byte, cleared func(i int) (key string, ok bool)) error {
+	w := Walker{Buf: decoded}
+	var m Member
+	last, sample := []byte(nil), -1
+	for {
+		ok, err := w.Next(&m)
+		if err != nil || !ok {
+			return err
+		}
+		key, field := SplitName(m.Name)
+		if sample < 0 || string(key) != string(last) {
+			sample++
+			last = append(last[:0], key...)
+		}
+		if name, ok := cleared(sample); ok {
+			at := b.Member(JoinName(name, string(field)), int(m.Size))
+			clear(b.Buf[at : at+int(m.Size)])
+			continue
+		}
+		b.Cuts = append(b.Cuts, len(b.Buf))
+		b.Payloads = append(b.Payloads, len(b.Buf)+int(m.Payload-m.Header))
+		b.Buf = append(b.Buf, decoded[m.Header:m.End()]...)
+	}
+}

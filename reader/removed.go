@@ -1,0 +1,75 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
+)
+
+// ErrRemoved reports that a sample was removed from the data set. The error also wraps
+// fs.ErrNotExist. The sample keeps its number and its place in every order, where it is a hole.
+var ErrRemoved = errors.New("the sample was removed from the data set")
+
+// removedError is the error of a request for a removed sample.
+type removedError struct{ what string }
+
+func (e *removedError) Error() string   { return fmt.Sprintf("reader: %s: %v", e.what, ErrRemoved) }
+func (e *removedError) Unwrap() []error { return []error{ErrRemoved, fs.ErrNotExist} }
+
+// NumRemoved is how many of the NumSamples samples were removed.
+func (d *Dataset) NumRemoved() uint64 { return uint64(len(d.tables.Removed)) }
+
+// NumPurged is how many of the removed samples have lost their bytes and keys too.
+func (d *Dataset) NumPurged() uint64 { return uint64(len(d.tables.Purged)) }
+
+// Removed reports whether the sample of that number was removed.
+func (d *Dataset) Removed(number uint64) bool {
+	return len(format.Within(d.tables.Removed, number, number+1)) > 0
+}
+
+// RemovedSamples returns the numbers of the removed samples, ascending. Do not write to them.
+func (d *Dataset) RemovedSamples() []uint64 { return d.tables.Removed }
+
+// locate finds a sample that may be delivered: one that was removed is an error that wraps
+// ErrRemoved.
+func (d *Dataset) locate(ctx context.Context, number uint64) (j fetch.Job, index int, err error) {
+	j, index, err = d.catalog.Locate(ctx, number)
+	if err == nil && j.Shard.Gone(number) {
+		err = &removedError{fmt.Sprintf("sample number %d", number)}
+	}
+	return j, index, err
+}
+
+// cutter takes removed samples out of decoded blocks, whose frames it gets in order.
+type cutter struct {
+	members
+	out []byte
+}
+
+// cut returns the members in a frame that belong to no removed sample. The bytes are valid until
+// the next call.
+func (c *cutter) cut(f *fetch.Result) ([]byte, error) {
+	place := func(err error) error { return placed(f, err) }
+	if f.Samples > 0 {
+		shard, first := f.Shard, f.First // what the walk needs of f, which lives for this frame alone
+		keep := func(p []byte) error {
+			c.out = append(c.out, p...)
+			return nil
+		}
+		c.members = members{
+			want: -1, foreign: f.Shard.Foreign, head: c.head[:0], key: c.key[:0],
+			visitor: visitor{header: keep, payload: keep, padding: keep},
+			shows:   func(sample int) bool { return !shard.Gone(first + uint64(sample)) },
+		}
+	}
+	c.out = c.out[:0]
+	err := c.write(f.Decoded, place)
+	if err == nil && f.Last {
+		err = c.end(place)
+	}
+	return c.out, err
+}

@@ -1,0 +1,338 @@
+package remove
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"slices"
+	"testing"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/check"
+	"github.com/shardtool/shardtool/reader/export"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reshard"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// A path delivers samples: their keys, their payloads, or both. It appends to out what it delivers
+// of every sample that it can.
+type path struct {
+	name          string
+	keys, payload bool // what it delivers
+	deliver       func(t testing.TB, d *reader.Dataset, out *bytes.Buffer)
+}
+
+// paths are all the ways in which package reader, and what is built on it, gives samples away. A new
+// way belongs here.
+var paths = []path{
+	{"stream in storage order", true, true, stream(reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: 3}})},
+	{"stream, shuffled", true, true, stream(reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: 16, Shuffle: true, Tail: order.TailShort, Seed: 9}})},
+	{"stream of large batches", true, true, stream(reader.StreamOptions{
+		Order:  reader.Order{Epochs: 1, GlobalBatch: 1000, Shuffle: true, Tail: order.TailShort, ShuffleMemory: 1 << 30},
+		Limits: reader.Limits{Memory: 64 << 20, Hold: 2},
+	})},
+	{"two ranks", true, true, func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
+		for rank := range 2 {
+			o := reader.Order{Epochs: 1, GlobalBatch: 10, Shuffle: true, Tail: order.TailPad, Rank: rank, World: 2}
+			stream(reader.StreamOptions{Order: o})(t, d, out)
+		}
+	}},
+	{"a mix", true, true, mixed},
+	{"Samples", true, true, func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
+		for s, err := range d.Samples(t.Context(), reader.Range{}) {
+			if err != nil {
+				if errors.Is(err, format.ErrTooLarge) {
+					t.Skip(err)
+				}
+				t.Fatal(err)
+			}
+			write(out, s)
+		}
+	}},
+	{"Blocks", true, true, blocks},
+	{"Frames", true, true, func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
+		for f, err := range d.Frames(t.Context(), reader.Range{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.Write(f.Decoded)
+		}
+	}},
+	{"Get", true, true, numbered(func(ctx context.Context, d *reader.Dataset, n uint64, out *bytes.Buffer) error {
+		s, err := d.Get(ctx, n)
+		if err == nil {
+			write(out, s)
+		}
+		return err
+	})},
+	{"Field", false, true, numbered(func(ctx context.Context, d *reader.Dataset, n uint64, out *bytes.Buffer) error {
+		return d.Field(ctx, n, "txt", out)
+	})},
+	{"WriteTar", true, true, numbered(func(ctx context.Context, d *reader.Dataset, n uint64, out *bytes.Buffer) error {
+		return d.WriteTar(ctx, n, out)
+	})},
+	{"Lookup", true, false, func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
+		for i := range int(d.NumSamples()) {
+			switch numbers, err := d.Lookup(t.Context(), key(i)); {
+			case err == nil && slices.Equal(numbers, []uint64{uint64(i)}):
+				out.WriteString(key(i))
+			case !errors.Is(err, fs.ErrNotExist) || !d.Removed(uint64(i)):
+				t.Fatal(numbers, err)
+			}
+		}
+	}},
+	{"Index", true, false, func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
+		for i := range d.NumShards() {
+			ix, err := d.Index(t.Context(), i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, k := range ix.Keys {
+				fmt.Fprintln(out, k)
+			}
+		}
+	}},
+	{"export as tar", true, true, exported(export.Tar)},
+	{"export as DALI", true, true, exported(export.DALI)},
+	{"export as wids", true, true, exported(export.WIDS)},
+	{"repacking", true, true, repack(reshard.Options{})},
+	{"repacking with a condition", true, true, repack(reshard.Options{Where: []string{"n>=0"}})},
+}
+
+func write(out *bytes.Buffer, s *reader.Sample) {
+	out.Write(s.Key)
+	for i := range s.Fields {
+		out.Write(s.Fields[i].Data)
+	}
+}
+
+func stream(o reader.StreamOptions) func(testing.TB, *reader.Dataset, *bytes.Buffer) {
+	return func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
+		s, err := d.Stream(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drain(t, s, d, out)
+	}
+}
+
+// drain writes the samples of a stream.
+func drain(t testing.TB, s *reader.Stream, d *reader.Dataset, out *bytes.Buffer) {
+	defer s.Close()
+	for b, err := range s.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Samples {
+			if smp := &b.Samples[i]; !smp.Padding {
+				if d.Removed(smp.Number) {
+					t.Errorf("sample %d was delivered", smp.Number)
+				}
+				write(out, smp)
+			}
+		}
+	}
+}
+
+func mixed(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
+	m := mix.Mix{Seed: 4, Shuffle: true, Tail: order.TailShort, Epoch: 2 * d.NumSamples(), Segments: []mix.Segment{{Weights: []uint64{1, 1}}}}
+	for _, name := range []string{"a", "b"} {
+		m.Sources = append(m.Sources, mix.Source{
+			Name: name, Digest: format.DigestString(d.Digest()), Units: d.NumSamples(), Lanes: 2, RunBlocks: 1, Delay: 2, Head: 2, Affinity: order.AffinityEpoch,
+		})
+	}
+	p, err := mix.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := reader.OpenMix(t.Context(), reader.Mix{Plan: p, Sets: []*reader.Dataset{d, d}}, reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: 8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drain(t, s, d, out)
+}
+
+func blocks(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
+	for b, err := range d.Blocks(t.Context(), reader.BlockOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Large {
+			t.Skip("the block is large: its samples are read through Field")
+		}
+		for {
+			s, err := b.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(out, s)
+		}
+	}
+}
+
+// numbered asks for every sample by its number. A removed one must be the error that says so.
+func numbered(get func(context.Context, *reader.Dataset, uint64, *bytes.Buffer) error) func(testing.TB, *reader.Dataset, *bytes.Buffer) {
+	return func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
+		for n := range d.NumSamples() {
+			err := get(t.Context(), d, n, out)
+			if errors.Is(err, format.ErrTooLarge) {
+				t.Skip(err)
+			}
+			if removed := d.Removed(n); removed != errors.Is(err, reader.ErrRemoved) || removed != errors.Is(err, fs.ErrNotExist) || !removed && err != nil {
+				t.Fatalf("sample %d, removed %v: %v", n, removed, err)
+			}
+		}
+	}
+}
+
+func exported(form export.Form) func(testing.TB, *reader.Dataset, *bytes.Buffer) {
+	return func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
+		to := mem.New()
+		for range 2 { // the second one compares
+			if _, err := export.Run(t.Context(), d, to, export.Options{Form: form}); errors.Is(err, export.ErrForm) {
+				t.Skip(err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for info, err := range to.List(t.Context(), "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, _, err := objstore.ReadAll(t.Context(), to, info.Name, 1<<30)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.Write(data)
+		}
+	}
+}
+
+func repack(o reshard.Options) func(testing.TB, *reader.Dataset, *bytes.Buffer) {
+	return func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
+		src, err := reshard.New(t.Context(), []*reader.Dataset{d}, o)
+		if err != nil {
+			t.Skip(err) // another tool's archives have no attributes
+		}
+		defer src.Close()
+		to := mem.New()
+		if _, err := writer.Pack(t.Context(), to, src, small); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, to, reader.Options{})
+		if again.NumSamples() != d.NumSamples()-d.NumRemoved() || again.NumRemoved() != 0 {
+			t.Errorf("%d samples, %d removed", again.NumSamples(), again.NumRemoved())
+		}
+		for f, err := range again.Frames(t.Context(), reader.Range{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.Write(f.Decoded)
+		}
+	}
+}
+
+// sets are data sets of every kind, without removed samples.
+func sets(t testing.TB) iter.Seq2[string, func() (*mem.Store, reader.Options)] {
+	return func(yield func(string, func() (*mem.Store, reader.Options)) bool) {
+		plain := small
+		plain.Plain = true
+		_ = yield("compressed", func() (*mem.Store, reader.Options) { return packed(t, some(0, 150, 300), small), reader.Options{} }) &&
+			yield("plain", func() (*mem.Store, reader.Options) { return packed(t, some(0, 150, 300), plain), reader.Options{} }) &&
+			yield("archives of another tool", func() (*mem.Store, reader.Options) { return foreign(t), reader.Options{} }) &&
+			yield("blocks of several frames", func() (*mem.Store, reader.Options) {
+				return packed(t, some(0, 6, 9<<20), writer.Options{BlockSize: 16 << 20}), reader.Options{}
+			}) &&
+			yield("blocks that are not read whole", func() (*mem.Store, reader.Options) {
+				return packed(t, some(0, 6, 9<<20), writer.Options{BlockSize: 16 << 20}), reader.Options{Memory: 4 << 20}
+			})
+	}
+}
+
+// foreign indexes archives that were packed elsewhere.
+func foreign(t testing.TB) *mem.Store {
+	plain := small
+	plain.Plain = true
+	from := packed(t, some(0, 150, 300), plain)
+	to := mem.New()
+	var names []string
+	for info, err := range from.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := format.ShardFormat(info.Name); err != nil {
+			continue
+		}
+		data, _, err := objstore.ReadAll(t.Context(), from, info.Name, 1<<30)
+		if err == nil {
+			_, err = objstore.Put(t.Context(), to, info.Name, data, objstore.Condition{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, info.Name)
+	}
+	if _, err := writer.Index(t.Context(), to, names, small); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// TestNoPathDelivers: no way of reading a data set delivers a removed sample, and every one still
+// delivers all others.
+func TestNoPathDelivers(t *testing.T) {
+	for name, set := range sets(t) {
+		t.Run(name, func(t *testing.T) {
+			store, options := set()
+			before := open(t, store, options)
+			removed := []int{1, 2, int(before.NumSamples()) - 1}
+			if before.NumSamples() > 100 {
+				removed = append(removed, 0, 5, 7)
+				for i := 40; i < 80; i++ { // whole blocks
+					removed = append(removed, i)
+				}
+			}
+			run(t, store, Options{}, removed...)
+			d := open(t, store, options)
+			if d.Digest() != before.Digest() || d.NumSamples() != before.NumSamples() || d.NumRemoved() != uint64(len(removed)) {
+				t.Fatalf("%d samples, %d removed, digest %v", d.NumSamples(), d.NumRemoved(), d.Digest())
+			}
+			everyPath(t, d, removed)
+			everyPath(t, before, nil) // the generation before is what it was
+			report, err := check.Verify(t.Context(), store, check.Options{Deep: true})
+			if err != nil || !report.OK() || report.Removed != uint64(len(removed)) {
+				t.Errorf("%+v, %v", report, err)
+			}
+		})
+	}
+}
+
+func everyPath(t *testing.T, d *reader.Dataset, removed []int) {
+	for _, p := range paths {
+		t.Run(p.name, func(t *testing.T) {
+			var out bytes.Buffer
+			p.deliver(t, d, &out)
+			for i := range int(d.NumSamples()) {
+				gone := slices.Contains(removed, i)
+				if has := bytes.Contains(out.Bytes(), []byte(key(i))); has && gone || p.keys && !has && !gone {
+					t.Errorf("key of sample %d, removed %v: delivered %v", i, gone, has)
+				}
+				if has := bytes.Contains(out.Bytes(), []byte(mark(i))); has && gone || p.payload && !has && !gone {
+					t.Errorf("payload of sample %d, removed %v: delivered %v", i, gone, has)
+				}
+			}
+		})
+	}
+}

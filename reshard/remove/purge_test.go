@@ -1,0 +1,282 @@
+package remove
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/check"
+	"github.com/shardtool/shardtool/writer"
+)
+
+func purge(t testing.TB, store objstore.Store, o writer.PurgeOptions) *writer.PurgeReport {
+	t.Helper()
+	r, err := writer.Purge(t.Context(), store, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// objects reads all objects of a store.
+func objects(t testing.TB, store objstore.Store) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	for info, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := objstore.ReadAll(t.Context(), store, info.Name, 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[info.Name] = data
+	}
+	return all
+}
+
+// verified checks every byte of a data set.
+func verified(t testing.TB, store objstore.Store) {
+	t.Helper()
+	report, err := check.Verify(t.Context(), store, check.Options{Deep: true})
+	if err != nil || !report.OK() {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// TestPurge: the bytes, keys and labels of removed samples are nowhere; everything else is where it
+// was.
+func TestPurge(t *testing.T) {
+	for name, set := range sets(t) {
+		if name == "archives of another tool" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			store, options := set()
+			before := open(t, store, options)
+			removed := []int{1, 2, int(before.NumSamples()) - 1}
+			if before.NumSamples() > 100 {
+				removed = append(removed, 3, 4, 5) // all that have the label of 3, 4 and 5
+				for i := 40; i < 80; i++ {
+					removed = append(removed, i)
+				}
+			}
+			slices.Sort(removed)
+			run(t, store, Options{}, removed...)
+			was := objects(t, store)
+			dry := purge(t, store, writer.PurgeOptions{DryRun: true, Generations: true})
+			if now := objects(t, store); len(now) != len(was) || len(dry.Samples) != len(removed) || len(dry.Shards) == 0 {
+				t.Fatalf("%d objects, were %d; %+v", len(now), len(was), dry)
+			}
+			r := purge(t, store, writer.PurgeOptions{})
+			receipt(t, r, before, removed)
+			if len(r.Holding) != 2 || len(r.Deleted) != 0 {
+				t.Errorf("holding %q, deleted %q", r.Holding, r.Deleted)
+			}
+			d := open(t, store, options)
+			if d.Digest() != before.Digest() || d.NumPurged() != uint64(len(removed)) || d.NumRemoved() != d.NumPurged() {
+				t.Errorf("%d purged, %d removed, digest %v", d.NumPurged(), d.NumRemoved(), d.Digest())
+			}
+			everyPath(t, d, removed)
+			verified(t, store)
+			samePlaces(t, before, d)
+
+			again := purge(t, store, writer.PurgeOptions{Generations: true})
+			if len(again.Samples) != 0 || len(again.Holding) != 0 || len(again.Deleted) < 4 || again.Tables != r.Tables {
+				t.Errorf("%+v", again)
+			}
+			nowhere(t, store, removed)
+			verified(t, store)
+			everyPath(t, open(t, store, options), removed)
+		})
+	}
+}
+
+// receipt checks what a purge says that it did.
+func receipt(t *testing.T, r *writer.PurgeReport, before *reader.Dataset, removed []int) {
+	t.Helper()
+	var numbers []int
+	for _, s := range r.Samples {
+		numbers = append(numbers, int(s.Number))
+		if s.Key != key(int(s.Number)) {
+			t.Errorf("sample %d has the key %q", s.Number, s.Key)
+		}
+	}
+	if slices.Sort(numbers); !slices.Equal(numbers, removed) {
+		t.Errorf("%v, want %v", numbers, removed)
+	}
+	shards := map[int]bool{}
+	for _, n := range removed {
+		at, err := before.Locate(t.Context(), uint64(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shards[at.Shard] = true
+	}
+	if len(r.Shards) != len(shards) || r.Digest != format.DigestString(before.Digest()) {
+		t.Errorf("%d shards, want %d; digest %s", len(r.Shards), len(shards), r.Digest)
+	}
+	for _, s := range r.Shards {
+		if s.Before.Name == s.After.Name || s.Before.Content == s.After.Content || !regexp.MustCompile(`-x[0-9a-f]{16}\.tar`).MatchString(s.After.Name) {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// samePlaces checks that no sample is in another shard or block than before.
+func samePlaces(t *testing.T, a, b *reader.Dataset) {
+	t.Helper()
+	x, err := a.OrderTable(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := b.OrderTable(t.Context())
+	if err != nil || !slices.Equal(x.Samples, y.Samples) || !slices.Equal(x.ShardFirst, y.ShardFirst) || x.Decoded != y.Decoded {
+		t.Errorf("%+v, was %+v, %v", y, x, err)
+	}
+	if !slices.Equal(a.Fields(), b.Fields()) {
+		t.Errorf("fields %+v, were %+v", b.Fields(), a.Fields())
+	}
+}
+
+// nowhere checks that nothing of a sample is in any object, decoded or not.
+func nowhere(t *testing.T, store objstore.Store, removed []int) {
+	t.Helper()
+	var all bytes.Buffer
+	for _, data := range objects(t, store) {
+		all.Write(data)
+	}
+	d := open(t, store, reader.Options{})
+	for i := range d.NumShards() {
+		rows, err := d.Rows(t.Context(), i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := d.Shard(t.Context(), i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := objstore.ReadAll(t.Context(), store, info.Name, 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dec := format.NewDecoder(true)
+		defer dec.Close()
+		for _, row := range rows {
+			var out []byte
+			if out, err = dec.Decode(nil, data[:row.Stored], row); err != nil {
+				t.Fatal(err)
+			}
+			all.Write(out)
+			data = data[row.Stored:]
+		}
+		ix, err := d.Index(t.Context(), i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for c := range ix.Attrs {
+			all.WriteString(strings.Join(ix.Attrs[c].Labels(), "\n") + "\n")
+		}
+	}
+	for _, i := range removed {
+		if bytes.Contains(all.Bytes(), []byte(key(i))) || bytes.Contains(all.Bytes(), []byte(mark(i))) {
+			t.Errorf("sample %d is still there", i)
+		}
+		if i >= 3 && i <= 5 && d.NumSamples() > 100 && bytes.Contains(all.Bytes(), []byte("label of 1\n")) {
+			t.Errorf("the label of sample %d is still there", i)
+		}
+	}
+}
+
+// TestPurgeAgain: a shard is purged as often as samples are removed from it, and appended
+// generations are purged too.
+func TestPurgeAgain(t *testing.T) {
+	store := packed(t, some(0, 100, 300), small)
+	first := open(t, store, reader.Options{}).Digest()
+	run(t, store, Options{}, 3, 60)
+	purge(t, store, writer.PurgeOptions{})
+	run(t, store, Options{}, 4, 61)
+	r := purge(t, store, writer.PurgeOptions{})
+	if len(r.Samples) != 2 || len(r.Shards) != 2 || r.Digest != format.DigestString(first) {
+		t.Errorf("%+v", r)
+	}
+	opt := small
+	opt.Mode = writer.ModeAppend
+	pack(t, store, some(100, 50, 300), opt)
+	run(t, store, Options{}, 5, 120)
+	if r = purge(t, store, writer.PurgeOptions{Generations: true}); len(r.Shards) != 2 || len(r.Holding) != 0 {
+		t.Errorf("%+v", r)
+	}
+	removed := []int{3, 4, 5, 60, 61, 120}
+	nowhere(t, store, removed)
+	verified(t, store)
+	everyPath(t, open(t, store, reader.Options{}), removed)
+	res, err := writer.Prune(t.Context(), store, writer.PruneOptions{Keep: 1, Grace: -1})
+	if err != nil || len(res.Left) != 0 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	verified(t, store)
+	for name := range objects(t, store) {
+		if name == "data-000000.tar.zst" {
+			t.Errorf("%s is there", name)
+		}
+	}
+}
+
+// TestPurgeAttributes: integers stay unless they are named.
+func TestPurgeAttributes(t *testing.T) {
+	for _, clear := range [][]string{nil, {"n"}} {
+		store := packed(t, some(0, 20, 100), small)
+		run(t, store, Options{}, 7)
+		purge(t, store, writer.PurgeOptions{ClearAttributes: clear})
+		ix, err := open(t, store, reader.Options{}).Index(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, ok := ix.Attrs[1].At(7); ok == (clear != nil) || ok && v.Integer != 7 {
+			t.Errorf("clearing %q: %+v, %v", clear, v, ok)
+		}
+		if _, ok := ix.Attrs[0].At(7); ok {
+			t.Error("the label is there")
+		}
+		for _, other := range []int{6, 8} {
+			if v, ok := ix.Attrs[0].At(other); !ok || v.Label != some(other, 1, 1)[0].Attrs[0].Label {
+				t.Errorf("sample %d: %+v, %v", other, v, ok)
+			}
+		}
+		verified(t, store)
+	}
+}
+
+// TestPurgeRefused: archives of another tool are not rewritten, and there must be a data set.
+func TestPurgeRefused(t *testing.T) {
+	store := foreign(t)
+	run(t, store, Options{}, 3)
+	was := objects(t, store)
+	_, err := writer.Purge(t.Context(), store, writer.PurgeOptions{Generations: true})
+	if !errors.Is(err, writer.ErrForeign) || !strings.Contains(err.Error(), "data-000000.tar") {
+		t.Error(err)
+	}
+	if now := objects(t, store); len(now) != len(was) {
+		t.Errorf("%d objects, were %d", len(now), len(was))
+	}
+	if _, err := writer.Purge(t.Context(), mem.New(), writer.PurgeOptions{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := Run(t.Context(), mem.New(), []string{"x"}, Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	large := packed(t, some(0, 6, 9<<20), writer.Options{BlockSize: 16 << 20})
+	run(t, large, Options{}, 3)
+	if _, err := writer.Purge(t.Context(), large, writer.PurgeOptions{Memory: 4 << 20}); !errors.Is(err, format.ErrTooLarge) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,205 @@
+// Package remove takes samples out of a data set by their keys, for example because a person asks
+// for it or a licence ends.
+//
+//	keys ──LookupAll──▶ numbers ──writer.Remove──▶ a generation that lists them as removed
+//
+// No shard is read or written. Removed samples are holes in every order, whether it has begun or is
+// new; nothing else moves, and checkpoints stay valid. writer.Purge then removes the bytes.
+package remove
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// ErrMissing reports keys that no sample has. The error also wraps fs.ErrNotExist.
+var ErrMissing = errors.New("keys that no sample has")
+
+// MostNamed is the most missing keys that a Report names.
+const MostNamed = 10
+
+// Options say how Run removes samples.
+type Options struct {
+	// AllowMissing accepts keys that no sample has. Otherwise they are an error, and nothing changes.
+	AllowMissing bool
+	// DryRun changes nothing.
+	DryRun bool
+	// Restore puts samples back that were removed and not purged.
+	Restore bool
+}
+
+// Report is what Run did, or would do.
+type Report struct {
+	// Keys is how many different keys were given.
+	Keys int `json:"keys"`
+	// Samples is how many samples were removed, or put back with Restore; Already how many samples
+	// with these keys were removed before, or with Restore were not removed. A data set that keeps
+	// duplicates may have several samples to a key.
+	Samples uint64 `json:"samples"`
+	Already uint64 `json:"already"`
+	// Shards is how many shards hold the samples.
+	Shards int `json:"shards"`
+	// Missing is how many keys no sample has; MissingKeys are the first of them.
+	Missing     int      `json:"missing"`
+	MissingKeys []string `json:"missing_keys"`
+	// Removed of Total samples of the data set are removed now.
+	Removed uint64 `json:"removed"`
+	Total   uint64 `json:"total"`
+	// Generation and Tables are those of the current generation afterwards; Digest stays the same.
+	Generation uint64 `json:"generation"`
+	Tables     string `json:"tables"`
+	Digest     string `json:"digest"`
+	// DryRun: nothing was changed.
+	DryRun bool `json:"dry_run"`
+}
+
+// Run removes the samples with the given keys from the current generation of a data set, and
+// publishes a new one. Where another program publishes meanwhile, Run finds the samples anew; of two
+// programs that remove samples at once, both succeed.
+//
+// Keys that no sample has are an error that wraps ErrMissing, unless Options.AllowMissing is set;
+// the report then still counts them.
+func Run(ctx context.Context, store objstore.Store, keys []string, o Options) (*Report, error) {
+	keys = distinct(keys)
+	if len(keys) == 0 {
+		return nil, errors.New("remove: there are no keys")
+	}
+	tables := ""
+	for {
+		r, err := attempt(ctx, store, keys, o)
+		if !errors.Is(err, writer.ErrLost) || r.Tables == tables { // the second: no other generation explains it
+			return r, err
+		}
+		tables = r.Tables
+	}
+}
+
+// distinct leaves out keys that were given before.
+func distinct(keys []string) []string {
+	seen := make(map[string]struct{}, len(keys))
+	out := make([]string, 0, len(keys))
+	for _, k := range keys {
+		if _, twice := seen[k]; !twice {
+			seen[k] = struct{}{}
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// attempt is Run for the generation that is current now. The report is not nil where the data set
+// could be opened.
+func attempt(ctx context.Context, store objstore.Store, keys []string, o Options) (*Report, error) {
+	d, err := reader.Open(ctx, store, reader.Options{})
+	if err != nil {
+		return &Report{}, err
+	}
+	defer d.Close()
+	r := &Report{
+		Keys: len(keys), MissingKeys: []string{}, Removed: d.NumRemoved(), Total: d.NumSamples(), Generation: d.Generation(),
+		Tables: d.Tables(), Digest: format.DigestString(d.Digest()), DryRun: o.DryRun,
+	}
+	numbers, err := r.find(ctx, d, keys, o)
+	if err != nil {
+		return r, err
+	}
+	if r.Missing > 0 && !o.AllowMissing {
+		return r, r.missing(store)
+	}
+	if len(numbers) == 0 || o.DryRun {
+		return r, nil
+	}
+	publish := writer.Remove
+	if o.Restore {
+		publish = writer.Restore
+	}
+	res, err := publish(ctx, store, d.Tables(), numbers)
+	if err != nil {
+		return r, err
+	}
+	r.Generation, r.Tables = res.Generation, res.Tables
+	if o.Restore {
+		r.Removed -= uint64(len(numbers))
+	} else {
+		r.Removed += uint64(len(numbers))
+	}
+	return r, nil
+}
+
+// find returns the numbers of the samples that change.
+func (r *Report) find(ctx context.Context, d *reader.Dataset, keys []string, o Options) (numbers []uint64, err error) {
+	all, err := d.LookupAll(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	shards := map[int]bool{}
+	for i, of := range all {
+		if len(of) == 0 {
+			if r.Missing++; r.Missing <= MostNamed {
+				r.MissingKeys = append(r.MissingKeys, keys[i])
+			}
+		}
+		for _, n := range of {
+			if d.Removed(n) != o.Restore {
+				r.Already++
+				continue
+			}
+			at, err := d.Locate(ctx, n)
+			if err != nil {
+				return nil, err
+			}
+			shards[at.Shard] = true
+			numbers = append(numbers, n)
+		}
+	}
+	r.Samples, r.Shards = uint64(len(numbers)), len(shards)
+	return numbers, nil
+}
+
+// missing is the error of keys that no sample has.
+func (r *Report) missing(store objstore.Store) error {
+	named := make([]string, len(r.MissingKeys))
+	for i, k := range r.MissingKeys {
+		named[i] = fmt.Sprintf("%q", k)
+	}
+	text := strings.Join(named, ", ")
+	if more := r.Missing - len(named); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("remove: %v: %d of %d are %w, and nothing was changed: %s: %w", store, r.Missing, r.Keys, ErrMissing, text, fs.ErrNotExist)
+}
+
+// ReadKeys reads keys, one a line. Empty lines are left out; a carriage return at the end of a line
+// is not part of the key. A line that cannot be a key is an error with its number.
+func ReadKeys(from io.Reader) (keys []string, err error) {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(make([]byte, 0, 64<<10), format.MaxName+2)
+	n := 0
+	for lines.Scan() {
+		n++
+		line := bytes.TrimSuffix(lines.Bytes(), []byte("\r"))
+		if len(line) == 0 {
+			continue
+		}
+		key := string(line)
+		if err := format.CheckKey(key); err != nil {
+			return nil, fmt.Errorf("remove: line %d: %w", n, err)
+		}
+		keys = append(keys, key)
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return nil, fmt.Errorf("remove: line %d is longer than a key can be, %d bytes", n+1, format.MaxName)
+	}
+	return keys, lines.Err()
+}

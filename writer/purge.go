@@ -1,0 +1,278 @@
+package writer
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// ErrForeign reports archives of another tool, which no program of this project rewrites.
+var ErrForeign = errors.New("archives of another tool are not rewritten")
+
+// PurgeOptions are the options of Purge.
+type PurgeOptions struct {
+	// Generations also deletes the generations that still hold the bytes.
+	Generations bool
+	// ClearAttributes names integer attributes that removed samples lose. Without it they lose labels
+	// and numbers, and keep integers, because lengths decide how other samples are packed into units.
+	ClearAttributes []string
+	// DryRun changes nothing.
+	DryRun bool
+	// Memory bounds the bytes of a block that is rewritten. The default is 1 GiB.
+	Memory int64
+	// Log takes warnings; nil discards them. Progress is called after each shard.
+	Log      *slog.Logger
+	Progress func(done, shards int)
+}
+
+// PurgeReport is the receipt of a purge.
+type PurgeReport struct {
+	// Samples are the samples whose bytes are gone from the current generation, by this purge.
+	Samples []PurgedSample `json:"samples"`
+	// Shards are the shards that were rewritten.
+	Shards []PurgedShard `json:"shards"`
+	// Generation and Tables are those of the current generation afterwards. Digest is what it was.
+	Generation uint64 `json:"generation"`
+	Tables     string `json:"tables"`
+	Digest     string `json:"digest"`
+	// Holding are the tables of the generations in the store that still hold bytes of purged samples.
+	Holding []string `json:"generations_holding"`
+	// Deleted are the objects that PurgeOptions.Generations deleted, or would delete.
+	Deleted []string `json:"deleted"`
+	DryRun  bool     `json:"dry_run"`
+}
+
+// PurgedSample is a removed sample.
+type PurgedSample struct {
+	Number uint64 `json:"number"`
+	Key    string `json:"key"`
+	Shard  string `json:"shard"`
+}
+
+// PurgedShard is a shard before and after.
+type PurgedShard struct {
+	Before PurgedObject `json:"before"`
+	After  PurgedObject `json:"after"`
+}
+
+// PurgedObject is the object of a shard. Content is the identity of its blocks, see SPEC 7.
+type PurgedObject struct {
+	Name    string `json:"name"`
+	Content string `json:"content"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+func purgedObject(s *format.ShardInfo) PurgedObject {
+	o := PurgedObject{Name: s.Name, Content: format.DigestString(s.Content()), Bytes: s.Size}
+	if s.Plain() {
+		o.Bytes += s.Tail
+	}
+	return o
+}
+
+// Purge rewrites the shards that hold removed samples, and publishes a generation without the bytes
+// and keys of those samples. Other shards are not read. The rewritten shards have the same samples in
+// the same blocks, with zeros in place of removed payloads, so no place moves and the digest stays.
+//
+// Shards of another tool's archives are refused before anything is done; the error wraps ErrForeign.
+// A purge that was interrupted left the current generation as it was, and the next one finishes it.
+// Where another program publishes meanwhile, Purge goes on with the new generation.
+func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeReport, error) {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Memory == 0 {
+		opt.Memory = 1 << 30
+	}
+	tables := ""
+	for {
+		p := &purge{opt: opt, report: &PurgeReport{Samples: []PurgedSample{}, Shards: []PurgedShard{}, Holding: []string{}, Deleted: []string{}, DryRun: opt.DryRun}}
+		err := p.run(ctx, store)
+		if errors.Is(err, ErrLost) && p.revision != nil && p.prior.tables != tables { // another generation explains it
+			tables = p.prior.tables
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return p.report, p.generations(ctx, store)
+	}
+}
+
+// purge is one attempt.
+type purge struct {
+	*revision
+	opt    PurgeOptions
+	report *PurgeReport
+	fresh  []format.KeyEntry // of the purged samples, with their new keys
+}
+
+// run rewrites shards and publishes.
+func (p *purge) run(ctx context.Context, store objstore.Store) error {
+	release := func() {}
+	var err error
+	if !p.opt.DryRun {
+		if release, err = hold(ctx, store, "purge", p.opt.Log); err != nil {
+			return fmt.Errorf("writer: %w", err)
+		}
+	}
+	defer release()
+	if p.revision, err = revise(ctx, store, "", p.opt.Log); err != nil {
+		return err
+	}
+	m := p.next("purge")
+	m.Purged = m.Removed
+	p.report.Generation, p.report.Tables = p.prior.manifest.Generation, p.prior.tables
+	todo, err := p.todo()
+	if err == nil && len(todo) > 0 {
+		err = p.shards(ctx, m, todo)
+	}
+	if err != nil {
+		return fmt.Errorf("writer: %v: %w", store, err)
+	}
+	res, err := p.current(ctx)
+	if err == nil && len(todo) > 0 && !p.opt.DryRun {
+		if err = p.keys(ctx, m); err == nil {
+			res, err = p.publish(ctx, m)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("writer: %v: %w", store, err)
+	}
+	p.report.Generation, p.report.Tables, p.report.Digest = res.Generation, res.Tables, format.DigestString(res.Digest)
+	return nil
+}
+
+// shardTodo is a shard to rewrite: its number, its first sample, and the samples to clear, by their
+// numbers in the shard.
+type shardTodo struct {
+	number int
+	first  uint64
+	clear  []int
+}
+
+// todo lists the shards that hold removed samples whose bytes are there, and refuses those that
+// cannot be rewritten.
+func (p *purge) todo() (todo []shardTodo, err error) {
+	m := p.prior.manifest
+	first := uint64(0)
+	var refused []string
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		t := shardTodo{number: i, first: first}
+		for _, n := range format.Within(m.Removed, first, first+s.Samples) {
+			if !gone(m.Purged, n) {
+				t.clear = append(t.clear, int(n-first))
+			}
+		}
+		first += s.Samples
+		if len(t.clear) == 0 {
+			continue
+		}
+		if s.Foreign {
+			refused = append(refused, s.Name)
+		}
+		todo = append(todo, t)
+	}
+	if len(refused) > 0 {
+		const most = 10
+		text := strings.Join(refused[:min(len(refused), most)], ", ")
+		if more := len(refused) - most; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		return nil, fmt.Errorf("%w, and removed samples are in %s: nothing was changed; pack the data set into another one, "+
+			"which leaves them out, and delete these archives", ErrForeign, text)
+	}
+	return todo, nil
+}
+
+// shards rewrites all shards to do.
+func (p *purge) shards(ctx context.Context, m *format.Manifest, todo []shardTodo) error {
+	for done, t := range todo {
+		was := &p.prior.manifest.Shards[t.number]
+		r := &rewrite{purge: p, shardTodo: t, was: was}
+		if err := r.load(ctx); err != nil {
+			return format.InShard(was.Name, err)
+		}
+		for i, s := range t.clear {
+			number := t.first + uint64(s)
+			p.report.Samples = append(p.report.Samples, PurgedSample{Number: number, Key: r.index.Keys[s], Shard: was.Name})
+			p.fresh = append(p.fresh, format.KeyEntry{Hash: format.KeyHash(r.keys[i]), Number: number})
+		}
+		after := PurgedObject{Name: r.name}
+		if !p.opt.DryRun {
+			e, err := r.write(ctx)
+			if err != nil {
+				return format.InShard(was.Name, err)
+			}
+			m.Shards[t.number], after = *e, purgedObject(&e.ShardInfo)
+		}
+		p.report.Shards = append(p.report.Shards, PurgedShard{purgedObject(&was.ShardInfo), after})
+		if p.opt.Progress != nil {
+			p.opt.Progress(done+1, len(todo))
+		}
+	}
+	return nil
+}
+
+// keys puts a keys table in which purged samples have the hashes of their new keys.
+func (p *purge) keys(ctx context.Context, m *format.Manifest) error {
+	if m.Keys == (format.Hash{}) {
+		return nil
+	}
+	samples := sumSamples(m.Shards)
+	old, err := openKeys(ctx, p.store, m.KeysName(), samples)
+	if err != nil {
+		return err
+	}
+	defer old.close()
+	changed := make(map[uint64]bool, len(p.fresh))
+	for _, e := range p.fresh {
+		changed[e.Number] = true
+	}
+	slices.SortFunc(p.fresh, format.KeyEntry.Compare)
+	write := func(to io.Writer) error { return format.WriteKeyTable(to, samples, replaceKeys(old, changed, p.fresh)) }
+	h := sha256.New()
+	if err := write(h); err != nil {
+		return err
+	}
+	m.Keys = format.Hash(h.Sum(nil))
+	return p.puts.named(ctx, m.KeysName(), format.KeyTable{Entries: samples}.Size(), write)
+}
+
+// replaceKeys yields the entries of a keys table without those of the changed samples, and the fresh
+// entries among them in their order.
+func replaceKeys(old *keyStream, changed map[uint64]bool, fresh []format.KeyEntry) iter.Seq2[format.KeyEntry, error] {
+	return func(yield func(format.KeyEntry, error) bool) {
+		old.rewind()
+		rest := fresh
+		for {
+			e, more, err := old.next()
+			if err != nil {
+				yield(e, err)
+				return
+			}
+			if more && changed[e.Number] {
+				continue
+			}
+			for len(rest) > 0 && (!more || rest[0].Compare(e) < 0) {
+				if !yield(rest[0], nil) {
+					return
+				}
+				rest = rest[1:]
+			}
+			if !more || !yield(e, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// gone reports whether a number is among ascending numbers.
+func gone(numbers []uint64, n uint64) bool {
+	_, found := slices.BinarySearch(numbers, n)
+	return found
+}
+
+// revision is a generation made from the current one, without new samples.
+type revision struct {
+	store objstore.Store
+	prior current
+	puts  *puts
+	log   *slog.Logger
+}
+
+// revise reads the current generation. It must be the one with the given tables, unless that is
+// empty; otherwise the error wraps ErrLost. Where there is no data set it wraps fs.ErrNotExist.
+func revise(ctx context.Context, store objstore.Store, tables string, log *slog.Logger) (*revision, error) {
+	r := &revision{store: store, puts: newPuts(store), log: log}
+	sum, err := r.prior.find(ctx, store)
+	if err == nil && sum == nil {
+		err = fmt.Errorf("there is no data set: %w", fs.ErrNotExist)
+	}
+	if err == nil && tables != "" && sum.Tables != tables {
+		err = fmt.Errorf("%w: it published %s after %s", ErrLost, sum.Tables, tables)
+	}
+	if err == nil {
+		err = r.prior.load(ctx, store)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writer: %v: %w", store, err)
+	}
+	return r, nil
+}
+
+// next is the new generation, equal to the one before until the caller changes it. Its metadata are
+// those of the pack, so that a commit of parts that is repeated still finds its generation.
+func (r *revision) next(mode string) *format.Manifest {
+	m := *r.prior.manifest
+	m.Generation, m.Parent = r.prior.next(), r.prior.tables
+	m.Shards = slices.Clone(m.Shards)
+	m.Meta = maps.Clone(m.Meta)
+	if m.Meta == nil {
+		m.Meta = format.Metadata{}
+	}
+	m.Meta["mode"] = mode
+	return &m
+}
+
+// publish publishes the new generation. The error wraps ErrLost where another program published
+// since the current generation was read.
+func (r *revision) publish(ctx context.Context, m *format.Manifest) (*Result, error) {
+	p := publication{store: r.store, puts: r.puts, prior: &r.prior, equal: true, log: r.log}
+	return p.put(ctx, m)
+}
+
+// current is the result of a revision that changes nothing.
+func (r *revision) current(ctx context.Context) (*Result, error) {
+	t, closeTables, err := loadTables(ctx, r.store, r.prior.tables)
+	if err != nil {
+		return nil, err
+	}
+	defer closeTables()
+	res := resultOf(t, r.prior.tables)
+	res.Already = true
+	return res, nil
+}
+
+// Remove publishes a generation in which the samples of the given numbers are removed, beside those
+// that were removed before. No shard is read or written, and the digest stays: removed samples are
+// holes in every order (SPEC 9.11). tables names the generation whose numbers these are. Where it is
+// no longer the current one, the error wraps ErrLost, and the caller finds the numbers anew.
+//
+// Where all of them were removed before, nothing is published, and the result says Already. A number
+// that no sample has is an error that wraps fs.ErrNotExist.
+func Remove(ctx context.Context, store objstore.Store, tables string, numbers []uint64) (*Result, error) {
+	return change(ctx, store, tables, "remove", func(m *format.Manifest) error {
+		m.Removed = slices.Concat(m.Removed, numbers)
+		slices.Sort(m.Removed)
+		m.Removed = slices.Compact(m.Removed)
+		if n := len(m.Removed); n > 0 && m.Removed[n-1] >= sumSamples(m.Shards) {
+			return fmt.Errorf("sample number %d of %d: %w", m.Removed[n-1], sumSamples(m.Shards), fs.ErrNotExist)
+		}
+		return nil
+	})
+}
+
+// Restore is the inverse of Remove: it publishes a generation in which these samples are back. A
+// sample that was purged cannot return; the error wraps ErrPurged.
+func Restore(ctx context.Context, store objstore.Store, tables string, numbers []uint64) (*Result, error) {
+	return change(ctx, store, tables, "restore", func(m *format.Manifest) error {
+		back := slices.Sorted(slices.Values(numbers))
+		for _, n := range back {
+			if gone(m.Purged, n) {
+				return fmt.Errorf("sample number %d: %w", n, ErrPurged)
+			}
+		}
+		m.Removed = slices.DeleteFunc(slices.Clone(m.Removed), func(n uint64) bool { return gone(back, n) })
+		return nil
+	})
+}
+
+// change publishes a generation with another list of removed samples, unless the list stays.
+func change(ctx context.Context, store objstore.Store, tables, mode string, edit func(*format.Manifest) error) (*Result, error) {
+	log := slog.New(slog.DiscardHandler)
+	release, err := hold(ctx, store, mode+" of samples", log)
+	if err != nil {
+		return nil, fmt.Errorf("writer: %w", err)
+	}
+	defer release()
+	r, err := revise(ctx, store, tables, log)
+	if err != nil {
+		return nil, err
+	}
+	m := r.next(mode)
+	if err := edit(m); err != nil {
+		return nil, fmt.Errorf("writer: %v: %w", store, err)
+	}
+	if slices.Equal(m.Removed, r.prior.manifest.Removed) {
+		return r.current(ctx)
+	}
+	return r.publish(ctx, m)
+}
+
+// ErrPurged reports that the bytes of a removed sample are gone.
+var ErrPurged = errors.New("the sample was purged: its bytes are gone")

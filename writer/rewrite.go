@@ -1,0 +1,313 @@
+package writer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// rewrite makes a shard without the content of some of its samples. Blocks without such samples are
+// copied as they are stored.
+type rewrite struct {
+	*purge
+	shardTodo
+	was   *format.ShardEntry
+	name  string             // of the new shard
+	index *format.ShardIndex // of the old shard; write changes it
+	keys  []string           // the new keys of the samples to clear
+
+	from   objstore.Object
+	ahead  []byte // stored bytes that were read, from offset at on
+	at     int64
+	buf    []byte
+	out    *openShard
+	rows   []format.Row
+	hashes [2]format.ShardHasher // of the blocks before and after
+	dec    *format.Decoder
+	enc    *format.Encoder
+	block  format.BlockBuilder
+}
+
+// load reads the index of the old shard, and settles the new keys and the new name.
+func (r *rewrite) load(ctx context.Context) error {
+	ix, tail, err := loadIndex(ctx, r.store, r.was.IndexObject())
+	if err == nil && !slices.Equal(ix.Rows, r.was.Rows) {
+		err = fmt.Errorf("%w: the index's rows are not those of the tables: the shard was exchanged", format.ErrMismatch)
+	}
+	if err == nil {
+		err = r.was.Index.Check(tail.Index)
+	}
+	if err != nil {
+		return err
+	}
+	r.index = ix
+	taken := make(map[string]bool, len(ix.Keys))
+	for _, k := range ix.Keys {
+		taken[k] = true
+	}
+	for _, s := range r.clear {
+		key := fmt.Sprintf("removed-sample/%d", r.first+uint64(s))
+		for i := 1; taken[key]; i++ { // somebody's own key
+			key = fmt.Sprintf("removed-sample/%d-%d", r.first+uint64(s), i)
+		}
+		r.keys = append(r.keys, key)
+	}
+	r.name = r.newName()
+	return nil
+}
+
+// rewritten is what the names of rewritten shards have before their suffix.
+var rewritten = regexp.MustCompile(`-x[0-9a-f]{16}$`)
+
+// newName is a function of what the new shard is made of. So a purge that is repeated finds the
+// shards that an interrupted one put, and no pack puts a shard of that name.
+func (r *rewrite) newName() string {
+	h := sha256.New()
+	content := r.was.Content()
+	fmt.Fprintf(h, "shardtool-purge-1\n%s\n%s\n%d %q %q\n", r.was.Name, content, r.clear, r.keys, r.opt.ClearAttributes)
+	suffix := format.ZstdSuffix
+	if r.was.Plain() {
+		suffix = format.TarSuffix
+	}
+	base := rewritten.ReplaceAllString(strings.TrimSuffix(r.was.Name, suffix), "")
+	return base + "-x" + hex.EncodeToString(h.Sum(nil)[:8]) + suffix
+}
+
+// write puts the new shard, or finds it.
+func (r *rewrite) write(ctx context.Context) (e *format.ShardEntry, err error) {
+	if e, err = r.adopt(ctx); e != nil || err != nil {
+		return e, err
+	}
+	if r.from, err = r.store.Open(ctx, r.was.Name); err != nil {
+		return nil, err
+	}
+	defer r.from.Close()
+	r.dec, r.enc = format.NewDecoder(false), format.NewEncoder(r.level())
+	defer r.dec.Close()
+	defer r.enc.Close()
+	up, err := r.store.Create(ctx, r.name, objstore.Condition{IfNoneMatch: true})
+	if err != nil {
+		return nil, err
+	}
+	r.out = newOpenShard(r.name, up)
+	if err = r.blocks(ctx); err == nil {
+		e, err = r.finish()
+	}
+	if err != nil {
+		_ = r.out.abort() // the first failure is reported
+		return nil, err
+	}
+	return e, r.puts.shard(ctx, r.out)
+}
+
+// adopt returns the new shard if an interrupted purge put it.
+func (r *rewrite) adopt(ctx context.Context) (*format.ShardEntry, error) {
+	info, err := r.store.Stat(ctx, r.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ix, tail, err := loadIndex(ctx, r.store, (&format.ShardInfo{Name: r.name}).IndexObject())
+	if errors.Is(err, fs.ErrNotExist) { // a plain shard without its sidecar is written again, and compared
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	hash, err := format.ParseHash(ix.Meta["content"])
+	if err == nil && (tail.Samples != r.was.Samples || tail.Total.Blocks != r.was.Blocks || ix.Meta["purged"] == "") {
+		err = fmt.Errorf("%w: %s is not what a purge of this shard makes: remove it, and purge again", format.ErrMismatch, r.name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.entry(ix, hash, uint64(info.Size), uint64(tail.Len), tail.Index), nil
+}
+
+// entry is the new shard in the tables.
+func (r *rewrite) entry(ix *format.ShardIndex, content format.Hash, size, tail uint64, index format.IndexHash) *format.ShardEntry {
+	e := *r.was
+	e.Name, e.Size, e.Tail, e.Index, e.Purged = r.name, size, tail, index, content
+	e.Rows, e.ShardInfo.Rows = ix.Rows, uint64(len(ix.Rows))
+	e.FirstKey, e.LastKey = slices.Min(ix.Keys), slices.Max(ix.Keys)
+	return &e
+}
+
+// level is the level of compression that the shard was packed with.
+func (r *rewrite) level() format.Level {
+	var options struct {
+		Level string `json:"level"`
+	}
+	_ = json.Unmarshal([]byte(r.index.Meta["options"]), &options) // notes decide no more than the level
+	level, err := format.ParseLevel(options.Level)
+	if err != nil {
+		return format.LevelDefault
+	}
+	return level
+}
+
+// blocks copies the blocks, and makes those anew that have samples to clear.
+func (r *rewrite) blocks(ctx context.Context) error {
+	rows, first := r.was.Rows, 0
+	for number := 0; len(rows) > 0; number++ {
+		n := 1
+		for n < len(rows) && rows[n].Samples == 0 {
+			n++
+		}
+		samples := int(rows[0].Samples)
+		from, _ := slices.BinarySearch(r.clear, first)
+		to, _ := slices.BinarySearch(r.clear, first+samples)
+		var err error
+		if from == to {
+			err = r.copy(ctx, rows[:n])
+		} else {
+			err = r.clearBlock(ctx, rows[:n], first)
+		}
+		if err != nil {
+			return format.Place{Shard: r.was.Name, Block: number, Offset: -1}.Wrap(err)
+		}
+		rows, first = rows[n:], first+samples
+	}
+	if r.hashes[0].Sum() != r.was.Content() {
+		return fmt.Errorf("%w: the blocks' identity is not the one in the tables: their bytes are not those that were packed; restore the shard from a copy",
+			format.ErrMismatch)
+	}
+	return nil
+}
+
+// copy writes the rows of a block as they are stored.
+func (r *rewrite) copy(ctx context.Context, rows []format.Row) error {
+	sum := sha256.New()
+	for _, row := range rows {
+		stored, err := r.stored(ctx, row)
+		if err == nil {
+			r.buf, err = r.dec.Decode(r.buf[:0], stored, row)
+		}
+		if err != nil {
+			return err
+		}
+		sum.Write(r.buf)
+		if err := r.out.write(stored); err != nil {
+			return err
+		}
+		r.rows = append(r.rows, row)
+	}
+	for i := range r.hashes {
+		r.hashes[i].Add(format.Hash(sum.Sum(nil)))
+	}
+	return nil
+}
+
+// stored reads the stored bytes of the next row, and checks them.
+func (r *rewrite) stored(ctx context.Context, row format.Row) ([]byte, error) {
+	const step = 8 << 20 // each read of a remote store is a request
+	if n := int64(row.Stored); n > int64(len(r.ahead)) {
+		end := int64(0)
+		for _, w := range r.was.Rows {
+			end += int64(w.Stored)
+		}
+		r.ahead = make([]byte, min(max(n, step), end-r.at))
+		if err := r.from.ReadAt(ctx, r.ahead, r.at); err != nil {
+			return nil, err
+		}
+	}
+	p := r.ahead[:row.Stored]
+	r.ahead, r.at = r.ahead[row.Stored:], r.at+int64(row.Stored)
+	return p, format.CheckFrame(p, row)
+}
+
+// clearBlock makes a block without the content of its samples to clear.
+func (r *rewrite) clearBlock(ctx context.Context, rows []format.Row, first int) error {
+	size := int64(0)
+	for _, row := range rows {
+		size += int64(format.DecodeRoom(row))
+	}
+	if size > r.opt.Memory {
+		return fmt.Errorf("%w: the block has %d bytes, and %d may be held in memory", format.ErrTooLarge, size, r.opt.Memory)
+	}
+	r.buf = slices.Grow(r.buf[:0], int(size))
+	for _, row := range rows {
+		stored, err := r.stored(ctx, row)
+		if err == nil {
+			r.buf, err = r.dec.Decode(r.buf, stored, row)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.hashes[0].Add(format.BlockHash(r.buf))
+	r.block.Reset()
+	err := r.block.ClearBlock(r.buf, func(i int) (string, bool) {
+		at, ok := slices.BinarySearch(r.clear, first+i)
+		if !ok {
+			return "", false
+		}
+		return r.keys[at], true
+	})
+	if err != nil {
+		return err
+	}
+	r.hashes[1].Add(format.BlockHash(r.block.Buf))
+	return r.frames(rows[0].Samples)
+}
+
+// frames writes the block that was made.
+func (r *rewrite) frames(samples uint32) error {
+	enc := encoder{plain: r.was.Plain(), enc: r.enc, pool: &buffers{}}
+	src, cuts, payloads := r.block.Buf, r.block.Cuts, r.block.Payloads
+	if len(src) > format.MaxFrame { // the offsets are those in the block
+		cuts, payloads = nil, nil
+	}
+	for len(src) > 0 {
+		n := min(len(src), format.MaxFrame)
+		f, err := enc.encode(src[:n], cuts, payloads)
+		if err == nil {
+			err = r.out.write(f.stored)
+		}
+		if err != nil {
+			return err
+		}
+		f.row.Samples, samples = samples, 0
+		r.rows = append(r.rows, f.row)
+		src = src[n:]
+	}
+	return nil
+}
+
+// finish writes the end of the archive and the index.
+func (r *rewrite) finish() (*format.ShardEntry, error) {
+	plain, ix := r.was.Plain(), r.index
+	if err := r.out.write(format.EndOfArchive(plain)); err != nil {
+		return nil, err
+	}
+	content := r.hashes[1].Sum()
+	ix.ClearSamples(r.clear, r.keys, r.opt.ClearAttributes)
+	ix.Rows, ix.Meta = r.rows, maps.Clone(ix.Meta)
+	for _, note := range []string{"source", "cursor_start", "cursor_end"} { // of no use any more, and may hold names
+		delete(ix.Meta, note)
+	}
+	ix.Meta["content"], ix.Meta["purged"] = content.String(), fmt.Sprint(len(r.clear))
+	tail, err := format.AppendTail(nil, ix, plain)
+	if err != nil {
+		return nil, err
+	}
+	if plain {
+		r.out.sidecar = tail
+	} else if err := r.out.write(tail); err != nil {
+		return nil, err
+	}
+	return r.entry(ix, content, uint64(r.out.size), uint64(len(tail)), format.HashIndex(tail)), nil
+}
