@@ -195,7 +195,7 @@ func (c *pythonCase) run(t *testing.T, w world, asked *world) (batches []*python
 					b.Real++
 				}
 			}
-			b.Ranks[r] = append(b.Ranks[r], entriesOf(refs, nil)...)
+			b.Ranks[r] = append(b.Ranks[r], entriesOf(refs)...)
 		}
 		if batches = append(batches, b); b != nil {
 			position = b.Next
