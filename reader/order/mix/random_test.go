@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/view"
 )
 
 // world is a mix with the tables that its sources are over.
@@ -29,7 +30,44 @@ func randomTable(rnd *rand.Rand) (t order.Table, samples uint64) {
 			samples += uint64(n)
 		}
 	}
-	return t, samples
+	if rnd.IntN(3) > 0 {
+		return t, samples
+	}
+	t.View = randomView(rnd, t.Samples, samples)
+	return t, t.View.Samples()
+}
+
+// chosenView is a view with what it was made from.
+type chosenView struct {
+	order.View `json:"-"`
+	vectorView
+}
+
+// randomView is a view of a table of n samples.
+func randomView(rnd *rand.Rand, blocks []uint32, n uint64) chosenView {
+	for {
+		c := chosenView{}
+		chosen := make([]byte, (n+7)/8)
+		for x := range n {
+			u := rnd.Uint32N(4) * rnd.Uint32N(1<<rnd.Uint32N(32))
+			c.Weights = append(c.Weights, u)
+			if u > 0 {
+				c.Subset = append(c.Subset, x)
+				chosen[x/8] |= 1 << (x % 8)
+			}
+		}
+		var err error
+		if rnd.IntN(2) == 0 {
+			c.Weights = nil
+			c.View, err = view.Subset(blocks, chosen)
+		} else {
+			c.Subset, c.Draws = nil, 1+rnd.Uint64N(2*n)
+			c.View, err = view.Weights(blocks, c.Weights, c.Draws)
+		}
+		if err == nil {
+			return c
+		}
+	}
 }
 
 func randomSource(rnd *rand.Rand, name string) (Source, order.Table) {

@@ -63,9 +63,9 @@ type vectorMix struct {
 
 // vectorView is a view: the chosen samples, or weights with a number of draws.
 type vectorView struct {
-	Subset  []uint64
-	Weights []uint32
-	Draws   uint64
+	Subset  []uint64 `json:"subset"`
+	Weights []uint32 `json:"weights"`
+	Draws   uint64   `json:"draws"`
 }
 
 // countsAt is a position and the counts there.
