@@ -54,7 +54,7 @@ def mix_of(c):
     for s in c["sources"]:
         tables.append(Table(s["blocks"], s["shards"], view=view_of(s.get("view"))))
         parameters = Parameters(0, True, s["V"], s["E"], s["W"], s["H"], affinity=s["affinity"])
-        sources.append(MixSource(s["name"], tables[-1].samples, parameters, s.get("digest", ""), "", s["max_epochs"] or MAX_EPOCH))
+        sources.append(MixSource(s["name"], tables[-1].samples, parameters, s.get("digest", ""), "", s["max_epochs"] or MAX_EPOCH, view=s.get("view_id", "")))
     mix = Mix(sources, c["segments"], int(c.get("epoch", MAX_POSITION - 1)), int(c["seed"]), True, c.get("tail", "short"))
     mix.check()
     return mix, tables

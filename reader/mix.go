@@ -135,6 +135,9 @@ func (m *Mix) input(ctx context.Context, x *mix.Mix, i int) (*input, error) {
 	if is := format.DigestString(in.Digest()); is != of.Digest {
 		return nil, &mix.MismatchError{Difference: mix.Difference{Field: "digest", Checkpoint: of.Digest, Given: is}}
 	}
+	if is := in.ViewID(); is != of.View {
+		return nil, &mix.MismatchError{Difference: mix.Difference{Field: "view", Checkpoint: of.View, Given: is}}
+	}
 	var err error
 	in.table, err = in.OrderTable(ctx)
 	return in, err

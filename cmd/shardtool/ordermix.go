@@ -148,7 +148,7 @@ func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Chec
 			ds, err := openSource(ctx, s, from)
 			if err == nil {
 				o.sets[i] = ds
-				data[i].Digest, data[i].Tables = format.DigestString(ds.Digest()), ds.Tables()
+				data[i].Digest, data[i].Tables, data[i].View = format.DigestString(ds.Digest()), ds.Tables(), ds.ViewID()
 				data[i].Table, err = ds.OrderTable(ctx)
 			}
 			failed[i] = err

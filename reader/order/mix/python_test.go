@@ -78,6 +78,7 @@ type (
 		Affinity  order.Affinity `json:"affinity"`
 		MaxEpochs uint64         `json:"max_epochs"`
 		View      order.View     `json:"view"`
+		ViewID    string         `json:"view_id"`
 	}
 	pythonSegment [2]any // a position and its weights
 	pythonSplit   struct {
@@ -129,7 +130,7 @@ func pythonSources(w *world) (sources []pythonSource, segments []pythonSegment) 
 	for i, s := range w.Sources {
 		t := w.tables[i]
 		sources = append(sources, pythonSource{s.Name, s.Digest, t.Samples, append(slices.Clone(t.ShardFirst), len(t.Samples)),
-			s.Lanes, s.RunBlocks, s.Delay, s.Head, s.Affinity, s.MaxEpochs, t.View})
+			s.Lanes, s.RunBlocks, s.Delay, s.Head, s.Affinity, s.MaxEpochs, t.View, s.View})
 	}
 	for _, g := range w.Segments {
 		segments = append(segments, pythonSegment{g.At, g.Weights})

@@ -73,8 +73,12 @@ func randomView(rnd *rand.Rand, blocks []uint32, n uint64) chosenView {
 func randomSource(rnd *rand.Rand, name string) (Source, order.Table) {
 	t, n := randomTable(rnd)
 	delay := 1 + rnd.Uint32N(4)
+	id := ""
+	if t.View != nil {
+		id = fmt.Sprintf("%016x", rnd.Uint64())
+	}
 	return Source{
-		Name: name, Digest: fmt.Sprintf("sha256:%08x", rnd.Uint32()), Units: n,
+		View: id, Name: name, Digest: fmt.Sprintf("sha256:%08x", rnd.Uint32()), Units: n,
 		Lanes: 1 + rnd.Uint32N(6), RunBlocks: rnd.Uint32N(3), Delay: delay, Head: 1 + rnd.Uint32N(delay),
 		Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[rnd.IntN(2)],
 	}, t
@@ -351,7 +355,7 @@ func next(t testing.TB, cursors []*Cursor, g int) (refs []order.Ref, b order.Bat
 func TestTails(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	seen := map[string]int{}
-	for range 200 {
+	for range 400 {
 		w := randomWorld(rnd)
 		p := mustPlan(t, w.Mix)
 		end := p.End()
