@@ -106,7 +106,9 @@ func (f *File) known(s *mix.Source, c *order.Choice, from *mix.Checkpoint) bool 
 	if from == nil {
 		return false
 	}
-	i := slices.IndexFunc(from.Sources, func(x mix.Source) bool { return x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Units == s.Units })
+	i := slices.IndexFunc(from.Sources, func(x mix.Source) bool {
+		return x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Units == s.Units
+	})
 	if i < 0 {
 		return false
 	}
