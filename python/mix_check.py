@@ -1,17 +1,15 @@
-"""Checks the mixes of the Python package, shardtool.order.Mix, which are written from section 9.13
-of ORDER.md alone.
+"""Checks the mixes of the Python package, shardtool.order.Mix, which are written from sections 9.13
+and 9.15 of ORDER.md alone.
 
 usage: python3 mix_check.py vectors.json       check the vectors (testdata/order/mix-vectors.json)
        python3 mix_check.py --compare < cases  answer cases, a JSON object a line, with a JSON
                                                object a line
 
-With vectors it prints a line for each difference and last "N mixes, M checks, K differ". Batches of
-views with weights are not compared. Exit codes: 0 all agrees (and after --compare), 1 something
-differs, 2 usage, or a file that cannot be read. Python 3.9 or later, standard library only.
+With vectors it prints a line for each difference and last "N mixes, M checks, K differ". Exit codes:
+0 all agrees (and after --compare), 1 something differs, 2 usage, or a file that cannot be read.
+Python 3.9 or later, standard library only.
 """
 
-import bisect
-import itertools
 import pathlib
 import sys
 
@@ -28,7 +26,9 @@ from shardtool.order import (
     Need,
     Order,
     Parameters,
+    Subset,
     Table,
+    Weighted,
     divide,
     parse_share,
     per_token,
@@ -42,13 +42,20 @@ from shardtool.order import (
 from shardtool.order._mix import MAX_EPOCH, MAX_POSITION, split_tree, tree_counts
 
 
+def view_of(v):
+    """The view of a source of a case, or None."""
+    if not v:
+        return None
+    return Subset(v["subset"]) if v.get("subset") is not None else Weighted(v["weights"], v["draws"])
+
+
 def mix_of(c):
     """The mix of a case, and the tables of its sources."""
     sources, tables = [], []
     for s in c["sources"]:
-        tables.append(Table(s["blocks"], s["shards"]))
+        tables.append(Table(s["blocks"], s["shards"], view=view_of(s.get("view"))))
         parameters = Parameters(0, True, s["V"], s["E"], s["W"], s["H"], affinity=s["affinity"])
-        sources.append(MixSource(s["name"], sum(s["blocks"]), parameters, s.get("digest", ""), "", s["max_epochs"] or MAX_EPOCH))
+        sources.append(MixSource(s["name"], tables[-1].samples, parameters, s.get("digest", ""), "", s["max_epochs"] or MAX_EPOCH, view=s.get("view_id", "")))
     mix = Mix(sources, c["segments"], int(c.get("epoch", MAX_POSITION - 1)), int(c["seed"]), True, c.get("tail", "short"))
     mix.check()
     return mix, tables
@@ -59,33 +66,16 @@ def orders_of(mix, tables):
 
 
 # ---- Vectors ----
-def chosen(source):
-    """A source with a subset view is one of its chosen samples; their numbers are returned beside
-    it."""
-    if not source["view"]:
-        return source, None
-    subset, ends = source["view"].get("subset"), list(itertools.accumulate(source["blocks"]))
-    if subset is None:
-        return dict(source, blocks=[source["view"]["draws"]], shards=[0, 1]), None  # right for counts, not for the order
-    blocks = [0] * len(ends)
-    for number in subset:
-        blocks[bisect.bisect_right(ends, number)] += 1
-    return dict(source, blocks=blocks), subset
-
-
 def mix_checks(i, c):
     """Yields (name, value in the vectors, value computed) for a mix."""
-    sources, subsets = zip(*map(chosen, c["sources"]))
-    mix, tables = mix_of(dict(c, sources=sources))
+    mix, tables = mix_of(c)
     for position, counts in c["counts_at"]:
         yield f"mix {i}: counts at {position}", counts, mix.counts(position)
     if c["end"] is not None:
         yield f"mix {i}: end", c["end"], mix.end()
-    if any(s["view"] and "weights" in s["view"] for s in c["sources"]):
-        return
     orders = orders_of(mix, tables)
     for b in c["batches"]:
-        entries = [[s, e, subsets[s][n] if subsets[s] else n] for s, e, n in mix.batch(orders, b["position"], b["size"]).samples]
+        entries = [list(entry) for entry in mix.batch(orders, b["position"], b["size"]).samples]
         parts = split(entries, b["ranks"])
         yield f"mix {i}: batch at {b['position']}", b["entries"], entries
         yield f"mix {i}: ranks at {b['position']}", b["rank_sizes"], [len(part) for part in parts]

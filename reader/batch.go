@@ -103,7 +103,7 @@ func (m *batchMemory) Add(place int, r *order.Ref, key []byte, fields []format.F
 	if len(m.places) > 0 || place != len(m.samples) {
 		m.places = append(m.places, int32(place))
 	}
-	m.samples = append(m.samples, Sample{Number: r.Number, Key: key, Fields: fields, Epoch: r.Epoch, source: r.Source, Padding: r.Padding, of: m.inputs[r.Source]})
+	m.samples = append(m.samples, Sample{Number: r.Number, Key: key, Fields: fields, Epoch: r.Epoch, Draw: r.Draw, source: r.Source, Padding: r.Padding, of: m.inputs[r.Source]})
 }
 
 // Release frees the batch's memory. Its samples must not be used afterwards. Releasing twice does

@@ -9,7 +9,6 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
-	"github.com/shardtool/shardtool/reader/order"
 )
 
 // Dataset is one generation of a data set, open for reading. Its methods may be called from several
@@ -21,13 +20,14 @@ type Dataset struct {
 	tables  *format.Tables
 	pool    fetch.ScratchPool
 	random  *semaphore.Weighted // bytes of all random reads
+	view    *chosenView
 }
 
 // Open opens the generation that manifest.json names, or that of Options.Generation. It reads
 // manifest.json and the front of the tables: two objects and a handful of requests, whatever the size
 // of the data set.
 //
-// An error wraps fs.ErrNotExist when there is no data set (or no such generation), format.ErrCorrupt
+// An error wraps fs.ErrNotExist when there is no data set (or no such generation or view), format.ErrCorrupt
 // or format.ErrMismatch when the data set is damaged or its parts do not belong together, and
 // format.ErrVersion when a newer program wrote it.
 func Open(ctx context.Context, store objstore.Store, opts Options) (*Dataset, error) {
@@ -39,11 +39,21 @@ func Open(ctx context.Context, store objstore.Store, opts Options) (*Dataset, er
 	if opts.Generation != "" {
 		tables = tablesName(opts.Generation)
 	}
-	d := &Dataset{opts: opts, source: fetch.NewSource(store), random: semaphore.NewWeighted(opts.Memory)}
+	d := &Dataset{opts: opts, source: fetch.NewSource(store), random: semaphore.NewWeighted(opts.Memory), view: &chosenView{}}
 	if d.catalog, err = catalog.Open(ctx, d.source, tables, opts.cacheLimit()); err != nil {
 		return nil, err
 	}
 	d.tables = d.catalog.Tables
+	if opts.View != "" {
+		v, err := d.LoadView(ctx, opts.View)
+		if err == nil {
+			err = d.UseView(v)
+		}
+		if err != nil {
+			d.Close()
+			return nil, err
+		}
+	}
 	return d, nil
 }
 
@@ -109,10 +119,4 @@ func (d *Dataset) Summary() *format.Summary { return d.catalog.Summary() }
 // shared and kept, up to a limit: do not write to them.
 func (d *Dataset) Index(ctx context.Context, i int) (*format.ShardIndex, error) {
 	return d.catalog.Index(ctx, i)
-}
-
-// OrderTable reads what an order needs: the number of samples of every block. It is shared: do not
-// write to it.
-func (d *Dataset) OrderTable(ctx context.Context) (order.Table, error) {
-	return d.catalog.OrderTable(ctx)
 }

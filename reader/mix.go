@@ -137,6 +137,9 @@ func (m *Mix) input(ctx context.Context, x *mix.Mix, i int) (*input, error) {
 	if is := format.DigestString(in.Digest()); is != of.Digest {
 		return nil, &mix.MismatchError{Difference: mix.Difference{Field: "digest", Checkpoint: of.Digest, Given: is}}
 	}
+	if is := in.ViewID(); is != of.View {
+		return nil, &mix.MismatchError{Difference: mix.Difference{Field: "view", Checkpoint: of.View, Given: is}}
+	}
 	if m.Tables != nil {
 		in.table = m.Tables[i]
 		return in, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
@@ -37,7 +36,7 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 	} else if params, err = order.Choose(in.table, o.Choice()); err != nil {
 		return nil, optionsError{err}
 	}
-	if in.plan, err = order.New([]order.Source{{Table: in.table, Digest: format.DigestString(d.Digest())}}, params); err != nil {
+	if in.plan, err = order.New([]order.Source{{Table: in.table, Digest: d.OrderDigest()}}, params); err != nil {
 		return nil, optionsError{err}
 	}
 	if cp := o.Checkpoint; cp != nil {
@@ -108,8 +107,9 @@ func (s *Stream) sources() []planner.Source {
 	out := make([]planner.Source, len(s.inputs))
 	for i, in := range s.inputs {
 		if in.Dataset != nil {
+			_, wanted := in.pieces(s.sizes.pieces[i])
 			out[i] = planner.Source{
-				PieceBlocks: s.sizes.pieces[i], SampleBytes: int64(in.table.Decoded / max(in.tables.Samples, 1)), Joined: in.source.Joined(),
+				PieceBlocks: s.sizes.pieces[i], Wanted: wanted, SampleBytes: int64(in.table.Decoded / max(in.tables.Samples, 1)), Joined: in.source.Joined(),
 			}
 		}
 	}

@@ -20,6 +20,9 @@ const (
 type Options struct {
 	// Generation picks a generation by the 16 hexadecimal digits in its tables' name. Empty: what manifest.json names.
 	Generation string
+	// View is the name or the ID of a view of the data set, whose samples orders and streams then have: see Dataset.UseView.
+	// Empty: the whole data set.
+	View string
 	// Workers is how many goroutines fetch, check and decode for one iteration. 0: runtime.GOMAXPROCS(0), which follows
 	// the CPU affinity and the cgroup's limit. Of a remote store (objstore.Traits) as many requests are in flight as it asks
 	// for, and Workers of their answers are checked and decoded at a time.

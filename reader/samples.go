@@ -23,6 +23,9 @@ type Sample struct {
 	Fields []format.FieldView
 	// Epoch is the epoch of the sample's source, in a stream.
 	Epoch uint32
+	// Draw counts from 0 the draws of the sample in its block in the epoch; 0 except in a view with
+	// weights.
+	Draw uint32
 	// Padding: the sample only fills the batch (order.TailPad) and has neither key nor fields.
 	Padding bool
 
@@ -47,7 +50,7 @@ func (s *Sample) Seed() uint64 {
 	if s.of == nil {
 		return 0
 	}
-	return order.SampleSeed(s.of.plan.Params().Seed, uint64(s.Epoch), s.Number, 0)
+	return order.SampleSeed(s.of.plan.Params().Seed, uint64(s.Epoch), s.Number, s.Draw)
 }
 
 // Field returns the data of a field, or nil and false.

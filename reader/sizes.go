@@ -122,6 +122,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 		n, piece := &needs[i], 1
 		if in.share > 0 {
 			piece = pieceSize(in.plan.Params(), int(float64(z.window)*(n.live/all.live)/n.perBlock), n.lanes)
+			piece, _ = in.pieces(piece)
 		}
 		z.pieces = append(z.pieces, piece)
 	}

@@ -42,8 +42,9 @@ type PruneResult struct {
 	Left []objstore.Info
 }
 
-// Prune deletes what no kept generation names: objects of unfinished packs, and generations beyond
-// Keep. It never deletes manifest.json, what manifest.json leads to, or objects that no Writer put.
+// Prune deletes what no kept generation names: objects of unfinished packs, generations beyond Keep,
+// and views without a name. It never deletes manifest.json, what manifest.json leads to, views that
+// have a name, or objects that no Writer put.
 // Without a data set all of a Writer's objects are unfinished, and so are the manifests of parts
 // once they are committed. Grace applies to unfinished packs alone; all objects of a pack that may
 // still be published count as young as its youngest, because a pack may run for long.
@@ -83,6 +84,9 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	if s.all, err = listPresent(ctx, store, ""); err != nil {
 		return nil, err
 	}
+	if err := s.views(ctx, store); err != nil {
+		return nil, err
+	}
 	if err := s.choose(ctx, store, opt.Grace, res); err != nil {
 		return nil, err
 	}
@@ -98,6 +102,14 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 			}
 			if err := unchanged(ctx, store, tag); err != nil {
 				return nil, err
+			}
+			if format.IsViewName(info.Name) { // it may have got a name since
+				if err := s.views(ctx, store); err != nil {
+					return nil, err
+				}
+				if s.keep[info.Name] {
+					continue
+				}
 			}
 			if err := store.Delete(ctx, info.Name); err != nil {
 				return nil, err

@@ -30,7 +30,7 @@ var ours = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-[0-9]{6,}(?:-x[0-9
 func likeOurs(name string) bool {
 	_, _, sidecar := format.ParseSidecarName(name)
 	return sidecar || ours.MatchString(name) || partObjects.MatchString(name) || format.IsTablesName(name) ||
-		format.IsKeysName(name) || format.IsSkippedName(name)
+		format.IsKeysName(name) || format.IsSkippedName(name) || format.IsViewName(name)
 }
 
 // generations marks what the newest n generations name as kept, and what earlier ones name as old.
@@ -58,6 +58,32 @@ func (s *survey) generations(ctx context.Context, store objstore.Store, tables s
 			mark[m.Shards[j].Name], mark[m.Shards[j].IndexObject()] = true, true
 		}
 		tables = m.Parent
+	}
+	return nil
+}
+
+// views marks the views that have a name as kept. Where a name cannot be read, it is not known what
+// may be deleted.
+func (s *survey) views(ctx context.Context, store objstore.Store) error {
+	for info, err := range store.List(ctx, format.ViewFolder) {
+		if err != nil {
+			return err
+		}
+		if _, ok := format.ViewLabelOf(info.Name); !ok {
+			continue
+		}
+		text, _, err := objstore.ReadAll(ctx, store, info.Name, format.MaxViewLabel)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // deleted since
+		}
+		if err != nil {
+			return err
+		}
+		label, err := format.DecodeViewLabel(text)
+		if err != nil {
+			return format.InShard(info.Name, err)
+		}
+		s.keep[label.View] = true
 	}
 	return nil
 }

@@ -43,6 +43,8 @@ func written(ctx context.Context, store objstore.Store, info objstore.Info) (boo
 		if ok, err = isList(ctx, store, info); ok {
 			ok, err = hashed(ctx, store, info, format.SkippedName)
 		}
+	case format.IsViewName(name):
+		ok, err = isView(ctx, store, info)
 	default:
 		ok, err = writtenShard(ctx, store, info)
 	}
@@ -65,6 +67,19 @@ func hashed(ctx context.Context, store objstore.Store, info objstore.Info, nameO
 	}
 	data, _, err := objstore.ReadAll(ctx, store, info.Name, maxProof)
 	return err == nil && nameOf(format.BlockHash(data)) == info.Name, err
+}
+
+// isView reports whether an object has the structure of a view. It assumes so if the object is too
+// large to be read.
+func isView(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
+	if info.Size > maxProof {
+		return true, nil
+	}
+	data, _, err := objstore.ReadAll(ctx, store, info.Name, maxProof)
+	if err == nil {
+		_, err = format.ViewHead(data)
+	}
+	return err == nil, err
 }
 
 // isKeys reports whether an object has the header of a keys table of its length.

@@ -165,7 +165,7 @@ func (f *orderFlags) plan(ctx context.Context, ds *reader.Dataset) (*order.Plan,
 	} else if params, err = order.Choose(table, o.Choice()); err != nil {
 		return nil, nil, usage(err)
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: format.DigestString(ds.Digest())}}, params)
+	plan, err := order.New([]order.Source{{Table: table, Digest: ds.OrderDigest()}}, params)
 	if err != nil {
 		return nil, nil, usage(err)
 	}

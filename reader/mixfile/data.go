@@ -29,7 +29,7 @@ func (f *File) Describe(ctx context.Context, sets []*reader.Dataset) ([]Data, er
 	g.SetLimit(atOnce)
 	for i, ds := range sets {
 		g.Go(func() error {
-			data[i].Digest, data[i].Tables = format.DigestString(ds.Digest()), ds.Tables()
+			data[i].Digest, data[i].Tables, data[i].View = format.DigestString(ds.Digest()), ds.Tables(), ds.ViewID()
 			data[i].Table, failed[i] = ds.OrderTable(ctx)
 			if failed[i] == nil && f.counts(i) {
 				data[i].Tokens, failed[i] = Tokens(ctx, ds, f.Count)

@@ -13,7 +13,16 @@ type Data struct {
 	Table  order.Table
 	Digest string // of the data set
 	Tables string // the object of its generation
+	View   string // the ID of the view that Table has; empty for all samples
 	Tokens uint64 // sum of File.Count over all samples; only shares of tokens need it
+}
+
+// stored is the number of samples of the data set, in a view or not.
+func (d *Data) stored() (n uint64) {
+	for _, samples := range d.Table.Samples {
+		n += uint64(samples)
+	}
+	return n
 }
 
 // Mix makes the mix of the file, at its first start, over the data sets of its sources. c is what a
@@ -77,12 +86,13 @@ func (f *File) unordered(data []Data, c order.Choice) (mix.Mix, error) {
 	sizes := make([]Size, len(data))
 	m := mix.Mix{Seed: c.Seed, Shuffle: c.Shuffle, Tail: cmp.Or(c.Tail, order.DefaultTail(c.Epochs)), Epoch: f.Units}
 	for i, d := range data {
-		for _, n := range d.Table.Samples {
-			sizes[i].Units += uint64(n)
+		sizes[i].Units = d.stored()
+		if d.Table.View != nil {
+			sizes[i].Units = d.Table.View.Samples()
 		}
 		sizes[i].Tokens = d.Tokens
 		s := &f.Sources[i]
-		m.Sources = append(m.Sources, mix.Source{Name: s.Name, Digest: d.Digest, Tables: d.Tables, Units: sizes[i].Units, MaxEpochs: s.MaxEpochs})
+		m.Sources = append(m.Sources, mix.Source{Name: s.Name, Digest: d.Digest, Tables: d.Tables, View: d.View, Units: sizes[i].Units, MaxEpochs: s.MaxEpochs})
 	}
 	var err error
 	m.Segments, err = f.Weights(sizes)
@@ -103,7 +113,7 @@ func (f *File) choose(m *mix.Mix, data []Data, c order.Choice, from *mix.Checkpo
 		if err != nil {
 			return f.of(i, err)
 		}
-		needs[i] = mix.Need{Bytes: d.Table.Decoded, Units: m.Sources[i].Units, Share: m.LargestShare(i), Least: least}
+		needs[i] = mix.Need{Bytes: d.Table.Decoded, Units: d.stored(), Share: m.LargestShare(i), Least: least}
 	}
 	var parts []uint64
 	if c.Shuffle {
@@ -135,7 +145,9 @@ func (f *File) known(s *mix.Source, c *order.Choice, from *mix.Checkpoint) bool 
 	if from == nil {
 		return false
 	}
-	i := slices.IndexFunc(from.Sources, func(x mix.Source) bool { return x.Name == s.Name && x.Digest == s.Digest && x.Units == s.Units })
+	i := slices.IndexFunc(from.Sources, func(x mix.Source) bool {
+		return x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Units == s.Units
+	})
 	if i < 0 {
 		return false
 	}

@@ -44,5 +44,5 @@ func (p *Plan) LaneHeads(epoch, position uint64) ([]LaneHead, error) {
 // ShardOf is the shard of a block.
 func (p *Plan) ShardOf(block uint32) int {
 	// The last shard that begins at or before it: shards without blocks begin where the next one does.
-	return sort.Search(len(p.shards), func(i int) bool { return p.shards[i] > int(block) }) - 1
+	return sort.Search(len(p.table.ShardFirst), func(i int) bool { return p.table.ShardFirst[i] > int(block) }) - 1
 }

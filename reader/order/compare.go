@@ -1,12 +1,17 @@
 package order
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // ErrMismatch is what every *MismatchError is: a checkpoint that does not belong to this order.
 var ErrMismatch = errors.New("order: the checkpoint does not fit")
+
+// wholeSet stands for the view of a data set that is read as a whole.
+const wholeSet = "the whole data set"
 
 // MismatchError says in what a checkpoint and an order differ.
 type MismatchError struct {
@@ -43,8 +48,11 @@ func (e *MismatchError) label() string {
 }
 
 func (e *MismatchError) advice() string {
-	if e.Field == "digest" || e.Field == "N" {
+	switch e.Field {
+	case "digest", "N":
 		return "resume with the data set it was made with"
+	case "view":
+		return "resume with the view it was made with"
 	}
 	return "leave it to the checkpoint, or start anew without one"
 }
@@ -81,6 +89,11 @@ func (c *Checkpoint) Fits(p *Plan) error {
 	}
 	s := c.Sources[0]
 	if s.Digest != p.digest {
+		was, view, _ := strings.Cut(s.Digest, "#")
+		is, given, _ := strings.Cut(p.digest, "#")
+		if was == is {
+			return &MismatchError{Field: "view", Checkpoint: cmp.Or(view, wholeSet), Given: cmp.Or(given, wholeSet)}
+		}
 		return &MismatchError{Field: "digest", Checkpoint: s.Digest, Given: p.digest}
 	}
 	if s.Samples != p.total {

@@ -13,6 +13,7 @@ type Ref struct {
 	Block   uint32 // in the Table
 	Index   uint32 // in the block
 	Epoch   uint32 // of the source
+	Draw    uint32 // of a view with weights: counts from 0 the draws of the sample in its block
 	Source  uint16 // in a mix, its number; otherwise 0
 	Padding bool   // a repeat that only fills the batch (TailPad)
 }

@@ -5,8 +5,9 @@ import "sort"
 // epochOrder is the order of one epoch as far as it is held: the permuted runs, cut into lanes. Its slices are kept
 // from epoch to epoch.
 type epochOrder struct {
-	plan  *Plan
-	epoch uint32
+	plan   *Plan
+	epoch  uint32
+	blocks *blocks
 	// slots are the runs of all lanes, lane after lane. A run that crosses the end of an arc is there twice, so there
 	// are fewer than runs + lanes.
 	slots []uint32
@@ -29,14 +30,15 @@ type arc struct {
 // load computes the order of an epoch: O(runs), one random access a run and pass.
 func (o *epochOrder) load(p *Plan, epoch uint32) {
 	o.plan, o.epoch = p, epoch
-	if need := p.runs.count + int(min(uint64(p.params.Lanes), p.total)); cap(o.slots) < need {
+	o.blocks = p.blocksOf(epoch)
+	if need := o.blocks.runs.count + int(min(uint64(p.params.Lanes), p.total)); cap(o.slots) < need {
 		o.slots = make([]uint32, 0, need)
 		o.marks = make([]uint64, 0, need>>markShift+1)
 	}
 	if o.arcs == nil {
 		o.arcs = make([]arc, p.params.Lanes)
 	}
-	o.slots = p.runs.appendAll(o.slots[:0])
+	o.slots = o.blocks.runs.appendAll(o.slots[:0])
 	keep := p.params.Affinity == AffinityRun
 	if p.params.Shuffle {
 		from := epoch
@@ -56,7 +58,7 @@ func (o *epochOrder) load(p *Plan, epoch uint32) {
 
 // cut lays the arcs on the line of runs, gives every arc slots of its own and marks them.
 func (o *epochOrder) cut() {
-	samples, line := o.plan.runs.samples, o.slots
+	samples, line := o.blocks.runs.samples, o.slots
 	o.marks = o.marks[:0]
 	var run, slot int // next run of the line, next slot
 	var used uint32   // samples of that run already in an arc
@@ -131,7 +133,7 @@ func (o *epochOrder) mark() {
 
 // size is the samples of the slot at place i of slots, in arc a.
 func (o *epochOrder) size(a *arc, i int) uint32 {
-	n := o.plan.runs.samples[o.slots[i]]
+	n := o.blocks.runs.samples[o.slots[i]]
 	if i == a.head {
 		n -= a.skip
 	}

@@ -240,9 +240,14 @@ func (n *lane) read(c *Cursor, dst []Ref, from, to uint64, padding bool) []Ref {
 				c.open(n, s, len(dst)-c.first)
 			}
 			block, index := s.body.find(uint32(x))
-			dst = append(dst, Ref{
+			ref := Ref{
 				Number: s.body.number + uint64(uint32(x)), Slot: s.serial, Block: block, Index: index, Epoch: c.order.epoch, Padding: padding,
-			})
+			}
+			if s.body.list != nil {
+				l := &s.body.list[uint32(x)]
+				ref.Number, ref.Index, ref.Draw = l.number, l.index, l.draw
+			}
+			dst = append(dst, ref)
 		}
 		n.at = stop
 		c.handed = len(dst) - c.first

@@ -12,12 +12,12 @@ import (
 type Plan struct {
 	params  Params
 	digest  string
-	samples []uint32 // of each block
-	shards  []int    // first block of each shard
+	table   Table
 	numbers numbers
-	total   uint64
+	total   uint64 // samples of an epoch
 	turn    []uint32
-	runs    runs
+	blocks  blocks // of all epochs, or where they differ of epoch 0
+	draws   bool   // they differ
 }
 
 // runs are the runs with samples, in storage order. A run is known by a small number: with one block to a run that is
@@ -40,13 +40,17 @@ func New(sources []Source, p Params) (*Plan, error) {
 	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("order: %w", err)
 	}
-	plan := &Plan{params: p, digest: sources[0].Digest, samples: t.Samples, shards: t.ShardFirst, turn: makeTurn(p.Lanes)}
+	plan := &Plan{params: p, digest: sources[0].Digest, table: t, turn: makeTurn(p.Lanes)}
 	plan.numbers, plan.total = newNumbers(t.Samples)
+	if t.View != nil {
+		plan.total = t.View.Samples()
+		plan.draws = !t.View.Fixed() && p.Affinity != AffinityRun // which keeps the draws of epoch 0
+	}
 	if plan.total > math.MaxInt64 {
 		return nil, fmt.Errorf("order: table: %d samples, at most %d", plan.total, int64(math.MaxInt64))
 	}
 	var err error
-	if plan.runs, err = cutRuns(&t, p.RunBlocks); err != nil {
+	if plan.blocks, err = cutBlocks(&plan.table, &plan.params, 0); err != nil {
 		return nil, err
 	}
 	return plan, nil
@@ -55,7 +59,7 @@ func New(sources []Source, p Params) (*Plan, error) {
 // Params returns the frozen parameters.
 func (p *Plan) Params() Params { return p.params }
 
-// Samples is N, the samples of an epoch.
+// Samples is N, the samples of an epoch: those of the table, or of its view.
 func (p *Plan) Samples() uint64 { return p.total }
 
 // CheckSplit tells whether batches can be split so: a batch of at least 1, a rank of the world, and with TailDrop a
@@ -71,10 +75,12 @@ func (p *Plan) CheckSplit(s Split) error {
 	return nil
 }
 
-func cutRuns(t *Table, e uint32) (runs, error) {
+// cutRuns makes the runs of blocks with these samples. slack is by how much those of a block may
+// grow in another epoch.
+func cutRuns(t *Table, samples []uint32, slack uint64, e uint32) (runs, error) {
 	if e == 1 {
-		r := runs{samples: t.Samples}
-		for _, n := range t.Samples {
+		r := runs{samples: samples}
+		for _, n := range samples {
 			if n > 0 {
 				r.count++
 			}
@@ -90,10 +96,10 @@ func cutRuns(t *Table, e uint32) (runs, error) {
 				stop = min(end, first+int(e))
 			}
 			var sum uint64
-			for _, n := range t.Samples[first:stop] {
+			for _, n := range samples[first:stop] {
 				sum += uint64(n)
 			}
-			if sum > math.MaxUint32 { // BOUNDED draws below 2^32
+			if sum+slack*uint64(stop-first) > math.MaxUint32 { // BOUNDED draws below 2^32
 				return runs{}, badOption(fmt.Errorf("order: table: %d samples in the run of blocks %d to %d, at most %d: give runs of fewer blocks",
 					sum, first, stop-1, uint32(math.MaxUint32)), "run-blocks")
 			}

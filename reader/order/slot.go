@@ -18,6 +18,10 @@ type body struct {
 	index  uint32    // of that sample in its block
 	last   uint32    // block of the piece's last sample
 	blocks *blockMap // for a piece of several blocks, else nil or empty
+
+	// Of a view: the samples of the piece, and scratch.
+	list    []listed
+	scratch []uint32
 }
 
 // blockMap finds the block of a sample of a piece. guide gives the part it is in or after, from the high bits of its
@@ -46,8 +50,11 @@ func (b *body) fill(o *epochOrder, l int, s *slot) {
 	if at == a.head {
 		skip = a.skip
 	}
-	b.locate(p, p.runs.firstBlock(run), skip, s.samples)
+	b.locate(o.blocks, o.blocks.runs.firstBlock(run), skip, s.samples)
 	b.number = p.numbers.first(b.block) + uint64(b.index)
+	if o.blocks.chosen != nil {
+		b.choose(o, b.index, s.samples)
+	}
 	if cap(b.order) < int(s.samples) {
 		b.order = make([]uint32, 0, int(s.samples)+int(s.samples)/4)
 	}
@@ -61,7 +68,7 @@ func (b *body) fill(o *epochOrder, l int, s *slot) {
 }
 
 // locate finds the blocks of the n samples that follow the first skip samples of the run at block first.
-func (b *body) locate(p *Plan, first, skip, n uint32) {
+func (b *body) locate(p *blocks, first, skip, n uint32) {
 	block := first
 	for p.samples[block] <= skip {
 		skip -= p.samples[block]
@@ -81,7 +88,7 @@ func (b *body) locate(p *Plan, first, skip, n uint32) {
 }
 
 // fill maps the n samples from index skip of a block on, and returns the block of the last.
-func (m *blockMap) fill(p *Plan, block, skip, n uint32) uint32 {
+func (m *blockMap) fill(p *blocks, block, skip, n uint32) uint32 {
 	for begin := -skip; ; block++ {
 		samples := p.samples[block]
 		if samples == 0 {

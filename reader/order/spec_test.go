@@ -67,11 +67,11 @@ func workedExample(t *testing.T) string {
 	}
 	o := &c.order
 	fmt.Fprintf(&w, "turn      %s\n", list(plan.turn))
-	line := plan.runs.appendAll(nil)
+	line := plan.blocks.runs.appendAll(nil)
 	shuffleMany(line, newWords(plan.params.Seed, domainRuns, 0, 0, objRuns))
 	fmt.Fprintf(&w, "runs      %s\nline     ", list(line))
 	for _, run := range line {
-		for i := range plan.runs.samples[run] {
+		for i := range plan.blocks.runs.samples[run] {
 			fmt.Fprint(&w, " ", plan.numbers.first(run)+uint64(i))
 		}
 	}

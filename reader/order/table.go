@@ -16,6 +16,9 @@ type Table struct {
 	ShardFirst []int
 	// Decoded is the sum of the decoded bytes of all blocks. Only Choose uses it.
 	Decoded uint64
+	// View, when not nil, says which samples an epoch has. The order of a view differs from that of
+	// the table; Choose does not depend on it.
+	View View
 }
 
 // Source is one data set of the order. An order has exactly one; package mix

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mixing"
@@ -63,7 +62,7 @@ func (e *examination) mix(ctx context.Context, d *reader.Dataset) (*Mixing, erro
 		e.found(NoOrder, err.Error())
 		return nil, nil
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: format.DigestString(d.Digest())}}, params)
+	plan, err := order.New([]order.Source{{Table: table, Digest: d.OrderDigest()}}, params)
 	if err != nil {
 		return nil, err
 	}

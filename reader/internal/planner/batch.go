@@ -51,14 +51,33 @@ func (p *Planner) open(ctx context.Context, of *order.Span) error {
 	for n := from; n <= to; n++ {
 		id := window.ID{Source: int(of.Source), Shard: sh.Number, Number: n}
 		piece := p.Window.Open(s.Slot, id, func(piece *window.Piece) {
-			piece.First, piece.Blocks = base+n*per, min(per, int(sh.Blocks)-n*per)
-			piece.Job = sh.BlockRange(n*per, piece.Blocks)
+			piece.First, piece.Blocks = source.trim(base+n*per, min(per, int(sh.Blocks)-n*per))
+			piece.Job = sh.BlockRange(piece.First-base, piece.Blocks)
 			piece.Plan = piece.Job.Plan(source.Joined)
 		})
 		piece.Note.Slots++
 	}
 	p.slots[of.Source].open = append(p.slots[of.Source].open, s) // serial numbers count up
 	return nil
+}
+
+// trim leaves out blocks at the ends of a piece that are not wanted. A piece without any that is
+// wanted is never read; it stays whole.
+func (s *Source) trim(first, blocks int) (int, int) {
+	if s.Wanted == nil {
+		return first, blocks
+	}
+	from, to := first, first+blocks
+	for from < to && !s.Wanted(from) {
+		from++
+	}
+	for from < to && !s.Wanted(to-1) {
+		to--
+	}
+	if from == to {
+		return first, blocks
+	}
+	return from, to - from
 }
 
 // close closes the slot of a span after the batch: its pieces leave the count of the window.

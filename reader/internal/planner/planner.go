@@ -36,7 +36,10 @@ type Shards interface {
 
 // Source is what the planner has to know about a source.
 type Source struct {
-	PieceBlocks int   // blocks of a piece
+	PieceBlocks int // blocks of a piece
+	// Wanted reports whether a block has samples in the order; nil: all blocks have. Those of a piece
+	// that are wanted are consecutive, and only they are read.
+	Wanted      func(block int) bool
 	SampleBytes int64 // mean decoded bytes of a sample
 	Joined      int   // most stored bytes of one read
 }

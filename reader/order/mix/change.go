@@ -199,7 +199,9 @@ func pending(m *Mix, now int) map[uint64]string {
 	return texts
 }
 
-func replaced(old, given *Source) bool { return old.Digest != given.Digest || old.Units != given.Units }
+func replaced(old, given *Source) bool {
+	return old.Digest != given.Digest || old.View != given.View || old.Units != given.Units
+}
 
 // pair is a source by its number in a checkpoint and in the mix asked for, -1 where it is not
 // there.
@@ -262,11 +264,17 @@ func (d *differences) segments(checkpoint, given map[uint64]string) {
 	}
 }
 
-// source compares a source's data set and parameters. A data set that was replaced has an order of
+// wholeSet stands for the view of a source that has none.
+const wholeSet = "the whole data set"
+
+// source compares a source's data set, view and parameters. A data set that was replaced has an order of
 // its own.
 func (d *differences) source(old, given *Source, count uint64) {
 	if replaced(old, given) {
 		field, was, is := "digest", any(old.Digest), any(given.Digest)
+		if was == is {
+			field, was, is = "view", cmp.Or(old.View, wholeSet), cmp.Or(given.View, wholeSet)
+		}
 		if was == is {
 			field, was, is = "N", old.Units, given.Units
 		}

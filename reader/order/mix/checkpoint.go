@@ -19,6 +19,7 @@ const CheckpointVersion = 2
 const (
 	checkpointBase    = 2 << 10
 	checkpointSource  = 320 // for each source
+	checkpointView    = 16  // more for each that is a view
 	checkpointSegment = 24  // for each pending segment, and for each source that it names
 	maxRead           = 16 << 20
 	maxDigest         = 71 // "sha256:" and 64 hexadecimal digits
@@ -107,8 +108,8 @@ var sourceFields = []string{
 }
 
 // AppendCheckpoint appends the text of a checkpoint to dst: JSON in printable ASCII without blanks
-// or a line feed, at most 2 KiB, 320 bytes for each source and 24 bytes for each pending segment
-// and each source that it names. It refuses what DecodeCheckpoint would.
+// or a line feed, at most 2 KiB, 320 bytes for each source (336 for a view), and 24 bytes for each
+// pending segment and each source that it names. It refuses what DecodeCheckpoint would.
 func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
 	if err := c.validate(); err != nil {
 		return dst, fmt.Errorf("mix: checkpoint: %w", err)
@@ -133,7 +134,7 @@ func (c *Checkpoint) text(check string) checkpointText {
 	for i := range c.Sources {
 		s := &c.Sources[i]
 		t.Sources = append(t.Sources, []any{
-			s.Name, s.Digest, s.Tables, "", strconv.FormatUint(Key(c.Seed, s.Name), 10), s.Units, s.Lanes, s.RunBlocks, s.Delay, s.Head,
+			s.Name, s.Digest, s.Tables, s.View, strconv.FormatUint(Key(c.Seed, s.Name), 10), s.Units, s.Lanes, s.RunBlocks, s.Delay, s.Head,
 			s.Affinity, s.maxEpochs(), s.Epoch, s.First, s.Base, c.Segments[0].Weights[i],
 		})
 	}

@@ -142,7 +142,8 @@ func (c *Checkpoint) decodeSources(sources []json.RawMessage) ([]uint64, error) 
 
 func (c *Checkpoint) decodeSource(r *row) (s Source, weight uint64, err error) {
 	s.Name, s.Digest, s.Tables = r.text("name"), r.text("digest"), r.text("tables")
-	view, key := r.text("view"), r.word("key")
+	s.View = r.text("view")
+	key := r.word("key")
 	s.Units = r.number("N")
 	r.into("V", &s.Lanes)
 	r.into("E", &s.RunBlocks)
@@ -154,8 +155,6 @@ func (c *Checkpoint) decodeSource(r *row) (s Source, weight uint64, err error) {
 	switch {
 	case r.err != nil:
 		return s, 0, r.err
-	case view != "":
-		return s, 0, fmt.Errorf("view %.40q: this program reads no views in a mix: use the program that wrote it", view)
 	case key != Key(c.Seed, s.Name):
 		return s, 0, fmt.Errorf("key %d is not that of the seed and the name", key)
 	case s.MaxEpochs == 0:

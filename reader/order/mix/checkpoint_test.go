@@ -98,7 +98,7 @@ func TestCheckpointSize(t *testing.T) {
 		weights := make([]uint64, n)
 		for s := range n {
 			m.Sources = append(m.Sources, Source{
-				Name: fmt.Sprintf("%032d", s), Digest: strings.Repeat("d", maxDigest), Tables: strings.Repeat("t", maxTables), Units: maxPosition - 1,
+				Name: fmt.Sprintf("%032d", s), Digest: strings.Repeat("d", maxDigest), Tables: strings.Repeat("t", maxTables), View: strings.Repeat("f", 16), Units: maxPosition - 1,
 				Lanes: maxLanes, RunBlocks: 1<<32 - 1, Delay: 1<<32 - 1, Head: 1<<32 - 1, Affinity: order.AffinityEpoch,
 				MaxEpochs: maxEpochs, Epoch: maxEpochs, First: maxPosition/uint64(n) - 1, Base: maxPosition/uint64(n) - 1,
 			})
@@ -123,7 +123,7 @@ func TestCheckpointSize(t *testing.T) {
 			c.LeftOut = append(c.LeftOut, Range{maxPosition - 100 + 2*i, maxPosition - 99 + 2*i})
 		}
 		text := encode(t, c)
-		if bound := checkpointBase + checkpointSource*n + checkpointSegment*(pairs+200); len(text) > bound {
+		if bound := checkpointBase + (checkpointSource+checkpointView)*n + checkpointSegment*(pairs+200); len(text) > bound {
 			t.Errorf("%d sources, %d pairs: %d bytes, at most %d", n, pairs, len(text), bound)
 		}
 		if _, err := DecodeCheckpoint([]byte(text)); err != nil {
@@ -179,7 +179,7 @@ func TestCheckpointRefusals(t *testing.T) {
 		{`["code",`, `["web",`, `source "web": key`},
 		{`["code",`, `["Code",`, `source "Code"`},
 		{`"web","sha256:`, `"web","sha256:<`, `source "web": digest`},
-		{`.bin","","` + key, `.bin","0123456789abcdef","` + key, `source "web": view`},
+		{`.bin","","` + key, `.bin","0123456789ABCDEF","` + key, `source "web": view`},
 		{key, "1", `source "web": key`},
 		{`30,3,1,2,1,"epoch"`, `30,0,1,2,1,"epoch"`, `source "web": V`},
 		{`30,3,1,2,1,"epoch"`, `30,3,1,0,1,"epoch"`, `source "web": W`},

@@ -64,6 +64,8 @@ type (
 		H         uint32         `json:"H"`
 		Affinity  order.Affinity `json:"affinity"`
 		MaxEpochs uint64         `json:"max_epochs"`
+		View      order.View     `json:"view"`
+		ViewID    string         `json:"view_id"`
 	}
 	pythonSegment [2]any // a position and its weights
 	pythonSplit   struct {
@@ -115,7 +117,7 @@ func pythonSources(w *world) (sources []pythonSource, segments []pythonSegment) 
 	for i, s := range w.Sources {
 		t := w.tables[i]
 		sources = append(sources, pythonSource{s.Name, s.Digest, t.Samples, append(slices.Clone(t.ShardFirst), len(t.Samples)),
-			s.Lanes, s.RunBlocks, s.Delay, s.Head, s.Affinity, s.MaxEpochs})
+			s.Lanes, s.RunBlocks, s.Delay, s.Head, s.Affinity, s.MaxEpochs, t.View, s.View})
 	}
 	for _, g := range w.Segments {
 		segments = append(segments, pythonSegment{g.At, g.Weights})
@@ -182,7 +184,7 @@ func (c *pythonCase) run(t *testing.T, w world, asked *world) (batches []*python
 					b.Real++
 				}
 			}
-			b.Ranks[r] = append(b.Ranks[r], entriesOf(refs, nil)...)
+			b.Ranks[r] = append(b.Ranks[r], entriesOf(refs)...)
 		}
 		if batches = append(batches, b); b != nil {
 			position = b.Next

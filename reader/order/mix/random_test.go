@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/view"
 )
 
 // world is a mix with the tables that its sources are over.
@@ -29,14 +30,55 @@ func randomTable(rnd *rand.Rand) (t order.Table, samples uint64) {
 			samples += uint64(n)
 		}
 	}
-	return t, samples
+	if rnd.IntN(3) > 0 {
+		return t, samples
+	}
+	t.View = randomView(rnd, t.Samples, samples)
+	return t, t.View.Samples()
+}
+
+// chosenView is a view with what it was made from.
+type chosenView struct {
+	order.View `json:"-"`
+	vectorView
+}
+
+// randomView is a view of a table of n samples.
+func randomView(rnd *rand.Rand, blocks []uint32, n uint64) chosenView {
+	for {
+		c := chosenView{}
+		chosen := make([]byte, (n+7)/8)
+		for x := range n {
+			u := rnd.Uint32N(4) * rnd.Uint32N(1<<rnd.Uint32N(32))
+			c.Weights = append(c.Weights, u)
+			if u > 0 {
+				c.Subset = append(c.Subset, x)
+				chosen[x/8] |= 1 << (x % 8)
+			}
+		}
+		var err error
+		if rnd.IntN(2) == 0 {
+			c.Weights = nil
+			c.View, err = view.Subset(blocks, chosen)
+		} else {
+			c.Subset, c.Draws = nil, 1+rnd.Uint64N(2*n)
+			c.View, err = view.Weights(blocks, c.Weights, c.Draws)
+		}
+		if err == nil {
+			return c
+		}
+	}
 }
 
 func randomSource(rnd *rand.Rand, name string) (Source, order.Table) {
 	t, n := randomTable(rnd)
 	delay := 1 + rnd.Uint32N(4)
+	id := ""
+	if t.View != nil {
+		id = fmt.Sprintf("%016x", rnd.Uint64())
+	}
 	return Source{
-		Name: name, Digest: fmt.Sprintf("sha256:%08x", rnd.Uint32()), Units: n,
+		View: id, Name: name, Digest: fmt.Sprintf("sha256:%08x", rnd.Uint32()), Units: n,
 		Lanes: 1 + rnd.Uint32N(6), RunBlocks: rnd.Uint32N(3), Delay: delay, Head: 1 + rnd.Uint32N(delay),
 		Affinity: []order.Affinity{order.AffinityEpoch, order.AffinityRun}[rnd.IntN(2)],
 	}, t
@@ -313,7 +355,7 @@ func next(t testing.TB, cursors []*Cursor, g int) (refs []order.Ref, b order.Bat
 func TestTails(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	seen := map[string]int{}
-	for range 200 {
+	for range 400 {
 		w := randomWorld(rnd)
 		p := mustPlan(t, w.Mix)
 		end := p.End()

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"strings"
 
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/reader/order"
@@ -32,7 +33,9 @@ type Source struct {
 	// Tables names the tables object of the data set's generation, so that a resume opens that
 	// one; at most 29 bytes. Like Checkpoint.Tables of package order, it is not compared.
 	Tables string
-	Units  uint64 // N_s, the samples of an epoch
+	// View is the ID of the view of the data set, 16 hexadecimal digits; empty for all samples.
+	View  string
+	Units uint64 // N_s, the samples of an epoch
 
 	// The frozen parameters of the source's order. Seed, shuffle and tail are not here: Params
 	// has them for all sources.
@@ -127,6 +130,8 @@ func (s *Source) validate() error {
 		return badValue("digest", s.Digest)
 	case !plain.InJSON(s.Tables, maxTables):
 		return badValue("tables", s.Tables)
+	case s.View != "" && !validView(s.View):
+		return badValue("view", s.View)
 	}
 	return nil
 }
@@ -134,6 +139,8 @@ func (s *Source) validate() error {
 func badValue(member string, value any) error {
 	return fmt.Errorf("%s cannot be %.200q", member, fmt.Sprint(value))
 }
+
+func validView(id string) bool { return len(id) == 16 && strings.Trim(id, "0123456789abcdef") == "" }
 
 func validName(name string) bool {
 	for i := range len(name) {

@@ -71,7 +71,7 @@ func TestLeaveOut(t *testing.T) {
 			if ok != more || again.Position != b.Position || again.NextPosition != b.NextPosition {
 				t.Fatalf("%+v: without steps %d to %d, step %d is %+v, want %+v", w.Mix, first, last, step, again, b)
 			}
-			if !slices.Equal(entriesOf(got, nil), entriesOf(want, nil)) {
+			if !slices.Equal(entriesOf(got), entriesOf(want)) {
 				t.Fatalf("%+v: without steps %d to %d, step %d differs", w.Mix, first, last, step)
 			}
 		}

@@ -20,6 +20,7 @@ from ._mix import Mix, MixBatch, MixSource, sample_seed, source_key
 from ._mix_checkpoint import MixCheckpoint, read_mix_checkpoint
 from ._order import GlobalBatch, Order, split
 from ._parameters import Parameters, Table, choose
+from ._view import Subset, Weighted
 from ._weights import Need, divide, parse_share, per_token, quantize, temperature_share
 
 __all__ = [
@@ -32,7 +33,9 @@ __all__ = [
     "Need",
     "Order",
     "Parameters",
+    "Subset",
     "Table",
+    "Weighted",
     "choose",
     "divide",
     "parse_share",

@@ -68,6 +68,7 @@ class MixSource(NamedTuple):
     epoch: int = 0  #: An epoch of the source,
     first: int = 0  #: and the units before its first one.
     base: int = 0  #: The units before the mix begins.
+    view: str = ""  #: The ID of the view, 16 hexadecimal digits; empty: all samples.
 
     def limit(self) -> int:
         """All units that the source has."""
@@ -320,7 +321,7 @@ class Mix(NamedTuple):
             epoch, place = was.place(count) if was.samples else (was.epoch, count - was.first)
             if name not in new:
                 sources.append(was._replace(epoch=epoch, first=count - place, base=count))
-            elif (new[name].digest, new[name].samples) == (was.digest, was.samples):
+            elif (new[name].digest, new[name].view, new[name].samples) == (was.digest, was.view, was.samples):
                 sources.append(new[name]._replace(epoch=epoch, first=count - place, base=count))
             else:
                 sources.append(new[name]._replace(epoch=epoch + (place > 0), first=count, base=count))

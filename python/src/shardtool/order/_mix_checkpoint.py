@@ -49,7 +49,7 @@ class MixCheckpoint(NamedTuple):
         rows: List[List[Any]] = []
         for s, weight in zip(m.sources, weights):
             p = s.parameters
-            row = [s.name, s.digest, s.tables, "", str(source_key(m.seed, s.name)), s.samples, p.lanes, p.run_blocks, p.delay, p.head]
+            row = [s.name, s.digest, s.tables, s.view, str(source_key(m.seed, s.name)), s.samples, p.lanes, p.run_blocks, p.delay, p.head]
             rows.append([*row, p.affinity, s.max_epochs, s.epoch, s.first, s.base, weight])
         values: Dict[str, Any] = {"version": 2, "algorithm": "interleave/1", "order": "lane-delay/1", "seed": str(m.seed)}
         values.update(position=self.position, shuffle=m.shuffle, tail=m.tail, epoch_length=m.epoch_length, global_batch=self.global_batch)
@@ -73,7 +73,7 @@ def read_numbers(value: Any, name: str) -> List[int]:
 def read_source(values: Dict[str, Any], seed: int) -> MixSource:
     """Parses a source."""
     name = read_string(values, "name", "[a-z0-9._-]{1,32}")
-    demand(read_string(values, "view", "") == "", f"source {name}: view")
+    view = read_string(values, "view", "|[0-9a-f]{16}")
     demand(read_u64_string(values, "key") == source_key(seed, name), f"source {name}: key")
     v, e, w, h = (read_integer(values, letter, high) for letter, high in (("V", 2**24), ("E", U32 - 1), ("W", U32 - 1), ("H", U32 - 1)))
     affinity = read_string(values, "affinity", "|".join(AFFINITIES))
@@ -81,7 +81,7 @@ def read_source(values: Dict[str, Any], seed: int) -> MixSource:
     digest, tables = read_string(values, "digest", printable(71)), read_string(values, "tables", printable(29))
     n, base = read_integer(values, "N", MAX_POSITION - 1), read_integer(values, "base", MAX_POSITION - 1)
     max_epochs, epoch = read_integer(values, "max_epochs", MAX_EPOCH), read_integer(values, "epoch", MAX_EPOCH)
-    return MixSource(name, n, parameters, digest, tables, max_epochs, epoch, read_integer(values, "first", U64 - 1), base)
+    return MixSource(name, n, parameters, digest, tables, max_epochs, epoch, read_integer(values, "first", U64 - 1), base, view)
 
 
 def read_segment(value: Any, sources: int) -> Tuple[int, List[int]]:

@@ -39,12 +39,14 @@ def lanes_in_turn(lanes: int, count: int) -> List[int]:
     return out
 
 
-def cut_arcs(pieces: Sequence[range], lengths: Sequence[int]) -> List[List[range]]:
+def cut_arcs(pieces: Sequence[Sequence[int]], lengths: Sequence[int]) -> List[List[Sequence[int]]]:
     """9.5, Lanes and slots: cuts the line of runs into arcs of these lengths. An arc is a list of
     slots."""
-    arcs, queue = [], list(reversed(pieces))
+    arcs: List[List[Sequence[int]]] = []
+    queue = list(reversed(pieces))
     for length in lengths:
-        slots, left = [], length
+        slots: List[Sequence[int]] = []
+        left = length
         while left > 0:
             piece = queue.pop()
             slots.append(piece[:left])
@@ -55,7 +57,7 @@ def cut_arcs(pieces: Sequence[range], lengths: Sequence[int]) -> List[List[range
     return arcs
 
 
-def order_lane(p: Parameters, lane: int, epoch: int, slots: List[range]) -> Sequence[int]:
+def order_lane(p: Parameters, lane: int, epoch: int, slots: List[Sequence[int]]) -> Sequence[int]:
     """9.5, Slots to Ticks: the samples of a lane in their order."""
     if not p.shuffle:
         return slots[0]
@@ -121,8 +123,8 @@ class Order:
         self.table = table
         self.parameters = parameters
         #: Samples of an epoch.
-        self.samples = sum(table.blocks)
-        self._runs = table.runs(parameters.run_blocks)
+        self.samples = table.samples
+        self._runs = table.runs(parameters.run_blocks, parameters.seed)
         # Only lanes with samples (9.5: lane l has some if turn[l] < N): an empty lane changes
         # nothing.
         self._in_turn = lanes_in_turn(parameters.lanes, min(parameters.lanes, self.samples))
@@ -150,7 +152,7 @@ class Order:
         demand(not given, f"{', '.join(given)}: the checkpoint has all parameters of the order: give nothing else")
         if isinstance(checkpoint, str):
             checkpoint = read_checkpoint(checkpoint)
-        for name, theirs, ours in (("digest", checkpoint.digest, table.digest), ("N", checkpoint.samples, sum(table.blocks))):
+        for name, theirs, ours in (("digest", checkpoint.digest, table.digest), ("N", checkpoint.samples, table.samples)):
             if theirs != ours:
                 raise CheckpointError(f"the checkpoint is of another data set: {name} is {theirs}, that of {url} is {ours}")
         return cls(table, checkpoint.parameters)
@@ -170,12 +172,17 @@ class Order:
             self._epochs = {epoch: {lane: order_lane(self.parameters, lane, epoch, slots) for (lane, _), slots in zip(ascending, arcs)}}
         return self._epochs[epoch]
 
-    def _line(self, epoch: int) -> Sequence[range]:
+    def _line(self, epoch: int) -> Sequence[Sequence[int]]:
         """9.5, Runs, and Unshuffled, for which the boundaries of runs do not matter."""
         p = self.parameters
+        if p.affinity == "run":
+            epoch = 0
+        runs = self._runs
+        if epoch > 0 and self.table.view is not None and not self.table.view.fixed:
+            runs = self.table.runs(p.run_blocks, p.seed, epoch)
         if not p.shuffle:
-            return [range(self.samples)]
-        return shuffle(self._runs, words(p.seed, 1, 0, 0 if p.affinity == "run" else epoch, 0))
+            return [[number for run in runs for number in run]]
+        return shuffle(runs, words(p.seed, 1, 0, epoch, 0))
 
     def _part(self, epoch: int, position: int, n: int) -> List[int]:
         """9.7: returns the samples at n positions, lane by lane."""
@@ -229,9 +236,10 @@ class Order:
     def locate(self, sample: int) -> Tuple[int, int]:
         """Returns where a sample is stored: the number of its shard, and of its block in that
         shard, not counting empty blocks."""
-        demand(0 <= sample < self.samples, f"sample {sample}: the data set has {self.samples}, from 0")
         if not hasattr(self, "_ends"):
             self._ends = list(itertools.accumulate(self.table.blocks))
+        stored = self._ends[-1] if self._ends else 0
+        demand(0 <= sample < stored, f"sample {sample}: the data set has {stored}, from 0")
         block = bisect.bisect_right(self._ends, sample)
         shard = bisect.bisect_right(self.table.shard_first_block, block) - 1
         return shard, block - self.table.shard_first_block[shard]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from ..errors import ConfigError
+from ._limits import demand
+from ._view import View
 from ._words import U32, U64
 
 MAX_BATCH, MAX_EPOCH = 2**31 - 1, 2**32  # 9.2; epoch 2^32 with position 0 stands for "after the last"
@@ -12,12 +13,6 @@ AFFINITIES, TAILS = ("epoch", "run"), ("short", "drop", "wrap", "pad")
 
 #: Default of the shuffle memory, in bytes.
 MEMORY = 2**31
-
-
-def demand(condition: bool, reason: str) -> None:
-    """Raises ConfigError for what the specification requires to be refused."""
-    if not condition:
-        raise ConfigError(reason)
 
 
 class Parameters(NamedTuple):
@@ -54,6 +49,7 @@ class Table(NamedTuple):
     digest: str = ""  #: Of the data set, as checkpoints have it.
     tables: str = ""  #: The object that defines the data set's generation in a checkpoint.
     shards: Sequence[str] = ()  #: Names of the shards.
+    view: Optional[View] = None  #: Which samples an epoch has; None: all.
 
     @classmethod
     def of(cls, url: str) -> "Table":
@@ -69,17 +65,30 @@ class Table(NamedTuple):
         demand(sum(self.blocks) < 2**63, "too many samples")
         f = self.shard_first_block
         demand(len(f) > 0 and f[0] == 0 and f[-1] == len(self.blocks) and list(f) == sorted(f), "shard_first_block does not fit")
+        if self.view is not None:
+            self.view.check(self.blocks)
 
-    def runs(self, run_blocks: int) -> "List[range]":
-        """9.5, Runs: ranges of sample numbers in storage order, without empty ones."""
-        runs, sample = [], 0
+    @property
+    def samples(self) -> int:
+        """Samples of an epoch."""
+        return sum(self.blocks) if self.view is None else self.view.samples
+
+    def runs(self, run_blocks: int, key: int = 0, epoch: int = 0) -> "List[Sequence[int]]":
+        """9.5, Runs: the sample numbers of each run, in storage order, without empty runs. Those
+        of a view may depend on the epoch, and on the key of its random words."""
+        runs: List[Sequence[int]] = []
+        chosen = None if self.view is None else self.view.chosen(self.blocks, key, epoch)
+        sample = 0
         for begin, end in zip(self.shard_first_block, self.shard_first_block[1:]):
             size = run_blocks or max(1, end - begin)
             for b in range(begin, end, size):
                 n = sum(self.blocks[b : min(b + size, end)])
-                demand(n < U32, "a run has too many samples")
-                if n > 0:
-                    runs.append(range(sample, sample + n))
+                run: Sequence[int] = range(sample, sample + n)
+                if chosen is not None:
+                    run = [number for block in chosen[b : min(b + size, end)] for number in block]
+                demand(len(run) < U32, "a run has too many samples")
+                if len(run) > 0:
+                    runs.append(run)
                 sample += n
         return runs
 

@@ -1,0 +1,217 @@
+package reader
+
+import (
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// subsetOf is a view of the samples for which chosen holds.
+func subsetOf(d *Dataset, chosen func(i int) bool) *format.View {
+	v := &format.View{Digest: d.Digest(), Samples: d.NumSamples(), Chosen: make([]byte, (d.NumSamples()+7)/8)}
+	for i := range int(v.Samples) {
+		if chosen(i) {
+			v.Chosen[i/8] |= 1 << (i % 8)
+		}
+	}
+	return v
+}
+
+func weightsOf(d *Dataset, draws uint64, weight func(i int) uint32) *format.View {
+	v := &format.View{Digest: d.Digest(), Samples: d.NumSamples(), Draws: draws}
+	for i := range int(v.Samples) {
+		v.Weights = append(v.Weights, weight(i))
+	}
+	return v
+}
+
+// viewsOf are views of about 3,000 samples: spread over all blocks, in few blocks, in every third
+// block, and by weight.
+func viewsOf(d *Dataset) map[string]*format.View {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	n := int(d.NumSamples())
+	return map[string]*format.View{
+		"spread":    subsetOf(d, func(int) bool { return rnd.IntN(2) == 0 }),
+		"clustered": subsetOf(d, func(i int) bool { return i > n/3 && i < n/3+n/50 }),
+		"gaps":      subsetOf(d, func(i int) bool { return i/20%5 == 0 }),
+		"one":       subsetOf(d, func(i int) bool { return i == n-1 }),
+		"weights":   weightsOf(d, uint64(n), func(i int) uint32 { return uint32(i%7) * uint32(i%7) }),
+		"few":       weightsOf(d, uint64(n/40), func(i int) uint32 { return uint32(i % 3) }),
+		"hot":       weightsOf(d, 500, func(i int) uint32 { return uint32(i / (n - 5)) }),
+	}
+}
+
+// wantedBlocks counts the blocks of a plan that have samples in any of its first epochs, for each
+// epoch.
+func wantedBlocks(t *testing.T, p *order.Plan, epochs uint64) (n uint64) {
+	t.Helper()
+	for e := range epochs {
+		c, err := p.Seek(e, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refs, _, err := c.NextBatch(nil, order.Split{GlobalBatch: int(p.Samples()), World: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[uint32]bool{}
+		for _, r := range refs {
+			seen[r.Block] = true
+		}
+		n += uint64(len(seen))
+	}
+	return n
+}
+
+// TestStreamViews: a stream of a view delivers what its order lists, byte for byte, and reads no
+// block without samples.
+func TestStreamViews(t *testing.T) {
+	watch(t)
+	for _, remote := range []bool{false, true} {
+		store := objstore.Store(mem.New())
+		if remote {
+			store = remoteStore{store}
+		}
+		set := newStreamed(t, store, mixed(3000), testset.Options{BlockSize: 16 << 10, ShardSize: 400 << 10})
+		for name, v := range viewsOf(set.Dataset) {
+			if err := set.UseView(v); err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range []Order{
+				{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16, Epochs: 3, RunBlocks: 8},
+				{Shuffle: true, Lanes: 1, Delay: 1, GlobalBatch: 16, Epochs: 2, WholeShards: true, Affinity: order.AffinityRun},
+				{GlobalBatch: 50, Epochs: 1},
+			} {
+				f := set.follow(t, StreamOptions{Order: o, Read: Read{Workers: 2}})
+				f.rest(t)
+				stats, want := f.Stats(), wantedBlocks(t, f.Plan(), o.Epochs)
+				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again.
+				if most := want + o.Epochs*uint64(max(o.Lanes, 1)); stats.Blocks > most || stats.Samples != o.Epochs*set.EpochSamples() {
+					t.Errorf("%s, remote %v, %+v: %d blocks were read, %d have samples; %d samples of %d", name, remote, o, stats.Blocks, want, stats.Samples, set.EpochSamples())
+				}
+				f.Close()
+			}
+		}
+	}
+}
+
+// TestStreamViewResumes: a checkpoint continues the view that it names, and refuses another one.
+func TestStreamViewResumes(t *testing.T) {
+	watch(t)
+	set := newStreamed(t, mem.New(), mixed(600), testset.Options{BlockSize: 9000, ShardSize: 60_000})
+	views := viewsOf(set.Dataset)
+	if err := set.UseView(views["weights"]); err != nil {
+		t.Fatal(err)
+	}
+	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 6, Delay: 3, GlobalBatch: 16, Epochs: 2, Seed: 5}}
+	s := set.stream(t, o)
+	var middle order.Checkpoint
+	seeds := map[uint64]bool{}
+	batches := 0
+	for b, err := range s.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Samples {
+			if seed := b.Samples[i].Seed(); seeds[seed] {
+				t.Fatalf("two draws of a sample have the same seed: %+v", b.Samples[i])
+			} else {
+				seeds[seed] = true
+			}
+		}
+		if batches++; batches == 20 {
+			if middle, err = b.Checkpoint(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if want := format.DigestString(set.Digest()) + "#" + views["weights"].ID(); middle.Sources[0].Digest != want {
+		t.Errorf("the checkpoint has the digest %s, want %s", middle.Sources[0].Digest, want)
+	}
+	o.Checkpoint = &middle
+	f := set.follow(t, o)
+	f.rest(t)
+	for _, v := range []*format.View{views["spread"], nil} {
+		set.view = &chosenView{}
+		if v != nil {
+			if err := set.UseView(v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var mismatch *order.MismatchError
+		if _, err := set.Stream(t.Context(), o); !errors.As(err, &mismatch) || mismatch.Field != "view" {
+			t.Errorf("with another view: %v", err)
+		}
+	}
+}
+
+// TestLoadView is views by name and by ID, and those that cannot be used.
+func TestLoadView(t *testing.T) {
+	ctx, store := t.Context(), mem.New()
+	set := newStreamed(t, store, mixed(100), testset.Options{BlockSize: 9000})
+	put := func(name string, data []byte) {
+		t.Helper()
+		if _, err := objstore.Put(ctx, store, name, data, objstore.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store2 := func(v *format.View, label string) {
+		t.Helper()
+		file, err := v.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(format.ViewName(v.ID()), file)
+		put(format.ViewLabelObject(label), (&format.ViewLabel{Format: format.ViewLabelFormat, View: format.ViewName(v.ID())}).Encode())
+	}
+	v := subsetOf(set.Dataset, func(i int) bool { return i < 7 })
+	store2(v, "few")
+	other := subsetOf(set.Dataset, func(i int) bool { return i < 8 })
+	other.Digest[3]++
+	store2(other, "old")
+	for _, name := range []string{"few", v.ID()} {
+		d := open(t, store, Options{View: name})
+		if d.ViewID() != v.ID() || d.EpochSamples() != 7 || d.NumSamples() != 100 {
+			t.Errorf("view %s: ID %s with %d samples", name, d.ViewID(), d.EpochSamples())
+		}
+	}
+	file, err := v.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(format.ViewName("0000000000000000"), file)
+	put("views/gone.json", (&format.ViewLabel{Format: format.ViewLabelFormat, View: format.ViewName("1111111111111111")}).Encode())
+	put("views/bad.json", []byte("{"))
+	for _, c := range []struct {
+		name string
+		want error
+		text string
+	}{
+		{"none", fs.ErrNotExist, "there are bad few gone old"},
+		{"gone", fs.ErrNotExist, "make it again"},
+		{"2222222222222222", fs.ErrNotExist, "2222222222222222"},
+		{"old", format.ErrMismatch, "another generation"},
+		{"bad", format.ErrCorrupt, "views/bad.json"},
+		{"0000000000000000", format.ErrCorrupt, "has the ID"},
+		{"../few", format.ErrName, "characters"},
+	} {
+		d, err := Open(ctx, store, Options{View: c.name})
+		if err == nil {
+			d.Close()
+		}
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("view %s: %v, want %v with %q", c.name, err, c.want, c.text)
+		}
+	}
+	if err := set.UseView(other); !errors.Is(err, format.ErrMismatch) {
+		t.Errorf("the view of other content was used: %v", err)
+	}
+}

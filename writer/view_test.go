@@ -1,0 +1,144 @@
+package writer_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/writer"
+)
+
+func aView(bits byte) *format.View {
+	return &format.View{Digest: format.Hash{7}, Samples: 8, Chosen: []byte{bits}}
+}
+
+func TestPutView(t *testing.T) {
+	ctx, st := t.Context(), mem.New()
+	for range 2 { // the second time it is there
+		if err := writer.PutView(ctx, st, aView(3), writer.ViewName{Name: "clean", Samples: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := format.ViewName(aView(3).ID())
+	if got := names(t, st); !slices.Equal(got, []string{first, "views/clean.json"}) {
+		t.Fatalf("there is %q", got)
+	}
+	if err := writer.PutView(ctx, st, aView(5), writer.ViewName{Name: "clean"}); !errors.Is(err, objstore.ErrExists) {
+		t.Fatalf("a name that is taken gives %v", err)
+	}
+	if err := writer.PutView(ctx, st, aView(5), writer.ViewName{Name: "clean", Replace: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.PutView(ctx, st, aView(9), writer.ViewName{Name: "../x"}); !errors.Is(err, format.ErrName) {
+		t.Fatalf("a bad name gives %v", err)
+	}
+	label, err := format.DecodeViewLabel(objects(t, st)["views/clean.json"])
+	if err != nil || label.View != format.ViewName(aView(5).ID()) || label.Kind != "subset" || label.Of != 8 {
+		t.Fatalf("%+v, %v", label, err)
+	}
+}
+
+// TestPruneViews: views that have a name stay, others go after the grace; a name that cannot be read
+// stops the prune.
+func TestPruneViews(t *testing.T) {
+	ctx := t.Context()
+	st, _ := generations(t, 1)
+	for bits, name := range map[byte]string{1: "a", 2: "b", 4: ""} {
+		if err := writer.PutView(ctx, st, aView(bits), writer.ViewName{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(t, st, "view-00112233445566ff.bin", []byte("mine"))
+	unnamed := format.ViewName(aView(4).ID())
+	res, err := writer.Prune(ctx, st, writer.PruneOptions{Keep: 1})
+	if err != nil || len(res.Objects) != 0 || !slices.ContainsFunc(res.Young, func(o objstore.Info) bool { return o.Name == unnamed }) {
+		t.Fatalf("young: %+v, %v", res, err)
+	}
+	res, err = writer.Prune(ctx, st, writer.PruneOptions{Keep: 1, Grace: -1})
+	if err != nil || len(res.Objects) != 1 || res.Objects[0].Name != unnamed || len(res.Left) != 1 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	for _, name := range []string{format.ViewName(aView(1).ID()), format.ViewName(aView(2).ID()), "views/a.json", "views/b.json"} {
+		if !slices.Contains(names(t, st), name) {
+			t.Errorf("%s is gone", name)
+		}
+	}
+	replace(t, st, "views/a.json", []byte("{"))
+	if _, err := writer.Prune(ctx, st, writer.PruneOptions{Keep: 1, Grace: -1}); !errors.Is(err, format.ErrCorrupt) {
+		t.Errorf("with a damaged name: %v", err)
+	}
+}
+
+// TestPutViewFails: after each operation that fails, the name is free or leads to the whole view, and
+// trying again succeeds.
+func TestPutViewFails(t *testing.T) {
+	for _, fault := range []storetest.Fault{{}, {After: true}, {Kill: true}} {
+		var st *mem.Store
+		n := storetest.EachFault(t, func(*testing.T) objstore.Store { st = mem.New(); return st }, fault, func(t *testing.T, faulty *storetest.Faulty) {
+			err := writer.PutView(t.Context(), faulty, aView(3), writer.ViewName{Name: "clean"})
+			if err != nil && !faulty.Fired() {
+				t.Fatal(err)
+			}
+			if text := objects(t, st)["views/clean.json"]; text != nil {
+				label, err := format.DecodeViewLabel(text)
+				if err != nil || objects(t, st)[label.View] == nil {
+					t.Fatalf("%v, %q", err, names(t, st))
+				}
+			}
+			if err := writer.PutView(t.Context(), st, aView(3), writer.ViewName{Name: "clean"}); err != nil {
+				t.Fatalf("again: %v", err)
+			}
+		})
+		if n < 5 {
+			t.Fatalf("only %d operations", n)
+		}
+	}
+}
+
+// TestPutViewRaces: of views that want one name at once exactly one gets it, and all others say so.
+// A prune beside them takes no view that has a name.
+func TestPutViewRaces(t *testing.T) {
+	for range 200 {
+		st, _ := generations(t, 1)
+		var wg sync.WaitGroup
+		errs := make([]error, 4)
+		for i := range errs {
+			wg.Go(func() {
+				errs[i] = writer.PutView(t.Context(), st, aView(byte(1+i)), writer.ViewName{Name: "x"})
+			})
+		}
+		wg.Go(func() {
+			_, err := writer.Prune(t.Context(), st, writer.PruneOptions{Keep: 1, Grace: -1})
+			if err != nil && !errors.Is(err, objstore.ErrBusy) {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+		won := 0
+		for i, err := range errs {
+			switch {
+			case err == nil:
+				won++
+				label, err := format.DecodeViewLabel(objects(t, st)["views/x.json"])
+				if err != nil || label.View != format.ViewName(aView(byte(1+i)).ID()) {
+					t.Fatalf("view %d has the name, but it leads to %+v, %v", i, label, err)
+				}
+				if objects(t, st)[label.View] == nil {
+					t.Fatalf("the view is gone: %s", strings.Join(names(t, st), " "))
+				}
+			case !errors.Is(err, objstore.ErrExists):
+				t.Fatal(fmt.Errorf("view %d: %w", i, err))
+			}
+		}
+		if won != 1 {
+			t.Fatalf("%d views have the name", won)
+		}
+	}
+}
