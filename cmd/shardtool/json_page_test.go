@@ -42,6 +42,9 @@ var jsonRuns = map[string][]string{
 		"!for d in out rowset; do echo \"  $d: {data: $PWD/$d}\"; done | (echo sources:; cat) > mix.yaml",
 		"cat out --global-batch 40 --tail pad --checkpoints", "cat mix.yaml --global-batch 10 --limit 10"},
 	"order":  {"order out --global-batch 40 --tail pad --keys", "order mix.yaml --global-batch 10 --limit 10"},
+	"order --pack": {
+		`!(printf '{"id":"a","n":3}\n{"id":"b","n":2}\n') > len.jsonl; shardtool pack len.jsonl lens --key id --attr n=n --quiet`,
+		"order lens --pack 3 --by n --keys --global-batch 4 --tail pad"},
 	"doctor": {"doctor src", "doctor out"},
 	"export": {"export out --out exported"},
 	"stage":  {"stage out --cache cache"},
@@ -52,7 +55,7 @@ var jsonRuns = map[string][]string{
 }
 
 // jsonRare are members that appear in no small run, with the reason.
-var jsonRare = map[string]string{"verify dropped": "a data set with more than 10,000 faults"}
+var jsonRare = map[string]string{"verify dropped": "a data set with more than 10,000 faults", "order --pack items[].key_base64": "keys of rows are UTF-8"}
 
 var (
 	jsonSection = regexp.MustCompile(`(?m)^## (.+)$`)

@@ -1,5 +1,10 @@
 package order
 
+import (
+	"encoding/binary"
+	"hash"
+)
+
 // Lanes reads the lanes of one epoch, any stretch of any of them: what package units builds on. It
 // is not safe for concurrent use; Fork makes one for another goroutine.
 type Lanes struct{ c Cursor }
@@ -90,6 +95,25 @@ func (p *Plan) ShuffleUnits(units []uint32, lane int, epoch, window uint32) {
 // ArcIndex is cnt(x, l) of an order of any length with the lanes of this one: how many of the
 // positions below x lane l has.
 func (p *Plan) ArcIndex(x uint64, l int) uint64 { return p.laneIndex(x, l) }
+
+// HashTable writes what the order depends on of the table of blocks to a hash.
+func (p *Plan) HashTable(h hash.Hash) {
+	buf := make([]byte, 0, 1<<14)
+	put := func(x uint64) {
+		if buf = binary.LittleEndian.AppendUint64(buf, x); len(buf) == cap(buf) {
+			h.Write(buf)
+			buf = buf[:0]
+		}
+	}
+	put(uint64(len(p.samples)))
+	for _, n := range p.samples {
+		put(uint64(n))
+	}
+	for _, first := range p.shards {
+		put(uint64(first))
+	}
+	h.Write(buf)
+}
 
 // Share is where the part of rank r of a list begins: ⌊r·listed/world⌋, for r up to world.
 func Share(listed uint64, r, world int) uint64 { return share(listed, r, world) }

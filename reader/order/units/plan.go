@@ -39,11 +39,12 @@ func (u *Units) Plan(ctx context.Context, epoch uint64, workers int, progress fu
 	if epoch >= order.MaxEpochs {
 		return nil, fmt.Errorf("units: epoch %d: epochs end at %d", epoch, order.MaxEpochs-1)
 	}
-	lanes := u.order.Lanes(uint32(epoch))
-	p, err := u.emptyPlan(lanes, uint32(epoch))
+	p, err := u.emptyPlan(uint32(epoch))
 	if err != nil {
 		return nil, err
 	}
+	lanes := u.order.Lanes(uint32(epoch))
+	p.before = make([]uint64, p.first[len(p.first)-1]+1)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	workers = max(1, min(workers, len(p.first)-1))
@@ -68,18 +69,17 @@ func (u *Units) Plan(ctx context.Context, epoch uint64, workers int, progress fu
 	return p, p.accumulate()
 }
 
-// emptyPlan is a plan with the windows of each lane, and no units.
-func (u *Units) emptyPlan(lanes *order.Lanes, epoch uint32) (*Plan, error) {
+// emptyPlan is a plan with the windows of each lane alone.
+func (u *Units) emptyPlan(epoch uint32) (*Plan, error) {
 	v := int(u.order.Params().Lanes)
 	p := &Plan{epoch: epoch, first: make([]uint64, v+1)}
 	for l := range v {
-		windows := (lanes.Len(l) + uint64(u.params.Window) - 1) / uint64(u.params.Window)
+		windows := (u.order.ArcIndex(u.order.Samples(), l) + uint64(u.params.Window) - 1) / uint64(u.params.Window)
 		if windows > math.MaxUint32 {
 			return nil, fmt.Errorf("units: %d windows in a lane, at most %d: give a larger window, or more lanes", windows, uint32(math.MaxUint32))
 		}
 		p.first[l+1] = p.first[l] + windows
 	}
-	p.before = make([]uint64, p.first[v]+1)
 	return p, nil
 }
 
