@@ -25,6 +25,10 @@ type Batch struct {
 	Global, First int
 	// Holes is how many samples of this rank's part were skipped.
 	Holes int
+	// Units is how many units this rank's part has, where positions hold units, see Order.Units: then
+	// Position, NextPosition, Global and First count units, and Samples has the samples of each unit, or
+	// their pieces, unit by unit. Cut tells which is which. Elsewhere it is 0.
+	Units int
 
 	s       *Stream
 	draft   *planner.Draft // nil once released
@@ -47,6 +51,9 @@ func (s *Stream) newBatch(d *planner.Draft) *Batch {
 	b := &Batch{
 		Epoch: d.Info.Epoch, Position: d.Info.Position, NextEpoch: d.Info.NextEpoch, NextPosition: d.Info.NextPosition,
 		Global: d.Info.Global, First: d.Info.First, s: s, draft: d,
+	}
+	if n := len(d.Cuts); n > 0 {
+		b.Units = int(d.Cuts[n-1].Unit) + 1
 	}
 	s.count.mu.Lock()
 	defer s.count.mu.Unlock()
@@ -135,6 +142,10 @@ func (b *Batch) Place(i int) int {
 	}
 	return i
 }
+
+// Cut returns the unit of sample i of Samples, and the piece of the sample that is in it. Call it only
+// where Units is not 0, and before Release.
+func (b *Batch) Cut(i int) order.Cut { return b.draft.Cuts[b.Place(i)] }
 
 // Clone returns copies of the samples that stay valid.
 func (b *Batch) Clone() []Sample {

@@ -194,3 +194,47 @@ func (u *UnitOrder) make(epoch uint64, workers int) (*units.Plan, error) {
 	}
 	return p, nil
 }
+
+// openUnits starts a stream of units.
+func (s *Stream) openUnits(ctx context.Context, in *input) (err error) {
+	o := &s.opts
+	if in.units, err = in.unitOrder(ctx, in.table, o); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			in.units.Close()
+		}
+	}()
+	in.plan = in.units.Order()
+	s.place.epoch = o.Epoch
+	if cp := o.Checkpoint; cp != nil {
+		s.place.epoch, s.place.position = cp.Epoch, cp.Position
+	}
+	if err := s.split.Check(); err != nil {
+		return optionsError{err}
+	}
+	cursor, err := in.units.Seek(s.place.epoch, s.place.position, in.units.Plans(in.units.ctx))
+	if err != nil {
+		return optionsError{err}
+	}
+	if o.Epochs > 0 {
+		cursor.Until(o.End())
+	}
+	s.start(ctx, unitCursor{cursor, s.split})
+	return nil
+}
+
+// unitCursor is one rank's part of an order of units.
+type unitCursor struct {
+	*units.Cursor
+	split order.Split
+}
+
+func (o unitCursor) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
+	return o.NextBatch(refs, o.split)
+}
+
+// UnitOrder returns the order of the units of the stream; nil where positions hold samples. It must
+// not be used after Close.
+func (s *Stream) UnitOrder() *UnitOrder { return s.inputs[0].units }

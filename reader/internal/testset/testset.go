@@ -41,6 +41,8 @@ type Options struct {
 	KeyHash func(key string) uint64
 	// Label, when not nil, gives each sample an attribute "label".
 	Label func(key string) string
+	// Integer, when not nil, gives each sample an attribute "tokens", unless it returns false.
+	Integer func(key string) (int64, bool)
 	// Member names the members of blocks in place of format.JoinName, so that headers say what the
 	// index does not.
 	Member func(key, field string) string
@@ -131,12 +133,21 @@ func (b *builder) add(s Sample) error {
 }
 
 func (b *builder) attributes(key string) []format.AttrValue {
-	if b.o.Label == nil {
-		return nil
+	var values []format.AttrValue
+	var all []format.Attribute
+	if b.o.Label != nil {
+		at := format.Attribute{Name: "label", Kind: format.AttrLabel}
+		all, values = append(all, at), append(values, format.AttrValue{Attribute: at, Label: b.o.Label(key)})
 	}
-	at := format.Attribute{Name: "label", Kind: format.AttrLabel}
-	b.manifest.Attributes = []format.Attribute{at}
-	return []format.AttrValue{{Attribute: at, Label: b.o.Label(key)}}
+	if b.o.Integer != nil {
+		at := format.Attribute{Name: "tokens", Kind: format.AttrInteger}
+		all = append(all, at)
+		if n, ok := b.o.Integer(key); ok {
+			values = append(values, format.AttrValue{Attribute: at, Integer: n})
+		}
+	}
+	b.manifest.Attributes = all
+	return values
 }
 
 func (b *builder) total(f Field) {
