@@ -57,6 +57,7 @@ var groups = []struct {
 	{"accounts", (*bench).accounts},
 	{"start", (*bench).start},
 	{"order", (*bench).order},
+	{"units", (*bench).units},
 	{"verify", (*bench).verify},
 	{"get", (*bench).get},
 	{"index", (*bench).index},

@@ -26,6 +26,10 @@ type Batch struct {
 	Global, First int
 	// Holes is how many samples of this rank's part were skipped, or were removed from the data set.
 	Holes int
+	// Units is how many units this rank's part has, where positions hold units, see Order.Units: then
+	// Position, NextPosition, Global and First count units, and Samples has the samples of each unit, or
+	// their pieces, unit by unit. Cut tells which is which. Elsewhere it is 0.
+	Units int
 
 	s       *Stream
 	draft   *planner.Draft // nil once released
@@ -48,6 +52,9 @@ func (s *Stream) newBatch(d *planner.Draft) *Batch {
 	b := &Batch{
 		Epoch: d.Info.Epoch, Position: d.Info.Position, NextEpoch: d.Info.NextEpoch, NextPosition: d.Info.NextPosition,
 		Global: d.Info.Global, First: d.Info.First, s: s, draft: d,
+	}
+	if n := len(d.Cuts); n > 0 {
+		b.Units = int(d.Cuts[n-1].Unit) + 1
 	}
 	s.count.mu.Lock()
 	defer s.count.mu.Unlock()
@@ -151,6 +158,10 @@ func (b *Batch) Last() bool {
 	}
 	return b.NextEpoch > b.Epoch || b.s.Tail() == order.TailDrop && b.s.inputs[0].plan.Samples()-b.NextPosition < g
 }
+
+// Cut returns the unit of sample i of Samples, and the piece of the sample that is in it. Call it only
+// where Units is not 0, and before Release.
+func (b *Batch) Cut(i int) order.Cut { return b.draft.Cuts[b.Place(i)] }
 
 // Clone returns copies of the samples that stay valid.
 func (b *Batch) Clone() []Sample {

@@ -19,6 +19,7 @@ type input struct {
 	*Dataset        // nil: a source that was removed from a mix, and gives nothing
 	name     string // in a mix
 	plan     *order.Plan
+	units    *UnitOrder // nil where positions hold samples
 	table    order.Table
 	share    float64 // of the samples; in a mix the largest over its segments
 }

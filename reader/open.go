@@ -29,6 +29,12 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 		return nil, err
 	}
 	s := &Stream{inputs: []*input{in}, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
+	if o.inUnits() {
+		if err := s.openUnits(ctx, in); err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
 	var params order.Params
 	s.place.epoch = o.Epoch
 	if cp := o.Checkpoint; cp != nil {

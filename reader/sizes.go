@@ -66,7 +66,7 @@ func (in *input) need(o *StreamOptions) (n need) {
 	n.tables = (startCost + memberCost*n.fields) * samples / blocks
 	n.block = n.perBlock + n.tables
 	n.lanes = localLanes(p, o.World)
-	n.live = n.perBlock * liveBlocks(p, n.lanes, float64(in.tables.Blocks)/float64(max(in.tables.Shards, 1)))
+	n.live = n.perBlock * (liveBlocks(p, n.lanes, float64(in.tables.Blocks)/float64(max(in.tables.Shards, 1))) + in.unitBlocks(n.lanes))
 	n.held = n.live * n.block / n.perBlock
 	n.all = n.block * float64(in.tables.Blocks)
 	n.stored = int64(in.tables.Bytes)
@@ -94,13 +94,13 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 			z.requests = max(z.requests, requests(in.source.Store, in.source.Requests(), o.Requests))
 		}
 	}
-	local := o.GlobalBatch/o.World + 1
+	local := int(localSamples(inputs, o)) + 1
 	z.ahead = min(max(64<<10/local, 2), 1024)
 	z.depth = cmp.Or(o.Depth, z.ahead+4)
 	rest := int64(o.FirstWorkers)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+3)*int64(sampleCost+fieldCost*all.fields))
 	if z.memory = o.Memory; z.memory == 0 {
 		onTheirWay := min(int64(float64(z.requests)*all.request), all.stored) + int64(z.requests)*requestCost
-		z.memory = all.memory(o, z.requests, rest+onTheirWay)
+		z.memory = all.memory(o, localSamples(inputs, o), z.requests, rest+onTheirWay)
 	}
 	z.workers = o.Workers
 	if z.requests > 0 { // and stored bytes on their way
@@ -133,12 +133,31 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 // memory returns what the order keeps live for this rank and half as much to run ahead; at least
 // 64 MiB, and no more than holds all data with the rest beside it. Batches in hand have half of the
 // budget, and a batch may use all blocks.
-func (n *need) memory(o *StreamOptions, requests int, rest int64) int64 {
+func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int64) int64 {
 	all := 2 * float64(max(o.Hold, 1)) * n.all * 9 / 8
-	batch := n.block * float64(o.GlobalBatch) / float64(o.World)
+	batch := n.block * samples
 	want := 1.5*n.held + batch + float64(o.FirstWorkers)*scratchCost
 	want += 4. / 3 * float64(requests) * n.decoded // asked for, decoded, and a quarter for it stored
 	return int64(max(64<<20, 2*n.largest, min(want, all+float64(rest))))
+}
+
+// localSamples returns how many samples a batch of one rank has, nearly.
+func localSamples(inputs []*input, o *StreamOptions) float64 {
+	n := float64(o.GlobalBatch) / float64(o.World)
+	if u := inputs[0].units; u != nil {
+		sum := u.Summary()
+		n *= max(1, float64(sum.Samples)*float64(u.Units.Params().Size)/float64(max(sum.Tokens, 1)))
+	}
+	return n
+}
+
+// unitBlocks returns how many blocks windows of units keep live beside those of the order.
+func (in *input) unitBlocks(lanes int) float64 {
+	if in.units == nil {
+		return 0
+	}
+	window := float64(in.units.Units.Params().Window) * float64(in.tables.Blocks) / float64(max(in.tables.Samples, 1))
+	return min(window*float64(lanes), float64(in.tables.Blocks))
 }
 
 // localLanes returns about how many lanes one rank draws from.

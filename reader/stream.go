@@ -125,11 +125,21 @@ var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClose
 // that wraps fs.ErrClosed. All goroutines have ended when Close returns, so it waits for calls of Map.
 func (s *Stream) Close() error {
 	s.life.cancel(errStreamClosed)
+	for _, in := range s.inputs {
+		if in.units != nil {
+			in.units.end() // the planner may wait for a plan
+		}
+	}
 	s.life.wg.Wait()
 	for _, end := range slices.Backward(s.life.ends) {
 		end()
 	}
 	s.life.once.Do(func() {
+		for _, in := range s.inputs {
+			if in.units != nil {
+				in.units.Close()
+			}
+		}
 		s.tuning.ask(0)
 		s.flow.flight.Land()
 		s.window.Close()
@@ -195,7 +205,11 @@ func (s *Stream) checkpoint(epoch, position uint64, skipped ledgerMark) (order.C
 		return order.Checkpoint{}, errMixed
 	}
 	in := s.inputs[0]
-	cp, err := in.plan.Checkpoint(epoch, position)
+	from := in.plan.Checkpoint
+	if in.units != nil {
+		from = in.units.Checkpoint
+	}
+	cp, err := from(epoch, position)
 	if err != nil {
 		return cp, err
 	}

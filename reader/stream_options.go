@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/reader/internal/tune"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // OnCorrupt is what happens to a block whose damage a second read confirmed.
@@ -69,6 +70,11 @@ type Order struct {
 	Lanes, RunBlocks, Delay, Head uint32
 	Affinity                      order.Affinity
 	Tail                          order.Tail
+	// Units makes the positions of the stream hold units in place of samples, where its Kind is set:
+	// packed sequences, or micro-batches of samples of similar length. By names the integer attribute
+	// with the lengths; Long defaults to units.LongError, and Window is chosen. GlobalBatch then counts
+	// units. With a Checkpoint they are those of the checkpoint, and the rest here is ignored.
+	Units units.Params
 	// Epoch is the first epoch, Epochs the number of epochs; 0 means no end.
 	Epoch, Epochs uint64
 	// GlobalBatch is the number of samples of a batch over all ranks. Default: that of the checkpoint,
@@ -104,6 +110,12 @@ type Read struct {
 	// delivered. It may replace Fields by others that it allocates, but not write to the bytes they
 	// had. An error ends the stream at that batch.
 	Map func(ctx context.Context, s *Sample) error
+	// Plans is a folder for the plans of epochs of units and the lengths of samples, so that the next
+	// start finds them there. "" keeps none. What cannot be kept or read there is made anew.
+	Plans string
+	// PlanProgress, when not nil, is called while an epoch of units is planned, from several goroutines:
+	// with its number, and how many of its samples have been planned.
+	PlanProgress func(epoch, done, of uint64)
 	// Expect names fields that every sample must have. One with a question mark, as in "caption?", may
 	// be missing. The sources of a mix must have the same fields, but for those with a question mark.
 	Expect []string
@@ -186,6 +198,14 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 		return o, fmt.Errorf("reader: memory budget of %d bytes: give at least %d, or 0 to have it sized by the order", o.Memory, minMemory)
 	}
 	return o, expect(in, o.Expect)
+}
+
+// inUnits reports whether positions hold units.
+func (o *StreamOptions) inUnits() bool {
+	if o.Checkpoint != nil {
+		return o.Checkpoint.Units != nil || o.Units.Kind != ""
+	}
+	return o.Units.Kind != ""
 }
 
 // Choice returns what the order is chosen by when there is no checkpoint.

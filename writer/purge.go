@@ -132,7 +132,7 @@ func (p *purge) run(ctx context.Context, store objstore.Store) error {
 	m := p.next("purge")
 	m.Purged = m.Removed
 	// Totals of cleared attributes would still count the values; readers add them up from the indexes.
-	m.AttrTotals = slices.DeleteFunc(m.AttrTotals, func(t format.AttrTotal) bool { return slices.Contains(p.opt.ClearAttributes, t.Name) })
+	m.AttrTotals = slices.DeleteFunc(slices.Clone(m.AttrTotals), func(t format.AttrTotal) bool { return slices.Contains(p.opt.ClearAttributes, t.Name) })
 	p.report.Generation, p.report.Tables = p.prior.manifest.Generation, p.prior.tables
 	todo, err := p.todo()
 	if err == nil && len(todo) > 0 {

@@ -48,6 +48,9 @@ var jsonRuns = map[string][]string{
 	"explain CHECKPOINT": {
 		"explain ck", "explain mixck",
 		"!echo 'segments: [{at: 1000, weights: {out: 1}}]' >> mix.yaml; shardtool cat mix.yaml --global-batch 10 --limit 10 --checkpoint-out mixck > /dev/null", "explain mixck"},
+	"order --pack": {
+		`!(printf '{"id":"a","n":3}\n{"id":"b","n":2}\n') > len.jsonl; shardtool pack len.jsonl lens --key id --attr n=n --quiet`,
+		"order lens --pack 3 --by n --keys --global-batch 4 --tail pad"},
 	"doctor": {"doctor src", "doctor out"},
 	"export": {"export out --out exported"},
 	"stage":  {"stage out --cache cache"},
@@ -58,7 +61,7 @@ var jsonRuns = map[string][]string{
 }
 
 // jsonRare are members that appear in no small run, with the reason.
-var jsonRare = map[string]string{"verify dropped": "a data set with more than 10,000 faults"}
+var jsonRare = map[string]string{"verify dropped": "a data set with more than 10,000 faults", "order --pack items[].key_base64": "keys of rows are UTF-8"}
 
 var (
 	jsonSection = regexp.MustCompile(`(?m)^## (.+)$`)

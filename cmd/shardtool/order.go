@@ -29,10 +29,17 @@ with --keys the shards' indexes. Removed samples have no line: their positions a
 A file that ends in .yaml, .yml or .json is a mix: several data sets as one stream. Its lines have the source; their epoch is that
 of the source, and their position counts over all epochs of the mix.
 
+With --pack, samples are packed into sequences, and with --bucket they form micro-batches of samples of similar length. Their
+lengths are an integer attribute of the index. Each line is then a sequence or a micro-batch, and lists its samples, each with
+the offset and the length of the piece that it contributes. A plan of the epoch is made first, at some million samples a
+second for each core, and kept for the next time.
+
 Exit codes:
 ` + exitCodes,
 		Example: "  shardtool order out/ --shuffle --seed 7 --world-size 8 --rank 3 --limit 20\n" +
-			"  shardtool order mix.yaml --shuffle --seed 7 --global-batch 4096 --world-size 8 --rank 3 --step 40000",
+			"  shardtool order mix.yaml --shuffle --seed 7 --global-batch 4096 --world-size 8 --rank 3 --step 40000\n" +
+			"  shardtool order text/ --shuffle --pack 8192 --by tokens --long split --limit 5 --keys\n" +
+			"  shardtool order speech/ --shuffle --bucket 60000 --by frames --long drop",
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.fill(); err != nil {
@@ -54,6 +61,8 @@ Exit codes:
 			if f.changed("step") {
 				step, serr := f.stepOfDataset(cmd.Context(), ds, mixed.step, f.oneRank(keys))
 				err = printStepLines(w, step, serr)
+			} else if f.inUnits() {
+				err = printUnits(cmd, w, ds, &f, keys)
 			} else {
 				err = printOrder(cmd.Context(), w, ds, &f, keys)
 			}
@@ -65,6 +74,7 @@ Exit codes:
 	}
 	f.add(cmd)
 	f.addCheckpointIn(cmd)
+	f.addUnits(cmd)
 	cmd.Flags().BoolVar(&keys, "keys", false, "also print keys")
 	cmd.Flags().Uint64Var(&mixed.step, "step", 0, "print this step alone, counted from 0 in batches of the same size")
 	mixed.add(cmd)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,9 @@ type orderFlags struct {
 	ins       []string // checkpoint files of ranks
 	in        string   // their names, for messages
 	changed   func(flag string) bool
-	orderSaid bool // any flag was given that plain storage order does not have
+	units     unitFlags
+	cache     string // folder of --cache, where the command has one
+	orderSaid bool   // any flag was given that plain storage order does not have
 }
 
 var orderFlagNames = []string{
@@ -107,7 +110,7 @@ func (f *orderFlags) fill() error {
 	case f.opt.Rank < 0 || f.opt.Rank >= f.opt.World:
 		return usagef("--rank %d: ranks are 0 to %d with --world-size %d", f.opt.Rank, f.opt.World-1, f.opt.World)
 	}
-	return nil
+	return f.fillUnits()
 }
 
 // open opens the data set; with a checkpoint, the generation that it names, and the checkpoint is held against the flags.
@@ -203,7 +206,7 @@ func (f *orderFlags) sameWindow(ctx context.Context, ds *reader.Dataset) error {
 	o := f.opt
 	o.Shuffle, o.Lanes, o.RunBlocks, o.WholeShards = true, cp.Lanes, cp.RunBlocks, cp.RunBlocks == 0
 	asked := cp.Params
-	if chosen, err := order.Choose(table, o.Choice()); err == nil {
+	if chosen, err := f.chooseOrder(table, &o); err == nil {
 		asked.Delay, asked.Head = chosen.Delay, chosen.Head
 	} else { // a memory that is too small for these lanes
 		asked.Delay = 0
@@ -243,7 +246,7 @@ func (f *orderFlags) against(cp *order.Checkpoint) error {
 			asked.RunBlocks = 0
 		}
 	})
-	if err := cp.Params.Compare(asked); err != nil {
+	if err := cmp.Or(cp.Params.Compare(asked), f.againstUnits(cp)); err != nil {
 		return fmt.Errorf("%s: %w", f.in, err)
 	}
 	if f.changed("epoch") && f.opt.Epoch > cp.Epoch {

@@ -88,6 +88,9 @@ func (o *openedMix) Close() {
 
 // openMix opens the data sets of a mix file, and makes the mix that the flags ask for.
 func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, stderr io.Writer) (o *openedMix, err error) {
+	if f.inUnits() {
+		return nil, usagef("--pack and --bucket are for one data set, not for a mix: name one of the data sets of %s", name)
+	}
 	for _, flag := range notForMixes {
 		if f.changed(flag) {
 			return nil, usagef("--%s: a mix file has it for each source, as a member of order", flag)

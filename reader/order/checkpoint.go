@@ -5,18 +5,24 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/shardtool/shardtool/internal/plain"
 )
 
-// CheckpointVersion is the version of the checkpoint this package writes, and the only one it reads.
-const CheckpointVersion = 1
+// CheckpointVersion is the version of the checkpoint this package writes where positions count samples, and
+// UnitsVersion where they count units. Package mix has version 2.
+const (
+	CheckpointVersion = 1
+	UnitsVersion      = 3
+)
 
 // Sizes of a checkpoint (SPEC.md, "Checkpoint").
 const (
-	// MaxCheckpoint bounds the text AppendCheckpoint writes, in bytes.
-	MaxCheckpoint = 1 << 10
+	// MaxCheckpoint bounds the text AppendCheckpoint writes, in bytes; MaxUnitsCheckpoint that of units.
+	MaxCheckpoint      = 1 << 10
+	MaxUnitsCheckpoint = 3 << 9
 	// maxCheckpointRead leaves room for the blanks another tool may have put in.
 	maxCheckpointRead = 16 << 10
 	maxName           = 128 // digest, tables, skip_hash; three of them and all numbers stay below MaxCheckpoint
@@ -32,6 +38,8 @@ type Checkpoint struct {
 	GlobalBatch int
 	// Sources are the data sets, one today.
 	Sources []SourceMark
+	// Units are the parameters of units; nil where positions count samples.
+	Units *UnitMark
 	// Tables names the tables object of the data set's generation, so that a resume opens that one. It is not compared:
 	// the same content packed with another codec has other tables.
 	Tables string
@@ -46,6 +54,17 @@ type SourceMark struct {
 	Samples uint64 // N
 	Weight  uint64 // share of the mix; 1 for a single source
 	Key     uint64 // of the source's random words; the seed for a single source
+}
+
+// UnitMark is what units are formed from, in a checkpoint. Package units has the meaning of the
+// members; Lengths is the hash of all lengths.
+type UnitMark struct {
+	Kind    string
+	Size    uint32
+	Long    string
+	Window  uint32
+	By      string
+	Lengths string
 }
 
 // Checkpoint returns the checkpoint of a place: position 0..N of an epoch. GlobalBatch, Tables and the ledger are left
@@ -79,6 +98,7 @@ type checkpointText struct {
 	Tail        Tail             `json:"tail"`
 	GlobalBatch int              `json:"global_batch"`
 	Sources     []sourceMarkText `json:"sources"`
+	Units       *unitMarkText    `json:"units,omitempty"` // of version 3 alone
 	Tables      string           `json:"tables"`
 	SkipHash    string           `json:"skip_hash"`
 	Skipped     uint64           `json:"skipped"`
@@ -92,6 +112,19 @@ type sourceMarkText struct {
 	Samples uint64 `json:"N"`
 	Weight  uint64 `json:"weight"`
 	Key     string `json:"key"`
+}
+
+// UnitsAlgorithm names how units are formed. A change of a single bit of any units needs another name.
+const UnitsAlgorithm = "units/1"
+
+type unitMarkText struct {
+	Algorithm string `json:"algorithm"`
+	Kind      string `json:"kind"`
+	Size      uint32 `json:"size"`
+	Long      string `json:"long"`
+	Window    uint32 `json:"window"`
+	By        string `json:"by"`
+	Lengths   string `json:"lengths"`
 }
 
 // AppendCheckpoint appends the text of a checkpoint to dst: JSON in printable ASCII without blanks or a line feed, at
@@ -120,6 +153,10 @@ func (c *Checkpoint) text(check string) checkpointText {
 	for _, s := range c.Sources {
 		t.Sources = append(t.Sources, sourceMarkText{s.Digest, s.Samples, s.Weight, strconv.FormatUint(s.Key, 10)})
 	}
+	if u := c.Units; u != nil {
+		t.Version = UnitsVersion
+		t.Units = &unitMarkText{UnitsAlgorithm, u.Kind, u.Size, u.Long, u.Window, u.By, u.Lengths}
+	}
 	return t
 }
 
@@ -143,7 +180,7 @@ func (c *Checkpoint) validate() error {
 		return badMember("key", s.Key)
 	case s.Samples > math.MaxInt64:
 		return badMember("N", s.Samples)
-	case c.Position > 0 && c.Position >= s.Samples:
+	case c.Units == nil && c.Position > 0 && c.Position >= s.Samples, c.Position > math.MaxInt64:
 		return badMember("position", c.Position)
 	case c.Epoch > maxEpochs || c.Epoch == maxEpochs && c.Position > 0:
 		return badMember("epoch", c.Epoch)
@@ -155,6 +192,26 @@ func (c *Checkpoint) validate() error {
 		return badMember("tables", c.Tables)
 	case !plain.InJSON(c.SkipHash, maxName):
 		return badMember("skip_hash", c.SkipHash)
+	}
+	return c.Units.validate()
+}
+
+func (u *UnitMark) validate() error {
+	switch {
+	case u == nil:
+		return nil
+	case u.Kind != "pack" && u.Kind != "bucket":
+		return badMember("kind", u.Kind)
+	case u.Size < 1 || u.Size > math.MaxInt32:
+		return badMember("size", u.Size)
+	case !slices.Contains([]string{"error", "split", "truncate", "drop"}, u.Long):
+		return badMember("long", u.Long)
+	case u.Window < 1 || u.Window > 1<<20:
+		return badMember("window", u.Window)
+	case !plain.InJSON(u.By, maxName):
+		return badMember("by", u.By)
+	case !plain.InJSON(u.Lengths, 32):
+		return badMember("lengths", u.Lengths)
 	}
 	return nil
 }

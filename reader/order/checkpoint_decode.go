@@ -14,6 +14,7 @@ var (
 		"global_batch", "sources", "tables", "skip_hash", "skipped", "check",
 	}
 	sourceMembers = []string{"digest", "N", "weight", "key"}
+	unitsMembers  = []string{"algorithm", "kind", "size", "long", "window", "by", "lengths"}
 )
 
 // DecodeCheckpoint reads the text of one checkpoint. Blanks and the order of members are free; anything else that
@@ -31,7 +32,11 @@ func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 	if err := checkVersion(members); err != nil {
 		return Checkpoint{}, err
 	}
-	if err := checkMembers(members, checkpointMembers); err != nil {
+	wanted := checkpointMembers
+	if _, units := members["units"]; units {
+		wanted = append(slices.Clone(wanted), "units")
+	}
+	if err := checkMembers(members, wanted); err != nil {
 		return Checkpoint{}, err
 	}
 	var sources []map[string]json.RawMessage
@@ -40,6 +45,11 @@ func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 	}
 	for _, s := range sources {
 		if err := checkMembers(s, sourceMembers); err != nil {
+			return Checkpoint{}, err
+		}
+	}
+	if text, units := members["units"]; units {
+		if err := checkUnits(text); err != nil {
 			return Checkpoint{}, err
 		}
 	}
@@ -73,8 +83,11 @@ func checkVersion(members map[string]json.RawMessage) error {
 	if version == 2 {
 		return errors.New("order: checkpoint: version 2 is that of a mix of several data sets: resume with the mix")
 	}
-	if version != CheckpointVersion {
-		return fmt.Errorf("order: checkpoint: version %d, this program reads %d: use the program that wrote it", version, CheckpointVersion)
+	if version != CheckpointVersion && version != UnitsVersion {
+		return fmt.Errorf("order: checkpoint: version %d, this program reads %d and %d: use the program that wrote it", version, CheckpointVersion, UnitsVersion)
+	}
+	if _, units := members["units"]; units != (version == UnitsVersion) {
+		return fmt.Errorf("order: checkpoint: version %d with the member units: %v: it was cut or edited", version, units)
 	}
 	var algorithm string
 	if err := json.Unmarshal(members["algorithm"], &algorithm); err != nil {
@@ -84,6 +97,19 @@ func checkVersion(members map[string]json.RawMessage) error {
 		return fmt.Errorf("order: checkpoint: algorithm %.40q, this program knows %q: use the program that wrote it", algorithm, Algorithm)
 	}
 	return nil
+}
+
+// checkUnits checks the names of the members of units, and their algorithm first.
+func checkUnits(text json.RawMessage) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return fmt.Errorf("order: checkpoint: units: %w", err)
+	}
+	var algorithm string
+	if err := json.Unmarshal(members["algorithm"], &algorithm); err != nil || algorithm != UnitsAlgorithm {
+		return fmt.Errorf("order: checkpoint: units: algorithm %.40q, this program knows %q: use the program that wrote it", algorithm, UnitsAlgorithm)
+	}
+	return checkMembers(members, unitsMembers)
 }
 
 // checkMembers wants exactly the names, spelled exactly so: encoding/json alone takes any case and none.
@@ -120,6 +146,9 @@ func (t *checkpointText) checkpoint() (Checkpoint, error) {
 			return Checkpoint{}, err
 		}
 		c.Sources = append(c.Sources, SourceMark{Digest: s.Digest, Samples: s.Samples, Weight: s.Weight, Key: key})
+	}
+	if u := t.Units; u != nil {
+		c.Units = &UnitMark{u.Kind, u.Size, u.Long, u.Window, u.By, u.Lengths}
 	}
 	return c, c.validate()
 }

@@ -43,6 +43,9 @@ type Choice struct {
 	// Epochs is how many epochs are asked for, 0 for no end. It only chooses Tail and is not
 	// frozen.
 	Epochs uint64
+	// UnitBlocks is how many blocks of each lane a window of units takes beside the delay, 0 without
+	// units. Package units chooses it.
+	UnitBlocks uint64
 	// GlobalBatch and World are those of the first start, 0 when unknown: they set MixBlock, and the lanes of unshuffled
 	// reading (1 for one rank, 96 for more). They are not frozen.
 	GlobalBatch, World int
@@ -144,14 +147,15 @@ func (p *Params) chooseWindow(t *Table, c Choice) error {
 	if p.Delay == 0 {
 		run := runBytes(t, p.RunBlocks)
 		runs := c.memory() / run // that fit; ⌊⌊M/(E·B)⌋/V⌋ = ⌊M/(V·E·B)⌋
+		extra := windowExtra + unitRuns(t, p.RunBlocks, c.UnitBlocks)
 		if c.Lanes == 0 {
-			p.Lanes = fitLanes(runs)
+			p.Lanes = fitLanes(runs, extra)
 		}
 		each := runs / uint64(p.Lanes)
-		if each <= windowExtra {
-			return tooSmall(c.memory(), run, p.Lanes)
+		if each <= extra {
+			return tooSmall(c.memory(), run, p.Lanes, extra)
 		}
-		p.Delay = uint32(min(each-windowExtra, maxChosenDelay))
+		p.Delay = uint32(min(each-extra, maxChosenDelay))
 	}
 	if p.Head == 0 {
 		p.Head = min(DefaultHead, p.Delay)
@@ -159,10 +163,21 @@ func (p *Params) chooseWindow(t *Table, c Choice) error {
 	return nil
 }
 
-// fitLanes is the largest divisor of 96 that gives each lane laneRuns of runs, or 1.
-func fitLanes(runs uint64) uint32 {
+// unitRuns is how many runs have a number of blocks, rounded up.
+func unitRuns(t *Table, runBlocks uint32, blocks uint64) uint64 {
+	parts, e := uint64(1), uint64(runBlocks)
+	if runBlocks == 0 {
+		parts, e = max(uint64(len(t.ShardFirst)), 1), max(uint64(len(t.Samples)), 1)
+	}
+	blocks = min(blocks, uint64(len(t.Samples))) // below 2^32
+	return (blocks*parts + e - 1) / e
+}
+
+// fitLanes is the largest divisor of 96 that gives each lane a delay of leastDelay beside extra
+// runs, or 1.
+func fitLanes(runs, extra uint64) uint32 {
 	v := uint32(DefaultLanes)
-	for v > 1 && (DefaultLanes%v != 0 || runs/uint64(v) < laneRuns) {
+	for v > 1 && (DefaultLanes%v != 0 || runs/uint64(v) < leastDelay+extra) {
 		v--
 	}
 	return v
@@ -185,8 +200,8 @@ func runBytes(t *Table, runBlocks uint32) uint64 {
 	return e * b
 }
 
-func tooSmall(memory, run uint64, lanes uint32) error {
-	need := uint64(windowExtra+1) * uint64(lanes)
+func tooSmall(memory, run uint64, lanes uint32, extra uint64) error {
+	need := (extra + 1) * uint64(lanes) // below 2^57
 	if run > 1<<63/need {
 		return badOption(errors.New("order: shuffle memory: a run is too large for any memory: give runs of fewer blocks"), "run-blocks")
 	}

@@ -82,7 +82,8 @@ func (p Params) Compare(asked Params) error {
 }
 
 // Fits returns a *MismatchError when the checkpoint does not name a place in the order of the plan: another content of
-// the data set, or another parameter. Batch size, world size and tables may differ.
+// the data set, or another parameter. Batch size, world size and tables may differ. A checkpoint of units does not fit a
+// plan of samples: see Fits of package units.
 func (c *Checkpoint) Fits(p *Plan) error {
 	if len(c.Sources) != 1 {
 		return &MismatchError{Field: "sources", Checkpoint: fmt.Sprint(len(c.Sources)), Given: "1"}
@@ -98,6 +99,9 @@ func (c *Checkpoint) Fits(p *Plan) error {
 	}
 	if s.Samples != p.total {
 		return &MismatchError{Field: "N", Checkpoint: fmt.Sprint(s.Samples), Given: fmt.Sprint(p.total)}
+	}
+	if u := c.Units; u != nil {
+		return &MismatchError{Field: "units", Checkpoint: fmt.Sprintf("%s of %d by %s", u.Kind, u.Size, u.By), Given: "none"}
 	}
 	return c.Params.Compare(p.params)
 }

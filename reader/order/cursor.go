@@ -46,6 +46,18 @@ type Batch struct {
 	// batch of this cursor needs. Padding opens nothing. A span is closed once; at an epoch's turn all are. Both are
 	// valid until the next call.
 	Opened, Closed []Span
+	// Cuts are nil where a position holds a sample. Where it holds a unit, Global and First count
+	// units, there are references to the samples of each unit, and Cuts has one for each reference.
+	// Valid until the next call.
+	Cuts []Cut
+}
+
+// Cut is a sample in a unit, or a piece of one.
+type Cut struct {
+	Unit   uint32 // in this rank's part of the batch, from 0
+	Offset uint32 // where the piece begins in the sample
+	Length uint32
+	Whole  uint32 // length of the sample
 }
 
 // Cursor walks the order from a place on, for one rank at a time. It is not safe for concurrent use. It may run ahead

@@ -94,6 +94,7 @@ type (
 		Epochs      uint64   `json:"epochs"`
 		GlobalBatch int      `json:"global_batch"`
 		World       int      `json:"world_size"`
+		UnitBlocks  uint64   `json:"unit_blocks"`
 	}
 	pythonAnswer struct {
 		Steps      []*pythonBatch `json:"steps"`
@@ -319,7 +320,7 @@ func (c *pythonChoice) choose() (Params, error) {
 	table.Samples = make([]uint32, blocks)
 	return Choose(table, Choice{
 		Seed: c.Seed, Shuffle: c.Shuffle, Memory: c.Memory, WholeShards: c.WholeShards, Lanes: c.V, RunBlocks: c.E, Delay: c.W, Head: c.H,
-		Affinity: c.Affinity, Tail: c.Tail, Epochs: c.Epochs, GlobalBatch: c.GlobalBatch, World: c.World,
+		Affinity: c.Affinity, Tail: c.Tail, Epochs: c.Epochs, GlobalBatch: c.GlobalBatch, World: c.World, UnitBlocks: c.UnitBlocks,
 	})
 }
 
@@ -355,6 +356,7 @@ func TestPythonChoices(t *testing.T) {
 			W: []uint32{0, 0, 0, 1, 5}[rnd.IntN(5)], H: []uint32{0, 0, 0, 1, 6}[rnd.IntN(5)],
 			Affinity: []Affinity{"", AffinityEpoch, AffinityRun, "none"}[rnd.IntN(20)/6], Tail: []Tail{"", TailShort, TailPad, "none"}[rnd.IntN(20)/6],
 			Epochs: rnd.Uint64N(3), GlobalBatch: rnd.IntN(3) * rnd.IntN(2000), World: rnd.IntN(4),
+			UnitBlocks: []uint64{0, 0, 0, 1, 50, 5000}[rnd.IntN(6)],
 		}
 		blocks := 0
 		for range rnd.IntN(9) {

@@ -22,6 +22,7 @@ func (p *Planner) plan(ctx context.Context, d *Draft) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	d.Cuts, d.Info.Cuts = append(d.Cuts[:0], d.Info.Cuts...), nil // the order uses its own again
 	for i := range d.Info.Opened {
 		if err := p.open(ctx, &d.Info.Opened[i]); err != nil {
 			return true, err

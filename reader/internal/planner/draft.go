@@ -11,7 +11,8 @@ import (
 type Draft struct {
 	window.Use
 	Refs []order.Ref
-	In   []int32 // of each reference its piece in Use.Pieces; -1 for padding and removed samples
+	Cuts []order.Cut // of each reference, where positions hold units; else empty
+	In   []int32     // of each reference its piece in Use.Pieces; -1 for padding and removed samples
 	Info order.Batch
 	Err  error // in place of the batch; ends the stream
 
@@ -60,7 +61,7 @@ func (l *drafts) take() *Draft {
 	}
 	d := l.idle[n-1]
 	l.idle = l.idle[:n-1]
-	*d = Draft{Use: d.Use, Refs: d.Refs[:0], In: d.In[:0]}
+	*d = Draft{Use: d.Use, Refs: d.Refs[:0], Cuts: d.Cuts[:0], In: d.In[:0]}
 	return d
 }
 

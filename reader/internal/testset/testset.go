@@ -45,6 +45,8 @@ type Options struct {
 	// Length, when not nil, gives each sample an integer attribute "length", whose total the tables
 	// do not have.
 	Length func(key string) int64
+	// Integer, when not nil, gives each sample an attribute "tokens", unless it returns false.
+	Integer func(key string) (int64, bool)
 	// Member names the members of blocks in place of format.JoinName, so that headers say what the
 	// index does not.
 	Member func(key, field string) string
@@ -136,17 +138,25 @@ func (b *builder) add(s Sample) error {
 
 func (b *builder) attributes(key string) []format.AttrValue {
 	var values []format.AttrValue
-	b.manifest.Attributes = b.manifest.Attributes[:0]
+	var all []format.Attribute
+	add := func(v format.AttrValue, ok bool) {
+		all = append(all, v.Attribute)
+		if ok {
+			values = append(values, v)
+		}
+	}
 	if b.o.Label != nil {
-		values = append(values, format.AttrValue{Attribute: format.Attribute{Name: "label", Kind: format.AttrLabel}, Label: b.o.Label(key)})
+		add(format.AttrValue{Attribute: format.Attribute{Name: "label", Kind: format.AttrLabel}, Label: b.o.Label(key)}, true)
 	}
 	if b.o.Length != nil {
-		values = append(values, format.AttrValue{Attribute: format.Attribute{Name: "length", Kind: format.AttrInteger}, Integer: b.o.Length(key)})
+		add(format.AttrValue{Attribute: format.Attribute{Name: "length", Kind: format.AttrInteger}, Integer: b.o.Length(key)}, true)
 	}
-	for _, v := range values {
-		b.manifest.Attributes = append(b.manifest.Attributes, v.Attribute)
+	if b.o.Integer != nil {
+		n, ok := b.o.Integer(key)
+		add(format.AttrValue{Attribute: format.Attribute{Name: "tokens", Kind: format.AttrInteger}, Integer: n}, ok)
 	}
-	slices.SortFunc(b.manifest.Attributes, func(x, y format.Attribute) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(all, func(x, y format.Attribute) int { return strings.Compare(x.Name, y.Name) })
+	b.manifest.Attributes = all
 	return values
 }
 

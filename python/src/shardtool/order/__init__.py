@@ -10,9 +10,9 @@
 
 It is written from section 9 of ORDER.md alone and shares no code with the readers: where both
 agree, the specification is complete. ``Mix`` delivers several sources as one stream,
-``interleave/1``. The code is plain and slow on purpose, some microseconds a sample. Comments give
-section numbers of ORDER.md. Only ``Table.of`` and ``Order.of`` need the program ``shardtool``; the
-rest is arithmetic and runs on any machine.
+``interleave/1``; ``Units`` forms packed sequences and micro-batches. The code is plain and slow on
+purpose, some microseconds a sample. Comments give section numbers of ORDER.md. Only ``Table.of``
+and ``Order.of`` need the program ``shardtool``; the rest is arithmetic and runs on any machine.
 """
 
 from ._checkpoint import Checkpoint, read_checkpoint, skip_hash
@@ -20,12 +20,14 @@ from ._mix import Mix, MixBatch, MixSource, sample_seed, source_key
 from ._mix_checkpoint import MixCheckpoint, read_mix_checkpoint
 from ._order import GlobalBatch, Order, split
 from ._parameters import Parameters, Table, choose
+from ._units import Item, UnitBatch, UnitParameters, Units, bucket, choose_units, pack
 from ._view import Subset, Weighted
 from ._weights import Need, divide, parse_share, per_token, quantize, temperature_share
 
 __all__ = [
     "Checkpoint",
     "GlobalBatch",
+    "Item",
     "Mix",
     "MixBatch",
     "MixCheckpoint",
@@ -35,9 +37,15 @@ __all__ = [
     "Parameters",
     "Subset",
     "Table",
+    "UnitBatch",
+    "UnitParameters",
+    "Units",
     "Weighted",
+    "bucket",
     "choose",
+    "choose_units",
     "divide",
+    "pack",
     "parse_share",
     "per_token",
     "quantize",

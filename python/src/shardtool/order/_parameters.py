@@ -121,13 +121,15 @@ def join_blocks(shards: Sequence[int], decoded: int, size: int, lanes: int, memo
     return size
 
 
-def choose_window(shards: Sequence[int], decoded: int, run_blocks: int, lanes: int, memory: int) -> Tuple[int, int]:
-    """9.3, step 5 without an explicit W: V and W."""
+def choose_window(shards: Sequence[int], decoded: int, run_blocks: int, lanes: int, memory: int, unit_blocks: int) -> Tuple[int, int]:
+    """9.3, step 5 without an explicit W: V and W. Windows of units (9.16) take ``unit_blocks``."""
     size = run_bytes(shards, decoded, run_blocks)
-    v = lanes or next((d for d in range(96, 1, -1) if 96 % d == 0 and memory // (d * size) >= 16), 1)
+    blocks = min(unit_blocks, sum(shards))
+    extra = 4 - (-blocks // run_blocks if run_blocks else -blocks * max(len(shards), 1) // max(sum(shards), 1))
+    v = lanes or next((d for d in range(96, 1, -1) if 96 % d == 0 and memory // (d * size) >= 12 + extra), 1)
     f = memory // (v * size)
-    demand(f >= 5, f"the shuffle memory is too small: {5 * v * size} bytes would do")
-    return v, min(f - 4, 4096)
+    demand(f > extra, f"the shuffle memory is too small: {(extra + 1) * v * size} bytes would do")
+    return v, min(f - extra, 4096)
 
 
 def choose(
@@ -146,6 +148,7 @@ def choose(
     epochs: Optional[int] = None,
     global_batch: Optional[int] = None,
     world_size: Optional[int] = None,
+    unit_blocks: Optional[int] = None,
 ) -> Parameters:
     """Chooses parameters as readers do (ORDER.md 9.3). None, 0 and "" mean the default.
 
@@ -156,6 +159,7 @@ def choose(
             ``shardtool.Order``.
         world_size: The number of ranks.
         shuffle_memory: In bytes; default 2 GiB.
+        unit_blocks: Blocks of a lane that a window of units takes; see ``choose_units``.
 
     Raises:
         ConfigError: They contradict each other, or are out of their limits.
@@ -172,7 +176,7 @@ def choose(
     elif not w:  # steps 2, 4 and 5
         if not (run_blocks or whole_shards):
             e = join_blocks(shards, table.decoded, e, v or 96, memory)
-        v, w = choose_window(shards, table.decoded, e, v, memory)
+        v, w = choose_window(shards, table.decoded, e, v, memory, unit_blocks or 0)
     v, h = v or 96, h or min(4, w)  # steps 4 and 6
     t = min(max(1, batch // v), 2**31) if batch else 0  # step 7
     p = Parameters(seed or 0, bool(shuffle), v, e, w, h, t, affinity or "epoch", tail or ("short" if epochs else "wrap"))

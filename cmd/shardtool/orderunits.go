@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// unitLine is the line of a unit.
+type unitLine struct {
+	Epoch    uint64 `json:"epoch"`
+	Position uint64 `json:"position"` // in units
+	// Tokens is the sum of the lengths, Longest the largest of them.
+	Tokens  uint64     `json:"tokens"`
+	Longest uint32     `json:"longest"`
+	Items   []itemLine `json:"items"`
+	Padding bool       `json:"padding,omitempty"`
+}
+
+// itemLine is a sample in a unit, or a piece of one.
+type itemLine struct {
+	Shard    string `json:"shard"`
+	Block    int    `json:"block"`
+	Number   uint64 `json:"number"`
+	Key      string `json:"key,omitempty"`
+	KeyBytes []byte `json:"key_base64,omitempty"`
+	Offset   uint32 `json:"offset"`
+	Length   uint32 `json:"length"`
+}
+
+// unitPlace turns the place of a unit in a batch into its epoch and position: a batch that wraps has
+// units of several epochs.
+func unitPlace(ctx context.Context, u *reader.UnitOrder, epoch, position uint64, padding bool) (uint64, uint64, error) {
+	if padding {
+		return epoch, position, nil
+	}
+	for {
+		p, err := u.Plan(ctx, epoch)
+		if err != nil || position < p.Units() {
+			return epoch, position, err
+		}
+		epoch, position = epoch+1, position-p.Units()
+	}
+}
+
+// unitPrinter prints units.
+type unitPrinter struct {
+	ctx     context.Context
+	ds      *reader.Dataset
+	units   *reader.UnitOrder
+	out     *json.Encoder
+	place   placer
+	keys    bool
+	indexes keyReader
+	line    unitLine
+}
+
+// printUnits prints the units of one rank in the order they are delivered.
+func printUnits(cmd *cobra.Command, w io.Writer, ds *reader.Dataset, f *orderFlags, keys bool) error {
+	ctx := cmd.Context()
+	u, err := f.unitOrder(ctx, ds, cmd.ErrOrStderr(), cmd.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	defer u.Close()
+	epoch, position := f.opt.Epoch, uint64(0)
+	if cp := f.opt.Checkpoint; cp != nil {
+		epoch, position = cp.Epoch, cp.Position
+	}
+	cur, err := u.Seek(epoch, position, u.Plans(ctx))
+	if err != nil {
+		return f.explainUnits(err)
+	}
+	if f.opt.Epochs > 0 {
+		cur.Until(f.opt.End())
+	}
+	split := order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}
+	p := unitPrinter{ctx: ctx, ds: ds, units: u, out: json.NewEncoder(w), keys: keys, indexes: keyReader{ds: ds, at: -1}}
+	left := f.limit
+	var refs []order.Ref
+	for {
+		var b order.Batch
+		if refs, b, err = cur.NextBatch(refs[:0], split); errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return usage(err)
+		}
+		for i := 0; i < len(refs); {
+			if i, err = p.print(refs, &b, i); err != nil {
+				return err
+			}
+			if left > 0 {
+				if left--; left == 0 {
+					return nil
+				}
+			}
+		}
+	}
+}
+
+// print prints the unit whose first reference is number i, and returns the number after its last.
+func (p *unitPrinter) print(refs []order.Ref, b *order.Batch, i int) (next int, err error) {
+	l, unit := &p.line, b.Cuts[i].Unit
+	*l = unitLine{Items: l.Items[:0], Padding: refs[i].Padding}
+	if l.Epoch, l.Position, err = unitPlace(p.ctx, p.units, b.Epoch, b.Position+uint64(b.First)+uint64(unit), l.Padding); err != nil {
+		return i, err
+	}
+	for ; i < len(refs) && b.Cuts[i].Unit == unit; i++ {
+		cut := &b.Cuts[i]
+		it := itemLine{Number: refs[i].Number, Offset: cut.Offset, Length: cut.Length}
+		if it.Shard, it.Block, err = p.place.find(p.ctx, p.ds, it.Number); err != nil {
+			return i, err
+		}
+		if p.keys {
+			if it.Key, err = p.indexes.key(p.ctx, p.place.shard, it.Number); err != nil {
+				return i, err
+			}
+			it.KeyBytes = keyBytes(it.Key)
+		}
+		l.Tokens, l.Longest = l.Tokens+uint64(cut.Length), max(l.Longest, cut.Length)
+		l.Items = append(l.Items, it)
+	}
+	return i, p.out.Encode(l)
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
+)
+
+// unitFlags are the flags that make positions hold units.
+type unitFlags struct {
+	pack, bucket uint32
+	long         string
+	plans        string
+}
+
+var unitFlagNames = []string{"pack", "bucket", "by", "long", "unit-window"}
+
+func (f *orderFlags) addUnits(cmd *cobra.Command) {
+	fl, u := cmd.Flags(), &f.units
+	fl.Uint32Var(&u.pack, "pack", 0, "pack samples into sequences of this many tokens; batches, positions and --limit then count sequences")
+	fl.Uint32Var(&u.bucket, "bucket", 0, "form micro-batches of samples of similar length: samples times the longest is at most this; batches, positions and --limit then count micro-batches")
+	fl.StringVar(&f.opt.Units.By, "by", "tokens", "the integer attribute with the lengths of samples, for --pack and --bucket")
+	fl.StringVar(&u.long, "long", "error", "a sample longer than --pack or --bucket: error, split, truncate or drop")
+	fl.Uint32Var(&f.opt.Units.Window, "unit-window", 0, "samples of a lane to form units from together (0: chosen)")
+	fl.StringVar(&u.plans, "plans", "", "folder that keeps the plans of epochs and the lengths, for a quick start the next time; none: keep none (default: shardtool/plans in the user's cache folder)")
+}
+
+// plansFolder is the folder for plans: the one given, else that of a cache, else that of the user; ""
+// where there is none.
+func plansFolder(given, cache string) string {
+	switch {
+	case given == "none":
+		return ""
+	case given != "":
+		return given
+	case cache != "":
+		return filepath.Join(cache, "plans")
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "shardtool", "plans")
+}
+
+// fillUnits checks the flags of units and turns them into options.
+func (f *orderFlags) fillUnits() error {
+	u, p := &f.units, &f.opt.Units
+	for _, name := range unitFlagNames {
+		f.orderSaid = f.orderSaid || f.changed(name)
+	}
+	switch {
+	case f.changed("pack") && f.changed("bucket"):
+		return usagef("--pack and --bucket: give one of them")
+	case f.changed("pack"):
+		p.Kind, p.Size = units.Pack, u.pack
+	case f.changed("bucket"):
+		p.Kind, p.Size = units.Bucket, u.bucket
+	default:
+		for _, name := range unitFlagNames {
+			if f.changed(name) && len(f.ins) == 0 {
+				return usagef("--%s goes with --pack or --bucket: give one of them too", name)
+			}
+		}
+	}
+	f.opt.Plans = plansFolder(u.plans, f.cache)
+	if p.Kind == "" {
+		return nil
+	}
+	p.Long = units.Long(u.long)
+	checked := *p
+	checked.Window = max(checked.Window, 1)
+	if err := checked.Check(); err != nil {
+		return usagef("--%s, --long and --unit-window: %w", p.Kind, err)
+	}
+	return nil
+}
+
+// againstUnits refuses flags of units that differ from the checkpoint's.
+func (f *orderFlags) againstUnits(cp *order.Checkpoint) error {
+	if f.opt.Units.Kind != "" && cp.Units == nil {
+		return &order.MismatchError{Field: "units", Checkpoint: "none", Given: string(f.opt.Units.Kind)}
+	}
+	if cp.Units == nil {
+		return nil
+	}
+	have := units.ParamsOf(cp.Units)
+	asked, given := have, f.opt.Units
+	if given.Kind != "" {
+		asked.Kind, asked.Size = given.Kind, given.Size
+	}
+	if f.changed("by") {
+		asked.By = given.By
+	}
+	if f.changed("long") {
+		asked.Long = units.Long(f.units.long)
+	}
+	if f.changed("unit-window") && given.Window != 0 {
+		asked.Window = given.Window
+	}
+	return have.Compare(asked)
+}
+
+// inUnits reports whether the order is one of units.
+func (f *orderFlags) inUnits() bool {
+	return f.opt.Units.Kind != "" || f.opt.Checkpoint != nil && f.opt.Checkpoint.Units != nil
+}
+
+// chooseOrder chooses the parameters of the order; with a checkpoint of units, as units do.
+func (f *orderFlags) chooseOrder(table order.Table, o *reader.StreamOptions) (order.Params, error) {
+	if cp := f.opt.Checkpoint; cp != nil && cp.Units != nil {
+		p := units.ParamsOf(cp.Units)
+		p.Window = f.opt.Units.Window
+		chosen, _, err := units.Choose(table, o.Choice(), p)
+		return chosen, err
+	}
+	return order.Choose(table, o.Choice())
+}
+
+// unitOrder makes the order of the units. What takes longer than a second shows a bar.
+func (f *orderFlags) unitOrder(ctx context.Context, ds *reader.Dataset, stderr, stdout io.Writer) (*reader.UnitOrder, error) {
+	f.showPlanning(ds, stderr, stdout)
+	u, err := ds.UnitOrder(ctx, f.opt)
+	return u, f.explainUnits(err)
+}
+
+// showPlanning shows how far the plan of the first epoch is.
+func (f *orderFlags) showPlanning(ds *reader.Dataset, stderr, stdout io.Writer) {
+	first := f.opt.Epoch
+	if cp := f.opt.Checkpoint; cp != nil {
+		first = cp.Epoch
+	}
+	bar := newBar(stderr, stdout, "planning units", samplesOf(int64(ds.NumSamples())), false)
+	f.opt.PlanProgress = func(epoch, done, of uint64) {
+		if epoch != first { // made while the epoch before is read
+			return
+		}
+		if bar.set(int64(done), ""); done == of {
+			bar.end()
+		}
+	}
+}
+
+// explainUnits names the flags in the errors of units.
+func (f *orderFlags) explainUnits(err error) error {
+	if err = f.explain(err); err == nil || exitCode(err) != exitUsage {
+		return err
+	}
+	return fmt.Errorf("%w (--pack, --bucket, --by, --long)", err)
+}

@@ -1,0 +1,129 @@
+package reader
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/kept"
+	"github.com/shardtool/shardtool/reader/order/units"
+)
+
+// Lengths returns the value of an integer attribute of every sample, by number in storage order: what
+// units are formed from. It reads the index of every shard, Options.Workers of them at a time. Every
+// sample must have a value, from 1 to units.MaxSize.
+//
+// An error names the shard, the block and the key of the first sample of a shard that has no such value. It
+// wraps ErrOptions where the data set has no such attribute.
+func (d *Dataset) Lengths(ctx context.Context, attribute string) ([]uint32, error) {
+	at := slices.IndexFunc(d.tables.Attributes, func(a format.Attribute) bool { return a.Name == attribute && a.Kind == format.AttrInteger })
+	if at < 0 {
+		return nil, optionsError{fmt.Errorf("reader: %v has no integer attribute %q for the lengths of samples, it has %s: pack it with the lengths as an attribute, or name another",
+			d.Store(), attribute, d.integers())}
+	}
+	out := make([]uint32, d.tables.Samples)
+	failed := make([]error, d.NumShards())
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(d.opts.Workers, 8)) // an index is one request
+	for i := range failed {
+		g.Go(func() error {
+			failed[i] = d.shardLengths(ctx, i, attribute, out)
+			return failed[i]
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// integers lists the integer attributes.
+func (d *Dataset) integers() string {
+	var names []string
+	for _, a := range d.tables.Attributes {
+		if a.Kind == format.AttrInteger {
+			names = append(names, a.Name)
+		}
+	}
+	if names == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%q", names)
+}
+
+// shardLengths is Lengths of one shard.
+func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string, out []uint32) error {
+	ix, err := d.Index(ctx, shard)
+	if err != nil {
+		return err
+	}
+	first, err := d.FirstSample(ctx, shard)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(ix.Attrs, func(c format.AttrColumn) bool { return c.Name == attribute && c.Kind == format.AttrInteger })
+	for i := range ix.Keys {
+		var v format.AttrValue
+		has := false
+		if at >= 0 {
+			v, has = ix.Attrs[at].At(i)
+		}
+		switch number := first + uint64(i); {
+		case !has:
+			err = fmt.Errorf("reader: sample %d has no value of attribute %q; leave such samples out when packing", number, attribute)
+		case v.Integer < 1 || v.Integer > units.MaxSize:
+			err = fmt.Errorf("reader: sample %d has %q of %d: lengths are 1 to %d; leave such samples out when packing", number, attribute, v.Integer, units.MaxSize)
+		}
+		if err != nil {
+			return d.placed(ctx, first+uint64(i), err)
+		}
+		out[first+uint64(i)] = uint32(v.Integer)
+	}
+	return nil
+}
+
+// placed adds shard, block and key of a sample to an error.
+func (d *Dataset) placed(ctx context.Context, number uint64, err error) error {
+	at, failed := d.Locate(ctx, number)
+	if failed != nil {
+		return err
+	}
+	s, failed := d.catalog.Shard(ctx, at.Shard)
+	if failed != nil {
+		return err
+	}
+	place := format.Place{Shard: s.Name, Block: at.Block, Offset: -1}
+	ix, failed := d.Index(ctx, at.Shard)
+	first, failed2 := d.FirstSample(ctx, at.Shard)
+	if failed == nil && failed2 == nil {
+		place.Key = ix.Keys[number-first]
+	}
+	return place.Wrap(err)
+}
+
+// lengths is Lengths, out of a folder where they are kept there.
+func (d *Dataset) lengths(ctx context.Context, attribute string, from keeper) ([]uint32, error) {
+	key := kept.KeyOf("shardtool lengths", format.DigestString(d.Digest()), d.Tables(), attribute)
+	size := 4 * int64(d.tables.Samples)
+	if text := from.folder.Get("lengths", key, size); int64(len(text)) == size && size > 0 {
+		out := make([]uint32, d.tables.Samples)
+		for i := range out {
+			out[i] = binary.LittleEndian.Uint32(text[4*i:])
+		}
+		return out, nil
+	}
+	out, err := d.Lengths(ctx, attribute)
+	if err != nil || from.folder == "" {
+		return out, err
+	}
+	text := make([]byte, 0, size)
+	for _, n := range out {
+		text = binary.LittleEndian.AppendUint32(text, n)
+	}
+	from.put("lengths", key, text)
+	return out, nil
+}

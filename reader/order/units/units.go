@@ -1,0 +1,132 @@
+package units
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Units are the units of an order. It is immutable and safe for concurrent use.
+type Units struct {
+	order   *order.Plan
+	lengths []uint32
+	params  Params
+	sum     Summary
+	hash    sync.Once
+	hashed  string
+}
+
+// Summary counts what the lengths and the policy for long samples give in an epoch.
+type Summary struct {
+	Samples   uint64 `json:"samples"`
+	Tokens    uint64 `json:"tokens"` // of all units: what Long leaves
+	Longest   uint32 `json:"longest"`
+	Long      uint64 `json:"long"`      // samples longer than Size
+	Split     uint64 `json:"split"`     // of them those cut into pieces
+	Truncated uint64 `json:"truncated"` // those cut off,
+	Cut       uint64 `json:"cut"`       // and the tokens cut off
+	Dropped   uint64 `json:"dropped"`   // those left out,
+	Left      uint64 `json:"left_out"`  // and their tokens
+}
+
+// LengthError is a sample of a length that no unit can have.
+type LengthError struct {
+	Number uint64 // of the sample in storage order
+	Length uint32
+	Reason string
+}
+
+// Error names the sample and its length.
+func (e *LengthError) Error() string {
+	return fmt.Sprintf("units: sample %d has length %d: %s", e.Number, e.Length, e.Reason)
+}
+
+// TooLongError is the refusal of LongError: samples are longer than a unit.
+type TooLongError struct {
+	Params  Params
+	Samples uint64 // that are too long
+	Of      uint64 // samples in all
+	First   uint64 // number of the first one
+	Longest uint32
+}
+
+// Error says how many samples are too long, and what to choose.
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("units: %d of %d samples are longer than the %s of %d, the first is sample %d, the longest has %d: split them, truncate them, drop them, or give a %s of %d",
+		e.Samples, e.Of, e.Params.measure(), e.Params.Size, e.First, e.Longest, e.Params.measure(), e.Longest)
+}
+
+// ErrNoUnits is the error for a data set none of whose samples fits.
+var ErrNoUnits = errors.New("every sample is longer than a unit and is dropped: give a larger one")
+
+// New makes the units of an order. lengths are those of its samples by number in storage order, each
+// at least 1 and at most MaxSize; the slice is not copied and must not change. Errors are those of Params.Check, *LengthError and *TooLongError, and ErrNoUnits.
+func New(o *order.Plan, lengths []uint32, p Params) (*Units, error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	if have, want := uint64(len(lengths)), o.Samples(); have != want {
+		return nil, fmt.Errorf("units: %d lengths for %d samples", have, want)
+	}
+	u := &Units{order: o, lengths: lengths, params: p}
+	return u, u.summarize()
+}
+
+// Params returns the frozen parameters.
+func (u *Units) Params() Params { return u.params }
+
+// Order returns the order of the samples.
+func (u *Units) Order() *order.Plan { return u.order }
+
+// Summary returns what the lengths give in an epoch that has each sample once.
+func (u *Units) Summary() Summary { return u.sum }
+
+// summarize checks all lengths and counts them.
+func (u *Units) summarize() error {
+	s, size := &u.sum, u.params.Size
+	s.Samples = uint64(len(u.lengths))
+	var all, over, kept uint64 // tokens: in all, in long samples, left of those
+	first := 0
+	for i, n := range u.lengths {
+		if n-1 >= MaxSize { // 0 wraps around
+			return badLength(i, n)
+		}
+		all += uint64(n)
+		s.Longest = max(s.Longest, n)
+		if n <= size {
+			continue
+		}
+		if s.Long++; s.Long == 1 {
+			first = i
+		}
+		over += uint64(n)
+	}
+	switch u.params.Long {
+	case LongSplit:
+		s.Split, kept = s.Long, over
+	case LongTruncate:
+		kept = s.Long * uint64(size)
+		s.Truncated, s.Cut = s.Long, over-kept
+	case LongDrop:
+		s.Dropped, s.Left = s.Long, over
+	default:
+		if s.Long > 0 {
+			return &TooLongError{Params: u.params, Samples: s.Long, Of: s.Samples, First: uint64(first), Longest: s.Longest}
+		}
+	}
+	s.Tokens = all - over + kept
+	if s.Samples > 0 && s.Tokens == 0 {
+		return fmt.Errorf("units: %s of %d: %w", u.params.measure(), size, ErrNoUnits)
+	}
+	return nil
+}
+
+func badLength(sample int, n uint32) error {
+	e := &LengthError{Number: uint64(sample), Length: n, Reason: "lengths are at least 1"}
+	if n > 0 {
+		e.Reason = fmt.Sprintf("lengths are at most %d", MaxSize)
+	}
+	return e
+}
