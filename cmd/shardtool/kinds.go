@@ -58,17 +58,35 @@ type found struct {
 	files []source.Input
 	// why explains, in messages, why a folder is one of files.
 	why string
+	// close removes temporary files.
+	close func()
 }
 
 // findSources finds the kind of the sources, which must be the same for all, and their files.
-func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*found, error) {
-	all := &found{srcs: srcs}
+func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err error) {
+	all := &found{srcs: srcs, close: func() {}}
+	if err := checkStdin(cmd, srcs); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			all.close()
+		}
+	}()
 	first := ""
 	for _, src := range srcs {
 		if src == "" {
 			return nil, usagef("a source is empty: give a folder of files, or archives or files of rows")
 		}
-		k, files, why, err := lookAt(cmd.Context(), f, src)
+		var k *kind
+		var files []source.Input
+		var why string
+		if src == stdinName {
+			files = make([]source.Input, 1)
+			k, files[0], all.close, err = f.lookAtStdin(cmd)
+		} else {
+			k, files, why, err = lookAt(cmd.Context(), f, src)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -97,6 +115,9 @@ func (all *found) checkTarget(ctx context.Context, target string) error {
 	}
 	var folders []string
 	for _, src := range all.srcs {
+		if src == stdinName {
+			continue
+		}
 		if place, _, _ := strings.Cut(src, "?"); strings.Contains(place, "://") {
 			to, _, _ := strings.Cut(target, "?")
 			if strings.HasPrefix(strings.TrimRight(to, "/")+"/", strings.TrimRight(place, "/")+"/") {
