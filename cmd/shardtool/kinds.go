@@ -165,9 +165,32 @@ func lookAt(ctx context.Context, f *packFlags, src string) (k *kind, files []sou
 	}
 	if strings.Contains(src, "://") {
 		k, files, err = lookAtStore(ctx, f, src)
-		return k, files, "", err
+	} else {
+		k, files, why, err = lookAtDisk(ctx, f, src)
 	}
-	return lookAtDisk(ctx, f, src)
+	if err == nil && len(f.files.Include) == 0 && (k == &filesKind || k == &tokensKind) {
+		err = checkLayout(ctx, src, files)
+	}
+	return k, files, why, err
+}
+
+// checkLayout rejects data sets of other systems, whose files are not samples. files has the store
+// of a source that is not a folder of this machine.
+func checkLayout(ctx context.Context, src string, files []source.Input) error {
+	var l *source.Layout
+	if strings.Contains(src, "://") {
+		var err error
+		if l, err = source.LayoutOf(ctx, files[0].Store); err != nil {
+			return err
+		}
+	} else if info, err := os.Stat(src); err == nil && info.IsDir() {
+		l = source.LayoutIn(ctx, src)
+	}
+	if l == nil {
+		return nil
+	}
+	return usagef("source %s is %s, by its %s, and its files are not samples: docs/writing.md has a program that packs it; --include '**' packs its files as they are",
+		src, l.Name, l.Found)
 }
 
 // sameKind returns the kind of a list of names, which must all be of the same kind.
