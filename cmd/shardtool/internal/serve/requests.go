@@ -178,6 +178,8 @@ type Info struct {
 	Generation   uint64 `json:"generation"`
 	// Fields are in ascending order of names.
 	Fields []format.FieldTotal `json:"fields"`
+	// Types are the words by which fields that a program wrote are decoded; absent if none are recorded.
+	Types map[string]string `json:"types,omitempty"`
 	// Ranks is what the environment says.
 	Ranks Ranks `json:"ranks"`
 	// Metrics is the address that they are served at.
@@ -189,8 +191,15 @@ func infoOf(ds *reader.Dataset) *Info {
 		Samples: ds.NumSamples(), Shards: ds.NumShards(), Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), DecodedBytes: ds.DecodedBytes(),
 		Digest: format.DigestString(ds.Digest()), Tables: ds.Tables(), Generation: ds.Generation(),
 		Fields: append([]format.FieldTotal{}, ds.Fields()...), // never null
+		Types:  typesOf(ds.Meta()),
 		Ranks:  ranksFrom(os.Getenv),
 	}
+}
+
+// typesOf returns the types of META. Types that cannot be parsed, such as of a later version, are as none.
+func typesOf(meta format.Metadata) (types map[string]string) {
+	_ = json.Unmarshal([]byte(meta["types"]), &types)
+	return types
 }
 
 // Ranks is a process's place in a job, 0 of 1 where no launcher tells one; or why that is not known.
