@@ -68,6 +68,9 @@ func Commit(ctx context.Context, store objstore.Store, opt CommitOptions) (*Resu
 	if err := s.merge(w); err != nil {
 		return nil, err
 	}
+	if err := s.joinTypes(w); err != nil {
+		return nil, fmt.Errorf("writer: %v: %w", store, err)
+	}
 	if err := s.joinLists(ctx, w); err != nil {
 		return nil, fmt.Errorf("writer: %v: %w", store, err)
 	}

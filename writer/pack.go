@@ -27,6 +27,7 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 	if err := w.writeAll(ctx, src); err != nil {
 		return nil, err
 	}
+	w.learn(src)
 	return w.Close(ctx)
 }
 

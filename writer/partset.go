@@ -229,7 +229,7 @@ func (s *partSet) agree() error {
 			continue
 		}
 		all[part] = maps.Clone(m.Meta)
-		for _, own := range []string{"part", "skipped", metaSkippedList} {
+		for _, own := range []string{"part", "skipped", metaSkippedList, MetaTypes} {
 			delete(all[part], own)
 		}
 		like := slices.IndexFunc(kinds, func(k int) bool { return maps.Equal(all[k], all[part]) })

@@ -82,10 +82,11 @@ func (f *doctorFlags) sources(cmd *cobra.Command, args []string) (*doctor.Report
 		return nil, err
 	}
 	found, err := findSources(cmd, &f.pack, args)
-	if err == nil {
-		err = found.checkTarget(ctx, "")
-	}
 	if err != nil {
+		return nil, err
+	}
+	defer found.close()
+	if err := found.checkTarget(ctx, ""); err != nil {
 		return nil, err
 	}
 	stderr := cmd.ErrOrStderr()
@@ -111,7 +112,7 @@ func (f *doctorFlags) sources(cmd *cobra.Command, args []string) (*doctor.Report
 // isOneDataset reports whether the arguments are one place with a manifest, even with one that
 // cannot be read.
 func isOneDataset(ctx context.Context, args []string) (bool, error) {
-	if len(args) != 1 || strings.ContainsAny(args[0], "*{[") {
+	if len(args) != 1 || args[0] == stdinName || strings.ContainsAny(args[0], "*{[") {
 		return false, nil
 	}
 	if info, err := os.Stat(args[0]); err == nil && !info.IsDir() {

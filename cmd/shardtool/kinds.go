@@ -58,17 +58,35 @@ type found struct {
 	files []source.Input
 	// why explains, in messages, why a folder is one of files.
 	why string
+	// close removes temporary files.
+	close func()
 }
 
 // findSources finds the kind of the sources, which must be the same for all, and their files.
-func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (*found, error) {
-	all := &found{srcs: srcs}
+func findSources(cmd *cobra.Command, f *packFlags, srcs []string) (_ *found, err error) {
+	all := &found{srcs: srcs, close: func() {}}
+	if err := checkStdin(cmd, srcs); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			all.close()
+		}
+	}()
 	first := ""
 	for _, src := range srcs {
 		if src == "" {
 			return nil, usagef("a source is empty: give a folder of files, or archives or files of rows")
 		}
-		k, files, why, err := lookAt(cmd.Context(), f, src)
+		var k *kind
+		var files []source.Input
+		var why string
+		if src == stdinName {
+			files = make([]source.Input, 1)
+			k, files[0], all.close, err = f.lookAtStdin(cmd)
+		} else {
+			k, files, why, err = lookAt(cmd.Context(), f, src)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -97,6 +115,9 @@ func (all *found) checkTarget(ctx context.Context, target string) error {
 	}
 	var folders []string
 	for _, src := range all.srcs {
+		if src == stdinName {
+			continue
+		}
 		if place, _, _ := strings.Cut(src, "?"); strings.Contains(place, "://") {
 			to, _, _ := strings.Cut(target, "?")
 			if strings.HasPrefix(strings.TrimRight(to, "/")+"/", strings.TrimRight(place, "/")+"/") {
@@ -147,9 +168,32 @@ func lookAt(ctx context.Context, f *packFlags, src string) (k *kind, files []sou
 	}
 	if strings.Contains(src, "://") {
 		k, files, err = lookAtStore(ctx, f, src)
-		return k, files, "", err
+	} else {
+		k, files, why, err = lookAtDisk(ctx, f, src)
 	}
-	return lookAtDisk(ctx, f, src)
+	if err == nil && len(f.files.Include) == 0 && (k == &filesKind || k == &tokensKind) {
+		err = checkLayout(ctx, src, files)
+	}
+	return k, files, why, err
+}
+
+// checkLayout rejects data sets of other systems, whose files are not samples. files has the store
+// of a source that is not a folder of this machine.
+func checkLayout(ctx context.Context, src string, files []source.Input) error {
+	var l *source.Layout
+	if strings.Contains(src, "://") {
+		var err error
+		if l, err = source.LayoutOf(ctx, files[0].Store); err != nil {
+			return err
+		}
+	} else if info, err := os.Stat(src); err == nil && info.IsDir() {
+		l = source.LayoutIn(ctx, src)
+	}
+	if l == nil {
+		return nil
+	}
+	return usagef("source %s is %s, by its %s, and its files are not samples: docs/writing.md has a program that packs it; --include '**' packs its files as they are",
+		src, l.Name, l.Found)
 }
 
 // sameKind returns the kind of a list of names, which must all be of the same kind.

@@ -62,7 +62,7 @@ Exit codes:
 	}
 	root.SetVersionTemplate(versionText() + "\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newPack(), newInspect(), newLs(), newVerify(), newGet(), newCat(), newStage(), newOrder(), newExplain(), newSimulate(), newBench(), newDoctor(), newMissing(), newCommit(), newPrune(), newRemove(), newPurge(), newExport(), newIndex(), newVersion(), newServe(), newMan())
+	root.AddCommand(newPack(), newInspect(), newLs(), newVerify(), newGet(), newCat(), newStage(), newOrder(), newExplain(), newSimulate(), newBench(), newDoctor(), newMissing(), newCommit(), newPrune(), newRemove(), newPurge(), newExport(), newIndex(), newVersion(), newServe(), newReceive(), newMan())
 	finishDefaults(root)
 	complete(root)
 	return root

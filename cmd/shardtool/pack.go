@@ -31,6 +31,7 @@ type packFlags struct {
 	share      shareFlags
 	shareOf    reshard.Share
 	tokens     tokenFlags
+	stdin      stdinFlag
 	level      string
 	kind       string
 	onError    string
@@ -65,6 +66,9 @@ their extension, lists of numbers as .npy, numbers as text, everything else as J
 In arrays of token ids (.npy, or .bin with --raw-dtype), each row is a sample. --pack-tokens L cuts arrays of one
 dimension into samples of L tokens; with --separator ID it joins the documents of any source into such samples.
 
+The source '-' is standard input: a tar archive, or rows in the --stdin-format, compressed or not. It is read as it
+arrives, except Parquet, which is copied to a temporary file first. It excludes --resume and --parts.
+
 Data sets, on disk or in a store, can be packed again: to change the size of their shards, to join several, or to take
 a part of one by --share (of all keys), --include and --exclude (keys), --where (attributes), --columns (fields).
 
@@ -88,6 +92,7 @@ Exit codes:
   shardtool pack 'wds/train-{000000..000099}.tar' out/
   shardtool pack 'data/*.parquet' out/ --key id --attr label=label --where 'width>=256'
   shardtool pack corpus.jsonl.zst out/ --key id --columns text
+  zcat dump.json.gz | jq -c '.[]' | shardtool pack - out/ --stdin-format jsonl --key id
   shardtool pack 'tokens-*.npy' out/ --pack-tokens 2048
   shardtool pack 'docs/*.parquet' out/ --key id --columns input_ids --attr 'tokens=len(input_ids.npy)'
   shardtool pack 'docs/*.parquet' out/ --pack-tokens 8192 --separator 50256 --tokens-field input_ids
@@ -144,6 +149,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.files.Exclude, "exclude", nil, "leave out files, or keys of a data set, that match this glob (may be repeated)")
 	f.rows.add(cmd)
 	f.tokens.add(cmd)
+	f.stdin.add(cmd)
 }
 
 // sourceOptions converts those flags to options.
@@ -268,10 +274,11 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		return usagef("pack writes a new generation: give %s without @%s", strings.TrimSuffix(target, "@"+generation), generation)
 	}
 	found, err := findSources(cmd, f, srcs)
-	if err == nil {
-		err = found.checkTarget(cmd.Context(), target)
-	}
 	if err != nil {
+		return f.packError(cmd.Context(), err)
+	}
+	defer found.close()
+	if err := found.checkTarget(cmd.Context(), target); err != nil {
 		return err
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
@@ -287,7 +294,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	begin := time.Now()
 	src, size, err := found.open(ctx, f, stderr)
 	if err != nil {
-		return packError(ctx, err)
+		return f.packError(ctx, err)
 	}
 	defer src.Close()
 	if f.parts.parts > 0 {
@@ -307,7 +314,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	res, err := writer.Pack(ctx, store, src, f.opt)
 	bar.end()
 	if err != nil {
-		return packError(ctx, err)
+		return f.packError(ctx, err)
 	}
 	f.dropped(src, stderr)
 	return printResult(cmd, f.json, store, res, time.Since(begin))

@@ -97,7 +97,11 @@ func openArchives(ctx context.Context, found *found, f *packFlags, stderr io.Wri
 		return nil, 0, err
 	}
 	_, size := src.Total()
-	f.known(stderr, "%s, %s", plural(len(found.files), "archive"), bytesText(uint64(size)))
+	if text := plural(len(found.files), "archive"); size > 0 {
+		f.known(stderr, "%s, %s", text, bytesText(uint64(size)))
+	} else { // of standard input
+		f.known(stderr, "%s", text)
+	}
 	if !plain {
 		size = 0 // their content is not known in advance
 	}

@@ -26,6 +26,8 @@ from .errors import (
     CorruptError,
     DataError,
     DecodeError,
+    EncodeError,
+    ExistsError,
     HeldError,
     KeyNotFoundError,
     NotFoundError,
@@ -38,6 +40,7 @@ from .loader import Loader
 from .options import Faults, Order, Tuning
 from .samples import Sample, Samples, open
 from .stats import SourceStats, Stalls, Stats
+from .writer import Writer
 
 if TYPE_CHECKING:
     from .torch import Dataset as Dataset  # not in __all__, which must not need torch
@@ -51,6 +54,8 @@ __all__ = [
     "CorruptError",
     "DataError",
     "DecodeError",
+    "EncodeError",
+    "ExistsError",
     "Faults",
     "HeldError",
     "KeyNotFoundError",
@@ -67,6 +72,7 @@ __all__ = [
     "Stats",
     "Tuning",
     "VersionError",
+    "Writer",
     "merge_states",
     "open",
 ]

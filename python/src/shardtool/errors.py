@@ -93,6 +93,15 @@ class DecodeError(DataError, ValueError):
     decodes, numbers and arrays, has ``shard`` and ``block`` too."""
 
 
+class EncodeError(DataError, ValueError):
+    """A value cannot be stored: ``key`` and ``field`` identify it, the message says why and what to
+    do. Or a sample cannot, such as one whose key another sample has."""
+
+
+class ExistsError(ShardtoolError, FileExistsError):
+    """There is a data set, and ``on_exists`` does not allow it."""
+
+
 class NotFoundError(ShardtoolError, LookupError):
     """The data set, generation or sample does not exist."""
 
@@ -132,6 +141,8 @@ _KINDS = {
     "not_found": NotFoundError,
     "checkpoint": CheckpointError,
     "held": HeldError,
+    "sample": EncodeError,
+    "exists": ExistsError,
     "protocol": BinaryError,
 }
 

@@ -18,7 +18,8 @@
 a function                its result for the payload, a bytes-like object
 ========================  ========================================================================
 
-A ``?`` after the word ("json?") makes a field optional: samples without it have None.
+A ``?`` after the word ("json?") makes a field optional: samples without it have None, and a batch
+of "int?" or "float?" has a list.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ _AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
 class Field:
     """A field, and how its payloads are decoded."""
 
-    __slots__ = ("decode", "dtype", "function", "mode", "name", "optional", "shape")
+    __slots__ = ("decode", "dtype", "function", "mode", "name", "optional", "shape", "spec")
 
     def __init__(self, name: str, spec: Spec) -> None:
         self.name = name
+        self.spec = spec
         self.optional = False
         self.dtype: Optional[_dtypes.Dtype] = None
         self.shape: Tuple[int, ...] = ()
@@ -90,6 +92,9 @@ class Field:
                     f"field {name!r}: {spec!r}: write a word, (dtype, shape) such as ('uint8', (3, 224, 224)), or a function"
                 ) from None
             self.decode, self.dtype = "array", _dtypes.dtype_of(given)
+        if self.optional and self.decode in ("int", "float"):  # an array has no None
+            self.function = int if self.decode == "int" else float
+            self.decode = "function"
         if self.decode in ("int", "float"):
             self.dtype = _dtypes.dtype_of("int64" if self.decode == "int" else "float64")
 
@@ -171,9 +176,24 @@ def _image(data: memoryview, mode: str) -> Any:
         raise ValueError(f"{len(data)} bytes that Pillow cannot decode as an image: {err}") from err
 
 
+def typed(info: Mapping[str, Any], wanted: bool) -> "List[Field]":
+    """Returns all fields of a data set with the types that it records, the others as bytes. wanted:
+    a data set that records none is an error."""
+    types: Mapping[str, str] = info.get("types") or {}
+    if wanted and not types:
+        raise ConfigError("fields='typed': the data set records no types: give a dict of names and types")
+    out = []
+    for field in info["fields"]:
+        word = types.get(field["name"], "bytes")
+        if word not in _WORDS:  # of a later version
+            word = "bytes"
+        out.append(Field(field["name"], word if field["samples"] == info["samples"] else word + "?"))
+    return out
+
+
 def parse(fields: "Union[Iterable[str], Mapping[str, Spec], None]") -> "Optional[List[Field]]":
-    """Returns the fields that a user asks for; None: all of them, as bytes."""
-    if fields is None:
+    """Returns the fields that a user asks for; None: all of them, see typed."""
+    if fields is None or (isinstance(fields, str) and fields == "typed"):
         return None
     if isinstance(fields, str) or not isinstance(fields, IterableABC):
         raise ConfigError(f"fields={fields!r}: give a list of names, or a dict of names and types")

@@ -20,7 +20,7 @@ from ._run import Run
 from ._session import Session
 from .batch import Batch
 from .errors import ClosedError, ConfigError, HeldError
-from .fields import Field, Spec, parse
+from .fields import Spec, parse, typed
 from .options import Faults, Order, Tuning
 from .stats import Meter, Stats
 
@@ -58,7 +58,8 @@ class Loader(Generic[T]):
         batch_size: Samples of a batch on this rank. ``order=Order(global_batch=...)`` sets those
             over all ranks instead. With a checkpoint, both may be left out.
         fields: The fields to deliver and their types: see ``shardtool.fields``. None: all fields,
-            as bytes, None where a sample lacks one.
+            with the types that ``shardtool.Writer`` recorded, else as bytes; None where a sample
+            lacks one. "typed": the same, and a data set without types is an error.
         shuffle: False delivers the samples in storage order. None: as the checkpoint, else False.
         seed: Seed of the order, from 0 to 2^64 - 1. None: as the checkpoint, else 0.
         epochs: Number of epochs, from the first on; None: no end. With a number, nothing after the
@@ -93,7 +94,7 @@ class Loader(Generic[T]):
         url: Union[str, os.PathLike[str], Mapping[str, Any]],
         batch_size: Optional[int] = None,
         *,
-        fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
+        fields: Union[Literal["typed"], Iterable[str], Mapping[str, Spec], None] = None,
         shuffle: Optional[bool] = None,
         seed: Optional[int] = None,
         epochs: Optional[int] = None,
@@ -122,6 +123,7 @@ class Loader(Generic[T]):
             raise ConfigError(f"skip_steps={skip_steps!r}: give the first and the last step to leave out, counted from 0")
         self.url = _mixes.name_of(url) if isinstance(url, AnyMapping) else os.fsdecode(url)
         self._fields = parse(fields)
+        self._typed = isinstance(fields, str)  # parse refuses all but "typed"
         self._out = out
         _config.check_out(out, self._fields)
         self._copy = tuning.copy
@@ -153,8 +155,8 @@ class Loader(Generic[T]):
         self._pass: Optional[Epoch] = None  # the latest iteration
 
     def __getstate__(self) -> Dict[str, Any]:
-        kept = ("url", "_fields", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order", "_checkpoint", "_ledger",
-                "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every")  # fmt: skip
+        kept = ("url", "_fields", "_typed", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order", "_checkpoint",
+                "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every")  # fmt: skip
         state = {name: getattr(self, name) for name in kept}
         # Process groups cannot leave their process.
         state["_skip_group"] = self._skip_group if isinstance(self._skip_group, bool) else None
@@ -200,10 +202,8 @@ class Loader(Generic[T]):
         client = self._connect()
         fields = self._fields
         if fields is None:
-            fields = [
-                Field(f["name"], "bytes" if f["samples"] == self._session.info["samples"] else "bytes?")
-                for f in self._session.info["fields"]
-            ]
+            fields = typed(self._session.info, self._typed)
+            _config.check_out(self._out, fields)
         rank, world_size = self._resolve()
         if self._order["on_error"] == "skip":
             self._group = _group.join(self._skip_group, rank, world_size, self._group)

@@ -15,7 +15,7 @@ from ._moved import accepts_moved
 from ._requests import opening
 from ._session import Session
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError
-from .fields import Spec, parse
+from .fields import Spec, parse, typed
 from .options import Tuning
 
 #: Requests sent before the first answer is read.
@@ -55,7 +55,8 @@ class Samples:
 
     Args:
         url: As for Loader.
-        fields: As for Loader, for one sample at a time. None: all fields of the sample, as bytes.
+        fields: As for Loader, for one sample at a time. None: all fields of the sample,
+            with the types that ``shardtool.Writer`` recorded, else as bytes.
         out: The type of arrays: "torch", "numpy", or "bytes" for memoryviews.
         cache: As for Loader.
         tuning: As for Loader; ``memory``, ``workers`` and ``cache_size`` are used.
@@ -170,11 +171,15 @@ class Samples:
         return out
 
     def _decode(self, raw: Sample) -> Sample:
-        if self._fields is None:
-            return raw
+        fields = self._fields
+        if fields is None:
+            if not self._session.info.get("types"):
+                return raw
+            fields = [f for f in typed(self._session.info, False) if f.name in raw]
+            _config.check_out(self._out, fields)
         done = Sample()
         done.key, done.number = raw.key, raw.number
-        for field in self._fields:
+        for field in fields:
             payload = raw.get(field.name)
             if payload is None and not field.optional:
                 raise DecodeError(

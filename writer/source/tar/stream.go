@@ -22,7 +22,7 @@ type stream struct {
 	in      *offsetReader
 	left    int64       // bytes of the member at hand that were not read
 	unusual *tar.Reader // reads the member at hand instead, when its headers are unusual
-	plain   bool
+	plain   bool        // members can be read in place
 	end     error           // io.EOF after a complete archive
 	chunk   []byte          // unused part of the buffer for small members
 	refused map[int64]error // errors of members that cannot be packed, by offset
@@ -40,7 +40,7 @@ func newStream(ctx context.Context, a *archive) (*stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("source: %s: %w", a.Path, err)
 	}
-	s := &stream{archive: a, obj: obj, refused: map[int64]error{}, plain: a.coding == decoded.Plain}
+	s := &stream{archive: a, obj: obj, refused: map[int64]error{}, plain: a.coding == decoded.Plain && !a.Once()}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := a.unchanged(ctx, obj); err != nil {
 		s.close()
@@ -175,7 +175,7 @@ func (s *stream) content(m *member, most int64) error {
 		if err := s.skip(); err != nil {
 			return s.damaged(m.offset, err)
 		}
-		s.refused[m.offset] = fmt.Errorf("%w: a sample of more than %d bytes in a compressed archive: decompress the archive first", format.ErrTooLarge, most)
+		s.refused[m.offset] = fmt.Errorf("%w: a sample of more than %d bytes in a compressed archive or a stream: read it from a plain archive in a file", format.ErrTooLarge, most)
 		return nil
 	}
 	if m.size <= chunkSize/8 {

@@ -193,7 +193,7 @@ func (t *Tar) group(ctx context.Context) (group []member, err error) {
 		}
 	}
 	open := t.open
-	if open.archive.Remote { // a read of a local file ends by itself
+	if open.archive.Remote || open.archive.Once() { // a read of a local file ends by itself
 		defer context.AfterFunc(ctx, open.cancel)()
 	}
 	defer func() {

@@ -188,6 +188,8 @@ type Info struct {
 	Generation   uint64 `json:"generation"`
 	// Fields are in ascending order of names.
 	Fields []format.FieldTotal `json:"fields"`
+	// Types are the words by which fields that a program wrote are decoded; absent if none are recorded.
+	Types map[string]string `json:"types,omitempty"`
 	// Ranks is what the environment says.
 	Ranks Ranks `json:"ranks"`
 	// Metrics is the address that they are served at.
@@ -196,6 +198,12 @@ type Info struct {
 	Sources     []SourceInfo `json:"sources,omitempty"`
 	EpochLength uint64       `json:"epoch_length,omitempty"`
 	End         uint64       `json:"end,omitempty"`
+}
+
+// typesOf returns the types of META. Types that cannot be parsed, such as of a later version, are as none.
+func typesOf(meta format.Metadata) (types map[string]string) {
+	_ = json.Unmarshal([]byte(meta["types"]), &types)
+	return types
 }
 
 // Ranks is a process's place in a job, 0 of 1 where no launcher tells one; or why that is not known.

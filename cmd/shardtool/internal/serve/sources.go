@@ -2,6 +2,8 @@ package serve
 
 import (
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
@@ -70,7 +72,27 @@ func (i *Info) add(ds *reader.Dataset) {
 	i.Blocks += ds.NumBlocks()
 	i.Bytes += ds.Bytes()
 	i.DecodedBytes += ds.DecodedBytes()
+	i.addTypes(ds)
 	i.Fields = joined(i.Fields, ds.Fields())
+}
+
+// addTypes adds the types of the fields of a data set. A field that several data sets have keeps its
+// type only where all of them agree.
+func (i *Info) addTypes(ds *reader.Dataset) {
+	types := typesOf(ds.Meta())
+	for _, f := range ds.Fields() {
+		kind, known := types[f.Name]
+		_, before := slices.BinarySearchFunc(i.Fields, f.Name, func(t format.FieldTotal, name string) int { return strings.Compare(t.Name, name) })
+		switch {
+		case before && i.Types[f.Name] != kind:
+			delete(i.Types, f.Name)
+		case !before && known:
+			if i.Types == nil {
+				i.Types = map[string]string{}
+			}
+			i.Types[f.Name] = kind
+		}
+	}
 }
 
 // joined adds up two lists of fields in ascending order of names.

@@ -298,7 +298,7 @@ class Relay:
             message = {"what": "batch", "sequence": self._base + number, "size": batch.size, "epoch": batch.epoch,
                        "ledger": batch._saved[1], "last": self._epoch.epoch.last and number + 1 == self._taken}  # fmt: skip
             if self._loader._fields is None and batch._layout is not None:
-                message["fields"] = [[f.name, "bytes?" if f.optional else "bytes"] for f in batch._layout.fields]
+                message["fields"] = [[f.name, f.spec] for f in batch._layout.fields]
             if batch._sources:
                 message["sources"] = list(batch._sources)
             self._say(peer, message, batch._view())

@@ -60,6 +60,11 @@ func (r *ranges) end() error {
 	return io.EOF
 }
 
+// sequential is an object that can only be read from front to back, and whose size is not known.
+type sequential interface {
+	ReadSome(ctx context.Context, p []byte, off int64) (int, error)
+}
+
 // load is a request in flight.
 type load struct {
 	data []byte
@@ -71,6 +76,13 @@ type load struct {
 func (r *ranges) Read(p []byte) (int, error) {
 	if r.err != nil {
 		return 0, r.err
+	}
+	if once, ok := r.obj.(sequential); ok {
+		n, err := once.ReadSome(r.ctx, p, r.off)
+		if r.off += int64(n); err != nil && err != io.EOF {
+			r.err = err
+		}
+		return n, err
 	}
 	if !r.remote {
 		n := int(min(int64(len(p)), r.size-r.off))

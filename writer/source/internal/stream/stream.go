@@ -64,6 +64,9 @@ func Open(ctx context.Context, obj objstore.Object, size int64, remote bool, cod
 	s := &Stream{raw: &ranges{ctx: ctx, cancel: cancel, obj: obj, size: size, remote: remote}, coding: coding}
 	if coding == Plain {
 		s.raw.off, s.off, s.r = min(off, size), off, s.raw
+		if _, ok := obj.(sequential); ok {
+			s.raw.off = off
+		}
 	}
 	if err := s.raw.verify(); err != nil || coding == Plain {
 		if err != nil {

@@ -1,0 +1,24 @@
+// Package receive takes samples from another process and is a writer.Source of them. It is the
+// child's end of shardtool.Writer of the Python package.
+//
+// # Frames
+//
+// The parent sends frames on the child's standard input. A frame is a uint64, whose top byte is the
+// kind and whose other bytes are the length of the body, and the body. Numbers are little-endian.
+//
+//	1 BEGIN    JSON of Begin; once, first
+//	2 LAYOUT   JSON of a layout: fields and attributes that samples have; its number is the count of
+//	           layouts before it
+//	3 SAMPLES  samples one after the other. Each is uint32 layout, uint32 length of the key, uint32
+//	           length of each field and of the text of each attribute, then these bytes. A key of
+//	           length 0xFFFFFFFF is absent: the sample gets its running number
+//	4 COLUMNS  uint32 length of JSON, JSON of columns, then the buffers that it describes
+//	5 END      publish
+//
+// The end of input without END, such as by a parent that was killed, publishes nothing.
+//
+// # Replies
+//
+// The child answers on standard output in JSON, one value a line: READY once it knows where the
+// samples begin, then RESULT or ERROR.
+package receive

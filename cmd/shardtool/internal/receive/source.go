@@ -1,0 +1,341 @@
+package receive
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// Source yields the samples that a parent sends. It is a writer.Splitter whose part is all that the
+// parent sends. A sample is valid until the next call of Next.
+type Source struct {
+	begin *Begin
+	in    io.Reader
+	ready func(samples int64, types map[string]string) error
+
+	n     int64             // samples returned, and before Seek's cursor
+	types map[string]string // of the fields of samples up to n
+	text  string            // types as JSON; empty: types changed
+
+	frames  chan frame
+	free    chan []byte
+	stop    chan struct{}
+	started bool
+	layouts []layout
+	cur     frame
+	rest    []byte // of SAMPLES
+	columns *columns
+	sample  writer.Sample
+	err     error
+}
+
+var _ writer.Splitter = (*Source)(nil)
+
+// layout is the fields and attributes of samples, in ascending order of the fields' names.
+type layout struct {
+	Fields []layoutField `json:"fields"`
+	Attrs  []layoutAttr  `json:"attrs"`
+	known  bool          // types has those of the fields
+}
+
+// layoutField is a field and the word by which shardtool.fields decodes it.
+type layoutField struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+}
+
+type layoutAttr struct {
+	Name string `json:"name"`
+	Kind string `json:"kind"` // int, float or str
+}
+
+// New returns a Source of the frames that follow BEGIN. ready is called once, before the first
+// sample is read, with the number of samples that the store has already and the types of their
+// fields. known are the types of fields that samples before this run's have, such as those of a
+// data set that is appended to.
+func New(begin *Begin, in io.Reader, known map[string]string, ready func(samples int64, types map[string]string) error) *Source {
+	s := &Source{begin: begin, in: in, ready: ready, types: map[string]string{}, stop: make(chan struct{})}
+	for name, t := range known {
+		s.types[name] = t
+	}
+	return s
+}
+
+// start tells the parent where to begin, and receives ahead.
+func (s *Source) start() error {
+	s.started = true
+	if err := s.ready(s.n, s.types); err != nil {
+		return err
+	}
+	const ahead = 3
+	s.frames, s.free = make(chan frame, ahead), make(chan []byte, ahead+1)
+	go func() {
+		defer close(s.frames)
+		for {
+			var buf []byte
+			select {
+			case buf = <-s.free:
+			default:
+			}
+			f, err := readFrame(s.in, buf)
+			f.err = err
+			select {
+			case s.frames <- f:
+			case <-s.stop:
+				return
+			}
+			if err != nil || f.kind == kindEnd {
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// Next implements writer.Source.
+func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
+	if s.err == nil && !s.started {
+		s.err = s.start()
+	}
+	for s.err == nil {
+		switch {
+		case len(s.rest) > 0:
+			if s.err = s.one(); s.err == nil {
+				return s.sample, nil
+			}
+			continue
+		case s.columns != nil && s.columns.next < s.columns.rows:
+			if s.err = s.columns.row(s); s.err == nil {
+				return s.sample, nil
+			}
+			continue
+		}
+		s.err = s.receive(ctx)
+	}
+	return writer.Sample{}, s.err
+}
+
+// receive waits for the next frame.
+func (s *Source) receive(ctx context.Context) error {
+	s.columns = nil
+	if cap(s.cur.body) > 0 && cap(s.cur.body) <= 4*step {
+		select {
+		case s.free <- s.cur.body:
+		default:
+		}
+	}
+	var ok bool
+	select {
+	case s.cur, ok = <-s.frames:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if !ok {
+		return ErrLeft
+	}
+	if s.cur.err != nil {
+		return s.cur.err
+	}
+	switch s.cur.kind {
+	case kindLayout:
+		return s.addLayout(s.cur.body)
+	case kindSamples:
+		s.rest = s.cur.body
+		return nil
+	case kindColumns:
+		var err error
+		s.columns, err = openColumns(s.cur.body)
+		return err
+	case kindEnd:
+		return io.EOF
+	}
+	return fmt.Errorf("%w: a second BEGIN", ErrProtocol)
+}
+
+func (s *Source) addLayout(body []byte) error {
+	var l layout
+	if err := json.Unmarshal(body, &l); err != nil {
+		return fmt.Errorf("%w: LAYOUT: %w", ErrProtocol, err)
+	}
+	for _, a := range l.Attrs {
+		if !slices.Contains([]string{"int", "float", "str"}, a.Kind) {
+			return fmt.Errorf("%w: LAYOUT: attribute %q of kind %q", ErrProtocol, a.Name, a.Kind)
+		}
+	}
+	s.layouts = append(s.layouts, l)
+	return nil
+}
+
+// absent is the length of a key that the parent left out.
+const absent = math.MaxUint32
+
+// one takes a sample of SAMPLES.
+func (s *Source) one() error {
+	b := s.rest
+	if len(b) < 8 {
+		return fmt.Errorf("%w: a sample of %d bytes", ErrProtocol, len(b))
+	}
+	number, keyLen := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
+	if int64(number) >= int64(len(s.layouts)) {
+		return fmt.Errorf("%w: a sample of layout %d, of %d", ErrProtocol, number, len(s.layouts))
+	}
+	l := &s.layouts[number]
+	head := 8 + 4*(len(l.Fields)+len(l.Attrs))
+	if len(b) < head {
+		return fmt.Errorf("%w: a sample of %d bytes", ErrProtocol, len(b))
+	}
+	lengths, data := b[8:head], b[head:]
+	take := func(n uint32) (part []byte) {
+		if uint64(n) > uint64(len(data)) {
+			lengths = nil
+			return nil
+		}
+		part, data = data[:n:n], data[n:]
+		return part
+	}
+	s.begin1(keyLen == absent)
+	if keyLen != absent {
+		s.sample.Key = string(take(keyLen))
+	}
+	for i := range l.Fields {
+		if lengths == nil {
+			break
+		}
+		s.sample.Fields = append(s.sample.Fields, writer.Field{Name: l.Fields[i].Name, Data: take(binary.LittleEndian.Uint32(lengths[4*i:]))})
+	}
+	for i := range l.Attrs {
+		if lengths == nil {
+			break
+		}
+		text := take(binary.LittleEndian.Uint32(lengths[4*(len(l.Fields)+i):]))
+		if err := s.addAttr(&l.Attrs[i], text); err != nil {
+			return err
+		}
+	}
+	if lengths == nil {
+		return fmt.Errorf("%w: the fields of a sample exceed its frame", ErrProtocol)
+	}
+	if !l.known {
+		for _, f := range l.Fields {
+			s.know(f.Name, f.Type)
+		}
+		l.known = true
+	}
+	s.rest = data
+	s.n++
+	return nil
+}
+
+// begin1 begins a sample. Its key is the running number if it has none.
+func (s *Source) begin1(numbered bool) {
+	s.sample.Fields, s.sample.Attrs, s.sample.Key = s.sample.Fields[:0], s.sample.Attrs[:0], ""
+	if numbered {
+		s.sample.Key = s.numberedKey()
+	}
+	s.sample.Row = s.n + 1
+}
+
+func (s *Source) numberedKey() string {
+	digits := strconv.FormatInt(s.n, 10)
+	const width = 9
+	return s.begin.KeyPrefix + strings.Repeat("0", max(0, width-len(digits))) + digits
+}
+
+// know records the type of a field that a sample has.
+func (s *Source) know(name, kind string) {
+	if s.types[name] != kind {
+		s.types[name], s.text = kind, ""
+	}
+}
+
+func (s *Source) addAttr(a *layoutAttr, text []byte) error {
+	v := format.AttrValue{Attribute: format.Attribute{Name: a.Name}}
+	var err error
+	switch a.Kind {
+	case "int":
+		v.Kind = format.AttrInteger
+		v.Integer, err = strconv.ParseInt(string(text), 10, 64)
+	case "float":
+		v.Kind = format.AttrNumber
+		v.Number, err = strconv.ParseFloat(string(text), 64)
+	default:
+		v.Kind, v.Label = format.AttrLabel, string(text)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: attribute %q: %w", ErrProtocol, a.Name, err)
+	}
+	s.sample.Attrs = append(s.sample.Attrs, v)
+	return nil
+}
+
+// Cursor returns the number of samples before the next, and the types of their fields: a run that
+// continues here cannot know them from its samples.
+func (s *Source) Cursor() string {
+	if s.text == "" {
+		text, err := json.Marshal(s.types)
+		if err != nil {
+			panic("receive: types: " + err.Error()) // a map of strings
+		}
+		s.text = string(text)
+	}
+	return strconv.FormatInt(s.n, 10) + " " + s.text
+}
+
+// Seek moves to a cursor. It can be called before the first call of Next only.
+func (s *Source) Seek(_ context.Context, cursor string) error {
+	number, text, _ := strings.Cut(cursor, " ")
+	n, err := strconv.ParseInt(number, 10, 64)
+	types := map[string]string{}
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &types)
+	}
+	if err != nil || n < 0 || s.started {
+		return fmt.Errorf("cursor %q is not one of samples from a program: %w", cursor, err)
+	}
+	s.n, s.types, s.text = n, types, ""
+	return nil
+}
+
+// Fingerprint covers what the parent names its source, and the schema: the samples themselves are
+// not known in advance.
+func (s *Source) Fingerprint() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", s.begin.Source, s.begin.Schema))
+	return fmt.Sprintf("program:%x", sum[:16])
+}
+
+// Meta implements writer.Source. Learned has the types.
+func (s *Source) Meta() format.Metadata { return nil }
+
+// Learned returns the types of the fields, for the metadata of the data set.
+func (s *Source) Learned() format.Metadata {
+	_, text, _ := strings.Cut(s.Cursor(), " ")
+	return format.Metadata{writer.MetaTypes: text}
+}
+
+// Samples is the number of samples so far.
+func (s *Source) Samples() int64 { return s.n }
+
+// Total implements writer.Source.
+func (s *Source) Total() (samples, bytes int64) { return 0, 0 }
+
+// Split implements writer.Splitter: each part has a parent, which sends the part alone.
+func (s *Source) Split(_, _ int) error { return nil }
+
+// Close implements writer.Source. A goroutine ends once its read does.
+func (s *Source) Close() error {
+	if s.started {
+		close(s.stop)
+		s.started = false
+	}
+	return nil
+}

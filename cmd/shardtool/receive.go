@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/receive"
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// newReceive is for programs, so the list of commands leaves it out.
+func newReceive() *cobra.Command {
+	return &cobra.Command{
+		Use:    "receive DATASET",
+		Hidden: true,
+		Short:  "Pack samples that another process sends",
+		Long: `Pack the samples that arrive on standard input, as shardtool.Writer of the Python package sends them, and publish them
+under DATASET. It answers on standard output. If the input ends early, nothing is published.
+
+It ignores SIGINT, SIGTERM and SIGHUP: it ends with its input.
+
+Exit codes:
+` + exitCodes,
+		Example: "  shardtool receive out/ < frames   # a program's end of two pipes, in practice",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE:    func(cmd *cobra.Command, args []string) error { return runReceive(cmd, args[0]) },
+	}
+}
+
+// reply is a line of the child's answers.
+type reply struct {
+	Kind string `json:"kind"`
+	// Samples are in the store already; of READY.
+	Samples int64             `json:"samples"`
+	Types   map[string]string `json:"types,omitempty"`
+	// Done reports that an equal run published before: there is nothing to write.
+	Done bool `json:"done,omitempty"`
+
+	Result *receiveResult `json:"result,omitempty"`
+	Error  *receiveError  `json:"error,omitempty"`
+}
+
+// receiveResult describes what was published, or the part that was put.
+type receiveResult struct {
+	Dataset      string `json:"dataset"`
+	Published    bool   `json:"published"`
+	Generation   uint64 `json:"generation"`
+	Tables       string `json:"tables,omitempty"`
+	Digest       string `json:"digest,omitempty"`
+	Samples      uint64 `json:"samples"`
+	Shards       uint64 `json:"shards"`
+	Bytes        uint64 `json:"bytes"`
+	PayloadBytes uint64 `json:"payload_bytes"`
+	Written      int64  `json:"written"`
+	Resumed      int64  `json:"resumed"`
+}
+
+type receiveError struct {
+	Kind    string `json:"kind"`
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Key     string `json:"key,omitempty"`
+}
+
+func runReceive(cmd *cobra.Command, target string) error {
+	signal.Ignore(append([]os.Signal{os.Interrupt}, stopSignals...)...)
+	r := &receiver{out: json.NewEncoder(cmd.OutOrStdout())}
+	err := r.run(context.WithoutCancel(cmd.Context()), cmd.InOrStdin(), target, cmd.ErrOrStderr())
+	if err == nil || errors.Is(err, receive.ErrLeft) {
+		return err
+	}
+	e := &receiveError{Kind: "failed", Code: exitCode(err), Message: plain.Text(strings.ReplaceAll(err.Error(), "\n", "; "))}
+	sample, ok := errors.AsType[*writer.SampleError](err)
+	switch {
+	case ok:
+		e.Kind, e.Key, e.Message = "sample", sample.Key, plain.Text(fmt.Sprintf("sample %q: %v", sample.Key, sample.Err))
+	case errors.Is(err, writer.ErrExists):
+		e.Kind = "exists"
+	case errors.Is(err, receive.ErrProtocol):
+		e.Kind = "protocol"
+	case errors.Is(err, format.ErrDuplicate):
+		e.Kind = "sample"
+	case e.Code == exitUsage:
+		e.Kind = "config"
+	case e.Code == exitCorrupt:
+		e.Kind = "corrupt"
+	case e.Code == exitNotFound:
+		e.Kind = "not_found"
+	}
+	_ = r.out.Encode(reply{Kind: "error", Error: e}) // a parent that has ended does not read it
+	return &exitError{code: e.Code}
+}
+
+// receiver is the child of a parent that writes.
+type receiver struct {
+	out   *json.Encoder
+	begin *receive.Begin
+	opt   writer.Options
+	ready bool
+}
+
+func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr io.Writer) error {
+	var err error
+	if r.begin, err = receive.ReadBegin(in); err != nil {
+		return err
+	}
+	store, generation, err := dataset(ctx, target)
+	if err != nil {
+		return err
+	}
+	if generation != "" {
+		return usagef("a writer makes a new generation: give %s without @%s", strings.TrimSuffix(target, "@"+generation), generation)
+	}
+	if err := r.options(); err != nil {
+		return err
+	}
+	r.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
+	limitMemory(r.opt.Memory, encoderMemory(&r.opt))
+	var known map[string]string
+	if r.opt.Mode == writer.ModeAppend {
+		if known, err = writer.Types(ctx, store); err != nil {
+			return err
+		}
+	}
+	src := receive.New(r.begin, in, known, func(samples int64, types map[string]string) error {
+		r.ready = true
+		return r.out.Encode(reply{Kind: "ready", Samples: samples, Types: types})
+	})
+	defer src.Close()
+	if r.begin.Parts > 0 {
+		return r.part(ctx, store, src)
+	}
+	sweep(ctx, store)
+	res, err := writer.Pack(ctx, store, src, r.opt)
+	if err != nil {
+		return err
+	}
+	return r.published(ctx, store, res)
+}
+
+// options converts BEGIN to options.
+func (r *receiver) options() (err error) {
+	b, o := r.begin, &r.opt
+	*o = writer.Options{
+		Name: b.Name, BlockSize: b.BlockSize, ShardSize: b.ShardSize, SamplesPerShard: b.SamplesPerShard, Resume: b.Resume,
+		KeepDuplicates: b.KeepDuplicates, Workers: b.Workers, Memory: b.Memory, TempDir: b.TempDir,
+	}
+	if o.Memory == 0 {
+		o.Memory = 256 << 20
+	}
+	if b.Name != "" && !validName(b.Name) {
+		return usagef("name=%q: use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys", b.Name)
+	}
+	if o.Level, err = format.ParseLevel(b.Level); err != nil {
+		return usagef("level=%q: use fastest, default, better or best", b.Level)
+	}
+	o.Plain = b.Format == "tar"
+	switch b.Mode {
+	case "create":
+	case "append":
+		o.Mode = writer.ModeAppend
+	case "overwrite":
+		o.Mode = writer.ModeOverwrite
+	default:
+		return fmt.Errorf("%w: mode %q", receive.ErrProtocol, b.Mode)
+	}
+	return nil
+}
+
+// part packs a part. The last part to be complete publishes all of them.
+func (r *receiver) part(ctx context.Context, store objstore.Store, src *receive.Source) error {
+	b := r.begin
+	part, err := writer.PackPart(ctx, store, src, b.Part, b.Parts, r.opt)
+	if err != nil {
+		return err
+	}
+	if !r.ready {
+		if err := r.out.Encode(reply{Kind: "ready", Samples: int64(part.Samples), Done: true}); err != nil {
+			return err
+		}
+		r.ready = true
+	}
+	left, err := writer.Missing(ctx, store, b.Name, b.Parts)
+	if err != nil {
+		return err
+	}
+	if len(left.Missing) > 0 {
+		return r.out.Encode(reply{Kind: "result", Result: &receiveResult{
+			Dataset: store.String(), Generation: part.Generation, Samples: part.Samples, Shards: part.Shards, Bytes: part.Bytes,
+			PayloadBytes: part.PayloadBytes, Written: part.Written, Resumed: part.Adopted,
+		}})
+	}
+	res, err := writer.Commit(ctx, store, writer.CommitOptions{
+		Name: b.Name, Parts: b.Parts, KeepDuplicates: b.KeepDuplicates, Memory: r.opt.Memory, TempDir: b.TempDir,
+	})
+	if err != nil {
+		return err
+	}
+	res.Written, res.Adopted = part.Written, part.Adopted
+	return r.published(ctx, store, res)
+}
+
+// published replies with what the current generation is.
+func (r *receiver) published(ctx context.Context, store objstore.Store, res *writer.Result) error {
+	if !r.ready { // an equal run had published
+		types, err := writer.Types(ctx, store)
+		if err == nil {
+			err = r.out.Encode(reply{Kind: "ready", Samples: int64(res.Samples), Types: types, Done: true})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return r.out.Encode(reply{Kind: "result", Result: &receiveResult{
+		Dataset: store.String(), Published: true, Generation: res.Generation, Tables: res.Tables, Digest: format.DigestString(res.Digest),
+		Samples: res.Samples, Shards: res.Shards, Bytes: res.Bytes, PayloadBytes: res.PayloadBytes, Written: res.Written, Resumed: res.Adopted,
+	}})
+}

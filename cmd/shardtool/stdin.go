@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shardtool/shardtool/writer/source"
+)
+
+// stdinName is the source that stands for standard input. A folder of that name is ./-.
+const stdinName = "-"
+
+// stdinKinds are the values of --stdin-format, the default first.
+var stdinKinds = []struct {
+	format string
+	kind   *kind
+}{{"tar", &tarKind}, {"jsonl", &linesKind}, {"csv", &linesKind}, {"parquet", &parquetKind}}
+
+// stdinFlag is the format of standard input.
+type stdinFlag struct {
+	format string
+	used   bool // whether it is a source
+}
+
+func (f *stdinFlag) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.format, "stdin-format", "tar", "standard input, the source '-': tar, jsonl, csv or parquet")
+}
+
+// lookAtStdin returns the kind and the input of standard input. done removes what it spooled.
+func (f *packFlags) lookAtStdin(cmd *cobra.Command) (k *kind, in source.Input, done func(), err error) {
+	done = func() {}
+	for _, of := range stdinKinds {
+		if of.format == f.stdin.format {
+			k = of.kind
+		}
+	}
+	switch {
+	case k == nil:
+		return nil, in, done, usagef("--stdin-format %q: use tar, jsonl, csv or parquet", f.stdin.format)
+	case f.opt.Resume:
+		return nil, in, done, usagef("--resume: what the killed pack read of standard input cannot be read again; save the stream to a file, or pack it anew and delete leftovers with `shardtool prune`")
+	case f.parts.parts > 0:
+		return nil, in, done, usagef("--parts: standard input cannot be divided between tasks; save the stream to files, or give each task data of its own with --append")
+	}
+	f.stdin.used = true
+	name := "stdin." + f.stdin.format
+	if k != &parquetKind {
+		in, err = source.ReaderInput(cmd.Context(), cmd.InOrStdin(), name)
+		return k, in, done, err
+	}
+	f.known(cmd.ErrOrStderr(), "Parquet on standard input: copying it to a temporary file, because Parquet is not read from front to back")
+	in, remove, err := source.SpooledInput(cmd.Context(), cmd.InOrStdin(), name, f.opt.TempDir)
+	if err != nil {
+		return nil, in, done, err
+	}
+	return k, in, remove, nil
+}
+
+// checkStdin rejects the second use of standard input, and its format where it is not a source.
+func checkStdin(cmd *cobra.Command, srcs []string) error {
+	first := slices.Index(srcs, stdinName)
+	switch {
+	case first < 0 && cmd.Flags().Changed("stdin-format"):
+		return usagef("--stdin-format is for standard input, and no source is '-'; the sources are: %s", strings.Join(srcs, ", "))
+	case first >= 0 && slices.Contains(srcs[first+1:], stdinName):
+		return usagef("'-' is given twice, and standard input can be read once")
+	}
+	return nil
+}
+
+// packError is packError with advice for standard input.
+func (f *packFlags) packError(ctx context.Context, err error) error {
+	if stopped(ctx) && f.stdin.used {
+		return stoppedError(ctx, err, "nothing was published; pack the stream again from its beginning")
+	}
+	return packError(ctx, err)
+}

@@ -1,0 +1,496 @@
+"""shardtool.Writer: what it stores, what it refuses, and what a kill leaves."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import pytest
+from conftest import cat, children, run
+from writer_help import sample
+
+import shardtool
+from shardtool import ClosedError, ConfigError, EncodeError, ExistsError, Writer
+
+np = pytest.importorskip("numpy")
+Image = pytest.importorskip("PIL.Image")
+
+
+def read(url: Path, **options: Any) -> List[Dict[str, Any]]:
+    """All samples, as the Loader delivers them without fields, in storage order."""
+    out = []
+    with shardtool.Loader(url, 100, epochs=1, out="numpy", **options) as loader:
+        for batch in loader:
+            columns = {name: batch[name] for name in batch}
+            for i, key in enumerate(batch.sample_keys):
+                out.append({"__key__": key, **{n: c[i] for n, c in columns.items()}})
+    return out
+
+
+# Values
+
+
+def test_typed(tmp_path: Path) -> None:
+    image = Image.new("RGB", (4, 3), (1, 2, 3))
+    given = {
+        "raw": b"\x00\xff", "text": "é", "whole": -3, "half": 0.5, "flag": True, "array": np.arange(6, dtype="f4").reshape(2, 3),
+        "picture": image, "tree": {"a": [1, None, "ü"]}, "list": [1, "x"], "scalar": np.int16(7), "real": np.float32(0.25),
+    }  # fmt: skip
+    with Writer(tmp_path / "out", attrs={"label": "text"}) as w:
+        w.write({"__key__": "a", **given, "none": None})
+        w.write({"__key__": "b/1", **given})
+    assert w.result is not None and w.result["samples"] == 2 and w.result["published"] and w.samples == 2
+    first, second = read(tmp_path / "out")
+    assert [first.pop("__key__"), second.pop("__key__")] == ["a", "b/1"]
+    for got in (first, second):
+        assert np.array_equal(got.pop("array"), given["array"]) and got.pop("picture").tobytes() == image.tobytes()
+        assert got == {k: v for k, v in given.items() if k not in ("array", "picture")}
+    with shardtool.open(tmp_path / "out", out="numpy") as samples:
+        assert samples["a"]["whole"] == -3 and samples["a"]["tree"] == given["tree"]
+    run("verify", tmp_path / "out", "--deep")
+    assert [a for a in run("inspect", tmp_path / "out").stdout.splitlines() if a == "attribute label (label)"]
+
+
+def test_typed_fields(tmp_path: Path, small: Path) -> None:
+    with Writer(tmp_path / "out") as w:
+        w.write({"x": 1, "y": 2.5})
+        w.write({"y": 3})
+    assert [(s["x"], s["y"]) for s in read(tmp_path / "out", fields="typed")] == [(1, 2.5), (None, 3.0)]
+    assert [s["__key__"] for s in read(tmp_path / "out")] == ["000000000", "000000001"]
+    with pytest.raises(ConfigError, match="records no types"):
+        read(small, fields="typed")
+    assert isinstance(read(small)[0]["cls"], bytes)  # as before
+
+
+def test_declared(tmp_path: Path) -> None:
+    image = Image.new("RGB", (40, 30), (200, 2, 3))
+    fields = {"image": "jpg:92", "list": "npy", "real": "float", "any": "json", "text": "bytes"}
+    with Writer(tmp_path / "out", fields=fields) as w:
+        w.write({"image": image, "list": [1, 2], "real": 1, "any": 5, "text": "é"})
+        w.write({"image": np.asarray(image), "list": 3.0, "real": 2.0, "any": "x", "text": b"z"})
+        out = io.BytesIO()
+        image.save(out, "JPEG")
+        w.write({"image": out.getvalue(), "list": [[1]], "real": 2.0, "any": None, "text": b""})
+    got = read(tmp_path / "out")
+    assert [g["image"].size for g in got] == [(40, 30)] * 3 and got[0]["image"].format == "JPEG"
+    assert [g["list"].tolist() for g in got] == [[1, 2], 3.0, [[1]]]
+    assert [g["any"] for g in got] == [5, "x", None] and [g["real"] for g in got] == [1.0, 2.0, 2.0]
+    assert [g["text"] for g in got] == ["é".encode(), b"z", b""]
+
+
+@pytest.mark.parametrize("fields", [{"x": "mp3"}, {"x": "jpg:0"}, {"x": "png:3"}, {"x": "jpg:"}, {"x": 3}, ["x"]])
+def test_wrong_fields(tmp_path: Path, fields: Any) -> None:
+    with pytest.raises(ConfigError, match="fields"):
+        Writer(tmp_path / "out", fields=fields)
+
+
+class Strange:
+    pass
+
+
+def bad_values() -> "Iterator[Any]":
+    yield Strange(), "has no encoding"
+    yield {"a": {1, 2}}, "JSON cannot hold"
+    yield {"a": float("nan")}, "JSON cannot hold"
+    yield np.array([None, "x"]), "Python objects"
+    yield np.zeros(2, "M8[s]"), "view it as numbers"
+    yield np.zeros(2, [("a", "i4")]), "columns as fields"
+    yield 1 << 63, "64 bits"
+    yield "\ud800", "not valid Unicode"
+    yield Image.new("CMYK", (2, 2)), "cannot be saved as PNG"
+
+
+@pytest.mark.parametrize("value, why", list(bad_values()), ids=str)
+def test_unencodable(tmp_path: Path, value: Any, why: str) -> None:
+    with Writer(tmp_path / "out") as w:
+        w.write({"__key__": "good", "x": b"1"})
+        with pytest.raises(EncodeError, match=why) as caught:
+            w.write({"__key__": "k7", "x": b"1", "y": value})
+        assert caught.value.key == "k7" and caught.value.field == "y" and "k7" in str(caught.value)
+        w.write({"__key__": "k8", "x": b"2"})
+    assert [s["__key__"] for s in read(tmp_path / "out")] == ["good", "k8"]
+
+
+def test_other_type(tmp_path: Path) -> None:
+    with Writer(tmp_path / "out") as w:
+        w.write({"x": 1})
+        with pytest.raises(EncodeError, match=r"float in a field of type int .as earlier samples have it.*fields=\{'x': 'float'\}"):
+            w.write({"x": 1.5})
+        with pytest.raises(EncodeError, match="keys are text"):
+            w.write({"__key__": 5, "x": 1})
+        with pytest.raises(EncodeError, match="no fields"):
+            w.write({"__key__": "a"})
+        with pytest.raises(EncodeError, match="no fields"):
+            w.write({"x": None})
+        with pytest.raises(EncodeError, match="names of fields are text"):
+            w.write({3: 1})  # type: ignore[dict-item]
+    assert len(read(tmp_path / "out")) == 1
+
+
+class Tensor:
+    """As much of a tensor on a GPU as the writer looks at."""
+
+    def __init__(self, device: str) -> None:
+        self.device = type("device", (), {"type": device, "__str__": lambda _: f"{device}:0"})()
+
+
+def test_gpu_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", type("torch", (), {"Tensor": Tensor}))
+    with Writer(tmp_path / "out") as w:
+        with pytest.raises(EncodeError, match=r"a tensor on cuda:0: write tensor.cpu\(\)"):
+            w.write({"x": Tensor("cuda")})
+        with pytest.raises(EncodeError, match=r"column 'x': a tensor on cuda:0"):
+            w.write_batch({"x": Tensor("cuda")})
+        w.write({"y": 1})
+
+
+# Batches
+
+
+def test_batch(tmp_path: Path) -> None:
+    n = 3000
+    columns = {
+        "__key__": [f"k{i:05d}" for i in range(n)], "x.npy": np.arange(n * 6, dtype="<i4").reshape(n, 2, 3),
+        "cls": np.arange(n, dtype="u1"),
+        "real": np.linspace(0, 1, n), "half": np.arange(n, dtype="f2"), "flag": np.arange(n) % 3 == 0,
+        "text": [f"t{i}" for i in range(n)],
+        "raw": [None if i % 2 else bytes(i % 7) for i in range(n)], "names": np.array([f"é{i}" for i in range(n)]),
+        "big": np.arange(n, dtype=">i8"), "empty": np.zeros((n, 0)),
+    }  # fmt: skip
+    with Writer(tmp_path / "out", attrs={"label": "text", "number": "cls"}, block_size="64KiB") as w:
+        w.write_batch(columns)
+        w.write_batch({"__key__": [], "cls": []})
+    got = read(tmp_path / "out")
+    assert len(got) == n
+    for i in (0, 1, 2, 254, 255, 256, n - 1):
+        g = got[i]
+        assert g["__key__"] == f"k{i:05d}" and g["x.npy"].tolist() == columns["x.npy"][i].tolist() and g["cls"] == i % 256
+        assert g["real"] == columns["real"][i] and g["half"] == float(columns["half"][i]) and g["flag"] is (i % 3 == 0)
+        assert (g["text"], g["names"], g["big"]) == (f"t{i}", f"é{i}", i) and g["empty"].shape == (0,)
+        assert g["raw"] == (None if i % 2 else bytes(i % 7))
+
+
+def test_same_bytes(tmp_path: Path) -> None:
+    """The data set does not depend on how the samples were handed over."""
+    with Writer(tmp_path / "one") as w:
+        for i in range(500):
+            w.write({"text": f"t{i}", "cls": i, "x": np.full(3, i, "f4")})
+    with Writer(tmp_path / "many") as v:
+        for lo in (0, 100):
+            hi = lo + 100 if lo == 0 else 500
+            x = np.repeat(np.arange(lo, hi, dtype="f4")[:, None], 3, 1)
+            v.write_batch({"text": [f"t{i}" for i in range(lo, hi)], "cls": np.arange(lo, hi), "x": x})
+    assert w.result is not None and v.result is not None and w.result["digest"] == v.result["digest"]
+
+
+@pytest.mark.parametrize(
+    "columns, why",
+    [
+        ({"a": [1, 2], "b": [1]}, "column 'b' has 1 values and column 'a' has 2"),
+        ({"a": "text"}, "a single str"),
+        ({"a": 5}, "a single int"),
+        ({"a": np.array(5)}, "a single ndarray"),
+        ({"a": np.array([Strange()])}, "has no encoding"),
+        ({"a": np.zeros((2, 2), object)}, "Python objects"),
+        ({"__key__": ["a", None], "a": [1, 2]}, "without a key"),
+        ({"a": [1, "x"]}, "in a field of type int"),
+        ({"a": np.array([1, 1 << 63], "u8")}, "63 bits"),
+    ],
+)
+def test_wrong_batch(tmp_path: Path, columns: Any, why: str) -> None:
+    with Writer(tmp_path / "out") as w:
+        with pytest.raises(EncodeError, match=why):
+            w.write_batch(columns)
+        with pytest.raises(ConfigError, match="no field"):
+            w.write_batch({"__key__": ["a"]})
+        w.write({"z": 1})
+    assert len(read(tmp_path / "out")) == 1
+
+
+# Arrow
+
+
+def test_table(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    n = 1000
+    table = pa.table({
+        "id": [f"k{i}" for i in range(n)], "n": list(range(n)), "f": [i / 3 for i in range(n)],
+        "s": [None if i % 3 == 0 else f"é{i}" for i in range(n)], "b": [bytes([i % 256]) * (i % 5) for i in range(n)],
+        "ok": [i % 2 == 0 for i in range(n)], "v": pa.array([[i, i + 1][: i % 3] for i in range(n)], pa.list_(pa.int32())),
+        "big": pa.array([None if i % 5 == 0 else [i] * (i % 4) for i in range(n)], pa.large_list(pa.float64())),
+        "fixed": pa.array([[i, i] for i in range(n)], pa.list_(pa.float32(), 2)), "st": [{"a": i, "b": [str(i)]} for i in range(n)],
+        "map": pa.array([[("k", i)] for i in range(n)], pa.map_(pa.string(), pa.int64())), "null": pa.nulls(n),
+        "choice": pa.array(["x", "y"] * (n // 2)).dictionary_encode(), "file": [{"bytes": b"%d" % i, "path": None} for i in range(n)],
+        "view": pa.array([f"{i}" * (i % 9) for i in range(n)]), "hole": pa.array([[1, None]] * n),
+    })  # fmt: skip
+    if hasattr(pa, "string_view"):
+        table = table.set_column(table.column_names.index("view"), "view", table["view"].cast(pa.string_view()))
+    cuts = [table.slice(0, 300), table.slice(303, 200), pa.concat_tables([table.slice(600, 3), table.slice(700, 50)]), table.slice(1000)]
+    with Writer(tmp_path / "out", attrs={"number": "n", "label": "choice"}) as w:
+        for cut in cuts:
+            w.write_table(cut, key="id")
+    rows = {row["id"]: row for cut in cuts for row in cut.to_pylist()}
+    got = read(tmp_path / "out")
+    assert [g["__key__"] for g in got] == list(rows)
+    for g in got:
+        row = rows[g["__key__"]]
+        assert set(g) - {"__key__"} == set(row) - {"id", "null"}
+        for name in set(row) - {"id", "null"}:
+            want: Any = row[name]
+            if name == "file":
+                want = want["bytes"]
+            elif name == "map":
+                want = dict(want)
+            value = g[name].tolist() if isinstance(g[name], np.ndarray) else g[name]
+            assert value == want, (g["__key__"], name)
+
+
+def test_wrong_table(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    with Writer(tmp_path / "out") as w:
+        for table, key, why in (
+            ({"a": 1}, None, "no __arrow_c_stream__"),
+            (pa.table({"a": [1]}), "id", "no such column; there are: a"),
+            (pa.table([[1], [2]], names=["a", "a"]), None, "two columns have one name"),
+            (pa.table({"t": pa.array([1], pa.timestamp("s"))}), None, "cast it to text"),
+            (pa.table({"__key__": pa.array([None], pa.string()), "a": [1]}), None, "without a key"),
+        ):
+            with pytest.raises(EncodeError, match=why):
+                w.write_table(table, key=key)
+        w.write_table(pa.table({"a": [1]}))
+    assert [g["a"] for g in read(tmp_path / "out")] == [1]
+
+
+# Publishing
+
+
+def test_exception_publishes_nothing(tmp_path: Path) -> None:
+    def source() -> Iterator[Dict[str, int]]:
+        yield {"x": 1}
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), Writer(tmp_path / "out") as w:
+        for s in source():
+            w.write(s)
+    assert run("ls", tmp_path / "out", check=False).returncode == 6
+    with pytest.raises(ClosedError, match="closed"):
+        w.write({"x": 1})
+    with pytest.raises(ClosedError, match="closed"), w:
+        pass
+
+
+def test_exists(tmp_path: Path) -> None:
+    url = tmp_path / "out"
+    with Writer(url) as w:
+        w.write({"x": 1, "y": "a"})
+    with pytest.raises(ClosedError, match="closed"):
+        w.write({"x": 2})
+    with pytest.raises(ExistsError, match="data set already"), Writer(url):
+        pass
+    with pytest.raises(FileExistsError), Writer(url, on_exists="resume", source="other"):
+        pass
+    with Writer(url, on_exists="append") as w:
+        with pytest.raises(EncodeError, match=r"in a field of type int .as earlier"):
+            w.write({"__key__": "n", "x": "text"})
+        w.write({"__key__": "n", "x": 2, "z": 0.5})
+    assert [(g["x"], g["y"], g["z"]) for g in read(url)] == [(1, "a", None), (2, None, 0.5)]
+    with Writer(url, on_exists="overwrite") as w:
+        w.write({"x": "other type"})
+    assert [g["x"] for g in read(url)] == ["other type"]
+    with pytest.raises(ConfigError, match="fields: 'x' is npy here and txt"), Writer(url, on_exists="append", fields={"x": "npy"}):
+        pass
+
+
+def test_resume_of_published(tmp_path: Path) -> None:
+    url = tmp_path / "out"
+    for _ in range(2):
+        with Writer(url, on_exists="resume") as w:
+            for i in range(w.resume_from, 5):
+                w.write({"x": i})
+    assert w.resume_from == 5 and w.result is not None and w.result["written"] == 0
+    with pytest.raises(ConfigError, match="complete, with 5 samples"), Writer(url, on_exists="resume") as w:
+        w.write({"x": 9})
+    assert len(read(url)) == 5
+
+
+def test_duplicates(tmp_path: Path) -> None:
+    with pytest.raises(EncodeError, match="duplicate key") as caught, Writer(tmp_path / "a") as w:
+        w.write({"__key__": "k", "x": 1})
+        w.write({"__key__": "k", "x": 2})
+    assert caught.value.key == "k"
+    with pytest.raises(EncodeError, match="duplicate key"), Writer(tmp_path / "b", samples_per_shard=1) as w:
+        w.write({"__key__": "k", "x": 1})
+        w.write({"__key__": "k", "x": 2})
+    with Writer(tmp_path / "c", samples_per_shard=1, duplicate_keys="keep") as w:
+        w.write({"__key__": "k", "x": 1})
+        w.write({"__key__": "k", "x": 2})
+    assert len(read(tmp_path / "c")) == 2 and run("ls", tmp_path / "a", check=False).returncode == 6
+
+
+def test_error_inside_block_is_kept(tmp_path: Path) -> None:
+    """A failure of the child that the program swallows does not publish a part of the samples."""
+    with pytest.raises(ClosedError, match="nothing was published"), Writer(tmp_path / "out") as w:
+        w.write({"__key__": "k", "x": 1})
+        for _ in range(100):
+            try:
+                w.write({"__key__": "k", "x": bytes(1 << 20)})
+            except (EncodeError, ClosedError):
+                break
+            except ConfigError:
+                pytest.fail("bytes in a field of type int")
+        w._child.process.kill()  # type: ignore[union-attr]
+        for i in range(100):
+            try:
+                w.write({"__key__": f"{i}", "y": bytes(1 << 20)})
+            except (shardtool.ShardtoolError, OSError):
+                break
+    assert run("ls", tmp_path / "out", check=False).returncode == 6
+
+
+def test_two_writers(tmp_path: Path) -> None:
+    one, two = Writer(tmp_path / "out").__enter__(), Writer(tmp_path / "out").__enter__()
+    one.write({"x": 1})
+    two.write({"x": 2})
+    one.close()
+    with pytest.raises(shardtool.ShardtoolError, match="another writer"):
+        two.close()
+    assert [g["x"] for g in read(tmp_path / "out")] == [1]
+
+
+def test_fork(tmp_path: Path) -> None:
+    """A fork neither writes nor publishes, and does not keep the child from noticing that the
+    program was killed."""
+    with Writer(tmp_path / "out") as w:
+        w.write({"x": 1})
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                w.write({"x": 2})
+            except ClosedError as err:
+                code = 0 if "fork" in str(err) else 2
+            w.__exit__(None, None, None)
+            os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        w.write({"x": 3})
+    assert [g["x"] for g in read(tmp_path / "out")] == [1, 3]
+
+
+def test_abandoned(tmp_path: Path) -> None:
+    w = Writer(tmp_path / "out")
+    w.write({"x": 1})
+    del w
+    assert children() == [] and run("ls", tmp_path / "out", check=False).returncode == 6
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """The error of the store reaches the program, and nothing is published."""
+    if not os.path.exists("/dev/full") or os.geteuid() != 0:
+        pytest.skip("a small file system is mounted by root only")
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)], capture_output=True, check=False).returncode != 0:
+        pytest.skip("mount is not permitted here")
+    try:
+        rng = random.Random(1)
+        with pytest.raises(shardtool.ShardtoolError, match="no space left"), Writer(small / "out", shard_size="1MiB") as w:
+            for _ in range(100):
+                w.write({"x": rng.randbytes(1 << 18)})
+        assert run("ls", small / "out", check=False).returncode == 6
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_options(tmp_path: Path) -> None:
+    for options in (
+        {"rank": 0}, {"rank": 2, "world_size": 2}, {"level": "most"}, {"on_exists": "ask"}, {"workers": 0}, {"shard_size": "many"},
+        {"attrs": ["x"]},        {"samples_per_shard": 0}, {"url": 5},
+    ):  # fmt: skip
+        with pytest.raises(ConfigError):
+            Writer(**{"url": tmp_path, **options})  # type: ignore[arg-type]
+    for options in ({"name": "../x"}, {"shard_size": 1}, {"url": f"{tmp_path}@0123456789abcdef"}):
+        with pytest.raises(shardtool.ShardtoolError), Writer(**{"url": tmp_path, **options}):  # type: ignore[arg-type]
+            pass
+
+
+# Many processes, kills
+
+
+def test_ranks(tmp_path: Path) -> None:
+    """Parts in any order; a rank that repeats itself changes nothing; the last one publishes."""
+    url = tmp_path / "out"
+    for rank in (2, 0, 0, 1):
+        with Writer(url, rank=rank, world_size=3, attrs={"n": "x"}) as w:
+            for i in range(w.resume_from, 10):
+                w.write({"x": 10 * rank + i, **({"only": "here"} if rank == 1 else {})})
+        assert w.result is not None and w.result["published"] == (rank == 1)
+    got = read(url)
+    assert [g["x"] for g in got] == list(range(30)) and got[10]["__key__"] == "00001-000000000" and got[10]["only"] == "here"
+
+
+def test_ranks_that_disagree(tmp_path: Path) -> None:
+    with Writer(tmp_path, rank=0, world_size=2) as w:
+        w.write({"x": 1})
+    with (
+        pytest.raises(shardtool.ShardtoolError, match='field "x" is int in part 0 and txt in part 1'),
+        Writer(tmp_path, rank=1, world_size=2) as w,
+    ):
+        w.write({"x": "a"})
+
+
+def program(url: Path, samples: int, pause: float) -> "subprocess.Popen[str]":
+    script = Path(__file__).with_name("writer_help.py")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(shardtool.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.Popen([sys.executable, str(script), str(url), str(samples), str(pause)], stdout=subprocess.PIPE, text=True, env=env)
+
+
+@pytest.mark.parametrize("kill", ["parent", "child"])
+def test_killed(tmp_path: Path, kill: str) -> None:
+    """kill -9 of the program, or of its child, at random points: nothing is visible, and the runs
+    together publish the bytes of one that was not killed."""
+    samples = 8000
+    with Writer(tmp_path / "whole", attrs={"label": "cls"}, on_exists="resume", shard_size="64KiB", block_size="16KiB") as w:
+        for i in range(samples):
+            w.write(sample(i))
+    assert w.result is not None
+    rng = random.Random(5)
+    begins, killed = [], 0
+    for _ in range(200):
+        job = program(tmp_path / "out", samples, 0.01)
+        assert job.stdout is not None
+        begins.append(int(job.stdout.readline()))
+        time.sleep(rng.random() * 0.25)
+        victim = job.pid if kill == "parent" else next(iter(children(job.pid)), job.pid)
+        if killed < 12:
+            killed += 1
+            os.kill(victim, signal.SIGKILL)
+        last = job.stdout.read()
+        status = job.wait()
+        job.stdout.close()
+        if status == 0:
+            break
+        listed = run("ls", tmp_path / "out", check=False)
+        assert listed.returncode == 6, listed.stderr
+    assert last.strip() == w.result["digest"] and begins == sorted(begins) and begins[-1] > 0 and killed > 3
+    got = read(tmp_path / "out")
+    assert got[0]["early"] == 1.5 and len(got) == samples
+    assert (
+        json.loads(run("inspect", tmp_path / "out", "--json").stdout)["digest"]
+        == json.loads(run("inspect", tmp_path / "whole", "--json").stdout)["digest"]
+    )
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == (tmp_path / "whole" / "manifest.json").read_bytes()
+
+
+def test_order_is_that_of_writing(tmp_path: Path) -> None:
+    with Writer(tmp_path / "out") as w:
+        for i in (3, 1, 2):
+            w.write({"__key__": str(i), "x": i})
+    assert [line["key"] for line in cat(tmp_path / "out")] == ["3", "1", "2"]

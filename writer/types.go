@@ -1,0 +1,94 @@
+package writer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// MetaTypes is the key of META that has the types of fields: a JSON object from names to the words
+// by which the Python package decodes payloads (SPEC 4.6).
+const MetaTypes = "types"
+
+// learner is a Source that knows more of the data set's metadata once all samples were read. What
+// it returns takes precedence over Meta.
+type learner interface{ Learned() format.Metadata }
+
+// learn takes the metadata that the samples have brought.
+func (w *Writer) learn(src Source) {
+	if l, ok := src.(learner); ok {
+		meta := maps.Clone(w.meta)
+		if meta == nil {
+			meta = format.Metadata{}
+		}
+		maps.Copy(meta, l.Learned())
+		w.meta = meta
+	}
+}
+
+// Types returns the types of fields that the current generation of a data set records. It returns
+// nil where there is no data set or no types are recorded.
+func Types(ctx context.Context, store objstore.Store) (map[string]string, error) {
+	sum, _, err := loadSummary(ctx, store)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t, closeTables, err := loadTables(ctx, store, sum.Tables)
+	if err != nil {
+		return nil, err
+	}
+	defer closeTables()
+	return typesOf(t.Meta, sum.Tables)
+}
+
+// typesOf parses the types of META of an object.
+func typesOf(meta format.Metadata, object string) (map[string]string, error) {
+	text, ok := meta[MetaTypes]
+	if !ok {
+		return nil, nil
+	}
+	var types map[string]string
+	if err := json.Unmarshal([]byte(text), &types); err != nil {
+		return nil, fmt.Errorf("%w: metadata %s of %s: %w", format.ErrCorrupt, MetaTypes, object, err)
+	}
+	return types, nil
+}
+
+// joinTypes records the types of all parts. A field that two parts have with different types is an
+// error.
+func (s *partSet) joinTypes(w *Writer) error {
+	all, from := map[string]string{}, map[string]int{}
+	for part, m := range s.parts {
+		types, err := typesOf(m.Meta, s.object(part))
+		if err != nil {
+			return err
+		}
+		for name, kind := range types {
+			if before, ok := all[name]; ok && before != kind {
+				return fmt.Errorf("%w: field %q is %s in part %d and %s in part %d: declare it in all of them, and write one of these parts again",
+					ErrSource, name, before, from[name], kind, part)
+			} else if !ok {
+				all[name], from[name] = kind, part
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	w.common = maps.Clone(w.common)
+	w.common[MetaTypes] = string(text)
+	return nil
+}
