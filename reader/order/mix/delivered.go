@@ -177,27 +177,30 @@ func usual(list []level) int64 {
 	return slices.MaxFunc(list, func(a, b level) int { return cmp.Compare(a.to-a.from, b.to-b.from) }).times
 }
 
-// tally is a small number for each sample, modulo 2^planes: bit i of it is in plane i.
+// tally is a small number for each sample, modulo 2^bits: bit i of the numbers of 64 samples is a
+// word, and the words of the same samples are neighbours.
 type tally struct {
-	planes [][]uint64
-	units  uint64
+	words []uint64
+	bits  int
+	units uint64
 }
 
-func newTally(units uint64, planes int) *tally {
-	t := &tally{units: units}
-	for range planes {
-		t.planes = append(t.planes, make([]uint64, (units+63)/64))
-	}
-	return t
+func newTally(units uint64, bits int) *tally {
+	return &tally{make([]uint64, (units+63)/64*uint64(bits)), bits, units}
+}
+
+// of is the words of a sample and 63 others.
+func (t *tally) of(word uint64) []uint64 {
+	return t.words[word*uint64(t.bits):][:t.bits]
 }
 
 // add adds n to the number of a sample.
 func (t *tally) add(sample uint64, n int64) {
-	word, bit := sample/64, sample%64
+	words, bit := t.of(sample/64), sample%64
 	carry := uint64(0)
-	for i, plane := range t.planes {
-		sum := plane[word]>>bit&1 + uint64(n)>>i&1 + carry
-		plane[word] = plane[word]&^(1<<bit) | sum&1<<bit
+	for i, word := range words {
+		sum := word>>bit&1 + uint64(n)>>i&1 + carry
+		words[i] = word&^(1<<bit) | sum&1<<bit
 		carry = sum >> 1
 	}
 }
@@ -231,28 +234,28 @@ func (t *tally) addPlaces(plan *order.Plan, epoch, from, to uint64, n int64) err
 // count counts the samples by their numbers, of which least is the lowest, each plus times.
 func (t *tally) count(times, least int64) map[int64]uint64 {
 	found := map[int64]uint64{}
-	modulus := int64(1) << len(t.planes)
-	var split func(word int, mask uint64, plane int, value int64)
-	split = func(word int, mask uint64, plane int, value int64) {
+	modulus := int64(1) << t.bits
+	var split func(words []uint64, mask uint64, bit int, value int64)
+	split = func(words []uint64, mask uint64, bit int, value int64) {
 		if mask == 0 {
 			return
 		}
-		if plane == len(t.planes) {
+		if bit == t.bits {
 			if value > least+modulus-1 { // a negative number
 				value -= modulus
 			}
 			found[times+value] += uint64(bits.OnesCount64(mask))
 			return
 		}
-		split(word, mask&t.planes[plane][word], plane+1, value+1<<plane)
-		split(word, mask&^t.planes[plane][word], plane+1, value)
+		split(words, mask&words[bit], bit+1, value+1<<bit)
+		split(words, mask&^words[bit], bit+1, value)
 	}
 	for word := range (t.units + 63) / 64 {
 		mask := ^uint64(0)
 		if rest := t.units - word*64; rest < 64 {
 			mask = 1<<rest - 1
 		}
-		split(int(word), mask, 0, 0)
+		split(t.of(word), mask, 0, 0)
 	}
 	return found
 }
