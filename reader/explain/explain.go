@@ -241,10 +241,12 @@ func CheckDigest(ds *reader.Dataset, digest string) error {
 // otherDataError is a data set that is not the run's. It is an order.ErrMismatch.
 type otherDataError struct{ have, want string }
 
+// Error names both digests.
 func (e *otherDataError) Error() string {
 	return fmt.Sprintf("the data set has digest %s, the run read %s: open that generation", e.have, e.want)
 }
 
+// Is makes errors.Is(err, order.ErrMismatch) true.
 func (e *otherDataError) Is(target error) bool { return target == order.ErrMismatch }
 
 // loadTables reads what the orders need.
