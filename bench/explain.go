@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -114,6 +115,9 @@ func (b *bench) generate(name string, n uint64) (*tiled, error) {
 	return s, nil
 }
 
+// mixes measures streams of several sources, and what explains their steps.
+func (b *bench) mixes() error { return errors.Join(b.mix(), b.explainSteps()) }
+
 // explainSteps measures what a user waits for who asks what a step read: opening, order and keys.
 func (b *bench) explainSteps() error {
 	one, err := b.generate("explain-one", 1e9)
@@ -167,7 +171,7 @@ func (b *bench) explainSteps() error {
 					blocks[fmt.Sprint(s.Source, s.Shard, s.Block)] = true
 				}
 			}
-			b.AtMost("explain", where.name+", "+what.name, took, "s", 1, fmt.Sprintf("opening included; in %d blocks of %d KiB stored", len(blocks), len(what.of.block)>>10))
+			b.AtMost("mix", "explain, "+where.name+", "+what.name, took, "s", 1, fmt.Sprintf("opening included; in %d blocks of %d KiB stored", len(blocks), len(what.of.block)>>10))
 		}
 	}
 	return nil

@@ -51,8 +51,7 @@ var groups = []struct {
 }{
 	{"read", (*bench).read},
 	{"stream", (*bench).stream},
-	{"mix", (*bench).mix},
-	{"explain", (*bench).explainSteps},
+	{"mix", (*bench).mixes},
 	{"autotune", (*bench).autotune},
 	{"accounts", (*bench).accounts},
 	{"start", (*bench).start},

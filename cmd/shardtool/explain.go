@@ -23,13 +23,14 @@ type explainFlags struct {
 	order orderFlags
 	mixed mixFlags
 	keys  bool
+	cover bool
 	json  bool
 }
 
 func newExplain() *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain [CHECKPOINT] [DATASET|MIX.yaml]",
+		Use:   "explain [CHECKPOINT...] [DATASET|MIX.yaml]",
 		Short: "Describe what a step reads, and where a checkpoint stands",
 		Long: `With a data set or a mix, print what one step reads: the samples with their source, shard, block and key, the share of each source
 in the step and so far, and the epochs of the sources. The step is --step N; without it, the first one, or the one that comes next after
@@ -40,14 +41,22 @@ With a checkpoint alone, print where it stands: position, step and epoch, and fo
 the data set or mix beside it, steps are those of the checkpoint's run, and the file only tells where the data sets are: its weights may
 have changed since.
 
+With --coverage and the checkpoints of a run, print how many samples of each source were seen never, once, twice and so on. Give the last
+checkpoint, and those from which the run continued with another mix. Steps left out count as not seen; if samples are missing from more than
+one epoch of a source, the data set or mix is needed as well.
+
 Exit codes:
 ` + exitCodes,
 		Example: "  shardtool explain mix.yaml --shuffle --seed 7 --global-batch 4096 --step 40000 --world-size 8 --rank 3\n" +
-			"  shardtool explain ckpt.json\n  shardtool explain ckpt.json mix.yaml --step 39990",
-		Args: usageArgs(cobra.RangeArgs(1, 2)),
+			"  shardtool explain ckpt.json\n  shardtool explain ckpt.json mix.yaml --step 39990\n" +
+			"  shardtool explain --coverage ckpt-40000.json ckpt-90000.json mix.yaml",
+		Args: usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.order.fill(); err != nil {
 				return err
+			}
+			if f.cover {
+				return f.coverage(cmd, args)
 			}
 			return f.run(cmd, args)
 		},
@@ -57,6 +66,7 @@ Exit codes:
 	f.mixed.add(cmd)
 	cmd.Flags().Uint64Var(&f.mixed.step, "step", 0, "describe this step, counted from 0 in batches of the same size")
 	cmd.Flags().BoolVar(&f.keys, "keys", true, "print the keys of the samples")
+	cmd.Flags().BoolVar(&f.cover, "coverage", false, "count how often the run of these checkpoints has seen the samples of each source")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
 	return cmd
 }
@@ -84,6 +94,9 @@ func isMixCheckpoint(file string) bool {
 }
 
 func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
+	if len(args) > 2 {
+		return usagef("more than one checkpoint goes with --coverage")
+	}
 	data := args[len(args)-1]
 	if isCheckpoint(args[0]) {
 		if f.order.in != "" {

@@ -51,9 +51,10 @@ var jsonRuns = map[string][]string{
 	"order --pack": {
 		`!(printf '{"id":"a","n":3}\n{"id":"b","n":2}\n') > len.jsonl; shardtool pack len.jsonl lens --key id --attr n=n --quiet`,
 		"order lens --pack 3 --by n --keys --global-batch 4 --tail pad"},
-	"doctor": {"doctor src", "doctor out"},
-	"export": {"export out --out exported"},
-	"stage":  {"stage out --cache cache"},
+	"explain --coverage": {"explain --coverage mixck"},
+	"doctor":             {"doctor src", "doctor out"},
+	"export":             {"export out --out exported"},
+	"stage":              {"stage out --cache cache"},
 	"simulate": {
 		"simulate out --shuffle --global-batch 4 --samples-per-second 5 --price 3 --get-price 2", "simulate rowset --label label"},
 	"bench":   {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet"},

@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": cmdCode, "json": cmdJSON, "members": cmdMembers, "numbering": cmdNumbering, "flip": cmdFlip, "random": cmdRandom,
-			"mixcheckpoint": cmdMixCheckpoint,
+			"mixcheckpoint": cmdMixCheckpoint, "seen": cmdSeen,
 		},
 	})
 }

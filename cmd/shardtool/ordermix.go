@@ -50,8 +50,9 @@ func (flags *mixFlags) refuse(cmd *cobra.Command) error {
 	return nil
 }
 
-// leaveOut adds the steps that the flags leave out.
-func (flags *mixFlags) leaveOut(ranges []mix.Range, m *mix.Mix, steps mix.Steps) ([]mix.Range, error) {
+// leaveOut adds the steps that the flags leave out of what begins at a position: what was read before
+// stays read.
+func (flags *mixFlags) leaveOut(ranges []mix.Range, m *mix.Mix, steps mix.Steps, position uint64) ([]mix.Range, error) {
 	if flags.skip == "" {
 		return ranges, nil
 	}
@@ -62,7 +63,13 @@ func (flags *mixFlags) leaveOut(ranges []mix.Range, m *mix.Mix, steps mix.Steps)
 		return nil, usagef("--skip-steps %q: give the first and the last step to leave out, such as 40000-40100", flags.skip)
 	}
 	r, err := m.LeaveOut(steps, first, last)
-	return mix.Join(ranges, r), err
+	if err != nil {
+		return nil, err
+	}
+	if r.To <= position {
+		return nil, usagef("--skip-steps %s: these steps are over, the checkpoint is at position %d: continue from an earlier one", flags.skip, position)
+	}
+	return mix.Join(ranges, mix.Range{From: max(r.From, position), To: r.To}), nil
 }
 
 // notForMixes are flags that a mix file has for each source.
@@ -382,12 +389,9 @@ func (f *orderFlags) placeMix(o *openedMix, flags *mixFlags) (reader.Mix, error)
 		m.Position = f.opt.Epoch * x.Epoch
 	}
 	var err error
-	if f.changed("step") {
-		if m.Position, err = x.Position(m.Steps, flags.step); err != nil {
-			return m, err
-		}
+	if m.LeftOut, err = flags.leaveOut(m.LeftOut, &x, m.Steps, m.Position); err == nil && f.changed("step") {
+		m.Position, err = x.Position(m.Steps, flags.step)
 	}
-	m.LeftOut, err = flags.leaveOut(m.LeftOut, &x, m.Steps)
 	return m, err
 }
 

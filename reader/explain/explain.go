@@ -229,13 +229,24 @@ func (x *stepper) failed(source int, err error) error {
 	return fmt.Errorf("explain: %w", &mix.SourceError{Source: x.names[source], Err: err})
 }
 
-// otherDataError is a data set that is not the mix's. It is an order.ErrMismatch.
-type otherDataError struct{ have, want string }
-
-func (e *otherDataError) Error() string {
-	return fmt.Sprintf("the data set has digest %s, the mix %s: open the generation that the run read", e.have, e.want)
+// CheckDigest returns an error that is an order.ErrMismatch for a data set with another digest than
+// a run's.
+func CheckDigest(ds *reader.Dataset, digest string) error {
+	if have := format.DigestString(ds.Digest()); have != digest {
+		return &otherDataError{have, digest}
+	}
+	return nil
 }
 
+// otherDataError is a data set that is not the run's. It is an order.ErrMismatch.
+type otherDataError struct{ have, want string }
+
+// Error names both digests.
+func (e *otherDataError) Error() string {
+	return fmt.Sprintf("the data set has digest %s, the run read %s: open that generation", e.have, e.want)
+}
+
+// Is makes errors.Is(err, order.ErrMismatch) true.
 func (e *otherDataError) Is(target error) bool { return target == order.ErrMismatch }
 
 // loadTables reads what the orders need.
@@ -258,8 +269,10 @@ func Mix(ctx context.Context, m reader.Mix, at uint64, o Options) (*Step, error)
 	x := stepper{Options: o, sets: m.Sets}
 	for i := range p.Sources {
 		x.names, x.keys = append(x.names, p.Sources[i].Name), append(x.keys, mix.Key(p.Seed, p.Sources[i].Name))
-		if ds := m.Sets[i]; ds != nil && format.DigestString(ds.Digest()) != p.Sources[i].Digest {
-			return nil, x.failed(i, &otherDataError{format.DigestString(ds.Digest()), p.Sources[i].Digest})
+		if ds := m.Sets[i]; ds != nil {
+			if err := CheckDigest(ds, p.Sources[i].Digest); err != nil {
+				return nil, x.failed(i, err)
+			}
 		}
 	}
 	if err := x.loadTables(ctx); err != nil {

@@ -187,3 +187,44 @@ func TestEnd(t *testing.T) {
 		t.Errorf("another data set: %v", err)
 	}
 }
+
+// TestStanding: a checkpoint stands where its stream stopped, and a place that no position counts is
+// refused.
+func TestStanding(t *testing.T) {
+	m := mixture(t, order.TailWrap)
+	s, err := reader.OpenMix(t.Context(), m, reader.StreamOptions{Order: reader.Order{GlobalBatch: 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	given := map[string]uint64{}
+	for step := uint64(1); step < 20; step++ {
+		b, err := s.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Samples {
+			given[b.Samples[i].Source()]++
+		}
+		cp, err := b.MixCheckpoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := explain.MixCheckpoint(&cp)
+		if err != nil || at.Step != step || at.Position != 20*step || at.EpochPosition != 20*step%333 {
+			t.Fatalf("after step %d: %+v, %v", step, at, err)
+		}
+		for _, x := range at.Sources {
+			if x.Given != given[x.Name] || x.Epoch != x.Given/x.Samples || x.Place != x.Given%x.Samples {
+				t.Fatalf("after step %d: %+v, %d were given", step, x, given[x.Name])
+			}
+		}
+		if ahead := len(at.Segments); (ahead == 1) != (at.Position < 300) {
+			t.Fatalf("at %d: %d changes to come", at.Position, ahead)
+		}
+	}
+	far := order.Checkpoint{Epoch: 1 << 31, Position: 0, Sources: []order.SourceMark{{Samples: 1 << 60, Weight: 1}}}
+	if _, err := explain.Checkpoint(&far); err == nil {
+		t.Error("positions past 2^63")
+	}
+}

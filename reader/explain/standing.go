@@ -1,6 +1,9 @@
 package explain
 
 import (
+	"fmt"
+	"math/bits"
+
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
@@ -69,6 +72,9 @@ const noLimit = 1 << 32
 func Checkpoint(c *order.Checkpoint) (*Standing, error) {
 	of := c.Sources[0]
 	n := max(of.Samples, 1)
+	if hi, lo := bits.Mul64(c.Epoch, n); hi > 0 || lo+c.Position >= 1<<63 {
+		return nil, fmt.Errorf("explain: epoch %d of %d samples: positions over all epochs end at 2^63", c.Epoch, n)
+	}
 	s := &Standing{
 		Version: order.CheckpointVersion, Position: c.Epoch*n + c.Position, GlobalBatch: c.GlobalBatch, Epoch: c.Epoch, EpochPosition: c.Position,
 		EpochLength: of.Samples, Seed: c.Seed, Shuffle: c.Shuffle, Tail: c.Tail, Skipped: c.Skipped, Segments: []StandingAhead{}, LeftOut: []StandingHole{},

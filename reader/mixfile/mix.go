@@ -2,6 +2,7 @@ package mixfile
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/shardtool/shardtool/reader/order"
@@ -41,9 +42,29 @@ func (f *File) Mix(data []Data, c order.Choice, from *mix.Checkpoint) (mix.Mix, 
 		return m, err
 	}
 	if from == nil {
-		m.Epoch, err = f.Epoch(m)
+		if m.Epoch, err = f.Epoch(m); err != nil {
+			return m, f.located(f.epochLine, "epoch", err)
+		}
 	}
-	return m, err
+	checked := m
+	checked.Epoch = max(m.Epoch, 1) // with a checkpoint it may be open
+	if _, err := mix.New(checked); err != nil {
+		return m, f.located(0, "", err)
+	}
+	return m, nil
+}
+
+// located is an error at a line, or at the line of the source that it is about.
+func (f *File) located(line int, member string, err error) error {
+	var of *mix.SourceError
+	if !errors.As(err, &of) {
+		return f.fail(line, member, err)
+	}
+	i := slices.IndexFunc(f.Sources, func(s Source) bool { return s.Name == of.Source })
+	if i < 0 {
+		return f.fail(line, member, err)
+	}
+	return f.of(i, of.Err)
 }
 
 // Extent is how many samples an epoch of the mix has, and the position where its stream ends

@@ -33,6 +33,8 @@ type File struct {
 	// Units is the length of an epoch, or Rule the rule for it. Neither is given: Epoch finds it.
 	Units uint64
 	Rule  mix.EpochRule
+
+	epochLine int // 0: the file gives none
 }
 
 // Source is a source of a mix file.
@@ -109,7 +111,7 @@ func (f *File) first(sizes []Size) ([]uint64, error) {
 	}
 	weights, err := f.quantize(shares, sizes)
 	if err != nil {
-		return nil, f.fail(0, "sources", err)
+		return nil, f.located(0, "sources", err)
 	}
 	return weights, nil
 }

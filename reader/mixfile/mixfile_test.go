@@ -125,6 +125,10 @@ func TestRefusals(t *testing.T) {
 		{"60_000_000", "50_000_000", "mix.yaml:14: segments[1].at: 50000000 is not above 50000000"},
 		{"50_000_000", "0", "mix.yaml:13: segments[0].at: \"0\""},
 		{"50_000_000", "9223372036854775808", "mix.yaml:13: segments[0].at: \"9223372036854775808\""},
+		{"weight: 0.6", "weight: 4611686018427387904", "mix.yaml:2: sources: the sum of the weights is 2^62 or more"},
+		{"  code:", "  " + strings.Repeat("c", 33) + ":", "mix.yaml:4: sources." + strings.Repeat("c", 33) + ": give a name of 1 to 32"},
+		{"  code:", "  \"\":", "mix.yaml:4: sources.: give a name"},
+		{"  code:", "  [code]:", "mix.yaml:4: sources: the name of a member is not plain text"},
 		{"weight: 0.6", "weight: -0.6", "mix.yaml:3: sources.web.weight: \"-0.6\": give a number"},
 		{"weight: 0.6", "weight: .inf", "mix.yaml:3: sources.web.weight"},
 		{"weight: 0.6", "weight: 1e300", "mix.yaml:3: sources.web.weight"},
@@ -252,4 +256,51 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%v: %s", err, text)
 		}
 	})
+}
+
+// TestRefusalsOverData: what only the data sets show is refused with file, line and member, too.
+func TestRefusalsOverData(t *testing.T) {
+	empty := Data{Table: order.Table{ShardFirst: []int{0}, Samples: nil}, Digest: "0"}
+	full := dataOf("1", 5)
+	many := dataOf("2", 1)
+	const two = "sources:\n  a: {data: x, weight: 1}\n  b: {data: y, weight: 1"
+	for _, c := range []struct {
+		text   string
+		second Data
+		want   string
+	}{
+		{two + "}\n", empty, "mix.yaml:3: sources.b: no samples, but weight 2147483648 in the segment at 0"},
+		{two + "}\nsegments:\n- {at: 10, weights: {b: 1}}\n", empty, "mix.yaml:3: sources.b: no samples"},
+		{"sources:\n  a: {data: x}\n  b: {data: y}\nsegments:\n- {at: 10, weights: {b: 1}}\n", empty, "mix.yaml:3: sources.b: no samples, but weight 4294967296 in the segment at 10"},
+		{"sources:\n  a: {data: x, weight: 1}\n  b: {data: y, weight: 1/10000000000}\n", many, "mix.yaml:3: sources.b: its share is below 2^-32"},
+		{"sources:\n  a: {data: x, weight: 1}\n  b: {data: y, weight: 0}\nepoch: 5\nsegments:\n- {at: 9, weights: {a: 1, b: 1/10000000000}}\n", many, "mix.yaml:6: segments[0].weights: "},
+		{two + "}\nepoch: all\nsegments:\n- {at: 3, weights: {a: 1}}\n", many, `mix.yaml:4: epoch: mix: epoch all never ends: source "b" does not give all it has`},
+		{two + "}\nsegments:\n- {at: 3, weights: {a: 1}}\n", many, `mix.yaml: epoch: mix: epoch all never ends: source "b"`},
+		{two + "}\ncount: tokens\n", many, "mix.yaml:2: sources.a: mix: weight 1 by tokens, but the source has no tokens"},
+		{two + ", order: {delay: 2, head: 3}}\n", many, "mix.yaml:3: sources.b: "},
+		{two + ", order: {run_blocks: 2, whole_shards: true}}\n", many, "mix.yaml:3: sources.b: "},
+	} {
+		f := parse(t, c.text)
+		_, err := f.Mix([]Data{full, c.second}, order.Choice{Shuffle: true}, nil)
+		var in *Error
+		if !errors.As(err, &in) || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %s", c.text, err, c.want)
+		}
+	}
+	f := parse(t, two+", order: {delay: 2}}\n")
+	if _, err := f.Mix([]Data{full, many}, order.Choice{}, nil); err != nil && !strings.HasPrefix(err.Error(), "mix.yaml:3: sources.b") {
+		t.Errorf("a delay without shuffling: %v", err)
+	}
+}
+
+// TestSameData: a data set may be two sources; a name may not be.
+func TestSameData(t *testing.T) {
+	f := parse(t, "sources: {a: {data: x, weight: 1}, b: {data: x, weight: 1}}\n")
+	m, err := f.Mix([]Data{dataOf("1", 5), dataOf("1", 5)}, order.Choice{Seed: 7, Shuffle: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Params(0).Seed == m.Params(1).Seed {
+		t.Error("both have one order")
+	}
 }

@@ -303,6 +303,7 @@ func (p *parser) temperature(at string, n *yaml.Node) {
 }
 
 func (p *parser) epoch(at string, n *yaml.Node) {
+	p.file.epochLine = n.Line
 	if rule := mix.EpochRule(n.Value); n.Kind == yaml.ScalarNode && (rule == mix.EpochFirst || rule == mix.EpochAll) {
 		p.file.Rule = rule
 		return
