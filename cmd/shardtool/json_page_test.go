@@ -33,6 +33,10 @@ var jsonRuns = map[string][]string{
 	"prune": {"!for i in 1 2; do shardtool pack src old --overwrite --quiet; done; cp src/s11.txt old/data-000099.tar.zst", "prune old --keep 1 --grace 0s",
 		"!shardtool pack src begun --parts 2 --part 0 --quiet", "prune begun"},
 	"inspect":           {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks", "inspect rowset"},
+	"inspect MIX.yaml": {
+		"!for i in 0 1; do (echo '{\"id\":\"a\",\"n\":3}'; echo '{\"id\":\"b\",\"n\":5}') > rows/n$i.jsonl; shardtool pack rows/n$i.jsonl n$i --key id --attr tokens=n --quiet; done",
+		"!printf 'sources: {a: {data: n0, weight: 1, max_epochs: 1}, b: {data: n1, weight: 1, max_epochs: 2}}\n' > dry.yaml",
+		"inspect dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},
 	"inspect --against": {"inspect out --against rowset"},
 	"inspect --checkpoint": {
 		"!shardtool cat out --shuffle --global-batch 4 --limit 8 --checkpoint-out ck > /dev/null", "inspect out --checkpoint ck"},
@@ -47,6 +51,7 @@ var jsonRuns = map[string][]string{
 	"stage":  {"stage out --cache cache"},
 	"simulate": {
 		"simulate out --shuffle --global-batch 4 --samples-per-second 5 --price 3 --get-price 2", "simulate rowset --label label"},
+	"simulate MIX.yaml": {"simulate dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},
 	"bench":   {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet"},
 	"version": {"version"},
 }
