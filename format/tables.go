@@ -136,16 +136,10 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if raw, err = get(typeParts); err != nil {
 		return err
 	}
-	if err := t.decodeParts(raw); err != nil || t.find(typeAttrTotal, 0) == nil {
+	if err := t.decodeParts(raw); err != nil {
 		return err
 	}
-	if raw, err = get(typeAttrTotal); err != nil {
-		return err
-	}
-	if t.AttrTotals, err = decodeAttrTotals(raw, t.Attributes, t.Samples); err != nil {
-		return fmt.Errorf("section %s: %w", typeAttrTotal, err)
-	}
-	return nil
+	return t.decodeAttrTotals(get)
 }
 
 func (t *Tables) decodeParts(raw []byte) error {
