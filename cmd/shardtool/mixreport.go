@@ -21,7 +21,7 @@ import (
 )
 
 // maxWalk is the most samples of a dry run that are walked one by one for what nodes read.
-const maxWalk = 4 << 20
+const maxWalk = 1 << 20
 
 // dryRun is what inspect prints of a mix.
 type dryRun struct {
@@ -56,12 +56,12 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return err
 	}
 	run := dryRun{}
-	if run.Forecast, err = simulate.NewForecast(o.plan, m.Steps, m.Position, f.mixed.steps, sizes); err != nil {
+	if run.Forecast, err = simulate.NewForecast(o.plan, m.Steps, m.Position, f.mixed.steps, sizes, m.LeftOut); err != nil {
 		return usage(err)
 	}
 	walked := min(run.Steps, max(1, maxWalk/uint64(order.opt.GlobalBatch)))
 	if run.Reading, err = o.walk(ctx, m, "", simulate.MixOptions{
-		Steps: walked, Options: simulate.Options{GlobalBatch: order.opt.GlobalBatch, Worlds: worlds, Job: f.mixed.job.Job},
+		Steps: walked, End: run.End, Options: simulate.Options{GlobalBatch: order.opt.GlobalBatch, Worlds: worlds, Job: f.mixed.job.Job},
 	}); err != nil {
 		return err
 	}

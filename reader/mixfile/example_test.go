@@ -51,7 +51,7 @@ count: tokens
 		log.Fatal(err)
 	}
 	sizes := []simulate.Size{{Tokens: data[0].Tokens}, {Tokens: data[1].Tokens}}
-	f, err := simulate.NewForecast(plan, mix.Steps{GlobalBatch: 8}, 0, 1000, sizes)
+	f, err := simulate.NewForecast(plan, mix.Steps{GlobalBatch: 8}, 0, 1000, sizes, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

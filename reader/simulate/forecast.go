@@ -28,7 +28,8 @@ type Forecast struct {
 
 // SourceForecast is what a source gives in the steps.
 type SourceForecast struct {
-	Name    string  `json:"name"`
+	Name string `json:"name"`
+	// Samples are those delivered; with TailDrop, those passed over at the end of an epoch too.
 	Samples uint64  `json:"samples"`
 	Share   float64 `json:"share"`
 	// Tokens are Samples times the mean length of a sample; absent where it is not known. The share
@@ -63,8 +64,9 @@ type MixEvent struct {
 }
 
 // NewForecast computes what steps of a mix from a position on give; at numbers its batches. Without
-// steps it is about an epoch of the mix. sizes are by source number.
-func NewForecast(plan *mix.Plan, at mix.Steps, position, steps uint64, sizes []Size) (*Forecast, error) {
+// steps it is about an epoch of the mix. sizes are by source number. leftOut are positions that are
+// passed over: their steps count, their samples do not.
+func NewForecast(plan *mix.Plan, at mix.Steps, position, steps uint64, sizes []Size, leftOut []mix.Range) (*Forecast, error) {
 	m := plan.Mix()
 	if len(sizes) != len(m.Sources) {
 		return nil, fmt.Errorf("simulate: sizes of %d sources for the %d of a mix: give one for each", len(sizes), len(m.Sources))
@@ -81,14 +83,14 @@ func NewForecast(plan *mix.Plan, at mix.Steps, position, steps uint64, sizes []S
 		return nil, err
 	}
 	f.End = min(f.End, plan.End())
-	if err := f.sources(plan, &m, sizes); err != nil {
+	if err := f.sources(plan, &m, sizes, leftOut); err != nil {
 		return nil, err
 	}
 	return f, f.events(plan, &m, at)
 }
 
 // sources fills in what the sources give.
-func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size) error {
+func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size, leftOut []mix.Range) error {
 	before, err := plan.Counts(nil, f.Position)
 	if err != nil {
 		return err
@@ -97,12 +99,19 @@ func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size) error {
 	if err != nil {
 		return err
 	}
-	var tokens, bytes float64
+	given, err := f.given(plan, leftOut)
+	if err != nil {
+		return err
+	}
+	var tokens, bytes, total float64
+	for _, n := range given {
+		total += float64(n)
+	}
 	known := true
 	for i := range m.Sources {
 		s, size := &m.Sources[i], sizes[i]
-		out := SourceForecast{Name: s.Name, Samples: after[i] - before[i], EpochsBefore: epochs(s, before[i]), Epochs: epochs(s, after[i])}
-		out.Share = float64(out.Samples) / float64(max(f.End-f.Position, 1))
+		out := SourceForecast{Name: s.Name, Samples: given[i], EpochsBefore: epochs(s, before[i]), Epochs: epochs(s, after[i])}
+		out.Share = float64(out.Samples) / max(total, 1)
 		out.Bytes = scale(out.Samples, size.Bytes, s.Units)
 		bytes += float64(out.Bytes)
 		if size.Tokens > 0 {
@@ -122,6 +131,36 @@ func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size) error {
 		}
 	}
 	return nil
+}
+
+// given is how many samples each source gives in the steps.
+func (f *Forecast) given(plan *mix.Plan, leftOut []mix.Range) ([]uint64, error) {
+	given := make([]uint64, len(plan.Mix().Sources))
+	add := func(from, to uint64, sign int) error {
+		before, err := plan.Counts(nil, from)
+		if err != nil {
+			return err
+		}
+		after, err := plan.Counts(nil, to)
+		if err != nil {
+			return err
+		}
+		for i := range given {
+			if n := after[i] - before[i]; sign > 0 {
+				given[i] += n
+			} else {
+				given[i] -= n
+			}
+		}
+		return nil
+	}
+	err := add(f.Position, f.End, 1)
+	for _, r := range leftOut {
+		if from, to := max(r.From, f.Position), min(r.To, f.End); from < to && err == nil {
+			err = add(from, to, -1)
+		}
+	}
+	return given, err
 }
 
 // epochs is how many epochs of a source its first n units are.

@@ -17,26 +17,28 @@ func TestForecast(t *testing.T) {
 		for _, c := range []struct {
 			at              mix.Steps
 			position, steps uint64
+			leftOut         []mix.Range
 		}{
-			{mix.Steps{GlobalBatch: 32}, 0, 50},
-			{mix.Steps{Step: 7, Position: 96, GlobalBatch: 50}, 96, 40},
-			{mix.Steps{GlobalBatch: 700}, 0, 0},
+			{mix.Steps{GlobalBatch: 32}, 0, 50, nil},
+			{mix.Steps{Step: 7, Position: 96, GlobalBatch: 50}, 96, 40, nil},
+			{mix.Steps{GlobalBatch: 10}, 0, 40, []mix.Range{{From: 20, To: 60}, {From: 390, To: 900}}},
+			{mix.Steps{GlobalBatch: 700}, 0, 0, nil},
 		} {
-			f, err := NewForecast(plan, c.at, c.position, c.steps, sizes)
+			f, err := NewForecast(plan, c.at, c.position, c.steps, sizes, c.leftOut)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := Mix(t.Context(), plan, c.position, orders, sources, MixOptions{Steps: f.Steps, Options: Options{GlobalBatch: c.at.GlobalBatch}})
+			r, err := Mix(t.Context(), plan, c.position, orders, sources, MixOptions{End: f.End, LeftOut: c.leftOut, Options: Options{GlobalBatch: c.at.GlobalBatch}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f.End != r.End || f.Step != c.at.Step || f.Steps != max(c.steps, 1) || f.Position != r.Position {
+			if c.leftOut == nil && f.End != r.End || f.Step != c.at.Step || f.Steps != max(c.steps, 1) || f.Position != r.Position {
 				t.Errorf("%+v: %+v, walked %+v", c, f, r)
 			}
 			var tokens, share, bytes float64
 			for i, s := range f.Sources {
 				w := r.Sources[i]
-				if s.Samples != w.Samples || s.Share != w.Share || *s.Tokens != uint64(3+2*i)*w.Samples || math.Abs(s.Epochs-s.EpochsBefore-w.Epochs) > 1e-9 {
+				if s.Samples != w.Samples || s.Share != w.Share || *s.Tokens != uint64(3+2*i)*w.Samples || c.leftOut == nil && math.Abs(s.Epochs-s.EpochsBefore-w.Epochs) > 1e-9 {
 					t.Errorf("%+v: %+v, walked %+v", c, s, w)
 				}
 				if want := float64(w.Samples) * float64(sizes[i].Bytes) / float64(m.Sources[i].Units); math.Abs(float64(s.Bytes)-want) >= 1 {
@@ -49,7 +51,7 @@ func TestForecast(t *testing.T) {
 			}
 		}
 		sizes[2].Tokens = 0
-		f, err := NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 50, sizes)
+		f, err := NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 50, sizes, nil)
 		if err != nil || f.Sources[2].Tokens != nil || f.Sources[0].TokenShare != nil || f.Sources[0].Tokens == nil {
 			t.Errorf("tokens of one source are not known: %+v, %v", f, err)
 		}
@@ -60,7 +62,7 @@ func TestForecast(t *testing.T) {
 func TestForecastEvents(t *testing.T) {
 	plan, _, _ := newMix(t, order.TailShort)
 	m := plan.Mix()
-	f, err := NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 1, make([]Size, 3))
+	f, err := NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 1, make([]Size, 3), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,13 +79,13 @@ func TestForecastEvents(t *testing.T) {
 	if plan, err = mix.New(m); err != nil {
 		t.Fatal(err)
 	}
-	if f, err = NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 1e6, make([]Size, 3)); err != nil {
+	if f, err = NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 1e6, make([]Size, 3), nil); err != nil {
 		t.Fatal(err)
 	}
 	if last := f.Events[len(f.Events)-1]; last.Kind != StreamEnds || last.Position != plan.End() || f.End != plan.End() || last.Step == 0 {
 		t.Errorf("%+v, the end is at %d", f, plan.End())
 	}
-	if _, err := NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 1, nil); err == nil {
+	if _, err := NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 1, nil, nil); err == nil {
 		t.Error("no sizes")
 	}
 }

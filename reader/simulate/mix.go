@@ -24,6 +24,8 @@ type MixOptions struct {
 	Options
 	// Steps is the number of global batches to walk, 0 all of the stream.
 	Steps uint64
+	// End, when not 0, ends the walk before the batch that begins at this position or later.
+	End uint64
 	// LeftOut are positions to pass over.
 	LeftOut []mix.Range
 }
@@ -139,7 +141,7 @@ func (w *mixWalk) batches(ctx context.Context, cursor *mix.Cursor) error {
 		var b order.Batch
 		var err error
 		refs, b, err = cursor.NextBatch(refs[:0], order.Split{GlobalBatch: w.o.GlobalBatch, World: 1})
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || err == nil && w.o.End > 0 && b.Position >= w.o.End {
 			return nil
 		}
 		if err == nil {
