@@ -2,6 +2,7 @@ package format
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/big"
 	"math/bits"
 )
@@ -108,6 +109,21 @@ func integerAttr(attrs []Attribute, name string) int {
 		}
 	}
 	return -1
+}
+
+// decodeAttrTotals decodes the totals of attributes, if the tables have them.
+func (t *Tables) decodeAttrTotals(get func(kind string) ([]byte, error)) error {
+	if t.find(typeAttrTotal, 0) == nil {
+		return nil
+	}
+	raw, err := get(typeAttrTotal)
+	if err != nil {
+		return err
+	}
+	if t.AttrTotals, err = decodeAttrTotals(raw, t.Attributes, t.Samples); err != nil {
+		return fmt.Errorf("section %s: %w", typeAttrTotal, err)
+	}
+	return nil
 }
 
 // decodeAttrTotals decodes what appendAttrTotals appended, for a data set of that many samples.

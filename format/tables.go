@@ -142,16 +142,8 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if err := t.decodeParts(raw); err != nil {
 		return err
 	}
-	if t.find(typeAttrTotal, 0) != nil {
-		if raw, err = get(typeAttrTotal); err != nil {
-			return err
-		}
-		if t.AttrTotals, err = decodeAttrTotals(raw, t.Attributes, t.Samples); err != nil {
-			return fmt.Errorf("section %s: %w", typeAttrTotal, err)
-		}
-	}
-	if t.find(typeRemoved, 0) == nil {
-		return nil
+	if err := t.decodeAttrTotals(get); err != nil || t.find(typeRemoved, 0) == nil {
+		return err
 	}
 	if raw, err = get(typeRemoved); err == nil {
 		t.Removed, t.Purged, err = decodeRemoved(raw, t.Samples)

@@ -436,3 +436,23 @@ func TestMixMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestMixTables: tables that the caller has are not read again.
+func TestMixTables(t *testing.T) {
+	sources := []source{newSource(t, "a", mem.New(), 60), newSource(t, "b", mem.New(), 60)}
+	m, tables := joined(t, mixOf(1, sources, 1, 1), sources)
+	m.Tables = tables
+	if b, err := openMix(t, m, StreamOptions{}).Next(t.Context()); err != nil || len(b.Samples) == 0 {
+		t.Fatalf("%v", err)
+	}
+	m.Tables = slices.Clone(tables)
+	m.Tables[1].Samples = m.Tables[1].Samples[1:]
+	if s, err := OpenMix(t.Context(), m, StreamOptions{}); err == nil {
+		s.Close()
+		t.Error("another table than the plan's was not noticed, so it was not used")
+	}
+	m.Tables = tables[:1]
+	if s, err := OpenMix(t.Context(), m, StreamOptions{}); !errors.Is(err, ErrOptions) {
+		t.Errorf("one table for two sources: %v, %v", s, err)
+	}
+}

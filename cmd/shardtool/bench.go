@@ -48,12 +48,12 @@ type benchFlags struct {
 func newBench() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
-		Use:   "bench DATASET",
+		Use:   "bench DATASET|MIX.yaml",
 		Short: "Measure what training would wait for, and recommend settings",
 		Long: `Stream a data set as a training job would, with a step that only takes time, and measure how long each step waits for
 its batch. All waiting time has a cause: the table of stalls shows whether the store, the processors or the step itself
 limits training. The first batch is reported separately. Nothing is written except the report, and the cache if there
-is one.
+is one. Of a mix the report has the share and the rate of each source too.
 
 With --ranks each rank is a process, as in a job: give the number of ranks of one host. With --sweep, settings are tried
 one after the other, without a step, to find where returns diminish; one set of flags is recommended, with reasons.
@@ -65,7 +65,8 @@ Exit codes:
 ` + exitCodes,
 		Example: `  shardtool bench s3://bucket/train --shuffle --step 250ms --batch 256 --ranks 8
   shardtool bench out/ --shuffle --step 20ms --sweep --html report.html
-  shardtool bench out/ --shuffle --json > before.json; shardtool bench out/ --shuffle --baseline before.json`,
+  shardtool bench out/ --shuffle --json > before.json; shardtool bench out/ --shuffle --baseline before.json
+  shardtool bench mix.yaml --shuffle --step 250ms --batch 256 --ranks 8`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.process {
@@ -170,7 +171,7 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 			return usagef("--html %s: there is no folder %s", f.html, filepath.Dir(f.html))
 		}
 	}
-	if err := f.describe(ctx, arg, &r.Data); err != nil {
+	if err := f.describe(ctx, arg, &r.Data, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
 	say := func(msg string, args ...any) {
@@ -221,7 +222,55 @@ func (f *benchFlags) length() string {
 }
 
 // describe fills in the data set, and rejects one that no rank could read.
-func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data) error {
+func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data, stderr io.Writer) error {
+	describe := f.describeDataset
+	if isMix(arg) {
+		describe = func(ctx context.Context, arg string, d *bench.Data) error { return f.describeMix(ctx, arg, d, stderr) }
+	}
+	if err := describe(ctx, arg, d); err != nil {
+		return err
+	}
+	if d.Samples == 0 {
+		return &exitError{exitNotFound, fmt.Errorf("%s has no samples: nothing to measure", arg)}
+	}
+	if f.cache.dir == "" {
+		return nil
+	}
+	_, c, err := f.cache.open(ctx)
+	if err != nil {
+		return err
+	}
+	d.CacheUsed = c.Stats().Used
+	return c.Close()
+}
+
+// describeMix fills in the data sets of a mix.
+func (f *benchFlags) describeMix(ctx context.Context, arg string, d *bench.Data, stderr io.Writer) error {
+	o, err := f.order.openMix(ctx, arg, &mixFlags{}, stderr)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	d.Address = arg
+	var all []byte
+	for i, ds := range o.sets {
+		of := bench.SourceData{
+			Name: o.plan.Mix().Sources[i].Name, Address: ds.Store().String(), Generation: ds.Generation(), Digest: format.DigestString(ds.Digest()),
+			Samples: ds.NumSamples(), Bytes: ds.Bytes(),
+		}
+		all = fmt.Appendf(all, "%s %s\n", of.Name, of.Digest)
+		d.Sources = append(d.Sources, of)
+		d.Samples, d.Bytes, d.Decoded = d.Samples+of.Samples, d.Bytes+of.Bytes, d.Decoded+ds.DecodedBytes()
+		d.Shards, d.Blocks = d.Shards+ds.NumShards(), d.Blocks+ds.NumBlocks()
+		d.Requests = max(d.Requests, objstore.TraitsOf(ds.Store()).Requests)
+	}
+	d.Digest = format.DigestString(format.BlockHash(all))
+	d.Remote = d.Requests > 0
+	return nil
+}
+
+// describeDataset fills in a single data set.
+func (f *benchFlags) describeDataset(ctx context.Context, arg string, d *bench.Data) error {
 	ds, err := f.order.open(ctx, arg, reader.Options{})
 	if err != nil {
 		return err
@@ -236,24 +285,13 @@ func (f *benchFlags) describe(ctx context.Context, arg string, d *bench.Data) er
 	}
 	d.Requests = objstore.TraitsOf(ds.Store()).Requests
 	d.Remote = d.Requests > 0
-	if ds.NumSamples() == 0 {
-		return &exitError{exitNotFound, fmt.Errorf("%s has no samples: nothing to measure", arg)}
-	}
-	if f.cache.dir == "" {
-		return nil
-	}
-	_, c, err := f.cache.open(ctx)
-	if err != nil {
-		return err
-	}
-	d.CacheUsed = c.Stats().Used
-	return c.Close()
+	return nil
 }
 
 // sweeper returns the sweep around the setting of the flags.
 func (f *benchFlags) sweeper(r *bench.Report, measure func(context.Context, bench.Job) ([]bench.Rank, error), say func(string, ...any)) *bench.Sweeper {
 	s := &bench.Sweeper{
-		Base: r.Setting, Memory: r.Summary.Memory, CPUs: max(r.Host.Usable/f.ranks, 1), Requests: r.Data.Requests, Seconds: f.sweepTime.Seconds(), Cache: f.cache.dir,
+		Base: r.Setting, Mix: len(r.Data.Sources) > 0, Memory: r.Summary.Memory, CPUs: max(r.Host.Usable/f.ranks, 1), Requests: r.Data.Requests, Seconds: f.sweepTime.Seconds(), Cache: f.cache.dir,
 		Say: func(n, of int, what string) { say("sweep %d/%d: %s", n, of, what) },
 	}
 	if f.step > 0 {
@@ -322,12 +360,21 @@ func benchRank(cmd *cobra.Command, arg string) error {
 		}
 		defer c.Close()
 	}
-	ds, err := openDataset(ctx, arg, reader.Options{Workers: job.Setting.Workers})
-	if err != nil {
-		return err
+	var in *input
+	open := func(ctx context.Context, o reader.StreamOptions) (*reader.Stream, error) {
+		f := orderFlags{opt: o, changed: func(string) bool { return false }}
+		var err error
+		if in, err = f.input(ctx, cmd.ErrOrStderr(), arg, &mixFlags{}, o.Workers); err != nil {
+			return nil, err
+		}
+		return in.Stream, nil
 	}
-	defer ds.Close()
-	r, err := bench.Measure(ctx, ds, job, began, func(s *reader.Stream) { limitMemory(s.Memory(), 0) })
+	defer func() {
+		if in != nil {
+			in.Close()
+		}
+	}()
+	r, err := bench.Measure(ctx, open, job, began, func(s *reader.Stream) { limitMemory(s.Memory(), 0) })
 	if errors.Is(err, reader.ErrOptions) {
 		return usage(err)
 	}

@@ -34,7 +34,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	if err := f.stats.fill(&f.order.opt, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
-	in, err := f.open(ctx, cmd.ErrOrStderr(), arg)
+	in, err := f.order.input(ctx, cmd.ErrOrStderr(), arg, &f.mix, f.work)
 	if err != nil {
 		return err
 	}
@@ -81,74 +81,9 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	return err
 }
 
-// catInput is the stream that is written.
-type catInput struct {
-	*reader.Stream
-	sets            []*reader.Dataset // by source
-	samples         uint64            // of an epoch
-	epoch, position uint64            // where it begins, in an epoch
-}
-
-// Close closes the stream and its data sets.
-func (in *catInput) Close() {
-	in.Stream.Close()
-	for _, ds := range in.sets {
-		if ds != nil {
-			ds.Close()
-		}
-	}
-}
-
-// open opens a stream over a data set or a mix.
-func (f *catFlags) open(ctx context.Context, stderr io.Writer, arg string) (*catInput, error) {
-	if isMix(arg) {
-		return f.openMix(ctx, stderr, arg)
-	}
-	ds, err := f.order.open(ctx, arg, reader.Options{Workers: f.work})
-	if err != nil {
-		return nil, err
-	}
-	in := &catInput{sets: []*reader.Dataset{ds}, samples: ds.NumSamples(), epoch: f.order.opt.Epoch}
-	if cp := f.order.opt.Checkpoint; cp != nil {
-		in.epoch, in.position = cp.Epoch, cp.Position
-	}
-	if in.Stream, err = f.order.stream(ctx, ds); err != nil {
-		ds.Close()
-		return nil, err
-	}
-	return in, nil
-}
-
-func (f *catFlags) openMix(ctx context.Context, stderr io.Writer, arg string) (*catInput, error) {
-	o, err := f.order.openMix(ctx, arg, &f.mix, stderr)
-	if err != nil {
-		return nil, err
-	}
-	opt := f.order.opt
-	opt.Workers = f.work
-	for _, ds := range o.sets { // whatever samples have is written
-		if ds != nil {
-			for _, field := range ds.Fields() {
-				opt.Expect = append(opt.Expect, field.Name+"?")
-			}
-		}
-	}
-	m, err := f.order.placeMix(o, &f.mix)
-	in := &catInput{sets: o.sets, samples: o.plan.Mix().Epoch}
-	if err == nil {
-		in.Stream, err = reader.OpenMix(ctx, m, opt)
-	}
-	if err != nil {
-		o.Close()
-		return nil, f.order.explain(err)
-	}
-	in.epoch, in.position = m.Position/in.samples, m.Position%in.samples
-	return in, nil
-}
-
 // batchWriter writes samples to a stream.
 type batchWriter struct {
-	in     *catInput
+	in     *input
 	places []placer // by source
 	w      *bufio.Writer
 	json   bool

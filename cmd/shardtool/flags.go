@@ -78,7 +78,7 @@ func dataset(ctx context.Context, arg string) (objstore.Store, string, error) {
 		return nil, "", usagef("a data set cannot be - (stdin or stdout): name its folder")
 	}
 	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && isMix(arg) {
-		return nil, "", usagef("%s is a mix: cat and order read mixes; here, name one of its data sets", arg)
+		return nil, "", usagef("%s is a mix: inspect, order, cat, simulate, bench and stage read mixes; here, name one of its data sets", arg)
 	}
 	addr, generation, _ := cutGeneration(arg)
 	store, err := address.Open(ctx, addr, address.Options{Logger: warnings})

@@ -21,27 +21,34 @@ type inspectFlags struct {
 	against string
 	// checkpoint is the file of a checkpoint to describe.
 	checkpoint string
+	mixed      dryFlags
 	json       bool
 }
 
 func newInspect() *cobra.Command {
 	var f inspectFlags
 	cmd := &cobra.Command{
-		Use:   "inspect DATASET",
-		Short: "Describe what a data set contains",
+		Use:   "inspect DATASET|MIX.yaml",
+		Short: "Describe what a data set contains, or what a mix will read",
 		Long: `Print the totals, fields, sizes, shards and provenance of a data set. Reads the manifest, and the indexes of a few shards.
+
+Of a mix it prints a dry run: the shares of its sources in samples, tokens and bytes, the epochs of each after --steps,
+which weights change or which sources end at which step, and what nodes read. With --checkpoint-in it begins there;
+with --change-mix too, it shows a change of the mix before it is made. Only manifests are read. --json has all of it.
 
 Exit codes:
 ` + exitCodes,
-		Example: "  shardtool inspect out/\n  shardtool inspect out/ --shard train-000003.tar.zst --blocks\n  shardtool inspect out/ --against copy/",
-		Args:    usageArgs(cobra.ExactArgs(1)),
-		RunE:    func(cmd *cobra.Command, args []string) error { return runInspect(cmd, args[0], &f) },
+		Example: "  shardtool inspect out/\n  shardtool inspect out/ --shard train-000003.tar.zst --blocks\n  shardtool inspect out/ --against copy/\n" +
+			"  shardtool inspect mix.yaml --shuffle --global-batch 4096 --steps 40000",
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return runInspect(cmd, args[0], &f) },
 	}
 	cmd.Flags().StringVar(&f.shard, "shard", "", "print only this shard")
 	cmd.Flags().BoolVar(&f.blocks, "blocks", false, "print a line per block; with --json, the samples of each block")
 	cmd.Flags().StringVar(&f.against, "against", "", "compare with this data set; exit with 1 if their samples differ")
 	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "describe the place of the checkpoint in this file; exit with 7 if it does not fit")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
+	f.mixed.add(cmd)
 	return cmd
 }
 
@@ -88,6 +95,12 @@ type inspectJSON struct {
 }
 
 func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
+	if isMix(arg) {
+		return inspectMix(cmd, arg, f)
+	}
+	if err := f.mixed.refuse(cmd); err != nil {
+		return err
+	}
 	if f.checkpoint != "" {
 		return inspectCheckpoint(cmd, arg, f)
 	}

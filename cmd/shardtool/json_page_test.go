@@ -32,7 +32,11 @@ var jsonRuns = map[string][]string{
 	"index":        {"!mkdir tars; cp src/s1* .; tar --sort=name -cf tars/t.tar s1*", "index tars"},
 	"prune": {"!for i in 1 2; do shardtool pack src old --overwrite --quiet; done; cp src/s11.txt old/data-000099.tar.zst", "prune old --keep 1 --grace 0s",
 		"!shardtool pack src begun --parts 2 --part 0 --quiet", "prune begun"},
-	"inspect":           {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks", "inspect rowset"},
+	"inspect": {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks", "inspect rowset"},
+	"inspect MIX.yaml": {
+		"!for i in 0 1; do (echo '{\"id\":\"a\",\"n\":3}'; echo '{\"id\":\"b\",\"n\":5}') > rows/n$i.jsonl; shardtool pack rows/n$i.jsonl n$i --key id --attr tokens=n --quiet; done",
+		"!printf 'sources: {a: {data: n0, weight: 1, max_epochs: 1}, b: {data: n1, weight: 1, max_epochs: 2}}\n' > dry.yaml",
+		"inspect dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},
 	"inspect --against": {"inspect out --against rowset"},
 	"inspect --checkpoint": {
 		"!shardtool cat out --shuffle --global-batch 4 --limit 8 --checkpoint-out ck > /dev/null", "inspect out --checkpoint ck"},
@@ -54,11 +58,12 @@ var jsonRuns = map[string][]string{
 	"explain --coverage": {"explain --coverage mixck"},
 	"doctor":             {"doctor src", "doctor out"},
 	"export":             {"export out --out exported"},
-	"stage":              {"stage out --cache cache"},
+	"stage":              {"stage out --cache cache", "stage mix.yaml --cache cache"},
 	"simulate": {
 		"simulate out --shuffle --global-batch 4 --samples-per-second 5 --price 3 --get-price 2", "simulate rowset --label label"},
-	"bench":   {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet"},
-	"version": {"version"},
+	"simulate MIX.yaml": {"simulate dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},
+	"bench":             {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet", "bench mix.yaml --global-batch 4 --batches 3 --quiet"},
+	"version":           {"version"},
 }
 
 // jsonRare are members that appear in no small run, with the reason.

@@ -42,7 +42,7 @@ func (flags *mixFlags) add(cmd *cobra.Command) {
 
 // refuse refuses the flags for one data set.
 func (flags *mixFlags) refuse(cmd *cobra.Command) error {
-	for _, flag := range []string{"skip-steps", "change-mix"} {
+	for _, flag := range []string{"steps", "skip-steps", "change-mix"} {
 		if cmd.Flags().Changed(flag) {
 			return usagef("--%s is for mixes", flag)
 		}
@@ -81,7 +81,9 @@ type openedMix struct {
 	sets []*reader.Dataset
 	// tables are the OrderTables of sets.
 	tables []order.Table
-	more   *mix.Checkpoint
+	// count is the attribute that shares count; empty: they count samples.
+	count string
+	more  *mix.Checkpoint
 }
 
 // Close closes the data sets.
@@ -113,7 +115,7 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 			return nil, err
 		}
 	}
-	o = &openedMix{more: from}
+	o = &openedMix{more: from, count: file.Count}
 	defer func() {
 		if err != nil {
 			o.Close()

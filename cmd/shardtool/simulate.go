@@ -17,6 +17,8 @@ import (
 
 type simulateFlags struct {
 	order  orderFlags
+	mix    mixFlags
+	steps  uint64
 	worlds string
 	label  string
 	json   bool
@@ -26,7 +28,7 @@ type simulateFlags struct {
 func newSimulate() *cobra.Command {
 	var f simulateFlags
 	cmd := &cobra.Command{
-		Use:   "simulate DATASET",
+		Use:   "simulate DATASET|MIX.yaml",
 		Short: "Walk through an epoch without data: steps, mixing, what nodes read and the store must deliver",
 		Long: `Walk through one epoch of the order that the flags describe, without reading samples, and report what a job would
 meet: the steps of each rank, how well samples are mixed (by label, or by place in storage), the blocks that every
@@ -39,10 +41,14 @@ as if a batch had a sixteenth of its samples. Adjacency is how often two consecu
 each world size the report has the local VIF, which is that of the part of a batch that one rank gets; how many labels
 a rank sees in the epoch, fewest and mean; and how often two consecutive samples of a rank are from the same block.
 
+Of a mix it walks through --steps, by default those of an epoch of the mix, and reports by source: samples, epochs,
+whether each epoch has each sample once, and how well the source's part of batches is mixed.
+
 Exit codes:
 ` + exitCodes,
 		Example: "  shardtool simulate out/ --shuffle --global-batch 1024 --worlds 1,8,64\n  shardtool simulate out/ --shuffle --label class\n" +
-			"  shardtool simulate s3://bucket/train --shuffle --worlds 64,256 --samples-per-second 50000 --price 30",
+			"  shardtool simulate s3://bucket/train --shuffle --worlds 64,256 --samples-per-second 50000 --price 30\n" +
+			"  shardtool simulate mix.yaml --shuffle --global-batch 4096 --steps 1000 --worlds 64",
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.order.fill(); err != nil {
@@ -51,11 +57,19 @@ Exit codes:
 			if err := f.job.fill(); err != nil {
 				return err
 			}
+			if isMix(args[0]) {
+				return simulateMix(cmd, args[0], &f)
+			}
+			if err := f.mix.refuse(cmd); err != nil {
+				return err
+			}
 			return runSimulate(cmd, args[0], &f)
 		},
 	}
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
+	f.mix.add(cmd)
+	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "for a mix: number of steps (0: those of an epoch of the mix)")
 	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
 	cmd.Flags().StringVar(&f.label, "label", "", "attribute to measure mixing by (default: place in storage, in 100 parts)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
@@ -102,12 +116,9 @@ func (f *jobFlags) fill() error {
 
 func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	ctx := cmd.Context()
-	worlds, err := parseWorlds(f.worlds)
+	worlds, err := f.order.parseWorlds(f.worlds)
 	if err != nil {
 		return err
-	}
-	if !f.order.changed("world-size") && !f.order.fromEnv { // it determines the lanes of storage order
-		f.order.opt.World = slices.Max(worlds)
 	}
 	ds, err := f.order.open(ctx, arg, reader.Options{})
 	if err != nil {
@@ -138,13 +149,17 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	return f.print(cmd.OutOrStdout(), report, plan.Params(), ds.Bytes())
 }
 
-func parseWorlds(text string) (worlds []int, err error) {
+// parseWorlds parses a list of world sizes. The largest is that of the order, unless flags give one.
+func (f *orderFlags) parseWorlds(text string) (worlds []int, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(part))
 		if err != nil || n < 1 || n > 1<<16 {
 			return nil, usagef("--worlds %q: write world sizes such as 1,8,64", text)
 		}
 		worlds = append(worlds, n)
+	}
+	if !f.changed("world-size") && !f.fromEnv { // it determines the lanes of storage order
+		f.opt.World = slices.Max(worlds)
 	}
 	return worlds, nil
 }

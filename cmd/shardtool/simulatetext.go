@@ -15,7 +15,11 @@ func (f *simulateFlags) print(w io.Writer, r *simulate.Report, p order.Params, s
 	if err := printWorlds(w, r.Worlds); err != nil {
 		return err
 	}
-	if err := f.job.print(w, r.Worlds); err != nil {
+	readings := make([]simulate.Reading, len(r.Worlds))
+	for i := range r.Worlds {
+		readings[i] = r.Worlds[i].Reading
+	}
+	if err := f.job.print(w, readings); err != nil {
 		return err
 	}
 	for i := range r.Worlds {
@@ -72,7 +76,7 @@ func printWorlds(w io.Writer, worlds []simulate.World) error {
 }
 
 // print prints what nodes and the store must deliver.
-func (f *jobFlags) print(w io.Writer, worlds []simulate.World) error {
+func (f *jobFlags) print(w io.Writer, worlds []simulate.Reading) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "\nRANKS\tNODES\tREAD A NODE\tREQUESTS\tCACHE A NODE\tFIRST BATCH\tAFTER A RESUME\t")
 	if f.SamplesPerSecond > 0 {

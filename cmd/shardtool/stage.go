@@ -14,6 +14,7 @@ import (
 
 type stageFlags struct {
 	order  orderFlags
+	mix    mixFlags
 	cache  cacheFlags
 	memory int64
 	work   int
@@ -24,24 +25,26 @@ type stageFlags struct {
 func newStage() *cobra.Command {
 	var f stageFlags
 	cmd := &cobra.Command{
-		Use:   "stage DATASET",
+		Use:   "stage DATASET|MIX.yaml",
 		Short: "Fill the local cache before a job",
 		Long: `Read what a job will read, through the cache that it will use. Give the same DATASET, order flags and --cache, and
 --memory if the job has one. Everything fetched is checked. It ends after the given epochs, or when the cache is full;
 the job then finds what the cache holds.
 
-Without a rank it fetches the whole data set. On a host that runs one of several ranks, give its --rank and
+Without a rank it fetches the whole data set; of a mix, what the given epochs of the mix read of each source. On a host that runs one of several ranks, give its --rank and
 --world-size, and --affinity run if later epochs should find the same data.
 
 Exit codes:
 ` + exitCodes,
 		Example: `  shardtool stage s3://bucket/train --cache /nvme/cache --cache-size 500GiB
-  shardtool stage s3://bucket/train --cache /nvme/cache --shuffle --affinity run --world-size 16 --rank 3`,
+  shardtool stage s3://bucket/train --cache /nvme/cache --shuffle --affinity run --world-size 16 --rank 3
+  shardtool stage mix.yaml --cache /nvme/cache --shuffle --epochs 1`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { return runStage(cmd, args[0], &f) },
 	}
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
+	f.mix.add(cmd)
 	f.cache.add(cmd)
 	cmd.Flags().IntVar(&f.work, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks held and in flight (default: sized by the order)")
@@ -61,13 +64,27 @@ type stageJSON struct {
 	Bytes int64 `json:"bytes"`
 	Used  int64 `json:"used"`
 	Size  int64 `json:"size"`
+	// Sources are those of a mix.
+	Sources []sourceJSON `json:"sources,omitempty"`
 	// Full reports that the cache was full before the end.
 	Full bool `json:"full"`
+}
+
+// sourceJSON is what was delivered of a source of a mix.
+type sourceJSON struct {
+	Name    string `json:"name"`
+	Samples uint64 `json:"samples"`
+	Bytes   uint64 `json:"bytes"` // of fields
 }
 
 func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	if f.cache.dir == "" {
 		return usagef("give --cache DIR: the folder to fill, the same that the job uses")
+	}
+	if !isMix(arg) {
+		if err := f.mix.refuse(cmd); err != nil {
+			return err
+		}
 	}
 	if err := f.order.fill(); err != nil {
 		return err
@@ -83,23 +100,18 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 		return err
 	}
 	defer c.Close()
-	ds, err := f.order.open(ctx, arg, reader.Options{Workers: f.work})
-	if err != nil {
-		return err
-	}
-	defer ds.Close()
 	if cmd.Flags().Changed("memory") {
 		f.order.opt.Memory = f.memory
 	}
-	s, err := f.order.stream(ctx, ds)
+	in, err := f.order.input(ctx, cmd.ErrOrStderr(), arg, &f.mix, f.work)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	limitMemory(s.Memory(), 0)
+	defer in.Close()
+	limitMemory(in.Memory(), 0)
 	begin := time.Now()
-	bar := newProgressOf(cmd.ErrOrStderr(), "stage", samplesOf(f.order.samples(ds.NumSamples())), f.quiet)
-	r, err := f.fill(cmd, s, c, bar)
+	bar := newProgressOf(cmd.ErrOrStderr(), "stage", samplesOf(f.order.left(in.samples, in.epoch, in.position)), f.quiet)
+	r, err := f.fill(cmd, in.Stream, c, bar)
 	bar.end()
 	if err != nil {
 		return err
@@ -114,6 +126,9 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s read in %v: %s found, %s fetched (%s); %s of %s in use; %s\n",
 		plural(r.Samples, "sample"), time.Since(begin).Round(100*time.Millisecond), plural(r.Found, "range"), plural(r.Fetched, "range"), bytesText(uint64(r.Bytes)),
 		bytesText(uint64(r.Used)), bytesText(uint64(r.Size)), state)
+	for _, s := range r.Sources {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s, %s of fields\n", s.Name, plural(s.Samples, "sample"), bytesText(s.Bytes))
+	}
 	return err
 }
 
@@ -133,6 +148,9 @@ func (f *stageFlags) fill(cmd *cobra.Command, s *reader.Stream, c *cache.Cache, 
 		r.Full = st.Refused > 0
 		// A few refusals may be of large pieces, while smaller ones still fit.
 		if full := st.Refused > 64 && st.Refused > st.Kept/8; err != nil || full || (f.order.limit > 0 && r.Samples >= uint64(f.order.limit)) {
+			for _, x := range s.Stats().Sources {
+				r.Sources = append(r.Sources, sourceJSON{x.Name, x.Samples, x.Bytes})
+			}
 			r.Blocks, r.Fetched, r.Found, r.Bytes, r.Used, r.Size = s.Stats().Blocks, st.Misses, st.Hits+st.Shared, st.MissBytes, st.Used, st.Size
 			if st.Errors > 0 {
 				return r, fmt.Errorf("--cache %s: %d failures to use the folder: see the warnings above", f.cache.dir, st.Errors)

@@ -24,6 +24,7 @@ from shardtool.order import (
     Table,
     choose,
     parse_share,
+    per_token,
     quantize,
     read_checkpoint,
     read_mix_checkpoint,
@@ -163,3 +164,11 @@ def test_mix_of_two() -> None:
         read_mix_checkpoint(MixCheckpoint.at(mix, 16).text().replace('"position":16', '"position":17'))
     with pytest.raises(ConfigError):
         mix._replace(sources=sources[::-1]).check()
+
+
+def test_shares_of_tokens() -> None:
+    """Half of the tokens each, of samples with 100 and with 4.5 tokens on average."""
+    shares = [per_token(parse_share("1/2"), 4000, 40), per_token(parse_share("0.5"), 45, 10), per_token(parse_share("0"), 0, 30)]
+    assert quantize(shares) == [184950745, 4110016551, 0]
+    with pytest.raises(ConfigError):
+        per_token(parse_share("1"), 0, 30)

@@ -54,6 +54,17 @@ type Mixing struct {
 
 // World is what the ranks of one world size get.
 type World struct {
+	Reading
+	// The figures of mixing.World.
+	LocalVIF    float64 `json:"local_vif"`
+	LabelsLeast int     `json:"labels_per_rank_least"`
+	LabelsMean  float64 `json:"labels_per_rank_mean"`
+	SameBlock   float64 `json:"same_block"`
+	Measured    int     `json:"ranks_measured"`
+}
+
+// Reading is what the ranks of one world size read.
+type Reading struct {
 	Size  int    `json:"world_size"`
 	Steps uint64 `json:"steps"`
 	// Least and Most are the fewest and the most samples of a rank.
@@ -64,12 +75,6 @@ type World struct {
 	Blocks        uint64  `json:"blocks_per_rank"`
 	Amplification float64 `json:"read_amplification"`
 	Needs         Needs   `json:"needs"`
-	// The figures of mixing.World.
-	LocalVIF    float64 `json:"local_vif"`
-	LabelsLeast int     `json:"labels_per_rank_least"`
-	LabelsMean  float64 `json:"labels_per_rank_mean"`
-	SameBlock   float64 `json:"same_block"`
-	Measured    int     `json:"ranks_measured"`
 }
 
 // Needs are what an epoch asks of the nodes and of the store. Figures per node are those of the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mixing"
@@ -15,25 +14,22 @@ import (
 // of worlds; the memory to the blocks times the ranks of all worlds, a bit each. The labels must
 // cover all samples of the plan.
 func Epoch(ctx context.Context, plan *order.Plan, labels *mixing.Labels, o Options) (*Report, error) {
+	p := plan.Params()
+	parts := parts{newPart(0, o.Blocks, o.Bytes, p)}
 	w := walk{
 		plan: plan, o: o, seen: newBitset(plan.Samples()), meter: mixing.NewMeter(labels, o.Worlds...),
 		report: &Report{Epoch: o.Epoch, Samples: plan.Samples()},
 	}
 	for _, size := range o.Worlds {
-		of := world{size: size, samples: make([]uint64, size), blocks: make([]bitset, size)}
-		for r := range of.blocks {
-			of.blocks[r] = newBitset(o.Blocks)
-		}
-		w.worlds = append(w.worlds, of)
+		w.worlds = append(w.worlds, newWorld(size, parts))
 	}
 	if err := w.batches(ctx); err != nil {
 		return nil, fmt.Errorf("simulate: epoch %d: %w", o.Epoch, err)
 	}
 	w.report.Missing = plan.Samples() - w.seen.count()
 	w.report.ExactlyOnce = w.report.Missing == 0 && w.report.Repeated == 0
-	p := plan.Params()
 	for i := range w.worlds {
-		w.report.Worlds = append(w.report.Worlds, w.worlds[i].figures(w.report, p, o))
+		w.report.Worlds = append(w.report.Worlds, World{Reading: w.worlds[i].figures(w.report.Samples, w.report.Batches, o.Job)})
 	}
 	w.report.mixed(w.meter.Figures(), labels.Len())
 	w.report.Window, w.report.MixesLittle = p.Window(), p.MixesLittle(o.GlobalBatch)
@@ -48,14 +44,6 @@ type walk struct {
 	meter  *mixing.Meter
 	worlds []world
 	report *Report
-}
-
-// world collects what the ranks of one world size get.
-type world struct {
-	size          int
-	samples       []uint64 // of each rank
-	blocks        []bitset // that each rank reads
-	first, resume uint64   // most blocks of a rank's first batch, and of its batch in the middle
 }
 
 // batches reads all global batches of the epoch.
@@ -87,7 +75,7 @@ func (w *walk) batches(ctx context.Context) error {
 				w.worlds[i].firstBatch()
 			}
 			if middle {
-				w.worlds[i].resumeBatch(refs, b.Global)
+				w.worlds[i].resumeBatch(refs, b.Global, func(*order.Ref) int { return 0 })
 			}
 		}
 		w.meter.Batch(refs, own)
@@ -116,67 +104,4 @@ func (w *walk) add(refs []order.Ref, own, global int) {
 			}
 		}
 	}
-}
-
-// rank returns the rank that gets entry i of a global batch: rank r gets the entries from
-// ⌊r·global/size⌋ to ⌊(r+1)·global/size⌋.
-func (w *world) rank(i, global int) int { return ((i+1)*w.size - 1) / global }
-
-// firstBatch records the blocks that ranks need for their first batch.
-func (w *world) firstBatch() {
-	for _, of := range w.blocks {
-		w.first = max(w.first, of.count())
-	}
-}
-
-// resumeBatch records the blocks that ranks need for this batch alone.
-func (w *world) resumeBatch(refs []order.Ref, global int) {
-	blocks := map[uint32]bool{} // of the rank at hand
-	last := 0
-	for i := range refs {
-		if rank := w.rank(i, global); rank != last {
-			clear(blocks)
-			last = rank
-		}
-		if !refs[i].Padding {
-			blocks[refs[i].Block] = true
-		}
-		w.resume = max(w.resume, uint64(len(blocks)))
-	}
-}
-
-// figures sums up what the ranks of this world size got.
-func (w *world) figures(r *Report, p order.Params, o Options) World {
-	out := World{Size: w.size, Steps: r.Batches, Least: ^uint64(0)}
-	read := uint64(0)
-	for rank, n := range w.samples {
-		blocks := w.blocks[rank].count()
-		out.Least, out.Most, out.Blocks = min(out.Least, n), max(out.Most, n), max(out.Blocks, blocks)
-		read += blocks
-	}
-	out.Amplification = float64(read) / float64(max(o.Blocks, 1))
-	out.Needs = w.needs(r.Samples, p, o)
-	return out
-}
-
-// bitset is a set of small numbers.
-type bitset []uint64
-
-func newBitset(n uint64) bitset { return make(bitset, (n+63)/64) }
-
-func (b bitset) has(i uint64) bool { return b[i/64]>>(i%64)&1 != 0 }
-func (b bitset) set(i uint64)      { b[i/64] |= 1 << (i % 64) }
-
-// add adds the numbers of another set of the same size.
-func (b bitset) add(o bitset) {
-	for i, word := range o {
-		b[i] |= word
-	}
-}
-
-func (b bitset) count() (n uint64) {
-	for _, word := range b {
-		n += uint64(bits.OnesCount64(word))
-	}
-	return n
 }

@@ -128,9 +128,26 @@ type Rank struct {
 	Decisions uint64  `json:"decisions"`
 	CPU       float64 `json:"cpu_s,omitempty"`
 	// CacheHits are reads that the cache served, CacheMisses those that it did not.
-	CacheHits   int64    `json:"cache_hits,omitempty"`
-	CacheMisses int64    `json:"cache_misses,omitempty"`
-	Line        Timeline `json:"timeline"`
+	CacheHits   int64 `json:"cache_hits,omitempty"`
+	CacheMisses int64 `json:"cache_misses,omitempty"`
+	// Sources are those of a mix.
+	Sources []SourceRank `json:"sources,omitempty"`
+	Line    Timeline     `json:"timeline"`
+}
+
+// SourceRank is what a rank got of a source.
+type SourceRank struct {
+	Name    string `json:"name"`
+	Samples uint64 `json:"samples"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// SourceSummary is what all ranks got of a source.
+type SourceSummary struct {
+	Name    string  `json:"name"`
+	Share   float64 `json:"share"` // of the samples
+	Samples float64 `json:"samples_per_s"`
+	Bytes   float64 `json:"bytes_per_s"`
 }
 
 // Summary is the measurement of all ranks of a run.
@@ -161,6 +178,8 @@ type Summary struct {
 	Requests  int    `json:"requests,omitempty"`
 	Depth     int    `json:"depth,omitempty"`
 	Decisions uint64 `json:"decisions,omitempty"`
+	// Sources are those of a mix.
+	Sources []SourceSummary `json:"sources,omitempty"`
 }
 
 // Summarize sums up one or more ranks. The p50 and p99 are the greatest of any rank.
@@ -188,6 +207,10 @@ func Summarize(ranks []Rank) Summary {
 		for cause, d := range r.Stalls {
 			s.Stalls[cause] += d
 		}
+		s.addSources(r)
+	}
+	for i := range s.Sources {
+		s.Sources[i].Share /= max(samples, 1)
 	}
 	if elapsed > 0 {
 		s.Share = wait / elapsed
@@ -196,6 +219,22 @@ func Summarize(ranks []Rank) Summary {
 		s.CPU = cpu / samples
 	}
 	return s
+}
+
+// addSources adds what a rank got of each source; Share counts samples until all ranks are added.
+func (s *Summary) addSources(r *Rank) {
+	if s.Sources == nil && len(r.Sources) > 0 {
+		s.Sources = make([]SourceSummary, len(r.Sources))
+	}
+	for i, of := range r.Sources[:min(len(r.Sources), len(s.Sources))] {
+		to := &s.Sources[i]
+		to.Name = of.Name
+		to.Share += float64(of.Samples)
+		if r.Elapsed > 0 {
+			to.Samples += float64(of.Samples) / r.Elapsed
+			to.Bytes += float64(of.Bytes) / r.Elapsed
+		}
+	}
 }
 
 // Causes returns the names of the causes, in their order.

@@ -14,11 +14,14 @@ import (
 // errEnd: the stream ended before a second batch.
 var errEnd = errors.New("the stream gave no second batch")
 
+// Opener opens a stream over a data set, as Dataset.Stream does, or over a mix.
+type Opener func(ctx context.Context, o reader.StreamOptions) (*reader.Stream, error)
+
 // Measure runs one rank: it reads batch after batch, with a step that only takes time, and measures
 // the waits. began is the start of the process. Measure calls opened with the stream before it
 // reads. When ctx ends, it returns what was measured until then.
-func Measure(ctx context.Context, ds *reader.Dataset, j Job, began time.Time, opened func(*reader.Stream)) (*Rank, error) {
-	s, err := ds.Stream(ctx, j.Setting.Options(j.Rank))
+func Measure(ctx context.Context, open Opener, j Job, began time.Time, opened func(*reader.Stream)) (*Rank, error) {
+	s, err := open(ctx, j.Setting.Options(j.Rank))
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +45,10 @@ func Measure(ctx context.Context, ds *reader.Dataset, j Job, began time.Time, op
 	end := s.Stats()
 	r.Elapsed = time.Since(start).Seconds()
 	r.Samples, r.Bytes = end.Samples-first.Samples, end.Bytes-first.Bytes
+	for i, of := range end.Sources {
+		was := first.Sources[i]
+		r.Sources = append(r.Sources, SourceRank{of.Name, of.Samples - was.Samples, of.Bytes - was.Bytes})
+	}
 	r.Stalls = seconds(end.Stalls.Sub(first.Stalls))
 	r.Stored, r.Evicted, r.Held = end.StoredBytes-first.StoredBytes, end.Evicted, end.Held
 	r.Requests, r.Depth, r.Decisions = end.Requests, end.Depth, end.Decisions

@@ -23,6 +23,18 @@ type Data struct {
 	Decoded    uint64 `json:"decoded_bytes"`
 	// CacheUsed is the size of the cache's content before the run, of all data sets.
 	CacheUsed int64 `json:"cache_used_bytes,omitempty"`
+	// Sources are the data sets of a mix. Address is then the file, and the digest that of theirs.
+	Sources []SourceData `json:"sources,omitempty"`
+}
+
+// SourceData is the data set of a source.
+type SourceData struct {
+	Name       string `json:"name"`
+	Address    string `json:"address"`
+	Generation uint64 `json:"generation"`
+	Digest     string `json:"digest"`
+	Samples    uint64 `json:"samples"`
+	Bytes      uint64 `json:"bytes"`
 }
 
 // Report is the result of a run.

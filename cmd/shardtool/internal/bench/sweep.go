@@ -69,6 +69,7 @@ type Sweeper struct {
 	// Base is the setting to start from. Memory is its budget, CPUs how many a rank may use, Requests
 	// how many requests the store sends concurrently.
 	Base     Setting
+	Mix      bool // of several data sets
 	Memory   int64
 	CPUs     int
 	Requests int
@@ -106,7 +107,7 @@ func (s *Sweeper) axes() []Axis {
 		memory.add(humanize.IBytes(uint64(n)), fmt.Sprintf("--memory %dMiB", n>>20), quarter == 4, func(t *Setting) { t.Memory = n })
 	}
 	all = append(all, memory)
-	if s.Base.Shuffle && !s.Base.WholeShards {
+	if s.Base.Shuffle && !s.Base.WholeShards && !s.Mix { // a mix file has it for each source
 		runs := Axis{Name: "run length", Order: true}
 		for _, n := range []uint32{1, 2, 4, 8, 16} {
 			runs.add(plural(int(n), "block"), fmt.Sprintf("--run-blocks %d", n), n == s.Base.RunBlocks, func(t *Setting) { t.RunBlocks = n })

@@ -14,7 +14,11 @@ import (
 func (r *Report) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	h, s := &r.Host, &r.Summary
-	fmt.Fprintf(t, "data set\t%s, generation %d: %s samples, %s stored\n", r.Data.Address, r.Data.Generation, humanize.Comma(int64(r.Data.Samples)), humanize.IBytes(r.Data.Bytes))
+	of := fmt.Sprintf("generation %d", r.Data.Generation)
+	if n := len(r.Data.Sources); n > 0 {
+		of = "a mix of " + plural(n, "source")
+	}
+	fmt.Fprintf(t, "data set\t%s, %s: %s samples, %s stored\n", r.Data.Address, of, humanize.Comma(int64(r.Data.Samples)), humanize.IBytes(r.Data.Bytes))
 	fmt.Fprintf(t, "host\t%s\n", h.text())
 	fmt.Fprintf(t, "asked\t%s\n\n", r.asked())
 	fmt.Fprintf(t, "first batch\t%s\n", span(s.First))
@@ -33,6 +37,12 @@ func (r *Report) Text(w io.Writer) error {
 		return err
 	}
 	r.stalls(t)
+	if len(s.Sources) > 0 {
+		fmt.Fprint(t, "\nSOURCE\tSHARE\tSAMPLES/S\tDELIVERED\n")
+		for _, of := range s.Sources {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", of.Name, percent(of.Share), number(of.Samples), rate(of.Bytes))
+		}
+	}
 	if len(r.Ranks) > 1 {
 		fmt.Fprint(t, "\nRANK\tFIRST BATCH\tSTEPS\tWAIT P50\tP99\tLONGEST\tWAITED\tSAMPLES/S\n")
 		for i := range r.Ranks {

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/mixfile"
+	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/order/mixing"
+	"github.com/shardtool/shardtool/reader/simulate"
+)
+
+// maxWalk is the most samples of a dry run that are walked one by one for what nodes read.
+const maxWalk = 1 << 20
+
+// dryRun is what inspect prints of a mix.
+type dryRun struct {
+	*simulate.Forecast
+	// Reading is what a walk through the first steps counted.
+	Reading *simulate.MixReport `json:"reading"`
+}
+
+// inspectMix prints what steps of a mix will read, without reading samples.
+func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
+	for _, flag := range []string{"shard", "blocks", "against", "checkpoint"} {
+		if cmd.Flags().Changed(flag) {
+			return usagef("--%s is for data sets: name one of the mix's; --checkpoint-in continues a mix", flag)
+		}
+	}
+	worlds, err := f.mixed.fill()
+	if err != nil {
+		return err
+	}
+	ctx, order := cmd.Context(), &f.mixed.order
+	o, err := order.openMix(ctx, arg, &f.mixed.mix, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	m, err := order.placeMix(o, &f.mixed.mix)
+	if err != nil {
+		return usage(err)
+	}
+	sizes, err := o.sizes(ctx)
+	if err != nil {
+		return err
+	}
+	run := dryRun{}
+	if run.Forecast, err = simulate.NewForecast(o.plan, m.Steps, m.Position, f.mixed.steps, sizes, m.LeftOut); err != nil {
+		return usage(err)
+	}
+	walked := min(run.Steps, max(1, maxWalk/uint64(order.opt.GlobalBatch)))
+	if run.Reading, err = o.walk(ctx, m, "", simulate.MixOptions{
+		Steps: walked, End: run.End, Options: simulate.Options{GlobalBatch: order.opt.GlobalBatch, Worlds: worlds, Job: f.mixed.job.Job},
+	}); err != nil {
+		return err
+	}
+	if f.json {
+		return printJSON(cmd, run)
+	}
+	w := cmd.OutOrStdout()
+	if err := run.print(w, o); err != nil {
+		return err
+	}
+	if walked < run.Steps {
+		fmt.Fprintf(w, "\nwhat nodes read in the first %s:\n", plural(run.Reading.Batches, "step"))
+	}
+	return f.mixed.job.print(w, run.Reading.Worlds)
+}
+
+// sizes are the bytes and tokens of the sources. A source whose samples are not counted has none.
+func (o *openedMix) sizes(ctx context.Context) ([]simulate.Size, error) {
+	sizes := make([]simulate.Size, len(o.sets))
+	for i, ds := range o.sets {
+		if ds == nil {
+			continue
+		}
+		tokens, err := mixfile.Tokens(ctx, ds, o.count)
+		if _, uncounted := errors.AsType[*mixfile.CountError](err); err != nil && !uncounted {
+			return nil, fmt.Errorf("source %s: %w", o.plan.Mix().Sources[i].Name, err)
+		}
+		sizes[i] = simulate.Size{Bytes: ds.Bytes(), Tokens: tokens}
+	}
+	return sizes, nil
+}
+
+// walk walks through steps of the mix. label is the attribute to measure mixing by.
+func (o *openedMix) walk(ctx context.Context, m reader.Mix, label string, opt simulate.MixOptions) (*simulate.MixReport, error) {
+	x := o.plan.Mix()
+	sources := make([]simulate.MixSource, len(o.sets))
+	for i, ds := range o.sets {
+		if ds == nil {
+			continue
+		}
+		labels := mixing.Parts(ds.NumSamples())
+		if label != "" {
+			var err error
+			if labels, err = readLabels(ctx, ds, label); err != nil {
+				return nil, fmt.Errorf("source %s: %w", x.Sources[i].Name, err)
+			}
+		}
+		sources[i] = simulate.MixSource{Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), Labels: labels}
+	}
+	orders, err := x.Orders(o.tables)
+	if err != nil {
+		return nil, usage(err)
+	}
+	opt.LeftOut = m.LeftOut
+	return simulate.Mix(ctx, o.plan, m.Position, orders, sources, opt)
+}
+
+// print prints what the sources give, and what changes when.
+func (r *dryRun) print(w io.Writer, o *openedMix) error {
+	fmt.Fprintf(w, "steps %d to %d in batches of %s: positions %s to %s; an epoch of the mix has %s\n\n", r.Step, r.Step+r.Steps-1, countText(uint64(r.GlobalBatch)),
+		countText(r.Position), countText(r.End), plural(r.EpochSamples, "sample"))
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(t, "SAMPLES\tSHARE\t%s\tSHARE\tBYTES\tSHARE\tEPOCHS\tIN ALL\t  SOURCE\t\n", strings.ToUpper(cmp.Or(o.count, mixfile.DefaultCount)))
+	for _, s := range r.Sources {
+		tokens, share := "?", "?"
+		if s.Tokens != nil {
+			tokens = countText(*s.Tokens)
+		}
+		if s.TokenShare != nil {
+			share = percent(*s.TokenShare)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\t  %s\t\n", countText(s.Samples), percent(s.Share), tokens, share, bytesText(s.Bytes),
+			percent(s.ByteShare), s.Epochs-s.EpochsBefore, s.Epochs, s.Name)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	r.printEvents(w, o.plan.Mix())
+	return nil
+}
+
+func (r *dryRun) printEvents(w io.Writer, m mix.Mix) {
+	const most = 20
+	if len(r.Events) > 0 {
+		fmt.Fprintln(w)
+	}
+	for i, e := range r.Events {
+		if i == most {
+			fmt.Fprintf(w, "… and %d more changes (--json lists all)\n", len(r.Events)-most)
+			break
+		}
+		var parts []string
+		for s, share := range e.Weights {
+			if share > 0 {
+				parts = append(parts, m.Sources[s].Name+" "+percent(share))
+			}
+		}
+		text := "the stream ends: no source is left"
+		switch e.Kind {
+		case simulate.SegmentBegins:
+			text = "a segment begins"
+		case simulate.SourceEnds:
+			text = e.Source + " ends, it has given its max_epochs"
+		}
+		if parts != nil {
+			text += "; from here on " + strings.Join(parts, ", ") + " of the samples"
+		}
+		fmt.Fprintf(w, "step %s, position %s: %s\n", countText(e.Step), countText(e.Position), text)
+	}
+}
+
+// simulateMix walks through steps of a mix.
+func simulateMix(cmd *cobra.Command, arg string, f *simulateFlags) error {
+	ctx := cmd.Context()
+	worlds, err := f.order.parseWorlds(f.worlds)
+	if err != nil {
+		return err
+	}
+	o, err := f.order.openMix(ctx, arg, &f.mix, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	m, err := f.order.placeMix(o, &f.mix)
+	if err != nil {
+		return usage(err)
+	}
+	steps := f.steps
+	if steps == 0 { // an epoch of the mix
+		steps = (o.plan.Mix().Epoch-1)/uint64(f.order.opt.GlobalBatch) + 1
+	}
+	r, err := o.walk(ctx, m, f.label, simulate.MixOptions{
+		Steps: steps, Options: simulate.Options{GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Job: f.job.Job},
+	})
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return printJSON(cmd, struct {
+			*simulate.MixReport
+			Label string `json:"label"`
+		}{r, f.label})
+	}
+	return f.printMix(cmd.OutOrStdout(), r)
+}
+
+func (f *simulateFlags) printMix(w io.Writer, r *simulate.MixReport) error {
+	proof := "no epoch of a source has a sample twice, or lacks one (all were checked)"
+	if !r.ExactlyOnce {
+		proof = "some epochs of sources have samples twice, or lack some: see below"
+	}
+	fmt.Fprintf(w, "positions %s to %s: %s samples in %s batches; %s\n", countText(r.Position), countText(r.End), countText(r.Samples), countText(r.Batches), proof)
+	if r.Padding > 0 {
+		fmt.Fprintf(w, "%d samples of padding\n", r.Padding)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\nSAMPLES\tSHARE\tEPOCHS\tREPEATED\tMISSING\tLABELS\tVIF\tNEIGHBOURS\tREAD\t  SOURCE\t")
+	for _, s := range r.Sources {
+		fmt.Fprintf(t, "%s\t%s\t%.2f\t%d\t%d\t%d\t%.2f\t%.2f%%\t%s\t  %s\t\n", countText(s.Samples), percent(s.Share), s.Epochs, s.Repeated, s.Missing, s.Labels, s.VIF,
+			100*s.Adjacency, bytesText(s.ReadBytes), s.Name)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	t = tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "RANKS\tSTEPS\tSAMPLES A RANK\tBLOCKS A RANK\tREAD AMPLIFICATION\t")
+	for _, o := range r.Worlds {
+		samples := countText(o.Most)
+		if o.Least != o.Most {
+			samples = countText(o.Least) + "–" + samples
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%.2f\t\n", o.Size, countText(o.Steps), samples, countText(o.Blocks), o.Amplification)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if err := f.job.print(w, r.Worlds); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "VIF: variance inflation of the label counts in the source's part of batches, 1 is a uniform permutation; read: all ranks of the first world size;\n"+
+		"read and requests: these steps without a cache, blocks again in every epoch of their source; cache: the size that lets a node read each block once")
+	return err
+}
+
+// dryFlags are the flags of inspect that only a mix has.
+type dryFlags struct {
+	order  orderFlags
+	mix    mixFlags
+	job    jobFlags
+	steps  uint64
+	worlds string
+	only   []string // names of all of them
+}
+
+func (f *dryFlags) add(cmd *cobra.Command) {
+	was := map[string]bool{"help": true}
+	cmd.Flags().VisitAll(func(fl *pflag.Flag) { was[fl.Name] = true })
+	f.order.add(cmd)
+	f.order.addCheckpointIn(cmd)
+	f.mix.add(cmd)
+	f.job.add(cmd)
+	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "number of steps (0: those of an epoch of the mix)")
+	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
+	shown := []string{"shuffle", "global-batch", "shuffle-memory", "tail", "checkpoint-in", "change-mix", "skip-steps"}
+	cmd.Flags().VisitAll(func(fl *pflag.Flag) {
+		if was[fl.Name] {
+			return
+		}
+		f.only = append(f.only, fl.Name)
+		fl.Hidden = (fl.Name == "limit" || slices.Contains(orderFlagNames, fl.Name)) && !slices.Contains(shown, fl.Name)
+		fl.Usage = "for a mix: " + strings.TrimPrefix(fl.Usage, "for a mix: ")
+	})
+}
+
+// fill checks the flags.
+func (f *dryFlags) fill() (worlds []int, err error) {
+	if err := cmp.Or(f.order.fill(), f.job.fill()); err != nil {
+		return nil, err
+	}
+	return f.order.parseWorlds(f.worlds)
+}
+
+// refuse refuses the flags for a data set.
+func (f *dryFlags) refuse(cmd *cobra.Command) error {
+	for _, flag := range f.only {
+		if cmd.Flags().Changed(flag) {
+			return usagef("--%s is for mixes", flag)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package simulate
+
+import (
+	"math/bits"
+
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// together is the number of blocks that a stream reads with one request where the order allows it.
+const together = 8
+
+// part is the blocks of one source among those of all.
+type part struct {
+	first, blocks uint64
+	block         float64 // stored bytes of a mean block
+	run           float64 // blocks of a request
+}
+
+func newPart(first, blocks, bytes uint64, p order.Params) part {
+	run := float64(together)
+	if p.Shuffle && p.RunBlocks > 0 {
+		run = min(run, float64(p.RunBlocks))
+	}
+	return part{first: first, blocks: blocks, block: float64(bytes) / float64(max(blocks, 1)), run: run}
+}
+
+// volume is what it takes to read blocks.
+type volume struct{ blocks, bytes, requests float64 }
+
+func (v *volume) add(o volume) {
+	v.blocks, v.bytes, v.requests = v.blocks+o.blocks, v.bytes+o.bytes, v.requests+o.requests
+}
+
+// of is the volume of those of the part's blocks that a set has.
+func (p *part) of(b bitset) volume {
+	n := float64(b.countRange(p.first, p.first+p.blocks))
+	return volume{n, n * p.block, n / p.run}
+}
+
+// parts are the blocks of all sources, one after the other.
+type parts []part
+
+func (ps parts) blocks() (n uint64) {
+	for i := range ps {
+		n += ps[i].blocks
+	}
+	return n
+}
+
+func (ps parts) of(b bitset) (v volume) {
+	for i := range ps {
+		v.add(ps[i].of(b))
+	}
+	return v
+}
+
+// world collects what the ranks of one world size get.
+type world struct {
+	size    int
+	parts   parts
+	samples []uint64 // of each rank
+	blocks  []bitset // that each rank reads in the present epoch of each source
+	// earlier is what each rank read in earlier epochs of the sources, and seen the blocks it read then.
+	earlier []volume
+	seen    []bitset
+	sources []float64 // bytes of each source that all ranks read in earlier epochs
+	// first and resume are the most bytes of a rank's first batch, and of its batch in the middle.
+	first, resume float64
+}
+
+func newWorld(size int, ps parts) world {
+	w := world{size: size, parts: ps, samples: make([]uint64, size), blocks: make([]bitset, size), earlier: make([]volume, size), seen: make([]bitset, size),
+		sources: make([]float64, len(ps))}
+	for r := range w.blocks {
+		w.blocks[r] = newBitset(ps.blocks())
+	}
+	return w
+}
+
+// rank returns the rank that gets entry i of a global batch: rank r gets the entries from
+// ⌊r·global/size⌋ to ⌊(r+1)·global/size⌋.
+func (w *world) rank(i, global int) int { return ((i+1)*w.size - 1) / global }
+
+// nextEpoch begins an epoch of a source: its blocks are read again.
+func (w *world) nextEpoch(source int) {
+	p := &w.parts[source]
+	for r, of := range w.blocks {
+		if w.seen[r] == nil {
+			w.seen[r] = newBitset(w.parts.blocks())
+		}
+		v := p.of(of)
+		w.earlier[r].add(v)
+		w.sources[source] += v.bytes
+		w.seen[r].add(of)
+		of.clearRange(p.first, p.first+p.blocks)
+	}
+}
+
+// firstBatch records the blocks that ranks need for their first batch.
+func (w *world) firstBatch() {
+	for _, of := range w.blocks {
+		w.first = max(w.first, w.parts.of(of).bytes)
+	}
+}
+
+// resumeBatch records the blocks that ranks need for this batch alone. Blocks count over all parts.
+func (w *world) resumeBatch(refs []order.Ref, global int, source func(*order.Ref) int) {
+	blocks := map[uint32]bool{} // of the rank at hand
+	last, bytes := 0, 0.0
+	for i := range refs {
+		r := &refs[i]
+		if rank := w.rank(i, global); rank != last {
+			clear(blocks)
+			last, bytes = rank, 0
+		}
+		if !r.Padding && !blocks[r.Block] {
+			blocks[r.Block] = true
+			bytes += w.parts[source(r)].block
+		}
+		w.resume = max(w.resume, bytes)
+	}
+}
+
+// figures sums up what the ranks of this world size got: samples in batches, over all ranks.
+func (w *world) figures(samples, batches uint64, job Job) Reading {
+	out := Reading{Size: w.size, Steps: batches, Least: ^uint64(0)}
+	read := 0.0
+	for rank, n := range w.samples {
+		v := w.volume(rank)
+		out.Least, out.Most, out.Blocks = min(out.Least, n), max(out.Most, n), max(out.Blocks, uint64(v.blocks))
+		read += v.blocks
+	}
+	out.Amplification = read / float64(max(w.parts.blocks(), 1))
+	out.Needs = w.needs(samples, job)
+	return out
+}
+
+// read is the bytes of a source that all ranks read.
+func (w *world) read(source int) float64 {
+	bytes := w.sources[source]
+	for _, of := range w.blocks {
+		bytes += w.parts[source].of(of).bytes
+	}
+	return bytes
+}
+
+// volume is what a rank reads in all.
+func (w *world) volume(rank int) volume {
+	v := w.parts.of(w.blocks[rank])
+	v.add(w.earlier[rank])
+	return v
+}
+
+// needs computes what it asks of the nodes and of the store.
+func (w *world) needs(samples uint64, job Job) Needs {
+	perNode := max(job.RanksPerNode, 1)
+	n := Needs{Nodes: (w.size + perNode - 1) / perNode, First: uint64(w.first), Resume: uint64(w.resume)}
+	var read, once volume // of all ranks, and of all nodes with each block once per node
+	for node := range n.Nodes {
+		union := newBitset(w.parts.blocks())
+		var each volume
+		for rank := node * perNode; rank < min((node+1)*perNode, w.size); rank++ {
+			each.add(w.volume(rank))
+			union.add(w.blocks[rank])
+			union.add(w.seen[rank])
+		}
+		cached := w.parts.of(union)
+		read.add(each)
+		once.add(cached)
+		n.ReadBytes = max(n.ReadBytes, uint64(each.bytes))
+		n.Requests = max(n.Requests, uint64(each.requests+0.999))
+		n.CacheBytes = max(n.CacheBytes, uint64(cached.bytes))
+	}
+	n.Amplification = once.blocks / float64(max(w.parts.blocks(), 1))
+	n.Cost = read.requests / 1000 * job.RequestPrice
+	if job.SamplesPerSecond > 0 {
+		seconds := float64(samples) / job.SamplesPerSecond
+		n.Hours = seconds / 3600
+		n.NodeRate, n.StoreRate = float64(n.ReadBytes)/seconds, read.bytes/seconds
+		n.RequestRate = read.requests / seconds
+		n.Cost += n.Hours * float64(n.Nodes) * job.NodePrice
+	}
+	return n
+}
+
+// bitset is a set of small numbers.
+type bitset []uint64
+
+func newBitset(n uint64) bitset { return make(bitset, (n+63)/64) }
+
+func (b bitset) has(i uint64) bool { return b[i/64]>>(i%64)&1 != 0 }
+func (b bitset) set(i uint64)      { b[i/64] |= 1 << (i % 64) }
+
+// add adds the numbers of another set of the same size, or of an empty one.
+func (b bitset) add(o bitset) {
+	for i, word := range o {
+		b[i] |= word
+	}
+}
+
+func (b bitset) count() (n uint64) { return b.countRange(0, 64*uint64(len(b))) }
+
+// words calls do with the words that hold the numbers from ≤ i < to, and a mask of these.
+func words(from, to uint64, do func(word int, mask uint64)) {
+	for at := from; at < to; {
+		end := min(to, (at/64+1)*64)
+		mask := ^uint64(0) << (at % 64)
+		if end%64 != 0 {
+			mask &= 1<<(end%64) - 1
+		}
+		do(int(at/64), mask)
+		at = end
+	}
+}
+
+func (b bitset) countRange(from, to uint64) (n uint64) {
+	words(from, to, func(word int, mask uint64) { n += uint64(bits.OnesCount64(b[word] & mask)) })
+	return n
+}
+
+func (b bitset) clearRange(from, to uint64) {
+	words(from, to, func(word int, mask uint64) { b[word] &^= mask })
+}
