@@ -6,13 +6,17 @@ import collections
 import decimal
 import fractions
 import json
+import os
 import pickle
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from conftest import cat, in_groups
+from conftest import ROOT, cat, in_groups
 from mix_help import SIZES, Model, mix_of, pack, text_of, yaml_of
 from skips_help import go_through
 from web import served
@@ -280,6 +284,17 @@ def test_epochs(base: Path) -> None:
         assert loader.epoch == 3 and seen(loader) == epochs[3][1:]
     with Loader(mix, tail="short", epochs=1, order=Order(epoch=2), **GIVEN) as loader:
         assert (loader.epoch, len(loader)) == (2, 7) and seen(loader) == epochs[2]
+
+
+def test_page(base: Path, tmp_path: Path) -> None:
+    """Every program of docs/mixing.md, unchanged, in order."""
+    (tmp_path / "out").symlink_to(base)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "mixing.md").read_text("utf-8"), re.S)
+    assert len(blocks) >= 2
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")}
+    done = subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "206" and "math source: not in the mix -> in the mix" in done.stderr
 
 
 def test_stats(base: Path) -> None:
