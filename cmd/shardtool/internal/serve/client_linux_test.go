@@ -46,8 +46,7 @@ type beatSeen struct {
 // dial starts a server over a store.
 func dial(t *testing.T, store objstore.Store) *client {
 	t.Helper()
-	c, fd := pair(t)
-	opts := Options{
+	return talk(t, Options{
 		Version: "test",
 		Open: func(ctx context.Context, q *OpenRequest) (*Opened, error) {
 			if q.Address != "mem" {
@@ -84,7 +83,13 @@ func dial(t *testing.T, store objstore.Store) *client {
 			}
 			return codeFailed
 		},
-	}
+	})
+}
+
+// talk starts a server.
+func talk(t *testing.T, opts Options) *client {
+	t.Helper()
+	c, fd := pair(t)
 	go func() { c.done <- Serve(t.Context(), fd, opts) }()
 	f, body := c.next()
 	if f.kind() != kindHello || f.u64(8) != binary.LittleEndian.Uint64([]byte("SHRDSRV1")) || f.u32(16) != Protocol || string(body) != "test" {
