@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -22,7 +23,7 @@ from skips_help import go_through
 from web import served
 
 import shardtool
-from shardtool import CheckpointError, ConfigError, DecodeError, Faults, Loader, NotFoundError, Order, merge_states
+from shardtool import CheckpointError, ConfigError, DecodeError, Faults, Loader, NotFoundError, Order, Tuning, merge_states
 from shardtool.order import sample_seed, source_key
 
 SHARES = {"books": "1/5", "code": 0.3, "web": decimal.Decimal("0.5")}
@@ -317,6 +318,18 @@ def test_stats(base: Path) -> None:
     with Loader(base / "web", **GIVEN) as loader:
         next(iter(loader))
         assert loader.stats().sources == {}
+
+
+def test_metrics(base: Path) -> None:
+    """The metrics of a child count by source."""
+    mix = mix_of(base, {"books": 1, "web": 3}, epoch=64)
+    with Loader(mix, epochs=1, tuning=Tuning(metrics=":0"), **GIVEN) as loader:
+        list(loader)
+        assert loader.metrics_url is not None
+        with urllib.request.urlopen(loader.metrics_url, timeout=30) as answer:
+            page = answer.read().decode()
+        for name, n in loader.stats().sources.items():
+            assert f'shardtool_stream_source_samples_total{{rank="0",source="{name}"}} {n.samples}\n' in page
 
 
 def test_skipped_blocks_of_ranks(base: Path, tmp_path: Path) -> None:
