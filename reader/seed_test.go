@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// TestSeedOfOneDataset: Map of a stream over one data set sees the epoch and the seed of each sample,
-// also in a batch that wraps. The key of the seeds is the seed of the order.
+// TestSeedOfOneDataset: Map of a stream over one data set sees the epoch and the seed of each
+// sample, also in a batch that wraps. The key of the seeds is the seed of the order.
 func TestSeedOfOneDataset(t *testing.T) {
 	set := newStreamed(t, mem.New(), mixed(150), testset.Options{BlockSize: 9000, ShardSize: 100_000})
 	var mapped atomic.Int64

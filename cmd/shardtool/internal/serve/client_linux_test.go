@@ -335,17 +335,6 @@ func (c *client) parse(f frame) got {
 	return g
 }
 
-// checkpoint is the place behind the batch.
-func (g *got) checkpoint(t *testing.T) order.Checkpoint {
-	t.Helper()
-	at, n := binary.LittleEndian.Uint64(g.header[56:]), binary.LittleEndian.Uint32(g.header[64:])
-	cp, err := order.DecodeCheckpoint(g.region[at : at+uint64(n)])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cp
-}
-
 // pack writes samples of some fields into a store in memory.
 func pack(t *testing.T, n int, fields func(i int) []writer.Field) *mem.Store {
 	t.Helper()
