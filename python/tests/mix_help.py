@@ -76,6 +76,7 @@ class Model:
         self.mix = self.first(mix)
         self.position, self.steps, self.global_batch = 0, (0, 0), 0
         self.left_out: List[Tuple[int, int]] = []
+        self.skipped: Dict[Tuple[int, int], int] = {}  # how many steps each is
         self.step = 0
         self._ordered()
 
@@ -121,6 +122,7 @@ class Model:
             begins.append(at.mix.beginning(at.position, at.global_batch))
             at.next()
         self.left_out.append((begins[first - self.step], begins[last + 1 - self.step]))
+        self.skipped[self.left_out[-1]] = last + 1 - first
 
     def next(self) -> Optional[MixBatch]:
         """Returns the next global batch."""
@@ -129,9 +131,7 @@ class Model:
         if batch is not None:
             self.position = batch.next_position
             self.step += 1
-            for low, high in self.left_out:
-                if before <= low and high <= batch.position:  # steps left out count
-                    self.step += -(-(high - low) // self.global_batch)
+            self.step += sum(n for (low, high), n in self.skipped.items() if before <= low and high <= batch.position)
         return batch
 
     def entries(self, samples: Sequence[Tuple[int, int, int]]) -> List[Entry]:

@@ -6,19 +6,24 @@ import collections
 import decimal
 import fractions
 import json
+import os
 import pickle
+import re
 import shutil
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from conftest import cat, in_groups
+from conftest import ROOT, cat, in_groups
 from mix_help import SIZES, Model, mix_of, pack, text_of, yaml_of
 from skips_help import go_through
 from web import served
 
 import shardtool
-from shardtool import CheckpointError, ConfigError, DecodeError, Faults, Loader, NotFoundError, Order, merge_states
+from shardtool import CheckpointError, ConfigError, DecodeError, Faults, Loader, NotFoundError, Order, Tuning, merge_states
 from shardtool.order import sample_seed, source_key
 
 SHARES = {"books": "1/5", "code": 0.3, "web": decimal.Decimal("0.5")}
@@ -282,6 +287,17 @@ def test_epochs(base: Path) -> None:
         assert (loader.epoch, len(loader)) == (2, 7) and seen(loader) == epochs[2]
 
 
+def test_page(base: Path, tmp_path: Path) -> None:
+    """Every program of docs/mixing.md, unchanged, in order."""
+    (tmp_path / "out").symlink_to(base)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "mixing.md").read_text("utf-8"), re.S)
+    assert len(blocks) >= 2
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")}
+    done = subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "206" and "math source: not in the mix -> in the mix" in done.stderr
+
+
 def test_stats(base: Path) -> None:
     """Samples and bytes by source, over all iterations of a Loader."""
     mix = mix_of(base, {"books": 1, "code": 2, "web": 3}, epoch=120)
@@ -302,6 +318,18 @@ def test_stats(base: Path) -> None:
     with Loader(base / "web", **GIVEN) as loader:
         next(iter(loader))
         assert loader.stats().sources == {}
+
+
+def test_metrics(base: Path) -> None:
+    """The metrics of a child count by source."""
+    mix = mix_of(base, {"books": 1, "web": 3}, epoch=64)
+    with Loader(mix, epochs=1, tuning=Tuning(metrics=":0"), **GIVEN) as loader:
+        list(loader)
+        assert loader.metrics_url is not None
+        with urllib.request.urlopen(loader.metrics_url, timeout=30) as answer:
+            page = answer.read().decode()
+        for name, n in loader.stats().sources.items():
+            assert f'shardtool_stream_source_samples_total{{rank="0",source="{name}"}} {n.samples}\n' in page
 
 
 def test_skipped_blocks_of_ranks(base: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed
@@ -18,6 +19,16 @@ def test_same_states(holes: Path, tmp_path: Path) -> None:
     """After each step all ranks have the same state: that of one rank that has all samples."""
     (one,) = states_of(holes, 1)
     for states, problem in on_ranks(3, tmp_path, whole, holes):
+        assert problem == ""
+        assert states == one
+
+
+def test_mix(small: Path, holes: Path, tmp_path: Path) -> None:
+    """The same over a mix, of which one source has damaged blocks."""
+    mix: Any = {"sources": {"a": {"data": str(small)}, "b": {"data": str(holes)}}}
+    (one,) = states_of(mix, 1)
+    assert '"source":"b"' in one[-1]["ledger"]
+    for states, problem in on_ranks(2, tmp_path, whole, mix):
         assert problem == ""
         assert states == one
 

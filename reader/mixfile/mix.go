@@ -27,8 +27,9 @@ func (d *Data) stored() (n uint64) {
 }
 
 // Mix makes the mix of the file, at its first start, over the data sets of its sources. c is what a
-// user asks for: seed, shuffling, tail or the number of epochs that it follows from, the shuffle memory of all sources together, and the
-// affinity of those that fix none; what it has of lanes, runs, delay and head is not used.
+// user asks for: seed, shuffling, tail or the number of epochs that it follows from, the shuffle
+// memory of all sources together, and the affinity of those that fix none; what it has of lanes,
+// runs, delay and head is not used.
 //
 // With a checkpoint, sources that it knows have their parameters from there, as far as the file
 // does not fix them, and an Epoch of 0 where the file gives no number: the mix is for the

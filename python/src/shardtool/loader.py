@@ -119,7 +119,7 @@ class Loader(Generic[T]):
             raise ConfigError("batch_size and Order(global_batch=...): give one of them")
         for name, least in (("batch_size", 1), ("seed", 0), ("epochs", 1)):
             _config.at_least(name, given[name], least)
-        if skip_steps is not None and not 0 <= skip_steps[0] <= skip_steps[1]:
+        if skip_steps is not None and not 0 <= skip_steps[0] <= skip_steps[1] < _mixes.NO_END:
             raise ConfigError(f"skip_steps={skip_steps!r}: give the first and the last step to leave out, counted from 0")
         self.url = _mixes.name_of(url) if isinstance(url, AnyMapping) else os.fsdecode(url)
         self._fields = parse(fields)

@@ -114,22 +114,22 @@ func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
 	if err := c.validate(); err != nil {
 		return dst, fmt.Errorf("mix: checkpoint: %w", err)
 	}
-	check, err := c.sum()
+	text, err := json.Marshal(c.text())
 	if err != nil {
 		return dst, err
 	}
-	text, err := json.Marshal(c.text(check))
-	return append(dst, text...), err
+	dst = append(dst, text[:len(text)-1]...) // check is the last member
+	return fmt.Appendf(dst, `,"check":"%08x"}`, crc32.ChecksumIEEE(text)), nil
 }
 
-// text is the checkpoint with a check, or without one where the check is still to be computed.
-func (c *Checkpoint) text(check string) checkpointText {
+// text is the checkpoint without its check.
+func (c *Checkpoint) text() checkpointText {
 	t := checkpointText{
 		Version: CheckpointVersion, Algorithm: Algorithm, Order: order.Algorithm, Seed: strconv.FormatUint(c.Seed, 10),
 		Position: c.Position, Shuffle: c.Shuffle, Tail: c.Tail, Epoch: c.Epoch,
 		GlobalBatch: c.Steps.GlobalBatch, Steps: [2]uint64{c.Steps.Step, c.Steps.Position},
 		At: c.Segments[0].At, From: c.From, Fields: sourceFields, Segments: [][]uint64{}, LeftOut: [][2]uint64{},
-		SkipHash: c.SkipHash, Skipped: c.Skipped, Check: check,
+		SkipHash: c.SkipHash, Skipped: c.Skipped,
 	}
 	for i := range c.Sources {
 		s := &c.Sources[i]
@@ -154,7 +154,7 @@ func (c *Checkpoint) text(check string) checkpointText {
 }
 
 func (c *Checkpoint) sum() (string, error) {
-	text, err := json.Marshal(c.text(""))
+	text, err := json.Marshal(c.text())
 	return fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)), err
 }
 

@@ -46,8 +46,7 @@ type beatSeen struct {
 // dial starts a server over a store.
 func dial(t *testing.T, store objstore.Store) *client {
 	t.Helper()
-	c, fd := pair(t)
-	opts := Options{
+	return talk(t, Options{
 		Version: "test",
 		Open: func(ctx context.Context, q *OpenRequest) (*Opened, error) {
 			if q.Address != "mem" {
@@ -84,7 +83,13 @@ func dial(t *testing.T, store objstore.Store) *client {
 			}
 			return codeFailed
 		},
-	}
+	})
+}
+
+// talk starts a server.
+func talk(t *testing.T, opts Options) *client {
+	t.Helper()
+	c, fd := pair(t)
 	go func() { c.done <- Serve(t.Context(), fd, opts) }()
 	f, body := c.next()
 	if f.kind() != kindHello || f.u64(8) != binary.LittleEndian.Uint64([]byte("SHRDSRV1")) || f.u32(16) != Protocol || string(body) != "test" {
@@ -328,17 +333,6 @@ func (c *client) parse(f frame) got {
 		})
 	}
 	return g
-}
-
-// checkpoint is the place behind the batch.
-func (g *got) checkpoint(t *testing.T) order.Checkpoint {
-	t.Helper()
-	at, n := binary.LittleEndian.Uint64(g.header[56:]), binary.LittleEndian.Uint32(g.header[64:])
-	cp, err := order.DecodeCheckpoint(g.region[at : at+uint64(n)])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cp
 }
 
 // pack writes samples of some fields into a store in memory.

@@ -56,8 +56,8 @@ type StartRequest struct {
 	Affinity      *string `json:"affinity"`
 	Tail          *string `json:"tail"`
 
-	// ChangeMix: the mix may differ from that of the checkpoint. SkipSteps are the first and the last of
-	// the steps to leave out of a mix.
+	// ChangeMix: the mix may differ from that of the checkpoint. SkipSteps are the first and the last
+	// of the steps to leave out of a mix.
 	ChangeMix bool       `json:"change_mix"`
 	SkipSteps *[2]uint64 `json:"skip_steps"`
 

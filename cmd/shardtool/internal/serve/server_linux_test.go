@@ -94,14 +94,12 @@ func sameBatch(t *testing.T, g *got, want *reader.Batch, number uint64) {
 	if le.Uint64(g.header) != want.Epoch || le.Uint64(g.header[8:]) != want.Position || le.Uint32(g.header[32:]) != uint32(want.Global) {
 		t.Fatalf("batch %d has the header % x", number, g.header)
 	}
-	cp, err := want.Checkpoint()
+	checkpoint, err := want.AppendCheckpoint(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, _ := order.AppendCheckpoint(nil, cp)
-	b, _ := order.AppendCheckpoint(nil, g.checkpoint(t))
-	if !bytes.Equal(a, b) {
-		t.Fatalf("batch %d: checkpoint\n%s, want\n%s", number, b, a)
+	if is := g.region[le.Uint64(g.header[56:]):][:le.Uint32(g.header[64:])]; !bytes.Equal(is, checkpoint) {
+		t.Fatalf("batch %d: checkpoint\n%s, want\n%s", number, is, checkpoint)
 	}
 	padding := uint32(0)
 	for i := range want.Samples {
@@ -110,6 +108,10 @@ func sameBatch(t *testing.T, g *got, want *reader.Batch, number uint64) {
 		if s.Padding {
 			padding++
 			data = nil
+		}
+		seed, origin := le.Uint64(g.region[le.Uint64(g.header[112:])+8*uint64(i):]), g.region[le.Uint64(g.header[120:])+8*uint64(i):]
+		if seed != s.Seed() || le.Uint32(origin) != s.Epoch || le.Uint32(origin[4:]) != uint32(s.SourceNumber()) {
+			t.Fatalf("batch %d sample %d has seed %x and origin % x", number, i, seed, origin[:8])
 		}
 		if g.numbers[i] != s.Number || g.keys[i] != string(s.Key) || !bytes.Equal(g.columns[0].payloads[i], data) || (g.columns[0].payloads[i] == nil) != s.Padding {
 			t.Fatalf("batch %d sample %d is %d %q %q, want %d %q %q", number, i, g.numbers[i], g.keys[i], g.columns[0].payloads[i], s.Number, s.Key, data)

@@ -43,7 +43,7 @@ def named(values: Mapping[str, Any], batch: Batch) -> NamedBatch:
     for key, value in values.items():
         if not out:
             name = Name(key)
-            name.place = Place(batch.checkpoint, batch._saved[1], batch.epoch, batch.position, batch.size, batch._sources)
+            name.place = Place(batch.checkpoint, batch._saved[1], batch.epoch, batch.position, batch.size)
             out[name] = value
         else:
             out[key] = value
