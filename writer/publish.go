@@ -47,7 +47,7 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	}
 	if base := w.base(); base == nil || base.Keys != (format.Hash{}) {
 		if m.Keys, err = w.putKeys(ctx, m); err != nil {
-			return nil, err
+			return nil, overtaken(ctx, w.store, w.prior.info, err)
 		}
 	}
 	p := publication{store: w.store, puts: w.puts, prior: &w.prior, equal: w.common != nil, log: w.opt.Log}

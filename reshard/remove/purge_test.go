@@ -95,7 +95,6 @@ func TestPurge(t *testing.T) {
 			}
 			nowhere(t, store, removed)
 			verified(t, store)
-			everyPath(t, open(t, store, options), removed)
 		})
 	}
 }
