@@ -176,6 +176,8 @@ type Info struct {
 	Digest       string `json:"digest"`
 	Tables       string `json:"tables"`
 	Generation   uint64 `json:"generation"`
+	// Removed is how many of Samples were removed.
+	Removed uint64 `json:"removed"`
 	// Fields are in ascending order of names.
 	Fields []format.FieldTotal `json:"fields"`
 	// Ranks is what the environment says.
@@ -187,7 +189,7 @@ type Info struct {
 func infoOf(ds *reader.Dataset) *Info {
 	return &Info{
 		Samples: ds.NumSamples(), Shards: ds.NumShards(), Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), DecodedBytes: ds.DecodedBytes(),
-		Digest: format.DigestString(ds.Digest()), Tables: ds.Tables(), Generation: ds.Generation(),
+		Digest: format.DigestString(ds.Digest()), Tables: ds.Tables(), Generation: ds.Generation(), Removed: ds.NumRemoved(),
 		Fields: append([]format.FieldTotal{}, ds.Fields()...), // never null
 		Ranks:  ranksFrom(os.Getenv),
 	}
