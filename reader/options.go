@@ -20,8 +20,8 @@ const (
 type Options struct {
 	// Generation picks a generation by the 16 hexadecimal digits in its tables' name. Empty: what manifest.json names.
 	Generation string
-	// Removed are numbers of samples, ascending, that count as removed beside those that the generation lists, see
-	// Dataset.RemovedIn.
+	// Removed are numbers of samples, ascending, that count as removed beside those that the
+	// generation lists, see Dataset.RemovedIn.
 	Removed []uint64
 	// Workers is how many goroutines fetch, check and decode for one iteration. 0: runtime.GOMAXPROCS(0), which follows
 	// the CPU affinity and the cgroup's limit. Of a remote store (objstore.Traits) as many requests are in flight as it asks
