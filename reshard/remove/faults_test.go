@@ -307,3 +307,51 @@ func TestAppendKeeps(t *testing.T) {
 	}
 	verified(t, store)
 }
+
+// TestAppendMeanwhile: samples are removed and purged while a pack appends more. The pack publishes
+// after that, and loses nothing.
+func TestAppendMeanwhile(t *testing.T) {
+	store := packed(t, some(0, 40, 300), small)
+	first := open(t, store, reader.Options{})
+	o := small
+	o.Mode = writer.ModeAppend
+	w, err := writer.New(t.Context(), store, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	for i, s := range some(40, 20, 300) {
+		if err := w.Write(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if i == 10 {
+			run(t, store, Options{}, 3, 20)
+			purge(t, store, writer.PurgeOptions{Generations: true})
+			run(t, store, Options{}, 4)
+		}
+	}
+	res, err := w.Close(t.Context())
+	if err != nil || res.Generation != 5 || res.Samples != 60 || res.Written != 20 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	d := open(t, store, reader.Options{})
+	if d.NumRemoved() != 3 || d.NumPurged() != 2 || d.NumSamples() != first.NumSamples()+20 {
+		t.Errorf("%d of %d, %d purged", d.NumRemoved(), d.NumSamples(), d.NumPurged())
+	}
+	everyPath(t, d, []int{3, 4, 20})
+	verified(t, store)
+	// Where other samples were packed meanwhile, the pack is lost, as ever.
+	late, err := writer.New(t.Context(), store, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Abort()
+	if err := late.Write(t.Context(), some(100, 1, 10)[0]); err != nil {
+		t.Fatal(err)
+	}
+	o.Name = "other"
+	pack(t, store, some(70, 5, 300), o)
+	if _, err := late.Close(t.Context()); !errors.Is(err, writer.ErrLost) {
+		t.Error(err)
+	}
+}
