@@ -49,8 +49,9 @@ class Samples:
 
     ``ds[i]`` is a sample by its number in storage order, ``ds["key"]`` by its key, and ``len(ds)``
     the number of samples. Removed samples count, because all others keep their numbers: asking for
-    one raises NotFoundError, and slices and iteration leave them out. Each access reads and checks one block, in a child process that the first
-    access starts. To read all samples, use a Loader, which is much faster.
+    one raises NotFoundError, and slices and iteration leave them out. Each access reads and checks
+    one block, in a child process that the first access starts. To read all samples, use a Loader,
+    which is much faster.
 
     The object can be pickled. Each process that uses a copy has its own child.
 
@@ -128,7 +129,7 @@ class Samples:
 
     def __getitem__(self, which: Any) -> Any:
         """Returns the sample with a number or key, or a list of samples for a slice or a list.
-        Raises IndexError or KeyNotFoundError, and NotFoundError for the number of a removed sample."""
+        Raises IndexError or KeyNotFoundError; for the number of a removed sample NotFoundError."""
         if isinstance(which, str):
             return self._get([which])[0]
         if isinstance(which, slice):
