@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -76,8 +77,14 @@ func (r *revision) next(mode string) *format.Manifest {
 		m.Meta = format.Metadata{}
 	}
 	m.Meta["mode"] = mode
+	if m.Meta[metaRevises] == "" {
+		m.Meta[metaRevises] = strconv.FormatUint(r.prior.manifest.Generation, 10)
+	}
 	return &m
 }
+
+// metaRevises is the key in a revision's metadata of the generation that a pack published.
+const metaRevises = "revises"
 
 // publish publishes the new generation. The error wraps ErrLost where another program published
 // since the current generation was read.
