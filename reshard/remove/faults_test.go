@@ -127,6 +127,7 @@ func TestEveryFault(t *testing.T) {
 			})
 		}
 	}
+	t.Logf("%d faults", faults)
 	if faults < 200 {
 		t.Errorf("only %d faults", faults)
 	}
