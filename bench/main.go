@@ -62,6 +62,7 @@ var groups = []struct {
 	{"index", (*bench).index},
 	{"pack", (*bench).pack},
 	{"reshard", (*bench).reshard},
+	{"removal", (*bench).removal},
 	{"foreign", (*bench).foreign},
 	{"parquet", (*bench).parquet},
 	{"lines", (*bench).lines},

@@ -101,17 +101,6 @@ func decodeRemoved(raw []byte, samples uint64) (removed, purged []uint64, err er
 	return lists[0], lists[1], nil
 }
 
-// decodePurged decodes the identities of a part's purged shards.
-func decodePurged(raw []byte, shards []ShardInfo) error {
-	if len(raw) != len(Hash{})*len(shards) {
-		return corruptf("section %s has %d bytes for %d shards", typePurged, len(raw), len(shards))
-	}
-	for i := range shards {
-		raw = raw[copy(shards[i].Purged[:], raw):]
-	}
-	return nil
-}
-
 // ClearSamples takes what describes some samples out of an index: keys[i] becomes the key of sample
 // number samples[i], and the sample loses its labels and numbers. Integer attributes stay, except
 // those named, because lengths in them decide how other samples are packed into units. Sizes and

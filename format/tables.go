@@ -352,41 +352,6 @@ func (t *Tables) shardColumns(part int, shards []ShardInfo, get func(kind string
 	return nil
 }
 
-// decodeForeign decodes which shards of a part are foreign: one bit each.
-func decodeForeign(bits []byte, shards []ShardInfo) error {
-	if len(bits) != (len(shards)+7)/8 || len(shards)%8 != 0 && bits[len(bits)-1]>>(len(shards)%8) != 0 {
-		return corruptf("section %s has %d bytes for %d shards, or bits of others", typeForeign, len(bits), len(shards))
-	}
-	for i := range shards {
-		shards[i].Foreign = bits[i/8]>>(i%8)&1 != 0
-	}
-	return nil
-}
-
-// decodeSidecars decodes the tags in the names of a part's sidecars.
-func decodeSidecars(tags []byte, shards []ShardInfo) error {
-	const n = len(SidecarTag{})
-	if len(tags) != n*len(shards) {
-		return corruptf("section %s has %d bytes for %d shards", typeSidecars, len(tags), len(shards))
-	}
-	for i := range shards {
-		copy(shards[i].Sidecar[:], tags[n*i:])
-	}
-	return nil
-}
-
-// decodeIndexHashes decodes the identities of a part's indexes.
-func decodeIndexHashes(raw []byte, shards []ShardInfo) error {
-	if len(raw) != 2*len(Hash{})*len(shards) {
-		return corruptf("section %s has %d bytes for %d shards", typeIndexHash, len(raw), len(shards))
-	}
-	for i := range shards {
-		raw = raw[copy(shards[i].Index.Hot[:], raw):]
-		raw = raw[copy(shards[i].Index.Cold[:], raw):]
-	}
-	return nil
-}
-
 // LoadRows reads the rows of all shards of a part, in order. shards is the result of LoadShards for
 // the part; each shard's rows are compared with it.
 func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {

@@ -157,6 +157,46 @@ func withFirstFrame(t *testing.T, s *testShard, samples []testSample, edit func(
 	return append(data, tail...)
 }
 
+// addRemoved adds tables with removed samples.
+func addRemoved(t *testing.T, add func(kind, name, expect, note string, extra int, data []byte)) {
+	m := testManifest(3, 0, 4)
+	m.Removed, m.Purged = []uint64{0, 2, 7}, []uint64{0, 7}
+	m.Shards[0].Purged = BlockHash([]byte("purged"))
+	secs := tableParts(t, encodeTables(t, m))
+	with := func(kind string, raw []byte) []byte {
+		secs := slices.Clone(secs)
+		for i := range secs {
+			if secs[i].kind == kind {
+				secs[i].raw, secs[i].encoding = raw, encodingPlanes
+			}
+		}
+		return buildTables(secs, nil)
+	}
+	lists := func(of ...[]uint64) (raw []byte) {
+		for _, gaps := range of {
+			raw = appendPlanes(binary.LittleEndian.AppendUint64(raw, uint64(len(gaps))), gaps, nil)
+		}
+		return raw
+	}
+	add("tables", "removed", "ok", "three removed samples, two of them purged, and one purged shard", 0, buildTables(secs, nil))
+	for _, c := range []struct {
+		name, note string
+		raw        []byte
+	}{
+		{"none", "a list of no removed samples", lists(nil, nil)},
+		{"twice", "a removed sample twice", lists([]uint64{1, 0}, nil)},
+		{"beyond", "a removed sample that no shard has", lists([]uint64{1 << 40}, nil)},
+		{"wraps", "numbers whose sum is beyond 64 bits", lists([]uint64{1, 1<<64 - 1}, nil)},
+		{"not-purged", "a purged sample that is not removed", lists([]uint64{1}, []uint64{2})},
+		{"short", "a list that lacks a byte", lists([]uint64{1, 1}, nil)[:9]},
+		{"long", "a byte too many", append(lists([]uint64{1, 1}, nil), 0)},
+		{"many", "2^60 removed samples in a byte", append(binary.LittleEndian.AppendUint64(nil, 1<<60), 0)},
+	} {
+		add("tables", "removed-"+c.name, "corrupt", c.note, 0, with(typeRemoved, c.raw))
+	}
+	add("tables", "purged-short", "corrupt", "hashes of two purged shards for three shards", 0, with(typePurged, bytes.Repeat([]byte{7}, 64)))
+}
+
 // editedManifests are tables and keys tables whose checksums are right.
 func editedManifests(t *testing.T) (out []vector) {
 	add := func(kind, name, expect, note string, extra int, data []byte) {
@@ -203,6 +243,7 @@ func editedManifests(t *testing.T) (out []vector) {
 	m.Shards[0].Index, m.Shards[2].Index = HashIndex(make([]byte, 8)), IndexHash{Hot: BlockHash(nil), Cold: BlockHash([]byte{1})}
 	secs = tableParts(t, encodeTables(t, m))
 	add("tables", "index-hashes", "ok", "hashes of two indexes; that of the third is not known", 0, buildTables(secs, nil))
+	addRemoved(t, add)
 	add("tables", "index-hashes-short", "corrupt", "hashes of two indexes for three shards", 0, replace(typeIndexHash, bytes.Repeat([]byte{7}, 128)))
 
 	m = withTotals(testManifest(3, 0, 4))

@@ -166,7 +166,7 @@ class Sections:
 
 SHARD = {"SCHM", "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "META", "SIZE", "SHAP", "GAPS", "KEYS", "ATTR", "ATTL", "ATTN"}
 TABLES = {"HEAD", "SCHM", "FLDS", "PART", "META", "NAME", "OSIZ", "TLEN", "SSMP", "SBLK", "SROW", "HASH", "KRNG", "SIDE"} | {
-    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "IHSH", "ATOT"}
+    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "IHSH", "ATOT", "RMVD", "PRGD"}
 
 
 def check_key(key):
@@ -415,6 +415,7 @@ def read_tables(data):
         tags = bytes(8 * count) if tags is None else tags
         need(len(tags) == 8 * count, "tags of sidecars")
         need(("IHSH", p) not in t.by or len(t.want("IHSH", p)) == 64 * count, "hashes of indexes")
+        need(("PRGD", p) not in t.by or len(t.want("PRGD", p)) == 32 * count, "hashes of purged shards")
         f = Fields(t.want("KRNG", p))
         f.strings(2 * count)
         f.end()
@@ -433,7 +434,23 @@ def read_tables(data):
         blocks = [r[2] for r in own if r[2]]
         h.update(struct.pack("<QQ", sum(blocks), len(blocks)) + struct.pack("<%dI" % len(blocks), *blocks) + digest)
     need(h.digest() == head[2], "digest")
+    if ("RMVD", 0) in t.by:
+        removed(t.want("RMVD"), sum(part[3] for part in parts))
     return head, totals, shards
+
+
+def removed(data, samples):
+    """The numbers of the removed samples, and of those that were purged."""
+    f, lists = Fields(data), []
+    for _ in range(2):
+        n = f.u64()
+        need(n < len(data), "removed samples")
+        gaps = f.planes(n)
+        need(all(gaps), "a removed sample twice")
+        lists.append([sum(gaps[: i + 1]) - 1 for i in range(n)])
+    f.end()
+    need(lists[0] and lists[0][-1] < samples and set(lists[1]) <= set(lists[0]), "removed samples")
+    return lists
 
 
 def read_summary(data):

@@ -54,6 +54,10 @@ func Open(ctx context.Context, store objstore.Store, opts Options) (*Dataset, er
 			return nil, err
 		}
 	}
+	if err := d.alsoRemove(opts.Removed); err != nil {
+		d.Close()
+		return nil, err
+	}
 	return d, nil
 }
 

@@ -30,8 +30,8 @@ type Frame struct {
 	Removed int
 	// Last: the block ends with this frame.
 	Last bool
-	// Decoded are tar members, valid until the next step of the iteration. Do not write to them. In a block with removed
-	// samples, BlockOffset counts their bytes too.
+	// Decoded are tar members, valid until the next step of the iteration. Do not write to them. In a
+	// block with removed samples, BlockOffset counts their bytes too.
 	Decoded []byte
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 // Get reads the sample of that number in storage order: one ranged read of its block. The sample is the caller's to keep.
-// A number that no sample has wraps fs.ErrNotExist, that of a removed one ErrRemoved too; a block larger than
-// Options.Memory wraps format.ErrTooLarge.
+// A number that no sample has wraps fs.ErrNotExist, and that of a removed one ErrRemoved too; a block
+// larger than Options.Memory wraps format.ErrTooLarge.
 func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 	j, index, err := d.locate(ctx, number)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // Lookup returns the numbers of the samples with that key, ascending: more than one only where a data set keeps
 // duplicates. With a keys table it is one range there and one block a candidate, which confirms the key (the table has
 // hashes); without one, the indexes of the shards whose range of keys has room for it. A key that is not there wraps
-// fs.ErrNotExist, and the message names its neighbours where that costs little. Where only removed samples have the key,
-// and a keys table tells so, the error wraps ErrRemoved too.
+// fs.ErrNotExist, and the message names its neighbours where that costs little. Where a keys table
+// leads to a removed sample with the key, and to no other, the error wraps ErrRemoved too.
 func (d *Dataset) Lookup(ctx context.Context, key string) ([]uint64, error) {
 	shards, known, err := d.catalog.Candidates(ctx, key, false)
 	if err != nil {

@@ -23,6 +23,9 @@ type Options struct {
 	// View is the name or the ID of a view of the data set, whose samples orders and streams then have: see Dataset.UseView.
 	// Empty: the whole data set.
 	View string
+	// Removed are numbers of samples, ascending, that count as removed beside those that the
+	// generation lists, see Dataset.RemovedIn.
+	Removed []uint64
 	// Workers is how many goroutines fetch, check and decode for one iteration. 0: runtime.GOMAXPROCS(0), which follows
 	// the CPU affinity and the cgroup's limit. Of a remote store (objstore.Traits) as many requests are in flight as it asks
 	// for, and Workers of their answers are checked and decoded at a time.

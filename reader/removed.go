@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -33,6 +34,41 @@ func (d *Dataset) Removed(number uint64) bool {
 
 // RemovedSamples returns the numbers of the removed samples, ascending. Do not write to them.
 func (d *Dataset) RemovedSamples() []uint64 { return d.tables.Removed }
+
+// alsoRemove adds samples to those that the generation lists as removed.
+func (d *Dataset) alsoRemove(numbers []uint64) error {
+	if n := len(numbers); n > 0 && (numbers[n-1] >= d.tables.Samples || !slices.IsSorted(numbers)) {
+		return fmt.Errorf("reader: removed samples up to number %d of %d: give them in ascending order", numbers[n-1], d.tables.Samples)
+	}
+	all := slices.Concat(d.tables.Removed, numbers)
+	slices.Sort(all)
+	d.tables.Removed = slices.Compact(all)
+	return nil
+}
+
+// RemovedIn returns the numbers of d's samples that a later generation of the data set has removed. It
+// returns none where d's shards are not the first ones of that generation, and numbers mean other
+// samples. Open d again with them in Options.Removed, so that a job that resumes on the old generation
+// does not deliver them.
+func (d *Dataset) RemovedIn(ctx context.Context, later *Dataset) ([]uint64, error) {
+	if d.NumShards() > later.NumShards() {
+		return nil, nil
+	}
+	for i := range d.NumShards() {
+		a, err := d.Shard(ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		b, err := later.Shard(ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		if a.Hash != b.Hash || a.Samples != b.Samples {
+			return nil, nil
+		}
+	}
+	return format.Within(later.tables.Removed, 0, d.tables.Samples), nil
+}
 
 // locate finds a sample that may be delivered: one that was removed is an error that wraps
 // ErrRemoved.

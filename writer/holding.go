@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -19,13 +20,17 @@ type holding struct {
 	// purged are the contents of the shards that were purged, by the identity that they were packed
 	// with. A shard with such an identity and another content holds purged samples.
 	purged map[format.Hash]map[format.Hash]bool
-	// by tables, or the manifest of a part
-	all   map[string]*format.Manifest
-	holds []string
+	all    map[string]*format.Manifest // generations, and parts of them
+	holds  []string                    // of all, those that hold the bytes
+	// orphans are objects that no generation names since an interrupted purge deleted its tables.
+	orphans []string
+	locked  bool // no pack runs
+	unread  bool // there are damaged tables, which may name any object
 }
 
 // generations finds the generations that hold the bytes, and deletes them if the options say so.
 func (p *purge) generations(ctx context.Context, store objstore.Store) error {
+	locked := false
 	if p.opt.Generations && !p.opt.DryRun {
 		if exclude := objstore.TraitsOf(store).Exclude; exclude != nil {
 			release, err := exclude(ctx, "purge of generations")
@@ -33,17 +38,18 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 				return fmt.Errorf("writer: the purge is published, and no generation was deleted, because a pack or a commit runs in the same place: purge again when it has ended: %w", err)
 			}
 			defer release()
+			locked = true
 		}
 	}
 	sum, tag, err := loadSummary(ctx, store)
 	if err != nil {
 		return fmt.Errorf("writer: %v: %w", store, err)
 	}
-	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{}, all: map[string]*format.Manifest{}}
+	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{}, all: map[string]*format.Manifest{}, locked: locked}
 	if err := h.find(ctx); err != nil {
 		return fmt.Errorf("writer: %v: %w", store, err)
 	}
-	p.report.Holding = append(p.report.Holding, h.holds...)
+	p.report.Holding = append(append(p.report.Holding, h.holds...), h.orphans...)
 	if !p.opt.Generations {
 		return nil
 	}
@@ -76,18 +82,23 @@ func (h *holding) find(ctx context.Context) error {
 	if len(h.purged) == 0 {
 		return nil
 	}
-	for info, err := range h.store.List(ctx, "") {
-		if err != nil {
-			return err
+	all, err := listPresent(ctx, h.store, "")
+	if err != nil {
+		return err
+	}
+	for name := range all {
+		if name == h.current || !format.IsTablesName(name) && !partObjects.MatchString(name) {
+			continue
 		}
-		if name := info.Name; name != h.current && (format.IsTablesName(name) || partObjects.MatchString(name)) {
-			m, err := loadManifest(ctx, h.store, name)
-			if notOurs(err) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
+		m, err := loadManifest(ctx, h.store, name)
+		switch {
+		case errors.Is(err, format.ErrVersion): // what it names is not known
+			return err
+		case notOurs(err):
+			h.unread = true
+		case err != nil:
+			return err
+		default:
 			h.all[name] = m
 		}
 	}
@@ -96,7 +107,62 @@ func (h *holding) find(ctx context.Context) error {
 			h.holds = append(h.holds, name)
 		}
 	}
+	return h.findOrphans(ctx, all)
+}
+
+// findOrphans finds shards that hold the bytes, and keys tables, among the objects that no generation
+// names. What a running pack may have put is none of them.
+func (h *holding) findOrphans(ctx context.Context, all present) error {
+	named := map[string]bool{}
+	for _, m := range h.all {
+		for _, o := range objectsOf(m) {
+			named[o] = true
+		}
+	}
+	s := &survey{current: h.all[h.current].Generation}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		switch {
+		case named[name] || !likeOurs(name) || s.packOf(name) != "":
+			continue
+		case format.IsKeysName(name): // a pack puts it last: a resumed one puts it again
+			if !h.unread && (h.locked || time.Since(all[name].ModTime) > DefaultGrace) {
+				h.orphans = append(h.orphans, name)
+			}
+			continue
+		}
+		if _, err := format.ShardFormat(name); err != nil {
+			continue
+		}
+		index := (&format.ShardInfo{Name: name}).IndexObject()
+		ix, _, err := loadIndex(ctx, h.store, index)
+		if notOurs(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if h.holdsBytes(ix.Meta) {
+			if h.orphans = append(h.orphans, name); index != name {
+				h.orphans = append(h.orphans, index)
+			}
+		}
+	}
 	return nil
+}
+
+// holdsBytes is holder for a shard that no generation names, by the notes in its index.
+func (h *holding) holdsBytes(meta format.Metadata) bool {
+	content, err := format.ParseHash(meta["content"])
+	if err != nil {
+		return false
+	}
+	packed := content
+	if text, ok := meta["packed"]; ok {
+		if packed, err = format.ParseHash(text); err != nil {
+			return false
+		}
+	}
+	return h.purged[packed] != nil && !h.purged[packed][content]
 }
 
 // holder reports whether a shard holds bytes of purged samples.
@@ -119,6 +185,9 @@ func (h *holding) delete(ctx context.Context, tag objstore.Info, dry bool) (dele
 		for _, o := range objectsOf(m) {
 			to[o] = true
 		}
+	}
+	for _, name := range h.orphans {
+		more[name] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(more)) {
 		if kept[name] || !likeOurs(name) {

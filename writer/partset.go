@@ -158,8 +158,30 @@ func (s *partSet) published() bool {
 		(s.report.Name != "" && options.Name != s.report.Name) {
 		return false
 	}
+	if s.overtaken(options.Name) {
+		return false
+	}
 	s.report.Name = options.Name
 	return true
+}
+
+// overtaken reports whether parts were packed to follow a generation from which samples were removed
+// before the parts were committed. They must not pass for the parts of that generation.
+func (s *partSet) overtaken(name string) bool {
+	m := s.prior.manifest
+	packed, err := strconv.ParseUint(m.Meta[metaRevises], 10, 64)
+	if err != nil {
+		return false
+	}
+	for g := packed + 1; g <= m.Generation; g++ {
+		prefix := "part-" + shardPrefix(name, g)
+		for object := range s.all {
+			if strings.HasPrefix(object, prefix) && partObjects.MatchString(object) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // load reads the manifests of parts, several at a time, and compares them with each other and with

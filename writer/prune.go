@@ -78,7 +78,7 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	default:
 		s.current = sum.Generation
 		if err := s.generations(ctx, store, sum.Tables, opt.Keep, res); err != nil {
-			return nil, err
+			return nil, overtaken(ctx, store, tag, err)
 		}
 	}
 	if s.all, err = listPresent(ctx, store, ""); err != nil {

@@ -45,19 +45,51 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if base := w.base(); base == nil || base.Keys != (format.Hash{}) {
-		if m.Keys, err = w.putKeys(ctx, m); err != nil {
-			return nil, err
-		}
+	res, err := w.publishAfter(ctx, m)
+	for errors.Is(err, ErrLost) && w.rebase(ctx, m) {
+		res, err = w.publishAfter(ctx, m)
 	}
-	p := publication{store: w.store, puts: w.puts, prior: &w.prior, equal: w.common != nil, log: w.opt.Log}
-	res, err := p.put(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	res.Written, res.Adopted, res.Skipped = w.sum.prog.Samples-w.sum.prog.Adopted, w.sum.prog.Adopted, w.skipped.Load()
 	res.SkippedList = list
 	return res, nil
+}
+
+// publishAfter publishes m after the generation that was current when it was last read.
+func (w *Writer) publishAfter(ctx context.Context, m *format.Manifest) (_ *Result, err error) {
+	if base := w.base(); base == nil || base.Keys != (format.Hash{}) {
+		if m.Keys, err = w.putKeys(ctx, m); err != nil {
+			return nil, overtaken(ctx, w.store, w.prior.info, err)
+		}
+	}
+	p := publication{store: w.store, puts: w.puts, prior: &w.prior, equal: w.common != nil, log: w.opt.Log}
+	return p.put(ctx, m)
+}
+
+// rebase makes m, which appends to a generation, follow the current one instead. It reports false
+// where that has other samples: only their removal, return or purge leaves the numbers of the new
+// ones as they are.
+func (w *Writer) rebase(ctx context.Context, m *format.Manifest) bool {
+	base := w.base()
+	if base == nil {
+		return false
+	}
+	var now current
+	if sum, err := now.find(ctx, w.store); err != nil || sum == nil || sum.Tables == w.prior.tables || now.load(ctx, w.store) != nil {
+		return false // the error that brought us here is the one to report
+	}
+	same := slices.EqualFunc(base.Shards, now.manifest.Shards, func(a, b format.ShardEntry) bool { return a.Hash == b.Hash && a.Samples == b.Samples })
+	if !same || (base.Keys == format.Hash{}) != (now.manifest.Keys == format.Hash{}) {
+		return false
+	}
+	w.opt.Log.Info("samples were removed, restored or purged meanwhile; appending after that", "generation", now.tables)
+	w.prior = now
+	m.Generation, m.Parent = now.next(), now.tables
+	m.Removed, m.Purged = now.manifest.Removed, now.manifest.Purged
+	copy(m.Shards, now.manifest.Shards)
+	return true
 }
 
 // publication puts the tables and manifest.json of a generation that follows another one.

@@ -97,6 +97,9 @@ func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeR
 	for {
 		p := &purge{opt: opt, report: &PurgeReport{Samples: []PurgedSample{}, Shards: []PurgedShard{}, Holding: []string{}, Deleted: []string{}, DryRun: opt.DryRun}}
 		err := p.run(ctx, store)
+		if p.revision != nil {
+			err = overtaken(ctx, store, p.prior.info, err)
+		}
 		if errors.Is(err, ErrLost) && p.revision != nil && p.prior.tables != tables { // another generation explains it
 			tables = p.prior.tables
 			continue

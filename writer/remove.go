@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -31,20 +32,38 @@ type revision struct {
 // empty; otherwise the error wraps ErrLost. Where there is no data set it wraps fs.ErrNotExist.
 func revise(ctx context.Context, store objstore.Store, tables string, log *slog.Logger) (*revision, error) {
 	r := &revision{store: store, puts: newPuts(store), log: log}
-	sum, err := r.prior.find(ctx, store)
-	if err == nil && sum == nil {
-		err = fmt.Errorf("there is no data set: %w", fs.ErrNotExist)
+	for {
+		sum, err := r.prior.find(ctx, store)
+		if err == nil && sum == nil {
+			err = fmt.Errorf("there is no data set: %w", fs.ErrNotExist)
+		}
+		if err == nil && tables != "" && sum.Tables != tables {
+			err = fmt.Errorf("%w: it published %s after %s", ErrLost, sum.Tables, tables)
+		}
+		if err == nil {
+			if err = overtaken(ctx, store, r.prior.info, r.prior.load(ctx, store)); errors.Is(err, ErrLost) {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("writer: %v: %w", store, err)
+		}
+		return r, nil
 	}
-	if err == nil && tables != "" && sum.Tables != tables {
-		err = fmt.Errorf("%w: it published %s after %s", ErrLost, sum.Tables, tables)
+}
+
+// overtaken explains an object that is missing: where manifest.json is no longer the one that was
+// found, another program has published a generation and deleted the one before it. The error then
+// wraps ErrLost.
+func overtaken(ctx context.Context, store objstore.Store, found objstore.Info, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	if err == nil {
-		err = r.prior.load(ctx, store)
+	now, serr := store.Stat(ctx, format.ManifestName)
+	if serr != nil || now.ETag == found.ETag {
+		return err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("writer: %v: %w", store, err)
-	}
-	return r, nil
+	return fmt.Errorf("%w: it published another generation and deleted this one: %w", ErrLost, err)
 }
 
 // next is the new generation, equal to the one before until the caller changes it. Its metadata are
@@ -58,8 +77,14 @@ func (r *revision) next(mode string) *format.Manifest {
 		m.Meta = format.Metadata{}
 	}
 	m.Meta["mode"] = mode
+	if m.Meta[metaRevises] == "" {
+		m.Meta[metaRevises] = strconv.FormatUint(r.prior.manifest.Generation, 10)
+	}
 	return &m
 }
+
+// metaRevises is the key in a revision's metadata of the generation that a pack published.
+const metaRevises = "revises"
 
 // publish publishes the new generation. The error wraps ErrLost where another program published
 // since the current generation was read.

@@ -299,7 +299,7 @@ func (r *rewrite) finish() (*format.ShardEntry, error) {
 	for _, note := range []string{"source", "cursor_start", "cursor_end"} { // of no use any more, and may hold names
 		delete(ix.Meta, note)
 	}
-	ix.Meta["content"], ix.Meta["purged"] = content.String(), fmt.Sprint(len(r.clear))
+	ix.Meta["content"], ix.Meta["packed"], ix.Meta["purged"] = content.String(), r.was.Hash.String(), fmt.Sprint(len(r.clear))
 	tail, err := format.AppendTail(nil, ix, plain)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,8 @@ var jsonRuns = map[string][]string{
 	"index":        {"!mkdir tars; cp src/s1* .; tar --sort=name -cf tars/t.tar s1*", "index tars"},
 	"prune": {"!for i in 1 2; do shardtool pack src old --overwrite --quiet; done; cp src/s11.txt old/data-000099.tar.zst", "prune old --keep 1 --grace 0s",
 		"!shardtool pack src begun --parts 2 --part 0 --quiet", "prune begun"},
+	"remove":  {"!cp -r out less; printf 's11\nnobody\n' > gone", "remove less --keys gone --allow-missing"},
+	"purge":   {"purge less", "purge less --generations", "!echo s12 > gone; shardtool remove less --keys gone", "purge less --dry-run"},
 	"inspect": {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks", "inspect rowset"},
 	"inspect MIX.yaml": {
 		"!for i in 0 1; do (echo '{\"id\":\"a\",\"n\":3}'; echo '{\"id\":\"b\",\"n\":5}') > rows/n$i.jsonl; shardtool pack rows/n$i.jsonl n$i --key id --attr tokens=n --quiet; done",

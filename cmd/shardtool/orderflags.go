@@ -172,24 +172,43 @@ func (f *orderFlags) resume(cp *order.Checkpoint) error {
 	return nil
 }
 
-// openAt opens the generation that a checkpoint names, or that of the argument.
+// openAt opens the generation that a checkpoint names, or that of the argument. Samples that were
+// removed since are removed there too: a job that resumes must not deliver them.
 func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Checkpoint) (*reader.Dataset, error) {
 	store, generation, err := dataset(ctx, arg)
 	if err != nil {
 		return nil, err
 	}
-	if opts.Generation = generation; generation == "" {
-		if g := strings.TrimSuffix(strings.TrimPrefix(cp.Tables, "manifest-"), ".bin"); isGeneration(g) {
-			opts.Generation = g
-		}
+	named := strings.TrimSuffix(strings.TrimPrefix(cp.Tables, "manifest-"), ".bin")
+	if opts.Generation = generation; generation != "" || !isGeneration(named) {
+		return reader.Open(ctx, store, opts)
 	}
-	ds, err := reader.Open(ctx, store, opts)
-	if errors.Is(err, fs.ErrNotExist) && generation == "" && opts.Generation != "" {
+	now, nowErr := reader.Open(ctx, store, opts)
+	if nowErr == nil && now.Tables() == cp.Tables {
+		return now, nil
+	}
+	opts.Generation = named
+	then, err := reader.Open(ctx, store, opts)
+	switch {
+	case nowErr != nil: // there is no current generation, or it is damaged
+		return then, err
+	case errors.Is(err, fs.ErrNotExist):
 		// Pruned since, or a copy packed anew: the current generation will do when its content is the same.
-		opts.Generation = ""
-		ds, err = reader.Open(ctx, store, opts)
+		return now, nil
+	case err != nil || now.NumRemoved() == 0:
+		now.Close()
+		return then, err
+	case then.Digest() == now.Digest():
+		then.Close()
+		return now, nil
 	}
-	return ds, err
+	defer now.Close() // it has more samples
+	opts.Removed, err = then.RemovedIn(ctx, now)
+	if err != nil || len(opts.Removed) == 0 {
+		return then, err
+	}
+	then.Close()
+	return reader.Open(ctx, store, opts)
 }
 
 // sameWindow refuses a shuffle memory that makes another window than the checkpoint has. Lanes and

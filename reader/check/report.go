@@ -55,7 +55,8 @@ type Report struct {
 	Blocks  uint64 `json:"blocks"`
 	Samples uint64 `json:"samples"`
 	Bytes   uint64 `json:"bytes"`
-	// Removed is how many samples of the data set were removed; Purged, how many of them have lost their bytes too.
+	// Removed is how many samples of the data set were removed; Purged is how many of them have lost
+	// their bytes too.
 	Removed uint64 `json:"removed"`
 	Purged  uint64 `json:"purged"`
 	// Faults are in the order of the manifest, shards and keys table; at most MaxFaults of them.

@@ -75,13 +75,19 @@ func Run(ctx context.Context, store objstore.Store, keys []string, o Options) (*
 	if len(keys) == 0 {
 		return nil, errors.New("remove: there are no keys")
 	}
-	tables := ""
 	for {
 		r, err := attempt(ctx, store, keys, o)
-		if !errors.Is(err, writer.ErrLost) || r.Tables == tables { // the second: no other generation explains it
+		if err == nil || errors.Is(err, ErrMissing) || r.Tables == "" {
 			return r, err
 		}
-		tables = r.Tables
+		now, oerr := reader.Open(ctx, store, reader.Options{})
+		if oerr != nil {
+			return r, err
+		}
+		tables := now.Tables()
+		if now.Close(); tables == r.Tables { // no other generation explains it
+			return r, err
+		}
 	}
 }
 

@@ -48,8 +48,10 @@ class Samples:
     """A data set open for random access.
 
     ``ds[i]`` is a sample by its number in storage order, ``ds["key"]`` by its key, and ``len(ds)``
-    the number of samples. Each access reads and checks one block, in a child process that the first
-    access starts. To read all samples, use a Loader, which is much faster.
+    the number of samples. Removed samples count, because all others keep their numbers: asking for
+    one raises NotFoundError, and slices and iteration leave them out. Each access reads and checks
+    one block, in a child process that the first access starts. To read all samples, use a Loader,
+    which is much faster.
 
     The object can be pickled. Each process that uses a copy has its own child.
 
@@ -106,8 +108,8 @@ class Samples:
 
     @property
     def info(self) -> Dict[str, Any]:
-        """Facts about the data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables,
-        generation, fields."""
+        """Facts about the data set: samples, removed, shards, blocks, bytes, decoded_bytes, digest,
+        tables, generation, fields."""
         self._connect()
         return self._session.facts()
 
@@ -132,11 +134,11 @@ class Samples:
 
     def __getitem__(self, which: Any) -> Any:
         """Returns the sample with a number or key, or a list of samples for a slice or a list.
-        Raises IndexError or KeyNotFoundError."""
+        Raises IndexError or KeyNotFoundError; for the number of a removed sample NotFoundError."""
         if isinstance(which, str):
             return self._get([which])[0]
         if isinstance(which, slice):
-            return self._get(range(len(self))[which])
+            return self._get(range(len(self))[which], holes=True)
         if isinstance(which, (list, tuple, range)):
             return self._get(which)
         return self._get([which])[0]
@@ -149,9 +151,10 @@ class Samples:
         """All samples in storage order."""
         total = len(self)
         for first in range(0, total, _AHEAD):
-            yield from self._get(range(first, min(first + _AHEAD, total)))
+            yield from self._get(range(first, min(first + _AHEAD, total)), holes=True)
 
-    def _get(self, which: "Sequence[Union[int, str]]") -> List[Sample]:
+    def _get(self, which: "Sequence[Union[int, str]]", holes: bool = False) -> List[Sample]:
+        """Requests samples. With ``holes``, those that were removed are left out."""
         out: List[Sample] = []
         client, total = self._connect(), len(self)
         for first in range(0, len(which), _AHEAD):
@@ -166,6 +169,8 @@ class Samples:
                 if not isinstance(answer, tuple):
                     if isinstance(answer, NotFoundError) and isinstance(asked, str):
                         raise KeyNotFoundError(answer.message, key=asked)
+                    if isinstance(answer, NotFoundError) and holes:  # a number that there is
+                        continue
                     raise answer
                 out.append(self._decode(samples[i]))
         return out

@@ -20,9 +20,9 @@ type stream struct {
 	cancel  context.CancelFunc
 	obj     objstore.Object
 	in      *offsetReader
-	left    int64       // bytes of the member at hand that were not read
-	unusual *tar.Reader // reads the member at hand instead, when its headers are unusual
-	plain   bool        // members can be read in place
+	left    int64           // bytes of the member at hand that were not read
+	unusual *tar.Reader     // reads the member at hand instead, when its headers are unusual
+	plain   bool            // members can be read in place
 	end     error           // io.EOF after a complete archive
 	chunk   []byte          // unused part of the buffer for small members
 	refused map[int64]error // errors of members that cannot be packed, by offset

@@ -186,6 +186,8 @@ type Info struct {
 	Digest       string `json:"digest"`
 	Tables       string `json:"tables"`
 	Generation   uint64 `json:"generation"`
+	// Removed is how many of Samples were removed.
+	Removed uint64 `json:"removed"`
 	// Fields are in ascending order of names.
 	Fields []format.FieldTotal `json:"fields"`
 	// Types are the words by which fields that a program wrote are decoded; absent if none are recorded.

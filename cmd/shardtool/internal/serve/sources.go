@@ -68,6 +68,7 @@ func (o *Opened) samples() (n uint64) {
 // add adds a data set to the sums. Fields stay in ascending order of names.
 func (i *Info) add(ds *reader.Dataset) {
 	i.Samples += ds.NumSamples()
+	i.Removed += ds.NumRemoved()
 	i.Shards += ds.NumShards()
 	i.Blocks += ds.NumBlocks()
 	i.Bytes += ds.Bytes()
