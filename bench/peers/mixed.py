@@ -1,7 +1,7 @@
 """Measures one system on a mix of sources: reads a job as JSON, prints one line of JSON.
 
 Every source is read again and again, shuffled, with fixed shares. A payload begins with the number
-of its source and its own number, so that what a system delivers can be compared with the shares, and
+of its source and its own, so that what a system delivers can be compared with the shares, and
 what it delivers after a resume with what it would have delivered without one.
 """
 
@@ -22,7 +22,7 @@ import measure
 
 NAME = 10  # bytes: the number of a source, a space, and eight digits
 WARM, WINDOW = 1.0, 3.0  # seconds of a rate
-LIMIT = 150  # seconds of a step
+LIMIT = 240  # seconds of a step
 COMPARED = 20  # batches after a resume
 
 
@@ -59,8 +59,16 @@ class Shardtool(System):
         import shardtool
 
         sources = {s["name"]: {"data": s["packed"], "weight": str(s["share"])} for s in self.job["sources"]}
-        loader = shardtool.Loader({"sources": sources, "epoch": 10**9}, self.batch // world, fields={"txt": "bytes"}, shuffle=True, seed=1,
-                                  rank=rank, world_size=world, order=shardtool.Order(shuffle_memory=self.job["window"]))
+        loader = shardtool.Loader(
+            {"sources": sources, "epoch": 10**9},
+            self.batch // world,
+            fields={"txt": "bytes"},
+            shuffle=True,
+            seed=1,
+            rank=rank,
+            world_size=world,
+            order=shardtool.Order(shuffle_memory=self.job["window"]),
+        )
         if state:
             loader.load_state_dict(state)
         return (batch["txt"] for batch in loader), lambda seen: loader.state_dict()
@@ -96,8 +104,15 @@ class LitData(System):
 
     def pack(self, source):
         with contextlib.redirect_stdout(sys.stderr):
-            self.module.optimize(Tars(), source["plain"], output_dir=self.folder(source), num_workers=1, start_method="fork",
-                                 reorder_files=False, chunk_bytes=self.job["shard"])
+            self.module.optimize(
+                Tars(),
+                source["plain"],
+                output_dir=self.folder(source),
+                num_workers=1,
+                start_method="fork",
+                reorder_files=False,
+                chunk_bytes=self.job["shard"],
+            )
 
     def open(self, workers, rank, world, state):
         if world > 1:
@@ -106,8 +121,9 @@ class LitData(System):
             torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
         sets = [self.module.StreamingDataset(self.folder(s), shuffle=True, seed=1) for s in self.job["sources"]]
         both = self.module.CombinedStreamingDataset(sets, seed=1, weights=self.shares, iterate_over_all=False)
-        loader = self.module.StreamingDataLoader(both, batch_size=self.batch // world, num_workers=workers, collate_fn=list,
-                                                 prefetch_factor=2, drop_last=True)
+        loader = self.module.StreamingDataLoader(
+            both, batch_size=self.batch // world, num_workers=workers, collate_fn=list, prefetch_factor=2, drop_last=True
+        )
         if state:
             loader.load_state_dict(state)
         return iter(Epochs(loader)), lambda seen: loader.state_dict()
@@ -168,8 +184,9 @@ class Grain(System):
     def open(self, workers, rank, world, state):
         import grain
 
-        sets = [grain.MapDataset.source(grain.sources.ArrayRecordDataSource(self.file(s))).shuffle(seed=1).repeat()
-                for s in self.job["sources"]]
+        sets = [
+            grain.MapDataset.source(grain.sources.ArrayRecordDataSource(self.file(s))).shuffle(seed=1).repeat() for s in self.job["sources"]
+        ]
         mixed = grain.MapDataset.mix(sets, weights=self.shares)
         batches = grain.experimental.ElasticIterator(mixed, self.batch, grain.sharding.ShardOptions(rank, world))
         if state:
@@ -193,8 +210,10 @@ class HuggingFace(System):
         from datasets.distributed import split_dataset_by_node
 
         datasets.disable_progress_bars()
-        sets = [datasets.load_from_disk(self.folder(s)).to_iterable_dataset(num_shards=8).shuffle(seed=1, buffer_size=1000).repeat(None)
-                for s in self.job["sources"]]
+        sets = [
+            datasets.load_from_disk(self.folder(s)).to_iterable_dataset(num_shards=8).shuffle(seed=1, buffer_size=1000).repeat(None)
+            for s in self.job["sources"]
+        ]
         mixed = datasets.interleave_datasets(sets, probabilities=self.shares, seed=1)
         if world > 1:
             mixed = split_dataset_by_node(mixed, rank, world)
@@ -267,8 +286,14 @@ def resumed(system, workers, rank, world, state):
 
 def as_rank(args):
     job, workers, rank, world, port, state = args
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world),
-                      MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world),
+        LOCAL_WORLD_SIZE=str(world),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+    )
     return resumed(SYSTEMS[job["system"]](job), workers, rank, world, state)["batches"]
 
 
