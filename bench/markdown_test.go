@@ -9,7 +9,8 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 )
 
-// TestMarkdownOfMixes: the mixes of other systems have a table of their own, and are not among the goals.
+// TestMarkdownOfMixes: the mixes of other systems have a table of their own, and are not among the
+// goals.
 func TestMarkdownOfMixes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
 	page := begin("mixpeers") + "old\n" + end("mixpeers") + begin("goals") + "kept\n" + end("goals")

@@ -29,7 +29,8 @@ func (b *bench) mix() error {
 	return nil
 }
 
-// mixed reads some epochs of a mix of the data sets in these folders, on several ranks of one process.
+// mixed reads some epochs of a mix of the data sets in these folders, on several ranks of one
+// process.
 func (b *bench) mixed(dirs []string, ranks, workers int, o reader.StreamOptions) func() error {
 	return func() error {
 		x, err := b.openMix(dirs, workers, o)
@@ -47,7 +48,8 @@ func (b *bench) mixed(dirs []string, ranks, workers int, o reader.StreamOptions)
 	}
 }
 
-// openMix opens a mix in which each data set has a share in proportion to its samples. Its data sets must be closed.
+// openMix opens a mix in which each data set has a share in proportion to its samples. Its data
+// sets must be closed.
 func (b *bench) openMix(dirs []string, workers int, o reader.StreamOptions) (x reader.Mix, err error) {
 	file := &mixfile.File{Name: "mix"}
 	var data []mixfile.Data
@@ -78,7 +80,8 @@ func closeMix(x reader.Mix) {
 	}
 }
 
-// partsAndWhole packs a corpus into n data sets, and once more into one with the samples of all of them.
+// partsAndWhole packs a corpus into n data sets, and once more into one with the samples of all of
+// them.
 func (b *bench) partsAndWhole(kind string, n int, opt writer.Options, part func(i int) iter.Seq[corpus.Sample]) (dirs []string, whole string, err error) {
 	whole = filepath.Join(b.dir, "mix-"+kind)
 	pack := func(dir string, samples iter.Seq[corpus.Sample]) error {
@@ -107,7 +110,8 @@ func (b *bench) partsAndWhole(kind string, n int, opt writer.Options, part func(
 	})
 }
 
-// mixStream compares a stream of four data sets with one of a data set that has the samples of all four, with the same memory.
+// mixStream compares a stream of four data sets with one of a data set that has the samples of all
+// four, with the same memory.
 func (b *bench) mixStream() error {
 	const sources = 4
 	for _, kind := range []struct {
@@ -163,7 +167,8 @@ func cpuSeconds() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// mixResources compares what streams of 64 data sets and of one keep open. Both have more shards than a stream keeps open.
+// mixResources compares what streams of 64 data sets and of one keep open. Both have more shards
+// than a stream keeps open.
 func (b *bench) mixResources() error {
 	const sources = 64
 	opt := writer.Options{BlockSize: 16 << 10, ShardSize: 64 << 10}
@@ -188,7 +193,8 @@ func (b *bench) mixResources() error {
 	return nil
 }
 
-// taken is the goroutines and descriptors that a stream of a mix has after an epoch; no descriptors where the system does not list them.
+// taken is the goroutines and descriptors that a stream of a mix has after an epoch; no descriptors
+// where the system does not list them.
 func (b *bench) taken(dirs []string) (goroutines, files int, err error) {
 	beforeGoroutines, beforeFiles := runtime.NumGoroutine(), openFiles()
 	x, err := b.openMix(dirs, 2, shuffled)

@@ -230,7 +230,8 @@ func newDeviation(weights []uint64) deviation {
 	return d
 }
 
-// add gives a unit to a source, which is furthest below its share before, and furthest above it after.
+// add gives a unit to a source, which is furthest below its share before, and furthest above it
+// after.
 func (d *deviation) add(s int) {
 	d.least[s] = min(d.least[s], d.given[s]-d.units*d.share[s])
 	d.given[s]++
@@ -248,8 +249,8 @@ func (d *deviation) most() (prefix, stretch float64) {
 	return prefix, stretch
 }
 
-// mixVIF compares how well each source of a mix is shuffled with the same source read alone, with the part of the memory that it has in
-// the mix and in batches of its share.
+// mixVIF compares how well each source of a mix is shuffled with the same source read alone, with
+// the part of the memory that it has in the mix and in batches of its share.
 func (b *bench) mixVIF() error {
 	const global = 2048
 	samples, shares := []uint64{400_000, 800_000, 1_600_000, 800_000}, []uint64{1, 2, 8, 5}
@@ -291,7 +292,8 @@ func (b *bench) mixVIF() error {
 	return nil
 }
 
-// vifs is the variance inflation of each source's part of the global batches, in the source's first epoch.
+// vifs is the variance inflation of each source's part of the global batches, in the source's first
+// epoch.
 func vifs(g *generated, global int) (out []float64, err error) {
 	c, err := g.seek(0)
 	if err != nil {

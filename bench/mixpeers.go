@@ -19,7 +19,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// mixPeerPackages are what the comparison of mixes needs beside peerPackages. The versions are the newest that agree with a numpy of 1.24.
+// mixPeerPackages are what the comparison of mixes needs beside peerPackages. The versions are the
+// newest that agree with a numpy of 1.24.
 var mixPeerPackages = []string{"grain==0.2.18", "array-record==0.8.6", "absl-py", "etils", "protobuf", "more-itertools", "portpicker",
 	"datasets==4.4.1", "pyarrow==19.0.1", "dill==0.4.0", "multiprocess==0.70.16", "fsspec==2025.9.0", "httpx", "httpcore", "h11", "anyio", "sniffio",
 	"pandas<3", "cloudpickle"}
@@ -116,7 +117,8 @@ func (b *bench) mixPeersGroup() error {
 	return nil
 }
 
-// prepareMix writes the sources as plain tars, and as ours. A sample begins with the number of its source and its own.
+// prepareMix writes the sources as plain tars, and as ours. A sample begins with the number of its
+// source and its own.
 func (p *peersBench) prepareMix() (job mixPeerJob, err error) {
 	job = mixPeerJob{Work: filepath.Join(p.dir, "mixpeers"), Batch: mixPeerBatch, Batches: mixPeerBatches, Readings: min(p.times, 3)}
 	p.temporary = job.Work

@@ -29,8 +29,8 @@ func (b *bench) streams(dir string, ranks, workers int, o reader.StreamOptions) 
 	}
 }
 
-// drain reads the streams of all ranks to their end, side by side. They must deliver so many samples together; b.twice compares the blocks
-// that they read with those that there are.
+// drain reads the streams of all ranks to their end, side by side. Together they must deliver
+// the given number of samples; b.twice compares the blocks that they read with the given number.
 func (b *bench) drain(o reader.StreamOptions, samples, blocks uint64, open func(reader.StreamOptions) (*reader.Stream, error)) error {
 	var g errgroup.Group
 	var seen, read atomic.Uint64

@@ -90,8 +90,8 @@ func bounded(x, n uint32) (j uint32, ok bool) {
 	return uint32(m >> 32), low >= n || low >= -n%n
 }
 
-// shuffle is SHUFFLE: Fisher-Yates from the top, every permutation equally likely. a is shorter than
-// 2^32. Words are drawn ahead of the swaps, which takes two fifths off the time.
+// shuffle is SHUFFLE: Fisher-Yates from the top, every permutation equally likely. a is shorter
+// than 2^32. Words are drawn ahead of the swaps, which takes two fifths off the time.
 func shuffle[T uint32 | uint64](a []T, w words) {
 	var draws [64]uint32
 	i := len(a) - 1

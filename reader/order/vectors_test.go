@@ -127,8 +127,9 @@ func TestWordsAhead(t *testing.T) {
 	}
 }
 
-// TestShuffles: both ways to shuffle are Fisher-Yates with one word after another, also where a word is drawn again: in a wide range
-// many are, and of the 57 values, where the words drawn ahead do not suffice then, one is.
+// TestShuffles: both ways to shuffle are Fisher-Yates with one word after another, also where a
+// word is drawn again: in a wide range many are, and of the 57 values, where the words drawn ahead
+// do not suffice then, one is.
 func TestShuffles(t *testing.T) {
 	for _, c := range []struct {
 		n     int
