@@ -40,9 +40,11 @@ type bench struct {
 	// before, when not nil, runs before each measurement, uncounted.
 	before func()
 	peers  []peerResult
-	// peersMachine and header say on what was measured.
-	peersMachine []string
-	header       string
+	// mixPeers are the same for mixes.
+	mixPeers []mixPeerResult
+	// peersMachine, mixPeersMachine and header say on what was measured.
+	peersMachine, mixPeersMachine []string
+	header                        string
 }
 
 var groups = []struct {
@@ -75,6 +77,7 @@ var groups = []struct {
 	{"python", (*bench).pythonPackage},
 	{"s3", (*bench).s3},
 	{"peers", (*bench).peersGroup},
+	{"mixpeers", (*bench).mixPeersGroup},
 }
 
 func main() {
@@ -156,8 +159,11 @@ func run(o options) error {
 
 func (b *bench) print() error {
 	err := b.Print(os.Stdout)
-	if len(b.peersMachine) > 0 {
-		fmt.Println("\npeers: " + strings.Join(b.peersMachine, "\npeers: "))
+	for _, line := range b.peersMachine {
+		fmt.Println("peers: " + line)
+	}
+	for _, line := range b.mixPeersMachine {
+		fmt.Println("mixpeers: " + line)
 	}
 	return err
 }

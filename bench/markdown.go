@@ -19,7 +19,7 @@ import (
 func (b *bench) writeMarkdown(path string, all bool) error {
 	old, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		old = []byte(begin("peers") + end("peers") + "\n" + begin("goals") + end("goals"))
+		old = []byte(begin("peers") + end("peers") + "\n" + begin("mixpeers") + end("mixpeers") + "\n" + begin("goals") + end("goals"))
 	} else if err != nil {
 		return err
 	}
@@ -45,17 +45,25 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 			return err
 		}
 	}
-	if all || slices.ContainsFunc(b.Rows, func(r table.Row) bool { return r.Group != "peers" }) {
+	if len(b.mixPeers) > 0 {
+		if err := put("mixpeers", func(string) (string, error) { return b.mixPeersMarkdown(), nil }); err != nil {
+			return err
+		}
+	}
+	if all || slices.ContainsFunc(b.Rows, ofGoals) {
 		if err := put("goals", func(was string) (string, error) { return b.goalsMarkdown(was, all) }); err != nil {
 			return err
 		}
 	}
 	if written == 0 {
-		return fmt.Errorf("%s is as it was: there is a table of the group peers and one of all others, and each goes between lines such as %q and %q",
+		return fmt.Errorf("%s is as it was: there are tables of the groups peers and mixpeers and one of all others, and each goes between lines such as %q and %q",
 			path, strings.TrimSpace(begin("peers")), strings.TrimSpace(end("peers")))
 	}
 	return os.WriteFile(path, []byte(text), 0o644)
 }
+
+// ofGoals reports whether a row is in the table of goals: other systems have tables of their own.
+func ofGoals(r table.Row) bool { return r.Group != "peers" && r.Group != "mixpeers" }
 
 // begin and end are the lines around a table.
 func begin(name string) string { return "<!-- table: " + name + " -->\n" }
@@ -156,7 +164,7 @@ func (b *bench) goalsMarkdown(was string, all bool) (string, error) {
 	var order []string
 	fresh, day := map[string]string{}, today()
 	for _, r := range b.Rows {
-		if r.Group == "peers" {
+		if !ofGoals(r) {
 			continue
 		}
 		if fresh[r.Group] == "" {

@@ -9,6 +9,45 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 )
 
+// TestMarkdownOfMixes: the mixes of other systems have a table of their own, and are not among the
+// goals.
+func TestMarkdownOfMixes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	page := begin("mixpeers") + "old\n" + end("mixpeers") + begin("goals") + "kept\n" + end("goals")
+	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{mixPeersMachine: []string{"a machine"}}
+	p := &peersBench{bench: b}
+	for _, r := range []mixPeerResult{
+		{system: "One", Rates: table.Sample{12_345}, Error: 1.25, Resume: table.Sample{0.05}, Way: "exact", World: "works: the same global batches", Setting: "2 workers"},
+		{system: "Two", Reason: "no module"},
+		{system: "Three", Rates: table.Sample{10}, Way: "failed: a | b"},
+	} {
+		b.mixPeers = append(b.mixPeers, r)
+		p.addMixPeer(r)
+	}
+	if err := b.writeMarkdown(path, false); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	for _, want := range []string{
+		"- a machine\n", "| One | 12,300 | 1.2 | 50 ms | exact | works: the same global batches | 2 workers |",
+		"| Two | – | – | – | – | – | no module |", `| Three | 10 | 0.0 | – | failed: a \| b |  |  |`, begin("goals") + "kept\n" + end("goals"),
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "old") {
+		t.Errorf("the old table is still there:\n%s", text)
+	}
+}
+
 func TestMarkdownLeavesTheRestOfAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
 	const page = "# A page\n\n<!-- table: peers -->\nold\n<!-- end: peers -->\nbehind\n"

@@ -1,84 +1,69 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
+	"iter"
+	"os"
+	"path/filepath"
 	"runtime"
+	"syscall"
+	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/writer"
 )
 
-// mixed reads some epochs of a mix of n sources on several ranks of one process. Each source is the data
-// set of dir, opened for itself: with n of them, an epoch of the mix has the bytes of n epochs of one.
-func (b *bench) mixed(dir string, n, ranks, workers int, o reader.StreamOptions) func() error {
+// mix measures mixes of many sources against one data set: streams first, then the order alone.
+func (b *bench) mix() error {
+	for _, measure := range []func() error{b.mixStream, b.mixResources, b.mixStart, b.mixPerSample, b.mixShares, b.mixVIF} {
+		if err := measure(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mixed reads some epochs of a mix of the data sets in these folders, on several ranks of one
+// process.
+func (b *bench) mixed(dirs []string, ranks, workers int, o reader.StreamOptions) func() error {
 	return func() error {
-		x, err := b.openMix(dir, n, workers, o)
+		x, err := b.openMix(dirs, workers, o)
 		if err != nil {
 			return err
 		}
+		defer closeMix(x)
+		o := o
+		o.World, o.Epochs, o.Workers = ranks, epochs, workers
+		blocks := uint64(0)
 		for _, ds := range x.Sets {
-			defer ds.Close()
+			blocks += epochs * ds.NumBlocks()
 		}
-		var g errgroup.Group
-		seen, blocks := make([]uint64, ranks), make([]uint64, ranks)
-		for rank := range ranks {
-			g.Go(func() error {
-				o := o
-				o.Rank, o.World, o.Epochs, o.Workers = rank, ranks, epochs, workers
-				s, err := reader.OpenMix(b.ctx, x, o)
-				if err != nil {
-					return err
-				}
-				defer s.Close()
-				defer func() { blocks[rank] = s.Stats().Blocks }()
-				for {
-					batch, err := s.Next(b.ctx)
-					if errors.Is(err, io.EOF) {
-						return nil
-					}
-					if err != nil {
-						return err
-					}
-					seen[rank] += uint64(len(batch.Samples))
-				}
-			})
-		}
-		if err := g.Wait(); err != nil {
-			return err
-		}
-		total, read := uint64(0), uint64(0)
-		for rank, n := range seen {
-			total, read = total+n, read+blocks[rank]
-		}
-		b.twice = float64(read)/float64(uint64(n)*epochs*x.Sets[0].NumBlocks()) - 1
-		if want := epochs * x.Plan.Mix().Epoch; total != want {
-			return fmt.Errorf("%d samples of %d came", total, want)
-		}
-		return nil
+		return b.drain(o, epochs*x.Plan.Mix().Epoch, blocks, func(o reader.StreamOptions) (*reader.Stream, error) { return reader.OpenMix(b.ctx, x, o) })
 	}
 }
 
-func (b *bench) openMix(dir string, n, workers int, o reader.StreamOptions) (x reader.Mix, err error) {
+// openMix opens a mix in which each data set has a share in proportion to its samples. Its data
+// sets must be closed.
+func (b *bench) openMix(dirs []string, workers int, o reader.StreamOptions) (x reader.Mix, err error) {
 	file := &mixfile.File{Name: "mix"}
 	var data []mixfile.Data
-	for i := range n {
+	for i, dir := range dirs {
 		ds, err := b.open(dir, reader.Options{Workers: workers})
 		if err != nil {
 			return x, err
 		}
+		x.Sets = append(x.Sets, ds)
 		table, err := ds.OrderTable(b.ctx)
 		if err != nil {
 			return x, err
 		}
-		x.Sets = append(x.Sets, ds)
-		file.Sources = append(file.Sources, mixfile.Source{Name: fmt.Sprintf("s%02d", i)})
+		file.Sources = append(file.Sources, mixfile.Source{Name: fmt.Sprintf("s%03d", i)})
 		data = append(data, mixfile.Data{Table: table, Digest: format.DigestString(ds.Digest()), Tables: ds.Tables()})
 	}
 	m, err := file.Mix(data, o.Choice(), nil)
@@ -89,54 +74,153 @@ func (b *bench) openMix(dir string, n, workers int, o reader.StreamOptions) (x r
 	return x, err
 }
 
-// mix measures streams of several sources against a stream of the same bytes from one.
-func (b *bench) mix() error {
-	text, err := b.dataset("large text", false)
-	if err != nil {
+func closeMix(x reader.Mix) {
+	for _, ds := range x.Sets {
+		ds.Close()
+	}
+}
+
+// partsAndWhole packs a corpus into n data sets, and once more into one with the samples of all of
+// them.
+func (b *bench) partsAndWhole(kind string, n int, opt writer.Options, part func(i int) iter.Seq[corpus.Sample]) (dirs []string, whole string, err error) {
+	whole = filepath.Join(b.dir, "mix-"+kind)
+	pack := func(dir string, samples iter.Seq[corpus.Sample]) error {
+		store, err := local.New(dir, local.Options{NoSync: true})
+		if err != nil {
+			return err
+		}
+		_, err = b.write(store, samples, opt)
 		return err
 	}
+	for i := range n {
+		dirs = append(dirs, fmt.Sprintf("%s-%03d", whole, i))
+		if err := pack(dirs[i], part(i)); err != nil {
+			return nil, "", err
+		}
+	}
+	return dirs, whole, pack(whole, func(yield func(corpus.Sample) bool) {
+		for i := range n {
+			for s := range part(i) {
+				s.Key = fmt.Sprintf("%d/%s", i, s.Key)
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// mixStream compares a stream of four data sets with one of a data set that has the samples of all
+// four, with the same memory.
+func (b *bench) mixStream() error {
 	const sources = 4
-	one := shuffled
-	one.Epochs = sources * epochs
-	one.ShuffleMemory /= sources // the same window on each data set: what is read once and used in two epochs is alike
-	var again, alone float64
-	mixed := func() error {
-		err := b.mixed(text, sources, 1, 2, shuffled)()
-		again = b.twice
-		return err
+	for _, kind := range []struct {
+		name, shown string
+		size        int // of a sample
+	}{{"text", "text 3 KB", 3000}, {"short", "text 250 B", 250}} {
+		samples := 4 * b.mib << 20 / (kind.size + 1000) / sources // each has a header, and fills whole blocks of a tar
+		dirs, whole, err := b.partsAndWhole(kind.name, sources, writer.Options{}, func(i int) iter.Seq[corpus.Sample] {
+			return corpus.Text(corpus.Options{Samples: samples, MeanSize: kind.size, Seed: uint64(10 + i)})
+		})
+		if err != nil {
+			return err
+		}
+		ours, base := cpuTimed{run: b.mixed(dirs, 1, 2, shuffled)}, cpuTimed{run: b.streams(whole, 1, 2, shuffled)}
+		var again, alone float64
+		r, _, _, err := b.ratio(func() error { defer func() { again = b.twice }(); return ours.call() },
+			func() error { defer func() { alone = b.twice }(); return base.call() })
+		if err != nil {
+			return err
+		}
+		what := fmt.Sprintf("%s: %d sources / the same samples from one", kind.shown, sources)
+		b.AtLeast("mix", what, r, "x", 0.97,
+			fmt.Sprintf("1 rank with 2 workers; %.1f %% of blocks are read twice an epoch, against %.1f %%", 100*again, 100*alone))
+		per := 1e9 / float64(epochs*sources*samples)
+		b.AtLeast("mix", what+", by CPU time", base.took[1:].Over(ours.took[1:]), "x", 0.97,
+			fmt.Sprintf("%.0f ns a sample against %.0f ns: what else runs on the machine disturbs this less", per*ours.took.Median(), per*base.took.Median()))
+		for _, dir := range append(dirs, whole) {
+			if err := os.RemoveAll(dir); err != nil {
+				return err
+			}
+		}
 	}
-	single := func() error {
-		err := b.streams(text, 1, 2, one)()
-		alone = b.twice
-		return err
-	}
-	r, _, _, err := b.ratio(mixed, single)
+	return nil
+}
+
+// cpuTimed notes the processor time that this process takes for each call, in seconds.
+type cpuTimed struct {
+	run  func() error
+	took table.Sample
+}
+
+func (c *cpuTimed) call() error {
+	before := cpuSeconds()
+	err := c.run()
+	c.took = append(c.took, cpuSeconds()-before)
+	return err
+}
+
+// cpuSeconds is the processor time of this process.
+func cpuSeconds() float64 {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for this process
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
+// mixResources compares what streams of 64 data sets and of one keep open. Both have more shards
+// than a stream keeps open.
+func (b *bench) mixResources() error {
+	const sources = 64
+	opt := writer.Options{BlockSize: 16 << 10, ShardSize: 64 << 10}
+	dirs, whole, err := b.partsAndWhole("shards", sources, opt, func(i int) iter.Seq[corpus.Sample] {
+		return corpus.Text(corpus.Options{Samples: 120, Seed: uint64(100 + i)})
+	})
 	if err != nil {
 		return err
 	}
-	b.AtLeast("mix", fmt.Sprintf("text 3 KB: %d sources / the same bytes from one", sources), r, "x", 0.97,
-		fmt.Sprintf("1 rank with 2 workers; %.1f %% of blocks are read twice an epoch, against %.1f %%", 100*again, 100*alone))
-	before := runtime.NumGoroutine()
-	var taken [2]int
-	for i, n := range []int{1, 64} {
-		x, err := b.openMix(text, n, 1, reader.StreamOptions{Order: reader.Order{Shuffle: true, ShuffleMemory: 4 << 30}})
-		if err != nil {
-			return err
-		}
-		s, err := reader.OpenMix(b.ctx, x, reader.StreamOptions{Read: reader.Read{Workers: 1}})
-		if err != nil {
-			return err
-		}
-		_, err = s.Next(b.ctx)
-		taken[i] = runtime.NumGoroutine() - before
-		s.Close()
-		for _, ds := range x.Sets {
-			ds.Close()
-		}
-		if err != nil {
+	var goroutines, files [2]int
+	for i, dirs := range [][]string{{whole}, dirs} {
+		if goroutines[i], files[i], err = b.taken(dirs); err != nil {
 			return err
 		}
 	}
-	b.AtMost("mix", "goroutines of 64 sources / of one", table.One(float64(taken[1])/float64(taken[0])), "x", 1.5, fmt.Sprintf("%d and %d", taken[1], taken[0]))
+	ratio := func(n [2]int) table.Sample { return table.One(float64(n[1]) / float64(n[0])) }
+	b.AtMost("mix", "goroutines of 64 sources / of the same samples from one", ratio(goroutines), "x", 1.5, fmt.Sprintf("%d and %d", goroutines[1], goroutines[0]))
+	if files[0] > 0 {
+		b.AtMost("mix", "descriptors of 64 sources / of the same samples from one", ratio(files), "x", 1.5,
+			fmt.Sprintf("%d and %d, of %d shards or more", files[1], files[0], 4*sources))
+	}
 	return nil
+}
+
+// taken is the goroutines and descriptors that a stream of a mix has after an epoch; no descriptors
+// where the system does not list them.
+func (b *bench) taken(dirs []string) (goroutines, files int, err error) {
+	beforeGoroutines, beforeFiles := runtime.NumGoroutine(), openFiles()
+	x, err := b.openMix(dirs, 2, shuffled)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer closeMix(x)
+	s, err := reader.OpenMix(b.ctx, x, reader.StreamOptions{Order: reader.Order{GlobalBatch: 128}, Read: reader.Read{Workers: 2}})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer s.Close()
+	for n := uint64(0); n < x.Plan.Mix().Epoch; {
+		batch, err := s.Next(b.ctx)
+		if err != nil {
+			return 0, 0, err
+		}
+		n += uint64(len(batch.Samples))
+	}
+	return runtime.NumGoroutine() - beforeGoroutines, openFiles() - beforeFiles, nil
+}
+
+func openFiles() int {
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(all)
 }

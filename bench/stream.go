@@ -2,9 +2,7 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -25,44 +23,44 @@ func (b *bench) streams(dir string, ranks, workers int, o reader.StreamOptions) 
 			return err
 		}
 		defer ds.Close()
-		n := cmp.Or(o.Epochs, epochs)
-		var g errgroup.Group
-		seen, blocks := make([]uint64, ranks), make([]uint64, ranks)
-		for rank := range ranks {
-			g.Go(func() error {
-				o := o
-				o.Rank, o.World, o.Epochs, o.Workers = rank, ranks, n, workers
-				s, err := ds.Stream(b.ctx, o)
+		o := o
+		o.World, o.Epochs, o.Workers = ranks, cmp.Or(o.Epochs, epochs), workers
+		return b.drain(o, o.Epochs*ds.NumSamples(), o.Epochs*ds.NumBlocks(), func(o reader.StreamOptions) (*reader.Stream, error) { return ds.Stream(b.ctx, o) })
+	}
+}
+
+// drain reads the streams of all ranks to their end, side by side. Together they must deliver
+// the given number of samples; b.twice compares the blocks that they read with the given number.
+func (b *bench) drain(o reader.StreamOptions, samples, blocks uint64, open func(reader.StreamOptions) (*reader.Stream, error)) error {
+	var g errgroup.Group
+	var seen, read atomic.Uint64
+	for rank := range o.World {
+		g.Go(func() error {
+			o := o
+			o.Rank = rank
+			s, err := open(o)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			for batch, err := range s.Batches(b.ctx) {
 				if err != nil {
 					return err
 				}
-				defer s.Close()
-				defer func() { blocks[rank] = s.Stats().Blocks }()
-				for {
-					batch, err := s.Next(b.ctx)
-					if errors.Is(err, io.EOF) {
-						return nil
-					}
-					if err != nil {
-						return err
-					}
-					seen[rank] += uint64(len(batch.Samples))
-				}
-			})
-		}
-		if err := g.Wait(); err != nil {
-			return err
-		}
-		total, read := uint64(0), uint64(0)
-		for rank, n := range seen {
-			total, read = total+n, read+blocks[rank]
-		}
-		b.twice = float64(read)/float64(n*ds.NumBlocks()) - 1
-		if total != n*ds.NumSamples() {
-			return fmt.Errorf("%d samples of %d came", total, ds.NumSamples())
-		}
-		return nil
+				seen.Add(uint64(len(batch.Samples)))
+			}
+			read.Add(s.Stats().Blocks)
+			return nil
+		})
 	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	b.twice = float64(read.Load())/float64(blocks) - 1
+	if n := seen.Load(); n != samples {
+		return fmt.Errorf("%d samples of %d came", n, samples)
+	}
+	return nil
 }
 
 // epochs is how many are streamed for a figure. A stream takes its memory from the system in the first, as in any long run; what that

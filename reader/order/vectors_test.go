@@ -110,6 +110,57 @@ func TestVectorsOfWords(t *testing.T) {
 	}
 }
 
+// TestWordsAhead: words drawn ahead are those drawn one by one, and no block is passed over.
+func TestWordsAhead(t *testing.T) {
+	w := newWords(0x0123456789abcdef, domainTick, 5, 6, 7)
+	for n := 1; n <= 70; n++ {
+		var draws [64]uint32
+		got := w.ahead(&draws, 11, n)
+		if got%8 != 0 || got < min(n, len(draws)) || got >= n+8 {
+			t.Fatalf("%d words ahead for %d", got, n)
+		}
+		for i, x := range draws[:got] {
+			if four := w.four(11 + uint32(i)/4); x != four[i%4] {
+				t.Fatalf("word %d ahead is %x, want %x", i, x, four[i%4])
+			}
+		}
+	}
+}
+
+// TestShuffles: both ways to shuffle are Fisher-Yates with one word after another, also where a
+// word is drawn again: in a wide range many are, and of the 57 values, where the words drawn ahead
+// do not suffice then, one is.
+func TestShuffles(t *testing.T) {
+	for _, c := range []struct {
+		n     int
+		obj   uint32
+		again bool
+	}{{0, 1, false}, {1, 1, false}, {2, 1, false}, {9, 1, false}, {57, 3432905, true}, {64, 1, false}, {65, 1, false}, {300, 1, false}, {1 << 21, 1, true}} {
+		want := make([]uint32, c.n)
+		for i := range want {
+			want[i] = uint32(i)
+		}
+		a, b := slices.Clone(want), slices.Clone(want)
+		w := newWords(1, domainSlot, 2, 3, c.obj)
+		again := false
+		for i, k := c.n-1, uint32(0); i > 0; k++ {
+			four := w.four(k / 4)
+			j, ok := bounded(four[k%4], uint32(i)+1)
+			if !ok {
+				again = true
+				continue
+			}
+			want[i], want[j] = want[j], want[i]
+			i--
+		}
+		shuffle(a, w)
+		shuffleMany(b, w)
+		if !slices.Equal(a, want) || !slices.Equal(b, want) || again != c.again {
+			t.Errorf("%d values: shuffle is right: %t, shuffleMany: %t; a word is drawn again: %t", c.n, slices.Equal(a, want), slices.Equal(b, want), again)
+		}
+	}
+}
+
 func (v *vectorCase) plan(t testing.TB) *Plan {
 	t.Helper()
 	seed, err := strconv.ParseUint(v.Seed, 10, 64)

@@ -23,14 +23,13 @@ type Cursor struct {
 	sources  []*order.Cursor
 	moved    []uint64 // by source: the units that its cursor has passed
 
-	// Scratch of a call, by source: counts before the batch, this rank's part, the end of the part
-	// and the end of the batch; and where a source's references are in listed.
-	before, low, high, after, next []uint64
-	sequencer                      sequencer
-	listed                         []order.Ref
-	where                          []uint32 // of each of listed: its place in the rank's part
-	entries                        []uint32 // source of each place of the rank's part
-	opened, closed                 []order.Span
+	// Scratch of a call, by source: counts before the batch, this rank's part and the end of the
+	// batch; and the places of its units in the part.
+	before, low, after []uint64
+	where              [][]uint32
+	sequencer          sequencer
+	listed             []order.Ref // of one source
+	opened, closed     []order.Span
 }
 
 // Seek returns a cursor at a position. orders are the orders of the sources, made with Params; a
@@ -56,7 +55,7 @@ func (p *Plan) Seek(position uint64, orders []*order.Plan) (*Cursor, error) {
 	n := len(orders)
 	return &Cursor{
 		plan: p, orders: orders, position: position, end: maxPosition, here: here, ahead: here,
-		sources: make([]*order.Cursor, n), moved: make([]uint64, n), next: make([]uint64, n),
+		sources: make([]*order.Cursor, n), moved: make([]uint64, n), where: make([][]uint32, n),
 	}, nil
 }
 
@@ -135,28 +134,25 @@ func (c *Cursor) extent(g uint64) (position, size uint64, err error) {
 // part appends the entries from ≤ i < to of the size positions from position on and moves the
 // sources past all of them.
 func (c *Cursor) part(dst []order.Ref, position, size, from, to uint64) ([]order.Ref, error) {
-	c.opened, c.closed, c.listed = c.opened[:0], c.closed[:0], c.listed[:0]
+	c.opened, c.closed = c.opened[:0], c.closed[:0]
 	c.ahead.seek(position + size - 1)
 	c.after = c.ahead.counts(c.after, position+size)
 	c.before = c.count(c.before, position)
 	c.low = c.count(c.low, position+from)
 	c.interleave(position+from, position+to)
-	c.high = append(c.high[:0], c.low...)
-	for _, s := range c.entries {
-		c.high[s]++
-	}
-	c.place()
+	first := len(dst)
+	dst = slices.Grow(dst, int(to-from))[:first+int(to-from)]
 	for s := range c.sources {
 		if c.after[s] == c.before[s] {
 			continue
 		}
-		if err := c.list(s); err != nil {
-			return dst, err
+		if err := c.list(s, dst[first:]); err != nil {
+			return dst[:first], err
 		}
 	}
 	slices.SortStableFunc(c.opened, bySpanPlace)
 	slices.SortStableFunc(c.closed, bySpanPlace)
-	return c.deal(dst), nil
+	return dst, nil
 }
 
 func bySpanPlace(a, b order.Span) int { return cmp.Compare(a.Place, b.Place) }
@@ -167,34 +163,21 @@ func (c *Cursor) count(dst []uint64, position uint64) []uint64 {
 	return c.here.counts(dst, position)
 }
 
-// interleave finds the sources of the positions from ≤ g < to.
+// interleave finds which source has each of the positions from ≤ g < to.
 func (c *Cursor) interleave(from, to uint64) {
-	c.entries = c.entries[:0]
-	for from < to {
-		c.here.seek(from)
+	for s := range c.where {
+		c.where[s] = c.where[s][:0]
+	}
+	for at := from; at < to; {
+		c.here.seek(at)
 		stop := min(to, c.here.to)
-		c.entries = c.sequencer.append(c.entries, &c.here.tree, from, int(stop-from))
-		from = stop
+		c.sequencer.places(c.where, &c.here.tree, at, int(at-from), int(stop-at))
+		at = stop
 	}
 }
 
-// place lays the references of the sources one after another in listed, in ascending order of
-// sources: where has the place in the part of each of them.
-func (c *Cursor) place() {
-	var at uint64
-	for s := range c.next {
-		c.next[s] = at
-		at += c.high[s] - c.low[s]
-	}
-	c.where = append(c.where[:0], c.entries...)
-	for i, s := range c.entries {
-		c.where[c.next[s]] = uint32(i)
-		c.next[s]++
-	}
-}
-
-// list appends the references of this rank's part of source s to listed.
-func (c *Cursor) list(s int) error {
+// list puts the references of source s into this rank's part.
+func (c *Cursor) list(s int, part []order.Ref) error {
 	x := &c.plan.mix.Sources[s]
 	if c.sources[s] == nil {
 		if c.orders[s] == nil {
@@ -206,14 +189,18 @@ func (c *Cursor) list(s int) error {
 		}
 		c.sources[s], c.moved[s] = cursor, c.before[s]
 	}
-	where := c.where[len(c.listed):]
-	n, from, to := c.after[s]-c.before[s], c.low[s]-c.before[s], c.high[s]-c.before[s]
+	where := c.where[s]
+	n, from := c.after[s]-c.before[s], c.low[s]-c.before[s]
 	// What drop passed over and what was left out lies between the batches.
-	listed, b, err := c.sources[s].NextPart(c.listed, c.before[s]-c.moved[s], n, from, to)
+	listed, b, err := c.sources[s].NextPart(c.listed[:0], c.before[s]-c.moved[s], n, from, from+uint64(len(where)))
 	if err != nil {
 		return fmt.Errorf("mix: %w", &SourceError{x.Name, err})
 	}
 	c.listed, c.moved[s] = listed, c.after[s]
+	for i := range listed {
+		listed[i].Source = uint16(s)
+		part[where[i]] = listed[i]
+	}
 	for _, span := range b.Opened {
 		span.Place, span.Source = int(where[span.Place]), uint16(s)
 		c.opened = append(c.opened, span)
@@ -226,22 +213,6 @@ func (c *Cursor) list(s int) error {
 		c.closed = append(c.closed, span)
 	}
 	return nil
-}
-
-// deal puts listed into the order of the part.
-func (c *Cursor) deal(dst []order.Ref) []order.Ref {
-	first := len(dst)
-	dst = slices.Grow(dst, len(c.entries))[:first+len(c.entries)]
-	at := 0
-	for s := range c.low {
-		for range c.high[s] - c.low[s] {
-			r := c.listed[at]
-			r.Source = uint16(s)
-			dst[first+int(c.where[at])] = r
-			at++
-		}
-	}
-	return dst
 }
 
 // pad appends the places from ≤ k < to of a list that repeats the size positions from position on.

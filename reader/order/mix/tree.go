@@ -171,25 +171,23 @@ type span struct {
 	from, to int
 }
 
-// append appends the sources of n positions from q on. The list of places 0..n-1 is parted at the
-// root, and each part again at its node, until every leaf has the places that are its source's.
-func (x *sequencer) append(dst []uint32, t *tree, q uint64, n int) []uint32 {
-	first := len(dst)
-	dst = slices.Grow(dst, n)[:first+n]
+// places appends to where, by source, the places of its units among n positions from q on, which
+// are first, first+1 and so on. The list of places is parted at the root, and each part again at its
+// node, until every leaf has the places that are its source's.
+func (x *sequencer) places(where [][]uint32, t *tree, q uint64, first, n int) {
 	x.list, x.spare = slices.Grow(x.list[:0], n)[:n], slices.Grow(x.spare[:0], n)[:n]
 	for i := range x.list {
-		x.list[i] = uint32(i)
+		x.list[i] = uint32(first + i)
 	}
 	x.spans = append(x.spans[:0], make([]span, len(t.nodes))...)
-	x.give(dst[first:], t, int32(len(t.nodes))-1, span{q, 0, n}) // without nodes that is leaf 0
+	x.give(where, t, int32(len(t.nodes))-1, span{q, 0, n}) // without nodes that is leaf 0
 	for i := len(t.nodes) - 1; i >= 0; i-- {
 		if s := x.spans[i]; s.from < s.to {
 			left, middle := x.part(&t.nodes[i], s)
-			x.give(dst[first:], t, t.nodes[i].children[0], span{left, s.from, middle})
-			x.give(dst[first:], t, t.nodes[i].children[1], span{s.units - left, middle, s.to})
+			x.give(where, t, t.nodes[i].children[0], span{left, s.from, middle})
+			x.give(where, t, t.nodes[i].children[1], span{s.units - left, middle, s.to})
 		}
 	}
-	return dst
 }
 
 // part moves the places of a node's left child before those of its right one, and returns how many
@@ -197,24 +195,29 @@ func (x *sequencer) append(dst []uint32, t *tree, q uint64, n int) []uint32 {
 func (x *sequencer) part(n *node, s span) (left uint64, middle int) {
 	left, rest := n.split(s.units)
 	list, spare := x.list[s.from:s.to], x.spare[:s.to-s.from]
-	var l, r uint64
-	for _, place := range list {
-		sum, toRight := bits.Sub64(rest+n.left, n.weight, 0)
-		rest = sum + n.weight&-toRight
-		list[l], spare[r] = place, place
-		l, r = l+1-toRight, r+toRight
+	step, back := n.left, n.left-n.weight // back modulo 2^64
+	l := uint64(0)
+	for i, place := range list {
+		// To the left where rest+left reaches the weight, which is where adding back carries. Both sums
+		// are at hand when it is known: only an addition and a choice lie between two places.
+		next := rest + step
+		over, toLeft := bits.Add64(rest, back, 0)
+		if toLeft != 0 {
+			next = over
+		}
+		rest = next
+		list[l], spare[uint64(i)-l] = place, place
+		l += toLeft
 	}
-	copy(list[l:], spare[:r])
+	copy(list[l:], spare[:uint64(len(list))-l])
 	return left, s.from + int(l)
 }
 
-func (x *sequencer) give(dst []uint32, t *tree, child int32, s span) {
+func (x *sequencer) give(where [][]uint32, t *tree, child int32, s span) {
 	if child >= 0 {
 		x.spans[child] = s
 		return
 	}
-	source := uint32(t.leaves[^child].source)
-	for _, place := range x.list[s.from:s.to] {
-		dst[place] = source
-	}
+	source := t.leaves[^child].source
+	where[source] = append(where[source], x.list[s.from:s.to]...)
 }
