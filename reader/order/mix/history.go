@@ -107,7 +107,7 @@ func (h *history) follows(i int) error {
 	if a.Seed != b.Seed || a.Epoch != b.Epoch || a.Tail != b.Tail || a.Shuffle != b.Shuffle {
 		return fmt.Errorf("%w: the checkpoints at %d and %d have other seeds, tails or epochs: give those of one run", ErrHistory, a.Position, b.Position)
 	}
-	var at []uint64 // what the sources of b had given, as far as b knows
+	var at []uint64           // what the sources of b had given, as far as b knows
 	if a.Position >= b.From { // the plan of b decided what was read at a
 		at, _ = h.plans[i].Counts(nil, a.Position)
 	} else {
