@@ -48,10 +48,11 @@ var jsonRuns = map[string][]string{
 	"explain CHECKPOINT": {
 		"explain ck", "explain mixck",
 		"!echo 'segments: [{at: 1000, weights: {out: 1}}]' >> mix.yaml; shardtool cat mix.yaml --global-batch 10 --limit 10 --checkpoint-out mixck > /dev/null", "explain mixck"},
-	"explain --coverage": {"explain --coverage mixck"},
-	"doctor":             {"doctor src", "doctor out"},
-	"export":             {"export out --out exported"},
-	"stage":              {"stage out --cache cache"},
+	"explain --coverage": {
+		"explain --coverage mixck"},
+	"doctor": {"doctor src", "doctor out"},
+	"export": {"export out --out exported"},
+	"stage":  {"stage out --cache cache"},
 	"simulate": {
 		"simulate out --shuffle --global-batch 4 --samples-per-second 5 --price 3 --get-price 2", "simulate rowset --label label"},
 	"bench":   {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet"},
