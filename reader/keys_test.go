@@ -6,10 +6,35 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
+
+// TestKeysAtOnce: keys take all requests that a store allows, and give them back.
+func TestKeysAtOnce(t *testing.T) {
+	samples := mixed(600)
+	built := build(t, samples, testset.Options{BlockSize: 2000, ShardSize: 20_000})
+	store := &elastic{far: far{Store: built, requests: 2, delay: time.Millisecond}, most: 9}
+	d := open(t, store, Options{Workers: 1})
+	var numbers []uint64
+	for i := range uint64(60) {
+		numbers = append(numbers, 599-10*i)
+	}
+	keys, err := d.Keys(t.Context(), numbers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, number := range numbers {
+		if keys[i] != samples[number].Key {
+			t.Fatalf("the key of %d is %q, want %q", number, keys[i], samples[number].Key)
+		}
+	}
+	if most := store.mostFlying.Load(); most < 3 || store.asked != 7 || store.allowed != 0 {
+		t.Errorf("%d requests at once, %d more asked for, %d kept", most, store.asked, store.allowed)
+	}
+}
 
 // TestKeys compares the keys of samples with those that were packed, where blocks are read and where
 // the index is: blocks of few bytes beside a large index, blocks of many, and blocks of several frames.

@@ -42,10 +42,13 @@ func (flags *mixFlags) add(cmd *cobra.Command) {
 
 // refuse refuses the flags for one data set.
 func (flags *mixFlags) refuse(cmd *cobra.Command) error {
-	for _, flag := range []string{"steps", "skip-steps", "change-mix"} {
-		if cmd.Flags().Changed(flag) {
-			return usagef("--%s is for mixes", flag)
-		}
+	switch changed := cmd.Flags().Changed; {
+	case changed("skip-steps"):
+		return usagef("--skip-steps is for mixes: the checkpoint of one data set cannot remember the steps left out")
+	case changed("change-mix"):
+		return usagef("--change-mix is for mixes")
+	case changed("steps"):
+		return usagef("--steps is for mixes")
 	}
 	return nil
 }
