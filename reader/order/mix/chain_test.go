@@ -24,6 +24,16 @@ type chain struct {
 	own  map[string]*ownOrder // by name and digest
 	kept map[string]world     // removed sources, by name
 	what map[string]int       // changes made
+	all  bool                 // no source is a view
+}
+
+// source is a new source.
+func (c *chain) source(name string) (Source, order.Table) {
+	x, table := randomSource(c.rnd, name)
+	if c.all {
+		withoutView(&x, &table)
+	}
+	return x, table
 }
 
 // ownOrder is the order of a source read alone, and how far the chain has got in it.
@@ -202,7 +212,7 @@ func (c *chain) change(t *testing.T) {
 			continue
 		case left > 0 && replaced == "" && c.rnd.IntN(3) == 0:
 			left--
-			x, table = randomSource(c.rnd, x.Name)
+			x, table = c.source(x.Name)
 			replaced = x.Name
 			c.what["replaced"]++
 		}
@@ -210,7 +220,7 @@ func (c *chain) change(t *testing.T) {
 	}
 	if name := sourceNames[c.rnd.IntN(len(sourceNames))]; !slices.ContainsFunc(c.w.Sources, func(s Source) bool { return s.Name == name }) || len(asked.Sources) == 0 {
 		if i, found := slices.BinarySearchFunc(asked.Sources, name, func(s Source, name string) int { return slices.Compare([]byte(s.Name), []byte(name)) }); !found && c.own[name] == nil {
-			x, table := randomSource(c.rnd, name)
+			x, table := c.source(name)
 			asked.Sources, asked.tables = slices.Insert(asked.Sources, i, x), slices.Insert(asked.tables, i, table)
 			c.what["added"]++
 		}

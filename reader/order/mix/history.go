@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -31,6 +32,9 @@ var ErrHistory = errors.New("mix: the checkpoints do not tell all of the run")
 // ErrOrder is in the error of a source whose order is needed and was not given.
 var ErrOrder = errors.New("mix: the order of the data set is needed")
 
+// ErrWhole is in the error of a source that is a view, or whose positions are units.
+var ErrWhole = errors.New("mix: coverage is counted of whole data sets alone, not of views, packed sequences or micro-batches")
+
 // Cover counts how often a run has delivered each sample, exactly. run is checkpoints of the run:
 // the last one, and those from which it continued with other weights or sources, as far as steps
 // were left out or data sets replaced before the change. They may be in any order (of two at
@@ -48,6 +52,13 @@ func Cover(run []Checkpoint, order func(s Source, params order.Params) (*order.P
 	slices.SortStableFunc(h.cps, func(a, b Checkpoint) int {
 		return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.From, b.From))
 	})
+	for i := range h.cps {
+		for _, x := range h.cps[i].Sources {
+			if x.View != "" {
+				return nil, &SourceError{x.Name, ErrWhole}
+			}
+		}
+	}
 	if err := h.open(); err != nil {
 		return nil, err
 	}
@@ -351,6 +362,9 @@ func (c *Checkpoint) dropped(steps Steps, holes []Range, from, to uint64) (ends 
 func CoverDataset(run []order.Checkpoint, plan func(params order.Params) (*order.Plan, error)) (Coverage, error) {
 	var cps []Checkpoint
 	for _, c := range run {
+		if strings.Contains(c.Sources[0].Digest, "#") || c.Units != nil {
+			return Coverage{}, ErrWhole
+		}
 		n := c.Sources[0].Samples
 		hi, position := bits.Mul64(c.Epoch, n)
 		if position += c.Position; hi > 0 || position >= maxPosition {

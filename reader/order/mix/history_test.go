@@ -134,8 +134,11 @@ func TestCoverage(t *testing.T) {
 	for seed := range uint64(150) {
 		rnd := rand.New(rand.NewPCG(17, seed))
 		c := counted{
-			chain: chain{rnd: rnd, w: randomWorld(rnd), own: map[string]*ownOrder{}, kept: map[string]world{}, what: what},
+			chain: chain{rnd: rnd, w: randomWorld(rnd), own: map[string]*ownOrder{}, kept: map[string]world{}, what: what, all: true},
 			seen:  map[[2]string]map[uint64]uint64{}, tables: map[[2]string]order.Table{}, batch: 1 + rnd.IntN(40),
+		}
+		for i := range c.w.Sources {
+			withoutView(&c.w.Sources[i], &c.w.tables[i])
 		}
 		c.w.Tail = []order.Tail{order.TailWrap, order.TailShort, order.TailPad, order.TailDrop}[rnd.IntN(4)]
 		c.w.Epoch = 100 + rnd.Uint64N(1000)
@@ -183,6 +186,7 @@ func TestCoverageOfDataset(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(19, 20))
 	for range 40 {
 		x, table := randomSource(rnd, "a")
+		withoutView(&x, &table)
 		if x.Units == 0 {
 			continue
 		}
@@ -240,6 +244,12 @@ func TestCoverageHistory(t *testing.T) {
 		run        func() []Checkpoint
 	}{
 		{"none", "give one", func() []Checkpoint { return nil }},
+		{"a view", "of whole data sets alone", func() []Checkpoint {
+			of := later
+			of.Sources = slices.Clone(of.Sources)
+			of.Sources[0].View = "0123456789abcdef"
+			return []Checkpoint{of}
+		}},
 		{"left out before", "samples were left out at 30, but the first checkpoint knows its run from 219 on", func() []Checkpoint {
 			late := later
 			late.LeftOut = left

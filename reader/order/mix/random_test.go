@@ -84,6 +84,14 @@ func randomSource(rnd *rand.Rand, name string) (Source, order.Table) {
 	}, t
 }
 
+// withoutView makes a source the whole of its data set.
+func withoutView(x *Source, t *order.Table) {
+	t.View, x.View, x.Units = nil, "", 0
+	for _, n := range t.Samples {
+		x.Units += uint64(n)
+	}
+}
+
 var sourceNames = []string{"a", "a.b", "code", "math", "web", "web-2", "x_1"}
 
 // randomWorld is a mix of up to seven sources with segments, some of limited epochs.
