@@ -244,12 +244,6 @@ func TestCoverageHistory(t *testing.T) {
 		run        func() []Checkpoint
 	}{
 		{"none", "give one", func() []Checkpoint { return nil }},
-		{"a view", "of whole data sets alone", func() []Checkpoint {
-			of := later
-			of.Sources = slices.Clone(of.Sources)
-			of.Sources[0].View = "0123456789abcdef"
-			return []Checkpoint{of}
-		}},
 		{"left out before", "samples were left out at 30, but the first checkpoint knows its run from 219 on", func() []Checkpoint {
 			late := later
 			late.LeftOut = left
@@ -286,6 +280,12 @@ func TestCoverageHistory(t *testing.T) {
 		if _, err := Cover(c.run(), nil); !errors.Is(err, ErrHistory) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
 		}
+	}
+	of := later
+	of.Sources = slices.Clone(of.Sources)
+	of.Sources[0].View = "0123456789abcdef"
+	if _, err := Cover([]Checkpoint{of}, nil); !errors.Is(err, ErrWhole) {
+		t.Errorf("a view: %v", err)
 	}
 	first.LeftOut, later.LeftOut = left, left
 	if all, err := Cover([]Checkpoint{later, first}, nil); err != nil && !errors.Is(err, ErrOrder) || err == nil && all[0].LeftOut+all[1].LeftOut != 10 {
