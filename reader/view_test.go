@@ -198,7 +198,7 @@ func TestLoadView(t *testing.T) {
 		{"none", fs.ErrNotExist, "there are bad few gone old"},
 		{"gone", fs.ErrNotExist, "make it again"},
 		{"2222222222222222", fs.ErrNotExist, "2222222222222222"},
-		{"old", format.ErrMismatch, "another generation"},
+		{"old", ErrViewGeneration, "it is of 100 samples"},
 		{"bad", format.ErrCorrupt, "views/bad.json"},
 		{"0000000000000000", format.ErrCorrupt, "has the ID"},
 		{"../few", format.ErrName, "characters"},
@@ -211,7 +211,7 @@ func TestLoadView(t *testing.T) {
 			t.Errorf("view %s: %v, want %v with %q", c.name, err, c.want, c.text)
 		}
 	}
-	if err := set.UseView(other); !errors.Is(err, format.ErrMismatch) {
+	if err := set.UseView(other); !errors.Is(err, ErrViewGeneration) {
 		t.Errorf("the view of other content was used: %v", err)
 	}
 }

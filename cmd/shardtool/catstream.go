@@ -108,7 +108,7 @@ func (f *catFlags) open(ctx context.Context, stderr io.Writer, arg string) (*cat
 	if err != nil {
 		return nil, err
 	}
-	in := &catInput{sets: []*reader.Dataset{ds}, samples: ds.NumSamples(), epoch: f.order.opt.Epoch}
+	in := &catInput{sets: []*reader.Dataset{ds}, samples: ds.EpochSamples(), epoch: f.order.opt.Epoch}
 	if cp := f.order.opt.Checkpoint; cp != nil {
 		in.epoch, in.position = cp.Epoch, cp.Position
 	}

@@ -47,11 +47,12 @@ Exit codes:
 
 // openDataset opens the data set of an argument.
 func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
-	store, generation, err := dataset(ctx, arg)
+	addr, view := cutView(arg)
+	store, generation, err := dataset(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	opts.Generation = generation
+	opts.Generation, opts.View = generation, view
 	return reader.Open(ctx, store, opts)
 }
 
@@ -81,6 +82,8 @@ type inspectJSON struct {
 	Fields        []format.FieldTotal `json:"fields"`
 	Attributes    []string            `json:"attributes"`
 	Meta          map[string]string   `json:"meta"`
+	Views         []viewJSON          `json:"views"`
+	View          *viewJSON           `json:"view,omitempty"` // of DATASET#VIEW
 	ShardList     []shardJSON         `json:"shard_list"`
 }
 
@@ -102,7 +105,12 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return err
 	}
 	if f.json {
-		return printJSON(cmd, describe(ds, shards))
+		out := describe(ds, shards)
+		out.View = viewOf(ds)
+		if out.Views, err = listViews(ctx, ds); err != nil {
+			return err
+		}
+		return printJSON(cmd, out)
 	}
 	w := cmd.OutOrStdout()
 	if f.shard == "" {
@@ -182,6 +190,9 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	}
 	for _, a := range ds.Attributes() {
 		fmt.Fprintf(w, "attribute %s (%v)\n", shown(a.Name), a.Kind)
+	}
+	if err := printViews(ctx, w, ds); err != nil {
+		return err
 	}
 	meta := ds.Meta()
 	keys := make([]string, 0, len(meta))

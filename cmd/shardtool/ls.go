@@ -18,7 +18,7 @@ func newLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls DATASET",
 		Short: "List keys in storage order",
-		Long: `List the keys of all samples in storage order, one per line. Reads the shards' indexes, no samples.
+		Long: `List the keys of all samples, or those of a view, in storage order, one per line. Reads the shards' indexes, no samples.
 If keys may contain line breaks or tabs, parse --json instead. Control characters are escaped on a terminal; files and
 pipes get keys unchanged.
 
@@ -33,6 +33,17 @@ Exit codes:
 	cmd.Flags().BoolVar(&long, "long", false, "also print number, shard, block, fields with their sizes, attributes")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object per line, with all that --long prints")
 	return cmd
+}
+
+// has reports whether a view, if there is one, has a sample.
+func has(v *format.View, number uint64) bool {
+	switch {
+	case v == nil:
+		return true
+	case v.Subset():
+		return v.Chosen[number/8]>>(number%8)&1 != 0
+	}
+	return v.Weights[number] > 0
 }
 
 type lsLine struct {
@@ -73,7 +84,12 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 			return err
 		}
 		if !long && !asJSON {
-			for _, k := range ix.Keys {
+			first := number
+			for i, k := range ix.Keys {
+				number++
+				if !has(ds.View(), first+uint64(i)) {
+					continue
+				}
 				if _, err := fmt.Fprintln(w, show(k)); err != nil {
 					return err
 				}
@@ -84,7 +100,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 		if err != nil {
 			return err
 		}
-		if number, err = listLong(w, s.Name, ix, number, asJSON, show); err != nil {
+		if number, err = listLong(w, s.Name, ix, number, ds.View(), asJSON, show); err != nil {
 			return err
 		}
 	}
@@ -92,7 +108,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 }
 
 // listLong prints the samples of one shard and returns the next one's number.
-func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint64, asJSON bool, show func(string) string) (uint64, error) {
+func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint64, view *format.View, asJSON bool, show func(string) string) (uint64, error) {
 	enc := json.NewEncoder(w)
 	at := make([]int, len(ix.Fields)) // samples so far that have the field
 	block, left, row := -1, 0, 0
@@ -123,16 +139,18 @@ func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint6
 			line.Attributes[v.Name] = attrText(v)
 			fmt.Fprintf(&fields, " %s:%v", v.Name, attrText(v))
 		}
+		if number++; !has(view, line.Number) {
+			continue
+		}
 		var err error
 		if asJSON {
 			err = enc.Encode(line)
 		} else {
-			_, err = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", number, show(shard), block, show(key), show(strings.TrimPrefix(fields.String(), " ")))
+			_, err = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", line.Number, show(shard), block, show(key), show(strings.TrimPrefix(fields.String(), " ")))
 		}
 		if err != nil {
 			return number, err
 		}
-		number++
 	}
 	return number, nil
 }

@@ -18,7 +18,6 @@ import (
 func newOrder() *cobra.Command {
 	var f orderFlags
 	var mixed mixFlags
-	var keys bool
 	cmd := &cobra.Command{
 		Use:   "order DATASET|MIX.yaml",
 		Short: "Print which sample comes when, without reading samples",
@@ -32,8 +31,12 @@ Exit codes:
 ` + exitCodes,
 		Example: "  shardtool order out/ --shuffle --seed 7 --world-size 8 --rank 3 --limit 20\n" +
 			"  shardtool order mix.yaml --shuffle --seed 7 --global-batch 4096 --world-size 8 --rank 3 --step 40000",
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			keys, err := f.view.orderKeys(&args)
+			if err != nil {
+				return err
+			}
 			if err := f.fill(); err != nil {
 				return err
 			}
@@ -59,7 +62,8 @@ Exit codes:
 	}
 	f.add(cmd)
 	f.addCheckpointIn(cmd)
-	cmd.Flags().BoolVar(&keys, "keys", false, "also print keys")
+	cmd.Flags().Lookup("keys").NoOptDefVal = bareKeys
+	cmd.Flags().Lookup("keys").Usage = "also print keys; with a `FILE`, take the samples whose keys are in it, one in each line"
 	cmd.Flags().Uint64Var(&mixed.step, "step", 0, "for a mix: print this step alone, counted from 0 in batches of the same size")
 	mixed.add(cmd)
 	return cmd

@@ -26,13 +26,14 @@ type orderFlags struct {
 	fromEnv   bool
 	ins       []string // checkpoint files of ranks
 	in        string   // their names, for messages
+	view      viewFlags
 	changed   func(flag string) bool
 	orderSaid bool // any flag was given that plain storage order does not have
 }
 
 var orderFlagNames = []string{
 	"shuffle", "seed", "epoch", "epochs", "global-batch", "rank", "world-size", "shuffle-memory", "whole-shards", "lanes", "run-blocks",
-	"delay", "head", "affinity", "tail", "rank-from-env", "checkpoint-in",
+	"delay", "head", "affinity", "tail", "rank-from-env", "checkpoint-in", "where", "keys",
 }
 
 func (f *orderFlags) add(cmd *cobra.Command) {
@@ -54,6 +55,7 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.affinity, "affinity", "epoch", "epoch: lanes get other data in every epoch; run: the same, for node caches")
 	fl.StringVar(&f.tail, "tail", "", "the last batch of an epoch: short, drop, wrap or pad (default: short, or wrap with --epochs 0)")
 	fl.Int64Var(&f.limit, "limit", 0, "stop after this many samples of this rank (0: all)")
+	f.view.add(cmd)
 	f.changed = cmd.Flags().Changed
 }
 
@@ -113,7 +115,8 @@ func (f *orderFlags) fill() error {
 // open opens the data set; with a checkpoint, the generation that it names, and the checkpoint is held against the flags.
 func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
 	if f.in == "" {
-		return openDataset(ctx, arg, opts)
+		ds, err := openDataset(ctx, arg, opts)
+		return f.chosen(ctx, ds, err)
 	}
 	cp, err := f.read()
 	if err != nil {
@@ -123,13 +126,25 @@ func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) 
 		return nil, err
 	}
 	ds, err := openAt(ctx, arg, opts, cp)
-	if err == nil {
+	if ds, err = f.chosen(ctx, ds, err); err == nil {
 		if err = f.sameWindow(ctx, ds); err != nil {
 			ds.Close()
 			return nil, err
 		}
 	}
 	return ds, err
+}
+
+// chosen has the data set use the view that the flags ask for.
+func (f *orderFlags) chosen(ctx context.Context, ds *reader.Dataset, err error) (*reader.Dataset, error) {
+	if err != nil {
+		return nil, err
+	}
+	if err := f.view.use(ctx, ds); err != nil {
+		ds.Close()
+		return nil, err
+	}
+	return ds, nil
 }
 
 // read reads the checkpoints of ranks and the ledgers beside them, and merges them.
@@ -171,10 +186,12 @@ func (f *orderFlags) resume(cp *order.Checkpoint) error {
 
 // openAt opens the generation that a checkpoint names, or that of the argument.
 func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Checkpoint) (*reader.Dataset, error) {
-	store, generation, err := dataset(ctx, arg)
+	addr, view := cutView(arg)
+	store, generation, err := dataset(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
+	opts.View = view
 	if opts.Generation = generation; generation == "" {
 		if g := strings.TrimSuffix(strings.TrimPrefix(cp.Tables, "manifest-"), ".bin"); isGeneration(g) {
 			opts.Generation = g

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -10,6 +11,8 @@ import (
 // none.
 func remedy(err error) string {
 	switch {
+	case errors.Is(err, reader.ErrViewGeneration):
+		return ": see `shardtool select --carry`"
 	case errors.Is(err, writer.ErrExists):
 		return ": use --overwrite or --append"
 	case errors.Is(err, writer.ErrDuplicateKey):

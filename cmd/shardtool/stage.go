@@ -98,7 +98,7 @@ func runStage(cmd *cobra.Command, arg string, f *stageFlags) error {
 	defer s.Close()
 	limitMemory(s.Memory(), 0)
 	begin := time.Now()
-	bar := newProgressOf(cmd.ErrOrStderr(), "stage", samplesOf(f.order.samples(ds.NumSamples())), f.quiet)
+	bar := newProgressOf(cmd.ErrOrStderr(), "stage", samplesOf(f.order.samples(ds.EpochSamples())), f.quiet)
 	r, err := f.fill(cmd, s, c, bar)
 	bar.end()
 	if err != nil {

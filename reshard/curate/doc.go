@@ -89,8 +89,18 @@ func (m *Missing) String() string {
 	return text
 }
 
-func specf(text string, args ...any) error {
-	return fmt.Errorf("curate: %w: "+text, append([]any{ErrSpec}, args...)...)
+// kindError is an error of one of the kinds above, with the text of another.
+type kindError struct {
+	kind error
+	error
+}
+
+func (e *kindError) Unwrap() []error { return []error{e.kind, e.error} }
+
+func specf(text string, args ...any) error { return &kindError{ErrSpec, fmt.Errorf(text, args...)} }
+
+func missingf(text string, args ...any) error {
+	return &kindError{ErrMissing, fmt.Errorf(text, args...)}
 }
 
 // Weighted reports whether the view draws by weight.
@@ -123,7 +133,9 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// Make makes a view of a data set. With an empty Spec it has all samples.
+// Make makes a view of a data set. With an empty Spec it has all samples. Where d has a view in use,
+// the new one chooses from its samples; without weights in the Spec, it keeps those of the view, and
+// its draws.
 func Make(ctx context.Context, d *reader.Dataset, s Spec) (*format.View, *Report, error) {
 	if err := s.check(); err != nil {
 		return nil, nil, err
@@ -135,13 +147,24 @@ func Make(ctx context.Context, d *reader.Dataset, s Spec) (*format.View, *Report
 	if err != nil {
 		return nil, r, err
 	}
+	base := d.View()
+	within(chosen, base)
 	v := &format.View{Digest: d.Digest(), Samples: d.NumSamples(), Chosen: chosen}
 	if s.Weighted() {
 		if err := m.weigh(ctx, v); err != nil {
 			return nil, r, err
 		}
+	} else if r.Chosen = count(chosen); base != nil && !base.Subset() {
+		v.Chosen, v.Weights, v.Draws = nil, slices.Clone(base.Weights), base.Draws
+		for i := range v.Weights {
+			if chosen[i/8]>>(i%8)&1 == 0 {
+				v.Weights[i] = 0
+			}
+		}
+		if r.Chosen > 0 {
+			r.Samples = v.Draws
+		}
 	} else {
-		r.Chosen = count(chosen)
 		r.Samples = r.Chosen
 	}
 	if r.Samples == 0 {
@@ -156,10 +179,9 @@ func (m *maker) fits(ctx context.Context, v *format.View) error {
 		return nil
 	}
 	t, err := m.d.OrderTable(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = view.Weights(t.Samples, v.Weights, v.Draws)
 	}
-	_, err = view.Weights(t.Samples, v.Weights, v.Draws)
 	return err
 }
 
@@ -193,6 +215,23 @@ func (m *maker) choose(ctx context.Context) ([]byte, error) {
 		}
 	}
 	return chosen, nil
+}
+
+// within leaves out the samples that a view does not have.
+func within(chosen []byte, v *format.View) {
+	switch {
+	case v == nil:
+	case v.Subset():
+		for i, x := range v.Chosen {
+			chosen[i] &= x
+		}
+	default:
+		for i, u := range v.Weights {
+			if u == 0 {
+				chosen[i/8] &^= 1 << (i % 8)
+			}
+		}
+	}
 }
 
 func count(b []byte) (n uint64) {

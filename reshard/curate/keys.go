@@ -229,7 +229,7 @@ func (j *joiner) nameMissing(ctx context.Context) error {
 		}
 	}
 	if missing.Count > 0 && !j.m.spec.AllowMissing {
-		return fmt.Errorf("curate: %w: %d keys of %s are not in %v:%s", ErrMissing, missing.Count, j.name, j.m.d.Store(), missing)
+		return missingf("%d keys of %s are not in %v:%s", missing.Count, j.name, j.m.d.Store(), missing)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (m *maker) values(ctx context.Context, chosen []byte) ([]uint32, error) {
 			}
 			missing.Some = append(missing.Some, key)
 		}
-		return nil, fmt.Errorf("curate: %w: %d samples have no weight:%s; give a default, or choose samples that have one", ErrMissing, without, missing.String())
+		return nil, missingf("%d samples have no weight:%s; give a default, or choose samples that have one", without, missing.String())
 	}
 	return m.quantize(w), nil
 }
