@@ -29,6 +29,14 @@ type chosenView struct {
 	once sync.Once
 	made order.View
 	err  error
+
+	listed sync.Once
+	chosen *chosenList
+}
+
+func (c *chosenView) list() *chosenList {
+	c.listed.Do(func() { c.chosen = newChosenList(c.file) })
+	return c.chosen
 }
 
 // LoadView reads a view of the data set by its name or ID. The error wraps fs.ErrNotExist where there

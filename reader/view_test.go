@@ -179,6 +179,11 @@ func TestLoadView(t *testing.T) {
 	store2(other, "old")
 	for _, name := range []string{"few", v.ID()} {
 		d := open(t, store, Options{View: name})
+		for i := range uint64(7) {
+			if d.ChosenNumber(i) != i || !d.IsChosen(i) || d.IsChosen(i+7) {
+				t.Errorf("the sample chosen as number %d is %d", i, d.ChosenNumber(i))
+			}
+		}
 		if d.ViewID() != v.ID() || d.EpochSamples() != 7 || d.NumSamples() != 100 {
 			t.Errorf("view %s: ID %s with %d samples", name, d.ViewID(), d.EpochSamples())
 		}
@@ -213,5 +218,28 @@ func TestLoadView(t *testing.T) {
 	}
 	if err := set.UseView(other); !errors.Is(err, ErrViewGeneration) {
 		t.Errorf("the view of other content was used: %v", err)
+	}
+}
+
+// TestChosenNumber compares the samples of views with a list of them.
+func TestChosenNumber(t *testing.T) {
+	set := newStreamed(t, mem.New(), mixed(9001), testset.Options{BlockSize: 64 << 10})
+	for name, v := range viewsOf(set.Dataset) {
+		if err := set.UseView(v); err != nil {
+			t.Fatal(err)
+		}
+		n := uint64(0)
+		for number := range v.Samples {
+			if !set.IsChosen(number) {
+				continue
+			}
+			if got := set.ChosenNumber(n); got != number {
+				t.Fatalf("%s: %d is %d, want %d", name, n, got, number)
+			}
+			n++
+		}
+		if set.Chosen() != n || v.Subset() && n != set.EpochSamples() {
+			t.Errorf("%s: %d samples, want %d", name, set.Chosen(), n)
+		}
 	}
 }

@@ -56,7 +56,7 @@ func listViews(ctx context.Context, ds *reader.Dataset) ([]viewJSON, error) {
 			v.Error = err.Error()
 		} else {
 			v.View, v.Kind, v.Samples, v.Of, v.Made = label.View, label.Kind, label.Samples, label.Of, label.Made
-			v.ID = label.View[len("view-"):len(label.View)-len(".bin")]
+			v.ID = label.View[len("view-") : len(label.View)-len(".bin")]
 			v.Current = label.Digest == format.DigestString(ds.Digest())
 		}
 		list = append(list, v)

@@ -35,17 +35,6 @@ Exit codes:
 	return cmd
 }
 
-// has reports whether a view, if there is one, has a sample.
-func has(v *format.View, number uint64) bool {
-	switch {
-	case v == nil:
-		return true
-	case v.Subset():
-		return v.Chosen[number/8]>>(number%8)&1 != 0
-	}
-	return v.Weights[number] > 0
-}
-
 type lsLine struct {
 	Number     uint64            `json:"number"`
 	Shard      string            `json:"shard"`
@@ -87,7 +76,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 			first := number
 			for i, k := range ix.Keys {
 				number++
-				if !has(ds.View(), first+uint64(i)) {
+				if !ds.IsChosen(first + uint64(i)) {
 					continue
 				}
 				if _, err := fmt.Fprintln(w, show(k)); err != nil {
@@ -100,7 +89,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 		if err != nil {
 			return err
 		}
-		if number, err = listLong(w, s.Name, ix, number, ds.View(), asJSON, show); err != nil {
+		if number, err = listLong(w, s.Name, ix, number, ds.IsChosen, asJSON, show); err != nil {
 			return err
 		}
 	}
@@ -108,7 +97,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 }
 
 // listLong prints the samples of one shard and returns the next one's number.
-func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint64, view *format.View, asJSON bool, show func(string) string) (uint64, error) {
+func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint64, chosen func(number uint64) bool, asJSON bool, show func(string) string) (uint64, error) {
 	enc := json.NewEncoder(w)
 	at := make([]int, len(ix.Fields)) // samples so far that have the field
 	block, left, row := -1, 0, 0
@@ -139,7 +128,7 @@ func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint6
 			line.Attributes[v.Name] = attrText(v)
 			fmt.Fprintf(&fields, " %s:%v", v.Name, attrText(v))
 		}
-		if number++; !has(view, line.Number) {
+		if number++; !chosen(line.Number) {
 			continue
 		}
 		var err error

@@ -30,18 +30,24 @@ func (f *viewFlags) given() bool { return len(f.where) > 0 || f.keys != "" }
 
 // use makes the view that the flags ask for, and has the data set use it.
 func (f *viewFlags) use(ctx context.Context, ds *reader.Dataset) error {
+	v, err := f.make(ctx, ds)
+	if v == nil || err != nil {
+		return explainView(err)
+	}
+	return ds.UseView(v)
+}
+
+// make makes the view; nil where the flags ask for none.
+func (f *viewFlags) make(ctx context.Context, ds *reader.Dataset) (*format.View, error) {
 	if !f.given() {
-		return nil
+		return nil, nil
 	}
 	spec := curate.Spec{Where: f.where}
 	if f.keys != "" {
 		spec.Keys = curate.KeyFile(f.keys)
 	}
 	v, _, err := curate.Make(ctx, ds, spec)
-	if err != nil {
-		return explainView(err)
-	}
-	return ds.UseView(v)
+	return v, err
 }
 
 // flags are the command line that gives these flags.

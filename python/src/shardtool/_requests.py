@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Union
+from typing import Any, Dict, Mapping, Optional, Union
 
 from ._config import address, drop_none
 from .options import Faults, Order, Tuning
 
 
-def opening(url: Union[str, os.PathLike[str]], cache: Union[str, os.PathLike[str], None], tuning: Tuning) -> Dict[str, Any]:
+def opening(
+    url: Union[str, os.PathLike[str]],
+    cache: Union[str, os.PathLike[str], None],
+    tuning: Tuning,
+    where: Optional[str] = None,
+    keys: Union[str, os.PathLike[str], None] = None,
+) -> Dict[str, Any]:
     """The body of OPEN."""
     return drop_none({
-        "address": address(url), "memory": tuning.memory, "workers": tuning.workers,
+        "address": address(url), "where": where, "keys": None if keys is None else os.path.abspath(os.fsdecode(keys)), "memory": tuning.memory, "workers": tuning.workers,
         "cache": None if cache is None else address(cache), "cache_size": tuning.cache_size,
     })  # fmt: skip
 

@@ -18,6 +18,9 @@ import (
 type OpenRequest struct {
 	// Address is a DATASET of the command line.
 	Address string `json:"address"`
+	// Where is an expression that chooses samples, Keys a file with the keys of those to choose from.
+	Where string `json:"where"`
+	Keys  string `json:"keys"`
 	// Checkpoint, when not empty, names the generation to open.
 	Checkpoint string `json:"checkpoint"`
 	// Cache is a folder, and CacheSize its bound in bytes; 0 is the default.
@@ -168,7 +171,12 @@ func (c *Column) check() error {
 
 // Info is the body of INFO.
 type Info struct {
-	Samples      uint64 `json:"samples"`
+	Samples uint64 `json:"samples"`
+	// Chosen is how many of the samples a view has, EpochSamples the samples of an epoch, and View
+	// the ID of the view; without one it is empty.
+	Chosen       uint64 `json:"chosen"`
+	EpochSamples uint64 `json:"epoch_samples"`
+	View         string `json:"view,omitempty"`
 	Shards       int    `json:"shards"`
 	Blocks       uint64 `json:"blocks"`
 	Bytes        uint64 `json:"bytes"`
@@ -186,7 +194,7 @@ type Info struct {
 
 func infoOf(ds *reader.Dataset) *Info {
 	return &Info{
-		Samples: ds.NumSamples(), Shards: ds.NumShards(), Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), DecodedBytes: ds.DecodedBytes(),
+		Samples: ds.NumSamples(), Chosen: ds.Chosen(), EpochSamples: ds.EpochSamples(), View: ds.ViewID(), Shards: ds.NumShards(), Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), DecodedBytes: ds.DecodedBytes(),
 		Digest: format.DigestString(ds.Digest()), Tables: ds.Tables(), Generation: ds.Generation(),
 		Fields: append([]format.FieldTotal{}, ds.Fields()...), // never null
 		Ranks:  ranksFrom(os.Getenv),

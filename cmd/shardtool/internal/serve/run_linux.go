@@ -55,7 +55,7 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	if err != nil {
 		return err
 	}
-	out := Started{Samples: s.data.Dataset.NumSamples()}
+	out := Started{Samples: s.data.Dataset.EpochSamples()}
 	stream, err := s.opts.Stream(ctx, s.data, &q, &out)
 	if err != nil {
 		return err
