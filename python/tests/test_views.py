@@ -50,7 +50,8 @@ def test_same_as_cat(rows: Path, monkeypatch: pytest.MonkeyPatch, given: Dict[st
     for world in (1, 3):
         for rank in range(world):
             want = cat(f"{rows}{of}", *flags, "--shuffle", "--seed=5", "--global-batch=24", f"--world-size={world}", f"--rank={rank}")
-            options = {"shuffle": True, "seed": 5, "epochs": 1, "rank": rank, "world_size": world, "order": shardtool.Order(global_batch=24)}
+            ranks = {"rank": rank, "world_size": world, "order": shardtool.Order(global_batch=24)}
+            options: Dict[str, Any] = {"shuffle": True, "seed": 5, "epochs": 1, **ranks}
             with Loader(f"{rows}{of}", fields=["txt"], **options, **given) as loader:
                 length = len(loader)
                 assert numbers(loader) == [line["number"] for line in want]
@@ -70,7 +71,7 @@ def test_resume(rows: Path) -> None:
             assert [list(n) for n, _ in got] + [list(n) for n in rest] == [list(n) for n, _ in batches]
     with Loader(rows, **options) as loader:
         loader.load_state_dict(state)
-        with pytest.raises(CheckpointError, match="view is [0-9a-f]{16} in the checkpoint, the whole data set here"):
+        with pytest.raises(CheckpointError, match=r"view is [0-9a-f]{16} in the checkpoint, the whole data set here"):
             next(iter(loader))
 
 

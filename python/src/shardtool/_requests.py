@@ -18,7 +18,8 @@ def opening(
 ) -> Dict[str, Any]:
     """The body of OPEN."""
     return drop_none({
-        "address": address(url), "where": where, "keys": None if keys is None else os.path.abspath(os.fsdecode(keys)), "memory": tuning.memory, "workers": tuning.workers,
+        "address": address(url), "where": where, "keys": None if keys is None else os.path.abspath(os.fsdecode(keys)),
+        "memory": tuning.memory, "workers": tuning.workers,
         "cache": None if cache is None else address(cache), "cache_size": tuning.cache_size,
     })  # fmt: skip
 

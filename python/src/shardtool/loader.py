@@ -108,7 +108,8 @@ class Loader(Generic[T]):
     ) -> None:
         given = _config.typed(Loader.__init__, {
             "url": url, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "epochs": epochs, "rank": rank,
-            "world_size": world_size, "tail": tail, "out": out, "map": map, "cache": cache, "where": where, "keys": keys, "order": order, "tuning": tuning,
+            "world_size": world_size, "tail": tail, "out": out, "map": map, "cache": cache, "where": where, "keys": keys, "order": order,
+            "tuning": tuning,
             "faults": faults,
         })  # fmt: skip
         if batch_size is not None and order.global_batch is not None:

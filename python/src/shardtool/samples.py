@@ -58,8 +58,9 @@ class Samples:
         fields: As for Loader, for one sample at a time. None: all fields of the sample, as bytes.
         out: The type of arrays: "torch", "numpy", or "bytes" for memoryviews.
         cache: As for Loader.
-        where, keys: As for Loader. The samples of a view are counted from 0 in storage order: ``ds[i]``
-            is the i-th of them, and ``len(ds)`` is how many there are, whatever their weights.
+        where, keys: As for Loader. The samples of a view are counted from 0 in storage order:
+            ``ds[i]`` is the i-th of them, and ``len(ds)`` is how many there are, whatever their
+            weights.
         tuning: As for Loader; ``memory``, ``workers`` and ``cache_size`` are used.
     """
 
