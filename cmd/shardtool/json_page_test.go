@@ -32,7 +32,8 @@ var jsonRuns = map[string][]string{
 	"index":        {"!mkdir tars; cp src/s1* .; tar --sort=name -cf tars/t.tar s1*", "index tars"},
 	"prune": {"!for i in 1 2; do shardtool pack src old --overwrite --quiet; done; cp src/s11.txt old/data-000099.tar.zst", "prune old --keep 1 --grace 0s",
 		"!shardtool pack src begun --parts 2 --part 0 --quiet", "prune begun"},
-	"inspect":           {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks", "inspect rowset"},
+	"inspect": {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks",
+		"!shardtool select rowset --where 'n > 0' --name some; echo x > rowset/views/bad.json", "inspect rowset", "inspect rowset#some"},
 	"inspect --against": {"inspect out --against rowset"},
 	"inspect --checkpoint": {
 		"!shardtool cat out --shuffle --global-batch 4 --limit 8 --checkpoint-out ck > /dev/null", "inspect out --checkpoint ck"},
@@ -44,7 +45,11 @@ var jsonRuns = map[string][]string{
 	"order":  {"order out --global-batch 40 --tail pad --keys", "order mix.yaml --global-batch 10 --limit 10"},
 	"doctor": {"doctor src", "doctor out"},
 	"export": {"export out --out exported"},
-	"stage":  {"stage out --cache cache"},
+	"select": {
+		`!printf 'key,value\nr0,1\nr1,1e-30\ngone,1\n' > w.csv; printf '{"id":"a","l":"x","t":1}\n{"id":"b","l":null,"t":1}\n' > l.jsonl`,
+		"!shardtool pack l.jsonl labelled --key id --attr l=l --quiet",
+		"select rowset --weight w.csv --default 0 --allow-missing --name scored", "select labelled --balance l"},
+	"stage": {"stage out --cache cache"},
 	"simulate": {
 		"simulate out --shuffle --global-batch 4 --samples-per-second 5 --price 3 --get-price 2", "simulate rowset --label label"},
 	"bench":   {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet"},
