@@ -52,6 +52,7 @@ var groups = []struct {
 	{"read", (*bench).read},
 	{"stream", (*bench).stream},
 	{"mix", (*bench).mix},
+	{"views", (*bench).views},
 	{"autotune", (*bench).autotune},
 	{"accounts", (*bench).accounts},
 	{"start", (*bench).start},

@@ -283,6 +283,9 @@ func printRows(w io.Writer, name string, rows []format.Row) {
 // difference.
 func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 	ctx := cmd.Context()
+	if err := noView(f.against); err != nil {
+		return err
+	}
 	other, err := openDataset(ctx, f.against, reader.Options{})
 	if err != nil {
 		return err

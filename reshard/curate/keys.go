@@ -3,6 +3,7 @@ package curate
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -72,7 +73,12 @@ func (m *maker) match(ctx context.Context, list *KeyList, chosen []byte) error {
 	j := m.joiner(list.Name)
 	defer j.close()
 	j.each = list.each
-	if err := list.each(ctx, func(key []byte) error { return j.add(recordOf(key, 0)) }); err != nil {
+	place := uint64(0)
+	err := list.each(ctx, func(key []byte) error {
+		place++
+		return j.add(recordOf(key, place))
+	})
+	if err != nil {
 		return err
 	}
 	j.found = func(number uint64, _ record) error {
@@ -93,7 +99,7 @@ type joiner struct {
 	found func(number uint64, r record) error
 
 	ambiguous []suspect
-	missing   []record // the first ten
+	missing   []record // ten of them
 }
 
 // suspect is a sample whose hash is that of several keys or samples: its own key decides.
@@ -201,11 +207,16 @@ func (j *joiner) decide(ctx context.Context) error {
 
 const mostNamed = 10
 
+// miss keeps the ten with the least values: in a list of keys these are their places, so that the
+// first ones are named, and found early.
 func (j *joiner) miss(r record) {
 	j.m.report.MissingKeys.Count++
-	if len(j.missing) < mostNamed {
-		j.missing = append(j.missing, r)
+	if len(j.missing) == mostNamed && r.value >= j.missing[mostNamed-1].value {
+		return
 	}
+	at, _ := slices.BinarySearchFunc(j.missing, r, func(a, b record) int { return cmp.Compare(a.value, b.value) })
+	j.missing = slices.Insert(j.missing, at, r)
+	j.missing = j.missing[:min(len(j.missing), mostNamed)]
 }
 
 // nameMissing reads the list again for the text of missing keys.
