@@ -3,6 +3,7 @@ package reader
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -90,7 +91,7 @@ func TestStreamViews(t *testing.T) {
 				{Shuffle: true, Lanes: 1, Delay: 1, GlobalBatch: 16, Epochs: 2, WholeShards: true, Affinity: order.AffinityRun},
 				{GlobalBatch: 50, Epochs: 1},
 			} {
-				f := set.follow(t, StreamOptions{Order: o, Read: Read{Workers: 2}})
+				f := set.follow(t, StreamOptions{Order: o, Read: Read{Workers: 2}, Log: slog.New(slog.DiscardHandler)})
 				f.rest(t)
 				stats, want := f.Stats(), wantedBlocks(t, f.Plan(), o.Epochs)
 				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again.
