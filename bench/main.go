@@ -54,6 +54,7 @@ var groups = []struct {
 	{"read", (*bench).read},
 	{"stream", (*bench).stream},
 	{"mix", (*bench).mixes},
+	{"views", (*bench).views},
 	{"autotune", (*bench).autotune},
 	{"accounts", (*bench).accounts},
 	{"start", (*bench).start},

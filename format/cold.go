@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 )
 
 // Cold is the range of the COLD frame, with its header, in the object whose end ParseTail read.
@@ -14,17 +15,47 @@ func (t *Tail) Cold() (off, n int64) {
 // DecodeCold decodes the rest of the index from the bytes that Cold names. It is for one goroutine.
 // Columns may share memory; the caller must not change them.
 func (t *Tail) DecodeCold(cold []byte) (*ShardIndex, error) {
-	off, n := t.Cold()
-	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], appendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
-		return nil, At(off, corruptf("header of the cold index"))
+	off, _ := t.Cold()
+	d, err := t.decoder(cold)
+	if err != nil {
+		return nil, At(off, err)
 	}
-	t.Index.Cold = sha256.Sum256(cold)
-	d := coldDecoder{Tail: t, cold: cold, samples: int(t.Samples)}
 	ix, err := d.decode()
 	if err != nil {
 		return nil, At(off, err)
 	}
 	return ix, nil
+}
+
+// DecodeColumns is DecodeCold for attributes alone: their columns in the order of names. The column
+// of an attribute that the shard does not have has no name.
+func (t *Tail) DecodeColumns(cold []byte, names []string) ([]AttrColumn, error) {
+	off, _ := t.Cold()
+	d, err := t.decoder(cold)
+	if err != nil {
+		return nil, At(off, err)
+	}
+	columns := make([]AttrColumn, len(names))
+	for i, a := range d.Attributes {
+		k := slices.Index(names, a.Name)
+		if k < 0 {
+			continue
+		}
+		if columns[k], err = d.attribute(i); err != nil {
+			return nil, At(off, err)
+		}
+	}
+	return columns, nil
+}
+
+// decoder checks the header of COLD and notes its hash.
+func (t *Tail) decoder(cold []byte) (*coldDecoder, error) {
+	_, n := t.Cold()
+	if int64(len(cold)) != n || !bytes.Equal(cold[:skipHeader], appendSkippable(nil, skippable, cold[skipHeader:])[:skipHeader]) {
+		return nil, corruptf("header of the cold index")
+	}
+	t.Index.Cold = sha256.Sum256(cold)
+	return &coldDecoder{Tail: t, cold: cold, samples: int(t.Samples)}, nil
 }
 
 type coldDecoder struct {
@@ -67,22 +98,31 @@ func (d *coldDecoder) decode() (*ShardIndex, error) {
 	if err := d.layout(ix); err != nil {
 		return nil, err
 	}
-	for i, a := range d.Attributes {
-		bits, err := d.column(typeAttr, uint32(i), d.samples)
-		if err == nil && bits == nil {
-			err = corruptf("no section %s", typeAttr)
-		}
-		var c AttrColumn
-		if err == nil {
-			c, err = decodeAttr(a, d.samples, bits, func(kind string) (*section, []byte, error) { return d.get(kind, uint32(i)) })
-		}
+	for i := range d.Attributes {
+		c, err := d.attribute(i)
 		if err != nil {
-			return nil, fmt.Errorf("attribute %q: %w", a.Name, err)
+			return nil, err
 		}
 		ix.Attrs = append(ix.Attrs, c)
 	}
 	_, ix.Skipped, err = d.get(typeSkipped, 0)
 	return ix, err
+}
+
+// attribute reads the column of the i-th attribute.
+func (d *coldDecoder) attribute(i int) (c AttrColumn, err error) {
+	a := d.Attributes[i]
+	bits, err := d.column(typeAttr, uint32(i), d.samples)
+	if err == nil && bits == nil {
+		err = corruptf("no section %s", typeAttr)
+	}
+	if err == nil {
+		c, err = decodeAttr(a, d.samples, bits, func(kind string) (*section, []byte, error) { return d.get(kind, uint32(i)) })
+	}
+	if err != nil {
+		return c, fmt.Errorf("attribute %q: %w", a.Name, err)
+	}
+	return c, nil
 }
 
 func (d *coldDecoder) stored(s *section) []byte { return d.cold[s.off-d.DataSize:][:s.stored] }

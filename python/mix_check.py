@@ -5,9 +5,9 @@ usage: python3 mix_check.py vectors.json       check the vectors (testdata/order
        python3 mix_check.py --compare < cases  answer cases, a JSON object a line, with a JSON
                                                object a line
 
-With vectors it prints a line for each difference and last "N mixes, M checks, K differ". Exit codes:
-0 all agrees (and after --compare), 1 something differs, 2 usage, or a file that cannot be read.
-Python 3.9 or later, standard library only.
+With vectors it prints a line for each difference and last "N mixes, M checks, K differ".
+Exit codes: 0 all agrees (and after --compare), 1 something differs, 2 usage, or a file that cannot
+be read. Python 3.9 or later, standard library only.
 """
 
 import pathlib
@@ -55,7 +55,8 @@ def mix_of(c):
     for s in c["sources"]:
         tables.append(Table(s["blocks"], s["shards"], view=view_of(s.get("view"))))
         parameters = Parameters(0, True, s["V"], s["E"], s["W"], s["H"], affinity=s["affinity"])
-        sources.append(MixSource(s["name"], tables[-1].samples, parameters, s.get("digest", ""), "", s["max_epochs"] or MAX_EPOCH, view=s.get("view_id", "")))
+        made = MixSource(s["name"], tables[-1].samples, parameters, s.get("digest", ""), "", s["max_epochs"] or MAX_EPOCH)
+        sources.append(made._replace(view=s.get("view_id", "")))
     mix = Mix(sources, c["segments"], int(c.get("epoch", MAX_POSITION - 1)), int(c["seed"]), True, c.get("tail", "short"))
     mix.check()
     return mix, tables

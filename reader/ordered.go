@@ -10,6 +10,9 @@ import (
 // measuredSamples bounds what logOrder measures: some 50 ms of a processor, beside the first reads.
 const measuredSamples = 1 << 18
 
+// measuredView bounds the data sets whose views are measured: a pass over one takes some 50 ms.
+const measuredView = 1 << 23
+
 // logOrder describes the order to the log at the start: its parameters, how this rank's share of it
 // is mixed by place in storage, and what the user should change.
 func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
@@ -30,7 +33,11 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 		log.Warn("stream: there are more ranks than lanes, so ranks read the same blocks: raise ShuffleMemory or set Lanes, or share a cache",
 			"ranks", s.split.World, "lanes", p.Lanes, "reads_of_a_block", round3(float64(s.split.World)/float64(p.Lanes)))
 	}
-	labels := mixing.Parts(s.Plan().Samples())
+	stored := s.Plan().Stored()
+	if s.Plan().Viewed() && stored > measuredView {
+		return // what the view has of each part of storage is not known without a pass over it
+	}
+	labels := mixing.Parts(stored).In(s.Plan(), min(epoch, lastEpoch))
 	w, samples, err := mixing.Rank(s.Plan(), labels, s.split, mixing.Span{
 		Epoch: min(epoch, lastEpoch), Most: measuredSamples, Stop: func() error { return context.Cause(ctx) },
 	})

@@ -15,6 +15,9 @@ import (
 	"github.com/shardtool/shardtool/reader/order/view"
 )
 
+// ErrViewGeneration: a view is of other content than the data set, mostly of an earlier generation.
+var ErrViewGeneration = errors.New("the view is of another generation")
+
 // maxView bounds the bytes of a view file: weights of 2^32 samples.
 const maxView = 16 << 30
 
@@ -26,10 +29,18 @@ type chosenView struct {
 	once sync.Once
 	made order.View
 	err  error
+
+	listed sync.Once
+	chosen *chosenList
+}
+
+func (c *chosenView) list() *chosenList {
+	c.listed.Do(func() { c.chosen = newChosenList(c.file) })
+	return c.chosen
 }
 
 // LoadView reads a view of the data set by its name or ID. The error wraps fs.ErrNotExist where there
-// is none, and format.ErrMismatch where the view is of other content.
+// is none, and ErrViewGeneration where the view is of other content.
 func (d *Dataset) LoadView(ctx context.Context, name string) (*format.View, error) {
 	object := format.ViewName(name)
 	if !format.IsViewID(name) {
@@ -46,10 +57,14 @@ func (d *Dataset) LoadView(ctx context.Context, name string) (*format.View, erro
 		}
 		return nil, fmt.Errorf("reader: view %s: %w", name, err)
 	}
-	v, err := format.DecodeView(file, d.Digest(), d.NumSamples())
-	if errors.Is(err, format.ErrMismatch) {
-		return nil, fmt.Errorf("reader: view %s is of another generation of %v: %w: carry it over to this one", name, d.Store(), err)
+	head, err := format.ViewHead(file)
+	if err != nil {
+		return nil, format.InShard(object, err)
 	}
+	if err := d.sameContent(head); err != nil {
+		return nil, fmt.Errorf("reader: view %s of %v: %w", name, d.Store(), err)
+	}
+	v, err := format.DecodeView(file, d.Digest(), d.NumSamples())
 	if err == nil && format.ViewName(v.ID()) != object {
 		err = fmt.Errorf("%w: its content has the ID %s", format.ErrCorrupt, v.ID())
 	}
@@ -111,12 +126,20 @@ func (d *Dataset) Views(ctx context.Context) func(yield func(string, error) bool
 // says. Everything else, such as Samples and Get, still reads the whole data set. Call it right after
 // Open. The view must be of the content of d.
 func (d *Dataset) UseView(v *format.View) error {
-	if v.Digest != d.Digest() || v.Samples != d.NumSamples() {
-		return fmt.Errorf("reader: %w: the view is of %d samples with the digest %s, the data set has %d and %s", format.ErrMismatch,
-			v.Samples, format.DigestString(v.Digest), d.NumSamples(), format.DigestString(d.Digest()))
+	if err := d.sameContent(v); err != nil {
+		return fmt.Errorf("reader: %w", err)
 	}
 	d.view = &chosenView{file: v, id: v.ID()}
 	return nil
+}
+
+// sameContent refuses a view of other content.
+func (d *Dataset) sameContent(v *format.View) error {
+	if v.Digest == d.Digest() && v.Samples == d.NumSamples() {
+		return nil
+	}
+	return fmt.Errorf("%w: it is of %d samples with the digest %s, this one has %d and %s: carry it over to this generation", ErrViewGeneration,
+		v.Samples, format.DigestString(v.Digest), d.NumSamples(), format.DigestString(d.Digest()))
 }
 
 // View returns the view in use, nil for the whole data set.

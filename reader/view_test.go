@@ -3,6 +3,7 @@ package reader
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -90,7 +91,7 @@ func TestStreamViews(t *testing.T) {
 				{Shuffle: true, Lanes: 1, Delay: 1, GlobalBatch: 16, Epochs: 2, WholeShards: true, Affinity: order.AffinityRun},
 				{GlobalBatch: 50, Epochs: 1},
 			} {
-				f := set.follow(t, StreamOptions{Order: o, Read: Read{Workers: 2}})
+				f := set.follow(t, StreamOptions{Order: o, Read: Read{Workers: 2}, Log: slog.New(slog.DiscardHandler)})
 				f.rest(t)
 				stats, want := f.Stats(), wantedBlocks(t, f.Plan(), o.Epochs)
 				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again.
@@ -179,6 +180,11 @@ func TestLoadView(t *testing.T) {
 	store2(other, "old")
 	for _, name := range []string{"few", v.ID()} {
 		d := open(t, store, Options{View: name})
+		for i := range uint64(7) {
+			if d.ChosenNumber(i) != i || !d.IsChosen(i) || d.IsChosen(i+7) {
+				t.Errorf("the sample chosen as number %d is %d", i, d.ChosenNumber(i))
+			}
+		}
 		if d.ViewID() != v.ID() || d.EpochSamples() != 7 || d.NumSamples() != 100 {
 			t.Errorf("view %s: ID %s with %d samples", name, d.ViewID(), d.EpochSamples())
 		}
@@ -198,7 +204,7 @@ func TestLoadView(t *testing.T) {
 		{"none", fs.ErrNotExist, "there are bad few gone old"},
 		{"gone", fs.ErrNotExist, "make it again"},
 		{"2222222222222222", fs.ErrNotExist, "2222222222222222"},
-		{"old", format.ErrMismatch, "another generation"},
+		{"old", ErrViewGeneration, "it is of 100 samples"},
 		{"bad", format.ErrCorrupt, "views/bad.json"},
 		{"0000000000000000", format.ErrCorrupt, "has the ID"},
 		{"../few", format.ErrName, "characters"},
@@ -211,7 +217,30 @@ func TestLoadView(t *testing.T) {
 			t.Errorf("view %s: %v, want %v with %q", c.name, err, c.want, c.text)
 		}
 	}
-	if err := set.UseView(other); !errors.Is(err, format.ErrMismatch) {
+	if err := set.UseView(other); !errors.Is(err, ErrViewGeneration) {
 		t.Errorf("the view of other content was used: %v", err)
+	}
+}
+
+// TestChosenNumber compares the samples of views with a list of them.
+func TestChosenNumber(t *testing.T) {
+	set := newStreamed(t, mem.New(), mixed(9001), testset.Options{BlockSize: 64 << 10})
+	for name, v := range viewsOf(set.Dataset) {
+		if err := set.UseView(v); err != nil {
+			t.Fatal(err)
+		}
+		n := uint64(0)
+		for number := range v.Samples {
+			if !set.IsChosen(number) {
+				continue
+			}
+			if got := set.ChosenNumber(n); got != number {
+				t.Fatalf("%s: %d is %d, want %d", name, n, got, number)
+			}
+			n++
+		}
+		if set.Chosen() != n || v.Subset() && n != set.EpochSamples() {
+			t.Errorf("%s: %d samples, want %d", name, set.Chosen(), n)
+		}
 	}
 }

@@ -17,7 +17,8 @@ import (
 // filter selects samples. It is safe for concurrent use.
 type filter struct {
 	opt   Options
-	conds []condition
+	where *where.Expr // nil: all samples
+	conds []condition // those of where
 }
 
 // condition is a where.Condition whose word is parsed for every kind of attribute.
@@ -41,11 +42,14 @@ func newFilter(sets []*set, opt Options) (*filter, error) {
 	if err := opt.Share.check(); err != nil {
 		return nil, err
 	}
-	for _, text := range opt.Where {
-		parsed, err := where.Parse(text)
-		if err != nil {
-			return nil, optionf("%w", err)
-		}
+	var err error
+	if f.where, err = where.ParseAll(opt.Where); err != nil {
+		return nil, optionf("%w", err)
+	}
+	if f.where == nil {
+		return f, nil
+	}
+	for _, parsed := range f.where.Conditions {
 		c := condition{Condition: parsed}
 		c.integer, err = strconv.ParseInt(c.Word, 10, 64)
 		c.isInteger = err == nil
@@ -73,7 +77,7 @@ func (c *condition) bind(sets []*set) error {
 			}
 			found = true
 			if a.Kind != format.AttrLabel && !c.Nulls() && !c.isNumber {
-				return optionf("where %q: attribute %s is a %v: compare it with a number", c.Text, a.Name, a.Kind)
+				return optionf("%w", c.WordErrorf("attribute %s is a %v: compare it with a number", a.Name, a.Kind))
 			}
 		}
 	}
@@ -81,9 +85,9 @@ func (c *condition) bind(sets []*set) error {
 	case found:
 		return nil
 	case names == nil:
-		return optionf("where %q: the samples have no attributes; name them when the rows are packed", c.Text)
+		return optionf("%w", c.Errorf("the samples have no attributes; name them when the rows are packed"))
 	}
-	return optionf("where %q: there is no attribute %q, there are %q", c.Text, c.Column, names)
+	return optionf("%w", c.Errorf("there is no attribute %q, there are %q", c.Column, names))
 }
 
 // holds reports whether a value fulfils the condition.
@@ -141,13 +145,10 @@ func (f *filter) noAttributes() bool { return f.attributes(nil, 0) }
 
 // attributes reports whether sample i of a shard fulfils the conditions.
 func (f *filter) attributes(ix *format.ShardIndex, i int) bool {
-	for c := range f.conds {
+	return f.where == nil || f.where.Holds(func(c int) bool {
 		v, there := attribute(ix, f.conds[c].Column, i)
-		if !f.conds[c].holds(v, there) {
-			return false
-		}
-	}
-	return true
+		return f.conds[c].holds(v, there)
+	})
 }
 
 // attribute returns the value of a sample's attribute.

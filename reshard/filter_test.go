@@ -93,14 +93,18 @@ func TestFilters(t *testing.T) {
 		return nil
 	}
 	for text, want := range map[string]func(s *writer.Sample) bool{
-		"label=cat":       func(s *writer.Sample) bool { v := attr(s, "label"); return v != nil && v.Label == "cat" },
-		"label!='cat'":    func(s *writer.Sample) bool { v := attr(s, "label"); return v != nil && v.Label != "cat" },
-		"label is null":   func(s *writer.Sample) bool { return attr(s, "label") == nil },
-		"x is not null":   func(s *writer.Sample) bool { return attr(s, "x") != nil },
-		"n>=-3":           func(s *writer.Sample) bool { v := attr(s, "n"); return v != nil && v.Integer >= -3 },
-		"n<0.5":           func(s *writer.Sample) bool { v := attr(s, "n"); return v != nil && v.Integer <= 0 },
-		"x>12.25":         func(s *writer.Sample) bool { v := attr(s, "x"); return v != nil && v.Number > 12.25 },
-		"x=NaN":           func(*writer.Sample) bool { return false },
+		"label=cat":     func(s *writer.Sample) bool { v := attr(s, "label"); return v != nil && v.Label == "cat" },
+		"label!='cat'":  func(s *writer.Sample) bool { v := attr(s, "label"); return v != nil && v.Label != "cat" },
+		"label is null": func(s *writer.Sample) bool { return attr(s, "label") == nil },
+		"x is not null": func(s *writer.Sample) bool { return attr(s, "x") != nil },
+		"n>=-3":         func(s *writer.Sample) bool { v := attr(s, "n"); return v != nil && v.Integer >= -3 },
+		"n<0.5":         func(s *writer.Sample) bool { v := attr(s, "n"); return v != nil && v.Integer <= 0 },
+		"x>12.25":       func(s *writer.Sample) bool { v := attr(s, "x"); return v != nil && v.Number > 12.25 },
+		"x=NaN":         func(*writer.Sample) bool { return false },
+		"n < 0 and not label = cat or x > 12.25": func(s *writer.Sample) bool {
+			n, label, x := attr(s, "n"), attr(s, "label"), attr(s, "x")
+			return n != nil && n.Integer < 0 && label != nil && label.Label != "cat" || x != nil && x.Number > 12.25
+		},
 		"n=1000":          func(*writer.Sample) bool { return false },
 		"n<0&label is ok": nil,
 	} {

@@ -70,7 +70,7 @@ Exit codes:
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.process {
-				return benchRank(cmd, args[0])
+				return benchRank(cmd, args[0], &f.order.view)
 			}
 			return runBench(cmd, args[0], &f)
 		},
@@ -183,7 +183,7 @@ func runBench(cmd *cobra.Command, arg string, f *benchFlags) error {
 		bar := newBar(cmd.ErrOrStderr(), nil, "measuring", shareOf(1), f.quiet)
 		defer bar.end()
 		job.Watched, job.Tell = true, slowest(f.order.opt.Rank, f.ranks, func(share float64) { bar.set(int64(1000*share), "") })
-		command := func(ctx context.Context) *exec.Cmd { return rankProcess(ctx, arg, cmd.ErrOrStderr()) }
+		command := func(ctx context.Context) *exec.Cmd { return rankProcess(ctx, arg, &f.order.view, cmd.ErrOrStderr()) }
 		return bench.Spawn(ctx, command, job, f.order.opt.Rank, f.ranks)
 	}
 	say("%s, %s …", plural(f.ranks, "rank"), f.length())
@@ -280,7 +280,7 @@ func (f *benchFlags) describeDataset(ctx context.Context, arg string, d *bench.D
 		return err
 	}
 	*d = bench.Data{
-		Address: ds.Store().String(), Generation: ds.Generation(), Digest: format.DigestString(ds.Digest()), Samples: ds.NumSamples(),
+		Address: ds.Store().String(), Generation: ds.Generation(), Digest: ds.OrderDigest(), Samples: ds.EpochSamples(),
 		Shards: ds.NumShards(), Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), Decoded: ds.DecodedBytes(),
 	}
 	d.Requests = objstore.TraitsOf(ds.Store()).Requests
@@ -308,12 +308,12 @@ func (f *benchFlags) sweeper(r *bench.Report, measure func(context.Context, benc
 }
 
 // rankProcess returns this program as the process of one rank.
-func rankProcess(ctx context.Context, arg string, stderr io.Writer) *exec.Cmd {
+func rankProcess(ctx context.Context, arg string, view *viewFlags, stderr io.Writer) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
-	cmd := exec.CommandContext(ctx, self, "bench", "--rank-process", "--", arg)
+	cmd := exec.CommandContext(ctx, self, slices.Concat([]string{"bench", "--rank-process"}, view.flags(), []string{"--", arg})...)
 	cmd.Args[0] = os.Args[0]
 	if cmd.Stderr = stderr; fileOf(stderr) != nil {
 		cmd.Stderr = fileOf(stderr) // the process escapes what it writes there
@@ -342,7 +342,7 @@ func rankFailed(err error) error {
 }
 
 // benchRank runs as the process of one rank.
-func benchRank(cmd *cobra.Command, arg string) error {
+func benchRank(cmd *cobra.Command, arg string, view *viewFlags) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	job, err := bench.ReadJob(cmd.InOrStdin(), cancel)
@@ -362,7 +362,7 @@ func benchRank(cmd *cobra.Command, arg string) error {
 	}
 	var in *input
 	open := func(ctx context.Context, o reader.StreamOptions) (*reader.Stream, error) {
-		f := orderFlags{opt: o, changed: func(string) bool { return false }}
+		f := orderFlags{opt: o, view: *view, changed: func(string) bool { return false }}
 		var err error
 		if in, err = f.input(ctx, cmd.ErrOrStderr(), arg, &mixFlags{}, o.Workers); err != nil {
 			return nil, err

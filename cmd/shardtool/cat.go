@@ -119,7 +119,8 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 	default:
 		return usagef("--on-error %q: use fail or skip", f.onError)
 	}
-	if isMix(arg) || f.order.orderSaid || f.checkpoints || f.out != "" || f.onError == "skip" || f.stats.said() {
+	_, view := cutView(arg)
+	if view != "" || isMix(arg) || f.order.orderSaid || f.checkpoints || f.out != "" || f.onError == "skip" || f.stats.said() {
 		if !cmd.Flags().Changed("memory") {
 			f.memory = 0
 		} else {

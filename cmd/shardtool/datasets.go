@@ -67,6 +67,7 @@ var datasetKind = kind{
 
 // isDataset reports whether a source is a data set: it has a manifest, or names a generation.
 func isDataset(ctx context.Context, src string) (bool, error) {
+	src, _ = cutView(src) // which opening it refuses
 	place, _, _ := strings.Cut(src, "?")
 	if kindOf(place) != nil || strings.Contains(place, "://") && strings.ContainsAny(place, "*[{") {
 		return false, nil
@@ -152,6 +153,9 @@ func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, s
 	memory := max(f.opt.Memory/2, minMemory)
 	limitMemory(f.opt.Memory+memory, encoderMemory(&f.opt))
 	for _, src := range srcs {
+		if err := noView(src); err != nil {
+			return 0, err
+		}
 		d, err := openDataset(ctx, src, reader.Options{Workers: f.opt.Workers, Memory: memory})
 		if err != nil {
 			return 0, err

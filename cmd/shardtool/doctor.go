@@ -67,6 +67,9 @@ Exit codes:
 }
 
 func (f *doctorFlags) dataset(ctx context.Context, arg string) (*doctor.Report, error) {
+	if err := noView(arg); err != nil {
+		return nil, err
+	}
 	ds, err := openDataset(ctx, arg, reader.Options{})
 	if err != nil {
 		return nil, err

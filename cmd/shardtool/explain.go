@@ -28,7 +28,7 @@ type explainFlags struct {
 }
 
 func newExplain() *cobra.Command {
-	var f explainFlags
+	f := explainFlags{keys: true}
 	cmd := &cobra.Command{
 		Use:   "explain [CHECKPOINT...] [DATASET|MIX.yaml]",
 		Short: "Describe what a step reads, and where a checkpoint stands",
@@ -52,6 +52,9 @@ Exit codes:
 			"  shardtool explain --coverage ckpt-40000.json ckpt-90000.json mix.yaml",
 		Args: usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if v := &f.order.view; v.keys == "false" || v.keys == bareKeys {
+				f.keys, v.keys = v.keys == bareKeys, ""
+			}
 			if err := f.order.fill(); err != nil {
 				return err
 			}
@@ -65,7 +68,8 @@ Exit codes:
 	f.order.addCheckpointIn(cmd)
 	f.mixed.add(cmd)
 	cmd.Flags().Uint64Var(&f.mixed.step, "step", 0, "describe this step, counted from 0 in batches of the same size")
-	cmd.Flags().BoolVar(&f.keys, "keys", true, "print the keys of the samples")
+	cmd.Flags().Lookup("keys").NoOptDefVal = bareKeys
+	cmd.Flags().Lookup("keys").Usage = "`false` prints no keys; with a file, take the samples whose keys are in it, one in each line"
 	cmd.Flags().BoolVar(&f.cover, "coverage", false, "count how often the run of these checkpoints has seen the samples of each source")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
 	return cmd

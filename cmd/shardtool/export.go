@@ -74,6 +74,9 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	}
 	// One goroutine writes a shard. Several keep the disk busy; more than a few only wait for it.
 	parallel := min(f.workers, 8, max(1, int(f.memory/(32<<20))))
+	if err := noView(arg); err != nil {
+		return err
+	}
 	ds, err := openDataset(ctx, arg, reader.Options{Workers: (f.workers + parallel - 1) / parallel, Memory: max(f.memory/int64(parallel), minMemory)})
 	if err != nil {
 		return err

@@ -80,6 +80,9 @@ func dataset(ctx context.Context, arg string) (objstore.Store, string, error) {
 	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && isMix(arg) {
 		return nil, "", usagef("%s is a mix: inspect, order, cat, simulate, bench and stage read mixes; here, name one of its data sets", arg)
 	}
+	if err := noView(arg); err != nil {
+		return nil, "", err
+	}
 	addr, generation, _ := cutGeneration(arg)
 	store, err := address.Open(ctx, addr, address.Options{Logger: warnings})
 	if err != nil {

@@ -54,6 +54,9 @@ func hasField(name string) bool {
 
 func runGet(cmd *cobra.Command, args []string, byNumber bool, number uint64) error {
 	ctx := cmd.Context()
+	if err := noView(args[0]); err != nil {
+		return err
+	}
 	ds, err := openDataset(ctx, args[0], reader.Options{})
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 	if err != nil {
 		return nil, err
 	}
-	in := &input{sets: []*reader.Dataset{ds}, samples: ds.NumSamples(), epoch: f.opt.Epoch}
+	in := &input{sets: []*reader.Dataset{ds}, samples: ds.EpochSamples(), epoch: f.opt.Epoch}
 	if cp := f.opt.Checkpoint; cp != nil {
 		in.epoch, in.position = cp.Epoch, cp.Position
 	}

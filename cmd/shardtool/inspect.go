@@ -54,11 +54,12 @@ Exit codes:
 
 // openDataset opens the data set of an argument.
 func openDataset(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
-	store, generation, err := dataset(ctx, arg)
+	addr, view := cutView(arg)
+	store, generation, err := dataset(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	opts.Generation = generation
+	opts.Generation, opts.View = generation, view
 	return reader.Open(ctx, store, opts)
 }
 
@@ -91,6 +92,8 @@ type inspectJSON struct {
 	Attributes    []string            `json:"attributes"`
 	AttrTotals    []attrTotalJSON     `json:"attribute_totals"`
 	Meta          map[string]string   `json:"meta"`
+	Views         []viewJSON          `json:"views"`
+	View          *viewJSON           `json:"view,omitempty"` // of DATASET#VIEW
 	ShardList     []shardJSON         `json:"shard_list"`
 }
 
@@ -120,6 +123,10 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	if f.json {
 		out, err := describe(ctx, ds, shards)
 		if err != nil {
+			return err
+		}
+		out.View = viewOf(ds)
+		if out.Views, err = listViews(ctx, ds); err != nil {
 			return err
 		}
 		return printJSON(cmd, out)
@@ -207,6 +214,9 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 		return err
 	}
 	if err := printAttributes(ctx, w, ds); err != nil {
+		return err
+	}
+	if err := printViews(ctx, w, ds); err != nil {
 		return err
 	}
 	meta := ds.Meta()
@@ -303,6 +313,9 @@ func printRows(w io.Writer, name string, rows []format.Row) {
 // difference.
 func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 	ctx := cmd.Context()
+	if err := noView(f.against); err != nil {
+		return err
+	}
 	other, err := openDataset(ctx, f.against, reader.Options{})
 	if err != nil {
 		return err

@@ -32,9 +32,10 @@ var jsonRuns = map[string][]string{
 	"index":        {"!mkdir tars; cp src/s1* .; tar --sort=name -cf tars/t.tar s1*", "index tars"},
 	"prune": {"!for i in 1 2; do shardtool pack src old --overwrite --quiet; done; cp src/s11.txt old/data-000099.tar.zst", "prune old --keep 1 --grace 0s",
 		"!shardtool pack src begun --parts 2 --part 0 --quiet", "prune begun"},
-	"remove":  {"!cp -r out less; printf 's11\nnobody\n' > gone", "remove less --keys gone --allow-missing"},
-	"purge":   {"purge less", "purge less --generations", "!echo s12 > gone; shardtool remove less --keys gone", "purge less --dry-run"},
-	"inspect": {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks", "inspect rowset"},
+	"remove": {"!cp -r out less; printf 's11\nnobody\n' > gone", "remove less --keys gone --allow-missing"},
+	"purge":  {"purge less", "purge less --generations", "!echo s12 > gone; shardtool remove less --keys gone", "purge less --dry-run"},
+	"inspect": {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks",
+		"!shardtool select rowset --where 'n > 0' --name some; echo x > rowset/views/bad.json", "inspect rowset", "inspect rowset#some"},
 	"inspect MIX.yaml": {
 		"!for i in 0 1; do (echo '{\"id\":\"a\",\"n\":3}'; echo '{\"id\":\"b\",\"n\":5}') > rows/n$i.jsonl; shardtool pack rows/n$i.jsonl n$i --key id --attr tokens=n --quiet; done",
 		"!printf 'sources: {a: {data: n0, weight: 1, max_epochs: 1}, b: {data: n1, weight: 1, max_epochs: 2}}\n' > dry.yaml",
@@ -60,7 +61,11 @@ var jsonRuns = map[string][]string{
 	"explain --coverage": {"explain --coverage mixck"},
 	"doctor":             {"doctor src", "doctor out"},
 	"export":             {"export out --out exported"},
-	"stage":              {"stage out --cache cache", "stage mix.yaml --cache cache"},
+	"select": {
+		`!printf 'key,value\nr0,1\nr1,1e-30\ngone,1\n' > w.csv; printf '{"id":"a","l":"x","t":1}\n{"id":"b","l":null,"t":1}\n' > l.jsonl`,
+		"!shardtool pack l.jsonl labelled --key id --attr l=l --quiet",
+		"select rowset --weight w.csv --default 0 --allow-missing --name scored", "select labelled --balance l"},
+	"stage": {"stage out --cache cache", "stage mix.yaml --cache cache"},
 	"simulate": {
 		"simulate out --shuffle --global-batch 4 --samples-per-second 5 --price 3 --get-price 2", "simulate rowset --label label"},
 	"simulate MIX.yaml": {"simulate dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},

@@ -18,7 +18,7 @@ func newLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls DATASET",
 		Short: "List keys in storage order",
-		Long: `List the keys of all samples in storage order, one per line, without those that were removed. Reads the shards' indexes, no samples.
+		Long: `List the keys of all samples, or those of a view, in storage order, one per line, without those that were removed. Reads the shards' indexes, no samples.
 If keys may contain line breaks or tabs, parse --json instead. Control characters are escaped on a terminal; files and
 pipes get keys unchanged.
 
@@ -73,8 +73,10 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 			return err
 		}
 		if !long && !asJSON {
-			for _, k := range ix.Keys {
-				if k == "" { // removed
+			first := number
+			for i, k := range ix.Keys {
+				number++
+				if k == "" || !ds.IsChosen(first+uint64(i)) { // removed, or not in the view
 					continue
 				}
 				if _, err := fmt.Fprintln(w, show(k)); err != nil {
@@ -87,7 +89,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 		if err != nil {
 			return err
 		}
-		if number, err = listLong(w, s.Name, ix, number, asJSON, show); err != nil {
+		if number, err = listLong(w, s.Name, ix, number, ds.IsChosen, asJSON, show); err != nil {
 			return err
 		}
 	}
@@ -95,7 +97,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 }
 
 // listLong prints the samples of one shard and returns the next one's number.
-func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint64, asJSON bool, show func(string) string) (uint64, error) {
+func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint64, chosen func(number uint64) bool, asJSON bool, show func(string) string) (uint64, error) {
 	enc := json.NewEncoder(w)
 	at := make([]int, len(ix.Fields)) // samples so far that have the field
 	block, left, row := -1, 0, 0
@@ -126,20 +128,18 @@ func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint6
 			line.Attributes[v.Name] = attrText(v)
 			fmt.Fprintf(&fields, " %s:%v", v.Name, attrText(v))
 		}
-		var err error
-		if key == "" { // removed
-			number++
+		if number++; key == "" || !chosen(line.Number) { // removed, or not in the view
 			continue
 		}
+		var err error
 		if asJSON {
 			err = enc.Encode(line)
 		} else {
-			_, err = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", number, show(shard), block, show(key), show(strings.TrimPrefix(fields.String(), " ")))
+			_, err = fmt.Fprintf(w, "%d\t%s\t%d\t%s\t%s\n", line.Number, show(shard), block, show(key), show(strings.TrimPrefix(fields.String(), " ")))
 		}
 		if err != nil {
 			return number, err
 		}
-		number++
 	}
 	return number, nil
 }

@@ -48,7 +48,7 @@ func newRoot() *cobra.Command {
 		Long: `shardtool packs files into zstd-compressed tar shards with an index, and reads them back.
 
 DATASET is the place of the shards and their manifest: a folder, s3://bucket/prefix or https://host/prefix;
-DATASET@0123456789abcdef picks a generation.
+DATASET@0123456789abcdef picks a generation, DATASET#NAME a view.
 Sizes are written 64MiB or 1GB, durations 30s.
 
 Exit codes:
@@ -62,7 +62,7 @@ Exit codes:
 	}
 	root.SetVersionTemplate(versionText() + "\n")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newPack(), newInspect(), newLs(), newVerify(), newGet(), newCat(), newStage(), newOrder(), newExplain(), newSimulate(), newBench(), newDoctor(), newMissing(), newCommit(), newPrune(), newRemove(), newPurge(), newExport(), newIndex(), newVersion(), newServe(), newReceive(), newMan())
+	root.AddCommand(newPack(), newInspect(), newLs(), newVerify(), newGet(), newCat(), newStage(), newOrder(), newExplain(), newSimulate(), newBench(), newDoctor(), newMissing(), newCommit(), newPrune(), newRemove(), newPurge(), newExport(), newSelect(), newIndex(), newVersion(), newServe(), newReceive(), newMan())
 	finishDefaults(root)
 	complete(root)
 	return root

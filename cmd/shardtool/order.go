@@ -19,7 +19,6 @@ import (
 func newOrder() *cobra.Command {
 	var f orderFlags
 	var mixed mixFlags
-	var keys bool
 	cmd := &cobra.Command{
 		Use:   "order DATASET|MIX.yaml",
 		Short: "Print which sample comes when, without reading samples",
@@ -40,8 +39,12 @@ Exit codes:
 			"  shardtool order mix.yaml --shuffle --seed 7 --global-batch 4096 --world-size 8 --rank 3 --step 40000\n" +
 			"  shardtool order text/ --shuffle --pack 8192 --by tokens --long split --limit 5 --keys\n" +
 			"  shardtool order speech/ --shuffle --bucket 60000 --by frames --long drop",
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			keys, err := f.view.orderKeys(&args)
+			if err != nil {
+				return err
+			}
 			if err := f.fill(); err != nil {
 				return err
 			}
@@ -75,7 +78,8 @@ Exit codes:
 	f.add(cmd)
 	f.addCheckpointIn(cmd)
 	f.addUnits(cmd)
-	cmd.Flags().BoolVar(&keys, "keys", false, "also print keys")
+	cmd.Flags().Lookup("keys").NoOptDefVal = bareKeys
+	cmd.Flags().Lookup("keys").Usage = "also print keys; with a `FILE`, take the samples whose keys are in it, one in each line"
 	cmd.Flags().Uint64Var(&mixed.step, "step", 0, "print this step alone, counted from 0 in batches of the same size")
 	mixed.add(cmd)
 	return cmd

@@ -27,6 +27,7 @@ type orderFlags struct {
 	fromEnv   bool
 	ins       []string // checkpoint files of ranks
 	in        string   // their names, for messages
+	view      viewFlags
 	changed   func(flag string) bool
 	units     unitFlags
 	cache     string // folder of --cache, where the command has one
@@ -35,7 +36,7 @@ type orderFlags struct {
 
 var orderFlagNames = []string{
 	"shuffle", "seed", "epoch", "epochs", "global-batch", "rank", "world-size", "shuffle-memory", "whole-shards", "lanes", "run-blocks",
-	"delay", "head", "affinity", "tail", "rank-from-env", "checkpoint-in",
+	"delay", "head", "affinity", "tail", "rank-from-env", "checkpoint-in", "where", "keys",
 }
 
 func (f *orderFlags) add(cmd *cobra.Command) {
@@ -57,6 +58,7 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.affinity, "affinity", "epoch", "epoch: lanes get other data in every epoch; run: the same, for node caches")
 	fl.StringVar(&f.tail, "tail", "", "the last batch of an epoch: short, drop, wrap or pad (default: short, or wrap with --epochs 0)")
 	fl.Int64Var(&f.limit, "limit", 0, "stop after this many samples of this rank (0: all)")
+	f.view.add(cmd)
 	f.changed = cmd.Flags().Changed
 }
 
@@ -116,7 +118,8 @@ func (f *orderFlags) fill() error {
 // open opens the data set; with a checkpoint, the generation that it names, and the checkpoint is held against the flags.
 func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
 	if f.in == "" {
-		return openDataset(ctx, arg, opts)
+		ds, err := openDataset(ctx, arg, opts)
+		return f.chosen(ctx, ds, err)
 	}
 	cp, err := f.read()
 	if err != nil {
@@ -126,13 +129,25 @@ func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) 
 		return nil, err
 	}
 	ds, err := openAt(ctx, arg, opts, cp)
-	if err == nil {
+	if ds, err = f.chosen(ctx, ds, err); err == nil {
 		if err = f.sameWindow(ctx, ds); err != nil {
 			ds.Close()
 			return nil, err
 		}
 	}
 	return ds, err
+}
+
+// chosen has the data set use the view that the flags ask for.
+func (f *orderFlags) chosen(ctx context.Context, ds *reader.Dataset, err error) (*reader.Dataset, error) {
+	if err != nil {
+		return nil, err
+	}
+	if err := f.view.use(ctx, ds); err != nil {
+		ds.Close()
+		return nil, err
+	}
+	return ds, nil
 }
 
 // read reads the checkpoints of ranks and the ledgers beside them, and merges them.
@@ -175,10 +190,12 @@ func (f *orderFlags) resume(cp *order.Checkpoint) error {
 // openAt opens the generation that a checkpoint names, or that of the argument. Samples that were
 // removed since are removed there too: a job that resumes must not deliver them.
 func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Checkpoint) (*reader.Dataset, error) {
-	store, generation, err := dataset(ctx, arg)
+	addr, view := cutView(arg)
+	store, generation, err := dataset(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
+	opts.View = view
 	named := strings.TrimSuffix(strings.TrimPrefix(cp.Tables, "manifest-"), ".bin")
 	if opts.Generation = generation; generation != "" || !isGeneration(named) {
 		return reader.Open(ctx, store, opts)

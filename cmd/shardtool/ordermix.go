@@ -105,8 +105,11 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 	}
 	for _, flag := range notForMixes {
 		if f.changed(flag) {
-			return nil, usagef("--%s: a mix file has it for each source, as a member of order", flag)
+			return nil, usagef("--%s: a mix file has it for each source", flag)
 		}
+	}
+	if f.view.given() {
+		return nil, usagef("--where and --keys: a mix file has them for each source")
 	}
 	file, err := readMix(name)
 	if err != nil {
@@ -250,17 +253,27 @@ func (o *openedMix) bySource(m *mix.Mix, file *mixfile.File) {
 
 // openSource opens the data set of a source; with a checkpoint, the generation that it names.
 func openSource(ctx context.Context, s mixfile.Source, from *mix.Checkpoint) (*reader.Dataset, error) {
-	if s.Where != "" || s.Keys != "" {
-		return nil, usagef("where and keys: only whole data sets can be sources")
+	choose := viewFlags{keys: s.Keys}
+	if s.Where != "" {
+		choose.where = []string{s.Where}
 	}
+	cp := &order.Checkpoint{}
 	if from != nil {
 		for _, was := range from.Sources {
-			if was.Name == s.Name && was.Tables != "" {
-				return openAt(ctx, s.Data, reader.Options{}, &order.Checkpoint{Tables: was.Tables})
+			if was.Name == s.Name {
+				cp.Tables = was.Tables
 			}
 		}
 	}
-	return openDataset(ctx, s.Data, reader.Options{})
+	ds, err := openAt(ctx, s.Data, reader.Options{}, cp)
+	if err != nil {
+		return nil, err
+	}
+	if err := choose.use(ctx, ds); err != nil {
+		ds.Close()
+		return nil, err
+	}
+	return ds, nil
 }
 
 func readMix(name string) (*mixfile.File, error) {

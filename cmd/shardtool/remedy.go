@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 	"github.com/shardtool/shardtool/writer"
@@ -19,6 +20,8 @@ func remedy(err error) string {
 		return " (--" + strings.Join(option.Options, ", --") + ")"
 	case errors.As(err, &mismatch) && !mismatch.Frozen:
 		return " (--change-mix)"
+	case errors.Is(err, reader.ErrViewGeneration):
+		return ": see `shardtool select --carry`"
 	case errors.Is(err, writer.ErrExists):
 		return ": use --overwrite or --append"
 	case errors.Is(err, writer.ErrDuplicateKey):

@@ -36,7 +36,7 @@ func (f *rowFlags) add(cmd *cobra.Command) {
 	fl.StringSliceVar(&f.columns, "columns", nil, "rows: take only these columns; data sets: these fields; as a,b")
 	fl.StringArrayVar(&f.rename, "rename", nil, "rows: rename the field of a column, data sets: a field, as column=name (may be repeated)")
 	fl.StringArrayVar(&f.attrs, "attr", nil, "keep in the index a column of rows, as attribute=column, or how many elements arrays have, as tokens=len(input_ids.npy) (may be repeated)")
-	fl.StringArrayVar(&f.where, "where", nil, "rows: take the rows that meet this condition, data sets: samples by attribute, as 'column>=value' (may be repeated)")
+	fl.StringArrayVar(&f.where, "where", nil, "rows: take the rows for which this holds, data sets: samples by attribute, as 'width >= 256 and lang in (de, fr)' (all, if repeated)")
 	fl.StringVar(&f.nulls, "nulls", "fail", "rows: a row whose columns are all null: fail, empty (its fields have no bytes) or skip it and count it")
 	fl.StringVar(&f.delimiter, "delimiter", "", "CSV: separator of cells, such as ';' (default: a comma, in .tsv a tab)")
 }

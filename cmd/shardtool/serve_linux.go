@@ -17,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/metrics"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reshard/curate"
 )
 
 // processors is what the affinity and the cgroup leave to this process; serve itself uses fewer.
@@ -116,7 +117,12 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 	}
 	opts := reader.Options{Workers: q.Workers, Memory: q.Memory}
 	if q.Mix != "" || isMix(q.Address) {
-		o, err := openServeMix(ctx, q)
+		var o *serveMix
+		if q.Where != "" || q.Keys != "" {
+			err = usagef("where and keys: a mix has them for each source, as members of the source")
+		} else {
+			o, err = openServeMix(ctx, q)
+		}
 		if err != nil {
 			closeCache()
 			return nil, err
@@ -135,6 +141,11 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 			ds, err = openAt(ctx, q.Address, opts, cp)
 		}
 	}
+	if err == nil {
+		if err = serveView(ctx, ds, q); err != nil {
+			ds.Close()
+		}
+	}
 	if err != nil {
 		closeCache()
 		return nil, err
@@ -143,6 +154,24 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 		ds.Close()
 		closeCache()
 	}}, nil
+}
+
+// serveView has the data set use the view of OPEN.
+func serveView(ctx context.Context, ds *reader.Dataset, q *serve.OpenRequest) error {
+	choose := viewFlags{keys: q.Keys}
+	if q.Where != "" {
+		choose.where = []string{q.Where}
+	}
+	v, err := choose.make(ctx, ds)
+	switch {
+	case errors.Is(err, curate.ErrSpec):
+		return usage(err)
+	case errors.Is(err, curate.ErrMissing), errors.Is(err, os.ErrNotExist):
+		return &exitError{exitNotFound, err}
+	case v == nil || err != nil:
+		return err
+	}
+	return ds.UseView(v)
 }
 
 func closeQuietly(c *cache.Cache) {

@@ -31,6 +31,8 @@ DIRECT = [
     "out",
     "map",
     "cache",
+    "where",
+    "keys",
     "change_mix",
     "skip_steps",
 ]

@@ -32,6 +32,10 @@ func (f *File) Describe(ctx context.Context, sets []*reader.Dataset) ([]Data, er
 			data[i].Digest, data[i].Tables, data[i].View = format.DigestString(ds.Digest()), ds.Tables(), ds.ViewID()
 			data[i].Table, failed[i] = ds.OrderTable(ctx)
 			if failed[i] == nil && f.counts(i) {
+				if ds.ViewID() != "" {
+					failed[i] = fmt.Errorf("%s of a view are not counted: give the whole data set, or shares of samples", f.Count)
+					return nil
+				}
 				data[i].Tokens, failed[i] = Tokens(ctx, ds, f.Count)
 			}
 			return nil

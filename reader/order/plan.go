@@ -62,6 +62,34 @@ func (p *Plan) Params() Params { return p.params }
 // Samples is N, the samples of an epoch: those of the table, or of its view.
 func (p *Plan) Samples() uint64 { return p.total }
 
+// Stored is the number of samples of the table, all of which have numbers below it. With a view,
+// Samples may be fewer or more.
+func (p *Plan) Stored() uint64 { return p.numbers.total }
+
+// Drawn calls f with the number of every sample that an epoch of the view has, in storage order, as
+// often as it has it; without a view with all numbers. The cost is that of a pass over the table.
+func (p *Plan) Drawn(epoch uint64, f func(number uint64)) {
+	b := p.blocksOf(uint32(epoch))
+	var first uint64
+	var list []uint32
+	for block, n := range p.table.Samples {
+		if b.chosen == nil {
+			for i := range uint64(n) {
+				f(first + i)
+			}
+		} else if b.samples[block] > 0 {
+			list = b.chosen.Append(list[:0], uint32(block), first)
+			for _, i := range list {
+				f(first + uint64(i))
+			}
+		}
+		first += uint64(n)
+	}
+}
+
+// Viewed reports whether the plan is that of a view.
+func (p *Plan) Viewed() bool { return p.table.View != nil }
+
 // CheckSplit tells whether batches can be split so: a batch of at least 1, a rank of the world, and with TailDrop a
 // batch no larger than the epoch, which would drop every sample. Call it at open; NextBatch calls it each time.
 func (p *Plan) CheckSplit(s Split) error {

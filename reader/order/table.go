@@ -70,6 +70,7 @@ func (t *Table) shardEnd(i int) int {
 type numbers struct {
 	samples []uint32
 	marks   []uint64 // samples before block 64·i
+	total   uint64
 }
 
 func newNumbers(samples []uint32) (numbers, uint64) {
@@ -81,6 +82,7 @@ func newNumbers(samples []uint32) (numbers, uint64) {
 		}
 		sum += uint64(s)
 	}
+	n.total = sum
 	return n, sum
 }
 

@@ -17,7 +17,7 @@ func Epoch(ctx context.Context, plan *order.Plan, labels *mixing.Labels, o Optio
 	p := plan.Params()
 	parts := parts{newPart(0, o.Blocks, o.Bytes, p)}
 	w := walk{
-		plan: plan, o: o, seen: newBitset(plan.Samples()), meter: mixing.NewMeter(labels, o.Worlds...),
+		plan: plan, o: o, seen: newBitset(plan.Stored()), meter: mixing.NewMeter(labels.In(plan, o.Epoch), o.Worlds...),
 		report: &Report{Epoch: o.Epoch, Samples: plan.Samples()},
 	}
 	for _, size := range o.Worlds {
@@ -26,7 +26,7 @@ func Epoch(ctx context.Context, plan *order.Plan, labels *mixing.Labels, o Optio
 	if err := w.batches(ctx); err != nil {
 		return nil, fmt.Errorf("simulate: epoch %d: %w", o.Epoch, err)
 	}
-	w.report.Missing = plan.Samples() - w.seen.count()
+	w.report.Missing = plan.Samples() - w.again - w.seen.count()
 	w.report.ExactlyOnce = w.report.Missing == 0 && w.report.Repeated == 0
 	for i := range w.worlds {
 		w.report.Worlds = append(w.report.Worlds, World{Reading: w.worlds[i].figures(w.report.Samples, w.report.Batches, o.Job)})
@@ -41,6 +41,7 @@ type walk struct {
 	plan   *order.Plan
 	o      Options
 	seen   bitset // samples
+	again  uint64 // draws of a view beyond the first of a sample
 	meter  *mixing.Meter
 	worlds []world
 	report *Report
@@ -90,6 +91,8 @@ func (w *walk) add(refs []order.Ref, own, global int) {
 		switch {
 		case r.Padding:
 			w.report.Padding++
+		case i < own && r.Draw > 0:
+			w.again++
 		case i < own && w.seen.has(r.Number):
 			w.report.Repeated++
 		case i < own:

@@ -66,7 +66,7 @@ func (e *examination) mix(ctx context.Context, d *reader.Dataset) (*Mixing, erro
 	if err != nil {
 		return nil, err
 	}
-	labels := mixing.Parts(plan.Samples())
+	labels := mixing.Parts(plan.Stored())
 	f, err := mixing.Measure(plan, labels, jobBatch, []int{jobRanks}, mixing.Span{Most: mostMixed, Stop: ctx.Err})
 	if err != nil {
 		return nil, err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Dict, Union
+from typing import Any, Dict, Optional, Union
 
 from . import _mixes
 from ._config import address, drop_none
@@ -15,11 +15,14 @@ def opening(
     url: Union[str, os.PathLike[str], Mapping[str, Any]],
     cache: Union[str, os.PathLike[str], None],
     tuning: Tuning,
+    where: Optional[str] = None,
+    keys: Union[str, os.PathLike[str], None] = None,
     change_mix: bool = False,
 ) -> Dict[str, Any]:
     """The body of OPEN."""
     return drop_none({
         "address": None if isinstance(url, Mapping) else address(url), **_mixes.opening(url, change_mix),
+        "where": where, "keys": None if keys is None else os.path.abspath(os.fsdecode(keys)),
         "memory": tuning.memory, "workers": tuning.workers,
         "cache": None if cache is None else address(cache), "cache_size": tuning.cache_size,
     })  # fmt: skip

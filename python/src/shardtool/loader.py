@@ -72,6 +72,10 @@ class Loader(Generic[T]):
             "short" if ``epochs`` is a number and "wrap" if it is None.
         out: The type of arrays: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
         map: A function that is called with each batch. The iteration yields its result.
+        where: An expression over attributes, such as ``"score >= 3 and lang in (de, fr)"``; only
+            samples for which it holds are read. A view that was made by ``shardtool select`` is
+            read by its name: ``url#name``.
+        keys: A file with one key in each line; only samples with these keys are read.
         cache: A folder on a local disk that keeps what is read, for later epochs and other ranks
             of the host.
         change_mix: True: continue a state with another mix than its own. The log "shardtool" has
@@ -104,6 +108,8 @@ class Loader(Generic[T]):
         out: Output = "torch",
         map: Optional[Callable[[Batch], T]] = None,
         cache: Union[str, os.PathLike[str], None] = None,
+        where: Optional[str] = None,
+        keys: Union[str, os.PathLike[str], None] = None,
         change_mix: bool = False,
         skip_steps: Optional[Tuple[int, int]] = None,
         order: Order = Order(),
@@ -112,8 +118,8 @@ class Loader(Generic[T]):
     ) -> None:
         given = _config.typed(Loader.__init__, {
             "url": url, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "epochs": epochs, "rank": rank,
-            "world_size": world_size, "tail": tail, "out": out, "map": map, "cache": cache, "change_mix": change_mix,
-            "skip_steps": skip_steps, "order": order, "tuning": tuning, "faults": faults,
+            "world_size": world_size, "tail": tail, "out": out, "map": map, "cache": cache, "where": where, "keys": keys,
+            "change_mix": change_mix, "skip_steps": skip_steps, "order": order, "tuning": tuning, "faults": faults,
         })  # fmt: skip
         if batch_size is not None and order.global_batch is not None:
             raise ConfigError("batch_size and Order(global_batch=...): give one of them")
@@ -136,7 +142,7 @@ class Loader(Generic[T]):
         self._metrics = tuning.metrics
         self._every = tuning.stats_every
         self._meter = Meter()
-        self._open = opening(url, cache, tuning, given["change_mix"])
+        self._open = opening(url, cache, tuning, where, keys, given["change_mix"])
         self._order = starting(given, order, tuning, faults)
         # The place after the last batch delivered.
         self._checkpoint: Optional[str] = None
@@ -317,7 +323,7 @@ class Loader(Generic[T]):
     def __len__(self) -> int:
         """The number of batches of the epoch under way, or of the next one if none is under way. It
         is the same on all ranks, and includes the batches before a resumed place."""
-        samples, size = int(self._facts()["samples"]), self._global_batch()
+        samples, size = int(self._facts()["epoch_samples"]), self._global_batch()
         it = self._pass
         running = it is not None and it.under_way and self._begin is None
         epoch, position = (it.epoch, it.position) if it is not None and running else self._upcoming()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import struct
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Union, overload
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
 
 from . import _config
 from . import _protocol as proto
@@ -61,6 +61,9 @@ class Samples:
             with the types that ``shardtool.Writer`` recorded, else as bytes.
         out: The type of arrays: "torch", "numpy", or "bytes" for memoryviews.
         cache: As for Loader.
+        where, keys: As for Loader. The samples of a view are counted from 0 in storage order:
+            ``ds[i]`` is the i-th of them, and ``len(ds)`` is how many there are, whatever their
+            weights.
         tuning: As for Loader; ``memory``, ``workers`` and ``cache_size`` are used.
     """
 
@@ -72,14 +75,16 @@ class Samples:
         fields: Union[Iterable[str], Mapping[str, Spec], None] = None,
         out: Output = "torch",
         cache: Union[str, os.PathLike[str], None] = None,
+        where: Optional[str] = None,
+        keys: Union[str, os.PathLike[str], None] = None,
         tuning: Tuning = Tuning(),
     ) -> None:
-        _config.typed(Samples.__init__, {"url": url, "out": out, "cache": cache, "tuning": tuning})
+        _config.typed(Samples.__init__, {"url": url, "out": out, "cache": cache, "where": where, "keys": keys, "tuning": tuning})
         self.url = os.fsdecode(url)
         self._fields = parse(fields)
         self._out = out
         _config.check_out(out, self._fields)
-        self._open = opening(url, cache, tuning)
+        self._open = opening(url, cache, tuning, where, keys)
         self._closed = False
         self._reset()
 
@@ -108,14 +113,14 @@ class Samples:
 
     @property
     def info(self) -> Dict[str, Any]:
-        """Facts about the data set: samples, removed, shards, blocks, bytes, decoded_bytes, digest,
-        tables, generation, fields."""
+        """Facts about the data set: samples, removed, chosen (those of the view), epoch_samples,
+        view (its ID), shards, blocks, bytes, decoded_bytes, digest, tables, generation, fields."""
         self._connect()
         return self._session.facts()
 
     def __len__(self) -> int:
         self._connect()
-        return int(self._session.info["samples"])
+        return int(self._session.info["chosen"])
 
     def __contains__(self, key: object) -> bool:
         if not isinstance(key, str):

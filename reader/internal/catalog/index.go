@@ -52,6 +52,52 @@ func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard, size uint64) (i
 	return ix, n, err
 }
 
+// Columns returns the columns of attributes of a shard, as format.Tail.DecodeColumns does. They are
+// not kept.
+func (c *Catalog) Columns(ctx context.Context, number int, names []string) (columns []format.AttrColumn, err error) {
+	ctx, end := c.Scope(ctx)
+	defer end()
+	s, err := c.Shard(ctx, number)
+	if err != nil {
+		return nil, c.AfterClose(err)
+	}
+	name, size := IndexObject(s.ShardInfo)
+	err = c.Source.ReadRange(ctx, name, size, int64(size-s.Tail), int64(s.Tail), func(raw []byte) error {
+		t, err := parseTail(s, raw)
+		if err != nil {
+			return err
+		}
+		cold, err := coldOf(s, t, raw)
+		if err != nil {
+			return err
+		}
+		if columns, err = t.DecodeColumns(cold, names); err != nil {
+			return err
+		}
+		return s.Index.Check(t.Index)
+	})
+	if err != nil {
+		return nil, c.AfterClose(err)
+	}
+	return columns, nil
+}
+
+// KeyGroups reads groups [from, to) of the keys table and appends their entries to dst.
+func (c *Catalog) KeyGroups(ctx context.Context, dst []format.KeyEntry, from, to int64) (entries []format.KeyEntry, err error) {
+	ctx, end := c.Scope(ctx)
+	defer end()
+	table := format.KeyTable{Entries: c.Tables.Samples}
+	off, n := table.Range(from, to)
+	err = c.Source.ReadRange(ctx, c.KeysTable(), uint64(table.Size()), off, n, func(raw []byte) (err error) {
+		entries, err = table.Decode(dst, raw, from, to)
+		return err
+	})
+	if err != nil {
+		return nil, c.AfterClose(err)
+	}
+	return entries, nil
+}
+
 // IndexObject returns the object that holds a shard's index, and the object's size.
 func IndexObject(s *format.ShardInfo) (name string, size uint64) {
 	if s.Plain() {
@@ -99,17 +145,26 @@ func (n needMore) Error() string { return fmt.Sprintf("%d bytes of the index are
 
 // decodeCold reads the rest out of all of the index's bytes.
 func decodeCold(s *fetch.Shard, t *format.Tail, raw []byte) (*format.ShardIndex, error) {
+	cold, err := coldOf(s, t, raw)
+	if err != nil {
+		return nil, err
+	}
+	ix, err := t.DecodeCold(cold)
+	if err == nil {
+		err = s.Index.Check(t.Index)
+	}
+	return ix, err
+}
+
+// coldOf is COLD in all of the index's bytes.
+func coldOf(s *fetch.Shard, t *format.Tail, raw []byte) ([]byte, error) {
 	off, n := t.Cold()
 	_, size := IndexObject(s.ShardInfo)
 	from := off - (int64(size) - int64(s.Tail))
 	if from < 0 || n < 0 || from+n > int64(len(raw)) {
 		return nil, fmt.Errorf("%w: %w: the cold index lies outside", format.ErrCorrupt, io.ErrUnexpectedEOF)
 	}
-	ix, err := t.DecodeCold(raw[from : from+n])
-	if err == nil {
-		err = s.Index.Check(t.Index)
-	}
-	return ix, err
+	return raw[from : from+n], nil
 }
 
 // indexCost is what an index takes in memory, nearly.

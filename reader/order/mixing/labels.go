@@ -1,17 +1,22 @@
 package mixing
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/shardtool/shardtool/reader/order"
+)
 
 // Labels gives every sample of a data set a label, 0..Len()-1.
 type Labels struct {
-	of    []uint16 // nil: by place in storage
-	count []uint64 // samples of each label
-	total uint64
+	of     []uint16 // nil: by place in storage
+	stored uint64   // samples of the data set
+	count  []uint64 // samples of each label, in an epoch
+	total  uint64   // their sum
 }
 
 // NewLabels takes the label of each sample, in storage order. It keeps the slice.
 func NewLabels(of []uint16) *Labels {
-	l := &Labels{of: of, total: uint64(len(of))}
+	l := &Labels{of: of, stored: uint64(len(of)), total: uint64(len(of))}
 	for _, label := range of {
 		for int(label) >= len(l.count) {
 			l.count = append(l.count, 0)
@@ -24,7 +29,7 @@ func NewLabels(of []uint16) *Labels {
 // Parts divides storage into up to 100 parts of equal length, as classes do a data set that is
 // stored class by class.
 func Parts(samples uint64) *Labels {
-	l := &Labels{total: samples, count: make([]uint64, min(100, max(samples, 1)))}
+	l := &Labels{stored: samples, total: samples, count: make([]uint64, min(100, max(samples, 1)))}
 	n := uint64(len(l.count))
 	for i := range n { // the samples from ⌈i·samples/n⌉ on have label i
 		l.count[i] = divUp(i+1, samples, n) - divUp(i, samples, n)
@@ -49,6 +54,17 @@ func (l *Labels) Of(number uint64) int {
 		return int(l.of[number])
 	}
 	hi, lo := bits.Mul64(number, uint64(len(l.count)))
-	q, _ := bits.Div64(hi, lo, l.total)
+	q, _ := bits.Div64(hi, lo, l.stored)
 	return int(q)
+}
+
+// In returns the labels as an epoch of a plan has them: of a view, those of its samples, as often as
+// they are drawn. Without a view they are the same.
+func (l *Labels) In(p *order.Plan, epoch uint64) *Labels {
+	if !p.Viewed() {
+		return l
+	}
+	own := &Labels{of: l.of, stored: l.stored, count: make([]uint64, len(l.count)), total: p.Samples()}
+	p.Drawn(epoch, func(number uint64) { own.count[own.Of(number)]++ })
+	return own
 }

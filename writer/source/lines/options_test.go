@@ -51,6 +51,7 @@ func TestOptions(t *testing.T) {
 			`x/000000002 | name.txt=10 | @z="x"`, `x/000000003 | name.txt= | @n=-1 | @s=3.`,
 		}},
 		"filters":       {"x.jsonl", people, Options{Columns: []string{"id"}, Where: []string{"age>=7", "score<2"}}, []string{"x/000000000 | id.txt=a"}},
+		"expression":    {"x.jsonl", people, Options{Columns: []string{"id"}, Where: []string{"not (age<7 or score>=2) or ok=false"}}, []string{"x/000000000 | id.txt=a", "x/000000001 | id.txt=b/c"}},
 		"equal numbers": {"x.jsonl", people, Options{Columns: []string{"id"}, Where: []string{"score=2.0"}}, []string{"x/000000001 | id.txt=b/c"}},
 		"strings":       {"x.jsonl", people, Options{Columns: []string{"id"}, Where: []string{"name<B", "name!="}}, []string{"x/000000002 | id.txt=12"}},
 		"truth":         {"x.jsonl", people, Options{Columns: []string{"id"}, Where: []string{"ok=false"}}, []string{"x/000000001 | id.txt=b/c"}},
@@ -94,8 +95,8 @@ func TestBadOptions(t *testing.T) {
 		"rename: column \"a\" becomes no field":                         {Key: "a", Rename: map[string]string{"a": "c"}},
 		"x.csv: option key: the file has no column \"b\"; it has: a":    {Key: "b"},
 		"attr n: there is no column \"b\"":                              {Attrs: map[string]string{"n": "b"}},
-		"where \"b=1\": there is no column \"b\"":                       {Where: []string{"b=1"}},
-		"where \"a~1\": write a column, one of":                         {Where: []string{"a~1"}},
+		"where \"b=1\": at character 1, \"b=1\": there is no column \"b\"":                       {Where: []string{"b=1"}},
+		"where \"a~1\": at character 4, the end: write a column, one of":                         {Where: []string{"a~1"}},
 		"give positive numbers":                                         {MaxLine: -1},
 	} {
 		_, err := New(t.Context(), given(t, "x.csv", "a\n1\n"), opt)

@@ -200,10 +200,8 @@ func (p *parser) finish(c *chunk, at, after place, err error) {
 	if p.seen != nil {
 		p.seen()
 	}
-	for i, f := range p.plan.filters {
-		if !f.holds(p.value(p.filters[i])) {
-			return
-		}
+	if where := p.plan.where; where != nil && !where.Holds(func(i int) bool { return p.plan.filters[i].holds(p.value(p.filters[i])) }) {
+		return
 	}
 	r := c.add(at.line, after, nil)
 	if r.err = p.appendKey(c, at.row); r.err == nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
@@ -17,7 +18,8 @@ type plan struct {
 	opt     Options
 	take    map[string]bool // columns that become fields; nil for all but the key
 	attrs   []attr
-	filters []*condition
+	where   *where.Expr  // nil: all rows
+	filters []*condition // those of where
 }
 
 // attr is an attribute and the column of its values.
@@ -66,15 +68,18 @@ func newPlan(files []*textFile, opt *Options) (*plan, error) {
 		}
 		p.attrs = append(p.attrs, attr{format.Attribute{Name: name}, from})
 	}
-	for _, text := range opt.Where {
-		c, err := newCondition(text)
-		if err != nil {
-			return nil, err
+	var err error
+	if p.where, err = where.ParseAll(opt.Where); err != nil {
+		return nil, optionf("%w", err)
+	}
+	if p.where != nil {
+		for i := range p.where.Conditions {
+			c := newCondition(&p.where.Conditions[i])
+			if !json && !slices.Contains(columns, c.Column) {
+				return nil, optionf("%w", c.Errorf("there is no column %q; there are: %s", c.Column, strings.Join(columns, ", ")))
+			}
+			p.filters = append(p.filters, c)
 		}
-		if err := find(fmt.Sprintf("where %q", text), c.Column); err != nil {
-			return nil, err
-		}
-		p.filters = append(p.filters, c)
 	}
 	return p, p.checkNames(columns)
 }

@@ -131,19 +131,16 @@ type condition struct {
 	isNumber, isInteger bool
 }
 
-func newCondition(text string) (*condition, error) {
-	parsed, err := where.Parse(text)
-	if err != nil {
-		return nil, optionf("%w", err)
-	}
-	c := &condition{Condition: parsed, word: []byte(parsed.Word)}
+func newCondition(parsed *where.Condition) *condition {
+	c := &condition{Condition: *parsed, word: []byte(parsed.Word)}
 	if !c.Quoted && isNumber(c.word) {
+		var err error
 		c.number, err = strconv.ParseFloat(c.Word, 64)
 		c.isNumber = err == nil
 		c.integer, err = strconv.ParseInt(c.Word, 10, 64)
 		c.isInteger = err == nil
 	}
-	return c, nil
+	return c
 }
 
 // holds reports whether the condition holds for a value. JSON strings compare as bytes, numbers as

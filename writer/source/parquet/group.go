@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -54,25 +55,38 @@ func (f *openedFile) openGroup(p *Parquet, no int) (*group, error) {
 			c.node = n
 		}
 	}
-	for _, w := range p.plan.filters {
-		if w.col.node == nil || w.col.node.shape != shapeScalar {
-			continue
-		}
-		chunk, err := meta.ColumnChunk(w.col.node.first)
-		if err != nil {
-			return nil, err
-		}
-		never := false
-		_ = protect(func() error { // unreadable statistics prove nothing
-			stats, err := chunk.Statistics()
-			never = err == nil && w.never(&w.col.node.leaf, stats, g.rows)
-			return nil
+	if p.plan.where != nil {
+		var failed error
+		never := p.plan.where.Never(func(i int) bool {
+			never, err := p.plan.filters[i].neverIn(meta, g.rows)
+			failed = cmp.Or(failed, err)
+			return never
 		})
+		if failed != nil {
+			return nil, failed
+		}
 		if never {
 			return g, errNever
 		}
 	}
 	return g, g.open(p, f, rg)
+}
+
+// neverIn reports whether the statistics of a row group prove that no row matches.
+func (f *filter) neverIn(meta *metadata.RowGroupMetaData, rows int64) (never bool, err error) {
+	if f.col.node == nil || f.col.node.shape != shapeScalar {
+		return false, nil
+	}
+	chunk, err := meta.ColumnChunk(f.col.node.first)
+	if err != nil {
+		return false, err
+	}
+	_ = protect(func() error { // unreadable statistics prove nothing
+		stats, err := chunk.Statistics()
+		never = err == nil && f.never(&f.col.node.leaf, stats, rows)
+		return nil
+	})
+	return never, nil
 }
 
 func (g *group) open(p *Parquet, f *openedFile, rg *file.RowGroupReader) error {
@@ -220,10 +234,8 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 		return skip(g.bad)
 	}
 	g.row++
-	for _, f := range g.plan.filters {
-		if !f.holds() {
-			return s, false, nil
-		}
+	if g.plan.where != nil && !g.plan.where.Holds(func(i int) bool { return g.plan.filters[i].holds() }) {
+		return s, false, nil
 	}
 	if s.Key, err = g.key(row); err != nil {
 		return skip(err)

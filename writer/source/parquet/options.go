@@ -36,9 +36,9 @@ type Options struct {
 	// attributes, floats numbers, strings labels; columns that Hugging Face marks as class labels
 	// become labels with the class names. A null value is omitted.
 	Attrs map[string]string
-	// Where keeps the rows for which all of these conditions hold: "col=value", "col!=value",
-	// "col<n", "<=", ">", ">=", "col is null", "col is not null". A comparison with null does not
-	// hold.
+	// Where keeps the rows for which all of these expressions hold, such as "col >= 3",
+	// "lang in (de, fr) or lang is null", "not (a = 1 and b between 2 and 5)". A comparison with
+	// null does not hold, nor does its opposite.
 	Where []string
 	// Nulls selects what happens to a row in which every column that becomes a field is null.
 	Nulls source.Nulls `json:",omitempty"`

@@ -104,6 +104,10 @@ func TestWhere(t *testing.T) {
 		{[]string{"big=0"}, func(i int) bool { return i == 0 }},
 		{[]string{"big>18446744073709551605"}, func(i int) bool { return i > 0 && i <= 10 }},
 		{[]string{"big>-1"}, func(int) bool { return true }},
+		{[]string{"id in (3, 5) or id between 20 and 22"}, func(i int) bool { return i == 3 || i == 5 || i >= 20 && i <= 22 }},
+		{[]string{"not (id<10 or name is null)", "ok==true"}, func(i int) bool { return i >= 10 && !null(i) && i%2 == 0 }},
+		{[]string{"not name in ('name 03', 'name 04')"}, func(i int) bool { return i != 3 && i != 4 && !null(i) }},
+		{[]string{"id<3 and id>30 or id=12"}, func(i int) bool { return i == 12 }},
 	} {
 		var got []string
 		for _, r := range read(t, content, parquet.Options{Where: c.where, Columns: []string{"id"}}) {
@@ -175,13 +179,13 @@ func TestOptionErrors(t *testing.T) {
 		`attr a: there is no column "no"`:                          {Attrs: map[string]string{"a": "no"}},
 		`attr a: column day is of type date`:                       {Attrs: map[string]string{"a": "day"}},
 		`attr a: column list is of type list<int32>`:               {Attrs: map[string]string{"a": "list"}},
-		`where "no=1": there is no column "no"`:                    {Where: []string{"no=1"}},
-		`where "id": write a column`:                               {Where: []string{"id"}},
-		`where "=3": write a column`:                               {Where: []string{"=3"}},
-		`where "id=x": column id is of type int64: compare it`:     {Where: []string{"id=x"}},
-		`where "ok>true": column ok is of type bool`:               {Where: []string{"ok>true"}},
-		`where "day=x": column day is of type date`:                {Where: []string{"day=x"}},
-		`where "list=1": column list is of type list<int32>`:       {Where: []string{"list=1"}},
+		`where "no=1": at character 1, "no=1": there is no column "no"`:                    {Where: []string{"no=1"}},
+		`where "id": at character 3, the end: write a column`:                               {Where: []string{"id"}},
+		`where "=3": at character 1, "=3": write a column`:                               {Where: []string{"=3"}},
+		`where "id=x": at character 4, "x": column id is of type int64: compare it`:     {Where: []string{"id=x"}},
+		`where "ok>true": at character 4, "true": column ok is of type bool`:               {Where: []string{"ok>true"}},
+		`where "day=x": at character 5, "x": column day is of type date`:                {Where: []string{"day=x"}},
+		`where "list=1": at character 6, "1": column list is of type list<int32>`:       {Where: []string{"list=1"}},
 	} {
 		if _, err := parquet.New(t.Context(), inputs(t, st), opt); !errors.Is(err, parquet.ErrOption) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -62,7 +62,8 @@ type plan struct {
 	columns []*column // all columns of all files, in order
 	key     *column
 	attrs   []attr
-	filters []*filter
+	filters []*filter   // the conditions of where
+	where   *where.Expr // nil: all rows
 	nulls   source.Nulls
 	classes []string // class names, if exactly one column has some
 }
@@ -94,21 +95,8 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 	if err := p.chooseAttrs(opt, find); err != nil {
 		return nil, err
 	}
-	for _, text := range opt.Where {
-		cond, err := where.Parse(text)
-		if err != nil {
-			return nil, optionf("%w", err)
-		}
-		f := &filter{Condition: cond}
-		c, err := find(fmt.Sprintf("where %q", text), f.Column)
-		if err == nil {
-			err = f.bind(c)
-		}
-		if err != nil {
-			return nil, err
-		}
-		c.wanted = true
-		p.filters = append(p.filters, f)
+	if err := p.chooseRows(opt, byName); err != nil {
+		return nil, err
 	}
 	for _, c := range p.columns {
 		if c.wanted && c.clash != nil {
@@ -116,6 +104,29 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 		}
 	}
 	return p, nil
+}
+
+// chooseRows binds the conditions of where to columns.
+func (p *plan) chooseRows(opt *Options, byName map[string]*column) (err error) {
+	if p.where, err = where.ParseAll(opt.Where); err != nil {
+		return optionf("%w", err)
+	}
+	if p.where == nil {
+		return nil
+	}
+	for i := range p.where.Conditions {
+		f := &filter{Condition: p.where.Conditions[i]}
+		c := byName[f.Column]
+		if c == nil {
+			return optionf("%w", f.Errorf("there is no column %q; there are: %s", f.Column, p.list()))
+		}
+		if err := f.bind(c); err != nil {
+			return err
+		}
+		c.wanted = true
+		p.filters = append(p.filters, f)
+	}
+	return nil
 }
 
 // merge combines the columns of all files, whose types must agree.

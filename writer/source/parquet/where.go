@@ -40,7 +40,7 @@ func (f *filter) bind(c *column) error {
 		return nil
 	}
 	bad := func(want string) error {
-		return optionf("where %q: column %s is of type %v: %s", f.Text, c.name, c.first, want)
+		return optionf("%w", f.WordErrorf("column %s is of type %v: %s", c.name, c.first, want))
 	}
 	if c.first.shape != shapeScalar {
 		return bad("only `is null` and `is not null` go with it")

@@ -23,6 +23,9 @@ type OpenRequest struct {
 	Directory string `json:"directory"`
 	// ChangeMix: the mix may differ from that of the checkpoint.
 	ChangeMix bool `json:"change_mix"`
+	// Where is an expression that chooses samples, Keys a file with the keys of those to choose from.
+	Where string `json:"where"`
+	Keys  string `json:"keys"`
 	// Checkpoint, when not empty, names the generation to open.
 	Checkpoint string `json:"checkpoint"`
 	// Cache is a folder, and CacheSize its bound in bytes; 0 is the default.
@@ -178,7 +181,12 @@ func (c *Column) check() error {
 
 // Info is the body of INFO.
 type Info struct {
-	Samples      uint64 `json:"samples"`
+	Samples uint64 `json:"samples"`
+	// Chosen is how many of the samples a view has, EpochSamples the samples of an epoch, and View
+	// the ID of the view; without one it is empty.
+	Chosen       uint64 `json:"chosen"`
+	EpochSamples uint64 `json:"epoch_samples"`
+	View         string `json:"view,omitempty"`
 	Shards       int    `json:"shards"`
 	Blocks       uint64 `json:"blocks"`
 	Bytes        uint64 `json:"bytes"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 
 	"github.com/shardtool/shardtool/reader"
@@ -44,8 +45,14 @@ func (s *server) sample(ctx context.Context, ds *reader.Dataset, q *request) err
 		if err != nil {
 			return err
 		}
-		number = numbers[0]
-	} else if n := ds.NumSamples(); number >= n {
+		i := slices.IndexFunc(numbers, ds.IsChosen)
+		if i < 0 {
+			return fmt.Errorf("serve: the view has no sample with the key %q: %w", q.body, fs.ErrNotExist)
+		}
+		number = numbers[i]
+	} else if n := ds.Chosen(); number < n {
+		number = ds.ChosenNumber(number)
+	} else {
 		return fmt.Errorf("serve: no sample number %d: there are %d, counted from 0: %w", number, n, fs.ErrNotExist)
 	}
 	sample, err := ds.Get(ctx, number)

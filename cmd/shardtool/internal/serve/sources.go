@@ -41,6 +41,7 @@ func (o *Opened) info() *Info {
 	if o.Mix == nil {
 		i.add(o.Dataset)
 		i.Digest, i.Tables, i.Generation = format.DigestString(o.Dataset.Digest()), o.Dataset.Tables(), o.Dataset.Generation()
+		i.View = o.Dataset.ViewID()
 		return i
 	}
 	i.EpochLength, i.End = o.Mix.Epoch, o.Mix.End
@@ -57,10 +58,10 @@ func (o *Opened) info() *Info {
 // samples counts those of all data sets.
 func (o *Opened) samples() (n uint64) {
 	if o.Mix == nil {
-		return o.Dataset.NumSamples()
+		return o.Dataset.EpochSamples()
 	}
 	for _, s := range o.Mix.Sources {
-		n += s.NumSamples()
+		n += s.EpochSamples()
 	}
 	return n
 }
@@ -69,6 +70,8 @@ func (o *Opened) samples() (n uint64) {
 func (i *Info) add(ds *reader.Dataset) {
 	i.Samples += ds.NumSamples()
 	i.Removed += ds.NumRemoved()
+	i.Chosen += ds.Chosen()
+	i.EpochSamples += ds.EpochSamples()
 	i.Shards += ds.NumShards()
 	i.Blocks += ds.NumBlocks()
 	i.Bytes += ds.Bytes()

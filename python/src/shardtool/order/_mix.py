@@ -7,8 +7,9 @@ import hashlib
 import re
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from ._limits import demand
 from ._order import Order
-from ._parameters import MAX_BATCH, MAX_EPOCH, TAILS, Parameters, demand
+from ._parameters import MAX_BATCH, MAX_EPOCH, TAILS, Parameters
 from ._words import U64, words
 
 MAX_POSITION, MAX_WEIGHTS, MAX_SOURCES, MAX_SEGMENTS = 2**63, 2**62, 1000, 4096

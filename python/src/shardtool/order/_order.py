@@ -9,7 +9,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 from .._config import size_of
 from ..errors import CheckpointError
 from ._checkpoint import Checkpoint, read_checkpoint
-from ._parameters import MAX_BATCH, MAX_EPOCH, Parameters, Table, choose, demand
+from ._limits import demand
+from ._parameters import MAX_BATCH, MAX_EPOCH, Parameters, Table, choose
 from ._words import shuffle, words
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import ConfigError
+from ._limits import demand
 from ._order import Order, lanes_in_turn
-from ._parameters import MAX_BATCH, MAX_EPOCH, Parameters, Table, choose, demand
+from ._parameters import MAX_BATCH, MAX_EPOCH, Parameters, Table, choose
 from ._words import shuffle, words
 
 KINDS, POLICIES = ("pack", "bucket"), ("error", "split", "truncate", "drop")

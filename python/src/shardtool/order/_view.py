@@ -13,8 +13,10 @@ class Subset(NamedTuple):
 
     numbers: Sequence[int]  #: Of the chosen samples in storage order, ascending.
 
-    #: Whether all epochs have the same samples.
-    fixed = True
+    @property
+    def fixed(self) -> bool:
+        """Whether all epochs have the same samples."""
+        return True
 
     @property
     def samples(self) -> int:
@@ -25,7 +27,7 @@ class Subset(NamedTuple):
         """Raises ConfigError if it is not a view of a table with these blocks."""
         n = self.numbers
         demand(len(n) > 0, "the view has no samples")
-        demand(0 <= n[0] and n[-1] < sum(blocks) and all(a < b for a, b in zip(n, n[1:])), "the samples of the view do not fit")
+        demand(n[0] >= 0 and n[-1] < sum(blocks) and all(a < b for a, b in zip(n, n[1:])), "the samples of the view do not fit")
 
     def chosen(self, blocks: Sequence[int], key: int, epoch: int) -> "List[List[int]]":
         """Returns the samples of each block in an epoch."""
@@ -45,7 +47,10 @@ class Weighted(NamedTuple):
     weights: Sequence[int]  #: u, of each sample in storage order.
     draws: int  #: n, of an epoch.
 
-    fixed = False
+    @property
+    def fixed(self) -> bool:
+        """Whether all epochs have the same samples."""
+        return False
 
     @property
     def samples(self) -> int:

@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 from typing import List, NamedTuple, Sequence
 
-from ._parameters import demand
+from ._limits import demand
 
 QUANTUM = 2**32
 

@@ -89,6 +89,8 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
         out: _config.Output = "torch",
         map: Optional[Callable[[Batch], T]] = None,
         cache: Union[str, os.PathLike[str], None] = None,
+        where: Optional[str] = None,
+        keys: Union[str, os.PathLike[str], None] = None,
         change_mix: bool = False,
         skip_steps: Optional[Tuple[int, int]] = None,
         order: Order = Order(),
@@ -98,8 +100,9 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
         _config.typed(Dataset.__init__, {"map": map})
         self._delivery = _Delivery(map)
         self._loader: Loader[Any] = Loader(
-            url, batch_size, fields=fields, shuffle=shuffle, seed=seed, epochs=epochs, rank=rank, world_size=world_size, tail=tail, out=out,
-            map=self._delivery, cache=cache, change_mix=change_mix, skip_steps=skip_steps, order=order, tuning=tuning, faults=faults,
+            url, batch_size, fields=fields, shuffle=shuffle, seed=seed, epochs=epochs, rank=rank, world_size=world_size, tail=tail,
+            out=out, map=self._delivery, cache=cache, where=where, keys=keys, change_mix=change_mix, skip_steps=skip_steps,
+            order=order, tuning=tuning, faults=faults,
         )  # fmt: skip
         if not tuning.copy:
             raise ConfigError("copy=False: a Dataset always copies its batches; shardtool.Loader can deliver views")

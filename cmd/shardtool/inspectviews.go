@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader"
+)
+
+// viewJSON is a view as inspect --json prints it.
+type viewJSON struct {
+	Name string `json:"name,omitempty"`
+	View string `json:"view"`
+	ID   string `json:"id"`
+	Kind string `json:"kind,omitempty"`
+	// Samples is the samples of an epoch, Of those of the data set.
+	Samples uint64            `json:"samples"`
+	Of      uint64            `json:"of"`
+	Made    map[string]string `json:"made,omitempty"`
+	// Current is false for a view of another generation, which select --carry makes anew.
+	Current bool `json:"current"`
+	// Error is why the name cannot be read.
+	Error string `json:"error,omitempty"`
+}
+
+// viewOf is the view in use.
+func viewOf(ds *reader.Dataset) *viewJSON {
+	v := ds.View()
+	if v == nil {
+		return nil
+	}
+	kind := "weights"
+	if v.Subset() {
+		kind = "subset"
+	}
+	return &viewJSON{View: format.ViewName(ds.ViewID()), ID: ds.ViewID(), Kind: kind, Samples: ds.EpochSamples(), Of: v.Samples, Current: true}
+}
+
+// listViews lists the views that have a name. A store that cannot list has none that are known.
+func listViews(ctx context.Context, ds *reader.Dataset) ([]viewJSON, error) {
+	list := []viewJSON{}
+	for name, err := range ds.Views(ctx) {
+		if errors.Is(err, objstore.ErrNoList) {
+			return list, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		v := viewJSON{Name: name}
+		label, err := ds.ViewLabel(ctx, name)
+		if err != nil {
+			v.Error = err.Error()
+		} else {
+			v.View, v.Kind, v.Samples, v.Of, v.Made = label.View, label.Kind, label.Samples, label.Of, label.Made
+			v.ID = label.View[len("view-") : len(label.View)-len(".bin")]
+			v.Current = label.Digest == format.DigestString(ds.Digest())
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// printViews prints the view in use, or those that there are.
+func printViews(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
+	if v := viewOf(ds); v != nil {
+		_, err := fmt.Fprintf(w, "view %s: %s of %s (%s)\n", v.ID, countText(v.Samples), plural(v.Of, "sample"), v.Kind)
+		return err
+	}
+	views, err := listViews(ctx, ds)
+	for _, v := range views {
+		text := fmt.Sprintf("%s (%s)", plural(v.Samples, "sample"), v.Kind)
+		if made := madeText(v.Made); made != "" {
+			text += ", " + made
+		}
+		switch {
+		case v.Error != "":
+			text = v.Error
+		case !v.Current:
+			text += "; of another generation: see `shardtool select --carry`"
+		}
+		fmt.Fprintf(w, "view %s: %s\n", v.Name, shown(text))
+	}
+	return err
+}

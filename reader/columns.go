@@ -1,0 +1,55 @@
+package reader
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// Columns reads attributes of all samples of shard i out of its index: a column for each of names,
+// with the zero AttrColumn for an attribute that the shard does not have. It decodes nothing else,
+// and keeps nothing.
+func (d *Dataset) Columns(ctx context.Context, i int, names []string) ([]format.AttrColumn, error) {
+	return d.catalog.Columns(ctx, i, names)
+}
+
+// keyGroups is how many groups of the keys table are read at once: some 4 MiB of entries.
+const keyGroups = 256
+
+// KeyHashes yields the hash and the number of every sample, in ascending order of hashes, in slices
+// that are valid until the next one. It reads the keys table from front to end; without one it fails,
+// see KeysTable.
+func (d *Dataset) KeyHashes(ctx context.Context) iter.Seq2[[]format.KeyEntry, error] {
+	return func(yield func([]format.KeyEntry, error) bool) {
+		if d.KeysTable() == "" {
+			yield(nil, fmt.Errorf("reader: %v has no keys table", d.Store()))
+			return
+		}
+		var entries []format.KeyEntry
+		groups := format.KeyTable{Entries: d.NumSamples()}.Groups()
+		var last format.KeyEntry
+		for from := int64(0); from < groups; from += keyGroups {
+			var err error
+			entries, err = d.catalog.KeyGroups(ctx, entries[:0], from, min(from+keyGroups, groups))
+			if err == nil && from > 0 && entries[0].Compare(last) <= 0 {
+				err = format.InShard(d.KeysTable(), fmt.Errorf("%w: the keys table is not in order", format.ErrCorrupt))
+			}
+			if !yield(entries, err) || err != nil {
+				return
+			}
+			last = entries[len(entries)-1]
+		}
+	}
+}
+
+// HasAttribute returns the attribute with that name, and whether samples may have it.
+func (d *Dataset) HasAttribute(name string) (format.Attribute, bool) {
+	i := slices.IndexFunc(d.Attributes(), func(a format.Attribute) bool { return a.Name == name })
+	if i < 0 {
+		return format.Attribute{}, false
+	}
+	return d.Attributes()[i], true
+}

@@ -1,0 +1,282 @@
+package curate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+	"sync"
+
+	"github.com/shardtool/shardtool/format"
+)
+
+// maxWeight bounds a weight: larger ones are no weights but mistakes.
+const maxWeight = 1e300
+
+// weigh makes v, a subset, a view with weights. Samples that are not chosen have weight 0.
+func (m *maker) weigh(ctx context.Context, v *format.View) error {
+	s := m.spec
+	var err error
+	if s.Balance != "" {
+		v.Weights, err = m.balance(ctx, v.Chosen)
+	} else {
+		v.Weights, err = m.values(ctx, v.Chosen)
+	}
+	if err != nil {
+		return err
+	}
+	v.Chosen = nil
+	for _, u := range v.Weights {
+		if u > 0 {
+			m.report.Chosen++
+		}
+	}
+	v.Draws = cmp.Or(s.Draws, m.report.Chosen)
+	if m.report.Chosen == 0 {
+		return fmt.Errorf("curate: %w: all weights are 0", ErrEmpty)
+	}
+	m.report.Samples = v.Draws
+	return nil
+}
+
+// values reads weights from an attribute or from scores.
+func (m *maker) values(ctx context.Context, chosen []byte) ([]uint32, error) {
+	w := make([]float64, m.d.NumSamples())
+	for i := range w {
+		w[i] = math.NaN() // no value
+	}
+	var err error
+	if m.spec.Scores != nil {
+		err = m.scores(ctx, w)
+	} else {
+		err = m.column(ctx, w)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var without uint64
+	var some []uint64
+	for i := range w {
+		switch has := chosen[i/8]>>(i%8)&1 != 0; {
+		case !has:
+			w[i] = 0
+		case w[i] == w[i]:
+		case m.spec.Default != nil:
+			w[i] = *m.spec.Default
+		default:
+			if without++; without <= mostNamed {
+				some = append(some, uint64(i))
+			}
+		}
+	}
+	if without > 0 {
+		missing := Missing{Count: without}
+		for _, number := range some {
+			key, err := m.keyOf(ctx, number)
+			if err != nil {
+				return nil, err
+			}
+			missing.Some = append(missing.Some, key)
+		}
+		return nil, missingf("%d samples have no weight:%s; give a default, or choose samples that have one", without, missing.String())
+	}
+	return m.quantize(w), nil
+}
+
+// column reads weights from an attribute.
+func (m *maker) column(ctx context.Context, w []float64) error {
+	name := m.spec.Weight
+	a, ok := m.d.HasAttribute(name)
+	if !ok {
+		return specf("weight: %s", noAttribute(m.d.Attributes(), name))
+	}
+	if a.Kind == format.AttrLabel {
+		return specf("weight: the attribute %s is a label: weights are numbers", name)
+	}
+	return m.eachShard(ctx, []string{name}, func(first uint64, columns []format.AttrColumn, samples int) error {
+		if columns[0].Name == "" {
+			return nil
+		}
+		for i := range samples {
+			v, there := columns[0].At(i)
+			if !there {
+				continue
+			}
+			x := v.Number
+			if v.Kind == format.AttrInteger {
+				x = float64(v.Integer)
+			}
+			if err := checkWeight(x); err != nil {
+				key, kerr := m.keyOf(ctx, first+uint64(i))
+				if kerr != nil {
+					return kerr
+				}
+				return specf("weight: the %s of sample %d, key %q, is %v: %w", name, first+uint64(i), key, x, err)
+			}
+			w[first+uint64(i)] = x
+		}
+		return nil
+	})
+}
+
+func checkWeight(x float64) error {
+	switch {
+	case x != x:
+		return fmt.Errorf("not a number")
+	case x < 0:
+		return fmt.Errorf("weights are not negative")
+	case x > maxWeight:
+		return fmt.Errorf("weights are at most %v", maxWeight)
+	}
+	return nil
+}
+
+// quantize makes weights integers below 2^32. Integers that are small enough stay as they are.
+// Others are multiplied by a power of two that brings the largest to 2^31 or more, and rounded
+// down: their proportions are exact to 2^-31 of the largest. No weight above 0 becomes 0.
+func (m *maker) quantize(w []float64) []uint32 {
+	largest, whole := 0., true
+	for _, x := range w {
+		largest = max(largest, x)
+		whole = whole && x == math.Trunc(x)
+	}
+	u := make([]uint32, len(w))
+	most := 32 // bits of a weight; the sum stays below 2^63
+	for uint64(len(w))>>(63-most) > 0 {
+		most--
+	}
+	shift := 0
+	if _, exponent := math.Frexp(largest); !whole || exponent > most {
+		shift = most - exponent
+	}
+	for i, x := range w {
+		if x > 0 {
+			u[i] = uint32(math.Ldexp(x, shift))
+			if u[i] == 0 {
+				u[i] = 1
+				m.report.Raised++
+			}
+		}
+	}
+	return u
+}
+
+// balance weighs each sample by how many have its value.
+func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, error) {
+	name := m.spec.Balance
+	if _, ok := m.d.HasAttribute(name); !ok {
+		return nil, specf("balance: %s", noAttribute(m.d.Attributes(), name))
+	}
+	const none = math.MaxUint32
+	class := make([]uint32, m.d.NumSamples()) // of each sample
+	numbers := map[string]uint32{}
+	var counts []uint64
+	var mu sync.Mutex
+	err := m.eachShard(ctx, []string{name}, func(first uint64, columns []format.AttrColumn, samples int) error {
+		c := &columns[0]
+		own := map[uint64]uint32{} // by value as it is stored
+		values, absent := c.Raw()
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range samples {
+			number := first + uint64(i)
+			class[number] = none
+			if chosen[number/8]>>(number%8)&1 == 0 {
+				continue
+			}
+			if c.Name == "" || absent != nil && absent[i/8]>>(i%8)&1 != 0 {
+				m.report.WithoutValue++
+				continue
+			}
+			k, known := own[values[i]]
+			if !known {
+				text := valueText(c, i)
+				if k, known = numbers[text]; !known {
+					k = uint32(len(counts))
+					numbers[text] = k
+					counts = append(counts, 0)
+				}
+				own[values[i]] = k
+			}
+			counts[k]++
+			class[number] = k
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	p, q := m.spec.Temperature[0], max(m.spec.Temperature[1], 1)
+	u := make([]uint32, len(counts))
+	for k, c := range counts {
+		u[k] = Balanced(c, p, q)
+	}
+	for i, k := range class {
+		class[i] = 0
+		if k != none {
+			class[i] = u[k]
+		}
+	}
+	return class, nil
+}
+
+func valueText(c *format.AttrColumn, i int) string {
+	switch v, _ := c.At(i); v.Kind {
+	case format.AttrInteger:
+		return fmt.Sprint(v.Integer)
+	case format.AttrNumber:
+		return fmt.Sprint(v.Number)
+	default:
+		return v.Label
+	}
+}
+
+// Balanced is the weight of each of c samples that have one value, at temperature p/q: the largest
+// integer u with u^q·c^(q-p) ≤ 2^(31q). It is computed in integers, and at least 1.
+func Balanced(c uint64, p, q int) uint32 {
+	limit := new(big.Int).Lsh(big.NewInt(1), uint(31*q))
+	power := func(x uint64, n int) *big.Int {
+		return new(big.Int).Exp(new(big.Int).SetUint64(x), big.NewInt(int64(n)), nil)
+	}
+	limit.Div(limit, power(c, q-p)) // u^q ≤ ⌊2^(31q) / c^(q-p)⌋
+	low, high := uint64(0), uint64(1<<31)
+	for low < high {
+		middle := (low + high + 1) / 2
+		if power(middle, q).Cmp(limit) <= 0 {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	return uint32(max(low, 1))
+}
+
+// Made describes the spec, for the label of a view.
+func (s *Spec) Made() map[string]string {
+	made := map[string]string{}
+	set := func(name, value string) {
+		if value != "" {
+			made[name] = value
+		}
+	}
+	set("where", strings.Join(s.Where, " and "))
+	for name, list := range map[string]*KeyList{"keys": s.Keys, "without_keys": s.WithoutKeys} {
+		if list != nil {
+			made[name] = list.Name
+		}
+	}
+	set("weight", s.Weight)
+	if s.Scores != nil {
+		made["weight"] = s.Scores.Name
+	}
+	set("balance", s.Balance)
+	if s.Temperature[1] > 0 {
+		made["temperature"] = fmt.Sprintf("%d/%d", s.Temperature[0], s.Temperature[1])
+	}
+	if s.Draws > 0 {
+		made["draws"] = fmt.Sprint(s.Draws)
+	}
+	return made
+}
