@@ -25,6 +25,8 @@ type Batch struct {
 	Global, First int
 	// Holes is how many samples of this rank's part were skipped.
 	Holes int
+	// Of is how many units the epoch has that the batch begins in; 0 where positions hold samples.
+	Of uint64
 	// Units is how many units this rank's part has, where positions hold units, see Order.Units: then
 	// Position, NextPosition, Global and First count units, and Samples has the samples of each unit, or
 	// their pieces, unit by unit. Cut tells which is which. Elsewhere it is 0.
@@ -50,7 +52,7 @@ type batchMemory struct {
 func (s *Stream) newBatch(d *planner.Draft) *Batch {
 	b := &Batch{
 		Epoch: d.Info.Epoch, Position: d.Info.Position, NextEpoch: d.Info.NextEpoch, NextPosition: d.Info.NextPosition,
-		Global: d.Info.Global, First: d.Info.First, s: s, draft: d,
+		Global: d.Info.Global, First: d.Info.First, Of: d.Info.Of, s: s, draft: d,
 	}
 	if n := len(d.Cuts); n > 0 {
 		b.Units = int(d.Cuts[n-1].Unit) + 1

@@ -17,6 +17,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 // checkpointMember is the name of the member that carries a checkpoint in a tar stream. Loaders pass over names that begin
@@ -108,6 +109,11 @@ func (f *catFlags) open(ctx context.Context, stderr io.Writer, arg string) (*cat
 	if err != nil {
 		return nil, err
 	}
+	if f.order.inUnits() && !f.json {
+		ds.Close()
+		return nil, usagef("--pack and --bucket: a tar has samples, not sequences or micro-batches: give --json")
+	}
+	f.order.showPlanning(ds, stderr, io.Discard)
 	in := &catInput{sets: []*reader.Dataset{ds}, samples: ds.NumSamples(), epoch: f.order.opt.Epoch}
 	if cp := f.order.opt.Checkpoint; cp != nil {
 		in.epoch, in.position = cp.Epoch, cp.Position
@@ -115,6 +121,14 @@ func (f *catFlags) open(ctx context.Context, stderr io.Writer, arg string) (*cat
 	if in.Stream, err = f.order.stream(ctx, ds); err != nil {
 		ds.Close()
 		return nil, err
+	}
+	if u := in.UnitOrder(); u != nil {
+		plan, err := u.Plan(ctx, min(in.epoch, order.MaxEpochs-1))
+		if err != nil {
+			in.Close()
+			return nil, err
+		}
+		in.samples = plan.Units()
 	}
 	return in, nil
 }
@@ -179,7 +193,9 @@ func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFl
 		if err != nil || !whole {
 			return err
 		}
-		o.done += int64(len(b.Samples))
+		if o.done += int64(b.Units); b.Units == 0 {
+			o.done += int64(len(b.Samples))
+		}
 		o.bar.set(o.done, "")
 		if err := o.save(s, b, f); err != nil || o.full {
 			return err
@@ -219,6 +235,9 @@ func (o *batchWriter) save(s *reader.Stream, b *reader.Batch, f *catFlags) error
 
 // batch writes the samples of a batch. whole is false when the limit cut it.
 func (o *batchWriter) batch(ctx context.Context, b *reader.Batch) (whole bool, err error) {
+	if b.Units > 0 {
+		return o.units(ctx, b)
+	}
 	for i := range b.Samples {
 		if o.full {
 			return false, nil

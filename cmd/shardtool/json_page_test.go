@@ -36,12 +36,15 @@ var jsonRuns = map[string][]string{
 	"inspect --against": {"inspect out --against rowset"},
 	"inspect --checkpoint": {
 		"!shardtool cat out --shuffle --global-batch 4 --limit 8 --checkpoint-out ck > /dev/null", "inspect out --checkpoint ck"},
+	"inspect --checkpoint of units": {
+		`!(printf '{"id":"a","n":3}\n{"id":"b","n":2}\n') > u.jsonl; shardtool pack u.jsonl uset --key id --attr n=n --quiet; shardtool cat uset --json --pack 3 --by n --global-batch 1 --limit 1 --plans none --checkpoint-out uck > /dev/null`,
+		"inspect uset --checkpoint uck"},
 	"verify": {"!cp -r out broken; for f in broken/*.tar.zst; do printf x | dd of=$f bs=1 seek=50 conv=notrunc; done", "verify broken --deep"},
 	"ls":     {"ls out", "ls rowset"},
 	"cat": {
 		"!for d in out rowset; do echo \"  $d: {data: $PWD/$d}\"; done | (echo sources:; cat) > mix.yaml",
 		"cat out --global-batch 40 --tail pad --checkpoints", "cat mix.yaml --global-batch 10 --limit 10"},
-	"order":  {"order out --global-batch 40 --tail pad --keys", "order mix.yaml --global-batch 10 --limit 10"},
+	"order": {"order out --global-batch 40 --tail pad --keys", "order mix.yaml --global-batch 10 --limit 10"},
 	"order --pack": {
 		`!(printf '{"id":"a","n":3}\n{"id":"b","n":2}\n') > len.jsonl; shardtool pack len.jsonl lens --key id --attr n=n --quiet`,
 		"order lens --pack 3 --by n --keys --global-batch 4 --tail pad"},

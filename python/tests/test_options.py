@@ -18,7 +18,7 @@ import pytest
 import shardtool
 from shardtool import ConfigError, Faults, Loader, Order, Tuning, options
 
-DIRECT = ["url", "batch_size", "fields", "shuffle", "seed", "epochs", "rank", "world_size", "tail", "out", "map", "cache"]
+DIRECT = ["url", "batch_size", "fields", "shuffle", "seed", "epochs", "rank", "world_size", "tail", "out", "map", "cache", "pack", "bucket"]
 
 
 def test_same_names() -> None:

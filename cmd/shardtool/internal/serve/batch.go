@@ -19,6 +19,7 @@ const (
 type parcel struct {
 	batch      *reader.Batch
 	columns    *columns
+	units      *unitColumns // nil where positions hold samples
 	checkpoint []byte
 	ledger     []byte // nil: as it was
 	account    []byte
@@ -46,7 +47,11 @@ func (p *parcel) plan() error {
 	p.keys = take(pairSize*n, 8)
 	p.places = p.places[:0]
 	for i := range p.columns.made {
-		p.places = append(p.places, place{pairs: take(pairSize*n, 8), typ: take(len(p.columns.made[i].typ), 1)})
+		pairs := n
+		if p.columns.made[i].kind == columnWhole {
+			pairs = 0
+		}
+		p.places = append(p.places, place{pairs: take(pairSize*pairs, 8), typ: take(len(p.columns.made[i].typ), 1)})
 	}
 	p.told = take(accountSize, 8)
 	p.text = take(len(p.checkpoint)+len(p.ledger), 8)
@@ -68,6 +73,9 @@ func (p *parcel) plan() error {
 
 // length is the bytes of a column's data.
 func (m *column) length() int {
+	if m.kind == columnWhole {
+		return m.whole
+	}
 	if m.flags&columnFixed != 0 {
 		return m.stride * len(m.views)
 	}
@@ -143,6 +151,10 @@ func (m *column) write(dst []byte, row int, at *place) {
 	le.PutUint64(r[32:], uint64(at.pairs))
 	le.PutUint64(r[40:], uint64(m.stride))
 	copy(dst[at.typ:], m.typ)
+	if m.kind == columnWhole {
+		m.fill(dst[at.data : at.data+at.length])
+		return
+	}
 	to, n := m.align(), at.data
 	fixed := m.flags&columnFixed != 0
 	for i, v := range m.views {

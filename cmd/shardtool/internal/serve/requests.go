@@ -51,6 +51,9 @@ type StartRequest struct {
 	Affinity      *string `json:"affinity"`
 	Tail          *string `json:"tail"`
 
+	// Units makes positions hold units; nil with a checkpoint: those of the checkpoint.
+	Units *UnitRequest `json:"units"`
+
 	// Checkpoint and Ledger are their texts. Begin moves the checkpoint's place to the beginning of an epoch.
 	Checkpoint string  `json:"checkpoint"`
 	Ledger     string  `json:"ledger"`
@@ -224,4 +227,6 @@ type Started struct {
 	Memory      int64  `json:"memory"`
 	Workers     int    `json:"workers"`
 	Checkpoint  string `json:"checkpoint"`
+	// Units is how many units the epoch has that the run begins in; 0 where positions hold samples.
+	Units uint64 `json:"units,omitempty"`
 }

@@ -63,12 +63,16 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	s.ring.limit(int(q.Ring))
 	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
 	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
+	if r.parcel.units, err = newUnitColumns(q.Units, len(cols.made), stream); err != nil {
+		stream.Close()
+		return err
+	}
 	if s.opts.Watch != nil {
 		r.unwatch = s.opts.Watch(r, out.Rank)
 	}
 	ctx, r.cancel = context.WithCancel(ctx)
 	s.run.Store(r) // before STARTED, which NEXT may follow at once
-	if err := r.started(&out); err != nil {
+	if err := r.started(ctx, &out); err != nil {
 		s.stopRun()
 		return err
 	}
@@ -77,7 +81,7 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 }
 
 // started answers START.
-func (r *run) started(out *Started) error {
+func (r *run) started(ctx context.Context, out *Started) error {
 	cp, err := r.stream.Checkpoint()
 	if err != nil {
 		return err
@@ -87,6 +91,13 @@ func (r *run) started(out *Started) error {
 		return err
 	}
 	out.GlobalBatch, out.Tail, out.Memory, out.Checkpoint = r.stream.GlobalBatch(), string(cp.Tail), r.stream.Memory(), string(text)
+	if u := r.stream.UnitOrder(); u != nil && cp.Epoch < order.MaxEpochs {
+		plan, err := u.Plan(ctx, cp.Epoch)
+		if err != nil {
+			return err
+		}
+		out.Units = plan.Units()
+	}
 	return r.s.sendJSON(kindStarted, r.id, out)
 }
 
@@ -182,7 +193,7 @@ func (r *run) deliver(ctx context.Context) error {
 func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	p := &r.parcel
 	p.batch = b
-	if err := p.columns.gather(b.Samples); err != nil {
+	if err := p.gather(ctx, r.stream, b); err != nil {
 		return r.place(ctx, err)
 	}
 	cp, err := b.Checkpoint()
@@ -243,6 +254,9 @@ func (r *run) place(ctx context.Context, err error) error {
 // last says whether a batch is the last that begins in its epoch.
 func (r *run) last(b *reader.Batch, cp *order.Checkpoint) bool {
 	n := cp.Sources[0].Samples
+	if b.Of > 0 {
+		n = b.Of
+	}
 	return b.NextEpoch > b.Epoch || cp.Tail == order.TailDrop && n-b.NextPosition < uint64(r.stream.GlobalBatch())
 }
 

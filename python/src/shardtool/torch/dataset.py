@@ -16,6 +16,7 @@ import torch.utils.data
 
 from .. import _config
 from .._moved import accepts_moved
+from .._units import Bucket, Pack
 from ..batch import Batch
 from ..errors import ConfigError
 from ..fields import Spec
@@ -89,6 +90,8 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
         out: _config.Output = "torch",
         map: Optional[Callable[[Batch], T]] = None,
         cache: Union[str, os.PathLike[str], None] = None,
+        pack: Optional[Pack] = None,
+        bucket: Optional[Bucket] = None,
         order: Order = Order(),
         tuning: Tuning = Tuning(),
         faults: Faults = Faults(),
@@ -97,7 +100,7 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
         self._delivery = _Delivery(map)
         self._loader: Loader[Any] = Loader(
             url, batch_size, fields=fields, shuffle=shuffle, seed=seed, epochs=epochs, rank=rank, world_size=world_size, tail=tail,
-            out=out, map=self._delivery, cache=cache, order=order, tuning=tuning, faults=faults,
+            out=out, map=self._delivery, cache=cache, pack=pack, bucket=bucket, order=order, tuning=tuning, faults=faults,
         )  # fmt: skip
         if not tuning.copy:
             raise ConfigError("copy=False: a Dataset always copies its batches; shardtool.Loader can deliver views")
