@@ -163,9 +163,13 @@ def read_units(values: Dict[str, Any]) -> UnitMark:
     said: Any = values.get("units")
     demand(isinstance(said, dict) and said.get("algorithm") == "units/1", "no units, or of an unknown algorithm")
     mark = UnitMark(
-        read_string(said, "kind", "pack|bucket"), read_integer(said, "size", 2**31 - 1),
-        read_string(said, "long", "error|split|truncate|drop"), read_integer(said, "window", 2**20), read_string(said, "by", PRINTABLE), read_string(said, "lengths", printable(32)),
-    )  # fmt: skip
+        read_string(said, "kind", "pack|bucket"),
+        read_integer(said, "size", 2**31 - 1),
+        read_string(said, "long", "error|split|truncate|drop"),
+        read_integer(said, "window", 2**20),
+        read_string(said, "by", PRINTABLE),
+        read_string(said, "lengths", printable(32)),
+    )
     demand(set(said) == set(mark.members()) and mark.size > 0 and mark.window > 0, "members of units are missing, unknown or 0")
     return mark
 
