@@ -85,7 +85,7 @@ func inspectUnits(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags, flags
 		return printJSON(cmd, map[string]any{
 			"epoch": cp.Epoch, "position": cp.Position, "samples": u.Order().Samples(), "units": count, "global_batch": cp.GlobalBatch, "tables": cp.Tables,
 			"digest": format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params),
-			"unit_parameters": unitParamsJSON(units.ParamsOf(m)),
+			"unit_parameters": units.ParamsOf(m),
 		})
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: epoch %d, position %s of %s, batches of %d\nit fits %v, %s; %s%s\n%s of %d by %s, long samples: %s, windows of %d samples\n",

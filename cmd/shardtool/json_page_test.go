@@ -54,8 +54,9 @@ var jsonRuns = map[string][]string{
 	"simulate": {
 		"simulate out --shuffle --global-batch 4 --samples-per-second 5 --price 3 --get-price 2", "simulate rowset --label label"},
 	"simulate --pack": {"simulate uset --pack 3 --by n --plans none"},
-	"bench":           {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet"},
-	"version":         {"version"},
+	"bench": {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet",
+		"bench uset --pack 3 --by n --batches 2 --quiet --plans plans"},
+	"version": {"version"},
 }
 
 // jsonRare are members that appear in no small run, with the reason.

@@ -29,15 +29,11 @@ func simulateUnits(cmd *cobra.Command, ds *reader.Dataset, f *simulateFlags, wor
 	if f.json {
 		return printJSON(cmd, struct {
 			*simulate.UnitReport
-			Parameters any `json:"parameters"`
-			Units      any `json:"unit_parameters"`
-		}{report, paramsJSON(u.Order().Params()), unitParamsJSON(p)})
+			Parameters any          `json:"parameters"`
+			Units      units.Params `json:"unit_parameters"`
+		}{report, paramsJSON(u.Order().Params()), p})
 	}
 	return printUnitReport(cmd.OutOrStdout(), report, u, p)
-}
-
-func unitParamsJSON(p units.Params) map[string]any {
-	return map[string]any{"kind": p.Kind, "size": p.Size, "long": p.Long, "window": p.Window, "by": p.By}
 }
 
 func printUnitReport(w io.Writer, r *simulate.UnitReport, u *reader.UnitOrder, p units.Params) error {
