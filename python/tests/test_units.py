@@ -182,6 +182,36 @@ def test_padding_rows(docs: str) -> None:
     assert (last["labels"][real:] == -100).all() and (last["document"][real:] == -1).all()
 
 
+def test_attention(docs: str) -> None:
+    """Attention by ``document`` as a mask, and by ``cu_seqlens``, is that of each item alone."""
+    rng = np.random.default_rng(1)
+    table = rng.standard_normal((100, 3, 8))  # query, key and value of a token
+
+    def attend(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        scores = np.where(mask, q @ k.T, -np.inf)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+    with Loader(docs, 4, shuffle=True, epochs=1, pack=Pack(L, ["input_ids"], long="split"), out="numpy") as loader:
+        batch = next(iter(loader))
+    ids, document = batch["input_ids"], batch["document"]
+    flat = table[ids.reshape(-1) % 100]
+    by_limits = np.zeros((ids.size, 8))
+    for a, b in zip(batch["cu_seqlens"], batch["cu_seqlens"][1:]):
+        assert b - a <= batch["max_seqlen"]
+        by_limits[a:b] = attend(*flat[a:b].transpose(1, 0, 2), np.tri(b - a, dtype=bool))
+    for row in range(len(ids)):
+        q, k, v = table[ids[row] % 100].transpose(1, 0, 2)
+        mask = np.tri(L, dtype=bool) & (document[row][:, None] == document[row][None, :])
+        by_mask = attend(q, k, v, mask)
+        for sample, offset, length in rows_of(batch)[row]:
+            piece = table[np.array(tokens_of(sample)[offset : offset + length]) % 100].transpose(1, 0, 2)
+            alone = attend(*piece, np.tri(length, dtype=bool))
+            at = int(np.flatnonzero(ids[row] == tokens_of(sample)[offset])[0])
+            assert np.allclose(alone, by_mask[at : at + length])
+            assert np.allclose(alone, by_limits[row * L + at : row * L + at + length])
+
+
 def test_buckets(docs: str) -> None:
     units = reference(docs, "bucket", 600, "drop", shuffle=True, seed=1, epochs=1)
     loader = Loader(
