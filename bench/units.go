@@ -78,7 +78,10 @@ func (b *bench) units() error {
 	if err := b.planning(); err != nil {
 		return err
 	}
-	return b.elasticUnits()
+	if err := b.elasticUnits(); err != nil {
+		return err
+	}
+	return b.unitStreams()
 }
 
 func (b *bench) fill(c lengthsOf, n int, length uint32, least float64) error {

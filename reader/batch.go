@@ -26,6 +26,8 @@ type Batch struct {
 	Global, First int
 	// Holes is how many samples of this rank's part were skipped, or were removed from the data set.
 	Holes int
+	// Of is how many units the epoch has that the batch begins in; 0 where positions hold samples.
+	Of uint64
 	// Units is how many units this rank's part has, where positions hold units, see Order.Units: then
 	// Position, NextPosition, Global and First count units, and Samples has the samples of each unit, or
 	// their pieces, unit by unit. Cut tells which is which. Elsewhere it is 0.
@@ -51,7 +53,7 @@ type batchMemory struct {
 func (s *Stream) newBatch(d *planner.Draft) *Batch {
 	b := &Batch{
 		Epoch: d.Info.Epoch, Position: d.Info.Position, NextEpoch: d.Info.NextEpoch, NextPosition: d.Info.NextPosition,
-		Global: d.Info.Global, First: d.Info.First, s: s, draft: d,
+		Global: d.Info.Global, First: d.Info.First, Of: d.Info.Of, s: s, draft: d,
 	}
 	if n := len(d.Cuts); n > 0 {
 		b.Units = int(d.Cuts[n-1].Unit) + 1
@@ -156,7 +158,11 @@ func (b *Batch) Last() bool {
 		x := m.Plan.Mix()
 		return x.Beginning(b.NextPosition, g, m.LeftOut)/x.Epoch > b.Epoch
 	}
-	return b.NextEpoch > b.Epoch || b.s.Tail() == order.TailDrop && b.s.inputs[0].plan.Samples()-b.NextPosition < g
+	n := b.s.inputs[0].plan.Samples()
+	if b.Of > 0 {
+		n = b.Of
+	}
+	return b.NextEpoch > b.Epoch || b.s.Tail() == order.TailDrop && n-b.NextPosition < g
 }
 
 // Cut returns the unit of sample i of Samples, and the piece of the sample that is in it. Call it only

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/reader/order"
@@ -225,10 +224,15 @@ type tokenColumn struct {
 	in     int  // bytes of a value
 	out    int  // bytes of a value in the rows: more where unsigned values are widened
 	padded []byte
-	header []byte   // of the file before
-	values int64    // that it says
-	data   [][]byte // of each segment
+	header []byte           // of the file before
+	values int64            // that it says
+	known  map[string]int64 // the values of headers of this type
+	data   [][]byte         // of each segment
 }
+
+// mostHeaders bounds the headers that a column remembers: parsing one takes longer than copying a
+// thousand tokens.
+const mostHeaders = 1 << 14
 
 // take takes a piece of a sample.
 func (c *tokenColumn) take(s *Sample, field string, cut *order.Cut) error {
@@ -244,7 +248,9 @@ func (c *tokenColumn) take(s *Sample, field string, cut *order.Cut) error {
 		return err
 	}
 	if header := file[:n]; c.header == nil || !bytes.Equal(c.header, header) {
-		if err := c.newHeader(header); err != nil {
+		if values, ok := c.known[string(header)]; ok {
+			c.header, c.values = append(c.header[:0], header...), values
+		} else if err := c.newHeader(header); err != nil {
 			return err
 		}
 	}
@@ -277,7 +283,11 @@ func (c *tokenColumn) newHeader(header []byte) error {
 			return err
 		}
 	}
-	c.header, c.values = slices.Clone(header), h.Shape[0]
+	c.header, c.values = append(c.header[:0], header...), h.Shape[0]
+	if c.known == nil || len(c.known) >= mostHeaders {
+		c.known = map[string]int64{}
+	}
+	c.known[string(header)] = c.values
 	return nil
 }
 

@@ -238,3 +238,6 @@ func (o unitCursor) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
 // UnitOrder returns the order of the units of the stream; nil where positions hold samples. It must
 // not be used after Close.
 func (s *Stream) UnitOrder() *UnitOrder { return s.inputs[0].units }
+
+// Until returns the epoch that the order ends before.
+func (u *UnitOrder) Until() uint64 { return u.until }

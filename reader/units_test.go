@@ -133,7 +133,7 @@ func checkRows(t *testing.T, q *Sequences, b *Batch, lengths map[string]int, see
 	}
 	for i := range b.Samples {
 		cut := b.Cut(i)
-		if int(cut.Unit) != row {
+		for int(cut.Unit) != row {
 			pad((row + 1) * length)
 			row, doc = row+1, 0
 		}
@@ -151,13 +151,68 @@ func checkRows(t *testing.T, q *Sequences, b *Batch, lengths map[string]int, see
 		limits = append(limits, int32(at))
 		doc++
 	}
-	pad(b.Units * length)
+	for ; row < b.Units; row++ {
+		pad((row + 1) * length)
+	}
 	longest := int32(0)
 	for i := range limits[1:] {
 		longest = max(longest, limits[i+1]-limits[i])
 	}
 	if !slices.Equal(q.Boundaries(), limits) || q.Longest() != int(longest) || q.Fill() != float64(content)/float64(b.Units*length) {
 		t.Fatalf("boundaries %v, longest %d, fill %v; want %v, %d", q.Boundaries(), q.Longest(), q.Fill(), limits, longest)
+	}
+}
+
+// A skipped block leaves its sequences shorter, by its samples alone. No other sequence changes, and
+// one that loses all its samples is a row of padding.
+func TestSequencesWithHoles(t *testing.T) {
+	watch(t)
+	samples, lengths := documents(300)
+	store := mem.New()
+	whole := newStreamed(t, store, samples, testset.Options{
+		BlockSize: 6000, ShardSize: 60_000, Integer: func(key string) (int64, bool) { return int64(lengths[key]), true },
+	})
+	bad := blocksOf(t, whole.Dataset)[2]
+	broken := whole.flipped(t, store.Clone(), bad)
+	o := packedOptions(64)
+	o.OnCorrupt, o.MaxSkipped = CorruptSkips, 1000
+	q, err := NewSequences(64, []SequenceField{{"ids.npy", 7}, {"labels.npy", -100}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := whole.stream(t, o), broken.stream(t, o)
+	holes := 0
+	for {
+		a, err := want.Next(t.Context())
+		b, err2 := got.Next(t.Context())
+		if errors.Is(err, io.EOF) && errors.Is(err2, io.EOF) {
+			break
+		}
+		if err != nil || err2 != nil || a.Units != b.Units || a.Position != b.Position {
+			t.Fatalf("%v, %v", err, err2)
+		}
+		var left []string
+		for i := range a.Samples {
+			if n := a.Samples[i].Number; n < bad.first || n >= bad.first+bad.count {
+				left = append(left, fmt.Sprint(n, a.Cut(i)))
+			}
+		}
+		for i := range b.Samples {
+			if len(left) == 0 || left[0] != fmt.Sprint(b.Samples[i].Number, b.Cut(i)) {
+				t.Fatalf("batch at %d: item %d is %d, %+v", b.Position, i, b.Samples[i].Number, b.Cut(i))
+			}
+			left = left[1:]
+		}
+		if holes += b.Holes; len(left) > 0 || b.Holes != len(a.Samples)-len(b.Samples) {
+			t.Fatalf("batch at %d: %d holes, %d and %d samples, %v are missing", b.Position, b.Holes, len(a.Samples), len(b.Samples), left)
+		}
+		if err := q.Set(b); err != nil {
+			t.Fatal(err)
+		}
+		checkRows(t, q, b, lengths, map[uint32]int{})
+	}
+	if holes == 0 {
+		t.Error("no holes")
 	}
 }
 

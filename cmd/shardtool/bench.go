@@ -76,6 +76,7 @@ Exit codes:
 		},
 	}
 	f.order.add(cmd)
+	f.order.addUnits(cmd)
 	f.cache.add(cmd)
 	fl := cmd.Flags()
 	fl.DurationVar(&f.step, "step", 0, "time that the consumer needs for a batch (0: none, to measure the highest rate)")
@@ -123,6 +124,7 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 	if !changed("world-size") && !f.order.fromEnv {
 		f.order.opt.World = f.order.opt.Rank + f.ranks
 	}
+	f.order.cache = f.cache.dir
 	if err := f.order.fill(); err != nil {
 		return err
 	}

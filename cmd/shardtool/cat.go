@@ -51,6 +51,9 @@ A file that ends in .yaml, .yml or .json is a mix: several data sets as one stre
 source and a slash, since sources may have the same keys; lines of --json have the source, its epoch, and the position
 in the mix.
 
+With --pack or --bucket, and --json, each line is a packed sequence or a micro-batch and lists its samples, as for
+order. Payloads are read and checked; a tar has samples, so it cannot be written.
+
 With --on-error skip, FILE.skipped lists the blocks that this rank skipped. Each rank finds only the damage in its own
 samples, and --max-skipped counts these: the processes of several ranks do not know of each other. To go on with the
 blocks of all, give --checkpoint-in once for each rank's file; all have to be of one step.
@@ -65,6 +68,7 @@ Exit codes:
 	}
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
+	f.order.addUnits(cmd)
 	f.mix.add(cmd)
 	f.cache.add(cmd)
 	f.stats.add(cmd)
@@ -94,6 +98,7 @@ func runCat(cmd *cobra.Command, arg string, f *catFlags) error {
 		defer c.Close()
 		cmd.SetContext(ctx)
 	}
+	f.order.cache = f.cache.dir
 	if err := f.order.fill(); err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	if err := f.stats.fill(&f.order.opt, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
+	if f.order.inUnits() && !f.json {
+		return usagef("--pack and --bucket: a tar has samples, not sequences or micro-batches: give --json")
+	}
 	in, err := f.order.input(ctx, cmd.ErrOrStderr(), arg, &f.mix, f.work)
 	if err != nil {
 		return err
@@ -114,7 +117,9 @@ func (o *batchWriter) run(ctx, quiet context.Context, s *reader.Stream, f *catFl
 		if err != nil || !whole {
 			return err
 		}
-		o.done += int64(len(b.Samples))
+		if o.done += int64(b.Units); b.Units == 0 {
+			o.done += int64(len(b.Samples))
+		}
 		o.bar.set(o.done, "")
 		if err := o.save(s, b, f); err != nil || o.full {
 			return err
@@ -154,6 +159,9 @@ func (o *batchWriter) save(s *reader.Stream, b *reader.Batch, f *catFlags) error
 
 // batch writes the samples of a batch. whole is false when the limit cut it.
 func (o *batchWriter) batch(ctx context.Context, b *reader.Batch) (whole bool, err error) {
+	if b.Units > 0 {
+		return o.units(ctx, b)
+	}
 	for i := range b.Samples {
 		if o.full {
 			return false, nil

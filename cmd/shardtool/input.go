@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
 )
 
 // input is the stream over a data set or a mix that a command reads.
@@ -34,6 +35,7 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 	if err != nil {
 		return nil, err
 	}
+	f.showPlanning(ds, stderr, io.Discard)
 	in := &input{sets: []*reader.Dataset{ds}, samples: ds.EpochSamples(), epoch: f.opt.Epoch}
 	if cp := f.opt.Checkpoint; cp != nil {
 		in.epoch, in.position = cp.Epoch, cp.Position
@@ -41,6 +43,14 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 	if in.Stream, err = f.stream(ctx, ds); err != nil {
 		ds.Close()
 		return nil, err
+	}
+	if u := in.UnitOrder(); u != nil {
+		plan, err := u.Plan(ctx, min(in.epoch, order.MaxEpochs-1))
+		if err != nil {
+			in.Close()
+			return nil, err
+		}
+		in.samples = plan.Units()
 	}
 	return in, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/inspect"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // inspectCheckpoint prints the place of a checkpoint in a data set.
@@ -21,11 +22,14 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return err
 	}
 	defer ds.Close()
+	cp := flags.opt.Checkpoint
+	if cp.Units != nil {
+		return inspectUnits(cmd, ds, f, &flags)
+	}
 	plan, _, err := flags.plan(ctx, ds)
 	if err != nil {
 		return err
 	}
-	cp := flags.opt.Checkpoint
 	lanes, err := inspect.Lanes(ctx, ds, plan, cp.Epoch, cp.Position)
 	if err != nil {
 		return err
@@ -55,6 +59,39 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\t\n", l.Lane, l.Done, l.Length, l.Number, l.Index, l.Block, l.Offset, shown(l.Shard))
 	}
 	return t.Flush()
+}
+
+// inspectUnits prints the place of a checkpoint of units.
+func inspectUnits(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags, flags *orderFlags) error {
+	cp := flags.opt.Checkpoint
+	flags.opt.Plans = plansFolder("", "")
+	u, err := flags.unitOrder(cmd.Context(), ds, cmd.ErrOrStderr(), cmd.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	defer u.Close()
+	count := uint64(0)
+	if cp.Epoch < order.MaxEpochs {
+		plan, err := u.Plan(cmd.Context(), cp.Epoch)
+		if err != nil {
+			return err
+		}
+		if count = plan.Units(); cp.Position >= max(count, 1) {
+			return &exitError{exitCheckpoint, fmt.Errorf("%s: position %d, but epoch %d has %d units", f.checkpoint, cp.Position, cp.Epoch, count)}
+		}
+	}
+	m := cp.Units
+	if f.json {
+		return printJSON(cmd, map[string]any{
+			"epoch": cp.Epoch, "position": cp.Position, "samples": u.Order().Samples(), "units": count, "global_batch": cp.GlobalBatch, "tables": cp.Tables,
+			"digest": format.DigestString(ds.Digest()), "skipped": cp.Skipped, "parameters": paramsJSON(cp.Params),
+			"unit_parameters": units.ParamsOf(m),
+		})
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: epoch %d, position %s of %s, batches of %d\nit fits %v, %s; %s%s\n%s of %d by %s, long samples: %s, windows of %d samples\n",
+		shown(f.checkpoint), cp.Epoch, countText(cp.Position), plural(count, "unit"), cp.GlobalBatch, ds.Store(), ds.Tables(), paramsText(cp.Params), skippedText(cp.Skipped),
+		m.Kind, m.Size, shown(m.By), m.Long, m.Window)
+	return nil
 }
 
 func skippedText(samples uint64) string {

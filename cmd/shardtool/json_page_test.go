@@ -43,6 +43,9 @@ var jsonRuns = map[string][]string{
 	"inspect --against": {"inspect out --against rowset"},
 	"inspect --checkpoint": {
 		"!shardtool cat out --shuffle --global-batch 4 --limit 8 --checkpoint-out ck > /dev/null", "inspect out --checkpoint ck"},
+	"inspect --checkpoint of units": {
+		`!(printf '{"id":"a","n":3}\n{"id":"b","n":2}\n') > u.jsonl; shardtool pack u.jsonl uset --key id --attr n=n --quiet; shardtool cat uset --json --pack 3 --by n --global-batch 1 --limit 1 --plans none --checkpoint-out uck > /dev/null`,
+		"inspect uset --checkpoint uck"},
 	"verify": {"!cp -r out broken; for f in broken/*.tar.zst; do printf x | dd of=$f bs=1 seek=50 conv=notrunc; done", "verify broken --deep"},
 	"ls":     {"ls out", "ls rowset"},
 	"cat": {
@@ -69,8 +72,10 @@ var jsonRuns = map[string][]string{
 	"simulate": {
 		"simulate out --shuffle --global-batch 4 --samples-per-second 5 --price 3 --get-price 2", "simulate rowset --label label"},
 	"simulate MIX.yaml": {"simulate dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},
-	"bench":             {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet", "bench mix.yaml --global-batch 4 --batches 3 --quiet"},
-	"version":           {"version"},
+	"simulate --pack":   {"simulate uset --pack 3 --by n --plans none"},
+	"bench": {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet", "bench mix.yaml --global-batch 4 --batches 3 --quiet",
+		"bench uset --pack 3 --by n --batches 2 --quiet --plans plans"},
+	"version": {"version"},
 }
 
 // jsonRare are members that appear in no small run, with the reason.

@@ -118,7 +118,7 @@ func (p *unitPrinter) print(refs []order.Ref, b *order.Batch, i int) (next int, 
 		if it.Shard, it.Block, err = p.place.find(p.ctx, p.ds, it.Number); err != nil {
 			return i, err
 		}
-		if p.keys {
+		if p.keys && !l.Padding {
 			if it.Key, err = p.indexes.key(p.ctx, p.place.shard, it.Number); err != nil {
 				return i, err
 			}
@@ -128,4 +128,39 @@ func (p *unitPrinter) print(refs []order.Ref, b *order.Batch, i int) (next int, 
 		l.Items = append(l.Items, it)
 	}
 	return i, p.out.Encode(l)
+}
+
+// units writes the lines of a batch of units. whole is false when the limit cut it.
+func (o *batchWriter) units(ctx context.Context, b *reader.Batch) (whole bool, err error) {
+	for i, unit := 0, uint32(0); int(unit) < b.Units; unit++ {
+		if o.full {
+			return false, nil
+		}
+		l := unitLine{Items: []itemLine{}}
+		for ; i < len(b.Samples) && b.Cut(i).Unit == unit; i++ {
+			smp, cut := &b.Samples[i], b.Cut(i)
+			it := itemLine{Number: smp.Number, Key: string(smp.Key), KeyBytes: keyBytes(smp.Key), Offset: cut.Offset, Length: cut.Length}
+			if it.Shard, it.Block, err = o.places[0].find(ctx, o.in.sets[0], it.Number); err != nil {
+				return false, err
+			}
+			l.Padding = smp.Padding
+			l.Tokens, l.Longest = l.Tokens+uint64(cut.Length), max(l.Longest, cut.Length)
+			l.Items = append(l.Items, it)
+		}
+		if l.Epoch, l.Position, err = unitPlace(ctx, o.in.UnitOrder(), b.Epoch, b.Position+uint64(b.First)+uint64(unit), l.Padding); err != nil {
+			return false, err
+		}
+		text, err := json.Marshal(l)
+		if err != nil {
+			return false, err
+		}
+		if _, err := o.w.Write(append(text, '\n')); err != nil {
+			return false, err
+		}
+		if o.left > 0 {
+			o.left--
+			o.full = o.left == 0
+		}
+	}
+	return true, nil
 }

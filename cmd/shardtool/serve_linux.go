@@ -286,6 +286,9 @@ func serveFlags(q *serve.StartRequest) (*orderFlags, error) {
 			return nil, usagef("a batch_size of %d on %d ranks: too large", *q.BatchSize, o.World)
 		}
 	}
+	if err := f.serveUnits(q.Units, given); err != nil {
+		return nil, err
+	}
 	o.Memory, o.Workers, o.FirstWorkers = q.Memory, q.Workers, runtime.GOMAXPROCS(0)
 	tune := tuneFlags{requests: q.Requests, depth: q.Depth, auto: q.Autotune == nil || *q.Autotune}
 	if err := tune.fill(o); err != nil {
@@ -294,6 +297,11 @@ func serveFlags(q *serve.StartRequest) (*orderFlags, error) {
 	for i := range q.Columns {
 		if c := &q.Columns[i]; !c.Optional {
 			o.Expect = append(o.Expect, c.Name)
+		}
+	}
+	if q.Units != nil {
+		for _, field := range q.Units.Fields {
+			o.Expect = append(o.Expect, field.Name)
 		}
 	}
 	switch q.OnError {

@@ -22,6 +22,7 @@ type simulateFlags struct {
 	worlds string
 	label  string
 	json   bool
+	square float64 // of the cost of units
 	job    jobFlags
 }
 
@@ -44,11 +45,16 @@ a rank sees in the epoch, fewest and mean; and how often two consecutive samples
 Of a mix it walks through --steps, by default those of an epoch of the mix, and reports by source: samples, epochs,
 whether each epoch has each sample once, and how well the source's part of batches is mixed.
 
+With --pack or --bucket it reports how full sequences are or how much of micro-batches is padding, the tokens of a step,
+what becomes of long samples, and how unevenly a step is divided: by how much the costliest rank of a step exceeds the
+mean of the ranks, which wait for it.
+
 Exit codes:
 ` + exitCodes,
 		Example: "  shardtool simulate out/ --shuffle --global-batch 1024 --worlds 1,8,64\n  shardtool simulate out/ --shuffle --label class\n" +
 			"  shardtool simulate s3://bucket/train --shuffle --worlds 64,256 --samples-per-second 50000 --price 30\n" +
-			"  shardtool simulate mix.yaml --shuffle --global-batch 4096 --steps 1000 --worlds 64",
+			"  shardtool simulate mix.yaml --shuffle --global-batch 4096 --steps 1000 --worlds 64\n" +
+			"  shardtool simulate text/ --shuffle --pack 8192 --long split --global-batch 64 --worlds 8,64",
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.order.fill(); err != nil {
@@ -70,6 +76,8 @@ Exit codes:
 	f.order.addCheckpointIn(cmd)
 	f.mix.add(cmd)
 	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "for a mix: number of steps (0: those of an epoch of the mix)")
+	f.order.addUnits(cmd)
+	cmd.Flags().Float64Var(&f.square, "square-cost", 1e-4, "with --pack or --bucket: b of the cost of a sample of length L, L + b·L²: that of attention")
 	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
 	cmd.Flags().StringVar(&f.label, "label", "", "attribute to measure mixing by (default: place in storage, in 100 parts)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")
@@ -125,6 +133,9 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 		return err
 	}
 	defer ds.Close()
+	if f.order.inUnits() {
+		return simulateUnits(cmd, ds, f, worlds)
+	}
 	plan, _, err := f.order.plan(ctx, ds)
 	if err != nil {
 		return err

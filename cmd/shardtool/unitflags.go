@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
@@ -155,4 +156,23 @@ func (f *orderFlags) explainUnits(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w (--pack, --bucket, --by, --long)", err)
+}
+
+// serveUnits turns the units of START into the flags they stand for.
+func (f *orderFlags) serveUnits(q *serve.UnitRequest, given map[string]bool) error {
+	if q == nil {
+		return nil
+	}
+	f.units = unitFlags{long: string(q.Long), plans: q.Plans}
+	f.opt.Units = units.Params{By: q.By, Window: q.Window}
+	switch q.Kind {
+	case units.Pack:
+		f.units.pack, given["pack"] = q.Size, true
+	case units.Bucket:
+		f.units.bucket, given["bucket"] = q.Size, true
+	default:
+		return usagef("units of kind %q: use pack or bucket", q.Kind)
+	}
+	given["by"], given["long"], given["unit-window"] = true, true, q.Window != 0
+	return f.fillUnits()
 }

@@ -35,6 +35,8 @@ DIRECT = [
     "keys",
     "change_mix",
     "skip_steps",
+    "pack",
+    "bucket",
 ]
 
 

@@ -149,7 +149,7 @@ func (p *Params) chooseWindow(t *Table, c Choice) error {
 		runs := c.memory() / run // that fit; ⌊⌊M/(E·B)⌋/V⌋ = ⌊M/(V·E·B)⌋
 		extra := windowExtra + unitRuns(t, p.RunBlocks, c.UnitBlocks)
 		if c.Lanes == 0 {
-			p.Lanes = fitLanes(runs, extra)
+			p.Lanes = fitLanes(runs, extra, uint64(len(t.Samples)), c.UnitBlocks)
 		}
 		each := runs / uint64(p.Lanes)
 		if each <= extra {
@@ -174,10 +174,10 @@ func unitRuns(t *Table, runBlocks uint32, blocks uint64) uint64 {
 }
 
 // fitLanes is the largest divisor of 96 that gives each lane a delay of leastDelay beside extra
-// runs, or 1.
-func fitLanes(runs, extra uint64) uint32 {
+// runs, and with units the blocks of a window, or 1.
+func fitLanes(runs, extra, blocks, unitBlocks uint64) uint32 {
 	v := uint32(DefaultLanes)
-	for v > 1 && (DefaultLanes%v != 0 || runs/uint64(v) < leastDelay+extra) {
+	for v > 1 && (DefaultLanes%v != 0 || runs/uint64(v) < leastDelay+extra || unitBlocks > blocks/uint64(v)) {
 		v--
 	}
 	return v

@@ -42,6 +42,8 @@ type Batch struct {
 	NextEpoch, NextPosition uint64
 	Global                  int // samples in the global batch with padding: G, or fewer under TailShort
 	First                   int // place of this rank's first sample in the global batch
+	// Of is how many units the epoch has that an order of units begins the batch in; else 0.
+	Of uint64
 	// Opened are the spans with their first sample in this batch, in order of first use; Closed those that no later
 	// batch of this cursor needs. Padding opens nothing. A span is closed once; at an epoch's turn all are. Both are
 	// valid until the next call.

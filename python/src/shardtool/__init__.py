@@ -17,6 +17,7 @@ torch are used on request.
 from typing import TYPE_CHECKING, Any
 
 from ._states import merge_states
+from ._units import Bucket, Pack
 from .batch import Batch
 from .errors import (
     BinaryError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Batch",
     "BinaryError",
+    "Bucket",
     "CheckpointError",
     "ClosedError",
     "ConfigError",
@@ -62,6 +64,7 @@ __all__ = [
     "Loader",
     "NotFoundError",
     "Order",
+    "Pack",
     "Sample",
     "Samples",
     "ServerDiedError",

@@ -21,10 +21,11 @@ else:
 class Epoch:
     """The progress of one iteration of a loader."""
 
-    __slots__ = ("delivered", "ended", "epoch", "held", "last", "position")
+    __slots__ = ("delivered", "ended", "epoch", "held", "last", "position", "units")
 
     def __init__(self) -> None:
         self.epoch = self.position = 0  # of its first batch
+        self.units = 0  # of its epoch
         self.delivered = 0
         self.last = False  # whether the last batch was delivered
         self.ended = False  # whether the loop asked for another batch after the last

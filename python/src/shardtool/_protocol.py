@@ -40,7 +40,7 @@ row = struct.Struct("<HHIQQQQQ")
 ROW = 64
 
 #: Kinds of columns, and flags.
-BYTES, ARRAY, ARRAYS, NPY = range(4)
+BYTES, ARRAY, ARRAYS, NPY, WHOLE = range(5)
 FIXED, ABSENT = 1, 2
 
 

@@ -24,10 +24,19 @@ Taken = Tuple[Batch, str, Optional[str], Tuple[int, int], bool]
 class Run:
     """One run of a client. A new run ends the one before."""
 
-    def __init__(self, client: Client, request: Dict[str, Any], fields: Sequence[Field], out: str, copy: bool, whole: bool = False) -> None:
+    def __init__(
+        self,
+        client: Client,
+        request: Dict[str, Any],
+        fields: Sequence[Field],
+        out: str,
+        copy: bool,
+        whole: bool = False,
+        more: Sequence[Field] = (),
+    ) -> None:
         self.client = client
         self.ident = next(_idents)
-        self._layout = Layout(fields, out, copy)
+        self._layout = Layout([*fields, *more], out, copy)  # the columns of units follow those of samples
         self._owner = Owner(whole, self._layout.direct)
         self._number = 0  # of the next batch
         #: The account after the last batch taken.

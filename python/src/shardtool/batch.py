@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _dtypes
 from . import _protocol as proto
 from ._own import Values
-from .errors import CheckpointError, ClosedError
+from .errors import CheckpointError, ClosedError, ConfigError
 from .fields import Field
 
 _NONE: "Mapping[int, Any]" = {}
+
+#: A column that only this package reads: the units of the epoch, and of the one that the next batch
+#: is in.
+HIDDEN = "__units__"
 
 
 class Layout:
     """Facts that all batches of a run share."""
 
-    __slots__ = ("copy", "direct", "fields", "index", "out", "sources", "types")
+    __slots__ = ("copy", "direct", "fields", "index", "out", "sources", "types", "units")
 
     def __init__(self, fields: Sequence[Field], out: str, copy: bool) -> None:
         #: The names of the sources of a mix.
         self.sources: Sequence[str] = ()
         self.fields = list(fields)
-        self.index = {f.name: i for i, f in enumerate(self.fields)}
+        self.index = {f.name: i for i, f in enumerate(self.fields) if f.name != HIDDEN}
+        self.units = len(self.index) < len(self.fields)
         self.out = out
         self.copy = copy
         #: The fields that are lists of bytes, which need no other copy.
@@ -315,7 +321,10 @@ class Batch(Mapping):  # type: ignore[type-arg]
         if own is not None:
             return [None if p is None else memoryview(p) for p in own]
         shift = self._shifts.get(index, 0)
-        return [None if s < 0 else view[o + shift : o + shift + s] for o, s in self._pairs(self._row(index)[6])]
+        row = self._row(index)
+        if row[0] == proto.WHOLE:
+            raise ConfigError(f"{name!r} is one array for the whole batch, and has no payloads of samples")
+        return [None if s < 0 else view[o + shift : o + shift + s] for o, s in self._pairs(row[6])]
 
     def data(self, name: str) -> memoryview:
         """Returns the payloads of a field as one piece; ``payloads`` has the parts. With
@@ -338,6 +347,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
         layout = self._layout
         assert layout is not None
         field = layout.fields[index]
+        if kind == proto.WHOLE:
+            return self._whole(view, data, length, *layout.type_of(bytes(view[type_at : type_at + type_size]))[:2])
         if kind != proto.ARRAY:
             return field.many(self.payloads(field.name), self._key_of, layout.out, layout.copy)
         dtype, shape, fortran = layout.type_of(bytes(view[type_at : type_at + type_size]))
@@ -351,6 +362,23 @@ class Batch(Mapping):  # type: ignore[type-arg]
             axes = (0, *range(len(shape), 0, -1))
             return turned.permute(axes) if layout.out == "torch" else turned.transpose(axes)
         return _dtypes.array(self._buffer, self._base + data, length, dtype, full, False, layout.out)
+
+    def _whole(self, view: memoryview, data: int, length: int, dtype: _dtypes.Dtype, shape: "Tuple[int, ...]") -> Any:
+        """Returns an array that has no row for each sample; a number if it has no dimension."""
+        assert self._layout is not None
+        if not shape:
+            return struct.unpack_from("<" + dtype.format, view, data)[0]
+        return _dtypes.array(self._buffer, self._base + data, length, dtype, shape, False, self._layout.out)
+
+    def _units(self) -> "Tuple[int, Optional[int]]":
+        """Returns how many units the epoch of the batch has, and that of the next batch; 0 and None
+        if it has samples."""
+        assert self._layout is not None
+        if not self._layout.units:
+            return 0, None
+        data, length = self._row(len(self._layout.fields) - 1)[4:6]
+        first, following = self._view()[data : data + length].cast("q").tolist()
+        return first, following
 
     def _key_of(self, index: int) -> str:
         return str(self.sample_keys[index])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import os
@@ -10,7 +11,7 @@ import warnings
 from collections.abc import Mapping as AnyMapping
 from typing import Any, Callable, Dict, Generic, Iterable, Literal, Mapping, Optional, Tuple, Union
 
-from . import _config, _group, _mixes, _states, _trainer
+from . import _config, _group, _mixes, _states, _trainer, _units
 from ._client import Client, logger
 from ._config import Output
 from ._iteration import Epoch, Iterator, T
@@ -18,6 +19,7 @@ from ._moved import accepts_moved
 from ._requests import opening, starting
 from ._run import Run
 from ._session import Session
+from ._units import Bucket, Pack
 from .batch import Batch
 from .errors import ClosedError, ConfigError, HeldError
 from .fields import Spec, parse, typed
@@ -78,6 +80,8 @@ class Loader(Generic[T]):
         keys: A file with one key in each line; only samples with these keys are read.
         cache: A folder on a local disk that keeps what is read, for later epochs and other ranks
             of the host.
+        pack: Packs samples into sequences of one length: see ``shardtool.Pack``.
+        bucket: Forms micro-batches of samples of similar length: see ``shardtool.Bucket``.
         change_mix: True: continue a state with another mix than its own. The log "shardtool" has
             what changes. Without it, a state of another mix raises CheckpointError.
         skip_steps: The first and the last of the steps of a mix to leave out, both included. Steps
@@ -112,6 +116,8 @@ class Loader(Generic[T]):
         keys: Union[str, os.PathLike[str], None] = None,
         change_mix: bool = False,
         skip_steps: Optional[Tuple[int, int]] = None,
+        pack: Optional[Pack] = None,
+        bucket: Optional[Bucket] = None,
         order: Order = Order(),
         tuning: Tuning = Tuning(),
         faults: Faults = Faults(),
@@ -119,7 +125,8 @@ class Loader(Generic[T]):
         given = _config.typed(Loader.__init__, {
             "url": url, "batch_size": batch_size, "shuffle": shuffle, "seed": seed, "epochs": epochs, "rank": rank,
             "world_size": world_size, "tail": tail, "out": out, "map": map, "cache": cache, "where": where, "keys": keys,
-            "change_mix": change_mix, "skip_steps": skip_steps, "order": order, "tuning": tuning, "faults": faults,
+            "change_mix": change_mix, "skip_steps": skip_steps, "pack": pack, "bucket": bucket, "order": order,
+            "tuning": tuning, "faults": faults,
         })  # fmt: skip
         if batch_size is not None and order.global_batch is not None:
             raise ConfigError("batch_size and Order(global_batch=...): give one of them")
@@ -132,6 +139,7 @@ class Loader(Generic[T]):
         self._typed = isinstance(fields, str)  # parse refuses all but "typed"
         self._out = out
         _config.check_out(out, self._fields)
+        self._units = _units.check(pack, bucket, fields)
         self._copy = tuning.copy
         self._map = map
         both = given["rank"], given["world_size"]
@@ -159,10 +167,12 @@ class Loader(Generic[T]):
         self._session = Session()
         self._run: Optional[Run] = None  # delivers the batches after the place
         self._pass: Optional[Epoch] = None  # the latest iteration
+        self._counts: Dict[int, int] = {}  # units of epochs
+        self._following: Optional[int] = None  # units of the epoch that the next batch is in; None: STARTED has it
 
     def __getstate__(self) -> Dict[str, Any]:
         kept = ("url", "_fields", "_typed", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order", "_checkpoint",
-                "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every")  # fmt: skip
+                "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every", "_units")  # fmt: skip
         state = {name: getattr(self, name) for name in kept}
         # Process groups cannot leave their process.
         state["_skip_group"] = self._skip_group if isinstance(self._skip_group, bool) else None
@@ -207,6 +217,8 @@ class Loader(Generic[T]):
             self._meter = Meter()
         client = self._connect()
         fields = self._fields
+        if isinstance(self._units, Pack):
+            fields = []
         if fields is None:
             fields = typed(self._session.info, self._typed)
             _config.check_out(self._out, fields)
@@ -219,13 +231,18 @@ class Loader(Generic[T]):
         body = dict(self._order, rank=rank, world_size=world_size, begin=begin, checkpoint=self._checkpoint, ledger=self._ledger)
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
             raise ConfigError("give batch_size, or order=Order(global_batch=...)")
+        more = []
+        if self._units is not None:
+            body["units"] = self._units.request([f["name"] for f in self._session.info["fields"]], self._open.get("cache"))
+            more = self._units.columns()
         self._run = None
-        self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy, self._whole)
+        self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy, self._whole, more)
         self._meter.opened(since, run.started["rank"], run.started["world_size"], run.started.get("sources", ()))
         client.hear = functools.partial(self._meter.hear, run.ident)
         if self.metrics_url:
             logger.info("metrics at %s", self.metrics_url)
         logger.info("rank %d of %d, global batch %d, tail %s", rank, world_size, run.started["global_batch"], run.started["tail"])
+        self._following = None
         self._checkpoint, self._place = run.started["checkpoint"], _states.place_of(run.started["checkpoint"])
 
     def _resolve(self) -> "Tuple[int, int]":
@@ -307,7 +324,7 @@ class Loader(Generic[T]):
         if it.delivered == 0:
             it.epoch, it.position = batch.epoch, batch.position
         self._checkpoint, self._ledger, self._place = checkpoint, ledger, place
-        it.delivered, it.last, it.held = it.delivered + 1, last, False
+        it.delivered, it.last, it.held, (it.units, self._following) = it.delivered + 1, last, False, batch._units()
         self._run = run
         if self._every:
             said = self._meter.line(self._every)
@@ -330,9 +347,38 @@ class Loader(Generic[T]):
         mix = self._mix()
         if mix is not None:
             return mix.batches(max(position, epoch * mix.epoch))
+        if self._units is not None:
+            samples = it.units if it is not None and running else self._upcoming_units()
         if self._told("tail") == "drop":
             return position // size + (samples - position) // size
         return position // size - (position - samples) // size
+
+    def _upcoming_units(self) -> int:
+        """Returns how many units the epoch of the next iteration has. The child may have to plan
+        it."""
+        run, last, begin = self._run, self._pass, self._begin
+        if begin is None and last is not None and run is not None and last.left:
+            begin = last.epoch + 1
+        if begin is not None:
+            return self._units_of(begin)
+        if run is None:
+            self._start(None)
+            run = self._run
+            assert run is not None
+        return int(run.started.get("units", 0)) if self._following is None else self._following
+
+    def _units_of(self, epoch: int) -> int:
+        """Returns how many units an epoch has. Another child computes it, so that the place of this
+        loader stays what it is."""
+        if epoch not in self._counts:
+            other = copy.copy(self)
+            try:
+                other._start(epoch)
+                assert other._run is not None
+                self._counts[epoch] = int(other._run.started.get("units", 0))
+            finally:
+                other._disconnect()
+        return self._counts[epoch]
 
     def __bool__(self) -> bool:
         return True  # bool() would call len(), which starts the child
@@ -352,8 +398,10 @@ class Loader(Generic[T]):
             mix = self._mix() if said["tail"] == "drop" or said["left_out"] or "skip_steps" in self._order else None
             position = position if mix is None else mix.beginning(position)
             return position // int(said["epoch_length"]), position
-        if self._told("tail") == "drop" and said["sources"][0]["N"] - position < self._global_batch():
-            return epoch + 1, 0  # ``tail`` drops the rest
+        if self._told("tail") == "drop":
+            samples = said["sources"][0]["N"] if self._units is None else self._upcoming_units()
+            if samples - position < self._global_batch():
+                return epoch + 1, 0  # ``tail`` drops the rest
         return epoch, position
 
     def _mix(self) -> Optional[_mixes.Plan]:

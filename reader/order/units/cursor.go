@@ -86,7 +86,7 @@ func (c *Cursor) NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.B
 		listed = min(g, left)
 	}
 	from, to := order.Share(listed, s.Rank, s.World), order.Share(listed, s.Rank+1, s.World)
-	b := order.Batch{Epoch: c.epoch, Position: c.position, Global: int(listed), First: int(from)}
+	b := order.Batch{Epoch: c.epoch, Position: c.position, Global: int(listed), First: int(from), Of: c.plan.Units()}
 	if dst, err = c.list(dst, listed, from, to); err != nil {
 		return dst, order.Batch{}, err
 	}

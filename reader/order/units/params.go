@@ -36,14 +36,14 @@ const (
 // Params are the frozen parameters of units: with the order and the lengths they decide the units,
 // and every checkpoint carries them.
 type Params struct {
-	Kind Kind
+	Kind Kind `json:"kind"`
 	// Size is L, the length of a sequence, or the budget of a micro-batch: 1..MaxSize.
-	Size uint32
-	Long Long
+	Size uint32 `json:"size"`
+	Long Long   `json:"long"`
 	// Window is Ω, the samples of a lane that units are formed from together: 1..MaxWindow.
-	Window uint32
+	Window uint32 `json:"window"`
 	// By is the attribute that has the lengths. It changes nothing here.
-	By string
+	By string `json:"by"`
 }
 
 // The least windows that Choose takes: with fewer samples, units are less full. Batches of similar

@@ -327,3 +327,39 @@ func TestRefused(t *testing.T) {
 		t.Error("the plan of another epoch was accepted")
 	}
 }
+
+// A plan that was kept is the plan; text that is not one is refused.
+func TestKeptPlan(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for range 50 {
+		u := randomWorld(r).make(t)
+		p := mustPlan(t, u, 1)
+		text := AppendPlan(nil, p)
+		again, err := u.DecodePlan(1, text)
+		if err != nil || !reflect.DeepEqual(p, again) || int64(len(text)) > u.MaxPlan() {
+			t.Fatalf("%v: %v, want %v; %d bytes, at most %d", err, again, p, len(text), u.MaxPlan())
+		}
+		if u.Key(0) == u.Key(1) {
+			t.Error("two epochs have the same key")
+		}
+		for _, bad := range [][]byte{nil, text[:len(text)-1], append(slices.Clone(text), 0), slices.Repeat([]byte{0xFF}, len(text)+9)} {
+			if p, err := u.DecodePlan(1, bad); err == nil {
+				t.Errorf("accepted %x: %+v", bad, p)
+			}
+		}
+		// A plan with other units is refused where the first unit is wanted.
+		text[0]++
+		if other, err := u.DecodePlan(1, text); err == nil {
+			c, err := u.Seek(1, 0, func(uint64) (*Plan, error) { return other, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, _, err = c.NextBatch(nil, order.Split{GlobalBatch: 1000, World: 1})
+			}
+			if errors.Is(err, io.EOF) {
+				t.Error("a foreign plan was read to its end")
+			}
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // Version is the version of the JSON of a Report.
@@ -36,6 +37,9 @@ type Setting struct {
 	Epoch         uint64 `json:"epoch"`
 	GlobalBatch   int    `json:"global_batch"`
 	World         int    `json:"world_size"`
+	// Units are those that positions hold, and Plans is the folder of their plans.
+	Units units.Params `json:"units,omitzero"`
+	Plans string       `json:"plans,omitempty"`
 	// Memory (in bytes), Workers, Requests and Depth are per rank. 0 leaves them to the reader, which
 	// adapts the last two unless NoAutotune.
 	Memory     int64 `json:"memory"`
@@ -54,16 +58,24 @@ func NewSetting(o *reader.StreamOptions) Setting {
 		Shuffle: o.Shuffle, Seed: o.Seed, ShuffleMemory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
 		Delay: o.Delay, Head: o.Head, Affinity: string(o.Affinity), Tail: string(cmp.Or(o.Tail, order.DefaultTail(o.Epochs))), Epoch: o.Epoch,
 		GlobalBatch: o.GlobalBatch, World: o.World, Memory: o.Memory, Workers: o.Workers, Requests: o.Requests,
-		Depth: o.Depth, NoAutotune: o.NoAutotune,
+		Depth: o.Depth, NoAutotune: o.NoAutotune, Units: o.Units, Plans: plansOf(o),
 	}
+}
+
+// plansOf is the folder of plans, where the stream has any.
+func plansOf(o *reader.StreamOptions) string {
+	if o.Units.Kind == "" {
+		return ""
+	}
+	return o.Plans
 }
 
 // Options returns the options of a rank's stream, which has no end.
 func (s *Setting) Options(rank int) reader.StreamOptions {
 	return reader.StreamOptions{
-		Order:  reader.Order{Shuffle: s.Shuffle, Seed: s.Seed, ShuffleMemory: s.ShuffleMemory, WholeShards: s.WholeShards, Lanes: s.Lanes, RunBlocks: s.RunBlocks, Delay: s.Delay, Head: s.Head, Affinity: order.Affinity(s.Affinity), Tail: order.Tail(s.Tail), Epoch: s.Epoch, GlobalBatch: s.GlobalBatch, World: s.World, Rank: rank},
+		Order:  reader.Order{Shuffle: s.Shuffle, Seed: s.Seed, ShuffleMemory: s.ShuffleMemory, WholeShards: s.WholeShards, Lanes: s.Lanes, RunBlocks: s.RunBlocks, Delay: s.Delay, Head: s.Head, Affinity: order.Affinity(s.Affinity), Tail: order.Tail(s.Tail), Epoch: s.Epoch, GlobalBatch: s.GlobalBatch, World: s.World, Rank: rank, Units: s.Units},
 		Limits: reader.Limits{Memory: s.Memory},
-		Read:   reader.Read{Workers: s.Workers, Requests: s.Requests, Depth: s.Depth, NoAutotune: s.NoAutotune},
+		Read:   reader.Read{Workers: s.Workers, Requests: s.Requests, Depth: s.Depth, NoAutotune: s.NoAutotune, Plans: s.Plans},
 	}
 }
 

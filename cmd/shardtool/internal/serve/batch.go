@@ -20,6 +20,7 @@ const (
 type parcel struct {
 	batch      *reader.Batch
 	columns    *columns
+	units      *unitColumns // nil where positions hold samples
 	checkpoint []byte
 	ledger     []byte // nil: as it was
 	account    []byte
@@ -50,7 +51,11 @@ func (p *parcel) plan() error {
 	p.keys = take(pairSize*n, 8)
 	p.places = p.places[:0]
 	for i := range p.columns.made {
-		p.places = append(p.places, place{pairs: take(pairSize*n, 8), typ: take(len(p.columns.made[i].typ), 1)})
+		pairs := n
+		if p.columns.made[i].kind == columnWhole {
+			pairs = 0
+		}
+		p.places = append(p.places, place{pairs: take(pairSize*pairs, 8), typ: take(len(p.columns.made[i].typ), 1)})
 	}
 	p.seeds = take(8*n, 8)
 	p.origins = take(originSize*n, 8)
@@ -74,6 +79,9 @@ func (p *parcel) plan() error {
 
 // length is the bytes of a column's data.
 func (m *column) length() int {
+	if m.kind == columnWhole {
+		return m.whole
+	}
 	if m.flags&columnFixed != 0 {
 		return m.stride * len(m.views)
 	}
@@ -153,6 +161,10 @@ func (m *column) write(dst []byte, row int, at *place) {
 	le.PutUint64(r[32:], uint64(at.pairs))
 	le.PutUint64(r[40:], uint64(m.stride))
 	copy(dst[at.typ:], m.typ)
+	if m.kind == columnWhole {
+		m.fill(dst[at.data : at.data+at.length])
+		return
+	}
 	to, n := m.align(), at.data
 	fixed := m.flags&columnFixed != 0
 	for i, v := range m.views {

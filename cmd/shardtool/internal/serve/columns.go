@@ -18,6 +18,7 @@ const (
 	columnArray  = 1
 	columnArrays = 2
 	columnNpy    = 3
+	columnWhole  = 4 // one array, not one of each sample
 
 	columnFixed  = 1
 	columnAbsent = 2
@@ -44,6 +45,9 @@ type column struct {
 	npyType []byte
 	npySize int  // bytes of data; -1: what has no plain type
 	uniform bool // the batch before was one array
+
+	whole int              // bytes of a columnWhole
+	fill  func(dst []byte) // writes them
 }
 
 func newColumns(wanted []Column) (*columns, error) {

@@ -63,6 +63,8 @@ type StartRequest struct {
 	// of the steps to leave out of a mix.
 	ChangeMix bool       `json:"change_mix"`
 	SkipSteps *[2]uint64 `json:"skip_steps"`
+	// Units makes positions hold units; nil with a checkpoint: those of the checkpoint.
+	Units *UnitRequest `json:"units"`
 
 	// Checkpoint and Ledger are their texts. Begin moves the checkpoint's place to the beginning of an epoch.
 	Checkpoint string  `json:"checkpoint"`
@@ -249,4 +251,6 @@ type Started struct {
 	Checkpoint  string `json:"checkpoint"`
 	// Sources are the names of the sources of a mix, by their numbers.
 	Sources []string `json:"sources,omitempty"`
+	// Units is how many units the epoch has that the run begins in; 0 where positions hold samples.
+	Units uint64 `json:"units,omitempty"`
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
@@ -68,12 +69,16 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
 	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
 	r.parcel.accountSize = accountSize(len(stream.Stats().Sources))
+	if r.parcel.units, err = newUnitColumns(q.Units, len(cols.made), stream); err != nil {
+		stream.Close()
+		return err
+	}
 	if s.opts.Watch != nil {
 		r.unwatch = s.opts.Watch(r, out.Rank)
 	}
 	ctx, r.cancel = context.WithCancel(ctx)
 	s.run.Store(r) // before STARTED, which NEXT may follow at once
-	if err := r.started(&out); err != nil {
+	if err := r.started(ctx, &out); err != nil {
 		s.stopRun()
 		return err
 	}
@@ -82,7 +87,7 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 }
 
 // started answers START.
-func (r *run) started(out *Started) error {
+func (r *run) started(ctx context.Context, out *Started) error {
 	text, err := r.stream.AppendCheckpoint(nil)
 	if err != nil {
 		return err
@@ -90,6 +95,19 @@ func (r *run) started(out *Started) error {
 	out.GlobalBatch, out.Tail, out.Memory, out.Checkpoint = r.stream.GlobalBatch(), string(r.stream.Tail()), r.stream.Memory(), string(text)
 	for _, of := range r.stream.Stats().Sources {
 		out.Sources = append(out.Sources, of.Name)
+	}
+	if u := r.stream.UnitOrder(); u != nil {
+		cp, err := r.stream.Checkpoint()
+		if err != nil {
+			return err
+		}
+		if cp.Epoch < order.MaxEpochs {
+			plan, err := u.Plan(ctx, cp.Epoch)
+			if err != nil {
+				return err
+			}
+			out.Units = plan.Units()
+		}
 	}
 	return r.s.sendJSON(kindStarted, r.id, out)
 }
@@ -187,7 +205,7 @@ func (r *run) deliver(ctx context.Context) error {
 func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	p := &r.parcel
 	p.batch = b
-	if err := p.columns.gather(b.Samples); err != nil {
+	if err := p.gather(ctx, r.stream, b); err != nil {
 		return r.place(ctx, err)
 	}
 	var err error

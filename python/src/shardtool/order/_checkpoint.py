@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import zlib
-from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from ..errors import CheckpointError, ConfigError
 from ._parameters import AFFINITIES, MAX_BATCH, MAX_EPOCH, TAILS, Parameters
@@ -29,6 +29,21 @@ def demand(condition: bool, reason: str) -> None:
         raise CheckpointError(f"the checkpoint cannot be used: {reason}")
 
 
+class UnitMark(NamedTuple):
+    """What units are made of, in a checkpoint (9.15)."""
+
+    kind: str
+    size: int
+    long: str
+    window: int
+    by: str  #: The attribute with the lengths.
+    lengths: str  #: A hash of all lengths.
+
+    def members(self) -> Dict[str, Any]:
+        """Returns the members of the object ``units``."""
+        return {"algorithm": "units/1", **self._asdict()}
+
+
 class Checkpoint(NamedTuple):
     """A place in an order, and everything that the order depends on."""
 
@@ -41,15 +56,25 @@ class Checkpoint(NamedTuple):
     tables: str = ""  #: The name of the object that defines its generation.
     skip_hash: str = ""  #: ``skip_hash`` of the blocks skipped so far.
     skipped: int = 0  #: Samples skipped so far.
+    units: Optional[UnitMark] = None  #: With units, ``position`` counts them.
 
     def text(self) -> str:
-        """Returns the text that ORDER.md 9.10 defines, smaller than 1 KiB."""
+        """Returns the text that ORDER.md 9.10 defines, smaller than 1.5 KiB."""
         p, seed = self.parameters, str(self.parameters.seed)
-        values: Dict[str, Any] = {"version": 1, "algorithm": "lane-delay/1", "seed": seed, "epoch": self.epoch, "position": self.position}
+        version = 1 if self.units is None else 3
+        values: Dict[str, Any] = {
+            "version": version,
+            "algorithm": "lane-delay/1",
+            "seed": seed,
+            "epoch": self.epoch,
+            "position": self.position,
+        }
         values["shuffle"] = p.shuffle
         values.update((letter, getattr(p, name)) for letter, name in _LETTERS)
         values.update(affinity=p.affinity, tail=p.tail, global_batch=self.global_batch)
         values["sources"] = [{"digest": self.digest, "N": self.samples, "weight": 1, "key": seed}]
+        if self.units is not None:
+            values["units"] = self.units.members()
         values.update(tables=self.tables, skip_hash=self.skip_hash, skipped=self.skipped)
         return with_check(values)
 
@@ -68,8 +93,8 @@ def no_duplicates(pairs: "List[Tuple[str, Any]]") -> Dict[str, Any]:
     return dict(pairs)
 
 
-def read_object(text: str, longest: int, version: int) -> Dict[str, Any]:
-    """Parses the text of a checkpoint of a version, at most ``longest`` bytes."""
+def read_object(text: str, longest: int, *versions: int) -> Dict[str, Any]:
+    """Parses the text of a checkpoint of one of some versions, at most ``longest`` bytes."""
     demand(len(text.encode("utf-8", "surrogatepass")) <= longest, f"longer than {longest:,} bytes")
     try:
         values = json.loads(text, object_pairs_hook=no_duplicates, parse_int=Number, parse_float=Number)
@@ -78,7 +103,7 @@ def read_object(text: str, longest: int, version: int) -> Dict[str, Any]:
     except (ValueError, RecursionError) as err:
         raise CheckpointError(f"the checkpoint cannot be used: no JSON: {err}") from None
     demand(isinstance(values, dict), "no JSON object")
-    demand(read_integer(values, "version", U64) == version, "unknown version")  # before any other member
+    demand(read_integer(values, "version", U64) in versions, "unknown version")  # before any other member
     return dict(values)
 
 
@@ -133,6 +158,22 @@ def read_members(values: Dict[str, Any]) -> Checkpoint:
     )  # fmt: skip
 
 
+def read_units(values: Dict[str, Any]) -> UnitMark:
+    """9.15, the members of ``units``."""
+    said: Any = values.get("units")
+    demand(isinstance(said, dict) and said.get("algorithm") == "units/1", "no units, or of an unknown algorithm")
+    mark = UnitMark(
+        read_string(said, "kind", "pack|bucket"),
+        read_integer(said, "size", 2**31 - 1),
+        read_string(said, "long", "error|split|truncate|drop"),
+        read_integer(said, "window", 2**20),
+        read_string(said, "by", PRINTABLE),
+        read_string(said, "lengths", printable(32)),
+    )
+    demand(set(said) == set(mark.members()) and mark.size > 0 and mark.window > 0, "members of units are missing, unknown or 0")
+    return mark
+
+
 def read_checkpoint(text: str) -> Checkpoint:
     """Parses a checkpoint: the text of ``shardtool cat --checkpoint-out``, or the member
     "checkpoint" of ``Loader.state_dict()``.
@@ -140,10 +181,13 @@ def read_checkpoint(text: str) -> Checkpoint:
     Raises:
         CheckpointError: It is damaged, or of an unknown version.
     """
-    values = read_object(text, 16384, 1)
+    values = read_object(text, 16384, 1, 3)
     demand(read_string(values, "algorithm", r"(?s:.*)") == "lane-delay/1", "unknown algorithm")
     made = read_members(values)
-    demand(made.position < max(made.samples, 1) and (made.epoch < MAX_EPOCH or made.position == 0), "the position is out of its limits")
+    most = max(made.samples, 1)
+    if values["version"] == "3":
+        made, most = made._replace(units=read_units(values)), 2**63
+    demand(made.position < most and (made.epoch < MAX_EPOCH or made.position == 0), "the position is out of its limits")
     written = json.loads(made.text())
     source, known = values["sources"][0], written["sources"][0]
     demand(set(values) == set(written) and set(source) == set(known), "members are missing or unknown")

@@ -16,6 +16,7 @@ import torch.utils.data
 
 from .. import _config
 from .._moved import accepts_moved
+from .._units import Bucket, Pack
 from ..batch import Batch
 from ..errors import ConfigError
 from ..fields import Spec
@@ -93,6 +94,8 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
         keys: Union[str, os.PathLike[str], None] = None,
         change_mix: bool = False,
         skip_steps: Optional[Tuple[int, int]] = None,
+        pack: Optional[Pack] = None,
+        bucket: Optional[Bucket] = None,
         order: Order = Order(),
         tuning: Tuning = Tuning(),
         faults: Faults = Faults(),
@@ -102,7 +105,7 @@ class Dataset(torch.utils.data.IterableDataset, Generic[T]):  # type: ignore[mis
         self._loader: Loader[Any] = Loader(
             url, batch_size, fields=fields, shuffle=shuffle, seed=seed, epochs=epochs, rank=rank, world_size=world_size, tail=tail,
             out=out, map=self._delivery, cache=cache, where=where, keys=keys, change_mix=change_mix, skip_steps=skip_steps,
-            order=order, tuning=tuning, faults=faults,
+            pack=pack, bucket=bucket, order=order, tuning=tuning, faults=faults,
         )  # fmt: skip
         if not tuning.copy:
             raise ConfigError("copy=False: a Dataset always copies its batches; shardtool.Loader can deliver views")

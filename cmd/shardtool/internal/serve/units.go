@@ -1,0 +1,178 @@
+package serve
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math"
+
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
+)
+
+// UnitRequest asks for units, see package units.
+type UnitRequest struct {
+	Kind   units.Kind `json:"kind"`
+	Size   uint32     `json:"size"`
+	By     string     `json:"by"`
+	Long   units.Long `json:"long"`
+	Window uint32     `json:"window"`
+	// Plans is the folder of plans; "" is the default of the command line, "none" keeps none.
+	Plans string `json:"plans"`
+	// Fields are those of sequences, which then come as rows of tokens in place of columns of samples.
+	Fields []TokenField `json:"fields"`
+}
+
+// TokenField is a field with a value for each token.
+type TokenField struct {
+	Name string `json:"name"`
+	Pad  int64  `json:"pad"`
+}
+
+// unitColumns are the columns of a batch of units that no sample has. They follow those of START.
+type unitColumns struct {
+	sequences *reader.Sequences // nil for micro-batches
+	tokens    int               // fields of sequences
+	made      []column
+	length    int
+	first     int // of the columns before
+}
+
+// newUnitColumns returns nil where positions hold samples. columns is the number of those that START
+// asks for.
+func newUnitColumns(q *UnitRequest, columns int, s *reader.Stream) (*unitColumns, error) {
+	if s.UnitOrder() == nil {
+		return nil, nil
+	}
+	p := s.UnitOrder().Units.Params()
+	if q == nil || q.Kind != p.Kind {
+		return nil, configf("the stream has units of kind %s: ask for them, as the run did that made the checkpoint", p.Kind)
+	}
+	u := &unitColumns{length: int(p.Size), first: columns}
+	if p.Kind == units.Bucket {
+		return u, nil
+	}
+	if columns > 0 {
+		return nil, configf("packed sequences have their own fields, and no columns of samples")
+	}
+	fields := make([]reader.SequenceField, len(q.Fields))
+	for i, f := range q.Fields {
+		fields[i] = reader.SequenceField(f)
+	}
+	var err error
+	u.sequences, err = reader.NewSequences(u.length, fields)
+	u.tokens = len(fields)
+	return u, err
+}
+
+// gather finds what the columns of a batch hold, and checks it.
+func (p *parcel) gather(ctx context.Context, s *reader.Stream, b *reader.Batch) error {
+	if p.units == nil {
+		return p.columns.gather(b.Samples)
+	}
+	p.columns.made = p.columns.made[:p.units.first]
+	if err := p.columns.gather(b.Samples); err != nil {
+		return err
+	}
+	more, err := p.units.gather(ctx, s, b)
+	p.columns.made = append(p.columns.made, more...)
+	return err
+}
+
+// gather makes the columns.
+func (u *unitColumns) gather(ctx context.Context, s *reader.Stream, b *reader.Batch) ([]column, error) {
+	u.made = u.made[:0]
+	if u.sequences != nil {
+		if err := u.rows(b); err != nil {
+			return nil, err
+		}
+	} else {
+		u.samples(b)
+	}
+	next, err := unitsAfter(ctx, s, b)
+	u.add("<i8", []int{2}, func(dst []byte) {
+		binary.LittleEndian.PutUint64(dst, b.Of)
+		binary.LittleEndian.PutUint64(dst[8:], next)
+	})
+	return u.made, err
+}
+
+// unitsAfter is how many units the epoch has that the next batch begins in; 0 where there is none.
+func unitsAfter(ctx context.Context, s *reader.Stream, b *reader.Batch) (uint64, error) {
+	if b.NextEpoch == b.Epoch {
+		return b.Of, nil
+	}
+	u := s.UnitOrder()
+	if b.NextEpoch >= min(u.Until(), order.MaxEpochs) {
+		return 0, nil
+	}
+	plan, err := u.Plan(ctx, b.NextEpoch)
+	if err != nil {
+		return 0, err
+	}
+	return plan.Units(), nil
+}
+
+// rows are the columns of packed sequences: the fields, position_ids, document, cu_seqlens, max_seqlen
+// and fill.
+func (u *unitColumns) rows(b *reader.Batch) error {
+	q := u.sequences
+	if err := q.Set(b); err != nil {
+		var of *reader.FieldError
+		if errors.As(err, &of) {
+			return &decodeError{0, of.Number, of.Key, of.Field, of.Err}
+		}
+		return err
+	}
+	shape := []int{q.Rows(), u.length}
+	for i := range u.tokens {
+		u.addSized(q.Descr(i), shape, q.Size(i), func(dst []byte) { q.Tokens(i, dst) })
+	}
+	u.add("<i4", shape, q.Positions)
+	u.add("<i4", shape, q.Documents)
+	u.add("<i4", []int{len(q.Boundaries())}, func(dst []byte) {
+		for i, v := range q.Boundaries() {
+			binary.LittleEndian.PutUint32(dst[4*i:], uint32(v))
+		}
+	})
+	u.add("<i8", []int{}, func(dst []byte) { binary.LittleEndian.PutUint64(dst, uint64(q.Longest())) })
+	u.add("<f8", []int{}, func(dst []byte) { binary.LittleEndian.PutUint64(dst, math.Float64bits(q.Fill())) })
+	return nil
+}
+
+// samples are the columns of micro-batches: the length of each sample, and where each micro-batch
+// begins and ends in the samples.
+func (u *unitColumns) samples(b *reader.Batch) {
+	u.add("<i4", []int{len(b.Samples)}, func(dst []byte) {
+		for i := range b.Samples {
+			binary.LittleEndian.PutUint32(dst[4*i:], b.Cut(i).Length)
+		}
+	})
+	u.add("<i4", []int{b.Units + 1}, func(dst []byte) {
+		unit := 0
+		for i := range b.Samples {
+			for ; unit <= int(b.Cut(i).Unit); unit++ {
+				binary.LittleEndian.PutUint32(dst[4*unit:], uint32(i))
+			}
+		}
+		for ; unit <= b.Units; unit++ {
+			binary.LittleEndian.PutUint32(dst[4*unit:], uint32(len(b.Samples)))
+		}
+	})
+}
+
+// add adds a column of items of 4 or 8 bytes.
+func (u *unitColumns) add(descr string, shape []int, fill func([]byte)) {
+	size := int(descr[2] - '0')
+	for _, n := range shape {
+		size *= n
+	}
+	u.addSized(descr, shape, size, fill)
+}
+
+func (u *unitColumns) addSized(descr string, shape []int, size int, fill func([]byte)) {
+	typ, _ := json.Marshal(arrayType{Dtype: descr, Shape: shape}) // text and integers
+	u.made = append(u.made, column{kind: columnWhole, typ: typ, whole: size, fill: fill})
+}
