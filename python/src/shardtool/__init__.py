@@ -16,6 +16,7 @@ torch are used on request.
 
 from typing import TYPE_CHECKING, Any
 
+from ._optimize import optimize
 from ._states import merge_states
 from .batch import Batch
 from .errors import (
@@ -74,6 +75,7 @@ __all__ = [
     "Writer",
     "merge_states",
     "open",
+    "optimize",
 ]
 
 
