@@ -68,6 +68,7 @@ class Loader(Generic[T]):
             "drop": left out. "pad": filled with repeated samples. None: as the checkpoint, else
             "short" if ``epochs`` is a number and "wrap" if it is None.
         out: The type of arrays: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
+            "arrow" delivers each batch as a ``pyarrow.RecordBatch``: see ``Batch.to_arrow``.
         map: A function that is called with each batch. The iteration yields its result.
         cache: A folder on a local disk that keeps what is read, for later epochs and other ranks
             of the host.
@@ -94,7 +95,7 @@ class Loader(Generic[T]):
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
         tail: Optional[Literal["short", "wrap", "drop", "pad"]] = None,
-        out: Output = "torch",
+        out: Union[Output, Literal["arrow"]] = "torch",
         map: Optional[Callable[[Batch], T]] = None,
         cache: Union[str, os.PathLike[str], None] = None,
         order: Order = Order(),
@@ -113,7 +114,8 @@ class Loader(Generic[T]):
         self.url = os.fsdecode(url)
         self._fields = parse(fields)
         self._typed = isinstance(fields, str)  # parse refuses all but "typed"
-        self._out = out
+        self._arrow = out == "arrow"
+        self._out: Output = "numpy" if out == "arrow" else out
         _config.check_out(out, self._fields)
         self._copy = tuning.copy
         self._map = map
@@ -144,8 +146,8 @@ class Loader(Generic[T]):
         self._pass: Optional[Epoch] = None  # the latest iteration
 
     def __getstate__(self) -> Dict[str, Any]:
-        kept = ("url", "_fields", "_typed", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order", "_checkpoint",
-                "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every")  # fmt: skip
+        kept = ("url", "_fields", "_typed", "_arrow", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order",
+                "_checkpoint", "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every")  # fmt: skip
         state = {name: getattr(self, name) for name in kept}
         # Process groups cannot leave their process.
         state["_skip_group"] = self._skip_group if isinstance(self._skip_group, bool) else None
@@ -282,10 +284,9 @@ class Loader(Generic[T]):
         if self._group is not None:
             checkpoint, ledger = self._group.batch(place, checkpoint, ledger, self._most_skipped())
             batch._saved = checkpoint, ledger
-        if self._map is None:
-            out: Any = batch
-        else:
-            out = self._map(batch)
+        out: Any = batch.to_arrow() if self._arrow else batch
+        if self._map is not None:
+            out = self._map(out)
             meter.mapped(time.perf_counter_ns() - got)
         if it.delivered == 0:
             it.epoch, it.position = batch.epoch, batch.position
