@@ -37,6 +37,7 @@ from .errors import (
     SkippedError,
     VersionError,
 )
+from .images import Image
 from .loader import Loader
 from .options import Faults, Order, Tuning
 from .samples import Sample, Samples, open
@@ -59,6 +60,7 @@ __all__ = [
     "ExistsError",
     "Faults",
     "HeldError",
+    "Image",
     "KeyNotFoundError",
     "Loader",
     "NotFoundError",

@@ -32,7 +32,7 @@ def record_batch(batch: "Batch") -> Any:
 
 
 def _column(pa: Any, batch: "Batch", field: Field) -> Any:
-    if field.decode in ("bytes", "image"):
+    if field.decode in ("bytes", "image", "pixels"):
         return pa.array([None if p is None else bytes(p) for p in batch.payloads(field.name)], pa.binary())
     if field.decode in ("txt", "json"):
         texts = [None if p is None else str(p, "utf-8") for p in batch.payloads(field.name)]

@@ -305,6 +305,10 @@ class Batch(Mapping):  # type: ignore[type-arg]
         layout = self._layout
         assert layout is not None
         field = layout.fields[index]
+        if field.image is not None:
+            from ._ahead import as_out, seeds_of
+
+            return as_out(field.image._all(self.payloads(field.name), seeds_of(self), field.name, self._key_of), self)
         if kind != proto.ARRAY:
             return field.many(self.payloads(field.name), self._key_of, layout.out, layout.copy)
         dtype, shape, fortran = layout.type_of(bytes(view[type_at : type_at + type_size]))

@@ -10,6 +10,7 @@ import warnings
 from typing import Any, Callable, Dict, Generic, Iterable, Literal, Mapping, Optional, Tuple, Union
 
 from . import _config, _group, _states, _trainer
+from ._ahead import Ahead
 from ._client import Client, logger
 from ._config import Output
 from ._iteration import Epoch, Iterator, T
@@ -142,7 +143,7 @@ class Loader(Generic[T]):
     def _reset(self) -> None:
         """Sets the state that pickling and forks do not keep."""
         self._session = Session()
-        self._run: Optional[Run] = None  # delivers the batches after the place
+        self._run: Union[Run, Ahead, None] = None  # delivers the batches after the place
         self._pass: Optional[Epoch] = None  # the latest iteration
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -205,7 +206,8 @@ class Loader(Generic[T]):
         if self._checkpoint is None and "batch_size" not in body and "global_batch" not in body:
             raise ConfigError("give batch_size, or order=Order(global_batch=...)")
         self._run = None
-        self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy, self._whole)
+        run = Run(client, _config.drop_none(body), fields, self._out, self._copy, self._whole)
+        self._run = Ahead(run, fields) if any(f.image for f in fields) and not self._whole else run
         self._meter.opened(since, run.started["rank"], run.started["world_size"])
         client.hear = functools.partial(self._meter.hear, run.ident)
         if self.metrics_url:
@@ -387,7 +389,8 @@ class Loader(Generic[T]):
         another process has statistics for that process only."""
         if self._meter.pid != os.getpid():
             self._meter = Meter()
-        return self._meter.read(self._ranks if self._ranks[0] is not None else _config.ranks(None, None))
+        stats = self._meter.read(self._ranks if self._ranks[0] is not None else _config.ranks(None, None))
+        return stats._replace(decoder=next((f.image.decoder for f in self._fields or () if f.image), ""))
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration begin an epoch. It does nothing if the next iteration is in that

@@ -60,6 +60,7 @@ class Stats(NamedTuple):
         rereads: reads repeated because the first returned damaged bytes.
         skipped: samples left out because their block is damaged, as the checkpoint counts them.
         held: the maximum of bytes of blocks that the child held.
+        decoder: the decoder of ``shardtool.Image``; empty without such a field.
     """
 
     rank: Optional[int] = None
@@ -78,6 +79,7 @@ class Stats(NamedTuple):
     rereads: int = 0
     skipped: int = 0
     held: int = 0
+    decoder: str = ""
 
     def __add__(self, other: object) -> "Stats":
         """Returns the sum, as of two loaders of one rank."""
