@@ -71,7 +71,8 @@ def test_killed(tmp_path: Path, whole: Path) -> None:
         job.stdout.close()
         if job.wait() == 0:
             break
-        assert run("ls", tmp_path / "out", check=False).returncode == 6
+        # Nothing is visible, or all of it: the kill came after the publication.
+        assert run("ls", tmp_path / "out", check=False).returncode == 6 or content(tmp_path / "out") == content(whole)
     assert killed > 3 and int(last.split()[1]) > 0
     assert content(tmp_path / "out") == content(whole)
 

@@ -132,7 +132,7 @@ def _take(w: Writer, made: _Made, skip: int) -> None:
         if isinstance(part, Run):
             kept = _without(part, skip)
             if kept.samples:
-                w._take(kept)
+                w._take(kept.kind, kept.samples, [kept.data])
                 w._rows.samples += kept.samples
         else:
             _take_table(w, part, skip)

@@ -95,10 +95,14 @@ class Rows:
 
     def take(self) -> List[Run]:
         """Returns what was added since the last call."""
+        return [Run(kind, samples, b"".join(parts)) for kind, samples, parts in self.take_parts()]
+
+    def take_parts(self) -> List[Tuple[Kind, int, List[bytes]]]:
+        """Returns what was added since the last call, not joined."""
         self._turn(None)
         out, begin = [], 0
         for plan, samples, end in self._runs:
-            out.append(Run(plan.kind, samples, b"".join(self._parts[begin:end])))
+            out.append((plan.kind, samples, self._parts[begin:end]))
             begin = end
         self._runs, self._parts, self.size = [], [], 0
         return out

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 from . import _child, _columns, _config
 from ._child import Child
 from ._encode import Slots
-from ._rows import ABSENT, Kind, Rows, Run
+from ._rows import ABSENT, Kind, Rows
 from .errors import ClosedError, ConfigError, EncodeError
 
 #: Bytes of samples that are collected before they are sent.
@@ -264,12 +264,13 @@ class Writer:
 
     # Frames
 
-    def _take(self, run: Run) -> None:
+    def _take(self, kind: Kind, samples: int, parts: Sequence[bytes]) -> None:
         """Takes samples that were encoded, here or in another process."""
-        number = self._layouts.get(run.kind)
+        number = self._layouts.get(kind)
         if number is None:
-            number = self._layout(run.kind)
-        self._pending += (_RUN.pack(number, run.samples), run.data)
+            number = self._layout(kind)
+        self._pending.append(_RUN.pack(number, samples))
+        self._pending += parts
 
     def _layout(self, kind: Kind) -> int:
         """Tells the child of a kind of samples, and returns its number."""
@@ -298,14 +299,14 @@ class Writer:
 
     def _gather(self) -> None:
         """Takes what _rows has."""
-        for run in self._rows.take():
-            self._take(run)
+        for kind, samples, parts in self._rows.take_parts():
+            self._take(kind, samples, parts)
 
     def _flush(self) -> None:
         self._gather()
         if self._pending:
             pending, self._pending = self._pending, []
-            self._send(_child.SAMPLES, [b"".join(pending)])
+            self._send(_child.SAMPLES, pending)
 
     def _send(self, kind: int, parts: Sequence[_child.Buffer]) -> None:
         assert self._child is not None
