@@ -6,14 +6,11 @@ import contextlib
 import ctypes
 import hashlib
 import itertools
-import multiprocessing
 import os
 import signal
 import time
 import traceback
 from collections import deque
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Callable, Deque, Iterable, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _child, _columns
@@ -244,7 +241,7 @@ def _begin(fn: Any, schema: Any, parent: int) -> None:
     # killed.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent and multiprocessing.get_start_method() != "forkserver":
+    if os.getppid() == 1 != parent:  # it was killed before that
         os._exit(1)
 
 
@@ -280,6 +277,9 @@ def _portable(error: BaseException) -> BaseException:
 def _there(fn: Any, inputs: Iterator[Any], schema: Any, workers: int, first: int) -> "Iterator[Tuple[_Made, Optional[BaseException]]]":
     """What the inputs make, in their order. Each process gets about _SECONDS of work at a time; how
     the inputs are divided does not matter for the bytes."""
+    from concurrent.futures import ProcessPoolExecutor  # takes milliseconds
+    from concurrent.futures.process import BrokenProcessPool
+
     waiting: Deque[Any] = deque()
     size, number = 1, first
     pool = ProcessPoolExecutor(workers, initializer=_begin, initargs=(fn, schema, os.getpid()))

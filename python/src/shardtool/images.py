@@ -15,11 +15,13 @@ import io
 import math
 import os
 import random
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, List, Literal, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, List, Literal, Optional, Sequence, Tuple, Union
 
 from . import _config
 from .errors import ConfigError, DecodeError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 #: Left, top, width and height in pixels of the original.
 Box = Tuple[float, float, float, float]
@@ -209,8 +211,10 @@ def _numpy() -> Any:
 
 
 @functools.cache
-def _pool(pid: int, threads: int) -> ThreadPoolExecutor:
+def _pool(pid: int, threads: int) -> "ThreadPoolExecutor":
     """The threads of a process: a forked one has its own."""
+    from concurrent.futures import ThreadPoolExecutor  # takes milliseconds
+
     return ThreadPoolExecutor(threads, "shardtool-images")
 
 
