@@ -171,6 +171,15 @@ test-frameworks: build .venv-frameworks/ready ## the snippets of docs/pytorch.md
 test-compat: build .venv-compat/ready ## the tests of PyTorch and of the frameworks, on current releases (6 GB of packages)
 	cd python && SHARDTOOL_TEST_TORCH=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-compat/bin/pytest $(PYTESTFLAGS) tests/frameworks.py tests/test_torch_*.py
 
+.venv-recipes/ready: python/requirements-recipes.txt
+	$(PYTHON) -m venv --clear .venv-recipes
+	.venv-recipes/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.PHONY: test-recipes
+test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md, with the libraries that they name
+	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src ../.venv-recipes/bin/python -m pytest $(PYTESTFLAGS) tests/test_recipes.py
+
 .PHONY: demo-s3
 demo-s3: build ## the demo on an S3 server of its own
 	@cd test && $(GO) run ./cmd/s3demo -C .. bash testdata/demo-s3.sh bin/shardtool

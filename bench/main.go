@@ -75,6 +75,7 @@ var groups = []struct {
 	{"paced", (*bench).pacedRows},
 	{"webdataset", (*bench).webdataset},
 	{"packers", (*bench).packers},
+	{"write", (*bench).writes},
 	{"python", (*bench).pythonPackage},
 	{"s3", (*bench).s3},
 	{"peers", (*bench).peersGroup},

@@ -192,7 +192,7 @@ func checkLayout(ctx context.Context, src string, files []source.Input) error {
 	if l == nil {
 		return nil
 	}
-	return usagef("source %s is %s, by its %s, and its files are not samples: docs/writing.md has a program that packs it; --include '**' packs its files as they are",
+	return usagef("source %s is %s, by its %s, and its files are not samples: docs/other-formats.md has a program that packs it; --include '**' packs its files as they are",
 		src, l.Name, l.Found)
 }
 

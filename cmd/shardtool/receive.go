@@ -42,9 +42,8 @@ Exit codes:
 // reply is a line of the child's answers.
 type reply struct {
 	Kind string `json:"kind"`
-	// Samples are in the store already; of READY.
-	Samples int64             `json:"samples"`
-	Types   map[string]string `json:"types,omitempty"`
+	// At is the place up to which the store has the samples; of READY.
+	At *receive.Place `json:"at,omitempty"`
 	// Done reports that an equal run published before: there is nothing to write.
 	Done bool `json:"done,omitempty"`
 
@@ -134,9 +133,9 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 			return err
 		}
 	}
-	src := receive.New(r.begin, in, known, func(samples int64, types map[string]string) error {
+	src := receive.New(r.begin, in, known, func(at receive.Place) error {
 		r.ready = true
-		return r.out.Encode(reply{Kind: "ready", Samples: samples, Types: types})
+		return r.out.Encode(reply{Kind: "ready", At: &at})
 	})
 	defer src.Close()
 	if r.begin.Parts > 0 {
@@ -187,7 +186,7 @@ func (r *receiver) part(ctx context.Context, store objstore.Store, src *receive.
 		return err
 	}
 	if !r.ready {
-		if err := r.out.Encode(reply{Kind: "ready", Samples: int64(part.Samples), Done: true}); err != nil {
+		if err := r.out.Encode(reply{Kind: "ready", At: &receive.Place{Samples: int64(part.Samples)}, Done: true}); err != nil {
 			return err
 		}
 		r.ready = true
@@ -217,7 +216,7 @@ func (r *receiver) published(ctx context.Context, store objstore.Store, res *wri
 	if !r.ready { // an equal run had published
 		types, err := writer.Types(ctx, store)
 		if err == nil {
-			err = r.out.Encode(reply{Kind: "ready", Samples: int64(res.Samples), Types: types, Done: true})
+			err = r.out.Encode(reply{Kind: "ready", At: &receive.Place{Samples: int64(res.Samples), Types: types}, Done: true})
 		}
 		if err != nil {
 			return err

@@ -16,6 +16,7 @@ torch are used on request.
 
 from typing import TYPE_CHECKING, Any
 
+from ._optimize import optimize
 from ._states import merge_states
 from ._units import Bucket, Pack
 from .batch import Batch
@@ -37,6 +38,7 @@ from .errors import (
     SkippedError,
     VersionError,
 )
+from .images import Image
 from .loader import Loader
 from .options import Faults, Order, Tuning
 from .samples import Sample, Samples, open
@@ -60,6 +62,7 @@ __all__ = [
     "ExistsError",
     "Faults",
     "HeldError",
+    "Image",
     "KeyNotFoundError",
     "Loader",
     "NotFoundError",
@@ -78,6 +81,7 @@ __all__ = [
     "Writer",
     "merge_states",
     "open",
+    "optimize",
 ]
 
 

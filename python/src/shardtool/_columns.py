@@ -27,8 +27,9 @@ class Column(NamedTuple):
     size: int  #: bytes of all rows, approximately
 
 
-def frames(columns: Sequence[Column], rows: int) -> Iterator[List[Buffer]]:
-    """The bodies of the frames for all rows."""
+def frames(columns: Sequence[Column], rows: int) -> Iterator[Tuple[List[Buffer], int]]:
+    """The bodies of the frames for all rows, without the number of rows to leave out, and how many
+    rows each has."""
     order = {"field": 0, "key": 1, "attr": 2}
     columns = sorted(columns, key=lambda c: (order[c.role], c.name.encode("utf-8", "surrogatepass")))
     step = max(1, rows * FRAME // max(1, sum(c.size for c in columns)))
@@ -41,7 +42,7 @@ def frames(columns: Sequence[Column], rows: int) -> Iterator[List[Buffer]]:
             buffers += own
         views = [memoryview(b).cast("B") for b in buffers]
         head = json.dumps({"rows": hi - lo, "columns": heads, "buffers": [len(v) for v in views]}).encode()
-        yield [len(head).to_bytes(4, "little"), head, *views]
+        yield [len(head).to_bytes(4, "little"), head, *views], hi - lo
 
 
 def of_payloads(role: str, name: str, kind: str, payloads: "List[Optional[bytes]]") -> Column:

@@ -134,8 +134,12 @@ def size_of(name: str, given: Optional[Size]) -> Optional[int]:
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-def check_out(out: Output, fields: Optional[List[Field]]) -> None:
+def check_out(out: str, fields: Optional[List[Field]]) -> None:
     """Raises ConfigError if fields become arrays and the library for them is missing."""
+    if out == "arrow":
+        if importlib.util.find_spec("pyarrow") is None:
+            raise ConfigError("out='arrow': pyarrow is not installed: install it")
+        out = "numpy"
     arrays = any(f.needs_array for f in fields or ())
     if arrays and out != "bytes" and out not in sys.modules and importlib.util.find_spec(out) is None:
         raise ConfigError(f"out={out!r}: {out} is not installed, and fields ask for arrays: install it, or give out='numpy' or out='bytes'")

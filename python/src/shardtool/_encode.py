@@ -155,9 +155,12 @@ def _text(value: str) -> bytes:
         raise Misfit(f"text that is not valid Unicode ({err}): encode it yourself and write bytes") from None
 
 
+_dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 def _json(value: Any) -> bytes:
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return _dump(value).encode()
     except (TypeError, ValueError, RecursionError) as err:
         raise Misfit(f"{_named(value)} that JSON cannot hold ({err}): convert what is in it, or write it as bytes") from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, Literal, Optional, Sequence, Tuple, Union
 
 from . import _protocol as proto
 from ._client import Client, Frame
@@ -54,7 +54,14 @@ class Run:
     def take(self, ledger: Optional[str]) -> Optional[Taken]:
         """Waits for the next batch and returns it; None at the end. ledger is the one after the
         batch before."""
-        frame = self._wait()
+        return self._taken(self._wait(), ledger)
+
+    def poll(self, ledger: Optional[str]) -> "Union[Taken, Literal[False], None]":
+        """Returns the next batch as take does, or False if it is not ready."""
+        frame = self._ready()
+        return False if frame is None else self._taken(frame, ledger)
+
+    def _taken(self, frame: Frame, ledger: Optional[str]) -> Optional[Taken]:
         kind, flags, _, _, segment, size, offset, length, epoch, next_epoch, next_position = frame
         if kind == proto.END:
             return None

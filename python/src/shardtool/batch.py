@@ -337,6 +337,15 @@ class Batch(Mapping):  # type: ignore[type-arg]
         at += self._shifts.get(index, 0)
         return view[at : at + length]
 
+    def to_arrow(self) -> Any:
+        """Returns the samples as a ``pyarrow.RecordBatch``: their keys, as ``__key__``, and the
+        fields. Text and JSON are strings, so that all batches have one schema; bytes and images are
+        binary; numbers are int64 and double; arrays are lists of numbers, of fixed size where all
+        samples of the batch have one shape. polars, duckdb and pandas take it."""
+        from ._to_arrow import record_batch
+
+        return record_batch(self)
+
     def _column(self, index: int) -> Any:
         view = self._view()
         own = self._own.get(index)
@@ -349,6 +358,10 @@ class Batch(Mapping):  # type: ignore[type-arg]
         field = layout.fields[index]
         if kind == proto.WHOLE:
             return self._whole(view, data, length, *layout.type_of(bytes(view[type_at : type_at + type_size]))[:2])
+        if field.image is not None:
+            from ._ahead import as_out
+
+            return as_out(field.image._all(self.payloads(field.name), self.seeds, field.name, self._key_of), self)
         if kind != proto.ARRAY:
             return field.many(self.payloads(field.name), self._key_of, layout.out, layout.copy)
         dtype, shape, fortran = layout.type_of(bytes(view[type_at : type_at + type_size]))

@@ -15,6 +15,7 @@
 ``"image:RGB"``           the same, converted to a mode, for data sets in which a few images are
                           gray, have a palette, or are CMYK
 ``"auto"``                by the field's name: .txt, .json, .cls, .npy; bytes for all others
+shardtool.Image(224)      one array of uint8 for the batch: see shardtool.images
 a function                its result for the payload, a bytes-like object
 ========================  ========================================================================
 
@@ -32,9 +33,10 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from . import _dtypes
 from .errors import ConfigError, DecodeError
+from .images import Image
 
 #: The declaration of a field.
-Spec = Union[str, Tuple[Any, Sequence[int]], Callable[[Any], Any]]
+Spec = Union[str, Tuple[Any, Sequence[int]], Callable[[Any], Any], Image]
 
 _WORDS = {
     "bytes": "bytes",
@@ -55,7 +57,7 @@ _AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
 class Field:
     """A field, and how its payloads are decoded."""
 
-    __slots__ = ("decode", "dtype", "function", "mode", "name", "optional", "shape", "spec")
+    __slots__ = ("decode", "dtype", "function", "image", "mode", "name", "optional", "shape", "spec")
 
     def __init__(self, name: str, spec: Spec) -> None:
         self.name = name
@@ -64,6 +66,7 @@ class Field:
         self.dtype: Optional[_dtypes.Dtype] = None
         self.shape: Tuple[int, ...] = ()
         self.function: Optional[Callable[[Any], Any]] = None
+        self.image: Optional[Image] = None
         self.mode = ""  # of images; empty: unchanged
         if isinstance(spec, str):
             self.optional = spec.endswith("?")
@@ -81,6 +84,8 @@ class Field:
             self.decode = _WORDS[word]
             if self.decode == "image" and importlib.util.find_spec("PIL") is None:
                 raise ConfigError(f"field {name!r}: {spec!r}: decoding images needs Pillow: pip install pillow, or read the field as bytes")
+        elif isinstance(spec, Image):
+            self.decode, self.image = "pixels", spec
         elif callable(spec):
             self.decode, self.function = "function", spec
         else:
@@ -101,7 +106,7 @@ class Field:
     @property
     def needs_array(self) -> bool:
         """Whether batches have arrays of the field."""
-        return self.dtype is not None or self.decode == "npy"
+        return self.dtype is not None or self.decode in ("npy", "pixels")
 
     def column(self) -> Dict[str, Any]:
         """Returns the column of START."""
@@ -122,6 +127,8 @@ class Field:
             return json.loads(bytes(data))
         if decode == "image":
             return _image(data, self.mode)
+        if self.image is not None:
+            return self.image._one(data)
         if self.function is not None:
             return self.function(bytes(data) if copy else data)
         if decode == "int":

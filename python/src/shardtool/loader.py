@@ -12,6 +12,7 @@ from collections.abc import Mapping as AnyMapping
 from typing import Any, Callable, Dict, Generic, Iterable, Literal, Mapping, Optional, Tuple, Union
 
 from . import _config, _group, _mixes, _states, _trainer, _units
+from ._ahead import Ahead
 from ._client import Client, logger
 from ._config import Output
 from ._iteration import Epoch, Iterator, T
@@ -73,6 +74,7 @@ class Loader(Generic[T]):
             "drop": left out. "pad": filled with repeated samples. None: as the checkpoint, else
             "short" if ``epochs`` is a number and "wrap" if it is None.
         out: The type of arrays: "torch" tensors, "numpy" arrays, or "bytes" for memoryviews.
+            "arrow" delivers each batch as a ``pyarrow.RecordBatch``: see ``Batch.to_arrow``.
         map: A function that is called with each batch. The iteration yields its result.
         where: An expression over attributes, such as ``"score >= 3 and lang in (de, fr)"``; only
             samples for which it holds are read. A view that was made by ``shardtool select`` is
@@ -109,7 +111,7 @@ class Loader(Generic[T]):
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
         tail: Optional[Literal["short", "wrap", "drop", "pad"]] = None,
-        out: Output = "torch",
+        out: Union[Output, Literal["arrow"]] = "torch",
         map: Optional[Callable[[Batch], T]] = None,
         cache: Union[str, os.PathLike[str], None] = None,
         where: Optional[str] = None,
@@ -137,7 +139,8 @@ class Loader(Generic[T]):
         self.url = _mixes.name_of(url) if isinstance(url, AnyMapping) else os.fsdecode(url)
         self._fields = parse(fields)
         self._typed = isinstance(fields, str)  # parse refuses all but "typed"
-        self._out = out
+        self._arrow = out == "arrow"
+        self._out: Output = "numpy" if out == "arrow" else out
         _config.check_out(out, self._fields)
         self._units = _units.check(pack, bucket, fields)
         self._copy = tuning.copy
@@ -165,14 +168,14 @@ class Loader(Generic[T]):
     def _reset(self) -> None:
         """Sets the state that pickling and forks do not keep."""
         self._session = Session()
-        self._run: Optional[Run] = None  # delivers the batches after the place
+        self._run: Union[Run, Ahead, None] = None  # delivers the batches after the place
         self._pass: Optional[Epoch] = None  # the latest iteration
         self._counts: Dict[int, int] = {}  # units of epochs
         self._following: Optional[int] = None  # units of the epoch that the next batch is in; None: STARTED has it
 
     def __getstate__(self) -> Dict[str, Any]:
-        kept = ("url", "_fields", "_typed", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order", "_checkpoint",
-                "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every", "_units")  # fmt: skip
+        kept = ("url", "_fields", "_typed", "_arrow", "_out", "_copy", "_map", "_ranks", "_first_epoch", "_epochs", "_open", "_order",
+                "_checkpoint", "_ledger", "_place", "_begin", "_closed", "_placed", "_begun", "_metrics", "_every", "_units")  # fmt: skip
         state = {name: getattr(self, name) for name in kept}
         # Process groups cannot leave their process.
         state["_skip_group"] = self._skip_group if isinstance(self._skip_group, bool) else None
@@ -236,7 +239,8 @@ class Loader(Generic[T]):
             body["units"] = self._units.request([f["name"] for f in self._session.info["fields"]], self._open.get("cache"))
             more = self._units.columns()
         self._run = None
-        self._run = run = Run(client, _config.drop_none(body), fields, self._out, self._copy, self._whole, more)
+        run = Run(client, _config.drop_none(body), fields, self._out, self._copy, self._whole, more)
+        self._run = Ahead(run, fields) if any(f.image for f in fields) and not self._whole else run
         self._meter.opened(since, run.started["rank"], run.started["world_size"], run.started.get("sources", ()))
         client.hear = functools.partial(self._meter.hear, run.ident)
         if self.metrics_url:
@@ -316,10 +320,9 @@ class Loader(Generic[T]):
         if self._group is not None:
             checkpoint, ledger = self._group.batch(place, checkpoint, ledger, self._most_skipped())
             batch._saved = checkpoint, ledger
-        if self._map is None:
-            out: Any = batch
-        else:
-            out = self._map(batch)
+        out: Any = batch.to_arrow() if self._arrow else batch
+        if self._map is not None:
+            out = self._map(out)
             meter.mapped(time.perf_counter_ns() - got)
         if it.delivered == 0:
             it.epoch, it.position = batch.epoch, batch.position
@@ -467,7 +470,8 @@ class Loader(Generic[T]):
         another process has statistics for that process only."""
         if self._meter.pid != os.getpid():
             self._meter = Meter()
-        return self._meter.read(self._ranks if self._ranks[0] is not None else _config.ranks(None, None))
+        stats = self._meter.read(self._ranks if self._ranks[0] is not None else _config.ranks(None, None))
+        return stats._replace(decoder=next((f.image.decoder for f in self._fields or () if f.image), ""))
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration begin an epoch. It does nothing if the next iteration is in that

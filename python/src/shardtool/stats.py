@@ -76,6 +76,7 @@ class Stats(NamedTuple):
         skipped: samples left out because their block is damaged, as the checkpoint counts them.
         held: the maximum of bytes of blocks that the child held.
         sources: of a mix, ``samples`` and ``bytes`` by the name of the source; else empty.
+        decoder: the decoder of ``shardtool.Image``; empty without such a field.
     """
 
     rank: Optional[int] = None
@@ -95,6 +96,7 @@ class Stats(NamedTuple):
     skipped: int = 0
     held: int = 0
     sources: Mapping[str, SourceStats] = MappingProxyType({})
+    decoder: str = ""
 
     def __add__(self, other: object) -> "Stats":
         """Returns the sum, as of two loaders of one rank."""

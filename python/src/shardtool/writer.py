@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import struct
-from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from . import _child, _columns, _config
 from ._child import Child
-from ._encode import Encoder, Misfit, Slot, Slots, fail
-from .errors import ClosedError, ConfigError
+from ._encode import Slots
+from ._rows import ABSENT, Kind, Rows
+from .errors import ClosedError, ConfigError, EncodeError
 
 #: Bytes of samples that are collected before they are sent.
 _FRAME = 512 << 10
 
-#: The length of a key that is left out.
-_ABSENT = 0xFFFFFFFF
+_RUN, _MARK = struct.Struct("<II"), struct.Struct("<IQ")
 
 
 class Writer:
@@ -109,9 +109,9 @@ class Writer:
             raise ConfigError(f"rank={rank}, world_size={world_size}: ranks are from 0 to one less than the world size")
         self.url = os.fsdecode(url)
         self._slots = Slots(fields, attrs)
-        self._prefix = "" if rank is None else f"{given['rank']:05d}-"
+        prefix = "" if rank is None else f"{given['rank']:05d}-"
         self._begin: Dict[str, Any] = {
-            "source": source, "key_prefix": self._prefix, "name": name, "level": level,
+            "source": source, "key_prefix": prefix, "name": name, "level": level,
             "shard_size": _config.size_of("shard_size", given["shard_size"]) or 0,
             "block_size": _config.size_of("block_size", given["block_size"]) or 0,
             "samples_per_shard": given["samples_per_shard"] or 0,
@@ -125,18 +125,18 @@ class Writer:
         self._ended = False
         self._done = False  # an equal run published before
         self._resume_from = 0
-        self._samples = 0  # resume_from and those written
-        self._plans: Dict[Tuple[str, ...], "_Plan"] = {}
-        self._layouts = 0
-        self._parts: List[bytes] = []
-        self._size = 0
+        #: The input of the sample resume_from, and the number of its samples before that one.
+        self._place = (0, 0)
+        self._rows = Rows(self._slots, prefix)
+        self._layouts: Dict[Kind, int] = {}
+        self._pending: List[bytes] = []  # of SAMPLES
         self._error: Optional[BaseException] = None
         #: What was published, or this rank's part, once the block was left: the members of
         #: ``shardtool pack --json``.
         self.result: Optional[Dict[str, Any]] = None
 
     def __repr__(self) -> str:
-        return f"shardtool.Writer({self.url!r}, {self._samples} samples)"
+        return f"shardtool.Writer({self.url!r}, {self.samples} samples)"
 
     # Beginning and end
 
@@ -155,13 +155,14 @@ class Writer:
             child = Child(_config.address(self.url), self._begin)
             try:
                 ready = child.answer()
-                self._slots.learn(ready.get("types") or {})
+                self._slots.learn(ready["at"].get("types") or {})
             except BaseException as err:
                 self._error = err
                 child.close()
                 raise
             self._child = child
-            self._resume_from = self._samples = int(ready["samples"])
+            self._resume_from = self._rows.samples = int(ready["at"]["samples"])
+            self._place = int(ready["at"]["input"]), int(ready["at"]["since"])
             self._done = bool(ready.get("done"))
         return self._child
 
@@ -177,7 +178,7 @@ class Writer:
     @property
     def samples(self) -> int:
         """The number of samples so far, those before ``resume_from`` included."""
-        return self._samples
+        return self._rows.samples
 
     def close(self) -> Optional[Dict[str, Any]]:
         """Publishes what was written, and returns ``result``. Leaving a ``with`` block does it."""
@@ -202,7 +203,7 @@ class Writer:
         self._ended = True
         if self._child is not None:
             self._child.close()
-        self._parts.clear()
+        self._rows.take()
 
     def __exit__(self, kind: Any, err: Any, trace: Any) -> None:
         if kind is not None or self._pid != os.getpid():
@@ -236,40 +237,9 @@ class Writer:
         running number. After an EncodeError the writer can be used, and lacks the sample."""
         if self._child is None or self._ended or self._done or self._error is not None or self._pid != os.getpid():
             self._open()
-        names = tuple(sample)
-        plan = self._plans.get(names)
-        if plan is None:
-            plan = self._plan(names)
-        data: List[bytes] = []
-        name = ""
-        try:
-            for name, known, slot in plan.fields:
-                value = sample[name]
-                encode = known.get(value.__class__)
-                if encode is None:
-                    if value is None:
-                        return self.write({n: v for n, v in sample.items() if v is not None})
-                    encode = slot.encoder(value)
-                data.append(encode(value))
-            key = _columns.key_bytes(sample["__key__"]) if plan.keyed else b""
-            for name, field in plan.attrs:
-                data.append(self._slots.attr(name, sample[field])[1])
-        except Misfit as err:
-            raise fail(self._key(sample), name, err) from None
-        if plan.number < 0:
-            self._send_layout(plan)
-        try:
-            head = plan.head(plan.number, len(key) if plan.keyed else _ABSENT, *map(len, data))
-        except struct.error:
-            raise fail(self._key(sample), "", "a field of 4 GiB or more: divide it") from None
-        parts = self._parts
-        parts.append(head)
-        if plan.keyed:
-            parts.append(key)
-        parts += data
-        self._samples += 1
-        self._size += len(head) + len(key) + sum(map(len, data))
-        if self._size >= _FRAME:
+        rows = self._rows
+        rows.add(sample)
+        if rows.size >= _FRAME:
             self._flush()
 
     def write_batch(self, columns: Mapping[str, Any]) -> None:
@@ -277,7 +247,7 @@ class Writer:
         ``"__key__"`` has their keys."""
         child = self._open()
         self._flush()
-        made, rows = _columns.of_batch(self._slots, dict(columns), self._samples, self._numbered)
+        made, rows = _columns.of_batch(self._slots, dict(columns), self.samples, self._rows.numbered)
         self._send_columns(child, made, rows)
 
     def write_table(self, table: Any, *, key: Optional[str] = None) -> None:
@@ -289,39 +259,54 @@ class Writer:
 
         child = self._open()
         self._flush()
-        for made, rows in batches(self._slots, table, key, lambda i: self._numbered(self._samples + i)):
+        for made, rows in batches(self._slots, table, key, lambda i: self._rows.numbered(self.samples + i)):
             self._send_columns(child, made, rows)
 
     # Frames
 
-    def _plan(self, names: Tuple[str, ...]) -> "_Plan":
-        if not [n for n in names if n != "__key__"]:
-            raise fail(self._numbered(self._samples), "", "the sample has no fields: give at least one")
-        try:
-            slots = [self._slots.slot(n) for n in names if n != "__key__"]
-        except Misfit as err:
-            raise fail(self._numbered(self._samples), "", err) from None
-        slots.sort(key=lambda s: s.name.encode("utf-8", "surrogatepass"))
-        there = set(names)
-        plan = _Plan(slots, [(a, f) for a, f in self._slots.attrs if f in there], "__key__" in there)
-        if len(self._plans) < 10_000:  # samples of very many kinds
-            self._plans[names] = plan
-        return plan
+    def _take(self, kind: Kind, samples: int, parts: Sequence[bytes]) -> None:
+        """Takes samples that were encoded, here or in another process."""
+        number = self._layouts.get(kind)
+        if number is None:
+            number = self._layout(kind)
+        self._pending.append(_RUN.pack(number, samples))
+        self._pending += parts
 
-    def _send_layout(self, plan: "_Plan") -> None:
-        """Tells the child of a plan, whose types the first sample has determined."""
-        body = {
-            "fields": [{"name": s.name, "type": s.kind} for _, _, s in plan.fields],
-            "attrs": [{"name": a, "kind": self._slots.attr_kinds[a]} for a, _ in plan.attrs],
-        }
-        self._send(_child.LAYOUT, [json.dumps(body).encode()])
-        plan.number = self._layouts
-        self._layouts += 1
+    def _layout(self, kind: Kind) -> int:
+        """Tells the child of a kind of samples, and returns its number."""
+        fields, attrs = [], []
+        for name, word in kind.fields:
+            slot = self._slots.slot(name)
+            slot.kind = slot.kind or word
+            if slot.kind != word and (slot.kind, word) != ("float", "int"):
+                raise EncodeError(
+                    f"field {name!r} is {word}, and {slot.kind} in earlier samples: convert it, or declare it in fields", field=name
+                )
+            fields.append({"name": name, "type": slot.kind})
+        for name, word in kind.attrs:
+            known = self._slots.attr_kinds.setdefault(name, word)
+            if known != word and (known, word) != ("float", "int"):
+                raise EncodeError(f"attribute {name!r} is {word}, and {known} in earlier samples: convert it", field=name)
+            attrs.append({"name": name, "kind": known})
+        self._send(_child.LAYOUT, [json.dumps({"fields": fields, "attrs": attrs}).encode()])
+        number = self._layouts[kind] = len(self._layouts)
+        return number
+
+    def _mark(self, number: int) -> None:
+        """What is written from here on belongs to an input."""
+        self._gather()
+        self._pending.append(_MARK.pack(ABSENT, number))
+
+    def _gather(self) -> None:
+        """Takes what _rows has."""
+        for kind, samples, parts in self._rows.take_parts():
+            self._take(kind, samples, parts)
 
     def _flush(self) -> None:
-        if self._parts:
-            parts, self._parts, self._size = self._parts, [], 0
-            self._send(_child.SAMPLES, [b"".join(parts)])
+        self._gather()
+        if self._pending:
+            pending, self._pending = self._pending, []
+            self._send(_child.SAMPLES, pending)
 
     def _send(self, kind: int, parts: Sequence[_child.Buffer]) -> None:
         assert self._child is not None
@@ -332,25 +317,6 @@ class Writer:
             raise
 
     def _send_columns(self, child: Child, columns: "List[_columns.Column]", rows: int) -> None:
-        for body in _columns.frames(columns, rows):
-            self._send(_child.COLUMNS, body)
-        self._samples += rows
-
-    def _numbered(self, number: int) -> str:
-        return f"{self._prefix}{number:09d}"
-
-    def _key(self, sample: Mapping[str, Any]) -> str:
-        return str(sample.get("__key__", self._numbered(self._samples)))
-
-
-class _Plan:
-    """How samples with one set of names are sent."""
-
-    __slots__ = ("attrs", "fields", "head", "keyed", "number")
-
-    def __init__(self, slots: List[Slot], attrs: List[Tuple[str, str]], keyed: bool) -> None:
-        self.fields: List[Tuple[str, Dict[type, Encoder], Slot]] = [(s.name, s.by_class, s) for s in slots]
-        self.attrs = attrs
-        self.keyed = keyed
-        self.number = -1  # of its layout; the child does not know it yet
-        self.head: Callable[..., bytes] = struct.Struct(f"<II{len(slots) + len(attrs)}I").pack
+        for body, _ in _columns.frames(columns, rows):
+            self._send(_child.COLUMNS, [bytes(4), *body])
+        self._rows.samples += rows

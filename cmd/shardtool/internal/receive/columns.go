@@ -67,18 +67,19 @@ func openColumns(body []byte) (*columns, error) {
 	bad := func(msg string, args ...any) (*columns, error) {
 		return nil, fmt.Errorf("%w: COLUMNS: %s", ErrProtocol, fmt.Sprintf(msg, args...))
 	}
-	if len(body) < 4 || int64(binary.LittleEndian.Uint32(body)) > int64(len(body)-4) {
+	const lead = 8
+	if len(body) < lead || int64(binary.LittleEndian.Uint32(body[4:])) > int64(len(body)-lead) {
 		return bad("%d bytes", len(body))
 	}
-	n := binary.LittleEndian.Uint32(body)
+	out, n := binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:])
 	var h columnsHead
-	if err := json.Unmarshal(body[4:4+n], &h); err != nil {
+	if err := json.Unmarshal(body[lead:lead+n], &h); err != nil {
 		return bad("%v", err)
 	}
 	if h.Rows < 0 || h.Rows > math.MaxInt32 {
 		return bad("%d rows", h.Rows)
 	}
-	rest := body[4+n:]
+	rest := body[lead+n:]
 	var buffers [][]byte
 	for _, size := range h.Buffers {
 		if size < 0 || size > int64(len(rest)) {
@@ -86,7 +87,7 @@ func openColumns(body []byte) (*columns, error) {
 		}
 		buffers, rest = append(buffers, rest[:size:size]), rest[size:]
 	}
-	c := &columns{rows: h.Rows, all: h.Columns}
+	c := &columns{rows: h.Rows, next: int(out), all: h.Columns}
 	for i := range c.all {
 		col := &c.all[i]
 		var err error
@@ -247,7 +248,7 @@ func (c *columns) row(s *Source) error {
 		}
 	}
 	c.arena = arena
-	s.n++
+	s.count()
 	return nil
 }
 

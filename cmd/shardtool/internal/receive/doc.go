@@ -9,10 +9,13 @@
 //	1 BEGIN    JSON of Begin; once, first
 //	2 LAYOUT   JSON of a layout: fields and attributes that samples have; its number is the count of
 //	           layouts before it
-//	3 SAMPLES  samples one after the other. Each is uint32 layout, uint32 length of the key, uint32
-//	           length of each field and of the text of each attribute, then these bytes. A key of
-//	           length 0xFFFFFFFF is absent: the sample gets its running number
-//	4 COLUMNS  uint32 length of JSON, JSON of columns, then the buffers that it describes
+//	3 SAMPLES  runs of samples, each uint32 layout, uint32 number of samples, and the samples: uint32
+//	           length of the key, uint32 length of each field and of the text of each attribute,
+//	           then these bytes. A key of length 0xFFFFFFFF is absent: the sample gets its running
+//	           number. A run of layout 0xFFFFFFFF is a uint64 alone, a mark: what follows belongs to
+//	           the parent's input of this number
+//	4 COLUMNS  uint32 number of rows to leave out, uint32 length of JSON, JSON of columns, then the
+//	           buffers that it describes
 //	5 END      publish
 //
 // The end of input without END, such as by a parent that was killed, publishes nothing.

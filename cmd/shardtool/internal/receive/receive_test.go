@@ -33,13 +33,13 @@ const aLayout = `{"fields":[{"name":"a","type":"txt"},{"name":"b","type":"int"}]
 
 // columnsOf is the body of COLUMNS.
 func columnsOf(head string, buffers ...[]byte) []byte {
-	return append(append(words(uint32(len(head))), head...), bytes.Join(buffers, nil)...)
+	return append(append(words(0, uint32(len(head))), head...), bytes.Join(buffers, nil)...)
 }
 
 func source(ready *int64, frames ...[]byte) *Source {
-	return New(&Begin{KeyPrefix: "p-"}, bytes.NewReader(bytes.Join(frames, nil)), nil, func(n int64, _ map[string]string) error {
+	return New(&Begin{KeyPrefix: "p-"}, bytes.NewReader(bytes.Join(frames, nil)), nil, func(at Place) error {
 		if ready != nil {
-			*ready = n
+			*ready = at.Samples
 		}
 		return nil
 	})
@@ -68,8 +68,8 @@ func texts(ctx context.Context, s *Source) (out []string, err error) {
 }
 
 func TestSource(t *testing.T) {
-	samples := append(words(0, 3, 1, 2, 2), "keyx1242"...)
-	samples = append(append(samples, words(0, absent, 0, 1, 1)...), "70"...)
+	samples := append(words(absent, 9, 0, 0, 2, 3, 1, 2, 2), "keyx1242"...)
+	samples = append(append(samples, words(absent, 0, 1, 1)...), "70"...)
 	head := `{"rows":2,"columns":[
 		{"role":"field","name":"a","type":"txt","kind":"var","width":4,"nulls":true},
 		{"role":"field","name":"c","type":"npy","kind":"fixed","width":2},
@@ -80,7 +80,7 @@ func TestSource(t *testing.T) {
 	buffers := [][]byte{words(0, 2, 3), []byte("hix"), {2}, []byte("P"), []byte("aabb"), {1, 0, 254, 255}, {2}, words(0, 1, 2), []byte("vw")}
 	var ready int64
 	s := source(&ready, frameOf(kindLayout, []byte(aLayout)), frameOf(kindSamples, samples), frameOf(kindColumns, columnsOf(head, buffers...)), frameOf(kindEnd, nil))
-	if err := s.Seek(t.Context(), `7 {"z":"float"}`); err != nil {
+	if err := s.Seek(t.Context(), `{"samples":7,"input":3,"since":1,"types":{"z":"float"}}`); err != nil {
 		t.Fatal(err)
 	}
 	got, err := texts(t.Context(), s)
@@ -91,13 +91,13 @@ func TestSource(t *testing.T) {
 	if err != nil || strings.Join(got, "\n") != strings.Join(want, "\n") || ready != 7 {
 		t.Errorf("%q, %v, ready %d; want %q", got, err, ready, want)
 	}
-	if c := s.Cursor(); c != `11 {"a":"txt","b":"int","c":"npy","d":"int","e":"json","z":"float"}` {
+	if c := s.Cursor(); c != `{"samples":11,"input":9,"since":4,"types":{"a":"txt","b":"int","c":"npy","d":"int","e":"json","z":"float"}}` {
 		t.Errorf("cursor %s", c)
 	}
 	if s.Learned()[writer.MetaTypes] == "" {
 		t.Error("no types")
 	}
-	for _, cursor := range []string{"", "x {}", "-1 {}", "3", "3 []"} {
+	for _, cursor := range []string{"", "x", "3", "{}", `{"samples":-1,"types":{}}`, `{"samples":1,"since":2,"types":{}}`, `{"input":-1,"types":{}}`} {
 		if s := source(nil); s.Seek(t.Context(), cursor) == nil {
 			t.Errorf("cursor %q was accepted", cursor)
 		}
@@ -107,7 +107,7 @@ func TestSource(t *testing.T) {
 // Input that ends early, and frames that no parent sends.
 func TestRefused(t *testing.T) {
 	l := frameOf(kindLayout, []byte(aLayout))
-	sample := append(words(0, 3, 1, 1, 1), "keyx11"...)
+	sample := append(words(0, 1, 3, 1, 1, 1), "keyx11"...)
 	column := func(c string, rows int, buffers ...[]byte) []byte {
 		var sizes []int
 		for _, b := range buffers {
@@ -132,10 +132,11 @@ func TestRefused(t *testing.T) {
 		"attribute":      {frameOf(kindLayout, []byte(`{"attrs":[{"name":"x","kind":"blob"}]}`)), ErrProtocol},
 		"no layout":      {frameOf(kindSamples, sample), ErrProtocol},
 		"short sample":   {append(l, frameOf(kindSamples, sample[:7])...), ErrProtocol},
-		"short lengths":  {append(l, frameOf(kindSamples, sample[:13])...), ErrProtocol},
+		"short lengths":  {append(l, frameOf(kindSamples, sample[:17])...), ErrProtocol},
 		"short field":    {append(l, frameOf(kindSamples, sample[:len(sample)-1])...), ErrProtocol},
-		"no number":      {append(l, frameOf(kindSamples, append(words(0, 0, 0, 0, 1), 'x'))...), ErrProtocol},
-		"columns":        {frameOf(kindColumns, words(100)), ErrProtocol},
+		"short mark":     {frameOf(kindSamples, words(absent, 1)), ErrProtocol},
+		"no number":      {append(l, frameOf(kindSamples, append(words(0, 1, 0, 0, 0, 1), 'x'))...), ErrProtocol},
+		"columns":        {frameOf(kindColumns, words(0, 100)), ErrProtocol},
 		"columns JSON":   {frameOf(kindColumns, columnsOf("[")), ErrProtocol},
 		"no buffers":     {column(`{"kind":"var","width":4}`, 1), ErrProtocol},
 		"offsets fall":   {column(`{"kind":"var","width":4}`, 2, words(0, 3, 1), []byte("abc")), ErrProtocol},

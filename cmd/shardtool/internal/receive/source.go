@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -16,16 +17,26 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
+// Place is a place in the samples of a parent.
+type Place struct {
+	// Samples precede it.
+	Samples int64 `json:"samples"`
+	// Input is the last mark before it, and Since the number of samples after that mark.
+	Input int64 `json:"input"`
+	Since int64 `json:"since"`
+	// Types are those of the fields of all samples before it.
+	Types map[string]string `json:"types"`
+}
+
 // Source yields the samples that a parent sends. It is a writer.Splitter whose part is all that the
 // parent sends. A sample is valid until the next call of Next.
 type Source struct {
 	begin *Begin
 	in    io.Reader
-	ready func(samples int64, types map[string]string) error
+	ready func(Place) error
 
-	n     int64             // samples returned, and before Seek's cursor
-	types map[string]string // of the fields of samples up to n
-	text  string            // types as JSON; empty: types changed
+	at   Place  // after the sample returned last
+	text string // at.Types as JSON; empty: they changed
 
 	frames  chan frame
 	free    chan []byte
@@ -33,7 +44,9 @@ type Source struct {
 	started bool
 	layouts []layout
 	cur     frame
-	rest    []byte // of SAMPLES
+	rest    []byte  // of SAMPLES
+	layout  *layout // of the run
+	left    uint32  // samples of the run
 	columns *columns
 	sample  writer.Sample
 	err     error
@@ -60,21 +73,18 @@ type layoutAttr struct {
 }
 
 // New returns a Source of the frames that follow BEGIN. ready is called once, before the first
-// sample is read, with the number of samples that the store has already and the types of their
-// fields. known are the types of fields that samples before this run's have, such as those of a
-// data set that is appended to.
-func New(begin *Begin, in io.Reader, known map[string]string, ready func(samples int64, types map[string]string) error) *Source {
-	s := &Source{begin: begin, in: in, ready: ready, types: map[string]string{}, stop: make(chan struct{})}
-	for name, t := range known {
-		s.types[name] = t
-	}
+// sample is read, with the place up to which the store has the samples. known are the types of
+// fields that samples before this run's have, such as those of a data set that is appended to.
+func New(begin *Begin, in io.Reader, known map[string]string, ready func(Place) error) *Source {
+	s := &Source{begin: begin, in: in, ready: ready, at: Place{Types: map[string]string{}}, stop: make(chan struct{})}
+	maps.Copy(s.at.Types, known)
 	return s
 }
 
 // start tells the parent where to begin, and receives ahead.
 func (s *Source) start() error {
 	s.started = true
-	if err := s.ready(s.n, s.types); err != nil {
+	if err := s.ready(s.at); err != nil {
 		return err
 	}
 	const ahead = 3
@@ -109,10 +119,13 @@ func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
 	}
 	for s.err == nil {
 		switch {
-		case len(s.rest) > 0:
+		case s.left > 0:
 			if s.err = s.one(); s.err == nil {
 				return s.sample, nil
 			}
+			continue
+		case len(s.rest) > 0:
+			s.err = s.run()
 			continue
 		case s.columns != nil && s.columns.next < s.columns.rows:
 			if s.err = s.columns.row(s); s.err == nil {
@@ -179,22 +192,36 @@ func (s *Source) addLayout(body []byte) error {
 // absent is the length of a key that the parent left out.
 const absent = math.MaxUint32
 
-// one takes a sample of SAMPLES.
-func (s *Source) one() error {
-	b := s.rest
-	if len(b) < 8 {
-		return fmt.Errorf("%w: a sample of %d bytes", ErrProtocol, len(b))
+// run takes the beginning of a run, or a mark.
+func (s *Source) run() error {
+	if len(s.rest) < 8 {
+		return fmt.Errorf("%w: a run of %d bytes", ErrProtocol, len(s.rest))
 	}
-	number, keyLen := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
+	number, count := binary.LittleEndian.Uint32(s.rest), binary.LittleEndian.Uint32(s.rest[4:])
+	if number == absent {
+		if len(s.rest) < 12 {
+			return fmt.Errorf("%w: a mark of %d bytes", ErrProtocol, len(s.rest))
+		}
+		s.at.Input, s.at.Since = int64(binary.LittleEndian.Uint64(s.rest[4:])&math.MaxInt64), 0
+		s.rest = s.rest[12:]
+		return nil
+	}
 	if int64(number) >= int64(len(s.layouts)) {
-		return fmt.Errorf("%w: a sample of layout %d, of %d", ErrProtocol, number, len(s.layouts))
+		return fmt.Errorf("%w: samples of layout %d, of %d", ErrProtocol, number, len(s.layouts))
 	}
-	l := &s.layouts[number]
-	head := 8 + 4*(len(l.Fields)+len(l.Attrs))
+	s.layout, s.left, s.rest = &s.layouts[number], count, s.rest[8:]
+	return nil
+}
+
+// one takes a sample of a run.
+func (s *Source) one() error {
+	b, l := s.rest, s.layout
+	head := 4 + 4*(len(l.Fields)+len(l.Attrs))
 	if len(b) < head {
 		return fmt.Errorf("%w: a sample of %d bytes", ErrProtocol, len(b))
 	}
-	lengths, data := b[8:head], b[head:]
+	keyLen := binary.LittleEndian.Uint32(b)
+	lengths, data := b[4:head], b[head:]
 	take := func(n uint32) (part []byte) {
 		if uint64(n) > uint64(len(data)) {
 			lengths = nil
@@ -232,8 +259,15 @@ func (s *Source) one() error {
 		l.known = true
 	}
 	s.rest = data
-	s.n++
+	s.left--
+	s.count()
 	return nil
+}
+
+// count counts the sample taken.
+func (s *Source) count() {
+	s.at.Samples++
+	s.at.Since++
 }
 
 // begin1 begins a sample. Its key is the running number if it has none.
@@ -242,19 +276,19 @@ func (s *Source) begin1(numbered bool) {
 	if numbered {
 		s.sample.Key = s.numberedKey()
 	}
-	s.sample.Row = s.n + 1
+	s.sample.Row = s.at.Samples + 1
 }
 
 func (s *Source) numberedKey() string {
-	digits := strconv.FormatInt(s.n, 10)
+	digits := strconv.FormatInt(s.at.Samples, 10)
 	const width = 9
 	return s.begin.KeyPrefix + strings.Repeat("0", max(0, width-len(digits))) + digits
 }
 
 // know records the type of a field that a sample has.
 func (s *Source) know(name, kind string) {
-	if s.types[name] != kind {
-		s.types[name], s.text = kind, ""
+	if s.at.Types[name] != kind {
+		s.at.Types[name], s.text = kind, ""
 	}
 }
 
@@ -278,31 +312,32 @@ func (s *Source) addAttr(a *layoutAttr, text []byte) error {
 	return nil
 }
 
-// Cursor returns the number of samples before the next, and the types of their fields: a run that
-// continues here cannot know them from its samples.
+// Cursor returns the place after the sample returned last. It has the types, because a run that
+// continues there cannot know them from its samples.
 func (s *Source) Cursor() string {
+	return fmt.Sprintf(`{"samples":%d,"input":%d,"since":%d,"types":%s}`, s.at.Samples, s.at.Input, s.at.Since, s.typesText())
+}
+
+// typesText returns the types as JSON.
+func (s *Source) typesText() string {
 	if s.text == "" {
-		text, err := json.Marshal(s.types)
+		text, err := json.Marshal(s.at.Types)
 		if err != nil {
 			panic("receive: types: " + err.Error()) // a map of strings
 		}
 		s.text = string(text)
 	}
-	return strconv.FormatInt(s.n, 10) + " " + s.text
+	return s.text
 }
 
 // Seek moves to a cursor. It can be called before the first call of Next only.
 func (s *Source) Seek(_ context.Context, cursor string) error {
-	number, text, _ := strings.Cut(cursor, " ")
-	n, err := strconv.ParseInt(number, 10, 64)
-	types := map[string]string{}
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &types)
+	var at Place
+	err := json.Unmarshal([]byte(cursor), &at)
+	if err != nil || s.started || at.Types == nil || at.Input < 0 || at.Since < 0 || at.Samples < at.Since {
+		return fmt.Errorf("cursor %q is not one of samples from a program", cursor)
 	}
-	if err != nil || n < 0 || s.started {
-		return fmt.Errorf("cursor %q is not one of samples from a program: %w", cursor, err)
-	}
-	s.n, s.types, s.text = n, types, ""
+	s.at, s.text = at, ""
 	return nil
 }
 
@@ -318,12 +353,8 @@ func (s *Source) Meta() format.Metadata { return nil }
 
 // Learned returns the types of the fields, for the metadata of the data set.
 func (s *Source) Learned() format.Metadata {
-	_, text, _ := strings.Cut(s.Cursor(), " ")
-	return format.Metadata{writer.MetaTypes: text}
+	return format.Metadata{writer.MetaTypes: s.typesText()}
 }
-
-// Samples is the number of samples so far.
-func (s *Source) Samples() int64 { return s.n }
 
 // Total implements writer.Source.
 func (s *Source) Total() (samples, bytes int64) { return 0, 0 }

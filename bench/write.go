@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/shardtool/shardtool/bench/table"
+	"github.com/shardtool/shardtool/format"
+)
+
+//go:embed write.py
+var writeScript string
+
+// oldArrow works with the numpy that Debian 12 has, 1.24.
+const oldArrow = "pyarrow==17.0.0"
+
+// writeBench measures writing from Python.
+type writeBench struct {
+	*bench
+	interpreter, script string
+	torch               bool // whether the peers that need it are there
+}
+
+// written is what the script prints.
+type written struct {
+	Seconds, CPU   float64
+	Samples, Bytes int64
+}
+
+// writes measures shardtool.Writer and shardtool.optimize: against the floor, and against other writers.
+func (b *bench) writes() error {
+	w := &writeBench{bench: b, script: filepath.Join(b.dir, "write.py")}
+	if err := os.WriteFile(w.script, []byte(writeScript), 0o600); err != nil {
+		return err
+	}
+	var err error
+	if w.interpreter, err = b.pythonWithTorch(append([]string{oldArrow}, peerPackages...)...); err != nil {
+		return err
+	}
+	if w.torch = w.interpreter != ""; !w.torch {
+		b.LeftOut("write", "MosaicML and LitData: "+needsTorch)
+		if w.interpreter, err = b.python("webdataset=="+webdatasetVersion, "numpy<2", oldArrow); err != nil {
+			return err
+		}
+	}
+	if err := w.text(); err != nil {
+		return err
+	}
+	return w.images()
+}
+
+// writePasses is how often the samples are written: what counts is the rate of a long run.
+const writePasses = 4
+
+// text writes samples of 3 KB.
+func (w *writeBench) text() error {
+	dir, err := w.dataset("text", false)
+	if err != nil {
+		return err
+	}
+	blocks, _, err := w.blocks(dir)
+	if err != nil {
+		return err
+	}
+	floor := w.encodeAll(blocks, format.LevelDefault)
+	for _, c := range []struct {
+		mode, name string
+		goal       float64
+	}{{"write", "dicts of 3 KB by write", 0.7}, {"batch", "3 KB by write_batch of 1,000", 0.85}, {"table", "3 KB by write_table of 1,000 rows", 0.85}} {
+		r, took, base, cpu, err := w.against("text", "txt", c.mode, writePasses, floor)
+		if err != nil {
+			return err
+		}
+		w.AtLeast("write", fmt.Sprintf("%s / EncodeAll + SHA-256 on %d cores", c.name, w.cores), r, "x", c.goal,
+			fmt.Sprintf("%.0f samples/s, %s of fields; %.2f s against %.2f s, %.2f s of processor time, Python's included, against %.2f s",
+				float64(took.Samples)/took.Seconds, mbs(took.Bytes, took.Seconds), took.Seconds, base, took.CPU, cpu))
+	}
+	return w.peers()
+}
+
+// against runs the floor, which is one pass, and the script in turn. It returns how many times as fast as the floor the script
+// is, its last run, and the floor's seconds and processor seconds for that many passes.
+func (w *writeBench) against(corpus, field, mode string, passes int, floor func() error) (r table.Sample, took written, base, cpu float64, err error) {
+	var bases, cpus table.Sample
+	for range w.times {
+		used, begin := processorTime(), time.Now()
+		for range passes {
+			if err := floor(); err != nil {
+				return nil, took, 0, 0, err
+			}
+		}
+		bases, cpus = append(bases, time.Since(begin).Seconds()), append(cpus, processorTime()-used)
+		if took, err = w.run(corpus, field, mode, passes); err != nil {
+			return nil, took, 0, 0, err
+		}
+		r = append(r, bases[len(bases)-1]/took.Seconds)
+	}
+	return r, took, bases.Median(), cpus.Median(), nil
+}
+
+// processorTime is that of this process, in seconds.
+func processorTime() float64 {
+	var used syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // its arguments are valid
+	return float64(used.Utime.Nano()+used.Stime.Nano()) / 1e9
+}
+
+// peers writes the same samples by other tools. Ours has the level that is nearest to zstd:1.
+func (w *writeBench) peers() error {
+	ours, err := w.run("text", "txt", "fastest", writePasses)
+	if err != nil {
+		return err
+	}
+	per := func(x written) float64 { return x.CPU / float64(x.Samples) }
+	for _, c := range []struct {
+		mode, name string
+		goal       float64
+		torch      bool
+	}{{"mosaicml", "MDSWriter " + mosaicmlVersion + " with zstd:1", 1, true}, {"webdataset", "ShardWriter " + webdatasetVersion + " with gzip", 0.125, false}} {
+		if c.torch && !w.torch {
+			continue
+		}
+		theirs, err := w.run("text", "txt", c.mode, writePasses)
+		if err != nil {
+			return err
+		}
+		w.AtMost("write", "dicts of 3 KB by write, level fastest: processor time for a sample / "+c.name, table.One(per(ours)/per(theirs)), "x", c.goal,
+			fmt.Sprintf("%.0f µs against %.0f µs; %.0f samples/s against %.0f", 1e6*per(ours), 1e6*per(theirs),
+				float64(ours.Samples)/ours.Seconds, float64(theirs.Samples)/theirs.Seconds))
+	}
+	if !w.torch {
+		return nil
+	}
+	our, err := w.run("text", "txt", "optimize", 1)
+	if err != nil {
+		return err
+	}
+	theirs, err := w.run("text", "txt", "litdata", 1)
+	if err != nil {
+		return err
+	}
+	w.AtLeast("write", "optimize of an identity function, 3 KB / litdata.optimize "+litdataVersion+" with zstd", table.One(theirs.Seconds/our.Seconds), "x", 3,
+		fmt.Sprintf("%.0f samples/s against %.0f", float64(our.Samples)/our.Seconds, float64(theirs.Samples)/theirs.Seconds))
+	return nil
+}
+
+// images writes samples of 100 KB that cannot be compressed. The floor hashes them on one core and writes them to a file.
+func (w *writeBench) images() error {
+	var payloads [][]byte
+	for s := range w.samples("images") {
+		payloads = append(payloads, append([]byte{}, s.Fields[0].Data...))
+	}
+	floor := func() error {
+		f, err := os.Create(filepath.Join(w.dir, "floor"))
+		if err != nil {
+			return err
+		}
+		defer os.Remove(f.Name())
+		for _, p := range payloads {
+			sha256.Sum256(p)
+			if _, err := f.Write(p); err != nil {
+				return errors.Join(err, f.Close())
+			}
+		}
+		return errors.Join(f.Sync(), f.Close())
+	}
+	r, took, base, _, err := w.against("images", "bin", "write", 1, floor)
+	if err != nil {
+		return err
+	}
+	w.AtLeast("write", "incompressible 100 KB by write / SHA-256 and a write to disk, one core", r, "x", 0.9,
+		fmt.Sprintf("%s against %s", mbs(took.Bytes, took.Seconds), mbs(took.Bytes, base)))
+	return nil
+}
+
+// run writes a corpus by a tool.
+func (w *writeBench) run(corpus, field, mode string, passes int) (out written, err error) {
+	dir, err := w.dataset(corpus, true)
+	if err != nil {
+		return out, err
+	}
+	archives, err := filepath.Glob(filepath.Join(dir, "*.tar"))
+	if err != nil {
+		return out, err
+	}
+	bin, err := w.binary()
+	if err != nil {
+		return out, err
+	}
+	source, err := filepath.Abs("python/src")
+	if err != nil {
+		return out, err
+	}
+	args := append([]string{w.script, mode, filepath.Join(w.dir, "written"), strconv.Itoa(passes), field}, archives...)
+	cmd := exec.CommandContext(w.ctx, w.interpreter, args...)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin, "PYTHONDONTWRITEBYTECODE=1")
+	text, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return out, fmt.Errorf("%s: %w\n%s", mode, err, exit.Stderr)
+	}
+	if err != nil {
+		return out, err
+	}
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n")) // some tools print too
+	return out, json.Unmarshal(lines[len(lines)-1], &out)
+}

@@ -1,0 +1,308 @@
+"""Writing a data set by a function of inputs, in many processes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import itertools
+import os
+import signal
+import time
+import traceback
+from collections import deque
+from typing import Any, Callable, Deque, Iterable, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import _child, _columns
+from ._encode import Slots
+from ._rows import Rows, Run
+from .errors import ConfigError, EncodeError, ShardtoolError
+from .writer import Writer
+
+#: Seconds and bytes of the work that a process gets at a time.
+_SECONDS, _BYTES = 0.1, 4 << 20
+
+#: Bytes of samples that are collected before they are sent to the child.
+_PENDING = 256 << 10
+
+
+class _Table(NamedTuple):
+    """An Arrow table as frames of columns, and the types of its fields."""
+
+    samples: int
+    types: List[Tuple[str, str]]
+    frames: List[bytes]
+
+
+#: What a process makes of an input: samples in the order of the function's.
+_Made = List[Union[Run, _Table]]
+
+
+def optimize(
+    fn: Callable[[Any], Any],
+    inputs: Iterable[Any],
+    url: Union[str, os.PathLike[str]],
+    *,
+    workers: Optional[int] = None,
+    fields: Optional[Mapping[str, str]] = None,
+    attrs: Optional[Mapping[str, str]] = None,
+    on_exists: Literal["fail", "append", "overwrite", "resume"] = "resume",
+    source: Optional[str] = None,
+    **options: Any,
+) -> Any:
+    """Writes the samples of ``fn(input)`` for all inputs, in their order.
+
+    ::
+
+        def samples(path):
+            for i, row in enumerate(read(path)):
+                yield {"__key__": f"{path.stem}/{i}", "text": row.text, "emb": embed(row)}
+
+        shardtool.optimize(samples, sorted(Path("raw").glob("*.json")), "s3://bucket/train")
+
+    ``fn`` returns or yields samples as ``Writer.write`` takes them, or tables as
+    ``Writer.write_table`` does; None is no sample. It runs in ``workers`` processes of this
+    machine.
+    The bytes of the data set depend on the samples, and never on the number of processes. If the
+    call is killed, repeat it: it continues at the first input whose samples are not all in a
+    complete shard. If the data set is complete, the call does nothing.
+
+    Args:
+        fn: A function. Processes that are not forked must be able to import it.
+        inputs: A sequence or another iterable, which yields the same inputs each time.
+        url, fields, attrs, on_exists: As for Writer.
+        workers: Number of processes. None: one for each core. 0: this process.
+        source: A text that names what is written; see Writer. None: made from the names of ``fn``
+            and of inputs that are text, numbers or paths, so that a change of the inputs is an
+            error instead of a mixture.
+        options: Other arguments of Writer, except rank and world_size.
+
+    Returns ``Writer.result``. An exception of ``fn`` ends the call, with a note that gives the
+    number of the input.
+    """
+    if not callable(fn):
+        raise ConfigError(f"fn={fn!r}: give a function of one input")
+    if workers is None:
+        workers = len(os.sched_getaffinity(0))
+    if not isinstance(workers, int) or workers < 0:
+        raise ConfigError(f"workers={workers!r}: give a number of processes, or 0 for this one")
+    if not {"rank", "world_size"}.isdisjoint(options):
+        raise ConfigError("rank and world_size: optimize writes the whole data set; use Writer with a rank in each process")
+    if source is None:
+        source = _source(fn, inputs)
+    Slots(fields, attrs)  # checks them before a child starts
+    with Writer(url, fields=fields, attrs=attrs, on_exists=on_exists, source=source, **options) as w:
+        if not w._done:
+            _write_all(w, fn, inputs, workers, (dict(fields or {}), dict(attrs or {})))
+    return w.result
+
+
+def _source(fn: Any, inputs: Any) -> str:
+    name = f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+    if not isinstance(inputs, Sequence):
+        return name
+    digest = hashlib.sha256()
+    for item in inputs:
+        plain = isinstance(item, (str, int, float, bytes, os.PathLike))
+        digest.update(repr(os.fspath(item) if isinstance(item, os.PathLike) else item).encode() if plain else b"?")
+        digest.update(b"\n")
+    return f"{name} of {len(inputs)} {digest.hexdigest()[:16]}"
+
+
+def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: Any) -> None:
+    first, skip = w._place
+    left: Iterator[Any] = iter(inputs[first:]) if isinstance(inputs, Sequence) else itertools.islice(inputs, first, None)
+    made = _here(fn, left, schema) if workers == 0 else _there(fn, left, schema, workers, first)
+    for number, (runs, error) in enumerate(made, first):
+        if number > first or skip == 0:
+            w._mark(number)
+        _take(w, runs, skip if number == first else 0)
+        if error is not None:
+            _note(error, number)
+            w._flush()  # complete shards need not be made again
+            raise error
+
+
+def _take(w: Writer, made: _Made, skip: int) -> None:
+    """Writes what an input made, except its first samples, which the store has."""
+    for part in made:
+        if isinstance(part, Run):
+            kept = _without(part, skip)
+            if kept.samples:
+                w._take(kept.kind, kept.samples, [kept.data])
+                w._rows.samples += kept.samples
+        else:
+            _take_table(w, part, skip)
+        skip = max(0, skip - part.samples)
+    if sum(map(len, w._pending)) >= _PENDING:
+        w._flush()
+
+
+def _without(run: Run, skip: int) -> Run:
+    """A run without its first samples."""
+    if skip == 0:
+        return run
+    skip = min(skip, run.samples)
+    at, lengths = 0, 1 + len(run.kind.fields) + len(run.kind.attrs)
+    for _ in range(skip):
+        sizes = memoryview(run.data)[at : at + 4 * lengths].cast("I")
+        at += 4 * lengths + sum(n for n in sizes if n != 0xFFFFFFFF)
+    return Run(run.kind, run.samples - skip, run.data[at:])
+
+
+def _take_table(w: Writer, table: _Table, skip: int) -> None:
+    for name, word in table.types:
+        slot = w._slots.slot(name)
+        slot.kind = slot.kind or word
+        if slot.kind != word:
+            raise EncodeError(
+                f"field {name!r} is {word}, and {slot.kind} in earlier samples: convert it, or declare it in fields", field=name
+            )
+    w._flush()
+    for frame in table.frames:
+        rows = int.from_bytes(frame[:4], "little")
+        if skip >= rows:
+            skip -= rows
+            continue
+        w._send(_child.COLUMNS, [skip.to_bytes(4, "little"), frame[4:]])
+        w._rows.samples += rows - skip
+        skip = 0
+
+
+def _note(error: BaseException, number: int) -> None:
+    text = f"shardtool.optimize: input number {number}"
+    if hasattr(error, "add_note"):
+        error.add_note(text)
+    elif isinstance(error, ShardtoolError):
+        error.message += f" ({text})"
+
+
+# Encoding, in any process
+
+
+def _encode(fn: Any, item: Any, schema: Any) -> Tuple[_Made, Optional[BaseException]]:
+    """The samples of an input. Their types depend on it alone, so that they are the same in any
+    process. Samples before an exception are returned with it."""
+    slots = Slots(*schema)
+    rows, made = Rows(slots), []  # type: Tuple[Rows, _Made]
+    try:
+        for sample in _samples(fn(item)):
+            if hasattr(sample, "__arrow_c_stream__"):
+                made += rows.take()
+                made.append(_table(slots, sample, rows))
+            elif isinstance(sample, Mapping):
+                rows.add(sample)
+            else:
+                raise EncodeError(f"fn returned {type(sample).__name__}: samples are dicts, or tables of Arrow")
+    except Exception as err:
+        made += rows.take()
+        return made, err
+    made += rows.take()
+    return made, None
+
+
+def _samples(returned: Any) -> Iterable[Any]:
+    if returned is None:
+        return ()
+    if isinstance(returned, Mapping) or hasattr(returned, "__arrow_c_stream__"):
+        return (returned,)
+    if not hasattr(returned, "__iter__") or isinstance(returned, (str, bytes)):
+        raise EncodeError(f"fn returned {type(returned).__name__}: return or yield samples, which are dicts, or tables of Arrow")
+    made: Iterable[Any] = returned
+    return made
+
+
+def _table(slots: Slots, table: Any, rows: Rows) -> _Table:
+    from ._arrow import batches
+
+    count, types, frames = 0, {}, []
+    for columns, n in batches(slots, table, None, lambda i: rows.numbered(rows.samples + i)):
+        for body, part in _columns.frames(columns, n):
+            frames.append(part.to_bytes(4, "little") + b"".join(body))
+        types.update({c.name: c.facts["type"] for c in columns if c.role == "field"})
+        count += n
+    rows.samples += count
+    return _Table(count, sorted(types.items()), frames)
+
+
+def _here(fn: Any, inputs: Iterator[Any], schema: Any) -> "Iterator[Tuple[_Made, Optional[BaseException]]]":
+    for item in inputs:
+        yield _encode(fn, item, schema)
+
+
+# Other processes
+
+_job: List[Any] = []  # of a process: function and schema
+
+
+def _begin(fn: Any, schema: Any, parent: int) -> None:
+    _job[:] = fn, schema
+    # The pool's processes hold both ends of its queues: without this they outlive a parent that was
+    # killed.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() == 1 != parent:  # it was killed before that
+        os._exit(1)
+
+
+def _work(items: List[Any]) -> "Tuple[List[Tuple[_Made, Optional[BaseException]]], float]":
+    """The samples of several inputs, and the seconds that they took."""
+    fn, schema = _job
+    since = time.perf_counter()
+    out = []
+    for item in items:
+        made, error = _encode(fn, item, schema)
+        if error is not None:
+            error = _portable(error)
+        out.append((made, error))
+        if error is not None:
+            break
+    return out, time.perf_counter() - since
+
+
+def _portable(error: BaseException) -> BaseException:
+    """An exception that another process can be sent."""
+    import pickle
+
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return ShardtoolError(f"fn failed:\n{text}")
+    if hasattr(error, "add_note"):
+        error.add_note(f"in a process of shardtool.optimize:\n{text}")
+    return error
+
+
+def _there(fn: Any, inputs: Iterator[Any], schema: Any, workers: int, first: int) -> "Iterator[Tuple[_Made, Optional[BaseException]]]":
+    """What the inputs make, in their order. Each process gets about _SECONDS of work at a time; how
+    the inputs are divided does not matter for the bytes."""
+    from concurrent.futures import ProcessPoolExecutor  # takes milliseconds
+    from concurrent.futures.process import BrokenProcessPool
+
+    waiting: Deque[Any] = deque()
+    size, number = 1, first
+    pool = ProcessPoolExecutor(workers, initializer=_begin, initargs=(fn, schema, os.getpid()))
+    try:
+        while True:
+            while len(waiting) < 2 * workers:
+                items = list(itertools.islice(inputs, size))
+                if not items:
+                    break
+                waiting.append(pool.submit(_work, items))
+            if not waiting:
+                return
+            try:
+                results, seconds = waiting.popleft().result()
+            except BrokenProcessPool as err:
+                raise ShardtoolError(
+                    f"a process of shardtool.optimize was killed at input number {number} or a later one;"
+                    " if memory ran out, give fewer workers. Repeat the call to continue"
+                ) from err
+            yield from results
+            number += len(results)
+            stored = sum(len(p.data) if isinstance(p, Run) else sum(map(len, p.frames)) for made, _ in results for p in made)
+            share = max(seconds / _SECONDS, stored / _BYTES, 1 / 16)
+            size = max(1, min(int(len(results) / share), 4 * size, 10_000))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

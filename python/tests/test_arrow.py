@@ -1,0 +1,100 @@
+"""Batches as record batches of Arrow."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardtool
+
+np = pytest.importorskip("numpy")
+pa = pytest.importorskip("pyarrow")
+
+N = 700
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    url = tmp_path_factory.mktemp("arrow") / "out"
+    with shardtool.Writer(url, block_size="16KiB") as w:
+        for i in range(N):
+            w.write({
+                "text": f"é{i}", "raw": bytes([i % 256]), "n": i, "f": i / 4, "tree": {"a": i}, "x": np.full((2, 3), i, "f4"),
+                "ragged": np.arange(i % 4, dtype="i2"), "some": i if i % 3 else None, "deep": np.full((1, i % 3), i),
+            })  # fmt: skip
+    return url
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_to_arrow(typed: Path, copy: bool) -> None:
+    with shardtool.Loader(typed, 64, epochs=1, out="numpy", tuning=shardtool.Tuning(copy=copy)) as loader:
+        table = pa.Table.from_batches([batch.to_arrow() for batch in loader]) if copy else None
+        if table is None:
+            parts = []
+            for batch in loader:
+                parts.append(pa.RecordBatch.from_pylist(batch.to_arrow().to_pylist(), batch.to_arrow().schema))
+            table = pa.Table.from_batches(parts)
+    assert table.num_rows == N and table.column_names[0] == "__key__"
+    kinds = {name: str(table.schema.field(name).type) for name in ("__key__", "text", "raw", "n", "f", "tree", "some")}
+    assert kinds == {
+        "__key__": "string", "text": "string", "raw": "binary", "n": "int64", "f": "double", "tree": "string", "some": "int64"
+    }  # fmt: skip
+    for i, row in enumerate(table.to_pylist()):
+        assert row == {
+            "__key__": f"{i:09d}", "text": f"é{i}", "raw": bytes([i % 256]), "n": i, "f": i / 4, "tree": f'{{"a":{i}}}',
+            "x": [[float(i)] * 3] * 2, "ragged": list(range(i % 4)), "some": i if i % 3 else None, "deep": [[i] * (i % 3)],
+        }  # fmt: skip
+
+
+def test_loader_out(typed: Path) -> None:
+    loader: Any = shardtool.Loader(typed, 100, shuffle=True, seed=1, epochs=1, out="arrow", fields={"n": "int", "text": "txt"})
+    seen = []
+    with pickle.loads(pickle.dumps(loader)) as loader:
+        for i, batch in enumerate(loader):
+            assert isinstance(batch, pa.RecordBatch) and batch.schema.names == ["__key__", "n", "text"]
+            seen += batch["n"].to_pylist()
+            if i == 2:
+                saved = loader.state_dict()
+    assert sorted(seen) == list(range(N)) and seen != sorted(seen)
+    mapped: Any = shardtool.Loader(typed, 100, shuffle=True, seed=1, epochs=1, out="arrow", fields=["n"], map=lambda b: b.num_rows)
+    with mapped:
+        mapped.load_state_dict(saved)
+        assert list(mapped) == [100] * 4
+    with pytest.raises(shardtool.ConfigError, match="out"):
+        shardtool.open(typed, out="arrow")  # type: ignore[arg-type]
+
+
+def answer(prompts: Path, out: Path, stop: int) -> int:
+    """The program of docs/python.md. It fails before the batch number ``stop``."""
+    begin = -1
+    options = {"samples_per_shard": 70, "block_size": "4KiB"}
+    with (
+        shardtool.Loader(prompts, 64, epochs=1, out="arrow", fields={"text": "txt"}) as loader,
+        shardtool.Writer(out, on_exists="resume", **options) as w,
+    ):  # type: ignore[arg-type]
+        begin = done = w.resume_from
+        for i, batch in enumerate(loader):
+            if i == stop:
+                while len(list(out.glob("data-*"))) < 2:  # two shards are complete
+                    time.sleep(0.01)
+                raise ZeroDivisionError
+            rest = batch.slice(min(done, batch.num_rows))
+            done -= batch.num_rows - rest.num_rows
+            if rest.num_rows:
+                w.write_table(rest.append_column("answer", pa.array([t + "!" for t in rest["text"].to_pylist()])))
+    return begin
+
+
+def test_inference(typed: Path, tmp_path: Path) -> None:
+    """Read, compute, write back by key, and continue after a failure."""
+    with pytest.raises(ZeroDivisionError):
+        answer(typed, tmp_path / "out", 5)
+    assert answer(typed, tmp_path / "out", -1) >= 140
+    answer(typed, tmp_path / "whole", -1)
+    assert (tmp_path / "out/manifest.json").read_bytes() == (tmp_path / "whole/manifest.json").read_bytes()
+    with shardtool.open(tmp_path / "out") as out:
+        assert out["000000007"] == {"text": "é7", "answer": "é7!"} and len(out) == N

@@ -1,0 +1,201 @@
+"""shardtool.Image: images of a field as one array of a batch."""
+
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+import shardtool
+from shardtool import ConfigError, DecodeError
+from shardtool.images import Image, _jpeg_size, _pillow
+from shardtool.order import sample_seed
+
+np = pytest.importorskip("numpy")
+Pillow = pytest.importorskip("PIL.Image")
+
+N = 60
+DECODERS = ["simplejpeg", "cv2", "Pillow"]
+
+
+def picture(i: int, width: int = 90, height: int = 60) -> Any:
+    """Smooth, so that decoders and ways to resize agree, and not symmetric."""
+    x, y = np.meshgrid(np.linspace(0, 1, width), np.linspace(0, 1, height))
+    return Pillow.fromarray(np.stack([255 * x, 255 * y, 128 + 100 * np.sin(i + 2 * x)], 2).astype("u1"))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    url = tmp_path_factory.mktemp("images") / "out"
+    with shardtool.Writer(url, fields={"jpg": "jpg:95"}, block_size="16KiB") as w:
+        for i in range(N):
+            w.write({"jpg": picture(i, 80 + i, 60), "cls": i})
+    return url
+
+
+def spec(name: str, *args: Any, **options: Any) -> Image:
+    """An Image with a decoder that is installed."""
+    module = {"Pillow": "PIL"}.get(name, name)
+    pytest.importorskip(module, reason=f"{module} is not installed")
+    return Image(*args, decoder=name, **options)
+
+
+def load(url: Path, image: Image, **options: Any) -> "Dict[tuple[int, int], Any]":
+    """The images by epoch and number."""
+    out = {}
+    options = {"epochs": 1, "seed": 7, "shuffle": True, "out": "numpy", **options}
+    with shardtool.Loader(url, 16, fields={"jpg": image, "cls": "int"}, **options) as loader:
+        epochs = range(options["epochs"] or 1)
+        for epoch in epochs:
+            for batch in loader:
+                assert batch["jpg"].dtype == np.uint8 and batch["jpg"].shape[0] == batch.size
+                for pixels, number in zip(batch["jpg"], batch["cls"]):
+                    out[epoch, int(number)] = pixels.copy()
+        assert loader.stats().decoder == image.decoder
+    return out
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("crop", ["center", "random", "none"])
+def test_pixels(pictures: Path, decoder: str, crop: Any) -> None:
+    """Every decoder gives the part of the image that the seed determines."""
+    image = spec(decoder, (32, 48), crop=crop, flip=crop == "random")
+    got = load(pictures, image)
+    assert len(got) == N
+    for (epoch, i), pixels in got.items():
+        assert pixels.shape == (3, 32, 48)
+        draw = random.Random(sample_seed(7, epoch, i))
+        box = image._box(draw, 80 + i, 60)
+        want = picture(i, 80 + i, 60).resize((48, 32), Pillow.BILINEAR, box=(box[0], box[1], box[0] + box[2], box[1] + box[3]))
+        flat = np.asarray(want)
+        if image.flip and draw.random() < 0.5:
+            flat = flat[:, ::-1]
+        assert np.abs(flat.astype(int) - pixels.transpose(1, 2, 0)).mean() < 6, (i, decoder)
+
+
+def test_same_everywhere(pictures: Path) -> None:
+    """Crops and flips depend on the sample and the epoch alone, not on ranks, threads or resume."""
+    image = Image(24, crop="random", flip=True)
+    whole = load(pictures, image, epochs=2)
+    assert len(whole) == 2 * N and any(not np.array_equal(whole[0, i], whole[1, i]) for i in range(N))
+    for rank in range(2):
+        part = load(pictures, Image(24, crop="random", flip=True, threads=1), rank=rank, world_size=2, epochs=2, tail="drop")
+        assert all(np.array_equal(pixels, whole[at]) for at, pixels in part.items())
+    fields = {"jpg": image, "cls": "int"}
+    with shardtool.Loader(pictures, 16, fields=fields, epochs=2, seed=7, shuffle=True, out="numpy") as loader:
+        for batch in loader:
+            saved = loader.state_dict()
+            break
+    with shardtool.Loader(pictures, 16, fields=fields, epochs=2, seed=7, shuffle=True, out="numpy") as loader:
+        loader.load_state_dict(saved)
+        rest = [(int(n), p.copy()) for batch in loader for p, n in zip(batch["jpg"], batch["cls"])]
+    assert len(rest) == N - batch.size and all(np.array_equal(p, whole[0, n]) for n, p in rest)
+
+
+def test_wrapped_batches(pictures: Path) -> None:
+    """A batch that reaches into the next epoch has that epoch's crops."""
+    image = Image(24, crop="random")
+    whole = load(pictures, image, epochs=2)
+    with shardtool.Loader(pictures, 16, fields={"jpg": image, "cls": "int"}, seed=7, shuffle=True, out="numpy", tail="wrap") as loader:
+        seen: List[int] = []
+        for batch in loader:
+            for p, n in zip(batch["jpg"], batch["cls"]):
+                assert np.array_equal(p, whole[len(seen) // N, int(n)])
+                seen.append(int(n))
+    assert len(seen) == 64
+
+
+def test_layout_and_random_access(pictures: Path) -> None:
+    rows = load(pictures, Image((20, 30), layout="NHWC"))
+    planes = load(pictures, Image((20, 30)))
+    assert all(np.array_equal(rows[at].transpose(2, 0, 1), planes[at]) for at in rows) and rows[0, 0].shape == (20, 30, 3)
+    with shardtool.open(pictures, fields={"jpg": Image((20, 30)), "cls": "int"}, out="numpy") as ds:
+        assert np.array_equal(ds[5]["jpg"], planes[0, 5])
+
+
+def encoded(image: Any, kind: str, **options: Any) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_other_kinds(tmp_path: Path, decoder: str) -> None:
+    """PNG, gray, CMYK, palettes, alpha and 16 bits."""
+    image = spec(decoder, 16, crop="none")
+    rgb = picture(1, 32, 32)
+    deep = Pillow.fromarray(np.asarray(rgb.convert("L")).astype("u2") * 257)
+    kinds = {
+        "png": encoded(rgb, "PNG"), "gray": encoded(rgb.convert("L"), "JPEG", quality=95),
+        "cmyk": encoded(rgb.convert("CMYK"), "JPEG", quality=95),
+        "palette": encoded(rgb.quantize(200), "PNG"), "alpha": encoded(rgb.convert("RGBA"), "PNG"), "deep": encoded(deep, "PNG"),
+        "progressive": encoded(rgb, "JPEG", quality=95, progressive=True),
+    }  # fmt: skip
+    with shardtool.Writer(tmp_path / "out", fields={"jpg": "bytes"}) as w:
+        for i, (key, data) in enumerate(kinds.items()):
+            w.write({"__key__": key, "jpg": data, "cls": i})
+    got = load(tmp_path / "out", image, shuffle=False)
+    for i, key in enumerate(kinds):
+        want = np.asarray((rgb.convert("L") if key in ("gray", "deep") else rgb).convert("RGB").resize((16, 16), Pillow.BILINEAR)).astype(
+            int
+        )
+        assert np.abs(want - got[0, i].transpose(1, 2, 0)).mean() < 8, key
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_not_an_image(tmp_path: Path, decoder: str) -> None:
+    """The batch is delivered, and the error names the sample when the field is used."""
+    good = encoded(picture(1), "JPEG")
+    with shardtool.Writer(tmp_path / "out", fields={"jpg": "bytes"}) as w:
+        for i, data in enumerate([good, b"no image", good, good[:200]]):
+            w.write({"__key__": f"k{i}", "jpg": data, "cls": i})
+    fields = {"jpg": spec(decoder, 16), "cls": "int"}
+    with shardtool.Loader(tmp_path / "out", 2, fields=fields, epochs=1, out="numpy") as loader:
+        failed = []
+        for batch in loader:
+            with pytest.raises(DecodeError, match="cannot decode as an image") as caught:
+                batch["jpg"]
+            failed.append((caught.value.key, caught.value.field, batch["cls"].tolist()))
+    assert failed == [("k1", "jpg", [0, 1]), ("k3", "jpg", [2, 3])]
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_exif(tmp_path: Path, decoder: str) -> None:
+    image = picture(1, 64, 32)
+    exif = Pillow.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees clockwise
+    with shardtool.Writer(tmp_path / "out", fields={"jpg": "bytes"}) as w:
+        w.write({"jpg": encoded(image, "JPEG", quality=95, exif=exif), "cls": 0})
+    for turn in (False, True):
+        pixels = load(tmp_path / "out", spec(decoder, (32, 32), crop="none", exif=turn))[0, 0].transpose(1, 2, 0)
+        want = (image.rotate(-90, expand=True) if turn else image).resize((32, 32), Pillow.BILINEAR)
+        assert np.abs(np.asarray(want).astype(int) - pixels).mean() < 6
+
+
+def test_padding(pictures: Path) -> None:
+    with shardtool.Loader(pictures, 16, fields={"jpg": Image(8)}, epochs=1, out="numpy", tail="pad") as loader:
+        last = list(loader)[-1]
+        assert last.size == 16 and last.padding == 4 and not last["jpg"][-4:].any() and last["jpg"][:-4].any()
+
+
+def test_header() -> None:
+    data = encoded(picture(1, 50, 40), "JPEG")
+    assert _jpeg_size(memoryview(data)) == (50, 40, 3)
+    for cut in range(60):
+        _jpeg_size(memoryview(data[:cut]))
+    assert _jpeg_size(memoryview(b"\x89PNG")) is None
+    assert _pillow(memoryview(data), lambda w, h: (0, 0, w, h), (4, 4)).shape == (4, 4, 3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"size": 0}, {"size": "x"}, {"size": (1, 2, 3)}, {"size": 8, "crop": "middle"}, {"size": 8, "scale": (0, 1)}, {"size": 8, "ratio": 1},
+     {"size": 8, "threads": 0}, {"size": 8, "decoder": "x"}, {"size": 8, "layout": "CHW"}, {"size": 8, "flip": 1}],
+    ids=str,
+)  # fmt: skip
+def test_options(options: Any) -> None:
+    with pytest.raises(ConfigError):
+        Image(**options)

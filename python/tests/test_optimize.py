@@ -1,0 +1,179 @@
+"""shardtool.optimize: the same bytes for any number of processes, and after kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Iterator, List
+
+import pytest
+from conftest import run
+from optimize_help import samples
+from test_writer import read
+
+import shardtool
+from shardtool import ConfigError, EncodeError, ShardtoolError, optimize
+
+INPUTS = 3000
+
+
+def options() -> Any:
+    return {"fields": {"last": "float"}, "attrs": {"label": "cls"}, "shard_size": "64KiB", "block_size": "16KiB", "source": "test"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made by this process alone."""
+    url = tmp_path_factory.mktemp("optimize") / "whole"
+    assert optimize(samples, range(INPUTS), url, workers=0, **options())["samples"] == sum(i % 5 for i in range(INPUTS))
+    return url
+
+
+def content(url: Path) -> List[Any]:
+    return [(p.name, p.read_bytes()) for p in sorted(url.iterdir()) if p.is_file() and not p.name.startswith(".")]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_same_bytes(tmp_path: Path, whole: Path, workers: int) -> None:
+    optimize(samples, (i for i in range(INPUTS)), tmp_path / "out", workers=workers, **options())
+    assert content(tmp_path / "out") == content(whole)
+    keys = run("ls", whole).stdout.split()
+    assert keys == [f"{i:06d}/{k}" for i in range(INPUTS) for k in range(i % 5)]
+    again = optimize(samples, range(INPUTS), tmp_path / "out", workers=workers, **options())
+    assert again["written"] == 0 and again["samples"] == len(keys)
+
+
+def test_killed(tmp_path: Path, whole: Path) -> None:
+    """kill -9 at random points, with another number of processes each time."""
+    script = Path(__file__).with_name("optimize_help.py")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(shardtool.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
+    rng = random.Random(3)
+    killed, last = 0, ""
+    for turn in range(100):
+        job = subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path / "out"), str(INPUTS), str(turn % 4), "0.001"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+        assert job.stdout is not None
+        job.stdout.readline()
+        if killed < 10:
+            time.sleep(0.3 + rng.random() * 0.7)
+            killed += 1
+            os.kill(job.pid, signal.SIGKILL)
+        last = job.stdout.read()
+        job.stdout.close()
+        if job.wait() == 0:
+            break
+        # Nothing is visible, or all of it: the kill came after the publication.
+        assert run("ls", tmp_path / "out", check=False).returncode == 6 or content(tmp_path / "out") == content(whole)
+    assert killed > 3 and int(last.split()[1]) > 0
+    assert content(tmp_path / "out") == content(whole)
+
+
+def test_process_killed(tmp_path: Path) -> None:
+    """A process that dies, such as for lack of memory, is an error, not a hang."""
+
+    def dies(i: int) -> Any:
+        if i == 50:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"x": i}
+
+    with pytest.raises(ShardtoolError, match="was killed at input number"):
+        optimize(dies, range(100), tmp_path / "out", workers=2)
+    assert run("ls", tmp_path / "out", check=False).returncode == 6
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_exception(tmp_path: Path, workers: int) -> None:
+    def fails(i: int) -> Any:
+        if i == 70:
+            raise KeyError("lost")
+        return {"x": i}
+
+    with pytest.raises(KeyError, match="lost") as caught:
+        optimize(fails, range(100), tmp_path / "out", workers=workers)
+    if hasattr(caught.value, "__notes__"):
+        assert "input number 70" in " ".join(caught.value.__notes__)
+    assert run("ls", tmp_path / "out", check=False).returncode == 6
+
+    class Odd(Exception):  # cannot be sent to another process
+        def __init__(self, a: int, b: int) -> None:
+            super().__init__("odd")
+
+    def odd(i: int) -> Any:
+        raise Odd(1, 2)
+
+    with pytest.raises(Odd if workers == 0 else ShardtoolError, match="odd"):
+        optimize(odd, range(3), tmp_path / "out", workers=workers)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_types(tmp_path: Path, workers: int) -> None:
+    """Inputs that disagree on the type of a field."""
+    optimize(lambda i: {"x": 0.5 if i == 0 else i}, range(20), tmp_path / "ok", workers=workers)
+    assert [s["x"] for s in read(tmp_path / "ok")] == [0.5, *range(1, 20)]
+    with pytest.raises(EncodeError, match="field 'x' is txt, and int in earlier samples"):
+        optimize(lambda i: {"x": "a" if i == 11 else i}, range(20), tmp_path / "no", workers=workers)
+    with pytest.raises(EncodeError, match="samples are dicts"):
+        optimize(lambda i: [i], range(20), tmp_path / "no2", workers=workers)
+    with pytest.raises(EncodeError, match="fn returned int"):
+        optimize(lambda i: i, range(20), tmp_path / "no3", workers=workers)
+
+
+def test_tables(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+
+    def tables(i: int) -> "Iterator[Any]":
+        yield pa.table({"__key__": [f"{i}/{k}" for k in range(5)], "x": [i] * 5})
+        yield {"__key__": f"{i}/one", "x": -i}
+
+    results = [
+        optimize(tables, range(40), tmp_path / f"w{n}", workers=n, samples_per_shard=13, block_size="4KiB")["digest"] for n in (0, 1, 3)
+    ]
+    assert len(set(results)) == 1
+    got = [s["x"] for s in read(tmp_path / "w3")]
+    assert got == [x for i in range(40) for x in [i] * 5 + [-i]]
+    # A run that stopped in the middle of a table.
+    with pytest.raises(ZeroDivisionError):
+        optimize(
+            lambda i: tables(i) if i < 30 else 1 // 0,
+            range(40),
+            tmp_path / "r",
+            workers=0,
+            samples_per_shard=13,
+            block_size="4KiB",
+            source="t",
+        )
+    result = optimize(tables, range(40), tmp_path / "r", workers=2, samples_per_shard=13, block_size="4KiB", source="t")
+    assert result["resumed"] >= 26 and result["resumed"] % 13 == 0 and [s["x"] for s in read(tmp_path / "r")] == got
+
+
+def test_other_inputs(tmp_path: Path) -> None:
+    """What is left of a run of other inputs is not continued."""
+
+    def fails(i: int) -> Any:
+        if i == 40:
+            while not list((tmp_path / "out").glob("data-*.tar.zst")):
+                time.sleep(0.01)
+            raise ZeroDivisionError
+        return {"x": bytes(20_000)}
+
+    with pytest.raises(ZeroDivisionError):
+        optimize(fails, range(50), tmp_path / "out", workers=0, samples_per_shard=5)
+    with pytest.raises(ShardtoolError, match="other sources"):
+        optimize(fails, range(40), tmp_path / "out", workers=0, samples_per_shard=5)
+
+
+def test_arguments(tmp_path: Path) -> None:
+    for wrong in ({"workers": -1}, {"fn": 5}, {"rank": 0}, {"fields": {"x": "mp3"}}):
+        with pytest.raises(ConfigError):
+            optimize(**{"fn": samples, "inputs": [], "url": tmp_path, **wrong})  # type: ignore[arg-type]
+    with pytest.raises(ShardtoolError, match="no samples"):
+        optimize(samples, [], tmp_path / "out", workers=2)
