@@ -338,7 +338,7 @@ func TestWeights(t *testing.T) {
 	if v.Draws != 77 || r.Chosen != chosen || r.Samples != 77 {
 		t.Errorf("%d draws, %+v, want %d chosen", v.Draws, r, chosen)
 	}
-	if v, _, err = Make(t.Context(), d, Spec{Weight: "n", Where: []string{"n >= 0"}}); err == nil || !strings.Contains(err.Error(), "negative") {
+	if _, _, err = Make(t.Context(), d, Spec{Weight: "n", Where: []string{"n >= 0"}}); err == nil || !strings.Contains(err.Error(), "negative") {
 		t.Errorf("negative weights: %v", err)
 	}
 	for text, spec := range map[string]Spec{
