@@ -134,7 +134,7 @@ func TestWhere(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"scor > 3":            `at character 1, "scor > 3": there is no attribute "scor": did you mean score? There are: lang, n, score`,
-		"lang = dee":           `at character 8, "dee": no sample has this lang: did you mean "de"?`,
+		"lang = dee":          `at character 8, "dee": no sample has this lang: did you mean "de"?`,
 		"lang in (de, svv)":   `no sample has this lang: did you mean "sv"?`,
 		"n > 3 and score = x": `at character 19, "x": the attribute score is a number: compare it with a number`,
 		"n > 3 and":           "at character 10, the end",
