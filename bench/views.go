@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"sort"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/shardtool/shardtool/bench/table"
@@ -171,13 +170,6 @@ func (b *bench) viewRate(ds *reader.Dataset) error {
 	}
 	b.AtLeast("views", "half of all samples, spread: blocks a second / those of the whole data set", r, "x", 0.9, "both read every block once")
 	return nil
-}
-
-// cpu is the time that this process has used processors for.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // predicate evaluates an expression over 1e8 rows: those of the data set, many times.

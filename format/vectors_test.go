@@ -18,11 +18,11 @@ const vectorDir = "../testdata/spec/vectors"
 // vector is an object with at most one fault, and what a reader must say of it.
 type vector struct {
 	name   string
-	kind   string // shard, sidecar, tables, keys, summary
+	kind   string // shard, sidecar, tables, keys, summary, view
 	expect string // ok, corrupt, version
 	note   string
 	data   []byte
-	extra  int // of a sidecar: length of its tar
+	extra  int // of a sidecar: length of its tar; of a view: the beginning of its ID
 }
 
 func (v *vector) encode() []byte {
@@ -106,13 +106,15 @@ func (v *vector) check() error {
 	case "summary":
 		_, err := DecodeSummary(v.data)
 		return err
+	case "view":
+		return v.checkView()
 	}
 	return fmt.Errorf("kind %q", v.kind)
 }
 
 // TestVectors runs the vectors that are there, and with -update writes those that are missing.
 func TestVectors(t *testing.T) {
-	made := makeVectors(t)
+	made := append(makeVectors(t), viewVectors(t)...)
 	if *update {
 		if err := os.MkdirAll(vectorDir, 0o755); err != nil {
 			t.Fatal(err)

@@ -15,7 +15,8 @@ func someViews() map[string]*View {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	bits := make([]byte, (viewBits+viewBits/3+5+7)/8)
 	for i := range bits {
-		bits[i] = byte(rnd.Uint32()) & byte(rnd.Uint32())
+		x := rnd.Uint32() // a quarter of the bits is set
+		bits[i] = byte(x) & byte(x>>8)
 	}
 	few := make([]uint32, 2*viewWeights+77)
 	many := make([]uint32, 5000)

@@ -12,7 +12,7 @@ import json
 import pathlib
 import sys
 
-from format_reader import Corrupt, Tail, Version, need, read_keys, read_shard, read_summary, read_tables
+from format_reader import Corrupt, Tail, Version, need, read_keys, read_shard, read_summary, read_tables, read_view
 
 
 def check_golden(folder):
@@ -69,6 +69,8 @@ def check_vector(text):
             read_keys(data, extra)
         elif v["kind"] == "summary":
             read_summary(data)
+        elif v["kind"] == "view":
+            need(int(read_view(data)[0].hex()[:7], 16) == extra, "identity of the view")
         got = "ok"
     except Corrupt as e:
         got, v["why"] = "corrupt", str(e)

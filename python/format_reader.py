@@ -485,3 +485,28 @@ def read_keys(data, entries):
     f.end()
     need(out == sorted(set(out)) and all(num < entries for _, num in out), "order")
     return out
+
+
+def read_view(data):
+    """Returns the identity, the digest of the data set, the draws, and the bits or weights (10)."""
+    t = Sections(data, b"SHRDVIW1", {"VHED", "VBIT", "VWGT"}, payload=lambda off, n: data[off : off + n])
+    t.contiguous(t.length, len(data))
+    need(bool(t.rows) and t.rows[0][0] == "VHED" and t.rows[0][3] == 0, "no VHED at the beginning")
+    head = t.want("VHED")
+    f = Fields(head)
+    digest, samples, draws = f.take(32), f.u64(), f.u64()
+    f.end()
+    kind, size = ("VWGT", 2**20) if draws else ("VBIT", 2**23)
+    parts = -(-samples // size)
+    need([row[3] for row in t.rows if row[0] == kind] == list(range(parts)), "parts")
+    need(len(t.by) == parts + 1, "sections of another kind")
+    if not draws:
+        content = b"".join(t.want(kind, p) for p in range(parts))
+        need(len(content) == -(-samples // 8), "bits")
+        need(samples % 8 == 0 or content[-1] >> samples % 8 == 0, "bits after those of the samples")
+        return hashlib.sha256(b"shardtool-view-1\n" + head + content).digest(), digest, draws, content
+    weights = []
+    for p in range(parts):
+        weights += t.column(kind, min(size, samples - p * size), p)
+    need(max(weights, default=0) < 2**32 and draws < 2**63, "weights or draws")
+    return hashlib.sha256(b"shardtool-view-1\n" + head + struct.pack("<%dI" % samples, *weights)).digest(), digest, draws, weights

@@ -93,7 +93,7 @@ func TestStreamJoinsBlocks(t *testing.T) {
 	}{{3200, 2}, {1000, 1}} {
 		store := &far{Store: mem.New(), requests: 8}
 		set := newStreamed(t, store, mixed(c.blocks), testset.Options{BlockSize: 1, ShardSize: 400_000})
-		store.reads.Store(0)
+		store.reads.Store(0) // the stream begins to read as soon as it is open
 		s := set.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 64, Epochs: 1, Tail: "short"}})
 		if p := s.Params(); p.RunBlocks != c.runs {
 			t.Fatalf("%d blocks: %+v", c.blocks, p)

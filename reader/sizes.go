@@ -29,7 +29,7 @@ const (
 	pieceBlocks = 8
 	// Bytes held for each sample and field: of a start and a member in a block.Table; of a reference and
 	// its use in a draft; of a Sample and a FieldView in a batch.
-	startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 36, 72, 48
+	startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 44, 72, 48
 	// requestCost is what a request in flight holds: buffers of its connection, its goroutines' stacks.
 	requestCost = 64 << 10
 	// scratchCost is what a worker holds: a decoder, and stored bytes.

@@ -126,7 +126,7 @@ var errClasses = fmt.Errorf("%w of class names", format.ErrMismatch)
 func fingerprint(sets []*set, opt Options) string {
 	h := sha256.New()
 	for _, of := range sets {
-		fmt.Fprintf(h, "%s %s\n", format.DigestString(of.Digest()), of.Tables())
+		fmt.Fprintf(h, "%s %s\n", of.OrderDigest(), of.Tables())
 	}
 	opt.Classes = nil // they change no sample
 	text, err := json.Marshal(opt)

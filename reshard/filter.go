@@ -17,6 +17,7 @@ import (
 // filter selects samples. It is safe for concurrent use.
 type filter struct {
 	opt   Options
+	views bool        // a data set is a view
 	where *where.Expr // nil: all samples
 	conds []condition // those of where
 }
@@ -41,6 +42,15 @@ func newFilter(sets []*set, opt Options) (*filter, error) {
 	}
 	if err := opt.Share.check(); err != nil {
 		return nil, err
+	}
+	for _, of := range sets {
+		switch v := of.View(); {
+		case v == nil:
+		case !v.Subset():
+			return nil, optionf("%s: a view with weights says how often samples are read: pack a view that chooses some", of.path)
+		default:
+			f.views = true
+		}
 	}
 	var err error
 	if f.where, err = where.ParseAll(opt.Where); err != nil {
@@ -111,7 +121,7 @@ func (c *condition) holds(v format.AttrValue, there bool) bool {
 
 // selective reports whether the number of samples can be neither known nor estimated beforehand.
 func (f *filter) selective() bool {
-	return len(f.conds)+len(f.opt.Include)+len(f.opt.Exclude) > 0
+	return f.views || len(f.conds)+len(f.opt.Include)+len(f.opt.Exclude) > 0
 }
 
 // key reports whether a key is selected.
@@ -181,7 +191,7 @@ func (f *filter) take(of *set) func(context.Context, *reader.Block) (bool, error
 			return false, err
 		}
 		for i := int(b.First - first); i < int(b.First-first)+b.Samples; i++ {
-			if ix.Keys[i] != "" && f.attributes(ix, i) && f.key([]byte(ix.Keys[i])) {
+			if ix.Keys[i] != "" && of.IsChosen(first+uint64(i)) && f.attributes(ix, i) && f.key([]byte(ix.Keys[i])) {
 				return true, nil
 			}
 		}

@@ -102,7 +102,8 @@ type reading struct {
 }
 
 // New returns a source of data sets, which the caller keeps open while it uses the source and then
-// closes. It reads no sample. Errors in the options wrap ErrOption.
+// closes. A data set with a view in use gives the samples of the view, which must be a subset. New
+// reads no sample. Errors in the options wrap ErrOption.
 func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, error) {
 	if len(sets) == 0 {
 		return nil, errors.New("reshard: there is no data set to read")
@@ -110,6 +111,9 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, err
 	s := &Source{names: map[string]*fieldName{}}
 	for _, d := range sets {
 		path := fmt.Sprintf("%v@%s", d.Store(), strings.TrimSuffix(strings.TrimPrefix(d.Tables(), "manifest-"), ".bin"))
+		if d.ViewID() != "" {
+			path += "#" + d.ViewID()
+		}
 		for _, other := range s.sets {
 			if other.path == path {
 				return nil, fmt.Errorf("reshard: %s is given twice: its samples would occur twice", path)
@@ -294,6 +298,9 @@ func (s *Source) sample(of *set, key string, number uint64) (writer.Sample, bool
 // attributes reads a sample's attributes, and reports whether they fulfil the conditions.
 func (s *Source) attributes(ctx context.Context, of *set, shard int, number uint64) (bool, error) {
 	s.attrs = s.attrs[:0]
+	if !of.IsChosen(number) {
+		return false, nil
+	}
 	if len(of.Attributes()) == 0 {
 		return s.filter.noAttributes(), nil
 	}

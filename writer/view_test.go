@@ -1,15 +1,19 @@
 package writer_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/writer"
@@ -139,6 +143,62 @@ func TestPutViewRaces(t *testing.T) {
 		}
 		if won != 1 {
 			t.Fatalf("%d views have the name", won)
+		}
+	}
+}
+
+// TestViewsBesidePacks: with a pack and a prune beside it, a view has its name and is whole, or has none;
+// the data set is whole; and what failed succeeds alone.
+func TestViewsBesidePacks(t *testing.T) {
+	for i := range 100 {
+		st, err := local.New(t.TempDir(), local.Options{NoSync: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt := small("d")
+		mustPack(t, st, &synth{items: makeItems(5, 20, 1), tag: "a"}, opt)
+		opt.Mode = writer.ModeOverwrite
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := writer.Pack(ctx, st, &synth{items: makeItems(5, 20, 2), tag: "b"}, opt)
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			err := writer.PutView(ctx, st, aView(byte(1+i)), writer.ViewName{Name: "x"})
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			_, err := writer.Prune(ctx, st, writer.PruneOptions{Keep: 1, Grace: -1})
+			if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, objstore.ErrBusy) && !errors.Is(err, objstore.ErrChanged) {
+				t.Error(err)
+			}
+		})
+		if i%2 == 0 { // a kill
+			time.Sleep(time.Duration(i) * 20 * time.Microsecond)
+			cancel()
+		}
+		wg.Wait()
+		cancel()
+		mustLoad(t, st)
+		text, _, err := objstore.ReadAll(t.Context(), st, "views/x.json", format.MaxViewLabel)
+		if err == nil {
+			label, err := format.DecodeViewLabel(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := st.Stat(t.Context(), label.View); err != nil {
+				t.Fatalf("the name leads to nothing: %v", err)
+			}
+		} else if !errors.Is(err, fs.ErrNotExist) || i%2 == 1 {
+			t.Fatal(err)
+		}
+		if err := writer.PutView(t.Context(), st, aView(byte(1+i)), writer.ViewName{Name: "x"}); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -105,7 +105,8 @@ func checkDatasets(ctx context.Context, srcs []string, target string) error {
 		return nil
 	}
 	for _, src := range srcs {
-		addr, _, _ := cutGeneration(src)
+		addr, _ := cutView(src)
+		addr, _, _ = cutGeneration(addr)
 		same := false
 		if from, err := realPath(addr); err == nil && !strings.Contains(addr, "://") && !strings.Contains(target, "://") {
 			to, err := realPath(target)
@@ -153,9 +154,6 @@ func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, s
 	memory := max(f.opt.Memory/2, minMemory)
 	limitMemory(f.opt.Memory+memory, encoderMemory(&f.opt))
 	for _, src := range srcs {
-		if err := noView(src); err != nil {
-			return 0, err
-		}
 		d, err := openDataset(ctx, src, reader.Options{Workers: f.opt.Workers, Memory: memory})
 		if err != nil {
 			return 0, err

@@ -15,7 +15,8 @@ func newPrune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune DATASET",
 		Short: "Delete objects that no kept generation names",
-		Long: `Delete objects that no kept generation names: those of older generations, and those that unfinished packs left.
+		Long: `Delete objects that no kept generation names: those of older generations, those that unfinished packs left, and views
+without a name. Views that have a name stay.
 
 Only objects whose content shows that shardtool wrote them under that name are deleted; others are listed as left.
 

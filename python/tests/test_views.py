@@ -102,3 +102,15 @@ def test_errors(rows: Path, tmp_path: Path) -> None:
         assert text in str(err.value) and "--" not in str(err.value)
     with pytest.raises(NotFoundError, match="no view none"), Loader(f"{rows}#none", 4) as loader:
         next(iter(loader))
+
+
+def test_order(rows: Path) -> None:
+    from shardtool.order import Order
+
+    order = Order.of(f"{rows}#clean", shuffle=True, seed=3, epochs=1, global_batch=16)
+    with Loader(f"{rows}#clean", 16, fields=["txt"], shuffle=True, seed=3, epochs=1) as loader:
+        assert [list(batch.numbers) for batch in loader] == [batch.samples for batch in order.batches(16)]
+        checkpoint = json.loads(order.checkpoint(0, 16, 16).text())
+        assert checkpoint["sources"] == json.loads(loader.state_dict()["checkpoint"])["sources"]
+    with pytest.raises(ConfigError, match="a view with weights"):
+        Order.of(f"{rows}#heavy")

@@ -3,9 +3,9 @@
 // arithmetic.
 //
 //	sources:
-//	  web:  {data: "s3://bucket/web", weight: 0.6}
+//	  web:  {data: "s3://bucket/web#clean", weight: 0.6}
 //	  code: {data: "s3://bucket/code", weight: 0.3, max_epochs: 4}
-//	  math: {data: "/data/math", weight: 0.1}
+//	  math: {data: "/data/math", where: "score >= 3", weight: 0.1}
 //	epoch: 10_000_000
 //	segments:
 //	  - {at: 50_000_000, weights: {web: 0.3, code: 0.3, math: 0.4}}

@@ -90,6 +90,9 @@ func eachChosen(ctx context.Context, d *reader.Dataset, f func(key string, weigh
 				}
 				keys = ix.Keys
 			}
+			if keys[k] == "" { // it was removed since
+				continue
+			}
 			if err := f(keys[k], weight); err != nil {
 				return err
 			}

@@ -134,7 +134,7 @@ func TestWhere(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"scor > 3":            `at character 1, "scor > 3": there is no attribute "scor": did you mean score? There are: lang, n, score`,
-		"lang = dee":           `at character 8, "dee": no sample has this lang: did you mean "de"?`,
+		"lang = dee":          `at character 8, "dee": no sample has this lang: did you mean "de"?`,
 		"lang in (de, svv)":   `no sample has this lang: did you mean "sv"?`,
 		"n > 3 and score = x": `at character 19, "x": the attribute score is a number: compare it with a number`,
 		"n > 3 and":           "at character 10, the end",
@@ -338,7 +338,7 @@ func TestWeights(t *testing.T) {
 	if v.Draws != 77 || r.Chosen != chosen || r.Samples != 77 {
 		t.Errorf("%d draws, %+v, want %d chosen", v.Draws, r, chosen)
 	}
-	if v, _, err = Make(t.Context(), d, Spec{Weight: "n", Where: []string{"n >= 0"}}); err == nil || !strings.Contains(err.Error(), "negative") {
+	if _, _, err = Make(t.Context(), d, Spec{Weight: "n", Where: []string{"n >= 0"}}); err == nil || !strings.Contains(err.Error(), "negative") {
 		t.Errorf("negative weights: %v", err)
 	}
 	for text, spec := range map[string]Spec{

@@ -89,24 +89,25 @@ func (s *Scores) each(ctx context.Context, f func(key string, score float64) err
 
 // scoreOf is the number in the only field of a row.
 func scoreOf(ctx context.Context, row *writer.Sample) (float64, error) {
-	for _, field := range row.Fields {
-		text := field.Data
-		if field.Payload != nil {
-			if field.Size > 1<<10 {
-				return 0, fmt.Errorf("%d bytes are not a number", field.Size)
-			}
-			text = make([]byte, field.Size)
-			if err := field.Payload.ReadInto(ctx, text); err != nil {
-				return 0, err
-			}
-		}
-		x, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
-		if err != nil {
-			return 0, fmt.Errorf("%.60q is not a number", text)
-		}
-		return x, nil
+	if len(row.Fields) == 0 {
+		return 0, errors.New("it is missing")
 	}
-	return 0, errors.New("it is missing")
+	field := &row.Fields[0]
+	text := field.Data
+	if field.Payload != nil {
+		if field.Size > 1<<10 {
+			return 0, fmt.Errorf("%d bytes are not a number", field.Size)
+		}
+		text = make([]byte, field.Size)
+		if err := field.Payload.ReadInto(ctx, text); err != nil {
+			return 0, err
+		}
+	}
+	x, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+	if err != nil {
+		return 0, fmt.Errorf("%.60q is not a number", text)
+	}
+	return x, nil
 }
 
 // scores joins weights by key.

@@ -5,29 +5,43 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 from .. import _binary
 from ..errors import BinaryError, CheckpointError, ConfigError, CorruptError, NotFoundError, ShardtoolError
+from ._view import Subset
 
 _KINDS = {2: ConfigError, 3: CorruptError, 6: NotFoundError, 7: CheckpointError}
 
 
-def inspect(url: str) -> Tuple[List[int], List[int], int, str, str, List[str]]:
+def inspect(url: str) -> Tuple[List[int], List[int], int, str, str, List[str], Optional[Subset]]:
     """Returns the members of a Table."""
+    said = json.loads(_run("inspect", "--json", "--blocks", "--", os.fspath(url)))
+    blocks: List[int] = []
+    first = [0]
+    for shard in said["shard_list"]:
+        blocks += shard.get("block_samples", ())
+        first.append(len(blocks))
+    digest, view = said["digest"], None
+    if "view" in said:
+        if said["view"]["kind"] != "subset":
+            raise ConfigError(
+                f"{os.fspath(url)} is a view with weights: make the table of the data set, and give it view=Weighted(weights, draws)"
+            )
+        digest += "#" + said["view"]["id"]
+        view = Subset([json.loads(line)["number"] for line in _run("ls", "--json", "--", os.fspath(url)).splitlines()])
+    return blocks, first, said["decoded_bytes"], digest, said["tables"], [shard["name"] for shard in said["shard_list"]], view
+
+
+def _run(*arguments: str) -> str:
+    """Runs the program and returns what it writes to stdout."""
     binary = _binary.find()
     try:
-        command = [binary, "inspect", "--json", "--blocks", "--", os.fspath(url)]
+        command = [binary, *arguments]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="utf-8", check=False)
     except OSError as err:
         raise BinaryError(f"{binary} does not start: {err.strerror}") from err
     if done.returncode != 0:
         words = done.stderr.strip()
         raise _KINDS.get(done.returncode, ShardtoolError)(words[len("shardtool: ") :] if words.startswith("shardtool: ") else words)
-    said = json.loads(done.stdout)
-    blocks: List[int] = []
-    first = [0]
-    for shard in said["shard_list"]:
-        blocks += shard.get("block_samples", ())
-        first.append(len(blocks))
-    return blocks, first, said["decoded_bytes"], said["digest"], said["tables"], [shard["name"] for shard in said["shard_list"]]
+    return done.stdout

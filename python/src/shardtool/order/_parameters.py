@@ -53,8 +53,9 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> "Table":
-        """Reads the table of a data set with ``shardtool inspect``, which reads only the manifest.
-        Raises the errors of opening the data set."""
+        """Reads the table of a data set with ``shardtool inspect``, which reads only the manifest;
+        of a view, also the indexes. Raises the errors of opening the data set, and ConfigError for
+        a view with weights."""
         from ._inspect import inspect
 
         return cls(*inspect(url))

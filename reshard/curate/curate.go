@@ -1,6 +1,6 @@
 // Package curate makes views of a data set: which samples an epoch has, and how often. Samples are
 // chosen by an expression over attributes and by lists of keys, and weighted by an attribute, by
-// scores in a file, or so that the values of an attribute come equally often. No sample is read.
+// scores in a file, or so that the values of an attribute are equally frequent. No sample is read.
 //
 // Keys are matched by their hashes, against the keys table of the data set or, without one, the
 // indexes of its shards; where two keys of the data set share a hash, the keys themselves decide. A
