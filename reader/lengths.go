@@ -13,12 +13,12 @@ import (
 	"github.com/shardtool/shardtool/reader/order/units"
 )
 
-// Lengths returns the value of an integer attribute of every sample, by number in storage order: what
-// units are formed from. It reads the index of every shard, Options.Workers of them at a time. Every
-// sample must have a value, from 1 to units.MaxSize.
+// Lengths returns the value of an integer attribute of every sample, by number in storage order:
+// what units are formed from. It reads the index of every shard, Options.Workers of them at a time.
+// Every sample must have a value, from 1 to units.MaxSize.
 //
-// An error names the shard, the block and the key of the first sample of a shard that has no such value. It
-// wraps ErrOptions where the data set has no such attribute.
+// An error names the shard, the block and the key of the first sample of a shard that has no such
+// value. It wraps ErrOptions where the data set has no such attribute.
 func (d *Dataset) Lengths(ctx context.Context, attribute string) ([]uint32, error) {
 	at := slices.IndexFunc(d.tables.Attributes, func(a format.Attribute) bool { return a.Name == attribute && a.Kind == format.AttrInteger })
 	if at < 0 {

@@ -11,10 +11,10 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Sequences lays out the batches of a stream of packed sequences (Order.Units of kind units.Pack) as
-// arrays: one row of Length tokens for each sequence, its items one after another, then padding. Make
-// it with NewSequences, call Set for each batch, then the others. It reads the fields of the batch in
-// place, so it is valid as long as the batch. It is for one goroutine.
+// Sequences lays out the batches of a stream of packed sequences (Order.Units of kind units.Pack)
+// as arrays: one row of Length tokens for each sequence, its items one after another, then padding.
+// Make it with NewSequences, call Set for each batch, then the others. It reads the fields of the
+// batch in place, so it is valid as long as the batch. It is for one goroutine.
 type Sequences struct {
 	length  int
 	fields  []SequenceField
@@ -27,11 +27,12 @@ type Sequences struct {
 	content  int
 }
 
-// SequenceField is a field with one value for each token: a .npy file with one dimension. All fields
-// of a sample have as many values as the attribute with its length says.
+// SequenceField is a field with one value for each token: a .npy file with one dimension. All
+// fields of a sample have as many values as the attribute with its length says.
 type SequenceField struct {
 	Name string
-	// Pad fills the rows. Values of an unsigned type are widened to a signed one where Pad is negative.
+	// Pad fills the rows. Values of an unsigned type are widened to a signed one where Pad is
+	// negative.
 	Pad int64
 }
 
@@ -70,9 +71,9 @@ func NewSequences(length int, fields []SequenceField) (*Sequences, error) {
 	return q, nil
 }
 
-// Set lays out a batch. It checks all fields before anything of the batch is delivered: the error is
-// a *FieldError for the first sample in which a field is missing, is no array of the type that the
-// samples before have, or has another number of values than the attribute says.
+// Set lays out a batch. It checks all fields before anything of the batch is delivered: the error
+// is a *FieldError for the first sample in which a field is missing, is no array of the type that
+// the samples before have, or has another number of values than the attribute says.
 func (q *Sequences) Set(b *Batch) error {
 	if int64(b.Units)*int64(q.length) > math.MaxInt32 {
 		return optionsError{fmt.Errorf("reader: a batch of %d sequences of %d tokens: give fewer, so that their tokens are below 2^31", b.Units, q.length)}
@@ -124,8 +125,8 @@ func (q *Sequences) bound(at int) {
 func (q *Sequences) Rows() int { return q.rows }
 
 // Boundaries returns where segments begin and end in the rows laid end to end, from 0 to
-// Rows·Length: the items, and the padding of each row. It is the cu_seqlens of kernels for sequences
-// of variable length. It is valid until the next Set.
+// Rows·Length: the items, and the padding of each row. It is the cu_seqlens of kernels for
+// sequences of variable length. It is valid until the next Set.
 func (q *Sequences) Boundaries() []int32 { return q.limits }
 
 // Longest returns the length of the longest segment, padding included: max_seqlen.
@@ -179,8 +180,8 @@ func (q *Sequences) Tokens(field int, dst []byte) {
 	c.fill(dst[end*c.out:])
 }
 
-// Positions writes the position of each token in its item, counted from the beginning of the piece, as
-// little-endian int32; 0 in padding. dst has 4·Rows·Length bytes.
+// Positions writes the position of each token in its item, counted from the beginning of the piece,
+// as little-endian int32; 0 in padding. dst has 4·Rows·Length bytes.
 func (q *Sequences) Positions(dst []byte) {
 	q.each(dst, 0, func(piece []byte, _ *segment) {
 		for k := 0; k < len(piece); k += 4 {
@@ -189,8 +190,8 @@ func (q *Sequences) Positions(dst []byte) {
 	})
 }
 
-// Documents writes the number of the item in its row for each token, from 0, as little-endian int32; -1
-// in padding. dst has 4·Rows·Length bytes.
+// Documents writes the number of the item in its row for each token, from 0, as little-endian
+// int32; -1 in padding. dst has 4·Rows·Length bytes.
 func (q *Sequences) Documents(dst []byte) {
 	q.each(dst, 0xFF, func(piece []byte, s *segment) {
 		for k := 0; k < len(piece); k += 4 {
@@ -265,7 +266,8 @@ func (c *tokenColumn) take(s *Sample, field string, cut *order.Cut) error {
 	return nil
 }
 
-// newHeader learns the type and the length from a header. The type must be that of the samples before.
+// newHeader learns the type and the length from a header. The type must be that of the samples
+// before.
 func (c *tokenColumn) newHeader(header []byte) error {
 	h, err := npy.Parse(header)
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order/units"
 )
 
-// BenchmarkSequences copies the tokens of a data set in memory, as packed sequences and sample by sample.
-// Bytes are those of tokens.
+// BenchmarkSequences copies the tokens of a data set in memory, as packed sequences and sample by
+// sample. Bytes are those of tokens.
 func BenchmarkSequences(b *testing.B) {
 	const size = 8192
 	r := rand.New(rand.NewPCG(1, 2))

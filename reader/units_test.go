@@ -163,8 +163,8 @@ func checkRows(t *testing.T, q *Sequences, b *Batch, lengths map[string]int, see
 	}
 }
 
-// A skipped block leaves its sequences shorter, by its samples alone. No other sequence changes, and
-// one that loses all its samples is a row of padding.
+// A skipped block leaves its sequences shorter, by its samples alone. No other sequence changes,
+// and one that loses all its samples is a row of padding.
 func TestSequencesWithHoles(t *testing.T) {
 	watch(t)
 	samples, lengths := documents(300)
@@ -228,8 +228,8 @@ func unitsOf(b *Batch) (out []string) {
 	return out
 }
 
-// Chains of starts at any unit, with other ranks and batches, deliver the units of one process. A kept
-// plan changes nothing, and a damaged one neither.
+// Chains of starts at any unit, with other ranks and batches, deliver the units of one process. A
+// kept plan changes nothing, and a damaged one neither.
 func TestUnitsElastic(t *testing.T) {
 	watch(t)
 	set, _ := newDocuments(t, 400)

@@ -34,8 +34,8 @@ type itemLine struct {
 	Length   uint32 `json:"length"`
 }
 
-// unitPlace turns the place of a unit in a batch into its epoch and position: a batch that wraps has
-// units of several epochs.
+// unitPlace turns the place of a unit in a batch into its epoch and position: a batch that wraps
+// has units of several epochs.
 func unitPlace(ctx context.Context, u *reader.UnitOrder, epoch, position uint64, padding bool) (uint64, uint64, error) {
 	if padding {
 		return epoch, position, nil

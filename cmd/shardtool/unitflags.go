@@ -34,8 +34,8 @@ func (f *orderFlags) addUnits(cmd *cobra.Command) {
 	fl.StringVar(&u.plans, "plans", "", "folder that keeps the plans of epochs and the lengths, for a quick start the next time; none: keep none (default: shardtool/plans in the user's cache folder)")
 }
 
-// plansFolder is the folder for plans: the one given, else that of a cache, else that of the user; ""
-// where there is none.
+// plansFolder is the folder for plans: the one given, else that of a cache, else that of the user;
+// "" where there is none.
 func plansFolder(given, cache string) string {
 	switch {
 	case given == "none":

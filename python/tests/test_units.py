@@ -215,7 +215,14 @@ def test_attention(docs: str) -> None:
 def test_buckets(docs: str) -> None:
     units = reference(docs, "bucket", 600, "drop", shuffle=True, seed=1, epochs=1)
     loader = Loader(
-        docs, 2, fields={"input_ids.npy": "npy"}, shuffle=True, seed=1, epochs=1, out="numpy", bucket=Bucket(600, by="tokens", long="drop")
+        docs,
+        2,
+        fields={"tokens.txt": "bytes", "input_ids.npy": "npy"},
+        shuffle=True,
+        seed=1,
+        epochs=1,
+        out="numpy",
+        bucket=Bucket(600, by="tokens", long="drop"),
     )
     position = 0
     with loader:
@@ -228,6 +235,7 @@ def test_buckets(docs: str) -> None:
             starts = batch["unit_start"].tolist()
             assert [samples[a:b] for a, b in zip(starts, starts[1:])] == [[item.sample for item in unit] for unit in want.units]
             assert [list(ids) for ids in batch["input_ids.npy"]] == [tokens_of(i) for i in samples]
+            assert [int(n) for n in batch["tokens.txt"]] == batch["length"].tolist()
             position = want.next_position
         assert position == 0
 

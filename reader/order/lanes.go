@@ -50,7 +50,8 @@ type LaneReader struct {
 // Reader returns a reader.
 func (l *Lanes) Reader() *LaneReader { return &LaneReader{of: l, left: true} }
 
-// Read appends the samples from ≤ k < to of a lane. Spans that were open in another lane are closed.
+// Read appends the samples from ≤ k < to of a lane. Spans that were open in another lane are
+// closed.
 func (r *LaneReader) Read(dst []Ref, lane int, from, to uint64) []Ref {
 	if from >= to {
 		return dst

@@ -20,8 +20,8 @@ type UnitOptions struct {
 	Square float64
 }
 
-// UnitReport is what Units counted. Padding is what a batch has beside its tokens: a sequence has Size
-// of them, a micro-batch its samples times the longest.
+// UnitReport is what Units counted. Padding is what a batch has beside its tokens: a sequence has
+// Size of them, a micro-batch its samples times the longest.
 type UnitReport struct {
 	units.Summary
 	Epoch   uint64 `json:"epoch"`

@@ -389,7 +389,9 @@ class Batch(Mapping):  # type: ignore[type-arg]
         assert self._layout is not None
         if not self._layout.units:
             return 0, None
-        data, length = self._row(len(self._layout.fields) - 1)[4:6]
+        last = len(self._layout.fields) - 1
+        data, length = self._row(last)[4:6]
+        data += self._shifts.get(last, 0)
         first, following = self._view()[data : data + length].cast("q").tolist()
         return first, following
 

@@ -1,12 +1,12 @@
-// Package kept keeps what was computed from a data set in a folder, so that the next process need not
-// compute it again: plans of units, and lengths of samples.
+// Package kept keeps what was computed from a data set in a folder, so that the next process need
+// not compute it again: plans of units, and lengths of samples.
 //
 //	KIND-<32 hex>.bin = magic | key (32 bytes) | payload | CRC-32C of all before (4 bytes)
 //
 // The name is that of the key, a hash of all that the payload depends on, so a file is never out of
-// date. Nothing here is needed for correctness: a folder that cannot be read or written, a disk that is
-// full, and a file that is damaged or foreign mean that the payload is computed. Several processes may
-// use a folder at once. A file appears whole, by a rename.
+// date. Nothing here is needed for correctness: a folder that cannot be read or written, a disk
+// that is full, and a file that is damaged or foreign mean that the payload is computed. Several
+// processes may use a folder at once. A file appears whole, by a rename.
 package kept
 
 import (
@@ -45,7 +45,8 @@ func (f Folder) path(kind string, key Key) string {
 	return filepath.Join(string(f), kind+"-"+hex.EncodeToString(key[:16])+".bin")
 }
 
-// Get returns the payload of a key, of at most most bytes, or nil where there is none that is whole.
+// Get returns the payload of a key, of at most most bytes, or nil where there is none that is
+// whole.
 func (f Folder) Get(kind string, key Key, most int64) []byte {
 	if f == "" {
 		return nil

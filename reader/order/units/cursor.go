@@ -32,8 +32,8 @@ type Cursor struct {
 	handed         uint32 // units handed out
 }
 
-// Seek returns a cursor at a position of an epoch, which counts units: 0..U, where U is position 0 of
-// the next. The cost is that of the plan, and of permuting the runs of the epoch.
+// Seek returns a cursor at a position of an epoch, which counts units: 0..U, where U is position 0
+// of the next. The cost is that of the plan, and of permuting the runs of the epoch.
 func (u *Units) Seek(epoch, position uint64, plans Plans) (*Cursor, error) {
 	c := &Cursor{
 		units: u, plans: plans, epoch: epoch, end: order.MaxEpochs,
@@ -59,16 +59,16 @@ func (u *Units) Seek(epoch, position uint64, plans Plans) (*Cursor, error) {
 	return c, nil
 }
 
-// Until ends the order before an epoch: no batch begins in it or later. A wrapping batch that begins
-// before it is whole all the same.
+// Until ends the order before an epoch: no batch begins in it or later. A wrapping batch that
+// begins before it is whole all the same.
 func (c *Cursor) Until(epoch uint64) { c.end = min(epoch, order.MaxEpochs) }
 
 // Place is where the next batch begins, before TailDrop moves it on.
 func (c *Cursor) Place() (epoch, position uint64) { return c.epoch, c.position }
 
 // NextBatch appends the references of this rank's part of the next global batch to dst, unit by
-// unit, and moves past the whole of it. See order.Cursor.NextBatch; Cuts of the batch has the pieces
-// and the units.
+// unit, and moves past the whole of it. See order.Cursor.NextBatch; Cuts of the batch has the
+// pieces and the units.
 //
 // The first batch of an epoch needs its plan, and has the runs permuted.
 func (c *Cursor) NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.Batch, error) {

@@ -12,9 +12,9 @@
 //	Units ──Checkpoint──▶ order.Checkpoint ──Fits──▶ Units
 //
 // How an epoch is ordered: every lane of the order is cut into windows of Ω samples. The samples of
-// a window, or their pieces, form units; the units of a window are shuffled. The units of all lanes,
-// end to end, are a line, and the line is cut into V arcs of equal length. Positions take the arcs
-// in turn, as positions of samples take the lanes.
+// a window, or their pieces, form units; the units of a window are shuffled. The units of all
+// lanes, end to end, are a line, and the line is cut into V arcs of equal length. Positions take
+// the arcs in turn, as positions of samples take the lanes.
 //
 //	lane     s s s s s s s s | s s s s s s s s | s s s      Ω = 8
 //	          best fit          best fit         best fit

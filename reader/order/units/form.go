@@ -122,7 +122,8 @@ func (f *former) insert(x uint64) {
 	f.open = slices.Insert(f.open, successor(f.open, x), x)
 }
 
-// bucket groups items by ascending length. A unit closes before count times longest passes the size.
+// bucket groups items by ascending length. A unit closes before count times longest passes the
+// size.
 func (f *former) bucket() int {
 	f.keys = f.keys[:0]
 	for i := range f.items {

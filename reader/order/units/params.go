@@ -54,11 +54,11 @@ const (
 	mostWindow   = 4096
 )
 
-// Choose fixes the parameters of an order and of its units, by the rules of SPEC.md 9.16. The blocks
-// of a window are live beside those of the delay, so part of the shuffle memory pays for them. The
-// window is a quarter of the samples that a lane mixes, at least 256 and at most 4096; micro-batches
-// have at least 1024 where memory allows. The error of a memory that is too small states the least
-// that works.
+// Choose fixes the parameters of an order and of its units, by the rules of SPEC.md 9.16. The
+// blocks of a window are live beside those of the delay, so part of the shuffle memory pays for
+// them. The window is a quarter of the samples that a lane mixes, at least 256 and at most 4096;
+// micro-batches have at least 1024 where memory allows. The error of a memory that is too small
+// states the least that works.
 func Choose(t order.Table, c order.Choice, p Params) (order.Params, Params, error) {
 	least := []uint32{leastWindow}
 	switch {
@@ -114,8 +114,8 @@ func (p Params) measure() string {
 	return "length"
 }
 
-// Compare returns an *order.MismatchError for the first parameter in which a checkpoint's parameters
-// differ from those asked for.
+// Compare returns an *order.MismatchError for the first parameter in which a checkpoint's
+// parameters differ from those asked for.
 func (p Params) Compare(asked Params) error {
 	for _, f := range []struct {
 		name       string

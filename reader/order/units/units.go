@@ -61,8 +61,9 @@ func (e *TooLongError) Error() string {
 // ErrNoUnits is the error for a data set none of whose samples fits.
 var ErrNoUnits = errors.New("every sample is longer than a unit and is dropped: give a larger one")
 
-// New makes the units of an order. lengths are those of its samples by number in storage order, each
-// at least 1 and at most MaxSize; the slice is not copied and must not change. Errors are those of Params.Check, *LengthError and *TooLongError, and ErrNoUnits.
+// New makes the units of an order. lengths are those of its samples by number in storage order,
+// each at least 1 and at most MaxSize; the slice is not copied and must not change. Errors are
+// those of Params.Check, *LengthError and *TooLongError, and ErrNoUnits.
 func New(o *order.Plan, lengths []uint32, p Params) (*Units, error) {
 	if err := p.Check(); err != nil {
 		return nil, err

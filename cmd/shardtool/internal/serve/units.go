@@ -40,8 +40,8 @@ type unitColumns struct {
 	first     int // of the columns before
 }
 
-// newUnitColumns returns nil where positions hold samples. columns is the number of those that START
-// asks for.
+// newUnitColumns returns nil where positions hold samples. columns is the number of those that
+// START asks for.
 func newUnitColumns(q *UnitRequest, columns int, s *reader.Stream) (*unitColumns, error) {
 	if s.UnitOrder() == nil {
 		return nil, nil
@@ -115,8 +115,8 @@ func unitsAfter(ctx context.Context, s *reader.Stream, b *reader.Batch) (uint64,
 	return plan.Units(), nil
 }
 
-// rows are the columns of packed sequences: the fields, position_ids, document, cu_seqlens, max_seqlen
-// and fill.
+// rows are the columns of packed sequences: the fields, position_ids, document, cu_seqlens,
+// max_seqlen and fill.
 func (u *unitColumns) rows(b *reader.Batch) error {
 	q := u.sequences
 	if err := q.Set(b); err != nil {

@@ -107,6 +107,8 @@ class Tap:
             fields = self._loader._fields
             if fields is None:
                 fields = [Field(name, spec) for name, spec in message["fields"]]
+            elif self._loader._units is not None:
+                fields = [*fields, *self._loader._units.columns()]
             self._layout = Layout(fields, self._loader._out, True)
             self._layout.sources = message.get("sources", ())
         self._sequence, self._last = message["sequence"], message["last"]
