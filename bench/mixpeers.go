@@ -23,7 +23,7 @@ import (
 // newest that agree with a numpy of 1.24.
 var mixPeerPackages = []string{"grain==0.2.18", "array-record==0.8.6", "absl-py", "etils", "protobuf", "more-itertools", "portpicker",
 	"datasets==4.4.1", "pyarrow==19.0.1", "dill==0.4.0", "multiprocess==0.70.16", "fsspec==2025.9.0", "httpx", "httpcore", "h11", "anyio", "sniffio",
-	"pandas<3", "cloudpickle"}
+	"pandas<3", "pytz", "python-dateutil", "tzdata", "six", "cloudpickle"}
 
 // mixPeers are measured on one mix, in this order.
 var mixPeers = []struct{ id, shown string }{
