@@ -30,7 +30,7 @@ def demand(condition: bool, reason: str) -> None:
 
 
 class UnitMark(NamedTuple):
-    """What units are made of, in a checkpoint (9.15)."""
+    """What units are made of, in a checkpoint (9.16)."""
 
     kind: str
     size: int
@@ -159,7 +159,7 @@ def read_members(values: Dict[str, Any]) -> Checkpoint:
 
 
 def read_units(values: Dict[str, Any]) -> UnitMark:
-    """9.15, the members of ``units``."""
+    """9.16, the members of ``units``."""
     said: Any = values.get("units")
     demand(isinstance(said, dict) and said.get("algorithm") == "units/1", "no units, or of an unknown algorithm")
     mark = UnitMark(
