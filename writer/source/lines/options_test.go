@@ -88,16 +88,16 @@ func TestOptions(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	for want, opt := range map[string]Options{
-		"lines: option columns: there is no column \"b\"; there are: a": {Columns: []string{"b"}},
-		"columns: \"a\" is there twice":                                 {Columns: []string{"a", "a"}},
-		"rename: there is no column \"b\"":                              {Rename: map[string]string{"b": "c"}},
-		"rename: column \"a\" gets an empty name":                       {Rename: map[string]string{"a": ""}},
-		"rename: column \"a\" becomes no field":                         {Key: "a", Rename: map[string]string{"a": "c"}},
-		"x.csv: option key: the file has no column \"b\"; it has: a":    {Key: "b"},
-		"attr n: there is no column \"b\"":                              {Attrs: map[string]string{"n": "b"}},
-		"where \"b=1\": at character 1, \"b=1\": there is no column \"b\"":                       {Where: []string{"b=1"}},
-		"where \"a~1\": at character 4, the end: write a column, one of":                         {Where: []string{"a~1"}},
-		"give positive numbers":                                         {MaxLine: -1},
+		"lines: option columns: there is no column \"b\"; there are: a":    {Columns: []string{"b"}},
+		"columns: \"a\" is there twice":                                    {Columns: []string{"a", "a"}},
+		"rename: there is no column \"b\"":                                 {Rename: map[string]string{"b": "c"}},
+		"rename: column \"a\" gets an empty name":                          {Rename: map[string]string{"a": ""}},
+		"rename: column \"a\" becomes no field":                            {Key: "a", Rename: map[string]string{"a": "c"}},
+		"x.csv: option key: the file has no column \"b\"; it has: a":       {Key: "b"},
+		"attr n: there is no column \"b\"":                                 {Attrs: map[string]string{"n": "b"}},
+		"where \"b=1\": at character 1, \"b=1\": there is no column \"b\"": {Where: []string{"b=1"}},
+		"where \"a~1\": at character 4, the end: write a column, one of":   {Where: []string{"a~1"}},
+		"give positive numbers":                                            {MaxLine: -1},
 	} {
 		_, err := New(t.Context(), given(t, "x.csv", "a\n1\n"), opt)
 		if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), want) {
