@@ -77,7 +77,7 @@ func wholeDataset(ctx context.Context, command, arg string) (objstore.Store, err
 }
 
 func readKeys(cmd *cobra.Command, file string) ([]string, error) {
-	var from io.Reader = cmd.InOrStdin()
+	from := cmd.InOrStdin()
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
