@@ -237,7 +237,7 @@ func (b *bench) packFiles(kind string) error {
 	}
 	packed := filepath.Join(b.dir, "packed-"+kind)
 	defer os.RemoveAll(packed)
-	b.before = func() { // what is removed soon is never written to the disk
+	b.before = func() { // a file that is removed soon is never written to the disk
 		_ = os.RemoveAll(packed)
 		_ = os.MkdirAll(packed, 0o755)
 	}

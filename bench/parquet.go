@@ -43,7 +43,7 @@ func (b *bench) parquet() error {
 	return b.parquetMemory()
 }
 
-// writeParquet makes a file of about so many bytes.
+// writeParquet makes a file of about that size.
 func writeParquet(path string, size int64) error {
 	f, err := os.Create(path)
 	if err != nil {

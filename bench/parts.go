@@ -51,7 +51,7 @@ func (b *bench) parts() error {
 	})
 }
 
-// archives makes about so many plain archives of texts.
+// archives makes about n plain archives of texts.
 func (b *bench) archives(n int64) ([]string, error) {
 	dir := filepath.Join(b.dir, "parts-archives")
 	store, err := local.New(dir, local.Options{NoSync: true})

@@ -42,7 +42,7 @@ var peerSystems = []struct{ id, shown string }{
 	{"tar", "zstd -dc, tar"},
 }
 
-// peerJob is what the script is told.
+// peerJob is the input of the script.
 type peerJob struct {
 	System   string   `json:"system"`
 	Kind     string   `json:"kind"`

@@ -71,7 +71,7 @@ func (o gatedObject) ReadAt(ctx context.Context, p []byte, at int64) error {
 	}
 }
 
-// TestAccount: a wait is told of while it lasts and with the batch that ends it, by its cause; what is made ahead is waited for by nobody and
+// TestAccount: a wait is reported while it lasts and with the batch that ends it, by cause; what is made ahead is waited for by nobody and
 // not counted as delivered.
 func TestAccount(t *testing.T) {
 	store := gated{text(t, 100), make(chan struct{})}
@@ -107,7 +107,7 @@ func TestAccount(t *testing.T) {
 	if b.batches != 2 || d.batches != 3 || d.samples != 30 || d.bytes <= b.bytes || b.wait() < a.wait() || d.stalls != b.stalls {
 		t.Fatalf("%+v, then %+v and %+v", a, b, d)
 	}
-	// The end is told of by a heartbeat.
+	// A heartbeat reports the end.
 	for number := uint64(1); number < 10; number++ {
 		c.ask(1, number)
 		if number > 2 {

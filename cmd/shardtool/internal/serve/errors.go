@@ -51,7 +51,7 @@ type problem struct {
 	Source  string `json:"source,omitempty"`
 }
 
-// Exit codes of the command line that kinds of errors are told by.
+// Exit codes of the command line that distinguish kinds of errors.
 const (
 	codeFailed     = 1
 	codeUsage      = 2
@@ -60,7 +60,7 @@ const (
 	codeCheckpoint = 7
 )
 
-// describe says what the parent is told of an error. code is that of the command line, which knows most errors.
+// describe makes the report of an error for the parent. code is that of the command line, which knows most errors.
 func describe(err error, code int) (p problem, _ uint32) {
 	p.Message = plain.Text(strings.ReplaceAll(err.Error(), "\n", "; "))
 	var protocol protocolError
