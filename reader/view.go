@@ -148,6 +148,20 @@ func (d *Dataset) View() *format.View { return d.view.file }
 // ViewID is the ID of the view in use; empty for the whole data set.
 func (d *Dataset) ViewID() string { return d.view.id }
 
+// NotChosen returns the numbers of the samples that the view in use leaves out, ascending; nil without
+// a view. Opened again with them in Options.Removed, the data set has the samples of a subset alone.
+func (d *Dataset) NotChosen() (numbers []uint64) {
+	if d.view.file == nil {
+		return nil
+	}
+	for n := range d.NumSamples() {
+		if !d.IsChosen(n) {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}
+
 // EpochSamples is the number of samples of an epoch: those of the view in use, or all.
 func (d *Dataset) EpochSamples() uint64 {
 	v := d.view.file

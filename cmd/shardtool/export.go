@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -17,6 +18,7 @@ type exportFlags struct {
 	as, out string
 	workers int
 	memory  int64
+	view    viewFlags
 	json    bool
 	quiet   bool
 }
@@ -35,12 +37,14 @@ func newExport() *cobra.Command {
 Every byte is checked. export-FORM.json, which lists the archives and their samples, is written last: without it the
 export is not complete. Several forms may share a place. After an interruption, run the same command again: existing
 archives are compared with the data set and kept. The shards of a data set packed with --format tar are such tars
-already; give its own folder as --out to add only the indexes.
+already; give its own folder as --out to add only the indexes. Of a view, DATASET#VIEW, or with --where or --keys, the
+archives have the chosen samples alone; one without any is empty.
 
 Exit codes:
 ` + exitCodes,
 		Example: `  shardtool export out/ --out tars/
-  shardtool export s3://bucket/train --as dali --out /nvme/train`,
+  shardtool export s3://bucket/train --as dali --out /nvme/train
+  shardtool export out/ --where 'score >= 3' --out best/`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { return runExport(cmd, args[0], &f) },
 	}
@@ -49,6 +53,7 @@ Exit codes:
 	fl.StringVar(&f.out, "out", "", "the folder or store to write to")
 	fl.IntVar(&f.workers, "workers", 0, "decode with this many threads (0: the CPUs this process may use)")
 	sizeVar(cmd, &f.memory, "memory", 256<<20, "bytes of blocks in flight")
+	f.view.add(cmd)
 	fl.BoolVar(&f.json, "json", false, "print the result as JSON")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	return cmd
@@ -74,10 +79,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	}
 	// One goroutine writes a shard. Several keep the disk busy; more than a few only wait for it.
 	parallel := min(f.workers, 8, max(1, int(f.memory/(32<<20))))
-	if err := noView(arg); err != nil {
-		return err
-	}
-	ds, err := openDataset(ctx, arg, reader.Options{Workers: (f.workers + parallel - 1) / parallel, Memory: max(f.memory/int64(parallel), minMemory)})
+	ds, view, err := f.open(ctx, arg, reader.Options{Workers: (f.workers + parallel - 1) / parallel, Memory: max(f.memory/int64(parallel), minMemory)})
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	sweep(ctx, to)
 	begin := time.Now()
 	bar := newProgress(cmd.ErrOrStderr(), "exporting", int64(ds.DecodedBytes()), f.quiet)
-	res, err := export.Run(ctx, ds, to, export.Options{Form: export.Form(f.as), Parallel: parallel, Progress: func(p export.Progress) {
+	res, err := export.Run(ctx, ds, to, export.Options{Form: export.Form(f.as), Parallel: parallel, View: view, Progress: func(p export.Progress) {
 		bar.set(p.Bytes, fmt.Sprintf("%s of %d", plural(p.Shards, "archive"), ds.NumShards()))
 	}})
 	bar.end()
@@ -108,6 +110,28 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s, %s%s\ntook %.1fs\n", strings.TrimSuffix(to.String(), "/"), plural(res.Samples, "sample"),
 		plural(len(res.Shards), "archive"), bytesText(uint64(res.Bytes)), foundText(res.Found), took.Seconds())
 	return err
+}
+
+// open opens the data set with the samples of its view alone, and returns the view's ID.
+func (f *exportFlags) open(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, string, error) {
+	ds, err := openDataset(ctx, arg, opts)
+	if err != nil {
+		return nil, "", err
+	}
+	if err = f.view.use(ctx, ds); err == nil && ds.View() == nil {
+		return ds, "", nil
+	}
+	defer ds.Close()
+	if err != nil {
+		return nil, "", err
+	}
+	if !ds.View().Subset() {
+		return nil, "", usagef("%s: a view with weights has samples more than once, and an archive cannot: choose them with --where or --keys", arg)
+	}
+	opts.Generation = strings.TrimSuffix(strings.TrimPrefix(ds.Tables(), "manifest-"), ".bin")
+	opts.Removed = ds.NotChosen()
+	only, err := reader.Open(ctx, ds.Store(), opts)
+	return only, ds.ViewID(), err
 }
 
 // foundText describes what an earlier run wrote.

@@ -287,6 +287,9 @@ func (f *dryFlags) fill() (worlds []int, err error) {
 
 // refuse refuses the flags for a data set.
 func (f *dryFlags) refuse(cmd *cobra.Command) error {
+	if _, err := f.fill(); err != nil {
+		return err
+	}
 	for _, flag := range f.only {
 		if cmd.Flags().Changed(flag) {
 			return usagef("--%s is for mixes", flag)

@@ -65,6 +65,9 @@ type Options struct {
 	// Parallel is the number of shards written concurrently, 1 by default. Each is read with the data
 	// set's Options.Workers and Options.Memory.
 	Parallel int
+	// View is the ID of the view that d was opened to have, see Dataset.NotChosen. The list has it
+	// after the digest, as checkpoints do.
+	View string
 	// Progress, when not nil, is called with the archives and bytes written or found so far, from one
 	// goroutine at a time.
 	Progress func(Progress)
@@ -112,6 +115,9 @@ func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (
 		return nil, fmt.Errorf("export: %w %q: there are %s, %s and %s", ErrForm, o.Form, Tar, DALI, WIDS)
 	}
 	e := &exporter{d: d, to: to, o: o, res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - d.NumRemoved()}}
+	if o.View != "" {
+		e.res.Digest += "#" + o.View
+	}
 	for _, step := range []func(context.Context) error{e.names, e.shards, e.finish} {
 		if err := step(ctx); err != nil {
 			return nil, fmt.Errorf("export: %w", err)
