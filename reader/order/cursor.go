@@ -248,7 +248,7 @@ func (c *Cursor) open(n *lane, s *slot, place int) {
 func (c *Cursor) span(n *lane, s *slot, place int) Span {
 	return Span{
 		Slot: s.serial, Epoch: uint64(c.order.epoch), Lane: uint32(n.id),
-		Block: s.body.block, Blocks: s.body.last - s.body.block + 1, Place: place,
+		Block: s.block, Blocks: s.body.last - s.block + 1, Place: place,
 	}
 }
 

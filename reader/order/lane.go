@@ -1,6 +1,9 @@
 package order
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // lane is a lane as a cursor reads it: the current tick, and the slots this tick and later ones draw from.
 //
@@ -214,8 +217,7 @@ func (n *lane) fill(c *Cursor) {
 	for _, d := range n.draws {
 		s := &n.ring[d.place]
 		if s.body == nil {
-			s.body = c.body()
-			s.body.fill(&c.order, n.id, s)
+			s.fill(&c.order, n.id, c.body())
 		}
 		place := uint64(d.place) << 32
 		for _, x := range s.body.order[d.from:d.to] {
@@ -234,21 +236,7 @@ func (n *lane) read(c *Cursor, dst []Ref, from, to uint64, padding bool) []Ref {
 			n.fill(c)
 		}
 		stop := min(to, n.end)
-		for _, x := range n.queue[n.at-n.start : stop-n.start] {
-			s := &n.ring[x>>32]
-			if s.serial == 0 && !padding {
-				c.open(n, s, len(dst)-c.first)
-			}
-			block, index := s.body.find(uint32(x))
-			ref := Ref{
-				Number: s.body.number + uint64(uint32(x)), Slot: s.serial, Block: block, Index: index, Epoch: c.order.epoch, Padding: padding,
-			}
-			if s.body.list != nil {
-				l := &s.body.list[uint32(x)]
-				ref.Number, ref.Index, ref.Draw = l.number, l.index, l.draw
-			}
-			dst = append(dst, ref)
-		}
+		dst = n.list(c, dst, n.queue[n.at-n.start:stop-n.start], padding)
 		n.at = stop
 		c.handed = len(dst) - c.first
 		if stop == n.end {
@@ -258,4 +246,25 @@ func (n *lane) read(c *Cursor, dst []Ref, from, to uint64, padding bool) []Ref {
 			return dst
 		}
 	}
+}
+
+// list appends samples of the current tick. Each reference is written field by field where it belongs: a literal would
+// be built on the stack and copied, which makes it 21 ns for a sample instead of 16, all of the order's work included.
+func (n *lane) list(c *Cursor, dst []Ref, queue []uint64, padding bool) []Ref {
+	at := len(dst)
+	dst = slices.Grow(dst, len(queue))[:at+len(queue)]
+	epoch := c.order.epoch
+	for i, x := range queue {
+		s, place := &n.ring[x>>32], uint32(x)
+		if s.serial == 0 && !padding {
+			c.open(n, s, at+i-c.first)
+		}
+		r := &dst[at+i]
+		r.Number, r.Block, r.Index = s.number+uint64(place), s.block, s.index+place
+		r.Slot, r.Epoch, r.Draw, r.Source, r.Padding = s.serial, epoch, 0, 0, padding
+		if s.mapped {
+			s.find(place, r)
+		}
+	}
+	return dst
 }

@@ -6,18 +6,20 @@ type slot struct {
 	samples uint32 // n; 0 marks a free place
 	dealt   uint32 // u of its first sample that is still to come after the current tick
 	serial  uint64 // of its Span, 0 while none of its samples has been handed out
-	body    *body  // nil until a tick that is wanted draws from it
+	body    *body  // nil until a tick that is wanted draws from it; the fields below are set with it
+
+	number uint64 // of the first sample of the piece
+	block  uint32 // of that sample
+	index  uint32 // of that sample in its block
+	mapped bool   // find has to complete references to the others
 }
 
 // body is what it takes to hand out samples of a slot. Bodies are pooled by the cursor: one exists for each slot that
 // is live in the lanes its rank touches, 4 bytes a sample.
 type body struct {
-	order  []uint32  // u → sample within the piece
-	number uint64    // of the piece's first sample
-	block  uint32    // of the piece's first sample
-	index  uint32    // of that sample in its block
-	last   uint32    // block of the piece's last sample
-	blocks *blockMap // for a piece of several blocks, else nil or empty
+	order  []uint32 // u → sample within the piece
+	last   uint32   // block of the piece's last sample
+	blocks blockMap // of a piece of several blocks
 
 	// Of a view: the samples of the piece, and scratch.
 	list    []listed
@@ -40,8 +42,8 @@ type part struct {
 	begin uint32
 }
 
-// fill makes b the body of slot q of lane l.
-func (b *body) fill(o *epochOrder, l int, s *slot) {
+// fill makes b the body of slot s of lane l.
+func (s *slot) fill(o *epochOrder, l int, b *body) {
 	p := o.plan
 	a := &o.arcs[l]
 	at := a.first + int(s.q)
@@ -50,10 +52,12 @@ func (b *body) fill(o *epochOrder, l int, s *slot) {
 	if at == a.head {
 		skip = a.skip
 	}
-	b.locate(o.blocks, o.blocks.runs.firstBlock(run), skip, s.samples)
-	b.number = p.numbers.first(b.block) + uint64(b.index)
+	s.body = b
+	s.locate(o.blocks, o.blocks.runs.firstBlock(run), skip)
+	s.number = p.numbers.first(s.block) + uint64(s.index)
 	if o.blocks.chosen != nil {
-		b.choose(o, b.index, s.samples)
+		s.mapped = true
+		b.choose(o, s.block, s.index, s.samples)
 	}
 	if cap(b.order) < int(s.samples) {
 		b.order = make([]uint32, 0, int(s.samples)+int(s.samples)/4)
@@ -67,28 +71,23 @@ func (b *body) fill(o *epochOrder, l int, s *slot) {
 	}
 }
 
-// locate finds the blocks of the n samples that follow the first skip samples of the run at block first.
-func (b *body) locate(p *blocks, first, skip, n uint32) {
+// locate finds the blocks of the samples of the slot: those that follow the first skip samples of the run at block
+// first.
+func (s *slot) locate(p *blocks, first, skip uint32) {
 	block := first
 	for p.samples[block] <= skip {
 		skip -= p.samples[block]
 		block++
 	}
-	b.block, b.index, b.last = block, skip, block
-	if b.blocks != nil {
-		b.blocks.parts = b.blocks.parts[:0]
+	s.block, s.index, s.body.last = block, skip, block
+	if s.mapped = s.samples > p.samples[block]-skip; s.mapped {
+		s.body.last = s.body.blocks.fill(p, block, skip, s.samples)
 	}
-	if n <= p.samples[block]-skip {
-		return
-	}
-	if b.blocks == nil {
-		b.blocks = new(blockMap)
-	}
-	b.last = b.blocks.fill(p, block, skip, n)
 }
 
 // fill maps the n samples from index skip of a block on, and returns the block of the last.
 func (m *blockMap) fill(p *blocks, block, skip, n uint32) uint32 {
+	m.parts = m.parts[:0]
 	for begin := -skip; ; block++ {
 		samples := p.samples[block]
 		if samples == 0 {
@@ -117,14 +116,22 @@ func (m *blockMap) fill(p *blocks, block, skip, n uint32) uint32 {
 }
 
 // find gives the block of the sample at a place of the piece, and its index there.
-func (b *body) find(place uint32) (block, index uint32) {
-	if b.block == b.last {
-		return b.block, b.index + place
-	}
-	m := b.blocks
+func (m *blockMap) find(place uint32) (block, index uint32) {
 	i := m.guide[place>>m.shift]
 	for m.parts[i].end <= place {
 		i++
 	}
 	return m.parts[i].block, place - m.parts[i].begin
+}
+
+// find completes the reference to the sample at a place of the piece.
+func (s *slot) find(place uint32, r *Ref) {
+	b := s.body
+	if s.block != b.last {
+		r.Block, r.Index = b.blocks.find(place)
+	}
+	if len(b.list) > 0 {
+		l := &b.list[place]
+		r.Number, r.Index, r.Draw = l.number, l.index, l.draw
+	}
 }

@@ -107,11 +107,11 @@ func exampleLane(w io.Writer, c *Cursor, l int) []uint64 {
 	for q := range a.count {
 		s := slot{q: uint32(q), samples: o.size(a, a.first+q)}
 		b := new(body)
-		b.fill(o, l, &s)
+		s.fill(o, l, b)
 		var plain, mixed []uint64
 		for u := range uint64(s.samples) {
-			x := b.number + uint64(b.order[u])
-			plain, mixed = append(plain, b.number+u), append(mixed, x)
+			x := s.number + uint64(b.order[u])
+			plain, mixed = append(plain, s.number+u), append(mixed, x)
 			tick := d.tickOf(uint64(q), uint64(s.samples), u)
 			ticks[tick] = append(ticks[tick], x)
 		}

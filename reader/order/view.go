@@ -57,10 +57,10 @@ func cutBlocks(t *Table, p *Params, epoch uint32) (b blocks, err error) {
 }
 
 // choose makes the list of the samples of a piece of n samples that begins at the k-th chosen
-// sample of its first block. It is called after locate.
-func (b *body) choose(o *epochOrder, k, n uint32) {
-	b.index, b.list = 0, b.list[:0]
-	for block := b.block; uint32(len(b.list)) < n; block++ {
+// sample of a block.
+func (b *body) choose(o *epochOrder, block, k, n uint32) {
+	b.list = b.list[:0]
+	for ; uint32(len(b.list)) < n; block++ {
 		first := o.plan.numbers.first(block)
 		b.scratch = o.blocks.chosen.Append(b.scratch[:0], block, first)
 		draw := uint32(0)

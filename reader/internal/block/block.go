@@ -21,6 +21,8 @@ type Samples interface {
 	// At appends the fields of sample i, in ascending order of their names, and returns its key. All
 	// of them are slices of the block.
 	At(i int, fields []format.FieldView) (key []byte, _ []format.FieldView)
+	// Touch returns the first byte of sample i, or 0 where its first field is empty.
+	Touch(i int) byte
 }
 
 // Table holds the samples of consecutive blocks. The zero value is empty. It is for one goroutine
@@ -75,4 +77,13 @@ func (t *Table) Sample(block, index int, number uint64, fields []format.FieldVie
 	}
 	key, fields = b.samples.At(index, fields)
 	return key, fields, nil
+}
+
+// Touch returns the first byte of a sample, or 0 where there is none. Its purpose is to have the
+// sample in the cache before Sample is called.
+func (t *Table) Touch(block, index int) byte {
+	if b := &t.blocks[block]; b.err == nil && index < b.samples.Len() {
+		return b.samples.Touch(index)
+	}
+	return 0
 }

@@ -79,3 +79,27 @@ func TestDamage(t *testing.T) {
 		t.Errorf("%q, %v", key, err)
 	}
 }
+
+// TestTouch touches each sample, and places where there is none: an empty field that ends its
+// block, a sample past the end, a block that cannot be used.
+func TestTouch(t *testing.T) {
+	var b format.BlockBuilder
+	at := b.Member("k.a", 1)
+	b.Buf[at] = 'K'
+	b.Member("l.a", 0)
+	var table Table
+	for blk, data := range [][]byte{b.Buf, tarBlock("x", 1)} {
+		if err := table.Add(data, uint64(10*blk), 2-blk, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table.AddError(errors.New("mine"))
+	for _, c := range []struct {
+		block, index int
+		want         byte
+	}{{0, 0, 'K'}, {0, 1, 0}, {0, 2, 0}, {1, 0, 0}, {2, 0, 0}} {
+		if got := table.Touch(c.block, c.index); got != c.want {
+			t.Errorf("sample %d of block %d: %q, want %q", c.index, c.block, got, c.want)
+		}
+	}
+}

@@ -128,3 +128,12 @@ func (b *walked) At(i int, fields []format.FieldView) (key []byte, _ []format.Fi
 	}
 	return key, fields
 }
+
+// Touch implements Samples.
+func (b *walked) Touch(i int) byte {
+	m := &b.of.members[b.of.starts[b.from+i]]
+	if m.size == 0 {
+		return 0
+	}
+	return b.data[m.payload]
+}

@@ -177,8 +177,8 @@ func (p *Planner) fits(piece *window.Piece, joined int) error {
 	return nil
 }
 
-// bring has the i-th piece of a batch admitted and fetched, unless it is in memory. It returns how
-// many pieces it brought, and false when ctx has ended.
+// bring has the i-th piece of a batch admitted and fetched. It returns how many pieces it brought,
+// none when the batch has passed the piece, and false when ctx has ended.
 func (p *Planner) bring(ctx context.Context, d *Draft, piece *window.Piece, i int) (brought int, ok bool) {
 	defer p.Clock.Plan(account.PlanOrder)
 	for {

@@ -111,6 +111,9 @@ func (p *Planner) Run(ctx context.Context) {
 		}
 		brought := 0
 		for i, piece := range p.uses {
+			if piece.Note.BroughtBy != p.batch { // the batch found it in memory, and keeps it there
+				continue
+			}
 			came, ok := p.bring(ctx, d, piece, i)
 			if !ok {
 				return // ctx has ended
