@@ -45,6 +45,8 @@ type reply struct {
 	// Samples are in the store already; of READY.
 	Samples int64             `json:"samples"`
 	Types   map[string]string `json:"types,omitempty"`
+	// First is the number in the key of this run's first sample, where the program gives no key.
+	First int64 `json:"first,omitempty"`
 	// Done reports that an equal run published before: there is nothing to write.
 	Done bool `json:"done,omitempty"`
 
@@ -129,15 +131,20 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 	r.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	limitMemory(r.opt.Memory, encoderMemory(&r.opt))
 	var known map[string]string
+	var first int64
 	if r.opt.Mode == writer.ModeAppend {
 		if known, err = writer.Types(ctx, store); err != nil {
+			return err
+		}
+		if first, err = writer.Samples(ctx, store); err != nil {
 			return err
 		}
 	}
 	src := receive.New(r.begin, in, known, func(samples int64, types map[string]string) error {
 		r.ready = true
-		return r.out.Encode(reply{Kind: "ready", Samples: samples, Types: types})
+		return r.out.Encode(reply{Kind: "ready", Samples: samples, Types: types, First: first})
 	})
+	src.First = first
 	defer src.Close()
 	if r.begin.Parts > 0 {
 		return r.part(ctx, store, src)

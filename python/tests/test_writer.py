@@ -287,6 +287,21 @@ def test_exception_publishes_nothing(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("ranks", [{}, {"rank": 0, "world_size": 1}], ids=["whole", "parts"])
+def test_append_numbers_keys_on(tmp_path: Path, ranks: Dict[str, int]) -> None:
+    """Samples without keys can be appended, in all ways of writing, and errors name their keys."""
+    url = tmp_path / "out"
+    for begin in (0, 3, 6):
+        with Writer(url, on_exists="append", source=f"from {begin}", **ranks) as w:
+            w.write({"x": begin})
+            w.write_batch({"x": np.arange(begin + 1, begin + 3)})
+            with pytest.raises(EncodeError) as err:
+                w.write({"x": object()})
+            assert err.value.key is not None and err.value.key.endswith(f"{begin + 3:09d}")
+    prefix = "00000-" if ranks else ""
+    assert [(s["__key__"], s["x"]) for s in read(url)] == [(f"{prefix}{i:09d}", i) for i in range(9)]
+
+
 def test_exists(tmp_path: Path) -> None:
     url = tmp_path / "out"
     with Writer(url) as w:

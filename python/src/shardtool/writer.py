@@ -125,6 +125,7 @@ class Writer:
         self._ended = False
         self._done = False  # an equal run published before
         self._resume_from = 0
+        self._first = 0  # in the keys of samples without one, the number of the first
         self._samples = 0  # resume_from and those written
         self._plans: Dict[Tuple[str, ...], "_Plan"] = {}
         self._layouts = 0
@@ -162,6 +163,7 @@ class Writer:
                 raise
             self._child = child
             self._resume_from = self._samples = int(ready["samples"])
+            self._first = int(ready.get("first") or 0)
             self._done = bool(ready.get("done"))
         return self._child
 
@@ -233,7 +235,7 @@ class Writer:
 
     def write(self, sample: Mapping[str, Any]) -> None:
         """Writes a sample: values by the names of fields. ``"__key__"`` is its key, by default the
-        running number. After an EncodeError the writer can be used, and lacks the sample."""
+        running number, which continues where samples are appended. After an EncodeError the writer can be used, and lacks the sample."""
         if self._child is None or self._ended or self._done or self._error is not None or self._pid != os.getpid():
             self._open()
         names = tuple(sample)
@@ -337,7 +339,7 @@ class Writer:
         self._samples += rows
 
     def _numbered(self, number: int) -> str:
-        return f"{self._prefix}{number:09d}"
+        return f"{self._prefix}{self._first + number:09d}"
 
     def _key(self, sample: Mapping[str, Any]) -> str:
         return str(sample.get("__key__", self._numbered(self._samples)))

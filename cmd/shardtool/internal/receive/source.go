@@ -19,6 +19,9 @@ import (
 // Source yields the samples that a parent sends. It is a writer.Splitter whose part is all that the
 // parent sends. A sample is valid until the next call of Next.
 type Source struct {
+	// First is the number in the key of the first sample, for samples that arrive without a key.
+	First int64
+
 	begin *Begin
 	in    io.Reader
 	ready func(samples int64, types map[string]string) error
@@ -246,7 +249,7 @@ func (s *Source) begin1(numbered bool) {
 }
 
 func (s *Source) numberedKey() string {
-	digits := strconv.FormatInt(s.n, 10)
+	digits := strconv.FormatInt(s.First+s.n, 10)
 	const width = 9
 	return s.begin.KeyPrefix + strings.Repeat("0", max(0, width-len(digits))) + digits
 }
