@@ -105,6 +105,7 @@ def bad_values() -> "Iterator[Any]":
     yield np.zeros(2, [("a", "i4")]), "columns as fields"
     yield 1 << 63, "64 bits"
     yield "\ud800", "not valid Unicode"
+    yield np.ma.array([1, 2], mask=[0, 1]), "a masked array"
     yield Image.new("CMYK", (2, 2)), "cannot be saved as PNG"
 
 
@@ -132,6 +133,12 @@ def test_other_type(tmp_path: Path) -> None:
             w.write({"x": None})
         with pytest.raises(EncodeError, match="names of fields are text"):
             w.write({3: 1})  # type: ignore[dict-item]
+        for key in ("\ud800", "a\ud800"):
+            with pytest.raises(EncodeError, match="key .* is not valid Unicode"):
+                w.write({"__key__": key, "x": 1})
+        for name in ("\ud800", "\udc80"):  # would be stored under another name
+            with pytest.raises(EncodeError, match="not valid Unicode"):
+                w.write({name: 1})
     assert len(read(tmp_path / "out")) == 1
 
 
@@ -203,6 +210,12 @@ def test_same_bytes(tmp_path: Path) -> None:
         ({"__key__": ["a", None], "a": [1, 2]}, "without a key"),
         ({"a": [1, "x"]}, "in a field of type int"),
         ({"a": np.array([1, 1 << 63], "u8")}, "63 bits"),
+        ({"a": np.zeros(2, "M8[ns]")}, "view it as numbers"),
+        ({"a": np.zeros(2, "m8[ns]")}, "view it as numbers"),
+        ({"a": np.zeros(2, [("b", "i4")])}, "columns as fields"),
+        ({"a": np.ma.array([1, 2], mask=[0, 1])}, "a masked array"),
+        ({"a": np.ma.array([[1], [2]], mask=[[0], [1]])}, "a masked array"),
+        ({"__key__": ["a", "\ud800"], "a": [1, 2]}, "key .* is not valid Unicode"),
     ],
 )
 def test_wrong_batch(tmp_path: Path, columns: Any, why: str) -> None:
@@ -213,6 +226,17 @@ def test_wrong_batch(tmp_path: Path, columns: Any, why: str) -> None:
             w.write_batch({"__key__": ["a"]})
         w.write({"z": 1})
     assert len(read(tmp_path / "out")) == 1
+
+
+def test_failed_value_determines_no_type(tmp_path: Path) -> None:
+    with Writer(tmp_path / "out") as w:
+        for value in (1 << 80, np.array([None]), {"a": Strange()}):
+            with pytest.raises(EncodeError):
+                w.write({"x": value})
+        with pytest.raises(EncodeError):
+            w.write_batch({"x": [1 << 80]})
+        w.write({"x": "text"})
+    assert [s["x"] for s in read(tmp_path / "out")] == ["text"]
 
 
 # Arrow
@@ -251,6 +275,17 @@ def test_table(tmp_path: Path) -> None:
                 want = dict(want)
             value = g[name].tolist() if isinstance(g[name], np.ndarray) else g[name]
             assert value == want, (g["__key__"], name)
+
+
+def test_half_floats_and_missing_images(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    half = pa.array([np.float16(1.5), None, np.float16(-2)], pa.float16())
+    image = pa.array([{"bytes": b"a", "path": None}, None, {"bytes": None, "path": "p"}])
+    with Writer(tmp_path / "out") as w:
+        w.write_table(pa.table({"half": half, "image": image, "k": [1, 2, 3]}))
+        w.write_table(pa.table({"half": half, "image": image, "k": [1, 2, 3]}).slice(1))
+    got = [(s["half"], s["image"]) for s in read(tmp_path / "out")]
+    assert got == [(1.5, b"a"), (None, None), (-2.0, None), (None, None), (-2.0, None)]
 
 
 def test_wrong_table(tmp_path: Path) -> None:

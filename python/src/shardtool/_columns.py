@@ -98,7 +98,10 @@ def key_bytes(value: Any) -> bytes:
     """The bytes of a key."""
     if not isinstance(value, str):
         raise Misfit(f"the key {value!r} is of type {type(value).__name__}: keys are text, such as f'{{i:09d}}'")
-    return value.encode("utf-8", "surrogateescape")
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as err:
+        raise Misfit(f"the key {value!r} is not valid Unicode ({err.reason})") from None
 
 
 def of_array(slots: Slots, role: str, name: str, value: Any, key_of: Callable[[int], str]) -> List[Column]:
@@ -107,6 +110,11 @@ def of_array(slots: Slots, role: str, name: str, value: Any, key_of: Callable[[i
 
     kind = value.dtype.kind
     slot = slots.slot(name) if role == "field" else None
+    if value.dtype.names is not None or value.dtype.kind in "Mm":  # tolist would drop names and units
+        try:
+            plain_array(value)
+        except Misfit as err:
+            raise fail(key_of(0), name, err) from None
     flat = value.ndim == 1 and not (slot is not None and slot.kind == "npy")
     if flat and (kind not in "iufb" or role == "key" or value.dtype.itemsize > 8):
         return of_values(slots, role, name, value.tolist(), key_of)
@@ -164,6 +172,8 @@ def _bits(numpy: Any, value: Any) -> memoryview:
 def _column(name: str, value: Any) -> Any:
     """A column as a numpy array of at least one dimension, or a list."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ma.MaskedArray):
+        raise EncodeError(f"column {name!r}: a masked array: write column.filled(…), or a list with None where it is masked", field=str(name))
     if torch is not None and isinstance(value, torch.Tensor):
         try:
             value = cpu_array(value)
