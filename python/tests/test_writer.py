@@ -405,6 +405,23 @@ def test_error_inside_block_is_kept(tmp_path: Path) -> None:
     assert run("ls", tmp_path / "out", check=False).returncode == 6
 
 
+def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while a frame is sent: the writer cannot continue, says why, and publishes nothing."""
+    w = Writer(tmp_path / "out")
+    with pytest.raises(ClosedError, match=r"a write failed: KeyboardInterrupt"), w:  # noqa: PT012
+        w.write({"x": 1})
+
+        def interrupted(*_: Any) -> int:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(os, "write", interrupted)
+            w._flush()
+        with pytest.raises(ClosedError, match=r"has failed \(KeyboardInterrupt\)"):
+            w.write({"x": 2})
+    assert not (tmp_path / "out").exists()
+
+
 def test_two_writers(tmp_path: Path) -> None:
     one, two = Writer(tmp_path / "out").__enter__(), Writer(tmp_path / "out").__enter__()
     one.write({"x": 1})

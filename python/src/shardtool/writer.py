@@ -151,7 +151,7 @@ class Writer:
         if self._ended:
             raise ClosedError("the writer is closed: open another one, with on_exists='append' to add samples")
         if self._error is not None:
-            raise ClosedError(f"the writer has failed ({self._error}): open another one; on_exists='resume' continues") from self._error
+            raise ClosedError(f"the writer has failed ({self._why()}): open another one; on_exists='resume' continues") from self._error
         if self._child is None:
             child = Child(_config.address(self.url), self._begin)
             try:
@@ -211,9 +211,13 @@ class Writer:
             self.abort()
         elif self._error is not None:  # raised before, and caught inside the block
             self.abort()
-            raise ClosedError(f"nothing was published, because a write failed: {self._error}") from self._error
+            raise ClosedError(f"nothing was published, because a write failed: {self._why()}") from self._error
         else:
             self.close()
+
+    def _why(self) -> str:
+        """Why the writer has failed; Ctrl-C, for example, has no text."""
+        return str(self._error) or type(self._error).__name__
 
     def __del__(self) -> None:
         child = getattr(self, "_child", None)
