@@ -134,8 +134,14 @@ def test_other_type(tmp_path: Path) -> None:
         with pytest.raises(EncodeError, match="names of fields are text"):
             w.write({3: 1})  # type: ignore[dict-item]
         for key in ("\ud800", "a\ud800"):
-            with pytest.raises(EncodeError, match="key .* is not valid Unicode"):
+            with pytest.raises(EncodeError, match=r"key .* is not valid Unicode"):
                 w.write({"__key__": key, "x": 1})
+        dots = [(key, "a dot") for key in ("a.jpg", ".a", "a/b.c.d")]
+        for key, why in dots + [(key, "single slashes") for key in ("", ".", "/a", "a/", "a//b", "../a", "a/./b", "a\0")]:
+            with pytest.raises(EncodeError, match=why):
+                w.write({"__key__": key, "x": 1})
+            with pytest.raises(EncodeError, match=why):
+                w.write_batch({"__key__": [key], "x": [1]})
         for name in ("\ud800", "\udc80"):  # would be stored under another name
             with pytest.raises(EncodeError, match="not valid Unicode"):
                 w.write({name: 1})
@@ -277,6 +283,14 @@ def test_table(tmp_path: Path) -> None:
             assert value == want, (g["__key__"], name)
 
 
+def test_keys_with_dots_in_folders(tmp_path: Path) -> None:
+    keys = ["a", ".../b", "v1.0/b", "..x/.y/c d", "é\n", "\udc80"]
+    with Writer(tmp_path / "out") as w:
+        for key in keys:
+            w.write({"__key__": key, "x": 1})
+    assert [s["__key__"] for s in read(tmp_path / "out")] == keys
+
+
 def test_half_floats_and_missing_images(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     half = pa.array([np.float16(1.5), None, np.float16(-2)], pa.float16())
@@ -409,7 +423,7 @@ def test_error_inside_block_is_kept(tmp_path: Path) -> None:
 def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while a frame is sent: the writer cannot continue, says why, and publishes nothing."""
     w = Writer(tmp_path / "out")
-    with pytest.raises(ClosedError, match=r"a write failed: KeyboardInterrupt"), w:  # noqa: PT012
+    with pytest.raises(ClosedError, match=r"a write failed: KeyboardInterrupt"), w:
         w.write({"x": 1})
 
         def interrupted(*_: Any) -> int:

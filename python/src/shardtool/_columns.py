@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import sys
 from array import array
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -14,6 +15,9 @@ from .errors import ConfigError, EncodeError
 
 #: Bytes of a frame, approximately.
 FRAME = 4 << 20
+
+#: A key, as SPEC.md restricts it.
+_KEY = re.compile(r"(?:(?!\.\.?/)[^/\0]+/)*[^/.\0]+")
 
 
 class Column(NamedTuple):
@@ -98,6 +102,11 @@ def key_bytes(value: Any) -> bytes:
     """The bytes of a key."""
     if not isinstance(value, str):
         raise Misfit(f"the key {value!r} is of type {type(value).__name__}: keys are text, such as f'{{i:09d}}'")
+    if _KEY.fullmatch(value) is None:
+        last = value.rpartition("/")[2]
+        if "." in last and last not in (".", ".."):
+            raise Misfit(f"the key {value!r} has a dot in its last element, where key and field would be divided: replace the dot")
+        raise Misfit(f"the key {value!r}: give names divided by single slashes, none of them empty, '.' or '..', without NUL bytes")
     try:
         return value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as err:
@@ -173,7 +182,9 @@ def _column(name: str, value: Any) -> Any:
     """A column as a numpy array of at least one dimension, or a list."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ma.MaskedArray):
-        raise EncodeError(f"column {name!r}: a masked array: write column.filled(…), or a list with None where it is masked", field=str(name))
+        raise EncodeError(
+            f"column {name!r}: a masked array: write column.filled(…), or a list with None where it is masked", field=str(name)
+        )
     if torch is not None and isinstance(value, torch.Tensor):
         try:
             value = cpu_array(value)

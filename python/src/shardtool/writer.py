@@ -239,7 +239,8 @@ class Writer:
 
     def write(self, sample: Mapping[str, Any]) -> None:
         """Writes a sample: values by the names of fields. ``"__key__"`` is its key, by default the
-        running number, which continues where samples are appended. After an EncodeError the writer can be used, and lacks the sample."""
+        running number, which continues where samples are appended. After an EncodeError the writer
+        can be used, and lacks the sample."""
         if self._child is None or self._ended or self._done or self._error is not None or self._pid != os.getpid():
             self._open()
         names = tuple(sample)
