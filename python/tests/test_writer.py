@@ -86,6 +86,18 @@ def test_declared(tmp_path: Path) -> None:
     assert [g["text"] for g in got] == ["é".encode(), b"z", b""]
 
 
+def test_sources_that_differ_in_a_type(tmp_path: Path) -> None:
+    for name, value in (("a", 1), ("b", 1.5)):
+        with Writer(tmp_path / name) as w:
+            w.write({"x": value, "y": "text"})
+    mix = {"sources": {name: {"data": tmp_path / name} for name in "ab"}}
+    with shardtool.Loader(mix, 2, epochs=1, out="numpy") as loader:
+        batch = next(iter(loader))
+        assert sorted(batch["x"]) == [b"1", b"1.5"] and batch["y"] == ["text", "text"]
+    with shardtool.Loader(mix, 2, epochs=1, out="numpy", fields="typed") as loader, pytest.raises(ConfigError, match="several, for 'x'"):
+        iter(loader)
+
+
 @pytest.mark.parametrize("fields", [{"x": "mp3"}, {"x": "jpg:0"}, {"x": "png:3"}, {"x": "jpg:"}, {"x": 3}, ["x"]])
 def test_wrong_fields(tmp_path: Path, fields: Any) -> None:
     with pytest.raises(ConfigError, match="fields"):
