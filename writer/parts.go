@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strconv"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
@@ -28,7 +29,7 @@ type PartResult struct {
 	// SkippedList is the object that lists the samples skipped; Commit joins those of all parts.
 	SkippedList string
 	// Already reports that the part was packed before and nothing was done. Published reports that
-	// it was committed as well; the counts are then not known.
+	// it was committed as well; of the counts, only Samples and Shards are then known.
 	Already, Published bool
 }
 
@@ -58,7 +59,7 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 	}
 	defer w.release()
 	if w.finished() {
-		return &PartResult{Generation: w.prior.manifest.Generation, Already: true, Published: true}, nil
+		return w.partCommitted(), nil
 	}
 	if res, err := w.packedBefore(ctx); res != nil || err != nil {
 		return res, err
@@ -78,6 +79,20 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 		return err
 	})
 	return res, err
+}
+
+// partCommitted describes the part as the generation has it that was committed.
+func (w *Writer) partCommitted() *PartResult {
+	m := w.prior.manifest
+	res := &PartResult{Generation: m.Generation, Already: true, Published: true}
+	prefix := partPrefix(w.opt.Name, m.Generation, w.opt.part)
+	for i := range m.Shards {
+		if s := &m.Shards[i]; strings.HasPrefix(s.Name, prefix) {
+			res.Samples += uint64(s.Samples)
+			res.Shards++
+		}
+	}
+	return res
 }
 
 // putPart puts the keys table and the manifest of a part whose shards are in the store. A part may

@@ -114,7 +114,7 @@ func TestPartAgain(t *testing.T) {
 	sameObjects(t, "packed again", objects(t, st), before)
 	first := mustCommit(t, st, writer.CommitOptions{Parts: 3})
 	before = objects(t, st)
-	if res := mustPart(t, st, src, 1, 3, small("d")); !res.Already || !res.Published || res.Generation != 1 {
+	if res := mustPart(t, st, src, 1, 3, small("d")); !res.Already || !res.Published || res.Generation != 1 || res.Samples != 20 || res.Shards == 0 {
 		t.Fatalf("%+v", res)
 	}
 	again := mustCommit(t, st, writer.CommitOptions{Parts: 3, Name: "d"})

@@ -2,6 +2,7 @@ package writer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -118,7 +119,7 @@ func (e *SampleError) Unwrap() error { return e.Err }
 func checkSample(s *Sample) error {
 	err := format.CheckKey(s.Key)
 	if err == nil && len(s.Fields) == 0 {
-		err = fmt.Errorf("%w: the sample has no fields", format.ErrName)
+		err = errors.New("the sample has no fields: give it at least one")
 	}
 	if err != nil {
 		return err

@@ -50,6 +50,19 @@ func Types(ctx context.Context, store objstore.Store) (map[string]string, error)
 	return typesOf(t.Meta, sum.Tables)
 }
 
+// Samples returns the number of samples of the current generation of a data set; 0 where there is
+// none.
+func Samples(ctx context.Context, store objstore.Store) (int64, error) {
+	sum, _, err := loadSummary(ctx, store)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return int64(sum.Samples), nil
+}
+
 // typesOf parses the types of META of an object.
 func typesOf(meta format.Metadata, object string) (map[string]string, error) {
 	text, ok := meta[MetaTypes]

@@ -44,6 +44,8 @@ type reply struct {
 	Kind string `json:"kind"`
 	// At is the place up to which the store has the samples; of READY.
 	At *receive.Place `json:"at,omitempty"`
+	// First is the number in the key of this run's first sample, where the program gives no key.
+	First int64 `json:"first,omitempty"`
 	// Done reports that an equal run published before: there is nothing to write.
 	Done bool `json:"done,omitempty"`
 
@@ -128,15 +130,20 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 	r.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	limitMemory(r.opt.Memory, encoderMemory(&r.opt))
 	var known map[string]string
+	var first int64
 	if r.opt.Mode == writer.ModeAppend {
 		if known, err = writer.Types(ctx, store); err != nil {
+			return err
+		}
+		if first, err = writer.Samples(ctx, store); err != nil {
 			return err
 		}
 	}
 	src := receive.New(r.begin, in, known, func(at receive.Place) error {
 		r.ready = true
-		return r.out.Encode(reply{Kind: "ready", At: &at})
+		return r.out.Encode(reply{Kind: "ready", At: &at, First: first})
 	})
+	src.First = first
 	defer src.Close()
 	if r.begin.Parts > 0 {
 		return r.part(ctx, store, src)

@@ -25,14 +25,20 @@ const holdName = ".shardtool.users"
 // empties it.
 const maxHolders = 64 << 10
 
+// maxRemoved bounds how many times Share finds the directory removed by other holders. Below /proc,
+// for example, making it always fails in the same way.
+const maxRemoved = 20
+
 // Share implements objstore.Traits.Share. It makes the directory, and removes it again if it is
 // still empty.
 func (s *Store) Share(ctx context.Context, who string) (release func(), err error) {
 	_, missing := os.Stat(s.dir)
 	var h *hold
+	removed := 0
 	err = filelock.Poll(ctx, firstPause, longestPause, func() (bool, error) {
-		if h, err = s.tryShare(who); errors.Is(err, fs.ErrNotExist) {
-			err = nil // another holder made the directory and removed it
+		if h, err = s.tryShare(who); errors.Is(err, fs.ErrNotExist) && removed < maxRemoved {
+			err = nil // another holder made the directory and removed it, or it cannot be made
+			removed++
 		}
 		return h != nil, err
 	})

@@ -25,6 +25,18 @@ func mustShare(t *testing.T, store *Store, who string) func() {
 	return release
 }
 
+// TestHoldImpossible checks that a directory that cannot be made is an error, not a wait.
+func TestHoldImpossible(t *testing.T) {
+	if _, err := os.Stat("/proc/self"); err != nil {
+		t.Skip("there is no /proc, where no directory can be made")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := newStore(t, "/proc/nobody/data").Share(ctx, "pack"); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+}
+
 // TestHold checks that many processes can share the lock, that they and an exclusive holder exclude
 // each other, and that a store at rest has no lock file.
 func TestHold(t *testing.T) {

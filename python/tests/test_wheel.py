@@ -196,7 +196,13 @@ def test_python_page(tmp_path: Path) -> None:
     run("pack", ROOT / "testdata" / "demo", tmp_path / "out" / "demo", "--quiet")
     blocks = examples(ROOT / "docs" / "python.md")
     assert len(blocks) >= 7
-    text = "def train(*fields): assert len(set(map(len, fields))) == 1\n" + "\n".join(blocks)
+    before = [
+        "def train(*fields): assert len(set(map(len, fields))) == 1",
+        "def generate(texts): return texts",
+        "import shardtool",
+        "with shardtool.Writer('prompts/') as w: w.write({'text': 'why?'})",
+    ]
+    text = "\n".join([*before, *blocks])
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")}
     done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -86,6 +86,18 @@ def test_declared(tmp_path: Path) -> None:
     assert [g["text"] for g in got] == ["é".encode(), b"z", b""]
 
 
+def test_sources_that_differ_in_a_type(tmp_path: Path) -> None:
+    for name, value in (("a", 1), ("b", 1.5)):
+        with Writer(tmp_path / name) as w:
+            w.write({"x": value, "y": "text"})
+    mix = {"sources": {name: {"data": tmp_path / name} for name in "ab"}}
+    with shardtool.Loader(mix, 2, epochs=1, out="numpy") as loader:
+        batch = next(iter(loader))
+        assert sorted(batch["x"]) == [b"1", b"1.5"] and batch["y"] == ["text", "text"]
+    with shardtool.Loader(mix, 2, epochs=1, out="numpy", fields="typed") as loader, pytest.raises(ConfigError, match="several, for 'x'"):
+        iter(loader)
+
+
 @pytest.mark.parametrize("fields", [{"x": "mp3"}, {"x": "jpg:0"}, {"x": "png:3"}, {"x": "jpg:"}, {"x": 3}, ["x"]])
 def test_wrong_fields(tmp_path: Path, fields: Any) -> None:
     with pytest.raises(ConfigError, match="fields"):
@@ -105,6 +117,7 @@ def bad_values() -> "Iterator[Any]":
     yield np.zeros(2, [("a", "i4")]), "columns as fields"
     yield 1 << 63, "64 bits"
     yield "\ud800", "not valid Unicode"
+    yield np.ma.array([1, 2], mask=[0, 1]), "a masked array"
     yield Image.new("CMYK", (2, 2)), "cannot be saved as PNG"
 
 
@@ -132,6 +145,18 @@ def test_other_type(tmp_path: Path) -> None:
             w.write({"x": None})
         with pytest.raises(EncodeError, match="names of fields are text"):
             w.write({3: 1})  # type: ignore[dict-item]
+        for key in ("\ud800", "a\ud800"):
+            with pytest.raises(EncodeError, match=r"key .* is not valid Unicode"):
+                w.write({"__key__": key, "x": 1})
+        dots = [(key, "a dot") for key in ("a.jpg", ".a", "a/b.c.d")]
+        for key, why in dots + [(key, "single slashes") for key in ("", ".", "/a", "a/", "a//b", "../a", "a/./b", "a\0")]:
+            with pytest.raises(EncodeError, match=why):
+                w.write({"__key__": key, "x": 1})
+            with pytest.raises(EncodeError, match=why):
+                w.write_batch({"__key__": [key], "x": [1]})
+        for name in ("\ud800", "\udc80"):  # would be stored under another name
+            with pytest.raises(EncodeError, match="not valid Unicode"):
+                w.write({name: 1})
     assert len(read(tmp_path / "out")) == 1
 
 
@@ -203,6 +228,12 @@ def test_same_bytes(tmp_path: Path) -> None:
         ({"__key__": ["a", None], "a": [1, 2]}, "without a key"),
         ({"a": [1, "x"]}, "in a field of type int"),
         ({"a": np.array([1, 1 << 63], "u8")}, "63 bits"),
+        ({"a": np.zeros(2, "M8[ns]")}, "view it as numbers"),
+        ({"a": np.zeros(2, "m8[ns]")}, "view it as numbers"),
+        ({"a": np.zeros(2, [("b", "i4")])}, "columns as fields"),
+        ({"a": np.ma.array([1, 2], mask=[0, 1])}, "a masked array"),
+        ({"a": np.ma.array([[1], [2]], mask=[[0], [1]])}, "a masked array"),
+        ({"__key__": ["a", "\ud800"], "a": [1, 2]}, "key .* is not valid Unicode"),
     ],
 )
 def test_wrong_batch(tmp_path: Path, columns: Any, why: str) -> None:
@@ -213,6 +244,17 @@ def test_wrong_batch(tmp_path: Path, columns: Any, why: str) -> None:
             w.write_batch({"__key__": ["a"]})
         w.write({"z": 1})
     assert len(read(tmp_path / "out")) == 1
+
+
+def test_failed_value_determines_no_type(tmp_path: Path) -> None:
+    with Writer(tmp_path / "out") as w:
+        for value in (1 << 80, np.array([None]), {"a": Strange()}):
+            with pytest.raises(EncodeError):
+                w.write({"x": value})
+        with pytest.raises(EncodeError):
+            w.write_batch({"x": [1 << 80]})
+        w.write({"x": "text"})
+    assert [s["x"] for s in read(tmp_path / "out")] == ["text"]
 
 
 # Arrow
@@ -253,6 +295,25 @@ def test_table(tmp_path: Path) -> None:
             assert value == want, (g["__key__"], name)
 
 
+def test_keys_with_dots_in_folders(tmp_path: Path) -> None:
+    keys = ["a", ".../b", "v1.0/b", "..x/.y/c d", "é\n", "\udc80"]
+    with Writer(tmp_path / "out") as w:
+        for key in keys:
+            w.write({"__key__": key, "x": 1})
+    assert [s["__key__"] for s in read(tmp_path / "out")] == keys
+
+
+def test_half_floats_and_missing_images(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    half = pa.array([np.float16(1.5), None, np.float16(-2)], pa.float16())
+    image = pa.array([{"bytes": b"a", "path": None}, None, {"bytes": None, "path": "p"}])
+    with Writer(tmp_path / "out") as w:
+        w.write_table(pa.table({"half": half, "image": image, "k": [1, 2, 3]}))
+        w.write_table(pa.table({"half": half, "image": image, "k": [1, 2, 3]}).slice(1))
+    got = [(s["half"], s["image"]) for s in read(tmp_path / "out")]
+    assert got == [(1.5, b"a"), (None, None), (-2.0, None), (None, None), (-2.0, None)]
+
+
 def test_wrong_table(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     with Writer(tmp_path / "out") as w:
@@ -287,14 +348,30 @@ def test_exception_publishes_nothing(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("ranks", [{}, {"rank": 0, "world_size": 1}], ids=["whole", "parts"])
+def test_append_numbers_keys_on(tmp_path: Path, ranks: Dict[str, int]) -> None:
+    """Samples without keys can be appended, in all ways of writing, and errors name their keys."""
+    url = tmp_path / "out"
+    for begin in (0, 3, 6):
+        with Writer(url, on_exists="append", source=f"from {begin}", **ranks) as w:
+            w.write({"x": begin})
+            w.write_batch({"x": np.arange(begin + 1, begin + 3)})
+            with pytest.raises(EncodeError) as err:
+                w.write({"x": object()})
+            assert err.value.key is not None and err.value.key.endswith(f"{begin + 3:09d}")
+    prefix = "00000-" if ranks else ""
+    assert [(s["__key__"], s["x"]) for s in read(url)] == [(f"{prefix}{i:09d}", i) for i in range(9)]
+
+
 def test_exists(tmp_path: Path) -> None:
     url = tmp_path / "out"
     with Writer(url) as w:
         w.write({"x": 1, "y": "a"})
     with pytest.raises(ClosedError, match="closed"):
         w.write({"x": 2})
-    with pytest.raises(ExistsError, match="data set already"), Writer(url):
+    with pytest.raises(ExistsError, match="data set already") as err, Writer(url):
         pass
+    assert str(err.value).startswith(str(url))  # without the name of a package in Go
     with pytest.raises(FileExistsError), Writer(url, on_exists="resume", source="other"):
         pass
     with Writer(url, on_exists="append") as w:
@@ -353,6 +430,23 @@ def test_error_inside_block_is_kept(tmp_path: Path) -> None:
             except (shardtool.ShardtoolError, OSError):
                 break
     assert run("ls", tmp_path / "out", check=False).returncode == 6
+
+
+def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while a frame is sent: the writer cannot continue, says why, and publishes nothing."""
+    w = Writer(tmp_path / "out")
+    with pytest.raises(ClosedError, match=r"a write failed: KeyboardInterrupt"), w:
+        w.write({"x": 1})
+
+        def interrupted(*_: Any) -> int:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(os, "write", interrupted)
+            w._flush()
+        with pytest.raises(ClosedError, match=r"has failed \(KeyboardInterrupt\)"):
+            w.write({"x": 2})
+    assert not (tmp_path / "out").exists()
 
 
 def test_two_writers(tmp_path: Path) -> None:
@@ -427,11 +521,11 @@ def test_options(tmp_path: Path) -> None:
 def test_ranks(tmp_path: Path) -> None:
     """Parts in any order; a rank that repeats itself changes nothing; the last one publishes."""
     url = tmp_path / "out"
-    for rank in (2, 0, 0, 1):
+    for rank, published in ((2, False), (0, False), (0, False), (1, True), (0, True), (1, True)):
         with Writer(url, rank=rank, world_size=3, attrs={"n": "x"}) as w:
             for i in range(w.resume_from, 10):
                 w.write({"x": 10 * rank + i, **({"only": "here"} if rank == 1 else {})})
-        assert w.result is not None and w.result["published"] == (rank == 1)
+        assert w.result is not None and w.result["published"] == published
     got = read(url)
     assert [g["x"] for g in got] == list(range(30)) and got[10]["__key__"] == "00001-000000000" and got[10]["only"] == "here"
 

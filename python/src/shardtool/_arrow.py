@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import itertools
 import json
+import struct
 from array import array
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -140,7 +141,7 @@ class _Part:
 
     def items(self, i: int, code: Any, first: int, count: int) -> "memoryview[Any]":
         """Items of a buffer of numbers."""
-        width = array(code).itemsize if code != "e" else 2
+        width = array(code).itemsize
         return self.buffer(i, (first + count) * width)[first * width :].cast(code)
 
     def child(self, i: int, first: int, count: int) -> "_Part":
@@ -166,7 +167,10 @@ def _columns(slots: Slots, role: str, name: str, part: _Part, name_of: Callable[
         return [quick]
     if _is_file(part):  # {"bytes": …, "path": …}, as Hugging Face stores images and audio
         names = [_name(part.schema.children[i].contents) for i in range(2)]
-        return _columns(slots, role, name, part.child(names.index("bytes"), part.offset, part.length), name_of)
+        inner = part.child(names.index("bytes"), part.offset, part.length)
+        if not part.nulls():
+            return _columns(slots, role, name, inner, name_of)
+        return of_values(slots, role, name, [None if part.is_null(i) else v for i, v in enumerate(_values(inner))], name_of)
     try:
         values = _values(part)
     except Misfit as err:
@@ -177,7 +181,7 @@ def _columns(slots: Slots, role: str, name: str, part: _Part, name_of: Callable[
 
 
 def _is_file(part: _Part) -> bool:
-    if part.format != "+s" or part.schema.n_children != 2 or part.nulls():
+    if part.format != "+s" or part.schema.n_children != 2:
         return False
     children = {_name(part.schema.children[i].contents): part.schema.children[i].contents.format for i in range(2)}
     return set(children) == {"bytes", "path"} and children["bytes"] in (b"z", b"Z", b"vz")
@@ -306,6 +310,8 @@ def _made(part: _Part) -> List[Any]:
     if f == "b":
         bits = part.buffer(1, (offset + length + 7) // 8)
         return [bool(bits[i // 8] >> (i % 8) & 1) for i in range(offset, offset + length)]
+    if f == "e":  # memoryviews have no such type before Python 3.12
+        return [v for (v,) in struct.iter_unpack("<e", part.items(1, "H", offset, length).cast("B"))]
     if f in _NUMBERS:
         return part.items(1, _NUMBERS[f].code, offset, length).tolist()
     if f in _VARIABLE:

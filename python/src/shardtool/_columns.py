@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import sys
 from array import array
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -14,6 +15,9 @@ from .errors import ConfigError, EncodeError
 
 #: Bytes of a frame, approximately.
 FRAME = 4 << 20
+
+#: A key, as SPEC.md restricts it.
+_KEY = re.compile(r"(?:(?!\.\.?/)[^/\0]+/)*[^/.\0]+")
 
 
 class Column(NamedTuple):
@@ -99,7 +103,15 @@ def key_bytes(value: Any) -> bytes:
     """The bytes of a key."""
     if not isinstance(value, str):
         raise Misfit(f"the key {value!r} is of type {type(value).__name__}: keys are text, such as f'{{i:09d}}'")
-    return value.encode("utf-8", "surrogateescape")
+    if _KEY.fullmatch(value) is None:
+        last = value.rpartition("/")[2]
+        if "." in last and last not in (".", ".."):
+            raise Misfit(f"the key {value!r} has a dot in its last element, where key and field would be divided: replace the dot")
+        raise Misfit(f"the key {value!r}: give names divided by single slashes, none of them empty, '.' or '..', without NUL bytes")
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as err:
+        raise Misfit(f"the key {value!r} is not valid Unicode ({err.reason})") from None
 
 
 def of_array(slots: Slots, role: str, name: str, value: Any, key_of: Callable[[int], str]) -> List[Column]:
@@ -108,6 +120,11 @@ def of_array(slots: Slots, role: str, name: str, value: Any, key_of: Callable[[i
 
     kind = value.dtype.kind
     slot = slots.slot(name) if role == "field" else None
+    if value.dtype.names is not None or value.dtype.kind in "Mm":  # tolist would drop names and units
+        try:
+            plain_array(value)
+        except Misfit as err:
+            raise fail(key_of(0), name, err) from None
     flat = value.ndim == 1 and not (slot is not None and slot.kind == "npy")
     if flat and (kind not in "iufb" or role == "key" or value.dtype.itemsize > 8):
         return of_values(slots, role, name, value.tolist(), key_of)
@@ -165,6 +182,10 @@ def _bits(numpy: Any, value: Any) -> memoryview:
 def _column(name: str, value: Any) -> Any:
     """A column as a numpy array of at least one dimension, or a list."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ma.MaskedArray):
+        raise EncodeError(
+            f"column {name!r}: a masked array: write column.filled(…), or a list with None where it is masked", field=str(name)
+        )
     if torch is not None and isinstance(value, torch.Tensor):
         try:
             value = cpu_array(value)

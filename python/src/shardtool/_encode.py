@@ -54,6 +54,7 @@ class Slot:
         does not fit."""
         kind, encode = _natural(value)
         if not self.kind:
+            encode(value)  # a value that fails determines nothing
             self.kind = kind
         if kind != self.kind:
             other = _other(self, value)
@@ -185,6 +186,8 @@ def npy_header(descr: str, shape: Tuple[int, ...], fortran: bool = False) -> byt
 def plain_array(value: Any) -> Any:
     """An array as npy files have it: little-endian, of numbers or fixed strings. Raises Misfit."""
     dtype = value.dtype
+    if hasattr(value, "mask"):
+        raise Misfit("a masked array: npy files have no mask: write array.filled(…), and the mask as a field of its own if you need it")
     if dtype.hasobject:
         raise Misfit("an array of Python objects: give it a type of number, such as array.astype('float32'), or write a list")
     if dtype.names is not None or dtype.kind in "Mm":
@@ -288,6 +291,7 @@ class Slots:
         if slot is None:
             if not isinstance(name, str):
                 raise Misfit(f"the name {name!r}: names of fields are text")
+            _text(name)
             slot = self.all[name] = Slot(name)
         return slot
 

@@ -54,6 +54,8 @@ class Rows:
         self.size = 0
         #: Samples so far, those that were written in other ways included.
         self.samples = 0
+        #: In the key of a sample without one, the number of the first sample.
+        self.first = 0
 
     def add(self, sample: Mapping[str, Any]) -> None:
         """Adds a sample. After an error it can be used, and lacks the sample."""
@@ -135,4 +137,4 @@ class Rows:
 
     def numbered(self, number: int) -> str:
         """The key of a sample without one."""
-        return f"{self._prefix}{number:09d}"
+        return f"{self._prefix}{self.first + number:09d}"

@@ -8,6 +8,7 @@ and made from only a message, so they can cross processes.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Optional
 
 
@@ -147,11 +148,15 @@ _KINDS = {
 }
 
 
+#: Names of the program's packages in its messages; users of Python do not know them.
+_PACKAGES = re.compile(r"(^|: )(?:(?:reader|writer|objstore): )+")
+
+
 def from_body(body: "dict[str, Any]", code: int) -> ShardtoolError:
     """Returns the error that an ERROR frame describes."""
     kind = _KINDS.get(str(body.get("kind")), ShardtoolError)
     err = kind(
-        str(body.get("message", "the child failed and does not say why")),
+        _PACKAGES.sub(r"\1", str(body.get("message", "the child failed and does not say why"))),
         shard=body.get("shard"),
         block=body.get("block"),
         offset=body.get("offset"),

@@ -185,10 +185,13 @@ def _image(data: memoryview, mode: str) -> Any:
 
 def typed(info: Mapping[str, Any], wanted: bool) -> "List[Field]":
     """Returns all fields of a data set with the types that it records, the others as bytes. wanted:
-    a data set that records none is an error."""
+    a field without a type is an error."""
     types: Mapping[str, str] = info.get("types") or {}
-    if wanted and not types:
-        raise ConfigError("fields='typed': the data set records no types: give a dict of names and types")
+    untyped = [f["name"] for f in info["fields"] if f["name"] not in types]
+    if wanted and untyped:
+        raise ConfigError(
+            f"fields='typed': the data records no types, or several, for {', '.join(map(repr, untyped))}: give a dict of names and types"
+        )
     out = []
     for field in info["fields"]:
         word = types.get(field["name"], "bytes")

@@ -62,7 +62,7 @@ class Loader(Generic[T]):
             over all ranks instead. With a checkpoint, both may be left out.
         fields: The fields to deliver and their types: see ``shardtool.fields``. None: all fields,
             with the types that ``shardtool.Writer`` recorded, else as bytes; None where a sample
-            lacks one. "typed": the same, and a data set without types is an error.
+            lacks one. "typed": the same, and a field without a type is an error.
         shuffle: False delivers the samples in storage order. None: as the checkpoint, else False.
         seed: Seed of the order, from 0 to 2^64 - 1. None: as the checkpoint, else 0.
         epochs: Number of epochs, from the first on; None: no end. With a number, nothing after the

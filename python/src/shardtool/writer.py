@@ -150,7 +150,7 @@ class Writer:
         if self._ended:
             raise ClosedError("the writer is closed: open another one, with on_exists='append' to add samples")
         if self._error is not None:
-            raise ClosedError(f"the writer has failed ({self._error}): open another one; on_exists='resume' continues") from self._error
+            raise ClosedError(f"the writer has failed ({self._why()}): open another one; on_exists='resume' continues") from self._error
         if self._child is None:
             child = Child(_config.address(self.url), self._begin)
             try:
@@ -163,6 +163,7 @@ class Writer:
             self._child = child
             self._resume_from = self._rows.samples = int(ready["at"]["samples"])
             self._place = int(ready["at"]["input"]), int(ready["at"]["since"])
+            self._rows.first = int(ready.get("first") or 0)
             self._done = bool(ready.get("done"))
         return self._child
 
@@ -210,9 +211,13 @@ class Writer:
             self.abort()
         elif self._error is not None:  # raised before, and caught inside the block
             self.abort()
-            raise ClosedError(f"nothing was published, because a write failed: {self._error}") from self._error
+            raise ClosedError(f"nothing was published, because a write failed: {self._why()}") from self._error
         else:
             self.close()
+
+    def _why(self) -> str:
+        """Why the writer has failed; Ctrl-C, for example, has no text."""
+        return str(self._error) or type(self._error).__name__
 
     def __del__(self) -> None:
         child = getattr(self, "_child", None)
@@ -234,7 +239,8 @@ class Writer:
 
     def write(self, sample: Mapping[str, Any]) -> None:
         """Writes a sample: values by the names of fields. ``"__key__"`` is its key, by default the
-        running number. After an EncodeError the writer can be used, and lacks the sample."""
+        running number, which continues where samples are appended. After an EncodeError the writer
+        can be used, and lacks the sample."""
         if self._child is None or self._ended or self._done or self._error is not None or self._pid != os.getpid():
             self._open()
         rows = self._rows

@@ -31,6 +31,9 @@ type Place struct {
 // Source yields the samples that a parent sends. It is a writer.Splitter whose part is all that the
 // parent sends. A sample is valid until the next call of Next.
 type Source struct {
+	// First is the number in the key of the first sample, for samples that arrive without a key.
+	First int64
+
 	begin *Begin
 	in    io.Reader
 	ready func(Place) error
@@ -280,7 +283,7 @@ func (s *Source) begin1(numbered bool) {
 }
 
 func (s *Source) numberedKey() string {
-	digits := strconv.FormatInt(s.at.Samples, 10)
+	digits := strconv.FormatInt(s.First+s.at.Samples, 10)
 	const width = 9
 	return s.begin.KeyPrefix + strings.Repeat("0", max(0, width-len(digits))) + digits
 }
