@@ -60,7 +60,7 @@ Exit codes:
 			defer ds.Close()
 			if f.changed("step") {
 				step, serr := f.stepOfDataset(cmd.Context(), ds, mixed.step, f.oneRank(keys))
-				err = printStepLines(w, step, serr)
+				err = printStepLines(w, step, f.limit, serr)
 			} else if f.inUnits() {
 				err = printUnits(cmd, w, ds, &f, keys)
 			} else {
@@ -81,16 +81,17 @@ Exit codes:
 	return cmd
 }
 
-// oneRank are the options of a step that is printed as order prints it.
+// oneRank are the options of a step that is printed as order prints it. The limit counts lines, which
+// removed samples have none of.
 func (f *orderFlags) oneRank(keys bool) explain.Options {
 	o := f.explainOptions(keys)
-	o.OneRank = true
+	o.OneRank, o.Limit = true, 0
 	return o
 }
 
 // printStepLines prints the samples of a step, a JSON object a line. A step after the end, or one
 // that is left out, has none.
-func printStepLines(w io.Writer, step *explain.Step, err error) error {
+func printStepLines(w io.Writer, step *explain.Step, limit int64, err error) error {
 	switch {
 	case errors.Is(err, explain.ErrEnd):
 		return nil
@@ -102,9 +103,17 @@ func printStepLines(w io.Writer, step *explain.Step, err error) error {
 	enc := json.NewEncoder(w)
 	for i := range step.Samples {
 		s := &step.Samples[i]
+		if s.Removed {
+			continue
+		}
 		line := orderLine{Source: s.Source, Epoch: s.Epoch, Position: s.Position, Shard: s.Shard, Block: s.Block, Number: s.Number, Key: s.Key, KeyBytes: s.KeyBytes, Padding: s.Padding}
 		if err := enc.Encode(line); err != nil {
 			return err
+		}
+		if limit > 0 {
+			if limit--; limit == 0 {
+				return nil
+			}
 		}
 	}
 	return nil

@@ -113,6 +113,9 @@ func (p *unitPrinter) print(refs []order.Ref, b *order.Batch, i int) (next int, 
 		return i, err
 	}
 	for ; i < len(refs) && b.Cuts[i].Unit == unit; i++ {
+		if !l.Padding && p.ds.Removed(refs[i].Number) {
+			continue
+		}
 		cut := &b.Cuts[i]
 		it := itemLine{Number: refs[i].Number, Offset: cut.Offset, Length: cut.Length}
 		if it.Shard, it.Block, err = p.place.find(p.ctx, p.ds, it.Number); err != nil {
