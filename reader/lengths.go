@@ -15,7 +15,8 @@ import (
 
 // Lengths returns the value of an integer attribute of every sample, by number in storage order: what
 // units are formed from. It reads the index of every shard, Options.Workers of them at a time. Every
-// sample must have a value, from 1 to units.MaxSize.
+// sample must have a value, from 1 to units.MaxSize. A removed sample without such a value has 1: it
+// is a hole, whatever its length.
 //
 // An error names the shard, the block and the key of the first sample of a shard that has no such value. It
 // wraps ErrOptions where the data set has no such attribute.
@@ -72,11 +73,14 @@ func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string,
 		if at >= 0 {
 			v, has = ix.Attrs[at].At(i)
 		}
+		fits := has && v.Integer >= 1 && v.Integer <= units.MaxSize
 		switch number := first + uint64(i); {
+		case !fits && d.Removed(number):
+			v.Integer = 1
 		case !has:
-			err = fmt.Errorf("reader: sample %d has no value of attribute %q; leave such samples out when packing", number, attribute)
-		case v.Integer < 1 || v.Integer > units.MaxSize:
-			err = fmt.Errorf("reader: sample %d has %q of %d: lengths are 1 to %d; leave such samples out when packing", number, attribute, v.Integer, units.MaxSize)
+			err = fmt.Errorf("reader: sample %d has no value of attribute %q; remove such samples, or leave them out when packing", number, attribute)
+		case !fits:
+			err = fmt.Errorf("reader: sample %d has %q of %d: lengths are 1 to %d; remove such samples, or leave them out when packing", number, attribute, v.Integer, units.MaxSize)
 		}
 		if err != nil {
 			return d.placed(ctx, first+uint64(i), err)
