@@ -13,7 +13,8 @@ import (
 
 // Keys reads the keys of samples, given their numbers in storage order, which may be in any order and
 // repeat. Of each shard it reads what has fewer bytes: the blocks that hold the samples, or the
-// index. Requests run concurrently. A number that no sample has wraps fs.ErrNotExist.
+// index. Requests run concurrently. A number that no sample has wraps fs.ErrNotExist. A sample that was
+// removed has an empty key.
 func (d *Dataset) Keys(ctx context.Context, numbers []uint64) ([]string, error) {
 	sorted := slices.Sorted(slices.Values(numbers))
 	sorted = slices.Compact(sorted)
@@ -112,7 +113,9 @@ func (k *keyLookup) read(ctx context.Context, s *keyShard) error {
 		return err
 	}
 	for i := s.from; i < s.to; i++ {
-		k.keys[i] = ix.Keys[k.numbers[i]-at.First]
+		if !at.Gone(k.numbers[i]) {
+			k.keys[i] = ix.Keys[k.numbers[i]-at.First]
+		}
 	}
 	return nil
 }
@@ -136,6 +139,10 @@ func (k *keyLookup) take(f *fetch.Result) error {
 	var w sampleWalk
 	w.begin(f)
 	for i := from; i < len(k.numbers) && k.numbers[i] < f.First+uint64(f.Samples); {
+		if f.Shard.Gone(k.numbers[i]) { // the walk leaves it out
+			i++
+			continue
+		}
 		if !w.next() {
 			return w.err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,6 +60,29 @@ func TestKeys(t *testing.T) {
 				for i, number := range numbers {
 					if keys[i] != samples[number].Key {
 						t.Fatalf("the key of %d is %q, want %q", number, keys[i], samples[number].Key)
+					}
+				}
+			}
+			// Removed samples have empty keys, and the others theirs.
+			var all, removed []uint64
+			for i := range uint64(600) {
+				if all = append(all, i); rng.Uint64N(4) == 0 {
+					removed = append(removed, i)
+				}
+			}
+			d := open(t, s.Store(), Options{Removed: removed})
+			for _, numbers := range [][]uint64{all, all[7:20], all[400:401], removed, all[300:]} {
+				keys, err := d.Keys(t.Context(), numbers)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, number := range numbers {
+					want := samples[number].Key
+					if slices.Contains(removed, number) {
+						want = ""
+					}
+					if keys[i] != want {
+						t.Fatalf("the key of %d is %q, want %q", number, keys[i], want)
 					}
 				}
 			}

@@ -55,7 +55,8 @@ func (d *Dataset) integers() string {
 	return fmt.Sprintf("%q", names)
 }
 
-// shardLengths is Lengths of one shard.
+// shardLengths is Lengths of one shard. A removed sample without a value from 1 to units.MaxSize has 1:
+// it is a hole, whatever its length.
 func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string, out []uint32) error {
 	ix, err := d.Index(ctx, shard)
 	if err != nil {
@@ -72,11 +73,14 @@ func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string,
 		if at >= 0 {
 			v, has = ix.Attrs[at].At(i)
 		}
+		fits := has && v.Integer >= 1 && v.Integer <= units.MaxSize
 		switch number := first + uint64(i); {
+		case !fits && d.Removed(number):
+			v.Integer = 1
 		case !has:
-			err = fmt.Errorf("reader: sample %d has no value of attribute %q; leave such samples out when packing", number, attribute)
-		case v.Integer < 1 || v.Integer > units.MaxSize:
-			err = fmt.Errorf("reader: sample %d has %q of %d: lengths are 1 to %d; leave such samples out when packing", number, attribute, v.Integer, units.MaxSize)
+			err = fmt.Errorf("reader: sample %d has no value of attribute %q; remove such samples, or leave them out when packing", number, attribute)
+		case !fits:
+			err = fmt.Errorf("reader: sample %d has %q of %d: lengths are 1 to %d; remove such samples, or leave them out when packing", number, attribute, v.Integer, units.MaxSize)
 		}
 		if err != nil {
 			return d.placed(ctx, first+uint64(i), err)

@@ -159,6 +159,21 @@ func (o *StreamOptions) End() uint64 {
 	return o.Epoch + o.Epochs
 }
 
+// allRemoved reports whether the inputs have samples, and all were removed.
+func allRemoved(in []*input) bool {
+	samples := uint64(0)
+	for _, x := range in {
+		if x.Dataset == nil {
+			continue
+		}
+		if x.NumRemoved() < x.NumSamples() {
+			return false
+		}
+		samples += x.NumSamples()
+	}
+	return samples > 0
+}
+
 func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 	if o.World == 0 {
 		o.World = 1
@@ -184,6 +199,8 @@ func (o StreamOptions) filled(in []*input) (StreamOptions, error) {
 		o.MaxSkippedShare = 0.001
 	}
 	switch {
+	case o.Epochs == 0 && allRemoved(in):
+		return o, errors.New("reader: all samples were removed, and an order without an end would look for one for ever: give a number of epochs, or leave the data set out")
 	case o.Workers < 0 || o.FirstWorkers > maxWorkers:
 		return o, fmt.Errorf("reader: %d workers: give 1 to %d, or 0 for one a core", max(o.Workers, o.FirstWorkers), maxWorkers)
 	case o.StatsEvery < 0:

@@ -97,6 +97,13 @@ func (d *Dataset) unitOrder(ctx context.Context, table order.Table, o *StreamOpt
 	if err != nil {
 		return nil, optionsError{err}
 	}
+	if cp := o.Checkpoint; cp != nil { // before lengths are compared with those of another data set
+		samples := *cp
+		samples.Units = nil
+		if err := samples.Fits(plan); err != nil {
+			return nil, err
+		}
+	}
 	u := &UnitOrder{keeper: newKeeper(o), workers: runtime.GOMAXPROCS(0), epochs: map[uint64]*plannedEpoch{}, until: order.MaxEpochs}
 	lengths, err := d.lengths(ctx, p.By, u.keeper)
 	if err != nil {

@@ -22,8 +22,9 @@ var ErrForeign = errors.New("archives of another tool are not rewritten")
 type PurgeOptions struct {
 	// Generations also deletes the generations that still hold the bytes.
 	Generations bool
-	// ClearAttributes names integer attributes that removed samples lose. Without it they lose labels
-	// and numbers, and keep integers, because lengths decide how other samples are packed into units.
+	// ClearAttributes names integer attributes that removed samples lose, those that were purged before
+	// too. Without it they lose labels and numbers, and keep integers, because lengths decide how other
+	// samples are packed into units. A name that no attribute has is an error.
 	ClearAttributes []string
 	// DryRun changes nothing.
 	DryRun bool
@@ -138,14 +139,14 @@ func (p *purge) run(ctx context.Context, store objstore.Store) error {
 	m.AttrTotals = slices.DeleteFunc(slices.Clone(m.AttrTotals), func(t format.AttrTotal) bool { return slices.Contains(p.opt.ClearAttributes, t.Name) })
 	p.report.Generation, p.report.Tables = p.prior.manifest.Generation, p.prior.tables
 	todo, err := p.todo()
-	if err == nil && len(todo) > 0 {
+	if err == nil {
 		err = p.shards(ctx, m, todo)
 	}
 	if err != nil {
 		return fmt.Errorf("writer: %v: %w", store, err)
 	}
 	res, err := p.current(ctx)
-	if err == nil && len(todo) > 0 && !p.opt.DryRun {
+	if err == nil && len(p.report.Shards) > 0 && !p.opt.DryRun {
 		if err = p.keys(ctx, m); err == nil {
 			res, err = p.publish(ctx, m)
 		}
@@ -165,17 +166,26 @@ type shardTodo struct {
 	clear  []int
 }
 
-// todo lists the shards that hold removed samples whose bytes are there, and refuses those that
-// cannot be rewritten.
+// todo lists the shards that hold removed samples whose bytes are there, or may have attributes to
+// clear, and refuses those that cannot be rewritten.
 func (p *purge) todo() (todo []shardTodo, err error) {
 	m := p.prior.manifest
+	names := []string{}
+	for _, a := range m.Attributes {
+		names = append(names, a.Name)
+	}
+	for _, name := range p.opt.ClearAttributes {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("there is no attribute %q to clear, there are %q: nothing was changed", name, names)
+		}
+	}
 	first := uint64(0)
 	var refused []string
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		t := shardTodo{number: i, first: first}
 		for _, n := range format.Within(m.Removed, first, first+s.Samples) {
-			if !gone(m.Purged, n) {
+			if len(p.opt.ClearAttributes) > 0 || !gone(m.Purged, n) {
 				t.clear = append(t.clear, int(n-first))
 			}
 		}
@@ -208,9 +218,14 @@ func (p *purge) shards(ctx context.Context, m *format.Manifest, todo []shardTodo
 		if err := r.load(ctx); err != nil {
 			return format.InShard(was.Name, err)
 		}
-		for i, s := range t.clear {
+		if len(r.clear) == 0 {
+			continue
+		}
+		for i, s := range r.clear {
 			number := t.first + uint64(s)
-			p.report.Samples = append(p.report.Samples, PurgedSample{Number: number, Key: r.index.Keys[s], Shard: was.Name})
+			if !gone(p.prior.manifest.Purged, number) {
+				p.report.Samples = append(p.report.Samples, PurgedSample{Number: number, Key: r.index.Keys[s], Shard: was.Name})
+			}
 			p.fresh = append(p.fresh, format.KeyEntry{Hash: format.KeyHash(r.keys[i]), Number: number})
 		}
 		after := PurgedObject{Name: r.name}

@@ -52,6 +52,7 @@ func (r *rewrite) load(ctx context.Context) error {
 		return err
 	}
 	r.index = ix
+	r.clear = slices.DeleteFunc(r.clear, func(s int) bool { return gone(r.prior.manifest.Purged, r.first+uint64(s)) && !r.has(s) })
 	taken := make(map[string]bool, len(ix.Keys))
 	for _, k := range ix.Keys {
 		taken[k] = true
@@ -65,6 +66,14 @@ func (r *rewrite) load(ctx context.Context) error {
 	}
 	r.name = r.newName()
 	return nil
+}
+
+// has reports whether a sample has a value of an attribute to clear.
+func (r *rewrite) has(sample int) bool {
+	return slices.ContainsFunc(r.index.Attrs, func(a format.AttrColumn) bool {
+		_, ok := a.At(sample)
+		return ok && slices.Contains(r.opt.ClearAttributes, a.Name)
+	})
 }
 
 // rewritten is what the names of rewritten shards have before their suffix.

@@ -242,8 +242,11 @@ func printStep(w io.Writer, name string, s *explain.Step) error {
 	for i := range s.Samples {
 		x := &s.Samples[i]
 		key := shown(x.Key)
-		if x.Padding {
+		switch {
+		case x.Padding:
 			key = "(padding)"
+		case x.Removed:
+			key = "(removed)"
 		}
 		fmt.Fprintf(t, "%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\n", x.Position, x.Rank, x.Source, x.Epoch, shown(x.Shard), x.Block, x.Number, key)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -40,7 +41,11 @@ func readStanding(file string) (*explain.Standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	return explain.Checkpoint(cp)
+	s, err := explain.Checkpoint(cp)
+	if errors.Is(err, explain.ErrUnits) {
+		err = &exitError{exitCheckpoint, fmt.Errorf("%s: %w (`shardtool order DATASET --checkpoint-in %[1]s`)", file, err)}
+	}
+	return s, err
 }
 
 // printStanding prints where a checkpoint stands, for people.

@@ -53,7 +53,7 @@ var jsonRuns = map[string][]string{
 		"cat out --global-batch 40 --tail pad --checkpoints", "cat mix.yaml --global-batch 10 --limit 10"},
 	"order": {"order out --global-batch 40 --tail pad --keys", "order mix.yaml --global-batch 10 --limit 10"},
 	"explain": {
-		"explain out --global-batch 40 --tail pad", "explain mix.yaml --global-batch 10",
+		"explain out --global-batch 40 --tail pad", "explain mix.yaml --global-batch 10", "!cp -r out less; shardtool ls out | head -1 | shardtool remove less --keys -", "explain less",
 		"!shardtool cat mix.yaml --global-batch 10 --limit 10 --skip-steps 0-1 --checkpoint-out mixck > /dev/null", "explain mixck mix.yaml --step 0"},
 	"explain CHECKPOINT": {
 		"explain ck", "explain mixck",

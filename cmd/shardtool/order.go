@@ -63,7 +63,7 @@ Exit codes:
 			defer ds.Close()
 			if f.changed("step") {
 				step, serr := f.stepOfDataset(cmd.Context(), ds, mixed.step, f.oneRank(keys))
-				err = printStepLines(w, step, serr)
+				err = printStepLines(w, step, f.limit, serr)
 			} else if f.inUnits() {
 				err = printUnits(cmd, w, ds, &f, keys)
 			} else {
@@ -85,16 +85,17 @@ Exit codes:
 	return cmd
 }
 
-// oneRank are the options of a step that is printed as order prints it.
+// oneRank are the options of a step that is printed as order prints it. The limit counts lines, which
+// removed samples have none of.
 func (f *orderFlags) oneRank(keys bool) explain.Options {
 	o := f.explainOptions(keys)
-	o.OneRank = true
+	o.OneRank, o.Limit = true, 0
 	return o
 }
 
 // printStepLines prints the samples of a step, a JSON object a line. A step after the end, or one
 // that is left out, has none.
-func printStepLines(w io.Writer, step *explain.Step, err error) error {
+func printStepLines(w io.Writer, step *explain.Step, limit int64, err error) error {
 	switch {
 	case errors.Is(err, explain.ErrEnd):
 		return nil
@@ -106,9 +107,17 @@ func printStepLines(w io.Writer, step *explain.Step, err error) error {
 	enc := json.NewEncoder(w)
 	for i := range step.Samples {
 		s := &step.Samples[i]
+		if s.Removed {
+			continue
+		}
 		line := orderLine{Source: s.Source, Epoch: s.Epoch, Position: s.Position, Shard: s.Shard, Block: s.Block, Number: s.Number, Key: s.Key, KeyBytes: s.KeyBytes, Padding: s.Padding}
 		if err := enc.Encode(line); err != nil {
 			return err
+		}
+		if limit > 0 {
+			if limit--; limit == 0 {
+				return nil
+			}
 		}
 	}
 	return nil
@@ -122,6 +131,9 @@ func printOrder(ctx context.Context, w io.Writer, ds *reader.Dataset, f *orderFl
 	split := order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}
 	if err := plan.CheckSplit(split); err != nil {
 		return usage(err)
+	}
+	if n := ds.NumSamples(); f.opt.Epochs == 0 && n > 0 && ds.NumRemoved() == n {
+		return usagef("--epochs 0: all samples were removed, and an order without an end would look for one for ever")
 	}
 	enc := json.NewEncoder(w)
 	var refs []order.Ref

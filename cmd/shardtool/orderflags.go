@@ -333,9 +333,12 @@ func (f *orderFlags) adviseMix(stderr io.Writer, p order.Params) {
 	}
 }
 
-// explain gives an error of the order its exit code.
+// explain gives an error of the order its exit code, once.
 func (f *orderFlags) explain(err error) error {
+	_, explained := errors.AsType[*exitError](err)
 	switch {
+	case explained:
+		return err
 	case errors.Is(err, order.ErrMismatch):
 		return &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
 	case errors.Is(err, reader.ErrOptions):

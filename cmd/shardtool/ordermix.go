@@ -340,7 +340,7 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 	defer o.Close()
 	if f.changed("step") {
 		step, err := f.stepOfMix(ctx, o, flags, f.oneRank(keys))
-		return printStepLines(w, step, err)
+		return printStepLines(w, step, f.limit, err)
 	}
 	m := o.plan.Mix()
 	orders, err := m.Orders(o.tables)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -108,11 +109,14 @@ func printUnits(cmd *cobra.Command, w io.Writer, ds *reader.Dataset, f *orderFla
 // print prints the unit whose first reference is number i, and returns the number after its last.
 func (p *unitPrinter) print(refs []order.Ref, b *order.Batch, i int) (next int, err error) {
 	l, unit := &p.line, b.Cuts[i].Unit
-	*l = unitLine{Items: l.Items[:0], Padding: refs[i].Padding}
+	*l = unitLine{Items: slices.Grow(l.Items[:0], 1), Padding: refs[i].Padding} // no items are a list too
 	if l.Epoch, l.Position, err = unitPlace(p.ctx, p.units, b.Epoch, b.Position+uint64(b.First)+uint64(unit), l.Padding); err != nil {
 		return i, err
 	}
 	for ; i < len(refs) && b.Cuts[i].Unit == unit; i++ {
+		if !l.Padding && p.ds.Removed(refs[i].Number) {
+			continue
+		}
 		cut := &b.Cuts[i]
 		it := itemLine{Number: refs[i].Number, Offset: cut.Offset, Length: cut.Length}
 		if it.Shard, it.Block, err = p.place.find(p.ctx, p.ds, it.Number); err != nil {

@@ -90,6 +90,8 @@ type Sample struct {
 	KeyBytes []byte `json:"key_base64,omitempty"` // of a key that is not UTF-8
 	Seed     uint64 `json:"seed"`                 // for what a program draws at random, see order.SampleSeed
 	Padding  bool   `json:"padding,omitempty"`
+	// Removed: the sample was removed from its data set. It is not delivered, and has no key.
+	Removed bool `json:"removed,omitempty"`
 
 	source int
 }
@@ -152,6 +154,7 @@ func (x *stepper) list(ctx context.Context, step *Step, next batch, s order.Spli
 		step.Samples[i] = Sample{
 			Source: x.names[r.Source], Epoch: uint64(r.Epoch), Position: step.Position + uint64(at), Rank: rankOf(uint64(at), uint64(b.Global), x.World),
 			Number: r.Number, Seed: order.SampleSeed(x.keys[r.Source], uint64(r.Epoch), r.Number, 0), Padding: r.Padding, source: int(r.Source),
+			Removed: !r.Padding && x.sets[r.Source].Removed(r.Number),
 		}
 		if err := x.locate(ctx, &step.Samples[i], int(r.Block)); err != nil {
 			return x.failed(int(r.Source), err)

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 
@@ -68,8 +69,14 @@ type StandingHole struct {
 // noLimit is the MaxEpochs of a source without a limit.
 const noLimit = 1 << 32
 
-// Checkpoint is where a checkpoint of one data set stands.
+// ErrUnits refuses a checkpoint whose positions count packed sequences or micro-batches.
+var ErrUnits = errors.New("explain: the checkpoint counts packed sequences or micro-batches, and steps of samples are explained: print what it continues with as an order")
+
+// Checkpoint is where a checkpoint of one data set stands. One of units wraps ErrUnits.
 func Checkpoint(c *order.Checkpoint) (*Standing, error) {
+	if c.Units != nil {
+		return nil, ErrUnits
+	}
 	of := c.Sources[0]
 	n := max(of.Samples, 1)
 	if hi, lo := bits.Mul64(c.Epoch, n); hi > 0 || lo+c.Position >= 1<<63 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
@@ -42,10 +43,10 @@ func Sizes(ctx context.Context, d *reader.Dataset, shards int) (fields map[strin
 }
 
 // Difference describes the first difference of two data sets, and is empty when both have the same
-// samples in the same blocks.
+// samples in the same blocks, and the same ones are removed.
 func Difference(ctx context.Context, a, b *reader.Dataset) (string, error) {
 	if a.Digest() == b.Digest() {
-		return "", nil
+		return removed(a.RemovedSamples(), b.RemovedSamples()), nil
 	}
 	for i := range min(a.NumShards(), b.NumShards()) {
 		x, err := a.Shard(ctx, i)
@@ -64,6 +65,19 @@ func Difference(ctx context.Context, a, b *reader.Dataset) (string, error) {
 		return fmt.Sprintf("shard %d is in one of them only", min(a.NumShards(), b.NumShards())), nil
 	}
 	return "the digests differ, though all shards are the same", nil
+}
+
+// removed is the difference of two lists of removed samples.
+func removed(a, b []uint64) string {
+	if slices.Equal(a, b) {
+		return ""
+	}
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	first := slices.Min(append(slices.Clone(a[i:min(i+1, len(a))]), b[i:min(i+1, len(b))]...))
+	return fmt.Sprintf("%d samples are removed from the first, %d from the second; sample %d is removed from one of them only", len(a), len(b), first)
 }
 
 // Lane is the place of a lane: how many of its samples are done, and where the next one is.

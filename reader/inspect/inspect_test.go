@@ -55,11 +55,26 @@ func TestDifference(t *testing.T) {
 		{open(t, 64, o), ""},
 		{open(t, 64, testset.Options{BlockSize: 2000, ShardSize: 12_000}), "shard 0 differs"},
 		{open(t, 80, o), "shard "},
+		{without(t, a, 7), "0 samples are removed from the first, 1 from the second; sample 7 is removed from one"},
 	} {
 		if got, err := Difference(t.Context(), a, c.b); err != nil || !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%q, %v; want %q", got, err, c.want)
 		}
 	}
+	if got, err := Difference(t.Context(), without(t, a, 7, 9), without(t, a, 7, 8, 9)); err != nil || !strings.HasSuffix(got, "; sample 8 is removed from one of them only") {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// without opens a data set again, with samples removed.
+func without(t *testing.T, d *reader.Dataset, numbers ...uint64) *reader.Dataset {
+	t.Helper()
+	d, err := reader.Open(t.Context(), d.Store(), reader.Options{Removed: numbers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
 }
 
 // TestLanes compares each lane's next sample with the place that the data set gives its number.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -59,7 +61,7 @@ func (f *File) counts(i int) bool {
 
 // Tokens returns the sum of an integer attribute over all samples of a data set: by default that of
 // DefaultCount. Every sample must have the attribute, and no value may be negative; otherwise the
-// error is a *CountError.
+// error is a *CountError. Purged samples whose value was cleared count as the mean of the others.
 func Tokens(ctx context.Context, ds *reader.Dataset, attribute string) (uint64, error) {
 	attribute = cmp.Or(attribute, DefaultCount)
 	t, err := ds.AttrTotal(ctx, attribute)
@@ -68,14 +70,22 @@ func Tokens(ctx context.Context, ds *reader.Dataset, attribute string) (uint64, 
 		return 0, &CountError{attribute, err}
 	case err != nil:
 		return 0, err
-	case t.Samples != ds.NumSamples():
+	case t.Samples == 0 || ds.NumSamples()-t.Samples > ds.NumPurged():
 		return 0, &CountError{attribute, fmt.Errorf("%d of %d samples have no attribute %q", ds.NumSamples()-t.Samples, ds.NumSamples(), attribute)}
 	case t.Negative > 0:
 		return 0, &CountError{attribute, fmt.Errorf("the attribute %q is below 0 in %d samples", attribute, t.Negative)}
 	case !t.Sum().IsUint64():
 		return 0, &CountError{attribute, fmt.Errorf("the attribute %q adds up to %v, which is 2^64 or more", attribute, t.Sum())}
 	}
-	return t.Sum().Uint64(), nil
+	if t.Samples == ds.NumSamples() {
+		return t.Sum().Uint64(), nil
+	}
+	hi, lo := bits.Mul64(t.Sum().Uint64(), ds.NumSamples())
+	if hi >= t.Samples {
+		return math.MaxUint64, nil
+	}
+	sum, _ := bits.Div64(hi, lo, t.Samples)
+	return sum, nil
 }
 
 // CountError is the error of a data set whose samples cannot be counted by an attribute.

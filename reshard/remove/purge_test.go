@@ -255,6 +255,43 @@ func TestPurgeAttributes(t *testing.T) {
 	}
 }
 
+// TestPurgeAttributesLater: a purge clears attributes of samples that were purged before, and deletes
+// the generation that has the values. A name that no attribute has changes nothing.
+func TestPurgeAttributesLater(t *testing.T) {
+	store := packed(t, some(0, 20, 100), small)
+	run(t, store, Options{}, 7)
+	purge(t, store, writer.PurgeOptions{Generations: true})
+	before := objects(t, store)
+	if _, err := writer.Purge(t.Context(), store, writer.PurgeOptions{ClearAttributes: []string{"user"}}); err == nil || !strings.Contains(err.Error(), `no attribute "user" to clear`) {
+		t.Errorf("an attribute that is not there: %v", err)
+	}
+	r := purge(t, store, writer.PurgeOptions{ClearAttributes: []string{"n"}, Generations: true})
+	if len(r.Samples) != 0 || len(r.Shards) != 1 || len(r.Deleted) == 0 {
+		t.Errorf("%+v", r)
+	}
+	d := open(t, store, reader.Options{})
+	ix, err := d.Index(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, ok := ix.Attrs[1].At(7); ok {
+		t.Errorf("%+v is there", v)
+	}
+	if n := d.NumPurged(); n != 1 {
+		t.Errorf("%d samples are purged", n)
+	}
+	after := objects(t, store)
+	for _, s := range r.Shards {
+		if _, ok := after[s.Before.Name]; ok || s.Before.Name == s.After.Name {
+			t.Errorf("%s is there", s.Before.Name)
+		}
+	}
+	verified(t, store)
+	if r := purge(t, store, writer.PurgeOptions{ClearAttributes: []string{"n"}}); len(r.Shards) != 0 || len(after) != len(before) {
+		t.Errorf("again: %+v; %d objects, %d before", r, len(after), len(before))
+	}
+}
+
 // TestPurgeRefused: archives of another tool are not rewritten, and there must be a data set.
 func TestPurgeRefused(t *testing.T) {
 	store := foreign(t)
