@@ -16,7 +16,8 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// accounts measures what the account of waits costs, and holds its sum against what a consumer measures itself.
+// accounts measures what the account of waits costs, and holds its sum against what a consumer
+// measures itself.
 func (b *bench) accounts() error {
 	if err := b.accountsCost(); err != nil {
 		return err

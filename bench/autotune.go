@@ -22,7 +22,8 @@ type taken struct {
 // tunedFor is how long a stream is measured, the finding of its settings included.
 const tunedFor = 10 * time.Second
 
-// tuned streams from a distant store, with all settings as they are by default but for the tuning itself.
+// tuned streams from a distant store, with all settings as they are by default but for the tuning
+// itself.
 func (b *bench) tuned(dir string, latency, step time.Duration, off bool) (t taken, err error) {
 	below, err := local.New(dir, local.Options{})
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// samples is a corpus of about mib MiB: 3 KB of text, 100 KB that cannot be compressed, or three fields a sample.
+// samples is a corpus of about mib MiB: 3 KB of text, 100 KB that cannot be compressed, or three
+// fields a sample.
 func (b *bench) samples(kind string) iter.Seq[corpus.Sample] {
 	size := int64(b.mib) << 20
 	if large, ok := strings.CutPrefix(kind, "large "); ok { // many times what a shuffled stream holds
@@ -121,7 +122,8 @@ type place struct {
 	row    format.Row
 }
 
-// places lists the blocks of a data set. The files stay open: there are few, and the process ends soon.
+// places lists the blocks of a data set. The files stay open: there are few, and the process ends
+// soon.
 func (b *bench) places(ds *reader.Dataset, dir string) (all []place, err error) {
 	for i := range ds.NumShards() {
 		s, err := ds.Shard(b.ctx, i)

@@ -8,8 +8,9 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// distant is a store that answers after a while, over a line of a bounded rate, from files that are near: what a network does, with no
-// processor used for it. It sends 64 requests at once, and 256 where it is asked to, as the stores over networks do.
+// distant is a store that answers after a while, over a line of a bounded rate, from files that are
+// near: what a network does, with no processor used for it. It sends 64 requests at once, and 256
+// where it is asked to, as the stores over networks do.
 type distant struct {
 	objstore.Store
 	latency time.Duration

@@ -23,8 +23,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
-// tiled is a store whose shards have one block, again and again, in place of bytes that would fill a
-// data center. Tables are read from the store below.
+// tiled is a store whose shards have one block, again and again, in place of bytes that would fill
+// a data center. Tables are read from the store below.
 type tiled struct {
 	objstore.Store
 	block []byte

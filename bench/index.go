@@ -10,7 +10,8 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// index says what the index costs, in bytes a sample and a block, against the entropy of what it has to say.
+// index says what the index costs, in bytes a sample and a block, against the entropy of what it
+// has to say.
 func (b *bench) index() error {
 	for _, kind := range []string{"text", "images", "triples"} {
 		dir, err := b.dataset(kind, false)
@@ -66,8 +67,9 @@ func (b *bench) indexOf(kind string, ds *reader.Dataset) error {
 	return nil
 }
 
-// entropy is that of the lognormal distribution fitted to v, in bits a value, for values counted in whole bytes: what an
-// ideal coder that knows the distribution needs. Fields of few values have their empirical one.
+// entropy is that of the lognormal distribution fitted to v, in bits a value, for values counted in
+// whole bytes: what an ideal coder that knows the distribution needs. Fields of few values have
+// their empirical one.
 func entropy(v []uint64) float64 {
 	count := map[uint64]int{}
 	for _, x := range v {

@@ -21,7 +21,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/lines"
 )
 
-// lines measures rows of text of 3 KB, with some metadata, on their way from JSON Lines and CSV to shards.
+// lines measures rows of text of 3 KB, with some metadata, on their way from JSON Lines and CSV to
+// shards.
 func (b *bench) lines() error {
 	if err := b.writeLines(); err != nil {
 		return err

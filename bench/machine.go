@@ -34,7 +34,8 @@ func memoryGiB() float64 {
 	return kib / (1 << 20)
 }
 
-// load is the mean number of processes that wanted to run in the last minute: what else the machine was busy with.
+// load is the mean number of processes that wanted to run in the last minute: what else the machine
+// was busy with.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command bench measures shardtool against what the machine can do at best, and against other tools, in one run: every
-// figure is a ratio of two things measured in turn, so that a noisy machine disturbs both.
+// Command bench measures shardtool against what the machine can do at best, and against other
+// tools, in one run: every figure is a ratio of two things measured in turn, so that a noisy
+// machine disturbs both.
 //
 //	go run ./bench                 everything
 //	go run ./bench -run read,pack  some groups
@@ -170,8 +171,8 @@ func (b *bench) print() error {
 	return err
 }
 
-// ratio measures base and ours in turn and returns how many times as fast ours is, pair by pair, and the median seconds of
-// both. Both run once before, uncounted.
+// ratio measures base and ours in turn and returns how many times as fast ours is, pair by pair,
+// and the median seconds of both. Both run once before, uncounted.
 func (b *bench) ratio(ours, base func() error) (r, our, bas table.Sample, err error) {
 	time1 := func(f func() error) (float64, error) {
 		if b.before != nil {

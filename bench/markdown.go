@@ -13,9 +13,10 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 )
 
-// writeMarkdown puts tables into a file, each between two comments that say which it is, and leaves all else as it is: that
-// of the peers when they were measured, and that of all other groups. In the latter, groups that were not measured keep their
-// rows, unless all were to be. A table whose comments the file does not have is left out. A file that is not there is made, and has both.
+// writeMarkdown puts tables into a file, each between two comments that say which it is, and leaves
+// all else as it is: that of the peers when they were measured, and that of all other groups. In
+// the latter, groups that were not measured keep their rows, unless all were to be. A table whose
+// comments the file does not have is left out. A file that is not there is made, and has both.
 func (b *bench) writeMarkdown(path string, all bool) error {
 	old, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +70,8 @@ func ofGoals(r table.Row) bool { return r.Group != "peers" && r.Group != "mixpee
 func begin(name string) string { return "<!-- table: " + name + " -->\n" }
 func end(name string) string   { return "<!-- end: " + name + " -->\n" }
 
-// between is what stands between the lines of a name, if they are there, and the text before and behind it.
+// between is what stands between the lines of a name, if they are there, and the text before and
+// behind it.
 func between(text, name string) (head, within, tail string, ok bool) {
 	head, rest, begun := strings.Cut(text, begin(name))
 	within, tail, ended := strings.Cut(rest, end(name))
@@ -150,8 +152,9 @@ func (r peerResult) markdown() string {
 		duration(r.CPU.Median()), memory, first, table.Cell(resume), table.Cell(setting))
 }
 
-// goalsMarkdown is the table of all groups but peers, which have their own. Unless all were to be measured, was is the table that has the rows
-// of others, which must have been measured on the same.
+// goalsMarkdown is the table of all groups but peers, which have their own. Unless all were to be
+// measured, was is the table that has the rows of others, which must have been measured on the
+// same.
 func (b *bench) goalsMarkdown(was string, all bool) (string, error) {
 	out := stamp(cpuModel(), b.header) + table.MarkdownHead
 	kept := ""

@@ -11,7 +11,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// unpacked is a data set of n samples that nobody packed: 300 to 366 in a block, 256 blocks in a shard.
+// unpacked is a data set of n samples that nobody packed: 300 to 366 in a block, 256 blocks in a
+// shard.
 func unpacked(n uint64) order.Table {
 	var t order.Table
 	for b := uint32(0); n > 0; b++ {
@@ -114,7 +115,8 @@ func (b *bench) perSample() error {
 	return nil
 }
 
-// quality is the variance of label counts in batches of a data set sorted by class, as a multiple of a uniform permutation's.
+// quality is the variance of label counts in batches of a data set sorted by class, as a multiple
+// of a uniform permutation's.
 func (b *bench) quality() error {
 	const samples, perBlock, classes, g, head = 1_280_000, 10, 1000, 1024, 10
 	var t order.Table

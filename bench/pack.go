@@ -24,7 +24,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/tar"
 )
 
-// pack measures writing against compressing and hashing the same blocks, and against reading and hashing the same files.
+// pack measures writing against compressing and hashing the same blocks, and against reading and
+// hashing the same files.
 func (b *bench) pack() error {
 	for _, level := range []format.Level{format.LevelFastest, format.LevelDefault} {
 		if err := b.packText(level); err != nil {
@@ -177,8 +178,8 @@ func (b *bench) packTar() error {
 	return nil
 }
 
-// hashFiles reads and hashes files on all cores: the floor of packing what cannot be compressed. With a folder to copy to, it
-// writes them, too, one file a core.
+// hashFiles reads and hashes files on all cores: the floor of packing what cannot be compressed.
+// With a folder to copy to, it writes them, too, one file a core.
 func (b *bench) hashFiles(files []string, copyTo string) func() error {
 	run := 0
 	return func() error {

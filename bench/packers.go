@@ -110,7 +110,8 @@ func (b *bench) against(p packer, name, compression, src string, files int, byte
 	return nil
 }
 
-// packFolder packs by ours with default settings, and removes the result, which is not counted in others either.
+// packFolder packs by ours with default settings, and removes the result, which is not counted in
+// others either.
 func (b *bench) packFolder(src, out string, plain bool) error {
 	store, err := local.New(out, local.Options{NoSync: true})
 	if err != nil {
@@ -130,8 +131,9 @@ func (b *bench) packFolder(src, out string, plain bool) error {
 // needsTorch is why what pythonWithTorch is for is left out.
 const needsTorch = "it needs torch and torchvision; Debian's python3-torch and python3-torchvision will do"
 
-// pythonWithTorch makes a virtual environment over an interpreter of the system that has torch and torchvision, and returns its
-// interpreter; none where there is no such interpreter. What else the packages name is installed as far as it is needed here.
+// pythonWithTorch makes a virtual environment over an interpreter of the system that has torch and
+// torchvision, and returns its interpreter; none where there is no such interpreter. What else the
+// packages name is installed as far as it is needed here.
 func (b *bench) pythonWithTorch(packages ...string) (string, error) {
 	dir := filepath.Join(b.dir, "venv-torch")
 	bin := filepath.Join(dir, "bin", "python")

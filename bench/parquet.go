@@ -30,7 +30,8 @@ const (
 	parquetGroup = 128 << 20 // bytes of a row group
 )
 
-// parquet measures rows of (int64, string, 10 KB of bytes that cannot be compressed) on their way to shards.
+// parquet measures rows of (int64, string, 10 KB of bytes that cannot be compressed) on their way
+// to shards.
 func (b *bench) parquet() error {
 	src := filepath.Join(b.dir, "rows.parquet")
 	if err := writeParquet(src, int64(b.mib)<<20); err != nil {
@@ -158,8 +159,8 @@ func (b *bench) packParquet(path string) error {
 	return err
 }
 
-// parquetRate holds packing against the slower of its two halves: reading with the library on one core, and compressing and
-// hashing the blocks on all.
+// parquetRate holds packing against the slower of its two halves: reading with the library on one
+// core, and compressing and hashing the blocks on all.
 func (b *bench) parquetRate(path string) error {
 	bin, err := b.binary()
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
-// parts measures a pack in eight parts, one after the other on this machine, and their commit, against one pack. Each part looks at
-// all sources, ends a shard of its own and puts a manifest; each source is opened anew, as tasks do.
+// parts measures a pack in eight parts, one after the other on this machine, and their commit,
+// against one pack. Each part looks at all sources, ends a shard of its own and puts a manifest;
+// each source is opened anew, as tasks do.
 func (b *bench) parts() error {
 	rows := filepath.Join(b.dir, "parts.parquet")
 	if err := writeParquet(rows, int64(b.mib)<<20); err != nil {

@@ -23,8 +23,8 @@ import (
 //go:embed peers/*.py
 var peersScripts embed.FS
 
-// The network of the readings from S3. A connection has all of the rate: what is fetched by one request at a time is not
-// held back by that, as it would be by most stores.
+// The network of the readings from S3. A connection has all of the rate: what is fetched by one
+// request at a time is not held back by that, as it would be by most stores.
 const (
 	peersFirstByte = 30 * time.Millisecond
 	peersTotal     = 200 // MB/s
@@ -58,8 +58,8 @@ type peerJob struct {
 	Work     string   `json:"work"`
 	S3       *peerS3  `json:"s3"`
 	Readings int      `json:"readings"`
-	// Seconds: not counted before a reading from local disk, counted there, counted from S3 at most, after which a
-	// reading is the last of its kind, and that a process may take.
+	// Seconds: not counted before a reading from local disk, counted there, counted from S3 at most,
+	// after which a reading is the last of its kind, and that a process may take.
 	Warm     float64 `json:"warm"`
 	Window   float64 `json:"window"`
 	Longest  float64 `json:"longest"`
@@ -107,7 +107,8 @@ type peersBench struct {
 	noS3        string // why it is not there
 }
 
-// peersGroup reads equal data by other systems and by ours, each at its best of some settings, from local disk and from S3.
+// peersGroup reads equal data by other systems and by ours, each at its best of some settings, from
+// local disk and from S3.
 func (b *bench) peersGroup() error {
 	interpreter, err := b.pythonWithTorch(peerPackages...)
 	if err != nil {

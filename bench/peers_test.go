@@ -11,7 +11,8 @@ import (
 	"github.com/shardtool/shardtool/internal/programs"
 )
 
-// TestReadingsInAChild holds the script's measuring against what is known: how long a child works, what it holds, how it fails.
+// TestReadingsInAChild holds the script's measuring against what is known: how long a child works,
+// what it holds, how it fails.
 func TestReadingsInAChild(t *testing.T) {
 	const script = `
 import json, os, subprocess, sys, time

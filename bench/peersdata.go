@@ -33,7 +33,8 @@ var peerKinds = []peerKind{
 	}},
 }
 
-// tokenRows yields rows of ids of words. The text begins again after some million words, with other rows.
+// tokenRows yields rows of ids of words. The text begins again after some million words, with other
+// rows.
 func tokenRows(n int) iter.Seq[corpus.Sample] {
 	return func(yield func(corpus.Sample) bool) {
 		ids := textTokens(8 << 20)

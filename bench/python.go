@@ -26,7 +26,8 @@ var pythonScript string
 // litdataVersion is the newest that imports with the torch that Debian 12 has, 1.13.
 const litdataVersion = "0.2.47"
 
-// pythonEpochs is how many epochs a reading is of, behind one that is not counted: memory is taken and workers are started in it.
+// pythonEpochs is how many epochs a reading is of, behind one that is not counted: memory is taken
+// and workers are started in it.
 const pythonEpochs = 2
 
 // pythonRun is what the script says of a reading.
@@ -55,7 +56,8 @@ type pythonKind struct {
 	plain, packed     string
 }
 
-// pythonPackage measures the Python package: against other loaders of PyTorch, against the Go reader, and what it costs by itself.
+// pythonPackage measures the Python package: against other loaders of PyTorch, against the Go
+// reader, and what it costs by itself.
 func (b *bench) pythonPackage() error {
 	script := filepath.Join(b.dir, "python.py")
 	if err := os.WriteFile(script, []byte(pythonScript), 0o600); err != nil {
@@ -151,7 +153,8 @@ func (p *pythonBench) read(loader string, k pythonKind, workers int, from ...str
 	return r, json.Unmarshal(out, &r)
 }
 
-// against reads the same samples by another loader, at its best of some settings, and by ours in turn with that.
+// against reads the same samples by another loader, at its best of some settings, and by ours in
+// turn with that.
 func (p *pythonBench) against(k pythonKind, peer pythonPeer) error {
 	from, err := filepath.Glob(filepath.Join(k.plain, "*.tar"))
 	if err != nil {
@@ -229,7 +232,8 @@ func (k *pythonKind) order() reader.StreamOptions {
 	return reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: k.batch, ShuffleMemory: 128 << 20, Tail: "short", World: 1}, Read: reader.Read{Workers: 2}}
 }
 
-// goReader streams as the script does, an epoch uncounted and then some that are, and returns seconds an epoch.
+// goReader streams as the script does, an epoch uncounted and then some that are, and returns
+// seconds an epoch.
 func (p *pythonBench) goReader(k pythonKind, dir string) (table.Sample, error) {
 	ds, err := p.open(dir, reader.Options{Workers: 2})
 	if err != nil {

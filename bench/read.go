@@ -69,7 +69,8 @@ func sumAll(all []frame, goroutines int) func() error {
 	}
 }
 
-// decodeAll decodes frames that are in memory, on some goroutines: the floor that streaming is held against.
+// decodeAll decodes frames that are in memory, on some goroutines: the floor that streaming is held
+// against.
 func decodeAll(all []frame, goroutines int) func() error {
 	return func() error {
 		var next atomic.Int64
@@ -155,9 +156,11 @@ func (b *bench) readText() error {
 	return nil
 }
 
-// preadCRC reads the bytes of all frames from their files and sums them: the floor for data that is stored raw.
+// preadCRC reads the bytes of all frames from their files and sums them: the floor for data that is
+// stored raw.
 //
-// With a window, what is read goes to that much memory of a goroutine in turn, as a shuffled stream has to: no cache holds it.
+// With a window, what is read goes to that much memory of a goroutine in turn, as a shuffled stream
+// has to: no cache holds it.
 func preadCRC(dir string, ds *reader.Dataset, b *bench, goroutines, window int) (func() error, int64, error) {
 	pieces, err := b.places(ds, dir)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// removalSamples and removedKeys are the size of the data set that samples are removed from, and how
-// many are.
+// removalSamples and removedKeys are the size of the data set that samples are removed from, and
+// how many are.
 const removalSamples, removedKeys = 1_000_000, 1000
 
 // removal measures how long removing samples takes, and what a purge rewrites.

@@ -123,7 +123,8 @@ func (b *bench) batches(ds *reader.Dataset, o reader.StreamOptions, n int) func(
 	}
 }
 
-// fetchDecode reads, checks and decodes the blocks that the first batch from a position draws from, as the planner lists them.
+// fetchDecode reads, checks and decodes the blocks that the first batch from a position draws from,
+// as the planner lists them.
 func (b *bench) fetchDecode(ds *reader.Dataset, dir string, plan *order.Plan, position uint64, split order.Split) (func() error, int, error) {
 	cursor, err := plan.Seek(0, position)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// streams reads some epochs, or o.Epochs, on several ranks of one process, each with its own share of the workers. What they read goes to
-// b.twice.
+// streams reads some epochs, or o.Epochs, on several ranks of one process, each with its own share
+// of the workers. What they read goes to b.twice.
 func (b *bench) streams(dir string, ranks, workers int, o reader.StreamOptions) func() error {
 	return func() error {
 		ds, err := b.open(dir, reader.Options{Workers: workers})
@@ -63,8 +63,9 @@ func (b *bench) drain(o reader.StreamOptions, samples, blocks uint64, open func(
 	return nil
 }
 
-// epochs is how many are streamed for a figure. A stream takes its memory from the system in the first, as in any long run; what that
-// takes is not what these rows are about, and the start has rows of its own.
+// epochs is how many are streamed for a figure. A stream takes its memory from the system in the
+// first, as in any long run; what that takes is not what these rows are about, and the start has
+// rows of its own.
 const epochs = 4
 
 // repeat runs the floor as often as a stream has epochs.
@@ -79,7 +80,8 @@ func repeat(f func() error) func() error {
 	}
 }
 
-// shuffled is the order that the figures are for: a memory that a training host has, and the default lanes.
+// shuffled is the order that the figures are for: a memory that a training host has, and the
+// default lanes.
 var shuffled = reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Tail: "short"}}
 
 // stream measures shuffled streaming against decoding alone.
@@ -162,8 +164,8 @@ func (b *bench) stream() error {
 	return nil
 }
 
-// preadDecode reads the frames from their files, sums and decodes them to 64 MiB of a goroutine in turn: the least that a verified
-// stream with a window does.
+// preadDecode reads the frames from their files, sums and decodes them to 64 MiB of a goroutine in
+// turn: the least that a verified stream with a window does.
 func (b *bench) preadDecode(dir string, ds *reader.Dataset, goroutines int) (func() error, error) {
 	pieces, err := b.places(ds, dir)
 	if err != nil {

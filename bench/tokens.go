@@ -18,7 +18,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
-// tokens measures token ids on their way to shards: a long array that is cut, and documents that are joined.
+// tokens measures token ids on their way to shards: a long array that is cut, and documents that
+// are joined.
 func (b *bench) tokens() error {
 	src := filepath.Join(b.dir, "ids.npy")
 	ids := int64(b.mib) << 19
@@ -50,7 +51,8 @@ func (b *bench) tokens() error {
 	return b.mapSize(src)
 }
 
-// textTokens are ids of the words of a text by their first appearance: as with a tokenizer, words that are common have low ids.
+// textTokens are ids of the words of a text by their first appearance: as with a tokenizer, words
+// that are common have low ids.
 func textTokens(n int) []byte {
 	ids := make([]byte, 0, 2*n)
 	known := map[string]uint16{}
@@ -67,7 +69,8 @@ func textTokens(n int) []byte {
 	return ids[:min(len(ids), 2*n)]
 }
 
-// writeTokens makes a .npy file of n uint16 ids: 16 MiB of them, again and again, which is more than blocks can make use of.
+// writeTokens makes a .npy file of n uint16 ids: 16 MiB of them, again and again, which is more
+// than blocks can make use of.
 func writeTokens(path, shape string, n int64) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -143,7 +146,8 @@ func (b *bench) tokensRate(name string, open func() (writer.Source, error)) erro
 	return nil
 }
 
-// mapSize is what the map of documents adds to shards, at a level that compresses ids where nothing repeats too.
+// mapSize is what the map of documents adds to shards, at a level that compresses ids where nothing
+// repeats too.
 func (b *bench) mapSize(path string) error {
 	for _, length := range []int64{2048, 8192} {
 		var stored [2]uint64

@@ -24,8 +24,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// viewed is the samples of the data set of this group, which has attributes: a class out of 1,000, of
-// which the largest has 1,000 times as many samples as the smallest, and two numbers.
+// viewed is the samples of the data set of this group, which has attributes: a class out of 1,000,
+// of which the largest has 1,000 times as many samples as the smallest, and two numbers.
 const viewed = 200_000
 
 // views measures what making and reading views costs.
@@ -401,8 +401,8 @@ func independentDraws(v *format.View, n, size int) [][]uint64 {
 	return batches
 }
 
-// inflation is the variance of how often a class is in a batch, over that of independent draws where
-// all classes are equally frequent.
+// inflation is the variance of how often a class is in a batch, over that of independent draws
+// where all classes are equally frequent.
 func inflation(batches [][]uint64, class []string) float64 {
 	number := map[string]int{}
 	for _, c := range class {

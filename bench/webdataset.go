@@ -31,8 +31,9 @@ func (b *bench) python(packages ...string) (string, error) {
 	return bin, command(bin, append([]string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check"}, packages...)...)()
 }
 
-// webdataset reads the same samples by WebDataset from plain tars, which it is fastest with: no decompression, no decoding, no
-// shuffling, a process for each core. Ours are compressed, shuffled and verified.
+// webdataset reads the same samples by WebDataset from plain tars, which it is fastest with: no
+// decompression, no decoding, no shuffling, a process for each core. Ours are compressed, shuffled
+// and verified.
 func (b *bench) webdataset() error {
 	python, err := b.python("webdataset=="+webdatasetVersion, "numpy")
 	if err != nil {

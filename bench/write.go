@@ -37,7 +37,8 @@ type written struct {
 	Samples, Bytes int64
 }
 
-// writes measures shardtool.Writer and shardtool.optimize: against the floor, and against other writers.
+// writes measures shardtool.Writer and shardtool.optimize: against the floor, and against other
+// writers.
 func (b *bench) writes() error {
 	w := &writeBench{bench: b, script: filepath.Join(b.dir, "write.py")}
 	if err := os.WriteFile(w.script, []byte(writeScript), 0o600); err != nil {
@@ -88,8 +89,9 @@ func (w *writeBench) text() error {
 	return w.peers()
 }
 
-// against runs the floor, which is one pass, and the script in turn. It returns how many times as fast as the floor the script
-// is, its last run, and the floor's seconds and processor seconds for that many passes.
+// against runs the floor, which is one pass, and the script in turn. It returns how many times as
+// fast as the floor the script is, its last run, and the floor's seconds and processor seconds for
+// that many passes.
 func (w *writeBench) against(corpus, field, mode string, passes int, floor func() error) (r table.Sample, took written, base, cpu float64, err error) {
 	var bases, cpus table.Sample
 	for range w.times {
@@ -154,7 +156,8 @@ func (w *writeBench) peers() error {
 	return nil
 }
 
-// images writes samples of 100 KB that cannot be compressed. The floor hashes them on one core and writes them to a file.
+// images writes samples of 100 KB that cannot be compressed. The floor hashes them on one core and
+// writes them to a file.
 func (w *writeBench) images() error {
 	var payloads [][]byte
 	for s := range w.samples("images") {

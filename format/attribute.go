@@ -67,9 +67,9 @@ func (c *AttrColumn) At(i int) (AttrValue, bool) {
 func (c *AttrColumn) Len() int { return len(c.bits) }
 
 // Raw returns the values as they are stored, for programs that go through many: the number of a
-// label in Labels, a zigzag-encoded integer, or the bits of a float64. absent has a bit set for each
-// sample without a value, bit i mod 8 of byte i/8; it is nil if all have one. The caller must not
-// change either.
+// label in Labels, a zigzag-encoded integer, or the bits of a float64. absent has a bit set for
+// each sample without a value, bit i mod 8 of byte i/8; it is nil if all have one. The caller must
+// not change either.
 func (c *AttrColumn) Raw() (values []uint64, absent []byte) { return c.bits, c.absent }
 
 // Labels returns the distinct values of a label attribute, ascending. The caller must not change

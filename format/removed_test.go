@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRemoved: tables keep the removed samples and the purged shards, and the digest does not depend
-// on them.
+// TestRemoved: tables keep the removed samples and the purged shards, and the digest does not
+// depend on them.
 func TestRemoved(t *testing.T) {
 	m := testManifest(3, 0, 4)
 	_, _, digest, err := EncodeTables(m)
@@ -50,8 +50,8 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestRemovedUnknown: a reader that does not know removed samples refuses the tables. The section is
-// critical, which is what makes it do so.
+// TestRemovedUnknown: a reader that does not know removed samples refuses the tables. The section
+// is critical, which is what makes it do so.
 func TestRemovedUnknown(t *testing.T) {
 	for kind, edit := range map[string]func(m *Manifest){
 		typeRemoved: func(m *Manifest) { m.Removed = []uint64{3} },

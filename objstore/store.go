@@ -22,9 +22,9 @@
 //
 // # Errors
 //
-// Every error of a Store is an [*Error], which names the operation and the object. The error for a missing
-// object wraps [io/fs.ErrNotExist]. No method returns part of a range: a read past the end wraps
-// [io.ErrUnexpectedEOF]. A commit whose condition does not hold fails with [ErrExists]
+// Every error of a Store is an [*Error], which names the operation and the object. The error for a
+// missing object wraps [io/fs.ErrNotExist]. No method returns part of a range: a read past the end
+// wraps [io.ErrUnexpectedEOF]. A commit whose condition does not hold fails with [ErrExists]
 // (IfNoneMatch) or [ErrChanged] (IfMatch). ErrChanged also reports an object that was replaced
 // while it was open.
 package objstore

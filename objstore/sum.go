@@ -37,8 +37,8 @@ func (s *Sum) Check(h hash.Hash) error {
 	return err
 }
 
-// SumOf returns the checksum of the version that o reads, or nil if its store keeps none that can be
-// compared. It may send requests. An object declares its checksum with a method
+// SumOf returns the checksum of the version that o reads, or nil if its store keeps none that can
+// be compared. It may send requests. An object declares its checksum with a method
 // Sum(context.Context) (*Sum, error).
 func SumOf(ctx context.Context, o Object) (*Sum, error) {
 	if summed, ok := o.(interface {

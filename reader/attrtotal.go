@@ -19,8 +19,8 @@ var ErrNoAttribute = errors.New("no such integer attribute")
 // many samples have which power of two. An attribute that the data set does not have, or one of
 // another kind, is an error that wraps format.ErrMismatch.
 //
-// The tables have the totals. Where an older program wrote them without, AttrTotal reads the indexes
-// of all shards, a few at a time.
+// The tables have the totals. Where an older program wrote them without, AttrTotal reads the
+// indexes of all shards, a few at a time.
 func (d *Dataset) AttrTotal(ctx context.Context, name string) (*format.AttrTotal, error) {
 	var integers []string
 	for _, a := range d.Attributes() {

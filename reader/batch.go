@@ -11,8 +11,8 @@ import (
 
 // Batch is this rank's part of a global batch. Samples are views into blocks: they are valid until
 // Release, or until the next call of Next when StreamOptions.Hold is 0. Clone keeps one longer. The
-// blocks are in memory of the stream, where they were checked: a file that changes meanwhile does not
-// change them. A Batch is for one goroutine at a time.
+// blocks are in memory of the stream, where they were checked: a file that changes meanwhile does
+// not change them. A Batch is for one goroutine at a time.
 type Batch struct {
 	// Samples are in the order of the stream. Skipped and removed ones are missing. Release removes
 	// them.
@@ -29,8 +29,8 @@ type Batch struct {
 	// Of is how many units the epoch has that the batch begins in; 0 where positions hold samples.
 	Of uint64
 	// Units is how many units this rank's part has, where positions hold units, see Order.Units: then
-	// Position, NextPosition, Global and First count units, and Samples has the samples of each unit, or
-	// their pieces, unit by unit. Cut tells which is which. Elsewhere it is 0.
+	// Position, NextPosition, Global and First count units, and Samples has the samples of each unit,
+	// or their pieces, unit by unit. Cut tells which is which. Elsewhere it is 0.
 	Units int
 
 	s       *Stream
@@ -165,8 +165,8 @@ func (b *Batch) Last() bool {
 	return b.NextEpoch > b.Epoch || b.s.Tail() == order.TailDrop && n-b.NextPosition < g
 }
 
-// Cut returns the unit of sample i of Samples, and the piece of the sample that is in it. Call it only
-// where Units is not 0, and before Release.
+// Cut returns the unit of sample i of Samples, and the piece of the sample that is in it. Call it
+// only where Units is not 0, and before Release.
 func (b *Batch) Cut(i int) order.Cut { return b.draft.Cuts[b.Place(i)] }
 
 // Clone returns copies of the samples that stay valid.

@@ -37,7 +37,8 @@ func adapt(samples iter.Seq[corpus.Sample]) iter.Seq[testset.Sample] {
 	}
 }
 
-// corpora are what is measured: text of 3 KB a sample, which compresses; images of 100 KB, which do not.
+// corpora are what is measured: text of 3 KB a sample, which compresses; images of 100 KB, which do
+// not.
 var corpora = map[string]func() iter.Seq[corpus.Sample]{
 	"text":   func() iter.Seq[corpus.Sample] { return corpus.Text(corpus.Options{Samples: 120_000, Seed: 1}) },
 	"images": func() iter.Seq[corpus.Sample] { return corpus.Images(corpus.Options{Samples: 6_000, Seed: 1}) },
@@ -66,11 +67,13 @@ func pack(b testing.TB, name string) objstore.Store {
 
 var benchDirs []string
 
-// side is one of two things to compare: it goes over all bytes once and returns how many decoded bytes it saw.
+// side is one of two things to compare: it goes over all bytes once and returns how many decoded
+// bytes it saw.
 type side func(b testing.TB) int64
 
-// compare runs two sides in turn, so that both see the same machine, and reports ratios of speeds: of the medians, of the
-// best rounds, and of the processor time they took, which other programs on the machine disturb least.
+// compare runs two sides in turn, so that both see the same machine, and reports ratios of speeds:
+// of the medians, of the best rounds, and of the processor time they took, which other programs on
+// the machine disturb least.
 func compare(b *testing.B, got, base side) {
 	var wall, cpu [2][]float64
 	var size int64
@@ -141,7 +144,8 @@ func frames(b testing.TB, store objstore.Store) (all []frame) {
 	return all
 }
 
-// decodeAll is the base: every frame through one decoder a goroutine, from memory, into one buffer each.
+// decodeAll is the base: every frame through one decoder a goroutine, from memory, into one buffer
+// each.
 func decodeAll(all []frame, goroutines int) side {
 	return func(b testing.TB) int64 {
 		var next, size atomic.Int64
@@ -242,7 +246,8 @@ func BenchmarkRatio(b *testing.B) {
 	}
 }
 
-// BenchmarkSamples is the whole walk, per sample: what is allocated is allocated a walk, and rounds to 0.
+// BenchmarkSamples is the whole walk, per sample: what is allocated is allocated a walk, and rounds
+// to 0.
 func BenchmarkSamples(b *testing.B) {
 	for name := range corpora {
 		b.Run(name, func(b *testing.B) {
@@ -264,7 +269,8 @@ func BenchmarkSamples(b *testing.B) {
 	}
 }
 
-// BenchmarkGet is a random sample: a ranged read, CRC-32C and the decoding of a block of about 1 MiB.
+// BenchmarkGet is a random sample: a ranged read, CRC-32C and the decoding of a block of about 1
+// MiB.
 func BenchmarkGet(b *testing.B) {
 	for name := range corpora {
 		b.Run(name, func(b *testing.B) {

@@ -13,7 +13,8 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
-// TestBlocks: from any sample to any other the blocks between come, each once and whole, with the samples that were packed.
+// TestBlocks: from any sample to any other the blocks between come, each once and whole, with the
+// samples that were packed.
 func TestBlocks(t *testing.T) {
 	samples := mixed(300)
 	eachKind(t, samples, func(t *testing.T, store objstore.Store) {
@@ -59,7 +60,8 @@ func TestBlocks(t *testing.T) {
 	})
 }
 
-// TestBlocksTake: blocks that are left out are neither read nor yielded, and those between them come as ever.
+// TestBlocksTake: blocks that are left out are neither read nor yielded, and those between them
+// come as ever.
 func TestBlocksTake(t *testing.T) {
 	samples := mixed(300)
 	eachKind(t, samples, func(t *testing.T, store objstore.Store) {

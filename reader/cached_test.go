@@ -32,8 +32,8 @@ func incompressible(n int) (samples []testset.Sample) {
 	return samples
 }
 
-// TestCachedEpochs: what an epoch has read costs the source no request in the next, in whatever order; nor in another process, but
-// for the manifest and the tables.
+// TestCachedEpochs: what an epoch has read costs the source no request in the next, in whatever
+// order; nor in another process, but for the manifest and the tables.
 func TestCachedEpochs(t *testing.T) {
 	watch(t)
 	samples := incompressible(900)
@@ -58,7 +58,8 @@ func TestCachedEpochs(t *testing.T) {
 	}
 }
 
-// TestCachedHalf: a cache of half the data set finds nearly half of it in every later epoch. The stream has little memory of its own.
+// TestCachedHalf: a cache of half the data set finds nearly half of it in every later epoch. The
+// stream has little memory of its own.
 func TestCachedHalf(t *testing.T) {
 	watch(t)
 	samples := incompressible(3000)
@@ -85,8 +86,9 @@ func TestCachedHalf(t *testing.T) {
 	}
 }
 
-// TestCachedDamage: a source that once gave bad bytes, which the cache then kept. They are found out, the source is asked again, and
-// the stream goes on; so does the next process, and reading in storage order.
+// TestCachedDamage: a source that once gave bad bytes, which the cache then kept. They are found
+// out, the source is asked again, and the stream goes on; so does the next process, and reading in
+// storage order.
 func TestCachedDamage(t *testing.T) {
 	watch(t)
 	samples := incompressible(300)

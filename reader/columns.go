@@ -20,8 +20,8 @@ func (d *Dataset) Columns(ctx context.Context, i int, names []string) ([]format.
 const keyGroups = 256
 
 // KeyHashes yields the hash and the number of every sample, in ascending order of hashes, in slices
-// that are valid until the next one. It reads the keys table from front to end; without one it fails,
-// see KeysTable.
+// that are valid until the next one. It reads the keys table from front to end; without one it
+// fails, see KeysTable.
 func (d *Dataset) KeyHashes(ctx context.Context) iter.Seq2[[]format.KeyEntry, error] {
 	return func(yield func([]format.KeyEntry, error) bool) {
 		if d.KeysTable() == "" {

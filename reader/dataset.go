@@ -24,12 +24,12 @@ type Dataset struct {
 }
 
 // Open opens the generation that manifest.json names, or that of Options.Generation. It reads
-// manifest.json and the front of the tables: two objects and a handful of requests, whatever the size
-// of the data set.
+// manifest.json and the front of the tables: two objects and a handful of requests, whatever the
+// size of the data set.
 //
-// An error wraps fs.ErrNotExist when there is no data set (or no such generation or view), format.ErrCorrupt
-// or format.ErrMismatch when the data set is damaged or its parts do not belong together, and
-// format.ErrVersion when a newer program wrote it.
+// An error wraps fs.ErrNotExist when there is no data set (or no such generation or view),
+// format.ErrCorrupt or format.ErrMismatch when the data set is damaged or its parts do not belong
+// together, and format.ErrVersion when a newer program wrote it.
 func Open(ctx context.Context, store objstore.Store, opts Options) (*Dataset, error) {
 	opts, err := opts.filled()
 	if err != nil {
@@ -62,7 +62,8 @@ func Open(ctx context.Context, store objstore.Store, opts Options) (*Dataset, er
 }
 
 // Close frees the data set. Iterations and reads that still run end with an error that wraps
-// fs.ErrClosed. Close waits for its own goroutines, not for the caller's. A second Close does nothing.
+// fs.ErrClosed. Close waits for its own goroutines, not for the caller's. A second Close does
+// nothing.
 func (d *Dataset) Close() error {
 	err := d.catalog.Close()
 	d.pool.Close()
@@ -72,8 +73,8 @@ func (d *Dataset) Close() error {
 // Store is where the data set lies.
 func (d *Dataset) Store() objstore.Store { return d.source.Store }
 
-// NumSamples, NumShards and NumBlocks count what the generation has. Removed samples count: they keep
-// their numbers, see NumRemoved.
+// NumSamples, NumShards and NumBlocks count what the generation has. Removed samples count: they
+// keep their numbers, see NumRemoved.
 func (d *Dataset) NumSamples() uint64 { return d.tables.Samples }
 
 // NumShards is the number of shards; Shard takes numbers below it.
@@ -102,13 +103,15 @@ func (d *Dataset) KeysTable() string {
 // Fields are the totals of all fields, in ascending order of names. Do not write to them.
 func (d *Dataset) Fields() []format.FieldTotal { return d.tables.Fields }
 
-// Attributes are the attributes that samples may have, in ascending order of names. Do not write to them.
+// Attributes are the attributes that samples may have, in ascending order of names. Do not write to
+// them.
 func (d *Dataset) Attributes() []format.Attribute { return d.tables.Attributes }
 
 // Meta is what the packer noted about the whole. Do not write to it.
 func (d *Dataset) Meta() format.Metadata { return d.tables.Meta }
 
-// Bytes is the length of all shards, sidecars included; DecodedBytes that of their blocks once decoded.
+// Bytes is the length of all shards, sidecars included; DecodedBytes that of their blocks once
+// decoded.
 func (d *Dataset) Bytes() uint64 { return d.tables.Bytes }
 
 // DecodedBytes is the length of all blocks once decoded: payloads, tar headers and padding.
@@ -117,10 +120,10 @@ func (d *Dataset) DecodedBytes() uint64 { return d.tables.Decoded }
 // Summary is manifest.json as the tables say it must be.
 func (d *Dataset) Summary() *format.Summary { return d.catalog.Summary() }
 
-// Index returns the whole index of shard i: keys, sizes, attributes. It is one read, of the end of a
-// .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. The key
-// of a removed sample is empty; its sizes and attributes are there until it is purged. Indexes are
-// shared and kept, up to a limit: do not write to them.
+// Index returns the whole index of shard i: keys, sizes, attributes. It is one read, of the end of
+// a .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. The
+// key of a removed sample is empty; its sizes and attributes are there until it is purged. Indexes
+// are shared and kept, up to a limit: do not write to them.
 func (d *Dataset) Index(ctx context.Context, i int) (*format.ShardIndex, error) {
 	return d.catalog.Index(ctx, i)
 }

@@ -18,7 +18,8 @@ type Ranks struct {
 // ErrNoRanks: the environment is that of no launcher we know.
 var ErrNoRanks = errors.New("the environment names no rank")
 
-// launchers are asked in this order: torchrun runs inside Slurm and MPI jobs, and knows better there.
+// launchers are asked in this order: torchrun runs inside Slurm and MPI jobs, and knows better
+// there.
 var launchers = []struct{ name, rank, world, localRank, localWorld string }{
 	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
 	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -26,11 +27,12 @@ var launchers = []struct{ name, rank, world, localRank, localWorld string }{
 	{"Kubernetes Indexed Job", "JOB_COMPLETION_INDEX", "", "", ""},
 }
 
-// RanksFromEnvironment reads rank and world size from what torchrun, Open MPI, Slurm or a Kubernetes Indexed Job set; pass
-// os.Getenv. A Kubernetes Indexed Job does not tell its size: World is then 0 and the caller must.
+// RanksFromEnvironment reads rank and world size from what torchrun, Open MPI, Slurm or a
+// Kubernetes Indexed Job set; pass os.Getenv. A Kubernetes Indexed Job does not tell its size:
+// World is then 0 and the caller must.
 //
-// The rank of a launcher counts processes. With tensor, pipeline or context parallelism several processes share one
-// data-parallel rank: compute that and pass it yourself.
+// The rank of a launcher counts processes. With tensor, pipeline or context parallelism several
+// processes share one data-parallel rank: compute that and pass it yourself.
 func RanksFromEnvironment(getenv func(string) string) (r Ranks, err error) {
 	number := func(name string, def int) int {
 		text := getenv(name)

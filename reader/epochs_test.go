@@ -19,7 +19,8 @@ type taken struct {
 	heap              int64
 }
 
-// usage collects garbage. It gives goroutines that are about to end a second, while there are more than most.
+// usage collects garbage. It gives goroutines that are about to end a second, while there are more
+// than most.
 func usage(t *testing.T, most int) taken {
 	t.Helper()
 	for range 500 {
@@ -39,8 +40,9 @@ func usage(t *testing.T, most int) taken {
 	return taken{runtime.NumGoroutine(), len(files), int64(m.HeapAlloc)}
 }
 
-// TestHundredEpochs: a stream that goes through a hundred epochs takes in the last of them what it took in the tenth, and nothing when all
-// is closed. Every byte and the order of every epoch are compared on the way.
+// TestHundredEpochs: a stream that goes through a hundred epochs takes in the last of them what it
+// took in the tenth, and nothing when all is closed. Every byte and the order of every epoch are
+// compared on the way.
 func TestHundredEpochs(t *testing.T) {
 	const budget = 1 << 20
 	samples := incompressible(300)

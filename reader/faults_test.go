@@ -111,7 +111,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestFlipped flips every bit of every object. Deep verification finds each; no wrong sample is ever delivered.
+// TestFlipped flips every bit of every object. Deep verification finds each; no wrong sample is
+// ever delivered.
 func TestFlipped(t *testing.T) {
 	for kind, o := range tinyKinds {
 		store, samples := tiny(t, o)

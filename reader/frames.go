@@ -10,20 +10,20 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/window"
 )
 
-// Range is a part of a data set in storage order: shards [From, To). The zero value is all of it, and so is To 0: up to
-// the last shard.
+// Range is a part of a data set in storage order: shards [From, To). The zero value is all of it,
+// and so is To 0: up to the last shard.
 type Range struct{ From, To int }
 
 // Frame is a decoded frame: a block of ordinary size, or up to 16 MiB of a larger one.
 type Frame struct {
 	// Shard is the shard's number, Block the block's in the shard, Row the frame's in Dataset.Rows.
 	Shard, Block, Row int
-	// Offset is where the Stored bytes of the frame begin in the object, BlockOffset where the decoded ones do in the
-	// block: 0 in its first frame.
+	// Offset is where the Stored bytes of the frame begin in the object, BlockOffset where the decoded
+	// ones do in the block: 0 in its first frame.
 	Offset, BlockOffset int64
 	Stored              int
-	// FirstSample is the number of the block's first sample in the data set. Samples is how many the block has, in its
-	// first frame; 0 in the frames that continue it.
+	// FirstSample is the number of the block's first sample in the data set. Samples is how many the
+	// block has, in its first frame; 0 in the frames that continue it.
 	FirstSample uint64
 	Samples     int
 	// Removed is how many of these samples were removed. Decoded does not have them.
@@ -120,7 +120,8 @@ func (m *members) pass(f *fetch.Result) error {
 	return err
 }
 
-// storageOrder is the order of jobs that reads a range of shards from front to end. whole keeps blocks in one piece.
+// storageOrder is the order of jobs that reads a range of shards from front to end. whole keeps
+// blocks in one piece.
 func (d *Dataset) storageOrder(ctx context.Context, r Range, whole bool) iter.Seq2[fetch.Job, error] {
 	return func(yield func(fetch.Job, error) bool) {
 		if r.To == 0 {

@@ -11,9 +11,9 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// Get reads the sample of that number in storage order: one ranged read of its block. The sample is the caller's to keep.
-// A number that no sample has wraps fs.ErrNotExist, and that of a removed one ErrRemoved too; a block
-// larger than Options.Memory wraps format.ErrTooLarge.
+// Get reads the sample of that number in storage order: one ranged read of its block. The sample is
+// the caller's to keep. A number that no sample has wraps fs.ErrNotExist, and that of a removed one
+// ErrRemoved too; a block larger than Options.Memory wraps format.ErrTooLarge.
 func (d *Dataset) Get(ctx context.Context, number uint64) (*Sample, error) {
 	j, index, err := d.locate(ctx, number)
 	if err != nil {
@@ -61,7 +61,8 @@ func (d *Dataset) readBlock(ctx context.Context, j fetch.Job, use func(*fetch.Sc
 	return use(w.Scratch, &results[0])
 }
 
-// detach copies a sample out of the scratch that holds it, or takes the memory along when the sample is most of it.
+// detach copies a sample out of the scratch that holds it, or takes the memory along when the
+// sample is most of it.
 func detach(s *fetch.Scratch, in *Sample) *Sample {
 	size := len(in.Key)
 	for i := range in.Fields {
@@ -77,8 +78,8 @@ func detach(s *fetch.Scratch, in *Sample) *Sample {
 	return out
 }
 
-// Field writes one field of the sample of that number to w, however large it is: a block of several frames passes through
-// frame by frame. A sample without that field wraps fs.ErrNotExist.
+// Field writes one field of the sample of that number to w, however large it is: a block of several
+// frames passes through frame by frame. A sample without that field wraps fs.ErrNotExist.
 func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Writer) error {
 	found := false
 	var has []string
@@ -104,8 +105,8 @@ func (d *Dataset) Field(ctx context.Context, number uint64, name string, w io.Wr
 	return err
 }
 
-// WriteTar writes the sample of that number to w as a tar archive: its members as they are stored, and an end of archive.
-// However large it is, it passes through frame by frame.
+// WriteTar writes the sample of that number to w as a tar archive: its members as they are stored,
+// and an end of archive. However large it is, it passes through frame by frame.
 func (d *Dataset) WriteTar(ctx context.Context, number uint64, w io.Writer) error {
 	write := func(b []byte) error {
 		_, err := w.Write(b)

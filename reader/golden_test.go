@@ -8,7 +8,8 @@ import (
 	"github.com/shardtool/shardtool/reader/check"
 )
 
-// TestGolden: the data set that was written once, compressed and plain shards mixed, opens, is whole, and gives its samples.
+// TestGolden: the data set that was written once, compressed and plain shards mixed, opens, is
+// whole, and gives its samples.
 func TestGolden(t *testing.T) {
 	ctx := context.Background()
 	store, err := local.New("../testdata/spec/golden-v1", local.Options{})

@@ -11,10 +11,10 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// Keys reads the keys of samples, given their numbers in storage order, which may be in any order and
-// repeat. Of each shard it reads what has fewer bytes: the blocks that hold the samples, or the
-// index. Requests run concurrently. A number that no sample has wraps fs.ErrNotExist. A sample that was
-// removed has an empty key.
+// Keys reads the keys of samples, given their numbers in storage order, which may be in any order
+// and repeat. Of each shard it reads what has fewer bytes: the blocks that hold the samples, or the
+// index. Requests run concurrently. A number that no sample has wraps fs.ErrNotExist. A sample that
+// was removed has an empty key.
 func (d *Dataset) Keys(ctx context.Context, numbers []uint64) ([]string, error) {
 	sorted := slices.Sorted(slices.Values(numbers))
 	sorted = slices.Compact(sorted)
@@ -79,8 +79,8 @@ func (k *keyLookup) plan(ctx context.Context) error {
 	return g.Wait()
 }
 
-// indexCost is how many bytes of blocks cost as much as a byte of an index: that decodes to the keys
-// and sizes of all samples of the shard.
+// indexCost is how many bytes of blocks cost as much as a byte of an index: that decodes to the
+// keys and sizes of all samples of the shard.
 const indexCost = 2
 
 // read chooses between the blocks and the index of a shard, and reads the index if that is less.

@@ -37,8 +37,9 @@ func TestKeysAtOnce(t *testing.T) {
 	}
 }
 
-// TestKeys compares the keys of samples with those that were packed, where blocks are read and where
-// the index is: blocks of few bytes beside a large index, blocks of many, and blocks of several frames.
+// TestKeys compares the keys of samples with those that were packed, where blocks are read and
+// where the index is: blocks of few bytes beside a large index, blocks of many, and blocks of
+// several frames.
 func TestKeys(t *testing.T) {
 	for _, o := range []testset.Options{
 		{BlockSize: 2000, ShardSize: 400_000}, {BlockSize: 60_000, ShardSize: 200_000, Raw: true}, {BlockSize: 4000, FrameSize: 1024, ShardSize: 20_000},

@@ -57,7 +57,8 @@ func (l *ledger) enter(b SkippedBlock) {
 	}
 }
 
-// hole counts the block of one sample that is missing. It returns the error that ends the stream, if that is what it is.
+// hole counts the block of one sample that is missing. It returns the error that ends the stream,
+// if that is what it is.
 func (l *ledger) hole(source string, p *window.Piece, r *order.Ref, cause error) error {
 	j := p.Job.Shard.BlockRange(p.Job.Block+int(r.Block)-p.First, 1)
 	l.mu.Lock()

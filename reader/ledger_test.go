@@ -2,7 +2,8 @@ package reader
 
 import "testing"
 
-// TestLedgerHash: the known answers are those of the second implementation (python/order_check.py); the first is in SPEC.md.
+// TestLedgerHash: the known answers are those of the second implementation (python/order_check.py);
+// the first is in SPEC.md.
 func TestLedgerHash(t *testing.T) {
 	for _, c := range []struct {
 		blocks  []SkippedBlock

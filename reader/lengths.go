@@ -55,8 +55,8 @@ func (d *Dataset) integers() string {
 	return fmt.Sprintf("%q", names)
 }
 
-// shardLengths is Lengths of one shard. A removed sample without a value from 1 to units.MaxSize has 1:
-// it is a hole, whatever its length.
+// shardLengths is Lengths of one shard. A removed sample without a value from 1 to units.MaxSize
+// has 1: it is a hole, whatever its length.
 func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string, out []uint32) error {
 	ix, err := d.Index(ctx, shard)
 	if err != nil {

@@ -13,11 +13,12 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// Lookup returns the numbers of the samples with that key, ascending: more than one only where a data set keeps
-// duplicates. With a keys table it is one range there and one block a candidate, which confirms the key (the table has
-// hashes); without one, the indexes of the shards whose range of keys has room for it. A key that is not there wraps
-// fs.ErrNotExist, and the message names its neighbours where that costs little. Where a keys table
-// leads to a removed sample with the key, and to no other, the error wraps ErrRemoved too.
+// Lookup returns the numbers of the samples with that key, ascending: more than one only where a
+// data set keeps duplicates. With a keys table it is one range there and one block a candidate,
+// which confirms the key (the table has hashes); without one, the indexes of the shards whose range
+// of keys has room for it. A key that is not there wraps fs.ErrNotExist, and the message names its
+// neighbours where that costs little. Where a keys table leads to a removed sample with the key,
+// and to no other, the error wraps ErrRemoved too.
 func (d *Dataset) Lookup(ctx context.Context, key string) ([]uint64, error) {
 	shards, known, err := d.catalog.Candidates(ctx, key, false)
 	if err != nil {
@@ -72,8 +73,8 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 	case removed:
 		return nil, &removedError{fmt.Sprintf("key %q", key)}
 	}
-	// No sample that the table leads to has the key. That is an answer only if the table is right here:
-	// an entry that was changed in place is next to where the key's own would be.
+	// No sample that the table leads to has the key. That is an answer only if the table is right
+	// here: an entry that was changed in place is next to where the key's own would be.
 	for _, e := range entries[max(from-1, 0):min(to+1, len(entries))] {
 		k, err := d.keyOf(ctx, e.Number)
 		if err == nil && format.KeyHash(k) != e.Hash {
@@ -137,7 +138,8 @@ func (d *Dataset) lookupIndexes(ctx context.Context, key string, shards []int) (
 	return numbers, err
 }
 
-// notFound names the keys before and after the one that is not there, from the index of one shard at most.
+// notFound names the keys before and after the one that is not there, from the index of one shard
+// at most.
 func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error {
 	hint := ""
 	if len(shards) > 0 {
@@ -151,7 +153,8 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 	return fmt.Errorf("reader: no sample with key %q: %w%s", key, fs.ErrNotExist, hint)
 }
 
-// nearKeys says which keys look like one that is not there: the same in other letters, or else its neighbours.
+// nearKeys says which keys look like one that is not there: the same in other letters, or else its
+// neighbours.
 func nearKeys(keys []string, key string) string {
 	var before, after string
 	for _, k := range keys {

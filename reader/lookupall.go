@@ -21,9 +21,9 @@ const maxTableRead = 64 << 20
 
 // LookupAll returns the numbers of the samples with each of the keys, ascending: none where no
 // sample has the key, and more than one only where a data set keeps duplicates. Removed samples are
-// among them; see Removed. It reads the keys table and the index of each shard that holds one of the
-// samples, and no blocks. Without a keys table it reads the indexes of all shards whose range of keys
-// has room for one of the keys.
+// among them; see Removed. It reads the keys table and the index of each shard that holds one of
+// the samples, and no blocks. Without a keys table it reads the indexes of all shards whose range
+// of keys has room for one of the keys.
 func (d *Dataset) LookupAll(ctx context.Context, keys []string) ([][]uint64, error) {
 	a := lookupAll{d: d, keys: keys, found: make([][]uint64, len(keys))}
 	ctx, end := d.catalog.Scope(ctx)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// mapAll calls the user's function for every sample of a batch, on as many goroutines as there are workers. The first error
-// in the order of samples is the one that counts.
+// mapAll calls the user's function for every sample of a batch, on as many goroutines as there are
+// workers. The first error in the order of samples is the one that counts.
 func (s *Stream) mapAll(ctx context.Context, b *Batch) error {
 	var next atomic.Int64
 	failed := make([]error, len(b.Samples))

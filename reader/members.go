@@ -13,10 +13,12 @@ import (
 // tarRecord is the unit of the tar format.
 const tarRecord = 512
 
-// maxHeaders bounds a member's header records: twice what the longest name (format.MaxName) takes, with room.
+// maxHeaders bounds a member's header records: twice what the longest name (format.MaxName) takes,
+// with room.
 const maxHeaders = 16 << 10
 
-// visitor sees the members of a sample. Functions may be nil. What header, payload and padding return ends the walk.
+// visitor sees the members of a sample. Functions may be nil. What header, payload and padding
+// return ends the walk.
 type visitor struct {
 	// member, asked at each member's header, ends the walk there when it says so.
 	member  func(key, field []byte) (stop bool)
@@ -27,8 +29,8 @@ type visitor struct {
 	enough func() bool
 }
 
-// members follows the members of a block whose decoded bytes come in pieces, and shows those of one sample to a visitor:
-// how a sample of gigabytes is read in little memory. It is for one goroutine.
+// members follows the members of a block whose decoded bytes come in pieces, and shows those of one
+// sample to a visitor: how a sample of gigabytes is read in little memory. It is for one goroutine.
 type members struct {
 	visitor
 	want    int                   // number in the block of the sample to show; -1 for none
@@ -56,8 +58,8 @@ func (m *members) whole(p []byte, place func(error) error) error {
 	return m.end(place)
 }
 
-// write takes the next piece. place adds the position to what is wrong with the block; errors of the visitor are
-// returned as they are.
+// write takes the next piece. place adds the position to what is wrong with the block; errors of
+// the visitor are returned as they are.
 func (m *members) write(p []byte, place func(error) error) error {
 	for len(p) > 0 && !m.done {
 		var err error
@@ -155,7 +157,8 @@ func (m *members) headers(p []byte, place func(error) error) ([]byte, error) {
 	return p, m.begin(&found)
 }
 
-// foreignHeaders is headers for what other tools write. Entries that are no regular files are passed over.
+// foreignHeaders is headers for what other tools write. Entries that are no regular files are
+// passed over.
 func (m *members) foreignHeaders(p []byte, place func(error) error) ([]byte, error) {
 	e, need, err := format.ReadForeignEntry(m.head)
 	if err == nil && need > 0 {
@@ -182,7 +185,8 @@ func (m *members) foreignHeaders(p []byte, place func(error) error) ([]byte, err
 	return p, m.begin(&e.Member)
 }
 
-// headerLen is how long the headers are, as far as what has come says: a long name has a record of its own in front.
+// headerLen is how long the headers are, as far as what has come says: a long name has a record of
+// its own in front.
 func (m *members) headerLen() (int, error) {
 	need := tarRecord
 	for len(m.head) >= need {

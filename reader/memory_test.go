@@ -17,8 +17,8 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
-// TestMemory reads blocks of 1 to 24 MiB in a budget of 8 MiB. A block that would have to be held whole
-// is refused; its frames are not.
+// TestMemory reads blocks of 1 to 24 MiB in a budget of 8 MiB. A block that would have to be held
+// whole is refused; its frames are not.
 func TestMemory(t *testing.T) {
 	const budget = 8 << 20
 	noise := rand.NewChaCha8([32]byte{1})
@@ -92,7 +92,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestStreamingHuge passes a sample that is much larger than the budget through Field, without holding it.
+// TestStreamingHuge passes a sample that is much larger than the budget through Field, without
+// holding it.
 func TestStreamingHuge(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
 	d := open(t, build(t, []testset.Sample{
@@ -138,8 +139,9 @@ func (b *Batch) copied() int {
 	return 0
 }
 
-// TestStreamHeap: what a stream keeps alive is its budget and little more, also where blocks of many sizes come and go, and batches are copied
-// out of them. What lies idle must not keep memory that the budget no longer counts.
+// TestStreamHeap: what a stream keeps alive is its budget and little more, also where blocks of
+// many sizes come and go, and batches are copied out of them. What lies idle must not keep memory
+// that the budget no longer counts.
 func TestStreamHeap(t *testing.T) {
 	const budget = 4 << 20
 	noise := rand.New(rand.NewPCG(1, 2))

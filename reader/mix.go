@@ -12,8 +12,9 @@ import (
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
-// Mix is several data sets to be read as one stream, see OpenMix. Package mixfile makes the plan from
-// a mix file; Checkpoint.Fits and Change of package mix make the one that continues a checkpoint.
+// Mix is several data sets to be read as one stream, see OpenMix. Package mixfile makes the plan
+// from a mix file; Checkpoint.Fits and Change of package mix make the one that continues a
+// checkpoint.
 type Mix struct {
 	Plan *mix.Plan
 	// Sets are the data sets, by the number of the source in the plan. A source that was removed, and
@@ -36,13 +37,13 @@ func (m *Mix) Continue(c *mix.Checkpoint) {
 // errMixed is what asks for one data set get from the stream of a mix.
 var errMixed = errors.New("reader: the stream is that of a mix: its checkpoint is MixCheckpoint or AppendCheckpoint")
 
-// OpenMix opens a stream over a mix. All sources share its memory, its requests and their tuning; they
-// may be in different stores. The caller must Close the stream and keep the data sets open until
-// then. The context is for opening alone.
+// OpenMix opens a stream over a mix. All sources share its memory, its requests and their tuning;
+// they may be in different stores. The caller must Close the stream and keep the data sets open
+// until then. The context is for opening alone.
 //
 // The plan decides the order: of the Order in the options, only Epochs, Epoch with it, GlobalBatch,
-// Rank and World are used. Epochs are those of the mix. All sources must have the same fields, except
-// those that Read.Expect names with a question mark.
+// Rank and World are used. Epochs are those of the mix. All sources must have the same fields,
+// except those that Read.Expect names with a question mark.
 //
 // Errors are those of Dataset.Stream; those about one source wrap a *mix.SourceError.
 func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
@@ -212,7 +213,8 @@ func (s *Stream) AppendCheckpoint(dst []byte) ([]byte, error) {
 	return s.appendCheckpoint(dst, s.place.epoch, s.place.position, s.skippedMark())
 }
 
-// AppendCheckpoint appends the text of the checkpoint after this batch to dst, of a data set or a mix.
+// AppendCheckpoint appends the text of the checkpoint after this batch to dst, of a data set or a
+// mix.
 func (b *Batch) AppendCheckpoint(dst []byte) ([]byte, error) {
 	return b.s.appendCheckpoint(dst, b.NextEpoch, b.NextPosition, b.skipped)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
-// TestMixReplaced: a data set that is not the one of the plan is refused by name, and so is one that
-// is missing.
+// TestMixReplaced: a data set that is not the one of the plan is refused by name, and so is one
+// that is missing.
 func TestMixReplaced(t *testing.T) {
 	in := []source{one(t, "a", "x", mem.New(), 20), one(t, "b", "x", mem.New(), 20)}
 	x, _ := joined(t, mixOf(1, in, 1, 1), in)
@@ -37,7 +37,8 @@ func TestMixReplaced(t *testing.T) {
 	}
 }
 
-// TestMixFailures: what fails in one source is named; a store that is down for a while is waited for.
+// TestMixFailures: what fails in one source is named; a store that is down for a while is waited
+// for.
 func TestMixFailures(t *testing.T) {
 	watch(t)
 	broken := errors.New("out of order")

@@ -43,8 +43,8 @@ func served(t *testing.T, of source, dir string, attempts int) (s source, store 
 	return s, store, down
 }
 
-// TestMixOutage: a mix waits for a source whose store is down, as one data set does, and reads what it
-// would have read. A store that stays down ends it with an error that names the source.
+// TestMixOutage: a mix waits for a source whose store is down, as one data set does, and reads what
+// it would have read. A store that stays down ends it with an error that names the source.
 func TestMixOutage(t *testing.T) {
 	dir := t.TempDir()
 	near, err := local.New(dir, local.Options{NoSync: true})

@@ -16,8 +16,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
-// pythonChain is a chain of starts as python/mix_check.py --compare takes it: each step is a batch of a
-// start with other ranks, and before the middle one the mix changes.
+// pythonChain is a chain of starts as python/mix_check.py --compare takes it: each step is a batch
+// of a start with other ranks, and before the middle one the mix changes.
 type pythonChain struct {
 	Seed    string      `json:"seed"`
 	Tail    order.Tail  `json:"tail"`
@@ -54,8 +54,8 @@ type pythonSplit struct {
 	World       int `json:"world_size"`
 }
 
-// pythonBatches is the answer: of each batch the parts of its ranks, with source, epoch and number of
-// each sample.
+// pythonBatches is the answer: of each batch the parts of its ranks, with source, epoch and number
+// of each sample.
 type pythonBatches struct {
 	Batches []struct {
 		Position uint64        `json:"position"`
@@ -118,8 +118,8 @@ func askPython(t *testing.T, chains []*pythonChain) []pythonBatches {
 }
 
 // TestMixChainsOfPython: chains of starts, each with other ranks and another batch size, and in the
-// middle with other weights and sources, deliver the samples that the second implementation lists, byte
-// by byte; so none is lost, and none comes twice.
+// middle with other weights and sources, deliver the samples that the second implementation lists,
+// byte by byte; so none is lost, and none comes twice.
 func TestMixChainsOfPython(t *testing.T) {
 	all := []source{
 		newSource(t, "a", mem.New(), 90), newSource(t, "b", inDir(t), 150),

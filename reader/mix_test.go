@@ -54,7 +54,8 @@ func mixOf(seed uint64, sources []source, weights ...uint64) mix.Mix {
 	return m
 }
 
-// joined is what a stream over the mix needs: the data sets by number of the source, and their tables.
+// joined is what a stream over the mix needs: the data sets by number of the source, and their
+// tables.
 func joined(t testing.TB, m mix.Mix, sources []source) (Mix, []order.Table) {
 	t.Helper()
 	p, err := mix.New(m)
@@ -120,9 +121,9 @@ func checkMixed(t testing.TB, b *Batch, refs []order.Ref, m mix.Mix, sources []s
 	}
 }
 
-// TestMixElastic: chains of starts with other ranks, batch sizes, weights and sources, killed at any
-// moment. The ranks' batches are those of the plan read by one rank, and over a chain each source
-// gives each of its samples once in each epoch.
+// TestMixElastic: chains of starts with other ranks, batch sizes, weights and sources, killed at
+// any moment. The ranks' batches are those of the plan read by one rank, and over a chain each
+// source gives each of its samples once in each epoch.
 func TestMixElastic(t *testing.T) {
 	watch(t)
 	all := []source{
@@ -329,7 +330,8 @@ func TestMixFields(t *testing.T) {
 	}
 }
 
-// takenBy opens a stream of n sources that lie in folders, reads some batches, and returns what it has taken.
+// takenBy opens a stream of n sources that lie in folders, reads some batches, and returns what it
+// has taken.
 func takenBy(t *testing.T, n int) (goroutines, descriptors int) {
 	t.Helper()
 	var in []source

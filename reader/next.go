@@ -10,8 +10,8 @@ import (
 )
 
 // Next returns the next batch, or io.EOF after the last. The batch before it is released unless
-// StreamOptions.Hold is set. An error sticks, except for that of ctx and ErrHeld. All batches before
-// an error have been delivered, and the batch with the error delivers nothing.
+// StreamOptions.Hold is set. An error sticks, except for that of ctx and ErrHeld. All batches
+// before an error have been delivered, and the batch with the error delivers nothing.
 func (s *Stream) Next(ctx context.Context) (*Batch, error) {
 	if s.place.err != nil {
 		return nil, s.place.err
@@ -121,8 +121,9 @@ func (s *Stream) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 	}
 }
 
-// Skipped is the ledger: the blocks that samples of the batches delivered so far were left out with, those of
-// StreamOptions.Skipped included, by shard and block. It may be called from any goroutine.
+// Skipped is the ledger: the blocks that samples of the batches delivered so far were left out
+// with, those of StreamOptions.Skipped included, by shard and block. It may be called from any
+// goroutine.
 func (s *Stream) Skipped() []SkippedBlock {
 	s.count.mu.Lock()
 	n := s.count.skipped.blocks

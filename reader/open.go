@@ -16,8 +16,8 @@ import (
 // Stream opens a stream over the data set. The caller must Close the stream and keep d open until
 // then. The context is for opening alone.
 //
-// Errors: invalid options, or options that do not fit the data set, wrap ErrOptions. A checkpoint of
-// other content, or of another order, wraps order.ErrMismatch and names the member.
+// Errors: invalid options, or options that do not fit the data set, wrap ErrOptions. A checkpoint
+// of other content, or of another order, wraps order.ErrMismatch and names the member.
 func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
 	in := &input{Dataset: d, share: 1}
 	o, err := o.filled([]*input{in})

@@ -8,9 +8,11 @@ import (
 )
 
 const (
-	// defaultMemory is the budget of one iteration: some 60 blocks of ordinary size on every one of 4 cores.
+	// defaultMemory is the budget of one iteration: some 60 blocks of ordinary size on every one of 4
+	// cores.
 	defaultMemory = 256 << 20
-	// minMemory is the least budget accepted. One job is always let through, whatever it takes: see Options.Memory.
+	// minMemory is the least budget accepted. One job is always let through, whatever it takes: see
+	// Options.Memory.
 	minMemory = 1 << 20
 	// maxWorkers keeps a mistaken number from starting a million goroutines.
 	maxWorkers = 4096
@@ -18,22 +20,25 @@ const (
 
 // Options say how a data set is opened and read. The zero value means the defaults.
 type Options struct {
-	// Generation picks a generation by the 16 hexadecimal digits in its tables' name. Empty: what manifest.json names.
+	// Generation picks a generation by the 16 hexadecimal digits in its tables' name. Empty: what
+	// manifest.json names.
 	Generation string
-	// View is the name or the ID of a view of the data set, whose samples orders and streams then have: see Dataset.UseView.
-	// Empty: the whole data set.
+	// View is the name or the ID of a view of the data set, whose samples orders and streams then
+	// have: see Dataset.UseView. Empty: the whole data set.
 	View string
 	// Removed are numbers of samples, ascending, that count as removed beside those that the
 	// generation lists, see Dataset.RemovedIn.
 	Removed []uint64
-	// Workers is how many goroutines fetch, check and decode for one iteration. 0: runtime.GOMAXPROCS(0), which follows
-	// the CPU affinity and the cgroup's limit. Of a remote store (objstore.Traits) as many requests are in flight as it asks
-	// for, and Workers of their answers are checked and decoded at a time.
+	// Workers is how many goroutines fetch, check and decode for one iteration. 0:
+	// runtime.GOMAXPROCS(0), which follows the CPU affinity and the cgroup's limit. Of a remote store
+	// (objstore.Traits) as many requests are in flight as it asks for, and Workers of their answers
+	// are checked and decoded at a time.
 	Workers int
-	// Memory is the budget in bytes of one iteration for blocks, stored and decoded, and once more for all random reads
-	// together. 0: 256 MiB. At least 1 MiB; a frame larger than the budget is let through when it is alone, a block that
-	// would have to be held whole is refused with format.ErrTooLarge. Caches (tables, indexes) come on top: at most a
-	// quarter of it or 64 MiB each, whichever is more.
+	// Memory is the budget in bytes of one iteration for blocks, stored and decoded, and once more for
+	// all random reads together. 0: 256 MiB. At least 1 MiB; a frame larger than the budget is let
+	// through when it is alone, a block that would have to be held whole is refused with
+	// format.ErrTooLarge. Caches (tables, indexes) come on top: at most a quarter of it or 64 MiB
+	// each, whichever is more.
 	Memory int64
 }
 

@@ -106,7 +106,8 @@ func TestStreamJoinsBlocks(t *testing.T) {
 			samples += len(b.Samples)
 		}
 		reads, runs := int(store.reads.Load()), c.blocks/int(c.runs)
-		// A run at the end of a lane may be read for either lane; indexes and ends of shards are read too.
+		// A run at the end of a lane may be read for either lane; indexes and ends of shards are read
+		// too.
 		if most := runs + 96 + 3*int(set.NumShards()); samples != c.blocks || reads < runs || reads > most {
 			t.Errorf("%d blocks in runs of %d: %d samples, %d reads, want %d to %d", c.blocks, c.runs, samples, reads, runs, most)
 		}

@@ -77,7 +77,8 @@ func TestField(t *testing.T) {
 	}
 }
 
-// TestMembersInPieces cuts a block into pieces of every size: what a sample's visitor sees must not depend on it.
+// TestMembersInPieces cuts a block into pieces of every size: what a sample's visitor sees must not
+// depend on it.
 func TestMembersInPieces(t *testing.T) {
 	samples := mixed(12)
 	d := open(t, build(t, samples, testset.Options{}), Options{})
@@ -138,8 +139,8 @@ func TestMembersHostile(t *testing.T) {
 	t.Fatalf("%d bytes are kept", len(m.head))
 }
 
-// TestLookupCollisions gives all keys few hashes: the samples themselves say which one is meant, and the window around the
-// guess has to grow.
+// TestLookupCollisions gives all keys few hashes: the samples themselves say which one is meant,
+// and the window around the guess has to grow.
 func TestLookupCollisions(t *testing.T) {
 	samples := make([]testset.Sample, 5000)
 	for i := range samples {
@@ -201,8 +202,8 @@ func TestLookupMissing(t *testing.T) {
 	}
 }
 
-// TestLookupRequests counts what a look-up costs: a key outside of all ranges nothing, another one a range of the keys table
-// and a block.
+// TestLookupRequests counts what a look-up costs: a key outside of all ranges nothing, another one
+// a range of the keys table and a block.
 func TestLookupRequests(t *testing.T) {
 	samples := mixed(200)
 	store := storetest.NewFaulty(build(t, samples, testset.Options{BlockSize: 2000, ShardSize: 20000}), storetest.Fault{At: -1})

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// mixed are n samples of several shapes: text that compresses, noise that does not, empty fields, long names.
+// mixed are n samples of several shapes: text that compresses, noise that does not, empty fields,
+// long names.
 func mixed(n int) []testset.Sample {
 	random := rand.New(rand.NewPCG(1, 2))
 	noise := rand.NewChaCha8([32]byte{7})
@@ -136,7 +137,8 @@ func equal(got *Sample, number int, want testset.Sample) error {
 	return nil
 }
 
-// kinds are ways to store the same samples: many small blocks and shards, blocks of several frames, plain, raw.
+// kinds are ways to store the same samples: many small blocks and shards, blocks of several frames,
+// plain, raw.
 var kinds = map[string]testset.Options{
 	"zstd":   {BlockSize: 2000, ShardSize: 20000},
 	"frames": {BlockSize: 5000, FrameSize: 1500, ShardSize: 30000},

@@ -67,7 +67,8 @@ func (o *farObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return o.Object.ReadAt(ctx, p, off)
 }
 
-// TestRemoteStreams: many requests in flight with two workers, one a piece, none for sizes; the same batches.
+// TestRemoteStreams: many requests in flight with two workers, one a piece, none for sizes; the
+// same batches.
 func TestRemoteStreams(t *testing.T) {
 	watch(t)
 	store := &far{Store: mem.New(), requests: 16, delay: time.Millisecond}
@@ -141,8 +142,8 @@ func TestRemoteStorageOrder(t *testing.T) {
 	}
 }
 
-// TestRemoteIsDown: whatever a store's own retries cannot mend ends the stream, also where damage would be skipped, and leaves no
-// goroutine.
+// TestRemoteIsDown: whatever a store's own retries cannot mend ends the stream, also where damage
+// would be skipped, and leaves no goroutine.
 func TestRemoteIsDown(t *testing.T) {
 	watch(t)
 	store := &far{Store: mem.New(), requests: 8, delay: time.Millisecond}
@@ -206,7 +207,8 @@ func TestRemoteFindsDamage(t *testing.T) {
 	}
 }
 
-// TestRemoteOpen: a data set of 100,000 shards is opened by a handful of requests, and its order read by two for each 65,536 blocks.
+// TestRemoteOpen: a data set of 100,000 shards is opened by a handful of requests, and its order
+// read by two for each 65,536 blocks.
 func TestRemoteOpen(t *testing.T) {
 	const shards, blocks, samples = 100_000, 10, 3
 	var m format.Manifest

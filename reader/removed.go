@@ -46,10 +46,10 @@ func (d *Dataset) alsoRemove(numbers []uint64) error {
 	return nil
 }
 
-// RemovedIn returns the numbers of d's samples that a later generation of the data set has removed. It
-// returns none where d's shards are not the first ones of that generation, and numbers mean other
-// samples. Open d again with them in Options.Removed, so that a job that resumes on the old generation
-// does not deliver them.
+// RemovedIn returns the numbers of d's samples that a later generation of the data set has removed.
+// It returns none where d's shards are not the first ones of that generation, and numbers mean
+// other samples. Open d again with them in Options.Removed, so that a job that resumes on the old
+// generation does not deliver them.
 func (d *Dataset) RemovedIn(ctx context.Context, later *Dataset) ([]uint64, error) {
 	if d.NumShards() > later.NumShards() {
 		return nil, nil

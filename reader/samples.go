@@ -63,9 +63,10 @@ func (s *Sample) Field(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// Samples reads the samples of a range of shards in storage order, as Frames does, without removed ones. A sample is valid until the next step
-// of the loop; no step allocates. Samples of a block are in memory together: a block of several frames that is larger
-// than Options.Memory is an error that wraps format.ErrTooLarge; Field and WriteTar read those.
+// Samples reads the samples of a range of shards in storage order, as Frames does, without removed
+// ones. A sample is valid until the next step of the loop; no step allocates. Samples of a block
+// are in memory together: a block of several frames that is larger than Options.Memory is an error
+// that wraps format.ErrTooLarge; Field and WriteTar read those.
 func (d *Dataset) Samples(ctx context.Context, r Range) iter.Seq2[*Sample, error] {
 	return func(yield func(*Sample, error) bool) {
 		var w sampleWalk

@@ -25,12 +25,14 @@ type sizes struct {
 }
 
 const (
-	// pieceBlocks is the most blocks that are fetched, decoded and held together: a run, or a part of one.
+	// pieceBlocks is the most blocks that are fetched, decoded and held together: a run, or a part of
+	// one.
 	pieceBlocks = 8
-	// Bytes held for each sample and field: of a start and a member in a block.Table; of a reference and
-	// its use in a draft; of a Sample and a FieldView in a batch.
+	// Bytes held for each sample and field: of a start and a member in a block.Table; of a reference
+	// and its use in a draft; of a Sample and a FieldView in a batch.
 	startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 44, 72, 48
-	// requestCost is what a request in flight holds: buffers of its connection, its goroutines' stacks.
+	// requestCost is what a request in flight holds: buffers of its connection, its goroutines'
+	// stacks.
 	requestCost = 64 << 10
 	// scratchCost is what a worker holds: a decoder, and stored bytes.
 	scratchCost = 6 << 20
@@ -76,7 +78,8 @@ func (in *input) need(o *StreamOptions) (n need) {
 	return n
 }
 
-// join adds the need of another source. Requests are of any source, so they are sized by the largest.
+// join adds the need of another source. Requests are of any source, so they are sized by the
+// largest.
 func (n *need) join(m *need) {
 	n.live, n.held, n.all, n.stored = n.live+m.live, n.held+m.held, n.all+m.all, n.stored+m.stored
 	n.fields, n.sample, n.block = n.fields+m.fields, n.sample+m.sample, n.block+m.block
@@ -199,8 +202,8 @@ func pieceSize(p order.Params, fit, lanes int) int {
 	return n
 }
 
-// requests returns how many requests are kept in flight: want where that is set, as far as the store
-// sends or can be asked to send so many.
+// requests returns how many requests are kept in flight: want where that is set, as far as the
+// store sends or can be asked to send so many.
 func requests(store objstore.Store, sends, want int) int {
 	if want == 0 || sends == 0 {
 		return sends
@@ -208,8 +211,8 @@ func requests(store objstore.Store, sends, want int) int {
 	return min(max(sends, objstore.TraitsOf(store).MostRequests), want)
 }
 
-// mostRequests returns how many requests tuning may reach: more than at first where an eighth of the
-// memory holds their bytes.
+// mostRequests returns how many requests tuning may reach: more than at first where an eighth of
+// the memory holds their bytes.
 func mostRequests(store objstore.Store, requests int, memory int64, stored float64) int {
 	traits := objstore.TraitsOf(store)
 	if traits.Reserve == nil {

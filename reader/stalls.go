@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/account"
 )
 
-// Stalls says what the consumer of a stream has waited for: the time in Next, divided by what held back the batch that was next. A
-// moment has one cause, so that the causes sum to the wait.
+// Stalls says what the consumer of a stream has waited for: the time in Next, divided by what held
+// back the batch that was next. A moment has one cause, so that the causes sum to the wait.
 type Stalls struct {
 	// Request: a block was being read from the store, over the network or from disk.
 	Request time.Duration
@@ -19,13 +19,14 @@ type Stalls struct {
 	Throttled time.Duration
 	// Cache: that read used the cache on local disk, to find the block or to keep it.
 	Cache time.Duration
-	// Window: the batch needed more blocks than it holds bytes for, and they made the window that samples are shuffled in larger than
-	// it had been in the epoch: at the beginning, after a resume, and at the turn of an epoch. A block that waits its turn behind
-	// others counts here too.
+	// Window: the batch needed more blocks than it holds bytes for, and they made the window that
+	// samples are shuffled in larger than it had been in the epoch: at the beginning, after a resume,
+	// and at the turn of an epoch. A block that waits its turn behind others counts here too.
 	Window time.Duration
 	// Decode: a block was being checked, decoded and indexed, or waited for a processor to do it.
 	Decode time.Duration
-	// Memory: the budget was full. A block had no memory yet, or it had to go for want of memory and was read again.
+	// Memory: the budget was full. A block had no memory yet, or it had to go for want of memory and
+	// was read again.
 	Memory time.Duration
 	// Order: the batch was being planned, assembled or handed over.
 	Order time.Duration
@@ -68,7 +69,8 @@ func (s Stalls) Sub(before Stalls) Stalls {
 	}
 }
 
-// PieceCounts says how many pieces, consecutive blocks that are read and held together, are where on their way at a moment.
+// PieceCounts says how many pieces, consecutive blocks that are read and held together, are where
+// on their way at a moment.
 type PieceCounts struct {
 	// Queued pieces have their memory and wait for a worker.
 	Queued int
@@ -80,25 +82,29 @@ type PieceCounts struct {
 
 // StreamStats counts what a stream has done so far.
 type StreamStats struct {
-	// Batches were delivered, with so many Samples, padding left out. Bytes are those of their fields, before Map.
+	// Batches were delivered, with so many Samples, padding left out. Bytes are those of their fields,
+	// before Map.
 	Batches, Samples, Bytes uint64
-	// Sources are the samples and bytes of each source of a mix, by its number in the plan; nil for one data set.
+	// Sources are the samples and bytes of each source of a mix, by its number in the plan; nil for
+	// one data set.
 	Sources []SourceStats
 	// Elapsed is the time since the stream was opened, until it was closed.
 	Elapsed time.Duration
-	// Wait is the time that calls of Next have waited, FirstWait that of the first one. Stalls is the same by its causes.
+	// Wait is the time that calls of Next have waited, FirstWait that of the first one. Stalls is the
+	// same by its causes.
 	Wait, FirstWait time.Duration
 	Stalls          Stalls
 	// Pieces is where pieces are now.
 	Pieces PieceCounts
-	// Requests is how many pieces of a remote store are fetched at once at most, 0 where reading is a matter of the processor; Depth how
-	// many batches may be planned and asked for before the consumer takes them. Decisions counts the changes that autotuning has made
-	// to them.
+	// Requests is how many pieces of a remote store are fetched at once at most, 0 where reading is a
+	// matter of the processor; Depth how many batches may be planned and asked for before the consumer
+	// takes them. Decisions counts the changes that autotuning has made to them.
 	Requests, Depth int
 	Decisions       uint64
 	// Blocks and StoredBytes were fetched, the ones read again included.
 	Blocks, StoredBytes uint64
-	// Evicted blocks had to go while samples of them were still to come, for want of memory: they are read again.
+	// Evicted blocks had to go while samples of them were still to come, for want of memory: they are
+	// read again.
 	Evicted uint64
 	// Rereads are reads repeated because the first gave damaged bytes.
 	Rereads uint64

@@ -276,8 +276,8 @@ func TestStatsWhileStreaming(t *testing.T) {
 	}
 }
 
-// TestStallsAreInNext: the account never has more than the time in Next, and a batch that was there when it was asked for is in it as
-// one that is handed over.
+// TestStallsAreInNext: the account never has more than the time in Next, and a batch that was there
+// when it was asked for is in it as one that is handed over.
 func TestStallsAreInNext(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(500), testset.Options{BlockSize: 8 << 10})

@@ -97,7 +97,8 @@ var faultKinds = map[string]testset.Options{
 	"plain":  {BlockSize: 4000, ShardSize: 20000, Plain: true},
 }
 
-// TestFaultyStore fails operation k of a store for every k: an error, no hang, no goroutine left, no wrong sample.
+// TestFaultyStore fails operation k of a store for every k: an error, no hang, no goroutine left,
+// no wrong sample.
 func TestFaultyStore(t *testing.T) {
 	samples := mixed(60)
 	for kind, o := range faultKinds {
@@ -123,9 +124,10 @@ func TestFaultyStore(t *testing.T) {
 	}
 }
 
-// TestFaultyVerify fails operation k, and then all that follow: what cannot be read is a fault of kind read or manifest, a
-// note when it is only the list of other objects, or keeps the data set from being opened. One failure alone may be
-// healed: verify reads rows one by one when a read of several fails.
+// TestFaultyVerify fails operation k, and then all that follow: what cannot be read is a fault of
+// kind read or manifest, a note when it is only the list of other objects, or keeps the data set
+// from being opened. One failure alone may be healed: verify reads rows one by one when a read of
+// several fails.
 func TestFaultyVerify(t *testing.T) {
 	samples := mixed(60)
 	for kind, o := range faultKinds {
@@ -187,7 +189,8 @@ func (o *slowObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	}
 }
 
-// TestCancelled ends contexts at every stage: before, while reads wait, after some samples; and closes the data set.
+// TestCancelled ends contexts at every stage: before, while reads wait, after some samples; and
+// closes the data set.
 func TestCancelled(t *testing.T) {
 	samples := mixed(60)
 	store := build(t, samples, testset.Options{BlockSize: 4000, ShardSize: 20000})
@@ -303,7 +306,8 @@ func TestBreak(t *testing.T) {
 	}
 }
 
-// TestConcurrent reads from 16 goroutines at once, random samples and whole walks, on caches that hold almost nothing.
+// TestConcurrent reads from 16 goroutines at once, random samples and whole walks, on caches that
+// hold almost nothing.
 func TestConcurrent(t *testing.T) {
 	samples := mixed(300)
 	eachKind(t, samples, func(t *testing.T, store objstore.Store) {

@@ -120,9 +120,10 @@ func (s *Stream) Memory() int64 { return s.sizes.memory }
 // errStreamClosed is what Next returns after Close.
 var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClosed)
 
-// Close ends the stream. It may be called from any goroutine, and more than once. Samples of batches
-// in hand must not be used any more: their memory may be freed. A Next that waits returns an error
-// that wraps fs.ErrClosed. All goroutines have ended when Close returns, so it waits for calls of Map.
+// Close ends the stream. It may be called from any goroutine, and more than once. Samples of
+// batches in hand must not be used any more: their memory may be freed. A Next that waits returns
+// an error that wraps fs.ErrClosed. All goroutines have ended when Close returns, so it waits for
+// calls of Map.
 func (s *Stream) Close() error {
 	s.life.cancel(errStreamClosed)
 	for _, in := range s.inputs {
@@ -156,8 +157,8 @@ type place struct {
 	returned        time.Time // of the last Next
 }
 
-// delivered counts what a stream has done. The counters of blocks may be read at any time; mu guards
-// the others.
+// delivered counts what a stream has done. The counters of blocks may be read at any time; mu
+// guards the others.
 type delivered struct {
 	blocks, stored, rereads, decisions atomic.Uint64
 
@@ -186,9 +187,9 @@ func (c *delivered) first() bool {
 	return c.batches == 0
 }
 
-// Checkpoint returns the place after the last batch that Next returned, whatever has been read ahead.
-// Ranks at the same step have the same place. SkipHash and Skipped are those of this rank; Merge
-// unites them. Of a mix, use MixCheckpoint.
+// Checkpoint returns the place after the last batch that Next returned, whatever has been read
+// ahead. Ranks at the same step have the same place. SkipHash and Skipped are those of this rank;
+// Merge unites them. Of a mix, use MixCheckpoint.
 func (s *Stream) Checkpoint() (order.Checkpoint, error) {
 	return s.checkpoint(s.place.epoch, s.place.position, s.skippedMark())
 }

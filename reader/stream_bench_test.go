@@ -14,10 +14,12 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/account"
 )
 
-// streamEpochs is how many epochs a measured stream has: in the first, memory is taken from the system, as in any long run.
+// streamEpochs is how many epochs a measured stream has: in the first, memory is taken from the
+// system, as in any long run.
 const streamEpochs = 4
 
-// benchOrder is the order that figures are for: a memory that a training host has, and the default lanes.
+// benchOrder is the order that figures are for: a memory that a training host has, and the default
+// lanes.
 var benchOrder = StreamOptions{Order: Order{Shuffle: true, Seed: 1, GlobalBatch: 256, ShuffleMemory: 128 << 20, Tail: "short", Epochs: streamEpochs}}
 
 // streamAllRanks streams all epochs on several ranks of one process.
@@ -107,10 +109,10 @@ func BenchmarkStreamRatio(b *testing.B) {
 	})
 }
 
-// BenchmarkAccounts reports the share of a stream's processor time that the account of waits takes, as
-// cost: 0.01 is one per cent. Two runs of a stream differ by more than that, so the account's own
-// calls are timed alone, for a piece that the consumer waits for, and multiplied by the number of
-// blocks and batches: an upper bound, since a piece may have several blocks.
+// BenchmarkAccounts reports the share of a stream's processor time that the account of waits takes,
+// as cost: 0.01 is one per cent. Two runs of a stream differ by more than that, so the account's
+// own calls are timed alone, for a piece that the consumer waits for, and multiplied by the number
+// of blocks and batches: an upper bound, since a piece may have several blocks.
 func BenchmarkAccounts(b *testing.B) {
 	const calls = 100_000
 	for _, name := range []string{"text", "images"} {

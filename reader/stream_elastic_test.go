@@ -33,9 +33,9 @@ func numbersOf(b *Batch) (n []uint64) {
 	return n
 }
 
-// TestStreamElastic makes chains of starts with other ranks and batch sizes. All ranks are killed in the middle: some behind the
-// step they resume from, some a few steps past it, none having told anybody. The batches of all starts must be those of one order,
-// read by one process.
+// TestStreamElastic makes chains of starts with other ranks and batch sizes. All ranks are killed
+// in the middle: some behind the step they resume from, some a few steps past it, none having told
+// anybody. The batches of all starts must be those of one order, read by one process.
 func TestStreamElastic(t *testing.T) {
 	watch(t)
 	samples := mixed(700)
@@ -117,7 +117,8 @@ func withBatch(o StreamOptions, size int) StreamOptions {
 	return o
 }
 
-// startAll runs all ranks for some steps. It returns the checkpoint of a rank at that step, and what came until then.
+// startAll runs all ranks for some steps. It returns the checkpoint of a rank at that step, and
+// what came until then.
 func startAll(t *testing.T, set *streamed, o StreamOptions, steps int, random *rand.Rand) (cp *order.Checkpoint, batches [][]uint64, size int, done bool) {
 	t.Helper()
 	teller := random.IntN(o.World)

@@ -64,7 +64,8 @@ func (d *streamed) flipped(t testing.TB, store objstore.Store, blocks ...located
 	return &streamed{open(t, store, Options{Workers: 2}), d.samples}
 }
 
-// untilNeeded reads until a batch needs a sample that is bad: it must be the one that fails, with all before it right.
+// untilNeeded reads until a batch needs a sample that is bad: it must be the one that fails, with
+// all before it right.
 func (f *follower) untilNeeded(t testing.TB, bad func(number uint64) bool) error {
 	t.Helper()
 	for {
@@ -183,7 +184,8 @@ func TestStreamWrongObjects(t *testing.T) {
 	}
 }
 
-// TestStreamReplaced: another object in a shard's place while the stream runs. It stops even where damage is skipped.
+// TestStreamReplaced: another object in a shard's place while the stream runs. It stops even where
+// damage is skipped.
 func TestStreamReplaced(t *testing.T) {
 	watch(t)
 	samples := mixed(300)
@@ -248,8 +250,8 @@ func TestStreamHeals(t *testing.T) {
 	}
 }
 
-// TestStreamSkips leaves damaged blocks out: the same holes for every rank and world, nothing else moves, and what a checkpoint says
-// of them is what was delivered, whatever was read ahead.
+// TestStreamSkips leaves damaged blocks out: the same holes for every rank and world, nothing else
+// moves, and what a checkpoint says of them is what was delivered, whatever was read ahead.
 func TestStreamSkips(t *testing.T) {
 	watch(t)
 	samples := mixed(300)
@@ -362,8 +364,8 @@ func TestStreamSkipCeiling(t *testing.T) {
 	}
 }
 
-// TestStreamStoreFails lets each operation of the store fail: the error arrives, sticks and is never taken for damage; what came
-// before it is right.
+// TestStreamStoreFails lets each operation of the store fail: the error arrives, sticks and is
+// never taken for damage; what came before it is right.
 func TestStreamStoreFails(t *testing.T) {
 	watch(t)
 	samples := mixed(60)

@@ -20,8 +20,8 @@ type OnCorrupt int
 const (
 	// CorruptFails ends the stream with the error, at the batch that needs the block.
 	CorruptFails OnCorrupt = iota
-	// CorruptSkips leaves the block's samples out: holes, which move no other sample. Other errors (the
-	// store fails, an object was replaced) still end the stream.
+	// CorruptSkips leaves the block's samples out: holes, which move no other sample. Other errors
+	// (the store fails, an object was replaced) still end the stream.
 	CorruptSkips
 )
 
@@ -47,8 +47,8 @@ type StreamOptions struct {
 	// rank's share is mixed (package mixing; large epochs are measured in part). It warns where the
 	// window is small for the batch, or lanes are fewer than ranks. It takes a line every StatsEvery,
 	// default a minute, and one after the last batch: batches and bytes per second, the share of the
-	// time that Next waited, and its main causes, see Stalls. It also takes a line for each decision of
-	// the autotuning, with the reason and the measurements.
+	// time that Next waited, and its main causes, see Stalls. It also takes a line for each decision
+	// of the autotuning, with the reason and the measurements.
 	Log        *slog.Logger
 	StatsEvery time.Duration
 
@@ -60,9 +60,9 @@ type StreamOptions struct {
 // Order is which samples a stream delivers, and in which order.
 type Order struct {
 	// Shuffle, Seed, ShuffleMemory, WholeShards, Lanes, RunBlocks, Delay, Head, Affinity and Tail
-	// choose the order, see order.Choice. Tail defaults to order.DefaultTail(Epochs). With a Checkpoint
-	// they are those of the checkpoint, and the values here are ignored: use order.Params.Compare to
-	// find out whether they differ.
+	// choose the order, see order.Choice. Tail defaults to order.DefaultTail(Epochs). With a
+	// Checkpoint they are those of the checkpoint, and the values here are ignored: use
+	// order.Params.Compare to find out whether they differ.
 	Shuffle                       bool
 	Seed                          uint64
 	ShuffleMemory                 uint64 // bytes
@@ -72,8 +72,8 @@ type Order struct {
 	Tail                          order.Tail
 	// Units makes the positions of the stream hold units in place of samples, where its Kind is set:
 	// packed sequences, or micro-batches of samples of similar length. By names the integer attribute
-	// with the lengths; Long defaults to units.LongError, and Window is chosen. GlobalBatch then counts
-	// units. With a Checkpoint they are those of the checkpoint, and the rest here is ignored.
+	// with the lengths; Long defaults to units.LongError, and Window is chosen. GlobalBatch then
+	// counts units. With a Checkpoint they are those of the checkpoint, and the rest here is ignored.
 	Units units.Params
 	// Epoch is the first epoch, Epochs the number of epochs; 0 means no end.
 	Epoch, Epochs uint64
@@ -94,8 +94,8 @@ type Read struct {
 	// FirstWorkers is how many there are until the first batch is delivered, when a loop that can only
 	// wait leaves a processor idle. Default: Workers.
 	FirstWorkers int
-	// Requests is how many requests of a remote store are kept in flight; at most what the store sends,
-	// or can be asked to send. Default: what the store sends, adjusted by autotuning.
+	// Requests is how many requests of a remote store are kept in flight; at most what the store
+	// sends, or can be asked to send. Default: what the store sends, adjusted by autotuning.
 	Requests int
 	// Depth is how many batches are planned, and their blocks asked for, before the consumer takes
 	// them, if Memory allows. Default: autotuned.
@@ -113,8 +113,8 @@ type Read struct {
 	// Plans is a folder for the plans of epochs of units and the lengths of samples, so that the next
 	// start finds them there. "" keeps none. What cannot be kept or read there is made anew.
 	Plans string
-	// PlanProgress, when not nil, is called while an epoch of units is planned, from several goroutines:
-	// with its number, and how many of its samples have been planned.
+	// PlanProgress, when not nil, is called while an epoch of units is planned, from several
+	// goroutines: with its number, and how many of its samples have been planned.
 	PlanProgress func(epoch, done, of uint64)
 	// Expect names fields that every sample must have. One with a question mark, as in "caption?", may
 	// be missing. The sources of a mix must have the same fields, but for those with a question mark.
@@ -130,14 +130,15 @@ type Limits struct {
 	// block larger than Memory is an error that wraps format.ErrTooLarge. A batch larger than Memory,
 	// and batches in hand when Hold is set, come on top.
 	Memory int64
-	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release, and
-	// a Next beyond the limit returns ErrHeld. With 0 a batch is valid until the next call of Next.
+	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release,
+	// and a Next beyond the limit returns ErrHeld. With 0 a batch is valid until the next call of
+	// Next.
 	Hold int
 	// OnCorrupt is what happens to a block whose damage a second read confirmed.
 	OnCorrupt OnCorrupt
-	// MaxSkipped is the most samples that CorruptSkips may leave out, over all epochs, those of Skipped
-	// included; MaxSkippedShare is the same as a share of the data set, default 0.001 when both are
-	// zero. A stream counts what its own rank skips. For one answer over all ranks, exchange
+	// MaxSkipped is the most samples that CorruptSkips may leave out, over all epochs, those of
+	// Skipped included; MaxSkippedShare is the same as a share of the data set, default 0.001 when
+	// both are zero. A stream counts what its own rank skips. For one answer over all ranks, exchange
 	// Stream.Skipped after each step, Merge it, and stop all ranks at that step.
 	MaxSkipped      uint64
 	MaxSkippedShare float64
@@ -233,8 +234,8 @@ func (o *StreamOptions) Choice() order.Choice {
 	}
 }
 
-// LocalWorkers is how many workers one of several local ranks should use: the CPUs this process may use, less one a rank for
-// the training step, divided by the ranks; at least 1.
+// LocalWorkers is how many workers one of several local ranks should use: the CPUs this process may
+// use, less one a rank for the training step, divided by the ranks; at least 1.
 func LocalWorkers(localRanks int) int {
 	localRanks = max(localRanks, 1)
 	return max(1, (runtime.GOMAXPROCS(0)-localRanks)/localRanks)

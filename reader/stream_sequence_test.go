@@ -43,7 +43,8 @@ func anyOrder(random *rand.Rand) StreamOptions {
 	return o
 }
 
-// TestStreamEqualsPlan draws orders, ranks and means, and compares every byte of every batch, when it comes and when it goes.
+// TestStreamEqualsPlan draws orders, ranks and means, and compares every byte of every batch, when
+// it comes and when it goes.
 func TestStreamEqualsPlan(t *testing.T) {
 	watch(t)
 	random := rand.New(rand.NewPCG(11, 12))
@@ -101,7 +102,8 @@ func TestStreamEqualsPlan(t *testing.T) {
 	}
 }
 
-// TestStreamTiny has data sets of 0 to 3 samples, with batches larger than they are, over many epochs.
+// TestStreamTiny has data sets of 0 to 3 samples, with batches larger than they are, over many
+// epochs.
 func TestStreamTiny(t *testing.T) {
 	watch(t)
 	for n := range 4 {

@@ -27,8 +27,8 @@ func sized(sizes ...int) []testset.Sample {
 	return samples
 }
 
-// TestStreamMixedBlocks has blocks of very different sizes in a budget that they do not fit: memory that one of them gave back is of
-// no use to the next.
+// TestStreamMixedBlocks has blocks of very different sizes in a budget that they do not fit: memory
+// that one of them gave back is of no use to the next.
 func TestStreamMixedBlocks(t *testing.T) {
 	watch(t)
 	random := rand.New(rand.NewPCG(3, 1))
@@ -68,7 +68,8 @@ func TestStreamMixedBlocks(t *testing.T) {
 	}
 }
 
-// TestStreamTooLarge: a block that does not fit the budget is an error at the batch that needs it, and not before.
+// TestStreamTooLarge: a block that does not fit the budget is an error at the batch that needs it,
+// and not before.
 func TestStreamTooLarge(t *testing.T) {
 	watch(t)
 	sizes := make([]int, 40)
@@ -168,7 +169,8 @@ func TestStreamHeld(t *testing.T) {
 	}
 }
 
-// TestStreamReleasedElsewhere: another goroutine releases while Next waits, with a budget that batches in hand fill.
+// TestStreamReleasedElsewhere: another goroutine releases while Next waits, with a budget that
+// batches in hand fill.
 func TestStreamReleasedElsewhere(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(1500), testset.Options{BlockSize: 9000, ShardSize: 60_000})
@@ -198,7 +200,8 @@ func TestStreamReleasedElsewhere(t *testing.T) {
 	}
 }
 
-// TestStreamContexts: the context of Next ends a wait and nothing else; that of Stream ends nothing.
+// TestStreamContexts: the context of Next ends a wait and nothing else; that of Stream ends
+// nothing.
 func TestStreamContexts(t *testing.T) {
 	watch(t)
 	store := &hooked{Store: mem.New()}
@@ -239,7 +242,8 @@ func TestStreamContexts(t *testing.T) {
 	}
 }
 
-// TestStreamClosed: Close ends a Next that waits, and a stream that nobody reads; the data set's Close does too.
+// TestStreamClosed: Close ends a Next that waits, and a stream that nobody reads; the data set's
+// Close does too.
 func TestStreamClosed(t *testing.T) {
 	watch(t)
 	for _, how := range []string{"stream", "data set"} {
@@ -279,7 +283,8 @@ func TestStreamClosed(t *testing.T) {
 	}
 }
 
-// TestStreamAbandoned: streams that are closed before their end leave no goroutine and no open file; TestMain looks.
+// TestStreamAbandoned: streams that are closed before their end leave no goroutine and no open
+// file; TestMain looks.
 func TestStreamAbandoned(t *testing.T) {
 	watch(t)
 	store := &openCount{Store: inDir(t)}

@@ -36,8 +36,8 @@ func TestStreamEvictsWhenItMust(t *testing.T) {
 	}
 }
 
-// TestStreamUnshuffledOnRanks: every rank of two reads from 48 arcs at a time; each block comes once, within the default budget and in
-// a tight one.
+// TestStreamUnshuffledOnRanks: every rank of two reads from 48 arcs at a time; each block comes
+// once, within the default budget and in a tight one.
 func TestStreamUnshuffledOnRanks(t *testing.T) {
 	watch(t)
 	samples := make([]testset.Sample, 900)

@@ -92,7 +92,8 @@ func wild(seed uint64) func(o *StreamOptions, most int) {
 	}
 }
 
-// sums hashes all batches of a stream, with their places. It takes some and goes on from a checkpoint, several times.
+// sums hashes all batches of a stream, with their places. It takes some and goes on from a
+// checkpoint, several times.
 func sums(t *testing.T, set *streamed, o StreamOptions, pieces int) (all []string) {
 	t.Helper()
 	seed := fixedSeed
@@ -132,8 +133,9 @@ func sums(t *testing.T, set *streamed, o StreamOptions, pieces int) (all []strin
 
 var fixedSeed = maphash.MakeSeed()
 
-// TestAutotuneLeavesTheOrder: with it, without it, with settings that change all the time and make no sense, in one go and resumed
-// many times, batches are the same, byte by byte; and the budget holds.
+// TestAutotuneLeavesTheOrder: with it, without it, with settings that change all the time and make
+// no sense, in one go and resumed many times, batches are the same, byte by byte; and the budget
+// holds.
 func TestAutotuneLeavesTheOrder(t *testing.T) {
 	watch(t)
 	for _, remote := range []bool{false, true} {
@@ -180,7 +182,8 @@ func TestAutotuneLeavesTheOrder(t *testing.T) {
 	}
 }
 
-// TestAutotuneKeepsTheBudget: also where settings change all the time, and blocks have to go for want of memory.
+// TestAutotuneKeepsTheBudget: also where settings change all the time, and blocks have to go for
+// want of memory.
 func TestAutotuneKeepsTheBudget(t *testing.T) {
 	watch(t)
 	store := &elastic{far: far{Store: mem.New(), requests: 8, delay: 100 * time.Microsecond}, most: 64}
@@ -223,8 +226,8 @@ func slowly(t *testing.T, s *Stream, step time.Duration, until func(StreamStats)
 	}
 }
 
-// TestAutotuneSavesForASlowStep: a consumer that is slow has fewer batches ahead and fewer requests in flight than one that takes all
-// it gets; what is decided is told, with its reason.
+// TestAutotuneSavesForASlowStep: a consumer that is slow has fewer batches ahead and fewer requests
+// in flight than one that takes all it gets; what is decided is told, with its reason.
 func TestAutotuneSavesForASlowStep(t *testing.T) {
 	watch(t)
 	store := &elastic{far: far{Store: mem.New(), requests: 32, delay: time.Millisecond}, most: 64}
@@ -256,8 +259,9 @@ func TestAutotuneSavesForASlowStep(t *testing.T) {
 	}
 }
 
-// TestAutotuneTakesMore: a consumer that takes all it gets from a store that is far away gets more requests than the store sends by
-// default, and the store has them back in the end. What the user has set, and no autotuning, leave the numbers alone.
+// TestAutotuneTakesMore: a consumer that takes all it gets from a store that is far away gets more
+// requests than the store sends by default, and the store has them back in the end. What the user
+// has set, and no autotuning, leave the numbers alone.
 func TestAutotuneTakesMore(t *testing.T) {
 	watch(t)
 	store := &elastic{far: far{Store: mem.New(), requests: 4, delay: 5 * time.Millisecond}, most: 64}
@@ -297,7 +301,8 @@ func TestAutotuneTakesMore(t *testing.T) {
 	}
 }
 
-// TestAutotuneAsksForLess: a store that asks for less load has fewer requests in flight, and the line says why.
+// TestAutotuneAsksForLess: a store that asks for less load has fewer requests in flight, and the
+// line says why.
 func TestAutotuneAsksForLess(t *testing.T) {
 	watch(t)
 	store := &elastic{far: far{Store: mem.New(), requests: 32, delay: 2 * time.Millisecond}, most: 64}
@@ -318,8 +323,8 @@ func TestAutotuneAsksForLess(t *testing.T) {
 	}
 }
 
-// TestRemoteSmallDataSet: the default budget holds a small data set whole, with what is on its way beside it: no block is read twice in
-// an epoch.
+// TestRemoteSmallDataSet: the default budget holds a small data set whole, with what is on its way
+// beside it: no block is read twice in an epoch.
 func TestRemoteSmallDataSet(t *testing.T) {
 	watch(t)
 	samples := make([]testset.Sample, 52*16)
@@ -344,8 +349,9 @@ func TestRemoteSmallDataSet(t *testing.T) {
 	}
 }
 
-// TestSmallDataSet: with the default budget a data set is held whole that is smaller than what it is shuffled among, also where every
-// batch has samples of all blocks. None is read twice in an epoch.
+// TestSmallDataSet: with the default budget a data set is held whole that is smaller than what it
+// is shuffled among, also where every batch has samples of all blocks. None is read twice in an
+// epoch.
 func TestSmallDataSet(t *testing.T) {
 	watch(t)
 	samples := make([]testset.Sample, 8192)

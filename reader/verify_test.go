@@ -169,7 +169,8 @@ func TestVerifyKeys(t *testing.T) {
 	}
 }
 
-// TestVerifyKeysHash: a keys table of another minor version may hold the right entries; it is not the one that was made.
+// TestVerifyKeysHash: a keys table of another minor version may hold the right entries; it is not
+// the one that was made.
 func TestVerifyKeysHash(t *testing.T) {
 	store := build(t, mixed(50), testset.Options{})
 	d := open(t, store, Options{})
@@ -212,8 +213,8 @@ func TestVerifyContent(t *testing.T) {
 				t.Fatal(err)
 			}
 			info, _ := d.Shard(t.Context(), p.Shard)
-			// The index of the good shard over the blocks of the bad one would not parse: rows differ. What can be had is the
-			// good shard in a manifest of the bad one, and the other way round.
+			// The index of the good shard over the blocks of the bad one would not parse: rows differ. What
+			// can be had is the good shard in a manifest of the bad one, and the other way round.
 			r := verify(t, damaged(t, bad, info.Name, object(t, good, info.Name)), true)
 			if r.OK() {
 				t.Fatal("nothing is found")
@@ -222,7 +223,8 @@ func TestVerifyContent(t *testing.T) {
 	}
 }
 
-// TestLies has a shard in which all checksums are right and one thing is not what tables or index say.
+// TestLies has a shard in which all checksums are right and one thing is not what tables or index
+// say.
 func TestLies(t *testing.T) {
 	// The index names another key than the tar header.
 	store := lie(t, "b", func(*format.ShardEntry) {})
@@ -262,7 +264,8 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// lie is a shard with samples "a" and "c" whose index calls the second one otherwise, in tables that were edited.
+// lie is a shard with samples "a" and "c" whose index calls the second one otherwise, in tables
+// that were edited.
 func lie(t *testing.T, second string, edit func(*format.ShardEntry)) *mem.Store {
 	var block format.BlockBuilder
 	var index format.IndexBuilder
@@ -308,7 +311,8 @@ func TestVerifyDigest(t *testing.T) {
 	raw := slices.Clone(object(t, store, d.Tables()))
 	digest := d.Digest()
 	at := bytes.Index(raw, digest[:])
-	// SPEC 6: a directory of 16 bytes, then 32 a section; HEAD is the first one, its offset at 12, stored length at 20, checksum at 28.
+	// SPEC 6: a directory of 16 bytes, then 32 a section; HEAD is the first one, its offset at 12,
+	// stored length at 20, checksum at 28.
 	sections := binary.LittleEndian.Uint32(raw[12:])
 	off, stored := binary.LittleEndian.Uint64(raw[16+12:]), binary.LittleEndian.Uint32(raw[16+20:])
 	if at < int(off) || at > int(off)+int(stored) {
@@ -329,7 +333,8 @@ func TestVerifyDigest(t *testing.T) {
 	}
 }
 
-// TestVerifyParts damages the tables' second half: the shards of whole parts are verified, the others are a fault.
+// TestVerifyParts damages the tables' second half: the shards of whole parts are verified, the
+// others are a fault.
 func TestVerifyParts(t *testing.T) {
 	var m *format.Manifest
 	store := build(t, mixed(200), testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(e *format.Manifest) { m = e }})

@@ -39,8 +39,8 @@ func (c *chosenView) list() *chosenList {
 	return c.chosen
 }
 
-// LoadView reads a view of the data set by its name or ID. The error wraps fs.ErrNotExist where there
-// is none, and ErrViewGeneration where the view is of other content.
+// LoadView reads a view of the data set by its name or ID. The error wraps fs.ErrNotExist where
+// there is none, and ErrViewGeneration where the view is of other content.
 func (d *Dataset) LoadView(ctx context.Context, name string) (*format.View, error) {
 	object := format.ViewName(name)
 	if !format.IsViewID(name) {
@@ -123,8 +123,8 @@ func (d *Dataset) Views(ctx context.Context) func(yield func(string, error) bool
 }
 
 // UseView makes d a view: its orders and streams have the samples of the view alone, as often as it
-// says. Everything else, such as Samples and Get, still reads the whole data set. Call it right after
-// Open. The view must be of the content of d.
+// says. Everything else, such as Samples and Get, still reads the whole data set. Call it right
+// after Open. The view must be of the content of d.
 func (d *Dataset) UseView(v *format.View) error {
 	if err := d.sameContent(v); err != nil {
 		return fmt.Errorf("reader: %w", err)
@@ -148,8 +148,9 @@ func (d *Dataset) View() *format.View { return d.view.file }
 // ViewID is the ID of the view in use; empty for the whole data set.
 func (d *Dataset) ViewID() string { return d.view.id }
 
-// NotChosen returns the numbers of the samples that the view in use leaves out, ascending; nil without
-// a view. Opened again with them in Options.Removed, the data set has the samples of a subset alone.
+// NotChosen returns the numbers of the samples that the view in use leaves out, ascending; nil
+// without a view. Opened again with them in Options.Removed, the data set has the samples of a
+// subset alone.
 func (d *Dataset) NotChosen() (numbers []uint64) {
 	if d.view.file == nil {
 		return nil
@@ -178,7 +179,8 @@ func (d *Dataset) EpochSamples() uint64 {
 	return uint64(n)
 }
 
-// OrderDigest is what checkpoints identify the samples by: the digest, and the ID of the view in use.
+// OrderDigest is what checkpoints identify the samples by: the digest, and the ID of the view in
+// use.
 func (d *Dataset) OrderDigest() string {
 	digest := format.DigestString(d.Digest())
 	if d.view.id != "" {

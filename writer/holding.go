@@ -110,8 +110,8 @@ func (h *holding) find(ctx context.Context) error {
 	return h.findOrphans(ctx, all)
 }
 
-// findOrphans finds shards that hold the bytes, and keys tables, among the objects that no generation
-// names. What a running pack may have put is none of them.
+// findOrphans finds shards that hold the bytes, and keys tables, among the objects that no
+// generation names. What a running pack may have put is none of them.
 func (h *holding) findOrphans(ctx context.Context, all present) error {
 	named := map[string]bool{}
 	for _, m := range h.all {

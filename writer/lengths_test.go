@@ -50,8 +50,8 @@ func dict(version byte, text string, data int) []byte {
 	return append(append(head, text...), make([]byte, data)...)
 }
 
-// TestLengths stores the length of arrays in memory and of payloads, in blocks of one and of several
-// frames, and keeps a value that the source gives.
+// TestLengths stores the length of arrays in memory and of payloads, in blocks of one and of
+// several frames, and keeps a value that the source gives.
 func TestLengths(t *testing.T) {
 	own := format.AttrValue{Attribute: format.Attribute{Name: "tokens", Kind: format.AttrInteger}, Integer: -5}
 	for _, streamed := range []bool{false, true} {

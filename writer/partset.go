@@ -165,8 +165,8 @@ func (s *partSet) published() bool {
 	return true
 }
 
-// overtaken reports whether parts were packed to follow a generation from which samples were removed
-// before the parts were committed. They must not pass for the parts of that generation.
+// overtaken reports whether parts were packed to follow a generation from which samples were
+// removed before the parts were committed. They must not pass for the parts of that generation.
 func (s *partSet) overtaken(name string) bool {
 	m := s.prior.manifest
 	packed, err := strconv.ParseUint(m.Meta[metaRevises], 10, 64)

@@ -42,15 +42,15 @@ type PruneResult struct {
 	Left []objstore.Info
 }
 
-// Prune deletes what no kept generation names: objects of unfinished packs, generations beyond Keep,
-// and views without a name. It never deletes manifest.json, what manifest.json leads to, views that
-// have a name, or objects that no Writer put.
-// Without a data set all of a Writer's objects are unfinished, and so are the manifests of parts
-// once they are committed. Grace applies to unfinished packs alone; all objects of a pack that may
-// still be published count as young as its youngest, because a pack may run for long.
+// Prune deletes what no kept generation names: objects of unfinished packs, generations beyond
+// Keep, and views without a name. It never deletes manifest.json, what manifest.json leads to,
+// views that have a name, or objects that no Writer put. Without a data set all of a Writer's
+// objects are unfinished, and so are the manifests of parts once they are committed. Grace applies
+// to unfinished packs alone; all objects of a pack that may still be published count as young as
+// its youngest, because a pack may run for long.
 //
-// Where the store has locks (objstore.Traits) nothing is deleted while a pack or commit runs: the error
-// wraps objstore.ErrBusy and names it.
+// Where the store has locks (objstore.Traits) nothing is deleted while a pack or commit runs: the
+// error wraps objstore.ErrBusy and names it.
 func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneResult, error) {
 	if opt.Keep < 1 {
 		return nil, fmt.Errorf("writer: prune cannot keep %d generations: keep at least 1", opt.Keep)

@@ -101,8 +101,8 @@ type publication struct {
 	log   *slog.Logger
 }
 
-// put publishes a generation whose other objects are in the store. An error that wraps ErrLost means
-// that another program has published since prior was read, and that nothing was changed.
+// put publishes a generation whose other objects are in the store. An error that wraps ErrLost
+// means that another program has published since prior was read, and that nothing was changed.
 func (p *publication) put(ctx context.Context, m *format.Manifest) (*Result, error) {
 	tables, tablesName, t, err := encodeTables(m)
 	if err != nil {

@@ -22,9 +22,9 @@ var ErrForeign = errors.New("archives of another tool are not rewritten")
 type PurgeOptions struct {
 	// Generations also deletes the generations that still hold the bytes.
 	Generations bool
-	// ClearAttributes names integer attributes that removed samples lose, those that were purged before
-	// too. Without it they lose labels and numbers, and keep integers, because lengths decide how other
-	// samples are packed into units. A name that no attribute has is an error.
+	// ClearAttributes names integer attributes that removed samples lose, those that were purged
+	// before too. Without it they lose labels and numbers, and keep integers, because lengths decide
+	// how other samples are packed into units. A name that no attribute has is an error.
 	ClearAttributes []string
 	// DryRun changes nothing.
 	DryRun bool
@@ -81,12 +81,13 @@ func purgedObject(s *format.ShardInfo) PurgedObject {
 }
 
 // Purge rewrites the shards that hold removed samples, and publishes a generation without the bytes
-// and keys of those samples. Other shards are not read. The rewritten shards have the same samples in
-// the same blocks, with zeros in place of removed payloads, so no place moves and the digest stays.
+// and keys of those samples. Other shards are not read. The rewritten shards have the same samples
+// in the same blocks, with zeros in place of removed payloads, so no place moves and the digest
+// stays.
 //
-// Shards of another tool's archives are refused before anything is done; the error wraps ErrForeign.
-// A purge that was interrupted left the current generation as it was, and the next one finishes it.
-// Where another program publishes meanwhile, Purge goes on with the new generation.
+// Shards of another tool's archives are refused before anything is done; the error wraps
+// ErrForeign. A purge that was interrupted left the current generation as it was, and the next one
+// finishes it. Where another program publishes meanwhile, Purge goes on with the new generation.
 func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeReport, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -269,8 +270,8 @@ func (p *purge) keys(ctx context.Context, m *format.Manifest) error {
 	return p.puts.named(ctx, m.KeysName(), format.KeyTable{Entries: samples}.Size(), write)
 }
 
-// replaceKeys yields the entries of a keys table without those of the changed samples, and the fresh
-// entries among them in their order.
+// replaceKeys yields the entries of a keys table without those of the changed samples, and the
+// fresh entries among them in their order.
 func replaceKeys(old *keyStream, changed map[uint64]bool, fresh []format.KeyEntry) iter.Seq2[format.KeyEntry, error] {
 	return func(yield func(format.KeyEntry, error) bool) {
 		old.rewind()

@@ -8,8 +8,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// TestRemoveAndParts: a commit that is repeated after a removal still finds its generation, and parts
-// that were packed before a removal do not pass for committed ones.
+// TestRemoveAndParts: a commit that is repeated after a removal still finds its generation, and
+// parts that were packed before a removal do not pass for committed ones.
 func TestRemoveAndParts(t *testing.T) {
 	opt := small("d")
 	st := partsOf(t, partsSource, opt, 2, 0, 1)

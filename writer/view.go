@@ -25,10 +25,10 @@ type ViewName struct {
 	Samples uint64
 }
 
-// PutView stores a view beside the data set and gives it a name. The name is the commit point: it is
-// put last, on the condition that it is still free, or what it was before with Replace. A view or a
-// name that is there already with the same content stays. A name that another view has is an error
-// that wraps objstore.ErrExists; one that changed meanwhile, objstore.ErrChanged.
+// PutView stores a view beside the data set and gives it a name. The name is the commit point: it
+// is put last, on the condition that it is still free, or what it was before with Replace. A view
+// or a name that is there already with the same content stays. A name that another view has is an
+// error that wraps objstore.ErrExists; one that changed meanwhile, objstore.ErrChanged.
 func PutView(ctx context.Context, store objstore.Store, v *format.View, name ViewName) error {
 	if name.Name != "" {
 		if err := format.CheckViewLabel(name.Name); err != nil {

@@ -49,8 +49,8 @@ func TestPutView(t *testing.T) {
 	}
 }
 
-// TestPruneViews: views that have a name stay, others go after the grace; a name that cannot be read
-// stops the prune.
+// TestPruneViews: views that have a name stay, others go after the grace; a name that cannot be
+// read stops the prune.
 func TestPruneViews(t *testing.T) {
 	ctx := t.Context()
 	st, _ := generations(t, 1)
@@ -80,8 +80,8 @@ func TestPruneViews(t *testing.T) {
 	}
 }
 
-// TestPutViewFails: after each operation that fails, the name is free or leads to the whole view, and
-// trying again succeeds.
+// TestPutViewFails: after each operation that fails, the name is free or leads to the whole view,
+// and trying again succeeds.
 func TestPutViewFails(t *testing.T) {
 	for _, fault := range []storetest.Fault{{}, {After: true}, {Kill: true}} {
 		var st *mem.Store
@@ -147,8 +147,8 @@ func TestPutViewRaces(t *testing.T) {
 	}
 }
 
-// TestViewsBesidePacks: with a pack and a prune beside it, a view has its name and is whole, or has none;
-// the data set is whole; and what failed succeeds alone.
+// TestViewsBesidePacks: with a pack and a prune beside it, a view has its name and is whole, or has
+// none; the data set is whole; and what failed succeeds alone.
 func TestViewsBesidePacks(t *testing.T) {
 	for i := range 100 {
 		st, err := local.New(t.TempDir(), local.Options{NoSync: true})

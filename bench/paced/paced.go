@@ -1,4 +1,5 @@
-// Package paced has a data set streamed to a consumer that needs most of what could come, for long, and watches what the process takes.
+// Package paced has a data set streamed to a consumer that needs most of what could come, for long,
+// and watches what the process takes.
 //
 //	Run -> shardtool bench, without a step  -> the ceiling
 //	    -> shardtool bench, with the step that needs a share of it -> Result
@@ -24,7 +25,8 @@ type Options struct {
 	Duration time.Duration
 }
 
-// need is the share of the ceiling that the consumer needs, ceiling how long the ceiling is measured at most.
+// need is the share of the ceiling that the consumer needs, ceiling how long the ceiling is
+// measured at most.
 const (
 	need    = 0.9
 	ceiling = 20 * time.Second
@@ -34,11 +36,13 @@ const (
 type Result struct {
 	// Duration is that of Options.
 	Duration time.Duration
-	// Ceiling and Rate are samples a second without and with the step, Bytes the bytes a second of the latter.
+	// Ceiling and Rate are samples a second without and with the step, Bytes the bytes a second of the
+	// latter.
 	Ceiling, Rate, Bytes float64
 	Step                 time.Duration
 	Steps                int
-	// Share of the time that was waited after the first batch, and the longest wait; First is the time to the first batch.
+	// Share of the time that was waited after the first batch, and the longest wait; First is the time
+	// to the first batch.
 	Share       float64
 	Worst       time.Duration
 	First       time.Duration
@@ -46,8 +50,8 @@ type Result struct {
 	Stalls      map[string]float64
 	Unexplained float64 // seconds of the wait that have no cause
 	Wait        float64 // seconds
-	// Memory is the budget; the others are what the process took: the mean of resident bytes, the most goroutines and open files,
-	// in the second quarter of the time and in the last.
+	// Memory is the budget; the others are what the process took: the mean of resident bytes, the most
+	// goroutines and open files, in the second quarter of the time and in the last.
 	Memory                   int64
 	Resident                 [2]float64
 	Goroutines, Files, Looks [2]int

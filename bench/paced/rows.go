@@ -12,8 +12,9 @@ import (
 // group is the rows' in a table.
 const group = "paced"
 
-// What may grow between the second quarter of a run and its last: noise of a garbage collected heap, and connections of a store
-// that come and go. A leak of one in a hundred batches is far more.
+// What may grow between the second quarter of a run and its last: noise of a garbage collected
+// heap, and connections of a store that come and go. A leak of one in a hundred batches is far
+// more.
 const (
 	moreResident = 16 // MiB
 	moreOf       = 1.1

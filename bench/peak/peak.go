@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Memory runs a process and returns the most memory it had resident, in MiB. It asks the kernel for the high-water mark
-// while the process runs: the figure that wait returns counts what this process had when it forked, too.
+// Memory runs a process and returns the most memory it had resident, in MiB. It asks the kernel for
+// the high-water mark while the process runs: the figure that wait returns counts what this process
+// had when it forked, too.
 func Memory(cmd *exec.Cmd) (float64, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err

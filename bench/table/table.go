@@ -1,4 +1,5 @@
-// Package table gathers the figures of a benchmark, with the goals they are held to, and prints them.
+// Package table gathers the figures of a benchmark, with the goals they are held to, and prints
+// them.
 package table
 
 import (
@@ -70,7 +71,8 @@ func (t *Table) LeftOut(group, why string) {
 	t.Rows = append(t.Rows, Row{Group: group, Missing: why})
 }
 
-// Measure runs a group and says so at once. When it fails that is a row, too, so that it does not take the figures of others with it.
+// Measure runs a group and says so at once. When it fails that is a row, too, so that it does not
+// take the figures of others with it.
 func (t *Table) Measure(group string, run func() error) error {
 	fmt.Fprintf(os.Stderr, "bench: %s …\n", group)
 	err := run()

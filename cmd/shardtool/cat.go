@@ -230,8 +230,8 @@ func catTar(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, b
 	return err
 }
 
-// catPart ends the archive with a block's first samples. They begin in its first frame: only the last one of a block can
-// reach beyond.
+// catPart ends the archive with a block's first samples. They begin in its first frame: only the
+// last one of a block can reach beyond.
 func catPart(w io.Writer, walk format.Walker, samples uint64) error {
 	block := walk.Buf
 	var m format.Member

@@ -12,9 +12,10 @@ import (
 	"testing"
 )
 
-// TestMixChains: starts of cat, each a process for every rank, with other ranks, another batch size,
-// other weights and other sources, from the checkpoint file of the start before. Together the ranks
-// deliver what order lists; no source gives a sample of an epoch twice, and none leaves one out.
+// TestMixChains: starts of cat, each a process for every rank, with other ranks, another batch
+// size, other weights and other sources, from the checkpoint file of the start before. Together the
+// ranks deliver what order lists; no source gives a sample of an epoch twice, and none leaves one
+// out.
 func TestMixChains(t *testing.T) {
 	t.Parallel()
 	sets := map[string]string{"a": smallSet(t), "b": smallSet(t), "c": smallSet(t)}

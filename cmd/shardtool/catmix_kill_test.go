@@ -15,7 +15,8 @@ import (
 )
 
 // TestMixKilled kills cat of a mix at random moments and continues from --checkpoint-out: what was
-// taken up to each file's checkpoint, one after the other, is the order of a run that nobody killed.
+// taken up to each file's checkpoint, one after the other, is the order of a run that nobody
+// killed.
 func TestMixKilled(t *testing.T) {
 	t.Parallel()
 	a, b := smallSet(t), smallSet(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// checkpointMember is the name of the member that carries a checkpoint in a tar stream. Loaders pass over names that begin
-// and end with two underscores.
+// checkpointMember is the name of the member that carries a checkpoint in a tar stream. Loaders
+// pass over names that begin and end with two underscores.
 const checkpointMember = "__shardtool__/checkpoint.json"
 
 // saveWithin is how long a signal waits for the batch in hand to be taken by whoever reads stdout.
@@ -230,8 +230,8 @@ func (o *batchWriter) line(ctx context.Context, b *reader.Batch, i int) error {
 	return err
 }
 
-// placeInOrder moves a position behind an epoch's end into the epoch it belongs to: a batch that wraps has samples of both.
-// Padding belongs to the epoch it fills.
+// placeInOrder moves a position behind an epoch's end into the epoch it belongs to: a batch that
+// wraps has samples of both. Padding belongs to the epoch it fills.
 func placeInOrder(epoch, position, samples uint64, padding bool) (uint64, uint64) {
 	if padding {
 		return epoch, position
@@ -269,8 +269,8 @@ func (p *placer) find(ctx context.Context, ds *reader.Dataset, number uint64) (n
 	return p.name, at.Block, nil
 }
 
-// replaceFile puts a file in place of the old one in one step. It does not wait for the disk: a machine that loses power
-// goes on from an older checkpoint.
+// replaceFile puts a file in place of the old one in one step. It does not wait for the disk: a
+// machine that loses power goes on from an older checkpoint.
 func replaceFile(name string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {

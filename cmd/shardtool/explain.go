@@ -152,8 +152,8 @@ func (f *explainFlags) ofMix(cmd *cobra.Command, name string) (*explain.Step, er
 	return f.order.stepOfMix(cmd.Context(), o, &f.mixed, f.order.explainOptions(f.keys))
 }
 
-// ofRun explains a step of the run that a checkpoint of a mix belongs to. The file leads to the data
-// sets; the weights are those of the checkpoint.
+// ofRun explains a step of the run that a checkpoint of a mix belongs to. The file leads to the
+// data sets; the weights are those of the checkpoint.
 func (f *explainFlags) ofRun(ctx context.Context, name string) (*explain.Step, error) {
 	from, err := readMixCheckpoint(f.order.in)
 	if err != nil {

@@ -85,8 +85,8 @@ Exit codes:
 	return cmd
 }
 
-// oneRank are the options of a step that is printed as order prints it. The limit counts lines, which
-// removed samples have none of.
+// oneRank are the options of a step that is printed as order prints it. The limit counts lines,
+// which removed samples have none of.
 func (f *orderFlags) oneRank(keys bool) explain.Options {
 	o := f.explainOptions(keys)
 	o.OneRank, o.Limit = true, 0

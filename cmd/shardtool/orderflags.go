@@ -115,7 +115,8 @@ func (f *orderFlags) fill() error {
 	return f.fillUnits()
 }
 
-// open opens the data set; with a checkpoint, the generation that it names, and the checkpoint is held against the flags.
+// open opens the data set; with a checkpoint, the generation that it names, and the checkpoint is
+// held against the flags.
 func (f *orderFlags) open(ctx context.Context, arg string, opts reader.Options) (*reader.Dataset, error) {
 	if f.in == "" {
 		ds, err := openDataset(ctx, arg, opts)
@@ -210,7 +211,8 @@ func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Chec
 	case nowErr != nil: // there is no current generation, or it is damaged
 		return then, err
 	case errors.Is(err, fs.ErrNotExist):
-		// Pruned since, or a copy packed anew: the current generation will do when its content is the same.
+		// Pruned since, or a copy packed anew: the current generation will do when its content is the
+		// same.
 		return now, nil
 	case err != nil || now.NumRemoved() == 0:
 		now.Close()

@@ -53,8 +53,8 @@ func (flags *mixFlags) refuse(cmd *cobra.Command) error {
 	return nil
 }
 
-// leaveOut adds the steps that the flags leave out of what begins at a position: what was read before
-// stays read.
+// leaveOut adds the steps that the flags leave out of what begins at a position: what was read
+// before stays read.
 func (flags *mixFlags) leaveOut(ranges []mix.Range, m *mix.Mix, steps mix.Steps, position uint64) ([]mix.Range, error) {
 	if flags.skip == "" {
 		return ranges, nil
@@ -158,8 +158,8 @@ func (f *orderFlags) mixOf(file *mixfile.File, data []mixfile.Data, from *mix.Ch
 	return f.resumeMix(from, m, change, stderr)
 }
 
-// open opens the data sets of the file and reads their tables. The error is that of the first source
-// that has one.
+// open opens the data sets of the file and reads their tables. The error is that of the first
+// source that has one.
 func (o *openedMix) open(ctx context.Context, file *mixfile.File, from *mix.Checkpoint) ([]mixfile.Data, error) {
 	failed := make([]error, len(file.Sources))
 	o.sets = make([]*reader.Dataset, len(file.Sources))

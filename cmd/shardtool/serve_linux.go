@@ -50,7 +50,8 @@ type serveMeter struct {
 	stop      func()
 }
 
-// open is serveOpen. The first time it begins to listen: the parent hears an error only as an answer.
+// open is serveOpen. The first time it begins to listen: the parent hears an error only as an
+// answer.
 func (m *serveMeter) open(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error) {
 	if m.addr != "" && m.collector == nil {
 		listener, err := listenMetrics(ctx, m.addr, metricsPorts)
@@ -100,7 +101,8 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 		}
 		q.Workers = reader.LocalWorkers(local)
 	}
-	// Workers decode; one more puts batches together. The rest of the host belongs to the training step and to other ranks.
+	// Workers decode; one more puts batches together. The rest of the host belongs to the training
+	// step and to other ranks.
 	runtime.GOMAXPROCS(min(max(processors, q.Workers), q.Workers+1))
 	caches := cacheFlags{dir: q.Cache, size: q.CacheSize}
 	if caches.size == 0 {
@@ -188,7 +190,8 @@ func serveCheckpoint(text string) (*order.Checkpoint, error) {
 	return &cp, nil
 }
 
-// serveStream opens the stream of START. What binds and what is compared is decided by the code behind the order flags.
+// serveStream opens the stream of START. What binds and what is compared is decided by the code
+// behind the order flags.
 func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, out *serve.Started) (*reader.Stream, error) {
 	f, err := serveFlags(q)
 	if err != nil {

@@ -169,8 +169,8 @@ func (o *serveMix) place(f *orderFlags, q *serve.StartRequest) (m reader.Mix, er
 	return m, nil
 }
 
-// others are the fields of all sources that are not among those expected, as fields that samples may
-// lack: no batch needs them.
+// others are the fields of all sources that are not among those expected, as fields that samples
+// may lack: no batch needs them.
 func (o *serveMix) others(expected []string) (names []string) {
 	for _, ds := range o.sets {
 		for _, f := range ds.Fields() {

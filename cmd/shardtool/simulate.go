@@ -160,7 +160,8 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	return f.print(cmd.OutOrStdout(), report, plan.Params(), ds.Bytes())
 }
 
-// parseWorlds parses a list of world sizes. The largest is that of the order, unless flags give one.
+// parseWorlds parses a list of world sizes. The largest is that of the order, unless flags give
+// one.
 func (f *orderFlags) parseWorlds(text string) (worlds []int, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(part))

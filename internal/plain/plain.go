@@ -84,8 +84,8 @@ func acts(r rune) bool {
 	return false
 }
 
-// InJSON reports whether s has at most longest bytes and JSON writes it as it is, in every language:
-// printable ASCII without quotes, backslashes and what HTML escapes.
+// InJSON reports whether s has at most longest bytes and JSON writes it as it is, in every
+// language: printable ASCII without quotes, backslashes and what HTML escapes.
 func InJSON(s string, longest int) bool {
 	for i := range len(s) {
 		switch c := s[i]; {

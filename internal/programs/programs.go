@@ -24,8 +24,8 @@ func Need(t testing.TB, names ...string) {
 	}
 }
 
-// Python runs a program of the standard library's Python, 3.9 or later, and returns what it writes to
-// stdout. It skips the test as Need does, and ends it when the program fails.
+// Python runs a program of the standard library's Python, 3.9 or later, and returns what it writes
+// to stdout. It skips the test as Need does, and ends it when the program fails.
 func Python(t testing.TB, stdin []byte, program string, arguments ...string) string {
 	t.Helper()
 	Need(t, "python3")

@@ -2,11 +2,12 @@
 //
 //	score >= 3 and (lang in (de, fr) or label is null) and not width between 1 and 63
 //
-// An expression consists of conditions, joined by and, or, not and parentheses. A condition compares
-// a column with values: = (or ==), !=, <, <=, >, >=, in (…), between … and …, or tests for null.
-// Words of the language are not case-sensitive. A value without quotes ends at the next word of the
-// language, or at a parenthesis or comma that belongs to the expression; in single or double quotes
-// it may be anything, and a quote is doubled. Names of columns may be in double quotes or backquotes.
+// An expression consists of conditions, joined by and, or, not and parentheses. A condition
+// compares a column with values: = (or ==), !=, <, <=, >, >=, in (…), between … and …, or tests for
+// null. Words of the language are not case-sensitive. A value without quotes ends at the next word
+// of the language, or at a parenthesis or comma that belongs to the expression; in single or double
+// quotes it may be anything, and a quote is doubled. Names of columns may be in double quotes or
+// backquotes.
 //
 // A comparison with null is unknown, as in SQL, and so is its negation: neither holds.
 package where

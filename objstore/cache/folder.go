@@ -100,8 +100,8 @@ func (c *Cache) openFolder() error {
 
 var errForeign = errors.New("the folder is not a cache and contains other files")
 
-// checkOwn returns an error that wraps errForeign if the folder is not marked as a cache and holds a
-// file that may belong to somebody else.
+// checkOwn returns an error that wraps errForeign if the folder is not marked as a cache and holds
+// a file that may belong to somebody else.
 func checkOwn(root *os.Root) error {
 	if _, ok := regular(root, stateName); ok {
 		return nil

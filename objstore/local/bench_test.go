@@ -27,8 +27,8 @@ func BenchmarkReadAt(b *testing.B) {
 				if err := object.ReadAt(ctx, p, off); err != nil {
 					b.Fatal(err)
 				}
-				// 11 shares no factor with the 63 and the 255 steps of this ring, so all of the object is visited:
-				// a short cycle would measure the processor's cache.
+				// 11 shares no factor with the 63 and the 255 steps of this ring, so all of the object is
+				// visited: a short cycle would measure the processor's cache.
 				off = (off + 11*int64(length)) % (size - int64(length))
 			}
 		})

@@ -30,8 +30,8 @@ func build(t *testing.T, o testset.Options) objstore.Store {
 	return store
 }
 
-// TestEveryObject flips a bit in the middle of every object of a data set in turn, and removes every
-// object in turn: each is a fault, deep or at once.
+// TestEveryObject flips a bit in the middle of every object of a data set in turn, and removes
+// every object in turn: each is a fault, deep or at once.
 func TestEveryObject(t *testing.T) {
 	for _, o := range []testset.Options{{BlockSize: 4000, ShardSize: 12_000}, {BlockSize: 4000, ShardSize: 12_000, Plain: true}} {
 		store := build(t, o)

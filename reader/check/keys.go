@@ -121,10 +121,11 @@ func (v *verifier) fieldTotals(ctx context.Context) {
 	}
 }
 
-// multiset is a set of (hash, number) pairs of which only a sum of 128 bits is kept: each pair is mixed into 128 bits that
-// look random, and these are added. Sums of two different sets of pairs agree by chance once in 2^128; making them agree on
-// purpose is no threat here, since the table's own SHA-256 is compared as well. With the table in strictly ascending order
-// (no pair twice) and as many entries as there are samples, equal sums say: exactly the samples' keys, each with its
+// multiset is a set of (hash, number) pairs of which only a sum of 128 bits is kept: each pair is
+// mixed into 128 bits that look random, and these are added. Sums of two different sets of pairs
+// agree by chance once in 2^128; making them agree on purpose is no threat here, since the table's
+// own SHA-256 is compared as well. With the table in strictly ascending order (no pair twice) and
+// as many entries as there are samples, equal sums say: exactly the samples' keys, each with its
 // number. So a table of any size is compared in constant memory and one pass.
 type multiset struct{ hi, lo uint64 }
 
@@ -144,7 +145,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// keysTable checks the keys table: size and header, and with Deep its hash, its order and its entries.
+// keysTable checks the keys table: size and header, and with Deep its hash, its order and its
+// entries.
 func (v *verifier) keysTable(ctx context.Context) {
 	name := v.c.KeysTable()
 	if name == "" {

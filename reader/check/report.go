@@ -36,7 +36,8 @@ type Fault struct {
 	Block int `json:"block"`
 	// Offset is a byte offset in the object, or -1.
 	Offset int64 `json:"offset"`
-	// Key is that of the block's first sample, or of the sample concerned, where the index can be read.
+	// Key is that of the block's first sample, or of the sample concerned, where the index can be
+	// read.
 	Key string `json:"key"`
 	// Kind is one of the Kind constants.
 	Kind string `json:"kind"`
@@ -50,7 +51,8 @@ type Fault struct {
 type Report struct {
 	// Deep: every byte was read, and not the ends of objects alone.
 	Deep bool `json:"deep"`
-	// Shards, Blocks and Samples count what was looked at and is readable; Bytes, what was read of shards and tables.
+	// Shards, Blocks and Samples count what was looked at and is readable; Bytes, what was read of
+	// shards and tables.
 	Shards  uint64 `json:"shards"`
 	Blocks  uint64 `json:"blocks"`
 	Samples uint64 `json:"samples"`
@@ -63,8 +65,8 @@ type Report struct {
 	Faults []Fault `json:"faults"`
 	// Dropped counts the faults beyond those.
 	Dropped int `json:"dropped,omitempty"`
-	// Notes say what is worth knowing and no fault: objects that this generation does not name, checks that could not be
-	// made.
+	// Notes say what is worth knowing and no fault: objects that this generation does not name, checks
+	// that could not be made.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -83,8 +85,8 @@ type Options struct {
 	Workers int
 	// Memory is the budget in bytes for blocks, at least 1 MiB. 0: 256 MiB.
 	Memory int64
-	// Deep reads, decodes and compares every byte. Otherwise: manifest.json against the tables, the tables' own hash, the
-	// size of every object and the hot end of every shard.
+	// Deep reads, decodes and compares every byte. Otherwise: manifest.json against the tables, the
+	// tables' own hash, the size of every object and the hot end of every shard.
 	Deep bool
 	// Progress, when not nil, is called now and then, by one goroutine at a time.
 	Progress func(Progress)
@@ -121,8 +123,9 @@ func (r *recorder) add(f Fault) {
 	r.report.Faults = append(r.report.Faults, f)
 }
 
-// fail records an error. kind is its kind where the error itself has none. The end of a context is no
-// fault. An error of this machine or of the server is no fault of the data set: it stops the run.
+// fail records an error. kind is its kind where the error itself has none. The end of a context is
+// no fault. An error of this machine or of the server is no fault of the data set: it stops the
+// run.
 func (r *recorder) fail(ctx context.Context, order int, kind, key string, err error) {
 	switch {
 	case err == nil || ctx.Err() != nil:

@@ -14,8 +14,8 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// shardCheck is a shard on its way through a deep Verify. The goroutine that gives out jobs makes it; then each block's
-// worker writes that block's hash, and the consumer does the rest.
+// shardCheck is a shard on its way through a deep Verify. The goroutine that gives out jobs makes
+// it; then each block's worker writes that block's hash, and the consumer does the rest.
 type shardCheck struct {
 	v *verifier
 	s *fetch.Shard
@@ -67,8 +67,8 @@ func (v *verifier) deep(ctx context.Context) {
 	}
 }
 
-// jobs is storage order, with each shard's ends looked at before its blocks are read. It runs ahead of the workers, so
-// that they need not wait for an index.
+// jobs is storage order, with each shard's ends looked at before its blocks are read. It runs ahead
+// of the workers, so that they need not wait for an index.
 func (v *verifier) jobs(ctx context.Context) iter.Seq2[fetch.Job, error] {
 	return func(yield func(fetch.Job, error) bool) {
 		v.complete = v.eachShard(ctx, func(s *fetch.Shard) bool {

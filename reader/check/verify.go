@@ -23,9 +23,9 @@ import (
 
 // Verify opens a data set and compares what is stored with what its tables say. Faults do not stop
 // it: they are in the report, also damage that keeps the data set from being opened. An error means
-// that there is no data set, that a newer program wrote it, that ctx ended, that the server reads no
-// ranges ([objstore.ErrNoRanges]), or that this process ran out of descriptors or memory; the report
-// then holds what was found so far, and may be nil.
+// that there is no data set, that a newer program wrote it, that ctx ended, that the server reads
+// no ranges ([objstore.ErrNoRanges]), or that this process ran out of descriptors or memory; the
+// report then holds what was found so far, and may be nil.
 func Verify(ctx context.Context, store objstore.Store, o Options) (*Report, error) {
 	o, err := o.filled()
 	if err != nil {
@@ -219,8 +219,8 @@ func (v *verifier) tables(ctx context.Context) {
 	}))
 }
 
-// eachShard calls f for every shard that the tables can be read for, in order, until it says false. It returns whether f
-// saw all shards.
+// eachShard calls f for every shard that the tables can be read for, in order, until it says false.
+// It returns whether f saw all shards.
 func (v *verifier) eachShard(ctx context.Context, f func(s *fetch.Shard) bool) (all bool) {
 	all = true
 	for part, p := range v.c.Tables.Parts {
@@ -319,8 +319,8 @@ func (v *verifier) step(shards uint64) {
 	v.o.Progress(p)
 }
 
-// others notes objects that this generation does not name: no faults, since older generations and unfinished packs leave
-// them.
+// others notes objects that this generation does not name: no faults, since older generations and
+// unfinished packs leave them.
 func (v *verifier) others(ctx context.Context) {
 	known := map[string]bool{format.ManifestName: true, v.c.Name: true, v.c.KeysTable(): true}
 	v.eachShard(ctx, func(s *fetch.Shard) bool {

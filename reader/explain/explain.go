@@ -1,5 +1,5 @@
-// Package explain reports what a step of a run reads, and where a checkpoint stands. It reads tables
-// and, for keys, the indexes or blocks of the samples named; it delivers no samples.
+// Package explain reports what a step of a run reads, and where a checkpoint stands. It reads
+// tables and, for keys, the indexes or blocks of the samples named; it delivers no samples.
 //
 //	reader.Mix ──Mix──▶ Step     counts and shares of each source, then the samples
 //	data set   ──Dataset──▶ Step
@@ -57,8 +57,8 @@ type Step struct {
 	Samples []Sample `json:"samples"`
 }
 
-// Source is one source's part in a step, over all ranks. A data set that is read alone has one source
-// without a name.
+// Source is one source's part in a step, over all ranks. A data set that is read alone has one
+// source without a name.
 type Source struct {
 	Name    string  `json:"source,omitempty"`
 	Samples uint64  `json:"samples"` // of an epoch of the source
@@ -261,8 +261,9 @@ func (x *stepper) loadTables(ctx context.Context) error {
 	})
 }
 
-// Mix explains a step of a mix: the one that holds position at of the mix, as Mix.Position of package
-// mix finds it. m.Steps numbers it; m.LeftOut marks it. A step after the end of the stream is ErrEnd.
+// Mix explains a step of a mix: the one that holds position at of the mix, as Mix.Position of
+// package mix finds it. m.Steps numbers it; m.LeftOut marks it. A step after the end of the stream
+// is ErrEnd.
 func Mix(ctx context.Context, m reader.Mix, at uint64, o Options) (*Step, error) {
 	s, err := o.split()
 	if err != nil {

@@ -163,8 +163,8 @@ func TestDataset(t *testing.T) {
 	}
 }
 
-// TestEnd: a step after the end is an error that a caller can tell from others, and so is a data set
-// that is not the mix's.
+// TestEnd: a step after the end is an error that a caller can tell from others, and so is a data
+// set that is not the mix's.
 func TestEnd(t *testing.T) {
 	m := mixture(t, order.TailShort)
 	x := m.Plan.Mix()
@@ -188,8 +188,8 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestStanding: a checkpoint stands where its stream stopped, and a place that no position counts is
-// refused.
+// TestStanding: a checkpoint stands where its stream stopped, and a place that no position counts
+// is refused.
 func TestStanding(t *testing.T) {
 	m := mixture(t, order.TailWrap)
 	s, err := reader.OpenMix(t.Context(), m, reader.StreamOptions{Order: reader.Order{GlobalBatch: 20}})

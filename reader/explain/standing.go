@@ -9,8 +9,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
-// Standing is where a checkpoint stands, from the checkpoint alone. Position counts samples over all
-// epochs and ranks.
+// Standing is where a checkpoint stands, from the checkpoint alone. Position counts samples over
+// all epochs and ranks.
 type Standing struct {
 	Version  int    `json:"version"`
 	Position uint64 `json:"position"`
@@ -57,8 +57,8 @@ type StandingAhead struct {
 	Shares map[string]float64 `json:"shares"`
 }
 
-// StandingHole is positions that the run leaves out, FirstPosition ≤ g < NextPosition. The steps are
-// nil where the batch size has changed since.
+// StandingHole is positions that the run leaves out, FirstPosition ≤ g < NextPosition. The steps
+// are nil where the batch size has changed since.
 type StandingHole struct {
 	FirstPosition uint64  `json:"first_position"`
 	NextPosition  uint64  `json:"next_position"`

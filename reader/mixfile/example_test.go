@@ -16,7 +16,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// A mix of which half of the tokens are code, planned from its file, and what 1,000 steps of it give.
+// A mix of which half of the tokens are code, planned from its file, and what 1,000 steps of it
+// give.
 func Example() {
 	ctx := context.Background()
 	stores := map[string]objstore.Store{"/data/web": documents(ctx, 100, 50), "/data/code": documents(ctx, 40, 200)}

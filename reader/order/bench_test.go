@@ -36,9 +36,9 @@ var benchmarkSizes = []uint64{1e5, 1e6, 1e7, 1e8, 1e9}
 // power writes a power of ten as 1e5, for names that -bench can be given.
 func power(n uint64) string { return fmt.Sprintf("1e%d", len(fmt.Sprint(n))-1) }
 
-// BenchmarkPlanSeek is what a start costs before its first read: the plan, a seek and the first batch. heap-MB is
-// what is held after it with the table, alloc-MB all that was allocated on the way, the table included: an upper bound
-// of the peak.
+// BenchmarkPlanSeek is what a start costs before its first read: the plan, a seek and the first
+// batch. heap-MB is what is held after it with the table, alloc-MB all that was allocated on the
+// way, the table included: an upper bound of the peak.
 func BenchmarkPlanSeek(b *testing.B) {
 	for _, n := range benchmarkSizes {
 		table := syntheticTable(n)
@@ -74,7 +74,8 @@ func BenchmarkPlanSeek(b *testing.B) {
 	}
 }
 
-// benchmarkRefs reports the time a sample, in batches of one rank. Small tables turn their epochs meanwhile.
+// benchmarkRefs reports the time a sample, in batches of one rank. Small tables turn their epochs
+// meanwhile.
 func benchmarkRefs(b *testing.B, table Table, p Params, s Split) {
 	plan := mustPlan(b, table, p)
 	c, err := plan.Seek(0, plan.Samples()/3)
@@ -111,7 +112,8 @@ func BenchmarkSamples(b *testing.B) {
 	}
 }
 
-// BenchmarkShapes varies what the size of the data set does not: samples of a block, blocks of a run, delay, ranks.
+// BenchmarkShapes varies what the size of the data set does not: samples of a block, blocks of a
+// run, delay, ranks.
 func BenchmarkShapes(b *testing.B) {
 	large := syntheticTable(1e8)
 	tens := newSortedByClass(1e7, 10, 130, 1000).table
@@ -169,8 +171,8 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestPlanMemory: 1e9 samples in 3e6 blocks, table, plan, seek and first batch, in under 64 MB. All that is allocated
-// on the way is counted, so the peak is no higher.
+// TestPlanMemory: 1e9 samples in 3e6 blocks, table, plan, seek and first batch, in under 64 MB. All
+// that is allocated on the way is counted, so the peak is no higher.
 func TestPlanMemory(t *testing.T) {
 	const n = 1_000_000_000
 	table := syntheticTable(n)

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/internal/plain"
 )
 
-// CheckpointVersion is the version of the checkpoint this package writes where positions count samples, and
-// UnitsVersion where they count units. Package mix has version 2.
+// CheckpointVersion is the version of the checkpoint this package writes where positions count
+// samples, and UnitsVersion where they count units. Package mix has version 2.
 const (
 	CheckpointVersion = 1
 	UnitsVersion      = 3
@@ -20,7 +20,8 @@ const (
 
 // Sizes of a checkpoint (SPEC.md, "Checkpoint").
 const (
-	// MaxCheckpoint bounds the text AppendCheckpoint writes, in bytes; MaxUnitsCheckpoint that of units.
+	// MaxCheckpoint bounds the text AppendCheckpoint writes, in bytes; MaxUnitsCheckpoint that of
+	// units.
 	MaxCheckpoint      = 1 << 10
 	MaxUnitsCheckpoint = 3 << 9
 	// maxCheckpointRead leaves room for the blanks another tool may have put in.
@@ -28,22 +29,24 @@ const (
 	maxName           = 128 // digest, tables, skip_hash; three of them and all numbers stay below MaxCheckpoint
 )
 
-// Checkpoint is a place in an order and all that must agree for it to mean the same place. It counts samples
-// delivered to the consumer, never those read ahead. Any rank's restores all ranks.
+// Checkpoint is a place in an order and all that must agree for it to mean the same place. It
+// counts samples delivered to the consumer, never those read ahead. Any rank's restores all ranks.
 type Checkpoint struct {
 	Params
 	Epoch    uint64
 	Position uint64 // samples delivered of the epoch, over all ranks; below N
-	// GlobalBatch is the batch size in use, for the next start to take when none is given. 0 when unknown.
+	// GlobalBatch is the batch size in use, for the next start to take when none is given. 0 when
+	// unknown.
 	GlobalBatch int
 	// Sources are the data sets, one today.
 	Sources []SourceMark
 	// Units are the parameters of units; nil where positions count samples.
 	Units *UnitMark
-	// Tables names the tables object of the data set's generation, so that a resume opens that one. It is not compared:
-	// the same content packed with another codec has other tables.
+	// Tables names the tables object of the data set's generation, so that a resume opens that one. It
+	// is not compared: the same content packed with another codec has other tables.
 	Tables string
-	// SkipHash and Skipped are the hash and length of the ledger of skipped samples; "" and 0 when nothing was skipped.
+	// SkipHash and Skipped are the hash and length of the ledger of skipped samples; "" and 0 when
+	// nothing was skipped.
 	SkipHash string
 	Skipped  uint64
 }
@@ -67,8 +70,8 @@ type UnitMark struct {
 	Lengths string
 }
 
-// Checkpoint returns the checkpoint of a place: position 0..N of an epoch. GlobalBatch, Tables and the ledger are left
-// for the caller to fill in.
+// Checkpoint returns the checkpoint of a place: position 0..N of an epoch. GlobalBatch, Tables and
+// the ledger are left for the caller to fill in.
 func (p *Plan) Checkpoint(epoch, position uint64) (Checkpoint, error) {
 	epoch, position, err := p.checkPlace(epoch, position)
 	if err != nil {
@@ -80,8 +83,8 @@ func (p *Plan) Checkpoint(epoch, position uint64) (Checkpoint, error) {
 	}, nil
 }
 
-// The text of a checkpoint: one JSON object with exactly these members. Numbers that programs read as floating point
-// and that use all their bits are strings.
+// The text of a checkpoint: one JSON object with exactly these members. Numbers that programs read
+// as floating point and that use all their bits are strings.
 type checkpointText struct {
 	Version     int              `json:"version"`
 	Algorithm   string           `json:"algorithm"`
@@ -102,8 +105,8 @@ type checkpointText struct {
 	Tables      string           `json:"tables"`
 	SkipHash    string           `json:"skip_hash"`
 	Skipped     uint64           `json:"skipped"`
-	// Check is the CRC-32 (IEEE, eight hex digits) of the object without this member, written without blanks in this
-	// order of members.
+	// Check is the CRC-32 (IEEE, eight hex digits) of the object without this member, written without
+	// blanks in this order of members.
 	Check string `json:"check,omitempty"`
 }
 
@@ -114,7 +117,8 @@ type sourceMarkText struct {
 	Key     string `json:"key"`
 }
 
-// UnitsAlgorithm names how units are formed. A change of a single bit of any units needs another name.
+// UnitsAlgorithm names how units are formed. A change of a single bit of any units needs another
+// name.
 const UnitsAlgorithm = "units/1"
 
 type unitMarkText struct {
@@ -127,8 +131,8 @@ type unitMarkText struct {
 	Lengths   string `json:"lengths"`
 }
 
-// AppendCheckpoint appends the text of a checkpoint to dst: JSON in printable ASCII without blanks or a line feed, at
-// most MaxCheckpoint bytes. It refuses what DecodeCheckpoint would.
+// AppendCheckpoint appends the text of a checkpoint to dst: JSON in printable ASCII without blanks
+// or a line feed, at most MaxCheckpoint bytes. It refuses what DecodeCheckpoint would.
 func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
 	if err := c.validate(); err != nil {
 		return dst, err

@@ -17,10 +17,11 @@ var (
 	unitsMembers  = []string{"algorithm", "kind", "size", "long", "window", "by", "lengths"}
 )
 
-// DecodeCheckpoint reads the text of one checkpoint. Blanks and the order of members are free; anything else that
-// AppendCheckpoint does not write is refused: a member missing, unknown or out of range, more text, another version or
-// algorithm. A checkpoint whose members were changed after it was written fails its check: the error is then
-// ErrEdited, and the checkpoint is returned with it, so that a caller can name a member that does not fit either.
+// DecodeCheckpoint reads the text of one checkpoint. Blanks and the order of members are free;
+// anything else that AppendCheckpoint does not write is refused: a member missing, unknown or out
+// of range, more text, another version or algorithm. A checkpoint whose members were changed after
+// it was written fails its check: the error is then ErrEdited, and the checkpoint is returned with
+// it, so that a caller can name a member that does not fit either.
 func DecodeCheckpoint(text []byte) (Checkpoint, error) {
 	if len(text) > maxCheckpointRead {
 		return Checkpoint{}, fmt.Errorf("order: checkpoint: %d bytes, at most %d: this is another file", len(text), maxCheckpointRead)
@@ -112,7 +113,8 @@ func checkUnits(text json.RawMessage) error {
 	return checkMembers(members, unitsMembers)
 }
 
-// checkMembers wants exactly the names, spelled exactly so: encoding/json alone takes any case and none.
+// checkMembers wants exactly the names, spelled exactly so: encoding/json alone takes any case and
+// none.
 func checkMembers(members map[string]json.RawMessage, names []string) error {
 	for _, name := range names {
 		if value, ok := members[name]; !ok || string(value) == "null" {

@@ -14,7 +14,8 @@ const (
 
 	maxChosenRuns  = 1 << 24 // E doubles until a table has no more runs: 64 MiB of them
 	maxChosenDelay = 4096
-	// The window holds up to W+4 runs of a lane, so a budget of 5 runs a lane is the least with a delay of 1.
+	// The window holds up to W+4 runs of a lane, so a budget of 5 runs a lane is the least with a
+	// delay of 1.
 	windowExtra = 4
 	// leastDelay is the least W for which a lane is worth having: with fewer ticks the runs that
 	// windowExtra pays for take a larger part of the memory than mixing does.
@@ -31,12 +32,13 @@ const (
 type Choice struct {
 	Seed    uint64
 	Shuffle bool
-	// Memory is the shuffle memory in bytes of decoded blocks over all ranks; 0 is DefaultMemory. It sizes Delay, so
-	// an explicit Delay leaves it unused.
+	// Memory is the shuffle memory in bytes of decoded blocks over all ranks; 0 is DefaultMemory. It
+	// sizes Delay, so an explicit Delay leaves it unused.
 	Memory uint64
 	// WholeShards makes each shard one run: the preset "shards".
 	WholeShards bool
-	// Lanes, RunBlocks, Delay and Head fix a parameter. An explicit Lanes is never lowered to fit Memory.
+	// Lanes, RunBlocks, Delay and Head fix a parameter. An explicit Lanes is never lowered to fit
+	// Memory.
 	Lanes, RunBlocks, Delay, Head uint32
 	Affinity                      Affinity // "" is AffinityEpoch
 	Tail                          Tail     // "" is DefaultTail(Epochs)
@@ -46,17 +48,17 @@ type Choice struct {
 	// UnitBlocks is how many blocks of each lane a window of units takes beside the delay, 0 without
 	// units. Package units chooses it.
 	UnitBlocks uint64
-	// GlobalBatch and World are those of the first start, 0 when unknown: they set MixBlock, and the lanes of unshuffled
-	// reading (1 for one rank, 96 for more). They are not frozen.
+	// GlobalBatch and World are those of the first start, 0 when unknown: they set MixBlock, and the
+	// lanes of unshuffled reading (1 for one rank, 96 for more). They are not frozen.
 	GlobalBatch, World int
 }
 
 // Choose fixes the parameters for a table, by the rules of SPEC.md 9.3: small blocks are joined to
-// runs of about a megabyte where each of 96 lanes still has 16 of them, then V is the largest divisor of 96 whose
-// lanes get a delay of 12 or more from the shuffle memory, and W what the memory allows. Neither
-// the ranks nor the machine decide. The result passes New; it is what a caller reports and keeps in
-// checkpoints, since another version may choose otherwise. The error of a memory that is too small
-// states the least that works.
+// runs of about a megabyte where each of 96 lanes still has 16 of them, then V is the largest
+// divisor of 96 whose lanes get a delay of 12 or more from the shuffle memory, and W what the
+// memory allows. Neither the ranks nor the machine decide. The result passes New; it is what a
+// caller reports and keeps in checkpoints, since another version may choose otherwise. The error of
+// a memory that is too small states the least that works.
 func Choose(t Table, c Choice) (Params, error) {
 	if err := t.validate(); err != nil {
 		return Params{}, err
@@ -183,8 +185,8 @@ func fitLanes(runs, extra, blocks, unitBlocks uint64) uint32 {
 	return v
 }
 
-// runBytes is the mean decoded size of a run: E·B with B = ⌈Σ decoded bytes / blocks⌉, or ⌈Σ decoded bytes / shards⌉
-// where a run is a shard. At least 1.
+// runBytes is the mean decoded size of a run: E·B with B = ⌈Σ decoded bytes / blocks⌉, or ⌈Σ
+// decoded bytes / shards⌉ where a run is a shard. At least 1.
 func runBytes(t *Table, runBlocks uint32) uint64 {
 	parts, e := uint64(len(t.Samples)), uint64(runBlocks)
 	if runBlocks == 0 {

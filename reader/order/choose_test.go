@@ -185,7 +185,8 @@ func TestChooseRefuses(t *testing.T) {
 	}
 }
 
-// TestChosenWindowFits: with the chosen parameters no more blocks are open at once than the memory holds.
+// TestChosenWindowFits: with the chosen parameters no more blocks are open at once than the memory
+// holds.
 func TestChosenWindowFits(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(17, 18))
 	table := tableOfSize(4000)

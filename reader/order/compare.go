@@ -57,8 +57,9 @@ func (e *MismatchError) advice() string {
 	return "leave it to the checkpoint, or start anew without one"
 }
 
-// Compare returns a *MismatchError for the first parameter in which a checkpoint's parameters differ from those asked
-// for, nil when all agree. To check only what a user gave, ask for the checkpoint's own with those changed.
+// Compare returns a *MismatchError for the first parameter in which a checkpoint's parameters
+// differ from those asked for, nil when all agree. To check only what a user gave, ask for the
+// checkpoint's own with those changed.
 func (p Params) Compare(asked Params) error {
 	for _, f := range []struct {
 		name       string
@@ -81,9 +82,9 @@ func (p Params) Compare(asked Params) error {
 	return nil
 }
 
-// Fits returns a *MismatchError when the checkpoint does not name a place in the order of the plan: another content of
-// the data set, or another parameter. Batch size, world size and tables may differ. A checkpoint of units does not fit a
-// plan of samples: see Fits of package units.
+// Fits returns a *MismatchError when the checkpoint does not name a place in the order of the plan:
+// another content of the data set, or another parameter. Batch size, world size and tables may
+// differ. A checkpoint of units does not fit a plan of samples: see Fits of package units.
 func (c *Checkpoint) Fits(p *Plan) error {
 	if len(c.Sources) != 1 {
 		return &MismatchError{Field: "sources", Checkpoint: fmt.Sprint(len(c.Sources)), Given: "1"}

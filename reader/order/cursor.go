@@ -18,9 +18,9 @@ type Ref struct {
 	Padding bool   // a repeat that only fills the batch (TailPad)
 }
 
-// Span is the blocks of one slot: a run, or the piece of it that one lane has. It is the unit of reading: open from
-// the first batch of this rank that has a sample of it to the last that can have one, at most W ticks. A run cut by
-// the end of a lane is two spans that share a block.
+// Span is the blocks of one slot: a run, or the piece of it that one lane has. It is the unit of
+// reading: open from the first batch of this rank that has a sample of it to the last that can have
+// one, at most W ticks. A run cut by the end of a lane is two spans that share a block.
 type Span struct {
 	Slot   uint64 // counts from 1, unique in a Cursor
 	Epoch  uint64
@@ -28,25 +28,26 @@ type Span struct {
 	Block  uint32 // its first block
 	Blocks uint32 // how many, all of one shard; those without samples in between count
 	Source uint16 // in a mix, its number; otherwise 0
-	// Place counts samples of this rank's part of the batch: in Opened those before the first of the span, in Closed
-	// those after which it may go.
+	// Place counts samples of this rank's part of the batch: in Opened those before the first of the
+	// span, in Closed those after which it may go.
 	Place int
 }
 
 // Batch tells of one global batch and of this rank's part in it.
 type Batch struct {
-	// Epoch and Position are where the batch begins. With TailDrop that may be later than where the last one ended.
-	// In a mix both are the mix's own, and Position counts over all epochs.
+	// Epoch and Position are where the batch begins. With TailDrop that may be later than where the
+	// last one ended. In a mix both are the mix's own, and Position counts over all epochs.
 	Epoch, Position uint64
-	// NextEpoch and NextPosition are where the next one begins: what a checkpoint holds once this batch is consumed.
+	// NextEpoch and NextPosition are where the next one begins: what a checkpoint holds once this
+	// batch is consumed.
 	NextEpoch, NextPosition uint64
 	Global                  int // samples in the global batch with padding: G, or fewer under TailShort
 	First                   int // place of this rank's first sample in the global batch
 	// Of is how many units the epoch has that an order of units begins the batch in; else 0.
 	Of uint64
-	// Opened are the spans with their first sample in this batch, in order of first use; Closed those that no later
-	// batch of this cursor needs. Padding opens nothing. A span is closed once; at an epoch's turn all are. Both are
-	// valid until the next call.
+	// Opened are the spans with their first sample in this batch, in order of first use; Closed those
+	// that no later batch of this cursor needs. Padding opens nothing. A span is closed once; at an
+	// epoch's turn all are. Both are valid until the next call.
 	Opened, Closed []Span
 	// Cuts are nil where a position holds a sample. Where it holds a unit, Global and First count
 	// units, there are references to the samples of each unit, and Cuts has one for each reference.
@@ -62,9 +63,9 @@ type Cut struct {
 	Whole  uint32 // length of the sample
 }
 
-// Cursor walks the order from a place on, for one rank at a time. It is not safe for concurrent use. It may run ahead
-// of what is consumed at will; it reads nothing. Held: four bytes a run and the windows of the lanes that its rank's
-// share touches.
+// Cursor walks the order from a place on, for one rank at a time. It is not safe for concurrent
+// use. It may run ahead of what is consumed at will; it reads nothing. Held: four bytes a run and
+// the windows of the lanes that its rank's share touches.
 type Cursor struct {
 	plan     *Plan
 	epoch    uint64
@@ -82,8 +83,8 @@ type Cursor struct {
 	sizes          []uint32
 }
 
-// Seek returns a cursor at a position of an epoch: 0..N, where N is position 0 of the next. The cost is that of
-// permuting the runs of the epoch, whatever the position.
+// Seek returns a cursor at a position of an epoch: 0..N, where N is position 0 of the next. The
+// cost is that of permuting the runs of the epoch, whatever the position.
 func (p *Plan) Seek(epoch, position uint64) (*Cursor, error) {
 	epoch, position, err := p.checkPlace(epoch, position)
 	if err != nil {
@@ -96,18 +97,20 @@ func (p *Plan) Seek(epoch, position uint64) (*Cursor, error) {
 	return c, nil
 }
 
-// Until ends the order before an epoch: no batch begins in it or later. A wrapping batch that begins before it is
-// whole all the same.
+// Until ends the order before an epoch: no batch begins in it or later. A wrapping batch that
+// begins before it is whole all the same.
 func (c *Cursor) Until(epoch uint64) { c.end = min(epoch, maxEpochs) }
 
 // Place is where the next batch begins, before TailDrop moves it on.
 func (c *Cursor) Place() (epoch, position uint64) { return c.epoch, c.position }
 
-// NextBatch appends this rank's part of the next global batch to dst and moves past the whole of it. The split may
-// change from call to call; another rank is another part of the same sequence of global batches. A rank's part may be
-// empty. At the end, and for a data set without samples, the error is io.EOF.
+// NextBatch appends this rank's part of the next global batch to dst and moves past the whole of
+// it. The split may change from call to call; another rank is another part of the same sequence of
+// global batches. A rank's part may be empty. At the end, and for a data set without samples, the
+// error is io.EOF.
 //
-// The cost is that of the ticks the part touches. The first batch of an epoch also permutes its runs.
+// The cost is that of the ticks the part touches. The first batch of an epoch also permutes its
+// runs.
 func (c *Cursor) NextBatch(dst []Ref, s Split) ([]Ref, Batch, error) {
 	if err := c.plan.CheckSplit(s); err != nil {
 		return dst, Batch{}, err
@@ -169,7 +172,8 @@ func (c *Cursor) list(dst []Ref, listed, from, to uint64) []Ref {
 	return dst
 }
 
-// pad appends places from ≤ k < to of a list that repeats its first n, which are the next n positions.
+// pad appends places from ≤ k < to of a list that repeats its first n, which are the next n
+// positions.
 func (c *Cursor) pad(dst []Ref, n, from, to uint64) []Ref {
 	once := min(to, from+n)
 	for from < once {
@@ -184,7 +188,8 @@ func (c *Cursor) pad(dst []Ref, n, from, to uint64) []Ref {
 	return dst
 }
 
-// part appends places from ≤ k < to of the list of the next n positions, all of one epoch: lane by lane.
+// part appends places from ≤ k < to of the list of the next n positions, all of one epoch: lane by
+// lane.
 func (c *Cursor) part(dst []Ref, n, from, to uint64, padding bool) []Ref {
 	v := uint64(c.plan.params.Lanes)
 	x, y := c.position, c.position+n

@@ -1,7 +1,8 @@
 package order
 
-// dealing says which tick of a lane each sample of a slot is dealt to: the u-th sample of slot q, of n samples, to
-// tick clamp(q+⌊u·W/n⌋, t0, last). Products stay below 2^64, as W, n and u are below 2^32.
+// dealing says which tick of a lane each sample of a slot is dealt to: the u-th sample of slot q,
+// of n samples, to tick clamp(q+⌊u·W/n⌋, t0, last). Products stay below 2^64, as W, n and u are
+// below 2^32.
 type dealing struct {
 	delay uint64 // W
 	first uint64 // t0, the first tick
@@ -27,11 +28,12 @@ func (d *dealing) tickOf(q, n, u uint64) uint64 {
 	return min(max(q+u*d.delay/n, d.first), d.last)
 }
 
-// find returns the tick that gives index k of a lane, and how many samples the lane gives before that tick. No random
-// number is needed: only the sizes of the slots around k. sizes is scratch, returned for the next call.
+// find returns the tick that gives index k of a lane, and how many samples the lane gives before
+// that tick. No random number is needed: only the sizes of the slots around k. sizes is scratch,
+// returned for the next call.
 func (d *dealing) find(o *epochOrder, a *arc, k uint64, sizes []uint32) (tick, start uint64, scratch []uint32) {
-	// Through tick t come at most slots 0..t whole, and at least slots 0..t-W+1: so the tick lies within W of the slot
-	// that k would be in.
+	// Through tick t come at most slots 0..t whole, and at least slots 0..t-W+1: so the tick lies
+	// within W of the slot that k would be in.
 	q := uint64(o.slotOf(a, k))
 	low := q - min(q, d.delay-1)
 	high := min(q+d.delay-1, d.last)
@@ -60,7 +62,8 @@ func (d *dealing) find(o *epochOrder, a *arc, k uint64, sizes []uint32) (tick, s
 		}
 	}
 	if from > d.first {
-		// Tick from-1 may be q-1, where slots below low are whole too: low = q-W+1 is the first that may not be.
+		// Tick from-1 may be q-1, where slots below low are whole too: low = q-W+1 is the first that may
+		// not be.
 		start = emitted(from - 1)
 	}
 	return from, start, sizes

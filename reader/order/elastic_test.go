@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestElasticChains kills and resumes with other ranks and other batch sizes, through checkpoints, and compares what
-// all ranks got with one cursor that was never interrupted.
+// TestElasticChains kills and resumes with other ranks and other batch sizes, through checkpoints,
+// and compares what all ranks got with one cursor that was never interrupted.
 func TestElasticChains(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(11, 12))
 	worlds := []int{64, 96, 97}
@@ -96,7 +96,8 @@ func sameRefs(t *testing.T, what string, got, want []Ref) {
 	}
 }
 
-// TestConsumedDoesNotDependOnBatches: what has come by a position is the same set for all batch sizes.
+// TestConsumedDoesNotDependOnBatches: what has come by a position is the same set for all batch
+// sizes.
 func TestConsumedDoesNotDependOnBatches(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(13, 14))
 	p := Params{Seed: 3, Shuffle: true, Lanes: 12, RunBlocks: 1, Delay: 6, Head: 4, Affinity: AffinityEpoch, Tail: TailShort}

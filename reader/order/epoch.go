@@ -2,14 +2,14 @@ package order
 
 import "sort"
 
-// epochOrder is the order of one epoch as far as it is held: the permuted runs, cut into lanes. Its slices are kept
-// from epoch to epoch.
+// epochOrder is the order of one epoch as far as it is held: the permuted runs, cut into lanes. Its
+// slices are kept from epoch to epoch.
 type epochOrder struct {
 	plan   *Plan
 	epoch  uint32
 	blocks *blocks
-	// slots are the runs of all lanes, lane after lane. A run that crosses the end of an arc is there twice, so there
-	// are fewer than runs + lanes.
+	// slots are the runs of all lanes, lane after lane. A run that crosses the end of an arc is there
+	// twice, so there are fewer than runs + lanes.
 	slots []uint32
 	marks []uint64 // samples before slots[64·i]
 	arcs  []arc
@@ -21,8 +21,8 @@ type arc struct {
 	length uint64 // its samples
 	first  int    // its slot 0 in slots
 	count  int    // m, its slots
-	// The pieces cut by the ends of the arc, as places in slots: skip samples are missing from the front of the one,
-	// drop from the end of the other. Both may be the same slot.
+	// The pieces cut by the ends of the arc, as places in slots: skip samples are missing from the
+	// front of the one, drop from the end of the other. Both may be the same slot.
 	head, tail int
 	skip, drop uint32
 }
@@ -86,8 +86,8 @@ func (o *epochOrder) cut() {
 		start += a.length
 		o.arcs[l] = a
 	}
-	// From the last arc down, so that no slot is overwritten before it has been moved: an arc moves up, by as many
-	// places as runs were split before it.
+	// From the last arc down, so that no slot is overwritten before it has been moved: an arc moves
+	// up, by as many places as runs were split before it.
 	o.slots = o.slots[:slot]
 	for l := len(o.arcs) - 1; l >= 0; l-- {
 		a := &o.arcs[l]
@@ -96,8 +96,8 @@ func (o *epochOrder) cut() {
 	}
 }
 
-// shuffleSlots permutes the slots of a lane (AffinityRun after epoch 0) and finds its cut pieces again. A run is in a
-// lane once, so its number tells.
+// shuffleSlots permutes the slots of a lane (AffinityRun after epoch 0) and finds its cut pieces
+// again. A run is in a lane once, so its number tells.
 func (o *epochOrder) shuffleSlots(l int) {
 	a := &o.arcs[l]
 	if a.count < 2 {

@@ -5,11 +5,13 @@ import (
 	"slices"
 )
 
-// lane is a lane as a cursor reads it: the current tick, and the slots this tick and later ones draw from.
+// lane is a lane as a cursor reads it: the current tick, and the slots this tick and later ones
+// draw from.
 //
-// Slots live in a ring of at least min(W, m) places, slot q at place q mod its size. due holds the tick in which a
-// slot is next drawn from, and low the least due of each group of 64 places: with blocks of fewer samples than W most
-// ticks draw from few of the W slots, and whole groups are passed over.
+// Slots live in a ring of at least min(W, m) places, slot q at place q mod its size. due holds the
+// tick in which a slot is next drawn from, and low the least due of each group of 64 places: with
+// blocks of fewer samples than W most ticks draw from few of the W slots, and whole groups are
+// passed over.
 type lane struct {
 	id      int
 	arc     *arc
@@ -58,7 +60,8 @@ func (n *lane) enter(p *Params, a *arc) {
 	}
 }
 
-// seek makes the tick of lane index k current. Slots that were live and still are keep their permutation.
+// seek makes the tick of lane index k current. Slots that were live and still are keep their
+// permutation.
 func (n *lane) seek(c *Cursor, k uint64) {
 	d := &n.dealing
 	tick, start, sizes := d.find(&c.order, n.arc, k, c.sizes)
@@ -229,7 +232,8 @@ func (n *lane) fill(c *Cursor) {
 	}
 }
 
-// read appends the samples at lane indices from ≤ k < to. Padding opens no slot: whoever pads reads nothing for it.
+// read appends the samples at lane indices from ≤ k < to. Padding opens no slot: whoever pads reads
+// nothing for it.
 func (n *lane) read(c *Cursor, dst []Ref, from, to uint64, padding bool) []Ref {
 	for n.moveTo(c, from); ; n.moveTo(c, n.at) {
 		if !n.made {
@@ -248,8 +252,9 @@ func (n *lane) read(c *Cursor, dst []Ref, from, to uint64, padding bool) []Ref {
 	}
 }
 
-// list appends samples of the current tick. Each reference is written field by field where it belongs: a literal would
-// be built on the stack and copied, which makes it 21 ns for a sample instead of 16, all of the order's work included.
+// list appends samples of the current tick. Each reference is written field by field where it
+// belongs: a literal would be built on the stack and copied, which makes it 21 ns for a sample
+// instead of 16, all of the order's work included.
 func (n *lane) list(c *Cursor, dst []Ref, queue []uint64, padding bool) []Ref {
 	at := len(dst)
 	dst = slices.Grow(dst, len(queue))[:at+len(queue)]

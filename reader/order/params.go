@@ -6,7 +6,8 @@ import (
 	"math"
 )
 
-// Algorithm names the order this package computes. A change of a single bit of any order needs another name.
+// Algorithm names the order this package computes. A change of a single bit of any order needs
+// another name.
 const Algorithm = "lane-delay/1"
 
 // Affinity says whether lanes keep their data from epoch to epoch.
@@ -38,12 +39,12 @@ func DefaultTail(epochs uint64) Tail {
 	return TailShort
 }
 
-// Params are the frozen parameters: with the table they decide the order, and every checkpoint carries them. They do
-// not depend on ranks, batch size, machine or store.
+// Params are the frozen parameters: with the table they decide the order, and every checkpoint
+// carries them. They do not depend on ranks, batch size, machine or store.
 type Params struct {
 	Seed uint64
-	// Shuffle false is storage order dealt to the lanes: no permutations, Delay and Head 1. With one lane, position g
-	// is sample g.
+	// Shuffle false is storage order dealt to the lanes: no permutations, Delay and Head 1. With one
+	// lane, position g is sample g.
 	Shuffle bool
 	// Lanes is V, 1..2^24.
 	Lanes uint32
@@ -119,8 +120,8 @@ func (t Tail) validate() error {
 	return badOption(fmt.Errorf("tail %q: give short, drop, wrap or pad", string(t)), "tail")
 }
 
-// Split is how one global batch is divided. It is not part of the order: it may differ from call to call and from one
-// start to the next.
+// Split is how one global batch is divided. It is not part of the order: it may differ from call to
+// call and from one start to the next.
 type Split struct {
 	GlobalBatch int // G, samples of a batch over all ranks, below 2^31
 	Rank        int // r, the data-parallel rank, 0..World-1

@@ -1,7 +1,7 @@
 package order
 
-// Philox4x32-10 of Random123 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-// The constants are part of the order: changing one changes every order.
+// Philox4x32-10 of Random123 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1,
+// 2, 3", SC 2011). The constants are part of the order: changing one changes every order.
 const (
 	philoxM0 = 0xD2511F53
 	philoxM1 = 0xCD9E8D57
@@ -9,8 +9,8 @@ const (
 	philoxW1 = 0xBB67AE85 // sqrt(3)-1
 )
 
-// Domains of WORDS (SPEC.md, "Random words"): which decision the words are for. 4 is not used, 5 and 6 are kept for
-// views and units, 7 is domainSeed.
+// Domains of WORDS (SPEC.md, "Random words"): which decision the words are for. 4 is not used, 5
+// and 6 are kept for views and units, 7 is domainSeed.
 const (
 	domainRuns   = 1 // obj 0: the runs of an epoch; obj 1: the slots of a lane under AffinityRun
 	domainSlot   = 2 // obj q: the samples of slot q
@@ -22,7 +22,8 @@ const (
 	objLaneSlots = 1
 )
 
-// philox is the ten-round block function: a counter of four words and a key of two to four random words.
+// philox is the ten-round block function: a counter of four words and a key of two to four random
+// words.
 func philox(c0, c1, c2, c3, k0, k1 uint32) (uint32, uint32, uint32, uint32) {
 	for range 10 {
 		c0, c1, c2, c3 = philoxRound(c0, c1, c2, c3, k0, k1)
@@ -81,8 +82,8 @@ func (w words) eight(to *[8]uint32, b uint32) {
 	*to = [8]uint32{x0, x1, x2, x3, y0, y1, y2, y3}
 }
 
-// bounded is one draw of BOUNDED(n) from the word x (Lemire, "Fast random integer generation in an interval", 2019).
-// Not ok means: draw again.
+// bounded is one draw of BOUNDED(n) from the word x (Lemire, "Fast random integer generation in an
+// interval", 2019). Not ok means: draw again.
 func bounded(x, n uint32) (j uint32, ok bool) {
 	m := uint64(x) * uint64(n)
 	// (2^32-n) mod n is below n, so the division is needed only when the low half is too.
@@ -111,9 +112,10 @@ func shuffle[T uint32 | uint64](a []T, w words) {
 	}
 }
 
-// shuffleMany is shuffle for arrays larger than a cache, where nearly every swap would wait for memory: the draws do
-// not depend on the array, so they are made ahead, and one read of each place brings the lines in side by side. Four
-// times as fast as shuffle for 3e6 values, the same permutation.
+// shuffleMany is shuffle for arrays larger than a cache, where nearly every swap would wait for
+// memory: the draws do not depend on the array, so they are made ahead, and one read of each place
+// brings the lines in side by side. Four times as fast as shuffle for 3e6 values, the same
+// permutation.
 func shuffleMany(a []uint32, w words) {
 	var draws [256]uint32 // 256 lines of 64 bytes stay in the first cache until they are swapped
 	var some [64]uint32
@@ -143,7 +145,8 @@ func shuffleMany(a []uint32, w words) {
 	}
 }
 
-// touch reads a at the places. It is not inlined, as the compiler would then see that nobody wants the sum.
+// touch reads a at the places. It is not inlined, as the compiler would then see that nobody wants
+// the sum.
 //
 //go:noinline
 func touch(a, places []uint32) (sum uint32) {

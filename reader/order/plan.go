@@ -7,8 +7,8 @@ import (
 	"math/bits"
 )
 
-// Plan is an order: a data set and frozen parameters. It is immutable and safe for concurrent use. Making one costs a
-// pass over the table; it holds no more than 8 bytes a run beside it.
+// Plan is an order: a data set and frozen parameters. It is immutable and safe for concurrent use.
+// Making one costs a pass over the table; it holds no more than 8 bytes a run beside it.
 type Plan struct {
 	params  Params
 	digest  string
@@ -20,15 +20,16 @@ type Plan struct {
 	draws   bool   // they differ
 }
 
-// runs are the runs with samples, in storage order. A run is known by a small number: with one block to a run that is
-// the block, so the commonest plan needs no table of its own.
+// runs are the runs with samples, in storage order. A run is known by a small number: with one
+// block to a run that is the block, so the commonest plan needs no table of its own.
 type runs struct {
 	samples []uint32 // by run
 	first   []uint32 // first block by run; nil when runs are blocks
 	count   int      // runs with samples
 }
 
-// New makes the plan of an order over one source. Errors say which parameter or which part of the table is wrong.
+// New makes the plan of an order over one source. Errors say which parameter or which part of the
+// table is wrong.
 func New(sources []Source, p Params) (*Plan, error) {
 	if len(sources) != 1 {
 		return nil, fmt.Errorf("order: %d sources: this version orders exactly one", len(sources))
@@ -90,8 +91,9 @@ func (p *Plan) Drawn(epoch uint64, f func(number uint64)) {
 // Viewed reports whether the plan is that of a view.
 func (p *Plan) Viewed() bool { return p.table.View != nil }
 
-// CheckSplit tells whether batches can be split so: a batch of at least 1, a rank of the world, and with TailDrop a
-// batch no larger than the epoch, which would drop every sample. Call it at open; NextBatch calls it each time.
+// CheckSplit tells whether batches can be split so: a batch of at least 1, a rank of the world, and
+// with TailDrop a batch no larger than the epoch, which would drop every sample. Call it at open;
+// NextBatch calls it each time.
 func (p *Plan) CheckSplit(s Split) error {
 	if err := s.validate(); err != nil {
 		return fmt.Errorf("order: %w", err)
@@ -169,8 +171,9 @@ func (r *runs) appendAll(dst []uint32) []uint32 {
 	return dst
 }
 
-// makeTurn says at which point of a round of v positions each lane comes (SPEC.md, "turn"). Digit reversal in the
-// factors of v: lanes next to each other come far apart, so any few of them get their positions evenly.
+// makeTurn says at which point of a round of v positions each lane comes (SPEC.md, "turn"). Digit
+// reversal in the factors of v: lanes next to each other come far apart, so any few of them get
+// their positions evenly.
 func makeTurn(v uint32) []uint32 {
 	var factors []uint32
 	rest := v

@@ -17,8 +17,9 @@ import (
 	"github.com/shardtool/shardtool/internal/programs"
 )
 
-// The second implementation of the order, python/src/shardtool/order, was written from SPEC.md alone. What it and this package
-// agree on, the text says; where they differ, the text or one of them is wrong. python/order_check.py asks it.
+// The second implementation of the order, python/src/shardtool/order, was written from SPEC.md
+// alone. What it and this package agree on, the text says; where they differ, the text or one of
+// them is wrong. python/order_check.py asks it.
 
 const pythonProgram = "../../python/order_check.py"
 
@@ -138,7 +139,8 @@ func askPython(t *testing.T, cases []pythonCase) []pythonAnswer {
 	return answers
 }
 
-// randomPythonCase makes the i-th case: every tail, affinity, kind of run and way of reading comes up with every other.
+// randomPythonCase makes the i-th case: every tail, affinity, kind of run and way of reading comes
+// up with every other.
 func randomPythonCase(rnd *rand.Rand, i int) (Table, Params, pythonCase) {
 	table, p := randomTable(rnd), randomParams(rnd)
 	p.Tail = []Tail{TailShort, TailDrop, TailWrap, TailPad}[i%4]
@@ -279,8 +281,8 @@ func TestPythonOrders(t *testing.T) {
 	}
 }
 
-// editedCheckpoints are the text itself, also with blanks, then damaged ones, then ones with a member changed and a
-// check that fits.
+// editedCheckpoints are the text itself, also with blanks, then damaged ones, then ones with a
+// member changed and a check that fits.
 func editedCheckpoints(rnd *rand.Rand, text string) []string {
 	texts := []string{text, strings.ReplaceAll(text, `,"`, ",\n\t\""), text + "\n", text[:len(text)/2], text + "}"}
 	for range 12 {

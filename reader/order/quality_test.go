@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// sortedByClass is a labelled data set: classes one after the other, as a packer leaves it that does not shuffle.
+// sortedByClass is a labelled data set: classes one after the other, as a packer leaves it that
+// does not shuffle.
 type sortedByClass struct {
 	table    Table
 	perClass uint64
@@ -25,8 +26,9 @@ func newSortedByClass(samples, perBlock, blocksPerShard, classes int) sortedByCl
 	return d
 }
 
-// variance is the variance inflation of each batch of an epoch: Σ over classes of (count − expected)², divided by
-// what a uniform permutation of the data set gives on average. The mean over batches is the VIF.
+// variance is the variance inflation of each batch of an epoch: Σ over classes of (count −
+// expected)², divided by what a uniform permutation of the data set gives on average. The mean over
+// batches is the VIF.
 func (d *sortedByClass) variance(t testing.TB, p Params, g int) []float64 {
 	t.Helper()
 	plan := mustPlan(t, d.table, p)
@@ -71,8 +73,8 @@ func mean(x []float64) float64 {
 	return sum / float64(len(x))
 }
 
-// TestQuality is the promise of order.md: 1.28 M samples sorted by class, 10 to a block, batches of 1024. It is exact
-// and repeatable, so it is asserted.
+// TestQuality is the promise of order.md: 1.28 M samples sorted by class, 10 to a block, batches of
+// 1024. It is exact and repeatable, so it is asserted.
 func TestQuality(t *testing.T) {
 	const g = 1024
 	d := newSortedByClass(1_280_000, 10, 130, 1000)
@@ -83,7 +85,8 @@ func TestQuality(t *testing.T) {
 	}{{16, 1.20}, {24, 1.05}} {
 		p.Delay = c.delay
 		inflation := d.variance(t, p, g)
-		// A lane's head is its first W runs of 10: G·10 samples hold the heads of all lanes for W up to 100.
+		// A lane's head is its first W runs of 10: G·10 samples hold the heads of all lanes for W up to
+		// 100.
 		const head = 10
 		vif := mean(inflation[head:])
 		t.Logf("V=96 E=1 W=%d G=%d: VIF %.3f after the head; first ten batches %.2f", c.delay, g, vif, inflation[:head])

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// The reference: the order written straight from the text of SPEC.md, one whole epoch in memory, nothing shared with
-// the code it checks (Philox included, in the form of the paper). Slow and plain on purpose.
+// The reference: the order written straight from the text of SPEC.md, one whole epoch in memory,
+// nothing shared with the code it checks (Philox included, in the form of the paper). Slow and
+// plain on purpose.
 
 type reference struct {
 	samples []uint32
@@ -179,7 +180,8 @@ type referenceRef struct {
 	padding bool
 }
 
-// batch is the whole global batch at a place, and the place after it. epoch is that of its first sample.
+// batch is the whole global batch at a place, and the place after it. epoch is that of its first
+// sample.
 func (r *reference) batch(epoch, p, g uint64) (list []referenceRef, nextEpoch, next uint64) {
 	if r.p.Tail == TailDrop && r.total-p < g {
 		epoch, p = epoch+1, 0
@@ -205,7 +207,8 @@ func (r *reference) batch(epoch, p, g uint64) (list []referenceRef, nextEpoch, n
 	return list, epoch, p
 }
 
-// randomTable makes a small table: some blocks empty, some of one sample, some shards without blocks.
+// randomTable makes a small table: some blocks empty, some of one sample, some shards without
+// blocks.
 func randomTable(rnd *rand.Rand) Table {
 	var t Table
 	empty, largest := rnd.IntN(4), 1+rnd.IntN(30)

@@ -14,8 +14,8 @@ type slot struct {
 	mapped bool   // find has to complete references to the others
 }
 
-// body is what it takes to hand out samples of a slot. Bodies are pooled by the cursor: one exists for each slot that
-// is live in the lanes its rank touches, 4 bytes a sample.
+// body is what it takes to hand out samples of a slot. Bodies are pooled by the cursor: one exists
+// for each slot that is live in the lanes its rank touches, 4 bytes a sample.
 type body struct {
 	order  []uint32 // u → sample within the piece
 	last   uint32   // block of the piece's last sample
@@ -26,8 +26,9 @@ type body struct {
 	scratch []uint32
 }
 
-// blockMap finds the block of a sample of a piece. guide gives the part it is in or after, from the high bits of its
-// place in the piece; parts are walked from there, at most one on average, as there are no fewer guides than parts.
+// blockMap finds the block of a sample of a piece. guide gives the part it is in or after, from the
+// high bits of its place in the piece; parts are walked from there, at most one on average, as
+// there are no fewer guides than parts.
 type blockMap struct {
 	parts []part
 	guide []uint32
@@ -38,7 +39,8 @@ type blockMap struct {
 type part struct {
 	block uint32
 	end   uint32 // place in the piece where the block ends; that of the last may be past the piece
-	// begin is the place in the piece where the block begins, modulo 2^32: before the piece when a cut goes through it.
+	// begin is the place in the piece where the block begins, modulo 2^32: before the piece when a cut
+	// goes through it.
 	begin uint32
 }
 
@@ -71,8 +73,8 @@ func (s *slot) fill(o *epochOrder, l int, b *body) {
 	}
 }
 
-// locate finds the blocks of the samples of the slot: those that follow the first skip samples of the run at block
-// first.
+// locate finds the blocks of the samples of the slot: those that follow the first skip samples of
+// the run at block first.
 func (s *slot) locate(p *blocks, first, skip uint32) {
 	block := first
 	for p.samples[block] <= skip {

@@ -6,13 +6,14 @@ import (
 	"math"
 )
 
-// Table is all the order needs to know of a data set, in storage order (shards as the manifest lists them, blocks as
-// they lie in a shard). The slices are not copied: they must not change while a Plan uses them.
+// Table is all the order needs to know of a data set, in storage order (shards as the manifest
+// lists them, blocks as they lie in a shard). The slices are not copied: they must not change while
+// a Plan uses them.
 type Table struct {
 	// Samples is the number of samples of each block; 0 is allowed. Fewer than 2^32 blocks.
 	Samples []uint32
-	// ShardFirst is the first block of each shard, ascending from 0. A shard ends where the next begins, the last one
-	// with the last block; shards without blocks are allowed.
+	// ShardFirst is the first block of each shard, ascending from 0. A shard ends where the next
+	// begins, the last one with the last block; shards without blocks are allowed.
 	ShardFirst []int
 	// Decoded is the sum of the decoded bytes of all blocks. Only Choose uses it.
 	Decoded uint64
@@ -25,13 +26,13 @@ type Table struct {
 // makes one stream of several orders.
 type Source struct {
 	Table Table
-	// Digest is the content digest of the data set, printable ASCII of at most 128 bytes. Checkpoints carry it and
-	// refuse another; the order itself does not depend on it.
+	// Digest is the content digest of the data set, printable ASCII of at most 128 bytes. Checkpoints
+	// carry it and refuse another; the order itself does not depend on it.
 	Digest string
 }
 
-// markEvery is the distance of stored prefix sums: a lookup adds up at most 63 neighbours (four cache lines), and
-// 3e6 blocks cost 375 KB instead of 24 MB.
+// markEvery is the distance of stored prefix sums: a lookup adds up at most 63 neighbours (four
+// cache lines), and 3e6 blocks cost 375 KB instead of 24 MB.
 const (
 	markShift = 6
 	markEvery = 1 << markShift

@@ -185,7 +185,8 @@ func scale(n, sum, of uint64) uint64 {
 	return q
 }
 
-// events fills in the changes. A source without max_epochs ends after 2^32 epochs; that is no event.
+// events fills in the changes. A source without max_epochs ends after 2^32 epochs; that is no
+// event.
 func (f *Forecast) events(plan *mix.Plan, m *mix.Mix, at mix.Steps) error {
 	f.Events = []MixEvent{}
 	var last *mix.Stretch

@@ -164,7 +164,8 @@ func checkReading(t *testing.T, plan *mix.Plan, orders []*order.Plan, sources []
 
 func perNodeOf(o MixOptions) int { return o.Job.RanksPerNode }
 
-// TestMixEnds: the walk ends where the stream does, and with the context; sources are given by number.
+// TestMixEnds: the walk ends where the stream does, and with the context; sources are given by
+// number.
 func TestMixEnds(t *testing.T) {
 	plan, orders, sources := newMix(t, order.TailShort)
 	m := plan.Mix()

@@ -97,8 +97,8 @@ func TestEpoch(t *testing.T) {
 	}
 }
 
-// rankBlocks returns the blocks that a rank reads in an epoch, how many samples it gets, and how many
-// blocks its first batch and the one in the middle need.
+// rankBlocks returns the blocks that a rank reads in an epoch, how many samples it gets, and how
+// many blocks its first batch and the one in the middle need.
 func rankBlocks(t *testing.T, plan *order.Plan, s order.Split, epoch uint64) (blocks map[uint32]bool, samples uint64, first, middle int) {
 	t.Helper()
 	c, err := plan.Seek(epoch, 0)

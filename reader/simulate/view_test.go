@@ -8,8 +8,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order/view"
 )
 
-// TestViews: an epoch of a view is complete, and its mix is compared with what the view has, not with
-// what is stored.
+// TestViews: an epoch of a view is complete, and its mix is compared with what the view has, not
+// with what is stored.
 func TestViews(t *testing.T) {
 	blocks := make([]uint32, 300)
 	for i := range blocks {

@@ -60,7 +60,8 @@ type world struct {
 	parts   parts
 	samples []uint64 // of each rank
 	blocks  []bitset // that each rank reads in the present epoch of each source
-	// earlier is what each rank read in earlier epochs of the sources, and seen the blocks it read then.
+	// earlier is what each rank read in earlier epochs of the sources, and seen the blocks it read
+	// then.
 	earlier []volume
 	seen    []bitset
 	sources []float64 // bytes of each source that all ranks read in earlier epochs

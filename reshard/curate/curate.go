@@ -133,9 +133,9 @@ func (s *Spec) check() error {
 	return nil
 }
 
-// Make makes a view of a data set. With an empty Spec it has all samples. Where d has a view in use,
-// the new one chooses from its samples; without weights in the Spec, it keeps those of the view, and
-// its draws.
+// Make makes a view of a data set. With an empty Spec it has all samples. Where d has a view in
+// use, the new one chooses from its samples; without weights in the Spec, it keeps those of the
+// view, and its draws.
 func Make(ctx context.Context, d *reader.Dataset, s Spec) (*format.View, *Report, error) {
 	if err := s.check(); err != nil {
 		return nil, nil, err

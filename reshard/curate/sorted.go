@@ -29,8 +29,8 @@ func (r record) compare(o record) int {
 	return cmp.Or(cmp.Compare(r.check, o.check), cmp.Compare(r.value, o.value))
 }
 
-// sorter sorts records that may not fit in memory: runs of them are sorted while more are added, and
-// beyond a limit kept in a temporary file. It is for one goroutine.
+// sorter sorts records that may not fit in memory: runs of them are sorted while more are added,
+// and beyond a limit kept in a temporary file. It is for one goroutine.
 type sorter struct {
 	temp    string
 	limit   int // records of all runs in memory

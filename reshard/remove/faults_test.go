@@ -20,8 +20,9 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// published describes the current generation: its keys in storage order, and how many of its removed
-// samples are purged. Every generation in the store must be whole, and deliver no removed sample.
+// published describes the current generation: its keys in storage order, and how many of its
+// removed samples are purged. Every generation in the store must be whole, and deliver no removed
+// sample.
 func published(t testing.TB, store objstore.Store) string {
 	t.Helper()
 	ctx := context.Background()
@@ -56,8 +57,8 @@ func published(t testing.TB, store objstore.Store) string {
 }
 
 // TestEveryFault lets each operation of the store fail in each way, during each command. What is
-// published is then what was before or what comes after, and the same command once more ends in what
-// comes after.
+// published is then what was before or what comes after, and the same command once more ends in
+// what comes after.
 func TestEveryFault(t *testing.T) {
 	plain := small
 	plain.Plain = true

@@ -31,8 +31,8 @@ type path struct {
 	deliver       func(t testing.TB, d *reader.Dataset, out *bytes.Buffer)
 }
 
-// paths are all the ways in which package reader, and what is built on it, gives samples away. A new
-// way belongs here.
+// paths are all the ways in which package reader, and what is built on it, gives samples away. A
+// new way belongs here.
 var paths = []path{
 	{"stream in storage order", true, true, stream(reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: 3}})},
 	{"stream, shuffled", true, true, stream(reader.StreamOptions{Order: reader.Order{Epochs: 1, GlobalBatch: 16, Shuffle: true, Tail: order.TailShort, Seed: 9}})},

@@ -255,8 +255,8 @@ func TestPurgeAttributes(t *testing.T) {
 	}
 }
 
-// TestPurgeAttributesLater: a purge clears attributes of samples that were purged before, and deletes
-// the generation that has the values. A name that no attribute has changes nothing.
+// TestPurgeAttributesLater: a purge clears attributes of samples that were purged before, and
+// deletes the generation that has the values. A name that no attribute has changes nothing.
 func TestPurgeAttributesLater(t *testing.T) {
 	store := packed(t, some(0, 20, 100), small)
 	run(t, store, Options{}, 7)
@@ -317,8 +317,8 @@ func TestPurgeRefused(t *testing.T) {
 	}
 }
 
-// TestPurgeLongKeys: names that take several header records become short ones, and the other samples
-// stay what they were. A key that looks like that of a purged sample stays, too.
+// TestPurgeLongKeys: names that take several header records become short ones, and the other
+// samples stay what they were. A key that looks like that of a purged sample stays, too.
 func TestPurgeLongKeys(t *testing.T) {
 	samples := some(0, 30, 100)
 	for i := range samples {

@@ -65,8 +65,8 @@ type Report struct {
 }
 
 // Run removes the samples with the given keys from the current generation of a data set, and
-// publishes a new one. Where another program publishes meanwhile, Run finds the samples anew; of two
-// programs that remove samples at once, both succeed.
+// publishes a new one. Where another program publishes meanwhile, Run finds the samples anew; of
+// two programs that remove samples at once, both succeed.
 //
 // Keys that no sample has are an error that wraps ErrMissing, unless Options.AllowMissing is set;
 // the report then still counts them.

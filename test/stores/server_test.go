@@ -120,8 +120,8 @@ func fake(t *testing.T) *server {
 	}
 }
 
-// conditional has the completion of an upload in parts honour If-None-Match, which gofakes3 ignores:
-// the store refuses to commit where an object could be overwritten.
+// conditional has the completion of an upload in parts honour If-None-Match, which gofakes3
+// ignores: the store refuses to commit where an object could be overwritten.
 func conditional(backend gofakes3.Backend, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") && r.Header.Get("If-None-Match") == "*" {

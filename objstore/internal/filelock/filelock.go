@@ -23,8 +23,8 @@ func StillNamed(root *os.Root, name string, file *os.File) bool {
 }
 
 // Poll calls try until it reports true or an error, or ctx ends. Between two calls it sleeps: first
-// at the start and twice as long each time up to longest, with jitter so that waiters spread out. It
-// replaces a blocking lock, which could not be cancelled.
+// at the start and twice as long each time up to longest, with jitter so that waiters spread out.
+// It replaces a blocking lock, which could not be cancelled.
 func Poll(ctx context.Context, first, longest time.Duration, try func() (done bool, err error)) error {
 	for pause := first; ; pause = min(2*pause, longest) {
 		if done, err := try(); done || err != nil {

@@ -15,9 +15,9 @@ import (
 // writer, and has no effect on regular files.
 const OpenNonblock = syscall.O_NONBLOCK
 
-// Try locks an open file, exclusively or shared, or converts the lock that the file has. It does not
-// wait: held is false while another descriptor holds a conflicting lock. On a file system without
-// locks the error wraps [errors.ErrUnsupported].
+// Try locks an open file, exclusively or shared, or converts the lock that the file has. It does
+// not wait: held is false while another descriptor holds a conflicting lock. On a file system
+// without locks the error wraps [errors.ErrUnsupported].
 func Try(file *os.File, exclusive bool) (held bool, err error) {
 	how := unix.LOCK_SH
 	if exclusive {
@@ -35,8 +35,8 @@ func Try(file *os.File, exclusive bool) (held bool, err error) {
 	return false, fmt.Errorf("flock: %w", err)
 }
 
-// Unlock releases the lock. Call it before Close: a forked child holds a copy of the descriptor, and
-// with it the lock, until its exec.
+// Unlock releases the lock. Call it before Close: a forked child holds a copy of the descriptor,
+// and with it the lock, until its exec.
 func Unlock(file *os.File) error { return flock(file, unix.LOCK_UN) }
 
 func flock(file *os.File, how int) error {

@@ -15,9 +15,9 @@ const OpenNonblock = 0
 // that are locked.
 func lockedByte() *windows.Overlapped { return &windows.Overlapped{OffsetHigh: 1<<31 - 1} }
 
-// Try locks an open file, exclusively or shared, or converts the lock that the file has. It does not
-// wait: held is false while another handle holds a conflicting lock. The conversion releases the old
-// lock first, because locks of one handle conflict with each other.
+// Try locks an open file, exclusively or shared, or converts the lock that the file has. It does
+// not wait: held is false while another handle holds a conflicting lock. The conversion releases
+// the old lock first, because locks of one handle conflict with each other.
 func Try(file *os.File, exclusive bool) (held bool, err error) {
 	_ = Unlock(file) // fails without an old lock
 	flags := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)

@@ -65,8 +65,8 @@ func (o *Object) Info(ctx context.Context) (objstore.Info, error) {
 	return meta.info(o.name), nil
 }
 
-// Meta describes the pinned version. If none is pinned, Meta pins the current one. Its errors do not
-// name the object.
+// Meta describes the pinned version. If none is pinned, Meta pins the current one. Its errors do
+// not name the object.
 func (o *Object) Meta(ctx context.Context) (Meta, error) {
 	ctx, done, err := o.scope(ctx)
 	if err != nil {

@@ -31,7 +31,8 @@ type Assembler struct {
 	Window  *window.Window
 	Clock   *account.Clock
 	Landing <-chan struct{} // holds a token when a piece has landed
-	// Skip decides about a sample that cannot be delivered: nil leaves it out, an error ends the stream.
+	// Skip decides about a sample that cannot be delivered: nil leaves it out, an error ends the
+	// stream.
 	Skip func(p *window.Piece, r *order.Ref, cause error) error
 
 	found []sample
@@ -104,9 +105,9 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, m *Memory, to Si
 // when find reads them.
 const touched = 64
 
-// touch brings the samples at places from ≤ i < to into the cache. A processor waits for one of them
-// in find, but for many at a time here: 6 % less processor time for samples of 200 bytes in batches
-// of 32, and more where the consumer reads them.
+// touch brings the samples at places from ≤ i < to into the cache. A processor waits for one of
+// them in find, but for many at a time here: 6 % less processor time for samples of 200 bytes in
+// batches of 32, and more where the consumer reads them.
 func (a *Assembler) touch(d *planner.Draft, from, to int) {
 	for i := from; i < to; i++ {
 		if d.In[i] >= 0 {

@@ -140,8 +140,8 @@ func run(t *testing.T, m *memory, split order.Split, limit int64, damaged int, s
 	return nil
 }
 
-// TestOrder streams two epochs through windows from ample to tiny, and compares every batch with the
-// order itself.
+// TestOrder streams two epochs through windows from ample to tiny, and compares every batch with
+// the order itself.
 func TestOrder(t *testing.T) {
 	params := order.Params{Seed: 3, Shuffle: true, Lanes: 6, RunBlocks: 2, Delay: 3, Head: 2, Affinity: order.AffinityEpoch, Tail: order.TailPad}
 	m := newMemory(t, params, 40, 7)

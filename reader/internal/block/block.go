@@ -40,8 +40,8 @@ type entry struct {
 }
 
 // Add adds a block, whose first sample has the given number. It has count samples, as the tables of
-// the data set say; another number is an error that wraps format.ErrCorrupt, as is any other damage.
-// foreign marks an archive written by another tool. After an error nothing was added.
+// the data set say; another number is an error that wraps format.ErrCorrupt, as is any other
+// damage. foreign marks an archive written by another tool. After an error nothing was added.
 func (t *Table) Add(decoded []byte, number uint64, count int, foreign bool) error {
 	found, err := t.walk(decoded, count, foreign)
 	if err != nil {

@@ -5,8 +5,8 @@
 //	                                   ──▶ indexes (keys, sizes, attributes)
 //	                  keys table, or indexes ──▶ numbers of the samples with a key
 //
-// Opening reads the manifest and the front of the tables. Everything else is loaded when it is first
-// wanted, and kept up to a limit.
+// Opening reads the manifest and the front of the tables. Everything else is loaded when it is
+// first wanted, and kept up to a limit.
 package catalog
 
 import (
@@ -52,8 +52,8 @@ type Catalog struct {
 	wg     sync.WaitGroup // loads in the background
 }
 
-// Open opens the generation that manifest.json names, or the one with the given tables. limit bounds
-// each of the caches, in bytes. Errors are those of reader.Open.
+// Open opens the generation that manifest.json names, or the one with the given tables. limit
+// bounds each of the caches, in bytes. Errors are those of reader.Open.
 func Open(ctx context.Context, source *fetch.Source, tables string, limit int64) (*Catalog, error) {
 	c := &Catalog{Source: source}
 	c.infos.limit, c.rows.limit, c.indexes.limit = limit, limit, limit
@@ -93,8 +93,8 @@ func (c *Catalog) open(ctx context.Context, tables string, anew bool) error {
 		return c.noTables(ctx, err)
 	}
 	c.Size = info.Size
-	// The tables read through this function as long as they live: under the caller's context while Open
-	// runs, and under the catalog's afterwards.
+	// The tables read through this function as long as they live: under the caller's context while
+	// Open runs, and under the catalog's afterwards.
 	opening := ctx
 	read := func(p []byte, off int64) error {
 		if c.anew.Load() > 0 {

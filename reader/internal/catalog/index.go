@@ -11,9 +11,10 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// Index returns the whole index of a shard: keys, sizes, attributes. It is one read, of the end of a
-// .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. The key
-// of a removed sample is empty. Indexes are shared and kept, up to a limit: do not write to them.
+// Index returns the whole index of a shard: keys, sizes, attributes. It is one read, of the end of
+// a .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. The
+// key of a removed sample is empty. Indexes are shared and kept, up to a limit: do not write to
+// them.
 func (c *Catalog) Index(ctx context.Context, number int) (*format.ShardIndex, error) {
 	ctx, end := c.Scope(ctx) // a Close in the middle ends the read
 	defer end()
@@ -128,7 +129,8 @@ func parseTail(s *fetch.Shard, last []byte) (*format.Tail, error) {
 	case !slices.Equal(t.Rows, s.Rows):
 		return nil, fmt.Errorf("%w: the index's rows are not those of the tables: the shard was exchanged", format.ErrMismatch)
 	}
-	// The identity is a note in the index, so it may be absent; when it is there it has to be the same.
+	// The identity is a note in the index, so it may be absent; when it is there it has to be the
+	// same.
 	if content, ok := t.Meta[metaContent]; ok && content != s.Content().String() {
 		return nil, fmt.Errorf("%w: the index says content %s, the tables say %s", format.ErrMismatch, content, s.Content())
 	}
@@ -182,8 +184,8 @@ func indexCost(ix *format.ShardIndex) int64 {
 	return n + 8*int64(len(ix.Attrs)*len(ix.Keys))
 }
 
-// ReadHot reads the hot index alone: mostly 64 KiB, which is a part of most indexes. It also returns
-// the bytes that it read.
+// ReadHot reads the hot index alone: mostly 64 KiB, which is a part of most indexes. It also
+// returns the bytes that it read.
 func (c *Catalog) ReadHot(ctx context.Context, s *fetch.Shard) (t *format.Tail, last []byte, err error) {
 	name, size := IndexObject(s.ShardInfo)
 	for n := min(int64(s.Tail), format.TailGuess); ; {

@@ -20,8 +20,8 @@ type Part struct {
 	firstRow    []int
 }
 
-// loadInBackground runs load in a goroutine of the catalog and waits for it as long as ctx lasts. The
-// tables are read under the catalog's context, because all callers share what is loaded.
+// loadInBackground runs load in a goroutine of the catalog and waits for it as long as ctx lasts.
+// The tables are read under the catalog's context, because all callers share what is loaded.
 func loadInBackground[V any](ctx context.Context, c *Catalog, load func() (V, error)) (v V, err error) {
 	done := make(chan struct{})
 	var got V
@@ -106,8 +106,8 @@ func (c *Catalog) Shard(ctx context.Context, number int) (*fetch.Shard, error) {
 	return s, nil
 }
 
-// ShardOf returns the shard of a sample, and the number of the sample after its last one. It loads no
-// rows. A number that no sample has is an error that wraps fs.ErrNotExist.
+// ShardOf returns the shard of a sample, and the number of the sample after its last one. It loads
+// no rows. A number that no sample has is an error that wraps fs.ErrNotExist.
 func (c *Catalog) ShardOf(ctx context.Context, number uint64) (shard int, end uint64, err error) {
 	if number >= c.Tables.Samples {
 		return 0, 0, fmt.Errorf("reader: sample number %d of %d: %w", number, c.Tables.Samples, fs.ErrNotExist)

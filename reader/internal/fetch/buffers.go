@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// SizeOf returns the capacity of a buffer for n bytes: one of the eight steps between powers of two.
-// Sizes are few, so a buffer that came back fits the next use, and at most an eighth is wasted.
+// SizeOf returns the capacity of a buffer for n bytes: one of the eight steps between powers of
+// two. Sizes are few, so a buffer that came back fits the next use, and at most an eighth is
+// wasted.
 func SizeOf(n int) int {
 	step := max(1<<bits.Len(uint(max(n, 1)-1))>>4, 512)
 	return (n + step - 1) &^ (step - 1)
@@ -28,7 +29,8 @@ type Pool struct {
 	free [][]byte
 }
 
-// Take returns a buffer of n bytes, or nil when there is no room. One buffer alone is always granted.
+// Take returns a buffer of n bytes, or nil when there is no room. One buffer alone is always
+// granted.
 func (p *Pool) Take(n int) []byte {
 	if size := int64(SizeOf(n)); p.lent+size > p.Limit && p.out > 0 {
 		return nil
@@ -97,8 +99,8 @@ func NewBuffers(limit int64) *Buffers {
 	return &Buffers{room: semaphore.NewWeighted(limit), pool: Pool{Limit: limit}}
 }
 
-// Get returns a buffer of n bytes once there is room. A buffer larger than the limit is granted when
-// no other is handed out.
+// Get returns a buffer of n bytes once there is room. A buffer larger than the limit is granted
+// when no other is handed out.
 func (b *Buffers) Get(ctx context.Context, n int) ([]byte, error) {
 	if err := b.room.Acquire(ctx, b.weight(SizeOf(n))); err != nil {
 		return nil, context.Cause(ctx)

@@ -132,7 +132,8 @@ func (s *Source) ReadWhole(ctx context.Context, name string, most int64, anew bo
 }
 
 // missing turns "no such object" into damage: the tables name it, so it must be there. The result
-// wraps ErrCorrupt and not fs.ErrNotExist, which callers take for "what you asked for does not exist".
+// wraps ErrCorrupt and not fs.ErrNotExist, which callers take for "what you asked for does not
+// exist".
 func (s *Source) missing(err error, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = &KindError{KindMissing, fmt.Errorf("%w: the object is missing, and %s names it: %v", format.ErrCorrupt, s.Tables, err)}

@@ -210,7 +210,8 @@ func (o *objects) release(h *handle) {
 	closeAll(idle)
 }
 
-// forget makes the next acquire open the object again, for a second read of bytes that looked damaged.
+// forget makes the next acquire open the object again, for a second read of bytes that looked
+// damaged.
 func (o *objects) forget(key Key) {
 	o.mu.Lock()
 	h := o.open[key]
@@ -227,8 +228,8 @@ func (o *objects) forget(key Key) {
 	closeAll(idle)
 }
 
-// replaced reports whether an object differs from the one first opened under its name. That explains
-// bytes that do not fit; bytes that fit are right in any case.
+// replaced reports whether an object differs from the one first opened under its name. That
+// explains bytes that do not fit; bytes that fit are right in any case.
 func (o *objects) replaced(h *handle) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 //	jobs ──▶ dispatch: idle unit, memory ──▶ order (queue) ─────────────▶ consumer ──▶ memory, unit back
 //	                                     ──▶ work ──▶ Worker ──▶ Unit.done
 //
-// The dispatcher takes units and memory in the order of the jobs. So the unit that the consumer waits
-// for has all it needs, and nothing can wait in a circle. What crosses between goroutines is a unit
-// of some MiB, never a sample.
+// The dispatcher takes units and memory in the order of the jobs. So the unit that the consumer
+// waits for has all it needs, and nothing can wait in a circle. What crosses between goroutines is
+// a unit of some MiB, never a sample.
 type Pipeline struct {
 	Source  *Source
 	Pool    *ScratchPool
@@ -25,7 +25,8 @@ type Pipeline struct {
 	Memory  int64 // bytes of blocks, stored and decoded
 	// Requests is how many are kept in flight; 0 is what the store of the source allows by itself.
 	Requests int
-	// KeepGoing and Check are those of the workers. Without KeepGoing the first error ends the iteration.
+	// KeepGoing and Check are those of the workers. Without KeepGoing the first error ends the
+	// iteration.
 	KeepGoing bool
 	Check     func(*Result) error
 
@@ -50,8 +51,8 @@ type Unit struct {
 // workerMemory is what a worker holds besides units.
 const workerMemory = 1 << 20
 
-// Run yields the units in order. When the loop ends, by a break too, all goroutines have ended. Run a
-// Pipeline once.
+// Run yields the units in order. When the loop ends, by a break too, all goroutines have ended. Run
+// a Pipeline once.
 func (p *Pipeline) Run(ctx context.Context, jobs iter.Seq2[Job, error]) iter.Seq2[*Unit, error] {
 	return func(yield func(*Unit, error) bool) {
 		ctx, end := context.WithCancel(ctx)

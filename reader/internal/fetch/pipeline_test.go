@@ -42,8 +42,8 @@ func open(t *testing.T, store objstore.Store) *catalog.Catalog {
 	return c
 }
 
-// TestPipelineMemory reads blocks of 1 to 24 MiB in a budget of 8 MiB. What is held exceeds the budget
-// only by a job that is alone.
+// TestPipelineMemory reads blocks of 1 to 24 MiB in a budget of 8 MiB. What is held exceeds the
+// budget only by a job that is alone.
 func TestPipelineMemory(t *testing.T) {
 	const budget = 8 << 20
 	noise := rand.NewChaCha8([32]byte{1})

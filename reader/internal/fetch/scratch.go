@@ -22,8 +22,8 @@ const (
 	scratchIdle = 32
 )
 
-// ScratchPool keeps scratch for the next use: making a decoder costs more than decoding a block. The
-// zero value is ready for use by several goroutines at once.
+// ScratchPool keeps scratch for the next use: making a decoder costs more than decoding a block.
+// The zero value is ready for use by several goroutines at once.
 type ScratchPool struct {
 	mu     sync.Mutex
 	idle   []*Scratch

@@ -120,8 +120,9 @@ func (s *Source) checkSize(ctx context.Context, h *handle, size uint64) error {
 	return format.InShard(h.Name, &KindError{kind, err})
 }
 
-// Identify sets the identity of a shard: a hash over the lengths and checksums of its blocks and the
-// shard's own hash. Only stores that keep blocks by identity get one. It does not cover the index.
+// Identify sets the identity of a shard: a hash over the lengths and checksums of its blocks and
+// the shard's own hash. Only stores that keep blocks by identity get one. It does not cover the
+// index.
 func (s *Source) Identify(of *Shard) {
 	if s.objects.openAs == nil {
 		return

@@ -241,7 +241,8 @@ func (r *rows) decode(s *Scratch, dst, stored []byte, row format.Row) ([]byte, e
 	return out, nil
 }
 
-// explain adds the position, and that the object was replaced where that is why its bytes do not fit.
+// explain adds the position, and that the object was replaced where that is why its bytes do not
+// fit.
 func (r *rows) explain(block int, offset int64, err error) error {
 	if errors.Is(err, format.ErrCorrupt) && r.job.Shard.Source.objects.replaced(r.handle) {
 		err = fmt.Errorf("%w: %w", err, objstore.ErrChanged)

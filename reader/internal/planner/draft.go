@@ -31,8 +31,8 @@ func (d *Draft) Await(p *window.Piece) (ahead bool) {
 	return ahead
 }
 
-// extent is how large the window is: the bytes of pieces that were brought and whose slots are open,
-// and the most that it was in the epoch.
+// extent is how large the window is: the bytes of pieces that were brought and whose slots are
+// open, and the most that it was in the epoch.
 type extent struct {
 	now, most int64
 	epoch     uint64

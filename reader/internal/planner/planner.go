@@ -7,8 +7,8 @@
 //	      ──▶ window.Admit, piece by piece ──▶ Fetches, for the workers
 //
 // One goroutine plans. It asks for memory in the order in which batches need it, so whatever the
-// consumer waits for has its memory already or gets it next. It stops where tune.Ahead says that the
-// consumer needs no more yet.
+// consumer waits for has its memory already or gets it next. It stops where tune.Ahead says that
+// the consumer needs no more yet.
 package planner
 
 import (

@@ -1,5 +1,5 @@
-// Package testset makes data sets for the reader's tests: what a writer makes, out of package format alone, since the
-// reader's tests must not need the writer.
+// Package testset makes data sets for the reader's tests: what a writer makes, out of package
+// format alone, since the reader's tests must not need the writer.
 package testset
 
 import (
@@ -28,7 +28,8 @@ type Sample struct {
 
 // Options say how samples become shards.
 type Options struct {
-	// BlockSize closes a block, FrameSize divides it, ShardSize closes a shard: in decoded bytes. Zero: 1 MiB, 16 MiB, 256 MiB.
+	// BlockSize closes a block, FrameSize divides it, ShardSize closes a shard: in decoded bytes.
+	// Zero: 1 MiB, 16 MiB, 256 MiB.
 	BlockSize, FrameSize, ShardSize int
 	// Plain makes .tar shards with sidecars.
 	Plain bool

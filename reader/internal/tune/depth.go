@@ -41,7 +41,8 @@ func (t *Tuner) lead(m *Measure) float64 {
 	return seconds/max(t.step, 1e-9) + leastDepth
 }
 
-// power returns how many pieces per second the store and the workers can bring; 0 before any landed.
+// power returns how many pieces per second the store and the workers can bring; 0 before any
+// landed.
 func (t *Tuner) power() float64 {
 	if t.fetch <= 0 {
 		return 0

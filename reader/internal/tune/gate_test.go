@@ -50,7 +50,8 @@ func TestGate(t *testing.T) {
 	none.Leave()
 }
 
-// TestAhead checks that the planner waits at the depth, and goes on after a delivery or a new depth.
+// TestAhead checks that the planner waits at the depth, and goes on after a delivery or a new
+// depth.
 func TestAhead(t *testing.T) {
 	a := NewAhead(2)
 	planned := make(chan int)

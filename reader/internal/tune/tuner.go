@@ -91,9 +91,9 @@ const (
 // same way. While the consumer does not wait, they follow its step by Little's law: requests in
 // flight = pieces per second × seconds per piece.
 //
-// Depth. The stream must be far enough ahead to cover the store's latency: two requests in sequence,
-// plus the burst of a new window at the rate that the store has beyond the step's need. That time
-// divided by the step is the depth. A wait doubles it.
+// Depth. The stream must be far enough ahead to cover the store's latency: two requests in
+// sequence, plus the burst of a new window at the rate that the store has beyond the step's need.
+// That time divided by the step is the depth. A wait doubles it.
 type Tuner struct {
 	Limits
 	requests, depth int

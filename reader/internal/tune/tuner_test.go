@@ -82,8 +82,8 @@ func within(t *testing.T, what string, got, low, high int) {
 }
 
 // TestTunerComesToRest checks for many stores and steps that the requests in flight become what the
-// store or the step can use, that the consumer waits no longer than necessary, and that the settings
-// then hardly change.
+// store or the step can use, that the consumer waits no longer than necessary, and that the
+// settings then hardly change.
 func TestTunerComesToRest(t *testing.T) {
 	for name, c := range map[string]struct {
 		model
@@ -117,8 +117,8 @@ func TestTunerComesToRest(t *testing.T) {
 	}
 }
 
-// TestTunerFollowsTheStore changes the store: fast, far away, with a quota, fast again. The consumer
-// takes all it gets.
+// TestTunerFollowsTheStore changes the store: fast, far away, with a quota, fast again. The
+// consumer takes all it gets.
 func TestTunerFollowsTheStore(t *testing.T) {
 	tuner, m := New(limits()), newModel(0.030, 3000, 1e-4)
 	m.run(tuner, 100)
@@ -137,8 +137,8 @@ func TestTunerFollowsTheStore(t *testing.T) {
 	within(t, "and hardly used", tuner.requests, leastFlying, 20)
 }
 
-// TestTunerFollowsTheStep checks that a slow step needs little, and that the settings recover within
-// a few windows when it becomes fast.
+// TestTunerFollowsTheStep checks that a slow step needs little, and that the settings recover
+// within a few windows when it becomes fast.
 func TestTunerFollowsTheStep(t *testing.T) {
 	tuner, m := New(limits()), newModel(0.100, 1000, 1)
 	m.run(tuner, 50)

@@ -140,8 +140,8 @@ func (w *Window) Release(u *Use) bool {
 	return true
 }
 
-// evict frees the memory of a piece that no batch uses, and reports whether there was one. Which one
-// matters little: in a window every run is drawn from at nearly every tick.
+// evict frees the memory of a piece that no batch uses, and reports whether there was one. Which
+// one matters little: in a window every run is drawn from at nearly every tick.
 func (w *Window) evict() bool {
 	for i := len(w.resident) - 1; i >= 0; i-- {
 		if p := w.resident[i]; p.pins == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// Fill fetches the blocks of a piece that was admitted and finds their samples. What is wrong with a
-// block becomes that block's error. results is scratch, returned for the next call.
+// Fill fetches the blocks of a piece that was admitted and finds their samples. What is wrong with
+// a block becomes that block's error. results is scratch, returned for the next call.
 func (p *Piece) Fill(ctx context.Context, w *fetch.Worker, results []fetch.Result) []fetch.Result {
 	results = w.Run(ctx, &p.Job, p.Plan, p.Buf, results[:0])
 	rest := p.Buf

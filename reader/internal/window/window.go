@@ -1,18 +1,18 @@
 // Package window holds the blocks of a stream in memory: it decides what is in memory and what may
 // stay.
 //
-// Blocks are held in pieces, which are fetched, decoded and freed together. The planner opens a Slot
-// for each span of the order, and the pieces of open slots stay as long as there is room. It collects
-// the pieces of a batch in a Use, pins them, and has each admitted, in the order in which batches
-// need them:
+// Blocks are held in pieces, which are fetched, decoded and freed together. The planner opens a
+// Slot for each span of the order, and the pieces of open slots stay as long as there is room. It
+// collects the pieces of a batch in a Use, pins them, and has each admitted, in the order in which
+// batches need them:
 //
 //	Open(slot) ── Pin(use) ── Admit(piece) ── worker fills it ── Landed ── assembler reads it
 //	                             │                                             │
 //	                          no room: wait for Freed               Release(use, slots closed)
 //
 // When the budget is full and the consumer waits, pieces that no batch uses are evicted; they are
-// read again when their next batch comes. The samples of a batch that would fill the budget by itself
-// are copied out, piece by piece, into buffers of the batch.
+// read again when their next batch comes. The samples of a batch that would fill the budget by
+// itself are copied out, piece by piece, into buffers of the batch.
 //
 // Sources share the window: an ID names source, shard and piece.
 package window

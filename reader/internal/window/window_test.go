@@ -115,8 +115,8 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// TestCopies checks that the pieces of a copied batch follow one another in a window that holds only
-// one of them, beside the copies.
+// TestCopies checks that the pieces of a copied batch follow one another in a window that holds
+// only one of them, beside the copies.
 func TestCopies(t *testing.T) {
 	const size = 8192
 	w := New(3*size, new(account.Clock))

@@ -267,8 +267,8 @@ func (d *differences) segments(checkpoint, given map[uint64]string) {
 // wholeSet stands for the view of a source that has none.
 const wholeSet = "the whole data set"
 
-// source compares a source's data set, view and parameters. A data set that was replaced has an order of
-// its own.
+// source compares a source's data set, view and parameters. A data set that was replaced has an
+// order of its own.
 func (d *differences) source(old, given *Source, count uint64) {
 	if replaced(old, given) {
 		field, was, is := "digest", any(old.Digest), any(given.Digest)

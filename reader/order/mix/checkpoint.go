@@ -62,8 +62,8 @@ func (p *Plan) Checkpoint(position uint64) (Checkpoint, error) {
 }
 
 // Begin moves the checkpoint to the beginning of an epoch of the mix. Epochs that begin before the
-// current segment are refused. The positions in between count as given. From a place before the last
-// change of the batch size, steps are numbered from 0 again.
+// current segment are refused. The positions in between count as given. From a place before the
+// last change of the batch size, steps are numbered from 0 again.
 func (c *Checkpoint) Begin(epoch uint64) error {
 	position, ok := times(epoch, c.Epoch, 0)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// delivered is what was delivered of one data set: all samples whole times, and parts of epochs once
-// more or once less.
+// delivered is what was delivered of one data set: all samples whole times, and parts of epochs
+// once more or once less.
 type delivered struct {
 	source Source
 	whole  int64
@@ -22,7 +22,8 @@ type delivered struct {
 	out    uint64
 }
 
-// epochPart is places of one epoch that were delivered times more than those of others: from ≤ p < to.
+// epochPart is places of one epoch that were delivered times more than those of others: from ≤ p <
+// to.
 type epochPart struct {
 	order    int // in delivered.orders
 	epoch    uint64

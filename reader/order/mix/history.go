@@ -37,13 +37,14 @@ var ErrWhole = errors.New("mix: coverage is counted of whole data sets alone, no
 
 // Cover counts how often a run has delivered each sample, exactly. run is checkpoints of the run:
 // the last one, and those from which it continued with other weights or sources, as far as steps
-// were left out or data sets replaced before the change. They may be in any order (of two at
-// one position with one From, the second counts as the later), with others of the run between them. Branches that the run did not follow must not be among them.
+// were left out or data sets replaced before the change. They may be in any order (of two at one
+// position with one From, the second counts as the later), with others of the run between them.
+// Branches that the run did not follow must not be among them.
 //
 // order gives the order of a data set, made with params, where arithmetic is not enough: where
-// samples are missing from one epoch and another epoch is unfinished, or lacks samples too. It may be
-// nil; the error is then ErrOrder with a *SourceError. The cost is that of listing what is missing or
-// unfinished, and some bits for each sample.
+// samples are missing from one epoch and another epoch is unfinished, or lacks samples too. It may
+// be nil; the error is then ErrOrder with a *SourceError. The cost is that of listing what is
+// missing or unfinished, and some bits for each sample.
 func Cover(run []Checkpoint, order func(s Source, params order.Params) (*order.Plan, error)) ([]Coverage, error) {
 	if len(run) == 0 {
 		return nil, fmt.Errorf("%w: give one", ErrHistory)
@@ -154,7 +155,8 @@ func (h *history) deliver() error {
 	return nil
 }
 
-// stint counts what source s of checkpoint i has given since the one before, or since its beginning.
+// stint counts what source s of checkpoint i has given since the one before, or since its
+// beginning.
 func (h *history) stint(i, s int) error {
 	x := &h.cps[i].Sources[s]
 	count := h.counts[i][s]
@@ -358,7 +360,8 @@ func (c *Checkpoint) dropped(steps Steps, holes []Range, from, to uint64) (ends 
 	return ends
 }
 
-// CoverDataset is Cover for one data set. With order.TailDrop the batch size must never have changed.
+// CoverDataset is Cover for one data set. With order.TailDrop the batch size must never have
+// changed.
 func CoverDataset(run []order.Checkpoint, plan func(params order.Params) (*order.Plan, error)) (Coverage, error) {
 	var cps []Checkpoint
 	for _, c := range run {

@@ -8,8 +8,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order/mixing"
 )
 
-// TestMixing: a source of a mix is shuffled as well as one that is read alone, with the same parameters
-// and in batches of its share.
+// TestMixing: a source of a mix is shuffled as well as one that is read alone, with the same
+// parameters and in batches of its share.
 func TestMixing(t *testing.T) {
 	const global = 512
 	samples, shares := []uint64{60_000, 30_000, 120_000}, []uint64{1, 2, 5}

@@ -172,8 +172,8 @@ type span struct {
 }
 
 // places appends to where, by source, the places of its units among n positions from q on, which
-// are first, first+1 and so on. The list of places is parted at the root, and each part again at its
-// node, until every leaf has the places that are its source's.
+// are first, first+1 and so on. The list of places is parted at the root, and each part again at
+// its node, until every leaf has the places that are its source's.
 func (x *sequencer) places(where [][]uint32, t *tree, q uint64, first, n int) {
 	x.list, x.spare = slices.Grow(x.list[:0], n)[:n], slices.Grow(x.spare[:0], n)[:n]
 	for i := range x.list {

@@ -2,8 +2,8 @@
 // (ORDER.md, "Views"). It is pure: reading and writing view files is format's.
 //
 // A subset has each of its samples once in every epoch. A view with weights draws a fixed number of
-// samples in each epoch, in proportion to their weights; each sample is drawn as often as its weight
-// asks for, rounded down or up, and which way is drawn anew in every epoch.
+// samples in each epoch, in proportion to their weights; each sample is drawn as often as its
+// weight asks for, rounded down or up, and which way is drawn anew in every epoch.
 package view
 
 import (

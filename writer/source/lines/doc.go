@@ -27,8 +27,8 @@
 // # Parsers
 //
 // The package has its own parsers, which return slices of a chunk and do not allocate per row.
-// BenchmarkScan measures them on one core, cutting included. In MB/s, the best of three runs in turn
-// with the libraries:
+// BenchmarkScan measures them on one core, cutting included. In MB/s, the best of three runs in
+// turn with the libraries:
 //
 //	                                  here  library
 //	JSON, rows of 3 KB of text        1567      533  jsontext (go-json-experiment)
@@ -37,7 +37,7 @@
 //	CSV, rows of 3 KB of text         2099     1776  encoding/csv
 //	CSV, rows of 32 bytes              303      295  encoding/csv
 //
-// For CSV the content decides. encoding/csv replaces CR LF by LF inside quotes, does not distinguish
-// an empty cell, which is null, from an empty string in quotes, refuses quotes inside other cells,
-// and cannot continue after a quote that is not closed.
+// For CSV the content decides. encoding/csv replaces CR LF by LF inside quotes, does not
+// distinguish an empty cell, which is null, from an empty string in quotes, refuses quotes inside
+// other cells, and cannot continue after a quote that is not closed.
 package lines

@@ -60,8 +60,8 @@ func (f *textFile) survey(ctx context.Context, opt *Options) (err error) {
 	return nil
 }
 
-// cutter opens the file at a place and cuts chunks of size bytes. Prefetching pays only if more than
-// the first chunk is read. The caller must call done.
+// cutter opens the file at a place and cuts chunks of size bytes. Prefetching pays only if more
+// than the first chunk is read. The caller must call done.
 func (f *textFile) cutter(ctx context.Context, obj objstore.Object, prefetch bool, at place, limit int64, size int) (u *cutter, done func(), err error) {
 	in, err := stream.Open(ctx, obj, f.Info.Size, prefetch, f.coding, at.off)
 	if err != nil {

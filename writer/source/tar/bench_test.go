@@ -14,7 +14,8 @@ import (
 	"github.com/shardtool/shardtool/writer/source/tar"
 )
 
-// BenchmarkNext is reading the samples of an archive of small files, in the formats that are common.
+// BenchmarkNext is reading the samples of an archive of small files, in the formats that are
+// common.
 func BenchmarkNext(b *testing.B) {
 	for _, format := range []stdtar.Format{stdtar.FormatUSTAR, stdtar.FormatGNU, stdtar.FormatPAX} {
 		b.Run(fmt.Sprintf("format=%s/size=200", format), func(b *testing.B) {

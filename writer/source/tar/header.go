@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Fields of a header (POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar's differs from byte 345
-// on). A header is one block.
+// Fields of a header (POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar's differs from byte
+// 345 on). A header is one block.
 const (
 	nameEnd     = 100
 	sumAt       = 148
@@ -21,8 +21,8 @@ const (
 	maxExtended = 64 << 10
 )
 
-// numbers are the fields that hold numbers in octal: mode, uid, gid, size, mtime, checksum, devmajor
-// and devminor.
+// numbers are the fields that hold numbers in octal: mode, uid, gid, size, mtime, checksum,
+// devmajor and devminor.
 var numbers = [...][2]int{{100, 108}, {108, 116}, {116, 124}, {124, 136}, {136, 148}, {sumAt, sumEnd}, {329, 337}, {337, 345}}
 
 const sizeNumber = 3

@@ -71,7 +71,8 @@ func TestUsualHeaders(t *testing.T) {
 	}
 }
 
-// TestChangedHeaders changes bytes of headers, corrects the checksums, and compares with archive/tar.
+// TestChangedHeaders changes bytes of headers, corrects the checksums, and compares with
+// archive/tar.
 func TestChangedHeaders(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	usual := 0

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// ParseSeparator parses the ids that follow each document: "50256", several as "1,2", or "none", which
-// like an empty text means that nothing follows.
+// ParseSeparator parses the ids that follow each document: "50256", several as "1,2", or "none",
+// which like an empty text means that nothing follows.
 func ParseSeparator(text string) (ids []int64, err error) {
 	if text == "" || text == "none" {
 		return nil, nil

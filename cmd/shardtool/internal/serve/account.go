@@ -9,8 +9,9 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// account says what the parent has got of a run, and what it has waited for. The stream's own account does not: batches are made ahead, and
-// as long as they are, nobody waits. It is safe for concurrent use.
+// account says what the parent has got of a run, and what it has waited for. The stream's own
+// account does not: batches are made ahead, and as long as they are, nobody waits. It is safe for
+// concurrent use.
 type account struct {
 	stream *reader.Stream
 
@@ -32,7 +33,8 @@ func (a *account) begin() {
 	}
 }
 
-// end ends the wait, if there is one; a.mu is held. The stream has done nothing since it was looked at last.
+// end ends the wait, if there is one; a.mu is held. The stream has done nothing since it was looked
+// at last.
 func (a *account) end() {
 	if !a.waits {
 		return
@@ -44,7 +46,8 @@ func (a *account) end() {
 	}
 }
 
-// settle gives what has passed of a wait its causes: those of the stream, and what the stream knows nothing of to handing over; a.mu is held.
+// settle gives what has passed of a wait its causes: those of the stream, and what the stream knows
+// nothing of to handing over; a.mu is held.
 func (a *account) settle(s *reader.StreamStats) {
 	if !a.waits {
 		return

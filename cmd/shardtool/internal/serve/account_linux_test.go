@@ -71,8 +71,8 @@ func (o gatedObject) ReadAt(ctx context.Context, p []byte, at int64) error {
 	}
 }
 
-// TestAccount: a wait is reported while it lasts and with the batch that ends it, by cause; what is made ahead is waited for by nobody and
-// not counted as delivered.
+// TestAccount: a wait is reported while it lasts and with the batch that ends it, by cause; what is
+// made ahead is waited for by nobody and not counted as delivered.
 func TestAccount(t *testing.T) {
 	store := gated{text(t, 100), make(chan struct{})}
 	c := dial(t, store)
@@ -101,7 +101,8 @@ func TestAccount(t *testing.T) {
 	if a.batches != 1 || a.samples != 10 || a.bytes == 0 || a.blocks == 0 || a.stored == 0 || a.stalls[0] < last.stalls[0] {
 		t.Fatalf("%+v after %+v", a, last)
 	}
-	// Batches 1 and 2 come before they are asked for: nothing is added but the handing over of the first.
+	// Batches 1 and 2 come before they are asked for: nothing is added but the handing over of the
+	// first.
 	one, two := c.batch(), c.batch()
 	b, d := one.account(t), two.account(t)
 	if b.batches != 2 || d.batches != 3 || d.samples != 30 || d.bytes <= b.bytes || b.wait() < a.wait() || d.stalls != b.stalls {

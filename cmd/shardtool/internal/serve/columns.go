@@ -24,8 +24,8 @@ const (
 	columnAbsent = 2
 )
 
-// columns turns samples into views of payloads, column by column. It keeps its memory from batch to batch, and the views are those of the
-// samples: valid as long. It is for one goroutine.
+// columns turns samples into views of payloads, column by column. It keeps its memory from batch to
+// batch, and the views are those of the samples: valid as long. It is for one goroutine.
 type columns struct {
 	wanted []Column
 	made   []column
@@ -133,7 +133,8 @@ func (m *column) field(s *reader.Sample, name string) (data []byte, ok bool) {
 	return data, ok
 }
 
-// fixed sets the flag where all payloads are there and of one size. Arrays that begin at multiples of 64 have gaps otherwise.
+// fixed sets the flag where all payloads are there and of one size. Arrays that begin at multiples
+// of 64 have gaps otherwise.
 func (m *column) fixed() {
 	if m.flags&columnAbsent != 0 || len(m.views) == 0 {
 		return

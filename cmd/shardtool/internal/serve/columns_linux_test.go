@@ -108,7 +108,8 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// TestPaddingColumns: rows of padding are zero in an array, whatever was in the memory before, and absent elsewhere.
+// TestPaddingColumns: rows of padding are zero in an array, whatever was in the memory before, and
+// absent elsewhere.
 func TestPaddingColumns(t *testing.T) {
 	store := pack(t, 10, func(i int) []writer.Field {
 		return []writer.Field{{Name: "n.npy", Data: npyFile("|u1", "(5,)", bytes.Repeat([]byte{9}, 5))}, {Name: "x", Data: bytes.Repeat([]byte{7}, 8)}}

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conn is the child's end of the socket pair. Sending is safe for concurrent use; one goroutine receives.
+// conn is the child's end of the socket pair. Sending is safe for concurrent use; one goroutine
+// receives.
 type conn struct {
 	sock *net.UnixConn
 	code func(error) int // exit code of the command line

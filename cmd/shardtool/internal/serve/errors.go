@@ -11,7 +11,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
-// ErrConfig: what the parent asks for cannot be. Options.Code gives it the exit code of wrong usage.
+// ErrConfig: what the parent asks for cannot be. Options.Code gives it the exit code of wrong
+// usage.
 var ErrConfig = errors.New("configuration")
 
 // configError is an ErrConfig that says only what the error below it does.
@@ -60,7 +61,8 @@ const (
 	codeCheckpoint = 7
 )
 
-// describe makes the report of an error for the parent. code is that of the command line, which knows most errors.
+// describe makes the report of an error for the parent. code is that of the command line, which
+// knows most errors.
 func describe(err error, code int) (p problem, _ uint32) {
 	p.Message = plain.Text(strings.ReplaceAll(err.Error(), "\n", "; "))
 	var protocol protocolError

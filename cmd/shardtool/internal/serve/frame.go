@@ -6,7 +6,8 @@ import (
 	"math"
 )
 
-// Protocol is the version of the conversation; both ends must speak the same (docs/serve-protocol.md).
+// Protocol is the version of the conversation; both ends must speak the same
+// (docs/serve-protocol.md).
 const Protocol = 1
 
 // magic begins the fields of HELLO: "SHRDSRV1".
@@ -14,7 +15,8 @@ const magic = uint64('S') | 'H'<<8 | 'R'<<16 | 'D'<<24 | 'S'<<32 | 'R'<<40 | 'V'
 
 const (
 	frameSize = 64
-	// maxBody bounds what either end holds of a body: a START with a ledger of some thousand blocks is far below it.
+	// maxBody bounds what either end holds of a body: a START with a ledger of some thousand blocks is
+	// far below it.
 	maxBody = 4 << 20
 )
 

@@ -47,8 +47,8 @@ func twoSources(t *testing.T) (reader.Mix, *Mix) {
 	return reader.Mix{Plan: plan, Sets: sets}, about
 }
 
-// TestMix compares the batches of a mix with those of the reader. INFO sums the sources, the account
-// counts by source, an error names its source, and samples cannot be got by number.
+// TestMix compares the batches of a mix with those of the reader. INFO sums the sources, the
+// account counts by source, an error names its source, and samples cannot be got by number.
 func TestMix(t *testing.T) {
 	m, about := twoSources(t)
 	o := reader.StreamOptions{Order: reader.Order{GlobalBatch: 16, Epochs: 2}, Read: reader.Read{Expect: []string{"txt", "more?"}}}

@@ -27,8 +27,9 @@ func cutNpy(file []byte) (header, data []byte, err error) {
 	return file[:n], file[n:], nil
 }
 
-// parseNpy reads the header of an npy file. size is the bytes of data that follow. plain is false for arrays whose items are no numbers or
-// fixed strings (structured ones, objects, dates): these are told apart from damage.
+// parseNpy reads the header of an npy file. size is the bytes of data that follow. plain is false
+// for arrays whose items are no numbers or fixed strings (structured ones, objects, dates): these
+// are told apart from damage.
 func parseNpy(header []byte) (t arrayType, size int, plain bool, err error) {
 	h, err := npy.Parse(header)
 	if err != nil {

@@ -66,7 +66,8 @@ type StartRequest struct {
 	// Units makes positions hold units; nil with a checkpoint: those of the checkpoint.
 	Units *UnitRequest `json:"units"`
 
-	// Checkpoint and Ledger are their texts. Begin moves the checkpoint's place to the beginning of an epoch.
+	// Checkpoint and Ledger are their texts. Begin moves the checkpoint's place to the beginning of an
+	// epoch.
 	Checkpoint string  `json:"checkpoint"`
 	Ledger     string  `json:"ledger"`
 	Begin      *uint64 `json:"begin"`
@@ -82,7 +83,8 @@ type StartRequest struct {
 	Depth    int   `json:"depth"`
 	Autotune *bool `json:"autotune"`
 
-	// Prefetch is how many batches are made ahead of the one asked for; nil is 4. Ring bounds all segments, in bytes; 0 is 1 GiB.
+	// Prefetch is how many batches are made ahead of the one asked for; nil is 4. Ring bounds all
+	// segments, in bytes; 0 is 1 GiB.
 	Prefetch *int  `json:"prefetch"`
 	Ring     int64 `json:"ring"`
 }
@@ -101,7 +103,8 @@ type Column struct {
 	row int // bytes of an array; -1 where the shape leaves it open
 }
 
-// decodeBody reads a JSON body. A member that this version does not know is one that the parent relies on.
+// decodeBody reads a JSON body. A member that this version does not know is one that the parent
+// relies on.
 func decodeBody(body []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
@@ -147,7 +150,8 @@ func (q *StartRequest) check() error {
 	return nil
 }
 
-// maxPrefetch keeps BATCH frames from filling the socket while nobody reads; minRing is a batch of small samples.
+// maxPrefetch keeps BATCH frames from filling the socket while nobody reads; minRing is a batch of
+// small samples.
 const maxPrefetch, minRing = 64, 64 << 10
 
 func (c *Column) check() error {
@@ -200,7 +204,8 @@ type Info struct {
 	Removed uint64 `json:"removed"`
 	// Fields are in ascending order of names.
 	Fields []format.FieldTotal `json:"fields"`
-	// Types are the words by which fields that a program wrote are decoded; absent if none are recorded.
+	// Types are the words by which fields that a program wrote are decoded; absent if none are
+	// recorded.
 	Types map[string]string `json:"types,omitempty"`
 	// Ranks is what the environment says.
 	Ranks Ranks `json:"ranks"`
@@ -212,13 +217,15 @@ type Info struct {
 	End         uint64       `json:"end,omitempty"`
 }
 
-// typesOf returns the types of META. Types that cannot be parsed, such as of a later version, are as none.
+// typesOf returns the types of META. Types that cannot be parsed, such as of a later version, are
+// as none.
 func typesOf(meta format.Metadata) (types map[string]string) {
 	_ = json.Unmarshal([]byte(meta["types"]), &types)
 	return types
 }
 
-// Ranks is a process's place in a job, 0 of 1 where no launcher tells one; or why that is not known.
+// Ranks is a process's place in a job, 0 of 1 where no launcher tells one; or why that is not
+// known.
 type Ranks struct {
 	Rank      int    `json:"rank"`
 	WorldSize int    `json:"world_size"`

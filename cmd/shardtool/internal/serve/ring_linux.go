@@ -13,14 +13,17 @@ import (
 // pageSize is what regions are multiples of.
 const pageSize = 4096
 
-// ring is the memory that batches travel in: segments, each a file of memory mapped by both ends, from which regions are taken and to which
-// they come back in any order. It grows up to a bound. It is safe for concurrent use.
+// ring is the memory that batches travel in: segments, each a file of memory mapped by both ends,
+// from which regions are taken and to which they come back in any order. It grows up to a bound. It
+// is safe for concurrent use.
 //
-// Pages are taken from the system before they are first written, and not with the write: that is a fault which ends the process where there
-// is no memory. The lowest place that fits is taken first, so that a consumer that keeps up sees the same few pages, warm in its
-// processor's cache, again and again.
+// Pages are taken from the system before they are first written, and not with the write: that is a
+// fault which ends the process where there is no memory. The lowest place that fits is taken first,
+// so that a consumer that keeps up sees the same few pages, warm in its processor's cache, again
+// and again.
 type ring struct {
-	// announce passes a new segment on; retired says that one is gone. Both are called in order, with the ring locked.
+	// announce passes a new segment on; retired says that one is gone. Both are called in order, with
+	// the ring locked.
 	announce func(number uint32, fd int, size int) error
 	retired  func(number uint32) error
 	// back takes memory for a piece of a segment's file.
@@ -58,7 +61,8 @@ func (r *ring) limit(bytes int) {
 	r.bound = bytes
 }
 
-// get takes a region of at least n bytes. ok is false when there is no room now; when nothing is in use, there never will be.
+// get takes a region of at least n bytes. ok is false when there is no room now; when nothing is in
+// use, there never will be.
 func (r *ring) get(n int) (reg region, ok bool, err error) {
 	n = align(max(n, 1), pageSize)
 	r.mu.Lock()
@@ -116,7 +120,8 @@ func (r *ring) noMemory(err error) error {
 		" go of them sooner, lower memory or shuffle_memory, or give the job more", has, os.NewSyscallError("fallocate", err))
 }
 
-// grow adds a segment that has room for n bytes, if the bound allows. Each is as large as all before it together, so that there are few.
+// grow adds a segment that has room for n bytes, if the bound allows. Each is as large as all
+// before it together, so that there are few.
 func (r *ring) grow(n int) (*segment, error) {
 	for i := 0; r.bound-r.total < n && i < len(r.segments); {
 		if s := r.segments[i]; len(s.used) > 0 {
@@ -174,8 +179,8 @@ func (r *ring) release(number uint32, offset uint64) error {
 	return nil
 }
 
-// wait tells whether nothing is in use, and returns a channel that is closed at the next release. Ask before get: a release between the two
-// is then not missed.
+// wait tells whether nothing is in use, and returns a channel that is closed at the next release.
+// Ask before get: a release between the two is then not missed.
 func (r *ring) wait() (idle bool, freed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRing takes and gives back regions of random sizes in random order: none overlaps another, the bound holds, segments that are in the way
-// are retired, and when all is back there is as much room as in the beginning.
+// TestRing takes and gives back regions of random sizes in random order: none overlaps another, the
+// bound holds, segments that are in the way are retired, and when all is back there is as much room
+// as in the beginning.
 func TestRing(t *testing.T) {
 	const bound = 40 << 20
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -102,7 +103,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestNoMemory: where the system has no memory, that is an error before anything is written, and what is there stays of use.
+// TestNoMemory: where the system has no memory, that is an error before anything is written, and
+// what is there stays of use.
 func TestNoMemory(t *testing.T) {
 	r := newRing(func(uint32, int, int) error { return nil }, func(uint32) error { return nil })
 	defer r.close()

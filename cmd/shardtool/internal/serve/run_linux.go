@@ -181,7 +181,8 @@ func (r *run) beat(waited time.Duration) error {
 	return r.s.send(f.set64(24, stats.Blocks).set64(32, stats.StoredBytes), body)
 }
 
-// deliver sends batch after batch. It ends with the first error, which is io.EOF at the end of the stream.
+// deliver sends batch after batch. It ends with the first error, which is io.EOF at the end of the
+// stream.
 func (r *run) deliver(ctx context.Context) error {
 	for {
 		for r.next.Load() >= r.asked.Load()+r.prefetch {
@@ -263,8 +264,8 @@ func (r *run) place(ctx context.Context, err error) (placed error) {
 	return format.Place{Shard: shard.Name, Block: at.Block, Offset: -1, Key: of.key}.Wrap(err)
 }
 
-// room takes a region for a batch. It waits for what the parent holds as long as the parent waits for no batch; when it does, that is an
-// error the parent is told of, once for each time it asks.
+// room takes a region for a batch. It waits for what the parent holds as long as the parent waits
+// for no batch; when it does, that is an error the parent is told of, once for each time it asks.
 func (r *run) room(ctx context.Context, size int) (region, error) {
 	for {
 		// Looked at before the attempt: what the parent gave back before it asked has then been counted.

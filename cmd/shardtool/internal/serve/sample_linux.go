@@ -12,7 +12,8 @@ import (
 
 func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
-// get answers a GET in a goroutine of its own, so that a parent that asks for many has them read side by side.
+// get answers a GET in a goroutine of its own, so that a parent that asks for many has them read
+// side by side.
 func (s *server) get(ctx context.Context, q request) error {
 	if s.data == nil {
 		return protocolError("a GET before OPEN")
@@ -87,7 +88,8 @@ func (s *server) sampleRoom(ctx context.Context, size int) (region, error) {
 	}
 }
 
-// parts are the pieces of a sample in the order they stand in its region: the key, then names and payloads.
+// parts are the pieces of a sample in the order they stand in its region: the key, then names and
+// payloads.
 func parts(s *reader.Sample) [][]byte {
 	all := [][]byte{s.Key}
 	for i := range s.Fields {

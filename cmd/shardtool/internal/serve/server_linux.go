@@ -20,13 +20,15 @@ type Options struct {
 	// Open opens a data set; Stream a stream over it, and fills in Started what it knows of ranks.
 	Open   func(ctx context.Context, q *OpenRequest) (*Opened, error)
 	Stream func(ctx context.Context, o *Opened, q *StartRequest, out *Started) (*reader.Stream, error)
-	// Watch, when not nil, shows how a stream of a rank goes until the function that it returns is called. Stats may be called at any time.
+	// Watch, when not nil, shows how a stream of a rank goes until the function that it returns is
+	// called. Stats may be called at any time.
 	Watch func(s interface{ Stats() reader.StreamStats }, rank int) (stop func())
 	// Code is the exit code that the command line has for an error.
 	Code func(error) int
 	// Parent is the process that started this one; 0 does not look whether it lives.
 	Parent int
-	// GiveUp, when not nil, is called when the conversation is over and a read that does not end keeps Serve from returning.
+	// GiveUp, when not nil, is called when the conversation is over and a read that does not end keeps
+	// Serve from returning.
 	GiveUp func()
 }
 
@@ -41,10 +43,12 @@ type Opened struct {
 	Close   func()
 }
 
-// beat is how often a parent that waits hears that the child lives, and how often the child looks for the parent.
+// beat is how often a parent that waits hears that the child lives, and how often the child looks
+// for the parent.
 const beat = time.Second
 
-// grace is how long reads under way may take to end with the conversation. Nothing that is cut off can do harm.
+// grace is how long reads under way may take to end with the conversation. Nothing that is cut off
+// can do harm.
 const grace = 2 * time.Second
 
 // server is one conversation.
@@ -66,8 +70,8 @@ type request struct {
 	body []byte
 }
 
-// Serve talks to the process at the other end of the socket with descriptor fd until that one stops or is gone, which is no error. It
-// takes the descriptor over.
+// Serve talks to the process at the other end of the socket with descriptor fd until that one stops
+// or is gone, which is no error. It takes the descriptor over.
 func Serve(ctx context.Context, fd int, o Options) error {
 	sock, err := connect(fd)
 	if err != nil {

@@ -28,7 +28,8 @@ func text(t *testing.T, n int) *mem.Store {
 	})
 }
 
-// TestSameAsStream holds the batches of two epochs against those of the reader itself: numbers, keys, payloads, places and checkpoints.
+// TestSameAsStream holds the batches of two epochs against those of the reader itself: numbers,
+// keys, payloads, places and checkpoints.
 func TestSameAsStream(t *testing.T) {
 	store := text(t, 1000)
 	ds, err := reader.Open(t.Context(), store, reader.Options{})
@@ -122,8 +123,8 @@ func sameBatch(t *testing.T, g *got, want *reader.Batch, number uint64) {
 	}
 }
 
-// TestHeld holds batches until there is no room: the ring grows to its bound, the next is an error to whoever holds, and all goes on
-// once something is released. Not a batch is lost or comes twice.
+// TestHeld holds batches until there is no room: the ring grows to its bound, the next is an error
+// to whoever holds, and all goes on once something is released. Not a batch is lost or comes twice.
 func TestHeld(t *testing.T) {
 	c := dial(t, text(t, 2000))
 	c.info()
@@ -188,12 +189,14 @@ func TestPrefetch(t *testing.T) {
 	c.end()
 }
 
-// TestRestart starts runs over one another: what comes behind STARTED is of the new run, from its beginning.
+// TestRestart starts runs over one another: what comes behind STARTED is of the new run, from its
+// beginning.
 func TestRestart(t *testing.T) {
 	c := dial(t, text(t, 300))
 	c.info()
 	for run := uint64(1); run <= 30; run++ {
-		// Without reading ahead nothing comes but what is asked for, which happens as soon as STARTED is there.
+		// Without reading ahead nothing comes but what is asked for, which happens as soon as STARTED is
+		// there.
 		request := fmt.Sprintf(`{"batch_size":7,"prefetch":%d,"columns":[{"name":"txt","decode":"bytes"}]}`, run%3)
 		c.send(newFrame(kindStart, 0, len(request)).set64(8, run), []byte(request))
 		for {
@@ -293,7 +296,8 @@ func TestRefused(t *testing.T) {
 	c.end()
 }
 
-// TestTooLarge: a batch that does not fit into an empty ring is refused, and does not wait for ever.
+// TestTooLarge: a batch that does not fit into an empty ring is refused, and does not wait for
+// ever.
 func TestTooLarge(t *testing.T) {
 	c := dial(t, pack(t, 10, func(int) []writer.Field { return []writer.Field{{Name: "bin", Data: make([]byte, 20<<10)}} }))
 	c.info()
@@ -382,8 +386,8 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestCorrupt flips a byte: batches before it come, and the error says where it is. With skipping, the batch has holes and the ledger rides
-// in the first batch that it changed with.
+// TestCorrupt flips a byte: batches before it come, and the error says where it is. With skipping,
+// the batch has holes and the ledger rides in the first batch that it changed with.
 func TestCorrupt(t *testing.T) {
 	store := text(t, 2000)
 	flip(t, store)

@@ -80,8 +80,8 @@ func (i *Info) add(ds *reader.Dataset) {
 	i.Fields = joined(i.Fields, ds.Fields())
 }
 
-// addTypes adds the types of the fields of a data set. A field that several data sets have keeps its
-// type only where all of them agree.
+// addTypes adds the types of the fields of a data set. A field that several data sets have keeps
+// its type only where all of them agree.
 func (i *Info) addTypes(ds *reader.Dataset) {
 	types := typesOf(ds.Meta())
 	for _, f := range ds.Fields() {
