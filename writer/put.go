@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -91,8 +92,12 @@ func (p *puts) named(ctx context.Context, name string, size int64, write func(to
 	}
 	info, err := up.Commit(ctx)
 	if errors.Is(err, objstore.ErrExists) {
-		if there, serr := p.store.Stat(ctx, name); serr == nil && there.Size == size {
+		there, failed := p.store.Stat(ctx, name)
+		switch {
+		case failed == nil && there.Size == size:
 			info, err = there, nil
+		case failed != nil && !errors.Is(failed, fs.ErrNotExist):
+			err = failed
 		}
 	}
 	if err == nil {
