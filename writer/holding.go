@@ -47,7 +47,7 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 	}
 	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{}, all: map[string]*format.Manifest{}, locked: locked}
 	if err := h.find(ctx); err != nil {
-		return fmt.Errorf("writer: %v: %w", store, err)
+		return fmt.Errorf("writer: %v: %w", store, overtaken(ctx, store, tag, err))
 	}
 	p.report.Holding = append(append(p.report.Holding, h.holds...), h.orphans...)
 	if !p.opt.Generations {

@@ -81,7 +81,7 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 	sum, err := s.prior.find(ctx, store)
 	if err == nil && sum != nil {
 		s.report.parent = sum.Tables
-		err = s.prior.load(ctx, store)
+		err = overtaken(ctx, store, s.prior.info, s.prior.load(ctx, store))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("writer: %v: %w", store, err)

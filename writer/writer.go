@@ -108,7 +108,7 @@ func (w *Writer) readPrior(ctx context.Context) error {
 	if w.opt.Mode == ModeCreate && !w.opt.Resume {
 		return exists
 	}
-	err = w.prior.load(ctx, w.store)
+	err = overtaken(ctx, w.store, w.prior.info, w.prior.load(ctx, w.store))
 	if err == nil && w.opt.Mode == ModeCreate && !w.finished() {
 		return exists
 	}
