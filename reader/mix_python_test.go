@@ -1,10 +1,7 @@
 package reader
 
 import (
-	"bytes"
-	"encoding/json"
 	"math/rand/v2"
-	"os/exec"
 	"slices"
 	"strconv"
 	"testing"
@@ -90,33 +87,6 @@ func newPythonChain(random *rand.Rand, all []source) *pythonChain {
 	return c
 }
 
-// askPython has the second implementation, which shares no code with this one, read all chains.
-func askPython(t *testing.T, chains []*pythonChain) []pythonBatches {
-	t.Helper()
-	programs.Need(t, "python3") // 3.9 or later; the standard library is enough
-	var in, stderr bytes.Buffer
-	for _, c := range chains {
-		if err := json.NewEncoder(&in).Encode(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := exec.CommandContext(t.Context(), "python3", "-I", "../python/mix_check.py", "--compare")
-	c.WaitDelay = time.Second
-	c.Stdin, c.Stderr = &in, &stderr
-	out, err := c.Output()
-	if err != nil {
-		t.Fatalf("python3 mix_check.py: %v\n%s", err, stderr.Bytes())
-	}
-	answers := make([]pythonBatches, len(chains))
-	d := json.NewDecoder(bytes.NewReader(out))
-	for i := range answers {
-		if err := d.Decode(&answers[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return answers
-}
-
 // TestMixChainsOfPython: chains of starts, each with other ranks and another batch size, and in the
 // middle with other weights and sources, deliver the samples that the second implementation lists,
 // byte by byte; so none is lost, and none comes twice.
@@ -135,7 +105,7 @@ func TestMixChainsOfPython(t *testing.T) {
 		chains[i] = newPythonChain(random, all)
 	}
 	samples, changes := 0, 0
-	for i, answer := range askPython(t, chains) {
+	for i, answer := range programs.Answers[pythonBatches](t, "../python/mix_check.py", chains) {
 		c := chains[i]
 		given := map[string]map[uint32]map[uint64]int{}
 		m, in := c.mixes[0], c.of[0]

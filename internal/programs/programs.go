@@ -3,6 +3,7 @@ package programs
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"testing"
@@ -37,4 +38,24 @@ func Python(t testing.TB, stdin []byte, program string, arguments ...string) str
 		t.Fatalf("python3 %s: %v\n%s%s", program, err, stdout.Bytes(), stderr.Bytes())
 	}
 	return stdout.String()
+}
+
+// Answers has a second implementation in Python answer cases, all in one process: a JSON object for
+// each case on stdin, one for each answer on stdout.
+func Answers[A, C any](t testing.TB, program string, cases []C) []A {
+	t.Helper()
+	var in bytes.Buffer
+	for i := range cases {
+		if err := json.NewEncoder(&in).Encode(&cases[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := json.NewDecoder(bytes.NewReader([]byte(Python(t, in.Bytes(), program, "--compare"))))
+	answers := make([]A, len(cases))
+	for i := range answers {
+		if err := d.Decode(&answers[i]); err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+	}
+	return answers
 }

@@ -1,7 +1,6 @@
 package order
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -118,25 +117,6 @@ func pythonOf(p Params) *pythonParams {
 		Seed: strconv.FormatUint(p.Seed, 10), Shuffle: p.Shuffle, V: p.Lanes, E: p.RunBlocks, W: p.Delay, H: p.Head, T: p.MixBlock,
 		Affinity: p.Affinity, Tail: p.Tail,
 	}
-}
-
-// askPython has all cases answered by one process.
-func askPython(t *testing.T, cases []pythonCase) []pythonAnswer {
-	t.Helper()
-	var in bytes.Buffer
-	for i := range cases {
-		if err := json.NewEncoder(&in).Encode(&cases[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d := json.NewDecoder(strings.NewReader(programs.Python(t, in.Bytes(), pythonProgram, "--compare")))
-	answers := make([]pythonAnswer, len(cases))
-	for i := range answers {
-		if err := d.Decode(&answers[i]); err != nil {
-			t.Fatalf("answer %d: %v", i, err)
-		}
-	}
-	return answers
 }
 
 // randomPythonCase makes the i-th case: every tail, affinity, kind of run and way of reading comes
@@ -264,7 +244,7 @@ func TestPythonOrders(t *testing.T) {
 	if samples < 5000 || ends < 10 {
 		t.Fatalf("%d samples and %d ends: the cases are too small", samples, ends)
 	}
-	for i, got := range askPython(t, cases) {
+	for i, got := range programs.Answers[pythonAnswer](t, pythonProgram, cases) {
 		if !reflect.DeepEqual(got.Steps, want[i]) {
 			a, _ := json.Marshal(got.Steps)
 			b, _ := json.Marshal(want[i])
@@ -387,7 +367,7 @@ func TestPythonChoices(t *testing.T) {
 	if want[0] == nil || want[0].E != 2 || refused < 20 || len(choices)-refused < 50 {
 		t.Fatalf("%d of %d refused, the first is %+v: the cases miss what they are for", refused, len(choices), want[0])
 	}
-	for i, got := range askPython(t, cases) {
+	for i, got := range programs.Answers[pythonAnswer](t, pythonProgram, cases) {
 		if !reflect.DeepEqual(got.Choose, want[i]) {
 			t.Errorf("%+v: Python chooses %+v, this package %+v", choices[i], got.Choose, want[i])
 		}
@@ -396,7 +376,7 @@ func TestPythonChoices(t *testing.T) {
 
 // TestPythonSkipHash: package reader has the same known answers in its own test.
 func TestPythonSkipHash(t *testing.T) {
-	got := askPython(t, []pythonCase{
+	got := programs.Answers[pythonAnswer](t, pythonProgram, []pythonCase{
 		{Skipped: [][2]any{{"train-000003.tar.zst", 17}}},
 		{Skipped: [][2]any{{"b", 2}, {"a", 10}, {"a", 9}, {"B", 0}, {"é", 1}, {"a", 10}}},
 	})

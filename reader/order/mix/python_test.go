@@ -1,7 +1,6 @@
 package mix
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/big"
@@ -93,24 +92,13 @@ type (
 // askPython has all cases answered by one process.
 func askPython(t *testing.T, cases []pythonCase) []pythonAnswer {
 	t.Helper()
-	var in bytes.Buffer
 	for i := range cases {
 		cases[i].Ranges = [][2]uint64{}
 		for _, r := range cases[i].LeftOut {
 			cases[i].Ranges = append(cases[i].Ranges, [2]uint64{r.From, r.To})
 		}
-		if err := json.NewEncoder(&in).Encode(&cases[i]); err != nil {
-			t.Fatal(err)
-		}
 	}
-	d := json.NewDecoder(strings.NewReader(programs.Python(t, in.Bytes(), pythonProgram, "--compare")))
-	answers := make([]pythonAnswer, len(cases))
-	for i := range answers {
-		if err := d.Decode(&answers[i]); err != nil {
-			t.Fatalf("answer %d: %v", i, err)
-		}
-	}
-	return answers
+	return programs.Answers[pythonAnswer](t, pythonProgram, cases)
 }
 
 func pythonSources(w *world) (sources []pythonSource, segments []pythonSegment) {

@@ -1,18 +1,14 @@
 package units
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"math/rand/v2"
-	"os/exec"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/reader/order"
@@ -20,21 +16,10 @@ import (
 
 // The second implementation of units, python/src/shardtool/order, shares no code with this package.
 // python/units_check.py asks it.
-func runPython(t *testing.T, stdin []byte, arguments ...string) string {
-	t.Helper()
-	programs.Need(t, "python3") // 3.9 or later; the standard library is enough
-	c := exec.CommandContext(t.Context(), "python3", append([]string{"-I", "../../../python/units_check.py"}, arguments...)...)
-	c.WaitDelay = time.Second
-	var stdout, stderr bytes.Buffer
-	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), &stdout, &stderr
-	if err := c.Run(); err != nil {
-		t.Fatalf("python3 units_check.py: %v\n%s%s", err, stdout.Bytes(), stderr.Bytes())
-	}
-	return stdout.String()
-}
+const pythonProgram = "../../../python/units_check.py"
 
 func TestPythonVectors(t *testing.T) {
-	if out := runPython(t, nil, "../../../testdata/order/mix-vectors.json"); !strings.HasSuffix(out, " 0 differ\n") {
+	if out := programs.Python(t, nil, pythonProgram, "../../../testdata/order/mix-vectors.json"); !strings.HasSuffix(out, " 0 differ\n") {
 		t.Errorf("got %q", out)
 	}
 }
@@ -88,7 +73,7 @@ type (
 // Both implementations deliver the same units to the same ranks, under every tail, from any place.
 func TestPythonAgrees(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	var in bytes.Buffer
+	var cases []pythonCase
 	var want []pythonAnswer
 	for range 200 {
 		w := randomWorld(r)
@@ -105,18 +90,11 @@ func TestPythonAgrees(t *testing.T) {
 		if c.Steps == nil {
 			c.Steps = []pythonStep{}
 		}
-		if err := json.NewEncoder(&in).Encode(c); err != nil {
-			t.Fatal(err)
-		}
+		cases = append(cases, c)
 		want = append(want, answer(t, u, &c))
 	}
-	d := json.NewDecoder(strings.NewReader(runPython(t, in.Bytes(), "--compare")))
 	refused := 0
-	for i := range want {
-		var got pythonAnswer
-		if err := d.Decode(&got); err != nil {
-			t.Fatal(i, err)
-		}
+	for i, got := range programs.Answers[pythonAnswer](t, pythonProgram, cases) {
 		if got.Error != "" && want[i].Error != "" {
 			refused++
 			continue
@@ -178,7 +156,7 @@ func answer(t *testing.T, u *Units, c *pythonCase) (a pythonAnswer) {
 // Both implementations choose the same parameters, and refuse the same memories.
 func TestPythonChooses(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
-	var in bytes.Buffer
+	var cases []pythonCase
 	var want []pythonAnswer
 	for range 300 {
 		w := randomWorld(r)
@@ -191,9 +169,7 @@ func TestPythonChooses(t *testing.T) {
 			Kind: w.units.Kind, Size: w.units.Size, Long: w.units.Long, Window: uint32(r.IntN(2) * r.IntN(2000)),
 			Choose: &pythonChoice{r.IntN(6) > 0, uint64(1) << (15 + r.IntN(16)), uint32(r.IntN(3))},
 		}
-		if err := json.NewEncoder(&in).Encode(c); err != nil {
-			t.Fatal(err)
-		}
+		cases = append(cases, c)
 		w.units.Window = c.Window
 		chosen, units, err := Choose(w.table, order.Choice{Shuffle: c.Choose.Shuffle, Memory: c.Choose.Memory, Lanes: c.Choose.Lanes}, w.units)
 		if err != nil {
@@ -202,13 +178,8 @@ func TestPythonChooses(t *testing.T) {
 		}
 		want = append(want, pythonAnswer{Chosen: []uint32{chosen.Lanes, chosen.RunBlocks, chosen.Delay, units.Window}})
 	}
-	d := json.NewDecoder(strings.NewReader(runPython(t, in.Bytes(), "--compare")))
 	refused := 0
-	for i := range want {
-		var got pythonAnswer
-		if err := d.Decode(&got); err != nil {
-			t.Fatal(i, err)
-		}
+	for i, got := range programs.Answers[pythonAnswer](t, pythonProgram, cases) {
 		if got.Error != "" && want[i].Error != "" {
 			refused++
 		} else if !reflect.DeepEqual(got, want[i]) {
