@@ -104,8 +104,9 @@ fuzz: ## every fuzz target in turn, each for FUZZTIME (10s)
 	echo "$$n fuzz targets"; }
 
 .PHONY: vet
-vet: ## go vet
+vet: ## go vet, and that everything builds for macOS and Windows
 	$(GO) vet $(PACKAGES)
+	for os in darwin windows; do GOOS=$$os CGO_ENABLED=0 $(GO) build ./...; done
 	for tool in .ci/*.go; do $(GO) vet $$tool; done
 
 .PHONY: lint

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
-	"time"
 
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/bench/table"
@@ -154,17 +152,10 @@ type cpuTimed struct {
 }
 
 func (c *cpuTimed) call() error {
-	before := cpuSeconds()
+	before := cpu()
 	err := c.run()
-	c.took = append(c.took, cpuSeconds()-before)
+	c.took = append(c.took, (cpu() - before).Seconds())
 	return err
-}
-
-// cpuSeconds is the processor time of this process.
-func cpuSeconds() float64 {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for this process
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 // mixResources compares what streams of 64 data sets and of one keep open. Both have more shards

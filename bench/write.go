@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/shardtool/shardtool/bench/table"
@@ -92,29 +91,22 @@ func (w *writeBench) text() error {
 // against runs the floor, which is one pass, and the script in turn. It returns how many times as
 // fast as the floor the script is, its last run, and the floor's seconds and processor seconds for
 // that many passes.
-func (w *writeBench) against(corpus, field, mode string, passes int, floor func() error) (r table.Sample, took written, base, cpu float64, err error) {
+func (w *writeBench) against(corpus, field, mode string, passes int, floor func() error) (r table.Sample, took written, base, processor float64, err error) {
 	var bases, cpus table.Sample
 	for range w.times {
-		used, begin := processorTime(), time.Now()
+		used, begin := cpu(), time.Now()
 		for range passes {
 			if err := floor(); err != nil {
 				return nil, took, 0, 0, err
 			}
 		}
-		bases, cpus = append(bases, time.Since(begin).Seconds()), append(cpus, processorTime()-used)
+		bases, cpus = append(bases, time.Since(begin).Seconds()), append(cpus, (cpu()-used).Seconds())
 		if took, err = w.run(corpus, field, mode, passes); err != nil {
 			return nil, took, 0, 0, err
 		}
 		r = append(r, bases[len(bases)-1]/took.Seconds)
 	}
 	return r, took, bases.Median(), cpus.Median(), nil
-}
-
-// processorTime is that of this process, in seconds.
-func processorTime() float64 {
-	var used syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // its arguments are valid
-	return float64(used.Utime.Nano()+used.Stime.Nano()) / 1e9
 }
 
 // peers writes the same samples by other tools. Ours has the level that is nearest to zstd:1.

@@ -32,17 +32,6 @@ type Options struct {
 	GiveUp func()
 }
 
-// Opened is a data set or a mix, and what frees it and all that it stands on.
-type Opened struct {
-	Dataset *reader.Dataset // nil: a mix
-	Mix     *Mix
-	// Stream, when not nil, is used in place of Options.Stream.
-	Stream  func(ctx context.Context, o *Opened, q *StartRequest, out *Started) (*reader.Stream, error)
-	Workers int    // of its streams
-	Metrics string // where they are; empty: nowhere
-	Close   func()
-}
-
 // beat is how often a parent that waits hears that the child lives, and how often the child looks
 // for the parent.
 const beat = time.Second

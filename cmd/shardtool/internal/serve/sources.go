@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"os"
 	"slices"
 	"strings"
@@ -8,6 +9,17 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
 )
+
+// Opened is a data set or a mix, and what frees it and all that it stands on.
+type Opened struct {
+	Dataset *reader.Dataset // nil: a mix
+	Mix     *Mix
+	// Stream, when not nil, is used in place of Options.Stream.
+	Stream  func(ctx context.Context, o *Opened, q *StartRequest, out *Started) (*reader.Stream, error)
+	Workers int    // of its streams
+	Metrics string // where they are; empty: nowhere
+	Close   func()
+}
 
 // Source is a data set of a mix.
 type Source struct {
