@@ -42,6 +42,15 @@ func IsSkippedName(s string) bool { return skippedPattern.MatchString(s) }
 // IsTablesName reports whether s is a name that TablesName returns.
 func IsTablesName(s string) bool { return tablesPattern.MatchString(s) }
 
+// GenerationOf returns the 16 hexadecimal digits in the name of a generation's tables, by which it can
+// be opened; empty for another name.
+func GenerationOf(tables string) string {
+	if !IsTablesName(tables) {
+		return ""
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(tables, "manifest-"), ".bin")
+}
+
 // IsKeysName reports whether s is a name that KeysName returns.
 func IsKeysName(s string) bool { return keysPattern.MatchString(s) }
 

@@ -110,7 +110,7 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, err
 	}
 	s := &Source{names: map[string]*fieldName{}}
 	for _, d := range sets {
-		path := fmt.Sprintf("%v@%s", d.Store(), strings.TrimSuffix(strings.TrimPrefix(d.Tables(), "manifest-"), ".bin"))
+		path := fmt.Sprintf("%v@%s", d.Store(), format.GenerationOf(d.Tables()))
 		if d.ViewID() != "" {
 			path += "#" + d.ViewID()
 		}

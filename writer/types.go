@@ -35,19 +35,11 @@ func (w *Writer) learn(src Source) {
 // Types returns the types of fields that the current generation of a data set records. It returns
 // nil where there is no data set or no types are recorded.
 func Types(ctx context.Context, store objstore.Store) (map[string]string, error) {
-	sum, _, err := loadSummary(ctx, store)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	meta, tables, err := currentMeta(ctx, store)
 	if err != nil {
 		return nil, err
 	}
-	t, closeTables, err := loadTables(ctx, store, sum.Tables)
-	if err != nil {
-		return nil, err
-	}
-	defer closeTables()
-	return typesOf(t.Meta, sum.Tables)
+	return typesOf(meta, tables)
 }
 
 // Samples returns the number of samples of the current generation of a data set; 0 where there is

@@ -100,8 +100,8 @@ func completeDataset(cmd *cobra.Command, args []string, word string) ([]cobra.Co
 		if err != nil || len(found) == mostCompletions {
 			break
 		}
-		g := strings.TrimSuffix(strings.TrimPrefix(info.Name, "manifest-"), ".bin")
-		if c := addr + "@" + g; isGeneration(g) && strings.HasPrefix(c, word) {
+		g := format.GenerationOf(info.Name)
+		if c := addr + "@" + g; g != "" && strings.HasPrefix(c, word) {
 			found = append(found, c)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/export"
 )
@@ -128,7 +129,7 @@ func (f *exportFlags) open(ctx context.Context, arg string, opts reader.Options)
 	if !ds.View().Subset() {
 		return nil, "", usagef("%s: a view with weights has samples more than once, and an archive cannot: choose them with --where or --keys", arg)
 	}
-	opts.Generation = strings.TrimSuffix(strings.TrimPrefix(ds.Tables(), "manifest-"), ".bin")
+	opts.Generation = format.GenerationOf(ds.Tables())
 	opts.Removed = ds.NotChosen()
 	only, err := reader.Open(ctx, ds.Store(), opts)
 	return only, ds.ViewID(), err

@@ -62,13 +62,7 @@ func (f *orderFlags) inputMix(ctx context.Context, stderr io.Writer, arg string,
 	}
 	opt := f.opt
 	opt.Workers = workers
-	for _, ds := range o.sets { // whatever samples have is read
-		if ds != nil {
-			for _, field := range ds.Fields() {
-				opt.Expect = append(opt.Expect, field.Name+"?")
-			}
-		}
-	}
+	opt.Expect = append(opt.Expect, o.others(opt.Expect)...) // whatever samples have is read
 	m, err := f.placeMix(o, mixed)
 	in := &input{sets: o.sets, samples: o.plan.Mix().Epoch}
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -197,8 +198,8 @@ func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Chec
 		return nil, err
 	}
 	opts.View = view
-	named := strings.TrimSuffix(strings.TrimPrefix(cp.Tables, "manifest-"), ".bin")
-	if opts.Generation = generation; generation != "" || !isGeneration(named) {
+	named := format.GenerationOf(cp.Tables)
+	if opts.Generation = generation; generation != "" || named == "" {
 		return reader.Open(ctx, store, opts)
 	}
 	now, nowErr := reader.Open(ctx, store, opts)

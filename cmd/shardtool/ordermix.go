@@ -98,6 +98,22 @@ func (o *openedMix) Close() {
 	}
 }
 
+// others are the fields of all sources that are not among those expected, as fields that samples
+// may lack: no batch needs them.
+func (o *openedMix) others(expected []string) (names []string) {
+	for _, ds := range o.sets {
+		if ds == nil {
+			continue
+		}
+		for _, f := range ds.Fields() {
+			if name := f.Name + "?"; !slices.Contains(expected, f.Name) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
 // openMix opens the data sets of a mix file, and makes the mix that the flags ask for.
 func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, stderr io.Writer) (o *openedMix, err error) {
 	if f.inUnits() {

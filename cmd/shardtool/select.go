@@ -174,7 +174,7 @@ func (f *selectFlags) carryOver(ctx context.Context, cmd *cobra.Command, arg str
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	old, err := reader.Open(ctx, ds.Store(), reader.Options{Generation: strings.TrimSuffix(strings.TrimPrefix(label.Tables, "manifest-"), ".bin"), View: f.name})
+	old, err := reader.Open(ctx, ds.Store(), reader.Options{Generation: format.GenerationOf(label.Tables), View: f.name})
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("the view %s was made on the generation of %s, which is needed for its keys: %w: make the view again as it was made (%s)", f.name, label.Tables, err, madeText(label.Made))
 	}

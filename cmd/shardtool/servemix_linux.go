@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
@@ -146,12 +145,9 @@ func (o *serveMix) place(f *orderFlags, q *serve.StartRequest) (m reader.Mix, er
 			return m, usage(err)
 		}
 	}
-	at := &openedMix{more: from, sets: make([]*reader.Dataset, len(x.Sources))}
-	for i := range x.Sources {
-		if k := slices.IndexFunc(o.file.Sources, func(s mixfile.Source) bool { return s.Name == x.Sources[i].Name }); k >= 0 {
-			at.sets[i] = o.sets[k]
-		}
-	}
+	at := &openedMix{more: from}
+	at.sets, _ = mixfile.BySource(o.file, &x, o.sets)
+	at.tables, _ = mixfile.BySource(o.file, &x, o.tables)
 	if at.plan, err = mix.New(x); err != nil {
 		return m, usage(err)
 	}
@@ -167,19 +163,6 @@ func (o *serveMix) place(f *orderFlags, q *serve.StartRequest) (m reader.Mix, er
 	}
 	m.LeftOut = mix.Join(m.LeftOut, r)
 	return m, nil
-}
-
-// others are the fields of all sources that are not among those expected, as fields that samples
-// may lack: no batch needs them.
-func (o *serveMix) others(expected []string) (names []string) {
-	for _, ds := range o.sets {
-		for _, f := range ds.Fields() {
-			if name := f.Name + "?"; !slices.Contains(expected, f.Name) && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
-	return names
 }
 
 // serveMixError adds to an error what a Python program can do, and its exit code.

@@ -182,12 +182,7 @@ func (w *mixWalk) add(refs []order.Ref, global int) {
 		}
 		r.Block += uint32(w.parts[r.Source].first)
 		for j := range w.worlds {
-			of := &w.worlds[j]
-			rank := of.rank(i, global)
-			of.samples[rank]++
-			if !r.Padding {
-				of.blocks[rank].set(uint64(r.Block))
-			}
+			w.worlds[j].add(i, global, r.Block, r.Padding)
 		}
 	}
 	for s, own := range w.own {

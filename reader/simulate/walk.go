@@ -99,12 +99,7 @@ func (w *walk) add(refs []order.Ref, own, global int) {
 			w.seen.set(r.Number)
 		}
 		for j := range w.worlds {
-			of := &w.worlds[j]
-			rank := of.rank(i, global)
-			of.samples[rank]++
-			if !r.Padding {
-				of.blocks[rank].set(uint64(r.Block))
-			}
+			w.worlds[j].add(i, global, r.Block, r.Padding)
 		}
 	}
 }

@@ -82,6 +82,15 @@ func newWorld(size int, ps parts) world {
 // ⌊r·global/size⌋ to ⌊(r+1)·global/size⌋.
 func (w *world) rank(i, global int) int { return ((i+1)*w.size - 1) / global }
 
+// add counts sample i of a batch. Blocks count over all parts.
+func (w *world) add(i, global int, block uint32, padding bool) {
+	rank := w.rank(i, global)
+	w.samples[rank]++
+	if !padding {
+		w.blocks[rank].set(uint64(block))
+	}
+}
+
 // nextEpoch begins an epoch of a source: its blocks are read again.
 func (w *world) nextEpoch(source int) {
 	p := &w.parts[source]

@@ -161,8 +161,7 @@ func (c *Catalog) noTables(ctx context.Context, err error) error {
 	case ctx.Err() != nil || !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("reader: %w", err)
 	case c.Stated == nil:
-		generation := strings.TrimSuffix(strings.TrimPrefix(c.Name, "manifest-"), ".bin")
-		return fmt.Errorf("reader: no generation %s in %s: %w: %s", generation, c.Source.Store, err, c.generations(ctx))
+		return fmt.Errorf("reader: no generation %s in %s: %w: %s", format.GenerationOf(c.Name), c.Source.Store, err, c.generations(ctx))
 	}
 	// The manifest names the tables, so this is damage and not an absent data set.
 	return fmt.Errorf("reader: %w: %s names tables that are missing: %v", format.ErrCorrupt, format.ManifestName, err)
@@ -176,7 +175,7 @@ func (c *Catalog) generations(ctx context.Context) string {
 		if err != nil {
 			return "see `shardtool inspect` for the one that is published"
 		}
-		if g, ok := strings.CutSuffix(strings.TrimPrefix(info.Name, "manifest-"), ".bin"); ok {
+		if g := format.GenerationOf(info.Name); g != "" {
 			if names = append(names, g); len(names) == most {
 				break
 			}
