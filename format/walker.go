@@ -115,8 +115,9 @@ func (w *Walker) header(h []byte) (kind byte, size int64, err error) {
 	}
 	switch kind {
 	case 0, '7':
-		if kind = '0'; h[156] == 0 && bytes.HasSuffix(w.storedName(h), []byte{'/'}) {
-			kind = '5' // a directory, in archives older than POSIX
+		kind = '0'
+		if h[156] == 0 && bytes.HasSuffix(w.storedName(h), []byte{'/'}) {
+			return '5', 0, nil // a directory, in archives older than POSIX
 		}
 	case '1', '2', '3', '4', '5', '6':
 		return kind, 0, nil // links, devices, directories and pipes have no payload, whatever their size
