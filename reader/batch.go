@@ -6,6 +6,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/planner"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -37,7 +38,7 @@ type Batch struct {
 	draft   *planner.Draft // nil once released
 	memory  *batchMemory
 	counts  assemble.Counts
-	skipped ledgerMark // after the batch
+	skipped ledger.Mark // after the batch
 }
 
 // batchMemory is the memory of a batch. It is used again once the batch is released.
@@ -74,7 +75,7 @@ func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) (err error) {
 	if b.counts, err = a.Fill(ctx, b.draft, &b.memory.Memory, b.memory); err != nil {
 		return err
 	}
-	b.Samples, b.Holes, b.skipped = b.memory.samples, b.counts.Skipped, s.ledger.mark()
+	b.Samples, b.Holes, b.skipped = b.memory.samples, b.counts.Skipped, s.ledger.Mark()
 	if s.mix != nil {
 		b.memory.count()
 	}
@@ -148,7 +149,7 @@ func (b *Batch) Place(i int) int {
 
 // SkippedSamples returns how many samples the ledger lists after this batch, as its checkpoint
 // counts them.
-func (b *Batch) SkippedSamples() uint64 { return b.skipped.samples }
+func (b *Batch) SkippedSamples() uint64 { return b.skipped.Samples }
 
 // Last reports whether no other batch of this size begins in the epoch that this one begins in. The
 // last batch of a mix whose sources are used up within an epoch is not known before its end.

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
@@ -151,10 +152,10 @@ func (m *Mix) input(ctx context.Context, x *mix.Mix, i int) (*input, error) {
 }
 
 // checkpoint is that of a position.
-func (m *Mix) checkpoint(position uint64, skipped ledgerMark) (mix.Checkpoint, error) {
+func (m *Mix) checkpoint(position uint64, skipped ledger.Mark) (mix.Checkpoint, error) {
 	c, err := m.Plan.Checkpoint(position)
 	c.Steps, c.LeftOut = m.Steps, m.LeftOut
-	c.SkipHash, c.Skipped = skipped.hash, skipped.samples
+	c.SkipHash, c.Skipped = skipped.Hash, skipped.Samples
 	return c, err
 }
 
@@ -201,7 +202,7 @@ func (b *Batch) MixCheckpoint() (mix.Checkpoint, error) {
 	return b.s.mixCheckpoint(b.NextPosition, b.skipped)
 }
 
-func (s *Stream) mixCheckpoint(position uint64, skipped ledgerMark) (mix.Checkpoint, error) {
+func (s *Stream) mixCheckpoint(position uint64, skipped ledger.Mark) (mix.Checkpoint, error) {
 	if s.mix == nil {
 		return mix.Checkpoint{}, errors.New("reader: the stream is that of one data set: its checkpoint is Checkpoint or AppendCheckpoint")
 	}
@@ -219,7 +220,7 @@ func (b *Batch) AppendCheckpoint(dst []byte) ([]byte, error) {
 	return b.s.appendCheckpoint(dst, b.NextEpoch, b.NextPosition, b.skipped)
 }
 
-func (s *Stream) appendCheckpoint(dst []byte, epoch, position uint64, skipped ledgerMark) ([]byte, error) {
+func (s *Stream) appendCheckpoint(dst []byte, epoch, position uint64, skipped ledger.Mark) ([]byte, error) {
 	if s.mix == nil {
 		c, err := s.checkpoint(epoch, position, skipped)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
@@ -104,11 +105,11 @@ func TestMixSkips(t *testing.T) {
 	if len(skipped) != 1 || skipped[0].Source != "b" || skipped[0].Samples != blocks[1].count || holes == 0 {
 		t.Fatalf("%d holes, %+v", holes, skipped)
 	}
-	text, err := AppendLedger(nil, skipped)
+	text, err := ledger.Append(nil, skipped)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := DecodeLedger(text); err != nil || !slices.Equal(again, skipped) {
+	if again, err := ledger.Decode(text); err != nil || !slices.Equal(again, skipped) {
 		t.Errorf("%s: %+v, %v", text, again, err)
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "b\x00%s\x00%d\n", skipped[0].Shard, skipped[0].Block))

@@ -7,6 +7,8 @@ import (
 	"io"
 	"iter"
 	"time"
+
+	"github.com/shardtool/shardtool/reader/ledger"
 )
 
 // Next returns the next batch, or io.EOF after the last. The batch before it is released unless
@@ -121,14 +123,6 @@ func (s *Stream) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 	}
 }
 
-// Skipped is the ledger: the blocks that samples of the batches delivered so far were left out
-// with, those of StreamOptions.Skipped included, by shard and block. It may be called from any
-// goroutine.
-func (s *Stream) Skipped() []SkippedBlock {
-	s.count.mu.Lock()
-	n := s.count.skipped.blocks
-	s.count.mu.Unlock()
-	s.ledger.mu.Lock()
-	defer s.ledger.mu.Unlock()
-	return sorted(s.ledger.blocks[:n])
-}
+// Skipped returns the blocks that samples of the batches delivered so far were left out with, those
+// of StreamOptions.Skipped included, by shard and block. It may be called from any goroutine.
+func (s *Stream) Skipped() []ledger.Block { return s.ledger.Blocks(s.skippedMark()) }

@@ -10,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -70,8 +71,8 @@ func (s *Stream) start(ctx context.Context, of planner.Order) {
 	s.life.opened = time.Now()
 	s.scope(context.WithoutCancel(ctx))
 	s.sizes = sizesOf(s.inputs, &s.opts)
-	s.ledger = newLedger(s.inputs, s.opts)
-	s.count.skipped = s.ledger.mark()
+	s.ledger = ledger.New(s.opts.mostSkipped(s.inputs), s.opts.Skipped)
+	s.count.skipped = s.ledger.Mark()
 	s.flow = flow{
 		fetches: make(chan *window.Piece, max(4*s.opts.Workers, s.sizes.requests)), drafts: make(chan *planner.Draft, s.sizes.ahead),
 		landing: make(chan struct{}, 1), ready: make(chan assembled, 2),
@@ -179,10 +180,14 @@ func (s *Stream) assemble(ctx context.Context) {
 	}
 }
 
-// skip decides about a sample of a damaged block.
+// skip decides about a sample of a damaged block: nil leaves it out.
 func (s *Stream) skip(p *window.Piece, r *order.Ref, cause error) error {
-	if s.opts.OnCorrupt == CorruptSkips && fetch.Proven(cause) {
-		return s.inputs[r.Source].failed(s.ledger.hole(s.inputs[r.Source].name, p, r, cause))
+	in := s.inputs[r.Source]
+	if s.opts.OnCorrupt != CorruptSkips || !fetch.Proven(cause) {
+		return in.failed(cause)
 	}
-	return s.inputs[r.Source].failed(cause)
+	j := p.Job.Shard.BlockRange(p.Job.Block+int(r.Block)-p.First, 1)
+	return in.failed(s.ledger.Skip(ledger.Block{
+		Source: in.name, Shard: j.Shard.Name, Block: j.Block, First: j.First, Samples: uint64(j.Shard.Rows[j.From].Samples), Reason: cause.Error(),
+	}, cause))
 }

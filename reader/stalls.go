@@ -140,7 +140,7 @@ func (s *Stream) Stats() StreamStats {
 		},
 		Requests: s.tuning.gate.Limit(), Depth: s.tuning.ahead.Depth(), Decisions: n.decisions.Load(),
 		Blocks: n.blocks.Load(), StoredBytes: n.stored.Load(), Evicted: evicted,
-		Rereads: n.rereads.Load(), Skipped: n.skipped.samples, Held: most,
+		Rereads: n.rereads.Load(), Skipped: n.skipped.Samples, Held: most,
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -34,7 +35,7 @@ type Stream struct {
 	window  *window.Window
 	planner *planner.Planner
 	tuning  tuning
-	ledger  *ledger
+	ledger  *ledger.Ledger
 	flow    flow
 	place   place     // owned by the consumer's goroutine
 	count   delivered // what was delivered
@@ -168,7 +169,7 @@ type delivered struct {
 	waiting                 bool // Next waits
 	firstWait               time.Duration
 	ended                   time.Duration // lifetime, set by Close; 0 while open
-	skipped                 ledgerMark    // after the last batch delivered
+	skipped                 ledger.Mark   // after the last batch delivered
 	sources                 []SourceStats // of a mix
 	idle                    []*batchMemory
 }
@@ -189,19 +190,19 @@ func (c *delivered) first() bool {
 
 // Checkpoint returns the place after the last batch that Next returned, whatever has been read
 // ahead. Ranks at the same step have the same place. SkipHash and Skipped are those of this rank;
-// Merge unites them. Of a mix, use MixCheckpoint.
+// ledger.Merge unites them. Of a mix, use MixCheckpoint.
 func (s *Stream) Checkpoint() (order.Checkpoint, error) {
 	return s.checkpoint(s.place.epoch, s.place.position, s.skippedMark())
 }
 
 // skippedMark is the ledger after the last batch delivered.
-func (s *Stream) skippedMark() ledgerMark {
+func (s *Stream) skippedMark() ledger.Mark {
 	s.count.mu.Lock()
 	defer s.count.mu.Unlock()
 	return s.count.skipped
 }
 
-func (s *Stream) checkpoint(epoch, position uint64, skipped ledgerMark) (order.Checkpoint, error) {
+func (s *Stream) checkpoint(epoch, position uint64, skipped ledger.Mark) (order.Checkpoint, error) {
 	if s.mix != nil {
 		return order.Checkpoint{}, errMixed
 	}
@@ -215,6 +216,6 @@ func (s *Stream) checkpoint(epoch, position uint64, skipped ledgerMark) (order.C
 		return cp, err
 	}
 	cp.GlobalBatch, cp.Tables = s.split.GlobalBatch, in.Tables()
-	cp.SkipHash, cp.Skipped = skipped.hash, skipped.samples
+	cp.SkipHash, cp.Skipped = skipped.Hash, skipped.Samples
 	return cp, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader/internal/testset"
+	"github.com/shardtool/shardtool/reader/ledger"
 )
 
 // located is a block and where it lies.
@@ -122,7 +123,7 @@ func TestStreamFindsDamage(t *testing.T) {
 				}
 				var at *format.PosError
 				if !errors.As(err, &at) || at.Shard != l.shard.Name || at.Block != l.block || at.Offset < l.offset || at.Offset >= l.offset+int64(l.stored) ||
-					!errors.Is(err, format.ErrCorrupt) || errors.Is(err, ErrSkipped) != (so.OnCorrupt == CorruptSkips) {
+					!errors.Is(err, format.ErrCorrupt) || errors.Is(err, ledger.ErrFull) != (so.OnCorrupt == CorruptSkips) {
 					t.Fatalf("%s: block %d of %s at %d: %v", kind, l.block, l.shard.Name, l.offset, err)
 				}
 				if n := f.Stats().Rereads; n == 0 {
@@ -328,7 +329,7 @@ func TestStreamSkipCeiling(t *testing.T) {
 		p := o
 		p.MaxSkipped, p.MaxSkippedShare = c.most, c.share
 		s, err := run(p)
-		if errors.Is(err, ErrSkipped) != c.fails || (err == nil) == c.fails {
+		if errors.Is(err, ledger.ErrFull) != c.fails || (err == nil) == c.fails {
 			t.Errorf("at most %d or %v of 300: %v", c.most, c.share, err)
 		}
 		if err == nil && s.Stats().Skipped != both {
@@ -347,15 +348,15 @@ func TestStreamSkipCeiling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := AppendLedger(nil, s.Skipped())
+	text, err := ledger.Append(nil, s.Skipped())
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Checkpoint = throughText(t, cp)
-	if o.Skipped, err = DecodeLedger(text); err != nil || len(o.Skipped) != 1 {
+	if o.Skipped, err = ledger.Decode(text); err != nil || len(o.Skipped) != 1 {
 		t.Fatalf("%s: %v", text, err)
 	}
-	if s, err := run(o); !errors.Is(err, ErrSkipped) || s.Stats().Skipped != a.count {
+	if s, err := run(o); !errors.Is(err, ledger.ErrFull) || s.Stats().Skipped != a.count {
 		t.Errorf("the ledger was forgotten: %v", err)
 	}
 	o.MaxSkipped = both

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/reader/internal/tune"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
 )
@@ -27,8 +28,6 @@ const (
 
 // Errors of streams that a caller branches on.
 var (
-	// ErrSkipped: more samples were skipped than StreamOptions allow.
-	ErrSkipped = errors.New("too many samples skipped")
 	// ErrHeld: the consumer holds as many batches as StreamOptions.Hold allows and asks for one more.
 	ErrHeld = errors.New("too many batches held")
 	// ErrOptions: the options cannot be, or do not fit the data set.
@@ -138,12 +137,14 @@ type Limits struct {
 	OnCorrupt OnCorrupt
 	// MaxSkipped is the most samples that CorruptSkips may leave out, over all epochs, those of
 	// Skipped included; MaxSkippedShare is the same as a share of the data set, default 0.001 when
-	// both are zero. A stream counts what its own rank skips. For one answer over all ranks, exchange
-	// Stream.Skipped after each step, Merge it, and stop all ranks at that step.
+	// both are zero. A stream with more ends with an error that wraps ledger.ErrFull. It counts what
+	// its own rank skips. For one answer over all ranks, exchange Stream.Skipped after each step,
+	// merge it (ledger.Merge), and stop all ranks at that step.
 	MaxSkipped      uint64
 	MaxSkippedShare float64
-	// Skipped is the ledger of an earlier run that this one continues, of all its ranks, see Merge.
-	Skipped []SkippedBlock
+	// Skipped is the ledger of an earlier run that this one continues, of all its ranks, see
+	// ledger.Merge.
+	Skipped []ledger.Block
 }
 
 // optionsError is an ErrOptions with the text of the error that it wraps.
@@ -151,6 +152,14 @@ type optionsError struct{ error }
 
 func (e optionsError) Unwrap() error        { return e.error }
 func (e optionsError) Is(target error) bool { return target == ErrOptions }
+
+// mostSkipped returns how many samples CorruptSkips may leave out.
+func (o *StreamOptions) mostSkipped(in []*input) uint64 {
+	if o.MaxSkippedShare > 0 {
+		return uint64(o.MaxSkippedShare * float64(samples(in)))
+	}
+	return o.MaxSkipped
+}
 
 // End returns the epoch to end before, when Epochs is not 0.
 func (o *StreamOptions) End() uint64 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ledger"
 )
 
 // checkpointMember is the name of the member that carries a checkpoint in a tar stream. Loaders
@@ -66,7 +67,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	out.bar = f.bar(cmd, f.order.left(in.samples, in.epoch, in.position))
 	err = out.run(ctx, quiet, s, f)
 	out.bar.end()
-	if errors.Is(err, reader.ErrSkipped) {
+	if errors.Is(err, ledger.ErrFull) {
 		err = fmt.Errorf("%w (--max-skipped allows more)", err)
 	}
 	if err == nil && !f.json && !out.cut {
@@ -290,7 +291,7 @@ func replaceFile(name string, data []byte) error {
 // ledgerName is the file beside a checkpoint that names the blocks left out so far.
 func ledgerName(checkpoint string) string { return checkpoint + ".skipped" }
 
-func readLedger(checkpoint string) ([]reader.SkippedBlock, error) {
+func readLedger(checkpoint string) ([]ledger.Block, error) {
 	text, err := os.ReadFile(ledgerName(checkpoint))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -298,17 +299,17 @@ func readLedger(checkpoint string) ([]reader.SkippedBlock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return reader.DecodeLedger(text)
+	return ledger.Decode(text)
 }
 
-func writeLedger(checkpoint string, blocks []reader.SkippedBlock) error {
+func writeLedger(checkpoint string, blocks []ledger.Block) error {
 	if len(blocks) == 0 { // one that an earlier job left says nothing of this one
 		if err := os.Remove(ledgerName(checkpoint)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
 	}
-	text, err := reader.AppendLedger(nil, blocks)
+	text, err := ledger.Append(nil, blocks)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -124,7 +124,7 @@ func exitCode(err error) int {
 	case errors.Is(err, syscall.EPIPE): // the reader of our output closed the pipe
 		return 0
 	case errors.Is(err, format.ErrCorrupt), errors.Is(err, format.ErrVersion), errors.Is(err, format.ErrMismatch), errors.Is(err, writer.ErrSkipped),
-		errors.Is(err, reader.ErrSkipped):
+		errors.Is(err, ledger.ErrFull):
 		return exitCorrupt
 	case errors.As(err, &sample): // a file that vanished while it was packed
 		return exitFailed

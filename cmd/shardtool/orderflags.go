@@ -15,6 +15,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -154,7 +155,7 @@ func (f *orderFlags) chosen(ctx context.Context, ds *reader.Dataset, err error) 
 
 // read reads the checkpoints of ranks and the ledgers beside them, and merges them.
 func (f *orderFlags) read() (*order.Checkpoint, error) {
-	saved := make([]reader.Saved, len(f.ins))
+	saved := make([]ledger.Saved[order.Checkpoint], len(f.ins))
 	for i, file := range f.ins {
 		cp, err := readCheckpoint(file)
 		if err != nil {
@@ -164,10 +165,10 @@ func (f *orderFlags) read() (*order.Checkpoint, error) {
 		if err != nil {
 			return nil, err
 		}
-		saved[i] = reader.Saved{Checkpoint: *cp, Skipped: skipped}
+		saved[i] = ledger.Saved[order.Checkpoint]{Checkpoint: *cp, Skipped: skipped}
 	}
 	if len(saved) > 1 {
-		merged, err := reader.Merge(saved...)
+		merged, err := ledger.Merge(saved...)
 		if err != nil {
 			return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
 		}

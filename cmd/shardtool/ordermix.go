@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
@@ -309,7 +310,7 @@ func readMix(name string) (*mixfile.File, error) {
 
 // readMixCheckpoints reads the checkpoints of ranks and the ledgers beside them, and merges them.
 func (f *orderFlags) readMixCheckpoints() (*mix.Checkpoint, error) {
-	saved := make([]reader.SavedMix, len(f.ins))
+	saved := make([]ledger.Saved[mix.Checkpoint], len(f.ins))
 	for i, file := range f.ins {
 		cp, err := readMixCheckpoint(file)
 		if err != nil {
@@ -319,10 +320,10 @@ func (f *orderFlags) readMixCheckpoints() (*mix.Checkpoint, error) {
 		if err != nil {
 			return nil, err
 		}
-		saved[i] = reader.SavedMix{Checkpoint: *cp, Skipped: skipped}
+		saved[i] = ledger.Saved[mix.Checkpoint]{Checkpoint: *cp, Skipped: skipped}
 	}
 	if len(saved) > 1 {
-		merged, err := reader.MergeMix(saved...)
+		merged, err := ledger.MergeMix(saved...)
 		if err != nil {
 			return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
 	"github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/metrics"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reshard/curate"
@@ -217,7 +218,7 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 	} else if err := f.begin(q.Begin); err != nil {
 		return nil, err
 	}
-	if f.opt.Skipped, err = reader.DecodeLedger([]byte(q.Ledger)); err != nil {
+	if f.opt.Skipped, err = ledger.Decode([]byte(q.Ledger)); err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
 	s, err := f.stream(ctx, o.Dataset)

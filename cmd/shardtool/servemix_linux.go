@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
@@ -109,7 +110,7 @@ func (o *serveMix) stream(ctx context.Context, opened *serve.Opened, q *serve.St
 	if err != nil {
 		return nil, serveMixError(err)
 	}
-	if f.opt.Skipped, err = reader.DecodeLedger([]byte(q.Ledger)); err != nil {
+	if f.opt.Skipped, err = ledger.Decode([]byte(q.Ledger)); err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
 	f.opt.Workers = cmp.Or(f.opt.Workers, opened.Workers)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
@@ -76,7 +76,7 @@ func describe(err error, code int) (p problem, _ uint32) {
 		p.Kind, p.Key, p.Field, code = "decode", decode.key, decode.field, codeFailed
 	case errors.Is(err, ErrConfig), code == codeUsage:
 		p.Kind, code = "config", codeUsage
-	case errors.Is(err, reader.ErrSkipped):
+	case errors.Is(err, ledger.ErrFull):
 		p.Kind = "skipped"
 	case code == codeCorrupt:
 		p.Kind = "corrupt"

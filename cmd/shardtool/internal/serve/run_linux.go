@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
@@ -215,7 +216,7 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	}
 	flags := uint16(0)
 	if p.ledger = nil; b.SkippedSamples() != r.skipped {
-		if p.ledger, err = reader.AppendLedger(nil, r.stream.Skipped()); err != nil {
+		if p.ledger, err = ledger.Append(nil, r.stream.Skipped()); err != nil {
 			return err
 		}
 		r.skipped, flags = b.SkippedSamples(), flagLedger

@@ -17,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -422,7 +423,7 @@ func TestCorrupt(t *testing.T) {
 			t.Fatalf("a ledger of %d bytes, flags %d", n, g.flags())
 		} else if n > 0 {
 			at := binary.LittleEndian.Uint64(g.header[72:])
-			blocks, err := reader.DecodeLedger(g.region[at : at+uint64(n)])
+			blocks, err := ledger.Decode(g.region[at : at+uint64(n)])
 			if err != nil || len(blocks) != 1 {
 				t.Fatalf("%v: %v", blocks, err)
 			}

@@ -1,97 +1,85 @@
-package reader
+package ledger
 
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
-// Saved is what one rank saves after a step: its checkpoint, and the ledger of the blocks that it
-// skipped.
-type Saved struct {
-	Checkpoint order.Checkpoint
-	Skipped    []SkippedBlock
+// Saved is what one rank saves after a step: its checkpoint, an order.Checkpoint or a
+// mix.Checkpoint, and the ledger of the blocks that it skipped.
+type Saved[Checkpoint any] struct {
+	Checkpoint Checkpoint
+	Skipped    []Block
 }
 
 // Merge returns the one state of a job whose ranks saved these after the same step: the place,
 // which they share, and the blocks that any of them skipped. A rank finds only the damage in its
-// own part of each batch, so a job that goes on from the state of one rank forgets the blocks of
-// the others, and its limit of skipped samples counts from a wrong number.
+// own part of each batch. A job that resumes from the state of one rank forgets the blocks of the
+// others, and counts skipped samples from a wrong number.
 //
 // The result depends neither on the order of the states nor on how often one is given, and merging
 // results of Merge is merging what they were made of. An error wraps order.ErrMismatch when the
 // states differ in their place or order, and when a ledger does not list what its checkpoint
 // counts.
-func Merge(saved ...Saved) (Saved, error) {
-	if len(saved) == 0 {
-		return Saved{}, fmt.Errorf("reader: merge: %w: there is none", order.ErrMismatch)
-	}
-	out := Saved{Checkpoint: saved[0].Checkpoint}
-	known := union{}
-	for i := range saved {
-		c := &saved[i].Checkpoint
-		if err := sameStep(&out.Checkpoint, c); err != nil {
-			return Saved{}, err
-		}
-		if err := known.add(saved[i].Skipped, c.Sources[0].Samples, c.Skipped); err != nil {
-			return Saved{}, err
-		}
-	}
-	blocks, m := known.ledger()
-	out.Skipped, out.Checkpoint.SkipHash, out.Checkpoint.Skipped = blocks, m.hash, m.samples
-	return out, nil
-}
-
-// SavedMix is what one rank that reads a mix saves after a step, as Saved.
-type SavedMix struct {
-	Checkpoint mix.Checkpoint
-	Skipped    []SkippedBlock
+func Merge(saved ...Saved[order.Checkpoint]) (Saved[order.Checkpoint], error) {
+	return merge(saved, sameStep, func(c *order.Checkpoint) (uint64, *string, *uint64) {
+		return c.Sources[0].Samples, &c.SkipHash, &c.Skipped
+	})
 }
 
 // MergeMix is Merge for a mix.
-func MergeMix(saved ...SavedMix) (SavedMix, error) {
-	if len(saved) == 0 {
-		return SavedMix{}, fmt.Errorf("reader: merge: %w: there is none", order.ErrMismatch)
-	}
-	out := SavedMix{Checkpoint: saved[0].Checkpoint}
-	known := union{}
-	for i := range saved {
-		c := &saved[i].Checkpoint
-		if err := sameMixStep(&out.Checkpoint, c); err != nil {
-			return SavedMix{}, err
-		}
-		var samples uint64
+func MergeMix(saved ...Saved[mix.Checkpoint]) (Saved[mix.Checkpoint], error) {
+	return merge(saved, sameMixStep, func(c *mix.Checkpoint) (samples uint64, _ *string, _ *uint64) {
 		for k := range c.Sources {
 			samples += c.Sources[k].Units
 		}
-		if err := known.add(saved[i].Skipped, samples, c.Skipped); err != nil {
-			return SavedMix{}, err
+		return samples, &c.SkipHash, &c.Skipped
+	})
+}
+
+// merge is Merge for checkpoints of which same compares two, and skips returns the samples of the
+// data and what was skipped.
+func merge[C any](saved []Saved[C], same func(a, b *C) error, skips func(*C) (samples uint64, hash *string, skipped *uint64)) (out Saved[C], err error) {
+	if len(saved) == 0 {
+		return out, fmt.Errorf("reader: merge: %w: there is none", order.ErrMismatch)
+	}
+	known := union{}
+	for i := range saved {
+		c := &saved[i].Checkpoint
+		if err := same(&saved[0].Checkpoint, c); err != nil {
+			return out, err
+		}
+		samples, _, skipped := skips(c)
+		if err := known.add(saved[i].Skipped, samples, *skipped); err != nil {
+			return out, err
 		}
 	}
+	out.Checkpoint = saved[0].Checkpoint
+	_, hash, skipped := skips(&out.Checkpoint)
 	blocks, m := known.ledger()
-	out.Skipped, out.Checkpoint.SkipHash, out.Checkpoint.Skipped = blocks, m.hash, m.samples
+	out.Skipped, *hash, *skipped = blocks, m.Hash, m.Samples
 	return out, nil
 }
 
 // union is the blocks that any rank skipped.
-type union map[blockID]SkippedBlock
+type union map[blockID]Block
 
 // ledger lists the blocks in the order of a ledger.
-func (u union) ledger() (blocks []SkippedBlock, _ ledgerMark) {
-	var l ledger
+func (u union) ledger() ([]Block, Mark) {
+	var l Ledger
 	for _, b := range u {
-		blocks = append(blocks, b)
 		l.enter(b)
 	}
-	slices.SortFunc(blocks, SkippedBlock.compare)
-	return blocks, l.mark()
+	m := l.Mark()
+	return l.Blocks(m), m
 }
 
-// add adds a ledger over data of so many samples, of which its checkpoint counts some as skipped.
-func (u union) add(blocks []SkippedBlock, samples, skipped uint64) error {
+// add adds a ledger over data with that number of samples, of which its checkpoint counts some as
+// skipped.
+func (u union) add(blocks []Block, samples, skipped uint64) error {
 	listed, left := map[blockID]bool{}, samples
 	for _, b := range blocks {
 		id := b.id()
@@ -99,7 +87,7 @@ func (u union) add(blocks []SkippedBlock, samples, skipped uint64) error {
 			if have.First != b.First || have.Samples != b.Samples {
 				return fmt.Errorf("reader: merge: %w: the ledgers disagree on block %d of shard %s: give those of one job", order.ErrMismatch, b.Block, b.Shard)
 			}
-			b.Reason = min(have.Reason, b.Reason) // either: what matters is that it does not depend on the order
+			b.Reason = min(have.Reason, b.Reason) // either one, whatever the order of the states
 		}
 		u[id] = b
 		if !listed[id] {
@@ -110,7 +98,7 @@ func (u union) add(blocks []SkippedBlock, samples, skipped uint64) error {
 			left -= b.Samples
 		}
 	}
-	// A ledger may be ahead of its checkpoint, as it is written first; it is never behind.
+	// A ledger is written before its checkpoint, so it may list more, never less.
 	if n := samples - left; n < skipped {
 		return fmt.Errorf("reader: merge: %w: the checkpoint counts %d skipped samples, its ledger lists %d: keep the ledger with the checkpoint", order.ErrMismatch, skipped, n)
 	}
