@@ -12,6 +12,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/sequences"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -152,7 +153,7 @@ func (b *bench) tokensOf(dir string, o reader.StreamOptions) func() error {
 			return err
 		}
 		defer s.Close()
-		q, err := reader.NewSequences(sequence, []reader.SequenceField{{Name: "ids.npy"}})
+		q, err := sequences.New(sequence, []sequences.Field{{Name: "ids.npy"}})
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/sequences"
 )
 
 // UnitRequest asks for units, see package units.
@@ -33,7 +34,7 @@ type TokenField struct {
 
 // unitColumns are the columns of a batch of units that no sample has. They follow those of START.
 type unitColumns struct {
-	sequences *reader.Sequences // nil for micro-batches
+	sequences *sequences.Layout // nil for micro-batches
 	tokens    int               // fields of sequences
 	made      []column
 	length    int
@@ -57,12 +58,12 @@ func newUnitColumns(q *UnitRequest, columns int, s *reader.Stream) (*unitColumns
 	if columns > 0 {
 		return nil, configf("packed sequences have their own fields, and no columns of samples")
 	}
-	fields := make([]reader.SequenceField, len(q.Fields))
+	fields := make([]sequences.Field, len(q.Fields))
 	for i, f := range q.Fields {
-		fields[i] = reader.SequenceField(f)
+		fields[i] = sequences.Field(f)
 	}
 	var err error
-	u.sequences, err = reader.NewSequences(u.length, fields)
+	u.sequences, err = sequences.New(u.length, fields)
 	u.tokens = len(fields)
 	return u, err
 }
@@ -120,7 +121,7 @@ func unitsAfter(ctx context.Context, s *reader.Stream, b *reader.Batch) (uint64,
 func (u *unitColumns) rows(b *reader.Batch) error {
 	q := u.sequences
 	if err := q.Set(b); err != nil {
-		var of *reader.FieldError
+		var of *sequences.FieldError
 		if errors.As(err, &of) {
 			return &decodeError{0, of.Number, of.Key, of.Field, of.Err}
 		}

@@ -1,4 +1,8 @@
-package reader
+// Package sequences lays out batches of packed sequences as arrays of tokens.
+//
+//	reader.Stream with Order.Units of kind units.Pack ──▶ Batch ──▶ Layout.Set ──▶ Tokens, Positions,
+//	                                                                               Documents, Boundaries
+package sequences
 
 import (
 	"bytes"
@@ -8,16 +12,16 @@ import (
 	"math"
 
 	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Sequences lays out the batches of a stream of packed sequences (Order.Units of kind units.Pack)
-// as arrays: one row of Length tokens for each sequence, its items one after another, then padding.
-// Make it with NewSequences, call Set for each batch, then the others. It reads the fields of the
+// Layout holds a batch as arrays: one row for each sequence, of a fixed length, with its items one
+// after another and then padding. Call Set for each batch, then the other methods. A Layout reads the fields of the
 // batch in place, so it is valid as long as the batch. It is for one goroutine.
-type Sequences struct {
+type Layout struct {
 	length  int
-	fields  []SequenceField
+	fields  []Field
 	columns []tokenColumn
 
 	rows     int
@@ -27,9 +31,9 @@ type Sequences struct {
 	content  int
 }
 
-// SequenceField is a field with one value for each token: a .npy file with one dimension. All
-// fields of a sample have as many values as the attribute with its length says.
-type SequenceField struct {
+// Field is a field with one value for each token: a .npy file with one dimension. All
+// fields of a sample have as many values as the attribute with its length states.
+type Field struct {
 	Name string
 	// Pad fills the rows. Values of an unsigned type are widened to a signed one where Pad is
 	// negative.
@@ -43,6 +47,12 @@ type segment struct {
 	document int32 // number in the row
 	cut      order.Cut
 }
+
+// optionsError is a reader.ErrOptions with the text of the error that it wraps.
+type optionsError struct{ error }
+
+func (e optionsError) Unwrap() error        { return e.error }
+func (e optionsError) Is(target error) bool { return target == reader.ErrOptions }
 
 // FieldError is an error about a field of a sample.
 type FieldError struct {
@@ -59,12 +69,12 @@ func (e *FieldError) Error() string {
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// NewSequences returns the layout of sequences of a length. Fields must not be empty.
-func NewSequences(length int, fields []SequenceField) (*Sequences, error) {
+// New returns the layout of sequences of a length. Fields must not be empty.
+func New(length int, fields []Field) (*Layout, error) {
 	if len(fields) == 0 {
 		return nil, optionsError{errors.New("reader: sequences without fields: give those with one value a token")}
 	}
-	q := &Sequences{length: length, fields: fields, columns: make([]tokenColumn, len(fields))}
+	q := &Layout{length: length, fields: fields, columns: make([]tokenColumn, len(fields))}
 	for i := range fields {
 		q.columns[i].pad = fields[i].Pad
 	}
@@ -73,8 +83,9 @@ func NewSequences(length int, fields []SequenceField) (*Sequences, error) {
 
 // Set lays out a batch. It checks all fields before anything of the batch is delivered: the error
 // is a *FieldError for the first sample in which a field is missing, is no array of the type that
-// the samples before have, or has another number of values than the attribute says.
-func (q *Sequences) Set(b *Batch) error {
+// the samples before have, or has another number of values than the
+// attribute states.
+func (q *Layout) Set(b *reader.Batch) error {
 	if int64(b.Units)*int64(q.length) > math.MaxInt32 {
 		return optionsError{fmt.Errorf("reader: a batch of %d sequences of %d tokens: give fewer, so that their tokens are below 2^31", b.Units, q.length)}
 	}
@@ -110,30 +121,30 @@ func (q *Sequences) Set(b *Batch) error {
 }
 
 // endRow makes the rest of a row a segment.
-func (q *Sequences) endRow(row, at int) {
+func (q *Layout) endRow(row, at int) {
 	if at < q.length {
 		q.bound((row + 1) * q.length)
 	}
 }
 
-func (q *Sequences) bound(at int) {
+func (q *Layout) bound(at int) {
 	q.longest = max(q.longest, at-int(q.limits[len(q.limits)-1]))
 	q.limits = append(q.limits, int32(at))
 }
 
 // Rows returns the number of sequences.
-func (q *Sequences) Rows() int { return q.rows }
+func (q *Layout) Rows() int { return q.rows }
 
 // Boundaries returns where segments begin and end in the rows laid end to end, from 0 to
-// Rows·Length: the items, and the padding of each row. It is the cu_seqlens of kernels for
+// Rows·length: the items, and the padding of each row. It is the cu_seqlens of kernels for
 // sequences of variable length. It is valid until the next Set.
-func (q *Sequences) Boundaries() []int32 { return q.limits }
+func (q *Layout) Boundaries() []int32 { return q.limits }
 
 // Longest returns the length of the longest segment, padding included: max_seqlen.
-func (q *Sequences) Longest() int { return q.longest }
+func (q *Layout) Longest() int { return q.longest }
 
 // Fill returns the share of the rows that is not padding.
-func (q *Sequences) Fill() float64 {
+func (q *Layout) Fill() float64 {
 	if q.rows == 0 {
 		return 0
 	}
@@ -142,7 +153,7 @@ func (q *Sequences) Fill() float64 {
 
 // Descr returns the type of the values of a field as an .npy header writes it: "<i4". It is that of
 // the first batch with a sample, "<i4" before.
-func (q *Sequences) Descr(field int) string {
+func (q *Layout) Descr(field int) string {
 	c := &q.columns[field]
 	if c.out == 0 {
 		return "<i4"
@@ -154,7 +165,7 @@ func (q *Sequences) Descr(field int) string {
 }
 
 // Size returns the bytes that Tokens writes.
-func (q *Sequences) Size(field int) int {
+func (q *Layout) Size(field int) int {
 	size := q.columns[field].out
 	if size == 0 {
 		size = 4 // as Descr says
@@ -163,7 +174,7 @@ func (q *Sequences) Size(field int) int {
 }
 
 // Tokens writes the values of a field, row by row, to dst, which has Size bytes.
-func (q *Sequences) Tokens(field int, dst []byte) {
+func (q *Layout) Tokens(field int, dst []byte) {
 	c := &q.columns[field]
 	if c.out == 0 { // no sample yet
 		clear(dst)
@@ -181,8 +192,8 @@ func (q *Sequences) Tokens(field int, dst []byte) {
 }
 
 // Positions writes the position of each token in its item, counted from the beginning of the piece,
-// as little-endian int32; 0 in padding. dst has 4·Rows·Length bytes.
-func (q *Sequences) Positions(dst []byte) {
+// as little-endian int32; 0 in padding. dst has 4·Rows·length bytes.
+func (q *Layout) Positions(dst []byte) {
 	q.each(dst, 0, func(piece []byte, _ *segment) {
 		for k := 0; k < len(piece); k += 4 {
 			binary.LittleEndian.PutUint32(piece[k:], uint32(k/4))
@@ -191,8 +202,8 @@ func (q *Sequences) Positions(dst []byte) {
 }
 
 // Documents writes the number of the item in its row for each token, from 0, as little-endian
-// int32; -1 in padding. dst has 4·Rows·Length bytes.
-func (q *Sequences) Documents(dst []byte) {
+// int32; -1 in padding. dst has 4·Rows·length bytes.
+func (q *Layout) Documents(dst []byte) {
 	q.each(dst, 0xFF, func(piece []byte, s *segment) {
 		for k := 0; k < len(piece); k += 4 {
 			binary.LittleEndian.PutUint32(piece[k:], uint32(s.document))
@@ -201,7 +212,7 @@ func (q *Sequences) Documents(dst []byte) {
 }
 
 // each writes int32 values item by item, and a byte between them.
-func (q *Sequences) each(dst []byte, pad byte, write func([]byte, *segment)) {
+func (q *Layout) each(dst []byte, pad byte, write func([]byte, *segment)) {
 	end := 0
 	between := func(gap []byte) {
 		for i := range gap {
@@ -236,7 +247,7 @@ type tokenColumn struct {
 const mostHeaders = 1 << 14
 
 // take takes a piece of a sample.
-func (c *tokenColumn) take(s *Sample, field string, cut *order.Cut) error {
+func (c *tokenColumn) take(s *reader.Sample, field string, cut *order.Cut) error {
 	file, ok := s.Field(field)
 	if !ok {
 		return errors.New("the sample has no such field")

@@ -1,4 +1,4 @@
-package reader
+package sequences
 
 import (
 	"encoding/binary"
@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/internal/testset"
 	"github.com/shardtool/shardtool/reader/order/units"
 )
@@ -29,14 +29,14 @@ func BenchmarkSequences(b *testing.B) {
 		lengths[key], total = int64(n), total+4*int64(n)
 		samples = append(samples, testset.Sample{Key: key, Fields: []testset.Field{{Name: "ids.npy", Data: npyOf("<i4", n, data)}}})
 	}
-	set := newStreamed(b, mem.New(), samples, testset.Options{Integer: func(key string) (int64, bool) { return lengths[key], true }})
-	q, err := NewSequences(size, []SequenceField{{Name: "ids.npy"}})
+	set, _ := build(b, samples, testset.Options{Integer: func(key string) (int64, bool) { return lengths[key], true }})
+	q, err := New(size, []Field{{Name: "ids.npy"}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	row := make([]byte, 16*4*size)
 	for _, packed := range []bool{false, true} {
-		o := StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 128, Epochs: 1}, Read: Read{Workers: 2}}
+		o := reader.StreamOptions{Order: reader.Order{Shuffle: true, GlobalBatch: 128, Epochs: 1}, Read: reader.Read{Workers: 2}}
 		if packed {
 			o.GlobalBatch, o.Units = 16, units.Params{Kind: units.Pack, Size: size, Long: units.LongSplit, By: "tokens"}
 		}
