@@ -20,6 +20,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/view"
+	"github.com/shardtool/shardtool/reader/stats"
 	"github.com/shardtool/shardtool/reshard/curate"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -96,7 +97,7 @@ func subset(ds *reader.Dataset, chosen func(i int) bool) *format.View {
 }
 
 // readView reads an epoch of a view, or of all samples where v is nil.
-func (b *bench) readView(ds *reader.Dataset, v *format.View) (stats reader.StreamStats, err error) {
+func (b *bench) readView(ds *reader.Dataset, v *format.View) (stats stats.Stream, err error) {
 	d, err := b.open(filepath.Join(b.dir, "views"), reader.Options{})
 	if err != nil {
 		return stats, err

@@ -8,6 +8,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Batch is this rank's part of a global batch. Samples are views into blocks: they are valid until
@@ -45,8 +46,8 @@ type Batch struct {
 type batchMemory struct {
 	samples []Sample
 	inputs  []*input
-	sources []SourceStats // of a mix: what the batch has of each
-	places  []int32       // of samples in this rank's part; empty while no sample was skipped
+	sources []stats.Source // of a mix: what the batch has of each
+	places  []int32        // of samples in this rank's part; empty while no sample was skipped
 	assemble.Memory
 }
 
@@ -89,7 +90,7 @@ func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) (err error) {
 
 // count counts the samples and bytes of each source.
 func (m *batchMemory) count() {
-	m.sources = append(m.sources[:0], make([]SourceStats, len(m.inputs))...)
+	m.sources = append(m.sources[:0], make([]stats.Source, len(m.inputs))...)
 	for i := range m.samples {
 		smp := &m.samples[i]
 		if smp.Padding {

@@ -11,6 +11,7 @@ import (
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Mix is several data sets to be read as one stream, see OpenMix. Package mixfile makes the plan
@@ -81,7 +82,7 @@ func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 	}
 	s := &Stream{mix: &m, inputs: in, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
 	for i := range in {
-		s.count.sources = append(s.count.sources, SourceStats{Name: in[i].name})
+		s.count.sources = append(s.count.sources, stats.Source{Name: in[i].name})
 	}
 	s.place.epoch, s.place.position = m.Position/x.Epoch, m.Position
 	if err := m.Plan.CheckSplit(s.split); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/testset"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // source is a data set as a source of mixes.
@@ -254,7 +255,7 @@ func TestMixStats(t *testing.T) {
 		return nil
 	}
 	s := openMix(t, x, o)
-	want := map[string]*SourceStats{"a": {Name: "a"}, "b": {Name: "b"}}
+	want := map[string]*stats.Source{"a": {Name: "a"}, "b": {Name: "b"}}
 	n := 0
 	for b, err := range s.Batches(t.Context()) {
 		if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/testset"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // phased is a store whose reads of shards spend their time in a phase.
@@ -267,7 +268,7 @@ func TestStatsWhileStreaming(t *testing.T) {
 	}
 	done.Store(true)
 	wg.Wait()
-	if p := s.Stats().Pieces; p != (PieceCounts{}) {
+	if p := s.Stats().Pieces; p != (stats.Pieces{}) {
 		t.Errorf("at the end: %+v", p)
 	}
 	s.Close()

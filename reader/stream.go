@@ -15,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Stream delivers batches in the order of StreamOptions. Next, Checkpoint and Batches are for one
@@ -168,9 +169,9 @@ type delivered struct {
 	held                    int  // batches delivered and not released
 	waiting                 bool // Next waits
 	firstWait               time.Duration
-	ended                   time.Duration // lifetime, set by Close; 0 while open
-	skipped                 ledger.Mark   // after the last batch delivered
-	sources                 []SourceStats // of a mix
+	ended                   time.Duration  // lifetime, set by Close; 0 while open
+	skipped                 ledger.Mark    // after the last batch delivered
+	sources                 []stats.Source // of a mix
 	idle                    []*batchMemory
 }
 

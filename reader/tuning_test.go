@@ -20,6 +20,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/testset"
 	"github.com/shardtool/shardtool/reader/internal/tune"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // elastic is a far store that can send more, and a quota beyond which it asks for less load.
@@ -209,7 +210,7 @@ func TestAutotuneKeepsTheBudget(t *testing.T) {
 }
 
 // slowly takes batches with a step, until the stream says what it should or the batches end.
-func slowly(t *testing.T, s *Stream, step time.Duration, until func(StreamStats) bool) (st StreamStats) {
+func slowly(t *testing.T, s *Stream, step time.Duration, until func(stats.Stream) bool) (st stats.Stream) {
 	t.Helper()
 	for {
 		_, err := s.Next(t.Context())
@@ -244,7 +245,7 @@ func TestAutotuneSavesForASlowStep(t *testing.T) {
 	if st := s.Stats(); st.Requests != 32 || st.Depth < 8 {
 		t.Errorf("begins with %d requests, %d batches ahead", st.Requests, st.Depth)
 	}
-	st := slowly(t, s, 5*time.Millisecond, func(st StreamStats) bool { return st.Requests <= 16 && st.Decisions > 1 })
+	st := slowly(t, s, 5*time.Millisecond, func(st stats.Stream) bool { return st.Requests <= 16 && st.Decisions > 1 })
 	if st.Depth > 700 { // a second and a half of steps, and a margin
 		t.Errorf("%d batches ahead", st.Depth)
 	}
@@ -268,7 +269,7 @@ func TestAutotuneTakesMore(t *testing.T) {
 	set := newStreamed(t, store, mixed(3000), testset.Options{BlockSize: 4 << 10, ShardSize: 200 << 10})
 	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 32, Delay: 4, GlobalBatch: 16}, Read: Read{Workers: 2}, tuneEvery: 5 * time.Millisecond}
 	s := set.stream(t, o)
-	slowly(t, s, 0, func(st StreamStats) bool { return st.Requests >= 16 })
+	slowly(t, s, 0, func(st stats.Stream) bool { return st.Requests >= 16 })
 	s.Close()
 	if store.allowed != 0 || store.asked < 12 {
 		t.Errorf("the store was asked for %d more, and has not got back %d", store.asked, store.allowed)
@@ -316,7 +317,7 @@ func TestAutotuneAsksForLess(t *testing.T) {
 		Log:        slog.New(slog.NewTextHandler(&told, nil)),
 		StatsEvery: time.Hour,
 	})
-	slowly(t, s, 0, func(st StreamStats) bool { return st.Requests <= 16 })
+	slowly(t, s, 0, func(st stats.Stream) bool { return st.Requests <= 16 })
 	s.Close()
 	if store.said.Load() == 0 || !strings.Contains(told.String(), "why=\"the store asks for less load") {
 		t.Errorf("asked for less %d times:\n%s", store.said.Load(), told.String())

@@ -18,6 +18,7 @@ import (
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/metrics"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/stats"
 	"github.com/shardtool/shardtool/reshard/curate"
 )
 
@@ -72,7 +73,7 @@ func (m *serveMeter) open(ctx context.Context, q *serve.OpenRequest) (*serve.Ope
 // metricsPorts is how many ports a child tries: more than a host has ranks and loaders of theirs.
 const metricsPorts = 64
 
-func (m *serveMeter) watch(s interface{ Stats() reader.StreamStats }, rank int) (stop func()) {
+func (m *serveMeter) watch(s interface{ Stats() stats.Stream }, rank int) (stop func()) {
 	if m.collector == nil {
 		return func() {}
 	}

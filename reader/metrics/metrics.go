@@ -5,7 +5,7 @@
 //	prometheus.MustRegister(c)
 //	defer c.Watch(stream, rank)()
 //
-// All metrics have the label rank, so that a slow rank is visible. [reader.StreamStats] explains
+// All metrics have the label rank, so that a slow rank is visible. [stats.Stream] explains
 // the figures; docs/stalls.md has the remedy for each cause of waiting.
 package metrics
 
@@ -14,14 +14,13 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Streamer has statistics to export, as a [reader.Stream] has.
 type Streamer interface {
 	// Stats may be called at any time, from any goroutine.
-	Stats() reader.StreamStats
+	Stats() stats.Stream
 }
 
 // Collector is a [prometheus.Collector] for the streams that it watches. Its methods may be called
@@ -35,7 +34,7 @@ type Collector struct {
 // counters never decrease.
 type rank struct {
 	streams map[*watched]bool
-	past    reader.StreamStats
+	past    stats.Stream
 }
 
 type watched struct{ Streamer }
@@ -67,12 +66,12 @@ func (c *Collector) Watch(s Streamer, number int) (stop func()) {
 }
 
 // add adds the counters of s.
-func add(to *reader.StreamStats, s reader.StreamStats) {
+func add(to *stats.Stream, s stats.Stream) {
 	to.Batches += s.Batches
 	to.Samples += s.Samples
 	to.Bytes += s.Bytes
 	to.Elapsed += s.Elapsed
-	to.Stalls = to.Stalls.Sub(reader.Stalls{}.Sub(s.Stalls))
+	to.Stalls = to.Stalls.Sub(stats.Stalls{}.Sub(s.Stalls))
 	to.Blocks += s.Blocks
 	to.StoredBytes += s.StoredBytes
 	to.Evicted += s.Evicted
@@ -86,30 +85,30 @@ func add(to *reader.StreamStats, s reader.StreamStats) {
 type metric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	of   func(s *reader.StreamStats) float64
+	of   func(s *stats.Stream) float64
 }
 
-func newMetric(kind prometheus.ValueType, name, help string, of func(s *reader.StreamStats) float64) metric {
+func newMetric(kind prometheus.ValueType, name, help string, of func(s *stats.Stream) float64) metric {
 	return metric{prometheus.NewDesc("shardtool_stream_"+name, help, []string{"rank"}, nil), kind, of}
 }
 
 const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
 
 var figures = []metric{
-	newMetric(counter, "batches_total", "Batches delivered.", func(s *reader.StreamStats) float64 { return float64(s.Batches) }),
-	newMetric(counter, "samples_total", "Samples delivered, padding left out.", func(s *reader.StreamStats) float64 { return float64(s.Samples) }),
-	newMetric(counter, "bytes_total", "Bytes of the fields of delivered samples.", func(s *reader.StreamStats) float64 { return float64(s.Bytes) }),
-	newMetric(counter, "open_seconds_total", "Time that streams have been open.", func(s *reader.StreamStats) float64 { return s.Elapsed.Seconds() }),
-	newMetric(counter, "blocks_total", "Blocks fetched, those read again included.", func(s *reader.StreamStats) float64 { return float64(s.Blocks) }),
-	newMetric(counter, "stored_bytes_total", "Stored bytes of fetched blocks.", func(s *reader.StreamStats) float64 { return float64(s.StoredBytes) }),
-	newMetric(counter, "evicted_blocks_total", "Blocks evicted for lack of memory while they were still needed.", func(s *reader.StreamStats) float64 { return float64(s.Evicted) }),
-	newMetric(counter, "rereads_total", "Reads repeated because the first one returned damaged bytes.", func(s *reader.StreamStats) float64 { return float64(s.Rereads) }),
-	newMetric(counter, "skipped_samples_total", "Samples skipped because their block is damaged.", func(s *reader.StreamStats) float64 { return float64(s.Skipped) }),
-	newMetric(counter, "tunings_total", "Changes by autotuning to the requests in flight and the batches prefetched.", func(s *reader.StreamStats) float64 { return float64(s.Decisions) }),
-	newMetric(gauge, "requests_limit", "Maximum of pieces fetched concurrently from a remote store.", func(s *reader.StreamStats) float64 { return float64(s.Requests) }),
-	newMetric(gauge, "depth_batches", "Maximum of batches prefetched.", func(s *reader.StreamStats) float64 { return float64(s.Depth) }),
-	newMetric(gauge, "first_wait_seconds", "Wait for the first batch of the stream.", func(s *reader.StreamStats) float64 { return s.FirstWait.Seconds() }),
-	newMetric(gauge, "held_bytes_max", "Maximum bytes of blocks held in memory.", func(s *reader.StreamStats) float64 { return float64(s.Held) }),
+	newMetric(counter, "batches_total", "Batches delivered.", func(s *stats.Stream) float64 { return float64(s.Batches) }),
+	newMetric(counter, "samples_total", "Samples delivered, padding left out.", func(s *stats.Stream) float64 { return float64(s.Samples) }),
+	newMetric(counter, "bytes_total", "Bytes of the fields of delivered samples.", func(s *stats.Stream) float64 { return float64(s.Bytes) }),
+	newMetric(counter, "open_seconds_total", "Time that streams have been open.", func(s *stats.Stream) float64 { return s.Elapsed.Seconds() }),
+	newMetric(counter, "blocks_total", "Blocks fetched, those read again included.", func(s *stats.Stream) float64 { return float64(s.Blocks) }),
+	newMetric(counter, "stored_bytes_total", "Stored bytes of fetched blocks.", func(s *stats.Stream) float64 { return float64(s.StoredBytes) }),
+	newMetric(counter, "evicted_blocks_total", "Blocks evicted for lack of memory while they were still needed.", func(s *stats.Stream) float64 { return float64(s.Evicted) }),
+	newMetric(counter, "rereads_total", "Reads repeated because the first one returned damaged bytes.", func(s *stats.Stream) float64 { return float64(s.Rereads) }),
+	newMetric(counter, "skipped_samples_total", "Samples skipped because their block is damaged.", func(s *stats.Stream) float64 { return float64(s.Skipped) }),
+	newMetric(counter, "tunings_total", "Changes by autotuning to the requests in flight and the batches prefetched.", func(s *stats.Stream) float64 { return float64(s.Decisions) }),
+	newMetric(gauge, "requests_limit", "Maximum of pieces fetched concurrently from a remote store.", func(s *stats.Stream) float64 { return float64(s.Requests) }),
+	newMetric(gauge, "depth_batches", "Maximum of batches prefetched.", func(s *stats.Stream) float64 { return float64(s.Depth) }),
+	newMetric(gauge, "first_wait_seconds", "Wait for the first batch of the stream.", func(s *stats.Stream) float64 { return s.FirstWait.Seconds() }),
+	newMetric(gauge, "held_bytes_max", "Maximum bytes of blocks held in memory.", func(s *stats.Stream) float64 { return float64(s.Held) }),
 }
 
 var (
@@ -149,10 +148,10 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 }
 
 // read returns the sums over the streams of each rank.
-func (c *Collector) read() map[int]reader.StreamStats {
+func (c *Collector) read() map[int]stats.Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := map[int]reader.StreamStats{}
+	all := map[int]stats.Stream{}
 	for number, r := range c.ranks {
 		sum := r.past
 		for w := range r.streams {

@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // counted is a stream with statistics.
-type counted reader.StreamStats
+type counted stats.Stream
 
-func (c counted) Stats() reader.StreamStats { return reader.StreamStats(c) }
+func (c counted) Stats() stats.Stream { return stats.Stream(c) }
 
 // gather reads all figures: name{label=value,…} by value.
 func gather(t *testing.T, c *Collector) map[string]float64 {
@@ -51,7 +50,7 @@ func TestCollector(t *testing.T) {
 		t.Fatalf("nothing is watched: %v", got)
 	}
 	one := counted{Batches: 3, Samples: 30, Bytes: 300, Elapsed: 2 * time.Second, FirstWait: time.Second, Held: 7,
-		Stalls: reader.Stalls{Request: 250 * time.Millisecond, Map: time.Second}, Pieces: reader.PieceCounts{Reading: 2, Paused: 1}, Evicted: 5,
+		Stalls: stats.Stalls{Request: 250 * time.Millisecond, Map: time.Second}, Pieces: stats.Pieces{Reading: 2, Paused: 1}, Evicted: 5,
 		Requests: 24, Depth: 9, Decisions: 2}
 	stop := c.Watch(one, 4)
 	defer c.Watch(counted{Batches: 1}, 5)()

@@ -4,8 +4,7 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 var (
@@ -16,10 +15,10 @@ var (
 )
 
 // addSources sums by name: the streams of a rank may be over different mixes.
-func addSources(to, s []reader.SourceStats) []reader.SourceStats {
+func addSources(to, s []stats.Source) []stats.Source {
 	to = slices.Clone(to)
 	for _, x := range s {
-		i := slices.IndexFunc(to, func(of reader.SourceStats) bool { return of.Name == x.Name })
+		i := slices.IndexFunc(to, func(of stats.Source) bool { return of.Name == x.Name })
 		if i < 0 {
 			to = append(to, x)
 			continue
@@ -30,7 +29,7 @@ func addSources(to, s []reader.SourceStats) []reader.SourceStats {
 	return to
 }
 
-func collectSources(out chan<- prometheus.Metric, rank string, sources []reader.SourceStats) {
+func collectSources(out chan<- prometheus.Metric, rank string, sources []stats.Source) {
 	for _, of := range sources {
 		out <- prometheus.MustNewConstMetric(sourceSamplesDesc, counter, float64(of.Samples), rank, of.Name)
 		out <- prometheus.MustNewConstMetric(sourceBytesDesc, counter, float64(of.Bytes), rank, of.Name)

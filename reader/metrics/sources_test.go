@@ -3,15 +3,15 @@ package metrics
 import (
 	"testing"
 
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // TestSources: the sources of a mix are summed by name over the streams of a rank.
 func TestSources(t *testing.T) {
 	c := New()
-	stop := c.Watch(counted{Sources: []reader.SourceStats{{Name: "code", Samples: 1, Bytes: 10}, {Name: "web", Samples: 2, Bytes: 20}}}, 3)
+	stop := c.Watch(counted{Sources: []stats.Source{{Name: "code", Samples: 1, Bytes: 10}, {Name: "web", Samples: 2, Bytes: 20}}}, 3)
 	stop()
-	c.Watch(counted{Sources: []reader.SourceStats{{Name: "math", Samples: 5, Bytes: 7}, {Name: "web", Samples: 4, Bytes: 40}}}, 3)
+	c.Watch(counted{Sources: []stats.Source{{Name: "math", Samples: 5, Bytes: 7}, {Name: "web", Samples: 4, Bytes: 40}}}, 3)
 	for range 2 { // reading changes nothing
 		got := gather(t, c)
 		for name, want := range map[string]float64{

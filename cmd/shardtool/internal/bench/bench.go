@@ -16,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Version is the version of the JSON of a Report.
@@ -251,13 +252,13 @@ func (s *Summary) addSources(r *Rank) {
 
 // Causes returns the names of the causes, in their order.
 func Causes() (names []string) {
-	for name := range (reader.Stalls{}).All() {
+	for name := range (stats.Stalls{}).All() {
 		names = append(names, name)
 	}
 	return names
 }
 
-func seconds(s reader.Stalls) map[string]float64 {
+func seconds(s stats.Stalls) map[string]float64 {
 	out := map[string]float64{}
 	for name, d := range s.All() {
 		out[name] = d.Seconds()

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*(1+math.Abs(a)) }
@@ -29,7 +29,7 @@ func TestTimeline(t *testing.T) {
 	at := 0.0
 	for range 2000 {
 		w, s := random.Float64()*0.05, random.Float64()*0.01
-		line.batch(at, at+w, at+w+s, reader.Stalls{Request: time.Duration(w * 0.75 * 1e9)}, 3, 100)
+		line.batch(at, at+w, at+w+s, stats.Stalls{Request: time.Duration(w * 0.75 * 1e9)}, 3, 100)
 		at += w + s
 		wait, step, request, size = wait+w, step+s, request+float64(time.Duration(w*0.75*1e9))/1e9, size+100
 		line.bucket(at).join(&Bucket{Reading: 4, Looks: 1})

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // made returns a report with all parts, and with names that would break a page.
@@ -24,17 +24,17 @@ func made(ranks int) *Report {
 		line := newTimeline(time.Second)
 		at := 0.0
 		var waits []float64
-		var stalls reader.Stalls
+		var stalls stats.Stalls
 		for range 40 + 10*i {
 			w := random.Float64() * 0.02
-			s := reader.Stalls{Request: time.Duration(w * 5e8), Decode: time.Duration(w * 3e8)}
+			s := stats.Stalls{Request: time.Duration(w * 5e8), Decode: time.Duration(w * 3e8)}
 			line.batch(at, at+w, at+w+0.02, s, 8, 1000)
-			stalls = stalls.Sub(reader.Stalls{}.Sub(s))
+			stalls = stalls.Sub(stats.Stalls{}.Sub(s))
 			line.bucket(at).join(&Bucket{Reading: float64(i), Queued: 3, Looks: 1, Resident: int64(100+i) << 20, Goroutines: 9, Files: 5})
 			waits = append(waits, w)
 			at += w + 0.02
 		}
-		k := Rank{Rank: i, First: 1, FirstStalls: seconds(reader.Stalls{Window: time.Second}), Elapsed: at, Samples: 8 * uint64(len(waits)), Stalls: seconds(stalls), Line: *line}
+		k := Rank{Rank: i, First: 1, FirstStalls: seconds(stats.Stalls{Window: time.Second}), Elapsed: at, Samples: 8 * uint64(len(waits)), Stalls: seconds(stalls), Line: *line}
 		k.waits(counted(waits...))
 		r.Ranks = append(r.Ranks, k)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // errEnd: the stream ended before a second batch.
@@ -63,7 +64,7 @@ func Measure(ctx context.Context, open Opener, j Job, began time.Time, opened fu
 type meter struct {
 	s     *reader.Stream
 	start time.Time
-	last  reader.StreamStats
+	last  stats.Stream
 	late  time.Duration // excess of the last step over Job.Step
 
 	mu   sync.Mutex

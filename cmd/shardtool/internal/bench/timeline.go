@@ -3,7 +3,7 @@ package bench
 import (
 	"time"
 
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Timeline divides a run into buckets of equal width. The width doubles when a run takes longer
@@ -107,7 +107,7 @@ func (t *Timeline) spread(from, to float64, part func(b *Bucket, seconds, share 
 
 // batch adds a wait with its causes, and the step after it. The samples and bytes of the batch are
 // spread over both. Times are seconds from the beginning.
-func (t *Timeline) batch(asked, came, done float64, stalls reader.Stalls, samples int, size uint64) {
+func (t *Timeline) batch(asked, came, done float64, stalls stats.Stalls, samples int, size uint64) {
 	t.spread(asked, came, func(b *Bucket, s, share float64) {
 		b.Wait += s
 		c := 0

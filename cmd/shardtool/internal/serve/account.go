@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // account says what the parent has got of a run, and what it has waited for. The stream's own
@@ -17,12 +18,12 @@ type account struct {
 
 	mu                      sync.Mutex
 	batches, samples, bytes uint64 // of the batches that were made
-	sources                 []reader.SourceStats
-	stalls                  reader.Stalls
+	sources                 []stats.Source
+	stalls                  stats.Stalls
 	first                   time.Duration // the first wait
 	waits                   bool
 	since                   time.Time
-	before                  reader.Stalls // the stream's account then
+	before                  stats.Stalls // the stream's account then
 }
 
 // begin starts a wait; a.mu is held.
@@ -48,24 +49,24 @@ func (a *account) end() {
 
 // settle gives what has passed of a wait its causes: those of the stream, and what the stream knows
 // nothing of to handing over; a.mu is held.
-func (a *account) settle(s *reader.StreamStats) {
+func (a *account) settle(s *stats.Stream) {
 	if !a.waits {
 		return
 	}
 	now := time.Now()
 	stalls := s.Stalls.Sub(a.before)
 	stalls.Order += max(0, now.Sub(a.since)-stalls.Total())
-	a.stalls = a.stalls.Sub(reader.Stalls{}.Sub(stalls))
+	a.stalls = a.stalls.Sub(stats.Stalls{}.Sub(stalls))
 	a.since, a.before = now, s.Stalls
 }
 
 // stats is the stream's count with the parent's in place of what concerns a consumer.
-func (a *account) stats() reader.StreamStats { return a.read(false) }
+func (a *account) stats() stats.Stream { return a.read(false) }
 
 // made counts the batch that the stream gave last, which the parent gets next, and returns stats.
-func (a *account) made() reader.StreamStats { return a.read(true) }
+func (a *account) made() stats.Stream { return a.read(true) }
 
-func (a *account) read(made bool) reader.StreamStats {
+func (a *account) read(made bool) stats.Stream {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.stream.Stats()
@@ -74,7 +75,7 @@ func (a *account) read(made bool) reader.StreamStats {
 		a.batches, a.samples, a.bytes, a.sources = s.Batches, s.Samples, s.Bytes, slices.Clone(s.Sources)
 	}
 	for i := range s.Sources {
-		s.Sources[i] = reader.SourceStats{Name: s.Sources[i].Name}
+		s.Sources[i] = stats.Source{Name: s.Sources[i].Name}
 	}
 	copy(s.Sources, a.sources)
 	s.Batches, s.Samples, s.Bytes = a.batches, a.samples, a.bytes
@@ -87,7 +88,7 @@ func (a *account) read(made bool) reader.StreamStats {
 func accountSize(sources int) int { return 8*17 + 16*sources }
 
 // appendAccount appends an account.
-func appendAccount(dst []byte, s *reader.StreamStats) []byte {
+func appendAccount(dst []byte, s *stats.Stream) []byte {
 	le := binary.LittleEndian
 	for _, n := range [...]uint64{s.Batches, s.Samples, s.Bytes} {
 		dst = le.AppendUint64(dst, n)

@@ -13,7 +13,7 @@ import (
 // told is an account as a parent reads it.
 type told struct {
 	batches, samples, bytes uint64
-	stalls                  [8]uint64 // in the order of reader.Stalls
+	stalls                  [8]uint64 // in the order of stats.Stalls
 	blocks, stored          uint64
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // errPipe is what a write to a socket says that nobody reads any more.
@@ -126,7 +127,7 @@ func (s *server) stopRun() {
 }
 
 // Stats is what the stream has done, and what the parent has got of it and waited for.
-func (r *run) Stats() reader.StreamStats { return r.account.stats() }
+func (r *run) Stats() stats.Stream { return r.account.stats() }
 
 // ask notes that the parent waits for a batch.
 func (r *run) ask(number uint64) {

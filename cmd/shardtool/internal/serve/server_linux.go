@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Options say how the server does what depends on the command line.
@@ -22,7 +23,7 @@ type Options struct {
 	Stream func(ctx context.Context, o *Opened, q *StartRequest, out *Started) (*reader.Stream, error)
 	// Watch, when not nil, shows how a stream of a rank goes until the function that it returns is
 	// called. Stats may be called at any time.
-	Watch func(s interface{ Stats() reader.StreamStats }, rank int) (stop func())
+	Watch func(s interface{ Stats() stats.Stream }, rank int) (stop func())
 	// Code is the exit code that the command line has for an error.
 	Code func(error) int
 	// Parent is the process that started this one; 0 does not look whether it lives.
