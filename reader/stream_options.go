@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 	"time"
 
 	"github.com/shardtool/shardtool/reader/internal/tune"
@@ -241,11 +240,4 @@ func (o *StreamOptions) Choice() order.Choice {
 		Seed: o.Seed, Shuffle: o.Shuffle, Memory: o.ShuffleMemory, WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks,
 		Delay: o.Delay, Head: o.Head, Affinity: o.Affinity, Tail: o.Tail, Epochs: o.Epochs, GlobalBatch: o.GlobalBatch, World: o.World,
 	}
-}
-
-// LocalWorkers is how many workers one of several local ranks should use: the CPUs this process may
-// use, less one a rank for the training step, divided by the ranks; at least 1.
-func LocalWorkers(localRanks int) int {
-	localRanks = max(localRanks, 1)
-	return max(1, (runtime.GOMAXPROCS(0)-localRanks)/localRanks)
 }

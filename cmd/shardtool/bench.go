@@ -19,6 +19,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/cache"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ranks"
 )
 
 // began is approximately when the process started.
@@ -136,7 +137,7 @@ func (f *benchFlags) check(cmd *cobra.Command) error {
 	}
 	f.order.opt.Epochs = 0
 	if f.work == 0 && f.ranks > 1 {
-		f.work = reader.LocalWorkers(f.ranks)
+		f.work = ranks.Workers(f.ranks)
 	}
 	if !changed("memory") {
 		f.memory = 0

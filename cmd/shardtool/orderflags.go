@@ -17,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/ranks"
 )
 
 // orderFlags are the flags that say which samples come when: the same in every command that asks.
@@ -94,7 +95,7 @@ func (f *orderFlags) fill() error {
 		return usagef("--tail %q: use short, drop, wrap or pad", f.tail)
 	}
 	if f.fromEnv {
-		r, err := reader.RanksFromEnvironment(os.Getenv)
+		r, err := ranks.FromEnvironment(os.Getenv)
 		if err != nil {
 			return usagef("--rank-from-env: %w", err)
 		}

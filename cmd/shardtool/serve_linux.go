@@ -18,6 +18,7 @@ import (
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/metrics"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/ranks"
 	"github.com/shardtool/shardtool/reader/stats"
 	"github.com/shardtool/shardtool/reshard/curate"
 )
@@ -98,10 +99,10 @@ func serveOpen(ctx context.Context, q *serve.OpenRequest) (*serve.Opened, error)
 	runtime.GOMAXPROCS(processors)
 	if q.Workers == 0 {
 		local := q.LocalRanks
-		if r, err := reader.RanksFromEnvironment(os.Getenv); local == 0 && err == nil {
+		if r, err := ranks.FromEnvironment(os.Getenv); local == 0 && err == nil {
 			local = r.LocalWorld
 		}
-		q.Workers = reader.LocalWorkers(local)
+		q.Workers = ranks.Workers(local)
 	}
 	// Workers decode; one more puts batches together. The rest of the host belongs to the training
 	// step and to other ranks.

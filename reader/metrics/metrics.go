@@ -5,8 +5,8 @@
 //	prometheus.MustRegister(c)
 //	defer c.Watch(stream, rank)()
 //
-// All metrics have the label rank, so that a slow rank is visible. [stats.Stream] explains
-// the figures; docs/stalls.md has the remedy for each cause of waiting.
+// All metrics have the label rank, so that a slow rank is visible. [stats.Stream] explains the
+// figures; docs/stalls.md has the remedy for each cause of waiting.
 package metrics
 
 import (
@@ -14,10 +14,11 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/shardtool/shardtool/reader/stats"
 )
 
-// Streamer has statistics to export, as a [reader.Stream] has.
+// Streamer has statistics to export, as a reader.Stream has.
 type Streamer interface {
 	// Stats may be called at any time, from any goroutine.
 	Stats() stats.Stream

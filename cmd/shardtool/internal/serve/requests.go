@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/ranks"
 )
 
 // OpenRequest is the body of OPEN.
@@ -234,9 +234,9 @@ type Ranks struct {
 }
 
 func ranksFrom(getenv func(string) string) Ranks {
-	r, err := reader.RanksFromEnvironment(getenv)
+	r, err := ranks.FromEnvironment(getenv)
 	switch {
-	case errors.Is(err, reader.ErrNoRanks):
+	case errors.Is(err, ranks.ErrNone):
 		return Ranks{WorldSize: 1}
 	case err != nil:
 		return Ranks{Error: err.Error()}
