@@ -9,18 +9,19 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/views"
 )
 
 // Dataset is one generation of a data set, open for reading. Its methods may be called from several
 // goroutines at once; Close frees what it holds.
 type Dataset struct {
-	opts    Options
-	source  *fetch.Source
-	catalog *catalog.Catalog
-	tables  *format.Tables
-	pool    fetch.ScratchPool
-	random  *semaphore.Weighted // bytes of all random reads
-	view    *chosenView
+	opts      Options
+	source    *fetch.Source
+	catalog   *catalog.Catalog
+	tables    *format.Tables
+	pool      fetch.ScratchPool
+	random    *semaphore.Weighted // bytes of all random reads
+	selection *views.Selection
 }
 
 // Open opens the generation that manifest.json names, or that of Options.Generation. It reads
@@ -39,22 +40,19 @@ func Open(ctx context.Context, store objstore.Store, opts Options) (*Dataset, er
 	if opts.Generation != "" {
 		tables = tablesName(opts.Generation)
 	}
-	d := &Dataset{opts: opts, source: fetch.NewSource(store), random: semaphore.NewWeighted(opts.Memory), view: &chosenView{}}
+	d := &Dataset{opts: opts, source: fetch.NewSource(store), random: semaphore.NewWeighted(opts.Memory)}
 	if d.catalog, err = catalog.Open(ctx, d.source, tables, opts.cacheLimit()); err != nil {
 		return nil, err
 	}
 	d.tables = d.catalog.Tables
+	d.selection = views.All(d.tables.Samples)
 	if opts.View != "" {
-		v, err := d.LoadView(ctx, opts.View)
-		if err == nil {
-			err = d.UseView(v)
-		}
-		if err != nil {
-			d.Close()
-			return nil, err
-		}
+		err = d.useView(ctx, opts.View)
 	}
-	if err := d.alsoRemove(opts.Removed); err != nil {
+	if err == nil {
+		err = d.alsoRemove(opts.Removed)
+	}
+	if err != nil {
 		d.Close()
 		return nil, err
 	}

@@ -140,7 +140,7 @@ func (m *Mix) input(ctx context.Context, x *mix.Mix, i int) (*input, error) {
 	if is := format.DigestString(in.Digest()); is != of.Digest {
 		return nil, &mix.MismatchError{Difference: mix.Difference{Field: "digest", Checkpoint: of.Digest, Given: is}}
 	}
-	if is := in.ViewID(); is != of.View {
+	if is := in.Selection().ID(); is != of.View {
 		return nil, &mix.MismatchError{Difference: mix.Difference{Field: "view", Checkpoint: of.View, Given: is}}
 	}
 	if m.Tables != nil {

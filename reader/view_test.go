@@ -13,6 +13,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/testset"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/views"
 )
 
 // subsetOf is a view of the samples for which chosen holds.
@@ -95,8 +96,8 @@ func TestStreamViews(t *testing.T) {
 				f.rest(t)
 				stats, want := f.Stats(), wantedBlocks(t, f.Plan(), o.Epochs)
 				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again.
-				if most := want + o.Epochs*uint64(max(o.Lanes, 1)); stats.Blocks > most || stats.Samples != o.Epochs*set.EpochSamples() {
-					t.Errorf("%s, remote %v, %+v: %d blocks were read, %d have samples; %d samples of %d", name, remote, o, stats.Blocks, want, stats.Samples, set.EpochSamples())
+				if most := want + o.Epochs*uint64(max(o.Lanes, 1)); stats.Blocks > most || stats.Samples != o.Epochs*set.Selection().Len() {
+					t.Errorf("%s, remote %v, %+v: %d blocks were read, %d have samples; %d samples of %d", name, remote, o, stats.Blocks, want, stats.Samples, set.Selection().Len())
 				}
 				f.Close()
 			}
@@ -108,8 +109,8 @@ func TestStreamViews(t *testing.T) {
 func TestStreamViewResumes(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(600), testset.Options{BlockSize: 9000, ShardSize: 60_000})
-	views := viewsOf(set.Dataset)
-	if err := set.UseView(views["weights"]); err != nil {
+	all := viewsOf(set.Dataset)
+	if err := set.UseView(all["weights"]); err != nil {
 		t.Fatal(err)
 	}
 	o := StreamOptions{Order: Order{Shuffle: true, Lanes: 6, Delay: 3, GlobalBatch: 16, Epochs: 2, Seed: 5}}
@@ -134,14 +135,14 @@ func TestStreamViewResumes(t *testing.T) {
 			}
 		}
 	}
-	if want := format.DigestString(set.Digest()) + "#" + views["weights"].ID(); middle.Sources[0].Digest != want {
+	if want := format.DigestString(set.Digest()) + "#" + all["weights"].ID(); middle.Sources[0].Digest != want {
 		t.Errorf("the checkpoint has the digest %s, want %s", middle.Sources[0].Digest, want)
 	}
 	o.Checkpoint = &middle
 	f := set.follow(t, o)
 	f.rest(t)
-	for _, v := range []*format.View{views["spread"], nil} {
-		set.view = &chosenView{}
+	for _, v := range []*format.View{all["spread"], nil} {
+		set.selection = views.All(set.NumSamples())
 		if v != nil {
 			if err := set.UseView(v); err != nil {
 				t.Fatal(err)
@@ -181,12 +182,12 @@ func TestLoadView(t *testing.T) {
 	for _, name := range []string{"few", v.ID()} {
 		d := open(t, store, Options{View: name})
 		for i := range uint64(7) {
-			if d.ChosenNumber(i) != i || !d.IsChosen(i) || d.IsChosen(i+7) {
-				t.Errorf("the sample chosen as number %d is %d", i, d.ChosenNumber(i))
+			if d.Selection().Number(i) != i || !d.Selection().Has(i) || d.Selection().Has(i+7) {
+				t.Errorf("the sample chosen as number %d is %d", i, d.Selection().Number(i))
 			}
 		}
-		if d.ViewID() != v.ID() || d.EpochSamples() != 7 || d.NumSamples() != 100 {
-			t.Errorf("view %s: ID %s with %d samples", name, d.ViewID(), d.EpochSamples())
+		if d.Selection().ID() != v.ID() || d.Selection().Len() != 7 || d.NumSamples() != 100 {
+			t.Errorf("view %s: ID %s with %d samples", name, d.Selection().ID(), d.Selection().Len())
 		}
 	}
 	file, err := v.Encode()
@@ -204,7 +205,7 @@ func TestLoadView(t *testing.T) {
 		{"none", fs.ErrNotExist, "there are bad few gone old"},
 		{"gone", fs.ErrNotExist, "make it again"},
 		{"2222222222222222", fs.ErrNotExist, "2222222222222222"},
-		{"old", ErrViewGeneration, "it is of 100 samples"},
+		{"old", views.ErrGeneration, "it is of 100 samples"},
 		{"bad", format.ErrCorrupt, "views/bad.json"},
 		{"0000000000000000", format.ErrCorrupt, "has the ID"},
 		{"../few", format.ErrName, "characters"},
@@ -217,30 +218,7 @@ func TestLoadView(t *testing.T) {
 			t.Errorf("view %s: %v, want %v with %q", c.name, err, c.want, c.text)
 		}
 	}
-	if err := set.UseView(other); !errors.Is(err, ErrViewGeneration) {
+	if err := set.UseView(other); !errors.Is(err, views.ErrGeneration) {
 		t.Errorf("the view of other content was used: %v", err)
-	}
-}
-
-// TestChosenNumber compares the samples of views with a list of them.
-func TestChosenNumber(t *testing.T) {
-	set := newStreamed(t, mem.New(), mixed(9001), testset.Options{BlockSize: 64 << 10})
-	for name, v := range viewsOf(set.Dataset) {
-		if err := set.UseView(v); err != nil {
-			t.Fatal(err)
-		}
-		n := uint64(0)
-		for number := range v.Samples {
-			if !set.IsChosen(number) {
-				continue
-			}
-			if got := set.ChosenNumber(n); got != number {
-				t.Fatalf("%s: %d is %d, want %d", name, n, got, number)
-			}
-			n++
-		}
-		if set.Chosen() != n || v.Subset() && n != set.EpochSamples() {
-			t.Errorf("%s: %d samples, want %d", name, set.Chosen(), n)
-		}
 	}
 }

@@ -44,7 +44,7 @@ func newFilter(sets []*set, opt Options) (*filter, error) {
 		return nil, err
 	}
 	for _, of := range sets {
-		switch v := of.View(); {
+		switch v := of.Selection().View(); {
 		case v == nil:
 		case !v.Subset():
 			return nil, optionf("%s: a view with weights says how often samples are read: pack a view that chooses some", of.path)
@@ -191,7 +191,7 @@ func (f *filter) take(of *set) func(context.Context, *reader.Block) (bool, error
 			return false, err
 		}
 		for i := int(b.First - first); i < int(b.First-first)+b.Samples; i++ {
-			if ix.Keys[i] != "" && of.IsChosen(first+uint64(i)) && f.attributes(ix, i) && f.key([]byte(ix.Keys[i])) {
+			if ix.Keys[i] != "" && of.Selection().Has(first+uint64(i)) && f.attributes(ix, i) && f.key([]byte(ix.Keys[i])) {
 				return true, nil
 			}
 		}

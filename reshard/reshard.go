@@ -111,8 +111,8 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, err
 	s := &Source{names: map[string]*fieldName{}}
 	for _, d := range sets {
 		path := fmt.Sprintf("%v@%s", d.Store(), format.GenerationOf(d.Tables()))
-		if d.ViewID() != "" {
-			path += "#" + d.ViewID()
+		if d.Selection().ID() != "" {
+			path += "#" + d.Selection().ID()
 		}
 		for _, other := range s.sets {
 			if other.path == path {
@@ -298,7 +298,7 @@ func (s *Source) sample(of *set, key string, number uint64) (writer.Sample, bool
 // attributes reads a sample's attributes, and reports whether they fulfil the conditions.
 func (s *Source) attributes(ctx context.Context, of *set, shard int, number uint64) (bool, error) {
 	s.attrs = s.attrs[:0]
-	if !of.IsChosen(number) {
+	if !of.Selection().Has(number) {
 		return false, nil
 	}
 	if len(of.Attributes()) == 0 {

@@ -283,7 +283,7 @@ func (f *benchFlags) describeDataset(ctx context.Context, arg string, d *bench.D
 		return err
 	}
 	*d = bench.Data{
-		Address: ds.Store().String(), Generation: ds.Generation(), Digest: ds.OrderDigest(), Samples: ds.EpochSamples(),
+		Address: ds.Store().String(), Generation: ds.Generation(), Digest: ds.OrderDigest(), Samples: ds.Selection().Len(),
 		Shards: ds.NumShards(), Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), Decoded: ds.DecodedBytes(),
 	}
 	d.Requests = objstore.TraitsOf(ds.Store()).Requests

@@ -119,20 +119,20 @@ func (f *exportFlags) open(ctx context.Context, arg string, opts reader.Options)
 	if err != nil {
 		return nil, "", err
 	}
-	if err = f.view.use(ctx, ds); err == nil && ds.View() == nil {
+	if err = f.view.use(ctx, ds); err == nil && ds.Selection().View() == nil {
 		return ds, "", nil
 	}
 	defer ds.Close()
 	if err != nil {
 		return nil, "", err
 	}
-	if !ds.View().Subset() {
+	if !ds.Selection().View().Subset() {
 		return nil, "", usagef("%s: a view with weights has samples more than once, and an archive cannot: choose them with --where or --keys", arg)
 	}
 	opts.Generation = format.GenerationOf(ds.Tables())
-	opts.Removed = ds.NotChosen()
+	opts.Removed = ds.Selection().LeftOut()
 	only, err := reader.Open(ctx, ds.Store(), opts)
-	return only, ds.ViewID(), err
+	return only, ds.Selection().ID(), err
 }
 
 // foundText describes what an earlier run wrote.

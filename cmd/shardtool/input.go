@@ -36,7 +36,7 @@ func (f *orderFlags) input(ctx context.Context, stderr io.Writer, arg string, mi
 		return nil, err
 	}
 	f.showPlanning(ds, stderr, io.Discard)
-	in := &input{sets: []*reader.Dataset{ds}, samples: ds.EpochSamples(), epoch: f.opt.Epoch}
+	in := &input{sets: []*reader.Dataset{ds}, samples: ds.Selection().Len(), epoch: f.opt.Epoch}
 	if cp := f.opt.Checkpoint; cp != nil {
 		in.epoch, in.position = cp.Epoch, cp.Position
 	}

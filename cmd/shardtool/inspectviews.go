@@ -9,6 +9,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/views"
 )
 
 // viewJSON is a view as inspect --json prints it.
@@ -29,7 +30,7 @@ type viewJSON struct {
 
 // viewOf is the view in use.
 func viewOf(ds *reader.Dataset) *viewJSON {
-	v := ds.View()
+	v := ds.Selection().View()
 	if v == nil {
 		return nil
 	}
@@ -37,13 +38,13 @@ func viewOf(ds *reader.Dataset) *viewJSON {
 	if v.Subset() {
 		kind = "subset"
 	}
-	return &viewJSON{View: format.ViewName(ds.ViewID()), ID: ds.ViewID(), Kind: kind, Samples: ds.EpochSamples(), Of: v.Samples, Current: true}
+	return &viewJSON{View: format.ViewName(ds.Selection().ID()), ID: ds.Selection().ID(), Kind: kind, Samples: ds.Selection().Len(), Of: v.Samples, Current: true}
 }
 
 // listViews lists the views that have a name. A store that cannot list has none that are known.
 func listViews(ctx context.Context, ds *reader.Dataset) ([]viewJSON, error) {
 	list := []viewJSON{}
-	for name, err := range ds.Views(ctx) {
+	for name, err := range views.Names(ctx, ds.Store()) {
 		if errors.Is(err, objstore.ErrNoList) {
 			return list, nil
 		}
@@ -51,7 +52,7 @@ func listViews(ctx context.Context, ds *reader.Dataset) ([]viewJSON, error) {
 			return nil, err
 		}
 		v := viewJSON{Name: name}
-		label, err := ds.ViewLabel(ctx, name)
+		label, err := views.Label(ctx, ds.Store(), name)
 		if err != nil {
 			v.Error = err.Error()
 		} else {

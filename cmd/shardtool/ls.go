@@ -76,7 +76,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 			first := number
 			for i, k := range ix.Keys {
 				number++
-				if k == "" || !ds.IsChosen(first+uint64(i)) { // removed, or not in the view
+				if k == "" || !ds.Selection().Has(first+uint64(i)) { // removed, or not in the view
 					continue
 				}
 				if _, err := fmt.Fprintln(w, show(k)); err != nil {
@@ -89,7 +89,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 		if err != nil {
 			return err
 		}
-		if number, err = listLong(w, s.Name, ix, number, ds.IsChosen, asJSON, show); err != nil {
+		if number, err = listLong(w, s.Name, ix, number, ds.Selection().Has, asJSON, show); err != nil {
 			return err
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/views"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -20,7 +20,7 @@ func remedy(err error) string {
 		return " (--" + strings.Join(option.Options, ", --") + ")"
 	case errors.As(err, &mismatch) && !mismatch.Frozen:
 		return " (--change-mix)"
-	case errors.Is(err, reader.ErrViewGeneration):
+	case errors.Is(err, views.ErrGeneration):
 		return ": see `shardtool select --carry`"
 	case errors.Is(err, writer.ErrExists):
 		return ": use --overwrite or --append"

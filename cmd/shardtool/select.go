@@ -16,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/views"
 	"github.com/shardtool/shardtool/reshard/curate"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -99,7 +100,7 @@ func runSelect(cmd *cobra.Command, arg string, f *selectFlags) error {
 	if f.carry {
 		v, r, made, err = f.carryOver(ctx, cmd, arg, ds, &spec)
 	} else {
-		if id := ds.ViewID(); id != "" {
+		if id := ds.Selection().ID(); id != "" {
 			made["view"] = id
 		}
 		v, r, err = curate.Make(ctx, ds, spec)
@@ -146,9 +147,9 @@ func (f *selectFlags) spec(cmd *cobra.Command, ds *reader.Dataset) (s curate.Spe
 	}
 	given := len(s.Where) > 0 || s.Keys != nil || s.WithoutKeys != nil || s.Weighted()
 	switch {
-	case f.carry && (given || f.name == "" || ds.View() != nil):
+	case f.carry && (given || f.name == "" || ds.Selection().View() != nil):
 		return s, usagef("--carry goes with --name, which is the view to make again, and with none of --where, --keys, --without-keys, --weight and --balance")
-	case !f.carry && !given && ds.View() == nil:
+	case !f.carry && !given && ds.Selection().View() == nil:
 		return s, usagef("give what to choose by: --where, --keys, --without-keys, --weight or --balance")
 	}
 	return s, nil
@@ -170,7 +171,7 @@ func parseTemperature(text string) (t [2]int, err error) {
 
 // carryOver makes a view of an earlier generation anew.
 func (f *selectFlags) carryOver(ctx context.Context, cmd *cobra.Command, arg string, ds *reader.Dataset, spec *curate.Spec) (*format.View, *curate.Report, map[string]string, error) {
-	label, err := ds.ViewLabel(ctx, f.name)
+	label, err := views.Label(ctx, ds.Store(), f.name)
 	if err != nil {
 		return nil, nil, nil, err
 	}

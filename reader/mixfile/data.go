@@ -31,10 +31,10 @@ func (f *File) Describe(ctx context.Context, sets []*reader.Dataset) ([]Data, er
 	g.SetLimit(atOnce)
 	for i, ds := range sets {
 		g.Go(func() error {
-			data[i].Digest, data[i].Tables, data[i].View = format.DigestString(ds.Digest()), ds.Tables(), ds.ViewID()
+			data[i].Digest, data[i].Tables, data[i].View = format.DigestString(ds.Digest()), ds.Tables(), ds.Selection().ID()
 			data[i].Table, failed[i] = ds.OrderTable(ctx)
 			if failed[i] == nil && f.counts(i) {
-				if ds.ViewID() != "" {
+				if ds.Selection().ID() != "" {
 					failed[i] = fmt.Errorf("%s of a view are not counted: give the whole data set, or shares of samples", f.Count)
 					return nil
 				}

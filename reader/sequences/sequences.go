@@ -1,7 +1,7 @@
 // Package sequences lays out batches of packed sequences as arrays of tokens.
 //
-//	reader.Stream with Order.Units of kind units.Pack ──▶ Batch ──▶ Layout.Set ──▶ Tokens, Positions,
-//	                                                                               Documents, Boundaries
+//	Order.Units of kind units.Pack ──▶ reader.Batch ──▶ Layout.Set ──▶ Tokens, Positions, Documents
+//	                                                               └─▶ Boundaries, Longest, Fill
 package sequences
 
 import (
@@ -17,8 +17,8 @@ import (
 )
 
 // Layout holds a batch as arrays: one row for each sequence, of a fixed length, with its items one
-// after another and then padding. Call Set for each batch, then the other methods. A Layout reads the fields of the
-// batch in place, so it is valid as long as the batch. It is for one goroutine.
+// after another and then padding. Call Set for each batch, then the other methods. A Layout reads
+// the fields of the batch in place, so it is valid as long as the batch. It is for one goroutine.
 type Layout struct {
 	length  int
 	fields  []Field

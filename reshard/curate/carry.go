@@ -14,7 +14,7 @@ import (
 // used; without Draws, those of the view stay. Keys that d does not have are an error that wraps
 // ErrMissing, unless they are allowed. Samples that only d has are not chosen.
 func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*format.View, *Report, error) {
-	was := old.View()
+	was := old.Selection().View()
 	if was == nil {
 		return nil, nil, errors.New("curate: there is no view to carry over")
 	}
@@ -62,7 +62,7 @@ func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*format.View, *
 // eachChosen calls f with the key and the weight of every sample of the view of d; the weight in a
 // subset is 1.
 func eachChosen(ctx context.Context, d *reader.Dataset, f func(key string, weight uint32) error) error {
-	v := d.View()
+	v := d.Selection().View()
 	for i := range d.NumShards() {
 		first, err := d.FirstSample(ctx, i)
 		if err != nil {

@@ -147,7 +147,7 @@ func Make(ctx context.Context, d *reader.Dataset, s Spec) (*format.View, *Report
 	if err != nil {
 		return nil, r, err
 	}
-	base := d.View()
+	base := d.Selection().View()
 	within(chosen, base)
 	v := &format.View{Digest: d.Digest(), Samples: d.NumSamples(), Chosen: chosen}
 	if s.Weighted() {

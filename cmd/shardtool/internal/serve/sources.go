@@ -53,7 +53,7 @@ func (o *Opened) info() *Info {
 	if o.Mix == nil {
 		i.add(o.Dataset)
 		i.Digest, i.Tables, i.Generation = format.DigestString(o.Dataset.Digest()), o.Dataset.Tables(), o.Dataset.Generation()
-		i.View = o.Dataset.ViewID()
+		i.View = o.Dataset.Selection().ID()
 		return i
 	}
 	i.EpochLength, i.End = o.Mix.Epoch, o.Mix.End
@@ -70,10 +70,10 @@ func (o *Opened) info() *Info {
 // samples counts those of all data sets.
 func (o *Opened) samples() (n uint64) {
 	if o.Mix == nil {
-		return o.Dataset.EpochSamples()
+		return o.Dataset.Selection().Len()
 	}
 	for _, s := range o.Mix.Sources {
-		n += s.EpochSamples()
+		n += s.Selection().Len()
 	}
 	return n
 }
@@ -82,8 +82,8 @@ func (o *Opened) samples() (n uint64) {
 func (i *Info) add(ds *reader.Dataset) {
 	i.Samples += ds.NumSamples()
 	i.Removed += ds.NumRemoved()
-	i.Chosen += ds.Chosen()
-	i.EpochSamples += ds.EpochSamples()
+	i.Chosen += ds.Selection().Distinct()
+	i.EpochSamples += ds.Selection().Len()
 	i.Shards += ds.NumShards()
 	i.Blocks += ds.NumBlocks()
 	i.Bytes += ds.Bytes()

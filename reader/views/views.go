@@ -1,0 +1,119 @@
+// Package views finds the views in the store of a data set, and holds the one in use.
+//
+//	name ──▶ views/NAME.json ──▶ view-ID.bin ──▶ Load ──▶ reader.Dataset.UseView ──▶ Selection
+package views
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+)
+
+// ErrGeneration: a view is of other content than the data set, mostly of an earlier generation.
+var ErrGeneration = errors.New("the view is of another generation")
+
+// maxView bounds the bytes of a view file: weights of 2^32 samples.
+const maxView = 16 << 30
+
+// Content is what a view is of.
+type Content struct {
+	Digest  format.Hash
+	Samples uint64
+}
+
+// Load reads a view of a data set by its name or ID. The error wraps fs.ErrNotExist where there is
+// none, and ErrGeneration where the view is of other content.
+func Load(ctx context.Context, store objstore.Store, of Content, name string) (*format.View, error) {
+	object := format.ViewName(name)
+	if !format.IsViewID(name) {
+		label, err := Label(ctx, store, name)
+		if err != nil {
+			return nil, err
+		}
+		object = label.View
+	}
+	file, _, err := objstore.ReadAll(ctx, store, object, maxView)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) && object != format.ViewName(name) {
+			err = fmt.Errorf("%w: the name %s leads to a view that is missing: make it again", err, name)
+		}
+		return nil, fmt.Errorf("reader: view %s: %w", name, err)
+	}
+	head, err := format.ViewHead(file)
+	if err != nil {
+		return nil, format.InShard(object, err)
+	}
+	if err := of.check(head); err != nil {
+		return nil, fmt.Errorf("reader: view %s of %v: %w", name, store, err)
+	}
+	v, err := format.DecodeView(file, of.Digest, of.Samples)
+	if err == nil && format.ViewName(v.ID()) != object {
+		err = fmt.Errorf("%w: its content has the ID %s", format.ErrCorrupt, v.ID())
+	}
+	return v, format.InShard(object, err)
+}
+
+// Label reads the object that names a view.
+func Label(ctx context.Context, store objstore.Store, name string) (*format.ViewLabel, error) {
+	if err := format.CheckViewLabel(name); err != nil {
+		return nil, fmt.Errorf("reader: %w", err)
+	}
+	object := format.ViewLabelObject(name)
+	text, _, err := objstore.ReadAll(ctx, store, object, format.MaxViewLabel)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reader: no view %s in %v: %w%s", name, store, fs.ErrNotExist, someNames(ctx, store))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reader: view %s: %w", name, err)
+	}
+	label, err := format.DecodeViewLabel(text)
+	return label, format.InShard(object, err)
+}
+
+// someNames lists names for an error.
+func someNames(ctx context.Context, store objstore.Store) string {
+	const most = 8
+	text, n := "", 0
+	for name, err := range Names(ctx, store) {
+		if err != nil {
+			return ""
+		}
+		if n++; n > most {
+			return ": there are" + text + " and more"
+		}
+		text += " " + name
+	}
+	if n == 0 {
+		return ": there is none"
+	}
+	return ": there are" + text
+}
+
+// Names yields the names of the views in a store, in ascending order.
+func Names(ctx context.Context, store objstore.Store) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for info, err := range store.List(ctx, format.ViewFolder) {
+			if err != nil {
+				yield("", fmt.Errorf("reader: %w", err))
+				return
+			}
+			if name, ok := format.ViewLabelOf(info.Name); ok && !yield(name, nil) {
+				return
+			}
+		}
+	}
+}
+
+// check refuses a view of other content.
+func (of Content) check(v *format.View) error {
+	if v.Digest == of.Digest && v.Samples == of.Samples {
+		return nil
+	}
+	return fmt.Errorf("%w: it is of %d samples with the digest %s, this one has %d and %s: carry it over to this generation", ErrGeneration,
+		v.Samples, format.DigestString(v.Digest), of.Samples, format.DigestString(of.Digest))
+}
