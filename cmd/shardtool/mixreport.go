@@ -111,7 +111,7 @@ func (o *openedMix) walk(ctx context.Context, m reader.Mix, label string, opt si
 		}
 		sources[i] = simulate.MixSource{Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), Labels: labels}
 	}
-	orders, err := x.Orders(o.tables)
+	orders, err := o.orders()
 	if err != nil {
 		return nil, usage(err)
 	}

@@ -165,10 +165,25 @@ func (p *Plan) walkTo(g uint64) (walk, error) {
 	return w, nil
 }
 
+// Until is a position, or where the stream ends before it. Stretches after it are not needed.
+func (p *Plan) Until(position uint64) (uint64, error) {
+	w := p.walk()
+	if ok, err := w.seek(position); ok || err != nil {
+		return position, err
+	}
+	return min(w.to, position), nil
+}
+
 // End is the position where the stream ends because every source is used up; 2^63, which is no
-// position, where it never does. Where positions hold units, it costs a plan for each epoch of the
-// sources that have a limit.
+// position, where it never does. Where positions hold units and every source has a limit, it costs
+// the plans of all epochs.
 func (p *Plan) End() (uint64, error) {
+	last := p.mix.Segments[len(p.mix.Segments)-1]
+	for s := range p.mix.Sources {
+		if x := &p.mix.Sources[s]; x.inUnits() && last.Weights[s] > 0 && x.maxEpochs() == maxEpochs {
+			return maxPosition, nil
+		}
+	}
 	w := p.walk()
 	_, err := w.seek(maxPosition)
 	return w.to, err
