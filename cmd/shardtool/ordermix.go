@@ -276,6 +276,11 @@ func (o *openedMix) bySource(m *mix.Mix, file *mixfile.File) {
 		ds.Close()
 	}
 	o.tables, _ = mixfile.BySource(file, m, o.tables)
+	o.bySourceUnits(m, file)
+}
+
+// bySourceUnits is bySource for the units alone.
+func (o *openedMix) bySourceUnits(m *mix.Mix, file *mixfile.File) {
 	if o.units != nil {
 		var gone []*reader.UnitOrder
 		o.units, gone = mixfile.BySource(file, m, o.units)

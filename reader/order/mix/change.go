@@ -63,6 +63,7 @@ func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 	d.frozen("", "seed", c.Seed, asked.Seed)
 	d.frozen("", "shuffle", c.Shuffle, asked.Shuffle)
 	d.frozen("", "tail", c.Tail, asked.Tail)
+	d.frozen("", "units", c.holds(), asked.holds()) // the positions of a run count one thing
 	if asked.Epoch != 0 {
 		d.frozen("", "epoch_length", c.Epoch, asked.Epoch)
 	}

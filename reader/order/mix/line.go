@@ -26,13 +26,16 @@ func (s *Source) inUnits() bool { return s.Unit.Kind != "" }
 
 // InUnits reports whether positions of the mix hold units: those of all sources with weight do, or
 // none.
-func (m *Mix) InUnits() bool {
+func (m *Mix) InUnits() bool { return m.holds() != "samples" }
+
+// holds is what positions of the mix hold.
+func (m *Mix) holds() string {
 	for s := range m.Sources {
 		if m.Sources[s].inUnits() && weighs(m.Segments, s) {
-			return true
+			return string(m.Sources[s].Unit.Kind)
 		}
 	}
-	return false
+	return "samples"
 }
 
 // oneKind refuses sources with units of several kinds or sizes: a step gets arrays of one shape.
