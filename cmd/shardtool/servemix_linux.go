@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // serveMix is the mix of OPEN. Its streams share the data sets.
@@ -122,7 +123,9 @@ func (o *serveMix) stream(ctx context.Context, at *serve.Opened, q *serve.StartR
 	f.opt.Workers = cmp.Or(f.opt.Workers, at.Workers)
 	f.opt.Expect = append(f.opt.Expect, o.others(f.opt.Expect)...)
 	s, err := reader.OpenMix(ctx, m, f.opt) // which owns the units from here on
-	if errors.Is(err, reader.ErrFields) {
+	if errors.Is(err, reader.ErrFields) && q.Units != nil && q.Units.Kind == units.Pack {
+		err = usagef("%w: packed sequences need their fields in all sources", err)
+	} else if errors.Is(err, reader.ErrFields) {
 		err = usagef(`%w: where samples may lack a field, declare it with a question mark, as in "bytes?"`, err)
 	}
 	if err != nil {
@@ -164,9 +167,9 @@ func (o *serveMix) place(ctx context.Context, f *orderFlags, q *serve.StartReque
 	if at.plan, err = mix.New(x); err != nil {
 		return m, usage(err)
 	}
-	units := m.Units
+	made := m.Units
 	if m, err = f.placeMix(at, &mixFlags{}); err != nil {
-		m.Units = units
+		m.Units = made
 		return m, usage(err)
 	}
 	if q.SkipSteps == nil || q.SkipSteps[1] < m.Steps.Step { // of batches of another size, and passed

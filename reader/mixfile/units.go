@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
@@ -96,35 +98,52 @@ func (o UnitOrders) Close() {
 //
 // The error is that of the first source that has one: those of reader.Dataset.Lengths and units.New.
 func (f *File) MakeUnits(ctx context.Context, sets []*reader.Dataset, data []Data, ask func(s *Source) (units.Params, reader.StreamOptions)) (UnitOrders, error) {
-	made := make(UnitOrders, len(sets))
+	made, failed := make(UnitOrders, len(sets)), make([]error, len(sets))
+	var g errgroup.Group
+	g.SetLimit(atOnce)
 	for i, ds := range sets {
 		if ds.NumSamples() == 0 {
 			continue // it has no attributes, and can only have weight 0
 		}
 		p, o := ask(&f.Sources[i])
-		checked := p
-		checked.Window = max(p.Window, 1)
-		if err := checked.Check(); err != nil {
-			return nil, f.of(i, err)
-		}
-		if ds.ViewID() != "" {
-			return nil, f.of(i, errors.New("units of a view are not made: give the whole data set, or make a data set of the chosen samples"))
-		}
-		source, err := ds.UnitSource(ctx, p, o)
+		g.Go(func() error {
+			data[i].Units, failed[i] = makeUnits(ctx, ds, &data[i], p, o, &made[i])
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in failed
+	for i, err := range failed {
 		if err != nil {
 			return nil, f.of(i, err)
 		}
-		data[i].Units = &Units{Params: p, Summary: source.Summary, Line: func(params order.Params, p units.Params) (*units.Line, error) {
-			u, err := source.Order(ctx, data[i].Table, params, p)
-			if err != nil {
-				return nil, err
-			}
-			if made[i] != nil {
-				made[i].Close()
-			}
-			made[i] = u
-			return u.Line(), nil
-		}}
 	}
 	return made, nil
+}
+
+// makeUnits is MakeUnits of one source.
+func makeUnits(ctx context.Context, ds *reader.Dataset, data *Data, p units.Params, o reader.StreamOptions, made **reader.UnitOrder) (*Units, error) {
+	checked := p
+	checked.Window = max(p.Window, 1)
+	if err := checked.Check(); err != nil {
+		return nil, err
+	}
+	if ds.ViewID() != "" {
+		return nil, errors.New("units of a view are not made: give the whole data set, or make a data set of the chosen samples")
+	}
+	source, err := ds.UnitSource(ctx, p, o)
+	if err != nil {
+		return nil, err
+	}
+	line := func(params order.Params, p units.Params) (*units.Line, error) {
+		u, err := source.Order(ctx, data.Table, params, p)
+		if err != nil {
+			return nil, err
+		}
+		if *made != nil {
+			(*made).Close()
+		}
+		*made = u
+		return u.Line(), nil
+	}
+	return &Units{Params: p, Summary: source.Summary, Line: line}, nil
 }
