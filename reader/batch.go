@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"sort"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
@@ -170,6 +171,14 @@ func (b *Batch) Last() bool {
 // Cut returns the unit of sample i of Samples, and the piece of the sample that is in it. Call it
 // only where Units is not 0, and before Release.
 func (b *Batch) Cut(i int) order.Cut { return b.draft.Cuts[b.Place(i)] }
+
+// UnitSource returns the number of the source of a unit of this rank's part, and the epoch of that
+// source that the unit is of: also where all its samples were removed. Call it only where Units is
+// not 0, and before Release.
+func (b *Batch) UnitSource(unit uint32) (source int, epoch uint64) {
+	i := sort.Search(len(b.draft.Cuts), func(i int) bool { return b.draft.Cuts[i].Unit >= unit })
+	return int(b.draft.Refs[i].Source), uint64(b.draft.Refs[i].Epoch)
+}
 
 // Clone returns copies of the samples that stay valid.
 func (b *Batch) Clone() []Sample {

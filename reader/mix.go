@@ -24,6 +24,9 @@ type Mix struct {
 	Sets []*Dataset
 	// Tables are the OrderTables of Sets where the caller has them; nil: OpenMix reads them.
 	Tables []order.Table
+	// Units are the UnitOrders of the sources, where positions hold units: the Lines of the plan's
+	// sources are theirs. The stream closes them; the caller does if OpenMix fails.
+	Units []*UnitOrder
 	// Position, Steps and LeftOut are those of the checkpoint that the stream continues. Without one,
 	// Position is where the stream begins, usually 0.
 	Position uint64
@@ -70,12 +73,9 @@ func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 	if o, err = o.filled(in); err != nil {
 		return nil, optionsError{err}
 	}
-	orders, err := x.Orders(tables)
+	orders, err := m.orders(&x, in, tables)
 	if err != nil {
 		return nil, optionsError{err}
-	}
-	for i := range in {
-		in[i].plan = orders[i]
 	}
 	if m.Steps, err = x.Resize(m.Steps, m.Position, o.GlobalBatch); err != nil {
 		return nil, optionsError{err}
@@ -100,6 +100,30 @@ func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 	}
 	s.start(ctx, mixOrder{cursor, s.split})
 	return s, nil
+}
+
+// orders makes the orders of the sources; where positions hold units, they are those of the units.
+func (m *Mix) orders(x *mix.Mix, in []*input, tables []order.Table) ([]*order.Plan, error) {
+	if !x.InUnits() {
+		orders, err := x.Orders(tables)
+		for i := range orders {
+			in[i].plan = orders[i]
+		}
+		return orders, err
+	}
+	if len(m.Units) != len(in) {
+		return nil, fmt.Errorf("reader: the units of %d of the %d sources of a mix: give those of all", len(m.Units), len(in))
+	}
+	for i, u := range m.Units {
+		if u == nil {
+			if in[i].share > 0 {
+				return nil, in[i].failed(errors.New("reader: it has weight, but its units were not given"))
+			}
+			continue
+		}
+		in[i].units, in[i].plan = u, u.Order()
+	}
+	return nil, nil
 }
 
 // atOnce is how many data sets are asked for their tables at a time.

@@ -17,7 +17,7 @@ const measuredView = 1 << 23
 // is mixed by place in storage, and what the user should change.
 func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	log, p := s.opts.Log, s.Params()
-	if s.mix != nil || s.inputs[0].units != nil || !p.Shuffle {
+	if s.mix != nil || s.UnitOrder() != nil || !p.Shuffle {
 		return
 	}
 	if p.MixesLittle(s.split.GlobalBatch) {

@@ -146,10 +146,17 @@ func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int6
 
 // localSamples returns how many samples a batch of one rank has, nearly.
 func localSamples(inputs []*input, o *StreamOptions) float64 {
+	each, shares := 0., 0.
+	for _, in := range inputs {
+		if in.units != nil && in.share > 0 {
+			sum := in.units.Summary()
+			each += in.share * max(1, float64(sum.Samples)*float64(in.units.Units.Params().Size)/float64(max(sum.Tokens, 1)))
+			shares += in.share
+		}
+	}
 	n := float64(o.GlobalBatch) / float64(o.World)
-	if u := inputs[0].units; u != nil {
-		sum := u.Summary()
-		n *= max(1, float64(sum.Samples)*float64(u.Units.Params().Size)/float64(max(sum.Tokens, 1)))
+	if shares > 0 {
+		n *= each / shares
 	}
 	return n
 }

@@ -104,28 +104,43 @@ func (d *Dataset) unitOrder(ctx context.Context, table order.Table, o *StreamOpt
 			return nil, err
 		}
 	}
-	u := &UnitOrder{keeper: newKeeper(o), workers: runtime.GOMAXPROCS(0), epochs: map[uint64]*plannedEpoch{}, until: order.MaxEpochs}
-	lengths, err := d.lengths(ctx, p.By, u.keeper)
+	lengths, err := d.lengths(ctx, p.By, newKeeper(o))
 	if err != nil {
 		return nil, err
 	}
-	if u.Units, err = units.New(plan, lengths, p); err != nil {
-		var long *units.TooLongError
-		if errors.As(err, &long) {
-			err = d.placed(ctx, long.First, err)
-		}
-		return nil, optionsError{err}
+	u, err := d.newUnits(ctx, plan, lengths, p, o)
+	if err != nil {
+		return nil, err
 	}
 	if cp := o.Checkpoint; cp != nil {
 		if err := u.Fits(cp); err != nil {
+			u.Close()
 			return nil, err
 		}
 	}
 	if o.Epochs > 0 {
 		u.until = min(u.until, o.End())
 	}
+	return u, nil
+}
+
+func (d *Dataset) newUnits(ctx context.Context, plan *order.Plan, lengths []uint32, p units.Params, o *StreamOptions) (*UnitOrder, error) {
+	u := &UnitOrder{keeper: newKeeper(o), workers: runtime.GOMAXPROCS(0), epochs: map[uint64]*plannedEpoch{}, until: order.MaxEpochs}
+	var err error
+	if u.Units, err = units.New(plan, lengths, p); err != nil {
+		return nil, d.lengthsError(ctx, err)
+	}
 	u.ctx, u.end = context.WithCancel(context.WithoutCancel(ctx))
 	return u, nil
+}
+
+// lengthsError is an ErrOptions with the place of the first sample that is too long.
+func (d *Dataset) lengthsError(ctx context.Context, err error) error {
+	var long *units.TooLongError
+	if errors.As(err, &long) {
+		err = d.placed(ctx, long.First, err)
+	}
+	return optionsError{err}
 }
 
 // Close ends the planning that still runs, and waits for it.
@@ -242,9 +257,33 @@ func (o unitCursor) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
 	return o.NextBatch(refs, o.split)
 }
 
-// UnitOrder returns the order of the units of the stream; nil where positions hold samples. It must
-// not be used after Close.
-func (s *Stream) UnitOrder() *UnitOrder { return s.inputs[0].units }
+// UnitOrder returns the order of the units of the stream; nil where positions hold samples, and of a
+// mix, whose sources have one each. It must not be used after Close.
+func (s *Stream) UnitOrder() *UnitOrder {
+	if s.mix != nil {
+		return nil
+	}
+	return s.inputs[0].units
+}
+
+// UnitParams returns the parameters of the units of the stream, without a Kind where positions hold
+// samples. Of a mix, whose sources have their own Window, attribute and policy, it has the kind and
+// the size, which are those of all.
+func (s *Stream) UnitParams() units.Params {
+	if s.mix == nil {
+		if u := s.inputs[0].units; u != nil {
+			return u.Units.Params()
+		}
+		return units.Params{}
+	}
+	for _, in := range s.inputs {
+		if in.units != nil && in.share > 0 {
+			p := in.units.Units.Params()
+			return units.Params{Kind: p.Kind, Size: p.Size}
+		}
+	}
+	return units.Params{}
+}
 
 // Until returns the epoch that the order ends before.
 func (u *UnitOrder) Until() uint64 { return u.until }

@@ -28,6 +28,8 @@ type dryRun struct {
 	*simulate.Forecast
 	// Reading is what a walk through the first steps counted.
 	Reading *simulate.MixReport `json:"reading"`
+	// Units is what that walk counted where positions hold units; Reading is then nil.
+	Units *simulate.MixUnitReport `json:"units,omitempty"`
 }
 
 // inspectMix prints what steps of a mix will read, without reading samples.
@@ -60,6 +62,9 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		return usage(err)
 	}
 	walked := min(run.Steps, max(1, maxWalk/uint64(order.opt.GlobalBatch)))
+	if x := o.plan.Mix(); x.InUnits() {
+		return run.inUnits(cmd, o, m, walked, f, worlds)
+	}
 	if run.Reading, err = o.walk(ctx, m, "", simulate.MixOptions{
 		Steps: walked, End: run.End, Options: simulate.Options{GlobalBatch: order.opt.GlobalBatch, Worlds: worlds, Job: f.mixed.job.Job},
 	}); err != nil {
@@ -78,6 +83,22 @@ func inspectMix(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	return f.mixed.job.print(w, run.Reading.Worlds)
 }
 
+// inUnits prints the run where positions hold units.
+func (r *dryRun) inUnits(cmd *cobra.Command, o *openedMix, m reader.Mix, walked uint64, f *inspectFlags, worlds []int) (err error) {
+	if r.Units, err = o.walkUnits(cmd.Context(), m, walked, r.End, simulate.UnitOptions{GlobalBatch: f.mixed.order.opt.GlobalBatch, Worlds: worlds, Square: squareCost}); err != nil {
+		return err
+	}
+	if f.json {
+		return printJSON(cmd, r)
+	}
+	w := cmd.OutOrStdout()
+	if err := r.print(w, o); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nin the first %s:\n", plural(int64(r.Units.Batches), "step"))
+	return printMixUnits(w, r.Units)
+}
+
 // sizes are the bytes and tokens of the sources. A source whose samples are not counted has none.
 func (o *openedMix) sizes(ctx context.Context) ([]simulate.Size, error) {
 	sizes := make([]simulate.Size, len(o.sets))
@@ -90,6 +111,9 @@ func (o *openedMix) sizes(ctx context.Context) ([]simulate.Size, error) {
 			return nil, fmt.Errorf("source %s: %w", o.plan.Mix().Sources[i].Name, err)
 		}
 		sizes[i] = simulate.Size{Bytes: ds.Bytes(), Tokens: tokens}
+		if x := o.plan.Mix().Sources[i]; x.Line != nil && x.Unit.By == cmp.Or(o.count, mixfile.DefaultCount) {
+			sizes[i].Tokens = x.Line.Units().Summary().Tokens // what is left of long samples
+		}
 	}
 	return sizes, nil
 }
@@ -111,7 +135,7 @@ func (o *openedMix) walk(ctx context.Context, m reader.Mix, label string, opt si
 		}
 		sources[i] = simulate.MixSource{Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), Labels: labels}
 	}
-	orders, err := x.Orders(o.tables)
+	orders, err := o.orders()
 	if err != nil {
 		return nil, usage(err)
 	}
@@ -122,9 +146,9 @@ func (o *openedMix) walk(ctx context.Context, m reader.Mix, label string, opt si
 // print prints what the sources give, and what changes when.
 func (r *dryRun) print(w io.Writer, o *openedMix) error {
 	fmt.Fprintf(w, "steps %d to %d in batches of %s: positions %s to %s; an epoch of the mix has %s\n\n", r.Step, r.Step+r.Steps-1, countText(uint64(r.GlobalBatch)),
-		countText(r.Position), countText(r.End), plural(r.EpochSamples, "sample"))
+		countText(r.Position), countText(r.End), plural(r.EpochSamples, unitName(o.plan.Mix())))
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "SAMPLES\tSHARE\t%s\tSHARE\tBYTES\tSHARE\tEPOCHS\tIN ALL\t  SOURCE\t\n", strings.ToUpper(cmp.Or(o.count, mixfile.DefaultCount)))
+	fmt.Fprintf(t, "%sS\tSHARE\t%s\tSHARE\tBYTES\tSHARE\tEPOCHS\tIN ALL\t  SOURCE\t\n", strings.ToUpper(unitName(o.plan.Mix())), strings.ToUpper(cmp.Or(o.count, mixfile.DefaultCount)))
 	for _, s := range r.Sources {
 		tokens, share := "?", "?"
 		if s.Tokens != nil {
@@ -167,7 +191,7 @@ func (r *dryRun) printEvents(w io.Writer, m mix.Mix) {
 			text = e.Source + " ends, it has given its max_epochs"
 		}
 		if parts != nil {
-			text += "; from here on " + strings.Join(parts, ", ") + " of the samples"
+			text += "; from here on " + strings.Join(parts, ", ") + " of the " + unitName(m) + "s"
 		}
 		fmt.Fprintf(w, "step %s, position %s: %s\n", countText(e.Step), countText(e.Position), text)
 	}
@@ -192,6 +216,9 @@ func simulateMix(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	steps := f.steps
 	if steps == 0 { // an epoch of the mix
 		steps = (o.plan.Mix().Epoch-1)/uint64(f.order.opt.GlobalBatch) + 1
+	}
+	if x := o.plan.Mix(); x.InUnits() {
+		return simulateMixUnits(cmd, o, m, steps, f, worlds)
 	}
 	r, err := o.walk(ctx, m, f.label, simulate.MixOptions{
 		Steps: steps, Options: simulate.Options{GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Job: f.job.Job},
@@ -262,17 +289,18 @@ func (f *dryFlags) add(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(fl *pflag.Flag) { was[fl.Name] = true })
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
+	f.order.addUnits(cmd)
 	f.mix.add(cmd)
 	f.job.add(cmd)
 	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "number of steps (0: those of an epoch of the mix)")
 	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
-	shown := []string{"shuffle", "global-batch", "shuffle-memory", "tail", "checkpoint-in", "change-mix", "skip-steps"}
+	shown := []string{"shuffle", "global-batch", "shuffle-memory", "tail", "checkpoint-in", "change-mix", "skip-steps", "pack", "bucket"}
 	cmd.Flags().VisitAll(func(fl *pflag.Flag) {
 		if was[fl.Name] {
 			return
 		}
 		f.only = append(f.only, fl.Name)
-		fl.Hidden = (fl.Name == "limit" || slices.Contains(orderFlagNames, fl.Name)) && !slices.Contains(shown, fl.Name)
+		fl.Hidden = (fl.Name == "limit" || slices.Contains(orderFlagNames, fl.Name) || slices.Contains(unitFlagNames, fl.Name)) && !slices.Contains(shown, fl.Name)
 		fl.Usage = "for a mix: " + strings.TrimPrefix(fl.Usage, "for a mix: ")
 	})
 }

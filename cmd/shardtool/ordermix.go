@@ -88,10 +88,12 @@ type openedMix struct {
 	// count is the attribute that shares count; empty: they count samples.
 	count string
 	more  *mix.Checkpoint
+	units mixfile.UnitOrders // by source; nil where positions hold samples
 }
 
 // Close closes the data sets.
 func (o *openedMix) Close() {
+	o.units.Close()
 	for _, ds := range o.sets {
 		if ds != nil {
 			ds.Close()
@@ -117,9 +119,6 @@ func (o *openedMix) others(expected []string) (names []string) {
 
 // openMix opens the data sets of a mix file, and makes the mix that the flags ask for.
 func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, stderr io.Writer) (o *openedMix, err error) {
-	if f.inUnits() {
-		return nil, usagef("--pack and --bucket are for one data set, not for a mix: name one of the data sets of %s", name)
-	}
 	for _, flag := range notForMixes {
 		if f.changed(flag) {
 			return nil, usagef("--%s: a mix file has it for each source", flag)
@@ -146,6 +145,9 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 	}()
 	data, err := o.open(ctx, file, from)
 	if err != nil {
+		return o, err
+	}
+	if o.units, err = f.mixUnits(ctx, file, o.sets, data, from, stderr); err != nil {
 		return o, err
 	}
 	m, err := f.mixOf(file, data, from, flags.change, stderr)
@@ -234,6 +236,7 @@ func (f *orderFlags) keep(c *order.Choice, from *mix.Checkpoint) {
 // resumeMix is the mix that continues a checkpoint: its own, or with --change-mix the one asked
 // for.
 func (f *orderFlags) resumeMix(from *mix.Checkpoint, asked mix.Mix, change bool, stderr io.Writer) (mix.Mix, error) {
+	from.Attach(asked)
 	differences, err := from.Differences(asked)
 	if err != nil {
 		return asked, usage(err)
@@ -247,7 +250,7 @@ func (f *orderFlags) resumeMix(from *mix.Checkpoint, asked mix.Mix, change bool,
 	for _, d := range differences {
 		fmt.Fprintf(stderr, "changed at %d: %s %s: %s -> %s", from.Position, d.Source, d.Field, d.Checkpoint, d.Given)
 		if d.LeftOut > 0 {
-			fmt.Fprintf(stderr, ", %s of its epoch are left out", plural(int(d.LeftOut), "sample"))
+			fmt.Fprintf(stderr, ", %s of its epoch are left out", plural(int(d.LeftOut), unitName(asked)))
 		}
 		fmt.Fprintln(stderr)
 	}
@@ -258,6 +261,14 @@ func (f *orderFlags) resumeMix(from *mix.Checkpoint, asked mix.Mix, change bool,
 	return m, nil
 }
 
+// unitName is what positions of a mix hold.
+func unitName(m mix.Mix) string {
+	if m.InUnits() {
+		return "unit"
+	}
+	return "sample"
+}
+
 // bySource puts the data sets, which are in the order of the file, into that of the mix.
 func (o *openedMix) bySource(m *mix.Mix, file *mixfile.File) {
 	var others []*reader.Dataset
@@ -266,6 +277,16 @@ func (o *openedMix) bySource(m *mix.Mix, file *mixfile.File) {
 		ds.Close()
 	}
 	o.tables, _ = mixfile.BySource(file, m, o.tables)
+	o.bySourceUnits(m, file)
+}
+
+// bySourceUnits is bySource for the units alone.
+func (o *openedMix) bySourceUnits(m *mix.Mix, file *mixfile.File) {
+	if o.units != nil {
+		var gone []*reader.UnitOrder
+		o.units, gone = mixfile.BySource(file, m, o.units)
+		mixfile.UnitOrders(gone).Close()
+	}
 }
 
 // openSource opens the data set of a source; with a checkpoint, the generation that it names.
@@ -359,8 +380,7 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 		step, err := f.stepOfMix(ctx, o, flags, f.oneRank(keys))
 		return printStepLines(w, step, f.limit, err)
 	}
-	m := o.plan.Mix()
-	orders, err := m.Orders(o.tables)
+	orders, err := o.orders()
 	if err != nil {
 		return usage(err)
 	}
@@ -391,6 +411,15 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 	}
 }
 
+// orders are the orders of the sources, for Seek: nil where positions hold units.
+func (o *openedMix) orders() ([]*order.Plan, error) {
+	m := o.plan.Mix()
+	if m.InUnits() {
+		return nil, nil
+	}
+	return m.Orders(o.tables)
+}
+
 // seekMix is a cursor where the flags ask for the first batch.
 func (f *orderFlags) seekMix(o *openedMix, orders []*order.Plan, flags *mixFlags) (*mix.Cursor, error) {
 	m, err := f.placeMix(o, flags)
@@ -410,7 +439,7 @@ func (f *orderFlags) seekMix(o *openedMix, orders []*order.Plan, flags *mixFlags
 // placeMix is the mix with the place where the flags ask for the first batch.
 func (f *orderFlags) placeMix(o *openedMix, flags *mixFlags) (reader.Mix, error) {
 	x := o.plan.Mix()
-	m := reader.Mix{Plan: o.plan, Sets: o.sets, Tables: o.tables, Steps: mix.Steps{GlobalBatch: f.opt.GlobalBatch}}
+	m := reader.Mix{Plan: o.plan, Sets: o.sets, Tables: o.tables, Units: o.units, Steps: mix.Steps{GlobalBatch: f.opt.GlobalBatch}}
 	if o.more != nil {
 		m.Continue(o.more)
 		var err error
@@ -438,11 +467,15 @@ type mixPrinter struct {
 	left    int64 // samples to print, 0: no limit
 	places  []placer
 	indexes []keyReader
+	unit    unitLine
 }
 
 // print prints a rank's part of a batch. more is false once the limit is reached.
 func (p *mixPrinter) print(ctx context.Context, refs []order.Ref, b order.Batch) (more bool, err error) {
 	m := p.mixed.plan.Mix()
+	if m.InUnits() {
+		return p.printUnits(ctx, &m, refs, &b)
+	}
 	for i, r := range refs {
 		if ds := p.mixed.sets[r.Source]; !r.Padding && ds.Removed(r.Number) {
 			continue

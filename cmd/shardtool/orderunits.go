@@ -11,12 +11,14 @@ import (
 
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
 // unitLine is the line of a unit.
 type unitLine struct {
-	Epoch    uint64 `json:"epoch"`
-	Position uint64 `json:"position"` // in units
+	Source   string `json:"source,omitempty"` // of a mix
+	Epoch    uint64 `json:"epoch"`            // of the source
+	Position uint64 `json:"position"`         // in units; of a mix, over all its epochs
 	// Tokens is the sum of the lengths, Longest the largest of them.
 	Tokens  uint64     `json:"tokens"`
 	Longest uint32     `json:"longest"`
@@ -106,6 +108,52 @@ func printUnits(cmd *cobra.Command, w io.Writer, ds *reader.Dataset, f *orderFla
 	}
 }
 
+// printUnits prints the units of a rank's part of a batch of a mix. more is false once the limit is
+// reached.
+func (p *mixPrinter) printUnits(ctx context.Context, m *mix.Mix, refs []order.Ref, b *order.Batch) (more bool, err error) {
+	for i := 0; i < len(refs); {
+		r := &refs[i]
+		ds, place, unit := p.mixed.sets[r.Source], &p.places[r.Source], b.Cuts[i].Unit
+		l := &p.unit
+		*l = unitLine{
+			Source: m.Sources[r.Source].Name, Epoch: uint64(r.Epoch), Position: b.Position + uint64(b.First) + uint64(unit),
+			Items: slices.Grow(l.Items[:0], 1), Padding: r.Padding,
+		}
+		for ; i < len(refs) && b.Cuts[i].Unit == unit; i++ {
+			if !l.Padding && ds.Removed(refs[i].Number) {
+				continue
+			}
+			it := itemLine{Number: refs[i].Number}
+			if it.Shard, it.Block, err = place.find(ctx, ds, it.Number); err != nil {
+				return false, err
+			}
+			if p.keys && !l.Padding {
+				if it.Key, err = p.indexes[r.Source].key(ctx, place.shard, it.Number); err != nil {
+					return false, err
+				}
+				it.KeyBytes = keyBytes(it.Key)
+			}
+			l.add(it, &b.Cuts[i])
+		}
+		if err := p.enc.Encode(l); err != nil {
+			return false, err
+		}
+		if p.left > 0 {
+			if p.left--; p.left == 0 {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// add adds an item.
+func (l *unitLine) add(it itemLine, cut *order.Cut) {
+	it.Offset, it.Length = cut.Offset, cut.Length
+	l.Tokens, l.Longest = l.Tokens+uint64(cut.Length), max(l.Longest, cut.Length)
+	l.Items = append(l.Items, it)
+}
+
 // print prints the unit whose first reference is number i, and returns the number after its last.
 func (p *unitPrinter) print(refs []order.Ref, b *order.Batch, i int) (next int, err error) {
 	l, unit := &p.line, b.Cuts[i].Unit
@@ -117,8 +165,7 @@ func (p *unitPrinter) print(refs []order.Ref, b *order.Batch, i int) (next int, 
 		if !l.Padding && p.ds.Removed(refs[i].Number) {
 			continue
 		}
-		cut := &b.Cuts[i]
-		it := itemLine{Number: refs[i].Number, Offset: cut.Offset, Length: cut.Length}
+		it := itemLine{Number: refs[i].Number}
 		if it.Shard, it.Block, err = p.place.find(p.ctx, p.ds, it.Number); err != nil {
 			return i, err
 		}
@@ -128,8 +175,7 @@ func (p *unitPrinter) print(refs []order.Ref, b *order.Batch, i int) (next int, 
 			}
 			it.KeyBytes = keyBytes(it.Key)
 		}
-		l.Tokens, l.Longest = l.Tokens+uint64(cut.Length), max(l.Longest, cut.Length)
-		l.Items = append(l.Items, it)
+		l.add(it, &b.Cuts[i])
 	}
 	return i, p.out.Encode(l)
 }
@@ -143,15 +189,20 @@ func (o *batchWriter) units(ctx context.Context, b *reader.Batch) (whole bool, e
 		l := unitLine{Items: []itemLine{}}
 		for ; i < len(b.Samples) && b.Cut(i).Unit == unit; i++ {
 			smp, cut := &b.Samples[i], b.Cut(i)
-			it := itemLine{Number: smp.Number, Key: string(smp.Key), KeyBytes: keyBytes(smp.Key), Offset: cut.Offset, Length: cut.Length}
-			if it.Shard, it.Block, err = o.places[0].find(ctx, o.in.sets[0], it.Number); err != nil {
+			of := smp.SourceNumber()
+			it := itemLine{Number: smp.Number, Key: string(smp.Key), KeyBytes: keyBytes(smp.Key)}
+			if it.Shard, it.Block, err = o.places[of].find(ctx, o.in.sets[of], it.Number); err != nil {
 				return false, err
 			}
 			l.Padding = smp.Padding
-			l.Tokens, l.Longest = l.Tokens+uint64(cut.Length), max(l.Longest, cut.Length)
-			l.Items = append(l.Items, it)
+			l.add(it, &cut)
 		}
-		if l.Epoch, l.Position, err = unitPlace(ctx, o.in.UnitOrder(), b.Epoch, b.Position+uint64(b.First)+uint64(unit), l.Padding); err != nil {
+		l.Position = b.Position + uint64(b.First) + uint64(unit)
+		if o.in.Mixed() {
+			var of int
+			of, l.Epoch = b.UnitSource(unit)
+			l.Source = o.in.MixPlan().Mix().Sources[of].Name
+		} else if l.Epoch, l.Position, err = unitPlace(ctx, o.in.UnitOrder(), b.Epoch, l.Position, l.Padding); err != nil {
 			return false, err
 		}
 		text, err := json.Marshal(l)

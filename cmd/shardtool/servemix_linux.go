@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
@@ -14,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // serveMix is the mix of OPEN. Its streams share the data sets.
@@ -96,7 +98,7 @@ func (o *serveMix) mix() *serve.Mix {
 }
 
 // stream opens the stream of START.
-func (o *serveMix) stream(ctx context.Context, opened *serve.Opened, q *serve.StartRequest, out *serve.Started) (*reader.Stream, error) {
+func (o *serveMix) stream(ctx context.Context, at *serve.Opened, q *serve.StartRequest, out *serve.Started) (*reader.Stream, error) {
 	f, err := serveFlags(q)
 	if err != nil {
 		return nil, err
@@ -106,29 +108,38 @@ func (o *serveMix) stream(ctx context.Context, opened *serve.Opened, q *serve.St
 			return nil, usagef("%s: a mix has it for each source, as a member of order", strings.ReplaceAll(flag, "-", "_"))
 		}
 	}
-	m, err := o.place(f, q)
+	m, err := o.place(ctx, f, q)
+	opened := false
+	defer func() {
+		if !opened {
+			mixfile.UnitOrders(m.Units).Close()
+		}
+	}()
 	if err != nil {
 		return nil, serveMixError(err)
 	}
 	if f.opt.Skipped, err = ledger.Decode([]byte(q.Ledger)); err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
-	f.opt.Workers = cmp.Or(f.opt.Workers, opened.Workers)
+	f.opt.Workers = cmp.Or(f.opt.Workers, at.Workers)
 	f.opt.Expect = append(f.opt.Expect, o.others(f.opt.Expect)...)
-	s, err := reader.OpenMix(ctx, m, f.opt)
-	if errors.Is(err, reader.ErrFields) {
+	s, err := reader.OpenMix(ctx, m, f.opt) // which owns the units from here on
+	if errors.Is(err, reader.ErrFields) && q.Units != nil && q.Units.Kind == units.Pack {
+		err = usagef("%w: packed sequences need their fields in all sources", err)
+	} else if errors.Is(err, reader.ErrFields) {
 		err = usagef(`%w: where samples may lack a field, declare it with a question mark, as in "bytes?"`, err)
 	}
 	if err != nil {
 		return nil, serveMixError(f.explain(err))
 	}
+	opened = true
 	out.Rank, out.WorldSize, out.Workers = f.opt.Rank, f.opt.World, f.opt.Workers
 	limitMemory(s.Memory(), 0)
 	return s, nil
 }
 
 // place is the mix that START asks for, and where the stream begins.
-func (o *serveMix) place(f *orderFlags, q *serve.StartRequest) (m reader.Mix, err error) {
+func (o *serveMix) place(ctx context.Context, f *orderFlags, q *serve.StartRequest) (m reader.Mix, err error) {
 	var from *mix.Checkpoint
 	if q.Checkpoint != "" {
 		if from, err = serveMixCheckpoint(q.Checkpoint); err != nil {
@@ -137,7 +148,11 @@ func (o *serveMix) place(f *orderFlags, q *serve.StartRequest) (m reader.Mix, er
 	} else if err := f.begin(q.Begin); err != nil {
 		return m, err
 	}
-	x, err := f.mixOf(o.file, o.data, from, q.ChangeMix, os.Stderr)
+	data := slices.Clone(o.data)
+	if m.Units, err = f.mixUnits(ctx, o.file, o.sets, data, from, nil); err != nil {
+		return m, err
+	}
+	x, err := f.mixOf(o.file, data, from, q.ChangeMix, os.Stderr)
 	if err != nil {
 		return m, err
 	}
@@ -146,13 +161,16 @@ func (o *serveMix) place(f *orderFlags, q *serve.StartRequest) (m reader.Mix, er
 			return m, usage(err)
 		}
 	}
-	at := &openedMix{more: from}
+	at := &openedMix{more: from, units: m.Units}
 	at.sets, _ = mixfile.BySource(o.file, &x, o.sets)
 	at.tables, _ = mixfile.BySource(o.file, &x, o.tables)
+	at.bySourceUnits(&x, o.file)
 	if at.plan, err = mix.New(x); err != nil {
 		return m, usage(err)
 	}
+	made := m.Units
 	if m, err = f.placeMix(at, &mixFlags{}); err != nil {
+		m.Units = made
 		return m, usage(err)
 	}
 	if q.SkipSteps == nil || q.SkipSteps[1] < m.Steps.Step { // of batches of another size, and passed

@@ -15,6 +15,9 @@ import (
 	"github.com/shardtool/shardtool/reader/simulate"
 )
 
+// squareCost is the default of --square-cost.
+const squareCost = 1e-4
+
 type simulateFlags struct {
 	order  orderFlags
 	mix    mixFlags
@@ -77,7 +80,7 @@ Exit codes:
 	f.mix.add(cmd)
 	cmd.Flags().Uint64Var(&f.steps, "steps", 0, "for a mix: number of steps (0: those of an epoch of the mix)")
 	f.order.addUnits(cmd)
-	cmd.Flags().Float64Var(&f.square, "square-cost", 1e-4, "with --pack or --bucket: b of the cost of a sample of length L, L + b·L²: that of attention")
+	cmd.Flags().Float64Var(&f.square, "square-cost", squareCost, "with --pack or --bucket: b of the cost of a sample of length L, L + b·L²: that of attention")
 	cmd.Flags().StringVar(&f.worlds, "worlds", "1,2,4,8", "world sizes to list")
 	cmd.Flags().StringVar(&f.label, "label", "", "attribute to measure mixing by (default: place in storage, in 100 parts)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print as JSON")

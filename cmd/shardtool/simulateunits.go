@@ -47,9 +47,13 @@ func printUnitReport(w io.Writer, r *simulate.UnitReport, u *reader.UnitOrder, p
 	fmt.Fprintf(w, "long samples: %s split, %s truncated by %s tokens, %s dropped with %s tokens\n",
 		countText(r.Split), countText(r.Truncated), countText(r.Cut), countText(r.Dropped), countText(r.Left))
 	fmt.Fprintf(w, "tokens of a step: %s to %s, mean %s\n\n", countText(r.Step.Least), countText(r.Step.Most), countText(uint64(r.Step.Mean)))
+	return printUnitWorlds(w, r.Worlds)
+}
+
+func printUnitWorlds(w io.Writer, worlds []simulate.UnitWorld) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "RANKS\tTOKENS OF A RANK\tMEAN\tCOSTLIEST RANK\t")
-	for _, x := range r.Worlds {
+	for _, x := range worlds {
 		fmt.Fprintf(t, "%d\t%s to %s\t%s\t+%.1f%%\t\n", x.Size, countText(x.Rank.Least), countText(x.Rank.Most), countText(uint64(x.Rank.Mean)), 100*x.Spread)
 	}
 	return t.Flush()

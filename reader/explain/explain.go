@@ -334,10 +334,14 @@ func shares(plan *mix.Plan, from, to uint64) ([]Source, error) {
 		s := Source{Name: p.Sources[i].Name, Samples: p.Sources[i].Units, Given: before[i], InStep: after[i] - before[i]}
 		s.Share, s.GivenShare, s.StepShare = part(weights[i], sum(weights)), part(before[i], from), part(s.InStep, to-from)
 		if s.Samples > 0 {
-			s.Epoch, s.Place = p.Sources[i].Place(before[i])
-			s.LastEpoch, _ = p.Sources[i].Place(max(after[i], 1) - 1)
-			if s.InStep == 0 {
-				s.LastEpoch = s.Epoch
+			if s.Epoch, s.Place, err = p.Sources[i].Place(before[i]); err != nil {
+				return nil, err
+			}
+			s.LastEpoch = s.Epoch
+			if s.InStep > 0 {
+				if s.LastEpoch, _, err = p.Sources[i].Place(after[i] - 1); err != nil {
+					return nil, err
+				}
 			}
 		}
 		sources = append(sources, s)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // Data is the data set of a source, as its tables describe it.
@@ -16,6 +17,7 @@ type Data struct {
 	Tables string // the object of its generation
 	View   string // the ID of the view that Table has; empty for all samples
 	Tokens uint64 // sum of File.Count over all samples; only shares of tokens need it
+	Units  *Units // what makes units of the samples; nil where positions hold samples
 }
 
 // stored is the number of samples of the data set, in a view or not.
@@ -40,6 +42,9 @@ func (f *File) Mix(data []Data, c order.Choice, from *mix.Checkpoint) (mix.Mix, 
 		return m, err
 	}
 	if err := f.choose(&m, data, c, from); err != nil {
+		return m, err
+	}
+	if err := f.lay(&m, data, from); err != nil {
 		return m, err
 	}
 	if from == nil {
@@ -70,15 +75,19 @@ func (f *File) located(line int, member string, err error) error {
 
 // Extent is how many samples an epoch of the mix has, and the position where its stream ends
 // because every source is used up; 2^63 where it never does. Both are known before the orders of
-// the sources are chosen. With a checkpoint they are those of its mix, or, with change, of the mix
+// the sources are chosen. Where positions hold units, they are not, and what is returned counts
+// samples, or has the end of a stream without one. With a checkpoint they are those of its mix, or, with change, of the mix
 // that continues from it.
 func (f *File) Extent(data []Data, from *mix.Checkpoint, change bool) (epoch, end uint64, err error) {
+	if from != nil && from.InUnits() {
+		return from.Epoch, 1 << 63, nil
+	}
 	m, err := f.unordered(data, order.Choice{})
 	if err != nil {
 		return 0, 0, err
 	}
 	for i := range m.Sources { // any order will do
-		if s := &m.Sources[i]; !f.known(s, &order.Choice{}, from) {
+		if s := &m.Sources[i]; !f.known(s, &order.Choice{}, nil, from) {
 			s.Lanes, s.RunBlocks, s.Delay, s.Head, s.Affinity = 1, 1, 1, 1, order.AffinityEpoch
 		}
 	}
@@ -99,7 +108,8 @@ func (f *File) Extent(data []Data, from *mix.Checkpoint, change bool) (epoch, en
 	if err != nil {
 		return 0, 0, err
 	}
-	return m.Epoch, p.End(), nil
+	end, err = p.End()
+	return m.Epoch, end, err
 }
 
 // unordered is the mix without the orders of its sources and, where the file gives no number, its
@@ -113,6 +123,9 @@ func (f *File) unordered(data []Data, c order.Choice) (mix.Mix, error) {
 			sizes[i].Units = d.Table.View.Samples()
 		}
 		sizes[i].Tokens = d.Tokens
+		if d.Units != nil {
+			sizes[i] = d.Units.about(d.Tokens, f.Count)
+		}
 		s := &f.Sources[i]
 		m.Sources = append(m.Sources, mix.Source{Name: s.Name, Digest: d.Digest, Tables: d.Tables, View: d.View, Units: sizes[i].Units, MaxEpochs: s.MaxEpochs})
 	}
@@ -131,11 +144,17 @@ func (f *File) choose(m *mix.Mix, data []Data, c order.Choice, from *mix.Checkpo
 			Seed: c.Seed, Shuffle: c.Shuffle, Tail: m.Tail, GlobalBatch: c.GlobalBatch, World: c.World, Affinity: cmp.Or(o.Affinity, c.Affinity),
 			WholeShards: o.WholeShards, Lanes: o.Lanes, RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head,
 		}
+		if d.Units != nil {
+			choices[i].UnitBlocks = units.LeastBlocks(d.Table, d.Units.Params)
+		}
 		least, err := order.LeastMemory(d.Table, choices[i])
 		if err != nil {
 			return f.of(i, err)
 		}
 		needs[i] = mix.Need{Bytes: d.Table.Decoded, Units: d.stored(), Share: m.LargestShare(i), Least: least}
+		if d.Units != nil {
+			needs[i].Units = m.Sources[i].Units
+		}
 	}
 	var parts []uint64
 	if c.Shuffle {
@@ -146,13 +165,19 @@ func (f *File) choose(m *mix.Mix, data []Data, c order.Choice, from *mix.Checkpo
 	}
 	for i := range choices {
 		s := &m.Sources[i]
-		if f.known(s, &choices[i], from) {
+		if f.known(s, &choices[i], data[i].Units, from) {
 			continue
 		}
 		if parts != nil {
 			choices[i].Memory = parts[i]
 		}
-		p, err := order.Choose(data[i].Table, choices[i])
+		var p order.Params
+		var err error
+		if u := data[i].Units; u != nil {
+			p, s.Unit, err = units.Choose(data[i].Table, choices[i], u.Params)
+		} else {
+			p, err = order.Choose(data[i].Table, choices[i])
+		}
 		if err != nil {
 			return f.of(i, err)
 		}
@@ -163,12 +188,15 @@ func (f *File) choose(m *mix.Mix, data []Data, c order.Choice, from *mix.Checkpo
 
 // known takes the parameters of a source from a checkpoint that has the same data set, but those
 // that the file fixes.
-func (f *File) known(s *mix.Source, c *order.Choice, from *mix.Checkpoint) bool {
+func (f *File) known(s *mix.Source, c *order.Choice, u *Units, from *mix.Checkpoint) bool {
 	if from == nil {
 		return false
 	}
+	if u == nil {
+		u = &Units{}
+	}
 	i := slices.IndexFunc(from.Sources, func(x mix.Source) bool {
-		return x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Units == s.Units
+		return x.Name == s.Name && x.Digest == s.Digest && x.View == s.View && x.Unit.Kind == u.Params.Kind && (u.Params.Kind != "" || x.Units == s.Units)
 	})
 	if i < 0 {
 		return false
@@ -179,6 +207,9 @@ func (f *File) known(s *mix.Source, c *order.Choice, from *mix.Checkpoint) bool 
 		s.RunBlocks = 0
 	}
 	s.Affinity = cmp.Or(c.Affinity, was.Affinity)
+	if s.Unit = u.Params; s.Unit.Kind != "" {
+		s.Unit.Window = cmp.Or(u.Params.Window, was.Unit.Window)
+	}
 	return true
 }
 

@@ -82,7 +82,9 @@ func NewForecast(plan *mix.Plan, at mix.Steps, position, steps uint64, sizes []S
 	if f.End, err = m.Position(at, f.Step+steps); err != nil {
 		return nil, err
 	}
-	f.End = min(f.End, plan.End())
+	if f.End, err = plan.Until(f.End); err != nil {
+		return nil, err
+	}
 	if err := f.sources(plan, &m, sizes, leftOut); err != nil {
 		return nil, err
 	}
@@ -110,7 +112,13 @@ func (f *Forecast) sources(plan *mix.Plan, m *mix.Mix, sizes []Size, leftOut []m
 	known := true
 	for i := range m.Sources {
 		s, size := &m.Sources[i], sizes[i]
-		out := SourceForecast{Name: s.Name, Samples: given[i], EpochsBefore: epochs(s, before[i]), Epochs: epochs(s, after[i])}
+		out := SourceForecast{Name: s.Name, Samples: given[i]}
+		if out.EpochsBefore, err = epochs(s, before[i]); err != nil {
+			return err
+		}
+		if out.Epochs, err = epochs(s, after[i]); err != nil {
+			return err
+		}
 		out.Share = float64(out.Samples) / max(total, 1)
 		out.Bytes = scale(out.Samples, size.Bytes, s.Units)
 		bytes += float64(out.Bytes)
@@ -164,12 +172,16 @@ func (f *Forecast) given(plan *mix.Plan, leftOut []mix.Range) ([]uint64, error) 
 }
 
 // epochs is how many epochs of a source its first n units are.
-func epochs(s *mix.Source, n uint64) float64 {
+func epochs(s *mix.Source, n uint64) (float64, error) {
 	if s.Units == 0 {
-		return 0
+		return 0, nil
 	}
-	epoch, place := s.Place(n)
-	return float64(epoch) + float64(place)/float64(s.Units)
+	epoch, place, err := s.Place(n)
+	length := s.Units
+	if err == nil && place > 0 && s.Line != nil {
+		length, err = s.Line.Len(epoch)
+	}
+	return float64(epoch) + float64(place)/float64(length), err
 }
 
 // scale is ⌊n·sum/of⌋, at most 2^64-1.
@@ -190,7 +202,10 @@ func scale(n, sum, of uint64) uint64 {
 func (f *Forecast) events(plan *mix.Plan, m *mix.Mix, at mix.Steps) error {
 	f.Events = []MixEvent{}
 	var last *mix.Stretch
-	for st := range plan.Stretches(f.Position) {
+	for st, err := range plan.Stretches(f.Position) {
+		if err != nil {
+			return err
+		}
 		if last != nil {
 			weights := shares(st.Weights)
 			if _, err := f.ended(m, at, last, weights); err != nil {
@@ -204,7 +219,7 @@ func (f *Forecast) events(plan *mix.Plan, m *mix.Mix, at mix.Steps) error {
 		}
 		last = &st
 	}
-	if last == nil || last.To != plan.End() {
+	if last == nil {
 		return nil
 	}
 	limited, err := f.ended(m, at, last, nil)

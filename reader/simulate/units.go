@@ -24,8 +24,13 @@ type UnitOptions struct {
 // Size of them, a micro-batch its samples times the longest.
 type UnitReport struct {
 	units.Summary
-	Epoch   uint64 `json:"epoch"`
-	Units   uint64 `json:"units"`
+	Epoch uint64 `json:"epoch"`
+	Units uint64 `json:"units"`
+	UnitSteps
+}
+
+// UnitSteps is what the steps of a walk through units have.
+type UnitSteps struct {
 	Batches uint64 `json:"batches"`
 	// Items are samples and pieces; Delivered are their tokens, in whole batches.
 	Items     uint64  `json:"items"`
@@ -35,6 +40,8 @@ type UnitReport struct {
 	// Step are the tokens of a step, over all ranks.
 	Step   Range       `json:"tokens_per_step"`
 	Worlds []UnitWorld `json:"worlds"`
+
+	room uint64 // for tokens
 }
 
 // Range is the least, the mean and the most of some figures.
@@ -56,16 +63,12 @@ type UnitWorld struct {
 
 // Units walks through one epoch of an order of units. Padding of the last batch is not counted.
 func Units(ctx context.Context, u *reader.UnitOrder, o UnitOptions) (*UnitReport, error) {
-	r := &UnitReport{Summary: u.Summary(), Epoch: o.Epoch, Step: noRange}
-	for _, size := range o.Worlds {
-		r.Worlds = append(r.Worlds, UnitWorld{Size: size, Rank: noRange})
-	}
+	r := &UnitReport{Summary: u.Summary(), Epoch: o.Epoch, UnitSteps: newUnitSteps(o.Worlds)}
 	cursor, err := u.Seek(o.Epoch, 0, u.Plans(ctx))
 	if err != nil {
 		return nil, err
 	}
 	cursor.Until(o.Epoch + 1)
-	var room uint64
 	var refs []order.Ref
 	var steps []unitCost
 	for {
@@ -80,17 +83,38 @@ func Units(ctx context.Context, u *reader.UnitOrder, o UnitOptions) (*UnitReport
 		if err != nil {
 			return nil, err
 		}
-		steps = unitCosts(steps[:0], refs, &b, u.Units.Params(), o.Square)
-		step := sumCosts(steps)
-		r.Units, r.Batches, r.Items = b.Of, r.Batches+1, r.Items+step.items
-		r.Delivered, room = r.Delivered+step.tokens, room+step.room
-		r.Step.add(step.tokens)
-		for i := range r.Worlds {
-			r.Worlds[i].add(steps)
-		}
+		steps = unitCosts(steps[:0], refs, &b, func(uint16) units.Params { return u.Units.Params() }, o.Square)
+		r.Units = b.Of
+		r.add(steps)
 	}
-	if room > 0 {
-		r.Fill = float64(r.Delivered) / float64(room)
+	r.end()
+	return r, nil
+}
+
+// newUnitSteps has nothing counted yet.
+func newUnitSteps(worlds []int) UnitSteps {
+	r := UnitSteps{Step: noRange}
+	for _, size := range worlds {
+		r.Worlds = append(r.Worlds, UnitWorld{Size: size, Rank: noRange})
+	}
+	return r
+}
+
+// add counts a step.
+func (r *UnitSteps) add(steps []unitCost) {
+	step := sumCosts(steps)
+	r.Batches, r.Items = r.Batches+1, r.Items+step.items
+	r.Delivered, r.room = r.Delivered+step.tokens, r.room+step.room
+	r.Step.add(step.tokens)
+	for i := range r.Worlds {
+		r.Worlds[i].add(steps)
+	}
+}
+
+// end turns sums into means.
+func (r *UnitSteps) end() {
+	if r.room > 0 {
+		r.Fill = float64(r.Delivered) / float64(r.room)
 		r.Padding = 1 - r.Fill
 	}
 	r.Step.end(r.Batches)
@@ -99,23 +123,24 @@ func Units(ctx context.Context, u *reader.UnitOrder, o UnitOptions) (*UnitReport
 		w.Rank.end(r.Batches * uint64(w.Size))
 		w.Spread /= float64(max(r.Batches, 1))
 	}
-	return r, nil
 }
 
 // unitCost is what a unit has and costs.
 type unitCost struct {
+	source              uint16
 	items, tokens, room uint64
 	cost                float64
 }
 
 // unitCosts appends those of the units of a batch.
-func unitCosts(dst []unitCost, refs []order.Ref, b *order.Batch, p units.Params, square float64) []unitCost {
+func unitCosts(dst []unitCost, refs []order.Ref, b *order.Batch, params func(source uint16) units.Params, square float64) []unitCost {
 	for i := 0; i < len(refs); {
 		if refs[i].Padding {
 			break
 		}
 		unit, longest := b.Cuts[i].Unit, uint64(0)
-		var c unitCost
+		c := unitCost{source: refs[i].Source}
+		p := params(c.source)
 		for ; i < len(refs) && b.Cuts[i].Unit == unit; i++ {
 			n := uint64(b.Cuts[i].Length)
 			c.items, c.tokens, longest = c.items+1, c.tokens+n, max(longest, n)

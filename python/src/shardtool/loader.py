@@ -412,7 +412,15 @@ class Loader(Generic[T]):
         said = None if self._checkpoint is None else json.loads(self._checkpoint)
         if not (_states.of_mix(said) if said else "sources" in self._facts()):
             return None
-        return _mixes.plan_of(said, self._session.info, self._told("tail"), self._global_batch(), self._order.get("skip_steps"))
+        info: Mapping[str, Any] = self._session.info
+        if self._units is not None:  # units depend on the order, which a start chooses
+            if self._run is None:
+                self._start(None)
+                said = json.loads(self._checkpoint or "null")
+            assert self._run is not None
+            started = self._run.started
+            info = {"epoch_length": started["units"], "end": started.get("end", _mixes.NO_END)}
+        return _mixes.plan_of(said, info, self._told("tail"), self._global_batch(), self._order.get("skip_steps"))
 
     def _told(self, member: str) -> Any:
         """Returns a parameter of the order: the one given, that of the checkpoint, or the

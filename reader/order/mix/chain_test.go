@@ -272,7 +272,7 @@ func (c *chain) resume(t *testing.T, asked world, replaced string) {
 			was := c.cp.Sources[k]
 			if was.Units > 0 {
 				place := uint64(0)
-				if epoch, place = was.Place(before[k]); place > 0 {
+				if epoch, place, _ = was.Place(before[k]); place > 0 {
 					epoch++
 					left := was.Units - place
 					if !slices.ContainsFunc(differences, func(d Difference) bool { return d.Source == x.Name && d.Field == "digest" && d.LeftOut == left }) {

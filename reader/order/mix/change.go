@@ -18,7 +18,8 @@ type Difference struct {
 	// Frozen: no change of the mix allows it. Everything else can be changed on resume.
 	Frozen bool
 	// LeftOut counts the units of the source's old epoch that are not given, because its data set
-	// was replaced within the epoch.
+	// was replaced within the epoch. Of packed sequences and micro-batches it is about so many: their
+	// epochs differ, and it is counted by epoch 0.
 	LeftOut uint64
 }
 
@@ -62,6 +63,7 @@ func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 	d.frozen("", "seed", c.Seed, asked.Seed)
 	d.frozen("", "shuffle", c.Shuffle, asked.Shuffle)
 	d.frozen("", "tail", c.Tail, asked.Tail)
+	d.frozen("", "units", c.holds(), asked.holds()) // the positions of a run count one thing
 	if asked.Epoch != 0 {
 		d.frozen("", "epoch_length", c.Epoch, asked.Epoch)
 	}
@@ -82,7 +84,9 @@ func (c *Checkpoint) Differences(asked Mix) ([]Difference, error) {
 				d.add(u.name, "source", "in the mix", "not in the mix")
 			}
 		default:
-			d.source(&c.Sources[u.old], &asked.Sources[u.new], counts[u.old])
+			if err := d.source(&c.Sources[u.old], &asked.Sources[u.new], counts[u.old]); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for _, u := range all { // last, as one source more or less changes the weights of all
@@ -120,7 +124,11 @@ func (c *Checkpoint) Change(asked Mix) (Mix, error) {
 		changed.Segments = append(changed.Segments, Segment{At: g.At})
 	}
 	for _, u := range union(c.Sources, asked.Sources) {
-		changed.Sources = append(changed.Sources, c.resumed(u, &asked, counts))
+		s, err := c.resumed(u, &asked, counts)
+		if err != nil {
+			return Mix{}, err
+		}
+		changed.Sources = append(changed.Sources, s)
 		for i, g := range asked.Segments[len(asked.Segments)-len(changed.Segments):] {
 			var w uint64
 			if u.new >= 0 {
@@ -134,15 +142,15 @@ func (c *Checkpoint) Change(asked Mix) (Mix, error) {
 }
 
 // resumed is a source from the checkpoint's position on.
-func (c *Checkpoint) resumed(u pair, asked *Mix, counts []uint64) Source {
+func (c *Checkpoint) resumed(u pair, asked *Mix, counts []uint64) (Source, error) {
 	if u.old < 0 {
-		return asked.Sources[u.new]
+		return asked.Sources[u.new], nil
 	}
 	count := counts[u.old]
-	s := c.Sources[u.old].at(count)
+	s, err := c.Sources[u.old].at(count)
 	s.Base = count
-	if u.new < 0 {
-		return s
+	if u.new < 0 || err != nil {
+		return s, err
 	}
 	given := asked.Sources[u.new]
 	given.Epoch, given.First, given.Base = s.Epoch, s.First, count
@@ -152,7 +160,7 @@ func (c *Checkpoint) resumed(u pair, asked *Mix, counts []uint64) Source {
 		}
 		given.First = count
 	}
-	return given
+	return given, nil
 }
 
 // counts is what every source has given before the checkpoint's position.
@@ -200,7 +208,7 @@ func pending(m *Mix, now int) map[uint64]string {
 }
 
 func replaced(old, given *Source) bool {
-	return old.Digest != given.Digest || old.View != given.View || old.Units != given.Units
+	return old.Digest != given.Digest || old.View != given.View || old.Units != given.Units || !sameUnits(old, given)
 }
 
 // pair is a source by its number in a checkpoint and in the mix asked for, -1 where it is not
@@ -269,18 +277,15 @@ const wholeSet = "the whole data set"
 
 // source compares a source's data set, view and parameters. A data set that was replaced has an
 // order of its own.
-func (d *differences) source(old, given *Source, count uint64) {
+func (d *differences) source(old, given *Source, count uint64) error {
 	if replaced(old, given) {
-		field, was, is := "digest", any(old.Digest), any(given.Digest)
-		if was == is {
-			field, was, is = "view", cmp.Or(old.View, wholeSet), cmp.Or(given.View, wholeSet)
+		d.replaced(old, given)
+		now, err := old.at(count)
+		if err != nil {
+			return err
 		}
-		if was == is {
-			field, was, is = "N", old.Units, given.Units
-		}
-		d.compare(old.Name, field, was, is)
-		if now := old.at(count); count > now.First {
-			(*d)[len(*d)-1].LeftOut = old.Units - (count - now.First)
+		if given := count - now.First; given > 0 && given < old.Units {
+			(*d)[len(*d)-1].LeftOut = old.Units - given
 		}
 	} else {
 		d.frozen(old.Name, "V", old.Lanes, given.Lanes)
@@ -290,4 +295,31 @@ func (d *differences) source(old, given *Source, count uint64) {
 		d.frozen(old.Name, "affinity", old.Affinity, given.Affinity)
 	}
 	d.compare(old.Name, "max_epochs", old.maxEpochs(), given.maxEpochs())
+	return nil
+}
+
+// replaced adds the first thing by which a data set is another one, or is read in other units.
+func (d *differences) replaced(old, given *Source) {
+	fields := []struct {
+		name    string
+		was, is any
+	}{
+		{"digest", old.Digest, given.Digest}, {"view", cmp.Or(old.View, wholeSet), cmp.Or(given.View, wholeSet)},
+		{"units", unitsText(old), unitsText(given)}, {"window", old.Unit.Window, given.Unit.Window},
+		{"lengths", old.Lengths, given.Lengths}, {"N", old.Units, given.Units},
+	}
+	for _, f := range fields {
+		if f.was != f.is {
+			d.compare(old.Name, f.name, f.was, f.is)
+			return
+		}
+	}
+}
+
+// unitsText is what positions of a source hold.
+func unitsText(s *Source) string {
+	if !s.inUnits() {
+		return "samples"
+	}
+	return fmt.Sprintf("%s of %d, long %s", s.Unit.Kind, s.Unit.Size, s.Unit.Long)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/shardtool/shardtool/internal/plain"
@@ -20,6 +21,7 @@ const (
 	checkpointBase    = 2 << 10
 	checkpointSource  = 320 // for each source
 	checkpointView    = 16  // more for each that is a view
+	checkpointUnits   = 176 // more for each where positions hold units
 	checkpointSegment = 24  // for each pending segment, and for each source that it names
 	maxRead           = 16 << 20
 	maxDigest         = 71 // "sha256:" and 64 hexadecimal digits
@@ -55,7 +57,9 @@ func (p *Plan) Checkpoint(position uint64) (Checkpoint, error) {
 	c.From, c.Segments = w.from, p.mix.Segments[w.segment:]
 	c.Sources = make([]Source, len(p.mix.Sources))
 	for s, j := range w.counts(nil, position) {
-		c.Sources[s] = p.mix.Sources[s].at(j)
+		if c.Sources[s], err = p.mix.Sources[s].at(j); err != nil {
+			return Checkpoint{}, err
+		}
 		c.Sources[s].Base = w.base[s]
 	}
 	return c, nil
@@ -84,6 +88,7 @@ type checkpointText struct {
 	Version     int         `json:"version"`
 	Algorithm   string      `json:"algorithm"`
 	Order       string      `json:"order"`
+	Units       string      `json:"units,omitempty"` // where positions hold units
 	Seed        string      `json:"seed"`
 	Position    uint64      `json:"position"`
 	Shuffle     bool        `json:"shuffle"`
@@ -107,9 +112,25 @@ var sourceFields = []string{
 	"name", "digest", "tables", "view", "key", "N", "V", "E", "W", "H", "affinity", "max_epochs", "epoch", "first", "base", "weight",
 }
 
+// unitFields follow them where positions hold units.
+var unitFields = []string{"kind", "size", "long", "window", "by", "lengths"}
+
+// fields are those of the checkpoint's sources.
+func (c *Checkpoint) fields() []string {
+	if c.anyUnits() {
+		return slices.Concat(sourceFields, unitFields)
+	}
+	return sourceFields
+}
+
+// anyUnits reports whether any source, of weight 0 too, has units.
+func (c *Checkpoint) anyUnits() bool {
+	return slices.ContainsFunc(c.Sources, func(s Source) bool { return s.inUnits() })
+}
+
 // AppendCheckpoint appends the text of a checkpoint to dst: JSON in printable ASCII without blanks
-// or a line feed, at most 2 KiB, 320 bytes for each source (336 for a view), and 24 bytes for each
-// pending segment and each source that it names. It refuses what DecodeCheckpoint would.
+// or a line feed, at most 2 KiB, 320 bytes for each source (16 more for a view, 176 more for units), and
+// 24 bytes for each pending segment and each source that it names. It refuses what DecodeCheckpoint would.
 func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
 	if err := c.validate(); err != nil {
 		return dst, fmt.Errorf("mix: checkpoint: %w", err)
@@ -128,15 +149,22 @@ func (c *Checkpoint) text() checkpointText {
 		Version: CheckpointVersion, Algorithm: Algorithm, Order: order.Algorithm, Seed: strconv.FormatUint(c.Seed, 10),
 		Position: c.Position, Shuffle: c.Shuffle, Tail: c.Tail, Epoch: c.Epoch,
 		GlobalBatch: c.Steps.GlobalBatch, Steps: [2]uint64{c.Steps.Step, c.Steps.Position},
-		At: c.Segments[0].At, From: c.From, Fields: sourceFields, Segments: [][]uint64{}, LeftOut: [][2]uint64{},
+		At: c.Segments[0].At, From: c.From, Fields: c.fields(), Segments: [][]uint64{}, LeftOut: [][2]uint64{},
 		SkipHash: c.SkipHash, Skipped: c.Skipped,
+	}
+	if c.anyUnits() {
+		t.Units = order.UnitsAlgorithm
 	}
 	for i := range c.Sources {
 		s := &c.Sources[i]
-		t.Sources = append(t.Sources, []any{
+		values := []any{
 			s.Name, s.Digest, s.Tables, s.View, strconv.FormatUint(Key(c.Seed, s.Name), 10), s.Units, s.Lanes, s.RunBlocks, s.Delay, s.Head,
 			s.Affinity, s.maxEpochs(), s.Epoch, s.First, s.Base, c.Segments[0].Weights[i],
-		})
+		}
+		if t.Units != "" {
+			values = append(values, s.Unit.Kind, s.Unit.Size, s.Unit.Long, s.Unit.Window, s.Unit.By, s.Lengths)
+		}
+		t.Sources = append(t.Sources, values)
 	}
 	for _, g := range c.Segments[1:] {
 		pending := []uint64{g.At}

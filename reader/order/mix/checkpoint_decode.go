@@ -8,11 +8,12 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 var checkpointMembers = []string{
 	"version", "algorithm", "order", "seed", "position", "shuffle", "tail", "epoch_length", "global_batch", "steps", "at", "from",
-	"fields", "sources", "segments", "left_out", "skip_hash", "skipped", "check",
+	"fields", "sources", "segments", "left_out", "skip_hash", "skipped", "check", "units",
 }
 
 // DecodeCheckpoint reads the text of one checkpoint of a mix. Blanks and the order of members are
@@ -57,6 +58,10 @@ func decode(text []byte) (c Checkpoint, check string, err error) {
 	c.From = r.number("from")
 	var fields []string
 	r.into("fields", &fields)
+	known := sourceFields
+	if _, inUnits := members["units"]; inUnits {
+		known = slices.Concat(sourceFields, unitFields)
+	}
 	var sources []json.RawMessage
 	r.into("sources", &sources)
 	var segments []json.RawMessage
@@ -72,8 +77,8 @@ func decode(text []byte) (c Checkpoint, check string, err error) {
 	switch {
 	case len(steps) != 2:
 		return c, "", errors.New("steps: give a step and a position")
-	case !slices.Equal(fields, sourceFields):
-		return c, "", fmt.Errorf("fields: they are not %v", sourceFields)
+	case !slices.Equal(fields, known):
+		return c, "", fmt.Errorf("fields: they are not %v", known)
 	case len(sources) > MaxSources:
 		return c, "", fmt.Errorf("sources: %d of them, at most %d", len(sources), MaxSources)
 	case len(segments) >= MaxSegments:
@@ -82,7 +87,7 @@ func decode(text []byte) (c Checkpoint, check string, err error) {
 		return c, "", fmt.Errorf("segments: %d of %d sources, at most %d weights", len(segments), len(sources), MaxWeights)
 	}
 	c.Steps.Step, c.Steps.Position = steps[0], steps[1]
-	weights, err := c.decodeSources(sources)
+	weights, err := c.decodeSources(sources, known)
 	if err != nil {
 		return c, "", err
 	}
@@ -105,7 +110,10 @@ func checkVersion(members map[string]json.RawMessage) error {
 	case r.err != nil || version != CheckpointVersion:
 		return fmt.Errorf("version %.40s, a mix has %d: use the program that wrote it", members["version"], CheckpointVersion)
 	}
-	for _, c := range []struct{ member, known string }{{"algorithm", Algorithm}, {"order", order.Algorithm}} {
+	for _, c := range []struct{ member, known string }{{"algorithm", Algorithm}, {"order", order.Algorithm}, {"units", order.UnitsAlgorithm}} {
+		if _, has := members[c.member]; !has && c.member == "units" { // positions hold samples
+			continue
+		}
 		if name := r.text(c.member); r.err != nil || name != c.known {
 			return fmt.Errorf("%s %.40q, this program knows %q: use the program that wrote it", c.member, name, c.known)
 		}
@@ -119,16 +127,16 @@ func checkVersion(members map[string]json.RawMessage) error {
 }
 
 // decodeSources returns the current weights.
-func (c *Checkpoint) decodeSources(sources []json.RawMessage) ([]uint64, error) {
+func (c *Checkpoint) decodeSources(sources []json.RawMessage, fields []string) ([]uint64, error) {
 	var weights []uint64
 	for i, text := range sources {
 		var values []json.RawMessage
-		if err := json.Unmarshal(text, &values); err != nil || len(values) != len(sourceFields) {
-			return nil, fmt.Errorf("sources: number %d is not an array of %d values", i, len(sourceFields))
+		if err := json.Unmarshal(text, &values); err != nil || len(values) != len(fields) {
+			return nil, fmt.Errorf("sources: number %d is not an array of %d values", i, len(fields))
 		}
 		r := row{members: make(map[string]json.RawMessage, len(values))}
 		for k, value := range values {
-			r.members[sourceFields[k]] = value
+			r.members[fields[k]] = value
 		}
 		s, weight, err := c.decodeSource(&r)
 		if err != nil {
@@ -152,6 +160,12 @@ func (c *Checkpoint) decodeSource(r *row) (s Source, weight uint64, err error) {
 	s.Affinity = order.Affinity(r.text("affinity"))
 	s.MaxEpochs = r.number("max_epochs")
 	s.Epoch, s.First, s.Base, weight = r.number("epoch"), r.number("first"), r.number("base"), r.number("weight")
+	if _, inUnits := r.members["kind"]; inUnits {
+		s.Unit.Kind, s.Unit.Long, s.Unit.By = units.Kind(r.text("kind")), units.Long(r.text("long")), r.text("by")
+		r.into("size", &s.Unit.Size)
+		r.into("window", &s.Unit.Window)
+		s.Lengths = r.text("lengths")
+	}
 	switch {
 	case r.err != nil:
 		return s, 0, r.err

@@ -2,6 +2,7 @@ package mix
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math/bits"
@@ -14,13 +15,13 @@ import (
 // It may run ahead of the consumer; it reads nothing.
 type Cursor struct {
 	plan     *Plan
-	orders   []*order.Plan
+	orders   []*order.Plan // nil where positions hold units: sources have a Line
 	position uint64
 	end      uint64 // first epoch of the mix not to begin a batch in
 	leftOut  []Range
 	here     walk // at this rank's part of the current batch
 	ahead    walk // at its end
-	sources  []*order.Cursor
+	sources  []partCursor
 	moved    []uint64 // by source: the units that its cursor has passed
 
 	// Scratch of a call, by source: counts before the batch, this rank's part and the end of the
@@ -30,11 +31,21 @@ type Cursor struct {
 	sequencer          sequencer
 	listed             []order.Ref // of one source
 	opened, closed     []order.Span
+	units              unitParts // where positions hold units
+}
+
+// partCursor is a cursor of a source: an *order.Cursor, or a *units.Cursor.
+type partCursor interface {
+	NextPart(dst []order.Ref, skip, n, from, to uint64) ([]order.Ref, order.Batch, error)
 }
 
 // Seek returns a cursor at a position. orders are the orders of the sources, made with Params; a
 // source of weight 0 needs none. The runs of a source are permuted when its first sample is wanted.
+// Where positions hold units, orders is nil, and each source of weight > 0 has a Line.
 func (p *Plan) Seek(position uint64, orders []*order.Plan) (*Cursor, error) {
+	if p.mix.InUnits() {
+		return p.seekUnits(position)
+	}
 	if len(orders) != len(p.mix.Sources) {
 		return nil, fmt.Errorf("mix: %d orders for %d sources", len(orders), len(p.mix.Sources))
 	}
@@ -48,14 +59,18 @@ func (p *Plan) Seek(position uint64, orders []*order.Plan) (*Cursor, error) {
 			return nil, fmt.Errorf("mix: %w", &SourceError{x.Name, fmt.Errorf("its order has %d samples and %+v, the mix %d and %+v", o.Samples(), params, x.Units, p.mix.Params(s))})
 		}
 	}
+	return p.cursor(position, orders)
+}
+
+func (p *Plan) cursor(position uint64, orders []*order.Plan) (*Cursor, error) {
 	here, err := p.walkTo(position)
 	if err != nil {
 		return nil, err
 	}
-	n := len(orders)
+	n := len(p.mix.Sources)
 	return &Cursor{
 		plan: p, orders: orders, position: position, end: maxPosition, here: here, ahead: here,
-		sources: make([]*order.Cursor, n), moved: make([]uint64, n), where: make([][]uint32, n),
+		sources: make([]partCursor, n), moved: make([]uint64, n), where: make([][]uint32, n),
 	}, nil
 }
 
@@ -101,6 +116,9 @@ func (c *Cursor) NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.B
 	}
 	c.position = position + size
 	b.Opened, b.Closed = c.opened, c.closed
+	if c.plan.mix.InUnits() {
+		b.Cuts = c.units.cuts
+	}
 	return dst, b, nil
 }
 
@@ -116,7 +134,11 @@ func (c *Cursor) extent(g uint64) (position, size uint64, err error) {
 	if cut {
 		size = min(g, m.Epoch-position%m.Epoch)
 	}
-	if !c.ahead.seek(position + size - 1) {
+	more, err := c.ahead.seek(position + size - 1)
+	if err != nil {
+		return 0, 0, err
+	}
+	if !more {
 		if c.ahead.to <= position || !cut { // wrap acts as drop: no sources are left to go on with
 			return 0, 0, io.EOF
 		}
@@ -135,11 +157,12 @@ func (c *Cursor) extent(g uint64) (position, size uint64, err error) {
 // sources past all of them.
 func (c *Cursor) part(dst []order.Ref, position, size, from, to uint64) ([]order.Ref, error) {
 	c.opened, c.closed = c.opened[:0], c.closed[:0]
-	c.ahead.seek(position + size - 1)
-	c.after = c.ahead.counts(c.after, position+size)
-	c.before = c.count(c.before, position)
-	c.low = c.count(c.low, position+from)
-	c.interleave(position+from, position+to)
+	if err := c.share(position, size, from, to); err != nil {
+		return dst, err
+	}
+	if c.plan.mix.InUnits() {
+		return c.listUnits(dst, int(to-from))
+	}
 	first := len(dst)
 	dst = slices.Grow(dst, int(to-from))[:first+int(to-from)]
 	for s := range c.sources {
@@ -155,50 +178,100 @@ func (c *Cursor) part(dst []order.Ref, position, size, from, to uint64) ([]order
 	return dst, nil
 }
 
+// share finds which source has each of the entries, and what all have given before and after.
+func (c *Cursor) share(position, size, from, to uint64) (err error) {
+	if _, err = c.ahead.seek(position + size - 1); err != nil {
+		return err
+	}
+	c.after = c.ahead.counts(c.after, position+size)
+	if c.before, err = c.count(c.before, position); err != nil {
+		return err
+	}
+	if c.low, err = c.count(c.low, position+from); err != nil {
+		return err
+	}
+	return c.interleave(position+from, position+to)
+}
+
 func bySpanPlace(a, b order.Span) int { return cmp.Compare(a.Place, b.Place) }
 
 // count is what every source has given before a position, which is the end of the stream at most.
-func (c *Cursor) count(dst []uint64, position uint64) []uint64 {
-	c.here.seek(position)
-	return c.here.counts(dst, position)
+func (c *Cursor) count(dst []uint64, position uint64) ([]uint64, error) {
+	_, err := c.here.seek(position)
+	return c.here.counts(dst, position), err
 }
 
 // interleave finds which source has each of the positions from ≤ g < to.
-func (c *Cursor) interleave(from, to uint64) {
+func (c *Cursor) interleave(from, to uint64) error {
 	for s := range c.where {
 		c.where[s] = c.where[s][:0]
 	}
 	for at := from; at < to; {
-		c.here.seek(at)
+		if _, err := c.here.seek(at); err != nil {
+			return err
+		}
 		stop := min(to, c.here.to)
 		c.sequencer.places(c.where, &c.here.tree, at, int(at-from), int(stop-at))
 		at = stop
 	}
+	return nil
+}
+
+// source is the cursor of source s, at what it has given before the batch or earlier.
+func (c *Cursor) source(s int) (partCursor, error) {
+	if c.sources[s] != nil {
+		return c.sources[s], nil
+	}
+	x := &c.plan.mix.Sources[s]
+	epoch, place, err := x.Place(c.before[s])
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case x.inUnits() && x.Line != nil:
+		c.sources[s], err = x.Line.Seek(epoch, place)
+	case !x.inUnits() && c.orders[s] != nil:
+		c.sources[s], err = c.orders[s].Seek(epoch, place)
+	default:
+		err = errors.New("it has samples in the batch, but no order was given")
+	}
+	if err != nil {
+		c.sources[s] = nil
+		return nil, err
+	}
+	c.moved[s] = c.before[s]
+	return c.sources[s], nil
+}
+
+// next appends what source s gives of this rank's part, and moves it past the batch.
+func (c *Cursor) next(dst []order.Ref, s int) ([]order.Ref, order.Batch, error) {
+	cursor, err := c.source(s)
+	if err != nil {
+		return dst, order.Batch{}, fmt.Errorf("mix: %w", &SourceError{c.plan.mix.Sources[s].Name, err})
+	}
+	n, from := c.after[s]-c.before[s], c.low[s]-c.before[s]
+	// What drop passed over and what was left out lies between the batches.
+	first := len(dst)
+	dst, b, err := cursor.NextPart(dst, c.before[s]-c.moved[s], n, from, from+uint64(len(c.where[s])))
+	if err != nil {
+		return dst, b, fmt.Errorf("mix: %w", &SourceError{c.plan.mix.Sources[s].Name, err})
+	}
+	c.moved[s] = c.after[s]
+	for i := first; i < len(dst); i++ {
+		dst[i].Source = uint16(s)
+	}
+	return dst, b, nil
 }
 
 // list puts the references of source s into this rank's part.
 func (c *Cursor) list(s int, part []order.Ref) error {
-	x := &c.plan.mix.Sources[s]
-	if c.sources[s] == nil {
-		if c.orders[s] == nil {
-			return fmt.Errorf("mix: %w", &SourceError{x.Name, fmt.Errorf("it has samples in the batch, but no order was given")})
-		}
-		cursor, err := c.orders[s].Seek(x.Place(c.before[s]))
-		if err != nil {
-			return fmt.Errorf("mix: %w", &SourceError{x.Name, err})
-		}
-		c.sources[s], c.moved[s] = cursor, c.before[s]
+	listed, b, err := c.next(c.listed[:0], s)
+	if err != nil {
+		return err
 	}
 	where := c.where[s]
-	n, from := c.after[s]-c.before[s], c.low[s]-c.before[s]
-	// What drop passed over and what was left out lies between the batches.
-	listed, b, err := c.sources[s].NextPart(c.listed[:0], c.before[s]-c.moved[s], n, from, from+uint64(len(where)))
-	if err != nil {
-		return fmt.Errorf("mix: %w", &SourceError{x.Name, err})
-	}
-	c.listed, c.moved[s] = listed, c.after[s]
+	c.listed = listed
 	for i := range listed {
-		listed[i].Source = uint16(s)
 		part[where[i]] = listed[i]
 	}
 	for _, span := range b.Opened {
@@ -225,6 +298,9 @@ func (c *Cursor) pad(dst []order.Ref, position, size, from, to uint64) ([]order.
 	refs, err := whole.part(nil, position, size, 0, size)
 	if err != nil {
 		return dst, err
+	}
+	if c.plan.mix.InUnits() {
+		return c.padUnits(dst, refs, whole.units.cuts, size, from, to), nil
 	}
 	for ; from < to; from++ {
 		r := refs[from%size]

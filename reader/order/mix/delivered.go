@@ -45,7 +45,7 @@ func (d *delivered) add(x *Source, params order.Params, from, to uint64, times i
 	if o < 0 {
 		o, d.orders = len(d.orders), append(d.orders, params)
 	}
-	epoch, place := x.Place(from)
+	epoch, place, _ := x.Place(from)
 	if rest := x.Units - place; place > 0 {
 		n := min(rest, to-from)
 		d.parts = append(d.parts, epochPart{o, epoch, place, place + n, times})

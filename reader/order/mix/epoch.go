@@ -23,7 +23,8 @@ func (m Mix) EpochLength(rule EpochRule) (uint64, error) {
 		return 0, fmt.Errorf("mix: %w", err)
 	}
 	p := &Plan{mix: m}
-	st, ok := p.firstStretch(), true
+	st, err := p.firstStretch()
+	ok := err == nil
 	waiting := map[int]bool{} // of the sources in segments begun: whether they have still to give all
 	for ok {
 		for s, w := range m.Segments[st.segment].Weights {
@@ -31,17 +32,22 @@ func (m Mix) EpochLength(rule EpochRule) (uint64, error) {
 				waiting[s] = true
 			}
 		}
-		if g, found := p.givenOnce(&st, waiting, rule == EpochFirst); found {
-			return g, nil
+		var g uint64
+		var found bool
+		if g, found, err = p.givenOnce(&st, waiting, rule == EpochFirst); found || err != nil {
+			return g, err
 		}
-		st, ok = p.after(&st)
+		st, ok, err = p.after(&st)
+	}
+	if err != nil {
+		return 0, err
 	}
 	return 0, fmt.Errorf("mix: epoch %s never ends: source %q does not give all it has: give a number of units", rule, m.lowest(waiting))
 }
 
 // givenOnce finds where, within a stretch, the first or the last of the waiting sources has given
 // all it has. It takes from waiting those that give all in the stretch.
-func (p *Plan) givenOnce(st *stretch, waiting map[int]bool, first bool) (position uint64, ok bool) {
+func (p *Plan) givenOnce(st *stretch, waiting map[int]bool, first bool) (position uint64, ok bool, err error) {
 	least, most := uint64(maxPosition), st.from
 	for i, l := range st.tree.leaves {
 		g, ok := st.reach(i, p.mix.Sources[l.source].Units)
@@ -51,12 +57,14 @@ func (p *Plan) givenOnce(st *stretch, waiting map[int]bool, first bool) (positio
 		}
 	}
 	if first {
-		return least, least < maxPosition
+		return least, least < maxPosition, nil
 	}
-	if _, more := p.after(st); most == st.to && more {
-		return 0, false // a segment may begin there: it is the next stretch that knows its sources
+	if most == st.to {
+		if _, more, err := p.after(st); more || err != nil {
+			return 0, false, err // a segment may begin there: it is the next stretch that knows its sources
+		}
 	}
-	return most, p.mix.lowest(waiting) == ""
+	return most, p.mix.lowest(waiting) == "", nil
 }
 
 // lowest is the name of the lowest source that is waited for, "" when there is none.

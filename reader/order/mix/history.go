@@ -55,7 +55,7 @@ func Cover(run []Checkpoint, order func(s Source, params order.Params) (*order.P
 	})
 	for i := range h.cps {
 		for _, x := range h.cps[i].Sources {
-			if x.View != "" {
+			if x.View != "" || x.inUnits() { // so Place has no errors below
 				return nil, &SourceError{x.Name, ErrWhole}
 			}
 		}
@@ -165,8 +165,8 @@ func (h *history) stint(i, s int) error {
 		if k := h.cps[i-1].source(x.Name); k >= 0 {
 			was, given := &h.cps[i-1].Sources[k], h.counts[i-1][k]
 			if !replaced(was, x) && x.Units > 0 {
-				e, p := was.Place(given)
-				if e2, p2 := x.Place(given); e == e2 && p == p2 {
+				e, p, _ := was.Place(given)
+				if e2, p2, _ := x.Place(given); e == e2 && p == p2 {
 					h.give(x, given, count)
 					return nil
 				}
@@ -175,14 +175,14 @@ func (h *history) stint(i, s int) error {
 			}
 			var place uint64
 			if from = given; was.Units > 0 {
-				if epoch, place = was.Place(given); place > 0 {
+				if epoch, place, _ = was.Place(given); place > 0 {
 					epoch++
 				}
 			}
 		}
 	}
 	if x.Units > 0 {
-		if e, p := x.Place(from); from > count || e != epoch || p != 0 {
+		if e, p, _ := x.Place(from); from > count || e != epoch || p != 0 {
 			return fmt.Errorf("its data set was replaced before position %d: give the checkpoint from which the run continued then", h.cps[i].Position)
 		}
 	}

@@ -47,7 +47,10 @@ func New(m Mix) (*Plan, error) {
 		return nil, fmt.Errorf("mix: %w", err)
 	}
 	p := &Plan{mix: m}
-	p.first = p.firstStretch()
+	var err error
+	if p.first, err = p.firstStretch(); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -120,7 +123,7 @@ func (m *Mix) validateParts() error {
 			return err
 		}
 	}
-	return nil
+	return m.oneKind()
 }
 
 func (m *Mix) validateSource(i int) error {

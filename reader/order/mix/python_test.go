@@ -252,7 +252,7 @@ func TestPythonMixes(t *testing.T) {
 	}
 	for i, got := range askPython(t, cases) {
 		w := worlds[i]
-		if end := strconv.FormatUint(mustPlan(t, w.Mix).End(), 10); got.End != end {
+		if end := strconv.FormatUint(endOf(t, mustPlan(t, w.Mix)), 10); got.End != end {
 			t.Errorf("case %d: Python ends at %s, this package at %s", i, got.End, end)
 		}
 		for k, rule := range []EpochRule{EpochFirst, EpochAll} {

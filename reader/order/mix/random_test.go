@@ -259,8 +259,8 @@ func TestCountsByHand(t *testing.T) {
 			}
 			if sum(weights) == 0 {
 				ends++
-				if p.End() != g {
-					t.Fatalf("%+v: ends at %d, by hand at %d", w.Mix, p.End(), g)
+				if endOf(t, p) != g {
+					t.Fatalf("%+v: ends at %d, by hand at %d", w.Mix, endOf(t, p), g)
 				}
 				if _, err := p.Counts(nil, g+1); err == nil {
 					t.Fatal("counts past the end")
@@ -314,10 +314,10 @@ func TestEpochLength(t *testing.T) {
 
 func lengthByHand(p *Plan, rule EpochRule) (uint64, bool) {
 	begun := map[int]bool{}
-	end := p.End()
+	end, _ := p.End()
 	w := p.walk()
 	for g := uint64(0); g <= min(end, 2000); g++ {
-		if w.seek(g) {
+		if ok, _ := w.seek(g); ok {
 			for s, weight := range p.mix.Segments[w.segment].Weights {
 				if weight > 0 {
 					begun[s] = true
@@ -366,7 +366,7 @@ func TestTails(t *testing.T) {
 	for range 400 {
 		w := randomWorld(rnd)
 		p := mustPlan(t, w.Mix)
-		end := p.End()
+		end := endOf(t, p)
 		g := 1 + rnd.IntN(30)
 		if w.Tail == order.TailDrop {
 			g = min(g, int(w.Epoch))

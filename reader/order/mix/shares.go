@@ -14,8 +14,8 @@ func (p *Plan) Weights(g uint64) ([]uint64, error) {
 	}
 	weights := slices.Clone(p.mix.Segments[w.segment].Weights)
 	for s := range weights {
-		if w.base[s] >= p.mix.Sources[s].limit() {
-			weights[s] = 0
+		if err := p.mix.Sources[s].stop(weights, s, w.base[s]); err != nil {
+			return nil, err
 		}
 	}
 	return weights, nil

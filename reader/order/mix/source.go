@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // Limits (SPEC.md, "Several sources").
@@ -35,7 +36,15 @@ type Source struct {
 	Tables string
 	// View is the ID of the view of the data set, 16 hexadecimal digits; empty for all samples.
 	View  string
-	Units uint64 // N_s, the samples of an epoch
+	Units uint64 // N_s, the samples of an epoch, or U(0) where positions hold units
+
+	// Where positions hold units, Unit has their parameters, with a Kind; Lengths is the hash of the
+	// lengths, and Line has the units of all epochs. Without the Line, the epoch that the source
+	// stands in is the only one that is known: enough for a source of weight 0, and to describe a
+	// checkpoint.
+	Unit    units.Params
+	Lengths string
+	Line    *units.Line
 
 	// The frozen parameters of the source's order. Seed, shuffle and tail are not here: Params
 	// has them for all sources.
@@ -63,24 +72,28 @@ func Key(seed uint64, name string) uint64 {
 }
 
 // Place is the epoch of the source that holds its unit number j, counted over all epochs, and the
-// unit's place in it. j is at least Base, and Units is not 0.
-func (s *Source) Place(j uint64) (epoch, place uint64) {
+// unit's place in it. j is at least Base, and Units is not 0. Only where epochs differ in their
+// units is there an error: that of a plan.
+func (s *Source) Place(j uint64) (epoch, place uint64, err error) {
+	if s.inUnits() {
+		return s.placeInLine(j)
+	}
 	if j >= s.First {
-		return s.Epoch + (j-s.First)/s.Units, (j - s.First) % s.Units
+		return s.Epoch + (j-s.First)/s.Units, (j - s.First) % s.Units, nil
 	}
 	back := (s.First-j-1)/s.Units + 1 // First belongs to a later position than Base
-	return s.Epoch - back, back*s.Units - (s.First - j)
+	return s.Epoch - back, back*s.Units - (s.First - j), nil
 }
 
 // at is the source with Epoch and First of the epoch that its unit j is in.
-func (s *Source) at(j uint64) Source {
+func (s *Source) at(j uint64) (Source, error) {
 	moved := *s
-	if s.Units > 0 {
-		var place uint64
-		moved.Epoch, place = s.Place(j)
-		moved.First = j - place
+	if s.Units == 0 {
+		return moved, nil
 	}
-	return moved
+	epoch, place, err := s.Place(j)
+	moved.Epoch, moved.First = epoch, j-place
+	return moved, err
 }
 
 // maxEpochs is MaxEpochs with its default.
@@ -92,18 +105,22 @@ func (s *Source) maxEpochs() uint64 {
 }
 
 // limit is how many units the source gives in all: those of its first MaxEpochs epochs. At most
-// maxPosition, which no count reaches.
-func (s *Source) limit() uint64 {
+// maxPosition, which no count reaches. Where positions hold units, it may be the end of the epoch
+// that unit j is in, where a later epoch follows: that one is not planned before it begins.
+func (s *Source) limit(j uint64) (uint64, error) {
 	m := s.maxEpochs()
 	if m <= s.Epoch {
-		return s.First // or less: the source has given all it may
+		return s.First, nil // or less: the source has given all it may
+	}
+	if s.inUnits() {
+		return s.limitInLine(j)
 	}
 	hi, lo := bits.Mul64(m-s.Epoch, s.Units)
 	lo, carry := bits.Add64(lo, s.First, 0)
 	if hi+carry > 0 {
-		return maxPosition
+		return maxPosition, nil
 	}
-	return min(lo, maxPosition)
+	return min(lo, maxPosition), nil
 }
 
 func (s *Source) validate() error {
@@ -116,7 +133,7 @@ func (s *Source) validate() error {
 		return fmt.Errorf("max_epochs %d: give at most %d", s.MaxEpochs, uint64(maxEpochs))
 	case s.Epoch > maxEpochs:
 		return badValue("epoch", s.Epoch)
-	case s.First > s.Base && (s.Units == 0 || (s.First-s.Base-1)/s.Units >= s.Epoch):
+	case !s.inUnits() && s.First > s.Base && (s.Units == 0 || (s.First-s.Base-1)/s.Units >= s.Epoch):
 		return badValue("first", s.First) // Base would lie before epoch 0
 	case s.Lanes < 1 || s.Lanes > maxLanes:
 		return badValue("V", s.Lanes)
@@ -133,7 +150,7 @@ func (s *Source) validate() error {
 	case s.View != "" && !validView(s.View):
 		return badValue("view", s.View)
 	}
-	return nil
+	return s.validateUnits()
 }
 
 func badValue(member string, value any) error {

@@ -87,13 +87,13 @@ func workedExample(t *testing.T) string {
 	}
 	fmt.Fprintf(&b, "\npositions 0..19, weights 3, 1, 6:  %s\n\n", digits(p.first.tree, 0, 20))
 	w := p.walk()
-	for ok := true; ok; w.stretch, ok = p.after(&w.stretch) {
+	for ok := true; ok; w.stretch, ok, _ = p.after(&w.stretch) {
 		if w.to == maxPosition || w.from > 200 {
 			break
 		}
 		fmt.Fprintf(&b, "from %3d to %3d  given before %d  shares", w.from, w.to, w.base)
 		for s, weight := range m.Segments[w.segment].Weights {
-			if w.base[s] >= m.Sources[s].limit() {
+			if limit, _ := m.Sources[s].limit(w.base[s]); w.base[s] >= limit {
 				weight = 0
 			}
 			fmt.Fprintf(&b, " %d", weight)

@@ -17,40 +17,53 @@ type stretch struct {
 	shift []uint64
 }
 
-func (p *Plan) firstStretch() stretch {
+func (p *Plan) firstStretch() (stretch, error) {
 	base := make([]uint64, len(p.mix.Sources))
 	for s := range base {
 		base[s] = p.mix.Sources[s].Base
 	}
-	first, ok := p.begin(0, p.mix.From, base)
+	first, ok, err := p.begin(0, p.mix.From, base)
 	if !ok { // every source is used up: a stream without positions
 		first = stretch{from: p.mix.From, to: p.mix.From, base: base, shift: base}
 	}
-	return first
+	return first, err
 }
 
 // begin makes the stretch at position from: that of the first segment, from the given one on, that
 // has an open source. Not ok: the stream ends at from.
-func (p *Plan) begin(segment int, from uint64, base []uint64) (next stretch, ok bool) {
+func (p *Plan) begin(segment int, from uint64, base []uint64) (next stretch, ok bool, err error) {
 	for ; segment < len(p.mix.Segments); segment++ {
 		weights := slices.Clone(p.mix.Segments[segment].Weights)
 		var total uint64
 		for s := range weights {
-			if base[s] >= p.mix.Sources[s].limit() {
-				weights[s] = 0
+			if err := p.mix.Sources[s].stop(weights, s, base[s]); err != nil {
+				return stretch{}, false, err
 			}
 			total += weights[s]
 		}
 		if total > 0 {
-			return p.lay(segment, from, base, newTree(weights)), true
+			next, err = p.lay(segment, from, base, newTree(weights))
+			return next, err == nil, err
 		}
 	}
-	return stretch{}, false
+	return stretch{}, false, nil
 }
 
-// lay finds where a stretch ends: at the next segment, or where the first of its sources is used
-// up.
-func (p *Plan) lay(segment int, from uint64, base []uint64, t tree) stretch {
+// stop makes the weight of source number i 0 where the source has given all it may.
+func (s *Source) stop(weights []uint64, i int, given uint64) error {
+	if weights[i] == 0 {
+		return nil
+	}
+	limit, err := s.limit(given)
+	if given >= limit {
+		weights[i] = 0
+	}
+	return err
+}
+
+// lay finds where a stretch ends: at the next segment, or where the first of its sources is used up
+// or, of those with a limit, has given an epoch of units.
+func (p *Plan) lay(segment int, from uint64, base []uint64, t tree) (stretch, error) {
 	st := stretch{from: from, to: maxPosition, segment: segment, tree: t, base: base, shift: make([]uint64, len(base))}
 	if segment+1 < len(p.mix.Segments) {
 		st.to = p.mix.Segments[segment+1].At
@@ -60,13 +73,17 @@ func (p *Plan) lay(segment int, from uint64, base []uint64, t tree) stretch {
 		st.shift[s] = base[s] - st.shift[s]
 	}
 	for i, l := range t.leaves {
-		if limit := p.mix.Sources[l.source].limit(); limit < maxPosition {
+		limit, err := p.mix.Sources[l.source].limit(base[l.source])
+		if err != nil {
+			return st, err
+		}
+		if limit < maxPosition {
 			if g, ok := st.reach(i, limit); ok {
 				st.to = min(st.to, g)
 			}
 		}
 	}
-	return st
+	return st, nil
 }
 
 // reach is the least position at which the source of leaf i has given count units. It may lie
@@ -76,9 +93,9 @@ func (st *stretch) reach(i int, count uint64) (position uint64, ok bool) {
 }
 
 // after is the stretch that begins where st ends. Not ok: the stream ends there.
-func (p *Plan) after(st *stretch) (next stretch, ok bool) {
+func (p *Plan) after(st *stretch) (next stretch, ok bool, err error) {
 	if st.to >= maxPosition || st.from == st.to {
-		return stretch{}, false
+		return stretch{}, false, nil
 	}
 	segment := st.segment
 	if segment+1 < len(p.mix.Segments) && st.to == p.mix.Segments[segment+1].At {
@@ -110,18 +127,18 @@ func (p *Plan) walk() walk { return walk{p, p.first} }
 
 // seek makes the stretch with position g current. Not ok: the stream ends at or before g, and the
 // last stretch is current.
-func (w *walk) seek(g uint64) (ok bool) {
+func (w *walk) seek(g uint64) (ok bool, err error) {
 	if g < w.from {
 		w.stretch = w.plan.first
 	}
 	for g >= w.to {
-		next, ok := w.plan.after(&w.stretch)
+		next, ok, err := w.plan.after(&w.stretch)
 		if !ok {
-			return false
+			return false, err
 		}
 		w.stretch = next
 	}
-	return true
+	return true, nil
 }
 
 // Counts appends to dst how many units each source has given before position g, by source number.
@@ -140,16 +157,34 @@ func (p *Plan) walkTo(g uint64) (walk, error) {
 	if g < w.from {
 		return w, fmt.Errorf("mix: position %d is before %d, where the mix begins: use an earlier checkpoint", g, w.from)
 	}
-	if !w.seek(g) && g > w.to {
+	if ok, err := w.seek(g); err != nil {
+		return w, err
+	} else if !ok && g > w.to {
 		return w, fmt.Errorf("mix: position %d is past the end of the stream at %d, where every source is used up", g, w.to)
 	}
 	return w, nil
 }
 
-// End is the position where the stream ends because every source is used up; 2^63, which is no
-// position, where it never does.
-func (p *Plan) End() uint64 {
+// Until is a position, or where the stream ends before it. Stretches after it are not needed.
+func (p *Plan) Until(position uint64) (uint64, error) {
 	w := p.walk()
-	w.seek(maxPosition)
-	return w.to
+	if ok, err := w.seek(position); ok || err != nil {
+		return position, err
+	}
+	return min(w.to, position), nil
+}
+
+// End is the position where the stream ends because every source is used up; 2^63, which is no
+// position, where it never does. Where positions hold units and every source has a limit, it costs
+// the plans of all epochs.
+func (p *Plan) End() (uint64, error) {
+	last := p.mix.Segments[len(p.mix.Segments)-1]
+	for s := range p.mix.Sources {
+		if x := &p.mix.Sources[s]; x.inUnits() && last.Weights[s] > 0 && x.maxEpochs() == maxEpochs {
+			return maxPosition, nil
+		}
+	}
+	w := p.walk()
+	_, err := w.seek(maxPosition)
+	return w.to, err
 }

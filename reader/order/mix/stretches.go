@@ -1,6 +1,9 @@
 package mix
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // Stretch is the positions From ≤ g < To in which the same sources give in the same proportion.
 type Stretch struct {
@@ -12,35 +15,63 @@ type Stretch struct {
 	Ended []int
 }
 
-// Stretches yields the stretches from the one with a position on, to the end of the stream. There
-// are at most as many as segments and sources together.
-func (p *Plan) Stretches(position uint64) iter.Seq[Stretch] {
-	return func(yield func(Stretch) bool) {
+// Stretches yields the stretches from the one with a position on, to the end of the stream, or to an
+// error: only plans of units have one. There are at most as many as segments and sources together.
+func (p *Plan) Stretches(position uint64) iter.Seq2[Stretch, error] {
+	return func(yield func(Stretch, error) bool) {
 		w := p.walk()
-		if !w.seek(position) {
-			return
-		}
-		for {
-			out := Stretch{From: w.from, To: w.to, Segment: w.segment, Weights: make([]uint64, len(p.mix.Sources))}
-			for _, l := range w.tree.leaves {
-				out.Weights[l.source] = p.mix.Segments[w.segment].Weights[l.source]
-			}
-			if w.to < maxPosition {
-				begin, end := w.counts(nil, w.from), w.counts(nil, w.to)
-				for s := range end {
-					if limit := p.mix.Sources[s].limit(); begin[s] < limit && limit <= end[s] {
-						out.Ended = append(out.Ended, s)
-					}
+		ok, err := w.seek(position)
+		for ok && err == nil {
+			out := p.stretchOf(&w.stretch)
+			begin := w.counts(nil, w.from)
+			for { // epochs of units end between, and change nothing
+				var next stretch
+				next, ok, err = p.after(&w.stretch)
+				if !ok || err != nil {
+					break
 				}
+				if following := p.stretchOf(&next); following.Segment != out.Segment || !slices.Equal(following.Weights, out.Weights) {
+					err = p.end(&out, begin, &w.stretch)
+					w.stretch = next
+					break
+				}
+				w.stretch = next
+				out.To = next.to
 			}
-			if !yield(out) {
+			if !ok && err == nil {
+				err = p.end(&out, begin, &w.stretch)
+			}
+			if err == nil && !yield(out, nil) {
 				return
 			}
-			next, ok := p.after(&w.stretch)
-			if !ok {
-				return
-			}
-			w.stretch = next
+		}
+		if err != nil {
+			yield(Stretch{}, err)
 		}
 	}
+}
+
+func (p *Plan) stretchOf(st *stretch) Stretch {
+	out := Stretch{From: st.from, To: st.to, Segment: st.segment, Weights: make([]uint64, len(p.mix.Sources))}
+	for _, l := range st.tree.leaves {
+		out.Weights[l.source] = p.mix.Segments[st.segment].Weights[l.source]
+	}
+	return out
+}
+
+// end finds the sources that end with a stretch, of which st is the last part.
+func (p *Plan) end(out *Stretch, begin []uint64, st *stretch) error {
+	if st.to >= maxPosition {
+		return nil
+	}
+	for s, count := range st.counts(nil, st.to) {
+		limit, err := p.mix.Sources[s].limit(count)
+		if err != nil {
+			return err
+		}
+		if begin[s] < limit && limit <= count {
+			out.Ended = append(out.Ended, s)
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package mix
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"testing"
 
@@ -18,9 +19,9 @@ func TestStretches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := slices.Collect(p.Stretches(0))
-	if len(got) != 4 || got[len(got)-1].To != p.End() {
-		t.Fatalf("%+v, the end is %d", got, p.End())
+	got := collect(t, p.Stretches(0))
+	if len(got) != 4 || got[len(got)-1].To != endOf(t, p) {
+		t.Fatalf("%+v, the end is %d", got, endOf(t, p))
 	}
 	for i, st := range got {
 		if i > 0 && (st.From != got[i-1].To || st.Segment < got[i-1].Segment) {
@@ -56,18 +57,29 @@ func TestStretches(t *testing.T) {
 		if !slices.Equal(ended, st.Ended) {
 			t.Errorf("%+v: %d end there", st, ended)
 		}
-		if later := slices.Collect(p.Stretches(st.To - 1)); fmt.Sprint(later) != fmt.Sprint(got[i:]) {
+		if later := collect(t, p.Stretches(st.To-1)); fmt.Sprint(later) != fmt.Sprint(got[i:]) {
 			t.Errorf("from %d: %+v, want %+v", st.To-1, later, got[i:])
 		}
 	}
-	if later := slices.Collect(p.Stretches(p.End())); later != nil {
+	if later := collect(t, p.Stretches(endOf(t, p))); later != nil {
 		t.Errorf("after the end: %+v", later)
 	}
 	m.Sources[0].MaxEpochs = 0 // 2^32
 	if p, err = New(m); err != nil {
 		t.Fatal(err)
 	}
-	if got = slices.Collect(p.Stretches(5000)); len(got) != 1 || got[0].From != 96 || got[0].To < 1<<32 {
+	if got = collect(t, p.Stretches(5000)); len(got) != 1 || got[0].From != 96 || got[0].To < 1<<32 {
 		t.Errorf("%+v", got)
 	}
+}
+
+func collect(t *testing.T, all iter.Seq2[Stretch, error]) (list []Stretch) {
+	t.Helper()
+	for st, err := range all {
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, st)
+	}
+	return list
 }

@@ -67,14 +67,11 @@ func Choose(t order.Table, c order.Choice, p Params) (order.Params, Params, erro
 	case p.Kind == Bucket:
 		least = []uint32{bucketWindow, leastWindow}
 	}
-	var samples, blocks uint64 = 0, max(uint64(len(t.Samples)), 1)
-	for _, n := range t.Samples {
-		samples += uint64(n)
-	}
+	samples, blocks := samplesOf(t)
 	var chosen order.Params
 	var err error
 	for _, window := range least {
-		c.UnitBlocks = (uint64(window)*blocks + max(samples, 1) - 1) / max(samples, 1)
+		c.UnitBlocks = windowBlocks(t, window)
 		if chosen, err = order.Choose(t, c); err != nil {
 			continue
 		}
@@ -87,6 +84,28 @@ func Choose(t order.Table, c order.Choice, p Params) (order.Params, Params, erro
 		return chosen, p, p.Check()
 	}
 	return chosen, p, err
+}
+
+// LeastBlocks is how many blocks the least window takes that Choose accepts: Choice.UnitBlocks for
+// order.LeastMemory.
+func LeastBlocks(t order.Table, p Params) uint64 {
+	if p.Window != 0 {
+		return windowBlocks(t, p.Window)
+	}
+	return windowBlocks(t, leastWindow)
+}
+
+// windowBlocks is how many blocks have as many samples as a window, rounded up.
+func windowBlocks(t order.Table, window uint32) uint64 {
+	samples, blocks := samplesOf(t)
+	return (uint64(window)*blocks + max(samples, 1) - 1) / max(samples, 1)
+}
+
+func samplesOf(t order.Table) (samples, blocks uint64) {
+	for _, n := range t.Samples {
+		samples += uint64(n)
+	}
+	return samples, max(uint64(len(t.Samples)), 1)
 }
 
 // Check returns an error that names the first parameter out of its limits.

@@ -72,7 +72,9 @@ func New(o *order.Plan, lengths []uint32, p Params) (*Units, error) {
 		return nil, fmt.Errorf("units: %d lengths for %d samples", have, want)
 	}
 	u := &Units{order: o, lengths: lengths, params: p}
-	return u, u.summarize()
+	var err error
+	u.sum, err = Summarize(lengths, p)
+	return u, err
 }
 
 // Params returns the frozen parameters.
@@ -84,15 +86,16 @@ func (u *Units) Order() *order.Plan { return u.order }
 // Summary returns what the lengths give in an epoch that has each sample once.
 func (u *Units) Summary() Summary { return u.sum }
 
-// summarize checks all lengths and counts them.
-func (u *Units) summarize() error {
-	s, size := &u.sum, u.params.Size
-	s.Samples = uint64(len(u.lengths))
+// Summarize checks lengths and counts what units of them have. Of the parameters, Window plays no
+// part. Errors are those of New.
+func Summarize(lengths []uint32, p Params) (s Summary, err error) {
+	size := p.Size
+	s.Samples = uint64(len(lengths))
 	var all, over, kept uint64 // tokens: in all, in long samples, left of those
 	first := 0
-	for i, n := range u.lengths {
+	for i, n := range lengths {
 		if n-1 >= MaxSize { // 0 wraps around
-			return badLength(i, n)
+			return s, badLength(i, n)
 		}
 		all += uint64(n)
 		s.Longest = max(s.Longest, n)
@@ -104,7 +107,7 @@ func (u *Units) summarize() error {
 		}
 		over += uint64(n)
 	}
-	switch u.params.Long {
+	switch p.Long {
 	case LongSplit:
 		s.Split, kept = s.Long, over
 	case LongTruncate:
@@ -114,14 +117,14 @@ func (u *Units) summarize() error {
 		s.Dropped, s.Left = s.Long, over
 	default:
 		if s.Long > 0 {
-			return &TooLongError{Params: u.params, Samples: s.Long, Of: s.Samples, First: uint64(first), Longest: s.Longest}
+			return s, &TooLongError{Params: p, Samples: s.Long, Of: s.Samples, First: uint64(first), Longest: s.Longest}
 		}
 	}
 	s.Tokens = all - over + kept
 	if s.Samples > 0 && s.Tokens == 0 {
-		return fmt.Errorf("units: %s of %d: %w", u.params.measure(), size, ErrNoUnits)
+		return s, fmt.Errorf("units: %s of %d: %w", p.measure(), size, ErrNoUnits)
 	}
-	return nil
+	return s, nil
 }
 
 func badLength(sample int, n uint32) error {

@@ -260,4 +260,6 @@ type Started struct {
 	Sources []string `json:"sources,omitempty"`
 	// Units is how many units the epoch has that the run begins in; 0 where positions hold samples.
 	Units uint64 `json:"units,omitempty"`
+	// End is the position where the stream of a mix of units ends, 2^63 where it has no end.
+	End uint64 `json:"end,omitempty"`
 }

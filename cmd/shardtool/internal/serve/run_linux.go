@@ -98,6 +98,12 @@ func (r *run) started(ctx context.Context, out *Started) error {
 	for _, of := range r.stream.Stats().Sources {
 		out.Sources = append(out.Sources, of.Name)
 	}
+	if p := r.stream.MixPlan(); p != nil && r.stream.UnitParams().Kind != "" {
+		out.Units = p.Mix().Epoch
+		if out.End, err = p.End(); err != nil {
+			return err
+		}
+	}
 	if u := r.stream.UnitOrder(); u != nil {
 		cp, err := r.stream.Checkpoint()
 		if err != nil {

@@ -44,10 +44,10 @@ type unitColumns struct {
 // newUnitColumns returns nil where positions hold samples. columns is the number of those that
 // START asks for.
 func newUnitColumns(q *UnitRequest, columns int, s *reader.Stream) (*unitColumns, error) {
-	if s.UnitOrder() == nil {
+	p := s.UnitParams()
+	if p.Kind == "" {
 		return nil, nil
 	}
-	p := s.UnitOrder().Units.Params()
 	if q == nil || q.Kind != p.Kind {
 		return nil, configf("the stream has units of kind %s: ask for them, as the run did that made the checkpoint", p.Kind)
 	}
@@ -106,6 +106,9 @@ func unitsAfter(ctx context.Context, s *reader.Stream, b *reader.Batch) (uint64,
 		return b.Of, nil
 	}
 	u := s.UnitOrder()
+	if u == nil { // a mix: all its epochs are alike
+		return b.Of, nil
+	}
 	if b.NextEpoch >= min(u.Until(), order.MaxEpochs) {
 		return 0, nil
 	}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/mixfile"
+	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/order/units"
+)
+
+// mixUnits has the positions of a mix hold units, if the flags or the checkpoint ask for them. The
+// orders of the units are made with the mix. stderr shows the progress of plans; nil shows none.
+func (f *orderFlags) mixUnits(ctx context.Context, file *mixfile.File, sets []*reader.Dataset, data []mixfile.Data, from *mix.Checkpoint, stderr io.Writer) (mixfile.UnitOrders, error) {
+	if f.opt.Units.Kind == "" && (from == nil || !from.InUnits()) {
+		return nil, nil
+	}
+	made, err := file.MakeUnits(ctx, sets, data, func(s *mixfile.Source) (units.Params, reader.StreamOptions) {
+		o := f.opt
+		o.PlanProgress = planBars(stderr, "planning units of "+s.Name)
+		return f.unitsOfSource(s.Name, from), o
+	})
+	return made, f.explain(err)
+}
+
+// unitsOfSource is the parameters of a source's units: what flags give, and for the rest those of the
+// checkpoint, where it has the source or another one.
+func (f *orderFlags) unitsOfSource(name string, from *mix.Checkpoint) units.Params {
+	asked := f.opt.Units
+	if asked.Long == "" {
+		asked.Long = units.LongError
+	}
+	if from == nil || !from.InUnits() {
+		return asked
+	}
+	i := slices.IndexFunc(from.Sources, func(x mix.Source) bool { return x.Name == name && x.Unit.Kind != "" })
+	known := i >= 0
+	if !known {
+		i = slices.IndexFunc(from.Sources, func(x mix.Source) bool { return x.Unit.Kind != "" })
+	}
+	p := from.Sources[i].Unit
+	if !known {
+		p.Window = 0
+	}
+	if asked.Kind != "" {
+		p.Kind, p.Size = asked.Kind, asked.Size
+	}
+	if f.changed("by") {
+		p.By = asked.By
+	}
+	if f.changed("long") {
+		p.Long = units.Long(f.units.long)
+	}
+	if f.changed("unit-window") && asked.Window != 0 {
+		p.Window = asked.Window
+	}
+	return p
+}
+
+// planBars shows a bar for each epoch that is planned for longer than a second, one at a time.
+func planBars(stderr io.Writer, what string) func(epoch, done, of uint64) {
+	if stderr == nil {
+		return nil
+	}
+	var mu sync.Mutex
+	bars := map[uint64]*progress{}
+	return func(epoch, done, of uint64) {
+		mu.Lock()
+		bar := bars[epoch]
+		if bar == nil {
+			if len(bars) > 0 { // made while the epoch before is read
+				mu.Unlock()
+				return
+			}
+			bar = newBar(stderr, io.Discard, what, samplesOf(int64(of)), false)
+			bars[epoch] = bar
+		}
+		mu.Unlock()
+		if bar.set(int64(done), ""); done == of {
+			bar.end()
+		}
+	}
+}

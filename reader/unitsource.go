@@ -1,0 +1,50 @@
+package reader
+
+import (
+	"context"
+
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
+)
+
+// UnitSource is a data set whose samples are put into units as a source of a mix. The order of a
+// source is chosen between its lengths, which it depends on, and its UnitOrder.
+type UnitSource struct {
+	Lengths []uint32 // of the samples
+	Summary units.Summary
+	set     *Dataset
+	opts    StreamOptions
+}
+
+// UnitSource reads the lengths of the samples, and counts what units of them have: with the
+// parameters given, whose Window plays no part. Of the options, Plans, PlanProgress and Log are
+// used. Errors are those of Lengths and of units.New.
+func (d *Dataset) UnitSource(ctx context.Context, p units.Params, o StreamOptions) (*UnitSource, error) {
+	u := &UnitSource{set: d, opts: o}
+	var err error
+	if u.Lengths, err = d.lengths(ctx, p.By, newKeeper(&o)); err != nil {
+		return nil, err
+	}
+	if u.Summary, err = units.Summarize(u.Lengths, p); err != nil {
+		return nil, d.lengthsError(ctx, err)
+	}
+	return u, nil
+}
+
+// Order makes the units of an order over the data set. They plan until Close, or until the context
+// ends. The caller must Close them; a stream opened with them does.
+func (s *UnitSource) Order(ctx context.Context, table order.Table, params order.Params, p units.Params) (*UnitOrder, error) {
+	plan, err := order.New([]order.Source{{Table: table, Digest: s.set.OrderDigest()}}, params)
+	if err != nil {
+		return nil, optionsError{err}
+	}
+	u, err := s.set.newUnits(ctx, plan, s.Lengths, p, &s.opts)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, u.end)
+	return u, nil
+}
+
+// Line returns the units of all epochs, for a source of a mix. It plans until Close.
+func (u *UnitOrder) Line() *units.Line { return u.Units.Line(u.Plans(u.ctx)) }
