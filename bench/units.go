@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"time"
 
 	"github.com/shardtool/shardtool/bench/table"
@@ -47,6 +48,10 @@ func (c lengthsOf) make(n int) (order.Table, []uint32) {
 
 func (c lengthsOf) units(n int, p units.Params) (*units.Units, error) {
 	t, lengths := c.make(n)
+	return unitsOf(t, lengths, p)
+}
+
+func unitsOf(t order.Table, lengths []uint32, p units.Params) (*units.Units, error) {
 	o, p, err := units.Choose(t, order.Choice{Shuffle: true, Seed: 42, Epochs: 1}, p)
 	if err != nil {
 		return nil, err
@@ -136,30 +141,98 @@ func (b *bench) bucketPadding() error {
 	return nil
 }
 
-// planning is what an epoch costs before its first batch where no plan was kept.
+// planning is what an epoch costs before its first batch: where no plan was kept, and where one was.
 func (b *bench) planning() error {
-	var figures []string
-	for _, n := range []int{1e5, 1e6, 1e7} {
-		u, err := webText.units(n, units.Params{Kind: units.Pack, Size: 8192, Long: units.LongSplit})
+	for _, n := range []int{1e5, 1e6, 1e7, 1e8} {
+		runtime.GC()
+		before := heap()
+		t, lengths := webText.make(n)
+		u, err := unitsOf(t, lengths, units.Params{Kind: units.Pack, Size: 8192, Long: units.LongSplit})
 		if err != nil {
 			return err
 		}
-		var rate table.Sample
-		var took time.Duration
-		for range b.times {
-			begin := time.Now()
-			if _, err := u.Plan(b.ctx, 1, 1, nil); err != nil {
-				return err
-			}
-			took = time.Since(begin)
-			rate = append(rate, float64(n)/took.Seconds()/1e6)
+		one, all, kept, err := b.starts(u, lengths)
+		if err != nil {
+			return err
 		}
-		figures = append(figures, fmt.Sprintf("10^%d in %.3g s", int(math.Log10(float64(n))), took.Seconds()))
 		if n == 1e7 {
-			b.AtLeast("units", "planning of packed sequences", rate, "M samples/s", 5, fmt.Sprintf("one core, the order included; %v", figures))
+			b.AtLeast("units", "planning of packed sequences", one.per(float64(n)/1e6), "M samples/s", 5, "one core, the order included")
 		}
+		size := fmt.Sprintf("10^%.0f samples", math.Log10(float64(n)))
+		b.Info("units", "plan of an epoch, "+size, all.By(1e-3), "ms", fmt.Sprintf("%d cores, the hash of all lengths included; lengths, tables and plan take %.1f bytes a sample",
+			b.cores, float64(heap()-before)/float64(n)))
+		b.Info("units", "start with a kept plan, "+size, kept.By(1e-3), "ms", "until the order has its first batch, in the middle of the epoch; reading the lengths not included")
+		runtime.KeepAlive(u)
 	}
 	return nil
+}
+
+// starts measures, in seconds, a plan by one core, one by all of them with the hash that names it,
+// and the first batch of the order where the plan is there.
+func (b *bench) starts(u *units.Units, lengths []uint32) (one, all, kept seconds, err error) {
+	times := b.times
+	if u.Order().Samples() > 1e7 {
+		times = 1
+	}
+	timed := func(to *seconds, f func() error) {
+		if begin := time.Now(); err == nil {
+			err = f()
+			to.Sample = append(to.Sample, time.Since(begin).Seconds())
+		}
+	}
+	for range times {
+		var text []byte
+		timed(&one, func() error { _, err := u.Plan(b.ctx, 0, 1, nil); return err })
+		timed(&all, func() error {
+			again, err := units.New(u.Order(), lengths, u.Params())
+			if err != nil {
+				return err
+			}
+			again.Key(0)
+			plan, err := again.Plan(b.ctx, 0, b.cores, nil)
+			if err == nil {
+				text = units.AppendPlan(nil, plan)
+			}
+			return err
+		})
+		timed(&kept, func() error {
+			again, err := units.New(u.Order(), lengths, u.Params())
+			if err != nil {
+				return err
+			}
+			again.Key(0)
+			plan, err := again.DecodePlan(0, text)
+			if err != nil {
+				return err
+			}
+			c, err := again.Seek(0, plan.Units()/2, func(uint64) (*units.Plan, error) { return plan, nil })
+			if err == nil {
+				_, _, err = c.NextBatch(nil, order.Split{GlobalBatch: 16, World: 1})
+			}
+			return err
+		})
+	}
+	return one, all, kept, err
+}
+
+// seconds are measurements of the same thing.
+type seconds struct{ table.Sample }
+
+// per returns the rates of n things.
+func (s seconds) per(n float64) table.Sample {
+	out := make(table.Sample, len(s.Sample))
+	for i, took := range s.Sample {
+		out[i] = n / took
+	}
+	return out
+}
+
+// heap is what is in use.
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 // elasticUnits resumes chains of jobs at random places, with other batches and ranks each time, and

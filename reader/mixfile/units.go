@@ -127,7 +127,7 @@ func makeUnits(ctx context.Context, ds *reader.Dataset, data *Data, p units.Para
 	if err := checked.Check(); err != nil {
 		return nil, err
 	}
-	if ds.ViewID() != "" {
+	if ds.Selection().ID() != "" {
 		return nil, errors.New("units of a view are not made: give the whole data set, or make a data set of the chosen samples")
 	}
 	source, err := ds.UnitSource(ctx, p, o)

@@ -5,13 +5,11 @@
 package sequences
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 
-	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -24,6 +22,7 @@ type Layout struct {
 	fields  []Field
 	columns []tokenColumn
 
+	counted  []byte // 0, 1, 2 … up to length, as little-endian int32
 	rows     int
 	segments []segment
 	limits   []int32 // see Boundaries
@@ -194,182 +193,48 @@ func (q *Layout) Tokens(field int, dst []byte) {
 // Positions writes the position of each token in its item, counted from the beginning of the piece,
 // as little-endian int32; 0 in padding. dst has 4·Rows·length bytes.
 func (q *Layout) Positions(dst []byte) {
-	q.each(dst, 0, func(piece []byte, _ *segment) {
-		for k := 0; k < len(piece); k += 4 {
-			binary.LittleEndian.PutUint32(piece[k:], uint32(k/4))
-		}
-	})
+	longest := 0
+	for i := range q.segments {
+		longest = max(longest, int(q.segments[i].cut.Length))
+	}
+	for n := len(q.counted) / 4; n < longest; n++ {
+		q.counted = binary.LittleEndian.AppendUint32(q.counted, uint32(n))
+	}
+	q.each(dst, 0, func(piece []byte, _ *segment) { copy(piece, q.counted) })
 }
 
 // Documents writes the number of the item in its row for each token, from 0, as little-endian
 // int32; -1 in padding. dst has 4·Rows·length bytes.
 func (q *Layout) Documents(dst []byte) {
-	q.each(dst, 0xFF, func(piece []byte, s *segment) {
-		for k := 0; k < len(piece); k += 4 {
-			binary.LittleEndian.PutUint32(piece[k:], uint32(s.document))
-		}
-	})
+	q.each(dst, -1, func(piece []byte, s *segment) { fillInt32(piece, s.document) })
 }
 
-// each writes int32 values item by item, and a byte between them.
-func (q *Layout) each(dst []byte, pad byte, write func([]byte, *segment)) {
+// each writes int32 values item by item, and a value between them.
+func (q *Layout) each(dst []byte, pad int32, write func([]byte, *segment)) {
 	end := 0
-	between := func(gap []byte) {
-		for i := range gap {
-			gap[i] = pad
-		}
-	}
 	for i := range q.segments {
 		s := &q.segments[i]
 		at := 4 * (s.row*q.length + s.at)
-		between(dst[end:at])
+		fillInt32(dst[end:at], pad)
 		end = at + 4*int(s.cut.Length)
 		write(dst[at:end], s)
 	}
-	between(dst[end:])
+	fillInt32(dst[end:], pad)
 }
 
-// tokenColumn is the values of one field.
-type tokenColumn struct {
-	pad    int64
-	kind   byte // of the values: i, u or f; 0 until the first
-	in     int  // bytes of a value
-	out    int  // bytes of a value in the rows: more where unsigned values are widened
-	padded []byte
-	header []byte           // of the file before
-	values int64            // that it says
-	known  map[string]int64 // the values of headers of this type
-	data   [][]byte         // of each segment
+// fillInt32 repeats a little-endian value.
+func fillInt32(dst []byte, v int32) {
+	var pattern [4]byte
+	binary.LittleEndian.PutUint32(pattern[:], uint32(v))
+	fill(dst, pattern[:])
 }
 
-// mostHeaders bounds the headers that a column remembers: parsing one takes longer than copying a
-// thousand tokens.
-const mostHeaders = 1 << 14
-
-// take takes a piece of a sample.
-func (c *tokenColumn) take(s *reader.Sample, field string, cut *order.Cut) error {
-	file, ok := s.Field(field)
-	if !ok {
-		return errors.New("the sample has no such field")
-	}
-	n, err := npy.HeaderLen(file[:min(len(file), npy.Lead)])
-	if err == nil && n > int64(len(file)) {
-		err = fmt.Errorf("an npy file of %d bytes, cut short in its header of %d", len(file), n)
-	}
-	if err != nil {
-		return err
-	}
-	if header := file[:n]; c.header == nil || !bytes.Equal(c.header, header) {
-		if values, ok := c.known[string(header)]; ok {
-			c.header, c.values = append(c.header[:0], header...), values
-		} else if err := c.newHeader(header); err != nil {
-			return err
-		}
-	}
-	values := file[n:]
-	if int64(len(values)) != c.values*int64(c.in) {
-		return fmt.Errorf("an npy file with %d bytes of data, its header says %d", len(values), c.values*int64(c.in))
-	}
-	if c.values != int64(cut.Whole) {
-		return fmt.Errorf("%d values, but the index says that the sample has %d: pack the data set again, with lengths that are right", c.values, cut.Whole)
-	}
-	c.data = append(c.data, values[int(cut.Offset)*c.in:int(cut.Offset+cut.Length)*c.in])
-	return nil
-}
-
-// newHeader learns the type and the length from a header. The type must be that of the samples
-// before.
-func (c *tokenColumn) newHeader(header []byte) error {
-	h, err := npy.Parse(header)
-	switch {
-	case err != nil:
-		return err
-	case len(h.Shape) != 1:
-		return fmt.Errorf("an array of shape %v: give one with one dimension, a value a token", h.Shape)
-	case h.Kind != 'i' && h.Kind != 'u' && h.Kind != 'f' || h.Big:
-		return fmt.Errorf("an array of type %q: give integers or floating point, little-endian", h.Descr)
-	case c.kind != 0 && (h.Kind != c.kind || h.Size != c.in):
-		return fmt.Errorf("an array of type %q, the samples before have %c%d", h.Descr, c.kind, c.in)
-	}
-	if c.kind == 0 {
-		if err := c.newType(h.Kind, h.Size); err != nil {
-			return err
-		}
-	}
-	c.header, c.values = append(c.header[:0], header...), h.Shape[0]
-	if c.known == nil || len(c.known) >= mostHeaders {
-		c.known = map[string]int64{}
-	}
-	c.known[string(header)] = c.values
-	return nil
-}
-
-// newType chooses the type of the rows.
-func (c *tokenColumn) newType(kind byte, size int) error {
-	c.kind, c.in, c.out = kind, size, size
-	if kind == 'u' && c.pad < 0 && size < 8 {
-		c.out = 2 * size
-	}
-	c.padded = binary.LittleEndian.AppendUint64(nil, uint64(c.pad))[:min(c.out, 8)]
-	fits := true
-	switch {
-	case kind == 'f' && size == 8:
-		c.padded = binary.LittleEndian.AppendUint64(nil, math.Float64bits(float64(c.pad)))
-	case kind == 'f' && size == 4:
-		c.padded = binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(c.pad)))
-	case kind == 'f':
-		fits, c.padded = c.pad == 0, make([]byte, size)
-	case c.outKind() == 'i':
-		bits := uint(64 - 8*c.out)
-		fits = c.pad<<bits>>bits == c.pad
-	default:
-		fits = c.pad >= 0 && (c.out == 8 || c.pad>>(8*c.out) == 0)
-	}
-	if !fits {
-		kind := c.kind
-		c.kind, c.out = 0, 0
-		return fmt.Errorf("values of %c%d cannot be padded with %d", kind, size, c.pad)
-	}
-	return nil
-}
-
-// outKind is the kind of the values in the rows.
-func (c *tokenColumn) outKind() byte {
-	if c.out > c.in {
-		return 'i'
-	}
-	return c.kind
-}
-
-// copy writes the values of a piece.
-func (c *tokenColumn) copy(dst, src []byte) {
-	if c.in == c.out {
-		copy(dst, src)
-		return
-	}
-	le := binary.LittleEndian
-	switch c.in { // unsigned values: the upper half is 0
-	case 1:
-		for i, v := range src {
-			le.PutUint16(dst[2*i:], uint16(v))
-		}
-	case 2:
-		for i := 0; i < len(src); i += 2 {
-			le.PutUint32(dst[2*i:], uint32(le.Uint16(src[i:])))
-		}
-	case 4:
-		for i := 0; i < len(src); i += 4 {
-			le.PutUint64(dst[2*i:], uint64(le.Uint32(src[i:])))
-		}
-	}
-}
-
-// fill writes padding.
-func (c *tokenColumn) fill(dst []byte) {
+// fill repeats a pattern.
+func fill(dst, pattern []byte) {
 	if len(dst) == 0 {
 		return
 	}
-	for n := copy(dst, c.padded); n < len(dst); n *= 2 {
+	for n := copy(dst, pattern); n < len(dst); n *= 2 {
 		copy(dst[n:], dst[:n])
 	}
 }

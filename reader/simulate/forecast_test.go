@@ -82,8 +82,12 @@ func TestForecastEvents(t *testing.T) {
 	if f, err = NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 1e6, make([]Size, 3), nil); err != nil {
 		t.Fatal(err)
 	}
-	if last := f.Events[len(f.Events)-1]; last.Kind != StreamEnds || last.Position != plan.End() || f.End != plan.End() || last.Step == 0 {
-		t.Errorf("%+v, the end is at %d", f, plan.End())
+	end, err := plan.End()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := f.Events[len(f.Events)-1]; last.Kind != StreamEnds || last.Position != end || f.End != end || last.Step == 0 {
+		t.Errorf("%+v, the end is at %d", f, end)
 	}
 	if _, err := NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 1, nil, nil); err == nil {
 		t.Error("no sizes")
