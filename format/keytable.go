@@ -179,8 +179,7 @@ func WriteKeyTable(w io.Writer, n uint64, entries iter.Seq2[KeyEntry, error]) er
 	}
 	var last KeyEntry
 	var added uint64
-	var crc uint32
-	var buf []byte
+	buf := make([]byte, 0, t.groupLen())
 	for e, err := range entries {
 		if err != nil {
 			return err
@@ -188,16 +187,16 @@ func WriteKeyTable(w io.Writer, n uint64, entries iter.Seq2[KeyEntry, error]) er
 		if added > 0 && e.Compare(last) <= 0 {
 			return fmt.Errorf("format: keys table: entry %x after %x", e, last) // a bug of the caller
 		}
-		buf = binary.BigEndian.AppendUint64(buf[:0], e.Hash)
+		buf = binary.BigEndian.AppendUint64(buf, e.Hash)
 		for i := range t.width() {
 			buf = append(buf, byte(e.Number>>(8*i)))
 		}
-		crc, last = UpdateChecksum(crc, buf), e
+		last = e
 		if added++; added%keyGroup == 0 || added == n {
-			buf, crc = appendUint32(buf, crc), 0
-		}
-		if _, err := out.Write(buf); err != nil {
-			return err
+			if _, err := out.Write(appendUint32(buf, Checksum(buf))); err != nil {
+				return err
+			}
+			buf = buf[:0]
 		}
 	}
 	if added != n {

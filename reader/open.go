@@ -115,8 +115,12 @@ func (s *Stream) sources() []planner.Source {
 	for i, in := range s.inputs {
 		if in.Dataset != nil {
 			_, wanted := in.pieces(s.sizes.pieces[i])
+			first := s.sizes.pieces[i]
+			if in.plan.Params().Shuffle {
+				first = 1
+			}
 			out[i] = planner.Source{
-				PieceBlocks: s.sizes.pieces[i], Wanted: wanted, SampleBytes: int64(in.table.Decoded / max(in.tables.Samples, 1)), Joined: in.source.Joined(),
+				PieceBlocks: s.sizes.pieces[i], FirstBlocks: first, Wanted: wanted, SampleBytes: int64(in.table.Decoded / max(in.tables.Samples, 1)), Joined: in.source.Joined(),
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/internal/extsort"
+	"github.com/shardtool/shardtool/writer/internal/keysort"
 )
 
 // CommitOptions are the options of Commit.
@@ -217,15 +217,14 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 }
 
 // addKeys adds the entries of a keys table; from is the number of its first sample.
-func addKeys(to *extsort.Sorter, mu *sync.Mutex, keys *keyStream, from uint64) error {
+func addKeys(to *keysort.Sorter, mu *sync.Mutex, keys *keyStream, from uint64) error {
 	for {
 		if err := keys.fill(); err != nil || len(keys.ready) == 0 {
 			return err
 		}
 		mu.Lock()
 		for _, e := range keys.ready {
-			rec := keyRecord(e.Hash, from+e.Number)
-			if err := to.Add(rec[:]); err != nil {
+			if err := to.Add(format.KeyEntry{Hash: e.Hash, Number: from + e.Number}); err != nil {
 				mu.Unlock()
 				return err
 			}

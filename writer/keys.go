@@ -3,7 +3,6 @@ package writer
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -22,22 +21,20 @@ func (w *Writer) putKeys(ctx context.Context, m *format.Manifest) (format.Hash, 
 		return format.Hash{}, err
 	}
 	defer old.close()
+	keys := w.allKeys(old)
+	checked := keys
 	if !w.opt.KeepDuplicates {
-		if err := w.refuseDuplicates(ctx, m, old); err != nil {
-			return format.Hash{}, err
-		}
+		checked = w.refuseDuplicates(ctx, m, keys)
 	}
 	h := sha256.New()
-	if err := w.writeKeys(h, old); err != nil {
+	if err := format.WriteKeyTable(h, w.sum.numbers, checked); err != nil {
 		return format.Hash{}, err
 	}
 	sum := format.Hash(h.Sum(nil))
 	size := (format.KeyTable{Entries: w.sum.numbers}).Size()
-	return sum, w.puts.named(ctx, format.KeysName(sum), size, func(to io.Writer) error { return w.writeKeys(to, old) })
-}
-
-func (w *Writer) writeKeys(to io.Writer, old *keyStream) error {
-	return format.WriteKeyTable(to, w.sum.numbers, w.allKeys(old))
+	return sum, w.puts.named(ctx, format.KeysName(sum), size, func(to io.Writer) error {
+		return format.WriteKeyTable(to, w.sum.numbers, keys)
+	})
 }
 
 // allKeys merges the entries of the generation appended to with the new ones.
@@ -45,12 +42,11 @@ func (w *Writer) allKeys(old *keyStream) iter.Seq2[format.KeyEntry, error] {
 	return func(yield func(format.KeyEntry, error) bool) {
 		old.rewind()
 		prior, more, err := old.next()
-		for rec, rerr := range w.sum.keys.All() {
-			if err = errors.Join(err, rerr); err != nil {
-				yield(format.KeyEntry{}, err)
+		for e, rerr := range w.sum.keys.All() {
+			if err != nil || rerr != nil {
+				yield(format.KeyEntry{}, errors.Join(err, rerr))
 				return
 			}
-			e := format.KeyEntry{Hash: binary.BigEndian.Uint64(rec), Number: binary.BigEndian.Uint64(rec[8:])}
 			for more && err == nil && prior.Compare(e) < 0 {
 				if !yield(prior, nil) {
 					return
@@ -147,35 +143,37 @@ func (s *keyStream) close() {
 	}
 }
 
-// refuseDuplicates finds a key that is in two shards. Equal hashes are looked up: among 10^9 keys
-// some pair may share one by chance.
-func (w *Writer) refuseDuplicates(ctx context.Context, m *format.Manifest, old *keyStream) error {
-	var last format.KeyEntry
-	firstEntry := true
-	for e, err := range w.allKeys(old) {
-		if err != nil {
-			return err
-		}
-		if gone(m.Removed, e.Number) { // its key is free
-			continue
-		}
-		if !firstEntry && e.Hash == last.Hash {
-			a, shardA, err := w.keyOf(ctx, m, last.Number)
-			if err != nil {
-				return err
+// refuseDuplicates yields the entries, and an error at a key that is in two shards.
+func (w *Writer) refuseDuplicates(ctx context.Context, m *format.Manifest, keys iter.Seq2[format.KeyEntry, error]) iter.Seq2[format.KeyEntry, error] {
+	return func(yield func(format.KeyEntry, error) bool) {
+		var last format.KeyEntry
+		firstEntry := true
+		for e, err := range keys {
+			if err == nil && !gone(m.Removed, e.Number) { // the key of a removed sample is free
+				if !firstEntry && e.Hash == last.Hash {
+					err = w.differ(ctx, m, last, e)
+				}
+				last, firstEntry = e, false
 			}
-			b, shardB, err := w.keyOf(ctx, m, e.Number)
-			if err != nil {
-				return err
-			}
-			if a == b {
-				return fmt.Errorf("%w %q: sample %d in %s and sample %d in %s: rename one",
-					ErrDuplicateKey, a, last.Number, shardA, e.Number, shardB)
+			if !yield(e, err) || err != nil {
+				return
 			}
 		}
-		last, firstEntry = e, false
 	}
-	return nil
+}
+
+// differ returns an error if two entries with one hash have one key: among 10^9 keys some pair may
+// share a hash by chance.
+func (w *Writer) differ(ctx context.Context, m *format.Manifest, x, y format.KeyEntry) error {
+	a, shardA, err := w.keyOf(ctx, m, x.Number)
+	if err != nil {
+		return err
+	}
+	b, shardB, err := w.keyOf(ctx, m, y.Number)
+	if err == nil && a == b {
+		err = fmt.Errorf("%w %q: sample %d in %s and sample %d in %s: rename one", ErrDuplicateKey, a, x.Number, shardA, y.Number, shardB)
+	}
+	return err
 }
 
 // keyOf reads the key of a sample number from the index of its shard.

@@ -1,12 +1,11 @@
 package writer
 
 import (
-	"encoding/binary"
 	"maps"
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/writer/internal/extsort"
+	"github.com/shardtool/shardtool/writer/internal/keysort"
 )
 
 // totals is what a generation adds up to: the emitter fills it shard by shard, Commit from the
@@ -18,7 +17,7 @@ type totals struct {
 	// values are the totals of integer attributes; nil for one whose total cannot be known, because
 	// an older program wrote a part of the samples.
 	values  map[string]*format.AttrTotal
-	keys    *extsort.Sorter // (key hash, sample number) of this generation's own samples
+	keys    *keysort.Sorter // (key hash, sample number) of this generation's own samples
 	numbers uint64          // number of the next sample; counts those of the generation appended to
 	lists   quarantine
 	prog    Progress
@@ -29,7 +28,7 @@ type totals struct {
 func newTotals(opt *Options, base *format.Manifest) *totals {
 	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}, values: map[string]*format.AttrTotal{}}
 	t.lists.dir = opt.TempDir
-	t.keys = extsort.New(opt.TempDir, min(64<<20, opt.Memory/4))
+	t.keys = keysort.New(opt.TempDir, min(64<<20, opt.Memory/4))
 	if base != nil {
 		for _, f := range base.Fields {
 			t.fields[f.Name] = &f
@@ -120,17 +119,10 @@ func (t *totals) addValues(m *format.Manifest) {
 
 // number gives a key the next sample number.
 func (t *totals) number(key string) error {
-	rec := keyRecord(format.KeyHash(key), t.numbers)
+	e := format.KeyEntry{Hash: format.KeyHash(key), Number: t.numbers}
 	t.numbers++
 	t.prog.Samples++
-	return t.keys.Add(rec[:])
-}
-
-// keyRecord is an entry of the keys table as it is sorted: ascending bytes are ascending entries.
-func keyRecord(hash, number uint64) (rec [16]byte) {
-	binary.BigEndian.PutUint64(rec[:], hash)
-	binary.BigEndian.PutUint64(rec[8:], number)
-	return rec
+	return t.keys.Add(e)
 }
 
 // describe fills in the shards, fields and attributes of m.

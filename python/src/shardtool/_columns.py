@@ -49,9 +49,8 @@ def frames(columns: Sequence[Column], rows: int) -> Iterator[Tuple[List[Buffer],
         yield [len(head).to_bytes(4, "little"), head, *views], hi - lo
 
 
-def of_payloads(role: str, name: str, kind: str, payloads: "List[Optional[bytes]]") -> Column:
-    """A column of payloads; None where a sample has none."""
-    nulls = None in payloads
+def of_payloads(role: str, name: str, kind: str, payloads: "Sequence[Optional[bytes]]", nulls: bool) -> Column:
+    """A column of payloads; with nulls, None where a sample has none."""
 
     def cut(lo: int, hi: int) -> Tuple[Dict[str, Any], List[Buffer]]:
         part = payloads[lo:hi]
@@ -67,12 +66,32 @@ def of_payloads(role: str, name: str, kind: str, payloads: "List[Optional[bytes]
         return {}, buffers
 
     facts = {"type": kind, "kind": "var", "width": 8, "nulls": nulls}
-    return Column(role, name, facts, cut, sum(len(p) for p in payloads if p is not None) + 8 * len(payloads))
+    size = sum(map(len, (p for p in payloads if p is not None) if nulls else payloads))  # type: ignore[arg-type]
+    return Column(role, name, facts, cut, size + 8 * len(payloads))
+
+
+def _alike(slots: Slots, role: str, name: str, values: "Sequence[Any]") -> "Optional[List[bytes]]":
+    """The payloads of values that are all bytes, all text, or all keys, without a step in Python
+    for each. None where each value must be looked at, to convert it or to name it in an error."""
+    of = set(map(type, values))
+    if len(of) != 1 or role == "attr" or not of <= {str, bytes}:
+        return None
+    try:
+        if role == "key":
+            right = str in of and None not in map(_KEY.fullmatch, values)
+            return [v.encode("utf-8", "surrogateescape") for v in values] if right else None
+        slot = slots.slot(name)
+        return list(map(slot.by_class.get(of.pop()) or slot.encoder(values[0]), values))
+    except (Misfit, UnicodeEncodeError):
+        return None
 
 
 def of_values(slots: Slots, role: str, name: str, values: "Sequence[Any]", key_of: Callable[[int], str]) -> List[Column]:
     """The columns of a field, or of keys, with a list of values."""
     kind = "txt"
+    same = _alike(slots, role, name, values)
+    if same is not None:
+        return [of_payloads(role, name, slots.slot(name).kind if role == "field" else kind, same, False)]
     payloads: List[Optional[bytes]] = []
     for i, value in enumerate(values):
         try:
@@ -96,7 +115,7 @@ def of_values(slots: Slots, role: str, name: str, values: "Sequence[Any]", key_o
         kind = slots.attr_kinds.get(name, "str")
     if all(p is None for p in payloads):
         return []
-    return [of_payloads(role, name, kind, payloads)]
+    return [of_payloads(role, name, kind, payloads, None in payloads)]
 
 
 def key_bytes(value: Any) -> bytes:

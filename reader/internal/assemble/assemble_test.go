@@ -92,7 +92,7 @@ func run(t *testing.T, m *memory, split order.Split, limit int64, damaged int, s
 	drafts, fetches := make(chan *planner.Draft, 4), make(chan *window.Piece, 4)
 	w := window.New(limit, clock)
 	p := &planner.Planner{
-		Order: cursor{c, split}, Shards: m, Sources: []planner.Source{{PieceBlocks: 2, SampleBytes: 300, Joined: 1 << 20}},
+		Order: cursor{c, split}, Shards: m, Sources: []planner.Source{{PieceBlocks: 2, FirstBlocks: 1, SampleBytes: 300, Joined: 1 << 20}},
 		Window: w, Clock: clock, Ahead: tune.NewAhead(4), Load: new(tune.Load), Limit: limit, Share: limit / 2, Drafts: drafts, Fetches: fetches,
 	}
 	go p.Run(ctx)
@@ -187,6 +187,36 @@ func TestOrder(t *testing.T) {
 		if (copied > 0) != (limit < 1<<20) {
 			t.Errorf("limit %d: %d batches were copied", limit, copied)
 		}
+	}
+}
+
+// TestFirstBatch: the first batch brings only blocks that it draws from, later ones whole pieces.
+func TestFirstBatch(t *testing.T) {
+	params := order.Params{Seed: 3, Shuffle: true, Lanes: 6, RunBlocks: 2, Delay: 3, Head: 2, Affinity: order.AffinityEpoch, Tail: order.TailPad}
+	m := newMemory(t, params, 240, 7)
+	batch, larger := 0, 0
+	err := run(t, m, order.Split{GlobalBatch: 12, World: 1}, 1<<20, -1, false, func(d planner.Draft, _ list) {
+		drawn := map[int]bool{}
+		for i := range d.Refs {
+			drawn[int(d.Refs[i].Block)] = true
+		}
+		for _, p := range d.Pieces {
+			for b := range p.Blocks {
+				if batch == 0 && !drawn[p.First+b] {
+					t.Errorf("the first batch brings block %d, and draws nothing from it", p.First+b)
+				}
+			}
+			if p.Blocks > 1 {
+				larger++
+			}
+		}
+		batch++
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if larger == 0 {
+		t.Error("no piece has two blocks")
 	}
 }
 

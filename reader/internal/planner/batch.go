@@ -47,10 +47,13 @@ func (p *Planner) open(ctx context.Context, of *order.Span) error {
 	}
 	source := &p.Sources[of.Source]
 	per := source.PieceBlocks
+	if p.batch == 0 {
+		per = source.FirstBlocks
+	}
 	from, to := (int(of.Block)-base)/per, (int(of.Block+of.Blocks-1)-base)/per
-	s := &span{Slot: p.Window.OpenSlot(), first: base + from*per}
+	s := &span{Slot: p.Window.OpenSlot(), first: base + from*per, per: per}
 	for n := from; n <= to; n++ {
-		id := window.ID{Source: int(of.Source), Shard: sh.Number, Number: n}
+		id := window.ID{Source: int(of.Source), Shard: sh.Number, Number: n, Per: per}
 		piece := p.Window.Open(s.Slot, id, func(piece *window.Piece) {
 			piece.First, piece.Blocks = source.trim(base+n*per, min(per, int(sh.Blocks)-n*per))
 			piece.Job = sh.BlockRange(piece.First-base, piece.Blocks)
@@ -105,7 +108,7 @@ func (p *Planner) of(r *order.Ref) *window.Piece {
 	if len(s.Pieces) == 1 {
 		return s.Pieces[0]
 	}
-	return s.Pieces[(int(r.Block)-s.first)/p.Sources[r.Source].PieceBlocks]
+	return s.Pieces[(int(r.Block)-s.first)/s.per]
 }
 
 // use finds the pieces of a batch and pins them.

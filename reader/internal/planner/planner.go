@@ -37,6 +37,10 @@ type Shards interface {
 // Source is what the planner has to know about a source.
 type Source struct {
 	PieceBlocks int // blocks of a piece
+	// FirstBlocks is the same in the spans that the first batch opens. With 1, the batch for which a
+	// loop waits from a cold start brings only the blocks that it draws from: of the runs of a
+	// shuffled order, a half or a quarter. Smaller than PieceBlocks only where no piece spans runs.
+	FirstBlocks int
 	// Wanted reports whether a block has samples in the order; nil: all blocks have. Those of a piece
 	// that are wanted are consecutive, and only they are read.
 	Wanted      func(block int) bool
@@ -76,10 +80,10 @@ type slots struct {
 	open  []*span
 }
 
-// span is a slot with the number of the first block of its first piece.
+// span is a slot with the number of the first block of its first piece, and the blocks of a piece.
 type span struct {
 	*window.Slot
-	first int
+	first, per int
 }
 
 // Run plans until the order or ctx ends. An error becomes the last draft.

@@ -26,8 +26,8 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// ID names a piece: a number of consecutive blocks of a shard, which is the same for all pieces.
-type ID struct{ Source, Shard, Number int }
+// ID names a piece: the Number-th group of Per consecutive blocks of a shard.
+type ID struct{ Source, Shard, Number, Per int }
 
 // Piece is consecutive blocks of a shard that are in memory together, or are going to be.
 type Piece struct {
