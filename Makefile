@@ -181,6 +181,15 @@ test-compat: build .venv-compat/ready ## the tests of PyTorch and of the framewo
 test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md, with the libraries that they name
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src ../.venv-recipes/bin/python -m pytest $(PYTESTFLAGS) tests/test_recipes.py
 
+.venv-engines/ready: python/requirements-engines.txt
+	$(PYTHON) -m venv --clear .venv-engines
+	.venv-engines/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.PHONY: test-engines
+test-engines: build .venv-engines/ready ## optimize on Ray, Dask and Spark on this machine, with workers killed (needs Java 17)
+	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src:tests ../.venv-engines/bin/python -m pytest $(PYTESTFLAGS) tests/engines.py
+
 .PHONY: demo-s3
 demo-s3: build ## the demo on an S3 server of its own
 	@cd test && $(GO) run ./cmd/s3demo -C .. bash testdata/demo-s3.sh bin/shardtool

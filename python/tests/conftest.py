@@ -27,8 +27,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault("SHARDTOOL_BINARY", str(ROOT / "bin" / "shardtool"))
-for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK"):
-    os.environ.pop(name, None)
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX")
+for name in list(os.environ):
+    if name in LAUNCHERS or name.startswith("SLURM_"):
+        os.environ.pop(name)
 
 # Where torch is missing, `make test-torch` runs these.
 if "SHARDTOOL_TEST_TORCH" not in os.environ and importlib.util.find_spec("torch") is None:

@@ -1,10 +1,11 @@
-"""A program that optimizes, for tests that kill it: DATASET INPUTS WORKERS PAUSE."""
+"""A program that optimizes, for tests that kill it: DATASET INPUTS WORKERS PAUSE [PARTS]."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Dict, Iterator
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
 
 import shardtool
 
@@ -30,12 +31,18 @@ class Slow:
         return samples(i, self.pause)
 
 
+def content(url: Path) -> List[Any]:
+    """The objects of a data set."""
+    return [(p.name, p.read_bytes()) for p in sorted(url.iterdir()) if p.is_file() and not p.name.startswith(".")]
+
+
 def main() -> None:
     url, inputs, workers, pause = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    parts = int(sys.argv[5]) if len(sys.argv) > 5 else None
     print("begun", flush=True)
     result = shardtool.optimize(
         Slow(pause), range(inputs), url, workers=workers, fields={"last": "float"}, attrs={"label": "cls"}, shard_size="64KiB",
-        block_size="16KiB", source="test",
+        block_size="16KiB", source="test", parts=parts,
     )  # fmt: skip
     print(result["digest"], result["resumed"], flush=True)
 

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator, List
+from typing import Any, Iterator
 
 import pytest
 from conftest import run
-from optimize_help import samples
+from optimize_help import content, samples
 from test_writer import read
 
 import shardtool
@@ -32,10 +32,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     url = tmp_path_factory.mktemp("optimize") / "whole"
     assert optimize(samples, range(INPUTS), url, workers=0, **options())["samples"] == sum(i % 5 for i in range(INPUTS))
     return url
-
-
-def content(url: Path) -> List[Any]:
-    return [(p.name, p.read_bytes()) for p in sorted(url.iterdir()) if p.is_file() and not p.name.startswith(".")]
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"io"
 	"sync"
@@ -20,6 +21,21 @@ func limiter(perSecond int64) *rate.Limiter {
 		return nil
 	}
 	return rate.NewLimiter(rate.Limit(perSecond), int(max(perSecond/50, 1)))
+}
+
+// paced reads a request's body at the rate of all of them.
+type paced struct {
+	io.ReadCloser
+	ctx   context.Context
+	limit *rate.Limiter
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	n, err := p.ReadCloser.Read(b[:min(len(b), p.limit.Burst(), 64<<10)])
+	if waitErr := p.limit.WaitN(p.ctx, n); waitErr != nil {
+		return 0, waitErr
+	}
+	return n, err
 }
 
 // copy sends the body at the configured rates.

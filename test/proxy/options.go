@@ -24,6 +24,8 @@ type Options struct {
 	// the entire proxy. 0 means no limit.
 	PerConn int64
 	Total   int64
+	// Up limits the bytes per second of the bodies of all requests. 0 means no limit.
+	Up int64
 
 	// Faults are the shares of requests that meet a fault. Each request meets at most one.
 	Faults Faults
@@ -113,7 +115,7 @@ func (o Options) check() error {
 	switch {
 	case sum > 1+1e-9:
 		return fmt.Errorf("proxy: the shares of faults add up to %v; a request meets one at most", sum)
-	case o.FirstByte < 0 || o.PerConn < 0 || o.Total < 0:
+	case o.FirstByte < 0 || o.PerConn < 0 || o.Total < 0 || o.Up < 0:
 		return errors.New("proxy: negative time or rate")
 	case o.Signer == nil && (o.IgnoreRange || o.IgnoreConditions || o.IgnoreAtCompletion || o.Faults.WrongRange > 0):
 		return errors.New("proxy: altered requests need a new signature; set Signer and Region")

@@ -39,6 +39,7 @@ type Proxy struct {
 type setup struct {
 	Options
 	total *rate.Limiter
+	up    *rate.Limiter
 	next  atomic.Int64 // number of the next request that Match selects
 }
 
@@ -87,7 +88,7 @@ func (p *Proxy) Set(opt Options) error {
 	if err := opt.check(); err != nil {
 		return err
 	}
-	p.setup.Store(&setup{Options: opt, total: limiter(opt.Total)})
+	p.setup.Store(&setup{Options: opt, total: limiter(opt.Total), up: limiter(opt.Up)})
 	return nil
 }
 
@@ -135,6 +136,9 @@ func (e *exchange) outgoing(ctx context.Context) (*http.Request, error) {
 		out.Body = http.NoBody
 	} else {
 		out.Body = &countingBody{e.r.Body, &e.traffic.up}
+		if e.setup.up != nil && e.matched {
+			out.Body = &paced{out.Body, ctx, e.setup.up}
+		}
 	}
 	return out, e.alter(ctx, out)
 }

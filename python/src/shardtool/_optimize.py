@@ -11,9 +11,9 @@ import signal
 import time
 import traceback
 from collections import deque
-from typing import Any, Callable, Deque, Iterable, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _child, _columns
+from . import _child, _columns, _config, _parts
 from ._encode import Slots
 from ._rows import Rows, Run
 from .errors import ConfigError, EncodeError, ShardtoolError
@@ -44,6 +44,10 @@ def optimize(
     url: Union[str, os.PathLike[str]],
     *,
     workers: Optional[int] = None,
+    engine: Optional[Literal["ray", "dask", "spark"]] = None,
+    parts: Optional[int] = None,
+    part: Optional[int] = None,
+    task_options: Optional[Mapping[str, Any]] = None,
     fields: Optional[Mapping[str, str]] = None,
     attrs: Optional[Mapping[str, str]] = None,
     on_exists: Literal["fail", "append", "overwrite", "resume"] = "resume",
@@ -67,11 +71,26 @@ def optimize(
     call is killed, repeat it: it continues at the first input whose samples are not all in a
     complete shard. If the data set is complete, the call does nothing.
 
+    **Many machines.** With ``parts``, the inputs are divided into that many contiguous slices of
+    equal length, each with its own shards. The last part to be complete publishes all of them.
+    ``engine`` runs a task for each part on the cluster of Ray, Dask or Spark; a task that loses its
+    machine is repeated there, and continues. Without an engine, this process writes the part of its
+    task in a Slurm array or a Kubernetes Indexed Job, every n-th part if srun started n tasks, and
+    otherwise all of them. Parts that are complete are left alone. The bytes depend on the samples
+    and the number of parts, and never on the engine.
+
     Args:
         fn: A function. Processes that are not forked must be able to import it.
         inputs: A sequence or another iterable, which yields the same inputs each time.
         url, fields, attrs, on_exists: As for Writer.
-        workers: Number of processes. None: one for each core. 0: this process.
+        workers: Number of processes. None: one for each core. 0: this process. The tasks of an
+            engine have one each.
+        engine: "ray", "dask" or "spark", with ``parts``.
+        parts: Number of parts. None: the data set is not divided, whatever the environment is.
+        part: The part that this process writes. None: from the environment.
+        task_options: For a task of Ray, what ``options`` of a remote function takes, such as
+            ``{"num_gpus": 1}``; for one of Dask, what ``Client.submit`` takes, such as
+            ``{"resources": {"GPU": 1}}``.
         source: A text that names what is written; see Writer. None: made from the names of ``fn``
             and of inputs that are text, numbers or paths, so that a change of the inputs is an
             error instead of a mixture.
@@ -82,19 +101,53 @@ def optimize(
     """
     if not callable(fn):
         raise ConfigError(f"fn={fn!r}: give a function of one input")
-    if workers is None:
-        workers = len(os.sched_getaffinity(0))
-    if not isinstance(workers, int) or workers < 0:
+    given = _config.typed(optimize, {"workers": workers, "engine": engine, "parts": parts, "part": part, "task_options": task_options})
+    workers, parts, part = given["workers"], given["parts"], given["part"]
+    if workers is not None and workers < 0:
         raise ConfigError(f"workers={workers!r}: give a number of processes, or 0 for this one")
     if not {"rank", "world_size"}.isdisjoint(options):
-        raise ConfigError("rank and world_size: optimize writes the whole data set; use Writer with a rank in each process")
+        raise ConfigError("rank and world_size: give parts, or use Writer with a rank in each process")
+    if parts is None and part is not None:
+        raise ConfigError(f"part={part}: give parts too, the same number for all of them")
+    if engine is not None:
+        from . import _engines
+
+        _engines.check(engine, parts, part, workers)
+    if engine is None and task_options is not None:
+        raise ConfigError("task_options: give engine too")
+    if parts is not None and not isinstance(inputs, Sequence):
+        inputs = list(inputs)
     if source is None:
         source = _source(fn, inputs)
     Slots(fields, attrs)  # checks them before a child starts
-    with Writer(url, fields=fields, attrs=attrs, on_exists=on_exists, source=source, **options) as w:
-        if not w._done:
-            _write_all(w, fn, inputs, workers, (dict(fields or {}), dict(attrs or {})))
-    return w.result
+    job = Job(fn, url, {"fields": dict(fields or {}), "attrs": dict(attrs or {}), "on_exists": on_exists, "source": source, **options})
+    if workers is None:
+        workers = _parts.cores()
+    if parts is None:
+        return job.write(inputs, workers)
+    assert isinstance(inputs, Sequence)
+    if engine is not None:
+        return _engines.write(engine, job, inputs, parts, dict(task_options or {}))
+    slices = [(p, *_parts.share(inputs, p, parts)) for p in _parts.mine(parts, part)]
+    return _parts.joined([job.write(inputs[lo:hi], workers, lo, p, parts) for p, lo, hi in slices])
+
+
+class Job(NamedTuple):
+    """What an optimize writes, without its inputs."""
+
+    fn: Callable[[Any], Any]
+    url: Union[str, os.PathLike[str]]
+    options: Dict[str, Any]  # of Writer
+
+    def write(
+        self, inputs: Iterable[Any], workers: int, first: int = 0, rank: Optional[int] = None, parts: Optional[int] = None
+    ) -> Dict[str, Any]:
+        """Writes the data set or the part ``rank``; ``first`` is the number of its first input."""
+        with Writer(self.url, **self.options, rank=rank, world_size=parts) as w:
+            if not w._done:
+                _write_all(w, self.fn, inputs, workers, (self.options["fields"], self.options["attrs"]), first)
+        assert w.result is not None
+        return w.result
 
 
 def _source(fn: Any, inputs: Any) -> str:
@@ -109,16 +162,16 @@ def _source(fn: Any, inputs: Any) -> str:
     return f"{name} of {len(inputs)} {digest.hexdigest()[:16]}"
 
 
-def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: Any) -> None:
+def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: Any, base: int) -> None:
     first, skip = w._place
     left: Iterator[Any] = iter(inputs[first:]) if isinstance(inputs, Sequence) else itertools.islice(inputs, first, None)
-    made = _here(fn, left, schema) if workers == 0 else _there(fn, left, schema, workers, first)
+    made = _here(fn, left, schema) if workers == 0 else _there(fn, left, schema, workers, base + first)
     for number, (runs, error) in enumerate(made, first):
         if number > first or skip == 0:
             w._mark(number)
         _take(w, runs, skip if number == first else 0)
         if error is not None:
-            _note(error, number)
+            _note(error, base + number)
             w._flush()  # complete shards need not be made again
             raise error
 

@@ -4,7 +4,7 @@
 // it prints these as lines for a shell and waits for an interrupt, or for the end of its standard
 // input if that is a pipe.
 //
-// With -first-byte, -total or -conn the address is that of a proxy in front of the server, which
+// With -first-byte, -total, -conn or -up the address is that of a proxy in front of the server, which
 // simulates a slow network. DIRECT_ENDPOINT_URL is then the address of the server.
 package main
 
@@ -29,9 +29,10 @@ func main() {
 	dir := flag.String("C", "", "run the program in this `directory`")
 	flag.DurationVar(&network.FirstByte, "first-byte", 0, "time to the first byte of every answer")
 	flag.Int64Var(&network.Total, "total", 0, "rate of all answers together in MB/s; 0 is no bound")
+	flag.Int64Var(&network.Up, "up", 0, "rate of the bodies of all requests together in MB/s; 0 is no bound")
 	flag.Int64Var(&network.PerConn, "conn", 0, "rate of one connection in MB/s; 0 is no bound")
 	flag.Parse()
-	network.Total, network.PerConn = 1e6*network.Total, 1e6*network.PerConn
+	network.Total, network.PerConn, network.Up = 1e6*network.Total, 1e6*network.PerConn, 1e6*network.Up
 	code, err := run(*dir, network, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "s3demo:", err)
@@ -55,7 +56,7 @@ func run(dir string, network proxy.Options, args []string) (code int, err error)
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
 	env := server.Env()
-	if network.FirstByte > 0 || network.Total > 0 || network.PerConn > 0 {
+	if network.FirstByte > 0 || network.Total > 0 || network.PerConn > 0 || network.Up > 0 {
 		p, err := proxy.Start(server.Endpoint, network)
 		if err != nil {
 			return 0, err
