@@ -10,15 +10,16 @@ from typing import Any, Dict, List
 import pytest
 
 import shardtool
-from shardtool import ConfigError, DecodeError
-from shardtool.images import Image, _jpeg_size, _pillow
+from shardtool import ConfigError
+from shardtool._decoders import jpeg_size, pillow, whole_jpeg
+from shardtool.images import Image
 from shardtool.order import sample_seed
 
 np = pytest.importorskip("numpy")
 Pillow = pytest.importorskip("PIL.Image")
 
 N = 60
-DECODERS = ["simplejpeg", "cv2", "Pillow"]
+DECODERS = ["simplejpeg", "cv2", "torchvision", "Pillow"]
 
 
 def picture(i: int, width: int = 90, height: int = 60) -> Any:
@@ -146,33 +147,17 @@ def test_other_kinds(tmp_path: Path, decoder: str) -> None:
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_not_an_image(tmp_path: Path, decoder: str) -> None:
-    """The batch is delivered, and the error names the sample when the field is used."""
-    good = encoded(picture(1), "JPEG")
-    with shardtool.Writer(tmp_path / "out", fields={"jpg": "bytes"}) as w:
-        for i, data in enumerate([good, b"no image", good, good[:200]]):
-            w.write({"__key__": f"k{i}", "jpg": data, "cls": i})
-    fields = {"jpg": spec(decoder, 16), "cls": "int"}
-    with shardtool.Loader(tmp_path / "out", 2, fields=fields, epochs=1, out="numpy") as loader:
-        failed = []
-        for batch in loader:
-            with pytest.raises(DecodeError, match="cannot decode as an image") as caught:
-                batch["jpg"]
-            failed.append((caught.value.key, caught.value.field, batch["cls"].tolist()))
-    assert failed == [("k1", "jpg", [0, 1]), ("k3", "jpg", [2, 3])]
-
-
-@pytest.mark.parametrize("decoder", DECODERS)
-def test_exif(tmp_path: Path, decoder: str) -> None:
-    image = picture(1, 64, 32)
-    exif = Pillow.Exif()
-    exif[0x0112] = 6  # to be turned by 90 degrees clockwise
-    with shardtool.Writer(tmp_path / "out", fields={"jpg": "bytes"}) as w:
-        w.write({"jpg": encoded(image, "JPEG", quality=95, exif=exif), "cls": 0})
-    for turn in (False, True):
-        pixels = load(tmp_path / "out", spec(decoder, (32, 32), crop="none", exif=turn))[0, 0].transpose(1, 2, 0)
-        want = (image.rotate(-90, expand=True) if turn else image).resize((32, 32), Pillow.BILINEAR)
-        assert np.abs(np.asarray(want).astype(int) - pixels).mean() < 6
+@pytest.mark.parametrize("times", [1, 2, 3, 5, 9])
+def test_scaled(decoder: str, times: int) -> None:
+    """Images that are decoded at a part of their size: the same part of the picture."""
+    image = spec(decoder, (40, 64), crop="random")
+    rgb = picture(3, 64 * times, 40 * times)
+    for seed in range(5):
+        out = np.empty((3, 40, 64), np.uint8)
+        image._decode(memoryview(encoded(rgb, "JPEG", quality=95)), seed, out)
+        box = image._box(random.Random(seed), *rgb.size)
+        want = np.asarray(rgb.resize((64, 40), Pillow.BILINEAR, box=(box[0], box[1], box[0] + box[2], box[1] + box[3])))
+        assert np.abs(want.astype(int) - out.transpose(1, 2, 0)).mean() < 4
 
 
 def test_padding(pictures: Path) -> None:
@@ -183,11 +168,13 @@ def test_padding(pictures: Path) -> None:
 
 def test_header() -> None:
     data = encoded(picture(1, 50, 40), "JPEG")
-    assert _jpeg_size(memoryview(data)) == (50, 40, 3)
+    assert jpeg_size(memoryview(data)) == (50, 40, 3)
     for cut in range(60):
-        _jpeg_size(memoryview(data[:cut]))
-    assert _jpeg_size(memoryview(b"\x89PNG")) is None
-    assert _pillow(memoryview(data), lambda w, h: (0, 0, w, h), (4, 4)).shape == (4, 4, 3)
+        jpeg_size(memoryview(data[:cut]))
+    assert jpeg_size(memoryview(b"\x89PNG")) is None
+    assert whole_jpeg(memoryview(data)) == (50, 40) and whole_jpeg(memoryview(data[:-2])) is None
+    assert whole_jpeg(memoryview(encoded(picture(1).convert("CMYK"), "JPEG"))) is None
+    assert pillow(memoryview(data), lambda w, h: (0, 0, w, h), (4, 4)).shape == (4, 4, 3)
 
 
 @pytest.mark.parametrize(

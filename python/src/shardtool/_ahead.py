@@ -8,6 +8,7 @@ from typing import Any, Deque, List, Optional, Sequence, Tuple
 from ._run import Run, Taken
 from .batch import Batch
 from .fields import Field
+from .images import Pending
 
 #: Batches that are decoded, or being decoded, before the loop gets them.
 _BATCHES = 3
@@ -19,8 +20,8 @@ class Ahead:
 
     def __init__(self, run: Run, fields: Sequence[Field]) -> None:
         self.run = run
-        self._fields = [(f.name, f.image) for f in fields if f.image is not None]
-        self._queue: Deque[Tuple[Any, List[Any]]] = deque()  # a batch or an error, and the arrays under way
+        self._fields = [(f.name, f.image._begun()) for f in fields if f.image is not None]
+        self._queue: Deque[Tuple[Any, List[Tuple[str, Pending]]]] = deque()  # a batch or an error, and its images
         self._ledger: Optional[str] = None
         self._over = False
 
@@ -43,33 +44,31 @@ class Ahead:
             if taken is False:
                 break
             self._push(taken)
-        taken, arrays = self._queue.popleft()
+        taken, images = self._queue.popleft()
         if isinstance(taken, Exception):
             raise taken
-        for name, out, jobs in arrays:
+        for name, pending in images:
             # The loop gets a batch with an image that cannot be decoded: the error is that of the
             # field, when it is used.
-            if all([job.exception() is None for _, job in jobs]):
-                taken[0]._cache[name] = as_out(out, taken[0])
+            if pending.error() is None:
+                taken[0]._cache[name] = as_out(pending.result(), taken[0])
         return taken  # type: ignore[no-any-return]
 
     def _push(self, taken: Any) -> None:
-        arrays = []
+        images = []
         if taken is None:
             self._over = True
         else:
             batch, _, self._ledger, _, _ = taken
-            for name, image in self._fields:
-                out, jobs = image._begin(batch.payloads(name), batch.seeds)
-                arrays.append((name, out, jobs))
-        self._queue.append((taken, arrays))
+            images = [(name, decoder.begin(batch.payloads(name), batch.seeds)) for name, decoder in self._fields]
+        self._queue.append((taken, images))
 
 
 def as_out(array: Any, batch: Batch) -> Any:
-    """An array as the batch's others are."""
+    """An array as the batch's others are. What a GPU decoded is a tensor already."""
     out = batch._layout.out if batch._layout is not None else "numpy"
     if out == "torch":
         import torch
 
-        return torch.from_numpy(array)
+        return array if isinstance(array, torch.Tensor) else torch.from_numpy(array)
     return memoryview(array) if out == "bytes" else array

@@ -136,6 +136,9 @@ def size_of(name: str, given: Optional[Size]) -> Optional[int]:
 
 def check_out(out: str, fields: Optional[List[Field]]) -> None:
     """Raises ConfigError if fields become arrays and the library for them is missing."""
+    on_gpu = [f.name for f in fields or () if f.image is not None and f.image.decode != "cpu"]
+    if on_gpu and out != "torch":
+        raise ConfigError(f"field {on_gpu[0]!r}: images that a GPU decodes are tensors: give out='torch', not {out!r}")
     if out == "arrow":
         if importlib.util.find_spec("pyarrow") is None:
             raise ConfigError("out='arrow': pyarrow is not installed: install it")

@@ -10,24 +10,23 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-import io
 import math
 import os
 import random
-from typing import TYPE_CHECKING, Any, Callable, List, Literal, Optional, Sequence, Tuple, Union
+import re
+from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, Sequence, Tuple, Union
 
-from . import _config
+from . import _config, _decoders
+from ._decoders import Box
+from ._own import Pool
 from .errors import ConfigError, DecodeError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-#: Left, top, width and height in pixels of the original.
-Box = Tuple[float, float, float, float]
+    from ._nvjpeg import Nvjpeg
 
-_DECODERS = ("simplejpeg", "cv2", "Pillow")
-_MODULES = {"simplejpeg": "simplejpeg", "cv2": "cv2", "Pillow": "PIL"}
+Payloads = Sequence[Optional[memoryview]]
 
 
 class Image:
@@ -49,9 +48,12 @@ class Image:
         layout: "NCHW", or "NHWC" for (samples, height, width, 3).
         exif: Turn images as their EXIF orientation says. It takes more time.
         threads: Decoding threads. None: one for each core.
-        decoder: "auto": the first that is installed of simplejpeg, cv2 and Pillow;
-            ``Loader.stats().decoder`` names it. What it cannot decode, such as PNG or CMYK for
-            simplejpeg, Pillow decodes if it is installed. Decoders differ in the last bits.
+        decoder: "auto": the first that is installed of simplejpeg, cv2, torchvision and Pillow;
+            ``Loader.stats().decoder`` names it. What it cannot decode, such as PNG or CMYK for the
+            first three, Pillow decodes if it is installed. Decoders differ in the last bits.
+        decode: "cpu", or "cuda" for a tensor on the current GPU, "cuda:1" for one on another:
+            nvJPEG, a part of torchvision, decodes the JPEGs of a batch, and the GPU crops and
+            resizes them. Threads decode what nvJPEG cannot. Needs ``out="torch"``.
 
     All need numpy. The resizing is that of cv2 if it is installed, else that of Pillow.
     """
@@ -67,10 +69,12 @@ class Image:
         layout: Literal["NCHW", "NHWC"] = "NCHW",
         exif: bool = False,
         threads: Optional[int] = None,
-        decoder: Literal["auto", "simplejpeg", "cv2", "Pillow"] = "auto",
+        decoder: Literal["auto", "simplejpeg", "cv2", "torchvision", "Pillow"] = "auto",
+        decode: str = "cpu",
     ) -> None:
         given = _config.typed(Image.__init__, {
             "crop": crop, "flip": flip, "layout": layout, "exif": exif, "threads": threads, "decoder": decoder,
+            "decode": decode,
         })  # fmt: skip
         _config.at_least("threads", given["threads"], 1)
         try:
@@ -86,91 +90,71 @@ class Image:
         self.size = height, width
         self.crop, self.flip, self.scale, self.ratio = crop, flip, (low, high), (narrow, wide)
         self.layout, self.exif, self.threads = layout, exif, given["threads"] or len(os.sched_getaffinity(0))
-        _numpy()
-        there = [name for name in _DECODERS if importlib.util.find_spec(_MODULES[name]) is not None]
-        if decoder == "auto" and not there:
-            raise ConfigError("decoding images needs simplejpeg, cv2 or Pillow: pip install simplejpeg pillow")
-        if decoder not in ("auto", *there):
-            raise ConfigError(f"decoder={decoder!r}: it is not installed; there are: {', '.join(there) or 'none'}")
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", decode):
+            raise ConfigError(f"decode={decode!r}: give 'cpu', 'cuda', or a GPU such as 'cuda:1'")
+        _decoders.numpy()
+        self._by, self.decode = _decoders.choose(decoder), decode
         #: The decoder used.
-        self.decoder = there[0] if decoder == "auto" else decoder
-        if "cv2" not in there and "Pillow" not in there:
-            raise ConfigError("resizing images needs cv2 or Pillow: install one")
+        self.decoder = self._by
+        if decode != "cpu":
+            from . import _nvjpeg
+
+            _nvjpeg.Cuda(decode)
+            self.decoder = "nvJPEG"
 
     def __repr__(self) -> str:
         return f"shardtool.Image({self.size}, crop={self.crop!r}, flip={self.flip}, decoder={self.decoder!r})"
 
     # Batches
 
-    def _empty(self, samples: int) -> Any:
-        shape = (3, *self.size) if self.layout == "NCHW" else (*self.size, 3)
-        return _numpy().empty((samples, *shape), _numpy().uint8)
+    @property
+    def _shape(self) -> "Tuple[int, int, int]":
+        return (3, *self.size) if self.layout == "NCHW" else (*self.size, 3)
 
-    def _begin(self, payloads: "Sequence[Optional[memoryview]]", seeds: Sequence[int]) -> "Tuple[Any, List[Tuple[int, Future[None]]]]":
-        """Starts to decode a batch: the array, and the jobs that fill it, each with its first
-        sample."""
-        out = self._empty(len(payloads))
-        step = max(1, min(16, -(-len(payloads) // (2 * self.threads))))
-        pool = _pool(os.getpid(), self.threads)
-        jobs = []
-        for lo in range(0, len(payloads), step):
-            hi = min(lo + step, len(payloads))
-            jobs.append((lo, pool.submit(self._fill, out, payloads, seeds, lo, hi)))
-        return out, jobs
+    def _begun(self) -> "Union[Threads, Nvjpeg]":
+        """Returns what decodes batches, for the thread that calls."""
+        if self.decode == "cpu":
+            return Threads(self)
+        from ._nvjpeg import Nvjpeg
 
-    def _fill(self, out: Any, payloads: "Sequence[Optional[memoryview]]", seeds: Sequence[int], lo: int, hi: int) -> None:
-        for i in range(lo, hi):
-            payload = payloads[i]
-            if payload is None:  # padding
-                out[i] = 0
-                continue
-            try:
-                self._decode(payload, seeds[i], out[i])
-            except MemoryError:
-                raise
-            except Exception as err:  # decoders raise many types
-                raise _Failed(i, f"{len(payload)} bytes that {self.decoder} cannot decode as an image: {err}") from err
+        return Nvjpeg(self)
 
-    def _all(self, payloads: "Sequence[Optional[memoryview]]", seeds: Sequence[int], name: str, key_of: Callable[[int], str]) -> Any:
+    def _all(self, payloads: Payloads, seeds: Sequence[int], name: str, key_of: Callable[[int], str]) -> Any:
         """Decodes a batch."""
-        out, jobs = self._begin(payloads, seeds)
-        for _, job in jobs:
-            job.exception()  # all end before the first error is raised
-        for _, job in jobs:
-            try:
-                job.result()
-            except _Failed as err:
-                key = key_of(err.number)
-                raise DecodeError(f"sample {key!r}: field {name!r}: {err}", key=key, field=name) from err
-        return out
+        try:
+            return self._begun().begin(payloads, seeds).result()
+        except Failed as err:
+            key = key_of(err.number)
+            raise DecodeError(f"sample {key!r}: field {name!r}: {err}", key=key, field=name) from err
 
     def _one(self, payload: memoryview) -> Any:
-        out = self._empty(1)
+        """Decodes a sample."""
         try:
-            self._decode(payload, 0, out[0])
-        except MemoryError:
-            raise
-        except Exception as err:
-            raise ValueError(f"{len(payload)} bytes that {self.decoder} cannot decode as an image: {err}") from err
-        return out[0]
+            return self._begun().begin([payload], [0]).result()[0]
+        except Failed as err:
+            raise ValueError(str(err)) from err
 
     # Samples
 
     def _decode(self, payload: memoryview, seed: int, out: Any) -> None:
         draw = random.Random(seed)  # its random() is the same in all versions of Python
-        decode = {"simplejpeg": _simplejpeg, "cv2": _cv2, "Pillow": _pillow}[self.decoder]
-        choose = functools.partial(self._box, draw)
-        pixels = None
-        if decode is not _pillow and not (self.exif and _turned(payload)):
+        choose = functools.partial(self._part, draw, payload)
+        pixels, bgr = None, False
+        if self._by != "Pillow" and not (self.exif and _decoders.turned(payload)):
+            decode, bgr = _decoders.JPEG[self._by]
             pixels = decode(payload, choose, self.size)
         if pixels is None:
-            if importlib.util.find_spec("PIL") is None:
+            if not _decoders.there("PIL"):
                 raise ValueError("it is none for it, and Pillow is not installed")
             draw.seed(seed)
-            pixels = _pillow(payload, choose, self.size, self.exif)
-        if self.flip and draw.random() < 0.5:
-            pixels = pixels[:, ::-1]
-        out[...] = pixels.transpose(2, 0, 1) if self.layout == "NCHW" else pixels
+            pixels, bgr = _decoders.pillow(payload, choose, self.size, self.exif), False
+        _decoders.put(pixels, out, self.layout == "NCHW", self.flip and draw.random() < 0.5, bgr)
+
+    def _part(self, draw: random.Random, payload: memoryview, width: int, height: int) -> Box:
+        """The part of an image that is used, before the image is decoded."""
+        if _decoders.is_jpeg(payload) and not _decoders.plausible(payload, width, height):
+            raise ValueError(f"it names a size of {width} x {height} pixels, more than its bytes can have")
+        return self._box(draw, width, height)
 
     def _box(self, draw: random.Random, width: int, height: int) -> Box:
         """The part of an image that is used."""
@@ -193,21 +177,65 @@ class Image:
         return (width - w) // 2, (height - h) // 2, w, h
 
 
-class _Failed(Exception):
+class Failed(Exception):
+    """The image of a batch, by its number, that cannot be decoded, and why."""
+
     def __init__(self, number: int, why: str) -> None:
         super().__init__(why)
         self.number = number
 
     def __reduce__(self) -> Any:
-        return _Failed, (self.number, str(self))
+        return Failed, (self.number, str(self))
 
 
-def _numpy() -> Any:
-    try:
-        import numpy
-    except ImportError:
-        raise ConfigError("shardtool.Image needs numpy: install it") from None
-    return numpy
+class Pending:
+    """The images of a batch, while jobs decode them."""
+
+    def __init__(self, jobs: "Sequence[Future[Any]]", array: Callable[[], Any]) -> None:
+        self._jobs, self._array = jobs, array
+
+    def error(self) -> Optional[BaseException]:
+        """Waits for all jobs, and returns the error of the first that failed."""
+        return next((err for err in [job.exception() for job in self._jobs] if err is not None), None)
+
+    def result(self) -> Any:
+        """Waits for all jobs, and returns the array or raises the error."""
+        err = self.error()
+        if err is not None:
+            raise err
+        return self._array()
+
+
+class Threads:
+    """Decodes batches in threads of this process, in memory that is used again. One thread begins
+    batches."""
+
+    def __init__(self, image: Image) -> None:
+        self._image, self._memory = image, Pool()
+
+    def begin(self, payloads: Payloads, seeds: Sequence[int]) -> Pending:
+        """Starts to decode a batch into one array."""
+        image, numpy = self._image, _decoders.numpy()
+        shape = len(payloads), *image._shape
+        size = math.prod(shape)
+        out = numpy.frombuffer(self._memory.take(size), numpy.uint8, size).reshape(shape)
+        step = max(1, min(16, -(-len(payloads) // (2 * image.threads))))
+        pool = _pool(os.getpid(), image.threads)
+        starts = range(0, len(payloads), step)
+        return Pending([pool.submit(self._fill, out, payloads, seeds, lo, min(lo + step, len(payloads))) for lo in starts], lambda: out)
+
+    def _fill(self, out: Any, payloads: Payloads, seeds: Sequence[int], lo: int, hi: int) -> None:
+        for i in range(lo, hi):
+            payload = payloads[i]
+            if payload is None:  # padding
+                out[i] = 0
+                continue
+            try:
+                self._image._decode(payload, seeds[i], out[i])
+            except MemoryError:
+                raise
+            except Exception as err:  # decoders raise many types
+                raise Failed(i, f"{len(payload)} bytes that {self._image._by} cannot decode as an image: {err}") from err
 
 
 @functools.cache
@@ -216,115 +244,3 @@ def _pool(pid: int, threads: int) -> "ThreadPoolExecutor":
     from concurrent.futures import ThreadPoolExecutor  # takes milliseconds
 
     return ThreadPoolExecutor(threads, "shardtool-images")
-
-
-# Decoders: each returns an array (height, width, 3), or None for what it does not decode.
-
-
-def _simplejpeg(payload: memoryview, choose: Callable[[int, int], Box], size: Tuple[int, int]) -> Any:
-    import simplejpeg
-
-    if not _is_jpeg(payload):
-        return None
-    data = bytes(payload)
-    try:
-        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-        if space.upper() in ("CMYK", "YCCK"):
-            return None
-        box = choose(width, height)
-        least = [math.ceil(full * wanted / part) for full, wanted, part in ((height, size[0], box[3]), (width, size[1], box[2]))]
-        pixels = simplejpeg.decode_jpeg(data, "RGB", min_height=min(least[0], height), min_width=min(least[1], width))
-    except ValueError:  # Pillow may be more tolerant
-        return None
-    return _resized(pixels, box, width, height, size)
-
-
-def _cv2(payload: memoryview, choose: Callable[[int, int], Box], size: Tuple[int, int]) -> Any:
-    import cv2
-
-    numpy = _numpy()
-    known = _jpeg_size(payload)
-    if known is None:  # alpha and depth are Pillow's
-        return None
-    width, height, components = known
-    if components == 4:
-        return None
-    box = choose(width, height)
-    flags, shrink = cv2.IMREAD_COLOR, min(box[2] / size[1], box[3] / size[0])
-    for factor, flag in ((8, cv2.IMREAD_REDUCED_COLOR_8), (4, cv2.IMREAD_REDUCED_COLOR_4), (2, cv2.IMREAD_REDUCED_COLOR_2)):
-        if shrink >= factor:
-            flags = flag
-            break
-    pixels = cv2.imdecode(numpy.frombuffer(payload, numpy.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
-    if pixels is None:
-        return None
-    return _resized(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), box, width, height, size)
-
-
-def _resized(pixels: Any, box: Box, width: int, height: int, size: Tuple[int, int]) -> Any:
-    """A part of an image, which was decoded at a fraction of its width and height."""
-    numpy = _numpy()
-    x, y = pixels.shape[1] / width, pixels.shape[0] / height
-    left, top = min(int(box[0] * x), pixels.shape[1] - 1), min(int(box[1] * y), pixels.shape[0] - 1)
-    right, bottom = max(left + 1, math.ceil((box[0] + box[2]) * x)), max(top + 1, math.ceil((box[1] + box[3]) * y))
-    part = pixels[top : min(bottom, pixels.shape[0]), left : min(right, pixels.shape[1])]
-    if part.shape[:2] == size:
-        return part
-    if importlib.util.find_spec("cv2") is not None:
-        import cv2
-
-        smaller = part.shape[0] > size[0] or part.shape[1] > size[1]
-        return cv2.resize(part, (size[1], size[0]), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR)
-    from PIL import Image as Pillow
-
-    return numpy.asarray(Pillow.fromarray(numpy.ascontiguousarray(part)).resize((size[1], size[0]), Pillow.BILINEAR))
-
-
-def _pillow(payload: memoryview, choose: Callable[[int, int], Box], size: Tuple[int, int], exif: bool = False) -> Any:
-    from PIL import Image as Pillow
-    from PIL import ImageOps
-
-    numpy = _numpy()
-    image: Any = Pillow.open(io.BytesIO(payload))
-    if exif:
-        image = ImageOps.exif_transpose(image)
-    width, height = image.size
-    box = choose(width, height)
-    if image.format == "JPEG" and image.mode in ("RGB", "L"):
-        image.draft("RGB", (math.ceil(width * size[1] / box[2]), math.ceil(height * size[0] / box[3])))
-    x, y = image.size[0] / width, image.size[1] / height
-    if image.mode.startswith("I") or image.mode == "F":  # 16 bits
-        values = numpy.asarray(image)
-        image = Pillow.fromarray((values / 257 if values.max(initial=0) > 255 else values).clip(0, 255).astype(numpy.uint8))
-    if image.mode != "RGB":
-        image = image.convert("RGB")
-    part = (box[0] * x, box[1] * y, min((box[0] + box[2]) * x, image.size[0]), min((box[1] + box[3]) * y, image.size[1]))
-    return numpy.asarray(image.resize((size[1], size[0]), Pillow.BILINEAR, box=part))
-
-
-def _is_jpeg(payload: memoryview) -> bool:
-    return bytes(payload[:3]) == b"\xff\xd8\xff"
-
-
-def _jpeg_size(payload: memoryview) -> Optional[Tuple[int, int, int]]:
-    """Width, height and components of a JPEG; None for what is none."""
-    if not _is_jpeg(payload):
-        return None
-    at = 2
-    while at + 9 < len(payload) and payload[at] == 0xFF:
-        marker = payload[at + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return int.from_bytes(payload[at + 7 : at + 9], "big"), int.from_bytes(payload[at + 5 : at + 7], "big"), payload[at + 9]
-        at += 1 if marker == 0xFF else 2 + int.from_bytes(payload[at + 2 : at + 4], "big")
-    return None
-
-
-def _turned(payload: memoryview) -> bool:
-    """Whether the EXIF data of a JPEG names another orientation than the usual one."""
-    if not _is_jpeg(payload) or importlib.util.find_spec("PIL") is None:
-        return False
-    from PIL import Image as Pillow
-
-    orientation = 0x0112
-    with Pillow.open(io.BytesIO(payload)) as image:
-        return image.getexif().get(orientation, 1) not in (0, 1)
