@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -140,7 +139,7 @@ func (b *bench) smallPairs(ours, base smallRun) (pairs smallPairs, err error) {
 
 // smallProcess runs a child in memory that the system has to find anew.
 func (b *bench) smallProcess(of smallRun) (t smallTimes, err error) {
-	reclaimed()
+	touch(reclaimMiB << 20)
 	arg, err := json.Marshal(of)
 	if err != nil {
 		return t, err
@@ -160,17 +159,6 @@ const (
 	reclaimMiB    = 2 << 10
 	reclaimedNote = "after 2 GiB were touched and freed"
 )
-
-// reclaimed touches memory and gives it back to the system.
-func reclaimed() {
-	p := make([]byte, reclaimMiB<<20)
-	for i := 0; i < len(p); i += 4096 {
-		p[i] = 1
-	}
-	runtime.KeepAlive(p)
-	p = nil
-	debug.FreeOSMemory()
-}
 
 // runSmallChild runs the child that the arguments ask for, if they do.
 func runSmallChild(args []string) (asked bool, err error) {
