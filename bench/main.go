@@ -59,6 +59,7 @@ var groups = []struct {
 	{"autotune", (*bench).autotune},
 	{"accounts", (*bench).accounts},
 	{"start", (*bench).start},
+	{"small", (*bench).small},
 	{"order", (*bench).order},
 	{"units", (*bench).units},
 	{"verify", (*bench).verify},
@@ -84,6 +85,13 @@ var groups = []struct {
 }
 
 func main() {
+	if asked, err := runSmallChild(os.Args); asked {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	names := make([]string, len(groups))
 	for i, g := range groups {
 		names[i] = g.name

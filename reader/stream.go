@@ -123,9 +123,9 @@ func (s *Stream) Memory() int64 { return s.sizes.memory }
 var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClosed)
 
 // Close ends the stream. It may be called from any goroutine, and more than once. Samples of
-// batches in hand must not be used any more: their memory may be freed. A Next that waits returns
-// an error that wraps fs.ErrClosed. All goroutines have ended when Close returns, so it waits for
-// calls of Map.
+// batches in hand must not be used any more: their memory is freed, or becomes that of the next
+// stream, for which it is kept for ten seconds. A Next that waits returns an error that wraps
+// fs.ErrClosed. All goroutines have ended when Close returns, so it waits for calls of Map.
 func (s *Stream) Close() error {
 	s.life.cancel(errStreamClosed)
 	for _, in := range s.inputs {

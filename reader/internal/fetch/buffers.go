@@ -27,7 +27,13 @@ type Pool struct {
 	most int64 // that used has ever been
 	out  int   // buffers handed out
 	free [][]byte
+
+	arena *arena // nil: buffers are of the heap
 }
+
+// Map has buffers cut from one arena of Limit bytes, where the system provides such memory. No
+// buffer may then be used after Close. Call it before the first use.
+func (p *Pool) Map() { p.arena = newArena(p.Limit) }
 
 // Take returns a buffer of n bytes, or nil when there is no room. One buffer alone is always
 // granted.
@@ -51,13 +57,39 @@ func (p *Pool) Force(n int) []byte {
 		}
 	}
 	for p.used+int64(size) > p.Limit && len(p.free) > 0 {
-		p.used -= int64(cap(p.free[0]))
+		p.drop(p.free[0])
 		p.free[0] = nil
 		p.free = p.free[1:]
 	}
 	p.used += int64(size)
 	p.most = max(p.most, p.used)
-	return make([]byte, n, size)
+	return p.fresh(size)[:n]
+}
+
+// fresh returns a buffer that is not kept yet. Where the arena has room only in pieces, its free
+// memory goes back to the system, so that both together stay within the limit.
+func (p *Pool) fresh(size int) []byte {
+	if p.arena == nil {
+		return make([]byte, size)
+	}
+	buf := p.arena.cut(size)
+	if buf == nil {
+		p.Trim()
+		buf = p.arena.cut(size)
+	}
+	if buf != nil {
+		return buf
+	}
+	if p.used <= p.Limit {
+		p.arena.forget()
+	}
+	return make([]byte, size)
+}
+
+// drop frees a buffer that is kept.
+func (p *Pool) drop(buf []byte) {
+	p.used -= int64(cap(buf))
+	p.arena.put(buf)
 }
 
 // Put takes a buffer back.
@@ -70,14 +102,19 @@ func (p *Pool) Put(buf []byte) {
 // Trim frees the buffers that are not handed out.
 func (p *Pool) Trim() {
 	for i, buf := range p.free {
-		p.used -= int64(cap(buf))
+		p.drop(buf)
 		p.free[i] = nil
 	}
 	p.free = p.free[:0]
 }
 
 // Close frees everything but the record of Most.
-func (p *Pool) Close() { *p = Pool{Limit: p.Limit, most: p.most} }
+func (p *Pool) Close() {
+	if p.arena != nil {
+		p.arena.giveBack()
+	}
+	*p = Pool{Limit: p.Limit, most: p.most}
+}
 
 // Lent returns the bytes handed out.
 func (p *Pool) Lent() int64 { return p.lent }

@@ -104,7 +104,9 @@ type Window struct {
 // New returns an empty window that holds at most limit bytes of blocks and copies. It reports the
 // progress of evicted pieces to the clock.
 func New(limit int64, c *account.Clock) *Window {
-	return &Window{clock: c, freed: make(chan struct{}, 1), pool: fetch.Pool{Limit: limit}, pieces: map[ID]*Piece{}}
+	w := &Window{clock: c, freed: make(chan struct{}, 1), pool: fetch.Pool{Limit: limit}, pieces: map[ID]*Piece{}}
+	w.pool.Map()
+	return w
 }
 
 // Freed returns a channel that holds a token when Admit may succeed where it failed before. It is
@@ -188,7 +190,8 @@ func (w *Window) Stats() (evicted uint64, most int64) {
 	return w.evicted, w.pool.Most()
 }
 
-// Close frees everything. Pieces and copies must not be used any more.
+// Close frees everything. Pieces and copies must not be used any more: their memory may belong to
+// another window, or to nobody.
 func (w *Window) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/shardtool/shardtool/internal/extent"
 )
 
 // pageSize is what regions are multiples of.
@@ -43,12 +45,10 @@ type segment struct {
 	number uint32
 	fd     int
 	data   []byte
-	backed int            // bytes from the beginning on that have memory
-	free   []extent       // ascending, never touching one another
+	backed int // bytes from the beginning on that have memory
+	free   extent.List
 	used   map[uint64]int // lengths of regions, by offset
 }
-
-type extent struct{ at, size int }
 
 func newRing(announce func(uint32, int, int) error, retired func(uint32) error) *ring {
 	return &ring{announce: announce, retired: retired, back: func(fd int, offset, size int64) error { return unix.Fallocate(fd, 0, offset, size) }}
@@ -228,49 +228,25 @@ func newSegment(number uint32, size int) (*segment, error) {
 		unix.Close(fd)
 		return fail("mmap", err)
 	}
-	return &segment{number: number, fd: fd, data: data, free: []extent{{0, size}}, used: map[uint64]int{}}, nil
+	return &segment{number: number, fd: fd, data: data, free: extent.List{{At: 0, Size: size}}, used: map[uint64]int{}}, nil
 }
 
 // get takes the first extent that is large enough.
 func (s *segment) get(n int) (at int, ok bool) {
-	for i := range s.free {
-		e := &s.free[i]
-		if e.size < n {
-			continue
-		}
-		at = e.at
-		if e.at, e.size = e.at+n, e.size-n; e.size == 0 {
-			s.free = slices.Delete(s.free, i, i+1)
-		}
+	if at, ok = s.free.Take(n); ok {
 		s.used[uint64(at)] = n
-		return at, true
 	}
-	return 0, false
+	return at, ok
 }
 
-// put gives back what get took at an offset, and joins it with its neighbours.
+// put gives back what get took at an offset.
 func (s *segment) put(offset uint64) bool {
 	n, ok := s.used[offset]
-	if !ok {
-		return false
+	if ok {
+		delete(s.used, offset)
+		s.free.Put(int(offset), n)
 	}
-	delete(s.used, offset)
-	at := int(offset)
-	i, _ := slices.BinarySearchFunc(s.free, at, func(e extent, at int) int { return e.at - at })
-	joinsNext := i < len(s.free) && s.free[i].at == at+n
-	joinsLast := i > 0 && s.free[i-1].at+s.free[i-1].size == at
-	switch {
-	case joinsNext && joinsLast:
-		s.free[i-1].size += n + s.free[i].size
-		s.free = slices.Delete(s.free, i, i+1)
-	case joinsNext:
-		s.free[i] = extent{at, n + s.free[i].size}
-	case joinsLast:
-		s.free[i-1].size += n
-	default:
-		s.free = slices.Insert(s.free, i, extent{at, n})
-	}
-	return true
+	return ok
 }
 
 // signal leaves a token for whoever looks next, unless there is one.

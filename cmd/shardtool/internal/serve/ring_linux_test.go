@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/shardtool/shardtool/internal/extent"
 )
 
 // TestRing takes and gives back regions of random sizes in random order: none overlaps another, the
@@ -91,7 +93,7 @@ func TestRing(t *testing.T) {
 		t.Errorf("idle %v, refused %d times, %d segments retired", idle, refused, retired)
 	}
 	for _, s := range r.segments {
-		if len(s.free) != 1 || s.free[0] != (extent{0, len(s.data)}) || len(s.used) != 0 {
+		if len(s.free) != 1 || s.free[0] != (extent.Extent{At: 0, Size: len(s.data)}) || len(s.used) != 0 {
 			t.Errorf("segment %d: free %v", s.number, s.free)
 		}
 	}

@@ -1,0 +1,100 @@
+package fetch
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+)
+
+// testArena is an arena on the heap, for systems and builds without another.
+func testArena(size int) *arena {
+	a := &arena{mem: make([]byte, size)}
+	a.free.Put(0, size)
+	return a
+}
+
+// TestPoolInArena takes and puts buffers of an arena at random: none overlaps another, what the
+// arena has no room for is of the heap, and at the end all of the arena is free.
+func TestPoolInArena(t *testing.T) {
+	const limit = 1 << 20
+	random := rand.New(rand.NewPCG(1, 2))
+	p := Pool{Limit: limit, arena: testArena(limit)}
+	type lent struct {
+		buf  []byte
+		mark byte
+	}
+	var out []lent
+	heap := 0
+	for i := range 20_000 {
+		if len(out) > 0 && random.IntN(2) == 0 {
+			i := random.IntN(len(out))
+			if o := out[i]; slices.Max(o.buf) != o.mark || slices.Min(o.buf) != o.mark {
+				t.Fatal("two buffers share bytes")
+			}
+			p.Put(out[i].buf)
+			out = slices.Delete(out, i, i+1)
+			continue
+		}
+		take := p.Take
+		if i%100 == 0 {
+			take = p.Force // beyond the limit, too
+		}
+		buf := take(1 + random.IntN(1<<(8+random.IntN(11))))
+		if buf == nil {
+			continue
+		}
+		if at := uintptr(unsafe.Pointer(&buf[0])) - uintptr(unsafe.Pointer(&p.arena.mem[0])); at >= limit {
+			heap++
+		}
+		buf = buf[:cap(buf)]
+		o := lent{buf, byte(i)}
+		for k := range buf {
+			buf[k] = o.mark
+		}
+		out = append(out, o)
+	}
+	if heap == 0 {
+		t.Error("the arena was never full, so the test shows less than it says")
+	}
+	for _, o := range out {
+		p.Put(o.buf)
+	}
+	p.Trim()
+	if f := p.arena.free; p.used != 0 || len(f) != 1 || f[0].Size != limit {
+		t.Errorf("%d bytes in use, free: %v", p.used, f)
+	}
+}
+
+// TestSpareArena gives arenas back: the next owner gets the same memory if it is of the size
+// asked for, with all of it free.
+func TestSpareArena(t *testing.T) {
+	a := newArena(8 << 20)
+	if a == nil {
+		t.Skip("this system or build maps no memory")
+	}
+	a.cut(1 << 20)[0] = 1
+	a.giveBack()
+	if b := newArena(32 << 20); b == nil || &b.mem[0] == &a.mem[0] {
+		t.Fatal("a small arena was given for a large one")
+	} else {
+		defer unmapMemory(b.mem)
+	}
+	b := newArena(6 << 20)
+	if b != a || len(b.free) != 1 || b.free[0].Size != len(b.mem) {
+		t.Fatalf("%p with %v free, want %p", b, b.free, a)
+	}
+	if buf := b.cut(len(b.mem)); len(buf) != len(b.mem) || b.cut(1) != nil {
+		t.Errorf("%d bytes of %d", len(buf), len(b.mem))
+	}
+	b.giveBack()
+	c := newArena(1 << 30) // address space alone
+	if c == nil {
+		t.Skip("this system gives no gibibyte of addresses")
+	}
+	c.forget()
+	c.giveBack()
+	if spare.arena != c {
+		t.Error("the arena that was given back last is not the spare one")
+	}
+}
