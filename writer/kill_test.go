@@ -219,7 +219,7 @@ func checkGeneration(t *testing.T, st objstore.Store, generation string) {
 	}
 	defer d.Close()
 	if r, err := check.Verify(t.Context(), d.Store(), check.Options{Deep: true}); err != nil || !r.OK() {
-		t.Fatalf("generation %d: %+v, %v", d.Generation(), r, err)
+		t.Fatalf("generation %d: %+v, %v", d.Info().Generation, r, err)
 	}
 }
 

@@ -89,7 +89,7 @@ func (o *openedMix) sizes(ctx context.Context) ([]simulate.Size, error) {
 		if _, uncounted := errors.AsType[*mixfile.CountError](err); err != nil && !uncounted {
 			return nil, fmt.Errorf("source %s: %w", o.plan.Mix().Sources[i].Name, err)
 		}
-		sizes[i] = simulate.Size{Bytes: ds.Bytes(), Tokens: tokens}
+		sizes[i] = simulate.Size{Bytes: ds.Info().Bytes, Tokens: tokens}
 	}
 	return sizes, nil
 }
@@ -109,7 +109,7 @@ func (o *openedMix) walk(ctx context.Context, m reader.Mix, label string, opt si
 				return nil, fmt.Errorf("source %s: %w", x.Sources[i].Name, err)
 			}
 		}
-		sources[i] = simulate.MixSource{Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), Labels: labels}
+		sources[i] = simulate.MixSource{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
 	}
 	orders, err := x.Orders(o.tables)
 	if err != nil {
