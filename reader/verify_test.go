@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/check"
@@ -322,7 +323,7 @@ func TestVerifyDigest(t *testing.T) {
 	binary.LittleEndian.PutUint32(raw[16+28:], format.Checksum(raw[off:off+uint64(stored)]))
 	end := 16 + 32*sections
 	binary.LittleEndian.PutUint32(raw[end:], format.Checksum(raw[:end]))
-	name := format.TablesName(format.BlockHash(raw))
+	name := names.Tables(format.BlockHash(raw))
 	put(t, store, name, raw)
 	generation := strings.TrimSuffix(strings.TrimPrefix(name, "manifest-"), ".bin")
 	for _, deep := range []bool{false, true} {
