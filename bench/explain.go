@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
@@ -107,7 +108,7 @@ func (b *bench) generate(name string, n uint64) (*tiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, data := range map[string][]byte{format.TablesName(hash): raw, format.ManifestName: t.Summary(format.TablesName(hash)).Encode()} {
+	for name, data := range map[string][]byte{names.Tables(hash): raw, format.ManifestName: t.Summary(names.Tables(hash)).Encode()} {
 		if _, err := objstore.Put(b.ctx, store, name, data, objstore.Condition{}); err != nil {
 			return nil, err
 		}

@@ -40,7 +40,7 @@ func (b *bench) mixed(dirs []string, ranks, workers int, o reader.StreamOptions)
 		o.World, o.Epochs, o.Workers = ranks, epochs, workers
 		blocks := uint64(0)
 		for _, ds := range x.Sets {
-			blocks += epochs * ds.NumBlocks()
+			blocks += epochs * ds.Info().Blocks
 		}
 		return b.drain(o, epochs*x.Plan.Mix().Epoch, blocks, func(o reader.StreamOptions) (*reader.Stream, error) { return reader.OpenMix(b.ctx, x, o) })
 	}

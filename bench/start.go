@@ -67,7 +67,7 @@ func (b *bench) start() error {
 }
 
 // meanBlock is the mean decoded size of a block.
-func meanBlock(ds *reader.Dataset) uint64 { return ds.DecodedBytes() / max(ds.NumBlocks(), 1) }
+func meanBlock(ds *reader.Dataset) uint64 { return ds.Info().DecodedBytes / max(ds.Info().Blocks, 1) }
 
 // startSmall measures what smaller blocks of small samples are worth: the first batch of a small
 // data set in a distant store, packed by default and in blocks of 1 MiB.

@@ -25,7 +25,7 @@ func (b *bench) streams(dir string, ranks, workers int, o reader.StreamOptions) 
 		defer ds.Close()
 		o := o
 		o.World, o.Epochs, o.Workers = ranks, cmp.Or(o.Epochs, epochs), workers
-		return b.drain(o, o.Epochs*ds.NumSamples(), o.Epochs*ds.NumBlocks(), func(o reader.StreamOptions) (*reader.Stream, error) { return ds.Stream(b.ctx, o) })
+		return b.drain(o, o.Epochs*ds.NumSamples(), o.Epochs*ds.Info().Blocks, func(o reader.StreamOptions) (*reader.Stream, error) { return ds.Stream(b.ctx, o) })
 	}
 }
 

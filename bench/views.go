@@ -151,13 +151,13 @@ func (b *bench) viewBytes(ds *reader.Dataset) error {
 		return err
 	}
 	b.AtMost("views", "1 % of samples, spread: blocks read / blocks that hold them", table.One(float64(stats.Blocks)/float64(held)), "x", 1.05,
-		fmt.Sprintf("%d of %d blocks hold a chosen sample", held, ds.NumBlocks()))
+		fmt.Sprintf("%d of %d blocks hold a chosen sample", held, ds.Info().Blocks))
 	stats, err = b.readView(ds, subset(ds, func(i int) bool { return i/(viewed/100) == 37 }))
 	if err != nil {
 		return err
 	}
 	b.AtMost("views", "1 % of samples, together: bytes read / those of the data set", table.One(100*float64(stats.StoredBytes)/float64(whole.StoredBytes)), "%", 1.2,
-		fmt.Sprintf("%d blocks of %d", stats.Blocks, ds.NumBlocks()))
+		fmt.Sprintf("%d blocks of %d", stats.Blocks, ds.Info().Blocks))
 	return nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/shardtool/shardtool/format/names"
 )
 
 // foreignBlock is a block as other tools leave it: a folder before, members in any order, an
@@ -157,12 +159,12 @@ func TestForeignTables(t *testing.T) {
 // TestSidecarName: a name that has a tag gives it back, and no other name does.
 func TestSidecarName(t *testing.T) {
 	tag := SidecarTag{0xfe, 2, 3, 4, 5, 6, 7, 8}
-	name := SidecarName("sub/x.tar", tag)
-	if archive, got, ok := ParseSidecarName(name); !ok || archive != "sub/x.tar" || got != tag || name != "sub/x.tar.fe02030405060708.shidx" {
+	name := names.Sidecar("sub/x.tar", tag)
+	if archive, got, ok := names.ParseSidecar(name); !ok || archive != "sub/x.tar" || got != tag || name != "sub/x.tar.fe02030405060708.shidx" {
 		t.Fatal(name, archive, got, ok)
 	}
 	for _, other := range []string{"x.tar.shidx", ".tar.fe02030405060708.shidx", "x.tar.FE02030405060708.shidx", "x.tar.fe020304050607.shidx", "x.tar.zst.fe02030405060708.shidx", name + ".bak"} {
-		if _, _, ok := ParseSidecarName(other); ok {
+		if _, _, ok := names.ParseSidecar(other); ok {
 			t.Errorf("%s has a tag", other)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/shardtool/shardtool/format/names"
 )
 
 // update writes golden objects and vectors that are missing. What exists is never written again: it
@@ -137,12 +139,12 @@ func writeGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(TablesName(name), tables)
+	put(names.Tables(name), tables)
 	opened, err := OpenTables(readFrom(tables), int64(len(tables)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(ManifestName, opened.Summary(TablesName(name)).Encode())
+	put(ManifestName, opened.Summary(names.Tables(name)).Encode())
 	text, err := json.MarshalIndent(expect, "", " ")
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +177,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	tables := read(sum.Tables)
-	if TablesName(BlockHash(tables)) != sum.Tables {
+	if names.Tables(BlockHash(tables)) != sum.Tables {
 		t.Errorf("%s does not have the hash of its name", sum.Tables)
 	}
 	opened, err := OpenTables(readFrom(tables), int64(len(tables)))

@@ -2,12 +2,12 @@ package format
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/shardtool/shardtool/format/names"
 )
 
 // ManifestName is the commit point of a data set: a generation exists once this object names its
@@ -19,40 +19,6 @@ const ManifestFormat = "shardtool/1"
 
 // maxShardName bounds a shard's name in bytes.
 const maxShardName = 1024
-
-var (
-	tablesPattern  = regexp.MustCompile(`^manifest-[0-9a-f]{16}\.bin$`)
-	keysPattern    = regexp.MustCompile(`^keys-[0-9a-f]{16}\.bin$`)
-	skippedPattern = regexp.MustCompile(`^skipped-[0-9a-f]{16}\.jsonl$`)
-	sidecarPattern = regexp.MustCompile(`^(.+\.tar)\.([0-9a-f]{16})\.shidx$`)
-)
-
-// TablesName returns the object name of tables with that hash.
-func TablesName(h Hash) string { return "manifest-" + hex.EncodeToString(h[:8]) + ".bin" }
-
-// KeysName returns the object name of a keys table with that hash.
-func KeysName(h Hash) string { return "keys-" + hex.EncodeToString(h[:8]) + ".bin" }
-
-// SkippedName returns the object name of a list of skipped samples with that hash.
-func SkippedName(h Hash) string { return "skipped-" + hex.EncodeToString(h[:8]) + ".jsonl" }
-
-// IsSkippedName reports whether s is a name that SkippedName returns.
-func IsSkippedName(s string) bool { return skippedPattern.MatchString(s) }
-
-// IsTablesName reports whether s is a name that TablesName returns.
-func IsTablesName(s string) bool { return tablesPattern.MatchString(s) }
-
-// GenerationOf returns the 16 hexadecimal digits in the name of a generation's tables, by which it can
-// be opened; empty for another name.
-func GenerationOf(tables string) string {
-	if !IsTablesName(tables) {
-		return ""
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(tables, "manifest-"), ".bin")
-}
-
-// IsKeysName reports whether s is a name that KeysName returns.
-func IsKeysName(s string) bool { return keysPattern.MatchString(s) }
 
 // CheckShardName refuses names of shards that could lead outside the data set or have another
 // suffix.
@@ -108,7 +74,7 @@ func DecodeSummary(src []byte) (*Summary, error) {
 		}
 		return nil, corruptf("%s is not a manifest of shardtool: format %q", ManifestName, s.Format)
 	}
-	if !IsTablesName(s.Tables) {
+	if !names.IsTables(s.Tables) {
 		return nil, corruptf("%s names tables %q", ManifestName, s.Tables)
 	}
 	if _, err := parseDigest(s.Digest); err != nil {
@@ -177,22 +143,7 @@ func (s *ShardInfo) IndexObject() string {
 	case s.Sidecar == SidecarTag{}:
 		return strings.TrimSuffix(s.Name, TarSuffix) + SidecarSuffix
 	}
-	return SidecarName(s.Name, s.Sidecar)
-}
-
-// SidecarName returns the name of the sidecar of an archive with the tag in it.
-func SidecarName(archive string, tag SidecarTag) string {
-	return archive + "." + hex.EncodeToString(tag[:]) + ".shidx"
-}
-
-// ParseSidecarName is the inverse of SidecarName; ok is false for any other name.
-func ParseSidecarName(name string) (archive string, tag SidecarTag, ok bool) {
-	m := sidecarPattern.FindStringSubmatch(name)
-	if m == nil {
-		return "", tag, false
-	}
-	_, err := hex.Decode(tag[:], []byte(m[2]))
-	return m[1], tag, err == nil
+	return names.Sidecar(s.Name, s.Sidecar)
 }
 
 // Plain reports whether the shard is an uncompressed .tar with a sidecar.
@@ -237,7 +188,7 @@ func (m *Manifest) KeysName() string {
 	if m.Keys == (Hash{}) {
 		return ""
 	}
-	return KeysName(m.Keys)
+	return names.Keys(m.Keys)
 }
 
 // Section types of the tables (SPEC 6.2), beside those of rows, schema and metadata.

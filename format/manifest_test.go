@@ -7,6 +7,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/format/names"
 )
 
 // TestSummary: manifest.json as written is read; what readers trust is checked, the rest is not.
@@ -15,7 +17,7 @@ func TestSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := tables.Summary(TablesName(BlockHash(nil)))
+	want := tables.Summary(names.Tables(BlockHash(nil)))
 	text := string(want.Encode())
 	if !strings.HasSuffix(text, "}\n") || !strings.Contains(text, "\n  \"payload_bytes\": 1099511627778,\n") {
 		t.Errorf("summary reads %s", text)
@@ -76,7 +78,7 @@ func TestObjectNames(t *testing.T) {
 		}
 	}
 	h := BlockHash(nil)
-	if !IsTablesName(TablesName(h)) || !IsKeysName(KeysName(h)) || IsTablesName(KeysName(h)) || IsKeysName(TablesName(h)) {
+	if !names.IsTables(names.Tables(h)) || !names.IsKeys(names.Keys(h)) || names.IsTables(names.Keys(h)) || names.IsKeys(names.Tables(h)) {
 		t.Error("names of tables and keys")
 	}
 	if m := (&Manifest{}); m.KeysName() != "" {

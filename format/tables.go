@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/shardtool/shardtool/format/names"
 )
 
 // ReadRange fills p with an object's bytes from offset off, or fails. The caller binds it to an
@@ -106,7 +108,7 @@ func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
 	if err := r.end(); err != nil {
 		return err
 	}
-	if t.Generation == 0 || (t.Parent != "" && !IsTablesName(t.Parent)) || (t.Parent == "") != (t.Generation == 1) {
+	if t.Generation == 0 || (t.Parent != "" && !names.IsTables(t.Parent)) || (t.Parent == "") != (t.Generation == 1) {
 		return corruptf("generation %d with parent %q", t.Generation, t.Parent)
 	}
 	if t.find(typeMeta, 0) != nil {

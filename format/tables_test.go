@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/format/names"
 )
 
 // testManifest describes shards of the given numbers of rows; the first is plain, the second has no
 // samples.
 func testManifest(rows ...int) *Manifest {
-	m := &Manifest{Generation: 2, Parent: TablesName(BlockHash([]byte("parent"))), Keys: BlockHash([]byte("keys")),
+	m := &Manifest{Generation: 2, Parent: names.Tables(BlockHash([]byte("parent"))), Keys: BlockHash([]byte("keys")),
 		Meta:       Metadata{"tool": "test", "options": "{}"},
 		Attributes: []Attribute{{"class", AttrLabel}, {"weight", AttrNumber}},
 		Fields:     []FieldTotal{{"", 1, 2, 2, 2}, {"jpg", 10, 1 << 40, 0, 1 << 34}, {"txt", 11, 0, 0, 0}}}
@@ -159,7 +161,7 @@ func checkTotals(t *testing.T, tables *Tables, m *Manifest) {
 		tables.Digest != m.digest() || tables.PayloadBytes != 1<<40+2 {
 		t.Errorf("totals %+v", tables)
 	}
-	sum, err := DecodeSummary(tables.Summary(TablesName(BlockHash(nil))).Encode())
+	sum, err := DecodeSummary(tables.Summary(names.Tables(BlockHash(nil))).Encode())
 	if err != nil {
 		t.Fatal(err)
 	}

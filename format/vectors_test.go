@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/format/names"
 )
 
 const vectorDir = "../testdata/spec/vectors"
@@ -289,7 +291,7 @@ func manifestVectors(t *testing.T, edit func([]byte, func([]byte)) []byte) (out 
 	add("tables", "major-2", "version", "major version 2", 0, redir(func(b []byte) { b[8] = 2 }))
 	add("tables", "minor-9", "ok", "minor version 9: to be ignored", 0, redir(func(b []byte) { b[10] = 9 }))
 	add("tables", "sections-huge", "corrupt", "2^32 − 1 sections", 0, redir(func(b []byte) { binary.LittleEndian.PutUint32(b[12:], 1<<32-1) }))
-	keys := read(KeysName(opened.Keys))
+	keys := read(names.Keys(opened.Keys))
 	entries := int(opened.Samples)
 	add("keys", "ok", "ok", "those of golden-v1", entries, keys)
 	add("keys", "cut", "corrupt", "the last byte is missing", entries, keys[:len(keys)-1])

@@ -7,8 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"regexp"
 	"strings"
+
+	"github.com/shardtool/shardtool/format/names"
 )
 
 // A view file says which samples of a data set an epoch has, and how often (SPEC 10): a directory
@@ -39,47 +40,15 @@ type View struct {
 	Draws   uint64
 }
 
-var (
-	viewPattern     = regexp.MustCompile(`^view-[0-9a-f]{16}\.bin$`)
-	viewNamePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
-	viewIDPattern   = regexp.MustCompile(`^[0-9a-f]{16}$`)
-)
-
-// ViewFolder begins the names of the objects that name views.
-const ViewFolder = "views/"
-
-// ViewName returns the object name of the view with an ID.
-func ViewName(id string) string { return "view-" + id + ".bin" }
-
-// IsViewName reports whether s is a name that ViewName returns.
-func IsViewName(s string) bool { return viewPattern.MatchString(s) }
-
-// IsViewID reports whether s is what View.ID returns: 16 hexadecimal digits.
-func IsViewID(s string) bool { return viewIDPattern.MatchString(s) }
-
-// CheckViewLabel refuses what cannot be the name of a view: other than 1 to 64 of the characters
-// A-Z, a-z, 0-9, '.', '_' and '-', of which the first is not '.' or '-', and 16 hexadecimal digits,
-// which would be an ID.
+// CheckViewLabel returns an ErrName for what cannot be the name of a view, see names.IsLabel.
 func CheckViewLabel(s string) error {
 	switch {
-	case IsViewID(s):
+	case names.IsViewID(s):
 		return fmt.Errorf("%w: view %q: 16 hexadecimal digits are the ID of a view", ErrName, s)
-	case !viewNamePattern.MatchString(s):
+	case !names.IsLabel(s):
 		return fmt.Errorf("%w: view %.80q: use 1 to 64 of the characters A-Z, a-z, 0-9, '.', '_' and '-', not beginning with '.' or '-'", ErrName, s)
 	}
 	return nil
-}
-
-// ViewLabelObject returns the name of the object that names a view.
-func ViewLabelObject(label string) string { return ViewFolder + label + ".json" }
-
-// ViewLabelOf is the inverse of ViewLabelObject; ok is false for any other name.
-func ViewLabelOf(object string) (label string, ok bool) {
-	label, ok = strings.CutPrefix(object, ViewFolder)
-	if ok {
-		label, ok = strings.CutSuffix(label, ".json")
-	}
-	return label, ok && CheckViewLabel(label) == nil
 }
 
 // Subset reports whether the view has each of its samples once in every epoch.
@@ -321,7 +290,7 @@ func DecodeViewLabel(src []byte) (*ViewLabel, error) {
 		}
 		return nil, corruptf("not the name of a view: format %q", l.Format)
 	}
-	if !IsViewName(l.View) {
+	if !names.IsView(l.View) {
 		return nil, corruptf("it names the view %q", l.View)
 	}
 	return &l, nil

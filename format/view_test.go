@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/format/names"
 )
 
 // someViews are a subset and weights over several parts, and the least of each.
@@ -47,7 +49,7 @@ func TestViewFile(t *testing.T) {
 		if err != nil || got.ID() != v.ID() || got.Draws != v.Draws || !bytes.Equal(got.Chosen, v.Chosen) || !reflect.DeepEqual(got.Weights, v.Weights) {
 			t.Errorf("%s: %v, or another content", name, err)
 		}
-		if ids[v.ID()] || !IsViewName(ViewName(v.ID())) || !IsViewID(v.ID()) {
+		if ids[v.ID()] || !names.IsView(names.View(v.ID())) || !names.IsViewID(v.ID()) {
 			t.Errorf("%s: ID %s", name, v.ID())
 		}
 		ids[v.ID()] = true
@@ -112,7 +114,7 @@ func TestViewRefused(t *testing.T) {
 }
 
 func TestViewLabel(t *testing.T) {
-	l := ViewLabel{Format: ViewLabelFormat, View: ViewName("0123456789abcdef"), Kind: "subset", Made: map[string]string{"where": "a > 1"}}
+	l := ViewLabel{Format: ViewLabelFormat, View: names.View("0123456789abcdef"), Kind: "subset", Made: map[string]string{"where": "a > 1"}}
 	got, err := DecodeViewLabel(l.Encode())
 	if err != nil || !reflect.DeepEqual(got, &l) {
 		t.Errorf("%+v, %v", got, err)
@@ -133,7 +135,7 @@ func TestViewLabel(t *testing.T) {
 		if err := CheckViewLabel(label); (err == nil) != ok {
 			t.Errorf("label %q: %v", label, err)
 		}
-		if back, is := ViewLabelOf(ViewLabelObject(label)); is != ok || ok && back != label {
+		if back, is := names.ParseLabel(names.Label(label)); is != ok || ok && back != label {
 			t.Errorf("label %q comes back as %q, %v", label, back, is)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/shardtool/shardtool/format/names"
 )
 
 // workedBytes are the hex blocks of SPEC.md, in order. A line is "offset: bytes  ; words".
@@ -69,7 +71,7 @@ func TestWorkedBytes(t *testing.T) {
 	if m.Keys != BlockHash(keys) || m.Shards[0].Size != uint64(len(shard)) || digest != opened.Digest {
 		t.Errorf("tables %+v do not fit keys and shard", m)
 	}
-	for _, fact := range []string{TablesName(name), DigestString(digest)} {
+	for _, fact := range []string{names.Tables(name), DigestString(digest)} {
 		if !strings.Contains(text, fact) {
 			t.Errorf("SPEC.md does not say %s", fact)
 		}

@@ -86,7 +86,7 @@ func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) (err error) {
 	}
 	s.clock.Map(true)
 	defer s.clock.Map(false)
-	return s.mapAll(ctx, b)
+	return mapFunc(s.opts.Map).all(ctx, b.Samples, s.opts.Workers)
 }
 
 // count counts the samples and bytes of each source.
@@ -187,9 +187,4 @@ func (b *Batch) Clone() []Sample {
 		out[i] = b.Samples[i].Clone()
 	}
 	return out
-}
-
-// Checkpoint returns the place after this batch: a stream opened with it delivers what follows.
-func (b *Batch) Checkpoint() (order.Checkpoint, error) {
-	return b.s.checkpoint(b.NextEpoch, b.NextPosition, b.skipped)
 }

@@ -116,7 +116,7 @@ func readSamples(store objstore.Store, o Options) side {
 		if n != d.NumSamples() {
 			b.Fatalf("%d samples of %d", n, d.NumSamples())
 		}
-		return int64(d.DecodedBytes())
+		return int64(d.Info().DecodedBytes)
 	}
 }
 
@@ -253,7 +253,7 @@ func BenchmarkSamples(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			d := open(b, pack(b, name), Options{})
 			b.ReportAllocs()
-			b.SetBytes(int64(d.DecodedBytes() / d.NumSamples()))
+			b.SetBytes(int64(d.Info().DecodedBytes / d.NumSamples()))
 			b.ResetTimer()
 			for left := b.N; left > 0; {
 				for _, err := range d.Samples(context.Background(), Range{}) {
@@ -298,7 +298,7 @@ func BenchmarkVerify(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			store := pack(b, name)
 			d := open(b, store, Options{})
-			b.SetBytes(int64(d.DecodedBytes()))
+			b.SetBytes(int64(d.Info().DecodedBytes))
 			for b.Loop() {
 				r, err := check.Verify(context.Background(), d.Store(), check.Options{Deep: true})
 				if err != nil || !r.OK() {

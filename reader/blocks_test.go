@@ -88,8 +88,8 @@ func TestBlocksTake(t *testing.T) {
 			}
 			got = append(got, b.First)
 		}
-		if !slices.Equal(got, want) || uint64(asked) != d.NumBlocks() {
-			t.Fatalf("asked about %d of %d blocks, got %v, want %v", asked, d.NumBlocks(), got, want)
+		if !slices.Equal(got, want) || uint64(asked) != d.Info().Blocks {
+			t.Fatalf("asked about %d of %d blocks, got %v, want %v", asked, d.Info().Blocks, got, want)
 		}
 		stop := errors.New("stop")
 		n := 0
@@ -165,8 +165,8 @@ func TestBlocksFailing(t *testing.T) {
 			failed++
 		}
 	}
-	if failed != 1 || n == int(d.NumBlocks()) {
-		t.Fatalf("%d errors in %d blocks of %d", failed, n, d.NumBlocks())
+	if failed != 1 || n == int(d.Info().Blocks) {
+		t.Fatalf("%d errors in %d blocks of %d", failed, n, d.Info().Blocks)
 	}
 	for b, err := range d.Blocks(t.Context(), BlockOptions{From: 5, To: 301}) {
 		if b != nil || err == nil {

@@ -46,8 +46,8 @@ func TestCachedEpochs(t *testing.T) {
 			f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 8, Delay: 2, GlobalBatch: 64, Epoch: epoch, Epochs: 1}, Read: Read{Workers: 2}})
 			f.rest(t)
 			n := uint64(source.reads.Swap(0))
-			if first := round == 0 && epoch == 0; (n > 0) != first || n > set.NumBlocks()+4 { // and the rows
-				t.Errorf("round %d, epoch %d: %d requests to the source for %d blocks", round, epoch, n, set.NumBlocks())
+			if first := round == 0 && epoch == 0; (n > 0) != first || n > set.Info().Blocks+4 { // and the rows
+				t.Errorf("round %d, epoch %d: %d requests to the source for %d blocks", round, epoch, n, set.Info().Blocks)
 			}
 			f.Close()
 		}

@@ -24,7 +24,7 @@ const keyGroups = 256
 // fails, see KeysTable.
 func (d *Dataset) KeyHashes(ctx context.Context) iter.Seq2[[]format.KeyEntry, error] {
 	return func(yield func([]format.KeyEntry, error) bool) {
-		if d.KeysTable() == "" {
+		if d.keysTable() == "" {
 			yield(nil, fmt.Errorf("reader: %v has no keys table", d.Store()))
 			return
 		}
@@ -35,7 +35,7 @@ func (d *Dataset) KeyHashes(ctx context.Context) iter.Seq2[[]format.KeyEntry, er
 			var err error
 			entries, err = d.catalog.KeyGroups(ctx, entries[:0], from, min(from+keyGroups, groups))
 			if err == nil && from > 0 && entries[0].Compare(last) <= 0 {
-				err = format.InShard(d.KeysTable(), fmt.Errorf("%w: the keys table is not in order", format.ErrCorrupt))
+				err = format.InShard(d.keysTable(), fmt.Errorf("%w: the keys table is not in order", format.ErrCorrupt))
 			}
 			if !yield(entries, err) || err != nil {
 				return

@@ -24,41 +24,6 @@ type Dataset struct {
 	selection *views.Selection
 }
 
-// Open opens the generation that manifest.json names, or that of Options.Generation. It reads
-// manifest.json and the front of the tables: two objects and a handful of requests, whatever the
-// size of the data set.
-//
-// An error wraps fs.ErrNotExist when there is no data set (or no such generation or view),
-// format.ErrCorrupt or format.ErrMismatch when the data set is damaged or its parts do not belong
-// together, and format.ErrVersion when a newer program wrote it.
-func Open(ctx context.Context, store objstore.Store, opts Options) (*Dataset, error) {
-	opts, err := opts.filled()
-	if err != nil {
-		return nil, err
-	}
-	tables := ""
-	if opts.Generation != "" {
-		tables = tablesName(opts.Generation)
-	}
-	d := &Dataset{opts: opts, source: fetch.NewSource(store), random: semaphore.NewWeighted(opts.Memory)}
-	if d.catalog, err = catalog.Open(ctx, d.source, tables, opts.cacheLimit()); err != nil {
-		return nil, err
-	}
-	d.tables = d.catalog.Tables
-	d.selection = views.All(d.tables.Samples)
-	if opts.View != "" {
-		err = d.useView(ctx, opts.View)
-	}
-	if err == nil {
-		err = d.alsoRemove(opts.Removed)
-	}
-	if err != nil {
-		d.Close()
-		return nil, err
-	}
-	return d, nil
-}
-
 // Close frees the data set. Iterations and reads that still run end with an error that wraps
 // fs.ErrClosed. Close waits for its own goroutines, not for the caller's. A second Close does
 // nothing.
@@ -71,32 +36,18 @@ func (d *Dataset) Close() error {
 // Store is where the data set lies.
 func (d *Dataset) Store() objstore.Store { return d.source.Store }
 
-// NumSamples, NumShards and NumBlocks count what the generation has. Removed samples count: they
-// keep their numbers, see NumRemoved.
+// NumSamples is the number of samples of the generation. Removed samples count: they keep their
+// numbers, see NumRemoved.
 func (d *Dataset) NumSamples() uint64 { return d.tables.Samples }
 
 // NumShards is the number of shards; Shard takes numbers below it.
 func (d *Dataset) NumShards() int { return int(d.tables.Shards) }
 
-// NumBlocks is the number of blocks.
-func (d *Dataset) NumBlocks() uint64 { return d.tables.Blocks }
-
 // Digest is the identity of the content: see format.Digest.
 func (d *Dataset) Digest() format.Hash { return d.tables.Digest }
 
-// Generation counts from 1.
-func (d *Dataset) Generation() uint64 { return d.tables.Generation }
-
 // Tables is the object name of the generation's tables.
 func (d *Dataset) Tables() string { return d.catalog.Name }
-
-// Parent is the object name of the tables of the generation before; empty for the first.
-func (d *Dataset) Parent() string { return d.tables.Parent }
-
-// KeysTable is the object name of the keys table; empty when there is none.
-func (d *Dataset) KeysTable() string {
-	return d.catalog.KeysTable()
-}
 
 // Fields are the totals of all fields, in ascending order of names. Do not write to them.
 func (d *Dataset) Fields() []format.FieldTotal { return d.tables.Fields }
@@ -105,18 +56,35 @@ func (d *Dataset) Fields() []format.FieldTotal { return d.tables.Fields }
 // them.
 func (d *Dataset) Attributes() []format.Attribute { return d.tables.Attributes }
 
-// Meta is what the packer noted about the whole. Do not write to it.
-func (d *Dataset) Meta() format.Metadata { return d.tables.Meta }
+// Info is what the tables have about a generation as a whole.
+type Info struct {
+	// Generation counts from 1. Parent is the object name of the tables of the one before; empty for
+	// the first.
+	Generation uint64
+	Parent     string
+	// KeysTable is the object name of the keys table; empty when there is none.
+	KeysTable string
+	Blocks    uint64
+	// Bytes is the length of all shards, sidecars included, DecodedBytes that of all blocks once
+	// decoded: payloads, tar headers and padding.
+	Bytes, DecodedBytes uint64
+	// Purged is how many of the removed samples have lost their bytes and keys too.
+	Purged uint64
+	// Meta is what the packer noted. Do not write to it.
+	Meta format.Metadata
+}
 
-// Bytes is the length of all shards, sidecars included; DecodedBytes that of their blocks once
-// decoded.
-func (d *Dataset) Bytes() uint64 { return d.tables.Bytes }
+// Info returns what the tables have about the generation as a whole. It reads nothing.
+func (d *Dataset) Info() Info {
+	t := d.tables
+	return Info{
+		Generation: t.Generation, Parent: t.Parent, KeysTable: d.keysTable(), Blocks: t.Blocks, Bytes: t.Bytes,
+		DecodedBytes: t.Decoded, Purged: uint64(len(t.Purged)), Meta: t.Meta,
+	}
+}
 
-// DecodedBytes is the length of all blocks once decoded: payloads, tar headers and padding.
-func (d *Dataset) DecodedBytes() uint64 { return d.tables.Decoded }
-
-// Summary is manifest.json as the tables say it must be.
-func (d *Dataset) Summary() *format.Summary { return d.catalog.Summary() }
+// keysTable is the object name of the keys table; empty when there is none.
+func (d *Dataset) keysTable() string { return d.catalog.KeysTable() }
 
 // Index returns the whole index of shard i: keys, sizes, attributes. It is one read, of the end of
 // a .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. The

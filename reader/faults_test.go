@@ -174,7 +174,7 @@ func TestFlippedBlock(t *testing.T) {
 				if f.Shard != info.Name || f.Block != block || f.Offset != offset || f.Kind != check.KindChecksum || f.Key != samples[sample].Key {
 					t.Fatalf("row %d: %+v; want block %d at %d, key %q", i, f, block, offset, samples[sample].Key)
 				}
-				if r1.Blocks != d.NumBlocks()-1 || r1.Shards != uint64(d.NumShards())-1 {
+				if r1.Blocks != d.Info().Blocks-1 || r1.Shards != uint64(d.NumShards())-1 {
 					t.Fatalf("row %d: %d blocks and %d shards are good", i, r1.Blocks, r1.Shards)
 				}
 				// Samples before the block come, then the error.

@@ -99,11 +99,6 @@ func checkNames(f *fetch.Result) error {
 	}
 }
 
-// placed adds the place of a block to an error.
-func placed(f *fetch.Result, err error) error {
-	return format.Place{Shard: f.Shard.Name, Block: f.Block, Offset: f.Offset}.Wrap(err)
-}
-
 // pass checks the names of the members of a block of several frames, which come one by one.
 func (m *members) pass(f *fetch.Result) error {
 	if f.Samples > 0 && f.Last {

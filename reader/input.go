@@ -67,6 +67,9 @@ func (s *shards) Shard(ctx context.Context, source int, block uint32) (*fetch.Sh
 	return sh, in.table.ShardFirst[id.number], nil
 }
 
+// ErrFields: a data set lacks a field that StreamOptions.Expect names, or that another source has.
+var ErrFields = errors.New("missing fields")
+
 // expect refuses sources without the named fields, and sources of a mix that differ in fields other
 // than those named with a question mark.
 func expect(in []*input, fields []string) error {

@@ -13,13 +13,13 @@ import (
 	"github.com/shardtool/shardtool/reader/order/units"
 )
 
-// Lengths returns the value of an integer attribute of every sample, by number in storage order:
+// readLengths returns the value of an integer attribute of every sample, by number in storage order:
 // what units are formed from. It reads the index of every shard, Options.Workers of them at a time.
 // Every sample must have a value, from 1 to units.MaxSize.
 //
 // An error names the shard, the block and the key of the first sample of a shard that has no such
 // value. It wraps ErrOptions where the data set has no such attribute.
-func (d *Dataset) Lengths(ctx context.Context, attribute string) ([]uint32, error) {
+func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, error) {
 	at := slices.IndexFunc(d.tables.Attributes, func(a format.Attribute) bool { return a.Name == attribute && a.Kind == format.AttrInteger })
 	if at < 0 {
 		return nil, optionsError{fmt.Errorf("reader: %v has no integer attribute %q for the lengths of samples, it has %s: pack it with the lengths as an attribute, or name another",
@@ -55,7 +55,7 @@ func (d *Dataset) integers() string {
 	return fmt.Sprintf("%q", names)
 }
 
-// shardLengths is Lengths of one shard. A removed sample without a value from 1 to units.MaxSize
+// shardLengths is readLengths of one shard. A removed sample without a value from 1 to units.MaxSize
 // has 1: it is a hole, whatever its length.
 func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string, out []uint32) error {
 	ix, err := d.Index(ctx, shard)
@@ -109,7 +109,7 @@ func (d *Dataset) placed(ctx context.Context, number uint64, err error) error {
 	return place.Wrap(err)
 }
 
-// lengths is Lengths, out of a folder where they are kept there.
+// lengths is readLengths, out of a folder where they are kept there.
 func (d *Dataset) lengths(ctx context.Context, attribute string, from keeper) ([]uint32, error) {
 	key := kept.KeyOf("shardtool lengths", format.DigestString(d.Digest()), d.Tables(), attribute)
 	size := 4 * int64(d.tables.Samples)
@@ -120,7 +120,7 @@ func (d *Dataset) lengths(ctx context.Context, attribute string, from keeper) ([
 		}
 		return out, nil
 	}
-	out, err := d.Lengths(ctx, attribute)
+	out, err := d.readLengths(ctx, attribute)
 	if err != nil || from.folder == "" {
 		return out, err
 	}

@@ -89,7 +89,7 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 
 // wrongTable is the error of a keys table that contradicts the samples.
 func (d *Dataset) wrongTable(err error) error {
-	return format.InShard(d.KeysTable(), fmt.Errorf("%w: %w: restore the table from a copy, or pack again", format.ErrCorrupt, err))
+	return format.InShard(d.keysTable(), fmt.Errorf("%w: %w: restore the table from a copy, or pack again", format.ErrCorrupt, err))
 }
 
 // keyOf reads the key of a sample.

@@ -86,7 +86,7 @@ func (a *lookupAll) scan(ctx context.Context, all []wanted) (candidates []wanted
 	for from := int64(0); from < table.Groups() && len(all) > 0; from += step {
 		to := min(from+step, table.Groups())
 		off, n := table.Range(from, to)
-		err := a.d.source.ReadRange(ctx, a.d.KeysTable(), uint64(table.Size()), off, n, func(raw []byte) (err error) {
+		err := a.d.source.ReadRange(ctx, a.d.keysTable(), uint64(table.Size()), off, n, func(raw []byte) (err error) {
 			entries, err = table.Decode(entries[:0], raw, from, to)
 			return err
 		})

@@ -8,24 +8,26 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// mapAll calls the user's function for every sample of a batch, on as many goroutines as there are
-// workers. The first error in the order of samples is the one that counts.
-func (s *Stream) mapAll(ctx context.Context, b *Batch) error {
+// mapFunc is StreamOptions.Map.
+type mapFunc func(ctx context.Context, s *Sample) error
+
+// all calls the function for every sample of a batch, on a number of goroutines. The error is that
+// of the first sample that has one.
+func (f mapFunc) all(ctx context.Context, samples []Sample, workers int) error {
 	var next atomic.Int64
-	failed := make([]error, len(b.Samples))
+	failed := make([]error, len(samples))
 	var g errgroup.Group
-	for range min(s.opts.Workers, len(b.Samples)) {
+	for range min(workers, len(samples)) {
 		g.Go(func() error {
 			for {
 				i := int(next.Add(1)) - 1
-				if i >= len(b.Samples) {
+				if i >= len(samples) {
 					return nil
 				}
-				smp := &b.Samples[i]
-				if smp.Padding {
+				if samples[i].Padding {
 					continue
 				}
-				if failed[i] = s.callMap(ctx, smp); failed[i] != nil {
+				if failed[i] = f.call(ctx, &samples[i]); failed[i] != nil {
 					return nil
 				}
 			}
@@ -33,19 +35,19 @@ func (s *Stream) mapAll(ctx context.Context, b *Batch) error {
 	}
 	_ = g.Wait() // errors are in failed
 	for i, err := range failed {
-		if err != nil {
-			return b.Samples[i].of.failed(fmt.Errorf("reader: map: sample %q (number %d): %w", b.Samples[i].Key, b.Samples[i].Number, err))
+		if s := &samples[i]; err != nil {
+			return s.of.failed(fmt.Errorf("reader: map: sample %q (number %d): %w", s.Key, s.Number, err))
 		}
 	}
 	return nil
 }
 
-// callMap turns a panic of the user's function into an error.
-func (s *Stream) callMap(ctx context.Context, smp *Sample) (err error) {
+// call turns a panic of the user's function into an error.
+func (f mapFunc) call(ctx context.Context, s *Sample) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return s.opts.Map(ctx, smp)
+	return f(ctx, s)
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/window"
 )
 
@@ -45,6 +46,11 @@ type members struct {
 	left   int64  // bytes of payload to come
 	pad    int64  // bytes of padding behind it
 	open   bool   // a member's payload or padding is not over
+}
+
+// placed adds the place of a block to an error.
+func placed(f *fetch.Result, err error) error {
+	return format.Place{Shard: f.Shard.Name, Block: f.Block, Offset: f.Offset}.Wrap(err)
 }
 
 // errEnough ends a walk.

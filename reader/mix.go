@@ -3,7 +3,6 @@ package reader
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"golang.org/x/sync/errgroup"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
-	"github.com/shardtool/shardtool/reader/stats"
 )
 
 // Mix is several data sets to be read as one stream, see OpenMix. Package mixfile makes the plan
@@ -41,90 +39,6 @@ func (m *Mix) Continue(c *mix.Checkpoint) {
 
 // errMixed is what asks for one data set get from the stream of a mix.
 var errMixed = errors.New("reader: the stream is that of a mix: its checkpoint is MixCheckpoint or AppendCheckpoint")
-
-// OpenMix opens a stream over a mix. All sources share its memory, its requests and their tuning;
-// they may be in different stores. The caller must Close the stream and keep the data sets open
-// until then. The context is for opening alone.
-//
-// The plan decides the order: of the Order in the options, only Epochs, Epoch with it, GlobalBatch,
-// Rank and World are used. Epochs are those of the mix. All sources must have the same fields,
-// except those that Read.Expect names with a question mark.
-//
-// Errors are those of Dataset.Stream; those about one source wrap a *mix.SourceError.
-func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
-	x := m.Plan.Mix()
-	if len(m.Sets) != len(x.Sources) || m.Tables != nil && len(m.Tables) != len(x.Sources) {
-		return nil, optionsError{fmt.Errorf("reader: %d data sets and %d tables for the %d sources of a mix: give one for each", len(m.Sets), len(m.Tables), len(x.Sources))}
-	}
-	if o.Checkpoint != nil {
-		return nil, optionsError{errors.New("reader: a checkpoint of one data set for a mix: give that of a mix, see Mix.Continue")}
-	}
-	in, err := m.inputs(ctx, &x)
-	if err != nil {
-		return nil, err
-	}
-	tables := make([]order.Table, len(in))
-	for i := range in {
-		tables[i] = in[i].table
-	}
-	if o.GlobalBatch == 0 {
-		o.GlobalBatch = m.Steps.GlobalBatch
-	}
-	if o, err = o.filled(in); err != nil {
-		return nil, optionsError{err}
-	}
-	orders, err := m.orders(&x, in, tables)
-	if err != nil {
-		return nil, optionsError{err}
-	}
-	if m.Steps, err = x.Resize(m.Steps, m.Position, o.GlobalBatch); err != nil {
-		return nil, optionsError{err}
-	}
-	s := &Stream{mix: &m, inputs: in, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
-	for i := range in {
-		s.count.sources = append(s.count.sources, stats.Source{Name: in[i].name})
-	}
-	s.place.epoch, s.place.position = m.Position/x.Epoch, m.Position
-	if err := m.Plan.CheckSplit(s.split); err != nil {
-		return nil, optionsError{err}
-	}
-	cursor, err := m.Plan.Seek(m.Position, orders)
-	if err != nil {
-		return nil, optionsError{err}
-	}
-	if err := cursor.LeaveOut(m.LeftOut); err != nil {
-		return nil, optionsError{err}
-	}
-	if o.Epochs > 0 {
-		cursor.Until(o.End())
-	}
-	s.start(ctx, mixOrder{cursor, s.split})
-	return s, nil
-}
-
-// orders makes the orders of the sources; where positions hold units, they are those of the units.
-func (m *Mix) orders(x *mix.Mix, in []*input, tables []order.Table) ([]*order.Plan, error) {
-	if !x.InUnits() {
-		orders, err := x.Orders(tables)
-		for i := range orders {
-			in[i].plan = orders[i]
-		}
-		return orders, err
-	}
-	if len(m.Units) != len(in) {
-		return nil, fmt.Errorf("reader: the units of %d of the %d sources of a mix: give those of all", len(m.Units), len(in))
-	}
-	for i, u := range m.Units {
-		if u == nil {
-			if in[i].share > 0 {
-				return nil, in[i].failed(errors.New("reader: it has weight, but its units were not given"))
-			}
-			continue
-		}
-		in[i].units, in[i].plan = u, u.Order()
-	}
-	return nil, nil
-}
 
 // atOnce is how many data sets are asked for their tables at a time.
 const atOnce = 16
@@ -182,80 +96,4 @@ func (m *Mix) checkpoint(position uint64, skipped ledger.Mark) (mix.Checkpoint, 
 	c.Steps, c.LeftOut = m.Steps, m.LeftOut
 	c.SkipHash, c.Skipped = skipped.Hash, skipped.Samples
 	return c, err
-}
-
-// mixOrder is one rank's part of a mix.
-type mixOrder struct {
-	*mix.Cursor
-	split order.Split
-}
-
-func (o mixOrder) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
-	return o.NextBatch(refs, o.split)
-}
-
-// Mixed reports whether the stream is that of a mix.
-func (s *Stream) Mixed() bool { return s.mix != nil }
-
-// Source returns the data set of a source of a mix by its number in the plan, nil for one that was
-// removed. Source 0 of a stream over one data set is that data set.
-func (s *Stream) Source(number int) *Dataset { return s.inputs[number].Dataset }
-
-// Tail returns what happens to the last batch of an epoch.
-func (s *Stream) Tail() order.Tail {
-	if s.mix == nil {
-		return s.inputs[0].plan.Params().Tail
-	}
-	return s.mix.Plan.Mix().Tail
-}
-
-// MixPlan returns the plan of a mix; nil for one data set.
-func (s *Stream) MixPlan() *mix.Plan {
-	if s.mix == nil {
-		return nil
-	}
-	return s.mix.Plan
-}
-
-// MixCheckpoint is Checkpoint for a mix.
-func (s *Stream) MixCheckpoint() (mix.Checkpoint, error) {
-	return s.mixCheckpoint(s.place.position, s.skippedMark())
-}
-
-// MixCheckpoint is Checkpoint for a mix.
-func (b *Batch) MixCheckpoint() (mix.Checkpoint, error) {
-	return b.s.mixCheckpoint(b.NextPosition, b.skipped)
-}
-
-func (s *Stream) mixCheckpoint(position uint64, skipped ledger.Mark) (mix.Checkpoint, error) {
-	if s.mix == nil {
-		return mix.Checkpoint{}, errors.New("reader: the stream is that of one data set: its checkpoint is Checkpoint or AppendCheckpoint")
-	}
-	return s.mix.checkpoint(position, skipped)
-}
-
-// AppendCheckpoint appends the text of the checkpoint to dst, of a data set or a mix.
-func (s *Stream) AppendCheckpoint(dst []byte) ([]byte, error) {
-	return s.appendCheckpoint(dst, s.place.epoch, s.place.position, s.skippedMark())
-}
-
-// AppendCheckpoint appends the text of the checkpoint after this batch to dst, of a data set or a
-// mix.
-func (b *Batch) AppendCheckpoint(dst []byte) ([]byte, error) {
-	return b.s.appendCheckpoint(dst, b.NextEpoch, b.NextPosition, b.skipped)
-}
-
-func (s *Stream) appendCheckpoint(dst []byte, epoch, position uint64, skipped ledger.Mark) ([]byte, error) {
-	if s.mix == nil {
-		c, err := s.checkpoint(epoch, position, skipped)
-		if err != nil {
-			return dst, err
-		}
-		return order.AppendCheckpoint(dst, c)
-	}
-	c, err := s.mix.checkpoint(position, skipped)
-	if err != nil {
-		return dst, err
-	}
-	return mix.AppendCheckpoint(dst, c)
 }

@@ -429,7 +429,7 @@ func TestMixMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		stats, blocks := s.Stats(), 2*4*in[0].NumBlocks()
+		stats, blocks := s.Stats(), 2*4*in[0].Info().Blocks
 		t.Logf("budget %d: %+v of %d blocks", s.Memory(), stats, blocks)
 		switch {
 		case memory == 0 && (stats.Evicted > 0 || stats.Blocks > blocks+2*4*12):

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 )
 
 const (
@@ -44,7 +44,7 @@ type Options struct {
 
 // filled validates the options and puts the defaults in.
 func (o Options) filled() (Options, error) {
-	if o.Generation != "" && !format.IsTablesName(tablesName(o.Generation)) {
+	if o.Generation != "" && !names.IsTables(tablesName(o.Generation)) {
 		return o, fmt.Errorf("reader: generation %q: give the 16 hexadecimal digits of a manifest-….bin, in lower case", o.Generation)
 	}
 	if o.Workers < 0 || o.Workers > maxWorkers {

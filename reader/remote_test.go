@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/check"
@@ -227,7 +228,7 @@ func TestRemoteOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	below := mem.New()
-	name := format.TablesName(hash)
+	name := names.Tables(hash)
 	put(t, below, name, raw)
 	tables, err := format.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
 	if err != nil {

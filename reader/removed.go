@@ -24,9 +24,6 @@ func (e *removedError) Unwrap() []error { return []error{ErrRemoved, fs.ErrNotEx
 // NumRemoved is how many of the NumSamples samples were removed.
 func (d *Dataset) NumRemoved() uint64 { return uint64(len(d.tables.Removed)) }
 
-// NumPurged is how many of the removed samples have lost their bytes and keys too.
-func (d *Dataset) NumPurged() uint64 { return uint64(len(d.tables.Purged)) }
-
 // Removed reports whether the sample of that number was removed.
 func (d *Dataset) Removed(number uint64) bool {
 	return len(format.Within(d.tables.Removed, number, number+1)) > 0

@@ -423,8 +423,8 @@ func TestEmpty(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := open(t, store, Options{})
-		if d.NumSamples() != 0 || d.NumShards() != 0 || d.NumBlocks() != 0 {
-			t.Fatalf("%+v", d.Summary())
+		if d.NumSamples() != 0 || d.NumShards() != 0 || d.Info().Blocks != 0 {
+			t.Fatalf("%+v", d.Info())
 		}
 		for range d.Frames(t.Context(), Range{}) {
 			t.Fatal("a frame")

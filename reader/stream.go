@@ -15,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
 	"github.com/shardtool/shardtool/reader/stats"
 )
 
@@ -96,8 +97,8 @@ type assembled struct {
 	err error
 }
 
-// Params returns the frozen parameters of the order, as chosen or as in the checkpoint. A mix has
-// those of its sources in its plan: see MixPlan.
+// Params returns the frozen parameters of the order, as chosen or as in the checkpoint. The zero
+// value for a mix, whose plan has those of its sources.
 func (s *Stream) Params() order.Params {
 	if s.mix != nil {
 		return order.Params{}
@@ -111,6 +112,26 @@ func (s *Stream) Plan() *order.Plan {
 		return nil
 	}
 	return s.inputs[0].plan
+}
+
+// MixPlan returns the plan of a mix; nil for one data set.
+func (s *Stream) MixPlan() *mix.Plan {
+	if s.mix == nil {
+		return nil
+	}
+	return s.mix.Plan
+}
+
+// Source returns the data set of a source of a mix by its number in the plan, nil for one that was
+// removed. Source 0 of a stream over one data set is that data set.
+func (s *Stream) Source(number int) *Dataset { return s.inputs[number].Dataset }
+
+// Tail returns what happens to the last batch of an epoch.
+func (s *Stream) Tail() order.Tail {
+	if s.mix == nil {
+		return s.inputs[0].plan.Params().Tail
+	}
+	return s.mix.Plan.Mix().Tail
 }
 
 // GlobalBatch returns the batch size in use.
@@ -189,34 +210,9 @@ func (c *delivered) first() bool {
 	return c.batches == 0
 }
 
-// Checkpoint returns the place after the last batch that Next returned, whatever has been read
-// ahead. Ranks at the same step have the same place. SkipHash and Skipped are those of this rank;
-// ledger.Merge unites them. Of a mix, use MixCheckpoint.
-func (s *Stream) Checkpoint() (order.Checkpoint, error) {
-	return s.checkpoint(s.place.epoch, s.place.position, s.skippedMark())
-}
-
 // skippedMark is the ledger after the last batch delivered.
 func (s *Stream) skippedMark() ledger.Mark {
 	s.count.mu.Lock()
 	defer s.count.mu.Unlock()
 	return s.count.skipped
-}
-
-func (s *Stream) checkpoint(epoch, position uint64, skipped ledger.Mark) (order.Checkpoint, error) {
-	if s.mix != nil {
-		return order.Checkpoint{}, errMixed
-	}
-	in := s.inputs[0]
-	from := in.plan.Checkpoint
-	if in.units != nil {
-		from = in.units.Checkpoint
-	}
-	cp, err := from(epoch, position)
-	if err != nil {
-		return cp, err
-	}
-	cp.GlobalBatch, cp.Tables = s.split.GlobalBatch, in.Tables()
-	cp.SkipHash, cp.Skipped = skipped.Hash, skipped.Samples
-	return cp, nil
 }

@@ -57,7 +57,7 @@ func streamRanks(store objstore.Store, ranks int, o StreamOptions) side {
 		}
 		defer d.Close()
 		streamAllRanks(b, d, ranks, o)
-		return streamEpochs * int64(d.DecodedBytes())
+		return streamEpochs * int64(d.Info().DecodedBytes)
 	}
 }
 
@@ -77,7 +77,7 @@ func BenchmarkStream(b *testing.B) {
 		for _, ranks := range []int{1, 2, 8} {
 			b.Run(fmt.Sprintf("%s/ranks=%d", name, ranks), func(b *testing.B) {
 				d := open(b, pack(b, name), Options{Workers: 1})
-				b.SetBytes(streamEpochs * int64(d.DecodedBytes()))
+				b.SetBytes(streamEpochs * int64(d.Info().DecodedBytes))
 				b.ReportAllocs()
 				for b.Loop() {
 					streamAllRanks(b, d, ranks, benchOrder)
@@ -121,7 +121,7 @@ func BenchmarkAccounts(b *testing.B) {
 				o := benchOrder
 				o.GlobalBatch, o.NoAutotune = batch, true
 				d := open(b, pack(b, name), Options{Workers: 2})
-				units := streamEpochs * float64(d.NumBlocks()+d.NumSamples()/uint64(batch))
+				units := streamEpochs * float64(d.Info().Blocks+d.NumSamples()/uint64(batch))
 				stream := streamRanks(pack(b, name), 2, o)
 				c, p := new(account.Clock), new(account.Piece)
 				var costs []float64

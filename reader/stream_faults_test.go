@@ -245,8 +245,8 @@ func TestStreamHeals(t *testing.T) {
 		}
 		f := set.follow(t, StreamOptions{Order: Order{Shuffle: true, Lanes: 4, Delay: 3, GlobalBatch: 16, Epochs: 2}, Limits: Limits{OnCorrupt: CorruptSkips}})
 		f.rest(t)
-		if got := f.Stats(); got.Rereads != set.NumBlocks() || got.Skipped != 0 {
-			t.Errorf("the first read of each of %d blocks was wrong: %+v", set.NumBlocks(), got)
+		if got := f.Stats(); got.Rereads != set.Info().Blocks || got.Skipped != 0 {
+			t.Errorf("the first read of each of %d blocks was wrong: %+v", set.Info().Blocks, got)
 		}
 	}
 }

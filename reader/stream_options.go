@@ -31,8 +31,6 @@ var (
 	ErrHeld = errors.New("too many batches held")
 	// ErrOptions: the options cannot be, or do not fit the data set.
 	ErrOptions = errors.New("stream options")
-	// ErrFields: a data set lacks a field that StreamOptions.Expect names, or that another source has.
-	ErrFields = errors.New("missing fields")
 )
 
 // StreamOptions configures a stream. The zero value of a field is its documented default.

@@ -25,14 +25,14 @@ func TestStreamEvictsWhenItMust(t *testing.T) {
 	if stats.Held > o.Memory || stats.Held < o.Memory/4 {
 		t.Errorf("%d bytes were held with a budget of %d", stats.Held, o.Memory)
 	}
-	if stats.Evicted == 0 || stats.Blocks < 2*set.NumBlocks()+stats.Evicted/2 {
+	if stats.Evicted == 0 || stats.Blocks < 2*set.Info().Blocks+stats.Evicted/2 {
 		t.Errorf("%+v: nothing was evicted, or not read again", stats)
 	}
 	o.Memory = 0
 	f = set.follow(t, o)
 	f.rest(t)
-	if stats := f.Stats(); stats.Evicted != 0 || stats.Blocks > 2*(set.NumBlocks()+uint64(o.Lanes)) {
-		t.Errorf("%+v: each of %d blocks is to be read once an epoch, those that an end of a lane cuts twice", stats, set.NumBlocks())
+	if stats := f.Stats(); stats.Evicted != 0 || stats.Blocks > 2*(set.Info().Blocks+uint64(o.Lanes)) {
+		t.Errorf("%+v: each of %d blocks is to be read once an epoch, those that an end of a lane cuts twice", stats, set.Info().Blocks)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestStreamUnshuffledOnRanks(t *testing.T) {
 			}
 			f.Close()
 		}
-		if most := 2 * (set.NumBlocks() + 96 + 2); blocks > most {
+		if most := 2 * (set.Info().Blocks + 96 + 2); blocks > most {
 			t.Errorf("memory %d: %d blocks were read, want at most %d", memory, blocks, most)
 		}
 	}

@@ -345,8 +345,8 @@ func TestRemoteSmallDataSet(t *testing.T) {
 		}
 		n += len(b.Samples)
 	}
-	if st := s.Stats(); st.Evicted > 0 || st.Blocks != set.NumBlocks() || n != len(samples) {
-		t.Errorf("%d samples; %d blocks were evicted, %d read of %d, with a budget of %d", n, st.Evicted, st.Blocks, set.NumBlocks(), s.Memory())
+	if st := s.Stats(); st.Evicted > 0 || st.Blocks != set.Info().Blocks || n != len(samples) {
+		t.Errorf("%d samples; %d blocks were evicted, %d read of %d, with a budget of %d", n, st.Evicted, st.Blocks, set.Info().Blocks, s.Memory())
 	}
 }
 
@@ -371,7 +371,7 @@ func TestSmallDataSet(t *testing.T) {
 		}
 		n += len(b.Samples)
 	}
-	if st := s.Stats(); st.Evicted > 0 || st.Blocks > 3*set.NumBlocks() || n != 3*len(samples) {
-		t.Errorf("%d samples; %d blocks were evicted, %d read of %d, with a budget of %d", n, st.Evicted, st.Blocks, set.NumBlocks(), s.Memory())
+	if st := s.Stats(); st.Evicted > 0 || st.Blocks > 3*set.Info().Blocks || n != 3*len(samples) {
+		t.Errorf("%d samples; %d blocks were evicted, %d read of %d, with a budget of %d", n, st.Evicted, st.Blocks, set.Info().Blocks, s.Memory())
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -35,38 +34,6 @@ type plannedEpoch struct {
 	done chan struct{}
 	plan *units.Plan
 	err  error
-}
-
-// keeper is a folder for what need not be computed again.
-type keeper struct {
-	folder kept.Folder
-	log    *slog.Logger
-	show   func(epoch, done, of uint64)
-}
-
-func (k *keeper) put(kind string, key kept.Key, payload []byte) {
-	if err := k.folder.Put(kind, key, payload); err != nil && k.log != nil {
-		k.log.Warn("units: the next start computes again what could not be kept", "what", kind, "error", err)
-	}
-}
-
-func newKeeper(o *StreamOptions) keeper {
-	return keeper{folder: kept.Folder(o.Plans), log: o.Log, show: o.PlanProgress}
-}
-
-// UnitOrder makes the order of the units that the options ask for, or their checkpoint has. The
-// caller must Close it. Errors are those of Stream; lengths that units cannot have are errors of
-// Lengths and of units.New.
-func (d *Dataset) UnitOrder(ctx context.Context, o StreamOptions) (*UnitOrder, error) {
-	o, err := o.filled([]*input{{Dataset: d, share: 1}})
-	if err != nil {
-		return nil, optionsError{err}
-	}
-	table, err := d.OrderTable(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return d.unitOrder(ctx, table, &o)
 }
 
 // chooseUnits chooses the parameters of the order and of its units. A checkpoint has both.
@@ -215,74 +182,6 @@ func (u *UnitOrder) make(epoch uint64, workers int) (*units.Plan, error) {
 		u.put("plan", key, units.AppendPlan(nil, p))
 	}
 	return p, nil
-}
-
-// openUnits starts a stream of units.
-func (s *Stream) openUnits(ctx context.Context, in *input) (err error) {
-	o := &s.opts
-	if in.units, err = in.unitOrder(ctx, in.table, o); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			in.units.Close()
-		}
-	}()
-	in.plan = in.units.Order()
-	s.place.epoch = o.Epoch
-	if cp := o.Checkpoint; cp != nil {
-		s.place.epoch, s.place.position = cp.Epoch, cp.Position
-	}
-	if err := s.split.Check(); err != nil {
-		return optionsError{err}
-	}
-	cursor, err := in.units.Seek(s.place.epoch, s.place.position, in.units.Plans(in.units.ctx))
-	if err != nil {
-		return optionsError{err}
-	}
-	if o.Epochs > 0 {
-		cursor.Until(o.End())
-	}
-	s.start(ctx, unitCursor{cursor, s.split})
-	return nil
-}
-
-// unitCursor is one rank's part of an order of units.
-type unitCursor struct {
-	*units.Cursor
-	split order.Split
-}
-
-func (o unitCursor) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
-	return o.NextBatch(refs, o.split)
-}
-
-// UnitOrder returns the order of the units of the stream; nil where positions hold samples, and of a
-// mix, whose sources have one each. It must not be used after Close.
-func (s *Stream) UnitOrder() *UnitOrder {
-	if s.mix != nil {
-		return nil
-	}
-	return s.inputs[0].units
-}
-
-// UnitParams returns the parameters of the units of the stream, without a Kind where positions hold
-// samples. Of a mix, whose sources have their own Window, attribute and policy, it has the kind and
-// the size, which are those of all.
-func (s *Stream) UnitParams() units.Params {
-	if s.mix == nil {
-		if u := s.inputs[0].units; u != nil {
-			return u.Units.Params()
-		}
-		return units.Params{}
-	}
-	for _, in := range s.inputs {
-		if in.units != nil && in.share > 0 {
-			p := in.units.Units.Params()
-			return units.Params{Kind: p.Kind, Size: p.Size}
-		}
-	}
-	return units.Params{}
 }
 
 // Until returns the epoch that the order ends before.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/check"
@@ -35,11 +36,11 @@ func TestVerifyClean(t *testing.T) {
 				t.Fatalf("deep %v: %+v", deep, r)
 			}
 			d := open(t, store, Options{})
-			if r.Shards != uint64(d.NumShards()) || r.Blocks != d.NumBlocks() || r.Samples != d.NumSamples() {
+			if r.Shards != uint64(d.NumShards()) || r.Blocks != d.Info().Blocks || r.Samples != d.NumSamples() {
 				t.Fatalf("deep %v: %+v", deep, r)
 			}
-			if deep && r.Bytes < d.Bytes() {
-				t.Fatalf("%d bytes of %d were read", r.Bytes, d.Bytes())
+			if deep && r.Bytes < d.Info().Bytes {
+				t.Fatalf("%d bytes of %d were read", r.Bytes, d.Info().Bytes)
 			}
 		}
 	})
@@ -128,7 +129,7 @@ func TestLookupWrongTable(t *testing.T) {
 			if err == nil && slices.Equal(found, []uint64{uint64(i)}) {
 				continue
 			}
-			if wrong++; !errors.Is(err, format.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), d.KeysTable()) {
+			if wrong++; !errors.Is(err, format.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), d.keysTable()) {
 				t.Fatalf("%s: %q: %v, %v", name, s.Key, found, err)
 			}
 		}
@@ -158,12 +159,12 @@ func TestVerifyKeys(t *testing.T) {
 	}
 	store := build(t, samples, base)
 	d := open(t, store, Options{})
-	table := object(t, store, d.KeysTable())
+	table := object(t, store, d.keysTable())
 	for at := 0; at < len(table); at += 1 + at/8 {
 		data := slices.Clone(table)
 		data[at] ^= 4
-		r := verify(t, damaged(t, store, d.KeysTable(), data), true)
-		if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindKeys || r.Faults[0].Shard != d.KeysTable() {
+		r := verify(t, damaged(t, store, d.keysTable(), data), true)
+		if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindKeys || r.Faults[0].Shard != d.keysTable() {
 			t.Fatalf("byte %d: %+v", at, r.Faults)
 		}
 	}
@@ -174,10 +175,10 @@ func TestVerifyKeys(t *testing.T) {
 func TestVerifyKeysHash(t *testing.T) {
 	store := build(t, mixed(50), testset.Options{})
 	d := open(t, store, Options{})
-	data := slices.Clone(object(t, store, d.KeysTable()))
+	data := slices.Clone(object(t, store, d.keysTable()))
 	data[10]++
 	binary.LittleEndian.PutUint32(data[28:], format.Checksum(data[:28]))
-	r := verify(t, damaged(t, store, d.KeysTable(), data), true)
+	r := verify(t, damaged(t, store, d.keysTable(), data), true)
 	if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindKeys || !strings.Contains(r.Faults[0].Detail, "hash") {
 		t.Fatalf("%+v", r)
 	}
@@ -322,7 +323,7 @@ func TestVerifyDigest(t *testing.T) {
 	binary.LittleEndian.PutUint32(raw[16+28:], format.Checksum(raw[off:off+uint64(stored)]))
 	end := 16 + 32*sections
 	binary.LittleEndian.PutUint32(raw[end:], format.Checksum(raw[:end]))
-	name := format.TablesName(format.BlockHash(raw))
+	name := names.Tables(format.BlockHash(raw))
 	put(t, store, name, raw)
 	generation := strings.TrimSuffix(strings.TrimPrefix(name, "manifest-"), ".bin")
 	for _, deep := range []bool{false, true} {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/testset"
@@ -171,8 +172,8 @@ func TestLoadView(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		put(format.ViewName(v.ID()), file)
-		put(format.ViewLabelObject(label), (&format.ViewLabel{Format: format.ViewLabelFormat, View: format.ViewName(v.ID())}).Encode())
+		put(names.View(v.ID()), file)
+		put(names.Label(label), (&format.ViewLabel{Format: format.ViewLabelFormat, View: names.View(v.ID())}).Encode())
 	}
 	v := subsetOf(set.Dataset, func(i int) bool { return i < 7 })
 	store2(v, "few")
@@ -194,8 +195,8 @@ func TestLoadView(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(format.ViewName("0000000000000000"), file)
-	put("views/gone.json", (&format.ViewLabel{Format: format.ViewLabelFormat, View: format.ViewName("1111111111111111")}).Encode())
+	put(names.View("0000000000000000"), file)
+	put("views/gone.json", (&format.ViewLabel{Format: format.ViewLabelFormat, View: names.View("1111111111111111")}).Encode())
 	put("views/bad.json", []byte("{"))
 	for _, c := range []struct {
 		name string

@@ -81,8 +81,8 @@ var writers = []string{"tool", "options", "source", "cursor_start", "cursor_end"
 // from one set to the next.
 func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 	out := format.Metadata{}
-	for key, value := range sets[0].Meta() {
-		same := !slices.ContainsFunc(sets, func(of *set) bool { return of.Meta()[key] != value })
+	for key, value := range sets[0].Info().Meta {
+		same := !slices.ContainsFunc(sets, func(of *set) bool { return of.Info().Meta[key] != value })
 		if same && !slices.Contains(writers, key) {
 			out[key] = value
 		}
@@ -91,7 +91,7 @@ func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 	from := "the data set that is there"
 	for _, of := range sets {
 		var more []string
-		text := of.Meta()["classes"]
+		text := of.Info().Meta["classes"]
 		if text == "" {
 			continue
 		}

@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -110,7 +111,7 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, err
 	}
 	s := &Source{names: map[string]*fieldName{}}
 	for _, d := range sets {
-		path := fmt.Sprintf("%v@%s", d.Store(), format.GenerationOf(d.Tables()))
+		path := fmt.Sprintf("%v@%s", d.Store(), names.Generation(d.Tables()))
 		if d.Selection().ID() != "" {
 			path += "#" + d.Selection().ID()
 		}

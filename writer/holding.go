@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -87,7 +88,7 @@ func (h *holding) find(ctx context.Context) error {
 		return err
 	}
 	for name := range all {
-		if name == h.current || !format.IsTablesName(name) && !partObjects.MatchString(name) {
+		if name == h.current || !names.IsTables(name) && !partObjects.MatchString(name) {
 			continue
 		}
 		m, err := loadManifest(ctx, h.store, name)
@@ -124,7 +125,7 @@ func (h *holding) findOrphans(ctx context.Context, all present) error {
 		switch {
 		case named[name] || !likeOurs(name) || s.packOf(name) != "":
 			continue
-		case format.IsKeysName(name): // a pack puts it last: a resumed one puts it again
+		case names.IsKeys(name): // a pack puts it last: a resumed one puts it again
 			if !h.unread && (h.locked || time.Since(all[name].ModTime) > DefaultGrace) {
 				h.orphans = append(h.orphans, name)
 			}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -32,7 +33,7 @@ func (w *Writer) putKeys(ctx context.Context, m *format.Manifest) (format.Hash, 
 	}
 	sum := format.Hash(h.Sum(nil))
 	size := (format.KeyTable{Entries: w.sum.numbers}).Size()
-	return sum, w.puts.named(ctx, format.KeysName(sum), size, func(to io.Writer) error {
+	return sum, w.puts.named(ctx, names.Keys(sum), size, func(to io.Writer) error {
 		return format.WriteKeyTable(to, w.sum.numbers, keys)
 	})
 }

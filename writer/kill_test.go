@@ -182,7 +182,7 @@ func TestKilledIndex(t *testing.T) {
 	}
 	checkGeneration(t, st, "")
 	if n := len(objects(t, st)); n != 2*len(job.Index)+3 {
-		t.Errorf("%d objects after a prune: %q", n, names(t, st))
+		t.Errorf("%d objects after a prune: %q", n, objectNames(t, st))
 	}
 	t.Logf("%d of %d were killed, %d objects more; %d generations are whole", killed, *trials, sidecars, generations)
 	if killed == 0 {
@@ -219,7 +219,7 @@ func checkGeneration(t *testing.T, st objstore.Store, generation string) {
 	}
 	defer d.Close()
 	if r, err := check.Verify(t.Context(), d.Store(), check.Options{Deep: true}); err != nil || !r.OK() {
-		t.Fatalf("generation %d: %+v, %v", d.Generation(), r, err)
+		t.Fatalf("generation %d: %+v, %v", d.Info().Generation, r, err)
 	}
 }
 

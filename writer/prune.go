@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -97,13 +98,13 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	// and so is never found incomplete.
 	for _, tables := range []bool{true, false} {
 		for _, info := range res.Objects {
-			if (format.IsTablesName(info.Name) || partObjects.MatchString(info.Name)) != tables {
+			if (names.IsTables(info.Name) || partObjects.MatchString(info.Name)) != tables {
 				continue
 			}
 			if err := unchanged(ctx, store, tag); err != nil {
 				return nil, err
 			}
-			if format.IsViewName(info.Name) { // it may have got a name since
+			if names.IsView(info.Name) { // it may have got a name since
 				if err := s.views(ctx, store); err != nil {
 					return nil, err
 				}

@@ -32,7 +32,9 @@ func generations(t *testing.T, n int) (st *mem.Store, results []*writer.Result) 
 	return st, results
 }
 
-func names(t *testing.T, st objstore.Store) []string { return slices.Sorted(maps.Keys(objects(t, st))) }
+func objectNames(t *testing.T, st objstore.Store) []string {
+	return slices.Sorted(maps.Keys(objects(t, st)))
+}
 
 func TestPruneKeepsGenerations(t *testing.T) {
 	const n = 4
@@ -179,7 +181,7 @@ func TestPruneWithoutManifest(t *testing.T) {
 	if err != nil || len(res.Objects) == 0 || len(res.Kept) != 0 {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	if left := names(t, st); !slices.Equal(left, []string{"mine-000000.tar.zst"}) {
+	if left := objectNames(t, st); !slices.Equal(left, []string{"mine-000000.tar.zst"}) {
 		t.Fatalf("%q is there", left)
 	}
 }

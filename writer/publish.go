@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -170,7 +171,7 @@ func encodeTables(m *format.Manifest) (tables []byte, name string, t *format.Tab
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("the new tables cannot be read back: %w", err)
 	}
-	return tables, format.TablesName(hash), t, nil
+	return tables, names.Tables(hash), t, nil
 }
 
 func resultOf(t *format.Tables, name string) *Result {

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 )
 
 // The samples that OnErrorSkip leaves out are listed, one line of JSON each, in the order of the
@@ -131,7 +132,7 @@ func (q *quarantine) put(ctx context.Context, to *puts) (name string, err error)
 	if q.size == 0 {
 		return "", nil
 	}
-	name = format.SkippedName(format.Hash(q.sum.Sum(nil)))
+	name = names.Skipped(format.Hash(q.sum.Sum(nil)))
 	if q.file == nil {
 		return name, to.immutable(ctx, name, q.mem)
 	}
@@ -182,13 +183,13 @@ func (w *Writer) putSkipped(ctx context.Context, m *format.Manifest) (name strin
 
 // skippedLists are the lists that a generation names. Metadata is free text, so other words are
 // ignored.
-func skippedLists(m *format.Manifest) (names []string) {
+func skippedLists(m *format.Manifest) (lists []string) {
 	for _, name := range strings.Fields(m.Meta[metaSkippedList]) {
-		if format.IsSkippedName(name) {
-			names = append(names, name)
+		if names.IsSkipped(name) {
+			lists = append(lists, name)
 		}
 	}
-	return names
+	return lists
 }
 
 func lastWord(s string) string { return s[strings.LastIndexByte(s, ' ')+1:] }

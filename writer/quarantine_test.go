@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
@@ -106,7 +106,7 @@ func TestSkippedList(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	for name := range objects(t, st) {
-		if format.IsSkippedName(name) {
+		if names.IsSkipped(name) {
 			t.Fatal(name)
 		}
 	}
@@ -141,7 +141,7 @@ func TestSkippedListGenerations(t *testing.T) {
 	third := mustPack(t, st, resumeSource(), opt)
 	prune()
 	for name := range objects(t, st) {
-		if format.IsSkippedName(name) {
+		if names.IsSkipped(name) {
 			t.Fatalf("%s is left, %+v", name, third)
 		}
 	}

@@ -55,7 +55,7 @@ func TestSkip(t *testing.T) {
 	opt.OnError = writer.OnErrorSkip
 	st := mem.New()
 	if _, err := writer.Pack(t.Context(), st, src, opt); !errors.Is(err, writer.ErrEmpty) || len(objects(t, st)) != 0 {
-		t.Fatalf("%v, %q is there", err, names(t, st))
+		t.Fatalf("%v, %q is there", err, objectNames(t, st))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -28,9 +29,9 @@ var ours = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-[0-9]{6,}(?:-x[0-9
 
 // likeOurs reports whether an object has a name like those that a Writer puts.
 func likeOurs(name string) bool {
-	_, _, sidecar := format.ParseSidecarName(name)
-	return sidecar || ours.MatchString(name) || partObjects.MatchString(name) || format.IsTablesName(name) ||
-		format.IsKeysName(name) || format.IsSkippedName(name) || format.IsViewName(name)
+	_, _, sidecar := names.ParseSidecar(name)
+	return sidecar || ours.MatchString(name) || partObjects.MatchString(name) || names.IsTables(name) ||
+		names.IsKeys(name) || names.IsSkipped(name) || names.IsView(name)
 }
 
 // generations marks what the newest n generations name as kept, and what earlier ones name as old.
@@ -65,11 +66,11 @@ func (s *survey) generations(ctx context.Context, store objstore.Store, tables s
 // views marks the views that have a name as kept. Where a name cannot be read, it is not known what
 // may be deleted.
 func (s *survey) views(ctx context.Context, store objstore.Store) error {
-	for info, err := range store.List(ctx, format.ViewFolder) {
+	for info, err := range store.List(ctx, names.LabelFolder) {
 		if err != nil {
 			return err
 		}
-		if _, ok := format.ViewLabelOf(info.Name); !ok {
+		if _, ok := names.ParseLabel(info.Name); !ok {
 			continue
 		}
 		text, _, err := objstore.ReadAll(ctx, store, info.Name, format.MaxViewLabel)

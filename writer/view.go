@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -44,7 +45,7 @@ func PutView(ctx context.Context, store objstore.Store, v *format.View, name Vie
 		return err
 	}
 	defer release()
-	object := format.ViewName(v.ID())
+	object := names.View(v.ID())
 	if err := putNew(ctx, store, object, file); err != nil || name.Name == "" {
 		return err
 	}
@@ -75,7 +76,7 @@ func putLabel(ctx context.Context, store objstore.Store, v *format.View, object 
 	if v.Subset() {
 		label.Kind = "subset"
 	}
-	at := format.ViewLabelObject(name.Name)
+	at := names.Label(name.Name)
 	text, info, err := objstore.ReadAll(ctx, store, at, format.MaxViewLabel)
 	condition := objstore.Condition{IfNoneMatch: true}
 	switch {

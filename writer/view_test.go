@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
@@ -30,8 +31,8 @@ func TestPutView(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first := format.ViewName(aView(3).ID())
-	if got := names(t, st); !slices.Equal(got, []string{first, "views/clean.json"}) {
+	first := names.View(aView(3).ID())
+	if got := objectNames(t, st); !slices.Equal(got, []string{first, "views/clean.json"}) {
 		t.Fatalf("there is %q", got)
 	}
 	if err := writer.PutView(ctx, st, aView(5), writer.ViewName{Name: "clean"}); !errors.Is(err, objstore.ErrExists) {
@@ -44,7 +45,7 @@ func TestPutView(t *testing.T) {
 		t.Fatalf("a bad name gives %v", err)
 	}
 	label, err := format.DecodeViewLabel(objects(t, st)["views/clean.json"])
-	if err != nil || label.View != format.ViewName(aView(5).ID()) || label.Kind != "subset" || label.Of != 8 {
+	if err != nil || label.View != names.View(aView(5).ID()) || label.Kind != "subset" || label.Of != 8 {
 		t.Fatalf("%+v, %v", label, err)
 	}
 }
@@ -60,7 +61,7 @@ func TestPruneViews(t *testing.T) {
 		}
 	}
 	replace(t, st, "view-00112233445566ff.bin", []byte("mine"))
-	unnamed := format.ViewName(aView(4).ID())
+	unnamed := names.View(aView(4).ID())
 	res, err := writer.Prune(ctx, st, writer.PruneOptions{Keep: 1})
 	if err != nil || len(res.Objects) != 0 || !slices.ContainsFunc(res.Young, func(o objstore.Info) bool { return o.Name == unnamed }) {
 		t.Fatalf("young: %+v, %v", res, err)
@@ -69,8 +70,8 @@ func TestPruneViews(t *testing.T) {
 	if err != nil || len(res.Objects) != 1 || res.Objects[0].Name != unnamed || len(res.Left) != 1 {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	for _, name := range []string{format.ViewName(aView(1).ID()), format.ViewName(aView(2).ID()), "views/a.json", "views/b.json"} {
-		if !slices.Contains(names(t, st), name) {
+	for _, name := range []string{names.View(aView(1).ID()), names.View(aView(2).ID()), "views/a.json", "views/b.json"} {
+		if !slices.Contains(objectNames(t, st), name) {
 			t.Errorf("%s is gone", name)
 		}
 	}
@@ -93,7 +94,7 @@ func TestPutViewFails(t *testing.T) {
 			if text := objects(t, st)["views/clean.json"]; text != nil {
 				label, err := format.DecodeViewLabel(text)
 				if err != nil || objects(t, st)[label.View] == nil {
-					t.Fatalf("%v, %q", err, names(t, st))
+					t.Fatalf("%v, %q", err, objectNames(t, st))
 				}
 			}
 			if err := writer.PutView(t.Context(), st, aView(3), writer.ViewName{Name: "clean"}); err != nil {
@@ -131,11 +132,11 @@ func TestPutViewRaces(t *testing.T) {
 			case err == nil:
 				won++
 				label, err := format.DecodeViewLabel(objects(t, st)["views/x.json"])
-				if err != nil || label.View != format.ViewName(aView(byte(1+i)).ID()) {
+				if err != nil || label.View != names.View(aView(byte(1+i)).ID()) {
 					t.Fatalf("view %d has the name, but it leads to %+v, %v", i, label, err)
 				}
 				if objects(t, st)[label.View] == nil {
-					t.Fatalf("the view is gone: %s", strings.Join(names(t, st), " "))
+					t.Fatalf("the view is gone: %s", strings.Join(objectNames(t, st), " "))
 				}
 			case !errors.Is(err, objstore.ErrExists):
 				t.Fatal(fmt.Errorf("view %d: %w", i, err))

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -24,26 +25,26 @@ func written(ctx context.Context, store objstore.Store, info objstore.Info) (boo
 	var ok bool
 	var err error
 	name := info.Name
-	switch archive, tag, sidecar := format.ParseSidecarName(name); {
+	switch archive, tag, sidecar := names.ParseSidecar(name); {
 	case sidecar:
 		ok, err = writtenSidecar(ctx, store, info, archive, tag)
 	case partObjects.MatchString(name):
 		ok, err = writtenPart(ctx, store, name)
-	case format.IsTablesName(name):
+	case names.IsTables(name):
 		var closeTables func()
 		if _, closeTables, err = loadTables(ctx, store, name); err == nil {
 			closeTables()
-			ok, err = hashed(ctx, store, info, format.TablesName)
+			ok, err = hashed(ctx, store, info, names.Tables)
 		}
-	case format.IsKeysName(name):
+	case names.IsKeys(name):
 		if ok, err = isKeys(ctx, store, info); ok {
-			ok, err = hashed(ctx, store, info, format.KeysName)
+			ok, err = hashed(ctx, store, info, names.Keys)
 		}
-	case format.IsSkippedName(name):
+	case names.IsSkipped(name):
 		if ok, err = isList(ctx, store, info); ok {
-			ok, err = hashed(ctx, store, info, format.SkippedName)
+			ok, err = hashed(ctx, store, info, names.Skipped)
 		}
-	case format.IsViewName(name):
+	case names.IsView(name):
 		ok, err = isView(ctx, store, info)
 	default:
 		ok, err = writtenShard(ctx, store, info)
@@ -61,7 +62,7 @@ func notOurs(err error) bool {
 
 // hashed reports whether an object's name is the hash of its bytes. It assumes so if the object is
 // too large to be read.
-func hashed(ctx context.Context, store objstore.Store, info objstore.Info, nameOf func(format.Hash) string) (bool, error) {
+func hashed(ctx context.Context, store objstore.Store, info objstore.Info, nameOf func(hash [32]byte) string) (bool, error) {
 	if info.Size > maxProof {
 		return true, nil
 	}
@@ -146,7 +147,7 @@ func writtenSidecar(ctx context.Context, store objstore.Store, info objstore.Inf
 	if err != nil || !tail.Foreign || ix.Meta[metaArchive] != archive {
 		return false, err
 	}
-	return hashed(ctx, store, info, func(h format.Hash) string { return format.SidecarName(archive, format.SidecarTag(h[:8])) })
+	return hashed(ctx, store, info, func(h [32]byte) string { return names.Sidecar(archive, [8]byte(h[:8])) })
 }
 
 // shardNumber matches what follows the name of a data set in the names of its shards.

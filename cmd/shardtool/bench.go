@@ -258,13 +258,13 @@ func (f *benchFlags) describeMix(ctx context.Context, arg string, d *bench.Data,
 	var all []byte
 	for i, ds := range o.sets {
 		of := bench.SourceData{
-			Name: o.plan.Mix().Sources[i].Name, Address: ds.Store().String(), Generation: ds.Generation(), Digest: format.DigestString(ds.Digest()),
-			Samples: ds.NumSamples(), Bytes: ds.Bytes(),
+			Name: o.plan.Mix().Sources[i].Name, Address: ds.Store().String(), Generation: ds.Info().Generation, Digest: format.DigestString(ds.Digest()),
+			Samples: ds.NumSamples(), Bytes: ds.Info().Bytes,
 		}
 		all = fmt.Appendf(all, "%s %s\n", of.Name, of.Digest)
 		d.Sources = append(d.Sources, of)
-		d.Samples, d.Bytes, d.Decoded = d.Samples+of.Samples, d.Bytes+of.Bytes, d.Decoded+ds.DecodedBytes()
-		d.Shards, d.Blocks = d.Shards+ds.NumShards(), d.Blocks+ds.NumBlocks()
+		d.Samples, d.Bytes, d.Decoded = d.Samples+of.Samples, d.Bytes+of.Bytes, d.Decoded+ds.Info().DecodedBytes
+		d.Shards, d.Blocks = d.Shards+ds.NumShards(), d.Blocks+ds.Info().Blocks
 		d.Requests = max(d.Requests, objstore.TraitsOf(ds.Store()).Requests)
 	}
 	d.Digest = format.DigestString(format.BlockHash(all))
@@ -283,8 +283,8 @@ func (f *benchFlags) describeDataset(ctx context.Context, arg string, d *bench.D
 		return err
 	}
 	*d = bench.Data{
-		Address: ds.Store().String(), Generation: ds.Generation(), Digest: ds.OrderDigest(), Samples: ds.Selection().Len(),
-		Shards: ds.NumShards(), Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), Decoded: ds.DecodedBytes(),
+		Address: ds.Store().String(), Generation: ds.Info().Generation, Digest: ds.OrderDigest(), Samples: ds.Selection().Len(),
+		Shards: ds.NumShards(), Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Decoded: ds.Info().DecodedBytes,
 	}
 	d.Requests = objstore.TraitsOf(ds.Store()).Requests
 	d.Remote = d.Requests > 0

@@ -219,7 +219,7 @@ func (o *batchWriter) line(ctx context.Context, b *reader.Batch, i int) error {
 		return err
 	}
 	epoch, position := uint64(s.Epoch), b.Position+uint64(b.First+b.Place(i))
-	if !o.in.Mixed() {
+	if o.in.MixPlan() == nil {
 		epoch, position = placeInOrder(b.Epoch, position, o.in.samples, s.Padding)
 	}
 	line := orderLine{Source: s.Source(), Epoch: epoch, Position: position, Shard: shard, Block: block, Number: s.Number, Key: string(s.Key), KeyBytes: keyBytes(s.Key), Padding: s.Padding}

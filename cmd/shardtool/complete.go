@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -100,7 +101,7 @@ func completeDataset(cmd *cobra.Command, args []string, word string) ([]cobra.Co
 		if err != nil || len(found) == mostCompletions {
 			break
 		}
-		g := format.GenerationOf(info.Name)
+		g := names.Generation(info.Name)
 		if c := addr + "@" + g; g != "" && strings.HasPrefix(c, word) {
 			found = append(found, c)
 		}

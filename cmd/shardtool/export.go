@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/export"
 )
@@ -88,7 +88,7 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	limitMemory(f.memory, 0)
 	sweep(ctx, to)
 	begin := time.Now()
-	bar := newProgress(cmd.ErrOrStderr(), "exporting", int64(ds.DecodedBytes()), f.quiet)
+	bar := newProgress(cmd.ErrOrStderr(), "exporting", int64(ds.Info().DecodedBytes), f.quiet)
 	res, err := export.Run(ctx, ds, to, export.Options{Form: export.Form(f.as), Parallel: parallel, View: view, Progress: func(p export.Progress) {
 		bar.set(p.Bytes, fmt.Sprintf("%s of %d", plural(p.Shards, "archive"), ds.NumShards()))
 	}})
@@ -129,7 +129,7 @@ func (f *exportFlags) open(ctx context.Context, arg string, opts reader.Options)
 	if !ds.Selection().View().Subset() {
 		return nil, "", usagef("%s: a view with weights has samples more than once, and an archive cannot: choose them with --where or --keys", arg)
 	}
-	opts.Generation = format.GenerationOf(ds.Tables())
+	opts.Generation = names.Generation(ds.Tables())
 	opts.Removed = ds.Selection().LeftOut()
 	only, err := reader.Open(ctx, ds.Store(), opts)
 	return only, ds.Selection().ID(), err

@@ -141,11 +141,12 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 }
 
 func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON) (inspectJSON, error) {
-	sum := ds.Summary()
+	in := ds.Info()
 	out := inspectJSON{
-		FormatVersion: fmt.Sprintf("%d.%d", format.Major, format.Minor), Generation: ds.Generation(), Tables: ds.Tables(), Parent: ds.Parent(),
-		Samples: sum.Samples, Shards: sum.Shards, Blocks: sum.Blocks, Bytes: sum.Bytes, DecodedBytes: ds.DecodedBytes(),
-		PayloadBytes: sum.PayloadBytes, Digest: sum.Digest, Removed: ds.NumRemoved(), Purged: ds.NumPurged(), Fields: sum.Fields, Attributes: []string{}, Meta: ds.Meta(), ShardList: shards,
+		FormatVersion: fmt.Sprintf("%d.%d", format.Major, format.Minor), Generation: in.Generation, Tables: ds.Tables(), Parent: in.Parent,
+		Samples: ds.NumSamples(), Shards: uint64(ds.NumShards()), Blocks: in.Blocks, Bytes: in.Bytes, DecodedBytes: in.DecodedBytes,
+		PayloadBytes: payloadBytes(ds), Digest: format.DigestString(ds.Digest()), Removed: ds.NumRemoved(), Purged: in.Purged,
+		Fields: ds.Fields(), Attributes: []string{}, Meta: in.Meta, ShardList: shards,
 	}
 	for _, a := range ds.Attributes() {
 		out.Attributes = append(out.Attributes, a.Name)
@@ -153,6 +154,14 @@ func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON) (insp
 	var err error
 	out.AttrTotals, err = attrTotals(ctx, ds)
 	return out, err
+}
+
+// payloadBytes is the length of all fields.
+func payloadBytes(ds *reader.Dataset) (n uint64) {
+	for _, f := range ds.Fields() {
+		n += f.Bytes
+	}
+	return n
 }
 
 // listShards lists all shards, or the one of --shard.
@@ -186,23 +195,23 @@ func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags) ([]sha
 }
 
 func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
-	sum := ds.Summary()
-	ratio := float64(ds.DecodedBytes()) / float64(max(sum.Bytes, 1))
-	fmt.Fprintf(w, "%v, generation %d (%s)\n", ds.Store(), ds.Generation(), ds.Tables())
-	fmt.Fprintf(w, "%s in %s, %s\n", plural(sum.Samples, "sample"), plural(sum.Shards, "shard"), plural(sum.Blocks, "block"))
-	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(sum.PayloadBytes), bytesText(sum.Bytes), ratio)
+	in := ds.Info()
+	ratio := float64(in.DecodedBytes) / float64(max(in.Bytes, 1))
+	fmt.Fprintf(w, "%v, generation %d (%s)\n", ds.Store(), in.Generation, ds.Tables())
+	fmt.Fprintf(w, "%s in %s, %s\n", plural(ds.NumSamples(), "sample"), plural(ds.NumShards(), "shard"), plural(in.Blocks, "block"))
+	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(payloadBytes(ds)), bytesText(in.Bytes), ratio)
 	if n := ds.NumRemoved(); n > 0 {
 		fmt.Fprintf(w, "%s removed, holes in every order; the bytes of %s are purged (the other figures include removed samples)\n",
-			plural(n, "sample"), countText(ds.NumPurged()))
+			plural(n, "sample"), countText(in.Purged))
 	}
-	fmt.Fprintf(w, "%s\n\n", sum.Digest)
+	fmt.Fprintf(w, "%s\n\n", format.DigestString(ds.Digest()))
 	sizes, read, err := inspect.Sizes(ctx, ds, 32)
 	if err != nil {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "FIELD\tSAMPLES\tBYTES\tMIN\tMEAN\tMAX\tSIZES (of %s)\n", plural(read, "shard"))
-	for _, f := range sum.Fields {
+	for _, f := range ds.Fields() {
 		name := shown(f.Name)
 		if name == "" {
 			name = `""`
@@ -219,7 +228,7 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	if err := printViews(ctx, w, ds); err != nil {
 		return err
 	}
-	meta := ds.Meta()
+	meta := ds.Info().Meta
 	keys := make([]string, 0, len(meta))
 	for k := range meta {
 		keys = append(keys, k)

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/views"
@@ -38,7 +39,7 @@ func viewOf(ds *reader.Dataset) *viewJSON {
 	if v.Subset() {
 		kind = "subset"
 	}
-	return &viewJSON{View: format.ViewName(ds.Selection().ID()), ID: ds.Selection().ID(), Kind: kind, Samples: ds.Selection().Len(), Of: v.Samples, Current: true}
+	return &viewJSON{View: names.View(ds.Selection().ID()), ID: ds.Selection().ID(), Kind: kind, Samples: ds.Selection().Len(), Of: v.Samples, Current: true}
 }
 
 // listViews lists the views that have a name. A store that cannot list has none that are known.

@@ -110,7 +110,7 @@ func (o *openedMix) sizes(ctx context.Context) ([]simulate.Size, error) {
 		if _, uncounted := errors.AsType[*mixfile.CountError](err); err != nil && !uncounted {
 			return nil, fmt.Errorf("source %s: %w", o.plan.Mix().Sources[i].Name, err)
 		}
-		sizes[i] = simulate.Size{Bytes: ds.Bytes(), Tokens: tokens}
+		sizes[i] = simulate.Size{Bytes: ds.Info().Bytes, Tokens: tokens}
 		if x := o.plan.Mix().Sources[i]; x.Line != nil && x.Unit.By == cmp.Or(o.count, mixfile.DefaultCount) {
 			sizes[i].Tokens = x.Line.Units().Summary().Tokens // what is left of long samples
 		}
@@ -133,7 +133,7 @@ func (o *openedMix) walk(ctx context.Context, m reader.Mix, label string, opt si
 				return nil, fmt.Errorf("source %s: %w", x.Sources[i].Name, err)
 			}
 		}
-		sources[i] = simulate.MixSource{Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), Labels: labels}
+		sources[i] = simulate.MixSource{Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Labels: labels}
 	}
 	orders, err := o.orders()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
@@ -200,7 +200,7 @@ func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Chec
 		return nil, err
 	}
 	opts.View = view
-	named := format.GenerationOf(cp.Tables)
+	named := names.Generation(cp.Tables)
 	if opts.Generation = generation; generation != "" || named == "" {
 		return reader.Open(ctx, store, opts)
 	}

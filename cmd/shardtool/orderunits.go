@@ -198,10 +198,10 @@ func (o *batchWriter) units(ctx context.Context, b *reader.Batch) (whole bool, e
 			l.add(it, &cut)
 		}
 		l.Position = b.Position + uint64(b.First) + uint64(unit)
-		if o.in.Mixed() {
+		if p := o.in.MixPlan(); p != nil {
 			var of int
 			of, l.Epoch = b.UnitSource(unit)
-			l.Source = o.in.MixPlan().Mix().Sources[of].Name
+			l.Source = p.Mix().Sources[of].Name
 		} else if l.Epoch, l.Position, err = unitPlace(ctx, o.in.UnitOrder(), b.Epoch, l.Position, l.Padding); err != nil {
 			return false, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/views"
@@ -175,7 +176,7 @@ func (f *selectFlags) carryOver(ctx context.Context, cmd *cobra.Command, arg str
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	old, err := reader.Open(ctx, ds.Store(), reader.Options{Generation: format.GenerationOf(label.Tables), View: f.name})
+	old, err := reader.Open(ctx, ds.Store(), reader.Options{Generation: names.Generation(label.Tables), View: f.name})
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("the view %s was made on the generation of %s, which is needed for its keys: %w: make the view again as it was made (%s)", f.name, label.Tables, err, madeText(label.Made))
 	}
@@ -224,7 +225,7 @@ func (f *selectFlags) print(cmd *cobra.Command, arg string, ds *reader.Dataset, 
 	}
 	if f.json {
 		return printJSON(cmd, selectJSON{
-			Dataset: ds.Store().String(), Name: f.name, View: format.ViewName(v.ID()), ID: v.ID(), Kind: kind, Of: v.Samples, Chosen: r.Chosen,
+			Dataset: ds.Store().String(), Name: f.name, View: names.View(v.ID()), ID: v.ID(), Kind: kind, Of: v.Samples, Chosen: r.Chosen,
 			Samples: r.Samples, Digest: format.DigestString(v.Digest), Missing: r.MissingKeys, WithoutValue: r.WithoutValue, Raised: r.Raised,
 		})
 	}
@@ -247,6 +248,6 @@ func (f *selectFlags) summary(w io.Writer, addr string, v *format.View, r *curat
 	if !v.Subset() {
 		text += fmt.Sprintf(", %s in an epoch", plural(r.Samples, "draw"))
 	}
-	_, err := fmt.Fprintf(w, "%s#%s: %s (%s)\n", addr, cmp.Or(f.name, v.ID()), text, format.ViewName(v.ID()))
+	_, err := fmt.Fprintf(w, "%s#%s: %s (%s)\n", addr, cmp.Or(f.name, v.ID()), text, names.View(v.ID()))
 	return err
 }

@@ -148,7 +148,7 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 		return err
 	}
 	report, err := simulate.Epoch(ctx, plan, labels, simulate.Options{
-		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Blocks: ds.NumBlocks(), Bytes: ds.Bytes(), Job: f.job.Job,
+		Epoch: f.order.opt.Epoch, GlobalBatch: f.order.opt.GlobalBatch, Worlds: worlds, Blocks: ds.Info().Blocks, Bytes: ds.Info().Bytes, Job: f.job.Job,
 	})
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 			Parameters any    `json:"parameters"`
 		}{report, f.label, paramsJSON(plan.Params())})
 	}
-	return f.print(cmd.OutOrStdout(), report, plan.Params(), ds.Bytes())
+	return f.print(cmd.OutOrStdout(), report, plan.Params(), ds.Info().Bytes)
 }
 
 // parseWorlds parses a list of world sizes. The largest is that of the order, unless flags give

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard/curate"
 )
@@ -93,7 +94,7 @@ func cutView(arg string) (addr, view string) {
 			return arg, ""
 		}
 	}
-	if name := arg[i+1:]; format.IsViewID(name) || format.CheckViewLabel(name) == nil {
+	if name := arg[i+1:]; names.IsViewID(name) || format.CheckViewLabel(name) == nil {
 		return arg[:i], name
 	}
 	return arg, ""

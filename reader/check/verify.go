@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -54,7 +55,7 @@ func Verify(ctx context.Context, store objstore.Store, o Options) (*Report, erro
 // filled validates the options and sets the defaults.
 func (o Options) filled() (Options, error) {
 	switch {
-	case o.Generation != "" && !format.IsTablesName("manifest-"+o.Generation+".bin"):
+	case o.Generation != "" && !names.IsTables("manifest-"+o.Generation+".bin"):
 		return o, fmt.Errorf("check: generation %q: give the 16 hexadecimal digits of a manifest-….bin, in lower case", o.Generation)
 	case o.Workers < 0 || o.Memory < 0:
 		return o, fmt.Errorf("check: %d workers, %d bytes: give numbers of at least 0", o.Workers, o.Memory)
@@ -212,7 +213,7 @@ func (v *verifier) tables(ctx context.Context) {
 			h.Write(buf)
 			v.read(len(buf))
 		}
-		if name := format.TablesName(format.Hash(h.Sum(nil))); name != v.c.Name {
+		if name := names.Tables(format.Hash(h.Sum(nil))); name != v.c.Name {
 			return fmt.Errorf("%w: the bytes of %s have a hash that belongs to the name %s", format.ErrCorrupt, v.c.Name, name)
 		}
 		return nil

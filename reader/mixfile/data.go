@@ -70,7 +70,7 @@ func Tokens(ctx context.Context, ds *reader.Dataset, attribute string) (uint64, 
 		return 0, &CountError{attribute, err}
 	case err != nil:
 		return 0, err
-	case t.Samples == 0 || ds.NumSamples()-t.Samples > ds.NumPurged():
+	case t.Samples == 0 || ds.NumSamples()-t.Samples > ds.Info().Purged:
 		return 0, &CountError{attribute, fmt.Errorf("%d of %d samples have no attribute %q", ds.NumSamples()-t.Samples, ds.NumSamples(), attribute)}
 	case t.Negative > 0:
 		return 0, &CountError{attribute, fmt.Errorf("the attribute %q is below 0 in %d samples", attribute, t.Negative)}

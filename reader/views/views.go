@@ -11,6 +11,7 @@ import (
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -29,8 +30,8 @@ type Content struct {
 // Load reads a view of a data set by its name or ID. The error wraps fs.ErrNotExist where there is
 // none, and ErrGeneration where the view is of other content.
 func Load(ctx context.Context, store objstore.Store, of Content, name string) (*format.View, error) {
-	object := format.ViewName(name)
-	if !format.IsViewID(name) {
+	object := names.View(name)
+	if !names.IsViewID(name) {
 		label, err := Label(ctx, store, name)
 		if err != nil {
 			return nil, err
@@ -39,7 +40,7 @@ func Load(ctx context.Context, store objstore.Store, of Content, name string) (*
 	}
 	file, _, err := objstore.ReadAll(ctx, store, object, maxView)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) && object != format.ViewName(name) {
+		if errors.Is(err, fs.ErrNotExist) && object != names.View(name) {
 			err = fmt.Errorf("%w: the name %s leads to a view that is missing: make it again", err, name)
 		}
 		return nil, fmt.Errorf("reader: view %s: %w", name, err)
@@ -52,7 +53,7 @@ func Load(ctx context.Context, store objstore.Store, of Content, name string) (*
 		return nil, fmt.Errorf("reader: view %s of %v: %w", name, store, err)
 	}
 	v, err := format.DecodeView(file, of.Digest, of.Samples)
-	if err == nil && format.ViewName(v.ID()) != object {
+	if err == nil && names.View(v.ID()) != object {
 		err = fmt.Errorf("%w: its content has the ID %s", format.ErrCorrupt, v.ID())
 	}
 	return v, format.InShard(object, err)
@@ -63,7 +64,7 @@ func Label(ctx context.Context, store objstore.Store, name string) (*format.View
 	if err := format.CheckViewLabel(name); err != nil {
 		return nil, fmt.Errorf("reader: %w", err)
 	}
-	object := format.ViewLabelObject(name)
+	object := names.Label(name)
 	text, _, err := objstore.ReadAll(ctx, store, object, format.MaxViewLabel)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reader: no view %s in %v: %w%s", name, store, fs.ErrNotExist, someNames(ctx, store))
@@ -97,12 +98,12 @@ func someNames(ctx context.Context, store objstore.Store) string {
 // Names yields the names of the views in a store, in ascending order.
 func Names(ctx context.Context, store objstore.Store) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for info, err := range store.List(ctx, format.ViewFolder) {
+		for info, err := range store.List(ctx, names.LabelFolder) {
 			if err != nil {
 				yield("", fmt.Errorf("reader: %w", err))
 				return
 			}
-			if name, ok := format.ViewLabelOf(info.Name); ok && !yield(name, nil) {
+			if name, ok := names.ParseLabel(info.Name); ok && !yield(name, nil) {
 				return
 			}
 		}

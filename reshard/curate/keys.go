@@ -265,7 +265,7 @@ func (j *joiner) twice(ctx context.Context, r record) error {
 
 // samples yields the hash and number of every sample, in ascending order of hashes.
 func (m *maker) samples(ctx context.Context) (of iter.Seq2[[]format.KeyEntry, error], done func(), err error) {
-	if m.d.KeysTable() != "" {
+	if m.d.Info().KeysTable != "" {
 		return m.d.KeyHashes(ctx), func() {}, nil
 	}
 	return m.indexed(ctx)

@@ -53,7 +53,7 @@ func published(t testing.TB, store objstore.Store) string {
 		}
 		keys = append(keys, string(s.Key))
 	}
-	return fmt.Sprintf("%d of %d samples, %d purged: %s", len(keys), d.NumSamples(), d.NumPurged(), strings.Join(keys, " "))
+	return fmt.Sprintf("%d of %d samples, %d purged: %s", len(keys), d.NumSamples(), d.Info().Purged, strings.Join(keys, " "))
 }
 
 // TestEveryFault lets each operation of the store fail in each way, during each command. What is
@@ -337,8 +337,8 @@ func TestAppendMeanwhile(t *testing.T) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	d := open(t, store, reader.Options{})
-	if d.NumRemoved() != 3 || d.NumPurged() != 2 || d.NumSamples() != first.NumSamples()+20 {
-		t.Errorf("%d of %d, %d purged", d.NumRemoved(), d.NumSamples(), d.NumPurged())
+	if d.NumRemoved() != 3 || d.Info().Purged != 2 || d.NumSamples() != first.NumSamples()+20 {
+		t.Errorf("%d of %d, %d purged", d.NumRemoved(), d.NumSamples(), d.Info().Purged)
 	}
 	everyPath(t, d, []int{3, 4, 20})
 	verified(t, store)

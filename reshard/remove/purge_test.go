@@ -82,8 +82,8 @@ func TestPurge(t *testing.T) {
 				t.Errorf("holding %q, deleted %q", r.Holding, r.Deleted)
 			}
 			d := open(t, store, options)
-			if d.Digest() != before.Digest() || d.NumPurged() != uint64(len(removed)) || d.NumRemoved() != d.NumPurged() {
-				t.Errorf("%d purged, %d removed, digest %v", d.NumPurged(), d.NumRemoved(), d.Digest())
+			if d.Digest() != before.Digest() || d.Info().Purged != uint64(len(removed)) || d.NumRemoved() != d.Info().Purged {
+				t.Errorf("%d purged, %d removed, digest %v", d.Info().Purged, d.NumRemoved(), d.Digest())
 			}
 			everyPath(t, d, removed)
 			verified(t, store)
@@ -277,7 +277,7 @@ func TestPurgeAttributesLater(t *testing.T) {
 	if v, ok := ix.Attrs[1].At(7); ok {
 		t.Errorf("%+v is there", v)
 	}
-	if n := d.NumPurged(); n != 1 {
+	if n := d.Info().Purged; n != 1 {
 		t.Errorf("%d samples are purged", n)
 	}
 	after := objects(t, store)

@@ -62,7 +62,7 @@ func (b *bench) throughCache(share float64, epochs int) (out []cachedEpoch, err 
 	if err != nil {
 		return nil, err
 	}
-	size := int64(share * float64(plain.Bytes()))
+	size := int64(share * float64(plain.Info().Bytes))
 	if err := plain.Close(); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/order"
@@ -161,7 +162,7 @@ func (c *Catalog) noTables(ctx context.Context, err error) error {
 	case ctx.Err() != nil || !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("reader: %w", err)
 	case c.Stated == nil:
-		return fmt.Errorf("reader: no generation %s in %s: %w: %s", format.GenerationOf(c.Name), c.Source.Store, err, c.generations(ctx))
+		return fmt.Errorf("reader: no generation %s in %s: %w: %s", names.Generation(c.Name), c.Source.Store, err, c.generations(ctx))
 	}
 	// The manifest names the tables, so this is damage and not an absent data set.
 	return fmt.Errorf("reader: %w: %s names tables that are missing: %v", format.ErrCorrupt, format.ManifestName, err)
@@ -170,21 +171,21 @@ func (c *Catalog) noTables(ctx context.Context, err error) error {
 // generations lists the generations in the store.
 func (c *Catalog) generations(ctx context.Context) string {
 	const most = 8
-	var names []string
+	var found []string
 	for info, err := range c.Source.Store.List(ctx, "manifest-") {
 		if err != nil {
 			return "see `shardtool inspect` for the one that is published"
 		}
-		if g := format.GenerationOf(info.Name); g != "" {
-			if names = append(names, g); len(names) == most {
+		if g := names.Generation(info.Name); g != "" {
+			if found = append(found, g); len(found) == most {
 				break
 			}
 		}
 	}
-	if len(names) == 0 {
+	if len(found) == 0 {
 		return "there is none"
 	}
-	return "there are " + strings.Join(names, ", ")
+	return "there are " + strings.Join(found, ", ")
 }
 
 // inTables names the tables as the place of an error.

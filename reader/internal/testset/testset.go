@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -295,7 +296,7 @@ func Publish(ctx context.Context, store objstore.Store, m *format.Manifest) (*Se
 	if err != nil {
 		return nil, err
 	}
-	set := &Set{Manifest: m, Tables: format.TablesName(name)}
+	set := &Set{Manifest: m, Tables: names.Tables(name)}
 	if _, err := objstore.Put(ctx, store, set.Tables, raw, objstore.Condition{}); err != nil {
 		return nil, err
 	}

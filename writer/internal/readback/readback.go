@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -92,7 +93,7 @@ func Load(ctx context.Context, store objstore.Store) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	if name := format.TablesName(format.BlockHash(tables)); name != set.Summary.Tables {
+	if name := names.Tables(format.BlockHash(tables)); name != set.Summary.Tables {
 		return nil, fmt.Errorf("tables %s hash to %s", set.Summary.Tables, name)
 	}
 	t, err := format.OpenTables(func(p []byte, off int64) error { copy(p, tables[off:]); return nil }, int64(len(tables)))

@@ -52,7 +52,7 @@ func (o *Opened) info() *Info {
 	i := &Info{Fields: []format.FieldTotal{}, Ranks: ranksFrom(os.Getenv), Metrics: o.Metrics}
 	if o.Mix == nil {
 		i.add(o.Dataset)
-		i.Digest, i.Tables, i.Generation = format.DigestString(o.Dataset.Digest()), o.Dataset.Tables(), o.Dataset.Generation()
+		i.Digest, i.Tables, i.Generation = format.DigestString(o.Dataset.Digest()), o.Dataset.Tables(), o.Dataset.Info().Generation
 		i.View = o.Dataset.Selection().ID()
 		return i
 	}
@@ -60,8 +60,8 @@ func (o *Opened) info() *Info {
 	for _, s := range o.Mix.Sources {
 		i.add(s.Dataset)
 		i.Sources = append(i.Sources, SourceInfo{
-			Name: s.Name, Samples: s.NumSamples(), Shards: s.NumShards(), Blocks: s.NumBlocks(), Bytes: s.Bytes(),
-			Digest: format.DigestString(s.Digest()), Tables: s.Tables(), Generation: s.Generation(),
+			Name: s.Name, Samples: s.NumSamples(), Shards: s.NumShards(), Blocks: s.Info().Blocks, Bytes: s.Info().Bytes,
+			Digest: format.DigestString(s.Digest()), Tables: s.Tables(), Generation: s.Info().Generation,
 		})
 	}
 	return i
@@ -85,9 +85,9 @@ func (i *Info) add(ds *reader.Dataset) {
 	i.Chosen += ds.Selection().Distinct()
 	i.EpochSamples += ds.Selection().Len()
 	i.Shards += ds.NumShards()
-	i.Blocks += ds.NumBlocks()
-	i.Bytes += ds.Bytes()
-	i.DecodedBytes += ds.DecodedBytes()
+	i.Blocks += ds.Info().Blocks
+	i.Bytes += ds.Info().Bytes
+	i.DecodedBytes += ds.Info().DecodedBytes
 	i.addTypes(ds)
 	i.Fields = joined(i.Fields, ds.Fields())
 }
@@ -95,7 +95,7 @@ func (i *Info) add(ds *reader.Dataset) {
 // addTypes adds the types of the fields of a data set. A field that several data sets have keeps
 // its type only where all of them agree.
 func (i *Info) addTypes(ds *reader.Dataset) {
-	types := typesOf(ds.Meta())
+	types := typesOf(ds.Info().Meta)
 	for _, f := range ds.Fields() {
 		kind, known := types[f.Name]
 		_, before := slices.BinarySearchFunc(i.Fields, f.Name, func(t format.FieldTotal, name string) int { return strings.Compare(t.Name, name) })

@@ -1,0 +1,53 @@
+package reader
+
+import (
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/reader/internal/tune"
+)
+
+// tuning is how far ahead a stream reads.
+type tuning struct {
+	ahead  *tune.Ahead
+	load   tune.Load
+	gate   *tune.Gate   // of requests; nil where the workers bound reading
+	meters *tune.Meters // nil where nothing is tuned
+	stores []asked      // owned by the tuner goroutine
+}
+
+// asked is a store that sends more requests where it is asked to.
+type asked struct {
+	reserve func(n int) (release func())
+	sends   int    // requests that it sends anyway
+	extra   int    // requests reserved for this stream
+	release func() // of the reservation; nil for none
+}
+
+func elastics(inputs []*input) (stores []asked) {
+	for _, in := range inputs {
+		if in.share > 0 {
+			if reserve := objstore.TraitsOf(in.source.Store).Reserve; reserve != nil {
+				stores = append(stores, asked{reserve: reserve, sends: in.source.Requests()})
+			}
+		}
+	}
+	return stores
+}
+
+// ask reserves the requests that this stream needs beyond those that each store sends anyway, in
+// place of the earlier reservations. The requests may all be of one source.
+func (t *tuning) ask(requests int) {
+	for i := range t.stores {
+		e := &t.stores[i]
+		extra := max(requests-e.sends, 0)
+		if extra == e.extra {
+			continue
+		}
+		if e.release != nil {
+			e.release()
+			e.release = nil
+		}
+		if e.extra = extra; extra > 0 {
+			e.release = e.reserve(extra)
+		}
+	}
+}
