@@ -66,6 +66,7 @@ Exit codes:
 	}
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
+	f.order.addUnits(cmd)
 	f.mixed.add(cmd)
 	cmd.Flags().Uint64Var(&f.mixed.step, "step", 0, "describe this step, counted from 0 in batches of the same size")
 	cmd.Flags().Lookup("keys").NoOptDefVal = bareKeys
@@ -117,7 +118,7 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 	var err error
 	switch {
 	case isMix(data) && len(args) == 2:
-		step, err = f.ofRun(cmd.Context(), data)
+		step, err = f.ofRun(cmd.Context(), data, cmd.ErrOrStderr())
 	case isMix(data):
 		step, err = f.ofMix(cmd, data)
 	default:
@@ -154,7 +155,7 @@ func (f *explainFlags) ofMix(cmd *cobra.Command, name string) (*explain.Step, er
 
 // ofRun explains a step of the run that a checkpoint of a mix belongs to. The file leads to the
 // data sets; the weights are those of the checkpoint.
-func (f *explainFlags) ofRun(ctx context.Context, name string) (*explain.Step, error) {
+func (f *explainFlags) ofRun(ctx context.Context, name string, stderr io.Writer) (*explain.Step, error) {
 	from, err := readMixCheckpoint(f.order.in)
 	if err != nil {
 		return nil, err
@@ -165,7 +166,14 @@ func (f *explainFlags) ofRun(ctx context.Context, name string) (*explain.Step, e
 	}
 	o := &openedMix{more: from}
 	defer o.Close()
-	if _, err := o.open(ctx, file, from); err != nil {
+	read, err := o.open(ctx, file, from)
+	if err != nil {
+		return nil, err
+	}
+	if o.units, err = f.order.mixUnits(ctx, file, o.sets, read, from, stderr); err != nil {
+		return nil, err
+	}
+	if err := f.order.runUnits(file, read, from); err != nil {
 		return nil, err
 	}
 	o.bySource(&from.Mix, file)
@@ -198,6 +206,9 @@ func (f *explainFlags) ofDataset(cmd *cobra.Command, arg string) (*explain.Step,
 		return nil, err
 	}
 	defer ds.Close()
+	if f.order.inUnits() {
+		return f.order.stepOfUnits(cmd, ds, f.mixed.step, f.order.explainOptions(f.keys))
+	}
 	return f.order.stepOfDataset(cmd.Context(), ds, f.mixed.step, f.order.explainOptions(f.keys))
 }
 
@@ -229,7 +240,7 @@ func printStep(w io.Writer, name string, s *explain.Step) error {
 	if mixed {
 		of = " of the mix"
 	}
-	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(name), plural(uint64(s.GlobalBatch), "sample"),
+	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(name), plural(uint64(s.GlobalBatch), holds(s)),
 		countText(s.Position), countText(s.EpochPosition), countText(s.EpochLength), s.Epoch, of)
 	if s.LeftOut {
 		fmt.Fprintln(w, "this run leaves the step out: no rank reads these samples")
@@ -237,17 +248,15 @@ func printStep(w io.Writer, name string, s *explain.Step) error {
 	if err := printShares(w, s.Sources); err != nil {
 		return err
 	}
+	if s.Units != nil {
+		fmt.Fprintf(w, "\n%s tokens in what is listed: fill %s\n", countText(s.Units.Tokens), percent(s.Units.Fill))
+		return printPieces(w, s)
+	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "\nPOSITION\tRANK\tSOURCE\tEPOCH\tSHARD\tBLOCK\tNUMBER\tKEY")
 	for i := range s.Samples {
 		x := &s.Samples[i]
-		key := shown(x.Key)
-		switch {
-		case x.Padding:
-			key = "(padding)"
-		case x.Removed:
-			key = "(removed)"
-		}
+		key := keyText(x)
 		fmt.Fprintf(t, "%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\n", x.Position, x.Rank, x.Source, x.Epoch, shown(x.Shard), x.Block, x.Number, key)
 	}
 	return t.Flush()

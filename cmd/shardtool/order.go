@@ -61,11 +61,11 @@ Exit codes:
 				return err
 			}
 			defer ds.Close()
-			if f.changed("step") {
+			if f.inUnits() {
+				err = printUnits(cmd, w, ds, &f, keys, mixed.step)
+			} else if f.changed("step") {
 				step, serr := f.stepOfDataset(cmd.Context(), ds, mixed.step, f.oneRank(keys))
 				err = printStepLines(w, step, f.limit, serr)
-			} else if f.inUnits() {
-				err = printUnits(cmd, w, ds, &f, keys)
 			} else {
 				err = printOrder(cmd.Context(), w, ds, &f, keys)
 			}

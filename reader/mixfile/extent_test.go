@@ -21,8 +21,9 @@ func TestExtent(t *testing.T) {
 		t.Fatal(err)
 	}
 	epoch, end, err := f.Extent(data, nil, false)
-	if err != nil || epoch != m.Epoch || end != p.End() || end != 150 {
-		t.Errorf("an epoch of %d, the end at %d, %v, want %d and %d", epoch, end, err, m.Epoch, p.End())
+	want, _ := p.End()
+	if err != nil || epoch != m.Epoch || end != want || end != 150 {
+		t.Errorf("an epoch of %d, the end at %d, %v, want %d and %d", epoch, end, err, m.Epoch, want)
 	}
 	from, err := p.Checkpoint(20)
 	if err != nil {
