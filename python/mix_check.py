@@ -1,5 +1,5 @@
-"""Checks the mixes of the Python package, shardtool.order.Mix, which are written from sections 9.13,
-9.15 and 9.16 of ORDER.md alone.
+"""Checks the mixes of the Python package, shardtool.order.Mix, which are written from sections
+9.13, 9.15 and 9.16 of ORDER.md alone.
 
 usage: python3 mix_check.py vectors.json       check the vectors (testdata/order/mix-vectors.json)
        python3 mix_check.py --compare < cases  answer cases, a JSON object a line, with a JSON
@@ -62,7 +62,8 @@ def mix_of(c):
         sources.append(made._replace(view=s.get("view_id", "")))
         if s.get("units"):
             u = s["units"]
-            unit, packed = UnitParameters(u["kind"], u["size"], u["window"], u["long"]), b"".join(n.to_bytes(4, "little") for n in u["lengths"])
+            unit = UnitParameters(u["kind"], u["size"], u["window"], u["long"])
+            packed = b"".join(n.to_bytes(4, "little") for n in u["lengths"])
             sources[-1] = sources[-1]._replace(unit=unit, by=u["by"], lengths=hashlib.sha256(packed).hexdigest()[:32])
     mix = Mix(sources, c["segments"], int(c.get("epoch", MAX_POSITION - 1)), int(c["seed"]), True, c.get("tail", "short"))
     for i, s in enumerate(c["sources"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import itertools
 import json
 import random
 from pathlib import Path
@@ -46,7 +47,8 @@ def base(tmp_path_factory: Any) -> Path:
 
 def mix_of(base: Path, shares: Mapping[str, Any], **more: Any) -> Dict[str, Any]:
     order = {"lanes": 4, "run_blocks": 1, "delay": 3, "head": 2}
-    return {"sources": {name: {"data": str(base / name), "weight": share, "order": order} for name, share in shares.items()}, "epoch": 100, **more}
+    sources = {name: {"data": str(base / name), "weight": share, "order": order} for name, share in shares.items()}
+    return {"sources": sources, "epoch": 100, **more}
 
 
 def pieces(batch: Any) -> List[List[Piece]]:
@@ -130,8 +132,8 @@ class Job:
 
 
 def test_chains(base: Path) -> None:
-    """Starts with any number of ranks, kills without a goodbye, and weights that change: no token is
-    lost or repeated, counted by source, document and offset."""
+    """Starts with any number of ranks, kills without a goodbye, and weights that change: no token
+    is lost or repeated, counted by source, document and offset."""
     pack = Pack(L, ["input_ids"], long="split", window=WINDOW, plans=base / "plans")
     for seed in range(3):
         rnd, job = random.Random(seed), Job()
@@ -147,7 +149,7 @@ def test_chains(base: Path) -> None:
                 for loader in loaders:
                     if job.state is not None:
                         loader.load_state_dict(job.state)
-                steps = [iter(loader) for loader in loaders]
+                steps = [itertools.chain.from_iterable(itertools.repeat(loader)) for loader in loaders]
                 for _ in range(rnd.randint(1, 12)):
                     job.deliver([next(step) for step in steps])
                     job.state = rnd.choice(loaders).state_dict()
@@ -166,7 +168,8 @@ def test_chains(base: Path) -> None:
 def test_buckets(base: Path) -> None:
     """Micro-batches are of one source each, and within the budget."""
     bucket = Bucket(400, by="tokens", long="drop", window=WINDOW, plans="none")
-    with Loader(mix_of(base, {"books": 1, "web": 2}), 3, shuffle=True, epochs=1, bucket=bucket, fields=["input_ids"], out="numpy") as loader:
+    given: Dict[str, Any] = {"shuffle": True, "epochs": 1, "bucket": bucket, "fields": ["input_ids.npy"], "out": "numpy"}
+    with Loader(mix_of(base, {"books": 1, "web": 2}), 3, **given) as loader:
         units = 0
         for batch in loader:
             starts = list(batch["unit_start"])
@@ -191,11 +194,11 @@ def test_refusals(base: Path, tmp_path: Path) -> None:
             return next(iter(loader))
 
     web = {"data": str(base / "web"), "weight": 1}
-    with pytest.raises(ConfigError, match='sources.bare: .*no integer attribute "tokens"'):
+    with pytest.raises(ConfigError, match=r'sources\.bare: .*no integer attribute "tokens"'):
         first({"sources": {"web": web, "bare": {"data": str(tmp_path / "none"), "weight": 1}}}, pack)
-    with pytest.raises(ConfigError, match='source "other": missing fields: .*"input_ids.npy".*packed sequences need their fields in all sources'):
+    with pytest.raises(ConfigError, match=r'"other": missing fields: .*"input_ids\.npy".*sequences need their fields in all sources'):
         first({"sources": {"web": web, "other": {"data": str(tmp_path / "other"), "weight": 1}}}, pack)
-    with pytest.raises(ConfigError, match="sources.web: .*samples are longer than the length of 8"):
+    with pytest.raises(ConfigError, match=r"sources\.web: .*samples are longer than the length of 8"):
         first({"sources": {"web": web}}, Pack(8, ["input_ids"], plans="none"))
     with Loader({"sources": {"web": web}}, 2, shuffle=True, pack=pack, out="numpy") as loader:
         next(iter(loader))
@@ -203,5 +206,5 @@ def test_refusals(base: Path, tmp_path: Path) -> None:
     longer = Pack(2 * L, ["input_ids"], long="split", plans="none")
     with Loader({"sources": {"web": web}}, 2, shuffle=True, pack=longer, out="numpy") as loader:
         loader.load_state_dict(state)
-        with pytest.raises(CheckpointError, match="units is pack of 64, long split in the checkpoint, pack of 128, long split here.*change_mix=True"):
+        with pytest.raises(CheckpointError, match=r"units is pack of 64, long split in the checkpoint, pack of 128.*change_mix=True"):
             next(iter(loader))

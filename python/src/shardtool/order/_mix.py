@@ -328,8 +328,8 @@ class Mix(NamedTuple):
         return entries
 
     def _share(self, orders: Sequence[Optional[Order]], source: int, first: int, end: int) -> Iterator[Tuple[int, Any]]:
-        """Returns the units first..end-1 of a source: epoch by epoch, each part lane by lane, or arc
-        by arc."""
+        """Returns the units first..end-1 of a source: epoch by epoch, each part lane by lane,
+        or arc by arc."""
         s = self.sources[source]
         while first < end:
             epoch, place = s.place(first)

@@ -59,7 +59,7 @@ class MixCheckpoint(NamedTuple):
             values["units"], fields = "units/1", FIELDS + UNIT_FIELDS
             for row, s in zip(rows, m.sources):
                 u = s.unit
-                row += [u.kind, u.size, u.long, u.window, s.by, s.lengths] if u else ["", 0, "", 0, "", ""]
+                row.extend([u.kind, u.size, u.long, u.window, s.by, s.lengths] if u else ["", 0, "", 0, "", ""])
         values["seed"] = str(m.seed)
         values.update(position=self.position, shuffle=m.shuffle, tail=m.tail, epoch_length=m.epoch_length, global_batch=self.global_batch)
         values.update({"steps": [self.step, self.step_position], "at": at, "from": m.begin, "fields": fields, "sources": rows})
