@@ -170,7 +170,7 @@ func (f *explainFlags) ofRun(ctx context.Context, name string, stderr io.Writer)
 	if err != nil {
 		return nil, err
 	}
-	if o.units, err = f.order.mixUnits(ctx, file, o.sets, read, from, stderr); err != nil {
+	if o.units, err = f.order.mixUnits(ctx, file, o.sets, read, from, planBars(stderr)); err != nil {
 		return nil, err
 	}
 	if err := f.order.runUnits(file, read, from); err != nil {

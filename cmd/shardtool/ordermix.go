@@ -146,7 +146,7 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 	if err != nil {
 		return o, err
 	}
-	if o.units, err = f.mixUnits(ctx, file, o.sets, data, from, stderr); err != nil {
+	if o.units, err = f.mixUnits(ctx, file, o.sets, data, from, planBars(stderr)); err != nil {
 		return o, err
 	}
 	m, err := f.mixOf(file, data, from, flags.change, stderr)
