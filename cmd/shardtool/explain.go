@@ -37,6 +37,10 @@ in the step and so far, and the epochs of the sources. The step is --step N; wit
 the checkpoint. All ranks are listed unless --rank is given. Only tables are read, and for the keys the indexes or blocks of these samples;
 --keys=false reads the tables alone.
 
+With --pack or --bucket, or a checkpoint of packed sequences or micro-batches, a step has these: each sample is listed with the row of its
+rank's batch, and with the offset and the length of its piece. Epochs before the step are planned for it, unless their plans are kept; in
+a mix only those that the sources are in.
+
 With a checkpoint alone, print where it stands: position, step and epoch, and for each source what it has given and what comes next. With
 the data set or mix beside it, steps are those of the checkpoint's run, and the file only tells where the data sets are: its weights may
 have changed since.
@@ -48,6 +52,7 @@ one epoch of a source, the data set or mix is needed as well.
 Exit codes:
 ` + exitCodes,
 		Example: "  shardtool explain mix.yaml --shuffle --seed 7 --global-batch 4096 --step 40000 --world-size 8 --rank 3\n" +
+			"  shardtool explain text/ --shuffle --pack 8192 --long split --global-batch 256 --world-size 8 --rank 3 --step 40000\n" +
 			"  shardtool explain ckpt.json\n  shardtool explain ckpt.json mix.yaml --step 39990\n" +
 			"  shardtool explain --coverage ckpt-40000.json ckpt-90000.json mix.yaml",
 		Args: usageArgs(cobra.MinimumNArgs(1)),
