@@ -1,5 +1,5 @@
-"""Checks the mixes of the Python package, shardtool.order.Mix, which are written from sections 9.13
-and 9.15 of ORDER.md alone.
+"""Checks the mixes of the Python package, shardtool.order.Mix, which are written from sections
+9.13, 9.15 and 9.16 of ORDER.md alone.
 
 usage: python3 mix_check.py vectors.json       check the vectors (testdata/order/mix-vectors.json)
        python3 mix_check.py --compare < cases  answer cases, a JSON object a line, with a JSON
@@ -10,6 +10,7 @@ Exit codes: 0 all agrees (and after --compare), 1 something differs, 2 usage, or
 be read. Python 3.9 or later, standard library only.
 """
 
+import hashlib
 import pathlib
 import sys
 
@@ -28,6 +29,8 @@ from shardtool.order import (
     Parameters,
     Subset,
     Table,
+    UnitParameters,
+    Units,
     Weighted,
     divide,
     parse_share,
@@ -57,7 +60,16 @@ def mix_of(c):
         parameters = Parameters(0, True, s["V"], s["E"], s["W"], s["H"], affinity=s["affinity"])
         made = MixSource(s["name"], tables[-1].samples, parameters, s.get("digest", ""), "", s["max_epochs"] or MAX_EPOCH)
         sources.append(made._replace(view=s.get("view_id", "")))
+        if s.get("units"):
+            u = s["units"]
+            unit = UnitParameters(u["kind"], u["size"], u["window"], u["long"])
+            packed = b"".join(n.to_bytes(4, "little") for n in u["lengths"])
+            sources[-1] = sources[-1]._replace(unit=unit, by=u["by"], lengths=hashlib.sha256(packed).hexdigest()[:32])
     mix = Mix(sources, c["segments"], int(c.get("epoch", MAX_POSITION - 1)), int(c["seed"]), True, c.get("tail", "short"))
+    for i, s in enumerate(c["sources"]):
+        if s.get("units"):
+            line = Units(Order(tables[i], mix.parameters(i)), s["units"]["lengths"], sources[i].unit)
+            sources[i] = sources[i]._replace(line=line, samples=line.count(0))
     mix.check()
     return mix, tables
 

@@ -34,6 +34,9 @@ func (d *Dataset) UnitSource(ctx context.Context, p units.Params, o StreamOption
 // Order makes the units of an order over the data set. They plan until Close, or until the context
 // ends. The caller must Close them; a stream opened with them does.
 func (s *UnitSource) Order(ctx context.Context, table order.Table, params order.Params, p units.Params) (*UnitOrder, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	plan, err := order.New([]order.Source{{Table: table, Digest: s.set.OrderDigest()}}, params)
 	if err != nil {
 		return nil, optionsError{err}

@@ -37,6 +37,10 @@ in the step and so far, and the epochs of the sources. The step is --step N; wit
 the checkpoint. All ranks are listed unless --rank is given. Only tables are read, and for the keys the indexes or blocks of these samples;
 --keys=false reads the tables alone.
 
+With --pack or --bucket, or a checkpoint of packed sequences or micro-batches, a step has these: each sample is listed with the row of its
+rank's batch, and with the offset and the length of its piece. Epochs before the step are planned for it, unless their plans are kept; in
+a mix only those that the sources are in.
+
 With a checkpoint alone, print where it stands: position, step and epoch, and for each source what it has given and what comes next. With
 the data set or mix beside it, steps are those of the checkpoint's run, and the file only tells where the data sets are: its weights may
 have changed since.
@@ -48,6 +52,7 @@ one epoch of a source, the data set or mix is needed as well.
 Exit codes:
 ` + exitCodes,
 		Example: "  shardtool explain mix.yaml --shuffle --seed 7 --global-batch 4096 --step 40000 --world-size 8 --rank 3\n" +
+			"  shardtool explain text/ --shuffle --pack 8192 --long split --global-batch 256 --world-size 8 --rank 3 --step 40000\n" +
 			"  shardtool explain ckpt.json\n  shardtool explain ckpt.json mix.yaml --step 39990\n" +
 			"  shardtool explain --coverage ckpt-40000.json ckpt-90000.json mix.yaml",
 		Args: usageArgs(cobra.MinimumNArgs(1)),
@@ -66,6 +71,7 @@ Exit codes:
 	}
 	f.order.add(cmd)
 	f.order.addCheckpointIn(cmd)
+	f.order.addUnits(cmd)
 	f.mixed.add(cmd)
 	cmd.Flags().Uint64Var(&f.mixed.step, "step", 0, "describe this step, counted from 0 in batches of the same size")
 	cmd.Flags().Lookup("keys").NoOptDefVal = bareKeys
@@ -117,7 +123,7 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 	var err error
 	switch {
 	case isMix(data) && len(args) == 2:
-		step, err = f.ofRun(cmd.Context(), data)
+		step, err = f.ofRun(cmd.Context(), data, cmd.ErrOrStderr())
 	case isMix(data):
 		step, err = f.ofMix(cmd, data)
 	default:
@@ -154,7 +160,7 @@ func (f *explainFlags) ofMix(cmd *cobra.Command, name string) (*explain.Step, er
 
 // ofRun explains a step of the run that a checkpoint of a mix belongs to. The file leads to the
 // data sets; the weights are those of the checkpoint.
-func (f *explainFlags) ofRun(ctx context.Context, name string) (*explain.Step, error) {
+func (f *explainFlags) ofRun(ctx context.Context, name string, stderr io.Writer) (*explain.Step, error) {
 	from, err := readMixCheckpoint(f.order.in)
 	if err != nil {
 		return nil, err
@@ -165,7 +171,14 @@ func (f *explainFlags) ofRun(ctx context.Context, name string) (*explain.Step, e
 	}
 	o := &openedMix{more: from}
 	defer o.Close()
-	if _, err := o.open(ctx, file, from); err != nil {
+	read, err := o.open(ctx, file, from)
+	if err != nil {
+		return nil, err
+	}
+	if o.units, err = f.order.mixUnits(ctx, file, o.sets, read, from, planBars(stderr)); err != nil {
+		return nil, err
+	}
+	if err := f.order.runUnits(file, read, from); err != nil {
 		return nil, err
 	}
 	o.bySource(&from.Mix, file)
@@ -198,6 +211,9 @@ func (f *explainFlags) ofDataset(cmd *cobra.Command, arg string) (*explain.Step,
 		return nil, err
 	}
 	defer ds.Close()
+	if f.order.inUnits() {
+		return f.order.stepOfUnits(cmd, ds, f.mixed.step, f.order.explainOptions(f.keys))
+	}
 	return f.order.stepOfDataset(cmd.Context(), ds, f.mixed.step, f.order.explainOptions(f.keys))
 }
 
@@ -229,7 +245,7 @@ func printStep(w io.Writer, name string, s *explain.Step) error {
 	if mixed {
 		of = " of the mix"
 	}
-	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(name), plural(uint64(s.GlobalBatch), "sample"),
+	fmt.Fprintf(w, "step %s of %s: %s from position %s on, at %s of %s in epoch %d%s\n", countText(s.Step), shown(name), plural(uint64(s.GlobalBatch), holds(s)),
 		countText(s.Position), countText(s.EpochPosition), countText(s.EpochLength), s.Epoch, of)
 	if s.LeftOut {
 		fmt.Fprintln(w, "this run leaves the step out: no rank reads these samples")
@@ -237,17 +253,15 @@ func printStep(w io.Writer, name string, s *explain.Step) error {
 	if err := printShares(w, s.Sources); err != nil {
 		return err
 	}
+	if s.Units != nil {
+		fmt.Fprintf(w, "\n%s tokens in what is listed: fill %s\n", countText(s.Units.Tokens), percent(s.Units.Fill))
+		return printPieces(w, s)
+	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "\nPOSITION\tRANK\tSOURCE\tEPOCH\tSHARD\tBLOCK\tNUMBER\tKEY")
 	for i := range s.Samples {
 		x := &s.Samples[i]
-		key := shown(x.Key)
-		switch {
-		case x.Padding:
-			key = "(padding)"
-		case x.Removed:
-			key = "(removed)"
-		}
+		key := keyText(x)
 		fmt.Fprintf(t, "%d\t%d\t%s\t%d\t%s\t%d\t%d\t%s\n", x.Position, x.Rank, x.Source, x.Epoch, shown(x.Shard), x.Block, x.Number, key)
 	}
 	return t.Flush()

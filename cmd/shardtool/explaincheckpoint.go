@@ -43,7 +43,7 @@ func readStanding(file string) (*explain.Standing, error) {
 	}
 	s, err := explain.Checkpoint(cp)
 	if errors.Is(err, explain.ErrUnits) {
-		err = &exitError{exitCheckpoint, fmt.Errorf("%s: %w (`shardtool order DATASET --checkpoint-in %[1]s`)", file, err)}
+		err = &exitError{exitCheckpoint, fmt.Errorf("%s: %w (`shardtool explain %[1]s DATASET`)", file, err)}
 	}
 	return s, err
 }

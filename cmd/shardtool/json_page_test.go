@@ -39,7 +39,8 @@ var jsonRuns = map[string][]string{
 	"inspect MIX.yaml": {
 		"!for i in 0 1; do (echo '{\"id\":\"a\",\"n\":3}'; echo '{\"id\":\"b\",\"n\":5}') > rows/n$i.jsonl; shardtool pack rows/n$i.jsonl n$i --key id --attr tokens=n --quiet; done",
 		"!printf 'sources: {a: {data: n0, weight: 1, max_epochs: 1}, b: {data: n1, weight: 1, max_epochs: 2}}\n' > dry.yaml",
-		"inspect dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},
+		"inspect dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2",
+		"inspect dry.yaml --global-batch 2 --pack 9 --plans none"},
 	"inspect --against": {"inspect out --against rowset"},
 	"inspect --checkpoint": {
 		"!shardtool cat out --shuffle --global-batch 4 --limit 8 --checkpoint-out ck > /dev/null", "inspect out --checkpoint ck"},
@@ -55,12 +56,13 @@ var jsonRuns = map[string][]string{
 	"explain": {
 		"explain out --global-batch 40 --tail pad", "explain mix.yaml --global-batch 10", "!cp -r out less; shardtool ls out | head -1 | shardtool remove less --keys -", "explain less",
 		"!shardtool cat mix.yaml --global-batch 10 --limit 10 --skip-steps 0-1 --checkpoint-out mixck > /dev/null", "explain mixck mix.yaml --step 0"},
+	"explain --pack": {"explain dry.yaml --global-batch 2 --pack 9 --plans none", "explain uset --pack 3 --by n --plans none"},
 	"explain CHECKPOINT": {
 		"explain ck", "explain mixck",
 		"!echo 'segments: [{at: 1000, weights: {out: 1}}]' >> mix.yaml; shardtool cat mix.yaml --global-batch 10 --limit 10 --checkpoint-out mixck > /dev/null", "explain mixck"},
 	"order --pack": {
 		`!(printf '{"id":"a","n":3}\n{"id":"b","n":2}\n') > len.jsonl; shardtool pack len.jsonl lens --key id --attr n=n --quiet`,
-		"order lens --pack 3 --by n --keys --global-batch 4 --tail pad"},
+		"order lens --pack 3 --by n --keys --global-batch 4 --tail pad", "order dry.yaml --pack 9 --keys --plans none"},
 	"explain --coverage": {"explain --coverage mixck"},
 	"doctor":             {"doctor src", "doctor out"},
 	"export":             {"export out --out exported"},
@@ -71,8 +73,9 @@ var jsonRuns = map[string][]string{
 	"stage": {"stage out --cache cache", "stage mix.yaml --cache cache"},
 	"simulate": {
 		"simulate out --shuffle --global-batch 4 --samples-per-second 5 --price 3 --get-price 2", "simulate rowset --label label"},
-	"simulate MIX.yaml": {"simulate dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},
-	"simulate --pack":   {"simulate uset --pack 3 --by n --plans none"},
+	"simulate MIX.yaml":        {"simulate dry.yaml --shuffle --global-batch 2 --tail pad --samples-per-second 5 --price 3 --get-price 2"},
+	"simulate --pack":          {"simulate uset --pack 3 --by n --plans none"},
+	"simulate MIX.yaml --pack": {"simulate dry.yaml --pack 9 --global-batch 2 --plans none"},
 	"bench": {"bench out --shuffle --global-batch 4 --batches 3 --cache cache --price 3 --sweep --sweep-time 20ms --quiet", "bench mix.yaml --global-batch 4 --batches 3 --quiet",
 		"bench uset --pack 3 --by n --batches 2 --quiet --plans plans"},
 	"version": {"version"},

@@ -27,7 +27,7 @@ const maxWalk = 1 << 20
 type dryRun struct {
 	*simulate.Forecast
 	// Reading is what a walk through the first steps counted.
-	Reading *simulate.MixReport `json:"reading"`
+	Reading *simulate.MixReport `json:"reading,omitempty"`
 	// Units is what that walk counted where positions hold units; Reading is then nil.
 	Units *simulate.MixUnitReport `json:"units,omitempty"`
 }

@@ -13,14 +13,14 @@ import (
 )
 
 // mixUnits has the positions of a mix hold units, if the flags or the checkpoint ask for them. The
-// orders of the units are made with the mix. stderr shows the progress of plans; nil shows none.
-func (f *orderFlags) mixUnits(ctx context.Context, file *mixfile.File, sets []*reader.Dataset, data []mixfile.Data, from *mix.Checkpoint, stderr io.Writer) (mixfile.UnitOrders, error) {
+// orders of the units are made with the mix. show makes what shows the progress of a source's plans.
+func (f *orderFlags) mixUnits(ctx context.Context, file *mixfile.File, sets []*reader.Dataset, data []mixfile.Data, from *mix.Checkpoint, show func(what string) func(epoch, done, of uint64)) (mixfile.UnitOrders, error) {
 	if f.opt.Units.Kind == "" && (from == nil || !from.InUnits()) {
 		return nil, nil
 	}
 	made, err := file.MakeUnits(ctx, sets, data, func(s *mixfile.Source) (units.Params, reader.StreamOptions) {
 		o := f.opt
-		o.PlanProgress = planBars(stderr, "planning units of "+s.Name)
+		o.PlanProgress = show("planning units of " + s.Name)
 		return f.unitsOfSource(s.Name, from), o
 	})
 	return made, f.explain(err)
@@ -60,27 +60,31 @@ func (f *orderFlags) unitsOfSource(name string, from *mix.Checkpoint) units.Para
 	return p
 }
 
-// planBars shows a bar for each epoch that is planned for longer than a second, one at a time.
-func planBars(stderr io.Writer, what string) func(epoch, done, of uint64) {
-	if stderr == nil {
-		return nil
-	}
-	var mu sync.Mutex
-	bars := map[uint64]*progress{}
-	return func(epoch, done, of uint64) {
-		mu.Lock()
-		bar := bars[epoch]
-		if bar == nil {
-			if len(bars) > 0 { // made while the epoch before is read
-				mu.Unlock()
-				return
+// planBars shows a bar for the first epoch of a source that is planned, if it takes longer than a
+// second. The others are planned while the one before is read.
+func planBars(stderr io.Writer) func(what string) func(epoch, done, of uint64) {
+	return func(what string) func(epoch, done, of uint64) {
+		return firstPlan(func(of uint64) func(done uint64) {
+			bar := newBar(stderr, io.Discard, what, samplesOf(int64(of)), false)
+			return func(done uint64) {
+				if bar.set(int64(done), ""); done == of {
+					bar.end()
+				}
 			}
-			bar = newBar(stderr, io.Discard, what, samplesOf(int64(of)), false)
-			bars[epoch] = bar
-		}
-		mu.Unlock()
-		if bar.set(int64(done), ""); done == of {
-			bar.end()
+		})
+	}
+}
+
+// firstPlan shows the progress of the first epoch that is planned. begin is called with its samples,
+// and what it returns with how many are done.
+func firstPlan(begin func(of uint64) func(done uint64)) func(epoch, done, of uint64) {
+	var once sync.Once
+	var first uint64
+	var show func(done uint64)
+	return func(epoch, done, of uint64) {
+		once.Do(func() { first, show = epoch, begin(of) })
+		if epoch == first {
+			show(done)
 		}
 	}
 }

@@ -31,7 +31,7 @@ of the source, and their position counts over all epochs of the mix.
 With --pack, samples are packed into sequences, and with --bucket they form micro-batches of samples of similar length. Their
 lengths are an integer attribute of the index. Each line is then a sequence or a micro-batch, and lists its samples, each with
 the offset and the length of the piece that it contributes. A plan of the epoch is made first, at some million samples a
-second for each core, and kept for the next time.
+second for each core, and kept for the next time. In a mix each source has its own units, and weights and epochs count units.
 
 Exit codes:
 ` + exitCodes,
@@ -61,11 +61,11 @@ Exit codes:
 				return err
 			}
 			defer ds.Close()
-			if f.changed("step") {
+			if f.inUnits() {
+				err = printUnits(cmd, w, ds, &f, keys, mixed.step)
+			} else if f.changed("step") {
 				step, serr := f.stepOfDataset(cmd.Context(), ds, mixed.step, f.oneRank(keys))
 				err = printStepLines(w, step, f.limit, serr)
-			} else if f.inUnits() {
-				err = printUnits(cmd, w, ds, &f, keys)
 			} else {
 				err = printOrder(cmd.Context(), w, ds, &f, keys)
 			}

@@ -147,7 +147,7 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 	if err != nil {
 		return o, err
 	}
-	if o.units, err = f.mixUnits(ctx, file, o.sets, data, from, stderr); err != nil {
+	if o.units, err = f.mixUnits(ctx, file, o.sets, data, from, planBars(stderr)); err != nil {
 		return o, err
 	}
 	m, err := f.mixOf(file, data, from, flags.change, stderr)
@@ -376,7 +376,7 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 		return err
 	}
 	defer o.Close()
-	if f.changed("step") {
+	if x := o.plan.Mix(); f.changed("step") && !x.InUnits() {
 		step, err := f.stepOfMix(ctx, o, flags, f.oneRank(keys))
 		return printStepLines(w, step, f.limit, err)
 	}
@@ -396,6 +396,7 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 	for s, ds := range o.sets {
 		p.indexes[s] = keyReader{ds: ds, at: -1}
 	}
+	begin := cursor.Position()
 	var refs []order.Ref
 	for {
 		var b order.Batch
@@ -405,7 +406,10 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 		if err != nil {
 			return err
 		}
-		if more, err := p.print(ctx, refs, b); err != nil || !more {
+		if f.changed("step") && b.Position != begin {
+			return nil // the step is left out
+		}
+		if more, err := p.print(ctx, refs, b); err != nil || !more || f.changed("step") {
 			return err
 		}
 	}

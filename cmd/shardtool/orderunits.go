@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/explain"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
@@ -64,8 +65,9 @@ type unitPrinter struct {
 	line    unitLine
 }
 
-// printUnits prints the units of one rank in the order they are delivered.
-func printUnits(cmd *cobra.Command, w io.Writer, ds *reader.Dataset, f *orderFlags, keys bool) error {
+// printUnits prints the units of one rank in the order they are delivered, or with --step those of
+// one step.
+func printUnits(cmd *cobra.Command, w io.Writer, ds *reader.Dataset, f *orderFlags, keys bool, step uint64) error {
 	ctx := cmd.Context()
 	u, err := f.unitOrder(ctx, ds, cmd.ErrOrStderr(), cmd.OutOrStdout())
 	if err != nil {
@@ -76,11 +78,18 @@ func printUnits(cmd *cobra.Command, w io.Writer, ds *reader.Dataset, f *orderFla
 	if cp := f.opt.Checkpoint; cp != nil {
 		epoch, position = cp.Epoch, cp.Position
 	}
+	if f.changed("step") {
+		at, err := explain.UnitStep(ctx, u, f.opt.GlobalBatch, step)
+		if err != nil {
+			return usage(err)
+		}
+		epoch, position = at.Epoch, at.Position
+	}
 	cur, err := u.Seek(epoch, position, u.Plans(ctx))
 	if err != nil {
 		return f.explainUnits(err)
 	}
-	if f.opt.Epochs > 0 {
+	if f.opt.Epochs > 0 && !f.changed("step") {
 		cur.Until(f.opt.End())
 	}
 	split := order.Split{GlobalBatch: f.opt.GlobalBatch, Rank: f.opt.Rank, World: f.opt.World}
@@ -104,6 +113,9 @@ func printUnits(cmd *cobra.Command, w io.Writer, ds *reader.Dataset, f *orderFla
 					return nil
 				}
 			}
+		}
+		if f.changed("step") {
+			return nil
 		}
 	}
 }

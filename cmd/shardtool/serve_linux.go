@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -223,6 +225,7 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 	if f.opt.Skipped, err = ledger.Decode([]byte(q.Ledger)); err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
+	f.opt.PlanProgress = f.planLines("planning units")
 	s, err := f.stream(ctx, o.Dataset)
 	if err != nil {
 		return nil, err
@@ -241,6 +244,26 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 	}
 	limitMemory(s.Memory(), 0)
 	return s, nil
+}
+
+// planLines has the parent log a line for the first epoch that is planned, after a second and then
+// every ten, if this is rank 0.
+func (f *orderFlags) planLines(what string) func(epoch, done, of uint64) {
+	if f.opt.Rank > 0 {
+		return nil
+	}
+	return firstPlan(func(of uint64) func(done uint64) {
+		var mu sync.Mutex
+		due := time.Now().Add(time.Second)
+		return func(done uint64) {
+			mu.Lock()
+			defer mu.Unlock()
+			if now := time.Now(); !now.Before(due) && done < of {
+				due = now.Add(every)
+				warnings.Warn(fmt.Sprintf("%s: %s of %s (%d%%)", what, countText(done), plural(of, "sample"), 100*done/of))
+			}
+		}
+	})
 }
 
 // begin moves the first epoch on; nil leaves it.

@@ -149,7 +149,7 @@ func (o *serveMix) place(ctx context.Context, f *orderFlags, q *serve.StartReque
 		return m, err
 	}
 	data := slices.Clone(o.data)
-	if m.Units, err = f.mixUnits(ctx, o.file, o.sets, data, from, nil); err != nil {
+	if m.Units, err = f.mixUnits(ctx, o.file, o.sets, data, from, f.planLines); err != nil {
 		return m, err
 	}
 	x, err := f.mixOf(o.file, data, from, q.ChangeMix, os.Stderr)

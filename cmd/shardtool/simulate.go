@@ -49,12 +49,13 @@ Of a mix it walks through --steps, by default those of an epoch of the mix, and 
 whether each epoch has each sample once, and how well the source's part of batches is mixed.
 
 With --pack or --bucket it reports how full sequences are or how much of micro-batches is padding, the tokens of a step,
-what becomes of long samples, and how unevenly a step is divided: by how much the costliest rank of a step exceeds the
+what becomes of long samples (of a mix all of this by source), and how unevenly a step is divided: by how much the costliest rank of a step exceeds the
 mean of the ranks, which wait for it.
 
 Exit codes:
 ` + exitCodes,
-		Example: "  shardtool simulate out/ --shuffle --global-batch 1024 --worlds 1,8,64\n  shardtool simulate out/ --shuffle --label class\n" +
+		Example: "  shardtool simulate mix.yaml --shuffle --pack 8192 --long split --global-batch 64 --steps 1000\n" +
+			"  shardtool simulate out/ --shuffle --global-batch 1024 --worlds 1,8,64\n  shardtool simulate out/ --shuffle --label class\n" +
 			"  shardtool simulate s3://bucket/train --shuffle --worlds 64,256 --samples-per-second 50000 --price 30\n" +
 			"  shardtool simulate mix.yaml --shuffle --global-batch 4096 --steps 1000 --worlds 64\n" +
 			"  shardtool simulate text/ --shuffle --pack 8192 --long split --global-batch 64 --worlds 8,64",

@@ -2,7 +2,7 @@
 // tables and, for keys, the indexes or blocks of the samples named; it delivers no samples.
 //
 //	reader.Mix ──Mix──▶ Step     counts and shares of each source, then the samples
-//	data set   ──Dataset──▶ Step
+//	data set   ──Dataset, DatasetUnits──▶ Step
 //	checkpoint ──Checkpoint, MixCheckpoint──▶ Standing     from the checkpoint alone
 //
 // What a step reads is a function of the order and the position, so any step is explained without
@@ -23,6 +23,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // Options choose what a Step contains.
@@ -35,7 +36,7 @@ type Options struct {
 	OneRank bool
 	Rank    int
 	Keys    bool // read the keys of the samples
-	Limit   int  // list only so many samples; 0 lists all
+	Limit   int  // list only so many samples, or units; 0 lists all
 }
 
 // Step is what one step reads. Its positions count samples over all epochs and all ranks.
@@ -55,6 +56,8 @@ type Step struct {
 	LeftOut bool     `json:"left_out,omitempty"`
 	Sources []Source `json:"sources"`
 	Samples []Sample `json:"samples"`
+	// Units, when not nil: the step has units, and positions, lengths and counts above are theirs.
+	Units *Units `json:"units,omitempty"`
 }
 
 // Source is one source's part in a step, over all ranks. A data set that is read alone has one
@@ -92,6 +95,7 @@ type Sample struct {
 	Padding  bool   `json:"padding,omitempty"`
 	// Removed: the sample was removed from its data set. It is not delivered, and has no key.
 	Removed bool `json:"removed,omitempty"`
+	piece
 
 	source int
 }
@@ -112,6 +116,7 @@ type stepper struct {
 	tables []order.Table
 	keys   []uint64 // of the sources' random words
 	names  []string
+	units  []units.Params // of the sources; none where positions hold samples
 }
 
 // batch is a rank's part of a step as cursors of both kinds give it.
@@ -144,13 +149,14 @@ func (x *stepper) list(ctx context.Context, step *Step, next batch, s order.Spli
 		return err
 	}
 	step.GlobalBatch = b.Global
-	if x.Limit > 0 && len(refs) > x.Limit {
-		refs = refs[:x.Limit]
-	}
+	refs = x.limited(refs, b.Cuts)
 	step.Samples = make([]Sample, len(refs))
 	for i := range refs {
 		r := &refs[i]
 		at := b.First + i
+		if b.Cuts != nil {
+			at = b.First + int(b.Cuts[i].Unit)
+		}
 		step.Samples[i] = Sample{
 			Source: x.names[r.Source], Epoch: uint64(r.Epoch), Position: step.Position + uint64(at), Rank: rankOf(uint64(at), uint64(b.Global), x.World),
 			Number: r.Number, Seed: order.SampleSeed(x.keys[r.Source], uint64(r.Epoch), r.Number, 0), Padding: r.Padding, source: int(r.Source),
@@ -160,10 +166,24 @@ func (x *stepper) list(ctx context.Context, step *Step, next batch, s order.Spli
 			return x.failed(int(r.Source), err)
 		}
 	}
+	if len(refs) > 0 {
+		step.cut(refs, &b, x.params(refs[0].Source), x.World)
+	}
 	if !x.Keys {
 		return nil
 	}
 	return x.readKeys(ctx, step.Samples)
+}
+
+// limited is the references that are listed.
+func (x *stepper) limited(refs []order.Ref, cuts []order.Cut) []order.Ref {
+	if x.Limit == 0 {
+		return refs
+	}
+	if cuts == nil {
+		return refs[:min(len(refs), x.Limit)]
+	}
+	return refs[:sort.Search(len(refs), func(i int) bool { return int(cuts[i].Unit) >= x.Limit })]
 }
 
 // rankOf is the rank of entry i of a batch: the last one whose part begins at i or before.
@@ -273,6 +293,7 @@ func Mix(ctx context.Context, m reader.Mix, at uint64, o Options) (*Step, error)
 	x := stepper{Options: o, sets: m.Sets}
 	for i := range p.Sources {
 		x.names, x.keys = append(x.names, p.Sources[i].Name), append(x.keys, mix.Key(p.Seed, p.Sources[i].Name))
+		x.units = append(x.units, p.Sources[i].Unit)
 		if ds := m.Sets[i]; ds != nil {
 			if err := CheckDigest(ds, p.Sources[i].Digest); err != nil {
 				return nil, x.failed(i, err)
@@ -282,9 +303,11 @@ func Mix(ctx context.Context, m reader.Mix, at uint64, o Options) (*Step, error)
 	if err := x.loadTables(ctx); err != nil {
 		return nil, err
 	}
-	orders, err := p.Orders(x.tables)
-	if err != nil {
-		return nil, err
+	var orders []*order.Plan
+	if !p.InUnits() {
+		if orders, err = p.Orders(x.tables); err != nil {
+			return nil, err
+		}
 	}
 	cursor, err := m.Plan.Seek(at, orders)
 	if err != nil {

@@ -82,14 +82,19 @@ func TestForecastEvents(t *testing.T) {
 	if f, err = NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 1e6, make([]Size, 3), nil); err != nil {
 		t.Fatal(err)
 	}
-	end, err := plan.End()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if last := f.Events[len(f.Events)-1]; last.Kind != StreamEnds || last.Position != end || f.End != end || last.Step == 0 {
-		t.Errorf("%+v, the end is at %d", f, end)
+	if last := f.Events[len(f.Events)-1]; last.Kind != StreamEnds || last.Position != endOf(t, plan) || f.End != endOf(t, plan) || last.Step == 0 {
+		t.Errorf("%+v, the end is at %d", f, endOf(t, plan))
 	}
 	if _, err := NewForecast(plan, mix.Steps{GlobalBatch: 32}, 0, 1, nil, nil); err == nil {
 		t.Error("no sizes")
 	}
+}
+
+func endOf(t *testing.T, plan *mix.Plan) uint64 {
+	t.Helper()
+	end, err := plan.End()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return end
 }

@@ -176,17 +176,13 @@ func TestMixEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end, err := plan.End()
-	if err != nil {
-		t.Fatal(err)
-	}
 	o := MixOptions{Options: Options{GlobalBatch: 10}}
 	r, err := Mix(t.Context(), plan, 0, orders, sources, o)
-	if err != nil || r.End != end || r.Samples != r.End || !r.ExactlyOnce || r.Sources[1].Epochs != 1 {
-		t.Errorf("%+v, %v, want the end at %d", r, err, end)
+	if err != nil || r.End != endOf(t, plan) || r.Samples != r.End || !r.ExactlyOnce || r.Sources[1].Epochs != 1 {
+		t.Errorf("%+v, %v, want the end at %d", r, err, endOf(t, plan))
 	}
 	o.LeftOut = []mix.Range{{From: 10, To: 30}}
-	if r, err := Mix(t.Context(), plan, 0, orders, sources, o); err != nil || r.ExactlyOnce && r.Sources[0].Missing > 0 || r.Samples != end-20 {
+	if r, err := Mix(t.Context(), plan, 0, orders, sources, o); err != nil || r.ExactlyOnce && r.Sources[0].Missing > 0 || r.Samples != endOf(t, plan)-20 {
 		t.Errorf("steps left out: %+v, %v", r, err)
 	}
 	if _, err := Mix(t.Context(), plan, 0, orders, sources[:2], o); err == nil {

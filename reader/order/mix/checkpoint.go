@@ -54,13 +54,13 @@ func (p *Plan) Checkpoint(position uint64) (Checkpoint, error) {
 		return Checkpoint{}, err
 	}
 	c := Checkpoint{Mix: p.mix, Position: position}
-	c.From, c.Segments = w.from, p.mix.Segments[w.segment:]
+	c.From, c.Segments = w.began, p.mix.Segments[w.segment:]
 	c.Sources = make([]Source, len(p.mix.Sources))
 	for s, j := range w.counts(nil, position) {
 		if c.Sources[s], err = p.mix.Sources[s].at(j); err != nil {
 			return Checkpoint{}, err
 		}
-		c.Sources[s].Base = w.base[s]
+		c.Sources[s].Base = w.given[s]
 	}
 	return c, nil
 }

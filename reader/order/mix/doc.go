@@ -11,6 +11,7 @@
 //	Divide ──▶ shuffle memory of each source, for order.Choose
 //	Mix (sources, segments) ──EpochLength──▶ Mix ──New──▶ Plan     immutable
 //	Plan ──Seek(position, orders)──▶ Cursor ──NextBatch──▶ []Ref, Batch
+//	Plan, Source.Line ──Seek(position, nil)──▶ Cursor     where positions hold units
 //	Plan ──Checkpoint──▶ Checkpoint ──AppendCheckpoint──▶ JSON ──DecodeCheckpoint──▶ Checkpoint
 //	Checkpoint ──Differences──▶ what another mix changes ──Change──▶ Mix from that position on
 //
@@ -26,6 +27,12 @@
 //	  / \
 //	 1   3 source 1
 //	 source 2
+//
+// Where positions hold packed sequences or micro-batches, a source has a Line: the units of all its
+// epochs, from package units. The mix asks it for two things: how many units an epoch has, when a
+// count passes into it, and a cursor at a place. Epochs differ in their units, so an epoch is
+// planned when its source gets there, and never before: the counts of a mix need no plan, only the
+// places in its sources and the limits do.
 //
 // A Mix describes a stream from position From on: what each source has given before (Base), and
 // which weights hold from there. The Mix at the first start has From 0; that of a checkpoint begins

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // The second implementation of mixes, python/src/shardtool/order, shares no code with this package.
@@ -65,6 +66,15 @@ type (
 		MaxEpochs uint64         `json:"max_epochs"`
 		View      order.View     `json:"view"`
 		ViewID    string         `json:"view_id"`
+		Units     *pythonUnits   `json:"units,omitempty"`
+	}
+	pythonUnits struct {
+		Kind    units.Kind `json:"kind"`
+		Size    uint32     `json:"size"`
+		Long    units.Long `json:"long"`
+		Window  uint32     `json:"window"`
+		By      string     `json:"by"`
+		Lengths []uint32   `json:"lengths"`
 	}
 	pythonSegment [2]any // a position and its weights
 	pythonSplit   struct {
@@ -105,7 +115,7 @@ func pythonSources(w *world) (sources []pythonSource, segments []pythonSegment) 
 	for i, s := range w.Sources {
 		t := w.tables[i]
 		sources = append(sources, pythonSource{s.Name, s.Digest, t.Samples, append(slices.Clone(t.ShardFirst), len(t.Samples)),
-			s.Lanes, s.RunBlocks, s.Delay, s.Head, s.Affinity, s.MaxEpochs, t.View, s.View})
+			s.Lanes, s.RunBlocks, s.Delay, s.Head, s.Affinity, s.MaxEpochs, t.View, s.View, nil})
 	}
 	for _, g := range w.Segments {
 		segments = append(segments, pythonSegment{g.At, g.Weights})

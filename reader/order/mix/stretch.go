@@ -12,6 +12,10 @@ type stretch struct {
 	segment  int
 	tree     tree
 	base     []uint64 // given before from
+	// began is where these weights began to hold, and given what sources had given before: from and
+	// base, or earlier where only an epoch of units ended since.
+	began uint64
+	given []uint64
 	// shift is what a count differs by from that of the tree, modulo 2^64: the tree counts from
 	// position 0 whatever stretch it is for, so that many short segments starve no source.
 	shift []uint64
@@ -24,7 +28,7 @@ func (p *Plan) firstStretch() (stretch, error) {
 	}
 	first, ok, err := p.begin(0, p.mix.From, base)
 	if !ok { // every source is used up: a stream without positions
-		first = stretch{from: p.mix.From, to: p.mix.From, base: base, shift: base}
+		first = stretch{from: p.mix.From, to: p.mix.From, base: base, shift: base, began: p.mix.From, given: base}
 	}
 	return first, err
 }
@@ -64,7 +68,7 @@ func (s *Source) stop(weights []uint64, i int, given uint64) error {
 // lay finds where a stretch ends: at the next segment, or where the first of its sources is used up
 // or, of those with a limit, has given an epoch of units.
 func (p *Plan) lay(segment int, from uint64, base []uint64, t tree) (stretch, error) {
-	st := stretch{from: from, to: maxPosition, segment: segment, tree: t, base: base, shift: make([]uint64, len(base))}
+	st := stretch{from: from, to: maxPosition, segment: segment, tree: t, base: base, shift: make([]uint64, len(base)), began: from, given: base}
 	if segment+1 < len(p.mix.Segments) {
 		st.to = p.mix.Segments[segment+1].At
 	}
@@ -101,7 +105,11 @@ func (p *Plan) after(st *stretch) (next stretch, ok bool, err error) {
 	if segment+1 < len(p.mix.Segments) && st.to == p.mix.Segments[segment+1].At {
 		segment++
 	}
-	return p.begin(segment, st.to, st.counts(nil, st.to))
+	next, ok, err = p.begin(segment, st.to, st.counts(nil, st.to))
+	if next.segment == st.segment && len(next.tree.leaves) == len(st.tree.leaves) { // in a segment, sources only end
+		next.began, next.given = st.began, st.given
+	}
+	return next, ok, err
 }
 
 // counts returns what every source has given before position g of the stretch, in dst's memory.

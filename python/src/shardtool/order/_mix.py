@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import hashlib
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ._limits import demand
 from ._order import Order
 from ._parameters import MAX_BATCH, MAX_EPOCH, TAILS, Parameters
+from ._units import UnitParameters, Units
 from ._words import U64, words
 
 MAX_POSITION, MAX_WEIGHTS, MAX_SOURCES, MAX_SEGMENTS = 2**63, 2**62, 1000, 4096
@@ -70,15 +71,39 @@ class MixSource(NamedTuple):
     first: int = 0  #: and the units before its first one.
     base: int = 0  #: The units before the mix begins.
     view: str = ""  #: The ID of the view, 16 hexadecimal digits; empty: all samples.
+    unit: Optional[UnitParameters] = None  #: Of the units that positions hold; None: samples. ``samples`` is then U(0).
+    by: str = ""  #: The attribute with the lengths,
+    lengths: str = ""  #: and the hash of them.
+    line: Optional[Units] = None  #: The units. Without them, only the epoch is known that the source is in.
 
     def limit(self) -> int:
         """All units that the source has."""
+        if self.unit is not None:
+            if self.max_epochs <= self.epoch:
+                return self.first
+            if self.max_epochs == MAX_EPOCH or self.line is None:
+                return MAX_POSITION
+            return self.first + sum(map(self.line.count, range(self.epoch, self.max_epochs)))
         return self.first + (self.max_epochs - self.epoch) * self.samples
 
     def place(self, unit: int) -> Tuple[int, int]:
         """Returns the epoch of a unit counted over all epochs, and its place in that epoch."""
+        if self.unit is not None:
+            return self._place_in_line(unit)
         epochs, place = divmod(unit - self.first, self.samples)
         return self.epoch + epochs, place
+
+    def _place_in_line(self, unit: int) -> Tuple[int, int]:
+        epoch, first = self.epoch, self.first
+        while unit < first:
+            demand(epoch > 0 and self.line is not None, f"source {self.name}: first does not fit")
+            assert self.line is not None
+            epoch -= 1
+            first -= self.line.count(epoch)
+        while self.line is not None and unit > first and unit - first >= self.line.count(epoch):
+            first += self.line.count(epoch)
+            epoch += 1
+        return epoch, unit - first
 
 
 class Stretch(NamedTuple):
@@ -105,7 +130,7 @@ class MixBatch(NamedTuple):
 
     position: int
     next_position: int
-    samples: List[Tuple[int, int, int]]  #: Number of the source, its epoch, and the sample.
+    samples: List[Tuple[int, int, Any]]  #: Number of the source, its epoch, and the sample or the unit.
     real: int  #: The number of samples; padding follows them.
 
 
@@ -137,7 +162,9 @@ class Mix(NamedTuple):
                 0 <= s.samples < MAX_POSITION and 1 <= s.max_epochs <= MAX_EPOCH and 0 <= s.epoch <= MAX_EPOCH,
                 f"source {s.name}: out of its limits",
             )
-            before = s.first <= s.base if s.samples == 0 else s.epoch * s.samples >= s.first - s.base
+            before = s.first <= s.base if s.samples == 0 else s.unit is not None or s.epoch * s.samples >= s.first - s.base
+            if s.unit is not None:
+                s.unit.check()
             demand(before and s.base >= 0, f"source {s.name}: first does not fit")
             self.parameters(i).check()
         for i, (at, weights) in enumerate(self.segments):
@@ -149,6 +176,9 @@ class Mix(NamedTuple):
             )
             above = at > max(self.segments[i - 1][0], self.begin) if i > 0 else at == 0 or self.begin > 0
             demand(0 <= at < MAX_POSITION and above, f"segment at {at}: positions do not ascend")
+
+        weighted = [s for i, s in enumerate(self.sources) if any(weights[i] > 0 for _, weights in self.segments)]
+        demand(len({None if s.unit is None else s.unit[:2] for s in weighted}) == 1, "sources with units of several kinds or sizes")
 
     def parameters(self, source: int) -> Parameters:
         """Returns the parameters of the order of a source."""
@@ -263,7 +293,7 @@ class Mix(NamedTuple):
         """Returns the global batch at a position; None at the end.
 
         Args:
-            orders: Of the sources, made with ``parameters``.
+            orders: Of the sources, made with ``parameters``; not used for sources with units.
             position: Where the batch before it ended.
             global_batch: Its size.
             until: No batch begins in this epoch of the mix, or later.
@@ -287,7 +317,7 @@ class Mix(NamedTuple):
             samples = [samples[k % size] for k in range(global_batch)]
         return MixBatch(position, position + size, samples, size)
 
-    def _entries(self, orders: Sequence[Optional[Order]], position: int, size: int) -> List[Tuple[int, int, int]]:
+    def _entries(self, orders: Sequence[Optional[Order]], position: int, size: int) -> List[Tuple[int, int, Any]]:
         """9.13, Batches and ranks."""
         counts = list(self._counts(range(position, position + size + 1)))
         lists = [self._share(orders, s, *interval) for s, interval in enumerate(zip(counts[0], counts[-1]))]
@@ -297,15 +327,22 @@ class Mix(NamedTuple):
             entries.append((source, *next(lists[source])))
         return entries
 
-    def _share(self, orders: Sequence[Optional[Order]], source: int, first: int, end: int) -> Iterator[Tuple[int, int]]:
-        """Returns the units first..end-1 of a source: epoch by epoch, each part lane by lane."""
-        order = orders[source]
+    def _share(self, orders: Sequence[Optional[Order]], source: int, first: int, end: int) -> Iterator[Tuple[int, Any]]:
+        """Returns the units first..end-1 of a source: epoch by epoch, each part lane by lane,
+        or arc by arc."""
+        s = self.sources[source]
         while first < end:
-            epoch, place = self.sources[source].place(first)
-            n = min(end - first, self.sources[source].samples - place)
-            assert order is not None
-            for number in order._part(epoch, place, n):
-                yield epoch, number
+            epoch, place = s.place(first)
+            given: Iterable[Any]
+            if s.line is not None:
+                n = min(end - first, s.line.count(epoch) - place)
+                given = s.line.part(epoch, place, n)
+            else:
+                n, order = min(end - first, s.samples - place), orders[source]
+                assert order is not None
+                given = order._part(epoch, place, n)
+            for x in given:
+                yield epoch, x
             first += n
 
     def change(self, position: int, asked: "Mix") -> "Mix":
@@ -322,7 +359,7 @@ class Mix(NamedTuple):
             epoch, place = was.place(count) if was.samples else (was.epoch, count - was.first)
             if name not in new:
                 sources.append(was._replace(epoch=epoch, first=count - place, base=count))
-            elif (new[name].digest, new[name].view, new[name].samples) == (was.digest, was.view, was.samples):
+            elif all(getattr(new[name], part) == getattr(was, part) for part in ("digest", "view", "samples", "unit", "lengths")):
                 sources.append(new[name]._replace(epoch=epoch, first=count - place, base=count))
             else:
                 sources.append(new[name]._replace(epoch=epoch + (place > 0), first=count, base=count))

@@ -9,9 +9,11 @@ from ..errors import ConfigError
 from ._checkpoint import demand, printable, read_integer, read_object, read_string, read_u64_string, with_check
 from ._mix import MAX_POSITION, MAX_SEGMENTS, MAX_SOURCES, Mix, MixSource, source_key
 from ._parameters import AFFINITIES, MAX_BATCH, MAX_EPOCH, TAILS, Parameters
+from ._units import KINDS, MAX_SIZE, MAX_WINDOW, POLICIES, UnitParameters
 from ._words import U32, U64
 
 FIELDS = ["name", "digest", "tables", "view", "key", "N", "V", "E", "W", "H", "affinity", "max_epochs", "epoch", "first", "base", "weight"]
+UNIT_FIELDS = ["kind", "size", "long", "window", "by", "lengths"]
 
 
 class MixCheckpoint(NamedTuple):
@@ -51,9 +53,16 @@ class MixCheckpoint(NamedTuple):
             p = s.parameters
             row = [s.name, s.digest, s.tables, s.view, str(source_key(m.seed, s.name)), s.samples, p.lanes, p.run_blocks, p.delay, p.head]
             rows.append([*row, p.affinity, s.max_epochs, s.epoch, s.first, s.base, weight])
-        values: Dict[str, Any] = {"version": 2, "algorithm": "interleave/1", "order": "lane-delay/1", "seed": str(m.seed)}
+        values: Dict[str, Any] = {"version": 2, "algorithm": "interleave/1", "order": "lane-delay/1"}
+        fields = FIELDS
+        if any(s.unit for s in m.sources):
+            values["units"], fields = "units/1", FIELDS + UNIT_FIELDS
+            for row, s in zip(rows, m.sources):
+                u = s.unit
+                row.extend([u.kind, u.size, u.long, u.window, s.by, s.lengths] if u else ["", 0, "", 0, "", ""])
+        values["seed"] = str(m.seed)
         values.update(position=self.position, shuffle=m.shuffle, tail=m.tail, epoch_length=m.epoch_length, global_batch=self.global_batch)
-        values.update({"steps": [self.step, self.step_position], "at": at, "from": m.begin, "fields": FIELDS, "sources": rows})
+        values.update({"steps": [self.step, self.step_position], "at": at, "from": m.begin, "fields": fields, "sources": rows})
         values["segments"] = [[at, *(x for s, w in enumerate(row) if w > 0 for x in (s, w))] for at, row in pending]
         values.update(left_out=[list(r) for r in self.left_out], skip_hash=self.skip_hash, skipped=self.skipped)
         return with_check(values)
@@ -81,7 +90,14 @@ def read_source(values: Dict[str, Any], seed: int) -> MixSource:
     digest, tables = read_string(values, "digest", printable(71)), read_string(values, "tables", printable(29))
     n, base = read_integer(values, "N", MAX_POSITION - 1), read_integer(values, "base", MAX_POSITION - 1)
     max_epochs, epoch = read_integer(values, "max_epochs", MAX_EPOCH), read_integer(values, "epoch", MAX_EPOCH)
-    return MixSource(name, n, parameters, digest, tables, max_epochs, epoch, read_integer(values, "first", U64 - 1), base, view)
+    made = MixSource(name, n, parameters, digest, tables, max_epochs, epoch, read_integer(values, "first", U64 - 1), base, view)
+    if "kind" not in values:
+        return made
+    kind, long = read_string(values, "kind", "|" + "|".join(KINDS)), read_string(values, "long", "|" + "|".join(POLICIES))
+    size, window = read_integer(values, "size", MAX_SIZE), read_integer(values, "window", MAX_WINDOW)
+    by, lengths = read_string(values, "by", printable(64)), read_string(values, "lengths", printable(32))
+    demand(kind != "" or not (size or long or window or by or lengths), f"source {name}: parameters of units without a kind")
+    return made._replace(unit=UnitParameters(kind, size, window, long), by=by, lengths=lengths) if kind else made
 
 
 def read_segment(value: Any, sources: int) -> Tuple[int, List[int]]:
@@ -99,10 +115,11 @@ def read_segment(value: Any, sources: int) -> Tuple[int, List[int]]:
 def read_mix_members(values: Dict[str, Any]) -> MixCheckpoint:
     """Parses the table of members."""
     seed = read_u64_string(values, "seed")
-    demand(values.get("fields") == FIELDS, "fields")
+    fields = FIELDS + UNIT_FIELDS if "units" in values else FIELDS
+    demand(values.get("fields") == fields, "fields")
     listed = read_list(values.get("sources"), "sources")
-    demand(len(listed) <= MAX_SOURCES and all(type(row) is list and len(row) == len(FIELDS) for row in listed), "sources")
-    rows = [dict(zip(FIELDS, row)) for row in listed]
+    demand(len(listed) <= MAX_SOURCES and all(type(row) is list and len(row) == len(fields) for row in listed), "sources")
+    rows = [dict(zip(fields, row)) for row in listed]
     sources = [read_source(row, seed) for row in rows]
     weights = [read_integer(row, "weight", U64 - 1) for row in rows]
     pending = read_list(values.get("segments"), "segments")
@@ -138,6 +155,7 @@ def read_mix_checkpoint(text: str) -> MixCheckpoint:
     values = read_object(text, 16 * 2**20, 2)
     for name, known in (("algorithm", "interleave/1"), ("order", "lane-delay/1")):
         demand(read_string(values, name, r"(?s:.*)") == known, f"unknown {name}")
+    demand(values.get("units", "units/1") == "units/1", "unknown units")
     made = read_mix_members(values)
     written = json.loads(made.text())
     demand(set(values) == set(written), "members are missing or unknown")

@@ -135,6 +135,7 @@ class Units:
         self.lengths = lengths
         self.parameters = parameters
         self._epochs: Dict[int, Dict[int, List[Unit]]] = {}
+        self._counts: Dict[int, int] = {}
 
     def _line(self, epoch: int) -> Iterator[Unit]:
         """9.16, Order: the units of all lanes, end to end."""
@@ -160,7 +161,9 @@ class Units:
 
     def count(self, epoch: int) -> int:
         """U(e): the number of units of an epoch."""
-        return sum(map(len, self._arcs(epoch).values()))
+        if epoch not in self._counts:
+            self._counts[epoch] = sum(map(len, self._arcs(epoch).values()))
+        return self._counts[epoch]
 
     def part(self, epoch: int, position: int, n: int) -> List[Unit]:
         """9.7 for units: returns those at n positions, arc by arc."""

@@ -1,0 +1,306 @@
+package mixfile
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/internal/testset"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/order/units"
+)
+
+// unitSet is a data set of documents; a token of document i has the value i·1000 and its place.
+type unitSet struct {
+	*reader.Dataset
+	lengths []int
+}
+
+func newUnitSet(t *testing.T, seed uint64, n int) *unitSet {
+	t.Helper()
+	r := rand.New(rand.NewPCG(41, seed))
+	set := &unitSet{}
+	var samples []testset.Sample
+	for i := range n {
+		length := 1 + int(r.ExpFloat64()*30)
+		set.lengths = append(set.lengths, length)
+		var data []byte
+		for k := range length {
+			data = binary.LittleEndian.AppendUint32(data, uint32(i*1000+k))
+		}
+		samples = append(samples, testset.Sample{Key: fmt.Sprintf("d%04d", i), Fields: []testset.Field{{Name: "ids", Data: data}}})
+	}
+	store := mem.New()
+	integer := func(key string) (int64, bool) {
+		var i int
+		_, err := fmt.Sscanf(key, "d%d", &i)
+		return int64(set.lengths[i]), err == nil
+	}
+	if _, err := testset.Build(t.Context(), store, slices.Values(samples), testset.Options{BlockSize: 3000, ShardSize: 20_000, Integer: integer}); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if set.Dataset, err = reader.Open(t.Context(), store, reader.Options{Workers: 1}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { set.Close() })
+	return set
+}
+
+// unitRun is a run that is stopped and continued: where it is, and how often it was given each
+// token, by source, epoch, document and place.
+type unitRun struct {
+	sets map[string]*unitSet
+	from *mix.Checkpoint
+	seen map[string]map[uint64]map[uint32]int
+}
+
+// open is a rank's stream over the mix of a file, with changes where they differ from the
+// checkpoint's.
+func (u *unitRun) open(t *testing.T, text string, rank, world, batch int) *reader.Stream {
+	t.Helper()
+	f := parse(t, text)
+	sets := make([]*reader.Dataset, len(f.Sources))
+	for i, s := range f.Sources {
+		sets[i] = u.sets[s.Name].Dataset
+	}
+	data, err := f.Describe(t.Context(), sets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := units.Params{Kind: units.Pack, Size: 64, Long: units.LongSplit, Window: 16, By: "tokens"}
+	made, err := f.MakeUnits(t.Context(), sets, data, func(*Source) (units.Params, reader.StreamOptions) { return p, reader.StreamOptions{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := f.Mix(data, order.Choice{Seed: 5, Shuffle: true, Tail: order.TailWrap}, u.from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := reader.Mix{}
+	if u.from != nil {
+		from := *u.from
+		from.Attach(m)
+		if m, err = from.Change(m); err != nil {
+			t.Fatal(err)
+		}
+		out.Continue(&from)
+	}
+	if out.Plan, err = mix.New(m); err != nil {
+		t.Fatal(err)
+	}
+	out.Sets, _ = BySource(f, &m, sets)
+	out.Units, _ = BySource(f, &m, made)
+	o := reader.StreamOptions{}
+	o.GlobalBatch, o.Rank, o.World = batch, rank, world
+	s, err := reader.OpenMix(t.Context(), out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// count counts the tokens of a batch. The bytes must be those of the document.
+func (u *unitRun) count(t *testing.T, b *reader.Batch) {
+	t.Helper()
+	for i := range b.Samples {
+		s, cut := &b.Samples[i], b.Cut(i)
+		if source, epoch := b.UnitSource(cut.Unit); source != s.SourceNumber() || epoch != uint64(s.Epoch) {
+			t.Fatalf("unit %d is of source %d and epoch %d, its sample of %d and %d", cut.Unit, source, epoch, s.SourceNumber(), s.Epoch)
+		}
+		epochs := u.seen[s.Source()]
+		if epochs == nil {
+			epochs = map[uint64]map[uint32]int{}
+			u.seen[s.Source()] = epochs
+		}
+		tokens := epochs[uint64(s.Epoch)]
+		if tokens == nil {
+			tokens = map[uint32]int{}
+			epochs[uint64(s.Epoch)] = tokens
+		}
+		for k := cut.Offset; k < cut.Offset+cut.Length; k++ {
+			value := binary.LittleEndian.Uint32(s.Fields[0].Data[4*k:])
+			if value != uint32(s.Number)*1000+k {
+				t.Fatalf("document %d of %s has %d at %d", s.Number, s.Source(), value, k)
+			}
+			tokens[value]++
+		}
+	}
+}
+
+// check reports tokens that came twice, and those that an epoch which ended did not have.
+func (u *unitRun) check(t *testing.T) (tokens, epochs int) {
+	t.Helper()
+	for name, all := range u.seen {
+		for epoch, seen := range all {
+			for value, times := range seen {
+				if tokens++; times != 1 {
+					t.Fatalf("%s: token %d came %d times in epoch %d", name, value, times, epoch)
+				}
+			}
+			if all[epoch+1] == nil {
+				continue
+			}
+			epochs++
+			want := 0
+			for _, n := range u.sets[name].lengths {
+				want += n
+			}
+			if len(seen) != want {
+				t.Fatalf("%s: epoch %d had %d of %d tokens", name, epoch, len(seen), want)
+			}
+		}
+	}
+	return tokens, epochs
+}
+
+// TestUnitStreams: starts with any number of ranks and other weights, killed at any step, deliver
+// every token of the sources once, with its bytes.
+func TestUnitStreams(t *testing.T) {
+	sets := map[string]*unitSet{"a": newUnitSet(t, 1, 120), "b": newUnitSet(t, 2, 70), "c": newUnitSet(t, 3, 40)}
+	var tokens, epochs int
+	for seed := range uint64(12) {
+		r := rand.New(rand.NewPCG(43, seed))
+		u := &unitRun{sets: sets, seen: map[string]map[uint64]map[uint32]int{}}
+		for range 5 {
+			var text strings.Builder
+			text.WriteString("sources:\n")
+			for _, name := range []string{"a", "b", "c"} {
+				if name == "a" || r.IntN(4) > 0 {
+					fmt.Fprintf(&text, "  %s: {data: %[1]s, weight: %d}\n", name, 1+r.IntN(9))
+				}
+			}
+			text.WriteString("epoch: 100\n")
+			u.steps(t, r, text.String())
+		}
+		n, whole := u.check(t)
+		tokens, epochs = tokens+n, epochs+whole
+	}
+	if tokens < 50_000 || epochs < 30 {
+		t.Errorf("only %d tokens and %d whole epochs", tokens, epochs)
+	}
+}
+
+// steps reads some steps on some ranks, and is killed after a checkpoint.
+func (u *unitRun) steps(t *testing.T, r *rand.Rand, text string) {
+	t.Helper()
+	world, batch := 1+r.IntN(4), 1+r.IntN(20)
+	streams := make([]*reader.Stream, world)
+	for rank := range streams {
+		streams[rank] = u.open(t, text, rank, world, batch)
+		defer streams[rank].Close()
+	}
+	steps := 1 + r.IntN(20)
+	for step := range steps + 1 { // the last one is lost with the kill
+		saves := r.IntN(world)
+		var cp *mix.Checkpoint
+		for rank, s := range streams {
+			b, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if step == steps {
+				continue
+			}
+			u.count(t, b)
+			if rank == saves {
+				saved, err := b.AppendCheckpoint(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				read, err := mix.DecodeCheckpoint(saved)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cp = &read
+			}
+		}
+		if cp != nil {
+			u.from = cp
+		}
+	}
+}
+
+// TestUnitMix: weights, epoch and memory of a mix of units, and what does not fit.
+func TestUnitMix(t *testing.T) {
+	a, b := newUnitSet(t, 1, 300), newUnitSet(t, 2, 100)
+	sets := []*reader.Dataset{a.Dataset, b.Dataset}
+	size := uint32(64)
+	mixOf := func(text string, c order.Choice) (mix.Mix, []Data, error) {
+		f := parse(t, text)
+		data, err := f.Describe(t.Context(), sets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := f.MakeUnits(t.Context(), sets, data, func(*Source) (units.Params, reader.StreamOptions) {
+			return units.Params{Kind: units.Pack, Size: size, Long: units.LongTruncate, By: "tokens"}, reader.StreamOptions{}
+		})
+		if err != nil {
+			return mix.Mix{}, nil, err
+		}
+		t.Cleanup(made.Close)
+		m, err := f.Mix(data, c, nil)
+		return m, data, err
+	}
+	m, data, err := mixOf("sources: {a: {data: x}, b: {data: y}}", order.Choice{Shuffle: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := []uint64{m.Sources[0].Units, m.Sources[1].Units}
+	for i := range m.Sources {
+		n, err := m.Sources[i].Line.Len(0)
+		if sum := data[i].Units.Summary; err != nil || n != first[i] || n < sum.Tokens/64 || n > sum.Tokens/64*3/2 || sum.Truncated == 0 {
+			t.Errorf("source %d has %d units of %d, %+v, %v", i, first[i], n, sum, err)
+		}
+	}
+	if !slices.Equal(m.Segments[0].Weights, first) || m.Epoch != first[0]+first[1] {
+		t.Errorf("weights %d and an epoch of %d for %d units", m.Segments[0].Weights, m.Epoch, first)
+	}
+	m, data, err = mixOf("sources: {a: {data: x, weight: 1}, b: {data: y, weight: 1}}\ncount: tokens", order.Choice{Shuffle: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mean := func(i int) float64 { return float64(data[i].Units.Summary.Tokens) / float64(m.Sources[i].Units) }
+	if w := m.Segments[0].Weights; float64(w[0])*mean(0)/(float64(w[1])*mean(1)) < 0.999999 || float64(w[0])*mean(0)/(float64(w[1])*mean(1)) > 1.000001 {
+		t.Errorf("weights %d for means of %.2f and %.2f tokens", w, mean(0), mean(1))
+	}
+	if _, _, err := mixOf("sources: {a: {data: x}, b: {data: y}}", order.Choice{Shuffle: true, Memory: 5000}); err == nil || !strings.Contains(err.Error(), "give at least") {
+		t.Errorf("a memory that is too small: %v", err)
+	}
+	size = 0
+	if _, _, err := mixOf("sources: {a: {data: x}, b: {data: y}}", order.Choice{}); err == nil || !strings.Contains(err.Error(), "sources.a") {
+		t.Errorf("a length of 0: %v", err)
+	}
+}
+
+// TestUnitCancel: planning at open ends with the context.
+func TestUnitCancel(t *testing.T) {
+	set := newUnitSet(t, 1, 300)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	f := parse(t, "sources: {a: {data: x}}")
+	sets := []*reader.Dataset{set.Dataset}
+	data, err := f.Describe(ctx, sets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := f.MakeUnits(ctx, sets, data, func(*Source) (units.Params, reader.StreamOptions) {
+		return units.Params{Kind: units.Pack, Size: 64, Long: units.LongSplit, By: "tokens"}, reader.StreamOptions{}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	cancel(io.ErrClosedPipe)
+	if _, err := f.Mix(data, order.Choice{Shuffle: true}, nil); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("after the context ended: %v", err)
+	}
+}
