@@ -173,3 +173,26 @@ def test_crossing_is_seen(batch: Any) -> None:
     first = document == 0
     assert torch.allclose(crossing[first], apart[first])
     assert not torch.allclose(crossing[document > 0], apart[document > 0], rtol=1e-3, atol=1e-3)
+
+
+def test_transformers(batch: Any) -> None:
+    """A model of transformers keeps documents apart by their positions, without a mask."""
+    transformers = pytest.importorskip("transformers", minversion="4.53")
+    torch.manual_seed(1)
+    sizes = {
+        "hidden_size": WIDTH,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": HEADS,
+    }
+    config = transformers.LlamaConfig(vocab_size=VOCABULARY, attn_implementation="sdpa", **sizes)
+    model = transformers.LlamaForCausalLM(config).double().eval()
+    ids, document = batch["input_ids"], batch["document"]
+    with torch.no_grad():
+        packed = model(input_ids=ids, position_ids=batch["position_ids"].long(), use_cache=False).logits
+        for row in range(len(ids)):
+            for d in range(int(document[row].max()) + 1):
+                here = document[row] == d
+                want = model(input_ids=ids[row][here][None], use_cache=False).logits[0]
+                assert torch.allclose(packed[row][here], want, rtol=1e-9, atol=1e-9), f"row {row}, document {d}"

@@ -274,7 +274,7 @@ def test_fields_of_different_lengths(tmp_path: Path) -> None:
 
 
 def test_window_and_memory(docs: str) -> None:
-    """A window that the memory cannot hold is an error with the least memory, which then suffices."""
+    """A window that the memory cannot hold is an error with the least memory, which works."""
     pack = Pack(L, ["input_ids"], long="split", window=SAMPLES, plans="none")
 
     def first(memory: int) -> Any:
