@@ -209,7 +209,7 @@ soak: ## a consumer that needs 90 % of what can come, ten minutes each from disk
 
 .PHONY: benchmarks
 benchmarks: ## measure against other systems, and put the tables into docs/benchmarks.md; BENCHFLAGS go to it
-	$(GO) run ./bench -run peers,mixpeers -markdown docs/benchmarks.md $(BENCHFLAGS)
+	$(GO) run ./bench -run peers,mixpeers,packpeers -markdown docs/benchmarks.md $(BENCHFLAGS)
 
 .PHONY: clean
 clean: ## remove what was built

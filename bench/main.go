@@ -43,9 +43,11 @@ type bench struct {
 	peers  []peerResult
 	// mixPeers are the same for mixes.
 	mixPeers []mixPeerResult
-	// peersMachine, mixPeersMachine and header say on what was measured.
-	peersMachine, mixPeersMachine []string
-	header                        string
+	// packPeers are the same for packed sequences.
+	packPeers []packPeerResult
+	// The machines and header say on what was measured.
+	peersMachine, mixPeersMachine, packPeersMachine []string
+	header                                          string
 }
 
 var groups = []struct {
@@ -82,6 +84,7 @@ var groups = []struct {
 	{"s3", (*bench).s3},
 	{"peers", (*bench).peersGroup},
 	{"mixpeers", (*bench).mixPeersGroup},
+	{"packpeers", (*bench).packPeersGroup},
 }
 
 func main() {
@@ -175,6 +178,9 @@ func (b *bench) print() error {
 	}
 	for _, line := range b.mixPeersMachine {
 		fmt.Println("mixpeers: " + line)
+	}
+	for _, line := range b.packPeersMachine {
+		fmt.Println("packpeers: " + line)
 	}
 	return err
 }

@@ -154,3 +154,43 @@ func TestDuration(t *testing.T) {
 		}
 	}
 }
+
+// TestMarkdownOfPacking: packing by other systems has a table of its own, with the settings tried.
+func TestMarkdownOfPacking(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	page := begin("packpeers") + "old\n" + end("packpeers") + begin("goals") + "kept\n" + end("goals")
+	if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{packPeersMachine: []string{"a machine"}}
+	p := &peersBench{bench: b}
+	for _, r := range []packPeerResult{
+		{system: "One", Rates: table.Sample{12_345_678}, First: table.Sample{0.05}, Fill: 0.9951, Resume: table.Sample{0.06}, Way: "exact", World: "works", Setting: "2 workers",
+			Swept: []string{"2 workers: 12.3 M tokens/s, 99.5 % full"}},
+		{system: "Two", Reason: "no module"},
+		{system: "Three", Rates: table.Sample{1e6}, First: table.Sample{1}, Fill: 0.9, Prepare: 12, Way: "failed: a | b"},
+	} {
+		b.packPeers = append(b.packPeers, r)
+		p.addPackPeer(r)
+	}
+	if err := b.writeMarkdown(path, false); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	for _, want := range []string{
+		"- a machine\n", "| One | 99.5 % | 12.3 | none | 50 ms | 60 ms | exact | works | 2 workers |",
+		"| Two | – | – | – | – | – | – | – | no module |", `| Three | 90.0 % | 1 | 12 s | 1 s | – | failed: a \| b |  |  |`,
+		"- One, 2 workers: 12.3 M tokens/s, 99.5 % full\n", begin("goals") + "kept\n" + end("goals"),
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "old\n") {
+		t.Errorf("the page has the table before:\n%s", text)
+	}
+}

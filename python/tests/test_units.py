@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -251,6 +252,44 @@ def test_wrong_lengths(tmp_path: Path) -> None:
         assert caught.value.key == f"d{i:04}" and caught.value.field == "input_ids.npy"
 
 
+def test_fields_of_different_lengths(tmp_path: Path) -> None:
+    """A sample whose fields differ in their lengths is named, before its batch is delivered."""
+    rows = tmp_path / "rows.jsonl"
+    with open(rows, "w") as f:
+        for i in range(60):
+            ids = list(range(1, 3 + i % 7))
+            labels = ids + [1] * (i == 31)
+            f.write(json.dumps({"id": f"d{i:04}", "input_ids": ids, "labels": labels, "tokens": len(ids)}) + "\n")
+    run("pack", rows, tmp_path / "docs", "--key", "id", "--attr", "tokens=tokens", "--quiet")
+    pack = Pack(16, ["input_ids", "labels"], plans="none")
+    with Loader(tmp_path / "docs", 2, epochs=1, pack=pack, out="numpy") as loader:
+        with pytest.raises(DecodeError, match="6 values, but the index says that the sample has 5") as caught:
+            for batch in loader:
+                assert 31 not in batch.numbers
+    assert caught.value.key == "d0031" and caught.value.field == "labels.npy"
+    short = Pack(1, ["input_ids"], long="drop", plans="none")  # every sample is longer
+    with Loader(tmp_path / "docs", 2, epochs=1, pack=short, out="numpy") as loader:
+        with pytest.raises(ConfigError, match="every sample is longer than a unit and is dropped: give a larger one"):
+            next(iter(loader))
+
+
+def test_window_and_memory(docs: str) -> None:
+    """A window that the memory cannot hold is an error with the least memory, which works."""
+    pack = Pack(L, ["input_ids"], long="split", window=SAMPLES, plans="none")
+
+    def first(memory: int) -> Any:
+        order = shardtool.Order(shuffle_memory=memory)
+        with Loader(docs, 2, shuffle=True, epochs=1, pack=pack, order=order, out="numpy") as loader:
+            return next(iter(loader))
+
+    with pytest.raises(ConfigError, match=r"too small: at least \d+ bytes") as caught:
+        first(10_000)
+    least = re.search(r"at least (\d+) bytes", str(caught.value))
+    assert least and first(int(least[1]))["input_ids"].shape == (2, L)
+    with pytest.raises(ConfigError, match="too small"):
+        first(int(least[1]) - 1)
+
+
 def test_refused(docs: str) -> None:
     for options, text in (
         ({"pack": Pack(8, ["input_ids"])}, "longer than the length of 8"),
@@ -263,6 +302,9 @@ def test_refused(docs: str) -> None:
             next(iter(loader))
     for make, text in (
         (lambda: Pack(0, ["a"]), "length=0"),
+        (lambda: Pack(2**31, ["a"]), "length=2147483648: give 1 to 2147483647"),
+        (lambda: Pack(5, ["a"], window=2**20 + 1), "window=1048577: give 1 to 1048576"),
+        (lambda: Bucket(2**40), "budget=1099511627776"),
         (lambda: Pack(5, "input_ids"), "give a list of names"),
         (lambda: Pack(5, []), "name the fields"),
         (lambda: Pack(5, ["fill"]), "none of position_ids"),

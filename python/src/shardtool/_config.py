@@ -59,6 +59,12 @@ def at_least(name: str, value: Optional[float], least: int) -> None:
         raise ConfigError(f"{name}={value!r}: the least is {least}")
 
 
+def within(name: str, value: Optional[int], least: int, most: int) -> None:
+    """Raises ConfigError for a number out of its range."""
+    if value is not None and not least <= value <= most:
+        raise ConfigError(f"{name}={value!r}: give {least} to {most}")
+
+
 def _fit(value: Any, hint: Any) -> Any:
     origin = typing.get_origin(hint)
     if origin is Union:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import Any, Dict, List, Literal, Optional, Sequence, Union
 
-from ._config import address, at_least, drop_none, set_typed
+from ._config import address, drop_none, set_typed, within
 from .batch import HIDDEN
 from .errors import ConfigError
 from .fields import Field
@@ -14,6 +14,8 @@ from .fields import Field
 __all__ = ["Bucket", "Pack"]
 
 Long = Literal["error", "split", "truncate", "drop"]
+
+_LONGEST, _WIDEST = 2**31 - 1, 2**20  # length or budget, and window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +70,8 @@ class Pack:
             raise ConfigError(f"Pack(fields={self.fields!r}): give a list of names")
         set_typed(self)
         object.__setattr__(self, "fields", tuple(str(name) for name in self.fields))
-        at_least("length", self.length, 1)
-        at_least("window", self.window, 1)
+        within("length", self.length, 1, _LONGEST)
+        within("window", self.window, 1, _WIDEST)
         if not self.fields:
             raise ConfigError("Pack(fields=[]): name the fields with one value for each token")
         taken = sorted(set(self.fields) & set(_DERIVED))
@@ -124,8 +126,8 @@ class Bucket:
 
     def __post_init__(self) -> None:
         set_typed(self)
-        at_least("budget", self.budget, 1)
-        at_least("window", self.window, 1)
+        within("budget", self.budget, 1, _LONGEST)
+        within("window", self.window, 1, _WIDEST)
 
     def request(self, have: Sequence[str], cache: Optional[str]) -> Dict[str, Any]:
         """Returns the member of START."""
