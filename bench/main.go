@@ -59,6 +59,7 @@ var groups = []struct {
 	{"autotune", (*bench).autotune},
 	{"accounts", (*bench).accounts},
 	{"start", (*bench).start},
+	{"first", (*bench).first},
 	{"order", (*bench).order},
 	{"units", (*bench).units},
 	{"verify", (*bench).verify},
