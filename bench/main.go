@@ -62,6 +62,7 @@ var groups = []struct {
 	{"accounts", (*bench).accounts},
 	{"start", (*bench).start},
 	{"small", (*bench).small},
+	{"first", (*bench).first},
 	{"order", (*bench).order},
 	{"units", (*bench).units},
 	{"verify", (*bench).verify},

@@ -48,10 +48,6 @@ const (
 	inline = 256 << 10
 	// together is the number of archives whose sizes are requested at a time.
 	together = 16
-	// maxSeen bounds the keys of an archive that are remembered to find samples whose members are
-	// not adjacent, to about 64 MiB. In larger archives the writer reports such a sample as a
-	// duplicate key.
-	maxSeen = 4 << 20
 )
 
 // Tar reads the samples of archives, in the order of the inputs and of the members. It is a
@@ -64,12 +60,14 @@ type Tar struct {
 
 	from, to int // archives of the current part
 
-	at    int // current archive
-	given int // samples of it that were returned
-	open  *stream
-	err   error   // error in the middle of an archive
-	held  *member // first member of the next sample
-	seen  map[uint64]struct{}
+	at      int // current archive
+	given   int // samples of it that were returned
+	open    *stream
+	err     error    // error in the middle of an archive
+	members []member // of the sample at hand
+	ahead   member   // the member read last
+	held    *member  // it, as the first member of the next sample; nil when it was taken
+	seen    *seenKeys
 }
 
 // archive is one of the inputs.
@@ -174,7 +172,7 @@ func (t *Tar) Next(ctx context.Context) (writer.Sample, error) {
 			t.err = err
 			return writer.Sample{}, err
 		}
-		if group == nil {
+		if len(group) == 0 {
 			t.leave()
 			t.at, t.given = t.at+1, 0
 			continue
@@ -185,7 +183,8 @@ func (t *Tar) Next(ctx context.Context) (writer.Sample, error) {
 }
 
 // group reads the members of the next sample, or none at the end of the archive. A member that is
-// not a regular file is a group without size, which is then refused.
+// not a regular file is a group without size, which is then refused. The group is valid until the
+// next call.
 func (t *Tar) group(ctx context.Context) (group []member, err error) {
 	if t.open == nil {
 		if err := t.begin(ctx); err != nil {
@@ -202,23 +201,25 @@ func (t *Tar) group(ctx context.Context) (group []member, err error) {
 		}
 	}()
 	held := int64(0)
+	clear(t.members) // their data may be large
+	group = t.members[:0]
 	for {
 		if t.held == nil {
-			m, err := t.open.next(t.opt.MemberMemory - held)
+			t.ahead, err = t.open.next(t.opt.MemberMemory - held)
 			if errors.Is(err, io.EOF) {
 				return group, nil
 			}
 			if err != nil {
 				return nil, err
 			}
-			t.held = &m
+			t.held = &t.ahead
 		}
 		if len(group) > 0 && t.held.key != group[0].key {
 			return group, nil
 		}
 		held += int64(len(t.held.data))
 		group = append(group, *t.held)
-		t.held = nil
+		t.members, t.ahead, t.held = group, member{}, nil
 	}
 }
 
@@ -230,19 +231,17 @@ func (t *Tar) sample(group []member) (writer.Sample, error) {
 	fail := func(m *member, err error) (writer.Sample, error) {
 		return writer.Sample{}, &writer.SampleError{Origin: fmt.Sprintf("%s at %d: %s", a.Path, m.offset, m.name), Source: a.Path, Row: int64(t.given), Key: m.key, Err: err}
 	}
-	if len(t.seen) < maxSeen {
-		h := maphash.String(t.seed, first.key)
-		if _, torn := t.seen[h]; torn {
-			return fail(first, fmt.Errorf("%w key: its members do not stand together in the archive, or it occurs twice: sort the members by name, "+
-				"or rename one of the samples", format.ErrDuplicate))
-		}
-		t.seen[h] = struct{}{}
+	if t.seen.again(first.key) {
+		return fail(first, fmt.Errorf("%w key: its members do not stand together in the archive, or it occurs twice: sort the members by name, "+
+			"or rename one of the samples", format.ErrDuplicate))
 	}
 	for i := range group {
 		m := &group[i]
-		if err := t.open.refused[m.offset]; err != nil {
-			delete(t.open.refused, m.offset)
-			return fail(m, err)
+		if len(t.open.refused) > 0 {
+			if err := t.open.refused[m.offset]; err != nil {
+				delete(t.open.refused, m.offset)
+				return fail(m, err)
+			}
 		}
 		f := writer.Field{Name: m.field, Data: m.data}
 		if m.data == nil && m.size > 0 {
@@ -255,7 +254,7 @@ func (t *Tar) sample(group []member) (writer.Sample, error) {
 
 func (t *Tar) begin(ctx context.Context) (err error) {
 	t.open, err = newStream(ctx, &t.archives[t.at])
-	t.seen, t.held = map[uint64]struct{}{}, nil
+	t.seen, t.held = newSeenKeys(t.seed), nil
 	return err
 }
 
@@ -288,14 +287,12 @@ func (t *Tar) Seek(ctx context.Context, cursor string) error {
 			t.err = err
 			return err
 		}
-		if group == nil {
+		if len(group) == 0 {
 			return fmt.Errorf("source: cursor %q: %s has %d samples only: the archive has changed", cursor, t.archives[at].Path, t.given)
 		}
 		t.given++
 		clear(t.open.refused)
-		if len(t.seen) < maxSeen {
-			t.seen[maphash.String(t.seed, group[0].key)] = struct{}{}
-		}
+		t.seen.again(group[0].key)
 	}
 	return nil
 }

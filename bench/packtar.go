@@ -1,0 +1,154 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/shardtool/shardtool/bench/table"
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/local"
+	"github.com/shardtool/shardtool/objstore/storetest"
+	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
+	tarsource "github.com/shardtool/shardtool/writer/source/tar"
+)
+
+// packTars turns plain archives into shards: of texts of 3 KB, and of samples of 200 bytes.
+func (b *bench) packTars() error {
+	plain, err := b.dataset("text", true)
+	if err != nil {
+		return err
+	}
+	archives, err := filepath.Glob(filepath.Join(plain, "*.tar"))
+	if err != nil {
+		return err
+	}
+	if err := b.packTar("3 KB texts", archives, 0.8); err != nil {
+		return err
+	}
+	small := filepath.Join(b.dir, "small.tar")
+	defer os.Remove(small)
+	if err := b.writeSmall(small); err != nil {
+		return err
+	}
+	if err := b.packTar("200-byte texts", []string{small}, 0.5); err != nil {
+		return err
+	}
+	return b.packTiny()
+}
+
+// writeSmall writes texts of 200 bytes, 1,000 for each MiB of a corpus.
+func (b *bench) writeSmall(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := tar.NewWriter(f)
+	var text bytes.Buffer
+	n := 0
+	for s := range b.samples("text") {
+		for text.Write(s.Fields[0].Data); text.Len() >= 200 && n < 1000*b.mib; n++ {
+			err = errors.Join(err, w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%09d.txt", n), Size: 200, Mode: 0o644, Format: tar.FormatUSTAR}))
+			_, werr := w.Write(text.Next(200))
+			err = errors.Join(err, werr)
+		}
+		if err != nil || n == 1000*b.mib {
+			break
+		}
+	}
+	return errors.Join(err, w.Close(), f.Close())
+}
+
+func (b *bench) packTar(name string, archives []string, goal float64) error {
+	dir := filepath.Join(b.dir, "of-tar")
+	defer os.RemoveAll(dir)
+	near, err := local.New(dir, local.Options{NoSync: true})
+	if err != nil {
+		return err
+	}
+	pack := func(store objstore.Store) error {
+		src, err := tarSource(b, archives)
+		if err != nil {
+			return err
+		}
+		defer src.Close()
+		_, err = writer.Pack(b.ctx, store, src, writer.Options{})
+		return err
+	}
+	if err := pack(near); err != nil {
+		return err
+	}
+	blocks, total, err := b.blocks(dir)
+	if err != nil {
+		return err
+	}
+	r, our, base, err := b.ratio(func() error { return pack(discarding()) }, b.encodeAll(blocks, format.LevelDefault))
+	if err != nil {
+		return err
+	}
+	b.AtLeast("pack", fmt.Sprintf("a tar of %s to shards / EncodeAll + SHA-256 on %d cores", name, b.cores), r, "x", goal,
+		fmt.Sprintf("%s of decoded blocks against %s", mbs(total, our.Median()), mbs(total, base.Median())))
+	return nil
+}
+
+// discarding returns a store that forgets the bytes of shards.
+func discarding() *storetest.Discard {
+	return storetest.NewDiscard(func(name string) bool { return strings.HasSuffix(name, format.ZstdSuffix) })
+}
+
+// packTiny writes samples of 16 bytes, 5,000 for each MiB of a corpus, and reports what 20 million
+// take at that rate.
+func (b *bench) packTiny() error {
+	n, all := 5000*b.mib, 20e6
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%09d", i)
+	}
+	data := make([]byte, 16)
+	fields := []writer.Field{{Name: "bin", Data: data}}
+	var took table.Sample
+	for range min(b.times, 3) {
+		seconds, err := seconds1(func() error {
+			w, err := writer.New(b.ctx, discarding(), writer.Options{})
+			if err != nil {
+				return err
+			}
+			defer w.Abort()
+			for i, key := range keys {
+				data[0], data[1], data[2] = byte(i), byte(i>>8), byte(i>>16)
+				if err := w.Write(b.ctx, writer.Sample{Key: key, Fields: fields}); err != nil {
+					return err
+				}
+			}
+			_, err = w.Close(b.ctx)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		took = append(took, seconds*all/float64(n))
+	}
+	b.AtMost("pack", "20 million samples of 16 bytes with keys, from memory", took, "s", 13,
+		fmt.Sprintf("measured with %d; each is 1 KiB of tar, which is hashed and compressed", n))
+	return nil
+}
+
+// tarSource is archives on disk.
+func tarSource(b *bench, paths []string) (*tarsource.Tar, error) {
+	var inputs []source.Input
+	for _, p := range paths {
+		in, err := source.LocalInput(p)
+		if err != nil {
+			return nil, err
+		}
+		inputs = append(inputs, in)
+	}
+	return tarsource.New(b.ctx, inputs, tarsource.Options{})
+}
