@@ -66,7 +66,7 @@ const (
 	minPart         = 5 << 20 // S3's limit for every part but the last
 	maxPart         = 16 << 20
 	defaultPart     = 8 << 20
-	defaultPartsOut = 4
+	defaultPartsOut = 8
 )
 
 func (o Options) withDefaults() (Options, error) {
