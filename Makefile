@@ -178,8 +178,8 @@ test-compat: build .venv-compat/ready ## the tests of PyTorch and of the framewo
 	@touch $@
 
 .PHONY: test-recipes
-test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md, with the libraries that they name
-	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src ../.venv-recipes/bin/python -m pytest $(PYTESTFLAGS) tests/test_recipes.py
+test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md, with the libraries that they name, and batches in polars and duckdb
+	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src ../.venv-recipes/bin/python -m pytest $(PYTESTFLAGS) tests/test_recipes.py tests/test_arrow_consumers.py
 
 .venv-engines/ready: python/requirements-engines.txt
 	$(PYTHON) -m venv --clear .venv-engines

@@ -34,8 +34,8 @@ func (b *bench) write() error {
 		return nil
 	}
 	bin := filepath.Join(b.dir, "shardtool")
-	build := exec.CommandContext(b.ctx, "go", "build", "-trimpath", "-o", bin, "github.com/shardtool/shardtool/cmd/shardtool")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build := exec.CommandContext(b.ctx, "go", "build", "-trimpath", "-o", bin, "./cmd/shardtool")
+	build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, text)
 	}
@@ -48,7 +48,7 @@ func (b *bench) write() error {
 	}
 	env := append(os.Environ(), "AWS_ENDPOINT_URL="+b.proxy.URL, "SHARDTOOL_BINARY="+bin, "PYTHONPATH="+source, "PYTHONDONTWRITEBYTECODE=1")
 	run := func(megabytes int) (took struct{ Seconds, CPU float64 }, err error) {
-		defer os.RemoveAll(filepath.Join(b.dir, "s3", b.server.Bucket, "written"))
+		defer os.RemoveAll(filepath.Join(b.dir, "s3", "data", b.server.Bucket, "written"))
 		cmd := exec.CommandContext(b.ctx, "python3", "-c", writeScript, "s3://"+b.server.Bucket+"/written", fmt.Sprint(megabytes))
 		cmd.Env = env
 		text, err := cmd.Output()
