@@ -178,8 +178,8 @@ test-compat: build .venv-compat/ready ## the tests of PyTorch and of the framewo
 	@touch $@
 
 .PHONY: test-recipes
-test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md, with the libraries that they name
-	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src ../.venv-recipes/bin/python -m pytest $(PYTESTFLAGS) tests/test_recipes.py
+test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md, with the libraries that they name, and batches in polars and duckdb
+	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src ../.venv-recipes/bin/python -m pytest $(PYTESTFLAGS) tests/test_recipes.py tests/test_arrow_consumers.py
 
 .venv-engines/ready: python/requirements-engines.txt
 	$(PYTHON) -m venv --clear .venv-engines
@@ -189,6 +189,10 @@ test-recipes: build .venv-recipes/ready ## the programs of docs/other-formats.md
 .PHONY: test-engines
 test-engines: build .venv-engines/ready ## optimize on Ray, Dask and Spark on this machine, with workers killed (needs Java 17)
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool PYTHONPATH=src:tests ../.venv-engines/bin/python -m pytest $(PYTESTFLAGS) tests/engines.py
+
+.PHONY: test-kills
+test-kills: build $(VENV)/ready ## Writer and optimize in Python, killed at 100 random points each (make test-python takes a dozen)
+	cd python && SHARDTOOL_TEST_KILLS=100 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) -k test_killed tests/test_writer.py tests/test_optimize.py
 
 .PHONY: demo-s3
 demo-s3: build ## the demo on an S3 server of its own

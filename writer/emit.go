@@ -22,7 +22,7 @@ type emitter struct {
 }
 
 func newEmitter(plan *plan, line *pipeline, puts *puts, sum *totals) *emitter {
-	return &emitter{plan: plan, line: line, puts: puts, sum: sum, put: newPutter(line, puts)}
+	return &emitter{plan: plan, line: line, puts: puts, sum: sum, put: newPutter(line, puts, plan.opt.Stored)}
 }
 
 // run ends when order is closed; after a failure it only drains.

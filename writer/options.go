@@ -105,6 +105,10 @@ type Options struct {
 	// Progress, when not nil, is called after every block. It must return quickly and may be called
 	// from any goroutine.
 	Progress func(Progress)
+	// Stored, when not nil, is called after every shard that this run puts, with the number of its
+	// samples, in the order of the shards. These samples survive a kill of the process: a run that
+	// resumes adopts the shard. It must return quickly and may be called from another goroutine.
+	Stored func(samples int64)
 	// Skipped, when not nil, is called for every sample that is left out, from any goroutine.
 	Skipped func(*SampleError)
 	// Log gets warnings, which are no errors. By default they are discarded.

@@ -53,7 +53,8 @@ type putter struct {
 	done chan struct{}
 }
 
-func newPutter(line *pipeline, puts *puts) *putter {
+// newPutter returns a putter that calls stored, if not nil, after each shard.
+func newPutter(line *pipeline, puts *puts, stored func(samples int64)) *putter {
 	p := &putter{line: line, ch: make(chan *openShard), done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
@@ -62,6 +63,8 @@ func newPutter(line *pipeline, puts *puts) *putter {
 				_ = s.abort()
 			} else if err := puts.shard(line.ctx, s); err != nil {
 				line.fail(err)
+			} else if stored != nil {
+				stored(int64(s.samples))
 			}
 		}
 	}()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -48,6 +49,8 @@ type reply struct {
 	First int64 `json:"first,omitempty"`
 	// Done reports that an equal run published before: there is nothing to write.
 	Done bool `json:"done,omitempty"`
+	// Stored is the number of samples that the store has; of STATE.
+	Stored int64 `json:"stored,omitempty"`
 
 	Result *receiveResult `json:"result,omitempty"`
 	Error  *receiveError  `json:"error,omitempty"`
@@ -110,6 +113,8 @@ type receiver struct {
 	begin *receive.Begin
 	opt   writer.Options
 	ready bool
+	// stored counts the samples in shards that the store has.
+	stored atomic.Int64
 }
 
 func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr io.Writer) error {
@@ -141,9 +146,12 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 	}
 	src := receive.New(r.begin, in, known, func(at receive.Place) error {
 		r.ready = true
+		r.stored.Store(at.Samples)
 		return r.out.Encode(reply{Kind: "ready", At: &at, First: first})
 	})
 	src.First = first
+	src.Asked = func() error { return r.out.Encode(reply{Kind: "state", Stored: r.stored.Load()}) }
+	r.opt.Stored = func(samples int64) { r.stored.Add(samples) }
 	defer src.Close()
 	if r.begin.Parts > 0 {
 		return r.part(ctx, store, src)

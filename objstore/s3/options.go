@@ -47,7 +47,7 @@ type Options struct {
 	// MiB. Objects of at most that size are put by one request. Each further 2,000 parts are four
 	// times as large, so that 10,000 parts hold 5 TiB.
 	UploadPartSize int64
-	// UploadConcurrency is the number of parts of one upload that are sent at once, by default 4.
+	// UploadConcurrency is the number of parts of one upload that are sent at once, by default 8.
 	// An upload of several parts holds one part more than that in memory, up to 2,000 parts. Later
 	// parts are larger, and fewer are sent at once.
 	UploadConcurrency int
@@ -66,7 +66,7 @@ const (
 	minPart         = 5 << 20 // S3's limit for every part but the last
 	maxPart         = 16 << 20
 	defaultPart     = 8 << 20
-	defaultPartsOut = 4
+	defaultPartsOut = 8
 )
 
 func (o Options) withDefaults() (Options, error) {

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
-from conftest import run
+from conftest import ROOT, run
 from optimize_help import content, samples
 
 from shardtool import ConfigError, EncodeError, ShardtoolError, optimize
@@ -164,3 +165,22 @@ def test_errors(engine: str, tmp_path: Path) -> None:
         optimize(samples, range(8), tmp_path / "no", engine=engine, parts=2, task_options={"gpus": 1})  # type: ignore[arg-type]
     result = optimize(samples, range(8), tmp_path / "empty", engine=engine, parts=20)  # type: ignore[arg-type]
     assert result["samples"] == sum(i % 5 for i in range(8))
+
+
+def test_page(engine: str, tmp_path: Path) -> None:
+    """The program of docs/clusters.md."""
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    found = re.search(rf"<!-- tested: {engine} -->\n```python\n(.*?)```", page, re.S)
+    assert found
+    scope = {"__name__": "__main__", "url": tmp_path / "out", "inputs": []}
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"{name}\n" * 5)
+        scope["inputs"].append(tmp_path / f"{name}.txt")  # type: ignore[attr-defined]
+    if engine == "dask":
+        import distributed
+
+        scope["scheduler"] = distributed.default_client().scheduler.address
+    exec(found[1].replace("ray.init()", "ray.init(ignore_reinit_error=True)"), scope)
+    if engine == "dask":
+        scope["client"].close()  # type: ignore[attr-defined]
+    assert run("ls", tmp_path / "out").stdout.split() == [f"{name}/{i:06d}" for name in "abc" for i in range(5)]

@@ -178,6 +178,29 @@ func TestJobs(t *testing.T) {
 	}
 }
 
+// TestOptimize checks the Job that runs a program of docs/clusters.md.
+func TestOptimize(t *testing.T) {
+	job := load(t, "optimize.yaml")
+	c := container(t, job)
+	page, err := os.ReadFile(filepath.Join(root, "docs/clusters.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *job.Spec.CompletionMode != batch.IndexedCompletion || !strings.Contains(string(page), fmt.Sprintf(`"out", parts=%d)`, *job.Spec.Completions)) {
+		t.Errorf("%d completions of %q are not the parts of the page", *job.Spec.Completions, *job.Spec.CompletionMode)
+	}
+	file := filepath.Base(c.Args[0])
+	if !strings.Contains(string(page), "create configmap make --from-file="+file) || c.VolumeMounts[0].MountPath != filepath.Dir(c.Args[0]) {
+		t.Errorf("the program %q of %+v", c.Args, c.VolumeMounts)
+	}
+	if codes, disruption := actions(t, job); len(codes) > 0 || disruption != batch.PodFailurePolicyActionIgnore {
+		t.Errorf("%v, %v", codes, disruption)
+	}
+	if c.Resources.Limits.Cpu().Cmp(*c.Resources.Requests.Cpu()) != 0 {
+		t.Error("without a limit the function runs in a process for each core of the node")
+	}
+}
+
 // TestArguments runs the containers' arguments with directories in place of the bucket, like that
 // many pods, and checks the exit codes that the policies name.
 func TestArguments(t *testing.T) {

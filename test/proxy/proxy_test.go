@@ -293,6 +293,31 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
+// TestUp does the same for the bodies of requests, which a server counts.
+func TestUp(t *testing.T) {
+	const rate = 2 << 20
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		_, _ = fmt.Fprint(w, n)
+	}))
+	defer server.Close()
+	p, err := proxy.Start(server.URL, proxy.Options{Up: rate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	begin := time.Now()
+	res, err := http.Post(p.URL, "application/octet-stream", bytes.NewReader(make([]byte, 1<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if most := rate * (time.Since(begin).Seconds() + 0.02); err != nil || string(text) != fmt.Sprint(1<<20) || most < 1<<20 {
+		t.Errorf("%s bytes, at most %.0f may arrive: %v", text, most, err)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	for _, opt := range []proxy.Options{
 		{Faults: proxy.Faults{Reset: 0.6, Busy: 0.6}},

@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("data", help="data set that prepare.py made")
     parser.add_argument("run", type=Path, help="folder for checkpoint and curve")
     parser.add_argument("--steps", type=int, default=200, help="steps of the whole run (200)")
+    parser.add_argument("--cache", help="folder on a local disk for what was read from a bucket")
     parser.add_argument("--save-every", type=int, default=10, help="steps between checkpoints (10)")
     args = parser.parse_args()
 
@@ -98,7 +99,7 @@ def main() -> None:
     run = Run(args.run, rank, world)
     # The global batch is given, not that of a rank: so it stays the same on any number of ranks.
     with shardtool.Loader(
-        args.data, order=shardtool.Order(global_batch=64), shuffle=True, seed=7, fields={"txt": "txt", "cls": "int"}
+        args.data, order=shardtool.Order(global_batch=64), shuffle=True, seed=7, fields={"txt": "txt", "cls": "int"}, cache=args.cache
     ) as loader:
         parts = {"model": net, "optimizer": optimizer, "loader": loader}
         run.load(**parts)

@@ -19,7 +19,7 @@ logger = logging.getLogger("shardtool")
 
 #: The version of the frames, and their kinds: see package receive of the program.
 PROTOCOL = 1
-BEGIN, LAYOUT, SAMPLES, COLUMNS, END = 1, 2, 3, 4, 5
+BEGIN, LAYOUT, SAMPLES, COLUMNS, END, STATE = 1, 2, 3, 4, 5, 6
 
 #: Size of the pipe. Fewer, larger writes leave more time to both processes.
 _PIPE = 1 << 20
@@ -72,8 +72,8 @@ class Child:
     def answer(self) -> Dict[str, Any]:
         """Waits for an answer. Raises the error that it is."""
         assert self.process.stdout is not None
-        chunks: List[bytes] = []
-        while not chunks or not chunks[-1].endswith(b"\n"):
+        chunks: List[bytes] = [self._rest]
+        while b"\n" not in chunks[-1]:
             chunk = self.process.stdout.read(64 << 10)
             if not chunk:
                 raise self._died()

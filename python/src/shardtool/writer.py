@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import struct
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
@@ -125,6 +126,7 @@ class Writer:
         self._ended = False
         self._done = False  # an equal run published before
         self._resume_from = 0
+        self._skip = 0  # samples that the program writes again, after load_state_dict
         #: The input of the sample resume_from, and the number of its samples before that one.
         self._place = (0, 0)
         self._rows = Rows(self._slots, prefix)
@@ -179,7 +181,57 @@ class Writer:
     @property
     def samples(self) -> int:
         """The number of samples so far, those before ``resume_from`` included."""
-        return self._rows.samples
+        return self._rows.samples - self._skip
+
+    def state_dict(self) -> Dict[str, Any]:
+        """What is safe: ``"samples"`` is the number of samples of this rank in complete shards,
+        which the store has. They survive a kill of this process and of its machine. A source that
+        cannot be read from any sample on, such as a queue, is acknowledged, or saved, up to that
+        number. After a kill ``load_state_dict`` takes the dict. It can be saved as JSON."""
+        return {"samples": self._stored(), **self._identity()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues at the sample ``state["samples"]``, which ``resume_from`` then is. Samples that
+        were stored after the state was taken are written again by the program, and left out. Call
+        it before the first sample."""
+        if not self._begin["resume"] and not self._begin["parts"]:
+            raise ConfigError("a state continues a run that was killed: give on_exists='resume'")
+        self._start()
+        for name, mine in self._identity().items():
+            if state.get(name) != mine:
+                raise ConfigError(
+                    f"the state has {name}={state.get(name)!r}, and this writer {mine!r}: give the state of the same rank and arguments"
+                )
+        samples = operator.index(state["samples"])
+        if self._rows.samples != self._resume_from or self._skip:
+            raise ConfigError("samples were written already: load the state before the first one")
+        if not 0 <= samples <= self._resume_from:
+            raise ConfigError(
+                f"the state has {samples} samples, and the store {self._resume_from}: the shards were deleted, or belong to another run;"
+                " begin with sample `resume_from`"
+            )
+        self._skip, self._resume_from = self._resume_from - samples, samples
+
+    def _identity(self) -> Dict[str, Any]:
+        begin = self._begin
+        parts = begin["parts"] or None
+        return {"rank": begin["part"] if parts else None, "world_size": parts, "source": begin["source"]}
+
+    def _stored(self) -> int:
+        if self._ended and self.result is None:
+            raise ClosedError("the writer ended without publishing: open it again, and see resume_from")
+        if not self._ended:
+            self._start()
+        if self._ended or self._done:
+            return self._rows.samples
+        self._flush()
+        self._send(_child.STATE, [])
+        assert self._child is not None
+        try:
+            return int(self._child.answer().get("stored") or 0)
+        except BaseException as err:
+            self._error = err
+            raise
 
     def close(self) -> Optional[Dict[str, Any]]:
         """Publishes what was written, and returns ``result``. Leaving a ``with`` block does it."""
@@ -230,7 +282,7 @@ class Writer:
         child = self._child
         if child is None or self._ended or self._error is not None or self._pid != os.getpid():
             child = self._start()
-        if self._done:
+        if self._done and not self._skip:
             raise ConfigError(
                 f"the data set is complete, with {self._resume_from} samples: an equal run published it."
                 " Begin with sample `resume_from`, or give another `source`"
@@ -243,6 +295,9 @@ class Writer:
         can be used, and lacks the sample."""
         if self._child is None or self._ended or self._done or self._error is not None or self._pid != os.getpid():
             self._open()
+        if self._skip:
+            self._skip -= 1
+            return
         rows = self._rows
         rows.add(sample)
         if rows.size >= _FRAME:
@@ -323,6 +378,9 @@ class Writer:
             raise
 
     def _send_columns(self, child: Child, columns: "List[_columns.Column]", rows: int) -> None:
-        for body, _ in _columns.frames(columns, rows):
-            self._send(_child.COLUMNS, [bytes(4), *body])
-        self._rows.samples += rows
+        for body, part in _columns.frames(columns, rows):
+            skip = min(self._skip, part)
+            self._skip -= skip
+            if skip < part:
+                self._send(_child.COLUMNS, [skip.to_bytes(4, "little"), *body])
+                self._rows.samples += part - skip

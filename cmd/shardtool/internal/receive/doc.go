@@ -17,11 +17,12 @@
 //	4 COLUMNS  uint32 number of rows to leave out, uint32 length of JSON, JSON of columns, then the
 //	           buffers that it describes
 //	5 END      publish
+//	6 STATE    no body; asks for STATE
 //
 // The end of input without END, such as by a parent that was killed, publishes nothing.
 //
 // # Replies
 //
 // The child answers on standard output in JSON, one value a line: READY once it knows where the
-// samples begin, then RESULT or ERROR.
+// samples begin, STATE for each frame that asks for it, then RESULT or ERROR.
 package receive

@@ -18,6 +18,7 @@ const (
 	kindSamples = 3
 	kindColumns = 4
 	kindEnd     = 5
+	kindState   = 6
 )
 
 // Errors that a caller branches on.
@@ -73,7 +74,7 @@ func readFrame(r io.Reader, buf []byte) (frame, error) {
 	f := frame{kind: byte(word >> 56)}
 	n := int64(word & (1<<56 - 1))
 	switch {
-	case f.kind < kindBegin || f.kind > kindEnd:
+	case f.kind < kindBegin || f.kind > kindState:
 		return f, fmt.Errorf("%w: a frame of kind %d", ErrProtocol, f.kind)
 	case n > maxJSON && (f.kind == kindBegin || f.kind == kindLayout):
 		return f, fmt.Errorf("%w: a frame of kind %d with %d bytes", ErrProtocol, f.kind, n)

@@ -33,6 +33,8 @@ type Place struct {
 type Source struct {
 	// First is the number in the key of the first sample, for samples that arrive without a key.
 	First int64
+	// Asked answers STATE. Next calls it.
+	Asked func() error
 
 	begin *Begin
 	in    io.Reader
@@ -174,6 +176,8 @@ func (s *Source) receive(ctx context.Context) error {
 		return err
 	case kindEnd:
 		return io.EOF
+	case kindState:
+		return s.Asked()
 	}
 	return fmt.Errorf("%w: a second BEGIN", ErrProtocol)
 }
