@@ -266,3 +266,15 @@ func TestKeyRangesRefused(t *testing.T) {
 		}
 	}
 }
+
+// asTar returns a block of rows as an ordinary shard has it.
+func asTar(block []byte, ix *ShardIndex, first, n int) (out []byte, err error) {
+	var b RowBlock
+	if err := OpenRowBlock(&b, block, ix.Layout, uint64(first), n, ix.Keys.Ranges() != nil); err != nil {
+		return nil, err
+	}
+	for k := range n {
+		out = b.AppendTar(out, k, []byte(ix.Keys.At(first+k)))
+	}
+	return out, nil
+}
