@@ -181,15 +181,21 @@ def layout(f):
     for _ in range(f.u32()):
         name, dtype = f.text(), f.text()
         shape = tuple(f.u64() for _ in range(f.u8()))
-        need((name == b"npy" or name.endswith(b".npy")) and name != b"__key__.npy" and b"/" not in name and b"\0" not in name, "field of a row")
+        need(bool(name) and b"/" not in name and b"\0" not in name, "field of a row")
         need(dtype in TYPES and len(shape) < 64 and all(1 <= d <= 16 << 20 for d in shape), "array of a row")
         row = TYPES[dtype]
         for d in shape:
             row *= d
         fields.append((name, dtype.decode(), shape, row))
+    arrays = {array_name(x[0]) for x in fields}
+    need(len(arrays) == len(fields) and b"__key__.npy" not in arrays, "names of arrays")
     need(bool(fields) and [x[0] for x in fields] == sorted({x[0] for x in fields}), "fields of a layout")
     need(sum(len(member(0, x, 1)[0]) + x[3] + member(0, x, 1)[1] for x in fields) <= 16 << 20, "bytes of a row")
     return fields
+
+
+def array_name(name):
+    return name if name == b"npy" or name.endswith(b".npy") else name + b".npy"
 
 
 def npy(dtype, shape):
@@ -202,7 +208,7 @@ def npy(dtype, shape):
 def member(first, field, n):
     """The bytes before the rows of a field in a block of n samples, and the length of the padding after them."""
     name, dtype, shape, row = field
-    head = npy(dtype, (n, *shape))
+    name, head = array_name(name), npy(dtype, (n, *shape))
     size = len(head) + n * row
     return header(b"%09d.%s" % (first, name), size) + head, -size % 512
 
