@@ -8,6 +8,10 @@ import (
 	"github.com/shardtool/shardtool/format/names"
 )
 
+// Minor returns the minor version of the format that a reader of these tables needs: 1 where a shard
+// is stacked or has numbered keys, else 0.
+func (t *Tables) Minor() int { return int(minorOf(t.dir)) }
+
 // ReadRange fills p with an object's bytes from offset off, or fails. The caller binds it to an
 // object and a context.
 type ReadRange func(p []byte, off int64) error
@@ -243,7 +247,8 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	optional := []struct {
 		kind   string
 		decode func(raw []byte, shards []ShardInfo) error
-	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}, {typePurged, decodePurged}}
+	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}, {typePurged, decodePurged},
+		{typeLayout, decodeLayouts}, {typeKeyNumbers, decodeNumbered}}
 	for _, o := range optional {
 		if t.find(o.kind, uint32(part)) != nil {
 			kinds = append(kinds, o.kind)
@@ -372,7 +377,7 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	decoded := uint64(0)
 	rest := rows
 	for _, s := range shards {
-		total, err := checkRows(rest[:s.Rows])
+		total, err := checkRows(rest[:s.Rows], s.Layout)
 		if err == nil {
 			err = checkCodecs(rest[:s.Rows], s.Plain())
 		}
@@ -417,6 +422,10 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 		}
 	}
 	rows, decoded := columns[typeSamples], columns[typeDecoded]
+	layoutAt, err := t.layoutAt(part)
+	if err != nil {
+		return nil, err
+	}
 	var blocks, samples, bytes uint64
 	for i := 0; i < len(rows); {
 		first, room := i, uint64(0)
@@ -428,7 +437,7 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 			i++
 		}
 		n := rows[first]
-		if n == 0 || n > room/tarBlock || n > math.MaxUint32 {
+		if n == 0 || n > math.MaxUint32 || layoutAt(first).least(n) > room {
 			return nil, corruptf("row %d of part %d: %d samples in %d bytes", first, part, n, room)
 		}
 		blocks, samples, bytes = blocks+1, samples+n, bytes+room
@@ -438,6 +447,23 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 			part, samples, blocks, bytes, p.Samples, p.Blocks, p.Decoded)
 	}
 	return rows, nil
+}
+
+// layoutAt returns a function that returns the layout of a row of a part, which is asked about rows
+// in ascending order.
+func (t *Tables) layoutAt(part int) (func(row int) *Layout, error) {
+	if t.find(typeLayout, uint32(part)) == nil {
+		return func(int) *Layout { return nil }, nil
+	}
+	shards, err := t.LoadShards(part)
+	shard, end := -1, uint64(0)
+	return func(row int) *Layout {
+		for uint64(row) >= end && shard+1 < len(shards) {
+			shard++
+			end += shards[shard].Rows
+		}
+		return shards[shard].Layout
+	}, err
 }
 
 // Load reads all parts and compares the digest with that of their shards.

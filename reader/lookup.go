@@ -98,6 +98,9 @@ func (d *Dataset) keyOf(ctx context.Context, number uint64) (key string, err err
 	if err != nil {
 		return "", err
 	}
+	if j.Shard.Numbered != nil {
+		return j.Shard.NumberedKey(number), nil
+	}
 	m := members{want: index}
 	m.member = func(k, _ []byte) bool {
 		key = string(k)
@@ -111,31 +114,50 @@ func (d *Dataset) keyOf(ctx context.Context, number uint64) (key string, err err
 func (d *Dataset) lookupIndexes(ctx context.Context, key string, shards []int) ([]uint64, error) {
 	var mu sync.Mutex
 	var numbers []uint64
+	removed := false
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(d.opts.Workers)
 	for _, n := range shards {
 		g.Go(func() error {
-			ix, err := d.Index(ctx, n)
-			if err != nil {
-				return err
-			}
-			first, err := d.FirstSample(ctx, n)
-			if err != nil {
-				return err
-			}
-			for i, k := range ix.Keys {
-				if k == key {
-					mu.Lock()
-					numbers = append(numbers, first+uint64(i))
-					mu.Unlock()
-				}
-			}
-			return nil
+			found, gone, err := d.lookupShard(ctx, key, n)
+			mu.Lock()
+			defer mu.Unlock()
+			numbers, removed = append(numbers, found...), removed || gone
+			return err
 		})
 	}
 	err := g.Wait()
 	slices.Sort(numbers)
+	if err == nil && len(numbers) == 0 && removed {
+		err = &removedError{fmt.Sprintf("key %q", key)}
+	}
 	return numbers, err
+}
+
+// lookupShard finds a key in a shard: by arithmetic where its keys are numbered, else in its index.
+// gone reports that a sample with the key was removed, which only numbered keys tell.
+func (d *Dataset) lookupShard(ctx context.Context, key string, shard int) (numbers []uint64, gone bool, err error) {
+	s, err := d.catalog.Shard(ctx, shard)
+	if err != nil {
+		return nil, false, err
+	}
+	if s.Numbered != nil {
+		i, ok := s.Numbered.Find(key)
+		if !ok || s.Gone(s.First+i) {
+			return nil, ok, nil
+		}
+		return []uint64{s.First + i}, false, nil
+	}
+	ix, err := d.Index(ctx, shard)
+	if err != nil {
+		return nil, false, err
+	}
+	for i, k := range ix.Keys.All() {
+		if k == key {
+			numbers = append(numbers, s.First+uint64(i))
+		}
+	}
+	return numbers, false, nil
 }
 
 // notFound names the keys before and after the one that is not there, from the index of one shard
@@ -144,10 +166,10 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 	hint := ""
 	if len(shards) > 0 {
 		if ix, err := d.Index(ctx, shards[0]); err == nil {
-			if slices.Contains(ix.Keys, key) { // the keys table was asked
+			if _, found := ix.Keys.Find(key); found { // the keys table was asked
 				return d.wrongTable(fmt.Errorf("it lacks the key %q of shard %d", key, shards[0]))
 			}
-			hint = nearKeys(ix.Keys, key)
+			hint = nearKeys(&ix.Keys, key)
 		}
 	}
 	return fmt.Errorf("reader: no sample with key %q: %w%s", key, fs.ErrNotExist, hint)
@@ -155,9 +177,9 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 
 // nearKeys says which keys look like one that is not there: the same in other letters, or else its
 // neighbours.
-func nearKeys(keys []string, key string) string {
+func nearKeys(keys *format.KeyColumn, key string) string {
 	var before, after string
-	for _, k := range keys {
+	for _, k := range keys.All() {
 		if strings.EqualFold(k, key) {
 			return fmt.Sprintf("; did you mean %q?", k)
 		}

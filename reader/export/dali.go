@@ -21,7 +21,7 @@ const daliVersion = "v1.2"
 // in the archive.
 func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 	kept := 0
-	for _, key := range ix.Keys {
+	for _, key := range ix.Keys.All() {
 		if key != "" {
 			kept++
 		}
@@ -33,12 +33,12 @@ func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 	var first, begin, offset int64 // beginning of the block, of the next row, and of the next member
 	var cut int64                  // bytes of removed samples so far
 	for _, r := range ix.Rows {
-		if r.Samples > 0 {
+		if r.Samples > 0 && ix.Layout == nil { // rows become members without a gap
 			first, offset = begin, begin
 		}
 		begin += int64(r.Decoded)
 		for range r.Samples {
-			key := ix.Keys[sample]
+			key := ix.Keys.At(sample)
 			if strings.ContainsFunc(key, unicode.IsSpace) {
 				return nil, fmt.Errorf("%w: key %q has a space, which DALI's index cannot hold: pack the data set again with other keys", ErrName, key)
 			}
@@ -48,6 +48,8 @@ func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 				switch {
 				case ix.Foreign:
 					offset = first + int64(ix.Gaps[member])
+				case ix.Layout != nil:
+					offset += format.MemberLen(format.JoinName(key, f.Name), f.Size) - (f.Size+record-1)/record*record
 				case ix.Gaps != nil:
 					offset += int64(ix.Gaps[member])
 				default:
