@@ -47,9 +47,11 @@ func (b *bench) indexOf(kind string, ds *reader.Dataset) error {
 		seek += float64(17 + 8*(len(ix.Rows)+4)) // SPEC 5: its frame, and a line for each frame before it
 		blocks += float64(s.Blocks)
 		samples += float64(s.Samples)
-		keys += float64(keysLen(ix.Keys))
-		for f, v := range ix.Sizes {
-			sizes[ix.Fields[f]] = append(sizes[ix.Fields[f]], v...)
+		keys += float64(keysLen(ix.Keys.Slice()))
+		for f := range ix.Sizes {
+			for k := range ix.Sizes[f].Len() {
+				sizes[ix.Fields[f]] = append(sizes[ix.Fields[f]], ix.Sizes[f].At(k))
+			}
 		}
 	}
 	floor := 12 * blocks

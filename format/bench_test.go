@@ -173,7 +173,7 @@ func TestIndexSize(t *testing.T) {
 	const sigma, once = 0.5, 1000
 	for _, c := range indexCorpora {
 		ix := sizesIndex(c.medians, sigma)
-		n := len(ix.Keys)
+		n := ix.Keys.Len()
 		tail, err := AppendTail(nil, ix, false)
 		if err != nil {
 			t.Fatal(err)
@@ -181,7 +181,7 @@ func TestIndexSize(t *testing.T) {
 		want, sizes := 0.0, 0
 		for f, name := range ix.Fields {
 			want += entropy(c.medians[name], sigma, n)
-			s := columnSection(typeSize, uint32(f), true, ix.Sizes[f])
+			s := columnSection(typeSize, uint32(f), true, ix.Sizes[f].stored)
 			sizes += s.storedLen()
 		}
 		rows := 0
@@ -190,7 +190,7 @@ func TestIndexSize(t *testing.T) {
 		}
 		blocks := len(ix.Rows)
 		names := rawSection{}
-		names.raw = appendStrings(nil, ix.Keys, &names.cuts)
+		names.raw = appendStrings(nil, ix.Keys.stored, &names.cuts)
 		keys := names.storedLen()
 		rest := len(tail) - keys - 8*(blocks+4)
 		t.Logf("%s: %d samples, %d blocks: tail %.2f bytes a sample; keys %.2f, sizes %.3f (entropy %.3f, ratio %.3f); rows %.2f bytes a block",
@@ -212,8 +212,8 @@ func BenchmarkIndex(b *testing.B) {
 		}
 		size := int64(len(tail)) + int64(sumStored(ix.Rows)) + int64(len(eoaFrame))
 		perSample := func(b *testing.B) {
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(ix.Keys)), "ns/sample")
-			b.ReportMetric(float64(len(tail))/float64(len(ix.Keys)), "B/sample")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(ix.Keys.Len()), "ns/sample")
+			b.ReportMetric(float64(len(tail))/float64(ix.Keys.Len()), "B/sample")
 		}
 		b.Run("data="+c.name+"/do=encode", func(b *testing.B) {
 			b.ReportAllocs()

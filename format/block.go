@@ -36,6 +36,15 @@ func (b *BlockBuilder) Member(name string, size int) int {
 	return at
 }
 
+// Raw appends room for size bytes without a header, for payloads that become rows, and returns its
+// offset in Buf.
+func (b *BlockBuilder) Raw(size int) int {
+	at := len(b.Buf)
+	b.Cuts, b.Payloads = append(b.Cuts, at), append(b.Payloads, at)
+	b.Buf = extend(b.Buf, size)
+	return at
+}
+
 // FieldView is a field of a sample in a decoded block. Both slices are valid as long as the block's
 // bytes.
 type FieldView struct {
@@ -125,7 +134,7 @@ func (ix *ShardIndex) Cursors(samples []int) []FieldCursor {
 // Fields appends the sample's fields with their sizes to dst, and moves to the next sample.
 func (c *FieldCursor) Fields(dst []FieldSize) []FieldSize {
 	for _, f := range c.ix.Shape(c.Sample) {
-		dst = append(dst, FieldSize{Name: c.ix.Fields[f], Size: int64(c.ix.Sizes[f][c.at[f]])})
+		dst = append(dst, FieldSize{Name: c.ix.Fields[f], Size: int64(c.ix.Sizes[f].At(c.at[f]))})
 	}
 	c.next()
 	return dst

@@ -19,6 +19,9 @@ type BlockChecker interface {
 // samples. It compares headers and padding to the last bit; payloads are not compared. Of a foreign
 // archive it compares names, sizes and where payloads lie. The cursor does not move.
 func NewBlockChecker(at FieldCursor, samples int) BlockChecker {
+	if at.ix.Layout != nil {
+		return &rowChecker{ix: at.ix, first: at.Sample, n: samples}
+	}
 	at.at = slices.Clone(at.at)
 	if !at.ix.Foreign {
 		return &contentChecker{cur: at, end: at.Sample + samples}
@@ -87,8 +90,8 @@ func (c *contentChecker) begin() bool {
 	}
 	ix := c.cur.ix
 	f := ix.Shape(c.cur.Sample)[c.field]
-	size := int64(ix.Sizes[f][c.cur.at[f]])
-	c.buf = AppendHeader(c.buf[:0], JoinName(ix.Keys[c.cur.Sample], ix.Fields[f]), size)
+	size := int64(ix.Sizes[f].At(c.cur.at[f]))
+	c.buf = AppendHeader(c.buf[:0], JoinName(ix.Keys.At(c.cur.Sample), ix.Fields[f]), size)
 	c.header = c.buf
 	c.payload, c.pad = size, padding(size)
 	c.field++
@@ -104,8 +107,8 @@ func (c *contentChecker) End() error {
 
 func (c *contentChecker) fail(err error) error {
 	key := ""
-	if c.cur.Sample < len(c.cur.ix.Keys) {
-		key = c.cur.ix.Keys[c.cur.Sample]
+	if c.cur.Sample < c.cur.ix.Keys.Len() {
+		key = c.cur.ix.Keys.At(c.cur.Sample)
 	}
 	return inSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, c.off))
 }

@@ -72,30 +72,12 @@ func (d *coldDecoder) decode() (*ShardIndex, error) {
 			return nil, corruptf("checksum mismatch in section %s, part %d", s.kind, s.part)
 		}
 	}
-	ix := &ShardIndex{Schema: d.Schema, Rows: d.Rows, Meta: d.Meta, Foreign: d.Foreign}
+	ix := &ShardIndex{Schema: d.Schema, Rows: d.Rows, Meta: d.Meta, Foreign: d.Foreign, Layout: d.Layout}
 	if err := d.keys(ix); err != nil {
 		return nil, fmt.Errorf("section %s: %w", typeKeys, err)
 	}
-	perField, err := d.shapes(ix)
+	err := d.members(ix)
 	if err != nil {
-		return nil, err
-	}
-	members := 0
-	for f, n := range perField {
-		sizes, err := d.column(typeSize, uint32(f), n)
-		if err != nil {
-			return nil, err
-		}
-		if sizes == nil {
-			return nil, corruptf("no section %s for field %q", typeSize, d.Fields[f])
-		}
-		ix.Sizes = append(ix.Sizes, sizes)
-		members += n
-	}
-	if ix.Gaps, err = d.column(typeGap, 0, members); err != nil {
-		return nil, err
-	}
-	if err := d.layout(ix); err != nil {
 		return nil, err
 	}
 	for i := range d.Attributes {
@@ -107,6 +89,34 @@ func (d *coldDecoder) decode() (*ShardIndex, error) {
 	}
 	_, ix.Skipped, err = d.get(typeSkipped, 0)
 	return ix, err
+}
+
+// members reads the sizes of the samples' fields, and where they are.
+func (d *coldDecoder) members(ix *ShardIndex) error {
+	if d.Layout != nil {
+		ix.rowSizes(d.samples)
+		return nil
+	}
+	perField, err := d.shapes(ix)
+	if err != nil {
+		return err
+	}
+	members := 0
+	for f, n := range perField {
+		sizes, err := d.column(typeSize, uint32(f), n)
+		if err != nil {
+			return err
+		}
+		if sizes == nil {
+			return corruptf("no section %s for field %q", typeSize, d.Fields[f])
+		}
+		ix.Sizes = append(ix.Sizes, StoredSizes(sizes))
+		members += n
+	}
+	if ix.Gaps, err = d.column(typeGap, 0, members); err != nil {
+		return err
+	}
+	return d.layout(ix)
 }
 
 // attribute reads the column of the i-th attribute.
@@ -157,18 +167,24 @@ func (d *coldDecoder) keys(ix *ShardIndex) error {
 	if err != nil {
 		return err
 	}
-	if s == nil {
-		return corruptf("missing")
+	if (s == nil) != (d.Numbered != nil) {
+		return corruptf("%v, and section %s: %v", s != nil, typeKeyNumbers, d.Numbered != nil)
 	}
-	// Every key is in a tar header, so the blocks bound them.
-	if ix.Keys, err = decodeStrings(raw, d.samples, int64(d.Total.Decoded)); err != nil {
+	if s == nil {
+		ix.Keys = NumberedKeys(d.Numbered)
+		return nil
+	}
+	// Every key is in a tar header or a row, so the blocks bound them.
+	keys, err := decodeStrings(raw, d.samples, int64(d.Total.Decoded))
+	if err != nil {
 		return err
 	}
-	for _, k := range ix.Keys {
+	for _, k := range keys {
 		if err := CheckKey(k); err != nil {
 			return fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 	}
+	ix.Keys = StoredKeys(keys)
 	return nil
 }
 
@@ -213,7 +229,7 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 		room, row = blockAt(ix.Rows, row)
 		for ; sample < end; sample++ {
 			for _, f := range ix.Shape(sample) {
-				size, gap := ix.Sizes[f][at[f]], uint64(tarBlock)
+				size, gap := ix.Sizes[f].At(at[f]), uint64(tarBlock)
 				if ix.Gaps != nil {
 					gap = ix.Gaps[member]
 				}
@@ -225,7 +241,7 @@ func (d *coldDecoder) layout(ix *ShardIndex) error {
 				case d.Foreign && (gap < tarBlock || !inside):
 					return corruptf("row %d: field %q of sample %d, %d bytes at %d, lies outside its block", first, ix.Fields[f], sample, size, gap)
 				case d.Foreign:
-				case gap != uint64(fieldHeaderLen(ix.Keys[sample], ix.Fields[f])):
+				case gap != uint64(fieldHeaderLen(ix.Keys.At(sample), ix.Fields[f])):
 					return corruptf("sample %d: %d bytes before a payload of field %q", sample, gap, ix.Fields[f])
 				case !inside:
 					return corruptf("row %d: sample %d ends beyond its block", first, sample)

@@ -166,15 +166,15 @@ func (c *foreignChecker) entry(e *ForeignEntry) error {
 			return corruptf("a member after the block's last sample")
 		}
 		c.member += len(c.sizes)
-		if string(key) != c.ix.Keys[c.cur.Sample] {
-			return corruptf("sample %q, the index says %q", key, c.ix.Keys[c.cur.Sample])
+		if string(key) != c.ix.Keys.At(c.cur.Sample) {
+			return corruptf("sample %q, the index says %q", key, c.ix.Keys.At(c.cur.Sample))
 		}
 		c.sizes = c.cur.Fields(c.sizes[:0])
 		for i, f := range c.sizes {
 			c.left[f.Name] = i
 		}
-	} else if string(key) != c.ix.Keys[c.cur.Sample-1] {
-		return corruptf("sample %q ends before all of its members", c.ix.Keys[c.cur.Sample-1])
+	} else if string(key) != c.ix.Keys.At(c.cur.Sample-1) {
+		return corruptf("sample %q ends before all of its members", c.ix.Keys.At(c.cur.Sample-1))
 	}
 	i, ok := c.left[string(field)]
 	if !ok || c.sizes[i].Size != e.Size || c.ix.Gaps == nil || c.ix.Gaps[c.member+i] != uint64(payload) {
@@ -193,8 +193,8 @@ func (c *foreignChecker) End() error {
 
 func (c *foreignChecker) fail(err error) error {
 	key := ""
-	if i := max(c.cur.Sample-1, 0); i < len(c.ix.Keys) {
-		key = c.ix.Keys[i]
+	if i := max(c.cur.Sample-1, 0); i < c.ix.Keys.Len() {
+		key = c.ix.Keys.At(i)
 	}
 	return inSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, c.off))
 }

@@ -50,7 +50,7 @@ func TestForeignIndex(t *testing.T) {
 	}
 	off, n := p.Cold()
 	back, err := p.DecodeCold(tail[off : off+n])
-	if err != nil || !back.Foreign || back.End != 10240 || !slices.Equal(back.Gaps, ix.Gaps) || !slices.Equal(back.Keys, ix.Keys) {
+	if err != nil || !back.Foreign || back.End != 10240 || !slices.Equal(back.Gaps, ix.Gaps) || !slices.Equal(back.Keys.stored, ix.Keys.stored) {
 		t.Fatalf("%+v, %v", back, err)
 	}
 	if _, err := AppendTail(nil, ix, false); err == nil {
@@ -66,15 +66,15 @@ func TestForeignIndex(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(ix *ShardIndex){
-		"key":        func(ix *ShardIndex) { ix.Keys[1] = "dir/c" },
-		"size":       func(ix *ShardIndex) { ix.Sizes[0] = []uint64{699} },
+		"key":        func(ix *ShardIndex) { ix.Keys.stored[1] = "dir/c" },
+		"size":       func(ix *ShardIndex) { ix.Sizes[0] = StoredSizes([]uint64{699}) },
 		"place":      func(ix *ShardIndex) { ix.Gaps[0] += 512 },
 		"field":      func(ix *ShardIndex) { ix.Fields[1] = "u" },
-		"one sample": func(ix *ShardIndex) { ix.Keys = ix.Keys[:1] },
+		"one sample": func(ix *ShardIndex) { ix.Keys = StoredKeys(ix.Keys.stored[:1]) },
 	} {
 		_, other := foreignBlock()
 		change(other)
-		c := NewBlockChecker(other.Cursors([]int{0})[0], len(other.Keys))
+		c := NewBlockChecker(other.Cursors([]int{0})[0], other.Keys.Len())
 		if err := errors.Join(c.Write(data), c.End()); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("another %s: %v", name, err)
 		}

@@ -54,7 +54,7 @@ func fuzzIndex(t *testing.T, obj []byte) {
 		return
 	}
 	for i := range ix.Attrs {
-		for j := range ix.Keys {
+		for j := range ix.Keys.Len() {
 			ix.Attrs[i].At(j)
 		}
 	}

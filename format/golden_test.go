@@ -99,7 +99,7 @@ func writeGolden(t *testing.T) {
 		} else {
 			put(g.name, s.object())
 		}
-		rows, err := checkRows(s.Index.Rows)
+		rows, err := checkRows(s.Index.Rows, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

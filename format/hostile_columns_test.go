@@ -39,7 +39,7 @@ func TestHostileColumns(t *testing.T) {
 			n := map[string]int{typeStored: len(base.rows), typeDecoded: len(base.rows), typeSamples: len(base.rows), typeCodec: len(base.rows),
 				typeShape: int(base.samples), typeAttr: int(base.samples)}[sec.kind]
 			if sec.kind == typeSize {
-				n = len(s.Index.Sizes[sec.part])
+				n = s.Index.Sizes[sec.part].Len()
 			}
 			if sec.kind == typeGap {
 				n = len(s.Index.Gaps)

@@ -29,7 +29,7 @@ type indexParts struct {
 
 func partsOf(s *testShard) *indexParts {
 	return &indexParts{data: s.Data, rows: s.Index.Rows, cold: s.Index.coldSections(), hot: s.Index.hotSections(),
-		samples: uint64(len(s.Index.Keys)), plain: s.Plain}
+		samples: uint64(s.Index.Keys.Len()), plain: s.Plain}
 }
 
 // appendHostile stores sections as they are, so that an edit of raw bytes is one of stored bytes.
@@ -218,7 +218,7 @@ func TestHostileSections(t *testing.T) {
 				_, ix, err := openIndex(t, obj)
 				if err == nil {
 					for a := range ix.Attrs {
-						for j := range ix.Keys {
+						for j := range ix.Keys.Len() {
 							ix.Attrs[a].At(j)
 						}
 					}

@@ -38,10 +38,12 @@ type ShardIndex struct {
 	Rows []Row
 	// Meta describes the origin of the shard (SPEC 4.6).
 	Meta Metadata
+	// Layout is what rows are in a stacked shard; nil in an ordinary one.
+	Layout *Layout
 	// Keys of all samples in storage order.
-	Keys []string
-	// Sizes holds, for each field, the payload sizes of the samples that have it, in storage order.
-	Sizes [][]uint64
+	Keys KeyColumn
+	// Sizes holds, for each field, the payload sizes of the samples that have it.
+	Sizes []SizeColumn
 	// ShapeOf is the number of each sample's shape; nil when there is one shape.
 	ShapeOf []uint64
 	// Gaps is the number of bytes between each payload and the end of the member before, in member
@@ -82,6 +84,9 @@ type IndexBuilder struct {
 	keys    []string
 	rows    []Row
 	attrs   attrBuilder
+	stacked *Layout   // of all samples, which AddRows added
+	ranges  KeyRanges // the keys, while AddRow added no other
+	samples int
 
 	shapeKey []byte
 }
@@ -140,8 +145,9 @@ func (b *IndexBuilder) add(key string, fields []FieldSize, places []uint64, attr
 		b.shapeID[string(b.shapeKey)] = id
 	}
 	b.shapeOf = append(b.shapeOf, id)
-	b.attrs.add(len(b.keys), attrs)
+	b.attrs.add(b.samples, attrs)
 	b.keys = append(b.keys, key)
+	b.samples++
 	return nil
 }
 
@@ -175,12 +181,16 @@ func (b *IndexBuilder) Finish(meta Metadata) *ShardIndex {
 		order[i] = uint32(i)
 	}
 	slices.SortFunc(order, func(x, y uint32) int { return strings.Compare(b.fields[x], b.fields[y]) })
-	ix := &ShardIndex{Rows: b.rows, Meta: meta, Keys: b.keys}
+	ix := &ShardIndex{Rows: b.rows, Meta: meta, Keys: StoredKeys(b.keys)}
+	if b.stacked != nil {
+		b.finishRows(ix)
+		return ix
+	}
 	renumber := make([]uint32, len(order))
 	for to, from := range order {
 		renumber[from] = uint32(to)
 		ix.Fields = append(ix.Fields, b.fields[from])
-		ix.Sizes = append(ix.Sizes, b.sizes[from])
+		ix.Sizes = append(ix.Sizes, StoredSizes(b.sizes[from]))
 	}
 	for _, shape := range b.shapes {
 		for i := range shape {
@@ -194,21 +204,29 @@ func (b *IndexBuilder) Finish(meta Metadata) *ShardIndex {
 	if b.gapped {
 		ix.Gaps = b.gaps
 	}
-	ix.Attributes, ix.Attrs = b.attrs.finish(len(b.keys))
+	ix.Attributes, ix.Attrs = b.attrs.finish(b.samples)
 	return ix
 }
 
 // hotSections and coldSections are the sections of the index, in the order of the file.
 func (ix *ShardIndex) hotSections() []rawSection {
 	s := []rawSection{{kind: typeSchema, critical: true, raw: ix.Schema.append(nil)}}
+	if ix.Layout != nil {
+		s = append(s, rawSection{kind: typeLayout, critical: true, raw: ix.Layout.append(nil)})
+	}
+	if rs := ix.Keys.Ranges(); rs != nil {
+		s = append(s, rawSection{kind: typeKeyNumbers, critical: true, raw: rs.append(nil)})
+	}
 	s = append(s, rowSections(0, ix.Rows)...)
 	return append(s, rawSection{kind: typeMeta, raw: ix.Meta.append(nil)})
 }
 
 func (ix *ShardIndex) coldSections() []rawSection {
 	var s []rawSection
-	for f, sizes := range ix.Sizes {
-		s = append(s, columnSection(typeSize, uint32(f), true, sizes))
+	for f := range ix.Sizes {
+		if ix.Layout == nil {
+			s = append(s, columnSection(typeSize, uint32(f), true, ix.Sizes[f].stored))
+		}
 	}
 	if ix.ShapeOf != nil {
 		s = append(s, columnSection(typeShape, 0, true, ix.ShapeOf))
@@ -216,9 +234,11 @@ func (ix *ShardIndex) coldSections() []rawSection {
 	if ix.Gaps != nil {
 		s = append(s, columnSection(typeGap, 0, true, ix.Gaps))
 	}
-	keys := rawSection{kind: typeKeys, critical: true}
-	keys.raw = appendStrings(nil, ix.Keys, &keys.cuts)
-	s = append(s, keys)
+	if ix.Keys.Ranges() == nil {
+		keys := rawSection{kind: typeKeys, critical: true}
+		keys.raw = appendStrings(nil, ix.Keys.stored, &keys.cuts)
+		s = append(s, keys)
+	}
 	for i := range ix.Attrs {
 		s = append(s, ix.Attrs[i].sections(uint32(i))...)
 	}
@@ -295,9 +315,9 @@ type rowsTotal struct {
 }
 
 // checkRows checks that rows can be those of one shard, and adds them up: their codecs are known,
-// their lengths possible, their samples no more than 512-byte headers fit, and the first row of a
-// block precedes its continuations.
-func checkRows(rows []Row) (t rowsTotal, err error) {
+// their lengths possible, their samples no more than 512-byte headers fit, or rows of the layout,
+// and the first row of a block precedes its continuations. A block of a stacked shard has one row.
+func checkRows(rows []Row, layout *Layout) (t rowsTotal, err error) {
 	block := uint64(0) // decoded bytes of the current block
 	samples := uint64(0)
 	for i, r := range rows {
@@ -305,13 +325,13 @@ func checkRows(rows []Row) (t rowsTotal, err error) {
 			return t, fmt.Errorf("%w: codec %d of row %d is unknown: use a newer shardtool", ErrVersion, r.Codec, i)
 		}
 		if r.Samples > 0 {
-			if samples*tarBlock > block {
+			if layout.least(samples) > block {
 				return t, corruptf("row %d: %d samples in %d bytes", i-1, samples, block)
 			}
 			block, samples = 0, uint64(r.Samples)
 			t.Blocks++
-		} else if i == 0 {
-			return t, corruptf("the first row continues a block")
+		} else if i == 0 || layout != nil {
+			return t, corruptf("row %d continues a block", i)
 		}
 		switch {
 		case r.Stored == 0 || r.Decoded == 0,
@@ -325,8 +345,11 @@ func checkRows(rows []Row) (t rowsTotal, err error) {
 		t.Stored += uint64(r.Stored)
 		t.Decoded += uint64(r.Decoded)
 	}
-	if samples*tarBlock > block {
+	if layout.least(samples) > block {
 		return t, corruptf("row %d: %d samples in %d bytes", len(rows)-1, samples, block)
+	}
+	if layout != nil && t.Samples > MaxStacked {
+		return t, corruptf("%d samples in a stacked shard, at most %d", t.Samples, MaxStacked)
 	}
 	return t, nil
 }

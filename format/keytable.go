@@ -88,7 +88,7 @@ func (t KeyTable) Guess(hash uint64) (from, to int64) {
 func (t KeyTable) header() []byte {
 	h := append(make([]byte, 0, keyHeaderLen), magicKeys...)
 	h = binary.LittleEndian.AppendUint16(h, Major)
-	h = binary.LittleEndian.AppendUint16(h, Minor)
+	h = binary.LittleEndian.AppendUint16(h, 0)
 	h = appendUint32(h, uint32(t.width()))
 	h = binary.LittleEndian.AppendUint64(h, t.Entries)
 	h = appendUint32(h, keyGroup)

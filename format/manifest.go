@@ -156,6 +156,10 @@ type ShardInfo struct {
 	FirstKey, LastKey string
 	// Foreign: a plain .tar that another tool wrote, indexed in place.
 	Foreign bool
+	// Layout is what rows are in a stacked shard; nil in an ordinary one. Shards may share it.
+	Layout *Layout
+	// Numbered is the keys of a shard where they are numbered, else nil.
+	Numbered KeyRanges
 	// Sidecar is the part of the sidecar's hash in its name; zero if the name has none.
 	Sidecar SidecarTag
 	// Purged is the identity of what the object holds since removed samples were purged from it. Hash
@@ -266,7 +270,7 @@ const (
 var tablesSections = map[string]bool{
 	typeHead: true, typeSchema: true, typeFields: true, typeParts: true, typeAttrTotal: true, typeMeta: true, typeNames: true, typeObjSize: true,
 	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true, typeKeyRange: true, typeForeign: true,
-	typeSidecars: true, typeIndexHash: true, typeRemoved: true, typePurged: true,
+	typeSidecars: true, typeIndexHash: true, typeRemoved: true, typePurged: true, typeLayout: true, typeKeyNumbers: true,
 	typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
 }
 
@@ -357,7 +361,7 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 		if s.Foreign {
 			foreign[i/8] |= 1 << (i % 8)
 		}
-		total, err := checkRows(s.Rows)
+		total, err := checkRows(s.Rows, s.Layout)
 		if err != nil {
 			return nil, p, InShard(s.Name, err)
 		}
@@ -391,6 +395,12 @@ func partSections(part uint32, shards []ShardEntry) ([]rawSection, Part, error) 
 	}
 	if !allZero(purged) {
 		secs = append(secs, rawSection{kind: typePurged, part: part, critical: true, raw: purged})
+	}
+	if raw, ok := appendLayouts(shards); ok {
+		secs = append(secs, rawSection{kind: typeLayout, part: part, critical: true, raw: raw})
+	}
+	if raw, ok := appendNumbered(shards); ok {
+		secs = append(secs, rawSection{kind: typeKeyNumbers, part: part, critical: true, raw: raw})
 	}
 	return append(secs, rowSections(part, rows)...), p, nil
 }

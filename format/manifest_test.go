@@ -186,7 +186,7 @@ func TestIndexBuilder(t *testing.T) {
 		t.Fatal(err)
 	}
 	ix := b.Finish(nil)
-	if len(ix.Fields) != 2 || len(ix.Shapes) != 2 || len(ix.Keys) != 2 || len(ix.Attributes) != 1 || len(ix.Sizes[0]) != 2 {
+	if len(ix.Fields) != 2 || len(ix.Shapes) != 2 || ix.Keys.Len() != 2 || len(ix.Attributes) != 1 || ix.Sizes[0].Len() != 2 {
 		t.Errorf("index %+v", ix)
 	}
 	// An index that does not fit its rows is not written.

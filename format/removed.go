@@ -106,15 +106,15 @@ func decodeRemoved(raw []byte, samples uint64) (removed, purged []uint64, err er
 // those named, because lengths in them decide how other samples are packed into units. Sizes and
 // fields stay, so that totals do. samples ascend. The index must not be shared.
 func (ix *ShardIndex) ClearSamples(samples []int, keys []string, attributes []string) {
-	for i, s := range samples {
-		ix.Keys[s] = keys[i]
-	}
+	ix.Keys.replace(samples, keys)
 	for c := range ix.Attrs {
 		if a := &ix.Attrs[c]; a.Kind != AttrInteger || slices.Contains(attributes, a.Name) {
 			a.clear(samples)
 		}
 	}
-	ix.clearGaps(samples)
+	if ix.Layout == nil {
+		ix.clearGaps(samples)
+	}
 }
 
 // clear removes the values of some samples, and labels that no other sample has.
@@ -155,13 +155,13 @@ func (c *AttrColumn) clear(samples []int) {
 func (ix *ShardIndex) clearGaps(samples []int) {
 	members, other := 0, false
 	var gaps []uint64
-	for i := range ix.Keys {
+	for i := range ix.Keys.Len() {
 		shape := ix.Shape(i)
 		_, cleared := slices.BinarySearch(samples, i)
 		for _, f := range shape {
 			gap := uint64(tarBlock)
 			if cleared {
-				gap = uint64(fieldHeaderLen(ix.Keys[i], ix.Fields[f]))
+				gap = uint64(fieldHeaderLen(ix.Keys.At(i), ix.Fields[f]))
 			} else if ix.Gaps != nil {
 				gap = ix.Gaps[members]
 			}

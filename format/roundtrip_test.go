@@ -109,7 +109,7 @@ func checkOffsets(t *testing.T, s *testShard, samples []testSample) {
 			if ix.Gaps != nil {
 				gap = int(ix.Gaps[member])
 			}
-			n := int(ix.Sizes[f][seen[f]])
+			n := int(ix.Sizes[f].At(seen[f]))
 			payload := all[at+gap : at+gap+n]
 			if ix.Fields[f] != w.Fields[j].Name || !bytes.Equal(payload, w.Fields[j].Data) {
 				t.Fatalf("sample %d: field %q of %d bytes at %d is not %q", i, ix.Fields[f], n, at+gap, w.Fields[j].Name)

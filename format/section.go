@@ -11,11 +11,22 @@ import (
 )
 
 // Version of the format that this package writes. A reader refuses another major and ignores a
-// newer minor.
+// newer minor: what an older reader must not ignore is in critical sections. Directories without
+// layouts and numbered keys have minor 0, so that their bytes are those of older versions.
 const (
 	Major = 1
-	Minor = 0
+	Minor = 1
 )
+
+// minorOf returns the minor version of a directory.
+func minorOf(dir []section) uint16 {
+	for i := range dir {
+		if k := dir[i].kind; k == typeLayout || k == typeKeyNumbers {
+			return Minor
+		}
+	}
+	return 0
+}
 
 // Section types (SPEC 4.2, 6.2).
 const (
@@ -153,7 +164,7 @@ func appendDirectory(dst []byte, magic string, dir []section) []byte {
 	at := len(dst)
 	dst = append(dst, magic...)
 	dst = binary.LittleEndian.AppendUint16(dst, Major)
-	dst = binary.LittleEndian.AppendUint16(dst, Minor)
+	dst = binary.LittleEndian.AppendUint16(dst, minorOf(dir))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(dir)))
 	for _, s := range dir {
 		flags := byte(0)

@@ -241,7 +241,8 @@ func (t *Tables) LoadShards(part int) ([]ShardInfo, error) {
 	optional := []struct {
 		kind   string
 		decode func(raw []byte, shards []ShardInfo) error
-	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}, {typePurged, decodePurged}}
+	}{{typeForeign, decodeForeign}, {typeSidecars, decodeSidecars}, {typeIndexHash, decodeIndexHashes}, {typePurged, decodePurged},
+		{typeLayout, decodeLayouts}, {typeKeyNumbers, decodeNumbered}}
 	for _, o := range optional {
 		if t.find(o.kind, uint32(part)) != nil {
 			kinds = append(kinds, o.kind)
@@ -370,7 +371,7 @@ func (t *Tables) LoadRows(part int, shards []ShardInfo) ([]Row, error) {
 	decoded := uint64(0)
 	rest := rows
 	for _, s := range shards {
-		total, err := checkRows(rest[:s.Rows])
+		total, err := checkRows(rest[:s.Rows], s.Layout)
 		if err == nil {
 			err = checkCodecs(rest[:s.Rows], s.Plain())
 		}
@@ -415,6 +416,10 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 		}
 	}
 	rows, decoded := columns[typeSamples], columns[typeDecoded]
+	layoutAt, err := t.layoutAt(part)
+	if err != nil {
+		return nil, err
+	}
 	var blocks, samples, bytes uint64
 	for i := 0; i < len(rows); {
 		first, room := i, uint64(0)
@@ -426,7 +431,7 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 			i++
 		}
 		n := rows[first]
-		if n == 0 || n > room/tarBlock || n > math.MaxUint32 {
+		if n == 0 || n > math.MaxUint32 || layoutAt(first).least(n) > room {
 			return nil, corruptf("row %d of part %d: %d samples in %d bytes", first, part, n, room)
 		}
 		blocks, samples, bytes = blocks+1, samples+n, bytes+room
@@ -436,6 +441,23 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 			part, samples, blocks, bytes, p.Samples, p.Blocks, p.Decoded)
 	}
 	return rows, nil
+}
+
+// layoutAt returns a function that returns the layout of a row of a part, which is asked about rows
+// in ascending order.
+func (t *Tables) layoutAt(part int) (func(row int) *Layout, error) {
+	if t.find(typeLayout, uint32(part)) == nil {
+		return func(int) *Layout { return nil }, nil
+	}
+	shards, err := t.LoadShards(part)
+	shard, end := -1, uint64(0)
+	return func(row int) *Layout {
+		for uint64(row) >= end && shard+1 < len(shards) {
+			shard++
+			end += shards[shard].Rows
+		}
+		return shards[shard].Layout
+	}, err
 }
 
 // Load reads all parts and compares the digest with that of their shards.

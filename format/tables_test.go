@@ -40,7 +40,7 @@ func testManifest(rows ...int) *Manifest {
 			}
 			s.Rows = append(s.Rows, r)
 		}
-		total, err := checkRows(s.Rows)
+		total, err := checkRows(s.Rows, nil)
 		if err != nil {
 			panic(err)
 		}

@@ -53,7 +53,7 @@ func EndOfArchive(plain bool) []byte {
 // compressed shard and is the whole sidecar of a plain one. The result has been decoded again and
 // compared.
 func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
-	total, err := checkRows(ix.Rows)
+	total, err := checkRows(ix.Rows, ix.Layout)
 	if err != nil {
 		return dst, err
 	}
@@ -80,11 +80,11 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	if uint64(len(cold)) > math.MaxUint32 || uint64(len(hot)) > math.MaxUint32 {
 		return dst, fmt.Errorf("%w: index of %d bytes: use smaller shards", ErrTooLarge, len(cold)+len(hot))
 	}
-	loc := locator{DataSize: dataSize, HotOff: hotOff, HotLen: uint64(len(hot)), DataLen: dataLen, Samples: uint64(len(ix.Keys)), Foreign: ix.Foreign}
+	loc := locator{DataSize: dataSize, HotOff: hotOff, HotLen: uint64(len(hot)), DataLen: dataLen, Samples: uint64(ix.Keys.Len()), Foreign: ix.Foreign}
 	if plain {
 		loc.IndexBase = dataSize
 	}
-	loc.hotCRC = Checksum(hot)
+	loc.hotCRC, loc.minor = Checksum(hot), minorOf(hotDir)
 
 	at := len(dst)
 	dst = appendSkippable(dst, skippable, cold)
@@ -117,8 +117,9 @@ func checkTail(tail []byte, ix *ShardIndex, plain bool) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(back.Keys, ix.Keys) || !slices.Equal(back.Rows, ix.Rows) ||
-		!slices.EqualFunc(back.Sizes, ix.Sizes, slices.Equal[[]uint64]) {
+	same := func(a, b SizeColumn) bool { return a.n == b.n && a.same == b.same && slices.Equal(a.stored, b.stored) }
+	if back.Keys.n != ix.Keys.n || !slices.Equal(back.Keys.stored, ix.Keys.stored) || !slices.Equal(back.Rows, ix.Rows) ||
+		!slices.EqualFunc(back.Sizes, ix.Sizes, same) {
 		return corruptf("keys, rows or sizes differ")
 	}
 	a, b := ix.coldSections(), back.coldSections()
@@ -178,13 +179,14 @@ type locator struct {
 	// Foreign: another tool wrote the archive.
 	Foreign bool
 	hotCRC  uint32
+	minor   uint16
 }
 
 func (l *locator) append(dst []byte) []byte {
 	at := len(dst)
 	dst = append(dst, magicLocator...)
 	dst = binary.LittleEndian.AppendUint16(dst, Major)
-	dst = binary.LittleEndian.AppendUint16(dst, Minor)
+	dst = binary.LittleEndian.AppendUint16(dst, l.minor)
 	flags := uint32(0)
 	if l.Foreign {
 		flags |= flagForeign
@@ -221,6 +223,10 @@ type Tail struct {
 	Schema
 	Rows []Row
 	Meta Metadata
+	// Layout is what rows are in a stacked shard, and Numbered its keys where they are numbered; nil
+	// otherwise.
+	Layout   *Layout
+	Numbered KeyRanges
 	// Total is the sum over Rows.
 	Total rowsTotal
 	// Index is the identity of the index. ParseTail sets its Hot, DecodeCold its Cold.
@@ -324,6 +330,7 @@ func parseTail(tail []byte, size int64) (*Tail, int64, error) {
 var shardSections = map[string]bool{
 	typeSchema: true, typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true, typeMeta: true,
 	typeSize: true, typeShape: true, typeGap: true, typeKeys: true, typeAttr: true, typeLabels: true, typeAbsent: true, typeSkipped: true,
+	typeLayout: true, typeKeyNumbers: true,
 }
 
 func (t *Tail) decodeHot(hot []byte) (err error) {
@@ -362,6 +369,9 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 	if t.Schema, err = decodeSchema(raw); err != nil {
 		return err
 	}
+	if err := t.decodeLayout(get); err != nil {
+		return err
+	}
 	crc := t.find(typeCRC, 0)
 	if crc == nil {
 		return corruptf("no section %s", typeCRC)
@@ -369,7 +379,7 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 	if t.Rows, err = decodeRows(int(crc.raw/4), get); err != nil {
 		return err
 	}
-	if t.Total, err = checkRows(t.Rows); err != nil {
+	if t.Total, err = checkRows(t.Rows, t.Layout); err != nil {
 		return err
 	}
 	eoa := uint64(len(EndOfArchive(t.Plain())))
@@ -391,6 +401,37 @@ func (t *Tail) decodeHot(hot []byte) (err error) {
 		return err
 	}
 	t.Meta, err = decodeMetadata(raw)
+	return err
+}
+
+// decodeLayout reads what rows are and how keys are numbered, as far as the shard has it.
+func (t *Tail) decodeLayout(get func(kind string) (*section, []byte, error)) error {
+	if t.find(typeLayout, 0) != nil {
+		_, raw, err := get(typeLayout)
+		if err == nil {
+			t.Layout, err = decodeLayout(raw, &t.Schema)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if t.Layout != nil && t.Foreign {
+		return corruptf("another tool's archive is not stacked")
+	}
+	if t.find(typeKeyNumbers, 0) == nil {
+		return nil
+	}
+	_, raw, err := get(typeKeyNumbers)
+	if err != nil {
+		return err
+	}
+	r := fieldReader{src: raw}
+	if t.Numbered, err = readKeyRanges(&r, t.Samples); err == nil {
+		err = r.end()
+	}
+	if err == nil && t.Numbered == nil {
+		err = corruptf("section %s is empty", typeKeyNumbers)
+	}
 	return err
 }
 

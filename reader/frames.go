@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/window"
 )
@@ -31,7 +32,8 @@ type Frame struct {
 	// Last: the block ends with this frame.
 	Last bool
 	// Decoded are tar members, valid until the next step of the iteration. Do not write to them. In a
-	// block with removed samples, BlockOffset counts their bytes too.
+	// block with removed samples, BlockOffset counts their bytes too. Those of a stacked shard are made
+	// from its rows.
 	Decoded []byte
 }
 
@@ -51,6 +53,7 @@ func (d *Dataset) Frames(ctx context.Context, r Range) iter.Seq2[Frame, error] {
 	return func(yield func(Frame, error) bool) {
 		var large members // of a block of several frames
 		var without cutter
+		var rows unstacked
 		for u, err := range d.run(ctx, pipelineOptions{check: checkNames}, d.storageOrder(ctx, r, false)) {
 			if err != nil {
 				yield(Frame{}, err)
@@ -58,6 +61,13 @@ func (d *Dataset) Frames(ctx context.Context, r Range) iter.Seq2[Frame, error] {
 			}
 			for i := range u.Results {
 				r := &u.Results[i]
+				if r.Err == nil && r.Shard.Layout != nil {
+					f, err := rows.frame(r)
+					if !yield(f, err) || err != nil {
+						return
+					}
+					continue
+				}
 				f, err := frameOf(r), r.Err
 				gone := 0
 				if err == nil {
@@ -85,9 +95,34 @@ func (d *Dataset) Frames(ctx context.Context, r Range) iter.Seq2[Frame, error] {
 	}
 }
 
+// unstacked makes tar members from the rows of stacked blocks.
+type unstacked struct {
+	rows block.Rows
+	out  []byte
+}
+
+// frame returns a block as an ordinary shard holds it, without removed samples. Its bytes are valid
+// until the next call.
+func (u *unstacked) frame(r *fetch.Result) (Frame, error) {
+	f := frameOf(r)
+	if err := u.rows.Open(r.Decoded, r.Samples, r.Kind()); err != nil {
+		return Frame{}, placed(r, window.InBlock(err))
+	}
+	u.out = u.out[:0]
+	for i := range r.Samples {
+		if r.Shard.Gone(r.First + uint64(i)) {
+			f.Removed++
+			continue
+		}
+		u.out = u.rows.AppendTar(u.out, i)
+	}
+	f.Decoded = u.out
+	return f, nil
+}
+
 // checkNames checks the names of the members of a whole block.
 func checkNames(f *fetch.Result) error {
-	if f.Samples == 0 || !f.Last {
+	if f.Samples == 0 || !f.Last || f.Shard.Layout != nil {
 		return nil
 	}
 	walk := format.Walker{Buf: f.Decoded, Foreign: f.Shard.Foreign}

@@ -8,7 +8,9 @@ import (
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
+	"github.com/shardtool/shardtool/reader/internal/window"
 )
 
 // Get reads the sample of that number in storage order: one ranged read of its block. The sample is
@@ -135,7 +137,16 @@ func (d *Dataset) walk(ctx context.Context, j fetch.Job, m *members) error {
 	}
 	if j.To-j.From == 1 {
 		return d.readBlock(ctx, j, func(_ *fetch.Scratch, f *fetch.Result) error {
-			return m.whole(f.Decoded, place)
+			if f.Shard.Layout == nil {
+				return m.whole(f.Decoded, place)
+			}
+			var rows block.Rows
+			if err := rows.Open(f.Decoded, f.Samples, f.Kind()); err != nil {
+				return placed(f, window.InBlock(err))
+			}
+			index := m.want
+			m.want = 0 // in what is made of the one row
+			return m.whole(rows.AppendTar(nil, index), place)
 		})
 	}
 	for u, err := range d.run(ctx, pipelineOptions{}, rowByRow(j)) {

@@ -89,6 +89,14 @@ func (k *keyLookup) read(ctx context.Context, s *keyShard) error {
 	if err != nil {
 		return err
 	}
+	if at.Numbered != nil {
+		for i := s.from; i < s.to; i++ {
+			if !at.Gone(k.numbers[i]) {
+				k.keys[i] = at.NumberedKey(k.numbers[i])
+			}
+		}
+		return nil
+	}
 	var stored uint64
 	large := false
 	for i := s.from; i < s.to; {
@@ -114,7 +122,7 @@ func (k *keyLookup) read(ctx context.Context, s *keyShard) error {
 	}
 	for i := s.from; i < s.to; i++ {
 		if !at.Gone(k.numbers[i]) {
-			k.keys[i] = ix.Keys[k.numbers[i]-at.First]
+			k.keys[i] = ix.Keys.At(int(k.numbers[i] - at.First))
 		}
 	}
 	return nil

@@ -67,7 +67,7 @@ func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string,
 		return err
 	}
 	at := slices.IndexFunc(ix.Attrs, func(c format.AttrColumn) bool { return c.Name == attribute && c.Kind == format.AttrInteger })
-	for i := range ix.Keys {
+	for i := range ix.Keys.Len() {
 		var v format.AttrValue
 		has := false
 		if at >= 0 {
@@ -104,7 +104,7 @@ func (d *Dataset) placed(ctx context.Context, number uint64, err error) error {
 	ix, failed := d.Index(ctx, at.Shard)
 	first, failed2 := d.FirstSample(ctx, at.Shard)
 	if failed == nil && failed2 == nil {
-		place.Key = ix.Keys[number-first]
+		place.Key = ix.Keys.At(int(number - first))
 	}
 	return place.Wrap(err)
 }

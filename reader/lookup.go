@@ -98,6 +98,9 @@ func (d *Dataset) keyOf(ctx context.Context, number uint64) (key string, err err
 	if err != nil {
 		return "", err
 	}
+	if j.Shard.Numbered != nil {
+		return j.Shard.NumberedKey(number), nil
+	}
 	m := members{want: index}
 	m.member = func(k, _ []byte) bool {
 		key = string(k)
@@ -115,27 +118,44 @@ func (d *Dataset) lookupIndexes(ctx context.Context, key string, shards []int) (
 	g.SetLimit(d.opts.Workers)
 	for _, n := range shards {
 		g.Go(func() error {
-			ix, err := d.Index(ctx, n)
-			if err != nil {
-				return err
-			}
-			first, err := d.FirstSample(ctx, n)
-			if err != nil {
-				return err
-			}
-			for i, k := range ix.Keys {
-				if k == key {
-					mu.Lock()
-					numbers = append(numbers, first+uint64(i))
-					mu.Unlock()
-				}
-			}
-			return nil
+			found, err := d.lookupShard(ctx, key, n)
+			mu.Lock()
+			defer mu.Unlock()
+			numbers = append(numbers, found...)
+			return err
 		})
 	}
 	err := g.Wait()
 	slices.Sort(numbers)
 	return numbers, err
+}
+
+// lookupShard finds a key in a shard: by arithmetic where its keys are numbered, else in its index.
+func (d *Dataset) lookupShard(ctx context.Context, key string, shard int) (numbers []uint64, err error) {
+	s, err := d.catalog.Shard(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	if s.Numbered != nil {
+		i, ok := s.Numbered.Find(key)
+		switch {
+		case !ok:
+			return nil, nil
+		case s.Gone(s.First + i):
+			return nil, &removedError{fmt.Sprintf("key %q", key)}
+		}
+		return []uint64{s.First + i}, nil
+	}
+	ix, err := d.Index(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	for i, k := range ix.Keys.All() {
+		if k == key {
+			numbers = append(numbers, s.First+uint64(i))
+		}
+	}
+	return numbers, nil
 }
 
 // notFound names the keys before and after the one that is not there, from the index of one shard
@@ -144,10 +164,10 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 	hint := ""
 	if len(shards) > 0 {
 		if ix, err := d.Index(ctx, shards[0]); err == nil {
-			if slices.Contains(ix.Keys, key) { // the keys table was asked
+			if _, found := ix.Keys.Find(key); found { // the keys table was asked
 				return d.wrongTable(fmt.Errorf("it lacks the key %q of shard %d", key, shards[0]))
 			}
-			hint = nearKeys(ix.Keys, key)
+			hint = nearKeys(&ix.Keys, key)
 		}
 	}
 	return fmt.Errorf("reader: no sample with key %q: %w%s", key, fs.ErrNotExist, hint)
@@ -155,9 +175,9 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 
 // nearKeys says which keys look like one that is not there: the same in other letters, or else its
 // neighbours.
-func nearKeys(keys []string, key string) string {
+func nearKeys(keys *format.KeyColumn, key string) string {
 	var before, after string
-	for _, k := range keys {
+	for _, k := range keys.All() {
 		if strings.EqualFold(k, key) {
 			return fmt.Sprintf("; did you mean %q?", k)
 		}

@@ -149,7 +149,7 @@ func (a *lookupAll) confirm(ctx context.Context, candidates []wanted) error {
 		g.Go(func() error {
 			keys, err := a.keysOf(ctx, s)
 			for _, w := range of {
-				if err == nil && keys[w.number-s.First] == a.keys[w.key] {
+				if err == nil && keys.At(int(w.number-s.First)) == a.keys[w.key] {
 					a.add(w.key, w.number)
 				}
 			}
@@ -159,14 +159,18 @@ func (a *lookupAll) confirm(ctx context.Context, candidates []wanted) error {
 	return g.Wait()
 }
 
-// keysOf reads the keys of a shard as they are stored.
-func (a *lookupAll) keysOf(ctx context.Context, s *fetch.Shard) ([]string, error) {
+// keysOf reads the keys of a shard as they are stored, or computes them where they are numbered.
+func (a *lookupAll) keysOf(ctx context.Context, s *fetch.Shard) (*format.KeyColumn, error) {
+	if s.Numbered != nil {
+		keys := format.NumberedKeys(s.Numbered)
+		return &keys, nil
+	}
 	_, size := catalog.IndexObject(s.ShardInfo)
 	ix, _, err := a.d.catalog.ReadIndex(ctx, s, size)
 	if err != nil {
 		return nil, err
 	}
-	return ix.Keys, nil
+	return &ix.Keys, nil
 }
 
 func (a *lookupAll) add(key int, number uint64) {
@@ -209,13 +213,26 @@ func (a *lookupAll) fromIndexes(ctx context.Context) error {
 			continue
 		}
 		g.Go(func() error {
+			if s.Numbered != nil {
+				for key, places := range places {
+					if n, ok := s.Numbered.Find(key); ok {
+						for _, i := range places {
+							a.add(i, s.First+n)
+						}
+					}
+				}
+				return nil
+			}
 			keys, err := a.keysOf(ctx, s)
-			for n, k := range keys {
+			if err != nil {
+				return err
+			}
+			for n, k := range keys.All() {
 				for _, key := range places[k] {
 					a.add(key, s.First+uint64(n))
 				}
 			}
-			return err
+			return nil
 		})
 	}
 	return g.Wait()

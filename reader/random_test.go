@@ -197,7 +197,8 @@ func TestLookupMissing(t *testing.T) {
 			}
 		}
 	})
-	if hint := nearKeys([]string{"a/B", "c"}, "A/b"); !strings.Contains(hint, `"a/B"`) {
+	keys := format.StoredKeys([]string{"a/B", "c"})
+	if hint := nearKeys(&keys, "A/b"); !strings.Contains(hint, `"a/B"`) {
 		t.Fatal(hint)
 	}
 }

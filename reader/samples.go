@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
+	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
@@ -102,6 +103,8 @@ type sampleWalk struct {
 	err    error
 
 	it    format.SampleIter
+	rows  block.Rows // in place of it where the shard is stacked
+	buf   []byte     // of the sample made from a row
 	block *fetch.Result
 	left  int
 }
@@ -111,6 +114,9 @@ func (w *sampleWalk) begin(f *fetch.Result) {
 	w.it = format.SampleIter{Walker: format.Walker{Buf: f.Decoded, Foreign: f.Shard.Foreign}, Fields: w.it.Fields}
 	w.block, w.left, w.err = f, f.Samples, nil
 	w.sample.Number = f.First - 1 // next counts up
+	if f.Shard.Layout != nil {
+		w.err = w.position(w.rows.Open(f.Decoded, f.Samples, f.Kind()))
+	}
 }
 
 // next finds the next sample that was not removed.
@@ -125,6 +131,9 @@ func (w *sampleWalk) next() bool {
 
 // step finds the next sample. The block must hold as many as its row says, no more and no fewer.
 func (w *sampleWalk) step() bool {
+	if w.block.Shard.Layout != nil {
+		return w.row()
+	}
 	if !w.it.Next() {
 		w.fail()
 		return false
@@ -139,6 +148,18 @@ func (w *sampleWalk) step() bool {
 		sortFields(w.it.Fields)
 	}
 	w.sample.Key, w.sample.Fields = w.it.Key, w.it.Fields
+	return true
+}
+
+// row is step in a block of a stacked shard.
+func (w *sampleWalk) row() bool {
+	if w.err != nil || w.left == 0 {
+		return false
+	}
+	i := w.block.Samples - w.left
+	w.sample.Key, w.sample.Fields, w.buf = w.rows.In(w.buf[:0], i, w.sample.Fields[:0])
+	w.left--
+	w.sample.Number++
 	return true
 }
 

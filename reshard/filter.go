@@ -191,7 +191,7 @@ func (f *filter) take(of *set) func(context.Context, *reader.Block) (bool, error
 			return false, err
 		}
 		for i := int(b.First - first); i < int(b.First-first)+b.Samples; i++ {
-			if ix.Keys[i] != "" && of.IsChosen(first+uint64(i)) && f.attributes(ix, i) && f.key([]byte(ix.Keys[i])) {
+			if ix.Keys.At(i) != "" && of.IsChosen(first+uint64(i)) && f.attributes(ix, i) && f.key([]byte(ix.Keys.At(i))) {
 				return true, nil
 			}
 		}

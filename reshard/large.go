@@ -40,7 +40,7 @@ func (s *Source) fromLarge(ctx context.Context) (writer.Sample, bool, error) {
 	}
 	sizes := l.sizes.Fields(nil)
 	s.at++
-	key := of.index.Keys[i]
+	key := of.index.Keys.At(i)
 	if key == "" || !s.filter.key([]byte(key)) {
 		return writer.Sample{}, false, nil
 	}
@@ -157,7 +157,7 @@ func (s *Source) fromBad(ctx context.Context) (bool, error) {
 	s.at++
 	key := ""
 	if err := of.load(ctx, b.shard); err == nil {
-		key = of.index.Keys[number-of.shardFirst]
+		key = of.index.Keys.At(int(number - of.shardFirst))
 		if ok, _ := s.attributes(ctx, of, b.shard, number); !ok || key == "" || !s.filter.key([]byte(key)) {
 			return false, nil
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
 // block is a block in the pipeline: laid out by Write, filled and compressed by a worker, written
@@ -26,6 +27,18 @@ type block struct {
 	// size is the decoded length, that of huge included.
 	size  int64
 	taken int64 // of the budget
+
+	// stack is what rows are where the block is one of rows: the layout then has the samples' files
+	// without headers. ranges and width are those of the keys; stored, that the block holds them. first
+	// is the number in the shard of its first sample, cursor the source's before that, out the memory
+	// of the arrays.
+	stack  *stack.Stack
+	ranges format.KeyRanges
+	width  int
+	stored bool
+	first  uint64
+	cursor string
+	out    []byte
 
 	// frames carries the worker's results in order; the worker closes it.
 	frames chan frame
@@ -81,6 +94,7 @@ func (b *block) reset() {
 	b.samples, b.sizes, b.fills, b.huge = b.samples[:0], b.sizes[:0], b.fills[:0], nil
 	b.size, b.taken, b.hash, b.err, b.end, b.adopt = 0, 0, format.Hash{}, nil, nil, nil
 	b.left, b.unlisted, b.filled = nil, 0, nil
+	b.stack, b.ranges, b.width, b.stored = nil, nil, 0, false
 	b.frames = make(chan frame, 1)
 }
 
@@ -90,11 +104,18 @@ func (b *block) shrink(blockSize int64) {
 	if int64(cap(b.layout.Buf)) > max(4<<20, 2*blockSize) {
 		b.layout = format.BlockBuilder{}
 	}
+	if int64(cap(b.out)) > max(4<<20, 2*blockSize) {
+		b.out = nil
+	}
 	b.huge = nil
 }
 
 // add lays out a sample, whose fields are sorted.
 func (b *block) add(s *Sample) {
+	if b.stack != nil {
+		b.addRow(s)
+		return
+	}
 	size, first := int64(0), len(b.sizes)
 	b.names = b.names[:0]
 	for i := range s.Fields {
@@ -163,6 +184,13 @@ func (b *block) process(ctx context.Context, enc *encoder, lengths []length, ski
 		b.err = b.measure(lengths, skip)
 	}
 	if b.err != nil {
+		return
+	}
+	if b.stack != nil {
+		f, ok, err := b.rows(enc, skip)
+		if b.err = err; ok {
+			b.frames <- f // room for one
+		}
 		return
 	}
 	b.compact()

@@ -196,8 +196,17 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 		if first += samples; samples == 0 {
 			continue
 		}
+		if m.Keys == (format.Hash{}) && allNumbered(m.Shards) {
+			continue
+		}
 		if m.Keys == (format.Hash{}) {
 			return errors.Join(work.Wait(), format.InShard(s.object(part), fmt.Errorf("%w: it names no keys table", format.ErrCorrupt)))
+		}
+		if w.sum.tabled == nil {
+			w.sum.tabled = map[string]bool{}
+		}
+		for i := range m.Shards {
+			w.sum.tabled[m.Shards[i].Name] = true
 		}
 		work.Go(func() error {
 			keys, err := openKeys(workCtx, w.store, m.KeysName(), samples)

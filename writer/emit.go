@@ -56,6 +56,14 @@ func (e *emitter) block(b *block) error {
 	if err := e.open(); err != nil {
 		return err
 	}
+	if b.stack != nil {
+		err := e.rowsOf(b)
+		if err == nil && b.end != nil {
+			err = e.finish(b.end)
+		}
+		e.report()
+		return err
+	}
 	kept := uint32(0)
 	rows := []format.Row{}
 	for f := range b.frames {
@@ -83,10 +91,9 @@ func (e *emitter) block(b *block) error {
 		if err := e.shard.index.AddSample(s.key, s.fields, s.attrs); err != nil {
 			return s.failed(err)
 		}
-		if err := e.sum.sample(s.key, s.fields, s.attrs); err != nil {
+		if err := e.sum.rows(s.fields, s.attrs); err != nil {
 			return s.failed(err)
 		}
-		e.shard.key(s.key)
 	}
 	if len(rows) > 0 {
 		rows[0].Samples = kept
@@ -140,9 +147,19 @@ func (e *emitter) finish(end *shardEnd) error {
 		return s.abort()
 	}
 	end.skipped += s.skipped
+	ix := s.index.Finish(nil)
+	if e.plan.opt.Layout != LayoutSamples {
+		ix.NumberKeys()
+	}
+	if err := e.sum.shardKeys(&ix.Keys); err != nil {
+		_ = s.abort() // the first failure is reported
+		return format.InShard(s.name, err)
+	}
+	s.hasher.AddKeys(ix.Layout, ix.Keys.Ranges())
 	hash := s.hasher.Sum()
-	ix := s.index.Finish(e.plan.shardMeta(hash, end))
+	ix.Meta = e.plan.shardMeta(hash, end)
 	ix.Skipped = list
+	first, last := ix.Keys.Ends()
 	err := s.write(format.EndOfArchive(e.plan.opt.Plain))
 	var tail []byte
 	if err == nil {
@@ -160,7 +177,7 @@ func (e *emitter) finish(end *shardEnd) error {
 	e.sum.entries = append(e.sum.entries, format.ShardEntry{
 		ShardInfo: format.ShardInfo{
 			Name: s.name, Size: uint64(s.size), Tail: uint64(len(tail)), Samples: s.samples, Blocks: uint64(s.blocks),
-			Rows: uint64(len(ix.Rows)), Hash: hash, Index: format.HashIndex(tail), FirstKey: s.first, LastKey: s.last,
+			Rows: uint64(len(ix.Rows)), Hash: hash, Index: format.HashIndex(tail), FirstKey: first, LastKey: last, Layout: ix.Layout, Numbered: ix.Keys.Ranges(),
 		},
 		Rows: ix.Rows,
 	})

@@ -76,8 +76,8 @@ func checkHuge(t *testing.T, shard []byte, size int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(ix.Keys) != 2 || ix.Fields[2] != "zero" || ix.Sizes[2][0] != uint64(size) {
-		t.Fatalf("%q %q %v", ix.Keys, ix.Fields, ix.Sizes)
+	if ix.Keys.Len() != 2 || ix.Fields[2] != "zero" || ix.Sizes[2].At(0) != uint64(size) {
+		t.Fatalf("%q %q %v", ix.Keys.Slice(), ix.Fields, ix.Sizes)
 	}
 	dec := format.NewDecoder(true)
 	defer dec.Close()

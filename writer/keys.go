@@ -87,7 +87,7 @@ type keyStream struct {
 // oldKeys opens the keys table of the generation appended to.
 func (w *Writer) oldKeys(ctx context.Context) (*keyStream, error) {
 	base := w.base()
-	if base == nil {
+	if base == nil || base.Keys == (format.Hash{}) {
 		return &keyStream{ctx: ctx}, nil
 	}
 	return openKeys(ctx, w.store, base.KeysName(), sumSamples(base.Shards))
@@ -190,7 +190,7 @@ func (w *Writer) keyOf(ctx context.Context, m *format.Manifest, number uint64) (
 		if err != nil {
 			return "", s.Name, err
 		}
-		return ix.Keys[number], s.Name, nil
+		return ix.Keys.At(int(number)), s.Name, nil
 	}
 	return "", "", fmt.Errorf("writer: none of %d shards has sample number %d", len(m.Shards), number) // a bug
 }

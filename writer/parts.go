@@ -108,7 +108,7 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 		return nil, err
 	}
 	if w.sum.numbers > 0 {
-		if m.Keys, err = w.putKeys(ctx, m); err != nil {
+		if m.Keys, err = w.keysTable(ctx, m); err != nil {
 			return nil, err
 		}
 	}

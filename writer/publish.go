@@ -59,10 +59,8 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 
 // publishAfter publishes m after the generation that was current when it was last read.
 func (w *Writer) publishAfter(ctx context.Context, m *format.Manifest) (_ *Result, err error) {
-	if base := w.base(); base == nil || base.Keys != (format.Hash{}) {
-		if m.Keys, err = w.putKeys(ctx, m); err != nil {
-			return nil, overtaken(ctx, w.store, w.prior.info, err)
-		}
+	if m.Keys, err = w.keysTable(ctx, m); err != nil {
+		return nil, overtaken(ctx, w.store, w.prior.info, err)
 	}
 	p := publication{store: w.store, puts: w.puts, prior: &w.prior, equal: w.common != nil, log: w.opt.Log}
 	return p.put(ctx, m)

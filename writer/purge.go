@@ -225,7 +225,7 @@ func (p *purge) shards(ctx context.Context, m *format.Manifest, todo []shardTodo
 		for i, s := range r.clear {
 			number := t.first + uint64(s)
 			if !gone(p.prior.manifest.Purged, number) {
-				p.report.Samples = append(p.report.Samples, PurgedSample{Number: number, Key: r.index.Keys[s], Shard: was.Name})
+				p.report.Samples = append(p.report.Samples, PurgedSample{Number: number, Key: r.index.Keys.At(s), Shard: was.Name})
 			}
 			p.fresh = append(p.fresh, format.KeyEntry{Hash: format.KeyHash(r.keys[i]), Number: number})
 		}

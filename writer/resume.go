@@ -115,12 +115,8 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		Name: name, Size: uint64(info.Size), Tail: uint64(tail.Len), Samples: tail.Samples, Blocks: tail.Total.Blocks,
 		Rows: uint64(len(ix.Rows)), Hash: hash, Index: tail.Index,
 	}}}
-	for i, k := range ix.Keys {
-		if i == 0 {
-			a.entry.FirstKey, a.entry.LastKey = k, k
-		}
-		a.entry.FirstKey, a.entry.LastKey = min(a.entry.FirstKey, k), max(a.entry.LastKey, k)
-	}
+	a.entry.FirstKey, a.entry.LastKey = ix.Keys.Ends()
+	a.entry.Layout, a.entry.Numbered = ix.Layout, ix.Keys.Ranges()
 	w.shard.number++
 	w.shard.cursor = ix.Meta["cursor_end"]
 	b := &block{adopt: a}
@@ -144,9 +140,10 @@ func (e *emitter) adopt(a *adopted) error {
 	if err := e.sum.lists.add(ix.Skipped); err != nil {
 		return err
 	}
-	for f, sizes := range ix.Sizes {
-		for _, n := range sizes {
-			e.sum.field(ix.Fields[f], n)
+	for f := range ix.Sizes {
+		if t := ix.Sizes[f].Total(ix.Fields[f]); t.Samples > 0 {
+			e.sum.add(t)
+			e.sum.prog.PayloadBytes += int64(t.Bytes)
 		}
 	}
 	for i, at := range ix.Attributes {
@@ -157,13 +154,12 @@ func (e *emitter) adopt(a *adopted) error {
 			sum.AddAll(&ix.Attrs[i])
 		}
 	}
-	for _, k := range ix.Keys {
-		if err := e.sum.number(k); err != nil {
-			return err
-		}
+	if err := e.sum.shardKeys(&ix.Keys); err != nil {
+		return err
 	}
+	e.sum.prog.Samples += int64(ix.Keys.Len())
 	e.sum.entries = append(e.sum.entries, a.entry)
-	e.sum.prog.Adopted += int64(len(ix.Keys))
+	e.sum.prog.Adopted += int64(ix.Keys.Len())
 	e.sum.prog.AdoptedBytes += e.sum.prog.PayloadBytes - before
 	e.sum.prog.Blocks += int64(a.entry.Blocks)
 	e.sum.prog.Shards++

@@ -53,8 +53,8 @@ func (r *rewrite) load(ctx context.Context) error {
 	}
 	r.index = ix
 	r.clear = slices.DeleteFunc(r.clear, func(s int) bool { return gone(r.prior.manifest.Purged, r.first+uint64(s)) && !r.has(s) })
-	taken := make(map[string]bool, len(ix.Keys))
-	for _, k := range ix.Keys {
+	taken := make(map[string]bool, ix.Keys.Len())
+	for _, k := range ix.Keys.All() {
 		taken[k] = true
 	}
 	for _, s := range r.clear {
@@ -151,7 +151,7 @@ func (r *rewrite) entry(ix *format.ShardIndex, content format.Hash, size, tail u
 	e := *r.was
 	e.Name, e.Size, e.Tail, e.Index, e.Purged = r.name, size, tail, index, content
 	e.Rows, e.ShardInfo.Rows = ix.Rows, uint64(len(ix.Rows))
-	e.FirstKey, e.LastKey = slices.Min(ix.Keys), slices.Max(ix.Keys)
+	e.FirstKey, e.LastKey = ix.Keys.Ends()
 	return &e
 }
 

@@ -19,8 +19,6 @@ type openShard struct {
 	skipped int64 // left out by workers
 	list    skippedList
 	blocks  int
-	// first and last are the least and greatest key.
-	first, last string
 	// sidecar is the index object of a plain shard.
 	sidecar []byte
 }
@@ -34,13 +32,6 @@ func (s *openShard) write(p []byte) error {
 	n, err := s.up.Write(p)
 	s.size += int64(n)
 	return err
-}
-
-func (s *openShard) key(k string) {
-	if s.samples == 0 && s.first == "" {
-		s.first, s.last = k, k
-	}
-	s.first, s.last = min(s.first, k), max(s.last, k)
 }
 
 func (s *openShard) abort() error { return s.up.Abort() }

@@ -20,8 +20,12 @@ type totals struct {
 	values  map[string]*format.AttrTotal
 	keys    *extsort.Sorter // (key hash, sample number) of this generation's own samples
 	numbers uint64          // number of the next sample; counts those of the generation appended to
-	lists   quarantine
-	prog    Progress
+	// tabled names the shards of parts whose keys were added to keys, numbered ones too; numbered
+	// reports that those of all others were added.
+	tabled   map[string]bool
+	numbered bool
+	lists    quarantine
+	prog     Progress
 }
 
 // newTotals returns totals that begin with those of base, the generation appended to. base may be
@@ -48,8 +52,8 @@ func (t *totals) close() error {
 	return t.keys.Close()
 }
 
-// sample counts one sample.
-func (t *totals) sample(key string, fields []format.FieldSize, attrs []format.AttrValue) error {
+// rows counts one sample without its key.
+func (t *totals) rows(fields []format.FieldSize, attrs []format.AttrValue) error {
 	for _, f := range fields {
 		t.field(f.Name, uint64(f.Size))
 	}
@@ -61,7 +65,8 @@ func (t *totals) sample(key string, fields []format.FieldSize, attrs []format.At
 			sum.Add(a.Integer)
 		}
 	}
-	return t.number(key)
+	t.prog.Samples++
+	return nil
 }
 
 // field counts one payload.
@@ -118,12 +123,52 @@ func (t *totals) addValues(m *format.Manifest) {
 	}
 }
 
-// number gives a key the next sample number.
-func (t *totals) number(key string) error {
-	rec := keyRecord(format.KeyHash(key), t.numbers)
-	t.numbers++
-	t.prog.Samples++
-	return t.keys.Add(rec[:])
+// shardKeys gives the samples of a shard the next numbers, and adds their keys to those of the keys
+// table. Numbered ones are added by numberedKeys, if there is to be a table.
+func (t *totals) shardKeys(keys *format.KeyColumn) error {
+	if keys.Ranges() != nil {
+		t.numbers += uint64(keys.Len())
+		return nil
+	}
+	for _, k := range keys.All() {
+		rec := keyRecord(format.KeyHash(k), t.numbers)
+		if err := t.keys.Add(rec[:]); err != nil {
+			return err
+		}
+		t.numbers++
+	}
+	return nil
+}
+
+// numberedKeys adds the numbered keys of shards to those of the keys table. It leaves out shards for
+// which known returns true.
+func (t *totals) numberedKeys(shards []format.ShardEntry, known func(shard int) bool) error {
+	number := uint64(0)
+	for i := range shards {
+		s := &shards[i]
+		if s.Numbered != nil && !known(i) {
+			var err error
+			keys := format.NumberedKeys(s.Numbered)
+			for k, key := range keys.All() {
+				rec := keyRecord(format.KeyHash(key), number+uint64(k))
+				if err = t.keys.Add(rec[:]); err != nil {
+					return err
+				}
+			}
+		}
+		number += s.Samples
+	}
+	return nil
+}
+
+// allNumbered reports whether keys are found without a keys table: all are numbered.
+func allNumbered(shards []format.ShardEntry) bool {
+	for i := range shards {
+		if shards[i].Samples > 0 && shards[i].Numbered == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // keyRecord is an entry of the keys table as it is sorted: ascending bytes are ascending entries.

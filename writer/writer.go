@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
 // Writer writes one generation of a data set. Its methods are for one goroutine. The first error
@@ -40,7 +41,14 @@ type shardLayout struct {
 	cursor string // of the source, where the shard begins
 	cur    *block // the block being filled; nil between blocks
 	bytes  int64  // decoded
-	keys   keySet
+	keys   keySet // of an ordinary shard
+	// stack is what the rows of a stacked shard are; nil in an ordinary one. last is that of the shard
+	// before, samples the number of its samples so far, after the source's cursor after the last of
+	// them.
+	stack, last *stack.Stack
+	keysAre     keysOf
+	samples     int64
+	after       string
 	// skipped counts the samples that Write and the source left out. Those of left and unlisted
 	// were left out since the last block; leftBytes is the length of the lines in left.
 	skipped   int64
@@ -155,7 +163,16 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	if err := w.usable(); err != nil {
 		return err
 	}
-	if err := w.check(&s); err != nil {
+	err := w.check(&s)
+	if err == nil && w.opt.Layout != LayoutSamples {
+		if err = w.fit(ctx, &s); err == nil {
+			err = w.err()
+		}
+	}
+	if err == nil {
+		err = w.admit(&s)
+	}
+	if err != nil {
 		se := &SampleError{Origin: s.Origin, Key: s.Key, Source: s.Source, Row: s.Row, Err: err}
 		if w.opt.OnError == OnErrorSkip {
 			return w.leaveOut(se)
@@ -164,6 +181,11 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		return se
 	}
 	sh := &w.shard
+	if sh.cur.overflows(&s) {
+		if err := w.dispatch(ctx, false); err != nil {
+			return err
+		}
+	}
 	if sh.cur == nil {
 		if err := w.begin(ctx); err != nil {
 			w.fail(err)
@@ -173,7 +195,12 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	before := sh.cur.size
 	sh.cur.add(&s)
 	sh.bytes += sh.cur.size - before
-	full := sh.bytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && int64(sh.keys.len()) >= w.opt.SamplesPerShard)
+	sh.samples++
+	if w.opt.Layout != LayoutSamples {
+		sh.after = w.cursor()
+	}
+	full := sh.bytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && sh.samples >= w.opt.SamplesPerShard) ||
+		sh.stack != nil && sh.samples >= format.MaxStacked
 	if !full && !w.opt.blockFull(sh.cur.size, len(sh.cur.samples)) {
 		return nil
 	}
@@ -184,19 +211,28 @@ func (w *Writer) check(s *Sample) error {
 	if err := checkSample(s); err != nil {
 		return err
 	}
-	if w.shard.keys.has(s.Key) {
-		return fmt.Errorf("%w key: shard %s has it already and cannot hold it twice: rename one of the samples",
-			format.ErrDuplicate, w.shardName(w.shard.number))
-	}
 	for _, a := range s.Attrs {
 		if err := sameKind(w.attrs, a.Attribute); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// admit refuses a key that the shard has; the emitter compares those of a stacked shard. It notes
+// key and attributes of a sample that is stored.
+func (w *Writer) admit(s *Sample) error {
+	stacked := w.shard.stack != nil
+	if !stacked && w.shard.keys.has(s.Key) {
+		return fmt.Errorf("%w key: shard %s has it already and cannot hold it twice: rename one of the samples",
+			format.ErrDuplicate, w.shardName(w.shard.number))
+	}
 	for _, a := range s.Attrs {
 		w.attrs[a.Name] = a.Kind
 	}
-	w.shard.keys.add(s.Key)
+	if !stacked {
+		w.shard.keys.add(s.Key)
+	}
 	return nil
 }
 
@@ -218,23 +254,39 @@ func (w *Writer) begin(ctx context.Context) error {
 		b.layout.Buf = make([]byte, 0, room+room/8)
 	}
 	b.reset()
+	b.stack, b.first, b.cursor = w.shard.stack, uint64(w.shard.samples), w.shard.after
 	w.shard.cur = b
 	return ctx.Err()
 }
 
 // dispatch sends the current block, and closes its shard if endShard.
 func (w *Writer) dispatch(ctx context.Context, endShard bool) error {
+	end := ""
+	if endShard {
+		end = w.cursor()
+	}
+	return w.dispatchTo(ctx, endShard, end)
+}
+
+// dispatchTo is dispatch with the source's cursor after the shard.
+func (w *Writer) dispatchTo(ctx context.Context, endShard bool, end string) error {
 	sh := &w.shard
 	b := sh.cur
 	sh.cur = nil
+	if b.stack != nil {
+		if err := w.keysFor(ctx, b); err != nil {
+			return err
+		}
+		sh.cur = nil
+	}
 	b.left, b.unlisted = sh.left, sh.unlisted
 	sh.left, sh.leftBytes, sh.unlisted = nil, 0, 0
 	if endShard {
-		end := w.cursor()
 		b.end = &shardEnd{cursorStart: sh.cursor, cursorEnd: end, skipped: sh.skipped}
 		sh.cursor, sh.skipped = end, 0
 		sh.number++
-		sh.bytes = 0
+		sh.bytes, sh.samples = 0, 0
+		sh.last, sh.stack, sh.keysAre = sh.stack, nil, keysUnknown
 		sh.keys.reset()
 	}
 	return w.send(ctx, b, b.cost())
@@ -262,6 +314,7 @@ func (w *Writer) leaveOut(e *SampleError) error {
 	} else {
 		sh.unlisted++
 	}
+	sh.after = w.cursor()
 	w.skip(e)
 	return w.usable()
 }

@@ -177,7 +177,7 @@ func keysOf(ctx context.Context, ds *reader.Dataset, word string) (found []strin
 		if err != nil {
 			return found, err
 		}
-		for _, key := range ix.Keys {
+		for _, key := range ix.Keys.All() {
 			rest, ok := strings.CutPrefix(key, word)
 			if !ok || key == "" { // a removed sample has no key
 				continue

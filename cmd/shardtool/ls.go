@@ -74,7 +74,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 		}
 		if !long && !asJSON {
 			first := number
-			for i, k := range ix.Keys {
+			for i, k := range ix.Keys.All() {
 				number++
 				if k == "" || !ds.IsChosen(first+uint64(i)) { // removed, or not in the view
 					continue
@@ -101,7 +101,7 @@ func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint6
 	enc := json.NewEncoder(w)
 	at := make([]int, len(ix.Fields)) // samples so far that have the field
 	block, left, row := -1, 0, 0
-	for i, key := range ix.Keys {
+	for i, key := range ix.Keys.All() {
 		for left == 0 {
 			if left = int(ix.Rows[row].Samples); left > 0 {
 				block++
@@ -112,7 +112,7 @@ func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint6
 		line := lsLine{Number: number, Shard: shard, Block: block, Key: key, KeyBytes: keyBytes(key), Fields: map[string]uint64{}}
 		var fields strings.Builder
 		for _, f := range ix.Shape(i) {
-			size := ix.Sizes[f][at[f]]
+			size := ix.Sizes[f].At(at[f])
 			at[f]++
 			line.Fields[ix.Fields[f]] = size
 			fmt.Fprintf(&fields, " %s=%d", ix.Fields[f], size)

@@ -230,5 +230,5 @@ func (k *keyReader) key(ctx context.Context, shard int, number uint64) (string, 
 		}
 		k.at, k.index, k.first = shard, ix, first
 	}
-	return k.index.Keys[number-k.first], nil
+	return k.index.Keys.At(int(number - k.first)), nil
 }

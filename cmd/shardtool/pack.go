@@ -33,6 +33,7 @@ type packFlags struct {
 	tokens     tokenFlags
 	stdin      stdinFlag
 	level      string
+	layout     string
 	kind       string
 	onError    string
 	duplicates string
@@ -109,6 +110,7 @@ Exit codes:
 	fl.Int64Var(&f.opt.SamplesPerShard, "samples-per-shard", 0, "close a shard at this many samples (0: no limit)")
 	fl.StringVar(&f.level, "level", "default", "compression: fastest, default, better or best")
 	fl.StringVar(&f.kind, "format", "tar.zst", "tar.zst, or tar: uncompressed, with the index in a sidecar")
+	f.addLayout(cmd)
 	f.addSources(cmd)
 	f.share.add(cmd)
 	fl.StringVar(&f.files.ClassField, "class-field", "", "add a field of this name with the class number: that of the sample's first folder")
@@ -218,6 +220,9 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	f.opt.Level = level
 	var skip bool
 	if f.opt.Plain, err = choose("format", f.kind, "tar.zst", "tar"); err != nil {
+		return err
+	}
+	if err := f.chooseLayout(); err != nil {
 		return err
 	}
 	if skip, err = choose("on-error", f.onError, "fail", "skip"); err != nil {

@@ -17,7 +17,7 @@ func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *format.Shard
 		v.fail(ctx, s.Number, KindIndex, key, format.Place{Shard: s.Name, Block: block, Offset: -1, Key: key}.Wrap(err))
 	}
 	for f, name := range ix.Fields {
-		v.addField(name, ix.Sizes[f])
+		v.addField(ix.Sizes[f].Total(name))
 	}
 	for _, a := range ix.Attributes {
 		if !v.knows(a) {
@@ -27,13 +27,13 @@ func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *format.Shard
 	for i := range ix.Attrs {
 		v.addValues(&ix.Attrs[i])
 	}
-	if len(ix.Keys) == 0 {
+	if ix.Keys.Len() == 0 {
 		return
 	}
-	first, last, ascending := ix.Keys[0], ix.Keys[0], true
-	for i, k := range ix.Keys {
+	first, last, ascending := ix.Keys.At(0), ix.Keys.At(0), true
+	for i, k := range ix.Keys.All() {
 		v.keys.add(format.KeyHash(k), s.First+uint64(i))
-		if i > 0 && k <= ix.Keys[i-1] {
+		if i > 0 && k <= ix.Keys.At(i-1) {
 			ascending = false
 		}
 		first, last = min(first, k), max(last, k)
@@ -41,11 +41,18 @@ func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *format.Shard
 	if first != s.FirstKey || last != s.LastKey {
 		fault(-1, "", fmt.Errorf("%w: keys from %q to %q, the tables say from %q to %q", format.ErrMismatch, first, last, s.FirstKey, s.LastKey))
 	}
+	if rs := ix.Keys.Ranges(); rs != nil {
+		if k, twice := rs.Shared(); twice {
+			i, _ := rs.Find(k)
+			fault(blockOf(s.Rows, int(i)), k, fmt.Errorf("%w key in the shard", format.ErrDuplicate))
+		}
+		return
+	}
 	if ascending {
 		return
 	}
-	seen := make(map[string]struct{}, len(ix.Keys))
-	for i, k := range ix.Keys {
+	seen := make(map[string]struct{}, ix.Keys.Len())
+	for i, k := range ix.Keys.All() {
 		if _, twice := seen[k]; twice {
 			fault(blockOf(s.Rows, i), k, fmt.Errorf("%w key in the shard", format.ErrDuplicate))
 		}
@@ -62,20 +69,18 @@ func (v *verifier) knows(a format.Attribute) bool {
 	return false
 }
 
-func (v *verifier) addField(name string, sizes []uint64) {
-	if len(sizes) == 0 {
+func (v *verifier) addField(more format.FieldTotal) {
+	if more.Samples == 0 {
 		return
 	}
-	t := v.fields[name]
+	t := v.fields[more.Name]
 	if t == nil {
-		t = &format.FieldTotal{Name: name, Min: sizes[0]}
-		v.fields[name] = t
+		t = &format.FieldTotal{Name: more.Name, Min: more.Min}
+		v.fields[more.Name] = t
 	}
-	t.Samples += uint64(len(sizes))
-	for _, n := range sizes {
-		t.Bytes += n
-		t.Min, t.Max = min(t.Min, n), max(t.Max, n)
-	}
+	t.Samples += more.Samples
+	t.Bytes += more.Bytes
+	t.Min, t.Max = min(t.Min, more.Min), max(t.Max, more.Max)
 }
 
 func (v *verifier) addValues(c *format.AttrColumn) {

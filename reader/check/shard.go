@@ -279,7 +279,7 @@ func (c *shardCheck) fail(ctx context.Context, r *fetch.Result, err error) {
 	c.bad, c.sum = true, nil
 	key := ""
 	if c.index != nil && r.Block < len(c.firsts) {
-		key = c.index.Keys[c.firsts[r.Block]]
+		key = c.index.Keys.At(c.firsts[r.Block])
 	}
 	c.v.fail(ctx, c.s.Number, KindRead, key, format.Place{Shard: c.s.Name, Block: r.Block, Offset: r.Offset}.Wrap(err))
 }
@@ -295,6 +295,7 @@ func (c *shardCheck) finish(ctx context.Context) {
 	for _, b := range c.hashes {
 		h.Add(b)
 	}
+	h.AddKeys(c.s.Layout, c.s.Numbered)
 	if got := h.Sum(); got != c.s.Content() {
 		c.v.fail(ctx, c.s.Number, KindContent, "", format.InShard(c.s.Name, fmt.Errorf("%w: the blocks' identity is %v, the tables say %v: "+
 			"their bytes agree with their checksums and are not those that were packed", format.ErrMismatch, got, c.s.Content())))

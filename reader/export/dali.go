@@ -21,7 +21,7 @@ const daliVersion = "v1.2"
 // in the archive.
 func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 	kept := 0
-	for _, key := range ix.Keys {
+	for _, key := range ix.Keys.All() {
 		if key != "" {
 			kept++
 		}
@@ -38,7 +38,7 @@ func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 		}
 		begin += int64(r.Decoded)
 		for range r.Samples {
-			key := ix.Keys[sample]
+			key := ix.Keys.At(sample)
 			if strings.ContainsFunc(key, unicode.IsSpace) {
 				return nil, fmt.Errorf("%w: key %q has a space, which DALI's index cannot hold: pack the data set again with other keys", ErrName, key)
 			}

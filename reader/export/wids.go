@@ -18,7 +18,7 @@ const (
 func widsNames(ix *format.ShardIndex) error {
 	at := ix.Cursors([]int{0})[0]
 	var fields []format.FieldSize
-	for _, key := range ix.Keys {
+	for _, key := range ix.Keys.All() {
 		fields = at.Fields(fields[:0])
 		if key == "" { // removed
 			continue

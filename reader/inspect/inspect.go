@@ -28,14 +28,14 @@ func Sizes(ctx context.Context, d *reader.Dataset, shards int) (fields map[strin
 		if err != nil {
 			return nil, 0, err
 		}
-		for f, sizes := range ix.Sizes {
+		for f := range ix.Sizes {
 			h := fields[ix.Fields[f]]
 			if h == nil {
 				h = new(Histogram)
 				fields[ix.Fields[f]] = h
 			}
-			for _, s := range sizes {
-				h[min(bits.Len64(s), len(h)-1)]++
+			for k := range ix.Sizes[f].Len() {
+				h[min(bits.Len64(ix.Sizes[f].At(k)), len(h)-1)]++
 			}
 		}
 	}

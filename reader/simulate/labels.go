@@ -39,7 +39,7 @@ func Labels(ctx context.Context, d *reader.Dataset, attribute string) (*mixing.L
 		if column == nil {
 			return nil, fmt.Errorf("simulate: shard %d: %w: %q", shard, ErrNoAttribute, attribute)
 		}
-		for sample := range len(ix.Keys) {
+		for sample := range ix.Keys.Len() {
 			value, _ := column.At(sample)
 			text := labelText(value)
 			id, ok := numbers[text]

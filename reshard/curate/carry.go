@@ -72,7 +72,7 @@ func eachChosen(ctx context.Context, d *reader.Dataset, f func(key string, weigh
 		if err != nil {
 			return err
 		}
-		var keys []string // read only where a sample of the shard is chosen
+		var keys *format.KeyColumn // read only where a sample of the shard is chosen
 		for k := range info.Samples {
 			number, weight := first+k, uint32(0)
 			if v.Subset() {
@@ -88,12 +88,13 @@ func eachChosen(ctx context.Context, d *reader.Dataset, f func(key string, weigh
 				if err != nil {
 					return err
 				}
-				keys = ix.Keys
+				keys = &ix.Keys
 			}
-			if keys[k] == "" { // it was removed since
+			key := keys.At(int(k))
+			if key == "" { // it was removed since
 				continue
 			}
-			if err := f(keys[k], weight); err != nil {
+			if err := f(key, weight); err != nil {
 				return err
 			}
 		}

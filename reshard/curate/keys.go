@@ -286,7 +286,7 @@ func (m *maker) indexed(ctx context.Context) (of iter.Seq2[[]format.KeyEntry, er
 			done()
 			return nil, nil, err
 		}
-		for k, key := range ix.Keys {
+		for k, key := range ix.Keys.All() {
 			if err := s.add(record{format.KeyHash(key), 0, first + uint64(k)}); err != nil {
 				done()
 				return nil, nil, err
@@ -357,5 +357,5 @@ func (m *maker) keyOf(ctx context.Context, number uint64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return ix.Keys[number-first], nil
+	return ix.Keys.At(int(number - first)), nil
 }

@@ -96,7 +96,7 @@ var paths = []path{
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, k := range ix.Keys {
+			for _, k := range ix.Keys.All() {
 				fmt.Fprintln(out, k)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/tune"
@@ -99,13 +100,13 @@ func run(t *testing.T, m *memory, split order.Split, limit int64, damaged int, s
 	go func() {
 		for piece := range fetches {
 			for i := range piece.Blocks {
-				block := piece.First + i
-				if block == damaged {
-					piece.Table.AddError(fmt.Errorf("block %d: %w", block, format.ErrCorrupt))
+				number := piece.First + i
+				if number == damaged {
+					piece.Table.AddError(fmt.Errorf("block %d: %w", number, format.ErrCorrupt))
 					continue
 				}
-				buf := slices.Clone(m.blocks[block])
-				if err := piece.Table.Add(buf, uint64(block)*uint64(m.shard.Rows[0].Samples), int(m.shard.Rows[block].Samples), false); err != nil {
+				buf := slices.Clone(m.blocks[number])
+				if err := piece.Table.Add(buf, uint64(number)*uint64(m.shard.Rows[0].Samples), int(m.shard.Rows[number].Samples), block.Kind{}); err != nil {
 					t.Error(err)
 				}
 			}

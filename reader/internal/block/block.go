@@ -5,7 +5,8 @@
 // A Table covers the blocks of a piece, which are in memory together. Samples answers the one
 // question that a batch asks of a block: where is sample i? Tar blocks are walked once, header by
 // header, when they are added. The places found take 28 bytes for each field and hold no pointers,
-// because as many of them are in memory as the order keeps live.
+// because as many of them are in memory as the order keeps live. Blocks of rows (Rows) need none:
+// the place of a row is computed.
 package block
 
 import (
@@ -18,8 +19,8 @@ import (
 type Samples interface {
 	// Len returns the number of samples.
 	Len() int
-	// At appends the fields of sample i, in ascending order of their names, and returns its key. All
-	// of them are slices of the block.
+	// At appends the fields of sample i, in ascending order of their names, and returns its key. In a
+	// tar block all of them are slices of the block.
 	At(i int, fields []format.FieldView) (key []byte, _ []format.FieldView)
 	// Touch returns the first byte of sample i, or 0 where its first field is empty.
 	Touch(i int) byte
@@ -30,6 +31,7 @@ type Samples interface {
 type Table struct {
 	blocks []entry
 	headers
+	rows, idleRows []*Rows // in use, and not
 }
 
 // entry is one block, or what is wrong with it.
@@ -41,14 +43,34 @@ type entry struct {
 
 // Add adds a block, whose first sample has the given number. It has count samples, as the tables of
 // the data set say; another number is an error that wraps format.ErrCorrupt, as is any other
-// damage. foreign marks an archive written by another tool. After an error nothing was added.
-func (t *Table) Add(decoded []byte, number uint64, count int, foreign bool) error {
-	found, err := t.walk(decoded, count, foreign)
+// damage. After an error nothing was added.
+func (t *Table) Add(decoded []byte, number uint64, count int, kind Kind) error {
+	var found Samples
+	var err error
+	if kind.Layout != nil {
+		found, err = t.stacked(decoded, count, kind)
+	} else {
+		found, err = t.walk(decoded, count, kind.Foreign)
+	}
 	if err != nil {
 		return err
 	}
 	t.blocks = append(t.blocks, entry{number: number, samples: found})
 	return nil
+}
+
+// stacked opens a block of rows in memory of an earlier one.
+func (t *Table) stacked(decoded []byte, count int, kind Kind) (*Rows, error) {
+	r := &Rows{}
+	if n := len(t.idleRows); n > 0 {
+		r, t.idleRows = t.idleRows[n-1], t.idleRows[:n-1]
+	}
+	if err := r.Open(decoded, count, kind); err != nil {
+		t.idleRows = append(t.idleRows, r)
+		return nil, err
+	}
+	t.rows = append(t.rows, r)
+	return r, nil
 }
 
 // AddError adds a block that cannot be used. Sample returns err for every sample of it.
@@ -62,6 +84,10 @@ func (t *Table) Reset() {
 	clear(t.blocks)
 	t.blocks = t.blocks[:0]
 	t.reset()
+	for _, r := range t.rows {
+		r.Block.Buf = nil // the block's memory may be freed
+	}
+	t.idleRows, t.rows = append(t.idleRows, t.rows...), t.rows[:0]
 }
 
 // Err returns the error of a block.

@@ -26,7 +26,7 @@ func TestTable(t *testing.T) {
 	var table Table
 	for range 2 { // the second time with used memory
 		for i, prefix := range []string{"x", "y"} {
-			if err := table.Add(tarBlock(prefix, 3), uint64(10*i), 3, false); err != nil {
+			if err := table.Add(tarBlock(prefix, 3), uint64(10*i), 3, Kind{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -57,7 +57,7 @@ func TestTable(t *testing.T) {
 // that leaves the table as it was.
 func TestDamage(t *testing.T) {
 	var table Table
-	if err := table.Add(tarBlock("x", 2), 0, 2, false); err != nil {
+	if err := table.Add(tarBlock("x", 2), 0, 2, Kind{}); err != nil {
 		t.Fatal(err)
 	}
 	damaged := tarBlock("y", 2)
@@ -66,7 +66,7 @@ func TestDamage(t *testing.T) {
 		data  []byte
 		count int
 	}{{tarBlock("y", 2), 1}, {tarBlock("y", 2), 3}, {damaged, 2}, {damaged[:700], 2}} {
-		if err := table.Add(c.data, 2, c.count, false); !errors.Is(err, format.ErrCorrupt) {
+		if err := table.Add(c.data, 2, c.count, Kind{}); !errors.Is(err, format.ErrCorrupt) {
 			t.Errorf("%d bytes, %d samples: %v", len(c.data), c.count, err)
 		}
 	}
@@ -89,7 +89,7 @@ func TestTouch(t *testing.T) {
 	b.Member("l.a", 0)
 	var table Table
 	for blk, data := range [][]byte{b.Buf, tarBlock("x", 1)} {
-		if err := table.Add(data, uint64(10*blk), 2-blk, false); err != nil {
+		if err := table.Add(data, uint64(10*blk), 2-blk, Kind{}); err != nil {
 			t.Fatal(err)
 		}
 	}

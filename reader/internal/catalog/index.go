@@ -27,7 +27,7 @@ func (c *Catalog) Index(ctx context.Context, number int) (*format.ShardIndex, er
 		ix, _, err := c.ReadIndex(ctx, s, size)
 		if err == nil {
 			for _, n := range s.Removed {
-				ix.Keys[n-s.First] = ""
+				ix.Keys.Clear(int(n - s.First))
 			}
 		}
 		return ix, indexCost(ix), err
@@ -126,6 +126,8 @@ func parseTail(s *fetch.Shard, last []byte) (*format.Tail, error) {
 		return nil, fmt.Errorf("%w: an index over %d bytes, the shard has %d", format.ErrMismatch, t.DataSize, s.Size)
 	case t.Samples != s.Samples:
 		return nil, fmt.Errorf("%w: an index of %d samples, the tables say %d", format.ErrMismatch, t.Samples, s.Samples)
+	case !t.Layout.Equal(s.Layout) || !slices.Equal(t.Numbered, s.Numbered):
+		return nil, fmt.Errorf("%w: the index has another layout or other numbered keys than the tables: the shard was exchanged", format.ErrMismatch)
 	case !slices.Equal(t.Rows, s.Rows):
 		return nil, fmt.Errorf("%w: the index's rows are not those of the tables: the shard was exchanged", format.ErrMismatch)
 	}
@@ -174,14 +176,8 @@ func indexCost(ix *format.ShardIndex) int64 {
 	if ix == nil {
 		return 0
 	}
-	n := 8 * int64(len(ix.ShapeOf)+len(ix.Gaps))
-	for _, k := range ix.Keys {
-		n += 16 + int64(len(k))
-	}
-	for _, s := range ix.Sizes {
-		n += 8 * int64(len(s))
-	}
-	return n + 8*int64(len(ix.Attrs)*len(ix.Keys))
+	n := 8*int64(len(ix.ShapeOf)+len(ix.Gaps)) + ix.Memory()
+	return n + 8*int64(len(ix.Attrs)*ix.Keys.Len())
 }
 
 // ReadHot reads the hot index alone: mostly 64 KiB, which is a part of most indexes. It also

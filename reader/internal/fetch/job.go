@@ -50,6 +50,11 @@ func (s *Shard) Gone(number uint64) bool {
 	return gone
 }
 
+// NumberedKey returns the key of a sample of a shard whose keys are numbered.
+func (s *Shard) NumberedKey(number uint64) string {
+	return string(s.Numbered.AppendKey(nil, number-s.First))
+}
+
 // GoneOf returns those of count samples, from number first on, that were removed.
 func (s *Shard) GoneOf(first uint64, count uint32) []uint64 {
 	return format.Within(s.Removed, first, first+uint64(count))

@@ -9,6 +9,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/reader/internal/block"
 )
 
 // Result is a frame, or why there is none. A frame is a block of ordinary size, or a part of a
@@ -28,6 +29,15 @@ type Result struct {
 	Last    bool // the block ends with this frame
 	Decoded []byte
 	Err     error
+}
+
+// Kind returns how the samples of the result's block are stored.
+func (r *Result) Kind() block.Kind { return r.Shard.Kind(r.First) }
+
+// Kind returns how the samples of a block are stored, whose first one has that number in the data
+// set.
+func (s *Shard) Kind(first uint64) block.Kind {
+	return block.Kind{Foreign: s.Foreign, Layout: s.Layout, Numbered: s.Numbered, Before: first - s.First}
 }
 
 // Worker fetches, checks and decodes jobs. It is for one goroutine.

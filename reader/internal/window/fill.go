@@ -46,7 +46,7 @@ func (p *Piece) add(rows []fetch.Result, decoded []byte) {
 			return
 		}
 	}
-	if err := p.Table.Add(decoded, head.First, head.Samples, head.Shard.Foreign); err != nil {
+	if err := p.Table.Add(decoded, head.First, head.Samples, head.Kind()); err != nil {
 		p.Table.AddError(format.Place{Shard: head.Shard.Name, Block: head.Block, Offset: head.Offset}.Wrap(InBlock(err)))
 	}
 }

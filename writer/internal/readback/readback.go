@@ -161,7 +161,7 @@ func (l *loader) shard(number int) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(ix.Rows, e.Rows) || tail.Len != int64(e.Tail) || tail.Samples != e.Samples {
+	if !slices.Equal(ix.Rows, e.Rows) || tail.Len != int64(e.Tail) || tail.Samples != e.Samples || !tail.Layout.Equal(e.Layout) || !slices.Equal(tail.Numbered, e.Numbered) {
 		return fmt.Errorf("index and tables differ")
 	}
 	l.set.Metas = append(l.set.Metas, ix.Meta)
@@ -169,7 +169,7 @@ func (l *loader) shard(number int) error {
 	if !bytes.Equal(eoa, format.EndOfArchive(e.Plain())) {
 		return fmt.Errorf("no end of archive")
 	}
-	if lo, hi := slices.Min(ix.Keys), slices.Max(ix.Keys); lo != e.FirstKey || hi != e.LastKey {
+	if lo, hi := ix.Keys.Ends(); lo != e.FirstKey || hi != e.LastKey {
 		return fmt.Errorf("keys from %q to %q, the tables say %q to %q", lo, hi, e.FirstKey, e.LastKey)
 	}
 	hash, err := l.blocks(number, data[:tail.DataLen], ix)
@@ -209,10 +209,16 @@ func (l *loader) blocks(number int, data []byte, ix *format.ShardIndex) (format.
 		if err := check.End(); err != nil {
 			return format.Hash{}, err
 		}
+		if ix.Layout != nil { // the rest of this function sees an ordinary block
+			var err error
+			if decoded, err = ordinary(ix, sample, count, decoded); err != nil {
+				return format.Hash{}, err
+			}
+		}
 		it := format.SampleIter{Walker: format.Walker{Buf: decoded}}
 		for it.Next() {
-			if string(it.Key) != ix.Keys[sample] {
-				return format.Hash{}, fmt.Errorf("sample %d is %q, the index says %q", sample, it.Key, ix.Keys[sample])
+			if string(it.Key) != ix.Keys.At(sample) {
+				return format.Hash{}, fmt.Errorf("sample %d is %q, the index says %q", sample, it.Key, ix.Keys.At(sample))
 			}
 			s := Sample{Key: string(it.Key), Shard: number, Block: block}
 			for _, f := range it.Fields {
@@ -234,7 +240,20 @@ func (l *loader) blocks(number int, data []byte, ix *format.ShardIndex) (format.
 	for _, a := range ix.Attributes {
 		l.kinds[a.Name] = a.Kind
 	}
+	hasher.AddKeys(ix.Layout, ix.Keys.Ranges())
 	return hasher.Sum(), nil
+}
+
+// ordinary returns a block of rows as an ordinary shard has it.
+func ordinary(ix *format.ShardIndex, first, count int, decoded []byte) (out []byte, err error) {
+	var rows format.RowBlock
+	if err := format.OpenRowBlock(&rows, decoded, ix.Layout, uint64(first), count, ix.Keys.Ranges() != nil); err != nil {
+		return nil, err
+	}
+	for i := range count {
+		out = rows.AppendTar(out, i, []byte(ix.Keys.At(first+i)))
+	}
+	return out, nil
 }
 
 func (l *loader) totals() error {
@@ -305,6 +324,10 @@ func (l *loader) keys() error {
 	})
 	if err != nil {
 		return err
+	}
+	numbered := !slices.ContainsFunc(l.set.Manifest.Shards, func(s format.ShardEntry) bool { return s.Numbered == nil })
+	if name := l.set.Manifest.KeysName(); numbered && name == "" {
+		return nil
 	}
 	got, _, err := objstore.ReadAll(l.ctx, l.store, l.set.Manifest.KeysName(), maxObject)
 	if err != nil {

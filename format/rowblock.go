@@ -1,0 +1,353 @@
+package format
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/shardtool/shardtool/internal/npy"
+)
+
+// RowBlock is a decoded block of a stacked shard. The address of a row is arithmetic: row i of a
+// field is at its base + i × its stride.
+type RowBlock struct {
+	// Buf is the decoded block.
+	Buf []byte
+	// N is the number of samples.
+	N int
+
+	layout *Layout
+	bases  []int // where the rows of each field begin, and then the keys
+	width  int   // of keys; 0 where they are numbered
+	heads  [][]byte
+}
+
+// Rows returns where the rows of the i-th field are: row k is Buf[base+k*stride:][:stride].
+func (b *RowBlock) Rows(field int) (base, stride int) {
+	return b.bases[field], int(b.layout.Fields[field].Row())
+}
+
+// Row returns row k of the i-th field.
+func (b *RowBlock) Row(field, k int) []byte {
+	base, stride := b.Rows(field)
+	at := base + k*stride
+	return b.Buf[at : at+stride : at+stride]
+}
+
+// Layout returns the layout of the block.
+func (b *RowBlock) Layout() *Layout { return b.layout }
+
+// AppendField appends a field of sample k as an NPY file.
+func (b *RowBlock) AppendField(dst []byte, field, k int) []byte {
+	return append(append(dst, b.heads[field]...), b.Row(field, k)...)
+}
+
+// Key returns the key of sample k of a block whose keys are not numbered.
+func (b *RowBlock) Key(k int) []byte {
+	at := b.bases[len(b.layout.Fields)] + k*b.width
+	key := b.Buf[at : at+b.width : at+b.width]
+	return bytes.TrimRight(key, "\x00")
+}
+
+// AppendTar appends sample k as an ordinary block holds it: a member for each field.
+func (b *RowBlock) AppendTar(dst []byte, k int, key []byte) []byte {
+	for i := range b.layout.Fields {
+		f := &b.layout.Fields[i]
+		size := int64(len(b.heads[i])) + f.Row()
+		dst = AppendHeader(dst, JoinName(string(key), f.Name), size)
+		dst = b.AppendField(dst, i, k)
+		dst = append(dst, zeros[:padding(size)]...)
+	}
+	return dst
+}
+
+var zeros [tarBlock]byte
+
+// memberName returns the name of a member of a block: the number of its first sample in the shard,
+// and the field.
+func memberName(first uint64, field string) string {
+	return string(strconv.AppendUint(appendZeros(nil, first), first, 10)) + "." + field
+}
+
+// appendZeros appends the leading zeros of a number in nine digits.
+func appendZeros(dst []byte, n uint64) []byte {
+	return append(dst, zeroDigits[:max(9-digits(n), 0)]...)
+}
+
+// keyType is the element type of keys that are not numbered: texts of that many bytes.
+func keyType(width int) string { return "|S" + strconv.Itoa(width) }
+
+// appendMember appends the headers of a member of a block of n rows: those of tar and NPY. It
+// returns the length of the rows and of the padding after them.
+func appendMember(dst []byte, first uint64, field, dtype string, shape []int64, n int, row int64) (_ []byte, rows, pad int64) {
+	head := npy.AppendHeader(nil, dtype, append([]int64{int64(n)}, shape...)...)
+	rows = int64(n) * row
+	size := int64(len(head)) + rows
+	return append(AppendHeader(dst, memberName(first, field), size), head...), rows, padding(size)
+}
+
+// blockLen returns the length of a block of n samples, with keys of that width, or numbered ones: a
+// bound for any number of the first sample up to 10^9.
+func (l *Layout) blockLen(n, width int) (size int64) {
+	for i := range l.Fields {
+		f := &l.Fields[i]
+		head, rows, pad := appendMember(nil, 0, f.Name, f.DType, f.Shape, n, f.Row())
+		size += int64(len(head)) + rows + pad
+	}
+	if width > 0 {
+		head, rows, pad := appendMember(nil, 0, keyField, keyType(width), nil, n, int64(width))
+		size += int64(len(head)) + rows + pad
+	}
+	return size
+}
+
+// NewRowBlock lays out a block of n samples, the first of which has that number in the shard, in
+// dst's memory. width is the length of the longest key, 0 where keys are numbered. The caller fills
+// the rows by SetRow and SetKey. cuts and payloads are for AppendFrame.
+func NewRowBlock(dst []byte, l *Layout, first uint64, n, width int) (b *RowBlock, cuts, payloads []int) {
+	b = &RowBlock{N: n, layout: l, width: width}
+	dst = dst[:0]
+	member := func(field, dtype string, shape []int64, row int64) {
+		cuts = append(cuts, len(dst))
+		var rows, pad int64
+		dst, rows, pad = appendMember(dst, first, field, dtype, shape, n, row)
+		b.bases = append(b.bases, len(dst))
+		payloads = append(payloads, len(dst))
+		dst = extend(dst, int(rows+pad))
+		clear(dst[len(dst)-int(pad):])
+	}
+	for i := range l.Fields {
+		f := &l.Fields[i]
+		member(f.Name, f.DType, f.Shape, f.Row())
+		b.heads = append(b.heads, f.Header())
+	}
+	if width > 0 {
+		member(keyField, keyType(width), nil, int64(width))
+	}
+	b.Buf = dst
+	return b, cuts, payloads
+}
+
+// extend makes dst n bytes longer; their content is undefined.
+func extend(dst []byte, n int) []byte {
+	if cap(dst)-len(dst) >= n {
+		return dst[:len(dst)+n]
+	}
+	return append(dst, make([]byte, n)...)
+}
+
+// SetKey stores the key of sample k.
+func (b *RowBlock) SetKey(k int, key string) {
+	at := b.bases[len(b.layout.Fields)] + k*b.width
+	clear(b.Buf[at+copy(b.Buf[at:at+b.width], key) : at+b.width])
+}
+
+// OpenRowBlock compares a decoded block with its layout, headers and padding to the last bit, and
+// sets b to it; rows are not copied. first is the number of its first sample in the shard, n that of
+// its samples. The errors wrap ErrCorrupt. b's memory is used again.
+func OpenRowBlock(b *RowBlock, decoded []byte, l *Layout, first uint64, n int, numbered bool) error {
+	if b.layout != l {
+		b.heads = b.heads[:0]
+		for i := range l.Fields {
+			b.heads = append(b.heads, l.Fields[i].Header())
+		}
+	}
+	*b = RowBlock{Buf: decoded, N: n, layout: l, bases: b.bases[:0], heads: b.heads}
+	at := int64(0)
+	var err error
+	for i := range l.Fields {
+		f := &l.Fields[i]
+		if at, err = b.member(at, first, f.Name, f.DType, f.Shape, f.Row()); err != nil {
+			return err
+		}
+	}
+	if !numbered {
+		if at, err = b.keys(at, first); err != nil {
+			return err
+		}
+	}
+	if at != int64(len(decoded)) {
+		return At(at, corruptf("%d bytes after the rows of %d samples", int64(len(decoded))-at, n))
+	}
+	return nil
+}
+
+// member compares the headers and the padding of a member, and returns where the next one begins.
+func (b *RowBlock) member(at int64, first uint64, field, dtype string, shape []int64, row int64) (next int64, err error) {
+	var buf [2 * tarBlock]byte
+	want, rows, pad := appendMember(buf[:0], first, field, dtype, shape, b.N, row)
+	if row > 0 && int64(b.N) > math.MaxInt64/row {
+		return 0, At(at, corruptf("%d rows of %d bytes", b.N, row))
+	}
+	begin := at + int64(len(want))
+	next = begin + rows + pad
+	if next > int64(len(b.Buf)) || next < begin {
+		return 0, At(at, corruptf("the block ends before its %d rows of field %q", b.N, field))
+	}
+	if !bytes.Equal(b.Buf[at:begin], want) {
+		return 0, At(at, corruptf("the headers of field %q are not those of %d rows of %s, the first with number %d", field, b.N, dtype, first))
+	}
+	if !allZero(b.Buf[next-pad : next]) {
+		return 0, At(next-pad, corruptf("padding is not zero"))
+	}
+	b.bases = append(b.bases, int(begin))
+	return next, nil
+}
+
+// keys opens the member of stored keys, whose width only its header has.
+func (b *RowBlock) keys(at int64, first uint64) (next int64, err error) {
+	lead := at + headerLen(memberName(first, keyField))
+	if int64(len(b.Buf)) < lead+npy.Lead {
+		return 0, At(at, corruptf("the block ends before its keys"))
+	}
+	n, err := npy.HeaderLen(b.Buf[lead : lead+npy.Lead])
+	if err != nil || int64(len(b.Buf))-lead < n {
+		return 0, At(lead, corruptf("the header of the keys"))
+	}
+	h, err := npy.Parse(b.Buf[lead : lead+n])
+	width, ok := parseKeyType(h.Descr)
+	if err != nil || !ok {
+		return 0, At(lead, corruptf("the keys have elements of type %q", h.Descr))
+	}
+	b.width = width
+	if next, err = b.member(at, first, keyField, keyType(width), nil, int64(width)); err != nil {
+		return 0, err
+	}
+	for k := range b.N {
+		key := b.Key(k)
+		if bytes.IndexByte(key, 0) >= 0 {
+			return 0, At(at, corruptf("the key of sample %d of the block contains a NUL", k))
+		}
+		if err := checkKeyBytes(key); err != nil {
+			return 0, At(at, err)
+		}
+	}
+	return next, nil
+}
+
+// checkKeyBytes checks a key of a block as CheckMember checks a member's name.
+func checkKeyBytes(key []byte) error {
+	if err := CheckMember(key); err != nil {
+		return err
+	}
+	if rest := key[bytes.LastIndexByte(key, '/')+1:]; bytes.IndexByte(rest, '.') >= 0 {
+		return corruptf("the key %.100q has a dot in its last element", key)
+	}
+	return nil
+}
+
+func parseKeyType(descr string) (width int, ok bool) {
+	if len(descr) < 3 || descr[:2] != "|S" {
+		return 0, false
+	}
+	width, err := strconv.Atoi(descr[2:])
+	return width, err == nil && width > 0 && width <= MaxName && keyType(width) == descr
+}
+
+// rowChecker is the BlockChecker of a stacked shard.
+type rowChecker struct {
+	ix    *ShardIndex
+	first int
+	n     int
+	buf   []byte
+}
+
+func (c *rowChecker) Write(p []byte) error {
+	if len(c.buf)+len(p) > MaxFrame {
+		return corruptf("a stacked block of more than %d bytes", int64(MaxFrame))
+	}
+	c.buf = append(c.buf, p...)
+	return nil
+}
+
+func (c *rowChecker) End() error {
+	var b RowBlock
+	numbered := c.ix.Keys.Ranges() != nil
+	if err := OpenRowBlock(&b, c.buf, c.ix.Layout, uint64(c.first), c.n, numbered); err != nil || numbered {
+		return err
+	}
+	for k := range c.n {
+		if want := c.ix.Keys.At(c.first + k); string(b.Key(k)) != want {
+			return inSample(want, corruptf("sample %d of the block has the key %q", k, b.Key(k)))
+		}
+	}
+	return nil
+}
+
+// KeysHash returns what the hash of a stacked shard with numbered keys covers beside its blocks,
+// which do not hold the keys.
+func (rs KeyRanges) hash() Hash { return BlockHash(rs.append(nil)) }
+
+// AddKeys adds the numbered keys of a stacked shard, after its blocks. Others are in the blocks.
+func (s *ShardHasher) AddKeys(l *Layout, rs KeyRanges) {
+	if l != nil && len(rs) > 0 {
+		s.Add(rs.hash())
+	}
+}
+
+// appendLayouts encodes the layouts of the shards of a part: how many there are, each, and for each
+// shard its number from 1, or 0 for an ordinary one. ok is false where all are ordinary.
+func appendLayouts(shards []ShardEntry) (raw []byte, ok bool) {
+	number := map[string]uint32{}
+	var list, of []byte
+	for i := range shards {
+		n := uint32(0)
+		if l := shards[i].Layout; l != nil {
+			text := l.append(nil)
+			if n = number[string(text)]; n == 0 {
+				n = uint32(len(number) + 1)
+				number[string(text)] = n
+				list = append(list, text...)
+			}
+		}
+		of = binary.LittleEndian.AppendUint32(of, n)
+	}
+	return append(append(appendUint32(nil, uint32(len(number))), list...), of...), len(number) > 0
+}
+
+// decodeLayouts decodes what appendLayouts encoded.
+func decodeLayouts(raw []byte, shards []ShardInfo) error {
+	r := fieldReader{src: raw}
+	n := r.u32()
+	var list []*Layout
+	for range n {
+		l, err := readLayout(&r)
+		if err != nil {
+			return fmt.Errorf("section %s: %w", typeLayout, err)
+		}
+		list = append(list, l)
+	}
+	for i := range shards {
+		k := r.u32()
+		switch {
+		case r.err != nil || uint64(k) > uint64(len(list)):
+			return corruptf("section %s has layout %d of %d", typeLayout, k, len(list))
+		case k > 0 && shards[i].Foreign:
+			return corruptf("section %s: another tool's archive is not stacked", typeLayout)
+		case k > 0:
+			shards[i].Layout = list[k-1]
+		}
+	}
+	return r.end()
+}
+
+// appendNumbered encodes the ranges of the shards of a part. ok is false where there are none.
+func appendNumbered(shards []ShardEntry) (raw []byte, ok bool) {
+	for i := range shards {
+		raw = shards[i].Numbered.append(raw)
+		ok = ok || len(shards[i].Numbered) > 0
+	}
+	return raw, ok
+}
+
+func decodeNumbered(raw []byte, shards []ShardInfo) (err error) {
+	r := fieldReader{src: raw}
+	for i := range shards {
+		if shards[i].Numbered, err = readKeyRanges(&r, shards[i].Samples); err != nil {
+			return err
+		}
+	}
+	return r.end()
+}

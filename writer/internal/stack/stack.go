@@ -1,0 +1,160 @@
+// Package stack makes rows of samples: it learns what the arrays of a sample are from their NPY
+// headers, and takes the rows out of samples that have the same ones.
+//
+//	first sample ──Learn──▶ Stack (format.Layout)
+//	each sample  ──Fits (names, sizes)──▶ laid out ──Row (header)──▶ row of a format.RowBlock
+package stack
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/npy"
+)
+
+// ErrRow reports that a sample cannot be a row, or not one of the rows before it.
+var ErrRow = errors.New("the sample cannot be stacked")
+
+// File is a field of a sample: an NPY file, or its beginning.
+type File struct {
+	Name string
+	Size int64
+	// First is the beginning of the file: all of the header.
+	First []byte
+}
+
+// Stack is what the rows of consecutive samples are. It is not changed after Learn.
+type Stack struct {
+	Layout *format.Layout
+
+	sizes []int64  // of the files of the first sample
+	heads [][]byte // their headers
+	row   int64
+}
+
+// Learn returns the stack whose first sample has these fields, in ascending order of names. Its
+// errors wrap ErrRow.
+func Learn(files []File) (*Stack, error) {
+	s := &Stack{Layout: &format.Layout{}}
+	for i := range files {
+		f := &files[i]
+		field, head, err := parse(f)
+		if err != nil {
+			return nil, fmt.Errorf("%w: field %q: %w", ErrRow, f.Name, err)
+		}
+		s.Layout.Fields = append(s.Layout.Fields, field)
+		s.sizes, s.heads = append(s.sizes, f.Size), append(s.heads, slices.Clone(head))
+	}
+	if err := s.Layout.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRow, err)
+	}
+	for i := range files {
+		if err := s.whole(i, int64(len(s.heads[i])), files[i].Size); err != nil {
+			return nil, err
+		}
+	}
+	if s.row = s.Layout.Row(); s.row > format.MaxFrame-s.Headers() {
+		return nil, fmt.Errorf("%w: %w: rows of %d bytes", ErrRow, format.ErrTooLarge, s.row)
+	}
+	return s, nil
+}
+
+// Of returns the stack of a layout, whose files have the headers that a reader makes.
+func Of(l *format.Layout) *Stack {
+	s := &Stack{Layout: l, row: l.Row()}
+	for i := range l.Fields {
+		f := &l.Fields[i]
+		s.sizes, s.heads = append(s.sizes, f.Size()), append(s.heads, f.Header())
+	}
+	return s
+}
+
+// whole checks that a file of size bytes holds its row, after the header.
+func (s *Stack) whole(i int, head, size int64) error {
+	f := &s.Layout.Fields[i]
+	if want := head + f.Row(); size != want {
+		return fmt.Errorf("%w: field %q: %w: an array %s has %d bytes, not %d: it is truncated, or bytes follow it",
+			ErrRow, f.Name, format.ErrCorrupt, f.String(), want, size)
+	}
+	return nil
+}
+
+// parse reads the header of an array that is to become a row.
+func parse(f *File) (field format.RowField, head []byte, err error) {
+	n, err := npy.HeaderLen(f.First[:min(npy.Lead, len(f.First))])
+	if err == nil && n > int64(len(f.First)) {
+		err = fmt.Errorf("its header of %d bytes is truncated: it has %d", n, f.Size)
+	}
+	if err != nil {
+		return field, nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
+	}
+	head = f.First[:n]
+	h, err := npy.Parse(head)
+	switch {
+	case err != nil:
+		return field, nil, fmt.Errorf("%w: %w", format.ErrCorrupt, err)
+	case h.Kind == 0 || h.Kind == 'O' || h.Size == 0:
+		return field, nil, fmt.Errorf("its elements are of type %s: only numbers and truth values are stacked", h.Descr)
+	case h.Big && h.Size > 1:
+		return field, nil, fmt.Errorf("its elements are big-endian (%s)", h.Descr)
+	case h.Fortran && len(h.Shape) > 1:
+		return field, nil, errors.New("its first dimension varies fastest (Fortran order)")
+	}
+	field = format.RowField{Name: f.Name, DType: descr(h), Shape: h.Shape}
+	return field, head, nil
+}
+
+// descr returns the type as SPEC 11 has it: elements of one byte have no order.
+func descr(h npy.Header) string {
+	order := "<"
+	if h.Size == 1 {
+		order = "|"
+	}
+	return fmt.Sprintf("%s%c%d", order, h.Kind, h.Size)
+}
+
+// RowLen returns the length of a row: all fields together.
+func (s *Stack) RowLen() int64 { return s.row }
+
+// Fits returns an error that wraps ErrRow unless a sample has the fields of the first one, with the
+// same sizes. Headers are compared by Row.
+func (s *Stack) Fits(n int, field func(i int) (name string, size int64)) error {
+	if n != len(s.sizes) {
+		return fmt.Errorf("%w: it has %d fields, earlier samples have %d", ErrRow, n, len(s.sizes))
+	}
+	for i := range n {
+		f := &s.Layout.Fields[i]
+		switch name, size := field(i); {
+		case name != f.Name:
+			return fmt.Errorf("%w: it has the field %q, earlier samples have %q", ErrRow, name, f.Name)
+		case size != s.sizes[i] && size != f.Size():
+			return fmt.Errorf("%w: field %q has %d bytes, earlier samples have arrays %s of %d", ErrRow, name, size, f.String(), s.sizes[i])
+		}
+	}
+	return nil
+}
+
+// Row returns the row in the file of the i-th field. Its errors wrap ErrRow.
+func (s *Stack) Row(i int, file []byte) ([]byte, error) {
+	if head := s.heads[i]; int64(len(file)) == s.sizes[i] && bytes.HasPrefix(file, head) {
+		return file[len(head):], nil
+	}
+	want := &s.Layout.Fields[i]
+	field, head, err := parse(&File{Name: want.Name, Size: int64(len(file)), First: file})
+	if err != nil {
+		return nil, fmt.Errorf("%w: field %q: %w", ErrRow, want.Name, err)
+	}
+	if field.DType != want.DType || !slices.Equal(field.Shape, want.Shape) {
+		return nil, fmt.Errorf("%w: field %q is an array %s, earlier samples have %s", ErrRow, want.Name, field.String(), want.String())
+	}
+	return file[len(head):], s.whole(i, int64(len(head)), int64(len(file)))
+}
+
+// Headers bounds the bytes of a block that are not rows.
+func (s *Stack) Headers() int64 {
+	const member = 4096 + 512 + 1024 + 512 // long name, its header, header, padding
+	return int64(len(s.sizes)+1) * member
+}
