@@ -220,7 +220,10 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 	if f.opt.Skipped, err = reader.DecodeLedger([]byte(q.Ledger)); err != nil {
 		return nil, &exitError{exitCheckpoint, err}
 	}
-	s, err := f.stream(ctx, o.Dataset)
+	s, err := q.OpenStream(func(rows reader.Rows) (*reader.Stream, error) {
+		f.opt.Rows = rows
+		return f.stream(ctx, o.Dataset)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,10 @@ func (o *serveMix) stream(ctx context.Context, opened *serve.Opened, q *serve.St
 	}
 	f.opt.Workers = cmp.Or(f.opt.Workers, opened.Workers)
 	f.opt.Expect = append(f.opt.Expect, o.others(f.opt.Expect)...)
-	s, err := reader.OpenMix(ctx, m, f.opt)
+	s, err := q.OpenStream(func(rows reader.Rows) (*reader.Stream, error) {
+		f.opt.Rows = rows
+		return reader.OpenMix(ctx, m, f.opt)
+	})
 	if errors.Is(err, reader.ErrFields) {
 		err = usagef(`%w: where samples may lack a field, declare it with a question mark, as in "bytes?"`, err)
 	}
