@@ -6,6 +6,10 @@ import (
 	"slices"
 )
 
+// Minor returns the minor version of the format that a reader of these tables needs: 1 where a shard
+// is stacked or has numbered keys, else 0.
+func (t *Tables) Minor() int { return int(minorOf(t.dir)) }
+
 // ReadRange fills p with an object's bytes from offset off, or fails. The caller binds it to an
 // object and a context.
 type ReadRange func(p []byte, off int64) error

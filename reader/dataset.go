@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"fmt"
 
 	"golang.org/x/sync/semaphore"
 
@@ -76,6 +77,9 @@ func (d *Dataset) Store() objstore.Store { return d.source.Store }
 // NumSamples, NumShards and NumBlocks count what the generation has. Removed samples count: they
 // keep their numbers, see NumRemoved.
 func (d *Dataset) NumSamples() uint64 { return d.tables.Samples }
+
+// FormatVersion returns the version of the format that a reader of the data set needs.
+func (d *Dataset) FormatVersion() string { return fmt.Sprintf("%d.%d", format.Major, d.tables.Minor()) }
 
 // NumShards is the number of shards; Shard takes numbers below it.
 func (d *Dataset) NumShards() int { return int(d.tables.Shards) }

@@ -114,48 +114,50 @@ func (d *Dataset) keyOf(ctx context.Context, number uint64) (key string, err err
 func (d *Dataset) lookupIndexes(ctx context.Context, key string, shards []int) ([]uint64, error) {
 	var mu sync.Mutex
 	var numbers []uint64
+	removed := false
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(d.opts.Workers)
 	for _, n := range shards {
 		g.Go(func() error {
-			found, err := d.lookupShard(ctx, key, n)
+			found, gone, err := d.lookupShard(ctx, key, n)
 			mu.Lock()
 			defer mu.Unlock()
-			numbers = append(numbers, found...)
+			numbers, removed = append(numbers, found...), removed || gone
 			return err
 		})
 	}
 	err := g.Wait()
 	slices.Sort(numbers)
+	if err == nil && len(numbers) == 0 && removed {
+		err = &removedError{fmt.Sprintf("key %q", key)}
+	}
 	return numbers, err
 }
 
 // lookupShard finds a key in a shard: by arithmetic where its keys are numbered, else in its index.
-func (d *Dataset) lookupShard(ctx context.Context, key string, shard int) (numbers []uint64, err error) {
+// gone reports that a sample with the key was removed, which only numbered keys tell.
+func (d *Dataset) lookupShard(ctx context.Context, key string, shard int) (numbers []uint64, gone bool, err error) {
 	s, err := d.catalog.Shard(ctx, shard)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if s.Numbered != nil {
 		i, ok := s.Numbered.Find(key)
-		switch {
-		case !ok:
-			return nil, nil
-		case s.Gone(s.First + i):
-			return nil, &removedError{fmt.Sprintf("key %q", key)}
+		if !ok || s.Gone(s.First+i) {
+			return nil, ok, nil
 		}
-		return []uint64{s.First + i}, nil
+		return []uint64{s.First + i}, false, nil
 	}
 	ix, err := d.Index(ctx, shard)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for i, k := range ix.Keys.All() {
 		if k == key {
 			numbers = append(numbers, s.First+uint64(i))
 		}
 	}
-	return numbers, nil
+	return numbers, false, nil
 }
 
 // notFound names the keys before and after the one that is not there, from the index of one shard

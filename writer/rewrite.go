@@ -152,6 +152,7 @@ func (r *rewrite) entry(ix *format.ShardIndex, content format.Hash, size, tail u
 	e.Name, e.Size, e.Tail, e.Index, e.Purged = r.name, size, tail, index, content
 	e.Rows, e.ShardInfo.Rows = ix.Rows, uint64(len(ix.Rows))
 	e.FirstKey, e.LastKey = ix.Keys.Ends()
+	e.Numbered = ix.Keys.Ranges()
 	return &e
 }
 
@@ -190,6 +191,7 @@ func (r *rewrite) blocks(ctx context.Context) error {
 		}
 		rows, first = rows[n:], first+samples
 	}
+	r.hashes[0].AddKeys(r.was.Layout, r.was.Numbered)
 	if r.hashes[0].Sum() != r.was.Content() {
 		return fmt.Errorf("%w: the blocks' identity is not the one in the tables: their bytes are not those that were packed; restore the shard from a copy",
 			format.ErrMismatch)
@@ -259,6 +261,13 @@ func (r *rewrite) clearBlock(ctx context.Context, rows []format.Row, first int) 
 	}
 	r.hashes[0].Add(format.BlockHash(r.buf))
 	r.block.Reset()
+	if r.was.Layout != nil {
+		if err := r.clearRows(int(rows[0].Samples), first); err != nil {
+			return err
+		}
+		r.hashes[1].Add(format.BlockHash(r.block.Buf))
+		return r.frames(rows[0].Samples)
+	}
 	err := r.block.ClearBlock(r.buf, func(i int) (string, bool) {
 		at, ok := slices.BinarySearch(r.clear, first+i)
 		if !ok {
@@ -271,6 +280,48 @@ func (r *rewrite) clearBlock(ctx context.Context, rows []format.Row, first int) 
 	}
 	r.hashes[1].Add(format.BlockHash(r.block.Buf))
 	return r.frames(rows[0].Samples)
+}
+
+// clearRows makes a block of rows without the content of its samples to clear.
+func (r *rewrite) clearRows(n, first int) error {
+	var was format.RowBlock
+	if err := format.OpenRowBlock(&was, r.buf, r.was.Layout, uint64(first), n, r.was.Numbered != nil); err != nil {
+		return err
+	}
+	cleared := func(i int) (place int, ok bool) { return slices.BinarySearch(r.clear, first+i) }
+	width := 0
+	if r.was.Numbered == nil {
+		for i := range n {
+			if at, ok := cleared(i); ok {
+				width = max(width, len(r.keys[at]))
+			} else {
+				width = max(width, len(was.Key(i)))
+			}
+		}
+	}
+	b, cuts, payloads := format.NewRowBlock(r.block.Buf, r.was.Layout, uint64(first), n, width)
+	if len(b.Buf) > format.MaxFrame {
+		return fmt.Errorf("%w: with the new keys the block has %d bytes, at most %d", format.ErrTooLarge, len(b.Buf), int64(format.MaxFrame))
+	}
+	for i := range n {
+		at, clearIt := cleared(i)
+		for f := range r.was.Layout.Fields {
+			if clearIt {
+				clear(b.Row(f, i))
+			} else {
+				copy(b.Row(f, i), was.Row(f, i))
+			}
+		}
+		switch {
+		case width == 0:
+		case clearIt:
+			b.SetKey(i, r.keys[at])
+		default:
+			b.SetKey(i, string(was.Key(i)))
+		}
+	}
+	r.block = format.BlockBuilder{Buf: b.Buf, Cuts: cuts, Payloads: payloads}
+	return nil
 }
 
 // frames writes the block that was made.
@@ -302,8 +353,9 @@ func (r *rewrite) finish() (*format.ShardEntry, error) {
 	if err := r.out.write(format.EndOfArchive(plain)); err != nil {
 		return nil, err
 	}
-	content := r.hashes[1].Sum()
 	ix.ClearSamples(r.clear, r.keys, r.opt.ClearAttributes)
+	r.hashes[1].AddKeys(ix.Layout, ix.Keys.Ranges())
+	content := r.hashes[1].Sum()
 	ix.Rows, ix.Meta = r.rows, maps.Clone(ix.Meta)
 	for _, note := range []string{"source", "cursor_start", "cursor_end"} { // of no use any more, and may hold names
 		delete(ix.Meta, note)

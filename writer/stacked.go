@@ -25,8 +25,8 @@ const (
 	LayoutAuto
 )
 
-// ErrLayout: a sample cannot be stacked with those before it. LayoutSamples stores it.
-var ErrLayout = errors.New("not a row like the samples before it: store such samples in the layout of samples")
+// ErrLayout: a sample cannot be stacked, alone or with those before it. LayoutSamples stores it.
+var ErrLayout = stack.ErrRow
 
 // keysOf is how the keys of a stacked shard are stored.
 type keysOf int
@@ -50,7 +50,7 @@ func (w *Writer) fit(ctx context.Context, s *Sample) error {
 			return nil
 		}
 		if w.opt.Layout == LayoutStacked {
-			return fmt.Errorf("%w: %w", ErrLayout, err)
+			return misfit(ctx, sh.stack, s, err)
 		}
 		if err := w.endShard(ctx); err != nil {
 			return err
@@ -62,17 +62,27 @@ func (w *Writer) fit(ctx context.Context, s *Sample) error {
 			sh.stack = sh.last
 			return nil
 		} else if w.opt.Layout == LayoutStacked {
-			return fmt.Errorf("%w: %w", ErrLayout, err)
+			return misfit(ctx, sh.last, s, err)
 		}
 		sh.stack = nil
 		return nil
 	}
 	st, err := learn(ctx, s)
 	if err != nil && (w.opt.Layout == LayoutStacked || !errors.Is(err, stack.ErrRow)) {
-		return fmt.Errorf("%w: %w", ErrLayout, err)
+		return err
 	}
 	sh.stack = st
 	return nil
+}
+
+// misfit describes a sample that does not fit, by its arrays where they can be read.
+func misfit(ctx context.Context, st *stack.Stack, s *Sample, err error) error {
+	if own, lerr := learn(ctx, s); lerr == nil {
+		return st.Differ(own.Layout, err)
+	} else if errors.Is(lerr, ErrLayout) {
+		return lerr
+	}
+	return err
 }
 
 func fits(st *stack.Stack, s *Sample) error {
@@ -203,7 +213,7 @@ func (b *block) gather(skip func(*SampleError)) (decoded []byte, cuts, payloads 
 			off := b.layout.Payloads[s.begin+f]
 			row, err := b.stack.Row(f, b.layout.Buf[off:off+int(s.fields[f].Size)])
 			if err != nil {
-				s.dropped = s.failed(fmt.Errorf("%w: %w", ErrLayout, err))
+				s.dropped = s.failed(err)
 				if skip == nil {
 					return nil, nil, nil, s.dropped
 				}

@@ -140,7 +140,7 @@ func TestStackedRefused(t *testing.T) {
 		first, second []byte
 		want          string
 	}{
-		"other shape":   {array("<u2", 6, 3), array("<u2", 8, 4), "136 bytes, earlier samples have arrays <u2 (3)"},
+		"other shape":   {array("<u2", 6, 3), array("<u2", 8, 4), "is an array <u2 (4), earlier samples have <u2 (3)"},
 		"same size":     {array("<u2", 8, 4), array("<u2", 8, 2, 2), "is an array <u2 (2, 2), earlier samples have <u2 (4)"},
 		"other dtype":   {array("<u2", 8, 4), array("<f2", 8, 4), "is an array <f2 (4), earlier samples have <u2 (4)"},
 		"object":        {array("|O", 8, 1), nil, "of type |O"},

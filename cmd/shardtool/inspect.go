@@ -70,6 +70,9 @@ type shardJSON struct {
 	Blocks       uint64   `json:"blocks"`
 	Bytes        uint64   `json:"bytes"`
 	BlockSamples []uint32 `json:"block_samples,omitempty"`
+	// Layout is stacked, or absent for samples; Numbered reports that keys are numbered.
+	Layout   string `json:"layout,omitempty"`
+	Numbered bool   `json:"numbered_keys,omitempty"`
 
 	rows []format.Row // with --blocks
 }
@@ -143,7 +146,7 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON) (inspectJSON, error) {
 	sum := ds.Summary()
 	out := inspectJSON{
-		FormatVersion: fmt.Sprintf("%d.%d", format.Major, format.Minor), Generation: ds.Generation(), Tables: ds.Tables(), Parent: ds.Parent(),
+		FormatVersion: ds.FormatVersion(), Generation: ds.Generation(), Tables: ds.Tables(), Parent: ds.Parent(),
 		Samples: sum.Samples, Shards: sum.Shards, Blocks: sum.Blocks, Bytes: sum.Bytes, DecodedBytes: ds.DecodedBytes(),
 		PayloadBytes: sum.PayloadBytes, Digest: sum.Digest, Removed: ds.NumRemoved(), Purged: ds.NumPurged(), Fields: sum.Fields, Attributes: []string{}, Meta: ds.Meta(), ShardList: shards,
 	}
@@ -166,7 +169,10 @@ func listShards(ctx context.Context, ds *reader.Dataset, f *inspectFlags) ([]sha
 		if f.shard != "" && s.Name != f.shard {
 			continue
 		}
-		out := shardJSON{Name: s.Name, Samples: s.Samples, Blocks: s.Blocks, Bytes: s.Size}
+		out := shardJSON{Name: s.Name, Samples: s.Samples, Blocks: s.Blocks, Bytes: s.Size, Numbered: s.Numbered != nil}
+		if s.Layout != nil {
+			out.Layout = "stacked"
+		}
 		if f.blocks {
 			if out.rows, err = ds.Rows(ctx, i); err != nil {
 				return nil, err
@@ -326,13 +332,23 @@ func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 		return err
 	}
 	same := first == ""
+	content := same
+	if !same {
+		if content, err = inspect.SameContent(ctx, ds, other); err != nil {
+			return err
+		}
+	}
 	if f.json {
-		err = printJSON(cmd, map[string]any{"same": same, "digest": format.DigestString(ds.Digest()), "against_digest": format.DigestString(other.Digest()),
+		err = printJSON(cmd, map[string]any{"same": same, "same_content": content, "digest": format.DigestString(ds.Digest()), "against_digest": format.DigestString(other.Digest()),
 			"samples": ds.NumSamples(), "against_samples": other.NumSamples(), "first_difference": first})
 	} else if same {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "same samples, same blocks: %s\n", format.DigestString(ds.Digest()))
 	}
-	if err == nil && !same {
+	if !f.json && content && !same {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "same samples, stored in another layout or in other blocks, so a checkpoint of one does not fit the other: %s, %s\n",
+			format.DigestString(ds.Digest()), format.DigestString(other.Digest()))
+	}
+	if err == nil && !content {
 		return &exitError{exitFailed, fmt.Errorf("the data sets differ: %d and %d samples; %s", ds.NumSamples(), other.NumSamples(), first)}
 	}
 	return err

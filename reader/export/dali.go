@@ -33,7 +33,7 @@ func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 	var first, begin, offset int64 // beginning of the block, of the next row, and of the next member
 	var cut int64                  // bytes of removed samples so far
 	for _, r := range ix.Rows {
-		if r.Samples > 0 {
+		if r.Samples > 0 && ix.Layout == nil { // rows become members without a gap
 			first, offset = begin, begin
 		}
 		begin += int64(r.Decoded)
@@ -48,6 +48,8 @@ func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 				switch {
 				case ix.Foreign:
 					offset = first + int64(ix.Gaps[member])
+				case ix.Layout != nil:
+					offset += format.MemberLen(format.JoinName(key, f.Name), f.Size) - (f.Size+record-1)/record*record
 				case ix.Gaps != nil:
 					offset += int64(ix.Gaps[member])
 				default:

@@ -84,7 +84,7 @@ type Archive struct {
 
 	md5   string
 	found bool
-	cut   bool // it lacks the removed samples of its shard
+	cut   bool // it is not the blocks of its shard: it lacks removed samples, or is made of rows
 }
 
 // Result is what was exported.
@@ -159,7 +159,7 @@ func (e *exporter) names(ctx context.Context) error {
 			return fmt.Errorf("%s: %w: samples were removed from this archive of another tool, and %s would need an archive without them: "+
 				"pack the data set into another one and export that", info.Name, ErrForm, DALI)
 		}
-		e.res.Shards = append(e.res.Shards, Archive{Name: name, Samples: info.Samples - gone, cut: gone > 0})
+		e.res.Shards = append(e.res.Shards, Archive{Name: name, Samples: info.Samples - gone, cut: gone > 0 || info.Layout != nil})
 	}
 	for _, f := range e.d.Fields() {
 		if err := e.o.Form.field(f.Name); err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // ErrRow reports that a sample cannot be a row, or not one of the rows before it.
-var ErrRow = errors.New("the sample cannot be stacked")
+var ErrRow = errors.New("the sample cannot be stacked; the layout of samples stores it")
 
 // File is a field of a sample: an NPY file, or its beginning.
 type File struct {
@@ -135,6 +135,18 @@ func (s *Stack) Fits(n int, field func(i int) (name string, size int64)) error {
 		}
 	}
 	return nil
+}
+
+// Differ returns an error that wraps ErrRow and describes how the arrays of a sample differ from the
+// first one's; err where they do not.
+func (s *Stack) Differ(l *format.Layout, err error) error {
+	for i := range min(len(l.Fields), len(s.Layout.Fields)) {
+		f, want := &l.Fields[i], &s.Layout.Fields[i]
+		if f.Name == want.Name && (f.DType != want.DType || !slices.Equal(f.Shape, want.Shape)) {
+			return fmt.Errorf("%w: field %q is an array %s, earlier samples have %s", ErrRow, f.Name, f.String(), want.String())
+		}
+	}
+	return err
 }
 
 // Row returns the row in the file of the i-th field. Its errors wrap ErrRow.
