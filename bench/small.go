@@ -22,6 +22,7 @@ type smallRun struct {
 	Memory uint64 // of the shuffle window
 	Batch  int
 	Epochs uint64
+	Rows   bool // take the rows of stacked data
 	Decode bool // decode the frames, which are in memory, in place of a stream
 	Sums   bool // read and sum the frames in place of a stream
 }
@@ -41,7 +42,10 @@ func (b *bench) small() error {
 	if err := b.smallGather(); err != nil {
 		return err
 	}
-	return b.smallTars()
+	if err := b.smallTars(); err != nil {
+		return err
+	}
+	return nil
 }
 
 // smallTars measures ordinary tars.
@@ -241,6 +245,9 @@ func (r *smallRun) stream(b *bench, ds *reader.Dataset, clock *timer) (t smallTi
 	o := shuffled
 	o.ShuffleMemory, o.GlobalBatch, o.World, o.Epochs = r.Memory, r.Batch, 1, r.Epochs
 	o.Workers = b.cores
+	if r.Rows {
+		o.Rows = reader.RowsReady
+	}
 	s, err := ds.Stream(b.ctx, o)
 	if err != nil {
 		return t, err
@@ -251,7 +258,7 @@ func (r *smallRun) stream(b *bench, ds *reader.Dataset, clock *timer) (t smallTi
 		if err != nil {
 			return t, err
 		}
-		seen += uint64(len(batch.Samples))
+		seen += uint64(batch.Len())
 		if clock.first && batch.NextEpoch > 0 {
 			clock.epoch(1)
 		}

@@ -18,7 +18,7 @@ import (
 // not change them. A Batch is for one goroutine at a time.
 type Batch struct {
 	// Samples are in the order of the stream. Skipped and removed ones are missing. Release removes
-	// them.
+	// them. It is nil with StreamOptions.Rows.
 	Samples []Sample
 	// Epoch and Position are where the global batch begins. Position counts the samples of the epoch
 	// over all ranks. Those of a mix are its own: its position counts over all epochs.
@@ -49,6 +49,7 @@ type batchMemory struct {
 	inputs  []*input
 	sources []stats.Source // of a mix: what the batch has of each
 	places  []int32        // of samples in this rank's part; empty while no sample was skipped
+	rows    assemble.Rows  // in place of samples, see Read.Rows
 	assemble.Memory
 }
 
@@ -74,6 +75,9 @@ func (s *Stream) newBatch(d *planner.Draft) *Batch {
 // fill finds the samples of the batch and applies the user's function.
 func (b *Batch) fill(ctx context.Context, a *assemble.Assembler) (err error) {
 	s := b.s
+	if s.rows != nil {
+		return b.fillRows(ctx, a)
+	}
 	if b.counts, err = a.Fill(ctx, b.draft, &b.memory.Memory, b.memory); err != nil {
 		return err
 	}
@@ -133,6 +137,7 @@ func (b *Batch) Release() {
 	b.Samples, b.memory = nil, nil
 	clear(m.samples) // what lies idle keeps no block alive
 	m.samples, m.places = m.samples[:0], m.places[:0]
+	m.rows.Reset()
 	m.Reset()
 	c.mu.Lock()
 	c.held--
@@ -140,9 +145,12 @@ func (b *Batch) Release() {
 	c.mu.Unlock()
 }
 
-// Place returns the place of sample i of Samples in this rank's part: i, or more after skipped
-// samples.
+// Place returns the place of sample i of Samples, or of row i, in this rank's part: i, or more after
+// skipped samples.
 func (b *Batch) Place(i int) int {
+	if b.s.rows != nil {
+		return int(b.memory.rows.Places[i])
+	}
 	if len(b.memory.places) > 0 {
 		return int(b.memory.places[i])
 	}

@@ -21,7 +21,8 @@ type input struct {
 	plan     *order.Plan
 	units    *UnitOrder // nil where positions hold samples
 	table    order.Table
-	share    float64 // of the samples; in a mix the largest over its segments
+	rows     *format.Layout // of all shards, where the stream delivers rows
+	share    float64        // of the samples; in a mix the largest over its segments
 }
 
 // failed names the source in an error.

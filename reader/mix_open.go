@@ -49,6 +49,9 @@ func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 		return nil, optionsError{err}
 	}
 	s := &Stream{mix: &m, inputs: in, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
+	if err := s.useRows(ctx); err != nil {
+		return nil, err
+	}
 	for i := range in {
 		s.count.sources = append(s.count.sources, stats.Source{Name: in[i].name})
 	}

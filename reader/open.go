@@ -30,6 +30,9 @@ func (d *Dataset) Stream(ctx context.Context, o StreamOptions) (*Stream, error) 
 		return nil, err
 	}
 	s := &Stream{inputs: []*input{in}, opts: o, split: order.Split{GlobalBatch: o.GlobalBatch, Rank: o.Rank, World: o.World}}
+	if err := s.useRows(ctx); err != nil {
+		return nil, err
+	}
 	if o.inUnits() {
 		if err := s.openUnits(ctx, in); err != nil {
 			return nil, err

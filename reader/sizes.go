@@ -65,7 +65,9 @@ func (in *input) need(o *StreamOptions) (n need) {
 		n.largest += float64(f.Max)
 	}
 	n.perBlock = float64(t.Decoded)/blocks + 1
-	n.tables = (startCost + memberCost*n.fields) * samples / blocks
+	if in.rows == nil { // the place of a row is computed
+		n.tables = (startCost + memberCost*n.fields) * samples / blocks
+	}
 	n.block = n.perBlock + n.tables
 	n.lanes = localLanes(p, o.World)
 	n.live = n.perBlock * (liveBlocks(p, n.lanes, float64(in.tables.Blocks)/float64(max(in.tables.Shards, 1))) + in.unitBlocks(n.lanes))
@@ -100,7 +102,11 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	local := int(localSamples(inputs, o)) + 1
 	z.ahead = min(max(64<<10/local, 2), 1024)
 	z.depth = cmp.Or(o.Depth, z.ahead+4)
-	rest := int64(o.FirstWorkers)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+3)*int64(sampleCost+fieldCost*all.fields))
+	inBatch := int64(sampleCost + fieldCost*all.fields)
+	if o.Rows != NoRows {
+		inBatch = rowsCost(inputs, o)
+	}
+	rest := int64(o.FirstWorkers)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+3)*inBatch)
 	if z.memory = o.Memory; z.memory == 0 {
 		onTheirWay := min(int64(float64(z.requests)*all.request), all.stored) + int64(z.requests)*requestCost
 		z.memory = all.memory(o, localSamples(inputs, o), z.requests, rest+onTheirWay)

@@ -102,6 +102,10 @@ type Read struct {
 	// for less load or the step needs fewer. A store may then get more requests than it sends by
 	// default, out of an eighth of Memory.
 	NoAutotune bool
+	// Rows has batches of stacked data deliver arrays in place of samples: see Batch.Rows. All shards
+	// of all sources must be stacked and have the same fields, else the error wraps ErrFields. It
+	// excludes Map and Units. Default: samples.
+	Rows Rows
 	// Map, when not nil, is called with every sample, from several goroutines, before its batch is
 	// delivered. It may replace Fields by others that it allocates, but not write to the bytes they
 	// had. An error ends the stream at that batch.

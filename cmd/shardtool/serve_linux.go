@@ -226,7 +226,10 @@ func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, ou
 		return nil, &exitError{exitCheckpoint, err}
 	}
 	f.opt.PlanProgress = f.planLines("planning units")
-	s, err := f.stream(ctx, o.Dataset)
+	s, err := q.OpenStream(func(rows reader.Rows) (*reader.Stream, error) {
+		f.opt.Rows = rows
+		return f.stream(ctx, o.Dataset)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/account"
+	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
@@ -38,6 +39,7 @@ type Assembler struct {
 	found []sample
 	order []int32
 	sum   byte // of the bytes touched, so that the compiler keeps the reads
+	one   [1]block.RowRef
 }
 
 // sample is one that was copied; key is nil when it was left out.

@@ -31,6 +31,7 @@ type parcel struct {
 	numbers, keys, rows, text, keysBytes, told int // offsets; told is that of the account
 	seeds, origins                             int
 	places                                     []place
+	keyList                                    keyList
 }
 
 // place is where a column lies in the region.
@@ -38,7 +39,7 @@ type place struct{ typ, pairs, data, length int }
 
 // plan finds the place of everything.
 func (p *parcel) plan() error {
-	n := len(p.batch.Samples)
+	n := p.batch.Len()
 	at := headerSize
 	take := func(size, to int) int {
 		at = align(at, to)
@@ -61,11 +62,8 @@ func (p *parcel) plan() error {
 	p.origins = take(originSize*n, 8)
 	p.told = take(p.accountSize, 8)
 	p.text = take(len(p.checkpoint)+len(p.ledger), 8)
-	keys := 0
-	for i := range p.batch.Samples {
-		keys += len(p.batch.Samples[i].Key)
-	}
-	p.keysBytes = take(keys, 8)
+	p.keyList.list(p.batch)
+	p.keysBytes = take(len(p.keyList.text), 8)
 	for i := range p.columns.made {
 		length := p.columns.made[i].length()
 		if at > maxRegion-length {
@@ -83,7 +81,7 @@ func (m *column) length() int {
 		return m.whole
 	}
 	if m.flags&columnFixed != 0 {
-		return m.stride * len(m.views)
+		return m.stride * max(len(m.views), m.count)
 	}
 	to, n := m.align(), 0
 	for _, v := range m.views {
@@ -111,7 +109,7 @@ func (p *parcel) write(dst []byte) {
 	le.PutUint64(dst[24:], b.NextPosition)
 	le.PutUint32(dst[32:], uint32(b.Global))
 	le.PutUint32(dst[36:], uint32(b.First))
-	le.PutUint32(dst[40:], uint32(len(b.Samples)))
+	le.PutUint32(dst[40:], uint32(b.Len()))
 	le.PutUint32(dst[44:], uint32(b.Holes))
 	le.PutUint32(dst[48:], uint32(len(p.columns.made)))
 	le.PutUint64(dst[56:], uint64(p.text))
@@ -127,28 +125,29 @@ func (p *parcel) write(dst []byte) {
 	copy(dst[p.told:], p.account)
 	copy(dst[p.text:], p.checkpoint)
 	copy(dst[p.text+len(p.checkpoint):], p.ledger)
-	key, padding := p.keysBytes, uint32(0)
-	for i := range b.Samples {
-		s := &b.Samples[i]
-		le.PutUint64(dst[p.numbers+8*i:], s.Number)
-		le.PutUint64(dst[p.seeds+8*i:], s.Seed())
-		le.PutUint64(dst[p.origins+originSize*i:], uint64(s.Epoch)|uint64(s.SourceNumber())<<32)
-		if s.Padding {
+	copy(dst[p.keysBytes:], p.keyList.text)
+	key, padding := 0, uint32(0)
+	for i, end := range p.keyList.ends {
+		o := originOf(b, i)
+		le.PutUint64(dst[p.numbers+8*i:], o.number)
+		le.PutUint64(dst[p.seeds+8*i:], o.seed)
+		le.PutUint64(dst[p.origins+originSize*i:], uint64(o.epoch)|uint64(o.source)<<32)
+		size := end - key
+		if o.padding {
 			padding++
-			putPair(dst[p.keys+pairSize*i:], key, absent)
-			continue
+			size = absent
 		}
-		putPair(dst[p.keys+pairSize*i:], key, len(s.Key))
-		key += copy(dst[key:], s.Key)
+		putPair(dst[p.keys+pairSize*i:], p.keysBytes+key, size)
+		key = end
 	}
 	le.PutUint32(dst[52:], padding)
 	for i := range p.columns.made {
-		p.columns.made[i].write(dst, p.rows+rowSize*i, &p.places[i])
+		p.columns.made[i].write(dst, p.rows+rowSize*i, &p.places[i], b)
 	}
 }
 
 // write puts a column's row, pairs and data.
-func (m *column) write(dst []byte, row int, at *place) {
+func (m *column) write(dst []byte, row int, at *place, b *reader.Batch) {
 	le := binary.LittleEndian
 	r := dst[row : row+rowSize]
 	clear(r)
@@ -163,6 +162,10 @@ func (m *column) write(dst []byte, row int, at *place) {
 	copy(dst[at.typ:], m.typ)
 	if m.kind == columnWhole {
 		m.fill(dst[at.data : at.data+at.length])
+		return
+	}
+	if m.fill != nil {
+		m.writeRows(dst, at, b)
 		return
 	}
 	to, n := m.align(), at.data

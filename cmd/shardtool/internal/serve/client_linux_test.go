@@ -73,7 +73,10 @@ func dial(t *testing.T, store objstore.Store) *client {
 			if q.OnError == "skip" {
 				so.OnCorrupt, so.MaxSkippedShare = reader.CorruptSkips, 1
 			}
-			return o.Dataset.Stream(ctx, so)
+			return q.OpenStream(func(rows reader.Rows) (*reader.Stream, error) {
+				so.Rows = rows
+				return o.Dataset.Stream(ctx, so)
+			})
 		},
 		Code: func(err error) int {
 			switch {

@@ -30,6 +30,7 @@ type columns struct {
 	wanted []Column
 	made   []column
 	arena  []byte // numbers that were text
+	inRows bool   // the batches have rows
 }
 
 // column is what was found of one field in the samples of a batch.
@@ -47,7 +48,8 @@ type column struct {
 	uniform bool // the batch before was one array
 
 	whole int              // bytes of a columnWhole
-	fill  func(dst []byte) // writes them
+	count int              // rows, which fill copies
+	fill  func(dst []byte) // writes either
 }
 
 func newColumns(wanted []Column) (*columns, error) {

@@ -71,6 +71,10 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	r := &run{s: s, id: id, stream: stream, prefetch: uint64(*q.Prefetch), token: make(chan struct{}, 1), skipped: stream.Stats().Skipped}
 	r.parcel.columns, r.account.stream, r.unwatch = cols, stream, func() {}
 	r.parcel.accountSize = accountSize(len(stream.Stats().Sources))
+	if err := cols.rows(stream.RowFields()); err != nil {
+		stream.Close()
+		return err
+	}
 	if r.parcel.units, err = newUnitColumns(q.Units, len(cols.made), stream); err != nil {
 		stream.Close()
 		return err
@@ -241,7 +245,7 @@ func (r *run) batch(ctx context.Context, b *reader.Batch) error {
 	stats := r.account.made()
 	p.account = appendAccount(p.account[:0], &stats)
 	p.write(reg.data)
-	f := reg.in(newFrame(kindBatch, flags, 0)).set64(8, r.next.Load()).set32(20, uint32(len(b.Samples)))
+	f := reg.in(newFrame(kindBatch, flags, 0)).set64(8, r.next.Load()).set32(20, uint32(b.Len()))
 	f = f.set64(40, b.Epoch).set64(48, b.NextEpoch).set64(56, b.NextPosition)
 	b.Release()
 	r.account.mu.Lock()

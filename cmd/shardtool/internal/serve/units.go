@@ -70,6 +70,10 @@ func newUnitColumns(q *UnitRequest, columns int, s *reader.Stream) (*unitColumns
 
 // gather finds what the columns of a batch hold, and checks it.
 func (p *parcel) gather(ctx context.Context, s *reader.Stream, b *reader.Batch) error {
+	if p.columns.inRows {
+		p.columns.gatherRows(b)
+		return nil
+	}
 	if p.units == nil {
 		return p.columns.gather(b.Samples)
 	}

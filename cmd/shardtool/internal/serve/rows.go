@@ -1,0 +1,133 @@
+package serve
+
+import (
+	"encoding/json"
+
+	"github.com/shardtool/shardtool/reader"
+)
+
+// OpenStream opens the stream of START. Where the data is stacked and all columns are arrays of it,
+// the stream delivers rows: they are copied once, from their blocks to the segment.
+func (q *StartRequest) OpenStream(open func(reader.Rows) (*reader.Stream, error)) (*reader.Stream, error) {
+	if q.onlyArrays() {
+		if s, err := open(reader.RowsInPlace); err == nil {
+			if q.inRows(s) {
+				return s, nil
+			}
+			s.Close()
+		}
+	}
+	return open(reader.NoRows)
+}
+
+// onlyArrays reports whether all columns are arrays with an NPY header, in every sample.
+func (q *StartRequest) onlyArrays() bool {
+	for i := range q.Columns {
+		if c := &q.Columns[i]; c.Decode != "npy" || c.Optional {
+			return false
+		}
+	}
+	return len(q.Columns) > 0 && q.Units == nil
+}
+
+// inRows reports whether the rows of a stream have all columns.
+func (q *StartRequest) inRows(s *reader.Stream) bool {
+	have := map[string]bool{}
+	for _, f := range s.RowFields() {
+		have[f.Name] = true
+	}
+	for i := range q.Columns {
+		if !have[q.Columns[i].Name] {
+			return false
+		}
+	}
+	return true
+}
+
+// rows makes the columns of rows.
+func (c *columns) rows(fields []reader.RowField) error {
+	for i := range c.wanted {
+		for _, f := range fields {
+			if f.Name != c.wanted[i].Name {
+				continue
+			}
+			shape := make([]int, len(f.Shape))
+			for k, n := range f.Shape {
+				shape[k] = int(n)
+			}
+			typ, err := json.Marshal(arrayType{Dtype: f.DType, Shape: shape})
+			if err != nil {
+				return err
+			}
+			c.made[i] = column{kind: columnArray, typ: typ, stride: f.Stride}
+		}
+	}
+	c.inRows = len(fields) > 0
+	return nil
+}
+
+// gatherRows has the columns copy the rows of a batch when they are written.
+func (c *columns) gatherRows(b *reader.Batch) {
+	flags := uint16(columnFixed)
+	for i := range b.Len() {
+		if b.Ref(i).Padding {
+			flags |= columnAbsent
+			break
+		}
+	}
+	for i := range c.made {
+		name := c.wanted[i].Name
+		m := &c.made[i]
+		m.flags, m.count = flags, b.Len()
+		m.fill = func(dst []byte) { b.CopyRows(dst, name) }
+	}
+}
+
+// writeRows puts the pairs and the rows of a column into the region.
+func (m *column) writeRows(dst []byte, at *place, b *reader.Batch) {
+	for i := range m.count {
+		size := m.stride
+		if b.Ref(i).Padding {
+			size = absent
+		}
+		putPair(dst[at.pairs+pairSize*i:], at.data+m.stride*i, size)
+	}
+	m.fill(dst[at.data : at.data+at.length])
+}
+
+// origin is where a sample of a batch is from.
+type origin struct {
+	number, seed uint64
+	epoch        uint32
+	source       int
+	padding      bool
+}
+
+// originOf returns that of sample or row i.
+func originOf(b *reader.Batch, i int) origin {
+	if len(b.Samples) > 0 {
+		s := &b.Samples[i]
+		return origin{s.Number, s.Seed(), s.Epoch, s.SourceNumber(), s.Padding}
+	}
+	r := b.Ref(i)
+	return origin{r.Number, b.Seed(i), r.Epoch, int(r.Source), r.Padding}
+}
+
+// keyList is the keys of a batch.
+type keyList struct {
+	text []byte
+	ends []int
+}
+
+// list lists the keys of a batch.
+func (l *keyList) list(b *reader.Batch) {
+	l.text, l.ends = l.text[:0], l.ends[:0]
+	for i := range b.Len() {
+		if len(b.Samples) > 0 {
+			l.text = append(l.text, b.Samples[i].Key...)
+		} else {
+			l.text = b.AppendKey(l.text, i)
+		}
+		l.ends = append(l.ends, len(l.text))
+	}
+}

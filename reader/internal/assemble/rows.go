@@ -1,0 +1,225 @@
+package assemble
+
+import (
+	"context"
+	"slices"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/block"
+	"github.com/shardtool/shardtool/reader/internal/planner"
+	"github.com/shardtool/shardtool/reader/internal/window"
+	"github.com/shardtool/shardtool/reader/order"
+)
+
+// Rows are the samples of a batch of stacked data, as one array for each field. The zero value is
+// ready for FillRows. It is used again for another batch once the batch is released.
+type Rows struct {
+	// Places are the references of the rows in the draft, ascending: without those of holes.
+	Places []int32
+
+	at   []block.RowRef // where the rows are; empty once they were copied
+	data [][]byte       // by field: the rows, where they were copied
+	keys []byte         // of rows that were copied piece by piece, and where each ends
+	ends []int
+}
+
+// Reset prepares for another batch. What lies idle keeps no block alive.
+func (m *Rows) Reset() {
+	clear(m.at)
+	m.Places, m.at, m.keys, m.ends = m.Places[:0], m.at[:0], m.keys[:0], m.ends[:0]
+	for f := range m.data {
+		m.data[f] = m.data[f][:0]
+	}
+}
+
+// FillRows waits for the pieces of a draft and finds its rows. With ready it copies them. Counts has
+// no bytes: they are those of the rows.
+func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *format.Layout, ready bool) (n Counts, err error) {
+	if len(m.data) != len(l.Fields) {
+		m.data = make([][]byte, len(l.Fields))
+	}
+	if d.Copied {
+		return a.copyRows(ctx, d, m, l)
+	}
+	for _, p := range d.Pieces {
+		if err := a.wait(ctx, d, p); err != nil {
+			return n, err
+		}
+	}
+	for i := range d.Refs {
+		r := &d.Refs[i]
+		at := block.RowRef{}
+		if !r.Padding {
+			if d.In[i] < 0 { // removed
+				n.Skipped++
+				continue
+			}
+			var err error
+			if at, err = a.row(r, d.Pieces[d.In[i]]); err != nil {
+				return n, err
+			}
+			if at.Of == nil {
+				n.Skipped++
+				continue
+			}
+			n.Samples++
+		}
+		m.Places, m.at = append(m.Places, int32(i)), append(m.at, at)
+	}
+	if ready {
+		for f := range l.Fields {
+			m.Make(f, int(l.Fields[f].Row()))
+		}
+	}
+	return n, nil
+}
+
+// sized returns a buffer of n bytes, which is the given one if it is large enough.
+func sized(buf []byte, n int) []byte { return slices.Grow(buf[:0], n)[:n] }
+
+// row finds a reference's row; one that is skipped has no block.
+func (a *Assembler) row(r *order.Ref, p *window.Piece) (at block.RowRef, err error) {
+	blk := int(r.Block) - p.First
+	if at, err = p.Table.Row(blk, int(r.Index), r.Number); err == nil {
+		return at, nil
+	}
+	if p.Table.Err(blk) == nil {
+		err = format.Place{Shard: p.Job.Shard.Name, Block: p.Job.Block + blk, Offset: -1}.Wrap(err)
+	}
+	return block.RowRef{}, a.Skip(p, r, err)
+}
+
+// copyRows is FillRows for a batch whose pieces need not be in memory together.
+func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *format.Layout) (n Counts, err error) {
+	for f := range l.Fields {
+		m.data[f] = sized(m.data[f], len(d.Refs)*int(l.Fields[f].Row()))
+	}
+	found, rest := a.byPiece(d, &n)
+	var keys keyList
+	keys.of = make([]part, len(d.Refs))
+	failed, failedAt := error(nil), int32(len(d.Refs))
+	for u, p := range d.Pieces {
+		if err := a.wait(ctx, d, p); err != nil {
+			return n, err
+		}
+		for ; len(rest) > 0 && d.In[rest[0]] == int32(u); rest = rest[1:] {
+			i := rest[0]
+			at, err := a.row(&d.Refs[i], p)
+			switch {
+			case err != nil && i < failedAt: // the error is that of the first sample that has one
+				failed, failedAt = err, i
+			case err == nil && at.Of == nil:
+				n.Skipped++
+			case err == nil:
+				n.Samples++
+				found[i] = true
+				keys.add(int(i), at)
+				for f := range l.Fields {
+					stride := int(l.Fields[f].Row())
+					a.one[0] = at
+					block.Gather(m.data[f][int(i)*stride:int(i+1)*stride], f, a.one[:])
+				}
+			}
+		}
+		a.Window.Gathered(&d.Use, p)
+	}
+	if failed != nil {
+		return n, failed
+	}
+	m.close(d, l, found, &keys)
+	return n, nil
+}
+
+// byPiece lists the references in the order of their pieces, and counts those of removed samples.
+// found has a place for each, which is true for padding.
+func (a *Assembler) byPiece(d *planner.Draft, n *Counts) (found []bool, places []int32) {
+	found = make([]bool, len(d.Refs))
+	a.order = a.order[:0]
+	for i := range d.Refs {
+		switch {
+		case d.In[i] >= 0:
+			a.order = append(a.order, int32(i))
+		case d.Refs[i].Padding:
+			found[i] = true
+		default: // removed
+			n.Skipped++
+		}
+	}
+	slices.SortStableFunc(a.order, func(x, y int32) int { return int(d.In[x] - d.In[y]) })
+	return found, a.order
+}
+
+// close moves the rows that were found together, and pads.
+func (m *Rows) close(d *planner.Draft, l *format.Layout, found []bool, keys *keyList) {
+	k := 0
+	for i := range found {
+		if !found[i] {
+			continue
+		}
+		for f := range l.Fields {
+			stride := int(l.Fields[f].Row())
+			to, from := m.data[f][k*stride:(k+1)*stride], m.data[f][i*stride:(i+1)*stride]
+			if d.Refs[i].Padding {
+				clear(to)
+			} else if i != k {
+				copy(to, from)
+			}
+		}
+		m.Places = append(m.Places, int32(i))
+		m.keys = append(m.keys, keys.at(i)...)
+		m.ends = append(m.ends, len(m.keys))
+		k++
+	}
+	for f := range l.Fields {
+		m.data[f] = m.data[f][:k*int(l.Fields[f].Row())]
+	}
+}
+
+// keyList is keys in any order.
+type keyList struct {
+	text []byte
+	of   []part
+}
+
+type part struct{ from, to int }
+
+func (l *keyList) add(i int, at block.RowRef) {
+	from := len(l.text)
+	l.text = at.Of.AppendKey(l.text, int(at.Index))
+	l.of[i] = part{from, len(l.text)}
+}
+
+func (l *keyList) at(i int) []byte { return l.text[l.of[i].from:l.of[i].to] }
+
+// Make returns the rows of a field, which have stride bytes each. It copies them unless they were.
+func (m *Rows) Make(field, stride int) []byte {
+	if n := len(m.Places) * stride; len(m.data[field]) != n {
+		m.data[field] = m.Copy(sized(m.data[field], n), field)
+	}
+	return m.data[field]
+}
+
+// Copy copies the rows of a field to dst and returns it. dst has room for exactly these.
+func (m *Rows) Copy(dst []byte, field int) []byte {
+	if len(m.data[field]) == len(dst) {
+		copy(dst, m.data[field])
+	} else {
+		block.Gather(dst, field, m.at)
+	}
+	return dst
+}
+
+// AppendKey appends the key of row i; padding has none.
+func (m *Rows) AppendKey(dst []byte, i int) []byte {
+	if len(m.at) > 0 {
+		if at := &m.at[i]; at.Of != nil {
+			dst = at.Of.AppendKey(dst, int(at.Index))
+		}
+		return dst
+	}
+	from := 0
+	if i > 0 {
+		from = m.ends[i-1]
+	}
+	return append(dst, m.keys[from:m.ends[i]]...)
+}

@@ -1,0 +1,330 @@
+package reader_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/reader"
+	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// wideSet packs n samples: x.npy has 300 numbers made from the sample's number, y.npy is that number.
+func wideSet(t *testing.T, n int, stored bool, opt writer.Options) *mem.Store {
+	t.Helper()
+	st := mem.New()
+	opt.BlockSize, opt.ShardSize, opt.Workers = 8<<10, 100<<10, 2
+	w, err := writer.New(t.Context(), st, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		x := npy.AppendHeader(nil, "<u2", 300)
+		for k := range 300 {
+			x = binary.LittleEndian.AppendUint16(x, uint16(i*k))
+		}
+		y := binary.LittleEndian.AppendUint64(npy.AppendHeader[int](nil, "<i8"), uint64(i))
+		key := fmt.Sprintf("%06d", i)
+		if stored {
+			key = fmt.Sprintf("%x/%d", i*7919%4093, i)
+		}
+		if err := w.Write(t.Context(), writer.Sample{Key: key, Fields: []writer.Field{{Name: "x.npy", Data: x}, {Name: "y.npy", Data: y}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+var stacked = writer.Options{Layout: writer.LayoutStacked}
+
+// sameRows compares a batch of rows with one of samples, which must be the same.
+func sameRows(t *testing.T, got, want *reader.Batch) {
+	t.Helper()
+	if got.Epoch != want.Epoch || got.Position != want.Position || got.NextPosition != want.NextPosition || got.First != want.First ||
+		got.Len() != want.Len() || got.Holes != want.Holes || len(got.Samples) != 0 || got.SkippedSamples() != want.SkippedSamples() {
+		t.Fatalf("a batch of %d rows at %d/%d with %d holes, want %d at %d/%d with %d", got.Len(), got.Epoch, got.Position, got.Holes, want.Len(), want.Epoch, want.Position, want.Holes)
+	}
+	x, wide := got.Rows("x.npy")
+	y, narrow := got.Rows("y.npy")
+	if wide != 600 || narrow != 8 || len(x) != 600*got.Len() || len(y) != 8*got.Len() {
+		t.Fatalf("%d rows: %d and %d bytes in rows of %d and %d", got.Len(), len(x), len(y), wide, narrow)
+	}
+	mine := make([]byte, len(x))
+	if !got.CopyRows(mine, "x.npy") || !bytes.Equal(mine, x) || got.CopyRows(nil, "z") {
+		t.Fatal("CopyRows and Rows differ")
+	}
+	for i := range want.Samples {
+		s, r := &want.Samples[i], got.Ref(i)
+		if r.Number != s.Number || r.Padding != s.Padding || r.Epoch != s.Epoch || r.Draw != s.Draw || int(r.Source) != s.SourceNumber() || got.Place(i) != want.Place(i) {
+			t.Fatalf("row %d is %+v at place %d, want %d at %d", i, r, got.Place(i), s.Number, want.Place(i))
+		}
+		if key := got.AppendKey(nil, i); !bytes.Equal(key, s.Key) {
+			t.Fatalf("row %d has the key %q, want %q", i, key, s.Key)
+		}
+		wantX, wantY := make([]byte, 600), make([]byte, 8)
+		if !s.Padding {
+			if got.Seed(i) != s.Seed() {
+				t.Fatalf("row %d has another seed", i)
+			}
+			wantX, wantY = last(s.Fields[0].Data, 600), last(s.Fields[1].Data, 8)
+		}
+		if !bytes.Equal(x[i*600:][:600], wantX) || !bytes.Equal(y[i*8:][:8], wantY) {
+			t.Fatalf("row %d of sample %d differs from the sample", i, s.Number)
+		}
+	}
+}
+
+// last returns the data of an NPY file, without its header.
+func last(file []byte, n int) []byte { return file[len(file)-n:] }
+
+func mustStream(t *testing.T, d *reader.Dataset, o reader.StreamOptions, rows reader.Rows) *reader.Stream {
+	t.Helper()
+	o.Rows = rows
+	s, err := d.Stream(t.Context(), o)
+	if err != nil {
+		t.Fatalf("%+v: %v", o, err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// both reads a stream of rows and one of samples to their ends, and returns how many batches there
+// were.
+func both(t *testing.T, rows, samples *reader.Stream) (n int) {
+	t.Helper()
+	for {
+		a, err := rows.Next(t.Context())
+		b, errB := samples.Next(t.Context())
+		if errors.Is(err, io.EOF) && errors.Is(errB, io.EOF) {
+			if x, y := rows.Stats(), samples.Stats(); x.Samples != y.Samples || x.Bytes != y.Bytes || x.Skipped != y.Skipped {
+				t.Errorf("statistics %+v, those of samples %+v", x, y)
+			}
+			return n
+		}
+		if err != nil || errB != nil {
+			t.Fatalf("batch %d: %v, of samples %v", n, err, errB)
+		}
+		sameRows(t, a, b)
+		n++
+	}
+}
+
+var rowOrders = map[string]reader.StreamOptions{
+	"in order":         {Order: reader.Order{GlobalBatch: 100}},
+	"shuffled":         {Order: reader.Order{Shuffle: true, Seed: 1, GlobalBatch: 64}},
+	"padded":           {Order: reader.Order{Shuffle: true, GlobalBatch: 300, World: 3, Rank: 2, Tail: "pad"}},
+	"copied":           {Order: reader.Order{Shuffle: true, Lanes: 40, Delay: 3, GlobalBatch: 3000, Tail: "pad"}, Limits: reader.Limits{Memory: 1 << 20}},
+	"large, in memory": {Order: reader.Order{Shuffle: true, GlobalBatch: 3500}},
+}
+
+// TestRows compares batches of rows with those of samples: in order and shuffled, of ranks, padded,
+// copied piece by piece, and by several goroutines.
+func TestRows(t *testing.T) {
+	const n = 4000
+	for _, stored := range []bool{false, true} {
+		d := openSet(t, wideSet(t, n, stored, stacked))
+		for name, o := range rowOrders {
+			for _, rows := range []reader.Rows{reader.RowsReady, reader.RowsInPlace} {
+				t.Run(fmt.Sprintf("%s/stored=%v/%d", name, stored, rows), func(t *testing.T) {
+					o.Epochs = 2
+					s := mustStream(t, d, o, rows)
+					if both(t, s, mustStream(t, d, o, reader.NoRows)) == 0 {
+						t.Error("no batch")
+					}
+					if f := s.RowFields(); len(f) != 2 || f[0].Name != "x.npy" || f[0].DType != "<u2" || f[0].Stride != 600 || f[1].Stride != 8 {
+						t.Errorf("%+v", f)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestRowsHoles leaves out removed samples, a view's and damaged ones: rows and samples lack the
+// same.
+func TestRowsHoles(t *testing.T) {
+	const n = 4000
+	for name, o := range rowOrders {
+		store := wideSet(t, n, true, stacked)
+		removed := []uint64{0, 5, 6, 7, 1000, n - 1}
+		d, err := reader.Open(t.Context(), store, reader.Options{Removed: removed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		shard, err := d.Shard(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turnBit(t, store, shard.Name, 3000)
+		alone := o.World == 0 // else the block may be another rank's
+		o.Epochs, o.OnCorrupt, o.MaxSkippedShare = 2, reader.CorruptSkips, 0.5
+		for _, rows := range []reader.Rows{reader.RowsReady, reader.RowsInPlace} {
+			s := mustStream(t, d, o, rows)
+			both(t, s, mustStream(t, d, o, reader.NoRows))
+			if list := s.Skipped(); alone && (len(list) != 1 || list[0].Shard != shard.Name || list[0].Samples == 0 || s.Stats().Rereads == 0) {
+				t.Errorf("%s: skipped %+v after %d second reads", name, list, s.Stats().Rereads)
+			}
+		}
+		if !alone {
+			continue
+		}
+		o.OnCorrupt, o.MaxSkippedShare = reader.CorruptFails, 0
+		s := mustStream(t, d, o, reader.RowsReady)
+		for err = nil; err == nil; {
+			_, err = s.Next(t.Context())
+		}
+		var at *format.PosError
+		if !errors.Is(err, format.ErrCorrupt) || !errors.As(err, &at) || at.Shard != shard.Name || at.Block < 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func turnBit(t *testing.T, store *mem.Store, name string, at int) {
+	t.Helper()
+	data, _, err := objstore.ReadAll(t.Context(), store, name, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = bytes.Clone(data)
+	data[at] ^= 1
+	if _, err := objstore.Put(t.Context(), store, name, data, objstore.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRowsContinue stops and continues at random on other numbers of ranks, with rows and with
+// samples in turn: every sample comes once an epoch, with its bytes.
+func TestRowsContinue(t *testing.T) {
+	const n, epochs = 3000, 2
+	d := openSet(t, wideSet(t, n, false, stacked))
+	random := rand.New(rand.NewPCG(1, 2))
+	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 5, GlobalBatch: 60, Epochs: epochs, Tail: "wrap"}}
+	var cp *order.Checkpoint
+	seen, leg := map[uint64]int{}, 0
+	for ended := false; !ended; leg++ {
+		o.World, o.Checkpoint = 1+random.IntN(4), cp
+		most := 1 + random.IntN(15)
+		for o.Rank = range o.World {
+			s := mustStream(t, d, o, reader.Rows(leg%3))
+			for range most {
+				b, err := s.Next(t.Context())
+				if ended = errors.Is(err, io.EOF); ended {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				count(t, b, seen)
+				if next, err := b.Checkpoint(); err != nil {
+					t.Fatal(err)
+				} else {
+					cp = &next
+				}
+			}
+			s.Close()
+		}
+	}
+	for i := range uint64(n) {
+		if seen[i] != epochs {
+			t.Fatalf("sample %d came %d times", i, seen[i])
+		}
+	}
+}
+
+// count counts the samples of a batch after a comparison of their bytes with their numbers.
+func count(t *testing.T, b *reader.Batch, seen map[uint64]int) {
+	t.Helper()
+	y, _ := b.Rows("y.npy")
+	for i := range b.Len() {
+		var number, have uint64
+		if b.Samples == nil {
+			number, have = b.Ref(i).Number, binary.LittleEndian.Uint64(y[8*i:])
+		} else {
+			number, have = b.Samples[i].Number, binary.LittleEndian.Uint64(last(b.Samples[i].Fields[1].Data, 8))
+		}
+		if number != have {
+			t.Fatalf("sample %d has the row of %d", number, have)
+		}
+		seen[number]++
+	}
+}
+
+// TestRowsHeld holds batches while others come, and copies the rows of all at the end, from several
+// goroutines.
+func TestRowsHeld(t *testing.T) {
+	const hold = 6
+	d := openSet(t, wideSet(t, 3000, false, stacked))
+	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, GlobalBatch: 50, Epochs: 1}, Limits: reader.Limits{Hold: hold}}
+	for _, rows := range []reader.Rows{reader.RowsReady, reader.RowsInPlace} {
+		s := mustStream(t, d, o, rows)
+		var held []*reader.Batch
+		seen := map[uint64]int{}
+		release := func() {
+			var wg sync.WaitGroup
+			for _, b := range held {
+				wg.Go(func() { b.Rows("y.npy") })
+			}
+			wg.Wait()
+			for _, b := range held {
+				count(t, b, seen)
+				b.Release()
+			}
+			held = nil
+		}
+		for {
+			b, err := s.Next(t.Context())
+			if errors.Is(err, reader.ErrHeld) && len(held) == hold {
+				release()
+				continue
+			}
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, b)
+		}
+		release()
+		if len(seen) != 3000 {
+			t.Errorf("%d samples of 3000", len(seen))
+		}
+	}
+}
+
+// TestRowsRefused names what cannot be delivered as rows.
+func TestRowsRefused(t *testing.T) {
+	d := openSet(t, wideSet(t, 100, false, writer.Options{}))
+	s := openSet(t, wideSet(t, 100, false, stacked))
+	for _, c := range []struct {
+		d    *reader.Dataset
+		o    reader.StreamOptions
+		is   error
+		text string
+	}{
+		{d, reader.StreamOptions{Read: reader.Read{Rows: reader.RowsReady}}, reader.ErrFields, "shard data-000000.tar.zst is not stacked"},
+		{s, reader.StreamOptions{Read: reader.Read{Rows: reader.RowsReady, Map: func(context.Context, *reader.Sample) error { return nil }}}, reader.ErrOptions, "Map"},
+		{s, reader.StreamOptions{Read: reader.Read{Rows: 7}}, reader.ErrOptions, "Rows is 7"},
+	} {
+		if _, err := c.d.Stream(t.Context(), c.o); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%v, want %q", err, c.text)
+		}
+	}
+}
