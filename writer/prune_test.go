@@ -32,7 +32,9 @@ func generations(t *testing.T, n int) (st *mem.Store, results []*writer.Result) 
 	return st, results
 }
 
-func objectNames(t *testing.T, st objstore.Store) []string { return slices.Sorted(maps.Keys(objects(t, st))) }
+func objectNames(t *testing.T, st objstore.Store) []string {
+	return slices.Sorted(maps.Keys(objects(t, st)))
+}
 
 func TestPruneKeepsGenerations(t *testing.T) {
 	const n = 4
