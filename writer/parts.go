@@ -72,7 +72,6 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 	if err := w.writeAll(ctx, src); err != nil {
 		return nil, err
 	}
-	w.learn(src)
 	var res *PartResult
 	err = w.end(ctx, func() (err error) {
 		res, err = w.putPart(ctx)
