@@ -168,7 +168,7 @@ func (q *Layout) Descr(field int) string {
 func (q *Layout) Size(field int) int {
 	size := q.columns[field].out
 	if size == 0 {
-		size = 4 // as Descr says
+		size = 4 // as in Descr
 	}
 	return q.rows * q.length * size
 }
@@ -237,7 +237,7 @@ type tokenColumn struct {
 	out    int  // bytes of a value in the rows: more where unsigned values are widened
 	padded []byte
 	header []byte           // of the file before
-	values int64            // that it says
+	values int64            // in its shape
 	known  map[string]int64 // the values of headers of this type
 	data   [][]byte         // of each segment
 }
