@@ -362,7 +362,7 @@ func duplicates(lines []codeLine) (found []record) {
 				letters++
 			}
 		}
-		if lines[i].imports || lines[i].path != lines[i+duplicateLines-1].path || letters < duplicateLines-1 {
+		if slices.ContainsFunc(lines[i:i+duplicateLines], func(l codeLine) bool { return l.imports }) || lines[i].path != lines[i+duplicateLines-1].path || letters < duplicateLines-1 {
 			continue
 		}
 		at, twice := seen[key]

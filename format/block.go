@@ -98,16 +98,6 @@ func (it *SampleIter) advance() bool {
 // Err returns the error that ended the iteration, with the offset in the decoded block.
 func (it *SampleIter) Err() error { return it.err }
 
-// Field returns the data of a field, or nil and false.
-func (it *SampleIter) Field(name string) ([]byte, bool) {
-	for i := range it.Fields {
-		if string(it.Fields[i].Name) == name {
-			return it.Fields[i].Data, true
-		}
-	}
-	return nil, false
-}
-
 // FieldCursor is the place of a sample's sizes in the columns of an index.
 type FieldCursor struct {
 	ix *ShardIndex

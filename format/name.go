@@ -33,7 +33,7 @@ func JoinName(key, field string) string {
 
 // CheckKey checks that a key can be stored and read back unchanged: it is a relative path of at
 // most MaxName bytes without NUL, without empty, "." or ".." elements, and without a dot in its
-// last element, which would split there. The error wraps ErrName and tells the user what to do.
+// last element, which would split there. The error wraps ErrName and has what to do.
 func CheckKey(key string) error {
 	bad := func(why string) error { return fmt.Errorf("%w: key %q %s", ErrName, key, why) }
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/shardtool/shardtool/format/names"
 )
 
-// A view file says which samples of a data set an epoch has, and how often (SPEC 10): a directory
-// as in tables, then its sections.
+// A view file lists the samples of a data set that an epoch has, and how often (SPEC 10): a
+// directory as in tables, then its sections.
 //
 //	VHED: digest of the data set, samples u64, draws u64
 //	VBIT: part p: a bit for each of the samples from p·2^23 on; in a subset, whose draws are 0

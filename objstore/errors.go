@@ -73,7 +73,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Exhausted reports whether err means that the process or the machine ran out of file descriptors
-// or memory, which tells nothing about the object.
+// or memory, and so not of the object.
 func Exhausted(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS)
 }

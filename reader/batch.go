@@ -33,7 +33,7 @@ type Batch struct {
 	Of uint64
 	// Units is how many units this rank's part has, where positions hold units, see Order.Units: then
 	// Position, NextPosition, Global and First count units, and Samples has the samples of each unit,
-	// or their pieces, unit by unit. Cut tells which is which. Elsewhere it is 0.
+	// or their pieces, unit by unit; see Cut. Elsewhere it is 0.
 	Units int
 
 	s       *Stream

@@ -14,14 +14,14 @@ import (
 // the store, the network, or a context that ended. A second read has confirmed the damage.
 func Damaged(err error) bool { return fetch.Damaged(err) }
 
-// BlockOptions say which blocks Dataset.Blocks reads.
+// BlockOptions select the blocks that Dataset.Blocks reads.
 type BlockOptions struct {
 	// From and To are sample numbers: the blocks that hold samples of [From, To) are read, whole. To 0
 	// means up to the last.
 	From, To uint64
 	// Take, when not nil, is asked about each block before it is read; those that it leaves out cost
-	// nothing. It is called in storage order on another goroutine than the loop's, ahead of it, and
-	// not any more once the loop has ended. An error of its own ends the iteration.
+	// nothing. It is called in storage order on another goroutine than the loop's, ahead of it, and no
+	// more once the loop has ended. Its error ends the iteration.
 	Take func(ctx context.Context, b *Block) (bool, error)
 }
 
@@ -40,9 +40,9 @@ type Block struct {
 	walk sampleWalk
 }
 
-// Next returns the block's next sample that was not removed, or io.EOF behind the last one. It is
-// valid until the next call and the next step of the iteration; no call allocates. The first error
-// is the last thing that Next has to say, with shard, block and offset.
+// Next returns the block's next sample that was not removed, or io.EOF after the last one. It is
+// valid until the next call and the next step of the iteration; no call allocates. An error sticks;
+// it has shard, block and offset.
 func (b *Block) Next() (*Sample, error) {
 	switch {
 	case b.Large:
@@ -59,9 +59,8 @@ func (b *Block) Next() (*Sample, error) {
 
 // Blocks reads blocks in storage order: fetched, compared with their CRC-32C and decoded on
 // Options.Workers goroutines, within Options.Memory. A damaged block is yielded with its error, and
-// the iteration goes on behind it when the loop does; behind any other error, which may come
-// without a block, nothing follows. Nothing is read before the loop begins; when it ends, all
-// goroutines have ended.
+// the iteration continues after it if the loop does. Any other error, which may have no block, is
+// the last value. Nothing is read before the loop begins; when it ends, all goroutines have ended.
 func (d *Dataset) Blocks(ctx context.Context, o BlockOptions) iter.Seq2[*Block, error] {
 	return func(yield func(*Block, error) bool) {
 		if o.To == 0 {
@@ -104,8 +103,8 @@ func (b *Block) yield(r *fetch.Result, yield func(*Block, error) bool) bool {
 	return yield(b, r.Err) && (r.Err == nil || fetch.Damaged(r.Err))
 }
 
-// blockOrder is the order of jobs of Blocks. It ends where a large block stands in the way; the
-// next call goes on behind it.
+// blockOrder is the order of jobs of Blocks. It ends before a large block; the
+// next call continues after it.
 type blockOrder struct {
 	d     *Dataset
 	o     BlockOptions

@@ -1,23 +1,38 @@
-// Package reader reads data sets: from the manifest to samples. It opens a generation, says what is
-// in it, streams it in storage order on all cores, reads single samples by number or key, and
-// verifies every byte.
+// Package reader reads data sets.
 //
-//	store -> tables -> jobs -> fetch, check, decode on Workers goroutines -> back in order -> frames, samples
-//	                   order    objects, scratch, format.Decoder            pipeline
+// [Open] opens a generation of a data set in an [objstore.Store]. It can then be read in three ways:
 //
-// What decides the order is a sequence of jobs; everything after it (type pipeline) takes any such
-// sequence. Memory is bounded in bytes by [Options.Memory], not in blocks.
+//   - [Dataset.Stream] delivers batches for training: shuffled, split over ranks, for any number of
+//     epochs, from any checkpoint. [OpenMix] does the same for several data sets.
+//   - [Dataset.Samples], [Dataset.Frames] and [Dataset.Blocks] go through it in storage order.
+//   - [Dataset.Get], [Dataset.Field] and [Dataset.Lookup] read single samples by number or key.
+//
+// Everything that is read passes through the same steps:
+//
+//	order, storage order or number ──▶ jobs ──▶ fetch, check, decode ──▶ back in order ──▶ samples
+//	                                            on Options.Workers
+//
+// Memory is bounded in bytes, by [Options.Memory] and [Limits].
+//
+// Related packages:
+//
+//   - reader/check verifies every byte of a data set.
+//   - reader/order decides the order, and has the text of checkpoints.
+//   - reader/ledger lists damaged blocks that a job left out, and merges the states of its ranks.
+//   - reader/views finds views, and reader/mixfile reads mix files.
+//   - reader/sequences lays out packed sequences. reader/stats has the figures of a stream.
+//   - reader/ranks finds the rank of a process.
 //
 // # Trust
 //
-// Stored bytes are compared with the CRC-32C that the tables give for them before anything else is
-// done with them, and an object's size is compared with the tables when it is opened; where asking
-// for it takes a request, what is missing comes out when it is read, and Verify asks. Bytes that
-// are handed over are the bytes that were packed, or an error comes in their place:
-// [format.ErrCorrupt] with shard, block and offset.
+// Stored bytes are compared with the CRC-32C in the tables before they are used, and the size of an
+// object is compared with the tables when it is opened, unless that takes a request: the read then
+// finds what is missing. Bytes that are delivered are the bytes that were packed. Damage is an
+// error that wraps [format.ErrCorrupt], with shard, block and offset, after a second read has
+// confirmed it.
 //
 // # Concurrency
 //
-// A [Dataset] may be used from many goroutines. An iterator belongs to the goroutine that ranges
-// over it; when its loop ends, by a break too, every goroutine it started has ended.
+// A [Dataset] may be used by many goroutines. An iterator belongs to the goroutine that ranges over
+// it. When its loop ends, by a break too, all goroutines that it started have ended.
 package reader

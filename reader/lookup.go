@@ -175,7 +175,7 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 	return fmt.Errorf("reader: no sample with key %q: %w%s", key, fs.ErrNotExist, hint)
 }
 
-// nearKeys says which keys look like one that is not there: the same in other letters, or else its
+// nearKeys lists keys that look like a missing one: the same in other letters, or else its
 // neighbours.
 func nearKeys(keys *format.KeyColumn, key string) string {
 	var before, after string

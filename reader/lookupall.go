@@ -80,16 +80,7 @@ func (a *lookupAll) fromTable(ctx context.Context) error {
 
 // scan reads the whole keys table.
 func (a *lookupAll) scan(ctx context.Context, all []wanted) (candidates []wanted, err error) {
-	const step = 64 // groups: less than 1 MiB
-	table := format.KeyTable{Entries: a.d.tables.Samples}
-	var entries []format.KeyEntry
-	for from := int64(0); from < table.Groups() && len(all) > 0; from += step {
-		to := min(from+step, table.Groups())
-		off, n := table.Range(from, to)
-		err := a.d.source.ReadRange(ctx, a.d.keysTable(), uint64(table.Size()), off, n, func(raw []byte) (err error) {
-			entries, err = table.Decode(entries[:0], raw, from, to)
-			return err
-		})
+	for entries, err := range a.d.KeyHashes(ctx) {
 		if err != nil {
 			return nil, err
 		}
@@ -103,6 +94,9 @@ func (a *lookupAll) scan(ctx context.Context, all []wanted) (candidates []wanted
 				}
 				candidates = append(candidates, wanted{number: e.Number, key: w.key})
 			}
+		}
+		if len(all) == 0 {
+			break
 		}
 	}
 	return candidates, nil

@@ -21,7 +21,7 @@ const maxHeaders = 16 << 10
 // visitor sees the members of a sample. Functions may be nil. What header, payload and padding
 // return ends the walk.
 type visitor struct {
-	// member, asked at each member's header, ends the walk there when it says so.
+	// member is called with each member's header. It ends the walk there by returning true.
 	member  func(key, field []byte) (stop bool)
 	header  func([]byte) error
 	payload func([]byte) error
@@ -44,7 +44,7 @@ type members struct {
 	key    []byte
 	head   []byte // header records of a member that have come so far
 	left   int64  // bytes of payload to come
-	pad    int64  // bytes of padding behind it
+	pad    int64  // bytes of padding after it
 	open   bool   // a member's payload or padding is not over
 }
 
@@ -85,7 +85,7 @@ func (m *members) write(p []byte, place func(error) error) error {
 	return nil
 }
 
-// end says whether the block held the sample.
+// end returns an error unless the block held the sample.
 func (m *members) end(place func(error) error) error {
 	if m.done {
 		return nil
@@ -191,8 +191,8 @@ func (m *members) foreignHeaders(p []byte, place func(error) error) ([]byte, err
 	return p, m.begin(&e.Member)
 }
 
-// headerLen is how long the headers are, as far as what has come says: a long name has a record of
-// its own in front.
+// headerLen returns the length of the headers as far as it is known: a long name has a record in
+// front.
 func (m *members) headerLen() (int, error) {
 	need := tarRecord
 	for len(m.head) >= need {

@@ -57,7 +57,7 @@ func (s *Stream) next(ctx context.Context, asked time.Time) (*Batch, error) {
 	return nil, s.place.err
 }
 
-// wait tells whether the consumer waits for a batch. It returns how many batches are held.
+// wait records whether the consumer waits for a batch. It returns the number of batches held.
 func (s *Stream) wait(on bool) (held int) {
 	s.count.mu.Lock()
 	s.count.waiting = on

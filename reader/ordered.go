@@ -52,5 +52,5 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 // lastEpoch is the last one there is.
 const lastEpoch = 1<<32 - 1
 
-// round3 keeps three digits behind the point.
+// round3 keeps three digits after the point.
 func round3(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }

@@ -129,7 +129,7 @@ func (w *sampleWalk) next() bool {
 	return false
 }
 
-// step finds the next sample. The block must hold as many as its row says, no more and no fewer.
+// step finds the next sample. The block must hold as many as its row states.
 func (w *sampleWalk) step() bool {
 	if w.block.Shard.Layout != nil {
 		return w.row()

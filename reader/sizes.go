@@ -215,8 +215,8 @@ func pieceSize(p order.Params, fit, lanes int) int {
 	return n
 }
 
-// requests returns how many requests are kept in flight: want where that is set, as far as the
-// store sends or can be asked to send so many.
+// requests returns how many requests are kept in flight: want where that is set, up to what the
+// store sends or can be asked to send.
 func requests(store objstore.Store, sends, want int) int {
 	if want == 0 || sends == 0 {
 		return sends

@@ -1,7 +1,6 @@
 package reader
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -17,40 +16,9 @@ import (
 	"github.com/shardtool/shardtool/reader/order/units"
 )
 
-// npyOf is an .npy file with one dimension.
-func npyOf(descr string, values int, data []byte) []byte {
-	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }", descr, values)
-	dict += strings.Repeat(" ", 63-(10+len(dict))%64) + "\n"
-	out := append([]byte("\x93NUMPY\x01\x00"), byte(len(dict)), byte(len(dict)>>8))
-	return append(append(out, dict...), data...)
-}
-
-// token is the value of a token, so that every token of a data set is told from any other.
-func token(sample, at int) uint32 { return uint32(sample*1000 + at) }
-
-// documents are samples with tokens: ids of u4, labels of u2 that count down, and lengths as a key.
-func documents(n int) (samples []testset.Sample, lengths map[string]int) {
-	r := rand.New(rand.NewPCG(1, 2))
-	lengths = map[string]int{}
-	for i := range n {
-		length := 1 + int(r.ExpFloat64()*40)
-		var ids, labels []byte
-		for k := range length {
-			ids = binary.LittleEndian.AppendUint32(ids, token(i, k))
-			labels = binary.LittleEndian.AppendUint16(labels, uint16(length-k))
-		}
-		key := fmt.Sprintf("d%04d", i)
-		lengths[key] = length
-		samples = append(samples, testset.Sample{Key: key, Fields: []testset.Field{
-			{Name: "ids.npy", Data: npyOf("<u4", length, ids)}, {Name: "labels.npy", Data: npyOf("<u2", length, labels)},
-		}})
-	}
-	return samples, lengths
-}
-
 func newDocuments(t *testing.T, n int) (*streamed, map[string]int) {
 	t.Helper()
-	samples, lengths := documents(n)
+	samples, lengths := testset.Documents(n)
 	return newStreamed(t, mem.New(), samples, testset.Options{
 		BlockSize: 6000, ShardSize: 60_000, Integer: func(key string) (int64, bool) { return int64(lengths[key]), true },
 	}), lengths
@@ -156,7 +124,7 @@ func unitChain(t *testing.T, set *streamed, o *StreamOptions, steps int) (units 
 // What is wrong with lengths is found before anything is delivered, and named.
 func TestUnitsRefused(t *testing.T) {
 	watch(t)
-	samples, lengths := documents(60)
+	samples, lengths := testset.Documents(60)
 	build := func(value func(key string) (int64, bool)) *streamed {
 		return newStreamed(t, mem.New(), samples, testset.Options{BlockSize: 6000, ShardSize: 30_000, Integer: value})
 	}

@@ -122,35 +122,35 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*format.
 	}
 }
 
-// currentMeta returns the metadata of the current generation, and the name of its tables; none where
-// there is no data set.
-func currentMeta(ctx context.Context, store objstore.Store) (meta format.Metadata, tables string, err error) {
-	sum, _, err := loadSummary(ctx, store)
+// currentMeta returns the metadata of the current generation, and its manifest.json; the zero value
+// where there is no data set.
+func currentMeta(ctx context.Context, store objstore.Store) (meta format.Metadata, sum *format.Summary, err error) {
+	sum, _, err = loadSummary(ctx, store)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", nil
+		return nil, &format.Summary{}, nil
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	t, closeTables, err := loadTables(ctx, store, sum.Tables)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	defer closeTables()
-	return t.Meta, sum.Tables, nil
+	return t.Meta, sum, nil
 }
 
 // Classes returns the names of the classes of a data set that was packed with a class field, in the
 // order of their numbers. It returns nil where there is no data set or the data set has no classes.
 func Classes(ctx context.Context, store objstore.Store) ([]string, error) {
-	meta, tables, err := currentMeta(ctx, store)
+	meta, sum, err := currentMeta(ctx, store)
 	if err != nil {
 		return nil, err
 	}
 	var classes []string
 	if text := meta["classes"]; text != "" {
 		if err := json.Unmarshal([]byte(text), &classes); err != nil {
-			return nil, fmt.Errorf("%w: metadata classes of %s: %w", format.ErrCorrupt, tables, err)
+			return nil, fmt.Errorf("%w: metadata classes of %s: %w", format.ErrCorrupt, sum.Tables, err)
 		}
 	}
 	return classes, nil

@@ -27,12 +27,11 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 	if err := w.writeAll(ctx, src); err != nil {
 		return nil, err
 	}
-	w.learn(src)
 	return w.Close(ctx)
 }
 
-// writeAll writes the rest of the source. With Resume it first adopts the shards that are in the
-// store.
+// writeAll writes the rest of the source, and takes the metadata that it has learned. With Resume it
+// first adopts the shards that are in the store.
 func (w *Writer) writeAll(ctx context.Context, src Source) error {
 	w.shard.cursor = src.Cursor()
 	resuming := w.opt.Resume
@@ -56,6 +55,7 @@ func (w *Writer) writeAll(ctx context.Context, src Source) error {
 		case err == nil:
 			err = w.Write(ctx, s)
 		case errors.Is(err, io.EOF):
+			w.learn(src)
 			return nil
 		case errors.As(err, &se) && (se.LeaveOut || w.opt.OnError == OnErrorSkip):
 			err = w.leaveOut(se)

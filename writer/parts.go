@@ -33,9 +33,9 @@ type PartResult struct {
 	Already, Published bool
 }
 
-// PackPart packs one of that many parts of a source, counted from 0, into shards of its own and
-// then puts the part's manifest. Readers see nothing until [Commit] has found all parts. Parts may
-// be packed on any machines, in any order, at the same time.
+// PackPart packs one of that many parts of a source, counted from 0, into its shards and then puts
+// the part's manifest. Readers see nothing until [Commit] has found all parts. Parts may be packed
+// on any machines, in any order, at the same time.
 //
 // PackPart may be called again at any time. A part that was packed from the same sources with the
 // same options is left alone; what a killed run put of it is adopted, as with Options.Resume. Two
@@ -72,7 +72,6 @@ func PackPart(ctx context.Context, store objstore.Store, src Splitter, part, par
 	if err := w.writeAll(ctx, src); err != nil {
 		return nil, err
 	}
-	w.learn(src)
 	var res *PartResult
 	err = w.end(ctx, func() (err error) {
 		res, err = w.putPart(ctx)

@@ -87,7 +87,7 @@ func purgedObject(s *format.ShardInfo) PurgedObject {
 //
 // Shards of another tool's archives are refused before anything is done; the error wraps
 // ErrForeign. A purge that was interrupted left the current generation as it was, and the next one
-// finishes it. Where another program publishes meanwhile, Purge goes on with the new generation.
+// finishes it. Where another program publishes meanwhile, Purge continues with the new generation.
 func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeReport, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)

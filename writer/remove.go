@@ -110,7 +110,7 @@ func (r *revision) current(ctx context.Context) (*Result, error) {
 // holes in every order (SPEC 9.11). tables names the generation whose numbers these are. Where it
 // is no longer the current one, the error wraps ErrLost, and the caller finds the numbers anew.
 //
-// Where all of them were removed before, nothing is published, and the result says Already. A
+// Where all of them were removed before, nothing is published, and the result has Already set. A
 // number that no sample has is an error that wraps fs.ErrNotExist.
 func Remove(ctx context.Context, store objstore.Store, tables string, numbers []uint64) (*Result, error) {
 	return change(ctx, store, tables, "remove", func(m *format.Manifest) error {

@@ -3,9 +3,7 @@ package writer
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 
 	"github.com/shardtool/shardtool/format"
@@ -32,27 +30,15 @@ func (w *Writer) learn(src Source) {
 	}
 }
 
-// Types returns the types of fields that the current generation of a data set records. It returns
-// nil where there is no data set or no types are recorded.
-func Types(ctx context.Context, store objstore.Store) (map[string]string, error) {
-	meta, tables, err := currentMeta(ctx, store)
+// Types returns the types of fields that the current generation of a data set records, nil for none,
+// and its number of samples. Where there is no data set it returns nil and 0.
+func Types(ctx context.Context, store objstore.Store) (types map[string]string, samples int64, err error) {
+	meta, sum, err := currentMeta(ctx, store)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return typesOf(meta, tables)
-}
-
-// Samples returns the number of samples of the current generation of a data set; 0 where there is
-// none.
-func Samples(ctx context.Context, store objstore.Store) (int64, error) {
-	sum, _, err := loadSummary(ctx, store)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	return int64(sum.Samples), nil
+	types, err = typesOf(meta, sum.Tables)
+	return types, int64(sum.Samples), err
 }
 
 // typesOf parses the types of META of an object.

@@ -156,9 +156,14 @@ func (f *orderFlags) chosen(ctx context.Context, ds *reader.Dataset, err error) 
 
 // read reads the checkpoints of ranks and the ledgers beside them, and merges them.
 func (f *orderFlags) read() (*order.Checkpoint, error) {
-	saved := make([]ledger.Saved[order.Checkpoint], len(f.ins))
+	return readSaved(f, readCheckpoint, ledger.Merge)
+}
+
+// readSaved is read for checkpoints of a data set or of a mix.
+func readSaved[C any](f *orderFlags, read func(file string) (*C, error), merge func(...ledger.Saved[C]) (ledger.Saved[C], error)) (*C, error) {
+	saved := make([]ledger.Saved[C], len(f.ins))
 	for i, file := range f.ins {
-		cp, err := readCheckpoint(file)
+		cp, err := read(file)
 		if err != nil {
 			return nil, err
 		}
@@ -166,10 +171,10 @@ func (f *orderFlags) read() (*order.Checkpoint, error) {
 		if err != nil {
 			return nil, err
 		}
-		saved[i] = ledger.Saved[order.Checkpoint]{Checkpoint: *cp, Skipped: skipped}
+		saved[i] = ledger.Saved[C]{Checkpoint: *cp, Skipped: skipped}
 	}
 	if len(saved) > 1 {
-		merged, err := ledger.Merge(saved...)
+		merged, err := merge(saved...)
 		if err != nil {
 			return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
 		}

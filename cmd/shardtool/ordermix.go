@@ -133,7 +133,7 @@ func (f *orderFlags) openMix(ctx context.Context, name string, flags *mixFlags, 
 	}
 	var from *mix.Checkpoint
 	if len(f.ins) > 0 {
-		if from, err = f.readMixCheckpoints(); err != nil {
+		if from, err = readSaved(f, readMixCheckpoint, ledger.MergeMix); err != nil {
 			return nil, err
 		}
 	}
@@ -327,31 +327,6 @@ func readMix(name string) (*mixfile.File, error) {
 		return nil, usage(err)
 	}
 	return file, nil
-}
-
-// readMixCheckpoints reads the checkpoints of ranks and the ledgers beside them, and merges them.
-func (f *orderFlags) readMixCheckpoints() (*mix.Checkpoint, error) {
-	saved := make([]ledger.Saved[mix.Checkpoint], len(f.ins))
-	for i, file := range f.ins {
-		cp, err := readMixCheckpoint(file)
-		if err != nil {
-			return nil, err
-		}
-		skipped, err := readLedger(file)
-		if err != nil {
-			return nil, err
-		}
-		saved[i] = ledger.Saved[mix.Checkpoint]{Checkpoint: *cp, Skipped: skipped}
-	}
-	if len(saved) > 1 {
-		merged, err := ledger.MergeMix(saved...)
-		if err != nil {
-			return nil, &exitError{exitCheckpoint, fmt.Errorf("%s: %w", f.in, err)}
-		}
-		saved[0] = merged
-	}
-	f.opt.Skipped = saved[0].Skipped
-	return &saved[0].Checkpoint, nil
 }
 
 func readMixCheckpoint(file string) (*mix.Checkpoint, error) {

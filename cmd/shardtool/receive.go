@@ -137,10 +137,7 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 	var known map[string]string
 	var first int64
 	if r.opt.Mode == writer.ModeAppend {
-		if known, err = writer.Types(ctx, store); err != nil {
-			return err
-		}
-		if first, err = writer.Samples(ctx, store); err != nil {
+		if known, first, err = writer.Types(ctx, store); err != nil {
 			return err
 		}
 	}
@@ -229,7 +226,7 @@ func (r *receiver) part(ctx context.Context, store objstore.Store, src *receive.
 // published replies with what the current generation is.
 func (r *receiver) published(ctx context.Context, store objstore.Store, res *writer.Result) error {
 	if !r.ready { // an equal run had published
-		types, err := writer.Types(ctx, store)
+		types, _, err := writer.Types(ctx, store)
 		if err == nil {
 			err = r.out.Encode(reply{Kind: "ready", At: &receive.Place{Samples: int64(res.Samples), Types: types}, Done: true})
 		}

@@ -77,7 +77,7 @@ func (all *flights) end(k key, f *flight) {
 }
 
 // wait waits for the result. done is false if there is none for this caller: its context ended, or
-// the leader failed for reasons of its own. In every case p belongs to the caller again.
+// the leader failed for its own reasons. In every case p belongs to the caller again.
 func (f *flight) wait(ctx context.Context, p []byte, o *object) (done bool, err error) {
 	select {
 	case <-f.settled:

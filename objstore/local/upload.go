@@ -62,8 +62,8 @@ func (s *Store) create(ctx context.Context, name string, cond objstore.Condition
 	return &upload{store: s, ctx: ctx, name: name, cond: cond, root: root, temp: temp, file: file}, nil
 }
 
-// createTemp creates a temporary file and locks it, which tells Sweep that it is in use. If a sweep
-// removes the file between the two steps, createTemp makes another.
+// createTemp creates a temporary file and locks it, so that Sweep knows that it is in use. If a
+// sweep removes the file between the two steps, createTemp makes another.
 func createTemp(root *os.Root, dir string) (*os.File, string, error) {
 	const attempts = 100 // for each, a sweep must hit the same few microseconds
 	for range attempts {

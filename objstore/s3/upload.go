@@ -188,7 +188,7 @@ func (u *upload) drain(ctx context.Context) error {
 	return nil
 }
 
-// Abort removes the parts that were sent, with a context of its own.
+// Abort removes the parts that were sent, with a separate context.
 func (u *upload) Abort() error {
 	if u.err == fs.ErrClosed {
 		return nil

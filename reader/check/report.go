@@ -73,7 +73,7 @@ type Report struct {
 // MaxFaults bounds a report: a data set on a broken disk has more faults than anyone reads.
 const MaxFaults = 10_000
 
-// OK says that nothing is wrong.
+// OK reports whether nothing is wrong.
 func (r *Report) OK() bool { return len(r.Faults) == 0 }
 
 // Options say how much Verify reads. The zero value means the defaults.
@@ -92,7 +92,7 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Progress says how far Verify is.
+// Progress is how far Verify has got.
 type Progress struct {
 	// Shards and Bytes of TotalShards and TotalBytes are done. Without Deep only shards count.
 	Shards, TotalShards uint64

@@ -24,7 +24,7 @@ type shardCheck struct {
 	cursors []format.FieldCursor // a block
 	firsts  []int                // first sample of each block, in the shard
 	hashes  []format.Hash        // a block
-	bad     bool                 // a block is not what it should be: the shard's hash says nothing new
+	bad     bool                 // a block is wrong: then so is the hash of the shard
 
 	// Of a block of several frames, whose bytes the consumer looks at in order.
 	sum     hash.Hash
@@ -152,7 +152,7 @@ func (c *shardCheck) cut(size int64) {
 // maxForeignEnd bounds what is read of the end of a foreign archive.
 const maxForeignEnd = 1 << 30
 
-// endOfArchive compares what stands behind the last block.
+// endOfArchive compares what follows the last block.
 func (v *verifier) endOfArchive(ctx context.Context, s *fetch.Shard) {
 	want := format.EndOfArchive(s.Plain())
 	off := int64(0)

@@ -220,8 +220,8 @@ func (v *verifier) tables(ctx context.Context) {
 	}))
 }
 
-// eachShard calls f for every shard that the tables can be read for, in order, until it says false.
-// It returns whether f saw all shards.
+// eachShard calls f for every shard that the tables can be read for, in order, until it returns
+// false. It returns whether f saw all shards.
 func (v *verifier) eachShard(ctx context.Context, f func(s *fetch.Shard) bool) (all bool) {
 	all = true
 	for part, p := range v.c.Tables.Parts {

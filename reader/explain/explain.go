@@ -36,7 +36,7 @@ type Options struct {
 	OneRank bool
 	Rank    int
 	Keys    bool // read the keys of the samples
-	Limit   int  // list only so many samples, or units; 0 lists all
+	Limit   int  // list at most this number of samples or units; 0 lists all
 }
 
 // Step is what one step reads. Its positions count samples over all epochs and all ranks.

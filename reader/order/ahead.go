@@ -15,7 +15,7 @@ type LaneHead struct {
 	Shard int
 }
 
-// LaneHeads tells for every lane which sample comes next at a position of an epoch.
+// LaneHeads returns the next sample of every lane at a position of an epoch.
 func (p *Plan) LaneHeads(epoch, position uint64) ([]LaneHead, error) {
 	c, err := p.Seek(epoch, position)
 	if err != nil {

@@ -13,7 +13,7 @@ var ErrMismatch = errors.New("order: the checkpoint does not fit")
 // wholeSet stands for the view of a data set that is read as a whole.
 const wholeSet = "the whole data set"
 
-// MismatchError says in what a checkpoint and an order differ.
+// MismatchError is a difference between a checkpoint and an order.
 type MismatchError struct {
 	Field      string // the member of the checkpoint
 	Checkpoint string // its value there

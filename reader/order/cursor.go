@@ -33,7 +33,7 @@ type Span struct {
 	Place int
 }
 
-// Batch tells of one global batch and of this rank's part in it.
+// Batch describes a global batch and this rank's part in it.
 type Batch struct {
 	// Epoch and Position are where the batch begins. With TailDrop that may be later than where the
 	// last one ended. In a mix both are the mix's own, and Position counts over all epochs.

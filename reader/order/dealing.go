@@ -1,6 +1,6 @@
 package order
 
-// dealing says which tick of a lane each sample of a slot is dealt to: the u-th sample of slot q,
+// dealing is the tick of a lane that each sample of a slot is dealt to: the u-th sample of slot q,
 // of n samples, to tick clamp(q+⌊u·W/n⌋, t0, last). Products stay below 2^64, as W, n and u are
 // below 2^32.
 type dealing struct {

@@ -56,7 +56,7 @@ func (o *epochOrder) load(p *Plan, epoch uint32) {
 	}
 }
 
-// cut lays the arcs on the line of runs, gives every arc slots of its own and marks them.
+// cut lays the arcs on the line of runs, gives every arc its slots and marks them.
 func (o *epochOrder) cut() {
 	samples, line := o.blocks.runs.samples, o.slots
 	o.marks = o.marks[:0]
@@ -97,7 +97,7 @@ func (o *epochOrder) cut() {
 }
 
 // shuffleSlots permutes the slots of a lane (AffinityRun after epoch 0) and finds its cut pieces
-// again. A run is in a lane once, so its number tells.
+// again. A run is in a lane once, so its number identifies it.
 func (o *epochOrder) shuffleSlots(l int) {
 	a := &o.arcs[l]
 	if a.count < 2 {

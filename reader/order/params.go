@@ -10,7 +10,7 @@ import (
 // another name.
 const Algorithm = "lane-delay/1"
 
-// Affinity says whether lanes keep their data from epoch to epoch.
+// Affinity is whether lanes keep their data from epoch to epoch.
 type Affinity string
 
 // The affinities.
@@ -19,14 +19,14 @@ const (
 	AffinityRun   Affinity = "run"   // a lane reads the same data in every epoch, so a node's cache stays useful
 )
 
-// Tail says what becomes of the rest of an epoch that does not fill a global batch.
+// Tail is what happens to the rest of an epoch that does not fill a global batch.
 type Tail string
 
 // The tails.
 const (
 	TailShort Tail = "short" // a smaller last batch; a rank may get nothing of it
 	TailDrop  Tail = "drop"  // the rest is not delivered in this epoch
-	TailWrap  Tail = "wrap"  // the batch goes on with the next epoch, or with as many as it takes
+	TailWrap  Tail = "wrap"  // the batch continues in the next epoch, or in as many as it takes
 	TailPad   Tail = "pad"   // the rest is repeated until the batch is full; the repeats are marked Padding
 )
 

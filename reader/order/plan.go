@@ -21,7 +21,7 @@ type Plan struct {
 }
 
 // runs are the runs with samples, in storage order. A run is known by a small number: with one
-// block to a run that is the block, so the commonest plan needs no table of its own.
+// block to a run that is the block, so the most common plan needs no table.
 type runs struct {
 	samples []uint32 // by run
 	first   []uint32 // first block by run; nil when runs are blocks
@@ -91,9 +91,9 @@ func (p *Plan) Drawn(epoch uint64, f func(number uint64)) {
 // Viewed reports whether the plan is that of a view.
 func (p *Plan) Viewed() bool { return p.table.View != nil }
 
-// CheckSplit tells whether batches can be split so: a batch of at least 1, a rank of the world, and
-// with TailDrop a batch no larger than the epoch, which would drop every sample. Call it at open;
-// NextBatch calls it each time.
+// CheckSplit reports whether batches can be split that way: a batch of at least 1, a rank of the
+// world, and with TailDrop a batch no larger than the epoch, which would drop every sample. Call it
+// at open; NextBatch calls it each time.
 func (p *Plan) CheckSplit(s Split) error {
 	if err := s.validate(); err != nil {
 		return fmt.Errorf("order: %w", err)
@@ -171,7 +171,7 @@ func (r *runs) appendAll(dst []uint32) []uint32 {
 	return dst
 }
 
-// makeTurn says at which point of a round of v positions each lane comes (SPEC.md, "turn"). Digit
+// makeTurn returns the place of each lane in a round of v positions (ORDER.md, "turn"). Digit
 // reversal in the factors of v: lanes next to each other come far apart, so any few of them get
 // their positions evenly.
 func makeTurn(v uint32) []uint32 {

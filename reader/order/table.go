@@ -17,7 +17,7 @@ type Table struct {
 	ShardFirst []int
 	// Decoded is the sum of the decoded bytes of all blocks. Only Choose uses it.
 	Decoded uint64
-	// View, when not nil, says which samples an epoch has. The order of a view differs from that of
+	// View, when not nil, selects the samples of an epoch. The order of a view differs from that of
 	// the table; Choose does not depend on it.
 	View View
 }

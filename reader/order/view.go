@@ -1,6 +1,6 @@
 package order
 
-// View says which samples of a table an epoch has, and how often: see package view. A view is
+// View is which samples of a table an epoch has, and how often: see package view. A view is
 // immutable and safe for concurrent use.
 type View interface {
 	// Samples is the number of samples of an epoch; one that is drawn twice counts twice.

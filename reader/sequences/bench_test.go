@@ -27,7 +27,7 @@ func BenchmarkSequences(b *testing.B) {
 		}
 		key := fmt.Sprintf("%06d", i)
 		lengths[key], total = int64(n), total+4*int64(n)
-		samples = append(samples, testset.Sample{Key: key, Fields: []testset.Field{{Name: "ids.npy", Data: npyOf("<i4", n, data)}}})
+		samples = append(samples, testset.Sample{Key: key, Fields: []testset.Field{{Name: "ids.npy", Data: testset.Npy("<i4", n, data)}}})
 	}
 	set, _ := build(b, samples, testset.Options{Integer: func(key string) (int64, bool) { return lengths[key], true }})
 	q, err := New(size, []Field{{Name: "ids.npy"}})

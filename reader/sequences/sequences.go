@@ -167,7 +167,7 @@ func (q *Layout) Descr(field int) string {
 func (q *Layout) Size(field int) int {
 	size := q.columns[field].out
 	if size == 0 {
-		size = 4 // as Descr says
+		size = 4 // as in Descr
 	}
 	return q.rows * q.length * size
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,37 +18,6 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
 )
-
-// npyOf is an .npy file with one dimension.
-func npyOf(descr string, values int, data []byte) []byte {
-	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }", descr, values)
-	dict += strings.Repeat(" ", 63-(10+len(dict))%64) + "\n"
-	out := append([]byte("\x93NUMPY\x01\x00"), byte(len(dict)), byte(len(dict)>>8))
-	return append(append(out, dict...), data...)
-}
-
-// token is the value of a token, so that every token of a data set is told from any other.
-func token(sample, at int) uint32 { return uint32(sample*1000 + at) }
-
-// documents are samples with tokens: ids of u4, labels of u2 that count down, and lengths as a key.
-func documents(n int) (samples []testset.Sample, lengths map[string]int) {
-	r := rand.New(rand.NewPCG(1, 2))
-	lengths = map[string]int{}
-	for i := range n {
-		length := 1 + int(r.ExpFloat64()*40)
-		var ids, labels []byte
-		for k := range length {
-			ids = binary.LittleEndian.AppendUint32(ids, token(i, k))
-			labels = binary.LittleEndian.AppendUint16(labels, uint16(length-k))
-		}
-		key := fmt.Sprintf("d%04d", i)
-		lengths[key] = length
-		samples = append(samples, testset.Sample{Key: key, Fields: []testset.Field{
-			{Name: "ids.npy", Data: npyOf("<u4", length, ids)}, {Name: "labels.npy", Data: npyOf("<u2", length, labels)},
-		}})
-	}
-	return samples, lengths
-}
 
 // build packs samples.
 func build(t testing.TB, samples []testset.Sample, o testset.Options) (*reader.Dataset, *mem.Store) {
@@ -98,7 +66,7 @@ func packedOptions(size uint32) reader.StreamOptions {
 // A packed stream delivers what the plain reference lays out, on any number of ranks, with room for
 // all blocks and with too little.
 func TestSequencesAgainstReference(t *testing.T) {
-	samples, lengths := documents(900)
+	samples, lengths := testset.Documents(900)
 	set, _ := build(t, samples, small(of(lengths)))
 	for _, world := range []int{1, 3} {
 		for _, memory := range []int64{0, 1 << 20} {
@@ -173,7 +141,7 @@ func checkRows(t *testing.T, q *Layout, b *reader.Batch, lengths map[string]int,
 		for k := range int(cut.Length) {
 			place := int(cut.Offset) + k
 			got := []int32{int32(le.Uint32(ids[4*at:])), int32(le.Uint32(labels[4*at:])), int32(le.Uint32(positions[4*at:])), int32(le.Uint32(docs[4*at:]))}
-			if want := []int32{int32(token(number, place)), int32(whole - place), int32(k), doc}; !slices.Equal(got, want) {
+			if want := []int32{int32(testset.Token(number, place)), int32(whole - place), int32(k), doc}; !slices.Equal(got, want) {
 				t.Fatalf("row %d, token %d of sample %d: %v, want %v", row, place, number, got, want)
 			}
 			seen[le.Uint32(ids[4*at:])]++
@@ -227,7 +195,7 @@ func damaged(t *testing.T, d *reader.Dataset, store *mem.Store, block int) (*rea
 // A skipped block leaves its sequences shorter, by its samples alone. No other sequence changes,
 // and one that loses all its samples is a row of padding.
 func TestSequencesWithHoles(t *testing.T) {
-	samples, lengths := documents(300)
+	samples, lengths := testset.Documents(300)
 	whole, store := build(t, samples, small(of(lengths)))
 	broken, bad := damaged(t, whole, store, 2)
 	o := packedOptions(64)
@@ -275,7 +243,7 @@ func TestSequencesWithHoles(t *testing.T) {
 // A field with another number of values than its attribute states is found before anything of its
 // batch is delivered.
 func TestWrongLength(t *testing.T) {
-	samples, lengths := documents(60)
+	samples, lengths := testset.Documents(60)
 	at := 30
 	for lengths[samples[at].Key] < 2 {
 		at++
@@ -318,14 +286,14 @@ func TestSequencesRefuse(t *testing.T) {
 		err  string
 	}{
 		"no array":   {[]byte("text"), 0, "it is no .npy file"},
-		"cut short":  {npyOf("<i4", 2, make([]byte, 8))[:40], 0, "cut short in its header"},
-		"data":       {npyOf("<i4", 2, make([]byte, 7)), 0, "7 bytes of data, its header says 8"},
-		"longer":     {npyOf("<i4", 3, make([]byte, 12)), 0, "3 values, but the index says that the sample has 2"},
-		"shape":      {[]byte(strings.Replace(string(npyOf("<i4", 2, make([]byte, 8))), "(2,)", "(2,1)", 1)), 0, "an array of shape [2 1]"},
-		"big-endian": {npyOf(">i4", 2, make([]byte, 8)), 0, `an array of type ">i4"`},
-		"text":       {npyOf("<U4", 2, make([]byte, 32)), 0, `an array of type "<U4"`},
-		"pad":        {npyOf("|u1", 2, make([]byte, 2)), 300, "values of u1 cannot be padded with 300"},
-		"wide":       {npyOf("<u8", 2, make([]byte, 16)), -100, "values of u8 cannot be padded with -100"},
+		"cut short":  {testset.Npy("<i4", 2, make([]byte, 8))[:40], 0, "cut short in its header"},
+		"data":       {testset.Npy("<i4", 2, make([]byte, 7)), 0, "7 bytes of data, its header says 8"},
+		"longer":     {testset.Npy("<i4", 3, make([]byte, 12)), 0, "3 values, but the index says that the sample has 2"},
+		"shape":      {[]byte(strings.Replace(string(testset.Npy("<i4", 2, make([]byte, 8))), "(2,)", "(2,1)", 1)), 0, "an array of shape [2 1]"},
+		"big-endian": {testset.Npy(">i4", 2, make([]byte, 8)), 0, `an array of type ">i4"`},
+		"text":       {testset.Npy("<U4", 2, make([]byte, 32)), 0, `an array of type "<U4"`},
+		"pad":        {testset.Npy("|u1", 2, make([]byte, 2)), 300, "values of u1 cannot be padded with 300"},
+		"wide":       {testset.Npy("<u8", 2, make([]byte, 16)), -100, "values of u8 cannot be padded with -100"},
 	} {
 		col := tokenColumn{pad: c.pad}
 		s := reader.Sample{}
@@ -338,7 +306,7 @@ func TestSequencesRefuse(t *testing.T) {
 	for i, descr := range []string{"<i4", "<i4", "<i8"} {
 		s := reader.Sample{}
 		size, _ := strconv.Atoi(descr[2:])
-		s.Fields = append(s.Fields, fieldOf("f", npyOf(descr, 2, make([]byte, 2*size))))
+		s.Fields = append(s.Fields, fieldOf("f", testset.Npy(descr, 2, make([]byte, 2*size))))
 		if err := col.take(&s, "f", &cut); (err == nil) != (i < 2) {
 			t.Errorf("type %s: %v", descr, err)
 		}

@@ -127,7 +127,7 @@ func (q *query) bind(attributes []format.Attribute) error {
 	return nil
 }
 
-// noAttribute says which attributes there are instead.
+// noAttribute lists the attributes that exist.
 func noAttribute(attributes []format.Attribute, name string) string {
 	var names []string
 	for _, a := range attributes {

@@ -1,5 +1,5 @@
 // Package ranged reads byte ranges of remote objects over unreliable networks. A read returns every
-// byte once, or an error that says why not.
+// byte once, or an error with the reason.
 //
 // A store supplies two functions for each [Object]: a [Getter] sends one ranged request, a [Stater]
 // describes the object. The path of a read:

@@ -17,7 +17,7 @@ import "time"
 // Cause is what the consumer waits for at a moment.
 type Cause int
 
-// The causes. The documentation of stats.Stalls says what each one means to a user.
+// The causes. stats.Stalls documents what each one means to a user.
 const (
 	Request Cause = iota
 	Throttled

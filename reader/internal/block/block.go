@@ -15,7 +15,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// Samples tells where the samples of one decoded block are.
+// Samples locates the samples of one decoded block.
 type Samples interface {
 	// Len returns the number of samples.
 	Len() int

@@ -1,4 +1,4 @@
-// Package catalog reads what a data set says about itself: the manifest, the tables, the indexes of
+// Package catalog reads the description of a data set: the manifest, the tables, the indexes of
 // its shards, and the keys table.
 //
 //	manifest.json ──▶ tables ──▶ parts ──▶ shards with their rows ──▶ fetch.Job

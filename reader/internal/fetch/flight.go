@@ -11,7 +11,7 @@ type Flight struct {
 	pool    *ScratchPool
 }
 
-// NewFlight returns a flight of so many decoding workers and stored bytes.
+// NewFlight returns a flight with room for that number of decoding workers and stored bytes.
 func NewFlight(pool *ScratchPool, workers int, limit int64) *Flight {
 	f := &Flight{buffers: NewBuffers(limit), turns: make(chan *Scratch, workers), pool: pool}
 	for range workers {

@@ -46,7 +46,7 @@ type Worker struct {
 	// decoding alone.
 	Scratch *Scratch
 	Flight  *Flight
-	// KeepGoing goes on with the next row after an error; otherwise the first error is a job's last
+	// KeepGoing continues with the next row after an error; otherwise the first error is a job's last
 	// result.
 	KeepGoing bool
 	// Check, when not nil, is called with every result that is right so far; its error replaces it.

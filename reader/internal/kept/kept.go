@@ -105,8 +105,8 @@ func (f Folder) Put(kind string, key Key, payload []byte) (err error) {
 
 var ours = regexp.MustCompile(`^([a-z]+-[0-9a-f]{32}\.bin|\.kept-[0-9]+)$`)
 
-// trim removes the files written first, until the others have at most so many bytes; and files that
-// a killed process left unfinished a day ago.
+// trim removes the files written first, until the others have at most that number of bytes; and
+// files that a killed process left unfinished a day ago.
 func (f Folder) trim(most int64) {
 	entries, err := os.ReadDir(string(f))
 	if err != nil {

@@ -126,7 +126,7 @@ func (r *reading) since(was *reading) Measure {
 		Pieces: int(r.pieces - was.pieces), Read: time.Duration(r.read - was.read), Decode: time.Duration(r.decode - was.decode),
 		Throttled: int(r.throttled - was.throttled),
 	}
-	if was.Batches == 0 { // the wait for the first batch tells nothing about those to come
+	if was.Batches == 0 { // the wait for the first batch does not predict later ones
 		m.Stalled = max(m.Stalled-r.First, 0)
 	}
 	return m

@@ -120,8 +120,8 @@ func (w *Window) signal() {
 	}
 }
 
-// Urgent tells whether the consumer waits for a batch. Only then does Admit take memory from pieces
-// that later batches need, because nobody else can free any.
+// Urgent records whether the consumer waits for a batch. Only then does Admit take memory from
+// pieces that later batches need, because nobody else can free any.
 func (w *Window) Urgent(on bool) {
 	w.mu.Lock()
 	w.urgent = on

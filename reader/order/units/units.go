@@ -52,7 +52,7 @@ type TooLongError struct {
 	Longest uint32
 }
 
-// Error says how many samples are too long, and what to choose.
+// Error returns how many samples are too long, and what to choose.
 func (e *TooLongError) Error() string {
 	return fmt.Sprintf("units: %d of %d samples are longer than the %s of %d, the first is sample %d, the longest has %d: split them, truncate them, drop them, or give a %s of %d",
 		e.Samples, e.Of, e.Params.measure(), e.Params.Size, e.First, e.Longest, e.Params.measure(), e.Longest)

@@ -1,4 +1,4 @@
-// Package view says which samples of a data set take part in an order, and how often in an epoch
+// Package view selects the samples of a data set that an order has, and how often in an epoch
 // (ORDER.md, "Views"). It is pure: reading and writing view files is format's.
 //
 // A subset has each of its samples once in every epoch. A view with weights draws a fixed number of

@@ -8,7 +8,7 @@ import (
 	"github.com/shardtool/shardtool/internal/npy"
 )
 
-// arrayType is the type of an array, as the parent is told it.
+// arrayType is the type of an array as the parent gets it.
 type arrayType struct {
 	Dtype   string `json:"dtype"`
 	Shape   []int  `json:"shape"`
@@ -29,7 +29,7 @@ func cutNpy(file []byte) (header, data []byte, err error) {
 
 // parseNpy reads the header of an npy file. size is the bytes of data that follow. plain is false
 // for arrays whose items are no numbers or fixed strings (structured ones, objects, dates): these
-// are told apart from damage.
+// are distinguished from damage.
 func parseNpy(header []byte) (t arrayType, size int, plain bool, err error) {
 	h, err := npy.Parse(header)
 	if err != nil {
