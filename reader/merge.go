@@ -3,6 +3,7 @@ package reader
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/shardtool/shardtool/reader/order"
@@ -66,6 +67,9 @@ func MergeMix(saved ...SavedMix) (SavedMix, error) {
 		var samples uint64
 		for k := range c.Sources {
 			samples += c.Sources[k].Units
+		}
+		if c.InUnits() { // of several samples each
+			samples = math.MaxUint64
 		}
 		if err := known.add(saved[i].Skipped, samples, c.Skipped); err != nil {
 			return SavedMix{}, err

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/kept"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
@@ -93,7 +92,7 @@ func (d *Dataset) unitOrder(ctx context.Context, table order.Table, o *StreamOpt
 	if err != nil {
 		return nil, err
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: format.DigestString(d.Digest())}}, params)
+	plan, err := order.New([]order.Source{{Table: table, Digest: d.OrderDigest()}}, params)
 	if err != nil {
 		return nil, optionsError{err}
 	}
@@ -257,8 +256,8 @@ func (o unitCursor) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
 	return o.NextBatch(refs, o.split)
 }
 
-// UnitOrder returns the order of the units of the stream; nil where positions hold samples, and of a
-// mix, whose sources have one each. It must not be used after Close.
+// UnitOrder returns the order of the units of the stream; nil where positions hold samples, and of
+// a mix, whose sources have one each. It must not be used after Close.
 func (s *Stream) UnitOrder() *UnitOrder {
 	if s.mix != nil {
 		return nil
