@@ -17,8 +17,8 @@ type UnitSource struct {
 }
 
 // UnitSource reads the lengths of the samples, and counts what units of them have: with the
-// parameters given, whose Window plays no part; of a view with weights, about what an epoch has. Of the options, Plans, PlanProgress and Log are
-// used. Errors are those of Lengths and of units.New.
+// parameters given, whose Window plays no part; of a view with weights, about what an epoch has. Of
+// the options, Plans, PlanProgress and Log are used. Errors are those of Lengths and of units.New.
 func (d *Dataset) UnitSource(ctx context.Context, p units.Params, o StreamOptions) (*UnitSource, error) {
 	u := &UnitSource{set: d, opts: o}
 	var err error

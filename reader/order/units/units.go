@@ -91,8 +91,8 @@ func (u *Units) Order() *order.Plan { return u.order }
 func (u *Units) Summary() Summary { return u.sum }
 
 // Summarize checks lengths and counts what units of them have in an epoch with the samples that
-// drawn yields by number, with repeats; nil: with each once. Of the parameters, Window plays no part.
-// Errors are those of New.
+// drawn yields by number, with repeats; nil: with each once. Of the parameters, Window plays no
+// part. Errors are those of New.
 func Summarize(lengths []uint32, drawn func(yield func(number uint64)), p Params) (s Summary, err error) {
 	size := p.Size
 	var all, over, kept uint64 // tokens: in all, in long samples, left of those
