@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/kept"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
@@ -60,7 +59,7 @@ func (d *Dataset) unitOrder(ctx context.Context, table order.Table, o *StreamOpt
 	if err != nil {
 		return nil, err
 	}
-	plan, err := order.New([]order.Source{{Table: table, Digest: format.DigestString(d.Digest())}}, params)
+	plan, err := order.New([]order.Source{{Table: table, Digest: d.OrderDigest()}}, params)
 	if err != nil {
 		return nil, optionsError{err}
 	}

@@ -17,15 +17,27 @@ type UnitSource struct {
 }
 
 // UnitSource reads the lengths of the samples, and counts what units of them have: with the
-// parameters given, whose Window plays no part. Of the options, Plans, PlanProgress and Log are
-// used. Errors are those of Lengths and of units.New.
+// parameters given, whose Window plays no part; of a view with weights, about what an epoch has. Of
+// the options, Plans, PlanProgress and Log are used. Errors are those of Lengths and of units.New.
 func (d *Dataset) UnitSource(ctx context.Context, p units.Params, o StreamOptions) (*UnitSource, error) {
 	u := &UnitSource{set: d, opts: o}
 	var err error
 	if u.Lengths, err = d.lengths(ctx, p.By, newKeeper(&o)); err != nil {
 		return nil, err
 	}
-	if u.Summary, err = units.Summarize(u.Lengths, p); err != nil {
+	table, err := d.OrderTable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var drawn func(yield func(uint64))
+	if table.View != nil { // what an epoch draws depends on the key, but not by much
+		any, err := order.New([]order.Source{{Table: table}}, order.Params{Lanes: 1, RunBlocks: 1, Delay: 1, Head: 1, Affinity: order.AffinityRun, Tail: order.TailWrap})
+		if err != nil {
+			return nil, optionsError{err}
+		}
+		drawn = func(yield func(uint64)) { any.Drawn(0, yield) }
+	}
+	if u.Summary, err = units.Summarize(u.Lengths, drawn, p); err != nil {
 		return nil, d.lengthsError(ctx, err)
 	}
 	return u, nil

@@ -44,6 +44,9 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	}
 	defer in.Close()
 	s := in.Stream
+	if s.UnitParams().Kind != "" && !f.json {
+		return usagef("%s has sequences or micro-batches, and a tar has samples: give --json", f.order.in)
+	}
 	stop, err := f.stats.watch(ctx, cmd.ErrOrStderr(), s, f.order.opt.Rank)
 	if err != nil {
 		return err

@@ -8,12 +8,14 @@ import (
 
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"
+	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // mixUnits has the positions of a mix hold units, if the flags or the checkpoint ask for them. The
-// orders of the units are made with the mix. show makes what shows the progress of a source's plans.
+// orders of the units are made with the mix. show makes what shows the progress of a source's
+// plans.
 func (f *orderFlags) mixUnits(ctx context.Context, file *mixfile.File, sets []*reader.Dataset, data []mixfile.Data, from *mix.Checkpoint, show func(what string) func(epoch, done, of uint64)) (mixfile.UnitOrders, error) {
 	if f.opt.Units.Kind == "" && (from == nil || !from.InUnits()) {
 		return nil, nil
@@ -26,8 +28,8 @@ func (f *orderFlags) mixUnits(ctx context.Context, file *mixfile.File, sets []*r
 	return made, f.explain(err)
 }
 
-// unitsOfSource is the parameters of a source's units: what flags give, and for the rest those of the
-// checkpoint, where it has the source or another one.
+// unitsOfSource is the parameters of a source's units: what flags give, and for the rest those of
+// the checkpoint, where it has the source or another one.
 func (f *orderFlags) unitsOfSource(name string, from *mix.Checkpoint) units.Params {
 	asked := f.opt.Units
 	if asked.Long == "" {
@@ -75,8 +77,8 @@ func planBars(stderr io.Writer) func(what string) func(epoch, done, of uint64) {
 	}
 }
 
-// firstPlan shows the progress of the first epoch that is planned. begin is called with its samples,
-// and what it returns with how many are done.
+// firstPlan shows the progress of the first epoch that is planned. begin is called with its
+// samples, and what it returns with how many are done.
 func firstPlan(begin func(of uint64) func(done uint64)) func(epoch, done, of uint64) {
 	var once sync.Once
 	var first uint64
@@ -87,4 +89,30 @@ func firstPlan(begin func(of uint64) func(done uint64)) func(epoch, done, of uin
 			show(done)
 		}
 	}
+}
+
+// unitName is what positions of a mix hold.
+func unitName(m mix.Mix) string {
+	if m.InUnits() {
+		return "unit"
+	}
+	return "sample"
+}
+
+// bySourceUnits is bySource for the units alone.
+func (o *openedMix) bySourceUnits(m *mix.Mix, file *mixfile.File) {
+	if o.units != nil {
+		var gone []*reader.UnitOrder
+		o.units, gone = mixfile.BySource(file, m, o.units)
+		mixfile.UnitOrders(gone).Close()
+	}
+}
+
+// orders are the orders of the sources, for Seek: nil where positions hold units.
+func (o *openedMix) orders() ([]*order.Plan, error) {
+	m := o.plan.Mix()
+	if m.InUnits() {
+		return nil, nil
+	}
+	return m.Orders(o.tables)
 }

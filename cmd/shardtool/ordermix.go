@@ -261,14 +261,6 @@ func (f *orderFlags) resumeMix(from *mix.Checkpoint, asked mix.Mix, change bool,
 	return m, nil
 }
 
-// unitName is what positions of a mix hold.
-func unitName(m mix.Mix) string {
-	if m.InUnits() {
-		return "unit"
-	}
-	return "sample"
-}
-
 // bySource puts the data sets, which are in the order of the file, into that of the mix.
 func (o *openedMix) bySource(m *mix.Mix, file *mixfile.File) {
 	var others []*reader.Dataset
@@ -278,15 +270,6 @@ func (o *openedMix) bySource(m *mix.Mix, file *mixfile.File) {
 	}
 	o.tables, _ = mixfile.BySource(file, m, o.tables)
 	o.bySourceUnits(m, file)
-}
-
-// bySourceUnits is bySource for the units alone.
-func (o *openedMix) bySourceUnits(m *mix.Mix, file *mixfile.File) {
-	if o.units != nil {
-		var gone []*reader.UnitOrder
-		o.units, gone = mixfile.BySource(file, m, o.units)
-		mixfile.UnitOrders(gone).Close()
-	}
 }
 
 // openSource opens the data set of a source; with a checkpoint, the generation that it names.
@@ -388,15 +371,6 @@ func (f *orderFlags) orderMix(ctx context.Context, w, stderr io.Writer, name str
 			return err
 		}
 	}
-}
-
-// orders are the orders of the sources, for Seek: nil where positions hold units.
-func (o *openedMix) orders() ([]*order.Plan, error) {
-	m := o.plan.Mix()
-	if m.InUnits() {
-		return nil, nil
-	}
-	return m.Orders(o.tables)
 }
 
 // seekMix is a cursor where the flags ask for the first batch.

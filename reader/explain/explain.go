@@ -159,7 +159,7 @@ func (x *stepper) list(ctx context.Context, step *Step, next batch, s order.Spli
 		}
 		step.Samples[i] = Sample{
 			Source: x.names[r.Source], Epoch: uint64(r.Epoch), Position: step.Position + uint64(at), Rank: rankOf(uint64(at), uint64(b.Global), x.World),
-			Number: r.Number, Seed: order.SampleSeed(x.keys[r.Source], uint64(r.Epoch), r.Number, 0), Padding: r.Padding, source: int(r.Source),
+			Number: r.Number, Seed: order.SampleSeed(x.keys[r.Source], uint64(r.Epoch), r.Number, r.Draw), Padding: r.Padding, source: int(r.Source),
 			Removed: !r.Padding && x.sets[r.Source].Removed(r.Number),
 		}
 		if err := x.locate(ctx, &step.Samples[i], int(r.Block)); err != nil {

@@ -70,7 +70,8 @@ type StandingHole struct {
 const noLimit = 1 << 32
 
 // ErrUnits refuses a checkpoint of one data set whose positions count packed sequences or
-// micro-batches: epochs differ, so what it has given is not known without the lengths of the samples.
+// micro-batches: epochs differ, so what it has given is not known without the lengths of the
+// samples.
 var ErrUnits = errors.New("explain: the checkpoint counts packed sequences or micro-batches, whose epochs differ: give the data set too, which has the lengths of its samples")
 
 // Checkpoint is where a checkpoint of one data set stands. One of units wraps ErrUnits.

@@ -21,8 +21,8 @@ type Units struct {
 	room   uint64
 }
 
-// piece is the part of a sample that a unit has. Row counts the units of the rank in the step from 0:
-// it is the row of a batch of sequences.
+// piece is the part of a sample that a unit has. Row counts the units of the rank in the step from
+// 0: it is the row of a batch of sequences.
 type piece struct {
 	Row    *int    `json:"row,omitempty"`
 	Offset *uint32 `json:"offset,omitempty"`

@@ -3,6 +3,7 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
@@ -35,6 +36,9 @@ func MergeMix(saved ...Saved[mix.Checkpoint]) (Saved[mix.Checkpoint], error) {
 	return merge(saved, sameMixStep, func(c *mix.Checkpoint) (samples uint64, _ *string, _ *uint64) {
 		for k := range c.Sources {
 			samples += c.Sources[k].Units
+		}
+		if c.InUnits() { // of several samples each
+			samples = math.MaxUint64
 		}
 		return samples, &c.SkipHash, &c.Skipped
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/order/units"
 	"github.com/shardtool/shardtool/reader/simulate"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -82,4 +83,59 @@ func documents(ctx context.Context, n, tokens int) objstore.Store {
 		log.Fatal(err)
 	}
 	return store
+}
+
+// A mix whose steps are packed sequences of 512 tokens, half of the tokens code.
+func ExampleFile_MakeUnits() {
+	ctx := context.Background()
+	stores := map[string]objstore.Store{"/data/web": documents(ctx, 100, 50), "/data/code": documents(ctx, 40, 200)}
+	file, err := mixfile.Parse("mix.yaml", []byte("sources: {web: {data: /data/web, weight: 1}, code: {data: /data/code, weight: 1}}"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var sets []*reader.Dataset
+	for _, s := range file.Sources {
+		d, err := reader.Open(ctx, stores[s.Data], reader.Options{})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer d.Close()
+		sets = append(sets, d)
+	}
+	data, err := file.Describe(ctx, sets)
+	if err != nil {
+		log.Fatal(err)
+	}
+	made, err := file.MakeUnits(ctx, sets, data, func(*mixfile.Source) (units.Params, reader.StreamOptions) {
+		return units.Params{Kind: units.Pack, Size: 512, Long: units.LongSplit, By: "tokens"}, reader.StreamOptions{}
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer made.Close()
+	m, err := file.Mix(data, order.Choice{Seed: 7, Shuffle: true}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	plan, err := mix.New(m)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// The sources of a mix are in the order of their names, as those of the file.
+	stream, err := reader.OpenMix(ctx, reader.Mix{Plan: plan, Sets: sets, Units: made}, reader.StreamOptions{Order: reader.Order{GlobalBatch: 4}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer stream.Close()
+	batch, err := stream.Next(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	tokens := map[string]uint32{}
+	for i := range batch.Samples {
+		tokens[batch.Samples[i].Source()] += batch.Cut(i).Length
+	}
+	fmt.Printf("%d sequences, %d tokens of code, %d of web\n", batch.Units, tokens["code"], tokens["web"])
+	// Output:
+	// 4 sequences, 800 tokens of code, 1000 of web
 }

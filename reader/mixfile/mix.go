@@ -76,8 +76,8 @@ func (f *File) located(line int, member string, err error) error {
 // Extent is how many samples an epoch of the mix has, and the position where its stream ends
 // because every source is used up; 2^63 where it never does. Both are known before the orders of
 // the sources are chosen. Where positions hold units, they are not, and what is returned counts
-// samples, or has the end of a stream without one. With a checkpoint they are those of its mix, or, with change, of the mix
-// that continues from it.
+// samples, or has the end of a stream without one. With a checkpoint they are those of its mix, or,
+// with change, of the mix that continues from it.
 func (f *File) Extent(data []Data, from *mix.Checkpoint, change bool) (epoch, end uint64, err error) {
 	if from != nil && from.InUnits() {
 		return from.Epoch, 1 << 63, nil

@@ -2,7 +2,6 @@ package mixfile
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -25,20 +24,16 @@ type Units struct {
 // divides the memory, on which the units depend. tokens is the sum of an attribute that may be
 // another than the one with the lengths.
 func (u *Units) about(tokens uint64, count string) Size {
-	size := uint64(u.Params.Size)
-	return Size{Units: u.Summary.Tokens/size + min(u.Summary.Tokens%size, 1), Tokens: u.tokens(tokens, count)}
-}
-
-// tokens is the tokens of an epoch: what the policy for long samples leaves of them.
-func (u *Units) tokens(tokens uint64, count string) uint64 {
+	left, size := u.Summary.Tokens, uint64(u.Params.Size)
 	if u.Params.By == count {
-		return u.Summary.Tokens
+		tokens = left
 	}
-	return tokens
+	return Size{Units: left/size + min(left%size, 1), Tokens: tokens}
 }
 
-// lay makes the units of the sources, counts those of epoch 0, and computes the weights from them. A
-// source that a checkpoint has with the same units has as many as there: its epoch 0 is not planned.
+// lay makes the units of the sources, counts those of epoch 0, and computes the weights from them.
+// A source that a checkpoint has with the same units has as many as there: its epoch 0 is not
+// planned.
 func (f *File) lay(m *mix.Mix, data []Data, from *mix.Checkpoint) error {
 	sizes, inUnits := make([]Size, len(data)), false
 	for i, d := range data {
@@ -55,7 +50,10 @@ func (f *File) lay(m *mix.Mix, data []Data, from *mix.Checkpoint) error {
 		if s.Units, err = unitsOf(s, from); err != nil {
 			return f.of(i, err)
 		}
-		sizes[i] = Size{s.Units, d.Units.tokens(d.Tokens, f.Count)}
+		sizes[i] = Size{s.Units, d.Tokens}
+		if d.Units.Params.By == f.Count {
+			sizes[i].Tokens = line.Units().Summary().Tokens
+		}
 	}
 	if !inUnits {
 		return nil
@@ -93,10 +91,11 @@ func (o UnitOrders) Close() {
 
 // MakeUnits has the positions of a mix hold units: it reads the lengths of the samples of all
 // sources, and gives data what Mix needs to make the units. ask is what a source is asked for: the
-// parameters of its units and, of the options, Plans, PlanProgress and Log. The units that Mix makes
-// are in the result, which the caller must Close. Planning ends with the context.
+// parameters of its units and, of the options, Plans, PlanProgress and Log. The units that Mix
+// makes are in the result, which the caller must Close. Planning ends with the context.
 //
-// The error is that of the first source that has one: those of reader.Dataset.Lengths and units.New.
+// The error is that of the first source that has one: those of reader.Dataset.Lengths and
+// units.New.
 func (f *File) MakeUnits(ctx context.Context, sets []*reader.Dataset, data []Data, ask func(s *Source) (units.Params, reader.StreamOptions)) (UnitOrders, error) {
 	made, failed := make(UnitOrders, len(sets)), make([]error, len(sets))
 	var g errgroup.Group
@@ -126,9 +125,6 @@ func makeUnits(ctx context.Context, ds *reader.Dataset, data *Data, p units.Para
 	checked.Window = max(p.Window, 1)
 	if err := checked.Check(); err != nil {
 		return nil, err
-	}
-	if ds.Selection().ID() != "" {
-		return nil, errors.New("units of a view are not made: give the whole data set, or make a data set of the chosen samples")
 	}
 	source, err := ds.UnitSource(ctx, p, o)
 	if err != nil {

@@ -462,7 +462,8 @@ class Loader(Generic[T]):
     def info(self) -> Dict[str, Any]:
         """Facts about the data set: samples, shards, blocks, bytes, decoded_bytes, digest, tables,
         generation, fields. Of a mix, these are sums, ``sources`` has the facts of each, and
-        ``epoch_length`` and ``end`` are in samples. Starts the child."""
+        ``epoch_length`` and ``end`` are in samples, also with ``pack`` and ``bucket``. Starts the
+        child."""
         self._connect()
         return self._session.facts()
 

@@ -18,7 +18,7 @@ type Difference struct {
 	// Frozen: no change of the mix allows it. Everything else can be changed on resume.
 	Frozen bool
 	// LeftOut counts the units of the source's old epoch that are not given, because its data set
-	// was replaced within the epoch. Of packed sequences and micro-batches it is about so many: their
+	// was replaced within the epoch. Of packed sequences and micro-batches it is near that: their
 	// epochs differ, and it is counted by epoch 0.
 	LeftOut uint64
 }

@@ -129,8 +129,9 @@ func (c *Checkpoint) anyUnits() bool {
 }
 
 // AppendCheckpoint appends the text of a checkpoint to dst: JSON in printable ASCII without blanks
-// or a line feed, at most 2 KiB, 320 bytes for each source (16 more for a view, 176 more for units), and
-// 24 bytes for each pending segment and each source that it names. It refuses what DecodeCheckpoint would.
+// or a line feed, at most 2 KiB, 320 bytes for each source (16 more for a view, 176 more for
+// units), and 24 bytes for each pending segment and each source that it names. It refuses what
+// DecodeCheckpoint would.
 func AppendCheckpoint(dst []byte, c Checkpoint) ([]byte, error) {
 	if err := c.validate(); err != nil {
 		return dst, fmt.Errorf("mix: checkpoint: %w", err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/reader/order"
+	"github.com/shardtool/shardtool/reader/order/units"
 )
 
 // twoSources is a small mix with a pending segment.
@@ -93,7 +94,8 @@ func TestCheckpointRoundTrip(t *testing.T) {
 
 // TestCheckpointSize: the largest values there can be stay within the bound.
 func TestCheckpointSize(t *testing.T) {
-	for _, n := range []int{1, 2, 64, MaxSources} {
+	for i, n := range []int{1, 2, 64, MaxSources, 1, 2, 64, MaxSources} {
+		inUnits := i >= 4
 		m := Mix{Seed: 1<<64 - 1, Shuffle: true, Tail: order.TailShort, Epoch: maxPosition - 1, From: maxPosition - 1}
 		weights := make([]uint64, n)
 		for s := range n {
@@ -103,6 +105,10 @@ func TestCheckpointSize(t *testing.T) {
 				MaxEpochs: maxEpochs, Epoch: maxEpochs, First: maxPosition/uint64(n) - 1, Base: maxPosition/uint64(n) - 1,
 			})
 			weights[s] = (maxWeights - 1) / uint64(n)
+			if inUnits {
+				m.Sources[s].Unit = units.Params{Kind: units.Bucket, Size: units.MaxSize, Long: units.LongTruncate, Window: units.MaxWindow, By: strings.Repeat("b", maxBy)}
+				m.Sources[s].Lengths = strings.Repeat("f", maxLengths)
+			}
 		}
 		m.Sources[0].Base += m.From - uint64(n)*(maxPosition/uint64(n)-1)
 		var pairs int
@@ -123,7 +129,11 @@ func TestCheckpointSize(t *testing.T) {
 			c.LeftOut = append(c.LeftOut, Range{maxPosition - 100 + 2*i, maxPosition - 99 + 2*i})
 		}
 		text := encode(t, c)
-		if bound := checkpointBase + (checkpointSource+checkpointView)*n + checkpointSegment*(pairs+200); len(text) > bound {
+		bound := checkpointBase + (checkpointSource+checkpointView)*n + checkpointSegment*(pairs+200)
+		if inUnits {
+			bound += checkpointUnits * n
+		}
+		if len(text) > bound {
 			t.Errorf("%d sources, %d pairs: %d bytes, at most %d", n, pairs, len(text), bound)
 		}
 		if _, err := DecodeCheckpoint([]byte(text)); err != nil {

@@ -87,8 +87,8 @@ func (s *Source) validateUnits() error {
 	return nil
 }
 
-// sameUnits reports whether the units of two sources over one data set are the same. The name of the
-// attribute that has the lengths does not matter.
+// sameUnits reports whether the units of two sources over one data set are the same. The name of
+// the attribute that has the lengths does not matter.
 func sameUnits(a, b *Source) bool {
 	of, is := a.Unit, b.Unit
 	of.By, is.By = "", ""

@@ -12,8 +12,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// A batch of units in the answer of the second implementation: of each rank, source, epoch and items
-// of each unit.
+// A batch of units in the answer of the second implementation: of each rank, source, epoch and
+// items of each unit.
 type (
 	pythonUnitAnswer struct {
 		End        string             `json:"end"`
@@ -94,8 +94,8 @@ func (c *pythonCase) runUnits(t *testing.T, w, asked *unitWorld) (batches []*pyt
 	return batches, must2(mustPlan(t, m).Checkpoint(position))
 }
 
-// TestPythonUnitMixes compares mixes of units: batches, ends, lengths of epochs, changes, checkpoints
-// and what is refused as one.
+// TestPythonUnitMixes compares mixes of units: batches, ends, lengths of epochs, changes,
+// checkpoints and what is refused as one.
 func TestPythonUnitMixes(t *testing.T) {
 	var cases []pythonCase
 	var want [][]*pythonUnitBatch

@@ -15,8 +15,9 @@ type Stretch struct {
 	Ended []int
 }
 
-// Stretches yields the stretches from the one with a position on, to the end of the stream, or to an
-// error: only plans of units have one. There are at most as many as segments and sources together.
+// Stretches yields the stretches from the one with a position on, to the end of the stream, or to
+// an error: only plans of units have one. There are at most as many as segments and sources
+// together.
 func (p *Plan) Stretches(position uint64) iter.Seq2[Stretch, error] {
 	return func(yield func(Stretch, error) bool) {
 		w := p.walk()

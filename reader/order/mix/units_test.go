@@ -44,13 +44,17 @@ type unitWorld struct {
 
 func randomUnitSource(rnd *rand.Rand, name string, kind units.Kind, size uint32) (Source, *unitSource) {
 	x, table := randomSource(rnd, name)
-	withoutView(&x, &table)
 	u := &unitSource{table: table}
-	for range x.Units {
-		u.lengths = append(u.lengths, 1+uint32(rnd.ExpFloat64()*20))
+	for _, n := range table.Samples {
+		for range n {
+			u.lengths = append(u.lengths, 1+uint32(rnd.ExpFloat64()*20))
+		}
 	}
 	u.lengths[0] = 1 // so that there is a unit
 	x.Unit = units.Params{Kind: kind, Size: size, Window: 1 + rnd.Uint32N(20), By: "tokens", Long: []units.Long{units.LongSplit, units.LongTruncate, units.LongDrop}[rnd.IntN(3)]}
+	if table.View != nil && x.Unit.Long == units.LongDrop { // it may choose long samples alone
+		x.Unit.Long = units.LongSplit
+	}
 	return x, u
 }
 

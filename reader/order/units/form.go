@@ -40,6 +40,8 @@ func (f *former) add(sample, length uint32) bool {
 		return true
 	}
 	switch f.long {
+	case LongError: // drawn by a view in a later epoch than the first
+		return false
 	case LongTruncate:
 		f.items = append(f.items, item{sample, 0, f.size})
 	case LongSplit:

@@ -8,8 +8,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Line is the units of all epochs of an order, one epoch after another, with what plans them: what a
-// mix reads of a source. It is safe for concurrent use if its Plans are.
+// Line is the units of all epochs of an order, one epoch after another, with what plans them: what
+// a mix reads of a source. It is safe for concurrent use if its Plans are.
 type Line struct {
 	units *Units
 	plans Plans

@@ -134,6 +134,9 @@ func (u *Units) form(f *former, window []order.Ref) (int, error) {
 	f.reset()
 	for i := range window {
 		if !f.add(uint32(i), u.lengths[window[i].Number]) {
+			if number := window[i].Number; u.params.Long == LongError {
+				return 0, &LengthError{number, u.lengths[number], "it is longer than a unit"}
+			}
 			return 0, fmt.Errorf("more than %d pieces: give a larger %s or a smaller window", maxItems, u.params.measure())
 		}
 	}

@@ -68,12 +68,16 @@ func New(o *order.Plan, lengths []uint32, p Params) (*Units, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
-	if have, want := uint64(len(lengths)), o.Samples(); have != want {
+	if have, want := uint64(len(lengths)), o.Stored(); have != want {
 		return nil, fmt.Errorf("units: %d lengths for %d samples", have, want)
 	}
 	u := &Units{order: o, lengths: lengths, params: p}
+	var all func(yield func(uint64))
+	if o.Viewed() {
+		all = func(yield func(uint64)) { o.Drawn(0, yield) }
+	}
 	var err error
-	u.sum, err = Summarize(lengths, p)
+	u.sum, err = Summarize(lengths, all, p)
 	return u, err
 }
 
@@ -86,26 +90,35 @@ func (u *Units) Order() *order.Plan { return u.order }
 // Summary returns what the lengths give in an epoch that has each sample once.
 func (u *Units) Summary() Summary { return u.sum }
 
-// Summarize checks lengths and counts what units of them have. Of the parameters, Window plays no
+// Summarize checks lengths and counts what units of them have in an epoch with the samples that
+// drawn yields by number, with repeats; nil: with each once. Of the parameters, Window plays no
 // part. Errors are those of New.
-func Summarize(lengths []uint32, p Params) (s Summary, err error) {
+func Summarize(lengths []uint32, drawn func(yield func(number uint64)), p Params) (s Summary, err error) {
 	size := p.Size
-	s.Samples = uint64(len(lengths))
 	var all, over, kept uint64 // tokens: in all, in long samples, left of those
-	first := 0
-	for i, n := range lengths {
-		if n-1 >= MaxSize { // 0 wraps around
-			return s, badLength(i, n)
-		}
+	first := uint64(0)
+	add := func(i uint64, n uint32) {
+		s.Samples++
 		all += uint64(n)
 		s.Longest = max(s.Longest, n)
 		if n <= size {
-			continue
+			return
 		}
 		if s.Long++; s.Long == 1 {
 			first = i
 		}
 		over += uint64(n)
+	}
+	for i, n := range lengths {
+		if n-1 >= MaxSize { // 0 wraps around
+			return s, badLength(i, n)
+		}
+		if drawn == nil {
+			add(uint64(i), n)
+		}
+	}
+	if drawn != nil {
+		drawn(func(number uint64) { add(number, lengths[number]) })
 	}
 	switch p.Long {
 	case LongSplit:
@@ -117,7 +130,7 @@ func Summarize(lengths []uint32, p Params) (s Summary, err error) {
 		s.Dropped, s.Left = s.Long, over
 	default:
 		if s.Long > 0 {
-			return s, &TooLongError{Params: p, Samples: s.Long, Of: s.Samples, First: uint64(first), Longest: s.Longest}
+			return s, &TooLongError{Params: p, Samples: s.Long, Of: s.Samples, First: first, Longest: s.Longest}
 		}
 	}
 	s.Tokens = all - over + kept

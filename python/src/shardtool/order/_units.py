@@ -130,7 +130,8 @@ class Units:
 
     def __init__(self, order: Order, lengths: Sequence[int], parameters: UnitParameters) -> None:
         parameters.check()
-        demand(len(lengths) == order.samples, f"{len(lengths)} lengths for {order.samples} samples")
+        stored = sum(order.table.blocks)
+        demand(len(lengths) == stored, f"{len(lengths)} lengths for {stored} samples")
         self.order = order
         self.lengths = lengths
         self.parameters = parameters
