@@ -9,6 +9,14 @@ import (
 // addLayout adds --layout.
 func (f *packFlags) addLayout(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.layout, "layout", "samples", "samples: any fields; stacked: equal arrays (.npy), as rows of one array a block; auto: stacked where possible")
+	cmd.Flags().Lookup("layout").DefValue = "auto for tokens, samples for others"
+}
+
+// defaultLayout stacks token ids unless --layout is given: they are equal arrays, except for remainders.
+func (f *packFlags) defaultLayout(cmd *cobra.Command, found *found) {
+	if !cmd.Flags().Changed("layout") && (found.kind == &tokensKind || f.tokens.length > 0) {
+		f.opt.Layout = writer.LayoutAuto
+	}
 }
 
 // chooseLayout sets the layout of the new shards.
