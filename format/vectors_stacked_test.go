@@ -32,7 +32,9 @@ func stackedVectors(t *testing.T) (out []vector) {
 	}
 	layout := func(f ...RowField) []byte { return (&Layout{Fields: f}).append(nil) }
 	x := RowField{Name: "x.npy", DType: "<u2", Shape: []int64{2}}
-	with := func(dtype string, shape ...int64) []byte { return layout(RowField{Name: "x.npy", DType: dtype, Shape: shape}) }
+	with := func(dtype string, shape ...int64) []byte {
+		return layout(RowField{Name: "x.npy", DType: dtype, Shape: shape})
+	}
 	keys := func(r ...KeyRange) []byte { return KeyRanges(r).append(nil) }
 	for _, c := range []struct {
 		name, expect, note, kind string

@@ -5,6 +5,7 @@ import subprocess
 import tarfile
 
 import pytest
+
 import shardtool
 
 np = pytest.importorskip("numpy")

@@ -70,9 +70,10 @@ class Writer:
             1 MiB.
         samples_per_shard: Most samples of a shard. None: no limit.
         level: Of compression: "fastest", "default", "better" or "best".
-        layout: "samples" stores samples of any fields. "stacked" stores samples whose fields are all
-            arrays of one type and shape as rows of one array a block: far smaller and faster for
-            small samples; another sample raises EncodeError. "auto" stacks where that is possible.
+        layout: "samples" stores samples of any fields. "stacked" stores samples whose fields are
+            all arrays of one type and shape as rows of one array a block, which is smaller and
+            faster for small samples; another sample raises EncodeError. "auto" stacks where that
+            is possible.
         duplicate_keys: "fail", or "keep" to allow one key in several shards.
         memory: Bytes in flight in the child.
         workers: Threads that compress. None: one for each core.
