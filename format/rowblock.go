@@ -276,7 +276,7 @@ func (c *rowChecker) End() error {
 	return nil
 }
 
-// KeysHash returns what the hash of a stacked shard with numbered keys covers beside its blocks,
+// hash returns what the hash of a stacked shard with numbered keys covers beside its blocks,
 // which do not hold the keys.
 func (rs KeyRanges) hash() Hash { return BlockHash(rs.append(nil)) }
 
@@ -350,4 +350,21 @@ func decodeNumbered(raw []byte, shards []ShardInfo) (err error) {
 		}
 	}
 	return r.end()
+}
+
+// layoutAt returns a function that returns the layout of a row of a part, which is asked about rows
+// in ascending order.
+func (t *Tables) layoutAt(part int) (func(row int) *Layout, error) {
+	if t.find(typeLayout, uint32(part)) == nil {
+		return func(int) *Layout { return nil }, nil
+	}
+	shards, err := t.LoadShards(part)
+	shard, end := -1, uint64(0)
+	return func(row int) *Layout {
+		for uint64(row) >= end && shard+1 < len(shards) {
+			shard++
+			end += shards[shard].Rows
+		}
+		return shards[shard].Layout
+	}, err
 }

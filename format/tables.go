@@ -449,23 +449,6 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 	return rows, nil
 }
 
-// layoutAt returns a function that returns the layout of a row of a part, which is asked about rows
-// in ascending order.
-func (t *Tables) layoutAt(part int) (func(row int) *Layout, error) {
-	if t.find(typeLayout, uint32(part)) == nil {
-		return func(int) *Layout { return nil }, nil
-	}
-	shards, err := t.LoadShards(part)
-	shard, end := -1, uint64(0)
-	return func(row int) *Layout {
-		for uint64(row) >= end && shard+1 < len(shards) {
-			shard++
-			end += shards[shard].Rows
-		}
-		return shards[shard].Layout
-	}, err
-}
-
 // Load reads all parts and compares the digest with that of their shards.
 func (t *Tables) Load() (*Manifest, error) {
 	m := &Manifest{Generation: t.Generation, Parent: t.Parent, Fields: t.Fields, Attributes: t.Attributes, AttrTotals: t.AttrTotals, Meta: t.Meta, Keys: t.Keys,

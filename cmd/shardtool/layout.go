@@ -9,6 +9,15 @@ import (
 // addLayout adds --layout.
 func (f *packFlags) addLayout(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.layout, "layout", "samples", "samples: any fields; stacked: equal arrays (.npy), as rows of one array a block; auto: stacked where possible")
+	cmd.Flags().Lookup("layout").DefValue = "auto for arrays of token ids, else samples"
+}
+
+// defaultLayout stacks arrays of token ids unless --layout is given: samples are equal arrays, except
+// for remainders. Joined documents have a second field, which is no array.
+func (f *packFlags) defaultLayout(cmd *cobra.Command, found *found) {
+	if !cmd.Flags().Changed("layout") && found.kind == &tokensKind && !f.tokens.joins(found.kind) {
+		f.opt.Layout = writer.LayoutAuto
+	}
 }
 
 // chooseLayout sets the layout of the new shards.

@@ -283,6 +283,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		return f.packError(cmd.Context(), err)
 	}
 	defer found.close()
+	f.defaultLayout(cmd, found)
 	if err := found.checkTarget(cmd.Context(), target); err != nil {
 		return err
 	}
