@@ -31,6 +31,7 @@ type bench struct {
 	dir   string        // for data sets and files
 	mib   int           // size of a corpus
 	times int           // pairs measured for a ratio
+	rows  int64         // of the group rows
 	long  time.Duration // of a paced run
 	cores int
 	table.Table
@@ -65,6 +66,7 @@ var groups = []struct {
 	{"verify", (*bench).verify},
 	{"get", (*bench).get},
 	{"index", (*bench).index},
+	{"rows", (*bench).rowsGroup},
 	{"pack", (*bench).pack},
 	{"reshard", (*bench).reshard},
 	{"removal", (*bench).removal},
@@ -100,6 +102,7 @@ func main() {
 	only := flag.String("run", "all", "groups to run, of "+strings.Join(names, ", "))
 	flag.IntVar(&o.mib, "mib", 256, "size of each corpus in MiB")
 	flag.IntVar(&o.times, "times", 7, "pairs measured for a ratio; the median counts")
+	flag.Int64Var(&o.rows, "rows", 1_000_000, "stacked rows of 64 bytes that the group rows packs; 100000000 take 6.4 GB")
 	flag.DurationVar(&o.long, "long", time.Minute, "how long a paced consumer is measured")
 	flag.StringVar(&o.dir, "dir", "", "where data goes (default: the system's folder for temporary files)")
 	flag.BoolVar(&o.asJSON, "json", false, "print as JSON")
@@ -126,6 +129,7 @@ type options struct {
 	all           bool     // of them
 	dir, markdown string
 	mib, times    int
+	rows          int64
 	long          time.Duration
 	asJSON        bool
 }
@@ -139,7 +143,7 @@ func run(o options) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, long: o.long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}}
+	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, rows: o.rows, long: o.long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}}
 	b.header = fmt.Sprintf("%s %s/%s, %d CPUs for this process, data in %s, %d MiB a corpus, page cache warm (each input is read once before)",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, b.cores, fsKind(tmp), o.mib)
 	head := io.Writer(os.Stdout)

@@ -3,6 +3,7 @@ package format
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,12 +40,20 @@ type Layout struct {
 // RowField is a field of a stacked shard. As a sample has it, it is an NPY file: Header, then Row
 // bytes.
 type RowField struct {
-	// Name ends in .npy, or is npy.
+	// Name is that of the field in a sample.
 	Name string
 	// DType is the element type as NumPy writes it, little-endian, such as <u2.
 	DType string
 	// Shape is that of one row; it may be empty, and has no 0.
 	Shape []int64
+}
+
+// member returns the field of the block's member: Name, with .npy after it unless it is there.
+func (f *RowField) member() string {
+	if f.Name == "npy" || strings.HasSuffix(f.Name, ".npy") {
+		return f.Name
+	}
+	return JoinName(f.Name, "npy")
 }
 
 // Row returns the length of a row in bytes.
@@ -101,9 +110,11 @@ func (l *Layout) Check() error {
 	for i := range l.Fields {
 		f := &l.Fields[i]
 		switch {
-		case f.Name != "npy" && !strings.HasSuffix(f.Name, ".npy"):
-			return fmt.Errorf("%w: field %q is no array: the names of stacked fields end in .npy", ErrName, f.Name)
-		case f.Name == keyField:
+		case f.Name == "":
+			return fmt.Errorf("%w: a field without a name is not stacked", ErrName)
+		case slices.ContainsFunc(l.Fields[:i], func(o RowField) bool { return o.member() == f.member() }):
+			return fmt.Errorf("%w: two fields are the array %s: give one another name", ErrName, f.member())
+		case f.member() == keyField:
 			return fmt.Errorf("%w: a stacked shard keeps keys in %s: give the field another name", ErrName, keyField)
 		case i > 0 && f.Name <= l.Fields[i-1].Name:
 			return fmt.Errorf("%w: field %q after %q", ErrName, f.Name, l.Fields[i-1].Name)

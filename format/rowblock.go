@@ -95,7 +95,7 @@ func appendMember(dst []byte, first uint64, field, dtype string, shape []int64, 
 func (l *Layout) blockLen(n, width int) (size int64) {
 	for i := range l.Fields {
 		f := &l.Fields[i]
-		head, rows, pad := appendMember(nil, 0, f.Name, f.DType, f.Shape, n, f.Row())
+		head, rows, pad := appendMember(nil, 0, f.member(), f.DType, f.Shape, n, f.Row())
 		size += int64(len(head)) + rows + pad
 	}
 	if width > 0 {
@@ -122,7 +122,7 @@ func NewRowBlock(dst []byte, l *Layout, first uint64, n, width int) (b *RowBlock
 	}
 	for i := range l.Fields {
 		f := &l.Fields[i]
-		member(f.Name, f.DType, f.Shape, f.Row())
+		member(f.member(), f.DType, f.Shape, f.Row())
 		b.heads, b.strides = append(b.heads, f.Header()), append(b.strides, int(f.Row()))
 	}
 	if width > 0 {
@@ -162,7 +162,7 @@ func OpenRowBlock(b *RowBlock, decoded []byte, l *Layout, first uint64, n int, n
 	var err error
 	for i := range l.Fields {
 		f := &l.Fields[i]
-		if at, err = b.member(at, first, f.Name, f.DType, f.Shape, f.Row()); err != nil {
+		if at, err = b.member(at, first, f.member(), f.DType, f.Shape, f.Row()); err != nil {
 			return err
 		}
 	}

@@ -227,6 +227,11 @@ func checkData(t *Tail, data, index []byte) ([]testSample, error) {
 			return nil, err
 		}
 		hasher.Add(BlockHash(block))
+		if ix.Layout != nil {
+			if block, err = asTar(block, ix, first, n); err != nil {
+				return nil, err
+			}
+		}
 		got, err := walkBlock(block, false)
 		if err != nil {
 			return nil, err
@@ -237,6 +242,7 @@ func checkData(t *Tail, data, index []byte) ([]testSample, error) {
 		samples = append(samples, got...)
 		first += n
 	}
+	hasher.AddKeys(ix.Layout, ix.Keys.Ranges())
 	if want := hasher.Sum(); t.Meta != nil && t.Meta["content"] != want.String() { // an index needs no metadata
 		return nil, corruptf("content %v, the index says %v", want, t.Meta["content"])
 	}

@@ -149,8 +149,10 @@ func TestRowBlockDamage(t *testing.T) {
 func TestLayoutRefused(t *testing.T) {
 	for name, f := range map[string][]RowField{
 		"no fields":    {},
-		"no array":     {{Name: "x.txt", DType: "<u2"}},
+		"no name":      {{Name: "", DType: "<u2"}},
 		"reserved":     {{Name: keyField, DType: "<u2"}},
+		"reserved too": {{Name: "__key__", DType: "<u2"}},
+		"one member":   {{Name: "x", DType: "<u2"}, {Name: "x.npy", DType: "<u2"}},
 		"order":        {{Name: "b.npy", DType: "<u2"}, {Name: "a.npy", DType: "<u2"}},
 		"twice":        {{Name: "b.npy", DType: "<u2"}, {Name: "b.npy", DType: "<u2"}},
 		"object":       {{Name: "x.npy", DType: "|O"}},
@@ -265,4 +267,16 @@ func TestKeyRangesRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// asTar returns a block of rows as an ordinary shard has it.
+func asTar(block []byte, ix *ShardIndex, first, n int) (out []byte, err error) {
+	var b RowBlock
+	if err := OpenRowBlock(&b, block, ix.Layout, uint64(first), n, ix.Keys.Ranges() != nil); err != nil {
+		return nil, err
+	}
+	for k := range n {
+		out = b.AppendTar(out, k, []byte(ix.Keys.At(first+k)))
+	}
+	return out, nil
 }

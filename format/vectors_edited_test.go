@@ -124,6 +124,7 @@ func editedVectors(t *testing.T) (out []vector) {
 	} {
 		add("shard", c.name, c.expect, c.note, 0, withFirstFrame(t, shard, samples, c.edit))
 	}
+	out = append(out, stackedVectors(t)...)
 	return append(out, editedManifests(t)...)
 }
 

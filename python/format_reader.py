@@ -164,9 +164,91 @@ class Sections:
         need(begin == end, "sections end elsewhere")
 
 
-SHARD = {"SCHM", "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "META", "SIZE", "SHAP", "GAPS", "KEYS", "ATTR", "ATTL", "ATTN"}
+SHARD = {"SCHM", "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "META", "SIZE", "SHAP", "GAPS", "KEYS", "ATTR", "ATTL", "ATTN", "LAYT", "KNUM"}
 TABLES = {"HEAD", "SCHM", "FLDS", "PART", "META", "NAME", "OSIZ", "TLEN", "SSMP", "SBLK", "SROW", "HASH", "KRNG", "SIDE"} | {
-    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "IHSH", "ATOT", "RMVD", "PRGD"}
+    "BSTO", "BDEC", "BSMP", "BCDC", "BCRC", "IHSH", "ATOT", "RMVD", "PRGD", "LAYT", "KNUM"}
+
+
+TYPES = {b"|b1": 1, b"|i1": 1, b"|u1": 1, b"<i2": 2, b"<u2": 2, b"<f2": 2, b"<i4": 4, b"<u4": 4, b"<f4": 4,
+         b"<i8": 8, b"<u8": 8, b"<f8": 8, b"<c8": 8, b"<c16": 16}
+
+
+def layout(f):
+    """What a row is (11.1): (name, element type, shape, bytes) of each field."""
+    if f.u32() != 1:
+        raise Version("layout")
+    fields = []
+    for _ in range(f.u32()):
+        name, dtype = f.text(), f.text()
+        shape = tuple(f.u64() for _ in range(f.u8()))
+        need(bool(name) and b"/" not in name and b"\0" not in name, "field of a row")
+        need(dtype in TYPES and len(shape) < 64 and all(1 <= d <= 16 << 20 for d in shape), "array of a row")
+        row = TYPES[dtype]
+        for d in shape:
+            row *= d
+        fields.append((name, dtype.decode(), shape, row))
+    arrays = {array_name(x[0]) for x in fields}
+    need(len(arrays) == len(fields) and b"__key__.npy" not in arrays, "names of arrays")
+    need(bool(fields) and [x[0] for x in fields] == sorted({x[0] for x in fields}), "fields of a layout")
+    need(sum(len(member(0, x, 1)[0]) + x[3] + member(0, x, 1)[1] for x in fields) <= 16 << 20, "bytes of a row")
+    return fields
+
+
+def array_name(name):
+    return name if name == b"npy" or name.endswith(b".npy") else name + b".npy"
+
+
+def npy(dtype, shape):
+    """All that precedes an array (11.2)."""
+    text = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (dtype, repr(tuple(shape)))
+    text += " " * (-(11 + len(text)) % 64) + "\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text.encode()
+
+
+def member(first, field, n):
+    """The bytes before the rows of a field in a block of n samples, and the length of the padding after them."""
+    name, dtype, shape, row = field
+    name, head = array_name(name), npy(dtype, (n, *shape))
+    size = len(head) + n * row
+    return header(b"%09d.%s" % (first, name), size) + head, -size % 512
+
+
+def ranges(f, samples):
+    """Numbered keys (11.3): none where there are 0 ranges."""
+    out, left = [], samples
+    for _ in range(f.u32()):
+        prefix, first, digits, count = f.text(), f.u64(), f.u8(), f.u64()
+        need(0 < count <= left and first < 1 << 63 and 1 <= digits <= 20 and len(prefix) <= 4076, "range of keys")
+        check_key(prefix + b"0")
+        left -= count
+        out.append((prefix, first, digits, count))
+    need(not out or left == 0, "numbered keys")
+    return out
+
+
+def numbered(rs):
+    return [b"%s%0*d" % (prefix, digits, first + i) for prefix, first, digits, count in rs for i in range(count)]
+
+
+def read_rows(block, fields, first, n, keys):
+    """The samples of a block of rows: fields as NPY files. keys are those that are numbered, or None."""
+    f, columns = Fields(block), []
+    for field in fields:
+        want, padding = member(first, field, n)
+        need(f.take(len(want)) == want, "headers of a field of rows")
+        rows, row = f.take(n * field[3]), field[3]
+        columns.append((field[0], npy(field[1], field[2]), [rows[i * row : (i + 1) * row] for i in range(n)]))
+        need(not any(f.take(padding)), "padding")
+    if keys is None:
+        at = block.find(b"'|S", f.at) + 3
+        width = int(block[at : block.find(b"'", at)])
+        want, padding = member(first, (b"__key__.npy", "|S%d" % width, (), width), n)
+        need(0 < width <= 4096 and f.take(len(want)) == want, "headers of keys")
+        text = f.take(n * width)
+        keys = [text[i * width : (i + 1) * width].rstrip(b"\0") for i in range(n)]
+        need(not any(f.take(padding)), "padding")
+    f.end()
+    return [(keys[i], {name: head + rows[i] for name, head, rows in columns}) for i in range(n)]
 
 
 def check_key(key):
@@ -220,11 +302,12 @@ def rows_of(sections, part=0):
     return list(zip(*cols, struct.unpack("<%dI" % n, crc)))
 
 
-def check_rows(rows, plain):
+def check_rows(rows, plain, fields=None):
     for i, (stored, decoded, samples, codec, _) in enumerate(rows):
         if codec > 2:
             raise Version("codec")
         need((codec == 0) == plain and 0 < stored <= 18 << 20 and 0 < decoded <= 16 << 20 and (samples or i), "row")
+        need(fields is None or samples * sum(f[3] for f in fields) <= decoded and samples, "rows in a block")
         need(decoded <= 32768 * stored and (codec or stored == decoded) and (codec != 2 or stored > decoded), "lengths in a row")
 
 
@@ -266,9 +349,21 @@ class Tail:
         self.sections.contiguous(body, hot_off + hot_len)
         self.fields, self.shapes, self.attrs = schema(self.sections.want("SCHM"))
         self.rows = rows_of(self.sections)
+        self.layout = self.numbered = None
+        if ("LAYT", 0) in self.sections.by:
+            f = Fields(self.sections.want("LAYT"))
+            self.layout = layout(f)
+            f.end()
+            need([x[0] for x in self.layout] == self.fields and self.shapes == [list(range(len(self.fields)))], "fields of the layout")
+            need(self.samples <= 1 << 24, "samples of a stacked shard")
+        if ("KNUM", 0) in self.sections.by:
+            f = Fields(self.sections.want("KNUM"))
+            self.numbered = ranges(f, self.samples)
+            f.end()
+            need(bool(self.numbered), "KNUM is empty")
         self.plain = self.base != 0
         need(sum(r[0] for r in self.rows) == self.data_len and sum(r[2] for r in self.rows) == self.samples, "rows")
-        check_rows(self.rows, self.plain)
+        check_rows(self.rows, self.plain, self.layout)
         need(self.data_size - self.data_len == (1024 if self.plain else 15) or flags & 1, "end of archive")
         frames = [(r[0], r[1]) for r in self.rows]
         frames += [(1024 if self.plain else 15, 1024), (hot_off - 8 - self.data_size, 0), (8 + hot_len, 0), (80, 0)]
@@ -282,11 +377,18 @@ class Tail:
         """Keys, and for each sample its fields' names and sizes."""
         for kind, _, _, _, off, stored, _, crc, _, _ in self.sections.rows:
             need(crc32c(self.sections.payload(off, stored)) == crc, "checksum of " + kind)
-        f = Fields(self.sections.want("KEYS"))
-        keys = f.strings(self.samples)
-        f.end()
+        need((("KEYS", 0) in self.sections.by) != bool(self.numbered), "KEYS and KNUM")
+        if self.numbered:
+            keys = numbered(self.numbered)
+        else:
+            f = Fields(self.sections.want("KEYS"))
+            keys = f.strings(self.samples)
+            f.end()
         for key in keys:
             check_key(key)
+        if self.layout:
+            sizes = [(name, len(npy(dtype, shape)) + row) for name, dtype, shape, row in self.layout]
+            return keys, [sizes] * self.samples, self.attributes()
         shapes = [0] * self.samples
         need(("SHAP", 0) in self.sections.by or len(self.shapes) < 2, "no SHAP")
         if ("SHAP", 0) in self.sections.by:
@@ -352,6 +454,13 @@ def read_shard(tail, data):
     need(data[tail.data_len :] == end, "end of archive")
     out, todo = [], iter(zip(keys, members, attrs))
     for block, count in zip(blocks, counts):
+        if tail.layout:
+            first = len(out)
+            own = keys[first : first + count] if tail.numbered else None
+            for i, (key, fields) in enumerate(read_rows(block, tail.layout, first, count, own)):
+                need(key == keys[first + i] and [(n, len(v)) for n, v in fields.items()] == members[first + i], "key or sizes of a row")
+                out.append((key, fields, attrs[first + i]))
+            continue
         f = Fields(block)
         for _ in range(count):
             key, sizes, values = next(todo)
@@ -363,8 +472,10 @@ def read_shard(tail, data):
                 need(not any(f.take(-size % 512)), "padding")
             out.append((key, fields, values))
         f.end()
-    digest = hashlib.sha256(b"".join(hashlib.sha256(b).digest() for b in blocks)).digest()
-    return out, digest
+    hashes = [hashlib.sha256(b).digest() for b in blocks]
+    if tail.layout and tail.numbered:
+        hashes.append(hashlib.sha256(tail.sections.want("KNUM")).digest())
+    return out, hashlib.sha256(b"".join(hashes)).digest()
 
 
 def attribute_totals(data, attrs, samples):
@@ -416,6 +527,11 @@ def read_tables(data):
         need(len(tags) == 8 * count, "tags of sidecars")
         need(("IHSH", p) not in t.by or len(t.want("IHSH", p)) == 64 * count, "hashes of indexes")
         need(("PRGD", p) not in t.by or len(t.want("PRGD", p)) == 32 * count, "hashes of purged shards")
+        layouts, numbers = table_layouts(t, p, count), [None] * count
+        if ("KNUM", p) in t.by:
+            f = Fields(t.want("KNUM", p))
+            numbers = [ranges(f, n) for n in cols[2]]
+            f.end()
         f = Fields(t.want("KRNG", p))
         f.strings(2 * count)
         f.end()
@@ -427,7 +543,7 @@ def read_tables(data):
             stored = sum(r[0] for r in own)
             need(cols[0][i] == stored + (1024 if plain else 15 + cols[1][i]), "size of a shard")
             need(sum(r[2] for r in own) == cols[2][i] and sum(1 for r in own if r[2]) == cols[3][i], "samples of a shard")
-            check_rows(own, plain)
+            check_rows(own, plain, layouts[i])
             shards.append((names[i].decode(), cols[0][i], cols[1][i], own, hashes[32 * i : 32 * i + 32]))
     h = hashlib.sha256(b"shardtool-content-1\n" + struct.pack("<Q", len(shards)))
     for _, _, _, own, digest in shards:
@@ -437,6 +553,18 @@ def read_tables(data):
     if ("RMVD", 0) in t.by:
         removed(t.want("RMVD"), sum(part[3] for part in parts))
     return head, totals, shards
+
+
+def table_layouts(t, part, count):
+    """The layouts of the shards of a part (11.4): None for an ordinary one."""
+    if ("LAYT", part) not in t.by:
+        return [None] * count
+    f = Fields(t.want("LAYT", part))
+    known = [None] + [layout(f) for _ in range(f.u32())]
+    places = [f.u32() for _ in range(count)]
+    f.end()
+    need(all(p < len(known) for p in places), "place of a layout")
+    return [known[p] for p in places]
 
 
 def removed(data, samples):

@@ -3,7 +3,10 @@ package writer_test
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/objstore/mem"
 	"io"
 	"os"
 	"path/filepath"
@@ -184,4 +187,31 @@ func readAndHash(b *testing.B, paths []string, compress bool) {
 			blocks[w] = blocks[w][:0]
 		}
 	})
+}
+
+// BenchmarkStackedRows packs rows of 64 bytes.
+func BenchmarkStackedRows(b *testing.B) {
+	data := append(npy.AppendHeader(nil, "<u4", 16), make([]byte, 64)...)
+	fields := []writer.Field{{Name: "x.npy", Data: data}}
+	keys := make([]string, 1<<18)
+	for i := range keys {
+		keys[i] = numberedKey(i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		w, err := writer.New(b.Context(), mem.New(), writer.Options{Layout: writer.LayoutStacked, Plain: true})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i, key := range keys {
+			binary.LittleEndian.PutUint64(data[len(data)-8:], uint64(i))
+			if err := w.Write(b.Context(), writer.Sample{Key: key, Fields: fields}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if _, err := w.Close(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(keys)), "ns/row")
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
 // adopted is a shard that an interrupted run put and that this run would write identically.
@@ -117,6 +118,10 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	}}}
 	a.entry.FirstKey, a.entry.LastKey = ix.Keys.Ends()
 	a.entry.Layout, a.entry.Numbered = ix.Layout, ix.Keys.Ranges()
+	w.shard.last = nil // as after the run that put the shard
+	if ix.Layout != nil {
+		w.shard.last = stack.Of(ix.Layout)
+	}
 	w.shard.number++
 	w.shard.cursor = ix.Meta["cursor_end"]
 	b := &block{adopt: a}

@@ -45,7 +45,7 @@ func (w *Writer) fit(ctx context.Context, s *Sample) error {
 		if sh.stack == nil { // an ordinary shard takes any sample
 			return nil
 		}
-		err := fits(sh.stack, s)
+		err := fits(ctx, sh.stack, s)
 		if err == nil {
 			return nil
 		}
@@ -58,7 +58,7 @@ func (w *Writer) fit(ctx context.Context, s *Sample) error {
 	}
 	sh.keysAre = keysUnknown
 	if sh.last != nil {
-		if err := fits(sh.last, s); err == nil {
+		if err := fits(ctx, sh.last, s); err == nil {
 			sh.stack = sh.last
 			return nil
 		} else if w.opt.Layout == LayoutStacked {
@@ -85,8 +85,17 @@ func misfit(ctx context.Context, st *stack.Stack, s *Sample, err error) error {
 	return err
 }
 
-func fits(st *stack.Stack, s *Sample) error {
-	return st.Fits(len(s.Fields), func(i int) (string, int64) { return s.Fields[i].Name, s.Fields[i].size() })
+// fits reports whether a sample can be a row of the stack. A header of another length may describe the
+// same array.
+func fits(ctx context.Context, st *stack.Stack, s *Sample) error {
+	err := st.Fits(len(s.Fields), func(i int) (string, int64) { return s.Fields[i].Name, s.Fields[i].size() })
+	if err == nil {
+		return nil
+	}
+	if own, lerr := learn(ctx, s); lerr == nil && own.Layout.Equal(st.Layout) {
+		return nil
+	}
+	return err
 }
 
 // learn reads the headers of a sample's arrays.
@@ -334,7 +343,7 @@ func (e *emitter) indexRows(b *block) (kept int, err error) {
 		attrs = append(attrs, smp.attrs)
 		withAttrs = withAttrs || len(smp.attrs) > 0
 		for f := range smp.fields {
-			smp.fields[f].Size = b.stack.Layout.Fields[f].Size()
+			smp.fields[f].Size = b.stack.FieldSize(f)
 		}
 		if err := e.sum.rows(smp.fields, smp.attrs); err != nil {
 			return kept, smp.failed(err)

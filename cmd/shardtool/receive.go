@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -173,6 +174,9 @@ func (r *receiver) options() (err error) {
 		return usagef("level=%q: use fastest, default, better or best", b.Level)
 	}
 	o.Plain = b.Format == "tar"
+	if o.Layout, err = writer.ParseLayout(cmp.Or(b.Layout, writer.LayoutSamples.String())); err != nil {
+		return usagef("layout=%q: use samples, stacked or auto", b.Layout)
+	}
 	switch b.Mode {
 	case "create":
 	case "append":

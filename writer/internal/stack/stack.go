@@ -32,6 +32,7 @@ type Stack struct {
 
 	sizes []int64  // of the files of the first sample
 	heads [][]byte // their headers
+	made  []int64  // sizes of the files that a reader makes
 	row   int64
 }
 
@@ -47,6 +48,7 @@ func Learn(files []File) (*Stack, error) {
 		}
 		s.Layout.Fields = append(s.Layout.Fields, field)
 		s.sizes, s.heads = append(s.sizes, f.Size), append(s.heads, slices.Clone(head))
+		s.made = append(s.made, field.Size())
 	}
 	if err := s.Layout.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRow, err)
@@ -68,6 +70,7 @@ func Of(l *format.Layout) *Stack {
 	for i := range l.Fields {
 		f := &l.Fields[i]
 		s.sizes, s.heads = append(s.sizes, f.Size()), append(s.heads, f.Header())
+		s.made = append(s.made, f.Size())
 	}
 	return s
 }
@@ -116,6 +119,9 @@ func descr(h npy.Header) string {
 	return fmt.Sprintf("%s%c%d", order, h.Kind, h.Size)
 }
 
+// FieldSize returns the length of the i-th field of a sample as a reader makes it.
+func (s *Stack) FieldSize(i int) int64 { return s.made[i] }
+
 // RowLen returns the length of a row: all fields together.
 func (s *Stack) RowLen() int64 { return s.row }
 
@@ -130,7 +136,7 @@ func (s *Stack) Fits(n int, field func(i int) (name string, size int64)) error {
 		switch name, size := field(i); {
 		case name != f.Name:
 			return fmt.Errorf("%w: it has the field %q, earlier samples have %q", ErrRow, name, f.Name)
-		case size != s.sizes[i] && size != f.Size():
+		case size != s.sizes[i] && size != s.made[i]:
 			return fmt.Errorf("%w: field %q has %d bytes, earlier samples have arrays %s of %d", ErrRow, name, size, f.String(), s.sizes[i])
 		}
 	}

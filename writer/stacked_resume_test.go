@@ -1,0 +1,120 @@
+package writer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/objstore/mem"
+	"github.com/shardtool/shardtool/writer"
+)
+
+// rowSource is a source of samples in memory. It fails at sample stop, unless that is negative.
+type rowSource struct {
+	samples  []writer.Sample
+	at, stop int
+}
+
+var errStopped = errors.New("stopped")
+
+func (s *rowSource) Next(ctx context.Context) (writer.Sample, error) {
+	if s.at == s.stop {
+		return writer.Sample{}, errStopped
+	}
+	if s.at == len(s.samples) {
+		return writer.Sample{}, io.EOF
+	}
+	s.at++
+	return s.samples[s.at-1], ctx.Err()
+}
+
+func (s *rowSource) Cursor() string { return strconv.Itoa(s.at) }
+
+func (s *rowSource) Seek(_ context.Context, cursor string) (err error) {
+	s.at, err = strconv.Atoi(cursor)
+	return err
+}
+
+func (s *rowSource) Fingerprint() string   { return "rows" }
+func (s *rowSource) Meta() format.Metadata { return nil }
+func (s *rowSource) Total() (int64, int64) { return int64(len(s.samples)), 0 }
+func (s *rowSource) Close() error          { return nil }
+
+// TestStackedResume stops a pack at many places and resumes it: all objects are those of a pack that
+// was not stopped, where samples do not fit, keys stop being numbered, and headers of one array differ.
+func TestStackedResume(t *testing.T) {
+	samples := rowSamples(3000, func(i int) string {
+		if i > 2100 && i < 2600 {
+			return storedKey(i)
+		}
+		return numberedKey(i)
+	})
+	samples[700].Fields[0].Data = append(npy.AppendHeader(nil, "|u1", 2), 7, 8)
+	for _, i := range []int{0, 1300} { // a header of version 2: the same array
+		x := &samples[i].Fields[1]
+		x.Data = append([]byte("\x93NUMPY\x02\x00\x76\x00\x00\x00"), x.Data[10:]...)
+	}
+	opt := stackedOptions()
+	opt.Layout, opt.Resume = writer.LayoutAuto, true
+	pack := func(st *mem.Store, stop int) error {
+		_, err := writer.Pack(t.Context(), st, &rowSource{samples: samples, stop: stop}, opt)
+		return err
+	}
+	whole := mem.New()
+	if err := pack(whole, -1); err != nil {
+		t.Fatal(err)
+	}
+	want := objects(t, whole)
+	kinds := map[string]bool{}
+	for _, s := range mustLoad(t, whole).Manifest.Shards {
+		kinds[fmt.Sprint(s.Layout != nil, s.Numbered != nil)] = true
+	}
+	if len(kinds) < 3 {
+		t.Fatalf("shards: %v", kinds)
+	}
+	for _, stop := range []int{1, 690, 701, 1200, 1500, 2101, 2110, 2599, 2700, 2999} {
+		st := mem.New()
+		if err := pack(st, stop); !errors.Is(err, errStopped) {
+			t.Fatal(err)
+		}
+		if err := pack(st, -1); err != nil {
+			t.Fatalf("stopped at %d: %v", stop, err)
+		}
+		got := objects(t, st)
+		if a, b := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)); !slices.Equal(a, b) {
+			t.Fatalf("stopped at %d: %q, not %q", stop, a, b)
+		}
+		for name := range want {
+			if string(got[name]) != string(want[name]) {
+				t.Errorf("stopped at %d: %s differs", stop, name)
+			}
+		}
+	}
+}
+
+// TestStackedSkips leaves out samples that cannot be rows: those after them keep their places.
+func TestStackedSkips(t *testing.T) {
+	samples := rowSamples(2000, numberedKey)
+	for _, i := range []int{5, 600, 601, 1999} { // of the same size: a worker finds them
+		samples[i].Fields[0].Data = append(npy.AppendHeader[int](nil, "|i1"), 1)
+	}
+	samples[900].Fields[0].Data = []byte("no array")
+	opt := stackedOptions()
+	opt.OnError = writer.OnErrorSkip
+	st := mem.New()
+	res, err := writer.Pack(t.Context(), st, &rowSource{samples: samples, stop: -1}, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := mustLoad(t, st)
+	if res.Skipped != 5 || len(set.Samples) != 1995 || set.Samples[1994].Key != numberedKey(1998) {
+		t.Fatalf("%d skipped, %d left", res.Skipped, len(set.Samples))
+	}
+}
