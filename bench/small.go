@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -25,6 +27,7 @@ type smallRun struct {
 	Rows   bool // take the rows of stacked data
 	Decode bool // decode the frames, which are in memory, in place of a stream
 	Sums   bool // read and sum the frames in place of a stream
+	Gather int  // in place of a stream gather rows of so many bytes from memory
 }
 
 // smallTimes are its seconds: of a clock, and of processors.
@@ -45,7 +48,7 @@ func (b *bench) small() error {
 	if err := b.smallTars(); err != nil {
 		return err
 	}
-	return nil
+	return b.smallStacked()
 }
 
 // smallTars measures ordinary tars.
@@ -66,7 +69,7 @@ func (b *bench) smallTars() error {
 		ours := b.smallRun(dir)
 		floor := ours
 		floor.Decode, floor.Sums = c.of.Decode, c.of.Sums
-		if err := b.smallRows(c.name+" / "+c.floor, ours, floor, c.cold, c.steady); err != nil {
+		if err := b.smallRows(c.name+" / "+c.floor, ours, floor, smallGoals{c.cold, c.steady, smallTimes.steady}); err != nil {
 			return err
 		}
 	}
@@ -78,8 +81,15 @@ func (b *bench) smallRun(dir string) smallRun {
 	return smallRun{Dir: dir, Memory: uint64(b.mib) << 20 / 2, Batch: 256, Epochs: 3}
 }
 
-// smallRows adds the rows of a pair, whose floor is as fast in each epoch: a goal of 0 is none.
-func (b *bench) smallRows(name string, ours, floor smallRun, cold, steady float64) error {
+// smallGoals are the goals of a pair; 0 is none. The first epoch is compared with one of the floor's
+// times.
+type smallGoals struct {
+	cold, steady float64
+	coldFloor    func(smallTimes) float64
+}
+
+// smallRows adds the rows of a pair.
+func (b *bench) smallRows(name string, ours, floor smallRun, goals smallGoals) error {
 	pairs, err := b.smallPairs(ours, floor)
 	if err != nil {
 		return err
@@ -95,9 +105,9 @@ func (b *bench) smallRows(name string, ours, floor smallRun, cold, steady float6
 			b.Info("small", name, r, "x", detail)
 		}
 	}
-	add(name+", cold", pairs.ratio(smallTimes.cold, smallTimes.steady), cold,
-		detail(smallTimes.cold, smallTimes.steady, smallTimes.coldCPU, smallTimes.steadyCPU)+"; new process, page cache warm, "+reclaimedNote)
-	add(name+", steady", pairs.ratio(smallTimes.steady, smallTimes.steady), steady,
+	add(name+", cold", pairs.ratio(smallTimes.cold, goals.coldFloor), goals.cold,
+		detail(smallTimes.cold, goals.coldFloor, smallTimes.coldCPU, smallTimes.steadyCPU)+"; new process, page cache warm, "+reclaimedNote)
+	add(name+", steady", pairs.ratio(smallTimes.steady, smallTimes.steady), goals.steady,
 		detail(smallTimes.steady, smallTimes.steady, smallTimes.steadyCPU, smallTimes.steadyCPU))
 	return nil
 }
@@ -210,7 +220,7 @@ func (r *smallRun) run() (t smallTimes, err error) {
 	}
 	defer ds.Close()
 	clock.Samples = ds.NumSamples()
-	if !r.Decode && !r.Sums {
+	if !r.Decode && !r.Sums && r.Gather == 0 {
 		return r.stream(b, ds, &clock)
 	}
 	pass, err := r.floor(b, ds)
@@ -237,8 +247,31 @@ func (r *smallRun) floor(b *bench, ds *reader.Dataset) (func() error, error) {
 		pass, _, err := preadCRC(r.Dir, ds, b, b.cores, 0)
 		return pass, err
 	}
+	if r.Gather > 0 {
+		return r.gather(b, ds.NumSamples()), nil
+	}
 	all, _, err := b.frames(ds, r.Dir)
 	return decodeAll(all, b.cores), err
+}
+
+// gather gathers as many rows as the data set has, with all cores, each from a window of its share.
+func (r *smallRun) gather(b *bench, rows uint64) func() error {
+	window := make([]byte, r.Memory)
+	clear(window)
+	order := shuffledRows(len(window) / r.Gather)
+	return func() error {
+		var g errgroup.Group
+		for k := range b.cores {
+			g.Go(func() error {
+				share := order[len(order)*k/b.cores : len(order)*(k+1)/b.cores]
+				for left := int(rows) / b.cores; left > 0; left -= len(share) {
+					gatherRows(window, share[:min(left, len(share))], r.Gather, true)
+				}
+				return nil
+			})
+		}
+		return g.Wait()
+	}
 }
 
 func (r *smallRun) stream(b *bench, ds *reader.Dataset, clock *timer) (t smallTimes, err error) {

@@ -11,6 +11,41 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
+// smallStacked measures rows against ordinary samples of the same tokens, against decoding, and
+// against a gather of rows in memory.
+func (b *bench) smallStacked() error {
+	tar, err := b.tokenRows(100, writer.LayoutSamples, true)
+	if err != nil {
+		return err
+	}
+	for _, plain := range []bool{true, false} {
+		rows, err := b.tokenRows(100, writer.LayoutStacked, plain)
+		if err != nil {
+			return err
+		}
+		ours, floor, name := b.smallRun(rows), b.smallRun(tar), "rows of 200 B, uncompressed / the same samples in tars"
+		ours.Rows = true
+		if plain {
+			err = b.smallRows(name, ours, floor, smallGoals{5, 6, smallTimes.cold})
+		} else {
+			floor = ours
+			floor.Rows, floor.Decode = false, true
+			err = b.smallRows("rows of 200 B, compressed / DecodeAll of frames in memory", ours, floor, smallGoals{0, 0.85, smallTimes.steady})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	rows, err := b.tokenRows(2049, writer.LayoutStacked, true)
+	if err != nil {
+		return err
+	}
+	ours := b.smallRun(rows)
+	floor := ours
+	ours.Rows, floor.Gather = true, 4098
+	return b.smallRows("rows of 4,098 B, uncompressed / the gather alone", ours, floor, smallGoals{0, 0.8, smallTimes.steady})
+}
+
 // tokenRows packs samples of one field, tokens.npy: so many token numbers of two bytes each, which
 // zstd makes about a quarter smaller.
 func (b *bench) tokenRows(tokens int, layout writer.Layout, plain bool) (string, error) {
@@ -34,8 +69,9 @@ func (b *bench) tokenRows(tokens int, layout writer.Layout, plain bool) (string,
 	copy(data, header)
 	for i := range 4 * b.mib << 20 / (2 * tokens) {
 		for k := range tokens {
-			f := random.Float64() // small numbers are more frequent, as in text
-			binary.LittleEndian.PutUint16(data[len(header)+2*k:], uint16(50_000*f*f*f*f))
+			x := random.Uint64() // half of the tokens are one of 256, as in text
+			token := uint16(x>>16) >> (8 * (x & 1))
+			binary.LittleEndian.PutUint16(data[len(header)+2*k:], token)
 		}
 		if err := w.Write(b.ctx, writer.Sample{Key: fmt.Sprintf("%09d", i), Fields: []writer.Field{{Name: "tokens.npy", Data: data}}}); err != nil {
 			return "", err

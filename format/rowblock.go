@@ -22,11 +22,13 @@ type RowBlock struct {
 	bases  []int // where the rows of each field begin, and then the keys
 	width  int   // of keys; 0 where they are numbered
 	heads  [][]byte
+	// strides are the lengths of rows, by field: a layout computes them each time.
+	strides []int
 }
 
 // Rows returns where the rows of the i-th field are: row k is Buf[base+k*stride:][:stride].
 func (b *RowBlock) Rows(field int) (base, stride int) {
-	return b.bases[field], int(b.layout.Fields[field].Row())
+	return b.bases[field], b.strides[field]
 }
 
 // Row returns row k of the i-th field.
@@ -121,7 +123,7 @@ func NewRowBlock(dst []byte, l *Layout, first uint64, n, width int) (b *RowBlock
 	for i := range l.Fields {
 		f := &l.Fields[i]
 		member(f.member(), f.DType, f.Shape, f.Row())
-		b.heads = append(b.heads, f.Header())
+		b.heads, b.strides = append(b.heads, f.Header()), append(b.strides, int(f.Row()))
 	}
 	if width > 0 {
 		member(keyField, keyType(width), nil, int64(width))
@@ -149,12 +151,13 @@ func (b *RowBlock) SetKey(k int, key string) {
 // its samples. The errors wrap ErrCorrupt. b's memory is used again.
 func OpenRowBlock(b *RowBlock, decoded []byte, l *Layout, first uint64, n int, numbered bool) error {
 	if b.layout != l {
-		b.heads = b.heads[:0]
+		b.heads, b.strides = b.heads[:0], b.strides[:0]
 		for i := range l.Fields {
-			b.heads = append(b.heads, l.Fields[i].Header())
+			f := &l.Fields[i]
+			b.heads, b.strides = append(b.heads, f.Header()), append(b.strides, int(f.Row()))
 		}
 	}
-	*b = RowBlock{Buf: decoded, N: n, layout: l, bases: b.bases[:0], heads: b.heads}
+	*b = RowBlock{Buf: decoded, N: n, layout: l, bases: b.bases[:0], heads: b.heads, strides: b.strides}
 	at := int64(0)
 	var err error
 	for i := range l.Fields {

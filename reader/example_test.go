@@ -1,7 +1,9 @@
 package reader_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -55,6 +57,50 @@ func Example() {
 	text, _ := s.Field("txt")
 	fmt.Printf("%d samples; %s is %q\n", ds.NumSamples(), s.Key, text)
 	// Output: 100 samples; text/0042 is "document 42"
+}
+
+// Stacked data as arrays: a batch of embeddings, one row after another.
+func ExampleBatch_Rows() {
+	ctx := context.Background()
+	store := mem.New()
+	w, err := writer.New(ctx, store, writer.Options{Layout: writer.LayoutStacked})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Abort()
+	for i := range 10 {
+		var file bytes.Buffer // an NPY file: a header of 64 or 128 bytes, then the numbers
+		header := "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }"
+		fmt.Fprintf(&file, "\x93NUMPY\x01\x00%c\x00%-117s\n", 118, header)
+		for k := range 3 {
+			_ = binary.Write(&file, binary.LittleEndian, uint16(10*i+k))
+		}
+		if err := w.Write(ctx, writer.Sample{Key: fmt.Sprint(i), Fields: []writer.Field{{Name: "e.npy", Data: file.Bytes()}}}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if _, err := w.Close(ctx); err != nil {
+		log.Fatal(err)
+	}
+	ds, err := reader.Open(ctx, store, reader.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ds.Close()
+	s, err := ds.Stream(ctx, reader.StreamOptions{
+		Order: reader.Order{GlobalBatch: 4, Epochs: 1}, Read: reader.Read{Rows: reader.RowsReady},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	b, err := s.Next(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	data, stride := b.Rows("e.npy")
+	fmt.Printf("%d rows of %d bytes; row 2 is sample %d: %v\n", b.Len(), stride, b.Ref(2).Number, data[2*stride:3*stride])
+	// Output: 4 rows of 6 bytes; row 2 is sample 2: [20 0 21 0 22 0]
 }
 
 // One rank of a training job: shuffled batches, in an order that a seed decides.

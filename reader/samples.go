@@ -157,7 +157,7 @@ func (w *sampleWalk) row() bool {
 		return false
 	}
 	i := w.block.Samples - w.left
-	w.sample.Key, w.sample.Fields, w.buf = w.rows.In(w.buf[:0], i, w.sample.Fields[:0])
+	w.sample.Key, w.sample.Fields, w.buf = w.rows.At(i, w.sample.Fields[:0], w.buf[:0])
 	w.left--
 	w.sample.Number++
 	return true

@@ -52,13 +52,14 @@ type sample struct {
 // batch once the batch is released.
 type Memory struct {
 	fields []format.FieldView
+	made   []byte // of samples of rows
 	chunk  []byte // the copy at hand, as far as it is used
 }
 
 // Reset prepares for another batch. What lies idle keeps no block alive.
 func (m *Memory) Reset() {
 	clear(m.fields)
-	*m = Memory{fields: m.fields[:0]}
+	*m = Memory{fields: m.fields[:0], made: m.made[:0]}
 }
 
 // Counts are the samples that a batch delivers, and the bytes of their fields. Skipped counts its
@@ -141,7 +142,7 @@ func (a *Assembler) wait(ctx context.Context, d *planner.Draft, p *window.Piece)
 func (a *Assembler) find(m *Memory, r *order.Ref, p *window.Piece, n *Counts) (s sample, err error) {
 	at, blk := len(m.fields), int(r.Block)-p.First
 	if err = p.Table.Err(blk); err == nil {
-		s.key, m.fields, err = p.Table.Sample(blk, int(r.Index), r.Number, m.fields)
+		s.key, m.fields, m.made, err = p.Table.Sample(blk, int(r.Index), r.Number, m.fields, m.made)
 		err = format.Place{Shard: p.Job.Shard.Name, Block: p.Job.Block + blk, Offset: -1}.Wrap(err)
 	}
 	if err != nil {
@@ -207,6 +208,7 @@ func (a *Assembler) copy(d *planner.Draft, m *Memory, s sample) sample {
 		m.chunk = buf[:0:cap(buf)]
 	}
 	s.key, m.chunk = Copy(s.key, s.fields, m.chunk)
+	m.made = m.made[:0]
 	return s
 }
 

@@ -20,8 +20,9 @@ type Samples interface {
 	// Len returns the number of samples.
 	Len() int
 	// At appends the fields of sample i, in ascending order of their names, and returns its key. In a
-	// tar block all of them are slices of the block.
-	At(i int, fields []format.FieldView) (key []byte, _ []format.FieldView)
+	// tar block all of them are slices of the block. What is made of a row is appended to buf, or lies
+	// in larger memory, which is returned.
+	At(i int, fields []format.FieldView, buf []byte) (key []byte, _ []format.FieldView, _ []byte)
 	// Touch returns the first byte of sample i, or 0 where its first field is empty.
 	Touch(i int) byte
 }
@@ -93,16 +94,16 @@ func (t *Table) Reset() {
 // Err returns the error of a block.
 func (t *Table) Err(block int) error { return t.blocks[block].err }
 
-// Sample appends the fields of a sample, which point into its block, and returns its key. index
-// counts samples of the block, number those of the data set; when they do not belong together the
-// error wraps format.ErrMismatch. Call it only where Err returns nil.
-func (t *Table) Sample(block, index int, number uint64, fields []format.FieldView) (key []byte, _ []format.FieldView, err error) {
+// Sample is Samples.At for a sample of a block. index counts samples of the block, number those of
+// the data set; when they do not belong together the error wraps format.ErrMismatch. Call it only
+// where Err returns nil.
+func (t *Table) Sample(block, index int, number uint64, fields []format.FieldView, buf []byte) (key []byte, _ []format.FieldView, _ []byte, err error) {
 	b := &t.blocks[block]
 	if index >= b.samples.Len() || b.number+uint64(index) != number {
-		return nil, fields, fmt.Errorf("%w: sample %d of the block is not number %d", format.ErrMismatch, index, number)
+		return nil, fields, buf, fmt.Errorf("%w: sample %d of the block is not number %d", format.ErrMismatch, index, number)
 	}
-	key, fields = b.samples.At(index, fields)
-	return key, fields, nil
+	key, fields, buf = b.samples.At(index, fields, buf)
+	return key, fields, buf, nil
 }
 
 // Touch returns the first byte of a sample, or 0 where there is none. Its purpose is to have the

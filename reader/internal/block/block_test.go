@@ -36,7 +36,7 @@ func TestTable(t *testing.T) {
 		var fields []format.FieldView
 		for blk, prefix := range []string{"x", "y"} {
 			for i := range 3 {
-				key, fs, err := table.Sample(blk, i, uint64(10*blk+i), fields[:0])
+				key, fs, _, err := table.Sample(blk, i, uint64(10*blk+i), fields[:0], nil)
 				want := fmt.Sprintf("%s%d", prefix, i)
 				if err != nil || string(key) != want || len(fs) != 2 || string(fs[0].Name) != "a" || len(fs[0].Data) != 0 ||
 					string(fs[1].Name) != "b" || string(fs[1].Data) != want {
@@ -45,7 +45,7 @@ func TestTable(t *testing.T) {
 			}
 		}
 		for _, wrong := range []struct{ index, number int }{{3, 3}, {0, 1}, {1, 0}} {
-			if _, _, err := table.Sample(0, wrong.index, uint64(wrong.number), nil); !errors.Is(err, format.ErrMismatch) {
+			if _, _, _, err := table.Sample(0, wrong.index, uint64(wrong.number), nil, nil); !errors.Is(err, format.ErrMismatch) {
 				t.Errorf("%+v: %v", wrong, err)
 			}
 		}
@@ -75,7 +75,7 @@ func TestDamage(t *testing.T) {
 	if table.Len() != 2 || table.Err(0) != nil || table.Err(1) != mine {
 		t.Errorf("%d blocks, %v, %v", table.Len(), table.Err(0), table.Err(1))
 	}
-	if key, _, err := table.Sample(0, 1, 1, nil); err != nil || string(key) != "x1" {
+	if key, _, _, err := table.Sample(0, 1, 1, nil, nil); err != nil || string(key) != "x1" {
 		t.Errorf("%q, %v", key, err)
 	}
 }

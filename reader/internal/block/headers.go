@@ -110,7 +110,7 @@ func (h *headers) reset() {
 func (b *walked) Len() int { return b.count }
 
 // At implements Samples.
-func (b *walked) At(i int, fields []format.FieldView) (key []byte, _ []format.FieldView) {
+func (b *walked) At(i int, fields []format.FieldView, buf []byte) (key []byte, _ []format.FieldView, _ []byte) {
 	h, at := b.of, b.from+i
 	members := h.members[h.starts[at]:h.starts[at+1]]
 	for j := range members {
@@ -126,7 +126,7 @@ func (b *walked) At(i int, fields []format.FieldView) (key []byte, _ []format.Fi
 		end := m.payload + m.size
 		fields = append(fields, format.FieldView{Name: name[min(m.key+1, m.name):], Data: b.data[m.payload:end:end]})
 	}
-	return key, fields
+	return key, fields, buf
 }
 
 // Touch implements Samples.

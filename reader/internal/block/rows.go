@@ -15,6 +15,9 @@ type Kind struct {
 	Before   uint64
 }
 
+// mostMade bounds the memory for samples that is made at a time.
+const mostMade = 1 << 20
+
 // Rows are the samples of a block of a stacked shard. A row is found by arithmetic, so a block costs
 // the same whatever its number of samples. The zero value is ready for Open. Rows implement Samples;
 // several goroutines may read them.
@@ -62,18 +65,12 @@ func (r *Rows) AppendKey(dst []byte, i int) []byte {
 	return r.kind.Numbered.AppendKey(dst, r.kind.Before+uint64(i))
 }
 
-// At implements Samples. A field is an NPY file, so key and fields are made in memory of their own.
-func (r *Rows) At(i int, fields []format.FieldView) (key []byte, _ []format.FieldView) {
-	key, fields, _ = r.In(make([]byte, 0, r.size), i, fields)
-	return key, fields
-}
-
-// In is At with memory for the sample: buf, or larger memory, which is returned.
-func (r *Rows) In(buf []byte, i int, fields []format.FieldView) (key []byte, _ []format.FieldView, _ []byte) {
+// At implements Samples. A field is an NPY file, so key and fields are made in buf.
+func (r *Rows) At(i int, fields []format.FieldView, buf []byte) (key []byte, _ []format.FieldView, _ []byte) {
 	begin := len(buf)
 	buf = r.AppendKey(buf, i)
 	if need := r.size - 64; cap(buf)-len(buf) < need { // the fields must not move
-		buf = append(make([]byte, 0, len(buf)-begin+need), buf[begin:]...)
+		buf = append(make([]byte, 0, max(len(buf)-begin+need, min(2*cap(buf), mostMade))), buf[begin:]...)
 		begin = 0
 	}
 	key = buf[begin:len(buf):len(buf)]
