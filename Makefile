@@ -192,7 +192,7 @@ test-engines: build .venv-engines/ready ## optimize on Ray, Dask and Spark on th
 
 .PHONY: test-kills
 test-kills: build $(VENV)/ready ## Writer and optimize in Python, killed at 100 random points each (make test-python takes a dozen)
-	cd python && SHARDTOOL_TEST_KILLS=100 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) -k test_killed tests/test_writer.py tests/test_optimize.py
+	cd python && SHARDTOOL_TEST_KILLS=100 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) -k test_killed tests/test_writer_kills.py tests/test_optimize.py
 
 .PHONY: demo-s3
 demo-s3: build ## the demo on an S3 server of its own

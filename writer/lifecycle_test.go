@@ -278,6 +278,45 @@ func TestAbortWhileBlocked(t *testing.T) {
 	}
 }
 
+// TestStored: each shard is reported once it is in the store, in order, and a shard whose put fails
+// is not.
+func TestStored(t *testing.T) {
+	st := mem.New()
+	var stored []int64
+	opt := writer.Options{SamplesPerShard: 3, Stored: func(samples int64) {
+		stored = append(stored, samples)
+		if name := fmt.Sprintf("data-%06d.tar.zst", len(stored)-1); !has(t, st, name) {
+			t.Errorf("%s is reported and not in the store", name)
+		}
+	}}
+	w := newWriter(t, st, opt)
+	for i := range 8 {
+		if err := w.Write(t.Context(), one(fmt.Sprint("k", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Close(t.Context()); err != nil || fmt.Sprint(stored) != "[3 3 2]" {
+		t.Errorf("stored %v, %v", stored, err)
+	}
+	stored = nil
+	full := &blocking{mem.New(), "commit", make(chan struct{}, 1)}
+	w = newWriter(t, full, opt)
+	for i := range 3 {
+		if err := w.Write(t.Context(), one(fmt.Sprint("k", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _ = w.Abort(); len(stored) > 0 {
+		t.Errorf("stored %v", stored)
+	}
+}
+
+func has(t *testing.T, st objstore.Store, name string) bool {
+	t.Helper()
+	_, err := st.Stat(t.Context(), name)
+	return err == nil
+}
+
 // TestNoDescriptorsLeft: uploads and sorted runs are given back after every kind of end.
 func TestNoDescriptorsLeft(t *testing.T) {
 	open := func() int {

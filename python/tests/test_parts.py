@@ -149,6 +149,20 @@ def test_killed(tmp_path: Path) -> None:
     assert last.split()[0] == whole["digest"] and content(tmp_path / "out") == content(tmp_path / "whole")
 
 
+def test_twice(tmp_path: Path) -> None:
+    """Two processes that write the same parts at the same time, as when a scheduler takes one for
+    dead: both succeed, and the data set is that of one."""
+    whole = optimize(samples, range(INPUTS), tmp_path / "whole", workers=0, parts=2, **options())
+    script = Path(__file__).with_name("optimize_help.py")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(shardtool.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, str(script), str(tmp_path / "out"), str(INPUTS), "0", "0.0003", "2"]
+    jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(2)]
+    for job in jobs:
+        text = job.communicate(timeout=100)[0]
+        assert job.returncode == 0 and text.split()[1] == whole["digest"]
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
 def test_arguments(tmp_path: Path) -> None:
     for wrong, why in (
         ({"part": 1}, "give parts too"),

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// disturbing precedes the program of the page. In the middle of its part, the first time, task 2 kills
-// itself, and task 5 waits until it is stopped.
+// disturbing precedes the program of the page. In the middle of its part, the first time, task 2
+// kills itself, and task 5 waits until it is stopped.
 const disturbing = `
 import os, pathlib, signal, time
 task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
@@ -64,7 +64,8 @@ func TestOptimize(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One process for each part, so that SIGKILL ends the task. The function of make.py has another name.
+	// One process for each part, so that SIGKILL ends the task. make.py has another function, so the
+	// source is named.
 	program := strings.Replace(string(found[1]), "parts=8", "workers=0, source='test', parts=8", 1)
 	write("make.py", disturbing+strings.Replace(program, "optimize(samples,", "optimize(disturbed(samples),", 1))
 	write("alone.py", strings.Replace(program, `"out"`, `"alone"`, 1))

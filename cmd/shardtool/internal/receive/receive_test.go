@@ -104,6 +104,26 @@ func TestSource(t *testing.T) {
 	}
 }
 
+// STATE is answered in order: after the samples that precede it.
+func TestState(t *testing.T) {
+	samples := append(words(0, 1, 3, 1, 1, 1), "keyx11"...)
+	s := source(nil, frameOf(kindState, nil), frameOf(kindLayout, []byte(aLayout)), frameOf(kindSamples, samples), frameOf(kindState, nil), frameOf(kindEnd, nil))
+	var asked []int64
+	s.Asked = func() error {
+		asked = append(asked, s.at.Samples)
+		return nil
+	}
+	if got, err := texts(t.Context(), s); len(got) != 1 || err != nil || fmt.Sprint(asked) != "[0 1]" {
+		t.Errorf("%q, %v, asked at %v", got, err, asked)
+	}
+	failed := errors.New("a pipe")
+	s = source(nil, frameOf(kindState, nil), frameOf(kindEnd, nil))
+	s.Asked = func() error { return failed }
+	if _, err := texts(t.Context(), s); !errors.Is(err, failed) {
+		t.Errorf("the answer's error: %v", err)
+	}
+}
+
 // Input that ends early, and frames that no parent sends.
 func TestRefused(t *testing.T) {
 	l := frameOf(kindLayout, []byte(aLayout))

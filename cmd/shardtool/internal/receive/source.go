@@ -33,7 +33,7 @@ type Place struct {
 type Source struct {
 	// First is the number in the key of the first sample, for samples that arrive without a key.
 	First int64
-	// Asked answers STATE. Next calls it.
+	// Asked answers STATE. Next calls it. By default it does nothing.
 	Asked func() error
 
 	begin *Begin
@@ -82,6 +82,7 @@ type layoutAttr struct {
 // fields that samples before this run's have, such as those of a data set that is appended to.
 func New(begin *Begin, in io.Reader, known map[string]string, ready func(Place) error) *Source {
 	s := &Source{begin: begin, in: in, ready: ready, at: Place{Types: map[string]string{}}, stop: make(chan struct{})}
+	s.Asked = func() error { return nil }
 	maps.Copy(s.at.Types, known)
 	return s
 }
