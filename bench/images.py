@@ -218,7 +218,8 @@ def by_litdata(how, workers, folder):
             return decoded(super().__getitem__(index)["x"])
 
     data = Data(f"{folder}/litdata", shuffle=False)
-    return lambda loader=StreamingDataLoader(data, batch_size=BATCH, drop_last=True, **with_workers(workers)): iter(loader)
+    more = with_workers(workers) or {"prefetch_factor": 2}  # which torch 1.13 wants to be so without workers
+    return lambda loader=StreamingDataLoader(data, batch_size=BATCH, drop_last=True, **more): iter(loader)
 
 
 SYSTEMS = {"floor": floor, "ours": ours, "webdataset": by_webdataset, "mosaicml": by_mosaicml, "litdata": by_litdata}
