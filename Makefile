@@ -169,8 +169,8 @@ test-frameworks: build .venv-frameworks/ready ## the snippets of docs/pytorch.md
 	@touch $@
 
 .PHONY: test-compat
-test-compat: build .venv-compat/ready ## the tests of PyTorch and of the frameworks, on current releases (6 GB of packages)
-	cd python && SHARDTOOL_TEST_TORCH=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-compat/bin/pytest $(PYTESTFLAGS) tests/frameworks.py tests/test_torch_*.py
+test-compat: build .venv-compat/ready ## the suite and training jobs on current releases (6 GB of packages), and docs/compatibility.md; PARTS=... for some
+	$(PYTHON) python/compat.py .venv-compat $(PARTS)
 
 .venv-recipes/ready: python/requirements-recipes.txt
 	$(PYTHON) -m venv --clear .venv-recipes

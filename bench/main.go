@@ -83,6 +83,7 @@ var groups = []struct {
 	{"webdataset", (*bench).webdataset},
 	{"packers", (*bench).packers},
 	{"write", (*bench).writes},
+	{"images", (*bench).images},
 	{"python", (*bench).pythonPackage},
 	{"s3", (*bench).s3},
 	{"peers", (*bench).peersGroup},

@@ -149,7 +149,7 @@ def test_fields_of_some_sources(base: Path) -> None:
     ):
         next(iter(loader))
     assert info.value.source == "web"
-    with Loader(mix, **{**GIVEN, "fields": {"txt": "int"}}) as loader, pytest.raises(DecodeError, match="txt") as failed:
+    with Loader(mix, **{**GIVEN, "fields": {"txt": "int"}, "out": "bytes"}) as loader, pytest.raises(DecodeError, match="txt") as failed:
         next(iter(loader))
     assert failed.value.source in ("code", "web") and failed.value.shard and failed.value.key
 

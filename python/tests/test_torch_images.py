@@ -1,4 +1,4 @@
-"""Images that workers decode: the program of docs/pytorch.md, and files that are no images."""
+"""Images: the programs of docs/pytorch.md, and files that are no images."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from conftest import ROOT, run
 from torch.utils.data import DataLoader
 
 import shardtool
+import shardtool.torch
 from shardtool import DecodeError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -30,31 +31,38 @@ def tree(base: Path) -> Path:
     return base / "train"
 
 
-def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program of the page, with less to do."""
+def program(name: str, *changes: Any) -> str:
+    """A program of the page, with less to do."""
+    match = re.search(rf"<!-- tested: {name} -->\n```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.S)
+    assert match
+    text = match[1]
+    for here, there in changes:
+        assert here in text
+        text = text.replace(here, there)
+    return text
+
+
+@pytest.mark.parametrize("name", ["images", "workers"])
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The same augmentation in each run, and another for each batch."""
     pytest.importorskip("torchvision")
     run("pack", tree(tmp_path), tmp_path / "out", "--class-field", "cls", "--pack-shuffle", "7", "--quiet")
     monkeypatch.chdir(tmp_path)
-    match = re.search(r"<!-- tested: images -->\n```python\n(.*?)```", (ROOT / "docs" / "pytorch.md").read_text(), re.S)
-    assert match
-    text = match[1]
-    for here, there in [
-        ("batch_size=64", "batch_size=16"),
-        ("num_workers=8", "num_workers=2"),
-        (", 90)", ", 2)"),
-        ("pin_memory=True, ", ""),
-    ]:
-        assert here in text
-        text = text.replace(here, there)
+    changes = [("batch_size=64", "batch_size=16"), (", 90)", ", 2)")]
+    changes += [("epochs=90", "epochs=2")] if name == "images" else [("num_workers=8", "num_workers=2"), ("pin_memory=True, ", "")]
     seen: List[int] = []
+    pixels: List[Any] = []
 
     def train(images: Any, labels: Any) -> None:
         assert images.shape == (16, 3, 224, 224) and images.dtype == torch.float32 and labels.dtype == torch.int64
         seen.extend(labels.tolist())
+        pixels.append(images.double().sum().item())
 
-    scope = {"shardtool": shardtool, "torch": torch, "train": train}
-    exec(text, scope)
-    assert len(seen) == 160 and sum(seen) == 80
+    for _ in range(2):
+        scope = {"shardtool": shardtool, "torch": torch, "train": train}
+        exec(program(name, *changes), scope)
+    assert len(seen) == 320 and sum(seen) == 160
+    assert pixels[:10] == pixels[10:] and len(set(pixels)) == 10
     assert scope["saved"]["version"] == 1
 
 

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/shardtool/shardtool/bench/table"
+)
+
+//go:embed images.py
+var imagesScript string
+
+// The decoder of all, and what resizes. This opencv is the newest that works with the numpy that
+// Debian 12 has, 1.24.
+var imagePackages = []string{"simplejpeg==1.9.0", "opencv-python-headless==4.10.0.84"}
+
+// noFFCV is why FFCV is not among the peers.
+const noFFCV = "FFCV 1.0.2 does not install: it is source alone, and its build needs headers of OpenCV and libjpeg-turbo"
+
+// imagesBench measures shardtool.Image.
+type imagesBench struct {
+	*bench
+	interpreter, script, folder string
+}
+
+// decoded is what the script prints of a reading.
+type decoded struct {
+	Seconds, CPU float64
+	Images       int
+}
+
+// images measures batches of decoded images: against the decoder alone, and against other loaders.
+func (b *bench) images() error {
+	interpreter, err := b.pythonWithTorch(append(imagePackages, peerPackages...)...)
+	if err != nil {
+		return err
+	}
+	if interpreter == "" {
+		b.LeftOut("images", needsTorch)
+		return nil
+	}
+	scripts := filepath.Join(b.dir, "images")
+	m := &imagesBench{bench: b, interpreter: interpreter, script: filepath.Join(scripts, "peers", "images.py"), folder: filepath.Join(scripts, "data")}
+	if err := os.CopyFS(scripts, peersScripts); err != nil {
+		return err
+	}
+	if err := os.WriteFile(m.script, []byte(imagesScript), 0o600); err != nil {
+		return err
+	}
+	defer os.RemoveAll(scripts)
+	size, err := m.call("make", m.folder, strconv.Itoa(max(256, m.mib<<20/110_000)))
+	if err != nil {
+		return err
+	}
+	if err := m.floor(strings.TrimSpace(string(size))); err != nil {
+		return err
+	}
+	b.LeftOut("images", noFFCV)
+	for _, peer := range []struct{ id, shown, usual string }{
+		{"webdataset", "WebDataset " + webdatasetVersion, "Pillow"},
+		{"mosaicml", "MosaicML Streaming " + mosaicmlVersion, "Pillow"},
+		{"litdata", "LitData " + litdataVersion, "torchvision.io"},
+	} {
+		if err := m.against(peer.id, peer.shown, peer.usual); err != nil {
+			return fmt.Errorf("%s: %w", peer.shown, err)
+		}
+	}
+	return nil
+}
+
+// floor compares with threads that decode what is in memory.
+func (m *imagesBench) floor(size string) error {
+	var wall, used table.Sample
+	var our, their decoded
+	for range m.times {
+		var err error
+		if their, err = m.read("floor", "same", m.cores); err != nil {
+			return err
+		}
+		if our, err = m.read("ours", "same", m.cores); err != nil {
+			return err
+		}
+		each := float64(our.Images) / float64(their.Images)
+		wall, used = append(wall, each*their.Seconds/our.Seconds), append(used, each*their.CPU/our.CPU)
+	}
+	detail := fmt.Sprintf("JPEGs of 500 x 375 and %s bytes to (64, 3, 224, 224); %.0f images/s against %.0f; %.0f µs of processor time for an image, the child's included, against %.0f",
+		size, our.rate(), their.rate(), our.each(), their.each())
+	m.AtLeast("images", fmt.Sprintf("images / simplejpeg, resizing and layout on %d cores", m.cores), wall, "x", 0.95, detail)
+	m.AtLeast("images", "images / simplejpeg, resizing and layout: processor time", used, "x", 0.95, detail)
+	return nil
+}
+
+// against compares with another loader, at its best number of workers.
+func (m *imagesBench) against(id, shown, usual string) error {
+	best, workers := decoded{}, 0
+	for w := range m.cores + 1 {
+		got, err := m.read(id, "same", w)
+		if err != nil {
+			return err
+		}
+		if got.rate() > best.rate() {
+			best, workers = got, w
+		}
+	}
+	for _, how := range []string{"same", "usual"} {
+		var wall, used table.Sample
+		var our, their decoded
+		for range min(m.times, 3) {
+			var err error
+			if their, err = m.read(id, how, workers); err != nil {
+				return err
+			}
+			if our, err = m.read("ours", "same", m.cores); err != nil {
+				return err
+			}
+			wall, used = append(wall, our.rate()/their.rate()), append(used, their.each()/our.each())
+		}
+		detail := fmt.Sprintf("%.0f images/s against %.0f; its best of 0 to %d workers with the same decoder is %d (prefetch_factor 4, persistent); %.0f µs of processor time for an image against %.0f: %.2f x",
+			our.rate(), their.rate(), m.cores, workers, our.each(), their.each(), used.Median())
+		if how == "same" {
+			m.AtLeast("images", "images / "+shown+" with the same decoder", wall, "x", 1.3, detail)
+		} else {
+			m.Info("images", "images / "+shown+" with "+usual, wall, "x", detail)
+		}
+	}
+	return nil
+}
+
+func (d decoded) rate() float64 {
+	if d.Images == 0 {
+		return 0
+	}
+	return float64(d.Images) / d.Seconds
+}
+
+// each is the processor time for an image in microseconds.
+func (d decoded) each() float64 { return 1e6 * d.CPU / float64(d.Images) }
+
+func (m *imagesBench) read(system, how string, workers int) (out decoded, err error) {
+	text, err := m.call("read", system, how, strconv.Itoa(workers), m.folder)
+	if err != nil {
+		return out, err
+	}
+	return out, json.Unmarshal(text, &out)
+}
+
+// call runs the script, and returns its last line: some tools print too.
+func (m *imagesBench) call(args ...string) ([]byte, error) {
+	bin, err := m.binary()
+	if err != nil {
+		return nil, err
+	}
+	source, err := filepath.Abs("python/src")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(m.ctx, m.interpreter, append([]string{m.script}, args...)...)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin, "PYTHONDONTWRITEBYTECODE=1")
+	text, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return nil, fmt.Errorf("%v: %w\n%s", args[:2], err, exit.Stderr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return lines[len(lines)-1], nil
+}

@@ -1,0 +1,244 @@
+"""Batches of images, (64, 3, 224, 224) of uint8, from JPEGs of 500 x 375: random crop, random flip.
+
+    images.py make FOLDER COUNT                     writes them as plain tars, as ours, and in the formats of others; prints the bytes of a JPEG
+    images.py read SYSTEM DECODER WORKERS FOLDER    goes through them twice, and prints JSON of the second time: seconds, processor seconds, images
+
+SYSTEM is "floor" for threads of one process that decode what is in its memory, and nothing else. DECODER is "same", simplejpeg and the resizing of
+cv2, or "usual", what a system's documents decode by.
+"""
+
+import contextlib
+import io
+import json
+import math
+import os
+import pickle
+import random
+import sys
+import tarfile
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import measure
+import numpy
+
+BATCH, SIZE, SHARDS = 64, 224, 8
+
+
+# ---- data ----
+def noise(draw, side):
+    """A field whose detail falls with its frequency as that of photos does."""
+    f = numpy.fft.fftfreq(side)
+    radius = numpy.hypot(f[:, None], f[None])
+    radius[0, 0] = 1
+    field = numpy.fft.ifft2(numpy.fft.fft2(draw.standard_normal((side, side))) / radius**1.2).real
+    return field / field.std()
+
+
+def jpegs(count):
+    """As large as those of ImageNet: 110 KB. They are parts of one large picture."""
+    from PIL import Image
+
+    draw, side = numpy.random.default_rng(1), 1024
+    light = noise(draw, side)
+    colours = numpy.stack([0.9 * light + 0.3 * noise(draw, side) for _ in range(3)], 2)
+    pixels = numpy.clip(118 + 55 * colours + draw.normal(0, 3, colours.shape), 0, 255).astype("uint8")
+    for _ in range(count):
+        top, left = draw.integers(0, side - 375), draw.integers(0, side - 500)
+        out = io.BytesIO()
+        Image.fromarray(pixels[top : top + 375, left : left + 500]).save(out, "JPEG", quality=93)
+        yield out.getvalue()
+
+
+def one(task):
+    yield {"x": task}
+
+
+def make(folder, count):
+    import shardtool
+    from litdata import optimize
+    from streaming import MDSWriter
+
+    payloads = list(jpegs(count))
+    os.makedirs(folder)
+    with open(f"{folder}/payloads", "wb") as f:
+        pickle.dump(payloads, f)
+    with shardtool.Writer(f"{folder}/ours", fields={"jpg": "bytes"}) as w:
+        for payload in payloads:
+            w.write({"jpg": payload})
+    for shard in range(SHARDS):
+        with tarfile.open(f"{folder}/{shard}.tar", "w") as tar:
+            for i, payload in enumerate(payloads[shard::SHARDS]):
+                member = tarfile.TarInfo(f"{shard}-{i}.jpg")
+                member.size = len(payload)
+                tar.addfile(member, io.BytesIO(payload))
+    with MDSWriter(out=f"{folder}/mosaicml", columns={"x": "bytes"}, size_limit=32 << 20) as sink:
+        for payload in payloads:
+            sink.write({"x": payload})
+    with contextlib.redirect_stdout(sys.stderr):
+        optimize(one, payloads, output_dir=f"{folder}/litdata", chunk_bytes="32MB", num_workers=1)
+    return sum(map(len, payloads)) // count
+
+
+# ---- decoding ----
+def crop(draw, width, height):
+    """A random part, as torchvision's RandomResizedCrop chooses it."""
+    for _ in range(10):
+        area = width * height * draw.uniform(0.08, 1)
+        aspect = math.exp(draw.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return draw.randint(0, width - w), draw.randint(0, height - h), w, h
+    return 0, 0, width, height
+
+
+def decode(payload, draw, out):
+    """By simplejpeg and cv2, as fast as they can: at a half, a quarter or an eighth of the size where the part has enough pixels then."""
+    import cv2
+    import simplejpeg
+
+    height, width, _, _ = simplejpeg.decode_jpeg_header(payload)
+    left, top, w, h = crop(draw, width, height)
+    part = next((n for n in (8, 4, 2) if min(w, h) >= n * SIZE), 1)
+    if part > 1:
+        pixels = simplejpeg.decode_jpeg(payload, "RGB", min_height=-(-height // part), min_width=-(-width // part))
+        left, top, w, h = left // part, top // part, w // part, h // part
+    else:
+        pixels = simplejpeg.decode_jpeg(payload, "RGB")
+    smaller = w > SIZE or h > SIZE
+    pixels = cv2.resize(pixels[top : top + h, left : left + w], (SIZE, SIZE), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR)
+    if draw.random() < 0.5:
+        pixels = cv2.flip(pixels, 1)
+    cv2.split(pixels, [out[0], out[1], out[2]])
+
+
+def same(payload):
+    """For workers of others."""
+    import torch
+
+    out = numpy.empty((3, SIZE, SIZE), "uint8")
+    decode(payload, random, out)
+    return torch.from_numpy(out)
+
+
+def usual_of(source):
+    """What documents of others decode by: Pillow, or torchvision.io, and transforms of torchvision."""
+    import torch
+    import torchvision.io
+    import torchvision.transforms as T
+    from PIL import Image
+
+    change = T.Compose([T.RandomResizedCrop(SIZE, antialias=True) if source == "torchvision" else T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()])
+    if source == "torchvision":
+        return lambda payload: change(torchvision.io.decode_jpeg(torch.frombuffer(bytearray(payload), dtype=torch.uint8), torchvision.io.ImageReadMode.RGB))
+    whole = T.PILToTensor()
+    return lambda payload: whole(change(Image.open(io.BytesIO(payload)).convert("RGB")))
+
+
+# ---- systems: each gives a function that goes through an epoch of batches ----
+class Decoded:
+    """What turns a payload into a tensor, in a worker."""
+
+    def __init__(self, how):
+        self.how, self.function = how, None
+
+    def __call__(self, payload):
+        if self.function is None:
+            import cv2
+
+            cv2.setNumThreads(0)
+            self.function = same if self.how == "same" else usual_of(self.how)
+        return self.function(payload)
+
+
+def with_workers(workers):
+    return {"num_workers": workers, "prefetch_factor": 4, "persistent_workers": True} if workers else {}
+
+
+def floor(how, workers, folder):
+    with open(f"{folder}/payloads", "rb") as f:
+        payloads = pickle.load(f)
+    out = numpy.empty((BATCH, 3, SIZE, SIZE), "uint8")
+    threads = ThreadPoolExecutor(workers)
+
+    def fill(first, at, count):
+        draw = random.Random(first + at)
+        for i in range(at, at + count):
+            decode(payloads[first + i], draw, out[i])
+
+    def epoch():
+        for first in range(0, len(payloads) - BATCH + 1, BATCH):
+            for job in [threads.submit(fill, first, at, 8) for at in range(0, BATCH, 8)]:
+                job.result()
+            yield out
+
+    return epoch
+
+
+def ours(how, workers, folder):
+    import shardtool
+
+    image = shardtool.Image(SIZE, crop="random", flip=True, decoder="simplejpeg" if how == "same" else "Pillow")
+    loader = shardtool.Loader(f"{folder}/ours", BATCH, shuffle=True, seed=1, tail="drop", fields={"jpg": image})
+    return lambda: (batch["jpg"] for batch in loader)
+
+
+def by_webdataset(how, workers, folder):
+    import webdataset
+
+    urls = [f"{folder}/{shard}.tar" for shard in range(SHARDS)]
+    data = webdataset.WebDataset(urls, shardshuffle=False, empty_check=False)
+    data = data.to_tuple("jpg").map_tuple(Decoded("Pillow" if how == "usual" else how)).batched(BATCH, partial=False)
+    loader = webdataset.WebLoader(data, batch_size=None, **with_workers(workers))
+    return lambda: (batch[0] for batch in loader)
+
+
+def by_mosaicml(how, workers, folder):
+    from streaming import StreamingDataset
+    from torch.utils.data import DataLoader
+
+    decoded = Decoded("Pillow" if how == "usual" else how)
+
+    class Data(StreamingDataset):
+        def __getitem__(self, index):
+            return decoded(super().__getitem__(index)["x"])
+
+    data = Data(local=f"{folder}/mosaicml", batch_size=BATCH, shuffle=False)
+    return lambda loader=DataLoader(data, batch_size=BATCH, drop_last=True, **with_workers(workers)): iter(loader)
+
+
+def by_litdata(how, workers, folder):
+    from litdata import StreamingDataLoader, StreamingDataset
+
+    decoded = Decoded("torchvision" if how == "usual" else how)
+
+    class Data(StreamingDataset):
+        def __getitem__(self, index):
+            return decoded(super().__getitem__(index)["x"])
+
+    data = Data(f"{folder}/litdata", shuffle=False)
+    more = with_workers(workers) or {"prefetch_factor": 2}  # which torch 1.13 wants to be so without workers
+    return lambda loader=StreamingDataLoader(data, batch_size=BATCH, drop_last=True, **more): iter(loader)
+
+
+SYSTEMS = {"floor": floor, "ours": ours, "webdataset": by_webdataset, "mosaicml": by_mosaicml, "litdata": by_litdata}
+
+
+def read(system, how, workers, folder):
+    epoch = SYSTEMS[system](how, workers, folder)
+    for _ in range(2):
+        count, begin, used = 0, time.perf_counter(), measure.cpu()
+        for batch in epoch():
+            assert tuple(batch.shape[1:]) == (3, SIZE, SIZE) and str(batch.dtype).endswith("uint8")
+            count += len(batch)
+        took, used = time.perf_counter() - begin, measure.cpu() - used
+    return {"seconds": took, "cpu": used, "images": count}
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    what, *rest = sys.argv[1:]
+    print(make(rest[0], int(rest[1])) if what == "make" else json.dumps(read(rest[0], rest[1], int(rest[2]), rest[3])))
+    sys.stdout.flush()
+    os._exit(0)  # workers of others may not end by themselves
