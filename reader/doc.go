@@ -1,6 +1,6 @@
 // Package reader reads data sets.
 //
-// [Open] opens a generation of a data set in an [objstore.Store]. It can then be read in three ways:
+// [Open] opens a generation of a data set in an [objstore.Store], to be read in three ways:
 //
 //   - [Dataset.Stream] delivers batches for training: shuffled, split over ranks, for any number of
 //     epochs, from any checkpoint. [OpenMix] does the same for several data sets.

@@ -13,9 +13,9 @@ import (
 	"github.com/shardtool/shardtool/reader/order/units"
 )
 
-// readLengths returns the value of an integer attribute of every sample, by number in storage order:
-// what units are formed from. It reads the index of every shard, Options.Workers of them at a time.
-// Every sample must have a value, from 1 to units.MaxSize.
+// readLengths returns the value of an integer attribute of every sample, by number in storage
+// order: what units are formed from. It reads the index of every shard, Options.Workers of them at
+// a time. Every sample must have a value, from 1 to units.MaxSize.
 //
 // An error names the shard, the block and the key of the first sample of a shard that has no such
 // value. It wraps ErrOptions where the data set has no such attribute.
@@ -55,8 +55,8 @@ func (d *Dataset) integers() string {
 	return fmt.Sprintf("%q", names)
 }
 
-// shardLengths is readLengths of one shard. A removed sample without a value from 1 to units.MaxSize
-// has 1: it is a hole, whatever its length.
+// shardLengths is readLengths of one shard. A removed sample without a value from 1 to
+// units.MaxSize has 1: it is a hole, whatever its length.
 func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string, out []uint32) error {
 	ix, err := d.Index(ctx, shard)
 	if err != nil {

@@ -30,8 +30,8 @@ func Pack(ctx context.Context, store objstore.Store, src Source, opt Options) (*
 	return w.Close(ctx)
 }
 
-// writeAll writes the rest of the source, and takes the metadata that it has learned. With Resume it
-// first adopts the shards that are in the store.
+// writeAll writes the rest of the source, and takes the metadata that it has learned. With Resume
+// it first adopts the shards that are in the store.
 func (w *Writer) writeAll(ctx context.Context, src Source) error {
 	w.shard.cursor = src.Cursor()
 	resuming := w.opt.Resume

@@ -30,8 +30,8 @@ func (w *Writer) learn(src Source) {
 	}
 }
 
-// Types returns the types of fields that the current generation of a data set records, nil for none,
-// and its number of samples. Where there is no data set it returns nil and 0.
+// Types returns the types of fields that the current generation of a data set records, nil for
+// none, and its number of samples. Where there is no data set it returns nil and 0.
 func Types(ctx context.Context, store objstore.Store) (types map[string]string, samples int64, err error) {
 	meta, sum, err := currentMeta(ctx, store)
 	if err != nil {

@@ -65,8 +65,8 @@ type Options struct {
 	// Parallel is the number of shards written concurrently, 1 by default. Each is read with the data
 	// set's Options.Workers and Options.Memory.
 	Parallel int
-	// View is the ID of the view that d was opened to have, see views.Selection.LeftOut. The list has it
-	// after the digest, as checkpoints do.
+	// View is the ID of the view that d was opened to have, see views.Selection.LeftOut. The list
+	// has it after the digest, as checkpoints do.
 	View string
 	// Progress, when not nil, is called with the archives and bytes written or found so far, from one
 	// goroutine at a time.

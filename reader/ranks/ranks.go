@@ -12,7 +12,8 @@ import (
 // Job is the place of a process in a job.
 type Job struct {
 	Rank, World int
-	// LocalRank and LocalWorld are the same on this host; 0 and 1 where the launcher does not set them.
+	// LocalRank and LocalWorld are the same on this host; 0 and 1 where the launcher does not set
+	// them.
 	LocalRank, LocalWorld int
 	// Launcher is the name of the launcher.
 	Launcher string

@@ -18,8 +18,8 @@ func Npy(descr string, values int, data []byte) []byte {
 // Token returns the value of a token of Documents, which no other token of them has.
 func Token(sample, at int) uint32 { return uint32(sample*1000 + at) }
 
-// Documents returns samples with tokens, ids.npy of u4 and labels.npy of u2 that count down, and their
-// lengths by key.
+// Documents returns samples with tokens, ids.npy of u4 and labels.npy of u2 that count down, and
+// their lengths by key.
 func Documents(n int) (samples []Sample, lengths map[string]int) {
 	r := rand.New(rand.NewPCG(1, 2))
 	lengths = map[string]int{}
