@@ -71,11 +71,6 @@ func (f *RowField) Header() []byte { return npy.AppendHeader(nil, f.DType, f.Sha
 // Size returns the length of the field of one sample: its header and a row.
 func (f *RowField) Size() int64 { return int64(len(f.Header())) + f.Row() }
 
-// header returns what precedes the rows in a block of n samples.
-func (f *RowField) header(dst []byte, n int) []byte {
-	return npy.AppendHeader(dst, f.DType, append([]int64{int64(n)}, f.Shape...)...)
-}
-
 // String describes the array, for errors.
 func (f *RowField) String() string {
 	text := make([]string, len(f.Shape))
