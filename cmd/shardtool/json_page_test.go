@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -35,7 +36,8 @@ var jsonRuns = map[string][]string{
 	"remove": {"!cp -r out less; printf 's11\nnobody\n' > gone", "remove less --keys gone --allow-missing"},
 	"purge":  {"purge less", "purge less --generations", "!echo s12 > gone; shardtool remove less --keys gone", "purge less --dry-run"},
 	"inspect": {"!shardtool pack src out --overwrite --quiet --block-size 4KiB", "inspect out --blocks",
-		"!shardtool select rowset --where 'n > 0' --name some; echo x > rowset/views/bad.json", "inspect rowset", "inspect rowset#some"},
+		"!shardtool select rowset --where 'n > 0' --name some; echo x > rowset/views/bad.json", "inspect rowset", "inspect rowset#some",
+		"!shardtool pack $TOKENS/uint16.npy stacked --pack-tokens 10 --quiet", "inspect stacked"},
 	"inspect MIX.yaml": {
 		"!for i in 0 1; do (echo '{\"id\":\"a\",\"n\":3}'; echo '{\"id\":\"b\",\"n\":5}') > rows/n$i.jsonl; shardtool pack rows/n$i.jsonl n$i --key id --attr tokens=n --quiet; done",
 		"!printf 'sources: {a: {data: n0, weight: 1, max_epochs: 1}, b: {data: n1, weight: 1, max_epochs: 2}}\n' > dry.yaml",
@@ -181,6 +183,10 @@ func TestJSONPage(t *testing.T) {
 	programs.Need(t, "tar")
 	page, sections := readJSONPage(t)
 	dir := t.TempDir()
+	tokens, err := filepath.Abs("../../testdata/tokens")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, section := range sections {
 		runs, known := jsonRuns[section]
 		if !known {
@@ -196,7 +202,7 @@ func TestJSONPage(t *testing.T) {
 				}
 			}
 			cmd := exec.Command("bash", "-c", script)
-			cmd.Dir = dir
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "TOKENS="+tokens)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			if err := cmd.Run(); err != nil && prepares {
