@@ -155,7 +155,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestRowsHoles leaves out removed samples, a view's and damaged ones: rows and samples lack the
+// TestRowsHoles leaves out removed samples and damaged ones: rows and samples lack the
 // same.
 func TestRowsHoles(t *testing.T) {
 	const n = 4000

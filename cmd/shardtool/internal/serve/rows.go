@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 
 	"github.com/shardtool/shardtool/reader"
 )
@@ -10,10 +11,11 @@ import (
 // the stream delivers rows: they are copied once, from their blocks to the segment.
 func (q *StartRequest) OpenStream(open func(reader.Rows) (*reader.Stream, error)) (*reader.Stream, error) {
 	if q.onlyArrays() {
-		if s, err := open(reader.RowsInPlace); err == nil {
-			if q.inRows(s) {
-				return s, nil
-			}
+		s, err := open(reader.RowsInPlace)
+		if err == nil && q.inRows(s) || err != nil && !errors.Is(err, reader.ErrFields) {
+			return s, err
+		}
+		if err == nil {
 			s.Close()
 		}
 	}
