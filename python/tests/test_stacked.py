@@ -30,7 +30,7 @@ def test_loader(tmp_path, layout):
     seen = {}
     for batch in shardtool.Loader(tmp_path / "rows", batch_size=64, shuffle=True, seed=3, epochs=1):
         for key, x in zip(batch["__key__"], batch["x"]):
-            seen[key] = np.array(x)
+            seen[key] = np.asarray(x).copy()
     assert len(seen) == 2000
     for i, key in enumerate(sorted(seen)):
         assert (seen[key] == columns["x"][i]).all()
@@ -60,6 +60,8 @@ def test_another_shape(tmp_path):
         shardtool.Writer(tmp_path / "other", layout="rows")
 
 
+@pytest.mark.filterwarnings("ignore:.*unclosed file:pytest.PytestUnraisableExceptionWarning")  # WebDataset closes its files late
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_numpy_and_tar_read_a_block(tmp_path):
     """A plain shard is a tar of NPY files, one array a field and block."""
 
