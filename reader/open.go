@@ -116,7 +116,7 @@ func (o rankOrder) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
 func (s *Stream) sources() []planner.Source {
 	out := make([]planner.Source, len(s.inputs))
 	for i, in := range s.inputs {
-		if in.Dataset != nil {
+		if in.Dataset != nil && in.plan != nil { // else it gives nothing
 			_, wanted := in.pieces(s.sizes.pieces[i])
 			first := s.sizes.pieces[i]
 			if in.plan.Params().Shuffle {

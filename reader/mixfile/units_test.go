@@ -304,3 +304,46 @@ func TestUnitCancel(t *testing.T) {
 		t.Errorf("after the context ended: %v", err)
 	}
 }
+
+// TestUnitEmpty reads a mix of units with an empty source, which has no units.
+func TestUnitEmpty(t *testing.T) {
+	store := mem.New()
+	if _, err := testset.Build(t.Context(), store, slices.Values([]testset.Sample(nil)), testset.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	empty, err := reader.Open(t.Context(), store, reader.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer empty.Close()
+	sets := []*reader.Dataset{newUnitSet(t, 1, 300).Dataset, empty}
+	f := parse(t, "sources: {a: {data: x, weight: 1}, b: {data: y, weight: 0}}")
+	data, err := f.Describe(t.Context(), sets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := f.MakeUnits(t.Context(), sets, data, func(*Source) (units.Params, reader.StreamOptions) {
+		return units.Params{Kind: units.Pack, Size: 64, Long: units.LongSplit, By: "tokens"}, reader.StreamOptions{}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := f.Mix(data, order.Choice{Shuffle: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := mix.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := reader.OpenMix(t.Context(), reader.Mix{Plan: plan, Sets: sets, Units: made}, reader.StreamOptions{Order: reader.Order{GlobalBatch: 4}, Read: reader.Read{Expect: []string{"ids?"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	b, err := s.Next(t.Context())
+	if err != nil || b.Units != 4 {
+		t.Fatal(b, err)
+	}
+	b.Release()
+}
