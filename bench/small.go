@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -27,7 +28,7 @@ type smallRun struct {
 	Rows   bool // take the rows of stacked data
 	Decode bool // decode the frames, which are in memory, in place of a stream
 	Sums   bool // read and sum the frames in place of a stream
-	Gather int  // in place of a stream gather rows of so many bytes from memory
+	Gather int  // in place of a stream gather rows of this many bytes from memory, after Sums where both are set
 }
 
 // smallTimes are its seconds: of a clock, and of processors.
@@ -48,7 +49,10 @@ func (b *bench) small() error {
 	if err := b.smallTars(); err != nil {
 		return err
 	}
-	return b.smallStacked()
+	if err := b.smallStacked(); err != nil {
+		return err
+	}
+	return b.smallLimits()
 }
 
 // smallTars measures ordinary tars.
@@ -243,6 +247,11 @@ func (r *smallRun) run() (t smallTimes, err error) {
 
 // floor is what a stream is compared with.
 func (r *smallRun) floor(b *bench, ds *reader.Dataset) (func() error, error) {
+	if r.Gather > 0 && r.Sums {
+		read, _, err := preadCRC(r.Dir, ds, b, b.cores, int(r.Memory)/b.cores)
+		gather := r.gather(b, ds.NumSamples())
+		return func() error { return errors.Join(read(), gather()) }, err
+	}
 	if r.Sums {
 		pass, _, err := preadCRC(r.Dir, ds, b, b.cores, 0)
 		return pass, err

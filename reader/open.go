@@ -167,7 +167,13 @@ func (s *Stream) work(ctx context.Context, helps bool) {
 
 // assemble turns drafts into batches, in order.
 func (s *Stream) assemble(ctx context.Context) {
+	hand, end := s.hand, func() {}
+	if s.opts.Rows == RowsReady {
+		c := s.copyAhead(ctx)
+		hand, end = c.hand, c.end
+	}
 	defer close(s.flow.ready)
+	defer end()
 	a := assemble.Assembler{Window: s.window, Clock: &s.clock, Landing: s.flow.landing, Skip: s.skip}
 	for d := range s.flow.drafts {
 		out := assembled{err: d.Err}
@@ -175,15 +181,20 @@ func (s *Stream) assemble(ctx context.Context) {
 			out.Batch = s.newBatch(d)
 			out.err = out.fill(ctx, &a)
 		}
-		s.clock.Hand(1)
-		select {
-		case s.flow.ready <- out: // owned by the consumer from here on
-		case <-ctx.Done():
+		if !hand(ctx, out) || out.err != nil {
 			return
 		}
-		if out.err != nil {
-			return
-		}
+	}
+}
+
+// hand hands a batch to the consumer, who owns it from here on. It returns false when ctx has ended.
+func (s *Stream) hand(ctx context.Context, out assembled) bool {
+	s.clock.Hand(1)
+	select {
+	case s.flow.ready <- out:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
@@ -120,10 +122,67 @@ func rowsCost(inputs []*input, o *StreamOptions) (n int64) {
 	return n
 }
 
+// copiers copy the rows of batches that were found, several batches at a time, and hand them on in
+// order:
+//
+//	assembler ──▶ found ──▶ goroutines copy ──┐
+//	          └─▶ inOrder ───────────────────▶ hand to the consumer
+type copiers struct {
+	s       *Stream
+	found   chan *Batch
+	inOrder chan assembled
+	wg      sync.WaitGroup
+}
+
+// copyAhead starts as many copiers as the stream has workers, and processors to run them.
+func (s *Stream) copyAhead(ctx context.Context) *copiers {
+	n := min(s.opts.Workers, runtime.GOMAXPROCS(0))
+	c := &copiers{s: s, found: make(chan *Batch, n), inOrder: make(chan assembled, n)}
+	for range n {
+		c.wg.Go(func() {
+			for b := range c.found {
+				b.memory.rows.MakeAll(s.rows)
+				b.memory.copied <- struct{}{}
+			}
+		})
+	}
+	c.wg.Go(func() {
+		for out := range c.inOrder {
+			if out.err == nil {
+				<-out.memory.copied
+			}
+			if !s.hand(ctx, out) {
+				return
+			}
+		}
+	})
+	return c
+}
+
+// hand is Stream.hand for a batch whose rows are still to be copied.
+func (c *copiers) hand(ctx context.Context, out assembled) bool {
+	if out.err == nil {
+		c.found <- out.Batch
+	}
+	select {
+	case c.inOrder <- out:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// end ends the copiers once all batches are copied and handed on, or ctx has ended.
+func (c *copiers) end() {
+	close(c.found)
+	close(c.inOrder)
+	c.wg.Wait()
+}
+
 // fillRows finds the rows of the batch.
 func (b *Batch) fillRows(ctx context.Context, a *assemble.Assembler) (err error) {
 	s, m := b.s, &b.memory.rows
-	if b.counts, err = a.FillRows(ctx, b.draft, m, s.rows, s.opts.Rows == RowsReady); err != nil {
+	if b.counts, err = a.FillRows(ctx, b.draft, m, s.rows); err != nil {
 		return err
 	}
 	_, size := rowBytes(s.rows)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -245,6 +246,39 @@ func TestRowsContinue(t *testing.T) {
 		if seen[i] != epochs {
 			t.Fatalf("sample %d came %d times", i, seen[i])
 		}
+	}
+}
+
+// TestRowsCopiedAhead closes streams whose rows are being copied, and reads one to its end, with
+// several goroutines that copy: batches come in order, and Close waits for the copies.
+func TestRowsCopiedAhead(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	d := openSet(t, wideSet(t, 3000, false, stacked))
+	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 5, GlobalBatch: 7, Epochs: 1}, Read: reader.Read{Workers: 4}}
+	for most := range 60 {
+		s := mustStream(t, d, o, reader.RowsReady)
+		for range most {
+			b, err := s.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			count(t, b, map[uint64]int{})
+		}
+		s.Close()
+	}
+	rows, samples := mustStream(t, d, o, reader.RowsReady), mustStream(t, d, o, reader.NoRows)
+	defer rows.Close()
+	defer samples.Close()
+	for {
+		b, err := rows.Next(t.Context())
+		want, end := samples.Next(t.Context())
+		if errors.Is(err, io.EOF) && errors.Is(end, io.EOF) {
+			return
+		}
+		if err := errors.Join(err, end); err != nil {
+			t.Fatal(err)
+		}
+		sameRows(t, b, want)
 	}
 }
 

@@ -96,8 +96,9 @@ func TestStreamViews(t *testing.T) {
 				f := set.follow(t, StreamOptions{Order: o, Read: Read{Workers: 2}, Log: slog.New(slog.DiscardHandler)})
 				f.rest(t)
 				stats, want := f.Stats(), wantedBlocks(t, f.Plan(), o.Epochs)
-				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again.
-				if most := want + o.Epochs*uint64(max(o.Lanes, 1)); stats.Blocks > most || stats.Samples != o.Epochs*set.Selection().Len() {
+				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again, as may two
+				// runs that share one when the first is done before the second begins.
+				if most := want + want/16 + o.Epochs*uint64(max(o.Lanes, 1)); stats.Blocks > most || stats.Samples != o.Epochs*set.Selection().Len() {
 					t.Errorf("%s, remote %v, %+v: %d blocks were read, %d have samples; %d samples of %d", name, remote, o, stats.Blocks, want, stats.Samples, set.Selection().Len())
 				}
 				f.Close()

@@ -32,9 +32,9 @@ func (m *Rows) Reset() {
 	}
 }
 
-// FillRows waits for the pieces of a draft and finds its rows. With ready it copies them. Counts has
-// no bytes: they are those of the rows.
-func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *format.Layout, ready bool) (n Counts, err error) {
+// FillRows waits for the pieces of a draft and finds its rows. Counts has no bytes: they are those
+// of the rows.
+func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *format.Layout) (n Counts, err error) {
 	if len(m.data) != len(l.Fields) {
 		m.data = make([][]byte, len(l.Fields))
 	}
@@ -65,11 +65,6 @@ func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 			n.Samples++
 		}
 		m.Places, m.at = append(m.Places, int32(i)), append(m.at, at)
-	}
-	if ready {
-		for f := range l.Fields {
-			m.Make(f, int(l.Fields[f].Row()))
-		}
 	}
 	return n, nil
 }
@@ -197,6 +192,13 @@ func (m *Rows) Make(field, stride int) []byte {
 		m.data[field] = m.Copy(sized(m.data[field], n), field)
 	}
 	return m.data[field]
+}
+
+// MakeAll makes the rows of all fields.
+func (m *Rows) MakeAll(l *format.Layout) {
+	for f := range l.Fields {
+		m.Make(f, int(l.Fields[f].Row()))
+	}
 }
 
 // Copy copies the rows of a field to dst and returns it. dst has room for exactly these.
