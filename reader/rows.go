@@ -134,9 +134,17 @@ type copiers struct {
 	wg      sync.WaitGroup
 }
 
-// copyAhead starts as many copiers as the stream has workers, and processors to run them.
+// copiers returns how many goroutines copy rows ahead of the consumer.
+func (o *StreamOptions) copiers() int {
+	if o.Rows != RowsReady {
+		return 0
+	}
+	return min(o.Workers, runtime.GOMAXPROCS(0))
+}
+
+// copyAhead starts the copiers.
 func (s *Stream) copyAhead(ctx context.Context) *copiers {
-	n := min(s.opts.Workers, runtime.GOMAXPROCS(0))
+	n := s.opts.copiers()
 	c := &copiers{s: s, found: make(chan *Batch, n), inOrder: make(chan assembled, n)}
 	for range n {
 		c.wg.Go(func() {

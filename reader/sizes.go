@@ -106,7 +106,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	if o.Rows != NoRows {
 		inBatch = rowsCost(inputs, o)
 	}
-	rest := int64(o.FirstWorkers)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+3)*inBatch)
+	rest := int64(o.FirstWorkers)*scratchCost + int64(local)*(int64(z.ahead)*refCost+int64(o.Hold+3+o.copiers())*inBatch)
 	if z.memory = o.Memory; z.memory == 0 {
 		onTheirWay := min(int64(float64(z.requests)*all.request), all.stored) + int64(z.requests)*requestCost
 		z.memory = all.memory(o, localSamples(inputs, o), z.requests, rest+onTheirWay)
