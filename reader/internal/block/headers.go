@@ -71,7 +71,7 @@ func (h *headers) add(b *walked, count int, foreign bool) error {
 		case len(m.Name) > format.MaxName:
 			return fmt.Errorf("%w: a name of %d bytes", format.ErrCorrupt, len(m.Name))
 		}
-		key, _ := format.SplitName(m.Name)
+		key := m.Name[:m.Key]
 		if b.count == 0 || !bytes.Equal(key, last) {
 			h.sortLast(b, foreign)
 			h.starts = append(h.starts, uint32(len(h.members)))

@@ -148,3 +148,28 @@ func FuzzPacked(f *testing.F) {
 		same(t, data, count, foreign)
 	})
 }
+
+// BenchmarkPack packs blocks of 1 MiB of samples with keys as files in folders have them.
+func BenchmarkPack(b *testing.B) {
+	for _, size := range []int{200, 3000} {
+		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
+			var of format.BlockBuilder
+			n := 0
+			for ; len(of.Buf) < 1<<20; n++ {
+				of.Member(fmt.Sprintf("%04d/%016x.txt", n/1000, n*n), size)
+			}
+			var table Table
+			var p Packer
+			dst := make([]byte, len(of.Buf))
+			b.SetBytes(int64(len(of.Buf)))
+			b.ReportAllocs()
+			for b.Loop() {
+				table.Reset()
+				if _, err := p.Pack(&table, dst, of.Buf, n, false); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/sample")
+		})
+	}
+}
