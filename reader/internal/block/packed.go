@@ -64,6 +64,16 @@ func (t *Table) AddPacked(b *Packed, number uint64) {
 	t.blocks = append(t.blocks, entry{number: number, samples: b})
 }
 
+// Packed returns the block of a sample, for At and Touch; nil where the block is not packed, or the
+// sample is not of that number: Sample knows why.
+func (t *Table) Packed(block, index int, number uint64) *Packed {
+	e := &t.blocks[block]
+	if b, ok := e.samples.(*Packed); ok && index < len(b.places) && e.number+uint64(index) == number {
+		return b
+	}
+	return nil
+}
+
 // pack moves the samples of a block that was walked. They fit: a member's header alone takes more
 // than what is added for it, and its name is in the block, too.
 func (b *Packed) pack(dst []byte, from *walked) {
@@ -154,9 +164,7 @@ func (b *Packed) At(i int, fields []format.FieldView, buf []byte) (key []byte, _
 }
 
 // Touch implements Samples.
-func (b *Packed) Touch(i int) byte {
-	if p := &b.places[i]; p.size > 0 {
-		return b.data[p.at]
-	}
-	return 0
-}
+func (b *Packed) Touch(i int) byte { return b.data[b.places[i].at] } // a key has a byte
+
+// TouchPlace returns a byte of the place of sample i, which Touch has to read first.
+func (b *Packed) TouchPlace(i int) byte { return byte(b.places[i].key) }
