@@ -28,6 +28,7 @@ type smallRun struct {
 	Rows   bool // take the rows of stacked data
 	Decode bool // decode the frames, which are in memory, in place of a stream
 	Sums   bool // read and sum the frames in place of a stream
+	Window bool // and read them to Memory bytes in turn, which no cache holds, not to one buffer
 	Gather int  // in place of a stream gather rows of this many bytes from memory, after Sums where both are set
 }
 
@@ -77,7 +78,28 @@ func (b *bench) smallTars() error {
 			return err
 		}
 	}
-	return nil
+	dir, err := b.dataset("large images", false)
+	if err != nil {
+		return err
+	}
+	ours := b.smallRun(dir)
+	floor := ours
+	floor.Sums, floor.Window = true, true
+	if err := b.smallRows("tar, random 100 KB / pread + CRC-32C to a window", ours, floor, smallGoals{coldFloor: smallTimes.steady}); err != nil {
+		return err
+	}
+	return b.smallBatches()
+}
+
+// smallBatches compares batches of 32 with batches of 512: what a stream does for each batch.
+func (b *bench) smallBatches() error {
+	dir, err := b.dataset("large tiny text", false)
+	if err != nil {
+		return err
+	}
+	few, many := b.smallRun(dir), b.smallRun(dir)
+	few.Batch, many.Batch = 32, 512
+	return b.smallRows("tar, text 200 B, batches of 32 / of 512", few, many, smallGoals{coldFloor: smallTimes.cold})
 }
 
 // smallRun streams a data set through a window of an eighth of it.
@@ -253,7 +275,11 @@ func (r *smallRun) floor(b *bench, ds *reader.Dataset) (func() error, error) {
 		return func() error { return errors.Join(read(), gather()) }, err
 	}
 	if r.Sums {
-		pass, _, err := preadCRC(r.Dir, ds, b, b.cores, 0)
+		window := 0
+		if r.Window {
+			window = int(r.Memory) / b.cores
+		}
+		pass, _, err := preadCRC(r.Dir, ds, b, b.cores, window)
 		return pass, err
 	}
 	if r.Gather > 0 {

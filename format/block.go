@@ -75,7 +75,7 @@ func (it *SampleIter) Next() bool {
 	if it.err != nil || (!it.pending && !it.advance()) {
 		return false
 	}
-	key, field := SplitName(it.next.Name)
+	key, field := it.next.split()
 	it.Key, it.Offset, it.Fields = key, it.next.Header, it.Fields[:0]
 	for {
 		m := &it.next
@@ -84,7 +84,7 @@ func (it *SampleIter) Next() bool {
 		if !it.advance() {
 			return it.err == nil
 		}
-		if key, field = SplitName(it.next.Name); !bytes.Equal(key, it.Key) {
+		if key, field = it.next.split(); !bytes.Equal(key, it.Key) {
 			return true
 		}
 	}

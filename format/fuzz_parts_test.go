@@ -78,6 +78,13 @@ func FuzzWalker(f *testing.F) {
 				if !ok {
 					break
 				}
+				key, field := SplitName(m.Name)
+				if k, f := m.split(); CheckMember(m.Name) != nil || !bytes.Equal(k, key) || !bytes.Equal(f, field) {
+					t.Fatalf("member %q has the key %q", m.Name, k)
+				}
+				if size, err := parseSize(buf[m.Payload-tarBlock+124 : m.Payload-tarBlock+136]); !foreign && (err != nil || size != m.Size) {
+					t.Fatalf("member of %d bytes, its header has %d, %v", m.Size, size, err)
+				}
 				if m.Header < at || m.Payload < m.Header+tarBlock || m.Size < 0 || m.End() < m.Payload {
 					t.Fatalf("member %+v after %d", m, at)
 				}

@@ -9,6 +9,8 @@ import (
 // Member is a regular file in a block. Name is valid as long as the bytes it was found in.
 type Member struct {
 	Name []byte
+	// Key is the length of the sample's key in Name, see SplitName.
+	Key int
 	// Header is the offset of the first header record, Payload that of the content.
 	Header, Payload int64
 	Size            int64
@@ -16,6 +18,11 @@ type Member struct {
 
 // End returns the offset of the next member.
 func (m *Member) End() int64 { return m.Payload + m.Size + padding(m.Size) }
+
+// split is SplitName of the name.
+func (m *Member) split() (key, field []byte) {
+	return m.Name[:m.Key], m.Name[min(m.Key+1, len(m.Name)):]
+}
 
 // Walker finds the members of decoded tar bytes, and checks their names with CheckMember. Set Buf,
 // then call Next. It allocates only for names of more than 100 bytes.
@@ -39,10 +46,18 @@ type Walker struct {
 	sized bool   // size is that of the next member, from an extended header
 	size  int64
 	ext   bool // a record that belongs to the next member was read
+
+	// The folder of the last name, with its slash: CheckMember accepts what is in it. A copy, because
+	// Buf may change.
+	dir    [64]byte
+	dirLen int
 }
 
 // Next finds the next member. At the end of Buf it returns false and no error.
 func (w *Walker) Next(m *Member) (bool, error) {
+	if !w.Foreign && !w.ext && w.usual(m) {
+		return true, nil
+	}
 	m.Header = w.Off
 	for {
 		if w.Off == int64(len(w.Buf)) {
@@ -83,6 +98,12 @@ func (w *Walker) Next(m *Member) (bool, error) {
 			if err := CheckMember(m.Name); err != nil {
 				return false, At(m.Header, err)
 			}
+			key, _ := SplitName(m.Name)
+			m.Key = len(key)
+			w.dirLen = bytes.LastIndexByte(key, '/') + 1
+			if copy(w.dir[:], key[:w.dirLen]) < w.dirLen {
+				w.dirLen = 0
+			}
 			w.forget()
 			w.Off = end
 			return true, nil
@@ -99,6 +120,47 @@ func (w *Walker) Next(m *Member) (bool, error) {
 		}
 		w.Off = end
 	}
+}
+
+// usual is Next for what nearly all members of our shards are: a regular file of less than 8 GiB
+// whose name is in the header, in the folder of the member before it. It returns false where
+// anything is otherwise, and for the first member of a folder.
+func (w *Walker) usual(m *Member) bool {
+	if int64(len(w.Buf))-w.Off < tarBlock {
+		return false
+	}
+	h := w.Buf[w.Off : w.Off+tarBlock : w.Off+tarBlock]
+	if string(h[257:263]) != "ustar\x00" || h[156] != '0' || h[345] != 0 || h[135] != 0 {
+		return false
+	}
+	size := int64(0)
+	for _, c := range h[124:135] {
+		d := c - '0'
+		if d > 7 {
+			return false
+		}
+		size = size<<3 | int64(d)
+	}
+	payload := w.Off + tarBlock
+	end := payload + size + padding(size)
+	if end > int64(len(w.Buf)) {
+		return false
+	}
+	length := bytes.IndexByte(h[:tarNameLen], 0)
+	if length <= w.dirLen || string(h[:w.dirLen]) != string(w.dir[:w.dirLen]) {
+		return false
+	}
+	base := h[w.dirLen:length]
+	if base[0] == '.' || bytes.IndexByte(base, '/') >= 0 {
+		return false
+	}
+	key := length
+	if dot := bytes.IndexByte(base, '.'); dot >= 0 {
+		key = w.dirLen + dot
+	}
+	*m = Member{Name: h[:length], Key: key, Header: w.Off, Payload: payload, Size: size}
+	w.Off = end
+	return true
 }
 
 func (w *Walker) forget() { w.long, w.sized, w.ext = nil, false, false }

@@ -136,15 +136,14 @@ func (s *Stream) work(ctx context.Context, helps bool) {
 	if s.tuning.meters != nil {
 		at = account.NewWorker(&s.clock, s.tuning.meters)
 	}
-	w := fetch.Worker{
+	w := window.Filler{Worker: fetch.Worker{
 		Flight: s.flow.flight, KeepGoing: true, Account: at, Rereads: func() { s.count.rereads.Add(1) },
-	}
+	}}
 	if w.Flight == nil {
 		w.Scratch = s.pool().Get()
 		defer func() { s.pool().Put(w.Scratch) }()
 	}
 	ctx = objstore.WithTracer(ctx, at)
-	var results []fetch.Result
 	for !helps || s.count.first() {
 		select {
 		case p, more := <-s.flow.fetches:
@@ -152,7 +151,7 @@ func (s *Stream) work(ctx context.Context, helps bool) {
 				return
 			}
 			at.Begin(&p.Piece)
-			results = p.Fill(ctx, &w, results)
+			w.Fill(ctx, p)
 			s.count.blocks.Add(uint64(p.Blocks))
 			s.count.stored.Add(uint64(p.Plan.Stored))
 			at.At(account.Landed)

@@ -38,7 +38,8 @@ type Assembler struct {
 
 	found []sample
 	order []int32
-	sum   byte // of the bytes touched, so that the compiler keeps the reads
+	near  [touched]*block.Packed // of the samples that were touched last
+	sum   byte                   // of the bytes touched, so that the compiler keeps the reads
 	one   [1]block.RowRef
 }
 
@@ -80,6 +81,7 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, m *Memory, to Si
 			return n, err
 		}
 	}
+	defer clear(a.near[:])
 	for i := range d.Refs {
 		if i%touched == 0 {
 			a.touch(d, i, min(i+touched, len(d.Refs)))
@@ -93,6 +95,13 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, m *Memory, to Si
 			n.Skipped++
 			continue
 		}
+		if near := a.near[i%touched]; near != nil { // the usual case
+			at := len(m.fields)
+			var key []byte
+			key, m.fields, _ = near.At(int(r.Index), m.fields, nil)
+			to.Add(i, r, key, n.add(m.fields[at:len(m.fields):len(m.fields)]))
+			continue
+		}
 		s, err := a.find(m, r, d.Pieces[d.In[i]], &n)
 		if err != nil {
 			return n, err
@@ -104,18 +113,39 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, m *Memory, to Si
 	return n, nil
 }
 
+// add counts a sample with its fields, and returns them.
+func (n *Counts) add(fields []format.FieldView) []format.FieldView {
+	n.Samples++
+	for i := range fields {
+		n.Bytes += int64(len(fields[i].Data))
+	}
+	return fields
+}
+
 // touched is how many samples are touched at a time: few enough that the first cache still has them
 // when find reads them.
 const touched = 64
 
-// touch brings the samples at places from ≤ i < to into the cache. A processor waits for one of
-// them in find, but for many at a time here: 6 % less processor time for samples of 200 bytes in
-// batches of 32, and more where the consumer reads them.
+// touch brings the samples at places from ≤ i < to into the cache, and finds those of packed blocks.
+// A processor waits for one of them in find, but for many at a time here: first for their places,
+// then for their first bytes. It takes 6 % less processor time for samples of 200 bytes in batches of
+// 32, and more where the consumer reads them.
 func (a *Assembler) touch(d *planner.Draft, from, to int) {
 	for i := from; i < to; i++ {
-		if d.In[i] >= 0 {
-			r, p := &d.Refs[i], d.Pieces[d.In[i]]
+		near := &a.near[i%touched]
+		if *near = nil; d.In[i] < 0 {
+			continue
+		}
+		r, p := &d.Refs[i], d.Pieces[d.In[i]]
+		if *near = p.Table.Packed(int(r.Block)-p.First, int(r.Index), r.Number); *near != nil {
+			a.sum += (*near).TouchPlace(int(r.Index))
+		} else {
 			a.sum += p.Table.Touch(int(r.Block)-p.First, int(r.Index))
+		}
+	}
+	for i := from; i < to; i++ {
+		if near := a.near[i%touched]; near != nil {
+			a.sum += near.Touch(int(d.Refs[i].Index))
 		}
 	}
 }
@@ -149,11 +179,7 @@ func (a *Assembler) find(m *Memory, r *order.Ref, p *window.Piece, n *Counts) (s
 		n.Skipped++
 		return sample{}, a.Skip(p, r, err)
 	}
-	s.fields = m.fields[at:len(m.fields):len(m.fields)]
-	n.Samples++
-	for i := range s.fields {
-		n.Bytes += int64(len(s.fields[i].Data))
-	}
+	s.fields = n.add(m.fields[at:len(m.fields):len(m.fields)])
 	return s, nil
 }
 

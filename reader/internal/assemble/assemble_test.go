@@ -98,6 +98,7 @@ func run(t *testing.T, m *memory, split order.Split, limit int64, damaged int, s
 	}
 	go p.Run(ctx)
 	go func() {
+		var packer block.Packer
 		for piece := range fetches {
 			for i := range piece.Blocks {
 				number := piece.First + i
@@ -106,6 +107,15 @@ func run(t *testing.T, m *memory, split order.Split, limit int64, damaged int, s
 					continue
 				}
 				buf := slices.Clone(m.blocks[number])
+				if number%2 == 0 { // a mix of both, as large blocks and small ones are
+					b, err := packer.Pack(piece.Table, make([]byte, len(buf)), buf, int(m.shard.Rows[number].Samples), false)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					piece.Table.AddPacked(b, uint64(number)*uint64(m.shard.Rows[0].Samples))
+					continue
+				}
 				if err := piece.Table.Add(buf, uint64(number)*uint64(m.shard.Rows[0].Samples), int(m.shard.Rows[number].Samples), block.Kind{}); err != nil {
 					t.Error(err)
 				}

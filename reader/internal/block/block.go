@@ -1,12 +1,14 @@
 // Package block finds the samples of decoded blocks.
 //
-//	decoded bytes of a block ──Table.Add──▶ Samples ──At(i)──▶ key and fields, which point into the block
+//	decoded bytes ──Table.Add────────────────▶ Samples ──At(i)──▶ key and fields, which point into the block
+//	              ──Packer.Pack──▶ AddPacked ──▶ Samples ──At(i)──▶ the same, without headers between them
 //
 // A Table covers the blocks of a piece, which are in memory together. Samples answers the one
 // question that a batch asks of a block: where is sample i? Tar blocks are walked once, header by
-// header, when they are added. The places found take 28 bytes for each field and hold no pointers,
-// because as many of them are in memory as the order keeps live. Blocks of rows (Rows) need none:
-// the place of a row is computed.
+// header, when they are added. The places found take 12 bytes for each sample of a block that is
+// packed, and 28 for each field of one that stays as it is. They hold no pointers, because as many
+// of them are in memory as the order keeps live. Blocks of rows (Rows) need none: the place of a row
+// is computed.
 package block
 
 import (
@@ -32,7 +34,8 @@ type Samples interface {
 type Table struct {
 	blocks []entry
 	headers
-	rows, idleRows []*Rows // in use, and not
+	rows, idleRows     []*Rows // in use, and not
+	packed, idlePacked []*Packed
 }
 
 // entry is one block, or what is wrong with it.
@@ -89,6 +92,10 @@ func (t *Table) Reset() {
 		r.Block.Buf = nil // the block's memory may be freed
 	}
 	t.idleRows, t.rows = append(t.idleRows, t.rows...), t.rows[:0]
+	for _, b := range t.packed {
+		b.reset()
+	}
+	t.idlePacked, t.packed = append(t.idlePacked, t.packed...), t.packed[:0]
 }
 
 // Err returns the error of a block.

@@ -71,7 +71,7 @@ func (h *headers) add(b *walked, count int, foreign bool) error {
 		case len(m.Name) > format.MaxName:
 			return fmt.Errorf("%w: a name of %d bytes", format.ErrCorrupt, len(m.Name))
 		}
-		key, _ := format.SplitName(m.Name)
+		key := m.Name[:m.Key]
 		if b.count == 0 || !bytes.Equal(key, last) {
 			h.sortLast(b, foreign)
 			h.starts = append(h.starts, uint32(len(h.members)))
@@ -115,19 +115,25 @@ func (b *walked) At(i int, fields []format.FieldView, buf []byte) (key []byte, _
 	members := h.members[h.starts[at]:h.starts[at+1]]
 	for j := range members {
 		m := &members[j]
-		var name []byte
-		if m.long == 0 {
-			begin := m.payload - 512
-			name = b.data[begin : begin+int64(m.name) : begin+int64(m.name)]
-		} else {
-			name = h.names[m.long-1]
-		}
+		name := b.name(m)
 		key = name[:m.key:m.key]
 		end := m.payload + m.size
-		fields = append(fields, format.FieldView{Name: name[min(m.key+1, m.name):], Data: b.data[m.payload:end:end]})
+		fields = append(fields, format.FieldView{Name: m.field(name), Data: b.data[m.payload:end:end]})
 	}
 	return key, fields, buf
 }
+
+// name returns the name of a member.
+func (b *walked) name(m *member) []byte {
+	if m.long == 0 {
+		begin := m.payload - 512
+		return b.data[begin : begin+int64(m.name) : begin+int64(m.name)]
+	}
+	return b.of.names[m.long-1]
+}
+
+// field returns the field in the name of a member.
+func (m *member) field(name []byte) []byte { return name[min(m.key+1, m.name):] }
 
 // Touch implements Samples.
 func (b *walked) Touch(i int) byte {

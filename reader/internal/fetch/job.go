@@ -205,17 +205,17 @@ func (j *Job) next() {
 type Plan struct {
 	Stored, Decoded int // bytes of all rows
 	Size            int // of the buffer
+	largest         int // stored bytes of a row
 	inPlace         bool
 }
 
 // Plan lays out the buffer of a job. joined is the most stored bytes that are read at once.
 func (j *Job) Plan(joined int) (p Plan) {
-	largest := 0 // stored bytes of a row
 	p.inPlace = true
 	for _, r := range j.Shard.Rows[j.From:j.To] {
 		p.Stored += int(r.Stored)
 		p.Decoded += int(r.Decoded)
-		largest = max(largest, int(r.Stored))
+		p.largest = max(p.largest, int(r.Stored))
 		p.inPlace = p.inPlace && r.Codec != format.CodecZstd
 	}
 	switch {
@@ -226,7 +226,7 @@ func (j *Job) Plan(joined int) (p Plan) {
 	case p.Stored <= joined:
 		p.Size = p.Decoded + room // stored bytes go to the goroutine's own scratch, which stays in its cache
 	default:
-		p.Size = p.Decoded + room + largest // and large ones after the decoded ones, a row at a time
+		p.Size = p.Decoded + room + p.largest // and large ones after the decoded ones, a row at a time
 	}
 	return p
 }

@@ -22,6 +22,14 @@ const (
 	scratchIdle = 32
 )
 
+// hold returns n bytes for one read.
+func (s *Scratch) hold(n int) []byte {
+	if cap(s.stored) < n {
+		s.stored = make([]byte, n+n/4)
+	}
+	return s.stored[:n]
+}
+
 // ScratchPool keeps scratch for the next use: making a decoder costs more than decoding a block.
 // The zero value is ready for use by several goroutines at once.
 type ScratchPool struct {

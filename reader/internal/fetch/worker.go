@@ -51,6 +51,12 @@ type Worker struct {
 	KeepGoing bool
 	// Check, when not nil, is called with every result that is right so far; its error replaces it.
 	Check func(*Result) error
+	// Take, when not nil, is called with every row that is right, and with the number of decoded bytes
+	// of the job before it. The row is decoded in memory of the goroutine, which stays in the cache,
+	// and not in the buffer of the job: Take keeps what is needed of it, there or elsewhere. A second
+	// read calls it again, from the first row on. For jobs of whole blocks, and without a Flight where
+	// blocks are stored raw.
+	Take func(r *Result, before int)
 	// Account records the progress of a stream's job; it may be nil. Rereads, when not nil, is called
 	// for each job that is read a second time.
 	Account *account.Worker
@@ -87,7 +93,11 @@ func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 		return append(out, j.failed(err))
 	}
 	defer source.objects.release(h)
-	r := rows{Worker: w, handle: h, job: j, inPlace: p.inPlace, buf: buf}
+	r := rows{Worker: w, handle: h, job: j, inPlace: p.inPlace && w.Take == nil, buf: buf}
+	if p.inPlace && w.Take != nil {
+		r.at = w.Scratch.hold(p.largest)
+		return r.takeTurn(ctx, out) // which reads each row
+	}
 	if !p.inPlace && p.Stored > source.Joined() {
 		r.at = buf[p.Decoded+room:]
 		return r.takeTurn(ctx, out)
@@ -105,10 +115,7 @@ func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 		}
 		defer func(b []byte) { w.Flight.buffers.Put(b) }(r.at)
 	default:
-		if cap(w.Scratch.stored) < p.Stored {
-			w.Scratch.stored = make([]byte, p.Stored+p.Stored/4)
-		}
-		r.at = w.Scratch.stored[:p.Stored]
+		r.at = w.Scratch.hold(p.Stored)
 	}
 	switch err := r.read(ctx, r.at, j.Offset); {
 	case err == nil:
@@ -176,7 +183,7 @@ func (r *rows) run(ctx context.Context, s *Scratch, out []Result) []Result {
 		res.Last = i+1 == len(all) || all[i+1].Samples > 0
 		stored, err := r.next(ctx, row, res.Offset)
 		if err == nil {
-			res.Decoded, err = r.decode(s, r.buf[decoded:decoded], stored, row)
+			res.Decoded, err = r.decode(s, r.place(s, decoded, stored, row), stored, row)
 		}
 		switch {
 		case err != nil:
@@ -186,6 +193,10 @@ func (r *rows) run(ctx context.Context, s *Scratch, out []Result) []Result {
 		}
 		if res.Err != nil && j.Whole {
 			return append(out[:before], res)
+		}
+		if res.Err == nil && r.Take != nil {
+			r.Take(&res, decoded)
+			res.Decoded = nil
 		}
 		out = append(out, res)
 		if res.Err != nil && !r.KeepGoing {
@@ -237,6 +248,20 @@ func (r *rows) next(ctx context.Context, row format.Row, offset int64) ([]byte, 
 		return nil, OfKind(KindChecksum, err)
 	}
 	return stored, nil
+}
+
+// place is where a row is decoded to.
+func (r *rows) place(s *Scratch, before int, stored []byte, row format.Row) []byte {
+	switch {
+	case r.Take == nil:
+		return r.buf[before:before]
+	case row.Codec != format.CodecZstd:
+		return stored[:0]
+	}
+	if need := int(row.Decoded) + room; cap(s.Decoded) < need {
+		s.Decoded = make([]byte, 0, need+need/8)
+	}
+	return s.Decoded[:0]
 }
 
 // decode decodes a row's stored bytes to dst, whose memory may be theirs.

@@ -6,21 +6,39 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// Fill fetches the blocks of a piece that was admitted and finds their samples. What is wrong with
-// a block becomes that block's error. results is scratch, returned for the next call.
-func (p *Piece) Fill(ctx context.Context, w *fetch.Worker, results []fetch.Result) []fetch.Result {
-	results = w.Run(ctx, &p.Job, p.Plan, p.Buf, results[:0])
-	rest := p.Buf
+// Filler fetches the blocks of pieces and finds their samples. It is for one goroutine.
+type Filler struct {
+	fetch.Worker
+
+	results []fetch.Result
+	packer  block.Packer
+	packed  []packing // of the piece at hand, by block
+}
+
+// Fill fills a piece that was admitted. What is wrong with a block becomes that block's error.
+func (f *Filler) Fill(ctx context.Context, p *Piece) {
+	f.Take = nil
+	if p.packs(f.Flight == nil) {
+		f.packed = append(f.packed[:0], make([]packing, p.Blocks)...)
+		f.Take = func(r *fetch.Result, before int) { f.pack(p, r, before) }
+	}
+	f.results = f.Run(ctx, &p.Job, p.Plan, p.Buf, f.results[:0])
+	results, rest := f.results, p.Buf
 	for i := 0; i < len(results); {
 		j, size := i, 0
 		for ok := true; ok; ok = j < len(results) && results[j].Samples == 0 { // the rows of one block
 			size += int(p.Job.Shard.Rows[results[j].Row].Decoded)
 			j++
 		}
-		p.add(results[i:j], rest[:size:size])
+		if f.Take != nil && results[i].Err == nil {
+			p.addPacked(&results[i], f.packed[results[i].Block-p.Job.Block])
+		} else {
+			p.add(results[i:j], rest[:size:size])
+		}
 		rest = rest[size:]
 		i = j
 	}
@@ -34,7 +52,6 @@ func (p *Piece) Fill(ctx context.Context, w *fetch.Worker, results []fetch.Resul
 			p.Table.AddError(err)
 		}
 	}
-	return results
 }
 
 // add adds one block, whose rows lie one after the other.
@@ -47,8 +64,13 @@ func (p *Piece) add(rows []fetch.Result, decoded []byte) {
 		}
 	}
 	if err := p.Table.Add(decoded, head.First, head.Samples, head.Kind()); err != nil {
-		p.Table.AddError(format.Place{Shard: head.Shard.Name, Block: head.Block, Offset: head.Offset}.Wrap(InBlock(err)))
+		p.addError(head, err)
 	}
+}
+
+// addError adds a block in which something is wrong.
+func (p *Piece) addError(of *fetch.Result, err error) {
+	p.Table.AddError(format.Place{Shard: of.Shard.Name, Block: of.Block, Offset: of.Offset}.Wrap(InBlock(err)))
 }
 
 // InBlock moves an offset in a decoded block from an error's position into its text, because
