@@ -34,6 +34,8 @@ type bench struct {
 	rows  int64         // of the group rows
 	long  time.Duration // of a paced run
 	cores int
+	// cgroups has small measure rows in a limited memory.
+	cgroups bool
 	table.Table
 	data map[string]string
 	bin  string
@@ -109,6 +111,7 @@ func main() {
 	flag.IntVar(&o.times, "times", 7, "pairs measured for a ratio; the median counts")
 	flag.Int64Var(&o.rows, "rows", 1_000_000, "stacked rows of 64 bytes that the group rows packs; 100000000 take 6.4 GB")
 	flag.DurationVar(&o.long, "long", time.Minute, "how long a paced consumer is measured")
+	flag.BoolVar(&o.cgroup, "cgroup", false, "have the group small read 8 GiB of rows in a control group of 2 GiB; takes minutes and 17 GB of disk")
 	flag.StringVar(&o.dir, "dir", "", "where data goes (default: the system's folder for temporary files)")
 	flag.BoolVar(&o.asJSON, "json", false, "print as JSON")
 	flag.StringVar(&o.markdown, "markdown", "", "put tables into this Markdown `file`, between the comments that say where")
@@ -137,6 +140,7 @@ type options struct {
 	rows          int64
 	long          time.Duration
 	asJSON        bool
+	cgroup        bool
 }
 
 func run(o options) error {
@@ -148,7 +152,7 @@ func run(o options) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, rows: o.rows, long: o.long, cores: runtime.GOMAXPROCS(0), data: map[string]string{}}
+	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, rows: o.rows, long: o.long, cores: runtime.GOMAXPROCS(0), cgroups: o.cgroup, data: map[string]string{}}
 	b.header = fmt.Sprintf("%s %s/%s, %d CPUs for this process, data in %s, %d MiB a corpus, page cache warm (each input is read once before)",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, b.cores, fsKind(tmp), o.mib)
 	head := io.Writer(os.Stdout)

@@ -16,6 +16,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/check"
+	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -66,6 +67,9 @@ func (b *bench) rowsGroup() error {
 	if err := b.rowOrder(d, perRow); err != nil {
 		return err
 	}
+	if err := b.rowStream(d, perRow); err != nil {
+		return err
+	}
 	begin = time.Now()
 	report, err := check.Verify(b.ctx, store, check.Options{Deep: true})
 	if err == nil && !report.OK() {
@@ -75,10 +79,42 @@ func (b *bench) rowsGroup() error {
 	return err
 }
 
-// rowOrder reads all references of a shuffled epoch, without the rows.
+// rowShuffle is the order of a shuffled epoch.
+var rowShuffle = reader.StreamOptions{Order: reader.Order{Shuffle: true, GlobalBatch: 4096, Epochs: 1}}
+
+// rowOrder makes the references of a shuffled epoch, without a byte of the shards.
 func (b *bench) rowOrder(d *reader.Dataset, perRow func(what string, took time.Duration, detail string)) error {
+	begin := time.Now()
+	t, err := d.OrderTable(b.ctx)
+	if err != nil {
+		return err
+	}
+	params, err := order.Choose(t, rowShuffle.Choice())
+	if err != nil {
+		return err
+	}
+	plan, err := order.New([]order.Source{{Table: t, Digest: d.OrderDigest()}}, params)
+	if err != nil {
+		return err
+	}
+	cursor, err := plan.Seek(0, 0)
+	if err != nil {
+		return err
+	}
+	var refs []order.Ref
+	for n := int64(0); n < b.rows; n += int64(len(refs)) {
+		if refs, _, err = cursor.NextBatch(refs[:0], order.Split{GlobalBatch: rowShuffle.GlobalBatch, World: 1}); err != nil {
+			return err
+		}
+	}
+	perRow("the order of a shuffled epoch", time.Since(begin), fmt.Sprintf("one goroutine, no payload; peak %d MiB so far", peakMiB()))
+	return nil
+}
+
+// rowStream reads a shuffled epoch of samples, each made from its row.
+func (b *bench) rowStream(d *reader.Dataset, perRow func(what string, took time.Duration, detail string)) error {
 	begin, n := time.Now(), int64(0)
-	s, err := d.Stream(b.ctx, reader.StreamOptions{Order: reader.Order{Shuffle: true, GlobalBatch: 4096, Epochs: 1}})
+	s, err := d.Stream(b.ctx, rowShuffle)
 	if err != nil {
 		return err
 	}
@@ -92,7 +128,7 @@ func (b *bench) rowOrder(d *reader.Dataset, perRow func(what string, took time.D
 	if n != b.rows {
 		return fmt.Errorf("a stream of %d rows of %d", n, b.rows)
 	}
-	perRow("a shuffled epoch as samples", time.Since(begin), fmt.Sprintf("peak %d MiB", peakMiB()))
+	perRow("a shuffled epoch as samples", time.Since(begin), fmt.Sprintf("a budget of %d MiB for blocks; peak %d MiB", s.Memory()>>20, peakMiB()))
 	return nil
 }
 

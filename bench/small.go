@@ -74,7 +74,7 @@ func (b *bench) smallTars() error {
 		ours := b.smallRun(dir)
 		floor := ours
 		floor.Decode, floor.Sums = c.of.Decode, c.of.Sums
-		if err := b.smallRows(c.name+" / "+c.floor, ours, floor, smallGoals{c.cold, c.steady, smallTimes.steady}); err != nil {
+		if err := b.smallRows(c.name+" / "+c.floor, ours, floor, smallGoals{cold: c.cold, steady: c.steady, coldFloor: smallTimes.steady}); err != nil {
 			return err
 		}
 	}
@@ -112,6 +112,7 @@ func (b *bench) smallRun(dir string) smallRun {
 type smallGoals struct {
 	cold, steady float64
 	coldFloor    func(smallTimes) float64
+	detail       string // of the data
 }
 
 // smallRows adds the rows of a pair.
@@ -121,8 +122,8 @@ func (b *bench) smallRows(name string, ours, floor smallRun, goals smallGoals) e
 		return err
 	}
 	detail := func(our, base, ourCPU, baseCPU func(smallTimes) float64) string {
-		return fmt.Sprintf("%.2f M/s against %.2f; by processor time %.2fx",
-			pairs.rate(0, our)/1e6, pairs.rate(1, base)/1e6, pairs.ratio(ourCPU, baseCPU).Median())
+		return fmt.Sprintf("%.2f M/s against %.2f; by processor time %.2fx%s",
+			pairs.rate(0, our)/1e6, pairs.rate(1, base)/1e6, pairs.ratio(ourCPU, baseCPU).Median(), goals.detail)
 	}
 	add := func(name string, r table.Sample, goal float64, detail string) {
 		if goal > 0 {

@@ -362,3 +362,19 @@ func TestRowsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsMemory counts the samples that are made from rows in the memory of a stream, as many
+// batches of them as may be in hand.
+func TestRowsMemory(t *testing.T) {
+	const batch, file = 1 << 16, 128 + 600 + 128 + 8 // of a sample: two NPY files
+	o := reader.StreamOptions{Order: reader.Order{Shuffle: true, Lanes: 64, RunBlocks: 8, Delay: 64, GlobalBatch: batch}}
+	memory := func(layout writer.Layout, rows reader.Rows) int64 {
+		d := openSet(t, wideSet(t, 2000, false, writer.Options{Layout: layout}))
+		return mustStream(t, d, o, rows).Memory()
+	}
+	made := memory(writer.LayoutStacked, reader.NoRows) - memory(writer.LayoutStacked, reader.RowsInPlace)
+	ordinary := memory(writer.LayoutSamples, reader.NoRows) - memory(writer.LayoutStacked, reader.RowsInPlace)
+	if made < ordinary+batch*file {
+		t.Errorf("samples made from rows have %d bytes more than rows, samples in tars %d", made, ordinary)
+	}
+}

@@ -2,6 +2,7 @@ package reader
 
 import (
 	"cmp"
+	"math"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/order"
@@ -31,6 +32,8 @@ const (
 	// Bytes held for each sample and field: of a start and a member in a block.Table; of a reference
 	// and its use in a draft; of a Sample and a FieldView in a batch.
 	startCost, memberCost, refCost, sampleCost, fieldCost = 4, 24, 44, 72, 48
+	// madeKey is the key of a sample that is made from a row; the fields lie in the batch too.
+	madeKey = 64
 	// requestCost is what a request in flight holds: buffers of its connection, its goroutines'
 	// stacks.
 	requestCost = 64 << 10
@@ -51,6 +54,7 @@ type need struct {
 	request  float64 // stored bytes of a request
 	decoded  float64 // the same decoded, with tables
 	fields   float64 // of a sample
+	made     float64 // bytes of a sample that is made from a row
 	sample   float64 // decoded bytes
 	block    float64 // decoded bytes of a sample's block with its table
 	largest  float64 // possible sample, and so nearly the largest block
@@ -63,6 +67,11 @@ func (in *input) need(o *StreamOptions) (n need) {
 	for _, f := range in.tables.Fields {
 		n.fields += float64(f.Samples) / max(samples, 1)
 		n.largest += float64(f.Max)
+		n.made += float64(f.Bytes) / max(samples, 1)
+	}
+	n.made = in.share * (n.made + madeKey)
+	if in.tables.Minor() == 0 || in.rows != nil { // no shard is stacked, or no sample is made
+		n.made = 0
 	}
 	n.perBlock = float64(t.Decoded)/blocks + 1
 	if in.rows == nil { // the place of a row is computed
@@ -84,7 +93,7 @@ func (in *input) need(o *StreamOptions) (n need) {
 // largest.
 func (n *need) join(m *need) {
 	n.live, n.held, n.all, n.stored = n.live+m.live, n.held+m.held, n.all+m.all, n.stored+m.stored
-	n.fields, n.sample, n.block = n.fields+m.fields, n.sample+m.sample, n.block+m.block
+	n.fields, n.made, n.sample, n.block = n.fields+m.fields, n.made+m.made, n.sample+m.sample, n.block+m.block
 	n.request, n.decoded, n.largest = max(n.request, m.request), max(n.decoded, m.decoded), max(n.largest, m.largest)
 }
 
@@ -102,7 +111,7 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 	local := int(localSamples(inputs, o)) + 1
 	z.ahead = min(max(64<<10/local, 2), 1024)
 	z.depth = cmp.Or(o.Depth, z.ahead+4)
-	inBatch := int64(sampleCost + fieldCost*all.fields)
+	inBatch := int64(sampleCost + fieldCost*all.fields + all.made)
 	if o.Rows != NoRows {
 		inBatch = rowsCost(inputs, o)
 	}
@@ -144,10 +153,18 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 // budget, and a batch may use all blocks.
 func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int64) int64 {
 	all := 2 * float64(max(o.Hold, 1)) * n.all * 9 / 8
-	batch := n.block * samples
-	want := 1.5*n.held + batch + float64(o.FirstWorkers)*scratchCost
+	want := 1.5*n.held + n.begun(samples) + float64(o.FirstWorkers)*scratchCost
 	want += 4. / 3 * float64(requests) * n.decoded // asked for, decoded, and a quarter for it stored
 	return int64(max(64<<20, 2*n.largest, min(want, all+float64(rest))))
+}
+
+// begun returns the decoded bytes, with tables, of the blocks that a batch can be the first to need:
+// one for each sample at most. Of small samples it is as many bytes as the batch has, in whole runs:
+// lanes reach the ends of theirs at different times, so the number of runs that a batch begins is
+// near its mean, and four standard deviations bound it.
+func (n *need) begun(samples float64) float64 {
+	mean := n.sample * samples
+	return min(n.block*samples, mean+4*math.Sqrt(mean*n.decoded)+4*n.decoded)
 }
 
 // localSamples returns how many samples a batch of one rank has, nearly.

@@ -1,0 +1,23 @@
+package reader
+
+import "testing"
+
+// TestBegun bounds the memory for the blocks that a batch begins: by one for each sample where
+// samples are large, and by some runs where a block has very many.
+func TestBegun(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		of         need
+		batch      float64
+		from, upTo float64
+	}{
+		"rows of 64 B in blocks of 256 KiB": {need{sample: 64, block: mib / 4, decoded: 2 * mib}, 4096, 4 * 2 * mib, 16 * mib},
+		"samples as large as blocks":        {need{sample: mib, block: mib, decoded: 8 * mib}, 256, 256 * mib, 256 * mib},
+		"samples of 100 KB":                 {need{sample: 100e3, block: mib, decoded: 8 * mib}, 256, 25.6e6, 120e6},
+		"one sample":                        {need{sample: 3000, block: mib, decoded: 8 * mib}, 1, mib, mib},
+	} {
+		if got := c.of.begun(c.batch); got < c.from || got > c.upTo {
+			t.Errorf("%s: %.0f bytes, not from %.0f to %.0f", name, got, c.from, c.upTo)
+		}
+	}
+}
