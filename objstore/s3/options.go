@@ -38,7 +38,9 @@ type Options struct {
 	Unchecked bool
 	// RequestChecksums is when_supported or when_required: whether uploads send checksums that the
 	// operation does not require. The default is when_required for endpoints other than AWS,
-	// because not all servers support them, and the chain's setting otherwise.
+	// because not all servers support them, and the chain's setting otherwise. By default, parts of
+	// uploads to such an endpoint over http have a CRC-32C instead of a SHA-256 where the server
+	// confirms that it verifies it; the signature covers either.
 	RequestChecksums string
 
 	objstore.ReadOptions

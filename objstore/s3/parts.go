@@ -31,6 +31,7 @@ type parts struct {
 
 	mu       sync.Mutex
 	uploadID string
+	declared bool  // the upload declared CRC-32C; set before the first part
 	base     int32 // number of parts in earlier segments
 	put      *s3.PutObjectInput
 	complete *s3.CompleteMultipartUploadInput // with the parts of all segments so far
@@ -85,12 +86,7 @@ func (p *parts) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipar
 	if id := p.id(); id != "" {
 		return &s3.CreateMultipartUploadOutput{Bucket: in.Bucket, Key: in.Key, UploadId: &id}, nil
 	}
-	out, err := p.Client.CreateMultipartUpload(ctx, in, opts...)
-	// The SDK retries unless it received an answer. An answer that broke off leaves an upload
-	// without parts.
-	for again := 0; err != nil && again < 3 && ctx.Err() == nil && p.store.brokeOff(err); again++ {
-		out, err = p.Client.CreateMultipartUpload(ctx, in, opts...)
-	}
+	out, err := p.declare(ctx, in, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -103,10 +99,23 @@ func (p *parts) CreateMultipartUpload(ctx context.Context, in *s3.CreateMultipar
 	return out, nil
 }
 
+// create sends one request. The SDK retries it unless it received an answer. An answer that broke
+// off leaves an upload without parts.
+func (p *parts) create(ctx context.Context, in *s3.CreateMultipartUploadInput, opts []func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error) {
+	out, err := p.Client.CreateMultipartUpload(ctx, in, opts...)
+	for again := 0; err != nil && again < 3 && ctx.Err() == nil && p.store.brokeOff(err); again++ {
+		out, err = p.Client.CreateMultipartUpload(ctx, in, opts...)
+	}
+	return out, err
+}
+
 // UploadPart sends a part under its number in the entire upload.
 func (p *parts) UploadPart(ctx context.Context, in *s3.UploadPartInput, opts ...func(*s3.Options)) (*s3.UploadPartOutput, error) {
 	numbered := *in
 	numbered.PartNumber = aws.Int32(p.base + aws.ToInt32(in.PartNumber))
+	if p.declared {
+		return p.uploadChecked(ctx, &numbered, opts)
+	}
 	return p.Client.UploadPart(ctx, &numbered, opts...)
 }
 

@@ -68,6 +68,9 @@ type Store struct {
 
 	probe, partsProbe probe
 
+	// hashParts: parts are sent with a SHA-256, because the server does not verify CRC-32C.
+	hashParts atomic.Bool
+
 	found atomic.Bool // the bucket exists: it has answered for a key
 }
 

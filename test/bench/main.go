@@ -60,6 +60,13 @@ var groups = []struct {
 }
 
 func main() {
+	if did, err := uploader(); did {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	names := make([]string, len(groups))
 	for i, g := range groups {
 		names[i] = g.name

@@ -49,6 +49,7 @@ type Server struct {
 
 	binary string
 	iamDir string
+	pid    int
 	kill   context.CancelFunc
 	ended  chan struct{} // closed when the process has ended
 	err    error         // its result; valid after ended
@@ -60,8 +61,8 @@ type Server struct {
 // Start runs a server over an empty directory, which must be on a file system with extended
 // attributes. It waits until the server answers and has a bucket. ctx limits the start, not the
 // server's life, which Close ends. The working directory must be inside this module, so that the go
-// command knows the server's version.
-func Start(ctx context.Context, dir string) (*Server, error) {
+// command knows the server's version. flags are added to those of the server's directory backend.
+func Start(ctx context.Context, dir string, flags ...string) (*Server, error) {
 	binary, err := build(ctx)
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	// Another process may take a free port before the server does: then try another.
 	const tries = 5
 	for try := 1; ; try++ {
-		s, err := start(ctx, binary, dir)
+		s, err := start(ctx, binary, dir, flags)
 		if err == nil {
 			return s, nil
 		}
@@ -114,7 +115,7 @@ func build(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-func start(ctx context.Context, binary, dir string) (*Server, error) {
+func start(ctx context.Context, binary, dir string, flags []string) (*Server, error) {
 	address, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -135,8 +136,8 @@ func start(ctx context.Context, binary, dir string) (*Server, error) {
 			return nil, fmt.Errorf("gateway: %w", err)
 		}
 	}
-	if err := s.run("--port", address, "--region", Region, "--iam-dir", s.iamDir, "--health", healthPath,
-		"--keep-alive", "--quiet", "posix", data); err != nil {
+	args := []string{"--port", address, "--region", Region, "--iam-dir", s.iamDir, "--health", healthPath, "--keep-alive", "--quiet", "posix"}
+	if err := s.run(append(append(args, flags...), data)...); err != nil {
 		return nil, err
 	}
 	err = s.waitReady(ctx)
@@ -177,6 +178,7 @@ func (s *Server) run(args ...string) error {
 			started <- err
 			return
 		}
+		s.pid = cmd.Process.Pid
 		started <- nil
 		s.err = cmd.Wait()
 	}()
@@ -229,6 +231,9 @@ func (s *Server) Close() (err error) {
 	})
 	return err
 }
+
+// PID returns the number of the server's process.
+func (s *Server) PID() int { return s.pid }
 
 // Log returns the last 256 KiB of the server's output.
 func (s *Server) Log() string { return s.log.String() }
