@@ -164,9 +164,10 @@ test-torch: build $(VENV)/ready ## the tests of PyTorch among them alone; an err
 test-frameworks: build .venv-frameworks/ready ## the snippets of docs/pytorch.md: Lightning, transformers, Accelerate
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../.venv-frameworks/bin/pytest $(PYTESTFLAGS) tests/frameworks.py
 
-.venv-compat/ready: python/requirements-compat.txt
+.venv-compat/ready: python/requirements-compat.txt python/requirements-recipes.txt
 	$(PYTHON) -m venv --clear .venv-compat
 	.venv-compat/bin/pip install --quiet --disable-pip-version-check -r $<
+	.venv-compat/bin/pip install --quiet --disable-pip-version-check --no-deps mosaicml-streaming==0.13.0
 	@touch $@
 
 .PHONY: test-compat

@@ -26,7 +26,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGE = ROOT / "docs" / "compatibility.md"
 PACKAGES = ("torch", "torchvision", "torchdata", "lightning", "accelerate", "transformers", "numpy", "pillow", "simplejpeg",
-            "opencv-python-headless", "pyarrow", "ipykernel", "nbclient")  # fmt: skip
+            "opencv-python-headless", "pyarrow", "ipykernel", "nbclient", "polars", "duckdb", "datasets", "webdataset", "litdata",
+            "mosaicml-streaming", "tfrecord", "lmdb", "h5py", "netCDF4", "zarr")  # fmt: skip
 #: The oldest is that of pyproject.toml.
 MINORS = range(9, 20)
 
@@ -136,8 +137,10 @@ def environment(minor: int) -> Optional[Path]:
     folder = ROOT / f".venv-3.{minor}"
     if not (folder / "bin" / "pytest").exists():
         subprocess.run([path, "-m", "venv", "--clear", folder], check=True)
-        install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "numpy", "pillow", "pytest"]
-        subprocess.run([folder / "bin" / "python", *install], check=True)
+        install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]
+        subprocess.run([*install, "numpy", "pillow", "pytest"], check=True)
+        for package in ("pyarrow", "simplejpeg"):  # where they have a wheel for that Python
+            subprocess.run([*install, package], check=False)
     return folder / "bin" / "python"
 
 

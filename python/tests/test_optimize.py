@@ -98,6 +98,32 @@ def test_process_killed(tmp_path: Path) -> None:
     assert run("ls", tmp_path / "out", check=False).returncode == 6
 
 
+@pytest.mark.parametrize("method", ["", "fork", "spawn"])
+def test_start_methods(tmp_path: Path, method: str) -> None:
+    """Any function works without a choice, whatever Python's default is. A program may choose."""
+    text = f"""
+import multiprocessing, sys, shardtool
+def top(i):
+    return {{"x": i}}
+if __name__ == "__main__":
+    if {method!r}:
+        multiprocessing.set_start_method({method!r})
+    multiprocessing.Queue()  # makes the default the method of the program
+    print(shardtool.optimize(top, range(20), sys.argv[1], workers=2)["samples"])
+    print(shardtool.optimize(lambda i: {{"x": i}}, range(20), sys.argv[1] + "2", workers=2)["samples"])
+"""
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    env = {**os.environ, "PYTHONPATH": str(Path(shardtool.__file__).parents[1])}
+    command = [sys.executable, str(script), str(tmp_path / "out")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    if method != "spawn":
+        assert (done.stdout, done.returncode) == ("20\n20\n", 0), done.stderr
+        return
+    assert done.stdout == "20\n"
+    assert "cannot be sent to processes started by spawn: define it at the top of a module, or give workers=0" in done.stderr
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_exception(tmp_path: Path, workers: int) -> None:
     def fails(i: int) -> Any:

@@ -17,7 +17,7 @@ from conftest import run
 from optimize_help import content, samples
 
 import shardtool
-from shardtool import ConfigError, ExistsError, ShardtoolError, optimize
+from shardtool import ConfigError, ExistsError, ShardtoolError, _engines, optimize
 from shardtool._parts import mine, share
 
 INPUTS = 1000
@@ -109,6 +109,21 @@ def test_other_inputs(tmp_path: Path) -> None:
     optimize(inputs=range(100), parts=2, part=1, **given)  # type: ignore[arg-type]
     with pytest.raises(ExistsError):
         optimize(inputs=range(99), parts=2, **given)  # type: ignore[arg-type]
+
+
+def test_workers_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative url is that of the program, not of the directories in which an engine's workers
+    run."""
+
+    def engine(job: Any, tasks: Any, _: Any) -> Any:
+        (tmp_path / "worker").mkdir()
+        os.chdir(tmp_path / "worker")
+        yield from [_engines._run(job, task) for task in tasks]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(_engines._ENGINES, "dask", engine)
+    optimize(samples, range(10), "out", engine="dask", parts=2, **options())
+    assert run("ls", tmp_path / "out").stdout and list((tmp_path / "worker").iterdir()) == []
 
 
 def test_notes(tmp_path: Path) -> None:

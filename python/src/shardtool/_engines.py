@@ -12,7 +12,7 @@ import importlib
 import inspect
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generator, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _parts
+from . import _config, _parts
 from .errors import ConfigError, ShardtoolError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def check(engine: str, parts: Optional[int], part: Optional[int], workers: Optio
 
 def write(engine: str, job: "Job", inputs: Sequence[Any], parts: int, options: Dict[str, Any]) -> Dict[str, Any]:
     """Writes all parts on an engine, and returns what was published."""
+    job = job._replace(url=_config.address(job.url))  # workers may have another working directory
     tasks = [_Task(p, parts, lo, inputs[lo:hi]) for p in range(parts) for lo, hi in [_parts.share(inputs, p, parts)]]
     done = []
     with contextlib.closing(_ENGINES[engine](job, tasks, options)) as results:

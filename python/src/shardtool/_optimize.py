@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import os
 import signal
+import sys
 import time
 import traceback
 from collections import deque
@@ -80,7 +81,8 @@ def optimize(
     and the number of parts, and never on the engine.
 
     Args:
-        fn: A function. Processes that are not forked must be able to import it.
+        fn: A function. Processes are forked, unless the program chose another way with
+            ``multiprocessing.set_start_method``: those must be able to import it.
         inputs: A sequence or another iterable, which yields the same inputs each time.
         url, fields, attrs, on_exists: As for Writer.
         workers: Number of processes. None: one for each core. 0: this process. The tasks of an
@@ -327,15 +329,39 @@ def _portable(error: BaseException) -> BaseException:
     return error
 
 
+def _context(fn: Any) -> Any:
+    """How processes start. They are forked where the program left the choice to Python, whose
+    default is another since 3.14: functions of notebooks, and scripts without a guard of
+    __main__, work with every version."""
+    import multiprocessing
+    import pickle
+
+    methods = multiprocessing.get_all_start_methods()  # the default first
+    method = multiprocessing.get_start_method(allow_none=True)
+    if sys.platform == "linux" and method in (None, methods[0]):
+        method = "fork"
+    context = multiprocessing.get_context(method)
+    if context.get_start_method() != "fork":
+        try:
+            pickle.dumps(fn)
+        except Exception as err:
+            raise ConfigError(
+                f"fn={fn!r} cannot be sent to processes started by {context.get_start_method()}:"
+                " define it at the top of a module, or give workers=0"
+            ) from err
+    return context
+
+
 def _there(fn: Any, inputs: Iterator[Any], schema: Any, workers: int, first: int) -> "Iterator[Tuple[_Made, Optional[BaseException]]]":
     """What the inputs make, in their order. Each process gets about _SECONDS of work at a time; how
     the inputs are divided does not matter for the bytes."""
     from concurrent.futures import ProcessPoolExecutor  # takes milliseconds
     from concurrent.futures.process import BrokenProcessPool
 
+    context = _context(fn)
     waiting: Deque[Any] = deque()
     size, number = 1, first
-    pool = ProcessPoolExecutor(workers, initializer=_begin, initargs=(fn, schema, os.getpid()))
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(fn, schema, os.getpid()))
     try:
         while True:
             while len(waiting) < 2 * workers:
