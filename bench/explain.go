@@ -80,11 +80,11 @@ func (b *bench) generate(name string, n uint64) (*tiled, error) {
 	}
 	enc := format.NewEncoder(format.LevelDefault)
 	defer enc.Close()
-	block, codec, err := enc.AppendFrame(nil, plain, cuts, payloads)
+	block, storedAs, err := enc.AppendFrame(nil, plain, cuts, payloads)
 	if err != nil {
 		return nil, err
 	}
-	row := format.Row{Stored: uint32(len(block)), Decoded: uint32(len(plain)), Samples: tiledSamples, CRC: format.Checksum(block), Codec: codec}
+	row := format.Row{Stored: uint32(len(block)), Decoded: uint32(len(plain)), Samples: tiledSamples, CRC: format.Checksum(block), Codec: storedAs}
 	rows := make([]format.Row, tiledBlocks)
 	for i := range rows {
 		rows[i] = row

@@ -61,12 +61,12 @@ func BenchmarkSamples(b *testing.B) {
 func BenchmarkDecode(b *testing.B) {
 	for name, block := range map[string]*BlockBuilder{"text": proseBlock(), "noise": noiseBlock()} {
 		e := NewEncoder(LevelDefault)
-		frame, codec, err := e.AppendFrame(nil, block.Buf, block.Cuts, block.Payloads)
+		frame, storedAs, err := e.AppendFrame(nil, block.Buf, block.Cuts, block.Payloads)
 		if err != nil {
 			b.Fatal(err)
 		}
 		e.Close()
-		row := Row{Stored: uint32(len(frame)), Decoded: uint32(len(block.Buf)), CRC: Checksum(frame), Codec: codec}
+		row := Row{Stored: uint32(len(frame)), Decoded: uint32(len(block.Buf)), CRC: Checksum(frame), Codec: storedAs}
 		dst := make([]byte, 0, DecodeRoom(row))
 		b.Run("data="+name+"/path=checked", func(b *testing.B) {
 			d := NewDecoder(false)

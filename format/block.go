@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"slices"
 )
 
 // BlockBuilder lays out the members of a block. It is for one goroutine. Reset prepares it for the
@@ -41,14 +42,8 @@ func (b *BlockBuilder) Member(name string, size int) int {
 func (b *BlockBuilder) Raw(size int) int {
 	at := len(b.Buf)
 	b.Cuts, b.Payloads = append(b.Cuts, at), append(b.Payloads, at)
-	b.Buf = extend(b.Buf, size)
+	b.Buf = slices.Grow(b.Buf, size)[:at+size]
 	return at
-}
-
-// FieldView is a field of a sample in a decoded block. Both slices are valid as long as the block's
-// bytes.
-type FieldView struct {
-	Name, Data []byte
 }
 
 // SampleIter iterates over the samples of a whole decoded block; its Walker's Partial must not be
@@ -98,41 +93,30 @@ func (it *SampleIter) advance() bool {
 // Err returns the error that ended the iteration, with the offset in the decoded block.
 func (it *SampleIter) Err() error { return it.err }
 
-// FieldCursor is the place of a sample's sizes in the columns of an index.
-type FieldCursor struct {
-	ix *ShardIndex
-	// Sample is the number in the shard. at has, for each field, how many earlier samples have it.
-	Sample int
-	at     []int
-}
-
-// Cursors returns a cursor at each of the given sample numbers, which ascend.
-func (ix *ShardIndex) Cursors(samples []int) []FieldCursor {
-	out := make([]FieldCursor, 0, len(samples))
-	c := FieldCursor{ix: ix, at: make([]int, len(ix.Fields))}
-	for _, s := range samples {
-		for c.Sample < s {
-			c.next()
+// ClearBlock appends to b a block without the content of some of its samples: they have new keys,
+// and zeros in place of their payloads. cleared returns the new key of the block's sample number i,
+// and whether it is one of them. The block must be one that a Writer made.
+func (b *BlockBuilder) ClearBlock(decoded []byte, cleared func(i int) (key string, ok bool)) error {
+	w := Walker{Buf: decoded}
+	var m Member
+	last, sample := []byte(nil), -1
+	for {
+		ok, err := w.Next(&m)
+		if err != nil || !ok {
+			return err
 		}
-		cp := c
-		cp.at = append([]int{}, c.at...)
-		out = append(out, cp)
+		key, field := SplitName(m.Name)
+		if sample < 0 || string(key) != string(last) {
+			sample++
+			last = append(last[:0], key...)
+		}
+		if name, ok := cleared(sample); ok {
+			at := b.Member(JoinName(name, string(field)), int(m.Size))
+			clear(b.Buf[at : at+int(m.Size)])
+			continue
+		}
+		b.Cuts = append(b.Cuts, len(b.Buf))
+		b.Payloads = append(b.Payloads, len(b.Buf)+int(m.Payload-m.Header))
+		b.Buf = append(b.Buf, decoded[m.Header:m.End()]...)
 	}
-	return out
-}
-
-// Fields appends the sample's fields with their sizes to dst, and moves to the next sample.
-func (c *FieldCursor) Fields(dst []FieldSize) []FieldSize {
-	for _, f := range c.ix.Shape(c.Sample) {
-		dst = append(dst, FieldSize{Name: c.ix.Fields[f], Size: int64(c.ix.Sizes[f].At(c.at[f]))})
-	}
-	c.next()
-	return dst
-}
-
-func (c *FieldCursor) next() {
-	for _, f := range c.ix.Shape(c.Sample) {
-		c.at[f]++
-	}
-	c.Sample++
 }

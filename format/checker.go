@@ -112,3 +112,124 @@ func (c *contentChecker) fail(err error) error {
 	}
 	return inSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, c.off))
 }
+
+// foreignChecker is the BlockChecker of a foreign archive.
+type foreignChecker struct {
+	ix     *ShardIndex
+	cur    FieldCursor
+	end    int            // sample after the block's last
+	member int            // first member of the sample, in the index
+	left   map[string]int // fields of the sample not met yet: their place among its members
+	sizes  []FieldSize
+	head   []byte
+	skip   int64 // payload and padding left
+	off    int64
+}
+
+func (c *foreignChecker) Write(p []byte) error {
+	for len(p) > 0 {
+		if c.skip > 0 {
+			n := min(c.skip, int64(len(p)))
+			c.skip, c.off, p = c.skip-n, c.off+n, p[n:]
+			continue
+		}
+		e, need, err := ReadForeignEntry(c.head)
+		if err != nil {
+			return c.fail(err)
+		}
+		if need > 0 {
+			n := min(need-len(c.head), len(p))
+			c.head, p = append(c.head, p[:n]...), p[n:]
+			if e, need, err = ReadForeignEntry(c.head); err != nil {
+				return c.fail(err)
+			}
+		}
+		if need > 0 {
+			continue
+		}
+		if err := c.entry(&e); err != nil {
+			return c.fail(err)
+		}
+	}
+	return nil
+}
+
+// entry compares an entry whose headers are complete.
+func (c *foreignChecker) entry(e *ForeignEntry) error {
+	payload := c.off + e.Payload
+	c.off, c.skip = payload, e.Size+padding(e.Size)
+	defer func() { c.head = c.head[:0] }()
+	if e.Type != '0' {
+		if e.Type == 0 {
+			return corruptf("the archive ends inside the block")
+		}
+		return nil
+	}
+	key, field := SplitName(e.Name)
+	if len(c.left) == 0 {
+		if c.cur.Sample >= c.end {
+			return corruptf("a member after the block's last sample")
+		}
+		c.member += len(c.sizes)
+		if string(key) != c.ix.Keys.At(c.cur.Sample) {
+			return corruptf("sample %q, the index says %q", key, c.ix.Keys.At(c.cur.Sample))
+		}
+		c.sizes = c.cur.Fields(c.sizes[:0])
+		for i, f := range c.sizes {
+			c.left[f.Name] = i
+		}
+	} else if string(key) != c.ix.Keys.At(c.cur.Sample-1) {
+		return corruptf("sample %q ends before all of its members", c.ix.Keys.At(c.cur.Sample-1))
+	}
+	i, ok := c.left[string(field)]
+	if !ok || c.sizes[i].Size != e.Size || c.ix.Gaps == nil || c.ix.Gaps[c.member+i] != uint64(payload) {
+		return corruptf("field %q of %d bytes at %d is not what the index says", field, e.Size, payload)
+	}
+	delete(c.left, string(field))
+	return nil
+}
+
+func (c *foreignChecker) End() error {
+	if c.skip > 0 || len(c.head) > 0 || len(c.left) > 0 || c.cur.Sample < c.end {
+		return c.fail(corruptf("block ends before its last sample"))
+	}
+	return nil
+}
+
+func (c *foreignChecker) fail(err error) error {
+	key := ""
+	if i := max(c.cur.Sample-1, 0); i < c.ix.Keys.Len() {
+		key = c.ix.Keys.At(i)
+	}
+	return inSample(key, fmt.Errorf("%w (offset %d in the decoded block)", err, c.off))
+}
+
+// rowChecker is the BlockChecker of a stacked shard.
+type rowChecker struct {
+	ix    *ShardIndex
+	first int
+	n     int
+	buf   []byte
+}
+
+func (c *rowChecker) Write(p []byte) error {
+	if len(c.buf)+len(p) > MaxFrame {
+		return corruptf("a stacked block of more than %d bytes", int64(MaxFrame))
+	}
+	c.buf = append(c.buf, p...)
+	return nil
+}
+
+func (c *rowChecker) End() error {
+	var b RowBlock
+	numbered := c.ix.Keys.Ranges() != nil
+	if err := OpenRowBlock(&b, c.buf, c.ix.Layout, uint64(c.first), c.n, numbered); err != nil || numbered {
+		return err
+	}
+	for k := range c.n {
+		if want := c.ix.Keys.At(c.first + k); string(b.Key(k)) != want {
+			return inSample(want, corruptf("sample %d of the block has the key %q", k, b.Key(k)))
+		}
+	}
+	return nil
+}

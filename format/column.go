@@ -188,10 +188,7 @@ func decodeStrings(src []byte, n int, max int64) ([]string, error) {
 	return out, nil
 }
 
-// Metadata is the key/values of section META. They are written in ascending order of keys.
-type Metadata map[string]string
-
-func (m Metadata) append(dst []byte) []byte {
+func appendMetadata(dst []byte, m Metadata) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(m)))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		dst = appendString(dst, k)

@@ -3,6 +3,7 @@ package format
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 // extended header, a long name.
 func foreignBlock() (data []byte, ix *ShardIndex) {
 	add := func(name string, size int) (payload uint64) {
-		data = appendUstar(data, "", name, int64(size), '0')
+		data = appendEntry(data, "", name, int64(size), '0')
 		payload = uint64(len(data))
 		return payload + uint64(len(func() []byte {
 			data = append(data, bytes.Repeat([]byte{'x'}, size)...)
@@ -21,13 +22,13 @@ func foreignBlock() (data []byte, ix *ShardIndex) {
 			return nil
 		}()))
 	}
-	data = appendUstar(data, "", "./dir/", 0, '5')
+	data = appendEntry(data, "", "./dir/", 0, '5')
 	txt := add("./dir/a.txt", 5)
 	record := "20 comment=whatever\n"
-	data = appendUstar(data, "", "PaxHeaders/x", int64(len(record)), 'x')
+	data = appendEntry(data, "", "PaxHeaders/x", int64(len(record)), 'x')
 	data = append(append(data, record...), make([]byte, padding(int64(len(record))))...)
 	jpg := add("dir/a.jpg", 700)
-	data = appendUstar(data, "", "././@LongLink", 8, 'L')
+	data = appendEntry(data, "", "././@LongLink", 8, 'L')
 	data = append(append(data, "dir/b.t\x00"...), make([]byte, 504)...)
 	b := add("cut", 0)
 	var build IndexBuilder
@@ -177,8 +178,8 @@ func FuzzForeignEntry(f *testing.F) {
 	f.Add(data)
 	f.Add(data[512:])
 	f.Add(make([]byte, 1024))
-	f.Add(appendUstar(nil, "", "a/./b.txt", 0, '0'))
-	f.Add(appendUstar(appendUstar(nil, "", "dir/", 512, 0), "", "a.txt", 0, '0'))
+	f.Add(appendEntry(nil, "", "a/./b.txt", 0, '0'))
+	f.Add(appendEntry(appendEntry(nil, "", "dir/", 512, 0), "", "a.txt", 0, '0'))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		w, off := Walker{Buf: p, Foreign: true}, int64(0)
 		for {
@@ -219,4 +220,20 @@ func FuzzForeignEntry(f *testing.F) {
 		_ = c.Write(p)
 		_ = c.End()
 	})
+}
+
+// appendEntry appends a header record of any type.
+func appendEntry(dst []byte, prefix, name string, size int64, typeflag byte) []byte {
+	at := len(dst)
+	dst = AppendHeader(dst, name, size)
+	h := dst[at:]
+	h[156] = typeflag
+	copy(h[345:], prefix)
+	copy(h[148:156], "        ")
+	sum := 0
+	for _, c := range h {
+		sum += int(c)
+	}
+	copy(h[148:156], fmt.Sprintf("%06o\x00 ", sum))
+	return dst
 }

@@ -179,10 +179,10 @@ func TestForeignSize(t *testing.T) {
 	data := strings.Repeat("0123456789", 70)
 	rec := func(size string) string { return fmt.Sprintf("%d size=%s\n", len(size)+9, size) }
 	build := func(records string, kind byte) []byte {
-		b := appendUstar(nil, "", "PaxHeaders/x", int64(len(records)), 'x')
+		b := appendEntry(nil, "", "PaxHeaders/x", int64(len(records)), 'x')
 		b = append(b, records...)
 		b = append(b, make([]byte, padding(int64(len(records))))...)
-		b = appendUstar(b, "", "a.txt", 0, kind)
+		b = appendEntry(b, "", "a.txt", 0, kind)
 		b = append(b, data...)
 		return append(b, make([]byte, padding(int64(len(data)))+endOfTar)...)
 	}
@@ -230,10 +230,10 @@ func TestForeignCut(t *testing.T) {
 // TestForeignOld: a directory of an archive before POSIX is one by its slash; a type of NUL is a
 // regular file.
 func TestForeignOld(t *testing.T) {
-	b := appendUstar(nil, "", "dir/", 0, 0)
-	b = appendUstar(b, "", "file", 1, 0)
+	b := appendEntry(nil, "", "dir/", 0, 0)
+	b = appendEntry(b, "", "file", 1, 0)
 	b = append(append(b, 'x'), make([]byte, 511)...)
-	b = appendUstar(b, "", "contiguous", 1, '7')
+	b = appendEntry(b, "", "contiguous", 1, '7')
 	b = append(append(b, 'y'), make([]byte, 511+endOfTar)...)
 	checkForeign(t, b, map[string]string{"file": "x", "contiguous": "y"})
 }

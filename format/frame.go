@@ -9,8 +9,6 @@ import (
 
 // Sizes of frames (SPEC 3). They are part of the wire format.
 const (
-	// MaxFrame is the most bytes that a frame decodes to. A larger block has several frames.
-	MaxFrame = 16 << 20
 	// maxSingle is the most bytes that a frame with the Single_Segment flag decodes to: a decoder
 	// holds such a frame whole, and the zstd tool refuses more than 128 MiB, others more than 8
 	// MiB.
@@ -24,30 +22,6 @@ const (
 	// 8878, 3.1.1.1).
 	zstdMagic, checksumFlag = 0xFD2FB528, 0x04
 )
-
-// Codec is how a frame's bytes are stored (section BCDC).
-type Codec uint8
-
-const (
-	// CodecBytes: unchanged (plain .tar shards).
-	CodecBytes Codec = 0
-	// CodecZstd: a zstd frame.
-	CodecZstd Codec = 1
-	// CodecRaw: a zstd frame of raw blocks only, whose content can be read in place.
-	CodecRaw Codec = 2
-)
-
-func (c Codec) String() string {
-	switch c {
-	case CodecBytes:
-		return "bytes"
-	case CodecZstd:
-		return "zstd"
-	case CodecRaw:
-		return "raw"
-	}
-	return "unknown"
-}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -74,7 +48,7 @@ func putUint24(p []byte, v uint32) { p[0], p[1], p[2] = byte(v), byte(v>>8), byt
 // appendFrameHeader begins a zstd frame of n bytes with a content size and a checksum.
 func appendFrameHeader(dst []byte, n int) []byte {
 	const checksum, single = checksumFlag, 0x20
-	dst = appendUint32(dst, zstdMagic)
+	dst = binary.LittleEndian.AppendUint32(dst, zstdMagic)
 	switch {
 	case n > maxSingle:
 		const window8MiB = (23 - 10) << 3

@@ -59,10 +59,10 @@ func FuzzWalker(f *testing.F) {
 	f.Add(block[:len(block)-endOfTar], false)
 	f.Add(block, true)
 	f.Add(append(AppendHeader(nil, strings.Repeat("n/", 200)+"x", 0), make([]byte, 512)...), true)
-	pax := appendUstar(nil, "", "x", 30, 'x')
+	pax := appendEntry(nil, "", "x", 30, 'x')
 	pax = append(pax, "12 path=a.b\n11 size=512\n7 a=bc\n"...)
 	pax = append(pax, make([]byte, 512-31)...)
-	f.Add(append(appendUstar(pax, "", "y", 0, '0'), make([]byte, 512)...), true)
+	f.Add(append(appendEntry(pax, "", "y", 0, '0'), make([]byte, 512)...), true)
 	f.Fuzz(func(t *testing.T, buf []byte, foreign bool) {
 		members, at := 0, int64(0)
 		var payload int64
@@ -107,12 +107,12 @@ func FuzzWalker(f *testing.F) {
 
 // FuzzMetadata: what decodes is written the same.
 func FuzzMetadata(f *testing.F) {
-	f.Add(Metadata{}.append(nil))
-	f.Add(Metadata{"a": "b", "": "", "c": strings.Repeat("x", 300)}.append(nil))
+	f.Add(appendMetadata(nil, Metadata{}))
+	f.Add(appendMetadata(nil, Metadata{"a": "b", "": "", "c": strings.Repeat("x", 300)}))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		m, err := decodeMetadata(raw)
-		if err == nil && !bytes.Equal(m.append(nil), raw) {
-			t.Fatalf("%x is written %x", raw, m.append(nil))
+		if err == nil && !bytes.Equal(appendMetadata(nil, m), raw) {
+			t.Fatalf("%x is written %x", raw, appendMetadata(nil, m))
 		}
 		if err != nil && !sound(err) {
 			t.Fatalf("error %v", err)

@@ -176,42 +176,6 @@ func FuzzTables(f *testing.F) {
 	})
 }
 
-// FuzzKeyTable decodes any bytes as the groups of a keys table.
-func FuzzKeyTable(f *testing.F) {
-	for _, n := range []int{0, 1, 5, 300, 1030} {
-		f.Add(uint64(n), keyTable(f, keyEntries(n)), false)
-		f.Add(uint64(n), keyTable(f, keyEntries(n)), true)
-	}
-	f.Fuzz(func(t *testing.T, entries uint64, raw []byte, mended bool) {
-		if entries %= 1 << 57; len(raw) < keyHeaderLen {
-			return
-		}
-		k := KeyTable{entries}
-		if mended {
-			raw = bytes.Clone(raw)
-			binary.LittleEndian.PutUint32(raw[keyHeaderLen-4:], Checksum(raw[:keyHeaderLen-4]))
-			for g := raw[keyHeaderLen:]; len(g) > 4; {
-				n := int(min(k.groupLen(), int64(len(g))))
-				binary.LittleEndian.PutUint32(g[n-4:], Checksum(g[:n-4]))
-				g = g[n:]
-			}
-		}
-		got, err := decodeKeys(raw, entries)
-		if err != nil {
-			if !sound(err) {
-				t.Fatalf("error %v", err)
-			}
-			return
-		}
-		if uint64(len(got)) != entries || !slices.IsSortedFunc(got, KeyEntry.Compare) {
-			t.Fatalf("%d entries of %d", len(got), entries)
-		}
-		if again := keyTable(t, got); !bytes.Equal(again[keyHeaderLen:], raw[keyHeaderLen:]) {
-			t.Fatal("written again it differs")
-		}
-	})
-}
-
 // FuzzSummary reads any bytes as manifest.json.
 func FuzzSummary(f *testing.F) {
 	f.Add((&Tables{Generation: 1, Fields: []FieldTotal{{Name: "x"}}}).Summary("manifest-e3b0c44298fc1c14.bin").Encode())

@@ -131,10 +131,10 @@ func TestManyNames(t *testing.T) {
 // before memory is taken.
 func TestContentBound(t *testing.T) {
 	z := sectionZstd()
-	for _, n := range []int{0, 1, 100, rawBlock, rawBlock + 1, 1 << 20} {
+	for _, n := range []int{0, 1, 100, (128 << 10), (128 << 10) + 1, 1 << 20} {
 		for _, data := range [][]byte{noise(1, n), words(1, n), make([]byte, n)} {
 			frames := z.EncodeAll(data, z.EncodeAll(data, nil))
-			if got := contentBound(frames); got < uint64(2*n) || got > uint64(2*n+4*rawBlock) {
+			if got := contentBound(frames); got < uint64(2*n) || got > uint64(2*n+4*(128<<10)) {
 				t.Errorf("two frames of %d bytes hold at most %d", n, got)
 			}
 			for cut := 1; cut < min(len(frames), 200); cut++ {

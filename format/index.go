@@ -8,18 +8,6 @@ import (
 	"strings"
 )
 
-// Row describes one frame. A row with 0 samples continues the block of the row before.
-type Row struct {
-	// Stored and Decoded are lengths in bytes, Decoded at most MaxFrame.
-	Stored, Decoded uint32
-	// Samples is the number of the block's samples, in its first row; 0 in the others.
-	Samples uint32
-	// CRC is the CRC-32C of the stored bytes.
-	CRC uint32
-	// Codec is how they are stored.
-	Codec Codec
-}
-
 // Schema names what the samples of a shard or a data set have.
 type Schema struct {
 	// Fields are the field names in ascending byte order. The number of a field is its index here.
@@ -89,12 +77,6 @@ type IndexBuilder struct {
 	samples int
 
 	shapeKey []byte
-}
-
-// FieldSize is a field's name and the length of its payload.
-type FieldSize struct {
-	Name string
-	Size int64
 }
 
 // AddSample adds a sample whose members have the headers of AppendHeader. Its fields ascend by
@@ -212,13 +194,13 @@ func (b *IndexBuilder) Finish(meta Metadata) *ShardIndex {
 func (ix *ShardIndex) hotSections() []rawSection {
 	s := []rawSection{{kind: typeSchema, critical: true, raw: ix.Schema.append(nil)}}
 	if ix.Layout != nil {
-		s = append(s, rawSection{kind: typeLayout, critical: true, raw: ix.Layout.append(nil)})
+		s = append(s, rawSection{kind: typeLayout, critical: true, raw: appendLayout(nil, ix.Layout)})
 	}
 	if rs := ix.Keys.Ranges(); rs != nil {
-		s = append(s, rawSection{kind: typeKeyNumbers, critical: true, raw: rs.append(nil)})
+		s = append(s, rawSection{kind: typeKeyNumbers, critical: true, raw: appendRanges(nil, rs)})
 	}
 	s = append(s, rowSections(0, ix.Rows)...)
-	return append(s, rawSection{kind: typeMeta, raw: ix.Meta.append(nil)})
+	return append(s, rawSection{kind: typeMeta, raw: appendMetadata(nil, ix.Meta)})
 }
 
 func (ix *ShardIndex) coldSections() []rawSection {
@@ -325,7 +307,7 @@ func checkRows(rows []Row, layout *Layout) (t rowsTotal, err error) {
 			return t, fmt.Errorf("%w: codec %d of row %d is unknown: use a newer shardtool", ErrVersion, r.Codec, i)
 		}
 		if r.Samples > 0 {
-			if layout.least(samples) > block {
+			if leastBytes(layout, samples) > block {
 				return t, corruptf("row %d: %d samples in %d bytes", i-1, samples, block)
 			}
 			block, samples = 0, uint64(r.Samples)
@@ -345,7 +327,7 @@ func checkRows(rows []Row, layout *Layout) (t rowsTotal, err error) {
 		t.Stored += uint64(r.Stored)
 		t.Decoded += uint64(r.Decoded)
 	}
-	if layout.least(samples) > block {
+	if leastBytes(layout, samples) > block {
 		return t, corruptf("row %d: %d samples in %d bytes", len(rows)-1, samples, block)
 	}
 	if layout != nil && t.Samples > MaxStacked {

@@ -224,7 +224,7 @@ func (b *IndexBuilder) AddRows(l *Layout, n int, ranges KeyRanges, keys []string
 	}
 	b.keys = append(b.keys, keys...)
 	for i := range ranges {
-		b.ranges.join(ranges[i])
+		b.ranges.Join(ranges[i])
 	}
 	b.samples += n
 	return nil

@@ -1,17 +1,12 @@
 package format
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"sort"
 	"strconv"
 	"strings"
 )
-
-// typeKeyNumbers is the section of numbered keys: those of a shard in its index, those of the
-// shards of a part in tables (SPEC 11.3).
-const typeKeyNumbers = "KNUM"
 
 // KeyRange is the keys of consecutive samples: Prefix, and a number that counts from First, in
 // decimal with leading zeros up to Digits.
@@ -51,7 +46,8 @@ func (r *KeyRange) find(key string) (i uint64, ok bool) {
 	return i, string(r.AppendKey(nil, i)) == key
 }
 
-func (r *KeyRange) check() error {
+// Check returns an error that wraps ErrCorrupt unless a shard can have keys of this range.
+func (r *KeyRange) Check() error {
 	switch {
 	case r.Count == 0 || r.First > math.MaxInt64 || r.Count > math.MaxInt64:
 		return corruptf("%d keys from number %d on", r.Count, r.First)
@@ -161,8 +157,8 @@ func (rs *KeyRanges) Add(key string) {
 	*rs = append(*rs, keyRangeOf(key))
 }
 
-// join adds the next range, as a part of the last one where it continues that.
-func (rs *KeyRanges) join(r KeyRange) {
+// Join adds the next range, as a part of the last one where it continues that.
+func (rs *KeyRanges) Join(r KeyRange) {
 	if n := len(*rs); n > 0 {
 		last := &(*rs)[n-1]
 		if last.Prefix == r.Prefix && last.First+last.Count == r.First &&
@@ -246,40 +242,4 @@ func (rs KeyRanges) Shared() (key string, ok bool) {
 		}
 	}
 	return "", false
-}
-
-func (rs KeyRanges) append(dst []byte) []byte {
-	dst = appendUint32(dst, uint32(len(rs)))
-	for i := range rs {
-		r := &rs[i]
-		dst = appendString(dst, r.Prefix)
-		dst = binary.LittleEndian.AppendUint64(dst, r.First)
-		dst = append(dst, r.Digits)
-		dst = binary.LittleEndian.AppendUint64(dst, r.Count)
-	}
-	return dst
-}
-
-// readKeyRanges decodes the ranges of a shard of that many samples; none where its keys are not
-// numbered.
-func readKeyRanges(r *fieldReader, samples uint64) (rs KeyRanges, err error) {
-	n := r.u32()
-	for range n {
-		k := KeyRange{Prefix: r.str(), First: r.u64(), Digits: r.u8(), Count: r.u64()}
-		if r.err != nil {
-			return nil, r.err
-		}
-		if err := k.check(); err != nil {
-			return nil, fmt.Errorf("section %s: %w", typeKeyNumbers, err)
-		}
-		if k.Count > samples {
-			return nil, corruptf("section %s has more than %d keys", typeKeyNumbers, samples)
-		}
-		samples -= k.Count
-		rs = append(rs, k)
-	}
-	if r.err == nil && n > 0 && samples > 0 {
-		return nil, corruptf("section %s lacks %d keys", typeKeyNumbers, samples)
-	}
-	return rs, r.err
 }

@@ -20,9 +20,8 @@ import (
 //	header 32 bytes: "SHRDKEY1" · major u16 · minor u16 · width u32 · entries u64 · group u32 · CRC-32C u32
 //	groups: up to 1,024 entries of hash (8 bytes, big-endian) and number (width bytes, little-endian) · CRC-32C u32
 const (
-	magicKeys    = "SHRDKEY1"
-	keyHeaderLen = 32
-	keyGroup     = 1024
+	magicKeys = "SHRDKEY1"
+	keyGroup  = 1024
 )
 
 // KeyHash returns the first 8 bytes of the SHA-256 of a key as a big-endian number.
@@ -60,13 +59,13 @@ func (t KeyTable) Groups() int64 { return int64((t.Entries + keyGroup - 1) / key
 
 // Size returns the length of the whole table in bytes.
 func (t KeyTable) Size() int64 {
-	return keyHeaderLen + int64(t.Entries)*t.entryLen() + 4*t.Groups()
+	return KeyHeaderLen + int64(t.Entries)*t.entryLen() + 4*t.Groups()
 }
 
 // Range returns the byte range of groups [from, to).
 func (t KeyTable) Range(from, to int64) (off, n int64) {
-	off = keyHeaderLen + from*t.groupLen()
-	end := keyHeaderLen + to*t.groupLen()
+	off = KeyHeaderLen + from*t.groupLen()
+	end := KeyHeaderLen + to*t.groupLen()
 	if to >= t.Groups() {
 		end = t.Size()
 	}
@@ -86,13 +85,13 @@ func (t KeyTable) Guess(hash uint64) (from, to int64) {
 }
 
 func (t KeyTable) header() []byte {
-	h := append(make([]byte, 0, keyHeaderLen), magicKeys...)
+	h := append(make([]byte, 0, KeyHeaderLen), magicKeys...)
 	h = binary.LittleEndian.AppendUint16(h, Major)
 	h = binary.LittleEndian.AppendUint16(h, 0)
-	h = appendUint32(h, uint32(t.width()))
+	h = binary.LittleEndian.AppendUint32(h, uint32(t.width()))
 	h = binary.LittleEndian.AppendUint64(h, t.Entries)
-	h = appendUint32(h, keyGroup)
-	return appendUint32(h, Checksum(h))
+	h = binary.LittleEndian.AppendUint32(h, keyGroup)
+	return binary.LittleEndian.AppendUint32(h, Checksum(h))
 }
 
 // Decode decodes the entries of groups [from, to) from the bytes that Range names, and appends them
@@ -126,12 +125,12 @@ func (t KeyTable) Decode(dst []KeyEntry, src []byte, from, to int64) ([]KeyEntry
 }
 
 // KeyHeaderLen is the length of the header that ParseKeyHeader takes.
-const KeyHeaderLen = keyHeaderLen
+const KeyHeaderLen = 32
 
 // ParseKeyHeader decodes the header of a keys table. The caller compares Size with the length of
 // the object.
 func ParseKeyHeader(src []byte) (KeyTable, error) {
-	if len(src) != keyHeaderLen {
+	if len(src) != KeyHeaderLen {
 		return KeyTable{}, At(0, corruptf("header of %d bytes", len(src)))
 	}
 	t := KeyTable{Entries: binary.LittleEndian.Uint64(src[16:])}
@@ -144,16 +143,16 @@ func ParseKeyHeader(src []byte) (KeyTable, error) {
 // CheckHeader checks the first 32 bytes of a table. Another minor version is no error.
 func (t KeyTable) CheckHeader(src []byte) error {
 	want := t.header()
-	if len(src) != keyHeaderLen || !bytes.Equal(src[:8], want[:8]) {
+	if len(src) != KeyHeaderLen || !bytes.Equal(src[:8], want[:8]) {
 		return At(0, corruptf("no %q", magicKeys))
 	}
-	if Checksum(src[:keyHeaderLen-4]) != binary.LittleEndian.Uint32(src[keyHeaderLen-4:]) {
+	if Checksum(src[:KeyHeaderLen-4]) != binary.LittleEndian.Uint32(src[KeyHeaderLen-4:]) {
 		return At(0, corruptf("checksum mismatch in the header of the keys table"))
 	}
 	if major := binary.LittleEndian.Uint16(src[8:]); major != Major {
 		return At(0, fmt.Errorf("%w: keys table of version %d: use a newer shardtool", ErrVersion, major))
 	}
-	if !bytes.Equal(src[12:keyHeaderLen-4], want[12:keyHeaderLen-4]) {
+	if !bytes.Equal(src[12:KeyHeaderLen-4], want[12:KeyHeaderLen-4]) {
 		return At(0, corruptf("the keys table does not have %d entries", t.Entries))
 	}
 	return nil
@@ -193,7 +192,7 @@ func WriteKeyTable(w io.Writer, n uint64, entries iter.Seq2[KeyEntry, error]) er
 		}
 		last = e
 		if added++; added%keyGroup == 0 || added == n {
-			if _, err := out.Write(appendUint32(buf, Checksum(buf))); err != nil {
+			if _, err := out.Write(binary.LittleEndian.AppendUint32(buf, Checksum(buf))); err != nil {
 				return err
 			}
 			buf = buf[:0]

@@ -8,44 +8,26 @@ import (
 	"io"
 	"iter"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 )
 
-// keyEntries are n sorted entries, some hashes there several times.
-func keyEntries(n int) []KeyEntry {
-	e := make([]KeyEntry, n)
-	for i := range e {
-		e[i] = KeyEntry{KeyHash(fmt.Sprintf("key %d", i-i%7%2)), uint64(i)}
-	}
-	slices.SortFunc(e, KeyEntry.Compare)
-	return e
-}
-
-func keyTable(t testing.TB, entries []KeyEntry) []byte {
-	t.Helper()
-	var buf bytes.Buffer
-	if err := WriteKeyTable(&buf, uint64(len(entries)), each(entries)); err != nil {
-		t.Fatal(err)
-	}
-	return buf.Bytes()
-}
-
 // decodeKeys reads a whole table.
 func decodeKeys(raw []byte, entries uint64) ([]KeyEntry, error) {
 	k := KeyTable{entries}
-	if err := k.CheckHeader(raw[:min(len(raw), keyHeaderLen)]); err != nil {
+	if err := k.CheckHeader(raw[:min(len(raw), KeyHeaderLen)]); err != nil {
 		return nil, err
 	}
-	return k.Decode(nil, raw[keyHeaderLen:], 0, k.Groups())
+	return k.Decode(nil, raw[KeyHeaderLen:], 0, k.Groups())
 }
 
 // TestKeyTable: all entries come back, from the whole table and from the groups where a hash must
 // be.
 func TestKeyTable(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 255, 256, 257, 1023, 1024, 1025, 70_000} {
-		entries := keyEntries(n)
-		raw := keyTable(t, entries)
+		entries := keyEntriesK(n)
+		raw := keyTableK(t, entries)
 		k := KeyTable{uint64(n)}
 		if int64(len(raw)) != k.Size() {
 			t.Fatalf("%d entries: %d bytes, Size says %d", n, len(raw), k.Size())
@@ -98,14 +80,14 @@ func TestKeyTableGuess(t *testing.T) {
 // TestKeyTableRefuses: what a caller must not do.
 func TestKeyTableRefuses(t *testing.T) {
 	for _, e := range []KeyEntry{{5, 1}, {5, 0}, {4, 9}} {
-		if err := WriteKeyTable(io.Discard, 2, each([]KeyEntry{{5, 1}, e})); err == nil {
+		if err := WriteKeyTable(io.Discard, 2, eachK([]KeyEntry{{5, 1}, e})); err == nil {
 			t.Errorf("entry %v after {5 1} was taken", e)
 		}
 	}
-	if err := WriteKeyTable(io.Discard, 2, each([]KeyEntry{{5, 1}})); err == nil {
+	if err := WriteKeyTable(io.Discard, 2, eachK([]KeyEntry{{5, 1}})); err == nil {
 		t.Error("a table that lacks an entry was written")
 	}
-	if err := WriteKeyTable(io.Discard, 1, each([]KeyEntry{{5, 1}, {6, 0}})); err == nil {
+	if err := WriteKeyTable(io.Discard, 1, eachK([]KeyEntry{{5, 1}, {6, 0}})); err == nil {
 		t.Error("a table with an entry too many was written")
 	}
 	err := WriteKeyTable(io.Discard, 1, func(yield func(KeyEntry, error) bool) { yield(KeyEntry{}, io.ErrNoProgress) })
@@ -114,18 +96,11 @@ func TestKeyTableRefuses(t *testing.T) {
 	}
 }
 
-func each(entries []KeyEntry) iter.Seq2[KeyEntry, error] {
-	return func(yield func(KeyEntry, error) bool) {
-		for i := 0; i < len(entries) && yield(entries[i], nil); i++ {
-		}
-	}
-}
-
 // TestKeyTableDamage: cut, flipped and hostile tables.
 func TestKeyTableDamage(t *testing.T) {
 	const n = 1100
-	entries := keyEntries(n)
-	raw := keyTable(t, entries)
+	entries := keyEntriesK(n)
+	raw := keyTableK(t, entries)
 	for cut := range raw {
 		if _, err := decodeKeys(raw[:cut], n); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("the first %d bytes: %v", cut, err)
@@ -146,7 +121,7 @@ func TestKeyTableDamage(t *testing.T) {
 	header := func(edit func(h []byte)) []byte {
 		bad := bytes.Clone(raw)
 		edit(bad)
-		binary.LittleEndian.PutUint32(bad[keyHeaderLen-4:], Checksum(bad[:keyHeaderLen-4]))
+		binary.LittleEndian.PutUint32(bad[KeyHeaderLen-4:], Checksum(bad[:KeyHeaderLen-4]))
 		return bad
 	}
 	for name, c := range map[string]struct {
@@ -164,7 +139,7 @@ func TestKeyTableDamage(t *testing.T) {
 		}
 	}
 	k := KeyTable{n}
-	at := keyHeaderLen
+	at := KeyHeaderLen
 	group := func(edit func(g []byte)) []byte {
 		bad := bytes.Clone(raw)
 		g := bad[at : at+int(k.groupLen())]
@@ -182,7 +157,7 @@ func TestKeyTableDamage(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	n1 := allocated(func() {
+	n1 := allocatedK(func() {
 		if _, err := (KeyTable{1 << 50}).Decode(nil, raw, 0, 1<<40); err == nil {
 			t.Error("a table of 2^50 entries was read from a few bytes")
 		}
@@ -190,4 +165,75 @@ func TestKeyTableDamage(t *testing.T) {
 	if n1 > 64<<10 {
 		t.Errorf("%d bytes allocated", n1)
 	}
+}
+
+// FuzzKeyTable decodes any bytes as the groups of a keys table.
+func FuzzKeyTable(f *testing.F) {
+	for _, n := range []int{0, 1, 5, 300, 1030} {
+		f.Add(uint64(n), keyTableK(f, keyEntriesK(n)), false)
+		f.Add(uint64(n), keyTableK(f, keyEntriesK(n)), true)
+	}
+	f.Fuzz(func(t *testing.T, entries uint64, raw []byte, mended bool) {
+		if entries %= 1 << 57; len(raw) < KeyHeaderLen {
+			return
+		}
+		k := KeyTable{entries}
+		if mended {
+			raw = bytes.Clone(raw)
+			binary.LittleEndian.PutUint32(raw[KeyHeaderLen-4:], Checksum(raw[:KeyHeaderLen-4]))
+			for g := raw[KeyHeaderLen:]; len(g) > 4; {
+				n := int(min(k.groupLen(), int64(len(g))))
+				binary.LittleEndian.PutUint32(g[n-4:], Checksum(g[:n-4]))
+				g = g[n:]
+			}
+		}
+		got, err := decodeKeys(raw, entries)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
+				t.Fatalf("error %v", err)
+			}
+			return
+		}
+		if uint64(len(got)) != entries || !slices.IsSortedFunc(got, KeyEntry.Compare) {
+			t.Fatalf("%d entries of %d", len(got), entries)
+		}
+		if again := keyTableK(t, got); !bytes.Equal(again[KeyHeaderLen:], raw[KeyHeaderLen:]) {
+			t.Fatal("written again it differs")
+		}
+	})
+}
+
+// keyEntriesK are n sorted entries, some hashes there several times.
+func keyEntriesK(n int) []KeyEntry {
+	e := make([]KeyEntry, n)
+	for i := range e {
+		e[i] = KeyEntry{KeyHash(fmt.Sprintf("key %d", i-i%7%2)), uint64(i)}
+	}
+	slices.SortFunc(e, KeyEntry.Compare)
+	return e
+}
+
+func keyTableK(t testing.TB, entries []KeyEntry) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	if err := WriteKeyTable(&buf, uint64(len(entries)), eachK(entries)); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func eachK(entries []KeyEntry) iter.Seq2[KeyEntry, error] {
+	return func(yield func(KeyEntry, error) bool) {
+		for i := 0; i < len(entries) && yield(entries[i], nil); i++ {
+		}
+	}
+}
+
+// allocatedK is how many bytes f allocates.
+func allocatedK(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }

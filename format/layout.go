@@ -1,7 +1,6 @@
 package format
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,9 +12,6 @@ import (
 // Stacked shards (SPEC 11) hold samples that all have the same fields, each an array of one type
 // and shape. A block is one array a field, with a row for each sample.
 const (
-	typeLayout = "LAYT" // what rows are: of a shard in its index, of the shards of a part in tables
-	// layoutStacked is the only kind of layout so far.
-	layoutStacked = 1
 	// keyField is the member of a stacked block that holds keys which are not numbered.
 	keyField = "__key__.npy"
 	// MaxStacked is the most samples of a stacked shard. It bounds what an index without a byte for
@@ -85,7 +81,9 @@ func (l *Layout) Equal(o *Layout) bool {
 	if l == nil || o == nil {
 		return l == o
 	}
-	return string(l.append(nil)) == string(o.append(nil))
+	return slices.EqualFunc(l.Fields, o.Fields, func(a, b RowField) bool {
+		return a.Name == b.Name && a.DType == b.DType && slices.Equal(a.Shape, b.Shape)
+	})
 }
 
 // Row returns the length of a sample's rows in bytes: what it adds to a block.
@@ -141,77 +139,4 @@ func (l *Layout) Check() error {
 		return fmt.Errorf("%w: a block of one sample has %d bytes, at most %d are stacked", ErrTooLarge, n, int64(MaxFrame))
 	}
 	return nil
-}
-
-// append encodes a layout. A nil one is not encoded.
-func (l *Layout) append(dst []byte) []byte {
-	dst = appendUint32(dst, layoutStacked)
-	dst = appendUint32(dst, uint32(len(l.Fields)))
-	for i := range l.Fields {
-		f := &l.Fields[i]
-		dst = appendString(appendString(dst, f.Name), f.DType)
-		dst = append(dst, byte(len(f.Shape)))
-		for _, d := range f.Shape {
-			dst = binary.LittleEndian.AppendUint64(dst, uint64(d))
-		}
-	}
-	return dst
-}
-
-// readLayout decodes a layout and checks it.
-func readLayout(r *fieldReader) (*Layout, error) {
-	kind, n := r.u32(), r.u32()
-	if r.err == nil && kind != layoutStacked {
-		return nil, fmt.Errorf("%w: layout of kind %d: use a newer shardtool", ErrVersion, kind)
-	}
-	l := &Layout{}
-	for range n {
-		f := RowField{Name: r.str(), DType: r.str()}
-		for range r.u8() {
-			d := r.u64()
-			if d > MaxFrame {
-				return nil, corruptf("field %q has a dimension of %d", f.Name, d)
-			}
-			f.Shape = append(f.Shape, int64(d))
-		}
-		if r.err != nil {
-			break
-		}
-		l.Fields = append(l.Fields, f)
-	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	if err := l.Check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return l, nil
-}
-
-// decodeLayout decodes the section of a shard, whose samples have these fields.
-func decodeLayout(raw []byte, s *Schema) (*Layout, error) {
-	r := fieldReader{src: raw}
-	l, err := readLayout(&r)
-	if err == nil {
-		err = r.end()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("section %s: %w", typeLayout, err)
-	}
-	same := len(l.Fields) == len(s.Fields) && len(s.Shapes) == 1 && len(s.Shapes[0]) == len(s.Fields)
-	for i := range l.Fields {
-		same = same && l.Fields[i].Name == s.Fields[i]
-	}
-	if !same {
-		return nil, corruptf("section %s has other fields than section %s", typeLayout, typeSchema)
-	}
-	return l, nil
-}
-
-// least returns the fewest decoded bytes of a block that n samples take.
-func (l *Layout) least(n uint64) uint64 {
-	if l == nil {
-		return n * tarBlock
-	}
-	return n * uint64(l.Row())
 }

@@ -10,10 +10,6 @@ import (
 	"github.com/shardtool/shardtool/format/names"
 )
 
-// ManifestName is the commit point of a data set: a generation exists once this object names its
-// tables.
-const ManifestName = "manifest.json"
-
 // ManifestFormat is the value of member "format" of manifest.json in this version.
 const ManifestFormat = "shardtool/1"
 
@@ -83,9 +79,6 @@ func DecodeSummary(src []byte) (*Summary, error) {
 	return &s, nil
 }
 
-// DigestString returns a digest as users see it: "sha256:" and hexadecimal.
-func DigestString(h Hash) string { return "sha256:" + h.String() }
-
 // parseDigest parses the result of DigestString.
 func parseDigest(s string) (Hash, error) {
 	rest, ok := strings.CutPrefix(s, "sha256:")
@@ -93,15 +86,6 @@ func parseDigest(s string) (Hash, error) {
 		return Hash{}, corruptf("digest %q has an unknown algorithm", s)
 	}
 	return ParseHash(rest)
-}
-
-// FieldTotal is the sum over one field of a data set.
-type FieldTotal struct {
-	Name    string `json:"name"`
-	Samples uint64 `json:"samples"`
-	Bytes   uint64 `json:"bytes"`
-	Min     uint64 `json:"min"`
-	Max     uint64 `json:"max"`
 }
 
 // ShardInfo is what the manifest has of a shard, except its rows.
@@ -277,7 +261,7 @@ func EncodeTables(m *Manifest) (tables []byte, name, digest Hash, err error) {
 	}
 	secs := append([]rawSection{
 		{kind: typeHead, critical: true, raw: head}, {kind: typeSchema, critical: true, raw: schema.append(nil)},
-		fields, parts, {kind: typeMeta, raw: m.Meta.append(nil)},
+		fields, parts, {kind: typeMeta, raw: appendMetadata(nil, m.Meta)},
 	}, body...)
 	if len(m.AttrTotals) > 0 {
 		raw, err := appendAttrTotals(nil, m.Attributes, m.AttrTotals)

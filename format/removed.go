@@ -174,31 +174,3 @@ func (ix *ShardIndex) clearGaps(samples []int) {
 		ix.Gaps = gaps
 	}
 }
-
-// ClearBlock appends to b a block without the content of some of its samples: they have new keys,
-// and zeros in place of their payloads. cleared returns the new key of the block's sample number i,
-// and whether it is one of them. The block must be one that a Writer made.
-func (b *BlockBuilder) ClearBlock(decoded []byte, cleared func(i int) (key string, ok bool)) error {
-	w := Walker{Buf: decoded}
-	var m Member
-	last, sample := []byte(nil), -1
-	for {
-		ok, err := w.Next(&m)
-		if err != nil || !ok {
-			return err
-		}
-		key, field := SplitName(m.Name)
-		if sample < 0 || string(key) != string(last) {
-			sample++
-			last = append(last[:0], key...)
-		}
-		if name, ok := cleared(sample); ok {
-			at := b.Member(JoinName(name, string(field)), int(m.Size))
-			clear(b.Buf[at : at+int(m.Size)])
-			continue
-		}
-		b.Cuts = append(b.Cuts, len(b.Buf))
-		b.Payloads = append(b.Payloads, len(b.Buf)+int(m.Payload-m.Header))
-		b.Buf = append(b.Buf, decoded[m.Header:m.End()]...)
-	}
-}

@@ -2,9 +2,9 @@ package format
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/shardtool/shardtool/internal/npy"
@@ -70,12 +70,7 @@ var zeros [tarBlock]byte
 // memberName returns the name of a member of a block: the number of its first sample in the shard,
 // and the field.
 func memberName(first uint64, field string) string {
-	return string(strconv.AppendUint(appendZeros(nil, first), first, 10)) + "." + field
-}
-
-// appendZeros appends the leading zeros of a number in nine digits.
-func appendZeros(dst []byte, n uint64) []byte {
-	return append(dst, zeroDigits[:max(9-digits(n), 0)]...)
+	return fmt.Sprintf("%09d.%s", first, field)
 }
 
 // keyType is the element type of keys that are not numbered: texts of that many bytes.
@@ -117,7 +112,7 @@ func NewRowBlock(dst []byte, l *Layout, first uint64, n, width int) (b *RowBlock
 		dst, rows, pad = appendMember(dst, first, field, dtype, shape, n, row)
 		b.bases = append(b.bases, len(dst))
 		payloads = append(payloads, len(dst))
-		dst = extend(dst, int(rows+pad))
+		dst = slices.Grow(dst, int(rows+pad))[:len(dst)+int(rows+pad)]
 		clear(dst[len(dst)-int(pad):])
 	}
 	for i := range l.Fields {
@@ -130,14 +125,6 @@ func NewRowBlock(dst []byte, l *Layout, first uint64, n, width int) (b *RowBlock
 	}
 	b.Buf = dst
 	return b, cuts, payloads
-}
-
-// extend makes dst n bytes longer; their content is undefined.
-func extend(dst []byte, n int) []byte {
-	if cap(dst)-len(dst) >= n {
-		return dst[:len(dst)+n]
-	}
-	return append(dst, make([]byte, n)...)
 }
 
 // SetKey stores the key of sample k.
@@ -201,7 +188,7 @@ func (b *RowBlock) member(at int64, first uint64, field, dtype string, shape []i
 
 // keys opens the member of stored keys, whose width only its header has.
 func (b *RowBlock) keys(at int64, first uint64) (next int64, err error) {
-	lead := at + headerLen(memberName(first, keyField))
+	lead := at + MemberLen(memberName(first, keyField), 0)
 	if int64(len(b.Buf)) < lead+npy.Lead {
 		return 0, At(at, corruptf("the block ends before its keys"))
 	}
@@ -247,127 +234,4 @@ func parseKeyType(descr string) (width int, ok bool) {
 	}
 	width, err := strconv.Atoi(descr[2:])
 	return width, err == nil && width > 0 && width <= MaxName && keyType(width) == descr
-}
-
-// rowChecker is the BlockChecker of a stacked shard.
-type rowChecker struct {
-	ix    *ShardIndex
-	first int
-	n     int
-	buf   []byte
-}
-
-func (c *rowChecker) Write(p []byte) error {
-	if len(c.buf)+len(p) > MaxFrame {
-		return corruptf("a stacked block of more than %d bytes", int64(MaxFrame))
-	}
-	c.buf = append(c.buf, p...)
-	return nil
-}
-
-func (c *rowChecker) End() error {
-	var b RowBlock
-	numbered := c.ix.Keys.Ranges() != nil
-	if err := OpenRowBlock(&b, c.buf, c.ix.Layout, uint64(c.first), c.n, numbered); err != nil || numbered {
-		return err
-	}
-	for k := range c.n {
-		if want := c.ix.Keys.At(c.first + k); string(b.Key(k)) != want {
-			return inSample(want, corruptf("sample %d of the block has the key %q", k, b.Key(k)))
-		}
-	}
-	return nil
-}
-
-// hash returns what the hash of a stacked shard with numbered keys covers beside its blocks,
-// which do not hold the keys.
-func (rs KeyRanges) hash() Hash { return BlockHash(rs.append(nil)) }
-
-// AddKeys adds the numbered keys of a stacked shard, after its blocks. Others are in the blocks.
-func (s *ShardHasher) AddKeys(l *Layout, rs KeyRanges) {
-	if l != nil && len(rs) > 0 {
-		s.Add(rs.hash())
-	}
-}
-
-// appendLayouts encodes the layouts of the shards of a part: how many there are, each, and for each
-// shard its number from 1, or 0 for an ordinary one. ok is false where all are ordinary.
-func appendLayouts(shards []ShardEntry) (raw []byte, ok bool) {
-	number := map[string]uint32{}
-	var list, of []byte
-	for i := range shards {
-		n := uint32(0)
-		if l := shards[i].Layout; l != nil {
-			text := l.append(nil)
-			if n = number[string(text)]; n == 0 {
-				n = uint32(len(number) + 1)
-				number[string(text)] = n
-				list = append(list, text...)
-			}
-		}
-		of = binary.LittleEndian.AppendUint32(of, n)
-	}
-	return append(append(appendUint32(nil, uint32(len(number))), list...), of...), len(number) > 0
-}
-
-// decodeLayouts decodes what appendLayouts encoded.
-func decodeLayouts(raw []byte, shards []ShardInfo) error {
-	r := fieldReader{src: raw}
-	n := r.u32()
-	var list []*Layout
-	for range n {
-		l, err := readLayout(&r)
-		if err != nil {
-			return fmt.Errorf("section %s: %w", typeLayout, err)
-		}
-		list = append(list, l)
-	}
-	for i := range shards {
-		k := r.u32()
-		switch {
-		case r.err != nil || uint64(k) > uint64(len(list)):
-			return corruptf("section %s has layout %d of %d", typeLayout, k, len(list))
-		case k > 0 && shards[i].Foreign:
-			return corruptf("section %s: another tool's archive is not stacked", typeLayout)
-		case k > 0:
-			shards[i].Layout = list[k-1]
-		}
-	}
-	return r.end()
-}
-
-// appendNumbered encodes the ranges of the shards of a part. ok is false where there are none.
-func appendNumbered(shards []ShardEntry) (raw []byte, ok bool) {
-	for i := range shards {
-		raw = shards[i].Numbered.append(raw)
-		ok = ok || len(shards[i].Numbered) > 0
-	}
-	return raw, ok
-}
-
-func decodeNumbered(raw []byte, shards []ShardInfo) (err error) {
-	r := fieldReader{src: raw}
-	for i := range shards {
-		if shards[i].Numbered, err = readKeyRanges(&r, shards[i].Samples); err != nil {
-			return err
-		}
-	}
-	return r.end()
-}
-
-// layoutAt returns a function that returns the layout of a row of a part, which is asked about rows
-// in ascending order.
-func (t *Tables) layoutAt(part int) (func(row int) *Layout, error) {
-	if t.find(typeLayout, uint32(part)) == nil {
-		return func(int) *Layout { return nil }, nil
-	}
-	shards, err := t.LoadShards(part)
-	shard, end := -1, uint64(0)
-	return func(row int) *Layout {
-		for uint64(row) >= end && shard+1 < len(shards) {
-			shard++
-			end += shards[shard].Rows
-		}
-		return shards[shard].Layout
-	}, err
 }

@@ -10,14 +10,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Version of the format that this package writes. A reader refuses another major and ignores a
-// newer minor: what an older reader must not ignore is in critical sections. Directories without
-// layouts and numbered keys have minor 0, so that their bytes are those of older versions.
-const (
-	Major = 1
-	Minor = 1
-)
-
 // minorOf returns the minor version of a directory.
 func minorOf(dir []section) uint16 {
 	for i := range dir {
@@ -143,15 +135,15 @@ func appendSections(dst []byte, base uint64, secs []rawSection) ([]byte, []secti
 	var dir []section
 	for i := range secs {
 		s := &secs[i]
-		stored, codec := s.raw, CodecBytes
+		stored, storedAs := s.raw, CodecBytes
 		if z := s.compress(); z != nil {
-			stored, codec = z, CodecZstd
+			stored, storedAs = z, CodecZstd
 		}
 		if uint64(len(s.raw)) > math.MaxUint32 {
 			return nil, nil, fmt.Errorf("%w: section %s of %d bytes: use smaller shards", ErrTooLarge, s.kind, len(s.raw))
 		}
 		dir = append(dir, section{
-			kind: s.kind, part: s.part, critical: s.critical, codec: codec, encoding: s.encoding,
+			kind: s.kind, part: s.part, critical: s.critical, codec: storedAs, encoding: s.encoding,
 			off: base + uint64(len(dst)), stored: uint32(len(stored)), raw: uint32(len(s.raw)), crc: Checksum(stored),
 		})
 		dst = append(dst, stored...)

@@ -38,11 +38,11 @@ func stackedShard(t testing.TB, stored bool) (shard, tail []byte, ix *ShardIndex
 	}
 	enc := NewEncoder(LevelDefault)
 	defer enc.Close()
-	frame, codec, err := enc.AppendFrame(nil, b.Buf, cuts, payloads)
+	frame, storedAs, err := enc.AppendFrame(nil, b.Buf, cuts, payloads)
 	if err != nil {
 		t.Fatal(err)
 	}
-	build.AddRow(Row{Stored: uint32(len(frame)), Decoded: uint32(len(b.Buf)), Samples: 2, CRC: Checksum(frame), Codec: codec})
+	build.AddRow(Row{Stored: uint32(len(frame)), Decoded: uint32(len(b.Buf)), Samples: 2, CRC: Checksum(frame), Codec: storedAs})
 	var h ShardHasher
 	h.Add(BlockHash(b.Buf))
 	h.AddKeys(l, ranges)
@@ -112,12 +112,13 @@ func TestRowBlockDamage(t *testing.T) {
 		if err := open(decoded, 2); err != nil {
 			t.Fatal(err)
 		}
+		keys := []byte("a/8\x00b/yy")
 		free := func(i int) bool {
-			at := b.bases[0]
+			at, _ := b.Rows(0)
 			in := i >= at && i < at+8
 			if stored {
-				at = b.bases[1]
-				in = in || i >= at && i < at+2*b.width
+				at = bytes.Index(decoded, keys)
+				in = in || i >= at && i < at+len(keys)
 			}
 			return in
 		}
@@ -150,7 +151,7 @@ func TestLayoutRefused(t *testing.T) {
 	for name, f := range map[string][]RowField{
 		"no fields":    {},
 		"no name":      {{Name: "", DType: "<u2"}},
-		"reserved":     {{Name: keyField, DType: "<u2"}},
+		"reserved":     {{Name: "__key__.npy", DType: "<u2"}},
 		"reserved too": {{Name: "__key__", DType: "<u2"}},
 		"one member":   {{Name: "x", DType: "<u2"}, {Name: "x.npy", DType: "<u2"}},
 		"order":        {{Name: "b.npy", DType: "<u2"}, {Name: "a.npy", DType: "<u2"}},
@@ -170,7 +171,7 @@ func TestLayoutRefused(t *testing.T) {
 		if err := l.Check(); !errors.Is(err, ErrName) && !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%s: %v", name, err)
 		}
-		r := fieldReader{src: l.append(nil)}
+		r := fieldReader{src: appendLayout(nil, l)}
 		if _, err := readLayout(&r); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s, decoded: %v", name, err)
 		}
@@ -237,8 +238,8 @@ func TestKeyRanges(t *testing.T) {
 		if !slices.Equal(listed(again), keys) || !again.Numbered() {
 			t.Fatalf("%+v became %+v", rs, again)
 		}
-		r := fieldReader{src: rs.append(nil)}
-		back, err := readKeyRanges(&r, uint64(len(keys)))
+		r := fieldReader{src: appendRanges(nil, rs)}
+		back, err := readRanges(&r, uint64(len(keys)))
 		if err != nil || !slices.Equal(back, rs) {
 			t.Fatalf("%+v became %+v: %v", rs, back, err)
 		}
@@ -262,8 +263,8 @@ func TestKeyRangesRefused(t *testing.T) {
 		"absolute":  {Prefix: "/a", Digits: 1, Count: 10},
 		"long":      {Prefix: strings.Repeat("a", MaxName), Digits: 1, Count: 10},
 	} {
-		src := fieldReader{src: KeyRanges{r}.append(nil)}
-		if _, err := readKeyRanges(&src, 10); !errors.Is(err, ErrCorrupt) {
+		src := fieldReader{src: appendRanges(nil, KeyRanges{r})}
+		if _, err := readRanges(&src, 10); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -437,7 +437,7 @@ func (t *Tables) LoadSamples(part int) ([]uint64, error) {
 			i++
 		}
 		n := rows[first]
-		if n == 0 || n > math.MaxUint32 || layoutAt(first).least(n) > room {
+		if n == 0 || n > math.MaxUint32 || leastBytes(layoutAt(first), n) > room {
 			return nil, corruptf("row %d of part %d: %d samples in %d bytes", first, part, n, room)
 		}
 		blocks, samples, bytes = blocks+1, samples+n, bytes+room

@@ -35,9 +35,6 @@ const (
 	// TailGuess is how much of an object's end to read first: the hot index of a shard of some
 	// 4,000 blocks fits in it.
 	TailGuess = 64 << 10
-	// TarSuffix ends the name of a plain shard, ZstdSuffix that of a compressed one, SidecarSuffix
-	// that of a plain shard's index.
-	TarSuffix, ZstdSuffix, SidecarSuffix = ".tar", ".tar.zst", ".tar.shidx"
 )
 
 // EndOfArchive returns what a writer puts after the last block: the two zero records of a plain
@@ -426,7 +423,7 @@ func (t *Tail) decodeLayout(get func(kind string) (*section, []byte, error)) err
 		return err
 	}
 	r := fieldReader{src: raw}
-	if t.Numbered, err = readKeyRanges(&r, t.Samples); err == nil {
+	if t.Numbered, err = readRanges(&r, t.Samples); err == nil {
 		err = r.end()
 	}
 	if err == nil && t.Numbered == nil {

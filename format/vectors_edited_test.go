@@ -130,15 +130,13 @@ func editedVectors(t *testing.T) (out []vector) {
 
 // rawPieces stores each of the first 100 bytes in a raw block of its own.
 func rawPieces(b []byte) []byte {
-	f := appendFrameHeader(nil, len(b))
+	whole := AppendRawFrame(nil, b, nil, nil)
+	f := slices.Clone(whole[:len(whole)-4-len(b)-3]) // without the one raw block and the hash
 	for i := range 100 {
 		f = append(f, 1<<3, 0, 0, b[i])
 	}
-	rest := b[100:]
-	f = append(f, 0, 0, 0)
-	putUint24(f[len(f)-3:], uint32(len(rest))<<3|1)
-	f = append(f, rest...)
-	whole := AppendRawFrame(nil, b, nil, nil)
+	rest, h := b[100:], uint32(len(b)-100)<<3|1
+	f = append(append(f, byte(h), byte(h>>8), byte(h>>16)), rest...)
 	return append(f, whole[len(whole)-4:]...)
 }
 
@@ -261,15 +259,15 @@ func editedManifests(t *testing.T) (out []vector) {
 	keys := func(edit func(b []byte)) []byte {
 		b := bytes.Clone(raw)
 		edit(b)
-		binary.LittleEndian.PutUint32(b[keyHeaderLen-4:], Checksum(b[:keyHeaderLen-4]))
-		binary.LittleEndian.PutUint32(b[len(b)-4:], Checksum(b[keyHeaderLen:len(b)-4]))
+		binary.LittleEndian.PutUint32(b[KeyHeaderLen-4:], Checksum(b[:KeyHeaderLen-4]))
+		binary.LittleEndian.PutUint32(b[len(b)-4:], Checksum(b[KeyHeaderLen:len(b)-4]))
 		return b
 	}
 	add("keys", "minor-9", "ok", "minor version 9: to be ignored", 5, keys(func(b []byte) { b[10] = 9 }))
 	add("keys", "major-2", "version", "major version 2", 5, keys(func(b []byte) { b[8] = 2 }))
 	add("keys", "width", "corrupt", "numbers of another width", 5, keys(func(b []byte) { b[12] = 2 }))
 	add("keys", "entries", "corrupt", "a header of more entries than there are samples", 5, keys(func(b []byte) { b[16] = 6 }))
-	add("keys", "number", "corrupt", "a number beyond the samples", 5, keys(func(b []byte) { b[keyHeaderLen+8] = 5 }))
-	add("keys", "twice", "corrupt", "an entry twice", 5, keys(func(b []byte) { copy(b[keyHeaderLen+9:], b[keyHeaderLen:keyHeaderLen+9]) }))
+	add("keys", "number", "corrupt", "a number beyond the samples", 5, keys(func(b []byte) { b[KeyHeaderLen+8] = 5 }))
+	add("keys", "twice", "corrupt", "an entry twice", 5, keys(func(b []byte) { copy(b[KeyHeaderLen+9:], b[KeyHeaderLen:KeyHeaderLen+9]) }))
 	return out
 }

@@ -30,12 +30,12 @@ func stackedVectors(t *testing.T) (out []vector) {
 		}
 		return p.build()
 	}
-	layout := func(f ...RowField) []byte { return (&Layout{Fields: f}).append(nil) }
+	layout := func(f ...RowField) []byte { return appendLayout(nil, &Layout{Fields: f}) }
 	x := RowField{Name: "x.npy", DType: "<u2", Shape: []int64{2}}
 	with := func(dtype string, shape ...int64) []byte {
 		return layout(RowField{Name: "x.npy", DType: dtype, Shape: shape})
 	}
-	keys := func(r ...KeyRange) []byte { return KeyRanges(r).append(nil) }
+	keys := func(r ...KeyRange) []byte { return appendRanges(nil, KeyRanges(r)) }
 	for _, c := range []struct {
 		name, expect, note, kind string
 		raw                      []byte
@@ -158,7 +158,7 @@ func FuzzStacked(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(ix.Layout.append(nil), ix.Keys.Ranges().append(nil), block, uint32(2), !stored)
+		f.Add(appendLayout(nil, ix.Layout), appendRanges(nil, ix.Keys.Ranges()), block, uint32(2), !stored)
 	}
 	f.Fuzz(func(t *testing.T, layout, keys, block []byte, n uint32, numbered bool) {
 		n %= MaxStacked
@@ -169,13 +169,13 @@ func FuzzStacked(f *testing.F) {
 			r := fieldReader{src: layout}
 			l, err = readLayout(&r)
 			k := fieldReader{src: keys}
-			rs, kerr = readKeyRanges(&k, uint64(n))
+			rs, kerr = readRanges(&k, uint64(n))
 		})
 		if limit := uint64(64<<10 + 64*(len(layout)+len(keys))); used > limit {
 			t.Fatalf("%d bytes allocated, limit %d", used, limit)
 		}
-		if kerr == nil && !bytes.HasPrefix(keys, rs.append(nil)) {
-			t.Fatalf("%x is written %x", keys, rs.append(nil))
+		if kerr == nil && !bytes.HasPrefix(keys, appendRanges(nil, rs)) {
+			t.Fatalf("%x is written %x", keys, appendRanges(nil, rs))
 		}
 		if kerr != nil && !sound(kerr) || err != nil && !sound(err) {
 			t.Fatal(err, kerr)
@@ -183,8 +183,8 @@ func FuzzStacked(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !bytes.HasPrefix(layout, l.append(nil)) {
-			t.Fatalf("%x is written %x", layout, l.append(nil))
+		if !bytes.HasPrefix(layout, appendLayout(nil, l)) {
+			t.Fatalf("%x is written %x", layout, appendLayout(nil, l))
 		}
 		var b RowBlock
 		used = allocated(func() { err = OpenRowBlock(&b, block, l, 0, int(n), numbered) })

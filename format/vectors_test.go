@@ -100,10 +100,10 @@ func (v *vector) check() error {
 		if int64(len(v.data)) != t.Size() {
 			return corruptf("keys table of %d bytes", len(v.data))
 		}
-		if err := t.CheckHeader(v.data[:keyHeaderLen]); err != nil {
+		if err := t.CheckHeader(v.data[:KeyHeaderLen]); err != nil {
 			return err
 		}
-		_, err := t.Decode(nil, v.data[keyHeaderLen:], 0, t.Groups())
+		_, err := t.Decode(nil, v.data[KeyHeaderLen:], 0, t.Groups())
 		return err
 	case "summary":
 		_, err := DecodeSummary(v.data)
@@ -295,15 +295,15 @@ func manifestVectors(t *testing.T, edit func([]byte, func([]byte)) []byte) (out 
 	entries := int(opened.Samples)
 	add("keys", "ok", "ok", "those of golden-v1", entries, keys)
 	add("keys", "cut", "corrupt", "the last byte is missing", entries, keys[:len(keys)-1])
-	add("keys", "flip-entry", "corrupt", "a bit of an entry", entries, edit(keys, func(b []byte) { b[keyHeaderLen+3] ^= 1 }))
+	add("keys", "flip-entry", "corrupt", "a bit of an entry", entries, edit(keys, func(b []byte) { b[KeyHeaderLen+3] ^= 1 }))
 	add("keys", "flip-header", "corrupt", "a bit of the header", entries, edit(keys, func(b []byte) { b[16] ^= 1 }))
 	add("keys", "unsorted", "corrupt", "two entries have changed places, the checksum is right", entries, edit(keys, func(b []byte) {
 		const e = 9
-		first, second := b[keyHeaderLen:keyHeaderLen+e], b[keyHeaderLen+e:keyHeaderLen+2*e]
+		first, second := b[KeyHeaderLen:KeyHeaderLen+e], b[KeyHeaderLen+e:KeyHeaderLen+2*e]
 		for i := range first {
 			first[i], second[i] = second[i], first[i]
 		}
-		binary.LittleEndian.PutUint32(b[len(b)-4:], Checksum(b[keyHeaderLen:len(b)-4]))
+		binary.LittleEndian.PutUint32(b[len(b)-4:], Checksum(b[KeyHeaderLen:len(b)-4]))
 	}))
 	add("summary", "ok", "ok", "that of golden-v1", 0, text)
 	add("summary", "newer", "version", "format shardtool/2", 0, bytes.Replace(text, []byte("shardtool/1"), []byte("shardtool/2"), 1))

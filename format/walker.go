@@ -250,12 +250,3 @@ func parseOctal(f []byte) (int64, error) {
 	}
 	return int64(v), nil
 }
-
-func allZero(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
-}

@@ -278,11 +278,11 @@ func lie(t *testing.T, second string, edit func(*format.ShardEntry)) *mem.Store 
 	}
 	e := format.NewEncoder(format.LevelDefault)
 	defer e.Close()
-	shard, codec, err := e.AppendFrame(nil, block.Buf, block.Cuts, block.Payloads)
+	shard, storedAs, err := e.AppendFrame(nil, block.Buf, block.Cuts, block.Payloads)
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := format.Row{Stored: uint32(len(shard)), Decoded: uint32(len(block.Buf)), Samples: 2, CRC: format.Checksum(shard), Codec: codec}
+	row := format.Row{Stored: uint32(len(shard)), Decoded: uint32(len(block.Buf)), Samples: 2, CRC: format.Checksum(shard), Codec: storedAs}
 	index.AddRow(row)
 	var h format.ShardHasher
 	h.Add(format.BlockHash(block.Buf))
