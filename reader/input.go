@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
@@ -21,8 +22,8 @@ type input struct {
 	plan     *order.Plan
 	units    *UnitOrder // nil where positions hold samples
 	table    order.Table
-	rows     *format.Layout // of all shards, where the stream delivers rows
-	share    float64        // of the samples; in a mix the largest over its segments
+	rows     *stacked.Layout // of all shards, where the stream delivers rows
+	share    float64         // of the samples; in a mix the largest over its segments
 }
 
 // failed names the source in an error.

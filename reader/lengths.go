@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader/internal/kept"
 	"github.com/shardtool/shardtool/reader/order/units"
 )
@@ -66,7 +67,7 @@ func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string,
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(ix.Attrs, func(c format.AttrColumn) bool { return c.Name == attribute && c.Kind == format.AttrInteger })
+	at := slices.IndexFunc(ix.Attrs, func(c sections.AttrColumn) bool { return c.Name == attribute && c.Kind == format.AttrInteger })
 	for i := range ix.Keys.Len() {
 		var v format.AttrValue
 		has := false
