@@ -12,6 +12,7 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // input is one source of a stream: a data set and its order. A data set that is read alone is the
@@ -20,7 +21,7 @@ type input struct {
 	*Dataset        // nil: a source that was removed from a mix, and gives nothing
 	name     string // in a mix
 	plan     *order.Plan
-	units    *UnitOrder // nil where positions hold samples
+	units    *unitplan.Order // nil where positions hold samples
 	table    order.Table
 	rows     *stacked.Layout // of all shards, where the stream delivers rows
 	share    float64         // of the samples; in a mix the largest over its segments

@@ -153,7 +153,7 @@ func (s *Stream) Close() error {
 	s.life.cancel(errStreamClosed)
 	for _, in := range s.inputs {
 		if in.units != nil {
-			in.units.end() // the planner may wait for a plan
+			in.units.Stop() // the planner may wait for a plan
 		}
 	}
 	s.life.wg.Wait()
