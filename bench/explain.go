@@ -14,7 +14,10 @@ import (
 
 	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
@@ -55,7 +58,7 @@ const (
 )
 
 func (o *tiledObject) Info(context.Context) (objstore.Info, error) {
-	return objstore.Info{Size: int64(tiledBlocks*len(o.block)+len(format.EndOfArchive(false))) + tiledTail}, nil
+	return objstore.Info{Size: int64(tiledBlocks*len(o.block)+len(sections.EndOfArchive(false))) + tiledTail}, nil
 }
 
 func (o *tiledObject) Close() error { return nil }
@@ -71,40 +74,40 @@ func (b *bench) generate(name string, n uint64) (*tiled, error) {
 	rng := rand.NewChaCha8([32]byte{1})
 	for i := range tiledSamples {
 		cuts = append(cuts, len(plain))
-		plain = format.AppendHeader(plain, fmt.Sprintf("%016x.txt", uint64(i)*0x9E3779B97F4A7C15), 300)
+		plain = tarblock.AppendHeader(plain, fmt.Sprintf("%016x.txt", uint64(i)*0x9E3779B97F4A7C15), 300)
 		payloads = append(payloads, len(plain))
 		text := make([]byte, 300)
 		_, _ = rng.Read(text[:225])
 		plain = append(plain, base64.StdEncoding.AppendEncode(nil, text[:225])...)
 		plain = append(plain, make([]byte, 212)...)
 	}
-	enc := format.NewEncoder(format.LevelDefault)
+	enc := codec.NewEncoder(codec.LevelDefault)
 	defer enc.Close()
-	block, codec, err := enc.AppendFrame(nil, plain, cuts, payloads)
+	block, storedAs, err := enc.AppendFrame(nil, plain, cuts, payloads)
 	if err != nil {
 		return nil, err
 	}
-	row := format.Row{Stored: uint32(len(block)), Decoded: uint32(len(plain)), Samples: tiledSamples, CRC: format.Checksum(block), Codec: codec}
+	row := format.Row{Stored: uint32(len(block)), Decoded: uint32(len(plain)), Samples: tiledSamples, CRC: codec.Checksum(block), Codec: storedAs}
 	rows := make([]format.Row, tiledBlocks)
 	for i := range rows {
 		rows[i] = row
 	}
-	m := &format.Manifest{Generation: 1, Meta: format.Metadata{"tool": "bench"}}
+	m := &sections.Manifest{Generation: 1, Meta: format.Metadata{"tool": "bench"}}
 	s := &tiled{store, block}
 	info, _ := (&tiledObject{block}).Info(b.ctx)
 	for i := uint64(0); i*tiledBlocks*tiledSamples < n; i++ {
-		m.Shards = append(m.Shards, format.ShardEntry{Rows: rows, ShardInfo: format.ShardInfo{
+		m.Shards = append(m.Shards, sections.ShardEntry{Rows: rows, ShardInfo: sections.ShardInfo{
 			Name: fmt.Sprintf("train-%06d%s", i, format.ZstdSuffix), Size: uint64(info.Size), Tail: tiledTail,
 			Samples: tiledBlocks * tiledSamples, Blocks: tiledBlocks, Rows: tiledBlocks, FirstKey: "0", LastKey: "f",
 		}})
 	}
 	total := uint64(len(m.Shards)) * tiledBlocks * tiledSamples
 	m.Fields = []format.FieldTotal{{Name: "txt", Samples: total, Bytes: 300 * total, Min: 300, Max: 300}}
-	raw, hash, _, err := format.EncodeTables(m)
+	raw, hash, _, err := sections.EncodeTables(m)
 	if err != nil {
 		return nil, err
 	}
-	t, err := format.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
+	t, err := sections.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
 	if err != nil {
 		return nil, err
 	}

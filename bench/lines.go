@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/writer"
@@ -125,7 +126,7 @@ func (b *bench) packLines(name string) error {
 	if err != nil {
 		return err
 	}
-	r, our, base, err := b.ratio(func() error { return pack(nil) }, b.encodeAll(blocks, format.LevelDefault))
+	r, our, base, err := b.ratio(func() error { return pack(nil) }, b.encodeAll(blocks, codec.LevelDefault))
 	if err != nil {
 		return err
 	}

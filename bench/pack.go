@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/bench/corpus"
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
@@ -24,7 +24,7 @@ import (
 // pack measures writing against compressing and hashing the same blocks, and against reading and
 // hashing the same files.
 func (b *bench) pack() error {
-	for _, level := range []format.Level{format.LevelFastest, format.LevelDefault} {
+	for _, level := range []codec.Level{codec.LevelFastest, codec.LevelDefault} {
 		if err := b.packText(level); err != nil {
 			return err
 		}
@@ -41,13 +41,13 @@ func (b *bench) pack() error {
 }
 
 // encodeAll compresses and hashes blocks in memory on all cores: the floor of packing text.
-func (b *bench) encodeAll(blocks [][]byte, level format.Level) func() error {
+func (b *bench) encodeAll(blocks [][]byte, level codec.Level) func() error {
 	return func() error {
 		var next atomic.Int64
 		var g errgroup.Group
 		for range b.cores {
 			g.Go(func() error {
-				e := format.NewEncoder(level)
+				e := codec.NewEncoder(level)
 				defer e.Close()
 				var out []byte
 				for {
@@ -84,7 +84,7 @@ func (b *bench) blocks(dir string) (blocks [][]byte, total int64, err error) {
 	return blocks, total, nil
 }
 
-func (b *bench) packText(level format.Level) error {
+func (b *bench) packText(level codec.Level) error {
 	dir, err := b.dataset("text", false)
 	if err != nil {
 		return err
@@ -235,7 +235,7 @@ func (b *bench) packFiles(kind string) error {
 	if err != nil {
 		return err
 	}
-	r, our, base, err := b.ratio(ours, b.encodeAll(blocks, format.LevelDefault))
+	r, our, base, err := b.ratio(ours, b.encodeAll(blocks, codec.LevelDefault))
 	if err != nil {
 		return err
 	}

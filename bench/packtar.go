@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest"
@@ -89,7 +90,7 @@ func (b *bench) packTar(name string, archives []string, goal float64) error {
 	if err != nil {
 		return err
 	}
-	r, our, base, err := b.ratio(func() error { return pack(discarding()) }, b.encodeAll(blocks, format.LevelDefault))
+	r, our, base, err := b.ratio(func() error { return pack(discarding()) }, b.encodeAll(blocks, codec.LevelDefault))
 	if err != nil {
 		return err
 	}

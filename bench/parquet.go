@@ -18,6 +18,7 @@ import (
 	"github.com/shardtool/shardtool/bench/peak"
 	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/writer"
@@ -182,7 +183,7 @@ func (b *bench) parquetRate(path string) error {
 	if err != nil {
 		return err
 	}
-	encode, _, encodeBase, err := b.ratio(ours, b.encodeAll(blocks, format.LevelDefault))
+	encode, _, encodeBase, err := b.ratio(ours, b.encodeAll(blocks, codec.LevelDefault))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/bench/table"
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -58,7 +58,7 @@ func sumAll(all []frame, goroutines int) func() error {
 		for range goroutines {
 			g.Go(func() error {
 				for i := next.Add(1) - 1; int(i) < len(all); i = next.Add(1) - 1 {
-					if err := format.CheckFrame(all[i].stored, all[i].row); err != nil {
+					if err := codec.CheckFrame(all[i].stored, all[i].row); err != nil {
 						return err
 					}
 				}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/bench/table"
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reshard/remove"
@@ -28,7 +28,7 @@ func (b *bench) removal() error {
 	if err != nil {
 		return err
 	}
-	res, err := b.write(store, manySmall(removalSamples), writer.Options{ShardSize: 16 << 20, Level: format.LevelFastest})
+	res, err := b.write(store, manySmall(removalSamples), writer.Options{ShardSize: 16 << 20, Level: codec.LevelFastest})
 	if err != nil {
 		return err
 	}

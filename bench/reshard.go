@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard"
@@ -38,7 +39,7 @@ func (b *bench) reshard() error {
 			return err
 		}
 	}
-	r, our, base, err := b.ratio(again(reshard.Options{}), b.encodeAll(blocks, format.LevelDefault))
+	r, our, base, err := b.ratio(again(reshard.Options{}), b.encodeAll(blocks, codec.LevelDefault))
 	if err != nil {
 		return err
 	}

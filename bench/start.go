@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
@@ -170,7 +170,7 @@ func (b *bench) fetchDecode(ds *reader.Dataset, dir string, plan *order.Plan, po
 					if _, err := p.file.ReadAt(stored, p.offset); err != nil {
 						return err
 					}
-					if err := format.CheckFrame(stored, p.row); err != nil {
+					if err := codec.CheckFrame(stored, p.row); err != nil {
 						return err
 					}
 					// Each block has memory of its own: the batch points into all of them.

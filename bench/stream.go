@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/bench/table"
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -181,7 +181,7 @@ func (b *bench) preadDecode(dir string, ds *reader.Dataset, goroutines int) (fun
 		var g errgroup.Group
 		for _, window := range windows {
 			g.Go(func() error {
-				d := format.NewDecoder(false)
+				d := codec.NewDecoder(false)
 				defer d.Close()
 				var stored []byte
 				at := 0
@@ -191,10 +191,10 @@ func (b *bench) preadDecode(dir string, ds *reader.Dataset, goroutines int) (fun
 					if _, err := p.file.ReadAt(stored, p.offset); err != nil {
 						return err
 					}
-					if err := format.CheckFrame(stored, p.row); err != nil {
+					if err := codec.CheckFrame(stored, p.row); err != nil {
 						return err
 					}
-					room := format.DecodeRoom(p.row)
+					room := codec.DecodeRoom(p.row)
 					if at+room > len(window) {
 						at = 0
 					}

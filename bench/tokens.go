@@ -11,6 +11,7 @@ import (
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/bench/table"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/writer"
@@ -137,7 +138,7 @@ func (b *bench) tokensRate(name string, open func() (writer.Source, error)) erro
 		defer src.Close()
 		_, err = writer.Pack(b.ctx, storetest.NewDiscard(func(name string) bool { return strings.HasSuffix(name, format.ZstdSuffix) }), src, writer.Options{})
 		return err
-	}, b.encodeAll(blocks, format.LevelDefault))
+	}, b.encodeAll(blocks, codec.LevelDefault))
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (b *bench) mapSize(path string) error {
 			if err != nil {
 				return err
 			}
-			res, err := writer.Pack(b.ctx, storetest.NewDiscard(func(name string) bool { return strings.HasSuffix(name, format.ZstdSuffix) }), src, writer.Options{Level: format.LevelBetter})
+			res, err := writer.Pack(b.ctx, storetest.NewDiscard(func(name string) bool { return strings.HasSuffix(name, format.ZstdSuffix) }), src, writer.Options{Level: codec.LevelBetter})
 			if err == nil {
 				err = src.Close()
 			}

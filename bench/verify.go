@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -91,7 +91,7 @@ func decodeAndHash(all []frame, goroutines int) func() error {
 		var g errgroup.Group
 		for range goroutines {
 			g.Go(func() error {
-				d := format.NewDecoder(false)
+				d := codec.NewDecoder(false)
 				defer d.Close()
 				out := make([]byte, 0, 4<<20)
 				for {

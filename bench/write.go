@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/bench/table"
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 )
 
 //go:embed write.py
@@ -72,7 +72,7 @@ func (w *writeBench) text() error {
 	if err != nil {
 		return err
 	}
-	floor := w.encodeAll(blocks, format.LevelDefault)
+	floor := w.encodeAll(blocks, codec.LevelDefault)
 	for _, c := range []struct {
 		mode, name string
 		goal       float64

@@ -1,7 +1,8 @@
-// Package format turns samples into the bytes of a data set and back: tar members, blocks, shards,
-// their index, the manifest over them, and the hashes that identify a data set. It knows no
-// files, network or clock and starts no goroutine. SPEC.md at the root of the repository is the
-// normative text; section numbers in comments are its sections.
+// Package format has the words of a data set that every layer uses: errors with their place, names
+// of samples, fields and objects, hashes, attributes, and the row of a frame. The packages below it
+// turn samples into bytes and back. All of them know no files, network or clock and start no
+// goroutine. SPEC.md at the root of the repository is the normative text; section numbers in
+// comments are its sections.
 //
 //	shard  name-000000.tar.zst
 //	+---------------------------+ 0
@@ -20,18 +21,31 @@
 // Tools such as `zstd -dc | tar -x` read everything up to EOA; every zstd decoder skips the rest. A
 // plain .tar shard has the same blocks without compression, and the tail above in a sidecar file.
 //
-// # Use
+// # Packages
 //
-// A writer adds samples to a [BlockBuilder], compresses each block frame by frame with an
-// [Encoder], collects an [IndexBuilder] and ends the object with [AppendTail]. A reader passes the
-// last bytes of an object to [ParseTail] and then reads any block by its rows: [CheckFrame],
-// [Decoder.Decode], and a [Walker] over the members. The [Manifest] of a data set has the rows of
-// all shards, so that streaming reads no index of a shard.
+//   - [github.com/shardtool/shardtool/format/tarblock] lays out samples as tar members and walks
+//     them,
+//   - [github.com/shardtool/shardtool/format/stacked] does the same for samples that are rows of
+//     arrays,
+//   - [github.com/shardtool/shardtool/format/codec] compresses, checks and decodes the frames of
+//     blocks,
+//   - [github.com/shardtool/shardtool/format/samplekey] finds samples by key: the keys table and
+//     numbered keys,
+//   - [github.com/shardtool/shardtool/format/sections] encodes and decodes what describes samples:
+//     the index of a shard, the tables of a generation, manifest.json and views,
+//   - [github.com/shardtool/shardtool/format/names] has the names of the objects of a data set.
+//
+// A writer adds samples to a tarblock.Builder, compresses each block frame by frame with a
+// codec.Encoder, collects a sections.IndexBuilder and ends the object with sections.AppendTail. A
+// reader passes the last bytes of an object to sections.ParseTail and then reads any block by its
+// rows: codec.CheckFrame, codec.Decoder.Decode, and a tarblock.Walker over the members. The
+// sections.Manifest of a data set has the rows of all shards, so that streaming reads no index of a
+// shard.
 //
 // # Errors
 //
-// Input that this package would not write is [ErrCorrupt], wrapped in a [*PosError] with its place.
-// No input makes a function panic. Sizes found in input are compared with the bytes at hand before
+// Input that these packages would not write is [ErrCorrupt], wrapped in a [*PosError] with its
+// place. No input makes a function panic. Sizes found in input are compared with the bytes at hand before
 // anything is allocated: an index takes at most 40 bytes for each of its own bytes, decompressed,
 // and 4 for each decoded byte of the shard's blocks; tables take 400 for each byte (a shard of 32
 // bytes may have names of 9 KiB); a frame takes the decoded length in its row.

@@ -77,8 +77,6 @@ func InShard(name string, err error) error {
 // At is [Place.Wrap] with an offset alone, in an object whose name the caller will add.
 func At(offset int64, err error) error { return Place{Block: -1, Offset: offset}.Wrap(err) }
 
-func inSample(key string, err error) error { return Place{Block: -1, Offset: -1, Key: key}.Wrap(err) }
-
 // Error reads "shard x.tar.zst: block 17 at 8192: sample "k": checksum mismatch", without the parts
 // that are not known.
 func (e *PosError) Error() string {
@@ -103,8 +101,3 @@ func (e *PosError) Error() string {
 
 // Unwrap returns Err.
 func (e *PosError) Unwrap() error { return e.Err }
-
-// corruptf returns an ErrCorrupt with its reason; %w verbs may add a second cause.
-func corruptf(msg string, args ...any) error {
-	return fmt.Errorf("%w: "+msg, append([]any{ErrCorrupt}, args...)...)
-}

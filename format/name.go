@@ -82,7 +82,7 @@ func CheckMember(name []byte) error {
 		rest = rest[i+1:]
 	}
 	if bad || len(rest) == 0 || rest[0] == '.' {
-		return corruptf("a member has the name %.100q, which is not a key and a field", name)
+		return fmt.Errorf("%w: a member has the name %.100q, which is not a key and a field", ErrCorrupt, name)
 	}
 	return nil
 }

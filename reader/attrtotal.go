@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 )
 
 // ErrNoAttribute: the data set has no integer attribute of this name.
@@ -21,7 +22,7 @@ var ErrNoAttribute = errors.New("no such integer attribute")
 //
 // The tables have the totals. Where an older program wrote them without, AttrTotal reads the
 // indexes of all shards, a few at a time.
-func (d *Dataset) AttrTotal(ctx context.Context, name string) (*format.AttrTotal, error) {
+func (d *Dataset) AttrTotal(ctx context.Context, name string) (*sections.AttrTotal, error) {
 	var integers []string
 	for _, a := range d.Attributes() {
 		if a.Name == name && a.Kind != format.AttrInteger {
@@ -43,7 +44,7 @@ func (d *Dataset) AttrTotal(ctx context.Context, name string) (*format.AttrTotal
 
 // AttrTotals returns the totals of all integer attributes, as AttrTotal does, in ascending order of
 // names.
-func (d *Dataset) AttrTotals(ctx context.Context) ([]format.AttrTotal, error) {
+func (d *Dataset) AttrTotals(ctx context.Context) ([]sections.AttrTotal, error) {
 	var names []string
 	for _, a := range d.Attributes() {
 		if a.Kind == format.AttrInteger {
@@ -54,11 +55,11 @@ func (d *Dataset) AttrTotals(ctx context.Context) ([]format.AttrTotal, error) {
 }
 
 // attrTotals returns the totals of integer attributes, in the order of the names.
-func (d *Dataset) attrTotals(ctx context.Context, names []string) ([]format.AttrTotal, error) {
-	totals := make([]format.AttrTotal, len(names))
-	var missing []*format.AttrTotal
+func (d *Dataset) attrTotals(ctx context.Context, names []string) ([]sections.AttrTotal, error) {
+	totals := make([]sections.AttrTotal, len(names))
+	var missing []*sections.AttrTotal
 	for i, name := range names {
-		if known := slices.IndexFunc(d.tables.AttrTotals, func(t format.AttrTotal) bool { return t.Name == name }); known >= 0 {
+		if known := slices.IndexFunc(d.tables.AttrTotals, func(t sections.AttrTotal) bool { return t.Name == name }); known >= 0 {
 			totals[i] = d.tables.AttrTotals[known]
 			continue
 		}
@@ -72,7 +73,7 @@ func (d *Dataset) attrTotals(ctx context.Context, names []string) ([]format.Attr
 }
 
 // addIndexes adds the values in the indexes of all shards.
-func (d *Dataset) addIndexes(ctx context.Context, totals []*format.AttrTotal) error {
+func (d *Dataset) addIndexes(ctx context.Context, totals []*sections.AttrTotal) error {
 	const atOnce = 4 // an index holds the keys of its shard, too
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/shardtool/shardtool/bench/corpus"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader/check"
@@ -152,7 +153,7 @@ func decodeAll(all []frame, goroutines int) side {
 		var wg sync.WaitGroup
 		for range goroutines {
 			wg.Go(func() {
-				d := format.NewDecoder(false)
+				d := codec.NewDecoder(false)
 				defer d.Close()
 				buf := make([]byte, 0, 4<<20)
 				for i := next.Add(1) - 1; int(i) < len(all); i = next.Add(1) - 1 {
@@ -208,7 +209,7 @@ func readCheck(b testing.TB, store objstore.Store, goroutines int) side {
 						b.Error(err)
 						return
 					}
-					if err := format.CheckFrame(buf[:p.row.Stored], p.row); err != nil {
+					if err := codec.CheckFrame(buf[:p.row.Stored], p.row); err != nil {
 						b.Error(err)
 					}
 					size.Add(int64(p.row.Decoded))

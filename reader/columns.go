@@ -7,12 +7,14 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
 )
 
 // Columns reads attributes of all samples of shard i out of its index: a column for each of names,
 // with the zero AttrColumn for an attribute that the shard does not have. It decodes nothing else,
 // and keeps nothing.
-func (d *Dataset) Columns(ctx context.Context, i int, names []string) ([]format.AttrColumn, error) {
+func (d *Dataset) Columns(ctx context.Context, i int, names []string) ([]sections.AttrColumn, error) {
 	return d.catalog.Columns(ctx, i, names)
 }
 
@@ -22,15 +24,15 @@ const keyGroups = 256
 // KeyHashes yields the hash and the number of every sample, in ascending order of hashes, in slices
 // that are valid until the next one. It reads the keys table from front to end; without one it
 // fails, see KeysTable.
-func (d *Dataset) KeyHashes(ctx context.Context) iter.Seq2[[]format.KeyEntry, error] {
-	return func(yield func([]format.KeyEntry, error) bool) {
+func (d *Dataset) KeyHashes(ctx context.Context) iter.Seq2[[]samplekey.Entry, error] {
+	return func(yield func([]samplekey.Entry, error) bool) {
 		if d.keysTable() == "" {
 			yield(nil, fmt.Errorf("reader: %v has no keys table", d.Store()))
 			return
 		}
-		var entries []format.KeyEntry
-		groups := format.KeyTable{Entries: d.NumSamples()}.Groups()
-		var last format.KeyEntry
+		var entries []samplekey.Entry
+		groups := samplekey.Table{Entries: d.NumSamples()}.Groups()
+		var last samplekey.Entry
 		for from := int64(0); from < groups; from += keyGroups {
 			var err error
 			entries, err = d.catalog.KeyGroups(ctx, entries[:0], from, min(from+keyGroups, groups))

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -19,7 +20,7 @@ type Dataset struct {
 	opts      Options
 	source    *fetch.Source
 	catalog   *catalog.Catalog
-	tables    *format.Tables
+	tables    *sections.Tables
 	pool      fetch.ScratchPool
 	random    *semaphore.Weighted // bytes of all random reads
 	selection *views.Selection
@@ -47,7 +48,7 @@ func (d *Dataset) FormatVersion() string { return fmt.Sprintf("%d.%d", format.Ma
 // NumShards is the number of shards; Shard takes numbers below it.
 func (d *Dataset) NumShards() int { return int(d.tables.Shards) }
 
-// Digest is the identity of the content: see format.Digest.
+// Digest is the identity of the content: see sections.Digest.
 func (d *Dataset) Digest() format.Hash { return d.tables.Digest }
 
 // Tables is the object name of the generation's tables.
@@ -94,6 +95,6 @@ func (d *Dataset) keysTable() string { return d.catalog.KeysTable() }
 // a .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. The
 // key of a removed sample is empty; its sizes and attributes are there until it is purged. Indexes
 // are shared and kept, up to a limit: do not write to them.
-func (d *Dataset) Index(ctx context.Context, i int) (*format.ShardIndex, error) {
+func (d *Dataset) Index(ctx context.Context, i int) (*sections.ShardIndex, error) {
 	return d.catalog.Index(ctx, i)
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/window"
@@ -125,8 +125,8 @@ func checkNames(f *fetch.Result) error {
 	if f.Samples == 0 || !f.Last || f.Shard.Layout != nil {
 		return nil
 	}
-	walk := format.Walker{Buf: f.Decoded, Foreign: f.Shard.Foreign}
-	var m format.Member
+	walk := tarblock.Walker{Buf: f.Decoded, Foreign: f.Shard.Foreign}
+	var m tarblock.Member
 	for {
 		if ok, err := walk.Next(&m); err != nil || !ok {
 			return placed(f, window.InBlock(err))

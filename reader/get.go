@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/window"
@@ -117,7 +118,7 @@ func (d *Dataset) WriteTar(ctx context.Context, number uint64, w io.Writer) erro
 	if err := d.visit(ctx, number, visitor{header: write, payload: write, padding: write}); err != nil {
 		return err
 	}
-	return write(format.EndOfArchive(true))
+	return write(sections.EndOfArchive(true))
 }
 
 // visit shows the members of one sample to a visitor.

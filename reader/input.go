@@ -8,9 +8,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // input is one source of a stream: a data set and its order. A data set that is read alone is the
@@ -19,10 +21,10 @@ type input struct {
 	*Dataset        // nil: a source that was removed from a mix, and gives nothing
 	name     string // in a mix
 	plan     *order.Plan
-	units    *UnitOrder // nil where positions hold samples
+	units    *unitplan.Order // nil where positions hold samples
 	table    order.Table
-	rows     *format.Layout // of all shards, where the stream delivers rows
-	share    float64        // of the samples; in a mix the largest over its segments
+	rows     *stacked.Layout // of all shards, where the stream delivers rows
+	share    float64         // of the samples; in a mix the largest over its segments
 }
 
 // failed names the source in an error.

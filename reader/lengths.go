@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader/internal/kept"
 	"github.com/shardtool/shardtool/reader/order/units"
 )
@@ -66,7 +67,7 @@ func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string,
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(ix.Attrs, func(c format.AttrColumn) bool { return c.Name == attribute && c.Kind == format.AttrInteger })
+	at := slices.IndexFunc(ix.Attrs, func(c sections.AttrColumn) bool { return c.Name == attribute && c.Kind == format.AttrInteger })
 	for i := range ix.Keys.Len() {
 		var v format.AttrValue
 		has := false
@@ -110,10 +111,11 @@ func (d *Dataset) placed(ctx context.Context, number uint64, err error) error {
 }
 
 // lengths is readLengths, out of a folder where they are kept there.
-func (d *Dataset) lengths(ctx context.Context, attribute string, from keeper) ([]uint32, error) {
+func (d *Dataset) lengths(ctx context.Context, attribute string, o *StreamOptions) ([]uint32, error) {
+	from := kept.Keeper{Folder: kept.Folder(o.Plans), Log: o.Log}
 	key := kept.KeyOf("shardtool lengths", format.DigestString(d.Digest()), d.Tables(), attribute)
 	size := 4 * int64(d.tables.Samples)
-	if text := from.folder.Get("lengths", key, size); int64(len(text)) == size && size > 0 {
+	if text := from.Folder.Get("lengths", key, size); int64(len(text)) == size && size > 0 {
 		out := make([]uint32, d.tables.Samples)
 		for i := range out {
 			out[i] = binary.LittleEndian.Uint32(text[4*i:])
@@ -121,13 +123,13 @@ func (d *Dataset) lengths(ctx context.Context, attribute string, from keeper) ([
 		return out, nil
 	}
 	out, err := d.readLengths(ctx, attribute)
-	if err != nil || from.folder == "" {
+	if err != nil || from.Folder == "" {
 		return out, err
 	}
 	text := make([]byte, 0, size)
 	for _, n := range out {
 		text = binary.LittleEndian.AppendUint32(text, n)
 	}
-	from.put("lengths", key, text)
+	from.Put("lengths", key, text)
 	return out, nil
 }

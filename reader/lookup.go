@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
 )
 
 // Lookup returns the numbers of the samples with that key, ascending: more than one only where a
@@ -46,12 +48,12 @@ func (d *Dataset) Lookup(ctx context.Context, key string) ([]uint64, error) {
 
 // lookupTable asks the keys table.
 func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error) {
-	hash := format.KeyHash(key)
+	hash := samplekey.Hash(key)
 	entries, err := d.catalog.SearchTable(ctx, hash)
 	if err != nil {
 		return nil, err
 	}
-	from, to := format.SearchKeys(entries, hash)
+	from, to := samplekey.Search(entries, hash)
 	var numbers []uint64
 	removed := false
 	for _, e := range entries[from:to] {
@@ -77,7 +79,7 @@ func (d *Dataset) lookupTable(ctx context.Context, key string) ([]uint64, error)
 	// here: an entry that was changed in place is next to where the key's own would be.
 	for _, e := range entries[max(from-1, 0):min(to+1, len(entries))] {
 		k, err := d.keyOf(ctx, e.Number)
-		if err == nil && format.KeyHash(k) != e.Hash {
+		if err == nil && samplekey.Hash(k) != e.Hash {
 			err = d.wrongTable(fmt.Errorf("the entry %016x leads to sample %d, whose key %q has another hash", e.Hash, e.Number, k))
 		}
 		if err != nil {
@@ -177,7 +179,7 @@ func (d *Dataset) notFound(ctx context.Context, key string, shards []int) error 
 
 // nearKeys lists keys that look like a missing one: the same in other letters, or else its
 // neighbours.
-func nearKeys(keys *format.KeyColumn, key string) string {
+func nearKeys(keys *sections.KeyColumn, key string) string {
 	var before, after string
 	for _, k := range keys.All() {
 		if strings.EqualFold(k, key) {

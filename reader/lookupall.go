@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
@@ -60,10 +62,10 @@ type wanted struct {
 func (a *lookupAll) fromTable(ctx context.Context) error {
 	all := make([]wanted, len(a.keys))
 	for i, k := range a.keys {
-		all[i] = wanted{hash: format.KeyHash(k), key: i}
+		all[i] = wanted{hash: samplekey.Hash(k), key: i}
 	}
 	slices.SortFunc(all, func(x, y wanted) int { return cmp.Compare(x.hash, y.hash) })
-	table := format.KeyTable{Entries: a.d.tables.Samples}
+	table := samplekey.Table{Entries: a.d.tables.Samples}
 	search := a.search
 	if table.Size() <= maxTableRead || int64(len(all)) > table.Groups()/4 {
 		search = a.scan
@@ -112,7 +114,7 @@ func (a *lookupAll) search(ctx context.Context, all []wanted) (candidates []want
 			if err != nil {
 				return err
 			}
-			from, to := format.SearchKeys(entries, w.hash)
+			from, to := samplekey.Search(entries, w.hash)
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			for _, e := range entries[from:to] {
@@ -154,9 +156,9 @@ func (a *lookupAll) confirm(ctx context.Context, candidates []wanted) error {
 }
 
 // keysOf reads the keys of a shard as they are stored, or computes them where they are numbered.
-func (a *lookupAll) keysOf(ctx context.Context, s *fetch.Shard) (*format.KeyColumn, error) {
+func (a *lookupAll) keysOf(ctx context.Context, s *fetch.Shard) (*sections.KeyColumn, error) {
 	if s.Numbered != nil {
-		keys := format.NumberedKeys(s.Numbered)
+		keys := sections.NumberedKeys(s.Numbered)
 		return &keys, nil
 	}
 	_, size := catalog.IndexObject(s.ShardInfo)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/window"
 )
@@ -155,8 +156,8 @@ func (m *members) headers(p []byte, place func(error) error) ([]byte, error) {
 		return p, nil
 	}
 	// Partial: the payload is not there yet.
-	w := format.Walker{Buf: m.head, Partial: true}
-	var found format.Member
+	w := tarblock.Walker{Buf: m.head, Partial: true}
+	var found tarblock.Member
 	if ok, err := w.Next(&found); err != nil || !ok {
 		return nil, place(window.InBlock(err))
 	}
@@ -166,12 +167,12 @@ func (m *members) headers(p []byte, place func(error) error) ([]byte, error) {
 // foreignHeaders is headers for what other tools write. Entries that are no regular files are
 // passed over.
 func (m *members) foreignHeaders(p []byte, place func(error) error) ([]byte, error) {
-	e, need, err := format.ReadForeignEntry(m.head)
+	e, need, err := tarblock.ReadForeignEntry(m.head)
 	if err == nil && need > 0 {
 		n := min(need-len(m.head), len(p))
 		m.head = append(m.head, p[:n]...)
 		p = p[n:]
-		e, need, err = format.ReadForeignEntry(m.head)
+		e, need, err = tarblock.ReadForeignEntry(m.head)
 	}
 	switch {
 	case err == nil && e.Type == 0 && need == 0:
@@ -209,7 +210,7 @@ func (m *members) headerLen() (int, error) {
 	return need, nil
 }
 
-func (m *members) begin(found *format.Member) error {
+func (m *members) begin(found *tarblock.Member) error {
 	key, field := format.SplitName(found.Name)
 	switch {
 	case !m.begun:

@@ -10,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/reader/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // Mix is several data sets to be read as one stream, see OpenMix. Package mixfile makes the plan
@@ -22,9 +23,9 @@ type Mix struct {
 	Sets []*Dataset
 	// Tables are the OrderTables of Sets where the caller has them; nil: OpenMix reads them.
 	Tables []order.Table
-	// Units are the UnitOrders of the sources, where positions hold units: the Lines of the plan's
-	// sources are theirs. The stream closes them; the caller does if OpenMix fails.
-	Units []*UnitOrder
+	// Units are the orders of units of the sources, where positions hold units: the Lines of their
+	// sources are those of Plan. The stream closes them; the caller does if OpenMix fails.
+	Units []*unitplan.Order
 	// Position, Steps and LeftOut are those of the checkpoint that the stream continues. Without one,
 	// Position is where the stream begins, usually 0.
 	Position uint64

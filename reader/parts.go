@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 )
 
 // Shard returns what the tables tell about shard number i, counted from 0 in storage order.
-func (d *Dataset) Shard(ctx context.Context, i int) (format.ShardInfo, error) {
+func (d *Dataset) Shard(ctx context.Context, i int) (sections.ShardInfo, error) {
 	_, at, part, err := d.catalog.Find(ctx, i)
 	if err != nil {
-		return format.ShardInfo{}, err
+		return sections.ShardInfo{}, err
 	}
 	return part.Shards[at], nil
 }

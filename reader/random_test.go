@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader/internal/testset"
@@ -125,7 +128,7 @@ func TestMembersInPieces(t *testing.T) {
 
 // TestMembersHostile: a long name record that says gigabytes is refused before they are waited for.
 func TestMembersHostile(t *testing.T) {
-	header := format.AppendHeader(nil, strings.Repeat("n", 300), 0)[:512]
+	header := tarblock.AppendHeader(nil, strings.Repeat("n", 300), 0)[:512]
 	copy(header[124:], "17777777777\x00")
 	m := members{}
 	for range 100 {
@@ -146,14 +149,14 @@ func TestLookupCollisions(t *testing.T) {
 	for i := range samples {
 		samples[i] = testset.Sample{Key: fmt.Sprintf("k%05d", (i*37)%5000), Fields: []testset.Field{{Name: "x"}}}
 	}
-	target := format.KeyHash("k00037") // sample 1
+	target := samplekey.Hash("k00037") // sample 1
 	for name, hash := range map[string]func(string) uint64{
 		"all one":   func(string) uint64 { return target },
 		"two":       func(k string) uint64 { return target + uint64(len(k)&1) },
 		"far above": func(k string) uint64 { return map[bool]uint64{true: target, false: 1}[k == "k00037"] },
 		"far below": func(k string) uint64 { return map[bool]uint64{true: target, false: 1<<64 - 1}[k == "k00037"] },
 		"three": func(k string) uint64 {
-			return map[bool]uint64{true: target, false: format.KeyHash(k)}[k == "k00037" || k == "k00074" || k == "k04999"]
+			return map[bool]uint64{true: target, false: samplekey.Hash(k)}[k == "k00037" || k == "k00074" || k == "k04999"]
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +200,7 @@ func TestLookupMissing(t *testing.T) {
 			}
 		}
 	})
-	keys := format.StoredKeys([]string{"a/B", "c"})
+	keys := sections.StoredKeys([]string{"a/B", "c"})
 	if hint := nearKeys(&keys, "A/b"); !strings.Contains(hint, `"a/B"`) {
 		t.Fatal(hint)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/check"
@@ -212,25 +213,25 @@ func TestRemoteFindsDamage(t *testing.T) {
 // read by two for each 65,536 blocks.
 func TestRemoteOpen(t *testing.T) {
 	const shards, blocks, samples = 100_000, 10, 3
-	var m format.Manifest
+	var m sections.Manifest
 	m.Generation = 1
 	m.Fields = []format.FieldTotal{{Name: "x", Samples: shards * blocks * samples, Bytes: shards * blocks * samples, Min: 1, Max: 1}}
 	for i := range shards {
-		s := format.ShardEntry{ShardInfo: format.ShardInfo{Name: fmt.Sprintf("s-%06d.tar", i), Size: 1024 + blocks*1024*samples, Tail: 500,
+		s := sections.ShardEntry{ShardInfo: sections.ShardInfo{Name: fmt.Sprintf("s-%06d.tar", i), Size: 1024 + blocks*1024*samples, Tail: 500,
 			Samples: blocks * samples, Blocks: blocks, Rows: blocks, FirstKey: "a", LastKey: "b"}}
 		for range blocks {
 			s.Rows = append(s.Rows, format.Row{Stored: 1024 * samples, Decoded: 1024 * samples, Samples: samples, Codec: format.CodecBytes})
 		}
 		m.Shards = append(m.Shards, s)
 	}
-	raw, hash, _, err := format.EncodeTables(&m)
+	raw, hash, _, err := sections.EncodeTables(&m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	below := mem.New()
 	name := names.Tables(hash)
 	put(t, below, name, raw)
-	tables, err := format.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
+	tables, err := sections.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +245,7 @@ func TestRemoteOpen(t *testing.T) {
 	if err != nil || len(table.Samples) != shards*blocks || len(table.ShardFirst) != shards || table.ShardFirst[shards-1] != (shards-1)*blocks {
 		t.Fatal(len(table.Samples), len(table.ShardFirst), err)
 	}
-	if n := store.reads.Load() + store.infos.Load(); n > 8+2*(shards*blocks/format.PartRows+1) {
+	if n := store.reads.Load() + store.infos.Load(); n > 8+2*(shards*blocks/sections.PartRows+1) {
 		t.Errorf("the order took %d requests", n)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
@@ -26,7 +26,7 @@ func (d *Dataset) NumRemoved() uint64 { return uint64(len(d.tables.Removed)) }
 
 // Removed reports whether the sample of that number was removed.
 func (d *Dataset) Removed(number uint64) bool {
-	return len(format.Within(d.tables.Removed, number, number+1)) > 0
+	return len(sections.Within(d.tables.Removed, number, number+1)) > 0
 }
 
 // RemovedSamples returns the numbers of the removed samples, ascending. Do not write to them.
@@ -64,7 +64,7 @@ func (d *Dataset) RemovedIn(ctx context.Context, later *Dataset) ([]uint64, erro
 			return nil, nil
 		}
 	}
-	return format.Within(later.tables.Removed, 0, d.tables.Samples), nil
+	return sections.Within(later.tables.Removed, 0, d.tables.Samples), nil
 }
 
 // locate finds a sample that may be delivered: one that was removed is an error that wraps

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/stats"
@@ -69,13 +69,13 @@ func (s *Stream) useRows(ctx context.Context) error {
 		s.rows, in.rows = l, l
 	}
 	if s.rows == nil {
-		s.rows = &format.Layout{} // there are no samples
+		s.rows = &stacked.Layout{} // there are no samples
 	}
 	return nil
 }
 
 // layout returns the layout that all shards have; nil where there are no samples.
-func (in *input) layout(ctx context.Context) (l *format.Layout, err error) {
+func (in *input) layout(ctx context.Context) (l *stacked.Layout, err error) {
 	for part := range in.tables.Parts {
 		p, err := in.catalog.Part(ctx, part)
 		if err != nil {
@@ -99,7 +99,7 @@ func (in *input) layout(ctx context.Context) (l *format.Layout, err error) {
 
 // rowBytes returns the length of all rows of a sample, and that of its fields as they are in a
 // sample.
-func rowBytes(l *format.Layout) (rows, fields int64) {
+func rowBytes(l *stacked.Layout) (rows, fields int64) {
 	if l != nil {
 		rows = l.Row()
 		for i := range l.Fields {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -102,7 +103,7 @@ type sampleWalk struct {
 	sample Sample
 	err    error
 
-	it    format.SampleIter
+	it    tarblock.SampleIter
 	rows  block.Rows // in place of it where the shard is stacked
 	buf   []byte     // of the sample made from a row
 	block *fetch.Result
@@ -111,7 +112,7 @@ type sampleWalk struct {
 
 // begin sets the walk to a block's first sample.
 func (w *sampleWalk) begin(f *fetch.Result) {
-	w.it = format.SampleIter{Walker: format.Walker{Buf: f.Decoded, Foreign: f.Shard.Foreign}, Fields: w.it.Fields}
+	w.it = tarblock.SampleIter{Walker: tarblock.Walker{Buf: f.Decoded, Foreign: f.Shard.Foreign}, Fields: w.it.Fields}
 	w.block, w.left, w.err = f, f.Samples, nil
 	w.sample.Number = f.First - 1 // next counts up
 	if f.Shard.Layout != nil {

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
@@ -39,7 +39,7 @@ type Stream struct {
 	planner *planner.Planner
 	tuning  tuning
 	ledger  *ledger.Ledger
-	rows    *format.Layout // of batches that are arrays; nil where they have samples
+	rows    *stacked.Layout // of batches that are arrays; nil where they have samples
 	flow    flow
 	place   place     // owned by the consumer's goroutine
 	count   delivered // what was delivered
@@ -153,7 +153,7 @@ func (s *Stream) Close() error {
 	s.life.cancel(errStreamClosed)
 	for _, in := range s.inputs {
 		if in.units != nil {
-			in.units.end() // the planner may wait for a plan
+			in.units.Stop() // the planner may wait for a plan
 		}
 	}
 	s.life.wg.Wait()

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest"
 	"github.com/shardtool/shardtool/reader/internal/testset"
@@ -19,7 +20,7 @@ import (
 
 // located is a block and where it lies.
 type located struct {
-	shard  format.ShardInfo
+	shard  sections.ShardInfo
 	block  int
 	offset int64
 	stored int

@@ -5,12 +5,13 @@ import (
 
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // UnitOrder makes the order of the units that the options ask for, or their checkpoint has. The
 // caller must Close it. Errors are those of Stream. A sample without a length, or with one that
 // units cannot have, is an error with its shard, block and key.
-func (d *Dataset) UnitOrder(ctx context.Context, o StreamOptions) (*UnitOrder, error) {
+func (d *Dataset) UnitOrder(ctx context.Context, o StreamOptions) (*unitplan.Order, error) {
 	o, err := o.filled([]*input{{Dataset: d, share: 1}})
 	if err != nil {
 		return nil, optionsError{err}
@@ -41,7 +42,7 @@ func (s *Stream) openUnits(ctx context.Context, in *input) (err error) {
 	if err := s.split.Check(); err != nil {
 		return optionsError{err}
 	}
-	cursor, err := in.units.Seek(s.place.epoch, s.place.position, in.units.Plans(in.units.ctx))
+	cursor, err := in.units.Seek(s.place.epoch, s.place.position, in.units.Plans(context.WithoutCancel(ctx)))
 	if err != nil {
 		return optionsError{err}
 	}
@@ -64,7 +65,7 @@ func (o unitCursor) Next(refs []order.Ref) ([]order.Ref, order.Batch, error) {
 
 // UnitOrder returns the order of the units of the stream; nil where positions hold samples, and of a
 // mix, whose sources have one each. It must not be used after Close.
-func (s *Stream) UnitOrder() *UnitOrder {
+func (s *Stream) UnitOrder() *unitplan.Order {
 	if s.mix != nil {
 		return nil
 	}

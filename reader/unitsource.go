@@ -5,10 +5,11 @@ import (
 
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // UnitSource is a data set whose samples are put into units as a source of a mix. The order of a
-// source is chosen between its lengths, which it depends on, and its UnitOrder.
+// source is chosen between its lengths, which it depends on, and its unitplan.Order.
 type UnitSource struct {
 	Lengths []uint32 // of the samples
 	Summary units.Summary
@@ -22,7 +23,7 @@ type UnitSource struct {
 func (d *Dataset) UnitSource(ctx context.Context, p units.Params, o StreamOptions) (*UnitSource, error) {
 	u := &UnitSource{set: d, opts: o}
 	var err error
-	if u.Lengths, err = d.lengths(ctx, p.By, newKeeper(&o)); err != nil {
+	if u.Lengths, err = d.lengths(ctx, p.By, &o); err != nil {
 		return nil, err
 	}
 	table, err := d.OrderTable(ctx)
@@ -45,7 +46,7 @@ func (d *Dataset) UnitSource(ctx context.Context, p units.Params, o StreamOption
 
 // Order makes the units of an order over the data set. They plan until Close, or until the context
 // ends. The caller must Close them; a stream opened with them does.
-func (s *UnitSource) Order(ctx context.Context, table order.Table, params order.Params, p units.Params) (*UnitOrder, error) {
+func (s *UnitSource) Order(ctx context.Context, table order.Table, params order.Params, p units.Params) (*unitplan.Order, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -53,13 +54,9 @@ func (s *UnitSource) Order(ctx context.Context, table order.Table, params order.
 	if err != nil {
 		return nil, optionsError{err}
 	}
-	u, err := s.set.newUnits(ctx, plan, s.Lengths, p, &s.opts)
+	u, err := unitplan.New(ctx, plan, s.Lengths, p, s.opts.planning(0))
 	if err != nil {
-		return nil, err
+		return nil, s.set.lengthsError(ctx, err)
 	}
-	context.AfterFunc(ctx, u.end)
 	return u, nil
 }
-
-// Line returns the units of all epochs, for a source of a mix. It plans until Close.
-func (u *UnitOrder) Line() *units.Line { return u.Units.Line(u.Plans(u.ctx)) }

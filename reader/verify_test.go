@@ -11,7 +11,11 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/check"
@@ -69,25 +73,25 @@ func TestVerifyManifest(t *testing.T) {
 	for _, c := range []struct {
 		name, kind, says string
 		shallow          bool // seen without Deep
-		edit             func(m *format.Manifest)
+		edit             func(m *sections.Manifest)
 	}{
-		{"hash", check.KindIndex, "content", true, func(m *format.Manifest) { m.Shards[1].Hash[3] ^= 1 }},
-		{"row checksum", check.KindIndex, "rows", true, func(m *format.Manifest) { m.Shards[1].Rows[2].CRC ^= 1 }},
-		{"row samples", check.KindIndex, "rows", true, func(m *format.Manifest) { r := m.Shards[1].Rows; r[0].Samples++; r[1].Samples-- }},
-		{"first key", check.KindIndex, "keys from", false, func(m *format.Manifest) { m.Shards[1].FirstKey = "a" }},
-		{"last key", check.KindIndex, "keys from", false, func(m *format.Manifest) { m.Shards[1].LastKey = "zz" }},
-		{"field bytes", check.KindManifest, `"jpg" adds up`, false, func(m *format.Manifest) { m.Fields[2].Bytes++ }},
-		{"field samples", check.KindManifest, `"jpg" adds up`, false, func(m *format.Manifest) { m.Fields[2].Samples-- }},
-		{"field max", check.KindManifest, `"txt" adds up`, false, func(m *format.Manifest) { m.Fields[3].Max++ }},
-		{"field gone", check.KindManifest, "do not name", false, func(m *format.Manifest) { m.Fields = m.Fields[:3] }},
-		{"field more", check.KindManifest, "adds up to 0", false, func(m *format.Manifest) {
+		{"hash", check.KindIndex, "content", true, func(m *sections.Manifest) { m.Shards[1].Hash[3] ^= 1 }},
+		{"row checksum", check.KindIndex, "rows", true, func(m *sections.Manifest) { m.Shards[1].Rows[2].CRC ^= 1 }},
+		{"row samples", check.KindIndex, "rows", true, func(m *sections.Manifest) { r := m.Shards[1].Rows; r[0].Samples++; r[1].Samples-- }},
+		{"first key", check.KindIndex, "keys from", false, func(m *sections.Manifest) { m.Shards[1].FirstKey = "a" }},
+		{"last key", check.KindIndex, "keys from", false, func(m *sections.Manifest) { m.Shards[1].LastKey = "zz" }},
+		{"field bytes", check.KindManifest, `"jpg" adds up`, false, func(m *sections.Manifest) { m.Fields[2].Bytes++ }},
+		{"field samples", check.KindManifest, `"jpg" adds up`, false, func(m *sections.Manifest) { m.Fields[2].Samples-- }},
+		{"field max", check.KindManifest, `"txt" adds up`, false, func(m *sections.Manifest) { m.Fields[3].Max++ }},
+		{"field gone", check.KindManifest, "do not name", false, func(m *sections.Manifest) { m.Fields = m.Fields[:3] }},
+		{"field more", check.KindManifest, "adds up to 0", false, func(m *sections.Manifest) {
 			m.Fields = append(m.Fields, format.FieldTotal{Name: "zip", Samples: 1})
 		}},
-		{"keys gone", check.KindMissing, "missing", true, func(m *format.Manifest) { m.Keys[0] ^= 1 }},
-		{"shards in another order", "", "", true, func(m *format.Manifest) { m.Shards[1], m.Shards[2] = m.Shards[2], m.Shards[1] }},
+		{"keys gone", check.KindMissing, "missing", true, func(m *sections.Manifest) { m.Keys[0] ^= 1 }},
+		{"shards in another order", "", "", true, func(m *sections.Manifest) { m.Shards[1], m.Shards[2] = m.Shards[2], m.Shards[1] }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			store := build(t, samples, testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(m *format.Manifest) {
+			store := build(t, samples, testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(m *sections.Manifest) {
 				for i := range m.Shards {
 					m.Shards[i].Rows = slices.Clone(m.Shards[i].Rows)
 				}
@@ -114,11 +118,11 @@ func TestVerifyManifest(t *testing.T) {
 // is called corrupt, and "not found" is only what is not there.
 func TestLookupWrongTable(t *testing.T) {
 	samples := mixed(300)
-	other := func(k string) uint64 { return format.KeyHash("another data set's " + k) }
+	other := func(k string) uint64 { return samplekey.Hash("another data set's " + k) }
 	for name, hash := range map[string]func(string) uint64{
-		"one key": func(k string) uint64 { return format.KeyHash(k) + map[bool]uint64{true: 1}[k == samples[5].Key] },
+		"one key": func(k string) uint64 { return samplekey.Hash(k) + map[bool]uint64{true: 1}[k == samples[5].Key] },
 		"swapped": func(k string) uint64 {
-			return format.KeyHash(strings.NewReplacer(samples[1].Key, samples[2].Key, samples[2].Key, samples[1].Key).Replace(k))
+			return samplekey.Hash(strings.NewReplacer(samples[1].Key, samples[2].Key, samples[2].Key, samples[1].Key).Replace(k))
 		},
 		"others": other, "all zero": func(string) uint64 { return 0 },
 	} {
@@ -144,9 +148,9 @@ func TestVerifyKeys(t *testing.T) {
 	samples := mixed(3000)
 	base := testset.Options{BlockSize: 20000, ShardSize: 200000}
 	for name, hash := range map[string]func(string) uint64{
-		"one key": func(k string) uint64 { return format.KeyHash(k) + map[bool]uint64{true: 1}[k == samples[5].Key] },
+		"one key": func(k string) uint64 { return samplekey.Hash(k) + map[bool]uint64{true: 1}[k == samples[5].Key] },
 		"swapped": func(k string) uint64 {
-			return format.KeyHash(strings.NewReplacer(samples[1].Key, samples[2].Key, samples[2].Key, samples[1].Key).Replace(k))
+			return samplekey.Hash(strings.NewReplacer(samples[1].Key, samples[2].Key, samples[2].Key, samples[1].Key).Replace(k))
 		},
 		"all zero": func(string) uint64 { return 0 },
 	} {
@@ -177,7 +181,7 @@ func TestVerifyKeysHash(t *testing.T) {
 	d := open(t, store, Options{})
 	data := slices.Clone(object(t, store, d.keysTable()))
 	data[10]++
-	binary.LittleEndian.PutUint32(data[28:], format.Checksum(data[:28]))
+	binary.LittleEndian.PutUint32(data[28:], codec.Checksum(data[:28]))
 	r := verify(t, damaged(t, store, d.keysTable(), data), true)
 	if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindKeys || !strings.Contains(r.Faults[0].Detail, "hash") {
 		t.Fatalf("%+v", r)
@@ -228,7 +232,7 @@ func TestVerifyContent(t *testing.T) {
 // say.
 func TestLies(t *testing.T) {
 	// The index names another key than the tar header.
-	store := lie(t, "b", func(*format.ShardEntry) {})
+	store := lie(t, "b", func(*sections.ShardEntry) {})
 	r := verify(t, store, true)
 	if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindContent || r.Faults[0].Block != 0 || r.Faults[0].Key != "b" ||
 		!strings.Contains(r.Faults[0].Detail, "header") {
@@ -238,13 +242,13 @@ func TestLies(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	// The tables have another identity, and the index none.
-	r = verify(t, lie(t, "c", func(s *format.ShardEntry) { s.Hash[5] ^= 1 }), true)
+	r = verify(t, lie(t, "c", func(s *sections.ShardEntry) { s.Hash[5] ^= 1 }), true)
 	if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindContent || !strings.Contains(r.Faults[0].Detail, "identity") {
 		t.Fatalf("%+v", r)
 	}
 	// The rows of the tables say fewer or more samples than the block has.
 	for _, n := range []uint32{1, 3} {
-		store := lie(t, "c", func(s *format.ShardEntry) { s.Rows[0].Samples, s.Samples = n, uint64(n) })
+		store := lie(t, "c", func(s *sections.ShardEntry) { s.Rows[0].Samples, s.Samples = n, uint64(n) })
 		d := open(t, store, Options{})
 		seen := uint32(0)
 		var last error
@@ -260,41 +264,41 @@ func TestLies(t *testing.T) {
 			t.Fatalf("%d samples said: nothing is found", n)
 		}
 	}
-	if r := verify(t, lie(t, "c", func(*format.ShardEntry) {}), true); !r.OK() {
+	if r := verify(t, lie(t, "c", func(*sections.ShardEntry) {}), true); !r.OK() {
 		t.Fatalf("the truth: %+v", r)
 	}
 }
 
 // lie is a shard with samples "a" and "c" whose index calls the second one otherwise, in tables
 // that were edited.
-func lie(t *testing.T, second string, edit func(*format.ShardEntry)) *mem.Store {
-	var block format.BlockBuilder
-	var index format.IndexBuilder
+func lie(t *testing.T, second string, edit func(*sections.ShardEntry)) *mem.Store {
+	var block tarblock.Builder
+	var index sections.IndexBuilder
 	for i, key := range []string{"a", second} {
 		block.Member([]string{"a", "c"}[i]+".x", 1)
 		if err := index.AddSample(key, []format.FieldSize{{Name: "x", Size: 1}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	e := format.NewEncoder(format.LevelDefault)
+	e := codec.NewEncoder(codec.LevelDefault)
 	defer e.Close()
-	shard, codec, err := e.AppendFrame(nil, block.Buf, block.Cuts, block.Payloads)
+	shard, storedAs, err := e.AppendFrame(nil, block.Buf, block.Cuts, block.Payloads)
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := format.Row{Stored: uint32(len(shard)), Decoded: uint32(len(block.Buf)), Samples: 2, CRC: format.Checksum(shard), Codec: codec}
+	row := format.Row{Stored: uint32(len(shard)), Decoded: uint32(len(block.Buf)), Samples: 2, CRC: codec.Checksum(shard), Codec: storedAs}
 	index.AddRow(row)
-	var h format.ShardHasher
+	var h sections.ShardHasher
 	h.Add(format.BlockHash(block.Buf))
-	shard = append(shard, format.EndOfArchive(false)...)
+	shard = append(shard, sections.EndOfArchive(false)...)
 	data := len(shard)
-	if shard, err = format.AppendTail(shard, index.Finish(nil), false); err != nil {
+	if shard, err = sections.AppendTail(shard, index.Finish(nil), false); err != nil {
 		t.Fatal(err)
 	}
 	store := mem.New()
 	put(t, store, "s.tar.zst", shard)
-	m := &format.Manifest{Generation: 1, Fields: []format.FieldTotal{{Name: "x", Samples: 2, Bytes: 2, Min: 1, Max: 1}}, Shards: []format.ShardEntry{{
-		ShardInfo: format.ShardInfo{Name: "s.tar.zst", Size: uint64(len(shard)), Tail: uint64(len(shard) - data), Samples: 2, Blocks: 1, Rows: 1,
+	m := &sections.Manifest{Generation: 1, Fields: []format.FieldTotal{{Name: "x", Samples: 2, Bytes: 2, Min: 1, Max: 1}}, Shards: []sections.ShardEntry{{
+		ShardInfo: sections.ShardInfo{Name: "s.tar.zst", Size: uint64(len(shard)), Tail: uint64(len(shard) - data), Samples: 2, Blocks: 1, Rows: 1,
 			Hash: h.Sum(), FirstKey: "a", LastKey: second},
 		Rows: []format.Row{row},
 	}}}
@@ -320,9 +324,9 @@ func TestVerifyDigest(t *testing.T) {
 		t.Fatalf("the digest is at %d, the head at %d", at, off)
 	}
 	raw[at] ^= 1
-	binary.LittleEndian.PutUint32(raw[16+28:], format.Checksum(raw[off:off+uint64(stored)]))
+	binary.LittleEndian.PutUint32(raw[16+28:], codec.Checksum(raw[off:off+uint64(stored)]))
 	end := 16 + 32*sections
-	binary.LittleEndian.PutUint32(raw[end:], format.Checksum(raw[:end]))
+	binary.LittleEndian.PutUint32(raw[end:], codec.Checksum(raw[:end]))
 	name := names.Tables(format.BlockHash(raw))
 	put(t, store, name, raw)
 	generation := strings.TrimSuffix(strings.TrimPrefix(name, "manifest-"), ".bin")
@@ -337,8 +341,8 @@ func TestVerifyDigest(t *testing.T) {
 // TestVerifyParts damages the tables' second half: the shards of whole parts are verified, the
 // others are a fault.
 func TestVerifyParts(t *testing.T) {
-	var m *format.Manifest
-	store := build(t, mixed(200), testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(e *format.Manifest) { m = e }})
+	var m *sections.Manifest
+	store := build(t, mixed(200), testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(e *sections.Manifest) { m = e }})
 	d := open(t, store, Options{})
 	raw := slices.Clone(object(t, store, d.Tables()))
 	raw[len(raw)-1] ^= 1 // the last section: checksums of the only part
@@ -379,13 +383,13 @@ func TestAttributesAreBound(t *testing.T) {
 		}
 		// COLD alone, as a reader of the whole index sees it.
 		raw := slices.Clone(object(t, store, name))
-		if want := format.HashIndex(raw[len(raw)-int(info.Tail):]); want != info.Index {
+		if want := sections.HashIndex(raw[len(raw)-int(info.Tail):]); want != info.Index {
 			t.Errorf("%v, the tables have %v", want, info.Index)
 		}
 		o.Label = label('a')
-		o.Edit = func(m *format.Manifest) {
+		o.Edit = func(m *sections.Manifest) {
 			for i := range m.Shards {
-				m.Shards[i].Index = format.IndexHash{}
+				m.Shards[i].Index = sections.IndexHash{}
 			}
 		}
 		old := build(t, samples, o)

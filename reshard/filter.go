@@ -10,6 +10,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/internal/where"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -154,7 +155,7 @@ func matchAny(globs []string, key string) bool {
 func (f *filter) noAttributes() bool { return f.attributes(nil, 0) }
 
 // attributes reports whether sample i of a shard fulfils the conditions.
-func (f *filter) attributes(ix *format.ShardIndex, i int) bool {
+func (f *filter) attributes(ix *sections.ShardIndex, i int) bool {
 	return f.where == nil || f.where.Holds(func(c int) bool {
 		v, there := attribute(ix, f.conds[c].Column, i)
 		return f.conds[c].holds(v, there)
@@ -162,7 +163,7 @@ func (f *filter) attributes(ix *format.ShardIndex, i int) bool {
 }
 
 // attribute returns the value of a sample's attribute.
-func attribute(ix *format.ShardIndex, name string, i int) (format.AttrValue, bool) {
+func attribute(ix *sections.ShardIndex, name string, i int) (format.AttrValue, bool) {
 	if ix == nil {
 		return format.AttrValue{}, false
 	}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -86,7 +87,7 @@ type set struct {
 	// shard and index are those of the shard of the last sample.
 	shard      int
 	shardFirst uint64
-	index      *format.ShardIndex
+	index      *sections.ShardIndex
 }
 
 // fieldName is what becomes of a field.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/objstore/storetest"
@@ -29,7 +30,7 @@ func TestReshard(t *testing.T) {
 	if n, size := src.Total(); n != 500 || size == 0 {
 		t.Errorf("total is %d samples, %d bytes", n, size)
 	}
-	other, res, err := repack(t, src, writer.Options{BlockSize: 16 << 10, ShardSize: 100 << 10, Level: format.LevelFastest})
+	other, res, err := repack(t, src, writer.Options{BlockSize: 16 << 10, ShardSize: 100 << 10, Level: codec.LevelFastest})
 	if err != nil || res.Samples != 500 || res.Skipped != 0 {
 		t.Fatal(res, err)
 	}

@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"github.com/shardtool/shardtool/internal/npy"
-	"github.com/shardtool/shardtool/objstore/mem"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,7 +16,10 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/bench/corpus"
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/tarblock"
+	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )
@@ -63,7 +64,7 @@ func BenchmarkText(b *testing.B) {
 	const n, passes = 20_000, 4 // over the same data with other keys: the start of a Writer is not what is measured
 	var samples []writer.Sample
 	var blocks [][]byte
-	var layout format.BlockBuilder
+	var layout tarblock.Builder
 	total := int64(0)
 	for s := range corpus.Text(corpus.Options{Samples: n, Seed: 1}) {
 		data := slices.Clone(s.Fields[0].Data)
@@ -79,12 +80,12 @@ func BenchmarkText(b *testing.B) {
 	for i := range keys {
 		keys[i] = fmt.Sprint(i/n, "/", samples[i%n].Key)
 	}
-	for _, level := range []format.Level{format.LevelFastest, format.LevelDefault} {
+	for _, level := range []codec.Level{codec.LevelFastest, codec.LevelDefault} {
 		b.Run("level="+level.String(), func(b *testing.B) {
 			cores := runtime.GOMAXPROCS(0)
-			encoders, out := make([]*format.Encoder, cores), make([][]byte, cores)
+			encoders, out := make([]*codec.Encoder, cores), make([][]byte, cores)
 			for i := range encoders {
-				encoders[i] = format.NewEncoder(level)
+				encoders[i] = codec.NewEncoder(level)
 				defer encoders[i].Close()
 			}
 			ratio(b, passes*total, func() {
@@ -157,9 +158,9 @@ func BenchmarkFiles(b *testing.B) {
 func readAndHash(b *testing.B, paths []string, compress bool) {
 	cores := runtime.GOMAXPROCS(0)
 	bufs, blocks, outs := make([][]byte, cores), make([][]byte, cores), make([][]byte, cores)
-	encoders := make([]*format.Encoder, cores)
+	encoders := make([]*codec.Encoder, cores)
 	for i := range encoders {
-		encoders[i] = format.NewEncoder(format.LevelDefault)
+		encoders[i] = codec.NewEncoder(codec.LevelDefault)
 		defer encoders[i].Close()
 	}
 	parallel(len(paths), func(w, i int) {

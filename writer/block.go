@@ -10,13 +10,16 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
 // block is a block in the pipeline: laid out by Write, filled and compressed by a worker, written
 // in order.
 type block struct {
-	layout  format.BlockBuilder
+	layout  tarblock.Builder
 	samples []blockSample
 	sizes   []format.FieldSize // of all samples, in order
 	fills   []fill
@@ -33,7 +36,7 @@ type block struct {
 	// is the number in the shard of its first sample, cursor the source's before that, out the memory
 	// of the arrays.
 	stack  *stack.Stack
-	ranges format.KeyRanges
+	ranges samplekey.Ranges
 	width  int
 	stored bool
 	first  uint64
@@ -102,7 +105,7 @@ func (b *block) reset() {
 // wait to be used again.
 func (b *block) shrink(blockSize int64) {
 	if int64(cap(b.layout.Buf)) > max(4<<20, 2*blockSize) {
-		b.layout = format.BlockBuilder{}
+		b.layout = tarblock.Builder{}
 	}
 	if int64(cap(b.out)) > max(4<<20, 2*blockSize) {
 		b.out = nil
@@ -122,7 +125,7 @@ func (b *block) add(s *Sample) {
 		f := &s.Fields[i]
 		b.sizes = append(b.sizes, format.FieldSize{Name: f.Name, Size: f.size()})
 		b.names = append(b.names, format.JoinName(s.Key, f.Name))
-		size += format.MemberLen(b.names[i], f.size())
+		size += tarblock.MemberLen(b.names[i], f.size())
 	}
 	fields := b.sizes[first:len(b.sizes):len(b.sizes)]
 	b.samples = append(b.samples, blockSample{
@@ -253,7 +256,7 @@ func (b *block) compact() {
 	if !slices.ContainsFunc(b.samples[:laid], func(s blockSample) bool { return s.dropped != nil }) {
 		return
 	}
-	var out format.BlockBuilder
+	var out tarblock.Builder
 	out.Buf = b.layout.Buf[:0]
 	for i := range laid {
 		s := &b.samples[i]
@@ -386,7 +389,7 @@ func (w *frameWriter) flush() error {
 func (w *frameWriter) sample(s *Sample, payloads []io.ReadCloser) error {
 	for i := range s.Fields {
 		f := &s.Fields[i]
-		_, err := w.Write(format.AppendHeader(nil, format.JoinName(s.Key, f.Name), f.size()))
+		_, err := w.Write(tarblock.AppendHeader(nil, format.JoinName(s.Key, f.Name), f.size()))
 		if err == nil && payloads[i] == nil {
 			_, err = w.Write(f.Data)
 		} else if err == nil {
@@ -433,7 +436,7 @@ func (w *frameWriter) payload(f *Field, r io.Reader) error {
 // encoder makes frames for one worker.
 type encoder struct {
 	plain bool
-	enc   *format.Encoder
+	enc   *codec.Encoder
 	pool  *buffers
 }
 
@@ -445,7 +448,7 @@ func (e *encoder) encode(src []byte, cuts, payloads []int) (frame, error) {
 	} else if f.stored, f.row.Codec, err = e.enc.AppendFrame(f.stored, src, cuts, payloads); err != nil {
 		return f, err
 	}
-	f.row.Stored, f.row.CRC = uint32(len(f.stored)), format.Checksum(f.stored)
+	f.row.Stored, f.row.CRC = uint32(len(f.stored)), codec.Checksum(f.stored)
 	return f, nil
 }
 

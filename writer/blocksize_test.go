@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -41,7 +41,7 @@ func TestDefaultBlocks(t *testing.T) {
 		"many after a larger": {cutItems(append([]int64{300 * kib}, slices.Repeat([]int64{1 * kib}, 70)...)...), 0, []int{64, 7}},
 	} {
 		st := mem.New()
-		mustPack(t, st, c.src, writer.Options{Name: "d", BlockSize: c.size, Level: format.LevelFastest})
+		mustPack(t, st, c.src, writer.Options{Name: "d", BlockSize: c.size, Level: codec.LevelFastest})
 		if got := mustLoad(t, st).BlockSamples(0); !slices.Equal(got, c.want) {
 			t.Errorf("%s: blocks of %v samples, want %v", name, got, c.want)
 		}
@@ -52,7 +52,7 @@ func TestDefaultBlocks(t *testing.T) {
 // samples, are not continued with today's, and parts of both are not put together.
 func TestDefaultBlocksApart(t *testing.T) {
 	src := func() *synth { return same(900, 3584) }
-	now := writer.Options{Name: "d", ShardSize: 1 << 20, Level: format.LevelFastest}
+	now := writer.Options{Name: "d", ShardSize: 1 << 20, Level: codec.LevelFastest}
 	before := now
 	before.BlockSize = 1 << 20
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/internal/keysort"
 )
@@ -233,7 +234,7 @@ func addKeys(to *keysort.Sorter, mu *sync.Mutex, keys *keyStream, from uint64) e
 		}
 		mu.Lock()
 		for _, e := range keys.ready {
-			if err := to.Add(format.KeyEntry{Hash: e.Hash, Number: from + e.Number}); err != nil {
+			if err := to.Add(samplekey.Entry{Hash: e.Hash, Number: from + e.Number}); err != nil {
 				mu.Unlock()
 				return err
 			}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -28,7 +30,7 @@ func expectCuts(s *synth, opt writer.Options) (shards [][]int) {
 	samples, total := 0, int64(0)
 	var blocks []int
 	for i := range s.items {
-		n := format.MemberLen(s.items[i].key+".bin", s.items[i].size)
+		n := tarblock.MemberLen(s.items[i].key+".bin", s.items[i].size)
 		block, shard, samples, total = block+n, shard+n, samples+1, total+1
 		endShard := shard >= opt.ShardSize || (opt.SamplesPerShard > 0 && total == opt.SamplesPerShard)
 		if block >= opt.BlockSize || endShard {
@@ -120,7 +122,7 @@ func TestAroundOneFrame(t *testing.T) {
 			src.items = append(src.items, item{key: "large", size: c.size, inline: "also inline"}, item{key: "z", size: 3})
 			src.items[len(c.before)].inline = ""
 			st := mem.New()
-			mustPack(t, st, src, writer.Options{Plain: plain, Level: format.LevelFastest})
+			mustPack(t, st, src, writer.Options{Plain: plain, Level: codec.LevelFastest})
 			set := mustLoad(t, st)
 			checkSet(t, set, nil, src)
 			rows := set.Manifest.Shards[0].Rows

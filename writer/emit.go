@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -160,10 +161,10 @@ func (e *emitter) finish(end *shardEnd) error {
 	ix.Meta = e.plan.shardMeta(hash, end)
 	ix.Skipped = list
 	first, last := ix.Keys.Ends()
-	err := s.write(format.EndOfArchive(e.plan.opt.Plain))
+	err := s.write(sections.EndOfArchive(e.plan.opt.Plain))
 	var tail []byte
 	if err == nil {
-		tail, err = format.AppendTail(nil, ix, e.plan.opt.Plain)
+		tail, err = sections.AppendTail(nil, ix, e.plan.opt.Plain)
 	}
 	if e.plan.opt.Plain {
 		s.sidecar = tail
@@ -174,10 +175,10 @@ func (e *emitter) finish(end *shardEnd) error {
 		_ = s.abort() // the first failure is reported
 		return format.Place{Shard: s.name, Block: -1, Offset: s.size}.Wrap(err)
 	}
-	e.sum.entries = append(e.sum.entries, format.ShardEntry{
-		ShardInfo: format.ShardInfo{
+	e.sum.entries = append(e.sum.entries, sections.ShardEntry{
+		ShardInfo: sections.ShardInfo{
 			Name: s.name, Size: uint64(s.size), Tail: uint64(len(tail)), Samples: s.samples, Blocks: uint64(s.blocks),
-			Rows: uint64(len(ix.Rows)), Hash: hash, Index: format.HashIndex(tail), FirstKey: first, LastKey: last, Layout: ix.Layout, Numbered: ix.Keys.Ranges(),
+			Rows: uint64(len(ix.Rows)), Hash: hash, Index: sections.HashIndex(tail), FirstKey: first, LastKey: last, Layout: ix.Layout, Numbered: ix.Keys.Ranges(),
 		},
 		Rows: ix.Rows,
 	})

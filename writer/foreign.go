@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -62,10 +63,10 @@ func (w *Writer) indexable(names []string) error {
 		}
 	}
 	for _, name := range names {
-		if err := format.CheckShardName(name); err != nil {
+		if err := sections.CheckShardName(name); err != nil {
 			return err
 		}
-		if plain, err := format.ShardFormat(name); err != nil || !plain {
+		if plain, err := sections.ShardFormat(name); err != nil || !plain {
 			return fmt.Errorf("writer: %s is not a plain tar: pack it", name)
 		}
 		if seen[name] {
@@ -178,7 +179,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	hash := in.hasher.Sum()
 	ix := in.index.Finish(format.Metadata{"tool": toolVersion(), "content": hash.String(), metaArchive: name})
 	ix.Foreign, ix.End = true, uint64(info.Size-in.begin)
-	tail, err := format.AppendTail(nil, ix, true)
+	tail, err := sections.AppendTail(nil, ix, true)
 	if err != nil {
 		return nil, format.InShard(name, err)
 	}
@@ -190,9 +191,9 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 		return nil, err
 	}
 	sum := format.BlockHash(tail)
-	e := format.ShardEntry{Rows: ix.Rows, ShardInfo: format.ShardInfo{
+	e := sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
 		Name: name, Size: uint64(info.Size), Tail: uint64(len(tail)), Samples: uint64(in.samples), Blocks: uint64(in.blocks),
-		Rows: uint64(len(ix.Rows)), Hash: hash, Index: format.HashIndex(tail), Foreign: true, Sidecar: format.SidecarTag(sum[:8]),
+		Rows: uint64(len(ix.Rows)), Hash: hash, Index: sections.HashIndex(tail), Foreign: true, Sidecar: sections.SidecarTag(sum[:8]),
 	}}
 	e.FirstKey, e.LastKey = in.first, in.last
 	if err := w.puts.immutable(ctx, e.IndexObject(), tail); err != nil {

@@ -10,6 +10,9 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -28,8 +31,8 @@ type foreignTar struct {
 	sample  foreignSample     // whose members are being read
 	names   map[string]string // of fields, each once in memory
 	keys    map[string]int64  // and the offsets of their first members
-	index   format.IndexBuilder
-	hasher  format.ShardHasher
+	index   sections.IndexBuilder
+	hasher  sections.ShardHasher
 	samples int
 	blocks  int
 
@@ -107,7 +110,7 @@ func (t *archiveWindow) peek(n int) error {
 }
 
 // entry reads the next entry. At the end of the archive its Type is 0, and the end is not consumed.
-func (t *foreignTar) entry() (e format.ForeignEntry, err error) {
+func (t *foreignTar) entry() (e tarblock.ForeignEntry, err error) {
 	need := tarRecord
 	for need > 0 {
 		if err := t.peek(need); err != nil {
@@ -119,7 +122,7 @@ func (t *foreignTar) entry() (e format.ForeignEntry, err error) {
 		if len(t.window) < need {
 			return e, format.At(t.off, fmt.Errorf("%w: the archive ends inside a header: it was cut: %w", format.ErrCorrupt, io.ErrUnexpectedEOF))
 		}
-		if e, need, err = format.ReadForeignEntry(t.window); err != nil {
+		if e, need, err = tarblock.ReadForeignEntry(t.window); err != nil {
 			return e, moved(err, t.off)
 		}
 	}
@@ -158,7 +161,7 @@ func typeName(kind byte) string {
 }
 
 // member reads a regular file.
-func (t *foreignTar) member(e *format.ForeignEntry) error {
+func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 	key, field := format.SplitName(e.Name)
 	name, ok := t.names[string(field)]
 	if !ok {
@@ -203,7 +206,7 @@ func (t *foreignTar) member(e *format.ForeignEntry) error {
 }
 
 // beginSample begins a sample, whose key must be new.
-func (t *foreignTar) beginSample(key string, e *format.ForeignEntry) error {
+func (t *foreignTar) beginSample(key string, e *tarblock.ForeignEntry) error {
 	if err := format.CheckKey(key); err != nil {
 		return format.At(t.off, fmt.Errorf("member %q: %w", e.Name, err))
 	}
@@ -249,7 +252,7 @@ func (t *foreignTar) take(n int) {
 	t.open += int64(n)
 	for len(p) > 0 {
 		k := min(len(p), format.MaxFrame-int(t.row.Decoded))
-		t.row.CRC = format.UpdateChecksum(t.row.CRC, p[:k])
+		t.row.CRC = codec.UpdateChecksum(t.row.CRC, p[:k])
 		t.row.Decoded += uint32(k)
 		if p = p[k:]; t.row.Decoded == format.MaxFrame {
 			t.endRow()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -21,8 +22,8 @@ type holding struct {
 	// purged are the contents of the shards that were purged, by the identity that they were packed
 	// with. A shard with such an identity and another content holds purged samples.
 	purged map[format.Hash]map[format.Hash]bool
-	all    map[string]*format.Manifest // generations, and parts of them
-	holds  []string                    // of all, those that hold the bytes
+	all    map[string]*sections.Manifest // generations, and parts of them
+	holds  []string                      // of all, those that hold the bytes
 	// orphans are objects that no generation names since an interrupted purge deleted its tables.
 	orphans []string
 	locked  bool // no pack runs
@@ -46,7 +47,7 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 	if err != nil {
 		return fmt.Errorf("writer: %v: %w", store, err)
 	}
-	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{}, all: map[string]*format.Manifest{}, locked: locked}
+	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{}, all: map[string]*sections.Manifest{}, locked: locked}
 	if err := h.find(ctx); err != nil {
 		return fmt.Errorf("writer: %v: %w", store, overtaken(ctx, store, tag, err))
 	}
@@ -131,10 +132,10 @@ func (h *holding) findOrphans(ctx context.Context, all present) error {
 			}
 			continue
 		}
-		if _, err := format.ShardFormat(name); err != nil {
+		if _, err := sections.ShardFormat(name); err != nil {
 			continue
 		}
-		index := (&format.ShardInfo{Name: name}).IndexObject()
+		index := (&sections.ShardInfo{Name: name}).IndexObject()
 		ix, _, err := loadIndex(ctx, h.store, index)
 		if notOurs(err) {
 			continue
@@ -167,7 +168,7 @@ func (h *holding) holdsBytes(meta format.Metadata) bool {
 }
 
 // holder reports whether a shard holds bytes of purged samples.
-func (h *holding) holder(s format.ShardEntry) bool {
+func (h *holding) holder(s sections.ShardEntry) bool {
 	contents := h.purged[s.Hash]
 	return contents != nil && !contents[s.Content()]
 }
@@ -224,7 +225,7 @@ func (h *holding) delete(ctx context.Context, tag objstore.Info, dry bool) (dele
 }
 
 // objectsOf are the objects that a generation names.
-func objectsOf(m *format.Manifest) []string {
+func objectsOf(m *sections.Manifest) []string {
 	names := besides(m)
 	for i := range m.Shards {
 		names = append(names, m.Shards[i].Name)

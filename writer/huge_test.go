@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
@@ -40,7 +42,7 @@ func TestNineGiB(t *testing.T) {
 	st := mem.New()
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(16<<20 + 32<<20)) // as the command does
 	peak := watchHeap(t)
-	w := newWriter(t, st, writer.Options{Memory: 16 << 20, Level: format.LevelFastest})
+	w := newWriter(t, st, writer.Options{Memory: 16 << 20, Level: codec.LevelFastest})
 	for _, s := range []writer.Sample{
 		{Key: "a", Fields: []writer.Field{{Name: "txt", Data: []byte("before")}}},
 		{Key: "b", Fields: []writer.Field{{Name: "zero", Payload: zeros{size}, Size: size}, {Name: "cls", Data: []byte("7")}}},
@@ -67,7 +69,7 @@ func TestNineGiB(t *testing.T) {
 // checkHuge looks at the ends of the large sample: decoding all of it would take longer than
 // packing it.
 func checkHuge(t *testing.T, shard []byte, size int64) {
-	tail, _, err := format.ParseTail(shard, int64(len(shard)))
+	tail, _, err := sections.ParseTail(shard, int64(len(shard)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,9 +81,9 @@ func checkHuge(t *testing.T, shard []byte, size int64) {
 	if ix.Keys.Len() != 2 || ix.Fields[2] != "zero" || ix.Sizes[2].At(0) != uint64(size) {
 		t.Fatalf("%q %q %v", ix.Keys.Slice(), ix.Fields, ix.Sizes)
 	}
-	dec := format.NewDecoder(true)
+	dec := codec.NewDecoder(true)
 	defer dec.Close()
-	check := format.NewBlockChecker(ix.Cursors([]int{0})[0], 2)
+	check := sections.NewBlockChecker(ix.Cursors([]int{0})[0], 2)
 	zero := make([]byte, 0, format.MaxFrame+16)
 	pos := 0
 	for i, r := range ix.Rows {
@@ -89,7 +91,7 @@ func checkHuge(t *testing.T, shard []byte, size int64) {
 		pos += int(r.Stored)
 		// Frames in the middle are all alike: one of them is decoded.
 		if i < 2 || i > len(ix.Rows)-3 || r.CRC != ix.Rows[i-1].CRC {
-			if err := format.CheckFrame(stored, r); err != nil {
+			if err := codec.CheckFrame(stored, r); err != nil {
 				t.Fatal(err)
 			}
 			if zero, err = dec.Decode(zero[:0], stored, r); err != nil {

@@ -11,12 +11,14 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
 // putKeys puts the keys table. Its name is the hash of its bytes, so the bytes are produced twice:
 // once to hash them, once to store them.
-func (w *Writer) putKeys(ctx context.Context, m *format.Manifest) (format.Hash, error) {
+func (w *Writer) putKeys(ctx context.Context, m *sections.Manifest) (format.Hash, error) {
 	old, err := w.oldKeys(ctx)
 	if err != nil {
 		return format.Hash{}, err
@@ -28,24 +30,24 @@ func (w *Writer) putKeys(ctx context.Context, m *format.Manifest) (format.Hash, 
 		checked = w.refuseDuplicates(ctx, m, keys)
 	}
 	h := sha256.New()
-	if err := format.WriteKeyTable(h, w.sum.numbers, checked); err != nil {
+	if err := samplekey.WriteTable(h, w.sum.numbers, checked); err != nil {
 		return format.Hash{}, err
 	}
 	sum := format.Hash(h.Sum(nil))
-	size := (format.KeyTable{Entries: w.sum.numbers}).Size()
+	size := (samplekey.Table{Entries: w.sum.numbers}).Size()
 	return sum, w.puts.named(ctx, names.Keys(sum), size, func(to io.Writer) error {
-		return format.WriteKeyTable(to, w.sum.numbers, keys)
+		return samplekey.WriteTable(to, w.sum.numbers, keys)
 	})
 }
 
 // allKeys merges the entries of the generation appended to with the new ones.
-func (w *Writer) allKeys(old *keyStream) iter.Seq2[format.KeyEntry, error] {
-	return func(yield func(format.KeyEntry, error) bool) {
+func (w *Writer) allKeys(old *keyStream) iter.Seq2[samplekey.Entry, error] {
+	return func(yield func(samplekey.Entry, error) bool) {
 		old.rewind()
 		prior, more, err := old.next()
 		for e, rerr := range w.sum.keys.All() {
 			if err != nil || rerr != nil {
-				yield(format.KeyEntry{}, errors.Join(err, rerr))
+				yield(samplekey.Entry{}, errors.Join(err, rerr))
 				return
 			}
 			for more && err == nil && prior.Compare(e) < 0 {
@@ -64,7 +66,7 @@ func (w *Writer) allKeys(old *keyStream) iter.Seq2[format.KeyEntry, error] {
 			}
 		}
 		if err != nil {
-			yield(format.KeyEntry{}, err)
+			yield(samplekey.Entry{}, err)
 		}
 	}
 }
@@ -74,11 +76,11 @@ type keyStream struct {
 	ctx   context.Context
 	obj   objstore.Object // nil for no table
 	name  string
-	t     format.KeyTable
+	t     samplekey.Table
 	group int64
-	ready []format.KeyEntry
+	ready []samplekey.Entry
 	buf   []byte
-	held  []format.KeyEntry
+	held  []samplekey.Entry
 }
 
 // oldKeys opens the keys table of the generation appended to.
@@ -92,7 +94,7 @@ func (w *Writer) oldKeys(ctx context.Context) (*keyStream, error) {
 
 // openKeys opens the keys table of that many samples.
 func openKeys(ctx context.Context, store objstore.Store, name string, entries uint64) (*keyStream, error) {
-	s := &keyStream{ctx: ctx, name: name, t: format.KeyTable{Entries: entries}}
+	s := &keyStream{ctx: ctx, name: name, t: samplekey.Table{Entries: entries}}
 	obj, err := store.Open(ctx, s.name)
 	if err != nil {
 		return nil, err
@@ -111,7 +113,7 @@ func openKeys(ctx context.Context, store objstore.Store, name string, entries ui
 
 func (s *keyStream) rewind() { s.group, s.ready = 0, nil }
 
-func (s *keyStream) next() (e format.KeyEntry, ok bool, err error) {
+func (s *keyStream) next() (e samplekey.Entry, ok bool, err error) {
 	if err := s.fill(); err != nil || len(s.ready) == 0 {
 		return e, false, err
 	}
@@ -145,9 +147,9 @@ func (s *keyStream) close() {
 }
 
 // refuseDuplicates yields the entries, and an error at a key that is in two shards.
-func (w *Writer) refuseDuplicates(ctx context.Context, m *format.Manifest, keys iter.Seq2[format.KeyEntry, error]) iter.Seq2[format.KeyEntry, error] {
-	return func(yield func(format.KeyEntry, error) bool) {
-		var last format.KeyEntry
+func (w *Writer) refuseDuplicates(ctx context.Context, m *sections.Manifest, keys iter.Seq2[samplekey.Entry, error]) iter.Seq2[samplekey.Entry, error] {
+	return func(yield func(samplekey.Entry, error) bool) {
+		var last samplekey.Entry
 		firstEntry := true
 		for e, err := range keys {
 			if err == nil && !gone(m.Removed, e.Number) { // the key of a removed sample is free
@@ -165,7 +167,7 @@ func (w *Writer) refuseDuplicates(ctx context.Context, m *format.Manifest, keys 
 
 // differ returns an error if two entries with one hash have one key: among 10^9 keys some pair may
 // share a hash by chance.
-func (w *Writer) differ(ctx context.Context, m *format.Manifest, x, y format.KeyEntry) error {
+func (w *Writer) differ(ctx context.Context, m *sections.Manifest, x, y samplekey.Entry) error {
 	a, shardA, err := w.keyOf(ctx, m, x.Number)
 	if err != nil {
 		return err
@@ -178,7 +180,7 @@ func (w *Writer) differ(ctx context.Context, m *format.Manifest, x, y format.Key
 }
 
 // keyOf reads the key of a sample number from the index of its shard.
-func (w *Writer) keyOf(ctx context.Context, m *format.Manifest, number uint64) (key, shard string, err error) {
+func (w *Writer) keyOf(ctx context.Context, m *sections.Manifest, number uint64) (key, shard string, err error) {
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		if number >= s.Samples {

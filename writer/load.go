@@ -8,6 +8,7 @@ import (
 	"io/fs"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -15,24 +16,24 @@ import (
 const maxSummary = 64 << 20
 
 // loadSummary reads manifest.json and its version in the store.
-func loadSummary(ctx context.Context, store objstore.Store) (*format.Summary, objstore.Info, error) {
+func loadSummary(ctx context.Context, store objstore.Store) (*sections.Summary, objstore.Info, error) {
 	data, info, err := objstore.ReadAll(ctx, store, format.ManifestName, maxSummary)
 	if err != nil {
 		return nil, info, err
 	}
-	sum, err := format.DecodeSummary(data)
+	sum, err := sections.DecodeSummary(data)
 	return sum, info, err
 }
 
 // current is the generation that manifest.json names; all zero where there is no data set.
 type current struct {
-	manifest *format.Manifest
+	manifest *sections.Manifest
 	tables   string        // object name
 	info     objstore.Info // of manifest.json
 }
 
 // find reads manifest.json; nil where there is none. load reads the tables that it names.
-func (c *current) find(ctx context.Context, store objstore.Store) (*format.Summary, error) {
+func (c *current) find(ctx context.Context, store objstore.Store) (*sections.Summary, error) {
 	sum, info, err := loadSummary(ctx, store)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -58,14 +59,14 @@ func (c *current) next() uint64 {
 }
 
 // loadTables opens the tables of a generation. The caller calls closeTables when it is done.
-func loadTables(ctx context.Context, store objstore.Store, name string) (t *format.Tables, closeTables func(), err error) {
+func loadTables(ctx context.Context, store objstore.Store, name string) (t *sections.Tables, closeTables func(), err error) {
 	obj, err := store.Open(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}
 	info, err := obj.Info(ctx)
 	if err == nil {
-		t, err = format.OpenTables(func(p []byte, off int64) error { return obj.ReadAt(ctx, p, off) }, info.Size)
+		t, err = sections.OpenTables(func(p []byte, off int64) error { return obj.ReadAt(ctx, p, off) }, info.Size)
 	}
 	if err != nil {
 		obj.Close()
@@ -74,7 +75,7 @@ func loadTables(ctx context.Context, store objstore.Store, name string) (t *form
 	return t, func() { _ = obj.Close() }, nil // read only: nothing is lost
 }
 
-func loadManifest(ctx context.Context, store objstore.Store, name string) (*format.Manifest, error) {
+func loadManifest(ctx context.Context, store objstore.Store, name string) (*sections.Manifest, error) {
 	t, closeTables, err := loadTables(ctx, store, name)
 	if err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func loadManifest(ctx context.Context, store objstore.Store, name string) (*form
 }
 
 // loadIndex reads the whole index at the end of an object: a shard, or the sidecar of a plain one.
-func loadIndex(ctx context.Context, store objstore.Store, name string) (*format.ShardIndex, *format.Tail, error) {
+func loadIndex(ctx context.Context, store objstore.Store, name string) (*sections.ShardIndex, *sections.Tail, error) {
 	obj, err := store.Open(ctx, name)
 	if err != nil {
 		return nil, nil, err
@@ -98,13 +99,13 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*format.
 	if err != nil {
 		return nil, nil, err
 	}
-	need := min(info.Size, format.TailGuess)
+	need := min(info.Size, sections.TailGuess)
 	for {
 		buf := make([]byte, need)
 		if err := obj.ReadAt(ctx, buf, info.Size-need); err != nil {
 			return nil, nil, err
 		}
-		tail, more, err := format.ParseTail(buf, info.Size)
+		tail, more, err := sections.ParseTail(buf, info.Size)
 		if err == nil && more == 0 && tail.Len > need { // only the hot index was read
 			more = tail.Len
 		}
@@ -124,10 +125,10 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*format.
 
 // currentMeta returns the metadata of the current generation, and its manifest.json; the zero value
 // where there is no data set.
-func currentMeta(ctx context.Context, store objstore.Store) (meta format.Metadata, sum *format.Summary, err error) {
+func currentMeta(ctx context.Context, store objstore.Store) (meta format.Metadata, sum *sections.Summary, err error) {
 	sum, _, err = loadSummary(ctx, store)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &format.Summary{}, nil
+		return nil, &sections.Summary{}, nil
 	}
 	if err != nil {
 		return nil, nil, err

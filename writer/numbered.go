@@ -5,11 +5,13 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
 )
 
 // keysTable puts the keys table of a generation where one is needed, and returns its hash: none is
 // where all keys are numbered, nor after a generation that lacks one though its keys are not.
-func (w *Writer) keysTable(ctx context.Context, m *format.Manifest) (format.Hash, error) {
+func (w *Writer) keysTable(ctx context.Context, m *sections.Manifest) (format.Hash, error) {
 	base := w.base()
 	has := base != nil && base.Keys != (format.Hash{})
 	if base != nil && !has && !allNumbered(base.Shards) {
@@ -35,14 +37,14 @@ func (w *Writer) keysTable(ctx context.Context, m *format.Manifest) (format.Hash
 
 // distinct refuses a key that two samples have, where all keys are numbered. Those of removed samples
 // are free.
-func distinct(m *format.Manifest) error {
-	var all format.KeyRanges
+func distinct(m *sections.Manifest) error {
+	var all samplekey.Ranges
 	first := uint64(0)
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		at := first
 		for _, r := range s.Numbered {
-			all = append(all, without(r, at, format.Within(m.Removed, at, at+r.Count))...)
+			all = append(all, without(r, at, sections.Within(m.Removed, at, at+r.Count))...)
 			at += r.Count
 		}
 		first += s.Samples
@@ -54,11 +56,11 @@ func distinct(m *format.Manifest) error {
 }
 
 // without returns a range, whose first key is that of sample number first, without some samples.
-func without(r format.KeyRange, first uint64, numbers []uint64) (rs format.KeyRanges) {
+func without(r samplekey.Range, first uint64, numbers []uint64) (rs samplekey.Ranges) {
 	from := uint64(0)
 	cut := func(to uint64) {
 		if to > from {
-			rs = append(rs, format.KeyRange{Prefix: r.Prefix, First: r.First + from, Digits: r.Digits, Count: to - from})
+			rs = append(rs, samplekey.Range{Prefix: r.Prefix, First: r.First + from, Digits: r.Digits, Count: to - from})
 		}
 		from = to + 1
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 )
 
 // Mode is what a Writer does with an existing data set.
@@ -71,7 +72,7 @@ type Options struct {
 	// SamplesPerShard closes a shard at this many samples; 0 sets no limit.
 	SamplesPerShard int64
 	// Level of compression. It changes the stored bytes, and no cut, order or identity.
-	Level format.Level
+	Level codec.Level
 	// Layout is how samples are stored in shards.
 	Layout Layout
 	// Plain writes uncompressed .tar shards with sidecars in place of .tar.zst.
@@ -173,7 +174,7 @@ func (o Options) filled() (Options, error) {
 		return o, fmt.Errorf("shard size of %d bytes is below the block size of %d", o.ShardSize, o.BlockSize)
 	case o.SamplesPerShard < 0 || o.Workers < 0 || o.Memory < 0 || o.MaxSkipped < 0:
 		return o, errors.New("samples per shard, workers, memory and skipped samples cannot be negative")
-	case o.Level < format.LevelDefault || o.Level > format.LevelBest || o.Mode < ModeCreate || o.Mode > ModeAppend ||
+	case o.Level < codec.LevelDefault || o.Level > codec.LevelBest || o.Mode < ModeCreate || o.Mode > ModeAppend ||
 		o.OnError < OnErrorFail || o.OnError > OnErrorSkip || o.Layout < LayoutSamples || o.Layout > LayoutAuto:
 		return o, fmt.Errorf("level %d, mode %d, layout %d or on-error %d is not one of this package's constants", o.Level, o.Mode, o.Layout, o.OnError)
 	case !(o.MaxSkippedShare >= 0 && o.MaxSkippedShare <= 1): // NaN too

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -128,7 +128,7 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	return res, nil
 }
 
-func partResultOf(t *format.Tables, object string) *PartResult {
+func partResultOf(t *sections.Tables, object string) *PartResult {
 	return &PartResult{
 		Object: object, Generation: t.Generation, Samples: t.Samples, Shards: t.Shards, Blocks: t.Blocks, Bytes: t.Bytes,
 		PayloadBytes: t.PayloadBytes,
@@ -168,7 +168,7 @@ func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
 }
 
 // checkPart checks that the objects of a part are in the store as this run put them.
-func (w *Writer) checkPart(ctx context.Context, m *format.Manifest) error {
+func (w *Writer) checkPart(ctx context.Context, m *sections.Manifest) error {
 	all, err := listPresent(ctx, w.store, partPrefix(w.opt.Name, m.Generation, w.opt.part))
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (w *Writer) checkPart(ctx context.Context, m *format.Manifest) error {
 
 // besides are the objects of a part other than its shards: the keys table and the list of skipped
 // samples.
-func besides(m *format.Manifest) []string {
+func besides(m *sections.Manifest) []string {
 	names := skippedLists(m)
 	if keys := m.KeysName(); keys != "" {
 		names = append(names, keys)
@@ -201,7 +201,7 @@ func besides(m *format.Manifest) []string {
 }
 
 // samePart compares the provenance in a part's manifest with this run.
-func (w *Writer) samePart(object string, t *format.Tables) error {
+func (w *Writer) samePart(object string, t *sections.Tables) error {
 	if t.Generation != w.generation || t.Parent != w.prior.tables {
 		return fmt.Errorf("%w: %s was packed to follow %s, and the current generation is %s: remove it with `shardtool prune`", ErrSource, object,
 			generationText(t.Parent), generationText(w.prior.tables))

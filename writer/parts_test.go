@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
@@ -148,7 +149,7 @@ func TestPartAgain(t *testing.T) {
 func TestPartsDisagree(t *testing.T) {
 	other := func() *synth { return &synth{items: makeItems(60, 12<<10, 4), tag: "q"} }
 	level := small("d")
-	level.Level = format.LevelBest
+	level.Level = codec.LevelBest
 	for what, c := range map[string]struct {
 		src  func() *synth
 		opt  writer.Options

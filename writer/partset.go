@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -63,7 +64,7 @@ type partSet struct {
 	prior  current
 	// parts are the parts' manifests, nil for a missing one; common is the metadata that they
 	// share.
-	parts  []*format.Manifest
+	parts  []*sections.Manifest
 	common format.Metadata
 }
 
@@ -77,7 +78,7 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 	if parts < 1 || parts > MaxParts {
 		return nil, fmt.Errorf("writer: %d parts: use 1 to %d", parts, MaxParts)
 	}
-	s := &partSet{report: &PartsReport{Name: name, Parts: parts, Damaged: map[int]string{}}, parts: make([]*format.Manifest, parts)}
+	s := &partSet{report: &PartsReport{Name: name, Parts: parts, Damaged: map[int]string{}}, parts: make([]*sections.Manifest, parts)}
 	sum, err := s.prior.find(ctx, store)
 	if err == nil && sum != nil {
 		s.report.parent = sum.Tables
@@ -215,7 +216,7 @@ func (s *partSet) load(ctx context.Context, store objstore.Store) error {
 }
 
 // take keeps the manifest of a part if the store has all of its objects.
-func (s *partSet) take(ctx context.Context, part int, m *format.Manifest) error {
+func (s *partSet) take(ctx context.Context, part int, m *sections.Manifest) error {
 	if m.Generation != s.report.Generation || m.Parent != s.prior.tables || m.Meta["part"] != strconv.Itoa(part) {
 		return fmt.Errorf("%w: %s is part %q of generation %d after %s: remove that object, and pack part %d again", ErrSource, s.object(part),
 			m.Meta["part"], m.Generation, generationText(m.Parent), part)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 )
 
 // pipeline carries blocks from the caller of Write to the store:
@@ -51,7 +51,7 @@ func (p *pipeline) start(opt *Options, e *emitter, skip func(*SampleError)) {
 	lengths := opt.lengths()
 	for range opt.Workers {
 		p.group.Go(func() {
-			enc := &encoder{plain: opt.Plain, enc: format.NewEncoder(opt.Level), pool: e.pool}
+			enc := &encoder{plain: opt.Plain, enc: codec.NewEncoder(opt.Level), pool: e.pool}
 			defer enc.enc.Close()
 			for b := range p.work {
 				b.process(p.ctx, enc, lengths, skip)

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -28,7 +28,7 @@ func listPresent(ctx context.Context, store objstore.Store, prefix string) (pres
 // faults lists what is wrong with the objects that a generation or a part names: its shards with
 // their sidecars, its keys table and lists, and besidesThem. done is what this run put, or nil: an
 // object whose tag has changed since is read and compared.
-func (all present) faults(ctx context.Context, m *format.Manifest, done *puts, besidesThem ...string) (faults []string, err error) {
+func (all present) faults(ctx context.Context, m *sections.Manifest, done *puts, besidesThem ...string) (faults []string, err error) {
 	check := func(name string, size int64) error {
 		info, ok := all[name]
 		var put placed
@@ -81,7 +81,7 @@ func faultsText(faults []string) string {
 
 // checkObjects checks the objects that manifest.json leads to: another program may have changed
 // them. The error wraps ErrLost and names the objects.
-func (p *puts) checkObjects(ctx context.Context, m *format.Manifest, tables string) error {
+func (p *puts) checkObjects(ctx context.Context, m *sections.Manifest, tables string) error {
 	all, err := listPresent(ctx, p.store, "")
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -59,7 +60,7 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 }
 
 // publishAfter publishes m after the generation that was current when it was last read.
-func (w *Writer) publishAfter(ctx context.Context, m *format.Manifest) (_ *Result, err error) {
+func (w *Writer) publishAfter(ctx context.Context, m *sections.Manifest) (_ *Result, err error) {
 	if m.Keys, err = w.keysTable(ctx, m); err != nil {
 		return nil, overtaken(ctx, w.store, w.prior.info, err)
 	}
@@ -70,7 +71,7 @@ func (w *Writer) publishAfter(ctx context.Context, m *format.Manifest) (_ *Resul
 // rebase makes m, which appends to a generation, follow the current one instead. It reports false
 // where that has other samples: only their removal, return or purge leaves the numbers of the new
 // ones as they are.
-func (w *Writer) rebase(ctx context.Context, m *format.Manifest) bool {
+func (w *Writer) rebase(ctx context.Context, m *sections.Manifest) bool {
 	base := w.base()
 	if base == nil {
 		return false
@@ -79,7 +80,7 @@ func (w *Writer) rebase(ctx context.Context, m *format.Manifest) bool {
 	if sum, err := now.find(ctx, w.store); err != nil || sum == nil || sum.Tables == w.prior.tables || now.load(ctx, w.store) != nil {
 		return false // the error that brought us here is the one to report
 	}
-	same := slices.EqualFunc(base.Shards, now.manifest.Shards, func(a, b format.ShardEntry) bool { return a.Hash == b.Hash && a.Samples == b.Samples })
+	same := slices.EqualFunc(base.Shards, now.manifest.Shards, func(a, b sections.ShardEntry) bool { return a.Hash == b.Hash && a.Samples == b.Samples })
 	if !same || (base.Keys == format.Hash{}) != (now.manifest.Keys == format.Hash{}) {
 		return false
 	}
@@ -102,7 +103,7 @@ type publication struct {
 
 // put publishes a generation whose other objects are in the store. An error that wraps ErrLost
 // means that another program has published since prior was read, and that nothing was changed.
-func (p *publication) put(ctx context.Context, m *format.Manifest) (*Result, error) {
+func (p *publication) put(ctx context.Context, m *sections.Manifest) (*Result, error) {
 	tables, tablesName, t, err := encodeTables(m)
 	if err != nil {
 		return nil, err
@@ -151,12 +152,12 @@ func (w *Writer) checkSkipped() error {
 }
 
 // encodeTables encodes the tables of a generation and reads them back.
-func encodeTables(m *format.Manifest) (tables []byte, name string, t *format.Tables, err error) {
-	tables, hash, _, err := format.EncodeTables(m)
+func encodeTables(m *sections.Manifest) (tables []byte, name string, t *sections.Tables, err error) {
+	tables, hash, _, err := sections.EncodeTables(m)
 	if err != nil {
 		return nil, "", nil, err
 	}
-	t, err = format.OpenTables(func(p []byte, off int64) error {
+	t, err = sections.OpenTables(func(p []byte, off int64) error {
 		if off+int64(len(p)) > int64(len(tables)) {
 			return io.ErrUnexpectedEOF
 		}
@@ -172,7 +173,7 @@ func encodeTables(m *format.Manifest) (tables []byte, name string, t *format.Tab
 	return tables, names.Tables(hash), t, nil
 }
 
-func resultOf(t *format.Tables, name string) *Result {
+func resultOf(t *sections.Tables, name string) *Result {
 	return &Result{
 		Tables: name, Digest: t.Digest, Generation: t.Generation, Samples: t.Samples, Shards: t.Shards, Blocks: t.Blocks,
 		Bytes: t.Bytes, PayloadBytes: t.PayloadBytes,
@@ -180,8 +181,8 @@ func resultOf(t *format.Tables, name string) *Result {
 }
 
 // manifest is the generation without its keys table.
-func (w *Writer) manifest() *format.Manifest {
-	m := &format.Manifest{Generation: w.generation, Parent: w.prior.tables}
+func (w *Writer) manifest() *sections.Manifest {
+	m := &sections.Manifest{Generation: w.generation, Parent: w.prior.tables}
 	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.opt.canonical(), "mode": w.opt.Mode.String()}
 	maps.Copy(m.Meta, w.meta)
 	if w.fingerprint != "" {

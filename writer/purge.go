@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -72,7 +74,7 @@ type PurgedObject struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-func purgedObject(s *format.ShardInfo) PurgedObject {
+func purgedObject(s *sections.ShardInfo) PurgedObject {
 	o := PurgedObject{Name: s.Name, Content: format.DigestString(s.Content()), Bytes: s.Size}
 	if s.Plain() {
 		o.Bytes += s.Tail
@@ -118,7 +120,7 @@ type purge struct {
 	*revision
 	opt    PurgeOptions
 	report *PurgeReport
-	fresh  []format.KeyEntry // of the purged samples, with their new keys
+	fresh  []samplekey.Entry // of the purged samples, with their new keys
 }
 
 // run rewrites shards and publishes.
@@ -137,7 +139,7 @@ func (p *purge) run(ctx context.Context, store objstore.Store) error {
 	m := p.next("purge")
 	m.Purged = m.Removed
 	// Totals of cleared attributes would still count the values; readers add them up from the indexes.
-	m.AttrTotals = slices.DeleteFunc(slices.Clone(m.AttrTotals), func(t format.AttrTotal) bool { return slices.Contains(p.opt.ClearAttributes, t.Name) })
+	m.AttrTotals = slices.DeleteFunc(slices.Clone(m.AttrTotals), func(t sections.AttrTotal) bool { return slices.Contains(p.opt.ClearAttributes, t.Name) })
 	p.report.Generation, p.report.Tables = p.prior.manifest.Generation, p.prior.tables
 	todo, err := p.todo()
 	if err == nil {
@@ -185,7 +187,7 @@ func (p *purge) todo() (todo []shardTodo, err error) {
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		t := shardTodo{number: i, first: first}
-		for _, n := range format.Within(m.Removed, first, first+s.Samples) {
+		for _, n := range sections.Within(m.Removed, first, first+s.Samples) {
 			if len(p.opt.ClearAttributes) > 0 || !gone(m.Purged, n) {
 				t.clear = append(t.clear, int(n-first))
 			}
@@ -212,7 +214,7 @@ func (p *purge) todo() (todo []shardTodo, err error) {
 }
 
 // shards rewrites all shards to do.
-func (p *purge) shards(ctx context.Context, m *format.Manifest, todo []shardTodo) error {
+func (p *purge) shards(ctx context.Context, m *sections.Manifest, todo []shardTodo) error {
 	for done, t := range todo {
 		was := &p.prior.manifest.Shards[t.number]
 		r := &rewrite{purge: p, shardTodo: t, was: was}
@@ -227,7 +229,7 @@ func (p *purge) shards(ctx context.Context, m *format.Manifest, todo []shardTodo
 			if !gone(p.prior.manifest.Purged, number) {
 				p.report.Samples = append(p.report.Samples, PurgedSample{Number: number, Key: r.index.Keys.At(s), Shard: was.Name})
 			}
-			p.fresh = append(p.fresh, format.KeyEntry{Hash: format.KeyHash(r.keys[i]), Number: number})
+			p.fresh = append(p.fresh, samplekey.Entry{Hash: samplekey.Hash(r.keys[i]), Number: number})
 		}
 		after := PurgedObject{Name: r.name}
 		if !p.opt.DryRun {
@@ -246,7 +248,7 @@ func (p *purge) shards(ctx context.Context, m *format.Manifest, todo []shardTodo
 }
 
 // keys puts a keys table in which purged samples have the hashes of their new keys.
-func (p *purge) keys(ctx context.Context, m *format.Manifest) error {
+func (p *purge) keys(ctx context.Context, m *sections.Manifest) error {
 	if m.Keys == (format.Hash{}) {
 		return nil
 	}
@@ -260,20 +262,20 @@ func (p *purge) keys(ctx context.Context, m *format.Manifest) error {
 	for _, e := range p.fresh {
 		changed[e.Number] = true
 	}
-	slices.SortFunc(p.fresh, format.KeyEntry.Compare)
-	write := func(to io.Writer) error { return format.WriteKeyTable(to, samples, replaceKeys(old, changed, p.fresh)) }
+	slices.SortFunc(p.fresh, samplekey.Entry.Compare)
+	write := func(to io.Writer) error { return samplekey.WriteTable(to, samples, replaceKeys(old, changed, p.fresh)) }
 	h := sha256.New()
 	if err := write(h); err != nil {
 		return err
 	}
 	m.Keys = format.Hash(h.Sum(nil))
-	return p.puts.named(ctx, m.KeysName(), format.KeyTable{Entries: samples}.Size(), write)
+	return p.puts.named(ctx, m.KeysName(), samplekey.Table{Entries: samples}.Size(), write)
 }
 
 // replaceKeys yields the entries of a keys table without those of the changed samples, and the
 // fresh entries among them in their order.
-func replaceKeys(old *keyStream, changed map[uint64]bool, fresh []format.KeyEntry) iter.Seq2[format.KeyEntry, error] {
-	return func(yield func(format.KeyEntry, error) bool) {
+func replaceKeys(old *keyStream, changed map[uint64]bool, fresh []samplekey.Entry) iter.Seq2[samplekey.Entry, error] {
+	return func(yield func(samplekey.Entry, error) bool) {
 		old.rewind()
 		rest := fresh
 		for {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -62,7 +62,7 @@ func (p *puts) shard(ctx context.Context, s *openShard) error {
 	if err != nil || s.sidecar == nil {
 		return err
 	}
-	info := format.ShardInfo{Name: s.name}
+	info := sections.ShardInfo{Name: s.name}
 	return p.immutable(ctx, info.IndexObject(), s.sidecar)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/sections"
 )
 
 // The samples that OnErrorSkip leaves out are listed, one line of JSON each, in the order of the
@@ -157,7 +158,7 @@ func (q *quarantine) close() {
 const metaSkippedList = "skipped_list"
 
 // putSkipped puts the list of this generation and names it in m.
-func (w *Writer) putSkipped(ctx context.Context, m *format.Manifest) (name string, err error) {
+func (w *Writer) putSkipped(ctx context.Context, m *sections.Manifest) (name string, err error) {
 	rest := skippedList{more: w.shard.unlisted} // after the last shard
 	for _, l := range w.shard.left {
 		rest.add(l.line)
@@ -183,7 +184,7 @@ func (w *Writer) putSkipped(ctx context.Context, m *format.Manifest) (name strin
 
 // skippedLists are the lists that a generation names. Metadata is free text, so other words are
 // ignored.
-func skippedLists(m *format.Manifest) (lists []string) {
+func skippedLists(m *sections.Manifest) (lists []string) {
 	for _, name := range strings.Fields(m.Meta[metaSkippedList]) {
 		if names.IsSkipped(name) {
 			lists = append(lists, name)

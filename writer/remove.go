@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -68,7 +69,7 @@ func overtaken(ctx context.Context, store objstore.Store, found objstore.Info, e
 
 // next is the new generation, equal to the one before until the caller changes it. Its metadata are
 // those of the pack, so that a commit of parts that is repeated still finds its generation.
-func (r *revision) next(mode string) *format.Manifest {
+func (r *revision) next(mode string) *sections.Manifest {
 	m := *r.prior.manifest
 	m.Generation, m.Parent = r.prior.next(), r.prior.tables
 	m.Shards = slices.Clone(m.Shards)
@@ -88,7 +89,7 @@ const metaRevises = "revises"
 
 // publish publishes the new generation. The error wraps ErrLost where another program published
 // since the current generation was read.
-func (r *revision) publish(ctx context.Context, m *format.Manifest) (*Result, error) {
+func (r *revision) publish(ctx context.Context, m *sections.Manifest) (*Result, error) {
 	p := publication{store: r.store, puts: r.puts, prior: &r.prior, equal: true, log: r.log}
 	return p.put(ctx, m)
 }
@@ -113,7 +114,7 @@ func (r *revision) current(ctx context.Context) (*Result, error) {
 // Where all of them were removed before, nothing is published, and the result has Already set. A
 // number that no sample has is an error that wraps fs.ErrNotExist.
 func Remove(ctx context.Context, store objstore.Store, tables string, numbers []uint64) (*Result, error) {
-	return change(ctx, store, tables, "remove", func(m *format.Manifest) error {
+	return change(ctx, store, tables, "remove", func(m *sections.Manifest) error {
 		m.Removed = slices.Concat(m.Removed, numbers)
 		slices.Sort(m.Removed)
 		m.Removed = slices.Compact(m.Removed)
@@ -127,7 +128,7 @@ func Remove(ctx context.Context, store objstore.Store, tables string, numbers []
 // Restore is the inverse of Remove: it publishes a generation in which these samples are back. A
 // sample that was purged cannot return; the error wraps ErrPurged.
 func Restore(ctx context.Context, store objstore.Store, tables string, numbers []uint64) (*Result, error) {
-	return change(ctx, store, tables, "restore", func(m *format.Manifest) error {
+	return change(ctx, store, tables, "restore", func(m *sections.Manifest) error {
 		back := slices.Sorted(slices.Values(numbers))
 		for _, n := range back {
 			if gone(m.Purged, n) {
@@ -140,7 +141,7 @@ func Restore(ctx context.Context, store objstore.Store, tables string, numbers [
 }
 
 // change publishes a generation with another list of removed samples, unless the list stays.
-func change(ctx context.Context, store objstore.Store, tables, mode string, edit func(*format.Manifest) error) (*Result, error) {
+func change(ctx context.Context, store objstore.Store, tables, mode string, edit func(*sections.Manifest) error) (*Result, error) {
 	log := slog.New(slog.DiscardHandler)
 	release, err := hold(ctx, store, mode+" of samples", log)
 	if err != nil {

@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
 // adopted is a shard that an interrupted run put and that this run would write identically.
 type adopted struct {
-	entry format.ShardEntry
-	index *format.ShardIndex
+	entry sections.ShardEntry
+	index *sections.ShardIndex
 }
 
 // finished reports whether the current generation is what this pack would publish. The run that
@@ -79,7 +80,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	if err != nil {
 		return "", false, err
 	}
-	ix, tail, err := loadIndex(ctx, w.store, (&format.ShardInfo{Name: name}).IndexObject())
+	ix, tail, err := loadIndex(ctx, w.store, (&sections.ShardInfo{Name: name}).IndexObject())
 	if errors.Is(err, fs.ErrNotExist) { // a plain shard without its sidecar is written again, and compared
 		return "", false, nil
 	}
@@ -112,7 +113,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 		return "", false, format.InShard(name, err)
 	}
 	w.countSkipped(skipped, fmt.Errorf("the run before, in %s", name))
-	a := &adopted{index: ix, entry: format.ShardEntry{Rows: ix.Rows, ShardInfo: format.ShardInfo{
+	a := &adopted{index: ix, entry: sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
 		Name: name, Size: uint64(info.Size), Tail: uint64(tail.Len), Samples: tail.Samples, Blocks: tail.Total.Blocks,
 		Rows: uint64(len(ix.Rows)), Hash: hash, Index: tail.Index,
 	}}}

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
@@ -32,7 +33,7 @@ func interrupted(t *testing.T, at int, opt writer.Options) *mem.Store {
 func TestResumeAnywhere(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		opt := small("d")
-		opt.Plain, opt.Level = plain, format.LevelFastest
+		opt.Plain, opt.Level = plain, codec.LevelFastest
 		clean := mem.New()
 		res := mustPack(t, clean, resumeSource(), opt)
 		want := objects(t, clean)
@@ -151,7 +152,7 @@ func TestResumeRefuses(t *testing.T) {
 		"block size":  {func(o *writer.Options, _ *synth) { o.BlockSize = 32 << 10 }, "options"},
 		"shard size":  {func(o *writer.Options, _ *synth) { o.ShardSize = 128 << 10 }, "options"},
 		"samples":     {func(o *writer.Options, _ *synth) { o.SamplesPerShard = 5 }, "options"},
-		"level":       {func(o *writer.Options, _ *synth) { o.Level = format.LevelBest }, "options"},
+		"level":       {func(o *writer.Options, _ *synth) { o.Level = codec.LevelBest }, "options"},
 		"source's":    {func(o *writer.Options, _ *synth) { o.SourceOptions = map[string]string{"x": "y"} }, "options"},
 		"place":       {func(_ *writer.Options, s *synth) { s.at = 3 }, "place"},
 		"without":     {func(o *writer.Options, s *synth) { s.tag, o.Resume = "changed", false }, "other bytes"},
@@ -196,7 +197,7 @@ func TestResumeOtherTool(t *testing.T) {
 	opt := small("d")
 	st := interrupted(t, 50, opt)
 	data := objects(t, st)["d-000000.tar.zst"]
-	tail, _, err := format.ParseTail(data, int64(len(data)))
+	tail, _, err := sections.ParseTail(data, int64(len(data)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func TestResumeOtherTool(t *testing.T) {
 		t.Fatal(err)
 	}
 	ix.Meta["tool"] = "shardtool v99.0.0"
-	other, err := format.AppendTail(data[:tail.DataSize:tail.DataSize], ix, false)
+	other, err := sections.AppendTail(data[:tail.DataSize:tail.DataSize], ix, false)
 	if err != nil {
 		t.Fatal(err)
 	}

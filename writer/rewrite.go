@@ -14,6 +14,10 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/stacked"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -22,10 +26,10 @@ import (
 type rewrite struct {
 	*purge
 	shardTodo
-	was   *format.ShardEntry
-	name  string             // of the new shard
-	index *format.ShardIndex // of the old shard; write changes it
-	keys  []string           // the new keys of the samples to clear
+	was   *sections.ShardEntry
+	name  string               // of the new shard
+	index *sections.ShardIndex // of the old shard; write changes it
+	keys  []string             // the new keys of the samples to clear
 
 	from   objstore.Object
 	ahead  []byte // stored bytes that were read, from offset at on
@@ -33,10 +37,10 @@ type rewrite struct {
 	buf    []byte
 	out    *openShard
 	rows   []format.Row
-	hashes [2]format.ShardHasher // of the blocks before and after
-	dec    *format.Decoder
-	enc    *format.Encoder
-	block  format.BlockBuilder
+	hashes [2]sections.ShardHasher // of the blocks before and after
+	dec    *codec.Decoder
+	enc    *codec.Encoder
+	block  tarblock.Builder
 }
 
 // load reads the index of the old shard, and settles the new keys and the new name.
@@ -70,7 +74,7 @@ func (r *rewrite) load(ctx context.Context) error {
 
 // has reports whether a sample has a value of an attribute to clear.
 func (r *rewrite) has(sample int) bool {
-	return slices.ContainsFunc(r.index.Attrs, func(a format.AttrColumn) bool {
+	return slices.ContainsFunc(r.index.Attrs, func(a sections.AttrColumn) bool {
 		_, ok := a.At(sample)
 		return ok && slices.Contains(r.opt.ClearAttributes, a.Name)
 	})
@@ -94,7 +98,7 @@ func (r *rewrite) newName() string {
 }
 
 // write puts the new shard, or finds it.
-func (r *rewrite) write(ctx context.Context) (e *format.ShardEntry, err error) {
+func (r *rewrite) write(ctx context.Context) (e *sections.ShardEntry, err error) {
 	if e, err = r.adopt(ctx); e != nil || err != nil {
 		return e, err
 	}
@@ -102,7 +106,7 @@ func (r *rewrite) write(ctx context.Context) (e *format.ShardEntry, err error) {
 		return nil, err
 	}
 	defer r.from.Close()
-	r.dec, r.enc = format.NewDecoder(false), format.NewEncoder(r.level())
+	r.dec, r.enc = codec.NewDecoder(false), codec.NewEncoder(r.level())
 	defer r.dec.Close()
 	defer r.enc.Close()
 	up, err := r.store.Create(ctx, r.name, objstore.Condition{IfNoneMatch: true})
@@ -121,7 +125,7 @@ func (r *rewrite) write(ctx context.Context) (e *format.ShardEntry, err error) {
 }
 
 // adopt returns the new shard if an interrupted purge put it.
-func (r *rewrite) adopt(ctx context.Context) (*format.ShardEntry, error) {
+func (r *rewrite) adopt(ctx context.Context) (*sections.ShardEntry, error) {
 	info, err := r.store.Stat(ctx, r.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -129,7 +133,7 @@ func (r *rewrite) adopt(ctx context.Context) (*format.ShardEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	ix, tail, err := loadIndex(ctx, r.store, (&format.ShardInfo{Name: r.name}).IndexObject())
+	ix, tail, err := loadIndex(ctx, r.store, (&sections.ShardInfo{Name: r.name}).IndexObject())
 	if errors.Is(err, fs.ErrNotExist) { // a plain shard without its sidecar is written again, and compared
 		return nil, nil
 	}
@@ -147,7 +151,7 @@ func (r *rewrite) adopt(ctx context.Context) (*format.ShardEntry, error) {
 }
 
 // entry is the new shard in the tables.
-func (r *rewrite) entry(ix *format.ShardIndex, content format.Hash, size, tail uint64, index format.IndexHash) *format.ShardEntry {
+func (r *rewrite) entry(ix *sections.ShardIndex, content format.Hash, size, tail uint64, index sections.IndexHash) *sections.ShardEntry {
 	e := *r.was
 	e.Name, e.Size, e.Tail, e.Index, e.Purged = r.name, size, tail, index, content
 	e.Rows, e.ShardInfo.Rows = ix.Rows, uint64(len(ix.Rows))
@@ -157,14 +161,14 @@ func (r *rewrite) entry(ix *format.ShardIndex, content format.Hash, size, tail u
 }
 
 // level is the level of compression that the shard was packed with.
-func (r *rewrite) level() format.Level {
+func (r *rewrite) level() codec.Level {
 	var options struct {
 		Level string `json:"level"`
 	}
 	_ = json.Unmarshal([]byte(r.index.Meta["options"]), &options) // notes decide no more than the level
-	level, err := format.ParseLevel(options.Level)
+	level, err := codec.ParseLevel(options.Level)
 	if err != nil {
-		return format.LevelDefault
+		return codec.LevelDefault
 	}
 	return level
 }
@@ -237,14 +241,14 @@ func (r *rewrite) stored(ctx context.Context, row format.Row) ([]byte, error) {
 	}
 	p := r.ahead[:row.Stored]
 	r.ahead, r.at = r.ahead[row.Stored:], r.at+int64(row.Stored)
-	return p, format.CheckFrame(p, row)
+	return p, codec.CheckFrame(p, row)
 }
 
 // clearBlock makes a block without the content of its samples to clear.
 func (r *rewrite) clearBlock(ctx context.Context, rows []format.Row, first int) error {
 	size := int64(0)
 	for _, row := range rows {
-		size += int64(format.DecodeRoom(row))
+		size += int64(codec.DecodeRoom(row))
 	}
 	if size > r.opt.Memory {
 		return fmt.Errorf("%w: the block has %d bytes, and %d may be held in memory", format.ErrTooLarge, size, r.opt.Memory)
@@ -284,8 +288,8 @@ func (r *rewrite) clearBlock(ctx context.Context, rows []format.Row, first int) 
 
 // clearRows makes a block of rows without the content of its samples to clear.
 func (r *rewrite) clearRows(n, first int) error {
-	var was format.RowBlock
-	if err := format.OpenRowBlock(&was, r.buf, r.was.Layout, uint64(first), n, r.was.Numbered != nil); err != nil {
+	var was stacked.Block
+	if err := stacked.OpenBlock(&was, r.buf, r.was.Layout, uint64(first), n, r.was.Numbered != nil); err != nil {
 		return err
 	}
 	cleared := func(i int) (place int, ok bool) { return slices.BinarySearch(r.clear, first+i) }
@@ -299,7 +303,7 @@ func (r *rewrite) clearRows(n, first int) error {
 			}
 		}
 	}
-	b, cuts, payloads := format.NewRowBlock(r.block.Buf, r.was.Layout, uint64(first), n, width)
+	b, cuts, payloads := stacked.NewBlock(r.block.Buf, r.was.Layout, uint64(first), n, width)
 	if len(b.Buf) > format.MaxFrame {
 		return fmt.Errorf("%w: with the new keys the block has %d bytes, at most %d", format.ErrTooLarge, len(b.Buf), int64(format.MaxFrame))
 	}
@@ -320,7 +324,7 @@ func (r *rewrite) clearRows(n, first int) error {
 			b.SetKey(i, string(was.Key(i)))
 		}
 	}
-	r.block = format.BlockBuilder{Buf: b.Buf, Cuts: cuts, Payloads: payloads}
+	r.block = tarblock.Builder{Buf: b.Buf, Cuts: cuts, Payloads: payloads}
 	return nil
 }
 
@@ -348,9 +352,9 @@ func (r *rewrite) frames(samples uint32) error {
 }
 
 // finish writes the end of the archive and the index.
-func (r *rewrite) finish() (*format.ShardEntry, error) {
+func (r *rewrite) finish() (*sections.ShardEntry, error) {
 	plain, ix := r.was.Plain(), r.index
-	if err := r.out.write(format.EndOfArchive(plain)); err != nil {
+	if err := r.out.write(sections.EndOfArchive(plain)); err != nil {
 		return nil, err
 	}
 	ix.ClearSamples(r.clear, r.keys, r.opt.ClearAttributes)
@@ -361,7 +365,7 @@ func (r *rewrite) finish() (*format.ShardEntry, error) {
 		delete(ix.Meta, note)
 	}
 	ix.Meta["content"], ix.Meta["packed"], ix.Meta["purged"] = content.String(), r.was.Hash.String(), fmt.Sprint(len(r.clear))
-	tail, err := format.AppendTail(nil, ix, plain)
+	tail, err := sections.AppendTail(nil, ix, plain)
 	if err != nil {
 		return nil, err
 	}
@@ -370,5 +374,5 @@ func (r *rewrite) finish() (*format.ShardEntry, error) {
 	} else if err := r.out.write(tail); err != nil {
 		return nil, err
 	}
-	return r.entry(ix, content, uint64(r.out.size), uint64(len(tail)), format.HashIndex(tail)), nil
+	return r.entry(ix, content, uint64(r.out.size), uint64(len(tail)), sections.HashIndex(tail)), nil
 }

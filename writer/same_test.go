@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -29,7 +30,7 @@ func mixed(huge bool) *synth {
 func TestSameBytes(t *testing.T) {
 	huge := true
 	pack := func(edit func(o *writer.Options)) map[string][]byte {
-		opt := writer.Options{BlockSize: 32 << 10, ShardSize: 300 << 10, Workers: 1, Level: format.LevelFastest}
+		opt := writer.Options{BlockSize: 32 << 10, ShardSize: 300 << 10, Workers: 1, Level: codec.LevelFastest}
 		edit(&opt)
 		st := mem.New()
 		mustPack(t, st, mixed(huge), opt)
@@ -109,7 +110,7 @@ func TestDigestOfContent(t *testing.T) {
 	src := func() *synth { return &synth{items: makeItems(60, 20<<10, 5), attrs: true} }
 	want := pack(func(*writer.Options) {}, src())
 	sizes := map[uint64]bool{want.bytes: true}
-	for _, level := range []format.Level{format.LevelFastest, format.LevelBetter, format.LevelBest} {
+	for _, level := range []codec.Level{codec.LevelFastest, codec.LevelBetter, codec.LevelBest} {
 		got := pack(func(o *writer.Options) { o.Level = level }, src())
 		if got.digest != want.digest {
 			t.Fatalf("level %v has another digest", level)

@@ -3,7 +3,7 @@ package writer
 import (
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -13,8 +13,8 @@ type openShard struct {
 	up      objstore.Upload
 	sum     *xxhash.Digest // of all bytes, to compare with an existing object
 	size    int64
-	index   format.IndexBuilder
-	hasher  format.ShardHasher
+	index   sections.IndexBuilder
+	hasher  sections.ShardHasher
 	samples uint64
 	skipped int64 // left out by workers
 	list    skippedList

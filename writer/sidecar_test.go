@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/check"
@@ -112,7 +113,7 @@ func TestIndexFirstReleases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Shards[0].Sidecar = format.SidecarTag{}
+	m.Shards[0].Sidecar = sections.SidecarTag{}
 	old := m.Shards[0].IndexObject()
 	tables, name, opened, err := encodeTables(m)
 	if err != nil || old != "t-000000.tar.shidx" || bytes.Contains(tables, []byte("SIDE")) {

@@ -6,6 +6,9 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
 
@@ -244,7 +247,7 @@ func (b *block) gather(skip func(*SampleError)) (decoded []byte, cuts, payloads 
 		width = 0
 	}
 	first := b.first
-	rb, cuts, payloads := format.NewRowBlock(b.out, b.stack.Layout, first, kept, width)
+	rb, cuts, payloads := stacked.NewBlock(b.out, b.stack.Layout, first, kept, width)
 	b.out = rb.Buf
 	fields := len(b.stack.Layout.Fields)
 	for f := range fields {
@@ -288,7 +291,7 @@ func (e *emitter) rowsOf(b *block) error {
 	}
 	if len(frames) > 0 && b.first != s.samples { // workers left samples out of the blocks before
 		b.first = s.samples
-		enc := &encoder{plain: e.plan.opt.Plain, enc: format.NewEncoder(e.plan.opt.Level), pool: e.pool}
+		enc := &encoder{plain: e.plan.opt.Plain, enc: codec.NewEncoder(e.plan.opt.Level), pool: e.pool}
 		defer enc.enc.Close()
 		f, _, err := b.rows(enc, nil)
 		if err != nil {
@@ -322,7 +325,7 @@ func (e *emitter) indexRows(b *block) (kept int, err error) {
 	left := b.left
 	var keys []string
 	var attrs [][]format.AttrValue
-	var ranges format.KeyRanges
+	var ranges samplekey.Ranges
 	withAttrs := false
 	for i := range b.samples {
 		smp := &b.samples[i]

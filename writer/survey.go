@@ -12,6 +12,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -73,14 +74,14 @@ func (s *survey) views(ctx context.Context, store objstore.Store) error {
 		if _, ok := names.ParseLabel(info.Name); !ok {
 			continue
 		}
-		text, _, err := objstore.ReadAll(ctx, store, info.Name, format.MaxViewLabel)
+		text, _, err := objstore.ReadAll(ctx, store, info.Name, sections.MaxViewLabel)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted since
 		}
 		if err != nil {
 			return err
 		}
-		label, err := format.DecodeViewLabel(text)
+		label, err := sections.DecodeViewLabel(text)
 		if err != nil {
 			return format.InShard(info.Name, err)
 		}
@@ -144,7 +145,7 @@ func (s *survey) young(ctx context.Context, store objstore.Store, grace time.Dur
 		t, closeTables, err := loadTables(ctx, store, name)
 		switch {
 		case err == nil:
-			for _, beside := range besides(&format.Manifest{Keys: t.Keys, Meta: t.Meta}) {
+			for _, beside := range besides(&sections.Manifest{Keys: t.Keys, Meta: t.Meta}) {
 				young[beside] = true
 			}
 			closeTables()

@@ -5,18 +5,20 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/writer/internal/keysort"
 )
 
 // totals is what a generation adds up to: the emitter fills it shard by shard, Commit from the
 // manifests of parts. It is read once the pipeline has ended.
 type totals struct {
-	entries []format.ShardEntry // of this generation's own shards
+	entries []sections.ShardEntry // of this generation's own shards
 	fields  map[string]*format.FieldTotal
 	attrs   map[string]format.AttrKind
 	// values are the totals of integer attributes; nil for one whose total cannot be known, because
 	// an older program wrote a part of the samples.
-	values  map[string]*format.AttrTotal
+	values  map[string]*sections.AttrTotal
 	keys    *keysort.Sorter // (key hash, sample number) of this generation's own samples
 	numbers uint64          // number of the next sample; counts those of the generation appended to
 	// tabled names the shards of parts whose keys were added to keys, numbered ones too; numbered
@@ -29,8 +31,8 @@ type totals struct {
 
 // newTotals returns totals that begin with those of base, the generation appended to. base may be
 // nil. The caller closes them.
-func newTotals(opt *Options, base *format.Manifest) *totals {
-	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}, values: map[string]*format.AttrTotal{}}
+func newTotals(opt *Options, base *sections.Manifest) *totals {
+	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}, values: map[string]*sections.AttrTotal{}}
 	t.lists.dir = opt.TempDir
 	t.keys = keysort.New(opt.TempDir, min(64<<20, opt.Memory/4))
 	if base != nil {
@@ -96,22 +98,22 @@ func (t *totals) attribute(a format.Attribute) error {
 }
 
 // valuesOf returns the total of an attribute; nil if it has none.
-func (t *totals) valuesOf(a format.Attribute) *format.AttrTotal {
+func (t *totals) valuesOf(a format.Attribute) *sections.AttrTotal {
 	if a.Kind != format.AttrInteger {
 		return nil
 	}
 	sum, known := t.values[a.Name]
 	if !known {
-		sum = &format.AttrTotal{Name: a.Name}
+		sum = &sections.AttrTotal{Name: a.Name}
 		t.values[a.Name] = sum
 	}
 	return sum
 }
 
 // addValues adds the totals of the integer attributes of other samples.
-func (t *totals) addValues(m *format.Manifest) {
+func (t *totals) addValues(m *sections.Manifest) {
 	for _, a := range m.Attributes {
-		i := slices.IndexFunc(m.AttrTotals, func(o format.AttrTotal) bool { return o.Name == a.Name })
+		i := slices.IndexFunc(m.AttrTotals, func(o sections.AttrTotal) bool { return o.Name == a.Name })
 		switch sum := t.valuesOf(a); {
 		case sum == nil:
 		case i < 0:
@@ -124,13 +126,13 @@ func (t *totals) addValues(m *format.Manifest) {
 
 // shardKeys gives the samples of a shard the next numbers, and adds their keys to those of the keys
 // table. Numbered ones are added by numberedKeys, if there is to be a table.
-func (t *totals) shardKeys(keys *format.KeyColumn) error {
+func (t *totals) shardKeys(keys *sections.KeyColumn) error {
 	if keys.Ranges() != nil {
 		t.numbers += uint64(keys.Len())
 		return nil
 	}
 	for _, k := range keys.All() {
-		if err := t.keys.Add(format.KeyEntry{Hash: format.KeyHash(k), Number: t.numbers}); err != nil {
+		if err := t.keys.Add(samplekey.Entry{Hash: samplekey.Hash(k), Number: t.numbers}); err != nil {
 			return err
 		}
 		t.numbers++
@@ -140,14 +142,14 @@ func (t *totals) shardKeys(keys *format.KeyColumn) error {
 
 // numberedKeys adds the numbered keys of shards to those of the keys table. It leaves out shards for
 // which known returns true.
-func (t *totals) numberedKeys(shards []format.ShardEntry, known func(shard int) bool) error {
+func (t *totals) numberedKeys(shards []sections.ShardEntry, known func(shard int) bool) error {
 	number := uint64(0)
 	for i := range shards {
 		s := &shards[i]
 		if s.Numbered != nil && !known(i) {
-			keys := format.NumberedKeys(s.Numbered)
+			keys := sections.NumberedKeys(s.Numbered)
 			for k, key := range keys.All() {
-				if err := t.keys.Add(format.KeyEntry{Hash: format.KeyHash(key), Number: number + uint64(k)}); err != nil {
+				if err := t.keys.Add(samplekey.Entry{Hash: samplekey.Hash(key), Number: number + uint64(k)}); err != nil {
 					return err
 				}
 			}
@@ -158,7 +160,7 @@ func (t *totals) numberedKeys(shards []format.ShardEntry, known func(shard int) 
 }
 
 // allNumbered reports whether keys are found without a keys table: all are numbered.
-func allNumbered(shards []format.ShardEntry) bool {
+func allNumbered(shards []sections.ShardEntry) bool {
 	for i := range shards {
 		if shards[i].Samples > 0 && shards[i].Numbered == nil {
 			return false
@@ -168,7 +170,7 @@ func allNumbered(shards []format.ShardEntry) bool {
 }
 
 // describe fills in the shards, fields and attributes of m.
-func (t *totals) describe(m *format.Manifest) {
+func (t *totals) describe(m *sections.Manifest) {
 	m.Shards = append(m.Shards, t.entries...)
 	for _, name := range slices.Sorted(maps.Keys(t.fields)) {
 		m.Fields = append(m.Fields, *t.fields[name])
@@ -183,7 +185,7 @@ func (t *totals) describe(m *format.Manifest) {
 	}
 }
 
-func sumSamples(shards []format.ShardEntry) (n uint64) {
+func sumSamples(shards []sections.ShardEntry) (n uint64) {
 	for i := range shards {
 		n += shards[i].Samples
 	}

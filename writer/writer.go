@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/internal/stack"
 )
@@ -150,7 +152,7 @@ func (w *Writer) Generation() uint64 { return w.generation }
 
 // base is the generation whose shards precede the new ones in what is being written; nil where
 // there is none.
-func (w *Writer) base() *format.Manifest {
+func (w *Writer) base() *sections.Manifest {
 	if w.opt.Mode == ModeAppend && w.opt.parts == 0 {
 		return w.prior.manifest
 	}
@@ -200,7 +202,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		sh.after = w.cursor()
 	}
 	full := sh.bytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && sh.samples >= w.opt.SamplesPerShard) ||
-		sh.stack != nil && sh.samples >= format.MaxStacked
+		sh.stack != nil && sh.samples >= stacked.MaxSamples
 	if !full && !w.opt.blockFull(sh.cur.size, len(sh.cur.samples)) {
 		return nil
 	}

@@ -11,7 +11,10 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -78,18 +81,18 @@ func isView(ctx context.Context, store objstore.Store, info objstore.Info) (bool
 	}
 	data, _, err := objstore.ReadAll(ctx, store, info.Name, maxProof)
 	if err == nil {
-		_, err = format.ViewHead(data)
+		_, err = sections.ViewHead(data)
 	}
 	return err == nil, err
 }
 
 // isKeys reports whether an object has the header of a keys table of its length.
 func isKeys(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
-	head, err := readFront(ctx, store, info, format.KeyHeaderLen)
+	head, err := readFront(ctx, store, info, samplekey.HeaderLen)
 	if err != nil {
 		return false, err
 	}
-	table, err := format.ParseKeyHeader(head)
+	table, err := samplekey.ParseHeader(head)
 	return err == nil && table.Size() == info.Size, err
 }
 
@@ -142,7 +145,7 @@ func writtenPart(ctx context.Context, store objstore.Store, name string) (bool, 
 
 // writtenSidecar reads the sidecar of a foreign archive, which names the archive and has its own
 // hash in its name.
-func writtenSidecar(ctx context.Context, store objstore.Store, info objstore.Info, archive string, tag format.SidecarTag) (bool, error) {
+func writtenSidecar(ctx context.Context, store objstore.Store, info objstore.Info, archive string, tag sections.SidecarTag) (bool, error) {
 	ix, tail, err := loadIndex(ctx, store, info.Name)
 	if err != nil || !tail.Foreign || ix.Meta[metaArchive] != archive {
 		return false, err
@@ -158,7 +161,7 @@ var shardNumber = regexp.MustCompile(`^(-v[0-9]{4,})?(-p[0-9]{4,})?-[0-9]{6,}(-x
 func writtenShard(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
 	index := info.Name
 	if !strings.HasSuffix(index, format.SidecarSuffix) {
-		index = (&format.ShardInfo{Name: index}).IndexObject()
+		index = (&sections.ShardInfo{Name: index}).IndexObject()
 	}
 	ix, tail, err := loadIndex(ctx, store, index)
 	if err != nil {
@@ -176,5 +179,5 @@ func writtenShard(ctx context.Context, store objstore.Store, info objstore.Info)
 		return false, nil
 	}
 	first, err := readFront(ctx, store, info, int64(ix.Rows[0].Stored))
-	return err == nil && format.Checksum(first) == ix.Rows[0].CRC, err
+	return err == nil && codec.Checksum(first) == ix.Rows[0].CRC, err
 }

@@ -7,7 +7,7 @@ import (
 	"math/big"
 	"slices"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/inspect"
 )
@@ -45,7 +45,7 @@ func printAttributes(ctx context.Context, w io.Writer, ds *reader.Dataset) error
 	}
 	for _, a := range ds.Attributes() {
 		fmt.Fprintf(w, "attribute %s (%v)", shown(a.Name), a.Kind)
-		i := slices.IndexFunc(totals, func(t format.AttrTotal) bool { return t.Name == a.Name })
+		i := slices.IndexFunc(totals, func(t sections.AttrTotal) bool { return t.Name == a.Name })
 		if i >= 0 && totals[i].Samples > 0 {
 			fmt.Fprintf(w, ": %s", valuesText(&totals[i]))
 		}
@@ -55,7 +55,7 @@ func printAttributes(ctx context.Context, w io.Writer, ds *reader.Dataset) error
 }
 
 // valuesText describes the values of an integer attribute.
-func valuesText(t *format.AttrTotal) string {
+func valuesText(t *sections.AttrTotal) string {
 	mean, _ := new(big.Rat).SetFrac(t.Sum(), new(big.Int).SetUint64(t.Samples)).Float64()
 	text := fmt.Sprintf("sum %v, mean %.1f, from %d to %d in %s", t.Sum(), mean, t.Min, t.Max, plural(t.Samples, "sample"))
 	var h inspect.Histogram

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -218,7 +220,7 @@ func catTar(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, b
 			if err != nil {
 				return err
 			}
-			return catPart(w, format.Walker{Buf: f.Decoded, Partial: true, Foreign: info.Foreign}, left)
+			return catPart(w, tarblock.Walker{Buf: f.Decoded, Partial: true, Foreign: info.Foreign}, left)
 		}
 		left -= has
 		if _, err := w.Write(f.Decoded); err != nil {
@@ -226,15 +228,15 @@ func catTar(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, b
 		}
 		bar.set(int64(f.FirstSample)+int64(f.Samples), "")
 	}
-	_, err := w.Write(format.EndOfArchive(true))
+	_, err := w.Write(sections.EndOfArchive(true))
 	return err
 }
 
 // catPart ends the archive with a block's first samples. They begin in its first frame: only the
 // last one of a block can reach beyond.
-func catPart(w io.Writer, walk format.Walker, samples uint64) error {
+func catPart(w io.Writer, walk tarblock.Walker, samples uint64) error {
 	block := walk.Buf
-	var m format.Member
+	var m tarblock.Member
 	var last []byte
 	for end := int64(0); ; end = m.End() {
 		ok, err := walk.Next(&m)
@@ -247,7 +249,7 @@ func catPart(w io.Writer, walk format.Walker, samples uint64) error {
 				if _, err := w.Write(block[:end]); err != nil {
 					return err
 				}
-				_, err := w.Write(format.EndOfArchive(true))
+				_, err := w.Write(sections.EndOfArchive(true))
 				return err
 			}
 			samples--

@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/ledger"
 )
@@ -74,7 +76,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 		err = fmt.Errorf("%w (--max-skipped allows more)", err)
 	}
 	if err == nil && !f.json && !out.cut {
-		_, err = w.Write(format.EndOfArchive(true))
+		_, err = w.Write(sections.EndOfArchive(true))
 	}
 	if ferr := w.Flush(); err == nil {
 		err = ferr
@@ -193,7 +195,7 @@ func (o *batchWriter) members(s *reader.Sample) error {
 		key = source + "/" + key // sources may have the same keys
 	}
 	for _, f := range s.Fields {
-		o.buf = format.AppendHeader(o.buf[:0], format.JoinName(key, string(f.Name)), int64(len(f.Data)))
+		o.buf = tarblock.AppendHeader(o.buf[:0], format.JoinName(key, string(f.Name)), int64(len(f.Data)))
 		if err := o.member(o.buf, f.Data); err != nil {
 			return err
 		}
@@ -249,7 +251,7 @@ func (o *batchWriter) checkpoint(text []byte) error {
 		_, err := fmt.Fprintf(o.w, "{\"checkpoint\":%s}\n", text)
 		return err
 	}
-	return o.member(format.AppendHeader(nil, checkpointMember, int64(len(text))), text)
+	return o.member(tarblock.AppendHeader(nil, checkpointMember, int64(len(text))), text)
 }
 
 // placer finds shard and block of sample numbers.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard"
@@ -95,7 +96,7 @@ func isDataset(ctx context.Context, src string) (bool, error) {
 // isSummary reports whether a text is the manifest of a data set, even of a version that this one
 // does not read.
 func isSummary(text []byte) bool {
-	_, err := format.DecodeSummary(text)
+	_, err := sections.DecodeSummary(text)
 	return err == nil || errors.Is(err, format.ErrVersion)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/shardtool/shardtool/reader/mixfile"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // stepOfUnits explains the step of units that the flags ask for.
@@ -31,7 +32,7 @@ func (f *orderFlags) stepOfUnits(cmd *cobra.Command, ds *reader.Dataset, step ui
 }
 
 // unitPlace is where the flags ask for the first batch, or with --step for the only one.
-func (f *orderFlags) unitPlace(cmd *cobra.Command, u *reader.UnitOrder, step uint64) (explain.UnitPlace, error) {
+func (f *orderFlags) unitPlace(cmd *cobra.Command, u *unitplan.Order, step uint64) (explain.UnitPlace, error) {
 	if f.changed("step") {
 		return explain.UnitStep(cmd.Context(), u, f.opt.GlobalBatch, step)
 	}

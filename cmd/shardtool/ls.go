@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -97,7 +98,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, lon
 }
 
 // listLong prints the samples of one shard and returns the next one's number.
-func listLong(w *bufio.Writer, shard string, ix *format.ShardIndex, number uint64, chosen func(number uint64) bool, asJSON bool, show func(string) string) (uint64, error) {
+func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, number uint64, chosen func(number uint64) bool, asJSON bool, show func(string) string) (uint64, error) {
 	enc := json.NewEncoder(w)
 	at := make([]int, len(ix.Fields)) // samples so far that have the field
 	block, left, row := -1, 0, 0

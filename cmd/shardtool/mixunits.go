@@ -11,6 +11,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // mixUnits has the positions of a mix hold units, if the flags or the checkpoint ask for them. The
@@ -102,7 +103,7 @@ func unitName(m mix.Mix) string {
 // bySourceUnits is bySource for the units alone.
 func (o *openedMix) bySourceUnits(m *mix.Mix, file *mixfile.File) {
 	if o.units != nil {
-		var gone []*reader.UnitOrder
+		var gone []*unitplan.Order
 		o.units, gone = mixfile.BySource(file, m, o.units)
 		mixfile.UnitOrders(gone).Close()
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/explain"
 	"github.com/shardtool/shardtool/reader/order"
@@ -214,7 +214,7 @@ func (f *orderFlags) plan(ctx context.Context, ds *reader.Dataset) (*order.Plan,
 type keyReader struct {
 	ds    *reader.Dataset
 	at    int
-	index *format.ShardIndex
+	index *sections.ShardIndex
 	first uint64
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/shardtool/shardtool/reader/explain"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // unitLine is the line of a unit.
@@ -40,7 +41,7 @@ type itemLine struct {
 
 // unitPlace turns the place of a unit in a batch into its epoch and position: a batch that wraps
 // has units of several epochs.
-func unitPlace(ctx context.Context, u *reader.UnitOrder, epoch, position uint64, padding bool) (uint64, uint64, error) {
+func unitPlace(ctx context.Context, u *unitplan.Order, epoch, position uint64, padding bool) (uint64, uint64, error) {
 	if padding {
 		return epoch, position, nil
 	}
@@ -57,7 +58,7 @@ func unitPlace(ctx context.Context, u *reader.UnitOrder, epoch, position uint64,
 type unitPrinter struct {
 	ctx     context.Context
 	ds      *reader.Dataset
-	units   *reader.UnitOrder
+	units   *unitplan.Order
 	out     *json.Encoder
 	place   placer
 	keys    bool

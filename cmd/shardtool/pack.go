@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reshard"
 	"github.com/shardtool/shardtool/writer"
@@ -213,7 +214,7 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 	if err := f.parts.resolve(cmd, os.Getenv); err != nil {
 		return err
 	}
-	level, err := format.ParseLevel(f.level)
+	level, err := codec.ParseLevel(f.level)
 	if err != nil {
 		return usagef("--level %q: use fastest, default, better or best", f.level)
 	}
@@ -407,7 +408,7 @@ func encoderMemory(o *writer.Options) int64 {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	each := int64(7 << 20)
-	if o.Level == format.LevelBest {
+	if o.Level == codec.LevelBest {
 		each = 40 << 20
 	}
 	return int64(workers) * each

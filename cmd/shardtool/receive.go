@@ -17,6 +17,7 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/receive"
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/internal/plain"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
@@ -175,7 +176,7 @@ func (r *receiver) options() (err error) {
 	if b.Name != "" && !validName(b.Name) {
 		return usagef("name=%q: use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys", b.Name)
 	}
-	if o.Level, err = format.ParseLevel(b.Level); err != nil {
+	if o.Level, err = codec.ParseLevel(b.Level); err != nil {
 		return usagef("level=%q: use fastest, default, better or best", b.Level)
 	}
 	o.Plain = b.Format == "tar"

@@ -10,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order/units"
 	"github.com/shardtool/shardtool/reader/simulate"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // simulateUnits reports an epoch of units.
@@ -36,7 +37,7 @@ func simulateUnits(cmd *cobra.Command, ds *reader.Dataset, f *simulateFlags, wor
 	return printUnitReport(cmd.OutOrStdout(), report, u, p)
 }
 
-func printUnitReport(w io.Writer, r *simulate.UnitReport, u *reader.UnitOrder, p units.Params) error {
+func printUnitReport(w io.Writer, r *simulate.UnitReport, u *unitplan.Order, p units.Params) error {
 	what := "sequence"
 	if p.Kind == units.Bucket {
 		what = "micro-batch"

@@ -13,6 +13,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // unitFlags are the flags that make positions hold units.
@@ -127,7 +128,7 @@ func (f *orderFlags) chooseOrder(table order.Table, o *reader.StreamOptions) (or
 }
 
 // unitOrder makes the order of the units. What takes longer than a second shows a bar.
-func (f *orderFlags) unitOrder(ctx context.Context, ds *reader.Dataset, stderr, stdout io.Writer) (*reader.UnitOrder, error) {
+func (f *orderFlags) unitOrder(ctx context.Context, ds *reader.Dataset, stderr, stdout io.Writer) (*unitplan.Order, error) {
 	f.showPlanning(ds, stderr, stdout)
 	u, err := ds.UnitOrder(ctx, f.opt)
 	return u, f.explainUnits(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader/internal/testset"
@@ -127,12 +128,12 @@ func TestMultiset(t *testing.T) {
 func TestAttrTotals(t *testing.T) {
 	for _, more := range []int64{0, 1} {
 		o := testset.Options{BlockSize: 4000, ShardSize: 12_000, Length: func(key string) int64 { return int64(key[2]) }}
-		o.Edit = func(m *format.Manifest) {
-			sum := format.AttrTotal{Name: "length"}
+		o.Edit = func(m *sections.Manifest) {
+			sum := sections.AttrTotal{Name: "length"}
 			for i := range 60 {
 				sum.Add(int64('0'+i%10) + more*int64(i/59))
 			}
-			m.AttrTotals = []format.AttrTotal{sum}
+			m.AttrTotals = []sections.AttrTotal{sum}
 		}
 		r, err := Verify(t.Context(), build(t, o), Options{Deep: true})
 		if err != nil || r.OK() != (more == 0) {

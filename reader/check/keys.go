@@ -8,11 +8,13 @@ import (
 	"math/bits"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
 // indexed takes in a shard's index: totals of fields, keys, and what the tables say of them.
-func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *format.ShardIndex) {
+func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *sections.ShardIndex) {
 	fault := func(block int, key string, err error) {
 		v.fail(ctx, s.Number, KindIndex, key, format.Place{Shard: s.Name, Block: block, Offset: -1, Key: key}.Wrap(err))
 	}
@@ -32,7 +34,7 @@ func (v *verifier) indexed(ctx context.Context, s *fetch.Shard, ix *format.Shard
 	}
 	first, last, ascending := ix.Keys.At(0), ix.Keys.At(0), true
 	for i, k := range ix.Keys.All() {
-		v.keys.add(format.KeyHash(k), s.First+uint64(i))
+		v.keys.add(samplekey.Hash(k), s.First+uint64(i))
 		if i > 0 && k <= ix.Keys.At(i-1) {
 			ascending = false
 		}
@@ -83,12 +85,12 @@ func (v *verifier) addField(more format.FieldTotal) {
 	t.Min, t.Max = min(t.Min, more.Min), max(t.Max, more.Max)
 }
 
-func (v *verifier) addValues(c *format.AttrColumn) {
+func (v *verifier) addValues(c *sections.AttrColumn) {
 	if c.Kind != format.AttrInteger {
 		return
 	}
 	if v.values[c.Name] == nil {
-		v.values[c.Name] = &format.AttrTotal{Name: c.Name}
+		v.values[c.Name] = &sections.AttrTotal{Name: c.Name}
 	}
 	v.values[c.Name].AddAll(c)
 }
@@ -98,7 +100,7 @@ func (v *verifier) attrTotals(ctx context.Context) {
 	for _, want := range v.c.Tables.AttrTotals {
 		got := v.values[want.Name]
 		if got == nil {
-			got = &format.AttrTotal{Name: want.Name}
+			got = &sections.AttrTotal{Name: want.Name}
 		}
 		if *got != want {
 			v.fail(ctx, orderFirst, KindManifest, "", fmt.Errorf("%w: %s: attribute %q adds up to %v in %d samples, from %d to %d; the tables say %v in %d, %d to %d",
@@ -157,7 +159,7 @@ func (v *verifier) keysTable(ctx context.Context) {
 	if name == "" {
 		return
 	}
-	table := format.KeyTable{Entries: v.c.Tables.Samples}
+	table := samplekey.Table{Entries: v.c.Tables.Samples}
 	fail := func(err error) { v.fail(ctx, orderLast, KindKeys, "", format.InShard(name, err)) }
 	var header []byte
 	err := v.c.Source.ReadRange(ctx, name, uint64(table.Size()), 0, table.Size()-tableBody(table), func(raw []byte) error {
@@ -172,16 +174,16 @@ func (v *verifier) keysTable(ctx context.Context) {
 }
 
 // tableBody is the length of all groups.
-func tableBody(t format.KeyTable) int64 {
+func tableBody(t samplekey.Table) int64 {
 	_, n := t.Range(0, t.Groups())
 	return n
 }
 
-func (v *verifier) keyEntries(ctx context.Context, table format.KeyTable, header []byte, fail func(error)) {
+func (v *verifier) keyEntries(ctx context.Context, table samplekey.Table, header []byte, fail func(error)) {
 	const step = 64 // groups of 1,024 entries: less than 1 MiB
 	sum := sha256.New()
 	sum.Write(header)
-	var entries []format.KeyEntry
+	var entries []samplekey.Entry
 	var set multiset
 	repeated := 0
 	for from := int64(0); from < table.Groups(); from += step {

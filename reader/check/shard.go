@@ -10,6 +10,8 @@ import (
 	"sort"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
@@ -20,15 +22,15 @@ type shardCheck struct {
 	v *verifier
 	s *fetch.Shard
 	// index is nil when it cannot be read; then contents are held against the tables alone.
-	index   *format.ShardIndex
-	cursors []format.FieldCursor // a block
-	firsts  []int                // first sample of each block, in the shard
-	hashes  []format.Hash        // a block
-	bad     bool                 // a block is wrong: then so is the hash of the shard
+	index   *sections.ShardIndex
+	cursors []sections.FieldCursor // a block
+	firsts  []int                  // first sample of each block, in the shard
+	hashes  []format.Hash          // a block
+	bad     bool                   // a block is wrong: then so is the hash of the shard
 
 	// Of a block of several frames, whose bytes the consumer looks at in order.
 	sum     hash.Hash
-	content format.BlockChecker
+	content sections.BlockChecker
 }
 
 // deep reads every byte of all shards.
@@ -154,7 +156,7 @@ const maxForeignEnd = 1 << 30
 
 // endOfArchive compares what follows the last block.
 func (v *verifier) endOfArchive(ctx context.Context, s *fetch.Shard) {
-	want := format.EndOfArchive(s.Plain())
+	want := sections.EndOfArchive(s.Plain())
 	off := int64(0)
 	for _, r := range s.Rows {
 		off += int64(r.Stored)
@@ -171,7 +173,7 @@ func (v *verifier) endOfArchive(ctx context.Context, s *fetch.Shard) {
 			v.read(len(got))
 			switch {
 			case s.Foreign:
-				if err := format.CheckForeignEnd(got); err != nil {
+				if err := tarblock.CheckForeignEnd(got); err != nil {
 					return fetch.OfKind(KindChecksum, err)
 				}
 			case !bytes.Equal(got, want):
@@ -219,7 +221,7 @@ func (v *verifier) checkBlock(f *fetch.Result) error {
 	if c.index == nil {
 		return nil
 	}
-	k := format.NewBlockChecker(c.cursors[f.Block], f.Samples)
+	k := sections.NewBlockChecker(c.cursors[f.Block], f.Samples)
 	err := k.Write(f.Decoded)
 	if err == nil {
 		err = k.End()
@@ -247,7 +249,7 @@ func (c *shardCheck) piece(ctx context.Context, r *fetch.Result) {
 	if r.Samples > 0 {
 		c.sum, c.content = sha256.New(), nil
 		if c.index != nil {
-			c.content = format.NewBlockChecker(c.cursors[r.Block], r.Samples)
+			c.content = sections.NewBlockChecker(c.cursors[r.Block], r.Samples)
 		}
 	}
 	if c.sum == nil {
@@ -291,7 +293,7 @@ func (c *shardCheck) finish(ctx context.Context) {
 		return
 	}
 	c.v.count(1, 0, 0)
-	var h format.ShardHasher
+	var h sections.ShardHasher
 	for _, b := range c.hashes {
 		h.Add(b)
 	}

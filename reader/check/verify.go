@@ -17,6 +17,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -48,7 +49,7 @@ func Verify(ctx context.Context, store objstore.Store, o Options) (*Report, erro
 	defer c.Close()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	v := &verifier{recorder: recorder{stop: stop}, c: c, o: o, told: map[int]bool{}, fields: map[string]*format.FieldTotal{}, values: map[string]*format.AttrTotal{}}
+	v := &verifier{recorder: recorder{stop: stop}, c: c, o: o, told: map[int]bool{}, fields: map[string]*format.FieldTotal{}, values: map[string]*sections.AttrTotal{}}
 	return v.run(ctx)
 }
 
@@ -100,11 +101,11 @@ type verifier struct {
 
 	// Of Deep. The goroutine that gives out jobs writes them.
 	fields    map[string]*format.FieldTotal
-	values    map[string]*format.AttrTotal // of integer attributes
-	keys      multiset                     // of (hash of key, sample number)
-	unindexed int                          // shards whose index could not be read
-	complete  bool                         // all shards were looked at
-	shards    sync.Map                     // *shardCheck by number, while its blocks are read
+	values    map[string]*sections.AttrTotal // of integer attributes
+	keys      multiset                       // of (hash of key, sample number)
+	unindexed int                            // shards whose index could not be read
+	complete  bool                           // all shards were looked at
+	shards    sync.Map                       // *shardCheck by number, while its blocks are read
 }
 
 // summary holds manifest.json against the tables: every member, and the bytes.
@@ -116,7 +117,7 @@ func (v *verifier) summary(ctx context.Context) {
 			if raw, err = v.c.Source.ReadWhole(ctx, format.ManifestName, catalog.MaxSummary, anew); err != nil {
 				return err
 			}
-			if stated, err = format.DecodeSummary(raw); err != nil {
+			if stated, err = sections.DecodeSummary(raw); err != nil {
 				return err
 			}
 		}
@@ -250,9 +251,9 @@ func (v *verifier) eachShard(ctx context.Context, f func(s *fetch.Shard) bool) (
 // digest compares the identity of the whole with what the tables' shards and rows add up to.
 func (v *verifier) digest(ctx context.Context) {
 	var all bool
-	digest := format.Digest(int(v.c.Tables.Shards), func(yield func(*format.ShardEntry) bool) {
+	digest := sections.Digest(int(v.c.Tables.Shards), func(yield func(*sections.ShardEntry) bool) {
 		all = v.eachShard(ctx, func(s *fetch.Shard) bool {
-			return yield(&format.ShardEntry{ShardInfo: *s.ShardInfo, Rows: s.Rows})
+			return yield(&sections.ShardEntry{ShardInfo: *s.ShardInfo, Rows: s.Rows})
 		})
 	})
 	if !all {

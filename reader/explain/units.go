@@ -7,6 +7,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // Units is what positions of a step hold, where they hold packed sequences or micro-batches. The
@@ -66,7 +67,7 @@ type UnitPlace struct {
 
 // UnitStep finds the place of a step, counted from 0 in batches of the same size. Epochs differ in
 // their units, so the epochs before it are planned, unless their plans are kept.
-func UnitStep(ctx context.Context, u *reader.UnitOrder, globalBatch int, step uint64) (UnitPlace, error) {
+func UnitStep(ctx context.Context, u *unitplan.Order, globalBatch int, step uint64) (UnitPlace, error) {
 	g, tail := uint64(globalBatch), u.Order().Params().Tail
 	at, left := UnitPlace{Step: step}, step // batches to pass over, or units with wrap
 	if tail == order.TailWrap {
@@ -101,7 +102,7 @@ func UnitStep(ctx context.Context, u *reader.UnitOrder, globalBatch int, step ui
 
 // UnitPlaceOf is the place of a position of an epoch, such as a checkpoint's. The epochs before it
 // are planned, unless their plans are kept.
-func UnitPlaceOf(ctx context.Context, u *reader.UnitOrder, globalBatch int, epoch, position uint64) (UnitPlace, error) {
+func UnitPlaceOf(ctx context.Context, u *unitplan.Order, globalBatch int, epoch, position uint64) (UnitPlace, error) {
 	g, tail := uint64(globalBatch), u.Order().Params().Tail
 	at := UnitPlace{Epoch: epoch, Position: position}
 	for e := range epoch {
@@ -128,7 +129,7 @@ func UnitPlaceOf(ctx context.Context, u *reader.UnitOrder, globalBatch int, epoc
 
 // DatasetUnits explains a step of one data set whose positions hold units. Positions count units. A
 // step after the end of the order is ErrEnd.
-func DatasetUnits(ctx context.Context, ds *reader.Dataset, u *reader.UnitOrder, at UnitPlace, o Options) (*Step, error) {
+func DatasetUnits(ctx context.Context, ds *reader.Dataset, u *unitplan.Order, at UnitPlace, o Options) (*Step, error) {
 	s, err := o.split()
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -30,7 +31,7 @@ func (w *archive) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	end := format.EndOfArchive(true)
+	end := sections.EndOfArchive(true)
 	if !w.cut {
 		w.Bytes = int64(len(end))
 		for _, r := range rows {
@@ -143,7 +144,7 @@ func (w *archive) compare(ctx context.Context, info objstore.Info, rows []format
 		return err
 	}
 	defer obj.Close()
-	var all format.ShardHasher
+	var all sections.ShardHasher
 	var buf []byte
 	off := int64(0)
 	read := func(n int) error {
@@ -170,7 +171,7 @@ func (w *archive) compare(ctx context.Context, info objstore.Info, rows []format
 		}
 		all.Add(format.Hash(block.Sum(nil)))
 	}
-	if err := read(len(format.EndOfArchive(true))); err != nil {
+	if err := read(len(sections.EndOfArchive(true))); err != nil {
 		return err
 	}
 	for _, c := range buf {

@@ -7,6 +7,8 @@ import (
 	"unicode"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/tarblock"
 )
 
 // record is the size of a tar record.
@@ -19,7 +21,7 @@ const daliVersion = "v1.2"
 // for each member, its extension, the offset and size of its payload, and its name. Words are
 // separated by spaces, so names cannot contain any. Removed samples, whose keys are empty, are not
 // in the archive.
-func daliIndex(ix *format.ShardIndex) ([]byte, error) {
+func daliIndex(ix *sections.ShardIndex) ([]byte, error) {
 	kept := 0
 	for _, key := range ix.Keys.All() {
 		if key != "" {
@@ -49,7 +51,7 @@ func daliIndex(ix *format.ShardIndex) ([]byte, error) {
 				case ix.Foreign:
 					offset = first + int64(ix.Gaps[member])
 				case ix.Layout != nil:
-					offset += format.MemberLen(format.JoinName(key, f.Name), f.Size) - (f.Size+record-1)/record*record
+					offset += tarblock.MemberLen(format.JoinName(key, f.Name), f.Size) - (f.Size+record-1)/record*record
 				case ix.Gaps != nil:
 					offset += int64(ix.Gaps[member])
 				default:

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -154,7 +155,7 @@ func (e *exporter) names(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		gone := uint64(len(format.Within(e.d.RemovedSamples(), first, first+info.Samples)))
+		gone := uint64(len(sections.Within(e.d.RemovedSamples(), first, first+info.Samples)))
 		if gone > 0 && info.Foreign && e.o.Form == DALI {
 			return fmt.Errorf("%s: %w: samples were removed from this archive of another tool, and %s would need an archive without them: "+
 				"pack the data set into another one and export that", info.Name, ErrForm, DALI)

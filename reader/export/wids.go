@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 )
 
 // wids reads only the name field of a member's header, as UTF-8: neither the prefix nor the records
@@ -15,7 +16,7 @@ const (
 )
 
 // widsNames rejects samples whose names or sizes wids would read wrong.
-func widsNames(ix *format.ShardIndex) error {
+func widsNames(ix *sections.ShardIndex) error {
 	at := ix.Cursors([]int{0})[0]
 	var fields []format.FieldSize
 	for _, key := range ix.Keys.All() {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/internal/testset"
@@ -16,7 +16,7 @@ import (
 )
 
 // lengths opens a data set of n samples of these lengths; nil: without the attribute.
-func lengths(t *testing.T, n int, length func(key string) int64, edit func(m *format.Manifest)) *reader.Dataset {
+func lengths(t *testing.T, n int, length func(key string) int64, edit func(m *sections.Manifest)) *reader.Dataset {
 	t.Helper()
 	var samples []testset.Sample
 	for i := range n {
@@ -96,12 +96,12 @@ func TestTokensRefused(t *testing.T) {
 }
 
 // total gives a data set the total of these values.
-func total(values ...int64) func(*format.Manifest) {
-	return func(m *format.Manifest) {
-		sum := format.AttrTotal{Name: "length"}
+func total(values ...int64) func(*sections.Manifest) {
+	return func(m *sections.Manifest) {
+		sum := sections.AttrTotal{Name: "length"}
 		for _, v := range values {
 			sum.Add(v)
 		}
-		m.AttrTotals = []format.AttrTotal{sum}
+		m.AttrTotals = []sections.AttrTotal{sum}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
 	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // Units is what makes units of the samples of a source.
@@ -78,7 +79,7 @@ func unitsOf(s *mix.Source, from *mix.Checkpoint) (uint64, error) {
 }
 
 // UnitOrders are the units of the sources of a file, in its order; nil where a source has none.
-type UnitOrders []*reader.UnitOrder
+type UnitOrders []*unitplan.Order
 
 // Close ends the planning of all.
 func (o UnitOrders) Close() {
@@ -120,7 +121,7 @@ func (f *File) MakeUnits(ctx context.Context, sets []*reader.Dataset, data []Dat
 }
 
 // makeUnits is MakeUnits of one source.
-func makeUnits(ctx context.Context, ds *reader.Dataset, data *Data, p units.Params, o reader.StreamOptions, made **reader.UnitOrder) (*Units, error) {
+func makeUnits(ctx context.Context, ds *reader.Dataset, data *Data, p units.Params, o reader.StreamOptions, made **unitplan.Order) (*Units, error) {
 	checked := p
 	checked.Window = max(p.Window, 1)
 	if err := checked.Check(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order/mixing"
 )
@@ -56,7 +57,7 @@ func Labels(ctx context.Context, d *reader.Dataset, attribute string) (*mixing.L
 	return mixing.NewLabels(of), nil
 }
 
-func findColumn(ix *format.ShardIndex, attribute string) *format.AttrColumn {
+func findColumn(ix *sections.ShardIndex, attribute string) *sections.AttrColumn {
 	for i := range ix.Attrs {
 		if ix.Attrs[i].Name == attribute {
 			return &ix.Attrs[i]

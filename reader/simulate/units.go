@@ -5,9 +5,9 @@ import (
 	"errors"
 	"io"
 
-	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/units"
+	"github.com/shardtool/shardtool/reader/unitplan"
 )
 
 // UnitOptions describe a job that reads units.
@@ -62,7 +62,7 @@ type UnitWorld struct {
 }
 
 // Units walks through one epoch of an order of units. Padding of the last batch is not counted.
-func Units(ctx context.Context, u *reader.UnitOrder, o UnitOptions) (*UnitReport, error) {
+func Units(ctx context.Context, u *unitplan.Order, o UnitOptions) (*UnitReport, error) {
 	r := &UnitReport{Summary: u.Summary(), Epoch: o.Epoch, UnitSteps: newUnitSteps(o.Worlds)}
 	cursor, err := u.Seek(o.Epoch, 0, u.Plans(ctx))
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -13,7 +13,7 @@ import (
 // with the same keys, and their weights. Of the Spec, AllowMissing, Draws, Memory and Temp are
 // used; without Draws, those of the view stay. Keys that d does not have are an error that wraps
 // ErrMissing, unless they are allowed. Samples that only d has are not chosen.
-func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*format.View, *Report, error) {
+func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*sections.View, *Report, error) {
 	was := old.Selection().View()
 	if was == nil {
 		return nil, nil, errors.New("curate: there is no view to carry over")
@@ -23,7 +23,7 @@ func Carry(ctx context.Context, old, d *reader.Dataset, s Spec) (*format.View, *
 		return nil, nil, specf("draws go with weights, and the view has none")
 	}
 	m := &maker{d: d, spec: &s, report: &Report{}}
-	v := &format.View{Digest: d.Digest(), Samples: d.NumSamples()}
+	v := &sections.View{Digest: d.Digest(), Samples: d.NumSamples()}
 	if was.Subset() {
 		v.Chosen = make([]byte, (v.Samples+7)/8)
 	} else {
@@ -72,7 +72,7 @@ func eachChosen(ctx context.Context, d *reader.Dataset, f func(key string, weigh
 		if err != nil {
 			return err
 		}
-		var keys *format.KeyColumn // read only where a sample of the shard is chosen
+		var keys *sections.KeyColumn // read only where a sample of the shard is chosen
 		for k := range info.Samples {
 			number, weight := first+k, uint32(0)
 			if v.Subset() {

@@ -15,6 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
@@ -88,7 +90,7 @@ func lists(keys []string) *KeyList {
 	return &KeyList{Name: "keys.txt", Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(strings.Join(keys, "\n"))), nil }}
 }
 
-func chosenIn(v *format.View) (numbers []int) {
+func chosenIn(v *sections.View) (numbers []int) {
 	for i := range int(v.Samples) {
 		if v.Chosen[i/8]>>(i%8)&1 != 0 {
 			numbers = append(numbers, i)
@@ -204,7 +206,7 @@ func TestIndexed(t *testing.T) {
 	d := packed(t, people(3000))
 	for _, memory := range []int64{1, 1 << 20} {
 		m := &maker{d: d, spec: &Spec{Memory: memory, Temp: t.TempDir()}, report: &Report{}}
-		var want, got []format.KeyEntry
+		var want, got []samplekey.Entry
 		for entries, err := range d.KeyHashes(t.Context()) {
 			if err != nil {
 				t.Fatal(err)

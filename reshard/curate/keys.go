@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
 )
 
 // KeyList is a list of keys: text with one key in each line, in any order. A key may be there more
@@ -264,7 +265,7 @@ func (j *joiner) twice(ctx context.Context, r record) error {
 }
 
 // samples yields the hash and number of every sample, in ascending order of hashes.
-func (m *maker) samples(ctx context.Context) (of iter.Seq2[[]format.KeyEntry, error], done func(), err error) {
+func (m *maker) samples(ctx context.Context) (of iter.Seq2[[]samplekey.Entry, error], done func(), err error) {
 	if m.d.Info().KeysTable != "" {
 		return m.d.KeyHashes(ctx), func() {}, nil
 	}
@@ -272,7 +273,7 @@ func (m *maker) samples(ctx context.Context) (of iter.Seq2[[]format.KeyEntry, er
 }
 
 // indexed is samples out of the indexes of shards, for a data set without a keys table.
-func (m *maker) indexed(ctx context.Context) (of iter.Seq2[[]format.KeyEntry, error], done func(), err error) {
+func (m *maker) indexed(ctx context.Context) (of iter.Seq2[[]samplekey.Entry, error], done func(), err error) {
 	s := newSorter(m.spec.Temp, m.spec.Memory)
 	done = func() { _ = s.close() }
 	for i := range m.d.NumShards() {
@@ -287,16 +288,16 @@ func (m *maker) indexed(ctx context.Context) (of iter.Seq2[[]format.KeyEntry, er
 			return nil, nil, err
 		}
 		for k, key := range ix.Keys.All() {
-			if err := s.add(record{format.KeyHash(key), 0, first + uint64(k)}); err != nil {
+			if err := s.add(record{samplekey.Hash(key), 0, first + uint64(k)}); err != nil {
 				done()
 				return nil, nil, err
 			}
 		}
 	}
-	return func(yield func([]format.KeyEntry, error) bool) {
-		one := make([]format.KeyEntry, 1)
+	return func(yield func([]samplekey.Entry, error) bool) {
+		one := make([]samplekey.Entry, 1)
 		for r, err := range s.all() {
-			one[0] = format.KeyEntry{Hash: r.hash, Number: r.value}
+			one[0] = samplekey.Entry{Hash: r.hash, Number: r.value}
 			if !yield(one, err) || err != nil {
 				return
 			}
@@ -306,8 +307,8 @@ func (m *maker) indexed(ctx context.Context) (of iter.Seq2[[]format.KeyEntry, er
 
 // cursors goes through the samples in the order of hashes.
 type cursors struct {
-	next    func() ([]format.KeyEntry, error, bool)
-	entries []format.KeyEntry
+	next    func() ([]samplekey.Entry, error, bool)
+	entries []samplekey.Entry
 	numbers []uint64
 	ended   bool
 }

@@ -10,13 +10,14 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 )
 
 // maxWeight bounds a weight: larger ones are no weights but mistakes.
 const maxWeight = 1e300
 
 // weigh makes v, a subset, a view with weights. Samples that are not chosen have weight 0.
-func (m *maker) weigh(ctx context.Context, v *format.View) error {
+func (m *maker) weigh(ctx context.Context, v *sections.View) error {
 	s := m.spec
 	var err error
 	if s.Balance != "" {
@@ -95,7 +96,7 @@ func (m *maker) column(ctx context.Context, w []float64) error {
 	if a.Kind == format.AttrLabel {
 		return specf("weight: the attribute %s is a label: weights are numbers", name)
 	}
-	return m.eachShard(ctx, []string{name}, func(first uint64, columns []format.AttrColumn, samples int) error {
+	return m.eachShard(ctx, []string{name}, func(first uint64, columns []sections.AttrColumn, samples int) error {
 		if columns[0].Name == "" {
 			return nil
 		}
@@ -174,7 +175,7 @@ func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, error) {
 	numbers := map[string]uint32{}
 	var counts []uint64
 	var mu sync.Mutex
-	err := m.eachShard(ctx, []string{name}, func(first uint64, columns []format.AttrColumn, samples int) error {
+	err := m.eachShard(ctx, []string{name}, func(first uint64, columns []sections.AttrColumn, samples int) error {
 		c := &columns[0]
 		own := map[uint64]uint32{} // by value as it is stored
 		values, absent := c.Raw()
@@ -222,7 +223,7 @@ func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, error) {
 	return class, nil
 }
 
-func valueText(c *format.AttrColumn, i int) string {
+func valueText(c *sections.AttrColumn, i int) string {
 	switch v, _ := c.At(i); v.Kind {
 	case format.AttrInteger:
 		return fmt.Sprint(v.Integer)

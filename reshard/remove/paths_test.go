@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
@@ -272,7 +273,7 @@ func foreign(t testing.TB) *mem.Store {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := format.ShardFormat(info.Name); err != nil {
+		if _, err := sections.ShardFormat(info.Name); err != nil {
 			continue
 		}
 		data, _, err := objstore.ReadAll(t.Context(), from, info.Name, 1<<30)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/mem"
 	"github.com/shardtool/shardtool/reader"
@@ -167,7 +168,7 @@ func nowhere(t *testing.T, store objstore.Store, removed []int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dec := format.NewDecoder(true)
+		dec := codec.NewDecoder(true)
 		defer dec.Close()
 		for _, row := range rows {
 			var out []byte

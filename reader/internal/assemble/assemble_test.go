@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -28,10 +30,10 @@ type memory struct {
 
 func newMemory(t *testing.T, p order.Params, blocks, perBlock int) *memory {
 	t.Helper()
-	m := &memory{shard: &fetch.Shard{ShardInfo: &format.ShardInfo{Name: "s.tar", Blocks: uint64(blocks)}}}
+	m := &memory{shard: &fetch.Shard{ShardInfo: &sections.ShardInfo{Name: "s.tar", Blocks: uint64(blocks)}}}
 	table := order.Table{ShardFirst: []int{0}}
 	for b := range blocks {
-		var buf format.BlockBuilder
+		var buf tarblock.Builder
 		for i := range perBlock {
 			key := fmt.Sprint(b*perBlock + i)
 			data := slices.Repeat([]byte(key), 100)

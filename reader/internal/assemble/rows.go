@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
@@ -34,7 +35,7 @@ func (m *Rows) Reset() {
 
 // FillRows waits for the pieces of a draft and finds its rows. Counts has no bytes: they are those
 // of the rows.
-func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *format.Layout) (n Counts, err error) {
+func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *stacked.Layout) (n Counts, err error) {
 	if len(m.data) != len(l.Fields) {
 		m.data = make([][]byte, len(l.Fields))
 	}
@@ -85,7 +86,7 @@ func (a *Assembler) row(r *order.Ref, p *window.Piece) (at block.RowRef, err err
 }
 
 // copyRows is FillRows for a batch whose pieces need not be in memory together.
-func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *format.Layout) (n Counts, err error) {
+func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *stacked.Layout) (n Counts, err error) {
 	for f := range l.Fields {
 		m.data[f] = sized(m.data[f], len(d.Refs)*int(l.Fields[f].Row()))
 	}
@@ -145,7 +146,7 @@ func (a *Assembler) byPiece(d *planner.Draft, n *Counts) (found []bool, places [
 }
 
 // close moves the rows that were found together, and pads.
-func (m *Rows) close(d *planner.Draft, l *format.Layout, found []bool, keys *keyList) {
+func (m *Rows) close(d *planner.Draft, l *stacked.Layout, found []bool, keys *keyList) {
 	k := 0
 	for i := range found {
 		if !found[i] {
@@ -195,7 +196,7 @@ func (m *Rows) Make(field, stride int) []byte {
 }
 
 // MakeAll makes the rows of all fields.
-func (m *Rows) MakeAll(l *format.Layout) {
+func (m *Rows) MakeAll(l *stacked.Layout) {
 	for f := range l.Fields {
 		m.Make(f, int(l.Fields[f].Row()))
 	}

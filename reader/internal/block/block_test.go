@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/tarblock"
 )
 
 // tarBlock returns a block of n samples with two fields each: b holds the sample's name, and a
 // nothing.
 func tarBlock(prefix string, n int) []byte {
-	var b format.BlockBuilder
+	var b tarblock.Builder
 	for i := range n {
 		key := fmt.Sprintf("%s%d", prefix, i)
 		b.Member(format.JoinName(key, "a"), 0)
@@ -83,7 +84,7 @@ func TestDamage(t *testing.T) {
 // TestTouch touches each sample, and places where there is none: an empty field that ends its
 // block, a sample past the end, a block that cannot be used.
 func TestTouch(t *testing.T) {
-	var b format.BlockBuilder
+	var b tarblock.Builder
 	at := b.Member("k.a", 1)
 	b.Buf[at] = 'K'
 	b.Member("l.a", 0)

@@ -7,16 +7,17 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/stacked"
 )
 
 // rowsOf returns blocks of n rows each, whose rows hold their number in the data set.
 func rowsOf(t *testing.T, blocks, n, numbers int) (all []*Rows) {
 	t.Helper()
-	l := &format.Layout{Fields: []format.RowField{{Name: "a.npy", DType: "|u1"}, {Name: "b.npy", DType: "<u4", Shape: []int64{int64(numbers)}}}}
-	ranges := format.KeyRanges{{Prefix: "k", Digits: 9, Count: uint64(blocks * n)}}
+	l := &stacked.Layout{Fields: []stacked.Field{{Name: "a.npy", DType: "|u1"}, {Name: "b.npy", DType: "<u4", Shape: []int64{int64(numbers)}}}}
+	ranges := samplekey.Ranges{{Prefix: "k", Digits: 9, Count: uint64(blocks * n)}}
 	for b := range blocks {
-		built, _, _ := format.NewRowBlock(nil, l, uint64(b*n), n, 0)
+		built, _, _ := stacked.NewBlock(nil, l, uint64(b*n), n, 0)
 		for k := range n {
 			copy(built.Row(0, k), []byte{byte(b*n + k)})
 			row := built.Row(1, k)

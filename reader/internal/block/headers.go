@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/tarblock"
 )
 
 // headers are the samples of tar blocks, found by walking over the members' headers.
@@ -54,8 +55,8 @@ func (h *headers) walk(decoded []byte, count int, foreign bool) (*walked, error)
 func (h *headers) add(b *walked, count int, foreign bool) error {
 	room := min(count, len(b.data)/512) + 1
 	h.starts, h.members = slices.Grow(h.starts, room), slices.Grow(h.members, room)
-	walk := format.Walker{Buf: b.data, Foreign: foreign}
-	var m format.Member
+	walk := tarblock.Walker{Buf: b.data, Foreign: foreign}
+	var m tarblock.Member
 	var last []byte // key
 	for {
 		ok, err := walk.Next(&m)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/tarblock"
 )
 
 // same compares every sample of a block that was packed with those of the block where it is.
@@ -61,7 +62,7 @@ func TestPacked(t *testing.T) {
 	same(t, nil, 0, false)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
-		var b format.BlockBuilder
+		var b tarblock.Builder
 		n := 1 + rnd.IntN(40)
 		for i := range n {
 			key := fmt.Sprintf("dir/%s%d", strings.Repeat("k", rnd.IntN(250)*rnd.IntN(2)), i)
@@ -114,7 +115,7 @@ func TestPackedForeign(t *testing.T) {
 // TestShapesAreShared checks that samples of the same fields share their names, and that more shapes
 // than are compared stay right.
 func TestShapesAreShared(t *testing.T) {
-	var b format.BlockBuilder
+	var b tarblock.Builder
 	for i := range 300 {
 		b.Member(format.JoinName(fmt.Sprintf("k%d", i), fmt.Sprintf("f%d", i%(2*shapesTried*(i/200)+1))), 1)
 	}
@@ -137,7 +138,7 @@ func TestShapesAreShared(t *testing.T) {
 func FuzzPacked(f *testing.F) {
 	f.Add(tarBlock("x", 3), 3, false)
 	f.Add(tarBlock("x", 3), 3, true)
-	var long format.BlockBuilder
+	var long tarblock.Builder
 	long.Member(strings.Repeat("n", 200)+".a", 3)
 	long.Member(strings.Repeat("n", 200)+".b", 0)
 	f.Add(long.Buf, 1, false)
@@ -153,7 +154,7 @@ func FuzzPacked(f *testing.F) {
 func BenchmarkPack(b *testing.B) {
 	for _, size := range []int{200, 3000} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
-			var of format.BlockBuilder
+			var of tarblock.Builder
 			n := 0
 			for ; len(of.Buf) < 1<<20; n++ {
 				of.Member(fmt.Sprintf("%04d/%016x.txt", n/1000, n*n), size)

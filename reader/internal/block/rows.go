@@ -2,6 +2,8 @@ package block
 
 import (
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/stacked"
 )
 
 // Kind is how the samples of a block are stored: in tar members, or as rows of arrays.
@@ -10,8 +12,8 @@ type Kind struct {
 	Foreign bool
 	// Layout is what rows are in a stacked shard; nil in an ordinary one. Numbered is the keys of the
 	// shard where they are numbered. Before is the number of the shard's samples before the block.
-	Layout   *format.Layout
-	Numbered format.KeyRanges
+	Layout   *stacked.Layout
+	Numbered samplekey.Ranges
 	Before   uint64
 }
 
@@ -23,7 +25,7 @@ const mostMade = 1 << 20
 // several goroutines may read them.
 type Rows struct {
 	// Block is the arrays of the block.
-	Block format.RowBlock
+	Block stacked.Block
 
 	kind  Kind
 	names [][]byte // of the fields
@@ -43,7 +45,7 @@ func (r *Rows) Open(decoded []byte, count int, kind Kind) error {
 		}
 	}
 	r.kind = kind
-	if err := format.OpenRowBlock(&r.Block, decoded, kind.Layout, kind.Before, count, kind.Numbered != nil); err != nil {
+	if err := stacked.OpenBlock(&r.Block, decoded, kind.Layout, kind.Before, count, kind.Numbered != nil); err != nil {
 		return err
 	}
 	r.bases = r.bases[:0]

@@ -3,7 +3,7 @@ package catalog
 import (
 	"context"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
 )
 
 // Candidates returns the shards whose range of keys has room for a key. known is false where that
@@ -30,8 +30,8 @@ func (c *Catalog) Candidates(ctx context.Context, key string, all bool) (shards 
 
 // SearchTable reads the entries of the keys table around a hash: the groups that Guess names, and
 // their neighbours for as long as the hash could be there too.
-func (c *Catalog) SearchTable(ctx context.Context, hash uint64) (entries []format.KeyEntry, err error) {
-	table := format.KeyTable{Entries: c.Tables.Samples}
+func (c *Catalog) SearchTable(ctx context.Context, hash uint64) (entries []samplekey.Entry, err error) {
+	table := samplekey.Table{Entries: c.Tables.Samples}
 	from, to := table.Guess(hash)
 	step := max(to-from, 1)
 	for {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/order"
@@ -31,18 +32,18 @@ const MaxSummary = 16 << 20
 // Catalog is one generation of a data set. It may be used by several goroutines at once.
 type Catalog struct {
 	Source *fetch.Source
-	Name   string         // of the tables
-	Tables *format.Tables // loaded as far as Open needs them
+	Name   string           // of the tables
+	Tables *sections.Tables // loaded as far as Open needs them
 	// Object is the tables, and Size its bytes.
 	Object objstore.Object
 	Size   int64
 	// Stated is manifest.json as it was read, and Raw its bytes; nil when a generation was asked for.
-	Stated *format.Summary
+	Stated *sections.Summary
 	Raw    []byte
 
 	infos   cache[int, *Part]
 	rows    cache[int, []format.Row]
-	indexes cache[int, *format.ShardIndex]
+	indexes cache[int, *sections.ShardIndex]
 	order   cache[struct{}, order.Table]
 	anew    atomic.Int32 // reads of the tables that go past what the store has kept
 
@@ -106,7 +107,7 @@ func (c *Catalog) open(ctx context.Context, tables string, anew bool) error {
 		}
 		return object.ReadAt(c.ctx, p, off)
 	}
-	if c.Tables, err = format.OpenTables(read, info.Size); err != nil {
+	if c.Tables, err = sections.OpenTables(read, info.Size); err != nil {
 		return c.inTables(err)
 	}
 	opening = nil
@@ -128,7 +129,7 @@ func (c *Catalog) readSummary(ctx context.Context, anew bool) error {
 	case err != nil:
 		return fmt.Errorf("reader: %w", err)
 	}
-	if c.Stated, err = format.DecodeSummary(raw); err != nil {
+	if c.Stated, err = sections.DecodeSummary(raw); err != nil {
 		return fmt.Errorf("reader: %w", err)
 	}
 	c.Raw, c.Name = raw, c.Stated.Tables
@@ -245,8 +246,8 @@ func (c *Catalog) AfterClose(err error) error {
 
 // KeysTable returns the object name of the keys table; empty when there is none.
 func (c *Catalog) KeysTable() string {
-	return (&format.Manifest{Keys: c.Tables.Keys}).KeysName()
+	return (&sections.Manifest{Keys: c.Tables.Keys}).KeysName()
 }
 
 // Summary returns manifest.json as the tables say it must be.
-func (c *Catalog) Summary() *format.Summary { return c.Tables.Summary(c.Name) }
+func (c *Catalog) Summary() *sections.Summary { return c.Tables.Summary(c.Name) }

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
@@ -15,10 +17,10 @@ import (
 // a .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. The
 // key of a removed sample is empty. Indexes are shared and kept, up to a limit: do not write to
 // them.
-func (c *Catalog) Index(ctx context.Context, number int) (*format.ShardIndex, error) {
+func (c *Catalog) Index(ctx context.Context, number int) (*sections.ShardIndex, error) {
 	ctx, end := c.Scope(ctx) // a Close in the middle ends the read
 	defer end()
-	ix, err := c.indexes.get(ctx, number, func(ctx context.Context) (*format.ShardIndex, int64, error) {
+	ix, err := c.indexes.get(ctx, number, func(ctx context.Context) (*sections.ShardIndex, int64, error) {
 		s, err := c.Shard(ctx, number)
 		if err != nil {
 			return nil, 0, err
@@ -40,7 +42,7 @@ func (c *Catalog) Index(ctx context.Context, number int) (*format.ShardIndex, er
 
 // ReadIndex reads a shard's whole index, out of an object that must have the given size unless that
 // is 0. It returns how many bytes it read.
-func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard, size uint64) (ix *format.ShardIndex, n int, err error) {
+func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard, size uint64) (ix *sections.ShardIndex, n int, err error) {
 	name, whole := IndexObject(s.ShardInfo)
 	err = c.Source.ReadRange(ctx, name, size, int64(whole-s.Tail), int64(s.Tail), func(raw []byte) error {
 		n = len(raw)
@@ -53,9 +55,9 @@ func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard, size uint64) (i
 	return ix, n, err
 }
 
-// Columns returns the columns of attributes of a shard, as format.Tail.DecodeColumns does. They are
+// Columns returns the columns of attributes of a shard, as sections.Tail.DecodeColumns does. They are
 // not kept.
-func (c *Catalog) Columns(ctx context.Context, number int, names []string) (columns []format.AttrColumn, err error) {
+func (c *Catalog) Columns(ctx context.Context, number int, names []string) (columns []sections.AttrColumn, err error) {
 	ctx, end := c.Scope(ctx)
 	defer end()
 	s, err := c.Shard(ctx, number)
@@ -84,10 +86,10 @@ func (c *Catalog) Columns(ctx context.Context, number int, names []string) (colu
 }
 
 // KeyGroups reads groups [from, to) of the keys table and appends their entries to dst.
-func (c *Catalog) KeyGroups(ctx context.Context, dst []format.KeyEntry, from, to int64) (entries []format.KeyEntry, err error) {
+func (c *Catalog) KeyGroups(ctx context.Context, dst []samplekey.Entry, from, to int64) (entries []samplekey.Entry, err error) {
 	ctx, end := c.Scope(ctx)
 	defer end()
-	table := format.KeyTable{Entries: c.Tables.Samples}
+	table := samplekey.Table{Entries: c.Tables.Samples}
 	off, n := table.Range(from, to)
 	err = c.Source.ReadRange(ctx, c.KeysTable(), uint64(table.Size()), off, n, func(raw []byte) (err error) {
 		entries, err = table.Decode(dst, raw, from, to)
@@ -100,7 +102,7 @@ func (c *Catalog) KeyGroups(ctx context.Context, dst []format.KeyEntry, from, to
 }
 
 // IndexObject returns the object that holds a shard's index, and the object's size.
-func IndexObject(s *format.ShardInfo) (name string, size uint64) {
+func IndexObject(s *sections.ShardInfo) (name string, size uint64) {
 	if s.Plain() {
 		return s.IndexObject(), s.Tail
 	}
@@ -108,9 +110,9 @@ func IndexObject(s *format.ShardInfo) (name string, size uint64) {
 }
 
 // parseTail reads the hot index out of an object's last bytes and compares it with the tables.
-func parseTail(s *fetch.Shard, last []byte) (*format.Tail, error) {
+func parseTail(s *fetch.Shard, last []byte) (*sections.Tail, error) {
 	_, size := IndexObject(s.ShardInfo)
-	t, need, err := format.ParseTail(last, int64(size))
+	t, need, err := sections.ParseTail(last, int64(size))
 	switch {
 	case err != nil:
 		return nil, err
@@ -148,7 +150,7 @@ type needMore int64
 func (n needMore) Error() string { return fmt.Sprintf("%d bytes of the index are wanted", int64(n)) }
 
 // decodeCold reads the rest out of all of the index's bytes.
-func decodeCold(s *fetch.Shard, t *format.Tail, raw []byte) (*format.ShardIndex, error) {
+func decodeCold(s *fetch.Shard, t *sections.Tail, raw []byte) (*sections.ShardIndex, error) {
 	cold, err := coldOf(s, t, raw)
 	if err != nil {
 		return nil, err
@@ -161,7 +163,7 @@ func decodeCold(s *fetch.Shard, t *format.Tail, raw []byte) (*format.ShardIndex,
 }
 
 // coldOf is COLD in all of the index's bytes.
-func coldOf(s *fetch.Shard, t *format.Tail, raw []byte) ([]byte, error) {
+func coldOf(s *fetch.Shard, t *sections.Tail, raw []byte) ([]byte, error) {
 	off, n := t.Cold()
 	_, size := IndexObject(s.ShardInfo)
 	from := off - (int64(size) - int64(s.Tail))
@@ -172,7 +174,7 @@ func coldOf(s *fetch.Shard, t *format.Tail, raw []byte) ([]byte, error) {
 }
 
 // indexCost is what an index takes in memory, nearly.
-func indexCost(ix *format.ShardIndex) int64 {
+func indexCost(ix *sections.ShardIndex) int64 {
 	if ix == nil {
 		return 0
 	}
@@ -182,9 +184,9 @@ func indexCost(ix *format.ShardIndex) int64 {
 
 // ReadHot reads the hot index alone: mostly 64 KiB, which is a part of most indexes. It also
 // returns the bytes that it read.
-func (c *Catalog) ReadHot(ctx context.Context, s *fetch.Shard) (t *format.Tail, last []byte, err error) {
+func (c *Catalog) ReadHot(ctx context.Context, s *fetch.Shard) (t *sections.Tail, last []byte, err error) {
 	name, size := IndexObject(s.ShardInfo)
-	for n := min(int64(s.Tail), format.TailGuess); ; {
+	for n := min(int64(s.Tail), sections.TailGuess); ; {
 		err := c.Source.ReadRange(ctx, name, size, int64(size)-n, n, func(raw []byte) (err error) {
 			last = raw
 			t, err = parseTail(s, raw)

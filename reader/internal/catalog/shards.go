@@ -8,12 +8,13 @@ import (
 	"unsafe"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
 // Part is a part of the tables: its shards without their rows, with sums that make it searchable.
 type Part struct {
-	Shards []format.ShardInfo
+	Shards []sections.ShardInfo
 	// FirstSample and firstRow have one more element than Shards: where each shard begins, in the data
 	// set and in the part's rows.
 	FirstSample []uint64
@@ -53,7 +54,7 @@ func loadInBackground[V any](ctx context.Context, c *Catalog, load func() (V, er
 // Part loads a part of the tables. It is shared: do not write to it.
 func (c *Catalog) Part(ctx context.Context, part int) (*Part, error) {
 	return c.infos.get(ctx, part, func(ctx context.Context) (*Part, int64, error) {
-		shards, err := loadInBackground(ctx, c, func() ([]format.ShardInfo, error) { return c.Tables.LoadShards(part) })
+		shards, err := loadInBackground(ctx, c, func() ([]sections.ShardInfo, error) { return c.Tables.LoadShards(part) })
 		if err != nil {
 			return nil, 0, err
 		}
@@ -101,7 +102,7 @@ func (c *Catalog) Shard(ctx context.Context, number int) (*fetch.Shard, error) {
 	}
 	from, to := info.firstRow[at], info.firstRow[at+1]
 	s := &fetch.Shard{ShardInfo: &info.Shards[at], Source: c.Source, Number: number, First: info.FirstSample[at], Rows: rows[from:to:to]}
-	s.Removed = format.Within(c.Tables.Removed, s.First, s.First+s.Samples)
+	s.Removed = sections.Within(c.Tables.Removed, s.First, s.First+s.Samples)
 	c.Source.Identify(s)
 	return s, nil
 }

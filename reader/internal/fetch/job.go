@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
 )
 
 const (
@@ -21,13 +22,13 @@ const (
 	// sumMost is the most bytes that are read before they are summed: they are in the second-level
 	// cache then. Reading 1 MiB first was measured to cost a fifth more.
 	sumMost = 256 << 10
-	// room is what the decoder wants after the decoded bytes, see format.DecodeRoom.
+	// room is what the decoder wants after the decoded bytes, see codec.DecodeRoom.
 	room = 16
 )
 
 // Shard is what the tables of a data set tell about one shard.
 type Shard struct {
-	*format.ShardInfo
+	*sections.ShardInfo
 	Source *Source // where it is read from
 	Number int     // in the data set
 	First  uint64  // number of its first sample
@@ -57,7 +58,7 @@ func (s *Shard) NumberedKey(number uint64) string {
 
 // GoneOf returns those of count samples, from number first on, that were removed.
 func (s *Shard) GoneOf(first uint64, count uint32) []uint64 {
-	return format.Within(s.Removed, first, first+uint64(count))
+	return sections.Within(s.Removed, first, first+uint64(count))
 }
 
 // BlockRange returns the job of consecutive blocks of the shard.

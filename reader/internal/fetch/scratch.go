@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 )
 
 // Scratch is what one goroutine needs to turn stored bytes into samples.
@@ -75,19 +76,19 @@ func (p *ScratchPool) Close() {
 	p.idle = nil
 }
 
-// decoder is a format.Decoder that outlives a panic of the library below it.
-type decoder struct{ d *format.Decoder }
+// decoder is a codec.Decoder that outlives a panic of the library below it.
+type decoder struct{ d *codec.Decoder }
 
 // newDecoder leaves the frames' own xxh64 alone: the CRC-32C of the stored bytes proves as much and
 // costs less.
-func newDecoder() *decoder { return &decoder{format.NewDecoder(false)} }
+func newDecoder() *decoder { return &decoder{codec.NewDecoder(false)} }
 
 func (d *decoder) close() { d.d.Close() }
 
 func (d *decoder) decode(dst, stored []byte, r format.Row) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			d.d = format.NewDecoder(false) // the old one may be in any state
+			d.d = codec.NewDecoder(false) // the old one may be in any state
 			out, err = nil, fmt.Errorf("%w: the decoder failed: %v", format.ErrCorrupt, p)
 		}
 	}()

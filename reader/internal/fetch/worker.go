@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/account"
 	"github.com/shardtool/shardtool/reader/internal/block"
@@ -241,10 +242,10 @@ func (r *rows) next(ctx context.Context, row format.Row, offset int64) ([]byte, 
 				return nil, err
 			}
 		}
-		sum = format.UpdateChecksum(sum, p)
+		sum = codec.UpdateChecksum(sum, p)
 		rest, offset = rest[len(p):], offset+int64(len(p))
 	}
-	if err := format.CheckFrameSum(sum, row); err != nil {
+	if err := codec.CheckFrameSum(sum, row); err != nil {
 		return nil, OfKind(KindChecksum, err)
 	}
 	return stored, nil

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -137,4 +138,17 @@ func KeyOf(texts ...string) Key {
 		fmt.Fprintf(h, "%d %s\x00", len(t), t)
 	}
 	return Key(h.Sum(nil))
+}
+
+// Keeper puts into a folder what need not be computed again, and warns where it cannot.
+type Keeper struct {
+	Folder Folder
+	Log    *slog.Logger // or nil
+}
+
+// Put keeps a payload in the folder.
+func (k *Keeper) Put(kind string, key Key, payload []byte) {
+	if err := k.Folder.Put(kind, key, payload); err != nil && k.Log != nil {
+		k.Log.Warn("units: the next start computes again what could not be kept", "what", kind, "error", err)
+	}
 }

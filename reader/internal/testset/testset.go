@@ -11,7 +11,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -39,8 +43,8 @@ type Options struct {
 	// Raw stores frames without compressing them, whatever they hold.
 	Raw bool
 	// Level is that of the encoder.
-	Level format.Level
-	// KeyHash replaces format.KeyHash in the keys table, to make hashes collide.
+	Level codec.Level
+	// KeyHash replaces samplekey.Hash in the keys table, to make hashes collide.
 	KeyHash func(key string) uint64
 	// Label, when not nil, gives each sample an attribute "label".
 	Label func(key string) string
@@ -53,14 +57,14 @@ type Options struct {
 	// index does not.
 	Member func(key, field string) string
 	// Edit, when not nil, changes the manifest before its tables are written.
-	Edit func(*format.Manifest)
+	Edit func(*sections.Manifest)
 }
 
 // Set is what Build made.
 type Set struct {
-	Manifest *format.Manifest
+	Manifest *sections.Manifest
 	Tables   string
-	Summary  *format.Summary
+	Summary  *sections.Summary
 }
 
 // Build packs samples into a store. It keeps one shard in memory.
@@ -75,13 +79,13 @@ func Build(ctx context.Context, store objstore.Store, samples iter.Seq[Sample], 
 		o.ShardSize = 256 << 20
 	}
 	if o.KeyHash == nil {
-		o.KeyHash = format.KeyHash
+		o.KeyHash = samplekey.Hash
 	}
 	if o.Member == nil {
 		o.Member = format.JoinName
 	}
-	b := builder{ctx: ctx, store: store, o: o, encoder: format.NewEncoder(o.Level), totals: map[string]*format.FieldTotal{},
-		manifest: &format.Manifest{Generation: 1, Meta: format.Metadata{"tool": "testset"}}}
+	b := builder{ctx: ctx, store: store, o: o, encoder: codec.NewEncoder(o.Level), totals: map[string]*format.FieldTotal{},
+		manifest: &sections.Manifest{Generation: 1, Meta: format.Metadata{"tool": "testset"}}}
 	defer b.encoder.Close()
 	for s := range samples {
 		if err := b.add(s); err != nil {
@@ -95,24 +99,24 @@ type builder struct {
 	ctx      context.Context
 	store    objstore.Store
 	o        Options
-	encoder  *format.Encoder
-	manifest *format.Manifest
+	encoder  *codec.Encoder
+	manifest *sections.Manifest
 	totals   map[string]*format.FieldTotal
-	keys     []format.KeyEntry
+	keys     []samplekey.Entry
 
 	shard   []byte
 	decoded int
-	index   *format.IndexBuilder
-	hash    format.ShardHasher
+	index   *sections.IndexBuilder
+	hash    sections.ShardHasher
 	names   []string
-	block   format.BlockBuilder
+	block   tarblock.Builder
 	samples uint32
 	blocks  uint64
 }
 
 func (b *builder) add(s Sample) error {
 	if b.index == nil {
-		b.index = &format.IndexBuilder{}
+		b.index = &sections.IndexBuilder{}
 	}
 	var sizes []format.FieldSize
 	for _, f := range s.Fields {
@@ -124,7 +128,7 @@ func (b *builder) add(s Sample) error {
 	if err := b.index.AddSample(s.Key, sizes, b.attributes(s.Key)); err != nil {
 		return err
 	}
-	b.keys = append(b.keys, format.KeyEntry{Hash: b.o.KeyHash(s.Key), Number: uint64(len(b.keys))})
+	b.keys = append(b.keys, samplekey.Entry{Hash: b.o.KeyHash(s.Key), Number: uint64(len(b.keys))})
 	b.names = append(b.names, s.Key)
 	b.samples++
 	if len(b.block.Buf) >= b.o.BlockSize {
@@ -195,7 +199,7 @@ func (b *builder) endBlock() error {
 		case b.o.Plain:
 			b.shard = append(b.shard, piece...)
 		case b.o.Raw:
-			b.shard, row.Codec = format.AppendRawFrame(b.shard, piece, cuts, payloads), format.CodecRaw
+			b.shard, row.Codec = codec.AppendRawFrame(b.shard, piece, cuts, payloads), format.CodecRaw
 		default:
 			var err error
 			if b.shard, row.Codec, err = b.encoder.AppendFrame(b.shard, piece, cuts, payloads); err != nil {
@@ -203,7 +207,7 @@ func (b *builder) endBlock() error {
 			}
 		}
 		row.Stored = uint32(len(b.shard) - begin)
-		row.CRC = format.Checksum(b.shard[begin:])
+		row.CRC = codec.Checksum(b.shard[begin:])
 		b.index.AddRow(row)
 	}
 	b.decoded += len(buf)
@@ -219,16 +223,16 @@ func (b *builder) endShard() error {
 	if b.index == nil {
 		return nil
 	}
-	info := format.ShardInfo{Samples: uint64(len(b.names)), Blocks: b.blocks, Hash: b.hash.Sum(),
+	info := sections.ShardInfo{Samples: uint64(len(b.names)), Blocks: b.blocks, Hash: b.hash.Sum(),
 		FirstKey: slices.Min(b.names), LastKey: slices.Max(b.names)}
 	ix := b.index.Finish(format.Metadata{"content": info.Hash.String()})
 	info.Rows = uint64(len(ix.Rows))
-	b.shard = append(b.shard, format.EndOfArchive(b.o.Plain)...)
-	tail, err := format.AppendTail(nil, ix, b.o.Plain)
+	b.shard = append(b.shard, sections.EndOfArchive(b.o.Plain)...)
+	tail, err := sections.AppendTail(nil, ix, b.o.Plain)
 	if err != nil {
 		return err
 	}
-	info.Tail, info.Index = uint64(len(tail)), format.HashIndex(tail)
+	info.Tail, info.Index = uint64(len(tail)), sections.HashIndex(tail)
 	stem := fmt.Sprintf("train-%06d", len(b.manifest.Shards))
 	info.Name = stem + format.TarSuffix
 	if !b.o.Plain {
@@ -244,9 +248,9 @@ func (b *builder) endShard() error {
 			return err
 		}
 	}
-	b.manifest.Shards = append(b.manifest.Shards, format.ShardEntry{ShardInfo: info, Rows: ix.Rows})
+	b.manifest.Shards = append(b.manifest.Shards, sections.ShardEntry{ShardInfo: info, Rows: ix.Rows})
 	b.shard = nil // the store may keep it
-	b.decoded, b.index, b.hash, b.names, b.blocks = 0, nil, format.ShardHasher{}, nil, 0
+	b.decoded, b.index, b.hash, b.names, b.blocks = 0, nil, sections.ShardHasher{}, nil, 0
 	return nil
 }
 
@@ -280,10 +284,10 @@ func (b *builder) finish() (*Set, error) {
 	return Publish(b.ctx, b.store, m)
 }
 
-func keysTable(entries []format.KeyEntry) ([]byte, error) {
-	slices.SortFunc(entries, format.KeyEntry.Compare)
+func keysTable(entries []samplekey.Entry) ([]byte, error) {
+	slices.SortFunc(entries, samplekey.Entry.Compare)
 	var out bytes.Buffer
-	err := format.WriteKeyTable(&out, uint64(len(entries)), func(yield func(format.KeyEntry, error) bool) {
+	err := samplekey.WriteTable(&out, uint64(len(entries)), func(yield func(samplekey.Entry, error) bool) {
 		for i := 0; i < len(entries) && yield(entries[i], nil); i++ {
 		}
 	})
@@ -291,8 +295,8 @@ func keysTable(entries []format.KeyEntry) ([]byte, error) {
 }
 
 // Publish writes a manifest's tables and manifest.json.
-func Publish(ctx context.Context, store objstore.Store, m *format.Manifest) (*Set, error) {
-	raw, name, _, err := format.EncodeTables(m)
+func Publish(ctx context.Context, store objstore.Store, m *sections.Manifest) (*Set, error) {
+	raw, name, _, err := sections.EncodeTables(m)
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +304,7 @@ func Publish(ctx context.Context, store objstore.Store, m *format.Manifest) (*Se
 	if _, err := objstore.Put(ctx, store, set.Tables, raw, objstore.Condition{}); err != nil {
 		return nil, err
 	}
-	t, err := format.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
+	t, err := sections.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
@@ -13,10 +15,10 @@ import (
 // TestErrorsHavePlaces checks that damage inside a block whose checksum is right is an error at the
 // block's place in the object.
 func TestErrorsHavePlaces(t *testing.T) {
-	var layout format.BlockBuilder
+	var layout tarblock.Builder
 	layout.Member("a.x", 1)
 	layout.Member("b.x", 1)
-	of := &fetch.Shard{ShardInfo: &format.ShardInfo{Name: "s.tar.zst"}}
+	of := &fetch.Shard{ShardInfo: &sections.ShardInfo{Name: "s.tar.zst"}}
 	head := fetch.Result{Shard: of, Block: 3, Offset: 8192, Samples: 2}
 	index := func() error {
 		p := Piece{Table: new(block.Table)}

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
@@ -17,7 +19,7 @@ func TestPacks(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		rows         []format.Row
-		layout       *format.Layout
+		layout       *stacked.Layout
 		scratch, not bool // packed with scratch, and without
 	}{
 		"compressed":        {rows: []format.Row{row(zstd, 1<<20, 1)}, scratch: true, not: true},
@@ -30,9 +32,9 @@ func TestPacks(t *testing.T) {
 		"one is large":      {rows: []format.Row{row(raw, 1<<20, 800), row(raw, 1<<20, 100)}},
 		"large blocks":      {rows: []format.Row{row(zstd, block.MostPacked+1, 4000)}},
 		"of several frames": {rows: []format.Row{row(zstd, 1<<20, 4), row(zstd, 1<<20, 0)}},
-		"rows":              {rows: []format.Row{row(zstd, 1<<20, 800)}, layout: &format.Layout{}},
+		"rows":              {rows: []format.Row{row(zstd, 1<<20, 800)}, layout: &stacked.Layout{}},
 	} {
-		p := Piece{Job: fetch.Job{Shard: &fetch.Shard{ShardInfo: &format.ShardInfo{Layout: c.layout}, Rows: c.rows}, To: len(c.rows)}}
+		p := Piece{Job: fetch.Job{Shard: &fetch.Shard{ShardInfo: &sections.ShardInfo{Layout: c.layout}, Rows: c.rows}, To: len(c.rows)}}
 		if p.packs(true) != c.scratch || p.packs(false) != c.not {
 			t.Errorf("%s: packed %v, without scratch %v", name, p.packs(true), p.packs(false))
 		}

@@ -14,7 +14,7 @@ import (
 	"iter"
 	"os"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
 )
 
 // Sorter takes entries and returns them in order, any number of times. It is for one goroutine. One
@@ -22,10 +22,10 @@ import (
 type Sorter struct {
 	dir     string
 	room    int // entries of a run
-	fill    []format.KeyEntry
-	scratch []format.KeyEntry // used by the goroutine of spilled while it runs
+	fill    []samplekey.Entry
+	scratch []samplekey.Entry // used by the goroutine of spilled while it runs
 	spilled chan error        // result of the run being spilled; nil for none
-	spare   []format.KeyEntry // the run being spilled, to fill again
+	spare   []samplekey.Entry // the run being spilled, to fill again
 	file    *os.File
 	runs    []int // entries of each run in the file, one after the other
 	sealed  bool
@@ -47,7 +47,7 @@ func New(dir string, limit int64) *Sorter {
 }
 
 // Add adds an entry.
-func (s *Sorter) Add(e format.KeyEntry) error {
+func (s *Sorter) Add(e samplekey.Entry) error {
 	if len(s.fill) == cap(s.fill) && !s.grow() {
 		return s.err
 	}
@@ -65,7 +65,7 @@ func (s *Sorter) grow() bool {
 		return false
 	}
 	if n := len(s.fill); n < s.room {
-		longer := make([]format.KeyEntry, n, min(max(2*n, leastRoom), s.room))
+		longer := make([]samplekey.Entry, n, min(max(2*n, leastRoom), s.room))
 		copy(longer, s.fill)
 		s.fill = longer
 		return true
@@ -91,7 +91,7 @@ func (s *Sorter) spill() error {
 		s.file = f
 	}
 	if s.spare == nil {
-		s.spare, s.scratch = make([]format.KeyEntry, 0, s.room), make([]format.KeyEntry, s.room)
+		s.spare, s.scratch = make([]samplekey.Entry, 0, s.room), make([]samplekey.Entry, s.room)
 	}
 	run, scratch, off := s.fill, s.scratch, s.entries()*entryLen
 	s.fill, s.spare = s.spare[:0], run
@@ -124,7 +124,7 @@ func (s *Sorter) entries() (n int64) {
 	return n
 }
 
-func write(f *os.File, off int64, run []format.KeyEntry) error {
+func write(f *os.File, off int64, run []samplekey.Entry) error {
 	buf := make([]byte, 0, 256<<10)
 	for i, e := range run {
 		buf = binary.LittleEndian.AppendUint64(buf, e.Hash)
@@ -141,14 +141,14 @@ func write(f *os.File, off int64, run []format.KeyEntry) error {
 }
 
 // All yields the entries in order. No entry may be added after the first call.
-func (s *Sorter) All() iter.Seq2[format.KeyEntry, error] {
+func (s *Sorter) All() iter.Seq2[samplekey.Entry, error] {
 	if !s.sealed && s.err == nil {
 		s.seal()
 	}
-	return func(yield func(format.KeyEntry, error) bool) {
+	return func(yield func(samplekey.Entry, error) bool) {
 		switch {
 		case s.err != nil:
-			yield(format.KeyEntry{}, s.err)
+			yield(samplekey.Entry{}, s.err)
 		case len(s.runs) > 0:
 			s.merge(yield)
 		default:
@@ -165,7 +165,7 @@ func (s *Sorter) All() iter.Seq2[format.KeyEntry, error] {
 func (s *Sorter) seal() {
 	s.sealed = true
 	if len(s.runs) == 0 {
-		sortEntries(s.fill, make([]format.KeyEntry, len(s.fill)))
+		sortEntries(s.fill, make([]samplekey.Entry, len(s.fill)))
 	} else {
 		if len(s.fill) > 0 && s.spill() != nil {
 			return
@@ -178,7 +178,7 @@ func (s *Sorter) seal() {
 
 // cursor reads a run.
 type cursor struct {
-	now  format.KeyEntry
+	now  samplekey.Entry
 	r    *io.SectionReader
 	buf  []byte
 	rest []byte // of buf
@@ -199,7 +199,7 @@ func (c *cursor) next() (bool, error) {
 			return false, fmt.Errorf("temporary file for sorting: %w", err)
 		}
 	}
-	c.now = format.KeyEntry{Hash: binary.LittleEndian.Uint64(c.rest), Number: binary.LittleEndian.Uint64(c.rest[8:])}
+	c.now = samplekey.Entry{Hash: binary.LittleEndian.Uint64(c.rest), Number: binary.LittleEndian.Uint64(c.rest[8:])}
 	c.rest = c.rest[entryLen:]
 	return true, nil
 }
@@ -211,7 +211,7 @@ func (c *cursor) at() int64 {
 
 // merge reads all runs at once, each through a buffer of the memory divided by the number of runs,
 // 4 KiB to 1 MiB.
-func (s *Sorter) merge(yield func(format.KeyEntry, error) bool) {
+func (s *Sorter) merge(yield func(samplekey.Entry, error) bool) {
 	size := max(4<<10, min(1<<20, s.room*entryLen/len(s.runs))) / entryLen * entryLen
 	heap := make([]*cursor, 0, len(s.runs)) // the least entry first
 	off := int64(0)
@@ -219,7 +219,7 @@ func (s *Sorter) merge(yield func(format.KeyEntry, error) bool) {
 		c := &cursor{r: io.NewSectionReader(s.file, off, int64(n)*entryLen), buf: make([]byte, size)}
 		off += int64(n) * entryLen
 		if _, err := c.next(); err != nil { // no run is empty
-			yield(format.KeyEntry{}, err)
+			yield(samplekey.Entry{}, err)
 			return
 		}
 		heap = append(heap, c)
@@ -233,7 +233,7 @@ func (s *Sorter) merge(yield func(format.KeyEntry, error) bool) {
 		}
 		more, err := heap[0].next()
 		if err != nil {
-			yield(format.KeyEntry{}, err)
+			yield(samplekey.Entry{}, err)
 			return
 		}
 		if !more {

@@ -9,23 +9,23 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
 )
 
 // entries makes n entries. The hashes have this many random low bits, so few bits give equal hashes
 // and long common prefixes. The numbers are in no order.
-func entries(n int, bits uint) []format.KeyEntry {
+func entries(n int, bits uint) []samplekey.Entry {
 	rng := rand.New(rand.NewPCG(uint64(n), uint64(bits)))
-	all := make([]format.KeyEntry, n)
+	all := make([]samplekey.Entry, n)
 	for i := range all {
-		all[i] = format.KeyEntry{Hash: rng.Uint64() >> (64 - bits), Number: rng.Uint64N(uint64(n))<<20 | uint64(i)}
+		all[i] = samplekey.Entry{Hash: rng.Uint64() >> (64 - bits), Number: rng.Uint64N(uint64(n))<<20 | uint64(i)}
 	}
 	return all
 }
 
-func sorted(all []format.KeyEntry) []format.KeyEntry {
+func sorted(all []samplekey.Entry) []samplekey.Entry {
 	want := slices.Clone(all)
-	slices.SortFunc(want, format.KeyEntry.Compare)
+	slices.SortFunc(want, samplekey.Entry.Compare)
 	return want
 }
 
@@ -45,7 +45,7 @@ func TestSortAgainstMemory(t *testing.T) {
 			}
 			want := sorted(all)
 			for pass := range 2 {
-				var got []format.KeyEntry
+				var got []samplekey.Entry
 				for e, err := range s.All() {
 					if err != nil {
 						t.Fatal(err)
@@ -59,7 +59,7 @@ func TestSortAgainstMemory(t *testing.T) {
 			for range s.All() { // a reader may stop
 				break
 			}
-			if err := s.Add(format.KeyEntry{}); err == nil {
+			if err := s.Add(samplekey.Entry{}); err == nil {
 				t.Fatal("took an entry after All")
 			}
 			if err := s.Close(); err != nil {
@@ -77,7 +77,7 @@ func TestSpillWithoutRoom(t *testing.T) {
 	defer s.Close()
 	var err error
 	for range 2 * leastRoom {
-		if err = s.Add(format.KeyEntry{}); err != nil {
+		if err = s.Add(samplekey.Entry{}); err != nil {
 			break
 		}
 	}
@@ -102,7 +102,7 @@ func TestFailedSpill(t *testing.T) {
 	f.Close()
 	s.file = f
 	for i := range leastRoom + 1 {
-		if err := s.Add(format.KeyEntry{Number: uint64(i)}); err != nil {
+		if err := s.Add(samplekey.Entry{Number: uint64(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,7 +156,7 @@ func TestClosed(t *testing.T) {
 	if _, err := file.Stat(); !errors.Is(err, os.ErrClosed) {
 		t.Fatal(err)
 	}
-	if s.Add(format.KeyEntry{}) == nil {
+	if s.Add(samplekey.Entry{}) == nil {
 		t.Fatal("took an entry")
 	}
 	for _, err := range s.All() {
@@ -168,7 +168,7 @@ func TestClosed(t *testing.T) {
 
 func BenchmarkSort(b *testing.B) {
 	all := entries(1<<20, 64)
-	run, scratch := make([]format.KeyEntry, len(all)), make([]format.KeyEntry, len(all))
+	run, scratch := make([]samplekey.Entry, len(all)), make([]samplekey.Entry, len(all))
 	for b.Loop() {
 		copy(run, all)
 		sortEntries(run, scratch)

@@ -3,19 +3,19 @@ package keysort
 import (
 	"slices"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/samplekey"
 )
 
 // fewEntries is the length from which comparing is faster than distributing by a byte.
 const fewEntries = 64
 
 // sortEntries sorts a. scratch is as long as a.
-func sortEntries(a, scratch []format.KeyEntry) { sortFrom(a, scratch, 64) }
+func sortEntries(a, scratch []samplekey.Entry) { sortFrom(a, scratch, 64) }
 
 // sortFrom sorts entries whose hashes differ in their lowest bits only. It distributes them by the
 // highest byte of those bits, then sorts the groups. Each level reads and writes a once, whatever
 // the hashes are.
-func sortFrom(a, scratch []format.KeyEntry, bits uint) {
+func sortFrom(a, scratch []samplekey.Entry, bits uint) {
 	if len(a) <= fewEntries || bits == 0 { // at bits = 0 all hashes are equal
 		sortFew(a)
 		return
@@ -44,9 +44,9 @@ func sortFrom(a, scratch []format.KeyEntry, bits uint) {
 	}
 }
 
-func sortFew(a []format.KeyEntry) {
+func sortFew(a []samplekey.Entry) {
 	if len(a) > fewEntries {
-		slices.SortFunc(a, format.KeyEntry.Compare)
+		slices.SortFunc(a, samplekey.Entry.Compare)
 		return
 	}
 	for i := 1; i < len(a); i++ {
@@ -58,6 +58,6 @@ func sortFew(a []format.KeyEntry) {
 	}
 }
 
-func less(a, b format.KeyEntry) bool {
+func less(a, b samplekey.Entry) bool {
 	return a.Hash < b.Hash || a.Hash == b.Hash && a.Number < b.Number
 }

@@ -10,7 +10,12 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/names"
+	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/stacked"
+	"github.com/shardtool/shardtool/format/tarblock"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -40,8 +45,8 @@ func (s *Sample) Field(name string) []byte {
 
 // Set is a data set.
 type Set struct {
-	Summary  *format.Summary
-	Manifest *format.Manifest
+	Summary  *sections.Summary
+	Manifest *sections.Manifest
 	Digest   format.Hash
 	Samples  []Sample
 	// Metas are the shards' own metadata.
@@ -86,7 +91,7 @@ func Load(ctx context.Context, store objstore.Store) (*Set, error) {
 		return nil, err
 	}
 	set := &Set{}
-	if set.Summary, err = format.DecodeSummary(text); err != nil {
+	if set.Summary, err = sections.DecodeSummary(text); err != nil {
 		return nil, err
 	}
 	tables, _, err := objstore.ReadAll(ctx, store, set.Summary.Tables, maxObject)
@@ -96,7 +101,7 @@ func Load(ctx context.Context, store objstore.Store) (*Set, error) {
 	if name := names.Tables(format.BlockHash(tables)); name != set.Summary.Tables {
 		return nil, fmt.Errorf("tables %s hash to %s", set.Summary.Tables, name)
 	}
-	t, err := format.OpenTables(func(p []byte, off int64) error { copy(p, tables[off:]); return nil }, int64(len(tables)))
+	t, err := sections.OpenTables(func(p []byte, off int64) error { copy(p, tables[off:]); return nil }, int64(len(tables)))
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +112,7 @@ func Load(ctx context.Context, store objstore.Store) (*Set, error) {
 	if want := t.Summary(set.Summary.Tables).Encode(); !bytes.Equal(want, text) {
 		return nil, fmt.Errorf("manifest.json is\n%s, its tables say\n%s", text, want)
 	}
-	l := loader{ctx: ctx, store: store, set: set, dec: format.NewDecoder(true), kinds: map[string]format.AttrKind{}}
+	l := loader{ctx: ctx, store: store, set: set, dec: codec.NewDecoder(true), kinds: map[string]format.AttrKind{}}
 	defer l.dec.Close()
 	for i := range set.Manifest.Shards {
 		if err := l.shard(i); err != nil {
@@ -124,12 +129,12 @@ type loader struct {
 	ctx   context.Context
 	store objstore.Store
 	set   *Set
-	dec   *format.Decoder
+	dec   *codec.Decoder
 	kinds map[string]format.AttrKind
 }
 
 // object returns the bytes of a shard, those of its tail, and the size for ParseTail.
-func (l *loader) object(e *format.ShardEntry) (data, tail []byte, size int64, err error) {
+func (l *loader) object(e *sections.ShardEntry) (data, tail []byte, size int64, err error) {
 	if data, _, err = objstore.ReadAll(l.ctx, l.store, e.Name, maxObject); err != nil {
 		return nil, nil, 0, err
 	}
@@ -152,7 +157,7 @@ func (l *loader) shard(number int) error {
 	if err != nil {
 		return err
 	}
-	tail, more, err := format.ParseTail(tailBytes, size)
+	tail, more, err := sections.ParseTail(tailBytes, size)
 	if err != nil || more > int64(len(tailBytes)) {
 		return fmt.Errorf("tail: %d more bytes: %w", more, err)
 	}
@@ -167,7 +172,7 @@ func (l *loader) shard(number int) error {
 	}
 	l.set.Metas = append(l.set.Metas, ix.Meta)
 	eoa := data[tail.DataLen:tail.DataSize]
-	if !bytes.Equal(eoa, format.EndOfArchive(e.Plain())) {
+	if !bytes.Equal(eoa, sections.EndOfArchive(e.Plain())) {
 		return fmt.Errorf("no end of archive")
 	}
 	if lo, hi := ix.Keys.Ends(); lo != e.FirstKey || hi != e.LastKey {
@@ -183,8 +188,8 @@ func (l *loader) shard(number int) error {
 	return nil
 }
 
-func (l *loader) blocks(number int, data []byte, ix *format.ShardIndex) (format.Hash, error) {
-	var hasher format.ShardHasher
+func (l *loader) blocks(number int, data []byte, ix *sections.ShardIndex) (format.Hash, error) {
+	var hasher sections.ShardHasher
 	sample, block := 0, 0
 	for row := 0; row < len(ix.Rows); block++ {
 		count := int(ix.Rows[row].Samples)
@@ -194,7 +199,7 @@ func (l *loader) blocks(number int, data []byte, ix *format.ShardIndex) (format.
 			r := ix.Rows[row]
 			stored := data[:r.Stored]
 			data = data[r.Stored:]
-			if err := format.CheckFrame(stored, r); err != nil {
+			if err := codec.CheckFrame(stored, r); err != nil {
 				return format.Hash{}, err
 			}
 			var err error
@@ -203,7 +208,7 @@ func (l *loader) blocks(number int, data []byte, ix *format.ShardIndex) (format.
 			}
 		}
 		hasher.Add(format.BlockHash(decoded))
-		check := format.NewBlockChecker(ix.Cursors([]int{sample})[0], count)
+		check := sections.NewBlockChecker(ix.Cursors([]int{sample})[0], count)
 		if err := check.Write(decoded); err != nil {
 			return format.Hash{}, err
 		}
@@ -216,7 +221,7 @@ func (l *loader) blocks(number int, data []byte, ix *format.ShardIndex) (format.
 				return format.Hash{}, err
 			}
 		}
-		it := format.SampleIter{Walker: format.Walker{Buf: decoded}}
+		it := tarblock.SampleIter{Walker: tarblock.Walker{Buf: decoded}}
 		for it.Next() {
 			if string(it.Key) != ix.Keys.At(sample) {
 				return format.Hash{}, fmt.Errorf("sample %d is %q, the index says %q", sample, it.Key, ix.Keys.At(sample))
@@ -246,9 +251,9 @@ func (l *loader) blocks(number int, data []byte, ix *format.ShardIndex) (format.
 }
 
 // ordinary returns a block of rows as an ordinary shard has it.
-func ordinary(ix *format.ShardIndex, first, count int, decoded []byte) (out []byte, err error) {
-	var rows format.RowBlock
-	if err := format.OpenRowBlock(&rows, decoded, ix.Layout, uint64(first), count, ix.Keys.Ranges() != nil); err != nil {
+func ordinary(ix *sections.ShardIndex, first, count int, decoded []byte) (out []byte, err error) {
+	var rows stacked.Block
+	if err := stacked.OpenBlock(&rows, decoded, ix.Layout, uint64(first), count, ix.Keys.Ranges() != nil); err != nil {
 		return nil, err
 	}
 	for i := range count {
@@ -289,19 +294,19 @@ func (l *loader) totals() error {
 
 // attrTotals compares the totals of integer attributes with the samples.
 func (l *loader) attrTotals() error {
-	sums := map[string]*format.AttrTotal{}
+	sums := map[string]*sections.AttrTotal{}
 	for _, s := range l.set.Samples {
 		for _, a := range s.Attrs {
 			if a.Kind != format.AttrInteger {
 				continue
 			}
 			if sums[a.Name] == nil {
-				sums[a.Name] = &format.AttrTotal{Name: a.Name}
+				sums[a.Name] = &sections.AttrTotal{Name: a.Name}
 			}
 			sums[a.Name].Add(a.Integer)
 		}
 	}
-	var want []format.AttrTotal
+	var want []sections.AttrTotal
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		want = append(want, *sums[name])
 	}
@@ -313,20 +318,20 @@ func (l *loader) attrTotals() error {
 
 // keys compares the keys table with the keys of the samples.
 func (l *loader) keys() error {
-	var want []format.KeyEntry
+	var want []samplekey.Entry
 	for i := range l.set.Samples {
-		want = append(want, format.KeyEntry{Hash: format.KeyHash(l.set.Samples[i].Key), Number: uint64(i)})
+		want = append(want, samplekey.Entry{Hash: samplekey.Hash(l.set.Samples[i].Key), Number: uint64(i)})
 	}
-	slices.SortFunc(want, format.KeyEntry.Compare)
+	slices.SortFunc(want, samplekey.Entry.Compare)
 	var buf bytes.Buffer
-	err := format.WriteKeyTable(&buf, uint64(len(want)), func(yield func(format.KeyEntry, error) bool) {
+	err := samplekey.WriteTable(&buf, uint64(len(want)), func(yield func(samplekey.Entry, error) bool) {
 		for i := 0; i < len(want) && yield(want[i], nil); i++ {
 		}
 	})
 	if err != nil {
 		return err
 	}
-	numbered := !slices.ContainsFunc(l.set.Manifest.Shards, func(s format.ShardEntry) bool { return s.Numbered == nil })
+	numbered := !slices.ContainsFunc(l.set.Manifest.Shards, func(s sections.ShardEntry) bool { return s.Numbered == nil })
 	if name := l.set.Manifest.KeysName(); numbered && name == "" {
 		return nil
 	}

@@ -1,8 +1,8 @@
 // Package stack makes rows of samples: it learns what the arrays of a sample are from their NPY
 // headers, and takes the rows out of samples that have the same ones.
 //
-//	first sample ──Learn──▶ Stack (format.Layout)
-//	each sample  ──Fits (names, sizes)──▶ laid out ──Row (header)──▶ row of a format.RowBlock
+//	first sample ──Learn──▶ Stack (stacked.Layout)
+//	each sample  ──Fits (names, sizes)──▶ laid out ──Row (header)──▶ row of a stacked.Block
 package stack
 
 import (
@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/internal/npy"
 )
 
@@ -28,7 +29,7 @@ type File struct {
 
 // Stack is what the rows of consecutive samples are. It is not changed after Learn.
 type Stack struct {
-	Layout *format.Layout
+	Layout *stacked.Layout
 
 	sizes []int64  // of the files of the first sample
 	heads [][]byte // their headers
@@ -39,7 +40,7 @@ type Stack struct {
 // Learn returns the stack whose first sample has these fields, in ascending order of names. Its
 // errors wrap ErrRow.
 func Learn(files []File) (*Stack, error) {
-	s := &Stack{Layout: &format.Layout{}}
+	s := &Stack{Layout: &stacked.Layout{}}
 	for i := range files {
 		f := &files[i]
 		field, head, err := parse(f)
@@ -65,7 +66,7 @@ func Learn(files []File) (*Stack, error) {
 }
 
 // Of returns the stack of a layout, whose files have the headers that a reader makes.
-func Of(l *format.Layout) *Stack {
+func Of(l *stacked.Layout) *Stack {
 	s := &Stack{Layout: l, row: l.Row()}
 	for i := range l.Fields {
 		f := &l.Fields[i]
@@ -86,7 +87,7 @@ func (s *Stack) whole(i int, head, size int64) error {
 }
 
 // parse reads the header of an array that is to become a row.
-func parse(f *File) (field format.RowField, head []byte, err error) {
+func parse(f *File) (field stacked.Field, head []byte, err error) {
 	n, err := npy.HeaderLen(f.First[:min(npy.Lead, len(f.First))])
 	if err == nil && n > int64(len(f.First)) {
 		err = fmt.Errorf("its header of %d bytes is truncated: it has %d", n, f.Size)
@@ -106,7 +107,7 @@ func parse(f *File) (field format.RowField, head []byte, err error) {
 	case h.Fortran && len(h.Shape) > 1:
 		return field, nil, errors.New("its first dimension varies fastest (Fortran order)")
 	}
-	field = format.RowField{Name: f.Name, DType: descr(h), Shape: h.Shape}
+	field = stacked.Field{Name: f.Name, DType: descr(h), Shape: h.Shape}
 	return field, head, nil
 }
 
@@ -145,7 +146,7 @@ func (s *Stack) Fits(n int, field func(i int) (name string, size int64)) error {
 
 // Differ returns an error that wraps ErrRow and describes how the arrays of a sample differ from the
 // first one's; err where they do not.
-func (s *Stack) Differ(l *format.Layout, err error) error {
+func (s *Stack) Differ(l *stacked.Layout, err error) error {
 	for i := range min(len(l.Fields), len(s.Layout.Fields)) {
 		f, want := &l.Fields[i], &s.Layout.Fields[i]
 		if f.Name == want.Name && (f.DType != want.DType || !slices.Equal(f.Shape, want.Shape)) {

@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/internal/programs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
@@ -115,7 +116,7 @@ func got(t testing.TB, s writer.Sample) string {
 			}
 			r.Close()
 		}
-		fmt.Fprintf(&b, " %s=%d/%x", f.Name, len(data), format.Checksum(data))
+		fmt.Fprintf(&b, " %s=%d/%x", f.Name, len(data), codec.Checksum(data))
 	}
 	return b.String()
 }
@@ -177,7 +178,7 @@ func samples() (entries []entry, want []string) {
 			}
 			data := noise(byte(3*i+f), size)
 			entries = append(entries, entry{name: "./" + key + "." + name, data: data})
-			line += fmt.Sprintf(" %s=%d/%x", name, size, format.Checksum(data))
+			line += fmt.Sprintf(" %s=%d/%x", name, size, codec.Checksum(data))
 		}
 		want = append(want, line)
 	}
@@ -205,7 +206,7 @@ func TestCursors(t *testing.T) {
 	paths := []string{write(t, "a.tar", archiveOf(t, entries)), write(t, "b.tar.gz", archiveOf(t, nil)), write(t, "c.tar.zst", archiveOf(t, other))}
 	for _, d := range other {
 		key, field := format.SplitName([]byte(d.name))
-		want = append(want, fmt.Sprintf("%s: %s=%d/%x", key, field, len(d.data), format.Checksum(d.data)))
+		want = append(want, fmt.Sprintf("%s: %s=%d/%x", key, field, len(d.data), codec.Checksum(d.data)))
 	}
 	src := open(t, Options{}, paths...)
 	var cursors []string
@@ -406,7 +407,7 @@ func TestForeign(t *testing.T) {
 				key, fields, _ := strings.Cut(s, ": ")
 				field, rest, _ := strings.Cut(fields, "=")
 				data, err := os.ReadFile(filepath.Join(dir, key+"."+field))
-				if err != nil || fmt.Sprintf("%d/%x", len(data), format.Checksum(data)) != rest {
+				if err != nil || fmt.Sprintf("%d/%x", len(data), codec.Checksum(data)) != rest {
 					t.Errorf("%s differs: %v", s, err)
 				}
 			}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/mem"
@@ -312,7 +312,7 @@ func TestPacked(t *testing.T) {
 	in := []source.Input{put(t, far{mem.New()}, "x.npy", file(">u2", "(524288,)", ids))}
 	for _, length := range []int64{1000, 2048, 1 << 17} {
 		src := arrays(t, in, tokens.Options{Length: length, DType: tokens.Uint32})
-		set := pack(t, src, writer.Options{BlockSize: 64 << 10, ShardSize: 1 << 20, Workers: 4, Level: format.LevelFastest})
+		set := pack(t, src, writer.Options{BlockSize: 64 << 10, ShardSize: 1 << 20, Workers: 4, Level: codec.LevelFastest})
 		at := 0
 		for _, s := range set.Samples {
 			_, _, got := parse(t, s.Field("tokens.npy"))
