@@ -48,7 +48,7 @@ type bench struct {
 	mixPeers []mixPeerResult
 	// packPeers are the same for packed sequences.
 	packPeers []packPeerResult
-	// The machines and header say on what was measured.
+	// The machines and header describe where the figures were measured.
 	peersMachine, mixPeersMachine, packPeersMachine []string
 	header                                          string
 }

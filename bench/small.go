@@ -27,7 +27,7 @@ type smallRun struct {
 	Rows   bool // take the rows of stacked data
 	Decode bool // decode the frames, which are in memory, in place of a stream
 	Sums   bool // read and sum the frames in place of a stream
-	Gather int  // in place of a stream gather rows of so many bytes from memory
+	Gather int  // in place of a stream, gather rows of this many bytes from memory
 }
 
 // smallTimes are its seconds: of a clock, and of processors.

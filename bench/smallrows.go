@@ -46,8 +46,8 @@ func (b *bench) smallStacked() error {
 	return b.smallRows("rows of 4,098 B, uncompressed / the gather alone", ours, floor, smallGoals{0, 0.8, smallTimes.steady})
 }
 
-// tokenRows packs samples of one field, tokens.npy: so many token numbers of two bytes each, which
-// zstd makes about a quarter smaller.
+// tokenRows packs samples of one field, tokens.npy, with the given number of token ids of two bytes
+// each, which zstd makes about a quarter smaller.
 func (b *bench) tokenRows(tokens int, layout writer.Layout, plain bool) (string, error) {
 	name := fmt.Sprintf("rows-%d-%v-plain=%v", tokens, layout, plain)
 	if dir, ok := b.data[name]; ok {
