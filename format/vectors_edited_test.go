@@ -128,7 +128,7 @@ func editedVectors(t *testing.T) (out []vector) {
 	return append(out, editedManifests(t)...)
 }
 
-// rawPieces stores each of the first 100 bytes in a raw block of its own.
+// rawPieces stores each of the first 100 bytes in a separate raw block.
 func rawPieces(b []byte) []byte {
 	f := appendFrameHeader(nil, len(b))
 	for i := range 100 {

@@ -49,7 +49,7 @@ func TestPairs(t *testing.T) {
 		t.Errorf("%d pairs: %v", len(byName), byName)
 	}
 
-	// One round that is not slower clears a row: what is marked is slower in all of them.
+	// One round that is not slower clears a row: marked rows are slower in every round.
 	rounds[1].New[0].Value = 2.1
 	pairs := Pairs(rounds)
 	if p := pairs[0]; p.Name != "rate" || p.Slower || p.High < 1 {

@@ -1,5 +1,5 @@
-// Package table collects the figures of a benchmark with their goals, prints them, and compares those
-// of two programs.
+// Package table collects the figures of a benchmark with their goals, prints them, and compares
+// those of two programs.
 package table
 
 import (
@@ -71,8 +71,8 @@ func (t *Table) LeftOut(group, why string) {
 	t.Rows = append(t.Rows, Row{Group: group, Missing: why})
 }
 
-// Measure prints the name of a group and runs it. A group that fails is a row with the error, so that
-// the figures of the other groups are kept.
+// Measure prints the name of a group and runs it. A group that fails is a row with the error, so
+// that the figures of the other groups are kept.
 func (t *Table) Measure(group string, run func() error) error {
 	fmt.Fprintf(os.Stderr, "bench: %s …\n", group)
 	err := run()
