@@ -42,7 +42,7 @@ version:
 
 # The same commit, Go and zlib give the same bytes.
 .PHONY: wheel
-wheel: $(VENV)/ready ## the Python package with the binary inside, dist/*.whl; GOARCH=arm64 makes that of aarch64
+wheel: $(VENV)/ready ## the Python package with the binary inside, dist/*.whl; GOARCH=arm64 for aarch64
 	@mkdir -p dist && find dist -name 'shardtool-*.whl' ! -name 'shardtool-$(subst -dev,.dev,$(VERSION))-*' -delete
 	cd python && SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" ../$(VENV)/bin/python -m hatchling build -t wheel -d ../dist
 
@@ -59,11 +59,11 @@ release: ## binaries for linux and darwin, wheels, SBOM and checksums, in dist/r
 
 IMAGE ?= shardtool
 .PHONY: image
-image: ## the container image, with podman or docker; IMAGEFLAGS go to its build
+image: ## the container image, with podman or docker; pass flags of its build in IMAGEFLAGS
 	$$(command -v podman || echo docker) build -f deploy/Containerfile --build-arg VERSION=$(VERSION) -t $(IMAGE):$(subst +,-,$(VERSION)) $(IMAGEFLAGS) .
 
 .PHONY: man
-man: build ## a man page of each command, dist/man1; man -l dist/man1/shardtool-pack.1 shows one
+man: build ## a man page for each command, dist/man1; show one with man -l dist/man1/shardtool-pack.1
 	SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct 2>/dev/null || echo 0)" $(BIN) man --dir dist/man1
 
 .PHONY: demo
@@ -71,7 +71,7 @@ demo: build ## pack a small data set of images, look at it, read every sample ba
 	@bash testdata/demo.sh bin/shardtool
 
 .PHONY: test
-test: ## every test; with what was left out, and why, and a last line that counts them
+test: ## every test; lists the tests left out with the reasons, and ends with a line of counts
 	@$(GO) test -json $(TESTFLAGS) $(PACKAGES) | $(GO) run .ci/count.go
 
 .PHONY: corpora
@@ -128,16 +128,16 @@ licenses: ## the licences of all modules in the binary, cmd/shardtool/licenses.t
 house: ## the structure of the code: lines, exports, dependencies between files, large structs, duplicates
 	@$(GO) run .ci/house.go
 
-# The module in test has the S3 servers as dependencies, so that go.mod has not.
+# The module in test has the S3 servers as dependencies, so that go.mod does not.
 .PHONY: test-s3
-test-s3: ## the stores against S3 servers and through bad networks
+test-s3: ## the stores with S3 servers, and over bad networks
 	cd test && $(GO) vet ./... && $(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v -e /slurm -e /kubernetes)
 
 .PHONY: test-slurm
-test-slurm: ## deploy: pack under a Slurm of its own (needs slurm-wlm and munge), check the manifests for Kubernetes
+test-slurm: ## deploy: pack under a private Slurm (needs slurm-wlm and munge), check the manifests for Kubernetes
 	cd test && $(GO) test -count=1 $(TESTFLAGS) ./slurm ./kubernetes
 
-# numpy and torch are those of the system where it has them, such as Debian's python3-torch: the packages of pip are gigabytes.
+# numpy and torch are those of the system if it has them, such as Debian's python3-torch: pip's packages have gigabytes.
 $(VENV)/ready: python/requirements-test.txt python/requirements-torch.txt
 	$(PYTHON) -m venv --clear --system-site-packages $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
@@ -146,12 +146,12 @@ $(VENV)/ready: python/requirements-test.txt python/requirements-torch.txt
 	@touch $@
 
 .PHONY: test-python
-test-python: build $(VENV)/ready ## the Python package: ruff, mypy and its tests, the wheel among them; PYTESTFLAGS go to pytest
+test-python: build $(VENV)/ready ## the Python package: ruff, mypy and its tests, also of the wheel; pass flags of pytest in PYTESTFLAGS
 	cd python && ../$(VENV)/bin/ruff check && ../$(VENV)/bin/ruff format --check && ../$(VENV)/bin/mypy
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS)
 
 .PHONY: test-torch
-test-torch: build $(VENV)/ready ## the tests of PyTorch among them alone; an error where there is none
+test-torch: build $(VENV)/ready ## only the tests with PyTorch; an error if it is missing
 	cd python && SHARDTOOL_TEST_TORCH=1 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) tests/test_torch_*.py
 
 .venv-frameworks/ready: python/requirements-frameworks.txt $(VENV)/ready
@@ -197,24 +197,24 @@ test-kills: build $(VENV)/ready ## Writer and optimize in Python, killed at 100 
 	cd python && SHARDTOOL_TEST_KILLS=100 SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest $(PYTESTFLAGS) -k test_killed tests/test_writer_kills.py tests/test_optimize.py
 
 .PHONY: demo-s3
-demo-s3: build ## the demo on an S3 server of its own
+demo-s3: build ## the demo on a private S3 server
 	@cd test && $(GO) run ./cmd/s3demo -C .. bash testdata/demo-s3.sh bin/shardtool
 
 .PHONY: bench-s3
-bench-s3: ## measure reading from S3 alone; BENCHFLAGS go to it
+bench-s3: ## measure reading from S3 alone; pass flags in BENCHFLAGS
 	cd test && $(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: bench
-bench: ## measure all there is, from S3 and against other systems too, in one table; BENCHFLAGS go to it
+bench: ## measure everything, also from S3 and other systems, in one table; pass flags in BENCHFLAGS (-old REVISION compares)
 	$(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: soak
-soak: ## a consumer that needs 90 % of what can come, ten minutes each from disk and from S3: what it waits, what the process takes
+soak: ## a consumer that needs 90 % of the maximum rate, ten minutes each from disk and from S3: its waits and memory
 	$(GO) run ./bench -run paced -long 10m $(BENCHFLAGS)
 	cd test && $(GO) run ./bench -run paced -long 10m $(BENCHFLAGS)
 
 .PHONY: benchmarks
-benchmarks: ## measure against other systems, and put the tables into docs/benchmarks.md; BENCHFLAGS go to it
+benchmarks: ## measure other systems too, and put the tables into docs/benchmarks.md; pass flags in BENCHFLAGS
 	$(GO) run ./bench -run peers,mixpeers,packpeers -markdown docs/benchmarks.md $(BENCHFLAGS)
 
 .PHONY: clean

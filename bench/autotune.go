@@ -11,7 +11,7 @@ import (
 
 // taken is what a stream came to.
 type taken struct {
-	rate     float64 // decoded bytes a second, behind the first batch
+	rate     float64 // decoded bytes per second, after the first batch
 	waited   float64 // share of the time, from the outside
 	held     int64
 	flying   float64

@@ -24,8 +24,8 @@ const (
 var chartLeft = []string{"tar", "held"}
 
 // speedChart draws the rates from local disk in the steady state as an SVG, which GitHub shows in a
-// page, in light and in dark. Rates of different kinds of data do not compare, so each panel has a
-// scale of its own.
+// page, in light and in dark. Rates of different kinds of data do not compare, so each panel has
+// its own scale.
 func speedChart(results []peerResult, day string) []byte {
 	var body bytes.Buffer
 	y := 0

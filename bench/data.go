@@ -169,7 +169,7 @@ func shardFiles(dir string) ([]string, error) {
 	return filepath.Glob(filepath.Join(dir, "*.tar*"))
 }
 
-// fsKind says what kind of file system a folder is on.
+// fsKind returns the type of a folder's file system.
 func fsKind(dir string) string {
 	out, err := exec.Command("stat", "-f", "-c", "%T", dir).Output()
 	if err != nil {

@@ -60,7 +60,7 @@ func (d *distant) mean() float64 {
 	return mean
 }
 
-// due is when n bytes are here that are asked for now: behind all that was asked for before.
+// due returns when n bytes arrive that are requested now: after all bytes requested before.
 func (d *distant) due(n int) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// index says what the index costs, in bytes a sample and a block, against the entropy of what it
-// has to say.
+// index compares the size of the index, per sample and per block, with the entropy of its content.
 func (b *bench) index() error {
 	for _, kind := range []string{"text", "images", "triples"} {
 		dir, err := b.dataset(kind, false)

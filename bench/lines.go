@@ -140,7 +140,7 @@ func (b *bench) packLines(name string) error {
 	return b.readLines(name, path)
 }
 
-// readLines says how fast rows are read alone, beside the standard library.
+// readLines measures how fast rows are read, compared with the standard library.
 func (b *bench) readLines(name, path string) error {
 	store, err := local.New(b.dir, local.Options{})
 	if err != nil {

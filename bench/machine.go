@@ -11,7 +11,7 @@ import (
 var peerPackages = []string{"webdataset==" + webdatasetVersion, "mosaicml-streaming==" + mosaicmlVersion, "litdata==" + litdataVersion,
 	"braceexpand", "pyyaml", "lightning-utilities", "filelock", "requests", "tifffile"}
 
-// cpuModel names the processor, as far as the system says.
+// cpuModel returns the name of the processor, if the system reports it.
 func cpuModel() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err == nil {
@@ -45,7 +45,7 @@ func load() string {
 	return first
 }
 
-// says is the first line that a command prints, or what is wrong with it.
+// says returns the first line that a command prints, or that the command is missing.
 func says(name string, args ...string) string {
 	out, err := exec.Command(name, args...).Output()
 	if err != nil {
@@ -55,7 +55,7 @@ func says(name string, args ...string) string {
 	return line
 }
 
-// machine says on what, and with which versions, others are measured.
+// machine describes the machine and the versions of the programs in the comparison.
 func (p *peersBench) machine() []string {
 	versions := says(p.interpreter, "-c", `import platform, torch, numpy, boto3; print(f"Python {platform.python_version()}, torch {torch.__version__}, numpy {numpy.__version__}, boto3 {boto3.__version__}")`)
 	network := "S3 left out: " + p.noS3

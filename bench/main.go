@@ -7,10 +7,12 @@
 //	go run ./bench -mib 64         smaller data, for a quick look
 //	go run ./bench -run paced -long 10m
 //	go run ./bench -markdown docs/benchmarks.md   and put the tables there
+//	go run ./bench -old HEAD~20 -run read,pack    compare with an older revision, in pairs
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -48,7 +50,7 @@ type bench struct {
 	mixPeers []mixPeerResult
 	// packPeers are the same for packed sequences.
 	packPeers []packPeerResult
-	// The machines and header say on what was measured.
+	// The machines and header describe where the figures were measured.
 	peersMachine, mixPeersMachine, packPeersMachine []string
 	header                                          string
 }
@@ -114,6 +116,8 @@ func main() {
 	flag.BoolVar(&o.cgroup, "cgroup", false, "have the group small read 8 GiB of rows in a control group of 2 GiB; takes minutes and 17 GB of disk")
 	flag.StringVar(&o.dir, "dir", "", "where data goes (default: the system's folder for temporary files)")
 	flag.BoolVar(&o.asJSON, "json", false, "print as JSON")
+	flag.StringVar(&o.old, "old", "", "compare with an older `revision` of git, or with a folder that has one checked out: both programs run each group in turn")
+	flag.IntVar(&o.rounds, "rounds", 5, "rounds of old and new program with -old")
 	flag.StringVar(&o.markdown, "markdown", "", "put tables into this Markdown `file`, between the comments that say where")
 	flag.Parse()
 	if o.only = strings.Split(*only, ","); *only == "all" {
@@ -124,6 +128,10 @@ func main() {
 			fmt.Fprintf(os.Stderr, "bench: no group %q; there are %s\n", name, strings.Join(names, ", "))
 			os.Exit(2)
 		}
+	}
+	if o.rounds < 1 {
+		fmt.Fprintln(os.Stderr, "bench: -rounds is at least 1")
+		os.Exit(2)
 	}
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -136,6 +144,8 @@ type options struct {
 	only          []string // groups
 	all           bool     // of them
 	dir, markdown string
+	old           string // a folder or a revision to compare with
+	rounds        int    // of the comparison
 	mib, times    int
 	rows          int64
 	long          time.Duration
@@ -152,6 +162,9 @@ func run(o options) error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
+	if o.old != "" {
+		return runOld(ctx, tmp, o)
+	}
 	b := &bench{ctx: ctx, dir: tmp, mib: o.mib, times: o.times, rows: o.rows, long: o.long, cores: runtime.GOMAXPROCS(0), cgroups: o.cgroup, data: map[string]string{}}
 	b.header = fmt.Sprintf("%s %s/%s, %d CPUs for this process, data in %s, %d MiB a corpus, page cache warm (each input is read once before)",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, b.cores, fsKind(tmp), o.mib)
@@ -179,6 +192,17 @@ func run(o options) error {
 		failed = append(failed, b.print())
 	}
 	return errors.Join(failed...)
+}
+
+// runOld prints the comparison with an older revision.
+func runOld(ctx context.Context, tmp string, o options) error {
+	pairs, failed := compareOld(ctx, tmp, o)
+	if o.asJSON {
+		enc := json.NewEncoder(os.Stdout)
+		enc.SetIndent("", "  ")
+		return errors.Join(failed, enc.Encode(pairs))
+	}
+	return errors.Join(failed, table.PrintPairs(os.Stdout, pairs))
 }
 
 func (b *bench) print() error {

@@ -13,10 +13,10 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 )
 
-// writeMarkdown puts tables into a file, each between two comments that say which it is, and leaves
-// all else as it is: that of the peers when they were measured, and that of all other groups. In
-// the latter, groups that were not measured keep their rows, unless all were to be. A table whose
-// comments the file does not have is left out. A file that is not there is made, and has both.
+// writeMarkdown puts tables into a file, each between the two comments that name it, and keeps the
+// rest of the file: the tables of the peers that were measured, and that of all other groups. In
+// the latter, groups that were not measured keep their rows, unless all groups were to run. A table
+// whose comments the file lacks is left out. A file that does not exist is created with all tables.
 func (b *bench) writeMarkdown(path string, all bool) error {
 	old, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +68,7 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// ofGoals reports whether a row is in the table of goals: other systems have tables of their own.
+// ofGoals reports whether a row is in the table of goals. Other systems have separate tables.
 func ofGoals(r table.Row) bool {
 	return !slices.Contains([]string{"peers", "mixpeers", "packpeers"}, r.Group)
 }
@@ -77,8 +77,8 @@ func ofGoals(r table.Row) bool {
 func begin(name string) string { return "<!-- table: " + name + " -->\n" }
 func end(name string) string   { return "<!-- end: " + name + " -->\n" }
 
-// between is what stands between the lines of a name, if they are there, and the text before and
-// behind it.
+// between returns the text between the two comments of a name, and the text before and after it.
+// ok reports whether the comments exist.
 func between(text, name string) (head, within, tail string, ok bool) {
 	head, rest, begun := strings.Cut(text, begin(name))
 	within, tail, ended := strings.Cut(rest, end(name))
@@ -87,7 +87,7 @@ func between(text, name string) (head, within, tail string, ok bool) {
 
 func today() string { return time.Now().UTC().Format("2 January 2006") }
 
-// stamp says on what something was measured, a line each.
+// stamp returns the lines that describe where and when figures were measured.
 func stamp(lines ...string) string {
 	out := "\n"
 	for _, line := range lines {

@@ -9,8 +9,8 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 )
 
-// TestMarkdownOfMixes: the mixes of other systems have a table of their own, and are not among the
-// goals.
+// TestMarkdownOfMixes checks that the mixes of other systems are in a separate table, and not among
+// the goals.
 func TestMarkdownOfMixes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
 	page := begin("mixpeers") + "old\n" + end("mixpeers") + begin("goals") + "kept\n" + end("goals")
@@ -155,7 +155,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// TestMarkdownOfPacking: packing by other systems has a table of its own, with the settings tried.
+// TestMarkdownOfPacking checks the separate table of packing by other systems, with their settings.
 func TestMarkdownOfPacking(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
 	page := begin("packpeers") + "old\n" + end("packpeers") + begin("goals") + "kept\n" + end("goals")

@@ -69,7 +69,7 @@ type mixPeerResult struct {
 	Rates   table.Sample `json:"rates"`  // samples a second
 	Error   float64      `json:"error"`  // the largest of a source, in samples, after all batches
 	Resume  table.Sample `json:"resume"` // seconds
-	Way     string       `json:"way"`    // whether what comes then is right
+	Way     string       `json:"way"`    // whether the batches after it are right
 	World   string       `json:"world"`  // what two ranks do with the state of one
 
 	system string

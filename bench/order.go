@@ -27,7 +27,7 @@ func unpacked(n uint64) order.Table {
 	return t
 }
 
-// order measures what deciding which sample comes when costs, and how well it mixes.
+// order measures the cost of computing the order of samples, and how well the order mixes.
 func (b *bench) order() error {
 	if err := b.planSeek(); err != nil {
 		return err

@@ -6,8 +6,8 @@ import (
 	"github.com/shardtool/shardtool/bench/paced"
 )
 
-// pacedRows measures how long a consumer waits that needs 90 % of what comes at best, and whether
-// what its process takes stays level.
+// pacedRows measures how long a consumer waits that needs 90 % of the maximum rate, and whether the
+// memory of its process stays constant.
 func (b *bench) pacedRows() error {
 	bin, err := b.binary()
 	if err != nil {

@@ -254,7 +254,7 @@ func packFolder(ctx context.Context, store *local.Store, src string) error {
 	return err
 }
 
-// againstTar compares with the pipe people use, at the level that comes nearest in size.
+// againstTar compares with the usual pipe, tar | zstd, at the level with the closest size.
 func (b *bench) againstTar(src string, ours func() error, dir string) error {
 	shards, err := shardFiles(dir)
 	if err != nil {

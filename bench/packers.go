@@ -132,8 +132,8 @@ func (b *bench) packFolder(src, out string, plain bool) error {
 const needsTorch = "it needs torch and torchvision; Debian's python3-torch and python3-torchvision will do"
 
 // pythonWithTorch makes a virtual environment over an interpreter of the system that has torch and
-// torchvision, and returns its interpreter; none where there is no such interpreter. What else the
-// packages name is installed as far as it is needed here.
+// torchvision, and returns its interpreter; "" if there is none. Of the packages'
+// dependencies only those that are needed here are installed.
 func (b *bench) pythonWithTorch(packages ...string) (string, error) {
 	dir := filepath.Join(b.dir, "venv-torch")
 	bin := filepath.Join(dir, "bin", "python")

@@ -60,7 +60,7 @@ type packPeerResult struct {
 	Fill    float64      `json:"fill"`
 	Prepare float64      `json:"prepare"` // seconds before the first batch of all
 	Resume  table.Sample `json:"resume"`  // seconds
-	Way     string       `json:"way"`     // whether what comes then is right
+	Way     string       `json:"way"`     // whether the batches after it are right
 	World   string       `json:"world"`   // what two ranks do with the state of one
 
 	system string

@@ -14,8 +14,8 @@ import (
 )
 
 // parts measures a pack in eight parts, one after the other on this machine, and their commit,
-// against one pack. Each part looks at all sources, ends a shard of its own and puts a manifest;
-// each source is opened anew, as tasks do.
+// against one pack. Each part lists all sources, ends its own shard and puts a manifest. Each
+// source is opened again, as in separate tasks.
 func (b *bench) parts() error {
 	rows := filepath.Join(b.dir, "parts.parquet")
 	if err := writeParquet(rows, int64(b.mib)<<20); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 )
 
-// peersScripts measure one system each call: bench/peers/main.py says how.
+// peersScripts measure one system per call; bench/peers/main.py is the entry point.
 //
 //go:embed peers/*.py
 var peersScripts embed.FS
@@ -74,7 +74,7 @@ type peerS3 struct {
 	Region   string `json:"region"`
 }
 
-// peerResult is what the script says of a system on a store.
+// peerResult is the script's result for one system on one store.
 type peerResult struct {
 	Store  string `json:"store"`
 	Reason string `json:"reason"` // why there is nothing else
@@ -179,7 +179,7 @@ func (p *peersBench) measure(k peerKind) error {
 			return p.ctx.Err()
 		}
 		if err != nil {
-			// A system that fails is a row that says so.
+			// A system that fails has a row with the reason.
 			for _, store := range p.stores()[len(results):] {
 				results = append(results, peerResult{Store: store, Reason: err.Error()})
 			}

@@ -26,11 +26,11 @@ var pythonScript string
 // litdataVersion is the newest that imports with the torch that Debian 12 has, 1.13.
 const litdataVersion = "0.2.47"
 
-// pythonEpochs is how many epochs a reading is of, behind one that is not counted: memory is taken
-// and workers are started in it.
+// pythonEpochs is the number of epochs of a reading. An epoch before them is not counted: memory is
+// allocated and workers are started in it.
 const pythonEpochs = 2
 
-// pythonRun is what the script says of a reading.
+// pythonRun is the script's result for one reading.
 type pythonRun struct {
 	Seconds, CPU            table.Sample
 	Batches, Samples, Bytes int64
@@ -46,7 +46,7 @@ type pythonBench struct {
 type pythonPeer struct {
 	id, shown string
 	goals     map[string]float64
-	pack      bool // it has a format of its own
+	pack      bool // it has its own format
 }
 
 // pythonKind is data of one kind: in plain tars, and compressed by ours.

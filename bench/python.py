@@ -1,12 +1,12 @@
-"""Packs for other loaders what a plain tar holds, and reads data sets in batches by one loader or another.
+"""Packs the samples of plain tars for other loaders, and reads data sets in batches with one of the loaders.
 
     python.py pack PEER KIND OUT TAR…                   prints the number of samples
     python.py read PEER KIND WORKERS EPOCHS OUT|TAR…    prints a line of JSON, of the epochs after the first
     python.py start PEER KIND OUT                       seconds to the first batch
-    python.py ready PEER KIND OUT                       CPU for a batch that is there when it is wanted
-    python.py wake                                      CPU for being woken by a message, which is all that happens
+    python.py ready PEER KIND OUT                       CPU for a batch that is ready when it is requested
+    python.py wake                                      CPU for being woken by a message, and nothing else
 
-What comes out of every loader is the same: lists of bytes, or one tensor a batch, in this process.
+Every loader delivers the same: lists of bytes, or one tensor per batch, in this process.
 """
 
 import json
@@ -194,7 +194,7 @@ def ready(peer, kind, files):
 
 
 def wake(times=1000):
-    """A process that sleeps until a message of 64 bytes comes, as often as it is worth."""
+    """A process that sleeps until a message of 64 bytes arrives, repeatedly."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:

@@ -137,7 +137,7 @@ func rowKey(i int64) string {
 	return "row/000000000"[:max(13-len(text), 4)] + text
 }
 
-// packRows writes the rows: random bytes behind a counter.
+// packRows writes the rows: a counter, then random bytes.
 func (b *bench) packRows(store *local.Store) (*writer.Result, error) {
 	w, err := writer.New(b.ctx, store, writer.Options{Layout: writer.LayoutStacked, Plain: true})
 	if err != nil {

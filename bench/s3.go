@@ -15,8 +15,8 @@ import (
 	"github.com/shardtool/shardtool/bench/table"
 )
 
-// s3Module is where the S3 server is, and what is measured against it: a module of its own, so that
-// this one does not need the server's many dependencies.
+// s3Module is the folder of the S3 server and its benchmarks. It is a separate module, so that this
+// one does not need the server's many dependencies.
 const s3Module = "test"
 
 // buildS3 builds a command of the other module, and its S3 server.

@@ -93,7 +93,8 @@ func zipfTokens() (tokens [1 << 16]uint16) {
 	return tokens
 }
 
-// tokenRows packs samples of one field, tokens.npy: so many token numbers of two bytes each.
+// tokenRows packs samples of one field, tokens.npy, with the given number of token ids of two bytes
+// each.
 func (b *bench) tokenRows(tokens int, layout writer.Layout, plain bool) (string, error) {
 	return b.tokenRowsOf(4*b.mib<<20, tokens, layout, plain)
 }

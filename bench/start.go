@@ -173,7 +173,7 @@ func (b *bench) fetchDecode(ds *reader.Dataset, dir string, plan *order.Plan, po
 					if err := codec.CheckFrame(stored, p.row); err != nil {
 						return err
 					}
-					// Each block has memory of its own: the batch points into all of them.
+					// Each block has its own memory, because the batch points into all of them.
 					if _, err := d.DecodeAll(stored, make([]byte, 0, int(p.row.Decoded)+16)); err != nil {
 						return err
 					}

@@ -63,9 +63,8 @@ func (b *bench) drain(o reader.StreamOptions, samples, blocks uint64, open func(
 	return nil
 }
 
-// epochs is how many are streamed for a figure. A stream takes its memory from the system in the
-// first, as in any long run; what that takes is not what these rows are about, and the start has
-// rows of its own.
+// epochs is the number of epochs streamed for a figure. A stream takes its memory from the system
+// in the first one, as in any long run. These rows do not measure that cost; the group start does.
 const epochs = 4
 
 // repeat runs the floor as often as a stream has epochs.

@@ -19,8 +19,9 @@ var (
 )
 
 // TestMixingFrom runs the mix files of mixing-from.md over data sets of the stated sizes. An epoch
-// reads as many samples of each source as the table beside the file says, and cat reads what order
-// lists. A source that is read a whole number of times gives each sample that often.
+// reads as many samples of each source as the table after the file states, and cat reads the
+// samples that order lists. A source that is read a whole number of times gives each sample that
+// often.
 func TestMixingFrom(t *testing.T) {
 	page := read(t, "mixing-from.md")
 	recipes := recipe.FindAllStringSubmatchIndex(page, -1)

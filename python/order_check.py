@@ -146,7 +146,7 @@ def answer_case(c):
 
 
 def main(doc, answer_case, check_vectors, arguments):
-    """Does what ``doc`` says, and returns the exit code."""
+    """Runs the command that ``doc`` describes, and returns the exit code."""
     if arguments == ["--compare"]:
         for line in sys.stdin.buffer:
             print(json.dumps(answer_case(json.loads(line)), separators=(",", ":")), flush=True)

@@ -247,7 +247,7 @@ func BenchmarkRatio(b *testing.B) {
 	}
 }
 
-// BenchmarkSamples is the whole walk, per sample: what is allocated is allocated a walk, and rounds
+// BenchmarkSamples measures a whole walk, per sample. Allocations are made once per walk, and round
 // to 0.
 func BenchmarkSamples(b *testing.B) {
 	for name := range corpora {

@@ -175,7 +175,8 @@ func TestBlocksFailing(t *testing.T) {
 	}
 }
 
-// TestBlocksLarge: a block that would fill the budget is told, not read, and those around it come.
+// TestBlocksLarge: a block larger than the budget is reported and not read; those around it are
+// read.
 func TestBlocksLarge(t *testing.T) {
 	var samples []testset.Sample
 	for _, size := range []int{100, 3 << 20, 50, 400 << 10, 3 << 20} {

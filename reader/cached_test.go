@@ -59,7 +59,7 @@ func TestCachedEpochs(t *testing.T) {
 }
 
 // TestCachedHalf: a cache of half the data set finds nearly half of it in every later epoch. The
-// stream has little memory of its own.
+// stream has little memory.
 func TestCachedHalf(t *testing.T) {
 	watch(t)
 	samples := incompressible(3000)
@@ -86,9 +86,9 @@ func TestCachedHalf(t *testing.T) {
 	}
 }
 
-// TestCachedDamage: a source that once gave bad bytes, which the cache then kept. They are found
-// out, the source is asked again, and the stream goes on; so does the next process, and reading in
-// storage order.
+// TestCachedDamage: a source once returned bad bytes, which the cache stored. The stream detects
+// them, reads from the source again and continues; so do the next process, and reading in storage
+// order.
 func TestCachedDamage(t *testing.T) {
 	watch(t)
 	samples := incompressible(300)

@@ -25,8 +25,8 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/testset"
 )
 
-// TestChangedInPlace overwrites, or cuts, the shards of a data set while it is streamed and batches
-// are held: batches in hand keep their bytes, whatever comes later is right, and the error is
+// TestChangedInPlace overwrites or truncates the shards of a data set while it is streamed and
+// batches are held: held batches keep their bytes, later batches are correct, and the error is
 // ErrChanged with shard and block.
 func TestChangedInPlace(t *testing.T) {
 	watch(t)
@@ -121,7 +121,7 @@ type remoteStore struct{ objstore.Store }
 func (remoteStore) Traits() objstore.Traits { return objstore.Traits{Requests: 4} }
 
 // TestFlippedOnce turns a bit in the first answer of every range of every object: all ways to read
-// deliver the right bytes, and Verify says that a second read was another.
+// deliver the right bytes, and Verify reports that a second read differed.
 func TestFlippedOnce(t *testing.T) {
 	watch(t)
 	samples := mixed(150)

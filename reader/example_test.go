@@ -130,7 +130,7 @@ func ExampleDataset_Stream() {
 	// Output: 4 steps, 250 samples on this rank
 }
 
-// A job that is preempted and goes on, on another number of ranks.
+// A job that is preempted and resumes on another number of ranks.
 func ExampleStream_Checkpoint() {
 	ctx := context.Background()
 	ds, err := reader.Open(ctx, pack(ctx, 1000), reader.Options{})
@@ -166,7 +166,7 @@ func ExampleStream_Checkpoint() {
 		s.Close()
 	}
 
-	// Three ranks go on.
+	// Three ranks continue.
 	cp, err := order.DecodeCheckpoint(saved)
 	if err != nil {
 		log.Fatal(err)

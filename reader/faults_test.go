@@ -63,7 +63,8 @@ func readAll(t testing.TB, store objstore.Store, o Options, want []testset.Sampl
 	return nil
 }
 
-// found says whether Verify finds something: faults, or an error that is none of the store's.
+// found returns the report of Verify, in which a newer version and a missing manifest are faults.
+// Other errors fail the test.
 func found(t testing.TB, store objstore.Store, deep bool) *check.Report {
 	t.Helper()
 	r, err := check.Verify(context.Background(), store, check.Options{Workers: 1, Deep: deep})
@@ -141,7 +142,7 @@ func TestFlipped(t *testing.T) {
 	}
 }
 
-// TestFlippedBlock says where: shard, block, offset, kind and the first key of the block.
+// TestFlippedBlock checks the place: shard, block, offset, kind and the first key of the block.
 func TestFlippedBlock(t *testing.T) {
 	samples := mixed(200)
 	for kind, o := range kinds {

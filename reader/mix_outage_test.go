@@ -16,7 +16,7 @@ import (
 	"github.com/shardtool/shardtool/reader/order/mix"
 )
 
-// served is the data set of a folder behind a web server that can be down.
+// served is the data set of a folder, on a web server that can be down.
 func served(t *testing.T, of source, dir string, attempts int) (s source, store *httpstore.Store, down *atomic.Bool) {
 	t.Helper()
 	down = new(atomic.Bool)
@@ -64,7 +64,7 @@ func TestMixOutage(t *testing.T) {
 			return
 		}
 		down.Store(true)
-		go func() { // it comes back once reads have failed many times
+		go func() { // it is up again once reads have failed many times
 			defer close(up)
 			for store.Stats().Throttled < 20 && t.Context().Err() == nil {
 				time.Sleep(time.Millisecond)

@@ -89,7 +89,7 @@ func newPythonChain(random *rand.Rand, all []source) *pythonChain {
 
 // TestMixChainsOfPython: chains of starts, each with other ranks and another batch size, and in the
 // middle with other weights and sources, deliver the samples that the second implementation lists,
-// byte by byte; so none is lost, and none comes twice.
+// byte by byte. So none is lost or repeated.
 func TestMixChainsOfPython(t *testing.T) {
 	all := []source{
 		newSource(t, "a", mem.New(), 90), newSource(t, "b", inDir(t), 150),

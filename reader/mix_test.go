@@ -208,7 +208,7 @@ func mixRun(t *testing.T, x Mix, tables []order.Table, in []source, given map[st
 	}
 	for _, s := range streams {
 		if random.IntN(3) == 0 {
-			if _, err := s.Next(t.Context()); err != nil { // it got further than the others, and told nobody
+			if _, err := s.Next(t.Context()); err != nil { // it got further than the others, without saving that
 				t.Fatal(err)
 			}
 		}

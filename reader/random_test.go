@@ -47,7 +47,7 @@ func TestWriteTar(t *testing.T) {
 	})
 }
 
-// full is a writer that takes only so many bytes.
+// full is a writer that accepts a limited number of bytes.
 type full struct{ left int }
 
 var errFull = errors.New("full")
@@ -70,7 +70,7 @@ func TestField(t *testing.T) {
 		if err := d.Field(t.Context(), 40, "jpg", io.Discard); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatalf("%s: %v", name, err)
 		}
-		// What the writer says is returned as it is.
+		// The writer's error is returned unchanged.
 		if err := d.Field(t.Context(), 0, "txt", &full{}); !errors.Is(err, errFull) {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -126,7 +126,7 @@ func TestMembersInPieces(t *testing.T) {
 	}
 }
 
-// TestMembersHostile: a long name record that says gigabytes is refused before they are waited for.
+// TestMembersHostile: a long name record that claims gigabytes is refused without waiting for them.
 func TestMembersHostile(t *testing.T) {
 	header := tarblock.AppendHeader(nil, strings.Repeat("n", 300), 0)[:512]
 	copy(header[124:], "17777777777\x00")
@@ -142,8 +142,8 @@ func TestMembersHostile(t *testing.T) {
 	t.Fatalf("%d bytes are kept", len(m.head))
 }
 
-// TestLookupCollisions gives all keys few hashes: the samples themselves say which one is meant,
-// and the window around the guess has to grow.
+// TestLookupCollisions gives all keys few hashes: the keys of the samples decide, and the window
+// around the guess has to grow.
 func TestLookupCollisions(t *testing.T) {
 	samples := make([]testset.Sample, 5000)
 	for i := range samples {

@@ -211,7 +211,7 @@ func turnBit(t *testing.T, store *mem.Store, name string, at int) {
 }
 
 // TestRowsContinue stops and continues at random on other numbers of ranks, with rows and with
-// samples in turn: every sample comes once an epoch, with its bytes.
+// samples in turn: every sample is delivered once an epoch, with its bytes.
 func TestRowsContinue(t *testing.T) {
 	const n, epochs = 3000, 2
 	d := openSet(t, wideSet(t, n, false, stacked))

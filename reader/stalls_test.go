@@ -201,7 +201,7 @@ func TestStallsSum(t *testing.T) {
 	t.Fatal("the account does not come to the wait")
 }
 
-// TestStreamLog: lines come while it runs, and one behind the last batch.
+// TestStreamLog: lines are logged while the stream runs, and one after the last batch.
 func TestStreamLog(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, &phased{mem.New(), objstore.PhaseRequest, time.Millisecond}, mixed(500), testset.Options{BlockSize: 8 << 10})

@@ -158,7 +158,7 @@ func TestFaultyVerify(t *testing.T) {
 	}
 }
 
-// slow is a store whose reads wait until they are told to go on, or their context ends.
+// slow is a store whose reads wait until they are released, or their context ends.
 type slow struct {
 	objstore.Store
 	gate    chan struct{}
@@ -291,7 +291,7 @@ func TestBreak(t *testing.T) {
 				}
 			}()
 		}
-		// A panic in the loop's body passes through, and leaves nothing behind either.
+		// A panic in the loop's body passes through, and leaves no goroutine either.
 		func() {
 			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 			defer func() {

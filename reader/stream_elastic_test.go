@@ -34,8 +34,8 @@ func numbersOf(b *Batch) (n []uint64) {
 }
 
 // TestStreamElastic makes chains of starts with other ranks and batch sizes. All ranks are killed
-// in the middle: some behind the step they resume from, some a few steps past it, none having told
-// anybody. The batches of all starts must be those of one order, read by one process.
+// in the middle: some at the step that they resume from, some a few steps after it, without having
+// saved that. The batches of all starts must be those of one order, read by one process.
 func TestStreamElastic(t *testing.T) {
 	watch(t)
 	samples := mixed(700)

@@ -252,8 +252,8 @@ func TestStreamHeals(t *testing.T) {
 	}
 }
 
-// TestStreamSkips leaves damaged blocks out: the same holes for every rank and world, nothing else
-// moves, and what a checkpoint says of them is what was delivered, whatever was read ahead.
+// TestStreamSkips leaves damaged blocks out: the same holes for every rank and world, and no other
+// sample moves. A checkpoint counts the holes of delivered batches, not those read ahead.
 func TestStreamSkips(t *testing.T) {
 	watch(t)
 	samples := mixed(300)
@@ -299,7 +299,7 @@ func TestStreamSkips(t *testing.T) {
 	}
 }
 
-// TestStreamSkipCeiling: so many and no more, over restarts too.
+// TestStreamSkipCeiling: MaxSkipped holds over restarts, too.
 func TestStreamSkipCeiling(t *testing.T) {
 	watch(t)
 	samples := mixed(300)

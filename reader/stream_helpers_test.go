@@ -167,7 +167,7 @@ func (f *follower) rest(t testing.TB) (batches int) {
 type hooked struct {
 	objstore.Store
 	mu sync.Mutex
-	// read, when set, is called behind every ReadAt that succeeded, open before every Open.
+	// read, when set, is called after every ReadAt that succeeded, open before every Open.
 	read func(name string, p []byte, off int64) error
 	open func(ctx context.Context, name string) error
 }

@@ -43,8 +43,8 @@ func anyOrder(random *rand.Rand) StreamOptions {
 	return o
 }
 
-// TestStreamEqualsPlan draws orders, ranks and means, and compares every byte of every batch, when
-// it comes and when it goes.
+// TestStreamEqualsPlan draws orders, ranks and options, and compares every byte of every batch,
+// when it is delivered and when it is released.
 func TestStreamEqualsPlan(t *testing.T) {
 	watch(t)
 	random := rand.New(rand.NewPCG(11, 12))

@@ -140,7 +140,8 @@ func leastFor(t *testing.T, set *streamed, number uint64) int64 {
 	return int64(j.Plan(set.source.Joined()).Size)
 }
 
-// TestStreamHeld: Next says how many are held, and goes on when one was released.
+// TestStreamHeld: the error of Next has the number of held batches, and Next continues after a
+// release.
 func TestStreamHeld(t *testing.T) {
 	watch(t)
 	set := newStreamed(t, mem.New(), mixed(900), testset.Options{BlockSize: 9000, ShardSize: 60_000})

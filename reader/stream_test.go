@@ -36,7 +36,7 @@ func TestStreamEvictsWhenItMust(t *testing.T) {
 	}
 }
 
-// TestStreamUnshuffledOnRanks: every rank of two reads from 48 arcs at a time; each block comes
+// TestStreamUnshuffledOnRanks: every rank of two reads from 48 arcs at a time; each block is read
 // once, within the default budget and in a tight one.
 func TestStreamUnshuffledOnRanks(t *testing.T) {
 	watch(t)

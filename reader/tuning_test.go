@@ -93,7 +93,7 @@ func wild(seed uint64) func(o *StreamOptions, most int) {
 	}
 }
 
-// sums hashes all batches of a stream, with their places. It takes some and goes on from a
+// sums hashes all batches of a stream, with their places. It takes some and resumes from a
 // checkpoint, several times.
 func sums(t *testing.T, set *streamed, o StreamOptions, pieces int) (all []string) {
 	t.Helper()
@@ -209,7 +209,7 @@ func TestAutotuneKeepsTheBudget(t *testing.T) {
 	}
 }
 
-// slowly takes batches with a step, until the stream says what it should or the batches end.
+// slowly takes batches with a step, until the stream's statistics satisfy until or the batches end.
 func slowly(t *testing.T, s *Stream, step time.Duration, until func(stats.Stream) bool) (st stats.Stream) {
 	t.Helper()
 	for {
@@ -228,7 +228,7 @@ func slowly(t *testing.T, s *Stream, step time.Duration, until func(stats.Stream
 }
 
 // TestAutotuneSavesForASlowStep: a consumer that is slow has fewer batches ahead and fewer requests
-// in flight than one that takes all it gets; what is decided is told, with its reason.
+// in flight than one that takes all it gets; each decision is logged, with its reason.
 func TestAutotuneSavesForASlowStep(t *testing.T) {
 	watch(t)
 	store := &elastic{far: far{Store: mem.New(), requests: 32, delay: time.Millisecond}, most: 64}
@@ -303,7 +303,7 @@ func TestAutotuneTakesMore(t *testing.T) {
 }
 
 // TestAutotuneAsksForLess: a store that asks for less load has fewer requests in flight, and the
-// line says why.
+// log line has the reason.
 func TestAutotuneAsksForLess(t *testing.T) {
 	watch(t)
 	store := &elastic{far: far{Store: mem.New(), requests: 32, delay: 2 * time.Millisecond}, most: 64}

@@ -201,7 +201,7 @@ func TestVerifyDuplicates(t *testing.T) {
 	}
 }
 
-// TestVerifyContent has blocks that are whole and hold other samples than the index says.
+// TestVerifyContent has intact blocks with other samples than those of the index.
 func TestVerifyContent(t *testing.T) {
 	for kind, o := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -228,8 +228,7 @@ func TestVerifyContent(t *testing.T) {
 	}
 }
 
-// TestLies has a shard in which all checksums are right and one thing is not what tables or index
-// say.
+// TestLies has a shard in which all checksums are right and one thing differs from tables or index.
 func TestLies(t *testing.T) {
 	// The index names another key than the tar header.
 	store := lie(t, "b", func(*sections.ShardEntry) {})
@@ -246,7 +245,7 @@ func TestLies(t *testing.T) {
 	if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindContent || !strings.Contains(r.Faults[0].Detail, "identity") {
 		t.Fatalf("%+v", r)
 	}
-	// The rows of the tables say fewer or more samples than the block has.
+	// The rows of the tables count fewer or more samples than the block has.
 	for _, n := range []uint32{1, 3} {
 		store := lie(t, "c", func(s *sections.ShardEntry) { s.Rows[0].Samples, s.Samples = n, uint64(n) })
 		d := open(t, store, Options{})

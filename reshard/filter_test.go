@@ -14,8 +14,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// TestShare: shares divide the samples without gap or overlap, by the hash that the contract says,
-// whatever else is there.
+// TestShare: shares divide the samples without gap or overlap, by the documented hash, whatever
+// other keys there are.
 func TestShare(t *testing.T) {
 	samples := some("a", 1000)
 	d := open(t, pack(t, samples, small), reader.Options{})
@@ -75,7 +75,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestFilters: conditions, globs and fields choose what they say.
+// TestFilters: conditions, globs and fields choose the documented samples.
 func TestFilters(t *testing.T) {
 	samples := some("a", 200)
 	b := some("b", 30)

@@ -49,7 +49,7 @@ func TestReshard(t *testing.T) {
 	}
 }
 
-// TestMerge: data sets come one behind the other; keys that are in two of them are refused.
+// TestMerge: data sets follow each other; keys that are in two of them are refused.
 func TestMerge(t *testing.T) {
 	a, b, c := some("a", 130), some("b", 1), some("c", 77)
 	da, db, dc := open(t, pack(t, a, small), reader.Options{}), open(t, pack(t, b, small), reader.Options{}), open(t, pack(t, c, small), reader.Options{})
@@ -70,8 +70,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestCursor: from the cursor before any sample the rest comes, in another source over the same
-// data sets too.
+// TestCursor: a seek to the cursor before any sample gives the rest, also in another source over
+// the same data sets.
 func TestCursor(t *testing.T) {
 	a, b := some("a", 70), some("b", 45)
 	da, db := open(t, pack(t, a, small), reader.Options{Workers: 1}), open(t, pack(t, b, small), reader.Options{Workers: 1})
@@ -204,7 +204,7 @@ type withMeta struct {
 
 func (s *withMeta) Meta() format.Metadata { return s.meta }
 
-// TestDamaged: a damaged block costs its samples and no others, and each of them is told by its
+// TestDamaged: a damaged block costs its samples and no others, and each of them is reported by its
 // key.
 func TestDamaged(t *testing.T) {
 	samples := some("a", 300)
@@ -297,12 +297,12 @@ func TestLarge(t *testing.T) {
 	if _, err := io.ReadFull(r, make([]byte, 10)); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Close(); err != nil { // in the middle: goleak says whether the rest has ended
+	if err := r.Close(); err != nil { // in the middle: goleak reports goroutines that have not ended
 		t.Fatal(err)
 	}
 }
 
-// TestCanceled: a context that ends is told, and the place stays.
+// TestCanceled: the end of the context is returned, and the place does not change.
 func TestCanceled(t *testing.T) {
 	samples := some("a", 300)
 	src := source(t, Options{}, open(t, pack(t, samples, small), reader.Options{}))
@@ -323,7 +323,7 @@ func TestCanceled(t *testing.T) {
 	same(t, append(got, rest...), samples)
 }
 
-// TestResume: a pack that was stopped goes on, and the result is that of one that was not.
+// TestResume: a pack that was stopped resumes, with the result of one that was not.
 func TestResume(t *testing.T) {
 	samples := some("a", 600)
 	d := open(t, pack(t, samples, small), reader.Options{})
@@ -341,7 +341,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// repackResumed packs so many samples of one source, and resumes with another.
+// repackResumed packs the given number of samples of one source, and resumes with another.
 func repackResumed(t *testing.T, first, second *Source, samples int) (objstore.Store, *writer.Result, error) {
 	t.Helper()
 	o := writer.Options{BlockSize: 4096, ShardSize: 20 << 10}
@@ -358,7 +358,7 @@ func repackResumed(t *testing.T, first, second *Source, samples int) (objstore.S
 	return store, res, err
 }
 
-// stopping is a source that fails behind so many samples.
+// stopping is a source that fails after a number of samples.
 type stopping struct {
 	*Source
 	left int

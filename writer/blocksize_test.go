@@ -19,8 +19,8 @@ func same(n int, decoded int64) *synth {
 	return cutItems(sizes...)
 }
 
-// TestDefaultBlocks: without a block size given, blocks of small samples are smaller; a size that
-// was given is what it says.
+// TestDefaultBlocks: without a block size given, blocks of small samples are smaller; a given size
+// is used for all.
 func TestDefaultBlocks(t *testing.T) {
 	const kib = 1 << 10
 	for name, c := range map[string]struct {

@@ -28,7 +28,7 @@ type childJob struct {
 	// Index, when not nil, has it index these archives with blocks of BlockSize bytes.
 	Index     []string
 	BlockSize int64
-	// Parts, when not 0, has it pack one part of so many; part -1 is the commit.
+	// Parts, when not 0, makes it pack one part of that many; part -1 is the commit.
 	Part, Parts int
 }
 
@@ -58,7 +58,7 @@ func (j *childJob) source() *synth {
 
 func (j *childJob) options() writer.Options {
 	opt := small("d")
-	opt.Memory = 8 * opt.BlockSize // few blocks on their way: a run lasts as long as its pauses say
+	opt.Memory = 8 * opt.BlockSize // few blocks in flight, so that the pauses determine how long a run lasts
 	opt.Mode, opt.Plain, opt.Resume = j.Mode, j.Plain, j.Resume
 	return opt
 }

@@ -131,8 +131,8 @@ func checkForeignSample(t testing.TB, s *reader.Sample, keys []string, fields []
 	}
 }
 
-// TestIndex: archives of every format are read in every way where they lie, and say so when they
-// changed.
+// TestIndex: archives of every format are read in every way in place, and changed archives are
+// errors.
 func TestIndex(t *testing.T) {
 	for _, f := range []tar.Format{tar.FormatUSTAR, tar.FormatPAX, tar.FormatGNU} {
 		for _, dot := range []string{"", "./"} {
@@ -277,7 +277,8 @@ func TestIndexFlipped(t *testing.T) {
 	}
 }
 
-// TestIndexRefused: what cannot be indexed is an error that says where, and nothing is published.
+// TestIndexRefused: an archive that cannot be indexed is an error with the place, and nothing is
+// published.
 func TestIndexRefused(t *testing.T) {
 	good := archive(t, tar.FormatUSTAR, "", foreignMembers("a", 3))
 	with := func(names ...string) []byte {

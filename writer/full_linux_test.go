@@ -19,7 +19,7 @@ import (
 const mountEnv = "SHARDTOOL_WRITER_MOUNT"
 
 // withMounts runs the calling test once more, in a process whose mounts end with it, and reports
-// whether this is that process. A kernel that refuses skips the test, which says so.
+// whether this is that process. If the kernel refuses, the test is skipped with the reason.
 func withMounts(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(mountEnv) != "" {

@@ -108,7 +108,7 @@ func checkHuge(t *testing.T, shard []byte, size int64) {
 }
 
 // TestLargeSampleFails: a payload of several frames that cannot be opened is left out like any
-// other; one that breaks off half way stops the pack with an error that says what to do.
+// other; one that is cut half way stops the pack with an error that has what to do.
 func TestLargeSampleFails(t *testing.T) {
 	make3 := func() *synth {
 		s := cutItems(2048, 40<<20, 2048)

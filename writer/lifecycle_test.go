@@ -109,7 +109,7 @@ func TestWriteCopies(t *testing.T) {
 	}
 }
 
-// TestErrorsStick: after the first failure nothing is published, however the caller goes on.
+// TestErrorsStick: after the first failure nothing is published, whatever the caller does next.
 func TestErrorsStick(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

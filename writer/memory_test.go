@@ -56,7 +56,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		{"frames", true, 8, []int64{15 << 20}},
 		{"several frames", true, 8, []int64{20 << 20, 100}},
 		{"now and then large", true, 8, nowAndThen()},
-		// An encoder takes memory of its own, beside the budget: few workers.
+		// Encoders take memory in addition to the budget: few workers.
 		{"small", false, 2, []int64{3000}},
 	} {
 		t.Run(fmt.Sprintf("%s/plain=%v", c.name, c.plain), func(t *testing.T) { packZeros(t, c.plain, c.workers, c.sizes) })

@@ -51,8 +51,8 @@ func TestFarPayloads(t *testing.T) {
 	}
 }
 
-// TestFarPayloadsFail: the first sample in the order of the source is the one that is told of,
-// however late others fail.
+// TestFarPayloadsFail: the error names the first failing sample in the order of the source, even if
+// others fail earlier.
 func TestFarPayloadsFail(t *testing.T) {
 	for range 5 {
 		src := &synth{items: makeItems(600, 12<<10, 4), tag: "far"}

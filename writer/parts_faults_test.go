@@ -83,8 +83,8 @@ func TestEveryFaultOfParts(t *testing.T) {
 	}
 }
 
-// TestPartKilled kills the process of a part at random moments. The same command again ends with
-// the bytes of a part that was left alone; what is in place is not read again.
+// TestPartKilled kills the process of a part at random moments. Repeating the command gives the
+// bytes of a part that was not killed; complete shards are not read again.
 func TestPartKilled(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprint("plain=", plain), func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestPruneParts(t *testing.T) {
 	}
 }
 
-// aged is a store that says when objects were put.
+// aged is a store that reports when objects were put.
 type aged struct {
 	*mem.Store
 	ages map[string]time.Duration

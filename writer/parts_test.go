@@ -194,7 +194,7 @@ func TestPartsDisagree(t *testing.T) {
 			t.Fatalf("part %d of %d", c[0], c[1])
 		}
 	}
-	// Two packs into one place: whoever commits must say which.
+	// Two packs into one place: commit needs the name of one.
 	mustPart(t, st, partsSource(), 1, 3, small("e"))
 	if _, err := writer.Commit(t.Context(), st, writer.CommitOptions{Parts: 3}); !errors.Is(err, writer.ErrSource) {
 		t.Fatal(err)
@@ -287,7 +287,7 @@ func TestPartDamaged(t *testing.T) {
 	}
 }
 
-// TestPartsDuplicates finds a key that comes again in another part.
+// TestPartsDuplicates finds a key that occurs again in another part.
 func TestPartsDuplicates(t *testing.T) {
 	src := func() *synth {
 		s := partsSource()

@@ -141,7 +141,7 @@ func TestPruneLeavesOthers(t *testing.T) {
 	}
 	for name := range whole {
 		if base, plain := strings.CutSuffix(name, ".tar"); plain && whole[base+".tar.shidx"] == nil {
-			continue // stopped between a tar and its sidecar: nothing says whose it is
+			continue // stopped between a tar and its sidecar: the tar does not name its pack
 		}
 		if _, ok := rest[name]; ok {
 			t.Fatalf("the leftover %s is there", name)
@@ -213,8 +213,8 @@ func TestPruneRefuses(t *testing.T) {
 	}
 }
 
-// TestPruneGrace: by default what is young and unnamed stays and is reported, and with it the older
-// shards of the pack it belongs to; older generations go at once.
+// TestPruneGrace: by default young objects that nothing names are kept and reported, and so are the
+// older shards of their pack; older generations are deleted at once.
 func TestPruneGrace(t *testing.T) {
 	for _, mode := range []writer.Mode{writer.ModeCreate, writer.ModeOverwrite} {
 		st := &aged{Store: mem.New(), ages: map[string]time.Duration{}}

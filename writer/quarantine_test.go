@@ -94,7 +94,7 @@ func TestSkippedList(t *testing.T) {
 			t.Fatalf("%+v, want %+v", got, res)
 		}
 	}
-	// A run that finds it all published says the same.
+	// A run that finds it published reports the same.
 	again := opt
 	again.Resume = true
 	if got := mustPack(t, clean, brokenSource(), again); got.SkippedList != res.SkippedList || got.Skipped != res.Skipped {
@@ -147,7 +147,7 @@ func TestSkippedListGenerations(t *testing.T) {
 	}
 }
 
-// TestSkippedListLong: lists are bounded by shard and held on disk; what is beyond is counted.
+// TestSkippedListLong: lists are bounded per shard and held on disk; further samples are counted.
 func TestSkippedListLong(t *testing.T) {
 	long := errors.New(strings.Repeat("long reason ", 1000))
 	src := &synth{items: makeItems(6000, 10, 4)}

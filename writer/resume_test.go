@@ -29,7 +29,7 @@ func interrupted(t *testing.T, at int, opt writer.Options) *mem.Store {
 	return st
 }
 
-// TestResumeAnywhere interrupts a pack at every sample and goes on.
+// TestResumeAnywhere interrupts a pack at every sample and resumes it.
 func TestResumeAnywhere(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		opt := small("d")
@@ -65,7 +65,8 @@ func TestResumeAnywhere(t *testing.T) {
 	}
 }
 
-// TestResumeFinished: the pack was published; doing it again with Resume says so and reads nothing.
+// TestResumeFinished: the pack was published; repeating it with Resume reports that and reads
+// nothing.
 func TestResumeFinished(t *testing.T) {
 	st := mem.New()
 	modes := []writer.Mode{writer.ModeCreate, writer.ModeOverwrite, writer.ModeAppend}
@@ -141,7 +142,7 @@ func TestResumeCountsSkipped(t *testing.T) {
 	sameObjects(t, "resumed", objects(t, st), objects(t, clean))
 }
 
-// TestResumeRefuses what is not the same pack, and says what differs.
+// TestResumeRefuses a different pack, with an error that names the difference.
 func TestResumeRefuses(t *testing.T) {
 	base := small("d")
 	for what, c := range map[string]struct {

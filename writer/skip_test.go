@@ -13,7 +13,7 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// broken says whether an item of a test cannot be packed.
+// broken reports whether an item of a test cannot be packed.
 func broken(it *item) bool {
 	return it.next != nil || it.open != nil || it.read != nil || format.CheckKey(it.key) != nil
 }

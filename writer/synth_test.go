@@ -23,7 +23,7 @@ type item struct {
 	size   int64
 	seed   uint64
 	inline string
-	// next fails in Source.Next, open before the first byte, read behind half of them.
+	// next fails in Source.Next, open before the first byte, read after half of them.
 	next, open, read error
 }
 
@@ -33,7 +33,7 @@ type synth struct {
 	tag   string // part of the fingerprint, and of the payloads
 	attrs bool
 	at    int
-	// end is behind the last item of the part that Split has limited the source to; nil for the
+	// end is the number of the item after the part that Split has limited the source to; nil for the
 	// whole.
 	end *int
 	// begin is called when the payload of sample i is about to be read.

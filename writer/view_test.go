@@ -108,8 +108,8 @@ func TestPutViewFails(t *testing.T) {
 	}
 }
 
-// TestPutViewRaces: of views that want one name at once exactly one gets it, and all others say so.
-// A prune beside them takes no view that has a name.
+// TestPutViewRaces: if several views are put under one name at once, exactly one gets it and the
+// others fail. A prune meanwhile deletes no view that has a name.
 func TestPutViewRaces(t *testing.T) {
 	for range 200 {
 		st, _ := generations(t, 1)

@@ -7,8 +7,8 @@
 //	Tensors  u8              numbers of a fixed count; nothing makes them smaller
 //
 // Sizes are lognormal about a mean. Keys look like hashes, below class folders
-// of at most a thousand files, so that the order of the keys says nothing of the
-// order of the samples.
+// of at most a thousand files, so that the order of the keys is
+// independent of the order of the samples.
 //
 // A corpus is a function of its Options alone. Sizes, choices and bytes come from
 // integer arithmetic on generators with a published algorithm (PCG, ChaCha8), so
@@ -46,7 +46,7 @@ func (s Sample) Size() int64 {
 	return n
 }
 
-// Options say which corpus to make.
+// Options define a corpus.
 type Options struct {
 	// Samples is the number of samples.
 	Samples int
@@ -65,9 +65,9 @@ func Text(o Options) iter.Seq[Sample] {
 	})
 }
 
-// Images yields samples of one field, jpg: random bytes behind the first bytes of
-// a JPEG file, so that they are taken for one and compress as little. They cannot
-// be decoded into pictures.
+// Images yields samples of one field, jpg: the first bytes of a JPEG file, then
+// random bytes. Programs take them for JPEG files, and they compress as little, but
+// they cannot be decoded.
 func Images(o Options) iter.Seq[Sample] {
 	return o.samples(100_000, 1, func(g *generator, s *Sample, _ int) {
 		s.Fields = append(s.Fields, Field{"jpg", g.image(0, g.size())})

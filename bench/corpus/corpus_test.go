@@ -62,7 +62,7 @@ func TestBytesNeverChange(t *testing.T) {
 			if digest(k.make(o)) == first {
 				t.Error("another seed gave the same bytes")
 			}
-			// More samples go on where fewer ended.
+			// A larger corpus continues where a smaller one ended.
 			var head []string
 			for _, n := range []int{20, 40} {
 				var keys []string
@@ -130,7 +130,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// checkField reports a field whose bytes are not what its name says.
+// checkField reports a field whose bytes do not have the format of its name.
 func checkField(t *testing.T, s Sample, f Field) {
 	t.Helper()
 	ok := len(f.Data) > 0

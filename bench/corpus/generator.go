@@ -14,7 +14,7 @@ import (
 const jfif = "\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
 
 // wordStarts are the offsets in testdata.Prose where a word begins, and its end.
-// A word takes the white space behind it along.
+// A word includes the white space after it.
 var wordStarts = sync.OnceValue(func() []uint32 {
 	var starts []uint32
 	inWord := false
@@ -128,8 +128,8 @@ func (g *generator) description(field int, key string, class, size int) []byte {
 	return b
 }
 
-// appendCaption appends words, a space behind each, until there are size bytes of
-// them. It leaves out what JSON would have to escape.
+// appendCaption appends words, each with a space after it, until they have size
+// bytes. It leaves out characters that JSON would escape.
 func (g *generator) appendCaption(b []byte, size int) []byte {
 	last := uint64(len(g.words) - 1)
 	for end := len(b) + size; len(b) < end; {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Options say what is streamed.
+// Options define the stream and its consumer.
 type Options struct {
 	// Binary is shardtool's.
 	Binary string

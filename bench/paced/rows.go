@@ -20,7 +20,7 @@ const (
 	moreOf       = 1.1
 )
 
-// Add puts the figures of a result into a table; data says what was streamed.
+// Add puts the figures of a result into a table; data describes the streamed data.
 func (r *Result) Add(t *table.Table, data string) {
 	const mib = 1 << 20
 	data = fmt.Sprintf("%s, %.0f %% of the ceiling for %v", data, 100*need, r.Duration)
@@ -28,7 +28,7 @@ func (r *Result) Add(t *table.Table, data string) {
 		fmt.Sprintf("%d steps of %v, %.0f of %.0f samples/s, %.0f MB/s, through %.1f epochs; longest wait %v%s; memory budget %d MiB; first batch after %v",
 			r.Steps, r.Step.Round(time.Microsecond), r.Rate, r.Ceiling, r.Bytes/1e6, r.Epochs, r.Worst.Round(time.Microsecond), r.causes(), r.Memory/mib, r.First.Round(time.Millisecond)))
 	if r.Looks[0] == 0 || r.Looks[1] == 0 {
-		return // the system says nothing
+		return // the system reports nothing
 	}
 	t.AtMost(group, data+": resident memory, last quarter less second", table.One((r.Resident[1]-r.Resident[0])/mib), "MiB", moreResident,
 		fmt.Sprintf("%.0f and %.0f MiB, means of %d and %d looks", r.Resident[0]/mib, r.Resident[1]/mib, r.Looks[0], r.Looks[1]))

@@ -23,7 +23,7 @@ def stack(rows):
 
 
 class Loader:
-    """A system's loader as the readings want it. A batch is a list of bytes, or a tensor with a row a sample."""
+    """A system's loader with the interface of the readings. A batch is a list of bytes, or a tensor with a row for each sample."""
 
     def __init__(self, samples, epoch, state=None, close=lambda: None):
         self.samples = samples  # of an epoch
@@ -44,7 +44,7 @@ class Loader:
 
 
 class System:
-    """What is measured. Subclasses say how."""
+    """A system under measurement. Subclasses implement it."""
 
     streams = True  # it has batches, and can be stopped in the middle
     resumes = "exact"
@@ -56,7 +56,7 @@ class System:
         """Puts the data where open finds it, in the system's own format."""
 
     def clean(self):
-        """Removes what a reading that was ended may have left outside of its folder."""
+        """Removes what a killed reading may have left outside of its folder."""
 
     def settings(self, store):
         return [{}]
@@ -65,7 +65,7 @@ class System:
         return ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in setting.items()) or "defaults"
 
     def unfit(self, store):
-        """Why there is no such reading."""
+        """Why the system cannot make a reading."""
         return ""
 
     def note(self, store):

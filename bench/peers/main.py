@@ -1,4 +1,4 @@
-"""Measures one system on data of one kind, on local disk and from S3: reads a job as JSON, prints a line of JSON a store.
+"""Measures one system on data of one kind, on local disk and from S3: reads a job as JSON, prints one line of JSON for each store.
 
 The system and what it needs is imported once. Every reading is in a fork of this process, so that none has what another left.
 """
@@ -30,7 +30,7 @@ SYSTEMS = {
 
 
 class Place:
-    """Where the data lies, and an empty folder that is gone after the reading."""
+    """The place of the data, and an empty folder that is removed after the reading."""
 
     def __init__(self, job, store, scratch):
         self.job, self.store, self.scratch = job, store, scratch
@@ -52,8 +52,8 @@ def endless(loader, expect):
 
 
 def read_local(loader, began, windows):
-    """The rate of the first epoch, from the making of the loader on, as far as it comes in the first window of time; and the
-    rate of a second window after that."""
+    """The rate of the first epoch from the creation of the loader, within the first window of time; and the rate of a
+    second window after that."""
     warm, window = windows
     batches = endless(loader, loader.samples)
     cold = 0
@@ -72,7 +72,7 @@ def read_local(loader, began, windows):
 
 
 def read_remote(loader, began, windows):
-    """The rate of the first epoch, its start among it, as far as it comes in the time there is."""
+    """The rate of the first epoch, start included, within the time limit."""
     start, used = began
     samples = size = 0
     for n, more, last in endless(loader, loader.samples):
@@ -105,7 +105,7 @@ def reading(system, place, setting, windows):
 
 
 def half(system, place, setting):
-    """The state in the middle of an epoch, and the sample that comes next."""
+    """The state in the middle of an epoch, and the sample after it."""
     loader = system.open(place, setting)
     seen, state = 0, None
     for batch in loader.epoch():
@@ -117,7 +117,7 @@ def half(system, place, setting):
 
 
 def resume(system, place, setting, middle):
-    """Seconds to the sample that is next, and how many others came before it."""
+    """Seconds to that sample, and how many others were delivered before it."""
     began = time.perf_counter()
     loader = system.open(place, setting, middle["state"])
     passed = 0
@@ -179,7 +179,7 @@ class Bench:
         return out
 
     def sweep(self, store):
-        """The best of the settings there are, by a short reading each."""
+        """The best of the settings, by a short reading of each."""
         settings = self.system.settings(store)
         if len(settings) == 1:
             return settings[0], []
@@ -197,7 +197,7 @@ class Bench:
         return best, [[self.system.shown(s), rates.get(i) or f"failed: {failed[i]}"] for i, s in enumerate(settings)]
 
     def times(self):
-        """As many readings as are asked for, fewer where they take long."""
+        """The requested number of readings, fewer if they take long."""
         began = time.monotonic()
         for i in range(self.job["readings"]):
             if i and time.monotonic() - began > self.job["patience"]:

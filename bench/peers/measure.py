@@ -17,11 +17,11 @@ SAMPLE = 0.1  # seconds between two looks at the memory
 
 
 class Failed(Exception):
-    """What was to be measured failed; the text says why."""
+    """The measured code failed; the text is the reason."""
 
 
 def tree(pid):
-    """A process and all below it."""
+    """A process and all its descendants."""
     found, todo = [], [pid]
     while todo:
         at = todo.pop()
@@ -33,7 +33,7 @@ def tree(pid):
 
 
 def cpu():
-    """Seconds of processor time of this process, of all below it, and of those of them that have ended."""
+    """Seconds of processor time of this process and of its descendants, including those that have ended."""
     used = time.process_time() + sum(os.times()[2:4])
     for pid in tree(os.getpid())[1:]:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
@@ -51,7 +51,7 @@ def memory(pids):
 
 
 def since_start():
-    """Seconds since this process was started, its interpreter's own start among them."""
+    """Seconds since this process was started, including the start of its interpreter."""
     with open("/proc/self/stat") as f:
         began = int(f.read().rpartition(")")[2].split()[19]) / TICK
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began
@@ -71,7 +71,7 @@ def in_child(work, limit):
         os.close(into)
         with contextlib.suppress(OSError):  # the child does it too: whoever is first
             os.setpgid(pid, pid)
-        patience = 0  # with a child that is late, or when this process is told to end
+        patience = 0  # with a child that is late, or when this process is terminated
         try:
             data, peak = watch(pid, out, time.monotonic() + limit)
             patience = 0 if data is None else 4
@@ -92,7 +92,7 @@ def last_line(text):
 
 
 def reason(err):
-    """An error in a line. Those of a DataLoader's workers have theirs in the last line of many."""
+    """An error in one line. An error of a DataLoader's worker has its message in the last of many lines."""
     text = last_line(str(err)) if " worker process " in str(err) else str(err).partition("\n")[0]
     return text if " worker process " in str(err) else f"{type(err).__name__}: {text}"
 

@@ -257,7 +257,7 @@ def shares(system, workers):
 
 
 def middle(system, workers):
-    """The state in the middle, and the batches that come next."""
+    """The state in the middle, and the batches after it."""
     batches, state_of = system.open(workers, 0, 1, None)
     seen, state, after = 0, None, []
     for k, batch in enumerate(batches, 1):
@@ -298,7 +298,7 @@ def as_rank(args):
 
 
 def two_ranks(job, workers, state):
-    """The global batches of two ranks that go on from the state of one."""
+    """The global batches of two ranks that continue from the state of one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -316,7 +316,7 @@ def other_world(job, workers, at):
     if all(sorted(a) == sorted(b) for a, b in zip(got, at["after"])):
         return "works: the same global batches"
     other = sum((collections.Counter(name for batch in got for name in batch) - want).values())
-    return f"goes on, but {other} of the next {sum(want.values())} samples are others"
+    return f"continues, but {other} of the next {sum(want.values())} samples are others"
 
 
 def measured(job):

@@ -14,7 +14,7 @@ from plain import same, stacked, workers
 
 
 def by_workers(*more):
-    """Settings that all of them are tried with, and some of their own."""
+    """Settings that all systems are tried with, and settings of each system."""
     return [
         {"workers": 0},
         {"workers": 1, "prefetch_factor": 4},
@@ -92,7 +92,7 @@ class MosaicML(data.System):
         self.module = streaming
 
     def clean(self):
-        """Shared memory and locks of processes that are gone keep others from their folders. Its names lead to the folders."""
+        """Shared memory and locks of dead processes lock others out of their folders. Its names lead to the folders."""
         for path in glob.glob("/dev/shm/*_locals"):
             with contextlib.suppress(OSError), open(path, "rb") as f:
                 if self.job["work"].encode() in f.read():

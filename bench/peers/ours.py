@@ -1,7 +1,7 @@
 """shardtool's Python package: shuffled, every block checked.
 
 The data is eight times as large as the window that samples are shuffled in, as it is in training: every block is read and
-decoded in every epoch. Held is the exception, which says what data smaller than the window gives.
+decoded in every epoch. Held is the exception: it measures data smaller than the window.
 """
 
 import data
@@ -9,7 +9,7 @@ import shardtool
 
 
 class Copies(data.System):
-    """Batches that are this process's own."""
+    """Batches copied into this process."""
 
     copy = True
     windows = 8  # as many windows as the data has
@@ -38,7 +38,7 @@ class Copies(data.System):
 
 
 class Views(Copies):
-    """Batches that stay where the child process has put them."""
+    """Views of batches in the memory shared with the child process."""
 
     copy = False
 
@@ -52,7 +52,7 @@ class Views(Copies):
 
 
 class Held(Views):
-    """Views of data that fits into the window, and so stays decoded in memory after the first epoch."""
+    """Views of data that fits into the window, so that it stays decoded in memory after the first epoch."""
 
     windows = 0
 

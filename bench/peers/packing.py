@@ -35,7 +35,7 @@ class System:
         self.job, self.length, self.batch = job, job["length"], job["batch"]
 
     def limits(self):
-        """The limits of the documents, those of pieces in them where they are longer than a sequence."""
+        """The limits of the documents, or of their pieces if they are longer than a sequence."""
         limits = np.load(self.job["limits"])
         cuts = [np.arange(a, b, self.length) for a, b in zip(limits, limits[1:])]
         return np.append(np.concatenate(cuts), limits[-1])
@@ -179,7 +179,7 @@ SYSTEMS = {"shardtool": Shardtool, "grain": Grain, "trl": TRL}
 
 
 def names(rows):
-    """What tells a sequence from others: a hash of its tokens."""
+    """The identity of a sequence: a hash of its tokens."""
     return [hashlib.blake2b(np.ascontiguousarray(row), digest_size=12).hexdigest() for row in rows]
 
 
@@ -202,7 +202,7 @@ def rate(system, setting):
 
 
 def middle(system, setting):
-    """The state in the middle of the epoch, and the batches that come next."""
+    """The state in the middle of the epoch, and the batches after it."""
     batches, state_of = system.open(setting, 0, 1, None)
     half, seen, state, after = system.job["sequences"] // system.batch // 2, 0, None, []
     for ids, _, _ in batches:
@@ -229,7 +229,7 @@ def resumed(system, setting, rank, world, state):
 
 
 def other_world(system, setting, at):
-    """What two ranks read that go on from the state of one."""
+    """The sequences of two ranks that continue from the state of one."""
     try:
         parts = [measure.in_child(lambda rank=rank: resumed(system, setting, rank, 2, at["state"])["batches"], LIMIT)[0] for rank in range(2)]
     except measure.Failed as err:
@@ -239,7 +239,7 @@ def other_world(system, setting, at):
         return "works: the same sequences in the same batches"
     want = collections.Counter(name for batch in at["after"] for name in batch)
     same = sum((collections.Counter(name for batch in got for name in batch) & want).values())
-    return f"goes on, but delivers {same} of the next {sum(want.values())} sequences, and others"
+    return f"continues, but delivers {same} of the next {sum(want.values())} sequences, and others"
 
 
 def shown(setting):

@@ -1,4 +1,4 @@
-"""What needs no format of its own: PyTorch over files, and the floor, zstd and tar."""
+"""Systems without a separate format: PyTorch over files, and the floor, zstd and tar."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ REMOTE = 2048  # small files that are put into S3: reading all of them would tak
 
 
 class Paths(Dataset):
-    """A sample a file."""
+    """One file for each sample."""
 
     def __init__(self, folder, names):
         self.folder, self.names = folder, names
@@ -28,7 +28,7 @@ class Paths(Dataset):
 
 
 class Objects(Paths):
-    """A sample an object. Every process has a client of its own."""
+    """One object for each sample. Every process has its own client."""
 
     s3 = None
 
@@ -60,7 +60,7 @@ def stacked(rows):
 
 
 class Files(data.System):
-    """torch's DataLoader. It resumes by a sampler that begins where the state says."""
+    """torch's DataLoader. It resumes by a sampler that begins at the position of the state."""
 
     resumes = "exact, by a sampler"
 
@@ -125,7 +125,7 @@ class Tar(data.System):
         return [*fetch, ["tar", "-x", "--to-stdout", "--ignore-zeros"]]
 
     def pipeline(self, commands):
-        """Bytes that come out at the end."""
+        """Bytes at the end of the pipe."""
         last, all = None, []
         for command in commands:
             all.append(subprocess.Popen(command, stdin=last, stdout=subprocess.PIPE))

@@ -1,5 +1,5 @@
-// Package table gathers the figures of a benchmark, with the goals they are held to, and prints
-// them.
+// Package table collects the figures of a benchmark with their goals, prints them, and compares
+// those of two programs.
 package table
 
 import (
@@ -21,7 +21,7 @@ type Row struct {
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
 	Unit  string  `json:"unit"`
-	// Goal is for people; Met says whether it is. Without a goal they are "" and nil.
+	// Goal is for people; Met reports whether it is met. Without a goal they are "" and nil.
 	Goal   string `json:"goal"`
 	Met    *bool  `json:"met,omitempty"`
 	Detail string `json:"detail"`
@@ -65,14 +65,14 @@ func (t *Table) add(group, name string, s Sample, unit, goal string, met *bool, 
 	})
 }
 
-// LeftOut says in the table, and at once, that something was not measured, and why.
+// LeftOut adds a row with the reason why a group was not measured, and prints the reason at once.
 func (t *Table) LeftOut(group, why string) {
 	fmt.Fprintf(os.Stderr, "bench: %s: nothing measured: %s\n", group, why)
 	t.Rows = append(t.Rows, Row{Group: group, Missing: why})
 }
 
-// Measure runs a group and says so at once. When it fails that is a row, too, so that it does not
-// take the figures of others with it.
+// Measure prints the name of a group and runs it. A group that fails is a row with the error, so
+// that the figures of the other groups are kept.
 func (t *Table) Measure(group string, run func() error) error {
 	fmt.Fprintf(os.Stderr, "bench: %s …\n", group)
 	err := run()
@@ -130,7 +130,7 @@ func (r Row) Range() string {
 	return Figure(r.Low) + "–" + Figure(r.High)
 }
 
-// Mark says whether the goal is met; "" without one.
+// Mark is "met" or "SHORT"; "" without a goal.
 func (r Row) Mark() string {
 	switch {
 	case r.Met == nil:

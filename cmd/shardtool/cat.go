@@ -38,27 +38,27 @@ func newCat() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cat DATASET|MIX.yaml",
 		Short: "Stream samples as one tar",
-		Long: `Stream samples to stdout as a plain tar, in the order the flags ask for; every byte is checked before it is
-written. After an error the archive has no end: what was written until then is right, and tar says that the rest
-is missing.
+		Long: `Stream samples to stdout as a plain tar, in the order that the flags define. Every byte is checked before it is
+written. After an error the archive has no end mark: the samples before it are correct, and tar reports that the
+rest is missing.
 
-With --checkpoint-out FILE, FILE is replaced after each batch has been written; the same command with
---checkpoint-in FILE goes on behind that batch, also with another --rank, --world-size or --global-batch. After a
-kill the batch in flight may come twice. A consumer that must see each sample once reads the stream with
---checkpoints: a member ` + checkpointMember + ` (or a line {"checkpoint":…} with --json) stands behind
-every batch; what follows the last one it has read, it drops. SIGTERM, SIGINT and SIGUSR1 end the batch in hand,
-save, and exit 5.
+With --checkpoint-out FILE, FILE is replaced after each batch has been written. The same command with
+--checkpoint-in FILE continues after that batch, also with another --rank, --world-size or --global-batch. After a
+kill the batch in flight may be delivered twice. A consumer that must get each sample once reads the stream with
+--checkpoints: a member ` + checkpointMember + ` (or a line {"checkpoint":…} with --json) follows every
+batch, and the consumer drops the samples after the last checkpoint that it has read. On SIGTERM, SIGINT and SIGUSR1
+cat finishes the current batch, saves the checkpoint, and exits with 5.
 
 A file that ends in .yaml, .yml or .json is a mix: several data sets as one stream. Names in the tar then begin with the
-source and a slash, since sources may have the same keys; lines of --json have the source, its epoch, and the position
+source and a slash, because sources may have the same keys; lines of --json have the source, its epoch, and the position
 in the mix.
 
 With --pack or --bucket, and --json, each line is a packed sequence or a micro-batch and lists its samples, as for
-order. Payloads are read and checked; a tar has samples, so it cannot be written.
+order. Payloads are read and checked. Units cannot be written as a tar.
 
 With --on-error skip, FILE.skipped lists the blocks that this rank skipped. Each rank finds only the damage in its own
-samples, and --max-skipped counts these: the processes of several ranks do not know of each other. To go on with the
-blocks of all, give --checkpoint-in once for each rank's file; all have to be of one step.
+samples, and --max-skipped counts only these, because the processes of several ranks do not communicate. To resume with
+the skipped blocks of all ranks, give --checkpoint-in once for each rank's file; all must be of the same step.
 
 Exit codes:
 ` + exitCodes,
@@ -74,7 +74,7 @@ Exit codes:
 	f.mix.add(cmd)
 	f.cache.add(cmd)
 	f.stats.add(cmd)
-	cmd.Flags().StringVar(&f.out, "checkpoint-out", "", "replace this file after each batch by where it ends")
+	cmd.Flags().StringVar(&f.out, "checkpoint-out", "", "replace this file by a checkpoint after each batch")
 	cmd.Flags().BoolVar(&f.checkpoints, "checkpoints", false, "put the checkpoint into the stream after each batch")
 	cmd.Flags().StringVar(&f.onError, "on-error", "fail", "a damaged block, confirmed by a second read: fail, or skip its samples")
 	cmd.Flags().Var(&f.maxSkipped, "max-skipped", "most samples that this rank may skip, those listed beside --checkpoint-in included: a number or a share (default 0.1%)")

@@ -65,7 +65,7 @@ func catStream(cmd *cobra.Command, arg string, f *catFlags) error {
 	out := &batchWriter{in: in, places: make([]placer, len(in.sets)), w: w, json: f.json, left: f.order.limit, saved: -1}
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(saveWithin, func() {
-			fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: nobody takes the output; stopped behind the last batch that was taken")
+			fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: nobody reads the output; stopped after the last batch that was read")
 			exit(exitStopped)
 		})
 	})()

@@ -24,12 +24,12 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor SRC…|DATASET",
 		Short: "Report what would go wrong, and what to do",
-		Long: `Examine sources of any kind before they are packed, or a data set, for what trips training jobs later: names that
+		Long: `Examine sources of any kind before they are packed, or a data set, for problems of training jobs: names that
 divide into key and field in an unexpected place, duplicate keys, samples torn apart, samples that lack a field, empty
 fields, rows that cannot be read, JSON, JPEG and PNG that do not decode, shards too small to stream well.
 Flags that choose keys, columns and files mean the same as in pack. All samples are read; --limit reads the first ones.
 For a data set it also reports how well the default order mixes it, for batches of 256 on 8 ranks; simulate measures others.
-Exits with 1 when something was found, and with 3 when it is corrupt.
+Exits with 1 if it found problems, and with 3 if data is corrupt.
 
 Exit codes:
 ` + exitCodes,

@@ -31,22 +31,22 @@ func newExplain() *cobra.Command {
 	f := explainFlags{keys: true}
 	cmd := &cobra.Command{
 		Use:   "explain [CHECKPOINT...] [DATASET|MIX.yaml]",
-		Short: "Describe what a step reads, and where a checkpoint stands",
+		Short: "Describe what a step reads, or the position of a checkpoint",
 		Long: `With a data set or a mix, print what one step reads: the samples with their source, shard, block and key, the share of each source
-in the step and so far, and the epochs of the sources. The step is --step N; without it, the first one, or the one that comes next after
+in the step and so far, and the epochs of the sources. The step is --step N; the default is the first one, or the next one after
 the checkpoint. All ranks are listed unless --rank is given. Only tables are read, and for the keys the indexes or blocks of these samples;
 --keys=false reads the tables alone.
 
-With --pack or --bucket, or a checkpoint of packed sequences or micro-batches, a step has these: each sample is listed with the row of its
-rank's batch, and with the offset and the length of its piece. Epochs before the step are planned for it, unless their plans are kept; in
-a mix only those that the sources are in.
+With --pack or --bucket, or a checkpoint of packed sequences or micro-batches, a step consists of these: each sample is listed with its row in
+the batch of its rank, and with the offset and the length of its piece. The epochs before the step are planned, unless their plans are stored;
+in a mix only those that the sources are in.
 
-With a checkpoint alone, print where it stands: position, step and epoch, and for each source what it has given and what comes next. With
-the data set or mix beside it, steps are those of the checkpoint's run, and the file only tells where the data sets are: its weights may
-have changed since.
+With a checkpoint alone, print its position, step and epoch, and for each source how many samples it has given and where it continues. With a
+checkpoint and the data set or mix, the steps are those of the checkpoint's run; the mix file is used only to find the data sets, so its
+weights may have changed since.
 
-With --coverage and the checkpoints of a run, print how many samples of each source were seen never, once, twice and so on. Give the last
-checkpoint, and those from which the run continued with another mix. Steps left out count as not seen; if samples are missing from more than
+With --coverage and the checkpoints of a run, print how many samples of each source were read never, once, twice and so on. Give the last
+checkpoint, and those from which the run continued with another mix. Steps left out count as not read; if samples are missing from more than
 one epoch of a source, the data set or mix is needed as well.
 
 Exit codes:

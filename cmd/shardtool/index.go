@@ -30,8 +30,8 @@ archives are read once and not changed. The index of x.tar is written beside it 
 by its content and never replaced; one manifest covers all archives.
 
 The data set is in the folder of the archives, or in --out, a folder above them. The archives must not change later:
-reading detects bytes that did. Samples are formed as in pack: members that share a name up to the first dot, and follow
-each other. Samples torn apart, links and truncated archives are errors. Compressed archives cannot be indexed: pack them.
+reading detects changed bytes. Samples are formed as in pack: adjacent members that share a name up to the first dot.
+Samples whose members are not adjacent, links and truncated archives are errors. Compressed archives cannot be indexed: pack them.
 
 Exit codes:
 ` + exitCodes,

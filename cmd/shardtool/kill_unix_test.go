@@ -21,9 +21,9 @@ import (
 type killedPack struct {
 	src, want string   // the source, and what a pack makes of it that is left alone: this one makes it
 	flags     []string // of every pack
-	other     []string // flags, in place of these, with which a stopped pack must not go on
-	shards    int      // it is stopped behind 1 to so many shards
-	samples   int      // that come of it, 0: not told
+	other     []string // flags, in place of these, with which a stopped pack must not resume
+	shards    int      // it is stopped after 1 to this many shards
+	samples   int      // of the result, 0: unknown
 	skipped   int      // that do not
 	signals   []syscall.Signal
 }

@@ -19,9 +19,9 @@ func newLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls DATASET",
 		Short: "List keys in storage order",
-		Long: `List the keys of all samples, or those of a view, in storage order, one per line, without those that were removed. Reads the shards' indexes, no samples.
-If keys may contain line breaks or tabs, parse --json instead. Control characters are escaped on a terminal; files and
-pipes get keys unchanged.
+		Long: `List the keys of all samples, or of those of a view, in storage order, one per line. Removed samples are not listed.
+Only the indexes of the shards are read, no samples. If keys may contain line breaks or tabs, parse --json instead.
+Control characters are escaped on a terminal; files and pipes get keys unchanged.
 
 Exit codes:
 ` + exitCodes,

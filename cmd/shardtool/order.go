@@ -21,8 +21,8 @@ func newOrder() *cobra.Command {
 	var mixed mixFlags
 	cmd := &cobra.Command{
 		Use:   "order DATASET|MIX.yaml",
-		Short: "Print which sample comes when, without reading samples",
-		Long: `Print the samples of one rank in the order they are delivered, a JSON object a line. Only the manifest is read, and
+		Short: "Print the order of the samples, without reading them",
+		Long: `Print the samples of one rank in the order in which they are delivered, one JSON object per line. Only the manifest is read, and
 with --keys the shards' indexes. Removed samples have no line: their positions are missing.
 
 A file that ends in .yaml, .yml or .json is a mix: several data sets as one stream. Its lines have the source; their epoch is that
@@ -30,8 +30,8 @@ of the source, and their position counts over all epochs of the mix.
 
 With --pack, samples are packed into sequences, and with --bucket they form micro-batches of samples of similar length. Their
 lengths are an integer attribute of the index. Each line is then a sequence or a micro-batch, and lists its samples, each with
-the offset and the length of the piece that it contributes. A plan of the epoch is made first, at some million samples a
-second for each core, and kept for the next time. In a mix each source has its own units, and weights and epochs count units.
+the offset and the length of the piece that it contributes. The epoch is planned first, at several million samples a
+second for each core, and the plan is stored for the next time. In a mix each source has its own units, and weights and epochs count units.
 
 Exit codes:
 ` + exitCodes,

@@ -66,7 +66,7 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 }
 
 func (f *orderFlags) addCheckpointIn(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.ins, "checkpoint-in", nil, "go on from the checkpoint in this file; given for each rank: from their common step, with the skipped blocks of all")
+	cmd.Flags().StringArrayVar(&f.ins, "checkpoint-in", nil, "continue from the checkpoint in this file; given for each rank: from their common step, with the skipped blocks of all")
 }
 
 // fill checks the flags and turns them into options.

@@ -23,7 +23,7 @@ Only objects whose content shows that shardtool wrote them under that name are d
 In a folder, prune deletes nothing while a pack, a commit or an index into the same folder runs: it names them and fails.
 Object stores have no such lock. There --grace protects a running pack: younger leftovers stay, and so do all shards of
 a pack that has a younger object. The grace period must be longer than a pack takes to upload a shard, and longer than
-the parts of a pack wait for each other. A pack resumes from what stays; --grace 0s deletes that too.
+the parts of a pack wait for each other. A pack can resume from these objects; --grace 0s deletes them too.
 
 A pack whose objects were deleted nevertheless fails and names them.
 

@@ -18,16 +18,16 @@ func newPurge() *cobra.Command {
 		Short: "Rewrite shards without the bytes of removed samples",
 		Long: `Rewrite the shards that hold removed samples (see ` + "`shardtool remove`" + `) without their keys, payloads, labels and numbers, publish
 a generation of the new shards, and print a receipt: the keys, the shards before and after with the hashes of their
-content, and the generations that still hold the bytes. Other shards are not read. Cuts and places stay: a purged sample
-stays a hole, and checkpoints stay valid. This cannot be undone.
+content, and the generations that still hold the bytes. Other shards are not read. Blocks and sample numbers do not change: a
+purged sample stays a hole, and checkpoints stay valid. A purge cannot be undone.
 
 Earlier generations keep the old shards until they are deleted: by --generations, which deletes all generations that hold
-the bytes, or by ` + "`shardtool prune`" + `. Copies elsewhere are out of reach: caches of training machines, backups, versions that an object
-store keeps of deleted objects.
+the bytes, or by ` + "`shardtool prune`" + `. Purge cannot reach copies elsewhere: caches of training machines, backups, versions that an
+object store keeps of deleted objects.
 
-What stays of a purged sample is the names and sizes of its fields, and its integer attributes, because lengths decide
-how other samples are packed into sequences; --clear-attr NAME clears one. Archives of another tool (` + "`shardtool index`" + `) are
-refused: nobody rewrites them in place.
+A purged sample keeps the names and sizes of its fields, and its integer attributes, because lengths decide how other
+samples are packed into sequences; --clear-attr NAME clears one. Archives of another tool (` + "`shardtool index`" + `) are
+refused, because shardtool never changes them.
 
 Exit codes:
 ` + exitCodes,

@@ -21,13 +21,13 @@ func newRemove() *cobra.Command {
 		Short: "Take samples out of a data set by their keys",
 		Long: `Publish a generation in which the samples with the keys of a file are removed. No reader delivers them from then on.
 Every other sample keeps its number and its place in every order: a removed sample is a hole, and batches with holes are
-shorter. So checkpoints stay valid, and a job that resumes delivers what it would have delivered, without the removed
-samples. No shard is read or written, and the command takes about a second.
+shorter. So checkpoints stay valid, and a job that resumes delivers the same samples at the same places, without the
+removed ones. No shard is read or written, and the command takes about a second.
 
 The bytes stay in the shards until ` + "`shardtool purge`" + `. Earlier generations still deliver the samples, and so do jobs that
 run; stop and resume them. Until the bytes are purged, --restore puts samples back.
 
-FILE has one key a line; - reads standard input. Keys that no sample has are counted, ten are named, and nothing is
+FILE has one key per line; - reads standard input. Keys that no sample has are counted, ten are named, and nothing is
 removed unless --allow-missing is set.
 
 Exit codes:

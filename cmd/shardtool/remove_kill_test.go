@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// TestKilledRemoval kills remove and purge at random moments. What is published is then what was
-// before or what comes after, whole, and the same command once more ends in what comes after.
+// TestKilledRemoval kills remove and purge at random moments. The published data set is then
+// entirely the one before or the one after the command, and repeating the command gives the one
+// after.
 func TestKilledRemoval(t *testing.T) {
 	dir := t.TempDir()
 	src, base, keys := filepath.Join(dir, "src"), filepath.Join(dir, "base"), filepath.Join(dir, "keys")

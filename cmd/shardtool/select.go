@@ -44,15 +44,15 @@ func newSelect() *cobra.Command {
 		Use:   "select DATASET",
 		Short: "Make a view: which samples are read, and how often",
 		Long: `Make a view of a data set: some of its samples, or draws by weight. Nothing is packed again. The view is a small object
-beside the data set; DATASET#NAME is read instead of DATASET. Without --name it has an ID alone, DATASET#ID, and lasts
-until a prune. With DATASET#OTHER, the samples of another view are chosen from.
+beside the data set; read it as DATASET#NAME. Without --name it has only an ID, DATASET#ID, and is kept until a prune.
+With DATASET#OTHER, samples are chosen from those of another view.
 
 EXPR compares attributes: = != < <= > >=, in (a, b), between a and b, is null; and, or, not and parentheses join
 comparisons. Key lists are text, one key in each line, of any length. --weight takes an attribute, or a Parquet, CSV or
 JSON Lines file with the columns key and value. --balance makes the values of an attribute equally frequent, or less
 uneven by --temperature: 1/2 draws a value in proportion to the root of its number of samples, 1/1 changes nothing.
 
-A view belongs to the content of the data set. After samples were added, --carry makes it again by key.
+A view belongs to the content of the data set. After samples were added, --carry makes the view again, by key.
 
 Exit codes:
 ` + exitCodes,

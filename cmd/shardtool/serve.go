@@ -11,15 +11,14 @@ func newServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "serve --fd N",
 		Hidden: true,
-		Short:  "Hand batches to the program that started this one",
-		Long: `Hand batches, in memory that both map, to the program that started this one; the Python package does. The program passes one
-end of a socket pair as the descriptor --fd. docs/serve-protocol.md says what both ends say.
+		Short:  "Deliver batches to the program that started this one",
+		Long: `Deliver batches in shared memory to the program that started this one, such as the Python package. The program passes one end of a
+socket pair as the descriptor --fd. docs/serve-protocol.md describes the protocol.
 
-It ends with the program, however that ends, and ignores SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2: they are the program's to
-answer.
+It ends with that program, however that ends, and ignores SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, which the program handles.
 
-With --metrics it serves metrics for Prometheus, as cat does, from the moment that a data set is opened. Processes that are given the
-same port, such as the ranks of a host, take the first free one from it on, of 64.
+With --metrics it serves metrics for Prometheus, as cat does, from the opening of a data set on. If several processes are given the
+same port, such as the ranks of a host, each takes the first free port of that one and the 63 after it.
 
 Exit codes:
 ` + exitCodes,

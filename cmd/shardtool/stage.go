@@ -27,12 +27,13 @@ func newStage() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stage DATASET|MIX.yaml",
 		Short: "Fill the local cache before a job",
-		Long: `Read what a job will read, through the cache that it will use. Give the same DATASET, order flags and --cache, and
+		Long: `Read the data that a job will read, through the cache that it will use. Give the same DATASET, order flags and --cache, and
 --memory if the job has one. Everything fetched is checked. It ends after the given epochs, or when the cache is full;
-the job then finds what the cache holds.
+the job then finds these blocks in the cache.
 
-Without a rank it fetches the whole data set; of a mix, what the given epochs of the mix read of each source. On a host that runs one of several ranks, give its --rank and
---world-size, and --affinity run if later epochs should find the same data.
+Without a rank it fetches the whole data set; of a mix, the samples that the given epochs read of each source. On a
+host that runs one of several ranks, give its --rank and --world-size, and --affinity run if later epochs should find
+the same data.
 
 Exit codes:
 ` + exitCodes,

@@ -88,7 +88,7 @@ func (f *tokenFlags) options(cmd *cobra.Command) error {
 	case given("pad-id") && rest != tokens.Pad:
 		return usagef("--pad-id goes with --pack-remainder pad")
 	case rest == tokens.Pad && !given("pad-id") && !known:
-		return usagef("--pack-remainder pad: say which id fills up, with --pad-id")
+		return usagef("--pack-remainder pad: give the id to pad with, --pad-id")
 	case rest == tokens.Pad && !given("pad-id"):
 		f.pad = pad
 	}
@@ -184,7 +184,7 @@ func (all *found) open(ctx context.Context, f *packFlags, stderr io.Writer) (src
 	}
 	switch {
 	case t.separator == "":
-		return nil, 0, usagef("--pack-tokens joins documents, since source %s is %s%s: say what stands behind each, with --separator ID, or "+
+		return nil, 0, usagef("--pack-tokens joins documents, since source %s is %s%s: give the id that follows each with --separator ID, or "+
 			"--separator none where they end with such an id already", all.first(), all.kind.one, all.why)
 	case len(f.rows.attributes) > 0 || f.files.ClassField != "":
 		return nil, 0, usagef("--attr and --class-field describe documents, of which a sample of --pack-tokens holds several: leave them out, except --attr tokens=len(%s)",
@@ -227,7 +227,7 @@ func (f *tokenFlags) chooseColumn(of *packFlags, k *kind) {
 func (f *packFlags) dropped(src writer.Source, stderr io.Writer) {
 	if j, ok := src.(*tokens.Join); ok && !f.quiet {
 		if n := j.Counts().Dropped; n > 0 {
-			fmt.Fprintf(stderr, "%s behind the last whole sample were dropped\n", plural(n, "token"))
+			fmt.Fprintf(stderr, "%s after the last whole sample were dropped\n", plural(n, "token"))
 		}
 	}
 }

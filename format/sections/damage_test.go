@@ -37,8 +37,8 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// TestTailInSteps: a reader that has too little is told how much it needs, and needs at most two
-// more reads.
+// TestTailInSteps: a reader that has too few bytes gets the number that it needs, and needs at most
+// two more reads.
 func TestTailInSteps(t *testing.T) {
 	s := smallShard(t, false)
 	obj := s.object()
@@ -63,7 +63,7 @@ func TestTailInSteps(t *testing.T) {
 	}
 }
 
-// TestBitFlips: a full check finds every flipped bit of a shard, and says where or what.
+// TestBitFlips: a full check finds every flipped bit of a shard, and its error has the place.
 func TestBitFlips(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		s := smallShard(t, plain)
@@ -143,7 +143,8 @@ func TestSwappedFrames(t *testing.T) {
 	}
 }
 
-// TestContentChecker: every byte that is no payload is compared, however the block comes in pieces.
+// TestContentChecker: every byte outside payloads is compared, for any division of a block into
+// pieces.
 func TestContentChecker(t *testing.T) {
 	s := pack(t, small(), packOptions{Plain: true})
 	block := s.Data[:len(s.Data)-tarblock.EndLen]
@@ -196,8 +197,8 @@ func TestContentChecker(t *testing.T) {
 	}
 }
 
-// TestErrorPosition: an error says the shard, the block, the offset and the sample, and the
-// innermost knows best.
+// TestErrorPosition: an error has the shard, the block, the offset and the sample, and the
+// innermost position wins.
 func TestErrorPosition(t *testing.T) {
 	err := format.Place{Shard: "train-000003.tar.zst", Block: 4, Offset: 99, Key: "k"}.Wrap(format.Place{Block: 17, Offset: 0}.Wrap(format.At(8192, damage.Errorf("checksum mismatch"))))
 	if got := err.Error(); got != `shard train-000003.tar.zst: block 17 at 8192: sample "k": corrupt data: checksum mismatch` {

@@ -43,7 +43,7 @@ func foreignBlock() (data []byte, ix *ShardIndex) {
 	return data, ix
 }
 
-// TestForeignIndex: the index of a foreign archive comes back as it was, and places payloads.
+// TestForeignIndex: the index of a foreign archive survives a round trip, and locates payloads.
 func TestForeignIndex(t *testing.T) {
 	data, ix := foreignBlock()
 	tail, err := AppendTail(nil, ix, true)
@@ -104,7 +104,7 @@ func TestForeignPlaces(t *testing.T) {
 	}
 }
 
-// TestForeignTables: tables say which shards are foreign, and what they may be.
+// TestForeignTables: tables record which shards are foreign, and reject invalid combinations.
 func TestForeignTables(t *testing.T) {
 	data, ix := foreignBlock()
 	entry := func(name string) ShardEntry {

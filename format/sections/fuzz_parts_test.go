@@ -32,7 +32,7 @@ func FuzzDecoder(f *testing.F) {
 		var got []byte
 		var err error
 		n := allocated(func() { got, err = loose.Decode(nil, stored, row) })
-		if limit := 1<<20 + 16*uint64(len(stored)) + 4*uint64(row.Decoded); n > limit { // a decoder keeps buffers of its own
+		if limit := 1<<20 + 16*uint64(len(stored)) + 4*uint64(row.Decoded); n > limit { // a decoder has buffers too
 			t.Fatalf("%d bytes allocated, limit %d", n, limit)
 		}
 		if err != nil {

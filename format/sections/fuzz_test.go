@@ -36,8 +36,7 @@ func FuzzShard(f *testing.F) {
 	f.Fuzz(fuzzIndex)
 }
 
-// FuzzShardChecksums is FuzzShard behind the checksums: they are put right first, and so is the
-// seek table.
+// FuzzShardChecksums is FuzzShard beyond the checksums: it repairs them and the seek table first.
 func FuzzShardChecksums(f *testing.F) {
 	for _, obj := range fuzzShards(f) {
 		f.Add(obj)
@@ -66,7 +65,7 @@ func fuzzIndex(t *testing.T, obj []byte) {
 			t.Fatalf("content: %v", err)
 		}
 	}
-	// The index can be written again, and says the same.
+	// The index can be written again, with the same content.
 	again, err := AppendTail(nil, ix, tail.Plain())
 	if err != nil {
 		t.Fatalf("what was read cannot be written: %v", err)
@@ -133,8 +132,7 @@ func mendDirectory(dir []byte, at func(off, n uint64) []byte) {
 	binary.LittleEndian.PutUint32(dir[end:], codec.Checksum(dir[:end]))
 }
 
-// TestMend: mending leaves whole objects as they are, and makes edited ones reach what lies behind
-// the checksums.
+// TestMend: mending leaves intact objects unchanged, and lets edited ones pass the checksums.
 func TestMend(t *testing.T) {
 	s := smallShard(t, false)
 	obj := s.object()

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write golden objects and vectors that d
 
 const goldenDir = "../../testdata/spec/golden-v1"
 
-// goldenSample is what expect.json says of a sample: fields by their SHA-256.
+// goldenSample is a sample in expect.json: the SHA-256 of each field.
 type goldenSample struct {
 	Key    string            `json:"key"` // hexadecimal: keys need not be UTF-8
 	Fields map[string]string `json:"fields"`

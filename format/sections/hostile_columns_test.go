@@ -132,8 +132,8 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestContentBound: what a section says it holds is held against the headers of its zstd blocks
-// before memory is taken.
+// TestContentBound: the size that a section claims is compared with the headers of its zstd blocks
+// before memory is allocated.
 func TestContentBound(t *testing.T) {
 	z := sectionZstd()
 	for _, n := range []int{0, 1, 100, (128 << 10), (128 << 10) + 1, 1 << 20} {

@@ -86,10 +86,10 @@ func (p *indexParts) build() []byte {
 	return append(obj, seek...)
 }
 
-// indexMemory is the documented bound: what decoding an index may allocate for an object of that
-// many bytes whose sections are raw bytes long and whose blocks decode to decoded bytes. Rows and
-// columns take up to eight bytes for one of a section, sample columns eight for each 512 bytes of
-// blocks, keys as much as the blocks. The zstd decoder keeps buffers of its own.
+// indexMemory is the documented bound of the memory that decoding an index allocates, for an object
+// of input bytes whose sections are raw bytes long and whose blocks decode to decoded bytes. Rows
+// and columns take up to eight bytes for one of a section, sample columns eight for each 512 bytes
+// of blocks, keys as much as the blocks. The zstd decoder has buffers too.
 func indexMemory(input, decoded int) uint64 { return 512<<10 + 40*uint64(input) + 4*uint64(decoded) }
 
 // allocated is how many bytes f allocates.

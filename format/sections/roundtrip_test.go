@@ -128,9 +128,8 @@ func checkOffsets(t *testing.T, s *testShard, samples []testSample) {
 	}
 }
 
-// TestBigBlocks: blocks of several frames, on both sides of the limits for Single_Segment and for
-// frames. TestSkippedSection: the list of samples left out comes back, also for readers that know
-// nothing of it.
+// TestSkippedSection: the list of samples left out survives a round trip, also through readers that
+// do not know it.
 func TestSkippedSection(t *testing.T) {
 	var b IndexBuilder
 	if err := b.AddSample("k", []format.FieldSize{{Name: "txt"}}, nil); err != nil {
@@ -161,6 +160,8 @@ func TestSkippedSection(t *testing.T) {
 	}
 }
 
+// TestBigBlocks: blocks of several frames, on both sides of the limits for Single_Segment and for
+// frames.
 func TestBigBlocks(t *testing.T) {
 	for _, n := range []int{codec.MaxSingle - 1024, codec.MaxSingle + 1, format.MaxFrame - 512, format.MaxFrame - 511, 2*format.MaxFrame + 777} {
 		for _, text := range []bool{false, true} {

@@ -106,7 +106,7 @@ func openTables(b []byte) (*Tables, *Manifest, error) {
 	return t, m, err
 }
 
-// TestTables: everything that goes in comes out, whole and part by part.
+// TestTables: tables survive a round trip, read whole and part by part.
 func TestTables(t *testing.T) {
 	for _, rows := range [][]int{{}, {0}, {3}, {3, 0, 40}, {100, 0, PartRows - 101, 2, 1}, {1, 0, PartRows + 5, 7, 9}, make([]int, 3000)} {
 		want := withTotals(testManifest(rows...))
@@ -384,7 +384,7 @@ func TestTablesVersion(t *testing.T) {
 }
 
 // TestSamplesBeyondBlocks gives a block of a few KiB 2^32-1 samples, in tables whose totals agree:
-// what an order reads is held against the decoded bytes.
+// the columns that an order reads are compared with the decoded bytes.
 func TestSamplesBeyondBlocks(t *testing.T) {
 	raw := manySamples(t)
 	tables, err := OpenTables(readFrom(raw), int64(len(raw)))

@@ -133,7 +133,7 @@ func editedVectors(t *testing.T) (out []vector) {
 	return append(out, editedManifests(t)...)
 }
 
-// rawPieces stores each of the first 100 bytes in a raw block of its own.
+// rawPieces stores each of the first 100 bytes in a separate raw block.
 func rawPieces(b []byte) []byte {
 	whole := codec.AppendRawFrame(nil, b, nil, nil)
 	f := slices.Clone(whole[:len(whole)-4-len(b)-3]) // without the one raw block and the hash

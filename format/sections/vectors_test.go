@@ -21,7 +21,7 @@ import (
 
 const vectorDir = "../../testdata/spec/vectors"
 
-// vector is an object with at most one fault, and what a reader must say of it.
+// vector is an object with at most one fault, and the result that every reader must give.
 type vector struct {
 	name   string
 	kind   string // shard, sidecar, tables, keys, summary, view

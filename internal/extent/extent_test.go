@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestList takes and puts at random: no place is taken twice, and what comes back joins again.
+// TestList takes and puts at random: no place is taken twice, and places put back are merged.
 func TestList(t *testing.T) {
 	const size = 1 << 10
 	random := rand.New(rand.NewPCG(1, 2))

@@ -46,7 +46,7 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// TestWriterJSON: what is escaped of JSON is still the same JSON.
+// TestWriterJSON: JSON with escapes is still the same JSON.
 func TestWriterJSON(t *testing.T) {
 	want := "\u009b \u202e \u007f \u2069 é"
 	text, err := json.Marshal(want)

@@ -98,7 +98,7 @@ func newCacheWith(t testing.TB, dir string, opts Options) *Cache {
 	return c
 }
 
-// counting is a source that counts its requests and has an address of its own.
+// counting is a source that counts its requests. Each has a different address.
 type counting struct {
 	objstore.Store
 	address      string

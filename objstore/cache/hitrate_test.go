@@ -104,8 +104,8 @@ func TestHitRateWindow(t *testing.T) {
 	}
 }
 
-// TestHitRateInTurn reads two data sets in turn, three epochs each in a process of its own: the one
-// in use takes over the room of the other.
+// TestHitRateInTurn reads two data sets in turn, three epochs each in a separate process: the one
+// in use takes over the space of the other.
 func TestHitRateInTurn(t *testing.T) {
 	clock := &clock{time.Now()}
 	dir := t.TempDir()

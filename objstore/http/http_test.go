@@ -95,7 +95,7 @@ func open(t *testing.T, s *server, opts httpstore.Options) *httpstore.Store {
 	return openAt(t, s.URL, &http.Transport{}, opts)
 }
 
-// openAt opens the store at a server's address, with a transport of its own.
+// openAt opens the store at a server's address, with its own transport.
 func openAt(t *testing.T, address string, transport *http.Transport, opts httpstore.Options) *httpstore.Store {
 	t.Helper()
 	transport.MaxIdleConnsPerHost = 100

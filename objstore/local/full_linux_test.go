@@ -19,8 +19,8 @@ import (
 
 const againEnv = "SHARDTOOL_LOCAL_AGAIN"
 
-// again runs the calling test again in a process of its own and reports whether this is that
-// process. It skips the test, with the reason, if the kernel refuses the attributes.
+// again runs the calling test again in a separate process and reports whether this is that process.
+// It skips the test, with the reason, if the kernel refuses the attributes.
 func again(t *testing.T, attributes *syscall.SysProcAttr) bool {
 	t.Helper()
 	if os.Getenv(againEnv) != "" {
@@ -232,7 +232,7 @@ func TestReadAtIsOneCall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Reading the counter twice takes system calls of its own.
+	// Reading the counter twice makes system calls too.
 	if calls := readCalls(t) - before; calls < reads || calls > reads+8 {
 		t.Fatalf("%d calls for %d reads", calls, reads)
 	}

@@ -38,8 +38,8 @@ func operations(t *testing.T, store *s3.Store) map[string]error {
 	return said
 }
 
-// TestRefusals checks that the error of every refusal says what to do, and contains no credentials,
-// even if the server echoes them.
+// TestRefusals checks that the error of every refusal contains what to do and no credentials, even
+// if the server echoes them.
 func TestRefusals(t *testing.T) {
 	for code, c := range map[string]struct {
 		status int
@@ -192,7 +192,7 @@ func TestMissingKey(t *testing.T) {
 	}
 }
 
-// TestNoCredentials checks that the error contains the chain's message and says what to do.
+// TestNoCredentials checks that the error contains the chain's message and what to do.
 func TestNoCredentials(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")

@@ -128,7 +128,7 @@ def test_worker_killed(engine: str, tmp_path: Path, whole: Path) -> None:
 
 
 def test_driver_fails(engine: str, tmp_path: Path, whole: Path) -> None:
-    """An exception is that of the function. The next call makes what is missing only."""
+    """The exception is that of the function. The next call makes only the missing parts."""
     url, seen = tmp_path / "out", tmp_path / "seen"
     seen.mkdir()
 

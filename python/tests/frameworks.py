@@ -1,5 +1,5 @@
-"""The snippets of docs/pytorch.md, as they stand there: stopped in the middle of an epoch, resumed,
-and every batch came once and in order.
+"""The snippets of docs/pytorch.md, unchanged: stopped in the middle of an epoch and resumed, they
+deliver every batch once and in order.
 
 `make test-frameworks` installs what they need and runs them.
 """
@@ -188,7 +188,7 @@ def test_lightning_without_place(small: pathlib.Path, tmp_path: pathlib.Path, mo
     with pytest.raises(shardtool.ConfigError, match="Lightning resumes at step 16, and the loader was given no state"):
         job.trainer().fit(second, plain(small, workers)[1], ckpt_path=checkpoint)
     assert second.model.seen == []
-    # With the place, and with a validation loader, which begins anew each time.
+    # With the place, and with a validation loader, which begins again each time.
     ds, loader = plain(small, workers)
     with Loader(small, **in_groups(**PLAIN)) as other:
         for _ in zip(range(6), (batch for _ in range(3) for batch in other)):

@@ -1,4 +1,4 @@
-"""Ranks in separate processes, for the tests of what they skip together. The processes import this
+"""Ranks in separate processes, for the tests of skipping together. The processes import this
 module."""
 
 from __future__ import annotations

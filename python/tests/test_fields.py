@@ -88,7 +88,7 @@ def _environment() -> "dict[str, str]":
 
 
 def test_views_are_the_ring(small: Path) -> None:
-    """Without a copy an array lies in the shared memory, and its place is not given away while
+    """Without a copy an array is in the shared memory, and its place is not reused while
     anything refers to it."""
     with Loader(small, 10, fields={"tokens": ("int32", (16,))}, out="numpy", tuning=shardtool.Tuning(copy=False)) as loader:
         it = iter(loader)

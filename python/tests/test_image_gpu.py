@@ -1,5 +1,5 @@
-"""Images that a GPU decodes. Where there is none, a processor answers in its place: what is passed
-to it, and what happens to the rest, is the same."""
+"""Images that a GPU decodes. Without a GPU, a processor decodes in its place: it gets
+the same images, and the rest is handled in the same way."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_chain(base: Path, tmp_path: Path, chain: int) -> None:
 
 
 def check_counts(model: Model, delivered: List[Entry]) -> None:
-    """Nothing came twice. Without places passed over, every source has given what it counts."""
+    """Nothing was repeated. If no places were left out, every source has given its count."""
     assert len(set(delivered)) == len(delivered)
     if model.left_out or model.tail == "drop":
         return

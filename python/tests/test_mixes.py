@@ -166,7 +166,7 @@ def test_several_stores(base: Path) -> None:
 
 
 def test_another_mix(base: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A state of another mix is refused, naming what differs. With change_mix=True it continues;
+    """A state of another mix is refused, with the difference. With change_mix=True it continues;
     an earlier state still has what it had."""
     mix = mix_of(base, {"books": 1, "web": 1})
     with Loader(mix, **GIVEN) as loader:
@@ -214,7 +214,7 @@ def test_another_mix(base: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_replaced(base: Path, tmp_path: Path) -> None:
-    """A data set that was packed anew with other samples is another source: its epoch is begun
+    """A data set that was packed again with other samples is another source: its epoch begins
     again."""
     for name in ("books", "web"):
         shutil.copytree(base / name, tmp_path / name)

@@ -137,8 +137,8 @@ def test_no_program_is_needed(tmp_path: Path) -> None:
 
 
 def test_vectors() -> None:
-    """The specification's vectors, by the checker that is in the repository for every
-    implementation to be held against."""
+    """The specification's vectors, run by the checker that the repository has for all
+    implementations."""
     command = [sys.executable, "-I", str(ROOT / "python" / "order_check.py"), str(ROOT / "testdata" / "order" / "order-vectors.json")]
     assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.endswith(" checks, 0 differ\n")
     assert shardtool.order.Order is Order

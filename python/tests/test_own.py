@@ -27,7 +27,7 @@ MIXED = {
 
 
 def check(batch: Any) -> None:
-    """All that a batch has is what was packed."""
+    """A batch has exactly the packed samples."""
     want = [payload(i) for i in batch.numbers]
     for name in ("bin", "json", "extra"):
         assert batch[name] == [w.get(name) for w in want]

@@ -68,7 +68,7 @@ def test_removed(small: Path, tmp_path: Path, purge: bool) -> None:
 
 
 def test_appended(small: Path, tmp_path: Path) -> None:
-    """A job that goes on with a shorter generation does not deliver what was removed later."""
+    """A job that resumes on an older generation delivers no sample that was removed later."""
     out, more = tmp_path / "out", tmp_path / "more"
     shutil.copytree(small, out)
     with Loader(out, **in_groups(**OPTIONS)) as loader:

@@ -393,8 +393,8 @@ print(os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize)
 
 
 def test_small_dev_shm(small: Path, tmp_path: Path) -> None:
-    """More than 64 MB of batches are held where /dev/shm has 64 MB, as in containers; where this
-    process may not mount one, with what it has."""
+    """More than 64 MB of batches are held with a /dev/shm of 64 MB, as in containers. If this
+    process may not mount one, it uses the existing one."""
     around = ["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh"]
     try:
         may = subprocess.run([*around, "true"], capture_output=True, timeout=60, check=False).returncode == 0

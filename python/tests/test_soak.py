@@ -1,4 +1,4 @@
-"""A hundred epochs: what the process and its child take stays level."""
+"""A hundred epochs: the memory and files of the process and its child stay constant."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ def consistent(stats: Stats) -> Stats:
 
 
 def test_counts(small: Path) -> None:
-    """At each moment what was delivered is what the loop has got; the sum of the causes is the
-    wait; after the end nothing changes."""
+    """At each moment the delivered count is that of the loop, and the causes sum to the wait;
+    after the end nothing changes."""
     loader = Loader(small, 70, tail="pad", rank=1, world_size=2, fields=["txt"])
     assert consistent(loader.stats()) == Stats(rank=1, world_size=2)
     size = [sum(len(p) for p in payload(i).values()) for i in range(SAMPLES)]

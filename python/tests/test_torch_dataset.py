@@ -123,9 +123,9 @@ def test_epochs(small: Path, workers: int, persistent: bool) -> None:
     [("fork", 1, False, (0, 3, 4)), ("fork", 2, True, (0, 1, 3, 4, 5)), ("fork", 3, False, (1, 3, 4)), ("spawn", 1, True, (3,))],
 )
 def test_left_late(small: Path, method: str, workers: int, persistent: bool, leaves: Tuple[int, ...]) -> None:
-    """Workers have read to the end of the epoch, which is filled from the next. Where the next
-    begins hangs on what the loop has got, as it does without workers: behind the last batch once
-    that was delivered, else from its beginning."""
+    """Workers have read to the end of the epoch, which is filled from the next. The start of the
+    next depends on the batches that the loop has got, as it does without workers: after the last
+    batch if that was delivered, else at its beginning."""
     options: Dict[str, Any] = {"tail": "wrap", "batch_size": 300}
     for leave in leaves:
         plain = make(small, **options)

@@ -76,7 +76,7 @@ def test_pin_memory_keeps_the_place(small: Path) -> None:
 
 
 def test_copies_overlap(small: Path) -> None:
-    """The copy of the next batch does not wait for what the loop has queued on its stream."""
+    """The copy of the next batch does not wait for the work queued on the stream of the loop."""
     with Prefetcher(Loader(small, 100, fields=FIELDS), "cuda", ahead=1) as batches:
         it = iter(batches)
         first = next(it)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
 def tree(base: Path) -> Path:
-    """Two classes of 40 images, a few of them gray, as ImageNet lies."""
+    """Two classes of 40 images, a few of them gray, in the layout of ImageNet."""
     for i in range(80):
         folder = base / "train" / f"n{i % 2:08d}"
         folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from shardtool.torch import NamedBatch, Prefetcher
 
 
 def over(kind: str, url: Path, **options: Any) -> Prefetcher:
-    """A prefetcher over each of what it is for."""
+    """A prefetcher over each supported loader."""
     if kind == "loader":
         return Prefetcher(
             Loader(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], "map": numbers, "copy": False, **BOOK, **options})),

@@ -67,7 +67,7 @@ def test_of_workers(small: Path, workers: int, persistent: bool, pin: bool) -> N
 
 
 def test_left(small: Path) -> None:
-    """Of an iteration that was left, what was read counts."""
+    """If an iteration was left, its reads count."""
     dataset = make(small)
     for n in range(1, 3):
         list(itertools.islice(DataLoader(dataset, batch_size=None, num_workers=2), 3))

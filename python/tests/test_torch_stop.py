@@ -31,7 +31,7 @@ while True:
             step = batch["n"].tolist(), batch.state_dict()  # both or neither
             got.append(step)
             print(len(got), flush=True)
-            if len(got) >= slow:  # else it may be over before the signal comes
+            if len(got) >= slow:  # else it may be over before the signal arrives
                 time.sleep(0.05)
         break
     except KeyboardInterrupt:

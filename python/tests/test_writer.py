@@ -429,7 +429,7 @@ def test_error_inside_block_is_kept(tmp_path: Path) -> None:
 
 
 def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while a frame is sent: the writer cannot continue, says why, and publishes nothing."""
+    """Ctrl-C while a frame is sent: the writer raises the reason, and publishes nothing."""
     w = Writer(tmp_path / "out")
     with pytest.raises(ClosedError, match=r"a write failed: KeyboardInterrupt"), w:
         w.write({"x": 1})

@@ -4,6 +4,6 @@
 //	each shard ──▶ object: size, end ──▶ index: rows, keys, fields, attributes
 //	           ──▶ every block: checksum, decoded content against the index, identity    (Deep)
 //
-// It reports every fault with its place and kind, and goes on. Bytes that looked damaged once and
-// not when they were read again are a note and no fault.
+// It reports every fault with its place and kind, and continues. Bytes that were damaged in the
+// first read and correct in a second one are a note, not a fault.
 package check

@@ -1,10 +1,9 @@
-// Package order decides which sample comes when: the order "lane-delay/1" of SPEC.md, its split
-// over ranks, seeking in it and the checkpoint that names a place in it. Shuffling, resuming,
-// simulating and inspecting all ask this package, and nothing else may decide order.
+// Package order computes the order of samples: the order "lane-delay/1" of ORDER.md, its split over
+// ranks, seeking in it, and the checkpoint that names a place in it. Shuffling, resuming,
+// simulating and inspecting all use this package, and no other code may decide the order.
 //
 // It is pure: no files, no network, no clock, no goroutines. The order is a function of the table
-// of blocks and the frozen parameters alone, so two machines, two builds and two languages agree on
-// it for ever.
+// of blocks and the frozen parameters alone, so all machines, builds and languages agree on it.
 //
 //	Table ──Choose──▶ Params          sizes lanes, runs and delay for a shuffle memory, once, at the first start
 //	Table, Params ──New──▶ Plan       immutable; shared by any number of goroutines

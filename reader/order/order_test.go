@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// spanWatch checks what a reader relies on: a sample's span is open when it comes, its block is in
-// it, and a span is opened and closed once.
+// spanWatch checks guarantees that a reader relies on: when a sample is listed its span is open and
+// contains its block, and each span is opened and closed once.
 type spanWatch struct {
 	table Table
 	open  map[uint64]Span

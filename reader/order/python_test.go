@@ -17,8 +17,8 @@ import (
 )
 
 // The second implementation of the order, python/src/shardtool/order, was written from SPEC.md
-// alone. What it and this package agree on, the text says; where they differ, the text or one of
-// them is wrong. python/order_check.py asks it.
+// alone. Where it and this package differ, the text or one of them is wrong. python/order_check.py
+// runs it.
 
 const pythonProgram = "../../python/order_check.py"
 
@@ -103,7 +103,7 @@ type (
 		Choose     *pythonParams  `json:"choose"`
 		SkipHash   string         `json:"skip_hash"`
 	}
-	// pythonBatch is a global batch over all ranks; nil behind the end.
+	// pythonBatch is a global batch over all ranks; nil after the end.
 	pythonBatch struct {
 		Place [2]uint64  `json:"place"`
 		Next  [2]uint64  `json:"next"`
@@ -119,8 +119,8 @@ func pythonOf(p Params) *pythonParams {
 	}
 }
 
-// randomPythonCase makes the i-th case: every tail, affinity, kind of run and way of reading comes
-// up with every other.
+// randomPythonCase makes the i-th case: every tail, affinity, kind of run and way of reading occurs
+// with every other.
 func randomPythonCase(rnd *rand.Rand, i int) (Table, Params, pythonCase) {
 	table, p := randomTable(rnd), randomParams(rnd)
 	p.Tail = []Tail{TailShort, TailDrop, TailWrap, TailPad}[i%4]
@@ -206,7 +206,7 @@ func batchesFor(t *testing.T, plan *Plan, c *pythonCase) (batches []*pythonBatch
 	return batches, epoch, position
 }
 
-// TestPythonOrders compares batches, the places between them and the checkpoint behind them.
+// TestPythonOrders compares batches, the places between them and the checkpoint after them.
 func TestPythonOrders(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(21, 22))
 	var cases []pythonCase

@@ -260,8 +260,8 @@ func TestSorter(t *testing.T) {
 	}
 }
 
-// TestSameHash: keys whose hashes are equal are told apart by the keys themselves. The hash is cut
-// short by looking for keys that agree in it; here the joiner is given records of one hash.
+// TestSameHash: keys with equal hashes are distinguished by the keys themselves. Keys with one full
+// hash are not known, so the joiner is given records with the same hash.
 func TestSameHash(t *testing.T) {
 	all := people(50)
 	d := packed(t, all)

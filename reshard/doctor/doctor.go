@@ -1,5 +1,5 @@
-// Package doctor examines samples for problems that trip training jobs later: before they are
-// packed, or in a data set.
+// Package doctor examines samples for problems of training jobs, before they are packed or in a
+// data set.
 //
 //	writer.Source ──▶ Source ──▶ keys, fields, payloads ──▶ Report
 //	reader.Dataset ──▶ Dataset ──▶ fields, payloads, shards, mixing ──▶ Report

@@ -56,9 +56,9 @@ func published(t testing.TB, store objstore.Store) string {
 	return fmt.Sprintf("%d of %d samples, %d purged: %s", len(keys), d.NumSamples(), d.Info().Purged, strings.Join(keys, " "))
 }
 
-// TestEveryFault lets each operation of the store fail in each way, during each command. What is
-// published is then what was before or what comes after, and the same command once more ends in
-// what comes after.
+// TestEveryFault lets each operation of the store fail in each way, during each command. The
+// published data set is then the one before or the one after the command, and repeating the command
+// gives the one after.
 func TestEveryFault(t *testing.T) {
 	plain := small
 	plain.Plain = true

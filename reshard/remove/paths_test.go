@@ -183,7 +183,8 @@ func blocks(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
 	}
 }
 
-// numbered asks for every sample by its number. A removed one must be the error that says so.
+// numbered asks for every sample by its number. A removed one must give the error for removed
+// samples.
 func numbered(get func(context.Context, *reader.Dataset, uint64, *bytes.Buffer) error) func(testing.TB, *reader.Dataset, *bytes.Buffer) {
 	return func(t testing.TB, d *reader.Dataset, out *bytes.Buffer) {
 		for n := range d.NumSamples() {

@@ -100,7 +100,7 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// receipt checks what a purge says that it did.
+// receipt checks the report of a purge.
 func receipt(t *testing.T, r *writer.PurgeReport, before *reader.Dataset, removed []int) {
 	t.Helper()
 	var numbers []int

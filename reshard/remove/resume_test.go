@@ -18,9 +18,9 @@ type place struct {
 	number          uint64
 }
 
-// deliver reads up to so many batches of all ranks, and returns what they deliver, in the order of
-// the global batches, with a checkpoint after the last of them. holes counts what was missing of
-// batches.
+// deliver reads up to the given number of batches of all ranks, and returns their samples in the
+// order of the global batches, with a checkpoint after the last batch. holes counts the samples
+// that were missing.
 func deliver(t *testing.T, store objstore.Store, o reader.Order, world, batches int) (out []place, holes int, last order.Checkpoint) {
 	t.Helper()
 	for rank := range world {

@@ -21,7 +21,7 @@ import (
 // client reads all pieces, a number of them at a time.
 type client func(all []piece) error
 
-// parallel reads pieces in order in several goroutines, each into a buffer of its own.
+// parallel reads pieces in order in several goroutines, each into its own buffer.
 func parallel(ctx context.Context, goroutines int, all []piece, read func(ctx context.Context, p piece, into []byte) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64

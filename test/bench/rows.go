@@ -17,7 +17,7 @@ func (b *bench) throttled() error {
 		return err
 	}
 	for _, size := range []int{8 << 20, 1 << 20} {
-		// Each with a store of its own: what one learns of 8 MiB is of no use for 1 MiB.
+		// Each with its own store, because its estimates from 8 MiB do not suit 1 MiB.
 		ours, _, err := b.ours(b.proxy.URL, true)
 		if err != nil {
 			return err

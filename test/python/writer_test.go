@@ -28,7 +28,7 @@ type rig struct {
 	env               []string
 }
 
-// newRig starts a server behind a network of 5 ms.
+// newRig starts a server over a network with a latency of 5 ms.
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	if _, err := exec.LookPath("python3"); err != nil {

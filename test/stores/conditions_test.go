@@ -17,7 +17,7 @@ import (
 // writers exceeds the connections of one upload and stays below a server's limits.
 const writers = 32
 
-// race puts one name from many goroutines, each with a store of its own, like processes on many
+// race puts one name from many goroutines, each with its own store, like processes on many
 // machines. Exactly one may succeed. race returns its Info.
 func race(t *testing.T, stores []*s3store.Store, name string, round, size int, cond objstore.Condition, lost error) objstore.Info {
 	t.Helper()

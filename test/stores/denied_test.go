@@ -55,8 +55,8 @@ var operations = map[string]func(ctx context.Context, store objstore.Store) erro
 	"delete": func(ctx context.Context, store objstore.Store) error { return store.Delete(ctx, "object") },
 }
 
-// TestWrong opens the right server with one wrong setting. Every operation fails and says what to
-// do.
+// TestWrong opens the right server with one wrong setting. Every operation fails, with an error
+// that has what to do.
 func TestWrong(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)

@@ -126,7 +126,7 @@ func TestReadsThroughFaults(t *testing.T) {
 }
 
 // TestReadsThroughLies reads from servers that answer another request than the one sent. A range
-// may fail and never has other bytes; if all answers are wrong, the error says how.
+// may fail and never has other bytes; if all answers are wrong, the error describes the difference.
 func TestReadsThroughLies(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)
@@ -188,7 +188,7 @@ func TestReplacedWhileRead(t *testing.T) {
 	s, _ := versity(t)
 	bucket := s.bucket(t)
 	direct := s.open(t, bucket, "", s3store.Options{})
-	for _, size := range []int{2 << 20, 2<<20 - 1, 1 << 20} { // of the version that comes: as large, and smaller
+	for _, size := range []int{2 << 20, 2<<20 - 1, 1 << 20} { // of the new version: as large, and smaller
 		for _, at := range []int64{0, 1, 5} {
 			t.Run(fmt.Sprintf("size=%d at=%d", size, at), func(t *testing.T) {
 				old, other := pattern(3, 2<<20), pattern(4, size)

@@ -10,7 +10,7 @@ import (
 	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )
 
-// open opens the file "lock" in the directory, as a handle of its own.
+// open opens the file "lock" in the directory, as a separate handle.
 func open(t *testing.T, root *os.Root) *os.File {
 	t.Helper()
 	file, err := root.OpenFile("lock", os.O_RDWR|os.O_CREATE|filelock.OpenNonblock, 0o600)

@@ -187,7 +187,7 @@ def plain_array(value: Any) -> Any:
     """An array as npy files have it: little-endian, of numbers or fixed strings. Raises Misfit."""
     dtype = value.dtype
     if hasattr(value, "mask"):
-        raise Misfit("a masked array: npy files have no mask: write array.filled(…), and the mask as a field of its own if you need it")
+        raise Misfit("a masked array: npy files have no mask: write array.filled(…), and the mask as a separate field if you need it")
     if dtype.hasobject:
         raise Misfit("an array of Python objects: give it a type of number, such as array.astype('float32'), or write a list")
     if dtype.names is not None or dtype.kind in "Mm":

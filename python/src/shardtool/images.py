@@ -46,7 +46,7 @@ class Image:
         scale, ratio: For ``crop="random"``: the least and greatest share of the area, and width to
             height.
         layout: "NCHW", or "NHWC" for (samples, height, width, 3).
-        exif: Turn images as their EXIF orientation says. It takes more time.
+        exif: Turn images by their EXIF orientation. It takes more time.
         threads: Decoding threads. None: one for each core.
         decoder: "auto": the first that is installed of simplejpeg, cv2, torchvision and Pillow;
             ``Loader.stats().decoder`` names it. What it cannot decode, such as PNG or CMYK for the

@@ -50,7 +50,7 @@ func TestGate(t *testing.T) {
 	none.Leave()
 }
 
-// TestAhead checks that the planner waits at the depth, and goes on after a delivery or a new
+// TestAhead checks that the planner waits at the depth, and continues after a delivery or a new
 // depth.
 func TestAhead(t *testing.T) {
 	a := NewAhead(2)

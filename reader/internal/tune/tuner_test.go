@@ -57,7 +57,7 @@ func (m *model) window(t *Tuner) Measure {
 	}
 }
 
-// run goes on for some windows and counts decisions, those of the second half apart.
+// run continues for some windows and counts decisions, those of the second half separately.
 func (m *model) run(t *Tuner, windows int) (all, late int) {
 	for i := range windows {
 		n := len(t.Decide(m.window(t)))
@@ -151,7 +151,7 @@ func TestTunerFollowsTheStep(t *testing.T) {
 	if m.waited > 0 {
 		t.Errorf("%.0f %% of the time is waited", 100*m.waited)
 	}
-	m.step = 30 // one long step, and it goes on as before
+	m.step = 30 // one long step, then steps as before
 	requests, depth := tuner.requests, tuner.depth
 	tuner.Decide(m.window(tuner))
 	m.step = 4 / 400.

@@ -46,7 +46,8 @@ func encode(t testing.TB, c Checkpoint) string {
 	return string(text)
 }
 
-// TestCheckpointRoundTrip: what is decoded is written the same, and continues with the same counts.
+// TestCheckpointRoundTrip: a decoded checkpoint is written with the same bytes, and continues with
+// the same counts.
 func TestCheckpointRoundTrip(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(25, 26))
 	for range 200 {

@@ -55,9 +55,9 @@ func (d sorted) vif(t *testing.T, labels *Labels, p order.Params, globalBatch in
 
 // TestChosenLanes: at the same memory no other number of lanes mixes much better than the chosen
 // one. The variance inflation is at most 1.3 times that of the best V that still gives each of
-// eight ranks a lane of its own. With fewer lanes a batch of the default size takes its samples
-// more evenly from the runs of a window, but several ranks read each run: against any V, one lane
-// too, the mean over the tables is at most 1.3.
+// eight ranks its own lane. With fewer lanes a batch of the default size takes its samples more
+// evenly from the runs of a window, but several ranks read each run: against any V, one lane too,
+// the mean over the tables is at most 1.3.
 func TestChosenLanes(t *testing.T) {
 	const globalBatch = 256
 	var sum, worst float64

@@ -105,7 +105,7 @@ func TestDrawsNearTheLimits(t *testing.T) {
 }
 
 // TestPlan: an epoch in the order of a view is its samples, at the places that the table has for
-// them, and a cursor that starts anywhere goes on with the same ones.
+// them, and a cursor that starts anywhere continues with the same ones.
 func TestPlan(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for k := range 400 {

@@ -1,5 +1,5 @@
-// Package stack makes rows of samples: it learns what the arrays of a sample are from their NPY
-// headers, and takes the rows out of samples that have the same ones.
+// Package stack makes rows of samples: it learns the types and shapes of a sample's arrays from
+// their NPY headers, and takes the rows out of samples with the same types and shapes.
 //
 //	first sample ──Learn──▶ Stack (stacked.Layout)
 //	each sample  ──Fits (names, sizes)──▶ laid out ──Row (header)──▶ row of a stacked.Block

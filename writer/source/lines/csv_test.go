@@ -48,7 +48,7 @@ func TestBadRows(t *testing.T) {
 			"! x.csv: line 5: … it has 1 cells", "x/000000004 | a.txt=9 | b.txt=10",
 		}},
 		"text behind a quote": {"a,b\n1,\"x\ny\"z\n2,3\n", []string{
-			"! line 2: … the quote that opens a cell in line 2 is closed in line 3, and the cell goes on behind it", "! line 3: … 1 cells", "x/000000002 | a.txt=2 | b.txt=3",
+			"! line 2: … the quote that opens a cell in line 2 is closed in line 3, and the cell continues after it", "! line 3: … 1 cells", "x/000000002 | a.txt=2 | b.txt=3",
 		}},
 		"never closed": {"a,b\n1,\"x\n2,y\n3,\"z\"\n4,5\n", []string{
 			"! line 2: … closed in line 4", "x/000000001 | a.txt=2 | b.txt=y", "x/000000002 | a.txt=3 | b.txt=z", "x/000000003 | a.txt=4 | b.txt=5",
@@ -59,7 +59,7 @@ func TestBadRows(t *testing.T) {
 		"cut in quotes": {"a,b\n1,2\n3,\"fo", []string{"x/000000000 | a.txt=1 | b.txt=2", "! line 3: … not closed"}},
 		"all empty":     {"a,b\n,\n1,2\n", []string{"! line 2 … nothing to store", "x/000000001 | a.txt=1 | b.txt=2"}},
 		"latin 1":       {"a,b\n\xe9,2\n1,2\n", []string{"! line 2: … it is not UTF-8 … iconv", "x/000000001 | a.txt=1 | b.txt=2"}},
-		"CR behind":     {"a,b\n1,\"2\"\rx\n1,2\n", []string{"! line 2: … goes on behind it", "x/000000001 | a.txt=1 | b.txt=2"}},
+		"CR after":      {"a,b\n1,\"2\"\rx\n1,2\n", []string{"! line 2: … continues after it", "x/000000001 | a.txt=1 | b.txt=2"}},
 	} {
 		for _, chunk := range []int{1, 5, 1000} {
 			t.Run(fmt.Sprint(name, chunk), func(t *testing.T) {

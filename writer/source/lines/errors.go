@@ -40,5 +40,5 @@ func quoteError(b []byte, open, end int, line int64, state rowState) error {
 		return corruptf("the quote that opens a cell in line %d is not closed in the rest of the file; a cell that begins with a quote ends with one, and has quotes doubled inside", opened)
 	}
 	closed := line + int64(bytes.Count(b[:end], newline))
-	return corruptf("the quote that opens a cell in line %d is closed in line %d, and the cell goes on behind it; quotes inside cells are doubled", opened, closed)
+	return corruptf("the quote that opens a cell in line %d is closed in line %d, and the cell continues after it; quotes inside cells are doubled", opened, closed)
 }

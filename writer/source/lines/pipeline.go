@@ -159,7 +159,7 @@ func (s *Lines) produceFile(ctx context.Context, p *pipeline, at place) error {
 				return f.unchanged(ctx)
 			}
 			if u.at.line > 1 {
-				err = fmt.Errorf("behind line %d: %w", u.at.line-1, err)
+				err = fmt.Errorf("after line %d: %w", u.at.line-1, err)
 			}
 			return err
 		}

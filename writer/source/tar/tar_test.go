@@ -150,7 +150,7 @@ func open(t testing.TB, opt Options, paths ...string) *Tar {
 	return src
 }
 
-// given are files on this machine; what is none is named as it is, for New to refuse.
+// given returns inputs of local paths. A path that is not a file is kept, for New to refuse.
 func given(t testing.TB, paths ...string) (all []source.Input) {
 	t.Helper()
 	for _, path := range paths {

@@ -107,7 +107,7 @@ func (s *Sweep) text(w io.Writer) {
 	}
 	for i := range s.Axes {
 		if a := &s.Axes[i]; a.Order && a.chosen() != nil {
-			fmt.Fprintf(w, "%s changes the order: for new runs, not for ones that go on from a checkpoint.\n", a.chosen().Flags)
+			fmt.Fprintf(w, "%s changes the order: for new runs, not for those that resume from a checkpoint.\n", a.chosen().Flags)
 		}
 	}
 }

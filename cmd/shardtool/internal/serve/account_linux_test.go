@@ -10,7 +10,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// told is an account as a parent reads it.
+// told is an account, decoded as a parent decodes it.
 type told struct {
 	batches, samples, bytes uint64
 	stalls                  [8]uint64 // in the order of stats.Stalls

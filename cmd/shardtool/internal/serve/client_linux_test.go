@@ -27,8 +27,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// client is a parent, written from docs/serve-protocol.md. Whatever it waits for comes within a
-// minute or fails the test.
+// client is a parent, written from docs/serve-protocol.md. Waiting more than a minute for a frame
+// fails the test.
 type client struct {
 	t        *testing.T
 	sock     *net.UnixConn

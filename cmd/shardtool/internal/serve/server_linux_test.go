@@ -124,8 +124,8 @@ func sameBatch(t *testing.T, g *got, want *reader.Batch, number uint64) {
 	}
 }
 
-// TestHeld holds batches until there is no room: the ring grows to its bound, the next is an error
-// to whoever holds, and all goes on once something is released. Not a batch is lost or comes twice.
+// TestHeld holds batches until there is no room. The ring grows to its bound, the next request is
+// answered by an error, and the run continues after a release. No batch is lost or repeated.
 func TestHeld(t *testing.T) {
 	c := dial(t, text(t, 2000))
 	c.info()
@@ -190,14 +190,13 @@ func TestPrefetch(t *testing.T) {
 	c.end()
 }
 
-// TestRestart starts runs over one another: what comes behind STARTED is of the new run, from its
-// beginning.
+// TestRestart starts runs while the previous one has not ended: all batches after STARTED are of
+// the new run, from its beginning.
 func TestRestart(t *testing.T) {
 	c := dial(t, text(t, 300))
 	c.info()
 	for run := uint64(1); run <= 30; run++ {
-		// Without reading ahead nothing comes but what is asked for, which happens as soon as STARTED is
-		// there.
+		// Without prefetch the child sends only the batches that are requested, from STARTED on.
 		request := fmt.Sprintf(`{"batch_size":7,"prefetch":%d,"columns":[{"name":"txt","decode":"bytes"}]}`, run%3)
 		c.send(newFrame(kindStart, 0, len(request)).set64(8, run), []byte(request))
 		for {
@@ -259,7 +258,7 @@ func TestGet(t *testing.T) {
 	c.end()
 }
 
-// TestRefused sends requests that cannot be. The child says why and lives on.
+// TestRefused sends invalid requests. The child answers with the reason and continues.
 func TestRefused(t *testing.T) {
 	c := dial(t, text(t, 100))
 	c.openAt("elsewhere")
@@ -312,7 +311,7 @@ func TestTooLarge(t *testing.T) {
 	c.end()
 }
 
-// TestHostile sends what no parent of this protocol does. The child says so and ends.
+// TestHostile sends frames that the protocol does not allow. The child reports that and exits.
 func TestHostile(t *testing.T) {
 	store := text(t, 10)
 	for name, f := range map[string]frame{
@@ -387,8 +386,9 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// TestCorrupt flips a byte: batches before it come, and the error says where it is. With skipping,
-// the batch has holes and the ledger rides in the first batch that it changed with.
+// TestCorrupt flips a byte: the batches before it are delivered, and the error gives its place.
+// With skipping, the batch has holes, and the first batch after the ledger changed carries the
+// ledger.
 func TestCorrupt(t *testing.T) {
 	store := text(t, 2000)
 	flip(t, store)
@@ -491,7 +491,7 @@ func TestNoLeak(t *testing.T) {
 			before = openFiles(t)
 		}
 	}
-	if after := openFiles(t); after > before+5 { // of 27 servers; the runtime has some of its own
+	if after := openFiles(t); after > before+5 { // of 27 servers; the runtime opens some too
 		t.Errorf("%d descriptors, %d before", after, before)
 	}
 }

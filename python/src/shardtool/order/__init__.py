@@ -1,4 +1,4 @@
-"""Which sample comes when, without reading samples: the order ``lane-delay/1`` in plain Python.
+"""The order of samples, without reading them: the order ``lane-delay/1`` in plain Python.
 
 ::
 

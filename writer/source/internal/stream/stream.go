@@ -130,9 +130,9 @@ func (s *Stream) fail(err error) error {
 		return fmt.Errorf("%w: it was compressed with a window above %d MiB, and needs as much memory to read: convert it with `zstd -dc --long=31 FILE | zstd -o NEW`",
 			format.ErrTooLarge, maxWindow>>20)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w: its %s stream was cut behind %d decoded bytes: %w; fetch or make the file again", format.ErrCorrupt, name, s.off, io.ErrUnexpectedEOF)
+		return fmt.Errorf("%w: its %s stream is truncated after %d decoded bytes: %w; fetch or make the file again", format.ErrCorrupt, name, s.off, io.ErrUnexpectedEOF)
 	}
-	return fmt.Errorf("%w: its %s stream is damaged behind %d decoded bytes: %w; fetch or make the file again", format.ErrCorrupt, name, s.off, err)
+	return fmt.Errorf("%w: its %s stream is damaged after %d decoded bytes: %w; fetch or make the file again", format.ErrCorrupt, name, s.off, err)
 }
 
 // Close stops reading and waits for the requests in flight.

@@ -38,7 +38,7 @@ func object(t *testing.T, content []byte) objstore.Object {
 	return obj
 }
 
-// TestOffsets: what is read from an offset on is the tail of the decoded bytes, near or far, over
+// TestOffsets: reading from an offset gives the tail of the decoded bytes, near or far, over
 // several ranges.
 func TestOffsets(t *testing.T) {
 	t.Parallel()
