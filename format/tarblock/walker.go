@@ -172,7 +172,7 @@ func (w *Walker) forget() { w.long, w.sized, w.ext = nil, false, false }
 func (w *Walker) header(h []byte) (kind byte, size int64, err error) {
 	kind = h[156]
 	if !w.Foreign {
-		size, err = parseSize(h[124:136])
+		size, err = ParseSize(h[124:136])
 		return kind, size, err
 	}
 	if err := checkHeaderSum(h); err != nil {
@@ -192,7 +192,7 @@ func (w *Walker) header(h []byte) (kind byte, size int64, err error) {
 	if w.sized && kind == '0' {
 		return kind, w.size, nil
 	}
-	size, err = parseSize(h[124:136])
+	size, err = ParseSize(h[124:136])
 	return kind, size, err
 }
 
@@ -276,8 +276,8 @@ func (w *Walker) readPax(rec []byte) error {
 	return nil
 }
 
-// parseSize reads the size field: octal digits, or GNU's base-256.
-func parseSize(f []byte) (int64, error) {
+// ParseSize reads the size field: octal digits, or GNU's base-256.
+func ParseSize(f []byte) (int64, error) {
 	if f[0] == 0x80 {
 		for _, c := range f[1:4] {
 			if c != 0 {

@@ -15,6 +15,7 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 )
 
 // Samples locates the samples of one decoded block.
@@ -54,8 +55,18 @@ func (t *Table) Add(decoded []byte, number uint64, count int, kind Kind) error {
 	if kind.Layout != nil {
 		found, err = t.stacked(decoded, count, kind)
 	} else {
-		found, err = t.walk(decoded, count, kind.Foreign)
+		found, err = t.walk(decoded, whole(decoded), count, kind.Foreign)
 	}
+	if err != nil {
+		return err
+	}
+	t.blocks = append(t.blocks, entry{number: number, samples: found})
+	return nil
+}
+
+// AddSegments is Add for a block of tar members that lie in parts of stored.
+func (t *Table) AddSegments(stored []byte, at []codec.Segment, number uint64, count int) error {
+	found, err := t.walk(stored, at, count, false)
 	if err != nil {
 		return err
 	}

@@ -2,10 +2,12 @@ package block
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/tarblock"
 )
 
@@ -33,15 +35,19 @@ type member struct {
 	name, key     uint16 // lengths: of the name, and of the key in it
 }
 
-// walk finds the samples of a block. The walk costs one step for each member.
-func (h *headers) walk(decoded []byte, count int, foreign bool) (*walked, error) {
+// whole is the segment of a block that is decoded.
+func whole(decoded []byte) []codec.Segment { return []codec.Segment{{End: len(decoded)}} }
+
+// walk finds the samples of a block, whose members lie in parts of a buffer. The walk costs one step
+// for each member.
+func (h *headers) walk(data []byte, at []codec.Segment, count int, foreign bool) (*walked, error) {
 	starts, members, names := len(h.starts), len(h.members), len(h.names)
 	b := &walked{}
 	if n := len(h.idle); n > 0 {
 		b, h.idle = h.idle[n-1], h.idle[:n-1]
 	}
-	*b = walked{of: h, data: decoded, from: starts}
-	err := h.add(b, count, foreign)
+	*b = walked{of: h, data: data, from: starts}
+	err := h.add(b, at, count, foreign)
 	if err != nil {
 		h.starts, h.members, h.names = h.starts[:starts], h.members[:members], h.names[:names]
 		*b = walked{}
@@ -52,17 +58,22 @@ func (h *headers) walk(decoded []byte, count int, foreign bool) (*walked, error)
 	return b, nil
 }
 
-func (h *headers) add(b *walked, count int, foreign bool) error {
+func (h *headers) add(b *walked, at []codec.Segment, count int, foreign bool) error {
 	room := min(count, len(b.data)/512) + 1
 	h.starts, h.members = slices.Grow(h.starts, room), slices.Grow(h.members, room)
-	walk := tarblock.Walker{Buf: b.data, Foreign: foreign}
+	walk := tarblock.Walker{Foreign: foreign}
 	var m tarblock.Member
 	var last []byte // key
+	var segment codec.Segment
 	for {
 		ok, err := walk.Next(&m)
 		switch {
 		case err != nil:
-			return err
+			return inBlock(err, segment)
+		case !ok && len(at) > 0:
+			segment, at = at[0], at[1:]
+			walk.Buf, walk.Off = b.data[:segment.End], int64(segment.Begin)
+			continue
 		case !ok && b.count != count:
 			return fmt.Errorf("%w: %d samples, the tables say %d", format.ErrCorrupt, b.count, count)
 		case !ok:
@@ -86,6 +97,17 @@ func (h *headers) add(b *walked, count int, foreign bool) error {
 		}
 		h.members = append(h.members, f)
 	}
+}
+
+// inBlock moves the offset of an error in a segment to that in the decoded block.
+func inBlock(err error, s codec.Segment) error {
+	var at *format.PosError
+	if !errors.As(err, &at) || at.Offset < 0 {
+		return err
+	}
+	moved := *at
+	moved.Offset += int64(s.At - s.Begin)
+	return &moved
 }
 
 // sortLast sorts the members of the block's last sample so far by field, where another tool may

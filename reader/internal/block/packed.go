@@ -46,7 +46,7 @@ type Packer struct{ headers }
 // table, for AddPacked before its next Reset.
 func (p *Packer) Pack(t *Table, dst, decoded []byte, count int, foreign bool) (*Packed, error) {
 	defer p.reset()
-	from, err := p.walk(decoded, count, foreign)
+	from, err := p.walk(decoded, whole(decoded), count, foreign)
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +74,9 @@ func (t *Table) Packed(block, index int, number uint64) *Packed {
 	return nil
 }
 
-// pack moves the samples of a block that was walked. They fit: a member's header alone takes more
-// than what is added for it, and its name is in the block, too.
+// pack copies the samples of a block that was walked. They fit: each member brings a size of 4 bytes
+// and at most its name, and in the block it has a header of 512 bytes, which holds a name of up to
+// 256, or a record with a longer one.
 func (b *Packed) pack(dst []byte, from *walked) {
 	h := from.of
 	starts, at := h.starts[from.from:from.from+from.count+1], 0

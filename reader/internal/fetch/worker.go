@@ -29,7 +29,9 @@ type Result struct {
 	Samples int
 	Last    bool // the block ends with this frame
 	Decoded []byte
-	Err     error
+	// Segments, where there are any, hold the members of the block: see Worker.Segments.
+	Segments []codec.Segment
+	Err      error
 }
 
 // Kind returns how the samples of the result's block are stored.
@@ -58,6 +60,10 @@ type Worker struct {
 	// read calls it again, from the first row on. For jobs of whole blocks, and without a Flight where
 	// blocks are stored raw.
 	Take func(r *Result, before int)
+	// Segments leaves the frames of a job of raw blocks where they were read to, in place of decoding
+	// them: Decoded is then stored bytes, and Segments is where the members are in it. It is for whole
+	// blocks of tar members.
+	Segments bool
 	// Account records the progress of a stream's job; it may be nil. Rereads, when not nil, is called
 	// for each job that is read a second time.
 	Account *account.Worker
@@ -95,6 +101,7 @@ func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 	}
 	defer source.objects.release(h)
 	r := rows{Worker: w, handle: h, job: j, inPlace: p.inPlace && w.Take == nil, buf: buf}
+	r.segments = r.inPlace && p.raw && w.Segments
 	if p.inPlace && w.Take != nil {
 		r.at = w.Scratch.hold(p.largest)
 		return r.takeTurn(ctx, out) // which reads each row
@@ -142,10 +149,11 @@ type rows struct {
 	handle *handle
 	job    *Job
 	// at is where the stored bytes of the rows to come are, when fetched, or where they are read to.
-	at      []byte
-	fetched bool
-	inPlace bool
-	buf     []byte // decoded bytes go to its beginning
+	at       []byte
+	fetched  bool
+	inPlace  bool
+	segments bool   // and stay as they are
+	buf      []byte // decoded bytes go to its beginning
 }
 
 // takeTurn decodes the rows once it is this goroutine's turn.
@@ -184,7 +192,12 @@ func (r *rows) run(ctx context.Context, s *Scratch, out []Result) []Result {
 		res.Last = i+1 == len(all) || all[i+1].Samples > 0
 		stored, err := r.next(ctx, row, res.Offset)
 		if err == nil {
-			res.Decoded, err = r.decode(s, r.place(s, decoded, stored, row), stored, row)
+			if r.segments {
+				res.Decoded = stored
+				res.Segments, err = s.decoder.segments(stored, row)
+			} else {
+				res.Decoded, err = r.decode(s, r.place(s, decoded, stored, row), stored, row)
+			}
 		}
 		switch {
 		case err != nil:

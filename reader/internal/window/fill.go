@@ -21,7 +21,7 @@ type Filler struct {
 
 // Fill fills a piece that was admitted. What is wrong with a block becomes that block's error.
 func (f *Filler) Fill(ctx context.Context, p *Piece) {
-	f.Take = nil
+	f.Take, f.Segments = nil, p.whole()
 	if p.packs(f.Flight == nil) {
 		f.packed = append(f.packed[:0], make([]packing, p.Blocks)...)
 		f.Take = func(r *fetch.Result, before int) { f.pack(p, r, before) }
@@ -63,7 +63,13 @@ func (p *Piece) add(rows []fetch.Result, decoded []byte) {
 			return
 		}
 	}
-	if err := p.Table.Add(decoded, head.First, head.Samples, head.Kind()); err != nil {
+	var err error
+	if head.Segments != nil {
+		err = p.Table.AddSegments(head.Decoded, head.Segments, head.First, head.Samples)
+	} else {
+		err = p.Table.Add(decoded, head.First, head.Samples, head.Kind())
+	}
+	if err != nil {
 		p.addError(head, err)
 	}
 }
