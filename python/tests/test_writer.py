@@ -14,7 +14,7 @@ import pytest
 from conftest import cat, children, run
 
 import shardtool
-from shardtool import ClosedError, ConfigError, EncodeError, ExistsError, Writer, _child
+from shardtool import ClosedError, ConfigError, EncodeError, ExistsError, Writer
 
 np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
@@ -516,59 +516,3 @@ def test_order_is_that_of_writing(tmp_path: Path) -> None:
         for i in (3, 1, 2):
             w.write({"__key__": str(i), "x": i})
     assert [line["key"] for line in cat(tmp_path / "out")] == ["3", "1", "2"]
-
-
-def _mixed_sizes(url: Path) -> str:
-    """Writes samples whose frames take all slots several times, and some that do not fit."""
-    with shardtool.Writer(url, shard_size="8MiB") as w:
-        for i in range(60):
-            w.write({"bin": bytes([i]) * (6 << 20 if i == 30 else 400_000), "n": i})
-            if i % 20 == 10:
-                w._flush()
-                w.write({"bin": b"small", "n": i})
-                w._flush()
-        for size in (10, 2000, 200_000):
-            w.write_batch({"x": np.arange(8 * size, dtype="f4").reshape(size, 8), "n": np.arange(size)})
-    assert w.result is not None
-    return str(w.result["digest"])
-
-
-def test_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bytes whether frames are in shared memory or pass through the pipe."""
-    slots: List[int] = []
-    put = _child._Memory.put
-
-    def counted(memory: _child._Memory, parts: Any) -> int:
-        slots.append(put(memory, parts))
-        return slots[-1]
-
-    monkeypatch.setattr(_child._Memory, "put", counted)
-    digest = _mixed_sizes(tmp_path / "shared")
-    assert len(slots) > 3 * _child._SLOTS and set(slots) <= set(range(_child._SLOTS))
-    monkeypatch.setattr(_child, "_memory", lambda: None)
-    del slots[:]
-    assert _mixed_sizes(tmp_path / "pipe") == digest and not slots
-
-
-def test_child_dies_while_all_slots_are_taken(tmp_path: Path) -> None:
-    """The writer waits for a slot, and raises when the child has ended."""
-    w = shardtool.Writer(tmp_path / "out")
-    w.write({"x": b"1"})
-    child = w._start()
-    child.process.kill()
-    assert child._memory is not None
-    del child._memory._slots[:]
-    with pytest.raises(shardtool.ServerDiedError, match="ended"):
-        for _ in range(100):
-            w.write({"x": bytes(100_000)})
-    w.abort()
-
-
-def test_descriptors(tmp_path: Path) -> None:
-    """A writer that ended has left no descriptor open."""
-    for i in range(2):
-        with shardtool.Writer(tmp_path / str(i)) as w:
-            w.write({"x": b"1"})
-        if i == 0:
-            before = len(os.listdir("/proc/self/fd"))
-    assert len(os.listdir("/proc/self/fd")) == before
