@@ -34,8 +34,8 @@ def test_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slots: List[int] = []
     put = _child._Memory.put
 
-    def counted(memory: _child._Memory, parts: Any) -> int:
-        slots.append(put(memory, parts))
+    def counted(memory: _child._Memory, *args: Any) -> int:
+        slots.append(put(memory, *args))
         return slots[-1]
 
     monkeypatch.setattr(_child._Memory, "put", counted)
@@ -46,8 +46,12 @@ def test_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _mixed_sizes(tmp_path / "pipe") == digest and not slots
 
 
-def test_child_dies_while_all_slots_are_taken(tmp_path: Path) -> None:
-    """The writer waits for a slot, and raises when the child has ended."""
+@pytest.mark.parametrize("copied", [False, True])
+def test_child_dies_while_all_slots_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: bool) -> None:
+    """The writer waits for a slot, and raises when the child has ended, even if another process has
+    a copy of the child's end of the pipe."""
+    if copied:
+        monkeypatch.setattr(_child._Memory, "inherited", lambda memory: os.close(memory.file))
     w = shardtool.Writer(tmp_path / "out")
     w.write({"x": b"1"})
     child = w._start()
@@ -57,6 +61,8 @@ def test_child_dies_while_all_slots_are_taken(tmp_path: Path) -> None:
     with pytest.raises(shardtool.ServerDiedError, match="ended"):
         for _ in range(100):
             w.write({"x": bytes(100_000)})
+    if copied:
+        os.close(child._memory.free)
     w.abort()
 
 

@@ -8,10 +8,11 @@ import json
 import logging
 import mmap
 import os
+import select
 import struct
 import subprocess
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 from . import _binary
 from .errors import BinaryError, ConfigError, ServerDiedError, ShardtoolError, from_body
@@ -51,6 +52,8 @@ class _Memory:
             os.close(self.file)
             raise
         self._slots = list(range(_SLOTS))
+        self._poll = select.poll()
+        self._poll.register(self._freed, select.POLLIN)
 
     def described(self) -> Dict[str, int]:
         """The member of BEGIN."""
@@ -61,10 +64,15 @@ class _Memory:
         os.close(self.file)
         os.close(self.free)
 
-    def put(self, parts: Sequence[Buffer]) -> int:
+    def put(self, parts: Sequence[Buffer], ended: Callable[[], bool]) -> int:
         """Copies a body into a free slot, and returns its number; -1 if the child has ended. Waits
         while the child is busy. The slot that was freed last is in the processor's caches."""
         if not self._slots:
+            # The pipe ends with the child, unless a thread forked while the child was started: such
+            # a process has a copy of the other end.
+            while not self._poll.poll(1000):
+                if ended():
+                    return -1
             freed = os.read(self._freed, _SLOTS)
             if not freed:
                 return -1
@@ -136,7 +144,7 @@ class Child:
         """Sends a frame. Waits while the child is busy. Raises the child's error if it failed."""
         size = sum(map(len, parts))
         if self._memory is not None and _SHARED_FROM <= size <= _SLOT and kind in (SAMPLES, COLUMNS):
-            slot = self._memory.put(parts)
+            slot = self._memory.put(parts, lambda: self.process.poll() is not None)
             if slot < 0:
                 raise self._failed()
             self._write([struct.pack("<QIIQ", SHARED << 56 | 16, slot, kind, size)])
