@@ -18,6 +18,9 @@
 //	           buffers that it describes
 //	5 END      publish
 //	6 STATE    no body; asks for STATE
+//	7 SHARED   uint32 slot, uint32 kind, uint64 length: a frame of that kind, SAMPLES or COLUMNS,
+//	           whose body is in a slot of the memory that BEGIN names. The child writes the slot's
+//	           number, a byte, to BEGIN's pipe when it has taken all of it
 //
 // The end of input without END, such as by a parent that was killed, publishes nothing.
 //

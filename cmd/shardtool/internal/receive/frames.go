@@ -9,7 +9,7 @@ import (
 )
 
 // Protocol is the version of the frames. Both ends must have the same.
-const Protocol = 1
+const Protocol = 2
 
 // Kinds of frames.
 const (
@@ -19,6 +19,7 @@ const (
 	kindColumns = 4
 	kindEnd     = 5
 	kindState   = 6
+	kindShared  = 7
 )
 
 // Errors that a caller branches on.
@@ -53,13 +54,17 @@ type Begin struct {
 	TempDir         string `json:"temp_dir"`
 	// Schema are the declared fields and attributes; the bytes depend on them.
 	Schema string `json:"schema"`
+	// Shared is memory for the bodies of frames; nil: all are in the input.
+	Shared *Memory `json:"shared"`
 }
 
 // frame is a frame that was received.
 type frame struct {
-	kind byte
-	body []byte
-	err  error
+	kind   byte
+	body   []byte
+	shared bool // body is in a slot of the shared memory
+	slot   int
+	err    error
 }
 
 // maxJSON bounds BEGIN and LAYOUT, and step what is allocated before the bytes arrive.
@@ -75,8 +80,8 @@ func readFrame(r io.Reader, buf []byte) (frame, error) {
 	f := frame{kind: byte(word >> 56)}
 	n := int64(word & (1<<56 - 1))
 	switch {
-	case f.kind < kindBegin || f.kind > kindState:
-		return f, fmt.Errorf("%w: a frame of kind %d", ErrProtocol, f.kind)
+	case f.kind < kindBegin || f.kind > kindShared || f.kind == kindShared && n != sharedLen:
+		return f, fmt.Errorf("%w: a frame of kind %d and length %d", ErrProtocol, f.kind, n)
 	case n > maxJSON && (f.kind == kindBegin || f.kind == kindLayout):
 		return f, fmt.Errorf("%w: a frame of kind %d with %d bytes", ErrProtocol, f.kind, n)
 	}
@@ -114,6 +119,11 @@ func ReadBegin(r io.Reader) (*Begin, error) {
 	}
 	if err := json.Unmarshal(f.body, b); err != nil {
 		return nil, fmt.Errorf("%w: BEGIN: %w", ErrProtocol, err)
+	}
+	if b.Shared != nil && b.Protocol == Protocol {
+		if err := b.Shared.open(); err != nil {
+			return nil, err
+		}
 	}
 	if b.Protocol != Protocol {
 		return nil, fmt.Errorf("%w: the parent speaks version %d of it, this program %d: install package and program of one version", ErrProtocol, b.Protocol, Protocol)

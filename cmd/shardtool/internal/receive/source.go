@@ -104,6 +104,13 @@ func (s *Source) start() error {
 			default:
 			}
 			f, err := readFrame(s.in, buf)
+			if err == nil && f.kind == kindShared {
+				select {
+				case s.free <- f.body:
+				default:
+				}
+				f, err = s.begin.Shared.frame(f.body)
+			}
 			f.err = err
 			select {
 			case s.frames <- f:
@@ -147,6 +154,7 @@ func (s *Source) Next(ctx context.Context) (writer.Sample, error) {
 // receive waits for the next frame.
 func (s *Source) receive(ctx context.Context) error {
 	s.columns = nil
+	s.begin.Shared.release(&s.cur)
 	if cap(s.cur.body) > 0 && cap(s.cur.body) <= 4*step {
 		select {
 		case s.free <- s.cur.body:
@@ -376,5 +384,6 @@ func (s *Source) Close() error {
 		close(s.stop)
 		s.started = false
 	}
+	s.begin.Shared.close()
 	return nil
 }
