@@ -85,7 +85,7 @@ func (w *writeBench) text() error {
 			fmt.Sprintf("%.0f samples/s, %s of fields; %.2f s against %.2f s, %.2f s of processor time, Python's included, against %.2f s",
 				float64(took.Samples)/took.Seconds, mbs(took.Bytes, took.Seconds), took.Seconds, base, took.CPU, cpu))
 	}
-	return w.peers(w.encodeAll(blocks, format.LevelFastest))
+	return w.peers(w.encodeAll(blocks, codec.LevelFastest))
 }
 
 // against runs the floor, which is one pass, and the script in turn. It returns how many times as
