@@ -39,11 +39,8 @@ func (d *Dataset) Close() error {
 func (d *Dataset) Store() objstore.Store { return d.source.Store }
 
 // NumSamples is the number of samples of the generation. Removed samples count: they keep their
-// numbers, see NumRemoved.
+// numbers, see Info.Removed.
 func (d *Dataset) NumSamples() uint64 { return d.tables.Samples }
-
-// FormatVersion returns the version of the format that a reader of the data set needs.
-func (d *Dataset) FormatVersion() string { return fmt.Sprintf("%d.%d", format.Major, d.tables.Minor()) }
 
 // NumShards is the number of shards; Shard takes numbers below it.
 func (d *Dataset) NumShards() int { return int(d.tables.Shards) }
@@ -73,8 +70,11 @@ type Info struct {
 	// Bytes is the length of all shards, sidecars included, DecodedBytes that of all blocks once
 	// decoded: payloads, tar headers and padding.
 	Bytes, DecodedBytes uint64
-	// Purged is how many of the removed samples have lost their bytes and keys too.
-	Purged uint64
+	// Removed is how many of the samples were removed, and Purged how many of these have lost their
+	// bytes and keys too.
+	Removed, Purged uint64
+	// Format is the version of the format that a reader of the data set needs.
+	Format string
 	// Meta is what the packer noted. Do not write to it.
 	Meta format.Metadata
 }
@@ -84,7 +84,8 @@ func (d *Dataset) Info() Info {
 	t := d.tables
 	return Info{
 		Generation: t.Generation, Parent: t.Parent, KeysTable: d.keysTable(), Blocks: t.Blocks, Bytes: t.Bytes,
-		DecodedBytes: t.Decoded, Purged: uint64(len(t.Purged)), Meta: t.Meta,
+		DecodedBytes: t.Decoded, Removed: uint64(len(t.Removed)), Purged: uint64(len(t.Purged)),
+		Format: fmt.Sprintf("%d.%d", format.Major, t.Minor()), Meta: t.Meta,
 	}
 }
 

@@ -21,9 +21,6 @@ type removedError struct{ what string }
 func (e *removedError) Error() string   { return fmt.Sprintf("reader: %s: %v", e.what, ErrRemoved) }
 func (e *removedError) Unwrap() []error { return []error{ErrRemoved, fs.ErrNotExist} }
 
-// NumRemoved is how many of the NumSamples samples were removed.
-func (d *Dataset) NumRemoved() uint64 { return uint64(len(d.tables.Removed)) }
-
 // Removed reports whether the sample of that number was removed.
 func (d *Dataset) Removed(number uint64) bool {
 	return len(sections.Within(d.tables.Removed, number, number+1)) > 0

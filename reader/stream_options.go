@@ -177,7 +177,7 @@ func allRemoved(in []*input) bool {
 		if x.Dataset == nil {
 			continue
 		}
-		if x.NumRemoved() < x.NumSamples() {
+		if x.Info().Removed < x.NumSamples() {
 			return false
 		}
 		samples += x.NumSamples()

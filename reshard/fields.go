@@ -11,10 +11,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
 )
 
 func optionf(msg string, args ...any) error {
-	return fmt.Errorf("reshard: %w %w", ErrOption, fmt.Errorf(msg, args...))
+	return fmt.Errorf("reshard: %w", writer.Optionf(msg, args...))
 }
 
 // fieldChoice selects fields.

@@ -31,9 +31,6 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// ErrOption is wrapped by errors in the options. They name the field of Options in lower case.
-var ErrOption = errors.New("option")
-
 // Options select samples and fields. The zero value selects all of them.
 type Options struct {
 	// Fields, when not empty, are the fields to take. A sample that has none of them is a
@@ -105,7 +102,7 @@ type reading struct {
 
 // New returns a source of data sets, which the caller keeps open while it uses the source and then
 // closes. A data set with a view in use gives the samples of the view, which must be a subset. New
-// reads no sample. Errors in the options wrap ErrOption.
+// reads no sample. Errors in the options wrap writer.ErrOption.
 func New(ctx context.Context, sets []*reader.Dataset, opt Options) (*Source, error) {
 	if len(sets) == 0 {
 		return nil, errors.New("reshard: there is no data set to read")

@@ -25,22 +25,6 @@ func (o *Options) lengths() []length {
 	return out
 }
 
-// checkLengths checks Options.Lengths.
-func checkLengths(lengths map[string]string) error {
-	for attr, field := range lengths {
-		if attr == "" {
-			return fmt.Errorf("the length of field %q is given for an attribute without a name", field)
-		}
-		if err := format.CheckField(field); err != nil {
-			return fmt.Errorf("attribute %q: %w", attr, err)
-		}
-		if field != "npy" && !strings.HasSuffix(field, ".npy") {
-			return fmt.Errorf("attribute %q: field %q does not end in .npy: only arrays have a length, as in input_ids.npy", attr, field)
-		}
-	}
-	return nil
-}
-
 // wants reports whether a sample lacks the attribute, and finds its field. A value that the source
 // gives stays: that of a padded sample counts its real tokens.
 func (l length) wants(s *blockSample) (field int, wanted bool, err error) {

@@ -1,13 +1,11 @@
 package writer
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
-	"strings"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/codec"
@@ -167,34 +165,7 @@ func (o Options) filled() (Options, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	switch {
-	case o.BlockSize < 4<<10 || o.BlockSize > format.MaxFrame:
-		return o, fmt.Errorf("block size of %d bytes: use 4 KiB to 16 MiB", o.BlockSize)
-	case o.ShardSize < o.BlockSize:
-		return o, fmt.Errorf("shard size of %d bytes is below the block size of %d", o.ShardSize, o.BlockSize)
-	case o.SamplesPerShard < 0 || o.Workers < 0 || o.Memory < 0 || o.MaxSkipped < 0:
-		return o, errors.New("samples per shard, workers, memory and skipped samples cannot be negative")
-	case o.Level < codec.LevelDefault || o.Level > codec.LevelBest || o.Mode < ModeCreate || o.Mode > ModeAppend ||
-		o.OnError < OnErrorFail || o.OnError > OnErrorSkip || o.Layout < LayoutSamples || o.Layout > LayoutAuto:
-		return o, fmt.Errorf("level %d, mode %d, layout %d or on-error %d is not one of this package's constants", o.Level, o.Mode, o.Layout, o.OnError)
-	case !(o.MaxSkippedShare >= 0 && o.MaxSkippedShare <= 1): // NaN too
-		return o, fmt.Errorf("share of skipped samples %g is not between 0 and 1", o.MaxSkippedShare)
-	}
-	return o, cmp.Or(checkLengths(o.Lengths), checkName(o.Name))
-}
-
-// checkName accepts one plain path element that no tool misreads.
-func checkName(name string) error {
-	ok := len(name) <= 200 && !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "-") &&
-		name != "manifest" && name != "keys"
-	for _, c := range []byte(name) {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		ok = ok && (letter || strings.IndexByte("._-", c) >= 0)
-	}
-	if !ok {
-		return fmt.Errorf("name %q of a data set: use up to 200 letters, digits, '.', '_' and '-'; it cannot begin with a dot or dash, or be manifest or keys", name)
-	}
-	return nil
+	return o, o.check()
 }
 
 // canonical is the options that the bytes depend on, as META has them: the same text for the same

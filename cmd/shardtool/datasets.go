@@ -171,12 +171,8 @@ func (s *datasetSource) open(ctx context.Context, srcs []string, f *packFlags, s
 		Include: f.files.Include, Exclude: f.files.Exclude, Share: f.shareOf, Classes: f.files.Classes,
 	}
 	s.Source, err = reshard.New(ctx, s.sets, opt)
-	if errors.Is(err, reshard.ErrOption) {
-		text := strings.Replace(strings.TrimPrefix(err.Error(), "reshard: "), reshard.ErrOption.Error()+" ", "--", 1)
-		return 0, usagef("%s", strings.Replace(text, "--fields", "--columns", 1))
-	}
 	if err != nil {
-		return 0, err
+		return 0, optionError(err)
 	}
 	all := uint64(0)
 	for _, d := range s.sets {

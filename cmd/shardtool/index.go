@@ -57,8 +57,8 @@ Exit codes:
 // options checks the flags.
 func (f *indexFlags) options() error {
 	o := &f.pack.opt
-	if err := f.pack.checkBlockSize(); err != nil {
-		return err
+	if err := (writer.Options{BlockSize: o.BlockSize}).Check(); err != nil {
+		return optionError(err)
 	}
 	o.ShardSize = max(256<<20, o.BlockSize) // shards are as large as the archives
 	var err error

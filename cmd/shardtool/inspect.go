@@ -146,9 +146,9 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON) (inspectJSON, error) {
 	in := ds.Info()
 	out := inspectJSON{
-		FormatVersion: ds.FormatVersion(), Generation: in.Generation, Tables: ds.Tables(), Parent: in.Parent,
+		FormatVersion: ds.Info().Format, Generation: in.Generation, Tables: ds.Tables(), Parent: in.Parent,
 		Samples: ds.NumSamples(), Shards: uint64(ds.NumShards()), Blocks: in.Blocks, Bytes: in.Bytes, DecodedBytes: in.DecodedBytes,
-		PayloadBytes: payloadBytes(ds), Digest: format.DigestString(ds.Digest()), Removed: ds.NumRemoved(), Purged: in.Purged,
+		PayloadBytes: payloadBytes(ds), Digest: format.DigestString(ds.Digest()), Removed: ds.Info().Removed, Purged: in.Purged,
 		Fields: ds.Fields(), Attributes: []string{}, Meta: in.Meta, ShardList: shards,
 	}
 	for _, a := range ds.Attributes() {
@@ -206,7 +206,7 @@ func printDataset(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	fmt.Fprintf(w, "%v, generation %d (%s)\n", ds.Store(), in.Generation, ds.Tables())
 	fmt.Fprintf(w, "%s in %s, %s\n", plural(ds.NumSamples(), "sample"), plural(ds.NumShards(), "shard"), plural(in.Blocks, "block"))
 	fmt.Fprintf(w, "%s of fields, %s stored (tar to shards %.2f : 1)\n", bytesText(payloadBytes(ds)), bytesText(in.Bytes), ratio)
-	if n := ds.NumRemoved(); n > 0 {
+	if n := ds.Info().Removed; n > 0 {
 		fmt.Fprintf(w, "%s removed, holes in every order; the bytes of %s are purged (the other figures include removed samples)\n",
 			plural(n, "sample"), countText(in.Purged))
 	}

@@ -22,7 +22,7 @@ func openLines(ctx context.Context, found *found, f *packFlags, stderr io.Writer
 	r := &f.rows
 	src, err := rowlines.New(ctx, found.files, rowlines.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where, Delimiter: r.delimiter, Nulls: r.onNulls})
 	if err != nil {
-		return nil, 0, optionError(err, rowlines.ErrOption, "lines: ")
+		return nil, 0, optionError(err)
 	}
 	_, size := src.Total()
 	text := plural(len(found.files), "file") + " of JSON Lines or CSV"

@@ -48,19 +48,7 @@ func (f *orderFlags) unitsOfSource(name string, from *mix.Checkpoint) units.Para
 	if !known {
 		p.Window = 0
 	}
-	if asked.Kind != "" {
-		p.Kind, p.Size = asked.Kind, asked.Size
-	}
-	if f.changed("by") {
-		p.By = asked.By
-	}
-	if f.changed("long") {
-		p.Long = units.Long(f.units.long)
-	}
-	if f.changed("unit-window") && asked.Window != 0 {
-		p.Window = asked.Window
-	}
-	return p
+	return f.overUnits(p)
 }
 
 // planBars shows a bar for the first epoch of a source that is planned, if it takes longer than a

@@ -132,7 +132,7 @@ func printOrder(ctx context.Context, w io.Writer, ds *reader.Dataset, f *orderFl
 	if err := plan.CheckSplit(split); err != nil {
 		return usage(err)
 	}
-	if n := ds.NumSamples(); f.opt.Epochs == 0 && n > 0 && ds.NumRemoved() == n {
+	if n := ds.NumSamples(); f.opt.Epochs == 0 && n > 0 && ds.Info().Removed == n {
 		return usagef("--epochs 0: all samples were removed, and an order without an end would look for one for ever")
 	}
 	enc := json.NewEncoder(w)

@@ -222,7 +222,7 @@ func openAt(ctx context.Context, arg string, opts reader.Options, cp *order.Chec
 		// Pruned since, or a copy packed anew: the current generation will do when its content is the
 		// same.
 		return now, nil
-	case err != nil || now.NumRemoved() == 0:
+	case err != nil || now.Info().Removed == 0:
 		now.Close()
 		return then, err
 	case then.Digest() == now.Digest():

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -137,14 +136,6 @@ func (f *packFlags) addBlockSize(cmd *cobra.Command) {
 	cmd.Flags().Lookup("block-size").DefValue = "1MiB" // an explicit 1MiB has no second bound
 }
 
-// checkBlockSize rejects a size that package writer does not accept.
-func (f *packFlags) checkBlockSize() error {
-	if n := f.opt.BlockSize; n != 0 && (n < 4<<10 || n > format.MaxFrame) {
-		return usagef("--block-size %v: give 4KiB to 16MiB", (*sizeFlag)(&n))
-	}
-	return nil
-}
-
 // addSources adds the flags that determine what becomes a sample; doctor has them too.
 func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl := cmd.Flags()
@@ -172,38 +163,26 @@ func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 	return err
 }
 
-// packName matches the beginnings of shards' names that package writer accepts.
-var packName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$`)
-
-func validName(name string) bool {
-	return packName.MatchString(name) && name != "manifest" && name != "keys"
-}
-
-func nameError(name string) error {
-	return usagef("--name %q: use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys", name)
-}
-
 // check rejects wrong values before anything is read, and names their flag.
 func (f *packFlags) check(cmd *cobra.Command) error {
 	o := &f.opt
-	if err := f.checkBlockSize(); err != nil {
+	if err := checkRun(o.Memory, o.Workers); err != nil {
 		return err
 	}
-	block := cmp.Or(o.BlockSize, writer.DefaultBlockSize)
-	switch {
-	case !validName(o.Name):
-		return nameError(o.Name)
-	case o.ShardSize < block:
+	// A flag of 0 bytes is no default, as it is in the library.
+	if block := cmp.Or(o.BlockSize, writer.DefaultBlockSize); o.ShardSize < block && (writer.Options{BlockSize: block}).Check() == nil {
 		return usagef("--shard-size %v: give at least --block-size, %v", (*sizeFlag)(&o.ShardSize), (*sizeFlag)(&block))
-	case o.SamplesPerShard < 0:
-		return usagef("--samples-per-shard %d: give a number of samples, or 0 for no limit", o.SamplesPerShard)
-	case cmd.Flags().Changed("max-skipped") && f.onError == "fail" && f.rows.nulls != "skip":
+	}
+	if err := cmp.Or(writer.CheckName(o.Name), o.Check()); err != nil {
+		return optionError(err)
+	}
+	if cmd.Flags().Changed("max-skipped") && f.onError == "fail" && f.rows.nulls != "skip" {
 		return usagef("--max-skipped: write --on-error skip too; without it the first bad sample ends the pack")
 	}
 	if c := f.files.ClassField; c != "" && (strings.ContainsAny(c, "/\x00") || strings.HasPrefix(c, ".")) {
 		return usagef("--class-field %q: give the name of a field, such as cls", c)
 	}
-	return checkRun(o.Memory, o.Workers)
+	return nil
 }
 
 // options converts the flags to options.

@@ -31,7 +31,7 @@ func openParquet(ctx context.Context, found *found, f *packFlags, stderr io.Writ
 	src, err := parquet.New(ctx, found.files, parquet.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where,
 		Nulls: r.onNulls, PageMemory: f.opt.Memory})
 	if err != nil {
-		return nil, 0, optionError(err, parquet.ErrOption, "parquet: ")
+		return nil, 0, optionError(err)
 	}
 	rows, size := src.Total()
 	f.known(stderr, "%s in %s, %s of columns", plural(rows, "row"), plural(len(found.files), "Parquet file"), bytesText(uint64(size)))

@@ -161,8 +161,10 @@ func (p *partsCommand) store(cmd *cobra.Command, arg string) (objstore.Store, er
 	if err := checkParts(p.parts); err != nil {
 		return nil, err
 	}
-	if cmd.Flags().Changed("name") && !validName(p.name) {
-		return nil, nameError(p.name)
+	if cmd.Flags().Changed("name") {
+		if err := writer.CheckName(p.name); err != nil {
+			return nil, optionError(err)
+		}
 	}
 	store, generation, err := dataset(cmd.Context(), arg)
 	if err != nil {

@@ -173,8 +173,8 @@ func (r *receiver) options() (err error) {
 	if o.Memory == 0 {
 		o.Memory = 256 << 20
 	}
-	if b.Name != "" && !validName(b.Name) {
-		return usagef("name=%q: use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys", b.Name)
+	if err := o.Check(); err != nil {
+		return argumentError(err)
 	}
 	if o.Level, err = codec.ParseLevel(b.Level); err != nil {
 		return usagef("level=%q: use fastest, default, better or best", b.Level)

@@ -143,11 +143,3 @@ func rowError(err error) error {
 	}
 	return err
 }
-
-// optionError converts an error of a source's option to one of the flag that set it.
-func optionError(err, option error, pkg string) error {
-	if !errors.Is(err, option) {
-		return err
-	}
-	return usagef("%s", strings.Replace(strings.TrimPrefix(err.Error(), pkg), option.Error()+" ", "--", 1))
-}

@@ -141,7 +141,7 @@ func openArrays(ctx context.Context, found *found, f *packFlags, stderr io.Write
 	}
 	src, err := tokens.NewArrays(ctx, found.files, opt)
 	if err != nil {
-		return nil, 0, tokensError(err)
+		return nil, 0, optionError(err)
 	}
 	sum := src.Summary()
 	if f.tokens.length == 0 && sum.Whole != "" {
@@ -201,7 +201,7 @@ func (all *found) open(ctx context.Context, f *packFlags, stderr io.Writer) (src
 	j, err := tokens.NewJoin(src, t.join)
 	if err != nil {
 		src.Close()
-		return nil, 0, tokensError(err)
+		return nil, 0, optionError(err)
 	}
 	_, size = j.Total()
 	return j, size, nil
@@ -230,18 +230,4 @@ func (f *packFlags) dropped(src writer.Source, stderr io.Writer) {
 			fmt.Fprintf(stderr, "%s after the last whole sample were dropped\n", plural(n, "token"))
 		}
 	}
-}
-
-// tokensError converts an error of an option to one of the flag that set it.
-func tokensError(err error) error {
-	if !errors.Is(err, tokens.ErrOption) {
-		return err
-	}
-	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "tokens: "), tokens.ErrOption.Error()+" ")
-	name, rest, _ := strings.Cut(text, ":")
-	flag := map[string]string{"length": "pack-tokens", "raw": "raw-dtype", "dtype": "token-dtype", "pad": "pad-id", "remainder": "pack-remainder", "separator": "separator"}[name]
-	if flag == "" {
-		return usagef("%s", text)
-	}
-	return usagef("--%s:%s", flag, rest)
 }

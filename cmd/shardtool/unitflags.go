@@ -95,20 +95,25 @@ func (f *orderFlags) againstUnits(cp *order.Checkpoint) error {
 		return nil
 	}
 	have := units.ParamsOf(cp.Units)
-	asked, given := have, f.opt.Units
+	return have.Compare(f.overUnits(have))
+}
+
+// overUnits returns the parameters of a checkpoint with those that flags give in their place.
+func (f *orderFlags) overUnits(p units.Params) units.Params {
+	given := f.opt.Units
 	if given.Kind != "" {
-		asked.Kind, asked.Size = given.Kind, given.Size
+		p.Kind, p.Size = given.Kind, given.Size
 	}
 	if f.changed("by") {
-		asked.By = given.By
+		p.By = given.By
 	}
 	if f.changed("long") {
-		asked.Long = units.Long(f.units.long)
+		p.Long = units.Long(f.units.long)
 	}
 	if f.changed("unit-window") && given.Window != 0 {
-		asked.Window = given.Window
+		p.Window = given.Window
 	}
-	return have.Compare(asked)
+	return p
 }
 
 // inUnits reports whether the order is one of units.

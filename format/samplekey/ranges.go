@@ -65,22 +65,18 @@ func (r *Range) Check() error {
 	return nil
 }
 
-// ends returns the least and the greatest key.
-func (r *Range) ends() (least, greatest string) {
-	// Keys of one length ascend. A number that outgrows the digits makes them longer.
+// spans calls f with the first and the last key of each part of the range whose keys have one
+// length. These ascend: a number that outgrows the digits makes keys longer.
+func (r *Range) spans(f func(first, last string)) {
 	last := r.First + r.Count - 1
 	for from := r.First; ; {
 		to := last
 		if limit := pow10(max(digits(from), int(r.Digits))); limit > 0 && limit-1 < last {
 			to = limit - 1
 		}
-		lo, hi := string(r.AppendKey(nil, from-r.First)), string(r.AppendKey(nil, to-r.First))
-		if from == r.First {
-			least, greatest = lo, hi
-		}
-		least, greatest = min(least, lo), max(greatest, hi)
+		f(string(r.AppendKey(nil, from-r.First)), string(r.AppendKey(nil, to-r.First)))
 		if to == last {
-			return least, greatest
+			return
 		}
 		from = to + 1
 	}
@@ -137,12 +133,14 @@ func (rs Ranges) Find(key string) (i uint64, ok bool) {
 
 // Ends returns the least and the greatest key.
 func (rs Ranges) Ends() (least, greatest string) {
+	any := false
 	for i := range rs {
-		lo, hi := rs[i].ends()
-		if i == 0 {
-			least, greatest = lo, hi
-		}
-		least, greatest = min(least, lo), max(greatest, hi)
+		rs[i].spans(func(lo, hi string) {
+			if !any {
+				least, greatest, any = lo, hi, true
+			}
+			least, greatest = min(least, lo), max(greatest, hi)
+		})
 	}
 	return least, greatest
 }
@@ -206,19 +204,7 @@ type keySpan struct {
 func (rs Ranges) Shared() (key string, ok bool) {
 	var spans []keySpan
 	for i := range rs {
-		r := &rs[i]
-		last := r.First + r.Count - 1
-		for from := r.First; ; {
-			to := last
-			if limit := pow10(max(digits(from), int(r.Digits))); limit > 0 && limit-1 < last {
-				to = limit - 1
-			}
-			spans = append(spans, keySpan{string(r.AppendKey(nil, from-r.First)), string(r.AppendKey(nil, to-r.First)), i})
-			if to == last {
-				break
-			}
-			from = to + 1
-		}
+		rs[i].spans(func(lo, hi string) { spans = append(spans, keySpan{lo, hi, i}) })
 	}
 	sort.Slice(spans, func(a, b int) bool {
 		if len(spans[a].lo) != len(spans[b].lo) {

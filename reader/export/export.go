@@ -115,7 +115,7 @@ func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (
 	if o.Form != Tar && o.Form != DALI && o.Form != WIDS {
 		return nil, fmt.Errorf("export: %w %q: there are %s, %s and %s", ErrForm, o.Form, Tar, DALI, WIDS)
 	}
-	e := &exporter{d: d, to: to, o: o, res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - d.NumRemoved()}}
+	e := &exporter{d: d, to: to, o: o, res: &Result{Format: listFormat, Form: o.Form, Digest: format.DigestString(d.Digest()), Samples: d.NumSamples() - d.Info().Removed}}
 	if o.View != "" {
 		e.res.Digest += "#" + o.View
 	}

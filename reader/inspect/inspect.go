@@ -73,7 +73,7 @@ func Difference(ctx context.Context, a, b *reader.Dataset) (string, error) {
 // order: keys and fields, byte for byte. It reads both, unless their totals differ already, or both
 // have the same layouts: then their digests tell.
 func SameContent(ctx context.Context, a, b *reader.Dataset) (bool, error) {
-	if a.FormatVersion() == b.FormatVersion() || a.NumSamples() != b.NumSamples() || !slices.Equal(a.Fields(), b.Fields()) ||
+	if a.Info().Format == b.Info().Format || a.NumSamples() != b.NumSamples() || !slices.Equal(a.Fields(), b.Fields()) ||
 		!slices.Equal(a.RemovedSamples(), b.RemovedSamples()) {
 		return false, nil
 	}

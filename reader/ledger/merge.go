@@ -111,10 +111,7 @@ func (u union) add(blocks []Block, samples, skipped uint64) error {
 
 // sameMixStep is sameStep for a mix.
 func sameMixStep(a, b *mix.Checkpoint) error {
-	members := []struct {
-		name string
-		x, y any
-	}{
+	return sameMembers([]member{
 		{"seed", a.Seed, b.Seed},
 		{"position", a.Position, b.Position},
 		{"from", a.From, b.From},
@@ -125,18 +122,24 @@ func sameMixStep(a, b *mix.Checkpoint) error {
 		{"left_out", a.LeftOut, b.LeftOut},
 		{"sources", a.Sources, b.Sources},
 		{"segments", a.Segments, b.Segments},
-	}
+	})
+}
+
+// member is a member of two checkpoints.
+type member struct {
+	name string
+	x, y any
+}
+
+// sameMembers returns an error for the first member that differs.
+func sameMembers(members []member) error {
 	for _, m := range members {
 		if x, y := fmt.Sprint(m.x), fmt.Sprint(m.y); x != y {
-			return differ(m.name, x, y)
+			return fmt.Errorf("reader: merge: %w to another one: %s is %s in one and %s in the other: give the checkpoints of one step of one job",
+				order.ErrMismatch, m.name, x, y)
 		}
 	}
 	return nil
-}
-
-func differ(name string, x, y any) error {
-	return fmt.Errorf("reader: merge: %w to another one: %s is %v in one and %v in the other: give the checkpoints of one step of one job",
-		order.ErrMismatch, name, x, y)
 }
 
 // sameStep returns an error unless two checkpoints differ in nothing but what was skipped.
@@ -144,26 +147,16 @@ func sameStep(a, b *order.Checkpoint) error {
 	if len(a.Sources) != 1 || len(b.Sources) != 1 {
 		return fmt.Errorf("reader: merge: %w: a checkpoint has exactly one source", order.ErrMismatch)
 	}
-	type member struct {
-		name string
-		x, y any
+	var differs *order.MismatchError
+	if errors.As(a.Params.Compare(b.Params), &differs) {
+		return sameMembers([]member{{differs.Field, differs.Checkpoint, differs.Given}})
 	}
-	members := []member{
+	return sameMembers([]member{
 		{"digest", a.Sources[0].Digest, b.Sources[0].Digest},
 		{"sources", a.Sources[0], b.Sources[0]},
 		{"epoch", a.Epoch, b.Epoch},
 		{"position", a.Position, b.Position},
 		{"global_batch", a.GlobalBatch, b.GlobalBatch},
 		{"tables", a.Tables, b.Tables},
-	}
-	var differs *order.MismatchError
-	if errors.As(a.Params.Compare(b.Params), &differs) {
-		members = []member{{differs.Field, differs.Checkpoint, differs.Given}}
-	}
-	for _, m := range members {
-		if m.x != m.y {
-			return differ(m.name, m.x, m.y)
-		}
-	}
-	return nil
+	})
 }

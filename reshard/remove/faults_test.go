@@ -299,8 +299,8 @@ func TestAppendKeeps(t *testing.T) {
 	if _, err := d.Lookup(t.Context(), key(19)); !errors.Is(err, reader.ErrRemoved) {
 		t.Error(err)
 	}
-	if d.NumRemoved() != 2 || d.NumSamples() != 26 {
-		t.Errorf("%d of %d", d.NumRemoved(), d.NumSamples())
+	if d.Info().Removed != 2 || d.NumSamples() != 26 {
+		t.Errorf("%d of %d", d.Info().Removed, d.NumSamples())
 	}
 	again := small
 	again.Mode = writer.ModeAppend
@@ -337,8 +337,8 @@ func TestAppendMeanwhile(t *testing.T) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	d := open(t, store, reader.Options{})
-	if d.NumRemoved() != 3 || d.Info().Purged != 2 || d.NumSamples() != first.NumSamples()+20 {
-		t.Errorf("%d of %d, %d purged", d.NumRemoved(), d.NumSamples(), d.Info().Purged)
+	if d.Info().Removed != 3 || d.Info().Purged != 2 || d.NumSamples() != first.NumSamples()+20 {
+		t.Errorf("%d of %d, %d purged", d.Info().Removed, d.NumSamples(), d.Info().Purged)
 	}
 	everyPath(t, d, []int{3, 4, 20})
 	verified(t, store)

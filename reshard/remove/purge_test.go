@@ -83,8 +83,8 @@ func TestPurge(t *testing.T) {
 				t.Errorf("holding %q, deleted %q", r.Holding, r.Deleted)
 			}
 			d := open(t, store, options)
-			if d.Digest() != before.Digest() || d.Info().Purged != uint64(len(removed)) || d.NumRemoved() != d.Info().Purged {
-				t.Errorf("%d purged, %d removed, digest %v", d.Info().Purged, d.NumRemoved(), d.Digest())
+			if d.Digest() != before.Digest() || d.Info().Purged != uint64(len(removed)) || d.Info().Removed != d.Info().Purged {
+				t.Errorf("%d purged, %d removed, digest %v", d.Info().Purged, d.Info().Removed, d.Digest())
 			}
 			everyPath(t, d, removed)
 			verified(t, store)

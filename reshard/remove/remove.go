@@ -113,7 +113,7 @@ func attempt(ctx context.Context, store objstore.Store, keys []string, o Options
 	}
 	defer d.Close()
 	r := &Report{
-		Keys: len(keys), MissingKeys: []string{}, Removed: d.NumRemoved(), Total: d.NumSamples(), Generation: d.Info().Generation,
+		Keys: len(keys), MissingKeys: []string{}, Removed: d.Info().Removed, Total: d.NumSamples(), Generation: d.Info().Generation,
 		Tables: d.Tables(), Digest: format.DigestString(d.Digest()), DryRun: o.DryRun,
 	}
 	numbers, err := r.find(ctx, d, keys, o)

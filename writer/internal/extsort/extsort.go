@@ -14,6 +14,8 @@ import (
 	"iter"
 	"os"
 	"slices"
+
+	"github.com/shardtool/shardtool/writer/internal/spill"
 )
 
 // Sorter takes records and returns them in order, any number of times. It is for one goroutine. One
@@ -78,13 +80,10 @@ func (s *Sorter) record(p span) []byte { return s.arena[p.off : p.off+p.n] }
 
 func (s *Sorter) spill() error {
 	if s.file == nil {
-		f, err := os.CreateTemp(s.dir, "shardtool-sort-*")
+		f, err := spill.Create(s.dir)
 		if err != nil {
-			return fmt.Errorf("sorting needs a temporary file (TMPDIR names its folder): %w", err)
+			return err
 		}
-		// Nobody else needs the name, and a killed process leaves no file. If a file in use cannot
-		// be removed, Close removes it.
-		_ = os.Remove(f.Name())
 		s.file = f
 	}
 	s.sort()
@@ -227,11 +226,7 @@ func (s *Sorter) merge(yield func([]byte, error) bool) {
 func (s *Sorter) Close() error {
 	s.arena, s.spans, s.runs, s.sealed = nil, nil, nil, true
 	s.err = errors.New("sorter is closed")
-	if s.file == nil {
-		return nil
-	}
-	err := s.file.Close()
-	_ = os.Remove(s.file.Name()) // gone already where open files can be removed
+	err := spill.Close(s.file)
 	s.file = nil
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 
 	"github.com/shardtool/shardtool/format/samplekey"
+	"github.com/shardtool/shardtool/writer/internal/spill"
 )
 
 // Sorter takes entries and returns them in order, any number of times. It is for one goroutine. One
@@ -80,15 +81,9 @@ func (s *Sorter) spill() error {
 		return err
 	}
 	if s.file == nil {
-		f, err := os.CreateTemp(s.dir, "shardtool-sort-*")
-		if err != nil {
-			s.err = fmt.Errorf("sorting needs a temporary file (TMPDIR names its folder): %w", err)
+		if s.file, s.err = spill.Create(s.dir); s.err != nil {
 			return s.err
 		}
-		// Nobody else needs the name, and a killed process leaves no file. If a file in use cannot
-		// be removed, Close removes it.
-		_ = os.Remove(f.Name())
-		s.file = f
 	}
 	if s.spare == nil {
 		s.spare, s.scratch = make([]samplekey.Entry, 0, s.room), make([]samplekey.Entry, s.room)
@@ -268,11 +263,7 @@ func (s *Sorter) Close() error {
 	_ = s.wait() // its error is that of Add or All
 	s.fill, s.spare, s.scratch, s.runs, s.sealed = nil, nil, nil, nil, true
 	s.err = errors.New("sorter is closed")
-	if s.file == nil {
-		return nil
-	}
-	err := s.file.Close()
-	_ = os.Remove(s.file.Name()) // gone already where open files can be removed
+	err := spill.Close(s.file)
 	s.file = nil
 	return err
 }

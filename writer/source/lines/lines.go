@@ -47,16 +47,16 @@ type textFile struct {
 }
 
 // New reads the headers of files and checks the options against them. Errors in the options wrap
-// ErrOption, errors in a file format.ErrCorrupt; each names the file. CSV files with different
-// columns, and JSON Lines next to them, are combined: a column that a row lacks is null. The caller
-// must Close the Lines, and closes the stores afterwards.
+// writer.ErrOption, errors in a file format.ErrCorrupt; each names the file. CSV files with
+// different columns, and JSON Lines next to them, are combined: a column that a row lacks is null.
+// The caller must Close the Lines, and closes the stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (*Lines, error) {
 	opt, err := opt.filled()
 	if err != nil {
 		return nil, fmt.Errorf("lines: %w", err)
 	}
 	if len(in) == 0 {
-		return nil, fmt.Errorf("lines: %w", optionf("inputs: there are none"))
+		return nil, fmt.Errorf("lines: %w", writer.Optionf("inputs: there are none"))
 	}
 	files := inputs.Files(in)
 	if err := setStems(files); err != nil {

@@ -1,24 +1,15 @@
 package lines
 
 import (
-	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	"github.com/shardtool/shardtool/writer/source/internal/stream"
 )
-
-// ErrOption is wrapped by errors in Options, such as a column that the files lack or a filter that
-// cannot be parsed.
-var ErrOption = errors.New("option")
-
-func optionf(msg string, args ...any) error {
-	return fmt.Errorf("%w %w", ErrOption, fmt.Errorf(msg, args...))
-}
 
 // Options selects the rows and columns that become samples. The zero value takes all members, or
 // columns, of all rows.
@@ -75,22 +66,22 @@ func (o Options) filled() (Options, error) {
 		o.chunk = chunkSize
 	}
 	if o.MaxLine < 0 || o.Workers < 0 {
-		return o, optionf("lines of %d bytes and %d workers: give positive numbers", o.MaxLine, o.Workers)
+		return o, writer.Optionf("lines of %d bytes and %d workers: give positive numbers", o.MaxLine, o.Workers)
 	}
 	if d := o.Delimiter; len(d) > 1 || d != "" && (d[0] >= 0x80 || strings.Contains("\"\r\n", d)) {
-		return o, optionf("delimiter %q: give one character of ASCII, such as ; or |, that is no quote and no line end", d)
+		return o, writer.Optionf("delimiter %q: give one character of ASCII, such as ; or |, that is no quote and no line end", d)
 	}
 	for i, name := range o.Columns {
 		if slices.Contains(o.Columns[:i], name) {
-			return o, optionf("columns: %q is there twice", name)
+			return o, writer.Optionf("columns: %q is there twice", name)
 		}
 	}
 	for from, to := range o.Rename {
 		if to == "" {
-			return o, optionf("rename: column %q gets an empty name", from)
+			return o, writer.Optionf("rename: column %q gets an empty name", from)
 		}
 		if o.Columns != nil && !slices.Contains(o.Columns, from) || o.Columns == nil && from == o.Key && from != "" {
-			return o, optionf("rename: column %q becomes no field", from)
+			return o, writer.Optionf("rename: column %q becomes no field", from)
 		}
 	}
 	return o, nil
@@ -128,7 +119,7 @@ func setStems(files []inputs.File) error {
 		_, _, suffix, ok := kindOf(in.Path)
 		if !ok {
 			if _, _, suffix, ok = kindOf(in.Name); !ok {
-				return optionf("inputs: %s: give files that end in .jsonl, .ndjson, .csv or .tsv, optionally followed by .gz or .zst", in.Path)
+				return writer.Optionf("inputs: %s: give files that end in .jsonl, .ndjson, .csv or .tsv, optionally followed by .gz or .zst", in.Path)
 			}
 		}
 		if !slices.Contains(endings, suffix) {
@@ -141,7 +132,7 @@ func setStems(files []inputs.File) error {
 		err = inputs.SetStems(files)
 	}
 	if err != nil {
-		return optionf("inputs: %w", err)
+		return writer.Optionf("inputs: %w", err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/where"
+	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
@@ -37,7 +38,7 @@ func newPlan(files []*textFile, opt *Options) (*plan, error) {
 		if json || slices.Contains(columns, name) {
 			return nil
 		}
-		return optionf("%s: there is no column %q; there are: %s", option, name, strings.Join(columns, ", "))
+		return writer.Optionf("%s: there is no column %q; there are: %s", option, name, strings.Join(columns, ", "))
 	}
 	if opt.Columns != nil {
 		p.take = map[string]bool{}
@@ -61,7 +62,7 @@ func newPlan(files []*textFile, opt *Options) (*plan, error) {
 	for _, name := range slices.Sorted(maps.Keys(opt.Attrs)) {
 		from := opt.Attrs[name]
 		if name == "" {
-			return nil, optionf("attr: column %s is given for an attribute without a name", from)
+			return nil, writer.Optionf("attr: column %s is given for an attribute without a name", from)
 		}
 		if err := find("attr "+name, from); err != nil {
 			return nil, err
@@ -70,13 +71,13 @@ func newPlan(files []*textFile, opt *Options) (*plan, error) {
 	}
 	var err error
 	if p.where, err = where.ParseAll(opt.Where); err != nil {
-		return nil, optionf("%w", err)
+		return nil, writer.Optionf("%w", err)
 	}
 	if p.where != nil {
 		for i := range p.where.Conditions {
 			c := newCondition(&p.where.Conditions[i])
 			if !json && !slices.Contains(columns, c.Column) {
-				return nil, optionf("%w", c.Errorf("there is no column %q; there are: %s", c.Column, strings.Join(columns, ", ")))
+				return nil, writer.Optionf("%w", c.Errorf("there is no column %q; there are: %s", c.Column, strings.Join(columns, ", ")))
 			}
 			p.filters = append(p.filters, c)
 		}
@@ -107,7 +108,7 @@ func columnsOf(files []*textFile) (columns []string, json bool) {
 func (p *plan) checkKey(files []*textFile) error {
 	for _, f := range files {
 		if f.comma != 0 && !slices.Contains(f.header, p.opt.Key) {
-			return fmt.Errorf("%s: %w", f.Path, optionf("key: the file has no column %q; it has: %s", p.opt.Key, strings.Join(f.header, ", ")))
+			return fmt.Errorf("%s: %w", f.Path, writer.Optionf("key: the file has no column %q; it has: %s", p.opt.Key, strings.Join(f.header, ", ")))
 		}
 	}
 	return nil
@@ -122,15 +123,15 @@ func (p *plan) checkNames(columns []string) error {
 			continue
 		}
 		if c.base == "" {
-			return optionf("columns: column %d has no name (an index, perhaps): rename it, or take the other columns only", i+1)
+			return writer.Optionf("columns: column %d has no name (an index, perhaps): rename it, or take the other columns only", i+1)
 		}
 		for _, ext := range []extension{extText, extClass} {
 			full, err := c.fieldName(ext)
 			if err != nil {
-				return optionf("columns: %w", err)
+				return writer.Optionf("columns: %w", err)
 			}
 			if other, ok := taken[full]; ok && other != name {
-				return optionf("columns: %q and %q would both become the field %s: rename one of them", other, name, full)
+				return writer.Optionf("columns: %q and %q would both become the field %s: rename one of them", other, name, full)
 			}
 			taken[full] = name
 		}

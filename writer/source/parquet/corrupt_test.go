@@ -14,6 +14,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 
@@ -61,7 +62,7 @@ func attempt(t *testing.T, what string, content []byte) (failed bool) {
 	src, err := parquet.New(t.Context(), inputs(t, store(t, map[string][]byte{"x.parquet": content})), parquet.Options{})
 	if err != nil {
 		plain(err)
-		if !strings.Contains(err.Error(), "x.parquet") && !errors.Is(err, parquet.ErrOption) {
+		if !strings.Contains(err.Error(), "x.parquet") && !errors.Is(err, writer.ErrOption) {
 			t.Errorf("%s: no file in %q", what, err)
 		}
 		return true

@@ -1,23 +1,14 @@
 package parquet
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
-// ErrOption is wrapped by errors in Options, such as a column that no file has or a filter that
-// cannot be parsed.
-var ErrOption = errors.New("option")
-
 // ErrPageMemory means that a page decodes to more bytes than Options.PageMemory.
 var ErrPageMemory = fmt.Errorf("%w for the memory of a page", format.ErrTooLarge)
-
-func optionf(msg string, args ...any) error {
-	return fmt.Errorf("%w %w", ErrOption, fmt.Errorf(msg, args...))
-}
 
 // Options selects the rows and columns that become samples. The zero value takes all columns of all
 // rows.

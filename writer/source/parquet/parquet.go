@@ -67,16 +67,16 @@ type place struct {
 }
 
 // New reads the footers of all files and checks the options against them. Errors in the options
-// wrap ErrOption, errors in a file format.ErrCorrupt; each names the file. Files with different
-// columns are combined if columns of the same name have the same type; a column that a file lacks
-// is null. The caller must Close the Parquet, and closes the stores afterwards.
+// wrap writer.ErrOption, errors in a file format.ErrCorrupt; each names the file. Files with
+// different columns are combined if columns of the same name have the same type; a column that a
+// file lacks is null. The caller must Close the Parquet, and closes the stores afterwards.
 func New(ctx context.Context, in []source.Input, opt Options) (*Parquet, error) {
 	if len(in) == 0 {
-		return nil, optionf("inputs: there are none")
+		return nil, writer.Optionf("inputs: there are none")
 	}
 	files := inputs.Files(in)
 	if err := inputs.SetStems(files, ".parquet", ".parq", ".pq"); err != nil {
-		return nil, optionf("inputs: %w", err)
+		return nil, writer.Optionf("inputs: %w", err)
 	}
 	if opt.PageMemory == 0 {
 		opt.PageMemory = defaultPageMemory

@@ -8,6 +8,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/where"
+	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
@@ -79,7 +80,7 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 		if c := byName[name]; c != nil {
 			return c, nil
 		}
-		return nil, optionf("%s: there is no column %q; there are: %s", option, name, p.list())
+		return nil, writer.Optionf("%s: there is no column %q; there are: %s", option, name, p.list())
 	}
 	if err := p.chooseFields(opt, find); err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 // chooseRows binds the conditions of where to columns.
 func (p *plan) chooseRows(opt *Options, byName map[string]*column) (err error) {
 	if p.where, err = where.ParseAll(opt.Where); err != nil {
-		return optionf("%w", err)
+		return writer.Optionf("%w", err)
 	}
 	if p.where == nil {
 		return nil
@@ -118,7 +119,7 @@ func (p *plan) chooseRows(opt *Options, byName map[string]*column) (err error) {
 		f := &filter{Condition: p.where.Conditions[i]}
 		c := byName[f.Column]
 		if c == nil {
-			return optionf("%w", f.Errorf("there is no column %q; there are: %s", f.Column, p.list()))
+			return writer.Optionf("%w", f.Errorf("there is no column %q; there are: %s", f.Column, p.list()))
 		}
 		if err := f.bind(c); err != nil {
 			return err
@@ -182,7 +183,7 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 			return err
 		}
 		if slices.Contains(opt.Columns[:i], name) {
-			return optionf("columns: %q is there twice", name)
+			return writer.Optionf("columns: %q is there twice", name)
 		}
 		c.field = true
 	}
@@ -193,7 +194,7 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 			return err
 		}
 		if to == "" {
-			return optionf("rename: column %q gets an empty name", from)
+			return writer.Optionf("rename: column %q gets an empty name", from)
 		}
 		c.base = to
 		renamed[from] = true
@@ -205,23 +206,23 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 			c.base = c.name
 		}
 		if renamed[c.name] && !c.field {
-			return optionf("rename: column %q becomes no field", c.name)
+			return writer.Optionf("rename: column %q becomes no field", c.name)
 		}
 		c.setForm()
 		if !c.field || c.form == formAbsent && opt.Nulls != source.NullsEmpty {
 			continue
 		}
 		if c.base == "" {
-			return optionf("columns: column %d has no name, which its field needs: rename it, or take the other columns only", i+1)
+			return writer.Optionf("columns: column %d has no name, which its field needs: rename it, or take the other columns only", i+1)
 		}
 		c.wanted = true
 		for _, ext := range c.extensions() {
 			name := c.fieldName(ext)
 			if err := format.CheckField(name); err != nil || name == "" {
-				return optionf("columns: column %q cannot be the name of a field (%w): rename it, or take the other columns only", c.name, err)
+				return writer.Optionf("columns: column %q cannot be the name of a field (%w): rename it, or take the other columns only", c.name, err)
 			}
 			if other, ok := taken[name]; ok && other != c.name {
-				return optionf("columns: %q and %q would both become the field %s: rename one of them", other, c.name, name)
+				return writer.Optionf("columns: %q and %q would both become the field %s: rename one of them", other, c.name, name)
 			}
 			taken[name] = c.name
 		}
@@ -300,10 +301,10 @@ func (p *plan) checkKey(files []*parquetFile) error {
 	for _, f := range files {
 		n := f.column(p.key.name)
 		if n == nil {
-			return fmt.Errorf("%s: %w", f.Path, optionf("key: the file has no column %q; it has: %s", p.key.name, describe(f.columns)))
+			return fmt.Errorf("%s: %w", f.Path, writer.Optionf("key: the file has no column %q; it has: %s", p.key.name, describe(f.columns)))
 		}
 		if s := n.leaf.scalar; n.shape != shapeScalar || s.class != classText && s.family() != "integer" {
-			return fmt.Errorf("%s: %w", f.Path, optionf("key: column %s is of type %v: a key is a string or an integer", p.key.name, n))
+			return fmt.Errorf("%s: %w", f.Path, writer.Optionf("key: column %s is of type %v: a key is a string or an integer", p.key.name, n))
 		}
 	}
 	return nil
@@ -316,7 +317,7 @@ func (p *plan) chooseAttrs(opt *Options, find func(option, name string) (*column
 			return err
 		}
 		if name == "" {
-			return optionf("attr: column %s is given for an attribute without a name", from)
+			return writer.Optionf("attr: column %s is given for an attribute without a name", from)
 		}
 		a := attr{Attribute: format.Attribute{Name: name}, col: c}
 		if c.first == nil {
@@ -331,7 +332,7 @@ func (p *plan) chooseAttrs(opt *Options, find func(option, name string) (*column
 		case c.first.shape == shapeScalar && s.family() == "float":
 			a.Kind = format.AttrNumber
 		default:
-			return optionf("attr %s: column %s is of type %v: an attribute is an integer, a float, a truth value or a string", name, from, c.first)
+			return writer.Optionf("attr %s: column %s is of type %v: an attribute is an integer, a float, a truth value or a string", name, from, c.first)
 		}
 		c.wanted = true
 		p.attrs = append(p.attrs, a)

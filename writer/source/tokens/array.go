@@ -10,6 +10,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 
@@ -125,13 +126,13 @@ func (a *array) raw(ctx context.Context, obj objstore.Object, t DType) ([]int64,
 	count := int64(-1)
 	if has, n := llmHeader(first); has != 0 {
 		if t != 0 && t != has {
-			return nil, optionf("raw: %s has a header that says %v, not %v", a.Path, has, t)
+			return nil, writer.Optionf("raw: %s has a header that says %v, not %v", a.Path, has, t)
 		}
 		t, count, a.data = has, n, llmHeaderLen
 	}
 	switch {
 	case t == 0:
-		return nil, optionf("raw: %s does not end in .npy: say what type its ids are", a.Path)
+		return nil, writer.Optionf("raw: %s does not end in .npy: say what type its ids are", a.Path)
 	case strings.HasPrefix(string(first), npy.Magic):
 		return nil, fmt.Errorf("it is a .npy file: let its name end in .npy")
 	}
@@ -178,7 +179,7 @@ func (a *array) cut(shape []int64, opt *Options) error {
 			return fmt.Errorf("%w: its %d rows are empty: the shape is %s", format.ErrCorrupt, first, shapeText(shape))
 		}
 		if first > 0 && opt.Length > 0 && size != opt.Length {
-			return optionf("length: %s has rows of %d tokens, not %d: rows are packed as they are without a length, and joined as documents are with a separator",
+			return writer.Optionf("length: %s has rows of %d tokens, not %d: rows are packed as they are without a length, and joined as documents are with a separator",
 				a.Path, size, opt.Length)
 		}
 		a.rows, a.samples, a.length = first, first, size

@@ -37,9 +37,9 @@ type Arrays struct {
 
 var _ writer.Splitter = (*Arrays)(nil)
 
-// NewArrays reads the headers of all files. Errors in the options wrap ErrOption, errors in a file
-// format.ErrCorrupt; each names the file. The caller closes the stores after reading the last
-// payload.
+// NewArrays reads the headers of all files. Errors in the options wrap writer.ErrOption, errors in
+// a file format.ErrCorrupt; each names the file. The caller closes the stores after reading the
+// last payload.
 //
 // The key of a sample is the file's name without .npy, a slash, and the sample's number in the file
 // in nine digits; as many folders precede the name as it takes to tell files apart. If Length is 0,
@@ -50,11 +50,11 @@ func NewArrays(ctx context.Context, in []source.Input, opt Options) (*Arrays, er
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
 	if len(in) == 0 {
-		return nil, fmt.Errorf("tokens: %w", optionf("inputs: there are none"))
+		return nil, fmt.Errorf("tokens: %w", writer.Optionf("inputs: there are none"))
 	}
 	files := inputs.Files(in)
 	if err := inputs.SetStems(files, ".npy", ".bin"); err != nil {
-		return nil, fmt.Errorf("tokens: %w", optionf("inputs: %w", err))
+		return nil, fmt.Errorf("tokens: %w", writer.Optionf("inputs: %w", err))
 	}
 	a := &Arrays{opt: opt, arrays: make([]*array, len(files))}
 	for i := range files {
@@ -75,7 +75,7 @@ func (a *Arrays) survey(ctx context.Context) error {
 	return inputs.Survey(ctx, len(a.arrays), together, func(ctx context.Context, i int) error {
 		f := a.arrays[i]
 		err := f.survey(ctx, &a.opt)
-		if err != nil && !errors.Is(err, ErrOption) { // these name the file
+		if err != nil && !errors.Is(err, writer.ErrOption) { // these name the file
 			err = fmt.Errorf("%s: %w", f.Path, err)
 		}
 		return err
@@ -91,13 +91,13 @@ func (a *Arrays) agree() error {
 		first := a.arrays[0]
 		for _, f := range a.arrays {
 			if f.DType != first.DType {
-				return optionf("dtype: %s has %v and %s has %v: say which type samples are to have", first.Path, first.DType, f.Path, f.DType)
+				return writer.Optionf("dtype: %s has %v and %s has %v: say which type samples are to have", first.Path, first.DType, f.Path, f.DType)
 			}
 		}
 		a.opt.DType = first.DType
 	}
 	if a.opt.Remainder == Pad && !a.opt.DType.fits(a.opt.PadID) {
-		return optionf("pad: id %d does not fit into %v", a.opt.PadID, a.opt.DType)
+		return writer.Optionf("pad: id %d does not fit into %v", a.opt.PadID, a.opt.DType)
 	}
 	return nil
 }

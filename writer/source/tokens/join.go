@@ -58,7 +58,7 @@ type place struct {
 var _ writer.Splitter = (*Join)(nil)
 
 // NewJoin joins the documents of src and owns it: the caller must Close the Join, which closes src.
-// Errors wrap ErrOption.
+// Errors wrap writer.ErrOption.
 func NewJoin(src writer.Source, opt JoinOptions) (*Join, error) {
 	opt, err := opt.filled()
 	if err != nil {

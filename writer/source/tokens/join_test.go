@@ -297,7 +297,7 @@ func TestJoinOptions(t *testing.T) {
 		{tokens.JoinOptions{Length: 1, DType: 99}, "none of this package's constants"},
 		{tokens.JoinOptions{Length: 1, Remainder: 99}, "none of this package's constants"},
 	} {
-		if _, err := tokens.NewJoin(newDocuments(nil), c.opt); !errors.Is(err, tokens.ErrOption) || !strings.Contains(err.Error(), c.want) {
+		if _, err := tokens.NewJoin(newDocuments(nil), c.opt); !errors.Is(err, writer.ErrOption) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.opt, err, c.want)
 		}
 	}

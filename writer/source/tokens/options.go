@@ -6,11 +6,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer"
 )
-
-// ErrOption is wrapped by errors in options, such as a length out of range or a separator that does
-// not fit.
-var ErrOption = errors.New("option")
 
 // ErrRange is wrapped by the error of a token id that the type of the samples cannot hold.
 var ErrRange = errors.New("token id out of range")
@@ -18,10 +15,6 @@ var ErrRange = errors.New("token id out of range")
 // ErrField is wrapped by the error of a document that holds several fields of tokens, when
 // JoinOptions.From names none.
 var ErrField = errors.New("choose the field of tokens")
-
-func optionf(msg string, args ...any) error {
-	return fmt.Errorf("%w %w", ErrOption, fmt.Errorf(msg, args...))
-}
 
 // Remainder selects what happens to the last tokens if they are too few for a sample.
 type Remainder uint8
@@ -90,15 +83,15 @@ func (o Options) filled() (Options, error) {
 	switch {
 	case err != nil:
 	case o.Length < 0 || o.Length > maxLength:
-		err = optionf("length: %d tokens: give 1 to %d", o.Length, int64(maxLength))
+		err = writer.Optionf("length: %d tokens: give 1 to %d", o.Length, int64(maxLength))
 	case o.Remainder > Drop || !o.DType.valid() || !o.Raw.valid():
-		err = optionf("remainder %d or type %d, %d is none of this package's constants", o.Remainder, o.DType, o.Raw)
+		err = writer.Optionf("remainder %d or type %d, %d is none of this package's constants", o.Remainder, o.DType, o.Raw)
 	case o.Mixed && (o.DType != 0 || o.Remainder == Pad):
-		err = optionf("mixed: a type, or an id to pad with, requires samples of one type")
+		err = writer.Optionf("mixed: a type, or an id to pad with, requires samples of one type")
 	case o.Remainder != Keep && o.Length == 0:
-		err = optionf("remainder: %v makes sense only with a length", o.Remainder)
+		err = writer.Optionf("remainder: %v makes sense only with a length", o.Remainder)
 	case o.Remainder == Pad && o.DType != 0 && !o.DType.fits(o.PadID):
-		err = optionf("pad: id %d does not fit into %v", o.PadID, o.DType)
+		err = writer.Optionf("pad: id %d does not fit into %v", o.PadID, o.DType)
 	}
 	return o, err
 }
@@ -106,10 +99,10 @@ func (o Options) filled() (Options, error) {
 // checkField checks that readers recognise the field as an array.
 func checkField(name string) error {
 	if err := format.CheckField(name); err != nil {
-		return optionf("field: %w", err)
+		return writer.Optionf("field: %w", err)
 	}
 	if name != "npy" && !strings.HasSuffix(name, ".npy") {
-		return optionf("field: %q does not end in .npy, which is how readers know arrays", name)
+		return writer.Optionf("field: %q does not end in .npy, which is how readers know arrays", name)
 	}
 	return nil
 }
@@ -144,17 +137,17 @@ func (o JoinOptions) filled() (JoinOptions, error) {
 	}
 	switch {
 	case o.Length < 1 || o.Length > MaxJoinLength:
-		return o, optionf("length: %d tokens: give 1 to %d", o.Length, MaxJoinLength)
+		return o, writer.Optionf("length: %d tokens: give 1 to %d", o.Length, MaxJoinLength)
 	case len(o.Separator) > 1<<10:
-		return o, optionf("separator: %d ids: give at most %d", len(o.Separator), 1<<10)
+		return o, writer.Optionf("separator: %d ids: give at most %d", len(o.Separator), 1<<10)
 	case o.Remainder > Drop || !o.DType.valid():
-		return o, optionf("remainder %d or type %d is none of this package's constants", o.Remainder, o.DType)
+		return o, writer.Optionf("remainder %d or type %d is none of this package's constants", o.Remainder, o.DType)
 	case o.Remainder == Pad && !o.DType.fits(o.PadID):
-		return o, optionf("pad: id %d does not fit into %v", o.PadID, o.DType)
+		return o, writer.Optionf("pad: id %d does not fit into %v", o.PadID, o.DType)
 	}
 	for _, id := range o.Separator {
 		if !o.DType.fits(id) {
-			return o, optionf("separator: id %d does not fit into %v", id, o.DType)
+			return o, writer.Optionf("separator: id %d does not fit into %v", id, o.DType)
 		}
 	}
 	return o, nil

@@ -28,8 +28,6 @@ var (
 	ErrLeft = errors.New("the parent ended or left the writer before its end: nothing was published")
 	// ErrProtocol: the frames are not those of this version.
 	ErrProtocol = errors.New("protocol")
-	// ErrOption: a member of Begin cannot be.
-	ErrOption = errors.New("option")
 )
 
 // Begin is the body of BEGIN: the options of the writer, in the terms of package writer.

@@ -81,7 +81,7 @@ func (o *Opened) samples() (n uint64) {
 // add adds a data set to the sums. Fields stay in ascending order of names.
 func (i *Info) add(ds *reader.Dataset) {
 	i.Samples += ds.NumSamples()
-	i.Removed += ds.NumRemoved()
+	i.Removed += ds.Info().Removed
 	i.Chosen += ds.Selection().Distinct()
 	i.EpochSamples += ds.Selection().Len()
 	i.Shards += ds.NumShards()

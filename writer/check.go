@@ -1,0 +1,105 @@
+package writer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
+)
+
+// ErrOption is wrapped by the errors of options that cannot be, such as a column that the files
+// lack. Sources make them by Optionf; those of Options are an *OptionError.
+var ErrOption = errors.New("option")
+
+// Optionf returns an ErrOption. The text begins with the option's name in lower case, and a colon.
+func Optionf(msg string, args ...any) error {
+	return fmt.Errorf("%w %w", ErrOption, fmt.Errorf(msg, args...))
+}
+
+// OptionError is a field of Options whose value cannot be, by itself or beside others. It wraps
+// ErrOption.
+type OptionError struct {
+	Option string // in lower case with dashes, as in block-size
+	Value  string
+	Reason string // what to give
+}
+
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("%v %s %s: %s", ErrOption, e.Option, e.Value, e.Reason)
+}
+
+// Unwrap returns ErrOption.
+func (e *OptionError) Unwrap() error { return ErrOption }
+
+// Check returns the error that New would return for the options alone, before anything is read.
+func (o Options) Check() error {
+	_, err := o.filled()
+	return err
+}
+
+// check finds the first value that is not valid, in options with their defaults.
+func (o *Options) check() error {
+	bad := func(option string, value any, reason string) error {
+		return &OptionError{option, fmt.Sprint(value), reason}
+	}
+	switch {
+	case o.BlockSize < 4<<10 || o.BlockSize > format.MaxFrame:
+		return bad("block-size", o.BlockSize, "give 4KiB to 16MiB")
+	case o.ShardSize < o.BlockSize:
+		return bad("shard-size", o.ShardSize, fmt.Sprintf("give at least the block size, %d", o.BlockSize))
+	case o.SamplesPerShard < 0:
+		return bad("samples-per-shard", o.SamplesPerShard, "give a number of samples, or 0 for no limit")
+	case o.Workers < 0:
+		return bad("workers", o.Workers, "give a number, or 0 for one a processor")
+	case o.Memory < 0:
+		return bad("memory", o.Memory, "give a number of bytes")
+	case o.MaxSkipped < 0:
+		return bad("max-skipped", o.MaxSkipped, "give a number of samples")
+	case o.Level < codec.LevelDefault || o.Level > codec.LevelBest:
+		return bad("level", int(o.Level), "use a constant of package codec")
+	case o.Mode < ModeCreate || o.Mode > ModeAppend:
+		return bad("mode", int(o.Mode), "use a constant of package writer")
+	case o.OnError < OnErrorFail || o.OnError > OnErrorSkip:
+		return bad("on-error", int(o.OnError), "use a constant of package writer")
+	case o.Layout < LayoutSamples || o.Layout > LayoutAuto:
+		return bad("layout", int(o.Layout), "use a constant of package writer")
+	case !(o.MaxSkippedShare >= 0 && o.MaxSkippedShare <= 1): // NaN too
+		return bad("max-skipped", o.MaxSkippedShare, "give a share between 0 and 1")
+	}
+	return cmp.Or(checkLengths(o.Lengths), CheckName(o.Name))
+}
+
+// CheckName returns the error of a Name that cannot be: it is one plain path element that no tool
+// misreads.
+func CheckName(name string) error {
+	ok := name != "" && len(name) <= 200 && !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "-") &&
+		name != "manifest" && name != "keys"
+	for _, c := range []byte(name) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		ok = ok && (letter || strings.IndexByte("._-", c) >= 0)
+	}
+	if !ok {
+		return &OptionError{"name", strconv.Quote(name), "use up to 200 letters, digits, '.', '_' and '-', not a dot or dash first, nor manifest or keys"}
+	}
+	return nil
+}
+
+// checkLengths checks Options.Lengths.
+func checkLengths(lengths map[string]string) error {
+	for attr, field := range lengths {
+		if attr == "" {
+			return fmt.Errorf("the length of field %q is given for an attribute without a name", field)
+		}
+		if err := format.CheckField(field); err != nil {
+			return fmt.Errorf("attribute %q: %w", attr, err)
+		}
+		if field != "npy" && !strings.HasSuffix(field, ".npy") {
+			return fmt.Errorf("attribute %q: field %q does not end in .npy: only arrays have a length, as in input_ids.npy", attr, field)
+		}
+	}
+	return nil
+}
