@@ -174,7 +174,7 @@ func (o Options) filled() (Options, error) {
 	case o.SamplesPerShard < 0 || o.Workers < 0 || o.Memory < 0 || o.MaxSkipped < 0:
 		return o, errors.New("samples per shard, workers, memory and skipped samples cannot be negative")
 	case o.Level < format.LevelDefault || o.Level > format.LevelBest || o.Mode < ModeCreate || o.Mode > ModeAppend ||
-		o.OnError < OnErrorFail || o.OnError > OnErrorSkip || o.Layout < LayoutSamples || o.Layout > LayoutAuto:
+		o.OnError < OnErrorFail || o.OnError > OnErrorSkip || o.Layout < LayoutSamples || o.Layout > LayoutOfSource:
 		return o, fmt.Errorf("level %d, mode %d, layout %d or on-error %d is not one of this package's constants", o.Level, o.Mode, o.Layout, o.OnError)
 	case !(o.MaxSkippedShare >= 0 && o.MaxSkippedShare <= 1): // NaN too
 		return o, fmt.Errorf("share of skipped samples %g is not between 0 and 1", o.MaxSkippedShare)
@@ -213,7 +213,7 @@ func (o *Options) canonical() string {
 	if o.blockSamples > 0 { // the rule of the default is an option too
 		m["block_samples"], m["block_least"] = o.blockSamples, leastBlock
 	}
-	if o.Layout != LayoutSamples {
+	if o.Layout == LayoutStacked || o.Layout == LayoutAuto { // the choice of a source is its own, and in its cursor
 		m["layout"] = o.Layout.String()
 	}
 	if len(o.Lengths) > 0 {
