@@ -191,3 +191,30 @@ def test_table(tmp_path: Path) -> None:
             assert len(data) == N
             for column in table.column_names:
                 assert np.array_equal(data[7][column], table[column][7].as_py()), (name, column)
+
+
+def test_parquet(tmp_path: Path) -> None:
+    """Lists of one length are rows; numbers are text unless rows are asked for."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    ids = pa.array([[i, i + 1, i + 2] for i in range(N)], pa.list_(pa.int32()))
+    mask = pa.array([[1, 1, 0]] * N, pa.list_(pa.int8()))
+    uneven = pa.array([[i] * (1 + i % 3) for i in range(N)], pa.list_(pa.int32()))  # two values a row on average
+    tables = {
+        "even": (pa.table({"ids": ids, "mask": mask}), {"stacked"}),
+        "numbers": (pa.table({"ids": ids, "n": NUMBERS}), {None}),
+        "uneven": (pa.table({"ids": uneven}), {None, "stacked"}),  # what does not fit is an ordinary sample
+    }
+    for name, (table, expected) in tables.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=300)
+        for layout in ([], ["--layout=samples"]):
+            run("pack", tmp_path / f"{name}.parquet", tmp_path / f"{name}{len(layout)}", "--quiet", *layout)
+        assert set(layouts(tmp_path / f"{name}0")) == expected, name
+        assert set(layouts(tmp_path / f"{name}1")) == {None}
+        run("inspect", tmp_path / f"{name}0", "--against", tmp_path / f"{name}1")
+    run("pack", tmp_path / "numbers.parquet", tmp_path / "rows", "--layout=stacked", "--quiet")
+    assert layouts(tmp_path / "rows") == ["stacked"]
+    with shardtool.open(tmp_path / "rows", fields={"n.npy": "int", "ids.npy": "npy"}, out="numpy") as data:
+        assert data[7]["n.npy"] == 7 and data[7]["ids.npy"].tolist() == [7, 8, 9]
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    assert "--layout samples, or auto" in run("pack", tmp_path / "t.csv", tmp_path / "csv", "--layout=stacked", check=False).stderr

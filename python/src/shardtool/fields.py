@@ -4,8 +4,10 @@
 ``"bytes"``               bytes as they were packed; with ``copy=False`` a memoryview of them
 ``"txt"`` or ``"str"``    text, UTF-8
 ``"json"``                the value of the JSON text
-``"int"`` or ``"cls"``    a whole number written as text; a batch has one array of int64
-``"float"``               a number written as text; a batch has one array of float64
+``"int"`` or ``"cls"``    a whole number written as text, or as an npy file of one int64, as rows
+                          have it; a batch has one array of int64
+``"float"``               a number written as text, or as an npy file of one float64; a batch has
+                          one array of float64
 ``"npy"``                 an array from an npy file; a batch has one array of shape (samples, ...)
                           if all have the same type and shape, else a list
 ``("uint8", (3, 8, 8))``  raw numbers of that type and shape, row by row; a batch has one array of
