@@ -136,7 +136,7 @@ def test_resume(tmp_path: Path, single: bool) -> None:
 
 @pytest.mark.parametrize("before", ["samples", "stacked"])
 def test_append(tmp_path: Path, before: str) -> None:
-    """What is appended to ordinary samples are such samples: their readers may know nothing else."""
+    """What is appended to ordinary samples is ordinary: their readers may know nothing else."""
     write(tmp_path / "out", 0, layout=before)
     with shardtool.Writer(tmp_path / "out", name="more", on_exists="append") as out:
         out.write_batch({"x": X, "label": NUMBERS})
