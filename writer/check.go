@@ -65,7 +65,7 @@ func (o *Options) check() error {
 		return bad("mode", int(o.Mode), "use a constant of package writer")
 	case o.OnError < OnErrorFail || o.OnError > OnErrorSkip:
 		return bad("on-error", int(o.OnError), "use a constant of package writer")
-	case o.Layout < LayoutSamples || o.Layout > LayoutAuto:
+	case o.Layout < LayoutSamples || o.Layout > LayoutOfSource:
 		return bad("layout", int(o.Layout), "use a constant of package writer")
 	case !(o.MaxSkippedShare >= 0 && o.MaxSkippedShare <= 1): // NaN too
 		return bad("max-skipped", o.MaxSkippedShare, "give a share between 0 and 1")

@@ -149,7 +149,7 @@ func (e *emitter) finish(end *shardEnd) error {
 	}
 	end.skipped += s.skipped
 	ix := s.index.Finish(nil)
-	if e.plan.opt.Layout != LayoutSamples {
+	if l := e.plan.opt.Layout; l == LayoutStacked || l == LayoutAuto || ix.Layout != nil {
 		ix.NumberKeys()
 	}
 	if err := e.sum.shardKeys(&ix.Keys); err != nil {

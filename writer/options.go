@@ -185,7 +185,7 @@ func (o *Options) canonical() string {
 	if o.blockSamples > 0 { // the rule of the default is an option too
 		m["block_samples"], m["block_least"] = o.blockSamples, leastBlock
 	}
-	if o.Layout != LayoutSamples {
+	if o.Layout == LayoutStacked || o.Layout == LayoutAuto { // the choice of a source is its own, and in its cursor
 		m["layout"] = o.Layout.String()
 	}
 	if len(o.Lengths) > 0 {

@@ -53,6 +53,7 @@ func (w *Writer) writeAll(ctx context.Context, src Source) error {
 		var se *SampleError
 		switch {
 		case err == nil:
+			w.chooseLayout(src)
 			err = w.Write(ctx, s)
 		case errors.Is(err, io.EOF):
 			w.learn(src)

@@ -26,7 +26,20 @@ const (
 	// next shard is an ordinary one; each shard after an ordinary one is stacked if its first sample
 	// can be.
 	LayoutAuto
+	// LayoutOfSource is LayoutStacked if the source asks for it once it has yielded its first sample,
+	// by a method Stacks() bool, and else LayoutSamples. It is for Pack and PackPart.
+	LayoutOfSource
 )
+
+// stacker is a Source that chooses the layout.
+type stacker interface{ Stacks() bool }
+
+// chooseLayout takes the layout that the source asks for.
+func (w *Writer) chooseLayout(src Source) {
+	if s, ok := src.(stacker); ok && w.opt.Layout == LayoutOfSource && s.Stacks() {
+		w.layout = LayoutStacked
+	}
+}
 
 // ErrLayout: a sample cannot be stacked, alone or with those before it. LayoutSamples stores it.
 var ErrLayout = stack.ErrRow
@@ -52,7 +65,7 @@ func (w *Writer) fit(ctx context.Context, s *Sample) error {
 		if err == nil {
 			return nil
 		}
-		if w.opt.Layout == LayoutStacked {
+		if w.layout == LayoutStacked {
 			return misfit(ctx, sh.stack, s, err)
 		}
 		if err := w.endShard(ctx); err != nil {
@@ -64,14 +77,14 @@ func (w *Writer) fit(ctx context.Context, s *Sample) error {
 		if err := fits(ctx, sh.last, s); err == nil {
 			sh.stack = sh.last
 			return nil
-		} else if w.opt.Layout == LayoutStacked {
+		} else if w.layout == LayoutStacked {
 			return misfit(ctx, sh.last, s, err)
 		}
 		sh.stack = nil
 		return nil
 	}
 	st, err := learn(ctx, s)
-	if err != nil && (w.opt.Layout == LayoutStacked || !errors.Is(err, stack.ErrRow)) {
+	if err != nil && (w.layout == LayoutStacked || !errors.Is(err, stack.ErrRow)) {
 		return err
 	}
 	sh.stack = st
@@ -365,7 +378,7 @@ func (e *emitter) indexRows(b *block) (kept int, err error) {
 	return kept, s.index.AddRows(b.stack.Layout, kept, ranges, keys, attrs)
 }
 
-func (l Layout) String() string { return [...]string{"samples", "stacked", "auto"}[l] }
+func (l Layout) String() string { return [...]string{"samples", "stacked", "auto", "of the source"}[l] }
 
 // ParseLayout parses the result of String.
 func ParseLayout(s string) (Layout, error) {

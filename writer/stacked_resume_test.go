@@ -118,3 +118,47 @@ func TestStackedSkips(t *testing.T) {
 		t.Fatalf("%d skipped, %d left", res.Skipped, len(set.Samples))
 	}
 }
+
+// choosing is a rowSource that asks for rows.
+type choosing struct {
+	rowSource
+	stacks bool
+}
+
+func (s *choosing) Stacks() bool { return s.stacks && s.at > 0 }
+
+// TestLayoutOfSource stores samples as the source asks; a source that does not know of layouts has
+// ordinary samples.
+func TestLayoutOfSource(t *testing.T) {
+	samples := rowSamples(600, numberedKey)
+	opt := stackedOptions()
+	for _, c := range []struct {
+		src    writer.Source
+		layout writer.Layout
+	}{
+		{&choosing{rowSource{samples: samples, stop: -1}, true}, writer.LayoutStacked},
+		{&choosing{rowSource{samples: samples, stop: -1}, false}, writer.LayoutSamples},
+		{&rowSource{samples: samples, stop: -1}, writer.LayoutSamples},
+	} {
+		got := mem.New()
+		opt.Layout = writer.LayoutOfSource
+		res, err := writer.Pack(t.Context(), got, c.src, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt.Layout = c.layout
+		want, err := writer.Pack(t.Context(), mem.New(), &rowSource{samples: samples, stop: -1}, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stacked := mustLoad(t, got).Manifest.Shards[0].Layout != nil
+		if res.Digest != want.Digest || stacked != (c.layout == writer.LayoutStacked) {
+			t.Errorf("the layout %v: digest %v, not %v", c.layout, res.Digest, want.Digest)
+		}
+	}
+	samples[300].Fields = samples[300].Fields[:1]
+	opt.Layout = writer.LayoutOfSource
+	if _, err := writer.Pack(t.Context(), mem.New(), &choosing{rowSource{samples: samples, stop: -1}, true}, opt); !errors.Is(err, writer.ErrLayout) {
+		t.Errorf("another sample: %v", err)
+	}
+}

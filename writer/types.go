@@ -3,7 +3,9 @@ package writer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 
 	"github.com/shardtool/shardtool/format"
@@ -39,6 +41,24 @@ func Types(ctx context.Context, store objstore.Store) (types map[string]string, 
 	}
 	types, err = typesOf(meta, sum.Tables)
 	return types, int64(sum.Samples), err
+}
+
+// Stacked reports whether the current generation of a data set has stacked shards, so that its readers
+// read them. Where there is no data set or no sample it does not know: known is false.
+func Stacked(ctx context.Context, store objstore.Store) (stacked, known bool, err error) {
+	sum, _, err := loadSummary(ctx, store)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && sum.Samples == 0 {
+		return false, false, nil
+	}
+	if err != nil {
+		return false, false, err
+	}
+	t, closeTables, err := loadTables(ctx, store, sum.Tables)
+	if err != nil {
+		return false, false, err
+	}
+	defer closeTables()
+	return t.Minor() > 0, true, nil
 }
 
 // typesOf parses the types of META of an object.

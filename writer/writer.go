@@ -27,6 +27,7 @@ type Writer struct {
 	// that of this run: it is the metadata that the parts being committed share.
 	meta, common format.Metadata
 
+	layout  Layout // of samples from now on; not LayoutOfSource
 	shard   shardLayout
 	attrs   map[string]format.AttrKind // of all samples so far
 	skipped atomic.Int64
@@ -78,8 +79,11 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source)
 		return nil, fmt.Errorf("writer: %w", err)
 	}
 	w := &Writer{
-		plan: plan{opt: opt}, store: store, puts: newPuts(store), attrs: map[string]format.AttrKind{},
+		plan: plan{opt: opt}, layout: opt.Layout, store: store, puts: newPuts(store), attrs: map[string]format.AttrKind{},
 		cursor: func() string { return "" },
+	}
+	if w.layout == LayoutOfSource { // until the source has a sample
+		w.layout = LayoutSamples
 	}
 	if src != nil {
 		w.cursor, w.fingerprint, w.meta = src.Cursor, src.Fingerprint(), src.Meta()
@@ -166,7 +170,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 		return err
 	}
 	err := w.check(&s)
-	if err == nil && w.opt.Layout != LayoutSamples {
+	if err == nil && w.layout != LayoutSamples {
 		if err = w.fit(ctx, &s); err == nil {
 			err = w.err()
 		}
@@ -198,7 +202,7 @@ func (w *Writer) Write(ctx context.Context, s Sample) error {
 	sh.cur.add(&s)
 	sh.bytes += sh.cur.size - before
 	sh.samples++
-	if w.opt.Layout != LayoutSamples {
+	if w.layout != LayoutSamples {
 		sh.after = w.cursor()
 	}
 	full := sh.bytes >= w.opt.ShardSize || (w.opt.SamplesPerShard > 0 && sh.samples >= w.opt.SamplesPerShard) ||

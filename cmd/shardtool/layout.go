@@ -9,13 +9,22 @@ import (
 // addLayout adds --layout.
 func (f *packFlags) addLayout(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.layout, "layout", "samples", "samples: any fields; stacked: equal arrays (.npy), as rows of one array a block; auto: stacked where possible")
-	cmd.Flags().Lookup("layout").DefValue = "auto for arrays of token ids, else samples"
+	cmd.Flags().Lookup("layout").DefValue = "auto for arrays of token ids and for Parquet files with lists of one length only, else samples"
 }
 
 // defaultLayout stacks arrays of token ids unless --layout is given: samples are equal arrays, except
-// for remainders. Joined documents have a second field, which is no array.
+// for remainders. Joined documents have a second field, which is no array. Parquet files are stacked
+// where their footers show equal arrays, see evenLayout.
 func (f *packFlags) defaultLayout(cmd *cobra.Command, found *found) {
-	if !cmd.Flags().Changed("layout") && found.kind == &tokensKind && !f.tokens.joins(found.kind) {
+	f.layoutGiven = cmd.Flags().Changed("layout") || f.tokens.joins(found.kind)
+	if !f.layoutGiven && found.kind == &tokensKind {
+		f.opt.Layout = writer.LayoutAuto
+	}
+}
+
+// evenLayout stacks rows whose fields are lists of numbers of one length, unless --layout is given.
+func (f *packFlags) evenLayout(even bool) {
+	if even && !f.layoutGiven {
 		f.opt.Layout = writer.LayoutAuto
 	}
 }

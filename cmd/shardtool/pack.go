@@ -25,25 +25,27 @@ import (
 )
 
 type packFlags struct {
-	opt        writer.Options
-	files      source.FilesOptions
-	rows       rowFlags
-	share      shareFlags
-	shareOf    reshard.Share
-	tokens     tokenFlags
-	stdin      stdinFlag
-	level      string
-	layout     string
-	kind       string
-	onError    string
-	duplicates string
-	maxSkipped limitFlag
-	shuffle    uint64
-	overwrite  bool
-	append     bool
-	parts      partFlags
-	json       bool
-	quiet      bool
+	opt     writer.Options
+	files   source.FilesOptions
+	rows    rowFlags
+	share   shareFlags
+	shareOf reshard.Share
+	tokens  tokenFlags
+	stdin   stdinFlag
+	level   string
+	layout  string
+	// layoutGiven: --layout, or joined documents, leave nothing to choose.
+	layoutGiven bool
+	kind        string
+	onError     string
+	duplicates  string
+	maxSkipped  limitFlag
+	shuffle     uint64
+	overwrite   bool
+	append      bool
+	parts       partFlags
+	json        bool
+	quiet       bool
 }
 
 func newPack() *cobra.Command {

@@ -29,10 +29,11 @@ var parquetKind = kind{
 func openParquet(ctx context.Context, found *found, f *packFlags, stderr io.Writer) (writer.Source, int64, error) {
 	r := &f.rows
 	src, err := parquet.New(ctx, found.files, parquet.Options{Key: r.key, Columns: r.columns, Rename: r.renamed, Attrs: r.attributes, Where: r.where,
-		Nulls: r.onNulls, PageMemory: f.opt.Memory})
+		Nulls: r.onNulls, Arrays: f.opt.Layout == writer.LayoutStacked, PageMemory: f.opt.Memory})
 	if err != nil {
 		return nil, 0, optionError(err)
 	}
+	f.evenLayout(src.Even())
 	rows, size := src.Total()
 	f.known(stderr, "%s in %s, %s of columns", plural(rows, "row"), plural(len(found.files), "Parquet file"), bytesText(uint64(size)))
 	if rows == 0 {

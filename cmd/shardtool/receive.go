@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,6 +91,9 @@ func runReceive(cmd *cobra.Command, target string) error {
 	switch {
 	case ok:
 		e.Kind, e.Key, e.Message = "sample", sample.Key, plain.Text(fmt.Sprintf("sample %q: %v", sample.Key, sample.Err))
+		if errors.Is(err, writer.ErrLayout) {
+			e.Message += `: give layout="samples", or "auto", to the writer`
+		}
 	case errors.Is(err, writer.ErrExists):
 		e.Kind = "exists"
 	case errors.Is(err, receive.ErrProtocol):
@@ -142,6 +144,15 @@ func (r *receiver) run(ctx context.Context, in io.Reader, target string, stderr 
 		if known, first, err = writer.Types(ctx, store); err != nil {
 			return err
 		}
+		if r.begin.Layout == "" {
+			stacked, has, err := writer.Stacked(ctx, store)
+			if err != nil {
+				return err
+			}
+			if has && !stacked { // readers of it may know nothing else
+				r.begin.Layout = writer.LayoutSamples.String()
+			}
+		}
 	}
 	src := receive.New(r.begin, in, known, func(at receive.Place) error {
 		r.ready = true
@@ -180,8 +191,11 @@ func (r *receiver) options() (err error) {
 		return usagef("level=%q: use fastest, default, better or best", b.Level)
 	}
 	o.Plain = b.Format == "tar"
-	if o.Layout, err = writer.ParseLayout(cmp.Or(b.Layout, writer.LayoutSamples.String())); err != nil {
-		return usagef("layout=%q: use samples, stacked or auto", b.Layout)
+	o.Layout = writer.LayoutOfSource
+	if b.Layout != "" {
+		if o.Layout, err = writer.ParseLayout(b.Layout); err != nil {
+			return usagef("layout=%q: use samples, stacked or auto", b.Layout)
+		}
 	}
 	switch b.Mode {
 	case "create":

@@ -4,8 +4,10 @@
 ``"bytes"``               bytes as they were packed; with ``copy=False`` a memoryview of them
 ``"txt"`` or ``"str"``    text, UTF-8
 ``"json"``                the value of the JSON text
-``"int"`` or ``"cls"``    a whole number written as text; a batch has one array of int64
-``"float"``               a number written as text; a batch has one array of float64
+``"int"`` or ``"cls"``    a whole number written as text, or as an npy file of one int64, as rows
+                          have it; a batch has one array of int64
+``"float"``               a number written as text, or as an npy file of one float64; a batch has
+                          one array of float64
 ``"npy"``                 an array from an npy file; a batch has one array of shape (samples, ...)
                           if all have the same type and shape, else a list
 ``("uint8", (3, 8, 8))``  raw numbers of that type and shape, row by row; a batch has one array of
@@ -28,6 +30,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import struct
 from collections.abc import Iterable as IterableABC
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -98,7 +101,7 @@ class Field:
                 ) from None
             self.decode, self.dtype = "array", _dtypes.dtype_of(given)
         if self.optional and self.decode in ("int", "float"):  # an array has no None
-            self.function = int if self.decode == "int" else float
+            self.function = _int if self.decode == "int" else _float
             self.decode = "function"
         if self.decode in ("int", "float"):
             self.dtype = _dtypes.dtype_of("int64" if self.decode == "int" else "float64")
@@ -132,9 +135,9 @@ class Field:
         if self.function is not None:
             return self.function(bytes(data) if copy else data)
         if decode == "int":
-            return int(bytes(data))
+            return _int(data)
         if decode == "float":
-            return float(bytes(data))
+            return _float(data)
         if decode == "npy":
             dtype, shape, fortran, start = _dtypes.parse_npy(data)
             buffer = bytearray(data) if copy else data
@@ -168,6 +171,24 @@ class Field:
                 key = keys(len(values))
                 raise DecodeError(f"sample {key!r}: field {self.name!r}: {err}", key=key, field=self.name) from err
         return values
+
+
+def _int(data: Any) -> int:
+    return int(_scalar(data, "q", "int64"))
+
+
+def _float(data: Any) -> float:
+    return float(_scalar(data, "d", "float64"))
+
+
+def _scalar(data: Any, code: str, name: str) -> Any:
+    """A number's text, or the number in an npy file, which stacked data has."""
+    if bytes(data[:6]) != b"\x93NUMPY":
+        return bytes(data)
+    dtype, shape, _, start = _dtypes.parse_npy(memoryview(data))
+    if dtype.name != name or shape or len(data) - start != 8:
+        raise ValueError(f"an array of {dtype.name} and shape {shape} where one number of type {name} is wanted: read the field as npy")
+    return struct.unpack_from("<" + code, data, start)[0]
 
 
 def _image(data: memoryview, mode: str) -> Any:

@@ -72,9 +72,11 @@ class Writer:
         samples_per_shard: Most samples of a shard. None: no limit.
         level: Of compression: "fastest", "default", "better" or "best".
         layout: "samples" stores samples of any fields. "stacked" stores samples whose fields are
-            all arrays of one type and shape as rows of one array a block, which is smaller and
-            faster for small samples; another sample raises EncodeError. "auto" stacks where that
-            is possible.
+            all numbers, or arrays of one type and shape, as rows of one array a block, which is
+            smaller and faster for small samples; another sample raises EncodeError. "auto" stacks
+            where that is possible. None: "stacked" if the first samples come from ``write_batch``
+            or ``write_table`` and all fields are such columns, of up to 64 KiB a sample; else
+            "samples". Where samples are appended to a data set without rows: "samples".
         duplicate_keys: "fail", or "keep" to allow one key in several shards.
         memory: Bytes in flight in the child.
         workers: Threads that compress. None: one for each core.
@@ -97,7 +99,7 @@ class Writer:
         block_size: Optional[_config.Size] = None,
         samples_per_shard: Optional[int] = None,
         level: Literal["fastest", "default", "better", "best"] = "default",
-        layout: Literal["samples", "stacked", "auto"] = "samples",
+        layout: Optional[Literal["samples", "stacked", "auto"]] = None,
         duplicate_keys: Literal["fail", "keep"] = "fail",
         memory: _config.Size = "256MiB",
         workers: Optional[int] = None,
@@ -117,7 +119,7 @@ class Writer:
         self._slots = Slots(fields, attrs)
         prefix = "" if rank is None else f"{given['rank']:05d}-"
         self._begin: Dict[str, Any] = {
-            "source": source, "key_prefix": prefix, "name": name, "level": level, "layout": layout,
+            "source": source, "key_prefix": prefix, "name": name, "level": level, "layout": layout or "",
             "shard_size": _config.size_of("shard_size", given["shard_size"]) or 0,
             "block_size": _config.size_of("block_size", given["block_size"]) or 0,
             "samples_per_shard": given["samples_per_shard"] or 0,

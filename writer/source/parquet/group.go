@@ -15,6 +15,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
@@ -341,6 +342,11 @@ func (g *group) field(c *column) (name string, data []byte, err error) {
 		}
 		g.buf = c.node.leaf.appendText(g.buf, c.v)
 		return c.fieldName(c.extensions()[0]), g.buf[begin:len(g.buf):len(g.buf)], nil
+	case formScalar:
+		s := c.node.leaf.scalar
+		dtype, _ := s.dtype()
+		g.buf = s.appendRaw(npy.AppendHeader[int](g.buf, dtype), c.v)
+		return c.fieldName("npy"), g.buf[begin:len(g.buf):len(g.buf)], nil
 	case formFile:
 		if c.v.b == nil {
 			return "", nil, fmt.Errorf("its bytes are null, and the file %q is stored elsewhere: write the data set again with the files embedded", c.path.b)

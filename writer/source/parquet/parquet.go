@@ -47,6 +47,8 @@ type parquetFile struct {
 	columns []*node
 	byName  map[string]*node
 	labels  map[string][]string
+	// each is, by leaf, how many values each row has, 0 where rows differ or the footer does not tell.
+	each []int64
 }
 
 func (f *parquetFile) column(name string) *node { return f.byName[name] }
@@ -143,6 +145,7 @@ func (f *parquetFile) survey(ctx context.Context) error {
 		for i, g := range meta.RowGroups {
 			f.rows[i], f.bytes[i] = g.GetNumRows(), max(0, g.GetTotalByteSize())
 		}
+		f.each = valuesEach(meta)
 		return nil
 	})
 }

@@ -21,6 +21,7 @@ const (
 	formText               // a value as text
 	formFile               // a struct of bytes and path
 	formNumpy              // lists of numbers
+	formScalar             // a number as an array without a dimension
 	formJSON               // anything else
 	formAbsent             // only nulls in every file
 )
@@ -208,7 +209,11 @@ func (p *plan) chooseFields(opt *Options, find func(option, name string) (*colum
 		if renamed[c.name] && !c.field {
 			return writer.Optionf("rename: column %q becomes no field", c.name)
 		}
-		c.setForm()
+		if c.setForm(); c.form == formText && opt.Arrays && c.labels == nil {
+			if dtype, _ := c.first.leaf.scalar.dtype(); dtype != "" {
+				c.form = formScalar
+			}
+		}
 		if !c.field || c.form == formAbsent && opt.Nulls != source.NullsEmpty {
 			continue
 		}
@@ -275,6 +280,8 @@ func (c *column) extensions() []string {
 		return []string{"bin"}
 	case formNumpy:
 		return []string{"npy", "json"}
+	case formScalar:
+		return []string{"npy"}
 	case formAbsent: // an empty field
 		return []string{"txt"}
 	}

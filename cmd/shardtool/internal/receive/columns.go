@@ -227,6 +227,14 @@ func (c *columns) row(s *Source) error {
 			continue
 		}
 		data, grown, err := col.payload(i, arena)
+		if err == nil && s.at.Stacked && col.Role == "field" {
+			at, ok := len(grown), false
+			if grown, ok, err = appendArray(grown, col.Type, data); ok {
+				data = grown[at:len(grown):len(grown)]
+			} else if err != nil {
+				err = s.failed(col.Name, err)
+			}
+		}
 		if err != nil {
 			return err
 		}

@@ -41,7 +41,7 @@ type Begin struct {
 	SamplesPerShard int64  `json:"samples_per_shard"`
 	Level           string `json:"level"`
 	Format          string `json:"format"`
-	Layout          string `json:"layout"` // of writer.Layout; empty: samples
+	Layout          string `json:"layout"` // of writer.Layout; empty: by the first samples, see Source.Stacks
 	Mode            string `json:"mode"`
 	Resume          bool   `json:"resume"`
 	Part            int    `json:"part"`

@@ -26,6 +26,8 @@ type Place struct {
 	Since int64 `json:"since"`
 	// Types are those of the fields of all samples before it.
 	Types map[string]string `json:"types"`
+	// Stacked reports that the samples are rows.
+	Stacked bool `json:"stacked,omitempty"`
 }
 
 // Source yields the samples that a parent sends. It is a writer.Splitter whose part is all that the
@@ -54,6 +56,8 @@ type Source struct {
 	left    uint32  // samples of the run
 	columns *columns
 	sample  writer.Sample
+	arena   []byte // of the sample: arrays of its numbers
+	decided bool   // at.Stacked
 	err     error
 }
 
@@ -83,6 +87,7 @@ type layoutAttr struct {
 func New(begin *Begin, in io.Reader, known map[string]string, ready func(Place) error) *Source {
 	s := &Source{begin: begin, in: in, ready: ready, at: Place{Types: map[string]string{}}, stop: make(chan struct{})}
 	s.Asked = func() error { return nil }
+	s.at.Stacked, s.decided = begin.Layout == writer.LayoutStacked.String(), begin.Layout != ""
 	maps.Copy(s.at.Types, known)
 	return s
 }
@@ -180,9 +185,15 @@ func (s *Source) receive(ctx context.Context) error {
 		s.rest = s.cur.body
 		return nil
 	case kindColumns:
-		var err error
-		s.columns, err = openColumns(s.cur.body)
-		return err
+		c, err := openColumns(s.cur.body)
+		if err != nil {
+			return err
+		}
+		s.columns = c
+		if c.next < c.rows {
+			s.decide(c.stackable())
+		}
+		return nil
 	case kindEnd:
 		return io.EOF
 	case kindState:
@@ -268,6 +279,11 @@ func (s *Source) one() error {
 	if lengths == nil {
 		return fmt.Errorf("%w: the fields of a sample exceed its frame", ErrProtocol)
 	}
+	if s.decide(false); s.at.Stacked {
+		if err := s.arrays(); err != nil {
+			return err
+		}
+	}
 	if !l.known {
 		for _, f := range l.Fields {
 			s.know(f.Name, f.Type)
@@ -331,7 +347,11 @@ func (s *Source) addAttr(a *layoutAttr, text []byte) error {
 // Cursor returns the place after the sample returned last. It has the types, because a run that
 // continues there cannot know them from its samples.
 func (s *Source) Cursor() string {
-	return fmt.Sprintf(`{"samples":%d,"input":%d,"since":%d,"types":%s}`, s.at.Samples, s.at.Input, s.at.Since, s.typesText())
+	stacked := ""
+	if s.at.Stacked {
+		stacked = `,"stacked":true`
+	}
+	return fmt.Sprintf(`{"samples":%d,"input":%d,"since":%d,"types":%s%s}`, s.at.Samples, s.at.Input, s.at.Since, s.typesText(), stacked)
 }
 
 // typesText returns the types as JSON.
@@ -353,7 +373,11 @@ func (s *Source) Seek(_ context.Context, cursor string) error {
 	if err != nil || s.started || at.Types == nil || at.Input < 0 || at.Since < 0 || at.Samples < at.Since {
 		return fmt.Errorf("cursor %q is not one of samples from a program", cursor)
 	}
+	if s.begin.Layout != "" {
+		at.Stacked = s.at.Stacked
+	}
 	s.at, s.text = at, ""
+	s.decided = s.decided || at.Samples > 0
 	return nil
 }
 

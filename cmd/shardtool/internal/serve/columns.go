@@ -9,6 +9,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -154,6 +155,9 @@ func (m *column) fixed() {
 
 // decode turns one payload into what is handed on: itself, or a number.
 func (c *columns) decode(w *Column, data []byte) ([]byte, error) {
+	if w.isNumber() && bytes.HasPrefix(data, []byte(npy.Magic)) {
+		return scalarOf(w, data)
+	}
 	switch w.Decode {
 	case "int":
 		v, err := strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64)
@@ -176,6 +180,28 @@ func (c *columns) decode(w *Column, data []byte) ([]byte, error) {
 		}
 	}
 	return data, nil
+}
+
+var intHeader, floatHeader = npy.AppendHeader[int](nil, "<i8"), npy.AppendHeader[int](nil, "<f8")
+
+// scalarOf returns the number in an array without a dimension, as stacked data has numbers.
+func scalarOf(w *Column, file []byte) ([]byte, error) {
+	usual := intHeader
+	if w.Decode == "float" {
+		usual = floatHeader
+	}
+	if len(file) == len(usual)+8 && bytes.HasPrefix(file, usual) {
+		return file[len(usual):], nil
+	}
+	header, data, err := cutNpy(file)
+	if err != nil {
+		return nil, err
+	}
+	t, size, plain, err := parseNpy(header)
+	if err == nil && (!plain || t.Dtype != w.Dtype || len(t.Shape) > 0 || size != len(data)) {
+		err = fmt.Errorf("an array of %s and shape %v where a number of type %s is wanted: read the field as npy", t.Dtype, t.Shape, w.Dtype)
+	}
+	return data, err
 }
 
 func (c *columns) number(v uint64) []byte {

@@ -22,24 +22,30 @@ func (q *StartRequest) OpenStream(open func(reader.Rows) (*reader.Stream, error)
 	return open(reader.NoRows)
 }
 
-// onlyArrays reports whether all columns are arrays with an NPY header, in every sample.
+// onlyArrays reports whether all columns can be arrays with an NPY header, in every sample: numbers
+// of stacked data are.
 func (q *StartRequest) onlyArrays() bool {
 	for i := range q.Columns {
-		if c := &q.Columns[i]; c.Decode != "npy" || c.Optional {
+		if c := &q.Columns[i]; c.Decode != "npy" && !c.isNumber() || c.Optional {
 			return false
 		}
 	}
 	return len(q.Columns) > 0 && q.Units == nil
 }
 
+// isNumber reports whether the column has a number of 64 bits for each sample.
+func (c *Column) isNumber() bool { return c.Decode == "int" || c.Decode == "float" }
+
 // inRows reports whether the rows of a stream have all columns.
 func (q *StartRequest) inRows(s *reader.Stream) bool {
-	have := map[string]bool{}
+	have := map[string]reader.RowField{}
 	for _, f := range s.RowFields() {
-		have[f.Name] = true
+		have[f.Name] = f
 	}
 	for i := range q.Columns {
-		if !have[q.Columns[i].Name] {
+		c := &q.Columns[i]
+		f, ok := have[c.Name]
+		if !ok || c.isNumber() && (f.DType != c.Dtype || len(f.Shape) > 0) {
 			return false
 		}
 	}
