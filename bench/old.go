@@ -57,7 +57,7 @@ func compareOld(ctx context.Context, dir, here string, o options) ([]table.Pair,
 					failed = append(failed, fmt.Errorf("%s of %s: %w", group, programs[j].checkout, err))
 				}
 				if ctx.Err() != nil {
-					return nil, errors.Join(failed...)
+					return table.Pairs(rounds), errors.Join(failed...) // the rounds until the interrupt
 				}
 			}
 			rounds[i].Old, rounds[i].New = append(rounds[i].Old, rows[0]...), append(rounds[i].New, rows[1]...)
