@@ -16,8 +16,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// samples is a corpus of about mib MiB: 3 KB or 200 bytes of text, 100 KB that cannot be compressed, or three
-// fields a sample.
+// samples is a corpus of about mib MiB: 3 KB or 200 bytes of text, 100 KB that cannot be
+// compressed, or three fields a sample.
 func (b *bench) samples(kind string) iter.Seq[corpus.Sample] {
 	size := int64(b.mib) << 20
 	if large, ok := strings.CutPrefix(kind, "large "); ok { // many times what a shuffled stream holds

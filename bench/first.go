@@ -59,8 +59,8 @@ func firstDefaults() reader.StreamOptions {
 	return reader.StreamOptions{Order: reader.Order{Shuffle: true, Seed: 1}}
 }
 
-// firstMixing reports how well the first ten batches are mixed, for the default head and for others,
-// and what the first batch has to decode.
+// firstMixing reports how well the first ten batches are mixed, for the default head and for
+// others, and what the first batch has to decode.
 func (b *bench) firstMixing(dir string) (blocks string, err error) {
 	ds, err := b.open(dir, reader.Options{})
 	if err != nil {

@@ -196,7 +196,7 @@ func run(o options) error {
 
 // runOld prints the comparison with an older revision.
 func runOld(ctx context.Context, tmp string, o options) error {
-	pairs, failed := compareOld(ctx, tmp, o)
+	pairs, failed := compareOld(ctx, tmp, ".", o)
 	if o.asJSON {
 		enc := json.NewEncoder(os.Stdout)
 		enc.SetIndent("", "  ")

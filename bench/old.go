@@ -25,9 +25,9 @@ type comparison struct {
 // the command and import the Python package from there.
 type program struct{ bin, checkout string }
 
-// compareOld compares this checkout with an older one: group by group and round by round, the two
-// programs run in turn, and who runs first alternates.
-func compareOld(ctx context.Context, dir string, o options) ([]table.Pair, error) {
+// compareOld compares the checkout here with an older one: group by group and round by round, the
+// two programs run in turn, and who runs first alternates. It builds and measures in dir.
+func compareOld(ctx context.Context, dir, here string, o options) ([]table.Pair, error) {
 	dir, err := filepath.Abs(dir) // the programs run in other folders
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func compareOld(ctx context.Context, dir string, o options) ([]table.Pair, error
 		return nil, err
 	}
 	var programs [2]program // old, new
-	for i, where := range []string{checkout, "."} {
+	for i, where := range []string{checkout, here} {
 		programs[i] = program{filepath.Join(c.dir, [2]string{"old", "new"}[i]+".bench"), where}
 		if out, err := c.command(where, "go", "build", "-o", programs[i].bin, "./bench").CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("building the benchmark of %s: %w\n%s", where, err, out)
@@ -57,7 +57,7 @@ func compareOld(ctx context.Context, dir string, o options) ([]table.Pair, error
 					failed = append(failed, fmt.Errorf("%s of %s: %w", group, programs[j].checkout, err))
 				}
 				if ctx.Err() != nil {
-					return nil, errors.Join(failed...)
+					return table.Pairs(rounds), errors.Join(failed...) // the rounds until the interrupt
 				}
 			}
 			rounds[i].Old, rounds[i].New = append(rounds[i].Old, rows[0]...), append(rounds[i].New, rows[1]...)

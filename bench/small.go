@@ -19,7 +19,8 @@ import (
 )
 
 // smallRun is what a child process of the group "small" streams. Cold is the first epoch of a new
-// process, steady the mean of those after it: a stream gets its memory from the system in the first.
+// process, steady the mean of those after it: a stream gets its memory from the system in the
+// first.
 type smallRun struct {
 	Dir    string
 	Memory uint64 // of the shuffle window
@@ -107,8 +108,8 @@ func (b *bench) smallRun(dir string) smallRun {
 	return smallRun{Dir: dir, Memory: uint64(b.mib) << 20 / 2, Batch: 256, Epochs: 3}
 }
 
-// smallGoals are the goals of a pair; 0 is none. The first epoch is compared with one of the floor's
-// times.
+// smallGoals are the goals of a pair; 0 is none. The first epoch is compared with one of the
+// floor's times.
 type smallGoals struct {
 	cold, steady float64
 	coldFloor    func(smallTimes) float64

@@ -141,7 +141,8 @@ func (b *bench) bucketPadding() error {
 	return nil
 }
 
-// planning is what an epoch costs before its first batch: where no plan was kept, and where one was.
+// planning is what an epoch costs before its first batch: where no plan was kept, and where one
+// was.
 func (b *bench) planning() error {
 	for _, n := range []int{1e5, 1e6, 1e7, 1e8} {
 		runtime.GC()

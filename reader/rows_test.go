@@ -22,7 +22,8 @@ import (
 	"github.com/shardtool/shardtool/writer"
 )
 
-// wideSet packs n samples: x.npy has 300 numbers made from the sample's number, y.npy is that number.
+// wideSet packs n samples: x.npy has 300 numbers made from the sample's number, y.npy is that
+// number.
 func wideSet(t *testing.T, n int, stored bool, opt writer.Options) *mem.Store {
 	t.Helper()
 	st := mem.New()

@@ -19,8 +19,8 @@ import (
 	"github.com/shardtool/shardtool/writer/internal/readback"
 )
 
-// update writes the golden data set of version 1.1 where there is none. What exists is never written
-// again.
+// update writes the golden data set of version 1.1 where there is none. What exists is never
+// written again.
 var update = flag.Bool("update", false, "write the golden data set if it does not exist")
 
 const golden11 = "../testdata/spec/golden-v1.1"

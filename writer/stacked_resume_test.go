@@ -47,8 +47,9 @@ func (s *rowSource) Meta() format.Metadata { return nil }
 func (s *rowSource) Total() (int64, int64) { return int64(len(s.samples)), 0 }
 func (s *rowSource) Close() error          { return nil }
 
-// TestStackedResume stops a pack at many places and resumes it: all objects are those of a pack that
-// was not stopped, where samples do not fit, keys stop being numbered, and headers of one array differ.
+// TestStackedResume stops a pack at many places and resumes it: all objects are those of a pack
+// that was not stopped, where samples do not fit, keys stop being numbered, and headers of one
+// array differ.
 func TestStackedResume(t *testing.T) {
 	samples := rowSamples(3000, func(i int) string {
 		if i > 2100 && i < 2600 {

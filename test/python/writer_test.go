@@ -89,8 +89,8 @@ func (r *rig) digest(t *testing.T, url string) (digest string, samples int) {
 	return info.Digest, info.Samples
 }
 
-// TestKilled kills a program that writes to S3, and continues it. Nothing is visible before the last
-// sample is written, and the digest is that of a folder that was written at once.
+// TestKilled kills a program that writes to S3, and continues it. Nothing is visible before the
+// last sample is written, and the digest is that of a folder that was written at once.
 func TestKilled(t *testing.T) {
 	r := newRig(t)
 	const samples, kills = 6000, 6
