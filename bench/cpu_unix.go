@@ -13,3 +13,10 @@ func cpu() time.Duration {
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it fails for no process that runs
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// childrenCPU is that of the processes that this one has waited for.
+func childrenCPU() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u) // it fails for no process that runs
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

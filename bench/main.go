@@ -45,7 +45,9 @@ type bench struct {
 	twice float64
 	// before, when not nil, runs before each measurement, uncounted.
 	before func()
-	peers  []peerResult
+	// used is the processor time of each run that the last ratio counted, of ours and of the base.
+	used  [2]table.Sample
+	peers []peerResult
 	// mixPeers are the same for mixes.
 	mixPeers []mixPeerResult
 	// packPeers are the same for packed sequences.
@@ -231,13 +233,18 @@ func (b *bench) ratio(ours, base func() error) (r, our, bas table.Sample, err er
 		err := f()
 		return time.Since(begin).Seconds(), err
 	}
+	b.used = [2]table.Sample{}
 	for i := range b.times + 1 {
 		order := []func() error{ours, base}
 		var took [2]float64
 		for k := range 2 {
 			j := (k + i) % 2 // who goes first alternates
+			before := cpu() + childrenCPU()
 			if took[j], err = time1(order[j]); err != nil {
 				return nil, nil, nil, err
+			}
+			if i > 0 {
+				b.used[j] = append(b.used[j], (cpu() + childrenCPU() - before).Seconds())
 			}
 		}
 		if i > 0 {
@@ -245,6 +252,13 @@ func (b *bench) ratio(ours, base func() error) (r, our, bas table.Sample, err er
 		}
 	}
 	return r, our, bas, nil
+}
+
+// processor describes the processor time of the last ratio, that of child processes included: on a
+// busy machine it says more than the time that passed.
+func (b *bench) processor() string {
+	our, base := b.used[0].Median(), b.used[1].Median()
+	return fmt.Sprintf("processor time %.2f s against %.2f s, %.2f x", our, base, base/our)
 }
 
 func mbs(bytes int64, seconds float64) string {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -135,7 +137,7 @@ func (b *bench) packText(level codec.Level) error {
 		return err
 	}
 	b.AtLeast("pack", fmt.Sprintf("text 3 KB from memory, level %v / EncodeAll + SHA-256 on %d cores", level, b.cores), r, "x", 0.9,
-		fmt.Sprintf("%s of decoded blocks against %s", mbs(passes*total, our.Median()), mbs(passes*total, base.Median())))
+		fmt.Sprintf("%s of decoded blocks against %s; %s", mbs(passes*total, our.Median()), mbs(passes*total, base.Median()), b.processor()))
 	return nil
 }
 
@@ -220,11 +222,12 @@ func (b *bench) packFiles(kind string) error {
 			return err
 		}
 		b.AtLeast("pack", fmt.Sprintf("incompressible files of 100 KB / read and SHA-256 on %d cores", b.cores), r, "x", 0.5,
-			fmt.Sprintf("%s against %s, %d files, listing included, without fsync", mbs(bytes, our.Median()), mbs(bytes, base.Median()), n))
+			fmt.Sprintf("%s against %s, %d files, listing included, without fsync; %s", mbs(bytes, our.Median()), mbs(bytes, base.Median()), n, b.processor()))
 		if r, our, base, err = b.ratio(ours, b.hashFiles(files, packed)); err != nil {
 			return err
 		}
-		b.AtLeast("pack", "the same / read, SHA-256 and write", r, "x", 0.9, fmt.Sprintf("%s against %s: as much is written as read", mbs(bytes, our.Median()), mbs(bytes, base.Median())))
+		b.AtLeast("pack", "the same / read, SHA-256 and write", r, "x", 0.9,
+			fmt.Sprintf("%s against %s: as much is written as read; %s", mbs(bytes, our.Median()), mbs(bytes, base.Median()), b.processor()))
 		return nil
 	}
 	dir, err := b.dataset("text", false)
@@ -240,7 +243,7 @@ func (b *bench) packFiles(kind string) error {
 		return err
 	}
 	b.Info("pack", "text files of 3 KB / EncodeAll + SHA-256 of the same blocks in memory", r, "x",
-		fmt.Sprintf("%s against %s, %d files, listing included, without fsync", mbs(total, our.Median()), mbs(total, base.Median()), n))
+		fmt.Sprintf("%s against %s, %d files, listing included, without fsync; %s", mbs(total, our.Median()), mbs(total, base.Median()), n, b.processor()))
 	return b.againstTar(src, ours, dir)
 }
 
@@ -254,7 +257,8 @@ func packFolder(ctx context.Context, store *local.Store, src string) error {
 	return err
 }
 
-// againstTar compares with the usual pipe, tar | zstd, at the level with the closest size.
+// againstTar compares our default level with the pipe people use, at its default level, 3, and at the
+// one that comes nearest in size. That is mostly 3 too, which is then not measured twice.
 func (b *bench) againstTar(src string, ours func() error, dir string) error {
 	shards, err := shardFiles(dir)
 	if err != nil {
@@ -268,27 +272,35 @@ func (b *bench) againstTar(src string, ours func() error, dir string) error {
 		}
 		size += info.Size()
 	}
-	best, bestSize := 1, int64(0)
-	for level := 1; level <= 5; level++ {
+	const usual = 3
+	var sizes [6]int64
+	best := usual
+	for level := 1; level < len(sizes); level++ {
 		out, err := exec.Command("sh", "-c", fmt.Sprintf("tar -C %s -cf - . | zstd -T0 -%d | wc -c", src, level)).Output()
 		if err != nil {
 			return err
 		}
-		var n int64
-		if _, err := fmt.Sscan(string(out), &n); err != nil {
+		if _, err := fmt.Sscan(string(out), &sizes[level]); err != nil {
 			return err
 		}
-		if bestSize == 0 || abs(n-size) < abs(bestSize-size) {
-			best, bestSize = level, n
+		if abs(sizes[level]-size) < abs(sizes[best]-size) {
+			best = level
 		}
 	}
-	pipe := command("sh", "-c", fmt.Sprintf("tar -C %s -cf - . | zstd -T2 -q -%d > /dev/null", src, best))
-	r, our, base, err := b.ratio(ours, pipe)
-	if err != nil {
-		return err
+	for _, level := range slices.Compact([]int{usual, best}) {
+		line := fmt.Sprintf("tar -C %s -cf - . | zstd -T2 -q -%d > /dev/null", src, level)
+		r, our, base, err := b.ratio(ours, command("sh", "-c", line))
+		if err != nil {
+			return err
+		}
+		detail := fmt.Sprintf("%.2f s against %.2f s of `%s`; %d MB against %d MB stored, ours at level default; theirs has no index, hashes or checks; %s",
+			our.Median(), base.Median(), strings.Replace(line, src, "FILES", 1), size/1e6, sizes[level]/1e6, b.processor())
+		if level == usual {
+			b.AtLeast("pack", "text files of 3 KB / tar | zstd -T2, its level 3", r, "x", 1.3, detail)
+		} else {
+			b.Info("pack", fmt.Sprintf("text files of 3 KB / tar | zstd -T2 -%d, the nearest in size", level), r, "x", detail)
+		}
 	}
-	b.AtLeast("pack", fmt.Sprintf("text files of 3 KB / tar | zstd -T2 -%d", best), r, "x", 1.3,
-		fmt.Sprintf("%.2f s against %.2f s; %d MB against %d MB stored; theirs has no index, hashes or checks", our.Median(), base.Median(), size/1e6, bestSize/1e6))
 	return nil
 }
 

@@ -2,14 +2,14 @@ package writer
 
 import (
 	"strconv"
+	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
 
 // emitter takes blocks in order, writes them into shards and counts them into totals. It runs in
-// one goroutine.
+// one goroutine, except seal.
 type emitter struct {
 	plan *plan
 	line *pipeline
@@ -20,10 +20,14 @@ type emitter struct {
 	shard  *openShard
 	opened int // shards begun, adopted ones included
 	put    *putter
+	// indexes is the number of bytes of sealed shards that are not blocks.
+	indexes atomic.Int64
 }
 
 func newEmitter(plan *plan, line *pipeline, puts *puts, sum *totals) *emitter {
-	return &emitter{plan: plan, line: line, puts: puts, sum: sum, put: newPutter(line, puts, plan.opt.Stored)}
+	e := &emitter{plan: plan, line: line, puts: puts, sum: sum}
+	e.put = newPutter(line, puts, e.seal, plan.opt.Stored)
+	return e
 }
 
 // run ends when order is closed; after a failure it only drains.
@@ -41,6 +45,9 @@ func (e *emitter) run() {
 		e.line.done(b, e.plan.opt.BlockSize)
 	}
 	e.put.wait()
+	if e.line.err() == nil {
+		e.report() // with the index of the last shard
+	}
 }
 
 // close aborts the shard that was being written, if any.
@@ -134,13 +141,13 @@ func (e *emitter) open() error {
 	return nil
 }
 
-// finish ends the open shard and passes it to the putter. A shard without samples (all of them were
-// skipped) is dropped.
+// finish ends the open shard and passes it to the putter, which seals it. A shard without samples
+// (all of them were skipped) is dropped.
 func (e *emitter) finish(end *shardEnd) error {
 	s := e.shard
 	e.shard = nil
-	list := s.list.text()
-	if err := e.sum.lists.add(list); err != nil {
+	s.notes = s.list.text()
+	if err := e.sum.lists.add(s.notes); err != nil {
 		_ = s.abort() // the first failure is reported
 		return err
 	}
@@ -148,42 +155,9 @@ func (e *emitter) finish(end *shardEnd) error {
 		return s.abort()
 	}
 	end.skipped += s.skipped
-	ix := s.index.Finish(nil)
-	if l := e.plan.opt.Layout; l == LayoutStacked || l == LayoutAuto || ix.Layout != nil {
-		ix.NumberKeys()
-	}
-	if err := e.sum.shardKeys(&ix.Keys); err != nil {
-		_ = s.abort() // the first failure is reported
-		return format.InShard(s.name, err)
-	}
-	s.hasher.AddKeys(ix.Layout, ix.Keys.Ranges())
-	hash := s.hasher.Sum()
-	ix.Meta = e.plan.shardMeta(hash, end)
-	ix.Skipped = list
-	first, last := ix.Keys.Ends()
-	err := s.write(sections.EndOfArchive(e.plan.opt.Plain))
-	var tail []byte
-	if err == nil {
-		tail, err = sections.AppendTail(nil, ix, e.plan.opt.Plain)
-	}
-	if e.plan.opt.Plain {
-		s.sidecar = tail
-	} else if err == nil {
-		err = s.write(tail)
-	}
-	if err != nil {
-		_ = s.abort() // the first failure is reported
-		return format.Place{Shard: s.name, Block: -1, Offset: s.size}.Wrap(err)
-	}
-	e.sum.entries = append(e.sum.entries, sections.ShardEntry{
-		ShardInfo: sections.ShardInfo{
-			Name: s.name, Size: uint64(s.size), Tail: uint64(len(tail)), Samples: s.samples, Blocks: uint64(s.blocks),
-			Rows: uint64(len(ix.Rows)), Hash: hash, Index: sections.HashIndex(tail), FirstKey: first, LastKey: last, Layout: ix.Layout, Numbered: ix.Keys.Ranges(),
-		},
-		Rows: ix.Rows,
-	})
+	s.end = end
 	e.sum.prog.Shards++
-	e.sum.prog.StoredBytes += s.size + int64(len(s.sidecar))
+	e.sum.prog.StoredBytes += s.size
 	return e.put.send(s)
 }
 
@@ -197,6 +171,7 @@ func setSkipped(m format.Metadata, n int64) {
 func (e *emitter) report() {
 	if e.plan.opt.Progress != nil {
 		p := e.sum.prog
+		p.StoredBytes += e.indexes.Load()
 		if e.shard != nil {
 			p.StoredBytes += e.shard.size
 		}

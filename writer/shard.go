@@ -19,6 +19,9 @@ type openShard struct {
 	skipped int64 // left out by workers
 	list    skippedList
 	blocks  int
+	// end and notes, the list as stored, are set once all blocks are written.
+	end   *shardEnd
+	notes []byte
 	// sidecar is the index object of a plain shard.
 	sidecar []byte
 }
@@ -36,22 +39,25 @@ func (s *openShard) write(p []byte) error {
 
 func (s *openShard) abort() error { return s.up.Abort() }
 
-// putter commits shards, one at a time and in order, while the next one is being streamed. The
-// first shard is a claim: of two writers into one place the second stops there.
+// putter seals and commits shards, one at a time and in order, while the next one is being
+// streamed. The first shard is a claim: of two writers into one place the second stops there.
 type putter struct {
 	line *pipeline
 	ch   chan *openShard
 	done chan struct{}
 }
 
-// newPutter returns a putter that calls stored, if not nil, after each shard.
-func newPutter(line *pipeline, puts *puts, stored func(samples int64)) *putter {
+// newPutter returns a putter that calls seal before it commits a shard, and stored, if not nil,
+// after it. A shard that seal fails for is aborted.
+func newPutter(line *pipeline, puts *puts, seal func(*openShard) error, stored func(samples int64)) *putter {
 	p := &putter{line: line, ch: make(chan *openShard), done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		for s := range p.ch {
 			if line.err() != nil {
 				_ = s.abort()
+			} else if err := seal(s); err != nil {
+				line.fail(err)
 			} else if err := puts.shard(line.ctx, s); err != nil {
 				line.fail(err)
 			} else if stored != nil {

@@ -339,7 +339,7 @@ func (e *emitter) indexRows(b *block) (kept int, err error) {
 	var keys []string
 	var attrs [][]format.AttrValue
 	var ranges samplekey.Ranges
-	withAttrs := false
+	whole := s.skipped // unchanged where the block lost no sample
 	for i := range b.samples {
 		smp := &b.samples[i]
 		for ; len(left) > 0 && left[0].before <= i; left = left[1:] {
@@ -350,14 +350,16 @@ func (e *emitter) indexRows(b *block) (kept int, err error) {
 			s.list.add(skippedLine(smp.dropped))
 			continue
 		}
-		kept++
 		if b.stored {
 			keys = append(keys, smp.key)
-		} else {
-			ranges.Add(smp.key)
 		}
-		attrs = append(attrs, smp.attrs)
-		withAttrs = withAttrs || len(smp.attrs) > 0
+		if len(smp.attrs) > 0 && attrs == nil {
+			attrs = make([][]format.AttrValue, kept, len(b.samples))
+		}
+		if attrs != nil {
+			attrs = append(attrs, smp.attrs)
+		}
+		kept++
 		for f := range smp.fields {
 			smp.fields[f].Size = b.stack.FieldSize(f)
 		}
@@ -369,13 +371,26 @@ func (e *emitter) indexRows(b *block) (kept int, err error) {
 		s.list.add(l.line)
 	}
 	s.list.more += b.unlisted
-	if !withAttrs {
-		attrs = nil
-	}
 	if kept == 0 {
 		return 0, nil
 	}
+	if !b.stored {
+		ranges = b.ranges
+		if s.skipped != whole {
+			ranges = b.keptRanges()
+		}
+	}
 	return kept, s.index.AddRows(b.stack.Layout, kept, ranges, keys, attrs)
+}
+
+// keptRanges returns the ranges of the keys of the samples that were not dropped.
+func (b *block) keptRanges() (ranges samplekey.Ranges) {
+	for i := range b.samples {
+		if b.samples[i].dropped == nil {
+			ranges.Add(b.samples[i].key)
+		}
+	}
+	return ranges
 }
 
 func (l Layout) String() string { return [...]string{"samples", "stacked", "auto", "of the source"}[l] }

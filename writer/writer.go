@@ -252,12 +252,12 @@ func sameKind(kinds map[string]format.AttrKind, a format.Attribute) error {
 // begin begins a block.
 func (w *Writer) begin(ctx context.Context) error {
 	b := w.spare()
-	if b.layout.Buf == nil { // room for a block and the end of its last sample, rather than growing step by step
+	if b.layout.Buf == nil { // room for a block and a last sample of 256 KiB, rather than growing step by step
 		room := w.opt.BlockSize
 		if w.opt.blockSamples > 0 { // few blocks of larger samples grow it
 			room = leastBlock
 		}
-		b.layout.Buf = make([]byte, 0, room+room/8)
+		b.layout.Buf = make([]byte, 0, room+room/4)
 	}
 	b.reset()
 	b.stack, b.first, b.cursor = w.shard.stack, uint64(w.shard.samples), w.shard.after

@@ -131,6 +131,8 @@ func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, fo
 // like savings; if payloads are too small for that, the level itself must try.
 func (e *Encoder) hopeless(src []byte, cuts, payloads []int) bool {
 	const pieces, piece = 8, 4 << 10
+	const limit = pieces*piece - pieces*piece/32 // more than this is hopeless
+	const most = piece + 64                      // of a piece that does not compress: a frame around it
 	if len(src) < 4*pieces*piece {
 		return false
 	}
@@ -152,8 +154,11 @@ func (e *Encoder) hopeless(src []byte, cuts, payloads []int) bool {
 		at = min(at, end-piece)
 		e.buf = e.probe.EncodeAll(src[at:at+piece], e.buf[:0])
 		stored += len(e.buf)
+		if stored+(pieces-1-i)*most <= limit { // text is decided by its first piece
+			return false
+		}
 	}
-	return stored > pieces*piece-pieces*piece/32
+	return stored > limit
 }
 
 // Decoder decodes frames. It is for one goroutine.

@@ -36,6 +36,19 @@ func (r *Range) AppendKey(dst []byte, i uint64) []byte {
 	return dst
 }
 
+// is reports whether key is the i-th key of the range, without making that.
+func (r *Range) is(key string, i uint64) bool {
+	n, at := r.First+i, len(key)
+	for at > len(r.Prefix) && (n > 0 || len(key)-at < max(int(r.Digits), 1)) {
+		at--
+		if key[at] != '0'+byte(n%10) {
+			return false
+		}
+		n /= 10
+	}
+	return n == 0 && len(key)-at >= max(int(r.Digits), 1) && key[:at] == r.Prefix
+}
+
 const zeroDigits = "00000000000000000000"
 
 // find returns the number of a key in the range.
@@ -149,8 +162,7 @@ func (rs Ranges) Ends() (least, greatest string) {
 func (rs *Ranges) Add(key string) {
 	if n := len(*rs); n > 0 {
 		last := &(*rs)[n-1]
-		var buf [64]byte
-		if string(last.AppendKey(buf[:0], last.Count)) == key {
+		if last.is(key, last.Count) {
 			last.Count++
 			return
 		}

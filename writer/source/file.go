@@ -41,7 +41,8 @@ const maxDirs = 128
 
 type dirHandle struct {
 	open sync.Once // outside the lock: a slow file system opens many at a time
-	root *os.Root
+	file *os.File
+	fd   uintptr // of file
 	err  error
 
 	refs int
@@ -49,10 +50,10 @@ type dirHandle struct {
 }
 
 func (d *dirHandle) close() error {
-	if d.root == nil {
+	if d.file == nil {
 		return nil
 	}
-	return d.root.Close()
+	return d.file.Close()
 }
 
 func openRoots(folders []string) (*roots, error) {
@@ -86,9 +87,6 @@ func (r *roots) close() error {
 
 // dir returns a handle of a folder. The caller must call release after use.
 func (r *roots) dir(number int, path string) (d *dirHandle, release func(), err error) {
-	if path == "" {
-		return &dirHandle{root: r.list[number].Root}, func() {}, nil
-	}
 	name := dirName{number, path}
 	r.mu.Lock()
 	d = r.dirs[name]
@@ -106,7 +104,11 @@ func (r *roots) dir(number int, path string) (d *dirHandle, release func(), err 
 			d.close()
 		}
 	}
-	d.open.Do(func() { d.root, d.err = r.list[number].OpenRoot(filepath.FromSlash(path)) })
+	d.open.Do(func() {
+		if d.file, d.err = r.list[number].OpenFile(filepath.FromSlash("./"+path), os.O_RDONLY|openNonblock, 0); d.err == nil {
+			d.fd = d.file.Fd()
+		}
+	})
 	if d.err == nil {
 		return d, release, nil
 	}
@@ -143,19 +145,14 @@ type file struct {
 // errChanged means that a file differs from the one that was listed.
 var errChanged = errors.New("the file changed while it was packed: pack again when nothing writes to it")
 
+// read is what a file is after it was read.
+type read struct{ size, mtime int64 }
+
+// open opens the file. A link may lead to another folder inside the source, which the root can
+// decide.
 func (f *file) open() (*os.File, error) {
-	d, release, err := f.roots.dir(f.root, dirOf(f.key))
+	h, err := f.roots.list[f.root].OpenFile(filepath.FromSlash(dirOf(f.key)+f.name), os.O_RDONLY|openNonblock, 0)
 	if err != nil {
-		return nil, explain(err)
-	}
-	defer release()
-	h, err := d.root.OpenFile(f.name, os.O_RDONLY|openNonblock, 0)
-	if err != nil {
-		// A link may lead to another folder inside the source, which the root can decide.
-		path := filepath.FromSlash(dirOf(f.key) + f.name)
-		if h, err2 := f.roots.list[f.root].OpenFile(path, os.O_RDONLY|openNonblock, 0); err2 == nil {
-			return f.regular(h)
-		}
 		return nil, explain(err)
 	}
 	return f.regular(h)
@@ -188,10 +185,14 @@ func (f *file) check(h *os.File) error {
 	if err != nil {
 		return err
 	}
-	if info.Size() != f.size {
-		return fmt.Errorf("%w (it had %d bytes, now %d)", errChanged, f.size, info.Size())
+	return f.same(read{info.Size(), info.ModTime().UnixNano()})
+}
+
+func (f *file) same(now read) error {
+	if now.size != f.size {
+		return fmt.Errorf("%w (it had %d bytes, now %d)", errChanged, f.size, now.size)
 	}
-	if info.ModTime().UnixNano() != f.mtime {
+	if now.mtime != f.mtime {
 		return fmt.Errorf("%w (its modification time changed)", errChanged)
 	}
 	return nil
@@ -199,18 +200,43 @@ func (f *file) check(h *os.File) error {
 
 // ReadInto implements writer.Payload.
 func (f *file) ReadInto(_ context.Context, p []byte) error {
-	h, err := f.open()
+	err := f.readInFolder(p)
+	if err == nil || errors.Is(err, errChanged) {
+		return err
+	}
+	h, err := f.open() // a link, an error that this explains, or a system without readFile
 	if err != nil {
 		return err
 	}
 	defer h.Close()
 	if _, err := io.ReadFull(h, p); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("%w (it is shorter than the %d bytes it had)", errChanged, len(p))
+			return f.short()
 		}
 		return err
 	}
 	return f.check(h)
+}
+
+// readInFolder reads the file through a handle of its folder.
+func (f *file) readInFolder(p []byte) error {
+	d, release, err := f.roots.dir(f.root, dirOf(f.key))
+	if err != nil {
+		return err
+	}
+	defer release()
+	now, err := readFile(d.fd, f.name, p)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return f.short()
+	}
+	if err != nil {
+		return err
+	}
+	return f.same(now)
+}
+
+func (f *file) short() error {
+	return fmt.Errorf("%w (it is shorter than the %d bytes it had)", errChanged, f.size)
 }
 
 // Open implements writer.Payload.

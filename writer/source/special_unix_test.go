@@ -117,6 +117,16 @@ func TestBecomesPipe(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer other.Close()
+				if _, err := other.WriteString("mail"); err != nil {
+					t.Fatal(err)
+				}
+				defer func() { // what is in a pipe is for somebody else
+					got := make([]byte, 5)
+					_ = other.SetReadDeadline(time.Now().Add(5 * time.Second))
+					if n, err := other.Read(got); string(got[:n]) != "mail" {
+						t.Errorf("%q is left in the pipe: %v", got[:n], err)
+					}
+				}()
 			}
 			inTime(t, func() { fails(t, src, "a.txt", "changed") })
 		}
