@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,16 @@ def test_decoded(small: Path) -> None:
         assert again.key == "s0007" and again.number == 7
     with shardtool.open(small, fields=["extra"]) as ds, pytest.raises(shardtool.DecodeError, match="s0001"):
         ds[1]
+
+
+def test_numbers_need_no_library(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number of a sample is one of Python: only arrays need the library of ``out``."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with shardtool.open(small, fields={"cls": "int"}) as ds:
+        assert ds[7] == {"cls": 7}
+    with pytest.raises(shardtool.ConfigError, match="torch is not installed"):
+        shardtool.open(small, fields={"x.npy": "npy"})
 
 
 def test_damage(damaged: Path) -> None:

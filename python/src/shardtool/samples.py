@@ -15,7 +15,7 @@ from ._moved import accepts_moved
 from ._requests import opening
 from ._session import Session
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError
-from .fields import Spec, parse, typed
+from .fields import Field, Spec, parse, typed
 from .options import Tuning
 
 #: Requests sent before the first answer is read.
@@ -83,7 +83,7 @@ class Samples:
         self.url = os.fsdecode(url)
         self._fields = parse(fields)
         self._out = out
-        _config.check_out(out, self._fields)
+        _config.check_out(out, _arrays(self._fields))
         self._open = opening(url, cache, tuning, where, keys)
         self._closed = False
         self._reset()
@@ -186,7 +186,7 @@ class Samples:
             if not self._session.info.get("types"):
                 return raw
             fields = [f for f in typed(self._session.info, False) if f.name in raw]
-            _config.check_out(self._out, fields)
+            _config.check_out(self._out, _arrays(fields))
         done = Sample()
         done.key, done.number = raw.key, raw.number
         for field in fields:
@@ -211,6 +211,11 @@ class Samples:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _arrays(fields: Optional[List[Field]]) -> List[Field]:
+    """The fields that may be arrays in a sample, where numbers are those of Python."""
+    return [f for f in fields or () if f.decode not in ("int", "float")]
 
 
 def _request(ident: int, which: Any, total: int) -> bytes:
