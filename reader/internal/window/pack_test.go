@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// TestPacks checks which pieces are packed: those of whole tar blocks that fit the cache, and of
-// blocks stored raw only where headers are much of them and where there is scratch to read them to.
+// TestPacks checks which pieces are packed: those of whole tar blocks that fit the cache and of which
+// headers are much; stored raw, only where there is scratch to read them to.
 func TestPacks(t *testing.T) {
 	const zstd, raw, plain = format.CodecZstd, format.CodecRaw, format.CodecBytes
 	row := func(codec format.Codec, decoded, samples uint32) format.Row {
@@ -22,7 +22,8 @@ func TestPacks(t *testing.T) {
 		layout       *stacked.Layout
 		scratch, not bool // packed with scratch, and without
 	}{
-		"compressed":        {rows: []format.Row{row(zstd, 1<<20, 1)}, scratch: true, not: true},
+		"compressed":        {rows: []format.Row{row(zstd, 1<<20, 800)}, scratch: true, not: true},
+		"large, compressed": {rows: []format.Row{row(zstd, 1<<20, 100)}},
 		"several":           {rows: []format.Row{row(zstd, 1<<20, 800), row(zstd, 1<<20, 900)}, scratch: true, not: true},
 		"small, raw":        {rows: []format.Row{row(raw, 1<<20, 800)}, scratch: true},
 		"small, plain":      {rows: []format.Row{row(plain, 1<<20, 800)}, scratch: true},
