@@ -195,8 +195,8 @@ func serveCheckpoint(text string) (*order.Checkpoint, error) {
 	return &cp, nil
 }
 
-// serveStream opens the stream of START. What binds and what is compared is decided by the code
-// behind the order flags.
+// serveStream opens the stream of START. The order flags decide which options bind a stream to its
+// checkpoint, and which are compared with it.
 func serveStream(ctx context.Context, o *serve.Opened, q *serve.StartRequest, out *serve.Started) (*reader.Stream, error) {
 	f, err := serveFlags(q)
 	if err != nil {

@@ -41,7 +41,7 @@ func Parse(text string) (*Expr, error) {
 	return p.expr, nil
 }
 
-// parser is a recursive-descent parser. not: the opposite of what is written is wanted.
+// parser is a recursive-descent parser. The argument not of its methods negates what they parse.
 type parser struct {
 	text string
 	at   int

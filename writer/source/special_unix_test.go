@@ -120,7 +120,7 @@ func TestBecomesPipe(t *testing.T) {
 				if _, err := other.WriteString("mail"); err != nil {
 					t.Fatal(err)
 				}
-				defer func() { // what is in a pipe is for somebody else
+				defer func() { // the bytes in a pipe are for another reader
 					got := make([]byte, 5)
 					_ = other.SetReadDeadline(time.Now().Add(5 * time.Second))
 					if n, err := other.Read(got); string(got[:n]) != "mail" {

@@ -65,7 +65,7 @@ func (p *ScratchPool) Put(s *Scratch) {
 	p.idle = append(p.idle, s)
 }
 
-// Close frees what is kept, and whatever is put back later.
+// Close frees the scratch that is kept. Scratch put back later is freed too.
 func (p *ScratchPool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

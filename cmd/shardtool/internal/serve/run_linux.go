@@ -276,8 +276,8 @@ func (r *run) place(ctx context.Context, err error) (placed error) {
 	return format.Place{Shard: shard.Name, Block: at.Block, Offset: -1, Key: of.key}.Wrap(err)
 }
 
-// room takes a region for a batch. It waits for what the parent holds as long as the parent waits
-// for no batch; when it does, that is an error the parent is told of, once for each time it asks.
+// room takes a region for a batch. While the parent asks for no batch, room waits until the parent
+// frees a region. If the parent asks while it holds all of them, it gets an error for each request.
 func (r *run) room(ctx context.Context, size int) (region, error) {
 	for {
 		// Looked at before the attempt: what the parent gave back before it asked has then been counted.
