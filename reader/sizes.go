@@ -151,10 +151,10 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 // memory returns what the order keeps live for this rank and half as much to run ahead; at least
 // 64 MiB, and no more than holds all data with the rest beside it. Batches in hand have half of the
 // window, and a batch may use all blocks: one of very many small samples does, and to copy it out
-// block by block takes twice the time.
+// block by block takes twice the time. Where the consumer holds several, that is what happens.
 func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int64) int64 {
 	all := 2 * float64(max(o.Hold, 1)) * n.all * 9 / 8
-	inHand := 2*float64(max(o.Hold, 1))*min(n.held, n.block*samples)*9/8 + float64(rest)
+	inHand := 2*min(n.held, n.block*samples)*9/8 + float64(rest)
 	want := max(1.5*n.held+n.begun(samples), inHand) + float64(o.FirstWorkers)*scratchCost
 	want += 4. / 3 * float64(requests) * n.decoded // asked for, decoded, and a quarter for it stored
 	return int64(max(64<<20, 2*n.largest, min(want, all+float64(rest))))

@@ -28,12 +28,9 @@ func TestMemoryOfBatches(t *testing.T) {
 	const mib, rest = 1 << 20, 10 << 20
 	of := need{live: 96 * mib, held: 100 * mib, all: 1000 * mib, sample: 200, block: 1.05 * mib, decoded: 8 * mib}
 	for _, samples := range []float64{1, 32, 96, 512, 100_000} {
-		for _, hold := range []int{0, 3} {
-			memory := of.memory(&StreamOptions{Limits: Limits{Hold: hold}}, samples, 0, rest)
-			share := float64(memory-rest) / float64(2*max(hold, 1))
-			if most := min(of.held, of.block*samples); share < most {
-				t.Errorf("%.0f samples, Hold %d: a batch may hold %.0f bytes, and draws from %.0f", samples, hold, share, most)
-			}
+		share := float64(of.memory(&StreamOptions{}, samples, 0, rest)-rest) / 2
+		if most := min(of.held, of.block*samples); share < most {
+			t.Errorf("%.0f samples: a batch may hold %.0f bytes, and draws from %.0f", samples, share, most)
 		}
 	}
 }
