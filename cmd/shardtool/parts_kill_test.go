@@ -22,7 +22,7 @@ func TestPartsKilled(t *testing.T) {
 	programs.Need(t, "diff")
 	dir := t.TempDir()
 	files := filepath.Join(dir, "files")
-	if err := randomFiles(files, 200, 100_000); err != nil {
+	if err := randomFiles(files, 400, 100_000); err != nil { // five shards a part
 		t.Fatal(err)
 	}
 	rows := filepath.Join(dir, "rows.parquet")
