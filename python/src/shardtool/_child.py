@@ -28,8 +28,9 @@ _PIPE = 1 << 20
 _F_SETPIPE_SZ = 1031
 
 #: Slots of the memory that is shared with the child, and their size: frames are smaller, unless a
-#: single value is larger. Bodies of fewer bytes than _SHARED_FROM pass through the pipe.
-_SLOTS, _SLOT, _SHARED_FROM = 4, 5 << 20, 32 << 10
+#: single value is larger. Bodies of fewer bytes than _SHARED_FROM pass through the pipe. The child
+#: holds a slot until its samples are in blocks: with 4, encoders wait a quarter of the time.
+_SLOTS, _SLOT, _SHARED_FROM = 16, 5 << 20, 32 << 10
 
 #: The most parts of a body that are copied one by one: joining more of them takes less time.
 _MANY = 64
