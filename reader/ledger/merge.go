@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/order/mix"
@@ -134,12 +135,21 @@ type member struct {
 // sameMembers returns an error for the first member that differs.
 func sameMembers(members []member) error {
 	for _, m := range members {
-		if x, y := fmt.Sprint(m.x), fmt.Sprint(m.y); x != y {
-			return fmt.Errorf("reader: merge: %w to another one: %s is %s in one and %s in the other: give the checkpoints of one step of one job",
-				order.ErrMismatch, m.name, x, y)
+		if !m.same() {
+			return fmt.Errorf("reader: merge: %w to another one: %s is %v in one and %v in the other: give the checkpoints of one step of one job",
+				order.ErrMismatch, m.name, m.x, m.y)
 		}
 	}
 	return nil
+}
+
+// same compares values where they can be, because their texts may be equal though they are not, and
+// the texts of lists.
+func (m *member) same() bool {
+	if t := reflect.TypeOf(m.x); t != nil && t.Comparable() {
+		return m.x == m.y
+	}
+	return fmt.Sprint(m.x) == fmt.Sprint(m.y)
 }
 
 // sameStep returns an error unless two checkpoints differ in nothing but what was skipped.
