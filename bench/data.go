@@ -164,6 +164,20 @@ func (b *bench) binary() (string, error) {
 	return bin, nil
 }
 
+// packageEnv returns the environment of a script that imports the Python package of this repository,
+// with its binary.
+func (b *bench) packageEnv() ([]string, error) {
+	bin, err := b.binary()
+	if err != nil {
+		return nil, err
+	}
+	source, err := filepath.Abs("python/src")
+	if err != nil {
+		return nil, err
+	}
+	return append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin, "PYTHONDONTWRITEBYTECODE=1"), nil
+}
+
 // shardFiles are the shards of a data set.
 func shardFiles(dir string) ([]string, error) {
 	return filepath.Glob(filepath.Join(dir, "*.tar*"))

@@ -124,11 +124,7 @@ func (b *bench) firstInPython(dir string) error {
 	if err != nil {
 		return err
 	}
-	bin, err := b.binary()
-	if err != nil {
-		return err
-	}
-	source, err := filepath.Abs("python/src")
+	env, err := b.packageEnv()
 	if err != nil {
 		return err
 	}
@@ -142,7 +138,7 @@ func (b *bench) firstInPython(dir string) error {
 	}
 	call := func(args ...string) (ms float64, err error) {
 		cmd := exec.CommandContext(b.ctx, python, append([]string{"-c", firstScript}, args...)...)
-		cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin)
+		cmd.Env = env
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err == nil {

@@ -154,16 +154,12 @@ func (m *imagesBench) read(system, how string, workers int) (out decoded, err er
 
 // call runs the script, and returns its last line: some tools print too.
 func (m *imagesBench) call(args ...string) ([]byte, error) {
-	bin, err := m.binary()
-	if err != nil {
-		return nil, err
-	}
-	source, err := filepath.Abs("python/src")
+	env, err := m.packageEnv()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(m.ctx, m.interpreter, append([]string{m.script}, args...)...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = env
 	text, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil, fmt.Errorf("%v: %w\n%s", args[:2], err, exit.Stderr)

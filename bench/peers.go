@@ -147,18 +147,14 @@ func (b *bench) peersGroup() error {
 
 // unpack writes the scripts and settles their environment.
 func (p *peersBench) unpack() error {
-	bin, err := p.binary()
-	if err != nil {
-		return err
-	}
-	source, err := filepath.Abs("python/src")
+	env, err := p.packageEnv()
 	if err != nil {
 		return err
 	}
 	if err := os.CopyFS(p.dir, peersScripts); err != nil {
 		return err
 	}
-	p.env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin, "PYTHONDONTWRITEBYTECODE=1", "HF_HUB_OFFLINE=1",
+	p.env = append(env, "HF_HUB_OFFLINE=1",
 		"AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/none", "AWS_SHARED_CREDENTIALS_FILE=/none")
 	return nil
 }

@@ -122,16 +122,12 @@ func (p *pythonBench) pack(k pythonKind, opt writer.Options) (string, error) {
 
 // call runs the script, with the package of this repository and its binary.
 func (p *pythonBench) call(args ...string) ([]byte, error) {
-	bin, err := p.binary()
-	if err != nil {
-		return nil, err
-	}
-	source, err := filepath.Abs("python/src")
+	env, err := p.packageEnv()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(p.ctx, p.interpreter, append([]string{p.script}, args...)...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = env
 	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError

@@ -114,11 +114,7 @@ func (p *smallTensors) prepare(packed string) error {
 
 // call runs the script, in the cgroup if there is one.
 func (p *smallTensors) call(out any, args ...string) error {
-	bin, err := p.binary()
-	if err != nil {
-		return err
-	}
-	source, err := filepath.Abs("python/src")
+	env, err := p.packageEnv()
 	if err != nil {
 		return err
 	}
@@ -131,7 +127,7 @@ func (p *smallTensors) call(out any, args ...string) error {
 		all = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, p.cgroup}, all...)
 	}
 	cmd := exec.CommandContext(p.ctx, all[0], all[1:]...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin, "PYTHONDONTWRITEBYTECODE=1", "PYTHONWARNINGS=ignore", "TMPDIR="+p.job.Work)
+	cmd.Env = append(env, "PYTHONWARNINGS=ignore", "TMPDIR="+p.job.Work)
 	text, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError

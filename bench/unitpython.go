@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 
 	"github.com/shardtool/shardtool/bench/table"
 )
@@ -22,17 +20,13 @@ func (b *bench) unitsInPython(d unitData) error {
 	if err != nil {
 		return err
 	}
-	bin, err := b.binary()
-	if err != nil {
-		return err
-	}
-	source, err := filepath.Abs("python/src")
+	env, err := b.packageEnv()
 	if err != nil {
 		return err
 	}
 	read := func(mode, dir string) (r struct{ Tokens, Seconds, CPU float64 }, err error) {
 		cmd := exec.CommandContext(b.ctx, python, "-c", unitsScript, mode, dir, fmt.Sprintf("%dMiB", d.fixed.ShuffleMemory>>20), d.packed.Plans)
-		cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin, "PYTHONDONTWRITEBYTECODE=1")
+		cmd.Env = env
 		out, err := cmd.Output()
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			return r, fmt.Errorf("%s: %w\n%s", mode, err, exit.Stderr)

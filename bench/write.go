@@ -196,17 +196,13 @@ func (w *writeBench) run(corpus, field, mode string, passes int) (out written, e
 	if err != nil {
 		return out, err
 	}
-	bin, err := w.binary()
-	if err != nil {
-		return out, err
-	}
-	source, err := filepath.Abs("python/src")
+	env, err := w.packageEnv()
 	if err != nil {
 		return out, err
 	}
 	args := append([]string{w.script, mode, filepath.Join(w.dir, "written"), strconv.Itoa(passes), field}, archives...)
 	cmd := exec.CommandContext(w.ctx, w.interpreter, args...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+source, "SHARDTOOL_BINARY="+bin, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = env
 	text, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return out, fmt.Errorf("%s: %w\n%s", mode, err, exit.Stderr)
