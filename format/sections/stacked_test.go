@@ -101,56 +101,6 @@ func TestStackedShard(t *testing.T) {
 	}
 }
 
-// TestRowBlockDamage flips each bit of a block that is no row and no key: each is found, with an
-// error that wraps ErrCorrupt.
-func TestRowBlockDamage(t *testing.T) {
-	for _, stored := range []bool{false, true} {
-		shard, _, ix := stackedShard(t, stored)
-		dec := codec.NewDecoder(true)
-		defer dec.Close()
-		decoded, err := dec.Decode(nil, shard[:ix.Rows[0].Stored], ix.Rows[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b stacked.Block
-		open := func(p []byte, n int) error { return stacked.OpenBlock(&b, p, ix.Layout, 0, n, !stored) }
-		if err := open(decoded, 2); err != nil {
-			t.Fatal(err)
-		}
-		keys := []byte("a/8\x00b/yy")
-		free := func(i int) bool {
-			at, _ := b.Rows(0)
-			in := i >= at && i < at+8
-			if stored {
-				at = bytes.Index(decoded, keys)
-				in = in || i >= at && i < at+len(keys)
-			}
-			return in
-		}
-		frees := make([]bool, len(decoded))
-		for i := range frees {
-			frees[i] = free(i)
-		}
-		for i := range decoded {
-			bad := bytes.Clone(decoded)
-			bad[i] ^= 1 << (i % 8)
-			if err := open(bad, 2); (err == nil) != frees[i] && !(stored && frees[i]) || err != nil && !errors.Is(err, format.ErrCorrupt) {
-				t.Fatalf("byte %d: %v", i, err)
-			}
-		}
-		for _, n := range []int{0, 1, 3, 1 << 20} {
-			if err := open(decoded, n); !errors.Is(err, format.ErrCorrupt) {
-				t.Errorf("%d samples: %v", n, err)
-			}
-		}
-		for n := range decoded {
-			if err := open(decoded[:n], 2); !errors.Is(err, format.ErrCorrupt) {
-				t.Fatalf("%d bytes: %v", n, err)
-			}
-		}
-	}
-}
-
 // TestLayoutRefused refuses layouts that no block can have.
 func TestLayoutRefused(t *testing.T) {
 	for name, f := range map[string][]stacked.Field{
