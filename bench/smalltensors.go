@@ -188,7 +188,12 @@ func (p *smallTensors) gather() error {
 	return nil
 }
 
-func thousands(n float64) string { return fmt.Sprintf("%.0f K", n/1e3) }
+func thousands(n float64) string {
+	if n < 10e3 {
+		return fmt.Sprintf("%.0f", n)
+	}
+	return fmt.Sprintf("%.0f K", n/1e3)
+}
 
 // against reads with ours and another system in turn.
 func (p *smallTensors) against(system string) (ratio, theirs table.Sample, detail string, err error) {
