@@ -42,6 +42,7 @@ func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 	p.Table = take(&w.tables)
 	p.here, p.place = true, len(w.resident)
 	w.resident = append(w.resident, p)
+	w.most = max(w.most, len(w.resident))
 	return Admitted
 }
 
@@ -173,7 +174,7 @@ func (w *Window) drop(p *Piece) {
 	w.resident = w.resident[:len(w.resident)-1]
 	w.pool.Put(p.Buf)
 	p.Table.Reset()
-	if len(w.tables) <= len(w.resident) {
+	if len(w.tables)+len(w.resident) < w.most {
 		w.tables = append(w.tables, p.Table)
 	}
 	p.Buf, p.Table, p.here = nil, (*block.Table)(nil), false
