@@ -150,8 +150,9 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 
 // memory returns what the order keeps live for this rank and half as much to run ahead, or twice
 // what a batch draws from; at least 64 MiB, and no more than holds all data with the rest beside it.
-// Batches in hand have half of the window, and a batch may use all blocks: one of very many small samples does, and to copy it out
-// block by block takes twice the time. Where the consumer holds several, that is what happens.
+// Batches in hand have half of the window, and a batch may use all blocks: one of very many small
+// samples does, and to copy it out block by block takes twice the time. Where the consumer holds
+// several, that is what happens.
 func (n *need) memory(o *StreamOptions, samples float64, requests int, rest int64) int64 {
 	all := 2 * float64(max(o.Hold, 1)) * n.all * 9 / 8
 	inHand := 2*n.drawn(samples)*9/8 + float64(rest)
