@@ -107,18 +107,18 @@ func (w *Window) Gathered(u *Use, p *Piece) {
 	p.pins--
 	w.letGo(p)
 	w.mu.Unlock()
-	w.signal()
+	w.signal() // also where nothing was freed: the next piece of the batch may have its turn
 }
 
 // Release ends a batch's use of its pieces, frees its copies and closes the slots that ended with
 // it. It reports whether the window is still open. Each Use is released once.
 func (w *Window) Release(u *Use) bool {
 	w.mu.Lock()
-	defer w.signal()
 	defer w.mu.Unlock()
 	if w.pieces == nil {
 		return false
 	}
+	before := w.pool.Lent()
 	if !u.Copied {
 		for _, p := range u.Pieces {
 			p.pins--
@@ -135,6 +135,9 @@ func (w *Window) Release(u *Use) bool {
 	}
 	for _, c := range u.copies {
 		w.pool.Put(c)
+	}
+	if w.pool.Lent() < before || w.urgent { // else Admit fails as before: most small batches free nothing
+		w.signal()
 	}
 	clear(u.copies) // a Use that is kept for reuse must not keep buffers alive
 	*u = Use{Pieces: u.Pieces[:0], Closed: u.Closed[:0], copies: u.copies[:0]}
