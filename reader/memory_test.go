@@ -60,9 +60,9 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestAllocations: walking samples allocates nothing, whatever their number.
+// TestAllocations: walking samples allocates nothing, whatever the number of samples and blocks.
 func TestAllocations(t *testing.T) {
-	for name, o := range map[string]testset.Options{"zstd": {BlockSize: 256 << 10}, "raw": {BlockSize: 256 << 10, Raw: true}, "plain": {BlockSize: 256 << 10, Plain: true}} {
+	for name, o := range map[string]testset.Options{"zstd": {BlockSize: 16 << 10}, "raw": {BlockSize: 16 << 10, Raw: true}, "plain": {BlockSize: 16 << 10, Plain: true}} {
 		measure := func(n int) (allocs uint64) {
 			var samples []testset.Sample
 			for i := range n {
@@ -84,10 +84,43 @@ func TestAllocations(t *testing.T) {
 			runtime.ReadMemStats(&after)
 			return after.Mallocs - before.Mallocs
 		}
-		// 8,000 samples more are some 50 blocks more.
+		// 8,000 samples more are some 1,000 blocks more.
 		few, many := measure(2_000), measure(10_000)
-		if many > few+1000 {
+		if many > few+300 {
 			t.Errorf("%s: %d allocations for 2,000 samples, %d for 10,000", name, few, many)
+		}
+	}
+}
+
+// TestStreamAllocations: once a stream has its memory, most blocks cost no allocation, also where only
+// its samples are kept, or it is stored raw.
+func TestStreamAllocations(t *testing.T) {
+	for name, c := range map[string]struct {
+		size int
+		raw  bool
+	}{"packed": {200, false}, "whole": {2500, false}, "raw": {200, true}} {
+		var samples []testset.Sample
+		for i := range 2_000 {
+			samples = append(samples, testset.Sample{Key: fmt.Sprintf("%06d", i), Fields: []testset.Field{
+				{Name: "cls", Data: []byte("7")}, {Name: "txt", Data: bytes.Repeat([]byte{byte(i), 'x'}, c.size/2)}}})
+		}
+		d := newStreamed(t, inDir(t), samples, testset.Options{BlockSize: 8 << 10, Raw: c.raw})
+		const epochs = 4
+		s := d.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 500, ShuffleMemory: 1 << 20}, Read: Read{Depth: 2}})
+		var before, after runtime.MemStats
+		for i := range 2 * epochs * len(samples) / 500 {
+			if i == epochs*len(samples)/500 {
+				runtime.ReadMemStats(&before)
+			}
+			if _, err := s.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		if n, blocks := after.Mallocs-before.Mallocs, epochs*d.Info().Blocks; n > blocks {
+			t.Errorf("%s: %d allocations for %d blocks", name, n, blocks)
+		} else {
+			t.Logf("%s: %d allocations for %d blocks", name, n, blocks)
 		}
 	}
 }

@@ -32,10 +32,10 @@ func (s *Stream) next(ctx context.Context, asked time.Time) (*Batch, error) {
 		s.place.last.Release()
 		s.place.last = nil
 	}
-	held := s.wait(true)
-	defer s.wait(false)
-	if s.opts.Hold > 0 && held >= s.opts.Hold {
-		return nil, fmt.Errorf("reader: %w: %d are held and none was released; call Release on them, or raise Hold", ErrHeld, held)
+	if s.opts.Hold > 0 {
+		if held := s.held(); held >= s.opts.Hold {
+			return nil, fmt.Errorf("reader: %w: %d are held and none was released; call Release on them, or raise Hold", ErrHeld, held)
+		}
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -57,14 +57,19 @@ func (s *Stream) next(ctx context.Context, asked time.Time) (*Batch, error) {
 	return nil, s.place.err
 }
 
-// wait records whether the consumer waits for a batch. It returns the number of batches held.
-func (s *Stream) wait(on bool) (held int) {
+// held returns the number of batches held.
+func (s *Stream) held() int {
+	s.count.mu.Lock()
+	defer s.count.mu.Unlock()
+	return s.count.held
+}
+
+// wait records whether the consumer waits for a batch.
+func (s *Stream) wait(on bool) {
 	s.count.mu.Lock()
 	s.count.waiting = on
-	held = s.count.held
 	s.count.mu.Unlock()
 	s.window.Urgent(on)
-	return held
 }
 
 // receive takes the next assembled batch; more is false after the last. An error is that of ctx.
@@ -73,6 +78,8 @@ func (s *Stream) receive(ctx context.Context, asked time.Time) (out assembled, m
 	case out, more = <-s.flow.ready:
 	default:
 		s.clock.Begin(asked)
+		s.wait(true)
+		defer s.wait(false)
 		select {
 		case out, more = <-s.flow.ready:
 		case <-s.life.ctx.Done():

@@ -1,6 +1,11 @@
 package reader
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+
+	"github.com/shardtool/shardtool/reader/internal/testset"
+)
 
 // TestBegun bounds the memory for the blocks that a batch begins: by one for each sample where
 // samples are large, and by some runs where a block has very many.
@@ -32,5 +37,26 @@ func TestMemoryOfBatches(t *testing.T) {
 		if most := min(of.held, of.block*samples); share < most {
 			t.Errorf("%.0f samples: a batch may hold %.0f bytes, and draws from %.0f", samples, share, most)
 		}
+	}
+}
+
+// TestNoCopiesOfLargeBatches: with the default memory, the samples of a batch are views also where a
+// batch has nearly as many bytes as the order mixes, so that many of its blocks begin in it.
+func TestNoCopiesOfLargeBatches(t *testing.T) {
+	var samples []testset.Sample
+	for i := range 1500 {
+		samples = append(samples, testset.Sample{Key: fmt.Sprintf("%04d", i), Fields: []testset.Field{{Name: "x", Data: make([]byte, 100_000)}}})
+	}
+	d := newStreamed(t, inDir(t), samples, testset.Options{Raw: true})
+	s := d.stream(t, StreamOptions{Order: Order{Shuffle: true, GlobalBatch: 256, ShuffleMemory: 32 << 20, Epochs: 3}})
+	copied := 0
+	for b, err := range s.Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied += b.copied()
+	}
+	if st := s.Stats(); copied > 0 || st.Evicted > 0 {
+		t.Errorf("with %d bytes %d batches were copied, and %d blocks were evicted", s.Memory(), copied, st.Evicted)
 	}
 }

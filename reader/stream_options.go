@@ -125,10 +125,11 @@ type Read struct {
 type Limits struct {
 	// Memory bounds, in bytes, the blocks in hand, decoded ahead and in flight, with the tables that
 	// find samples in them. Default: what the order keeps live for this rank and half as much again to
-	// run ahead, at least 64 MiB. With less, blocks are evicted and read again, and the samples of a
-	// batch are copied out of blocks when those would fill the budget: slower, but the same order. A
-	// block larger than Memory is an error that wraps format.ErrTooLarge. A batch larger than Memory,
-	// and batches in hand when Hold is set, come on top.
+	// run ahead, or twice the blocks that a batch draws from if that is more; at least 64 MiB. With
+	// less, blocks are evicted and read again, and the samples of a batch are copied out of blocks when
+	// those would fill the budget: slower, but the same order. A block larger than Memory is an error
+	// that wraps format.ErrTooLarge. A batch larger than Memory, and batches in hand when Hold is set,
+	// come on top.
 	Memory int64
 	// Hold, when not 0, is how many batches the consumer may hold: each is valid until its Release,
 	// and a Next beyond the limit returns ErrHeld. With 0 a batch is valid until the next call of

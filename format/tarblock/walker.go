@@ -136,13 +136,9 @@ func (w *Walker) usual(m *Member) bool {
 	if string(h[257:263]) != "ustar\x00" || h[156] != '0' || h[345] != 0 || h[135] != 0 {
 		return false
 	}
-	size := int64(0)
-	for _, c := range h[124:135] {
-		d := c - '0'
-		if d > 7 {
-			return false
-		}
-		size = size<<3 | int64(d)
+	size, ok := elevenDigits(h[124:135])
+	if !ok {
+		return false
 	}
 	payload := w.Off + RecordLen
 	end := payload + size + Padding(size)
@@ -161,9 +157,25 @@ func (w *Walker) usual(m *Member) bool {
 	if dot := bytes.IndexByte(base, '.'); dot >= 0 {
 		key = w.dirLen + dot
 	}
-	*m = Member{Name: h[:length], Key: key, Header: w.Off, Payload: payload, Size: size}
+	// One by one: a struct made first and then copied waits for its own writes.
+	m.Name, m.Key, m.Header, m.Payload, m.Size = h[:length], key, w.Off, payload, size
 	w.Off = end
 	return true
+}
+
+// elevenDigits reads the octal digits of a size: eight at a time, the last first.
+func elevenDigits(f []byte) (size int64, ok bool) {
+	const zeros, ones = 0x3030303030303030, 0x0707070707070707
+	high := uint64(f[0])<<16 | uint64(f[1])<<8 | uint64(f[2])
+	high, low := high^zeros&0xffffff, binary.BigEndian.Uint64(f[3:11])^zeros
+	if (high|low)&^ones != 0 {
+		return 0, false
+	}
+	low = low&0x0007000700070007 | low>>5&0x0038003800380038 // pairs of digits, in 16 bits each
+	low = low&0x0000003f0000003f | low>>10&0x00000fc000000fc0
+	low = low&0xfff | low>>20&0xfff000
+	high = high&7 | high>>5&0x38 | high>>10&0x1c0
+	return int64(high<<24 | low), true
 }
 
 func (w *Walker) forget() { w.long, w.sized, w.ext = nil, false, false }

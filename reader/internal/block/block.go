@@ -76,16 +76,24 @@ func (t *Table) AddSegments(stored []byte, at []codec.Segment, number uint64, co
 
 // stacked opens a block of rows in memory of an earlier one.
 func (t *Table) stacked(decoded []byte, count int, kind Kind) (*Rows, error) {
-	r := &Rows{}
-	if n := len(t.idleRows); n > 0 {
-		r, t.idleRows = t.idleRows[n-1], t.idleRows[:n-1]
-	}
+	r := take(&t.idleRows)
 	if err := r.Open(decoded, count, kind); err != nil {
 		t.idleRows = append(t.idleRows, r)
 		return nil, err
 	}
 	t.rows = append(t.rows, r)
 	return r, nil
+}
+
+// take takes the last of those that are kept for reuse, or makes a new one.
+func take[T any](idle *[]*T) *T {
+	n := len(*idle)
+	if n == 0 {
+		return new(T)
+	}
+	t := (*idle)[n-1]
+	*idle = (*idle)[:n-1]
+	return t
 }
 
 // AddError adds a block that cannot be used. Sample returns err for every sample of it.

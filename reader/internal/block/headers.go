@@ -42,10 +42,7 @@ func whole(decoded []byte) []codec.Segment { return []codec.Segment{{End: len(de
 // for each member.
 func (h *headers) walk(data []byte, at []codec.Segment, count int, foreign bool) (*walked, error) {
 	starts, members, names := len(h.starts), len(h.members), len(h.names)
-	b := &walked{}
-	if n := len(h.idle); n > 0 {
-		b, h.idle = h.idle[n-1], h.idle[:n-1]
-	}
+	b := take(&h.idle)
 	*b = walked{of: h, data: data, from: starts}
 	err := h.add(b, at, count, foreign)
 	if err != nil {

@@ -3,6 +3,7 @@ package block
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 )
@@ -50,10 +51,7 @@ func (p *Packer) Pack(t *Table, dst, decoded []byte, count int, foreign bool) (*
 	if err != nil {
 		return nil, err
 	}
-	b := &Packed{}
-	if n := len(t.idlePacked); n > 0 {
-		b, t.idlePacked = t.idlePacked[n-1], t.idlePacked[:n-1]
-	}
+	b := take(&t.idlePacked)
 	t.packed = append(t.packed, b)
 	b.pack(dst, from)
 	return b, nil
@@ -80,6 +78,7 @@ func (t *Table) Packed(block, index int, number uint64) *Packed {
 func (b *Packed) pack(dst []byte, from *walked) {
 	h := from.of
 	starts, at := h.starts[from.from:from.from+from.count+1], 0
+	b.places = slices.Grow(b.places, from.count)
 	for i := range from.count {
 		members := h.members[starts[i]:starts[i+1]]
 		k := b.shapeOf(from, members, dst, &at)

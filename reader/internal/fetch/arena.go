@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -15,6 +16,7 @@ import (
 type arena struct {
 	mem  []byte
 	free extent.List
+	drop *time.Timer // while it is a spare one
 }
 
 const (
@@ -24,12 +26,14 @@ const (
 	arenaKept = 10 * time.Second
 )
 
-// spare is the last arena that was given back. The next stream takes it: its pages are there
-// already.
+// spare has the arenas that were given back. The next streams take them: their pages are there
+// already. A process may have many streams at a time, one for each rank. Together with those in use
+// the spare ones never have more bytes than were in use at a time.
 var spare struct {
 	sync.Mutex
-	arena *arena
-	drop  *time.Timer
+	arenas      []*arena // the one given back last at the end
+	bytes       int      // of them
+	inUse, most int
 }
 
 // newArena returns an arena of at least size bytes, or nil where the system has none: callers then
@@ -38,46 +42,70 @@ func newArena(size int64) *arena {
 	if size < leastArena || size != int64(int(size)) {
 		return nil
 	}
-	if a := takeSpare(int(size)); a != nil {
-		return a
-	}
-	mem := mapMemory(int(size))
-	if mem == nil {
-		return nil
-	}
-	a := &arena{mem: mem}
-	a.free.Put(0, len(mem))
-	return a
-}
-
-// takeSpare takes the spare arena if it has size bytes, and not more than twice as many.
-func takeSpare(size int) *arena {
 	spare.Lock()
 	defer spare.Unlock()
-	a := spare.arena
-	if a == nil || len(a.mem) < size || len(a.mem) > 2*size {
-		return nil
+	a := takeSpare(int(size))
+	if a == nil {
+		mem := mapMemory(int(size))
+		if mem == nil {
+			return nil
+		}
+		a = &arena{mem: mem}
 	}
-	spare.arena = nil
-	spare.drop.Stop()
 	a.free = extent.List{{At: 0, Size: len(a.mem)}}
+	spare.inUse += len(a.mem)
+	spare.most = max(spare.most, spare.inUse)
+	trimSpare()
 	return a
 }
 
-// giveBack ends the use of all buffers of the arena. It becomes the spare one, for a while.
+// takeSpare takes the smallest spare arena that has size bytes, and not more than twice as many.
+// spare is locked.
+func takeSpare(size int) *arena {
+	var best *arena
+	for _, a := range spare.arenas {
+		if n := len(a.mem); n >= size && n <= 2*size && (best == nil || n < len(best.mem)) {
+			best = a
+		}
+	}
+	removeSpare(best)
+	return best
+}
+
+// removeSpare removes an arena from the spare ones, and reports whether it was one of them. spare is
+// locked.
+func removeSpare(a *arena) bool {
+	i := slices.Index(spare.arenas, a)
+	if i < 0 {
+		return false
+	}
+	spare.arenas = slices.Delete(spare.arenas, i, i+1)
+	spare.bytes -= len(a.mem)
+	a.drop.Stop()
+	return true
+}
+
+// trimSpare frees the arenas given back first, as far as there are more bytes than were in use at a
+// time. spare is locked.
+func trimSpare() {
+	for len(spare.arenas) > 0 && spare.inUse+spare.bytes > spare.most {
+		a := spare.arenas[0]
+		removeSpare(a)
+		unmapMemory(a.mem)
+	}
+}
+
+// giveBack ends the use of all buffers of the arena. It becomes a spare one, for a while.
 func (a *arena) giveBack() {
 	spare.Lock()
 	defer spare.Unlock()
-	if old := spare.arena; old != nil {
-		spare.drop.Stop()
-		unmapMemory(old.mem)
-	}
-	spare.arena = a
-	spare.drop = time.AfterFunc(arenaKept, func() {
+	spare.inUse -= len(a.mem)
+	spare.arenas = append(spare.arenas, a)
+	spare.bytes += len(a.mem)
+	a.drop = time.AfterFunc(arenaKept, func() {
 		spare.Lock()
 		defer spare.Unlock()
-		if spare.arena == a {
-			spare.arena = nil
+		if removeSpare(a) {
 			unmapMemory(a.mem)
 		}
 	})

@@ -66,23 +66,40 @@ func TestPoolInArena(t *testing.T) {
 	}
 }
 
-// TestSpareArena gives arenas back: the next owner gets the same memory if it is of the size
-// asked for, with all of it free.
-func TestSpareArena(t *testing.T) {
-	a := newArena(8 << 20)
+// TestSpareArenas gives arenas back: the next owners get the same memory if it is of the size asked
+// for, with all of it free. No more is kept than was in use at a time.
+func TestSpareArenas(t *testing.T) {
+	const mib = 1 << 20
+	a := newArena(8 * mib)
 	if a == nil {
 		t.Skip("this system or build maps no memory")
 	}
-	a.cut(1 << 20)[0] = 1
-	a.giveBack()
-	if b := newArena(32 << 20); b == nil || &b.mem[0] == &a.mem[0] {
-		t.Fatal("a small arena was given for a large one")
-	} else {
-		defer unmapMemory(b.mem)
+	most := func() {
+		if spare.inUse+spare.bytes > spare.most {
+			t.Fatalf("%d bytes in use and %d spare, %d were in use at most", spare.inUse, spare.bytes, spare.most)
+		}
 	}
-	b := newArena(6 << 20)
-	if b != a || len(b.free) != 1 || b.free[0].Size != len(b.mem) {
-		t.Fatalf("%p with %v free, want %p", b, b.free, a)
+	second := newArena(8 * mib)
+	a.cut(mib)[0] = 1
+	a.giveBack()
+	second.giveBack()
+	most()
+	if len(spare.arenas) < 2 {
+		t.Fatal("of two arenas that were in use together, not both are kept")
+	}
+	large := newArena(32 * mib)
+	if large == nil || large == a || large == second {
+		t.Fatal("a small arena was given for a large one")
+	}
+	most()
+	large.giveBack()
+	most()
+	if len(spare.arenas) != 1 {
+		t.Fatalf("%d arenas are kept, with more bytes than were in use at a time", len(spare.arenas))
+	}
+	b := newArena(20 * mib)
+	if b != large || len(b.free) != 1 || b.free[0].Size != len(b.mem) {
+		t.Fatalf("%p with %v free, want %p", b, b.free, large)
 	}
 	if buf := b.cut(len(b.mem)); len(buf) != len(b.mem) || b.cut(1) != nil {
 		t.Errorf("%d bytes of %d", len(buf), len(b.mem))
@@ -94,7 +111,8 @@ func TestSpareArena(t *testing.T) {
 	}
 	c.forget()
 	c.giveBack()
-	if spare.arena != c {
-		t.Error("the arena that was given back last is not the spare one")
+	if !slices.Contains(spare.arenas, c) {
+		t.Error("the arena that was given back last is not kept")
 	}
+	most()
 }

@@ -187,7 +187,9 @@ func (r *rows) run(ctx context.Context, s *Scratch, out []Result) []Result {
 	next := Result{Shard: j.Shard, Block: j.Block, Offset: j.Offset, BlockOffset: j.Before, First: j.First}
 	decoded, before := 0, len(out)
 	for i := j.From; i < j.To; i++ {
-		row, res := all[i], next
+		row := all[i]
+		out = append(out, next)
+		res := &out[len(out)-1] // not a variable: it would be allocated, for Check and Take
 		res.Row, res.Samples, res.Stored = i, int(row.Samples), int(row.Stored)
 		res.Last = i+1 == len(all) || all[i+1].Samples > 0
 		stored, err := r.next(ctx, row, res.Offset)
@@ -203,16 +205,15 @@ func (r *rows) run(ctx context.Context, s *Scratch, out []Result) []Result {
 		case err != nil:
 			res.Err = r.explain(res.Block, res.Offset, err)
 		case r.Check != nil && !j.Whole:
-			res.Err = r.Check(&res)
+			res.Err = r.Check(res)
 		}
 		if res.Err != nil && j.Whole {
-			return append(out[:before], res)
+			return append(out[:before], *res)
 		}
 		if res.Err == nil && r.Take != nil {
-			r.Take(&res, decoded)
+			r.Take(res, decoded)
 			res.Decoded = nil
 		}
-		out = append(out, res)
 		if res.Err != nil && !r.KeepGoing {
 			return out
 		}
@@ -227,12 +228,12 @@ func (r *rows) run(ctx context.Context, s *Scratch, out []Result) []Result {
 	}
 	if j.Whole {
 		// The rows lie one after the other: they are one frame now.
-		head := out[before]
+		out = out[:before+1]
+		head := &out[before]
 		head.Decoded, head.Last, head.Stored = r.buf[:decoded:decoded], true, int(next.Offset-j.Offset)
 		if r.Check != nil {
-			head.Err = r.Check(&head)
+			head.Err = r.Check(head)
 		}
-		out = append(out[:before], head)
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/account"
@@ -51,7 +52,7 @@ func (p *Planner) open(ctx context.Context, of *order.Span) error {
 		per = source.FirstBlocks
 	}
 	from, to := (int(of.Block)-base)/per, (int(of.Block+of.Blocks-1)-base)/per
-	s := &span{Slot: p.Window.OpenSlot(), first: base + from*per, per: per}
+	s := span{Slot: p.Window.OpenSlot(), first: base + from*per, per: per}
 	for n := from; n <= to; n++ {
 		id := window.ID{Source: int(of.Source), Shard: sh.Number, Number: n, Per: per}
 		piece := p.Window.Open(s.Slot, id, func(piece *window.Piece) {
@@ -61,7 +62,7 @@ func (p *Planner) open(ctx context.Context, of *order.Span) error {
 		})
 		piece.Note.Slots++
 	}
-	p.slots[of.Source].open = append(p.slots[of.Source].open, s) // serial numbers count up
+	p.slots[of.Source].add(s) // serial numbers count up
 	return nil
 }
 
@@ -95,8 +96,8 @@ func (p *Planner) close(d *Draft, of *order.Span) {
 		}
 	}
 	d.Closed = append(d.Closed, own.open[at].Slot)
-	own.open[at] = nil
-	for len(own.open) > 0 && own.open[0] == nil {
+	own.open[at] = span{}
+	for len(own.open) > 0 && own.open[0].Slot == nil {
 		own.open, own.first = own.open[1:], own.first+1
 	}
 }
@@ -104,7 +105,7 @@ func (p *Planner) close(d *Draft, of *order.Span) {
 // of returns the piece of a reference.
 func (p *Planner) of(r *order.Ref) *window.Piece {
 	own := &p.slots[r.Source]
-	s := own.open[r.Slot-own.first]
+	s := &own.open[r.Slot-own.first]
 	if len(s.Pieces) == 1 {
 		return s.Pieces[0]
 	}
@@ -117,6 +118,7 @@ func (p *Planner) use(d *Draft) error {
 	p.size.enter(d.Info.Epoch)
 	held := int64(0)
 	before := p.size
+	d.In = slices.Grow(d.In, len(d.Refs))
 	for i := range d.Refs {
 		r := &d.Refs[i]
 		if r.Padding {

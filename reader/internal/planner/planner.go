@@ -74,13 +74,27 @@ type Planner struct {
 	size  extent
 }
 
-// slots are the open slots of a source, by serial number from first on; nil where closed.
+// slots are the open slots of a source, by serial number from first on.
 type slots struct {
 	first uint64
-	open  []*span
+	open  []span
+	all   []span // whose end is open: what is before it is closed, and its memory is used again
+}
+
+// add adds the slot of the next serial number.
+func (s *slots) add(of span) {
+	if len(s.all) == cap(s.all) && len(s.open) <= len(s.all)/2 {
+		n := copy(s.all, s.open)
+		clear(s.all[n:])
+		s.all = s.all[:n]
+	}
+	open := len(s.open)
+	s.all = append(s.all, of)
+	s.open = s.all[len(s.all)-open-1:]
 }
 
 // span is a slot with the number of the first block of its first piece, and the blocks of a piece.
+// The zero value is one that is closed.
 type span struct {
 	*window.Slot
 	first, per int

@@ -42,6 +42,7 @@ func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 	p.Table = take(&w.tables)
 	p.here, p.place = true, len(w.resident)
 	w.resident = append(w.resident, p)
+	w.most = max(w.most, len(w.resident))
 	return Admitted
 }
 
@@ -106,18 +107,18 @@ func (w *Window) Gathered(u *Use, p *Piece) {
 	p.pins--
 	w.letGo(p)
 	w.mu.Unlock()
-	w.signal()
+	w.signal() // also where nothing was freed: the next piece of the batch may have its turn
 }
 
 // Release ends a batch's use of its pieces, frees its copies and closes the slots that ended with
 // it. It reports whether the window is still open. Each Use is released once.
 func (w *Window) Release(u *Use) bool {
 	w.mu.Lock()
-	defer w.signal()
 	defer w.mu.Unlock()
 	if w.pieces == nil {
 		return false
 	}
+	before := w.pool.Lent()
 	if !u.Copied {
 		for _, p := range u.Pieces {
 			p.pins--
@@ -134,6 +135,9 @@ func (w *Window) Release(u *Use) bool {
 	}
 	for _, c := range u.copies {
 		w.pool.Put(c)
+	}
+	if w.pool.Lent() < before || w.urgent { // else Admit fails as before: most small batches free nothing
+		w.signal()
 	}
 	clear(u.copies) // a Use that is kept for reuse must not keep buffers alive
 	*u = Use{Pieces: u.Pieces[:0], Closed: u.Closed[:0], copies: u.copies[:0]}
@@ -173,7 +177,7 @@ func (w *Window) drop(p *Piece) {
 	w.resident = w.resident[:len(w.resident)-1]
 	w.pool.Put(p.Buf)
 	p.Table.Reset()
-	if len(w.tables) <= len(w.resident) {
+	if len(w.tables)+len(w.resident) < w.most {
 		w.tables = append(w.tables, p.Table)
 	}
 	p.Buf, p.Table, p.here = nil, (*block.Table)(nil), false

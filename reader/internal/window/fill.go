@@ -16,7 +16,9 @@ type Filler struct {
 
 	results []fetch.Result
 	packer  block.Packer
-	packed  []packing // of the piece at hand, by block
+	piece   *Piece    // at hand
+	packed  []packing // of its blocks
+	take    func(r *fetch.Result, before int)
 }
 
 // Fill fills a piece that was admitted. What is wrong with a block becomes that block's error.
@@ -24,7 +26,10 @@ func (f *Filler) Fill(ctx context.Context, p *Piece) {
 	f.Take, f.Segments = nil, p.whole()
 	if p.packs(f.Flight == nil) {
 		f.packed = append(f.packed[:0], make([]packing, p.Blocks)...)
-		f.Take = func(r *fetch.Result, before int) { f.pack(p, r, before) }
+		if f.take == nil { // made once: it is allocated
+			f.take = f.pack
+		}
+		f.piece, f.Take = p, f.take
 	}
 	f.results = f.Run(ctx, &p.Job, p.Plan, p.Buf, f.results[:0])
 	results, rest := f.results, p.Buf

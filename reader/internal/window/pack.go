@@ -39,8 +39,10 @@ func (p *Piece) packs(scratch bool) bool {
 	return s.Layout == nil
 }
 
-// pack keeps the samples of a decoded block in the piece's buffer, where the block would be.
-func (f *Filler) pack(p *Piece, r *fetch.Result, before int) {
+// pack keeps the samples of a decoded block in the buffer of the piece at hand, where the block would
+// be.
+func (f *Filler) pack(r *fetch.Result, before int) {
+	p := f.piece
 	to := &f.packed[r.Block-p.Job.Block]
 	to.Packed, to.err = f.packer.Pack(p.Table, p.Buf[before:before+len(r.Decoded)], r.Decoded, r.Samples, r.Shard.Foreign)
 }

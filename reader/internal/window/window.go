@@ -95,7 +95,8 @@ type Window struct {
 	resident []*Piece      // those with memory
 	urgent   bool          // the consumer waits for the batch that is being brought
 	evicted  uint64        // blocks
-	// Kept for reuse.
+	most     int           // len(resident) at any time
+	// Kept for reuse; of tables, as many as there are pieces with memory at a time.
 	idle   []*Piece
 	tables []*block.Table
 	slots  []*Slot
