@@ -42,7 +42,7 @@ func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 	if d.Copied {
 		return a.copyRows(ctx, d, m, l)
 	}
-	for _, p := range d.Pieces {
+	for _, p := range d.Fresh() {
 		if err := a.wait(ctx, d, p); err != nil {
 			return n, err
 		}
@@ -117,7 +117,7 @@ func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 				}
 			}
 		}
-		a.Window.Gathered(&d.Use, p)
+		a.Window.Gathered(d.Use, p)
 	}
 	if failed != nil {
 		return n, failed

@@ -70,26 +70,46 @@ type Planner struct {
 	// Owned by Run.
 	slots []slots // by source
 	batch uint64  // number of the batch at hand
-	uses  []*window.Piece
+	use   use
 	size  extent
 }
 
-// slots are the open slots of a source, by serial number from first on; nil where closed.
+// slots are the open slots of a source, by serial number from first on; empty where closed.
 type slots struct {
 	first uint64
-	open  []*span
+	open  []span
 }
 
 // span is a slot with the number of the first block of its first piece, and the blocks of a piece.
 type span struct {
 	*window.Slot
 	first, per int
+
+	// Of a slot of one piece without removed samples: the place of the piece in a use, and the number
+	// of that use. It spares references a look at the piece.
+	in    uint64
+	place int32
+}
+
+// span returns the span of a reference.
+func (p *Planner) span(r *order.Ref) *span {
+	own := &p.slots[r.Source]
+	return &own.open[r.Slot-own.first]
+}
+
+// piece returns the piece of a reference of the span.
+func (s *span) piece(r *order.Ref) *window.Piece {
+	if len(s.Pieces) == 1 {
+		return s.Pieces[0]
+	}
+	return s.Pieces[(int(r.Block)-s.first)/s.per]
 }
 
 // Run plans until the order or ctx ends. An error becomes the last draft.
 func (p *Planner) Run(ctx context.Context) {
 	defer close(p.Drafts)
 	defer close(p.Fetches)
+	defer p.end()
 	p.slots = make([]slots, len(p.Sources))
 	for i := range p.slots {
 		p.slots[i].first = 1 // serial numbers count from 1
@@ -103,8 +123,7 @@ func (p *Planner) Run(ctx context.Context) {
 		d.Err = err
 		// From here on the draft is the assembler's, and the consumer may release it before this loop
 		// has gone over its pieces.
-		p.uses = append(p.uses[:0], d.Pieces...)
-		epoch := d.Info.Epoch
+		pieces, known, epoch := d.Pieces, d.known, d.Info.Epoch
 		select {
 		case p.Drafts <- d:
 		case <-ctx.Done():
@@ -114,11 +133,12 @@ func (p *Planner) Run(ctx context.Context) {
 			return
 		}
 		brought := 0
-		for i, piece := range p.uses {
+		for i := known; i < len(pieces); i++ {
+			piece := pieces[i]
 			if piece.Note.BroughtBy != p.batch { // the batch found it in memory, and keeps it there
 				continue
 			}
-			came, ok := p.bring(ctx, d, piece, i)
+			came, ok := p.bring(ctx, piece, i)
 			if !ok {
 				return // ctx has ended
 			}

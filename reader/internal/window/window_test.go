@@ -11,13 +11,14 @@ import (
 // batch opens a slot of n pieces and pins them.
 func batch(w *Window, number uint64, from, n, size int) (*Use, *Slot) {
 	s := w.OpenSlot()
-	u := new(Use)
+	u := w.Begin()
 	for i := range n {
 		u.Pieces = append(u.Pieces, w.Open(s, ID{Number: from + i}, func(p *Piece) {
 			p.Plan, p.Blocks = fetch.Plan{Size: size, Decoded: size}, 1
 		}))
 	}
-	w.Pin(u, number)
+	w.Pin(u, 0, number)
+	w.Release(u) // the planner adds no more
 	return u, s
 }
 
