@@ -40,7 +40,6 @@ type Assembler struct {
 	order []int32
 	near  [touched]*block.Packed // of the samples that were touched last
 	sum   byte                   // of the bytes touched, so that the compiler keeps the reads
-	one   [1]block.RowRef
 }
 
 // sample is one that was copied; key is nil when it was left out.

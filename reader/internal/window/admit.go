@@ -139,7 +139,8 @@ func (w *Window) Release(u *Use) bool {
 		w.pool.Put(c)
 	}
 	clear(u.copies) // a Use that is kept for reuse must not keep buffers alive
-	*u = Use{Pieces: u.Pieces[:0], Closed: u.Closed[:0], copies: u.copies[:0]}
+	u.Arrays.Reset()
+	*u = Use{Pieces: u.Pieces[:0], Closed: u.Closed[:0], Arrays: u.Arrays, copies: u.copies[:0]}
 	w.uses = append(w.uses, u)
 	return true
 }

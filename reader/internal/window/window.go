@@ -80,6 +80,8 @@ type Use struct {
 	Copied bool
 	Bytes  int64
 	Closed []*Slot // slots that no batch after these draws from
+	// Arrays are the blocks of rows of the pieces that have landed. The assembler adds to them.
+	Arrays block.Arrays
 
 	users    int      // batches that are not released, and the planner; guarded by Window.mu
 	gathered int      // pieces whose samples were copied; guarded by Window.mu
