@@ -193,7 +193,7 @@ func (b *Batch) fillRows(ctx context.Context, a *assemble.Assembler) (err error)
 	if b.counts, err = a.FillRows(ctx, b.draft, m, s.rows); err != nil {
 		return err
 	}
-	_, size := rowBytes(s.rows)
+	size := s.sizes.fields
 	b.counts.Bytes = int64(b.counts.Samples) * size
 	b.Holes, b.skipped = b.counts.Skipped, s.ledger.Mark()
 	if s.mix == nil {

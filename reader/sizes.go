@@ -22,6 +22,7 @@ type sizes struct {
 	ahead    int   // drafts
 	depth    int   // batches that tuning may go ahead
 	pieces   []int // by source: blocks of a piece
+	fields   int64 // bytes of the fields of a sample of rows; 0 without rows
 	room     float64
 }
 
@@ -143,6 +144,8 @@ func sizesOf(inputs []*input, o *StreamOptions) (z sizes) {
 			piece, _ = in.pieces(piece)
 		}
 		z.pieces = append(z.pieces, piece)
+		_, fields := rowBytes(in.rows)
+		z.fields = max(z.fields, fields)
 	}
 	z.room = max(float64(z.window)-all.live, float64(z.window)/8) / max(all.sample*float64(local), 1)
 	return z

@@ -40,7 +40,6 @@ type Assembler struct {
 	order []int32
 	near  [touched]*block.Packed // of the samples that were touched last
 	sum   byte                   // of the bytes touched, so that the compiler keeps the reads
-	one   [1]block.RowRef
 }
 
 // sample is one that was copied; key is nil when it was left out.
@@ -76,7 +75,7 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, m *Memory, to Si
 	if d.Copied {
 		return a.copied(ctx, d, m, to)
 	}
-	for _, p := range d.Pieces {
+	for _, p := range d.Fresh() {
 		if err := a.wait(ctx, d, p); err != nil {
 			return n, err
 		}
@@ -213,7 +212,7 @@ func (a *Assembler) copied(ctx context.Context, d *planner.Draft, m *Memory, to 
 				a.found[i] = a.copy(d, m, s)
 			}
 		}
-		a.Window.Gathered(&d.Use, p)
+		a.Window.Gathered(d.Use, p)
 	}
 	if failed != nil {
 		return n, failed
@@ -230,7 +229,7 @@ func (a *Assembler) copied(ctx context.Context, d *planner.Draft, m *Memory, to 
 func (a *Assembler) copy(d *planner.Draft, m *Memory, s sample) sample {
 	n := SizeOf(s.key, s.fields)
 	if cap(m.chunk)-len(m.chunk) < n {
-		buf := a.Window.Copy(&d.Use, n)
+		buf := a.Window.Copy(d.Use, n)
 		m.chunk = buf[:0:cap(buf)]
 	}
 	s.key, m.chunk = Copy(s.key, s.fields, m.chunk)

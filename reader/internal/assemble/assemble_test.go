@@ -154,7 +154,8 @@ func run(t *testing.T, m *memory, split order.Split, limit int64, damaged int, s
 }
 
 // TestOrder streams two epochs through windows from ample to tiny, and compares every batch with
-// the order itself.
+// the order itself. In an ample window batches share their pieces; what batches hold together never
+// exceeds what one may hold.
 func TestOrder(t *testing.T) {
 	params := order.Params{Seed: 3, Shuffle: true, Lanes: 6, RunBlocks: 2, Delay: 3, Head: 2, Affinity: order.AffinityEpoch, Tail: order.TailPad}
 	m := newMemory(t, params, 40, 7)
@@ -165,7 +166,7 @@ func TestOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		want.Until(2)
-		copied := 0
+		copied, shared := 0, 0
 		err = run(t, m, split, limit, -1, false, func(d planner.Draft, got list) {
 			refs, _, err := want.NextBatch(nil, split)
 			if err != nil || len(got.keys) != len(refs) {
@@ -187,8 +188,22 @@ func TestOrder(t *testing.T) {
 					data = data[1:]
 				}
 			}
-			if d.Copied {
+			drawn, held := map[int32]bool{}, int64(0)
+			for _, in := range d.In {
+				if in >= 0 {
+					drawn[in] = true
+				}
+			}
+			for _, p := range d.Pieces {
+				held += int64(fetch.SizeOf(p.Plan.Size))
+			}
+			switch {
+			case d.Copied:
 				copied++
+			case held > limit/2:
+				t.Errorf("limit %d: batches hold %d bytes", limit, held)
+			case len(d.Fresh()) < len(drawn):
+				shared++
 			}
 		})
 		if err != nil {
@@ -199,6 +214,9 @@ func TestOrder(t *testing.T) {
 		}
 		if (copied > 0) != (limit < 1<<20) {
 			t.Errorf("limit %d: %d batches were copied", limit, copied)
+		}
+		if limit == 1<<20 && shared == 0 {
+			t.Error("no batch shares pieces with one before it")
 		}
 	}
 }

@@ -18,15 +18,18 @@ type Rows struct {
 	// Places are the references of the rows in the draft, ascending: without those of holes.
 	Places []int32
 
-	at   []block.RowRef // where the rows are; empty once they were copied
-	data [][]byte       // by field: the rows, where they were copied
-	keys []byte         // of rows that were copied piece by piece, and where each ends
+	at   []block.RowRef // where the rows are in from; empty where they were copied piece by piece
+	from [][][]byte     // those of block.Arrays
+	of   []*block.Rows
+	data [][]byte // by field: the rows, where they were copied
+	keys []byte   // of rows that were copied piece by piece, and where each ends
 	ends []int
 }
 
 // Reset prepares for another batch. What lies idle keeps no block alive.
 func (m *Rows) Reset() {
-	clear(m.at)
+	clear(m.from)
+	m.of = nil
 	m.Places, m.at, m.keys, m.ends = m.Places[:0], m.at[:0], m.keys[:0], m.ends[:0]
 	for f := range m.data {
 		m.data[f] = m.data[f][:0]
@@ -42,24 +45,27 @@ func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 	if d.Copied {
 		return a.copyRows(ctx, d, m, l)
 	}
-	for _, p := range d.Pieces {
+	for _, p := range d.Fresh() {
 		if err := a.wait(ctx, d, p); err != nil {
 			return n, err
 		}
+		d.Arrays.Add(p.Table, p.First, len(l.Fields))
 	}
+	m.Places, m.at = slices.Grow(m.Places[:0], len(d.Refs)), slices.Grow(m.at[:0], len(d.Refs))
+	m.from, m.of = append(m.from[:0], make([][][]byte, len(l.Fields))...), d.Arrays.Of
+	copy(m.from, d.Arrays.Rows)
 	for i := range d.Refs {
-		r := &d.Refs[i]
-		at := block.RowRef{}
+		r, at := &d.Refs[i], block.Padding
 		if !r.Padding {
-			if d.In[i] < 0 { // removed
-				n.Skipped++
-				continue
+			ok := d.In[i] >= 0 // else removed
+			if ok {
+				if at, ok = d.Arrays.Find(int(d.In[i]), r.Block, r.Index, r.Number); !ok {
+					if err := a.skip(r, d.Pieces[d.In[i]]); err != nil {
+						return n, err
+					}
+				}
 			}
-			var err error
-			if at, err = a.row(r, d.Pieces[d.In[i]]); err != nil {
-				return n, err
-			}
-			if at.Of == nil {
+			if !ok {
 				n.Skipped++
 				continue
 			}
@@ -73,16 +79,14 @@ func (a *Assembler) FillRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 // sized returns a buffer of n bytes, which is the given one if it is large enough.
 func sized(buf []byte, n int) []byte { return slices.Grow(buf[:0], n)[:n] }
 
-// row finds a reference's row; one that is skipped has no block.
-func (a *Assembler) row(r *order.Ref, p *window.Piece) (at block.RowRef, err error) {
+// skip leaves out a reference whose row was not found, or returns the error that ends the stream.
+func (a *Assembler) skip(r *order.Ref, p *window.Piece) error {
 	blk := int(r.Block) - p.First
-	if at, err = p.Table.Row(blk, int(r.Index), r.Number); err == nil {
-		return at, nil
-	}
+	err := p.Table.RowErr(blk, int(r.Index), r.Number)
 	if p.Table.Err(blk) == nil {
 		err = format.Place{Shard: p.Job.Shard.Name, Block: p.Job.Block + blk, Offset: -1}.Wrap(err)
 	}
-	return block.RowRef{}, a.Skip(p, r, err)
+	return a.Skip(p, r, err)
 }
 
 // copyRows is FillRows for a batch whose pieces need not be in memory together.
@@ -98,26 +102,27 @@ func (a *Assembler) copyRows(ctx context.Context, d *planner.Draft, m *Rows, l *
 		if err := a.wait(ctx, d, p); err != nil {
 			return n, err
 		}
+		d.Arrays.Add(p.Table, p.First, len(l.Fields))
 		for ; len(rest) > 0 && d.In[rest[0]] == int32(u); rest = rest[1:] {
 			i := rest[0]
-			at, err := a.row(&d.Refs[i], p)
-			switch {
-			case err != nil && i < failedAt: // the error is that of the first sample that has one
-				failed, failedAt = err, i
-			case err == nil && at.Of == nil:
+			r := &d.Refs[i]
+			at, ok := d.Arrays.Find(u, r.Block, r.Index, r.Number)
+			if !ok {
 				n.Skipped++
-			case err == nil:
-				n.Samples++
-				found[i] = true
-				keys.add(int(i), at)
-				for f := range l.Fields {
-					stride := int(l.Fields[f].Row())
-					a.one[0] = at
-					block.Gather(m.data[f][int(i)*stride:int(i+1)*stride], f, a.one[:])
+				if err := a.skip(r, p); err != nil && i < failedAt {
+					failed, failedAt = err, i // the error is that of the first sample that has one
 				}
+				continue
+			}
+			n.Samples++
+			found[i] = true
+			keys.add(int(i), d.Arrays.Of[at.Block], int(at.Index))
+			for f := range l.Fields {
+				stride := int(l.Fields[f].Row())
+				copy(m.data[f][int(i)*stride:], d.Arrays.Rows[f][at.Block][int(at.Index)*stride:][:stride])
 			}
 		}
-		a.Window.Gathered(&d.Use, p)
+		a.Window.Gathered(d.Use, p)
 	}
 	if failed != nil {
 		return n, failed
@@ -179,9 +184,9 @@ type keyList struct {
 
 type part struct{ from, to int }
 
-func (l *keyList) add(i int, at block.RowRef) {
+func (l *keyList) add(i int, of *block.Rows, index int) {
 	from := len(l.text)
-	l.text = at.Of.AppendKey(l.text, int(at.Index))
+	l.text = of.AppendKey(l.text, index)
 	l.of[i] = part{from, len(l.text)}
 }
 
@@ -207,7 +212,7 @@ func (m *Rows) Copy(dst []byte, field int) []byte {
 	if len(m.data[field]) == len(dst) {
 		copy(dst, m.data[field])
 	} else {
-		block.Gather(dst, field, m.at)
+		block.Gather(dst, m.from[field], m.at)
 	}
 	return dst
 }
@@ -215,8 +220,8 @@ func (m *Rows) Copy(dst []byte, field int) []byte {
 // AppendKey appends the key of row i; padding has none.
 func (m *Rows) AppendKey(dst []byte, i int) []byte {
 	if len(m.at) > 0 {
-		if at := &m.at[i]; at.Of != nil {
-			dst = at.Of.AppendKey(dst, int(at.Index))
+		if at := m.at[i]; at != block.Padding {
+			dst = m.of[at.Block].AppendKey(dst, int(at.Index))
 		}
 		return dst
 	}

@@ -8,10 +8,70 @@ import (
 	"github.com/shardtool/shardtool/format"
 )
 
-// RowRef is a row of a block. Of is nil for padding: its row is zero.
-type RowRef struct {
-	Of    *Rows
-	Index int32
+// RowRef is a row of one of Arrays' blocks. Block is -1 for padding: its row is zero.
+type RowRef struct{ Block, Index int32 }
+
+// Padding is the reference to a row that is zero.
+var Padding = RowRef{Block: -1}
+
+// Arrays are the blocks of rows that batches take rows from, by a number, in one place: through
+// pieces and tables a row is found by some ten reads at places all over memory. The zero value is
+// empty. It is for one goroutine; others read its parts up to the length that they had when they
+// were given to them.
+type Arrays struct {
+	// Rows are by field the rows of each block. Of is each block, nil where it is damaged.
+	Rows [][][]byte
+	Of   []*Rows
+
+	heads []head
+	first []int // of each table added: the number of its first block, less that in the data set
+}
+
+// head is which samples a block has.
+type head struct{ number, count uint64 }
+
+// Add adds the blocks of a table, the first of which has that number in the data set.
+func (a *Arrays) Add(t *Table, first, fields int) {
+	a.first = append(a.first, len(a.heads)-first)
+	if len(a.Rows) != fields {
+		a.Rows = make([][][]byte, fields)
+	}
+	for i := range t.blocks {
+		b := &t.blocks[i]
+		r, _ := b.samples.(*Rows)
+		h := head{number: b.number}
+		if r != nil {
+			h.count = uint64(r.Block.N)
+		}
+		for f := range a.Rows {
+			var rows []byte
+			if r != nil {
+				base, stride := r.Block.Rows(f)
+				rows = r.Block.Buf[base : base+r.Block.N*stride]
+			}
+			a.Rows[f] = append(a.Rows[f], rows)
+		}
+		a.Of, a.heads = append(a.Of, r), append(a.heads, h)
+	}
+}
+
+// Find returns the place of a sample of a block, which has that number in the data set and is of
+// the table that was added as the given one. ok is false where the block is damaged, or the sample
+// is not of it: Table.RowErr has the error.
+func (a *Arrays) Find(table int, block, index uint32, number uint64) (at RowRef, ok bool) {
+	k := a.first[table] + int(block)
+	h := &a.heads[k]
+	return RowRef{int32(k), int32(index)}, uint64(index) < h.count && h.number+uint64(index) == number
+}
+
+// Reset removes all blocks and keeps the memory of their lists.
+func (a *Arrays) Reset() {
+	for f := range a.Rows {
+		clear(a.Rows[f]) // the memory of blocks may be freed
+		a.Rows[f] = a.Rows[f][:0]
+	}
+	clear(a.Of)
+	a.Of, a.heads, a.first = a.Of[:0], a.heads[:0], a.first[:0]
 }
 
 const (
@@ -27,22 +87,22 @@ const (
 	gatherPart = 512 << 10
 )
 
-// Gather copies the rows of a field to dst, which has room for them, one after another. All are of
-// blocks of one layout. Large batches are copied by several goroutines.
-func Gather(dst []byte, field int, refs []RowRef) {
+// Gather copies rows of a field to dst, which has room for them, one after another. rows are those of
+// Arrays. Large batches are copied by several goroutines.
+func Gather(dst []byte, rows [][]byte, refs []RowRef) {
 	if len(refs) == 0 {
 		return
 	}
 	stride := len(dst) / len(refs)
 	parts := min(runtime.GOMAXPROCS(0), len(dst)/gatherPart)
 	if parts < 2 {
-		gather(dst, field, stride, refs)
+		gather(dst, rows, stride, refs)
 		return
 	}
 	var wg sync.WaitGroup
 	for i := range parts {
 		from, to := len(refs)*i/parts, len(refs)*(i+1)/parts
-		wg.Go(func() { gather(dst[from*stride:to*stride], field, stride, refs[from:to]) })
+		wg.Go(func() { gather(dst[from*stride:to*stride], rows, stride, refs[from:to]) })
 	}
 	wg.Wait()
 }
@@ -53,25 +113,28 @@ func Gather(dst []byte, field int, refs []RowRef) {
 // compiler keeps the reads.
 //
 //go:noinline
-func gather(dst []byte, field, stride int, refs []RowRef) (sum byte) {
+func gather(dst []byte, rows [][]byte, stride int, refs []RowRef) (sum byte) {
 	var group [touchedRows][]byte
-	rows := max(min(touchedBytes/max(stride, 1), touchedRows), 1)
+	most := max(min(touchedBytes/max(stride, 1), touchedRows), 1)
 	for len(refs) > 0 {
-		n, found := min(rows, len(refs)), 0
-		for i := 0; i < n; {
-			k := 1 // neighbours are one copy
-			for refs[i].Of != nil && i+k < n && refs[i+k].Of == refs[i].Of && refs[i+k].Index == refs[i].Index+int32(k) {
+		n, found := min(most, len(refs)), 0
+		for i := 0; i < n; found++ {
+			r, k := refs[i], 1
+			if i++; r.Block < 0 {
+				group[found] = nil
+				continue
+			}
+			for ; i < n && refs[i] == (RowRef{r.Block, r.Index + int32(k)}); i++ { // neighbours are one copy
 				k++
 			}
-			src := refs[i].Of.at(field, stride, int(refs[i].Index), k)
+			from := int(r.Index) * stride
+			src := rows[r.Block][from : from+k*stride]
 			if stride < largeRow {
 				for p := 0; p < len(src); p += line {
 					sum += src[p]
 				}
 			}
 			group[found] = src
-			found++
-			i += k
 		}
 		for _, src := range group[:found] {
 			if src == nil { // padding
@@ -86,24 +149,15 @@ func gather(dst []byte, field, stride int, refs []RowRef) (sum byte) {
 	return sum
 }
 
-// at returns k rows of a field; nil for padding.
-func (r *Rows) at(field, stride, index, k int) []byte {
-	if r == nil {
-		return nil
-	}
-	from := r.bases[field] + index*stride
-	return r.Block.Buf[from : from+k*stride]
-}
-
-// Row returns the place of a sample of a block of rows, as Sample does for a sample.
-func (t *Table) Row(block, index int, number uint64) (RowRef, error) {
+// RowErr returns why a sample of a block of rows cannot be delivered, nil where it can.
+func (t *Table) RowErr(block, index int, number uint64) error {
 	b := &t.blocks[block]
 	if b.err != nil {
-		return RowRef{}, b.err
+		return b.err
 	}
 	r, ok := b.samples.(*Rows)
 	if !ok || index >= r.Block.N || b.number+uint64(index) != number {
-		return RowRef{}, fmt.Errorf("%w: row %d of the block is not number %d", format.ErrMismatch, index, number)
+		return fmt.Errorf("%w: row %d of the block is not number %d", format.ErrMismatch, index, number)
 	}
-	return RowRef{r, int32(index)}, nil
+	return nil
 }

@@ -29,7 +29,6 @@ type Rows struct {
 
 	kind  Kind
 	names [][]byte // of the fields
-	bases []int    // where the rows of each field begin in the block
 	size  int      // bytes of the fields of a sample, and a usual key
 }
 
@@ -45,15 +44,7 @@ func (r *Rows) Open(decoded []byte, count int, kind Kind) error {
 		}
 	}
 	r.kind = kind
-	if err := stacked.OpenBlock(&r.Block, decoded, kind.Layout, kind.Before, count, kind.Numbered != nil); err != nil {
-		return err
-	}
-	r.bases = r.bases[:0]
-	for i := range kind.Layout.Fields {
-		base, _ := r.Block.Rows(i)
-		r.bases = append(r.bases, base)
-	}
-	return nil
+	return stacked.OpenBlock(&r.Block, decoded, kind.Layout, kind.Before, count, kind.Numbered != nil)
 }
 
 // Len implements Samples.

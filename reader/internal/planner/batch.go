@@ -3,13 +3,9 @@ package planner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/reader/internal/account"
-	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -29,7 +25,7 @@ func (p *Planner) plan(ctx context.Context, d *Draft) (more bool, err error) {
 			return true, err
 		}
 	}
-	if err := p.use(d); err != nil {
+	if err := p.find(d); err != nil {
 		return true, err
 	}
 	for i := range d.Info.Closed {
@@ -91,7 +87,7 @@ func (p *Planner) close(d *Draft, of *order.Span) {
 	at := of.Slot - own.first
 	for _, piece := range own.open[at].Pieces {
 		if piece.Note.Slots--; piece.Note.Slots == 0 && piece.Note.Counted {
-			piece.Note.Counted = false
+			piece.Note.Counted, piece.Note.In = false, 0
 			p.size.now -= int64(piece.Plan.Decoded)
 		}
 	}
@@ -102,92 +98,12 @@ func (p *Planner) close(d *Draft, of *order.Span) {
 	}
 }
 
-// of returns the piece of a reference.
-func (p *Planner) of(r *order.Ref) *window.Piece {
-	own := &p.slots[r.Source]
-	s := &own.open[r.Slot-own.first]
-	if len(s.Pieces) == 1 {
-		return s.Pieces[0]
-	}
-	return s.Pieces[(int(r.Block)-s.first)/s.per]
-}
-
-// use finds the pieces of a batch and pins them.
-func (p *Planner) use(d *Draft) error {
-	p.batch++
-	p.size.enter(d.Info.Epoch)
-	held := int64(0)
-	before := p.size
-	d.In = slices.Grow(d.In, len(d.Refs))
-	for i := range d.Refs {
-		r := &d.Refs[i]
-		if r.Padding {
-			d.In = append(d.In, -1)
-			continue
-		}
-		piece := p.of(r)
-		if piece.Job.Shard.Gone(r.Number) { // a hole: its block need not be read for it
-			d.In = append(d.In, -1)
-			continue
-		}
-		note := &piece.Note
-		d.Bytes += p.Sources[r.Source].SampleBytes
-		if note.Batch != p.batch {
-			if int64(piece.Plan.Size) > p.Limit {
-				if err := p.fits(piece, p.Sources[r.Source].Joined); err != nil {
-					return err
-				}
-			}
-			note.Batch, note.Use = p.batch, int32(len(d.Pieces))
-			if !note.Counted {
-				note.Counted = true
-				p.size.now += int64(piece.Plan.Decoded)
-			}
-			d.Pieces = append(d.Pieces, piece)
-			held += int64(fetch.SizeOf(piece.Plan.Size))
-		}
-		d.In = append(d.In, note.Use)
-	}
-	d.number, d.size = p.batch, before
-	d.size.now -= d.Bytes
-	p.Ahead.Plan()
-	p.Window.Pin(&d.Use, p.batch)
-	// What batches in hand use cannot be evicted. So that there is always room for one more, a batch
-	// may hold a share of the window. The samples of a larger one are copied, and its pieces are freed
-	// one by one.
-	if d.Copied = held > p.Share; d.Copied {
-		p.Window.Order(&d.Use)
-		for i, piece := range d.Pieces {
-			piece.Note.Use = int32(i)
-		}
-		for i := range d.Refs {
-			if r := &d.Refs[i]; d.In[i] >= 0 {
-				d.In[i] = p.of(r).Note.Use
-			}
-		}
-	}
-	return nil
-}
-
-// fits refuses a block that is larger than the memory budget.
-func (p *Planner) fits(piece *window.Piece, joined int) error {
-	for i := range piece.Blocks {
-		j := piece.Job.Shard.BlockRange(piece.Job.Block+i, 1)
-		if need := j.Plan(joined); int64(need.Size) > p.Limit {
-			err := fmt.Errorf("%w: the block has %d bytes, and the memory budget is %d: raise it to at least %d",
-				format.ErrTooLarge, need.Decoded, p.Limit, need.Size)
-			return format.Place{Shard: j.Shard.Name, Block: j.Block, Offset: j.Offset}.Wrap(err)
-		}
-	}
-	return nil
-}
-
-// bring has the i-th piece of a batch admitted and fetched. It returns how many pieces it brought,
-// none when the batch has passed the piece, and false when ctx has ended.
-func (p *Planner) bring(ctx context.Context, d *Draft, piece *window.Piece, i int) (brought int, ok bool) {
+// bring has the i-th piece of the use at hand admitted and fetched. It returns how many pieces it
+// brought, none when the batch has passed the piece, and false when ctx has ended.
+func (p *Planner) bring(ctx context.Context, piece *window.Piece, i int) (brought int, ok bool) {
 	defer p.Clock.Plan(account.PlanOrder)
 	for {
-		switch p.Window.Admit(&d.Use, piece, i, p.Ahead.Batches() == 1) {
+		switch p.Window.Admit(p.use.Use, piece, i, p.Ahead.Batches() == 1) {
 		case window.Present:
 			return 0, true
 		case window.Admitted:

@@ -9,17 +9,25 @@ import (
 
 // Draft is a batch as it was planned.
 type Draft struct {
-	window.Use
-	Refs []order.Ref
-	Cuts []order.Cut // of each reference, where positions hold units; else empty
-	In   []int32     // of each reference its piece in Use.Pieces; -1 for padding and removed samples
-	Info order.Batch
-	Err  error // in place of the batch; ends the stream
+	// Use is that of several batches. Pieces are those of it up to this batch: the planner may add
+	// others to Use.Pieces at any time.
+	*window.Use
+	Pieces []*window.Piece
+	Refs   []order.Ref
+	Cuts   []order.Cut // of each reference, where positions hold units; else empty
+	In     []int32     // of each reference its piece in Pieces; -1 for padding and removed samples
+	Info   order.Batch
+	Err    error // in place of the batch; ends the stream
 
 	number  uint64 // of the batch
+	known   int    // pieces that batches before it in the Use need
 	size    extent // of the window before the batch, its own samples left out
 	brought int64  // bytes that were brought for the batch so far
 }
+
+// Fresh returns the pieces that no batch before it in the Use needs. The others are in memory, once
+// those batches are filled.
+func (d *Draft) Fresh() []*window.Piece { return d.Pieces[d.known:] }
 
 // Await counts a piece that the batch needs next. It reports whether a wait for the piece serves
 // later batches more than this one: whether it makes the window larger than it was in the epoch.
@@ -61,7 +69,7 @@ func (l *drafts) take() *Draft {
 	}
 	d := l.idle[n-1]
 	l.idle = l.idle[:n-1]
-	*d = Draft{Use: d.Use, Refs: d.Refs[:0], Cuts: d.Cuts[:0], In: d.In[:0]}
+	*d = Draft{Refs: d.Refs[:0], Cuts: d.Cuts[:0], In: d.In[:0]}
 	return d
 }
 
@@ -69,7 +77,7 @@ func (l *drafts) take() *Draft {
 // back to the window, and the draft is used again. It reports whether the window is still open. It
 // may be called from any goroutine, once for each draft.
 func (p *Planner) Release(d *Draft) bool {
-	if !p.Window.Release(&d.Use) {
+	if !p.Window.Release(d.Use) {
 		return false
 	}
 	p.idle.mu.Lock()

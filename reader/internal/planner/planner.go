@@ -70,7 +70,7 @@ type Planner struct {
 	// Owned by Run.
 	slots []slots // by source
 	batch uint64  // number of the batch at hand
-	uses  []*window.Piece
+	use   use
 	size  extent
 }
 
@@ -98,12 +98,32 @@ func (s *slots) add(of span) {
 type span struct {
 	*window.Slot
 	first, per int
+
+	// Of a slot of one piece without removed samples: the place of the piece in a use, and the number
+	// of that use. It spares references a look at the piece.
+	in    uint64
+	place int32
+}
+
+// span returns the span of a reference.
+func (p *Planner) span(r *order.Ref) *span {
+	own := &p.slots[r.Source]
+	return &own.open[r.Slot-own.first]
+}
+
+// piece returns the piece of a reference of the span.
+func (s *span) piece(r *order.Ref) *window.Piece {
+	if len(s.Pieces) == 1 {
+		return s.Pieces[0]
+	}
+	return s.Pieces[(int(r.Block)-s.first)/s.per]
 }
 
 // Run plans until the order or ctx ends. An error becomes the last draft.
 func (p *Planner) Run(ctx context.Context) {
 	defer close(p.Drafts)
 	defer close(p.Fetches)
+	defer p.end()
 	p.slots = make([]slots, len(p.Sources))
 	for i := range p.slots {
 		p.slots[i].first = 1 // serial numbers count from 1
@@ -117,8 +137,7 @@ func (p *Planner) Run(ctx context.Context) {
 		d.Err = err
 		// From here on the draft is the assembler's, and the consumer may release it before this loop
 		// has gone over its pieces.
-		p.uses = append(p.uses[:0], d.Pieces...)
-		epoch := d.Info.Epoch
+		pieces, known, epoch := d.Pieces, d.known, d.Info.Epoch
 		select {
 		case p.Drafts <- d:
 		case <-ctx.Done():
@@ -128,11 +147,12 @@ func (p *Planner) Run(ctx context.Context) {
 			return
 		}
 		brought := 0
-		for i, piece := range p.uses {
+		for i := known; i < len(pieces); i++ {
+			piece := pieces[i]
 			if piece.Note.BroughtBy != p.batch { // the batch found it in memory, and keeps it there
 				continue
 			}
-			came, ok := p.bring(ctx, d, piece, i)
+			came, ok := p.bring(ctx, piece, i)
 			if !ok {
 				return // ctx has ended
 			}

@@ -101,7 +101,7 @@ func TestBatches(t *testing.T) {
 		},
 	)
 	s.shard.Removed = []uint64{24}
-	_, drafts, fetches := start(t, s, 64<<20)
+	p, drafts, fetches := start(t, s, 64<<20)
 	var got []*Draft
 	for d := range drafts {
 		if d.Err != nil {
@@ -112,17 +112,20 @@ func TestBatches(t *testing.T) {
 	if len(got) != 2 {
 		t.Fatalf("%d batches", len(got))
 	}
-	for i, want := range []struct {
-		in     []int32
-		blocks []int
-		closed int
-	}{
-		{[]int32{0, 1, 1, -1, -1}, []int{4, 2}, 0},
-		{[]int32{0, 1}, []int{4, 0}, 2},
+	for i, want := range []struct{ in, fresh []int }{
+		{[]int{4, 2, 2, -1, -1}, []int{4, 2}},
+		{[]int{4, 0}, []int{0}},
 	} {
-		d := got[i]
-		if !slices.Equal(d.In, want.in) || !slices.Equal(blocksOf(d.Pieces), want.blocks) || len(d.Closed) != want.closed || d.Copied {
-			t.Errorf("batch %d: references in %v, pieces of blocks %v, %d closed, copied %v", i, d.In, blocksOf(d.Pieces), len(d.Closed), d.Copied)
+		d, in := got[i], []int{}
+		for _, at := range d.In {
+			if at < 0 {
+				in = append(in, -1)
+			} else {
+				in = append(in, d.Pieces[at].First)
+			}
+		}
+		if !slices.Equal(in, want.in) || !slices.Equal(blocksOf(d.Fresh()), want.fresh) || d.Copied {
+			t.Errorf("batch %d: references in the pieces of blocks %v, new ones %v, copied %v", i, in, blocksOf(d.Fresh()), d.Copied)
 		}
 	}
 	var fetched []*window.Piece
@@ -132,8 +135,10 @@ func TestBatches(t *testing.T) {
 	if first := blocksOf(fetched); !slices.Equal(first, []int{4, 2, 0}) {
 		t.Errorf("fetched the pieces of blocks %v", first)
 	}
-	if d := got[0]; d.Bytes != 300 {
-		t.Errorf("%d bytes for three samples of 100", d.Bytes)
+	for _, d := range got {
+		if !p.Release(d) {
+			t.Error("the window is closed")
+		}
 	}
 }
 
@@ -160,7 +165,7 @@ func TestCopied(t *testing.T) {
 		piece := <-fetches
 		held = max(held, len(piece.Buf))
 		piece.Land()
-		p.Window.Gathered(&d.Use, piece)
+		p.Window.Gathered(d.Use, piece)
 	}
 	if _, most := p.Window.Stats(); held == 0 || most > 6<<20 {
 		t.Errorf("%d bytes were held", most)

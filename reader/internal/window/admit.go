@@ -18,7 +18,7 @@ const (
 	Admitted                // the piece got memory now and has to be fetched
 )
 
-// Admit gives p, the i-th piece of a batch, its memory. alone tells that no earlier batch is on its
+// Admit gives p, the i-th piece of a Use, its memory. alone tells that no earlier batch is on its
 // way: when the consumer waits as well, it waits for this batch. The batch may be released already.
 func (w *Window) Admit(u *Use, p *Piece, i int, alone bool) Outcome {
 	w.mu.Lock()
@@ -110,13 +110,16 @@ func (w *Window) Gathered(u *Use, p *Piece) {
 	w.signal() // also where nothing was freed: the next piece of the batch may have its turn
 }
 
-// Release ends a batch's use of its pieces, frees its copies and closes the slots that ended with
-// it. It reports whether the window is still open. Each Use is released once.
+// Release ends the part of a batch, or of the planner, in a Use. The last one unpins the pieces,
+// frees the copies and closes the slots that ended. It reports whether the window is still open.
 func (w *Window) Release(u *Use) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.pieces == nil {
 		return false
+	}
+	if u.users--; u.users > 0 {
+		return true
 	}
 	before := w.pool.Lent()
 	if !u.Copied {
@@ -140,7 +143,9 @@ func (w *Window) Release(u *Use) bool {
 		w.signal()
 	}
 	clear(u.copies) // a Use that is kept for reuse must not keep buffers alive
-	*u = Use{Pieces: u.Pieces[:0], Closed: u.Closed[:0], copies: u.copies[:0]}
+	u.Arrays.Reset()
+	*u = Use{Pieces: u.Pieces[:0], Closed: u.Closed[:0], Arrays: u.Arrays, copies: u.copies[:0]}
+	w.uses = append(w.uses, u)
 	return true
 }
 

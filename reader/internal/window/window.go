@@ -3,8 +3,8 @@
 //
 // Blocks are held in pieces, which are fetched, decoded and freed together. The planner opens a
 // Slot for each span of the order, and the pieces of open slots stay as long as there is room. It
-// collects the pieces of a batch in a Use, pins them, and has each admitted, in the order in which
-// batches need them:
+// collects the pieces of a batch, or of several small ones, in a Use, pins them, and has each
+// admitted, in the order in which batches need them:
 //
 //	Open(slot) ── Pin(use) ── Admit(piece) ── worker fills it ── Landed ── assembler reads it
 //	                             │                                             │
@@ -46,10 +46,10 @@ type Piece struct {
 
 	// Note is the planner's.
 	Note struct {
-		Batch, BroughtBy uint64 // the last batch that uses the piece, and the one that asked for it
-		Use              int32  // place in that batch's Use
-		Slots            int    // open slots at the batch at hand
-		Counted          bool   // in the size of the planner's window
+		In, BroughtBy uint64 // the number of the last Use, and the batch that asked for the piece
+		Place         int32  // in that Use
+		Slots         int    // open slots at the batch at hand
+		Counted       bool   // in the size of the planner's window
 	}
 
 	landed atomic.Bool
@@ -70,15 +70,20 @@ func (p *Piece) Landed() bool { return p.landed.Load() }
 // Slot is a span of the order that is open, with its pieces in storage order.
 type Slot struct{ Pieces []*Piece }
 
-// Use is the pieces that one batch needs, each once.
+// Use is the pieces that consecutive batches need, each once: small batches draw from nearly the
+// same pieces, so pinning them for each batch would take as long as copying its samples. The planner
+// adds to it; a batch keeps its own view of Pieces.
 type Use struct {
 	Pieces []*Piece
 	// Copied: the samples are copied out of one piece after the other, so the pieces need not be in
-	// memory together. Bytes is about what the samples take.
+	// memory together. Bytes is about what the samples take. There is one batch.
 	Copied bool
 	Bytes  int64
-	Closed []*Slot // slots that no later batch draws from
+	Closed []*Slot // slots that no batch after these draws from
+	// Arrays are the blocks of rows of the pieces that have landed. The assembler adds to them.
+	Arrays block.Arrays
 
+	users    int      // batches that are not released, and the planner; guarded by Window.mu
 	gathered int      // pieces whose samples were copied; guarded by Window.mu
 	copies   [][]byte // what samples were copied to; guarded by Window.mu
 	copied   int64    // bytes of copies; guarded by Window.mu
@@ -100,6 +105,7 @@ type Window struct {
 	idle   []*Piece
 	tables []*block.Table
 	slots  []*Slot
+	uses   []*Use
 }
 
 // New returns an empty window that holds at most limit bytes of blocks and copies. It reports the
@@ -147,10 +153,10 @@ func (w *Window) Open(s *Slot, id ID, fill func(*Piece)) *Piece {
 	if p == nil {
 		p = take(&w.idle)
 		p.ID, p.Note = id, struct {
-			Batch, BroughtBy uint64
-			Use              int32
-			Slots            int
-			Counted          bool
+			In, BroughtBy uint64
+			Place         int32
+			Slots         int
+			Counted       bool
 		}{}
 		p.SetEvicted(false)
 		fill(p)
@@ -161,12 +167,23 @@ func (w *Window) Open(s *Slot, id ID, fill func(*Piece)) *Piece {
 	return p
 }
 
-// Pin keeps the pieces of a batch in the window until its Release, and marks those that the batch
-// has to wait for.
-func (w *Window) Pin(u *Use, batch uint64) {
+// Begin returns an empty Use, which the planner must Release when it adds no more batches.
+func (w *Window) Begin() *Use {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, p := range u.Pieces {
+	u := take(&w.uses)
+	u.users = 1
+	return u
+}
+
+// Pin adds a batch to a Use, and keeps the pieces that it is the first to need, those after the
+// first known ones, in the window until all batches of the Use are released. It marks those that the
+// batch has to wait for.
+func (w *Window) Pin(u *Use, known int, batch uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	u.users++
+	for _, p := range u.Pieces[known:] {
 		p.pins++
 		if !p.here {
 			p.Note.BroughtBy = batch
@@ -197,7 +214,7 @@ func (w *Window) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pool.Close()
-	w.pieces, w.resident, w.idle, w.tables, w.slots = nil, nil, nil, nil, nil
+	w.pieces, w.resident, w.idle, w.tables, w.slots, w.uses = nil, nil, nil, nil, nil, nil
 }
 
 // take takes the last of those that are kept for reuse, or makes a new one.

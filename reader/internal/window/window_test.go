@@ -11,13 +11,14 @@ import (
 // batch opens a slot of n pieces and pins them.
 func batch(w *Window, number uint64, from, n, size int) (*Use, *Slot) {
 	s := w.OpenSlot()
-	u := new(Use)
+	u := w.Begin()
 	for i := range n {
 		u.Pieces = append(u.Pieces, w.Open(s, ID{Number: from + i}, func(p *Piece) {
 			p.Plan, p.Blocks = fetch.Plan{Size: size, Decoded: size}, 1
 		}))
 	}
-	w.Pin(u, number)
+	w.Pin(u, 0, number)
+	w.Release(u) // the planner adds no more
 	return u, s
 }
 
@@ -112,6 +113,39 @@ func TestEvict(t *testing.T) {
 	}
 	if evicted, _ := w.Stats(); evicted != 1 || p.here || p.Landed() {
 		t.Errorf("%d blocks were evicted", evicted)
+	}
+}
+
+// TestShared checks that the pieces of batches which share a Use stay until the last of them is
+// released, and the planner has ended it.
+func TestShared(t *testing.T) {
+	w := New(4*4096, new(account.Clock))
+	u, s := w.Begin(), w.OpenSlot()
+	for i := range 2 {
+		u.Pieces = append(u.Pieces, w.Open(s, ID{Number: i}, func(p *Piece) { p.Plan, p.Blocks = fetch.Plan{Size: 4096}, 1 }))
+		w.Pin(u, i, uint64(i+1))
+		if w.Admit(u, u.Pieces[i], i, true) != Admitted {
+			t.Fatal("there is no room")
+		}
+	}
+	pieces := u.Pieces
+	if pieces[0].Note.BroughtBy != 1 || pieces[1].Note.BroughtBy != 2 {
+		t.Error("a batch waits for a piece that the one before it brings")
+	}
+	u.Closed = append(u.Closed, s)
+	for i := range 3 { // two batches and the planner
+		if !pieces[0].here || !pieces[1].here || w.evict() {
+			t.Fatalf("a piece is gone after %d of 3 releases", i)
+		}
+		if !w.Release(u) {
+			t.Fatal("the window is closed")
+		}
+	}
+	if pieces[0].here || pieces[1].here || w.pool.Lent() != 0 {
+		t.Errorf("%d bytes are out after the last release", w.pool.Lent())
+	}
+	if w.Begin() != u || len(u.Pieces)+len(u.Closed) != 0 {
+		t.Errorf("%+v", u)
 	}
 }
 
