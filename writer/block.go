@@ -23,7 +23,6 @@ type block struct {
 	samples []blockSample
 	sizes   []format.FieldSize // of all samples, in order
 	fills   []fill
-	names   []string // of the members of the current sample
 	// huge is the last sample of a block that decodes to more than one frame; its members are not
 	// in layout.
 	huge *Sample
@@ -137,16 +136,15 @@ func (b *block) add(s *Sample) {
 		return
 	}
 	size, first := int64(0), len(b.sizes)
-	b.names = b.names[:0]
 	for i := range s.Fields {
 		f := &s.Fields[i]
-		b.sizes = append(b.sizes, format.FieldSize{Name: f.Name, Size: f.size()})
-		b.names = append(b.names, format.JoinName(s.Key, f.Name))
-		size += tarblock.MemberLen(b.names[i], f.size())
+		n := f.size()
+		b.sizes = append(b.sizes, format.FieldSize{Name: f.Name, Size: n})
+		size += tarblock.FieldHeaderLen(s.Key, f.Name) + n + tarblock.Padding(n)
 	}
 	fields := b.sizes[first:len(b.sizes):len(b.sizes)]
 	b.samples = append(b.samples, blockSample{
-		key: s.Key, origin: s.Origin, fields: fields, attrs: slices.Clone(s.Attrs), begin: len(b.layout.Cuts), fill: len(b.fills),
+		key: s.Key, origin: s.Origin, fields: fields, attrs: cloneAttrs(s.Attrs), begin: len(b.layout.Cuts), fill: len(b.fills),
 		source: s.Source, row: s.Row,
 	})
 	b.size += size
@@ -161,7 +159,7 @@ func (b *block) add(s *Sample) {
 	}
 	for i := range s.Fields {
 		f := &s.Fields[i]
-		at := b.layout.Member(b.names[i], int(fields[i].Size))
+		at := b.layout.Member(format.JoinName(s.Key, f.Name), int(fields[i].Size))
 		if f.Payload != nil {
 			b.fills = append(b.fills, fill{off: at, size: int(f.Size), from: f.Payload})
 		} else {
