@@ -23,7 +23,6 @@ type block struct {
 	samples []blockSample
 	sizes   []format.FieldSize // of all samples, in order
 	fills   []fill
-	names   []string // of the members of the current sample
 	// huge is the last sample of a block that decodes to more than one frame; its members are not
 	// in layout.
 	huge *Sample
@@ -80,10 +79,27 @@ type fill struct {
 	from      Payload
 }
 
-// frame is a compressed frame and its row, which has no samples yet.
+// frame is what a shard stores of a block, or of a part of one, and its row, which has no samples
+// yet.
 type frame struct {
-	row    format.Row
+	row format.Row
+	// pieces are the stored bytes. What cannot be compressed is not copied either: its pieces lie in
+	// the memory of the block, and last until the emitter is done with that. stored, when not nil, is
+	// memory of the pool that they lie in.
+	pieces [][]byte
 	stored []byte
+}
+
+// own copies the pieces into memory of the frame.
+func (f *frame) own(pool *buffers) {
+	if f.stored != nil {
+		return
+	}
+	f.stored = pool.get(int(f.row.Stored))
+	for _, p := range f.pieces {
+		f.stored = append(f.stored, p...)
+	}
+	f.pieces = [][]byte{f.stored}
 }
 
 // shardEnd is the source's cursors around a shard, and how many of its samples were left out.
@@ -120,16 +136,15 @@ func (b *block) add(s *Sample) {
 		return
 	}
 	size, first := int64(0), len(b.sizes)
-	b.names = b.names[:0]
 	for i := range s.Fields {
 		f := &s.Fields[i]
-		b.sizes = append(b.sizes, format.FieldSize{Name: f.Name, Size: f.size()})
-		b.names = append(b.names, format.JoinName(s.Key, f.Name))
-		size += tarblock.MemberLen(b.names[i], f.size())
+		n := f.size()
+		b.sizes = append(b.sizes, format.FieldSize{Name: f.Name, Size: n})
+		size += tarblock.FieldHeaderLen(s.Key, f.Name) + n + tarblock.Padding(n)
 	}
 	fields := b.sizes[first:len(b.sizes):len(b.sizes)]
 	b.samples = append(b.samples, blockSample{
-		key: s.Key, origin: s.Origin, fields: fields, attrs: slices.Clone(s.Attrs), begin: len(b.layout.Cuts), fill: len(b.fills),
+		key: s.Key, origin: s.Origin, fields: fields, attrs: cloneAttrs(s.Attrs), begin: len(b.layout.Cuts), fill: len(b.fills),
 		source: s.Source, row: s.Row,
 	})
 	b.size += size
@@ -144,7 +159,7 @@ func (b *block) add(s *Sample) {
 	}
 	for i := range s.Fields {
 		f := &s.Fields[i]
-		at := b.layout.Member(b.names[i], int(fields[i].Size))
+		at := b.layout.Member(format.JoinName(s.Key, f.Name), int(fields[i].Size))
 		if f.Payload != nil {
 			b.fills = append(b.fills, fill{off: at, size: int(f.Size), from: f.Payload})
 		} else {
@@ -376,6 +391,7 @@ func (w *frameWriter) flush() error {
 	if err != nil {
 		return err
 	}
+	f.own(w.enc.pool) // w.buf takes the next one
 	w.buf = w.buf[:0]
 	select {
 	case w.out <- f:
@@ -440,16 +456,36 @@ type encoder struct {
 	pool  *buffers
 }
 
+// encode makes a frame of src, which it may refer to.
 func (e *encoder) encode(src []byte, cuts, payloads []int) (frame, error) {
-	f := frame{row: format.Row{Decoded: uint32(len(src))}, stored: e.pool.get(len(src) + len(src)/64 + 1024)}
-	var err error
-	if e.plain {
-		f.stored = append(f.stored, src...)
-	} else if f.stored, f.row.Codec, err = e.enc.AppendFrame(f.stored, src, cuts, payloads); err != nil {
+	f := frame{row: format.Row{Decoded: uint32(len(src))}}
+	switch buf, ok, err := e.compress(src, cuts, payloads); {
+	case err != nil:
 		return f, err
+	case e.plain:
+		f.pieces = [][]byte{src}
+	case ok:
+		f.stored, f.pieces, f.row.Codec = buf, [][]byte{buf}, format.CodecZstd
+	default:
+		f.pieces, f.row.Codec = codec.RawFrame(src, cuts, payloads), format.CodecRaw
 	}
-	f.row.Stored, f.row.CRC = uint32(len(f.stored)), codec.Checksum(f.stored)
+	for _, p := range f.pieces {
+		f.row.Stored += uint32(len(p))
+		f.row.CRC = codec.UpdateChecksum(f.row.CRC, p)
+	}
 	return f, nil
+}
+
+// compress returns the compressed frame in memory of the pool. ok is false where there is none.
+func (e *encoder) compress(src []byte, cuts, payloads []int) (buf []byte, ok bool, err error) {
+	if e.plain {
+		return nil, false, nil
+	}
+	buf, ok, err = e.enc.Compress(e.pool.get(len(src)+len(src)/64+1024), src, cuts, payloads)
+	if !ok {
+		e.pool.put(buf)
+	}
+	return buf, ok, err
 }
 
 // buffers keeps the memory of written frames for the next ones.
@@ -467,7 +503,7 @@ func (b *buffers) get(n int) []byte {
 }
 
 func (b *buffers) put(p []byte) {
-	if cap(p) > 4<<20 { // rare sizes are left to the garbage collector
+	if cap(p) == 0 || cap(p) > 4<<20 { // rare sizes are left to the garbage collector
 		return
 	}
 	select {

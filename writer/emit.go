@@ -75,11 +75,10 @@ func (e *emitter) block(b *block) error {
 	kept := uint32(0)
 	rows := []format.Row{}
 	for f := range b.frames {
-		if err := e.shard.write(f.stored); err != nil {
-			return format.Place{Shard: e.shard.name, Block: e.shard.blocks, Offset: e.shard.size}.Wrap(err)
+		if err := e.shard.frame(&f, e.pool); err != nil {
+			return err
 		}
 		rows = append(rows, f.row)
-		e.pool.put(f.stored)
 	}
 	if b.err != nil {
 		return b.err

@@ -2,10 +2,8 @@ package writer
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
 
@@ -16,8 +14,7 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// putKeys puts the keys table. Its name is the hash of its bytes, so the bytes are produced twice:
-// once to hash them, once to store them.
+// putKeys puts the keys table.
 func (w *Writer) putKeys(ctx context.Context, m *sections.Manifest) (format.Hash, error) {
 	old, err := w.oldKeys(ctx)
 	if err != nil {
@@ -25,25 +22,25 @@ func (w *Writer) putKeys(ctx context.Context, m *sections.Manifest) (format.Hash
 	}
 	defer old.close()
 	keys := w.allKeys(old)
-	checked := keys
 	if !w.opt.KeepDuplicates {
-		checked = w.refuseDuplicates(ctx, m, keys)
+		keys = w.refuseDuplicates(ctx, m, keys)
 	}
-	h := sha256.New()
-	if err := samplekey.WriteTable(h, w.sum.numbers, checked); err != nil {
+	table := spool{dir: w.opt.TempDir, room: int(min(keysMemory, w.opt.Memory/8))}
+	defer table.close()
+	table.grow((samplekey.Table{Entries: w.sum.numbers}).Size())
+	if err := samplekey.WriteTable(&table, w.sum.numbers, keys); err != nil {
 		return format.Hash{}, err
 	}
-	sum := format.Hash(h.Sum(nil))
-	size := (samplekey.Table{Entries: w.sum.numbers}).Size()
-	return sum, w.puts.named(ctx, names.Keys(sum), size, func(to io.Writer) error {
-		return samplekey.WriteTable(to, w.sum.numbers, keys)
-	})
+	return table.put(ctx, w.puts, names.Keys)
 }
+
+// keysMemory is the largest keys table that is held in memory before it is put: that of some million
+// keys.
+const keysMemory = 16 << 20
 
 // allKeys merges the entries of the generation appended to with the new ones.
 func (w *Writer) allKeys(old *keyStream) iter.Seq2[samplekey.Entry, error] {
 	return func(yield func(samplekey.Entry, error) bool) {
-		old.rewind()
 		prior, more, err := old.next()
 		for e, rerr := range w.sum.keys.All() {
 			if err != nil || rerr != nil {

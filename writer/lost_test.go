@@ -1,6 +1,7 @@
 package writer_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -188,6 +189,49 @@ func TestNoStore(t *testing.T) {
 		_, err := writer.Pack(t.Context(), refusing{mem.New()}, resumeSource(), opt)
 		if !errors.Is(err, errNoBucket) || errors.Is(err, writer.ErrExists) || strings.Contains(err.Error(), "data set already") {
 			t.Errorf("%v: %v", mode, err)
+		}
+	}
+}
+
+// TestLeftovers: a pack accepts shards that are in the store under the names of its own if every
+// byte is the same, and refuses one that differs in any of its parts: frames, compressed or not, end
+// of the archive and index.
+func TestLeftovers(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		source := func() *synth { return (&childJob{Tag: "a", Items: 60}).source() }
+		opt := small("d")
+		opt.Plain = plain
+		st := mem.New()
+		mustPack(t, st, source(), opt)
+		all := objects(t, st)
+		shards := mustLoad(t, st).Manifest.Shards
+		left := func() *mem.Store { // what an interrupted pack leaves
+			st := mem.New()
+			for i := range shards {
+				for _, name := range []string{shards[i].Name, shards[i].IndexObject()} {
+					replace(t, st, name, all[name])
+				}
+			}
+			return st
+		}
+		st = left()
+		mustPack(t, st, source(), opt)
+		sameObjects(t, "over leftovers", objects(t, st), all)
+
+		shard := &shards[1]
+		at := []int{0, int(shard.Size) - 1}
+		for end, rows := 0, shard.Rows; len(rows) > 0; rows = rows[1:] {
+			end += int(rows[0].Stored)
+			at = append(at, end-1, end)
+		}
+		for _, at := range at {
+			st := left()
+			other := bytes.Clone(all[shard.Name])
+			other[at] ^= 1
+			replace(t, st, shard.Name, other)
+			if _, err := writer.Pack(t.Context(), st, source(), opt); !errors.Is(err, writer.ErrLost) || !strings.Contains(err.Error(), shard.Name) {
+				t.Errorf("plain %v: byte %d of %d is another: %v", plain, at, len(other), err)
+			}
 		}
 	}
 }

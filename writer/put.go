@@ -10,6 +10,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/format/codec"
 	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -23,10 +25,13 @@ type puts struct {
 	done map[string]placed
 }
 
-// placed is an object that this run put, or found in the store with the same bytes.
+// placed is an object that this run put, or found in the store with the same bytes. They are compared
+// by the checksums of a shard's frames, which its rows have, and by a sum of the rest: a sum of all
+// bytes would be one more pass over them.
 type placed struct {
 	size int64
-	sum  uint64 // xxh64 of its bytes
+	rows []format.Row // of the frames that a shard begins with
+	sum  uint64       // xxh64 of the bytes after those
 	etag string
 }
 
@@ -40,9 +45,9 @@ func (p *puts) remember(name string, o placed) {
 
 // commit makes an upload visible. An object of that name with the same bytes is accepted: an
 // interrupted run put it, or another one that puts the same.
-func (p *puts) commit(ctx context.Context, up objstore.Upload, name string, size int64, sum uint64) error {
+func (p *puts) commit(ctx context.Context, up objstore.Upload, name string, o placed) error {
 	info, err := up.Commit(ctx)
-	o := placed{size, sum, info.ETag}
+	o.etag = info.ETag
 	if errors.Is(err, objstore.ErrExists) {
 		var equal bool
 		if o.etag, equal, err = o.same(ctx, p.store, name, ""); err == nil && !equal {
@@ -58,7 +63,7 @@ func (p *puts) commit(ctx context.Context, up objstore.Upload, name string, size
 
 // shard commits a shard, and its sidecar after it.
 func (p *puts) shard(ctx context.Context, s *openShard) error {
-	err := p.commit(ctx, s.up, s.name, s.size, s.sum.Sum64())
+	err := p.commit(ctx, s.up, s.name, placed{size: s.size, rows: s.rows, sum: s.sum.Sum64()})
 	if err != nil || s.sidecar == nil {
 		return err
 	}
@@ -76,7 +81,7 @@ func (p *puts) immutable(ctx context.Context, name string, data []byte) error {
 		_ = up.Abort() // the first failure is reported
 		return err
 	}
-	return p.commit(ctx, up, name, int64(len(data)), xxhash.Sum64(data))
+	return p.commit(ctx, up, name, placed{size: int64(len(data)), sum: xxhash.Sum64(data)})
 }
 
 // named puts an object of that size, whose bytes write produces and whose name is their hash. An
@@ -101,7 +106,7 @@ func (p *puts) named(ctx context.Context, name string, size int64, write func(to
 		}
 	}
 	if err == nil {
-		p.remember(name, placed{size, sum.Sum64(), info.ETag})
+		p.remember(name, placed{size: size, sum: sum.Sum64(), etag: info.ETag})
 	}
 	return err
 }
@@ -120,14 +125,35 @@ func (o placed) same(ctx context.Context, store objstore.Store, name, known stri
 	if known != "" && info.ETag == known {
 		return known, true, nil
 	}
-	h := xxhash.New()
+	h := comparison{rows: o.rows, rest: xxhash.New()}
 	buf := make([]byte, min(o.size, 1<<20))
 	for off := int64(0); off < o.size; off += int64(len(buf)) {
 		buf = buf[:min(int64(len(buf)), o.size-off)]
 		if err := obj.ReadAt(ctx, buf, off); err != nil {
 			return "", false, err
 		}
-		_, _ = h.Write(buf)
+		h.add(buf)
 	}
-	return info.ETag, h.Sum64() == o.sum, nil
+	return info.ETag, !h.differs && h.rest.Sum64() == o.sum, nil
+}
+
+// comparison compares the bytes of a shard with the rows of its frames, and sums those after them.
+type comparison struct {
+	rows    []format.Row // of the frames that have not ended
+	at      int          // bytes of the first of those
+	crc     uint32       // of them
+	rest    *xxhash.Digest
+	differs bool
+}
+
+func (c *comparison) add(p []byte) {
+	for len(p) > 0 && len(c.rows) > 0 {
+		k := min(len(p), int(c.rows[0].Stored)-c.at)
+		c.crc, c.at, p = codec.UpdateChecksum(c.crc, p[:k]), c.at+k, p[k:]
+		if c.at == int(c.rows[0].Stored) {
+			c.differs = c.differs || c.crc != c.rows[0].CRC
+			c.rows, c.at, c.crc = c.rows[1:], 0, 0
+		}
+	}
+	_, _ = c.rest.Write(p)
 }

@@ -3,16 +3,11 @@ package writer
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"hash"
-	"io"
-	"os"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/names"
 	"github.com/shardtool/shardtool/format/sections"
 )
@@ -90,39 +85,15 @@ func (l *skippedList) text() []byte {
 }
 
 // quarantine collects the lists of all shards.
-type quarantine struct {
-	dir  string
-	mem  []byte
-	file *os.File
-	sum  hash.Hash
-	size int64
-}
+type quarantine struct{ spool }
+
+func newQuarantine(dir string) quarantine { return quarantine{spool{dir: dir, room: maxListMemory}} }
 
 func (q *quarantine) add(lines []byte) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	if q.sum == nil {
-		q.sum = sha256.New()
-	}
-	q.sum.Write(lines)
-	q.size += int64(len(lines))
-	if q.file == nil && len(q.mem)+len(lines) <= maxListMemory {
-		q.mem = append(q.mem, lines...)
-		return nil
-	}
-	if q.file == nil {
-		f, err := os.CreateTemp(q.dir, "shardtool-skipped-")
-		if err != nil {
-			return fmt.Errorf("the list of skipped samples: %w", err)
-		}
-		q.file = f
-		if _, err := f.Write(q.mem); err != nil {
-			return fmt.Errorf("the list of skipped samples: %w", err)
-		}
-		q.mem = nil
-	}
-	if _, err := q.file.Write(lines); err != nil {
+	if _, err := q.Write(lines); err != nil {
 		return fmt.Errorf("the list of skipped samples: %w", err)
 	}
 	return nil
@@ -133,24 +104,11 @@ func (q *quarantine) put(ctx context.Context, to *puts) (name string, err error)
 	if q.size == 0 {
 		return "", nil
 	}
-	name = names.Skipped(format.Hash(q.sum.Sum(nil)))
-	if q.file == nil {
-		return name, to.immutable(ctx, name, q.mem)
-	}
-	if _, err := q.file.Seek(0, io.SeekStart); err != nil {
+	sum, err := q.spool.put(ctx, to, names.Skipped)
+	if err != nil {
 		return "", fmt.Errorf("the list of skipped samples: %w", err)
 	}
-	return name, to.named(ctx, name, q.size, func(to io.Writer) error {
-		_, err := io.Copy(to, q.file)
-		return err
-	})
-}
-
-func (q *quarantine) close() {
-	if q.file != nil {
-		q.file.Close()
-		os.Remove(q.file.Name())
-	}
+	return names.Skipped(sum), nil
 }
 
 // metaSkippedList is the key in a generation's metadata of its lists: those of the generations it

@@ -45,6 +45,7 @@ func (e *emitter) index(s *openShard) error {
 	if err != nil {
 		return format.Place{Shard: s.name, Block: -1, Offset: s.size}.Wrap(err)
 	}
+	s.rows = ix.Rows
 	e.sum.entries = append(e.sum.entries, sections.ShardEntry{
 		ShardInfo: sections.ShardInfo{
 			Name: s.name, Size: uint64(s.size), Tail: uint64(len(tail)), Samples: s.samples, Blocks: uint64(s.blocks),

@@ -3,6 +3,7 @@ package writer
 import (
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/sections"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -11,7 +12,7 @@ import (
 type openShard struct {
 	name    string
 	up      objstore.Upload
-	sum     *xxhash.Digest // of all bytes, to compare with an existing object
+	sum     *xxhash.Digest // of the bytes after the frames, to compare with an existing object
 	size    int64
 	index   sections.IndexBuilder
 	hasher  sections.ShardHasher
@@ -22,6 +23,7 @@ type openShard struct {
 	// end and notes, the list as stored, are set once all blocks are written.
 	end   *shardEnd
 	notes []byte
+	rows  []format.Row // of all frames, set by seal
 	// sidecar is the index object of a plain shard.
 	sidecar []byte
 }
@@ -30,6 +32,20 @@ func newOpenShard(name string, up objstore.Upload) *openShard {
 	return &openShard{name: name, up: up, sum: xxhash.New()}
 }
 
+// frame writes a frame, and gives its memory back.
+func (s *openShard) frame(f *frame, pool *buffers) error {
+	for _, p := range f.pieces {
+		n, err := s.up.Write(p)
+		s.size += int64(n)
+		if err != nil {
+			return format.Place{Shard: s.name, Block: s.blocks, Offset: s.size}.Wrap(err)
+		}
+	}
+	pool.put(f.stored)
+	return nil
+}
+
+// write writes what follows the frames.
 func (s *openShard) write(p []byte) error {
 	_, _ = s.sum.Write(p)
 	n, err := s.up.Write(p)

@@ -313,11 +313,10 @@ func (e *emitter) rowsOf(b *block) error {
 		e.pool.put(frames[0].stored)
 		frames[0] = f
 	}
-	for _, f := range frames {
-		if err := s.write(f.stored); err != nil {
-			return format.Place{Shard: s.name, Block: s.blocks, Offset: s.size}.Wrap(err)
+	for i := range frames {
+		if err := s.frame(&frames[i], e.pool); err != nil {
+			return err
 		}
-		e.pool.put(f.stored)
 	}
 	kept, err := e.indexRows(b)
 	if err != nil || len(frames) == 0 {

@@ -33,7 +33,7 @@ type totals struct {
 // nil. The caller closes them.
 func newTotals(opt *Options, base *sections.Manifest) *totals {
 	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{}, values: map[string]*sections.AttrTotal{}}
-	t.lists.dir = opt.TempDir
+	t.lists = newQuarantine(opt.TempDir)
 	t.keys = keysort.New(opt.TempDir, min(64<<20, opt.Memory/4))
 	if base != nil {
 		for _, f := range base.Fields {

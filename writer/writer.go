@@ -29,6 +29,7 @@ type Writer struct {
 
 	layout  Layout // of samples from now on; not LayoutOfSource
 	shard   shardLayout
+	laid    int64                      // bytes laid out in the last block
 	attrs   map[string]format.AttrKind // of all samples so far
 	skipped atomic.Int64
 
@@ -252,12 +253,12 @@ func sameKind(kinds map[string]format.AttrKind, a format.Attribute) error {
 // begin begins a block.
 func (w *Writer) begin(ctx context.Context) error {
 	b := w.spare()
-	if b.layout.Buf == nil { // room for a block and a last sample of 256 KiB, rather than growing step by step
+	if b.layout.Buf == nil { // room for a block like the last one, rather than growing step by step
 		room := w.opt.BlockSize
-		if w.opt.blockSamples > 0 { // few blocks of larger samples grow it
-			room = leastBlock
+		if w.opt.blockSamples > 0 {
+			room = max(leastBlock, min(w.laid, room))
 		}
-		b.layout.Buf = make([]byte, 0, room+room/4)
+		b.layout.Buf = make([]byte, 0, room+room/4) // and for a last sample of 256 KiB
 	}
 	b.reset()
 	b.stack, b.first, b.cursor = w.shard.stack, uint64(w.shard.samples), w.shard.after
@@ -285,6 +286,7 @@ func (w *Writer) dispatchTo(ctx context.Context, endShard bool, end string) erro
 		}
 		sh.cur = nil
 	}
+	w.laid = int64(len(b.layout.Buf))
 	b.left, b.unlisted = sh.left, sh.unlisted
 	sh.left, sh.leftBytes, sh.unlisted = nil, 0, 0
 	if endShard {

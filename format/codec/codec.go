@@ -98,11 +98,21 @@ func (e *Encoder) Close() {
 // AppendFrame appends src, at most MaxFrame bytes, as one frame: compressed, or as raw blocks if
 // compression would save less than a 32nd of it. cuts and payloads are those of AppendRawFrame.
 func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, format.Codec, error) {
+	dst, ok, err := e.Compress(dst, src, cuts, payloads)
+	if err != nil || ok {
+		return dst, format.CodecZstd, err
+	}
+	return AppendRawFrame(dst, src, cuts, payloads), format.CodecRaw, nil
+}
+
+// Compress appends src as AppendFrame does if it is worth compressing. If not, it appends nothing,
+// and ok is false: the caller stores the raw frame, without a copy if it likes.
+func (e *Encoder) Compress(dst, src []byte, cuts, payloads []int) (_ []byte, ok bool, err error) {
 	if len(src) > format.MaxFrame {
-		return dst, 0, fmt.Errorf("%w: frame of %d bytes", format.ErrTooLarge, len(src))
+		return dst, false, fmt.Errorf("%w: frame of %d bytes", format.ErrTooLarge, len(src))
 	}
 	if e.hopeless(src, cuts, payloads) {
-		return AppendRawFrame(dst, src, cuts, payloads), format.CodecRaw, nil
+		return dst, false, nil
 	}
 	z := e.small
 	switch {
@@ -120,9 +130,9 @@ func (e *Encoder) AppendFrame(dst, src []byte, cuts, payloads []int) ([]byte, fo
 	at := len(dst)
 	dst = z.EncodeAll(src, dst)
 	if stored := len(dst) - at; stored > len(src)-len(src)/32 {
-		return AppendRawFrame(dst[:at], src, cuts, payloads), format.CodecRaw, nil
+		return dst[:at], false, nil
 	}
-	return dst, format.CodecZstd, nil
+	return dst, true, nil
 }
 
 // hopeless compresses eight evenly spread pieces of 4 KiB with the fastest level. Without it the

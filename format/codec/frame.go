@@ -75,8 +75,19 @@ func appendFrameHeader(dst []byte, n int) []byte {
 // cuts[i]. Where possible a raw block ends at a cut, and a payload of up to 128 KiB lies in one raw
 // block, so that a reader can use it in place (SPEC 3.3).
 func AppendRawFrame(dst, src []byte, cuts, payloads []int) []byte {
-	dst = appendFrameHeader(dst, len(src))
-	begin := 0
+	for _, p := range RawFrame(src, cuts, payloads) {
+		dst = append(dst, p...)
+	}
+	return dst
+}
+
+// RawFrame returns the frame of AppendRawFrame in pieces, which in this order are its bytes. Those
+// that hold content are parts of src: nothing of it is copied.
+func RawFrame(src []byte, cuts, payloads []int) (pieces [][]byte) {
+	most := len(src)/rawBlock + 2*len(cuts) + 1 // raw blocks
+	pieces = make([][]byte, 0, 2*most+1)
+	own := appendFrameHeader(make([]byte, 0, 16+3*most), len(src)) // what is not content
+	from, begin := 0, 0
 	emit := func(end int, last bool) {
 		for {
 			n := min(end-begin, rawBlock)
@@ -84,8 +95,9 @@ func AppendRawFrame(dst, src []byte, cuts, payloads []int) []byte {
 			if last && begin+n == end {
 				h |= 1
 			}
-			dst = append(dst, byte(h), byte(h>>8), byte(h>>16))
-			dst = append(dst, src[begin:begin+n]...)
+			own = append(own, byte(h), byte(h>>8), byte(h>>16))
+			pieces = append(pieces, own[from:len(own):len(own)], src[begin:begin+n:begin+n])
+			from = len(own)
 			begin += n
 			if begin == end {
 				return
@@ -115,7 +127,8 @@ func AppendRawFrame(dst, src []byte, cuts, payloads []int) []byte {
 		}
 	}
 	emit(len(src), true)
-	return binary.LittleEndian.AppendUint32(dst, uint32(xxhash.Sum64(src)))
+	own = binary.LittleEndian.AppendUint32(own, uint32(xxhash.Sum64(src)))
+	return append(pieces, own[from:])
 }
 
 // rawPiece is one raw block of a frame: content bytes [at, at+n) of the frame lie at stored[pos:].

@@ -185,7 +185,8 @@ func WriteTable(w io.Writer, n uint64, entries iter.Seq2[Entry, error]) error {
 	}
 	var last Entry
 	var added uint64
-	buf := make([]byte, 0, t.groupLen())
+	width := t.width()
+	buf := make([]byte, 0, t.groupLen()+8)
 	for e, err := range entries {
 		if err != nil {
 			return err
@@ -194,9 +195,8 @@ func WriteTable(w io.Writer, n uint64, entries iter.Seq2[Entry, error]) error {
 			return fmt.Errorf("format: keys table: entry %x after %x", e, last) // a bug of the caller
 		}
 		buf = binary.BigEndian.AppendUint64(buf, e.Hash)
-		for i := range t.width() {
-			buf = append(buf, byte(e.Number>>(8*i)))
-		}
+		buf = binary.LittleEndian.AppendUint64(buf, e.Number)
+		buf = buf[:len(buf)-8+width]
 		last = e
 		if added++; added%keyGroup == 0 || added == n {
 			if _, err := out.Write(binary.LittleEndian.AppendUint32(buf, codec.Checksum(buf))); err != nil {

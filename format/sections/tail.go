@@ -69,7 +69,8 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 		}
 	}
 	dataSize := dataLen + end
-	cold, coldDir, err := appendSections(nil, dataSize+skipHeader, ix.coldSections())
+	coldSecs := ix.coldSections()
+	cold, coldDir, err := appendSections(nil, dataSize+skipHeader, coldSecs)
 	if err != nil {
 		return dst, err
 	}
@@ -96,14 +97,15 @@ func AppendTail(dst []byte, ix *ShardIndex, plain bool) ([]byte, error) {
 	dst = appendSkippable(dst, skippable, loc.append(nil))
 	dst = append(dst, seekTable(ix.Rows, int(end), len(cold), len(hot))...)
 
-	if err := checkTail(dst[at:], ix, plain); err != nil {
+	if err := checkTail(dst[at:], ix, append(coldSecs, hotSecs...), plain); err != nil {
 		return dst[:at], fmt.Errorf("the new index cannot be read back: %w", err)
 	}
 	return dst, nil
 }
 
-// checkTail decodes a tail and encodes the result again: equal bytes prove that nothing was lost.
-func checkTail(tail []byte, ix *ShardIndex, plain bool) error {
+// checkTail decodes the tail of ix, whose sections a are, and encodes the result again: equal bytes
+// prove that nothing was lost.
+func checkTail(tail []byte, ix *ShardIndex, a []rawSection, plain bool) error {
 	size := int64(len(tail))
 	if !plain {
 		size += int64(sumStored(ix.Rows)) + int64(len(codec.EndFrame))
@@ -126,8 +128,7 @@ func checkTail(tail []byte, ix *ShardIndex, plain bool) error {
 		!slices.EqualFunc(back.Sizes, ix.Sizes, same) {
 		return damage.Errorf("keys, rows or sizes differ")
 	}
-	a, b := ix.coldSections(), back.coldSections()
-	a, b = append(a, ix.hotSections()...), append(b, back.hotSections()...)
+	b := append(back.coldSections(), back.hotSections()...)
 	if len(a) != len(b) {
 		return damage.Errorf("%d sections became %d", len(a), len(b))
 	}

@@ -30,11 +30,11 @@ func (b *Builder) Member(name string, size int) int {
 	at := len(b.Buf)
 	b.Payloads = append(b.Payloads, at)
 	end := at + size
-	if full := end + int(Padding(int64(size))); full <= cap(b.Buf) {
-		b.Buf = b.Buf[:full]
-	} else {
-		b.Buf = append(b.Buf, make([]byte, full-at)...)
+	full := end + int(Padding(int64(size)))
+	if full > cap(b.Buf) { // twice as long: append's steps of a quarter would copy large members again and again
+		b.Buf = append(make([]byte, 0, max(full, 2*cap(b.Buf))), b.Buf...)
 	}
+	b.Buf = b.Buf[:full]
 	clear(b.Buf[end:])
 	return at
 }

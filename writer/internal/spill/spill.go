@@ -1,4 +1,4 @@
-// Package spill makes the temporary files that sorting spills to.
+// Package spill makes the temporary files for what does not fit in memory, such as runs of a sort.
 package spill
 
 import (
@@ -12,7 +12,7 @@ import (
 func Create(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "shardtool-sort-*")
 	if err != nil {
-		return nil, fmt.Errorf("sorting needs a temporary file (TMPDIR names its folder): %w", err)
+		return nil, fmt.Errorf("a temporary file cannot be made (TMPDIR names its folder): %w", err)
 	}
 	_ = os.Remove(f.Name())
 	return f, nil
