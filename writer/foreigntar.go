@@ -135,7 +135,7 @@ func (t *foreignTar) entry() (e tarblock.ForeignEntry, err error) {
 		t.take(int(e.Payload))
 		return e, nil
 	}
-	return e, format.At(t.off, fmt.Errorf("%w: member %q is %s, and only regular files can be indexed: extract the archive, and pack the folder",
+	return e, format.At(t.off, fmt.Errorf("%w: member %.256q is %s, and only regular files can be indexed: extract the archive, and pack the folder",
 		format.ErrName, e.Name, typeName(e.Type)))
 }
 
@@ -186,11 +186,11 @@ func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 		}
 	}
 	if i := slices.IndexFunc(t.sample.fields, func(f format.FieldSize) bool { return f.Name == name }); i >= 0 {
-		return format.At(start, fmt.Errorf("%w field %q in sample %q: rename a member, or pack the archive", format.ErrDuplicate, field, key))
+		return format.At(start, fmt.Errorf("%w field %.256q in sample %.256q: rename a member, or pack the archive", format.ErrDuplicate, field, key))
 	}
 	end := e.Payload + e.Size + (tarRecord-e.Size%tarRecord)%tarRecord
 	if end < 0 || end > t.size-start {
-		return format.At(start, fmt.Errorf("%w: member %q of %d bytes ends beyond the archive: it was cut: %w", format.ErrCorrupt, e.Name, e.Size, io.ErrUnexpectedEOF))
+		return format.At(start, fmt.Errorf("%w: member %.256q of %d bytes ends beyond the archive: it was cut: %w", format.ErrCorrupt, e.Name, e.Size, io.ErrUnexpectedEOF))
 	}
 	t.sample.fields = append(t.sample.fields, format.FieldSize{Name: name, Size: e.Size})
 	t.sample.places = append(t.sample.places, uint64(start+e.Payload-t.begin))
@@ -208,10 +208,10 @@ func (t *foreignTar) member(e *tarblock.ForeignEntry) error {
 // beginSample begins a sample, whose key must be new.
 func (t *foreignTar) beginSample(key string, e *tarblock.ForeignEntry) error {
 	if err := format.CheckKey(key); err != nil {
-		return format.At(t.off, fmt.Errorf("member %q: %w", e.Name, err))
+		return format.At(t.off, fmt.Errorf("member %.256q: %w", e.Name, err))
 	}
 	if first, twice := t.keys[key]; twice {
-		return format.At(t.off, fmt.Errorf("%w key %q: member %q belongs to the sample that begins at %d, with others between: pack the archive sorted by name",
+		return format.At(t.off, fmt.Errorf("%w key %.256q: member %.256q belongs to the sample that begins at %d, with others between: pack the archive sorted by name",
 			format.ErrDuplicate, key, e.Name, first))
 	}
 	t.keys[key] = t.off

@@ -101,15 +101,16 @@ type SampleError struct {
 	LeaveOut bool
 }
 
-// Error returns origin, key and cause.
+// Error returns origin, key and cause. It cuts the text of a key and an origin that are very long, as
+// names in an archive can be.
 func (e *SampleError) Error() string {
 	switch {
 	case e.Origin != "" && e.Key != "":
-		return fmt.Sprintf("%s (sample %q): %v", plain.Text(e.Origin), e.Key, e.Err)
+		return fmt.Sprintf("%.1024s (sample %.256q): %v", plain.Text(e.Origin), e.Key, e.Err)
 	case e.Origin != "":
-		return fmt.Sprintf("%s: %v", plain.Text(e.Origin), e.Err)
+		return fmt.Sprintf("%.1024s: %v", plain.Text(e.Origin), e.Err)
 	}
-	return fmt.Sprintf("sample %q: %v", e.Key, e.Err)
+	return fmt.Sprintf("sample %.256q: %v", e.Key, e.Err)
 }
 
 // Unwrap returns Err.

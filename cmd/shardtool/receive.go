@@ -90,7 +90,7 @@ func runReceive(cmd *cobra.Command, target string) error {
 	sample, ok := errors.AsType[*writer.SampleError](err)
 	switch {
 	case ok:
-		e.Kind, e.Key, e.Message = "sample", sample.Key, plain.Text(fmt.Sprintf("sample %q: %v", sample.Key, sample.Err))
+		e.Kind, e.Key, e.Message = "sample", sample.Key, plain.Text(fmt.Sprintf("sample %.256q: %v", sample.Key, sample.Err))
 		if errors.Is(err, writer.ErrLayout) {
 			e.Message += `: give layout="samples", or "auto", to the writer`
 		}

@@ -320,35 +320,3 @@ func (v *verifier) step(shards uint64) {
 	p.Faults = len(v.report.Faults) + v.report.Dropped
 	v.o.Progress(p)
 }
-
-// others notes objects that this generation does not name: no faults, since older generations and
-// unfinished packs leave them.
-func (v *verifier) others(ctx context.Context) {
-	known := map[string]bool{format.ManifestName: true, v.c.Name: true, v.c.KeysTable(): true}
-	v.eachShard(ctx, func(s *fetch.Shard) bool {
-		name, _ := catalog.IndexObject(s.ShardInfo)
-		known[s.Name], known[name] = true, true
-		return true
-	})
-	var count, size int64
-	var first string
-	for info, err := range v.c.Source.Store.List(ctx, "") {
-		if err != nil {
-			if ctx.Err() == nil {
-				v.note("objects that belong to nothing were not looked for: " + err.Error())
-			}
-			return
-		}
-		if known[info.Name] {
-			continue
-		}
-		if count++; count == 1 {
-			first = info.Name
-		}
-		size += info.Size
-	}
-	if count > 0 {
-		v.note(fmt.Sprintf("%d objects of %d bytes belong to no shard of this generation (%s is the first): other generations, or "+
-			"what an interrupted pack left", count, size, first))
-	}
-}

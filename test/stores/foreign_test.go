@@ -99,6 +99,7 @@ func exercise(t *testing.T, s *server, wrong ...string) (compared []string) {
 	t.Helper()
 	compared = compares(t, s, wrong...)
 	t.Logf("compared: %q", compared)
+	sendsParts(t, s)
 	store := s.open(t, s.bucket(t), "packed", s3store.Options{})
 	packFiles(t, store)
 	report, err := check.Verify(t.Context(), store, check.Options{Deep: true})

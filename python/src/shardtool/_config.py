@@ -43,8 +43,13 @@ def typed(owner: Any, given: Dict[str, Any]) -> Dict[str, Any]:
         try:
             out[name] = _fit(value, hints[name])
         except _Misfit:
-            raise ConfigError(f"{name}={value!r}: give {_describe(hints[name])}") from None
+            raise ConfigError(f"{name}={_cut(repr(value))}: give {_describe(hints[name])}") from None
     return out
+
+
+def _cut(text: str) -> str:
+    """Text for an error, such as that of a list with a million keys."""
+    return text if len(text) <= 200 else text[:200] + "…"
 
 
 def set_typed(group: Any, sizes: Sequence[str] = ()) -> None:

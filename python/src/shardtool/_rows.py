@@ -86,11 +86,8 @@ class Rows:
             raise fail(self._key(sample), name, "a field of 4 GiB or more: divide it") from None
         if plan is not self._plan:
             self._turn(plan)
-        parts = self._parts
-        parts.append(head)
-        if key:
-            parts.append(key)
-        parts += data
+        # All of a sample or nothing: Ctrl-C comes between calls, and none is between these lines.
+        self._parts += (head, key, *data) if key else (head, *data)
         self._count += 1
         self.samples += 1
         self.size += len(head) + len(key) + sum(map(len, data))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import struct
+import threading
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
 
 from . import _config
@@ -14,7 +15,7 @@ from ._config import Output
 from ._moved import accepts_moved
 from ._requests import opening
 from ._session import Session
-from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError
+from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError
 from .fields import Field, Spec, parse, typed
 from .options import Tuning
 
@@ -65,6 +66,9 @@ class Samples:
             ``ds[i]`` is the i-th of them, and ``len(ds)`` is how many there are, whatever their
             weights.
         tuning: As for Loader; ``memory``, ``workers`` and ``cache_size`` are used.
+
+    Threads may share it. One of them is served at a time: ask for many samples at once, by a slice
+    or a list.
     """
 
     @accepts_moved
@@ -91,6 +95,7 @@ class Samples:
     def _reset(self) -> None:
         self._session = Session()
         self._asked = 1  # number of the next request
+        self._locks: Dict[int, Any] = {}  # of the connection, by process
 
     def __getstate__(self) -> Dict[str, Any]:
         return {name: getattr(self, name) for name in ("url", "_fields", "_out", "_open", "_closed")}
@@ -105,7 +110,8 @@ class Samples:
     def _connect(self) -> Client:
         if self._closed:
             raise ClosedError("the data set is closed")
-        client = self._session.connect(self, self._open)
+        with self._alone():
+            client = self._session.connect(self, self._open)
         if "sources" in self._session.info:
             self._session.close()
             raise ConfigError("a mix has no samples by number or key: open the data set of a source, or read the mix with a Loader")
@@ -161,24 +167,32 @@ class Samples:
     def _get(self, which: "Sequence[Union[int, str]]", holes: bool = False) -> List[Sample]:
         """Requests samples. With ``holes``, those that were removed are left out."""
         out: List[Sample] = []
-        client, total = self._connect(), len(self)
         for first in range(0, len(which), _AHEAD):
             part = which[first : first + _AHEAD]
-            idents = range(self._asked, self._asked + len(part))
-            client.send(b"".join(_request(i, w, total) for i, w in zip(idents, part)))
-            self._asked = idents.stop
-            answers = client.gather(idents)
-            samples = {i: _take(client, a) for i, a in answers.items() if isinstance(a, tuple)}
-            for i, asked in zip(idents, part):
-                answer = answers[i]
-                if not isinstance(answer, tuple):
-                    if isinstance(answer, NotFoundError) and isinstance(asked, str):
-                        raise KeyNotFoundError(answer.message, key=asked)
-                    if isinstance(answer, NotFoundError) and holes:  # a number that there is
-                        continue
+            for asked, answer in zip(part, self._ask(part)):
+                if isinstance(answer, Sample):
+                    out.append(self._decode(answer))
+                elif isinstance(answer, NotFoundError) and isinstance(asked, str):
+                    raise KeyNotFoundError(answer.message, key=asked)
+                elif not (isinstance(answer, NotFoundError) and holes):  # with holes, it is a number that there is
                     raise answer
-                out.append(self._decode(samples[i]))
         return out
+
+    def _ask(self, which: "Sequence[Union[int, str]]") -> "List[Union[Sample, ShardtoolError]]":
+        """Returns the answers to requests for samples, which share one connection."""
+        with self._alone():
+            client, total = self._connect(), len(self)
+            idents = range(self._asked, self._asked + len(which))
+            client.send(b"".join(_request(i, w, total) for i, w in zip(idents, which)))
+            self._asked = idents.stop
+            answers = client.gather(idents).items()
+            taken = {i: _take(client, a) if isinstance(a, tuple) else a for i, a in answers}
+        return [taken[i] for i in idents]
+
+    def _alone(self) -> Any:
+        """Returns the lock of the connection. A fork has its own, because another thread may have
+        held that of its parent."""
+        return self._locks.setdefault(os.getpid(), threading.RLock())
 
     def _decode(self, raw: Sample) -> Sample:
         fields = self._fields

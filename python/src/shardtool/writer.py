@@ -371,10 +371,15 @@ class Writer:
             self._take(kind, samples, parts)
 
     def _flush(self) -> None:
-        self._gather()
-        if self._pending:
-            pending, self._pending = self._pending, []
-            self._send(_child.SAMPLES, pending)
+        try:
+            self._gather()
+            if self._pending:
+                pending, self._pending = self._pending, []
+                self._send(_child.SAMPLES, pending)
+        except BaseException as err:
+            if not isinstance(err, Exception):  # KeyboardInterrupt: samples that were taken may be lost
+                self._error = err
+            raise
 
     def _send(self, kind: int, parts: Sequence[_child.Buffer]) -> None:
         assert self._child is not None

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/shardtool/shardtool/format/stacked"
 	"github.com/shardtool/shardtool/internal/npy"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -35,9 +36,9 @@ func (s *Source) decide(rows bool) {
 }
 
 // stackable reports whether all rows have the same fields, each an array of one type and shape or a
-// number.
+// number, and a shard can have rows of them.
 func (c *columns) stackable() bool {
-	size, fields := int64(0), 0
+	size, l := int64(0), stacked.Layout{}
 	for i := range c.all {
 		if col := &c.all[i]; col.Role == "field" {
 			n := col.rowLen(c.rows)
@@ -45,10 +46,24 @@ func (c *columns) stackable() bool {
 				return false
 			}
 			size += n
-			fields++
+			l.Fields = append(l.Fields, col.array())
 		}
 	}
-	return fields > 0 && c.rows > 0 && size <= mostStacked
+	slices.SortFunc(l.Fields, func(a, b stacked.Field) int { return strings.Compare(a.Name, b.Name) })
+	return c.rows > 0 && size <= mostStacked && l.Check() == nil
+}
+
+// array returns the array that a column becomes of which rowLen knows the length.
+func (c *column) array() stacked.Field {
+	f := stacked.Field{Name: c.Name, DType: c.Dtype}
+	switch c.Kind {
+	case kindFixed:
+		h, _ := npy.Parse(c.prefix)
+		f.DType, f.Shape = h.Descr, h.Shape
+	case kindList:
+		f.Shape = append([]int64{c.offset(1) - c.offset(0)}, c.Inner...)
+	}
+	return f
 }
 
 // rowLen returns the bytes of the column's array in each row, or 0 unless all rows have the same.
@@ -58,8 +73,7 @@ func (c *column) rowLen(rows int) int64 {
 	}
 	switch c.Kind {
 	case kindFixed:
-		h, err := npy.Parse(c.prefix)
-		if err != nil || h.Size == 0 || !strings.ContainsRune("iufbc", rune(h.Kind)) {
+		if _, err := npy.Parse(c.prefix); err != nil {
 			return 0
 		}
 		return int64(c.Width)
