@@ -20,6 +20,9 @@ import (
 
 // TestStreamSimulate compares the figures of simulate with counts over the orders of all ranks.
 func TestStreamSimulate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("orders of one goroutine: make test runs it without the race detector")
+	}
 	t.Parallel()
 	out := smallSet(t)
 	for i, flags := range []string{
