@@ -32,14 +32,33 @@ func TestMain(m *testing.M) {
 // wait include the memory of the parent before exec.
 const peakFile = "SHARDTOOL_TEST_STATUS"
 
+// concurrentScripts are what is left of testdata/script for the race detector. They have every
+// command that starts goroutines of its own, each kind of source, and a checkpoint; the goroutines
+// of packages have tests there.
+var concurrentScripts = []string{
+	"bench", "cache", "catmix", "corrupt", "export", "lines", "metrics", "mixstage", "mixunits", "parquet", "parts", "pipes", "purge", "remove",
+	"roundtrip", "stdin", "stream_checkpoint", "stream_order", "tokens",
+}
+
 // TestScripts runs testdata/script: one shell session per file, with exit codes.
 func TestScripts(t *testing.T) {
+	const dir = "testdata/script"
+	files, err := filepath.Glob(dir + "/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal(len(files), err)
+	}
+	if testing.Short() {
+		files = nil
+		for _, name := range concurrentScripts {
+			files = append(files, filepath.Join(dir, name+".txtar"))
+		}
+	}
 	demo, err := filepath.Abs("../../testdata/demo")
 	if err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Files: files,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("DEMO", demo)
 			env.Setenv("LC_ALL", "C.UTF-8")
