@@ -20,6 +20,7 @@ func TestKilledRemoval(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")
 	}
+	t.Parallel()
 	dir := t.TempDir()
 	src, base, keys := filepath.Join(dir, "src"), filepath.Join(dir, "base"), filepath.Join(dir, "keys")
 	if err := os.Mkdir(src, 0o777); err != nil {
