@@ -152,7 +152,7 @@ $(VENV)/ready: python/requirements-test.txt python/requirements-torch.txt
 	@touch $@
 
 .PHONY: test-python
-test-python: build $(VENV)/ready ## the Python package: ruff, mypy and its tests, also of the wheel; pass flags of pytest in PYTESTFLAGS
+test-python: build $(VENV)/ready ## the Python package: ruff, mypy and its tests, also of the wheel; pass flags of pytest in PYTESTFLAGS (-n 0: in one process)
 	cd python && ../$(VENV)/bin/ruff check && ../$(VENV)/bin/ruff format --check && ../$(VENV)/bin/mypy
 	cd python && SHARDTOOL_BINARY=$(CURDIR)/bin/shardtool ../$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTESTFLAGS)
 
