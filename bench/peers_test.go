@@ -14,6 +14,9 @@ import (
 // TestReadingsInAChild holds the script's measuring against what is known: how long a child works,
 // what it holds, how it fails.
 func TestReadingsInAChild(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a script in Python: make test runs it without the race detector")
+	}
 	const script = `
 import json, os, subprocess, sys, time
 sys.path.insert(0, "peers")

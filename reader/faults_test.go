@@ -81,13 +81,16 @@ func found(t testing.TB, store objstore.Store, deep bool) *check.Report {
 var tinyKinds = map[string]testset.Options{"zstd": {}, "raw": {Raw: true}, "plain": {Plain: true}, "frames": {FrameSize: 700}}
 
 func TestTruncated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one caller, one worker: make test runs it without the race detector")
+	}
 	for kind, o := range tinyKinds {
 		store, samples := tiny(t, o)
 		for info := range store.List(t.Context(), "") {
 			t.Run(kind+"/"+info.Name, func(t *testing.T) {
 				whole := object(t, store, info.Name)
 				step := 1 // every byte of the ordinary kind
-				if kind != "zstd" || testing.Short() {
+				if kind != "zstd" {
 					step = 11
 				}
 				for n := 0; n < len(whole); n += step {
@@ -115,6 +118,9 @@ func TestTruncated(t *testing.T) {
 // TestFlipped flips every bit of every object. Deep verification finds each; no wrong sample is
 // ever delivered.
 func TestFlipped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one caller, one worker: make test runs it without the race detector")
+	}
 	for kind, o := range tinyKinds {
 		store, samples := tiny(t, o)
 		for info := range store.List(t.Context(), "") {
@@ -124,9 +130,6 @@ func TestFlipped(t *testing.T) {
 				step := 1
 				if kind != "zstd" {
 					step = 9
-				}
-				if testing.Short() {
-					step = 31
 				}
 				for bit := 0; bit < 8*len(whole); bit += step {
 					data := slices.Clone(whole)

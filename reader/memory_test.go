@@ -62,6 +62,9 @@ func TestMemory(t *testing.T) {
 
 // TestAllocations: walking samples allocates nothing, whatever the number of samples and blocks.
 func TestAllocations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of memory: make test runs it without the race detector")
+	}
 	for name, o := range map[string]testset.Options{"zstd": {BlockSize: 16 << 10}, "raw": {BlockSize: 16 << 10, Raw: true}, "plain": {BlockSize: 16 << 10, Plain: true}} {
 		measure := func(n int) (allocs uint64) {
 			var samples []testset.Sample
@@ -176,6 +179,9 @@ func (b *Batch) copied() int {
 // many sizes come and go, and batches are copied out of them. What lies idle must not keep memory
 // that the budget no longer counts.
 func TestStreamHeap(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of memory: make test runs it without the race detector")
+	}
 	const budget = 4 << 20
 	noise := rand.New(rand.NewPCG(1, 2))
 	var samples []testset.Sample

@@ -215,6 +215,9 @@ func TestFrames(t *testing.T) {
 }
 
 func TestGet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one caller: make test runs it without the race detector")
+	}
 	samples := mixed(300)
 	eachKind(t, samples, func(t *testing.T, store objstore.Store) {
 		d := open(t, store, Options{})

@@ -105,6 +105,9 @@ func TestCuts(t *testing.T) {
 
 // TestAroundOneFrame: a block of at most 16 MiB is one frame; one byte more makes it two.
 func TestAroundOneFrame(t *testing.T) {
+	if testing.Short() {
+		t.Skip("where blocks are cut: make test runs it without the race detector")
+	}
 	const most = format.MaxFrame
 	for _, plain := range []bool{false, true} {
 		for _, c := range []struct {

@@ -131,9 +131,13 @@ func retry(t *testing.T, st *mem.Store, c faultCase, published bool, want map[st
 }
 
 // eachFault is storetest.EachFault without a subtest for each operation, of which there are
-// thousands here.
+// thousands here; with -short every seventh.
 func eachFault(t *testing.T, fault storetest.Fault, open func() objstore.Store, test func(f *storetest.Faulty)) int {
-	for fault.At = 0; fault.At < 10_000; fault.At++ {
+	step := 1
+	if testing.Short() {
+		step = 7
+	}
+	for fault.At = 0; fault.At < 10_000; fault.At += step {
 		f := storetest.NewFaulty(open(), fault)
 		func() {
 			defer func() {

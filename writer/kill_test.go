@@ -32,6 +32,9 @@ func copyDir(t *testing.T, from string) string {
 // the new one, and the same pack with Resume ends with the bytes of one that was left alone,
 // without reading everything again.
 func TestKilledProcess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")
+	}
 	const rounds = 10
 	base := t.TempDir()
 	baseJob := childJob{Dir: base, Tag: "base", Items: 40}
@@ -144,6 +147,9 @@ func TestKilledLeavesNoNames(t *testing.T) {
 // TestKilledIndex kills processes that index archives anew, each with other blocks. The current
 // generation and all before it are whole after each kill, and one that is left alone ends well.
 func TestKilledIndex(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")
+	}
 	dir := t.TempDir()
 	st := localStore(t, dir)
 	job := childJob{Dir: dir, BlockSize: 4096}

@@ -45,6 +45,9 @@ func watchHeap(t *testing.T) (peak func() int64) {
 
 // TestMemoryIsBounded packs many times the budget, with sample sizes that are hard on buffers.
 func TestMemoryIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of memory: make test runs it without the race detector")
+	}
 	for _, c := range []struct {
 		name    string
 		plain   bool

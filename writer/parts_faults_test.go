@@ -86,6 +86,9 @@ func TestEveryFaultOfParts(t *testing.T) {
 // TestPartKilled kills the process of a part at random moments. Repeating the command gives the
 // bytes of a part that was not killed; complete shards are not read again.
 func TestPartKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")
+	}
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprint("plain=", plain), func(t *testing.T) {
 			t.Parallel()

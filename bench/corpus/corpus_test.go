@@ -157,6 +157,9 @@ func checkField(t *testing.T, s Sample, f Field) {
 
 // What compression makes of a corpus is the point of it.
 func TestRatio(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	for _, c := range []struct {
 		kind     int
 		low, top float64

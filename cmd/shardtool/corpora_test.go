@@ -112,6 +112,9 @@ func summary(members map[string]string) string {
 
 // TestCorpora packs every archive and Parquet file of the corpora that the repository ships.
 func TestCorpora(t *testing.T) {
+	if testing.Short() {
+		t.Skip("contents of small files: make test runs it without the race detector")
+	}
 	table := expectations(t, "expected.tsv")
 	seen := map[string]bool{}
 	for _, e := range table {
@@ -158,6 +161,9 @@ func filesUnder(t *testing.T, dir string, endings ...string) (names []string) {
 // same values as by another reader, n_ files are errors of their row, and i_ files are one or the
 // other.
 func TestCorporaJSON(t *testing.T) {
+	if testing.Short() {
+		t.Skip("contents of small files: make test runs it without the race detector")
+	}
 	for _, dir := range append([]string{filepath.Join(corpora, "json-test-suite/test_parsing")}, full(t, "test_parsing")...) {
 		names := filesUnder(t, dir, ".json")
 		if len(names) < 300 {
@@ -235,6 +241,9 @@ func sameValue(t *testing.T, text []byte, field string, data []byte) {
 
 // TestCorporaCSV packs the files of csv-spectrum, which has the rows in JSON too.
 func TestCorporaCSV(t *testing.T) {
+	if testing.Short() {
+		t.Skip("contents of small files: make test runs it without the race detector")
+	}
 	for _, dir := range append([]string{filepath.Join(corpora, "csv-spectrum/csvs")}, full(t, "csvs")...) {
 		for _, name := range filesUnder(t, dir, ".csv") {
 			if filepath.Base(name) == "location_coordinates.csv" {

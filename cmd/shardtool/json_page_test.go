@@ -179,6 +179,9 @@ func structPaths(t reflect.Type, path string, found map[string]bool) {
 // TestJSONPage runs every command with --json: each member that appears is on docs/json.md, and
 // each member of the page appears.
 func TestJSONPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("output of commands against a page: make test runs it without the race detector")
+	}
 	t.Parallel()
 	programs.Need(t, "tar")
 	page, sections := readJSONPage(t)

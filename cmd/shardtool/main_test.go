@@ -32,14 +32,33 @@ func TestMain(m *testing.M) {
 // wait include the memory of the parent before exec.
 const peakFile = "SHARDTOOL_TEST_STATUS"
 
+// concurrentScripts are those of testdata/script that the race detector looks at. They have every
+// command that starts goroutines, and checkpoints. The goroutines of packages have tests there, and
+// those of the sources in the tests that stop a pack.
+var concurrentScripts = []string{
+	"bench", "cache", "catmix", "corrupt", "export", "metrics", "mixstage", "mixunits", "parts", "pipes", "purge", "remove", "roundtrip", "stdin",
+	"stream_checkpoint", "stream_order",
+}
+
 // TestScripts runs testdata/script: one shell session per file, with exit codes.
 func TestScripts(t *testing.T) {
+	const dir = "testdata/script"
+	files, err := filepath.Glob(dir + "/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal(len(files), err)
+	}
+	if testing.Short() {
+		files = nil
+		for _, name := range concurrentScripts {
+			files = append(files, filepath.Join(dir, name+".txtar"))
+		}
+	}
 	demo, err := filepath.Abs("../../testdata/demo")
 	if err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Files: files,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("DEMO", demo)
 			env.Setenv("LC_ALL", "C.UTF-8")

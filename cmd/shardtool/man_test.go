@@ -13,6 +13,9 @@ import (
 // TestManPages: each command has a page with the content of its help, which man shows without a
 // warning.
 func TestManPages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("texts: make test runs it without the race detector")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	cmd := exec.Command("shardtool", "man", "--dir", dir)

@@ -17,6 +17,10 @@ import (
 // entirely the one before or the one after the command, and repeating the command gives the one
 // after.
 func TestKilledRemoval(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it kills processes and looks at what is stored: make test runs it without the race detector")
+	}
+	t.Parallel()
 	dir := t.TempDir()
 	src, base, keys := filepath.Join(dir, "src"), filepath.Join(dir, "base"), filepath.Join(dir, "keys")
 	if err := os.Mkdir(src, 0o777); err != nil {

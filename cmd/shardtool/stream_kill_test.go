@@ -55,7 +55,10 @@ func TestStreamKilledWithFile(t *testing.T) {
 	want := numbers(lines(t, shardtool(t, slices.Concat([]string{"order", out}, flags[1:])...)))
 	file := filepath.Join(t.TempDir(), "ckpt")
 	var consumed []uint64
-	kills := 0
+	kills, most := 0, 30
+	if testing.Short() {
+		most = 3
+	}
 	for done := false; !done; {
 		args := slices.Concat([]string{"cat", out, "--checkpoint-out", file}, flags)
 		if _, err := os.Stat(file); err == nil {
@@ -63,7 +66,7 @@ func TestStreamKilledWithFile(t *testing.T) {
 		}
 		begin := len(consumed)
 		take := rand.IntN(15_000)
-		if kills >= 30 {
+		if kills >= most {
 			take = 1 << 30
 		}
 		var text []byte
@@ -106,6 +109,9 @@ func decodeFile(t *testing.T, file string) *order.Checkpoint {
 // TestStreamKilledElastic kills jobs of 4, 3 and 5 ranks, each rank at another moment, and resumes
 // from the checkpoint of one common step in the stream, up to which each rank's consumer had read.
 func TestStreamKilledElastic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it kills processes and looks at what they wrote: make test runs it without the race detector")
+	}
 	t.Parallel()
 	out := smallSet(t)
 	flags := []string{"--shuffle", "--seed", "9", "--epochs", "2", "--tail", "wrap"}
@@ -175,7 +181,11 @@ func TestStreamKilledElastic(t *testing.T) {
 func TestStreamSignalled(t *testing.T) {
 	t.Parallel()
 	out := smallSet(t)
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1} {
+	signals := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1}
+	if testing.Short() {
+		signals = signals[:1]
+	}
+	for _, sig := range signals {
 		for _, read := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%v/read=%v", sig, read), func(t *testing.T) {
 				t.Parallel()

@@ -20,6 +20,9 @@ import (
 
 // TestStreamSimulate compares the figures of simulate with counts over the orders of all ranks.
 func TestStreamSimulate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("orders of one goroutine: make test runs it without the race detector")
+	}
 	t.Parallel()
 	out := smallSet(t)
 	for i, flags := range []string{
@@ -82,6 +85,9 @@ func TestStreamSimulate(t *testing.T) {
 // files before its last checkpoint, followed by those of a cat that resumes there, are all files in
 // order.
 func TestStreamTarCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it cuts what a command wrote: make test runs it without the race detector")
+	}
 	t.Parallel()
 	out := smallSet(t)
 	args := []string{"cat", out, "--shuffle", "--seed", "2", "--global-batch", "50", "--checkpoints"}

@@ -256,6 +256,9 @@ func TestTarOnTerminal(t *testing.T) {
 // TestNamesOnTerminal: names from data cannot act on the terminal, wherever they appear; programs
 // get them exactly.
 func TestNamesOnTerminal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("texts of many commands: make test runs it without the race detector")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	key := "k\x1b]0;title\x07\u009b2J\u202e\nnext"

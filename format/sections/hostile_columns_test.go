@@ -15,6 +15,9 @@ import (
 
 // TestHostileColumns sets every integer of every column to hostile values, in both encodings.
 func TestHostileColumns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	for _, plain := range []bool{false, true} {
 		s := pack(t, small(), packOptions{Block: 1500, Frame: 1024, Plain: plain})
 		base := partsOf(s)

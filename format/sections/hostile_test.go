@@ -200,6 +200,9 @@ func edits(raw []byte, f func(what string, edited []byte)) {
 
 // TestHostileSections edits every section of an index, with checksums that fit.
 func TestHostileSections(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	for _, plain := range []bool{false, true} {
 		s := pack(t, small()[:5], packOptions{Block: 1500, Frame: 1024, Plain: plain})
 		base := partsOf(s)

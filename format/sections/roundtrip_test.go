@@ -163,11 +163,11 @@ func TestSkippedSection(t *testing.T) {
 // TestBigBlocks: blocks of several frames, on both sides of the limits for Single_Segment and for
 // frames.
 func TestBigBlocks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	for _, n := range []int{codec.MaxSingle - 1024, codec.MaxSingle + 1, format.MaxFrame - 512, format.MaxFrame - 511, 2*format.MaxFrame + 777} {
 		for _, text := range []bool{false, true} {
-			if testing.Short() && n > codec.MaxSingle+1 {
-				continue
-			}
 			data := string(noise(9, n))
 			if text {
 				data = strings.Repeat(string(words(9, 100_000)), n/100_000+1)[:n]
@@ -194,7 +194,11 @@ func TestLevels(t *testing.T) {
 	samples := append(corpora()["text"][:500:500], corpora()["images"]...)
 	other := corpora()["shapes"]
 	var hash format.Hash
-	for _, level := range []codec.Level{codec.LevelFastest, codec.LevelDefault, codec.LevelBetter, codec.LevelBest} {
+	levels := []codec.Level{codec.LevelFastest, codec.LevelDefault, codec.LevelBetter, codec.LevelBest}
+	if testing.Short() {
+		levels = levels[:1] // the goroutines are the same at every level
+	}
+	for _, level := range levels {
 		want := pack(t, samples, packOptions{Level: level})
 		got, err := checkShard(want.object())
 		if err != nil {
@@ -227,6 +231,9 @@ func TestLevels(t *testing.T) {
 // TestCodecChoice: what compression does not shrink by a 32nd is stored raw, at every level, and
 // little else.
 func TestCodecChoice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	frame := func(data []byte) *tarblock.Builder {
 		var b tarblock.Builder
 		for i := 0; i*50_000 < len(data); i++ {

@@ -150,6 +150,9 @@ func listed(rs samplekey.Ranges) (keys []string) {
 // TestKeyRanges compares ranges with the list of their keys: those drawn at random share prefixes,
 // lengths and numbers that outgrow their digits.
 func TestKeyRanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
 	shared := 0

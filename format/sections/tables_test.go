@@ -278,6 +278,9 @@ func loadHostile(t testing.TB, raw []byte) (err error) {
 
 // TestHostileTables edits every section and every directory row, with checksums that fit.
 func TestHostileTables(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	secs := tableParts(t, encodeTables(t, withTotals(testManifest(3, 0, 5))))
 	if err := loadHostile(t, buildTables(secs, nil)); err != nil {
 		t.Fatal(err)

@@ -40,6 +40,9 @@ func someViews() map[string]*View {
 }
 
 func TestViewFile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	ids := map[string]bool{}
 	for name, v := range someViews() {
 		file, err := v.Encode()
@@ -72,6 +75,9 @@ func TestViewFile(t *testing.T) {
 
 // TestViewDamage: no byte of a view file can change unnoticed.
 func TestViewDamage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine: make test runs it without the race detector")
+	}
 	for _, name := range []string{"one", "many"} {
 		v := someViews()[name]
 		file, err := v.Encode()

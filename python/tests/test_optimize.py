@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Iterator, List
@@ -146,6 +148,15 @@ def test_exception(tmp_path: Path, workers: int) -> None:
 
     with pytest.raises(Odd if workers == 0 else ShardtoolError, match="odd"):
         optimize(odd, range(3), tmp_path / "out", workers=workers)
+
+
+def test_ends_processes(tmp_path: Path) -> None:
+    """An error leaves no process and no thread, although it refers to what the call was doing."""
+    threads = threading.active_count()
+    with pytest.raises(EncodeError, match="fn returned int") as caught:
+        optimize(lambda i: i, range(20), tmp_path / "out", workers=2)
+    assert caught.value is not None
+    assert multiprocessing.active_children() == [] and threading.active_count() == threads
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -117,7 +117,7 @@ def bad_values() -> "Iterator[Any]":
     yield Image.new("CMYK", (2, 2)), "cannot be saved as PNG"
 
 
-@pytest.mark.parametrize("value, why", list(bad_values()), ids=str)
+@pytest.mark.parametrize("value, why", list(bad_values()), ids=lambda v: v if isinstance(v, str) else type(v).__name__)
 def test_unencodable(tmp_path: Path, value: Any, why: str) -> None:
     with Writer(tmp_path / "out") as w:
         w.write({"__key__": "good", "x": b"1"})

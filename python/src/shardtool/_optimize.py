@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _child, _columns, _config, _parts
 from ._encode import Slots
@@ -37,6 +37,9 @@ class _Table(NamedTuple):
 
 #: What a process makes of an input: samples in the order of the function's.
 _Made = List[Union[Run, _Table]]
+
+#: What the inputs make, one after the other, each with the exception that ended it.
+_Results = Generator[Tuple[_Made, Optional[BaseException]], None, None]
 
 
 def optimize(
@@ -168,14 +171,17 @@ def _write_all(w: Writer, fn: Any, inputs: Iterable[Any], workers: int, schema: 
     first, skip = w._place
     left: Iterator[Any] = iter(inputs[first:]) if isinstance(inputs, Sequence) else itertools.islice(inputs, first, None)
     made = _here(fn, left, schema) if workers == 0 else _there(fn, left, schema, workers, base + first)
-    for number, (runs, error) in enumerate(made, first):
-        if number > first or skip == 0:
-            w._mark(number)
-        _take(w, runs, skip if number == first else 0)
-        if error is not None:
-            _note(error, base + number)
-            w._flush()  # complete shards need not be made again
-            raise error
+    # Closed here, and not when its memory is freed: an error keeps it, and a garbage collection may
+    # run in a thread of the processes' pool, which cannot wait for itself.
+    with contextlib.closing(made):
+        for number, (runs, error) in enumerate(made, first):
+            if number > first or skip == 0:
+                w._mark(number)
+            _take(w, runs, skip if number == first else 0)
+            if error is not None:
+                _note(error, base + number)
+                w._flush()  # complete shards need not be made again
+                raise error
 
 
 def _take(w: Writer, made: _Made, skip: int) -> None:
@@ -280,7 +286,7 @@ def _table(slots: Slots, table: Any, rows: Rows) -> _Table:
     return _Table(count, sorted(types.items()), frames)
 
 
-def _here(fn: Any, inputs: Iterator[Any], schema: Any) -> "Iterator[Tuple[_Made, Optional[BaseException]]]":
+def _here(fn: Any, inputs: Iterator[Any], schema: Any) -> _Results:
     for item in inputs:
         yield _encode(fn, item, schema)
 
@@ -352,14 +358,14 @@ def _context(fn: Any) -> Any:
     return context
 
 
-def _there(fn: Any, inputs: Iterator[Any], schema: Any, workers: int, first: int) -> "Iterator[Tuple[_Made, Optional[BaseException]]]":
+def _there(fn: Any, inputs: Iterator[Any], schema: Any, workers: int, first: int) -> _Results:
     """What the inputs make, in their order. Each process gets about _SECONDS of work at a time; how
     the inputs are divided does not matter for the bytes."""
     from concurrent.futures import ProcessPoolExecutor  # takes milliseconds
     from concurrent.futures.process import BrokenProcessPool
 
     context = _context(fn)
-    waiting: Deque[Any] = deque()
+    waiting: deque[Any] = deque()
     size, number = 1, first
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(fn, schema, os.getpid()))
     try:
