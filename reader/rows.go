@@ -52,26 +52,37 @@ func (s *Stream) useRows(ctx context.Context) error {
 	case o.inUnits():
 		return optionsError{errors.New("reader: units are made of samples, and with Rows a stream delivers none: leave out one of them")}
 	}
+	l, err := s.layout(ctx)
+	if o.RowsIf != nil && (errors.Is(err, ErrFields) || err == nil && !o.RowsIf(rowFields(l))) {
+		o.Rows = NoRows
+		return nil
+	}
+	s.rows = l
+	for _, in := range s.inputs {
+		in.rows = l
+	}
+	return err
+}
+
+// layout returns the layout of the shards of all sources.
+func (s *Stream) layout(ctx context.Context) (*stacked.Layout, error) {
+	all := &stacked.Layout{} // where there are no samples
 	for _, in := range s.inputs {
 		if in.Dataset == nil {
 			continue
 		}
 		l, err := in.layout(ctx)
-		if err == nil && l == nil {
-			continue
-		}
-		if err == nil && s.rows != nil && !l.Equal(s.rows) {
+		if err == nil && l != nil && all.Fields != nil && !l.Equal(all) {
 			err = fmt.Errorf("reader: %w: its rows differ from those of the sources before it: stream samples", ErrFields)
 		}
 		if err != nil {
-			return in.failed(err)
+			return nil, in.failed(err)
 		}
-		s.rows, in.rows = l, l
+		if l != nil {
+			all = l
+		}
 	}
-	if s.rows == nil {
-		s.rows = &stacked.Layout{} // there are no samples
-	}
-	return nil
+	return all, nil
 }
 
 // layout returns the layout that all shards have; nil where there are no samples.
@@ -210,14 +221,10 @@ func (b *Batch) fillRows(ctx context.Context, a *assemble.Assembler) (err error)
 	return nil
 }
 
-// RowFields describes the arrays of the batches, in ascending order of names; nil without
-// StreamOptions.Rows.
-func (s *Stream) RowFields() (fields []RowField) {
-	if s.rows == nil {
-		return nil
-	}
-	for i := range s.rows.Fields {
-		f := &s.rows.Fields[i]
+// rowFields describes the arrays of a layout.
+func rowFields(l *stacked.Layout) (fields []RowField) {
+	for i := range l.Fields {
+		f := &l.Fields[i]
 		fields = append(fields, RowField{f.Name, f.DType, f.Shape, int(f.Row())})
 	}
 	return fields
@@ -245,7 +252,7 @@ func (b *Batch) Seed(i int) uint64 {
 func (b *Batch) AppendKey(dst []byte, i int) []byte { return b.memory.rows.AppendKey(dst, i) }
 
 // Rows returns the rows of a field, one after another: row i is data[i*stride:][:stride], and there
-// are Len of them. It is one array of the type and shape that RowFields states, in the order of the
+// are Len of them. It is one array of the type and shape that StreamInfo.Rows states, in the order of the
 // stream, without the headers that the samples of stacked data have. It is valid until Release, or
 // until the next call of Next when StreamOptions.Hold is 0. data is nil, and stride 0, where there
 // is no such field.

@@ -38,9 +38,8 @@ func (d *Dataset) content() views.Content {
 // Selection returns the samples that orders and streams have: those of the view in use, or all.
 func (d *Dataset) Selection() *views.Selection { return d.selection }
 
-// OrderDigest is what checkpoints identify the samples by: the digest, and the ID of the view in
-// use.
-func (d *Dataset) OrderDigest() string {
+// orderDigest is Info.OrderDigest.
+func (d *Dataset) orderDigest() string {
 	digest := format.DigestString(d.Digest())
 	if id := d.selection.ID(); id != "" {
 		digest += "#" + id

@@ -96,7 +96,7 @@ func TestStreamViews(t *testing.T) {
 			} {
 				f := set.follow(t, StreamOptions{Order: o, Read: Read{Workers: 2}, Log: slog.New(slog.DiscardHandler)})
 				f.rest(t)
-				stats, want := f.Stats(), wantedBlocks(t, f.Plan(), o.Epochs)
+				stats, want := f.Stats(), wantedBlocks(t, f.Info().Plan, o.Epochs)
 				// A run that the end of a lane cuts, and the turn of an epoch, may read a block again, as may two
 				// runs that share one when the first is done before the second begins.
 				if most := want + want/16 + o.Epochs*uint64(max(o.Lanes, 1)); stats.Blocks > most || stats.Samples != o.Epochs*set.Selection().Len() {

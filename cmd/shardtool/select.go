@@ -111,7 +111,7 @@ func runSelect(cmd *cobra.Command, arg string, f *selectFlags) error {
 		return explainView(err)
 	}
 	err = writer.PutView(ctx, ds.Store(), v, writer.ViewName{
-		Name: f.name, Replace: f.carry || f.overwrite, Tables: ds.Tables(), Made: made, Samples: r.Samples,
+		Name: f.name, Replace: f.carry || f.overwrite, Tables: ds.Info().Tables, Made: made, Samples: r.Samples,
 	})
 	if errors.Is(err, objstore.ErrExists) {
 		return fmt.Errorf("%w (--overwrite)", err)
