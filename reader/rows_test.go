@@ -157,6 +157,33 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// TestRowsIf lets a function choose between rows and samples: it gets the fields of the rows, and is
+// not called where the data has none.
+func TestRowsIf(t *testing.T) {
+	wide := openSet(t, wideSet(t, 100, false, stacked))
+	ordinary := openSet(t, wideSet(t, 100, false, writer.Options{}))
+	for _, c := range []struct {
+		of     *reader.Dataset
+		choice bool
+		rows   int
+	}{{wide, true, 2}, {wide, false, 0}, {ordinary, true, 0}} {
+		o := reader.StreamOptions{Order: reader.Order{GlobalBatch: 100}}
+		asked := 0
+		o.RowsIf = func(fields []reader.RowField) bool {
+			asked = len(fields)
+			return c.choice
+		}
+		s := mustStream(t, c.of, o, reader.RowsInPlace)
+		b, err := s.Next(t.Context())
+		if err != nil || b.Len() != 100 || len(s.Info().Rows) != c.rows || (b.Samples == nil) != (c.rows > 0) {
+			t.Errorf("%+v: %d samples, rows %+v, %v", c, len(b.Samples), s.Info().Rows, err)
+		}
+		if (asked > 0) != (c.of == wide) {
+			t.Errorf("%+v: asked about %d fields", c, asked)
+		}
+	}
+}
+
 // TestRowsHoles leaves out removed samples and damaged ones: rows and samples lack the
 // same.
 func TestRowsHoles(t *testing.T) {
