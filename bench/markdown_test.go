@@ -25,7 +25,7 @@ func TestMarkdownOfMixes(t *testing.T) {
 		{peerAnswer: peerAnswer{system: "Three", Rates: table.Sample{10}, Way: "failed: a | b"}},
 	} {
 		b.mixPeers = append(b.mixPeers, r)
-		p.add("mixpeers", &r.peerAnswer, 1, "samples/s", r.detail())
+		p.add("mixpeers", &r.peerAnswer, 1, "samples/s", r.detail)
 	}
 	if err := b.writeMarkdown(path, false); err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestMarkdownOfPacking(t *testing.T) {
 		{peerAnswer: peerAnswer{system: "Three", Rates: table.Sample{1e6}, Way: "failed: a | b"}, First: table.Sample{1}, Fill: 0.9, Prepare: 12},
 	} {
 		b.packPeers = append(b.packPeers, r)
-		p.add("packpeers", &r.peerAnswer, 1e6, "M tokens/s", r.detail())
+		p.add("packpeers", &r.peerAnswer, 1e6, "M tokens/s", r.detail)
 	}
 	if err := b.writeMarkdown(path, false); err != nil {
 		t.Fatal(err)

@@ -91,7 +91,7 @@ func (b *bench) mixPeersGroup() error {
 			return err
 		}
 		p.mixPeers = append(p.mixPeers, r)
-		p.add("mixpeers", &r.peerAnswer, 1, "samples/s", r.detail())
+		p.add("mixpeers", &r.peerAnswer, 1, "samples/s", r.detail)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (b *bench) packPeersGroup() error {
 			return err
 		}
 		p.packPeers = append(p.packPeers, r)
-		p.add("packpeers", &r.peerAnswer, 1e6, "M tokens/s", r.detail())
+		p.add("packpeers", &r.peerAnswer, 1e6, "M tokens/s", r.detail)
 	}
 	return nil
 }

@@ -47,19 +47,21 @@ func (p *peersBench) ask(system peerSystem, script string, most time.Duration, j
 	return nil
 }
 
-// add adds a row to the table. scale is the number of things in a unit.
-func (p *peersBench) add(group string, a *peerAnswer, scale float64, unit, detail string) {
+// add adds a row to the table. scale is the number of things in a unit; detail begins what is beside
+// the rate.
+func (p *peersBench) add(group string, a *peerAnswer, scale float64, unit string, detail func() string) {
 	if a.Reason != "" {
 		p.Rows = append(p.Rows, table.Row{Group: group, Name: a.system, Missing: a.Reason})
 		return
 	}
+	text := detail()
 	if len(a.Resume) > 0 {
-		detail += "; resumed after " + duration(a.Resume.Median())
+		text += "; resumed after " + duration(a.Resume.Median())
 	}
 	for _, more := range []string{a.Way, a.World, a.Setting} {
 		if more != "" {
-			detail += "; " + more
+			text += "; " + more
 		}
 	}
-	p.Info(group, a.system, a.Rates.By(scale), unit, detail)
+	p.Info(group, a.system, a.Rates.By(scale), unit, text)
 }
