@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/views"
 )
@@ -13,7 +13,7 @@ import (
 // UseView makes d a view: its orders and streams have the samples of the view alone, as often as it
 // has each. Everything else, such as Samples and Get, still reads the whole data set. Call it right
 // after Open. The view must be of the content of d: the error wraps views.ErrGeneration otherwise.
-func (d *Dataset) UseView(v *sections.View) error {
+func (d *Dataset) UseView(v *viewfile.View) error {
 	s, err := views.Select(v, d.content())
 	if err != nil {
 		return err

@@ -11,13 +11,14 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/sections"
+	"github.com/shardtool/shardtool/format/viewfile"
 )
 
 // maxWeight bounds a weight: larger ones are no weights but mistakes.
 const maxWeight = 1e300
 
 // weigh makes v, a subset, a view with weights. Samples that are not chosen have weight 0.
-func (m *maker) weigh(ctx context.Context, v *sections.View) error {
+func (m *maker) weigh(ctx context.Context, v *viewfile.View) error {
 	s := m.spec
 	var err error
 	if s.Balance != "" {
