@@ -55,3 +55,13 @@ func (d *Dataset) HasAttribute(name string) (format.Attribute, bool) {
 	}
 	return d.tables.Attributes[i], true
 }
+
+// integers lists the integer attributes.
+func (d *Dataset) integers() (names []string) {
+	for _, a := range d.tables.Attributes {
+		if a.Kind == format.AttrInteger {
+			names = append(names, a.Name)
+		}
+	}
+	return names
+}

@@ -86,6 +86,15 @@ func (d *Dataset) Info() Info {
 	}
 }
 
+// orderDigest is Info.OrderDigest.
+func (d *Dataset) orderDigest() string {
+	digest := format.DigestString(d.Digest())
+	if id := d.selection.ID(); id != "" {
+		digest += "#" + id
+	}
+	return digest
+}
+
 // keysTable is the object name of the keys table; empty when there is none.
 func (d *Dataset) keysTable() string { return d.catalog.KeysTable() }
 

@@ -46,16 +46,6 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 	return out, nil
 }
 
-// integers lists the integer attributes.
-func (d *Dataset) integers() (names []string) {
-	for _, a := range d.tables.Attributes {
-		if a.Kind == format.AttrInteger {
-			names = append(names, a.Name)
-		}
-	}
-	return names
-}
-
 // shardLengths is readLengths of one shard. A removed sample without a value from 1 to
 // units.MaxSize has 1: it is a hole, whatever its length.
 func (d *Dataset) shardLengths(ctx context.Context, shard int, attribute string, out []uint32) error {

@@ -98,6 +98,14 @@ type assembled struct {
 	err error
 }
 
+// tail returns what happens to the last batch of an epoch.
+func (s *Stream) tail() order.Tail {
+	if s.mix != nil {
+		return s.mix.Plan.Mix().Tail
+	}
+	return s.inputs[0].plan.Params().Tail
+}
+
 // errStreamClosed is what Next returns after Close.
 var errStreamClosed = fmt.Errorf("reader: the stream is closed: %w", fs.ErrClosed)
 

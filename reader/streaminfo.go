@@ -52,14 +52,6 @@ func (s *Stream) Info() StreamInfo {
 	return i
 }
 
-// tail returns what happens to the last batch of an epoch.
-func (s *Stream) tail() order.Tail {
-	if s.mix != nil {
-		return s.mix.Plan.Mix().Tail
-	}
-	return s.inputs[0].plan.Params().Tail
-}
-
 // unitParams is StreamInfo.Units.
 func (s *Stream) unitParams() units.Params {
 	for _, in := range s.inputs {

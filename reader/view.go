@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/format/viewfile"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/views"
@@ -37,15 +36,6 @@ func (d *Dataset) content() views.Content {
 
 // Selection returns the samples that orders and streams have: those of the view in use, or all.
 func (d *Dataset) Selection() *views.Selection { return d.selection }
-
-// orderDigest is Info.OrderDigest.
-func (d *Dataset) orderDigest() string {
-	digest := format.DigestString(d.Digest())
-	if id := d.selection.ID(); id != "" {
-		digest += "#" + id
-	}
-	return digest
-}
 
 // OrderTable reads what an order needs: the number of samples of every block, and the view in use.
 func (d *Dataset) OrderTable(ctx context.Context) (order.Table, error) {
